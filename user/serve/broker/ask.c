@@ -136,13 +136,6 @@ const char *ask__text(const json_t *msg, const char *key)
 	return json_string_value(json_object_get(msg, key));
 }
 
-double ask__number(const json_t *msg, const char *key, double otherwise)
-{
-	const json_t *v = json_object_get(msg, key);
-
-	return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
 uint64_t ask__count(const json_t *msg, const char *key, uint64_t otherwise)
 {
 	const json_t *v = json_object_get(msg, key);

@@ -25,7 +25,6 @@ bool ask__fits(struct peer *p, const json_t *msg, const struct field *fields);
 /* The value of a checked member. NULL: it is missing. */
 const char *ask__text(const json_t *msg, const char *key);
 /* The value of a checked number; otherwise: that of a missing one. */
-double ask__number(const json_t *msg, const char *key, double otherwise);
 uint64_t ask__count(const json_t *msg, const char *key, uint64_t otherwise);
 
 #define ASK_TEXT_MOST 1024 /* bytes; 256 UTF-8 characters, the limit of the web process */

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
@@ -81,8 +82,8 @@ static bool take_start(struct peer *p, json_t *msg, double longest, struct wante
 {
 	double now = clock__date();
 
-	w->start_at = ask__number(msg, "start_at", 0);
-	w->align_s = ask__number(msg, "align_s", 0);
+	w->start_at = json_number_value(json_object_get(msg, "start_at"));
+	w->align_s = json_number_value(json_object_get(msg, "align_s"));
 	if (w->start_at <= now + longest)
 		return true;
 	ask__refuse(p, ask__id(msg), 409, "start_at",
@@ -128,7 +129,7 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	if (!ask__fits(p, msg, fields))
 		return false;
 	*w = (struct wanted){
-		.duration_s = ask__number(msg, "duration_s", 0),
+		.duration_s = json_number_value(json_object_get(msg, "duration_s")),
 		.steps = ask__count(msg, "steps", 0),
 		.max_events = ask__count(msg, "max_events",
 					 a->max_events < DEFAULT_EVENTS ? a->max_events
@@ -449,6 +450,19 @@ void capture__asked(struct peer *p, json_t *msg)
 
 /* ---- ending a capture ---- */
 
+/* True if pid is a child of this process. The PID stays valid while this process runs, because the
+ * parent has not waited for it. */
+static bool has_started(const struct spawned *s, pid_t pid)
+{
+	char text[512], *end;
+	int parent = 0;
+
+	if (!s->process.pid || io__text_of_process(pid, "stat", text, sizeof(text)) < 0)
+		return false;
+	end = strrchr(text, ')'); /* the name of the process may contain anything */
+	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
+}
+
 /* Sends the next stronger signal. A command gets SIGTERM first, so that it can save its data. */
 static void send_end_signal(struct trace *t)
 {
@@ -458,7 +472,7 @@ static void send_end_signal(struct trace *t)
 		break;
 	case 1:
 		/* `run` is the parent and still waits for the command, so the PID is valid. */
-		if (t->is_command && spawned__has_started(&t->run, t->pid))
+		if (t->is_command && has_started(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
 			subprocess__signal(&t->run.process, SIGINT);

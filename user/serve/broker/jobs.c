@@ -22,7 +22,6 @@
 #include "export/export.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/formats.h"
 #include "serve/broker/processes.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
@@ -38,6 +37,67 @@
 #define TAKEN_AT_ONCE 8 /* full pipes read from a worker at a time */
 #define NICE 5
 #define COMPARED 16 /* traces of one comparison */
+
+/* ---- formats: names of files and their content types ---- */
+
+static const struct {
+	const char *ending, *type;
+} types[] = {
+	{ ".mtr", "application/octet-stream" },
+	{ ".json", "application/json" },
+	{ ".html", "text/html; charset=utf-8" },
+	{ ".csv", "text/csv; charset=utf-8" },
+	{ ".ndjson", "application/x-ndjson" },
+	{ ".om.txt", "application/openmetrics-text; version=1.0.0; charset=utf-8" },
+	{ ".txt", "text/plain; charset=utf-8" },
+};
+
+const char *jobs__content_type(const char *file)
+{
+	size_t len = strlen(file);
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		size_t n = strlen(types[i].ending);
+
+		if (len >= n && !strcmp(file + len - n, types[i].ending))
+			return types[i].type;
+	}
+	return "application/octet-stream";
+}
+
+/* Writes the part of a file name after the trace's id: "_events.csv". Returns buf. */
+static char *format_suffix(const struct export_format *f, char *buf, size_t size)
+{
+	size_t len = strlen(f->name);
+
+	if (!strcmp(f->name, "speedscope"))
+		snprintf(buf, size, "_flamegraph.json");
+	else if (!strcmp(f->name, "html"))
+		snprintf(buf, size, "_page.html");
+	else if (!strcmp(f->suffix + 1, f->name)) /* csv and ndjson contain every event */
+		snprintf(buf, size, "_events%s", f->suffix);
+	else if (!strncmp(f->suffix + 1, f->name, len))
+		snprintf(buf, size, "_%s", f->suffix + 1);
+	else
+		snprintf(buf, size, "_%s%s", f->name, f->suffix);
+	return buf;
+}
+
+json_t *jobs__formats(void)
+{
+	json_t *list = json_array();
+	char buf[96];
+
+	for (size_t i = 0; export_formats[i]; i++) {
+		const struct export_format *f = export_formats[i];
+
+		format_suffix(f, buf, sizeof(buf));
+		json_array_append_new(list,
+				      json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf,
+						"type", jobs__content_type(buf), "help", f->help));
+	}
+	return list;
+}
 
 /* ---- the list ---- */
 
@@ -229,7 +289,7 @@ static void name_export(const struct broker *b, struct job *j)
 	bool plain = j->plain;
 	char end[96], file[200];
 
-	broker_formats__suffix(j->format, end, sizeof(end));
+	format_suffix(j->format, end, sizeof(end));
 	snprintf(file, sizeof(file), "%s%s", t->id, end);
 	for (; !plain || !is_free_name(b, file); plain = true)
 		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
@@ -475,8 +535,7 @@ static void keep_export(struct broker *b, struct job *j)
 		memmove(&t->exports[0], &t->exports[1], --t->n_exports * sizeof(*e));
 	}
 	e = &t->exports[t->n_exports++];
-	*e = (struct trace_export){ .size = j->size,
-				    .type = broker_formats__content_type(j->file) };
+	*e = (struct trace_export){ .size = j->size, .type = jobs__content_type(j->file) };
 	snprintf(e->key, sizeof(e->key), "%s", j->key);
 	snprintf(e->file, sizeof(e->file), "%s", j->file);
 	answer_export(j->peer, j->id, e);

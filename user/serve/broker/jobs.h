@@ -31,8 +31,12 @@ void jobs__free(struct broker *b);
 /* Bytes of the folder that running exports may still take. */
 uint64_t jobs__reserved(const struct broker *b);
 
+/* All export formats, for the message `hello`. */
+json_t *jobs__formats(void);
+/* The content type by the ending of a file name, static. */
+const char *jobs__content_type(const char *file);
+
 struct export_format;
-struct trace_export;
 
 enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
 

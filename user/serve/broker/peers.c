@@ -21,7 +21,6 @@
 #include "base/subprocess.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
-#include "serve/broker/formats.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/processes.h"
 #include "serve/broker/scanner.h"
@@ -146,7 +145,7 @@ static json_t *hello(const struct broker *b)
 				   (json_int_t)(a->max_disk > INT64_MAX ? INT64_MAX : a->max_disk));
 	json_t *o = json_pack("{s:s,s:s,s:f,s:b,s:o,s:o,s:f}", "event", "hello", "version",
 			      MEMTRACE_VERSION, "start", b->start, "can_trace", b->can_trace,
-			      "limits", limits, "formats", broker_formats__all(), "interval",
+			      "limits", limits, "formats", jobs__formats(), "interval",
 			      (double)a->interval / 1e9);
 
 	if (o && !b->can_trace)

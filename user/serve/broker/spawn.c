@@ -257,17 +257,6 @@ bool spawned__ended(struct spawned *s, int *status)
 	return true;
 }
 
-bool spawned__has_started(const struct spawned *s, pid_t pid)
-{
-	char text[512], *end;
-	int parent = 0;
-
-	if (!s->process.pid || io__text_of_process(pid, "stat", text, sizeof(text)) < 0)
-		return false;
-	end = strrchr(text, ')'); /* the name of the process may contain anything */
-	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
-}
-
 void spawned__close(struct spawned *s)
 {
 	subprocess__kill(&s->process);

@@ -56,9 +56,6 @@ int spawn__self(const struct spawn_opts *o, struct spawned *ret);
 void spawned__read(struct spawned *s);
 /* True if the process has ended. Its process group is killed, and *status is that of waitpid(). */
 bool spawned__ended(struct spawned *s, int *status);
-/* True if pid is a child of this process. The PID stays valid while this process runs, because the
- * parent has not waited for it. */
-bool spawned__has_started(const struct spawned *s, pid_t pid);
 /* Kills the process with its group, waits for it and closes the pipe. No effect on a process that
  * never ran. */
 void spawned__close(struct spawned *s);

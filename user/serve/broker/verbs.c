@@ -7,7 +7,6 @@
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"
-#include "serve/broker/formats.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
 #include "serve/broker/processes.h"
@@ -105,7 +104,7 @@ static void open_file(struct peer *p, json_t *msg)
 	}
 	ask__answer(p, ask__id(msg),
 		    json_pack("{s:I,s:s}", "size", (json_int_t)size, "type",
-			      e ? e->type : broker_formats__content_type(t->file)),
+			      e ? e->type : jobs__content_type(t->file)),
 		    fd);
 }
 

@@ -57,33 +57,6 @@ json_t *request__body(struct request *r)
 	return r->doc;
 }
 
-bool request__accepts_gzip(struct request *r)
-{
-	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
-							 "Accept-Encoding");
-	const char *gzip = accept ? strcasestr(accept, "gzip") : NULL;
-
-	/* "gzip;q=0" means that gzip is not accepted. */
-	return gzip && !(gzip[4] == ';' && strspn(gzip + 4, ";q=0. ") >= strcspn(gzip + 4, ","));
-}
-
-bool request__authorized(struct request *r)
-{
-	return !r->verdict.status && (!auth__wants_token(r->web->guard) || r->known);
-}
-
-bool request__accepts(struct request *r, const char *type)
-{
-	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept");
-
-	return accept && strcasestr(accept, type);
-}
-
-const struct metrics *request__metrics(struct request *r)
-{
-	return &r->web->metrics;
-}
-
 void request__keep(struct request *r, void *p, void (*release)(void *))
 {
 	if (r->release)
@@ -175,14 +148,6 @@ void request__data(struct request *r, int status, const char *type, char *data, 
 	if (!response)
 		free(data);
 	request__respond(r, status, response, type);
-}
-
-void request__constant(struct request *r, int status, const char *type, const void *data,
-		       size_t size)
-{
-	request__respond(
-		r, status,
-		MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT), type);
 }
 
 void request__json(struct request *r, int status, json_t *doc)
@@ -362,11 +327,6 @@ bool request__client_gone(const struct request *r)
 	struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };
 
 	return r->suspended && poll(&p, 1, 0) > 0 && p.revents;
-}
-
-void request__hold(struct request *r, bool hold)
-{
-	r->held = hold;
 }
 
 /* Ends the request without an answer: request__access() closes the connection. */

@@ -8,7 +8,6 @@
 
 #include "serve/server/field.h"
 
-struct metrics;
 struct request;
 struct state;
 
@@ -70,14 +69,6 @@ const char *request__query(struct request *r, const char *name);
 bool request__number(struct request *r, const char *name, double *ret);
 /* The validated body, an object owned by the request; NULL: the route has no body. */
 json_t *request__body(struct request *r);
-bool request__accepts_gzip(struct request *r);
-/* True if Accept names exactly this type, such as "application/openmetrics-text". */
-bool request__accepts(struct request *r, const char *type);
-/* Counts of the requests answered so far. */
-const struct metrics *request__metrics(struct request *r);
-/* True if the client may see data that needs a token. For ROUTE_OPEN routes, which are also
- * called without a token. */
-bool request__authorized(struct request *r);
 /* Stores a handler's data. release(p) is called when the request ends, in any way. */
 void request__keep(struct request *r, void *p, void (*release)(void *));
 void *request__kept(struct request *r);
@@ -89,9 +80,6 @@ void request__error(struct request *r, int status, const char *field, const char
 	__attribute__((format(printf, 4, 5)));
 /* Sends data from malloc() and takes it over. */
 void request__data(struct request *r, int status, const char *type, char *data, size_t size);
-/* Sends data without copying it. data must stay valid and unchanged until the process ends. */
-void request__constant(struct request *r, int status, const char *type, const void *data,
-		       size_t size);
 /* Sends the whole file. Takes over fd. If fd is -1 or not a regular file, sends an error. */
 void request__whole(struct request *r, const char *type, const char *name, int fd);
 /* Adds a header. Call before the answer. Copies both strings. */
@@ -107,10 +95,6 @@ void request__ask(struct request *r, json_t *msg,
 /* Calls again() after each message from the broker until the request is answered. NULL: stops
  * that. */
 void request__wait(struct request *r, void (*again)(struct request *r));
-/* While held, a request continues after its client disconnects. Otherwise it ends about a second
- * after that. */
-void request__hold(struct request *r, bool hold);
-
 /* Turns the request into a stream of server-sent events. trace: only events of this trace, until
  * the trace ends; NULL: all events. */
 void request__stream(struct request *r, const char *trace);

@@ -14,13 +14,14 @@
 
 static void metrics(struct request *r)
 {
-	bool openmetrics = request__accepts(r, "application/openmetrics-text");
+	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept");
+	bool openmetrics = accept && strcasestr(accept, "application/openmetrics-text");
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
 
 	if (out)
-		metrics__write(out, request__state(r), request__metrics(r), openmetrics);
+		metrics__write(out, request__state(r), &r->web->metrics, openmetrics);
 	if (!out || fclose(out)) {
 		free(text);
 		request__error(r, 503, NULL, "no memory");
@@ -156,7 +157,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	struct profile *p = request__kept(r);
 	struct state_trace *t = NULL;
 
-	request__hold(r, false);
+	r->held = false;
 	if (fd >= 0)
 		close(fd);
 	if (!msg || serve_state__take(request__state(r), msg, -1, &t) || !t) {
@@ -257,7 +258,7 @@ static void profile(struct request *r)
 	if (!msg)
 		return;
 	/* Hold until the trace's ID is known, so that release_profile() can delete the trace. */
-	request__hold(r, true);
+	r->held = true;
 	request__ask(r, msg, on_capture);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assets.h"
-#include "serve/web/route.h"
+#include "serve/web/web.h"
 
 struct page_asset {
 	const char *path, *type;
@@ -28,7 +28,7 @@ struct page_asset {
 	POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "       \
 	       "font-src data:; worker-src blob:"
 
-static struct page_asset *find(const char *folder, const char *name)
+static struct page_asset *find_asset(const char *folder, const char *name)
 {
 	size_t n = strlen(folder);
 
@@ -39,10 +39,20 @@ static struct page_asset *find(const char *folder, const char *name)
 	return NULL;
 }
 
+static bool accepts_gzip(struct request *r)
+{
+	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
+							 "Accept-Encoding");
+	const char *gzip = accept ? strcasestr(accept, "gzip") : NULL;
+
+	/* "gzip;q=0" means that gzip is not accepted. */
+	return gzip && !(gzip[4] == ';' && strspn(gzip + 4, ";q=0. ") >= strcspn(gzip + 4, ","));
+}
+
 static void answer(struct request *r, struct page_asset *a, const char *kept)
 {
 	struct packed *p = &a->content;
-	bool gzip = request__accepts_gzip(r);
+	bool gzip = accepts_gzip(r);
 	const void *data = gzip ? p->data : packed__unpack(p);
 
 	if (!data) {
@@ -53,7 +63,10 @@ static void answer(struct request *r, struct page_asset *a, const char *kept)
 		request__header(r, "Content-Encoding", "gzip");
 	request__header(r, "Vary", "Accept-Encoding");
 	request__header(r, "Cache-Control", kept);
-	request__constant(r, 200, a->type, data, gzip ? p->size : p->full);
+	request__respond(r, 200,
+			 MHD_create_response_from_buffer(gzip ? p->size : p->full, (void *)data,
+							 MHD_RESPMEM_PERSISTENT),
+			 a->type);
 }
 
 static void page(struct request *r, const char *path, const char *policy)
@@ -63,7 +76,7 @@ static void page(struct request *r, const char *path, const char *policy)
 	request__header(r, "X-Frame-Options", "DENY");
 	/* The address stays the same when the program changes, so browsers must check for a new
 	 * version. */
-	answer(r, find("", path), "no-cache");
+	answer(r, find_asset("", path), "no-cache");
 }
 
 static void dashboard(struct request *r)
@@ -83,7 +96,7 @@ static void redoc(struct request *r)
 
 static void asset(struct request *r)
 {
-	struct page_asset *a = find("/assets/", request__path(r, "file"));
+	struct page_asset *a = find_asset("/assets/", request__path(r, "file"));
 
 	if (a)
 		answer(r, a, FOR_EVER);

@@ -65,7 +65,10 @@ struct request {
 
 	int status;
 	struct MHD_Response *response; /* answer; NULL: not made yet, or already sent */
-	bool answered, read, suspended, held;
+	bool answered, read, suspended;
+	/* The request continues after its client disconnects. Otherwise it ends about a second
+	 * after that. */
+	bool held;
 	struct {
 		char *name, *value;
 	} headers[WEB_HEADERS];
@@ -108,6 +111,15 @@ const struct route *routes__find(const struct route *const *tables, const char *
 				 char *values[4], size_t *n, char *allow, size_t size);
 /* The i-th route of the tables; NULL: past the end. */
 const struct route *routes__at(const struct route *const *tables, size_t i);
+
+/* ---- routes_trace.c ---- */
+/*
+ * IDs of the finished traces of a job: a target, or the folder of recordings on the command
+ * line (NULL: of each), oldest first. Traces of a rank that ended
+ * before a later trace of the same rank and job began are left out, and so are traces that were
+ * made for a profile. NULL: no memory.
+ */
+json_t *routes_trace__last_of_job(const struct state *s, const char *job);
 
 /* ---- request.c ---- */
 enum MHD_Result request__access(void *web, struct MHD_Connection *mhd, const char *url,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/web/job_traces.h"
+#include "serve/web/web.h"
 
 /* A finished trace; rank -1: not known. */
 static void add(struct state *s, const char *id, const char *model, const char *folder, int rank,
@@ -36,7 +36,7 @@ static void clear(struct state *s)
 
 static void check(const struct state *s, const char *job, const char *want)
 {
-	json_t *ids = job_traces__last(s, job), *id;
+	json_t *ids = routes_trace__last_of_job(s, job), *id;
 	char text[200] = "";
 	size_t i, n = 0;
 
