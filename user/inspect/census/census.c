@@ -327,6 +327,8 @@ void census__free(struct census *c)
 		return;
 	memcache__free(c->cache);
 	pytensors__free(c->tensors);
-	census__free_fronts(c);
+	for (size_t i = 0; i < c->nfronts; i++)
+		free(c->fronts[i].text);
+	free(c->fronts);
 	free(c);
 }

@@ -214,7 +214,6 @@ int census__reach_models(struct reading *r, const struct census_owners *l);
 int census__front_names(struct reading *r, struct census_list *l);
 /* No text may be added afterwards. */
 int census__take_models(struct reading *r, struct census_state *s);
-void census__free_fronts(struct census *c);
 
 /* merge.c: combines n tensors and their labels into storages. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,

@@ -92,13 +92,6 @@ int census__reach_models(struct reading *r, const struct census_owners *l)
 
 /* ---- fronts ---- */
 
-void census__free_fronts(struct census *c)
-{
-	for (size_t i = 0; i < c->nfronts; i++)
-		free(c->fronts[i].text);
-	free(c->fronts);
-}
-
 static struct front *find_front(const struct census *c, const struct model_root *m)
 {
 	for (size_t i = 0; i < c->nfronts; i++)

@@ -19,8 +19,8 @@
 
 /* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short
  * string. */
-static void census_owners__word(struct census_owners *l, uint64_t key, const char *before,
-				const char *after, char *word, size_t size)
+static void key_word(struct census_owners *l, uint64_t key, const char *before, const char *after,
+		     char *word, size_t size)
 {
 	char text[64];
 	bool is_text;
@@ -63,7 +63,7 @@ static int add_variable(struct census_owners *l, const struct node *of, uint64_t
 
 	if (err)
 		return err;
-	census_owners__word(l, name, " ", "", word, sizeof(word));
+	key_word(l, name, " ", "", word, sizeof(word));
 	return add_pointer(l, of, value, word);
 }
 
@@ -78,19 +78,23 @@ static int add_words(struct census_owners *l, const struct node *of, const uint6
 		if (i == skip || w[i] % 8 || w[i] < LOWEST || w[i] > HIGHEST)
 			continue;
 		err = census_owners__shape_of(l, w[i], &type, &shape);
-		if (!err && shape == SHAPE_CONTEXT_VAR && i + 1 < n)
-			err = add_variable(l, of, w[i], w[i + 1]), i++;
-		else if (!err)
+		if (err)
+			return err;
+		if (shape == SHAPE_CONTEXT_VAR && i + 1 < n) {
+			err = add_variable(l, of, w[i], w[i + 1]);
+			i++;
+		} else {
 			err = add_pointer(l, of, w[i], of->shape == SHAPE_TENSOR ? "'s hooks" : "");
+		}
 	}
 	return err;
 }
 
 /* Searches an object word by word. */
-static int census_owners__in_words(struct census_owners *l, const struct node *of,
-				   const struct owner_type *t)
+static int in_words(struct census_owners *l, const struct node *of, const struct owner_type *t)
 {
 	uint64_t w[OWNER_WORDS_MAX + ITEMS_MAX], n = t->words, more = 0;
+	unsigned dict = t->dict ? t->dict / 8 - 2 : UINT_MAX;
 	int err = 0;
 
 	pymem__begin_unchecked(&l->r->m);
@@ -101,7 +105,7 @@ static int census_owners__in_words(struct census_owners *l, const struct node *o
 	if (n)
 		err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, n * sizeof(*w));
 	pymem__end_unchecked(&l->r->m);
-	return err || !n ? err : add_words(l, of, w, n, t->dict ? t->dict / 8 - 2 : UINT_MAX);
+	return err || !n ? err : add_words(l, of, w, n, dict);
 }
 
 /* Variables of functions that no thread runs: of suspended generators and coroutines, and of those
@@ -186,7 +190,9 @@ static int read_code(struct census_owners *l, uint64_t frame, uint64_t *code)
 	int err = pymem__u64(&l->r->m, frame + l->r->m.l->fr_code, code);
 
 	*code &= l->r->m.l->tag_mask;
-	return err ? err : is_code(l, *code) ? 0 : -EBADMSG;
+	if (err)
+		return err;
+	return is_code(l, *code) ? 0 : -EBADMSG;
 }
 
 /* From CPython 3.11 on, a frame object points to the frame: {f_back, f_frame, ...}. */
@@ -198,21 +204,13 @@ static int in_frame_object(struct census_owners *l, const struct node *of, uint6
 
 	if (l->r->m.l->minor >= 11)
 		err = pymem__u64(&l->r->m, obj + 24, &frame);
-	if (!err)
-		err = read_code(l, frame, &code);
-	return err ? err : add_frame(l, of, frame, code, path, false);
-}
-
-/* Adds the variables of a frame object, of the frames behind a traceback, of a
- * suspended generator. */
-static int census_owners__in_frame(struct census_owners *l, const struct node *of)
-{
-	return in_frame_object(l, of, of->obj, "'s variable ");
+	err = err ?: read_code(l, frame, &code);
+	return err ?: add_frame(l, of, frame, code, path, false);
 }
 
 /* {tb_next, tb_frame, ...}, from the function that handles the exception to the one that raised
  * it. */
-static int census_owners__in_traceback(struct census_owners *l, const struct node *of)
+static int in_traceback(struct census_owners *l, const struct node *of)
 {
 	uint64_t w[4], at = of->obj, type;
 	int err = 0;
@@ -220,12 +218,13 @@ static int census_owners__in_traceback(struct census_owners *l, const struct nod
 	for (unsigned i = 0; !err && at && i < TRACEBACK_MAX && !census_owners__over_limit(l);
 	     i++) {
 		err = pydict__type_of(&l->r->m, at, &type);
-		if (!err && type != of->type)
-			err = -EBADMSG;
-		if (!err)
-			err = pymem__read(&l->r->m, at, w, sizeof(w));
 		if (err)
-			break;
+			return err;
+		if (type != of->type)
+			return -EBADMSG;
+		err = pymem__read(&l->r->m, at, w, sizeof(w));
+		if (err)
+			return err;
 		err = in_frame_object(l, of, w[3], ": ");
 		err = census_owners__fatal(err) ? err : 0;
 		at = w[2];
@@ -276,12 +275,17 @@ static int find_frame(struct census_owners *l, const struct node *of, uint64_t *
 		*frame = at;
 		*code = w[i] & y->tag_mask;
 	}
-	if (!err && *frame)
-		err = pymem__read(&l->r->m, *frame - 5, &state, 1);
-	return err ? err : *frame && state < 0 ? 0 : -ENOENT;
+	if (err)
+		return err;
+	if (!*frame)
+		return -ENOENT;
+	err = pymem__read(&l->r->m, *frame - 5, &state, 1);
+	if (err)
+		return err;
+	return state < 0 ? 0 : -ENOENT;
 }
 
-static int census_owners__in_generator(struct census_owners *l, const struct node *of)
+static int in_generator(struct census_owners *l, const struct node *of)
 {
 	uint64_t frame, code;
 	int err;
@@ -293,7 +297,7 @@ static int census_owners__in_generator(struct census_owners *l, const struct nod
 		if (!err)
 			err = frame ? read_code(l, frame, &code) : -ENOENT;
 	}
-	return err ? err : add_frame(l, of, frame, code, "local ", true);
+	return err ?: add_frame(l, of, frame, code, "local ", true);
 }
 
 #define CHUNK 512
@@ -349,7 +353,7 @@ static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint6
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = census_owners__add_found(l, c, v[j]);
 	}
-	return err ? err : census_owners__add_rest(l, c->of, end, n);
+	return err ?: census_owners__add_rest(l, c->of, end, n);
 }
 
 /* Address and number of the items of a list or tuple. */
@@ -388,7 +392,7 @@ static int in_array(struct census_owners *l, struct child *c)
 	if (few || census_owners__fatal(err))
 		return err;
 	err = array_head(l, c->of, &at, &n);
-	return err ? err : array_of(l, c, at, n);
+	return err ?: array_of(l, c, at, n);
 }
 
 /* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
@@ -409,7 +413,7 @@ static int in_deque(struct census_owners *l, struct child *c)
 		for (; !err && i < end && k < DEQUE_BLOCK; k++, i++)
 			err = i < c->of->from ? 0 : census_owners__add_found(l, c, block[1 + k]);
 	}
-	return err ? err : census_owners__add_rest(l, c->of, end, head[0]);
+	return err ?: census_owners__add_rest(l, c->of, end, head[0]);
 }
 
 /* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
@@ -447,8 +451,7 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
 			if (err || shape == SHAPE_NONE)
 				continue;
-			census_owners__word(l, l->it.v[i].key, before, after, c.word,
-					    sizeof(c.word));
+			key_word(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
 			err = census_owners__add_found(l, &c, l->it.v[i].value);
 		}
 		return err;
@@ -460,7 +463,7 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 
 		err = census_owners__add_found(l, &c, l->it.v[i].value);
 	}
-	return err ? err : census_owners__add_rest(l, of, end, l->it.n);
+	return err ?: census_owners__add_rest(l, of, end, l->it.n);
 }
 
 static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
@@ -491,14 +494,14 @@ static int in_dict(struct census_owners *l, const struct node *of)
 {
 	int err = read_items(l, of->obj, 0);
 
-	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
+	return err ?: in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
 }
 
 static int in_attrs(struct census_owners *l, const struct node *of)
 {
 	int err = read_items(l, of->obj, of->type);
 
-	return err ? err : in_items(l, of, ".", "", true);
+	return err ?: in_items(l, of, ".", "", true);
 }
 
 /*
@@ -510,11 +513,9 @@ static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *
 {
 	int err = -ENOENT;
 
-	for (unsigned n = 3; err && n < 5; n++) {
-		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), ret);
-		if (!err)
-			err = pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
-	}
+	for (unsigned n = 3; err && n < 5; n++)
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), ret)
+			      ?: pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
 	return err;
 }
 
@@ -522,20 +523,15 @@ static int in_thread_local(struct census_owners *l, const struct node *of)
 {
 	uint64_t dicts, own[THREADS_MAX];
 	size_t n = 0;
-	int err = find_dicts(l, of, &dicts);
+	int err = find_dicts(l, of, &dicts) ?: pydict__items(&l->r->m, dicts, &l->it);
 
-	if (!err)
-		err = pydict__items(&l->r->m, dicts, &l->it);
 	if (err)
 		return err;
 	for (; n < l->it.n && n < THREADS_MAX; n++)
 		own[n] = l->it.v[n].value;
 	for (size_t i = 0; i < n && !census_owners__fatal(err) && !census_owners__over_limit(l);
-	     i++) {
-		err = pydict__items(&l->r->m, own[i], &l->it);
-		if (!err)
-			err = in_items(l, of, ".", "", true);
-	}
+	     i++)
+		err = pydict__items(&l->r->m, own[i], &l->it) ?: in_items(l, of, ".", "", true);
 	return err;
 }
 
@@ -574,9 +570,8 @@ static int in_closure(struct census_owners *l, const struct node *of, uint64_t c
 
 	if (!closure || pydict__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
 		return 0;
-	err = pymem__u64(&l->r->m, closure + y->ob_size, &n);
-	if (!err)
-		err = pymem__u64(&l->r->m, of->obj + y->func_code, &code);
+	err = pymem__u64(&l->r->m, closure + y->ob_size, &n)
+		      ?: pymem__u64(&l->r->m, of->obj + y->func_code, &code);
 	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
 		struct child c = { .of = of };
 
@@ -606,11 +601,10 @@ static int in_function(struct census_owners *l, const struct node *of)
 	pymem__begin_unchecked(&l->r->m); /* functions are many, and rarely change */
 	err = read_function(l, of, &f);
 	pymem__end_unchecked(&l->r->m);
-	if (!err)
-		err = in_closure(l, of, f.closure);
-	if (!err)
-		err = add_word(l, of, "'s defaults", f.defaults);
-	return err ? err : add_word(l, of, "'s defaults", f.kwdefaults);
+	if (err)
+		return err;
+	err = in_closure(l, of, f.closure) ?: add_word(l, of, "'s defaults", f.defaults);
+	return err ?: add_word(l, of, "'s defaults", f.kwdefaults);
 }
 
 /* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, all versions.
@@ -637,7 +631,7 @@ static int in_set(struct census_owners *l, struct child *c)
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = v[2 * j] ? census_owners__add_found(l, c, v[2 * j]) : 0;
 	}
-	return err ? err : census_owners__add_rest(l, c->of, end, n);
+	return err ?: census_owners__add_rest(l, c->of, end, n);
 }
 
 /* lru_cache_object of CPython's functools: {root: five words, wrapper, typed, cache, ...}
@@ -647,20 +641,17 @@ static int in_cache(struct census_owners *l, const struct node *of)
 	uint64_t dict;
 	int err = -ENOENT;
 
-	for (unsigned n = 6; err && n < 10; n++) {
-		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), &dict);
-		if (!err)
-			err = pydict__check_kind(&l->r->m, dict, PYTYPE_DICT);
-	}
-	if (!err)
-		err = read_items(l, dict, 0);
+	for (unsigned n = 6; err && n < 10; n++)
+		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), &dict)
+			      ?: pydict__check_kind(&l->r->m, dict, PYTYPE_DICT);
+	err = err ?: read_items(l, dict, 0);
 	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
 	     i++) {
 		struct child c = { .of = of, .word = "'s cache[*]" };
 
-		err = census_owners__add_found(l, &c, l->it.v[i].value);
-		if (!err) /* a tuple of the arguments */
-			err = census_owners__add_found(l, &c, l->it.v[i].key);
+		/* The key is a tuple of the arguments. */
+		err = census_owners__add_found(l, &c, l->it.v[i].value)
+			      ?: census_owners__add_found(l, &c, l->it.v[i].key);
 	}
 	return err;
 }
@@ -670,11 +661,10 @@ static int in_partial(struct census_owners *l, const struct node *of)
 	uint64_t w[3]; /* fn, args, kw: partialobject of CPython's functools */
 	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
 
-	if (!err)
-		err = add_word(l, of, ".func", w[0]);
-	if (!err)
-		err = add_word(l, of, ".args", w[1]);
-	return err ? err : add_word(l, of, ".keywords", w[2]);
+	if (err)
+		return err;
+	err = add_word(l, of, ".func", w[0]) ?: add_word(l, of, ".args", w[1]);
+	return err ?: add_word(l, of, ".keywords", w[2]);
 }
 
 /* Built-in classes keep their attributes elsewhere, and hold nothing of the program. */
@@ -685,10 +675,9 @@ static int in_class(struct census_owners *l, const struct node *of)
 
 	if (err || !(flags & TYPE_HEAP))
 		return err;
-	err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_dict, &dict);
-	if (!err)
-		err = read_items(l, dict, 0);
-	return err ? err : in_items(l, of, ".", "", true);
+	err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_dict, &dict)
+		      ?: read_items(l, dict, 0);
+	return err ?: in_items(l, of, ".", "", true);
 }
 
 /* Items of a SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx, get_idx, items,
@@ -710,15 +699,16 @@ static int in_tee(struct census_owners *l, struct child *c)
 	uint64_t n;
 	int err = pymem__u64(&l->r->m, census_owners__field(l, c->of, 1), &n);
 
-	if (!err)
-		err = in_slot(l, c, census_owners__field(l, c->of, 0));
-	if (!err)
-		err = in_slot(l, c, census_owners__field(l, c->of, 2));
+	if (err)
+		return err;
+	err = in_slot(l, c, census_owners__field(l, c->of, 0))
+		      ?: in_slot(l, c, census_owners__field(l, c->of, 2));
+	if (err)
+		return err;
 	strcpy(c->word, "[*]");
 	c->path = 0;
 	n = (uint32_t)n;
-	return err ? err
-		   : array_of(l, c, census_owners__field(l, c->of, 3), n < TEE_MAX ? n : TEE_MAX);
+	return array_of(l, c, census_owners__field(l, c->of, 3), n < TEE_MAX ? n : TEE_MAX);
 }
 
 /* Data of an array of numpy without gaps: {data, nd, dimensions, strides, base, descr, flags}. */
@@ -727,15 +717,19 @@ static int in_objects(struct census_owners *l, struct child *c)
 	uint64_t w[7], dims[DIMS_MAX], n = 1, nd;
 	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
 
+	if (err)
+		return err;
 	nd = (uint32_t)w[1];
-	if (!err && (nd > DIMS_MAX || !(w[6] & ARRAY_CONTIGUOUS)))
-		err = -EBADMSG;
-	if (!err && nd)
-		err = pymem__read(&l->r->m, w[2], dims, nd * sizeof(*dims));
-	for (uint64_t i = 0; !err && i < nd; i++)
-		err = __builtin_mul_overflow(n, dims[i], &n) ? -EBADMSG : 0;
+	if (nd > DIMS_MAX || !(w[6] & ARRAY_CONTIGUOUS))
+		return -EBADMSG;
+	err = nd ? pymem__read(&l->r->m, w[2], dims, nd * sizeof(*dims)) : 0;
+	if (err)
+		return err;
+	for (uint64_t i = 0; i < nd; i++)
+		if (__builtin_mul_overflow(n, dims[i], &n))
+			return -EBADMSG;
 	strcpy(c->word, "[*]");
-	return err ? err : array_of(l, c, w[0], n);
+	return array_of(l, c, w[0], n);
 }
 
 static int in_slots(struct census_owners *l, const struct node *of, const struct owner_type *t)
@@ -791,11 +785,11 @@ static int in_shape(struct census_owners *l, const struct node *n)
 		strcpy(c.word, ".__self__");
 		return in_slot(l, &c, census_owners__field(l, n, 1));
 	case SHAPE_GENERATOR:
-		return census_owners__in_generator(l, n);
+		return in_generator(l, n);
 	case SHAPE_FRAME:
-		return census_owners__in_frame(l, n);
+		return in_frame_object(l, n, n->obj, "'s variable ");
 	case SHAPE_TRACEBACK:
-		return census_owners__in_traceback(l, n);
+		return in_traceback(l, n);
 	case SHAPE_QUEUE:
 		return l->r->m.l->minor < 13 ? 0 : in_queue(l, &c);
 	case SHAPE_TEE:
@@ -812,16 +806,14 @@ int census_owners__examine(struct census_owners *l, const struct node *n)
 	struct owner_type type = *t; /* a copy: the table moves as it grows */
 	int err = in_shape(l, n);
 
-	if (n->from) /* not its first turn */
+	if (n->from || census_owners__fatal(err)) /* not its first turn */
 		return err;
-	err = census_owners__fatal(err) ? err : 0;
-	if (!err && type.attrs)
-		err = in_attrs(l, n);
-	err = census_owners__fatal(err) ? err : 0;
-	if (!err && type.nslots)
-		err = in_slots(l, n, &type);
+	err = type.attrs ? in_attrs(l, n) : 0;
+	if (census_owners__fatal(err))
+		return err;
+	err = type.nslots ? in_slots(l, n, &type) : 0;
 	if (!err && n->shape != SHAPE_GENERATOR && (type.words || type.items))
-		err = census_owners__in_words(l, n, &type);
+		err = in_words(l, n, &type);
 	return err;
 }
 
@@ -840,7 +832,7 @@ int census_owners__add_globals(struct census_owners *l, const char *path, const 
 		err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
 		if (err || shape == SHAPE_NONE)
 			continue;
-		census_owners__word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
+		key_word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
 		/* __builtins__, __annotations__ */
 		if (strncmp(c.word + strlen(before), "__", 2) &&
 		    !strncmp(c.word + strlen(before), only, strlen(only)))

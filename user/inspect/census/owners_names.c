@@ -16,14 +16,11 @@ int census__find_owners(struct reading *r, struct census_owners **ret)
 	struct census_owners *l = calloc(1, sizeof(*l));
 	int err = l ? census_owners__search(r, l, NULL) : -ENOMEM;
 
-	if (err) {
-		if (l)
-			census_owners__fini(l);
-		free(l);
-		return err;
-	}
-	*ret = l;
-	return 0;
+	if (err)
+		census_owners__free(l);
+	else
+		*ret = l;
+	return err;
 }
 
 void census_owners__free(struct census_owners *o)
@@ -34,8 +31,8 @@ void census_owners__free(struct census_owners *o)
 }
 
 /* Tensors of one container share a name, and its text. names: path -> offset of the name. */
-static int give_name(struct reading *r, struct label *label, const struct census_owners *l,
-		     const struct owned *o, struct map64 *names)
+static int set_name(struct reading *r, struct label *label, const struct census_owners *l,
+		    const struct owned *o, struct map64 *names)
 {
 	char name[CENSUS_NAME_ROOM];
 	uint64_t known;
@@ -48,7 +45,7 @@ static int give_name(struct reading *r, struct label *label, const struct census
 	snprintf(name, sizeof(name), "%s%s", l->text + o->path,
 		 l->roots[o->root & ROOT_MASK].suffix);
 	err = reading__add_text(r, name, &label->name);
-	return err ? err : map64__set(names, o->path, label->name);
+	return err ?: map64__set(names, o->path, label->name);
 }
 
 /* ---- tensors that replace others ---- */
@@ -63,8 +60,8 @@ static uint64_t hash_of(const struct census_owners *l, const struct owned *o, st
 
 /* A variable such as "state" in "state = step(state)" has another tensor in each search. Keeps the
  * nodes of those that the second search found, if the first had found one there. */
-static int take_new(struct reading *r, const struct census_owners *before,
-		    const struct census_owners *after)
+static int take_replaced(struct reading *r, const struct census_owners *before,
+			 const struct census_owners *after)
 {
 	struct hash_seed seed = hash__seed();
 	struct map64 *places = map64__new();
@@ -136,13 +133,14 @@ static int name_of(struct reading *r, const struct census_owners *l, const struc
 	}
 	snprintf(name, sizeof(name), "%s%s", l->text + m->path, l->roots[m->root].suffix);
 	err = reading__add_text(r, name, ret);
-	return err ? err : map64__set(names, key, *ret);
+	return err ?: map64__set(names, key, *ret);
 }
 
 static int take_memory(struct reading *r, const struct census_owners *before,
 		       const struct census_owners *after)
 {
-	struct map64 *nodes = map64__new(), *names = map64__new();
+	struct map64 *nodes = map64__new();
+	struct map64 *names = map64__new();
 	int err = nodes && names ? index_nodes(before, nodes) : -ENOMEM;
 	size_t cap = 0;
 
@@ -152,9 +150,8 @@ static int take_memory(struct reading *r, const struct census_owners *before,
 
 		if (!same_place(before, nodes, after, m))
 			continue;
-		err = name_of(r, after, m, names, &h.name);
-		if (!err)
-			err = array__grow(&r->held, &cap, r->nheld + 1, sizeof(h));
+		err = name_of(r, after, m, names, &h.name)
+			      ?: array__grow(&r->held, &cap, r->nheld + 1, sizeof(h));
 		if (!err)
 			r->held[r->nheld++] = h;
 	}
@@ -189,19 +186,21 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		o = census_owners__find(before, t->obj);
 		if (!o || !(o->root & OWNED_SAME))
 			continue;
-		err = give_name(r, &list->labels[n], before, o, names);
+		err = set_name(r, &list->labels[n], before, o, names);
 		if (o->root & OWNED_STATE)
 			list->labels[n].kind = CENSUS_OPTIMIZER;
 		else if (is_gradient(before->text + o->path))
 			list->labels[n].kind = CENSUS_GRADIENT;
 	}
-	if (!err)
-		err = census__reach_models(r, before);
-	if (!err && after.nfresh)
-		err = take_new(r, before, &after);
 	r->holders_cut = before->cut || before->full || after.cut || after.full;
-	if (!err && r->o->memory)
-		err = take_memory(r, before, &after);
+	if (err)
+		goto out;
+	err = census__reach_models(r, before);
+	if (!err && after.nfresh)
+		err = take_replaced(r, before, &after);
+	if (r->o->memory)
+		err = err ?: take_memory(r, before, &after);
+out:
 	census_owners__fini(&after);
 	map64__free(names);
 	return err;

@@ -98,8 +98,8 @@ static bool shape_by_name(struct reading *r, uint64_t base, enum shape *ret)
 	for (size_t i = 0; i < sizeof(by_name) / sizeof(*by_name); i++)
 		if (!strcmp(name, by_name[i].name)) {
 			*ret = by_name[i].shape;
-			if (*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP)
-				*ret = r->o->memory ? *ret : SHAPE_NONE;
+			if ((*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP) && !r->o->memory)
+				*ret = SHAPE_NONE;
 			return true;
 		}
 	return false;
@@ -208,7 +208,7 @@ static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_ty
 		return err;
 	if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
 		flags = TYPE_ATOMS;
-	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
+	if (type_kind__is_tensor(kind)) {
 		err = examine_type(l, type, flags, t);
 		t->shape = SHAPE_TENSOR;
 		return err;
@@ -225,10 +225,9 @@ static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_ty
 static int add_type(struct census_owners *l, uint64_t type, uint64_t *ret)
 {
 	struct owner_type t = { 0 };
-	int err = array__grow(&l->kinds, &l->capkinds, l->nkinds + 1, sizeof(*l->kinds));
+	int err = array__grow(&l->kinds, &l->capkinds, l->nkinds + 1, sizeof(*l->kinds))
+			  ?: shape_of_type(l, type, &t);
 
-	if (!err)
-		err = shape_of_type(l, type, &t);
 	if (err)
 		return err;
 	*ret = t.shape;
