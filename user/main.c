@@ -20,7 +20,6 @@
 #include "cmd/commands.h"
 #include "cmd/complete.h"
 #include "cmd/help.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "in_this_build.h"
 #include "record/mtr.h"
@@ -221,7 +220,7 @@ int main(int argc, char **argv)
 	usage__know(commands, N_COMMANDS);
 	outlive_file_limit();
 	log__from_environment();
-	log = log_args__take(argc - 1, argv + 1);
+	log = usage__take_log_options(argc - 1, argv + 1);
 	if (log < 0)
 		return EXIT_USAGE;
 	argv[log] = argv[0];

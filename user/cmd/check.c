@@ -25,7 +25,6 @@
 #include "capture/preload.h"
 #include "capture/probes.h"
 #include "capture/target.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "inspect/arch.h"
 #include "inspect/census.h"
@@ -50,10 +49,11 @@ struct check_lines {
  * fact that only limits what works. text may contain names of the target. */
 static void add_line(struct check_lines *l, bool ok, const char *what, const char *text, int status)
 {
+	const char *limits = status ? "NO" : "-";
 	char clean[1024], first[64];
 
 	text__clean(clean, sizeof(clean), text, strlen(text));
-	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : status ? "NO" : "-", what);
+	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : limits, what);
 	text__paragraph(l->out, text__one_line(text__columns(stdout)), first,
 			"                      ", "%s", clean);
 	if (ok || !status || l->status)
@@ -103,16 +103,16 @@ static bool check_kernel(struct check_lines *l)
 static void check_lockdown(struct check_lines *l)
 {
 	char text[128];
-	bool strict;
 
 	first_line("/sys/kernel/security/lockdown", text, sizeof(text));
-	strict = strstr(text, "[confidentiality]");
-	add_line(l, !strict, "lockdown",
-		 strict ? "confidentiality: the kernel keeps BPF programs from reading "
-			  "memory; boot with lockdown=integrity or none"
-		 : strstr(text, "[integrity]") ? "integrity: tracing works"
-					       : "none",
-		 0);
+	if (strstr(text, "[confidentiality]"))
+		add_line(l, false, "lockdown",
+			 "confidentiality: the kernel keeps BPF programs from reading memory; boot "
+			 "with lockdown=integrity or none",
+			 0);
+	else
+		add_line(l, true, "lockdown",
+			 strstr(text, "[integrity]") ? "integrity: tracing works" : "none", 0);
 }
 
 /* Yama limits who can read another process's memory. */
@@ -123,12 +123,16 @@ static void check_ptrace(struct check_lines *l)
 
 	first_line("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
 	scope = text[0] ? text[0] - '0' : 0;
-	add_line(l, scope < 3, "ptrace_scope",
-		 scope >= 3 ? "3: not even root can read processes; set "
-			      "kernel.yama.ptrace_scope below 3 and reboot"
-		 : scope    ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
-			    : "0: no restriction",
-		 EXIT_NOT_PERMITTED);
+	if (scope >= 3)
+		add_line(l, false, "ptrace_scope",
+			 "3: not even root can read processes; set kernel.yama.ptrace_scope below "
+			 "3 and reboot",
+			 EXIT_NOT_PERMITTED);
+	else
+		add_line(l, true, "ptrace_scope",
+			 scope ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
+			       : "0: no restriction",
+			 0);
 }
 
 /* Kernels of virtual machines may be built without uprobes. */
@@ -143,18 +147,17 @@ static void check_uprobes(struct check_lines *l, const struct probes *p)
 
 static void check_probes(struct check_lines *l, const struct probes *p)
 {
-	const char *filter = "only the captured process is probed", *missing = features__missing();
-	char text[256];
+	const char *filter = "only the captured process is probed";
+	char text[256] = "programs for older kernels, as MEMTRACE_BENCH asks";
 
-	snprintf(text, sizeof(text),
-		 "not in this kernel: %s. Programs for older kernels run instead: at most 1024 "
-		 "threads can run modules or backward at a time",
-		 missing);
-	add_line(l, !probes__old(p), "BPF features",
-		 !probes__old(p) ? "all that the programs can use"
-		 : *missing	 ? text
-				 : "programs for older kernels, as MEMTRACE_BENCH asks",
-		 0);
+	if (!probes__old(p))
+		strcpy(text, "all that the programs can use");
+	else if (*features__missing())
+		snprintf(text, sizeof(text),
+			 "not in this kernel: %s. Programs for older kernels run instead: at most "
+			 "1024 threads can run modules or backward at a time",
+			 features__missing());
+	add_line(l, !probes__old(p), "BPF features", text, 0);
 	add_line(l, probes__have_multi(p), "uprobe.multi",
 		 probes__have_multi(p) ? "attaches and detaches in milliseconds"
 				       : "not in this kernel (6.6 and newer have it): perf uprobes "
@@ -300,13 +303,13 @@ static void check_dryrun(struct check_lines *l)
 {
 	char dir[2 * PATH_MAX];
 	int err = dryrun__find(dir, sizeof(dir));
+	const char *text = "available";
 
-	add_line(l, !err, "dry run",
-		 err == -ENOENT ? "its libraries are not installed: no estimate, no "
-				  "run --dry-run-cuda"
-		 : err		? "its folder has a name that cannot be preloaded"
-				: "available",
-		 0);
+	if (err == -ENOENT)
+		text = "its libraries are not installed: no estimate, no run --dry-run-cuda";
+	else if (err)
+		text = "its folder has a name that cannot be preloaded";
+	add_line(l, !err, "dry run", text, 0);
 }
 
 /* Adds the facts about this host. */
@@ -488,13 +491,18 @@ static void check_calls(struct check_lines *l, const struct target *t)
 	}
 }
 
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 /* Checks whether tensors can be named: reads all of them once, as a capture and `dump` do. */
 static void check_census(struct check_lines *l, const struct target *t)
 {
 	const struct census_opts o = { .limit_ns = 5000000000ull };
 	struct census_state s;
 	const char *why = "";
-	char text[256], n[32];
+	char text[256], n[48];
 	struct census *c;
 	int err = -ENOENT;
 
@@ -505,11 +513,10 @@ static void check_census(struct check_lines *l, const struct target *t)
 		err = census__read(c, &o, &s, &why);
 	if (!err) {
 		snprintf(text, sizeof(text),
-			 "%s storage%s, %" PRIu64 " module%s and %" PRIu64
-			 " optimizer%s read in %.0f ms%s",
-			 text__count(n, sizeof(n), s.ntensors), s.ntensors == 1 ? "" : "s",
-			 s.modules, s.modules == 1 ? "" : "s", s.optimizers,
-			 s.optimizers == 1 ? "" : "s", (double)(s.end - s.begin) / 1e6,
+			 "%s, %" PRIu64 " module%s and %" PRIu64 " optimizer%s read in %.0f ms%s",
+			 text__counted(n, sizeof(n), s.ntensors, "storage"), s.modules,
+			 plural(s.modules), s.optimizers, plural(s.optimizers),
+			 (double)(s.end - s.begin) / 1e6,
 			 s.know_grad ? "" : "; no gradient seen yet");
 		census_state__free(&s);
 	} else {
@@ -536,9 +543,10 @@ static void check_process(struct check_lines *l, struct target *t)
 		return;
 	}
 	check_modules(l, t);
-	snprintf(text, sizeof(text), "%s%s%s",
-		 t->torch.version[0] ? t->torch.version : "version unknown",
-		 t->torch.cuda_runtime[0] ? ", " : "", t->torch.cuda_runtime);
+	len = (size_t)snprintf(text, sizeof(text), "%s",
+			       t->torch.version[0] ? t->torch.version : "version unknown");
+	if (t->torch.cuda_runtime[0])
+		snprintf(text + len, sizeof(text) - len, ", %s", t->torch.cuda_runtime);
 	add_line(l, true, "PyTorch", text, 0);
 	check_census(l, t);
 	check_hooks(l, t);

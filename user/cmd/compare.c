@@ -9,7 +9,6 @@
 #include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "report/diff.h"
 #include "base/text.h"
@@ -116,13 +115,13 @@ static int expand(struct compare_args *args, char *arg)
 	for (size_t i = 0; i < in.n && !status; i++) {
 		char *called = NULL;
 
-		if (name && asprintf(&called, "%s%s%s", name, in.n > 1 ? " " : "",
-				     in.n > 1 ? in.names[i] : "") < 0)
+		if (name && in.n > 1 && asprintf(&called, "%s %s", name, in.names[i]) < 0)
 			called = NULL;
-		status = inputs__add(&args->in, strdup(in.paths[i]),
-				     called	   ? called
-				     : in.names[i] ? strdup(in.names[i])
-						   : NULL);
+		else if (name && in.n == 1)
+			called = strdup(name);
+		if (!called && in.names[i])
+			called = strdup(in.names[i]);
+		status = inputs__add(&args->in, strdup(in.paths[i]), called);
 	}
 	inputs__free(&in);
 	return status;

@@ -179,6 +179,18 @@ static void offer_argument(const struct command *c, int i, const char *typed)
 		puts(":recording");
 }
 
+/* The option of an argument "-x..." whose value is the next argument. NULL: none. */
+static const struct argp_option *short_value(const struct options_list *list, const char *argument)
+{
+	for (const char *c = argument + 1; *c; c++) {
+		const struct argp_option *o = options_list__short(list, *c);
+
+		if (options_list__takes_next(o))
+			return c[1] ? NULL : o;
+	}
+	return NULL;
+}
+
 static void offer_of_command(const struct command *c, int n, char *const *words, int first)
 {
 	struct options_list list = { .n = 0 };
@@ -200,7 +212,7 @@ static void offer_of_command(const struct command *c, int n, char *const *words,
 			o = options_list__named(&list, w + 2, strcspn(w + 2, "="));
 			o = options_list__takes_next(o) && !strchr(w, '=') ? o : NULL;
 		} else if (!ended && w[0] == '-' && w[1]) {
-			o = options_list__short_value(&list, w);
+			o = short_value(&list, w);
 		} else if (starts) {
 			printf(":command %d\n", i);
 			return;

@@ -12,7 +12,6 @@
 
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "capture/capture_args.h"
 #include "model/words.h"
@@ -128,11 +127,12 @@ static int find(const struct ctl_args *a, struct control_place **ret, size_t *fo
 		return EXIT_NOT_PERMITTED;
 	}
 	if (n <= 0) {
-		const char *whose = geteuid() ? " of yours" : "",
-			   *next = geteuid()
-					   ? "those of root are reached with sudo memtrace-bpf ctl"
-					   : "memtrace-bpf record begins one";
+		const char *whose = "", *next = "memtrace-bpf record begins one";
 
+		if (geteuid()) {
+			whose = " of yours";
+			next = "those of root are reached with sudo memtrace-bpf ctl";
+		}
 		if (a->pid)
 			log_err("no capture%s of PID %d runs here; %s", whose, (int)a->pid, next);
 		else
@@ -181,13 +181,12 @@ static void print_process(const json_t *p)
 	const json_t *devices = json_object_get(p, "devices"), *d;
 	char began[256], command[256], name[32], a[24], r[24], count[32], time[24];
 	double seconds = json_real_value(json_object_get(p, "time"));
+	uint64_t ns = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0;
 	size_t i;
 
 	command_of(number(p, "pid"), command, sizeof(command));
 	printf("PID %" PRIu64 "%s%s: captured for %s, %s", number(p, "pid"), *command ? " " : "",
-	       command,
-	       text__time(time, sizeof(time),
-			  seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
+	       command, text__time(time, sizeof(time), ns),
 	       text__counted(count, sizeof(count), number(p, "steps"), "step"));
 	printf(", %s", text__counted(count, sizeof(count), number(p, "captured"), "event"));
 	if (number(p, "lost"))
@@ -300,8 +299,11 @@ static int cmd_ctl(int argc, char **argv)
 	status = find(&args, &places, &n);
 	if (status)
 		return status;
-	if (asprintf(&request, "%s%s%s", args.word, args.argument ? " " : "",
-		     args.argument ? args.argument : "") < 0) {
+	if (args.argument)
+		one = asprintf(&request, "%s %s", args.word, args.argument);
+	else
+		one = asprintf(&request, "%s", args.word);
+	if (one < 0) {
 		log_err("out of memory");
 		free(places);
 		return EXIT_FAILED;

@@ -14,7 +14,6 @@
 #include "capture/capture_args.h"
 #include "cmd/commands.h"
 #include "cmd/live_model.h"
-#include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"

@@ -9,7 +9,6 @@
 #include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "report/diff.h"
 #include "base/outfile.h"
@@ -180,11 +179,11 @@ static int print(FILE *out, struct diff *d, const struct diff_args *args)
 static int write_file(struct diff *d, const struct diff_args *args, const char *path)
 {
 	struct outfile *file;
-	char name[512];
+	char name[512] = "standard output";
 	int err = outfile__create(path, OUTFILE_RENAME, args->force, &file);
 
-	text__clean(name, sizeof(name), !strcmp(path, "-") ? "standard output" : path,
-		    !strcmp(path, "-") ? 15 : strlen(path));
+	if (strcmp(path, "-") != 0)
+		text__clean(name, sizeof(name), path, strlen(path));
 	if (err) {
 		log_err("%s: cannot create: %s", name, outfile__why(err));
 		return EXIT_FAILED;
@@ -235,14 +234,15 @@ static int run(struct diff_args *args)
 		status = read_side(args, k, &a[k]);
 	if (!status)
 		status = choose_devices(a, args, device);
-	if (!status) {
-		args->opts.by = args->shown.by;
-		args->opts.any_module = args->shown.format == FORMAT_TEXT;
-		err = diff__new(a, device, &args->opts, &d);
-		if (err)
-			log_err("%s", strerror(-err));
-		status = err ? EXIT_FAILED : write_out(d, args);
-	}
+	if (status)
+		goto out;
+	args->opts.by = args->shown.by;
+	args->opts.any_module = args->shown.format == FORMAT_TEXT;
+	err = diff__new(a, device, &args->opts, &d);
+	if (err)
+		log_err("%s", strerror(-err));
+	status = err ? EXIT_FAILED : write_out(d, args);
+out:
 	diff__free(d);
 	analysis__free(a[MATCH_OLD]);
 	analysis__free(a[MATCH_NEW]);

@@ -14,7 +14,6 @@
 #include "capture/kernel.h"
 #include "capture/target.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "inspect/proc.h"
@@ -144,24 +143,28 @@ static int look(struct seen *s, const struct dump_opts *o)
 	cmdline = proc__cmdline(t->proc, &len);
 	words__arguments(s->command, sizeof(s->command), cmdline, len);
 	err = proc__maps(t->proc, &t->maps);
-	if (!err) {
-		t->python = python__open(t->proc, &t->maps, &why);
-		err = t->python ? 0 : -errno;
+	if (err)
+		goto fail;
+	t->python = python__open(t->proc, &t->maps, &why);
+	if (!t->python) {
+		err = -errno;
+		goto fail;
 	}
-	if (!err && !pynames__process(t->python, name, sizeof(name)))
+	if (!pynames__process(t->python, name, sizeof(name)))
 		text__clean(p->name, sizeof(p->name), name, strlen(name));
-	if (!err) {
-		python__version_text(t->python, own->python, sizeof(own->python));
-		torch__info(t->proc, &t->maps, &t->torch);
-		s->census = census__open(t->python, CENSUS_WITHIN_NS, &why);
-		err = s->census ? 0 : -errno;
+	python__version_text(t->python, own->python, sizeof(own->python));
+	torch__info(t->proc, &t->maps, &t->torch);
+	s->census = census__open(t->python, CENSUS_WITHIN_NS, &why);
+	if (!s->census) {
+		err = -errno;
+		goto fail;
 	}
-	if (!err && t->torch.cuda)
+	if (t->torch.cuda)
 		s->alloc = cudaalloc__open(t->proc, &t->maps, &why);
-	if (!err)
-		err = dump__read(s->census, s->alloc, LIMIT_NS, &p->dump, &why);
+	err = dump__read(s->census, s->alloc, LIMIT_NS, &p->dump, &why);
 	if (!err)
 		return 0;
+fail:
 	snprintf(p->why, sizeof(p->why), "%s", *why ? why : strerror(-err));
 	return unreadable(&s->failure, p->pid, err, why);
 }

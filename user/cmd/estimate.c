@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "capture/preload.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "estimate/estimate.h"
@@ -337,7 +336,8 @@ static int complete(struct estimate_args *a)
 static int keep_recording(const struct estimate *e, struct outfile *file)
 {
 	char buf[65536];
-	FILE *in = e->full ? fopen(e->full->path, "re") : NULL, *out = outfile__stream(file);
+	FILE *in = e->full ? fopen(e->full->path, "re") : NULL;
+	FILE *out = outfile__stream(file);
 	size_t n;
 	int err = 0;
 

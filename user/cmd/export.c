@@ -9,7 +9,6 @@
 #include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "export/export.h"
 #include "base/exit.h"

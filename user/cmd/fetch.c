@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"

@@ -162,16 +162,22 @@ static void print_lines(FILE *out, const char *lines)
 	}
 }
 
+static bool is_live(const struct command *c)
+{
+	return !strcmp(c->name, "live");
+}
+
 static void print_usage(FILE *out, const struct command *c)
 {
-	bool is_live = !strcmp(c->name, "live");
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
 
 	for (bool first = true; first || *form; first = false) {
 		size_t n = strcspn(form, "\n");
 
-		fprintf(out, "%s memtrace-bpf%s%s [OPTION...]%s%.*s\n", first ? "Usage:" : "      ",
-			is_live ? "" : " ", is_live ? "" : c->name, n ? " " : "", (int)n, form);
+		fputs(first ? "Usage: memtrace-bpf" : "       memtrace-bpf", out);
+		if (!is_live(c))
+			fprintf(out, " %s", c->name);
+		fprintf(out, " [OPTION...]%s%.*s\n", n ? " " : "", (int)n, form);
 		form += n + (form[n] == '\n');
 	}
 }
@@ -247,11 +253,6 @@ static void upper(FILE *out, const char *s)
 		fputc(toupper((unsigned char)*s), out);
 }
 
-static bool is_live(const struct command *c)
-{
-	return !strcmp(c->name, "live");
-}
-
 static void print_head(FILE *out, const struct command *c)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
@@ -267,8 +268,10 @@ static void print_head(FILE *out, const struct command *c)
 	do {
 		size_t n = strcspn(form, "\n");
 
-		fprintf(out, "memtrace\\-bpf%s%s [OPTION...] ", is_live(c) ? "" : " ",
-			is_live(c) ? "" : c->name);
+		fputs("memtrace\\-bpf", out);
+		if (!is_live(c))
+			fprintf(out, " %s", c->name);
+		fputs(" [OPTION...] ", out);
 		text_line(out, form, n);
 		form += n + (form[n] == '\n');
 	} while (*form);

@@ -23,7 +23,6 @@
 #include "record/dict.h"
 #include "base/text.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 
 #define TOP 10 /* most lines of text */
@@ -96,12 +95,11 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 	if (a->capture.pid && a->n)
 		argp_error(state, "'%s' and -p cannot be combined; give a recording or a process",
 			   a->files[0]);
-	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
-		argp_error(state, "%s needs a running process, -p PID%s",
-			   a->capture.session.steps ? "a number of steps" : "--duration",
-			   a->capture.session.steps
-				   ? "; for a recording, --steps alone lists each step"
-				   : "");
+	if (!a->capture.pid && a->capture.session.steps)
+		argp_error(state, "a number of steps needs a running process, -p PID; for a "
+				  "recording, --steps alone lists each step");
+	if (!a->capture.pid && a->capture.duration)
+		argp_error(state, "--duration needs a running process, -p PID");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -159,7 +157,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Returns the exit code after printing, and logs err, the error of printing. */
+/* Returns the exit code after printing. Logs err, the error of printing. */
 static int printed(const struct leaks_args *a, int err, const char *name, bool found)
 {
 	char path[512], wanted[64];
@@ -200,7 +198,7 @@ static int watch(struct model *m, const struct leaks_args *args)
 	return err || !args->per_file ? err : growth__per_line(m, args->per_file, args->per_line);
 }
 
-/* Whether the line of --per began requests. Otherwise a message names the lines next to it. */
+/* Whether the line of --per began requests. Otherwise logs an error with the lines next to it. */
 static bool has_requests(const struct leaks_args *a, const struct model *m, const struct dict *d)
 {
 	uint32_t before = 0, after = 0, n = dict__counts(d).stacks;
@@ -264,24 +262,18 @@ static int from_file(const struct leaks_args *args)
 
 	if (status)
 		return status;
-	/* reports which devices there are */
-	status = args->o.device ? analysis__device(a, args->o.device, &device) : 0;
-	if (status) {
-		analysis__free(a);
-	} else {
-		struct leaks_doc doc = {
-			.model = a->model,
-			.dict = a->dict,
-			.facts = a->facts,
-			.name = a->name,
-			.format = mtr_reader__version(a->reader),
-			.duration = a->duration,
-			.complete = a->complete,
-		};
-
-		status = print(&doc, args);
-		analysis__free(a);
-	}
+	if (args->o.device) /* reports which devices there are */
+		status = analysis__device(a, args->o.device, &device);
+	if (!status)
+		status = print(&(struct leaks_doc){ .model = a->model,
+						    .dict = a->dict,
+						    .facts = a->facts,
+						    .name = a->name,
+						    .format = mtr_reader__version(a->reader),
+						    .duration = a->duration,
+						    .complete = a->complete },
+			       args);
+	analysis__free(a);
 	return status;
 }
 

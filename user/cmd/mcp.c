@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 
 #define ANSWER_DEFAULT (64 << 10)

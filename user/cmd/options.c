@@ -52,15 +52,3 @@ bool options_list__takes_next(const struct argp_option *o)
 {
 	return o && o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
 }
-
-const struct argp_option *options_list__short_value(const struct options_list *list,
-						    const char *argument)
-{
-	for (const char *c = argument + 1; *c; c++) {
-		const struct argp_option *o = options_list__short(list, *c);
-
-		if (options_list__takes_next(o))
-			return c[1] ? NULL : o;
-	}
-	return NULL;
-}

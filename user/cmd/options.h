@@ -23,6 +23,3 @@ const struct argp_option *options_list__short(const struct options_list *list, i
 bool options_list__shows(const struct argp_option *o);
 /* Returns whether the next argument is its value, if none follows "=". NULL: false. */
 bool options_list__takes_next(const struct argp_option *o);
-/* Returns the option of an argument "-x..." whose value is the next argument. NULL: none. */
-const struct argp_option *options_list__short_value(const struct options_list *list,
-						    const char *argument);

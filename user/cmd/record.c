@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "capture/capture_args.h"
 #include "capture/capture_loop.h"

@@ -14,7 +14,6 @@
 #include "capture/preload.h"
 #include "capture/session.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "estimate/replay.h"
@@ -63,7 +62,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static int device(const char *arg, struct argp_state *state)
+static int parse_device(const char *arg, struct argp_state *state)
 {
 	const char *number = strncmp(arg, "cuda:", 5) ? "" : arg + 5;
 	char *end;
@@ -117,7 +116,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->opts.python = arg;
 		break;
 	case OPT_DEVICE:
-		a->opts.device = device(arg, state);
+		a->opts.device = parse_device(arg, state);
 		break;
 	case OPT_CURVE:
 		a->curve = arg;
@@ -160,8 +159,8 @@ static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t alloca
 static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v,
 		   struct replay_found *found, struct failure *f)
 {
-	const char *recorded = found->about->alloc_conf ? found->about->alloc_conf : "",
-		   *asked = a->opts.alloc_conf;
+	const char *recorded = found->about->alloc_conf ?: "";
+	const char *asked = a->opts.alloc_conf;
 	bool other = asked && strcmp(asked, recorded);
 	struct replay_tried *t = &v[other];
 	int err = 0;
@@ -195,31 +194,31 @@ static int run(struct replay_args *a, FILE *curve)
 	struct replay_tried pair[2] = { 0 }, *all = NULL;
 	struct replay_found found = { .vram = a->opts.vram, .v = pair };
 	struct replay *r = replay__open(&a->opts, &f);
-	int err = r ? 0 : -1;
+	int err = -1;
 
-	if (!err) {
-		found.about = replay__about(r);
-		if (found.about->ooms && !a->unlimited && !a->smallest && !a->opts.vram)
-			a->opts.vram = recorded_vram(found.about);
-		found.recorded_vram = a->opts.vram && a->opts.vram != found.vram;
-		found.vram = a->opts.vram;
-		if (curve) {
-			fprintf(curve, "event,seconds,allocated,reserved\n");
-			a->opts.curve = write_point;
-			a->opts.ctx = curve;
-		}
-		err = a->search ? replay__search(r, &a->opts, &all, &found, &f)
-				: try_one(r, a, pair, &found, &f);
+	if (!r)
+		goto out;
+	found.about = replay__about(r);
+	if (found.about->ooms && !a->unlimited && !a->smallest && !a->opts.vram)
+		a->opts.vram = recorded_vram(found.about);
+	found.recorded_vram = a->opts.vram && a->opts.vram != found.vram;
+	found.vram = a->opts.vram;
+	if (curve) {
+		fprintf(curve, "event,seconds,allocated,reserved\n");
+		a->opts.curve = write_point;
+		a->opts.ctx = curve;
 	}
+	err = a->search ? replay__search(r, &a->opts, &all, &found, &f)
+			: try_one(r, a, pair, &found, &f);
+	if (err)
+		goto out;
+	if (!a->json)
+		replay_print__text(stdout, &found);
+	else if (replay_print__json(stdout, &found))
+		err = failure__set(&f, EXIT_FAILED, -ENOMEM, "out of memory");
+out:
 	if (err)
 		log_err("%s", f.text);
-	else if (!a->json)
-		replay_print__text(stdout, &found);
-	else if (replay_print__json(stdout, &found)) {
-		log_err("out of memory");
-		err = -1;
-		f.status = EXIT_FAILED;
-	}
 	free(all);
 	replay__close(r);
 	if (err)

@@ -10,7 +10,6 @@
 #include "model/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "model/words.h"
 #include "report/text.h"

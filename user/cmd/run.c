@@ -11,7 +11,6 @@
 #include "capture/preload.h"
 #include "capture/run_command.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 
 enum {
@@ -55,6 +54,7 @@ static void take_command(struct run_command_args *a, struct argp_state *state)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct run_command_args *a = state->input;
+	const char *other = NULL; /* option that --inside excludes */
 
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -115,12 +115,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		     a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing; it cannot be combined with "
 					  "-o or options about the recording");
-		if (a->inside &&
-		    (a->no_trace || a->capture.children || a->capture.session.cost > 0))
-			argp_error(state, "--inside cannot be combined with %s",
-				   a->no_trace		 ? "--no-trace"
-				   : a->capture.children ? "--children"
-							 : "--cost");
+		if (a->no_trace)
+			other = "--no-trace";
+		else if (a->capture.children)
+			other = "--children";
+		else if (a->capture.session.cost > 0)
+			other = "--cost";
+		if (a->inside && other)
+			argp_error(state, "--inside cannot be combined with %s", other);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

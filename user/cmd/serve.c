@@ -15,7 +15,6 @@
 #include "capture/pick.h"
 #include "capture/preload.h"
 #include "cmd/commands.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "serve/listen.h"
 #include "serve/secret.h"
@@ -484,13 +483,33 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- before it runs ---- */
 
+static int read_secrets(const struct serve_args *a, struct serve_secrets *s, char *warning,
+			char *why)
+{
+	int err = 0;
+
+	if (a->token_file)
+		err = secret__token(a->token_file, &s->token, why);
+	if (err)
+		return err;
+	if (a->tls_cert)
+		err = secret__tls(a->tls_cert, a->tls_key, &s->cert, &s->key, warning, why);
+	if (err)
+		return err;
+	if (a->push_token_file)
+		err = secret__token(a->push_token_file, &s->push_token, why);
+	if (err || !a->push_ca)
+		return err;
+	return secret__read(a->push_ca, SERVE_PEM, 0, &s->ca, why);
+}
+
 /* Reads files that only root can read, and checks what must not be served without a token.
  * Returns 0, or an exit code after a message. */
 static int prepare(struct serve_args *a)
 {
 	char why[SECRET_WHY] = "", warning[SECRET_WHY] = "";
 	struct serve_secrets *s = &a->secrets;
-	int err = 0;
+	int err;
 
 	for (size_t i = 0; i < a->n_listen; i++) {
 		bool local;
@@ -514,14 +533,7 @@ static int prepare(struct serve_args *a)
 			return EXIT_UNUSABLE;
 		}
 	}
-	if (a->token_file)
-		err = secret__token(a->token_file, &s->token, why);
-	if (!err && a->tls_cert)
-		err = secret__tls(a->tls_cert, a->tls_key, &s->cert, &s->key, warning, why);
-	if (!err && a->push_token_file)
-		err = secret__token(a->push_token_file, &s->push_token, why);
-	if (!err && a->push_ca)
-		err = secret__read(a->push_ca, SERVE_PEM, 0, &s->ca, why);
+	err = read_secrets(a, s, warning, why);
 	if (*warning)
 		log_warn("%s", warning);
 	if (err)

@@ -4,10 +4,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text.h"
+#include "capture/capture_args.h"
+#include "cmd/help.h"
 #include "cmd/options.h"
+#include "model/analysis.h"
 
 #define AFTER "Try `" /* start of argp's own last lines */
 
@@ -197,7 +202,7 @@ static void check_options(struct argp_state *state)
 	}
 }
 
-void usage__begin(struct argp_state *state)
+static void begin_usage(struct argp_state *state)
 {
 	const cookie_io_functions_t io = { .write = put };
 	FILE *complaints = fopencookie(NULL, "w", io);
@@ -207,6 +212,100 @@ void usage__begin(struct argp_state *state)
 		state->err_stream = complaints;
 	check_options(state);
 }
+
+/* ---- the options that all commands have ---- */
+
+enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
+
+static const struct argp_option common_options[] = {
+	{ "log-level", OPT_LOG_LEVEL, "LEVEL", OPTION_RARE,
+	  "Lowest level: error, warn, info (default) or debug", OPTIONS_MESSAGES },
+	{ "log-file", OPT_LOG_FILE, "FILE", OPTION_RARE,
+	  "Also append messages, with the time, to FILE", OPTIONS_MESSAGES },
+	{ "log-format", OPT_LOG_FORMAT, "text|json", OPTION_RARE,
+	  "Format of messages (default text); json: one object per line", OPTIONS_MESSAGES },
+	{ "help", 'h', "all", OPTION_ARG_OPTIONAL | OPTION_HIDDEN, NULL, 0 },
+	{ NULL, '?', NULL, OPTION_HIDDEN, NULL, 0 },
+	{ "version", 'V', NULL, OPTION_HIDDEN, NULL, 0 },
+	{ 0 },
+};
+
+static const struct option_of {
+	const char *name;
+	int (*take)(const char *arg, char *why, size_t size);
+} takers[] = {
+	[OPT_LOG_LEVEL - OPT_LOG_LEVEL] = { "--log-level", log__option_level },
+	[OPT_LOG_FILE - OPT_LOG_LEVEL] = { "--log-file", log__option_file },
+	[OPT_LOG_FORMAT - OPT_LOG_LEVEL] = { "--log-format", log__option_format },
+};
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+	const struct option_of *o;
+	char why[128];
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		begin_usage(state);
+		break;
+	case 'h':
+	case '?':
+		help__print(stdout, at.command, arg && !strcmp(arg, "all"));
+		exit(analysis__check_output(stdout, "standard output"));
+	case 'V':
+		argp_program_version_hook(stdout, state);
+		exit(analysis__check_output(stdout, "standard output"));
+	case OPT_LOG_LEVEL:
+	case OPT_LOG_FILE:
+	case OPT_LOG_FORMAT:
+		o = &takers[key - OPT_LOG_LEVEL];
+		if (o->take(arg, why, sizeof(why)))
+			argp_error(state, "%s: %s", o->name, why);
+		break;
+	case ARGP_KEY_SUCCESS:
+		log__open();
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+const struct argp log_argp = { .options = common_options, .parser = parse_common };
+
+int usage__take_log_options(int argc, char **argv)
+{
+	char why[128] = "it needs a value";
+	int i = 0;
+
+	while (i < argc) {
+		const struct option_of *o = NULL;
+		const char *value = NULL;
+
+		for (size_t k = 0; k < sizeof(takers) / sizeof(*takers); k++) {
+			size_t len = strlen(takers[k].name);
+
+			if (strncmp(argv[i], takers[k].name, len) != 0 ||
+			    (argv[i][len] && argv[i][len] != '='))
+				continue;
+			o = &takers[k];
+			if (argv[i][len])
+				value = argv[i] + len + 1;
+			else if (i + 1 < argc)
+				value = argv[++i];
+		}
+		if (!o)
+			break;
+		if (!value || o->take(value, why, sizeof(why))) {
+			fprintf(stderr, "memtrace-bpf: %s: %s\n", o->name, why);
+			return -1;
+		}
+		i++;
+	}
+	return i;
+}
+
+/* ---- the command line ---- */
 
 void usage__know(const struct command *const *commands, size_t n)
 {

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Parses the command lines of all commands, with the same help and error messages. */
+/* Parses the command lines of all commands, with the same help and error messages, and with
+ * --log-level, --log-file, --log-format, --help and --version. */
 #include <argp.h>
 
 #include "cmd/commands.h"
 
+/* The last child of each command's argp parser. Has no input. Sets the form of usage errors, and
+ * opens the log file after all options were parsed. */
+extern const struct argp log_argp;
+
+#define LOG_ARGP_CHILD                                                                             \
+	{                                                                                          \
+		&log_argp, 0, NULL, 0                                                              \
+	}
+
+/* Parses --log-... before the command's word. Returns the number of arguments, or -1 after an error
+ * message. */
+int usage__take_log_options(int argc, char **argv);
 /*
  * Like argp_parse(). Exits after --help and --version, and with code 64 after an error. The last
  * line of an error names the help. An unknown long option gets a suggestion.
@@ -13,8 +26,6 @@ void usage__parse(const struct command *command, int argc, char **argv, unsigned
 		  void *input);
 /* All commands, for suggestions. Borrowed; before usage__parse(). */
 void usage__know(const struct command *const *commands, size_t n);
-/* For the parser that all commands share (log_args.h): call it for ARGP_KEY_INIT. */
-void usage__begin(struct argp_state *state);
 /* Calls argp_error(): "WHAT 'word'; did you mean report?", or the list of the words, which ends
  * with NULL. */
 void usage__unknown(struct argp_state *state, const char *what, const char *word,

@@ -7,7 +7,6 @@
 
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
-#include "cmd/log_args.h"
 #include "cmd/usage.h"
 #include "capture/capture_args.h"
 #include "base/text.h"
