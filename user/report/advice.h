@@ -94,6 +94,9 @@ struct advice_list {
 #define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */
 #define ADVICE_MOST 8	       /* entries about a device; those about host memory come after them */
 
+/* The remedy for calls of a model that keep memory: text. */
+extern const char advice_of_calls[];
+
 struct advisor;
 /* For a model before its first event, with its words; borrows all three, and watches the growth by
  * line. NULL if memory is short. */

@@ -395,7 +395,7 @@ static void test_growth(void **state)
 	assert_non_null(strstr(a->basis, "+100 B/step"));
 	advice__text(out, &list, 1, 120);
 	fclose(out);
-	assert_non_null(strstr(text, "stop the leak: "));
+	assert_non_null(strstr(text, "keep one copy of the model"));
 	assert_non_null(strstr(text, " more (--top 0 shows all)\n"));
 	assert_non_null(strstr(text, "at /u/train.py:1 (main)"));
 	free(text);

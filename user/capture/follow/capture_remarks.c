@@ -247,6 +247,8 @@ static void warn_no_steps(struct capture_loop *loop, const struct session *s, ui
 	if (!loop->args.session.steps || loop->remarks.stepless || now <= 2 * SILENCE ||
 	    !session__events(s) || session__steps(s))
 		return;
+	if (loop->args.duration) /* the capture ends anyway */
+		return;
 	loop->remarks.stepless = true;
 	log_warn("--steps: no optimizer step has ended in 10 s. Calls of the model count after 10 "
 		 "s of "

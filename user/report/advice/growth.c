@@ -11,6 +11,9 @@
 
 #define NAME 128 /* characters of a holder's name in the text */
 
+const char advice_of_calls[] = "free what each call of the model keeps: without a backward pass, "
+			       "use torch.no_grad() and keep numbers (loss.item())";
+
 /* Bytes at the end that would not be there without the growth: those that have stayed. */
 static uint64_t grown(const struct growth_summary *s)
 {
@@ -74,15 +77,24 @@ static char *remedy(const struct advising *a, size_t device, const struct growth
 				      "of them into a batch)",
 				      growth_summary__unit(&s->growth));
 	if (s->part == GROWTH_OF_CALLS && s->line->row.phase == PHASE_FORWARD)
-		return advice__format("free what each call of the model keeps: without a backward "
-				      "pass, use torch.no_grad() and keep numbers (loss.item())");
+		return advice__format("%s", advice_of_calls);
 	if (n && growth_summary__of_graph(n))
 		return graph_remedy(a, n);
+	if (n && growth_summary__in_models(s->line, n))
+		return advice__format(
+			"keep one copy of the model, or its state_dict() on the host");
+	if (n && growth_summary__is_holder(n) && !strcmp(s->device, "cpu"))
+		return advice__format("stop the leak: %.*s holds more each %s; bound its size, or "
+				      "empty it",
+				      NAME, n->text, growth_summary__unit(&s->growth));
 	if (n && growth_summary__is_holder(n))
 		return advice__format("stop the leak: %.*s holds more each %s; keep numbers "
 				      "(.item()) or copies on "
 				      "the host (.cpu()) there, or empty it",
 				      NAME, n->text, growth_summary__unit(&s->growth));
+	if (n)
+		return advice__format("stop the leak: %.*s piles up; drop those that nothing needs",
+				      NAME, n->text);
 	if (s->line->kind == GROWTH_ENLARGED)
 		return advice__format("stop the growth: this tensor is replaced by a larger one "
 				      "each %s (as torch.cat does)",

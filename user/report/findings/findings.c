@@ -20,8 +20,11 @@
 #define WORTH_BYTES (UINT64_C(1) << 20)
 /* Cached memory is worth one from this share of the device on. */
 #define CACHED_PERCENT 5
-/* Steps after which growth of high confidence ends a capture. */
+/* Steps, or calls of the model, after which growth of high confidence ends a capture. Calls also
+ * need some time, because a long step may begin with many of them. */
 #define SURE_STEPS 24
+#define SURE_CALLS 100
+#define SURE_CALLS_NS UINT64_C(5000000000)
 
 static const struct {
 	const char *name, *title;
@@ -97,6 +100,7 @@ struct judging {
 	const struct findings_of *of;
 	struct findings *ret;
 	size_t cap;
+	bool models; /* a leak is of models, and its text has them */
 };
 
 static void free_texts(struct finding *f)
@@ -152,7 +156,8 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 static int add_growth(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s, const struct advice *advice)
 {
-	char said[GROWTH_SUMMARY_TEXT], holder[512] = "";
+	char said[GROWTH_SUMMARY_TEXT], holder[512] = "", models[WORDS_MODELS];
+	char text[GROWTH_SUMMARY_TEXT + WORDS_MODELS + 2];
 	struct finding f = {
 		.code = code_of_growth(s),
 		.per_step = s->per_step,
@@ -170,6 +175,33 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.where = advice->where;
 		f.remedy = advice->text;
 	}
+	if (s->holder && s->line && growth_summary__in_models(s->line, s->holder) &&
+	    *words__models(models, sizeof(models), j->of->facts)) {
+		snprintf(text, sizeof(text), "%s; %s", said, models);
+		f.text = text;
+		j->models = true;
+	}
+	return add(j, &f);
+}
+
+/* Calls that kept memory within a step that has ended, such as an evaluation with gradients. */
+static int add_inside(struct judging *j, const struct model_device *d,
+		      const struct growth_summary *s)
+{
+	const struct growth_inside *in = &s->growth.inside;
+	char said[GROWTH_SUMMARY_TEXT], where[REPORT_TEXT];
+	struct finding f = {
+		.code = FINDING_CALLS_KEEP,
+		.bytes = in->grown,
+		.whole = d->peak_allocated,
+		.per_step = in->lines_per_call,
+		.text = growth_summary__inside(in, s->cwd, said),
+		.where = words__location(where, &in->line->row, s->cwd, 60),
+		.sure = (char *)trend__confidence(in->line->trend.confidence),
+		.remedy = (char *)advice_of_calls,
+	};
+
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
 	return add(j, &f);
 }
 
@@ -286,6 +318,8 @@ static int judge_device(struct judging *j, size_t device, bool advised, bool hos
 	err = add_out_of_memory(j, device, &d);
 	if (!err && s.verdict == GROWTH_VERDICT_GROWS)
 		err = add_growth(j, &d, &s, growth);
+	else if (!err && s.inside)
+		err = add_inside(j, &d, &s);
 	for (size_t i = 0; i < list.n && !err; i++)
 		if (list.all[i].of_host ? host : advised)
 			err = add_advice(j, &d, &list.all[i]);
@@ -304,6 +338,7 @@ static int judge_device(struct judging *j, size_t device, bool advised, bool hos
 
 /* ---- the process ---- */
 
+/* Several models, unless they are the leak that was found: then its text has them. */
 static int add_models(struct judging *j)
 {
 	char models[WORDS_MODELS];
@@ -314,7 +349,7 @@ static int add_models(struct judging *j)
 		.remedy = "drop the copies that nothing needs, or keep them on the host (.cpu())",
 	};
 
-	return *words__models(models, sizeof(models), j->of->facts) ? add(j, &f) : 0;
+	return *words__models(models, sizeof(models), j->of->facts) && !j->models ? add(j, &f) : 0;
 }
 
 static int add_host(struct judging *j)
@@ -420,8 +455,12 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
 
 	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
 		return false;
-	sure = s.verdict == GROWTH_VERDICT_GROWS && s.confidence == TREND_HIGH &&
-	       s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS;
+	if (s.verdict == GROWTH_VERDICT_GROWS)
+		sure = s.confidence == TREND_HIGH &&
+		       ((s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS) ||
+			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS && now >= SURE_CALLS_NS));
+	else
+		sure = s.verdict == GROWTH_VERDICT_NONE && s.clock == GROWTH_STEPS;
 	growth_summary__free(&s);
 	return sure;
 }

@@ -109,7 +109,8 @@ static void say_next(FILE *out, const struct findings_of *of, const struct findi
 	if (of->pid)
 		snprintf(at, sizeof(at), "-p %d", (int)of->pid);
 	if (f->n && f->faults && f->all[0].per_step > 0)
-		fprintf(out, "\nDetails: memtrace-bpf leaks %s\n", of->pid ? at : of->name);
+		fprintf(out, "\nDetails: %smemtrace-bpf leaks %s\n", of->pid ? "sudo " : "",
+			of->pid ? at : of->name);
 	else if (of->pid)
 		fprintf(out, "\nDetails: sudo memtrace-bpf %s (live view)\n", at);
 	else
