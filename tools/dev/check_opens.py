@@ -41,7 +41,7 @@ ALLOWED = {
     "user/base/outfile.c": "its own new file again, for writing",
     "user/base/passed_files.c": USER,
     "user/base/log/file.c": USER,
-    "user/serve/mcp/tools.c": "only looks (O_PATH)",
+    "user/serve/mcp/mcp.c": "only looks (O_PATH)",
     "user/inspect/process/descendants.c": PROC,
     "user/inspect/process/proc.c": PROC,
     "user/inspect/process/seccomp.c": PROC,

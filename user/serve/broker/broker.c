@@ -33,94 +33,12 @@
 #include "serve/serve.h"
 #include "serve/server/link.h"
 
-#define NOTES_MOST 65536		 /* limit of a JSON file, in bytes */
 #define TELL_EVERY UINT64_C(500000000)	 /* ns */
 #define ENDS_WITHIN UINT64_C(6000000000) /* ns, time for captures to end when the server ends */
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
-/* ---- recordings from before ---- */
-
-/* Each recording in the folder has a JSON file with facts of its trace. Its values are checked. */
-
-/* ---- files with facts ---- */
-
-static void take_text(const json_t *o, const char *key, char *buf, size_t size)
-{
-	const char *s = json_string_value(json_object_get(o, key));
-
-	if (s)
-		text__clean(buf, size, s, strlen(s));
-}
-
-static uint64_t take_count(const json_t *o, const char *key)
-{
-	json_int_t n = json_integer_value(json_object_get(o, key));
-
-	return n > 0 ? (uint64_t)n : 0;
-}
-
-static double take_number(const json_t *o, const char *key)
-{
-	double d = json_number_value(json_object_get(o, key));
-
-	return d > 0 && d < 1e12 ? d : 0;
-}
-
-static void take_facts(struct trace *t, const json_t *o)
-{
-	const json_t *shape = json_object_get(o, "input_shape"), *v;
-	size_t i;
-
-	take_text(o, "model_name", t->model, sizeof(t->model));
-	take_text(o, "process", t->name, sizeof(t->name));
-	take_text(o, "stop_reason", t->stop_reason, sizeof(t->stop_reason));
-	take_text(o, "error", t->error, sizeof(t->error));
-	t->pid = (pid_t)(take_count(o, "pid") & INT32_MAX);
-	t->begun = take_number(o, "begun");
-	t->seconds = take_number(o, "seconds");
-	t->duration_s = take_number(o, "duration_s");
-	t->events = take_count(o, "events");
-	t->lost = take_count(o, "lost");
-	t->steps = take_count(o, "steps");
-	t->max_events = take_count(o, "max_events");
-	t->steps_wanted = take_count(o, "steps_wanted");
-	t->batch_size = take_count(o, "batch_size");
-	t->fragmentation = json_is_true(json_object_get(o, "enable_fragmentation"));
-	t->host = json_is_true(json_object_get(o, "host"));
-	if (json_is_integer(json_object_get(o, "exit_status")))
-		t->exit_status = (int)(take_count(o, "exit_status") & 255);
-	json_array_foreach(shape, i, v)
-		if (t->n_shape < TRACE_SHAPE && json_is_integer(v) && json_integer_value(v) > 0)
-			t->shape[t->n_shape++] = json_integer_value(v);
-}
-
-/* Reads the facts of a trace. False: the recording must not outlive its server. */
-static bool read_facts(struct broker *b, struct trace *t)
-{
-	bool keep;
-	uint64_t size = 0;
-	char name[128], *text;
-	json_t *o = NULL;
-	int fd;
-
-	t->fragmentation = true;
-	snprintf(name, sizeof(name), "%s.json", t->id);
-	fd = store__open_file(&b->store, name, &size);
-	text = fd >= 0 && size && size <= NOTES_MOST ? malloc(size) : NULL;
-	if (text && read(fd, text, size) == (ssize_t)size)
-		o = json_loadb(text, size, 0, NULL);
-	if (json_is_object(o))
-		take_facts(t, o);
-	keep = !json_is_false(json_object_get(o, "keep"));
-	json_decref(o);
-	free(text);
-	if (fd >= 0)
-		close(fd);
-	return keep;
-}
-
-/* ---- the folder ---- */
+/* ---- recordings from before: in the folder ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -212,7 +130,7 @@ static void take_folder(struct broker *b)
 		names.v[i][strlen(names.v[i]) - 4] = '\0';
 		if (fd >= 0 && size)
 			t = trace__new(b, names.v[i]);
-		if (t && !read_facts(b, t)) {
+		if (t && !trace__read_note(b, t)) {
 			trace__delete(b, t);
 		} else if (t) {
 			t->bytes = size;

@@ -156,21 +156,10 @@ static json_t *hello(const struct broker *b)
 /* The targets before the first search, without processes. */
 static json_t *first_targets(const struct broker *b)
 {
-	static const char *const kinds[] = { [TARGET_PID] = "pid",
-					     [TARGET_PATTERN] = "pattern",
-					     [TARGET_COMMAND] = "command",
-					     [TARGET_ALL] = "all" };
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < b->args->n_targets; i++) {
-		const struct serve_target *t = &b->args->targets[i];
-		json_t *o = json_pack("{s:s,s:s,s:[]}", "name", t->name, "kind", kinds[t->kind],
-				      "pids");
-
-		if (o && t->kind == TARGET_PATTERN)
-			json_object_set_new(o, "pattern", json_string(t->text));
-		json_array_append_new(list, o);
-	}
+	for (size_t i = 0; i < b->args->n_targets; i++)
+		json_array_append_new(list, processes__target(&b->args->targets[i], json_array()));
 	return json_pack("{s:s,s:o}", "event", "targets", "targets", list);
 }
 

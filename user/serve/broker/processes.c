@@ -204,6 +204,20 @@ void processes__release(struct broker *b)
 
 /* ---- reports ---- */
 
+json_t *processes__target(const struct serve_target *t, json_t *pids)
+{
+	static const char *const kinds[] = { [TARGET_PID] = "pid",
+					     [TARGET_PATTERN] = "pattern",
+					     [TARGET_COMMAND] = "command",
+					     [TARGET_ALL] = "all" };
+	json_t *o = json_pack("{s:s,s:s,s:o}", "name", t->name, "kind", kinds[t->kind], "pids",
+			      pids);
+
+	if (o && t->kind == TARGET_PATTERN)
+		json_object_set_new(o, "pattern", json_string(t->text));
+	return o;
+}
+
 /* Removes a process from the table. The last entry moves to its place, and the old last entry is
  * cleared. */
 static void drop_process(struct broker *b, struct broker_process *q)
@@ -213,16 +227,15 @@ static void drop_process(struct broker *b, struct broker_process *q)
 	b->processes.v[b->processes.n] = (struct broker_process){ 0 };
 }
 
-static void process_changed(struct broker *b, json_t *msg)
+static void take_process(struct broker *b, json_t *msg)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));
 	const char *name = json_string_value(json_object_get(msg, "name"));
 	struct broker_process *q = process_of(b, pid);
 
 	if (json_is_true(json_object_get(msg, "gone"))) {
-		if (q) {
+		if (q)
 			drop_process(b, q);
-		}
 	} else {
 		if (!q && b->processes.n == BROKER_PROCESSES)
 			return;
@@ -243,12 +256,12 @@ static void drop_stale(struct broker *b)
 {
 	for (size_t i = b->processes.n; i-- > 0;) {
 		struct broker_process *q = &b->processes.v[i];
-		json_t *gone = q->stale ? json_copy(q->msg) : NULL;
+		json_t *gone;
 
 		if (!q->stale)
 			continue;
-		if (gone)
-			json_object_set_new(gone, "gone", json_true());
+		gone = json_copy(q->msg);
+		json_object_set_new(gone, "gone", json_true());
 		peers__tell(b, gone, -1, false);
 		drop_process(b, q);
 	}
@@ -268,7 +281,7 @@ void processes__report(struct broker *b, json_t *msg)
 	} else if (!strcmp(event, "scanned")) {
 		processes__release(b);
 	} else if (!strcmp(event, "process")) {
-		process_changed(b, msg);
+		take_process(b, msg);
 	} else if (!strcmp(event, "sample") || !strcmp(event, "scan")) {
 		peers__tell(b, json_incref(msg), -1, true);
 	}

@@ -51,5 +51,7 @@ bool processes__hold(struct peer *p, json_t *msg, void (*handle)(struct peer *p,
 void processes__release(struct broker *b);
 /* Drops the waiting requests of a peer. */
 void processes__forget(struct broker *b, const struct peer *p);
+/* A target of the message `targets`. Takes over pids, an array. */
+json_t *processes__target(const struct serve_target *t, json_t *pids);
 /* Handles a message of the process that looks. */
 void processes__report(struct broker *b, json_t *msg);

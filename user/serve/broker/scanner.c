@@ -167,24 +167,15 @@ static void send_message(struct look *l, json_t *msg)
 
 static void tell_targets(struct look *l)
 {
-	static const char *const kinds[] = { [TARGET_PID] = "pid",
-					     [TARGET_PATTERN] = "pattern",
-					     [TARGET_COMMAND] = "command",
-					     [TARGET_ALL] = "all" };
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < l->args->n_targets; i++) {
-		const struct serve_target *t = &l->args->targets[i];
-		json_t *pids = json_array(), *o;
+		json_t *pids = json_array();
 
 		for (size_t k = 0; k < l->n; k++)
 			if (l->seen[k].targets & UINT64_C(1) << i)
 				json_array_append_new(pids, json_integer(l->seen[k].t->pid));
-		o = json_pack("{s:s,s:s,s:o}", "name", t->name, "kind", kinds[t->kind], "pids",
-			      pids);
-		if (o && t->kind == TARGET_PATTERN)
-			json_object_set_new(o, "pattern", json_string(t->text));
-		json_array_append_new(list, o);
+		json_array_append_new(list, processes__target(&l->args->targets[i], pids));
 	}
 	send_message(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out",
 				  (json_int_t)l->n_left_out));

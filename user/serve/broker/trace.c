@@ -17,6 +17,8 @@
 #include "serve/broker/spawn.h"
 #include "serve/broker/store.h"
 
+#define NOTE_MOST 65536 /* limit of a file with facts, in bytes */
+
 static const char *const states[] = { [TRACE_STARTING] = "starting",
 				      [TRACE_CAPTURING] = "capturing",
 				      [TRACE_FINISHING] = "finishing",
@@ -114,37 +116,133 @@ struct trace *trace__asked(struct peer *p, json_t *msg, const char *key)
 
 /* ---- facts ---- */
 
-static void put_count(json_t *o, const char *key, uint64_t n)
+/* The facts of a trace: members of an object in messages, in the answers of HTTP and in its file. */
+static const struct fact {
+	const char *key;
+	enum {
+		FACT_TEXT,
+		FACT_COUNT,
+		FACT_NUMBER,
+		FACT_FLAG,
+		FACT_STATE,
+		FACT_PID,
+		FACT_STATUS,
+		FACT_EXIT_STATUS,
+		FACT_LOG,
+		FACT_GIVEN,
+		FACT_KEEP
+	} kind;
+	size_t at, size; /* the member of struct trace */
+	bool always;	 /* written also if it is "", 0 or false */
+	bool kept;	 /* read from the file at the next start */
+} facts[] = {
+#define FACT(name, type, member, ...)                                                              \
+	{                                                                                          \
+		.key = (name), .kind = FACT_##type, .at = offsetof(struct trace, member),          \
+		.size = sizeof(((struct trace *)0)->member), __VA_ARGS__                           \
+	}
+	FACT("trace_id", TEXT, id, .always = true),
+	FACT("model_name", TEXT, model, .always = true, .kept = true),
+	FACT("process", TEXT, name, .always = true, .kept = true),
+	FACT("state", STATE, state),
+	FACT("begun", NUMBER, begun, .always = true, .kept = true),
+	FACT("seconds", NUMBER, seconds, .always = true, .kept = true),
+	FACT("file", TEXT, file, .always = true),
+	FACT("enable_fragmentation", FLAG, fragmentation, .always = true, .kept = true),
+	FACT("pid", PID, pid, .kept = true),
+	FACT("events", COUNT, events, .always = true, .kept = true),
+	FACT("lost", COUNT, lost, .always = true, .kept = true),
+	FACT("steps", COUNT, steps, .always = true, .kept = true),
+	FACT("bytes", COUNT, bytes, .always = true),
+	FACT("max_events", COUNT, max_events, .kept = true),
+	FACT("stop_reason", TEXT, stop_reason, .kept = true),
+	FACT("error", TEXT, error, .kept = true),
+	FACT("status", STATUS, status),
+	FACT("exit_status", EXIT_STATUS, exit_status, .kept = true),
+	FACT("log", LOG, log),
+	FACT("given", GIVEN, given),
+	FACT("folder", TEXT, folder),
+	FACT("keep", KEEP, asker),
+	FACT("host", FLAG, host, .kept = true),
+	FACT("duration_s", NUMBER, duration_s, .kept = true),
+	FACT("start_at", NUMBER, start_at),
+	FACT("align_s", NUMBER, align_s),
+	FACT("steps_wanted", COUNT, steps_wanted, .kept = true),
+	FACT("batch_size", COUNT, batch_size, .kept = true),
+#undef FACT
+};
+
+#define FACTS (sizeof(facts) / sizeof(*facts))
+
+static json_t *count_json(uint64_t n)
 {
-	json_object_set_new(o, key, json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
+	return json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n));
 }
 
-static void put_text(json_t *o, const char *key, const char *text)
+/* NULL: the trace has no such fact. */
+static json_t *fact_json(const struct trace *t, const struct fact *f)
 {
-	if (*text)
-		json_object_set_new(o, key, json_string(text));
+	const void *at = (const char *)t + f->at;
+
+	switch (f->kind) {
+	case FACT_TEXT:
+		return *(const char *)at || f->always ? json_string(at) : NULL;
+	case FACT_COUNT:
+		return *(const uint64_t *)at || f->always ? count_json(*(const uint64_t *)at)
+							  : NULL;
+	case FACT_NUMBER:
+		return *(const double *)at > 0 || f->always ? json_real(*(const double *)at) : NULL;
+	case FACT_FLAG:
+		return *(const bool *)at || f->always ? json_boolean(*(const bool *)at) : NULL;
+	case FACT_STATE:
+		return json_string(states[t->state]);
+	case FACT_PID:
+		return t->pid ? json_integer(t->pid) : json_null();
+	case FACT_STATUS:
+		return t->status ? json_integer(t->status) : NULL;
+	case FACT_EXIT_STATUS:
+		return t->exit_status >= 0 ? json_integer(t->exit_status) : NULL;
+	case FACT_LOG:
+		return t->log && *t->log ? json_string(t->log) : NULL;
+	case FACT_GIVEN:
+		return t->given >= 0 ? json_true() : NULL;
+	case FACT_KEEP:
+		return t->asker ? json_false() : NULL;
+	}
+	return NULL;
 }
 
-static void put_asked(json_t *o, const struct trace *t)
+/* Values are checked: the file may be damaged, or of another version. NULL: it lacks the fact. */
+static void take_fact(struct trace *t, const struct fact *f, const json_t *v)
 {
-	json_t *shape = t->n_shape ? json_array() : NULL;
+	json_int_t n = json_integer_value(v) > 0 ? json_integer_value(v) : 0;
+	double d = json_number_value(v);
+	void *at = (char *)t + f->at;
 
-	if (t->host)
-		json_object_set_new(o, "host", json_true());
-	if (t->duration_s > 0)
-		json_object_set_new(o, "duration_s", json_real(t->duration_s));
-	if (t->start_at > 0)
-		json_object_set_new(o, "start_at", json_real(t->start_at));
-	if (t->align_s > 0)
-		json_object_set_new(o, "align_s", json_real(t->align_s));
-	if (t->steps_wanted)
-		put_count(o, "steps_wanted", t->steps_wanted);
-	if (t->batch_size)
-		put_count(o, "batch_size", t->batch_size);
-	for (size_t i = 0; i < t->n_shape; i++)
-		json_array_append_new(shape, json_integer(t->shape[i]));
-	if (shape)
-		json_object_set_new(o, "input_shape", shape);
+	switch (f->kind) {
+	case FACT_TEXT:
+		if (json_is_string(v))
+			text__clean(at, f->size, json_string_value(v), json_string_length(v));
+		break;
+	case FACT_COUNT:
+		*(uint64_t *)at = (uint64_t)n;
+		break;
+	case FACT_NUMBER:
+		*(double *)at = d > 0 && d < 1e12 ? d : 0;
+		break;
+	case FACT_FLAG:
+		*(bool *)at = json_is_true(v);
+		break;
+	case FACT_PID:
+		t->pid = (pid_t)(n & INT32_MAX);
+		break;
+	case FACT_EXIT_STATUS:
+		if (json_is_integer(v))
+			t->exit_status = (int)(n & 255);
+		break;
+	default:
+		break;
+	}
 }
 
 /* A finished trace has them in its report. */
@@ -154,7 +252,8 @@ static void put_host(json_t *o, const struct trace *t)
 
 	for (unsigned i = 0; i < HOST_PARTS_END; i++)
 		if (host_part__adds_up(i) && t->host_part[i] >= 0)
-			put_count(parts, host_part__name(i), (uint64_t)t->host_part[i]);
+			json_object_set_new(parts, host_part__name(i),
+					    json_integer(t->host_part[i]));
 	if (t->state == TRACE_CAPTURING && json_object_size(parts))
 		json_object_set(o, "host_parts", parts);
 	json_decref(parts);
@@ -162,34 +261,19 @@ static void put_host(json_t *o, const struct trace *t)
 
 json_t *trace__facts(const struct trace *t)
 {
-	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:s,s:b}", "trace_id", t->id, "model_name",
-			      t->model, "process", t->name, "state", states[t->state], "begun",
-			      t->begun, "seconds", t->seconds, "file", t->file,
-			      "enable_fragmentation", t->fragmentation);
+	json_t *shape = t->n_shape ? json_array() : NULL;
+	json_t *o = json_object();
 
-	if (!o)
-		return NULL;
-	json_object_set_new(o, "pid", t->pid ? json_integer(t->pid) : json_null());
-	put_count(o, "events", t->events);
-	put_count(o, "lost", t->lost);
-	put_count(o, "steps", t->steps);
-	put_count(o, "bytes", t->bytes);
-	if (t->max_events)
-		put_count(o, "max_events", t->max_events);
-	put_text(o, "stop_reason", t->stop_reason);
-	put_text(o, "error", t->error);
-	if (t->status)
-		json_object_set_new(o, "status", json_integer(t->status));
-	if (t->exit_status >= 0)
-		json_object_set_new(o, "exit_status", json_integer(t->exit_status));
-	if (t->log)
-		put_text(o, "log", t->log);
-	if (t->given >= 0)
-		json_object_set_new(o, "given", json_true());
-	put_text(o, "folder", t->folder);
-	if (t->asker)
-		json_object_set_new(o, "keep", json_false());
-	put_asked(o, t);
+	for (size_t i = 0; i < FACTS; i++) {
+		json_t *v = fact_json(t, &facts[i]);
+
+		if (v)
+			json_object_set_new(o, facts[i].key, v);
+	}
+	for (size_t i = 0; i < t->n_shape; i++)
+		json_array_append_new(shape, json_integer(t->shape[i]));
+	if (shape)
+		json_object_set_new(o, "input_shape", shape);
 	put_host(o, t);
 	return o;
 }
@@ -237,19 +321,51 @@ static int write_note(const struct store *s, const char *name, const char *text)
 void trace__note(const struct broker *b, const struct trace *t)
 {
 	char name[128], *text;
-	json_t *facts;
+	json_t *o;
 	int err;
 
 	if (t->given >= 0 || b->store.own || t->dropping)
 		return;
 	snprintf(name, sizeof(name), "%s.json", t->id);
-	facts = trace__facts(t);
-	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
+	o = trace__facts(t);
+	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 	err = text ? write_note(&b->store, name, text) : -ENOMEM;
 	if (err)
 		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
 	free(text);
-	json_decref(facts);
+	json_decref(o);
+}
+
+bool trace__read_note(const struct broker *b, struct trace *t)
+{
+	uint64_t size = 0;
+	char name[128], *text;
+	const json_t *shape, *v;
+	json_t *o = NULL;
+	size_t i;
+	bool keep;
+	int fd;
+
+	t->fragmentation = true;
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	fd = store__open_file(&b->store, name, &size);
+	if (fd < 0)
+		return true;
+	text = size <= NOTE_MOST ? malloc(size + 1) : NULL;
+	if (text && io__read(fd, text, size) == (ssize_t)size)
+		o = json_loadb(text, size, 0, NULL);
+	free(text);
+	close(fd);
+	for (i = 0; json_is_object(o) && i < FACTS; i++)
+		if (facts[i].kept)
+			take_fact(t, &facts[i], json_object_get(o, facts[i].key));
+	shape = json_object_get(o, "input_shape");
+	json_array_foreach(shape, i, v)
+		if (t->n_shape < TRACE_SHAPE && json_integer_value(v) > 0)
+			t->shape[t->n_shape++] = json_integer_value(v);
+	keep = !json_is_false(json_object_get(o, "keep"));
+	json_decref(o);
+	return keep;
 }
 
 void trace__forget_note(const struct broker *b, const struct trace *t)

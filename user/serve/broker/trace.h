@@ -94,6 +94,8 @@ void trace__tell(struct broker *b, const struct trace *t, bool soft);
 void trace__tell_one(struct peer *p, const struct trace *t);
 /* Saves facts that a recording does not contain, for the next start. */
 void trace__note(const struct broker *b, const struct trace *t);
+/* Reads them again. False: the recording must not outlive its server. */
+bool trace__read_note(const struct broker *b, struct trace *t);
 void trace__forget_note(const struct broker *b, const struct trace *t);
 /* The trace is complete. Takes over report, a descriptor; -1: none. */
 void trace__done(struct broker *b, struct trace *t, int report);

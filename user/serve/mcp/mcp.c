@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* JSON-RPC 2.0 and the methods of the Model Context Protocol. */
-#include "serve/mcp/tools.h"
+/* The tools that mcp offers, with their arguments and the commands that answer; JSON-RPC 2.0 and
+ * the methods of the Model Context Protocol. */
+#include "serve/mcp.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,14 +19,15 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/grammar.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "serve/mcp.h"
 
 #define MESSAGES_MAX 4096		 /* bytes of standard error in an answer */
 #define OUTPUT_MAX ((uint64_t)256 << 20) /* a command that writes more fails */
@@ -33,6 +37,435 @@
 #define ENTRIES 20000			 /* entries of folders to look at */
 #define LINE_MAX_BYTES (1 << 20)	 /* of a message */
 #define ID_MAX 256			 /* bytes of a text that identifies a request */
+#define TEXT_MAX 4096			 /* bytes of one text */
+#define MCP_ARGV 64
+#define MCP_WHY 256
+
+/* ---- tools ---- */
+
+enum mcp_type {
+	MCP_RECORDING, /* path of a recording or of a folder with recordings, below the folder */
+	MCP_SCRIPT,    /* path of a file below the folder */
+	MCP_WORD,      /* one of `words` */
+	MCP_TEXT,      /* text without control characters */
+	MCP_NUMBER,    /* integer from `least` to `most` */
+	MCP_TEXTS,     /* array of texts */
+};
+
+struct mcp_argument {
+	const char *name, *help;
+	/* Option that passes it on, "--by"; NULL: it stands by itself, in the order of the table */
+	const char *option;
+	enum mcp_type type;
+	bool required;
+	const char *const *words; /* NULL-terminated */
+	/* Extended regular expression of a text; NULL: any. help then names the texts. */
+	const char *pattern;
+	int least, most;      /* of a number */
+	const char *suffix;   /* behind the number, "s" */
+	const char *fallback; /* value if it is not given; NULL: the option is left out */
+};
+
+struct mcp_tool {
+	const char *name, *help;
+	const char *const *command; /* command and fixed options, NULL-terminated; NULL: `list` */
+	const struct mcp_argument *arguments; /* until name NULL */
+	bool attaches, runs;		      /* needs allow_attach or allow_run */
+	int seconds;			      /* longest run */
+};
+
+/* A command line. */
+struct mcp_argv {
+	char *v[MCP_ARGV + 1]; /* NULL-terminated; owned */
+	size_t n;
+	bool json; /* its output is JSON */
+};
+
+static const char *const groups[] = { WORD_ARRAY(GROUP_WORDS) NULL };
+static const char *const leak_groups[] = { WORD_ARRAY(LEAK_GROUP_WORDS) NULL };
+static const char *const formats[] = { "text", "json", NULL };
+
+#define RECORDING(key, text)                                                                       \
+	{                                                                                          \
+		.name = key, .help = text, .type = MCP_RECORDING, .required = true                 \
+	}
+#define FORMAT                                                                                     \
+	{                                                                                          \
+		.name = "format",                                                                  \
+		.help = "text (default) or json; memtrace-bpf COMMAND --json-schema "              \
+			"prints the schema",                                                       \
+		.option = "--format", .type = MCP_WORD, .words = formats                           \
+	}
+#define DEVICE                                                                                     \
+	{                                                                                          \
+		.name = "device", .help = "cuda:0, cpu, host, ...", .option = "--device",          \
+		.type = MCP_TEXT                                                                   \
+	}
+#define TOP                                                                                        \
+	{                                                                                          \
+		.name = "top", .help = "number of rows (default 20)", .option = "--top",           \
+		.type = MCP_NUMBER, .least = 1, .most = 500, .fallback = "20"                      \
+	}
+
+static const struct mcp_argument list_arguments[] = {
+	{ 0 },
+};
+static const struct mcp_argument report_arguments[] = {
+	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	{ .name = "by",
+	  .help = "grouping of the rows: " HELP_GROUPS,
+	  .option = "--by",
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_GROUPS },
+	{ .name = "at",
+	  .help = "the moment: " HELP_AT,
+	  .option = "--at",
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_AT },
+	DEVICE,
+	TOP,
+	{ .name = "filter",
+	  .help = "only these blocks, such as 'module:blocks.3 phase:backward size:>1M'",
+	  .option = "--filter",
+	  .type = MCP_TEXT },
+	FORMAT,
+	{ 0 },
+};
+static const struct mcp_argument leaks_arguments[] = {
+	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	{ .name = "by",
+	  .help = "grouping of the rows (default line)",
+	  .option = "--by",
+	  .type = MCP_WORD,
+	  .words = leak_groups },
+	{ .name = "per",
+	  .help = "FILE:LINE of a line that allocates one block in each request of a server: rates "
+		  "by request",
+	  .option = "--per",
+	  .type = MCP_TEXT },
+	DEVICE,
+	TOP,
+	FORMAT,
+	{ 0 },
+};
+static const struct mcp_argument diff_arguments[] = {
+	RECORDING("old", "path of the first recording"),
+	RECORDING("new", "path of the second recording"),
+	{ .name = "by",
+	  .help = "grouping of the rows (default line)",
+	  .option = "--by",
+	  .type = MCP_WORD,
+	  .words = groups },
+	{ .name = "at",
+	  .help = "the moment: " HELP_AT_PAIR,
+	  .option = "--at",
+	  .type = MCP_TEXT,
+	  .pattern = PATTERN_AT_PAIR },
+	DEVICE,
+	TOP,
+	FORMAT,
+	{ 0 },
+};
+static const struct mcp_argument estimate_arguments[] = {
+	{ .name = "vram",
+	  .help = "memory of the device in GiB",
+	  .option = "--vram",
+	  .type = MCP_NUMBER,
+	  .required = true,
+	  .least = 1,
+	  .most = 100000,
+	  .suffix = "G" },
+	FORMAT,
+	{ .name = "script",
+	  .help = "path of a Python script that trains or infers",
+	  .type = MCP_SCRIPT,
+	  .required = true },
+	{ .name = "arguments", .help = "arguments of the script", .type = MCP_TEXTS },
+	{ 0 },
+};
+static const struct mcp_argument attach_arguments[] = {
+	{ .name = "pid",
+	  .help = "process that uses PyTorch or CUDA",
+	  .option = "--pid",
+	  .type = MCP_NUMBER,
+	  .required = true,
+	  .least = 1,
+	  .most = 1 << 22 },
+	{ .name = "seconds",
+	  .help = "length of the recording (default 10)",
+	  .option = "--duration",
+	  .type = MCP_NUMBER,
+	  .least = 1,
+	  .most = 300,
+	  .suffix = "s",
+	  .fallback = "10" },
+	{ 0 },
+};
+
+static const char *const report_command[] = { "report", NULL };
+static const char *const leaks_command[] = { "leaks", NULL };
+static const char *const diff_command[] = { "diff", NULL };
+static const char *const estimate_command[] = { "estimate", NULL };
+static const char *const attach_command[] = { "record", NULL };
+
+static const struct mcp_tool tools[] = {
+	{ .name = "list",
+	  .help = "List the recordings of PyTorch memory in the folder.",
+	  .arguments = list_arguments },
+	{ .name = "report",
+	  .help = "Which Python lines, modules and phases hold GPU memory at the peak, at the end "
+		  "or at an out-of-memory error of a recording.",
+	  .command = report_command,
+	  .arguments = report_arguments,
+	  .seconds = 300 },
+	{ .name = "leaks",
+	  .help = "Which lines grow from step to step in a recording, with a confidence.",
+	  .command = leaks_command,
+	  .arguments = leaks_arguments,
+	  .seconds = 300 },
+	{ .name = "diff",
+	  .help = "Compares two recordings: lines that hold more or less memory in the second one.",
+	  .command = diff_command,
+	  .arguments = diff_arguments,
+	  .seconds = 300 },
+	{ .name = "estimate",
+	  .help = "Runs a script of the folder without a GPU until its steps repeat, and says "
+		  "how much device memory it needs.",
+	  .command = estimate_command,
+	  .arguments = estimate_arguments,
+	  .runs = true,
+	  .seconds = 1200 },
+	{ .name = "attach",
+	  .help = "Records the memory events of a running process for some seconds, into a new "
+		  "recording in the folder.",
+	  .command = attach_command,
+	  .arguments = attach_arguments,
+	  .attaches = true,
+	  .seconds = 420 },
+};
+
+static bool is_allowed(const struct mcp_opts *o, const struct mcp_tool *t)
+{
+	return (!t->attaches || o->allow_attach) && (!t->runs || o->allow_run);
+}
+
+/* The i-th tool that these options allow. NULL: none. */
+static const struct mcp_tool *tool_at(const struct mcp_opts *o, size_t i)
+{
+	for (size_t k = 0; k < sizeof(tools) / sizeof(*tools); k++)
+		if (is_allowed(o, &tools[k]) && !i--)
+			return &tools[k];
+	return NULL;
+}
+
+static const struct mcp_tool *find_tool(const struct mcp_opts *o, const char *name)
+{
+	const struct mcp_tool *t;
+
+	for (size_t i = 0; (t = tool_at(o, i)); i++)
+		if (!strcmp(t->name, name))
+			return t;
+	return NULL;
+}
+
+/* ---- command lines ---- */
+
+static int refuse(char why[MCP_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static int refuse(char why[MCP_WHY], const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(why, MCP_WHY, format, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+static int add_arg(struct mcp_argv *a, const char *option, const char *value, const char *suffix)
+{
+	char *s = NULL;
+	int n;
+
+	if (a->n == MCP_ARGV)
+		return -E2BIG;
+	if (!suffix)
+		suffix = "";
+	n = option ? asprintf(&s, "%s=%s%s", option, value, suffix)
+		   : asprintf(&s, "%s%s", value, suffix);
+	if (n < 0)
+		return -ENOMEM;
+	a->v[a->n++] = s;
+	return 0;
+}
+
+/* Checks that the path, as text, is below the folder without links, and a file or a folder. 0 or
+ * -errno. */
+static int check_path(int folder, const char *path, bool file_only)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+					   RESOLVE_NO_MAGICLINKS };
+	struct stat st;
+	int fd = (int)syscall(SYS_openat2, folder, path, &how, sizeof(how));
+	int err = fd < 0 || fstat(fd, &st) ? -errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (!err && !S_ISREG(st.st_mode) && (file_only || !S_ISDIR(st.st_mode)))
+		err = -EINVAL;
+	return err;
+}
+
+/* A path starts with "./", so that no command takes it for an option or for "-". */
+static int add_path(struct mcp_argv *a, const struct mcp_argument *of, const char *path, int folder,
+		    char why[MCP_WHY])
+{
+	int err = check_path(folder, path, of->type == MCP_SCRIPT);
+	char *dotted;
+
+	if (err == -ENOENT)
+		return refuse(why, "%s: no such file in the folder; `list` names the recordings",
+			      of->name);
+	if (err)
+		return refuse(why, "%s: it has to be below the folder, without links", of->name);
+	if (asprintf(&dotted, "./%s", path) < 0)
+		return -ENOMEM;
+	err = add_arg(a, NULL, dotted, NULL);
+	free(dotted);
+	return err;
+}
+
+/* True for text that may be a command's argument: no control characters, and not too long. */
+static bool is_text(const json_t *v)
+{
+	const char *s = json_string_value(v);
+
+	if (!s || strlen(s) != json_string_length(v) || strlen(s) > TEXT_MAX)
+		return false;
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || *s == 127)
+			return false;
+	return true;
+}
+
+static int add_word(struct mcp_argv *a, const struct mcp_argument *of, const char *word,
+		    char why[MCP_WHY])
+{
+	for (size_t i = 0; of->words[i]; i++)
+		if (!strcmp(of->words[i], word)) {
+			a->json |= !strcmp(of->name, "format") && !strcmp(word, "json");
+			return add_arg(a, of->option, word, NULL);
+		}
+	return refuse(why, "%s: unknown value; tools/list has its values", of->name);
+}
+
+static int add_text(struct mcp_argv *a, const struct mcp_argument *of, const char *text,
+		    char why[MCP_WHY])
+{
+	if (of->pattern && !text__matches(text, of->pattern))
+		return refuse(why, "%s: unknown value; %s", of->name, of->help);
+	return add_arg(a, of->option, text, NULL);
+}
+
+static int add_number(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
+		      char why[MCP_WHY])
+{
+	json_int_t n = json_integer_value(v);
+	char text[32];
+
+	if (!json_is_integer(v) || n < of->least || n > of->most)
+		return refuse(why, "%s: not an integer from %d to %d", of->name, of->least,
+			      of->most);
+	snprintf(text, sizeof(text), "%d", (int)n);
+	return add_arg(a, of->option, text, of->suffix);
+}
+
+static int add_texts(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
+		     char why[MCP_WHY])
+{
+	int err = 0;
+
+	if (!json_is_array(v))
+		return refuse(why, "%s: not an array of texts", of->name);
+	for (size_t i = 0; i < json_array_size(v) && !err; i++) {
+		const json_t *one = json_array_get(v, i);
+
+		err = is_text(one) ? add_arg(a, NULL, json_string_value(one), NULL)
+				   : refuse(why, "%s: not an array of texts", of->name);
+	}
+	return err == -E2BIG ? refuse(why, "%s: too many", of->name) : err;
+}
+
+static int add_argument(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
+			int folder, char why[MCP_WHY])
+{
+	if (!v && of->required)
+		return refuse(why, "%s: missing", of->name);
+	if (!v)
+		return of->fallback ? add_arg(a, of->option, of->fallback, of->suffix) : 0;
+	if (of->type == MCP_NUMBER)
+		return add_number(a, of, v, why);
+	if (of->type == MCP_TEXTS)
+		return add_texts(a, of, v, why);
+	if (!is_text(v))
+		return refuse(why, "%s: not a text of one line", of->name);
+	if (of->type == MCP_WORD)
+		return add_word(a, of, json_string_value(v), why);
+	if (of->type == MCP_RECORDING || of->type == MCP_SCRIPT)
+		return add_path(a, of, json_string_value(v), folder, why);
+	return add_text(a, of, json_string_value(v), why);
+}
+
+static const struct mcp_argument *find_argument(const struct mcp_tool *t, const char *name)
+{
+	for (const struct mcp_argument *a = t->arguments; a->name; a++)
+		if (!strcmp(a->name, name))
+			return a;
+	return NULL;
+}
+
+static int check_names(const struct mcp_tool *t, const json_t *given, char why[MCP_WHY])
+{
+	const char *key;
+	json_t *value;
+
+	if (given && !json_is_object(given))
+		return refuse(why, "arguments: not an object");
+	json_object_foreach((json_t *)given, key, value)
+		if (!find_argument(t, key))
+			return refuse(why, "%s has no argument of that name: '%.64s'", t->name,
+				      key);
+	return 0;
+}
+
+/* Makes the command line of a call. given: an object, or NULL. Returns 0, or -EINVAL with the
+ * reason in why, or -ENOMEM. Free it with free_argv() in any case. */
+static int make_argv(struct mcp_argv *a, const struct mcp_tool *t, const json_t *given, int folder,
+		     char why[MCP_WHY])
+{
+	int err = check_names(t, given, why);
+
+	*a = (struct mcp_argv){ 0 };
+	err = err ?: add_arg(a, NULL, "memtrace-bpf", NULL);
+	for (size_t i = 0; t->command && t->command[i] && !err; i++)
+		err = add_arg(a, NULL, t->command[i], NULL);
+	for (const struct mcp_argument *of = t->arguments; of->name && !err; of++) {
+		/* The script's own Python, and its arguments behind it. */
+		if (of->type == MCP_SCRIPT)
+			err = add_arg(a, NULL, "--", NULL) ?: add_arg(a, NULL, "python3", NULL);
+		if (!err)
+			err = add_argument(a, of, json_object_get(given, of->name), folder, why);
+	}
+	return err == -E2BIG ? refuse(why, "too many arguments") : err;
+}
+
+static void free_argv(struct mcp_argv *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		free(a->v[i]);
+	*a = (struct mcp_argv){ 0 };
+}
 
 struct mcp_answer {
 	char *text; /* owned */
@@ -42,8 +475,6 @@ struct mcp_answer {
 };
 
 /* ---- answers of commands ---- */
-
-/* Answers of commands: their output, cut to the bound of an answer. */
 
 struct job {
 	int folder;
@@ -460,7 +891,7 @@ static void list_tools(struct server *s)
 		return;
 	json__open_object(j, "result");
 	json__open_array(j, "tools");
-	for (size_t i = 0; (t = mcp_tools__at(s->o, i)); i++)
+	for (size_t i = 0; (t = tool_at(s->o, i)); i++)
 		put_tool(j, t);
 	json__close_array(j);
 	json__close_object(j);
@@ -488,7 +919,7 @@ static void put_answer(struct server *s, const struct mcp_answer *a)
 static void call_tool(struct server *s, const json_t *params)
 {
 	const char *name = json_string_value(json_object_get(params, "name"));
-	const struct mcp_tool *t = name ? mcp_tools__find(s->o, name) : NULL;
+	const struct mcp_tool *t = name ? find_tool(s->o, name) : NULL;
 	struct mcp_answer answer = { 0 };
 	struct mcp_argv argv = { 0 };
 	char why[MCP_WHY] = "";
@@ -498,7 +929,7 @@ static void call_tool(struct server *s, const json_t *params)
 		fail(s, INVALID_PARAMS, "no such tool; tools/list names them");
 		return;
 	}
-	err = mcp_argv__make(&argv, t, json_object_get(params, "arguments"), s->o->folder, why);
+	err = make_argv(&argv, t, json_object_get(params, "arguments"), s->o->folder, why);
 	if (!err)
 		err = t->command ? answer_of_command(&answer, s->o, t, &argv, fileno(s->out))
 				 : answer_of_list(&answer, s->o);
@@ -510,7 +941,7 @@ static void call_tool(struct server *s, const json_t *params)
 	else if (!s->hung_up)
 		put_answer(s, &answer);
 	free(answer.text);
-	mcp_argv__free(&argv);
+	free_argv(&argv);
 }
 
 static void pong(struct server *s)
