@@ -87,12 +87,12 @@ static void read_tree(const struct python *py, uint64_t addr)
 
 	pymem__init(&m, py, true);
 	if (!nntree__read(&m, addr, &t)) {
-		for (i = 0; i < nntree__count(t) && i < 64; i++) {
+		for (i = 0; i < t->n && i < 64; i++) {
 			ended(nntree__name(t, i, name), sizeof(name));
 			if (strlen(nntree__class(t, i)) > NN_MAX_CLASS)
 				abort();
 		}
-		if (!nntree__find(t, addr, &i) || i)
+		if (!nntree__find(t, addr, nntree__type(t, 0), &i) || i)
 			abort();
 		nntree__free(t);
 	}

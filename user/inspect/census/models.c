@@ -24,13 +24,13 @@
 
 int census__add_model(struct reading *r, const struct nntree *t, bool graph, uint32_t *ret)
 {
-	struct model_root m = { .root = nntree__addr(t, 0), .type = nntree__type(t, 0) };
+	struct model_root m = { .root = t->nodes[0].addr, .type = nntree__type(t, 0) };
 	int err = reading__add_text(r, nntree__root_class(t), &m.cls);
 	uint64_t known;
 
-	for (size_t i = 1; !err && !graph && i < nntree__count(t); i++)
-		if (!map64__get(r->module_roots, nntree__addr(t, i), &known))
-			err = map64__set(r->module_roots, nntree__addr(t, i), m.root);
+	for (size_t i = 1; !err && !graph && i < t->n; i++)
+		if (!map64__get(r->module_roots, t->nodes[i].addr, &known))
+			err = map64__set(r->module_roots, t->nodes[i].addr, m.root);
 	if (err)
 		return err;
 	err = array__grow(&r->models, &r->capmodels, r->nmodels + 1, sizeof(m))

@@ -134,8 +134,8 @@ struct tree {
 static int by_worth(const void *a, const void *b)
 {
 	const struct tree *x = a, *y = b;
-	size_t nx = nntree__count(x->t);
-	size_t ny = nntree__count(y->t);
+	size_t nx = x->t->n;
+	size_t ny = y->t->n;
 
 	if (x->graph != y->graph)
 		return x->graph - y->graph;
@@ -182,10 +182,10 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
 		r->torn |= err == -EBADMSG;
 		return reading__is_local(err) ? 0 : err;
 	}
-	r->torn |= nntree__torn(t);
+	r->torn |= t->torn;
 	err = array__grow(v, cap, *n + 1, sizeof(**v));
-	for (size_t i = 0; !err && i < nntree__count(t); i++)
-		err = map64__set(done, nntree__addr(t, i), 1);
+	for (size_t i = 0; !err && i < t->n; i++)
+		err = map64__set(done, t->nodes[i].addr, 1);
 	if (err) {
 		nntree__free(t);
 		return err;
@@ -318,7 +318,7 @@ static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 	int err;
 
 	nntree__name(t, i, w->prefix);
-	err = pydict__attrs(&w->r->m, nntree__addr(t, i), nntree__type(t, i), &w->attrs)
+	err = pydict__attrs(&w->r->m, t->nodes[i].addr, nntree__type(t, i), &w->attrs)
 		      ?: reading__add_text(w->r, w->prefix, &label.module);
 	if (err)
 		return err;
@@ -343,7 +343,7 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < nntree__count(t); i++) {
+	for (size_t i = 0; i < t->n; i++) {
 		err = i % 16 ? 0 : reading__check_time(w->r);
 		if (!err)
 			err = name_module(w, t, i);

@@ -421,23 +421,17 @@ static bool is_proved(struct cudaalloc *a, const struct layout *l)
 {
 	struct cudaalloc copy = *a;
 	struct cudaalloc_state st;
-	struct pass s;
-	bool ok = false;
+	bool ok;
 
-	copy.layout = *l;
 	copy.active_bytes = copy.requested_bytes = -1;
-	if (pass__run(&copy, l, &s))
+	if (cudaalloc_state__read(&copy, l, &st))
 		return false;
-	if (!cudaalloc_state__build(&copy, &s, &st)) {
-		ok = st.consistent;
-		if (ok) {
-			cudaalloc_state__find_more_stats(&copy, &s, &st);
-			a->active_bytes = copy.active_bytes;
-			a->requested_bytes = copy.requested_bytes;
-		}
-		cudaalloc_state__free(&st);
+	ok = st.consistent;
+	cudaalloc_state__free(&st);
+	if (ok) {
+		a->active_bytes = copy.active_bytes;
+		a->requested_bytes = copy.requested_bytes;
 	}
-	pass__free(&s);
 	return ok;
 }
 
@@ -496,9 +490,7 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 
 int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 {
-	struct cudaalloc_state st;
 	uint64_t object;
-	struct pass s;
 	int err;
 
 	if (!a->calibrated)
@@ -510,20 +502,12 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 		return set_why(a, err,
 			       err == -ESTALE ? "the program now uses another allocator"
 					      : "the allocator cannot be read");
-	err = pass__run(a, &a->layout, &s);
+	err = cudaalloc_state__read(a, &a->layout, ret);
 	if (err)
 		return set_why(a, err,
 			       err == -ESTALE ? "the allocator's structures have moved"
 					      : "the allocator cannot be read");
-	err = cudaalloc_state__build(a, &s, &st);
-	if (err)
-		goto out;
-	if (st.consistent && a->active_bytes < 0)
-		cudaalloc_state__find_more_stats(a, &s, &st);
-	*ret = st;
-out:
-	pass__free(&s);
-	return err;
+	return 0;
 }
 
 int cudaalloc__devices(struct cudaalloc *a)

@@ -2,8 +2,8 @@
 #pragma once
 /*
  * Shared by the files of cudaalloc. cudaalloc_find.c reads the device allocators and their pools,
- * cudaalloc_mem.c containers, cudaalloc_block.c the fields of a Block. cudaalloc_read.c collects
- * all Blocks in a pass, and cudaalloc_state.c makes segments from them.
+ * cudaalloc_mem.c containers, cudaalloc_block.c the fields of a Block. cudaalloc_state.c collects
+ * all Blocks in a pass and makes segments from them.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -181,36 +181,8 @@ bool stat_array__like(const struct stat_array *s); /* whether the values add up 
  * -errno. */
 int layout__find_fields(struct cudaalloc *a, struct layout *l);
 
-/* ---- a pass (cudaalloc_read.c, cudaalloc_state.c) ---- */
+/* ---- the state (cudaalloc_state.c) ---- */
 
-#define NO_BLOCK UINT32_MAX
-
-/* A Block as read. */
-struct raw {
-	uint64_t at; /* address in the target */
-	uint64_t ptr, size, requested, pool_at, stream, prev, next;
-	const struct pool *pool;
-	uint32_t previ, nexti; /* indexes in pass.v, or NO_BLOCK */
-	uint8_t device, allocated, mapped;
-	bool valid;   /* all fields are in range and the pool is known */
-	bool mapkey;  /* the allocator's map has it under ptr */
-	bool active;  /* in active_blocks */
-	bool reached; /* it was added to a segment */
-};
-
-struct pass {
-	struct raw *v; /* sorted by at */
-	size_t n;
-	struct devices devices;
-	struct pools pools;
-	struct cuda_device_state *state; /* one for each device */
-	const char *torn;		 /* reason why the whole pass is torn */
-};
-
-int pass__run(const struct cudaalloc *a, const struct layout *l, struct pass *ret);
-void pass__free(struct pass *s);
-/* Makes the state from a pass and reuses part of its memory. 0, -ENOMEM. */
-int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret);
-/* Finds active_bytes and requested_bytes after a consistent pass. */
-void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
-				      const struct cudaalloc_state *st);
+/* Reads all Blocks with a layout and makes segments from them. If they agree with the totals, also
+ * finds active_bytes and requested_bytes. 0, -ESTALE: not found there, or -errno. */
+int cudaalloc_state__read(struct cudaalloc *a, const struct layout *l, struct cudaalloc_state *ret);

@@ -1,11 +1,428 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Makes segments and sorted blocks from the Blocks of a pass, and checks them against the
- * totals. */
+/*
+ * The state of the allocator, in one pass: collects all Blocks that its maps, sets and pools lead
+ * to, checks each one, makes segments and sorted blocks from them, and checks these against the
+ * totals.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "inspect/proc.h"
 #include "inspect/torch/cudaalloc_internal.h"
+
+#define NO_BLOCK UINT32_MAX
+
+/* A Block as read. */
+struct raw {
+	uint64_t at; /* address in the target */
+	uint64_t ptr, size, requested, pool_at, stream, prev, next;
+	const struct pool *pool;
+	uint32_t previ, nexti; /* indexes in pass.v, or NO_BLOCK */
+	uint8_t device, allocated, mapped;
+	bool valid;   /* all fields are in range and the pool is known */
+	bool mapkey;  /* the allocator's map has it under ptr */
+	bool active;  /* in active_blocks */
+	bool reached; /* it was added to a segment */
+};
+
+struct pass {
+	struct raw *v; /* sorted by at */
+	size_t n;
+	struct devices devices;
+	struct pools pools;
+	struct cuda_device_state *state; /* one for each device */
+	const char *torn;		 /* reason why the whole pass is torn */
+};
+
+/* ---- the Blocks of a pass ---- */
+
+/* Origin of a Block pointer, in bits that an aligned address does not use. */
+#define FROM_MAP 1u
+#define FROM_ACTIVE 2u
+#define FROM 7u
+
+/* CUDA's alignment of addresses. PyTorch rounds sizes to 512, not a segment's start. */
+#define POINTER_ALIGN 256
+#define LINK_ROUNDS 4 /* rounds of adding blocks found only through neighbours */
+
+struct gather {
+	const struct cudaalloc *a;
+	const struct layout *l;
+	struct pass *s;
+	struct addrs at;   /* Block pointers with their origin */
+	struct addrs keys; /* from the maps: device address and Block, alternating */
+	size_t block_len;
+};
+
+static void torn(struct pass *s, const char *why)
+{
+	if (!s->torn)
+		s->torn = why;
+}
+
+/* ---- totals ---- */
+
+/* stats: len bytes of the device allocator, from F_STATS on. */
+static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats,
+			size_t len, struct cuda_device_state *d, struct cuda_totals *ret)
+{
+	size_t active, requested;
+
+	if (len < 6 * STAT_ARRAY)
+		return -ESTALE;
+	ret->count = proc__word(stats);
+	ret->allocated = proc__word(stats + 4 * STAT_ARRAY);
+	ret->reserved = proc__word(stats + 5 * STAT_ARRAY);
+	d->more_known = a->active_bytes >= 0 && a->requested_bytes >= 0;
+	if (!d->more_known)
+		return 0;
+	active = (size_t)a->active_bytes - (size_t)l->field[F_STATS];
+	requested = (size_t)a->requested_bytes - (size_t)l->field[F_STATS];
+	if (active + 8 > len || requested + 8 > len)
+		return -ESTALE;
+	ret->active = proc__word(stats + active);
+	ret->requested = proc__word(stats + requested);
+	return 0;
+}
+
+/* Totals before the pass, from the windows, which are read first. */
+static int totals_before(struct gather *g)
+{
+	size_t at = (size_t)g->l->field[F_STATS];
+	int err = 0;
+
+	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
+		const struct device *d = &g->s->devices.v[i];
+		struct cuda_device_state *st = &g->s->state[i];
+
+		err = at > d->len ? -ESTALE
+				  : parse_totals(g->a, g->l, d->window + at, d->len - at, st,
+						 &st->before);
+	}
+	return err;
+}
+
+static int totals_after(struct gather *g)
+{
+	size_t at = (size_t)g->l->field[F_STATS], len = (size_t)g->l->field[F_LARGE] - at;
+	uint8_t *buf = malloc(len);
+	int err = buf ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
+		struct cuda_device_state *st = &g->s->state[i];
+
+		err = proc__read(g->a->proc, g->s->devices.v[i].addr + at, buf, len);
+		if (!err)
+			err = parse_totals(g->a, g->l, buf, len, st, &st->after);
+	}
+	free(buf);
+	return err == -EFAULT ? -ESTALE : err;
+}
+
+/* ---- Block pointers ---- */
+
+static int on_mapped(void *ctx, const uint8_t *entry)
+{
+	struct gather *g = ctx;
+	uint64_t key = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + 16);
+	int err;
+
+	if (!key || !pointer_like(at))
+		return 0;
+	err = addrs__add(&g->at, at | FROM_MAP) ?: addrs__add(&g->keys, key);
+	return err ?: addrs__add(&g->keys, at);
+}
+
+static int on_active(void *ctx, const uint8_t *entry)
+{
+	struct gather *g = ctx;
+	uint64_t at = proc__word(entry + 8);
+
+	return pointer_like(at) ? addrs__add(&g->at, at | FROM_ACTIVE) : 0;
+}
+
+/* Reads a table; if it changes or is freed meanwhile, the pass is torn and goes on. */
+static int read_table(struct gather *g, const uint8_t *header, size_t width, entry_fn fn)
+{
+	struct table t;
+	uint64_t seen;
+	int err;
+
+	if (!table__parse(header, &t)) {
+		torn(g->s, "a table of blocks was changing");
+		return 0;
+	}
+	err = table__each(g->a->proc, &t, width, fn, g, &seen);
+	if (err == -EFAULT || (!err && seen != t.count)) {
+		torn(g->s, "a table of blocks was changing");
+		err = 0;
+	}
+	return err;
+}
+
+static int read_maps(struct gather *g)
+{
+	size_t n = (size_t)g->l->field[F_NMAPS];
+	uint8_t *headers = malloc(n * TABLE_HEADER);
+	int err;
+
+	if (!headers)
+		return -ENOMEM;
+	err = proc__read(g->a->proc, g->a->object + (uint64_t)g->l->field[F_MAPS], headers,
+			 n * TABLE_HEADER);
+	if (err == -EFAULT)
+		err = -ESTALE;
+	for (size_t i = 0; i < n && !err; i++)
+		err = read_table(g, headers + i * TABLE_HEADER, 24, on_mapped);
+	free(headers);
+	return err;
+}
+
+static int read_active(struct gather *g)
+{
+	size_t off = (size_t)g->l->field[F_ACTIVE];
+	int err = 0;
+
+	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
+		const struct device *d = &g->s->devices.v[i];
+
+		if (off + TABLE_HEADER > d->len)
+			return -ESTALE;
+		err = read_table(g, d->window + off, 16, on_active);
+	}
+	return err;
+}
+
+static int read_sets(struct gather *g)
+{
+	struct addrs found = { 0 };
+	bool changing = false;
+	int err;
+
+	err = cudaalloc_mem__tree_values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees,
+					 MAX_BLOCKS, &found, &changing);
+	if (changing)
+		torn(g->s, "a set of blocks was changing");
+	for (size_t i = 0; i < found.n && !err; i++)
+		err = addrs__add(&g->at, found.v[i]);
+	addrs__free(&found);
+	return err;
+}
+
+/* ---- Blocks ---- */
+
+static void add_raw(struct pass *s, uint64_t met)
+{
+	struct raw *last = s->n ? &s->v[s->n - 1] : NULL;
+	uint64_t at = met & ~(uint64_t)FROM;
+
+	if (!last || last->at != at) {
+		last = &s->v[s->n++];
+		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK };
+	}
+	last->active |= (met & FROM_ACTIVE) != 0;
+}
+
+static bool in_range(const struct raw *b)
+{
+	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 ||
+	    b->ptr % POINTER_ALIGN)
+		return false;
+	if (b->allocated > 1 || b->mapped > 1 || b->device != b->pool->device)
+		return false;
+	if ((b->prev && !pointer_like(b->prev)) || (b->next && !pointer_like(b->next)))
+		return false;
+	return !b->allocated || (b->mapped && b->requested && b->requested <= b->size);
+}
+
+static int on_block(void *ctx, size_t i, const uint8_t *w)
+{
+	struct gather *g = ctx;
+	const int *f = g->l->field;
+	struct raw *b = &g->s->v[i];
+
+	if (!w)
+		return 0;
+	b->ptr = proc__word(w + f[F_PTR]);
+	b->size = proc__word(w + f[F_SIZE]);
+	b->requested = proc__word(w + f[F_REQUESTED]);
+	b->pool_at = proc__word(w + f[F_POOL]);
+	b->stream = proc__word(w + f[F_STREAM]);
+	b->prev = proc__word(w + f[F_PREV]);
+	b->next = proc__word(w + f[F_NEXT]);
+	b->device = w[f[F_DEVICE]];
+	b->allocated = w[f[F_ALLOCATED]];
+	b->mapped = w[f[F_ALLOCATED] + 1];
+	b->pool = pools__find(&g->s->pools, b->pool_at);
+	b->valid = b->pool && in_range(b);
+	return 0;
+}
+
+static int read_blocks(struct gather *g)
+{
+	struct pass *s = g->s;
+	uint64_t *at = malloc(s->n * sizeof(*at) + 1);
+	int err;
+
+	if (!at)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n; i++)
+		at[i] = s->v[i].at;
+	err = cudaalloc_mem__read_items(g->a->proc, at, s->n, g->block_len, on_block, g);
+	free(at);
+	return err;
+}
+
+/* Index of the Block at an address, or NO_BLOCK. */
+static uint32_t find_block(const struct pass *s, uint64_t at)
+{
+	size_t low = 0, high = s->n;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (s->v[mid].at < at)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < s->n && s->v[low].at == at ? (uint32_t)low : NO_BLOCK;
+}
+
+/* Adds Blocks that links lead to and that were not found yet. Returns their number, or -errno. */
+static long add_linked(struct gather *g)
+{
+	struct pass *s = g->s;
+	size_t before = g->at.n;
+	int err = 0;
+
+	for (size_t i = 0; i < s->n && !err; i++) {
+		const struct raw *b = &s->v[i];
+
+		if (!b->valid)
+			continue;
+		if (b->next && find_block(s, b->next) == NO_BLOCK)
+			err = addrs__add(&g->at, b->next);
+		if (!err && b->prev && find_block(s, b->prev) == NO_BLOCK)
+			err = addrs__add(&g->at, b->prev);
+	}
+	return err ? err : (long)(g->at.n - before);
+}
+
+static int collect_blocks(struct gather *g)
+{
+	struct pass *s = g->s;
+	long more = 0;
+	int err;
+
+	for (int round = 0; round < LINK_ROUNDS; round++) {
+		addrs__sort(&g->at);
+		free(s->v);
+		s->v = calloc(g->at.n + 1, sizeof(*s->v));
+		if (!s->v)
+			return -ENOMEM;
+		s->n = 0;
+		for (size_t i = 0; i < g->at.n; i++)
+			add_raw(s, g->at.v[i]);
+		err = read_blocks(g);
+		if (err)
+			return err;
+		more = add_linked(g);
+		if (more <= 0)
+			break;
+		/* a block is in a set or a table, except while it moves between them */
+		torn(g->s, "a block was in none of the tables");
+	}
+	return more < 0 ? (int)more : 0;
+}
+
+/* Flags the blocks that the map has under their own address. */
+static void match_keys(struct gather *g)
+{
+	struct pass *s = g->s;
+	uint32_t i;
+
+	for (size_t k = 0; k + 1 < g->keys.n; k += 2) {
+		i = find_block(s, g->keys.v[k + 1] & ~(uint64_t)FROM);
+		if (i != NO_BLOCK && s->v[i].valid && s->v[i].ptr == g->keys.v[k])
+			s->v[i].mapkey = true;
+	}
+}
+
+static void link_blocks(struct gather *g)
+{
+	struct pass *s = g->s;
+
+	for (size_t i = 0; i < s->n; i++) {
+		struct raw *b = &s->v[i];
+
+		if (!b->valid)
+			continue;
+		b->previ = b->prev ? find_block(s, b->prev) : NO_BLOCK;
+		b->nexti = b->next ? find_block(s, b->next) : NO_BLOCK;
+	}
+}
+
+static size_t block_len(const struct layout *l)
+{
+	int end = 0;
+
+	for (int i = F_DEVICE; i < F_NR; i++)
+		end = l->field[i] + 8 > end ? l->field[i] + 8 : end;
+	return (size_t)end;
+}
+
+static int gather_all(struct gather *g)
+{
+	int err = totals_before(g) ?: read_maps(g);
+
+	if (err)
+		return err;
+	err = read_active(g) ?: read_sets(g);
+	if (err)
+		return err;
+	return collect_blocks(g) ?: totals_after(g);
+}
+
+static void free_pass(struct pass *s)
+{
+	free(s->v);
+	free(s->state);
+	devices__free(&s->devices);
+	pools__free(&s->pools);
+	memset(s, 0, sizeof(*s));
+}
+
+static int run_pass(const struct cudaalloc *a, const struct layout *l, struct pass *ret)
+{
+	struct gather g = { .a = a, .l = l, .s = ret, .block_len = block_len(l) };
+	int err;
+
+	memset(ret, 0, sizeof(*ret));
+	err = devices__read(a, l, &ret->devices);
+	if (err)
+		return err;
+	err = devices__pools(a, l, &ret->devices, &ret->pools);
+	if (err == 1)
+		torn(ret, "a set of blocks was changing");
+	if (err >= 0) {
+		ret->state = calloc(ret->devices.n, sizeof(*ret->state));
+		err = ret->state ? gather_all(&g) : -ENOMEM;
+	}
+	if (!err) {
+		match_keys(&g);
+		link_blocks(&g);
+	}
+	addrs__free(&g.at);
+	addrs__free(&g.keys);
+	if (err)
+		free_pass(ret);
+	return err;
+}
+
+/* ---- segments from the Blocks ---- */
 
 /* A run of adjacent blocks: order[first, first + n). */
 struct stretch {
@@ -22,14 +439,7 @@ struct build {
 	size_t norder;
 	struct stretch *v;
 	size_t n;
-	const char *torn;
 };
-
-static void torn(struct build *b, const char *why)
-{
-	if (!b->torn)
-		b->torn = why;
-}
 
 /* ---- stretches ---- */
 
@@ -121,7 +531,7 @@ static int group_unreached(struct build *b)
 			rest[n++] = (uint32_t)i;
 	}
 	if (n) {
-		torn(b, "links between blocks were changing");
+		torn(b->s, "links between blocks were changing");
 		qsort_r(rest, n, sizeof(*rest), by_ptr, v);
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -155,7 +565,7 @@ static int make_stretches(struct build *b)
 	}
 	for (size_t i = 0; i < b->n; i++) {
 		if (!b->v[i].whole)
-			torn(b, "links between blocks were changing");
+			torn(b->s, "links between blocks were changing");
 	}
 	err = group_unreached(b);
 	if (!err && b->n)
@@ -175,7 +585,7 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 		struct stretch *st = &b->v[i];
 
 		if (last && st->addr < last->addr + last->size) {
-			torn(b, "segments were changing");
+			torn(b->s, "segments were changing");
 			st->segment = NO_BLOCK;
 			if (st->pool != pool)
 				continue; /* one of the two no longer exists; the other keeps its
@@ -236,17 +646,17 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 	return kept;
 }
 
-static void emit(struct build *b, const struct raw *r, uint32_t segment,
-		 struct cudaalloc_state *ret)
+static void emit_block(struct build *b, const struct raw *r, uint32_t segment,
+		       struct cudaalloc_state *ret)
 {
 	struct cuda_block *out;
 
 	if (r->allocated && !r->mapkey) {
-		torn(b, "a block was being handed out");
+		torn(b->s, "a block was being handed out");
 		return; /* allocated, but not in the map: uncertain */
 	}
 	if (r->allocated != (r->active && r->mapkey))
-		torn(b, "a block was being handed out or freed");
+		torn(b->s, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
 	*out = (struct cuda_block){ .addr = r->ptr,
 				    .size = r->size,
@@ -262,13 +672,13 @@ static void emit(struct build *b, const struct raw *r, uint32_t segment,
 }
 
 /* Adds the blocks of each segment; its stretches are adjacent in v. */
-static void make_blocks(struct build *b, struct cudaalloc_state *ret)
+static void emit_blocks(struct build *b, struct cudaalloc_state *ret)
 {
 	uint32_t *sorted = malloc(b->norder * sizeof(*sorted) + 1);
 	size_t i = 0, n, first;
 
 	if (!sorted) {
-		torn(b, "out of memory");
+		torn(b->s, "out of memory");
 		return;
 	}
 	while (i < b->n) {
@@ -293,7 +703,7 @@ static void make_blocks(struct build *b, struct cudaalloc_state *ret)
 		}
 		first = ret->nblocks;
 		for (size_t k = 0; k < n; k++)
-			emit(b, &b->s->v[sorted[k]], segment, ret);
+			emit_block(b, &b->s->v[sorted[k]], segment, ret);
 		seg->first = (uint32_t)first;
 		seg->nblocks = (uint32_t)(ret->nblocks - first);
 	}
@@ -350,8 +760,8 @@ static void set_consistency(struct build *b, struct cudaalloc_state *st)
 		struct cuda_device_state *d = &st->devices[i];
 
 		d->why = find_mismatch(d, &sums[i]);
-		if (!d->why[0] && b->torn)
-			d->why = b->torn;
+		if (!d->why[0] && b->s->torn)
+			d->why = b->s->torn;
 		d->consistent = !d->why[0];
 		if (st->consistent && !d->consistent) {
 			st->consistent = false;
@@ -360,20 +770,20 @@ static void set_consistency(struct build *b, struct cudaalloc_state *st)
 	}
 }
 
-int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret)
+/* Takes over part of the pass. 0, -ENOMEM. */
+static int build_state(struct pass *s, struct cudaalloc_state *ret)
 {
-	struct build b = { .s = s, .torn = s->torn };
+	struct build b = { .s = s };
 	struct cudaalloc_state st = { 0 };
 	int err = -ENOMEM;
 
-	(void)a;
 	b.order = malloc(s->n * sizeof(*b.order) + 1);
 	b.v = malloc(s->n * sizeof(*b.v) + 1);
 	if (!b.order || !b.v)
 		goto out;
 	for (size_t i = 0; i < s->n; i++) {
 		if (!s->v[i].valid)
-			torn(&b, "a block could not be read");
+			torn(s, "a block could not be read");
 	}
 	err = make_stretches(&b);
 	if (err)
@@ -384,7 +794,7 @@ int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc
 	if (!st.segments || !st.blocks)
 		goto out;
 	make_segments(&b, &st);
-	make_blocks(&b, &st);
+	emit_blocks(&b, &st);
 	st.devices = s->state;
 	st.ndevices = s->devices.n;
 	s->state = NULL;
@@ -408,11 +818,11 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 }
 
 /* Finds the StatArrays that equal the blocks' sums: active_bytes, then requested_bytes. */
-void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
-				      const struct cudaalloc_state *st)
+static void find_more_stats(struct cudaalloc *a, const struct layout *l, const struct pass *s,
+			    const struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
-	const int *f = a->layout.field;
+	const int *f = l->field;
 	struct stat_array array;
 	int active = -1;
 
@@ -439,4 +849,18 @@ void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
 		active = off;
 		off += (int)STAT_ARRAY - 8;
 	}
+}
+
+int cudaalloc_state__read(struct cudaalloc *a, const struct layout *l, struct cudaalloc_state *ret)
+{
+	struct pass s;
+	int err = run_pass(a, l, &s);
+
+	if (err)
+		return err;
+	err = build_state(&s, ret);
+	if (!err && ret->consistent && a->active_bytes < 0)
+		find_more_stats(a, l, &s, ret);
+	free_pass(&s);
+	return err;
 }

@@ -317,16 +317,16 @@ static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct 
 	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(later));
 	bool changed = false;
 
-	for (size_t i = 0; i < nntree__count(old); i++) {
+	for (size_t i = 0; i < old->n; i++) {
 		size_t j;
 
-		if (!nntree__marked(old, i))
+		if (!old->nodes[i].marked)
 			continue;
-		if (same_root && nntree__find(later, nntree__addr(old, i), &j) &&
-		    nntree__type(old, i) == nntree__type(later, j) &&
+		if (same_root &&
+		    nntree__find(later, old->nodes[i].addr, nntree__type(old, i), &j) &&
 		    !strcmp(nntree__class(old, i), nntree__class(later, j)) &&
 		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(later, j, n->name_b)))
-			nntree__mark(later, j);
+			later->nodes[j].marked = 1;
 		else
 			changed = true;
 	}
@@ -335,8 +335,8 @@ static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct 
 
 static bool any_marked(const struct nntree *t)
 {
-	for (size_t i = 0; i < nntree__count(t); i++)
-		if (nntree__marked(t, i))
+	for (size_t i = 0; i < t->n; i++)
+		if (t->nodes[i].marked)
 			return true;
 	return false;
 }
@@ -385,8 +385,7 @@ static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
 	for (size_t i = 0; i < n->nroots; i++) {
 		const struct root *r = &n->roots[i];
 
-		if (r->sole && nntree__find(t, r->addr, &at) && at &&
-		    nntree__type(t, at) == r->type)
+		if (r->sole && nntree__find(t, r->addr, r->type, &at) && at)
 			return true;
 	}
 	return false;
@@ -406,7 +405,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
 	if (err)
 		return err;
-	if (r->tree && nntree__torn(t) && nntree__type(t, 0) == r->type) {
+	if (r->tree && t->torn && nntree__type(t, 0) == r->type) {
 		nntree__free(t);
 		return 0;
 	}
@@ -461,7 +460,7 @@ static bool find_module(struct nnmodules *n, struct root *r, uint64_t self, uint
 			size_t *ret)
 {
 	for (int again = 0; again < 2; again++) {
-		if (nntree__find(r->tree, self, ret) && nntree__type(r->tree, *ret) == type)
+		if (nntree__find(r->tree, self, type, ret))
 			return true;
 		if (again || clock__monotonic() < r->next_read || !may_read(n) || read_root(n, r))
 			return false;
@@ -544,8 +543,7 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	strcpy(n->name, "?");
 	if (!parent || parent == self || pydict__type_of(&n->m, parent, &parent_type))
 		return keep_stray(n, self, root_addr, type, n->name);
-	if (root && nntree__find(root->tree, parent, &i) &&
-	    nntree__type(root->tree, i) == parent_type) {
+	if (root && nntree__find(root->tree, parent, parent_type, &i)) {
 		join_names(n, nntree__name(root->tree, i, base), "?");
 		return keep_stray(n, self, root_addr, type, n->name);
 	}
@@ -569,9 +567,8 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	for (size_t i = 0; i < n->nroots; i++) {
 		struct root *r = &n->roots[i];
 
-		if (r->addr != addr && nntree__find(r->tree, addr, &at) &&
-		    nntree__type(r->tree, at) == type &&
-		    (!best || nntree__count(r->tree) > nntree__count(best->tree)))
+		if (r->addr != addr && nntree__find(r->tree, addr, type, &at) &&
+		    (!best || r->tree->n > best->tree->n))
 			best = r;
 	}
 	return best;
@@ -586,7 +583,7 @@ static uint64_t model_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 
 	if (!n->models || !map64__get(n->models, addr, &root) || get_root(n, root, &r) || !r)
 		return 0;
-	return nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type ? root : 0;
+	return nntree__find(r->tree, addr, type, &at) ? root : 0;
 }
 
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
@@ -611,7 +608,9 @@ int nnmodules__has_tensors(struct nnmodules *n, uint64_t root)
 {
 	struct root *r = NULL;
 
-	return get_root(n, root, &r) || !r ? -EAGAIN : nntree__has_tensors(r->tree);
+	if (get_root(n, root, &r) || !r)
+		return -EAGAIN;
+	return r->tree->tensors || r->tree->torn;
 }
 
 void nnmodules__set_models(struct nnmodules *n, struct map64 *roots)
@@ -691,7 +690,7 @@ static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64
 	if (err)
 		return err;
 	if (r && find_module(n, r, self, type, &i)) {
-		nntree__mark(r->tree, i);
+		r->tree->nodes[i].marked = 1;
 		ret->name = nntree__name(r->tree, i, n->name);
 		ret->cls = strcpy(n->cls, nntree__class(r->tree, i));
 		ret->root = strcpy(n->root_cls, nntree__root_class(r->tree));
@@ -735,8 +734,7 @@ static bool recheck_strays(struct nnmodules *n)
 		bool gone = pydict__type_of(&n->m, s->addr, &type) || type != s->type, placed;
 		size_t at;
 
-		placed = !gone && r && nntree__find(r->tree, s->addr, &at) &&
-			 nntree__type(r->tree, at) == type;
+		placed = !gone && r && nntree__find(r->tree, s->addr, type, &at);
 		changed |= placed;
 		if (!gone && !placed) {
 			i++;

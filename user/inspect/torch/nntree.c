@@ -25,35 +25,6 @@
 #define TRIES 3
 #define NOT_A_MODULE UINT32_MAX
 
-struct node {
-	uint64_t addr;
-	uint32_t parent; /* index; the root is its own parent */
-	uint32_t type;	 /* index in types */
-	uint32_t text;	 /* offset of its component, or STRIPPED */
-	uint16_t len;	 /* bytes of the whole name */
-	uint16_t depth : 15;
-	uint16_t marked : 1;
-};
-
-enum parallel { PARALLEL_UNKNOWN, PARALLEL_NO, PARALLEL_YES };
-
-struct type {
-	uint64_t addr;
-	uint32_t text; /* text offset of its name */
-	enum parallel parallel;
-};
-
-struct nntree {
-	struct node *nodes;
-	struct type *types;
-	char *text; /* NUL-terminated strings */
-	size_t n, cap, ntypes, types_cap, text_len, text_cap;
-	struct map64 *by_addr;
-	size_t root_class; /* index of the node whose class the root has */
-	bool torn;
-	bool tensors; /* a module has one, or could not be read */
-};
-
 struct pending {
 	uint64_t addr, key;
 	uint32_t parent;
@@ -116,7 +87,7 @@ static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	if (err)
 		return err;
 	*ret = t->ntypes;
-	t->types[t->ntypes++] = (struct type){ .addr = addr, .text = text };
+	t->types[t->ntypes++] = (struct nntree_type){ .addr = addr, .text = text };
 	return 0;
 }
 
@@ -141,7 +112,7 @@ static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
 }
 
 /* Whether the type is a wrapper that names its module "module". */
-static int is_parallel(struct walk *w, struct type *type)
+static int is_parallel(struct walk *w, struct nntree_type *type)
 {
 	int err;
 
@@ -157,7 +128,7 @@ static int is_parallel(struct walk *w, struct type *type)
 }
 
 /* Offset of the name's component, or STRIPPED for a wrapper's own. */
-static int component(struct walk *w, uint64_t key, const struct node *parent, uint32_t *ret)
+static int component(struct walk *w, uint64_t key, const struct nntree_node *parent, uint32_t *ret)
 {
 	static const char *const own[] = { "_fsdp_wrapped_module", "_orig_mod",
 					   "_checkpoint_wrapped_module" };
@@ -197,12 +168,14 @@ static int component(struct walk *w, uint64_t key, const struct node *parent, ui
 static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 {
 	struct nntree *t = w->t;
-	struct node node = { .addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED };
+	struct nntree_node node = {
+		.addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED
+	};
 	size_t len = 0;
 	int err;
 
 	if (t->n) {
-		const struct node *parent = &t->nodes[p->parent];
+		const struct nntree_node *parent = &t->nodes[p->parent];
 
 		if (parent->depth + 1u > MAX_DEPTH)
 			return -E2BIG;
@@ -370,34 +343,14 @@ void nntree__free(struct nntree *t)
 	free(t);
 }
 
-bool nntree__torn(const struct nntree *t)
-{
-	return t->torn;
-}
-
-bool nntree__has_tensors(const struct nntree *t)
-{
-	return t->tensors || t->torn;
-}
-
-size_t nntree__count(const struct nntree *t)
-{
-	return t->n;
-}
-
-bool nntree__find(const struct nntree *t, uint64_t addr, size_t *ret)
+bool nntree__find(const struct nntree *t, uint64_t addr, uint64_t type, size_t *ret)
 {
 	uint64_t i;
 
-	if (!map64__get(t->by_addr, addr, &i))
+	if (!map64__get(t->by_addr, addr, &i) || nntree__type(t, i) != type)
 		return false;
 	*ret = i;
 	return true;
-}
-
-uint64_t nntree__addr(const struct nntree *t, size_t i)
-{
-	return t->nodes[i].addr;
 }
 
 uint64_t nntree__type(const struct nntree *t, size_t i)
@@ -417,7 +370,7 @@ const char *nntree__root_class(const struct nntree *t)
 
 char *nntree__name(const struct nntree *t, size_t i, char *buf)
 {
-	const struct node *node = &t->nodes[i];
+	const struct nntree_node *node = &t->nodes[i];
 	char *end = buf + node->len;
 
 	*end = '\0';
@@ -434,14 +387,4 @@ char *nntree__name(const struct nntree *t, size_t i, char *buf)
 		node = &t->nodes[node->parent];
 	}
 	return buf;
-}
-
-void nntree__mark(struct nntree *t, size_t i)
-{
-	t->nodes[i].marked = 1;
-}
-
-bool nntree__marked(const struct nntree *t, size_t i)
-{
-	return t->nodes[i].marked;
 }

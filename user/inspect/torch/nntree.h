@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The modules below an nn.Module at one time: address, type, name, class. Internal to nnmodule. */
+/* The modules below an nn.Module at one time: address, type, name, class. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,36 @@
 #define NN_MAX_NAME 4096 /* bytes; modules with longer names are left out */
 #define NN_MAX_CLASS 512 /* bytes; longer ones are cut */
 
-struct nntree;
+struct nntree_node {
+	uint64_t addr;
+	uint32_t parent; /* index; the root is its own parent */
+	uint32_t type;	 /* index in types */
+	uint32_t text;	 /* offset of its component, or UINT32_MAX: a wrapper added it */
+	uint16_t len;	 /* bytes of the whole name */
+	uint16_t depth : 15;
+	uint16_t marked : 1; /* for the caller's use */
+};
+
+/* Whether a type is a wrapper that names its module "module". */
+enum parallel { PARALLEL_UNKNOWN, PARALLEL_NO, PARALLEL_YES };
+
+struct nntree_type {
+	uint64_t addr;
+	uint32_t text; /* text offset of its name */
+	enum parallel parallel;
+};
+
+struct nntree {
+	struct nntree_node *nodes;
+	struct nntree_type *types;
+	char *text; /* NUL-terminated strings */
+	size_t n;   /* modules; the root is the first */
+	size_t cap, ntypes, types_cap, text_len, text_cap;
+	struct map64 *by_addr;
+	size_t root_class; /* index of the node whose class the root has */
+	bool torn;	   /* part of the tree kept changing, so modules may be missing */
+	bool tensors;	   /* a module has a parameter or buffer, or could not be read */
+};
 
 /*
  * Reads the tree below root, starting a snapshot in m. Leaves out unreadable children and those
@@ -20,14 +49,8 @@ struct nntree;
 int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);
 void nntree__free(struct nntree *t); /* accepts NULL */
 
-/* True: part of the tree kept changing, so modules may be missing. */
-bool nntree__torn(const struct nntree *t);
-/* False: no module of the tree has a parameter or buffer, as of a loss. True if not known. */
-bool nntree__has_tensors(const struct nntree *t);
-size_t nntree__count(const struct nntree *t);
-/* Index of a module; the root's is 0. */
-bool nntree__find(const struct nntree *t, uint64_t addr, size_t *ret);
-uint64_t nntree__addr(const struct nntree *t, size_t i);
+/* Index of a module of this type. False: the tree has none there. */
+bool nntree__find(const struct nntree *t, uint64_t addr, uint64_t type, size_t *ret);
 uint64_t nntree__type(const struct nntree *t, size_t i);
 const char *nntree__class(const struct nntree *t, size_t i);
 /* Class of the root, or of the module inside if the root is a wrapper. */
@@ -35,6 +58,3 @@ const char *nntree__root_class(const struct nntree *t);
 /* Dotted name without the components of wrappers, "" for the root. buf has NN_MAX_NAME + 1 bytes
  * and is returned. */
 char *nntree__name(const struct nntree *t, size_t i, char *buf);
-/* A flag on a module, for the caller's use. */
-void nntree__mark(struct nntree *t, size_t i);
-bool nntree__marked(const struct nntree *t, size_t i);
