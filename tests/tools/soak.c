@@ -28,6 +28,7 @@
 #include "capture/decode/code_cache.h"
 #include "capture/decode/decoder.h"
 #include "capture/save/rolling_store.h"
+#include "capture/session/stages.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"
@@ -647,16 +648,27 @@ static int feed(struct soak *k)
 
 static struct session *make_session(void)
 {
-	struct session_opts opts = { .no_census = true };
-	struct failure f;
-	struct session *s = session__make(&opts, &f);
+	struct session *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
+	s->opts.no_census = true;
+	s->image = -1;
 	/* opaque: the wrapped functions above never use it */
 	s->probes = (struct probes *)s;
-	if (session__open_decoder(s) || session__open_attach_stage(s))
+	s->dict = dict__new();
+	s->facts = facts__new();
+	if (!s->dict || !s->facts)
 		return NULL;
+	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
+	s->attach = attach_stage__new(&s->target, s->facts, true);
+	if (!s->decoder || !s->attach)
+		return NULL;
+	s->sleep = sleep_stage__new(s->decoder);
+	if (!s->sleep)
+		return NULL;
+	attach_stage__send_to(s->attach, sleep_stage__sink(s->sleep));
+	s->decoder->next = attach_stage__sink(s->attach);
 	s->decoder->start = 1;
 	if (facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
 	    facts__set(s->facts, "start", "2026-01-01T00:00:00.000Z"))

@@ -9,11 +9,10 @@
 
 #include "capture/cost/cost_control.h"
 #include "capture/cost/measure.h"
+#include "capture/probes/session_opts.h"
 #include "inspect/torch.h"
 #include "memtrace.h"
 
-struct inside_memory;
-struct proc_group;
 struct probes;
 
 #define PROBES_SETS 32
@@ -27,30 +26,22 @@ struct probes_sets {
 };
 
 struct probes_opts {
-	struct proc_group *group; /* records the hits of its processes, each under its number; NULL:
-				     those of one process */
-	struct probes_sets
-		*sets; /* with group: where the set is listed while it exists; NULL: nowhere */
-	struct mt_py_layout py;	      /* the interpreter's layout; all zero: no Python frames */
-	size_t ring_bytes;	      /* power of two; 0: the default of 16 MiB */
-	struct inside_memory *inside; /* the process runs the programs itself, in place of the
-					 kernel; NULL: the kernel does */
-	bool empty;	/* count hits and do nothing else, to measure the cost of a probe */
+	/* Programs that steps_only and no_autograd exclude are loaded when a hook needs them. */
+	struct session_opts capture;
+	struct mt_py_layout py; /* the interpreter's layout; all zero: no Python frames */
+	bool empty;		/* count hits and do nothing else, to measure the cost of a probe */
 	bool verify;	/* repeat every shortened walk in full and count those that differ */
 	bool sleepable; /* begin with the programs that can wait for pages */
 	bool modules;	/* record every call of a module and its end */
-	/* Programs that are not needed at first, and loaded when a hook needs them: */
-	bool no_autograd; /* those of autograd nodes */
-	bool steps_only;  /* all but those for steps */
-	bool all;	  /* load even those, to see whether the kernel accepts them */
-	pid_t pid;	  /* without group: the process to attach to; 0: none */
-	bool filter;	  /* the programs filter by process, even if the kernel can */
+	bool all;	/* load all programs, to see whether the kernel accepts them */
+	pid_t pid;	/* without group: the process to attach to; 0: none */
+	bool filter;	/* the programs filter by process, even if the kernel can */
 	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
 	bool perf;   /* perf uprobes, even if the kernel has uprobe.multi links */
 	bool old;    /* the programs for older kernels, even if this one can run the others */
-	bool host;   /* also the programs of probes__attach_host() */
-	bool host_raw; /* they are on the tracepoint sys_exit, even if the kernel has better */
+	bool host_raw; /* those of probes__attach_host() are on the tracepoint sys_exit, even if the
+			  kernel has better */
 };
 
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
@@ -156,7 +147,7 @@ void probes__copy_stacks_from(struct probes *p, uint64_t bytes);
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
 /*
  * Records the system calls that change the address space, of the process or its whole group. Needs
- * probes_opts.host. *way: "fexit" (at the end of these calls) or "sys_exit" (the tracepoint that
+ * session_opts.host. *way: "fexit" (at the end of these calls) or "sys_exit" (the tracepoint that
  * every system call passes). 0 or -errno; -EOPNOTSUPP: not possible here.
  */
 int probes__attach_host(struct probes *p, const char **way);

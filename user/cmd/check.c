@@ -218,7 +218,7 @@ static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
 	bool btf = !access("/sys/kernel/btf/vmlinux", R_OK);
-	struct probes_opts po = { .ring_bytes = 1 << 16, .all = true };
+	struct probes_opts po = { .capture.ring_bytes = 1 << 16, .all = true };
 	enum bpf_token_state token = bpf_token__state();
 	struct probes *p;
 	char text[256];

@@ -395,7 +395,9 @@ static void start(struct second *s, const char *what, size_t ring)
 
 static void load(struct second *s, bool modules)
 {
-	const struct probes_opts opts = { .inside = s->m, .modules = modules, .py.ob_type = 8 };
+	const struct probes_opts opts = { .capture.inside = s->m,
+					  .modules = modules,
+					  .py.ob_type = 8 };
 	const char *why = "";
 
 	s->p = probes__load(&opts, &why);
@@ -480,7 +482,7 @@ static void test_variable_without_place(void **state)
 	uint32_t *at;
 
 	start(&s, "insns", 0);
-	opts.inside = s.m;
+	opts.capture.inside = s.m;
 	at = (uint32_t *)&s.m->at->variables;
 	for (size_t i = 1; i < n; i++) {
 		const uint32_t was = at[i];

@@ -149,7 +149,7 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	struct inside_probes *ip;
 	int err;
 
-	err = why_not(opts->inside, why);
+	err = why_not(opts->capture.inside, why);
 	if (err) {
 		errno = -err;
 		return NULL;
@@ -158,7 +158,7 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	ip = calloc(1, sizeof(*ip));
 	if (!ip)
 		return NULL;
-	ip->m = opts->inside;
+	ip->m = opts->capture.inside;
 	ip->p.in = &in_process;
 	ip->p.users = 1;
 	ip->p.pidfd = -1;

@@ -325,8 +325,8 @@ static bool needs_old(const struct probes_opts *opts)
  * should. Without the right to use them, the links are in every process that maps the file. */
 static bool prefers_perf(const struct probes_opts *opts)
 {
-	return !opts->group && !opts->filter && probes__kernel_multi() == PROBES_MULTI_THREAD &&
-	       caps__sys_admin();
+	return !opts->capture.group && !opts->filter &&
+	       probes__kernel_multi() == PROBES_MULTI_THREAD && caps__sys_admin();
 }
 
 bool probes__kernel_perf(void)
@@ -400,18 +400,18 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };
 	size_t n = 0;
 
-	if (opts->steps_only) {
+	if (opts->capture.steps_only) {
 		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
 			names[n++] = program_name(steps[i], false);
 	} else {
-		if (!opts->no_autograd) {
+		if (!opts->capture.no_autograd) {
 			names[n++] = program_name(HOOK_EDGE, false);
 			names[n++] = program_name(HOOK_EVALUATE, false);
 		}
 		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 			names[n++] = program_name(all[i], false);
 	}
-	if (!opts->steps_only || old) {
+	if (!opts->capture.steps_only || old) {
 		names[n++] = call_name(CALL_ENTER);
 		names[n++] = call_name(CALL_RETURN);
 		names[n++] = call_name(CALL_SET_DEVICE);
@@ -515,12 +515,12 @@ static int set_group(struct probes *p, const struct probes_opts *opts)
 	int err;
 
 	p->users = 1;
-	if (!opts->group) {
+	if (!opts->capture.group) {
 		bpf_map__set_max_entries(kernel(p)->skel->maps.processes, 1);
 		return bpf_map__set_max_entries(kernel(p)->skel->maps.members, 1);
 	}
-	p->group = opts->group;
-	p->group_id = proc_group__new_group(opts->group);
+	p->group = opts->capture.group;
+	p->group_id = proc_group__new_group(opts->capture.group);
 	kernel(p)->skel->rodata->group = p->group_id;
 	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
 	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes,
@@ -531,8 +531,8 @@ static int set_group(struct probes *p, const struct probes_opts *opts)
 					proc_group__members_fd(p->group));
 	if (!err)
 		err = set_group_counters(kernel(p));
-	if (opts->sets && opts->sets->n < PROBES_SETS) {
-		p->sets = opts->sets;
+	if (opts->capture.sets && opts->capture.sets->n < PROBES_SETS) {
+		p->sets = opts->capture.sets;
 		p->sets->set[p->sets->n++] = p;
 	}
 	return err;
@@ -782,16 +782,16 @@ static void set_constants(struct kernel_probes *k, const struct probes_opts *opt
 static int load(struct kernel_probes *k, const struct probes_opts *opts)
 {
 	struct probes *p = &k->p;
-	int err = open_maps(k, opts->host);
+	int err = open_maps(k, opts->capture.host);
 
 	if (!err)
 		err = set_group(p, opts);
 	if (err)
 		return err;
-	if (opts->ring_bytes)
-		bpf_map__set_max_entries(k->skel->maps.ring, opts->ring_bytes);
+	if (opts->capture.ring_bytes)
+		bpf_map__set_max_entries(k->skel->maps.ring, opts->capture.ring_bytes);
 	set_constants(k, opts);
-	if (opts->host)
+	if (opts->capture.host)
 		host_programs__prepare(&k->host, k->skel, opts->host_raw);
 	err = memtrace_bpf__load(k->skel);
 	if (k->types >= 0)
@@ -828,7 +828,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	reads_kernel = p->old || proc__pid_namespace();
 	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
 		   !prefers_perf(opts);
-	p->filter = !opts->group &&
+	p->filter = !opts->capture.group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
 	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
 	p->sleepable = opts->sleepable && !k->atomic;

@@ -8,22 +8,22 @@
 
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
-	struct probes *p = opts->inside ? probes_inside__load(opts, why)
-					: probes_kernel__load(opts, why);
+	struct probes *p = opts->capture.inside ? probes_inside__load(opts, why)
+						: probes_kernel__load(opts, why);
 	struct probes_opts without = *opts;
 
-	if (!p && opts->host) {
-		without.host = false;
+	if (!p && opts->capture.host) {
+		without.capture.host = false;
 		p = probes__load(&without, why);
 		if (p)
 			log_debug("the kernel refused the programs for host memory");
 		return p;
 	}
-	if (p && opts->seen)
+	if (!p)
+		return NULL;
+	if (opts->seen)
 		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
-	if (p)
-		p->empty = opts->empty;
-	if (p)
-		p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
+	p->empty = opts->empty;
+	p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
 	return p;
 }

@@ -41,14 +41,14 @@ struct session_opts {
 	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
 			      probe but those for steps and for the ends of code objects */
 	uint64_t steps;	   /* whole optimizer steps after which the stream ends; 0: no bound */
-	size_t ring_bytes; /* 0: default */
+	size_t ring_bytes; /* power of two; 0: the default of 16 MiB */
 	bool dry_run;	   /* the target computes nothing, so its steps take no time */
 	bool started; /* our child, which waits to run its program; that may turn out to be anything
 		       */
 	bool late;    /* not our child, and not held, but it may turn out to be anything */
-	/* With --children or several processes: the group, its sets of programs, and the number of
-	 * the process in it (proc_group.h; 0: given when the session needs it). Otherwise NULL,
-	 * NULL, 0. */
+	/* With --children or several processes: the group, where its sets of programs are listed
+	 * while they exist, and the number of the process in it (proc_group.h; 0: given when the
+	 * session needs it). Otherwise NULL, NULL, 0. */
 	struct proc_group *group;
 	struct probes_sets *sets;
 	uint32_t number;

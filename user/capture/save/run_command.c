@@ -118,7 +118,7 @@ static int choose_user(struct run_command *r, bool *other)
 /* Loads the programs before anything runs, to know whether the kernel accepts them. */
 static int may_trace(void)
 {
-	const struct probes_opts po = { .ring_bytes = 1 << 16 };
+	const struct probes_opts po = { .capture.ring_bytes = 1 << 16 };
 	const char *why = "";
 	struct probes *p = probes__load(&po, &why);
 

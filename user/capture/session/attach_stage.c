@@ -218,19 +218,22 @@ static int end_holding(struct attach_stage *a, int exact)
 	int err;
 
 	a->held = NULL;
-	log_debug("state at attach: %s after %u readings, %zu events meanwhile%s%s",
-		  exact > 0 ? "exact" : "not exact", a->readings, attach_state__held(held),
-		  exact > 0 ? "" : ": ", exact > 0 ? "" : a->why_torn);
+	if (exact > 0)
+		log_debug("state at attach: exact after %u readings, %zu events meanwhile",
+			  a->readings, attach_state__held(held));
+	else
+		log_debug("state at attach: not exact after %u readings, %zu events meanwhile: %s",
+			  a->readings, attach_state__held(held), a->why_torn);
 	err = attach_state__end(held);
 	while (!err && (e = attach_state__next(held))) {
 		state_seam__emitted(&a->seam, e);
 		err = pass_on(a, e);
 	}
 	attach_state__free(held);
-	facts__setf(a->facts, "state", "%s",
-		    exact > 0	  ? "exact"
-		    : a->readings ? "approximate"
-				  : "none");
+	if (exact > 0)
+		facts__set(a->facts, "state", "exact");
+	else
+		facts__set(a->facts, "state", a->readings ? "approximate" : "none");
 	return err;
 }
 
@@ -287,7 +290,7 @@ static uint64_t segment_hash(const struct attach_stage *a, const struct cuda_seg
 
 static int emit_segment(struct attach_stage *a, const struct cuda_segment *g, uint64_t now)
 {
-	uint64_t hash = segment_hash(a, g), old;
+	uint64_t hash = segment_hash(a, g), before;
 	struct event e = { .kind = EVENT_SEGMENT,
 			   .device = { DEVICE_CUDA, g->device },
 			   .time = now,
@@ -296,9 +299,12 @@ static int emit_segment(struct attach_stage *a, const struct cuda_segment *g, ui
 			   .cuda_stream = g->stream,
 			   .pool = { g->pool[0], g->pool[1] } };
 
-	if (!g->whole || (map64__get(a->segments, g->addr, &old) && old == hash))
+	if (!g->whole || (map64__get(a->segments, g->addr, &before) && before == hash))
 		return 0;
-	e.flags = (g->small ? SEGMENT_SMALL : 0) | (g->expandable ? SEGMENT_EXPANDABLE : 0);
+	if (g->small)
+		e.flags |= SEGMENT_SMALL;
+	if (g->expandable)
+		e.flags |= SEGMENT_EXPANDABLE;
 	if (map64__set(a->segments, g->addr, hash))
 		return -ENOMEM;
 	return pass_on(a, &e);
@@ -468,11 +474,6 @@ void attach_stage__free(struct attach_stage *a)
 	cudaalloc_state__free(&a->read);
 	map64__free(a->segments);
 	free(a);
-}
-
-struct sink *attach_stage__sink(struct attach_stage *a)
-{
-	return &a->sink;
 }
 
 void attach_stage__send_to(struct attach_stage *a, struct sink *next)

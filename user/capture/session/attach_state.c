@@ -149,7 +149,6 @@ static int solve_begin(struct attach_state *s, const struct event *e)
 
 int attach_state__hold(struct attach_state *s, const struct event *e)
 {
-
 	if (s->n_events == s->n_chunks * CHUNK) {
 		struct event **v = realloc(s->chunks, (s->n_chunks + 1) * sizeof(struct event *));
 
@@ -233,7 +232,7 @@ static int add_segments(struct attach_state *s, const struct state_reading *r, c
 	if (all.n)
 		qsort(all.v, all.n, sizeof(*g), by_address);
 	for (i = 0, k = 0; i < s->segments.n; i++) {
-		uint64_t from = old[i].addr, end = old[i].addr + old[i].size;
+		uint64_t from = old[i].addr, end = from + old[i].size;
 		size_t j;
 
 		if (fresh[old[i].device])
@@ -241,12 +240,12 @@ static int add_segments(struct attach_state *s, const struct state_reading *r, c
 		while (k < n_new && nth(&all, k)->addr + nth(&all, k)->size <= from)
 			k++;
 		for (j = k; j < n_new && nth(&all, j)->addr < end; j++) {
-			uint64_t addr = nth(&all, j)->addr, next = addr + nth(&all, j)->size;
+			const struct state_segment newer = *nth(&all, j);
 
-			if (addr > from && add_part(&all, &old[i], from, addr))
+			if (newer.addr > from && add_part(&all, &old[i], from, newer.addr))
 				goto nomem;
-			if (next > from)
-				from = next;
+			if (newer.addr + newer.size > from)
+				from = newer.addr + newer.size;
 		}
 		if (from < end && add_part(&all, &old[i], from, end))
 			goto nomem;
@@ -582,10 +581,12 @@ static int solve(struct attach_state *s)
 	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
 	int err = solve_blocks(s, blocks);
 
-	if (!err)
-		err = solve_moves(s);
-	if (!err)
-		err = solve_segments(s, segments);
+	if (err)
+		return err;
+	err = solve_moves(s);
+	if (err)
+		return err;
+	err = solve_segments(s, segments);
 	if (err)
 		return err;
 	solve_totals(s);
@@ -638,12 +639,14 @@ static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 			continue;
 		s->made = (struct event){ .kind = EVENT_SEGMENT,
 					  .device = { DEVICE_CUDA, d },
-					  .flags = (g->small ? SEGMENT_SMALL : 0) |
-						   (g->expandable ? SEGMENT_EXPANDABLE : 0),
 					  .addr = g->addr,
 					  .size = g->size,
 					  .cuda_stream = g->stream,
 					  .pool = { g->pool[0], g->pool[1] } };
+		if (g->small)
+			s->made.flags |= SEGMENT_SMALL;
+		if (g->expandable)
+			s->made.flags |= SEGMENT_EXPANDABLE;
 		return &s->made;
 	}
 	while (s->at_block < s->t0_blocks.n) {
@@ -663,9 +666,11 @@ static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 		return NULL;
 	s->made = (struct event){ .kind = EVENT_STATE,
 				  .device = { DEVICE_CUDA, d },
-				  .totals = s->t0_known[d],
-				  .allocated = s->t0_known[d] ? s->t0_allocated[d] : 0,
-				  .reserved = s->t0_known[d] ? s->t0_reserved[d] : 0 };
+				  .totals = s->t0_known[d] };
+	if (s->t0_known[d]) {
+		s->made.allocated = s->t0_allocated[d];
+		s->made.reserved = s->t0_reserved[d];
+	}
 	if (s->t0_segments_exact[d])
 		s->made.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
 	return &s->made;

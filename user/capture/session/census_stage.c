@@ -350,10 +350,10 @@ static uint64_t until_cut(const struct census_stage *c, uint64_t time)
 
 static int emit_reading(struct census_stage *c, const struct census_state *st)
 {
-	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin)),
-		 end = until_cut(c, decoder__now(c->d));
-	bool all_known = !c->job.opts.named_only && !st->torn && !st->torn_lists && !st->ended &&
-			 !st->unreadable;
+	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin));
+	uint64_t end = until_cut(c, decoder__now(c->d));
+	bool torn = st->torn || st->torn_lists;
+	bool all_known = !c->job.opts.named_only && !torn && !st->ended && !st->unreadable;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < st->ntensors; i++)
@@ -365,10 +365,12 @@ static int emit_reading(struct census_stage *c, const struct census_state *st)
 			.kind = EVENT_CENSUS,
 			.device = { d->type, d->index },
 			.time = end,
-			.flags = (c->first ? CENSUS_FIRST : 0) |
-				 (st->torn || st->torn_lists ? CENSUS_TORN : 0),
 		};
 
+		if (c->first)
+			e.flags |= CENSUS_FIRST;
+		if (torn)
+			e.flags |= CENSUS_TORN;
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
 		if (d->type == DEVICE_CUDA && all_known && !c->d->cut)
@@ -476,11 +478,14 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	c->job.census = c->census;
 	c->job.opts = (struct census_opts){ .named_only = !all,
 					    .memory = all && c->d->host && !c->d->cut,
-					    .limit_ns = c->d->opts->dry_run ? DRY_WITHIN : limit,
+					    .limit_ns = limit,
 					    .cancelled = is_cancelled,
 					    .ctx = &c->job,
-					    .clock = c->d->opts->inside ? clock__monotonic
-									: clock__kernel };
+					    .clock = clock__kernel };
+	if (c->d->opts->dry_run)
+		c->job.opts.limit_ns = DRY_WITHIN;
+	if (c->d->opts->inside)
+		c->job.opts.clock = clock__monotonic;
 	c->job.why = "";
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
@@ -699,6 +704,13 @@ static void join(struct census_stage *c)
 							     : EVERY);
 }
 
+static uint64_t pause_after_failure(const struct census_stage *c)
+{
+	if (c->job.err != -EAGAIN)
+		return EVERY;
+	return c->maybe_brief ? EARLY : EVERY / 5;
+}
+
 int census_stage__end(struct census_stage *c)
 {
 	if (!c->running || c->only_ledger || !is_over(c))
@@ -710,9 +722,7 @@ int census_stage__end(struct census_stage *c)
 		roles__drop(&c->roles);
 		log_failure(c, c->job.err, c->job.why);
 		say_problem(c, c->job.err, c->job.why);
-		c->next_read = decoder__now(c->d) + (c->job.err != -EAGAIN ? EVERY
-						     : c->maybe_brief	   ? EARLY
-									   : EVERY / 5);
+		c->next_read = decoder__now(c->d) + pause_after_failure(c);
 		/* Other failures do not end the capture: it notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
@@ -734,7 +744,7 @@ static int emit_ledger(struct census_stage *c, uint64_t latest)
 static int set_models(struct census_stage *c, const struct census_state *st)
 {
 	char text[3 * 1024] = "", one[1024];
-	const char *old = facts__get(c->d->facts, "models");
+	const char *before = facts__get(c->d->facts, "models") ?: "";
 	size_t n = 0, len = 0;
 	int err;
 
@@ -743,7 +753,7 @@ static int set_models(struct census_stage *c, const struct census_state *st)
 			len += snprintf(text + len, sizeof(text) - len, "%s%s", n++ ? "; " : "",
 					census_model__say(st, &st->models[i], one,
 							  sizeof(one) - 4));
-	if (!strcmp(text, old ? old : ""))
+	if (!strcmp(text, before))
 		return 0;
 	err = facts__set(c->d->facts, "models", text);
 	return err == -ENOMEM ? err : 0;
@@ -790,37 +800,52 @@ static int hold(struct decoder *d, const struct census_state *st)
 	return err;
 }
 
+/* Passes on a reading. *whole: as below; false afterwards if blocks of the reading may have been
+ * freed since. 0, -ENOMEM or a sink's error. */
+static int emit_whole(struct census_stage *c, struct census_state *st, bool *whole)
+{
+	bool tensors = c->job.census;
+	int err;
+
+	if (!*whole)
+		return 0;
+	err = tensors ? take_counts(c, st) : 0;
+	if (err)
+		return err;
+	*whole = decoder__knows_stayed(c->d);
+	if (!*whole)
+		return 0;
+	err = tensors ? emit_reading(c, st) : 0;
+	if (err || c->d->cut)
+		return err;
+	err = tensors && c->job.opts.memory ? hold(c->d, st) : 0;
+	if (err)
+		return err;
+	return !c->is_last && c->job.has_ledger ? emit_ledger(c, UINT64_MAX) : 0;
+}
+
 int census_stage__take(struct census_stage *c, bool whole)
 {
 	struct census_state *st = &c->job.state;
-	int err = 0;
+	const char *torn = st->torn_lists ? ", parts kept changing" : "";
+	int err = emit_whole(c, st, &whole);
 
-	if (whole && c->job.census)
-		err = take_counts(c, st);
-	whole = whole && decoder__knows_stayed(c->d);
-	if (!err && whole && c->job.census)
-		err = emit_reading(c, st);
-	if (whole && !err && !c->d->cut && c->job.census && c->job.opts.memory)
-		err = hold(c->d, st);
-	if (whole && !err && !c->d->cut && !c->is_last && c->job.has_ledger)
-		err = emit_ledger(c, UINT64_MAX);
-	if (!c->job.census) {
-		roles__drop(&c->roles);
-		return err;
-	}
-	if (!whole || err) {
+	if (err || !whole || !c->job.census) {
 		roles__drop(&c->roles);
 		census_state__free(st);
 		return err;
 	}
 	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
-		  (double)(st->end - st->begin) / 1e6, st->objects,
-		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
+		  (double)(st->end - st->begin) / 1e6, st->objects, torn,
+		  c->first ? ", at attach" : "");
 	err = symbolizer__take_models(c->d->names, st);
-	if (!err && st->models_reached)
-		err = set_models(c, st);
 	if (err)
 		return err;
+	if (st->models_reached) {
+		err = set_models(c, st);
+		if (err)
+			return err;
+	}
 	c->readings++;
 	c->torn += st->torn || st->torn_lists;
 	c->holders_cut += st->holders_cut;
@@ -933,9 +958,4 @@ void census_stage__free(struct census_stage *c)
 	census__free(c->census);
 	hostmem__free(c->host);
 	free(c);
-}
-
-struct sink *census_stage__sink(struct census_stage *c)
-{
-	return &c->sink;
 }

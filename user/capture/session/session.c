@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* An attached session: the regular work, and its end. */
 #include "capture/session/session_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <malloc.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/exit.h"
 #include "base/log.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/cuda_calls.h"
@@ -18,78 +15,8 @@
 #include "capture/decode/symbolizer.h"
 #include "capture/probes/inside_memory.h"
 #include "capture/session/stages.h"
-#include "inspect/arrival.h"
 #include "inspect/proc.h"
 #include "record/detail.h"
-#include "record/dict.h"
-
-struct session *session__make(const struct session_opts *opts, struct failure *f)
-{
-	struct session *s = calloc(1, sizeof(*s));
-
-	/* Return large buffers to the system as soon as they are freed; a fixed threshold does. */
-	mallopt(M_MMAP_THRESHOLD, 1 << 20);
-	if (s) {
-		s->opts = *opts;
-		if (opts->steps_only)
-			s->opts.no_autograd = s->opts.no_modules = s->opts.no_census = true;
-		s->image = -1;
-		s->dict = dict__new();
-		s->facts = facts__new();
-	}
-	if (s && s->dict && s->facts)
-		return s;
-	failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	session__free(s);
-	return NULL;
-}
-
-struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f)
-{
-	struct session *s = session__make(opts, f);
-
-	if (!s)
-		return NULL;
-	if (target__open(pid, &s->target, f) ||
-	    (!opts->started && !opts->late && target__look(&s->target, f)))
-		goto fail;
-	if (opts->inside)
-		inside_memory__bind(opts->inside, pid);
-	/* our own program, if we started the process and it has not run its own yet */
-	s->image = proc__image(s->target.proc);
-	return s;
-fail:
-	session__free(s);
-	return NULL;
-}
-
-void session__free(struct session *s)
-{
-	if (!s)
-		return;
-	session__let_go(s, false);
-	if (s->opts.inside)
-		inside_memory__close(s->opts.inside);
-	session__leave(s);
-	if (s->probes && s->opts.group) {
-		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
-		probes__feed(s->probes, s->opts.number, NULL, NULL);
-		probes__reset_counters(s->probes, s->opts.number);
-		probes__leave(s->probes, proc__pid(s->target.proc));
-	}
-	probes__free(s->probes);
-	census_stage__free(s->census);
-	attach_stage__free(s->attach);
-	sleep_stage__free(s->sleep);
-	decoder__free(s->decoder);
-	facts__free(s->facts);
-	dict__free(s->dict);
-	free(s->queue.buf);
-	if (s->image >= 0)
-		close(s->image);
-	target__close(&s->target);
-	free(s);
-}
 
 #define LOAD_SLEEPABLE_AFTER 1000000000ULL /* ns since start: later than the first figures */
 
@@ -362,14 +289,19 @@ static int take_census(struct session *s, int ended)
 
 static int pump_census(struct session *s, uint64_t now)
 {
-	int ended = s->census ? census_stage__end(s->census) : 0,
-	    err = s->census && !ended && !s->stopped ? census_stage__look(s->census, now) : 0;
+	int ended, err;
 
+	if (!s->census)
+		return 0;
+	ended = census_stage__end(s->census);
+	if (ended)
+		return take_census(s, ended);
+	err = s->stopped ? 0 : census_stage__look(s->census, now);
 	if (err)
 		return err;
-	if (s->census && !ended && attach_stage__settled(s->attach))
+	if (attach_stage__settled(s->attach))
 		census_stage__begin(s->census, now);
-	return take_census(s, ended);
+	return 0;
 }
 
 /* Waits for a census reading under way, and drains the ring meanwhile. */
@@ -479,24 +411,33 @@ int session__pump(struct session *s, struct sink *sink)
 	send_to(s, sink);
 	note_written(s, now);
 	err = session__round(s);
-	if (!err && !s->blind)
-		err = modules__pump(s->decoder, now);
-	if (!err)
-		err = take_tables(s, attach_stage__read(s->attach, now));
-	if (!err)
-		err = pump_census(s, now);
-	if (!err)
-		err = session__pump_host(s);
-	if (!err)
-		err = pump_cost(s, now);
+	if (err)
+		return err;
+	err = s->blind ? 0 : modules__pump(s->decoder, now);
+	if (err)
+		return err;
+	err = take_tables(s, attach_stage__read(s->attach, now));
+	if (err)
+		return err;
+	err = pump_census(s, now);
+	if (err)
+		return err;
+	err = session__pump_host(s);
+	if (err)
+		return err;
+	err = pump_cost(s, now);
+	if (err)
+		return err;
 	/* Events held or in the ring may belong to a transition. */
-	if (!err && !s->behind && attach_stage__settled(s->attach))
+	if (!s->behind && attach_stage__settled(s->attach)) {
 		err = sleep_stage__pump(s->sleep, now);
-	if (!err)
-		err = housekeeping(s, now);
-	if (!err && sink && sink->tick)
-		err = sink->tick(sink, now);
-	return err;
+		if (err)
+			return err;
+	}
+	err = housekeeping(s, now);
+	if (err)
+		return err;
+	return sink && sink->tick ? sink->tick(sink, now) : 0;
 }
 
 int session__wake_fd(const struct session *s)
@@ -553,19 +494,63 @@ static void remove_probes(struct session *s, const char *stop_reason)
 		inside_memory__close(s->opts.inside);
 }
 
+/* The readings before the probes are removed. */
+static int last_readings(struct session *s)
+{
+	int err = last_census(s);
+
+	if (err)
+		return err;
+	err = session__last_host(s);
+	if (err)
+		return err;
+	return take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
+}
+
+/* Brings in what was recorded until the programs were stopped. */
+static int drain_last(struct session *s, struct sink *sink)
+{
+	int err = session__pump(s, sink);
+
+	if (err)
+		return err;
+	/* The probes go while the driver answers. */
+	if (!s->opts.group)
+		probes__begin_detach(s->probes);
+	err = cuda_calls__used(s->decoder, true);
+	return err || !s->opts.group ? err : session__account(s);
+}
+
+/* Passes on all that is left, once the probes are removed. */
+static int finish_stages(struct session *s, struct sink *sink, uint64_t end)
+{
+	int err = s->opts.group ? 0 : session__account(s), rounds = 0;
+
+	if (err)
+		return err;
+	do {
+		err = session__pump(s, sink);
+		if (err)
+			return err;
+	} while (s->queue.len || rounds++ < 1);
+	session__set_counters(s, s->losses.counters);
+	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
+	err = s->census ? last_ledger(s, end) : 0;
+	if (err)
+		return err;
+	err = attach_stage__finish(s->attach);
+	return err ? err : sleep_stage__finish(s->sleep);
+}
+
 int session__finish(struct session *s, struct sink *sink, const char *stop_reason)
 {
 	uint64_t end;
-	int err, rounds = 0;
+	int err;
 
 	if (!s->attached)
 		return 0;
 	send_to(s, sink);
-	err = last_census(s);
-	if (!err)
-		err = session__last_host(s);
-	if (!err)
-		err = take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
+	err = last_readings(s);
 	end = session__now(s);
 	session__set_clock_end(s);
 	count_unseen(s);
@@ -573,36 +558,14 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 	count_skipped(s);
 	stop(s);
 	if (!err)
-		err = session__pump(s, sink);
-	/* The probes go while the driver answers. */
-	if (!s->opts.group)
-		probes__begin_detach(s->probes);
-	if (!err)
-		err = cuda_calls__used(s->decoder, true);
-	if (!err && s->opts.group)
-		err = session__account(s);
+		err = drain_last(s, sink);
 	remove_probes(s, stop_reason);
 	log_debug("detached after %.1f ms", (session__now(s) - end) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;
 	facts__set(s->facts, "stop_reason", stop_reason);
-	if (!err && !s->opts.group)
-		err = session__account(s);
-	if (err)
-		goto out;
-	do {
-		err = session__pump(s, sink);
-		if (err)
-			goto out;
-	} while (s->queue.len || rounds++ < 1);
-	session__set_counters(s, s->losses.counters);
-	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-	err = s->census ? last_ledger(s, end) : 0;
 	if (!err)
-		err = attach_stage__finish(s->attach);
-	if (!err)
-		err = sleep_stage__finish(s->sleep);
-out:
+		err = finish_stages(s, sink, end);
 	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
 	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 	s->attached = false;

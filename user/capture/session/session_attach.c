@@ -14,8 +14,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,18 +29,26 @@
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/symbolizer.h"
 #include "capture/kernel.h"
 #include "capture/probes/inside_memory.h"
 #include "capture/session/stages.h"
 #include "inspect/arrival.h"
+#include "inspect/elf.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
+#include "record/dict.h"
+
+static int no_memory(struct failure *f)
+{
+	return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+}
 
 /* ---- sessions of a group, whose processes share programs ---- */
 
 /* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
-static void session__join(struct session *s, uint64_t type_cell)
+static void join_group(struct session *s, uint64_t type_cell)
 {
 	if (!s->opts.group || !s->probes)
 		return;
@@ -50,7 +60,7 @@ static void session__join(struct session *s, uint64_t type_cell)
 }
 
 /* False: no number is left, or the process has ended. */
-static bool session__take_number(struct session *s)
+static bool take_number(struct session *s)
 {
 	int number = s->opts.group && !s->opts.number
 			     ? proc_group__number(s->opts.group, proc__pid(s->target.proc))
@@ -68,45 +78,53 @@ void session__give_number(struct session *s, uint32_t number)
 	s->wait.next = 0; /* what waited for it goes on */
 }
 
-void session__leave(struct session *s)
+/* Ends the session's part in its group, if it has one: see join_group(). */
+static void leave_group(struct session *s)
 {
 	if (s->opts.group && s->probes)
 		proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number, 0);
 }
 
+/* Loads the programs for s->layout. 0 or negative with *f. */
+static int load_own(struct session *s, struct failure *f)
+{
+	struct probes_opts po = { .capture = s->opts,
+				  .py = s->layout,
+				  .pid = proc__pid(s->target.proc),
+				  .modules = !s->opts.no_modules && s->target.has_slot };
+	const char *why = "";
+
+	probes__from_environment(&po);
+	s->probes = probes__load(&po, &why);
+	return s->probes ? 0
+			 : failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why,
+					strerror(errno));
+}
+
 /* Gets other programs if s->probes are attached at other places than this process has its hooks. 0
  * or negative with *f. */
-static int session__fit(struct session *s, struct failure *f)
+static int fit_programs(struct session *s, struct failure *f)
 {
-	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
-				  .py = s->layout,
-				  .group = s->opts.group,
-				  .sets = s->opts.sets,
-				  .no_autograd = s->opts.no_autograd,
-				  .steps_only = s->opts.steps_only,
-				  .host = s->opts.host,
-				  .modules = !s->opts.no_modules && s->target.has_slot };
 	const struct hook *misfit = s->opts.group ? probes__misfit(s->probes, s->target.hooks)
 						  : NULL;
-	const char *why = "";
+	int err;
 
 	if (!misfit)
 		return 0;
-	session__leave(s);
+	leave_group(s);
 	probes__feed(s->probes, s->opts.number, NULL, NULL);
 	probes__free(s->probes);
 	s->queue.len = s->queue.floor = 0;
 	s->wait.joined_early = false;
-	s->probes = probes__share(po.sets, &po.py, s->target.hooks);
+	s->probes = probes__share(s->opts.sets, &s->layout, s->target.hooks);
 	log_debug("PID %d: %s is in another file than in the processes before: %s",
 		  (int)proc__pid(s->target.proc), hook__name(misfit->id),
 		  s->probes ? "shares the programs of others that have it there"
 			    : "loads programs for it");
-	if (!s->probes)
-		s->probes = probes__load(&po, &why);
-	if (!s->probes)
-		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	session__join(s, proc_group__member(s->opts.group, s->opts.number)->type_cell);
+	err = s->probes ? 0 : load_own(s, f);
+	if (err)
+		return err;
+	join_group(s, proc_group__member(s->opts.group, s->opts.number)->type_cell);
 	return 0;
 }
 
@@ -141,7 +159,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	}
 	close(s->image);
 	s->image = proc__image(t.proc);
-	session__leave(s);
+	leave_group(s);
 	probes__free(s->probes);
 	s->probes = NULL;
 	s->wait.joined_early = false;
@@ -173,45 +191,33 @@ static void measure_hit(struct session *s)
 /* Loads the BPF programs for the interpreter, unless they are loaded. 0 or negative with *f. */
 static int load_programs(struct session *s, struct failure *f)
 {
-	const char *why = "";
-	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
-				  .inside = s->opts.inside,
-				  .host = s->opts.host,
-				  .py = target__layout(&s->target),
-				  .no_autograd = s->opts.no_autograd,
-				  .steps_only = s->opts.steps_only,
-				  .group = s->opts.group,
-				  .sets = s->opts.sets };
-	uint64_t cell = po.py.type_cell;
+	struct mt_py_layout layout = target__layout(&s->target);
+	uint64_t cell = layout.type_cell;
+	int err;
 
-	if (po.group)
-		po.py.type_cell = 0; /* an address: each process has its own */
-
-	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py))) {
-		if (po.group)
-			proc_group__member(po.group, s->opts.number)->type_cell = cell;
+	if (s->opts.group)
+		layout.type_cell = 0; /* an address: each process has its own */
+	if (s->probes && !memcmp(&layout, &s->layout, sizeof(layout))) {
+		if (s->opts.group)
+			proc_group__member(s->opts.group, s->opts.number)->type_cell = cell;
 		return 0;
 	}
-	session__leave(s);
+	leave_group(s);
 	probes__free(s->probes);
-	probes__from_environment(&po);
-	po.pid = proc__pid(s->target.proc);
-	po.modules = !s->opts.no_modules && s->target.has_slot;
-	s->layout = po.py;
-	s->probes = po.sets ? probes__share(po.sets, &po.py, s->target.hooks) : NULL;
-	if (!s->probes)
-		s->probes = probes__load(&po, &why);
-	if (!s->probes)
-		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	if (!po.group)
+	s->layout = layout;
+	s->probes = s->opts.sets ? probes__share(s->opts.sets, &layout, s->target.hooks) : NULL;
+	err = s->probes ? 0 : load_own(s, f);
+	if (err)
+		return err;
+	if (!s->opts.group)
 		probes__set_process(s->probes, proc__pidfd(s->target.proc));
-	session__join(s, cell);
+	join_group(s, cell);
 	measure_hit(s);
 	return 0;
 }
 
 /*
- * Takes the highest priority until session__let_go(): the linker relocates PyTorch in milliseconds.
+ * Takes the highest priority until let_go(): the linker relocates PyTorch in milliseconds.
  * A nice value counts only within a session or control group (sched(7), autogroup), so the least
  * real-time priority is asked for, too. Looking each millisecond takes 1.3 % of a CPU (measured).
  * Optional: without the privilege some looks come late. What we start meanwhile gets the usual
@@ -229,7 +235,8 @@ static void hasten(struct session *s)
 		sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &least);
 }
 
-void session__let_go(struct session *s, bool again)
+/* Lets a held command run. again: the session goes on waiting, so keep the lowered nice value. */
+static void let_go(struct session *s, bool again)
 {
 	struct sched_param none = { 0 };
 
@@ -243,7 +250,7 @@ void session__let_go(struct session *s, bool again)
 	s->wait.hastened = false;
 }
 
-/* Stops our command until session__let_go(). */
+/* Stops our command until let_go(). */
 static void hold_command(struct session *s)
 {
 	int err = s->opts.started && !s->opts.inside
@@ -320,7 +327,7 @@ static void note_cuda(struct session *s, uint64_t now)
 
 /* Finds the interpreter and loads the programs before PyTorch is mapped. Owns maps. 0 or negative
  * with *f. */
-static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
+static int prepare_programs(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
 {
 	int err;
 
@@ -334,7 +341,7 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 		s->wait.said_why = s->target.has_python;
 		return 0;
 	}
-	if (!session__take_number(s)) {
+	if (!take_number(s)) {
 		s->wait.next = now + NUMBER;
 		return 0;
 	}
@@ -350,6 +357,34 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	return 0;
 }
 
+/* PyTorch is not mapped yet: prepares what it can before. Owns maps. -EAGAIN, or other negative
+ * with *f. */
+static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
+{
+	bool cuda = arrival__cuda(maps);
+	int err = 0;
+
+	if (s->probes)
+		maps__free(maps);
+	else
+		err = prepare_programs(s, maps, now, f);
+	if (err)
+		return err;
+	if (cuda)
+		note_cuda(s, now);
+	return -EAGAIN;
+}
+
+/* 0: PyTorch is in the process; -EAGAIN: not yet; other negative with *f. */
+static int look_for_torch(struct session *s, struct failure *f)
+{
+	int err = target__look(&s->target, f);
+
+	if (err)
+		return err;
+	return s->target.torch.found ? 0 : -EAGAIN;
+}
+
 /*
  * Looks once whether PyTorch is in the process, and prepares what it can before. 0: it is, and
  * s->target has it; -EAGAIN: not yet; other negative with *f.
@@ -359,7 +394,7 @@ static int await_torch(struct session *s, struct failure *f)
 	uint64_t now = clock__monotonic(), pages;
 	struct maps maps;
 	bool grew, untouched, whole, arrived;
-	int err;
+	int err, maps_err;
 
 	if (s->cuda_only || (s->target.torch.found && !s->target.hooks_err))
 		return 0;
@@ -373,7 +408,7 @@ static int await_torch(struct session *s, struct failure *f)
 		hasten(s);
 	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
 	    now - s->wait.since > NO_PYTHON)
-		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
+		return look_for_torch(s, f);
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
 	if (s->opts.inside)
@@ -385,22 +420,13 @@ static int await_torch(struct session *s, struct failure *f)
 	if (grew)
 		s->wait.changed = now;
 	s->wait.pages = pages;
-	err = proc__maps(s->target.proc, &maps);
-	if (err == -ESRCH)
+	maps_err = proc__maps(s->target.proc, &maps);
+	if (maps_err == -ESRCH)
 		return -EAGAIN;
-	if (!err && !arrival__torch(&maps)) {
-		bool cuda = arrival__cuda(&maps);
-
-		if (!s->probes)
-			err = prepare(s, &maps, now, f);
-		else
-			maps__free(&maps);
-		if (!err && cuda)
-			note_cuda(s, now);
-		return err ?: -EAGAIN;
-	}
+	if (!maps_err && !arrival__torch(&maps))
+		return prepare(s, &maps, now, f);
 	hasten(s); /* now time is short for all */
-	if (!err) {
+	if (!maps_err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
 		untouched = (s->opts.started || s->opts.late) &&
 			    arrival__untouched(s->target.proc, &maps);
@@ -413,8 +439,7 @@ static int await_torch(struct session *s, struct failure *f)
 			return -EAGAIN;
 		}
 	}
-	err = target__look(&s->target, f); /* also sets *f if the maps cannot be read */
-	return err ?: s->target.torch.found ? 0 : -EAGAIN;
+	return look_for_torch(s, f); /* also sets *f if the maps cannot be read */
 }
 
 void session__look_into_torch(struct session *s, uint64_t now)
@@ -444,23 +469,57 @@ static int refuse_own(const struct session *s, struct failure *f, const struct h
 	int pid = proc__pid(s->target.proc);
 	bool group = s->opts.group;
 	char next[64] = "Run memtrace-bpf as root";
+	const char *why = "its file cannot be opened";
+	const char *why_none = err == -ENOSPC ? "as many processes as may have them do: each call "
+						"passes the probes of all"
+					      : "this kernel's probes for one process miss threads";
 
 	if (group)
 		snprintf(next, sizeof(next), "Record it by itself: record -p %d", pid);
+	if (!elf__is_memory(h->elf))
+		why = "the file does not say where the function is that Python frees code with";
+	else if (group)
+		why = "root may not open its file, which is on a FUSE or NFS mount of another user";
 	return failure__set(
 		f, EXIT_NOT_PERMITTED, err,
 		"PID %d is not recorded%s: %s (%s), so it needs probes of its own, and %s. %s", pid,
-		group ? " together with others" : "",
-		!elf__is_memory(h->elf)
-			? "the file does not say where the function is that Python frees code with"
-		: group ? "root may not open its file, which is on a FUSE or NFS mount of another "
-			  "user"
-			: "its file cannot be opened",
-		h->file,
-		err == -ENOSPC ? "as many processes as may have them do: each call passes the "
-				 "probes of all"
-			       : "this kernel's probes for one process miss threads",
-		next);
+		group ? " together with others" : "", why, h->file, why_none, next);
+}
+
+static const char *missing_right(const struct probes *p)
+{
+	if (*caps__missing())
+		return caps__missing();
+	return probes__have_multi(p) ? "CAP_PERFMON"
+				     : "CAP_SYS_ADMIN (this kernel has no uprobe.multi)";
+}
+
+/* The probe on a hook could not be attached. Returns err and sets *f. */
+static int refuse_probe(const struct session *s, struct failure *f, const struct hook *h, int err)
+{
+	int pid = proc__pid(s->target.proc);
+
+	if (s->opts.inside)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
+				    hook__name(h->id), h->file, h->offset,
+				    err == -EBUSY ? "another capture of several processes (--all, "
+						    "--name, --children, watch, serve) has probes "
+						    "there: try again when it has ended"
+						  : strerror(-err));
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to probe PID %d: %s needed; run it with sudo",
+				    pid, missing_right(s->probes));
+	if (err == -EXDEV || err == -ENOSPC)
+		return refuse_own(s, f, h, err);
+	/* For a process that is ending the kernel has other errors, too. */
+	if (err == -ESRCH || !proc__alive(s->target.proc))
+		return failure__set(f, EXIT_UNUSABLE, -ESRCH, "PID %d ended while attaching", pid);
+	return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
+			    "the kernel refused the probe on %s at %s+%#" PRIx64
+			    ": %s; `memtrace-bpf check -p %d` shows the details",
+			    hook__name(h->id), h->file, h->offset, strerror(-err), pid);
 }
 
 /* Attaches the hooks of the allocator. 0 or negative with *f. */
@@ -492,47 +551,21 @@ static int attach_all(struct session *s, struct failure *f)
 			continue;
 		}
 		err = probes__attach(s->probes, pid, h);
-		if (err && s->opts.inside)
-			return failure__set(
-				f, EXIT_NOT_PERMITTED, err,
-				"no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
-				hook__name(h->id), h->file, h->offset,
-				err == -EBUSY ? "another capture of several processes (--all, "
-						"--name, --children, watch, serve) has probes "
-						"there: try again when it has ended"
-					      : strerror(-err));
-		if (err == -EPERM || err == -EACCES)
-			return failure__set(
-				f, EXIT_NOT_PERMITTED, err,
-				"not permitted to probe PID %d: %s needed; run it with sudo",
-				(int)pid,
-				*caps__missing() ? caps__missing()
-				: probes__have_multi(s->probes)
-					? "CAP_PERFMON"
-					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
-		if (err == -EXDEV || err == -ENOSPC)
-			return refuse_own(s, f, h, err);
-		/* For a process that is ending the kernel has other errors, too. */
-		if (err == -ESRCH || (err && !proc__alive(s->target.proc)))
-			return failure__set(f, EXIT_UNUSABLE, -ESRCH,
-					    "PID %d ended while attaching", (int)pid);
 		if (err)
-			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
-					    "the kernel refused the probe on %s at %s+%#" PRIx64
-					    ": %s; `memtrace-bpf check -p %d` shows the details",
-					    hook__name(h->id), h->file, h->offset, strerror(-err),
-					    (int)pid);
+			return refuse_probe(s, f, h, err);
 	}
 	return 0;
 }
 
-int session__open_decoder(struct session *s)
+/* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
+
+static int open_decoder(struct session *s)
 {
 	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
 	return s->decoder ? 0 : -ENOMEM;
 }
 
-int session__open_attach_stage(struct session *s)
+static int open_attach_stage(struct session *s)
 {
 	s->attach = attach_stage__new(&s->target, s->facts, !s->opts.steps_only);
 	s->sleep = sleep_stage__new(s->decoder);
@@ -543,7 +576,7 @@ int session__open_attach_stage(struct session *s)
 	return 0;
 }
 
-int session__open_census_stage(struct session *s)
+static int open_census_stage(struct session *s)
 {
 	if (s->opts.no_census || s->cuda_only)
 		return 0;
@@ -554,7 +587,8 @@ int session__open_census_stage(struct session *s)
 	return 0;
 }
 
-int session__open_native_stacks(struct session *s)
+/* If the options and the process want them. */
+static int open_native_stacks(struct session *s)
 {
 	uint32_t most = s->cuda_only || s->opts.native ? NATIVE_STACKS_A_SECOND
 						       : NATIVE_STACKS_OF_HOST;
@@ -578,28 +612,18 @@ int session__open_native_stacks(struct session *s)
 /* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
 static int open_stages(struct session *s)
 {
-	bool all = !s->opts.steps_only;
-	int err = session__open_decoder(s);
-
-	if (!err)
-		err = session__open_native_stacks(s);
-
-	if (!err)
-		err = session__catch_up(s);
-	if (!err)
-		err = session__set_facts(s);
-	if (!err)
-		err = session__open_attach_stage(s);
-	if (!err && all)
-		err = attach_stage__hint(s->attach);
+	if (open_decoder(s) || open_native_stacks(s) || session__catch_up(s) ||
+	    session__set_facts(s) || open_attach_stage(s))
+		return -ENOMEM;
 	/* Segments before blocks: a block's total counts all segments taken until then. */
-	if (!err && all)
-		err = cuda_calls__attach(s->decoder);
-	if (!err && !s->opts.no_autograd && !s->cuda_only)
-		err = autograd__attach(s->decoder);
-	if (!err && !s->opts.no_modules && s->target.has_slot && !s->cuda_only)
-		err = modules__open(s->decoder);
-	return err;
+	if (!s->opts.steps_only &&
+	    (attach_stage__hint(s->attach) || cuda_calls__attach(s->decoder)))
+		return -ENOMEM;
+	if (s->cuda_only)
+		return 0;
+	if (!s->opts.no_autograd && autograd__attach(s->decoder))
+		return -ENOMEM;
+	return !s->opts.no_modules && s->target.has_slot ? modules__open(s->decoder) : 0;
 }
 
 /* True if none of PyTorch's code can have run before now. */
@@ -636,53 +660,49 @@ static int begin_events(struct session *s)
 	err = session__begin_host(s, false);
 	if (!err && !s->opts.steps_only)
 		err = attach_stage__begin(s->attach);
-	return err ? err : session__open_census_stage(s);
+	return err ? err : open_census_stage(s);
 }
 
-static int no_memory(struct failure *f)
+/* PyTorch lacks a function that is needed, or its file cannot be read. */
+static int refuse_torch(const struct session *s, struct failure *f)
 {
-	return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	int err = s->target.hooks_err, i;
+	const char *version = s->target.torch.version[0] ? s->target.torch.version
+							 : "version unknown";
+	const struct hook *h = s->target.hooks;
+	const char *why;
+
+	for (i = 0; i < HOOK_NR - 1 && !(h->required && !h->found); i++)
+		h++;
+	why = h->why_not ? h->why_not : "torch's library cannot be looked into";
+	if (*caps__missing())
+		return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+				    "%s: %s needed; run it with sudo", why, caps__missing());
+	if (err != -ENOENT && !caps__reach_replaced())
+		return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+				    "%s; where its file was replaced on disk, "
+				    "CAP_CHECKPOINT_RESTORE is needed too; run it with sudo",
+				    why);
+	if (err == -EPERM)
+		return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+				    "%s. Run memtrace-bpf as the user who mounted it, or mount it "
+				    "with -o allow_other",
+				    h->why_not ? h->why_not : "torch's library cannot be opened");
+	return failure__set(f, EXIT_UNUSABLE, err,
+			    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
+			    version, h->symbol, h->why_not ? h->why_not : "not found");
 }
 
 static int attach(struct session *s, struct failure *f)
 {
 	int err;
 
-	if (s->target.hooks_err && !s->cuda_only) {
-		const struct hook *h = s->target.hooks;
-		int i;
-
-		for (i = 0; i < HOOK_NR - 1 && !(h[i].required && !h[i].found); i++)
-			;
-		if (*caps__missing())
-			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s: %s needed; run it with sudo",
-					    h[i].why_not ? h[i].why_not
-							 : "torch's library cannot be looked into",
-					    caps__missing());
-		if (s->target.hooks_err != -ENOENT && !caps__reach_replaced())
-			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s; where its file was replaced on disk, "
-					    "CAP_CHECKPOINT_RESTORE is needed too; run it "
-					    "with sudo",
-					    h[i].why_not ? h[i].why_not
-							 : "torch's library cannot be looked into");
-		if (s->target.hooks_err == -EPERM)
-			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s. Run memtrace-bpf as the user who mounted it, or "
-					    "mount it with -o allow_other",
-					    h[i].why_not ? h[i].why_not
-							 : "torch's library cannot be opened");
-		return failure__set(
-			f, EXIT_UNUSABLE, s->target.hooks_err,
-			"this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
-			s->target.torch.version[0] ? s->target.torch.version : "version unknown",
-			h[i].symbol, h[i].why_not ? h[i].why_not : "not found");
-	}
+	if (s->target.hooks_err && !s->cuda_only)
+		return refuse_torch(s, f);
 	target__look_into_torch(&s->target); /* torch.nn may be imported already */
 	err = load_programs(s, f);
 	if (!err)
-		err = session__fit(s, f);
+		err = fit_programs(s, f);
 	if (err)
 		return err;
 	if (open_stages(s))
@@ -698,8 +718,8 @@ int session__attach(struct session *s, struct failure *f)
 	int err = await_torch(s, f);
 
 	if (!err)
-		err = session__take_number(s) ? attach(s, f) : -EAGAIN;
-	session__let_go(s, err == -EAGAIN);
+		err = take_number(s) ? attach(s, f) : -EAGAIN;
+	let_go(s, err == -EAGAIN);
 	return err;
 }
 
@@ -721,4 +741,267 @@ void session__renew(struct session *s)
 	s->wait.pages = pages;
 	if (!target__renew(&s->target))
 		session__set_torch_facts(s);
+}
+
+/* ---- the beginning and the end of a session ---- */
+
+/* A session without a process. NULL and *f on failure. */
+static struct session *make_session(const struct session_opts *opts, struct failure *f)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	/* Return large buffers to the system as soon as they are freed; a fixed threshold does. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	if (s) {
+		s->opts = *opts;
+		if (opts->steps_only)
+			s->opts.no_autograd = s->opts.no_modules = s->opts.no_census = true;
+		s->image = -1;
+		s->dict = dict__new();
+		s->facts = facts__new();
+	}
+	if (s && s->dict && s->facts)
+		return s;
+	no_memory(f);
+	session__free(s);
+	return NULL;
+}
+
+struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f)
+{
+	struct session *s = make_session(opts, f);
+
+	if (!s)
+		return NULL;
+	if (target__open(pid, &s->target, f) ||
+	    (!opts->started && !opts->late && target__look(&s->target, f)))
+		goto fail;
+	if (opts->inside)
+		inside_memory__bind(opts->inside, pid);
+	/* our own program, if we started the process and it has not run its own yet */
+	s->image = proc__image(s->target.proc);
+	return s;
+fail:
+	session__free(s);
+	return NULL;
+}
+
+void session__free(struct session *s)
+{
+	if (!s)
+		return;
+	let_go(s, false);
+	if (s->opts.inside)
+		inside_memory__close(s->opts.inside);
+	leave_group(s);
+	if (s->probes && s->opts.group) {
+		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
+		probes__feed(s->probes, s->opts.number, NULL, NULL);
+		probes__reset_counters(s->probes, s->opts.number);
+		probes__leave(s->probes, proc__pid(s->target.proc));
+	}
+	probes__free(s->probes);
+	census_stage__free(s->census);
+	attach_stage__free(s->attach);
+	sleep_stage__free(s->sleep);
+	decoder__free(s->decoder);
+	facts__free(s->facts);
+	dict__free(s->dict);
+	free(s->queue.buf);
+	if (s->image >= 0)
+		close(s->image);
+	target__close(&s->target);
+	free(s);
+}
+
+/* ---- a session for a forked process: what it has of its parent's session ---- */
+
+/* Opens a forked process. An ending one has a directory in /proc, but no command line: then only
+ * its PID is known. */
+static struct proc *open_proc(pid_t pid, const struct proc *like)
+{
+	struct proc *p = proc__open(pid);
+	size_t len;
+
+	if (p && *proc__cmdline(p, &len) && len)
+		return p;
+	proc__free(p);
+	return proc__ended(pid, like);
+}
+
+/* Copies the parent's target: a forked process has the same at the same addresses. */
+static int take_target(struct session *s, const struct session *parent, pid_t pid)
+{
+	const struct target *from = &parent->target;
+	struct target *t = &s->target;
+	size_t i;
+
+	*t = *from;
+	t->python = NULL;
+	t->alloc = NULL;
+	t->proc = NULL;
+	t->maps = (struct maps){ 0 };
+	for (i = 0; i < HOOK_NR; i++) {
+		if (t->hooks[i].elf)
+			elf__share(t->hooks[i].elf);
+	}
+	if (maps__copy(&t->maps, &from->maps))
+		return -ENOMEM;
+	t->proc = open_proc(pid, from->proc);
+	if (!t->proc)
+		return -ENOMEM;
+	s->image = proc__image(t->proc);
+	t->python = from->python ? python__forked(from->python, t->proc) : NULL;
+	return from->python && !t->python ? -ENOMEM : 0;
+}
+
+static int take_queue(struct session *s, struct queue *early)
+{
+	s->queue = *early;
+	*early = (struct queue){ 0 };
+	probes__feed(s->probes, s->opts.number, session__enqueue, s);
+	return session__catch_up(s);
+}
+
+/* Sets the facts. Facts that an ended process no longer gives are its parent's. */
+static int take_facts(struct session *s, const struct session *parent)
+{
+	static const char *const keys[] = { "exe",
+					    "cwd",
+					    "python",
+					    "stdlib",
+					    "cgroup",
+					    "container",
+					    "container.runtime",
+					    "container.name",
+					    "container.name_from",
+					    "pod",
+					    "pod.uid",
+					    "pod.namespace",
+					    "pod.name_from",
+					    "rank",
+					    "local_rank",
+					    "world_size",
+					    "allocator" };
+	int err = session__set_facts(s);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		const char *value = facts__get(parent->facts, keys[i]);
+
+		if (!value || facts__get(s->facts, keys[i]))
+			continue;
+		err = facts__set(s->facts, keys[i], value);
+		if (err)
+			return err;
+	}
+	return facts__set(s->facts, "attached_at", session__misses_forks(parent) ? "live" : "fork");
+}
+
+/* Hooks that the parent has by itself: see probes__attach(). In the order of attaching. */
+static int attach_own(const struct session *s, pid_t parent)
+{
+	static const enum hook_id ids[] = { HOOK_CODE_GONE,  HOOK_SCOPE_END, HOOK_MODULE_CALL,
+					    HOOK_CPU_DELETE, HOOK_CPU_NEW,   HOOK_REPORT,
+					    HOOK_OOM };
+	pid_t pid = proc__pid(s->target.proc);
+	int err;
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		const struct hook *h = &s->target.hooks[ids[i]];
+
+		if (!h->found || h->fixed || !probes__attached(s->probes, parent, ids[i]) ||
+		    probes__attached(s->probes, pid, ids[i]))
+			continue;
+		err = probes__attach(s->probes, pid, h);
+		if (err && h->required && proc__alive(s->target.proc))
+			return err;
+	}
+	return 0;
+}
+
+static int begin_forked_events(struct session *s, struct session *parent, uint64_t time)
+{
+	int err = take_facts(s, parent);
+
+	s->decoder->start = time;
+	if (err)
+		return err;
+	err = open_attach_stage(s);
+	if (err)
+		return err;
+	err = cuda_calls__fork(s->decoder, parent->decoder->calls);
+	if (err)
+		return err;
+	err = s->opts.no_autograd ? 0 : autograd__attach(s->decoder);
+	if (err)
+		return err;
+	if (!s->opts.no_modules && s->target.has_slot) {
+		err = modules__open(s->decoder);
+		if (err)
+			return err;
+	}
+	s->attached = true;
+	err = attach_own(s, proc__pid(parent->target.proc));
+	if (err)
+		return err;
+	err = session__begin_host(s, true);
+	if (err)
+		return err;
+	err = attach_stage__begin_forked(s->attach, &parent->target);
+	return err ? err : open_census_stage(s);
+}
+
+static int begin_forked(struct session *s, struct session *parent, pid_t pid, uint64_t time,
+			uint64_t diverged, struct queue *early)
+{
+	int err = take_target(s, parent, pid);
+
+	if (err)
+		return err;
+	s->layout = parent->layout;
+	s->have_codes = parent->have_codes;
+	s->probes = probes__share_set(parent->probes);
+	err = open_decoder(s);
+	if (err)
+		return err;
+	s->cuda_only = parent->cuda_only;
+	err = open_native_stacks(s);
+	if (err)
+		return err;
+	s->forked = true;
+	s->decoder->forked = !session__misses_forks(parent);
+	err = symbolizer__inherit(s->decoder->names, parent->decoder->names, diverged);
+	if (err)
+		return err;
+	err = take_queue(s, early);
+	return err ? err : begin_forked_events(s, parent, time);
+}
+
+struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
+				    uint64_t time, uint64_t diverged, struct queue *early,
+				    struct failure *f)
+{
+	struct session_opts opts = parent->opts;
+	struct session *s;
+	int err;
+
+	opts.number = number;
+	opts.started = false;
+	opts.late = true;
+	s = make_session(&opts, f);
+	if (!s)
+		return NULL;
+	err = begin_forked(s, parent, pid, time, diverged, early);
+	if (!err)
+		return s;
+	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid,
+		     err == -ENOSPC
+			     ? "its files cannot be opened, so it needs probes of its own, and "
+			       "as many processes as may have them do; record fewer, or this "
+			       "one with -p"
+			     : strerror(-err));
+	session__free(s);
+	return NULL;
 }

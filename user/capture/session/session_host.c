@@ -64,19 +64,24 @@ static int open_host(struct session *s, bool inherited)
 	return s->decoder->host ? 0 : -ENOMEM;
 }
 
+static const char *why_no_lines(const struct session *s, int err)
+{
+	if (s->opts.inside)
+		return "a process that records itself cannot see its system calls";
+	return err == -EOPNOTSUPP ? "this kernel lets no BPF program see system calls"
+				  : strerror(-err);
+}
+
 int session__begin_host(struct session *s, bool inherited)
 {
 	const char *way = "";
-	int err = s->opts.host ? probes__attach_host(s->probes, &way) : 0;
+	int err;
 
 	if (!s->opts.host)
 		return 0;
+	err = probes__attach_host(s->probes, &way);
 	if (err)
-		log_warn("host memory has no lines: %s",
-			 s->opts.inside
-				 ? "a process that records itself cannot see its system calls"
-			 : err == -EOPNOTSUPP ? "this kernel lets no BPF program see system calls"
-					      : strerror(-err));
+		log_warn("host memory has no lines: %s", why_no_lines(s, err));
 	if (facts__set(s->facts, "host", err ? "no lines" : way))
 		return -ENOMEM;
 	return open_host(s, inherited);

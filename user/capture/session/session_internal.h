@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of a session, of which each calls only those after it: forked processes
- * (session_forked.c), a session's life (session.c), getting into the process and groups
- * (session_attach.c), host memory (session_host.c), draining the ring (session_round.c),
- * facts and what a session tells of itself (session_facts.c). The events go their own way: stages.h.
+ * Shared by the files of a session, of which each calls only those after it: regular work
+ * (session.c), beginning, attaching, forked processes and groups (session_attach.c), host memory
+ * (session_host.c), draining the ring (session_round.c), facts and answers about a session
+ * (session_facts.c). stages.h has the way of the events.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -121,17 +121,15 @@ struct session {
 	bool have_codes;      /* the programs know which frames are calls of modules */
 };
 
-/* session.c: a session without a process. NULL and *f on failure. */
-struct session *session__make(const struct session_opts *opts, struct failure *f);
-
 /* ---- session_attach.c ---- */
 
-/* Lets a held command run. again: the session goes on waiting, so keep the lowered nice value. */
-void session__let_go(struct session *s, bool again);
 /* Reads the map and PyTorch's facts again if more was mapped. */
 void session__renew(struct session *s);
 /* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
 void session__look_into_torch(struct session *s, uint64_t now);
+
+/* ---- session_host.c ---- */
+
 /* Begins to record host memory, if the options say so. inherited: of a forked process. 0 or -ENOMEM.
  */
 int session__begin_host(struct session *s, bool inherited);
@@ -139,11 +137,6 @@ int session__begin_host(struct session *s, bool inherited);
 int session__pump_host(struct session *s);
 /* The last reading, before the probes are removed. Returns as session__pump_host(). */
 int session__last_host(struct session *s);
-/* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
-int session__open_decoder(struct session *s);
-int session__open_native_stacks(struct session *s); /* if the options and the process want them */
-int session__open_attach_stage(struct session *s);
-int session__open_census_stage(struct session *s);
 
 /* ---- session_round.c ---- */
 
@@ -185,9 +178,6 @@ static inline bool session__has_hits(const struct session *s, unsigned int type)
  * objects by hash: with too many marks nearly every end makes all stacks be sent again.
  */
 void session__renew_marks(struct session *s);
-
-/* Ends the session's part in its group, if it has one: see session__join(). */
-void session__leave(struct session *s);
 
 /* ---- session_facts.c ---- */
 

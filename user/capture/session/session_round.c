@@ -57,15 +57,17 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 		return 0;
 	}
 	err = queue__push(&s->queue, rec, len);
-	if (!err && gone->h.type == MT_REC_CODE_GONE) {
+	if (err)
+		return err;
+	if (gone->h.type == MT_REC_CODE_GONE) {
 		s->ends.after += gone->epoch > s->ends.read_until;
 		s->ends.unmarked += gone->h.member == s->opts.number &&
 				    !code_cache__known(codes(s), gone->code);
 		err = code_cache__gone(codes(s), gone->code, gone->epoch);
+		if (err)
+			return err;
 	}
-	if (!err && s->queue.len > queue_max(s))
-		return -EAGAIN;
-	return err;
+	return s->queue.len > queue_max(s) ? -EAGAIN : 0;
 }
 
 int session__catch_up(struct session *s)
@@ -332,20 +334,27 @@ int session__drain_ring(struct session *s, bool only_names)
 	note_same(s);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
 	s->losses.in_round = 0;
-	if (err >= 0 && (!only_names || s->queue.len > session__ring_size(s) / 2))
+	if (err < 0)
+		return err;
+	if (!only_names || s->queue.len > session__ring_size(s) / 2) {
 		err = begin_losses(s);
-	if (err >= 0 && !s->blind)
-		err = prefetch(s);
+		if (err)
+			return err;
+	}
 	end = s->queue.len;
-	if (err >= 0 && !s->blind)
+	if (!s->blind) {
+		err = prefetch(s);
+		if (err)
+			return err;
 		err = confirm_names(s);
-	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
+		if (err)
+			return err;
+	}
+	for (err = 0; !err && (rec = queue__at(&s->queue, &pos, end, &len));)
 		err = decoder__record(s->decoder, rec, len);
 	queue__drop(&s->queue, pos);
 	s->taken = taken;
-	if (err >= 0)
-		err = cuda_calls__used(s->decoder, false);
-	return err < 0 ? err : 0;
+	return err ? err : cuda_calls__used(s->decoder, false);
 }
 
 int session__round(struct session *s)

@@ -194,14 +194,17 @@ static void sum(const struct sleep_stage *s, uint64_t *mapped, uint64_t *asleep)
 static int put_mark(struct sleep_stage *s, uint64_t asleep)
 {
 	struct event mark = { .kind = EVENT_MARK, .time = s->time };
-	char words[96], a[24], b[24] = "";
+	char words[96], bytes[24], all[24];
 
-	text__bytes(a, sizeof(a), s->bytes);
-	if (s->wakes && asleep)
-		text__bytes(b, sizeof(b), s->bytes + asleep);
-	snprintf(words, sizeof(words), "memory %s: %s%s%s (%s)",
-		 s->wakes ? "mapped again" : "unmapped", a, *b ? " of " : "", b,
-		 s->wakes ? "wake-up" : "sleep");
+	text__bytes(bytes, sizeof(bytes), s->bytes);
+	text__bytes(all, sizeof(all), s->bytes + asleep);
+	if (!s->wakes)
+		snprintf(words, sizeof(words), "memory unmapped: %s (sleep)", bytes);
+	else if (asleep)
+		snprintf(words, sizeof(words), "memory mapped again: %s of %s (wake-up)", bytes,
+			 all);
+	else
+		snprintf(words, sizeof(words), "memory mapped again: %s (wake-up)", bytes);
 	mark.name = decoder__string(s->decoder, words);
 	if (mark.name == UINT32_MAX)
 		return -ENOMEM;
@@ -261,7 +264,7 @@ static int change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t ti
 /* Other code maps or unmaps memory. Returns as end(), or -ENOSPC. */
 static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 {
-	struct range new = { .addr = e->addr, .size = e->size, .foreign = true };
+	struct range rest = { .addr = e->addr, .size = e->size, .foreign = true };
 	uint64_t bytes = 0;
 	size_t from, to;
 	int err = slice(s, e->addr, e->size, &from, &to);
@@ -279,7 +282,7 @@ static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 		s->range[i].asleep = !mapped;
 		s->range[i].changed = s->number;
 	}
-	return err ? err : mapped ? fill(s, new) : 0;
+	return err || !mapped ? err : fill(s, rest);
 }
 
 static int on_cuda_call(struct sleep_stage *s, const struct event *e)
@@ -401,11 +404,6 @@ void sleep_stage__free(struct sleep_stage *s)
 		return;
 	free(s->range);
 	free(s);
-}
-
-struct sink *sleep_stage__sink(struct sleep_stage *s)
-{
-	return &s->sink;
 }
 
 void sleep_stage__send_to(struct sleep_stage *s, struct sink *next)

@@ -21,6 +21,22 @@ struct attach_stage;
 struct census_stage;
 struct sleep_stage;
 
+/* Each stage begins with its sink. */
+static inline struct sink *attach_stage__sink(struct attach_stage *a)
+{
+	return (struct sink *)a;
+}
+
+static inline struct sink *census_stage__sink(struct census_stage *c)
+{
+	return (struct sink *)c;
+}
+
+static inline struct sink *sleep_stage__sink(struct sleep_stage *s)
+{
+	return (struct sink *)s;
+}
+
 /*
  * Finds the blocks and segments of the CUDA allocator when the probes were attached, from its own
  * tables (attach_state.h). Events wait in this stage until that is known. Later it tells which
@@ -30,7 +46,6 @@ struct sleep_stage;
 /* Borrows both. tables: read the allocator's tables. NULL: out of memory. */
 struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables);
 void attach_stage__free(struct attach_stage *a); /* NULL is fine */
-struct sink *attach_stage__sink(struct attach_stage *a);
 /* Sets the capture's sink, which gets the events from now on; borrowed. NULL, as at first: none. */
 void attach_stage__send_to(struct attach_stage *a, struct sink *next);
 uint64_t attach_stage__events(const struct attach_stage *a); /* passed on so far */
@@ -70,7 +85,6 @@ int attach_stage__finish(struct attach_stage *a);
 /* Borrows both. NULL: out of memory. */
 struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
 void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
-struct sink *census_stage__sink(struct census_stage *c);
 /* Time until the next reading, ns, if so many in a row found the same lasting tensors, and the last
  * one took `took` ns of CPU time. */
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
@@ -121,7 +135,6 @@ int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end);
 /* Borrows d. NULL: out of memory. */
 struct sleep_stage *sleep_stage__new(struct decoder *d);
 void sleep_stage__free(struct sleep_stage *s); /* NULL is fine */
-struct sink *sleep_stage__sink(struct sleep_stage *s);
 /* Sets the capture's sink, which gets the events from now on; borrowed. NULL, as at first: none. */
 void sleep_stage__send_to(struct sleep_stage *s, struct sink *next);
 /* Emits the mark of a transition that is over. All events before now must have come; now: ns since
