@@ -28,7 +28,7 @@ struct recording_args {
 	struct oom_args oom;
 	struct rolling_args rolling;
 	struct window_args windows;
-	int tell; /* descriptor for output__tell_status(); 0: none */
+	int tell; /* descriptor for the status of the capture; 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */

@@ -355,8 +355,9 @@ static int by_pid(const void *x, const void *y)
 {
 	const struct control_place *a = x, *b = y;
 
-	return a->target != b->target ? (a->target < b->target ? -1 : 1)
-				      : (a->capturer > b->capturer) - (a->capturer < b->capturer);
+	if (a->target != b->target)
+		return a->target < b->target ? -1 : 1;
+	return (a->capturer > b->capturer) - (a->capturer < b->capturer);
 }
 
 ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
@@ -391,10 +392,36 @@ ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
 	return n;
 }
 
+/* Sends a request and receives its answer, which the caller frees. 0 or -errno. */
+static int exchange(int fd, const char *request, char **ret)
+{
+	char *text = malloc(CONTROL_ANSWER + 1);
+	ssize_t len;
+	int err;
+
+	if (!text)
+		return -ENOMEM;
+	if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) {
+		err = -errno;
+		goto fail;
+	}
+	len = recv(fd, text, CONTROL_ANSWER, 0);
+	if (len > 0) {
+		text[len] = '\0';
+		*ret = text;
+		return 0;
+	}
+	err = -ECONNRESET;
+	if (len < 0)
+		err = errno == EAGAIN ? -ETIMEDOUT : -errno;
+fail:
+	free(text);
+	return err;
+}
+
 int control__ask(const char *folder, const struct control_place *p, const char *request, char **ret)
 {
-	char buf[80], name[40], *text;
-	ssize_t len;
+	char buf[80], name[40];
 	int fd, err;
 
 	folder = folder_path(folder, buf);
@@ -404,19 +431,7 @@ int control__ask(const char *folder, const struct control_place *p, const char *
 	fd = connect_to(folder, name);
 	if (fd < 0)
 		return fd;
-	text = malloc(CONTROL_ANSWER + 1);
-	err = text ? 0 : -ENOMEM;
-	if (!err && send(fd, request, strlen(request), MSG_NOSIGNAL) < 0)
-		err = -errno;
-	len = err ? 0 : recv(fd, text, CONTROL_ANSWER, 0);
-	if (!err && len <= 0)
-		err = !len ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
+	err = exchange(fd, request, ret);
 	close(fd);
-	if (err) {
-		free(text);
-		return err;
-	}
-	text[len] = '\0';
-	*ret = text;
-	return 0;
+	return err;
 }

@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "capture/save/output.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/recording.h"
 #include "capture/session.h"
 #include "inspect/proc.h"
-#include "record/mtr.h"
 
 char *output__path_with(const char *path, const char *more)
 {
-	size_t len = strlen(path);
-	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
+	int len = (int)strlen(path);
+	const char *end = "";
 	char *name;
 
-	if (asprintf(&name, "%.*s%s%s", (int)(mtr ? len - 4 : len), path, more, mtr ? ".mtr" : "") <
-	    0)
-		return NULL;
-	return name;
+	if (len > 4 && !strcmp(path + len - 4, ".mtr")) {
+		end = ".mtr";
+		len -= 4;
+	}
+	return asprintf(&name, "%.*s%s%s", len, path, more, end) < 0 ? NULL : name;
 }
 
 /* Makes the default name, memtrace-PID-TIME.mtr. */
@@ -67,9 +64,7 @@ char *output__path(const struct output *o)
 
 const char *output__fact(const struct output *o, const char *key)
 {
-	const char *value = facts__get(session__facts(o->session), key);
-
-	return value ? value : "";
+	return facts__get(session__facts(o->session), key) ?: "";
 }
 
 /* Returns "train.py" for "python -u /a/train.py --lr 1", "torch.distributed.run" for "python -m
@@ -108,28 +103,29 @@ void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
 	const char *rank = output__fact(o, "rank"), *args, *name;
-	bool forked = session__is_forked(o->session);
 	bool worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
 	char of_rank[32] = "";
 	size_t len, n;
 
-	if (*rank)
-		snprintf(of_rank, sizeof(of_rank), "rank-%s", rank);
-	if (*rank && !forked) {
-		snprintf(buf, size, "%s", of_rank);
-	} else if (*rank || worker) {
-		snprintf(buf, size, "%s%s%s-%d", of_rank, *rank ? "-" : "",
-			 worker ? "worker" : "child", (int)proc__pid(proc));
-	} else {
-		args = proc__cmdline(proc, &len);
-		name = *given_name(o) ? given_name(o)
-		       : len	      ? program_of(args, len)
-				      : proc__comm(proc);
-		n = strlen(name);
-		if (n > 3 && !strcmp(name + n - 3, ".py"))
-			n -= 3;
-		snprintf(buf, size, "%.*s-%d", n > 100 ? 100 : (int)n, name, (int)proc__pid(proc));
+	if (*rank && !session__is_forked(o->session)) {
+		snprintf(buf, size, "rank-%.24s", rank);
+		return;
 	}
+	if (*rank || worker) {
+		if (*rank)
+			snprintf(of_rank, sizeof(of_rank), "rank-%.24s-", rank);
+		snprintf(buf, size, "%s%s-%d", of_rank, worker ? "worker" : "child",
+			 (int)proc__pid(proc));
+		return;
+	}
+	args = proc__cmdline(proc, &len);
+	name = given_name(o);
+	if (!*name)
+		name = len ? program_of(args, len) : proc__comm(proc);
+	n = strlen(name);
+	if (n > 3 && !strcmp(name + n - 3, ".py"))
+		n -= 3;
+	snprintf(buf, size, "%.*s-%d", n > 100 ? 100 : (int)n, name, (int)proc__pid(proc));
 }
 
 void output__say_next(const char *command, const char *path)
@@ -138,76 +134,4 @@ void output__say_next(const char *command, const char *path)
 
 	log_info("next: memtrace-bpf %s %s", command,
 		 text__shell(word, sizeof(word), path) ?: path);
-}
-
-#define EVERY UINT64_C(500000000) /* ns between two lines */
-
-static json_t *parts_of(const struct host_sheet *s)
-{
-	json_t *o = json_object();
-
-	for (unsigned i = 0; i < HOST_PARTS_END; i++)
-		if (host_part__adds_up(i) && s->part[i].known)
-			json_object_set_new(o, host_part__name(i),
-					    json_integer((json_int_t)s->part[i].bytes));
-	return o;
-}
-
-/* Lines are shorter than PIPE_BUF: the pipe takes a whole line or none. */
-void output__tell_status(struct recording *r, const struct output *output, const char *state,
-			 const char *reason)
-{
-	const struct session *s = output ? output->session : NULL;
-	bool attached = s && session__now(s); /* attached now or before */
-	const struct mtr_writer *w = output && r->kind == OUTPUT_FILE
-					     ? ((const struct output_file *)output)->writer
-					     : NULL;
-	json_t *o = r->args.tell
-			    ? json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid)
-			    : NULL;
-	char *text;
-
-	if (o && attached) {
-		json_object_set_new(o, "seconds", json_real((double)session__now(s) / 1e9));
-		json_object_set_new(o, "events", json_integer((json_int_t)session__events(s)));
-		json_object_set_new(o, "lost", json_integer((json_int_t)session__lost(s)));
-		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
-	}
-	if (o && attached && w) {
-		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
-		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
-	}
-	if (o && r->has_ledger)
-		json_object_set_new(o, "host", parts_of(&r->ledger));
-	if (o && reason)
-		json_object_set_new(o, "reason", json_string(reason));
-	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-	if (text) {
-		size_t len = strlen(text);
-
-		text[len] = '\n'; /* replaces the NUL */
-		if (write(r->args.tell, text, len + 1) < 0 && errno != EAGAIN && errno != EINTR)
-			r->args.tell = 0; /* the reader is gone */
-	}
-	free(text);
-	json_decref(o);
-}
-
-void output__keep_reading(struct recording *r, const struct event *e)
-{
-	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
-		return;
-	r->ledger = r->reading;
-	r->has_ledger = true;
-	r->reading = (struct host_sheet){ 0 };
-}
-
-void output__tell_drained(struct recording *r, const struct output *o)
-{
-	uint64_t now = r->args.tell ? session__now(o->session) : 0;
-
-	if (!r->args.tell || now - r->told < EVERY)
-		return;
-	r->told = now;
-	output__tell_status(r, o, "capturing", NULL);
 }

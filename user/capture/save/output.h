@@ -71,21 +71,6 @@ void output__stem(const struct output *o, char *buf, size_t size);
 /* Returns a fact of the process, or "". */
 const char *output__fact(const struct output *o, const char *key);
 
-/*
- * The status of a capture, as JSON lines in a pipe to the program that started it (--tell, from
- * `serve`). Writing never blocks.
- * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
- * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
- */
-/* Writes a line. o: the output of the process of loop.args.pid; NULL: there is none. After "ended"
- * nothing is written. */
-void output__tell_status(struct recording *r, const struct output *o, const char *state,
-			 const char *reason);
-/* Keeps the last reading of host memory for the next line. e: an event of that process. */
-void output__keep_reading(struct recording *r, const struct event *e);
-/* Writes a line "capturing", at most two a second. */
-void output__tell_drained(struct recording *r, const struct output *o);
-
 /* Constructors, for recording.c; process has the common members. One file with all events: */
 struct output *output_file__new(const struct output *process);
 /* A file in the folder of a recording of several processes, named after rank or program. The

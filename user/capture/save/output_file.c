@@ -68,6 +68,16 @@ static int output_file__event(struct output_file *f, const struct event *e)
 	return f->write_err;
 }
 
+/* Keeps the last reading of host memory for the status (--tell). */
+static void keep_reading(struct recording *r, const struct event *e)
+{
+	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
+		return;
+	r->ledger = r->reading;
+	r->has_ledger = true;
+	r->reading = (struct host_sheet){ 0 };
+}
+
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct output_file *f = (struct output_file *)s;
@@ -75,7 +85,7 @@ static int on_event(struct sink *s, const struct event *e)
 	int err;
 
 	if (f->o.pid == f->o.r->loop.args.pid)
-		output__keep_reading(f->o.r, e);
+		keep_reading(f->o.r, e);
 	if (!f->writer) {
 		err = output_file__open(f, output__path(&f->o));
 		err = err ? err : replace(f);
@@ -112,7 +122,8 @@ static const char *output_file__full(struct output *o)
 static void say_written(const struct output_file *f, const char *reason, uint64_t bytes,
 			uint64_t dropped)
 {
-	uint64_t events = session__events(f->o.session), lost = session__lost(f->o.session);
+	uint64_t events = session__events(f->o.session);
+	uint64_t lost = session__lost(f->o.session);
 	uint64_t other = session__lost_with_room(f->o.session), no_room = lost - other;
 	const char *name = outfile__name(f->file);
 	char n[32], l[32], size[24];

@@ -86,8 +86,12 @@ static void prepare_look_back(struct recording *r)
 
 	r->window_opts.on_oom = a->on;
 	r->window_opts.on_kill = a->kill;
-	w->before = a->window ? a->window : a->kill ? KILL_WINDOW : FLIGHT_WINDOW;
-	w->count = a->files ? a->files : a->on ? OOM_FILES : 1;
+	w->before = a->window;
+	if (!w->before)
+		w->before = a->kill ? KILL_WINDOW : FLIGHT_WINDOW;
+	w->count = a->files;
+	if (!w->count)
+		w->count = a->on ? OOM_FILES : 1;
 	if (output && !strcmp(output, "-"))
 		w->count = 1; /* several recordings in one stream would be unreadable */
 }
@@ -131,6 +135,13 @@ static int on_tick(struct sink *s, uint64_t now)
 	return to->tick(to, now);
 }
 
+static const char *end_awaited(const struct windows_opts *o)
+{
+	if (!o->on_kill)
+		return "runs out of memory";
+	return o->on_oom ? "runs out of memory, is killed or fails" : "is killed or fails";
+}
+
 static void say_waits(const struct output_windows *ow)
 {
 	const struct windows_opts *o = &ow->o.r->window_opts;
@@ -139,11 +150,7 @@ static void say_waits(const struct output_windows *ow)
 
 	if (o->on_oom || o->on_kill)
 		log_info("nothing is written until PID %d %s; then the %s before it, into %s",
-			 (int)ow->o.pid,
-			 !o->on_kill  ? "runs out of memory"
-			 : !o->on_oom ? "is killed or fails"
-				      : "runs out of memory, is killed or fails",
-			 text__time(text, sizeof(text), a->before),
+			 (int)ow->o.pid, end_awaited(o), text__time(text, sizeof(text), a->before),
 			 ow->path ? ow->path : folder__path(ow->o.r->folder));
 	else if (a->wait)
 		log_info("nothing is written until SIGUSR1 comes to PID %d, or `memtrace-bpf ctl "
@@ -153,10 +160,11 @@ static void say_waits(const struct output_windows *ow)
 		log_info("nothing is written until %s", a->on);
 	else if (a->from_mark)
 		log_info("nothing is written until the mark %s", a->from_mark);
-	else if (a->at || a->align)
-		log_info("nothing is written until %s%s", a->at ? "" : "the next multiple of ",
-			 a->at ? text__date(text, sizeof(text), a->at)
-			       : text__time(text, sizeof(text), a->align));
+	else if (a->at)
+		log_info("nothing is written until %s", text__date(text, sizeof(text), a->at));
+	else if (a->align)
+		log_info("nothing is written until the next multiple of %s",
+			 text__time(text, sizeof(text), a->align));
 	else if (a->skip)
 		log_info("nothing is written before the end of %s",
 			 text__counted(text, sizeof(text), a->skip, "whole step"));
@@ -227,7 +235,6 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	struct outfile *file;
 	char more[16] = "", *path;
 	int err = 0;
-
 	unsigned int most = o->args.count + (o->on_oom && o->on_kill);
 
 	for (unsigned int i = 1; i <= most && !err; i++) {

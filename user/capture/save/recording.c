@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #include "capture/session.h"
 #include "record/flight.h"
 #include "record/folder.h"
+#include "record/mtr.h"
 
 /* Returns the first attached process from o on. */
 static struct output *attached_from(struct output *o)
@@ -60,6 +62,17 @@ static bool has_windows(const struct recording *r)
 	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;
 }
 
+static int act(const struct recording *r, struct output *o,
+	       int (*fn)(struct windows *w, const char *who), const char *who)
+{
+	int err;
+
+	if (!has_windows(r))
+		return -EPERM;
+	err = session__drain(o->session); /* events up to now belong before the change */
+	return err ? err : fn(o->windows, who);
+}
+
 /* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
  * "ctl" or "signal". */
 static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
@@ -70,8 +83,7 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 	if (j)
 		json__open_array(j, "processes");
 	for_each(at, r) {
-		/* Events up to now belong before the change. */
-		one = has_windows(r) ? session__drain(at->session) ?: fn(at->windows, who) : -EPERM;
+		one = act(r, at, fn, who);
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->pid);
@@ -108,13 +120,18 @@ static int mark(struct recording *r, const char *name, struct json *j)
 	return err;
 }
 
+static const char *what_is_written(const struct recording *r)
+{
+	if (r->args.oom.kill)
+		return "kill";
+	if (r->args.oom.on)
+		return "out of memory";
+	return r->kind == OUTPUT_WINDOWS ? "windows" : "all";
+}
+
 static int status(struct recording *r, struct json *j)
 {
-	json__string(j, "writes",
-		     r->args.oom.kill		 ? "kill"
-		     : r->args.oom.on		 ? "out of memory"
-		     : r->kind == OUTPUT_WINDOWS ? "windows"
-						 : "all");
+	json__string(j, "writes", what_is_written(r));
 	json__int(j, "capturer", getpid());
 	json__open_array(j, "processes");
 	for_each(at, r) {
@@ -133,9 +150,11 @@ static int status(struct recording *r, struct json *j)
 	json__close_array(j);
 	if (!attached_from(r->outputs)) {
 		char who[512], text[560];
+		const char *article;
 
 		pick__title(r->loop.pick, who, sizeof(who));
-		snprintf(text, sizeof(text), "%s%s%s", strncmp(who, "PID", 3) ? "a " : "", who,
+		article = strncmp(who, "PID", 3) ? "a " : "";
+		snprintf(text, sizeof(text), "%s%s%s", article, who,
 			 r->loop.args.pid ? " to import torch" : "");
 		json__string(j, "waiting_for", text);
 	}
@@ -242,6 +261,18 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* The option that ends a recording, or chooses its end; NULL: none is given. */
+static const char *ending_option(const struct recording_args *a)
+{
+	if (a->oom.on)
+		return "--on-oom";
+	if (a->oom.kill)
+		return "--on-kill";
+	if (a->bounds.max_size)
+		return "--max-size";
+	return a->bounds.max_events ? "--max-events" : NULL;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct recording_args *a = state->input;
@@ -274,14 +305,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--tell: %s: %s", arg, strerror(errno));
 		break;
 	case ARGP_KEY_END:
-		if (a->rolling.size &&
-		    (a->oom.on || a->oom.kill || a->bounds.max_size || a->bounds.max_events))
+		if (a->rolling.size && ending_option(a))
 			argp_error(state,
 				   "--rolling records without end; it cannot be combined with %s",
-				   a->oom.on		? "--on-oom"
-				   : a->oom.kill	? "--on-kill"
-				   : a->bounds.max_size ? "--max-size"
-							: "--max-events");
+				   ending_option(a));
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -398,11 +425,12 @@ static void remove_folder(const char *path)
 
 static void say_nothing(const struct recording *r)
 {
-	if (looks_back(r))
-		log_info("%s: nothing was written",
-			 !r->args.oom.kill ? "nothing ran out of memory"
-			 : !r->args.oom.on ? "nothing was killed and nothing failed"
-					   : "nothing ran out of memory, was killed or failed");
+	if (r->args.oom.on && r->args.oom.kill)
+		log_info("nothing ran out of memory, was killed or failed: nothing was written");
+	else if (r->args.oom.on)
+		log_info("nothing ran out of memory: nothing was written");
+	else if (r->args.oom.kill)
+		log_info("nothing was killed and nothing failed: nothing was written");
 	else if (r->kind == OUTPUT_WINDOWS)
 		log_info("no window began: nothing was written");
 	else if (r->folder)
@@ -427,14 +455,88 @@ static void close_folder(struct recording *r, int status)
 	r->folder = NULL;
 }
 
+/* ---- the status of the capture, for `serve` ---- */
+
+#define TELL_EVERY UINT64_C(500000000) /* ns between two lines */
+
+static json_t *parts_of(const struct host_sheet *s)
+{
+	json_t *o = json_object();
+
+	for (unsigned i = 0; i < HOST_PARTS_END; i++)
+		if (host_part__adds_up(i) && s->part[i].known)
+			json_object_set_new(o, host_part__name(i),
+					    json_integer((json_int_t)s->part[i].bytes));
+	return o;
+}
+
+/*
+ * Writes the status of a capture, as a JSON line, to the pipe of the program that started it
+ * (--tell, from `serve`). Writing never blocks.
+ * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
+ * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
+ * output: of the process of loop.args.pid; NULL: there is none. After "ended" nothing is written.
+ * Lines are shorter than PIPE_BUF: the pipe takes a whole line or none.
+ */
+static void tell_status(struct recording *r, const struct output *output, const char *state,
+			const char *reason)
+{
+	const struct session *s = output ? output->session : NULL;
+	bool attached = s && session__now(s); /* attached now or before */
+	const struct mtr_writer *w = output && r->kind == OUTPUT_FILE
+					     ? ((const struct output_file *)output)->writer
+					     : NULL;
+	json_t *o = r->args.tell
+			    ? json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid)
+			    : NULL;
+	char *text;
+
+	if (o && attached) {
+		json_object_set_new(o, "seconds", json_real((double)session__now(s) / 1e9));
+		json_object_set_new(o, "events", json_integer((json_int_t)session__events(s)));
+		json_object_set_new(o, "lost", json_integer((json_int_t)session__lost(s)));
+		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
+	}
+	if (o && attached && w) {
+		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
+		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
+	}
+	if (o && r->has_ledger)
+		json_object_set_new(o, "host", parts_of(&r->ledger));
+	if (o && reason)
+		json_object_set_new(o, "reason", json_string(reason));
+	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	if (text) {
+		size_t len = strlen(text);
+
+		text[len] = '\n'; /* replaces the NUL */
+		if (write(r->args.tell, text, len + 1) < 0 && errno != EAGAIN && errno != EINTR)
+			r->args.tell = 0; /* the reader is gone */
+	}
+	free(text);
+	json_decref(o);
+}
+
+/* Writes a line "capturing", at most two a second. */
+static void tell_drained(struct recording *r, const struct output *o)
+{
+	uint64_t now = r->args.tell ? session__now(o->session) : 0;
+
+	if (!r->args.tell || now - r->told < TELL_EVERY)
+		return;
+	r->told = now;
+	tell_status(r, o, "capturing", NULL);
+}
+
 /* ---- the outputs ---- */
+
 /* Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
  * once, so that a full disk is known before attaching. All other files are made with the first
  * event, because many processes end without one. NULL: failed, logged. */
 static struct output *new_output(struct recording *r, struct session *s, pid_t pid,
 				 unsigned int times)
 {
-	static struct output *(*const new[])(const struct output *process) = {
+	static struct output *(*const constructors[])(const struct output *process) = {
 		[OUTPUT_FILE] = output_file__new,
 		[OUTPUT_FOLDER] = output_file__new_in_folder,
 		[OUTPUT_WINDOWS] = output_windows__new,
@@ -445,7 +547,7 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 
 	while (*at)
 		at = &(*at)->next;
-	*at = new[r->kind](&process);
+	*at = constructors[r->kind](&process);
 	return *at;
 }
 
@@ -457,7 +559,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	if (!o)
 		return NULL;
 	if (!times)
-		output__tell_status(r, o, "opened", NULL);
+		tell_status(r, o, "opened", NULL);
 	*sink = &o->sink;
 	return o;
 }
@@ -469,7 +571,7 @@ static int attached(void *output)
 
 	if (o->times)
 		return EXIT_OK;
-	output__tell_status(r, o, "capturing", NULL);
+	tell_status(r, o, "capturing", NULL);
 	if (r->calls.attached)
 		r->calls.attached(r->calls.ctx, o->session);
 	return o->attached ? o->attached(o) : EXIT_OK;
@@ -482,7 +584,7 @@ static const char *is_full(void *output)
 	const char *reason;
 
 	if (!o->times)
-		output__tell_drained(r, o);
+		tell_drained(r, o);
 	reason = o->full ? o->full(o) : NULL;
 	if (!reason && !o->times && r->calls.over)
 		reason = r->calls.over(r->calls.ctx);
@@ -494,7 +596,7 @@ static int end(void *output, const char *reason, int err)
 	struct output *o = output, **at = &o->r->outputs;
 
 	if (!o->times)
-		output__tell_status(o->r, o, "ended", reason);
+		tell_status(o->r, o, "ended", reason);
 	while (*at != o)
 		at = &(*at)->next;
 	*at = o->next;
@@ -504,6 +606,7 @@ static int end(void *output, const char *reason, int err)
 static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* ---- the recording ---- */
+
 /* Sets room for the last file aside, and protects this process. Returns 0 or an exit code, logged. */
 static int prepare_for_the_worst(struct recording *r)
 {
@@ -538,12 +641,15 @@ static int capture(struct recording *r)
 	r->loop.output = &outputs;
 	r->loop.ctx = r;
 	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r, of_several(r)) : EXIT_OK;
-	if (!status)
-		status = capture_loop__open(&r->loop);
-	if (!status)
-		status = open_folder(r);
-	if (!status && r->args.oom.kill)
-		status = prepare_for_the_worst(r);
+	if (status)
+		return status;
+	status = capture_loop__open(&r->loop);
+	if (status)
+		return status;
+	status = open_folder(r);
+	if (status)
+		return status;
+	status = r->args.oom.kill ? prepare_for_the_worst(r) : EXIT_OK;
 	if (status)
 		return status;
 	recording__open_control(r);
@@ -559,7 +665,7 @@ int recording__run(struct recording *r)
 
 	if (!status)
 		status = capture(r);
-	output__tell_status(r, NULL, "ended", NULL);
+	tell_status(r, NULL, "ended", NULL);
 	close_folder(r, status);
 	return status;
 }

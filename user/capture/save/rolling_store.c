@@ -154,8 +154,8 @@ static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 /* Counts both the old and the new file: both existed until the new one took the name. */
 static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
 {
-	uint64_t now = file_bytes(s, name),
-		 all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
+	uint64_t now = file_bytes(s, name);
+	uint64_t all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
 
 	*bytes = now;
 	if (all > s->most)
@@ -204,15 +204,12 @@ static int segment_ready(void *ctx, const struct mtr_ring_segment *g)
 static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
 {
 	struct rolling_store *s = ctx;
-	const char *last = facts__get(s->facts, "stop_reason");
+	const char *ended = facts__get(s->facts, "stop_reason") ?: "segment";
 	int closed = outfile__commit(s->file), noted;
-	char why[96] = "";
 
 	s->file = NULL;
 	err = err ?: closed;
-	if (err)
-		snprintf(why, sizeof(why), "%s", strerror(-err));
-	noted = index_segment(s, g, err ? why : last ? last : "segment");
+	noted = index_segment(s, g, err ? strerror(-err) : ended);
 	return err ?: noted;
 }
 
@@ -316,9 +313,10 @@ static int open_folder(struct rolling_store *s, const char *path)
 	size_t n = 0;
 	int err = folder__create(path, false, &s->folder);
 
-	if (!err)
-		folder__entries(s->folder, &n);
-	return err ? err : n ? -EEXIST : 0;
+	if (err)
+		return err;
+	folder__entries(s->folder, &n);
+	return n ? -EEXIST : 0;
 }
 
 int rolling_store__open(const char *path, const struct dict *d, const struct facts *f,
@@ -330,6 +328,7 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 				    .done = segment_done,
 				    .drop = drop_segment,
 				    .ctx = s };
+	const char *slash;
 	uint64_t min, max;
 	int err;
 
@@ -347,21 +346,21 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 	err = open_folder(s, path);
 	if (err)
 		goto fail;
-	s->name = strdup(opts->name ? opts->name
-			 : strrchr(rolling_store__path(s), '/')
-				 ? strrchr(rolling_store__path(s), '/') + 1
-				 : rolling_store__path(s));
+	slash = strrchr(rolling_store__path(s), '/');
+	s->name = strdup(slash ? slash + 1 : rolling_store__path(s));
 	ro.space = space_of(s);
 	ro.segment = s->opts.segment;
 	s->ring = mtr_rolling__new(d, f, &ro);
-	err = s->ring ? 0 : -errno;
+	if (!s->ring) {
+		err = -errno;
+		goto fail;
+	}
 	s->totals = totals__new(s->totals_room - MTR_RING_ROUND);
-	if (!err && (!s->name || !s->totals))
-		err = -ENOMEM;
-	if (!err) {
+	if (s->name && s->totals) {
 		*ret = s;
 		return 0;
 	}
+	err = -ENOMEM;
 fail:
 	rolling_store__free(s, err != -EEXIST);
 	return err;

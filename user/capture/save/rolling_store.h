@@ -19,7 +19,6 @@ struct rolling_store;
 struct ring_store_opts {
 	uint64_t size;	  /* bytes for all files of the folder, RING_SIZE_MIN to RING_SIZE_MAX */
 	uint64_t segment; /* bytes of a segment; 0: a sixteenth of size, at most 256 MiB */
-	const char *name; /* name for people; NULL: the folder's */
 };
 /* Sets the smallest and largest segment for a size, in bytes. */
 void rolling_store__segments(uint64_t size, uint64_t *min, uint64_t *max);

@@ -139,17 +139,19 @@ static int make_child(struct run_command *r, const struct user *user)
 	struct child_opts co = {
 		.argv = r->args.command,
 		.user = user,
-		.env = r->inside_run ? inside__env(r->inside_run)
-		       : r->dryrun   ? dryrun__env(r->dryrun)
-				     : NULL,
-		.variables = r->args.command_env ? r->args.command_env : few,
-		.keep = r->inside_run ? inside__memory(r->inside_run)->fd : 0,
+		.variables = r->args.command_env ?: few,
 		.mask = &r->mask,
 		.no_new_privs = r->inside_run,
 		.stdout_to_stderr = r->args.stdout_to_stderr ||
 				    (!r->args.no_trace && output && !strcmp(output, "-")),
 	};
 
+	if (r->inside_run) {
+		co.env = inside__env(r->inside_run);
+		co.keep = inside__memory(r->inside_run)->fd;
+	} else if (r->dryrun) {
+		co.env = dryrun__env(r->dryrun);
+	}
 	if (few && !r->args.command_env)
 		log_info("the command gets few variables of this environment, as it runs as %s; "
 			 "--command-env NAME,... passes more",
@@ -197,6 +199,7 @@ static void look_at_maps(struct run_command *r)
 static void on_waiting(void *ctx)
 {
 	struct run_command *r = ctx;
+	const char *others;
 	pid_t pids[1];
 	size_t n;
 
@@ -209,11 +212,11 @@ static void on_waiting(void *ctx)
 	if (!n)
 		return;
 	r->warned_of_child = true;
+	others = n > 1 ? " among others" : "";
 	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command "
 		 "itself (PID %d): not traced; "
 		 "attach with -p %d%s",
-		 (int)pids[0], n > 1 ? " among others" : "", (int)child__pid(r->child),
-		 (int)pids[0],
+		 (int)pids[0], others, (int)child__pid(r->child), (int)pids[0],
 		 r->args.inside ? "" : ", or follow what the command starts with --children");
 }
 

@@ -138,33 +138,38 @@ static void parse_growth(struct argp_state *state, struct window_args *a, const 
 	a->on = check_condition(state, "--on-growth", a->growth);
 }
 
+/* The option that starts a window when something happens; NULL: none is given. */
+static const char *start_option(const struct window_args *a)
+{
+	if (a->on)
+		return "--on";
+	if (a->wait)
+		return "--wait";
+	return a->from_mark ? "--from-mark" : NULL;
+}
+
 static void check(const struct window_args *a, struct argp_state *state)
 {
-	if (a->every && (a->on || a->from_mark || a->wait))
+	const char *start = start_option(a);
+
+	if (a->every && start)
 		argp_error(state,
 			   "--every starts windows by the clock; it cannot be combined with %s",
-			   a->on     ? "--on"
-			   : a->wait ? "--wait"
-				     : "--from-mark");
-	if (a->skip && (a->on || a->from_mark || a->wait))
+			   start);
+	if (a->skip && start)
 		argp_error(
 			state,
 			"--skip sets when the first window starts; it cannot be combined with %s",
-			a->on	  ? "--on"
-			: a->wait ? "--wait"
-				  : "--from-mark");
+			start);
 	if (a->wait && (a->on || a->from_mark))
 		argp_error(state,
 			   "--wait starts windows on request only; it cannot be combined with %s",
 			   a->on ? "--on" : "--from-mark");
-	if ((a->at || a->align) && (a->on || a->from_mark || a->wait || a->skip))
+	if ((a->at || a->align) && (start || a->skip))
 		argp_error(state,
 			   "--at sets when the first window starts; it cannot be combined with %s",
-			   a->on	  ? "--on"
-			   : a->wait	  ? "--wait"
-			   : a->from_mark ? "--from-mark"
-					  : "--skip");
-	if (a->before && !(a->on || a->from_mark || a->wait))
+			   start ? start : "--skip");
+	if (a->before && !start)
 		argp_error(state, "--before needs --on, --on-growth, --from-mark or --wait");
 	if (a->keep && !window_args__repeat(a))
 		argp_error(state, "--keep needs several windows: --every, --on, --on-growth, "

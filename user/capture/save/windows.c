@@ -73,10 +73,14 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 	char process[48], count[16] = "", which[32] = "";
 
 	if (windows__look_back(&w->opts)) {
+		const char *name = w->opts.name ? w->opts.name : "";
+
 		if (number > 1)
 			snprintf(count, sizeof(count), "-%u", number);
-		snprintf(buf, size, "%s%s%s%s", a->label ? a->label : "", a->label ? "-" : "",
-			 w->opts.name ? w->opts.name : "", count);
+		if (a->label)
+			snprintf(buf, size, "%s-%s%s", a->label, name, count);
+		else
+			snprintf(buf, size, "%s%s", name, count);
 		return;
 	}
 	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);
@@ -93,7 +97,8 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 static int windows__open_file(void *ctx, unsigned int number)
 {
 	struct windows *w = ctx;
-	char name[160], more[16], *path = NULL;
+	enum outfile_how how = windows__look_back(&w->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT;
+	char name[160], more[16], *path;
 	int err;
 
 	if (w->file) { /* opened before attaching */
@@ -109,9 +114,7 @@ static int windows__open_file(void *ctx, unsigned int number)
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
 	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
 			      : output__path_with(w->opts.path, more);
-	err = path ? outfile__create(path,
-				     windows__look_back(&w->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT,
-				     !w->opts.folder && w->opts.force, &w->file)
+	err = path ? outfile__create(path, how, !w->opts.folder && w->opts.force, &w->file)
 		   : -ENOMEM;
 	if (err) {
 		log_err("%s: %s", path ? path : "a window", outfile__why(err));
@@ -142,7 +145,8 @@ static void set_devices(const struct windows *w, struct folder_entry *e)
 static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
 		      struct folder_entry *e)
 {
-	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/');
+	const char *start = facts__get(w->facts, "start");
+	const char *slash = strrchr(path, '/');
 	uint64_t first = w->begun_steps + !w->whole, ns;
 
 	*e = (struct folder_entry){ .pid = w->opts.pid,
@@ -296,18 +300,17 @@ static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 {
 	struct windows *w = ctx;
 	char *path = w->file ? strdup(outfile__name(w->file)) : NULL;
+	/* After an error, keep what was written so far if it is readable. */
+	bool keep = !err || (w->file && r->events && !windows__look_back(&w->opts));
 	struct folder_entry e;
-	int closed;
+	int closed = 0;
 
-	if (err) {
-		/* Keep what was written so far if it is readable. */
-		closed = w->file && r->events && !windows__look_back(&w->opts)
-				 ? outfile__commit(w->file)
-				 : (outfile__discard(w->file), 0);
-	} else {
+	if (keep)
 		closed = outfile__commit(w->file);
+	else
+		outfile__discard(w->file);
+	if (!err)
 		err = path ? closed : -ENOMEM;
-	}
 	w->file = NULL;
 	if (w->opts.reserve)
 		reserve__renew(w->opts.reserve);
@@ -344,17 +347,18 @@ static int on_tick(struct sink *s, uint64_t now);
 static int open_conditions(struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
-	char *why = NULL;
+	char *why = NULL, *why_until = NULL;
 	int err = a->on ? cond__parse(a->on, &w->on, &why) : 0;
+	int err_until = a->until ? cond__parse(a->until, &w->until, &why_until) : 0;
 
-	if (!err && a->until)
-		err = cond__parse(a->until, &w->until, &why);
 	free(why); /* the options were parsed before */
-	if (!err && (w->on || w->until)) {
-		w->values = values__new(w->facts);
-		err = w->values ? 0 : -ENOMEM;
-	}
-	return err;
+	free(why_until);
+	if (err || err_until)
+		return err ? err : err_until;
+	if (!w->on && !w->until)
+		return 0;
+	w->values = values__new(w->facts);
+	return w->values ? 0 : -ENOMEM;
 }
 
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
@@ -421,14 +425,15 @@ static bool is_open(const struct windows *w)
 static bool has_all(const struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
-	unsigned int most = w->opts.on_kill			? 0
-			    : a->count				? a->count
-			    : window_args__repeat(a) || a->wait ? 0
-								: 1;
 
-	return most && w->written >= most;
+	if (w->opts.on_kill)
+		return false;
+	if (a->count)
+		return w->written >= a->count;
+	return w->written && !window_args__repeat(a) && !a->wait;
 }
 
+/* Keeps the first error, which ends the stream. Returns err. */
 static int note(struct windows *w, int err)
 {
 	if (err && !w->err)
@@ -532,23 +537,24 @@ int windows__attached(struct windows *w)
 /* Begins or ends a window at the end of a step, which the flight recorder already has. */
 static int look_at_step(struct windows *w, const struct event *e)
 {
-	char why[96], n[32], m[32], step[40];
+	const char *unit = w->clock.by_calls ? "call" : "step";
+	char why[96], n[40], step[40] = "a call";
 
 	if (is_open(w)) {
 		if (!w->opts.steps || w->clock.steps - w->begun_steps < w->opts.steps + !w->whole)
 			return 0;
-		snprintf(why, sizeof(why), "%s %s%s", text__count(n, sizeof(n), w->opts.steps),
-			 w->clock.by_calls ? "call" : "step", w->opts.steps == 1 ? "" : "s");
+		snprintf(why, sizeof(why), "%s", text__counted(n, sizeof(n), w->opts.steps, unit));
 		return end(w, "steps", why);
 	}
 	if (!w->at_step || w->clock.steps < w->skip)
 		return 0;
-	text__step(step, w->clock.steps);
-	snprintf(why, sizeof(why), "%s began%s%s%s", w->clock.by_calls ? "a call" : step,
-		 w->opts.args.skip && !w->written ? " after " : "",
-		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip)
-						  : "",
-		 w->opts.args.skip && !w->written ? " that were skipped" : "");
+	if (!w->clock.by_calls)
+		text__step(step, w->clock.steps);
+	if (w->opts.args.skip && !w->written)
+		snprintf(why, sizeof(why), "%s began after %s that were skipped", step,
+			 text__count(n, sizeof(n), w->opts.args.skip));
+	else
+		snprintf(why, sizeof(why), "%s began", step);
 	return begin(w, e->time, true, why);
 }
 
@@ -566,30 +572,47 @@ static bool is_named(const struct windows *w, const struct event *e, const char 
 	return name && event__mark_is(dict__str(w->dict, e->name), name);
 }
 
-/* Judges the conditions. step: a step has just ended. */
-static int judge(struct windows *w, uint64_t now, bool step)
+/* step: a step has just ended. */
+static int judge_begin(struct windows *w, uint64_t now, bool step)
+{
+	struct cond_result r;
+	bool held = w->held;
+	int err = values__judge(w->values, w->on, now, &r);
+
+	if (err)
+		return err;
+	w->held = r.verdict == COND_HOLDS;
+	if (!w->held || held || is_open(w) || has_all(w))
+		return 0;
+	return begin(w, now, step, r.text);
+}
+
+static int judge_end(struct windows *w, uint64_t now)
 {
 	struct cond_result r;
 	char why[160];
-	int err = 0;
+	int err = values__judge(w->values, w->until, now, &r);
 
-	if (w->on) {
-		err = values__judge(w->values, w->on, now, &r);
-		if (!err && r.verdict == COND_HOLDS && !w->held && !is_open(w) && !has_all(w)) {
-			snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
-			err = begin(w, now, step, why);
-		}
-		w->held = r.verdict == COND_HOLDS;
-	}
-	if (!err && w->until && is_open(w)) {
-		err = values__judge(w->values, w->until, now, &r);
-		if (!err && r.verdict == COND_HOLDS) {
-			snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
-			err = end(w, "condition", why);
-		}
+	if (err || r.verdict != COND_HOLDS)
+		return err;
+	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
+	return end(w, "condition", why);
+}
+
+/* Judges the conditions. step: a step has just ended. */
+static int judge(struct windows *w, uint64_t now, bool step)
+{
+	int err = w->on ? judge_begin(w, now, step) : 0;
+
+	if (err)
+		return err;
+	if (w->until && is_open(w)) {
+		err = judge_end(w, now);
+		if (err)
+			return err;
 	}
 	values__judged(w->values);
-	return err;
+	return 0;
 }
 
 /* Ends a window whose time has passed, before later events go in. */
@@ -631,34 +654,72 @@ static int look_at_bounds(struct windows *w)
 	return flight__bounded(w->flight, &reason) ? end(w, reason, reason) : 0;
 }
 
+/* Begins and ends windows by the time, before later events go in. */
+static int look_at_clocks(struct windows *w, uint64_t now)
+{
+	int err = windows__attached(w);
+
+	if (err)
+		return err;
+	err = look_at_time(w, now);
+	return err ? err : look_at_wall(w, now);
+}
+
+static int begin_at_mark(struct windows *w, const struct event *e)
+{
+	char why[160];
+
+	if (e->kind != EVENT_MARK || !is_named(w, e, w->opts.args.from_mark) || is_open(w) ||
+	    has_all(w))
+		return 0;
+	snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
+	return begin(w, e->time, false, why);
+}
+
+static int end_at_mark(struct windows *w, const struct event *e)
+{
+	char why[160];
+
+	if (e->kind != EVENT_MARK || !is_named(w, e, w->opts.args.to_mark) || !is_open(w) ||
+	    w->begun >= e->time)
+		return 0;
+	snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
+	return end(w, "mark", why);
+}
+
 static int take(struct windows *w, const struct event *e)
 {
 	bool news = false, ended, by_calls = w->clock.by_calls;
-	char why[160];
-	int err = windows__attached(w) ?: look_at_time(w, e->time) ?: look_at_wall(w, e->time);
+	int err = look_at_clocks(w, e->time);
 
-	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.from_mark) &&
-	    !is_open(w) && !has_all(w)) {
-		snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
-		err = begin(w, e->time, false, why);
-	}
-	ended = !err && step_clock__ended(&w->clock, w->facts, e);
+	if (err)
+		return err;
+	err = begin_at_mark(w, e);
+	if (err)
+		return err;
+	ended = step_clock__ended(&w->clock, w->facts, e);
 	/* A call ends when the next one begins, which is not in its window. */
-	if (ended && e->kind == EVENT_CALL)
+	if (ended && e->kind == EVENT_CALL) {
 		err = look_at_call(w, e, by_calls);
-	err = err ?: flight__event(w->flight, e);
-	if (!err && w->values)
-		err = values__event(w->values, e, &news);
-	if (!err && ended && e->kind == EVENT_STEP)
-		err = look_at_step(w, e);
-	if (!err && news)
-		err = judge(w, e->time, e->kind == EVENT_STEP);
-	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.to_mark) && is_open(w) &&
-	    w->begun < e->time) {
-		snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
-		err = end(w, "mark", why);
+		if (err)
+			return err;
 	}
-	return err ?: look_at_bounds(w);
+	err = flight__event(w->flight, e);
+	if (err)
+		return err;
+	err = w->values ? values__event(w->values, e, &news) : 0;
+	if (err)
+		return err;
+	if (ended && e->kind == EVENT_STEP) {
+		err = look_at_step(w, e);
+		if (err)
+			return err;
+	}
+	err = news ? judge(w, e->time, e->kind == EVENT_STEP) : 0;
+	if (err)
+		return err;
+	err = end_at_mark(w, e);
+	return err ? err : look_at_bounds(w);
 }
 
 static int on_event(struct sink *s, const struct event *e)
@@ -687,34 +748,42 @@ static int look_at_clock(struct windows *w, uint64_t now)
 	return begin(w, now, false, why);
 }
 
+static int tick(struct windows *w, uint64_t now)
+{
+	int err = look_at_clocks(w, now);
+
+	if (err)
+		return err;
+	err = flight__tick(w->flight, now);
+	if (err)
+		return err;
+	err = look_at_clock(w, now);
+	if (err)
+		return err;
+	return w->values ? judge(w, now, false) : 0;
+}
+
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct windows *w = (struct windows *)s;
-	int err;
 
 	if (w->err)
 		return w->err;
 	w->now = now;
 	if (w->appointed)
 		look_at_appointment(w);
-	err = windows__attached(w) ?: look_at_time(w, now) ?: look_at_wall(w, now) ?: flight__tick(w->flight, now) ?: look_at_clock(w, now);
-	if (!err && w->values)
-		err = judge(w, now, false);
-	return note(w, err);
+	return note(w, tick(w, now));
 }
 
 /* ---- actions of ctl and signals ---- */
 
 int windows__start(struct windows *w, const char *who)
 {
-	char why[64];
-
 	if (w->err)
 		return w->err;
 	if (is_open(w) || has_all(w))
 		return -EBUSY;
-	snprintf(why, sizeof(why), "%s", who);
-	return note(w, begin(w, w->now, false, why));
+	return note(w, begin(w, w->now, false, who));
 }
 
 int windows__stop(struct windows *w, const char *who)
@@ -724,7 +793,9 @@ int windows__stop(struct windows *w, const char *who)
 
 int windows__save(struct windows *w, const char *who)
 {
-	return is_open(w) ? -EBUSY : w->err ? w->err : note(w, flight__save(w->flight, who));
+	if (is_open(w))
+		return -EBUSY;
+	return w->err ? w->err : note(w, flight__save(w->flight, who));
 }
 
 void windows__tell(const struct windows *w, struct json *j)
@@ -783,15 +854,15 @@ static int write_end(struct windows *w)
 
 int windows__finish(struct windows *w, const char *reason)
 {
-	int err = w->err;
-
-	if (!err && is_open(w))
-		err = note(w, end(w, reason, reason));
-	if (!err && w->opts.on_oom)
-		err = note(w, flight__finish(w->flight));
-	if (!err && w->opts.on_kill && !strcmp(reason, "target exited"))
-		err = note(w, write_end(w));
-	return err;
+	if (w->err)
+		return w->err;
+	if (is_open(w) && note(w, end(w, reason, reason)))
+		return w->err;
+	if (w->opts.on_oom && note(w, flight__finish(w->flight)))
+		return w->err;
+	if (!w->opts.on_kill || strcmp(reason, "target exited") != 0)
+		return 0;
+	return note(w, write_end(w));
 }
 
 unsigned int windows__written(const struct windows *w)

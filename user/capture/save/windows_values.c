@@ -62,10 +62,10 @@ static struct level *level_of(struct values *v, struct device d)
 }
 
 /* Without totals, sums up blocks. */
-static int count(struct level *l, const struct event *e)
+static int count_block(struct level *l, const struct event *e)
 {
 	bool comes = e->kind == EVENT_ALLOC || e->kind == EVENT_BLOCK, had = false;
-	uint64_t old = 0;
+	uint64_t before = 0;
 	int err = 0;
 
 	if (e->kind != EVENT_FREE && (!comes || e->flags & BLOCK_PENDING))
@@ -73,12 +73,15 @@ static int count(struct level *l, const struct event *e)
 	if (!l->sizes && !(l->sizes = map64__new()))
 		return -ENOMEM;
 	if (comes)
-		err = map64__swap(l->sizes, e->addr, e->size, &had, &old);
+		err = map64__swap(l->sizes, e->addr, e->size, &had, &before);
 	else
-		had = map64__del(l->sizes, e->addr, &old);
+		had = map64__del(l->sizes, e->addr, &before);
 	if (err)
 		return err;
-	l->allocated += (comes ? e->size : 0) - (had ? old : 0);
+	if (comes)
+		l->allocated += e->size;
+	if (had)
+		l->allocated -= before;
 	return 0;
 }
 
@@ -96,7 +99,7 @@ static int take_level(struct values *v, const struct event *e, bool *news)
 		l->allocated = e->allocated;
 		l->reserved = e->reserved;
 	} else if (!l->totals && device__on_host(e->device)) {
-		err = count(l, e);
+		err = count_block(l, e);
 	}
 	if (e->kind == EVENT_USED) {
 		l->used_known = true;
