@@ -76,8 +76,7 @@ $(patsubst %.c,$(OUTPUT)/%,$(wildcard tests/unit/*/test_no_memory.c)): override 
 $(OUTPUT)/tests/unit/python/test_python_fake: override LDFLAGS += -Wl,--wrap=process_vm_readv
 
 # Its sessions are made up: nothing is probed.
-TRACEES_WRAPS := $(addprefix session__,finish new_forked set_process free events lost steps found_torch) proc_group__give_back \
-	tracee__set_ancestors
+TRACEES_WRAPS := $(addprefix session__,finish new_forked set_process free events lost steps found_torch) proc_group__give_back
 $(OUTPUT)/tests/unit/follow/test_tracees: override LDFLAGS += $(TRACEES_WRAPS:%=-Wl,--wrap=%)
 
 # What stands for the kernel side, and for a target's memory, where there is neither.

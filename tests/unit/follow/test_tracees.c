@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/exit.h"
-#include "capture/follow/tracees_internal.h"
-#include "capture/pick.h"
+#include "capture/follow/tracees.c" /* its functions are static */
 
 #define WRAPPED(name) __typeof__(name) __wrap_##name
 WRAPPED(session__finish);
@@ -18,7 +17,8 @@ WRAPPED(session__lost);
 WRAPPED(session__steps);
 WRAPPED(session__found_torch);
 WRAPPED(proc_group__give_back);
-WRAPPED(tracee__set_ancestors);
+
+#define NO_PROCESS 10000000 /* above the kernel's PIDs: it has no ancestors */
 
 static struct tracees *r;
 static struct tracee *parent, *child;
@@ -27,12 +27,12 @@ static char calls[128];
 
 static struct tracee *add(pid_t pid, uint32_t number, const char *owner)
 {
-	return tracees__add(r, pid, 1, number, owners__named(&r->owners, owner));
+	return add_tracee(r, pid, 1, number, owners__named(&r->owners, owner));
 }
 
 static void fork_child(void)
 {
-	child = add(43, 0, "user 1");
+	child = add(NO_PROCESS, 0, "user 1");
 	child->state = FORKED;
 	child->forked_by = parent->session;
 }
@@ -87,10 +87,6 @@ void __wrap_proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t numb
 {
 }
 
-void __wrap_tracee__set_ancestors(const struct tracee *p)
-{
-}
-
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	strcat(calls, s == (struct session *)&childs ? "child begins; " : "parent begins; ");
@@ -106,10 +102,10 @@ static int end(void *output, const char *reason, int err)
 static void ends_both(bool known)
 {
 	static const struct tracees_output output = { .begin = begin, .end = end };
-	struct pick *pick = pick__new(&(struct pick_args){ 0 });
+	struct pick *chosen = pick__new(&(struct pick_args){ 0 });
 	struct tracee *first;
 
-	r = tracees__new(&(struct tracees_opts){ .pick = pick, .output = &output });
+	r = tracees__new(&(struct tracees_opts){ .pick = chosen, .output = &output });
 	*calls = '\0';
 	child = NULL;
 	/* The child gets the place of an earlier process, before its parent's. */
@@ -118,9 +114,9 @@ static void ends_both(bool known)
 	parent->state = TRACED;
 	parent->session = (struct session *)&parents;
 	r->traced = 1;
-	assert_int_equal(tracee__begin_output(parent), EXIT_OK);
+	assert_int_equal(begin_output(parent), EXIT_OK);
 	if (known) {
-		tracee__remove(first, "");
+		remove_tracee(first, "");
 		fork_child();
 		assert_true(child->slot < parent->slot);
 	}
@@ -128,7 +124,7 @@ static void ends_both(bool known)
 	assert_string_equal(calls, "parent begins; child begins; one ends; one ends; ");
 	assert_int_equal(r->top, 0);
 	tracees__free(r);
-	pick__free(pick);
+	pick__free(chosen);
 }
 
 static void test_a_child_that_the_last_drain_brings(void **state)
@@ -144,10 +140,10 @@ static void test_a_child_whose_first_events_the_last_drain_brings(void **state)
 /* The process of another user takes a number from the largest owner, but not from one of -p. */
 static void test_a_given_process_keeps_its_recording(void **state)
 {
-	struct pick *pick = pick__new(&(struct pick_args){ .all = true });
+	struct pick *chosen = pick__new(&(struct pick_args){ .all = true });
 	struct tracee *of[MT_MEMBERS], *waits;
 
-	r = tracees__new(&(struct tracees_opts){ .pick = pick });
+	r = tracees__new(&(struct tracees_opts){ .pick = chosen });
 	for (uint32_t i = 1; i < MT_MEMBERS; i++) {
 		of[i] = add(100 + (pid_t)i, i, "user 1");
 		of[i]->state = TRACED;
@@ -158,12 +154,12 @@ static void test_a_given_process_keeps_its_recording(void **state)
 	waits = add(42, 0, "user 2");
 	waits->state = WAITING;
 	waits->session = (struct session *)&childs;
-	tracees_places__make_number(waits);
+	make_number(waits);
 	assert_int_equal(of[MT_MEMBERS - 1]->state, TRACED);
 	assert_int_equal(of[MT_MEMBERS - 2]->state, OVER);
 	assert_ptr_equal(r->heir[MT_MEMBERS - 2], waits);
 	tracees__free(r);
-	pick__free(pick);
+	pick__free(chosen);
 }
 
 int main(void)

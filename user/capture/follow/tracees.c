@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
+ * The processes of a capture, from the first look at each to its end.
+ *
  * The records of a process group (capture/probes/proc_group.h) arrive at any time, also during a
  * drain. They are noted then, and acted on in tracees__pump() and tracees__drain_new(). A process
  * that a traced one forks is traced from its first instruction on. Its records are queued until the
@@ -11,27 +13,1124 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "capture/decode/queue.h"
+#include "capture/ending/oom_log.h"
 #include "capture/ending/scene.h"
-#include "capture/follow/tracees_internal.h"
 #include "capture/hooks.h"
+#include "capture/kernel.h"
 #include "capture/pick.h"
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
 #include "inspect/proc.h"
+#include "record/stream.h"
+
+#define STRANGERS_MAX 1024
+#define TRACEES_MAX (2 * MT_WATCHED) /* twice the processes: some have ended and are still listed */
+
+enum state {
+	FORKED,	 /* forked by a traced process, without an allocation so far */
+	WATCHED, /* without PyTorch */
+	WAITING, /* for PyTorch */
+	TRACED,
+	OVER, /* its bounds were reached */
+};
+
+struct tracee {
+	struct tracees *all;
+	pid_t pid, parent;
+	struct owner *owner;
+	uint64_t came;	 /* sequence number of its arrival */
+	size_t slot;	 /* index in tracees.at */
+	uint32_t number; /* number of capture/probes/proc_group.h; 0: only watched */
+	enum state state;
+	unsigned int times; /* number of its next output, for tracees_output.begin() */
+	struct session *session;
+	struct session *forked_by;
+	void *output;
+	struct scene *scene; /* memory when the process ends; NULL: none */
+	struct sink *sink;
+	/* CLOCK_MONOTONIC, ns. */
+	uint64_t forked;   /* time of the fork */
+	uint64_t diverged; /* time when the process of forked_by forked it or its ancestor */
+	uint64_t next;	   /* time of the next look */
+	uint64_t since;	   /* time when its session was opened, or attached */
+	uint64_t exec;	   /* time of its last exec */
+	uint64_t end;	   /* time of its end; valid with told_end */
+	struct queue early;
+	struct probes *early_from;
+	bool picked;		  /* picked itself, not as a child of a picked process */
+	bool given;		  /* see pick__is_given() */
+	bool is_child;		  /* started by a process of the capture */
+	bool lacks_number;	  /* forked by a recorded process when all numbers were taken */
+	bool lacks_probes;	  /* see session__misses_forks() */
+	bool has_events;	  /* has records in early, or lost some for lack of room */
+	bool told_exec, told_end; /* reported by the kernel */
+	bool execed, ended;	  /* reported, and all earlier records were drained */
+};
+
+/* A process of the last scan; it is not looked at again soon. */
+struct seen {
+	pid_t pid;
+	uint64_t pages; /* pages of its address space; 0: it cannot have PyTorch */
+};
+
+struct tracees {
+	struct tracees_opts opts;
+	struct tracee *only;		/* the process of opts.only; NULL: none, or it has left */
+	int status;			/* exit code of the first failure, logged; 0: none */
+	struct tracee *at[TRACEES_MAX]; /* below top, with gaps */
+	size_t top;
+	struct tracee *numbered[MT_MEMBERS]; /* processes with a number */
+	uint32_t retired[MT_MEMBERS];	     /* numbers that are free once the rings are drained */
+	size_t n_retired;
+	struct tracee *heir[MT_MEMBERS]; /* gets a retired number; NULL: the number is freed */
+	struct owners owners;
+	uint64_t came;
+	bool short_said; /* a warning about missing numbers was logged */
+	int wake;
+	size_t traced, ever;
+	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
+	uint64_t next_look, missed_said;
+	uint64_t unplaced;   /* forked processes without a place, in all */
+	uint64_t unprobed;   /* processes that ended before they had probes, not reported yet */
+	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
+	/* For picked processes. */
+	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */
+	size_t n_strangers;
+	bool too_many_strangers;
+	uint64_t untold;
+	struct seen *seen;
+	size_t n_seen;
+	struct torch_scan *torch; /* NULL: not needed yet */
+	uint64_t next_scan;
+	unsigned int scans;
+	int nice;	     /* our nice value before it was lowered */
+	bool hurries;	     /* it is lowered */
+	struct probes *kept; /* programs of the last traced process, for later ones */
+};
+
+static inline struct proc_group *group_of(const struct tracees *r)
+{
+	return r->opts.session.group;
+}
+
+/* ---- the table of processes ---- */
+
+/* The running process with this PID, or NULL. */
+static struct tracee *find_tracee(const struct tracees *r, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
+			return r->at[i];
+	}
+	return NULL;
+}
+
+/* Adds a process with this number, or 0. Takes over the owner, which may be NULL for lack of
+ * memory. NULL: no room, and the number is free again. */
+static struct tracee *add_tracee(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
+				 struct owner *owner)
+{
+	struct tracee *p = NULL;
+	size_t slot;
+
+	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
+		;
+	if (slot < TRACEES_MAX && owner)
+		p = calloc(1, sizeof(*p));
+	if (!p) {
+		if (group_of(r))
+			proc_group__forget(group_of(r), pid, number);
+		if (number)
+			proc_group__free_number(group_of(r), number);
+		owner__drop(owner);
+		return NULL;
+	}
+	p->all = r;
+	p->pid = pid;
+	p->parent = parent;
+	p->owner = owner;
+	p->came = ++r->came;
+	p->number = number;
+	p->state = WATCHED;
+	p->times = 1;
+	p->slot = slot;
+	r->at[slot] = p;
+	if (slot >= r->top)
+		r->top = slot + 1;
+	if (number)
+		r->numbered[number % MT_MEMBERS] = p;
+	return p;
+}
+
+/* Takes over the number that the process's session may have got. */
+static void take_over_number(struct tracee *p)
+{
+	uint32_t number = session__number(p->session);
+
+	if (number == p->number)
+		return;
+	p->number = number;
+	p->lacks_number = false;
+	p->all->numbered[number % MT_MEMBERS] = p;
+}
+
+/* Takes the process's number away; it is free again once the rings are drained. */
+static void retire_number(struct tracee *p)
+{
+	struct tracees *r = p->all;
+
+	if (!p->number)
+		return;
+	proc_group__give_back(group_of(r), p->pid, p->number);
+	r->numbered[p->number] = NULL;
+	r->retired[r->n_retired++] = p->number;
+	p->number = 0;
+}
+
+static void read_group_records(void *tracees);
+
+/* Registers the sets of programs that sessions have added. */
+static void register_sets(struct tracees *r)
+{
+	struct probes_sets *sets = r->opts.session.sets;
+	struct epoll_event ev = { .events = EPOLLIN };
+	size_t i;
+
+	for (i = 0; sets && i < sets->n; i++) {
+		probes__on_unknown(sets->set[i], read_group_records, r);
+		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
+	}
+}
+
+/* The process waits for no number any longer. */
+static void disinherit(struct tracee *p)
+{
+	for (size_t i = 1; i < MT_MEMBERS; i++)
+		if (p->all->heir[i] == p)
+			p->all->heir[i] = NULL;
+}
+
+/* ---- which processes ---- */
+
+/* True for programs that may import PyTorch. Scans find PyTorch in all others. */
+static bool looks_like_python(const struct pick_process *q)
+{
+	char name[48], exe[PATH_MAX], *base;
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
+	n = readlink(name, exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = '\0';
+	base = basename(exe);
+	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) ||
+	       !strncmp(q->comm, "python", 6);
+}
+
+static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process *q)
+{
+	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
+	return r->torch ? torch_scan__ask(r->torch, q) : TORCH_NO;
+}
+
+/* True if the capture wants the process. *later: not known yet. */
+static bool is_picked(struct tracees *r, const struct pick_process *q, bool *later)
+{
+	enum pick_is is = pick__is(r->opts.pick, q);
+	enum torch_scan_is torch;
+
+	*later = false;
+	if (is != PICK_IF_TORCH || looks_like_python(q))
+		return is != PICK_NO;
+	torch = has_torch(r, q);
+	*later = torch == TORCH_LATER;
+	return torch == TORCH_YES;
+}
+
+/* The owner of a process, with a reference. NULL: out of memory. */
+static struct owner *owner_of(struct tracees *r, pid_t pid)
+{
+	struct pick_process q;
+	struct owner *ret;
+
+	if (pick_process__read(pid, &q))
+		return owners__named(&r->owners, "a user that is not known");
+	ret = owners__of(&r->owners, &q);
+	pick_process__free(&q);
+	return ret;
+}
+
+/* Finds the owner again: the process may have changed its user before an exec. */
+static void renew_owner(struct tracee *p)
+{
+	struct owner *owner = owner_of(p->all, p->pid);
+
+	if (!owner)
+		return;
+	owner__drop(p->owner);
+	p->owner = owner;
+}
+
+/* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
+ * Without a group an exec ends the capture. */
+static bool stays_in(struct tracees *r, pid_t pid)
+{
+	struct pick_process q;
+	bool ret, later;
+
+	if (r->opts.children || !group_of(r))
+		return r->opts.children;
+	if (pick_process__read(pid, &q))
+		return true; /* it has ended, and its record follows */
+	ret = is_picked(r, &q, &later);
+	pick_process__free(&q);
+	return ret;
+}
+
+/* Remembers a traced process for --follow. */
+static void remember_tracee(const struct tracee *p)
+{
+	struct pick_process q;
+
+	if (!p->picked || pick_process__read(p->pid, &q))
+		return;
+	pick__remember(p->all->opts.pick, &q);
+	pick_process__free(&q);
+}
+
+/* ---- beginning and end ---- */
+
+/*
+ * The processes that started a recorded one, so that a report can show which process of a service
+ * started which. Most of them have no PyTorch and no recording. They end at any time, so each
+ * recording has the names of its own ancestors, as of its attach.
+ */
+
+#define ANCESTORS_MAX 8
+#define TITLE 256
+
+static bool same_program(pid_t a, pid_t b)
+{
+	char path[48], exe[2][PATH_MAX];
+	ssize_t n[2];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/exe", (int)(i ? b : a));
+		n[i] = readlink(path, exe[i], sizeof(exe[i]));
+	}
+	return n[0] > 0 && n[0] == n[1] && !memcmp(exe[0], exe[1], (size_t)n[0]);
+}
+
+/* True if the parent belongs to the program: it is in the capture, or has the same interpreter and
+ * session. Shells, terminals and supervisors do not. */
+static bool belongs(const struct tracees *r, const struct pick_process *child,
+		    const struct pick_process *parent)
+{
+	return find_tracee(r, parent->pid) ||
+	       (getsid(parent->pid) == getsid(child->pid) && getsid(child->pid) > 0 &&
+		same_program(parent->pid, child->pid));
+}
+
+static void put_process(struct json *j, const struct pick_process *q)
+{
+	char title[TITLE];
+
+	json__open_object(j, NULL);
+	json__uint(j, "pid", (uint64_t)q->pid);
+	json__uint(j, "started", q->started);
+	json__string(j, "title", pick_process__title(q, title, sizeof(title)));
+	json__close_object(j);
+}
+
+/* Writes the ancestors, nearest first. Returns their number. */
+static size_t put_ancestors(struct json *j, const struct tracee *p)
+{
+	struct pick_process child, parent;
+	size_t n = 0;
+
+	if (pick_process__read(p->pid, &child))
+		return 0;
+	/* A process whose parent has ended has another one now. */
+	if (p->is_child && p->parent > 0)
+		child.parent = p->parent;
+	while (n < ANCESTORS_MAX && child.parent > 1 &&
+	       !pick_process__read(child.parent, &parent)) {
+		/* A younger process has the number of the parent, which has ended. */
+		if (parent.started > child.started || !belongs(p->all, &child, &parent)) {
+			pick_process__free(&parent);
+			break;
+		}
+		put_process(j, &parent);
+		n++;
+		pick_process__free(&child);
+		child = parent;
+	}
+	pick_process__free(&child);
+	return n;
+}
+
+/* Sets the fact about the processes that started this one. */
+static void set_ancestors(const struct tracee *p)
+{
+	char *text = NULL;
+	size_t size, n = 0;
+	FILE *out = open_memstream(&text, &size);
+	struct json *j = out ? json__new(out, false) : NULL;
+
+	if (j) {
+		json__open_array(j, NULL);
+		n = put_ancestors(j, p);
+		json__close_array(j);
+	}
+	json__free(j);
+	if (out && !fclose(out) && n) {
+		text[strcspn(text, "\n")] = '\0';
+		facts__set(session__facts(p->session), "ancestors", text);
+	}
+	free(text);
+}
+
+/* How traced processes end, and the memory that they have at that moment. */
+
+static void on_signal(void *ctx, const struct mt_rec_ending *r)
+{
+	struct tracee *p = find_tracee(ctx, (pid_t)r->pid);
+
+	if (p && p->scene)
+		scene__read(p->scene, r);
+}
+
+/* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
+static void read_endings(struct tracees *r)
+{
+	if (r->opts.endings)
+		ending_hooks__consume(r->opts.endings, on_signal, r);
+}
+
+/* Lets the kernel report the end of a process. Call it before the process is looked at, so that one
+ * that ends during the attach has its reason. */
+static void follow_ending(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+	int err;
+
+	/* A group's programs know the process already. */
+	err = !o->endings || o->session.group ? 0 : ending_hooks__follow(o->endings, p->pid);
+	if (err)
+		log_warn("PID %d: the recording will not say how it ended: %s", (int)p->pid,
+			 strerror(-err));
+}
+
+/* Begins to watch the memory of a process that is traced from now on. */
+static void watch_ending(struct tracee *p)
+{
+	if (p->all->opts.endings)
+		p->scene = scene__new(p->pid);
+}
+
+/* Sets the facts about the end of a process that has ended. */
+static void set_ending_facts(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+	struct oom_report report;
+	struct mt_rec_ending r;
+	bool known;
+	int err;
+
+	if (!o->endings)
+		return;
+	read_endings(p->all);
+	known = ending_hooks__take(o->endings, p->pid, p->since, &r);
+	/* The memory of others matters unless the process ended well. */
+	if (p->scene && (!known || r.status))
+		scene__read(p->scene, known ? &r : NULL);
+	if (!p->scene)
+		return;
+	if (known && r.flags & MT_ENDING_VICTIM &&
+	    ending_hooks__oom_report(o->endings, p->pid, &report))
+		scene__take_report(p->scene, &report);
+	err = scene__set_facts(p->scene, session__facts(p->session), known ? &r : NULL,
+			       session__start(p->session));
+	if (err)
+		log_debug("PID %d: facts about its end: %s", (int)p->pid, strerror(-err));
+}
+
+/* Queues a record of a forked process. */
+static int queue_early(void *tracee, const void *rec, size_t len)
+{
+	const struct mt_hdr *h = rec;
+	struct tracee *p = tracee;
+
+	p->has_events = p->has_events || h->type != MT_REC_CODE_GONE;
+	return queue__push_early(&p->early, rec, len, QUEUE_EARLY);
+}
+
+static void drop_early(struct tracee *p)
+{
+	if (p->early_from) {
+		probes__feed(p->early_from, p->number, NULL, NULL);
+		probes__reset_counters(p->early_from, p->number);
+		probes__free(p->early_from);
+	}
+	p->early_from = NULL;
+	p->forked_by = NULL;
+	free(p->early.buf);
+	p->early = (struct queue){ 0 };
+	p->has_events = false;
+}
+
+/* Drops the queues that refer to a session before it is freed. Counts processes that lose records
+ * by this. */
+static void orphan_forked_by(struct tracees *r, const struct session *s)
+{
+	size_t i;
+
+	for (i = 0; i < r->top && s; i++) {
+		if (!r->at[i] || r->at[i]->forked_by != s)
+			continue;
+		r->unrecorded += r->at[i]->has_events;
+		drop_early(r->at[i]);
+		r->at[i]->state = WATCHED;
+	}
+}
+
+static void open_forked(struct tracee *p);
+
+static void open_all_forked_by(struct tracees *r, const struct session *s)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
+			continue;
+		open_forked(r->at[i]);
+		/* That drains the ring, and may add a process at any index. */
+		i = (size_t)-1;
+	}
+}
+
+/* Keeps the exit code of the first failure. */
+static void keep_status(struct tracees *r, int status)
+{
+	if (!r->status)
+		r->status = status;
+}
+
+static void say_stopped(const struct tracee *p, const char *reason, int err)
+{
+	const struct session *s = p->session;
+
+	log_event(LOG_DEBUG, "stopped",
+		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("reason", reason),
+			     LOG_UINT("events", session__events(s)),
+			     LOG_UINT("lost", session__lost(s)),
+			     LOG_UINT("steps", session__steps(s)), LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)p->pid, err ? strerror(-err) : reason);
+	/* `run` logs the end of its command. */
+	if (err || p != p->all->only || p->all->opts.session.started)
+		return;
+	if (!strcmp(reason, "target exited"))
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", p->pid)),
+			  "PID %d has ended", (int)p->pid);
+	else if (!strcmp(reason, "exec") && !group_of(p->all))
+		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", p->pid)),
+			  "PID %d runs another program now (exec): attach again to trace that",
+			  (int)p->pid);
+}
+
+/* Ends the session and the output; the process stays. reason and err: as in session__finish() and
+ * end(). */
+static void finish_tracee(struct tracee *p, const char *reason, int err)
+{
+	int ret;
+
+	if (p->state == TRACED) {
+		open_all_forked_by(p->all, p->session);
+		if (!strcmp(reason, "target exited"))
+			set_ending_facts(p);
+		ret = session__finish(p->session, p->sink, reason);
+		/* The last drain may have brought more of them. */
+		open_all_forked_by(p->all, p->session);
+		err = err ? err : ret;
+		say_stopped(p, reason, err);
+		p->all->traced--;
+	}
+	if (p->output)
+		keep_status(p->all, p->all->opts.output->end(p->output, reason, err));
+	p->state = WATCHED;
+	orphan_forked_by(p->all, p->session);
+	session__free(p->session);
+	scene__free(p->scene);
+	p->session = NULL;
+	p->scene = NULL;
+	p->output = NULL;
+	drop_early(p);
+	retire_number(p);
+}
+
+/* Ends, removes and frees the process. */
+static void remove_tracee(struct tracee *p, const char *reason)
+{
+	struct tracees *r = p->all;
+
+	finish_tracee(p, reason, 0);
+	if (p->ended)
+		pick__ended(r->opts.pick, p->pid, p->end);
+	disinherit(p);
+	if (group_of(r) && !p->told_end) /* otherwise the PID may belong to another process */
+		proc_group__forget(group_of(r), p->pid, p->number);
+	r->at[p->slot] = NULL;
+	while (r->top && !r->at[r->top - 1])
+		r->top--;
+	if (r->only == p)
+		r->only = NULL;
+	owner__drop(p->owner);
+	free(p);
+}
+
+/* Returns 0 or an exit code, logged. */
+static int begin_output(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+
+	p->output = o->output->begin(o->ctx, p->session, p->pid, p->times++, &p->sink);
+	return p->output ? EXIT_OK : EXIT_FAILED;
+}
+
+/* Begins to trace an attached or forked process. False: its output failed. */
+static bool begin_tracing(struct tracee *p)
+{
+	struct tracees *r = p->all;
+	int status;
+
+	if (p->is_child)
+		session__set_parent(p->session, p->parent);
+	session__set_process(p->session);
+	set_ancestors(p);
+	remember_tracee(p);
+	status = p->output ? EXIT_OK : begin_output(p);
+	if (!status && r->opts.output->attached)
+		status = r->opts.output->attached(p->output);
+	if (status) {
+		keep_status(r, status);
+		finish_tracee(p, "signal", 0);
+		p->state = OVER;
+		return false;
+	}
+	p->state = TRACED;
+	watch_ending(p);
+	if (pick__open_ended(r->opts.pick)) {
+		probes__free(r->kept);
+		r->kept = probes__share_set(session__probes(p->session));
+	}
+	r->traced++;
+	r->ever++;
+	if (!r->begin)
+		r->begin = clock__kernel();
+	return true;
+}
+
+static void open_forked(struct tracee *p)
+{
+	struct session *by = p->forked_by;
+	struct failure f;
+
+	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early,
+					 &f);
+	if (!p->session) {
+		log_warn("%s", f.text);
+		finish_tracee(p, "", 0);
+		return;
+	}
+	probes__free(p->early_from);
+	p->early_from = NULL;
+	p->forked_by = NULL;
+	if (begin_tracing(p))
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
+				     LOG_BOOL("forked", true)),
+			  "following PID %d, forked by PID %d%s", (int)p->pid, (int)p->parent,
+			  p->lacks_probes ? "; PyTorch may have allocated before" : "");
+	p->lacks_probes = false;
+}
+
+/* ---- shares of places and numbers ---- */
+
+/*
+ * Chooses the followed and the recorded processes when there are more than places or numbers. The
+ * owners of processes (pick.h) get equal shares of both. A process of --all that has no PyTorch
+ * makes room for any that has.
+ */
+
+/* Ranks of places. */
+enum { WITHOUT_TORCH, FOLLOWED, KEPT };
+/* Ranks of numbers. */
+enum { IDLE, RECORDED, GIVEN };
+
+struct table {
+	struct place v[TRACEES_MAX];
+	struct tracee *of[TRACEES_MAX];
+	size_t n;
+};
+
+static void list_tracee(struct table *t, struct tracee *p, unsigned rank)
+{
+	t->v[t->n] = (struct place){ .owner = p->owner, .rank = rank, .came = p->came };
+	t->of[t->n++] = p;
+}
+
+static unsigned rank_of_place(const struct tracee *p)
+{
+	if (p->given || p->state == TRACED || p->state == OVER)
+		return KEPT;
+	if (!pick__needs_torch(p->all->opts.pick) || p->state == FORKED ||
+	    (p->session && session__found_torch(p->session)))
+		return FOLLOWED;
+	return WITHOUT_TORCH;
+}
+
+static void list_places(const struct tracees *r, struct table *t)
+{
+	t->n = 0;
+	for (size_t i = 0; i < r->top; i++)
+		if (r->at[i] && !r->at[i]->told_end)
+			list_tracee(t, r->at[i], rank_of_place(r->at[i]));
+}
+
+static unsigned rank_of_number(const struct tracee *p)
+{
+	if (p->given)
+		return GIVEN;
+	return p->state == TRACED || (p->state == FORKED && p->has_events) ? RECORDED : IDLE;
+}
+
+static void list_numbers(const struct tracees *r, struct table *t)
+{
+	t->n = 0;
+	for (size_t i = 1; i < MT_MEMBERS; i++)
+		if (r->numbered[i] && !r->numbered[i]->told_end)
+			list_tracee(t, r->numbered[i], rank_of_number(r->numbered[i]));
+}
+
+/* Says once for each owner that some of its processes are not followed. */
+static void say_refused(const struct table *t, pid_t pid, struct owner *owner)
+{
+	const struct owner *most = shares__largest(t->v, t->n);
+
+	if (owner->said || !most)
+		return;
+	owner->said = true;
+	log_warn("PID %d and maybe more of %s are not followed: %d processes are, the most at a "
+		 "time, and %zu of them are of %s. Choose fewer: a longer --name, or --container",
+		 (int)pid, owner->name, MT_WATCHED, most->places, most->name);
+}
+
+static void say_gone(const struct tracee *p, const struct owner *for_whom)
+{
+	if (p->owner->said)
+		return;
+	p->owner->said = true;
+	log_warn("PID %d and maybe more of %s are not followed any longer: %d processes are, the "
+		 "most at a time, and %s gets its share of them",
+		 (int)p->pid, p->owner->name, MT_WATCHED, for_whom->name);
+}
+
+/* Makes room for a process of this owner if all places are taken. May remove and free another
+ * process. 0, or -ENOSPC, with a warning: others have no more than their share. */
+static int make_room(struct tracees *r, struct owner *owner, const struct pick_process *q)
+{
+	struct table t;
+	unsigned rank = pick__needs_torch(r->opts.pick) ? WITHOUT_TORCH : FOLLOWED;
+	size_t i;
+
+	list_places(r, &t);
+	if (t.n < MT_WATCHED)
+		return 0;
+	i = shares__choose(t.v, t.n, owner, rank);
+	if (i == SHARES_NONE && rank == WITHOUT_TORCH && has_torch(r, q) == TORCH_YES)
+		i = shares__choose(t.v, t.n, owner, FOLLOWED);
+	if (i == SHARES_NONE) {
+		say_refused(&t, q->pid, owner);
+		return -ENOSPC;
+	}
+	if (t.of[i]->owner != owner)
+		say_gone(t.of[i], owner);
+	remove_tracee(t.of[i], "");
+	return 0;
+}
+
+/* Removes forked processes above the number of places, of the owners with the most. */
+static void trim_places(struct tracees *r)
+{
+	struct owner newcomer = { 0 };
+	struct table t;
+	size_t i;
+
+	for (;;) {
+		list_places(r, &t);
+		i = t.n > MT_WATCHED ? shares__choose(t.v, t.n, &newcomer, FOLLOWED) : SHARES_NONE;
+		if (i == SHARES_NONE)
+			return;
+		say_refused(&t, t.of[i]->pid, t.of[i]->owner);
+		remove_tracee(t.of[i], "");
+	}
+}
+
+/* ---- numbers ---- */
+
+static void end_recording(struct tracee *p, const struct owner *for_whom, size_t has)
+{
+	if (rank_of_number(p) == IDLE) {
+		log_debug("PID %d: its number goes to %s", (int)p->pid, for_whom->name);
+		finish_tracee(p, "", 0);
+		return;
+	}
+	log_warn("PID %d: its recording ends here: %s has %zu of the %d recordings at a time, and "
+		 "%s gets its share of them",
+		 (int)p->pid, p->owner->name, has, MT_MEMBERS - 1, for_whom->name);
+	finish_tracee(p, "share", 0);
+	p->state = OVER;
+}
+
+static bool has_number_to_come(const struct tracees *r, const struct tracee *p)
+{
+	for (size_t i = 1; i < MT_MEMBERS; i++)
+		if (r->heir[i] == p)
+			return true;
+	return false;
+}
+
+/* For a process that waits for a number: takes one from another, which it gets once the rings are
+ * drained. */
+static void make_number(struct tracee *p)
+{
+	struct tracees *r = p->all;
+	unsigned rank = session__found_torch(p->session) ? RECORDED : IDLE;
+	struct tracee *loser;
+	struct table t;
+	uint32_t number;
+	size_t i;
+
+	if (has_number_to_come(r, p))
+		return;
+	list_numbers(r, &t);
+	if (t.n + r->n_retired < MT_MEMBERS - 1)
+		return; /* one is free by now */
+	i = shares__choose(t.v, t.n, p->owner, rank);
+	if (i == SHARES_NONE) {
+		if (!r->short_said)
+			log_warn("%d processes are recorded, the most at a time: others wait until "
+				 "one ends",
+				 MT_MEMBERS - 1);
+		r->short_said = true;
+		return;
+	}
+	loser = t.of[i];
+	number = loser->number;
+	end_recording(loser, p->owner, shares__count(t.v, t.n, loser->owner));
+	r->heir[number] = p;
+}
+
+/* Gives a number whose last records were read to the process that it was taken for. False: the
+ * number can be freed. */
+static bool pass_number_on(struct tracees *r, uint32_t number)
+{
+	struct tracee *p = r->heir[number];
+
+	r->heir[number] = NULL;
+	if (!p || p->number || p->state != WAITING || !p->session ||
+	    proc_group__hand_over(r->opts.session.group, number, p->pid))
+		return false;
+	session__give_number(p->session, number);
+	take_over_number(p);
+	p->next = 0;
+	return true;
+}
+
+/* ---- one process: waits for PyTorch, attaches, drains, follows execs ---- */
+
+#define NO_PYTHON                                                                                  \
+	1000000000ULL /* ns: a picked process without Python by then gives its number back */
+#define NO_TORCH 10000000000ULL /* ns: the same for Python without PyTorch, if numbers are short */
+#define NUMBER_AGAIN 100000000ULL /* ns between two looks for a number */
+#define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
+#define NICE_DRAINING (-20)
+
+/* With many threads of the target for each CPU, an ordinary thread gets too little time for the few
+ * percent of a core that draining takes. Optional: needs CAP_SYS_NICE. What we start later gets the
+ * usual priority. */
+static void hurry(struct tracees *r)
+{
+	struct sched_param param = { 0 };
+
+	if (r->hurries)
+		return;
+	r->nice = getpriority(PRIO_PROCESS, 0);
+	r->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
+		     !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
+	if (!r->hurries)
+		log_debug("the priority is as before: %s", strerror(errno));
+}
+
+void tracees__limit_caps(struct tracees *r)
+{
+	bool perf = !r->opts.session.inside && probes__kernel_perf();
+	int err;
+
+	hurry(r);
+	err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
+	if (err)
+		log_debug("cannot give up capabilities: %s", strerror(-err));
+}
+
+/* Begins to wait for PyTorch. Returns 0, or negative with *f. */
+static int await_torch(struct tracee *p, struct failure *f)
+{
+	struct session_opts opts = p->all->opts.session;
+	bool first = p == p->all->only && !p->times;
+
+	opts.number = p->number;
+	opts.started = opts.started && first;
+	/* A launcher may never have PyTorch itself. */
+	opts.late = !opts.started && (opts.group || !first);
+	follow_ending(p);
+	p->since = clock__kernel();
+	p->session = session__new(p->pid, &opts, f);
+	p->state = p->session ? WAITING : WATCHED;
+	p->next = p->session ? 0 : UINT64_MAX;
+	return p->session ? 0 : -ESRCH;
+}
+
+/* The same for a process that is no reason to fail. */
+static void try_to_await(struct tracee *p)
+{
+	struct failure f;
+
+	if (await_torch(p, &f))
+		log_debug("%s", f.text);
+}
+
+/* True if a picked process will hardly import PyTorch: its number is given back. */
+static bool is_hopeless(const struct tracee *p, uint64_t now)
+{
+	const struct tracees *r = p->all;
+	size_t i, n = 0;
+
+	if (r->opts.only || r->opts.children || !p->picked || now <= p->since)
+		return false;
+	if (!session__has_python(p->session))
+		return now - p->since > NO_PYTHON;
+	for (i = 1; i < MT_MEMBERS; i++)
+		n += r->numbered[i] != NULL;
+	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
+}
+
+static void give_up(struct tracee *p)
+{
+	if (session__has_python(p->session))
+		log_debug("PID %d has no PyTorch so far: checking it from time to time",
+			  (int)p->pid);
+	else if (pick__only_pids(p->all->opts.pick))
+		log_warn("PID %d has no Python interpreter, PyTorch or CUDA in it: not traced "
+			 "(--children follows what it starts)",
+			 (int)p->pid);
+	remove_tracee(p, "");
+}
+
+static void say_only_traced(const struct tracee *p, bool start)
+{
+	const char *problem = session__python_problem(p->session);
+	const char *after = "; PyTorch may have allocated before";
+
+	if (session__cuda_only(p->session))
+		log_info("PID %d uses CUDA without PyTorch: recording its calls into CUDA",
+			 (int)p->pid);
+	if (problem)
+		log_warn("no Python lines: %s", problem);
+	if (start)
+		after = " from PyTorch's first allocation on";
+	else if (session__cuda_only(p->session))
+		after = "; it may have taken memory before";
+	if (p->all->opts.session.started)
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
+			  "recording PID %d%s", (int)p->pid, after);
+	else
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", false)),
+			  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)p->pid,
+			  p->all->opts.until);
+}
+
+static void say_traced(const struct tracee *p)
+{
+	const char *at = facts__get(session__facts(p->session), "attached_at");
+	bool start = at && !strcmp(at, "start");
+	const char *how = start ? ", from PyTorch's first allocation on"
+				: "; PyTorch may have allocated before";
+	struct pick_process q;
+	char title[96];
+
+	if (p == p->all->only && p->times == 1) {
+		say_only_traced(p, start);
+		return;
+	}
+	if (p->is_child || pick_process__read(p->pid, &q)) {
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
+				     LOG_BOOL("from_start", start)),
+			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent,
+			  how);
+		return;
+	}
+	pick_process__title(&q, title, sizeof(title));
+	log_event(LOG_INFO, "attached",
+		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title),
+			     LOG_BOOL("from_start", start)),
+		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
+	pick_process__free(&q);
+}
+
+static void cannot_attach(struct tracee *p, const struct failure *f)
+{
+	if (p == p->all->only) {
+		log_err("%s", f->text);
+		keep_status(p->all, f->status);
+	} else {
+		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
+			   (int)p->pid, f->text);
+	}
+	finish_tracee(p, "", 0);
+	p->next = UINT64_MAX;
+}
+
+/* Without a group the process's own programs wake the loop. */
+static void add_wake(const struct tracee *p)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	if (!group_of(p->all))
+		epoll_ctl(p->all->wake, EPOLL_CTL_ADD, session__wake_fd(p->session), &ev);
+}
+
+static void try_to_attach(struct tracee *p, uint64_t now)
+{
+	const uint64_t before = clock__kernel();
+	struct failure f;
+	int err = session__attach(p->session, &f);
+
+	take_over_number(p);
+	if (err == -EAGAIN) {
+		p->next = now + session__poll_ms(p->session) * 1000000ULL;
+		if (session__lacks_number(p->session)) {
+			p->next = now + NUMBER_AGAIN;
+			make_number(p);
+		}
+		return;
+	}
+	register_sets(p->all);
+	if (err) {
+		cannot_attach(p, &f);
+		return;
+	}
+	p->since = before;
+	add_wake(p);
+	if (!begin_tracing(p))
+		return;
+	if (p == p->all->only)
+		tracees__limit_caps(p->all);
+	say_traced(p);
+}
+
+/* False: the process was removed and freed. */
+static bool follow_exec(struct tracee *p)
+{
+	p->execed = false;
+	if (p->state == FORKED && p->has_events)
+		open_forked(p);
+	/* A session that was attached after the exec has the new program already. */
+	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
+		finish_tracee(p, "exec", 0);
+	if (!p->ended)
+		renew_owner(p);
+	if (!p->ended && !stays_in(p->all, p->pid)) {
+		remove_tracee(p, "exec");
+		return false;
+	}
+	if (p->state == WAITING) /* the session notices an exec itself */
+		p->since = clock__kernel();
+	else if (p->state != TRACED && !p->ended)
+		try_to_await(p);
+	return true;
+}
+
+/* The reason to end the recording of a process; NULL: none. */
+static const char *bound_reached(const struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+
+	if (o->session.steps && session__steps(p->session) >= o->session.steps)
+		return "steps";
+	return o->output->full ? o->output->full(p->output) : NULL;
+}
+
+/* Applies execs and ends, and drains the session. May free the process. */
+static void pump_tracee(struct tracee *p, uint64_t now)
+{
+	const char *reason;
+	int err;
+
+	if (p->execed && !follow_exec(p))
+		return;
+	if (p->state == FORKED &&
+	    (p->has_events || (p->lacks_probes && !p->ended && now >= p->next)))
+		open_forked(p);
+	if (p->ended) {
+		remove_tracee(p, "target exited");
+		return;
+	}
+	if (p->state == WATCHED && now >= p->next)
+		try_to_await(p);
+	if (p->state == WAITING && now >= p->next)
+		try_to_attach(p, now);
+	if (p->state == WAITING && is_hopeless(p, now)) {
+		give_up(p);
+		return;
+	}
+	if (p->state != TRACED)
+		return;
+	err = session__pump(p->session, p->sink);
+	reason = err ? "signal" : bound_reached(p);
+	if (!reason)
+		return;
+	finish_tracee(p, reason, err);
+	p->state = OVER;
+}
+
+/* ---- the search for processes ---- */
 
 /*
  * Finds the processes of a capture. The kernel reports each exec of a process at once, before it
@@ -47,22 +1146,25 @@
 #define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
 
 /* Adds a process. Returns 0 or negative; -EEXIST: it was added before; -ENOSPC: it has no place. */
-static int add(struct tracees *r, const struct pick_process *q, struct tracee **ret)
+static int add_process(struct tracees *r, const struct pick_process *q, struct tracee **ret)
 {
 	struct owner *owner = owners__of(&r->owners, q);
-	int err = owner ? 0 : -ENOMEM;
+	int err;
 
 	*ret = NULL;
-	if (!err)
-		err = tracees_places__make_room(r, owner, q);
-	if (!err && group_of(r))
-		err = proc_group__add(group_of(r), q->pid);
-	if (err) {
-		owner__drop(owner);
-		return err;
-	}
-	*ret = tracees__add(r, q->pid, q->parent, 0, owner);
+	if (!owner)
+		return -ENOMEM;
+	err = make_room(r, owner, q);
+	if (err)
+		goto no_place;
+	err = group_of(r) ? proc_group__add(group_of(r), q->pid) : 0;
+	if (err)
+		goto no_place;
+	*ret = add_tracee(r, q->pid, q->parent, 0, owner);
 	return *ret ? 0 : -ENOMEM;
+no_place:
+	owner__drop(owner);
+	return err;
 }
 
 /* The same by PID; parent: if the process has ended meanwhile. */
@@ -74,7 +1176,7 @@ static int add_pid(struct tracees *r, pid_t pid, pid_t parent, struct tracee **r
 	if (pick_process__read(pid, &q))
 		q = (struct pick_process){ .pid = pid };
 	q.parent = parent;
-	err = add(r, &q, ret);
+	err = add_process(r, &q, ret);
 	pick_process__free(&q);
 	return err;
 }
@@ -100,11 +1202,11 @@ static void add_descendants(struct tracees *r, pid_t pid)
 }
 
 /* Returns 0, or negative with *f: the process cannot be waited for. */
-static int pick(struct tracees *r, const struct pick_process *q, struct failure *f)
+static int take_process(struct tracees *r, const struct pick_process *q, struct failure *f)
 {
 	bool only = q->pid == r->opts.only, given = pick__is_given(r->opts.pick, q);
 	struct tracee *p;
-	int err = add(r, q, &p);
+	int err = add_process(r, q, &p);
 
 	if (err)
 		return only ? failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s",
@@ -118,7 +1220,7 @@ static int pick(struct tracees *r, const struct pick_process *q, struct failure 
 	}
 	if (q->cmdline)
 		pick__remember(r->opts.pick, q);
-	err = tracee__await(p, f);
+	err = await_torch(p, f);
 	if (r->opts.children)
 		add_descendants(r, q->pid);
 	return err;
@@ -129,11 +1231,11 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 	struct pick_process q;
 	int err;
 
-	if (tracees__find(r, pid))
+	if (find_tracee(r, pid))
 		return 0; /* given twice */
 	if (pick_process__read(pid, &q))
 		q = (struct pick_process){ .pid = pid };
-	err = pick(r, &q, f);
+	err = take_process(r, &q, f);
 	pick_process__free(&q);
 	return err;
 }
@@ -142,7 +1244,7 @@ static void pick_found(struct tracees *r, const struct pick_process *q)
 {
 	struct failure f;
 
-	if (pick(r, q, &f))
+	if (take_process(r, q, &f))
 		log_debug("%s", f.text);
 }
 
@@ -151,9 +1253,9 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 	struct pick_process q;
 	bool later;
 
-	if (tracees__find(r, pid) || pick_process__read(pid, &q))
+	if (find_tracee(r, pid) || pick_process__read(pid, &q))
 		return;
-	if (tracees__picks(r, &q, &later))
+	if (is_picked(r, &q, &later))
 		pick_found(r, &q);
 	pick_process__free(&q);
 }
@@ -167,7 +1269,7 @@ static void look_at_new(struct tracees *r, struct seen *s)
 
 	if (pick_process__read(s->pid, &q))
 		return;
-	if (tracees__picks(r, &q, &later))
+	if (is_picked(r, &q, &later))
 		pick_found(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
 		s->pages = later ? LATER : descendants__pages(s->pid);
@@ -186,7 +1288,7 @@ static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
  * were not wanted then. */
 static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool all)
 {
-	if (tracees__find(r, s->pid))
+	if (find_tracee(r, s->pid))
 		return;
 	if (!before || (all && !before->pages))
 		look_at_new(r, s);
@@ -194,7 +1296,7 @@ static void look_at(struct tracees *r, struct seen *s, const struct seen *before
 		look_again(r, s, before->pages);
 }
 
-static void scan(struct tracees *r)
+static void scan_processes(struct tracees *r)
 {
 	bool all = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
 	DIR *dir = opendir("/proc");
@@ -227,7 +1329,7 @@ static void scan(struct tracees *r)
 }
 
 /* Looks for further processes, at most once a second. */
-static void tracees_find__others(struct tracees *r, uint64_t now)
+static void find_others(struct tracees *r, uint64_t now)
 {
 	size_t i, n = r->n_strangers;
 	uint64_t untold;
@@ -244,26 +1346,22 @@ static void tracees_find__others(struct tracees *r, uint64_t now)
 	if (now < r->next_scan && !r->too_many_strangers)
 		return;
 	r->next_scan = now + SCAN_EVERY;
-	scan(r);
+	scan_processes(r);
 }
 
 /* ---- messages ---- */
+
 /* Writes "; PID 12 (bash train.sh) is no Python program", or names a process with PyTorch that does
  * not match. */
 void tracees__nearest(struct tracees *r, char *buf, size_t size)
 {
-	const struct tracee *near[TRACEES_MAX];
 	struct pick_process q;
-	size_t i, n = 0, len = 0, said = 0;
+	size_t i, len = 0, said = 0;
 	char title[96];
 
 	buf[0] = '\0';
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i])
-			near[n++] = r->at[i];
-	}
-	for (i = 0; i < n && said < NEAREST && len < size; i++) {
-		if (pick_process__read(near[i]->pid, &q))
+	for (i = 0; i < r->top && said < NEAREST && len < size; i++) {
+		if (!r->at[i] || pick_process__read(r->at[i]->pid, &q))
 			continue;
 		len += snprintf(buf + len, size - len, "%s PID %d (%s)", said++ ? "," : ";",
 				(int)q.pid, pick_process__title(&q, title, sizeof(title)));
@@ -271,14 +1369,15 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 	}
 	if (said) {
 		if (len < size)
-			snprintf(buf + len, size - len, " match%s, but %s no Python",
-				 said > 1 ? "" : "es", said > 1 ? "are" : "is");
+			snprintf(buf + len, size - len, "%s",
+				 said > 1 ? " match, but are no Python"
+					  : " matches, but is no Python");
 		return;
 	}
 	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
 		if (pick_process__read(r->seen[i].pid, &q))
 			continue;
-		if (tracees__torch(r, &q) == TORCH_YES)
+		if (has_torch(r, &q) == TORCH_YES)
 			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
 					said++ ? "," : "; PyTorch is in", (int)q.pid,
 					pick_process__title(&q, title, sizeof(title)));
@@ -312,7 +1411,7 @@ static struct probes *set_of(const struct tracees *r, uint32_t group)
 }
 
 /* Returns the session with number, or that of the nearest traced ancestor. */
-static struct session *nearest(const struct tracees *r, uint32_t number)
+static struct session *nearest_session(const struct tracees *r, uint32_t number)
 {
 	struct session *s = find_session(r, number);
 
@@ -320,7 +1419,7 @@ static struct session *nearest(const struct tracees *r, uint32_t number)
 								 : r->numbered[number]->forked_by;
 }
 
-static void ended(struct tracee *p, uint64_t when)
+static void note_end(struct tracee *p, uint64_t when)
 {
 	if (!p->told_end)
 		p->end = when;
@@ -329,7 +1428,7 @@ static void ended(struct tracee *p, uint64_t when)
 	p->told_end = true;
 }
 
-static void execed(struct tracee *p, uint64_t when)
+static void note_exec(struct tracee *p, uint64_t when)
 {
 	p->exec = when;
 	p->told_exec = true;
@@ -338,26 +1437,26 @@ static void execed(struct tracee *p, uint64_t when)
 
 static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 {
-	struct tracee *parent = tracees__find(r, (pid_t)k->parent), *p;
+	struct tracee *parent = find_tracee(r, (pid_t)k->parent), *p;
 
-	p = tracees__add(r, k->pid, k->parent, k->number,
-			 parent ? owner__share(parent->owner) : tracees__owner_of(r, k->pid));
+	p = add_tracee(r, k->pid, k->parent, k->number,
+		       parent ? owner__share(parent->owner) : owner_of(r, k->pid));
 	if (!p) {
 		r->unplaced++;
 		return 0;
 	}
 	p->is_child = true;
-	if (!tracees__keeps(r, p->pid)) {
-		tracee__remove(p, "");
+	if (!stays_in(r, p->pid)) {
+		remove_tracee(p, "");
 		return 0;
 	}
-	p->lacks_number = !k->number && nearest(r, k->from);
+	p->lacks_number = !k->number && nearest_session(r, k->from);
 	p->forked = p->diverged = k->time;
 	if (!find_session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
 		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
 	p->next = k->time + MAY_EXEC;
 	p->early_from = k->group ? set_of(r, k->group) : NULL;
-	p->forked_by = nearest(r, k->from);
+	p->forked_by = nearest_session(r, k->from);
 	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
 	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
 		p->early_from = NULL;
@@ -366,18 +1465,18 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	}
 	p->state = FORKED;
 	p->early_from = probes__share_set(p->early_from);
-	probes__feed(p->early_from, p->number, tracee__on_early, p);
+	probes__feed(p->early_from, p->number, queue_early, p);
 	return 0;
 }
 
 static int on_group_record(void *ctx, const struct mt_rec_group *k)
 {
 	struct tracees *r = ctx;
-	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : tracees__find(r, k->pid);
+	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : find_tracee(r, k->pid);
 
 	if (k->what == MT_GROUP_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
 		if (p)
-			ended(p, k->time); /* the record of its end was lost */
+			note_end(p, k->time); /* the record of its end was lost */
 		return on_fork(r, k);
 	}
 	/* Looked at later, because this may be during a drain. */
@@ -391,9 +1490,9 @@ static int on_group_record(void *ctx, const struct mt_rec_group *k)
 	if (!p)
 		return 0;
 	if (k->what == MT_GROUP_EXEC)
-		execed(p, k->time);
+		note_exec(p, k->time);
 	if (k->what == MT_GROUP_END)
-		ended(p, k->time);
+		note_end(p, k->time);
 	return 0;
 }
 
@@ -430,7 +1529,7 @@ static void apply_records(struct tracees *r)
 		}
 	}
 	for (i = 0; i < retired; i++)
-		if (!tracees_places__inherit(r, r->retired[i]))
+		if (!pass_number_on(r, r->retired[i]))
 			proc_group__free_number(group_of(r), r->retired[i]);
 	r->n_retired -= retired;
 	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
@@ -481,9 +1580,9 @@ static void look_for_ends(struct tracees *r, uint64_t now)
 		struct tracee *p = r->at[i];
 
 		if (p && (p->session ? has_ended(p->session) : !descendants__exists(p->pid)))
-			ended(p, now - LOOK_EVERY);
+			note_end(p, now - LOOK_EVERY);
 		else if (p && p->state == TRACED && session__replaced(p->session))
-			execed(p, now);
+			note_exec(p, now);
 	}
 }
 
@@ -496,7 +1595,6 @@ struct tracees *tracees__new(const struct tracees_opts *opts)
 	if (!r)
 		return NULL;
 	r->opts = *opts;
-	r->read_records = read_group_records;
 	r->wake = epoll_create1(EPOLL_CLOEXEC);
 	if (r->wake < 0 ||
 	    (group_of(r) &&
@@ -521,7 +1619,7 @@ void tracees__free(struct tracees *r)
 		return;
 	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
-			tracee__remove(r->at[i], "");
+			remove_tracee(r->at[i], "");
 	}
 	probes__free(r->kept);
 	if (r->wake >= 0)
@@ -534,7 +1632,7 @@ void tracees__free(struct tracees *r)
 
 int tracees__begin_output(struct tracees *r)
 {
-	return r->only ? tracee__begin_output(r->only) : EXIT_OK;
+	return r->only ? begin_output(r->only) : EXIT_OK;
 }
 
 void tracees__pump(struct tracees *r)
@@ -542,17 +1640,17 @@ void tracees__pump(struct tracees *r)
 	uint64_t now = clock__kernel();
 	size_t i;
 
-	tracees__read_endings(r);
-	tracees__know_sets(r);
+	read_endings(r);
+	register_sets(r);
 	look_for_ends(r, now);
 	apply_records(r);
-	tracees_find__others(r, now);
-	tracees_places__trim(r);
+	find_others(r, now);
+	trim_places(r);
 	for (i = 0; i < r->top; i++) {
 		if (r->at[i] && r->at[i]->scene)
 			scene__tick(r->at[i]->scene, now);
 		if (r->at[i])
-			tracee__pump(r->at[i], now);
+			pump_tracee(r->at[i], now);
 	}
 	say_missed(r);
 }
@@ -563,17 +1661,17 @@ void tracees__drain_new(struct tracees *r)
 	size_t i;
 	int err;
 
-	tracees__read_endings(r);
+	read_endings(r);
 	apply_records(r);
 	for (i = 0; i < r->top; i++) {
 		p = r->at[i];
 		if (p && p->state == FORKED && p->has_events)
-			tracee__open_forked(p);
-		if (!p || (p->execed && !tracee__after_exec(p)) || p->state != TRACED)
+			open_forked(p);
+		if (!p || (p->execed && !follow_exec(p)) || p->state != TRACED)
 			continue;
 		err = session__drain_new(p->session, p->sink);
 		if (err) {
-			tracee__finish(p, "signal", err);
+			finish_tracee(p, "signal", err);
 			p->state = OVER;
 		}
 	}
@@ -696,8 +1794,7 @@ int tracees__finish(struct tracees *r, const char *reason)
 	while (r->top) {
 		for (i = 0; i < r->top; i++) {
 			if (r->at[i] && r->at[i]->state != FORKED)
-				tracee__remove(r->at[i],
-					       r->at[i]->ended ? "target exited" : reason);
+				remove_tracee(r->at[i], r->at[i]->ended ? "target exited" : reason);
 		}
 	}
 	say_missed(r);
