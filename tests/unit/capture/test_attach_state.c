@@ -93,34 +93,34 @@ static void step(struct world *w)
  * blocks. */
 static void read_world(struct world *w, struct attach_state *st, unsigned steps, bool misses)
 {
-	static struct state_block blocks[SEGMENTS * SLOTS];
-	struct state_segment segments[SEGMENTS];
-	struct state_reading r = { .blocks = blocks, .segments = segments, .n_devices = 1 };
-	struct state_device dev = { .known = true };
+	static struct cuda_block blocks[SEGMENTS * SLOTS];
+	struct cuda_segment segments[SEGMENTS];
+	struct cuda_device_state dev = { 0 };
+	struct cudaalloc_state r = {
+		.blocks = blocks, .segments = segments, .devices = &dev, .ndevices = 1
+	};
 	unsigned every = steps ? SEGMENTS * SLOTS / steps + 1 : 0, n = 0;
 
 	for (unsigned s = 0; s < SEGMENTS; s++) {
 		if (w->segment[s] && !(misses && !rnd(w, 4)))
-			segments[r.n_segments++] = (struct state_segment){
-				.addr = seg_addr(s),
-				.size = SEG_BYTES,
-				.expandable = w->expandable,
-				.stream = 7
-			};
+			segments[r.nsegments++] = (struct cuda_segment){ .addr = seg_addr(s),
+									 .size = SEG_BYTES,
+									 .expandable = w->expandable,
+									 .stream = 7,
+									 .whole = true };
 		for (unsigned k = 0; k < SLOTS; k++) {
 			if (every && n++ % every == 0)
 				step(w);
 			if (w->live[s][k] && !(misses && !rnd(w, 4)))
-				blocks[r.n_blocks++] = (struct state_block){ .addr = seg_addr(s) +
-										     k * SLOT_BYTES,
-									     .size = w->size[s][k],
-									     .stream = 7 };
+				blocks[r.nblocks++] = (struct cuda_block){ .addr = seg_addr(s) +
+										   k * SLOT_BYTES,
+									   .size = w->size[s][k],
+									   .stream = 7 };
 		}
 	}
-	dev.allocated = w->allocated;
-	dev.reserved = w->reserved;
-	dev.whole = !steps && !misses;
-	r.devices = &dev;
+	dev.after.allocated = w->allocated;
+	dev.after.reserved = w->reserved;
+	dev.consistent = !steps && !misses;
 	assert_int_equal(attach_state__read(st, &r), 0);
 }
 
@@ -265,7 +265,7 @@ static void test_given_back_before_the_reading(void **state)
 {
 	for (int hinted = 0; hinted < 2; hinted++) {
 		struct world w = { .seed = 5 }, t0;
-		struct state_segment hint;
+		struct cuda_segment hint;
 		struct attach_state *st = attach_state__new();
 		struct seen seen = { .t0 = &t0 };
 		unsigned s;
@@ -280,7 +280,9 @@ static void test_given_back_before_the_reading(void **state)
 				w.allocated -= w.size[s][k];
 			}
 		}
-		hint = (struct state_segment){ .addr = seg_addr(s), .size = SEG_BYTES };
+		hint = (struct cuda_segment){ .addr = seg_addr(s),
+					      .size = SEG_BYTES,
+					      .whole = true };
 		if (hinted)
 			assert_int_equal(attach_state__hint(st, &hint, 1), 0);
 		t0 = w;

@@ -29,7 +29,7 @@ struct attach_stage {
 	struct facts *facts;
 	struct attach_state *held; /* events and readings; NULL once the state is known */
 	bool empty;		   /* CUDA was unused at attach: nothing was allocated */
-	bool empty_told[256];	   /* by device: its first total was compared with that */
+	bool empty_checked[256];   /* by device: its first total was compared with that */
 	bool copied;		   /* a forked process whose tables are its parent's */
 	uint64_t copies;	   /* events dropped for that */
 	unsigned readings, tries;
@@ -40,84 +40,15 @@ struct attach_stage {
 	/* New segments. */
 	struct map64 *segments; /* address -> hash of its EVENT_SEGMENT */
 	struct hash_seed seed;
-	uint64_t moves;	     /* segments taken and given back so far */
-	uint64_t moves_told; /* moves when the segments last passed on were read */
-	uint64_t next_read;  /* earliest next reading, ns since start */
+	uint64_t moves;	       /* segments taken and given back so far */
+	uint64_t moves_passed; /* moves when the segments last passed on were read */
+	uint64_t next_read;    /* earliest next reading, ns since start */
 	/* A reading that waits for attach_stage__take(). */
 	struct cudaalloc_state read;	 /* segments; empty: none */
 	uint64_t moves_read, read_begin; /* when it began: moves, and ns since start */
 };
 
-/* ---- a reading of the tables, in the terms of attach_state.h ---- */
-
-static struct state_segment segment_of(const struct cuda_segment *g)
-{
-	return (struct state_segment){ .addr = g->addr,
-				       .size = g->size,
-				       .stream = g->stream,
-				       .pool = { g->pool[0], g->pool[1] },
-				       .device = g->device,
-				       .small = g->small,
-				       .expandable = g->expandable,
-				       .partial = !g->whole };
-}
-
-static int hand_hints(struct attach_state *to, const struct cudaalloc_state *r)
-{
-	struct state_segment *v = calloc(r->nsegments + 1, sizeof(*v));
-	int err;
-
-	if (!v)
-		return -ENOMEM;
-	for (size_t i = 0; i < r->nsegments; i++)
-		v[i] = segment_of(&r->segments[i]);
-	err = attach_state__hint(to, v, r->nsegments);
-	free(v);
-	return err;
-}
-
-static int hand_reading(struct attach_state *to, const struct cudaalloc_state *r)
-{
-	struct state_block *blocks = calloc(r->nblocks + 1, sizeof(*blocks));
-	struct state_segment *segments = calloc(r->nsegments + 1, sizeof(*segments));
-	struct state_device *devices = calloc(r->ndevices + 1, sizeof(*devices));
-	struct state_reading reading = { .blocks = blocks,
-					 .segments = segments,
-					 .devices = devices };
-	int err = -ENOMEM;
-	size_t i;
-
-	if (!blocks || !segments || !devices)
-		goto out;
-	for (i = 0; i < r->nblocks; i++) {
-		const struct cuda_block *b = &r->blocks[i];
-
-		if (b->state == CUDA_BLOCK_CACHED)
-			continue;
-		blocks[reading.n_blocks++] = (struct state_block){ .addr = b->addr,
-								   .size = b->size,
-								   .requested = b->requested,
-								   .stream = b->stream,
-								   .device = b->device,
-								   .pending = b->state ==
-									      CUDA_BLOCK_PENDING };
-	}
-	for (i = 0; i < r->nsegments; i++)
-		segments[reading.n_segments++] = segment_of(&r->segments[i]);
-	for (i = 0; i < r->ndevices; i++)
-		devices[reading.n_devices++] = (struct state_device){
-			.allocated = r->devices[i].after.allocated,
-			.reserved = r->devices[i].after.reserved,
-			.known = true,
-			.whole = r->devices[i].consistent
-		};
-	err = attach_state__read(to, &reading);
-out:
-	free(blocks);
-	free(segments);
-	free(devices);
-	return err;
-}
+/* ---- readings of the tables ---- */
 
 static int read_tables(struct attach_stage *a, struct cudaalloc_state *ret)
 {
@@ -148,7 +79,7 @@ static int read_once(struct attach_stage *a)
 	}
 	a->readings++;
 	a->why_torn = r.consistent ? "some calls that allocated segments are unknown" : r.why;
-	err = hand_reading(a->held, &r);
+	err = attach_state__read(a->held, &r);
 	cudaalloc_state__free(&r);
 	return err;
 }
@@ -183,7 +114,7 @@ int attach_stage__begin(struct attach_stage *a)
 	a->held = attach_state__new();
 	if (!a->held)
 		return -ENOMEM;
-	err = hand_hints(a->held, &a->before);
+	err = attach_state__hint(a->held, a->before.segments, a->before.nsegments);
 	cudaalloc_state__free(&a->before);
 	/* Read at once: of a segment given back before, only a call without its size is left. */
 	if (!err)
@@ -333,7 +264,7 @@ static int take_segments(struct attach_stage *a, bool whole, uint64_t now)
 
 	a->next_read = now + SEGMENTS_EVERY + (now - a->read_begin) * SEGMENTS_SHARE;
 	if (a->moves == a->moves_read && whole) {
-		a->moves_told = a->moves;
+		a->moves_passed = a->moves;
 		for (size_t i = 0; i < a->read.nsegments && !err; i++)
 			err = emit_segment(a, &a->read.segments[i], now);
 	}
@@ -353,7 +284,7 @@ static void note_move(struct attach_stage *a, const struct event *e)
 /* True if segments came or went since they were read, and the tables can be read. */
 static bool has_new_segments(const struct attach_stage *a)
 {
-	return a->target->alloc && a->moves != a->moves_told &&
+	return a->target->alloc && a->moves != a->moves_passed &&
 	       cudaalloc__backend(a->target->alloc) <= ALLOC_NATIVE;
 }
 
@@ -361,7 +292,7 @@ int attach_stage__read(struct attach_stage *a, uint64_t now)
 {
 	if (a->held)
 		return read_state(a, now);
-	if (a->moves != a->moves_told && !a->target->alloc)
+	if (a->moves != a->moves_passed && !a->target->alloc)
 		target__backend(a->target, a->facts, now);
 	if (!has_new_segments(a) || now < a->next_read)
 		return 0;
@@ -403,22 +334,26 @@ int attach_stage__finish(struct attach_stage *a)
 
 /* ---- the events ---- */
 
-/* An unused device had nothing allocated: the stream says so before its first event. */
-static int emit_empty(struct attach_stage *a, struct device d)
+/* An unused device had nothing allocated: the stream says so before its first event, unless that
+ * event's total says otherwise. */
+static int emit_empty(struct attach_stage *a, const struct event *first)
 {
 	struct event e = { .kind = EVENT_STATE,
-			   .device = d,
+			   .device = first->device,
 			   .totals = true,
 			   .flags = STATE_EXACT | STATE_SEGMENTS_EXACT };
+	bool was_empty = first->kind == EVENT_ALLOC && first->allocated == first->size;
 
-	return pass_on(a, &e);
+	if (first->kind == EVENT_OOM)
+		was_empty = !first->allocated;
+	a->empty_checked[first->device.index] = true;
+	return was_empty ? pass_on(a, &e) : 0;
 }
 
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct attach_stage *a = (struct attach_stage *)sink;
 	bool cuda = e->device.type == DEVICE_CUDA && e->device.index != DEVICE_UNKNOWN;
-	int err = 0;
 
 	if (a->copied && cuda && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
 		a->copies++;
@@ -434,14 +369,13 @@ static int on_event(struct sink *sink, const struct event *e)
 			  e->device.index);
 		return 0;
 	}
-	if (a->empty && cuda && e->totals && !a->empty_told[e->device.index]) {
-		a->empty_told[e->device.index] = true;
-		/* unless the first total says otherwise */
-		if (e->kind == EVENT_OOM ? !e->allocated
-					 : e->kind == EVENT_ALLOC && e->allocated == e->size)
-			err = emit_empty(a, e->device);
+	if (a->empty && cuda && e->totals && !a->empty_checked[e->device.index]) {
+		int err = emit_empty(a, e);
+
+		if (err)
+			return err;
 	}
-	return err ? err : pass_on(a, e);
+	return pass_on(a, e);
 }
 
 struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables)

@@ -25,18 +25,18 @@ struct attach_state {
 	struct map64
 		*first; /* address -> index of its first alloc or free among the events | REUSED */
 	struct map64 *blocks; /* address -> index in seen */
-	struct vec seen;      /* struct state_block, of all readings */
-	struct vec segments; /* struct state_segment, of the last reading and what earlier ones add;
-				by address */
-	struct vec hints;    /* struct state_segment, from before T0; by address */
-	struct vec moves;    /* struct event, made by solve(): changes of segments, with device and
-				size filled in */
-	struct map64 *taken; /* address -> index in moves of the call that took it */
+	struct vec seen;      /* struct cuda_block, of all readings */
+	struct vec segments;  /* struct cuda_segment, of the last reading and what earlier ones add;
+				 by address */
+	struct vec hints;     /* struct cuda_segment, from before T0; by address */
+	struct vec moves;     /* struct event, made by solve(): changes of segments, with device and
+				 size filled in */
+	struct map64 *taken;  /* address -> index in moves of the call that took it */
 	size_t begin[DEVICES];	 /* index of the first event after T0 of a block on this device */
 	uint64_t total[DEVICES]; /* allocated total of the last event */
 	bool has_total[DEVICES];
-	struct state_device devices[DEVICES];
-	bool any[DEVICES]; /* a reading had the device */
+	struct cuda_totals totals[DEVICES]; /* of the last reading */
+	bool any[DEVICES];		    /* a reading had the device */
 	/* The state at T0, made by solve(). */
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
@@ -172,56 +172,63 @@ size_t attach_state__held(const struct attach_state *s)
 	return s->n_events;
 }
 
-ARRAY_COMPARE(by_address, struct state_segment, addr)
+ARRAY_COMPARE(by_address, struct cuda_segment, addr)
 
-ARRAY_COMPARE(by_block_address, struct state_block, addr)
+ARRAY_COMPARE(by_block_address, struct cuda_block, addr)
 
-static struct state_segment *nth(const struct vec *a, size_t i)
+static struct cuda_segment *nth(const struct vec *a, size_t i)
 {
-	return (struct state_segment *)a->v + i;
+	return (struct cuda_segment *)a->v + i;
 }
 
-static int add_part(struct vec *a, const struct state_segment *of, uint64_t from, uint64_t end)
+static int add_part(struct vec *a, const struct cuda_segment *of, uint64_t from, uint64_t end)
 {
-	struct state_segment *g = vec__add(a, sizeof(*g));
+	struct cuda_segment *g = vec__add(a, sizeof(*g));
 
 	if (!g)
 		return -ENOMEM;
 	*g = *of;
-	g->partial |= from > of->addr || end < of->addr + of->size;
+	g->whole = of->whole && from == of->addr && end == of->addr + of->size;
 	g->addr = from;
 	g->size = end - from;
 	return 0;
 }
 
-/* True if one segment of `by` contains all of it. */
-static bool covered(const struct vec *by, const struct state_segment *g)
+/* The segment that contains addr; NULL: none. */
+static const struct cuda_segment *find_segment(const struct vec *a, uint64_t addr)
 {
-	size_t lo = 0, hi = by->n, mid;
+	size_t lo = 0, hi = a->n, mid;
 
 	while (lo < hi) {
 		mid = (lo + hi) / 2;
-		if (nth(by, mid)->addr <= g->addr)
+		if (nth(a, mid)->addr <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo && nth(by, lo - 1)->device == g->device &&
-	       g->addr + g->size <= nth(by, lo - 1)->addr + nth(by, lo - 1)->size;
+	return lo && addr - nth(a, lo - 1)->addr < nth(a, lo - 1)->size ? nth(a, lo - 1) : NULL;
+}
+
+/* True if one of the segments contains all of g. */
+static bool is_covered(const struct vec *a, const struct cuda_segment *g)
+{
+	const struct cuda_segment *one = find_segment(a, g->addr);
+
+	return one && one->device == g->device && g->addr + g->size <= one->addr + one->size;
 }
 
 /* Adds the segments of a reading. A whole reading of a device replaces what is known of it. A torn
  * one has true segments, too: they replace the parts of earlier ones that they overlap. */
-static int add_segments(struct attach_state *s, const struct state_reading *r, const bool *fresh)
+static int add_segments(struct attach_state *s, const struct cudaalloc_state *r, const bool *fresh)
 {
-	const struct state_segment *old = s->segments.v;
+	const struct cuda_segment *old = s->segments.v;
 	struct vec all = { 0 };
-	struct state_segment *g;
+	struct cuda_segment *g;
 	size_t i, k, n_new;
 
-	for (i = 0; i < r->n_segments; i++) {
-		if (r->segments[i].partial && !fresh[r->segments[i].device] &&
-		    covered(&s->segments, &r->segments[i]))
+	for (i = 0; i < r->nsegments; i++) {
+		if (!r->segments[i].whole && !fresh[r->segments[i].device] &&
+		    is_covered(&s->segments, &r->segments[i]))
 			continue;
 		g = vec__add(&all, sizeof(*g));
 		if (!g)
@@ -240,7 +247,7 @@ static int add_segments(struct attach_state *s, const struct state_reading *r, c
 		while (k < n_new && nth(&all, k)->addr + nth(&all, k)->size <= from)
 			k++;
 		for (j = k; j < n_new && nth(&all, j)->addr < end; j++) {
-			const struct state_segment newer = *nth(&all, j);
+			const struct cuda_segment newer = *nth(&all, j);
 
 			if (newer.addr > from && add_part(&all, &old[i], from, newer.addr))
 				goto nomem;
@@ -260,12 +267,12 @@ nomem:
 	return -ENOMEM;
 }
 
-int attach_state__hint(struct attach_state *s, const struct state_segment *v, size_t n)
+int attach_state__hint(struct attach_state *s, const struct cuda_segment *v, size_t n)
 {
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		struct state_segment *g = vec__add(&s->hints, sizeof(*g));
+		struct cuda_segment *g = vec__add(&s->hints, sizeof(*g));
 
 		if (!g)
 			return -ENOMEM;
@@ -276,16 +283,16 @@ int attach_state__hint(struct attach_state *s, const struct state_segment *v, si
 	return 0;
 }
 
-int attach_state__read(struct attach_state *s, const struct state_reading *r)
+int attach_state__read(struct attach_state *s, const struct cudaalloc_state *r)
 {
 	bool fresh[DEVICES] = { false };
-	struct state_block *b;
+	struct cuda_block *b;
 	uint64_t at;
 	size_t i, n;
 
-	for (i = 0; i < r->n_devices && i < DEVICES; i++) {
-		fresh[i] = r->devices[i].whole;
-		s->devices[i] = r->devices[i];
+	for (i = 0; i < r->ndevices && i < DEVICES; i++) {
+		fresh[i] = r->devices[i].consistent;
+		s->totals[i] = r->devices[i].after;
 		s->any[i] = true;
 	}
 	/*
@@ -302,9 +309,11 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r)
 		n++;
 	}
 	s->seen.n = n;
-	for (i = 0; i < r->n_blocks; i++) {
+	for (i = 0; i < r->nblocks; i++) {
+		if (r->blocks[i].state == CUDA_BLOCK_CACHED)
+			continue;
 		if (map64__get(s->blocks, r->blocks[i].addr, &at)) {
-			b = (struct state_block *)s->seen.v + at;
+			b = (struct cuda_block *)s->seen.v + at;
 		} else {
 			b = vec__add(&s->seen, sizeof(*b));
 			if (!b || map64__set(s->blocks, r->blocks[i].addr, s->seen.n - 1))
@@ -319,8 +328,8 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r)
 
 static int solve_blocks(struct attach_state *s, uint64_t *sum)
 {
-	const struct state_block *seen = s->seen.v;
-	struct state_block *b;
+	const struct cuda_block *seen = s->seen.v;
+	struct cuda_block *b;
 	uint64_t addr, i, at;
 	size_t k, pos = 0;
 
@@ -332,7 +341,7 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 		if (!b)
 			return -ENOMEM;
 		*b = seen[k];
-		if (!b->pending)
+		if (b->state != CUDA_BLOCK_PENDING)
 			sum[b->device] += b->size;
 	}
 	while (map64__next(s->first, &pos, &addr, &i)) {
@@ -343,9 +352,9 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 		b = vec__add(&s->t0_blocks, sizeof(*b));
 		if (!b)
 			return -ENOMEM;
-		*b = (struct state_block){ .addr = addr,
-					   .size = e->size,
-					   .device = e->device.index };
+		*b = (struct cuda_block){ .addr = addr,
+					  .size = e->size,
+					  .device = e->device.index };
 		/* A reading may have seen this block before it was freed, and later blocks at its
 		 * address. */
 		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
@@ -365,7 +374,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 	size_t n = a->n, i;
 
 	for (i = 0; i < n; i++) {
-		struct state_segment *g = (struct state_segment *)a->v + i, *rest;
+		struct cuda_segment *g = (struct cuda_segment *)a->v + i, *rest;
 		uint64_t g_end = g->addr + g->size;
 
 		if (g->addr >= end || g_end <= addr)
@@ -374,7 +383,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 			rest = vec__add(a, sizeof(*rest));
 			if (!rest)
 				return -ENOMEM;
-			g = (struct state_segment *)a->v + i;
+			g = (struct cuda_segment *)a->v + i;
 			*rest = *g;
 			rest->addr = end;
 			rest->size = g_end - end;
@@ -389,10 +398,10 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 		}
 	}
 	for (i = 0, n = 0; i < a->n; i++) {
-		const struct state_segment *g = (struct state_segment *)a->v + i;
+		const struct cuda_segment *g = (struct cuda_segment *)a->v + i;
 
 		if (g->size)
-			((struct state_segment *)a->v)[n++] = *g;
+			((struct cuda_segment *)a->v)[n++] = *g;
 	}
 	a->n = n;
 	return 0;
@@ -400,7 +409,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 
 static int add_range(struct vec *a, const struct event *e)
 {
-	struct state_segment *g;
+	struct cuda_segment *g;
 	int err = remove_range(a, e->addr, e->size);
 
 	if (err)
@@ -408,10 +417,11 @@ static int add_range(struct vec *a, const struct event *e)
 	g = vec__add(a, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
-	*g = (struct state_segment){ .addr = e->addr,
-				     .size = e->size,
-				     .device = e->device.index,
-				     .expandable = e->how == MEM_MAPPED };
+	*g = (struct cuda_segment){ .addr = e->addr,
+				    .size = e->size,
+				    .device = e->device.index,
+				    .expandable = e->how == MEM_MAPPED,
+				    .whole = true };
 	return 0;
 }
 
@@ -422,22 +432,7 @@ static bool moves_segments(const struct event *e)
 	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
-/* The segment that contains addr; NULL: none. */
-static const struct state_segment *find_segment(const struct vec *a, uint64_t addr)
-{
-	size_t lo = 0, hi = a->n, mid;
-
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
-		if (nth(a, mid)->addr <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && addr - nth(a, lo - 1)->addr < nth(a, lo - 1)->size ? nth(a, lo - 1) : NULL;
-}
-
-static void complete(struct event *e, const struct state_segment *g)
+static void complete(struct event *e, const struct cuda_segment *g)
 {
 	if (!g)
 		return;
@@ -488,14 +483,14 @@ static int solve_moves(struct attach_state *s)
 /* Joins neighbouring parts of expandable segments, as the allocator does. */
 static void join(struct vec *a)
 {
-	struct state_segment *g = a->v;
+	struct cuda_segment *g = a->v;
 	size_t i, n = 0;
 
 	for (i = 0; i < a->n; i++) {
-		struct state_segment *last = n ? &g[n - 1] : NULL;
+		struct cuda_segment *last = n ? &g[n - 1] : NULL;
 
 		if (last && last->expandable == g[i].expandable &&
-		    (g[i].expandable || (last->partial && g[i].partial)) &&
+		    (g[i].expandable || (!last->whole && !g[i].whole)) &&
 		    last->device == g[i].device && last->addr + last->size == g[i].addr &&
 		    (last->stream == g[i].stream || !g[i].stream) &&
 		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
@@ -509,17 +504,17 @@ static void join(struct vec *a)
 /* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. */
 static int solve_segments(struct attach_state *s, uint64_t *sum)
 {
-	const struct state_segment *g;
+	const struct cuda_segment *g;
 	size_t i;
 	int err;
 
 	s->t0_segments.n = 0;
 	for (i = 0; i < s->segments.n; i++) {
-		struct state_segment *to = vec__add(&s->t0_segments, sizeof(*to));
+		struct cuda_segment *to = vec__add(&s->t0_segments, sizeof(*to));
 
 		if (!to)
 			return -ENOMEM;
-		*to = ((struct state_segment *)s->segments.v)[i];
+		*to = ((struct cuda_segment *)s->segments.v)[i];
 	}
 	for (i = s->moves.n; i--;) {
 		const struct event *e = (struct event *)s->moves.v + i;
@@ -568,11 +563,11 @@ static void solve_totals(struct attach_state *s)
 		s->t0_reserved[d] = e->reserved - (uint64_t)moved[d];
 	}
 	for (i = 0; i < DEVICES; i++) {
-		if (s->t0_known[i] || !s->any[i] || !s->devices[i].known)
+		if (s->t0_known[i] || !s->any[i])
 			continue;
 		s->t0_known[i] = true;
-		s->t0_allocated[i] = s->devices[i].allocated;
-		s->t0_reserved[i] = s->devices[i].reserved - (uint64_t)moved[i];
+		s->t0_allocated[i] = s->totals[i].allocated;
+		s->t0_reserved[i] = s->totals[i].reserved - (uint64_t)moved[i];
 	}
 }
 
@@ -614,7 +609,7 @@ int attach_state__exact(struct attach_state *s)
 bool attach_state__segments_whole(const struct attach_state *s)
 {
 	for (size_t i = 0; i < s->segments.n; i++) {
-		if (nth(&s->segments, i)->partial)
+		if (!nth(&s->segments, i)->whole)
 			return false;
 	}
 	return true;
@@ -630,11 +625,11 @@ int attach_state__end(struct attach_state *s)
 /* The device's next segment or block, or its EVENT_STATE; NULL: no more. */
 static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 {
-	const struct state_segment *g;
-	const struct state_block *b;
+	const struct cuda_segment *g;
+	const struct cuda_block *b;
 
 	while (s->at_segment < s->t0_segments.n) {
-		g = (struct state_segment *)s->t0_segments.v + s->at_segment++;
+		g = (struct cuda_segment *)s->t0_segments.v + s->at_segment++;
 		if (g->device != d)
 			continue;
 		s->made = (struct event){ .kind = EVENT_SEGMENT,
@@ -650,12 +645,13 @@ static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 		return &s->made;
 	}
 	while (s->at_block < s->t0_blocks.n) {
-		b = (struct state_block *)s->t0_blocks.v + s->at_block++;
+		b = (struct cuda_block *)s->t0_blocks.v + s->at_block++;
 		if (b->device != d)
 			continue;
 		s->made = (struct event){ .kind = EVENT_BLOCK,
 					  .device = { DEVICE_CUDA, d },
-					  .flags = b->pending ? BLOCK_PENDING : 0,
+					  .flags = b->state == CUDA_BLOCK_PENDING ? BLOCK_PENDING
+										  : 0,
 					  .addr = b->addr,
 					  .size = b->size,
 					  .requested = b->requested,

@@ -20,39 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "inspect/cudaalloc.h"
 #include "record/stream.h"
 
 struct attach_state;
-
-struct state_block {
-	uint64_t addr, size, requested, stream;
-	uint8_t device;
-	bool pending; /* freed, but a stream still uses it */
-};
-
-struct state_segment {
-	uint64_t addr, size, stream, pool[2];
-	uint8_t device;
-	bool small, expandable;
-	bool partial; /* the reading may not have seen all of it */
-};
-
-struct state_device {
-	uint64_t allocated, reserved; /* the allocator's own totals, read after its tables */
-	bool known;		      /* the totals could be read */
-	bool whole; /* the reading is of one moment: links agree, and sums are the totals, which did
-		       not change */
-};
-
-/* One reading of the tables. Every block in it was there at some moment of the reading. */
-struct state_reading {
-	const struct state_block *blocks;
-	size_t n_blocks;
-	const struct state_segment *segments;
-	size_t n_segments;
-	const struct state_device *devices; /* by index */
-	size_t n_devices;
-};
 
 struct attach_state *attach_state__new(void);	 /* NULL on ENOMEM */
 void attach_state__free(struct attach_state *s); /* NULL is fine */
@@ -62,14 +33,14 @@ void attach_state__free(struct attach_state *s); /* NULL is fine */
  * size, and later readings do not see it. Segments that changed before T0 show in the sums. 0 or
  * -ENOMEM.
  */
-int attach_state__hint(struct attach_state *s, const struct state_segment *v, size_t n);
+int attach_state__hint(struct attach_state *s, const struct cuda_segment *v, size_t n);
 /* Holds an event; call it in order. 0 or -ENOMEM. While the probe is in place on some CPUs only,
  * events may be missing, as their totals tell. T0 is after these, and they are dropped. */
 int attach_state__hold(struct attach_state *s, const struct event *e);
 size_t attach_state__held(const struct attach_state *s);
 /* Adds a reading that began after T0. Events up to its end must be held before
  * attach_state__exact() is called. 0 or -ENOMEM. */
-int attach_state__read(struct attach_state *s, const struct state_reading *r);
+int attach_state__read(struct attach_state *s, const struct cudaalloc_state *r);
 /* 1 if blocks and segments found so far add up to the totals on every device; 0 or -ENOMEM. */
 int attach_state__exact(struct attach_state *s);
 /* True if every segment was read from end to end, which tells its kind. */

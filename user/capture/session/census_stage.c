@@ -18,7 +18,6 @@
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/census.h"
 #include "inspect/hostmem.h"
@@ -96,12 +95,14 @@ struct census_stage {
 	uint64_t took;		 /* ns of the last reading */
 	unsigned torn_first;	 /* readings that were torn before any found a lasting tensor */
 	struct hostmem *host;	 /* NULL: not opened */
-	uint64_t next_host;	 /* earliest next reading of host memory, ns since start */
-	bool maybe_brief;	 /* a child process, which may end before a reading after EVERY */
-	bool host_only;		 /* tensors cannot be read, but host memory can */
-	bool late;		 /* the reading before the last of the requested steps was begun */
-	bool ran_out;		 /* out of memory since the last reading began */
-	unsigned ooms_read;	 /* readings after that */
+	/* Earliest next reading of host memory, which needs all tensors, ns since start: readings
+	 * take a thousandth of the time in the long run, apart from those that come with others. */
+	uint64_t next_host;
+	bool maybe_brief;   /* a child process, which may end before a reading after EVERY */
+	bool host_only;	    /* tensors cannot be read, but host memory can */
+	bool late;	    /* the reading before the last of the requested steps was begun */
+	bool ran_out;	    /* out of memory since the last reading began */
+	unsigned ooms_read; /* readings after that */
 	unsigned readings, torn, holders_cut;
 	uint64_t lasting;   /* census_state__lasting() of the last reading */
 	unsigned unchanged; /* readings in a row with the same */
@@ -574,13 +575,6 @@ static bool is_oom_due(const struct census_stage *c, uint64_t now)
 	return c->ran_out && (c->ooms_read < OOMS_READ || now >= c->next_read);
 }
 
-/* Readings of the host memory need all tensors. They take a thousandth of the time in the long run,
- * apart from those that come with a reading of all tensors for other reasons. */
-static bool is_host_due(const struct census_stage *c, uint64_t now)
-{
-	return now >= c->next_host;
-}
-
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
 {
 	uint64_t every = EVERY << (unchanged < UNCHANGED_MAX ? unchanged : UNCHANGED_MAX);
@@ -622,14 +616,6 @@ static bool is_due(const struct census_stage *c, uint64_t now)
 	       is_early_due(c) || is_oom_due(c, now);
 }
 
-/* Begins a reading of the host memory alone. */
-static void begin_host_only(struct census_stage *c, uint64_t now)
-{
-	if (!c->host_only || !is_host_due(c, now))
-		return;
-	begin_reading(c, true, OTHER_WITHIN);
-}
-
 void census_stage__begin(struct census_stage *c, uint64_t now)
 {
 	bool first = !c->first_over, near_end = is_near_end(c, now), all;
@@ -637,7 +623,8 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 	if (c->running || c->d->cut)
 		return;
 	if (!is_ready(c, now)) {
-		begin_host_only(c, now);
+		if (c->host_only && now >= c->next_host)
+			begin_reading(c, true, OTHER_WITHIN);
 		return;
 	}
 	if (!near_end && !is_due(c, now))
@@ -647,7 +634,7 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 		c->next_read = EVERY;
 		return;
 	}
-	all = first || near_end || is_all_due(c, now) || is_early_due(c) || is_host_due(c, now) ||
+	all = first || near_end || is_all_due(c, now) || is_early_due(c) || now >= c->next_host ||
 	      c->ran_out;
 	c->ooms_read += c->ran_out;
 	c->ran_out = false;

@@ -391,13 +391,18 @@ void session__set_clock_end(struct session *s)
 			    (int64_t)(wall - (now - session__start(s)) - zero));
 }
 
+static void set_unless_0(struct session *s, const char *key, uint64_t n)
+{
+	if (n)
+		facts__setf(s->facts, key, "%" PRIu64, n);
+}
+
 static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
 {
 	char key[64];
 
 	snprintf(key, sizeof(key), "counter.%s.%s", what, of);
-	if (n)
-		facts__setf(s->facts, key, "%" PRIu64, n);
+	set_unless_0(s, key, n);
 }
 
 /*
@@ -445,29 +450,19 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	if (s->decoder->native)
 		native_stacks__set_facts(s->decoder->native, c);
 	host_memory__set_facts(s->decoder->host, s->facts);
-	if (s->losses.unseen)
-		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
-	if (s->losses.removed)
-		facts__setf(s->facts, "counter.breakpoints_removed", "%" PRIu64, s->losses.removed);
-	if (s->losses.skipped.events)
-		facts__setf(s->facts, "counter.skipped.events", "%" PRIu64,
-			    s->losses.skipped.events);
-	if (s->losses.skipped.host)
-		facts__setf(s->facts, "counter.skipped.host", "%" PRIu64, s->losses.skipped.host);
-	if (s->decoder->twins)
-		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->decoder->twins);
-	if (c[MT_CNT_FAULT_RETRIED])
-		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64,
-			    c[MT_CNT_FAULT_RETRIED]);
-	if (s->losses.brought_in)
-		facts__setf(s->facts, "counter.pages_brought_in", "%" PRIu64, s->losses.brought_in);
+	set_unless_0(s, "counter.reports_unseen", s->losses.unseen);
+	set_unless_0(s, "counter.breakpoints_removed", s->losses.removed);
+	set_unless_0(s, "counter.skipped.events", s->losses.skipped.events);
+	set_unless_0(s, "counter.skipped.host", s->losses.skipped.host);
+	set_unless_0(s, "counter.twins", s->decoder->twins);
+	set_unless_0(s, "counter.faults_retried", c[MT_CNT_FAULT_RETRIED]);
+	set_unless_0(s, "counter.pages_brought_in", s->losses.brought_in);
 	facts__setf(s->facts, "counter.frames", "%" PRIu64, ns.frames);
 	facts__setf(s->facts, "counter.frames_unreadable", "%" PRIu64, ns.unreadable);
 	facts__setf(s->facts, "counter.frames_gone", "%" PRIu64, ns.gone);
 	facts__setf(s->facts, "counter.modules_unnamed", "%" PRIu64, ns.unnamed_modules);
 	facts__setf(s->facts, "counter.code_objects", "%" PRIu64, ns.codes);
-	if (ns.no_room)
-		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
+	set_unless_0(s, "counter.names_no_room", ns.no_room);
 	facts__setf(s->facts, "counter.stacks_again", "%" PRIu64, s->decoder->stacks_again);
 	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->decoder->unknown_stacks);
 	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));

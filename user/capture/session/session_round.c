@@ -192,33 +192,21 @@ static int confirm_names(struct session *s)
 	return 0;
 }
 
-static uint64_t sum_of_lost(const struct losses *l, const unsigned *what, size_t n)
+/* Types of records about memory, and about owners of memory and steps. The next record repeats a
+ * lost end of modules. */
+static const unsigned of_memory[] = { MT_REC_REPORT,	 MT_REC_OOM,	   MT_REC_CPU_NEW,
+				      MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
+				      MT_REC_SET_DEVICE };
+static const unsigned of_names[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
+				     MT_REC_NODE };
+
+static uint64_t sum_lost(const struct losses *l, const unsigned *types, size_t n)
 {
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < n; i++)
-		sum += l->counters[MT_CNT_RING_LOST + what[i]] + l->unaccounted[what[i]];
+		sum += l->counters[MT_CNT_RING_LOST + types[i]] + l->unaccounted[types[i]];
 	return sum;
-}
-
-/* Lost records about memory. */
-static uint64_t sum_lost(const struct losses *l)
-{
-	static const unsigned what[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
-					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
-					 MT_REC_SET_DEVICE };
-
-	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
-}
-
-/* Lost records about owners of memory and steps. A lost end of modules is repeated by the next
- * record. */
-static uint64_t sum_lost_names(const struct losses *l)
-{
-	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
-					 MT_REC_NODE };
-
-	return sum_of_lost(l, what, sizeof(what) / sizeof(what[0]));
 }
 
 /*
@@ -241,8 +229,10 @@ static int begin_losses(struct session *s)
 			return err;
 		s->losses.notices = notices;
 	}
-	events = sum_lost(&s->losses) + s->losses.early;
-	s->losses.total = events + sum_lost_names(&s->losses);
+	events = s->losses.early +
+		 sum_lost(&s->losses, of_memory, sizeof(of_memory) / sizeof(of_memory[0]));
+	s->losses.total = events +
+			  sum_lost(&s->losses, of_names, sizeof(of_names) / sizeof(of_names[0]));
 	if (events == s->losses.told)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
