@@ -125,16 +125,16 @@ static int try_reuse(void)
 	d->start = 1;
 	if (!is(name_at(d, first.tid, SECOND), "first"))
 		return 2;
-	decoder__thread(d, (uint32_t)first.tid)->cuda_device = 3;
+	decoder__thread(d, (uint32_t)first.tid)->cuda_device_no = 3;
 	if (!is(name_at(d, first.tid, 2 * SECOND), "first") ||
-	    decoder__thread(d, (uint32_t)first.tid)->cuda_device != 3)
+	    decoder__thread(d, (uint32_t)first.tid)->cuda_device_no != 3)
 		return 3; /* silent, but the same */
 	end(target.proc, &first);
 	if (!begin_again(target.proc, &first, &second))
 		return CANNOT;
 	if (!is(name_at(d, second.tid, 3 * SECOND), "second"))
 		return 4;
-	if (decoder__thread(d, (uint32_t)second.tid)->cuda_device)
+	if (decoder__thread(d, (uint32_t)second.tid)->cuda_device_no)
 		return 5;
 	end(target.proc, &second);
 	/* Records of a thread that has ended are its own, until another thread has its number. */

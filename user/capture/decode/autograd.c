@@ -13,7 +13,6 @@
 #include "capture/decode/decode_ctx.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
@@ -52,7 +51,7 @@ struct autograd {
 	struct class_name *names; /* TYPES_MAX of them */
 	struct node_guess guess;
 	const struct node_layout *layout; /* NULL: no layout fits */
-	struct mt_node_layout told;	  /* the layout that the programs were given */
+	struct mt_node_layout given;	  /* the layout that the programs have */
 	autograd_parameter parameter;
 	void *parameter_ctx;
 	uint64_t next_look;
@@ -76,24 +75,22 @@ void autograd__free(struct autograd *a)
 	free(a);
 }
 
-static void tell_layout(struct decoder *d)
+static void give_layout(struct decoder *d)
 {
 	struct autograd *a = d->autograd;
 
-	a->told.extra = a->layout ? a->layout->size : 0;
-	a->told.sequence = a->layout ? a->layout->sequence : 0;
-	probes__set_node_layout(d->probes, d->opts->number, &a->told);
+	a->given.extra = a->layout ? a->layout->size : 0;
+	a->given.sequence = a->layout ? a->layout->sequence : 0;
+	probes__set_node_layout(d->probes, d->opts->number, &a->given);
 }
 
-static bool attach(struct decoder *d)
+static void attach(struct decoder *d)
 {
 	/* Nodes are made before they run, so probe that first. */
-	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EDGE))
+	if (!decoder__is_probed(d, HOOK_EDGE))
 		target__attach_optional(d->target, d->probes, HOOK_EDGE);
-	if (probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EDGE) &&
-	    !probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE))
+	if (decoder__is_probed(d, HOOK_EDGE) && !decoder__is_probed(d, HOOK_EVALUATE))
 		target__attach_optional(d->target, d->probes, HOOK_EVALUATE);
-	return probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE);
 }
 
 int autograd__attach(struct decoder *d)
@@ -111,7 +108,7 @@ int autograd__attach(struct decoder *d)
 		return -ENOMEM;
 	node_guess__init(&a->guess, d->target->torch.version);
 	a->layout = node_guess__layout(&a->guess);
-	tell_layout(d);
+	give_layout(d);
 	attach(d);
 	return 0;
 }
@@ -121,8 +118,7 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 	const struct autograd *a = d->autograd;
 
 	return a && a->looks < LOOK_MAX && now >= a->next_look &&
-	       !probes__attached(d->probes, proc__pid(d->target->proc), HOOK_EVALUATE) &&
-	       !probes__is_off(d->probes, HOOK_EVALUATE);
+	       !decoder__is_probed(d, HOOK_EVALUATE) && !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
 void autograd__look(struct decoder *d, uint64_t now)
@@ -138,19 +134,19 @@ void autograd__look(struct decoder *d, uint64_t now)
 		return;
 	(void)torch__hooks(d->target->proc, &d->target->maps, hooks);
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		struct hook old = d->target->hooks[ids[i]];
+		struct hook before = d->target->hooks[ids[i]];
 
-		if (probes__attached(d->probes, proc__pid(d->target->proc), ids[i]))
+		if (decoder__is_probed(d, ids[i]))
 			continue;
 		d->target->hooks[ids[i]] = hooks[ids[i]];
-		hooks[ids[i]] = old;
+		hooks[ids[i]] = before;
 	}
 	hook__close_all(hooks);
 	free(hooks);
 	if (d->target->torch.version[0] && !a->guess.seen) {
 		node_guess__init(&a->guess, d->target->torch.version);
 		a->layout = node_guess__layout(&a->guess);
-		tell_layout(d);
+		give_layout(d);
 	}
 	attach(d);
 }
@@ -177,7 +173,7 @@ static void guess(struct decoder *d, const struct mt_rec_node *r)
 	/* Nodes read by different layouts cannot be compared. */
 	map64__clear(a->at);
 	a->n = a->next = 0;
-	tell_layout(d);
+	give_layout(d);
 	if (a->layout && !was)
 		log_warn("memory allocated in backward is linked to lines of forward again, from "
 			 "step %" PRIu64 " on",
@@ -380,10 +376,10 @@ static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *
 		cls = class_by_type(d, type, r->h.time);
 		if (!cls || cls == UINT32_MAX)
 			continue;
-		a->told.object_vptr = r->head[0];
-		a->told.object = i * sizeof(words[0]);
-		a->told.object_type = l->ob_type;
-		tell_layout(d);
+		a->given.object_vptr = r->head[0];
+		a->given.object = i * sizeof(words[0]);
+		a->given.object_type = l->ob_type;
+		give_layout(d);
 		return cls;
 	}
 	return 0;
@@ -396,7 +392,7 @@ static uint32_t class_of(struct decoder *d, const struct mt_rec_node *r)
 
 	if (cls == UINT32_MAX || strcmp(dict__str(d->dict, cls), "PyNode") || !d->target->python)
 		return cls;
-	if (a->told.object_vptr == r->head[0] && r->extra)
+	if (a->given.object_vptr == r->head[0] && r->extra)
 		own = class_by_type(d, r->extra, r->h.time);
 	if (!own) /* it began to run before the programs knew the place */
 		own = class_from_outside(d, r);

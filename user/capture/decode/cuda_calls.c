@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Calls into CUDA: what they have taken and not given back, contexts, and the events of both. */
 #include "capture/decode/cuda_calls_internal.h"
 
 #include <errno.h>
@@ -8,13 +9,567 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/map64.h"
+#include "capture/decode/autograd.h"
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/cuda.h"
 #include "inspect/cudaalloc.h"
+#include "inspect/native_stacks.h"
 #include "inspect/proc.h"
+
+/* ---- memory that is taken. Each record gives 0, -ENOMEM or the sink's error ---- */
+
+#define TAKEN_MAX (1u << 20)
+#define POOL_MANAGED 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */
+
+/* CUmemLocationType */
+enum location {
+	LOCATION_DEVICE = 1,
+	LOCATION_HOST,
+	LOCATION_HOST_NUMA,
+	LOCATION_HOST_NUMA_CURRENT
+};
+
+static enum space space_of(uint8_t how)
+{
+	switch (how) {
+	case MEM_PHYSICAL:
+		return SPACE_PHYSICAL;
+	case MEM_MAPPED:
+		return SPACE_MAPPED;
+	case MEM_RESERVED:
+		return SPACE_RESERVED;
+	default:
+		return SPACE_MEMORY;
+	}
+}
+
+/* NULL: unknown, or taken before attach. */
+static struct taken *find_taken(struct cuda_calls *c, enum space space, uint64_t addr)
+{
+	uint64_t i;
+
+	return map64__get(c->at[space], addr, &i) ? &c->taken[i] : NULL;
+}
+
+static uint32_t new_index(struct cuda_calls *c)
+{
+	uint32_t i = c->first_free;
+
+	if (i != NO_INDEX) {
+		c->first_free = c->taken[i].physical;
+		return i;
+	}
+	if (c->n_taken == TAKEN_MAX ||
+	    array__grow(&c->taken, &c->cap_taken, c->n_taken + 1, sizeof(*c->taken)))
+		return NO_INDEX;
+	return c->n_taken++;
+}
+
+static void free_index(struct cuda_calls *c, uint32_t i)
+{
+	c->taken[i] = (struct taken){ .physical = c->first_free };
+	c->first_free = i;
+}
+
+/* Keeps an entry. Without room for it, the event of its end has no size and no device. */
+static void remember(struct cuda_calls *c, enum space space, const struct taken *t)
+{
+	uint32_t i = new_index(c);
+
+	if (i == NO_INDEX) {
+		c->forgotten++;
+		return;
+	}
+	c->taken[i] = *t;
+	if (map64__set(c->at[space], t->addr, i)) {
+		free_index(c, i);
+		c->forgotten++;
+	} else if (t->how == MEM_MAPPED && t->physical != NO_INDEX) {
+		c->taken[t->physical].mappings++;
+	}
+}
+
+static bool is_library(const char *path)
+{
+	static const char *const names[] = { "libnccl",	    "libcublas",   "libcudnn",	"libcufft",
+					     "libcusolver", "libcusparse", "libcurand", "libcupti",
+					     "libcutensor", "libnvshmem",  "libnvjpeg" };
+	const char *base = strrchr(path, '/');
+	size_t i;
+
+	for (i = 0; base && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(base + 1, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* True for calls of NVIDIA's libraries for themselves. A pluggable allocator's blocks are all other
+ * calls. */
+static bool by_library(struct decoder *d, uint64_t caller)
+{
+	struct cuda_calls *c = d->calls;
+	const struct map *map;
+	struct maps maps;
+	bool library;
+
+	if (in_ranges(c->library, c->n_library, caller))
+		return true;
+	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX ||
+	    c->n_elsewhere == RANGES_MAX || proc__maps(d->target->proc, &maps))
+		return false;
+	map = maps__find(&maps, caller);
+	library = map && is_library(map->path);
+	if (library)
+		cuda_files__add_ranges(c->library, &c->n_library, &maps, map);
+	else if (map)
+		cuda_files__add_ranges(c->elsewhere, &c->n_elsewhere, &maps, map);
+	maps__free(&maps);
+	return library;
+}
+
+/* True if this memory is a block: PyTorch's allocator does not cache, and this is its call, or
+ * there is no PyTorch. */
+static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
+{
+	const struct cuda_calls *c = d->calls;
+
+	if (d->cuda_only)
+		return how == MEM_DEVICE || how == MEM_ASYNC || how == MEM_MANAGED ||
+		       how == MEM_PHYSICAL;
+	if (c->backend == ALLOC_CUDA_ASYNC)
+		return own && how == MEM_ASYNC;
+	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
+	       !by_library(d, caller);
+}
+
+static struct device device_of(struct cuda_calls *c, const struct cuda_function *fn,
+			       const struct thread *t, const struct mt_rec_call *r,
+			       const struct taken *physical, const struct pool *pool)
+{
+	struct device d = { DEVICE_CUDA, DEVICE_UNKNOWN };
+
+	switch (fn->device) {
+	case CUDA_DEVICE_CURRENT:
+		if (t->cuda_device_no)
+			d.index = t->cuda_device_no - 1;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_NONE:
+		if (on_device(fn->how) && c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_POOL:
+		if (pool)
+			d.index = pool->device;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_PROP:
+		if ((uint32_t)r->arg[2] == LOCATION_DEVICE && r->arg[2] >> 32 < DEVICE_UNKNOWN)
+			d.index = r->arg[2] >> 32;
+		break;
+	case CUDA_DEVICE_HANDLE:
+		if (physical)
+			d = physical->device;
+		break;
+	}
+	return d;
+}
+
+static const struct pool *find_pool(const struct cuda_calls *c, uint64_t handle)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_pools; i++)
+		if (c->pool[i].handle == handle)
+			return &c->pool[i];
+	return NULL;
+}
+
+static bool on_host(uint32_t location)
+{
+	return location >= LOCATION_HOST && location <= LOCATION_HOST_NUMA_CURRENT;
+}
+
+/* enum mem_how of a call: some functions depend on their arguments. */
+static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r,
+		      const struct pool *pool)
+{
+	if (pool)
+		return pool->how;
+	return fn->device == CUDA_DEVICE_PROP && on_host((uint32_t)r->arg[2]) ? MEM_HOST : fn->how;
+}
+
+/* False: unreadable, or too large to be true. */
+static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
+{
+	uint64_t n = r->arg[1];
+
+	if (fn->size == CUDA_SIZE_PITCH && __builtin_mul_overflow(n, r->arg[3], &n))
+		return false;
+	if (fn->size == CUDA_SIZE_EXTENT &&
+	    (__builtin_mul_overflow(n, r->arg[2], &n) || __builtin_mul_overflow(n, r->arg[3], &n)))
+		return false;
+	*size = n;
+	return n <= INT64_MAX;
+}
+
+/* Emits the end of an entry. e: thread, time and flags. */
+static int emit_end(struct decoder *d, const struct taken *t, struct event e)
+{
+	if (t->silent)
+		return 0;
+	e.kind = t->block ? EVENT_FREE : EVENT_CUDA_FREE;
+	e.how = t->how;
+	e.addr = t->addr;
+	e.size = t->size;
+	e.device = t->device;
+	return decoder__emit(d, &e);
+}
+
+/* Ends physical memory once no handle and no mapping holds it. */
+static int drop_physical(struct decoder *d, uint32_t i, struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	struct taken t = c->taken[i];
+
+	if (t.holders || t.mappings)
+		return 0;
+	free_index(c, i);
+	return emit_end(d, &t, e);
+}
+
+/* Removes an entry and emits its end. */
+static int end_taken(struct decoder *d, enum space space, uint64_t addr, struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	struct taken t;
+	uint64_t i;
+	int err;
+
+	if (!map64__del(c->at[space], addr, &i))
+		return 0;
+	t = c->taken[i];
+	if (space == SPACE_PHYSICAL) {
+		c->taken[i].holders = 0;
+		return drop_physical(d, i, e);
+	}
+	free_index(c, i);
+	err = emit_end(d, &t, e);
+	if (err || t.how != MEM_MAPPED || t.physical == NO_INDEX)
+		return err;
+	c->taken[t.physical].mappings--;
+	return drop_physical(d, t.physical, e);
+}
+
+/* Adds the native frames of a call, unless PyTorch's allocator made it. 0 or -ENOMEM. */
+static int set_native_stack(struct decoder *d, const struct mt_rec_call *r, struct event *e)
+{
+	if (!(e->flags & MEM_BY_ALLOCATOR))
+		return decoder__join_native(d, r->h.tid, r->entered, &e->stack, &e->walk);
+	if (d->native)
+		native_stacks__drop(d->native, r->h.tid);
+	return 0;
+}
+
+static int on_take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
+		   struct thread *thread, struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE
+					 ? find_taken(c, SPACE_PHYSICAL, r->arg[3])
+					 : NULL;
+	const struct pool *pool = fn->device == CUDA_DEVICE_POOL ? find_pool(c, r->arg[2]) : NULL;
+	struct taken t = { .how = how_of(fn, r, pool),
+			   .time = r->h.time,
+			   .physical = NO_INDEX,
+			   .context = thread->cuda_context };
+	struct taken *there;
+	struct event ended = e;
+	int err;
+
+	t.addr = fn->flags & MT_CALL_OUT ? r->out : r->arg[0];
+	if (!size_of(fn, r, &t.size) || t.addr == UINT64_MAX) {
+		c->unreadable++;
+		return 0;
+	}
+	if (!t.addr || !t.size)
+		return 0; /* a call that asked for 0 bytes */
+	t.holders = fn->how == MEM_PHYSICAL;
+	if (physical) {
+		t.physical = physical - c->taken;
+		t.silent = physical->silent || physical->how == MEM_HOST;
+	}
+	if (on_device(t.how))
+		t.device = device_of(c, fn, thread, r, physical, pool);
+	else
+		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
+	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
+	t.under_no = thread->cuda_device_no ?: c->devices == 1;
+	t.block = is_block(d, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
+	there = find_taken(c, space_of(fn->how), t.addr);
+	if (there) {
+		/* Freed by another thread's call that has not returned: its record comes later. */
+		c->replaced++;
+		t.owed = true;
+		ended.flags = 0;
+		err = end_taken(d, space_of(fn->how), t.addr, ended);
+		if (err)
+			return err;
+	}
+	remember(c, space_of(fn->how), &t);
+	if (t.silent)
+		return 0;
+	e.kind = t.block ? EVENT_ALLOC : EVENT_CUDA_ALLOC;
+	e.how = t.how;
+	e.addr = t.addr;
+	e.size = t.size;
+	e.device = t.device;
+	e.walk = r->h.walk;
+	e.stack = decoder__stack(d, r->stack, &e.walk);
+	err = set_native_stack(d, r, &e);
+	if (err)
+		return err;
+	if (t.block && autograd__node(d, thread, &r->h, &e.node))
+		return -ENOMEM;
+	return decoder__emit(d, &e);
+}
+
+/* Ends all mappings in a range: one call may unmap several. */
+static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct event e)
+{
+	struct map64 *m = d->calls->at[SPACE_MAPPED];
+	uint64_t at, i, *v;
+	size_t pos = 0, n = 0, k;
+	int err = 0;
+
+	if (map64__get(m, addr, &i) && d->calls->taken[i].size >= size)
+		return end_taken(d, SPACE_MAPPED, addr, e);
+	v = malloc((map64__count(m) + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	while (map64__next(m, &pos, &at, &i))
+		if (at >= addr && at - addr < size)
+			v[n++] = at;
+	qsort(v, n, sizeof(*v), array__compare_u64);
+	for (k = 0; k < n && !err; k++)
+		err = end_taken(d, SPACE_MAPPED, v[k], e);
+	free(v);
+	return err;
+}
+
+static int on_give(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
+		   struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	enum space space = space_of(fn->how);
+	struct taken *t;
+
+	if (!r->arg[0])
+		return 0;
+	t = find_taken(c, space, r->arg[0]);
+	if (t && t->owed && r->entered < t->time) {
+		t->owed = false;
+		return 0;
+	}
+	if (!t) {
+		/* Taken before attach, or by a function that is not probed. */
+		e.kind = is_block(d, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller)
+				 ? EVENT_FREE
+				 : EVENT_CUDA_FREE;
+		e.how = fn->how;
+		e.addr = r->arg[0];
+		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
+		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1
+								 ? 0
+								 : DEVICE_UNKNOWN };
+		return decoder__emit(d, &e);
+	}
+	if (fn->how == MEM_MAPPED)
+		return on_unmap(d, r->arg[0], r->arg[1], e);
+	if (fn->how == MEM_PHYSICAL && t->holders > 1) {
+		t->holders--;
+		return 0;
+	}
+	return end_taken(d, space, r->arg[0], e);
+}
+
+/* Keeps memory of another process, which counts there. */
+static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
+{
+	struct taken t = { .addr = r->out,
+			   .how = MEM_PHYSICAL,
+			   .physical = NO_INDEX,
+			   .holders = 1,
+			   .silent = true };
+	struct taken *there = find_taken(c, SPACE_PHYSICAL, r->out);
+
+	if (there)
+		there->holders++;
+	else if (r->out != UINT64_MAX)
+		remember(c, SPACE_PHYSICAL, &t);
+}
+
+/* The program makes a pool. */
+static void on_pool(struct cuda_calls *c, const struct mt_rec_call *r)
+{
+	struct pool p = { .handle = r->out, .how = MEM_ASYNC, .device = DEVICE_UNKNOWN };
+	struct pool *there = (struct pool *)find_pool(c, r->out);
+
+	if (on_host((uint32_t)r->arg[1]))
+		p.how = MEM_HOST;
+	else if ((uint32_t)r->arg[2] == POOL_MANAGED)
+		p.how = MEM_MANAGED;
+	if ((uint32_t)r->arg[1] == LOCATION_DEVICE && r->arg[1] >> 32 < DEVICE_UNKNOWN)
+		p.device = r->arg[1] >> 32;
+	if (there)
+		*there = p;
+	else if (c->n_pools < POOLS_MAX)
+		c->pool[c->n_pools++] = p;
+}
+
+/* One more handle holds physical memory. */
+static void on_retain(struct cuda_calls *c, uint64_t handle)
+{
+	struct taken *held = find_taken(c, SPACE_PHYSICAL, handle);
+
+	if (held)
+		held->holders++;
+}
+
+/* ---- contexts: which device a thread uses, and what ends with one ---- */
+
+#define CONTEXT_UNKNOWN UINT64_MAX
+
+static void know_context(struct cuda_calls *c, uint64_t handle, uint64_t device, bool primary)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_contexts && c->context[i].handle != handle; i++)
+		;
+	if (i == CONTEXTS_MAX)
+		return;
+	c->n_contexts += i == c->n_contexts;
+	c->context[i] = (struct context){ handle, device < DEVICE_UNKNOWN ? device : DEVICE_UNKNOWN,
+					  primary };
+}
+
+static void use_context(const struct cuda_calls *c, struct thread *t, uint64_t handle)
+{
+	size_t i;
+
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device_no = 0;
+	for (i = 0; i < c->n_contexts; i++) {
+		if (c->context[i].handle != handle)
+			continue;
+		t->cuda_context = c->context[i].primary ? 0 : handle;
+		t->cuda_device_no = c->context[i].device == DEVICE_UNKNOWN
+					    ? 0
+					    : c->context[i].device + 1;
+	}
+}
+
+static void push_context(struct thread *t)
+{
+	size_t i;
+
+	if (t->n_pushed == CUDA_PUSHED) { /* drop the lowest one */
+		for (i = 1; i < CUDA_PUSHED; i++)
+			t->pushed[i - 1] = t->pushed[i];
+		t->n_pushed--;
+	}
+	t->pushed[t->n_pushed].context = t->cuda_context;
+	t->pushed[t->n_pushed++].device = t->cuda_device_no;
+}
+
+static void pop_context(struct thread *t)
+{
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device_no = 0;
+	if (!t->n_pushed)
+		return;
+	t->cuda_context = t->pushed[--t->n_pushed].context;
+	t->cuda_device_no = t->pushed[t->n_pushed].device;
+}
+
+/* Ends all memory that cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context. Pools,
+ * and memory of cuMemCreate, outlive it. context: 0: the primary context of device. */
+static int end_context(struct decoder *d, uint64_t context, unsigned device, struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	uint32_t i;
+	int err = 0;
+
+	c->moved = true;
+	for (i = 0; i < c->n_taken && !err; i++) {
+		const struct taken *t = &c->taken[i];
+
+		if (t->in_context && t->context == context &&
+		    (context || t->under_no == device + 1))
+			err = end_taken(d, SPACE_MEMORY, t->addr, e);
+	}
+	return err;
+}
+
+/* A call about contexts. 0, -ENOMEM or the sink's error. */
+static int on_context(struct decoder *d, const struct cuda_function *fn,
+		      const struct mt_rec_call *r, struct thread *t, struct event e)
+{
+	struct cuda_calls *c = d->calls;
+	unsigned n = c->n_contexts;
+
+	/* The runtime's own call: the program's call that caused it is recorded, too. */
+	if (in_ranges(c->runtime, c->n_runtime, r->caller))
+		return 0;
+	switch (fn->op) {
+	case CUDA_RESET:
+		if (fn->device == CUDA_DEVICE_ARG0)
+			return end_context(d, 0, (uint32_t)r->arg[0], e);
+		if (t->cuda_context) /* resets only the runtime's state of that context */
+			return 0;
+		if (t->cuda_device_no)
+			return end_context(d, 0, t->cuda_device_no - 1u, e);
+		return c->devices == 1 ? end_context(d, 0, 0, e) : 0;
+	case CUDA_CTX_RETAIN:
+		know_context(c, r->out, (uint32_t)r->arg[1], true);
+		break;
+	case CUDA_CTX_CREATE:
+		know_context(c, r->out,
+			     fn->device == CUDA_DEVICE_NONE
+				     ? DEVICE_UNKNOWN
+				     : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
+			     false);
+		push_context(t);
+		use_context(c, t, r->out);
+		break;
+	case CUDA_CTX_DESTROY:
+		if (t->cuda_context == r->arg[0])
+			pop_context(t);
+		while (n-- > 0)
+			if (c->context[n].handle == r->arg[0])
+				c->context[n] = c->context[--c->n_contexts];
+		return end_context(d, r->arg[0], 0, e);
+	case CUDA_CTX_PUSH:
+		push_context(t);
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_SET:
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_POP:
+		pop_context(t);
+		break;
+	}
+	return 0;
+}
+
+/* ---- records ---- */
 
 #define BYPASS_CALLS                                                                               \
 	10 /* calls of the runtime that took memory without a probed call of the driver, before we \
@@ -144,20 +699,20 @@ int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r)
 	switch (fn->op) {
 	case CUDA_TAKE:
 		before_take(d, e.flags & MEM_BY_ALLOCATOR);
-		return cuda_taken__take(d, fn, r, t, e);
+		return on_take(d, fn, r, t, e);
 	case CUDA_GIVE:
-		return cuda_taken__give(d, fn, r, e);
+		return on_give(d, fn, r, e);
 	case CUDA_RETAIN:
-		cuda_taken__retain(c, r->out);
+		on_retain(c, r->out);
 		return 0;
 	case CUDA_IMPORT:
-		cuda_taken__import(c, r);
+		on_import(c, r);
 		return 0;
 	case CUDA_POOL:
-		cuda_taken__pool(c, r);
+		on_pool(c, r);
 		return 0;
 	}
-	return cuda_contexts__record(d, fn, r, t, e);
+	return on_context(d, fn, r, t, e);
 }
 
 int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r)
@@ -171,7 +726,7 @@ int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r)
 	if (device >= DEVICE_UNKNOWN ||
 	    (d->calls && d->calls->devices && device >= d->calls->devices))
 		return 0;
-	t->cuda_device = (uint8_t)device + 1;
+	t->cuda_device_no = (uint8_t)device + 1;
 	t->cuda_context = 0;
 	return 0;
 }
@@ -238,4 +793,23 @@ void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 	set_counter(d, "calls_", "forgotten", calls->forgotten);
 	set_counter(d, "calls_", "replaced", calls->replaced);
 	set_counter(d, "asked_", "faults", c[MT_CNT_ASKED_FAULT]);
+}
+
+void cuda_calls__tensors(struct decoder *d, unsigned device, uint64_t bytes)
+{
+	const struct cuda_calls *c = d->calls;
+	uint64_t largest = 0;
+	uint32_t i;
+
+	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes ||
+	    facts__get(d->facts, "allocator_block"))
+		return;
+	for (i = 0; i < c->n_taken; i++)
+		if (c->taken[i].block && c->taken[i].device.index == device &&
+		    c->taken[i].size > largest)
+			largest = c->taken[i].size;
+	if (largest <= bytes)
+		return;
+	facts__setf(d->facts, "allocator_block", "%" PRIu64, largest);
+	facts__setf(d->facts, "allocator_tensors", "%" PRIu64, bytes);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of cuda_calls.h: a decoder's part for calls into CUDA and its records
- * (cuda_calls.c), the files that are probed (cuda_files.c), the driver's figures (cuda_figures.c),
- * what is taken (cuda_taken.c), contexts (cuda_contexts.c).
+ * Shared by the files of cuda_calls.h: records of calls, what is taken, and contexts
+ * (cuda_calls.c), the files that are probed (cuda_files.c), the driver's figures (cuda_figures.c).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +39,7 @@ struct taken {
 	bool silent; /* no event: another process's memory, or a mapping of host memory that is
 			counted already */
 	bool in_context;  /* ends with the CUDA context it was taken in */
-	uint8_t under;	  /* that context's device + 1, 0: unknown */
+	uint8_t under_no; /* that context's device + 1, 0: unknown */
 	uint64_t context; /* that context, as in struct thread */
 };
 
@@ -142,24 +141,3 @@ void cuda_figures__count_devices(struct cuda_calls *c); /* once they are known *
 /* Starts the helper process for the figures of GPUs. A start takes up to 0.1 s on a busy machine,
  * so it comes after the attach. */
 void cuda_figures__open(struct decoder *d);
-
-/* ---- cuda_taken.c: a record each. 0, -ENOMEM or the sink's error; e: thread, time and flags ---- */
-
-int cuda_taken__take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
-		     struct thread *thread, struct event e);
-int cuda_taken__give(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
-		     struct event e);
-/* One more handle holds physical memory. */
-void cuda_taken__retain(struct cuda_calls *c, uint64_t handle);
-/* Keeps memory of another process, which counts there. */
-void cuda_taken__import(struct cuda_calls *c, const struct mt_rec_call *r);
-/* The program makes a pool. */
-void cuda_taken__pool(struct cuda_calls *c, const struct mt_rec_call *r);
-/* Removes an entry and emits its end. */
-int cuda_taken__end(struct decoder *d, enum space space, uint64_t addr, struct event e);
-
-/* ---- cuda_contexts.c ---- */
-
-/* A call that is none of the above. Returns as these. */
-int cuda_contexts__record(struct decoder *d, const struct cuda_function *fn,
-			  const struct mt_rec_call *r, struct thread *t, struct event e);

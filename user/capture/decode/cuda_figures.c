@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "capture/probes.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 
 #define USED_EVERY 1000000000ULL /* ns between two readings of the driver's figures */
@@ -34,22 +33,22 @@ void cuda_figures__open(struct decoder *d)
 	cuda_figures__count_devices(c);
 }
 
-static int say_used(void *ctx, unsigned device, uint64_t used)
+static int emit_figure(struct decoder *d, uint8_t kind, unsigned device, uint64_t bytes)
 {
-	struct decoder *d = ctx;
-	struct event e = { .kind = EVENT_USED, .device = { DEVICE_CUDA, device }, .size = used };
+	struct event e = { .kind = kind, .device = { DEVICE_CUDA, device }, .size = bytes };
 
 	e.time = decoder__now(d);
 	return decoder__emit(d, &e);
 }
 
-static int say_left(void *ctx, unsigned device, uint64_t left)
+static int emit_used(void *decoder, unsigned device, uint64_t used)
 {
-	struct decoder *d = ctx;
-	struct event e = { .kind = EVENT_LEFT, .device = { DEVICE_CUDA, device }, .size = left };
+	return emit_figure(decoder, EVENT_USED, device, used);
+}
 
-	e.time = decoder__now(d);
-	return decoder__emit(d, &e);
+static int emit_left(void *decoder, unsigned device, uint64_t left)
+{
+	return emit_figure(decoder, EVENT_LEFT, device, left);
 }
 
 static void set_device_facts(struct decoder *d)
@@ -159,9 +158,8 @@ void cuda_calls__in_use(struct decoder *d, unsigned device)
 
 int cuda_calls__used(struct decoder *d, bool last)
 {
-	int err;
-
 	struct cuda_calls *c = d->calls;
+	int err;
 
 	if (c && last && d->opts->requested && !c->asked)
 		log_warn("--requested: the process has no PyTorch with CUDA");
@@ -177,8 +175,8 @@ int cuda_calls__used(struct decoder *d, bool last)
 	}
 	c->to_tell = false;
 	set_device_facts(d);
-	err = nvml__tell(c->smi, &c->figures, say_used, d);
-	return err ? err : nvml__tell_free(c->smi, &c->figures, say_left, d);
+	err = nvml__tell(c->smi, &c->figures, emit_used, d);
+	return err ? err : nvml__tell_free(c->smi, &c->figures, emit_left, d);
 }
 
 uint64_t cuda_calls__unseen(const struct decoder *d)

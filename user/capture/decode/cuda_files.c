@@ -15,7 +15,6 @@
 #include "base/map64.h"
 #include "base/text.h"
 #include "capture/probes.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/container.h"
 #include "inspect/cuda.h"
@@ -57,8 +56,8 @@ static bool is_new(struct cuda_calls *c, const struct map *m)
 {
 	uint64_t v;
 
-	return map64__get(c->files, file_key(m), &v) ? false
-						     : !map64__set(c->files, file_key(m), NOTHING);
+	return !map64__get(c->files, file_key(m), &v) &&
+	       !map64__set(c->files, file_key(m), NOTHING);
 }
 
 /* Forgets the files without CUDA functions. Most of them are not mapped any more; the others are
@@ -141,12 +140,32 @@ static struct call_file call_file(const struct cuda_file *f, const struct map *m
 	return (struct call_file){ f->elf, map->inode, map->dev_major, map->dev_minor };
 }
 
+/* Bits of enum mt_call_flag. runtime: the file is a runtime. */
+static uint32_t origin(const struct cuda_function *fn, bool runtime)
+{
+	if (!is_driver(fn))
+		return runtime ? MT_CALL_RUNTIME : 0;
+	return fn->op == CUDA_TAKE ? MT_CALL_DRIVER : 0;
+}
+
+static int attach_sites(struct decoder *d, const struct call_file *file,
+			const struct probe_site *calls, size_t n, const struct probe_site *set,
+			size_t n_set)
+{
+	pid_t pid = proc__pid(d->target->proc);
+	int err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, file, set, n_set);
+
+	if (err)
+		return err;
+	err = probes__attach_calls(d->probes, pid, CALL_RETURN, file, calls, n);
+	return err ? err : probes__attach_calls(d->probes, pid, CALL_ENTER, file, calls, n);
+}
+
 static int attach_file(struct decoder *d, const struct map *map, const struct cuda_file *f)
 {
 	struct call_file file = call_file(f, map);
-	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
+	bool runtime = !has_driver(f);
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
-	pid_t pid = proc__pid(d->target->proc);
 	size_t n = 0, n_set = 0, i;
 	int err;
 
@@ -157,20 +176,16 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 		struct probe_site site = { .offset = f->site[i].offset,
 					   .second = f->site[i].site.second };
 
-		site.cookie = MT_CALL_COOKIE(f->site[i].fn,
-					     fn->flags | (!is_driver(fn)	? runtime
-							  : fn->op == CUDA_TAKE ? MT_CALL_DRIVER
-										: 0));
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | origin(fn, runtime));
 		if (fn->op != CUDA_SET_DEVICE)
 			calls[n++] = site;
 		else if (d->calls->devices != 1)
 			set[n_set++] = site;
 	}
-	err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, &file, set, n_set)
-		      ?: probes__attach_calls(d->probes, pid, CALL_RETURN, &file, calls, n)
-		      ?: probes__attach_calls(d->probes, pid, CALL_ENTER, &file, calls, n);
+	err = attach_sites(d, &file, calls, n, set, n_set);
 	if (probes__calls_each(d->probes, &file) && !proc__alive(d->target->proc))
-		probes__leave(d->probes, pid); /* the PID may be another process's now */
+		/* the PID may be another process's now */
+		probes__leave(d->probes, proc__pid(d->target->proc));
 	return err;
 }
 
@@ -188,6 +203,17 @@ __attribute__((format(printf, 2, 3))) static void no_requested(const struct deco
 		log_warn("--requested: %s", why);
 	else
 		log_debug("requested sizes are not recorded: %s", why);
+}
+
+static void say_not_available(const struct decoder *d, int err)
+{
+	const char *why = strerror(-err);
+
+	if (err == -ENOENT)
+		why = "it was built without the probe pytorch:malloc";
+	else if (err == -EINVAL)
+		why = "the format of its probe pytorch:malloc is unknown";
+	no_requested(d, "not available with this PyTorch: %s", why);
 }
 
 /* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream). */
@@ -213,24 +239,23 @@ static void attach_requested(struct decoder *d, const struct map *map, const str
 		return;
 	}
 	err = usdt__find(f->elf, "pytorch", "malloc", MT_ASKED_ARGS, &u);
-	for (i = 0; !err && i < u.n; i++)
+	if (err) {
+		say_not_available(d, err);
+		return;
+	}
+	for (i = 0; i < u.n; i++)
 		sites[i] = (struct probe_site){ .offset = u.site[i].offset,
 						.cookie = i,
 						.ref_ctr = u.site[i].semaphore };
-	if (!err && d->opts->requested && d->opts->group)
+	if (d->opts->requested && d->opts->group)
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",
 			 map->path);
-	if (!err) {
-		probes__set_asked(d->probes, u.args, u.n);
-		err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED, &file,
-					   sites, u.n);
-	}
+	probes__set_asked(d->probes, u.args, u.n);
+	err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED, &file, sites,
+				   u.n);
 	if (err)
-		no_requested(d, "not available with this PyTorch: %s",
-			     err == -ENOENT   ? "it was built without the probe pytorch:malloc"
-			     : err == -EINVAL ? "the format of its probe pytorch:malloc is unknown"
-					      : strerror(-err));
+		say_not_available(d, err);
 }
 
 static void note_driver(struct cuda_calls *c, bool probed)
@@ -268,11 +293,12 @@ static void probe_functions(struct decoder *d, const struct map *map, const stru
 			 file, f->newer);
 	err = attach_file(d, map, f);
 	if (err) {
+		const char *what = err == -EXDEV ? "no" : "the kernel refused";
+
+		if (d->opts->inside)
+			what = "no breakpoints for";
 		log_warn("%s probes on calls into %s: %s; memory allocated there is not recorded",
-			 d->opts->inside ? "no breakpoints for"
-			 : err == -EXDEV ? "no"
-					 : "the kernel refused",
-			 file, why_refused(d, err));
+			 what, file, why_refused(d, err));
 		return;
 	}
 	note_driver(d->calls, has_driver(f));
@@ -287,6 +313,7 @@ static int use_file(struct decoder *d, const struct maps *m, const struct map *m
 	struct cuda_calls *c = d->calls;
 	const struct call_file id = call_file(f, map);
 	char file[256];
+	int bits = NOTHING;
 	/* not probed by a group's other process */
 	bool new_file = (!f->allocator && !f->n) || probes__new_file(d->probes, &id);
 
@@ -310,7 +337,11 @@ static int use_file(struct decoder *d, const struct maps *m, const struct map *m
 		else
 			note_driver(c, has_driver(f));
 	}
-	return (f->allocator ? HAS_ALLOCATOR : NOTHING) | (f->n || f->usage ? HAS_CALLS : NOTHING);
+	if (f->allocator)
+		bits |= HAS_ALLOCATOR;
+	if (f->n || f->usage)
+		bits |= HAS_CALLS;
+	return bits;
 }
 
 /*

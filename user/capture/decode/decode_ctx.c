@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/map64.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/probes/session_opts.h"
+#include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/native_stacks.h"
 #include "inspect/proc.h"
@@ -37,6 +36,11 @@ static int drop(struct decoder *d, const struct event *e)
 int decoder__emit(struct decoder *d, const struct event *e)
 {
 	return d->cut ? drop(d, e) : d->next->event(d->next, e);
+}
+
+bool decoder__is_probed(const struct decoder *d, enum hook_id id)
+{
+	return probes__attached(d->probes, proc__pid(d->target->proc), id);
 }
 
 bool decoder__stayed(const struct decoder *d, uint64_t addr)
@@ -123,7 +127,7 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
 		d->thread[i].started = 0;
 	if (d->from_start && !d->threads_forgotten)
-		d->thread[i].cuda_device = 1; /* the CUDA runtime's default */
+		d->thread[i].cuda_device_no = 1; /* the CUDA runtime's default */
 	if (t.name != UINT32_MAX)
 		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
 	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||

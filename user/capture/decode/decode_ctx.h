@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "capture/decode/step_clock.h"
 #include "capture/probes/session_opts.h"
+#include "inspect/torch.h"
 #include "memtrace.h"
 #include "record/stream.h"
 
@@ -40,9 +41,9 @@ struct thread {
 	bool gone;	  /* it has ended, and another thread may have its tid */
 	uint64_t seen;	  /* time of its last record, CLOCK_MONOTONIC, ns */
 	uint32_t node; /* dictionary number of the autograd node it runs or ran last; 0: unknown */
-	bool accumulates;    /* that node is an AccumulateGrad */
-	uint64_t node_began; /* when it began, CLOCK_MONOTONIC, ns */
-	uint8_t cuda_device; /* current device + 1; 0: unknown */
+	bool accumulates;	/* that node is an AccumulateGrad */
+	uint64_t node_began;	/* when it began, CLOCK_MONOTONIC, ns */
+	uint8_t cuda_device_no; /* current device + 1; 0: unknown */
 	uint8_t n_pushed;
 	uint64_t cuda_context; /* current context; 0: a device's primary one; UINT64_MAX: unknown */
 	struct {
@@ -107,6 +108,8 @@ struct decoder {
 
 /* Passes an event to the next sink, unless the requested steps are complete. 0 or its error. */
 int decoder__emit(struct decoder *d, const struct event *e);
+
+bool decoder__is_probed(const struct decoder *d, enum hook_id id);
 
 /* True if, after the requested steps, it is known which blocks stayed; before, always. */
 static inline bool decoder__knows_stayed(const struct decoder *d)

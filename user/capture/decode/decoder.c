@@ -13,7 +13,6 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/hostmem.h"
 #include "inspect/native_stacks.h"
@@ -154,14 +153,18 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
 	    e.device.index < DEVICE_UNKNOWN)
 		/* PyTorch allocates on the thread's current device. */
-		t->cuda_device = e.device.index + 1;
-	e.totals = e.device.type != DEVICE_CPU;
-	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
-	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
+		t->cuda_device_no = e.device.index + 1;
+	e.kind = r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
+	if (r->h.type == MT_REC_OOM)
+		e.kind = EVENT_OOM;
+	e.size = e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
 	e.thread = t->number;
 	e.time = decoder__since(d, r->h.time);
-	e.allocated = e.totals ? r->allocated : 0;
-	e.reserved = e.totals ? r->reserved : 0;
+	if (e.device.type != DEVICE_CPU) {
+		e.totals = true;
+		e.allocated = r->allocated;
+		e.reserved = r->reserved;
+	}
 	if (e.reserved)
 		cuda_calls__in_use(d, e.device.index);
 	if (e.kind != EVENT_FREE) {
@@ -313,13 +316,17 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 		return -ENOMEM;
 	e.thread = t->number;
 	err = modules__left(d, &r->h, r->keep);
-	if (!err && r->depth == MT_DEPTH_BOUND)
+	if (err)
+		return err;
+	if (r->depth == MT_DEPTH_BOUND)
 		return on_bound_call(d, r, e);
-	if (!err && map64__get(d->roots, r->self, &v)) {
+	if (map64__get(d->roots, r->self, &v)) {
 		e.module = symbolizer__root(d->names, r->self);
 		err = call_of_root(d, &r->h, &e, r->self);
+		if (err)
+			return err;
 	}
-	return err ?: modules__entered(d, r);
+	return modules__entered(d, r);
 }
 
 static void swap(struct map64 **a, struct map64 **b)
@@ -375,7 +382,7 @@ static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t se
 			return 0;
 	}
 	root_kind(d, self);
-	if (!probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_CALL))
+	if (!decoder__is_probed(d, HOOK_MODULE_CALL))
 		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
 	return first_call(d, r, self);
 }
@@ -389,6 +396,7 @@ static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 {
 	struct named_stack ns;
+	uint64_t known;
 	int err;
 
 	if (decoder__knows_stack(d, r->stack)) {
@@ -413,15 +421,14 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 		if (map64__set(d->outer, r->stack, ns.root))
 			return -ENOMEM;
 	}
-	return map64__set(d->stacks, r->stack,
-			  ns.stack | (ns.optimizer_exit ? STACK_OPTIMIZER_EXIT : 0) |
-				  (ns.whole ? STACK_WHOLE : 0) |
-				  (begins_call(d, &ns) ? STACK_BEGINS : 0));
-}
-
-static void on_gone(struct decoder *d, const struct mt_rec_gone *r)
-{
-	code_cache__passed(symbolizer__codes(d->names), r->code, r->epoch);
+	known = ns.stack;
+	if (ns.optimizer_exit)
+		known |= STACK_OPTIMIZER_EXIT;
+	if (ns.whole)
+		known |= STACK_WHOLE;
+	if (begins_call(d, &ns))
+		known |= STACK_BEGINS;
+	return map64__set(d->stacks, r->stack, known);
 }
 
 /* The smallest size of a record of this type; 0: no such type. */
@@ -462,6 +469,7 @@ bool decoder__is_record(const void *rec, size_t len)
 int decoder__record(struct decoder *d, const void *rec, size_t len)
 {
 	const struct mt_hdr *h = rec;
+	const struct mt_rec_gone *gone;
 
 	if (!decoder__is_record(rec, len))
 		return -EBADMSG;
@@ -476,7 +484,8 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 	case MT_REC_STACK:
 		return on_stack(d, rec);
 	case MT_REC_CODE_GONE:
-		on_gone(d, rec);
+		gone = rec;
+		code_cache__passed(symbolizer__codes(d->names), gone->code, gone->epoch);
 		return 0;
 	case MT_REC_SCOPE_END:
 		return on_mark(d, rec);

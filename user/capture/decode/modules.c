@@ -13,7 +13,6 @@
 #include "capture/decode/decode_ctx.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
-#include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/arch.h"
 #include "inspect/nnmodule.h"
@@ -33,18 +32,19 @@
 struct call {
 	uint64_t self, sp, ret; /* sp 0: its record got lost */
 	uint32_t module;	/* dictionary number, 0: unknown */
-	bool told;		/* EVENT_ENTER was emitted */
+	bool entered;		/* EVENT_ENTER was emitted */
 };
 
 /* The calls that a thread is in. */
 struct inside {
 	uint32_t tid;
 	uint32_t n, cap;
-	struct call *at;   /* the outermost call first */
-	uint64_t outer;	   /* the outermost module whose call has no record; 0: none */
-	struct call bound; /* a call through a bound method, around all others; told: there is one */
-	bool outside;	   /* the thread was outside of all modules since attach */
-	uint64_t heard;	   /* time of the last record, ns since start */
+	struct call *at; /* the outermost call first */
+	uint64_t outer;	 /* the outermost module whose call has no record; 0: none */
+	struct call
+		bound; /* a call through a bound method, around all others; entered: there is one */
+	bool outside;  /* the thread was outside of all modules since attach */
+	uint64_t last; /* time of the last record, ns since start */
 	/* The thread was seen outside the calls from left_from on, at left_at. */
 	bool left;
 	uint32_t left_from;
@@ -111,7 +111,9 @@ static enum mt_module_type look_at_type(struct modules *m, uint64_t type)
 
 	pymem__forget(&m->mem);
 	is = nnmodules__is_type(&m->mem, type);
-	return is < 0 ? 0 : is ? MT_TYPE_MODULE : MT_TYPE_OTHER;
+	if (is < 0)
+		return 0;
+	return is ? MT_TYPE_MODULE : MT_TYPE_OTHER;
 }
 
 static void forget_types(struct decoder *d)
@@ -266,7 +268,7 @@ static int leave(struct decoder *d, struct inside *in, uint32_t keep, uint64_t t
 
 		if (in->left && in->n >= in->left_from && in->left_at < time)
 			e.time = in->left_at;
-		if (c->told)
+		if (c->entered)
 			err = decoder__emit(d, &e);
 	}
 	in->left = false;
@@ -282,10 +284,10 @@ static int leave_bound(struct decoder *d, struct inside *in, uint64_t time)
 
 	if (!t)
 		return -ENOMEM;
-	if (!in->bound.told)
+	if (!in->bound.entered)
 		return 0;
 	err = leave(d, in, 0, time);
-	in->bound.told = false;
+	in->bound.entered = false;
 	e.thread = t->number;
 	return err ?: decoder__emit(d, &e);
 }
@@ -308,7 +310,7 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
 	err = leave_bound(d, in, e.time);
 	if (err)
 		return err;
-	in->bound = (struct call){ .self = self, .module = module, .told = true };
+	in->bound = (struct call){ .self = self, .module = module, .entered = true };
 	m->entered++;
 	m->unnamed += !module;
 	e.thread = t->number;
@@ -323,13 +325,11 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
  */
 static void want_bound(struct decoder *d)
 {
-	if (d->modules->no_bound ||
-	    probes__attached(d->probes, proc__pid(d->target->proc), HOOK_MODULE_BOUND) ||
+	if (d->modules->no_bound || decoder__is_probed(d, HOOK_MODULE_BOUND) ||
 	    probes__is_off(d->probes, HOOK_MODULE_BOUND))
 		return;
 	target__attach_optional(d->target, d->probes, HOOK_MODULE_BOUND);
-	d->modules->no_bound = !probes__attached(d->probes, proc__pid(d->target->proc),
-						 HOOK_MODULE_BOUND);
+	d->modules->no_bound = !decoder__is_probed(d, HOOK_MODULE_BOUND);
 	log_debug("calls of modules through bound methods %s",
 		  d->modules->no_bound ? "cannot be recorded" : "are recorded from now on");
 	/* The calls under way have that module around them. */
@@ -347,11 +347,11 @@ int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
 	if (!in)
 		return -ENOMEM;
 	outer = decoder__outer_module(d, stack);
-	if (in->bound.told)
+	if (in->bound.entered)
 		return outer == in->bound.self ? 0 : leave_bound(d, in, decoder__since(d, h->time));
 	if (!outer)
 		in->outside = true;
-	else if (in->outside && (!in->n || (in->at[0].told && in->at[0].self != outer)))
+	else if (in->outside && (!in->n || (in->at[0].entered && in->at[0].self != outer)))
 		want_bound(d);
 	return 0;
 }
@@ -365,8 +365,8 @@ int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
 	in = inside_of(d->modules, h->tid);
 	if (!in)
 		return -ENOMEM;
-	in->heard = decoder__since(d, h->time);
-	return leave(d, in, keep, in->heard);
+	in->last = decoder__since(d, h->time);
+	return leave(d, in, keep, in->last);
 }
 
 /* The call at depth. Calls between it and the known ones are added as lost. */
@@ -391,7 +391,7 @@ static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint
 	*root = in->outer;
 	*parent = in->outer;
 	for (uint32_t i = 0; i < depth; i++) {
-		if (!in->at[i].told)
+		if (!in->at[i].entered)
 			continue;
 		*parent = in->at[i].self;
 		if (!*root)
@@ -421,7 +421,7 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 		return -ENOMEM;
 	if (!r->depth) {
 		in->outer = decoder__outer_module(d, r->stack);
-		if (in->bound.told && in->outer != in->bound.self)
+		if (in->bound.entered && in->outer != in->bound.self)
 			err = leave_bound(d, in, e.time);
 		if (err)
 			return err;
@@ -429,9 +429,9 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 	}
 	err = type_of(d, r->type, &type);
 	*c = (struct call){
-		.self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE
+		.self = r->self, .sp = r->sp, .ret = r->ret, .entered = type == MT_TYPE_MODULE
 	};
-	if (err || !c->told)
+	if (err || !c->entered)
 		return err;
 	around(in, r->depth, &root, &parent);
 	err = name_of(d, r->self, r->type, root ? root : r->self, parent, &c->module);
@@ -516,7 +516,7 @@ int modules__pump(struct decoder *d, uint64_t now)
 	for (uint32_t i = 0; i < m->n_inside && i < LOOKS && !err; i++) {
 		struct inside *in = &m->inside[m->next_look++ % m->n_inside];
 
-		if (!in->n || in->heard + QUIET > now)
+		if (!in->n || in->last + QUIET > now)
 			continue;
 		if (in->left) {
 			/* No record came since: all earlier ones are decoded. */

@@ -94,9 +94,10 @@ int symbolizer__prefetch(struct symbolizer *n, const struct mt_rec_stack *rec)
 
 static bool ends_with(const char *s, const char *end)
 {
-	size_t a = strlen(s), b = strlen(end);
+	size_t len = strlen(s);
+	size_t end_len = strlen(end);
 
-	return a >= b && !strcmp(s + a - b, end);
+	return len >= end_len && !strcmp(s + len - end_len, end);
 }
 
 /* True for record_function.__exit__, called by the wrapper around an optimizer's step. */
