@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 #include "capture/capture_args.h"
-#include "capture/follow/capture_remarks.h"
 #include "capture/session.h"
 #include "record/stream.h"
 
@@ -51,6 +50,19 @@ enum loop_endings {
 	LOOP_ENDINGS_NEEDED, /* otherwise capture_loop__open() fails */
 };
 
+/* The messages logged so far, so that none is logged twice. */
+struct capture_remarks {
+	char until[96];
+	bool silent, stepless; /* warned of no event, of no step */
+	bool busy;	       /* some process was traced at the last look */
+	uint64_t last_line;    /* time of the last progress line, ns since the attach */
+	uint64_t next_call;    /* time of the next call of loop_command.waiting() */
+	/* Looks for child processes that are not traced. */
+	uint64_t next_look, pause;
+	size_t untraced; /* most of them so far */
+	bool suggested;	 /* named the child process of one that waits for PyTorch */
+};
+
 struct capture_loop {
 	/* args.pid: the capture is of this process alone, or with --children of its children, too;
 	 * 0: of all that args.pick chooses. */
@@ -77,9 +89,17 @@ struct capture_loop {
 	struct capture_remarks remarks;
 };
 
+/* True if there may be more processes than args.pid. */
+static inline bool capture_loop__of_several(const struct capture_loop *loop)
+{
+	return !loop->args.pid || loop->args.children;
+}
+
 /* Opens the processes that are given by PIDs, so that errors are known before a file is made.
  * Returns 0 or an exit code, logged. */
 int capture_loop__open(struct capture_loop *loop);
+/* When the capture ends, for messages: "10.0 s have passed", "60 steps have passed". */
+const char *capture_loop__until(struct capture_loop *loop);
 /* Runs to the end. Returns 0 or an exit code, logged. */
 int capture_loop__run(struct capture_loop *loop);
 void capture_loop__close(struct capture_loop *loop);

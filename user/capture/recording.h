@@ -10,7 +10,6 @@
 
 #include "capture/capture_loop.h"
 #include "capture/save/output.h"
-#include "capture/save/output_rolling.h"
 #include "capture/save/window_args.h"
 #include "capture/save/windows.h"
 #include "record/host.h"

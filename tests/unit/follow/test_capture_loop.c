@@ -201,7 +201,7 @@ static void test_no_process(void **state)
 
 static void says(struct capture_loop loop, const char *until)
 {
-	assert_string_equal(capture_remarks__until(&loop), until);
+	assert_string_equal(capture_loop__until(&loop), until);
 }
 
 static void test_until(void **state)

@@ -410,10 +410,8 @@ bool pick__only_pids(const struct pick *p)
 	       !p->args.n_pods;
 }
 
-static void append(char *buf, size_t size, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void append(char *buf, size_t size, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void append(char *buf, size_t size, const char *fmt,
+							 ...)
 {
 	size_t len = strlen(buf);
 	va_list ap;
@@ -430,12 +428,9 @@ char *pick__title(const struct pick *p, char *buf, size_t size)
 
 	buf[0] = '\0';
 	if (pick__only_pids(p) && !pick__open_ended(p)) {
+		append(buf, size, "%s", a->n_pids > 1 ? "PIDs " : "PID ");
 		for (i = 0; i < a->n_pids; i++)
-			append(buf, size, "%s%d",
-			       i	       ? ", "
-			       : a->n_pids > 1 ? "PIDs "
-					       : "PID ",
-			       (int)a->pids[i]);
+			append(buf, size, "%s%d", i ? ", " : "", (int)a->pids[i]);
 		return buf;
 	}
 	if (pick__only_pids(p)) {

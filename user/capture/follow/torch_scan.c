@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -213,16 +211,23 @@ static uint64_t *spent_by(struct torch_scan *s, struct owner *owner)
 	return &s->spent[s->n_spent++].ns;
 }
 
+static int ask_helper(struct torch_scan *s, pid_t pid, bool *has_torch)
+{
+	int err = s->link < 0 ? start(s) : 0;
+
+	if (err)
+		return err;
+	if (send(s->link, &pid, sizeof(pid), MSG_NOSIGNAL) != sizeof(pid))
+		return -EPIPE;
+	return await(s, pid, has_torch);
+}
+
 static enum torch_scan_is ask(struct torch_scan *s, const struct pick_process *q,
 			      struct owner *owner)
 {
 	bool has_torch = false;
-	int err = s->link < 0 ? start(s) : 0;
+	int err = ask_helper(s, q->pid, &has_torch);
 
-	if (!err && send(s->link, &q->pid, sizeof(q->pid), MSG_NOSIGNAL) != sizeof(q->pid))
-		err = -EPIPE;
-	if (!err)
-		err = await(s, q->pid, &has_torch);
 	if (!err)
 		return has_torch ? TORCH_YES : TORCH_NO;
 	if (err == -ETIMEDOUT)
@@ -235,7 +240,8 @@ static enum torch_scan_is ask(struct torch_scan *s, const struct pick_process *q
 enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q)
 {
 	struct owner *owner = owners__of(&s->owners, q);
-	uint64_t *ns = owner ? spent_by(s, owner) : NULL, begun = clock__monotonic();
+	uint64_t *ns = owner ? spent_by(s, owner) : NULL;
+	uint64_t begun = clock__monotonic();
 	const struct held *h = find_held(s, q);
 	enum torch_scan_is is = TORCH_LATER;
 
@@ -247,8 +253,6 @@ enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_proce
 	owner__drop(owner);
 	return is;
 }
-
-/* ---- */
 
 struct torch_scan *torch_scan__new(bool (*look)(pid_t pid))
 {

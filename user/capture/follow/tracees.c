@@ -17,15 +17,11 @@
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -444,13 +440,6 @@ static void follow_ending(struct tracee *p)
 			 strerror(-err));
 }
 
-/* Begins to watch the memory of a process that is traced from now on. */
-static void watch_ending(struct tracee *p)
-{
-	if (p->all->opts.endings)
-		p->scene = scene__new(p->pid);
-}
-
 /* Sets the facts about the end of a process that has ended. */
 static void set_ending_facts(struct tracee *p)
 {
@@ -641,7 +630,8 @@ static bool begin_tracing(struct tracee *p)
 		return false;
 	}
 	p->state = TRACED;
-	watch_ending(p);
+	if (r->opts.endings)
+		p->scene = scene__new(p->pid);
 	if (pick__open_ended(r->opts.pick)) {
 		probes__free(r->kept);
 		r->kept = probes__share_set(session__probes(p->session));
@@ -1167,18 +1157,12 @@ no_place:
 	return err;
 }
 
-/* The same by PID; parent: if the process has ended meanwhile. */
-static int add_pid(struct tracees *r, pid_t pid, pid_t parent, struct tracee **ret)
+/* Reads a process; of one that has ended meanwhile only its PID is known. */
+static struct pick_process read_process(pid_t pid)
 {
 	struct pick_process q;
-	int err;
 
-	if (pick_process__read(pid, &q))
-		q = (struct pick_process){ .pid = pid };
-	q.parent = parent;
-	err = add_process(r, &q, ret);
-	pick_process__free(&q);
-	return err;
+	return pick_process__read(pid, &q) ? (struct pick_process){ .pid = pid } : q;
 }
 
 /* Adds the existing child processes. Children that are forked meanwhile are reported by the
@@ -1188,12 +1172,17 @@ static void add_descendants(struct tracees *r, pid_t pid)
 	pid_t pids[DESCENDANTS_MAX], parents[DESCENDANTS_MAX];
 	size_t i, n, found = 1;
 	struct tracee *p;
-	int tries;
+	int tries, err;
 
 	for (tries = 0; found && tries < SCANS; tries++) {
 		n = descendants__descendants(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
-			if (add_pid(r, pids[i], parents[i], &p))
+			struct pick_process q = read_process(pids[i]);
+
+			q.parent = parents[i];
+			err = add_process(r, &q, &p);
+			pick_process__free(&q);
+			if (err)
 				continue;
 			p->is_child = true;
 			found++;
@@ -1233,8 +1222,7 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 
 	if (find_tracee(r, pid))
 		return 0; /* given twice */
-	if (pick_process__read(pid, &q))
-		q = (struct pick_process){ .pid = pid };
+	q = read_process(pid);
 	err = take_process(r, &q, f);
 	pick_process__free(&q);
 	return err;

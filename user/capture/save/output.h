@@ -3,7 +3,7 @@
 /*
  * The destination of one process's events: a file, or a file in a folder with an index
  * (output_file.c), windows and --on-oom (output_windows.c), or a rolling folder
- * (output_rolling.h). Each destination is a struct that begins with a struct output.
+ * (output_rolling.c). Each destination is a struct that begins with a struct output.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -96,3 +96,6 @@ int output_file__finish_entry(const struct output *o, struct folder_entry *e, co
 int output_windows__prepare(struct recording *r, bool of_several);
 /* The constructor of windows of a process's events, by the options of window_argp or by --on-oom. */
 struct output *output_windows__new(const struct output *process);
+/* The constructor of a folder of segments of at most a given size (--rolling). The oldest segments
+ * are dropped. */
+struct output *output_rolling__new(const struct output *process);

@@ -97,18 +97,16 @@ static int on_event(struct sink *s, const struct event *e)
 	return output_file__event(f, e);
 }
 
-static int output_file__tick(struct output_file *f, uint64_t now)
+/* Of a file in a folder, too: it begins with a struct output_file. */
+static int on_tick(struct sink *s, uint64_t now)
 {
+	struct output_file *f = (struct output_file *)s;
+
 	if (!f->writer || now - f->flushed < FLUSH_EVERY)
 		return 0;
 	f->flushed = now;
 	f->write_err = mtr_writer__flush(f->writer);
 	return f->write_err;
-}
-
-static int on_tick(struct sink *s, uint64_t now)
-{
-	return output_file__tick((struct output_file *)s, now);
 }
 
 static const char *output_file__full(struct output *o)
@@ -323,11 +321,6 @@ static int on_folder_event(struct sink *s, const struct event *e)
 	return output_file__event(&f->file, e);
 }
 
-static int on_folder_tick(struct sink *s, uint64_t now)
-{
-	return output_file__tick((struct output_file *)s, now);
-}
-
 static int on_folder_end(struct output *o, const char *reason, int err)
 {
 	struct output_folder *f = (struct output_folder *)o;
@@ -349,7 +342,7 @@ struct output *output_file__new_in_folder(const struct output *process)
 		return NULL;
 	}
 	f->file.o = *process;
-	f->file.o.sink = (struct sink){ .event = on_folder_event, .tick = on_folder_tick };
+	f->file.o.sink = (struct sink){ .event = on_folder_event, .tick = on_tick };
 	f->file.o.full = output_file__full;
 	f->file.o.end = on_folder_end;
 	return &f->file.o;

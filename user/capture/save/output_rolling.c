@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/save/output_rolling.h"
+#include "capture/save/output.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "capture/recording.h"
-#include "capture/save/output.h"
 #include "capture/save/rolling_store.h"
 #include "capture/session.h"
 #include "record/folder.h"

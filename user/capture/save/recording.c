@@ -20,7 +20,6 @@
 #include "capture/control.h"
 #include "capture/pick.h"
 #include "capture/save/output.h"
-#include "capture/save/output_rolling.h"
 #include "capture/save/reserve.h"
 #include "capture/save/windows.h"
 #include "capture/session.h"
@@ -322,18 +321,12 @@ static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
 					      { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
-/* True if --children or the choice of processes allows more than one process. */
-static bool of_several(const struct recording *r)
-{
-	return r->loop.args.children || !r->loop.args.pid;
-}
-
 /* Refuses options that contradict each other. Returns 0 or an exit code, logged. */
 static int check(const struct recording *r)
 {
 	bool to_stdout = r->args.output && !strcmp(r->args.output, "-");
 
-	if (of_several(r) && to_stdout)
+	if (capture_loop__of_several(&r->loop) && to_stdout)
 		log_err("%s a file for each process; -o - is for one process",
 			r->loop.args.pid ? "--children writes" : "several processes write");
 	else if (r->args.rolling.size && to_stdout)
@@ -371,7 +364,7 @@ static enum output_kind kind_of(const struct recording *r)
 		return OUTPUT_WINDOWS;
 	if (!is_folder(r))
 		return OUTPUT_FILE;
-	return of_several(r) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
+	return capture_loop__of_several(&r->loop) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
 }
 
 static bool wants_folder(const struct recording *r)
@@ -379,9 +372,9 @@ static bool wants_folder(const struct recording *r)
 	const struct window_args *a = &r->args.windows;
 
 	if (r->kind == OUTPUT_ROLLING)
-		return of_several(r) && r->args.output;
+		return capture_loop__of_several(&r->loop) && r->args.output;
 	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
-	    (window_args__repeat(a) || a->wait || of_several(r)))
+	    (window_args__repeat(a) || a->wait || capture_loop__of_several(&r->loop)))
 		return true;
 	return is_folder(r);
 }
@@ -614,7 +607,7 @@ static int prepare_for_the_worst(struct recording *r)
 	const char *path = output__main_path(r);
 	char size[24];
 
-	reserve__protect(of_several(r) ? 0 : r->loop.args.pid);
+	reserve__protect(capture_loop__of_several(&r->loop) ? 0 : r->loop.args.pid);
 	if (!strcmp(path, "-"))
 		return EXIT_OK;
 	r->reserve = reserve__new(path, most);
@@ -640,7 +633,9 @@ static int capture(struct recording *r)
 	r->loop.endings = r->args.oom.kill ? LOOP_ENDINGS_NEEDED : LOOP_ENDINGS_IF_POSSIBLE;
 	r->loop.output = &outputs;
 	r->loop.ctx = r;
-	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r, of_several(r)) : EXIT_OK;
+	status = r->kind == OUTPUT_WINDOWS
+			 ? output_windows__prepare(r, capture_loop__of_several(&r->loop))
+			 : EXIT_OK;
 	if (status)
 		return status;
 	status = capture_loop__open(&r->loop);

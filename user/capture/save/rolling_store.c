@@ -2,7 +2,6 @@
 #include "capture/save/rolling_store.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

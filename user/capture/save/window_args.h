@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Options of `record` and `run` that choose which windows of a capture are written. */
+/* Options of `record` and `run` that choose which windows or parts of a capture are written. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +24,11 @@ struct window_args {
 	char *growth;	    /* storage of on, from --on-growth */
 };
 
+struct rolling_args {
+	uint64_t size;	  /* bytes; 0: no --rolling */
+	uint64_t segment; /* bytes; 0: default */
+};
+
 /* Options of --on-oom and --on-kill, whose windows end with an out-of-memory error or with the
  * process. */
 struct oom_args {
@@ -32,8 +37,9 @@ struct oom_args {
 	unsigned int files; /* files per process at most; 0: default */
 };
 
-extern const struct argp oom_argp;    /* its input is a struct oom_args */
-extern const struct argp window_argp; /* its input is a struct window_args, all zero */
+extern const struct argp rolling_argp; /* its input is a struct rolling_args */
+extern const struct argp oom_argp;     /* its input is a struct oom_args */
+extern const struct argp window_argp;  /* its input is a struct window_args, all zero */
 
 /* True if windows follow each other until the capture ends. */
 static inline bool window_args__repeat(const struct window_args *a)

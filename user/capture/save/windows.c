@@ -2,7 +2,6 @@
 #include "capture/save/windows.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,9 +340,6 @@ static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	return err;
 }
 
-static int on_event(struct sink *s, const struct event *e);
-static int on_tick(struct sink *s, uint64_t now);
-
 static int open_conditions(struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
@@ -359,39 +355,6 @@ static int open_conditions(struct windows *w)
 		return 0;
 	w->values = values__new(w->facts);
 	return w->values ? 0 : -ENOMEM;
-}
-
-struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
-{
-	struct windows *w = calloc(1, sizeof(*w));
-	struct flight_opts fo = { .window = o->args.before,
-				  .no_oom = true,
-				  .bounds = o->bounds,
-				  .open = windows__open_file,
-				  .done = windows__file_done,
-				  .ctx = w };
-
-	if (windows__look_back(o)) {
-		fo.no_oom = !o->on_oom;
-		fo.bounds = (struct mtr_writer_opts){ 0 };
-		fo.max_bytes = o->bounds.max_size;
-		fo.max_events = o->bounds.max_events;
-		fo.max_files = o->on_kill ? 0 : o->args.count;
-	}
-	if (!w)
-		return NULL;
-	w->sink = (struct sink){ .event = on_event, .tick = on_tick };
-	w->opts = *o;
-	w->file = o->file;
-	w->dict = d;
-	w->facts = f;
-	w->flight = flight__new(d, f, &fo);
-	if (w->flight && !open_conditions(w))
-		return w;
-	w->file = NULL; /* still owned by the caller */
-	windows__free(w);
-	errno = ENOMEM;
-	return NULL;
 }
 
 void windows__free(struct windows *w)
@@ -626,6 +589,18 @@ static int look_at_time(struct windows *w, uint64_t now)
 	return end(w, "duration", why);
 }
 
+/* Begins a window whose time has come, with the next step if steps count. */
+static int begin_due(struct windows *w, uint64_t time, const char *why)
+{
+	if (is_open(w) || has_all(w))
+		return 0;
+	if (!by_steps(w))
+		return begin(w, time, false, why);
+	w->at_step = true;
+	w->skip = 0;
+	return 0;
+}
+
 /* Begins the window of --at, before later events go in, and appoints the next one of --every. */
 static int look_at_wall(struct windows *w, uint64_t now)
 {
@@ -637,14 +612,7 @@ static int look_at_wall(struct windows *w, uint64_t now)
 	snprintf(why, sizeof(why), "at %s", text__date(date, sizeof(date), w->appointed));
 	w->appointed = every ? w->appointed + (1 + (now - due) / every) * every : 0;
 	look_at_appointment(w);
-	if (is_open(w) || has_all(w))
-		return 0;
-	if (by_steps(w)) {
-		w->at_step = true;
-		w->skip = 0;
-		return 0;
-	}
-	return begin(w, due, false, why);
+	return begin_due(w, due, why);
 }
 
 static int look_at_bounds(struct windows *w)
@@ -737,15 +705,8 @@ static int look_at_clock(struct windows *w, uint64_t now)
 	if (!w->opts.args.every || w->opts.args.at || w->opts.args.align || now < w->due)
 		return 0;
 	w->due += (1 + (now - w->due) / w->opts.args.every) * w->opts.args.every;
-	if (is_open(w) || has_all(w))
-		return 0;
-	if (by_steps(w)) {
-		w->at_step = true;
-		w->skip = 0;
-		return 0;
-	}
 	snprintf(why, sizeof(why), "every %s", text__time(time, sizeof(time), w->opts.args.every));
-	return begin(w, now, false, why);
+	return begin_due(w, now, why);
 }
 
 static int tick(struct windows *w, uint64_t now)
@@ -773,6 +734,39 @@ static int on_tick(struct sink *s, uint64_t now)
 	if (w->appointed)
 		look_at_appointment(w);
 	return note(w, tick(w, now));
+}
+
+struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
+{
+	struct windows *w = calloc(1, sizeof(*w));
+	struct flight_opts fo = { .window = o->args.before,
+				  .no_oom = true,
+				  .bounds = o->bounds,
+				  .open = windows__open_file,
+				  .done = windows__file_done,
+				  .ctx = w };
+
+	if (windows__look_back(o)) {
+		fo.no_oom = !o->on_oom;
+		fo.bounds = (struct mtr_writer_opts){ 0 };
+		fo.max_bytes = o->bounds.max_size;
+		fo.max_events = o->bounds.max_events;
+		fo.max_files = o->on_kill ? 0 : o->args.count;
+	}
+	if (!w)
+		return NULL;
+	w->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	w->opts = *o;
+	w->file = o->file;
+	w->dict = d;
+	w->facts = f;
+	w->flight = flight__new(d, f, &fo);
+	if (w->flight && !open_conditions(w))
+		return w;
+	w->file = NULL; /* still owned by the caller */
+	windows__free(w);
+	errno = ENOMEM;
+	return NULL;
 }
 
 /* ---- actions of ctl and signals ---- */

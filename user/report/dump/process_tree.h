@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Which process of several recordings started which. Recordings name the ancestors of their process
- * (capture/follow/tracees_state.c), also those without a recording, such as a router without
+ * (capture/follow/tracees.c), also those without a recording, such as a router without
  * PyTorch. */
 #include <stdbool.h>
 #include <stddef.h>
