@@ -103,20 +103,20 @@ enum mt_counter {
 /* Path from a thread to its PyThreadState; user/inspect/python.h finds it by calibration. */
 enum mt_tls_kind {
 	MT_TLS_NONE = 0,
-	MT_TLS_DIRECT,	 /* *(thread pointer + off1) */
-	MT_TLS_INDIRECT, /* *(*(thread pointer + off1) + off2): pthread keys >= 32, dynamic TLS */
-	MT_TLS_EITHER,	 /* *(thread pointer + off1), or *(thread pointer + off2) if that is 0 */
+	MT_TLS_DIRECT,	 /* *(thread pointer + first) */
+	MT_TLS_INDIRECT, /* *(*(thread pointer + first) + second): pthread keys >= 32, dynamic TLS
+			  */
+	MT_TLS_EITHER,	 /* *(thread pointer + first), or *(thread pointer + second) if that is 0 */
 };
 
 /* Layout of CPython's thread state and frames in the target; constant while programs are loaded. */
 struct mt_py_layout {
-	__u32 tls_kind;	     /* enum mt_tls_kind */
-	__u32 tstate_cframe; /* 1: tstate_frame holds a _PyCFrame (3.11, 3.12) */
-	__s64 tls_off1;
-	__s64 tls_off2;
-	__u32 tstate_frame; /* offset of frame / cframe / current_frame in PyThreadState */
-	__u32 cframe_frame; /* offset of current_frame in _PyCFrame */
-	__u32 frame_base;   /* offset in a frame where its read begins; base of the offsets below */
+	__u32 tls_kind;		     /* enum mt_tls_kind */
+	__u32 tstate_cframe;	     /* 1: tstate_frame holds a _PyCFrame (3.11, 3.12) */
+	__s64 tls_first, tls_second; /* offsets: see enum mt_tls_kind */
+	__u32 tstate_frame;	     /* offset of frame / cframe / current_frame in PyThreadState */
+	__u32 cframe_frame;	     /* offset of current_frame in _PyCFrame */
+	__u32 frame_base; /* offset in a frame where its read begins; base of the offsets below */
 	__u32 frame_code;
 	__u32 frame_prev;
 	__u32 frame_instr;   /* f_lasti (i32) before 3.11, prev_instr / instr_ptr from 3.11 */

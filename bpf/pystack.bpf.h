@@ -491,12 +491,12 @@ static __always_inline bool thread_state(struct scratch *s, const bool sleepable
 {
 	__u64 tp = pointer_of_thread();
 
-	if (read_walked(s, &s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
+	if (read_walked(s, &s->word, sizeof(s->word), tp + py.tls_first, sleepable))
 		return false;
 	if (py.tls_kind == MT_TLS_EITHER && !s->word)
-		return !read_walked(s, &s->word, sizeof(s->word), tp + py.tls_off2, sleepable);
+		return !read_walked(s, &s->word, sizeof(s->word), tp + py.tls_second, sleepable);
 	return py.tls_kind != MT_TLS_INDIRECT || !s->word ||
-	       !read_walked(s, &s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
+	       !read_walked(s, &s->word, sizeof(s->word), s->word + py.tls_second, sleepable);
 }
 
 /* Sets s->frame to the thread's innermost frame. 0: there is none; s->outcome says why. */

@@ -42,6 +42,9 @@ enum bpf_token_state bpf_token__state(void);
 /* The state in words, and what to do; static text. */
 const char *bpf_token__text(enum bpf_token_state state);
 
+/* Sends libbpf's messages to the debug log from now on. Call it before a program is loaded. */
+void libbpf_log__quiet(void);
+
 struct bpf_prog_load_opts;
 /* Adds the token, if there is one, to the options of a program that is loaded without an object. */
 void bpf_token__use(struct bpf_prog_load_opts *opts);
@@ -54,3 +57,6 @@ void bpf_token__use(struct bpf_prog_load_opts *opts);
  * loaded at all. Needs CAP_BPF and CAP_PERFMON; found out once, in about a millisecond.
  */
 const char *features__missing(void);
+/* Loads a program that does nothing, to test the kernel. opts: get the token, if there is one;
+ * NULL: none. A descriptor or -errno. */
+int features__load_empty(int type, struct bpf_prog_load_opts *opts);

@@ -8,6 +8,7 @@
  * libraries (docs/internals/DRYRUN.md). Sets cache folders of its own, so that results compiled for
  * no real device do not get into the user's caches.
  */
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +16,13 @@
 
 struct user;
 struct dryrun;
+
+/*
+ * Finds a file of ours at one of two places, which are relative to the folder of this program. ret:
+ * its real path, if is_there() accepts that; otherwise that folder, and the result is false.
+ */
+bool preload__find(const char *const places[2], bool (*is_there)(const char *path),
+		   char ret[PATH_MAX]);
 
 /* Options, see docs/internals/DRYRUN.md. Strings must outlive struct dryrun. */
 struct dryrun_args {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 
 #define CALLS 65	  /* measured calls; the median counts */
@@ -54,13 +55,6 @@ static int find(struct dl_phdr_info *info, size_t size, void *ctx)
 	return 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
 /* Median time of a call, ns. */
 static uint64_t time_of(void (*function)(void), volatile char *caches)
 {
@@ -73,7 +67,7 @@ static uint64_t time_of(void (*function)(void), volatile char *caches)
 		function();
 		took[i] = clock__monotonic() - took[i];
 	}
-	qsort(took, CALLS, sizeof(took[0]), compare);
+	qsort(took, CALLS, sizeof(took[0]), array__compare_u64);
 	return took[CALLS / 2];
 }
 
@@ -81,7 +75,7 @@ static int measure(hit_cost_probe probe, void (*function)(void), volatile char *
 		   uint32_t *ret)
 {
 	struct search s = { .addr = (uintptr_t)function };
-	uint64_t without, with;
+	uint64_t without, with, added;
 	int fd;
 
 	if (!dl_iterate_phdr(find, &s))
@@ -92,21 +86,21 @@ static int measure(hit_cost_probe probe, void (*function)(void), volatile char *
 		return fd;
 	with = time_of(function, caches);
 	close(fd);
-	*ret = with <= without ? 0 : with - without < HIT_MAX ? with - without : HIT_MAX;
+	added = with > without ? with - without : 0;
+	*ret = added < HIT_MAX ? added : HIT_MAX;
 	return 0;
 }
 
 int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret)
 {
 	char *caches = malloc(CACHES);
-	int err = caches ? 0 : -ENOMEM;
+	int err;
 
-	if (!err) {
-		memset(caches, 1, CACHES);
-		err = measure(probe, cost_emulated, caches, &ret->emulated);
-	}
-	if (!err)
-		err = measure(probe, cost_stepped, caches, &ret->stepped);
+	if (!caches)
+		return -ENOMEM;
+	memset(caches, 1, CACHES);
+	err = measure(probe, cost_emulated, caches, &ret->emulated);
+	err = err ?: measure(probe, cost_stepped, caches, &ret->stepped);
 	free(caches);
 	return err;
 }

@@ -9,7 +9,6 @@
 
 #include "capture/ending/oom_log.h"
 #include "capture/kernel.h"
-#include "capture/kernel/libbpf_log.h"
 #include "ending.skel.h"
 #include "inspect/proc.h"
 #include "group.h"
@@ -54,6 +53,17 @@ static int load(struct ending_hooks *h)
 	return err ? err : ending_bpf__load(h->skel);
 }
 
+static const char *missing_in(const struct ending_hooks *h)
+{
+	const struct ending_bpf *s = h->skel;
+
+	if (!s->links.on_signal)
+		return "the senders of signals, and whether one was the OOM killer";
+	if (!s->links.on_victim)
+		return "whether it was the OOM killer";
+	return s->links.on_out_of_memory || h->log ? "" : "which limit the OOM killer enforced";
+}
+
 /* The end itself must be known. All else completes it. */
 static int attach(struct ending_hooks *h)
 {
@@ -65,11 +75,7 @@ static int attach(struct ending_hooks *h)
 	s->links.on_signal = bpf_program__attach(s->progs.on_signal);
 	s->links.on_victim = bpf_program__attach(s->progs.on_victim);
 	s->links.on_out_of_memory = bpf_program__attach(s->progs.on_out_of_memory);
-	h->missing = !s->links.on_signal
-			     ? "the senders of signals, and whether one was the OOM killer"
-		     : !s->links.on_victim		     ? "whether it was the OOM killer"
-		     : !s->links.on_out_of_memory && !h->log ? "which limit the OOM killer enforced"
-							     : "";
+	h->missing = missing_in(h);
 	return 0;
 }
 
@@ -96,14 +102,14 @@ struct ending_hooks *ending_hooks__new(const char **why)
 	h->log = oom_log__open();
 	*why = "the kernel refused the programs that see how processes end";
 	libbpf_log__quiet();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	err = load(h);
-	if (!err) {
-		h->ring = ring_buffer__new(bpf_map__fd(h->skel->maps.endings), on_record, h, NULL);
-		err = h->ring ? attach(h) : -errno;
-	}
+	if (err)
+		goto refused;
+	h->ring = ring_buffer__new(bpf_map__fd(h->skel->maps.endings), on_record, h, NULL);
+	err = h->ring ? attach(h) : -errno;
 	if (!err)
 		return h;
+refused:
 	if (err == -EPERM || err == -EACCES)
 		*why = refusal(bpf_token__state(), *why);
 failed:

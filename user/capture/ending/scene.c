@@ -2,17 +2,12 @@
 #include "capture/ending/scene.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -76,7 +71,7 @@ static uint64_t resident(pid_t pid)
 	return strtoull(end, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void add(struct others *o, pid_t pid)
+static void add_other(struct others *o, pid_t pid)
 {
 	uint64_t rss = pid > 0 ? resident(pid) : 0;
 	size_t i;
@@ -95,7 +90,7 @@ static void add(struct others *o, pid_t pid)
 		o->n++;
 }
 
-static void name(struct other *p)
+static void read_name(struct other *p)
 {
 	char text[64];
 	ssize_t n = io__text_of_process(p->pid, "comm", text, sizeof(text));
@@ -130,9 +125,9 @@ static void others__read(struct others *o, const struct memcg *m)
 	if (pids)
 		n = m ? memcg__pids(m, pids, MOST) : all_pids(pids);
 	for (size_t i = 0; i < n; i++)
-		add(o, pids[i]);
+		add_other(o, pids[i]);
 	for (size_t i = 0; i < o->n; i++)
-		name(&o->top[i]);
+		read_name(&o->top[i]);
 	free(pids);
 }
 
@@ -544,6 +539,13 @@ static void set_others(struct setting *s, const struct others *o)
 	set_time(s, "end_processes_time", o->time);
 }
 
+static const char *reason_of(const struct mt_rec_ending *r)
+{
+	if (r->flags & MT_ENDING_VICTIM)
+		return "oom killer";
+	return r->signal ? "signal" : "exit";
+}
+
 int scene__set_facts(const struct scene *scene, struct facts *f, const struct mt_rec_ending *r,
 		     uint64_t start)
 {
@@ -551,10 +553,7 @@ int scene__set_facts(const struct scene *scene, struct facts *f, const struct mt
 
 	if (r) {
 		set_time(&s, "end_time", r->time);
-		set_text(&s, "end_reason",
-			 r->flags & MT_ENDING_VICTIM ? "oom killer"
-			 : r->signal		     ? "signal"
-						     : "exit");
+		set_text(&s, "end_reason", reason_of(r));
 		if (r->signal)
 			set_signal(&s, r);
 		else

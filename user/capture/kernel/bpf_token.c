@@ -26,14 +26,14 @@ static bool in_user_namespace(void)
 /* A descriptor that stays open until this process ends, or NO_TOKEN. */
 static int token(void)
 {
-	const char *path = getenv("LIBBPF_BPF_TOKEN_PATH");
+	const char *path = getenv("LIBBPF_BPF_TOKEN_PATH") ?: "/sys/fs/bpf";
 	static int fd = NOT_ASKED;
 	int fs;
 
 	if (fd != NOT_ASKED)
 		return fd;
 	fd = NO_TOKEN;
-	fs = in_user_namespace() ? open(path ? path : "/sys/fs/bpf", O_DIRECTORY | O_CLOEXEC) : -1;
+	fs = in_user_namespace() ? open(path, O_DIRECTORY | O_CLOEXEC) : -1;
 	if (fs < 0)
 		return fd;
 	fd = bpf_token_create(fs, NULL);

@@ -3,34 +3,38 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <errno.h>
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
-static int load(const struct bpf_insn *insns, size_t n)
-{
-	int fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, n, NULL);
-
-	if (fd >= 0)
-		close(fd);
-	return fd;
-}
-
-/* Without a program that does nothing, the answers of others mean nothing. */
-static int has_programs(void)
+int features__load_empty(int type, struct bpf_prog_load_opts *opts)
 {
 	const struct bpf_insn insns[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
+	int fd;
 
-	return load(insns, sizeof(insns) / sizeof(insns[0])) >= 0;
+	if (opts)
+		bpf_token__use(opts);
+	fd = bpf_prog_load(type, "memtrace_ask", "GPL", insns, 2, opts);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Closes the descriptor of a program. False: it was refused. */
+static bool was_loaded(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 /* An addition that returns the old value. Older kernels take it for one that does not, with a
  * reserved field set. */
-static int has_atomics(void)
+static bool has_atomics(void)
 {
 	const struct bpf_insn insns[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
@@ -47,10 +51,11 @@ static int has_atomics(void)
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
 
-	return load(insns, sizeof(insns) / sizeof(insns[0])) >= 0;
+	return was_loaded(bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns,
+					sizeof(insns) / sizeof(insns[0]), NULL));
 }
 
-static int has_helper(enum bpf_func_id id)
+static bool has_helper(enum bpf_func_id id)
 {
 	return libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, id, NULL) == 1;
 }
@@ -71,10 +76,13 @@ const char *features__missing(void)
 	static int known;
 	size_t i, len = 0;
 
-	if (known || !has_programs())
+	/* If no program at all can be loaded, the answers about others mean nothing. */
+	if (known || !was_loaded(features__load_empty(BPF_PROG_TYPE_KPROBE, NULL)))
 		return text;
 	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		if (needed[i].helper ? !has_helper(needed[i].helper) : !has_atomics())
+		bool has = needed[i].helper ? has_helper(needed[i].helper) : has_atomics();
+
+		if (!has)
 			len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? ", " : "",
 					needed[i].name);
 	}

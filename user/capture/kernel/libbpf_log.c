@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/kernel/libbpf_log.h"
+#include "capture/kernel.h"
 
 #include <bpf/libbpf.h>
 #include <stdarg.h>

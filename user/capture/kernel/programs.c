@@ -153,7 +153,9 @@ static size_t cpus(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (size_t)n;
+	if (n < 1)
+		return 1;
+	return n > THREADS_MAX ? THREADS_MAX : (size_t)n;
 }
 
 static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)

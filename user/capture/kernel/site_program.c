@@ -97,22 +97,27 @@ static int open_uprobe(pid_t pid, const struct uprobe_place *at)
 static int connect(int event, int program, uint64_t cookie)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
-	int link = -1, err = 0;
+	int link = -1, err;
 
 	if (cookie) {
 		link = bpf_link_create(program, event, BPF_PERF_EVENT, &opts);
-		err = link < 0 ? -errno : 0;
+		if (link < 0)
+			goto failed;
 	} else if (ioctl(event, PERF_EVENT_IOC_SET_BPF, program)) {
-		err = -errno;
+		goto failed;
 	}
-	if (!err && ioctl(event, PERF_EVENT_IOC_ENABLE, 0))
-		err = -errno;
-	if (!err && !cookie)
+	if (ioctl(event, PERF_EVENT_IOC_ENABLE, 0))
+		goto failed;
+	if (!cookie)
 		return event;
+	close(event); /* the link keeps it */
+	return link;
+failed:
+	err = -errno;
 	close(event);
-	if (err && link >= 0)
+	if (link >= 0)
 		close(link);
-	return err ?: link;
+	return err;
 }
 
 int site_program__probe(int program, pid_t pid, const struct uprobe_place *at)

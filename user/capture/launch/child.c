@@ -47,7 +47,27 @@ static int close_ours(const struct child_opts *o, int failed)
 {
 	const int keep[] = { failed, o->keep };
 
-	return is_other(o->user) ? subprocess__close_others(keep, o->keep ? 2 : 1) : 0;
+	if (!is_other(o->user))
+		return 0;
+	return subprocess__close_others(keep, o->keep ? 2 : 1);
+}
+
+/* All that the program gets. 0 or -errno. */
+static int prepare(const struct child_opts *o, int failed)
+{
+	int err;
+
+	if (o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return -errno;
+	err = close_ours(o, failed);
+	if (err)
+		return err;
+	err = o->user ? user__become(o->user) : 0;
+	if (err)
+		return err;
+	if (o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -errno;
+	return sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
 }
 
 /* Runs in the child. Does not return. */
@@ -62,16 +82,7 @@ static void run(const struct child_opts *o, int go, int failed)
 	} while (n < 0 && errno == EINTR);
 	if (n != 1)
 		_exit(0); /* never released */
-	if (!err && o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
-		err = -errno;
-	if (!err)
-		err = close_ours(o, failed);
-	if (!err && o->user)
-		err = user__become(o->user);
-	if (!err && o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		err = -errno;
-	if (!err)
-		err = sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
+	err = err ?: prepare(o, failed);
 	if (!err) {
 		execvp(o->argv[0], o->argv);
 		err = -errno;
@@ -79,6 +90,12 @@ static void run(const struct child_opts *o, int go, int failed)
 	while (write(failed, &err, sizeof(err)) < 0 && errno == EINTR)
 		;
 	_exit(127);
+}
+
+static void close_both(const int pipe[2])
+{
+	for (int i = 0; i < 2 && pipe[i] >= 0; i++)
+		close(pipe[i]);
 }
 
 struct child *child__new(const struct child_opts *opts)
@@ -113,14 +130,8 @@ struct child *child__new(const struct child_opts *opts)
 	return c;
 fail:
 	err = errno;
-	if (go[0] >= 0) {
-		close(go[0]);
-		close(go[1]);
-	}
-	if (failed[0] >= 0) {
-		close(failed[0]);
-		close(failed[1]);
-	}
+	close_both(go);
+	close_both(failed);
 	free(c);
 	errno = err;
 	return NULL;

@@ -46,29 +46,38 @@ static bool has_both(const char *dir)
 	return true;
 }
 
-int dryrun__find(char *buf, size_t size)
+bool preload__find(const char *const places[2], bool (*is_there)(const char *path),
+		   char ret[PATH_MAX])
 {
-	static const char *const places[] = { "dryrun", "../lib/memtrace-bpf/dryrun" };
-	char exe[PATH_MAX], dir[PATH_MAX + 32], real[PATH_MAX], *slash;
+	char exe[PATH_MAX], path[PATH_MAX + 64], *slash;
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	size_t i;
 
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
-	if (!slash)
-		return -ENOENT;
-	*slash = '\0';
-	for (i = 0; i < 2; i++) {
-		snprintf(dir, sizeof(dir), "%s/%s", exe, places[i]);
-		if (!realpath(dir, real) || !has_both(real))
-			continue;
-		if (strlen(real) >= size)
-			return -ENAMETOOLONG;
-		strcpy(buf, real);
-		return strpbrk(real, ": \t\n") ? -EINVAL : 0;
+	if (slash)
+		*slash = '\0';
+	for (size_t i = 0; i < 2 && slash; i++) {
+		snprintf(path, sizeof(path), "%s/%s", exe, places[i]);
+		if (realpath(path, ret) && is_there(ret))
+			return true;
 	}
-	snprintf(buf, size, "%s/%s or %s/%s", exe, places[0], exe, places[1]);
-	return -ENOENT;
+	strcpy(ret, exe);
+	return false;
+}
+
+int dryrun__find(char *buf, size_t size)
+{
+	static const char *const places[] = { "dryrun", "../lib/memtrace-bpf/dryrun" };
+	char found[PATH_MAX];
+
+	if (!preload__find(places, has_both, found)) {
+		snprintf(buf, size, "%s/%s or %s/%s", found, places[0], found, places[1]);
+		return -ENOENT;
+	}
+	if (strlen(found) >= size)
+		return -ENAMETOOLONG;
+	strcpy(buf, found);
+	return strpbrk(found, ": \t\n") ? -EINVAL : 0;
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
@@ -185,12 +194,12 @@ static int add_device(struct dryrun *d, const struct dryrun_args *a)
 
 static int make_env(struct dryrun *d, const struct dryrun_args *a)
 {
-	const char *others = getenv("LD_PRELOAD");
+	const char *others = getenv("LD_PRELOAD") ?: "";
 	int err = 0;
 
 	/* The CUDA library replaces libcuda.so.1 and also has the functions of the CUDA runtime. */
-	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
-		   others && *others ? ":" : "", others ? others : "");
+	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir, *others ? ":" : "",
+		   others);
 	if (a->vram)
 		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
 	if (a->paced)

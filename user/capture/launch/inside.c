@@ -22,39 +22,36 @@ struct inside {
 	const char **env;
 };
 
+static bool is_readable(const char *path)
+{
+	return !access(path, R_OK);
+}
+
 /* Finds the library: inside/ next to the program, or ../lib/memtrace-bpf/inside/ when installed.
  * Returns 0, or -errno with the reason in why. */
 static int find_library(char *path, size_t size, char *why, size_t why_size)
 {
-	static const char *const places[] = { "inside", "../lib/memtrace-bpf/inside" };
-	char exe[PATH_MAX], at[PATH_MAX + 64], real[PATH_MAX], *slash;
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	size_t i;
+	static const char *const places[] = { "inside/" MT_INSIDE_LIBRARY,
+					      "../lib/memtrace-bpf/inside/" MT_INSIDE_LIBRARY };
+	char found[PATH_MAX];
 
-	exe[n > 0 ? n : 0] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	for (i = 0; i < 2 && slash; i++) {
-		snprintf(at, sizeof(at), "%s/%s/" MT_INSIDE_LIBRARY, exe, places[i]);
-		if (!realpath(at, real) || access(real, R_OK))
-			continue;
-		if (strlen(real) >= size || strpbrk(real, ": \t\n")) {
-			snprintf(why, why_size,
-				 "%s: cannot be preloaded from a folder whose name is too long or "
-				 "has a space or a colon: install it elsewhere",
-				 real);
-			return -EINVAL;
-		}
-		strcpy(path, real);
-		return 0;
+	if (!preload__find(places, is_readable, found)) {
+		snprintf(why, why_size,
+			 "its library is not there (" MT_INSIDE_LIBRARY
+			 " in %s/inside or %s/../lib/memtrace-bpf/inside): `make` builds it, `make "
+			 "install` installs it",
+			 found, found);
+		return -ENOENT;
 	}
-	snprintf(why, why_size,
-		 "its library is not there (" MT_INSIDE_LIBRARY
-		 " in %s/%s or %s/%s): `make` builds it, `make install` "
-		 "installs it",
-		 exe, places[0], exe, places[1]);
-	return -ENOENT;
+	if (strlen(found) >= size || strpbrk(found, ": \t\n")) {
+		snprintf(why, why_size,
+			 "%s: cannot be preloaded from a folder whose name is too long or has a "
+			 "space or a colon: install it elsewhere",
+			 found);
+		return -EINVAL;
+	}
+	strcpy(path, found);
+	return 0;
 }
 
 /* Yama's restriction of ptrace. -1: no Yama. */
@@ -93,7 +90,7 @@ int inside__can(char *buf, size_t size)
 
 static int make_env(struct inside *i, const char *library, const char *const *env)
 {
-	const char *others = getenv("LD_PRELOAD");
+	const char *others = getenv("LD_PRELOAD") ?: "";
 	struct stat st;
 	size_t n = 0, k = 0;
 
@@ -108,8 +105,7 @@ static int make_env(struct inside *i, const char *library, const char *const *en
 		else
 			others = env[n] + strlen(PRELOAD);
 	}
-	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, others && *others ? ":" : "",
-		     others ? others : "") < 0 ||
+	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, *others ? ":" : "", others) < 0 ||
 	    asprintf(&i->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
 		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
 		return -ENOMEM;

@@ -95,7 +95,8 @@ static int take_places(struct inside_memory *m, const struct proc *proc, const s
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
 	uint64_t slots = m->at->slots[0], near = m->at->slots[1], linker = m->at->linker;
-	const struct map *a = maps__find(maps, slots), *b = maps__find(maps, near);
+	const struct map *a = maps__find(maps, slots);
+	const struct map *b = maps__find(maps, near);
 
 	m->returns = m->at->returns;
 	if (!inside_memory__same_program(m, maps))
@@ -122,37 +123,45 @@ int inside_memory__open_target(struct inside_memory *m)
 		return fd;
 	proc = proc__open(m->pid);
 	err = proc ? proc__maps(proc, &maps) : -errno;
-	if (!err) {
-		err = take_places(m, proc, &maps);
-		maps__free(&maps);
-	}
-	proc__free(proc);
-	if (!err && __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST) != image)
+	if (err)
+		goto out;
+	err = take_places(m, proc, &maps);
+	maps__free(&maps);
+	if (err)
+		goto out;
+	if (__atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST) != image) {
 		err = -EAGAIN;
-	if (err) {
-		close(fd);
-		return err;
+		goto out;
 	}
 	if (m->mem >= 0)
 		close(m->mem);
 	m->mem = fd;
 	m->mem_image = image;
 	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site)); /* these were another program's */
-	return 0;
+	fd = -1;
+out:
+	proc__free(proc);
+	if (fd >= 0)
+		close(fd);
+	return err;
 }
 
-static int put(int fd, uint64_t addr, const void *buf, size_t len)
+static int write_at(int fd, uint64_t addr, const void *buf, size_t len)
 {
 	ssize_t n = pwrite(fd, buf, len, (off_t)addr);
 
-	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
+	if (n < 0)
+		return -errno;
+	return n == (ssize_t)len ? 0 : -EFAULT;
 }
 
-static int get(int fd, uint64_t addr, void *buf, size_t len)
+static int read_at(int fd, uint64_t addr, void *buf, size_t len)
 {
 	ssize_t n = pread(fd, buf, len, (off_t)addr);
 
-	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
+	if (n < 0)
+		return -errno;
+	return n == (ssize_t)len ? 0 : -EFAULT;
 }
 
 /* True if a breakpoint, ours or another's, replaces this instruction. */
@@ -165,7 +174,7 @@ static bool is_breakpoint(const uint8_t *code)
 }
 
 /* The site of an address, or a free one for it. NULL: the table is full. *used: sites in use. */
-static struct mt_inside_site *find(const struct inside_memory *m, uint64_t addr, size_t *used)
+static struct mt_inside_site *find_site(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;
 	uint32_t i, from = mt_inside_hash(addr);
@@ -209,7 +218,7 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	int err;
 
 	/* The mapping may end before n bytes. */
-	while ((err = get(m->mem, addr, code, n)) && n > 1)
+	while ((err = read_at(m->mem, addr, code, n)) && n > 1)
 		n--;
 	if (err)
 		return err;
@@ -222,7 +231,8 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 			err = INSIDE_PLAN(code, n, addr, slot, &made, copy);
 	}
 	if (!err && made.way == MT_INSIDE_SLOT_RUN)
-		err = used >= MT_INSIDE_SLOTS ? -ENOSPC : put(m->mem, slot, copy, sizeof(copy));
+		err = used >= MT_INSIDE_SLOTS ? -ENOSPC
+					      : write_at(m->mem, slot, copy, sizeof(copy));
 	if (err)
 		return err;
 	*s = made;
@@ -241,7 +251,7 @@ static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
 	size_t used, i;
 	int err = 0;
 
-	s = find(m, addr, &used);
+	s = find_site(m, addr, &used);
 	if (!s)
 		return -ENOSPC;
 	if (!s->addr)
@@ -253,7 +263,7 @@ static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
 	if (i == MT_INSIDE_AT_SITE)
 		return -ENOSPC;
 	set_program(m, s, i, cookie, program);
-	err = put(m->mem, addr, &breakpoint, BREAKPOINT_SIZE);
+	err = write_at(m->mem, addr, &breakpoint, BREAKPOINT_SIZE);
 	if (err)
 		set_program(m, s, i, cookie, 0);
 	return err;
@@ -290,7 +300,7 @@ static void take_out(struct inside_memory *m, struct mt_inside_site *s,
 	}
 	/* Keep the site: a thread may have hit the breakpoint already. */
 	if (had && !has)
-		put(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
+		write_at(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
 }
 
 void inside_memory__remove_site(struct inside_memory *m, uint64_t addr, struct site_second second,
@@ -300,7 +310,7 @@ void inside_memory__remove_site(struct inside_memory *m, uint64_t addr, struct s
 	size_t used, i;
 
 	for (i = 0; i < (second.after ? 2 : 1); i++) {
-		struct mt_inside_site *s = find(m, places[i], &used);
+		struct mt_inside_site *s = find_site(m, places[i], &used);
 
 		if (s && s->addr)
 			take_out(m, s, program, cookie);
@@ -317,7 +327,7 @@ static bool is_removed(const struct inside_memory *m, const struct mt_inside_sit
 	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has; i++)
 		has = s->at[i].program != 0;
 	/* Other code than before: the library was unloaded. */
-	return has && !get(m->mem, s->addr, now, sizeof(now)) &&
+	return has && !read_at(m->mem, s->addr, now, sizeof(now)) &&
 	       !memcmp(now, &s->original, sizeof(now));
 }
 
@@ -328,7 +338,7 @@ size_t inside_memory__renew_sites(struct inside_memory *m)
 
 	for (i = 0; i < MT_INSIDE_SITES && m->mem >= 0; i++) {
 		if (is_removed(m, &m->site[i]))
-			n += !put(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
+			n += !write_at(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
 	}
 	return n;
 }
@@ -344,10 +354,10 @@ void inside_memory__clear_sites(struct inside_memory *m)
 int inside_memory__add_to_word(struct inside_memory *m, uint64_t addr, int n)
 {
 	uint16_t word;
-	int err = get(m->mem, addr, &word, sizeof(word));
+	int err = read_at(m->mem, addr, &word, sizeof(word));
 
 	word = (uint16_t)(word + n);
-	return err ?: put(m->mem, addr, &word, sizeof(word));
+	return err ?: write_at(m->mem, addr, &word, sizeof(word));
 }
 
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */

@@ -2,11 +2,9 @@
 /* The programs in the process itself, a child of ours with the library for it: breakpoints instead
  * of links, shared memory instead of maps. */
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -32,7 +32,7 @@ void demux__set(struct demux *f, uint32_t number, feed_fn fn, void *ctx);
 
 /*
  * The two places where the programs can run: the kernel (probes_kernel.c), and the process itself
- * (probes_inside.c). probes_load.c chooses one of them; probes.c calls it through struct
+ * (probes_inside.c). probes__load() chooses one of them; probes.c calls it through struct
  * probes_place. Its functions return as those of the same name in probes.h.
  */
 
@@ -155,6 +155,5 @@ static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid,
 	return probes__everywhere(p) && !probes__calls_each(p, file) ? 0 : pid;
 }
 
-/* Load the programs, and set the rest of *p. NULL with errno and *why. */
-struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);
+/* Loads the programs into the process, and sets the rest of *p. NULL with errno and *why. */
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);

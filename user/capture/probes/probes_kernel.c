@@ -9,9 +9,6 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +24,10 @@
 #include "base/log.h"
 #include "capture/kernel.h"
 #include "capture/kernel/holder.h"
-#include "capture/kernel/libbpf_log.h"
 #include "capture/kernel/programs.h"
 #include "capture/kernel/site_program.h"
 #include "capture/probes/proc_group.h"
+#include "inspect/container.h"
 #include "memtrace.h"
 #include "memtrace.skel.h"
 #include "memtrace_old.skel.h"
@@ -71,20 +68,15 @@ struct host_program {
  * programs run at the ends of functions at all. */
 static int try_end(const char *call)
 {
-	const struct bpf_insn insns[] = {
-		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
-		{ .code = BPF_JMP | BPF_EXIT },
-	};
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_FEXIT);
 	int id = libbpf_find_vmlinux_btf_id(call, BPF_TRACE_FEXIT), fd;
 
 	if (id < 0)
 		return id;
 	opts.attach_btf_id = (uint32_t)id;
-	bpf_token__use(&opts);
-	fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "memtrace_ask", "GPL", insns, 2, &opts);
+	fd = features__load_empty(BPF_PROG_TYPE_TRACING, &opts);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	close(fd);
 	return 0;
 }
@@ -243,20 +235,6 @@ static long link_create_multi(int prog_fd, const char *path, uint64_t offset, ui
 	return link_create(&attr);
 }
 
-/* Loads a program that does nothing, to test the kernel. A descriptor or -errno. */
-static int load_empty(struct bpf_prog_load_opts *opts)
-{
-	const struct bpf_insn insns[] = {
-		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
-		{ .code = BPF_JMP | BPF_EXIT },
-	};
-	int fd;
-
-	bpf_token__use(opts);
-	fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, opts);
-	return fd < 0 ? -errno : fd;
-}
-
 static long ask_multi(int prog_fd, pid_t pid)
 {
 	long fd = link_create_multi(prog_fd, "/", 0, 0, pid);
@@ -279,12 +257,12 @@ enum probes_multi probes__kernel_multi(void)
 
 	if (known)
 		return known;
-	fd = load_empty(&opts);
+	fd = features__load_empty(BPF_PROG_TYPE_KPROBE, &opts);
 	if (fd < 0)
 		return PROBES_MULTI_NONE;
-	known = ask_multi(fd, 0) != -EBADF     ? PROBES_MULTI_NONE
-		: ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS
-					       : PROBES_MULTI_THREAD;
+	known = PROBES_MULTI_NONE;
+	if (ask_multi(fd, 0) == -EBADF)
+		known = ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS : PROBES_MULTI_THREAD;
 	close(fd);
 	return known;
 }
@@ -296,7 +274,7 @@ static int probe_self(uint64_t offset)
 	bool multi = !probes__kernel_perf();
 	LIBBPF_OPTS(bpf_prog_load_opts, opts,
 		    .expected_attach_type = multi ? TRACE_UPROBE_MULTI : 0);
-	int program = load_empty(&opts), fd;
+	int program = features__load_empty(BPF_PROG_TYPE_KPROBE, &opts), fd;
 
 	if (program < 0)
 		return program;
@@ -346,7 +324,7 @@ bool probes__kernel_sleepable(void)
 
 	if (known >= 0)
 		return known;
-	fd = load_empty(&opts);
+	fd = features__load_empty(BPF_PROG_TYPE_KPROBE, &opts);
 	if (fd >= 0)
 		close(fd);
 	else if (fd != -EINVAL)
@@ -512,30 +490,29 @@ static int set_group_counters(struct kernel_probes *k)
 /* Uses the group's maps or, without a group, the smallest possible. */
 static int set_group(struct probes *p, const struct probes_opts *opts)
 {
+	const __typeof__(kernel(p)->skel->maps) *maps = &kernel(p)->skel->maps;
 	int err;
 
 	p->users = 1;
 	if (!opts->capture.group) {
-		bpf_map__set_max_entries(kernel(p)->skel->maps.processes, 1);
-		return bpf_map__set_max_entries(kernel(p)->skel->maps.members, 1);
+		bpf_map__set_max_entries(maps->processes, 1);
+		return bpf_map__set_max_entries(maps->members, 1);
 	}
 	p->group = opts->capture.group;
 	p->group_id = proc_group__new_group(opts->capture.group);
 	kernel(p)->skel->rodata->group = p->group_id;
-	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
-	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes,
-					   proc_group__processes_fd(p->group))
-		       : -ENOMEM;
-	if (!err)
-		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members,
-					proc_group__members_fd(p->group));
-	if (!err)
-		err = set_group_counters(kernel(p));
 	if (opts->capture.sets && opts->capture.sets->n < PROBES_SETS) {
 		p->sets = opts->capture.sets;
 		p->sets->set[p->sets->n++] = p;
 	}
-	return err;
+	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
+	if (!p->files)
+		return -ENOMEM;
+	err = bpf_map__reuse_fd(maps->processes, proc_group__processes_fd(p->group));
+	if (err)
+		return err;
+	err = bpf_map__reuse_fd(maps->members, proc_group__members_fd(p->group));
+	return err ? err : set_group_counters(kernel(p));
 }
 
 static const struct probes_place in_kernel;
@@ -784,8 +761,9 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	struct probes *p = &k->p;
 	int err = open_maps(k, opts->capture.host);
 
-	if (!err)
-		err = set_group(p, opts);
+	if (err)
+		return err;
+	err = set_group(p, opts);
 	if (err)
 		return err;
 	if (opts->capture.ring_bytes)
@@ -797,10 +775,12 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	if (k->types >= 0)
 		close(k->types);
 	k->types = -1;
-	if (!err)
-		err = load_programs(k, opts);
-	if (!err && p->old)
-		err = start_old(k);
+	if (err)
+		return err;
+	err = load_programs(k, opts);
+	if (err)
+		return err;
+	err = p->old ? start_old(k) : 0;
 	if (err)
 		return err;
 	p->ring = bpf_ring__new(bpf_map__fd(k->skel->maps.ring),
@@ -808,10 +788,10 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	if (!p->ring)
 		return -errno;
 	err = open_wake(p);
-	return !err && p->group ? map_group_counters(k) : err;
+	return err || !p->group ? err : map_group_counters(k);
 }
 
-struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why)
+static struct probes *load_in_kernel(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
 	struct probes *p = &k->p;
@@ -823,7 +803,6 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->wake = p->pidfd = k->types = -1;
 	p->py = opts->py;
 	libbpf_log__quiet();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->old = needs_old(opts);
 	reads_kernel = p->old || proc__pid_namespace();
 	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
@@ -933,16 +912,18 @@ static int attach_to(struct probes *p, pid_t of, const struct hook *h, bool slee
 	const struct uprobe_place at = { .path = h->elf ? elf__name(h->elf, path) : NULL,
 					 .offset = h->offset };
 	const char *name = program_name(h->id, sleepable);
+	long fd;
 	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
 			     : program(p, name);
-	long fd;
 
 	if (prog < 0)
 		return prog;
 	if (!at.path)
 		return -ENOENT; /* another process of the group has this function */
-	fd = p->multi ? link_create_multi(prog, at.path, h->offset, h->id, of)
-		      : site_program__probe(prog, of ?: -1, &at);
+	if (p->multi)
+		fd = link_create_multi(prog, at.path, h->offset, h->id, of);
+	else
+		fd = site_program__probe(prog, of ?: -1, &at);
 	return fd < 0 ? fd : keep(p, to, fd);
 }
 
@@ -1323,3 +1304,27 @@ static const struct probes_place in_kernel = {
 	.attach_host = attach_host,
 	.skipped = skipped,
 };
+
+/* ---- the programs in the kernel, or in the process itself ---- */
+
+struct probes *probes__load(const struct probes_opts *opts, const char **why)
+{
+	struct probes *p = opts->capture.inside ? probes_inside__load(opts, why)
+						: load_in_kernel(opts, why);
+	struct probes_opts without = *opts;
+
+	if (!p && opts->capture.host) {
+		without.capture.host = false;
+		p = probes__load(&without, why);
+		if (p)
+			log_debug("the kernel refused the programs for host memory");
+		return p;
+	}
+	if (!p)
+		return NULL;
+	if (opts->seen)
+		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
+	p->empty = opts->empty;
+	p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
+	return p;
+}

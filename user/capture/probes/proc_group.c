@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "capture/kernel/libbpf_log.h"
 #include "capture/probes/probes_internal.h"
 #include "group.skel.h"
 #include "inspect/proc.h"
@@ -47,6 +46,24 @@ static int open_maps(struct proc_group *k)
 	return k->ring ? 0 : -errno;
 }
 
+static int load(struct proc_group *k, int processes)
+{
+	int err;
+
+	k->skel = group_bpf__open();
+	if (!k->skel)
+		return -errno;
+	k->skel->rodata->pid_ns = proc__pid_namespace();
+	err = processes >= 0 ? bpf_map__reuse_fd(k->skel->maps.processes, processes) : 0;
+	if (err)
+		return err;
+	err = group_bpf__load(k->skel);
+	if (err)
+		return err;
+	err = open_maps(k);
+	return err ? err : group_bpf__attach(k->skel);
+}
+
 struct proc_group *proc_group__new(int processes, const char **why)
 {
 	struct proc_group *k = calloc(1, sizeof(*k));
@@ -57,20 +74,7 @@ struct proc_group *proc_group__new(int processes, const char **why)
 		return NULL;
 	*why = "the kernel refused the programs that follow processes";
 	libbpf_log__quiet();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	k->skel = group_bpf__open();
-	err = k->skel ? 0 : -errno;
-	if (!err) {
-		k->skel->rodata->pid_ns = proc__pid_namespace();
-		if (processes >= 0)
-			err = bpf_map__reuse_fd(k->skel->maps.processes, processes);
-	}
-	if (!err)
-		err = group_bpf__load(k->skel);
-	if (!err)
-		err = open_maps(k);
-	if (!err)
-		err = group_bpf__attach(k->skel);
+	err = load(k, processes);
 	if (!err)
 		return k;
 	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)

@@ -26,10 +26,33 @@
 #define ALLOC_LOOK_EVERY 100000000ULL /* ns */
 #define FIRST_ARG 0x1		      /* a bit for the argument register that our probe reads */
 
+static bool in_namespace(void)
+{
+	return bpf_token__state() != BPF_TOKEN_NOT_NEEDED;
+}
+
+static const char *why_not_permitted(pid_t pid)
+{
+	char name[32];
+	struct stat st;
+
+	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
+	if (stat(name, &st) || st.st_uid != geteuid())
+		return "it is another user's";
+	return in_namespace() ? "it is yours, but it was started outside of this user namespace"
+			      : "it is yours, but the system restricts that "
+				"(kernel.yama.ptrace_scope)";
+}
+
+static const char *how_to_get_permission(void)
+{
+	if (in_namespace())
+		return "start it here, or run memtrace-bpf on the host with sudo";
+	return geteuid() ? "run it with sudo" : "give it to this container (--cap-add SYS_PTRACE)";
+}
+
 int target__open(pid_t pid, struct target *t, struct failure *f)
 {
-	struct stat st;
-	char name[32];
 	int err;
 
 	memset(t, 0, sizeof(*t));
@@ -63,20 +86,11 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 				    "security module (AppArmor, SELinux) or the settings of "
 				    "this container forbid it. Run memtrace-bpf on the host",
 				    (int)pid, strerror(-err));
-	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(
-			f, EXIT_NOT_PERMITTED, err,
-			"not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
-			!(!stat(name, &st) && st.st_uid == geteuid()) ? "it is another user's"
-			: bpf_token__state() != BPF_TOKEN_NOT_NEEDED
-				? "it is yours, but it was started outside of this user namespace"
-				: "it is yours, but the system restricts that "
-				  "(kernel.yama.ptrace_scope)",
-			bpf_token__state() != BPF_TOKEN_NOT_NEEDED
-				? "start it here, or run memtrace-bpf on the host with sudo"
-			: geteuid() ? "run it with sudo"
-				    : "give it to this container (--cap-add SYS_PTRACE)");
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; "
+				    "%s",
+				    (int)pid, why_not_permitted(pid), how_to_get_permission());
 	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
 			    strerror(-err));
 }
@@ -339,11 +353,13 @@ struct mt_py_layout target__layout(const struct target *t)
 	if (!t->python || !t->has_slot)
 		return k;
 	l = python__layout(t->python);
-	k.tls_kind = t->slot.kind == PYSLOT_INDIRECT ? MT_TLS_INDIRECT
-		     : t->slot.kind == PYSLOT_EITHER ? MT_TLS_EITHER
-						     : MT_TLS_DIRECT;
-	k.tls_off1 = t->slot.first;
-	k.tls_off2 = t->slot.second;
+	k.tls_kind = MT_TLS_DIRECT;
+	if (t->slot.kind == PYSLOT_INDIRECT)
+		k.tls_kind = MT_TLS_INDIRECT;
+	else if (t->slot.kind == PYSLOT_EITHER)
+		k.tls_kind = MT_TLS_EITHER;
+	k.tls_first = t->slot.first;
+	k.tls_second = t->slot.second;
 	k.tstate_frame = l->ts_frame;
 	k.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
 	k.cframe_frame = k.tstate_cframe ? l->cframe_current : 0;

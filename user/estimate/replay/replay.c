@@ -247,13 +247,16 @@ static uint64_t context_of(const struct replay *r)
 
 /* ---- a run of the replayer: its environment, bounds and answer ---- */
 
+static bool is_program(const char *path)
+{
+	return !access(path, X_OK);
+}
+
 /* Finds the replayer and sets r->replayer. Returns 0, or -errno and *f. */
 static int find_replayer(struct replay *r, struct failure *f)
 {
 	static const char *const places[] = { "replay/replayer",
 					      "../lib/memtrace-bpf/replay/replayer" };
-	char exe[PATH_MAX], path[PATH_MAX + 64], *slash;
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	int err = dryrun__find(r->dryrun, sizeof(r->dryrun));
 
 	if (err)
@@ -261,19 +264,12 @@ static int find_replayer(struct replay *r, struct failure *f)
 				    "the libraries of the dry run are missing (%s): build them "
 				    "with `make`, install them with `make install`",
 				    r->dryrun);
-	exe[n > 0 ? n : 0] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	for (size_t i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", exe, places[i]);
-		if (realpath(path, r->replayer) && !access(r->replayer, X_OK))
-			return 0;
-	}
+	if (preload__find(places, is_program, r->replayer))
+		return 0;
 	return failure__set(
 		f, EXIT_NOT_PERMITTED, -ENOENT,
-		"%s/%s is missing: build it with `make`, install it with `make install`", exe,
-		places[0]);
+		"%s/%s is missing: build it with `make`, install it with `make install`",
+		r->replayer, places[0]);
 }
 
 static uint64_t seconds(const struct replay *r)
