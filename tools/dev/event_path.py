@@ -8,7 +8,7 @@ and its source count as one file). Exits with 1 if there is such a call.
     tools/dev/event_path.py [RECORD [ROOT]]     RECORD: a name of enum mt_rec_type, MT_REC_REPORT by default; ROOT: another tree
 
 The C code is read with regular expressions. Calls through pointers are resolved by what the code passes or assigns: a callback by the
-functions passed as arguments, the next stage by the order in which session__open_...() connects the stages.
+functions passed as arguments, the next stage by the order in which open_..._stage() connect the stages.
 """
 import functools
 import pathlib
@@ -33,7 +33,8 @@ LOOKUPS = {
     "state_seam__before": "was the event before the state at attach?", "state_seam__emitted": "notes what was passed on",
 }
 POINTER = re.compile(r"(?:const )?(?:void|uint8_t|struct mt_\w+|struct event) \*(\w+)")
-OTHERS = {"deal_to_all"}  # for ends of code objects alone
+# For ends of code objects alone; called before a record without a feed, which it does not get.
+OTHERS = {"deal_to_all", "read_group_records"}
 KEYWORDS = {"if", "while", "for", "switch", "return", "sizeof", "memcpy"}
 
 
@@ -91,13 +92,12 @@ def calls_in(body, record):
 
 
 def connect_stages(functions):
-    """Unit -> the function that gets its events, from how session__open_...() connects the stages."""
-    if "session__open_attach_stage" not in functions:
-        return {}
-    last = re.search(r"send_to\(s->attach, (\w+)__sink\(", functions["session__open_attach_stage"].body)[1]
+    """Unit -> the function that gets its events, from how open_..._stage() of session_attach.c connect the stages."""
+    opens = [functions["session_attach.c", name] for name in ("open_attach_stage", "open_census_stage")]
+    last = re.search(r"send_to\(s->attach, (\w+)__sink\(", opens[0].body)[1]
     following, head = {last: None}, (last + ".c", "on_event")
-    for name in ("session__open_attach_stage", "session__open_census_stage"):
-        stage = re.search(r"->next = (\w+)__sink\(", functions[name].body)[1]
+    for function in opens:
+        stage = re.search(r"->next = (\w+)__sink\(", function.body)[1]
         handler = (stage + ".c", "on_event")
         following[stage], head = head, handler
     following["decoder"] = following["decode_ctx"] = head
@@ -160,6 +160,8 @@ class Way:
             if callee in LOOKUPS or callee in OTHERS or not any(self.carries(a, function) for a in arguments):
                 continue
             for target in self.targets(function, callee):
+                if isinstance(target, Function) and target.name in OTHERS:
+                    continue
                 # Coming back from a call is no step of the way: it goes on from this file.
                 if self.units[-1] != function.unit:
                     self.units.append(function.unit)
