@@ -202,7 +202,7 @@ static int drain_chunk(struct flight *fl, int (*fn)(void *ctx, const struct even
 	return err;
 }
 
-static int fold(void *ctx, const struct event *e)
+static int fold_event(void *ctx, const struct event *e)
 {
 	struct flight *fl = ctx;
 
@@ -218,22 +218,23 @@ static bool over_bounds(const struct flight *fl)
 }
 
 /* Removes chunks that are older than the window at the time now, or that exceed a bound. */
-static int trim(struct flight *fl, uint64_t now)
+static int trim_window(struct flight *fl, uint64_t now)
 {
-	int err = 0;
-
-	while (fl->n_chunks && !err) {
+	while (fl->n_chunks) {
+		int err;
 		/* Keep FLIGHT_AFTER more, because an out-of-memory event's file is written
 		 * later. */
 		bool old = chunk_at(fl, 0)->last + fl->opts.window + FLIGHT_AFTER < now;
 
 		if (!old && !over_bounds(fl))
-			break;
+			return 0;
 		if (!old && chunk_at(fl, 0)->last > fl->cut_until)
 			fl->cut_until = chunk_at(fl, 0)->last;
-		err = drain_chunk(fl, fold, fl);
+		err = drain_chunk(fl, fold_event, fl);
+		if (err)
+			return err;
 	}
-	return err;
+	return 0;
 }
 
 static bool chunk_is_full(const struct flight *fl)
@@ -254,7 +255,7 @@ static bool chunk_is_full(const struct flight *fl)
 
 /* ---- the file ---- */
 
-static int put(void *ctx, const struct event *e)
+static int write_event(void *ctx, const struct event *e)
 {
 	struct dump *d = ctx;
 
@@ -270,34 +271,37 @@ static int update_facts(struct dump *d)
 	const char *key, *value;
 	int err = 0;
 
-	for (size_t i = 0; i < facts__count(from) && !err; i++) {
+	for (size_t i = 0; i < facts__count(from); i++) {
 		facts__at(from, i, &key, &value);
 		if (strcmp(key, "attached_at") || !d->fl->folded)
-			err = facts__set(d->facts, key, value);
+			err = err ?: facts__set(d->facts, key, value);
 	}
-	if (!err && d->fl->folded) /* the start of the window counts as the attach */
-		err = facts__set(d->facts, "attached_at", "live");
-	if (!err && d->whole)
-		err = facts__set(d->facts, "window_begins", "step");
-	if (!err && r->began[0])
-		err = facts__set(d->facts, "window_began", r->began);
-	return err ?: facts__setf(d->facts, "duration_ns", "%" PRIu64, r->to) ?:
-	       facts__setf(d->facts, "events", "%" PRIu64, r->events) ?:
-	       facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from) ?:
-	       facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
+	if (d->fl->folded) /* the start of the window counts as the attach */
+		err = err ?: facts__set(d->facts, "attached_at", "live");
+	if (d->whole)
+		err = err ?: facts__set(d->facts, "window_begins", "step");
+	if (r->began[0])
+		err = err ?: facts__set(d->facts, "window_began", r->began);
+	err = err ?: facts__setf(d->facts, "duration_ns", "%" PRIu64, r->to);
+	err = err ?: facts__setf(d->facts, "events", "%" PRIu64, r->events);
+	err = err ?: facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from);
+	return err ?: facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
 }
 
 /* Begins the file with the live blocks. */
-static int start(struct dump *d, uint64_t time)
+static int start_dump(struct dump *d, uint64_t time)
 {
+	int err;
+
 	d->begun = true;
 	d->report.from = d->report.to = d->flushed = time;
 	d->first_step = d->fl->steps;
 	d->report.blocks = live_set__blocks(d->fl->base);
 	live_set__new_peaks(d->fl->base);
 	/* Readers need the facts before the first event. */
-	return update_facts(d)
-		       ?: mtr_writer__flush(d->w) ?: live_set__emit(d->fl->base, time, put, d);
+	err = update_facts(d);
+	err = err ?: mtr_writer__flush(d->w);
+	return err ?: live_set__emit(d->fl->base, time, write_event, d);
 }
 
 static int dump_event(void *ctx, const struct event *e)
@@ -305,42 +309,40 @@ static int dump_event(void *ctx, const struct event *e)
 	struct dump *d = ctx;
 	struct flight_report *r = &d->report;
 
-	if (!d->err && !d->begun && e->time >= d->begin)
-		d->err = start(d, e->time);
+	if (!d->begun && e->time >= d->begin)
+		d->err = d->err ?: start_dump(d, e->time);
 	if (!d->err && d->begun) {
 		d->err = mtr_writer__event(d->w, e);
 		r->events++;
 		if (e->time > r->to)
 			r->to = e->time;
 	}
-	return fold(d->fl, e);
+	return fold_event(d->fl, e);
 }
 
 /* Opens an empty file as *ret. On an error after open(), calls done(). */
 static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
 	struct dump *d = calloc(1, sizeof(*d));
-	int err = d ? 0 : -ENOMEM, fd = -1;
+	int err, fd;
 
-	if (!err) {
-		d->fl = fl;
-		d->begin = begin;
-		d->report = (struct flight_report){ .number = fl->files + 1 };
-		snprintf(d->report.began, sizeof(d->report.began), "%s", why);
-		fd = fl->opts.open(fl->opts.ctx, d->report.number);
-		err = fd < 0 ? fd : 0;
-	}
-	if (err) {
+	if (!d)
+		return -ENOMEM;
+	d->fl = fl;
+	d->begin = begin;
+	d->report = (struct flight_report){ .number = fl->files + 1 };
+	snprintf(d->report.began, sizeof(d->report.began), "%s", why);
+	fd = fl->opts.open(fl->opts.ctx, d->report.number);
+	if (fd < 0) {
 		free(d);
-		return err;
+		return fd;
 	}
 	d->facts = facts__new();
 	d->w = d->facts ? mtr_writer__new(fd, fl->dict, d->facts, &fl->opts.bounds) : NULL;
 	if (!d->w) {
 		err = d->facts ? -errno : -ENOMEM;
 		err = fl->opts.done(fl->opts.ctx, &d->report, err) ?: err;
-		facts__free(d->facts);
-		free(d);
+		drop_dump(d);
 		return err;
 	}
 	*ret = d;
@@ -355,16 +357,19 @@ static int close_dump(struct dump *d, const char *reason, const char *ended, int
 	int closed;
 
 	if (!d->err && !d->begun)
-		d->err = start(d, fl->latest);
+		d->err = start_dump(d, fl->latest);
 	snprintf(r->reason, sizeof(r->reason), "%s", reason);
 	snprintf(r->ended, sizeof(r->ended), "%s", ended);
-	d->err = d->err ?: err ?: update_facts(d) ?: facts__set(d->facts, "stop_reason", reason) ?:
-		 facts__set(d->facts, "window_ended", ended) ?: mtr_writer__flush(d->w);
+	err = d->err ?: err;
+	err = err ?: update_facts(d);
+	err = err ?: facts__set(d->facts, "stop_reason", reason);
+	err = err ?: facts__set(d->facts, "window_ended", ended);
+	err = err ?: mtr_writer__flush(d->w);
 	r->dropped = mtr_writer__dropped(d->w);
 	r->bytes = mtr_writer__bytes(d->w);
 	closed = mtr_writer__close(d->w);
 	d->w = NULL;
-	err = d->err ?: closed;
+	err = err ?: closed;
 	if (!err)
 		fl->files++;
 	err = fl->opts.done(fl->opts.ctx, r, err) ?: err;
@@ -377,14 +382,14 @@ static int move_all(struct flight *fl)
 {
 	int err = 0;
 
-	while (fl->n_chunks && !err)
-		err = drain_chunk(fl, fold, fl);
 	fl->cut_until = 0;
+	while (fl->n_chunks && !err)
+		err = drain_chunk(fl, fold_event, fl);
 	return err;
 }
 
 /* Moves all kept events to the base and writes them to the file. */
-static int drain(struct dump *d)
+static int drain_window(struct dump *d)
 {
 	struct flight *fl = d->fl;
 	int err = 0;
@@ -415,7 +420,7 @@ static int write_all(struct flight *fl, uint64_t begin, const char *why, const c
 	d->report.ooms = fl->ooms;
 	d->report.oom = fl->oom;
 	fl->ooms = 0;
-	return close_dump(d, reason, ended, drain(d));
+	return close_dump(d, reason, ended, drain_window(d));
 }
 
 /* Writes the file of the out-of-memory events. */
@@ -442,29 +447,30 @@ int flight__last(struct flight *fl, const char *reason, const char *ended)
 
 	if (err)
 		return err;
-	err = drain(d);
+	err = drain_window(d);
 	if (!d->err && !d->begun)
-		d->err = start(d, fl->latest);
+		d->err = start_dump(d, fl->latest);
 	d->report.to = fl->latest;
 	return close_dump(d, reason, ended, err);
 }
 
 int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why)
 {
+	uint64_t start = fl->latest > before ? fl->latest - before : 0;
 	struct dump *d;
 	int err;
 
 	if (fl->dump)
 		return -EBUSY;
-	err = close_chunk(fl)
-		      ?: open_dump(fl, fl->latest > before ? fl->latest - before : 0, why, &d);
+	err = close_chunk(fl);
+	err = err ?: open_dump(fl, start, why, &d);
 	if (err)
 		return err;
 	d->whole = whole && !before;
 	/* Without a look back the window starts here, even before its first event. */
-	err = before ? drain(d) : move_all(fl);
+	err = before ? drain_window(d) : move_all(fl);
 	if (!err && !d->begun)
-		d->err = start(d, fl->latest);
+		d->err = start_dump(d, fl->latest);
 	if (err || d->err)
 		return close_dump(d, "", "", err);
 	fl->dump = d;
@@ -506,7 +512,7 @@ static int add_unkept(struct flight *fl, const struct event *e)
 	int err;
 
 	if (!d)
-		return fold(fl, e);
+		return fold_event(fl, e);
 	err = dump_event(d, e) ?: d->err;
 	if (err) {
 		fl->dump = NULL;
@@ -524,13 +530,9 @@ static bool is_due(const struct flight *fl, uint64_t now)
 
 int flight__event(struct flight *fl, const struct event *e)
 {
-	struct dict_counts have = dict__counts(fl->dict);
 	int err;
 
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
-	    e->how >= event__how_end(e->kind) || e->thread >= have.threads ||
-	    e->stack >= have.stacks || e->module >= have.modules || e->node >= have.nodes ||
-	    e->name >= have.strings || e->category >= CATEGORY_OF_EVENTS)
+	if (!mtr_encoder__takes(fl->enc, e))
 		return -EINVAL;
 	if (flight__full(fl))
 		return 0;
@@ -557,7 +559,7 @@ int flight__event(struct flight *fl, const struct event *e)
 	if (err)
 		return err;
 	if (!fl->ooms)
-		return trim(fl, fl->enc_last);
+		return trim_window(fl, fl->enc_last);
 	/* Keep the events before an out-of-memory error. Later ones may exceed the bounds by a
 	 * quarter. */
 	if (fl->bytes > fl->opts.max_bytes + fl->opts.max_bytes / 4 ||
@@ -566,7 +568,7 @@ int flight__event(struct flight *fl, const struct event *e)
 	return 0;
 }
 
-static int flush(struct dump *d, uint64_t now)
+static int flush_dump(struct dump *d, uint64_t now)
 {
 	if (now < d->flushed + FLUSH_EVERY)
 		return 0;
@@ -587,14 +589,14 @@ int flight__tick(struct flight *fl, uint64_t now)
 	if (now > fl->latest)
 		fl->latest = now;
 	if (fl->dump)
-		return flush(fl->dump, now);
+		return flush_dump(fl->dump, now);
 	if (is_due(fl, now))
 		return write_file(fl);
 	if (fl->ooms)
 		return 0;
 	if (mtr_encoder__count(fl->enc) && fl->enc_first + fl->opts.window / CHUNKS < now)
 		err = close_chunk(fl);
-	return err ?: trim(fl, now);
+	return err ?: trim_window(fl, now);
 }
 
 int flight__finish(struct flight *fl)

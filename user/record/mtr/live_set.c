@@ -46,13 +46,7 @@ struct base_device {
 	uint64_t allocated, reserved;
 	uint64_t live; /* bytes of blocks, without those that only wait for a stream */
 	uint64_t peak_allocated, peak_reserved;
-	bool used; /* true if the driver's figure is known */
-	uint64_t used_size;
-	bool left; /* true if the driver's free bytes are known */
-	uint64_t left_size;
-	bool census; /* true after the first EVENT_CENSUS; its data follow */
-	uint64_t census_size;
-	uint8_t census_flags;
+	struct event census, used, left; /* the last of their kind, to emit; kind 0: none yet */
 	/* Number of the first EVENT_SEGMENT of the current reading. 0: none since the last
 	 * EVENT_STATE. */
 	uint64_t reading;
@@ -141,19 +135,16 @@ static struct base_device *device_of(struct live_set *b, struct device device)
 
 static int new_block(struct live_set *b, uint32_t *ret)
 {
-	int err;
-
 	if (b->free_block != NONE) {
 		*ret = b->free_block;
 		b->free_block = b->blocks[*ret].stack;
 		return 0;
 	}
-	err = b->n_blocks < NONE ? array__grow(&b->blocks, &b->room_blocks, b->n_blocks + 1,
-					       sizeof(*b->blocks))
-				 : -ENOMEM;
-	if (!err)
-		*ret = b->n_blocks++;
-	return err;
+	if (array__grow_zero(&b->blocks, &b->room_blocks, (size_t)b->n_blocks + 1,
+			     sizeof(*b->blocks)))
+		return -ENOMEM;
+	*ret = b->n_blocks++;
+	return 0;
 }
 
 /* Bytes that the allocator counts as allocated. */
@@ -167,18 +158,13 @@ static int put_block(struct live_set *b, struct base_device *d, const struct eve
 {
 	uint64_t old;
 	uint32_t i;
-	int err;
 
 	if (map64__get(d->blocks, e->addr, &old)) {
 		i = (uint32_t)old;
 		d->live -= counted(&b->blocks[i]);
 	} else {
-		err = new_block(b, &i);
-		if (err)
-			return err;
-		err = map64__set(d->blocks, e->addr, i);
-		if (err)
-			return err;
+		if (new_block(b, &i) || map64__set(d->blocks, e->addr, i))
+			return -ENOMEM;
 	}
 	b->blocks[i] = (struct block){ .size = e->size,
 				       .requested = e->requested,
@@ -246,8 +232,8 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 		if (err || !map64__get(d->blocks, e->addr, &i))
 			return err;
 		b->blocks[i].only_tensor = true;
-		d->peak_allocated += d->totals ? 0
-					       : e->size; /* the storage existed during the peak */
+		if (!d->totals)
+			d->peak_allocated += e->size; /* the storage existed during the peak */
 	}
 	k = &b->blocks[i];
 	if (k->time > e->time) /* the tensor belonged to an earlier block at this address */
@@ -314,7 +300,6 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 {
 	uint64_t old;
 	uint32_t i;
-	int err;
 
 	if (map64__get(map, e->addr, &old)) {
 		i = (uint32_t)old;
@@ -324,17 +309,13 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 			i = b->free_range;
 			b->free_range = b->ranges[i].next;
 		} else {
-			err = b->n_ranges < NONE ? array__grow(&b->ranges, &b->room_ranges,
-							       b->n_ranges + 1, sizeof(*b->ranges))
-						 : -ENOMEM;
-			if (err)
-				return err;
+			if (array__grow_zero(&b->ranges, &b->room_ranges, (size_t)b->n_ranges + 1,
+					     sizeof(*b->ranges)))
+				return -ENOMEM;
 			i = b->n_ranges++;
-			b->ranges[i] = (struct range){ 0 };
 		}
-		err = map64__set(map, e->addr, i);
-		if (err)
-			return err;
+		if (map64__set(map, e->addr, i))
+			return -ENOMEM;
 	}
 	b->ranges[i] = (struct range){ .e = *e, .seq = b->seq };
 	return list_range(b, i);
@@ -371,14 +352,16 @@ static unsigned kinds_of(const struct event *range)
 {
 	if (range->kind != EVENT_CUDA_ALLOC)
 		return range->kind == EVENT_SEGMENT ? NAMED : UNMAPPED;
-	return (is_segment(range) ? TAKEN : 0) | (range->how == MEM_MAPPED ? MAPPED : 0);
+	if (range->how == MEM_MAPPED)
+		return is_segment(range) ? TAKEN | MAPPED : MAPPED;
+	return is_segment(range) ? TAKEN : 0;
 }
 
 /* The latest range of these kinds that shares addresses with e; NULL: none. */
 static const struct range *latest(const struct live_set *b, const struct event *e, unsigned kinds)
 {
-	uint64_t more = e->size ? e->size - 1 : 0,
-		 end = more < UINT64_MAX - e->addr ? e->addr + more : UINT64_MAX;
+	uint64_t more = e->size ? e->size - 1 : 0;
+	uint64_t end = more < UINT64_MAX - e->addr ? e->addr + more : UINT64_MAX;
 	const struct range *last = NULL;
 
 	for (unsigned c = 0; c < SIZE_CLASSES; c++) {
@@ -487,11 +470,12 @@ static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 {
 	/* The allocator's tables may have named it before the call returned. */
 	bool is_new = is_segment(e) && !find_segment(b, e);
-	int err = put_range(b, b->taken[e->how], e);
 
-	if (!err && is_new)
+	if (put_range(b, b->taken[e->how], e))
+		return -ENOMEM;
+	if (is_new)
 		change_reserved(b, e->device, e->size, true);
-	return err;
+	return 0;
 }
 
 static int fold_cuda_free(struct live_set *b, const struct event *e)
@@ -508,6 +492,13 @@ static int fold_cuda_free(struct live_set *b, const struct event *e)
 		return free_mapped(b, e);
 	free_whole(b, e);
 	return 0;
+}
+
+static struct event figure_of(const struct event *e, uint8_t flags)
+{
+	return (struct event){
+		.kind = e->kind, .device = e->device, .size = e->size, .flags = flags
+	};
 }
 
 static int fold_on_device(struct live_set *b, struct base_device *d, const struct event *e)
@@ -539,18 +530,14 @@ static int fold_on_device(struct live_set *b, struct base_device *d, const struc
 		break;
 	case EVENT_TENSOR:
 		return set_tensor(b, d, e);
-	case EVENT_CENSUS:
-		d->census = true;
-		d->census_size = e->size;
-		d->census_flags = e->flags;
+	case EVENT_CENSUS: /* the start of the window counts as the attach */
+		d->census = figure_of(e, e->flags | CENSUS_FIRST);
 		break;
 	case EVENT_USED:
-		d->used = true;
-		d->used_size = e->size;
+		d->used = figure_of(e, 0);
 		break;
 	case EVENT_LEFT:
-		d->left = true;
-		d->left_size = e->size;
+		d->left = figure_of(e, 0);
 		break;
 	}
 	return 0;
@@ -559,7 +546,6 @@ static int fold_on_device(struct live_set *b, struct base_device *d, const struc
 int live_set__fold(struct live_set *b, const struct event *e)
 {
 	struct base_device *d;
-	int err;
 
 	b->seq++;
 	switch (e->kind) {
@@ -585,10 +571,10 @@ int live_set__fold(struct live_set *b, const struct event *e)
 		return e->kind == EVENT_CUDA_ALLOC ? fold_cuda_alloc(b, e) : fold_cuda_free(b, e);
 	}
 	d = device_of(b, e->device);
-	err = d ? fold_on_device(b, d, e) : -ENOMEM;
-	if (!err)
-		take_level(d);
-	return err;
+	if (!d || fold_on_device(b, d, e))
+		return -ENOMEM;
+	take_level(d);
+	return 0;
 }
 
 bool live_set__level(const struct live_set *b, size_t i, struct flight_level *ret)
@@ -770,29 +756,20 @@ static int emit_device(const struct emitter *t, const struct base_device *d)
 	uint64_t blocks = 0, segments = 0;
 	int err = emit_blocks(t, d, &blocks);
 
-	if (!err && d->totals)
-		err = sum_segments(t->b, d, &segments);
+	if (d->totals)
+		err = err ?: sum_segments(t->b, d, &segments);
 	if (err)
 		return err;
-	if (d->totals) {
-		if (segments == d->reserved)
-			state.flags = STATE_SEGMENTS_EXACT |
-				      (blocks == d->allocated ? STATE_EXACT : 0);
+	if (segments == d->reserved)
+		state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
+	if (d->totals)
 		err = emit(t, state);
-	}
-	if (!err && d->census) /* the start of the window counts as the attach */
-		err = emit(t, (struct event){ .kind = EVENT_CENSUS,
-					      .device = d->device,
-					      .size = d->census_size,
-					      .flags = d->census_flags | CENSUS_FIRST });
-	if (!err && d->used)
-		err = emit(t, (struct event){ .kind = EVENT_USED,
-					      .device = d->device,
-					      .size = d->used_size });
-	if (!err && d->left)
-		err = emit(t, (struct event){ .kind = EVENT_LEFT,
-					      .device = d->device,
-					      .size = d->left_size });
+	if (d->census.kind)
+		err = err ?: emit(t, d->census);
+	if (d->used.kind)
+		err = err ?: emit(t, d->used);
+	if (d->left.kind)
+		err = err ?: emit(t, d->left);
 	return err;
 }
 
@@ -804,11 +781,12 @@ int live_set__emit(const struct live_set *b, uint64_t time,
 
 	if (b->lost)
 		err = emit(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
-	if (b->lost && !b->losing && !err)
-		err = emit(&t, (struct event){ .kind = EVENT_LOST });
-	if (!err)
-		err = emit_ranges(&t);
-	for (uint32_t i = 0; i < b->n_devices && !err; i++)
-		err = emit_device(&t, &b->devices[i]);
-	return err || !b->host.known ? err : host_sheet__emit(&b->host.last, time, fn, ctx);
+	if (b->lost && !b->losing)
+		err = err ?: emit(&t, (struct event){ .kind = EVENT_LOST });
+	err = err ?: emit_ranges(&t);
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		err = err ?: emit_device(&t, &b->devices[i]);
+	if (b->host.known)
+		err = err ?: host_sheet__emit(&b->host.last, time, fn, ctx);
+	return err;
 }

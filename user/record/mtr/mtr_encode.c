@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/map64.h"
+#include "memtrace.h"
 #include "record/dict.h"
 #include "record/varint.h"
 
@@ -370,6 +371,16 @@ static struct event stored_fields(const struct event *e)
 	if (e->kind == EVENT_TENSOR)
 		r.category = e->category;
 	return r;
+}
+
+bool mtr_encoder__takes(const struct mtr_encoder *enc, const struct event *e)
+{
+	struct dict_counts have = dict__counts(enc->dict);
+
+	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
+	       e->how < event__how_end(e->kind) && e->thread < have.threads &&
+	       e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
+	       e->name < have.strings && e->category < CATEGORY_OF_EVENTS;
 }
 
 int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)

@@ -22,7 +22,9 @@ struct mtr_part {
 
 struct mtr_encoder *mtr_encoder__new(const struct dict *d); /* NULL if memory is short; borrows d */
 void mtr_encoder__free(struct mtr_encoder *enc);
-/* Adds an event, which mtr_writer.c has checked. Returns 0, or -ENOMEM, after which the encoder is
+/* Whether the event makes sense, and all its numbers are in the dict. */
+bool mtr_encoder__takes(const struct mtr_encoder *enc, const struct event *e);
+/* Adds an event that it takes. Returns 0, or -ENOMEM, after which the encoder is
  * unusable. */
 int mtr_encoder__add(struct mtr_encoder *enc, const struct event *e);
 /* True if the block is full; the caller must then add no more events. */

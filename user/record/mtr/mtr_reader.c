@@ -217,7 +217,9 @@ static int set_fact(struct facts *f, const char *key, size_t klen, const char *v
 	copy[klen + 1 + vlen] = '\0';
 	err = facts__set(f, copy, copy + klen + 1);
 	free(copy);
-	return err == -ENOMEM ? err : err ? -EBADMSG : 0;
+	if (!err || err == -ENOMEM)
+		return err;
+	return -EBADMSG;
 }
 
 static int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why)

@@ -237,21 +237,25 @@ static int copy_facts(struct mtr_rolling *r, const char *why)
 	const char *key, *value;
 	int err = 0;
 
-	for (size_t i = 0; i < facts__count(r->facts) && !err; i++) {
+	for (size_t i = 0; i < facts__count(r->facts); i++) {
 		facts__at(r->facts, i, &key, &value);
-		err = facts__set(r->own_facts, key, value);
+		err = err ?: facts__set(r->own_facts, key, value);
 	}
 	err = err ?: facts__setf(r->own_facts, "duration_ns", "%" PRIu64, s->span.to);
 	err = err ?: facts__setf(r->own_facts, "events", "%" PRIu64, s->span.events);
 	err = err ?: facts__setf(r->own_facts, "segment", "%u", s->number);
-	if (!err && s->number > 1)
-		err = facts__setf(r->own_facts, "window_start_ns", "%" PRIu64, s->span.from)
+	if (s->number > 1) {
+		err = err ?: facts__setf(r->own_facts, "window_start_ns", "%" PRIu64, s->span.from);
+		err = err
 			      ?: facts__setf(r->own_facts, "window_first_step", "%" PRIu64,
 					     s->span.first_step);
-	return err || !why ? err : facts__set(r->own_facts, "stop_reason", why);
+	}
+	if (why)
+		err = err ?: facts__set(r->own_facts, "stop_reason", why);
+	return err;
 }
 
-static int put(void *ctx, const struct event *e)
+static int put_event(void *ctx, const struct event *e)
 {
 	struct mtr_rolling *r = ctx;
 	struct event own = *e;
@@ -264,7 +268,7 @@ static int put(void *ctx, const struct event *e)
 static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s,
 			  const struct mtr_ring_span *before)
 {
-	for (uint32_t i = 0; before && i < before->n_devices; i++) {
+	for (uint32_t i = 0; i < before->n_devices; i++) {
 		struct mtr_ring_device *d = device_of(&s->span, before->devices[i].device);
 
 		mtr_rolling__level(r, d->device, &d->allocated, &d->reserved);
@@ -275,7 +279,7 @@ static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *
 }
 
 /* Opens the next part, whose events start at this time. */
-static int begin(struct mtr_rolling *r, uint64_t time)
+static int begin_part(struct mtr_rolling *r, uint64_t time)
 {
 	struct mtr_ring_segment s = { .number = r->number + 1,
 				      .span = {
@@ -283,7 +287,10 @@ static int begin(struct mtr_rolling *r, uint64_t time)
 	struct mtr_writer_opts opts = { .room = make_room_for, .ctx = r };
 	int err, fd;
 
-	begin_devices(r, &s, r->n ? &current(r)->span : r->has_gap ? &r->gap : NULL);
+	if (r->n)
+		begin_devices(r, &s, &current(r)->span);
+	else if (r->has_gap)
+		begin_devices(r, &s, &r->gap);
 	r->own_facts = facts__new();
 	r->renumber = renumber__new(r->dict);
 	err = r->own_facts && r->renumber ? add_segment(r, s) : -ENOMEM;
@@ -300,14 +307,14 @@ static int begin(struct mtr_rolling *r, uint64_t time)
 	if (!r->writer)
 		return -errno;
 	if (s.number > 1)
-		err = live_set__emit(r->base, time, put, r);
+		err = live_set__emit(r->base, time, put_event, r);
 	err = err ?: mtr_writer__flush(r->writer);
 	r->before = mtr_writer__bytes(r->writer);
 	return err ?: r->opts.ready(r->opts.ctx, current(r));
 }
 
 /* Closes the open part. */
-static int end(struct mtr_rolling *r, const char *why)
+static int end_part(struct mtr_rolling *r, const char *why)
 {
 	struct mtr_ring_segment *s = current(r);
 	int err = copy_facts(r, why) ?: close_writer(r), done_err;
@@ -333,7 +340,7 @@ static bool is_full(const struct mtr_rolling *r)
 	       (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.segment / 4);
 }
 
-static void count(struct mtr_rolling *r, const struct event *e)
+static void count_event(struct mtr_rolling *r, const struct event *e)
 {
 	struct mtr_ring_span *s = &current(r)->span;
 	struct mtr_ring_device *d;
@@ -370,13 +377,14 @@ static void count(struct mtr_rolling *r, const struct event *e)
 
 static int add_event(struct mtr_rolling *r, const struct event *e)
 {
-	int err = r->writer ? 0 : begin(r, e->time);
+	int err = r->writer ? 0 : begin_part(r, e->time);
 
-	err = err ?: put(r, e) ?: live_set__fold(r->base, e);
+	err = err ?: put_event(r, e);
+	err = err ?: live_set__fold(r->base, e);
 	if (err)
 		return err;
-	count(r, e);
-	return is_full(r) ? end(r, "segment") : 0;
+	count_event(r, e);
+	return is_full(r) ? end_part(r, "segment") : 0;
 }
 
 int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
@@ -405,7 +413,7 @@ int mtr_rolling__finish(struct mtr_rolling *r)
 	if (r->writer) {
 		err = r->err;
 		if (!err)
-			err = end(r, NULL);
+			err = end_part(r, NULL);
 		else
 			(void)r->opts.done(r->opts.ctx, current(r), err);
 		r->err = err;

@@ -22,37 +22,35 @@
 struct buf {
 	uint8_t *data;
 	size_t len, room;
+	bool failed; /* memory was short: some is missing */
 };
 
 #define ZSTD_LEVEL 3
 #define WORTH_COMPRESSING 64
 #define PART_OVERHEAD 64 /* upper bound of a zstd block boundary, bytes */
 
-static int reserve(struct buf *b, size_t len)
+static bool buf__reserve(struct buf *b, size_t len)
 {
 	size_t need;
 
-	if (__builtin_add_overflow(b->len, len, &need) || need > SIZE_MAX / 2)
-		return -ENOMEM;
-	return array__grow(&b->data, &b->room, need, 1);
+	if (__builtin_add_overflow(b->len, len, &need) || need > SIZE_MAX / 2 ||
+	    array__grow(&b->data, &b->room, need, 1))
+		b->failed = true;
+	return !b->failed;
 }
 
-/* Return 0 or -ENOMEM. */
-static int buf__put(struct buf *b, const void *data, size_t len)
+static void buf__put(struct buf *b, const void *data, size_t len)
 {
-	if (reserve(b, len))
-		return -ENOMEM;
+	if (!buf__reserve(b, len))
+		return;
 	memcpy(b->data + b->len, data, len);
 	b->len += len;
-	return 0;
 }
 
-static int buf__varint(struct buf *b, uint64_t v)
+static void buf__varint(struct buf *b, uint64_t v)
 {
-	if (reserve(b, VARINT_MAX))
-		return -ENOMEM;
-	b->len = (size_t)(varint__put(b->data + b->len, v) - b->data);
-	return 0;
+	if (buf__reserve(b, VARINT_MAX))
+		b->len = (size_t)(varint__put(b->data + b->len, v) - b->data);
 }
 
 static void buf__free(struct buf *b)
@@ -95,7 +93,7 @@ static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block ty
 
 	for (size_t i = 0; i < n; i++)
 		raw += parts[i].len;
-	if (reserve(out, MTR_BLOCK_HEADER + ZSTD_compressBound(raw) + n * PART_OVERHEAD))
+	if (!buf__reserve(out, MTR_BLOCK_HEADER + ZSTD_compressBound(raw) + n * PART_OVERHEAD))
 		return -ENOMEM;
 	header = out->data + start;
 	payload = header + MTR_BLOCK_HEADER;
@@ -124,74 +122,99 @@ static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block ty
 /* Far below MTR_MAX_BLOCK, even with the largest entry added. */
 #define DICT_BLOCK_BYTES (1u << 20)
 
-static int put_string(struct buf *b, const struct dict *d, uint32_t id)
+static void put_text(struct buf *b, const char *s)
 {
-	const char *s = dict__str(d, id);
 	size_t len = strlen(s);
 
-	return buf__varint(b, len) ?: buf__put(b, s, len);
+	buf__varint(b, len);
+	buf__put(b, s, len);
 }
 
-static int put_loc(struct buf *b, const struct dict *d, uint32_t id)
+static void put_string(struct buf *b, const struct dict *d, uint32_t id)
+{
+	put_text(b, dict__str(d, id));
+}
+
+static void put_loc(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_loc l = dict__get_loc(d, id);
 
-	return buf__varint(b, l.file) ?: buf__varint(b, l.func) ?: buf__varint(b, l.line | (uint32_t)dict__is_native(d, id) << 31);
+	buf__varint(b, l.file);
+	buf__varint(b, l.func);
+	buf__varint(b, l.line | (uint32_t)dict__is_native(d, id) << 31);
 }
 
-static int put_module(struct buf *b, const struct dict *d, uint32_t id)
+static void put_module(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_module m = dict__get_module(d, id);
 
-	return buf__varint(b, m.name) ?: buf__varint(b, m.cls) ?: buf__varint(b, m.root);
+	buf__varint(b, m.name);
+	buf__varint(b, m.cls);
+	buf__varint(b, m.root);
 }
 
-static int put_stack(struct buf *b, const struct dict *d, uint32_t id)
+static void put_stack(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_stack s = dict__get_stack(d, id);
-	int err = buf__varint(b, s.walk) ?: buf__varint(b, s.n);
 
-	for (uint32_t i = 0; i < s.n && !err; i++)
-		err = buf__varint(b, s.frames[i].loc) ?: buf__varint(b, s.frames[i].module);
-	return err;
+	buf__varint(b, s.walk);
+	buf__varint(b, s.n);
+	for (uint32_t i = 0; i < s.n; i++) {
+		buf__varint(b, s.frames[i].loc);
+		buf__varint(b, s.frames[i].module);
+	}
 }
 
-static int put_thread(struct buf *b, const struct dict *d, uint32_t id)
+static void put_thread(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_thread t = dict__get_thread(d, id);
 
-	return buf__varint(b, t.tid) ?: buf__varint(b, t.name);
+	buf__varint(b, t.tid);
+	buf__varint(b, t.name);
 }
 
-static int put_node(struct buf *b, const struct dict *d, uint32_t id)
+static void put_node(struct buf *b, const struct dict *d, uint32_t id)
 {
 	struct dict_node n = dict__get_node(d, id);
 
-	return buf__varint(b, n.cls) ?: buf__varint(b, n.stack) ?: buf__varint(b, n.name) ?: buf__varint(b, n.module);
+	buf__varint(b, n.cls);
+	buf__varint(b, n.stack);
+	buf__varint(b, n.name);
+	buf__varint(b, n.module);
 }
 
 /* Appends one section with as many entries from *from on as fit a block. */
-static int put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from,
-		       uint32_t to)
+static void put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from,
+			uint32_t to)
 {
-	static int (*const put[])(struct buf *, const struct dict *, uint32_t) = {
+	static void (*const put[])(struct buf *, const struct dict *, uint32_t) = {
 		[MTR_STRINGS] = put_string, [MTR_LOCS] = put_loc,	[MTR_MODULES] = put_module,
 		[MTR_STACKS] = put_stack,   [MTR_THREADS] = put_thread, [MTR_NODES] = put_node,
 	};
 	uint32_t first = *from, id = first;
 	struct buf entries = { 0 };
-	int err = 0;
 
-	for (; id < to && b->len + entries.len < DICT_BLOCK_BYTES && !err; id++)
-		err = put[kind](&entries, d, id);
-	if (!err)
-		err = buf__varint(b, kind) ?: buf__varint(b, first) ?: buf__varint(b, id - first);
-	if (!err)
-		err = buf__put(b, entries.data, entries.len);
+	for (; id < to && b->len + entries.len < DICT_BLOCK_BYTES && !entries.failed; id++)
+		put[kind](&entries, d, id);
+	buf__varint(b, kind);
+	buf__varint(b, first);
+	buf__varint(b, id - first);
+	if (entries.len)
+		buf__put(b, entries.data, entries.len);
+	b->failed |= entries.failed;
 	buf__free(&entries);
-	if (!err)
-		*from = id;
-	return err;
+	*from = id;
+}
+
+/* Appends what is in b as a block, and empties b. 0 or -ENOMEM. */
+static int append_dict_block(struct buf *out, ZSTD_CCtx *zstd, struct buf *b)
+{
+	struct mtr_part part = { b->data, b->len };
+
+	if (b->failed)
+		return -ENOMEM;
+	b->len = 0;
+	return part.len ? mtr_block__append(out, zstd, MTR_DICT, &part, 1) : 0;
 }
 
 /* Appends dictionary blocks for the entries [from, to). Entries refer only to earlier entries.
@@ -217,20 +240,12 @@ static int mtr_block__append_dict(struct buf *out, ZSTD_CCtx *zstd, const struct
 		uint32_t next = sections[i].from;
 
 		while (next < sections[i].to && !err) {
-			err = put_section(&b, d, sections[i].kind, &next, sections[i].to);
-			if (!err && b.len >= DICT_BLOCK_BYTES) {
-				struct mtr_part part = { b.data, b.len };
-
-				err = mtr_block__append(out, zstd, MTR_DICT, &part, 1);
-				b.len = 0;
-			}
+			put_section(&b, d, sections[i].kind, &next, sections[i].to);
+			if (b.failed || b.len >= DICT_BLOCK_BYTES)
+				err = append_dict_block(out, zstd, &b);
 		}
 	}
-	if (!err && b.len) {
-		struct mtr_part part = { b.data, b.len };
-
-		err = mtr_block__append(out, zstd, MTR_DICT, &part, 1);
-	}
+	err = err ?: append_dict_block(out, zstd, &b);
 	buf__free(&b);
 	return err;
 }
@@ -310,13 +325,6 @@ static size_t fact_bytes(const char *key, const char *value)
 	return strlen(key) + strlen(value) + 2 * VARINT_MAX;
 }
 
-static int put_fact(struct buf *b, const char *key, const char *value)
-{
-	size_t klen = strlen(key), vlen = strlen(value);
-
-	return buf__varint(b, klen) ?: buf__put(b, key, klen) ?: buf__varint(b, vlen) ?: buf__put(b, value, vlen);
-}
-
 static bool fact_is_new(const struct mtr_writer *w, const char *key, const char *value)
 {
 	const char *old = facts__get(w->written, key);
@@ -352,7 +360,8 @@ static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 	int err = 0;
 
 	if (dropped) {
-		err = put_fact(&pairs, "dropped_events", dropped);
+		put_text(&pairs, "dropped_events");
+		put_text(&pairs, dropped);
 		n++;
 	}
 	for (size_t i = 0; i < facts__count(w->facts) && !err; i++) {
@@ -363,19 +372,24 @@ static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 			cut = true;
 			continue;
 		}
-		err = put_fact(&pairs, key, value) ?: facts__set(w->written, key, value);
+		put_text(&pairs, key);
+		put_text(&pairs, value);
+		err = facts__set(w->written, key, value);
 		n++;
 	}
-	if (!err && n) {
-		err = buf__varint(&head, n);
-		parts[0] = (struct mtr_part){ head.data, head.len };
-		parts[1] = (struct mtr_part){ pairs.data, pairs.len };
-		if (!err)
-			err = mtr_block__append(&w->out, w->zstd, MTR_FACTS, parts, 2);
-	}
+	if (err || !n)
+		goto out;
+	buf__varint(&head, n);
+	parts[0] = (struct mtr_part){ head.data, head.len };
+	parts[1] = (struct mtr_part){ pairs.data, pairs.len };
+	if (pairs.failed || head.failed)
+		err = -ENOMEM;
+	else
+		err = mtr_block__append(&w->out, w->zstd, MTR_FACTS, parts, 2);
+out:
 	buf__free(&pairs);
 	buf__free(&head);
-	return err ?: cut ? -EFBIG : 0;
+	return cut && !err ? -EFBIG : err;
 }
 
 /* ---- events ---- */
@@ -431,16 +445,6 @@ static int flush_events(struct mtr_writer *w)
 	return write_out(w);
 }
 
-static bool is_valid(const struct mtr_writer *w, const struct event *e)
-{
-	struct dict_counts have = dict__counts(w->dict);
-
-	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
-	       e->how < event__how_end(e->kind) && e->thread < have.threads &&
-	       e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
-	       e->name < have.strings && e->category < CATEGORY_OF_EVENTS;
-}
-
 /* What a reading finds. Without all of the first one, the figures of a recording are wrong. */
 static bool is_reading(const struct event *e)
 {
@@ -465,7 +469,7 @@ int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 
 	if (w->err)
 		return w->err;
-	if (!is_valid(w, e))
+	if (!mtr_encoder__takes(w->enc, e))
 		return -EINVAL;
 	w->happened += !reading;
 	if (!w->full && w->opts.max_events && w->happened > w->opts.max_events)
@@ -529,8 +533,8 @@ struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f
 	memcpy(header, MTR_MAGIC, MTR_MAGIC_SIZE);
 	put_le32(header + 8, MTR_VERSION);
 	put_le32(header + 12, MTR_BYTE_ORDER);
-	err = buf__put(&w->out, header, sizeof(header));
-	if (err)
+	buf__put(&w->out, header, sizeof(header));
+	if (w->out.failed)
 		goto fail;
 	if (w->opts.max_size && w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
 		err = -EFBIG;
@@ -564,18 +568,16 @@ uint64_t mtr_writer__dropped(const struct mtr_writer *w)
 }
 
 /* Writes the last facts and the end block, within max_size. */
-static int finish(struct mtr_writer *w)
+static int write_end(struct mtr_writer *w)
 {
-	uint64_t max = UINT64_MAX;
+	uint64_t end = w->bytes + ROOM_FOR_END, max = UINT64_MAX;
 	char dropped[24];
 	uint8_t total[VARINT_MAX];
 	struct mtr_part part = { total, 0 };
 	int err, cut;
 
 	if (w->opts.max_size)
-		max = w->bytes + ROOM_FOR_END < w->opts.max_size
-			      ? w->opts.max_size - w->bytes - ROOM_FOR_END
-			      : 0;
+		max = end < w->opts.max_size ? w->opts.max_size - end : 0;
 	snprintf(dropped, sizeof(dropped), "%llu", (unsigned long long)w->dropped);
 	cut = append_facts(w, dropped, max);
 	if (cut && cut != -EFBIG)
@@ -593,7 +595,8 @@ int mtr_writer__close(struct mtr_writer *w)
 
 	if (!w)
 		return 0;
-	err = w->err ?: flush_events(w) ?: finish(w);
+	err = w->err ?: flush_events(w);
+	err = err ?: write_end(w);
 	writer__free(w);
 	return err;
 }

@@ -88,17 +88,16 @@ static int map_string(struct renumber *r, uint32_t old, uint32_t *ret)
 static int map_loc(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_loc l;
+	uint32_t made;
 	int err = look_up(r, LOCS, old, ret);
 
 	if (err <= 0)
 		return err;
 	l = dict__get_loc(r->from, old);
-	err = map_string(r, l.file, &l.file) ?: map_string(r, l.func, &l.func);
-	return err
-		       ?: set_number(r, LOCS, old,
-				     dict__is_native(r->from, old) ? dict__native_loc(r->to, l)
-								   : dict__loc(r->to, l),
-				     ret);
+	if (map_string(r, l.file, &l.file) || map_string(r, l.func, &l.func))
+		return -ENOMEM;
+	made = dict__is_native(r->from, old) ? dict__native_loc(r->to, l) : dict__loc(r->to, l);
+	return set_number(r, LOCS, old, made, ret);
 }
 
 static int map_module(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -109,8 +108,10 @@ static int map_module(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	m = dict__get_module(r->from, old);
-	err = map_string(r, m.name, &m.name) ?: map_string(r, m.cls, &m.cls) ?: map_string(r, m.root, &m.root);
-	return err ?: set_number(r, MODULES, old, dict__module(r->to, m), ret);
+	if (map_string(r, m.name, &m.name) || map_string(r, m.cls, &m.cls) ||
+	    map_string(r, m.root, &m.root))
+		return -ENOMEM;
+	return set_number(r, MODULES, old, dict__module(r->to, m), ret);
 }
 
 static int map_stack(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -121,12 +122,10 @@ static int map_stack(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	s = dict__get_stack(r->from, old);
-	for (uint32_t i = 0; i < s.n; i++) {
-		err = map_loc(r, s.frames[i].loc, &r->frames[i].loc)
-			      ?: map_module(r, s.frames[i].module, &r->frames[i].module);
-		if (err)
-			return err;
-	}
+	for (uint32_t i = 0; i < s.n; i++)
+		if (map_loc(r, s.frames[i].loc, &r->frames[i].loc) ||
+		    map_module(r, s.frames[i].module, &r->frames[i].module))
+			return -ENOMEM;
 	return set_number(r, STACKS, old, dict__stack(r->to, r->frames, s.n, s.walk), ret);
 }
 
@@ -150,9 +149,10 @@ static int map_node(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	n = dict__get_node(r->from, old);
-	err = map_string(r, n.cls, &n.cls) ?: map_stack(r, n.stack, &n.stack) ?: map_string(r, n.name, &n.name) ?:
-	      map_module(r, n.module, &n.module);
-	return err ?: set_number(r, NODES, old, dict__node(r->to, n), ret);
+	if (map_string(r, n.cls, &n.cls) || map_stack(r, n.stack, &n.stack) ||
+	    map_string(r, n.name, &n.name) || map_module(r, n.module, &n.module))
+		return -ENOMEM;
+	return set_number(r, NODES, old, dict__node(r->to, n), ret);
 }
 
 int renumber__event(struct renumber *r, struct event *e)
@@ -169,6 +169,9 @@ int renumber__event(struct renumber *r, struct event *e)
 		e->module = 0;
 	if (e->name >= have.strings)
 		e->name = 0;
-	return map_stack(r, e->stack, &e->stack) ?: map_thread(r, e->thread, &e->thread) ?: map_node(r, e->node, &e->node) ?:
-	       map_module(r, e->module, &e->module) ?: map_string(r, e->name, &e->name);
+	if (map_stack(r, e->stack, &e->stack) || map_thread(r, e->thread, &e->thread) ||
+	    map_node(r, e->node, &e->node) || map_module(r, e->module, &e->module) ||
+	    map_string(r, e->name, &e->name))
+		return -ENOMEM;
+	return 0;
 }

@@ -58,16 +58,24 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	return ret->limit > 0;
 }
 
+/* Lists what is off, and the stacks that are sampled; "": none. */
+static void list_missing(char *buf, size_t size, uint32_t off, const char *sampled)
+{
+	static const char *const names[] = { "", "backward nodes", "module calls",
+					     "backward nodes, module calls" };
+	const char *name = names[!!(off & MT_OFF_NODES) + 2 * !!(off & MT_OFF_MODULES)];
+
+	snprintf(buf, size, "%s%s%s", name, *name && *sampled ? ", " : "", sampled);
+}
+
 char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below)
 {
 	char bytes[24], sampled[64] = "";
 
 	if (below)
-		snprintf(sampled, sizeof(sampled), "%smost stacks of blocks below %s",
-			 off ? ", " : "", text__bytes(bytes, sizeof(bytes), below));
-	snprintf(buf, size, "%s%s%s%s", off & MT_OFF_NODES ? "backward nodes" : "",
-		 (off & MT_OFF_NODES) && (off & MT_OFF_MODULES) ? ", " : "",
-		 off & MT_OFF_MODULES ? "module calls" : "", sampled);
+		snprintf(sampled, sizeof(sampled), "most stacks of blocks below %s",
+			 text__bytes(bytes, sizeof(bytes), below));
+	list_missing(buf, size, off, sampled);
 	return buf;
 }
 
@@ -83,7 +91,10 @@ static uint64_t missing(char *buf, size_t size, const struct detail *d, uint32_t
 
 		if (is && !most)
 			first = d->at[i].time;
-		last = is || !most ? 0 : last ? last : d->at[i].time;
+		if (is)
+			last = 0;
+		else if (most && !last)
+			last = d->at[i].time;
 		most = is > most ? is : most;
 	}
 	text__time(from, sizeof(from), first);
@@ -169,15 +180,12 @@ void detail__put(struct json *j, const struct facts *f)
 
 char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below)
 {
-	char sampled[64] = "";
+	char parts[128], sampled[64] = "";
 
 	if (below)
-		snprintf(sampled, sizeof(sampled), "%s" MARK_BELOW "%" PRIu64 " B", off ? ", " : "",
-			 below);
-	snprintf(buf, size, MARK "%s%s%s%s%s", off || below ? "without " : "all",
-		 off & MT_OFF_NODES ? "backward nodes" : "",
-		 (off & MT_OFF_NODES) && (off & MT_OFF_MODULES) ? ", " : "",
-		 off & MT_OFF_MODULES ? "module calls" : "", sampled);
+		snprintf(sampled, sizeof(sampled), MARK_BELOW "%" PRIu64 " B", below);
+	list_missing(parts, sizeof(parts), off, sampled);
+	snprintf(buf, size, *parts ? MARK "without %s" : MARK "all", parts);
 	return buf;
 }
 
@@ -212,7 +220,7 @@ uint64_t sampling__bound(uint8_t of)
 	return of ? FIRST << 2 * (of - 1) : 0;
 }
 
-static void add(struct sampling *s, uint64_t time, uint64_t below)
+static void add_change(struct sampling *s, uint64_t time, uint64_t below)
 {
 	if (s->n == DETAIL_MAX || (s->n && time <= s->at[s->n - 1].time))
 		return;
@@ -229,7 +237,7 @@ void sampling__load(struct sampling *s, const struct facts *f)
 	s->loaded = true;
 	detail__read(f, &d);
 	for (size_t i = 0; i < d.n; i++)
-		add(s, d.at[i].time, d.at[i].below);
+		add_change(s, d.at[i].time, d.at[i].below);
 }
 
 void sampling__mark(struct sampling *s, const char *name, uint64_t time)
@@ -237,7 +245,7 @@ void sampling__mark(struct sampling *s, const char *name, uint64_t time)
 	uint64_t below;
 
 	if (detail__from_mark(name, &below))
-		add(s, time, below);
+		add_change(s, time, below);
 }
 
 uint8_t sampling__of(const struct sampling *s, uint64_t time, uint64_t size)
@@ -292,7 +300,9 @@ static double approximate(double x, double z)
  */
 static double lower(uint64_t n)
 {
-	return !n ? 0 : n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate((double)n, -NORMAL);
+	if (!n)
+		return 0;
+	return n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate((double)n, -NORMAL);
 }
 
 static double upper(uint64_t n)
@@ -302,7 +312,9 @@ static double upper(uint64_t n)
 
 static uint64_t within(double v, uint64_t least, uint64_t most)
 {
-	return v <= (double)least ? least : v >= (double)most ? most : (uint64_t)v;
+	if (v <= (double)least)
+		return least;
+	return v >= (double)most ? most : (uint64_t)v;
 }
 
 struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPLING_BOUNDS])

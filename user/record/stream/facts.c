@@ -143,7 +143,9 @@ int facts__set(struct facts *f, const char *key, const char *value)
 	if (!copy)
 		return -errno;
 	old = find(f, key);
-	bytes = f->bytes + strlen(copy) + (old ? 0 : strlen(key)) - (old ? strlen(old->value) : 0);
+	bytes = f->bytes + strlen(copy) - (old ? strlen(old->value) : 0);
+	if (!old)
+		bytes += strlen(key);
 	err = bytes > FACTS_MAX_BYTES ? -E2BIG : 0;
 	if (!err && !old)
 		err = append(f, key, copy);
@@ -234,28 +236,13 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 	*value = f->facts[i].value;
 }
 
-static const char *device_type_name(uint8_t type)
-{
-	switch (type) {
-	case DEVICE_CPU:
-		return "cpu";
-	case DEVICE_HOST:
-		return "host";
-	case DEVICE_CUDA:
-		return "cuda";
-	case DEVICE_HIP:
-		return "hip";
-	case DEVICE_XPU:
-		return "xpu";
-	case DEVICE_PRIVATE:
-		return "privateuseone";
-	}
-	return NULL;
-}
-
 const char *device__name(struct device d, char *buf, size_t size)
 {
-	const char *type = device_type_name(d.type);
+	static const char *const types[UINT8_MAX + 1] = {
+		[DEVICE_CPU] = "cpu", [DEVICE_HOST] = "host", [DEVICE_CUDA] = "cuda",
+		[DEVICE_HIP] = "hip", [DEVICE_XPU] = "xpu",   [DEVICE_PRIVATE] = "privateuseone",
+	};
+	const char *type = types[d.type];
 
 	if (d.type == DEVICE_CPU || d.type == DEVICE_HOST)
 		snprintf(buf, size, "%s", type);

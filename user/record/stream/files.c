@@ -22,7 +22,8 @@ const char *files__after_dir(const char *path, const char *dir)
 
 bool files__is(const char *path, const char *name)
 {
-	size_t len = strlen(path), n = strlen(name);
+	size_t len = strlen(path);
+	size_t n = strlen(name);
 
 	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
 }

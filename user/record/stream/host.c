@@ -45,10 +45,12 @@ static int emit_part(const struct host_sheet *s, unsigned part, uint64_t time,
 			   .time = time,
 			   .how = (uint8_t)part,
 			   .size = f->bytes,
-			   .addr = f->has_second ? f->second : 0,
-			   .flags = (f->has_second ? HOST_SECOND : 0) |
-				    (f->known ? 0 : HOST_NOT_KNOWN) };
+			   .flags = f->known ? 0 : HOST_NOT_KNOWN };
 
+	if (f->has_second) {
+		e.addr = f->second;
+		e.flags |= HOST_SECOND;
+	}
 	return fn(ctx, &e);
 }
 
@@ -60,7 +62,7 @@ int host_sheet__emit(const struct host_sheet *s, uint64_t time,
 	for (unsigned i = HOST_TOTAL + 1; i < HOST_PART_NR && !err; i++)
 		if (host_part__name(i) && (host_part__adds_up(i) || s->part[i].known))
 			err = emit_part(s, i, time, fn, ctx);
-	return err ? err : emit_part(s, HOST_TOTAL, time, fn, ctx);
+	return err ?: emit_part(s, HOST_TOTAL, time, fn, ctx);
 }
 
 bool host_sheet__take(struct host_sheet *s, const struct event *e)

@@ -41,7 +41,9 @@ int room__check_more(uint64_t bytes)
 		return err;
 	if (__builtin_add_overflow(memory__own(), bytes, &all))
 		return -ENOBUFS;
-	return all > (set_bound ? set_bound : bound) ? -ENOBUFS : 0;
+	if (all > (set_bound ?: bound))
+		return -ENOBUFS;
+	return 0;
 }
 
 int room__check(void)
