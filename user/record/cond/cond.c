@@ -107,9 +107,11 @@ static const char *growth_window__say(const struct growth_window *w, char *buf, 
 static const char *growth_window__say_short(const struct growth_window *w,
 					    const struct growth_series *s, char *buf, size_t size)
 {
-	uint64_t length = !s ? 0 : s->slots ? s->longest : s->done * w->unit;
+	uint64_t length = 0;
 	char whole[48], part[32];
 
+	if (s)
+		length = s->slots ? s->longest : s->done * w->unit;
 	length = length < w->length ? length : w->length;
 	growth_window__say(w, whole, sizeof(whole));
 	if (w->steps)
@@ -124,7 +126,8 @@ static const char *growth_window__say_short(const struct growth_window *w,
 /* NULL if memory is short */
 static struct growth_series *growth_series__new(const struct growth_window *w, bool sampled)
 {
-	unsigned width = w->steps ? 1 : TIME_WIDTH, room = sampled ? 0 : w->span + width;
+	unsigned width = w->steps ? 1 : TIME_WIDTH;
+	unsigned room = sampled ? 0 : w->span + width;
 	struct growth_series *s = calloc(1, sizeof(*s) + room * sizeof(*s->lows));
 
 	if (!s)
@@ -146,11 +149,6 @@ static void growth_series__free(struct growth_series *s)
 		return;
 	free(s->slots);
 	free(s);
-}
-
-static bool growth_series__sampled(const struct growth_series *s)
-{
-	return s->slots;
 }
 
 /* The lowest value of `width` units, the last of them `back` units ago. */
@@ -283,29 +281,6 @@ static void growth_series__look(struct growth_series *s, const struct growth_win
 	}
 	s->looks++;
 	s->slot.low = low < s->slot.low ? low : s->slot.low;
-}
-
-/* True after a whole window. *by: growth over the last window, or the largest one with most; *at:
- * its time. */
-static bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by,
-				    uint64_t *at)
-{
-	if (!s->known)
-		return false;
-	*by = most ? s->most.by : s->now.by;
-	*at = most ? s->most.at : s->now.at;
-	return true;
-}
-
-/* Gives the seq numbers of the two lows. False: unknown, or the series is sampled. */
-static bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from,
-				uint64_t *to)
-{
-	const struct found *f = most ? &s->most : &s->now;
-
-	*from = f->from.seq;
-	*to = f->to.seq;
-	return s->known && !s->slots;
 }
 
 #define MOST_TERMS 32
@@ -580,13 +555,9 @@ static int parse_term(struct parser *s, struct term *t)
 {
 	int err = parse_figure(s, t);
 
-	if (!err)
-		err = parse_op(s, t);
-	if (!err)
-		err = parse_limit(s, t);
-	if (!err)
-		err = parse_window(s, t);
-	return err;
+	err = err ?: parse_op(s, t);
+	err = err ?: parse_limit(s, t);
+	return err ?: parse_window(s, t);
 }
 
 static int parse_all(struct parser *s, struct cond *c)
@@ -700,7 +671,7 @@ bool cond__needs_growth(const struct cond *c)
 
 /* ---- growth ---- */
 /* Returns the series, created on demand. NULL: memory is short, or the number is too large. */
-static struct growth_series *series(struct term *t, unsigned number, bool sampled)
+static struct growth_series *series_of(struct term *t, unsigned number, bool sampled)
 {
 	if (number >= COND_SERIES)
 		return NULL;
@@ -721,10 +692,10 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 
 		if (!is_growth(t->figure) || !of->known || (t->window.steps && !v->has_steps))
 			continue;
-		s = series(t, v->series, v->sampled);
+		s = series_of(t, v->series, v->sampled);
 		if (!s)
 			return -ENOMEM;
-		if (growth_series__sampled(s))
+		if (s->slots)
 			growth_series__look(s, &t->window, where, v->time,
 					    v->has_steps ? v->step : 0, (int64_t)of->value);
 		else
@@ -786,8 +757,9 @@ static const char *format_figure(char *buf, size_t size, enum cond_figure f)
 	return buf;
 }
 
-static void add(struct cond_result *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct cond_result *r, const char *fmt, ...)
+static void add_text(struct cond_result *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+static void add_text(struct cond_result *r, const char *fmt, ...)
 {
 	size_t len = strlen(r->text);
 	va_list ap;
@@ -803,9 +775,10 @@ static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
 	const char *not = r->verdict == COND_NO ? "is not " : "";
 	char name[32], value[48], limit[48];
 
-	add(r, "%s ", format_figure(name, sizeof(name), t->figure));
+	add_text(r, "%s ", format_figure(name, sizeof(name), t->figure));
 	if (r->unit == COND_SHARE) {
-		add(r, "%.1f%% %s%s %g%%", 100 * r->share, not, ops[t->op], 100 * r->share_limit);
+		add_text(r, "%.1f%% %s%s %g%%", 100 * r->share, not, ops[t->op],
+			 100 * r->share_limit);
 		return;
 	}
 	format_value(value, sizeof(value), r->unit, r->value);
@@ -816,12 +789,12 @@ static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
 		strcat(value, r->unit == COND_BYTES ? " B" : " ns");
 		strcat(limit, r->unit == COND_BYTES ? " B" : " ns");
 	}
-	add(r, "%s %s%s %s", value, not, ops[t->op], limit);
+	add_text(r, "%s %s%s %s", value, not, ops[t->op], limit);
 	if (t->percent)
-		add(r, " (%g%% of %s)", (double)t->limit / (double)t->den,
-		    text__bytes(limit, sizeof(limit), of));
+		add_text(r, " (%g%% of %s)", (double)t->limit / (double)t->den,
+			 text__bytes(limit, sizeof(limit), of));
 	if (is_growth(t->figure))
-		add(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
+		add_text(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
 }
 
 static void set_unknown(struct cond_result *r, const struct term *t, const char *why)
@@ -829,20 +802,18 @@ static void set_unknown(struct cond_result *r, const struct term *t, const char 
 	char name[32];
 
 	r->verdict = COND_UNKNOWN;
-	add(r, "%s is not known: %s", format_figure(name, sizeof(name), t->figure), why);
+	add_text(r, "%s is not known: %s", format_figure(name, sizeof(name), t->figure), why);
 }
 
 /* Computes a growth figure. False: unknown, with the reason in r. */
 static bool judge_growth(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
 	struct growth_series *s = v->series < t->nseries ? t->series[v->series] : NULL;
+	const struct found *f;
 	char why[128];
-	int64_t by;
 
 	if (!v->v[base_figure(t)].known) {
-		set_unknown(r, t,
-			    v->why[base_figure(t)] ? v->why[base_figure(t)]
-						   : "no value was reported");
+		set_unknown(r, t, v->why[base_figure(t)] ?: "no value was reported");
 		return false;
 	}
 	if (t->window.steps && !v->has_steps) {
@@ -850,16 +821,20 @@ static bool judge_growth(struct term *t, const struct cond_values *v, struct con
 			    "the recording has no steps; use a window of time, such as '/10m'");
 		return false;
 	}
-	if (!s || !growth_series__is_known(s, v->most, &by, &r->at)) {
+	if (!s || !s->known) {
 		set_unknown(r, t, growth_window__say_short(&t->window, s, why, sizeof(why)));
 		return false;
 	}
-	r->value = by > 0 ? (uint64_t)by : 0;
-	r->lows_known = growth_series__lows(s, v->most, &r->from, &r->to);
+	f = v->most ? &s->most : &s->now;
+	r->value = f->by > 0 ? (uint64_t)f->by : 0;
+	r->at = f->at;
+	r->from = f->from.seq;
+	r->to = f->to.seq;
+	r->lows_known = !s->slots;
 	return true;
 }
 
-static void judge(struct term *t, const struct cond_values *v, struct cond_result *r)
+static void judge_term(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
 	const struct cond_value *x = &v->v[base_figure(t)];
 	unsigned __int128 a, b = t->limit;
@@ -871,7 +846,7 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 		if (!judge_growth(t, v, r))
 			return;
 	} else if (!x->known) {
-		set_unknown(r, t, v->why[t->figure] ? v->why[t->figure] : "no value was reported");
+		set_unknown(r, t, v->why[t->figure] ?: "no value was reported");
 		return;
 	} else {
 		r->value = x->value;
@@ -898,19 +873,28 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 }
 
 /* Appends the text of b to a. */
-static void join(struct cond_result *a, const struct cond_result *b)
+static void join_text(struct cond_result *a, const struct cond_result *b)
 {
 	if (!*a->text) {
 		*a = *b;
 		return;
 	}
-	add(a, " and %s", b->text);
+	add_text(a, " and %s", b->text);
+}
+
+/* Results by verdict: that of the first verdict if there is one, then the unknown one, then the
+ * last. */
+static struct cond_result first_said(const struct cond_result of[3], int first, int last)
+{
+	if (*of[first].text)
+		return of[first];
+	return of[*of[COND_UNKNOWN].text ? COND_UNKNOWN : last];
 }
 
 /* Judges the terms joined by "and" from i on. A false term decides first, then an unknown one.
  * Returns the index after them. */
-static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v,
-			struct cond_result *ret)
+static size_t judge_group(struct cond *c, size_t i, const struct cond_values *v,
+			  struct cond_result *ret)
 {
 	struct cond_result of[3] = { { .text = "" } };
 	bool more = true;
@@ -918,13 +902,11 @@ static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v,
 	for (; more; i++) {
 		struct cond_result r = { .text = "" };
 
-		judge(&c->terms[i], v, &r);
-		join(&of[r.verdict], &r);
+		judge_term(&c->terms[i], v, &r);
+		join_text(&of[r.verdict], &r);
 		more = !c->terms[i].ends;
 	}
-	*ret = *of[COND_NO].text	? of[COND_NO]
-	       : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN]
-					: of[COND_HOLDS];
+	*ret = first_said(of, COND_NO, COND_HOLDS);
 	return i;
 }
 
@@ -938,11 +920,9 @@ int cond__eval(struct cond *c, const struct cond_values *v, struct cond_result *
 	for (size_t i = 0; i < c->n;) {
 		struct cond_result r = { .text = "" };
 
-		i = judge_all(c, i, v, &r);
-		join(&of[r.verdict], &r);
+		i = judge_group(c, i, v, &r);
+		join_text(&of[r.verdict], &r);
 	}
-	*ret = *of[COND_HOLDS].text	? of[COND_HOLDS]
-	       : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN]
-					: of[COND_NO];
+	*ret = first_said(of, COND_HOLDS, COND_NO);
 	return 0;
 }

@@ -20,8 +20,8 @@ struct writer {
 	size_t size, len;
 };
 
-static void add(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct writer *w, const char *fmt, ...)
+static void add_text(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(struct writer *w, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -38,22 +38,22 @@ static void add_bytes(struct writer *w, uint64_t bytes)
 {
 	char text[24];
 
-	add(w, "%s", text__bytes(text, sizeof(text), bytes));
+	add_text(w, "%s", text__bytes(text, sizeof(text), bytes));
 }
 
-static bool has(const struct facts *f, const char *key)
+static bool has_fact(const struct facts *f, const char *key)
 {
 	return facts__get(f, key);
 }
 
-static bool is(const struct facts *f, const char *key, const char *value)
+static bool fact_is(const struct facts *f, const char *key, const char *value)
 {
 	const char *is = facts__get(f, key);
 
 	return is && !strcmp(is, value);
 }
 
-static uint64_t number(const struct facts *f, const char *key)
+static uint64_t number_of(const struct facts *f, const char *key)
 {
 	uint64_t ret;
 
@@ -61,21 +61,21 @@ static uint64_t number(const struct facts *f, const char *key)
 	return ret;
 }
 
-static const char *clean(const struct facts *f, const char *key, char *buf, size_t size)
+static const char *clean_fact(const struct facts *f, const char *key, char *buf, size_t size)
 {
-	const char *s = facts__get(f, key);
+	const char *s = facts__get(f, key) ?: "";
 
-	return text__clean(buf, size, s ? s : "", s ? strlen(s) : 0);
+	return text__clean(buf, size, s, strlen(s));
 }
 
 enum ending_reason ending__reason(const struct facts *f)
 {
-	if (is(f, "end_reason", "oom killer"))
+	if (fact_is(f, "end_reason", "oom killer"))
 		return ENDING_OOM;
-	if (is(f, "end_reason", "signal"))
+	if (fact_is(f, "end_reason", "signal"))
 		return ENDING_SIGNAL;
-	if (is(f, "end_reason", "exit"))
-		return number(f, "end_status") ? ENDING_EXIT : ENDING_GOOD;
+	if (fact_is(f, "end_reason", "exit"))
+		return number_of(f, "end_status") ? ENDING_EXIT : ENDING_GOOD;
 	return ENDING_UNKNOWN;
 }
 
@@ -92,60 +92,69 @@ static void add_sender(struct writer *w, const struct facts *f)
 {
 	char name[128], addr[32];
 
-	if (has(f, "end_signal_addr"))
-		add(w, ", for an access to address %s",
-		    clean(f, "end_signal_addr", addr, sizeof(addr)));
-	else if (is(f, "end_signal_from", "kernel"))
-		add(w, ", sent by the kernel");
-	else if (is(f, "end_signal_from", "self"))
-		add(w, ", sent by itself");
-	else if (is(f, "end_signal_from", "outside"))
-		add(w, ", sent from outside this PID namespace");
-	else if (has(f, "end_signal_from"))
-		add(w, ", sent by %s (PID %" PRIu64 ")",
-		    clean(f, "end_signal_from_name", name, sizeof(name)),
-		    number(f, "end_signal_from"));
+	if (has_fact(f, "end_signal_addr"))
+		add_text(w, ", for an access to address %s",
+			 clean_fact(f, "end_signal_addr", addr, sizeof(addr)));
+	else if (fact_is(f, "end_signal_from", "kernel"))
+		add_text(w, ", sent by the kernel");
+	else if (fact_is(f, "end_signal_from", "self"))
+		add_text(w, ", sent by itself");
+	else if (fact_is(f, "end_signal_from", "outside"))
+		add_text(w, ", sent from outside this PID namespace");
+	else if (has_fact(f, "end_signal_from"))
+		add_text(w, ", sent by %s (PID %" PRIu64 ")",
+			 clean_fact(f, "end_signal_from_name", name, sizeof(name)),
+			 number_of(f, "end_signal_from"));
 }
 
 static void add_limit(struct writer *w, const struct facts *f)
 {
-	if (has(f, "oom_cgroup_limit")) {
-		add(w, "cgroup limit ");
-		add_bytes(w, number(f, "oom_cgroup_limit"));
-		add(w, ", ");
-	} else if (is(f, "oom_constraint", "machine")) {
-		add(w, "the machine had no memory left, ");
-	} else if (is(f, "oom_constraint", "cpuset") || is(f, "oom_constraint", "memory policy")) {
-		add(w, "its NUMA nodes had no memory left, ");
+	if (has_fact(f, "oom_cgroup_limit")) {
+		add_text(w, "cgroup limit ");
+		add_bytes(w, number_of(f, "oom_cgroup_limit"));
+		add_text(w, ", ");
+	} else if (fact_is(f, "oom_constraint", "machine")) {
+		add_text(w, "the machine had no memory left, ");
+	} else if (fact_is(f, "oom_constraint", "cpuset") ||
+		   fact_is(f, "oom_constraint", "memory policy")) {
+		add_text(w, "its NUMA nodes had no memory left, ");
 	}
+}
+
+/* Says when something was read, unless that was at the end. */
+static void add_age(struct writer *w, const struct facts *f, const char *fact)
+{
+	uint64_t end = number_of(f, "end_time");
+	uint64_t read = number_of(f, fact);
+	char text[24];
+
+	if (has_fact(f, fact) && end > read + OLD)
+		add_text(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
 }
 
 static void add_memory(struct writer *w, const struct facts *f)
 {
-	uint64_t end = number(f, "end_time"), read = number(f, "end_memory_time");
-	char text[24];
-
-	if (!has(f, "end_rss")) {
-		add(w, "the memory of the process was not read");
+	if (!has_fact(f, "end_rss")) {
+		add_text(w, "the memory of the process was not read");
 		return;
 	}
-	add(w, "the process had ");
-	add_bytes(w, number(f, "end_rss"));
-	add(w, " (anonymous ");
-	add_bytes(w, number(f, "end_rss_anon"));
-	if (number(f, "end_rss_shmem")) {
-		add(w, ", shared ");
-		add_bytes(w, number(f, "end_rss_shmem"));
+	add_text(w, "the process had ");
+	add_bytes(w, number_of(f, "end_rss"));
+	add_text(w, " (anonymous ");
+	add_bytes(w, number_of(f, "end_rss_anon"));
+	if (number_of(f, "end_rss_shmem")) {
+		add_text(w, ", shared ");
+		add_bytes(w, number_of(f, "end_rss_shmem"));
 	}
-	add(w, ")");
-	if (number(f, "end_swap")) {
-		add(w, " and ");
-		add_bytes(w, number(f, "end_swap"));
-		add(w, " in swap");
+	add_text(w, ")");
+	if (number_of(f, "end_swap")) {
+		add_text(w, " and ");
+		add_bytes(w, number_of(f, "end_swap"));
+		add_text(w, " in swap");
 	}
 	/* The kernel's counters are from the signal. */
-	if (is(f, "end_memory_from", "status") && end > read + OLD)
-		add(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
+	if (fact_is(f, "end_memory_from", "status"))
+		add_age(w, f, "end_memory_time");
 }
 
 char *ending__text(char *buf, size_t size, const struct facts *f)
@@ -157,21 +166,22 @@ char *ending__text(char *buf, size_t size, const struct facts *f)
 	*buf = '\0';
 	if (reason == ENDING_UNKNOWN || reason == ENDING_GOOD)
 		return buf;
-	text__time(time, sizeof(time), number(f, "end_time"));
+	text__time(time, sizeof(time), number_of(f, "end_time"));
 	if (reason == ENDING_EXIT) {
-		add(&w, "exited with status %" PRIu64 " at %s", number(f, "end_status"), time);
+		add_text(&w, "exited with status %" PRIu64 " at %s", number_of(f, "end_status"),
+			 time);
 	} else if (reason == ENDING_OOM) {
-		add(&w, "killed by the kernel's OOM killer at %s", time);
+		add_text(&w, "killed by the kernel's OOM killer at %s", time);
 	} else {
-		clean(f, "end_signal_name", name, sizeof(name));
+		clean_fact(f, "end_signal_name", name, sizeof(name));
 		if (*name)
-			add(&w, "killed by %s at %s", name, time);
+			add_text(&w, "killed by %s at %s", name, time);
 		else
-			add(&w, "killed by signal %" PRIu64 " at %s", number(f, "end_signal"),
-			    time);
+			add_text(&w, "killed by signal %" PRIu64 " at %s",
+				 number_of(f, "end_signal"), time);
 		add_sender(&w, f);
 	}
-	add(&w, ": ");
+	add_text(&w, ": ");
 	if (reason == ENDING_OOM)
 		add_limit(&w, f);
 	add_memory(&w, f);
@@ -200,27 +210,17 @@ static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 	return true;
 }
 
-/* Says when something was read, unless that was at the end. */
-static void add_age(struct writer *w, const struct facts *f, const char *fact)
-{
-	uint64_t end = number(f, "end_time"), read = number(f, fact);
-	char text[24];
-
-	if (has(f, fact) && end > read + OLD)
-		add(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
-}
-
 static void add_cgroup(struct writer *w, const struct facts *f)
 {
-	bool oom = has(f, "oom_cgroup_usage");
-	uint64_t limit = number(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
+	bool oom = has_fact(f, "oom_cgroup_usage");
+	uint64_t limit = number_of(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
 	char path[256];
 
-	if (!has(f, "cgroup_memory") || !limit)
+	if (!has_fact(f, "cgroup_memory") || !limit)
 		return;
-	add(w, "cgroup %s: ", clean(f, "cgroup_memory", path, sizeof(path)));
-	add_bytes(w, number(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
-	add(w, " used of ");
+	add_text(w, "cgroup %s: ", clean_fact(f, "cgroup_memory", path, sizeof(path)));
+	add_bytes(w, number_of(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
+	add_text(w, " used of ");
 	add_bytes(w, limit);
 	if (!oom)
 		add_age(w, f, "cgroup_time");
@@ -229,22 +229,23 @@ static void add_cgroup(struct writer *w, const struct facts *f)
 char *ending__others(char *buf, size_t size, const struct facts *f)
 {
 	struct writer w = { .buf = buf, .size = size };
-	bool of_cgroup = is(f, "end_processes_of", "cgroup");
-	uint64_t all = number(f, "end_processes_all");
+	const char *where = fact_is(f, "end_processes_of", "cgroup") ? "in it" : "on this machine";
+	uint64_t all = number_of(f, "end_processes_all");
 	struct other o;
 	unsigned int n;
 
 	*buf = '\0';
 	add_cgroup(&w, f);
 	for (n = 0; n < SHOWN && read_other(f, n + 1, &o); n++) {
-		if (!n)
-			add(&w, "%smost memory %s: ", w.len ? "; " : "",
-			    of_cgroup ? "in it" : "on this machine");
-		add(&w, "%s%s (PID %" PRIu64 ") ", n ? ", " : "", o.name, o.pid);
+		if (n)
+			add_text(&w, ", ");
+		else
+			add_text(&w, "%smost memory %s: ", w.len ? "; " : "", where);
+		add_text(&w, "%s (PID %" PRIu64 ") ", o.name, o.pid);
 		add_bytes(&w, o.bytes);
 	}
 	if (n && all > n)
-		add(&w, ", and %" PRIu64 " more", all - n);
+		add_text(&w, ", and %" PRIu64 " more", all - n);
 	if (n)
 		add_age(&w, f, "end_processes_time");
 	return buf;
@@ -262,7 +263,7 @@ static void put_number(struct json *j, const char *key, const struct facts *f, c
 
 static void put_text(struct json *j, const char *key, const struct facts *f, const char *fact)
 {
-	if (has(f, fact))
+	if (has_fact(f, fact))
 		json__string(j, key, facts__get(f, fact));
 }
 
@@ -278,7 +279,7 @@ static void put_signal(struct json *j, const struct facts *f)
 {
 	int64_t code;
 
-	if (!has(f, "end_signal"))
+	if (!has_fact(f, "end_signal"))
 		return;
 	json__open_object(j, "signal");
 	put_number(j, "number", f, "end_signal");
@@ -289,13 +290,13 @@ static void put_signal(struct json *j, const struct facts *f)
 	put_text(j, "from", f, "end_signal_from");
 	put_text(j, "from_name", f, "end_signal_from_name");
 	put_number(j, "from_uid", f, "end_signal_from_uid");
-	json__bool(j, "core", has(f, "end_core"));
+	json__bool(j, "core", has_fact(f, "end_core"));
 	json__close_object(j);
 }
 
 static void put_memory(struct json *j, const struct facts *f)
 {
-	if (!has(f, "end_rss"))
+	if (!has_fact(f, "end_rss"))
 		return;
 	json__open_object(j, "memory");
 	put_text(j, "source", f, "end_memory_from");
@@ -308,7 +309,7 @@ static void put_memory(struct json *j, const struct facts *f)
 	put_number(j, "virtual", f, "end_vm");
 	put_number(j, "page_tables", f, "end_page_tables");
 	json__close_object(j);
-	if (!has(f, "end_smaps_rss"))
+	if (!has_fact(f, "end_smaps_rss"))
 		return;
 	json__open_object(j, "smaps");
 	put_time(j, "time", f, "end_smaps_time");
@@ -351,7 +352,7 @@ static void put_cgroup(struct json *j, const struct facts *f)
 					       "sock",	     "oom_kills" };
 	char key[64];
 
-	if (!has(f, "cgroup_memory"))
+	if (!has_fact(f, "cgroup_memory"))
 		return;
 	json__open_object(j, "cgroup");
 	put_text(j, "path", f, "cgroup_memory");
@@ -388,7 +389,7 @@ void ending__json(struct json *j, const struct facts *f)
 	put_memory(j, f);
 	put_oom(j, f);
 	put_cgroup(j, f);
-	if (has(f, "end_process.1")) {
+	if (has_fact(f, "end_process.1")) {
 		put_text(j, "processes_of", f, "end_processes_of");
 		put_time(j, "processes_time", f, "end_processes_time");
 		json__open_array(j, "processes");

@@ -272,9 +272,9 @@ static bool get_missing(const json_t *o, struct folder_missing *m)
 
 /* An index while it is read. */
 struct reading {
-	struct folder new;
-	size_t room, gaps_room, missing_room;
-	bool seen[3]; /* of each array */
+	struct folder read;
+	size_t room[3]; /* of each array */
+	bool seen[3];
 	int64_t version;
 	const char *why;
 };
@@ -291,43 +291,37 @@ static enum index_array array_of(const char *name)
 	return i;
 }
 
-static int begin_array(struct reading *r, enum index_array which)
-{
-	if (r->seen[which])
-		return -EBADMSG;
-	r->seen[which] = true;
-	return 0;
-}
-
 static int take_item(void *ctx, const char *array, json_t *o)
 {
 	enum index_array which = array_of(array);
 	struct reading *r = ctx;
-	struct folder *f = &r->new;
-	size_t n = which == INDEX_RECORDINGS ? f->n_entries
-		   : which == INDEX_GAPS     ? f->n_gaps
-					     : f->n_missing;
+	struct folder *f = &r->read;
+	static const size_t sizes[] = { sizeof(*f->entries), sizeof(*f->gaps),
+					sizeof(*f->missing) };
+	void *const arrays[] = { &f->entries, &f->gaps, &f->missing };
+	size_t *const counts[] = { &f->n_entries, &f->n_gaps, &f->n_missing };
+	size_t n = *counts[which];
 	bool good;
 
-	if (!o)
-		return begin_array(r, which);
+	if (!o) { /* the array begins */
+		if (r->seen[which])
+			return -EBADMSG;
+		r->seen[which] = true;
+		return 0;
+	}
 	r->why = "it has too many recordings";
 	if (n >= FOLDER_MAX)
 		return -EBADMSG;
 	r->why = "it has an invalid entry";
-	if (which == INDEX_RECORDINGS) {
-		if (array__grow(&f->entries, &r->room, n + 1, sizeof(*f->entries)))
-			return -ENOMEM;
-		good = get_entry(o, &f->entries[f->n_entries++]);
-	} else if (which == INDEX_GAPS) {
-		if (array__grow(&f->gaps, &r->gaps_room, n + 1, sizeof(*f->gaps)))
-			return -ENOMEM;
-		good = get_gap(o, &f->gaps[f->n_gaps++]);
-	} else {
-		if (array__grow(&f->missing, &r->missing_room, n + 1, sizeof(*f->missing)))
-			return -ENOMEM;
-		good = get_missing(o, &f->missing[f->n_missing++]);
-	}
+	if (array__grow(arrays[which], &r->room[which], n + 1, sizes[which]))
+		return -ENOMEM;
+	++*counts[which];
+	if (which == INDEX_RECORDINGS)
+		good = get_entry(o, &f->entries[n]);
+	else if (which == INDEX_GAPS)
+		good = get_gap(o, &f->gaps[n]);
+	else
+		good = get_missing(o, &f->missing[n]);
 	if (!good)
 		return -EBADMSG;
 	r->why = "it is not JSON";
@@ -351,17 +345,17 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 }
 
 /* Replaces the entries, after all of the document was valid. */
-static void replace(struct folder *f, const struct folder *new)
+static void replace_entries(struct folder *f, const struct folder *from)
 {
 	free(f->entries);
 	free(f->gaps);
 	free(f->missing);
-	f->entries = new->entries;
-	f->n_entries = new->n_entries;
-	f->gaps = new->gaps;
-	f->n_gaps = new->n_gaps;
-	f->missing = new->missing;
-	f->n_missing = new->n_missing;
+	f->entries = from->entries;
+	f->n_entries = from->n_entries;
+	f->gaps = from->gaps;
+	f->n_gaps = from->n_gaps;
+	f->missing = from->missing;
+	f->n_missing = from->n_missing;
 	sort_entries(f);
 }
 
@@ -369,7 +363,7 @@ static void replace(struct folder *f, const struct folder *new)
  * changed), -EBADMSG and *why, or another -errno. */
 static int load_index(struct folder *f, const char **why)
 {
-	struct reading r = { .new = { .path = f->path }, .why = "it is not JSON" };
+	struct reading r = { .why = "it is not JSON" };
 	const char *ignored;
 	struct stat st;
 	int fd, err;
@@ -390,19 +384,25 @@ static int load_index(struct folder *f, const char **why)
 							    .member = take_member,
 							    .ctx = &r,
 							    .strict = true });
-	if (!err && (!r.version || !r.seen[INDEX_RECORDINGS])) {
-		r.why = "it is not an index of recordings";
-		err = -EBADMSG;
-	}
-	if (!err) {
-		replace(f, &r.new);
+	if (!err && r.version && r.seen[INDEX_RECORDINGS]) {
+		replace_entries(f, &r.read);
 		return 0;
 	}
-	*why = err == -EMSGSIZE ? "it has an invalid entry" : r.why;
-	free(r.new.entries);
-	free(r.new.gaps);
-	free(r.new.missing);
-	return err == -EMSGSIZE ? -EBADMSG : err;
+	switch (err) {
+	case 0:
+		r.why = "it is not an index of recordings";
+		err = -EBADMSG;
+		break;
+	case -EMSGSIZE:
+		r.why = "it has an invalid entry";
+		err = -EBADMSG;
+		break;
+	}
+	*why = r.why;
+	free(r.read.entries);
+	free(r.read.gaps);
+	free(r.read.missing);
+	return err;
 }
 
 /* ---- the folder ---- */
@@ -433,13 +433,6 @@ const char *folder__why(int err)
 	default:
 		return outfile__why(err);
 	}
-}
-
-static bool is_folder(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
 static bool ends_in_slash(const char *path)
@@ -477,7 +470,7 @@ bool folder__is(const char *path)
 	char *index;
 	bool is;
 
-	if (!is_folder(path) || asprintf(&index, "%s/%s", path, FOLDER_INDEX) < 0)
+	if (!*path || asprintf(&index, "%s/%s", path, FOLDER_INDEX) < 0)
 		return false;
 	is = !lstat(index, &st) && S_ISREG(st.st_mode);
 	free(index);
@@ -486,32 +479,28 @@ bool folder__is(const char *path)
 
 /* ---- opening ---- */
 
-static int open_dir(const char *path, int *ret)
-{
-	int follow = passed_files__in_folder(path) ? O_NOFOLLOW : 0;
-
-	*ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
-	return *ret < 0 ? -errno : 0;
-}
-
-static struct folder *new_folder(const char *path, int *err)
+static int open_folder(const char *path, struct folder **ret)
 {
 	struct folder *f = calloc(1, sizeof(*f));
 	size_t len = strlen(path);
+	int err = -ENOMEM, follow;
 
-	*err = -ENOMEM;
 	if (!f)
-		return NULL;
+		return -ENOMEM;
 	while (len > 1 && path[len - 1] == '/')
 		len--;
 	f->dir = -1;
 	f->path = strndup(path, len);
-	if (f->path)
-		*err = open_dir(f->path, &f->dir);
-	if (!*err)
-		return f;
-	folder__free(f);
-	return NULL;
+	if (f->path) {
+		follow = passed_files__in_folder(f->path) ? O_NOFOLLOW : 0;
+		f->dir = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+		err = f->dir < 0 ? -errno : 0;
+	}
+	if (err)
+		folder__free(f);
+	else
+		*ret = f;
+	return err;
 }
 
 void folder__free(struct folder *f)
@@ -570,8 +559,8 @@ int folder__create(const char *path, bool force, struct folder **ret)
 		err = check_folder(path);
 	if (err)
 		return err;
-	f = new_folder(path, &err);
-	if (!f)
+	err = open_folder(path, &f);
+	if (err)
 		return err;
 	if (made)
 		outfile__give(f->dir);
@@ -594,10 +583,9 @@ int folder__create(const char *path, bool force, struct folder **ret)
 int folder__read(const char *path, struct folder **ret, const char **why)
 {
 	struct folder *f;
-	int err;
+	int err = open_folder(path, &f);
 
-	f = new_folder(path, &err);
-	if (!f)
+	if (err)
 		return err;
 	err = load_index(f, why);
 	if (err) {
@@ -686,26 +674,35 @@ void folder_entry__event(struct folder_entry *f, const struct event *e)
 	d->peak_reserved = e->reserved > d->peak_reserved ? e->reserved : d->peak_reserved;
 }
 
+/* Whether a file's name may have the character c, len bytes at s; 0: no UTF-8. */
+static bool is_good_char(const char *s, size_t len, uint32_t c, bool first)
+{
+	if (len > 1)
+		return !text__acts(c);
+	if (!len || (first && *s == '.'))
+		return false;
+	return isalnum((unsigned char)*s) || strchr("-_+=,.", *s);
+}
+
 char *folder__new_path(const struct folder *f, const char *stem, const char *suffix)
 {
 	char safe[200], name[240], *path;
 	size_t n = 0, len;
 
 	for (; *stem; stem += len ? len : 1) {
+		size_t keep = 1;
 		uint32_t c;
 		bool good;
 
 		/* The index is JSON, so a file name must be UTF-8 to be the same in it. */
 		len = utf8__decode(stem, strlen(stem), &c);
-		good = len > 1 ? !text__acts(c)
-			       : len &&
-					 (isalnum((unsigned char)*stem) ||
-					  strchr("-_+=,.", *stem)) &&
-					 (n || *stem != '.');
-		if (n + (good ? len : 1) >= sizeof(safe))
+		good = is_good_char(stem, len, c, !n);
+		if (good)
+			keep = len;
+		if (n + keep >= sizeof(safe))
 			break;
-		memcpy(safe + n, good ? stem : "_", good ? len : 1);
-		n += good ? len : 1;
+		memcpy(safe + n, good ? stem : "_", keep);
+		n += keep;
 	}
 	safe[n] = '\0';
 	if (!n)
@@ -716,7 +713,7 @@ char *folder__new_path(const struct folder *f, const char *stem, const char *suf
 	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
 }
 
-static size_t find(const struct folder *f, const char *file)
+static size_t find_entry(const struct folder *f, const char *file)
 {
 	size_t i = 0;
 
@@ -727,7 +724,7 @@ static size_t find(const struct folder *f, const char *file)
 
 static int put_entry(struct folder *f, const struct folder_entry *e)
 {
-	size_t i = find(f, e->file);
+	size_t i = find_entry(f, e->file);
 	struct folder_entry *bigger;
 
 	if (!is_good_name(e->file) || e->n_devices > FOLDER_DEVICES)
@@ -793,7 +790,7 @@ struct change {
 	size_t n_missing;
 };
 
-static int change(struct folder *f, const struct change *c)
+static int change_index(struct folder *f, const struct change *c)
 {
 	int err = lock_index(f, true);
 	size_t i;
@@ -801,38 +798,41 @@ static int change(struct folder *f, const struct change *c)
 	if (err)
 		return err;
 	err = load_index(f, NULL);
-	if (err == -ENOENT) /* the index was removed; keep the entries in memory */
-		err = 0;
-	if (!err && c->drop && (i = find(f, c->drop)) < f->n_entries) {
+	/* -ENOENT: the index was removed; keep the entries in memory. */
+	if (err && err != -ENOENT)
+		goto out;
+	err = 0;
+	i = c->drop ? find_entry(f, c->drop) : f->n_entries;
+	if (i < f->n_entries) {
 		memmove(&f->entries[i], &f->entries[i + 1],
 			(f->n_entries - i - 1) * sizeof(*f->entries));
 		f->n_entries--;
 	}
-	for (i = 0; i < c->n_add && !err; i++)
-		err = put_entry(f, &c->add[i]);
-	if (!err && c->gap)
-		err = put_gap(f, c->gap);
-	if (!err)
-		err = put_missing(f, c->missing, c->n_missing);
-	if (!err) {
-		sort_entries(f);
-		err = store_index(f);
-	}
+	for (i = 0; i < c->n_add; i++)
+		err = err ?: put_entry(f, &c->add[i]);
+	if (c->gap)
+		err = err ?: put_gap(f, c->gap);
+	err = err ?: put_missing(f, c->missing, c->n_missing);
+	if (err)
+		goto out;
+	sort_entries(f);
+	err = store_index(f);
+out:
 	lock_index(f, false);
 	return err;
 }
 
 int folder__add(struct folder *f, const struct folder_entry *e)
 {
-	return change(f, &(struct change){ .add = e, .n_add = 1 });
+	return change_index(f, &(struct change){ .add = e, .n_add = 1 });
 }
 
 int folder__add_all(struct folder *f, const struct folder_entry *e, size_t n,
 		    const struct folder_missing *missing, size_t n_missing)
 {
-	return change(f,
-		      &(struct change){
-			      .add = e, .n_add = n, .missing = missing, .n_missing = n_missing });
+	return change_index(
+		f, &(struct change){
+			   .add = e, .n_add = n, .missing = missing, .n_missing = n_missing });
 }
 
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap)
@@ -841,7 +841,7 @@ int folder__drop(struct folder *f, const char *file, const struct folder_gap *ga
 
 	if (!is_good_name(file))
 		return -EINVAL;
-	err = change(f, &(struct change){ .drop = file, .gap = gap });
+	err = change_index(f, &(struct change){ .drop = file, .gap = gap });
 	/* Change the index first: it must not name a missing file. */
 	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
 		err = -errno;

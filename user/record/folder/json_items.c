@@ -23,18 +23,18 @@ struct reader {
 	int err;
 };
 
-static void next(struct reader *r)
+static void next_byte(struct reader *r)
 {
 	r->c = gzgetc(r->in);
 }
 
-static void space(struct reader *r)
+static void skip_space(struct reader *r)
 {
 	while (r->c == ' ' || r->c == '\n' || r->c == '\r' || r->c == '\t')
-		next(r);
+		next_byte(r);
 }
 
-static void keep(struct reader *r)
+static void keep_byte(struct reader *r)
 {
 	if (r->n < r->most) {
 		if (r->n + 1 >= r->cap && array__grow(&r->buf, &r->cap, r->n + 2, 1)) {
@@ -47,22 +47,22 @@ static void keep(struct reader *r)
 		return;
 	}
 	r->n++;
-	next(r);
+	next_byte(r);
 }
 
-static void text(struct reader *r)
+static void read_text(struct reader *r)
 {
-	keep(r); /* the quote */
+	keep_byte(r); /* the quote */
 	while (!r->err && r->c >= 0 && r->c != '"') {
 		if (r->c == '\\')
-			keep(r);
+			keep_byte(r);
 		if (!r->err)
-			keep(r);
+			keep_byte(r);
 	}
 	if (r->c != '"')
 		r->err = r->err ?: -EBADMSG;
 	else if (!r->err)
-		keep(r);
+		keep_byte(r);
 }
 
 static bool ends_value(int c)
@@ -72,7 +72,7 @@ static bool ends_value(int c)
 }
 
 /* Reads a value's text without judging it: brackets match in number. */
-static void value(struct reader *r)
+static void read_value(struct reader *r)
 {
 	int depth = 0;
 
@@ -81,63 +81,58 @@ static void value(struct reader *r)
 		if (r->c < 0)
 			r->err = -EBADMSG;
 		else if (r->c == '"')
-			text(r);
+			read_text(r);
 		else if (r->c == '{' || r->c == '[') {
 			r->err = ++depth > DEPTH ? -EBADMSG : 0;
 			if (!r->err)
-				keep(r);
+				keep_byte(r);
 		} else if (r->c == '}' || r->c == ']') {
 			depth--;
-			keep(r);
+			keep_byte(r);
 		} else if (depth)
-			keep(r);
+			keep_byte(r);
 		else
 			while (!r->err && !ends_value(r->c))
-				keep(r);
+				keep_byte(r);
 	} while (!r->err && depth > 0);
 	if (!r->err && !r->n)
 		r->err = -EBADMSG;
 }
 
-static json_t *parsed(struct reader *r, bool strict)
+static bool take_byte(struct reader *r, int c)
 {
-	json_t *v = json_loadb(r->buf, r->n,
-			       JSON_DECODE_ANY | (strict ? JSON_REJECT_DUPLICATES : 0), NULL);
-
-	if (!v)
-		r->err = -EBADMSG;
-	return v;
-}
-
-static bool take(struct reader *r, int c)
-{
-	space(r);
+	skip_space(r);
 	if (r->c != c)
 		return false;
-	next(r);
+	next_byte(r);
 	return true;
 }
 
-static void elements(struct reader *r, const struct json_items *items, const char *array)
+static void read_elements(struct reader *r, const struct json_items *items, const char *array)
 {
-	next(r);
+	size_t flags = JSON_DECODE_ANY | (items->strict ? JSON_REJECT_DUPLICATES : 0);
+
+	next_byte(r);
 	if (items->item)
 		r->err = items->item(items->ctx, array, NULL);
-	if (r->err || take(r, ']'))
+	if (r->err || take_byte(r, ']'))
 		return;
 	do {
-		json_t *v;
+		json_t *v = NULL;
 
-		space(r);
+		skip_space(r);
 		r->most = JSON_ITEMS_MOST;
 		r->skip = false;
-		value(r);
-		v = r->err ? NULL : parsed(r, items->strict);
-		if (v && items->item)
+		read_value(r);
+		if (!r->err)
+			v = json_loadb(r->buf, r->n, flags, NULL);
+		if (!v)
+			r->err = r->err ?: -EBADMSG;
+		else if (items->item)
 			r->err = items->item(items->ctx, array, v);
 		json_decref(v);
-	} while (!r->err && take(r, ','));
-	if (!r->err && !take(r, ']'))
+	} while (!r->err && take_byte(r, ','));
+	if (!r->err && !take_byte(r, ']'))
 		r->err = -EBADMSG;
 }
 
@@ -151,34 +146,34 @@ static const char *array_of(const struct json_items *items, const char *key)
 	return *name;
 }
 
-static void member(struct reader *r, const struct json_items *items)
+static void read_member(struct reader *r, const struct json_items *items)
 {
 	const char *array;
 	char key[MEMBER_MOST + 1] = "";
 	json_t *v;
 
-	space(r);
+	skip_space(r);
 	r->most = MEMBER_MOST;
 	r->skip = true;
 	r->n = 0;
 	if (r->c != '"')
 		r->err = -EBADMSG;
 	else
-		text(r);
+		read_text(r);
 	if (!r->err && r->n >= 2 && r->n <= MEMBER_MOST)
 		memcpy(key, r->buf + 1, r->n - 2);
-	if (!r->err && !take(r, ':'))
+	if (!r->err && !take_byte(r, ':'))
 		r->err = -EBADMSG;
-	space(r);
+	skip_space(r);
 	array = array_of(items, key);
 	if (array && r->c != '[' && items->strict)
 		r->err = -EBADMSG;
 	if (!r->err && array && r->c == '[') {
-		elements(r, items, array);
+		read_elements(r, items, array);
 		return;
 	}
 	if (!r->err)
-		value(r);
+		read_value(r);
 	if (r->err || r->n > MEMBER_MOST || !items->member)
 		return;
 	v = json_loadb(r->buf, r->n, JSON_DECODE_ANY, NULL);
@@ -192,19 +187,19 @@ static int read_all(gzFile in, const struct json_items *items)
 	struct reader r = { .in = in };
 
 	gzbuffer(r.in, 1 << 16);
-	next(&r);
+	next_byte(&r);
 	if (items->strict && !gzdirect(r.in))
 		r.err = -EBADMSG;
-	if (!r.err && !take(&r, '{'))
+	if (!r.err && !take_byte(&r, '{'))
 		r.err = -EBADMSG;
-	if (!r.err && !take(&r, '}')) {
+	if (!r.err && !take_byte(&r, '}')) {
 		do
-			member(&r, items);
-		while (!r.err && take(&r, ','));
-		if (!r.err && !take(&r, '}'))
+			read_member(&r, items);
+		while (!r.err && take_byte(&r, ','));
+		if (!r.err && !take_byte(&r, '}'))
 			r.err = -EBADMSG;
 	}
-	space(&r);
+	skip_space(&r);
 	if (!r.err && items->strict && r.c >= 0)
 		r.err = -EBADMSG;
 	gzclose(r.in);
