@@ -110,14 +110,14 @@ static int examine_module(struct census_owners *l, const struct pyitem *m, uint6
 	int err;
 
 	pymem__begin_unchecked(&l->r->m);
-	err = pydict__type_of(&l->r->m, m->value, &is);
-	if (!err)
-		err = pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
+	err = pydict__type_of(&l->r->m, m->value, &is)
+		      ?: pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
 	pymem__end_unchecked(&l->r->m);
-	if (!err && is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
+	if (err)
+		return err;
+	if (is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
 		return 0;
-	if (!err)
-		err = census_owners__read_dict(l, dict);
+	err = census_owners__read_dict(l, dict);
 	if (err)
 		return err;
 	only = is_package(l, known) ? users_names(l, m->key) : "";
@@ -128,13 +128,13 @@ static int examine_module(struct census_owners *l, const struct pyitem *m, uint6
 static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
 {
 	uint64_t module, dict, key = 0;
-	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module);
+	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module)
+			  ?: pydict__type_of(&l->r->m, module, type);
 
-	if (!err)
-		err = pydict__type_of(&l->r->m, module, type);
-	if (!err)
-		err = pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict);
-	return err ? err : add_module(l, key, dict, "");
+	if (err)
+		return err;
+	return pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict)
+		       ?: add_module(l, key, dict, "");
 }
 
 static int add_modules(struct census_owners *l)
@@ -144,9 +144,7 @@ static int add_modules(struct census_owners *l)
 	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
 
 	if (!err) /* sys.modules is no holder */
-		err = map64__set(l->visited, at, 1);
-	if (!err)
-		err = add_main(l, &it, &type);
+		err = map64__set(l->visited, at, 1) ?: add_main(l, &it, &type);
 	err = census_owners__fatal(err) ? err : 0;
 	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
 		err = examine_module(l, &it.v[i], type, &known);
@@ -225,24 +223,20 @@ static int add_parameters(struct census_owners *l)
 
 		if (r->named[i].label.kind != CENSUS_PARAMETER)
 			continue;
-		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path);
-		if (!err)
-			err = census_owners__add_found(l, &c, r->named[i].obj);
+		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path)
+			      ?: census_owners__add_found(l, &c, r->named[i].obj);
 	}
 	return err;
 }
 
 static int add_roots(struct census_owners *l)
 {
-	int err = census_owners__open_root(l, "", &l->globals);
+	int err = census_owners__open_root(l, "", &l->globals) ?: add_modules(l);
 
-	if (!err)
-		err = add_modules(l);
-	if (!err)
-		err = add_locals(l);
-	if (!err)
-		err = add_states(l);
-	return err ? err : add_parameters(l);
+	if (err)
+		return err;
+	err = add_locals(l) ?: add_states(l);
+	return err ?: add_parameters(l);
 }
 
 /* ---- the search ---- */
@@ -297,8 +291,9 @@ static int by_obj_and_path(const void *a, const void *b)
 {
 	const struct owned *x = a, *y = b;
 
-	return x->obj != y->obj ? (x->obj < y->obj ? -1 : 1)
-				: (x->path > y->path) - (x->path < y->path);
+	if (x->obj != y->obj)
+		return x->obj < y->obj ? -1 : 1;
+	return (x->path > y->path) - (x->path < y->path);
 }
 
 /* Sorts the tensors found. Each stays once, where the search found it first. */
@@ -335,9 +330,7 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 	err = pymem__old_u64(&r->m, r->c->module + r->m.l->tp_dealloc, &l->python_dealloc);
 	if (err)
 		return census_owners__fatal(err) ? err : 0;
-	err = add_roots(l);
-	if (!err)
-		err = search_queue(l);
+	err = add_roots(l) ?: search_queue(l);
 	end_search(l);
 	sort_owned(l);
 	return err;

@@ -74,13 +74,12 @@ struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
 	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
 }
 
-static int record(struct census_owners *l, struct child *c, uint64_t obj)
+static int add_owned(struct census_owners *l, struct child *c, uint64_t obj)
 {
 	uint32_t path;
-	int err = path_of(l, c, &path);
+	int err = path_of(l, c, &path)
+			  ?: array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
 
-	if (!err)
-		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
 	if (!err)
 		l->owned[l->nowned++] = (struct owned){
 			obj, path, c->of->root | (c->of->state || c->state ? OWNED_STATE : 0)
@@ -89,7 +88,7 @@ static int record(struct census_owners *l, struct child *c, uint64_t obj)
 }
 
 /* Its graph is read at once, because the tensor may be gone soon. */
-static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
+static int add_fresh(struct census_owners *l, struct child *c, uint64_t obj)
 {
 	struct pytensor t = { .obj = obj };
 	uint32_t path;
@@ -97,9 +96,8 @@ static int add_new(struct census_owners *l, struct child *c, uint64_t obj)
 
 	if (err || t.state != PYTENSOR_OK || !t.grad_fn)
 		return err;
-	err = path_of(l, c, &path);
-	if (!err)
-		err = array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
+	err = path_of(l, c, &path)
+		      ?: array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
 	if (!err)
 		l->fresh[l->nfresh++] = (struct owned){ t.grad_fn, path, c->of->root };
 	return err;
@@ -136,7 +134,7 @@ static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 	int err;
 
 	if (!was) /* it is new: its place may hold one tensor after the other */
-		return add_new(l, c, obj);
+		return add_fresh(l, c, obj);
 	if (was->root & OWNED_AGAIN)
 		return 0;
 	was->root |= OWNED_AGAIN;
@@ -152,7 +150,7 @@ static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
 
 static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
 {
-	return l->before ? compare_found(l, c, obj) : record(l, c, obj);
+	return l->before ? compare_found(l, c, obj) : add_owned(l, c, obj);
 }
 
 /* Finds the memory of an object: its own, or that which it points to. 0 or -errno: it has none. */
@@ -199,11 +197,10 @@ static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, en
 
 	if (l->nmemory >= MEMORY_MAX || memory_of(l, obj, shape, &m) || m.size > MEMORY_SIZE_MAX)
 		return 0;
-	err = map64__set(l->visited, obj, 1);
-	if (!err)
-		err = path_of(l, c, &m.path);
-	if (!err)
-		err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
+	err = map64__set(l->visited, obj, 1) ?: path_of(l, c, &m.path);
+	if (err)
+		return err;
+	err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
 	if (!err)
 		l->memory[l->nmemory++] = m;
 	return err;
@@ -238,11 +235,10 @@ int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t 
 		l->full = true;
 		return 0;
 	}
-	err = map64__set(l->visited, obj, 1);
-	if (!err)
-		err = path_of(l, c, &path);
-	if (!err)
-		err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	err = map64__set(l->visited, obj, 1) ?: path_of(l, c, &path);
+	if (err)
+		return err;
+	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
 	if (!err)
 		l->nodes[l->nnodes++] = (struct node){ .obj = obj,
 						       .type = type,
