@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/session/attach_state.h"
+#include "capture/session/attach_stage.c" /* its functions are static */
 
 #define SLOTS 64 /* blocks of one segment */
 #define SEGMENTS 12
@@ -130,7 +130,7 @@ struct seen {
 	bool state, exact;
 };
 
-static int on_event(void *ctx, const struct event *e)
+static int check_event(void *ctx, const struct event *e)
 {
 	struct seen *seen = ctx;
 	unsigned s = (unsigned)((e->addr - seg_addr(0)) / SEG_BYTES);
@@ -195,7 +195,7 @@ static void whole_life(unsigned seed, bool expandable, unsigned steps, bool miss
 		assert_true(exact >= 0);
 	}
 	held = attach_state__held(st);
-	assert_int_equal(emit_all(st, on_event, &seen), 0);
+	assert_int_equal(emit_all(st, check_event, &seen), 0);
 	assert_int_equal(seen.events, held);
 	assert_true(seen.state);
 	assert_int_equal(seen.exact, exact);
@@ -254,7 +254,7 @@ static void test_unknown_size(void **state)
 	say(&w, (struct event){ .kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
 	read_world(&w, st, 0, false);
 	t0.reserved -= SEG_BYTES; /* the most that can be known before the next event */
-	assert_int_equal(emit_all(st, on_event, &seen), 0);
+	assert_int_equal(emit_all(st, check_event, &seen), 0);
 	assert_int_equal(seen.blocks, t0.allocated);
 	attach_state__free(st);
 }
@@ -297,7 +297,7 @@ static void test_given_back_before_the_reading(void **state)
 			step(&w);
 		assert_int_equal(attach_state__exact(st), hinted);
 		if (hinted) {
-			assert_int_equal(emit_all(st, on_event, &seen), 0);
+			assert_int_equal(emit_all(st, check_event, &seen), 0);
 			assert_true(seen.exact);
 			assert_int_equal(seen.segment_bytes, t0.reserved);
 		}
@@ -335,7 +335,7 @@ static void test_missed_while_arming(void **state)
 			step(&w);
 		read_world(&w, st, 0, false);
 		assert_int_equal(attach_state__exact(st), 1);
-		assert_int_equal(emit_all(st, on_event, &seen), 0);
+		assert_int_equal(emit_all(st, check_event, &seen), 0);
 		assert_true(seen.exact);
 		assert_int_equal(seen.blocks, t0.allocated);
 		assert_true(seen.events <= 50);
@@ -360,7 +360,7 @@ static void test_no_reading(void **state)
 		for (unsigned i = 0; i < 100; i++)
 			step(&w);
 		assert_int_equal(attach_state__exact(st), !before);
-		assert_int_equal(emit_all(st, on_event, &seen), 0);
+		assert_int_equal(emit_all(st, check_event, &seen), 0);
 		assert_int_equal(seen.events, 100);
 		assert_int_equal(seen.blocks, 0);
 		assert_int_equal(seen.exact, !before);

@@ -4,14 +4,778 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/map64.h"
-#include "capture/session/attach_state.h"
 #include "capture/target.h"
 #include "inspect/cudaalloc.h"
 #include "record/stream.h"
+
+/* ---- the state at attach ---- */
+
+/*
+ * The state of the CUDA allocator when the probes came into place: T0. Its tables are read while it
+ * goes on working, so one reading may be torn. But all that changed since T0 is in the log of
+ * events, and an address that is not in the log has not changed. So for each address:
+ *
+ *   first event in the log     at T0
+ *   a free                     a block was there, of the size in the event
+ *   an alloc                   no block was there
+ *   none                       a block was there if any reading saw one
+ *
+ * The sum of the blocks at T0 is the first event's total less its own size. Readings are added
+ * until the blocks found add up to it. Segments are found in the same way, by the calls into CUDA.
+ *
+ * Meanwhile events are held here. At the end attach_state__next() returns the blocks and segments
+ * of T0, then the events. Knows nothing of processes. All devices are of type CUDA.
+ */
+
+#define DEVICES 256
+#define CHUNK 4096	    /* events allocated at once */
+#define ARMING 20000000ULL  /* ns; by then a new probe is in place on every CPU */
+#define REUSED (1ULL << 63) /* the address was allocated later */
+
+/* A growing array. */
+struct vec {
+	void *v;
+	size_t n, cap;
+};
+
+struct attach_state {
+	struct event **chunks; /* CHUNK events each */
+	size_t n_chunks, n_events;
+	struct map64
+		*first; /* address -> index of its first alloc or free among the events | REUSED */
+	struct map64 *blocks; /* address -> index in seen */
+	struct vec seen;      /* struct cuda_block, of all readings */
+	struct vec segments;  /* struct cuda_segment, of the last reading and what earlier ones add;
+				 by address */
+	struct vec hints;     /* struct cuda_segment, from before T0; by address */
+	struct vec moves;     /* struct event, made by solve(): changes of segments, with device and
+				 size filled in */
+	struct map64 *taken;  /* address -> index in moves of the call that took it */
+	size_t begin[DEVICES];	 /* index of the first event after T0 of a block on this device */
+	uint64_t total[DEVICES]; /* allocated total of the last event */
+	bool has_total[DEVICES];
+	struct cuda_totals totals[DEVICES]; /* of the last reading */
+	bool any[DEVICES];		    /* a reading had the device */
+	/* The state at T0, made by solve(). */
+	struct vec t0_blocks, t0_segments;
+	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
+	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
+	/* Position of attach_state__next(); made: the event it made last. */
+	unsigned at_device;
+	size_t at_segment, at_block, at_event;
+	struct event made;
+};
+
+static void *vec__add(struct vec *a, size_t size)
+{
+	if (array__grow(&a->v, &a->cap, a->n + 1, size))
+		return NULL;
+	return (char *)a->v + a->n++ * size;
+}
+
+static void attach_state__free(struct attach_state *s);
+
+static struct attach_state *attach_state__new(void)
+{
+	struct attach_state *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->first = map64__new();
+	s->blocks = map64__new();
+	s->taken = map64__new();
+	if (!s->first || !s->blocks || !s->taken) {
+		attach_state__free(s);
+		return NULL;
+	}
+	return s;
+}
+
+/* NULL on ENOMEM */
+static void attach_state__free(struct attach_state *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n_chunks; i++)
+		free(s->chunks[i]);
+	free(s->chunks);
+	map64__free(s->first);
+	map64__free(s->blocks);
+	map64__free(s->taken);
+	free(s->seen.v);
+	free(s->segments.v);
+	free(s->hints.v);
+	free(s->moves.v);
+	free(s->t0_blocks.v);
+	free(s->t0_segments.v);
+	free(s);
+}
+
+static const struct event *event_at(const struct attach_state *s, size_t i)
+{
+	return &s->chunks[i / CHUNK][i % CHUNK];
+}
+
+/* True for the native allocator: events of other blocks (CPU, runtime calls) have no totals. */
+static bool of_allocator(const struct event *e)
+{
+	return e->device.type == DEVICE_CUDA && e->totals;
+}
+
+static bool of_block(const struct event *e)
+{
+	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e);
+}
+
+static int note_first(struct attach_state *s, size_t at, const struct event *e)
+{
+	uint64_t i;
+
+	if (!map64__get(s->first, e->addr, &i))
+		i = at;
+	else if (e->kind == EVENT_ALLOC)
+		i |= REUSED;
+	return map64__set(s->first, e->addr, i) ? -ENOMEM : 0;
+}
+
+/* True for an event of a block from before T0. */
+static bool is_before_t0(const struct attach_state *s, size_t at, const struct event *e)
+{
+	return at < s->begin[e->device.index] && of_block(e);
+}
+
+/* For some microseconds a new probe is in place on some CPUs only, so an event may be missing
+ * between two others. T0 is where each total begins to follow from the one before. */
+static int solve_begin(struct attach_state *s, const struct event *e)
+{
+	uint8_t d = e->device.index;
+	uint64_t expected = s->total[d] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
+	bool follows = !s->has_total[d] || expected == e->allocated;
+
+	s->has_total[d] = true;
+	s->total[d] = e->allocated;
+	if (follows || e->time > ARMING)
+		return 0;
+	s->begin[d] = s->n_events;
+	/* These readings may be from before T0. */
+	s->seen.n = 0;
+	map64__clear(s->blocks);
+	map64__clear(s->first);
+	for (size_t i = 0; i < s->n_events; i++) {
+		if (of_block(event_at(s, i)) && !is_before_t0(s, i, event_at(s, i)) &&
+		    note_first(s, i, event_at(s, i)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Holds an event; call it in order. 0 or -ENOMEM. While the probe is in place on some CPUs only,
+ * events may be missing, as their totals tell. T0 is after these, and they are dropped. */
+static int attach_state__hold(struct attach_state *s, const struct event *e)
+{
+	if (s->n_events == s->n_chunks * CHUNK) {
+		struct event **v = realloc(s->chunks, (s->n_chunks + 1) * sizeof(struct event *));
+
+		if (!v)
+			return -ENOMEM;
+		s->chunks = v;
+		v[s->n_chunks] = malloc(CHUNK * sizeof(struct event));
+		if (!v[s->n_chunks])
+			return -ENOMEM;
+		s->n_chunks++;
+	}
+	if (of_block(e) && (solve_begin(s, e) || note_first(s, s->n_events, e)))
+		return -ENOMEM;
+	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
+	s->n_events++;
+	return 0;
+}
+
+static size_t attach_state__held(const struct attach_state *s)
+{
+	return s->n_events;
+}
+
+ARRAY_COMPARE(by_address, struct cuda_segment, addr)
+
+ARRAY_COMPARE(by_block_address, struct cuda_block, addr)
+
+static struct cuda_segment *nth(const struct vec *a, size_t i)
+{
+	return (struct cuda_segment *)a->v + i;
+}
+
+static int add_part(struct vec *a, const struct cuda_segment *of, uint64_t from, uint64_t end)
+{
+	struct cuda_segment *g = vec__add(a, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	*g = *of;
+	g->whole = of->whole && from == of->addr && end == of->addr + of->size;
+	g->addr = from;
+	g->size = end - from;
+	return 0;
+}
+
+/* The segment that contains addr; NULL: none. */
+static const struct cuda_segment *find_segment(const struct vec *a, uint64_t addr)
+{
+	size_t lo = 0, hi = a->n, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		if (nth(a, mid)->addr <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && addr - nth(a, lo - 1)->addr < nth(a, lo - 1)->size ? nth(a, lo - 1) : NULL;
+}
+
+/* True if one of the segments contains all of g. */
+static bool is_covered(const struct vec *a, const struct cuda_segment *g)
+{
+	const struct cuda_segment *one = find_segment(a, g->addr);
+
+	return one && one->device == g->device && g->addr + g->size <= one->addr + one->size;
+}
+
+/* Adds the segments of a reading. A whole reading of a device replaces what is known of it. A torn
+ * one has true segments, too: they replace the parts of earlier ones that they overlap. */
+static int add_segments(struct attach_state *s, const struct cudaalloc_state *r, const bool *fresh)
+{
+	const struct cuda_segment *old = s->segments.v;
+	struct vec all = { 0 };
+	struct cuda_segment *g;
+	size_t i, k, n_new;
+
+	for (i = 0; i < r->nsegments; i++) {
+		if (!r->segments[i].whole && !fresh[r->segments[i].device] &&
+		    is_covered(&s->segments, &r->segments[i]))
+			continue;
+		g = vec__add(&all, sizeof(*g));
+		if (!g)
+			goto nomem;
+		*g = r->segments[i];
+	}
+	n_new = all.n;
+	if (all.n)
+		qsort(all.v, all.n, sizeof(*g), by_address);
+	for (i = 0, k = 0; i < s->segments.n; i++) {
+		uint64_t from = old[i].addr, end = from + old[i].size;
+		size_t j;
+
+		if (fresh[old[i].device])
+			continue;
+		while (k < n_new && nth(&all, k)->addr + nth(&all, k)->size <= from)
+			k++;
+		for (j = k; j < n_new && nth(&all, j)->addr < end; j++) {
+			const struct cuda_segment newer = *nth(&all, j);
+
+			if (newer.addr > from && add_part(&all, &old[i], from, newer.addr))
+				goto nomem;
+			if (newer.addr + newer.size > from)
+				from = newer.addr + newer.size;
+		}
+		if (from < end && add_part(&all, &old[i], from, end))
+			goto nomem;
+	}
+	if (all.n)
+		qsort(all.v, all.n, sizeof(*g), by_address);
+	free(s->segments.v);
+	s->segments = all;
+	return 0;
+nomem:
+	free(all.v);
+	return -ENOMEM;
+}
+
+/*
+ * Adds segments as they were shortly before T0. A call that gives a segment back does not say its
+ * size, and later readings do not see it. Segments that changed before T0 show in the sums. 0 or
+ * -ENOMEM.
+ */
+static int attach_state__hint(struct attach_state *s, const struct cuda_segment *v, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		struct cuda_segment *g = vec__add(&s->hints, sizeof(*g));
+
+		if (!g)
+			return -ENOMEM;
+		*g = v[i];
+	}
+	if (s->hints.n)
+		qsort(s->hints.v, s->hints.n, sizeof(*v), by_address);
+	return 0;
+}
+
+/* Adds a reading that began after T0. Events up to its end must be held before
+ * attach_state__exact() is called. 0 or -ENOMEM. */
+static int attach_state__read(struct attach_state *s, const struct cudaalloc_state *r)
+{
+	bool fresh[DEVICES] = { false };
+	struct cuda_block *b;
+	uint64_t at;
+	size_t i, n;
+
+	for (i = 0; i < r->ndevices && i < DEVICES; i++) {
+		fresh[i] = r->devices[i].consistent;
+		s->totals[i] = r->devices[i].after;
+		s->any[i] = true;
+	}
+	/*
+	 * A whole reading has all blocks: others that earlier readings saw were torn or are freed.
+	 */
+	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
+		if (fresh[b[i].device]) {
+			map64__del(s->blocks, b[i].addr, NULL);
+			continue;
+		}
+		b[n] = b[i];
+		if (map64__set(s->blocks, b[n].addr, n))
+			return -ENOMEM;
+		n++;
+	}
+	s->seen.n = n;
+	for (i = 0; i < r->nblocks; i++) {
+		if (r->blocks[i].state == CUDA_BLOCK_CACHED)
+			continue;
+		if (map64__get(s->blocks, r->blocks[i].addr, &at)) {
+			b = (struct cuda_block *)s->seen.v + at;
+		} else {
+			b = vec__add(&s->seen, sizeof(*b));
+			if (!b || map64__set(s->blocks, r->blocks[i].addr, s->seen.n - 1))
+				return -ENOMEM;
+		}
+		*b = r->blocks[i];
+	}
+	return add_segments(s, r, fresh);
+}
+
+/* ---- solving: the state at T0 ---- */
+
+static int solve_blocks(struct attach_state *s, uint64_t *sum)
+{
+	const struct cuda_block *seen = s->seen.v;
+	struct cuda_block *b;
+	uint64_t addr, i, at;
+	size_t k, pos = 0;
+
+	s->t0_blocks.n = 0;
+	for (k = 0; k < s->seen.n; k++) {
+		if (map64__get(s->first, seen[k].addr, &i))
+			continue;
+		b = vec__add(&s->t0_blocks, sizeof(*b));
+		if (!b)
+			return -ENOMEM;
+		*b = seen[k];
+		if (b->state != CUDA_BLOCK_PENDING)
+			sum[b->device] += b->size;
+	}
+	while (map64__next(s->first, &pos, &addr, &i)) {
+		const struct event *e = event_at(s, i & ~REUSED);
+
+		if (e->kind != EVENT_FREE)
+			continue;
+		b = vec__add(&s->t0_blocks, sizeof(*b));
+		if (!b)
+			return -ENOMEM;
+		*b = (struct cuda_block){ .addr = addr,
+					  .size = e->size,
+					  .device = e->device.index };
+		/* A reading may have seen this block before it was freed, and later blocks at its
+		 * address. */
+		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
+			b->requested = seen[at].requested;
+			b->stream = seen[at].stream;
+		}
+		sum[b->device] += b->size;
+	}
+	if (s->t0_blocks.n)
+		qsort(s->t0_blocks.v, s->t0_blocks.n, sizeof(*b), by_block_address);
+	return 0;
+}
+
+static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
+{
+	uint64_t end = addr + size;
+	size_t n = a->n, i;
+
+	for (i = 0; i < n; i++) {
+		struct cuda_segment *g = (struct cuda_segment *)a->v + i, *rest;
+		uint64_t g_end = g->addr + g->size;
+
+		if (g->addr >= end || g_end <= addr)
+			continue;
+		if (g->addr < addr && g_end > end) {
+			rest = vec__add(a, sizeof(*rest));
+			if (!rest)
+				return -ENOMEM;
+			g = (struct cuda_segment *)a->v + i;
+			*rest = *g;
+			rest->addr = end;
+			rest->size = g_end - end;
+			g->size = addr - g->addr;
+		} else if (g->addr < addr) {
+			g->size = addr - g->addr;
+		} else if (g_end > end) {
+			g->size = g_end - end;
+			g->addr = end;
+		} else {
+			g->size = 0; /* removed below */
+		}
+	}
+	for (i = 0, n = 0; i < a->n; i++) {
+		const struct cuda_segment *g = (struct cuda_segment *)a->v + i;
+
+		if (g->size)
+			((struct cuda_segment *)a->v)[n++] = *g;
+	}
+	a->n = n;
+	return 0;
+}
+
+static int add_range(struct vec *a, const struct event *e)
+{
+	struct cuda_segment *g;
+	int err = remove_range(a, e->addr, e->size);
+
+	if (err)
+		return err;
+	g = vec__add(a, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	*g = (struct cuda_segment){ .addr = e->addr,
+				    .size = e->size,
+				    .device = e->device.index,
+				    .expandable = e->how == MEM_MAPPED,
+				    .whole = true };
+	return 0;
+}
+
+/* True for calls that change the allocator's reserved total. */
+static bool moves_segments(const struct event *e)
+{
+	return (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
+	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
+}
+
+static void complete(struct event *e, const struct cuda_segment *g)
+{
+	if (!g)
+		return;
+	if (e->device.index == DEVICE_UNKNOWN)
+		e->device.index = g->device;
+	if (!e->size && g->addr == e->addr)
+		e->size = g->size;
+}
+
+/*
+ * Fills in what calls do not always say: the device, or the size of a free. The call that took the
+ * segment has them if it is in the log; otherwise the segment was there at T0 and was read before
+ * or after.
+ */
+static int solve_moves(struct attach_state *s)
+{
+	uint64_t at;
+	size_t i;
+
+	s->moves.n = 0;
+	map64__clear(s->taken);
+	for (i = 0; i < s->n_events; i++) {
+		struct event *e;
+
+		if (!moves_segments(event_at(s, i)))
+			continue;
+		e = vec__add(&s->moves, sizeof(*e));
+		if (!e)
+			return -ENOMEM;
+		*e = *event_at(s, i);
+		if (e->kind == EVENT_CUDA_FREE && map64__del(s->taken, e->addr, &at)) {
+			const struct event *take = (struct event *)s->moves.v + at;
+
+			if (!e->size)
+				e->size = take->size;
+			if (e->device.index == DEVICE_UNKNOWN)
+				e->device = take->device;
+		} else if (e->kind == EVENT_CUDA_FREE) {
+			complete(e, find_segment(&s->hints, e->addr));
+		}
+		complete(e, find_segment(&s->segments, e->addr));
+		if (e->kind == EVENT_CUDA_ALLOC && map64__set(s->taken, e->addr, s->moves.n - 1))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Joins neighbouring parts of expandable segments, as the allocator does. */
+static void join(struct vec *a)
+{
+	struct cuda_segment *g = a->v;
+	size_t i, n = 0;
+
+	for (i = 0; i < a->n; i++) {
+		struct cuda_segment *last = n ? &g[n - 1] : NULL;
+
+		if (last && last->expandable == g[i].expandable &&
+		    (g[i].expandable || (!last->whole && !g[i].whole)) &&
+		    last->device == g[i].device && last->addr + last->size == g[i].addr &&
+		    (last->stream == g[i].stream || !g[i].stream) &&
+		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
+			last->size += g[i].size;
+		else
+			g[n++] = g[i];
+	}
+	a->n = n;
+}
+
+/* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. */
+static int solve_segments(struct attach_state *s, uint64_t *sum)
+{
+	const struct cuda_segment *g;
+	size_t i;
+	int err;
+
+	s->t0_segments.n = 0;
+	for (i = 0; i < s->segments.n; i++) {
+		struct cuda_segment *to = vec__add(&s->t0_segments, sizeof(*to));
+
+		if (!to)
+			return -ENOMEM;
+		*to = ((struct cuda_segment *)s->segments.v)[i];
+	}
+	for (i = s->moves.n; i--;) {
+		const struct event *e = (struct event *)s->moves.v + i;
+
+		if (!e->size)
+			continue;
+		err = e->kind == EVENT_CUDA_ALLOC ? remove_range(&s->t0_segments, e->addr, e->size)
+						  : add_range(&s->t0_segments, e);
+		if (err)
+			return err;
+	}
+	if (s->t0_segments.n)
+		qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
+	join(&s->t0_segments);
+	for (i = 0, g = s->t0_segments.v; i < s->t0_segments.n; i++)
+		sum[g[i].device] += g[i].size;
+	return 0;
+}
+
+/* Totals at T0: from the first event with totals, otherwise as read. */
+static void solve_totals(struct attach_state *s)
+{
+	const struct event *move = s->moves.v;
+	int64_t moved[DEVICES] = { 0 };
+	size_t i;
+
+	memset(s->t0_known, 0, sizeof(s->t0_known));
+	for (i = 0; i < s->n_events; i++) {
+		const struct event *e = event_at(s, i);
+		uint8_t d = e->device.index;
+
+		if (moves_segments(e)) {
+			moved[move->device.index] += e->kind == EVENT_CUDA_ALLOC
+							     ? (int64_t)move->size
+							     : -(int64_t)move->size;
+			move++;
+		}
+		if (!of_allocator(e) || s->t0_known[d] || i < s->begin[d])
+			continue;
+		s->t0_known[d] = true;
+		s->t0_allocated[d] = e->allocated;
+		if (e->kind == EVENT_ALLOC)
+			s->t0_allocated[d] -= e->size;
+		else if (e->kind == EVENT_FREE)
+			s->t0_allocated[d] += e->size;
+		s->t0_reserved[d] = e->reserved - (uint64_t)moved[d];
+	}
+	for (i = 0; i < DEVICES; i++) {
+		if (s->t0_known[i] || !s->any[i])
+			continue;
+		s->t0_known[i] = true;
+		s->t0_allocated[i] = s->totals[i].allocated;
+		s->t0_reserved[i] = s->totals[i].reserved - (uint64_t)moved[i];
+	}
+}
+
+static int solve(struct attach_state *s)
+{
+	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
+	int err = solve_blocks(s, blocks);
+
+	if (err)
+		return err;
+	err = solve_moves(s);
+	if (err)
+		return err;
+	err = solve_segments(s, segments);
+	if (err)
+		return err;
+	solve_totals(s);
+	for (int i = 0; i < DEVICES; i++) {
+		s->t0_blocks_exact[i] = s->t0_known[i] && blocks[i] == s->t0_allocated[i];
+		s->t0_segments_exact[i] = s->t0_known[i] && segments[i] == s->t0_reserved[i];
+	}
+	return 0;
+}
+
+/* 1 if blocks and segments found so far add up to the totals on every device; 0 or -ENOMEM. */
+static int attach_state__exact(struct attach_state *s)
+{
+	int err = solve(s);
+
+	if (err)
+		return err;
+	for (int i = 0; i < DEVICES; i++) {
+		if ((s->any[i] || s->t0_known[i]) &&
+		    !(s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
+			return 0;
+	}
+	return 1;
+}
+
+/* True if every segment was read from end to end, which tells its kind. */
+static bool attach_state__segments_whole(const struct attach_state *s)
+{
+	for (size_t i = 0; i < s->segments.n; i++) {
+		if (!nth(&s->segments, i)->whole)
+			return false;
+	}
+	return true;
+}
+
+/* Ends the holding: call attach_state__next() until it returns NULL, and nothing else. 0 or
+ * -ENOMEM. */
+static int attach_state__end(struct attach_state *s)
+{
+	s->at_device = 0;
+	s->at_segment = s->at_block = s->at_event = 0;
+	return solve(s);
+}
+
+/* The device's next segment or block, or its EVENT_STATE; NULL: no more. */
+static const struct event *next_of_device(struct attach_state *s, uint8_t d)
+{
+	const struct cuda_segment *g;
+	const struct cuda_block *b;
+
+	while (s->at_segment < s->t0_segments.n) {
+		g = (struct cuda_segment *)s->t0_segments.v + s->at_segment++;
+		if (g->device != d)
+			continue;
+		s->made = (struct event){ .kind = EVENT_SEGMENT,
+					  .device = { DEVICE_CUDA, d },
+					  .addr = g->addr,
+					  .size = g->size,
+					  .cuda_stream = g->stream,
+					  .pool = { g->pool[0], g->pool[1] } };
+		if (g->small)
+			s->made.flags |= SEGMENT_SMALL;
+		if (g->expandable)
+			s->made.flags |= SEGMENT_EXPANDABLE;
+		return &s->made;
+	}
+	while (s->at_block < s->t0_blocks.n) {
+		b = (struct cuda_block *)s->t0_blocks.v + s->at_block++;
+		if (b->device != d)
+			continue;
+		s->made = (struct event){ .kind = EVENT_BLOCK,
+					  .device = { DEVICE_CUDA, d },
+					  .flags = b->state == CUDA_BLOCK_PENDING ? BLOCK_PENDING
+										  : 0,
+					  .addr = b->addr,
+					  .size = b->size,
+					  .requested = b->requested,
+					  .cuda_stream = b->stream };
+		return &s->made;
+	}
+	if (s->made.kind == EVENT_STATE && s->made.device.index == d)
+		return NULL;
+	s->made = (struct event){ .kind = EVENT_STATE,
+				  .device = { DEVICE_CUDA, d },
+				  .totals = s->t0_known[d] };
+	if (s->t0_known[d]) {
+		s->made.allocated = s->t0_allocated[d];
+		s->made.reserved = s->t0_reserved[d];
+	}
+	if (s->t0_segments_exact[d])
+		s->made.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
+	return &s->made;
+}
+
+/*
+ * The next event of the stream, valid until the next call: first the state at T0 by device
+ * (EVENT_SEGMENT and EVENT_BLOCK by address, then EVENT_STATE), unless nothing was read of a device
+ * that was in use; then all events held. NULL: no more.
+ */
+static const struct event *attach_state__next(struct attach_state *s)
+{
+	const struct event *e = NULL;
+
+	for (; s->at_device < DEVICES; s->at_device++) {
+		unsigned d = s->at_device;
+
+		if (s->any[d] || (s->t0_blocks_exact[d] && s->t0_segments_exact[d]))
+			e = next_of_device(s, (uint8_t)d);
+		if (e)
+			return e;
+		s->at_segment = s->at_block = 0;
+	}
+	while (s->at_event < s->n_events) {
+		e = event_at(s, s->at_event++);
+		if (!is_before_t0(s, s->at_event - 1, e))
+			return e;
+	}
+	return NULL;
+}
+
+/*
+ * If no event of a device was held, T0 is the reading, which may have been within a call: the
+ * allocator's tables have the change, and its event follows. The allocator is locked meanwhile, so
+ * this is at most the next event of the device. It belongs to T0 and is dropped. All 0 at first.
+ */
+struct state_seam {
+	bool open[256]; /* by device */
+	uint64_t allocated[256];
+};
+
+/* Call it for each event that attach_state__next() returned. */
+static void state_seam__emitted(struct state_seam *m, const struct event *e)
+{
+	if (e->kind == EVENT_STATE && e->totals) {
+		m->open[e->device.index] = true;
+		m->allocated[e->device.index] = e->allocated;
+	} else if (of_allocator(e)) {
+		m->open[e->device.index] = false;
+	}
+}
+
+/* Call it for each later event. True if T0 contains its change. */
+static bool state_seam__before(struct state_seam *m, const struct event *e)
+{
+	bool open;
+
+	/* The lost event may have been the one that this waits for. */
+	if (e->kind == EVENT_LOST)
+		memset(m->open, 0, sizeof(m->open));
+	if (!of_allocator(e))
+		return false;
+	open = m->open[e->device.index];
+	m->open[e->device.index] = false;
+	return open && of_block(e) && e->size && e->allocated == m->allocated[e->device.index];
+}
+
+/* ---- the stage ---- */
 
 #define HOLD_MIN 2000000000ULL	  /* ns that events are held, unless the state is exact before */
 #define READINGS_MIN 10		  /* readings before giving up: on a busy machine most are torn */

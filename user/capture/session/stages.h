@@ -39,7 +39,7 @@ static inline struct sink *sleep_stage__sink(struct sleep_stage *s)
 
 /*
  * Finds the blocks and segments of the CUDA allocator when the probes were attached, from its own
- * tables (attach_state.h). Events wait in this stage until that is known. Later it tells which
+ * tables. Events wait in this stage until that is known. Later it tells which
  * stream and pool new segments belong to.
  */
 
