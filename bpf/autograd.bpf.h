@@ -88,7 +88,7 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
 	if (!s)
 		return false;
 	n = innermost(s);
-	if (n->number == s->told)
+	if (n->number == s->reported)
 		return true;
 	count(MT_CNT_HIT + MT_REC_NODE);
 	r = reserve(MT_REC_NODE, sizeof(*r));
@@ -103,7 +103,7 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
 		r->extra = 0;
 		__builtin_memset(r->head, 0, sizeof(r->head));
 	}
-	s->told = n->number;
+	s->reported = n->number;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return true;
 }
@@ -230,7 +230,7 @@ int evaluate(struct pt_regs *ctx)
 		return enter_unkept(ctx);
 	/* Other programs need the time in any case. */
 	time = t->nodes.calls & (MT_TIMED_EVERY - 1) ? 0 : bpf_ktime_get_ns();
-	if (t->modules.n || t->modules.told)
+	if (t->modules.n || t->modules.known)
 		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
 	enter_node(&t->nodes, ctx);
 	if (time)

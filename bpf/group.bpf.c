@@ -17,11 +17,11 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-__u64 missed = 0;    /* forked children that could not join */
-__u64 untold = 0;    /* other processes' execs lost to a full ring */
-__u32 last = 0;	     /* number claimed last */
-__u32 alone = 0;     /* 1: forked children do not join */
-__u32 strangers = 0; /* 1: report execs of processes that are not followed */
+__u64 missed = 0;     /* forked children that could not join */
+__u64 unreported = 0; /* other processes' execs lost to a full ring */
+__u32 last = 0;	      /* number claimed last */
+__u32 alone = 0;      /* 1: forked children do not join */
+__u32 strangers = 0;  /* 1: report execs of processes that are not followed */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -140,7 +140,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 
 	if (!known) {
 		if (strangers && pid && !tell(MT_GROUP_STRANGER, pid, 0, 0, 0))
-			__sync_fetch_and_add(&untold, 1);
+			__sync_fetch_and_add(&unreported, 1);
 		return 0;
 	}
 	entry = *known;

@@ -124,7 +124,7 @@ static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
 	if (!s)
 		return 0;
 	leave_modules(s, sp);
-	if (s->told <= s->same)
+	if (s->known <= s->same)
 		return 0;
 	count(MT_CNT_HIT + MT_REC_MODULE_LEAVE);
 	r = reserve(MT_REC_MODULE_LEAVE, sizeof(*r));
@@ -133,14 +133,14 @@ static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
 	fill(&r->h, MT_REC_MODULE_LEAVE, time, 0, false);
 	r->keep = s->same;
 	r->pad = 0;
-	s->told = s->same;
+	s->known = s->same;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 static __always_inline void settle(struct thread_slot *t, __u64 sp, __u64 time)
 {
-	if (!t->modules.n && !t->modules.told)
+	if (!t->modules.n && !t->modules.known)
 		return;
 	if (modules)
 		left_modules(&t->modules, sp, time);
@@ -203,7 +203,7 @@ static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack,
 	r->ret = e->call.ret;
 	r->depth = s->n - 1;
 	r->keep = s->same;
-	s->told = s->same = s->n;
+	s->known = s->same = s->n;
 	bpf_ringbuf_submit(r, wake);
 	return 0;
 }

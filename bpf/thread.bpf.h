@@ -11,9 +11,9 @@ struct running_node {
 };
 
 struct node_slot {
-	__u64 n;     /* nested running nodes, as far as known */
-	__u64 calls; /* calls so far */
-	__u64 told;  /* number of the last call that was reported */
+	__u64 n;	/* nested running nodes, as far as known */
+	__u64 calls;	/* calls so far */
+	__u64 reported; /* number of the last call that was reported */
 	struct stack_read read;
 	/* The frame that called the last node whose return address was read, and that address; 0:
 	 * unknown. calls: nodes from there since then. */
@@ -45,7 +45,7 @@ struct module_entry {
 struct module_slot {
 	__u64 n;     /* active calls, as far as known */
 	__u64 same;  /* calls, from the outermost on, that user space knows unchanged */
-	__u64 told;  /* calls that user space believes active */
+	__u64 known; /* calls that user space believes active */
 	__u64 whole; /* 1: no call that began before attach is still active */
 	struct stack_read read;
 	__u64 self, type; /* module and class of the last call */

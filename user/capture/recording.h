@@ -55,8 +55,7 @@ struct recording {
 	bool made_folder;	/* the folder is new */
 	struct windows_opts window_opts; /* options of each process's windows */
 	char until[320];		 /* condition that ends the capture, with windows */
-	uint64_t told;			 /* time of the last status, ns since the start */
-	bool told_end;			 /* the last status was told */
+	uint64_t last_status;		 /* time of the last status, ns since the start */
 	struct host_sheet reading;	 /* of host memory, not yet complete, for the status */
 	struct host_sheet ledger;	 /* the last complete one */
 	bool has_ledger;

@@ -181,16 +181,16 @@ int cuda_calls__used(struct decoder *d, bool last)
 
 uint64_t cuda_calls__unseen(const struct decoder *d)
 {
-	uint64_t c[MT_CNT_NR], told, hits;
+	uint64_t c[MT_CNT_NR], reports, hits;
 
 	/* Read the library's count first: each later report hit a probe already or is on its way,
 	 * at most one per thread. */
 	if (!d->calls || !d->calls->smi || !d->from_start || d->opts->group ||
-	    d->opts->steps_only || !nvml__reports(d->calls->smi, &told) ||
+	    d->opts->steps_only || !nvml__reports(d->calls->smi, &reports) ||
 	    probes__counters(d->probes, d->opts->number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];
-	return told > hits + THREADS_BETWEEN ? told - hits : 0;
+	return reports > hits + THREADS_BETWEEN ? reports - hits : 0;
 }
 
 void cuda_calls__used_soon(struct decoder *d)

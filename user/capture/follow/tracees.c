@@ -72,17 +72,17 @@ struct tracee {
 	uint64_t next;	   /* time of the next look */
 	uint64_t since;	   /* time when its session was opened, or attached */
 	uint64_t exec;	   /* time of its last exec */
-	uint64_t end;	   /* time of its end; valid with told_end */
+	uint64_t end;	   /* time of its end; valid with end_reported */
 	struct queue early;
 	struct probes *early_from;
-	bool picked;		  /* picked itself, not as a child of a picked process */
-	bool given;		  /* see pick__is_given() */
-	bool is_child;		  /* started by a process of the capture */
-	bool lacks_number;	  /* forked by a recorded process when all numbers were taken */
-	bool lacks_probes;	  /* see session__misses_forks() */
-	bool has_events;	  /* has records in early, or lost some for lack of room */
-	bool told_exec, told_end; /* reported by the kernel */
-	bool execed, ended;	  /* reported, and all earlier records were drained */
+	bool picked;	   /* picked itself, not as a child of a picked process */
+	bool given;	   /* see pick__is_given() */
+	bool is_child;	   /* started by a process of the capture */
+	bool lacks_number; /* forked by a recorded process when all numbers were taken */
+	bool lacks_probes; /* see session__misses_forks() */
+	bool has_events;   /* has records in early, or lost some for lack of room */
+	bool exec_reported, end_reported; /* reported by the kernel */
+	bool execed, ended;		  /* reported, and all earlier records were drained */
 };
 
 /* A process of the last scan; it is not looked at again soon. */
@@ -115,7 +115,7 @@ struct tracees {
 	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */
 	size_t n_strangers;
 	bool too_many_strangers;
-	uint64_t untold;
+	uint64_t unreported;
 	struct seen *seen;
 	size_t n_seen;
 	struct torch_scan *torch; /* NULL: not needed yet */
@@ -139,7 +139,7 @@ static struct tracee *find_tracee(const struct tracees *r, pid_t pid)
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
+		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->end_reported)
 			return r->at[i];
 	}
 	return NULL;
@@ -589,7 +589,7 @@ static void remove_tracee(struct tracee *p, const char *reason)
 	if (p->ended)
 		pick__ended(r->opts.pick, p->pid, p->end);
 	disinherit(p);
-	if (group_of(r) && !p->told_end) /* otherwise the PID may belong to another process */
+	if (group_of(r) && !p->end_reported) /* otherwise the PID may belong to another process */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
 	while (r->top && !r->at[r->top - 1])
@@ -706,7 +706,7 @@ static void list_places(const struct tracees *r, struct table *t)
 {
 	t->n = 0;
 	for (size_t i = 0; i < r->top; i++)
-		if (r->at[i] && !r->at[i]->told_end)
+		if (r->at[i] && !r->at[i]->end_reported)
 			list_tracee(t, r->at[i], rank_of_place(r->at[i]));
 }
 
@@ -721,7 +721,7 @@ static void list_numbers(const struct tracees *r, struct table *t)
 {
 	t->n = 0;
 	for (size_t i = 1; i < MT_MEMBERS; i++)
-		if (r->numbered[i] && !r->numbered[i]->told_end)
+		if (r->numbered[i] && !r->numbered[i]->end_reported)
 			list_tracee(t, r->numbered[i], rank_of_number(r->numbered[i]));
 }
 
@@ -1320,17 +1320,17 @@ static void scan_processes(struct tracees *r)
 static void find_others(struct tracees *r, uint64_t now)
 {
 	size_t i, n = r->n_strangers;
-	uint64_t untold;
+	uint64_t unreported;
 
 	r->n_strangers = 0;
 	for (i = 0; i < n; i++)
 		mark_untracked(r, r->stranger[i]);
 	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
 		return;
-	untold = proc_group__untold(group_of(r));
-	if (untold != r->untold)
+	unreported = proc_group__unreported(group_of(r));
+	if (unreported != r->unreported)
 		r->too_many_strangers = true;
-	r->untold = untold;
+	r->unreported = unreported;
 	if (now < r->next_scan && !r->too_many_strangers)
 		return;
 	r->next_scan = now + SCAN_EVERY;
@@ -1409,17 +1409,17 @@ static struct session *nearest_session(const struct tracees *r, uint32_t number)
 
 static void note_end(struct tracee *p, uint64_t when)
 {
-	if (!p->told_end)
+	if (!p->end_reported)
 		p->end = when;
-	p->all->unrecorded += p->lacks_number && !p->told_end;
-	p->all->unprobed += p->lacks_probes && p->state != TRACED && !p->told_end;
-	p->told_end = true;
+	p->all->unrecorded += p->lacks_number && !p->end_reported;
+	p->all->unprobed += p->lacks_probes && p->state != TRACED && !p->end_reported;
+	p->end_reported = true;
 }
 
 static void note_exec(struct tracee *p, uint64_t when)
 {
 	p->exec = when;
-	p->told_exec = true;
+	p->exec_reported = true;
 	p->lacks_probes = false; /* another program */
 }
 
@@ -1501,8 +1501,8 @@ static void apply_records(struct tracees *r)
 
 	read_group_records(r);
 	for (i = 0; i < r->top; i++) {
-		exec[i] = r->at[i] && r->at[i]->told_exec;
-		end[i] = r->at[i] && r->at[i]->told_end;
+		exec[i] = r->at[i] && r->at[i]->exec_reported;
+		end[i] = r->at[i] && r->at[i]->end_reported;
 	}
 	for (i = 0; sets && i < sets->n; i++) {
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
@@ -1510,7 +1510,7 @@ static void apply_records(struct tracees *r)
 	}
 	for (i = 0; i < r->top; i++) {
 		if (exec[i])
-			r->at[i]->told_exec = false;
+			r->at[i]->exec_reported = false;
 		if (r->at[i]) {
 			r->at[i]->execed |= exec[i];
 			r->at[i]->ended |= end[i];

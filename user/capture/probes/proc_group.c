@@ -248,7 +248,7 @@ uint64_t proc_group__missed(const struct proc_group *k)
 	return __atomic_load_n(&k->skel->bss->missed, __ATOMIC_SEQ_CST);
 }
 
-uint64_t proc_group__untold(const struct proc_group *k)
+uint64_t proc_group__unreported(const struct proc_group *k)
 {
-	return __atomic_load_n(&k->skel->bss->untold, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&k->skel->bss->unreported, __ATOMIC_SEQ_CST);
 }

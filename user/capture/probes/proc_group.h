@@ -65,4 +65,4 @@ int proc_group__wake_fd(const struct proc_group *k);
  * report. */
 uint64_t proc_group__missed(const struct proc_group *k);
 /* Execs that were not reported, for lack of room. */
-uint64_t proc_group__untold(const struct proc_group *k);
+uint64_t proc_group__unreported(const struct proc_group *k);

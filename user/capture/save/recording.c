@@ -515,9 +515,9 @@ static void tell_drained(struct recording *r, const struct output *o)
 {
 	uint64_t now = r->args.tell ? session__now(o->session) : 0;
 
-	if (!r->args.tell || now - r->told < TELL_EVERY)
+	if (!r->args.tell || now - r->last_status < TELL_EVERY)
 		return;
-	r->told = now;
+	r->last_status = now;
 	tell_status(r, o, "capturing", NULL);
 }
 

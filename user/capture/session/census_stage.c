@@ -292,7 +292,7 @@ static bool is_traced(uint8_t device_type)
 }
 
 /*
- * True if the tensor's block, when no event told of it, was there before attach. Memory of other
+ * True if the tensor's block, without an event of its own, was there before attach. Memory of other
  * allocators is not: the stream never sees its end.
  */
 static bool was_before(const struct census_stage *c, const struct census_tensor *t)

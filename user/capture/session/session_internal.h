@@ -71,8 +71,8 @@ struct losses {
 	uint64_t unaccounted[MT_REC_TYPES];
 	uint64_t brought_in; /* pages read because walks missed them */
 	uint64_t total;	     /* records of all kinds */
-	uint64_t told;	     /* records about memory, as of the last EVENT_LOST */
-	uint64_t in_round;   /* part of told that was added in this round */
+	uint64_t reported;   /* records about memory, as of the last EVENT_LOST */
+	uint64_t in_round;   /* part of reported that was added in this round */
 	bool open;	     /* records older than the last loss may be in the ring */
 	bool steps_warned;
 };

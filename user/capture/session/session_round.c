@@ -233,13 +233,13 @@ static int begin_losses(struct session *s)
 		 sum_lost(&s->losses, of_memory, sizeof(of_memory) / sizeof(of_memory[0]));
 	s->losses.total = events +
 			  sum_lost(&s->losses, of_names, sizeof(of_names) / sizeof(of_names[0]));
-	if (events == s->losses.told)
+	if (events == s->losses.reported)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
 	if (first)
 		e.time = decoder__since(s->decoder, first->time);
-	e.size = events - s->losses.told;
-	s->losses.told = events;
+	e.size = events - s->losses.reported;
+	s->losses.reported = events;
 	s->losses.open = true;
 	s->losses.in_round = e.size; /* the size of this round's loss */
 	return decoder__emit(s->decoder, &e);
