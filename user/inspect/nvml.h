@@ -63,11 +63,11 @@ bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret);
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret);
 /* Calls fn for each device whose figure changed since the last call. 0 or the value that fn
  * returned. */
-int nvml__tell(struct nvml *s, const struct nvml_figures *f,
-	       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
-/* As nvml__tell() for available bytes, of devices that nvml__tell() has reported. */
-int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
-		    int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx);
+int nvml__report_used(struct nvml *s, const struct nvml_figures *f,
+		      int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
+/* As nvml__report_used() for available bytes, of devices that nvml__report_used() has reported. */
+int nvml__report_free(struct nvml *s, const struct nvml_figures *f,
+		      int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx);
 
 /* ---- for tests ---- */
 

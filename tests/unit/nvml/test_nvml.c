@@ -110,7 +110,7 @@ static struct told ask(struct nvml *s)
 	struct nvml_figures f;
 
 	nvml__read(s, &f);
-	assert_int_equal(nvml__tell(s, &f, note, &t), 0);
+	assert_int_equal(nvml__report_used(s, &f, note, &t), 0);
 	return t;
 }
 
@@ -145,9 +145,9 @@ static void test_dry_run(void **state)
 	assert_int_equal(f.used[0], 0);
 	assert_int_equal(f.used[1], 7);
 	f.known[1] = false;
-	assert_int_equal(nvml__tell(s, &f, note, &t), 0); /* unknown: no record */
+	assert_int_equal(nvml__report_used(s, &f, note, &t), 0); /* unknown: no record */
 	f.known[1] = true;
-	assert_int_equal(nvml__tell(s, &f, note, &t), -5);
+	assert_int_equal(nvml__report_used(s, &f, note, &t), -5);
 	assert_int_equal(t.n, 1);
 	assert_int_equal(t.device[0], 1);
 	assert_int_equal(t.used[0], 7);

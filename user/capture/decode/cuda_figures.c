@@ -175,8 +175,8 @@ int cuda_calls__used(struct decoder *d, bool last)
 	}
 	c->to_tell = false;
 	set_device_facts(d);
-	err = nvml__tell(c->smi, &c->figures, emit_used, d);
-	return err ? err : nvml__tell_free(c->smi, &c->figures, emit_left, d);
+	err = nvml__report_used(c->smi, &c->figures, emit_used, d);
+	return err ? err : nvml__report_free(c->smi, &c->figures, emit_left, d);
 }
 
 uint64_t cuda_calls__unseen(const struct decoder *d)

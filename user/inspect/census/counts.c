@@ -5,13 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map64.h"
 #include "inspect/census.h"
 #include "inspect/census/internal.h"
 #include "inspect/proc.h"
-#include "inspect/python/pydict.h"
 #include "inspect/python/pylong.h"
-#include "inspect/python/pystr.h"
 
 /* The highest count of all parameters: some have no gradient in each step. */
 static void take_count(struct census_optimizer *o, enum census_count is, uint64_t count)

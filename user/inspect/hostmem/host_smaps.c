@@ -19,7 +19,7 @@
 #define SIZE_MOST 34
 #define SIZE_SHIFT 26 /* include/uapi/linux/memfd.h: MFD_HUGE_SHIFT */
 
-static void add(struct host_huge *h, uint32_t major, uint32_t minor)
+static void add_device(struct host_huge *h, uint32_t major, uint32_t minor)
 {
 	uint64_t dev = (uint64_t)major << 32 | minor;
 
@@ -50,7 +50,7 @@ void host_huge__parse(const char *mountinfo, struct host_huge *ret)
 		eol = strchrnul(line, '\n');
 		kind = memmem(line, (size_t)(eol - line), " - hugetlbfs ", 13);
 		if (kind && sscanf(line, "%*u %*u %" SCNu32 ":%" SCNu32, &major, &minor) == 2)
-			add(ret, major, minor);
+			add_device(ret, major, minor);
 	}
 }
 
@@ -64,7 +64,7 @@ static void find_own(struct host_huge *ret)
 		if (fd < 0)
 			continue; /* not a size of this machine */
 		if (!fstat(fd, &st))
-			add(ret, major(st.st_dev), minor(st.st_dev));
+			add_device(ret, major(st.st_dev), minor(st.st_dev));
 		close(fd);
 	}
 }
@@ -294,11 +294,6 @@ static uint64_t unexplained(const struct reading *g)
 	return st->rss > g->found + error ? st->rss - g->found : 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Reads a large mapping until *in_vain bytes were without memory. */
 static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 {
@@ -309,13 +304,13 @@ static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 
 	if (!left && (is_reserved(&g->s->maps.v[i]) || size > SPARSE))
 		return 0;
-	part = least(size, (*in_vain + left) / page * page);
+	part = host_smaps__least(size, (*in_vain + left) / page * page);
 	err = read_figures(g, i, g->s->maps.v[i].start + part);
 	before = g->found - before; /* now: what it has */
-	*in_vain -= least(*in_vain, part > before ? part - before : 0);
+	*in_vain -= host_smaps__least(*in_vain, part > before ? part - before : 0);
 	if (part < size && !err) {
 		/* The rest may be anywhere in it. */
-		left = least(unexplained(g), size - part) / page * page;
+		left = host_smaps__least(unexplained(g), size - part) / page * page;
 		g->s->v[i].rss += left;
 		g->found += left;
 	}
@@ -344,7 +339,7 @@ static int read_all(struct reading *g)
 		return -ENOMEM;
 	for (size_t i = 0; i < g->s->maps.n && !err; i++)
 		err = read_first(g, i);
-	return err ? err : read_large(g);
+	return err ?: read_large(g);
 }
 
 static int read_pages(const struct proc *p, struct host_resident *r, bool shares,

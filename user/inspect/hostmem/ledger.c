@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
-#include "inspect/python.h"
 
 #define CLAIMS_APART (16u << 20) /* bytes between claims whose pages are looked up separately */
 
@@ -161,11 +160,6 @@ static int read_claims(const struct host_reading *r, size_t i, struct claimed *t
 	return err;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* The process's share of bytes in a mapping. */
 static uint64_t share(const struct host_reading *r, const struct smaps_figures *f, uint64_t bytes)
 {
@@ -189,15 +183,15 @@ static void divide(struct host_reading *r, size_t i, const struct claimed *c)
 	for (uint8_t k = 1; k < own; k++) {
 		n = share(r, f, c->first[k]);
 		r->l->adjusted += n > left ? n - left : 0;
-		n = least(n, left);
+		n = host_smaps__least(n, left);
 		part[k].bytes += n;
 		left -= n;
 	}
 	part[own].bytes += left;
 	if (own <= HOST_SHARED && own != HOST_PINNED)
-		part[own].second += least(share(r, f, c->first[HOST_TENSORS]), left);
+		part[own].second += host_smaps__least(share(r, f, c->first[HOST_TENSORS]), left);
 	else if (own == HOST_LIBRARIES || own == HOST_FILES)
-		part[own].second += share(r, f, least(f->anonymous, f->rss));
+		part[own].second += share(r, f, host_smaps__least(f->anonymous, f->rss));
 	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
 		part[k].second += share(r, f, c->second[k]);
 }

@@ -86,7 +86,7 @@ struct native {
 	struct module *module;
 	size_t n, cap;
 	uint64_t pages, looked; /* proc__pages() and time when the map was read */
-	bool told;		/* the helper knows the modules */
+	bool sent;		/* the helper has the modules */
 	struct subprocess helper;
 	int fd;
 	unsigned killed;   /* since the last pause */
@@ -127,7 +127,7 @@ static int list_modules(struct native *n)
 	return 0;
 }
 
-static int look(struct native *n, uint64_t pages)
+static int read_maps(struct native *n, uint64_t pages)
 {
 	struct maps maps;
 	int err = proc__maps(n->proc, &maps);
@@ -142,7 +142,7 @@ static int look(struct native *n, uint64_t pages)
 	n->maps = maps;
 	n->pages = pages;
 	n->looked = clock__monotonic();
-	n->told = false;
+	n->sent = false;
 	return list_modules(n);
 }
 
@@ -153,7 +153,7 @@ void native__refresh(struct native *n)
 	if (proc__pages(n->proc, &pages) || pages == n->pages ||
 	    clock__monotonic() - n->looked < LOOK_EVERY)
 		return;
-	look(n, pages);
+	read_maps(n, pages);
 }
 
 struct native *native__new(const struct proc *p)
@@ -165,7 +165,7 @@ struct native *native__new(const struct proc *p)
 		return NULL;
 	n->proc = p;
 	n->fd = -1;
-	err = look(n, 0);
+	err = read_maps(n, 0);
 	if (!err || err == -ESRCH)
 		return n;
 	native__free(n);
@@ -229,7 +229,7 @@ static int start_helper(struct native *n)
 	/* A helper that does not read must not stop us. */
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &within, sizeof(within));
 	n->fd = pair[0];
-	n->told = false;
+	n->sent = false;
 	return 0;
 }
 
@@ -252,7 +252,7 @@ static int give_up(struct native *n, int err)
 	return err;
 }
 
-static int tell_modules(struct native *n)
+static int send_modules(struct native *n)
 {
 	struct wire_hdr h = { WIRE_MODULES, (uint32_t)n->n };
 	struct wire_module *v;
@@ -260,7 +260,7 @@ static int tell_modules(struct native *n)
 	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
 	int err = 0;
 
-	if (n->told)
+	if (n->sent)
 		return 0;
 	v = calloc(n->n + 1, sizeof(*v));
 	if (!v)
@@ -271,7 +271,7 @@ static int tell_modules(struct native *n)
 	if (sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
 		err = -EPROTO;
 	free(v);
-	n->told = !err;
+	n->sent = !err;
 	return err;
 }
 
@@ -353,7 +353,7 @@ static int open_needed(struct native *n, struct wire_need *need)
 /* ---- a stack ---- */
 
 /* Waits for the next message of the helper. Its length, or -errno. */
-static ssize_t await(struct native *n, uint64_t until)
+static ssize_t receive_message(struct native *n, uint64_t until)
 {
 	struct pollfd p = { .fd = n->fd, .events = POLLIN };
 	uint64_t now = clock__monotonic();
@@ -374,21 +374,21 @@ static const char *path_of(const void *ctx, uint32_t module)
 	return ((const struct native *)ctx)->module[module].first.path;
 }
 
-static int converse(struct native *n, const struct native_regs *r, const void *stack, size_t size,
-		    struct native_frames *ret)
+static int ask_helper(struct native *n, const struct native_regs *r, const void *stack, size_t size,
+		      struct native_frames *ret)
 {
 	struct wire_unwind q = { .h = { WIRE_UNWIND, 0 }, .regs = *r };
 	struct iovec parts[] = { { &q, sizeof(q) }, { (void *)stack, size } };
 	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
 	uint64_t until = clock__monotonic() + ANSWER_WITHIN;
 	const struct answer_modules modules = { path_of, n, n->n };
-	int err = tell_modules(n);
+	int err = send_modules(n);
 	ssize_t len;
 
 	if (!err && sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
 		err = -EPROTO;
 	while (!err) {
-		len = await(n, until);
+		len = receive_message(n, until);
 		if (len < 0)
 			return (int)len;
 		if (n->answer.h.kind == WIRE_FRAMES)
@@ -414,7 +414,8 @@ int native__unwind(struct native *n, const struct native_regs *r, const void *st
 	native__refresh(n);
 	err = start_helper(n);
 	if (!err) {
-		err = converse(n, r, stack, size < NATIVE_STACK_MAX ? size : NATIVE_STACK_MAX, ret);
+		err = ask_helper(n, r, stack, size < NATIVE_STACK_MAX ? size : NATIVE_STACK_MAX,
+				 ret);
 		if (err)
 			err = give_up(n, err);
 	}

@@ -53,7 +53,7 @@ struct nvml {
 /* ---- order of devices ---- */
 
 /* Parses an item of CUDA_VISIBLE_DEVICES: a number, or a unique prefix of a UUID. -1: neither. */
-static int item(const char *s, size_t len, const char *const *uuid, unsigned n)
+static int parse_item(const char *s, size_t len, const char *const *uuid, unsigned n)
 {
 	int found = -1;
 	unsigned long v;
@@ -96,7 +96,7 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
 			return -1;
 		if (len && visible[0] >= '0' && visible[0] <= '9' && !sorted)
 			return -1;
-		found = item(visible, len, uuid, n);
+		found = parse_item(visible, len, uuid, n);
 		for (k = 0; k < count; k++)
 			if (found >= 0 && order[k] == (unsigned)found)
 				return -1;
@@ -404,8 +404,8 @@ bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint
 	return true;
 }
 
-static int report(struct nvml *s, unsigned device, uint64_t used,
-		  int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+static int report_used(struct nvml *s, unsigned device, uint64_t used,
+		       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
 	if (s->has_reported[device] ? s->reported[device] == used : !used)
 		return 0;
@@ -414,20 +414,20 @@ static int report(struct nvml *s, unsigned device, uint64_t used,
 	return fn(ctx, device, used);
 }
 
-int nvml__tell(struct nvml *s, const struct nvml_figures *f,
-	       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+int nvml__report_used(struct nvml *s, const struct nvml_figures *f,
+		      int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
 	unsigned i;
 	int err = 0;
 
 	for (i = 0; i < f->n && i < NVML_DEVICES_MAX && !err; i++)
 		if (f->known[i])
-			err = report(s, i, f->used[i], fn, ctx);
+			err = report_used(s, i, f->used[i], fn, ctx);
 	return err;
 }
 
-int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
-		    int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx)
+int nvml__report_free(struct nvml *s, const struct nvml_figures *f,
+		      int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx)
 {
 	int err = 0;
 

@@ -199,8 +199,7 @@ static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
 static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 {
 	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
-	uint64_t strsz = 0, soname = UINT64_MAX;
-	uint64_t symtab = 0, strtab = 0, gnu = 0, sysv = 0, rela = 0, relasz = 0;
+	uint64_t v[DT_NUM] = { [DT_SONAME] = UINT64_MAX }, gnu = 0; /* by tag */
 	Elf64_Dyn *dyn;
 
 	if (n > DYN_MAX)
@@ -211,52 +210,28 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 	if (read_file(e, ph->p_offset, dyn, n * sizeof(*dyn)))
 		n = 0;
 	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
-		switch (dyn[i].d_tag) {
-		case DT_SYMTAB:
-			symtab = dyn[i].d_un.d_ptr;
-			break;
-		case DT_STRTAB:
-			strtab = dyn[i].d_un.d_ptr;
-			break;
-		case DT_STRSZ:
-			strsz = dyn[i].d_un.d_val;
-			break;
-		case DT_GNU_HASH:
+		if (dyn[i].d_tag == DT_GNU_HASH)
 			gnu = dyn[i].d_un.d_ptr;
-			break;
-		case DT_HASH:
-			sysv = dyn[i].d_un.d_ptr;
-			break;
-		case DT_RELA:
-			rela = dyn[i].d_un.d_ptr;
-			break;
-		case DT_RELASZ:
-			relasz = dyn[i].d_un.d_val;
-			break;
-		case DT_SONAME:
-			soname = dyn[i].d_un.d_val;
-			break;
-		default:
-			break;
-		}
+		else if ((uint64_t)dyn[i].d_tag < DT_NUM)
+			v[dyn[i].d_tag] = dyn[i].d_un.d_val;
 	}
 	free(dyn);
-	if (rela && !table_at(e, rela, &e->rela) && relasz < e->rela.len)
-		e->rela.len = relasz;
-	if (!symtab || !strtab || table_at(e, symtab, &e->symtab) ||
-	    table_at(e, strtab, &e->strtab)) {
+	if (v[DT_RELA] && !table_at(e, v[DT_RELA], &e->rela) && v[DT_RELASZ] < e->rela.len)
+		e->rela.len = v[DT_RELASZ];
+	if (!v[DT_SYMTAB] || !v[DT_STRTAB] || table_at(e, v[DT_SYMTAB], &e->symtab) ||
+	    table_at(e, v[DT_STRTAB], &e->strtab)) {
 		e->symtab = e->strtab = (struct span){ 0, 0 };
 		return 0;
 	}
-	e->symtab_vaddr = symtab;
-	if (strsz < e->strtab.len)
-		e->strtab.len = strsz;
+	e->symtab_vaddr = v[DT_SYMTAB];
+	if (v[DT_STRSZ] < e->strtab.len)
+		e->strtab.len = v[DT_STRSZ];
+	/* Without a hash table, slower look-ups remain. */
 	if (gnu)
-		(void)table_at(e, gnu,
-			       &e->gnu_hash); /* without a hash table, slower look-ups remain */
-	if (sysv)
-		(void)table_at(e, sysv, &e->sysv_hash);
-	read_string(e, soname, e->soname, sizeof(e->soname));
+		(void)table_at(e, gnu, &e->gnu_hash);
+	if (v[DT_HASH])
+		(void)table_at(e, v[DT_HASH], &e->sysv_hash);
+	read_string(e, v[DT_SONAME], e->soname, sizeof(e->soname));
 	return 0;
 }
 

@@ -140,9 +140,7 @@ int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t 
 
 	if (vptr < 8 || vptr % 8)
 		return -EBADMSG;
-	err = proc__read_u64(p, vptr - 8, &type);
-	if (!err)
-		err = proc__read_u64(p, type + 8, &name);
+	err = proc__read_u64(p, vptr - 8, &type) ?: proc__read_u64(p, type + 8, &name);
 	/* Reads pieces within a page: the next page may not exist. */
 	while (!err && at < sizeof(text)) {
 		size_t n = 64 - (name + at) % 64;
@@ -153,5 +151,5 @@ int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t 
 			return autograd_node__plain_name(text, buf, size) ? 0 : -EBADMSG;
 		at += n;
 	}
-	return err ? err : -EBADMSG;
+	return err ?: -EBADMSG;
 }
