@@ -26,13 +26,13 @@
 
 /* In the order of the list that help prints. */
 static const struct command *const commands[] = {
-	&command_diagnose, &command_record, &command_run,   &command_estimate,
-	&command_report,   &command_leaks,  &command_diff,  &command_compare,
-	&command_export,   &command_replay, &command_watch,
+	&command_ps,	   &command_diagnose, &command_record, &command_run,
+	&command_estimate, &command_report,   &command_leaks,  &command_diff,
+	&command_compare,  &command_export,   &command_replay, &command_watch,
 #if MEMTRACE_SERVE
 	&command_serve,	   &command_fetch,
 #endif
-	&command_dump,	   &command_ctl,    &command_check, &command_mcp,
+	&command_dump,	   &command_ctl,      &command_check,  &command_mcp,
 };
 
 /* Not in the help: for completion scripts, and for the build. */

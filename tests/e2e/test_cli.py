@@ -11,12 +11,12 @@ import subprocess
 import harness
 from harness import REPO, check, equal, run, scratch, tool
 
-COMMANDS = ("live", "record", "run", "diagnose", "estimate", "report", "leaks", "diff", "compare", "export", "replay", "watch", "serve", "fetch", "dump", "ctl", "check", "mcp")
+COMMANDS = ("live", "record", "run", "ps", "diagnose", "estimate", "report", "leaks", "diff", "compare", "export", "replay", "watch", "serve", "fetch", "dump", "ctl", "check", "mcp")
 GOLDEN = os.path.join(REPO, "tests", "data", "golden", "help")
 OK, UNUSABLE, USAGE = 0, 2, 64
 # Arguments with which an option's value is parsed and nothing else happens.
 ARGUMENTS = {"live": ("-p", "0"), "record": ("-p", "0"), "watch": ("-p", "0"), "dump": ("-p", "0"), "ctl": ("dance",), "check": ("x",), "mcp": ("x",), "serve": ("--listen", ""), "fetch": (),
-             "run": (), "estimate": (), "export": ("no-format",), "leaks": (), "diagnose": (), "diff": (), "compare": (), "replay": (), "report": ()}
+             "run": (), "estimate": (), "export": ("no-format",), "leaks": (), "ps": ("x",), "diagnose": (), "diff": (), "compare": (), "replay": (), "report": ()}
 
 
 def options(command):

@@ -12,7 +12,7 @@ import harness
 from harness import OUT, REPO, Skip, check, equal, made, python, run, scratch, spawn, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
-COMMANDS = ("report", "diagnose", "leaks", "diff", "compare", "estimate", "dump", "replay", "watch", "ctl", "live", "fetch")
+COMMANDS = ("report", "diagnose", "leaks", "diff", "compare", "estimate", "dump", "ps", "replay", "watch", "ctl", "live", "fetch")
 # Strict: an object that lists its keys has no others. The published schema allows them, since new versions add keys.
 VALIDATE = """
 import json, sys, jsonschema
@@ -100,6 +100,7 @@ def test_documents_of_processes():
     p.wait_line("step 3")
     pid = str(p.pid)
     documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]
+    documents.append(document("ps", root=True))
     path = scratch("schema-process.mtr")
     recorder = spawn([harness.TOOL, "record", "-p", pid, "--host", "-f", "-o", path], root=True)
     recorder.wait_line("attached", stream="err")

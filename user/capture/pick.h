@@ -48,6 +48,10 @@ void pick_process__free(struct pick_process *p);
 /* Writes "python train.py --lr 0.1", cut to size and fit for a terminal. Drops the script's folders
  * first. Returns buf. */
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
+/* Writes the same from the script's name on: "train.py --lr 0.1". Returns buf. */
+char *pick_process__script(const struct pick_process *p, char *buf, size_t size);
+/* True if the name says that it runs Python. */
+bool pick_process__is_python(const struct pick_process *p);
 
 struct pick;
 

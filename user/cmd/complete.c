@@ -43,14 +43,6 @@ static void offer(const char *typed, const char *before, const char *word, const
 
 /* ---- values ---- */
 
-static bool is_python(const struct pick_process *p)
-{
-	const char *slash = strrchr(p->cmdline, '/');
-
-	return !strncmp(slash ? slash + 1 : p->cmdline, "python", 6) ||
-	       !strncmp(p->comm, "python", 6) || !strncmp(p->comm, "pt_main", 7);
-}
-
 static void offer_pids(const char *typed, const char *before)
 {
 	DIR *proc = opendir("/proc");
@@ -65,7 +57,7 @@ static void offer_pids(const char *typed, const char *before)
 		    strncmp(e->d_name, typed, strlen(typed)) != 0 ||
 		    pick_process__read(atoi(e->d_name), &p))
 			continue;
-		if (is_python(&p)) {
+		if (pick_process__is_python(&p)) {
 			printf("%s%s\t%s\n", before, e->d_name,
 			       pick_process__title(&p, title, sizeof(title)));
 			n++;

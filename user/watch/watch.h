@@ -130,7 +130,12 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 
 struct watch_find;
 struct watch_find *watch_find__new(const struct pick_args *args);
+/* For a list of processes: finds all with PyTorch or CUDA, and Python processes that may have it
+ * but are not readable. */
+struct watch_find *watch_find__new_for_list(void);
 void watch_find__free(struct watch_find *f);
+/* Processes that the last scan could not judge: their files did not answer, or there was no time. */
+size_t watch_find__unanswered(const struct watch_find *f);
 /*
  * Finds new processes that match and calls fn for each. fn returns whether it accepts the process.
  * A rejected process is offered again when its address space changes or, at the latest, after some

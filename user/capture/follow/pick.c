@@ -153,6 +153,38 @@ char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
 	return text__clean(buf, size, start, strlen(start));
 }
 
+/* Skips options of the interpreter that have no value. Returns the script's word, or words if the
+ * program comes from an option such as -c. */
+static char *script_of(char *words)
+{
+	char *at = strchr(words, ' ');
+
+	while (at && at[1] == '-' && strcspn(at + 1, " ") == 2 && strchr("uBEIOPRSbdqsv", at[2]))
+		at = strchr(at + 1, ' ');
+	if (at && !strncmp(at, " -m ", 4))
+		return at + 4;
+	return at && at[1] && at[1] != '-' ? last_part(at + 1) : words;
+}
+
+char *pick_process__script(const struct pick_process *p, char *buf, size_t size)
+{
+	char words[CMDLINE_MAX + 1], *start;
+
+	words_of(p, words, sizeof(words));
+	start = last_part(words);
+	if (!strncmp(start, "python", 6))
+		start = script_of(start);
+	return text__clean(buf, size, start, strlen(start));
+}
+
+bool pick_process__is_python(const struct pick_process *p)
+{
+	const char *slash = strrchr(p->cmdline, '/');
+
+	return !strncmp(slash ? slash + 1 : p->cmdline, "python", 6) ||
+	       !strncmp(p->comm, "python", 6) || !strncmp(p->comm, "pt_main", 7);
+}
+
 /* ---- choice ---- */
 
 bool pick_args__many(const struct pick_args *a)

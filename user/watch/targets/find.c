@@ -4,10 +4,13 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "capture/pick.h"
+#include "inspect/arrival.h"
 #include "inspect/proc.h"
 
 #define LATER 1	     /* pages of no process: to be asked again */
@@ -30,7 +33,32 @@ struct watch_find {
 	unsigned scans;
 };
 
-struct watch_find *watch_find__new(const struct pick_args *args)
+/* Address space below which a process has no PyTorch: its library for the CPU alone is larger. */
+#define TORCH_LEAST (128u << 20)
+
+/* In a helper process: true for PyTorch or CUDA, and for a Python process whose files are not
+ * readable. */
+static bool may_use_torch(pid_t pid)
+{
+	struct proc *p = proc__open(pid);
+	struct pick_process q;
+	struct maps maps;
+	bool ret = false;
+	int err = p ? proc__maps(p, &maps) : -errno;
+
+	if (!err) {
+		ret = arrival__is_torch(p, &maps, true) || arrival__cuda(&maps);
+		maps__free(&maps);
+	} else if ((err == -EACCES || err == -EPERM) && !pick_process__read(pid, &q)) {
+		ret = pick_process__is_python(&q) &&
+		      descendants__pages(pid) >= TORCH_LEAST / (uint64_t)sysconf(_SC_PAGESIZE);
+		pick_process__free(&q);
+	}
+	proc__free(p);
+	return ret;
+}
+
+static struct watch_find *find_by(const struct pick_args *args, bool (*has_torch)(pid_t pid))
 {
 	struct watch_find *f = calloc(1, sizeof(*f));
 
@@ -38,12 +66,31 @@ struct watch_find *watch_find__new(const struct pick_args *args)
 		return NULL;
 	f->args = *args;
 	f->pick = pick__new(args);
-	f->torch = torch_scan__new(descendants__has_torch);
+	f->torch = torch_scan__new(has_torch);
 	if (!f->pick || !f->torch) {
 		watch_find__free(f);
 		return NULL;
 	}
 	return f;
+}
+
+struct watch_find *watch_find__new(const struct pick_args *args)
+{
+	return find_by(args, descendants__has_torch);
+}
+
+struct watch_find *watch_find__new_for_list(void)
+{
+	return find_by(&(struct pick_args){ .all = true }, may_use_torch);
+}
+
+size_t watch_find__unanswered(const struct watch_find *f)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n_seen; i++)
+		n += f->seen[i].pages == LATER && descendants__pages(f->seen[i].pid);
+	return n;
 }
 
 void watch_find__free(struct watch_find *f)

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf ps: all processes with PyTorch or CUDA, with their memory. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "capture/capture_args.h"
+#include "cmd/commands.h"
+#include "cmd/report_args.h"
+#include "cmd/usage.h"
+#include "model/words.h"
+#include "watch/ps.h"
+
+#define INTERVAL UINT64_C(1000000000) /* ns between two looks */
+#define INTERVAL_LEAST UINT64_C(100000000)
+#define COMMAND_WANTED 16 /* columns */
+
+enum { OPT_WATCH = OPT_COMMANDS_OWN };
+
+struct ps_args {
+	struct report_args shown;
+	uint64_t interval, count;
+	bool watch;
+};
+
+static const struct argp_option options[] = {
+	{ "watch", OPT_WATCH, NULL, 0, "Print the list again every interval, until Ctrl-C",
+	  OPTIONS_TIME },
+	{ "interval", 'i', "TIME", 0, "Time between two looks (default 1s)", OPTIONS_TIME },
+	{ "count", 'n', "N", 0, "With --watch: stop after N lists", OPTIONS_TIME },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct ps_args *a = state->input;
+
+	switch (key) {
+	case OPT_WATCH:
+		a->watch = true;
+		break;
+	case 'i':
+		if (text__parse_time(arg, &a->interval) || a->interval < INTERVAL_LEAST)
+			argp_error(state,
+				   "--interval: '%s' is not a time of at least 100ms; try 1s", arg);
+		break;
+	case 'n':
+		a->count = capture_args__parse_count(state, "--count", arg, 1);
+		break;
+	case ARGP_KEY_ARG:
+		usage__unexpected(state, arg, "ps lists all processes");
+		break;
+	case ARGP_KEY_END:
+		if (a->count && !a->watch)
+			argp_error(state, "--count is for --watch");
+		break;
+	default:
+		return report_args__parse(key, arg, state, &a->shown);
+	}
+	return 0;
+}
+
+/* ---- text ---- */
+
+enum column_id {
+	COL_PID,
+	COL_USER,
+	COL_DEVICE,
+	COL_RESERVED,
+	COL_ALLOCATED,
+	COL_GROWTH,
+	COL_RSS,
+	COL_RSS_GROWTH,
+	COL_RANK,
+	COL_CONTAINER,
+	COL_NR
+};
+
+static void put_bytes(struct grid *g, enum column_id column, bool known, uint64_t bytes)
+{
+	char text[24];
+
+	grid__put(g, column, known ? text__bytes(text, sizeof(text), bytes) : "-", NULL);
+}
+
+static void put_growth(struct grid *g, enum column_id column, bool known, double growth)
+{
+	char bytes[24], text[32];
+
+	text__bytes(bytes, sizeof(bytes), (uint64_t)(growth < 0 ? -growth : growth));
+	snprintf(text, sizeof(text), "%s%s", growth < 0 ? "-" : "+", bytes);
+	if (growth < 1 && growth > -1)
+		snprintf(text, sizeof(text), "0 B");
+	grid__put(g, column, known ? text : "-", NULL);
+}
+
+static void put_row(struct grid *g, const struct ps_process *p)
+{
+	char text[32];
+
+	grid__row(g);
+	snprintf(text, sizeof(text), "%d", (int)p->pid);
+	grid__put(g, COL_PID, text, NULL);
+	grid__put(g, COL_USER, p->user, NULL);
+	put_bytes(g, COL_DEVICE, p->used_known || p->has_allocator, ps_process__device(p));
+	put_bytes(g, COL_RESERVED, p->has_allocator, p->reserved);
+	put_bytes(g, COL_ALLOCATED, p->has_allocator, p->allocated);
+	put_growth(g, COL_GROWTH, p->growth_known, p->growth);
+	put_bytes(g, COL_RSS, p->rss_known, p->rss);
+	put_growth(g, COL_RSS_GROWTH, p->rss_growth_known, p->rss_growth);
+	snprintf(text, sizeof(text), "%" PRId64, p->rank);
+	grid__put(g, COL_RANK, p->rank < 0 ? "" : text, NULL);
+	grid__put(g, COL_CONTAINER, *p->container ? p->container : p->pod, NULL);
+}
+
+static int print_rows(struct ps *s)
+{
+	static const struct column columns[COL_NR] = {
+		[COL_PID] = { .title = "PID", .right = true, .least = 7 },
+		[COL_USER] = { .title = "User", .goes = 4 },
+		[COL_DEVICE] = { .title = "Device", .right = true, .least = 10 },
+		[COL_RESERVED] = { .title = "Reserved", .right = true, .goes = 5, .least = 10 },
+		[COL_ALLOCATED] = { .title = "Allocated", .right = true, .goes = 3, .least = 10 },
+		[COL_GROWTH] = { .title = "Growth/s", .right = true, .goes = 7, .least = 10 },
+		[COL_RSS] = { .title = "RSS", .right = true, .goes = 8, .least = 10 },
+		[COL_RSS_GROWTH] = { .title = "RSS growth/s", .right = true, .goes = 1 },
+		[COL_RANK] = { .title = "Rank", .right = true, .goes = 6 },
+		[COL_CONTAINER] = { .title = "Container", .goes = 2 },
+	};
+	bool ranks = false, containers = false;
+	struct grid *g = grid__new(columns, COL_NR);
+	size_t n, room;
+	const struct ps_process *const *v = ps__list(s, &n);
+	char text[512];
+	int err;
+
+	if (!g)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		put_row(g, v[i]);
+		ranks |= v[i]->rank >= 0;
+		containers |= *v[i]->container || *v[i]->pod;
+	}
+	grid__show(g, COL_RANK, ranks);
+	grid__show(g, COL_CONTAINER, containers);
+	room = grid__fit(g, text__columns(stdout), COMMAND_WANTED, COL_NR);
+	err = grid__error(g);
+	if (!err)
+		grid__print_titles(g, stdout, text__colour(stdout), "Command");
+	for (size_t i = 0; i < n && !err; i++) {
+		snprintf(text, sizeof(text), "%s%s", v[i]->denied ? "(not permitted) " : "",
+			 v[i]->command);
+		grid__print(g, stdout, i, words__cut(text, room));
+	}
+	grid__free(g);
+	return err;
+}
+
+static int print_text(struct ps *s)
+{
+	size_t n, denied = 0, left_out = ps__left_out(s);
+	const struct ps_process *const *v = ps__list(s, &n);
+	char count[48];
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		denied += v[i]->denied;
+	if (!n)
+		puts("no process with PyTorch or CUDA");
+	err = n ? print_rows(s) : 0;
+	if (denied)
+		printf("%s not permitted; run it with sudo\n",
+		       text__counted(count, sizeof(count), denied, "process"));
+	if (left_out)
+		printf("%s left out\n",
+		       text__counted(count, sizeof(count), left_out, "more process"));
+	return err;
+}
+
+/* ---- JSON ---- */
+
+static void put_text(struct json *j, const char *key, const char *text)
+{
+	json__string(j, key, *text ? text : NULL);
+}
+
+static void put_rate(struct json *j, const char *key, bool known, double rate)
+{
+	if (known)
+		json__double(j, key, rate, 0);
+	else
+		json__null(j, key);
+}
+
+static void put_process(struct json *j, const struct ps_process *p)
+{
+	json__open_object(j, NULL);
+	json__int(j, "pid", p->pid);
+	json__string(j, "command", p->command);
+	json__uint(j, "uid", p->uid);
+	json__string(j, "user", p->user);
+	put_text(j, "container", p->container);
+	put_text(j, "pod", p->pod);
+	json__uint_or_null(j, "rank", p->rank >= 0, (uint64_t)p->rank);
+	json__uint_or_null(j, "used", p->used_known, p->used);
+	json__uint_or_null(j, "reserved", p->has_allocator, p->reserved);
+	json__uint_or_null(j, "allocated", p->has_allocator, p->allocated);
+	put_rate(j, "growth", p->growth_known, p->growth);
+	json__uint_or_null(j, "rss", p->rss_known, p->rss);
+	put_rate(j, "rss_growth", p->rss_growth_known, p->rss_growth);
+	json__bool(j, "permitted", !p->denied);
+	put_text(j, "why", p->why);
+	json__close_object(j);
+}
+
+static int print_json(struct ps *s, const struct ps_args *args)
+{
+	struct json *j = json__new(stdout, !args->watch);
+	char date[40];
+	size_t n;
+	const struct ps_process *const *v = ps__list(s, &n);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__string(j, "time", text__date(date, sizeof(date), clock__read(CLOCK_REALTIME)));
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < n; i++)
+		put_process(j, v[i]);
+	json__close_array(j);
+	json__uint(j, "left_out", ps__left_out(s));
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+/* ---- */
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000),
+			      .tv_nsec = (long)(ns % 1000000000) };
+
+	while (nanosleep(&t, &t) && errno == EINTR)
+		;
+}
+
+static int print(struct ps *s, const struct ps_args *args, uint64_t lists)
+{
+	int err;
+
+	if (args->shown.format) {
+		err = print_json(s, args);
+	} else {
+		if (args->watch && isatty(STDOUT_FILENO))
+			fputs("\033[H\033[J", stdout);
+		else if (lists)
+			putchar('\n');
+		err = print_text(s);
+	}
+	return err ? err : outfile__flush(stdout);
+}
+
+/* Returns 0 or -errno. */
+static int list(struct ps *s, const struct ps_args *args)
+{
+	uint64_t lists = 0;
+	int err;
+
+	ps__find(s);
+	ps__look(s);
+	do {
+		sleep_ns(args->interval);
+		ps__find(s);
+		ps__look(s);
+		err = print(s, args, lists++);
+	} while (!err && args->watch && (!args->count || lists < args->count));
+	return err;
+}
+
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.doc = "List all processes with PyTorch or CUDA, with their memory, the largest device "
+	       "memory first. Growth is that of allocated memory between two looks. Attaches to "
+	       "none of them.",
+	.children = children,
+};
+
+static int cmd_ps(int argc, char **argv)
+{
+	struct ps_args args = { .shown = { .formats = report_args_formats }, .interval = INTERVAL };
+	struct ps *s;
+	int err;
+
+	usage__parse(&command_ps, argc, argv, 0, &args);
+	s = ps__new();
+	err = s ? list(s, &args) : -ENOMEM;
+	ps__free(s);
+	if (!err)
+		return EXIT_OK;
+	log_err("%s", outfile__why(err));
+	return EXIT_FAILED;
+}
+
+const struct command command_ps = {
+	.name = "ps",
+	.summary = "list processes with PyTorch, with their memory",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf ps\n"
+		    "sudo memtrace-bpf ps --watch\n"
+		    "sudo memtrace-bpf ps --format json",
+	.status = "0 done, 1 failed, 64 usage",
+	.run = cmd_ps,
+};

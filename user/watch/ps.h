@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The list of all processes with PyTorch or CUDA, with the memory of each, for `ps`, completion and
+ * error messages. Only reads: no process gets a probe.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PS_MOST 256 /* processes; more are counted */
+
+struct ps_process {
+	pid_t pid;
+	uid_t uid;
+	/* All text is clean. */
+	char user[64];	     /* name, or ID */
+	char command[256];   /* from the script's name on: "train.py --lr 0.1" */
+	char container[128]; /* name, or start of the ID; "": none */
+	char pod[128];	     /* name, or UID; "": none */
+	int64_t rank;	     /* -1: not known */
+	bool rss_known;
+	uint64_t rss;
+	bool has_allocator; /* allocated and reserved are known: of all devices together */
+	uint64_t allocated, reserved;
+	bool used_known; /* driver-reported use, of all devices together */
+	uint64_t used;
+	/* Bytes per second between the last two looks. */
+	bool growth_known, rss_growth_known;
+	double growth, rss_growth; /* rates of allocated and rss */
+	bool denied;		   /* not permitted to read it */
+	char why[160];		   /* why allocated and reserved are not known; "" */
+};
+
+struct ps;
+
+struct ps *ps__new(void);    /* NULL: no memory */
+void ps__free(struct ps *s); /* NULL is fine */
+/* Finds processes. Takes at most about a second; processes of a file system that does not answer
+ * take longer. */
+void ps__find(struct ps *s);
+/* Reads the figures of all, and drops those that ended. Growth needs two looks. */
+void ps__look(struct ps *s);
+/* The processes, largest device memory first. Valid until the next call. */
+const struct ps_process *const *ps__list(struct ps *s, size_t *n);
+/* Number of processes that are not in the list: it is full, or their files did not answer. */
+size_t ps__left_out(const struct ps *s);
+/* Device memory for the order: the driver's figure, otherwise reserved. */
+uint64_t ps_process__device(const struct ps_process *p);

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "watch/ps.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "base/user.h"
+#include "inspect/container.h"
+#include "inspect/proc.h"
+#include "watch/watch.h"
+
+#define REST_MOST 1024
+#define FILES_MOST (8 * PS_MOST)       /* open descriptors */
+#define FIND_MOST UINT64_C(1000000000) /* ns, for processes that there was no time for */
+
+/* An earlier reading, for growth. */
+struct past {
+	uint64_t time, bytes; /* time 0: not known */
+};
+
+struct entry {
+	struct ps_process p;
+	struct watch_target *t; /* NULL: cannot be opened */
+	uint64_t started;	/* as in struct pick_process */
+	struct past device, host;
+};
+
+struct ps {
+	struct watch_find *find;
+	struct entry *v[PS_MOST];
+	const struct ps_process *list[PS_MOST];
+	size_t n;
+	pid_t rest[REST_MOST]; /* processes for which there was no room */
+	size_t n_rest;
+};
+
+struct ps *ps__new(void)
+{
+	struct ps *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	io__raise_limit(FILES_MOST);
+	s->find = watch_find__new_for_list();
+	if (s->find)
+		return s;
+	free(s);
+	return NULL;
+}
+
+static void free_entry(struct entry *e)
+{
+	watch_target__free(e->t);
+	free(e);
+}
+
+void ps__free(struct ps *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n; i++)
+		free_entry(s->v[i]);
+	watch_find__free(s->find);
+	free(s);
+}
+
+/* ---- finding ---- */
+
+static void put_clean(char *buf, size_t size, const char *text)
+{
+	text__clean(buf, size, text, strlen(text));
+}
+
+static void set_container(struct ps_process *p, const struct cgroup *c)
+{
+	struct container_names names = { 0 };
+	char id[16];
+
+	if (!*c->container && !*c->pod && !*c->name)
+		return;
+	container__names(p->pid, c, "", &names);
+	snprintf(id, sizeof(id), "%.12s", c->container);
+	if (*names.name)
+		put_clean(p->container, sizeof(p->container), names.name);
+	else
+		put_clean(p->container, sizeof(p->container), *c->name ? c->name : id);
+	put_clean(p->pod, sizeof(p->pod), *names.pod ? names.pod : c->pod);
+}
+
+/* The user's name, from another entry if there is one: a look-up may start a program. */
+static void set_user(const struct ps *s, struct ps_process *p)
+{
+	struct user user;
+	char id[16];
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->v[i]->p.uid != p->uid)
+			continue;
+		memcpy(p->user, s->v[i]->p.user, sizeof(p->user));
+		return;
+	}
+	snprintf(id, sizeof(id), "%u", p->uid);
+	put_clean(p->user, sizeof(p->user), user__named(&user, id) ? id : user.name);
+}
+
+static void set_why(struct ps_process *p, const char *why)
+{
+	put_clean(p->why, sizeof(p->why), why);
+}
+
+static void set_denied(struct ps_process *p)
+{
+	p->denied = true;
+	set_why(p, "not permitted");
+}
+
+static void add_rest(struct ps *s, pid_t pid)
+{
+	for (size_t i = s->n_rest; i-- > 0;) {
+		if (s->rest[i] == pid)
+			return;
+		if (!descendants__exists(s->rest[i]))
+			s->rest[i] = s->rest[--s->n_rest];
+	}
+	if (s->n_rest < REST_MOST)
+		s->rest[s->n_rest++] = pid;
+}
+
+static bool on_process(void *ctx, const struct pick_process *found)
+{
+	struct ps *s = ctx;
+	struct entry *e;
+	int err;
+
+	if (s->n == PS_MOST) {
+		add_rest(s, found->pid);
+		return false;
+	}
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return false;
+	e->p = (struct ps_process){ .pid = found->pid, .uid = found->uid, .rank = -1 };
+	e->started = found->started;
+	e->t = watch_target__new(found, true, &err);
+	if (!e->t && err != -EACCES && err != -EPERM) {
+		free(e);
+		return false;
+	}
+	if (e->t)
+		e->p.rank = e->t->rank;
+	else
+		set_denied(&e->p);
+	pick_process__script(found, e->p.command, sizeof(e->p.command));
+	set_container(&e->p, &found->cgroup);
+	set_user(s, &e->p);
+	s->v[s->n++] = e;
+	return true;
+}
+
+void ps__find(struct ps *s)
+{
+	uint64_t end = clock__monotonic() + FIND_MOST;
+
+	do
+		watch_find__scan(s->find, on_process, s);
+	while (watch_find__unanswered(s->find) && clock__monotonic() < end);
+}
+
+size_t ps__left_out(const struct ps *s)
+{
+	size_t n = watch_find__unanswered(s->find);
+
+	for (size_t i = 0; i < s->n_rest; i++)
+		n += descendants__exists(s->rest[i]);
+	return n;
+}
+
+/* ---- figures ---- */
+
+/* Bytes per second since the last look, which becomes this one. False: this is the first. */
+static bool grow(struct past *last, uint64_t bytes, uint64_t now, double *ret)
+{
+	bool known = last->time && now > last->time;
+
+	if (known)
+		*ret = ((double)bytes - (double)last->bytes) * 1e9 / (double)(now - last->time);
+	*last = (struct past){ now, bytes };
+	return known;
+}
+
+static void read_devices(struct entry *e, uint64_t now)
+{
+	const struct watch_target *t = e->t;
+	struct ps_process *p = &e->p;
+
+	p->allocated = p->reserved = p->used = 0;
+	p->has_allocator = t->alloc && cudaalloc__calibrated(t->alloc) && !t->alloc_why[0];
+	p->used_known = false;
+	for (size_t i = 0; i < t->n_devices; i++) {
+		const struct watch_device *d = &t->devices[i];
+
+		p->allocated += d->now.allocated;
+		p->reserved += d->now.reserved;
+		p->used += d->used;
+		p->used_known |= d->used_known;
+	}
+	p->growth_known = p->has_allocator && grow(&e->device, p->allocated, now, &p->growth);
+	if (!p->has_allocator)
+		e->device.time = 0;
+	set_why(p, t->alloc_why);
+}
+
+static bool is_denied(const struct watch_target *t)
+{
+	struct maps m;
+	int err;
+
+	if (!t->alloc_why[0])
+		return false;
+	err = proc__maps(t->proc, &m);
+	if (!err)
+		maps__free(&m);
+	return err == -EACCES || err == -EPERM;
+}
+
+static void set_rss(struct entry *e, uint64_t rss, uint64_t now)
+{
+	e->p.rss_known = true;
+	e->p.rss = rss;
+	e->p.rss_growth_known = grow(&e->host, rss, now, &e->p.rss_growth);
+}
+
+/* Returns 0, or -ESRCH if the process ended or runs another program. */
+static int look(struct entry *e, uint64_t now)
+{
+	if (watch_target__look(e->t, now, false, true))
+		return -ESRCH;
+	read_devices(e, now);
+	set_rss(e, e->t->rss, now);
+	e->p.denied = is_denied(e->t);
+	if (e->p.denied)
+		set_denied(&e->p);
+	return 0;
+}
+
+/* The same for a process that cannot be opened: anybody may read its RSS. */
+static int look_from_afar(struct entry *e, uint64_t now)
+{
+	unsigned long long resident;
+	struct pick_process q;
+	char text[64];
+
+	if (pick_process__read(e->p.pid, &q))
+		return -ESRCH;
+	pick_process__free(&q);
+	if (q.started != e->started)
+		return -ESRCH;
+	io__text_of_process(e->p.pid, "statm", text, sizeof(text));
+	if (sscanf(text, "%*u %llu", &resident) == 1)
+		set_rss(e, resident * (uint64_t)sysconf(_SC_PAGESIZE), now);
+	return 0;
+}
+
+static void drop(struct ps *s, size_t i)
+{
+	watch_find__ended(s->find, s->v[i]->p.pid, clock__monotonic());
+	free_entry(s->v[i]);
+	s->v[i] = s->v[--s->n];
+}
+
+void ps__look(struct ps *s)
+{
+	for (size_t i = s->n; i-- > 0;) {
+		struct entry *e = s->v[i];
+		uint64_t now = clock__monotonic();
+		int err = e->t ? look(e, now) : look_from_afar(e, now);
+
+		if (err)
+			drop(s, i);
+	}
+}
+
+uint64_t ps_process__device(const struct ps_process *p)
+{
+	return p->used_known ? p->used : p->reserved;
+}
+
+static int by_memory(const void *a, const void *b)
+{
+	const struct ps_process *x = *(const struct ps_process *const *)a;
+	const struct ps_process *y = *(const struct ps_process *const *)b;
+
+	if (ps_process__device(x) != ps_process__device(y))
+		return ps_process__device(x) < ps_process__device(y) ? 1 : -1;
+	if (x->rss != y->rss)
+		return x->rss < y->rss ? 1 : -1;
+	return x->pid < y->pid ? -1 : 1;
+}
+
+const struct ps_process *const *ps__list(struct ps *s, size_t *n)
+{
+	for (size_t i = 0; i < s->n; i++)
+		s->list[i] = &s->v[i]->p;
+	qsort(s->list, s->n, sizeof(*s->list), by_memory);
+	*n = s->n;
+	return s->list;
+}
