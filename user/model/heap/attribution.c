@@ -37,7 +37,7 @@ const char *phase__name(enum phase p)
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
 }
 
-static bool generates(const char *path, enum file_origin kind)
+static bool generates_code(const char *path, enum file_origin kind)
 {
 	static const char *const parts[] = { "torch/_functorch/", "torch/_inductor/",
 					     "torch/export/", "torch/fx/" };
@@ -71,7 +71,7 @@ static uint16_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_LIBRARY;
 	if (*path == '<')
 		flags |= FILE_IN_MEMORY;
-	if (generates(path, kind))
+	if (generates_code(path, kind))
 		flags |= FILE_GENERATES;
 	if (kind == FILE_STDLIB && starts_process(path))
 		flags |= FILE_STARTS;

@@ -815,7 +815,7 @@ static bool is_after(const struct growth_watch *w, const struct rec *rec, unsign
 	return w->per.file ? rec->time > w->per.last : !age;
 }
 
-static uint64_t epoch(const struct growth_watch *w, unsigned track)
+static uint64_t epoch_of(const struct growth_watch *w, unsigned track)
 {
 	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
 }
@@ -824,7 +824,7 @@ static const struct growth_late *late_of(const struct growth_watch *w, struct gr
 					 unsigned track)
 {
 	struct growth_late *l = &u->late[track];
-	uint64_t now = epoch(w, track);
+	uint64_t now = epoch_of(w, track);
 
 	if (l->ages && l->epoch == now)
 		return l;
@@ -843,7 +843,7 @@ static const struct growth_late *late_of(const struct growth_watch *w, struct gr
 static const struct growth_names *late_names_of(struct growth_watch *w, unsigned track)
 {
 	struct growth_late_names *l = &w->late_names[track];
-	uint64_t now = epoch(w, track);
+	uint64_t now = epoch_of(w, track);
 
 	if (l->epoch != now)
 		free_names(&l->names);
@@ -1209,8 +1209,8 @@ static uint64_t sum_of_ages(const struct survey *s)
 }
 
 /* For each age, the share of bytes that got older among those that reached it (Kaplan-Meier). */
-static void survival(const struct growth_unit *u, const struct survey *s, unsigned track,
-		     struct growth_line *l)
+static void set_survival(const struct growth_unit *u, const struct survey *s, unsigned track,
+			 struct growth_line *l)
 {
 	double left = 1;
 	uint64_t older = 0, gone, all;
@@ -1447,7 +1447,7 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	l.per_block = per_block(u, j->track);
 	l.old = s->old;
 	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
-	survival(u, s, j->track, &l);
+	set_survival(u, s, j->track, &l);
 	words_of(j, u, &l);
 	names_of(j, u - j->w->units, &l);
 	g->lines[g->n++] = l;
@@ -1538,7 +1538,7 @@ static int judge_categories(struct judge *j)
 		l->row.bytes = sum_of_ages(&of_all);
 		l->row.count = of_all.blocks;
 		l->row.category = category__name(c);
-		survival(&all, &of_all, j->track, l);
+		set_survival(&all, &of_all, j->track, l);
 		g->n++;
 	}
 	return 0;

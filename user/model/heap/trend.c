@@ -141,7 +141,7 @@ static double median(double *v, size_t n)
 
 /* Median slope over all pairs of values. Without memory for the pairs: from the first to the
  * last. */
-static void fit(const uint64_t *v, size_t n, struct trend *t)
+static void fit_line(const uint64_t *v, size_t n, struct trend *t)
 {
 	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), from[TREND_MAX], middle;
 	size_t k = 0;
@@ -248,7 +248,7 @@ static bool is_even(const struct trend *t, double share, unsigned from)
 	return true;
 }
 
-static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
+static void decide_verdict(struct trend *t, uint64_t fell, uint64_t min_growth)
 {
 	bool up = t->slope > 0 && t->grown >= min_growth && t->grown;
 	int c = TREND_NONE;
@@ -293,7 +293,7 @@ void trend__limit(struct trend *t, uint32_t observed)
 		t->verdict = TREND_UNSURE;
 }
 
-static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
+static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend t = { .p = 1 };
 	uint64_t fell;
@@ -309,7 +309,7 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	if (t.values < TREND_MIN) {
 		t.verdict = t.range >= o->min_growth && t.last > t.first ? TREND_SHORT : TREND_FLAT;
 		if (t.verdict == TREND_SHORT)
-			fit(v, n, &t);
+			fit_line(v, n, &t);
 		*ret = t;
 		return;
 	}
@@ -317,13 +317,13 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 		*ret = t;
 		return;
 	}
-	fit(v, n, &t);
+	fit_line(v, n, &t);
 	set_shares(v, n, &t);
 	set_order(v, n, &t, &fell);
 	t.p *= o->tests ? o->tests : 1;
 	if (t.p > 1)
 		t.p = 1;
-	decide(&t, fell, o->min_growth);
+	decide_verdict(&t, fell, o->min_growth);
 	*ret = t;
 }
 
@@ -346,11 +346,11 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 		v += n - TREND_MAX;
 		n = TREND_MAX;
 	}
-	judge(v, n, o, ret);
+	judge_values(v, n, o, ret);
 	if ((ret->verdict != TREND_UNSURE && ret->verdict != TREND_STOPPED) || n < 4 * TREND_MIN ||
 	    ret->fall > ret->grown / 4)
 		return;
-	judge(v + n / 2, n - n / 2, &twice, &half);
+	judge_values(v + n / 2, n - n / 2, &twice, &half);
 	if (half.verdict != TREND_GROWS || (ret->verdict == TREND_STOPPED && !is_steady(&half)))
 		return;
 	half.warmup += n / 2;

@@ -159,7 +159,7 @@ static void choose_part(struct growth_summary *s)
 }
 
 /* Bytes that the part in s has grown by. */
-static double grown(const struct growth_summary *s)
+static double grown_bytes(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 	double sum = 0;
@@ -191,7 +191,7 @@ static void choose_larger(struct growth_summary *s)
 {
 	struct growth *g = &s->growth;
 	const struct growth_inside *in = &g->inside;
-	double most = grown(s);
+	double most = grown_bytes(s);
 	/* Peaks that grow leave pieces of the pool that fit no more. */
 	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
 	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
@@ -688,7 +688,7 @@ static void say_little(const struct growth_summary *s, char *buf, size_t size)
 }
 
 /* "43 steps", "40.0 s" */
-static const char *span(const struct growth_summary *s, char *buf, size_t size)
+static const char *span_of(const struct growth_summary *s, char *buf, size_t size)
 {
 	char count[32];
 
@@ -705,7 +705,7 @@ static void say_unknown(const struct growth_summary *s, bool brief, char buf[GRO
 	bool time = s->clock == GROWTH_TIME;
 	char length[64], record[40];
 
-	span(s, length, sizeof(length));
+	span_of(s, length, sizeof(length));
 	if (time)
 		strcpy(record, s->duration < KNOWN_NS ? "a minute" : "longer");
 	else
@@ -735,7 +735,7 @@ static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH
 		say_little(s, inside, sizeof(inside));
 	if (s->verdict != GROWTH_VERDICT_UNKNOWN)
 		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s", between,
-			 span(s, length, sizeof(length)), *inside ? ", but " : "", inside);
+			 span_of(s, length, sizeof(length)), *inside ? ", but " : "", inside);
 	else if (s->inside && !brief)
 		strcpy(buf, inside);
 	else

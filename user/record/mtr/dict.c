@@ -125,7 +125,7 @@ static const void *table__at(const struct table *t, uint32_t id)
 	return t->entries + (id < t->n ? id : 0) * t->entry_size;
 }
 
-static uint32_t fail(int err)
+static uint32_t fail_with(int err)
 {
 	errno = -err;
 	return NONE;
@@ -145,10 +145,10 @@ static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
 			return id;
 	}
 	err = table__reserve(t);
-	return err ? fail(err) : table__append(t, hash, entry);
+	return err ? fail_with(err) : table__append(t, hash, entry);
 }
 
-static void *store(struct dict *d, const void *data, size_t len)
+static void *store_bytes(struct dict *d, const void *data, size_t len)
 {
 	size_t padded = (len + 7) & ~(size_t)7;
 	struct chunk *c = d->chunks;
@@ -260,10 +260,10 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 	if (!err && d->string_bytes + entry.len + 1 > DICT_MAX_STRING_BYTES)
 		err = -ENOSPC;
 	if (err)
-		return fail(err);
-	entry.text = store(d, fit, entry.len + 1);
+		return fail_with(err);
+	entry.text = store_bytes(d, fit, entry.len + 1);
 	if (!entry.text)
-		return fail(-ENOMEM);
+		return fail_with(-ENOMEM);
 	d->string_bytes += entry.len + 1;
 	return table__append(t, hash, &entry);
 }
@@ -334,11 +334,11 @@ static uint32_t intern_stack(struct dict *d, const struct dict_frame *frames, ui
 	if (!err && d->frames + entry.n > DICT_MAX_FRAMES)
 		err = -ENOSPC;
 	if (err)
-		return fail(err);
+		return fail_with(err);
 	if (bytes) {
-		entry.frames = store(d, frames, bytes);
+		entry.frames = store_bytes(d, frames, bytes);
 		if (!entry.frames)
-			return fail(-ENOMEM);
+			return fail_with(-ENOMEM);
 	}
 	d->frames += entry.n;
 	return table__append(t, hash, &entry);

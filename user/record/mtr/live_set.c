@@ -112,10 +112,9 @@ static struct base_device *device_of(struct live_set *b, struct device device)
 {
 	struct base_device d = { .device = device }, *bigger;
 
-	for (uint32_t i = 0; i < b->n_devices; i++) {
+	for (uint32_t i = 0; i < b->n_devices; i++)
 		if (!memcmp(&b->devices[i].device, &device, sizeof(device)))
 			return &b->devices[i];
-	}
 	bigger = realloc(b->devices, (b->n_devices + 1) * sizeof(*bigger));
 	if (!bigger)
 		return NULL;
@@ -148,7 +147,7 @@ static int new_block(struct live_set *b, uint32_t *ret)
 }
 
 /* Bytes that the allocator counts as allocated. */
-static uint64_t counted(const struct block *k)
+static uint64_t counted_bytes(const struct block *k)
 {
 	return k->flags & BLOCK_PENDING ? 0 : k->size;
 }
@@ -161,7 +160,7 @@ static int put_block(struct live_set *b, struct base_device *d, const struct eve
 
 	if (map64__get(d->blocks, e->addr, &old)) {
 		i = (uint32_t)old;
-		d->live -= counted(&b->blocks[i]);
+		d->live -= counted_bytes(&b->blocks[i]);
 	} else {
 		if (new_block(b, &i) || map64__set(d->blocks, e->addr, i))
 			return -ENOMEM;
@@ -176,7 +175,7 @@ static int put_block(struct live_set *b, struct base_device *d, const struct eve
 				       .walk = e->walk,
 				       .flags = e->flags,
 				       .how = e->how };
-	d->live += counted(&b->blocks[i]);
+	d->live += counted_bytes(&b->blocks[i]);
 	return 0;
 }
 
@@ -186,7 +185,7 @@ static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
 
 	if (!map64__del(d->blocks, addr, &old))
 		return;
-	d->live -= counted(&b->blocks[old]);
+	d->live -= counted_bytes(&b->blocks[old]);
 	b->blocks[old].stack = b->free_block;
 	b->free_block = (uint32_t)old;
 }
@@ -340,7 +339,7 @@ static bool is_segment(const struct event *e)
 		(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
 }
 
-/* Which ranges latest() looks for. */
+/* Which ranges latest_range() looks for. */
 enum {
 	NAMED = 1,    /* segments in the allocator's tables */
 	TAKEN = 2,    /* segments that the allocator took */
@@ -358,7 +357,8 @@ static unsigned kinds_of(const struct event *range)
 }
 
 /* The latest range of these kinds that shares addresses with e; NULL: none. */
-static const struct range *latest(const struct live_set *b, const struct event *e, unsigned kinds)
+static const struct range *latest_range(const struct live_set *b, const struct event *e,
+					unsigned kinds)
 {
 	uint64_t more = e->size ? e->size - 1 : 0;
 	uint64_t end = more < UINT64_MAX - e->addr ? e->addr + more : UINT64_MAX;
@@ -390,7 +390,7 @@ static int free_mapped(struct live_set *b, const struct event *e)
 	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
 		drop_range(b, taken, e->addr);
 	/* True if a kept segment or a larger mapping contains it. */
-	return latest(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
+	return latest_range(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
 }
 
 /* Other memory is given back as a whole. One kind of call frees the memory of several kinds. */
@@ -401,10 +401,9 @@ static void free_whole(struct live_set *b, const struct event *e)
 		[MEM_REGISTERED] = 2, [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4
 	};
 
-	for (int how = 0; how < MEM_HOW_NR; how++) {
+	for (int how = 0; how < MEM_HOW_NR; how++)
 		if (freed_by[how] == freed_by[e->how])
 			drop_range(b, b->taken[how], e->addr);
-	}
 	for (uint32_t d = 0; d < b->n_devices && freed_by[e->how] == 1; d++)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
@@ -419,7 +418,7 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !is_segment(&e) ||
 		    memcmp(&e.device, &d->device, sizeof(e.device)))
 			continue;
-		named = e.kind == EVENT_CUDA_ALLOC ? latest(b, &e, NAMED) : NULL;
+		named = e.kind == EVENT_CUDA_ALLOC ? latest_range(b, &e, NAMED) : NULL;
 		if (!named || named->seq < since)
 			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how],
 				   e.addr);
@@ -442,7 +441,7 @@ static void take_level(struct base_device *d)
  */
 static const struct event *find_segment(const struct live_set *b, const struct event *e)
 {
-	const struct range *last = latest(b, e, NAMED | TAKEN | UNMAPPED);
+	const struct range *last = latest_range(b, e, NAMED | TAKEN | UNMAPPED);
 
 	return last && is_segment(&last->e) ? &last->e : NULL;
 }
@@ -617,7 +616,7 @@ struct emitter {
 	void *ctx;
 };
 
-static int emit(const struct emitter *t, struct event e)
+static int emit_event(const struct emitter *t, struct event e)
 {
 	e.time = t->time;
 	return t->fn(t->ctx, &e);
@@ -638,13 +637,12 @@ static int emit_ranges(const struct emitter *t)
 
 	if (!all)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < t->b->n_ranges; i++) {
+	for (uint32_t i = 0; i < t->b->n_ranges; i++)
 		if (t->b->ranges[i].seq)
 			all[n++] = &t->b->ranges[i];
-	}
 	qsort(all, n, sizeof(*all), by_seq);
 	for (uint32_t i = 0; i < n && !err; i++)
-		err = emit(t, all[i]->e);
+		err = emit_event(t, all[i]->e);
 	free(all);
 	return err;
 }
@@ -661,27 +659,27 @@ static int emit_block(const struct emitter *t, struct device device, uint64_t ad
 	int err = 0;
 
 	if (!k->only_tensor)
-		err = emit(t, (struct event){ .kind = EVENT_BLOCK,
-					      .device = device,
-					      .addr = addr,
-					      .size = k->size,
-					      .requested = k->requested,
-					      .cuda_stream = k->cuda_stream,
-					      .stack = k->stack,
-					      .thread = k->thread,
-					      .node = k->node,
-					      .walk = k->walk,
-					      .flags = k->flags,
-					      .how = k->how });
+		err = emit_event(t, (struct event){ .kind = EVENT_BLOCK,
+						    .device = device,
+						    .addr = addr,
+						    .size = k->size,
+						    .requested = k->requested,
+						    .cuda_stream = k->cuda_stream,
+						    .stack = k->stack,
+						    .thread = k->thread,
+						    .node = k->node,
+						    .walk = k->walk,
+						    .flags = k->flags,
+						    .how = k->how });
 	if (!err && k->tensor)
-		err = emit(t, (struct event){ .kind = EVENT_TENSOR,
-					      .device = device,
-					      .addr = addr,
-					      .size = k->tensor_size,
-					      .flags = CENSUS_FIRST | k->item,
-					      .name = k->name,
-					      .module = k->module,
-					      .category = k->category });
+		err = emit_event(t, (struct event){ .kind = EVENT_TENSOR,
+						    .device = device,
+						    .addr = addr,
+						    .size = k->tensor_size,
+						    .flags = CENSUS_FIRST | k->item,
+						    .name = k->name,
+						    .module = k->module,
+						    .category = k->category });
 	return err;
 }
 
@@ -763,13 +761,13 @@ static int emit_device(const struct emitter *t, const struct base_device *d)
 	if (segments == d->reserved)
 		state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
 	if (d->totals)
-		err = emit(t, state);
+		err = emit_event(t, state);
 	if (d->census.kind)
-		err = err ?: emit(t, d->census);
+		err = err ?: emit_event(t, d->census);
 	if (d->used.kind)
-		err = err ?: emit(t, d->used);
+		err = err ?: emit_event(t, d->used);
 	if (d->left.kind)
-		err = err ?: emit(t, d->left);
+		err = err ?: emit_event(t, d->left);
 	return err;
 }
 
@@ -780,9 +778,9 @@ int live_set__emit(const struct live_set *b, uint64_t time,
 	int err = 0;
 
 	if (b->lost)
-		err = emit(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
+		err = emit_event(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
 	if (b->lost && !b->losing)
-		err = err ?: emit(&t, (struct event){ .kind = EVENT_LOST });
+		err = err ?: emit_event(&t, (struct event){ .kind = EVENT_LOST });
 	err = err ?: emit_ranges(&t);
 	for (uint32_t i = 0; i < b->n_devices; i++)
 		err = err ?: emit_device(&t, &b->devices[i]);

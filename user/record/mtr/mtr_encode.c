@@ -82,7 +82,7 @@ void mtr_encoder__reset(struct mtr_encoder *enc)
 	map64__clear(enc->size_numbers);
 }
 
-static void put(struct mtr_encoder *enc, enum mtr_column col, uint64_t v)
+static void put_number(struct mtr_encoder *enc, enum mtr_column col, uint64_t v)
 {
 	enc->ends[col] = varint__put(enc->ends[col], v);
 }
@@ -92,7 +92,7 @@ static unsigned int put_thread(struct mtr_encoder *enc, uint32_t thread)
 	if (enc->n && thread == enc->thread)
 		return 0;
 	enc->thread = thread;
-	put(enc, MTR_COL_REST, thread);
+	put_number(enc, MTR_COL_REST, thread);
 	return MTR_THREAD;
 }
 
@@ -104,7 +104,7 @@ static unsigned int put_device(struct mtr_encoder *enc, struct device device)
 		return 0;
 	while (i < enc->n_devices && memcmp(&enc->devices[i].device, &device, sizeof(device)))
 		i++;
-	put(enc, MTR_COL_REST, i);
+	put_number(enc, MTR_COL_REST, i);
 	if (i == enc->n_devices) { /* has room: mtr_encoder__full() reserves one device */
 		enc->devices[enc->n_devices++] = (struct mtr_device){ .device = device };
 		*enc->ends[MTR_COL_REST]++ = device.type;
@@ -120,19 +120,20 @@ static int put_explicit_size(struct mtr_encoder *enc, uint64_t size)
 	int err;
 
 	if (map64__get(enc->size_numbers, size, &number)) {
-		put(enc, MTR_COL_SIZE, number);
+		put_number(enc, MTR_COL_SIZE, number);
 		return 0;
 	}
 	number = map64__count(enc->size_numbers);
 	err = map64__set(enc->size_numbers, size, number);
 	if (err)
 		return err;
-	put(enc, MTR_COL_SIZE, number);
-	put(enc, MTR_COL_SIZE, size);
+	put_number(enc, MTR_COL_SIZE, number);
+	put_number(enc, MTR_COL_SIZE, size);
 	return 0;
 }
 
-static int touch(struct mtr_encoder *enc, const struct event *e, const struct mtr_touched *before)
+static int touch_block(struct mtr_encoder *enc, const struct event *e,
+		       const struct mtr_touched *before)
 {
 	int err = map64__set(enc->addrs, e->addr, enc->n_touched);
 
@@ -143,7 +144,7 @@ static int touch(struct mtr_encoder *enc, const struct event *e, const struct mt
 
 static void put_new_addr(struct mtr_encoder *enc, uint64_t addr)
 {
-	put(enc, MTR_COL_ADDR, zigzag(addr - enc->new_addr));
+	put_number(enc, MTR_COL_ADDR, zigzag(addr - enc->new_addr));
 	enc->new_addr = addr;
 }
 
@@ -165,13 +166,13 @@ static int put_block(struct mtr_encoder *enc, const struct event *e, unsigned in
 	int err;
 
 	if (map64__get(enc->addrs, e->addr, &place)) {
-		put(enc, MTR_COL_ADDR, enc->n_touched - 1 - place);
+		put_number(enc, MTR_COL_ADDR, enc->n_touched - 1 - place);
 		before = enc->touched[place];
 	} else {
 		*fields |= MTR_ADDR;
 		put_new_addr(enc, e->addr);
 	}
-	err = touch(enc, e, &before);
+	err = touch_block(enc, e, &before);
 	return err ?: put_size(enc, e->size, before.size, fields);
 }
 
@@ -180,9 +181,9 @@ static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned in
 	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
 	int err = 0;
 
-	put(enc, MTR_COL_ADDR, zigzag(e->addr - last->end));
+	put_number(enc, MTR_COL_ADDR, zigzag(e->addr - last->end));
 	if (e->kind == EVENT_BLOCK)
-		err = touch(enc, e, &(struct mtr_touched){ 0 });
+		err = touch_block(enc, e, &(struct mtr_touched){ 0 });
 	return err ?: put_size(enc, e->size, last->size, fields);
 }
 
@@ -196,14 +197,14 @@ static struct mtr_touched *put_requested_block(struct mtr_encoder *enc, const st
 
 	if (!known) {
 		*fields |= MTR_ADDR;
-		put(enc, MTR_COL_ADDR, 0);
+		put_number(enc, MTR_COL_ADDR, 0);
 		put_new_addr(enc, e->addr);
 		return NULL;
 	}
 	back = enc->n_touched - 1 - place;
 	if (back) {
 		*fields |= MTR_ADDR;
-		put(enc, MTR_COL_ADDR, back);
+		put_number(enc, MTR_COL_ADDR, back);
 	}
 	return &enc->touched[place];
 }
@@ -214,7 +215,7 @@ static void put_requested(struct mtr_encoder *enc, const struct event *e,
 	if (e->requested == mtr_predict_requested(e, t, &enc->devices[enc->device].last[e->kind]))
 		return;
 	*fields |= e->kind == EVENT_REQUESTED ? MTR_SIZE : MTR_REQUESTED;
-	put(enc, MTR_COL_SIZE, zigzag(mtr_requested_base(e, t) - e->requested));
+	put_number(enc, MTR_COL_SIZE, zigzag(mtr_requested_base(e, t) - e->requested));
 }
 
 static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
@@ -244,14 +245,14 @@ static unsigned int put_stack(struct mtr_encoder *enc, const struct event *e)
 {
 	uint8_t predicted = enc->walk;
 
-	put(enc, MTR_COL_STACK, e->stack);
+	put_number(enc, MTR_COL_STACK, e->stack);
 	if (e->stack)
 		predicted = dict__get_stack(enc->dict, e->stack).walk;
 	else
 		enc->walk = e->walk;
 	if (e->walk == predicted)
 		return 0;
-	put(enc, MTR_COL_REST, e->walk);
+	put_number(enc, MTR_COL_REST, e->walk);
 	return MTR_WALK;
 }
 
@@ -273,10 +274,10 @@ static unsigned int put_totals(struct mtr_encoder *enc, const struct event *e)
 	d->totals = e->totals;
 	if (as_predicted)
 		return 0;
-	put(enc, MTR_COL_REST, e->totals);
+	put_number(enc, MTR_COL_REST, e->totals);
 	if (e->totals) {
-		put(enc, MTR_COL_REST, zigzag(e->allocated - allocated));
-		put(enc, MTR_COL_REST, zigzag(e->reserved - reserved));
+		put_number(enc, MTR_COL_REST, zigzag(e->allocated - allocated));
+		put_number(enc, MTR_COL_REST, zigzag(e->reserved - reserved));
 	}
 	return MTR_TOTALS;
 }
@@ -288,17 +289,17 @@ static unsigned int put_how_stream_pool(struct mtr_encoder *enc, const struct ev
 
 	if (e->how != last->how || e->flags != last->flags) {
 		fields |= MTR_HOW;
-		put(enc, MTR_COL_REST, e->how);
-		put(enc, MTR_COL_REST, e->flags);
+		put_number(enc, MTR_COL_REST, e->how);
+		put_number(enc, MTR_COL_REST, e->flags);
 	}
 	if (e->cuda_stream != last->cuda_stream) {
 		fields |= MTR_STREAM;
-		put(enc, MTR_COL_REST, e->cuda_stream);
+		put_number(enc, MTR_COL_REST, e->cuda_stream);
 	}
 	if (e->pool[0] != last->pool[0] || e->pool[1] != last->pool[1]) {
 		fields |= MTR_POOL;
-		put(enc, MTR_COL_REST, e->pool[0]);
-		put(enc, MTR_COL_REST, e->pool[1]);
+		put_number(enc, MTR_COL_REST, e->pool[0]);
+		put_number(enc, MTR_COL_REST, e->pool[1]);
 	}
 	return fields;
 }
@@ -307,7 +308,7 @@ static unsigned int put_node(struct mtr_encoder *enc, uint32_t node)
 {
 	if (!node)
 		return 0;
-	put(enc, MTR_COL_REST, zigzag((uint64_t)node - enc->node));
+	put_number(enc, MTR_COL_REST, zigzag((uint64_t)node - enc->node));
 	enc->node = node;
 	return MTR_NODE;
 }
@@ -316,16 +317,16 @@ static void put_tensor(struct mtr_encoder *enc, const struct event *e)
 {
 	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
 
-	put(enc, MTR_COL_REST, zigzag((uint64_t)e->name - last->name));
-	put(enc, MTR_COL_REST, zigzag((uint64_t)e->module - last->module));
-	put(enc, MTR_COL_REST, e->category);
+	put_number(enc, MTR_COL_REST, zigzag((uint64_t)e->name - last->name));
+	put_number(enc, MTR_COL_REST, zigzag((uint64_t)e->module - last->module));
+	put_number(enc, MTR_COL_REST, e->category);
 }
 
 static void put_called(struct mtr_encoder *enc, const struct event *e)
 {
 	uint32_t *last = &enc->called[e->kind == EVENT_LEAVE];
 
-	put(enc, MTR_COL_REST, zigzag((uint64_t)e->module - *last));
+	put_number(enc, MTR_COL_REST, zigzag((uint64_t)e->module - *last));
 	*last = e->module;
 }
 
@@ -391,7 +392,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 
 	if (!enc->n)
 		enc->first_time = enc->time = e->time;
-	put(enc, MTR_COL_TIME, zigzag(e->time - enc->time));
+	put_number(enc, MTR_COL_TIME, zigzag(e->time - enc->time));
 	enc->time = e->time;
 	/* The decoder reads the rest column in this order. */
 	fields |= put_thread(enc, e->thread);
@@ -405,7 +406,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	if (mtr_has_totals(e->kind))
 		fields |= put_totals(enc, e);
 	if (e->kind == EVENT_CALL)
-		put(enc, MTR_COL_REST, e->module);
+		put_number(enc, MTR_COL_REST, e->module);
 	fields |= put_how_stream_pool(enc, e);
 	fields |= put_node(enc, e->node);
 	if (e->kind == EVENT_TENSOR)
@@ -413,9 +414,9 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	else if (mtr_is_call(e->kind))
 		put_called(enc, e);
 	else if (e->kind == EVENT_MARK)
-		put(enc, MTR_COL_REST, e->name);
+		put_number(enc, MTR_COL_REST, e->name);
 	mtr_remember(&enc->devices[enc->device].last[e->kind], e->kind, e);
-	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
+	put_number(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;
 	return 0;
 }

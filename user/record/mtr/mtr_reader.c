@@ -316,7 +316,7 @@ static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 }
 
 /* Ends reading; returns 0 for the caller of mtr_reader__next(). */
-static int finish(struct mtr_reader *r, enum mtr_end end, const char *why)
+static int end_reading(struct mtr_reader *r, enum mtr_end end, const char *why)
 {
 	r->ended = true;
 	r->end = end;
@@ -324,7 +324,7 @@ static int finish(struct mtr_reader *r, enum mtr_end end, const char *why)
 	return 0;
 }
 
-static int fail(struct mtr_reader *r, int err)
+static int fail_with(struct mtr_reader *r, int err)
 {
 	r->ended = true;
 	r->err = err;
@@ -366,31 +366,31 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 
 	n = read_some(r, h, sizeof(h));
 	if (n < 0)
-		return fail(r, (int)n);
+		return fail_with(r, (int)n);
 	if (n == 0)
-		return finish(r, MTR_TRUNCATED, "the end is missing");
+		return end_reading(r, MTR_TRUNCATED, "the end is missing");
 	if ((size_t)n < sizeof(h))
-		return finish(r, MTR_TRUNCATED, "it stops within a block's header");
+		return end_reading(r, MTR_TRUNCATED, "it stops within a block's header");
 	if (crc32c(h, 20) != get_le32(h + 20))
-		return finish(r, MTR_DAMAGED, "a block's header has a wrong checksum");
+		return end_reading(r, MTR_DAMAGED, "a block's header has a wrong checksum");
 	*b = (struct block){ get_le32(h), get_le32(h + 4), get_le32(h + 8), get_le32(h + 12),
 			     get_le32(h + 16) };
 	if (!good_header(b))
-		return finish(r, MTR_DAMAGED, "a block's header makes no sense");
+		return end_reading(r, MTR_DAMAGED, "a block's header makes no sense");
 	if (make_room(&r->stored, &r->stored_room, b->stored))
-		return fail(r, -ENOMEM);
+		return fail_with(r, -ENOMEM);
 	n = read_some(r, r->stored, b->stored);
 	if (n < 0)
-		return fail(r, (int)n);
+		return fail_with(r, (int)n);
 	if ((size_t)n < b->stored)
-		return finish(r, MTR_TRUNCATED, "it stops within a block");
+		return end_reading(r, MTR_TRUNCATED, "it stops within a block");
 	if (crc32c(r->stored, b->stored) != b->crc)
-		return finish(r, MTR_DAMAGED, "a block has a wrong checksum");
+		return end_reading(r, MTR_DAMAGED, "a block has a wrong checksum");
 	return 1;
 }
 
 /* Decompresses the payload. Returns as read_stored(). */
-static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **data)
+static int unpack_block(struct mtr_reader *r, const struct block *b, const uint8_t **data)
 {
 	size_t n;
 
@@ -399,10 +399,10 @@ static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **d
 		return 1;
 	}
 	if (make_room(&r->raw, &r->raw_room, b->raw))
-		return fail(r, -ENOMEM);
+		return fail_with(r, -ENOMEM);
 	n = ZSTD_decompressDCtx(r->zstd, r->raw, b->raw, r->stored, b->stored);
 	if (ZSTD_isError(n) || n != b->raw)
-		return finish(r, MTR_DAMAGED, "a block does not decompress");
+		return end_reading(r, MTR_DAMAGED, "a block does not decompress");
 	*data = r->raw;
 	return 1;
 }
@@ -427,9 +427,10 @@ static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 	uint64_t events;
 
 	if (!varint__get(&p, data + len, &events) || events != r->events)
-		return finish(r, MTR_DAMAGED, "the end block counts other events than there are");
+		return end_reading(r, MTR_DAMAGED,
+				   "the end block counts other events than there are");
 	r->good = r->position;
-	return finish(r, MTR_COMPLETE, "complete");
+	return end_reading(r, MTR_COMPLETE, "complete");
 }
 
 /* Reads the next block. Returns 1, 0 at the end, or -errno. */
@@ -447,9 +448,9 @@ static int next_block(struct mtr_reader *r)
 		return 1;
 	}
 	if (is_bomb(r, &b))
-		return finish(r, MTR_DAMAGED,
-			      "it is compressed more than any recording, to exhaust memory");
-	err = unpack(r, &b, &data);
+		return end_reading(r, MTR_DAMAGED,
+				   "it is compressed more than any recording, to exhaust memory");
+	err = unpack_block(r, &b, &data);
 	if (err <= 0)
 		return err;
 	if (b.type == MTR_END)
@@ -461,9 +462,9 @@ static int next_block(struct mtr_reader *r)
 	else
 		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
 	if (err == -EBADMSG)
-		return finish(r, MTR_DAMAGED, why);
+		return end_reading(r, MTR_DAMAGED, why);
 	if (err)
-		return fail(r, err);
+		return fail_with(r, err);
 	if (b.type == MTR_EVENTS)
 		r->in_events = true;
 	else
@@ -482,7 +483,7 @@ static int read_events(struct mtr_reader *r, struct event *e, int most)
 		return n;
 	r->in_events = false;
 	if (why)
-		finish(r, MTR_DAMAGED, why);
+		end_reading(r, MTR_DAMAGED, why);
 	else
 		r->good = r->position;
 	return n;
@@ -501,7 +502,7 @@ int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
 			r->checked_at = r->events;
 			got = room__check();
 			if (got)
-				return fail(r, got);
+				return fail_with(r, got);
 		}
 		if (r->in_events)
 			n = read_events(r, e, most);

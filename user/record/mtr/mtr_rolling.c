@@ -88,7 +88,7 @@ static struct mtr_ring_segment *segment_at(const struct mtr_rolling *r, uint32_t
 	return &r->segments[(r->first + i) % r->room];
 }
 
-static struct mtr_ring_segment *current(const struct mtr_rolling *r)
+static struct mtr_ring_segment *open_part(const struct mtr_rolling *r)
 {
 	return segment_at(r, r->n - 1);
 }
@@ -150,7 +150,7 @@ static int add_segment(struct mtr_rolling *r, struct mtr_ring_segment s)
 		r->room = room;
 	}
 	r->n++;
-	*current(r) = s;
+	*open_part(r) = s;
 	return 0;
 }
 
@@ -213,7 +213,7 @@ static int drop_oldest(struct mtr_rolling *r)
 static int make_room_for(void *ctx, uint64_t bytes)
 {
 	struct mtr_rolling *r = ctx;
-	uint64_t now = on_disk(current(r)->bytes + bytes);
+	uint64_t now = on_disk(open_part(r)->bytes + bytes);
 	int err = r->err;
 
 	while (!err && r->used + now > r->opts.space) {
@@ -221,7 +221,7 @@ static int make_room_for(void *ctx, uint64_t bytes)
 			return -EFBIG;
 		err = drop_oldest(r);
 	}
-	current(r)->bytes += bytes;
+	open_part(r)->bytes += bytes;
 	if (r->used + now > r->most)
 		r->most = r->used + now;
 	return err;
@@ -233,7 +233,7 @@ static int make_room_for(void *ctx, uint64_t bytes)
  * capture's. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
-	const struct mtr_ring_segment *s = current(r);
+	const struct mtr_ring_segment *s = open_part(r);
 	const char *key, *value;
 	int err = 0;
 
@@ -288,7 +288,7 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 	int err, fd;
 
 	if (r->n)
-		begin_devices(r, &s, &current(r)->span);
+		begin_devices(r, &s, &open_part(r)->span);
 	else if (r->has_gap)
 		begin_devices(r, &s, &r->gap);
 	r->own_facts = facts__new();
@@ -300,7 +300,7 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 	err = copy_facts(r, NULL);
 	if (err)
 		return err;
-	fd = r->opts.open(r->opts.ctx, current(r));
+	fd = r->opts.open(r->opts.ctx, open_part(r));
 	if (fd < 0)
 		return fd;
 	r->writer = mtr_writer__new(fd, renumber__dict(r->renumber), r->own_facts, &opts);
@@ -310,13 +310,13 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 		err = live_set__emit(r->base, time, put_event, r);
 	err = err ?: mtr_writer__flush(r->writer);
 	r->before = mtr_writer__bytes(r->writer);
-	return err ?: r->opts.ready(r->opts.ctx, current(r));
+	return err ?: r->opts.ready(r->opts.ctx, open_part(r));
 }
 
 /* Closes the open part. */
 static int end_part(struct mtr_rolling *r, const char *why)
 {
-	struct mtr_ring_segment *s = current(r);
+	struct mtr_ring_segment *s = open_part(r);
 	int err = copy_facts(r, why) ?: close_writer(r), done_err;
 
 	r->used += on_disk(s->bytes);
@@ -342,7 +342,7 @@ static bool is_full(const struct mtr_rolling *r)
 
 static void count_event(struct mtr_rolling *r, const struct event *e)
 {
-	struct mtr_ring_span *s = &current(r)->span;
+	struct mtr_ring_span *s = &open_part(r)->span;
 	struct mtr_ring_device *d;
 
 	if (e->time > s->to)
@@ -415,7 +415,7 @@ int mtr_rolling__finish(struct mtr_rolling *r)
 		if (!err)
 			err = end_part(r, NULL);
 		else
-			(void)r->opts.done(r->opts.ctx, current(r), err);
+			(void)r->opts.done(r->opts.ctx, open_part(r), err);
 		r->err = err;
 	}
 	return r->err;

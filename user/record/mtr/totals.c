@@ -195,7 +195,7 @@ static int make_room(struct level *l, uint32_t max)
 
 /* Doubles the level's step until there is room for one more row. Merges rows of the same new
  * interval. */
-static void coarsen(const struct series *s, struct level *l, uint32_t max)
+static void coarsen_level(const struct series *s, struct level *l, uint32_t max)
 {
 	while (l->n >= max) {
 		uint32_t k = 0;
@@ -214,7 +214,7 @@ static void coarsen(const struct series *s, struct level *l, uint32_t max)
 	}
 }
 
-static int put(const struct totals *t, struct series *s, int level, const struct row *r);
+static int put_row(const struct totals *t, struct series *s, int level, const struct row *r);
 
 /* Closes the open row: appends it to its level and adds it to the next one. */
 static int close_row(const struct totals *t, struct series *s, int level)
@@ -226,7 +226,7 @@ static int close_row(const struct totals *t, struct series *s, int level)
 
 	l->has_open = false;
 	if (level == LEVELS - 1)
-		coarsen(s, l, max);
+		coarsen_level(s, l, max);
 	if (l->n && row_at(l, l->n - 1)->at == done.at - done.at % l->step) {
 		merge_row(s, row_at(l, l->n - 1), &done);
 		return 0;
@@ -236,10 +236,10 @@ static int close_row(const struct totals *t, struct series *s, int level)
 		return err;
 	done.at -= done.at % l->step;
 	*row_at(l, l->n++) = done;
-	return level + 1 < LEVELS ? put(t, s, level + 1, &l->open) : 0;
+	return level + 1 < LEVELS ? put_row(t, s, level + 1, &l->open) : 0;
 }
 
-static int put(const struct totals *t, struct series *s, int level, const struct row *r)
+static int put_row(const struct totals *t, struct series *s, int level, const struct row *r)
 {
 	struct level *l = &s->levels[level];
 	uint64_t at = r->at - r->at % l->step;
@@ -325,7 +325,7 @@ static int add_on_device(struct totals *t, const struct event *e, uint64_t alloc
 		d->ooms++;
 		break;
 	}
-	return put(t, s, 0, &r);
+	return put_row(t, s, 0, &r);
 }
 
 static bool has_levels(uint8_t kind)
@@ -356,7 +356,7 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	}
 	if (e->time > t->whole.last)
 		t->whole.last = e->time;
-	err = put(t, t->series[0], 0, &r);
+	err = put_row(t, t->series[0], 0, &r);
 	return err || !has_levels(e->kind) ? err : add_on_device(t, e, allocated, reserved);
 }
 

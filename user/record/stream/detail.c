@@ -29,7 +29,7 @@ int detail__add(struct facts *f, const struct detail_change *c)
 			   was, *was ? " " : "", c->time, c->off, c->below, c->share);
 }
 
-static double number(const struct facts *f, const char *key, double unknown)
+static double read_number(const struct facts *f, const char *key, double unknown)
 {
 	const char *text = facts__get(f, key);
 	char *end;
@@ -43,8 +43,8 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	const char *text = facts__get(f, "cost.changes") ?: "";
 	int len;
 
-	*ret = (struct detail){ .limit = number(f, "cost.limit", 0),
-				.share = number(f, "cost.share", -1) };
+	*ret = (struct detail){ .limit = read_number(f, "cost.limit", 0),
+				.share = read_number(f, "cost.share", -1) };
 	for (; ret->n < DETAIL_MAX; text += len) {
 		struct detail_change *c = &ret->at[ret->n];
 
@@ -81,7 +81,7 @@ char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below)
 
 /* Writes when the part was missing: "from 1.52 s", "1.52 s to 40.1 s". part: an enum mt_off; 0:
  * stacks of small blocks. Returns the largest bound of these blocks, or 1; 0: never missing. */
-static uint64_t missing(char *buf, size_t size, const struct detail *d, uint32_t part)
+static uint64_t say_missing(char *buf, size_t size, const struct detail *d, uint32_t part)
 {
 	uint64_t most = 0, first = 0, last = 0;
 	char from[24], to[24];
@@ -135,7 +135,7 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 			percents(number, sizeof(number), d.limit));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && len < size; i++) {
 		char when[64], bytes[24] = "";
-		uint64_t most = missing(when, sizeof(when), &d, parts[i].part);
+		uint64_t most = say_missing(when, sizeof(when), &d, parts[i].part);
 
 		if (!most)
 			continue;
@@ -208,10 +208,9 @@ bool detail__from_mark(const char *name, uint64_t *below)
 
 static uint8_t number_of(uint64_t below)
 {
-	for (uint8_t i = 1; i <= SAMPLING_BOUNDS; i++) {
+	for (uint8_t i = 1; i <= SAMPLING_BOUNDS; i++)
 		if (sampling__bound(i) == below)
 			return i;
-	}
 	return 0;
 }
 
@@ -298,14 +297,14 @@ static double approximate(double x, double z)
  * The limits of a Poisson mean after n events, at 95 %. The number of drawn blocks is a sum of
  * independent draws, which varies less than a Poisson number, so the interval is rather too wide.
  */
-static double lower(uint64_t n)
+static double lower_limit(uint64_t n)
 {
 	if (!n)
 		return 0;
 	return n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate((double)n, -NORMAL);
 }
 
-static double upper(uint64_t n)
+static double upper_limit(uint64_t n)
 {
 	return n < EXACT ? mean_for(n, TAIL) : approximate((double)n + 1, NORMAL);
 }
@@ -328,12 +327,12 @@ struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPL
 
 		if (!d->others) /* no block is without a stack: the row has what was drawn */
 			continue;
-		low = lower(d->count) * bound;
+		low = lower_limit(d->count) * bound;
 		/* The row has at least what was drawn, and at most all that was not. A low limit
 		 * above that is wrong. */
 		e.bytes += within((double)d->count * bound, d->bytes, most) - d->bytes;
 		e.low += within(low > (double)most ? 0 : low, d->bytes, most) - d->bytes;
-		e.high += within(upper(d->count) * bound, d->bytes, most) - d->bytes;
+		e.high += within(upper_limit(d->count) * bound, d->bytes, most) - d->bytes;
 	}
 	return e;
 }
@@ -351,8 +350,9 @@ struct sampled sampling__pieces(uint64_t bytes, const struct pieces *p)
 	n = (double)p->bytes / size;
 	if (n < 1)
 		n = 1;
-	low = sure + size * (n <= EXACT ? lower((uint64_t)n) : approximate(n, -NORMAL));
-	high = sure + size * (n < EXACT ? upper((uint64_t)ceil(n)) : approximate(n + 1, NORMAL));
+	low = sure + size * (n <= EXACT ? lower_limit((uint64_t)n) : approximate(n, -NORMAL));
+	high = sure +
+	       size * (n < EXACT ? upper_limit((uint64_t)ceil(n)) : approximate(n + 1, NORMAL));
 	e.low = within(low, bytes - p->bytes, bytes);
 	e.high = within(high, bytes, bytes + p->others);
 	return e;

@@ -55,7 +55,7 @@ void facts__free(struct facts *f)
 	free(f);
 }
 
-static struct fact *find(const struct facts *f, const char *key)
+static struct fact *find_fact(const struct facts *f, const char *key)
 {
 	uint64_t i;
 
@@ -63,10 +63,9 @@ static struct fact *find(const struct facts *f, const char *key)
 		return NULL;
 	if (!strcmp(f->facts[i].key, key))
 		return &f->facts[i];
-	for (i = 0; i < f->n; i++) { /* hash collision */
+	for (i = 0; i < f->n; i++) /* hash collision */
 		if (!strcmp(f->facts[i].key, key))
 			return &f->facts[i];
-	}
 	return NULL;
 }
 
@@ -76,10 +75,9 @@ static bool good_key(const char *key)
 
 	if (!len || len > FACTS_MAX_KEY)
 		return false;
-	for (size_t i = 0; i < len; i++) {
+	for (size_t i = 0; i < len; i++)
 		if (key[i] <= ' ' || key[i] > '~')
 			return false;
-	}
 	return true;
 }
 
@@ -107,7 +105,7 @@ static char *make_value(const char *value)
 	return fit ? fit : copy;
 }
 
-static int append(struct facts *f, const char *key, char *value)
+static int append_fact(struct facts *f, const char *key, char *value)
 {
 	uint64_t hash = hash__bytes(f->seed, key, strlen(key)), other;
 	char *copy;
@@ -142,13 +140,13 @@ int facts__set(struct facts *f, const char *key, const char *value)
 	copy = make_value(value);
 	if (!copy)
 		return -errno;
-	old = find(f, key);
+	old = find_fact(f, key);
 	bytes = f->bytes + strlen(copy) - (old ? strlen(old->value) : 0);
 	if (!old)
 		bytes += strlen(key);
 	err = bytes > FACTS_MAX_BYTES ? -E2BIG : 0;
 	if (!err && !old)
-		err = append(f, key, copy);
+		err = append_fact(f, key, copy);
 	if (err) {
 		free(copy);
 		return err;
@@ -179,7 +177,7 @@ int facts__setf(struct facts *f, const char *key, const char *fmt, ...)
 
 const char *facts__get(const struct facts *f, const char *key)
 {
-	const struct fact *fact = find(f, key);
+	const struct fact *fact = find_fact(f, key);
 
 	return fact ? fact->value : NULL;
 }
