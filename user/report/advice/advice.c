@@ -34,12 +34,6 @@ const char *advice__kind(enum advice_kind k)
 	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
 }
 
-/* returns "exact", "estimate" or "upper_bound" */
-static const char *figure_name(enum advice_figure f)
-{
-	return f == ADVICE_EXACT ? "exact" : f == ADVICE_ESTIMATE ? "estimate" : "upper_bound";
-}
-
 struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f)
 {
 	struct advisor *v = calloc(1, sizeof(*v));
@@ -64,7 +58,8 @@ void advisor__free(struct advisor *v)
 	free(v);
 }
 
-static int track_of(struct advisor *v, struct device d, struct track **ret)
+/* Finds or adds the track of a device. *ret NULL: there are too many. */
+static int find_track(struct advisor *v, struct device d, struct track **ret)
 {
 	struct track **more;
 	int err;
@@ -103,13 +98,15 @@ int advisor__event(void *advisor, const struct event *e)
 	case EVENT_OOM:
 	case EVENT_BLOCK:
 	case EVENT_TENSOR:
-		err = track_of(v, e->device, &t);
-		return err || !t ? err : track__event(t, v->model, e);
+		err = find_track(v, e->device, &t);
+		if (err || !t)
+			return err;
+		return track__event(t, v->model, e);
 	}
 	return 0;
 }
 
-static int by_saving(const void *x, const void *y)
+static int cmp_saving(const void *x, const void *y)
 {
 	const struct advice *a = x, *b = y;
 
@@ -124,28 +121,47 @@ static int by_saving(const void *x, const void *y)
 	return (int)a->kind - (int)b->kind;
 }
 
-static void sort(struct advice_list *list)
+static void sort_list(struct advice_list *list)
 {
 	if (list->n)
-		qsort(list->all, list->n, sizeof(*list->all), by_saving);
+		qsort(list->all, list->n, sizeof(*list->all), cmp_saving);
 }
 
-static int advise(struct advising *a, const struct model_device *d)
+/* Advises about memory that the allocator keeps cached. */
+static int advise_cached(struct advising *a, const struct model_device *d)
 {
-	int err = 0;
+	struct advice of = { .kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true };
 
-	if (a->t && a->t->nkept && !a->list->too_long) {
-		err = advice_checkpoint(a);
-		if (!err)
-			err = advice_lasting(a);
-		if (!err)
-			err = advice_gradients(a);
-		if (!err)
-			err = advice_step(a);
-		if (!err)
-			err = advice_casts(a);
-	}
-	return err ? err : advice_lasting__cached(a, d);
+	if (!d->has_totals || d->peak_reserved <= d->peak_allocated)
+		return 0;
+	of.saves = d->peak_reserved - d->peak_allocated;
+	if (of.saves < d->peak_reserved / 20)
+		return 0;
+	of.after = d->peak_allocated;
+	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
+				 "`memtrace-bpf replay FILE --search` tries them");
+	of.where = advice__format("%s", "");
+	of.basis = advice__format(
+		"peak reserved minus peak allocated: memory that the allocator keeps cached");
+	return advising__add(a, &of);
+}
+
+static int advise_device(struct advising *a, size_t device, const struct model_device *d)
+{
+	static int (*const kinds[])(struct advising *) = { advice_checkpoint, advice_lasting,
+							   advice_gradients, advice_step,
+							   advice_casts };
+	int err = advice_growth(a, device, d);
+
+	if (err)
+		return err;
+	if (a->t && a->t->nkept && !a->list->too_long)
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+			err = kinds[i](a);
+			if (err)
+				return err;
+		}
+	return advise_cached(a, d);
 }
 
 int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret)
@@ -160,7 +176,7 @@ int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct 
 		.list = &list,
 	};
 	struct model_device d;
-	int err = 0;
+	int err;
 
 	model__device(a.m, device, &d);
 	for (uint32_t i = 0; i < v->ntracks; i++)
@@ -172,29 +188,31 @@ int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct 
 	list.unnamed = d.before_attach;
 	if (a.t) {
 		err = track__end(a.t);
+		if (err)
+			return err;
 		for (uint32_t i = 0; i < a.t->nkept; i++)
-			a.peak = a.t->kept[i].peak > a.peak ? a.t->kept[i].peak : a.peak;
+			if (!i || a.t->kept[i].peak > a.highest->peak)
+				a.highest = &a.t->kept[i];
+		a.peak = a.highest ? a.highest->peak : 0;
 		list.steps = a.t->nkept;
 		list.others = a.t->others;
 		list.too_long = a.t->others > a.peak && a.t->too_long;
 	}
-	if (!err)
-		err = advice_growth(&a, device, &d);
-	if (!err)
-		err = advise(&a, &d);
-	if (!err) {
-		sort(&list);
-		while (list.n > ADVICE_MOST)
-			advice__free_texts(&list.all[--list.n]);
-		err = advice_host(&a);
-	}
-	if (err) {
-		advice__free_list(&list);
-		return err;
-	}
-	sort(&list);
+	err = advise_device(&a, device, &d);
+	if (err)
+		goto fail;
+	sort_list(&list);
+	while (list.n > ADVICE_MOST)
+		advice__free_texts(&list.all[--list.n]);
+	err = advice_host(&a);
+	if (err)
+		goto fail;
+	sort_list(&list);
 	*ret = list;
 	return 0;
+fail:
+	advice__free_list(&list);
+	return err;
 }
 
 void advice__free_list(struct advice_list *list)
@@ -208,29 +226,38 @@ void advice__free_list(struct advice_list *list)
 /* ---- printing ---- */
 
 #define LEAST_WIDTH 60
+#define MOST_WIDTH 120
 
-static void print_one(FILE *out, const struct advice *a, unsigned width)
+/* What the advice is about, in JSON and in text. */
+static const char *subject_of(const struct advice *a, bool json)
+{
+	if (a->of_host)
+		return json ? "host" : "RSS";
+	if (a->of_reserved)
+		return json ? "reserved" : "reserved memory";
+	return json ? "allocated" : "the peak";
+}
+
+static void print_advice(FILE *out, const struct advice *a, unsigned width)
 {
 	static const char indent[] = "              ", at[] = "           at ",
 			  costs[] = "        costs ";
+	const char *place = at, *about = "", *at_best = "";
 	char saves[24], after[24], first[16];
 
+	if (a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT)
+		place = indent;
+	if (a->figure == ADVICE_ESTIMATE)
+		about = "about ";
+	else if (a->figure == ADVICE_UP_TO)
+		at_best = " at best";
 	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
 	text__paragraph(out, width, first, indent, "%s", a->text);
-	text__paragraph(out, width, indent, indent, "%s would be %s%s%s",
-			a->of_host	 ? "RSS"
-			: a->of_reserved ? "reserved memory"
-					 : "the peak",
-			a->figure == ADVICE_ESTIMATE ? "about " : "",
-			text__bytes(after, sizeof(after), a->after),
-			a->figure == ADVICE_EXACT || a->figure == ADVICE_ESTIMATE ? ""
-										  : " at best");
+	text__paragraph(out, width, indent, indent, "%s would be %s%s%s", subject_of(a, false),
+			about, text__bytes(after, sizeof(after), a->after), at_best);
 	/* One pattern of modules is in the text. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
-		text__paragraph(out, width,
-				a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent
-											  : at,
-				indent, "%s", a->where);
+		text__paragraph(out, width, place, indent, "%s", a->where);
 	text__paragraph(out, width, indent, indent, "%s", a->basis);
 	if (a->costs)
 		text__paragraph(out, width, costs, indent, "%s", a->costs);
@@ -241,11 +268,14 @@ void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigne
 	size_t shown = top && top < list->n ? top : list->n;
 	char bytes[24];
 
-	width = width < LEAST_WIDTH ? LEAST_WIDTH : width > 120 ? 120 : width;
+	if (width < LEAST_WIDTH)
+		width = LEAST_WIDTH;
+	if (width > MOST_WIDTH)
+		width = MOST_WIDTH;
 	fprintf(out, "%s: ways to save memory at the peak of %s (savings do not add up)\n",
 		list->device, text__bytes(bytes, sizeof(bytes), list->peak));
 	for (size_t i = 0; i < shown; i++)
-		print_one(out, &list->all[i], width);
+		print_advice(out, &list->all[i], width);
 	if (shown < list->n)
 		fprintf(out, "  + %zu more (--top 0 shows all)\n", list->n - shown);
 	if (!list->n && !list->too_long)
@@ -264,6 +294,10 @@ void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigne
 
 void advice__json(struct json *j, const struct advice_list *list)
 {
+	static const char *const figures[] = {
+		[ADVICE_EXACT] = "exact", [ADVICE_ESTIMATE] = "estimate", [ADVICE_UP_TO] = "upper_bound"
+	};
+
 	json__open_array(j, "advice");
 	for (size_t i = 0; i < list->n; i++) {
 		const struct advice *a = &list->all[i];
@@ -271,11 +305,8 @@ void advice__json(struct json *j, const struct advice_list *list)
 		json__open_object(j, NULL);
 		json__string(j, "kind", advice__kind(a->kind));
 		json__uint(j, "saves_bytes", a->saves);
-		json__string(j, "of",
-			     a->of_host	      ? "host"
-			     : a->of_reserved ? "reserved"
-					      : "allocated");
-		json__string(j, "figure", figure_name(a->figure));
+		json__string(j, "of", subject_of(a, true));
+		json__string(j, "figure", figures[a->figure]);
 		json__uint(j, "peak_after", a->after);
 		json__string(j, "where", a->where);
 		json__string(j, "text", a->text);

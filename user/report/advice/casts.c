@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/text.h"
 
 #define LEAST 3 /* casts that live next to the first one */
 
@@ -23,7 +24,7 @@ struct casts {
 	size_t n, cap;
 };
 
-static int compare(const void *a, const void *b)
+static int cmp_cast(const void *a, const void *b)
 {
 	const struct cast *x = a, *y = b;
 
@@ -46,7 +47,7 @@ static int list_parameters(const struct track *t, struct casts *s)
 						.size = b->size / 2 };
 	}
 	if (s->n)
-		qsort(s->all, s->n, sizeof(*s->all), compare);
+		qsort(s->all, s->n, sizeof(*s->all), cmp_cast);
 	return 0;
 }
 
@@ -57,11 +58,11 @@ static struct cast *cast_of(struct casts *s, const struct ablock *b)
 
 	if (!b->born || !b->module || b->phase != PHASE_FORWARD || !s->n)
 		return NULL;
-	return bsearch(&key, s->all, s->n, sizeof(*s->all), compare);
+	return bsearch(&key, s->all, s->n, sizeof(*s->all), cmp_cast);
 }
 
 /* Counts the casts of a window, and removes those next to a first one from it. */
-static uint64_t drop(const struct window *w, struct casts *s, struct changes *c)
+static uint64_t drop_casts(const struct window *w, struct casts *s, struct changes *c)
 {
 	uint64_t dropped = 0;
 
@@ -97,7 +98,7 @@ int advice_casts(struct advising *a)
 	int err = list_parameters(a->t, &s);
 
 	for (uint32_t i = 0; i < a->t->nkept && !err && s.n; i++)
-		dropped += drop(&a->t->kept[i], &s, &r.c[i]);
+		dropped += drop_casts(&a->t->kept[i], &s, &r.c[i]);
 	for (size_t i = 0; i < s.n && !err; i++)
 		if (!most || s.all[i].most > most->most)
 			most = &s.all[i];
@@ -111,7 +112,7 @@ int advice_casts(struct advising *a)
 		of.where = advice__line(a, most->stack);
 		of.basis = advice__format("%u blocks of %s at once, the size of %s in two bytes an "
 					  "element",
-					  most->most + 1, advice__bytes(each, most->size),
+					  most->most + 1, text__bytes(each, 24, most->size),
 					  dict__str(a->d, most->name));
 		err = remedy__advise(a, &r, &of);
 	}

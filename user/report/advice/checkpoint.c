@@ -11,12 +11,13 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/text.h"
 
 /* A call of a module instance in one forward. */
 struct call {
 	uint32_t leave;	      /* place of the last allocation in the call's forward */
 	uint32_t back;	      /* place where the call's backward starts; NEVER: none */
-	uint32_t output;      /* 1 + last block allocated in the call */
+	uint32_t output_no;   /* last block allocated in the call */
 	uint64_t live, most;  /* bytes allocated in the call's forward: now, and peak so far */
 	uint64_t again, kept; /* peak of recomputing the call; bytes kept for backward */
 };
@@ -27,25 +28,31 @@ struct call_list {
 	struct map64 *at; /* epoch and instance -> index */
 };
 
-/* Returns an index, -1: no call, -2: memory is short. */
-static int64_t call_of(struct call_list *c, uint32_t instance1, uint32_t epoch, bool make)
+/* Returns the instance's number at the group's level; 0: it is of no instance of the group. */
+static uint32_t instance_no(const struct instances *s, uint32_t group, uint32_t module)
 {
-	uint64_t key = (uint64_t)epoch << 32 | instance1, i;
+	uint32_t no = 0;
 
-	if (map64__get(c->at, key, &i))
-		return (int64_t)i;
-	if (!make)
-		return -1;
-	if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
-	    map64__set(c->at, key, c->n))
-		return -2;
-	c->all[c->n] = (struct call){ .back = NEVER };
-	return (int64_t)c->n++;
+	if (module < s->nmodules)
+		no = s->no_of[(size_t)s->groups[group].level * s->nmodules + module];
+	return no && s->all[no - 1].group == group ? no : 0;
 }
 
-static uint32_t instance_of(const struct instances *s, uint32_t level, uint32_t module)
+static uint64_t call_key(uint32_t instance_no, uint32_t epoch)
 {
-	return module < s->nmodules ? s->of[(size_t)level * s->nmodules + module] : 0;
+	return (uint64_t)epoch << 32 | instance_no;
+}
+
+/* Returns the call of an instance of the group that a block is of; NULL: none. */
+static struct call *find_call(const struct call_list *c, const struct instances *s, uint32_t group,
+			      const struct ablock *b)
+{
+	uint32_t no = instance_no(s, group, b->module);
+	uint64_t i;
+
+	if (!no || !map64__get(c->at, call_key(no, b->epoch), &i))
+		return NULL;
+	return &c->all[i];
 }
 
 static bool is_from_forward(const struct ablock *b)
@@ -57,24 +64,25 @@ static bool is_from_forward(const struct ablock *b)
 static int find_calls(const struct window *w, const struct instances *s, uint32_t group,
 		      struct call_list *c)
 {
-	uint32_t level = s->groups[group].level;
-
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		uint32_t instance = is_from_forward(b) ? instance_of(s, level, b->module) : 0;
+		uint32_t no = is_from_forward(b) ? instance_no(s, group, b->module) : 0;
 		struct call *call;
-		int64_t i;
 
-		if (!instance || s->all[instance - 1].group != group)
+		if (!no)
 			continue;
-		i = call_of(c, instance, b->epoch, true);
-		if (i < 0)
-			return -ENOMEM;
+		call = find_call(c, s, group, b);
+		if (!call) {
+			if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
+			    map64__set(c->at, call_key(no, b->epoch), c->n))
+				return -ENOMEM;
+			call = &c->all[c->n++];
+			*call = (struct call){ .back = NEVER };
+		}
 		if (w->moves[p] & 1)
 			continue;
-		call = &c->all[i];
 		call->leave = p;
-		call->output = (w->moves[p] >> 1) + 1;
+		call->output_no = (w->moves[p] >> 1) + 1;
 	}
 	return 0;
 }
@@ -84,22 +92,20 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
 			   struct call_list *c)
 {
-	uint32_t level = s->groups[group].level, phase = PHASE_OTHER;
+	uint32_t phase = PHASE_OTHER; /* of the last allocation */
 
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
 		bool goes = w->moves[p] & 1;
-		uint32_t instance;
-		int64_t i;
+		struct call *call;
 
 		if (!goes)
 			phase = b->phase;
-		instance = goes && !is_from_forward(b) ? 0 : instance_of(s, level, b->module);
-		if (!instance || (goes ? phase : b->phase) != PHASE_BACKWARD)
+		if (phase != PHASE_BACKWARD || (goes && !is_from_forward(b)))
 			continue;
-		i = call_of(c, instance, b->epoch, false);
-		if (i >= 0 && p > c->all[i].leave && p < c->all[i].back)
-			c->all[i].back = p;
+		call = find_call(c, s, group, b);
+		if (call && p > call->leave && p < call->back)
+			call->back = p;
 	}
 }
 
@@ -119,13 +125,7 @@ static void find_recompute_peaks(const struct window *w, const struct instances 
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		uint32_t instance = is_from_forward(b)
-					    ? instance_of(s, s->groups[group].level, b->module)
-					    : 0;
-		int64_t i = instance && s->all[instance - 1].group == group
-				    ? call_of(c, instance, b->epoch, false)
-				    : -1;
-		struct call *call = i >= 0 ? &c->all[i] : NULL;
+		struct call *call = is_from_forward(b) ? find_call(c, s, group, b) : NULL;
 
 		if (!call)
 			continue;
@@ -152,26 +152,23 @@ static int change_window(const struct window *w, const struct instances *s, uint
 			 struct changes *ch, struct sum *sum)
 {
 	struct call_list c = { .at = map64__new() };
-	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;
+	int err = -ENOMEM;
 
 	*sum = (struct sum){ 0 };
-	if (!err) {
-		find_backwards(w, s, group, &c);
-		find_recompute_peaks(w, s, group, &c);
-	}
-	for (uint32_t k = 0; k < w->nblocks && !err; k++) {
+	if (!c.at)
+		goto out;
+	err = find_calls(w, s, group, &c);
+	if (err)
+		goto out;
+	find_backwards(w, s, group, &c);
+	find_recompute_peaks(w, s, group, &c);
+	for (uint32_t k = 0; k < w->nblocks; k++) {
 		const struct ablock *b = &w->blocks[k];
-		uint32_t instance = is_from_forward(b)
-					    ? instance_of(s, s->groups[group].level, b->module)
-					    : 0;
-		int64_t i = instance && s->all[instance - 1].group == group
-				    ? call_of(&c, instance, b->epoch, false)
-				    : -1;
-		struct call *call = i >= 0 ? &c.all[i] : NULL;
+		struct call *call = is_from_forward(b) ? find_call(&c, s, group, b) : NULL;
 
 		if (!call || (call->back == NEVER && !w->oom))
 			continue;
-		if (call->output == k + 1) {
+		if (call->output_no == k + 1) {
 			/* The remedy keeps the next call's input longer. */
 			if (b->gone < call->back && call->back != NEVER) {
 				changes__add(ch, b->gone, (int64_t)b->size, false);
@@ -187,7 +184,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		sum->stack = b->stack;
 		changes__absent(ch, b, call->leave + 1, call->back);
 	}
-	for (size_t i = 0; i < c.n && !err; i++) {
+	for (size_t i = 0; i < c.n; i++) {
 		const struct call *call = &c.all[i];
 
 		if (!call->kept)
@@ -197,9 +194,11 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		if (call->back != NEVER && call->again > call->kept)
 			changes__add(ch, call->back, (int64_t)(call->again - call->kept), true);
 	}
+	err = ch->err;
+out:
 	free(c.all);
 	map64__free(c.at);
-	return err ? err : ch->err;
+	return err;
 }
 
 /* Cost as a share of a step on a GPU. A dry run has no useful times. NULL if memory is short. */
@@ -221,7 +220,8 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 				forward += l.forward.duration;
 		}
 	}
-	forward /= model__steps(a->m) ? model__steps(a->m) : 1;
+	if (model__steps(a->m))
+		forward /= model__steps(a->m);
 	return advice__format("one more forward pass of them in each backward: %.0f %% of a step's "
 			      "time, measured on the host",
 			      100.0 * (double)forward / (double)step);
@@ -243,55 +243,45 @@ static int add_advice(struct advising *a, const struct instances *s, uint32_t gr
 		      struct remedy *r, const struct sum *sum)
 {
 	const struct instance_group *g = &s->groups[group];
+	const char *what = strchr(g->pattern, ',') ? "these modules" : g->pattern;
+	const char *how = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)";
+	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = ADVICE_ESTIMATE };
+	const char *note = "";
 	char kept[24], inputs[24];
-	bool one = strchr(g->pattern, ',') == NULL;
-	struct advice of = { .kind = ADVICE_CHECKPOINT,
-			     .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-	of.text = advice__format(
-		"checkpoint %s: %s", one ? g->pattern : "these modules",
-		is_of_transformers(a->d, sum->stack)
-			? "model.gradient_checkpointing_enable()"
-			: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
+	if (is_of_transformers(a->d, sum->stack))
+		how = "model.gradient_checkpointing_enable()";
+	if (sum->cut) {
+		of.figure = ADVICE_UP_TO;
+		note = "; the step ran out of memory, so the need of its rest is unknown";
+	}
+	of.text = advice__format("checkpoint %s: %s", what, how);
 	of.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
 	of.basis = advice__format(
 		"%u calls in the step of the peak keep %s for backward; with checkpointing, %s of "
 		"inputs stay, and one call's memory at a time%s",
-		sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
-		sum->cut ? "; the step ran out of memory, so the need of its rest is unknown" : "");
+		sum->calls, text__bytes(kept, 24, sum->kept), text__bytes(inputs, 24, sum->inputs),
+		note);
 	of.costs = costs_of(a, s, group);
 	return remedy__advise(a, r, &of);
-}
-
-/* Returns the window with the largest peak. */
-static uint32_t peak_window(const struct track *t)
-{
-	uint32_t best = 0;
-
-	for (uint32_t i = 1; i < t->nkept; i++)
-		if (t->kept[i].peak > t->kept[best].peak)
-			best = i;
-	return best;
 }
 
 static int try_group(struct advising *a, const struct instances *s, uint32_t group,
 		     struct remedy *r, struct sum *sum, uint64_t *after)
 {
 	bool sure;
-	int err = 0;
 
 	*after = a->peak;
-	*sum = (struct sum){ 0 };
-	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
+	for (uint32_t i = 0; i < a->t->nkept; i++) {
 		struct sum one;
+		int err = change_window(&a->t->kept[i], s, group, &r->c[i], &one);
 
-		err = change_window(&a->t->kept[i], s, group, &r->c[i], &one);
-		if (i == peak_window(a->t))
+		if (err)
+			return err;
+		if (&a->t->kept[i] == a->highest)
 			*sum = one;
 	}
-	if (!err && sum->calls > 1)
-		err = remedy__peak(a, r, after, &sure);
-	return err;
+	return sum->calls > 1 ? remedy__peak(a, r, after, &sure) : 0;
 }
 
 int advice_checkpoint(struct advising *a)
@@ -305,15 +295,17 @@ int advice_checkpoint(struct advising *a)
 
 	for (uint32_t g = 0; g < s.ngroups && !err; g++) {
 		struct remedy r = { 0 };
-		struct sum sum;
+		struct sum sum = { 0 };
 		uint64_t after;
 
-		err = s.groups[g].n > 1 ? try_group(a, &s, g, &r, &sum, &after) : 0;
-		if (!err && s.groups[g].n > 1 && after < best_after) {
-			struct remedy old = best;
+		if (s.groups[g].n < 2)
+			continue;
+		err = try_group(a, &s, g, &r, &sum, &after);
+		if (!err && after < best_after) {
+			struct remedy worse = best;
 
 			best = r;
-			r = old;
+			r = worse;
 			best_sum = sum;
 			best_after = after;
 			best_group = g;

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define LOOK 256 /* most blocks of a module to examine per block */
 
 /* Places in a window; NEVER: none. */
@@ -55,7 +57,7 @@ struct by_module {
 	size_t n;
 };
 
-static int compare(const void *x, const void *y)
+static int cmp_entry(const void *x, const void *y)
 {
 	const struct entry *a = x, *b = y;
 
@@ -89,7 +91,7 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	for (uint32_t i = 0; i < t->nlasting; i++)
 		if (t->lasting[i].category == CATEGORY_PARAMETER)
 			ret->all[ret->n++] = (struct entry){ t->lasting[i].owner, i };
-	qsort(ret->all, ret->n, sizeof(*ret->all), compare);
+	qsort(ret->all, ret->n, sizeof(*ret->all), cmp_entry);
 	return 0;
 }
 
@@ -105,7 +107,7 @@ static int index_passing(const struct window *w, uint32_t from, struct by_module
 		if (b->born >= from && b->phase == PHASE_BACKWARD && b->gone != NEVER)
 			ret->all[ret->n++] = (struct entry){ b->module, i };
 	}
-	qsort(ret->all, ret->n, sizeof(*ret->all), compare);
+	qsort(ret->all, ret->n, sizeof(*ret->all), cmp_entry);
 	return 0;
 }
 
@@ -214,6 +216,7 @@ int advice_gradients(struct advising *a)
 			most = f;
 	}
 	if (!err && most.n) {
+		const char *plural = most.n == 1 ? "" : "s";
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_GRADIENTS_LATE,
 				     .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
@@ -224,8 +227,8 @@ int advice_gradients(struct advising *a)
 		of.where = advice__line(a, most.stack);
 		of.basis = advice__format(
 			"%llu gradient%s with %s still live when the next forward begins%s",
-			(unsigned long long)most.n, most.n == 1 ? "" : "s",
-			advice__bytes(bytes, most.late + most.never),
+			(unsigned long long)most.n, plural,
+			text__bytes(bytes, 24, most.late + most.never),
 			most.never ? ", and never freed" : "");
 		err = remedy__advise(a, &r, &of);
 	}

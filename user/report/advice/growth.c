@@ -15,7 +15,7 @@ const char advice_of_calls[] = "free what each call of the model keeps: without 
 			       "use torch.no_grad() and keep numbers (loss.item())";
 
 /* Bytes at the end that would not be there without the growth: those that have stayed. */
-static uint64_t grown(const struct growth_summary *s)
+static uint64_t count_grown(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 	uint64_t bytes = 0;
@@ -35,8 +35,8 @@ static uint64_t grown(const struct growth_summary *s)
 	return bytes;
 }
 
-/* Whether graphs keep what reserved memory has more. */
-static bool of_graphs(const struct advising *a, size_t device)
+/* Whether CUDA graphs keep most of the cached memory. */
+static bool is_of_graphs(const struct advising *a, size_t device)
 {
 	struct model_segments s;
 	bool ret;
@@ -59,11 +59,11 @@ static char *graph_remedy(const struct advising *a, const struct growth_name *n)
 			      growth_summary__graph_remedy(n->text, backward.count > 0));
 }
 
-static char *remedy(const struct advising *a, size_t device, const struct growth_summary *s)
+static char *say_remedy(const struct advising *a, size_t device, const struct growth_summary *s)
 {
 	const struct growth_name *n = s->holder;
 
-	if (s->part == GROWTH_OF_POOL && of_graphs(a, device))
+	if (s->part == GROWTH_OF_POOL && is_of_graphs(a, device))
 		return advice__format("stop the growth of reserved memory: captures of CUDA graphs "
 				      "keep a private pool each; capture once and replay, or give "
 				      "all captures one pool (torch.cuda.graph_pool_handle())");
@@ -104,23 +104,11 @@ static char *remedy(const struct advising *a, size_t device, const struct growth
 		"`memtrace-bpf leaks -p PID` says what holds it in a running process");
 }
 
-static char *place(const struct advising *a, const struct growth_summary *s)
-{
-	char *buf, *ret;
-
-	if (!s->line)
-		return strdup("");
-	buf = malloc(REPORT_TEXT);
-	ret = buf ? strdup(words__location(buf, &s->line->row, facts__get(a->f, "cwd"), 60)) : NULL;
-	free(buf);
-	return ret;
-}
-
-static int advise(struct advising *a, size_t device, const struct growth_summary *s,
-		  const struct model_device *d)
+static int add_advice(struct advising *a, size_t device, const struct growth_summary *s,
+		      const struct model_device *d)
 {
 	bool pool = s->part == GROWTH_OF_POOL;
-	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = grown(s);
+	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = count_grown(s);
 	char said[GROWTH_SUMMARY_TEXT];
 	struct advice of = {
 		.kind = ADVICE_GROWTH,
@@ -130,8 +118,8 @@ static int advise(struct advising *a, size_t device, const struct growth_summary
 	};
 
 	of.after = whole - of.saves;
-	of.text = remedy(a, device, s);
-	of.where = place(a, s);
+	of.text = say_remedy(a, device, s);
+	of.where = s->line ? advice__location(a, &s->line->row) : strdup("");
 	of.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
 	return advising__add(a, &of);
 }
@@ -145,7 +133,7 @@ int advice_growth(struct advising *a, size_t device, const struct model_device *
 		return err == -EINVAL ? 0 : err;
 	/* Memory of other libraries is not in the peak. */
 	if (s.verdict == GROWTH_VERDICT_GROWS && s.part != GROWTH_OF_OTHERS)
-		err = advise(a, device, &s, d);
+		err = add_advice(a, device, &s, d);
 	growth_summary__free(&s);
 	return err;
 }

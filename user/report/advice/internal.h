@@ -63,8 +63,7 @@ struct track {
 	 * old. */
 	struct map64 *at;
 	struct ablock *old;
-	/* free1: 1 + first unused entry of old; its place has the next one. */
-	uint32_t nold, free1;
+	uint32_t nold, free_no; /* free_no: an unused entry of old; its place has the next one's */
 	size_t capold;
 	struct window now, kept[WINDOWS_KEPT];
 	uint32_t nkept;
@@ -122,12 +121,10 @@ static inline int64_t changes__less(uint64_t bytes)
 }
 /* Removes a block at place from, and restores it at place to, unless it is freed before. */
 void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
-/* Returns the peak of a window with the changes, which it sorts. */
-uint64_t window__peak(const struct window *w, struct changes *c);
 
 /* ---- modules.c: groups of repeated modules ---- */
 struct instances {
-	uint32_t *of; /* 1 + instance, by level and module */
+	uint32_t *no_of; /* number of the instance, by level and module */
 	uint32_t nmodules, levels;
 	struct instance {
 		uint32_t module; /* dict number; 0: not in the recording */
@@ -155,7 +152,8 @@ struct advising {
 	uint64_t duration; /* ns so far */
 	struct advice_list *list;
 	size_t cap;
-	uint64_t peak; /* largest peak of all windows */
+	const struct window *highest; /* kept window with the largest peak */
+	uint64_t peak;		      /* its peak */
 };
 /* device: index in the model. */
 int advice_growth(struct advising *a, size_t device, const struct model_device *d);
@@ -166,7 +164,6 @@ int advice_gradients(struct advising *a);
 int advice_step(struct advising *a);
 int advice_casts(struct advising *a); /* casts that autocast repeats */
 int advice_host(struct advising *a);  /* of the process's host memory */
-int advice_lasting__cached(struct advising *a, const struct model_device *d);
 
 /* A remedy: its changes to each kept window. remedy__peak() gives the new peak; *sure is false if a
  * window that is not kept had a larger one. */
@@ -194,4 +191,4 @@ void advice__free_texts(const struct advice *a);
 char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Returns a line such as "train.py:41 (step)"; "": none. */
 char *advice__line(const struct advising *a, uint32_t stack);
-const char *advice__bytes(char buf[24], uint64_t bytes);
+char *advice__location(const struct advising *a, const struct row *r);

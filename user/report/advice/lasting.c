@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Advice about memory that lasts from step to step: optimizer state, buffers, the buckets of
- * DistributedDataParallel, and reserved bytes. */
+ * DistributedDataParallel. */
 #include "report/advice/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
+#include "base/text.h"
 
 #define ROUND 512 /* rounding of the allocator, bytes */
 /* Elements; 8-bit optimizers leave smaller states unchanged. */
@@ -121,9 +123,17 @@ static int advise_state(struct advising *a)
 		add_moment(a->t, b, &m, &r);
 	}
 	if (m.n > 1 && m.less8) {
-		char bytes[24], less[24], less16[24];
-		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT,
-				     .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
+		char bytes[24], less[24], less16[24], in_16_bit[48] = "";
+		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = ADVICE_ESTIMATE };
+		const char *guess = "";
+
+		if (m.guessed) {
+			of.figure = ADVICE_UP_TO;
+			guess = ", if they are float32, which the recording does not say";
+		}
+		if (m.less16)
+			snprintf(in_16_bit, sizeof(in_16_bit), "; in bfloat16 %s",
+				 text__bytes(less16, 24, m.less16));
 
 		of.text = advice__format(
 			"optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
@@ -132,12 +142,10 @@ static int advise_state(struct advising *a)
 		of.where = advice__format("%s", "");
 		of.basis = advice__format(
 			"%llu moments%s use %s; one byte an element and a scale for each %d "
-			"elements use %s less%s%s%s",
+			"elements use %s less%s%s",
 			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
-			advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
-			m.guessed ? ", if they are float32, which the recording does not say" : "",
-			m.less16 ? "; in bfloat16 " : "",
-			m.less16 ? advice__bytes(less16, m.less16) : "");
+			text__bytes(bytes, 24, m.bytes), STATE_BLOCK,
+			text__bytes(less, 24, m.less8), guess, in_16_bit);
 		of.costs = advice__format("a less exact state");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -169,7 +177,7 @@ struct buffers {
 	size_t n, cap;
 };
 
-static int by_likeness(const void *x, const void *y)
+static int cmp_likeness(const void *x, const void *y)
 {
 	const struct sorted *a = x, *b = y;
 	int c = strcmp(a->name, b->name);
@@ -206,7 +214,7 @@ static int advise_alike(struct advising *a, const struct buffers *s, size_t from
 				  *s->all[from].cls ? s->all[from].cls : "class not known");
 	of.basis = advice__format("%zu buffers of %s, each in its own memory; the recording does "
 				  "not show whether they hold the same values",
-				  to - from, advice__bytes(each, s->all[from].b->size));
+				  to - from, text__bytes(each, 24, s->all[from].b->size));
 	err = remedy__advise(a, &r, &of);
 	remedy__free(&r);
 	return err;
@@ -231,7 +239,7 @@ static int advise_buffers(struct advising *a)
 			};
 	}
 	if (s.n)
-		qsort(s.all, s.n, sizeof(*s.all), by_likeness);
+		qsort(s.all, s.n, sizeof(*s.all), cmp_likeness);
 	for (size_t i = 0, k; i < s.n && !err; i = k) {
 		for (k = i + 1; k < s.n && are_alike(&s.all[i], &s.all[k]); k++)
 			;
@@ -251,10 +259,12 @@ bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const cha
 
 	for (uint32_t i = 0; i < s.n; i++) {
 		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
-		const char *name = dict__str(d, l.func), *path = dict__str(d, l.file);
-		size_t n = strlen(path), f = strlen(file);
+		const char *name = dict__str(d, l.func);
+		const char *path = dict__str(d, l.file);
+		size_t n = strlen(path);
+		size_t len = strlen(file);
 
-		if (n < f || strcmp(path + n - f, file) != 0)
+		if (n < len || strcmp(path + n - len, file) != 0)
 			continue;
 		if (!func || !strncmp(last_part(name), func, strlen(func)))
 			return true;
@@ -318,7 +328,7 @@ static int advise_buckets(struct advising *a)
 		of.where = advice__format("%s", "");
 		of.basis = advice__format(
 			"%llu buckets hold %s, and the gradients use as much again",
-			(unsigned long long)n, advice__bytes(bytes, buckets));
+			(unsigned long long)n, text__bytes(bytes, 24, buckets));
 		of.costs = advice__format("gradients cannot be detached in place");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -330,29 +340,10 @@ int advice_lasting(struct advising *a)
 {
 	int err = advise_state(a);
 
-	if (!err)
-		err = advise_buffers(a);
-	return err ? err : advise_buckets(a);
-}
-
-/* ---- reserved ---- */
-
-int advice_lasting__cached(struct advising *a, const struct model_device *d)
-{
-	uint64_t spare = d->has_totals && d->peak_reserved > d->peak_allocated
-				 ? d->peak_reserved - d->peak_allocated
-				 : 0;
-	struct advice of = {
-		.kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true, .saves = spare
-	};
-
-	if (!spare || spare < d->peak_reserved / 20)
-		return 0;
-	of.after = d->peak_allocated;
-	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
-				 "`memtrace-bpf replay FILE --search` tries them");
-	of.where = advice__format("%s", "");
-	of.basis = advice__format(
-		"peak reserved minus peak allocated: memory that the allocator keeps cached");
-	return advising__add(a, &of);
+	if (err)
+		return err;
+	err = advise_buffers(a);
+	if (err)
+		return err;
+	return advise_buckets(a);
 }

@@ -39,7 +39,7 @@ struct search {
 	size_t capall, capgroups;
 };
 
-static int by_name(const void *x, const void *y)
+static int cmp_named(const void *x, const void *y)
 {
 	const struct named *a = x, *b = y;
 	int c = strcmp(a->root, b->root);
@@ -53,7 +53,8 @@ static size_t prefix_length(const char *name, uint32_t level)
 	const char *p = name;
 
 	for (;;) {
-		size_t n = strcspn(p, "."), digits = strspn(p, "0123456789");
+		size_t n = strcspn(p, ".");
+		size_t digits = strspn(p, "0123456789");
 
 		if (n && digits == n && !level--)
 			return (size_t)(p + n - name);
@@ -93,7 +94,8 @@ static char *pattern_of(const char *name, size_t len)
 	size_t i = 0;
 
 	while (p && i < len) {
-		size_t n = strcspn(name + i, "."), digits = strspn(name + i, "0123456789");
+		size_t n = strcspn(name + i, ".");
+		size_t digits = strspn(name + i, "0123456789");
 
 		if (n > len - i)
 			n = len - i;
@@ -196,36 +198,40 @@ static int instance_of(struct search *s, const struct named *m, size_t len, uint
 int instances__find(const struct dict *d, struct instances *ret)
 {
 	struct search s = { .d = d, .s = ret };
-	int err = 0;
+	int err = -ENOMEM;
 
 	*ret = (struct instances){ .nmodules = dict__counts(d).modules, .levels = LEVELS };
-	ret->of = calloc((size_t)LEVELS * (ret->nmodules + 1), sizeof(*ret->of));
+	ret->no_of = calloc((size_t)LEVELS * (ret->nmodules + 1), sizeof(*ret->no_of));
 	s.by_name = calloc((size_t)ret->nmodules + 1, sizeof(*s.by_name));
-	if (!ret->of || !s.by_name)
-		err = -ENOMEM;
-	for (uint32_t i = 1; i < ret->nmodules && !err; i++) {
+	if (!ret->no_of || !s.by_name)
+		goto out;
+	for (uint32_t i = 1; i < ret->nmodules; i++) {
 		struct dict_module m = dict__get_module(d, i);
 
 		s.by_name[s.n++] = (struct named){ dict__str(d, m.root), dict__str(d, m.name), i };
 	}
-	if (!err)
-		qsort(s.by_name, s.n, sizeof(*s.by_name), by_name);
-	for (uint32_t i = 0; i < s.n && !err; i++)
-		for (uint32_t level = 0; level < LEVELS && !err; level++) {
-			size_t len = prefix_length(s.by_name[i].name, level);
+	qsort(s.by_name, s.n, sizeof(*s.by_name), cmp_named);
+	for (uint32_t i = 0; i < s.n; i++)
+		for (uint32_t level = 0; level < LEVELS; level++) {
+			const struct named *m = &s.by_name[i];
+			size_t len = prefix_length(m->name, level);
 
-			if (len)
-				err = instance_of(&s, &s.by_name[i], len, level,
-						  &ret->of[(size_t)level * ret->nmodules +
-							   s.by_name[i].module]);
+			if (!len)
+				continue;
+			err = instance_of(&s, m, len, level,
+					  &ret->no_of[(size_t)level * ret->nmodules + m->module]);
+			if (err)
+				goto out;
 		}
+	err = 0;
+out:
 	free(s.by_name);
 	return err;
 }
 
 void instances__free(struct instances *s)
 {
-	free(s->of);
+	free(s->no_of);
 	free(s->all);
 	for (uint32_t i = 0; i < s->ngroups; i++)
 		free(s->groups[i].pattern);

@@ -5,16 +5,7 @@
 
 #include <string.h>
 
-/* Returns the window with the largest peak. */
-static const struct window *peak_window(const struct advising *a)
-{
-	const struct window *w = &a->t->kept[0];
-
-	for (uint32_t i = 1; i < a->t->nkept; i++)
-		if (a->t->kept[i].peak > w->peak)
-			w = &a->t->kept[i];
-	return w;
-}
+#include "base/text.h"
 
 /* ---- foreach ---- */
 
@@ -67,7 +58,7 @@ static int advise_foreach(struct advising *a)
 			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
 			optimizer = one;
 			stack = b->stack;
-			n += w == peak_window(a);
+			n += w == a->highest;
 			largest = b->size > largest ? b->size : largest;
 		}
 	}
@@ -86,7 +77,7 @@ static int advise_foreach(struct advising *a)
 		of.basis = advice__format(
 			"%llu temporary block%s of %s in the step of the peak, up to %s each",
 			(unsigned long long)n, n == 1 ? "" : "s", optimizer,
-			advice__bytes(bytes, largest));
+			text__bytes(bytes, 24, largest));
 		if (!fused)
 			of.costs = advice__format("a slower step of the optimizer");
 		err = remedy__advise(a, &r, &of);
@@ -149,7 +140,7 @@ static bool is_near_logits_size(uint64_t size, uint64_t logits)
 /* True for a block of the model's last layer or of the loss: not within a repeated module. */
 static bool is_logits(const struct ablock *b, const struct instances *s, uint64_t logits)
 {
-	bool inside = b->module < s->nmodules && s->of[b->module];
+	bool inside = b->module < s->nmodules && s->no_of[b->module];
 
 	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER &&
 	       is_near_logits_size(b->size, logits);
@@ -178,7 +169,7 @@ static int advise_logits(struct advising *a)
 				     false);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
 				     false);
-			n += w == peak_window(a);
+			n += w == a->highest;
 		}
 		logits = size > logits ? size : logits;
 	}
@@ -192,7 +183,7 @@ static int advise_logits(struct advising *a)
 		of.where = advice__line(a, stack);
 		of.basis = advice__format(
 			"%u block%s of about %s in the step of the peak; estimated with %d parts",
-			n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
+			n, n == 1 ? "" : "s", text__bytes(bytes, 24, logits), CHUNKS);
 		of.costs = advice__format("logits are computed twice if the parts are not fused");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -311,12 +302,12 @@ static int advise_held(struct advising *a)
 		of.text = advice__format(
 			"free the output once the loss is computed: `del` it before backward");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__format("%llu block%s of forward with %s %s still there when the "
-					  "optimizer's step begins: held by a "
-					  "variable, not by autograd",
-					  (unsigned long long)most.n, most.n == 1 ? "" : "s",
-					  advice__bytes(bytes, most.bytes),
-					  most.n == 1 ? "is" : "are");
+		of.basis = advice__format(
+			most.n == 1 ? "%llu block of forward with %s is %s"
+				    : "%llu blocks of forward with %s are %s",
+			(unsigned long long)most.n, text__bytes(bytes, 24, most.bytes),
+			"still there when the optimizer's step begins: held by a variable, not by "
+			"autograd");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -327,7 +318,10 @@ int advice_step(struct advising *a)
 {
 	int err = advise_foreach(a);
 
-	if (!err)
-		err = advise_logits(a);
-	return err ? err : advise_held(a);
+	if (err)
+		return err;
+	err = advise_logits(a);
+	if (err)
+		return err;
+	return advise_held(a);
 }

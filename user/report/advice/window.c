@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Records each device's allocations by step, and keeps the steps with the largest peaks block by
- * block. */
+/* Records each device's allocations by step, keeps the steps with the largest peaks block by block,
+ * and tries remedies on them. */
 #include "report/advice/internal.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/hash.h"
+#include "base/text.h"
+#include "model/words.h"
 
 int track__new(struct device d, struct track **ret)
 {
@@ -26,7 +31,7 @@ int track__new(struct device d, struct track **ret)
 	return 0;
 }
 
-static void window__free(struct window *w)
+static void free_window(struct window *w)
 {
 	free(w->moves);
 	free(w->blocks);
@@ -40,9 +45,9 @@ void track__free(struct track *t)
 	map64__free(t->lasting_at);
 	free(t->lasting);
 	free(t->old);
-	window__free(&t->now);
+	free_window(&t->now);
 	for (uint32_t i = 0; i < t->nkept; i++)
-		window__free(&t->kept[i]);
+		free_window(&t->kept[i]);
 	free(t);
 }
 
@@ -50,12 +55,12 @@ void track__free(struct track *t)
 
 static int put_old(struct track *t, struct ablock b)
 {
-	uint32_t i = t->free1 ? t->free1 - 1 : t->nold;
+	uint32_t i = t->free_no ? t->free_no - 1 : t->nold;
 
 	if (array__grow(&t->old, &t->capold, (size_t)i + 1, sizeof(*t->old)))
 		return -ENOMEM;
-	if (t->free1)
-		t->free1 = t->old[i].place;
+	if (t->free_no)
+		t->free_no = t->old[i].place;
 	else
 		t->nold++;
 	b.born = 0;
@@ -68,8 +73,8 @@ static struct ablock take_old(struct track *t, uint32_t i)
 {
 	struct ablock b = t->old[i];
 
-	t->old[i] = (struct ablock){ .gone = 0, .place = t->free1 };
-	t->free1 = i + 1;
+	t->old[i] = (struct ablock){ .gone = 0, .place = t->free_no };
+	t->free_no = i + 1;
 	return b;
 }
 
@@ -89,7 +94,7 @@ static bool same_moves(const struct window *a, const struct window *b)
 	return a->signature == b->signature && a->nblocks == b->nblocks && a->n == b->n;
 }
 
-static void swap(struct window *a, struct window *b)
+static void swap_windows(struct window *a, struct window *b)
 {
 	struct window w = *a;
 
@@ -121,7 +126,7 @@ static void keep_or_drop(struct track *t)
 
 		if (same_moves(k, w)) {
 			if (w->peak > k->peak)
-				swap(k, w);
+				swap_windows(k, w);
 			return;
 		}
 		if (!least || k->peak < least->peak)
@@ -131,7 +136,7 @@ static void keep_or_drop(struct track *t)
 		t->kept[t->nkept++] = *w;
 		*w = (struct window){ 0 };
 	} else if (w->peak > least->peak) {
-		swap(least, w);
+		swap_windows(least, w);
 		note_dropped(t, w);
 	} else {
 		note_dropped(t, w);
@@ -142,15 +147,12 @@ static void keep_or_drop(struct track *t)
 static int end_window(struct track *t, bool stepped, bool part)
 {
 	struct window *w = &t->now;
-	int err = 0;
 
 	w->part |= part;
 	w->end = stepped ? w->n + 1 : NEVER;
-	for (uint32_t i = 0; i < w->nblocks && !err; i++)
-		if (w->blocks[i].gone == NEVER)
-			err = put_old(t, w->blocks[i]);
-	if (err)
-		return err;
+	for (uint32_t i = 0; i < w->nblocks; i++)
+		if (w->blocks[i].gone == NEVER && put_old(t, w->blocks[i]))
+			return -ENOMEM;
 	keep_or_drop(t);
 	w->n = w->nblocks = w->oom = 0;
 	w->signature = w->peak = 0;
@@ -195,19 +197,23 @@ static int add_lasting(struct track *t, const struct ablock *b)
 int track__end(struct track *t)
 {
 	const struct window *w = &t->now;
-	int err = 0;
 
 	t->lasting_at = map64__new();
 	t->lasting = malloc(((size_t)t->nold + w->nblocks + 1) * sizeof(*t->lasting));
 	if (!t->lasting || !t->lasting_at)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < t->nold && !err; i++)
-		if (t->old[i].gone == NEVER)
-			err = add_lasting(t, &t->old[i]);
-	for (uint32_t i = 0; i < w->nblocks && !err; i++)
-		if (!w->blocks[i].born || w->blocks[i].gone == NEVER || w->blocks[i].category)
-			err = add_lasting(t, &w->blocks[i]);
-	return err ? err : end_window(t, false, false);
+	for (uint32_t i = 0; i < t->nold; i++)
+		if (t->old[i].gone == NEVER && add_lasting(t, &t->old[i]))
+			return -ENOMEM;
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if (b->born && b->gone != NEVER && !b->category)
+			continue;
+		if (add_lasting(t, b))
+			return -ENOMEM;
+	}
+	return end_window(t, false, false);
 }
 
 /* ---- events ---- */
@@ -239,29 +245,30 @@ static void begin_move(struct track *t)
 	w->base = w->peak = t->total;
 }
 
+static void count_freed(struct track *t, uint64_t size)
+{
+	t->total -= size < t->total ? size : t->total;
+}
+
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
 	struct window *w = &t->now;
 	uint64_t i;
 	struct ablock b = { .addr = addr, .size = size, .phase = PHASE_OTHER, .after = PHASE_NR };
-	uint32_t number;
-	int err;
 
 	if (map64__del(t->at, addr, &i)) {
 		if (i & 1) {
-			number = (uint32_t)(i >> 1);
-			w->blocks[number].gone = w->n + 1;
-			t->total -= w->blocks[number].size < t->total ? w->blocks[number].size
-								      : t->total;
-			return add_move(w, number, true);
+			w->blocks[i >> 1].gone = w->n + 1;
+			count_freed(t, w->blocks[i >> 1].size);
+			return add_move(w, (uint32_t)(i >> 1), true);
 		}
 		b = take_old(t, (uint32_t)(i >> 1));
 	}
 	b.gone = w->n + 1;
-	t->total -= b.size < t->total ? b.size : t->total;
-	number = w->nblocks;
-	err = add_block(w, &b);
-	return err ? err : add_move(w, number, true);
+	count_freed(t, b.size);
+	if (add_block(w, &b))
+		return -ENOMEM;
+	return add_move(w, w->nblocks - 1, true);
 }
 
 static void note_phase(struct track *t, enum phase phase)
@@ -278,7 +285,6 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	struct event e = *event;
 	struct ablock b = { .addr = e.addr, .size = e.size, .gone = NEVER };
 	uint32_t number = w->nblocks;
-	int err;
 
 	b.module = model__module(m, e.stack, e.node, e.walk);
 	b.phase = e.node ? PHASE_BACKWARD : model__stack_phase(m, e.stack, e.thread, e.walk);
@@ -291,15 +297,13 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	b.window = w->number;
 	b.born = b.place = w->n + 1;
 	w->signature += hash__u64(hash__seed(), (uint64_t)e.stack << 32 ^ e.node ^ e.size << 7);
-	err = add_block(w, &b);
-	if (!err)
-		err = add_move(w, number, false);
-	if (!err)
-		err = map64__set(t->at, e.addr, (uint64_t)number << 1 | 1);
+	if (add_block(w, &b) || add_move(w, number, false) ||
+	    map64__set(t->at, e.addr, (uint64_t)number << 1 | 1))
+		return -ENOMEM;
 	t->total += e.size;
 	if (t->total > w->peak)
 		w->peak = t->total;
-	return err;
+	return 0;
 }
 
 /* Adds a block from before the first event; ignores a repeated one. */
@@ -400,7 +404,7 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
 }
 
-static int by_place(const void *x, const void *y)
+static int cmp_change(const void *x, const void *y)
 {
 	const struct change *a = x, *b = y;
 
@@ -417,13 +421,14 @@ static int64_t add_wrapping(int64_t a, int64_t b)
 	return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-uint64_t window__peak(const struct window *w, struct changes *c)
+/* Returns the peak of a window with the changes, which it sorts. */
+static uint64_t find_peak(const struct window *w, struct changes *c)
 {
 	int64_t total = (int64_t)w->base, most = 0;
 	size_t k = 0;
 
 	if (c->n)
-		qsort(c->all, c->n, sizeof(*c->all), by_place);
+		qsort(c->all, c->n, sizeof(*c->all), cmp_change);
 	for (uint32_t p = 0; p <= w->n; p++) {
 		for (; k < c->n && c->all[k].at <= p; k++) {
 			if (!c->all[k].once)
@@ -443,4 +448,105 @@ uint64_t window__peak(const struct window *w, struct changes *c)
 			most = total;
 	}
 	return (uint64_t)most;
+}
+
+/* ---- remedies, entries of the list and their texts ---- */
+
+char *advice__format(const char *fmt, ...)
+{
+	char *raw = NULL, *clean;
+	size_t len;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&raw, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return NULL;
+	len = strlen(raw);
+	clean = malloc(4 * len + 1); /* room for \xNN per byte */
+	if (clean)
+		text__clean(clean, 4 * len + 1, raw, len);
+	free(raw);
+	return clean;
+}
+
+char *advice__location(const struct advising *a, const struct row *r)
+{
+	char buf[REPORT_TEXT];
+
+	return strdup(words__location(buf, r, facts__get(a->f, "cwd"), 60));
+}
+
+char *advice__line(const struct advising *a, uint32_t stack)
+{
+	struct row_frame f;
+	struct row r = { .source = "frame" };
+
+	if (!model__stack_line(a->m, stack, false, &f))
+		return strdup("");
+	r.file = f.file;
+	r.func = f.func;
+	r.line = f.line;
+	return advice__location(a, &r);
+}
+
+int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < a->t->nkept; i++) {
+		uint64_t peak;
+
+		if (r->c[i].err)
+			return r->c[i].err;
+		peak = find_peak(&a->t->kept[i], &r->c[i]);
+		most = peak > most ? peak : most;
+	}
+	*sure = a->t->others <= most;
+	*after = most < a->peak ? most : a->peak;
+	return 0;
+}
+
+void remedy__free(struct remedy *r)
+{
+	for (uint32_t i = 0; i < WINDOWS_KEPT; i++)
+		free(r->c[i].all);
+}
+
+void advice__free_texts(const struct advice *a)
+{
+	free(a->text);
+	free(a->where);
+	free(a->basis);
+	free(a->costs);
+}
+
+int advising__add(struct advising *a, const struct advice *of)
+{
+	struct advice_list *l = a->list;
+
+	if (!of->text || !of->where || !of->basis ||
+	    array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
+		advice__free_texts(of);
+		return -ENOMEM;
+	}
+	l->all[l->n++] = *of;
+	return 0;
+}
+
+int remedy__advise(struct advising *a, struct remedy *r, struct advice *of)
+{
+	bool sure = true;
+	int err = remedy__peak(a, r, &of->after, &sure);
+
+	of->saves = a->peak - of->after;
+	if (!sure && of->figure == ADVICE_EXACT)
+		of->figure = ADVICE_UP_TO;
+	if (err || of->saves < a->peak / 100 * ADVICE_LEAST_PERCENT || !of->saves) {
+		advice__free_texts(of);
+		return err;
+	}
+	return advising__add(a, of);
 }
