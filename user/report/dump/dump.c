@@ -23,7 +23,7 @@ struct blocks {
 	const struct cudaalloc_state *state; /* their source */
 };
 
-static int by_address(const void *a, const void *b)
+static int cmp_address(const void *a, const void *b)
 {
 	const struct cuda_block *x = a, *y = b;
 
@@ -32,7 +32,7 @@ static int by_address(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-static int blocks__take(struct blocks *b, const struct cudaalloc_state *s)
+static int take_blocks(struct blocks *b, const struct cudaalloc_state *s)
 {
 	b->state = s;
 	b->v = calloc(s->nblocks ? s->nblocks : 1, sizeof(*b->v));
@@ -42,19 +42,19 @@ static int blocks__take(struct blocks *b, const struct cudaalloc_state *s)
 	for (size_t i = 0; i < s->nblocks; i++)
 		if (s->blocks[i].state == CUDA_BLOCK_LIVE)
 			b->v[b->n++] = s->blocks[i];
-	qsort(b->v, b->n, sizeof(*b->v), by_address);
+	qsort(b->v, b->n, sizeof(*b->v), cmp_address);
 	memset(b->row, 0xff, b->n * sizeof(*b->row));
 	return 0;
 }
 
-static void blocks__free(struct blocks *b)
+static void free_blocks(struct blocks *b)
 {
 	free(b->v);
 	free(b->row);
 }
 
 /* Returns the block that contains the whole storage; SIZE_MAX: none. */
-static size_t blocks__find(const struct blocks *b, const struct census_tensor *t)
+static size_t find_block(const struct blocks *b, const struct census_tensor *t)
 {
 	size_t lo = 0, hi = b->n;
 
@@ -79,7 +79,7 @@ static size_t blocks__find(const struct blocks *b, const struct census_tensor *t
 }
 
 /* Whether a segment has a byte of the storage. */
-static bool blocks__reach(const struct blocks *b, const struct census_tensor *t)
+static bool reach_segment(const struct blocks *b, const struct census_tensor *t)
 {
 	const struct cuda_segment *all = b->state->segments;
 	size_t lo = 0, hi = b->state->nsegments;
@@ -98,23 +98,21 @@ static bool blocks__reach(const struct blocks *b, const struct census_tensor *t)
 
 static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
 {
-	int err = 0;
-
 	for (int i = 0; i < PASSES; i++) {
 		struct cudaalloc_state s;
+		int err = cudaalloc__calibrated(a) ? 0 : cudaalloc__calibrate(a);
 
-		if (!cudaalloc__calibrated(a))
-			err = cudaalloc__calibrate(a);
-		if (!err)
-			err = cudaalloc__read(a, &s);
 		if (err)
-			break;
+			return err;
+		err = cudaalloc__read(a, &s);
+		if (err)
+			return err;
 		cudaalloc_state__free(ret);
 		*ret = s;
 		if (s.consistent)
 			break;
 	}
-	return err;
+	return 0;
 }
 
 static struct dump_device *find_device(struct dump *d, uint8_t type, uint8_t index)
@@ -180,12 +178,6 @@ static void count_view(struct dump_device *dev, const struct dump_row *r)
 	dev->view_used += used;
 }
 
-static void count_row(struct dump_device *dev, const struct dump_row *r)
-{
-	dev->bytes[r->kind] += r->bytes;
-	dev->count[r->kind]++;
-}
-
 /*
  * Adds a tensor's row on a device with known blocks; its size is the block's. The block must be the
  * same before and after the tensors were read. If several tensors share a block, the best name
@@ -194,13 +186,14 @@ static void count_row(struct dump_device *dev, const struct dump_row *r)
 static void add_tensor(struct dump *d, struct blocks *before, struct blocks *after,
 		       const struct census_tensor *t, struct dump_device *dev)
 {
-	size_t was = blocks__find(before, t), is = blocks__find(after, t);
+	size_t was = find_block(before, t);
+	size_t is = find_block(after, t);
 	struct dump_row *r;
 
 	if (was == SIZE_MAX || is == SIZE_MAX || before->v[was].addr != after->v[is].addr ||
 	    before->v[was].size != after->v[is].size ||
 	    before->v[was].requested != after->v[is].requested) {
-		if (!dev->consistent || blocks__reach(before, t) || blocks__reach(after, t))
+		if (!dev->consistent || reach_segment(before, t) || reach_segment(after, t))
 			dev->moved++;
 		else
 			dev->elsewhere++;
@@ -226,11 +219,12 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 }
 
 /* Whether the same block is among others. */
-static bool blocks__have(const struct blocks *b, const struct cuda_block *x)
+static bool have_block(const struct blocks *b, const struct cuda_block *x)
 {
-	const struct cuda_block *f = b->n ? bsearch(x, b->v, b->n, sizeof(*b->v), by_address)
-					  : NULL;
+	const struct cuda_block *f = NULL;
 
+	if (b->n)
+		f = bsearch(x, b->v, b->n, sizeof(*b->v), cmp_address);
 	return f && f->size == x->size;
 }
 
@@ -243,7 +237,7 @@ static void count_unheld(struct dump_device *dev, const struct blocks *before,
 		if (b->v[k].device != dev->index || b->row[k] != NO_ROW)
 			continue;
 		dev->unheld_blocks++;
-		if (blocks__have(before, &b->v[k]))
+		if (have_block(before, &b->v[k]))
 			continue;
 		dev->unheld_new += b->v[k].size;
 		dev->unheld_new_blocks++;
@@ -284,20 +278,23 @@ static int make_rows(struct dump *d, struct blocks *before, struct blocks *after
 		dev->allocated += t->size;
 		dev->blocks++;
 	}
-	for (size_t i = 0; i < d->nrows; i++)
-		count_row(&d->devices[d->rows[i].device], &d->rows[i]);
-	for (size_t i = 0; i < d->nrows; i++)
-		count_view(&d->devices[d->rows[i].device], &d->rows[i]);
+	for (size_t i = 0; i < d->nrows; i++) {
+		struct dump_device *dev = &d->devices[d->rows[i].device];
+
+		dev->bytes[d->rows[i].kind] += d->rows[i].bytes;
+		dev->count[d->rows[i].kind]++;
+		count_view(dev, &d->rows[i]);
+	}
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].known)
 			count_unheld(&d->devices[i], before, after);
 	return 0;
 }
 
-static int by_size(const void *a, const void *b)
+static int cmp_size(const void *a, const void *b)
 {
 	const struct dump_row *x = a, *y = b;
-	int by_name;
+	int c = 0;
 
 	if (x->device != y->device)
 		return x->device < y->device ? -1 : 1;
@@ -308,11 +305,10 @@ static int by_size(const void *a, const void *b)
 	/* The same order each time, wherever the memory is. */
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
-	by_name = x->tensor->about == y->tensor->about
-			  ? 0
-			  : strverscmp(x->tensor->about->name, y->tensor->about->name);
-	if (by_name)
-		return by_name;
+	if (x->tensor->about != y->tensor->about)
+		c = strverscmp(x->tensor->about->name, y->tensor->about->name);
+	if (c)
+		return c;
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
 }
 
@@ -328,27 +324,32 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	if (alloc)
 		alloc_err = read_alloc(alloc, &before);
 	err = census__read(c, &o, &d.census, why);
-	if (!err && !alloc_err)
+	if (err)
+		goto out;
+	if (!alloc_err)
 		alloc_err = read_alloc(alloc, &after);
 	/* -EAGAIN means that the allocator is not in use yet, which is no failure. */
-	if (!err && alloc && alloc_err && alloc_err != -EAGAIN)
+	if (alloc && alloc_err && alloc_err != -EAGAIN)
 		snprintf(d.alloc_why, sizeof(d.alloc_why), "%s", cudaalloc__why(alloc));
-	if (!err && !alloc_err)
-		err = blocks__take(&was, &before) ?: blocks__take(&is, &after) ?: add_cuda_devices(&d, &after);
-	if (!err)
-		err = make_rows(&d, &was, &is);
-	if (!err && d.nrows)
-		qsort(d.rows, d.nrows, sizeof(*d.rows), by_size);
-	blocks__free(&was);
-	blocks__free(&is);
+	if (!alloc_err && (take_blocks(&was, &before) || take_blocks(&is, &after) ||
+			   add_cuda_devices(&d, &after))) {
+		err = -ENOMEM;
+		goto out;
+	}
+	err = make_rows(&d, &was, &is);
+	if (err)
+		goto out;
+	if (d.nrows)
+		qsort(d.rows, d.nrows, sizeof(*d.rows), cmp_size);
+	*ret = d;
+out:
+	if (err)
+		dump__free(&d);
+	free_blocks(&was);
+	free_blocks(&is);
 	cudaalloc_state__free(&before);
 	cudaalloc_state__free(&after);
-	if (err) {
-		dump__free(&d);
-		return err;
-	}
-	*ret = d;
-	return 0;
+	return err;
 }
 
 static void free_holders(struct dump *d)
@@ -388,24 +389,24 @@ static int compare_groups(const struct dump_row *x, const struct dump_row *y, en
 	return c ? c : strcmp(x->tensor->about->cls, y->tensor->about->cls);
 }
 
-static int by_module(const void *a, const void *b)
+static int cmp_module(const void *a, const void *b)
 {
 	return compare_groups(a, b, DUMP_BY_MODULE);
 }
 
-static int by_category(const void *a, const void *b)
+static int cmp_category(const void *a, const void *b)
 {
 	return compare_groups(a, b, DUMP_BY_CATEGORY);
 }
 
 /* Copies the rows to v and adds up those of a group. Returns the number of groups. */
-static size_t merge(const struct dump *d, enum dump_by by, struct dump_row *v)
+static size_t merge_rows(const struct dump *d, enum dump_by by, struct dump_row *v)
 {
 	size_t k = 0;
 
 	memcpy(v, d->rows, d->nrows * sizeof(*v));
 	if (by != DUMP_BY_TENSOR && d->nrows)
-		qsort(v, d->nrows, sizeof(*v), by == DUMP_BY_MODULE ? by_module : by_category);
+		qsort(v, d->nrows, sizeof(*v), by == DUMP_BY_MODULE ? cmp_module : cmp_category);
 	for (size_t i = 0; i < d->nrows; i++) {
 		if (k && by != DUMP_BY_TENSOR && !compare_groups(&v[k - 1], &v[i], by)) {
 			v[k - 1].bytes += v[i].bytes;
@@ -463,38 +464,43 @@ static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, s
 static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 {
 	struct held *held = calloc(d->nrows + 1, sizeof(*held));
-	int n = 0;
+	int err = -ENOMEM;
 
 	*ret = 0;
 	free_holders(d);
 	d->holders = calloc(d->ndevices + 1, sizeof(*d->holders));
 	d->details = calloc(d->census.nabout + 1, DETAIL);
 	if (!held || !d->holders || !d->details)
-		n = -ENOMEM;
-	for (size_t i = 0, end; i < d->nrows && n >= 0;
-	     i = end) { /* rows are in order of devices */
+		goto out;
+	/* Rows are in order of devices. */
+	for (size_t i = 0, end; i < d->nrows; i = end) {
+		int n;
+
 		for (end = i; end < d->nrows && d->rows[end].device == d->rows[i].device; end++)
 			;
 		n = add_holders(d, d->rows[i].device, i, end - i, held, v + *ret);
-		*ret += n > 0 ? n : 0;
+		if (n < 0)
+			goto out;
+		*ret += (size_t)n;
 	}
+	err = 0;
+out:
 	free(held);
-	return n < 0 ? n : 0;
+	return err;
 }
 
 int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n)
 {
 	struct dump_row *v = calloc(d->nrows + d->ndevices + 1, sizeof(*v));
 	size_t k = 0;
-	int err = v ? 0 : -ENOMEM;
 
-	if (!err && by == DUMP_BY_HOLDER)
-		err = group_by_holder(d, v, &k);
-	else if (!err)
-		k = merge(d, by, v);
-	if (err) {
+	if (!v)
+		return -ENOMEM;
+	if (by != DUMP_BY_HOLDER) {
+		k = merge_rows(d, by, v);
+	} else if (group_by_holder(d, v, &k)) {
 		free(v);
-		return err;
+		return -ENOMEM;
 	}
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].unheld)
@@ -504,7 +510,7 @@ int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *
 				.device = i,
 				.kind = CENSUS_OTHER,
 			};
-	qsort(v, k, sizeof(*v), by_size);
+	qsort(v, k, sizeof(*v), cmp_size);
 	*ret = v;
 	*n = k;
 	return 0;

@@ -27,9 +27,11 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	int err;
 
 	*why = "no Python";
-	c = py ? census__open(py, CENSUS_WITHIN_NS, why) : NULL;
+	if (!py)
+		return -ENOENT;
+	c = census__open(py, CENSUS_WITHIN_NS, why);
 	if (!c)
-		return py ? -errno : -ENOENT;
+		return -errno;
 	err = census__read(c, &o, &s, why);
 	census__free(c);
 	if (err)
@@ -87,23 +89,22 @@ static int read_process(const struct proc *p, const struct python *py, bool prop
 	struct hostmem *h = hostmem__new(p, py);
 	struct host_storage *storages = NULL;
 	const char *why = "";
-	int err = h ? 0 : -ENOMEM;
+	int err;
 
 	memset(ret, 0, sizeof(*ret));
 	ret->pid = proc__pid(p);
 	snprintf(ret->comm, sizeof(ret->comm), "%s", proc__comm(p));
-	if (!err) {
-		/* A process without tensors has nothing that the other parts could hide. */
-		err = read_tensors(py, &storages, &o.n, &why);
-		o.storages_known = !err || err == -ENOENT || err == -EAGAIN;
-		if (!o.storages_known)
-			snprintf(ret->why, sizeof(ret->why), "%s", why);
-		err = err == -ENOMEM || err == -ESRCH ? err : 0;
-	}
+	if (!h)
+		return -ENOMEM;
+	err = read_tensors(py, &storages, &o.n, &why);
+	/* A process without tensors has nothing that the other parts could hide. */
+	o.storages_known = !err || err == -ENOENT || err == -EAGAIN;
+	if (!o.storages_known)
+		snprintf(ret->why, sizeof(ret->why), "%s", why);
 	o.storages = storages;
 	for (size_t i = 0; i < o.n; i++)
 		ret->tensors += storages[i].size;
-	if (!err)
+	if (err != -ENOMEM && err != -ESRCH)
 		err = hostmem__read(h, &o, &ret->ledger);
 	hostmem__free(h);
 	free(storages);
@@ -116,12 +117,18 @@ static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shar
 	struct python *py = NULL;
 	struct maps m = { 0 };
 	const char *why;
-	int err = p ? proc__maps(p, &m) : -errno;
+	int err;
 
-	if (!err) {
-		py = python__open(p, &m, &why);
-		err = read_process(p, py, true, ret) ?: add_shared_files(shared, &m);
-	}
+	if (!p)
+		return -errno;
+	err = proc__maps(p, &m);
+	if (err)
+		goto out;
+	py = python__open(p, &m, &why);
+	err = read_process(p, py, true, ret);
+	if (!err)
+		err = add_shared_files(shared, &m);
+out:
 	python__free(py);
 	maps__free(&m);
 	proc__free(p);
@@ -140,26 +147,31 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 	d.v = calloc(n + 1, sizeof(*d.v));
 	if (!d.v)
 		return -ENOMEM;
+	d.n = 1;
 	err = read_process(p, py, tree, &d.v[0]);
 	if (!err && !proc__maps(p, &m))
 		err = add_shared_files(&d.shared, &m);
 	maps__free(&m);
-	d.n = 1;
 	for (size_t i = 0; i < n && !err; i++) {
-		err = read_child(pids[i], &d.v[d.n], &d.shared);
-		d.n += !err;
-		d.skipped += err && err != -ENOMEM;
-		err = err == -ENOMEM ? err : 0;
+		int child_err = read_child(pids[i], &d.v[d.n], &d.shared);
+
+		if (child_err == -ENOMEM)
+			err = child_err;
+		else if (child_err)
+			d.skipped++;
+		else
+			d.n++;
 	}
-	for (size_t i = 0; i < d.n && !err && tree; i++)
-		host_ledger__add(&d.sum, &d.v[i].ledger);
+	if (err) {
+		dump_host__free(&d);
+		return err;
+	}
 	if (!tree)
 		d.sum = d.v[0].ledger;
-	if (err)
-		dump_host__free(&d);
-	else
-		*ret = d;
-	return err;
+	for (size_t i = 0; i < d.n && tree; i++)
+		host_ledger__add(&d.sum, &d.v[i].ledger);
+	*ret = d;
+	return 0;
 }
 
 void dump_host__free(struct dump_host *d)
@@ -171,9 +183,9 @@ void dump_host__free(struct dump_host *d)
 
 /* ---- printing ---- */
 
-static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
+static void print_malloc(FILE *out, const struct host_malloc *m, size_t columns)
 {
-	char arena[24], free_bytes[24], mapped[24], n[32], more[64] = "";
+	char arena[24], free_bytes[24], mapped[24], n[48], more[64] = "";
 
 	if (!m->known)
 		return;
@@ -181,28 +193,28 @@ static void malloc_text(FILE *out, const struct host_malloc *m, size_t columns)
 		snprintf(more, sizeof(more), ", %s of it free",
 			 text__bytes(free_bytes, sizeof(free_bytes), m->free));
 	text__paragraph(out, columns, "", "  ",
-			"malloc: %s arena%s with %s%s, and %s in chunks with their own mappings",
-			text__count(n, sizeof(n), m->arenas), m->arenas == 1 ? "" : "s",
+			"malloc: %s with %s%s, and %s in chunks with their own mappings",
+			text__counted(n, sizeof(n), m->arenas, "arena"),
 			text__bytes(arena, sizeof(arena), m->arena), more,
 			text__bytes(mapped, sizeof(mapped),
 				    m->mapped_known ? m->mapped : m->mapped_found));
 }
 
-static void python_text(FILE *out, const struct host_python *p, size_t columns)
+static void print_python(FILE *out, const struct host_python *p, size_t columns)
 {
-	char arena[24], used[24], n[2][32];
+	char arena[24], used[24], n[2][48];
 
 	if (!p->known || !p->used_known)
 		return;
 	text__paragraph(out, columns, "", "  ",
-			"small Python objects: %s block%s with %s in %s arena%s of %s in all",
-			text__count(n[0], sizeof(n[0]), p->blocks), p->blocks == 1 ? "" : "s",
+			"small Python objects: %s with %s in %s of %s in all",
+			text__counted(n[0], sizeof(n[0]), p->blocks, "block"),
 			text__bytes(used, sizeof(used), p->used),
-			text__count(n[1], sizeof(n[1]), p->arenas), p->arenas == 1 ? "" : "s",
+			text__counted(n[1], sizeof(n[1]), p->arenas, "arena"),
 			text__bytes(arena, sizeof(arena), p->arena));
 }
 
-static void processes_text(FILE *out, const struct dump_host *d, size_t columns)
+static void print_processes(FILE *out, const struct dump_host *d, size_t columns)
 {
 	char bytes[24], comm[256], line[2048];
 
@@ -223,29 +235,30 @@ static void processes_text(FILE *out, const struct dump_host *d, size_t columns)
 
 #define UNTOUCHED (UINT64_C(1) << 20) /* bytes of shared memory in no RSS: worth a line */
 
-static void shared_text(FILE *out, const struct dump_host *d, size_t columns)
+static void print_shared(FILE *out, const struct dump_host *d, size_t columns)
 {
+	const char *who = d->n > 1 ? "the processes map" : "the process maps";
 	uint64_t resident = 0;
-	char mapped[24], bytes[24], n[32];
+	char mapped[24], bytes[24], n[48];
 
 	for (unsigned i = HOST_SHARED_LOADER; i <= HOST_SHARED; i++)
 		resident += d->sum.sheet.part[i].bytes;
 	if (d->shared.bytes < resident + UNTOUCHED)
 		return;
 	text__paragraph(out, columns, "", "  ",
-			"shared memory: %s in %s file%s that %s map%s, %s of it resident there. "
+			"shared memory: %s in %s that %s, %s of it resident there. "
 			"Pages that a process maps and has not touched, such as tensors from "
 			"another process, are in no RSS; the control group counts them.",
 			text__bytes(mapped, sizeof(mapped), d->shared.bytes),
-			text__count(n, sizeof(n), d->shared.files), d->shared.files == 1 ? "" : "s",
-			d->n > 1 ? "the processes" : "the process", d->n > 1 ? "" : "s",
+			text__counted(n, sizeof(n), d->shared.files, "file"), who,
 			text__bytes(bytes, sizeof(bytes), resident));
 }
 
 int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 {
 	const struct host_ledger *l = &d->sum;
-	size_t columns = text__columns(out), prose = text__prose(columns);
+	size_t columns = text__columns(out);
+	size_t prose = text__prose(columns);
 	char bytes[24], took[24], more[64] = "";
 	int err;
 
@@ -260,12 +273,12 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 	err = host_words__table(out, &l->sheet, columns);
 	if (err)
 		return err;
-	shared_text(out, d, prose);
+	print_shared(out, d, prose);
 	if (d->tree) {
-		processes_text(out, d, prose);
+		print_processes(out, d, prose);
 	} else {
-		malloc_text(out, &l->malloc, prose);
-		python_text(out, &l->python, prose);
+		print_malloc(out, &l->malloc, prose);
+		print_python(out, &l->python, prose);
 	}
 	if (*l->allocator)
 		text__paragraph(out, prose, "", "  ",
@@ -279,12 +292,12 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 
 /* ---- JSON ---- */
 
-static void known_uint(struct json *j, const char *key, uint64_t v)
+static void put_known(struct json *j, const char *key, uint64_t v)
 {
 	json__uint_or_null(j, key, v != MEMCG_NONE, v);
 }
 
-static void group_json(struct json *j, const struct host_group *g)
+static void put_group(struct json *j, const struct host_group *g)
 {
 	const struct memcg_figures *f = &g->figures;
 
@@ -295,21 +308,21 @@ static void group_json(struct json *j, const struct host_group *g)
 	json__open_object(j, "cgroup");
 	json__string(j, "path", g->path);
 	json__uint(j, "version", g->version);
-	known_uint(j, "current", f->usage);
-	known_uint(j, "limit", f->limit);
-	known_uint(j, "anon", f->anon);
-	known_uint(j, "file", f->file);
-	known_uint(j, "swap", f->swap);
-	known_uint(j, "kernel", g->kernel);
-	known_uint(j, "kernel_stack", f->kernel_stack);
-	known_uint(j, "slab", f->slab);
-	known_uint(j, "sock", f->sock);
-	known_uint(j, "page_tables", f->page_tables);
-	known_uint(j, "oom_kills", f->oom_kills);
+	put_known(j, "current", f->usage);
+	put_known(j, "limit", f->limit);
+	put_known(j, "anon", f->anon);
+	put_known(j, "file", f->file);
+	put_known(j, "swap", f->swap);
+	put_known(j, "kernel", g->kernel);
+	put_known(j, "kernel_stack", f->kernel_stack);
+	put_known(j, "slab", f->slab);
+	put_known(j, "sock", f->sock);
+	put_known(j, "page_tables", f->page_tables);
+	put_known(j, "oom_kills", f->oom_kills);
 	json__close_object(j);
 }
 
-static void allocators_json(struct json *j, const struct host_ledger *l)
+static void put_allocators(struct json *j, const struct host_ledger *l)
 {
 	const struct host_malloc *m = &l->malloc;
 	const struct host_python *p = &l->python;
@@ -331,7 +344,7 @@ static void allocators_json(struct json *j, const struct host_ledger *l)
 	json__close_object(j);
 }
 
-static void process_json(struct json *j, const struct dump_host_process *p)
+static void put_process(struct json *j, const struct dump_host_process *p)
 {
 	json__open_object(j, NULL);
 	json__int(j, "pid", p->pid);
@@ -343,7 +356,7 @@ static void process_json(struct json *j, const struct dump_host_process *p)
 	json__uint(j, "storages", p->tensors);
 	json__string(j, "tensors_unknown", *p->why ? p->why : NULL);
 	host_words__json(j, &p->ledger.sheet);
-	allocators_json(j, &p->ledger);
+	put_allocators(j, &p->ledger);
 	json__close_object(j);
 }
 
@@ -362,7 +375,7 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__string(j, "total", d->tree ? "pss" : "rss");
 	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
 	host_words__json(j, &d->sum.sheet);
-	group_json(j, &d->sum.group);
+	put_group(j, &d->sum.group);
 	json__open_object(j, "shared_mapped");
 	json__uint(j, "files", d->shared.files);
 	json__uint(j, "bytes", d->shared.bytes);
@@ -370,7 +383,7 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__close_object(j);
 	json__open_array(j, "processes");
 	for (size_t i = 0; i < d->n; i++)
-		process_json(j, &d->v[i]);
+		put_process(j, &d->v[i]);
 	json__close_array(j);
 	json__uint(j, "skipped", d->skipped);
 	json__close_object(j);

@@ -26,11 +26,6 @@ static const char unheld[] = WORDS_UNHELD;
 #define MODELS_LISTED 100
 #define MODELS_SHOWN 8 /* kinds of models that have several */
 
-static const char *plural(uint64_t n)
-{
-	return n == 1 ? "" : "s";
-}
-
 enum { COL_SIZE, COL_PERCENT, COL_COUNT, COL_ROLE, COL_NR };
 
 struct table {
@@ -45,10 +40,11 @@ struct table {
 /* Joins a name and the shape of its tensors, "[256, 16] float32", in at most room columns. */
 static const char *with_detail(struct table *t, const char *name, const char *detail, size_t room)
 {
-	size_t len = detail ? text__width(detail) + 2 : 0;
+	size_t len = detail ? text__width(detail) + 2 : 0, least;
 
 	text__clean(t->text, sizeof(t->text), name, strlen(name));
-	if (len && room < len + (text__width(t->text) < 40 ? text__width(t->text) : 40))
+	least = text__width(t->text) < 40 ? text__width(t->text) : 40;
+	if (room < len + least)
 		len = 0; /* the name is more important */
 	words__cut_middle(t->text, room - len);
 	if (len)
@@ -58,19 +54,19 @@ static const char *with_detail(struct table *t, const char *name, const char *de
 }
 
 /* The text of a row's last column. */
-static const char *what(struct table *t, const struct dump_row *r, size_t room)
+static const char *say_row(struct table *t, const struct dump_row *r, size_t room)
 {
 	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
 	const struct dump_device *dev = &t->d->devices[r->device];
-	char detail[256], new[96] = "";
+	char detail[256], during[96] = "";
 	struct row row;
 
 	if (!x) {
 		if (dev->unheld_new_blocks)
-			snprintf(new, sizeof(new), ", %s allocated during the reading",
+			snprintf(during, sizeof(during), ", %s allocated during the reading",
 				 text__count(detail, 32, dev->unheld_new_blocks));
-		snprintf(t->text, sizeof(t->text), "%s (%s block%s%s)", unheld,
-			 text__count(detail, 32, r->count), plural(r->count), new);
+		snprintf(t->text, sizeof(t->text), "%s (%s%s)", unheld,
+			 text__counted(detail, 48, r->count, "block"), during);
 		return words__cut(t->text, room);
 	}
 	switch (t->o->by) {
@@ -102,8 +98,8 @@ static void put_cells(struct table *t, const struct dump_row *r, uint64_t all)
 }
 
 /* Prints the rows [0, n) of a device. Returns 0 or -ENOMEM. */
-static int rows_text(struct table *t, const struct dump_device *dev, const struct dump_row *rows,
-		     size_t n)
+static int print_rows(struct table *t, const struct dump_device *dev, const struct dump_row *rows,
+		      size_t n)
 {
 	static const struct column columns[COL_NR] = {
 		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
@@ -113,7 +109,7 @@ static int rows_text(struct table *t, const struct dump_device *dev, const struc
 	};
 	size_t shown = t->o->top && t->o->top < n ? t->o->top : n, room;
 	struct dump_row rest = { 0 };
-	char count[32];
+	char count[48];
 	int err;
 
 	t->grid = grid__new(columns, COL_NR);
@@ -123,7 +119,7 @@ static int rows_text(struct table *t, const struct dump_device *dev, const struc
 	grid__show(t->grid, COL_ROLE, t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
 	for (size_t i = 0; i < shown; i++) {
 		put_cells(t, &rows[i], dev->allocated);
-		if (!rows[i].tensor) /* its count is that of blocks, which what() prints */
+		if (!rows[i].tensor) /* its count is that of blocks, which say_row() prints */
 			grid__put(t->grid, COL_COUNT, "-", NULL);
 	}
 	for (size_t i = shown; i < n; i++) {
@@ -133,51 +129,50 @@ static int rows_text(struct table *t, const struct dump_device *dev, const struc
 	if (shown < n)
 		put_cells(t, &rest, dev->allocated);
 	err = grid__error(t->grid);
-	if (!err) {
-		room = grid__fit(t->grid, t->width, 24, COL_NR);
-		grid__print_titles(t->grid, t->out, text__colour(t->out), titles[t->o->by]);
-		for (size_t i = 0; i < shown; i++)
-			grid__print(t->grid, t->out, i, what(t, &rows[i], room));
-		if (shown < n) {
-			snprintf(t->text, sizeof(t->text), "+ %s more row%s (--top 0 shows all)",
-				 text__count(count, sizeof(count), n - shown), plural(n - shown));
-			grid__print(t->grid, t->out, shown, words__cut(t->text, room));
-		}
+	if (err)
+		goto out;
+	room = grid__fit(t->grid, t->width, 24, COL_NR);
+	grid__print_titles(t->grid, t->out, text__colour(t->out), titles[t->o->by]);
+	for (size_t i = 0; i < shown; i++)
+		grid__print(t->grid, t->out, i, say_row(t, &rows[i], room));
+	if (shown < n) {
+		snprintf(t->text, sizeof(t->text), "+ %s (--top 0 shows all)",
+			 text__counted(count, sizeof(count), n - shown, "more row"));
+		grid__print(t->grid, t->out, shown, words__cut(t->text, room));
 	}
+out:
 	grid__free(t->grid);
 	return err;
 }
 
-static void device_text(FILE *out, const struct dump_device *dev)
+static void print_device(FILE *out, const struct dump_device *dev)
 {
-	char a[24], b[24], n[32];
+	char a[24], b[24], n[48];
 
 	text__bytes(a, sizeof(a), dev->allocated);
-	text__count(n, sizeof(n), dev->blocks);
 	if (!dev->known) {
-		fprintf(out, "%s  %s in %s storage%s of tensors\n", dev->name, a, n,
-			plural(dev->blocks));
+		fprintf(out, "%s  %s in %s of tensors\n", dev->name, a,
+			text__counted(n, sizeof(n), dev->blocks, "storage"));
 		return;
 	}
-	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n,
-		plural(dev->blocks), text__bytes(b, sizeof(b), dev->reserved),
+	fprintf(out, "%s  %s allocated in %s, %s reserved%s\n", dev->name, a,
+		text__counted(n, sizeof(n), dev->blocks, "block"),
+		text__bytes(b, sizeof(b), dev->reserved),
 		dev->consistent ? "" : " (changed during the reading)");
-	if (dev->moved) {
-		text__count(n, sizeof(n), dev->moved);
-		fprintf(out, "%s  %s tensor%s came or went during the reading and %s left out\n",
-			dev->name, n, plural(dev->moved), dev->moved == 1 ? "is" : "are");
-	}
-	if (dev->elsewhere) {
-		text__count(n, sizeof(n), dev->elsewhere);
+	if (dev->moved)
+		fprintf(out, "%s  %s came or went during the reading and %s left out\n", dev->name,
+			text__counted(n, sizeof(n), dev->moved, "tensor"),
+			dev->moved == 1 ? "is" : "are");
+	if (dev->elsewhere)
 		fprintf(out,
-			"%s  %s tensor%s in memory that PyTorch's allocator did not take, such as "
+			"%s  %s in memory that PyTorch's allocator did not take, such as "
 			"pinned host memory, %s left out\n",
-			dev->name, n, plural(dev->elsewhere), dev->elsewhere == 1 ? "is" : "are");
-	}
+			dev->name, text__counted(n, sizeof(n), dev->elsewhere, "tensor"),
+			dev->elsewhere == 1 ? "is" : "are");
 }
 
 /* Prints the sums by category, before the single rows. */
-static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
+static void print_kinds(FILE *out, const struct dump_device *dev, size_t columns)
 {
 	size_t at = 0, len;
 	char bytes[24], part[96];
@@ -203,7 +198,7 @@ static void kinds_text(FILE *out, const struct dump_device *dev, size_t columns)
 }
 
 /* Explains memory that no Python object holds, and views that keep larger blocks. */
-static void remarks_text(FILE *out, const struct dump_device *dev, size_t columns)
+static void print_remarks(FILE *out, const struct dump_device *dev, size_t columns)
 {
 	char used[24], all[24];
 
@@ -230,22 +225,24 @@ static char *write_command(char *buf, size_t size, const struct dump_opts *o)
 	return buf;
 }
 
-static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
+static void print_header(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
 {
-	char n[3][32], took[24], command[1024], torch[64], said[1024];
+	char n[3][48], took[24], command[1024], torch[64], said[1024];
 	const struct census_state *s = &d->census;
 	uint64_t changed = s->torn + s->ended;
 	size_t models = 0;
 
 	words__cut(write_command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
-	fprintf(out, "%s%sPID %d%s%s%s%s%s%s\n", command, text__dot(), o->pid,
-		torch[0] ? text__dot() : "", torch[0] ? "torch " : "", torch,
-		o->python[0] ? text__dot() : "", o->python[0] ? "Python " : "", o->python);
-	fprintf(out, "%s module%s, %s optimizer%s, %s Python object%s, read in %s\n",
-		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
-		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
-		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
+	fprintf(out, "%s%sPID %d", command, text__dot(), o->pid);
+	if (*torch)
+		fprintf(out, "%storch %s", text__dot(), torch);
+	if (*o->python)
+		fprintf(out, "%sPython %s", text__dot(), o->python);
+	fprintf(out, "\n%s, %s, %s, read in %s\n",
+		text__counted(n[0], sizeof(n[0]), s->modules, "module"),
+		text__counted(n[1], sizeof(n[1]), s->optimizers, "optimizer"),
+		text__counted(n[2], sizeof(n[2]), s->objects, "Python object"),
 		text__time(took, sizeof(took), s->end - s->begin));
 	for (size_t i = 0; i < s->nmodels && models < MODELS_SHOWN; i++) {
 		if (s->models[i].count < 2)
@@ -255,12 +252,12 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 				census_model__say(s, &s->models[i], said, sizeof(said)));
 	}
 	if (changed)
-		fprintf(out, "%s tensor%s changed during the reading and %s left out\n",
-			text__count(n[0], sizeof(n[0]), changed), plural(changed),
+		fprintf(out, "%s changed during the reading and %s left out\n",
+			text__counted(n[0], sizeof(n[0]), changed, "tensor"),
 			changed == 1 ? "is" : "are");
 	if (s->unreadable)
-		fprintf(out, "%s tensor%s could not be read\n",
-			text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
+		fprintf(out, "%s could not be read\n",
+			text__counted(n[0], sizeof(n[0]), s->unreadable, "tensor"));
 	if (s->torn_lists)
 		fprintf(out, "Some Python objects changed during the reading: tensors that they "
 			     "hold may be missing\n");
@@ -280,24 +277,25 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 	       const struct dump_opts *o)
 {
 	struct table *t = calloc(1, sizeof(*t));
-	int err = t ? 0 : -ENOMEM;
 	size_t first = 0;
+	int err = 0;
 
-	if (t)
-		*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
-	header_text(out, d, o, text__columns(out));
+	if (!t)
+		return -ENOMEM;
+	*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
+	print_header(out, d, o, text__columns(out));
 	for (size_t i = 0; i < d->ndevices && !err; i++) {
 		size_t of = 0;
 
 		fprintf(out, "\n");
-		device_text(out, &d->devices[i]);
+		print_device(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
-			kinds_text(out, &d->devices[i], t->width);
-		remarks_text(out, &d->devices[i], text__prose(t->width));
+			print_kinds(out, &d->devices[i], t->width);
+		print_remarks(out, &d->devices[i], text__prose(t->width));
 		while (first + of < n && rows[first + of].device == i)
 			of++;
 		fprintf(out, "\n");
-		err = rows_text(t, &d->devices[i], &rows[first], of);
+		err = print_rows(t, &d->devices[i], &rows[first], of);
 		first += of;
 	}
 	free(t);
@@ -306,7 +304,7 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 
 /* ---- JSON ---- */
 
-static void device_json(struct json *j, const struct dump_device *dev)
+static void put_device(struct json *j, const struct dump_device *dev)
 {
 	json__open_object(j, NULL);
 	json__string(j, "device", dev->name);
@@ -334,7 +332,7 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__close_object(j);
 }
 
-static void shape_json(struct json *j, const struct census_about *a)
+static void put_shape(struct json *j, const struct census_about *a)
 {
 	char dtype[16];
 
@@ -346,17 +344,17 @@ static void shape_json(struct json *j, const struct census_about *a)
 	json__string(j, "dtype", pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
 }
 
-static void tensor_json(struct json *j, const struct census_tensor *t)
+static void put_tensor(struct json *j, const struct census_tensor *t)
 {
 	json__string(j, "name", t->about->name);
 	json__uint(j, "address", t->addr);
 	json__uint(j, "size", t->size);
-	shape_json(j, t->about);
+	put_shape(j, t->about);
 	json__uint(j, "views", t->views);
 }
 
 /* shape and dtype are written if all tensors of the holder have the same. */
-static void holder_json(struct json *j, const struct holder *h, const struct census_tensor *t)
+static void put_holder(struct json *j, const struct holder *h, const struct census_tensor *t)
 {
 	json__string(j, "holder", *h->name ? h->name : NULL);
 	json__string(j, "module", h->module);
@@ -365,11 +363,11 @@ static void holder_json(struct json *j, const struct holder *h, const struct cen
 	json__uint(j, "modules", h->modules);
 	json__uint_or_null(j, "size", h->size, h->size);
 	if (h->detail)
-		shape_json(j, t->about);
+		put_shape(j, t->about);
 }
 
-static void row_json(struct json *j, const struct dump *d, const struct dump_row *r,
-		     enum dump_by by)
+static void put_dump_row(struct json *j, const struct dump *d, const struct dump_row *r,
+			 enum dump_by by)
 {
 	json__open_object(j, NULL);
 	json__string(j, "device", d->devices[r->device].name);
@@ -379,18 +377,18 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	if (by != DUMP_BY_MODULE || !r->tensor)
 		json__string(j, "category", census_kind__name(r->kind));
 	if (r->holder)
-		holder_json(j, r->holder, r->tensor);
+		put_holder(j, r->holder, r->tensor);
 	else if (r->tensor && by != DUMP_BY_CATEGORY) {
 		json__string(j, "module", r->tensor->about->module);
 		json__string(j, "module_class", r->tensor->about->cls);
 		json__string(j, "module_root", r->tensor->about->root);
 	}
 	if (r->tensor && by == DUMP_BY_TENSOR)
-		tensor_json(j, r->tensor);
+		put_tensor(j, r->tensor);
 	json__close_object(j);
 }
 
-static void models_json(struct json *j, const struct census_state *s)
+static void put_models(struct json *j, const struct census_state *s)
 {
 	json__open_array(j, "models");
 	for (size_t i = 0; i < s->nmodels && i < MODELS_LISTED; i++) {
@@ -435,15 +433,15 @@ static void put_dump(struct json *j, const char *key, const struct dump *d,
 	json__bool(j, "gradients", s->know_grad);
 	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);
 	json__close_object(j);
-	models_json(j, s);
+	put_models(j, s);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < d->ndevices; i++)
-		device_json(j, &d->devices[i]);
+		put_device(j, &d->devices[i]);
 	json__close_array(j);
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < n; i++) {
 		if (shown[rows[i].device]++ < o->top || !o->top) {
-			row_json(j, d, &rows[i], o->by);
+			put_dump_row(j, d, &rows[i], o->by);
 		} else {
 			left++;
 			left_bytes += rows[i].bytes;
@@ -483,7 +481,7 @@ struct sums {
 	size_t n, cap;
 };
 
-static struct sum *sum_of(struct sums *s, const char *name)
+static struct sum *find_sum(struct sums *s, const char *name)
 {
 	size_t i;
 
@@ -502,7 +500,7 @@ static int add_up(const struct dump_process *v, size_t n, struct sums *ret)
 	for (size_t i = 0; i < n; i++) {
 		for (size_t k = 0; k < v[i].dump.ndevices; k++) {
 			const struct dump_device *dev = &v[i].dump.devices[k];
-			struct sum *s = sum_of(ret, dev->name);
+			struct sum *s = find_sum(ret, dev->name);
 
 			if (!s)
 				return -ENOMEM;
@@ -569,7 +567,7 @@ static char *process_name(char buf[PROCESS_NAME], const struct dump_process *p)
 }
 
 /* The last column of a process's row. */
-static char *process_text(char buf[REPORT_TEXT], const struct dump_process *p)
+static char *say_process(char buf[REPORT_TEXT], const struct dump_process *p)
 {
 	char name[PROCESS_NAME];
 
@@ -578,7 +576,7 @@ static char *process_text(char buf[REPORT_TEXT], const struct dump_process *p)
 	return buf;
 }
 
-static int table_text(FILE *out, const struct dump_process *v, size_t n, const struct sums *s)
+static int print_table(FILE *out, const struct dump_process *v, size_t n, const struct sums *s)
 {
 	static const struct column columns[TREE_NR] = {
 		[TREE_PID] = { .title = "PID", .right = true, .least = 7 },
@@ -596,22 +594,23 @@ static int table_text(FILE *out, const struct dump_process *v, size_t n, const s
 		return -ENOMEM;
 	put_rows(g, v, n, s);
 	err = grid__error(g);
-	if (!err) {
-		room = grid__fit(g, text__columns(out), 24, 2);
-		grid__print_titles(g, out, text__colour(out), "Process");
-		for (size_t i = 0; i < n; i++) {
-			size_t rows = v[i].dump.ndevices ? v[i].dump.ndevices : 1;
+	if (err)
+		goto out;
+	room = grid__fit(g, text__columns(out), 24, 2);
+	grid__print_titles(g, out, text__colour(out), "Process");
+	for (size_t i = 0; i < n; i++) {
+		size_t rows = v[i].dump.ndevices ? v[i].dump.ndevices : 1;
 
-			words__cut(process_text(text, &v[i]), room);
-			for (size_t k = 0; k < rows; k++)
-				grid__print(g, out, row++, text);
-		}
-		for (size_t i = 0; i < s->n; i++) {
-			snprintf(text, sizeof(text), "%u process%s", s->v[i].processes,
-				 s->v[i].processes == 1 ? "" : "es");
+		words__cut(say_process(text, &v[i]), room);
+		for (size_t k = 0; k < rows; k++)
 			grid__print(g, out, row++, text);
-		}
 	}
+	for (size_t i = 0; i < s->n; i++) {
+		snprintf(text, sizeof(text), "%u process%s", s->v[i].processes,
+			 s->v[i].processes == 1 ? "" : "es");
+		grid__print(g, out, row++, text);
+	}
+out:
 	grid__free(g);
 	return err;
 }
@@ -626,7 +625,7 @@ int dump_tree__text(FILE *out, struct dump_process *v, size_t n)
 	int err = add_up(v, n, &sums);
 
 	if (!err)
-		err = table_text(out, v, n, &sums);
+		err = print_table(out, v, n, &sums);
 	for (size_t i = 0; i < n && !err; i++) {
 		if (*v[i].why)
 			continue;
@@ -645,7 +644,7 @@ int dump_tree__text(FILE *out, struct dump_process *v, size_t n)
 
 /* ---- JSON ---- */
 
-static int process_json(struct json *j, struct dump_process *p)
+static int put_process(struct json *j, struct dump_process *p)
 {
 	char name[PROCESS_NAME];
 	struct dump_row *rows;
@@ -700,7 +699,7 @@ int dump_tree__json(FILE *out, struct dump_process *v, size_t n)
 	json__close_array(j);
 	json__open_array(j, "processes");
 	for (size_t i = 0; i < n && !err; i++)
-		err = process_json(j, &v[i]);
+		err = put_process(j, &v[i]);
 	json__close_array(j);
 	json__close_object(j);
 out:

@@ -15,7 +15,7 @@
 
 /* ---- facts ---- */
 
-static uint64_t number_of(const json_t *o, const char *key)
+static uint64_t read_number(const json_t *o, const char *key)
 {
 	json_int_t n = json_integer_value(json_object_get(o, key));
 
@@ -33,8 +33,8 @@ static void read_ancestors(struct process_facts *p, const char *fact)
 
 		if (i >= PROCESS_ANCESTORS)
 			break;
-		*id = (struct process_id){ .pid = number_of(o, "pid"),
-					   .started = number_of(o, "started") };
+		*id = (struct process_id){ .pid = read_number(o, "pid"),
+					   .started = read_number(o, "started") };
 		if (!id->pid || !id->started)
 			break; /* the rest is above a process that is not known */
 		if (title)
@@ -130,7 +130,7 @@ static bool is_at(const struct process_tree *t, uint64_t i, const struct process
 	return t->all[i].id.pid == id->pid && t->all[i].id.started == id->started;
 }
 
-static uint32_t find(const struct process_tree *t, const struct process_id *id)
+static uint32_t find_process(const struct process_tree *t, const struct process_id *id)
 {
 	uint64_t at;
 
@@ -145,14 +145,14 @@ static uint32_t find(const struct process_tree *t, const struct process_id *id)
 }
 
 /* Finds or adds a process. Returns its index; PROCESS_NONE: no memory. */
-static uint32_t node_of(struct process_tree *t, const struct process_id *id)
+static uint32_t add_process(struct process_tree *t, const struct process_id *id)
 {
 	uint32_t at;
 
 	t->places = t->places ? t->places : map64__new();
 	if (!t->places)
 		return PROCESS_NONE;
-	at = find(t, id);
+	at = find_process(t, id);
 	if (at != PROCESS_NONE)
 		return at;
 	if (t->n >= PROCESS_NONE || array__grow(&t->all, &t->room, t->n + 1, sizeof(*t->all)) ||
@@ -181,7 +181,7 @@ int process_tree__add(struct process_tree *t, const struct process_facts *f, uin
 
 	if (!f->own.pid || !f->own.started)
 		return 0;
-	at = node_of(t, &f->own);
+	at = add_process(t, &f->own);
 	if (at == PROCESS_NONE)
 		return -ENOMEM;
 	t->recordings++;
@@ -193,7 +193,7 @@ int process_tree__add(struct process_tree *t, const struct process_facts *f, uin
 		process_id__name(&f->own, f->name, t->all[at].name);
 	}
 	for (size_t i = 0; i < f->n_ancestors; i++, at = above) {
-		above = node_of(t, &f->ancestors[i]);
+		above = add_process(t, &f->ancestors[i]);
 		if (above == PROCESS_NONE)
 			return -ENOMEM;
 		if (t->all[at].parent == PROCESS_NONE && !descends(t, above, at))
@@ -220,7 +220,7 @@ bool process_node__is_like(const struct process_node *a, const struct process_no
 }
 
 /* Siblings in order of their starts. */
-static int compare_start(const void *a, const void *b, void *ctx)
+static int cmp_start(const void *a, const void *b, void *ctx)
 {
 	const struct process_node *all = ctx, *x = &all[*(const uint32_t *)a],
 				  *y = &all[*(const uint32_t *)b];
@@ -237,8 +237,8 @@ struct links {
 
 /* Puts the nodes in order, parents first: a walk without recursion, which a hostile depth could
  * exhaust. */
-static void walk(struct process_tree *t, const struct process_node *old, const struct links *l,
-		 uint32_t root)
+static void order_tree(struct process_tree *t, const struct process_node *old,
+		       const struct links *l, uint32_t root)
 {
 	uint32_t at = root, depth = 0;
 
@@ -281,7 +281,7 @@ int process_tree__finish(struct process_tree *t)
 		l.order[i] = i;
 		l.child[i] = l.next[i] = PROCESS_NONE;
 	}
-	qsort_r(l.order, n, sizeof(*l.order), compare_start, old);
+	qsort_r(l.order, n, sizeof(*l.order), cmp_start, old);
 	for (size_t i = n; i--;) { /* from the last one on, so that lists are in order */
 		uint32_t at = l.order[i], above = old[at].parent;
 
@@ -293,7 +293,7 @@ int process_tree__finish(struct process_tree *t)
 	t->n = t->roots = 0;
 	for (size_t i = 0; i < n; i++)
 		if (old[l.order[i]].parent == PROCESS_NONE) {
-			walk(t, old, &l, l.order[i]);
+			order_tree(t, old, &l, l.order[i]);
 			t->roots++;
 		}
 	for (size_t i = t->n; i--;)
