@@ -62,8 +62,8 @@ void report_json__figures(struct json *j, const struct model_device *d);
 void report_json__host(struct json *j, const struct model *m);
 /* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
-/* Writes "stack" of a row, from the root on. buf: REPORT_TEXT bytes (model/words.h). */
-void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf);
+/* Writes "stack" of a row, from the root on. */
+void report_json__stack(struct json *j, const struct dict *d, const struct row *r);
 /* Writes a layer's figures into the open object: peak_allocated to duration_ms, in all, for
  * forward and for backward. reserved: false writes null for figures of reserved memory. */
 void report_json__layer(struct json *j, const struct model_layer *l, bool reserved);

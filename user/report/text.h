@@ -52,6 +52,13 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 /* Prints the moment's memory by category and by module, as bars that add up to it. */
 int report_text__overview(FILE *out, const struct model *m, size_t device,
 			  const struct report_text_opts *o);
+/* The device's allocated bytes that rows of this moment add up to. */
+static inline uint64_t report_text__all(const struct model_device *d, enum row_when when)
+{
+	if (when == ROWS_TOTAL)
+		return d->total_allocated;
+	return when == ROWS_AT_MARK ? d->mark_allocated : d->allocated;
+}
 /* Prints the line before a table: memory at the moment, unless that is the peak. */
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev);
 /* Prints the table of --by segment with its sums before it. */
@@ -61,15 +68,6 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
  * differences. Prints nothing if only blocks are known. */
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			   const struct report_text_opts *o);
-/* Prints the peak of host memory, and the last reading with its age, on one line; nothing if it was
- * not read. */
-void report_text__host_line(FILE *out, const struct model *m, const struct facts *f,
-			    const struct report_text_opts *o);
-/* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
-int report_text__host(FILE *out, const struct model *m, const struct report_text_opts *o);
-/* Says how far the largest rows of a sample may be off, if any row is. 0 or -ENOMEM. */
-int report_text__sampled(FILE *out, const struct model *m, size_t device, const struct facts *f,
-			 const struct report_text_opts *o);
 /* Prints losses, drift and the quality of stacks in one line after an empty one; nothing if there
  * is nothing to say. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,

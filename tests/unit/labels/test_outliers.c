@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/ranks/outliers.h"
+#include "report/ranks/ranks.h"
 
 #define MOST 40
 

@@ -2,7 +2,7 @@
 /* Groups of recordings that allocate alike, and which of them are compared with each other. */
 #include "unit/cmocka.h"
 
-#include "report/ranks/rank_groups.h"
+#include "report/ranks/ranks.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define LINES 4

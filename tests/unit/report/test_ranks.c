@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "base/exit.h"
-#include "report/ranks/outliers.h"
+#include "report/ranks/ranks.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
 #include "terminal.h"

@@ -11,6 +11,7 @@
 #include "record/dict.h"
 #include "record/files.h"
 #include "record/stream.h"
+#include "report/recording/row_set.h"
 
 const char *diff__status(enum diff_status s)
 {
@@ -324,13 +325,6 @@ out:
 	return err;
 }
 
-static int cmp_text(const char *a, const char *b)
-{
-	if (!a || !b)
-		return (a && *a) - (b && *b);
-	return strcmp(a, b);
-}
-
 static uint64_t change_of(const struct diff_row *r)
 {
 	return distance(diff__bytes(r, MATCH_OLD), diff__bytes(r, MATCH_NEW));
@@ -350,15 +344,15 @@ static int cmp_row(const void *pa, const void *pb)
 		return a->status < b->status ? -1 : 1;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = cmp_text(x->file, y->file);
+	c = row_set__compare(x->file, y->file);
 	if (!c && x->line != y->line)
 		c = x->line < y->line ? -1 : 1;
-	c = c ? c : cmp_text(x->func, y->func);
-	c = c ? c : cmp_text(x->module, y->module);
-	c = c ? c : cmp_text(x->thread, y->thread);
+	c = c ? c : row_set__compare(x->func, y->func);
+	c = c ? c : row_set__compare(x->module, y->module);
+	c = c ? c : row_set__compare(x->thread, y->thread);
 	c = c ? c : (int)x->phase - (int)y->phase;
-	c = c ? c : cmp_text(x->category, y->category);
-	c = c ? c : cmp_text(x->name, y->name);
+	c = c ? c : row_set__compare(x->category, y->category);
+	c = c ? c : row_set__compare(x->name, y->name);
 	return c ? c : (x->cumulative > y->cumulative) - (x->cumulative < y->cumulative);
 }
 

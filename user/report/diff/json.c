@@ -93,8 +93,9 @@ static void put_files(struct json *j, const struct diff *d)
 }
 
 static void put_place(struct json *j, const char *key, const struct dict *dict, const struct row *r,
-		      bool stack, char *buf)
+		      bool stack)
 {
+	char buf[REPORT_TEXT];
 	struct dict_stack s;
 
 	if (!r) {
@@ -139,7 +140,7 @@ static void put_words(struct json *j, const struct diff *d, const struct row *r)
 		json__bool(j, "before_attach", true);
 }
 
-static void put_row(struct json *j, const struct diff *d, const struct diff_row *r, char *buf)
+static void put_row(struct json *j, const struct diff *d, const struct diff_row *r)
 {
 	const struct row *a = r->row[MATCH_OLD], *b = r->row[MATCH_NEW];
 	bool stack = d->opts.by == BY_STACK;
@@ -152,8 +153,8 @@ static void put_row(struct json *j, const struct diff *d, const struct diff_row 
 	json__uint(j, "old_count", count_of(a));
 	json__uint(j, "new_count", count_of(b));
 	if (stack || d->opts.by == BY_LINE) {
-		put_place(j, "old", d->side[MATCH_OLD].a->dict, a, stack, buf);
-		put_place(j, "new", d->side[MATCH_NEW].a->dict, b, stack, buf);
+		put_place(j, "old", d->side[MATCH_OLD].a->dict, a, stack);
+		put_place(j, "new", d->side[MATCH_NEW].a->dict, b, stack);
 		json__bool(j, "moved", r->moved);
 	}
 	put_words(j, d, diff__shown(r));
@@ -162,13 +163,13 @@ static void put_row(struct json *j, const struct diff *d, const struct diff_row 
 	json__close_object(j);
 }
 
-static void put_rows(struct json *j, const struct diff *d, size_t top, char *buf)
+static void put_rows(struct json *j, const struct diff *d, size_t top)
 {
 	size_t shown = top && top < d->n ? top : d->n;
 
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < shown; i++)
-		put_row(j, d, &d->rows[i], buf);
+		put_row(j, d, &d->rows[i]);
 	json__close_array(j);
 	if (shown < d->n)
 		json__uint(j, "rows_left_out", d->n - shown);
@@ -177,25 +178,23 @@ static void put_rows(struct json *j, const struct diff *d, size_t top, char *buf
 int diff_json__print(FILE *out, const struct diff *d, size_t top)
 {
 	struct json *j = json__new(out, true);
-	char *buf = malloc(REPORT_TEXT);
 
-	if (j && buf) {
-		json__open_object(j, NULL);
-		json__open_object(j, "memtrace");
-		json__string(j, "version", MEMTRACE_VERSION);
-		json__close_object(j);
-		put_side(j, d, MATCH_OLD);
-		put_side(j, d, MATCH_NEW);
-		json__string(j, "device", d->side[MATCH_NEW].device.name);
-		json__string(j, "by", group_names[d->opts.by]);
-		put_sums(j, d);
-		put_files(j, d);
-		put_rows(j, d, top, buf);
-		json__close_object(j);
-	}
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	put_side(j, d, MATCH_OLD);
+	put_side(j, d, MATCH_NEW);
+	json__string(j, "device", d->side[MATCH_NEW].device.name);
+	json__string(j, "by", group_names[d->opts.by]);
+	put_sums(j, d);
+	put_files(j, d);
+	put_rows(j, d, top);
+	json__close_object(j);
 	json__free(j);
-	free(buf);
-	return j && buf ? 0 : -ENOMEM;
+	return 0;
 }
 
 static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *dr)

@@ -48,16 +48,6 @@ struct printer {
 	char text[REPORT_TEXT + 64], more[REPORT_TEXT];
 };
 
-static uint64_t old_bytes(const struct diff_row *r)
-{
-	return diff__bytes(r, MATCH_OLD);
-}
-
-static uint64_t new_bytes(const struct diff_row *r)
-{
-	return diff__bytes(r, MATCH_NEW);
-}
-
 /* Writes the difference, such as "+2.00 GiB", "-512 B" or "0 B". */
 static char *say_change(char *buf, size_t size, uint64_t from, uint64_t to)
 {
@@ -191,7 +181,8 @@ static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr
 	const struct row *r = diff__shown(dr);
 	char change[24], bytes[MATCH_SIDES][24] = { "-", "-" }, name[REPORT_TEXT];
 	const char *cells[COL_NR] = {
-		[COL_CHANGE] = say_change(change, sizeof(change), old_bytes(dr), new_bytes(dr)),
+		[COL_CHANGE] = say_change(change, sizeof(change), diff__bytes(dr, MATCH_OLD),
+					  diff__bytes(dr, MATCH_NEW)),
 		[COL_OLD] = bytes[MATCH_OLD],
 		[COL_NEW] = bytes[MATCH_NEW],
 		[COL_STATUS] = diff__status(dr->status),
@@ -249,8 +240,8 @@ static void print_rest(struct printer *p, size_t n)
 	}
 	for (size_t i = n; i < count_changed(p->d); i++) {
 		const struct diff_row *r = &p->d->rows[i];
-		uint64_t from = old_bytes(r);
-		uint64_t to = new_bytes(r);
+		uint64_t from = diff__bytes(r, MATCH_OLD);
+		uint64_t to = diff__bytes(r, MATCH_NEW);
 
 		if (to > from)
 			more += to - from;
@@ -339,7 +330,7 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 		if (r->status != status)
 			continue;
 		rows--;
-		sum -= old_bytes(r) + new_bytes(r);
+		sum -= diff__bytes(r, MATCH_OLD) + diff__bytes(r, MATCH_NEW);
 	}
 	if (!rows)
 		return;
@@ -353,7 +344,8 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 		if (r->status != status)
 			continue;
 		n++;
-		say_change(bytes, sizeof(bytes), old_bytes(r), new_bytes(r));
+		say_change(bytes, sizeof(bytes), diff__bytes(r, MATCH_OLD),
+			   diff__bytes(r, MATCH_NEW));
 		if (colour)
 			fprintf(p->out, "%s%11s\033[0m", colour, bytes);
 		else

@@ -9,7 +9,7 @@
 #include "model/growth.h"
 #include "report/leaks.h"
 #include "report/ranks/ranks.h"
-#include "report/ranks/row_set.h"
+#include "report/recording/row_set.h"
 
 /* True if the device is requested. */
 static inline bool leaks__wants(const struct leaks_opts *o, const struct model *m, size_t device)

@@ -93,12 +93,10 @@ static void put_module(struct json *j, const struct row *r)
 
 static void put_where(struct json *j, enum group by, const struct dict *d, const struct row *r)
 {
-	char buf[REPORT_TEXT];
-
 	if (by == BY_LINE || by == BY_STACK)
 		report_json__line(j, r);
 	if (by == BY_STACK)
-		report_json__stack(j, d, r, buf);
+		report_json__stack(j, d, r);
 	if (by == BY_MODULE)
 		put_module(j, r);
 	if (by != BY_CATEGORY && r->modules)

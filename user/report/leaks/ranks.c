@@ -44,7 +44,7 @@ void leaks_ranks__free(struct leaks_ranks *r)
 
 static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 {
-	if (row_set__keep(&r->set, &l->row))
+	if (row_set__keep(r->set.texts, &l->row))
 		return -ENOMEM;
 	for (size_t i = 0; i < l->nnames; i++)
 		if (strings__keep(r->set.texts, &l->names[i].text))

@@ -525,19 +525,14 @@ static bool is_wanted(const struct page *p, const struct growth_summary *s)
 {
 	const struct trend *t;
 
-	switch (s->part) {
-	case GROWTH_OF_POOL:
+	if (s->part == GROWTH_OF_POOL)
 		t = &s->growth.reserved.trend;
-		break;
-	case GROWTH_OF_OTHERS:
+	else if (s->part == GROWTH_OF_OTHERS)
 		t = &s->growth.others.trend;
-		break;
-	case GROWTH_OF_PEAKS:
+	else if (s->part == GROWTH_OF_PEAKS)
 		t = &s->growth.peaks.trend;
-		break;
-	default:
+	else
 		t = &s->line->trend;
-	}
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/ranks/rank_groups.h"
+#include "report/ranks/ranks.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "report/ranks/outliers.h"
 
 #define COMPARED 64 /* groups that others are compared with, at most */
 

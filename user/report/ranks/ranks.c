@@ -13,8 +13,7 @@
 #include "model/words.h"
 #include "record/detail.h"
 #include "report/filter.h"
-#include "report/ranks/outliers.h"
-#include "report/ranks/row_set.h"
+#include "report/recording/row_set.h"
 
 /* ---- devices that have memory of several ranks of one job ---- */
 
@@ -254,7 +253,7 @@ static int split_words(struct ranks *r, struct row *row, struct row *ret)
 	if (!phase)
 		row->phase = PHASE_OTHER;
 	row->tid = 0; /* thread IDs differ in each recording */
-	if (row_set__keep(&r->set, row))
+	if (row_set__keep(r->set.texts, row))
 		return -ENOMEM;
 	*ret = *row;
 	if (!line)

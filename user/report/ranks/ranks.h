@@ -10,9 +10,7 @@
 #include "model/analysis.h"
 #include "model/model.h"
 #include "report/dump/process_tree.h"
-#include "report/ranks/outliers.h"
-#include "report/ranks/rank_groups.h"
-#include "report/ranks/row_set.h"
+#include "report/recording/row_set.h"
 #include "report/text.h"
 
 struct growth_summary;
@@ -131,6 +129,86 @@ struct step_match {
 	char why[160];	      /* why not by number */
 	bool older;	      /* since a recording is of an older version */
 };
+
+/* ---- recordings that have more or less than the others ---- */
+
+/* A recording differs if its distance from the others' median is above both limits. */
+#define OUTLIER_PERCENT 10
+#define OUTLIER_BYTES (UINT64_C(1) << 20)
+
+struct outlier {
+	uint32_t recording;
+	uint32_t line_no;	/* 0: all allocated memory */
+	uint64_t bytes, others; /* bytes in the recording, and the median of the others */
+};
+
+static inline uint64_t outlier__distance(const struct outlier *o)
+{
+	return o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
+}
+
+struct outliers {
+	struct outlier *all; /* array, for free() */
+	size_t n, room;
+};
+
+void outliers__sort(uint64_t *values, size_t n);
+/* Returns the mean of the two middle values for an even n, and 0 for n = 0. */
+uint64_t outliers__median(const uint64_t *sorted, size_t n);
+/* The same for n values: the given ones, and `zeros` values of 0. */
+uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros);
+/* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
+ * Returns 0 or -ENOMEM. */
+int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
+			   uint32_t line_no);
+/* Adds the recordings that differ. values: bytes by recording; sorted: the same values sorted.
+ * least: smallest difference, such as OUTLIER_BYTES. With two middle values among the others, the
+ * nearer one counts. If there are only two recordings, the larger one is added. Returns 0 or
+ * -ENOMEM. */
+int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
+		  uint64_t least, uint32_t line_no);
+/* Sorts: differences of all memory first, then by size. */
+void outliers__order(struct outliers *o);
+
+/* ---- groups ---- */
+
+/*
+ * Groups of recordings that allocate alike: the same bytes at the same lines, within limits, such
+ * as the ranks of a pipeline's stage. A small group is compared with a large one that it resembles:
+ * together they are a family, whose recordings should be equal. The other groups are families of
+ * their own.
+ */
+/* Two recordings are alike if the lines that differ by more than OUTLIER_PERCENT and OUTLIER_BYTES
+ * differ by at most this share of all their memory. */
+#define RANK_GROUPS_PERCENT 2
+
+struct rank_cell {
+	uint32_t recording, line;
+	uint64_t bytes, count;
+};
+
+struct rank_group {
+	uint32_t first, n; /* range of its members, in the order of recordings */
+	uint32_t family;   /* index of the group that it is compared with; its own: of none */
+};
+
+struct rank_groups {
+	struct rank_group *all; /* by first member */
+	size_t n;
+	uint32_t *members; /* recordings, group by group */
+	uint32_t *of;	   /* group of a recording; RANK_GROUPS_NONE: it has none */
+};
+
+#define RANK_GROUPS_NONE UINT32_MAX
+
+/* Makes groups of n recordings. cells are sorted by line; out marks recordings without a group, and
+ * out_lines lines that do not count. Returns 0 or -ENOMEM; *ret is for rank_groups__free() in both
+ * cases. */
+int rank_groups__make(const struct rank_cell *cells, size_t n_cells, const bool *out_lines,
+		      const bool *out, size_t n, struct rank_groups *ret);
+void rank_groups__free(struct rank_groups *g);
+
+/* ---- all recordings ---- */
 
 struct rank_line {	   /* equal rows of several recordings */
 	struct row row;	   /* sums over all recordings; strings owned by the ranks */

@@ -41,7 +41,7 @@ static const struct {
 #define OTHER_WORDS 3 /* at the end of names */
 
 /* Returns the bit of a CSV field; 0: unknown name. */
-static uint32_t field(const char *name, size_t len)
+static uint32_t field_bit(const char *name, size_t len)
 {
 	for (int i = 0; report_columns_csv[i]; i++)
 		if (strlen(report_columns_csv[i]) == len &&
@@ -50,13 +50,13 @@ static uint32_t field(const char *name, size_t len)
 	return 0;
 }
 
-static uint32_t fields(const char *list)
+static uint32_t field_bits(const char *list)
 {
 	uint32_t bits = 0;
 
 	for (size_t len; *list; list += len + (list[len] != '\0')) {
 		len = strcspn(list, " ");
-		bits |= field(list, len);
+		bits |= field_bit(list, len);
 	}
 	return bits;
 }
@@ -76,7 +76,7 @@ bool report_columns__is_of(int column, unsigned groups)
 }
 
 /* Returns the index in names, or NAMES. */
-static size_t find(const char *s, size_t len)
+static size_t find_name(const char *s, size_t len)
 {
 	size_t i = 0;
 
@@ -88,20 +88,20 @@ static size_t find(const char *s, size_t len)
 /* Returns the bits of a name; 0: this form has no such column. */
 static uint32_t parse_name(const char *s, size_t len, bool csv, unsigned groups)
 {
-	size_t i = find(s, len);
+	size_t i = find_name(s, len);
 
 	if (csv)
-		return i < NAMES ? fields(names[i].fields) : field(s, len);
-	return i < NAMES && report_columns__is_of(names[i].column, groups)
-		       ? UINT32_C(1) << names[i].column
-		       : 0;
+		return i < NAMES ? field_bits(names[i].fields) : field_bit(s, len);
+	if (i == NAMES || !report_columns__is_of(names[i].column, groups))
+		return 0;
+	return UINT32_C(1) << names[i].column;
 }
 
 /* Writes the message for a word that is no column of this form, with the columns that are. */
 static void say_names(char *why, size_t size, bool csv, unsigned groups, const char *word,
 		      size_t len)
 {
-	bool known = find(word, len) < NAMES || field(word, len);
+	bool known = find_name(word, len) < NAMES || field_bit(word, len);
 	const char *name, *comma = "";
 	char clean[128];
 	size_t at;
@@ -110,7 +110,9 @@ static void say_names(char *why, size_t size, bool csv, unsigned groups, const c
 	at = (size_t)snprintf(why, size, "%s '%s'; use",
 			      known ? "this report has no column" : "unknown column", clean);
 	for (size_t i = 0; at < size; i++) {
-		name = csv ? report_columns_csv[i] : i < NAMES - OTHER_WORDS ? names[i].name : NULL;
+		if (!csv && i == NAMES - OTHER_WORDS)
+			break;
+		name = csv ? report_columns_csv[i] : names[i].name;
 		if (!name)
 			break;
 		if (!csv && !report_columns__is_of(names[i].column, groups))

@@ -44,19 +44,16 @@ void report_csv__header(FILE *out, bool segments, uint32_t fields)
 static char *stack_text(const struct dict *d, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
-	char *frame = malloc(REPORT_TEXT), *text = NULL;
+	char frame[REPORT_TEXT], *text = NULL;
 	size_t size;
-	FILE *f = frame ? open_memstream(&text, &size) : NULL;
+	FILE *f = open_memstream(&text, &size);
 
-	if (!f) {
-		free(frame);
+	if (!f)
 		return NULL;
-	}
 	for (uint32_t i = s.n; i-- > 0;)
 		fprintf(f, "%s%s", words__frame(frame, d, s.frames[i]), i ? ";" : "");
 	if (row__has_leaf(r))
 		fprintf(f, "%s%s", s.n ? ";" : "", r->node_class);
-	free(frame);
 	if (fclose(f)) {
 		free(text);
 		return NULL;

@@ -22,6 +22,7 @@
 #include "record/cond.h"
 #include "record/stream.h"
 #include "report/doc.h"
+#include "report/recording/row_set.h"
 
 /* ---- lines behind a figure that is too large ---- */
 
@@ -56,27 +57,15 @@ static const char *blame_name(enum blame_kind k)
 	return names[k];
 }
 
-static int keep_words(struct strings *words, struct row *r)
-{
-	const char **own[] = { &r->file,	&r->func,     &r->module, &r->module_class,
-			       &r->module_root, &r->category, &r->name,	  &r->source,
-			       &r->node_class,	&r->thread };
-
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		if (strings__keep(words, own[i]))
-			return -ENOMEM;
-	return 0;
-}
-
 /* Adds the row if it is one of the largest. */
-static int add(struct blame *b, const struct row *r, struct strings *words)
+static int add_row(struct blame *b, const struct row *r, struct strings *words)
 {
 	size_t i = b->n < BLAME_ROWS ? b->n : BLAME_ROWS - 1;
 	struct row own = *r;
 
 	if (!r->bytes || (b->n == BLAME_ROWS && b->rows[i].bytes >= r->bytes))
 		return 0;
-	if (keep_words(words, &own))
+	if (row_set__keep(words, &own))
 		return -ENOMEM;
 	b->n = i + 1;
 	for (; i && b->rows[i - 1].bytes < own.bytes; i--)
@@ -103,7 +92,7 @@ static int add_largest(struct blame *b, const struct model *m, size_t device,
 		return err == -ENOENT ? 0 : err;
 	b->kind = BLAME_LARGEST;
 	for (size_t i = 0; i < rows.n && i < BLAME_ROWS && !err; i++)
-		err = add(b, &rows.all[i], words);
+		err = add_row(b, &rows.all[i], words);
 	holder_rows__free(&rows);
 	return err;
 }
@@ -113,6 +102,7 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 			  enum frame_choice which_line, struct strings *words)
 {
 	const struct model_opts at = { .at = b->at };
+	const char *moment = b->at == AT_PEAK ? "peak" : "first out of memory";
 	struct analysis *again;
 	int found, err = 0;
 
@@ -120,21 +110,21 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 		snprintf(b->note, sizeof(b->note),
 			 "the lines at the %s are unknown: standard input can be read only once, "
 			 "for --at",
-			 b->at == AT_PEAK ? "peak" : "first out of memory");
+			 moment);
 		return 0;
 	}
 	log__hush(LOG_ERROR);
-	if (!analysis__open(a->path, &at, &again)) {
-		again->doing = b->at == AT_PEAK ? "looking for the peak in"
-						: "looking for the out of memory in";
-		if (!analysis__run(again, NULL, NULL)) {
-			found = model__find_device(again->model, device);
-			err = found < 0 ? 0
-					: add_largest(b, again->model, (size_t)found, which_line,
-						      words);
-		}
-		analysis__free(again);
+	if (analysis__open(a->path, &at, &again))
+		goto out;
+	again->doing = b->at == AT_PEAK ? "looking for the peak in"
+					: "looking for the out of memory in";
+	if (!analysis__run(again, NULL, NULL)) {
+		found = model__find_device(again->model, device);
+		if (found >= 0)
+			err = add_largest(b, again->model, (size_t)found, which_line, words);
 	}
+	analysis__free(again);
+out:
 	log__hush(LOG_DEBUG);
 	return err;
 }
@@ -184,7 +174,7 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 		r.bytes = l->trend.last > l->trend.first ? l->trend.last - l->trend.first : 0;
 		if (l->trend.verdict == TREND_FLAT || l->trend.verdict == TREND_RELEASED)
 			continue;
-		err = add(ret, &r, words);
+		err = add_row(ret, &r, words);
 	}
 	if (!err && !ret->n)
 		snprintf(ret->note, sizeof(ret->note),
@@ -209,23 +199,18 @@ static int note_moments(void *ctx, const struct event *e)
 	return 0;
 }
 
-static int compare_text(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "");
-}
-
-static int compare_lines(const void *x, const void *y)
+static int cmp_line(const void *x, const void *y)
 {
 	const struct row *a = x, *b = y;
 	int c = (int)a->before_attach - (int)b->before_attach;
 
-	c = c ? c : compare_text(a->file, b->file);
+	c = c ? c : row_set__compare(a->file, b->file);
 	c = c ? c : (a->line > b->line) - (a->line < b->line);
-	c = c ? c : compare_text(a->func, b->func);
-	return c ? c : compare_text(a->source, b->source);
+	c = c ? c : row_set__compare(a->func, b->func);
+	return c ? c : row_set__compare(a->source, b->source);
 }
 
-/* Gets the rows of a moment by line, in the order of compare_lines(). */
+/* Gets the rows of a moment by line, in the order of cmp_line(). */
 static int take_lines(const struct model *m, size_t device, enum row_when when,
 		      enum frame_choice which_line, struct row **rows, size_t *n)
 {
@@ -235,7 +220,7 @@ static int take_lines(const struct model *m, size_t device, enum row_when when,
 	int err = model__rows(m, device, &o, rows, n);
 
 	if (!err && *n)
-		qsort(*rows, *n, sizeof(**rows), compare_lines);
+		qsort(*rows, *n, sizeof(**rows), cmp_line);
 	return err;
 }
 
@@ -243,23 +228,23 @@ static int take_lines(const struct model *m, size_t device, enum row_when when,
 static int add_grown(struct blame *b, const struct model *m, size_t device,
 		     enum frame_choice which_line, struct strings *words)
 {
-	struct row *old = NULL, *new = NULL;
-	size_t nold = 0, nnew = 0, k = 0;
-	int err = take_lines(m, device, ROWS_AT_BASE, which_line, &old, &nold);
+	struct row *first = NULL, *last = NULL;
+	size_t nfirst = 0, nlast = 0, k = 0;
+	int err = take_lines(m, device, ROWS_AT_BASE, which_line, &first, &nfirst);
 
 	if (!err)
-		err = take_lines(m, device, ROWS_AT_STEP, which_line, &new, &nnew);
-	for (size_t i = 0; i < nnew && !err; i++) {
-		struct row r = new[i];
+		err = take_lines(m, device, ROWS_AT_STEP, which_line, &last, &nlast);
+	for (size_t i = 0; i < nlast && !err; i++) {
+		struct row r = last[i];
 
-		while (k < nold && compare_lines(&old[k], &r) < 0)
+		while (k < nfirst && cmp_line(&first[k], &r) < 0)
 			k++;
-		if (k < nold && !compare_lines(&old[k], &r))
-			r.bytes -= old[k].bytes < r.bytes ? old[k].bytes : r.bytes;
-		err = add(b, &r, words);
+		if (k < nfirst && !cmp_line(&first[k], &r))
+			r.bytes -= first[k].bytes < r.bytes ? first[k].bytes : r.bytes;
+		err = add_row(b, &r, words);
 	}
-	free(old);
-	free(new);
+	free(first);
+	free(last);
 	return err;
 }
 
@@ -292,7 +277,8 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 			if (!model__noted(at.m, ROWS_AT_STEP, NULL))
 				model__note(at.m, ROWS_AT_STEP, again->duration);
 			found = model__find_device(at.m, d.name);
-			err = found < 0 ? 0 : add_grown(b, at.m, (size_t)found, which_line, words);
+			if (found >= 0)
+				err = add_grown(b, at.m, (size_t)found, which_line, words);
 		}
 		analysis__free(again);
 	}
@@ -335,7 +321,7 @@ static int find_holders(struct blame *b, const struct model *m, size_t device,
 			same->bytes += r.bytes;
 			same->count++;
 		} else {
-			err = add(b, &r, words);
+			err = add_row(b, &r, words);
 		}
 	}
 	if (!err)
@@ -354,7 +340,7 @@ static int find_others(struct blame *b, const struct model *m, size_t device,
 		return err == -ENOMEM ? err : 0;
 	b->kind = BLAME_OTHERS;
 	for (size_t i = 0; i < s.nothers && !err; i++)
-		err = add(b, &s.others[i].row, words);
+		err = add_row(b, &s.others[i].row, words);
 	if (!err && s.used_known && s.used > s.used_below + s.used_others) {
 		char size[24];
 
@@ -483,7 +469,7 @@ void report_fail__free(struct report_fail *f)
 	free(f);
 }
 
-static int complain(const char *text, const char *what, const char *why_not, char **why)
+static int refuse(const char *text, const char *what, const char *why_not, char **why)
 {
 	char all[1600], clean[2048];
 
@@ -502,8 +488,8 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 	for (size_t i = 0; !err && i < sizeof(not_in_it) / sizeof(*not_in_it); i++) {
 		if (!cond__needs(c, not_in_it[i]))
 			continue;
-		err = complain(text, cond__figure_name(not_in_it[i]),
-			       "is not in recordings; use it with `memtrace-bpf watch`", why);
+		err = refuse(text, cond__figure_name(not_in_it[i]),
+			     "is not in recordings; use it with `memtrace-bpf watch`", why);
 		cond__free(c);
 		return err;
 	}
@@ -525,14 +511,9 @@ size_t report_fail__count(const struct report_fail *f)
 	return f->nfailing;
 }
 
-static const struct failing *at_words(const struct report_fail *f, size_t i)
-{
-	return &f->failing[i];
-}
-
 /* ---- during the run ---- */
 
-static void forget(struct report_fail *f)
+static void forget_series(struct report_fail *f)
 {
 	for (size_t i = 0; i < f->n; i++)
 		for (unsigned k = 0; k < COND_SERIES; k++)
@@ -544,12 +525,12 @@ int report_fail__begin(struct report_fail *f, struct analysis *a)
 	f->model = a->model;
 	f->warm = false;
 	f->number = UINT32_MAX;
-	forget(f);
+	forget_series(f);
 	return f->feed || f->leaks ? growth__watch(a->model, BY_LINE) : 0;
 }
 
 /* Feeds the conditions with the figures after the last event. */
-static int feed(struct report_fail *f)
+static int feed_conds(struct report_fail *f)
 {
 	struct cond_values v = { .time = f->time, .has_steps = true, .series = f->number };
 	struct model_now now;
@@ -559,7 +540,7 @@ static int feed(struct report_fail *f)
 	v.step = model__steps(f->model);
 	v.seq = now.seq;
 	if (!f->warm && v.step >= WARM_UP) {
-		forget(f);
+		forget_series(f);
 		f->warm = true;
 	}
 	/* Memory found to be from before attach is no growth. It is subtracted, and the figure
@@ -583,7 +564,7 @@ int report_fail__event(void *ctx, const struct event *e)
 
 	/* The model gets this event only after this call, so feed the one before. */
 	if (f->feed && f->number != UINT32_MAX)
-		err = feed(f);
+		err = feed_conds(f);
 	f->number = UINT32_MAX;
 	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) {
 		f->number = model__number_of(f->model, e->device);
@@ -610,8 +591,8 @@ struct judged { /* device of a recording */
 };
 
 /* A rule is about memory since attach if the rest is not known. */
-static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
-		enum figure is, const char *why)
+static void put_value(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
+		      enum figure is, const char *why)
 {
 	x->low.v[i] = (struct cond_value){ known, is == FIGURE_NOT_EXACT ? 0 : value, of };
 	x->high.v[i] = (struct cond_value){ known, is <= FIGURE_SINCE_ATTACH ? value : UINT64_MAX,
@@ -624,24 +605,23 @@ static void put_device(struct judged *x)
 	const struct model_device *d = &x->d;
 	uint64_t all = words__device_total(x->a->facts, d), unused = 0;
 	bool cuda = !device__on_host(d->device), reserved = d->has_totals && d->marked;
-	const char *why = !cuda ? "the CPU allocator reserves no memory"
-				: "the allocator has no totals",
-		   *moment;
+	const char *why = cuda ? "the allocator has no totals"
+			       : "the CPU allocator reserves no memory";
+	const char *moment = d->marked ? "" : "the recording does not reach the chosen moment";
 
-	moment = d->marked ? "" : "the recording does not reach the chosen moment";
 	unused = d->mark_reserved > d->mark_allocated ? d->mark_reserved - d->mark_allocated : 0;
-	put(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
-	put(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
-	put(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is,
-	    d->has_totals ? moment : why);
-	put(x, COND_UNUSED, reserved, unused, all, d->mark_is, d->has_totals ? moment : why);
-	put(x, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, all, d->peak_is, why);
-	put(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT,
-	    d->has_totals ? moment : why);
+	put_value(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
+	put_value(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
+	put_value(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is,
+		  d->has_totals ? moment : why);
+	put_value(x, COND_UNUSED, reserved, unused, all, d->mark_is, d->has_totals ? moment : why);
+	put_value(x, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, all, d->peak_is, why);
+	put_value(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT,
+		  d->has_totals ? moment : why);
 	if (reserved && !d->mark_reserved)
 		x->low.v[COND_FRAGMENTATION].of = x->high.v[COND_FRAGMENTATION].of = 1;
-	put(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
-	    "the CPU allocator does not report out-of-memory errors");
+	put_value(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
+		  "the CPU allocator does not report out-of-memory errors");
 }
 
 static void put_below(struct judged *x)
@@ -654,13 +634,13 @@ static void put_below(struct judged *x)
 	if (known) {
 		uint64_t other = s.used > s.used_below ? s.used - s.used_below : 0;
 
-		put(x, COND_USED, s.used_known, s.used, all, FIGURE_EXACT, why);
-		put(x, COND_OTHER, s.used_known, other, all, FIGURE_EXACT, why);
+		put_value(x, COND_USED, s.used_known, s.used, all, FIGURE_EXACT, why);
+		put_value(x, COND_OTHER, s.used_known, other, all, FIGURE_EXACT, why);
 		model__free_segments(&s);
 		return;
 	}
-	put(x, COND_USED, false, 0, 0, FIGURE_EXACT, why);
-	put(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
+	put_value(x, COND_USED, false, 0, 0, FIGURE_EXACT, why);
+	put_value(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
 }
 
 static void put_whole(struct judged *x)
@@ -670,8 +650,8 @@ static void put_whole(struct judged *x)
 	const struct model_host *host = model__host(m);
 	uint64_t time = model__step_time(m);
 
-	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
-	put(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
+	put_value(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
+	put_value(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	host_figures__put(&x->low, host ? &host->at_moment.sheet : NULL, 0, unread);
 	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
@@ -693,12 +673,12 @@ static void put_growth(struct report_fail *f, struct judged *x)
 		return;
 	snprintf(few, sizeof(few), "too few steps to judge: see %s", docs__path("guide/growth.md"));
 	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
-	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
-	    x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
+	put_value(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
+		  x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
 	if (growth_is_known(x))
 		return;
-	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
-	    "events were lost, and without the allocator's totals later figures are unknown");
+	put_value(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
+		  "events were lost, and without the allocator's totals later figures are unknown");
 }
 
 /* Explains a result for a figure with only a lower bound. */
@@ -712,16 +692,19 @@ static void say_at_least(struct cond_result *r)
 	r->verdict = COND_UNKNOWN;
 }
 
-static int judge_one(struct cond *c, struct judged *x, struct cond_result *ret)
+static int judge_cond(struct cond *c, struct judged *x, struct cond_result *ret)
 {
 	struct cond_result high;
 	int err = cond__eval(c, &x->low, ret);
 
-	if (!err)
-		err = cond__eval(c, &x->high, &high);
-	if (!err && ret->verdict != high.verdict)
+	if (err)
+		return err;
+	err = cond__eval(c, &x->high, &high);
+	if (err)
+		return err;
+	if (ret->verdict != high.verdict)
 		say_at_least(ret);
-	return err;
+	return 0;
 }
 
 static struct failing *add_failing(struct report_fail *f, const struct analysis *a,
@@ -733,9 +716,11 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 	if (array__grow(&f->failing, &f->failing_room, f->nfailing + 1, sizeof(*f->failing)))
 		return NULL;
 	r = &f->failing[f->nfailing];
-	*r = (struct failing){ .recording = strdup(a->name),
-			       .device = x ? strdup(x->d.name) : NULL,
-			       .cwd = cwd ? strdup(cwd) : NULL };
+	*r = (struct failing){ .recording = strdup(a->name) };
+	if (x)
+		r->device = strdup(x->d.name);
+	if (cwd)
+		r->cwd = strdup(cwd);
 	r->has_rank = facts__number(a->facts, "rank", &r->rank);
 	f->nfailing++;
 	return r->recording && (r->device || !x) ? r : NULL;
@@ -769,7 +754,7 @@ static int judge_device(struct report_fail *f, struct judged *x, bool first)
 		if (!r)
 			return -ENOMEM;
 		r->condition = cond__text(f->conds[i]);
-		err = judge_one(f->conds[i], x, &r->result);
+		err = judge_cond(f->conds[i], x, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
 			err = find_blame(x->a, x->device, &r->result, x->at, x->which_line,
 					 x->grown ? &x->g : NULL, f->words, &r->blame);
@@ -805,7 +790,7 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 	if (!n)
 		return judge_nothing(f, a);
 	if (f->feed && f->number != UINT32_MAX)
-		err = feed(f);
+		err = feed_conds(f);
 	f->number = UINT32_MAX;
 	for (size_t i = 0; i < n && !err; i++) {
 		struct judged x = { .a = a, .device = i, .at = at, .which_line = which_line };
@@ -823,8 +808,8 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 
 #define COLUMNS 100 /* columns of a location */
 
-static void json_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value,
-			double share)
+static void put_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value,
+		       double share)
 {
 	if (unit == COND_SHARE)
 		json__double(j, key, share, 6);
@@ -834,7 +819,7 @@ static void json_amount(struct json *j, const char *key, enum cond_unit unit, ui
 		json__uint(j, key, value);
 }
 
-static void json_blame(struct json *j, const struct blame *b)
+static void put_blame(struct json *j, const struct blame *b)
 {
 	if (b->kind == BLAME_LARGEST)
 		json__string(j, "blame_at", moment_names[b->at]);
@@ -857,7 +842,7 @@ static void json_blame(struct json *j, const struct blame *b)
 	json__close_array(j);
 }
 
-static void json_failing(struct json *j, const struct failing *r)
+static void put_failing(struct json *j, const struct failing *r)
 {
 	const struct cond_result *c = &r->result;
 
@@ -874,32 +859,34 @@ static void json_failing(struct json *j, const struct failing *r)
 	json__string(j, "device", r->device);
 	if (c->verdict != COND_UNKNOWN) {
 		json__string(j, "figure", cond__figure_name(c->figure));
-		json_amount(j, "value", c->unit, c->value, c->share);
-		json_amount(j, "limit", c->unit, c->limit, c->share_limit);
+		put_amount(j, "value", c->unit, c->value, c->share);
+		put_amount(j, "limit", c->unit, c->limit, c->share_limit);
 		if (c->figure >= COND_GROWTH)
 			json__seconds(j, "until", c->at, 9);
 	}
-	json_blame(j, &r->blame);
+	put_blame(j, &r->blame);
 	json__close_object(j);
 }
 
 void report_fail__json(struct json *j, const struct report_fail *f, size_t from)
 {
 	json__open_array(j, "failed");
-	for (size_t i = from; i < report_fail__count(f); i++)
-		json_failing(j, at_words(f, i));
+	for (size_t i = from; i < f->nfailing; i++)
+		put_failing(j, &f->failing[i]);
 	json__close_array(j);
 }
 
 /* Writes " on cuda:0 of rank 2 (job.2)". */
 static void say_where(const struct failing *r, char *buf, size_t size)
 {
-	char name[256], rank[40] = "";
+	char name[256], rank[40] = "", device[64] = "";
 
+	if (r->device)
+		snprintf(device, sizeof(device), " on %s", r->device);
 	if (r->has_rank)
 		snprintf(rank, sizeof(rank), " of rank %" PRIu64, r->rank);
-	snprintf(buf, size, "%s%s%s (%s)", r->device ? " on " : "", r->device ? r->device : "",
-		 rank, text__clean(name, sizeof(name), r->recording, strlen(r->recording)));
+	snprintf(buf, size, "%s%s (%s)", device, rank,
+		 text__clean(name, sizeof(name), r->recording, strlen(r->recording)));
 }
 
 static void say_blame(const struct failing *r)
@@ -911,6 +898,12 @@ static void say_blame(const struct failing *r)
 			"most of the same segment",
 		[BLAME_OTHERS] = "memory allocated outside PyTorch's allocator",
 	};
+	static const char *const moments[] = {
+		[AT_PEAK] = "peak",
+		[AT_END] = "end",
+		[AT_OOM] = "first out of memory",
+		[AT_TIME] = "time asked for",
+	};
 	const struct blame *b = &r->blame;
 	char at[REPORT_TEXT], module[REPORT_TEXT], bytes[24];
 
@@ -919,10 +912,7 @@ static void say_blame(const struct failing *r)
 	if (!b->n)
 		return;
 	if (b->kind == BLAME_LARGEST)
-		fprintf(stderr, "  largest at the %s:\n",
-			b->at == AT_TIME  ? "time asked for"
-			: b->at == AT_OOM ? "first out of memory"
-					  : moment_names[b->at]);
+		fprintf(stderr, "  largest at the %s:\n", moments[b->at]);
 	else
 		fprintf(stderr, "  %s:\n", titles[b->kind]);
 	for (size_t i = 0; i < b->n; i++) {
@@ -930,13 +920,13 @@ static void say_blame(const struct failing *r)
 
 		words__location(at, row, r->cwd, COLUMNS);
 		words__cut(words__module(module, row), 40);
-		fprintf(stderr, "  %10s  %-15s  %s%s%s%s\n",
+		fprintf(stderr, *module ? "  %10s  %-15s  %s [%s]\n" : "  %10s  %-15s  %s\n",
 			text__bytes(bytes, sizeof(bytes), row->bytes), words__role(row->category),
-			at, *module ? " [" : "", module, *module ? "]" : "");
+			at, module);
 	}
 }
 
-static int say_one(const struct failing *r, bool others)
+static int say_failing(const struct failing *r, bool others)
 {
 	const struct cond_result *c = &r->result;
 	char where[400], by[40] = "", when[40] = "", text[24];
@@ -971,10 +961,10 @@ int report_fail__say(const struct report_fail *f, int status)
 	bool others = false;
 
 	fflush(stdout);
-	for (size_t i = 0; i < report_fail__count(f); i++)
-		others |= !at_words(f, i)->empty;
-	for (size_t i = 0; i < report_fail__count(f); i++) {
-		int mine = say_one(at_words(f, i), others);
+	for (size_t i = 0; i < f->nfailing; i++)
+		others |= !f->failing[i].empty;
+	for (size_t i = 0; i < f->nfailing; i++) {
+		int mine = say_failing(&f->failing[i], others);
 
 		status = mine > status ? mine : status;
 	}

@@ -32,21 +32,27 @@ enum key {
 	KEY_NR,
 };
 
-static const char *const keys[KEY_NR] = {
-	[KEY_ANY] = "text",	 [KEY_LINE] = "line",	  [KEY_FUNC] = "func",
-	[KEY_MODULE] = "module", [KEY_CLASS] = "class",	  [KEY_CATEGORY] = "category",
-	[KEY_PHASE] = "phase",	 [KEY_THREAD] = "thread", [KEY_NAME] = "name",
-	[KEY_SOURCE] = "source", [KEY_SIZE] = "size",
-};
-
-/* Other words for them. */
 static const struct {
 	const char *word;
 	enum key key;
-} same[] = { { "role", KEY_CATEGORY },
-	     { "block", KEY_SIZE },
-	     { "function", KEY_FUNC },
-	     { "file", KEY_LINE } };
+} keys[] = {
+	{ "text", KEY_ANY },
+	{ "line", KEY_LINE },
+	{ "func", KEY_FUNC },
+	{ "module", KEY_MODULE },
+	{ "class", KEY_CLASS },
+	{ "category", KEY_CATEGORY },
+	{ "phase", KEY_PHASE },
+	{ "thread", KEY_THREAD },
+	{ "name", KEY_NAME },
+	{ "source", KEY_SOURCE },
+	{ "size", KEY_SIZE },
+	/* other words for them */
+	{ "role", KEY_CATEGORY },
+	{ "block", KEY_SIZE },
+	{ "function", KEY_FUNC },
+	{ "file", KEY_LINE },
+};
 
 struct value {
 	char *text;    /* text in the filter's copy of the expression */
@@ -57,7 +63,7 @@ struct value {
 
 struct term {
 	enum key key;
-	bool not ;
+	bool negated;
 	size_t first, n; /* range of values; any one must match */
 };
 
@@ -70,8 +76,7 @@ struct filter {
 	size_t why_size;
 };
 
-static int complain(struct filter *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int complain(struct filter *f, const char *fmt, ...)
+static __attribute__((format(printf, 2, 3))) int complain(struct filter *f, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -94,7 +99,9 @@ static int parse_size(struct filter *f, struct value *v)
 		return complain(
 			f, "size:%s: give a comparison (> >= < <= =) and a size, such as block:>1M",
 			p);
-	memcpy(v->op, n ? p : "=", n ? n : 1);
+	memcpy(v->op, p, n);
+	if (!n)
+		strcpy(v->op, "=");
 	if (text__parse_size(p + n, &v->bytes))
 		return complain(f, "size:%s: '%s' is not a size; try 64K or 1.5G", v->text, p + n);
 	return 0;
@@ -206,11 +213,6 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 	return 0;
 }
 
-static bool is_key(const char *word, const char *text, size_t len)
-{
-	return strlen(word) == len && !strncmp(word, text, len);
-}
-
 /* Takes the key before a colon. Text that names no field, as in model.py:36, is part of a word. */
 static int take_key(struct filter *f, char **p, enum key *ret)
 {
@@ -219,15 +221,9 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 	*ret = KEY_ANY;
 	if (!len || (*p)[len] != ':')
 		return 0;
-	for (int k = 0; k < KEY_NR; k++)
-		if (is_key(keys[k], *p, len)) {
-			*ret = k;
-			*p += len + 1;
-			return 0;
-		}
-	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
-		if (is_key(same[i].word, *p, len)) {
-			*ret = same[i].key;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (strlen(keys[i].word) == len && !strncmp(keys[i].word, *p, len)) {
+			*ret = keys[i].key;
 			*p += len + 1;
 			return 0;
 		}
@@ -246,8 +242,8 @@ static int take_term(struct filter *f, char **p)
 
 	if (f->nterms == MOST_VALUES)
 		return complain(f, "more than %d terms", MOST_VALUES);
-	*t = (struct term){ .not = **p == '-' || **p == '!', .first = f->nvalues };
-	*p += t->not ;
+	*t = (struct term){ .negated = **p == '-' || **p == '!', .first = f->nvalues };
+	*p += t->negated;
 	err = take_key(f, p, &t->key);
 	while (!err && more) {
 		err = take_value(f, p, &text, &more);
@@ -259,11 +255,13 @@ static int take_term(struct filter *f, char **p)
 	return err;
 }
 
-static int parse(struct filter *f)
+static int parse_terms(struct filter *f)
 {
 	char *p = f->copy + strspn(f->copy, " ");
-	int err = *p ? 0 : complain(f, "nothing in it");
+	int err = 0;
 
+	if (!*p)
+		return complain(f, "nothing in it");
 	while (!err && *p) {
 		err = take_term(f, &p);
 		p += strspn(p, " ");
@@ -283,7 +281,7 @@ struct filter *filter__parse(const char *expr, char *why, size_t size)
 	f->copy = strdup(expr);
 	f->terms = calloc(MOST_VALUES, sizeof(*f->terms));
 	f->values = calloc(MOST_VALUES, sizeof(*f->values));
-	if (f->copy && f->terms && f->values && !parse(f))
+	if (f->copy && f->terms && f->values && !parse_terms(f))
 		return f;
 	filter__free(f);
 	return NULL;
@@ -302,7 +300,7 @@ void filter__free(struct filter *f)
 /* ---- matching ---- */
 
 /* An empty value matches an empty field. */
-static bool has(const char *s, const char *value)
+static bool has_text(const char *s, const char *value)
 {
 	if (!*value)
 		return !s || !*s;
@@ -327,7 +325,8 @@ static bool part_is(const char *part, size_t n, const char *pattern, size_t npat
 static bool parts_from(const char *name, const char *pattern)
 {
 	for (;;) {
-		size_t n = strcspn(name, "."), m = strcspn(pattern, ".");
+		size_t n = strcspn(name, ".");
+		size_t m = strcspn(pattern, ".");
 
 		if (!part_is(name, n, pattern, m))
 			return false;
@@ -382,13 +381,14 @@ static bool any_has(const struct row *r, const char *value)
 {
 	char line[DICT_MAX_STRING + 16];
 
-	if (has(r->file, value) || has(r->func, value) || has(r->module, value) ||
-	    has(r->module_class, value) || has(r->category, value) || has(r->name, value) ||
-	    has(r->thread, value) || has(r->source, value) || has(r->node_class, value))
+	if (has_text(r->file, value) || has_text(r->func, value) || has_text(r->module, value) ||
+	    has_text(r->module_class, value) || has_text(r->category, value) ||
+	    has_text(r->name, value) || has_text(r->thread, value) || has_text(r->source, value) ||
+	    has_text(r->node_class, value))
 		return true;
 	if (r->before_attach)
-		return has("before attach", value);
-	if (has(phase__name(r->phase), value))
+		return has_text("before attach", value);
+	if (has_text(phase__name(r->phase), value))
 		return true;
 	if (!r->file || !strchr(value, ':'))
 		return false;
@@ -397,31 +397,52 @@ static bool any_has(const struct row *r, const char *value)
 	return colon_has(line, value);
 }
 
-static bool holds(enum key key, const struct value *v, const struct row *r)
+/* Returns the row's text in a field; NULL: none. */
+static const char *text_of(enum key key, const struct row *r)
 {
 	switch (key) {
 	case KEY_LINE:
-		return (!v->line || (r->file && v->line == r->line)) && has(r->file, v->text);
+		return r->file;
 	case KEY_FUNC:
-		return has(r->func, v->text);
+		return r->func;
 	case KEY_MODULE:
-		return module_has(r->module, v->text);
+		return r->module;
 	case KEY_CLASS:
-		return has(r->module_class, v->text);
+		return r->module_class;
 	case KEY_CATEGORY:
-		return r->category && !strcmp(r->category, v->text);
+		return r->category;
 	case KEY_PHASE:
-		return !r->before_attach && !strcmp(phase__name(r->phase), v->text);
+		return r->before_attach ? NULL : phase__name(r->phase);
 	case KEY_THREAD:
-		return has(r->thread, v->text);
+		return r->thread;
 	case KEY_NAME:
-		return has(r->name, v->text);
+		return r->name;
 	case KEY_SOURCE:
-		return !strcmp(r->source, v->text);
+		return r->source;
+	default:
+		return NULL;
+	}
+}
+
+static bool holds(enum key key, const struct value *v, const struct row *r)
+{
+	const char *text = text_of(key, r);
+
+	switch (key) {
+	case KEY_LINE:
+		return (!v->line || (text && v->line == r->line)) && has_text(text, v->text);
+	case KEY_MODULE:
+		return module_has(text, v->text);
+	case KEY_CATEGORY:
+	case KEY_PHASE:
+	case KEY_SOURCE:
+		return text && !strcmp(text, v->text);
 	case KEY_SIZE:
 		return size_is(r, v);
-	default:
+	case KEY_ANY:
 		return any_has(r, v->text);
+	default:
+		return has_text(text, v->text);
 	}
 }
 
@@ -433,7 +454,7 @@ static bool matches_row(const struct filter *f, const struct row *r)
 
 		for (size_t k = 0; k < t->n && !one; k++)
 			one = holds(t->key, &f->values[t->first + k], r);
-		if (one == t->not )
+		if (one == t->negated)
 			return false;
 	}
 	return true;
@@ -455,14 +476,14 @@ static bool hides_path(char *const *patterns, size_t n, const char *path)
 	return false;
 }
 
-static bool keep(void *ctx, const struct row *r)
+static bool keep_row(void *ctx, const struct row *r)
 {
 	const struct report_select *s = ctx;
 
 	return matches_row(s->filter, r);
 }
 
-static bool hide(void *ctx, const char *file)
+static bool hide_file(void *ctx, const char *file)
 {
 	const struct report_select *s = ctx;
 
@@ -508,33 +529,8 @@ void report_select__apply(const struct report_select *s, struct row_opts *o)
 	if (!s)
 		return;
 	o->ctx = (void *)(uintptr_t)s;
-	o->keep = s->filter ? keep : NULL;
-	o->hide = s->nhide ? hide : NULL;
-}
-
-/* Returns the row's text in a field; NULL: none. */
-static const char *field(enum key key, const struct row *r)
-{
-	switch (key) {
-	case KEY_LINE:
-		return r->file;
-	case KEY_FUNC:
-		return r->func;
-	case KEY_MODULE:
-		return r->module;
-	case KEY_CLASS:
-		return r->module_class;
-	case KEY_CATEGORY:
-		return r->category;
-	case KEY_PHASE:
-		return r->before_attach ? NULL : phase__name(r->phase);
-	case KEY_THREAD:
-		return r->thread;
-	case KEY_NAME:
-		return r->name;
-	default:
-		return NULL;
-	}
+	o->keep = s->filter ? keep_row : NULL;
+	o->hide = s->nhide ? hide_file : NULL;
 }
 
 char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n,
@@ -547,15 +543,15 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 	};
 	const struct term *t = s->filter->terms;
 	struct nearest near = { .word = s->filter->values[t->first].text };
-	char text[1024] = "", line[1280];
+	char text[1024] = "", line[1300], mean[224] = "";
 	const char *listed[LISTED];
 	size_t k = 0, len = 0, more = 0;
 
 	*buf = '\0';
-	if (t->not || !words[t->key])
+	if (t->negated || !words[t->key])
 		return buf;
 	for (size_t i = 0; i < n; i++) {
-		const char *value = field(t->key, &rows[i]);
+		const char *value = text_of(t->key, &rows[i]);
 		size_t j = 0;
 
 		if (!value || !*value)
@@ -573,8 +569,9 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 	}
 	if (!k)
 		return buf;
-	snprintf(line, sizeof(line), "%s%.200s%s%s here: %s%s", near.best ? "did you mean " : "",
-		 near.best ? near.best : "", near.best ? "? " : "", words[t->key], text,
+	if (near.best)
+		snprintf(mean, sizeof(mean), "did you mean %.200s? ", near.best);
+	snprintf(line, sizeof(line), "%s%s here: %s%s", mean, words[t->key], text,
 		 more ? " and others" : "");
 	return text__clean(buf, size, line, strlen(line));
 }

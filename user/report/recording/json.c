@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The report as JSON. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -108,17 +109,17 @@ static void put_rest(struct json *j, uint64_t bytes, uint64_t count, uint64_t cu
 	json__close_object(j);
 }
 
-/* Write the rows of --by segment, and a device's memory below its blocks. Return 0 or -ENOMEM. */
+/* Writes the rows of --by segment. Returns 0 or -ENOMEM. */
 static int put_segments(struct json *j, const struct report_doc *doc)
 {
 	uint64_t sum = 0, left = 0;
 	struct model_segments s;
 	size_t shown = 0;
-	int err = doc->device < 0 ? -EINVAL
-				  : model__segments(doc->model, doc->device, ROWS_AT_MARK,
-						    doc->which_line, &s);
+	int err = -EINVAL;
 
 	json__open_array(j, "rows");
+	if (doc->device >= 0)
+		err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line, &s);
 	if (err) {
 		json__close_array(j);
 		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
@@ -208,6 +209,8 @@ static int put_pools(struct json *j, const struct model_segments *s)
 	int err = report_pools__of(s, &all, &n);
 	char id[48];
 
+	if (err)
+		return err;
 	json__open_array(j, "pools");
 	for (size_t i = 0; i < n; i++) {
 		const struct segment *g = all[i].first;
@@ -229,12 +232,11 @@ static int put_pools(struct json *j, const struct model_segments *s)
 		json__close_object(j);
 	}
 	json__close_array(j);
-	if (!err)
-		free(all);
-	return err;
+	free(all);
+	return 0;
 }
 
-/* Write the rows of --by segment, and a device's memory below its blocks. Return 0 or -ENOMEM. */
+/* Writes a device's memory below its blocks. Returns 0 or -ENOMEM. */
 static int put_below(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct model_segments s;
@@ -320,7 +322,7 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 
 /* ---- the recording ---- */
 
-static void fact(struct json *j, const char *key, const struct facts *f, const char *name)
+static void put_fact(struct json *j, const char *key, const struct facts *f, const char *name)
 {
 	const char *s = facts__get(f, name);
 
@@ -328,20 +330,20 @@ static void fact(struct json *j, const char *key, const struct facts *f, const c
 }
 
 /* Writes a fact, or no key if the recording has no such fact. */
-static void fact_if(struct json *j, const struct facts *f, const char *name)
+static void put_fact_if(struct json *j, const struct facts *f, const char *name)
 {
 	if (facts__get(f, name))
-		fact(j, name, f, name);
+		put_fact(j, name, f, name);
 }
 
 /* Writes a fact under another key. */
-static void place_if(struct json *j, const char *key, const struct facts *f, const char *name)
+static void put_fact_as(struct json *j, const char *key, const struct facts *f, const char *name)
 {
 	if (facts__get(f, name))
-		fact(j, key, f, name);
+		put_fact(j, key, f, name);
 }
 
-static void uint_if(struct json *j, const struct facts *f, const char *key)
+static void put_uint_if(struct json *j, const struct facts *f, const char *key)
 {
 	uint64_t number;
 
@@ -349,7 +351,7 @@ static void uint_if(struct json *j, const struct facts *f, const char *key)
 		json__uint(j, key, number);
 }
 
-static void uint_or_null(struct json *j, const struct facts *f, const char *key)
+static void put_uint_or_null(struct json *j, const struct facts *f, const char *key)
 {
 	uint64_t number;
 	bool known = facts__number(f, key, &number);
@@ -363,29 +365,29 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	const struct facts *f = doc->facts;
 
 	json__open_object(j, "target");
-	uint_or_null(j, f, "pid");
-	uint_if(j, f, "parent");
-	uint_if(j, f, "rank");
-	uint_if(j, f, "local_rank");
-	uint_if(j, f, "world_size");
-	fact_if(j, f, "comm");
+	put_uint_or_null(j, f, "pid");
+	put_uint_if(j, f, "parent");
+	put_uint_if(j, f, "rank");
+	put_uint_if(j, f, "local_rank");
+	put_uint_if(j, f, "world_size");
+	put_fact_if(j, f, "comm");
 	json__open_array(j, "cmdline");
 	for (char **a = argv; a && *a; a++)
 		json__string(j, NULL, *a);
 	json__close_array(j);
-	fact(j, "python", f, "python");
-	fact(j, "torch", f, "torch");
-	fact_if(j, f, "cuda_runtime");
-	fact_if(j, f, "allocator");
-	fact_if(j, f, "exe");
-	fact_if(j, f, "cwd");
-	place_if(j, "cgroup", f, "cgroup");
-	place_if(j, "container", f, "container");
-	place_if(j, "container_name", f, "container.name");
-	place_if(j, "container_runtime", f, "container.runtime");
-	place_if(j, "pod", f, "pod");
-	place_if(j, "pod_uid", f, "pod.uid");
-	place_if(j, "pod_namespace", f, "pod.namespace");
+	put_fact(j, "python", f, "python");
+	put_fact(j, "torch", f, "torch");
+	put_fact_if(j, f, "cuda_runtime");
+	put_fact_if(j, f, "allocator");
+	put_fact_if(j, f, "exe");
+	put_fact_if(j, f, "cwd");
+	put_fact_as(j, "cgroup", f, "cgroup");
+	put_fact_as(j, "container", f, "container");
+	put_fact_as(j, "container_name", f, "container.name");
+	put_fact_as(j, "container_runtime", f, "container.runtime");
+	put_fact_as(j, "pod", f, "pod");
+	put_fact_as(j, "pod_uid", f, "pod.uid");
+	put_fact_as(j, "pod_namespace", f, "pod.namespace");
 	json__close_object(j);
 	words__free_cmdline(argv);
 }
@@ -436,7 +438,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	char models[WORDS_MODELS];
 
 	json__open_object(j, "capture");
-	fact(j, "start", f, "start");
+	put_fact(j, "start", f, "start");
 	json__seconds(j, "duration", doc->duration, 9);
 	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
@@ -446,31 +448,31 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 		json__seconds(j, "step_time", model__step_time(doc->model), 9);
 	json__uint_or_null(j, "first_job_step", known, first);
 	if (!known && facts__get(f, "job_step_unknown"))
-		fact(j, "first_job_step_unknown", f, "job_step_unknown");
-	fact(j, "attached_at", f, "attached_at");
+		put_fact(j, "first_job_step_unknown", f, "job_step_unknown");
+	put_fact(j, "attached_at", f, "attached_at");
 	if (facts__get(f, "host")) {
-		fact(j, "host", f, "host");
-		uint_or_null(j, f, "host_rss");
-		uint_if(j, f, "host_worked_out");
+		put_fact(j, "host", f, "host");
+		put_uint_or_null(j, f, "host_rss");
+		put_uint_if(j, f, "host_worked_out");
 	}
 	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);
-	fact_if(j, f, "stop_reason");
-	uint_if(j, f, "dropped_events");
+	put_fact_if(j, f, "stop_reason");
+	put_uint_if(j, f, "dropped_events");
 	if (facts__get(f, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
 	if (facts__get(f, "torch_came"))
 		json__bool(j, "torch_came", true);
 	detail__put(j, f);
 	put_marks(j, doc->model);
-	fact_if(j, f, "census_problem");
+	put_fact_if(j, f, "census_problem");
 	if (*words__models(models, sizeof(models), f))
 		json__string(j, "models", models);
-	uint_if(j, f, "allocator_block");
-	uint_if(j, f, "allocator_tensors");
-	fact_if(j, f, "kernel");
-	fact_if(j, f, "hostname");
+	put_uint_if(j, f, "allocator_block");
+	put_uint_if(j, f, "allocator_tensors");
+	put_fact_if(j, f, "kernel");
+	put_fact_if(j, f, "hostname");
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {
 		const char *key, *value;
@@ -543,7 +545,9 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 	if (d.ooms)
 		put_ooms(j, doc, device);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
-	return !err && !device__on_host(d.device) ? put_below(j, doc, device) : err;
+	if (err || device__on_host(d.device))
+		return err;
+	return put_below(j, doc, device);
 }
 
 static int put_devices(struct json *j, const struct report_doc *doc)
@@ -604,9 +608,10 @@ struct report_doc report_doc__of(const struct analysis *a, int device)
 	};
 }
 
-void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
+void report_json__stack(struct json *j, const struct dict *d, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
+	char buf[REPORT_TEXT];
 
 	json__open_array(j, "stack");
 	for (uint32_t i = s.n; i-- > 0;)
@@ -640,8 +645,7 @@ static void put_row_share(struct json *j, const struct row *r, uint64_t all)
 	json__close_object(j);
 }
 
-static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all,
-		    char *buf)
+static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all)
 {
 	unsigned of = words__speaks_of(doc->by, doc->split);
 
@@ -651,7 +655,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 		if (f == ROW_REQUESTED)
 			put_row_share(j, r, all);
 		if (f == ROW_FUNCTION && (of & 1U << BY_STACK))
-			report_json__stack(j, doc->dict, r, buf);
+			report_json__stack(j, doc->dict, r);
 	}
 	if (r->before_attach) {
 		json__bool(j, "before_attach", true);
@@ -679,12 +683,11 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
 	struct model_device d;
-	char *buf = malloc(REPORT_TEXT);
 	uint64_t left = 0, out, count;
-	int err = buf ? 0 : -ENOMEM;
+	int err = 0;
 
 	report_select__apply(doc->select, &o);
-	if (!err && doc->device >= 0) {
+	if (doc->device >= 0) {
 		model__device(doc->model, doc->device, &d);
 		err = model__rows(doc->model, doc->device, &o, &rows, &n);
 	}
@@ -692,7 +695,7 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	shown = doc->top && doc->top < kept ? doc->top : kept;
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < shown; i++)
-		put_row(j, doc, &rows[i], d.mark_allocated, buf);
+		put_row(j, doc, &rows[i], d.mark_allocated);
 	json__close_array(j);
 	for (size_t i = shown; i < kept; i++)
 		left += rows[i].bytes;
@@ -701,7 +704,6 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	if (doc->select && doc->select->filter)
 		put_left_out(j, doc, "rows_filtered_out", n - kept, out);
 	free(rows);
-	free(buf);
 	return err;
 }
 
@@ -786,8 +788,8 @@ static void put_layer(struct json *j, const struct named_layer *n, bool reserved
 	const struct model_layer *l = &n->l;
 	char key[2 * REPORT_TEXT];
 
-	snprintf(key, sizeof(key), "%s%s%s", n->twice ? l->root : "", n->twice ? ":" : "", l->name);
-	json__open_object(j, key);
+	snprintf(key, sizeof(key), "%s:%s", l->root, l->name);
+	json__open_object(j, n->twice ? key : l->name);
 	json__string(j, "layer_name", l->name);
 	json__string(j, "layer_class", l->cls);
 	json__string(j, "root_class", l->root);
@@ -800,19 +802,20 @@ static int put_layers(struct json *j, const struct model *m)
 	size_t n = model__layers(m);
 	struct named_layer *all = calloc(n + 1, sizeof(*all));
 
-	json__open_object(j, "layers");
-	for (size_t i = 0; all && i < n; i++)
+	if (!all)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
 		model__layer(m, i, &all[i].l);
-	if (all)
-		qsort(all, n, sizeof(*all), cmp_layer);
-	for (size_t i = 0; all && i < n; i++)
-		all[i].twice = (i && !strcmp(all[i - 1].l.name, all[i].l.name)) ||
-			       (i + 1 < n && !strcmp(all[i + 1].l.name, all[i].l.name));
-	for (size_t i = 0; all && i < n; i++)
+	qsort(all, n, sizeof(*all), cmp_layer);
+	for (size_t i = 1; i < n; i++)
+		if (!strcmp(all[i - 1].l.name, all[i].l.name))
+			all[i - 1].twice = all[i].twice = true;
+	json__open_object(j, "layers");
+	for (size_t i = 0; i < n; i++)
 		put_layer(j, &all[i], model__reserves(m));
 	json__close_object(j);
 	free(all);
-	return all ? 0 : -ENOMEM;
+	return 0;
 }
 
 static void put_phases(struct json *j, const struct model *m)
@@ -838,24 +841,25 @@ static void put_phases(struct json *j, const struct model *m)
 
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc)
 {
-	int err, err2, err3, err4, err5;
-
 	json__open_object(j, key);
 	json__open_object(j, "memtrace");
-	fact(j, "version", doc->facts, "version");
+	put_fact(j, "version", doc->facts, "version");
 	json__uint(j, "recording_format", doc->format);
 	json__string(j, "recording", doc->name);
 	json__close_object(j);
 	report_json__target(j, doc);
 	report_json__capture(j, doc);
 	ending__json(j, doc->facts);
-	err3 = put_devices(j, doc);
+	if (put_devices(j, doc))
+		return -ENOMEM;
 	report_json__host(j, doc->model);
 	put_moment(j, doc);
-	err4 = put_categories(j, doc);
-	err5 = put_holders(j, doc);
-	err = doc->segments ? put_segments(j, doc) : report_json__rows(j, doc);
-	err2 = put_layers(j, doc->model);
+	if (put_categories(j, doc) || put_holders(j, doc))
+		return -ENOMEM;
+	if (doc->segments ? put_segments(j, doc) : report_json__rows(j, doc))
+		return -ENOMEM;
+	if (put_layers(j, doc->model))
+		return -ENOMEM;
 	put_phases(j, doc->model);
 	if (doc->advice)
 		advice__json(j, doc->advice);
@@ -864,5 +868,5 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	if (doc->rolling)
 		rolling_view__json(doc->rolling, j);
 	json__close_object(j);
-	return err ?: err2 ?: err3 ?: err4 ?: err5;
+	return 0;
 }

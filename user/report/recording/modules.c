@@ -17,7 +17,7 @@ struct module_node {
 		/* names owned by the model. root: class of the outermost module; name: dotted */
 		*cls;
 	uint64_t total, own, count;   /* bytes with all inside, and alone; blocks with all inside */
-	uint32_t parent, first, next; /* ids + 1; 0: none. Siblings are sorted, largest first */
+	uint32_t parent, first, next; /* numbers; 0: none. Siblings are sorted, largest first */
 };
 
 struct module_rest {
@@ -28,7 +28,7 @@ struct module_tree {
 	/* modules sorted by root and name: a module precedes its children */
 	struct module_node *all;
 	size_t n;
-	uint32_t roots; /* id + 1 of the first root */
+	uint32_t roots; /* number of the first root */
 	struct module_rest before, outside,
 		filtered; /* before attach; in no module; not selected. They and all own add up */
 };
@@ -47,8 +47,8 @@ static int cmp_node(const void *a, const void *b)
 	return cmp_names(x->root, x->name, y->root, y->name);
 }
 
-static struct module_node *find(const struct module_tree *t, const char *root, const char *name,
-				size_t len)
+static struct module_node *find_module(const struct module_tree *t, const char *root,
+				       const char *name, size_t len)
 {
 	size_t lo = 0, hi = t->n;
 
@@ -83,7 +83,7 @@ static struct module_node *parent_of(const struct module_tree *t, const struct m
 		while (len && x->name[len - 1] != '.')
 			len--;
 		len -= len > 0; /* the dot */
-		p = find(t, x->root, x->name, len);
+		p = find_module(t, x->root, x->name, len);
 	} while (!p && len);
 	return p;
 }
@@ -127,8 +127,8 @@ static bool is_module(const struct row *r)
 }
 
 /* Takes totals from the rows by layer and each module's own bytes from the rows by module. */
-static int build(struct module_tree *t, const struct row *layers, size_t nlayers,
-		 const struct row *own, size_t nown)
+static int add_nodes(struct module_tree *t, const struct row *layers, size_t nlayers,
+		     const struct row *own, size_t nown)
 {
 	t->all = calloc(nlayers + 1, sizeof(*t->all));
 	if (!t->all)
@@ -144,28 +144,24 @@ static int build(struct module_tree *t, const struct row *layers, size_t nlayers
 			};
 	qsort(t->all, t->n, sizeof(*t->all), cmp_node);
 	for (size_t i = 0; i < nown; i++) {
-		struct module_node *x = is_module(&own[i])
-						? find(t, own[i].module_root, own[i].module,
-						       strlen(own[i].module))
-						: NULL;
-		struct module_rest *rest = own[i].filtered	  ? &t->filtered
-					   : own[i].before_attach ? &t->before
-								  : &t->outside;
+		struct module_rest *rest = &t->outside;
+		struct module_node *x = NULL;
 
-		if (x && !own[i].filtered) {
+		if (is_module(&own[i]) && !own[i].filtered)
+			x = find_module(t, own[i].module_root, own[i].module,
+					strlen(own[i].module));
+		if (x) {
 			x->own += own[i].bytes;
-		} else {
-			rest->bytes += own[i].bytes;
-			rest->count += own[i].count;
+			continue;
 		}
+		if (own[i].filtered)
+			rest = &t->filtered;
+		else if (own[i].before_attach)
+			rest = &t->before;
+		rest->bytes += own[i].bytes;
+		rest->count += own[i].count;
 	}
 	return link_nodes(t);
-}
-
-static void free_tree(struct module_tree *t)
-{
-	free(t->all);
-	t->all = NULL;
 }
 
 /* Builds the tree. select may be NULL. Returns 0, -ENOMEM, or -ENOENT as model__rows() does. The
@@ -183,14 +179,15 @@ static int build_tree(const struct model *m, size_t device, enum row_when when,
 	report_select__apply(select, &by_layer);
 	report_select__apply(select, &by_module);
 	err = model__rows(m, device, &by_layer, &layers, &nlayers);
+	if (err)
+		return err;
+	err = model__rows(m, device, &by_module, &own, &nown);
 	if (!err)
-		err = model__rows(m, device, &by_module, &own, &nown);
-	if (!err)
-		err = build(ret, layers, nlayers, own, nown);
+		err = add_nodes(ret, layers, nlayers, own, nown);
 	free(layers);
 	free(own);
 	if (err)
-		free_tree(ret);
+		free(ret->all);
 	return err;
 }
 
@@ -209,8 +206,9 @@ struct tree {
 	size_t width, used, left;
 	uint64_t hidden; /* nodes without a line */
 	uint64_t all_bytes;
-	bool unicode, bars, colour;
-	bool more[DEPTH]; /* by depth: siblings follow */
+	bool unicode, bars;
+	const char *bold, *cyan, *plain; /* escape sequences, or "" */
+	bool more[DEPTH];		 /* by depth: siblings follow */
 	struct module_tree modules;
 	char text[REPORT_TEXT];
 };
@@ -219,16 +217,17 @@ struct tree {
 static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
 		       const char *lead)
 {
-	char all[24], itself[24], blocks[32], bar[TEXT_BAR], percent[8];
+	char all[24], itself[24] = "", blocks[32], bar[TEXT_BAR], percent[8];
 
 	fprintf(t->out, "%*s  %*s  ", FIGURE, text__bytes(all, sizeof(all), total), PERCENT,
 		text__percent(percent, total, t->all_bytes));
 	if (t->bars)
-		fprintf(t->out, "%s%s%s  ", t->colour ? "\033[36m" : "",
+		fprintf(t->out, "%s%s%s  ", t->cyan,
 			text__bar(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
-			t->colour ? "\033[0m" : "");
-	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE,
-		has_own ? text__bytes(itself, sizeof(itself), own) : "", COUNT,
+			t->plain);
+	if (has_own)
+		text__bytes(itself, sizeof(itself), own);
+	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE, itself, COUNT,
 		count ? text__count(blocks, sizeof(blocks), count) : "-", lead,
 		words__cut_middle(t->text, t->width - t->used - text__width(lead)));
 }
@@ -241,11 +240,13 @@ static void lead_to(const struct tree *t, unsigned depth, char *buf, size_t size
 
 	buf[0] = '\0';
 	for (unsigned i = from + 1; i <= depth && len + 8 < size; i++) {
-		const char *s = !t->unicode	     ? "  "
-				: i < depth	     ? (t->more[i % DEPTH] ? "\u2502 " : "  ")
-				: t->more[i % DEPTH] ? "\u251c "
-						     : "\u2514 ";
+		bool more = t->more[i % DEPTH];
+		const char *s = "  ";
 
+		if (t->unicode && i < depth && more)
+			s = "\u2502 ";
+		else if (t->unicode && i == depth)
+			s = more ? "\u251c " : "\u2514 ";
 		len += snprintf(buf + len, size - len, "%s", s);
 	}
 }
@@ -264,14 +265,16 @@ static const char *own_name(const struct tree *t, const struct module_node *x)
 }
 
 /* Whether two modules differ only in their numbers: all inside is alike, too. */
-static bool alike(const struct tree *t, const struct module_node *x, const struct module_node *y)
+static bool are_alike(const struct tree *t, const struct module_node *x,
+		      const struct module_node *y)
 {
-	const struct module_node *a = node(t, x->first), *b = node(t, y->first);
+	const struct module_node *a = node(t, x->first);
+	const struct module_node *b = node(t, y->first);
 
 	if (x->total != y->total || x->own != y->own || x->count != y->count ||
 	    strcmp(x->cls, y->cls) != 0)
 		return false;
-	while (a && b && !strcmp(own_name(t, a), own_name(t, b)) && alike(t, a, b)) {
+	while (a && b && !strcmp(own_name(t, a), own_name(t, b)) && are_alike(t, a, b)) {
 		a = node(t, a->next);
 		b = node(t, b->next);
 	}
@@ -292,7 +295,7 @@ static uint32_t count_alike(const struct tree *t, const struct module_node *x, u
 	*next = x->next;
 	if (!is_number(own_name(t, x)))
 		return 1;
-	for (; y && is_number(own_name(t, y)) && alike(t, x, y); y = node(t, y->next)) {
+	for (; y && is_number(own_name(t, y)) && are_alike(t, x, y); y = node(t, y->next)) {
 		*next = y->next;
 		n++;
 	}
@@ -368,13 +371,12 @@ static void print_rest(struct tree *t, const struct module_rest *rest, const cha
 
 static void print_tree(struct tree *t)
 {
-	fprintf(t->out, "%s%*s  %*s%*s  %*s  %*s  Module%s\n", t->colour ? "\033[1m" : "", FIGURE,
-		"Size", PERCENT, "%", t->bars ? REPORT_BAR + 2 : 0, "", FIGURE, "Itself", COUNT,
-		"Blocks", t->colour ? "\033[0m" : "");
+	fprintf(t->out, "%s%*s  %*s%*s  %*s  %*s  Module%s\n", t->bold, FIGURE, "Size", PERCENT,
+		"%", t->bars ? REPORT_BAR + 2 : 0, "", FIGURE, "Itself", COUNT, "Blocks", t->plain);
 	print_siblings(t, t->modules.roots, 0, 1);
 	if (t->hidden)
-		fprintf(t->out, "%*s+ %s more row%s\n", (int)t->used, "",
-			text__count(t->text, 32, t->hidden), t->hidden == 1 ? "" : "s");
+		fprintf(t->out, "%*s+ %s\n", (int)t->used, "",
+			text__counted(t->text, 48, t->hidden, "more row"));
 	print_rest(t, &t->modules.before, "before attach");
 	print_rest(t, &t->modules.outside, "(no module)");
 	print_rest(t, &t->modules.filtered, "(filtered out)");
@@ -384,30 +386,36 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 		      const struct report_text_opts *o)
 {
 	struct tree *t = calloc(1, sizeof(*t));
+	bool colour = report_text__colour(out, o);
 	struct model_device dev;
-	int err = t ? build_tree(m, device, o->when, o->select, &t->modules) : -ENOMEM;
+	int err;
 
-	if (!err) {
-		model__device(m, device, &dev);
-		t->out = out;
-		t->width = report_text__width(out, o);
-		t->left = o->top ? o->top : SIZE_MAX;
-		t->unicode = text__unicode();
-		t->colour = report_text__colour(out, o);
-		t->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
-		t->bars = report_text__bars(out, o,
-					    t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) &&
-			  t->width >= t->used + REPORT_BAR + 10;
-		t->used += t->bars ? REPORT_BAR + 2 : 0;
-		t->all_bytes = o->when == ROWS_AT_MARK ? dev.mark_allocated
-			       : o->when == ROWS_NOW   ? dev.allocated
-						       : dev.total_allocated;
-		report_text__sums(out, o, &dev);
-		print_tree(t);
-		free_tree(&t->modules);
+	if (!t)
+		return -ENOMEM;
+	err = build_tree(m, device, o->when, o->select, &t->modules);
+	if (err) {
+		free(t);
+		return err;
 	}
+	model__device(m, device, &dev);
+	t->out = out;
+	t->width = report_text__width(out, o);
+	t->left = o->top ? o->top : SIZE_MAX;
+	t->unicode = text__unicode();
+	t->bold = colour ? "\033[1m" : "";
+	t->cyan = colour ? "\033[36m" : "";
+	t->plain = colour ? "\033[0m" : "";
+	t->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
+	t->bars = report_text__bars(out, o, t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) &&
+		  t->width >= t->used + REPORT_BAR + 10;
+	if (t->bars)
+		t->used += REPORT_BAR + 2;
+	t->all_bytes = report_text__all(&dev, o->when);
+	report_text__sums(out, o, &dev);
+	print_tree(t);
+	free(t->modules.all);
 	free(t);
-	return err;
+	return 0;
 }
 
 /* ---- categories and modules as bars ---- */
@@ -435,27 +443,29 @@ struct list {
 	uint64_t others, others_bytes; /* number and bytes of items without a row */
 };
 
-static void set(struct item *i, const char *label, uint64_t bytes)
+static void set_item(struct item *i, const char *label, uint64_t bytes)
 {
 	i->bytes = bytes;
 	text__clean(i->label, sizeof(i->label), label, strlen(label));
 }
 
 /* Orders items by size, then by name: blocks.2 before blocks.10. */
-static bool before(const struct item *a, const struct item *b)
+static bool goes_before(const struct item *a, const struct item *b)
 {
-	return a->bytes != b->bytes ? a->bytes > b->bytes : strverscmp(a->label, b->label) < 0;
+	if (a->bytes != b->bytes)
+		return a->bytes > b->bytes;
+	return strverscmp(a->label, b->label) < 0;
 }
 
 /* Adds an item; only the largest get rows. */
-static void add(struct list *l, const char *label, uint64_t bytes)
+static void add_item(struct list *l, const char *label, uint64_t bytes)
 {
 	size_t at = l->named;
 	struct item i;
 
-	set(&i, label, bytes);
+	set_item(&i, label, bytes);
 	if (at == ROWS) {
-		bool goes = before(&i, &l->all[--at]);
+		bool goes = goes_before(&i, &l->all[--at]);
 
 		l->others++;
 		l->others_bytes += goes ? l->all[at].bytes : bytes;
@@ -464,16 +474,16 @@ static void add(struct list *l, const char *label, uint64_t bytes)
 	} else {
 		l->n = ++l->named;
 	}
-	for (; at && before(&i, &l->all[at - 1]); at--)
+	for (; at && goes_before(&i, &l->all[at - 1]); at--)
 		l->all[at] = l->all[at - 1];
 	l->all[at] = i;
 }
 
-/* Adds a row after those of add(). */
+/* Adds a row after those of add_item(). */
 static void add_rest(struct list *l, const char *label, uint64_t bytes)
 {
 	if (bytes && l->n < sizeof(l->all) / sizeof(*l->all))
-		set(&l->all[l->n++], label, bytes);
+		set_item(&l->all[l->n++], label, bytes);
 }
 
 /* Adds one row for all items without a row. */
@@ -488,8 +498,8 @@ static void add_others(struct list *l)
 	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
 }
 
-static int categories(const struct model *m, size_t device, const struct report_text_opts *o,
-		      struct list *l)
+static int list_categories(const struct model *m, size_t device, const struct report_text_opts *o,
+			   struct list *l)
 {
 	struct row_opts opts = { .by = BY_CATEGORY, .when = o->when };
 	uint64_t before = 0, out, count;
@@ -506,7 +516,7 @@ static int categories(const struct model *m, size_t device, const struct report_
 		if (rows[i].before_attach)
 			before += rows[i].bytes;
 		else if (rows[i].bytes)
-			add(l, words__role(rows[i].category), rows[i].bytes);
+			add_item(l, words__role(rows[i].category), rows[i].bytes);
 	add_others(l);
 	add_rest(l, "before attach", before);
 	add_rest(l, "(filtered out)", out);
@@ -525,19 +535,20 @@ static uint64_t in_modules(const struct module_tree *t)
 
 static void add_module(struct list *l, const struct module_node *x, uint64_t bytes, bool alone)
 {
+	const char *itself = alone ? " itself" : "";
 	char label[256];
 
-	if (*x->name && !x->name[strspn(x->name, "0123456789")]) /* of nn.Sequential */
-		snprintf(label, sizeof(label), "%s (%s)%s", x->name, x->cls,
-			 alone ? " itself" : "");
+	if (!*x->name)
+		snprintf(label, sizeof(label), "%s (model)%s", x->cls, itself);
+	else if (is_number(x->name)) /* of nn.Sequential */
+		snprintf(label, sizeof(label), "%s (%s)%s", x->name, x->cls, itself);
 	else
-		snprintf(label, sizeof(label), *x->name ? "%s%s" : "%s (model)%s",
-			 *x->name ? x->name : x->cls, alone ? " itself" : "");
-	add(l, label, bytes);
+		snprintf(label, sizeof(label), "%s%s", x->name, itself);
+	add_item(l, label, bytes);
 }
 
 /* Whether all siblings are numbered modules of one class, and there are several. */
-static bool numbered(const struct module_tree *t, uint32_t first)
+static bool are_numbered(const struct module_tree *t, uint32_t first)
 {
 	const struct module_node *x = &t->all[first - 1];
 
@@ -546,8 +557,7 @@ static bool numbered(const struct module_tree *t, uint32_t first)
 		const char *name = strrchr(y->name, '.');
 
 		name = name ? name + 1 : y->name;
-		if (name == y->name || !*name || name[strspn(name, "0123456789")] ||
-		    strcmp(y->cls, x->cls) != 0)
+		if (name == y->name || !is_number(name) || strcmp(y->cls, x->cls) != 0)
 			return false;
 	}
 	return x->next;
@@ -556,22 +566,22 @@ static bool numbered(const struct module_tree *t, uint32_t first)
 /* Adds numbered siblings as one: "blocks.* (12)". */
 static void add_numbered(const struct module_tree *t, uint32_t first, struct list *l)
 {
-	const char *name = t->all[first - 1].name, *dot = strrchr(name, '.');
+	const char *name = t->all[first - 1].name;
 	char label[256];
 	uint64_t bytes = 0;
 	unsigned n = 0;
 
 	for (uint32_t id = first; id; id = t->all[id - 1].next, n++)
 		bytes += t->all[id - 1].total;
-	snprintf(label, sizeof(label), "%.*s%s* (%u)", dot ? (int)(dot - name) : 0, name,
-		 dot ? "." : "", n);
-	add(l, label, bytes);
+	/* The name has a dot: see are_numbered(). */
+	snprintf(label, sizeof(label), "%.*s.* (%u)", (int)(strrchr(name, '.') - name), name, n);
+	add_item(l, label, bytes);
 }
 
 /* Splits modules that hold more than half of all modules' memory into their parts, recursively. */
 static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all, struct list *l)
 {
-	if (first && numbered(t, first)) {
+	if (first && are_numbered(t, first)) {
 		add_numbered(t, first, l);
 		return;
 	}
@@ -588,8 +598,8 @@ static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all,
 	}
 }
 
-static int modules(const struct model *m, size_t device, const struct report_text_opts *o,
-		   struct list *l)
+static int list_modules(const struct model *m, size_t device, const struct report_text_opts *o,
+			struct list *l)
 {
 	struct module_tree t;
 	int err = build_tree(m, device, o->when, o->select, &t);
@@ -603,17 +613,18 @@ static int modules(const struct model *m, size_t device, const struct report_tex
 		add_rest(l, "before attach", t.before.bytes);
 		add_rest(l, "(filtered out)", t.filtered.bytes);
 	}
-	free_tree(&t);
+	free(t.all);
 	return 0;
 }
 
 struct shape {
 	size_t label, bar; /* widths in columns; bar 0: none */
 	uint64_t all;
-	bool unicode, colour;
+	bool unicode;
+	const char *bold, *cyan, *plain; /* escape sequences, or "" */
 };
 
-static size_t shape__width(const struct shape *s)
+static size_t shape_width(const struct shape *s)
 {
 	return FIXED + s->label + (s->bar ? GAP + s->bar : 0);
 }
@@ -630,17 +641,17 @@ static void print_item(FILE *out, const struct shape *s, const struct item *i, b
 	if (!s->bar)
 		return;
 	text__bar(bar, i->bytes, s->all, s->bar, s->unicode, fill);
-	fprintf(out, "  %s%s%s", s->colour ? "\033[36m" : "", bar, s->colour ? "\033[0m" : "");
+	fprintf(out, "  %s%s%s", s->cyan, bar, s->plain);
 }
 
 static void print_title(FILE *out, const struct shape *s, const char *title, size_t columns)
 {
-	fprintf(out, "%s%s%s%*s", s->colour ? "\033[1m" : "", title, s->colour ? "\033[0m" : "",
+	fprintf(out, "%s%s%s%*s", s->bold, title, s->plain,
 		(int)(columns > strlen(title) ? columns - strlen(title) : 0), "");
 }
 
 /* Computes the widths for this many columns. */
-static struct shape measure(const struct list *l, size_t columns)
+static struct shape choose_shape(const struct list *l, size_t columns)
 {
 	struct shape s = { .label = LABEL_MIN };
 	size_t room = columns - FIXED;
@@ -653,13 +664,14 @@ static struct shape measure(const struct list *l, size_t columns)
 	s.label = s.label < LABEL_MOST ? s.label : LABEL_MOST;
 	s.label = s.label < room ? s.label : room;
 	room -= s.label;
-	s.bar = room < GAP + BAR_MIN ? 0 : room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
+	if (room >= GAP + BAR_MIN)
+		s.bar = room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
 	return s;
 }
 
 static void print_beside(FILE *out, struct list l[2], const struct shape s[2])
 {
-	size_t width = shape__width(&s[0]);
+	size_t width = shape_width(&s[0]);
 
 	print_title(out, &s[0], l[0].title, width + BETWEEN);
 	print_title(out, &s[1], l[1].title, 0);
@@ -692,14 +704,16 @@ static void print_alone(FILE *out, const struct list *l, const struct shape *s)
 static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct report_text_opts *o)
 {
 	size_t width = report_text__width(out, o), half = (width - BETWEEN) / 2;
-	bool beside = half >= LEAST && l[0].n && l[1].n;
+	bool beside = half >= LEAST && l[0].n && l[1].n, colour = report_text__colour(out, o);
 	struct shape s[2];
 
 	for (int k = 0; k < 2; k++) {
-		s[k] = measure(&l[k], beside ? half : width);
+		s[k] = choose_shape(&l[k], beside ? half : width);
 		s[k].all = all;
 		s[k].unicode = text__unicode();
-		s[k].colour = report_text__colour(out, o);
+		s[k].bold = colour ? "\033[1m" : "";
+		s[k].cyan = colour ? "\033[36m" : "";
+		s[k].plain = colour ? "\033[0m" : "";
 	}
 	if (beside) {
 		print_beside(out, l, s);
@@ -714,15 +728,16 @@ int report_text__overview(FILE *out, const struct model *m, size_t device,
 {
 	struct list l[2] = { { .title = "By role" }, { .title = "By module" } };
 	struct model_device d;
-	int err = categories(m, device, o, &l[0]);
+	int err = list_categories(m, device, o, &l[0]);
 
-	if (!err)
-		err = modules(m, device, o, &l[1]);
-	if (!err) {
-		model__device(m, device, &d);
-		print_lists(out, l, o->when == ROWS_AT_MARK ? d.mark_allocated : d.allocated, o);
-		if (l[0].n || l[1].n)
-			fputc('\n', out);
-	}
-	return err;
+	if (err)
+		return err;
+	err = list_modules(m, device, o, &l[1]);
+	if (err)
+		return err;
+	model__device(m, device, &d);
+	print_lists(out, l, o->when == ROWS_AT_MARK ? d.mark_allocated : d.allocated, o);
+	if (l[0].n || l[1].n)
+		fputc('\n', out);
+	return 0;
 }

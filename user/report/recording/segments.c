@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of --by segment: the memory in each segment, and the blocks that keep it from
- * being returned to CUDA. */
+/* The table of --by segment: the memory in each segment, and the blocks that keep it from being
+ * returned to CUDA. And the list of what is below blocks. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/grid.h"
 #include "base/text.h"
 #include "model/words.h"
+#include "record/stream.h"
 #include "report/doc.h"
 #include "report/recording/pools.h"
 #include "report/text.h"
@@ -21,7 +23,7 @@
 #define POOL_HELD_MIN 24
 
 /* By pool, then the oldest segment first. Segments from before attach are older than all others. */
-static int compare_pool(const void *a, const void *b)
+static int cmp_pool(const void *a, const void *b)
 {
 	const struct report_pool *x = a, *y = b;
 	int by = memcmp(x->id, y->id, sizeof(x->id));
@@ -35,7 +37,7 @@ static int compare_pool(const void *a, const void *b)
 	return x->first->addr < y->first->addr ? -1 : x->first->addr > y->first->addr;
 }
 
-static int compare_size(const void *a, const void *b)
+static int cmp_size(const void *a, const void *b)
 {
 	const struct report_pool *x = a, *y = b;
 
@@ -54,20 +56,22 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 		return -ENOMEM;
 	for (size_t i = 0; i < s->n; i++) {
 		const struct segment *g = &s->all[i];
+		bool empty = !g->blocks && !g->pending;
 
-		if (segment__private_pool(g) >= 0)
-			all[k++] = (struct report_pool){ .id = { g->pool[0], g->pool[1] },
-							 .size = g->size,
-							 .allocated = g->allocated,
-							 .free = g->free,
-							 .empty = g->blocks || g->pending ? 0
-											  : g->size,
-							 .kind = segment__private_pool(g),
-							 .segments = 1,
-							 .first = g,
-							 .most = g->npins ? g->pins : NULL };
+		if (segment__private_pool(g) < 0)
+			continue;
+		all[k++] = (struct report_pool){ .id = { g->pool[0], g->pool[1] },
+						 .size = g->size,
+						 .allocated = g->allocated,
+						 .free = g->free,
+						 .empty = empty ? g->size : 0,
+						 .kind = segment__private_pool(g),
+						 .segments = 1,
+						 .first = g };
+		if (g->npins)
+			all[k - 1].most = g->pins;
 	}
-	qsort(all, k, sizeof(*all), compare_pool);
+	qsort(all, k, sizeof(*all), cmp_pool);
 	for (size_t i = 0; i < k; i++) {
 		struct report_pool *p = *n ? &all[*n - 1] : NULL;
 
@@ -83,7 +87,7 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 		if (all[i].most && (!p->most || all[i].most->bytes > p->most->bytes))
 			p->most = all[i].most;
 	}
-	qsort(all, *n, sizeof(*all), compare_size);
+	qsort(all, *n, sizeof(*all), cmp_size);
 	*ret = all;
 	return 0;
 }
@@ -96,15 +100,14 @@ const char *report_pool__kind(enum private_pool kind)
 const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
 				   char buf[REPORT_POOLS_TEXT])
 {
-	char bytes[24], n[32];
+	char bytes[24], n[48];
 	int len = snprintf(buf, REPORT_POOLS_TEXT, "cached for %ss only", report_pool__kind(kind));
 
 	if (s->private[kind].empties)
 		snprintf(buf + len, REPORT_POOLS_TEXT - (size_t)len,
-			 ", %s of it in %s segment%s without blocks",
+			 ", %s of it in %s without blocks",
 			 text__bytes(bytes, sizeof(bytes), s->private[kind].empty),
-			 text__count(n, sizeof(n), s->private[kind].empties),
-			 s->private[kind].empties == 1 ? "" : "s");
+			 text__counted(n, sizeof(n), s->private[kind].empties, "segment"));
 	return buf;
 }
 
@@ -137,34 +140,34 @@ int report_pools__print(FILE *out, const struct model_segments *s, const char *c
 		[POOL_KIND] = { "Private pool", false, 0, 12 },
 		[POOL_TAKEN] = { "First taken by", false, 0, 12 },
 	};
-	char *text = malloc(REPORT_TEXT), count[32];
+	char text[REPORT_TEXT], count[32];
 	struct report_pool *all = NULL;
 	struct grid *t = NULL;
-	size_t n = 0, shown, room;
-	int err = text ? report_pools__of(s, &all, &n) : -ENOMEM;
+	size_t n, shown, room;
+	int err = report_pools__of(s, &all, &n);
 
-	if (!err && n)
-		t = grid__new(columns, POOL_HELD);
-	if (!err && n && !t)
-		err = -ENOMEM;
+	if (err || !n)
+		goto out;
+	err = -ENOMEM;
+	t = grid__new(columns, POOL_HELD);
+	if (!t)
+		goto out;
 	shown = n < MOST ? n : MOST;
-	for (size_t i = 0; i < shown && !err; i++)
+	for (size_t i = 0; i < shown; i++)
 		put_pool(t, &all[i], cwd, text);
-	if (!err && n)
-		err = grid__error(t);
-	if (!err && n) {
-		room = grid__fit(t, width, POOL_HELD_MIN, 2);
-		fputc('\n', out);
-		grid__print_titles(t, out, bold, "Most held by");
-		for (size_t i = 0; i < shown; i++)
-			grid__print(t, out, i, line_of(text, all[i].most, cwd, room));
-		if (shown < n)
-			fprintf(out, "+ %s more pools\n",
-				text__count(count, sizeof(count), n - shown));
-	}
+	err = grid__error(t);
+	if (err)
+		goto out;
+	room = grid__fit(t, width, POOL_HELD_MIN, 2);
+	fputc('\n', out);
+	grid__print_titles(t, out, bold, "Most held by");
+	for (size_t i = 0; i < shown; i++)
+		grid__print(t, out, i, line_of(text, all[i].most, cwd, room));
+	if (shown < n)
+		fprintf(out, "+ %s more pools\n", text__count(count, sizeof(count), n - shown));
+out:
 	grid__free(t);
 	free(all);
-	free(text);
 	return err;
 }
 
@@ -206,16 +209,21 @@ struct table {
 	char text[REPORT_TEXT];
 };
 
-static const char *kind(struct table *t, const struct segment *s)
+static const char *say_kind(struct table *t, const struct segment *s)
 {
-	snprintf(t->text, sizeof(t->text), "%s%s%s%s",
-		 s->kind == SEGMENT_ANY ? "" : words__segment_kind(s),
-		 s->expandable ? " expandable" : "", s->foreign ? " foreign" : "",
-		 s->pool[0] || s->pool[1] ? " private pool" : "");
+	*t->text = '\0';
+	if (s->kind != SEGMENT_ANY)
+		strcpy(t->text, words__segment_kind(s));
+	if (s->expandable)
+		strcat(t->text, " expandable");
+	if (s->foreign)
+		strcat(t->text, " foreign");
+	if (s->pool[0] || s->pool[1])
+		strcat(t->text, " private pool");
 	return t->text + (t->text[0] == ' ');
 }
 
-static const char *stream(struct table *t, const struct segment *s)
+static const char *say_stream(struct table *t, const struct segment *s)
 {
 	if (!s->stream_known)
 		return "?";
@@ -225,7 +233,7 @@ static const char *stream(struct table *t, const struct segment *s)
 	return t->text;
 }
 
-static const char *held(struct table *t, const struct segment *s, size_t columns)
+static const char *say_held(struct table *t, const struct segment *s, size_t columns)
 {
 	char more[64] = "", bytes[24], count[32];
 	size_t room;
@@ -243,7 +251,7 @@ static const char *held(struct table *t, const struct segment *s, size_t columns
 	return t->text;
 }
 
-static const char *cell(struct table *t, const struct segment *s, int col)
+static const char *say_cell(struct table *t, const struct segment *s, int col)
 {
 	switch (col) {
 	case COL_STUCK:
@@ -260,14 +268,14 @@ static const char *cell(struct table *t, const struct segment *s, int col)
 		snprintf(t->text, sizeof(t->text), "0x%" PRIx64, s->addr);
 		return t->text;
 	case COL_KIND:
-		return kind(t, s);
+		return say_kind(t, s);
 	case COL_STREAM:
-		return stream(t, s);
+		return say_stream(t, s);
 	}
 	return words__location(t->text, &s->taken, t->cwd, TAKEN_MAX);
 }
 
-static int fill(struct table *t, size_t width)
+static int fill_table(struct table *t, size_t width)
 {
 	bool streams = false, taken = false;
 	size_t held_width = text__width("Held by");
@@ -282,12 +290,12 @@ static int fill(struct table *t, size_t width)
 	grid__show(t->grid, COL_STREAM, streams); /* hide columns without information */
 	grid__show(t->grid, COL_TAKEN, taken);
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t w = text__width(held(t, &t->s->all[i], 200));
+		size_t w = text__width(say_held(t, &t->s->all[i], 200));
 
 		held_width = w > held_width ? w : held_width;
 		grid__row(t->grid);
 		for (int c = 0; c < COL_HELD; c++)
-			grid__put(t->grid, c, cell(t, &t->s->all[i], c), NULL);
+			grid__put(t->grid, c, say_cell(t, &t->s->all[i], c), NULL);
 	}
 	grid__fit(t->grid, width, held_width < HELD_WANTED ? held_width : HELD_WANTED, 3);
 	t->room = grid__fit(t->grid, width, held_width < HELD_MIN ? held_width : HELD_MIN, 7);
@@ -302,7 +310,7 @@ static void print_rows(struct table *t, const struct report_text_opts *o)
 
 	grid__print_titles(t->grid, t->out, report_text__colour(t->out, o), "Held by");
 	for (size_t i = 0; i < t->shown; i++)
-		grid__print(t->grid, t->out, i, held(t, &t->s->all[i], t->room));
+		grid__print(t->grid, t->out, i, say_held(t, &t->s->all[i], t->room));
 	for (size_t i = t->shown; i < t->s->n; i++)
 		rest += t->s->all[i].size;
 	if (t->shown < t->s->n)
@@ -316,15 +324,15 @@ static void print_sums(FILE *out, const struct model_segments *s)
 {
 	uint64_t reserved = s->has_totals ? s->reserved : s->known;
 	uint64_t cached = reserved > s->allocated ? reserved - s->allocated : 0;
-	char a[24], b[24], c[24], n[32], pool[REPORT_POOLS_TEXT];
+	char a[24], b[24], c[24], n[48], pool[REPORT_POOLS_TEXT];
 
-	fprintf(out, "Reserved: %s in %s segment%s\n", text__bytes(a, sizeof(a), reserved),
-		text__count(n, sizeof(n), s->n), s->n == 1 ? "" : "s");
+	fprintf(out, "Reserved: %s in %s\n", text__bytes(a, sizeof(a), reserved),
+		text__counted(n, sizeof(n), s->n, "segment"));
 	fprintf(out, "  allocated %s\n", text__bytes(a, sizeof(a), s->allocated));
 	fprintf(out, "  cached    %s\n", text__bytes(a, sizeof(a), cached));
-	fprintf(out, "    %s can be returned to CUDA (%s empty segment%s)\n",
-		text__bytes(a, sizeof(a), s->releasable), text__count(n, sizeof(n), s->empties),
-		s->empties == 1 ? "" : "s");
+	fprintf(out, "    %s can be returned to CUDA (%s)\n",
+		text__bytes(a, sizeof(a), s->releasable),
+		text__counted(n, sizeof(n), s->empties, "empty segment"));
 	fprintf(out, "    %s cannot be returned: its segments have blocks in use\n",
 		text__bytes(b, sizeof(b), s->stuck));
 	for (int k = 0; k < PRIVATE_NR; k++)
@@ -344,7 +352,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
 	struct report_below b = words__below(s);
-	char x[24], y[24], n[32];
+	char x[24], y[24], n[48];
 
 	if (b.missing > 0)
 		fprintf(out, "%s in segments not known\n", text__bytes(x, sizeof(x), b.missing));
@@ -353,12 +361,11 @@ static void print_unknown(FILE *out, const struct model_segments *s)
 			text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
 	if (s->unmapped)
 		fprintf(out,
-			"%s has no memory now, with %s in %s block%s: other code unmapped it "
-			"(sleep mode)\n",
+			"%s has no memory now, with %s in %s: other code unmapped it (sleep "
+			"mode)\n",
 			text__bytes(y, sizeof(y), s->unmapped),
 			text__bytes(x, sizeof(x), s->unmapped_inside),
-			text__count(n, sizeof(n), s->unmapped_blocks),
-			s->unmapped_blocks == 1 ? "" : "s");
+			text__counted(n, sizeof(n), s->unmapped_blocks, "block"));
 	if (s->outside)
 		fprintf(out, "%s in %s blocks in no known segment\n",
 			text__bytes(x, sizeof(x), s->outside),
@@ -372,33 +379,252 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 {
 	struct table *t = calloc(1, sizeof(*t));
 	struct model_segments s;
-	int err = t ? 0 : -ENOMEM;
+	int err;
 
-	if (!err)
-		err = model__segments(m, device, o->when, o->which_line, &s);
-	if (err == -EINVAL) {
-		fputs("The CPU allocator has no segments.\n", out);
-		free(t);
-		return 0;
-	}
+	if (!t)
+		return -ENOMEM;
+	err = model__segments(m, device, o->when, o->which_line, &s);
 	if (err) {
 		free(t);
-		return err;
+		if (err != -EINVAL)
+			return err;
+		fputs("The CPU allocator has no segments.\n", out);
+		return 0;
 	}
 	*t = (struct table){ .out = out, .cwd = facts__get(f, "cwd"), .s = &s };
 	t->shown = o->top && o->top < s.n ? o->top : s.n;
 	print_sums(out, &s);
 	if (s.n) {
-		err = fill(t, report_text__width(out, o));
-		if (!err)
-			print_rows(t, o);
-		if (!err)
-			err = report_pools__print(out, &s, t->cwd, report_text__width(out, o),
-						  report_text__colour(out, o));
+		err = fill_table(t, report_text__width(out, o));
+		if (err)
+			goto out;
+		print_rows(t, o);
+		err = report_pools__print(out, &s, t->cwd, report_text__width(out, o),
+					  report_text__colour(out, o));
+		if (err)
+			goto out;
 	}
 	print_unknown(out, &s);
+out:
 	model__free_segments(&s);
 	grid__free(t->grid);
 	free(t);
 	return err;
+}
+
+/* ---- from the driver's figure for the process down to the bytes that tensors requested ---- */
+
+#define FIGURE_WIDTH 12 /* columns of a number and its unit */
+#define OTHERS_SHOWN 10
+
+struct lines {
+	FILE *out;
+	size_t width;
+	char text[REPORT_TEXT];
+};
+
+/* Prints "  15.00 GiB  words", cut to the width; "unknown" if the figure is not known. */
+static __attribute__((format(printf, 4, 5))) void print_line(struct lines *l, bool known,
+							     uint64_t bytes, const char *fmt, ...)
+{
+	char figure[24];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(l->text, sizeof(l->text), fmt, ap);
+	va_end(ap);
+	fprintf(l->out, "%*s  %s\n", FIGURE_WIDTH,
+		known ? text__bytes(figure, sizeof(figure), bytes) : "unknown",
+		words__cut(l->text, l->width - FIGURE_WIDTH - 2));
+}
+
+static const char *say_moment(char *buf, size_t size, const struct report_text_opts *o,
+			      const struct model_device *d)
+{
+	char time[24];
+
+	if (o->when == ROWS_NOW)
+		return "now";
+	if (o->at == AT_PEAK || o->at == AT_END)
+		return o->at == AT_PEAK ? "at the peak" : "at the end";
+	snprintf(buf, size, "at %s",
+		 text__time(time, sizeof(time), o->at == AT_OOM ? d->mark_time : o->at_time));
+	return buf;
+}
+
+static void print_used(struct lines *l, const struct model_segments *s,
+		       const struct report_below *b)
+{
+	char time[24];
+
+	if (!s->used_known) {
+		print_line(l, false, 0, "used by the process: no figure from the driver");
+		return;
+	}
+	print_line(l, true, s->used, "used by the process, as the driver reported at %s",
+		   text__time(time, sizeof(time), s->used_time));
+	if (b->not_seen >= 0)
+		print_line(l, true, b->not_seen,
+			   "not seen by memtrace-bpf (CUDA context, libraries)");
+}
+
+static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
+{
+	char a[24], b[24], c[24], pool[REPORT_POOLS_TEXT];
+	const char *allocator = facts__get(f, "allocator");
+	bool calls;
+
+	allocator = allocator ? allocator : "";
+	calls = !s->has_totals && s->allocated && strcmp(allocator, "native") != 0;
+	if (calls && !strcmp(allocator, "none"))
+		print_line(l, true, s->allocated, "allocated: blocks are calls into CUDA");
+	else if (calls)
+		print_line(l, true, s->allocated, "allocated: blocks are %s calls",
+			   !strcmp(allocator, "pluggable") ? "the pluggable allocator's"
+							   : "cudaMallocAsync");
+	if (calls && facts__get(f, "allocator_block"))
+		print_line(l, true, words__fact_number(f, "allocator_block"),
+			   "in the largest block, and %s in all tensors found: the allocator hands "
+			   "out "
+			   "parts of blocks",
+			   text__bytes(a, sizeof(a), words__fact_number(f, "allocator_tensors")));
+	if (!s->has_totals)
+		return;
+	print_line(l, true, s->reserved, "reserved = %s allocated + %s cached",
+		   text__bytes(a, sizeof(a), s->allocated),
+		   text__bytes(b, sizeof(b),
+			       s->reserved > s->allocated ? s->reserved - s->allocated : 0));
+	if (s->unmapped)
+		print_line(
+			l, true, s->unmapped,
+			"of this without memory: other code unmapped it, last at %s (sleep mode)",
+			text__time(a, sizeof(a), s->unmapped_time));
+	if (s->n) {
+		print_line(l, true, s->releasable, "cached, can be returned to CUDA");
+		print_line(l, true, s->stuck,
+			   "cached, cannot be returned (blocks in use), largest gap %s",
+			   text__bytes(c, sizeof(c), s->largest_gap));
+	}
+	for (int k = 0; k < PRIVATE_NR; k++)
+		if (s->private[k].free)
+			print_line(l, true, s->private[k].free, "%s",
+				   report_pools__say_free(s, k, pool));
+}
+
+/* Prints the largest ones by function. */
+static void print_others_by_function(struct lines *l, const struct model_segments *s,
+				     const char *cwd)
+{
+	char where[REPORT_TEXT], n[32];
+	uint64_t rest = s->others_bytes;
+	size_t shown = 0;
+
+	for (size_t i = 0; i < s->nothers && shown < OTHERS_SHOWN; i++) {
+		if (s->others[i].how == MEM_MANAGED)
+			continue;
+		words__location(where, &s->others[i].row, cwd, 60);
+		print_line(l, true, s->others[i].row.bytes, "taken by other code: %s, %s", where,
+			   facts__how_name(s->others[i].how));
+		rest -= s->others[i].row.bytes;
+		shown++;
+	}
+	if (rest)
+		print_line(l, true, rest, "taken by other code: + %s more",
+			   text__count(n, sizeof(n), s->nothers - shown));
+}
+
+static void print_others(struct lines *l, const struct model_segments *s, const char *cwd,
+			 enum frame_choice which_line)
+{
+	char where[REPORT_TEXT], more[48] = "", n[32];
+	size_t first = 0;
+
+	while (first < s->nothers && s->others[first].how == MEM_MANAGED)
+		first++;
+	if (which_line == FRAMES_NATIVE) {
+		print_others_by_function(l, s, cwd);
+		first = s->nothers;
+	}
+	if (s->nothers > 1)
+		snprintf(more, sizeof(more), ", %s more",
+			 text__count(n, sizeof(n), s->nothers - 1));
+	if (first < s->nothers) {
+		words__location(where, &s->others[first].row, cwd, 40);
+		print_line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
+			   facts__how_name(s->others[first].how), where, more);
+	}
+	if (s->managed)
+		print_line(l, true, s->managed, "managed, on the device or on the host");
+}
+
+static void print_requested(struct lines *l, const struct model_segments *s)
+{
+	char a[24], b[24];
+
+	if (s->requested && s->requested <= s->allocated)
+		print_line(l, true, s->allocated, "allocated = %s asked for + %s rounding",
+			   text__bytes(a, sizeof(a), s->requested),
+			   text__bytes(b, sizeof(b), s->allocated - s->requested));
+}
+
+static void print_pinned(struct lines *l, const struct model_segments *s)
+{
+	if (s->unknown_device)
+		print_line(l, true, s->unknown_device, "taken on an unknown device");
+	if (s->host || s->registered)
+		print_line(l, true, s->host + s->registered,
+			   "pinned host memory, not of the device");
+}
+
+/* Prints differences between sums. */
+static void print_check(struct lines *l, const struct report_below *b)
+{
+	if (b->segments_known && b->missing > 0)
+		print_line(l, true, b->missing, "reserved memory in unknown segments");
+	if (b->missing < 0)
+		print_line(l, true, 0 - (uint64_t)b->missing,
+			   "too much in segments: some frees were missed");
+	if (b->segments_known && b->nameless > 0)
+		print_line(l, true, b->nameless, "allocated memory in unknown blocks");
+	if (b->nameless < 0)
+		print_line(l, true, 0 - (uint64_t)b->nameless,
+			   "too much in blocks: frees were missed");
+	if (b->not_seen < 0)
+		print_line(l, true, 0 - (uint64_t)b->not_seen,
+			   "more than the driver reports: segments without memory (vLLM sleep "
+			   "mode), or "
+			   "missed frees");
+}
+
+int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
+			   const struct report_text_opts *o)
+{
+	struct lines *l = malloc(sizeof(*l));
+	struct model_segments s;
+	struct model_device d;
+	struct report_below b;
+	char when[48];
+	int err = l ? model__segments(m, device, o->when, o->which_line, &s) : -ENOMEM;
+
+	if (err) {
+		free(l);
+		/* no segments on the CPU, or the device never had this moment */
+		return err == -ENOMEM ? err : 0;
+	}
+	l->out = out;
+	l->width = report_text__width(out, o);
+	model__device(m, device, &d);
+	b = words__below(&s);
+	if (b.any) {
+		fprintf(out, "%s %s:\n", d.name, say_moment(when, sizeof(when), o, &d));
+		print_used(l, &s, &b);
+		print_others(l, &s, facts__get(f, "cwd"), o->which_line);
+		print_reserved(l, &s, f);
+		print_requested(l, &s);
+		print_pinned(l, &s);
+		print_check(l, &b);
+	}
+	model__free_segments(&s);
+	free(l);
+	return 0;
 }

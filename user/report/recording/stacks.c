@@ -10,6 +10,7 @@
 #include "record/dict.h"
 #include "record/files.h"
 #include "record/stream.h"
+#include "report/recording/row_set.h"
 
 #define INDENT 2
 #define DEEPEST 20 /* levels that are indented */
@@ -72,7 +73,7 @@ static bool next_shown(struct report_frames *s, struct dict_stack st, uint32_t *
 }
 
 /* Orders rows by what is shown of them. */
-static int compare(const void *a, const void *b, void *ctx)
+static int cmp_shown(const void *a, const void *b, void *ctx)
 {
 	const struct row *x = a, *y = b;
 	struct dict_stack p, q;
@@ -94,10 +95,13 @@ static int compare(const void *a, const void *b, void *ctx)
 	p = dict__get_stack(s->d, x->stack);
 	q = dict__get_stack(s->d, y->stack);
 	for (;; i++, k++) {
-		bool more = next_shown(s, p, &i), other = next_shown(s, q, &k);
+		bool more = next_shown(s, p, &i);
+		bool other = next_shown(s, q, &k);
 
-		if (!more || !other)
-			return more != other ? (more ? 1 : -1) : (int)p.walk - (int)q.walk;
+		if (more != other)
+			return more ? 1 : -1;
+		if (!more)
+			return (int)p.walk - (int)q.walk;
 		if (p.frames[i].loc != q.frames[k].loc)
 			return p.frames[i].loc < q.frames[k].loc ? -1 : 1;
 		if (s->all && p.frames[i].module != q.frames[k].module)
@@ -106,7 +110,7 @@ static int compare(const void *a, const void *b, void *ctx)
 }
 
 /* Covers both modules. Returns false if memory is short. */
-static bool cover(struct report_frames *s, struct row *to, const struct row *r)
+static bool cover_modules(struct report_frames *s, struct row *to, const struct row *r)
 {
 	char **v, *pattern;
 
@@ -130,22 +134,23 @@ static int cmp_module(const struct row *x, const struct row *y)
 {
 	int c = strcmp(x->module, y->module);
 
-	if (!c)
-		c = strcmp(x->module_class ?: "", y->module_class ?: "");
-	return c ? c : strcmp(x->module_root ?: "", y->module_root ?: "");
+	if (c)
+		return c;
+	c = row_set__compare(x->module_class, y->module_class);
+	return c ? c : row_set__compare(x->module_root, y->module_root);
 }
 
 /* Puts rows of one module next to each other, so that the module counts once. */
 static int cmp_stack_module(const void *a, const void *b, void *ctx)
 {
-	int c = compare(a, b, ctx);
+	int c = cmp_shown(a, b, ctx);
 
 	return c ? c : cmp_module(a, b);
 }
 
 /* last: the row before r in the order of cmp_stack_module(), as it was. */
-static bool add(struct report_frames *s, struct row *to, const struct row *last,
-		const struct row *r)
+static bool add_row(struct report_frames *s, struct row *to, const struct row *last,
+		    const struct row *r)
 {
 	if (cmp_module(last, r))
 		to->modules += r->modules;
@@ -160,7 +165,7 @@ static bool add(struct report_frames *s, struct row *to, const struct row *last,
 		to->median = 0;
 	if (to->category && (!r->category || strcmp(to->category, r->category) != 0))
 		to->category = NULL;
-	return cover(s, to, r);
+	return cover_modules(s, to, r);
 }
 
 int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
@@ -175,9 +180,9 @@ int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 	for (size_t i = 0; i < *n; i++) {
 		struct row r = rows[i];
 
-		if (!k || rows[i].before_attach || compare(&rows[k - 1], &rows[i], s) != 0)
+		if (!k || rows[i].before_attach || cmp_shown(&rows[k - 1], &rows[i], s) != 0)
 			rows[k++] = r;
-		else if (!add(s, &rows[k - 1], &last, &r))
+		else if (!add_row(s, &rows[k - 1], &last, &r))
 			return -ENOMEM;
 		last = r;
 	}

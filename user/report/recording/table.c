@@ -38,25 +38,23 @@ static bool same_line(const struct row *a, const struct row *b)
 	return a->line == b->line && same_text(a->file, b->file) && same_text(a->func, b->func);
 }
 
-static int add(struct lines *l, const struct row *r)
+static int add_line(struct lines *l, const struct row *r)
 {
-	int err;
-
 	for (size_t i = 0; i < l->n; i++) {
 		if (same_line(&l->all[i], r)) {
 			l->all[i].bytes += r->bytes;
 			return 0;
 		}
 	}
-	err = array__grow(&l->all, &l->cap, l->n + 1, sizeof(*l->all));
-	if (!err)
-		l->all[l->n++] = *r;
-	return err;
+	if (array__grow(&l->all, &l->cap, l->n + 1, sizeof(*l->all)))
+		return -ENOMEM;
+	l->all[l->n++] = *r;
+	return 0;
 }
 
 /* The innermost lines of the stacks whose blocks are those of the row. */
-static int collect(const struct model *m, size_t device, const struct row_opts *of_rows,
-		   const struct row *of, struct lines *l)
+static int collect_lines(const struct model *m, size_t device, const struct row_opts *of_rows,
+			 const struct row *of, struct lines *l)
 {
 	struct row_opts opts = { .when = of_rows->when,
 				 .split = 1u << BY_LINE | 1u << BY_STACK | 1u << BY_PHASE |
@@ -75,13 +73,13 @@ static int collect(const struct model *m, size_t device, const struct row_opts *
 		r = (struct row){
 			.bytes = rows[i].bytes, .file = f.file, .func = f.func, .line = f.line
 		};
-		err = add(l, &r);
+		err = add_line(l, &r);
 	}
 	free(rows);
 	return err;
 }
 
-static int by_bytes(const void *a, const void *b)
+static int cmp_bytes(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 
@@ -94,10 +92,10 @@ static int print_library_lines(FILE *out, const struct model *m, size_t device,
 {
 	char at[REPORT_TEXT], bytes[24];
 	struct lines l = { 0 };
-	int err = collect(m, device, of_rows, of, &l);
+	int err = collect_lines(m, device, of_rows, of, &l);
 
 	if (!err && l.n && !(l.n == 1 && same_line(&l.all[0], of))) {
-		qsort(l.all, l.n, sizeof(*l.all), by_bytes);
+		qsort(l.all, l.n, sizeof(*l.all), cmp_bytes);
 		for (size_t i = 0; i < l.n && i < SHOWN; i++)
 			fprintf(out, "%12s%10s  in %s\n", "",
 				text__bytes(bytes, sizeof(bytes), l.all[i].bytes),
@@ -160,7 +158,9 @@ struct table {
 
 unsigned report_text__width(FILE *out, const struct report_text_opts *o)
 {
-	return o->width ? (o->width < 40 ? 40 : o->width) : text__columns(out);
+	unsigned width = o->width ? o->width : text__columns(out);
+
+	return width < 40 ? 40 : width;
 }
 
 bool report_text__colour(FILE *out, const struct report_text_opts *o)
@@ -174,7 +174,7 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 }
 
 /* Returns the text of the last column without a mark. */
-static const char *place(struct table *t, const struct row *r, size_t columns)
+static const char *say_place(struct table *t, const struct row *r, size_t columns)
 {
 	bool line = t->last == BY_LINE || t->last == BY_STACK;
 
@@ -184,7 +184,7 @@ static const char *place(struct table *t, const struct row *r, size_t columns)
 }
 
 /* Writes the modules of a line: "blocks.*.mlp (4)". */
-static const char *modules(struct table *t, const struct row *r, size_t columns)
+static const char *say_modules(struct table *t, const struct row *r, size_t columns)
 {
 	char count[24];
 
@@ -204,27 +204,27 @@ static const char *modules(struct table *t, const struct row *r, size_t columns)
 #define MARK_SHORT 10 /* columns of "  <- grows" */
 #define MARKED_MIN 12 /* least columns of a place before a mark */
 
-static const struct growth_line *line_of(const struct table *t, const struct row *r)
+static const struct growth_line *growth_of(const struct table *t, const struct row *r)
 {
 	return t->growing ? t->growing[r - t->rows] : NULL;
 }
 
 /* Returns the text of the last column: the place, and a mark if the line grows. */
-static const char *where(struct table *t, const struct row *r, size_t columns)
+static const char *say_where(struct table *t, const struct row *r, size_t columns)
 {
-	const struct growth_line *line = line_of(t, r);
+	const struct growth_line *line = growth_of(t, r);
 	char mark[GROWTH_SUMMARY_MARK];
 	size_t used;
 
 	if (!line || columns < MARKED_MIN + MARK_SHORT)
-		return place(t, r, columns);
-	used = text__width(place(t, r, columns - MARK_SHORT));
+		return say_place(t, r, columns);
+	used = text__width(say_place(t, r, columns - MARK_SHORT));
 	growth_summary__mark(&t->growth, line, columns - used - 2, mark);
 	snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "  %s", mark);
 	return t->text;
 }
 
-static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
+static const char *say_cell(struct table *t, const struct row *r, int col, size_t columns)
 {
 	switch (col) {
 	case COL_SIZE:
@@ -241,9 +241,11 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_REQUESTED:
 		return r->requested ? text__bytes(t->text, 24, r->requested) : "-";
 	case COL_BLOCKS:
+		if (!r->count)
+			return "-";
 		text__count(t->text, 32, r->count);
 		/* Some blocks have no count: "12+". */
-		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
+		return r->anonymous ? strcat(t->text, "+") : t->text;
 	case COL_ROLE:
 		return words__role(r->category);
 	case COL_THREAD:
@@ -251,12 +253,12 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_PHASE:
 		return r->before_attach ? "before attach" : words__phase(r->phase);
 	case COL_MODULE:
-		return r->modules || *r->module_class ? modules(t, r, columns) : "(no module)";
+		return r->modules || *r->module_class ? say_modules(t, r, columns) : "(no module)";
 	}
-	return where(t, r, columns);
+	return say_where(t, r, columns);
 }
 
-static bool overlap(const struct table *t)
+static bool rows_overlap(const struct table *t)
 {
 	return t->last == BY_LAYER;
 }
@@ -278,13 +280,13 @@ static void put_row(struct table *t, const struct row *r, bool sum)
 
 	grid__row(t->grid);
 	for (int c = 0; c < COL_WHERE; c++)
-		if (!sum || (!overlap(t) && (sums & 1U << c)))
-			grid__put(t->grid, c, cell(t, r, c, t->module_max),
+		if (!sum || (!rows_overlap(t) && (sums & 1U << c)))
+			grid__put(t->grid, c, say_cell(t, r, c, t->module_max),
 				  sum ? NULL : colour_of(t, r, c));
 }
 
 /* Fills the grid with the rows. Hidden columns stay hidden. Returns 0 or -ENOMEM. */
-static int fill(struct table *t)
+static int fill_table(struct table *t)
 {
 	struct grid *before = t->grid;
 
@@ -296,7 +298,7 @@ static int fill(struct table *t)
 		return -ENOMEM;
 	t->where_width = 0;
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t w = text__width(where(t, &t->rows[i], 200));
+		size_t w = text__width(say_where(t, &t->rows[i], 200));
 
 		t->where_width = w > t->where_width ? w : t->where_width;
 		put_row(t, &t->rows[i], false);
@@ -310,7 +312,7 @@ static int fill(struct table *t)
 
 /* Leaves out columns up to goes until the last one has room for its longest text, or for most
  * columns. */
-static void fit(struct table *t, size_t width, size_t most, int goes)
+static void fit_table(struct table *t, size_t width, size_t most, int goes)
 {
 	t->room = grid__fit(t->grid, width, t->where_width < most ? t->where_width : most, goes);
 }
@@ -334,7 +336,7 @@ static void add_bars(struct table *t, size_t width)
 	bool bars;
 
 	grid__show(t->grid, COL_BAR, false);
-	fit(t, width, 0, 0);
+	fit_table(t, width, 0, 0);
 	bars = report_text__bars(t->out, t->o, t->room >= REPORT_BAR + 2 + t->where_width);
 	grid__show(t->grid, COL_BAR, bars);
 }
@@ -349,15 +351,13 @@ static void order_columns(struct table *t)
 		[COL_BLOCKS] = 1, [COL_ROLE] = 2, [COL_THREAD] = 3, [COL_MODULE] = 4, [COL_PHASE] = 5
 	};
 
-	for (int c = 0; c < COL_WHERE; c++)
-		t->columns[c] = (struct column){ .title = titles[c],
-						 .right = c < COL_ROLE,
-						 .goes = t->o->columns ? 0
-							 : t->o->split ? split[c]
-								       : plain[c],
-						 .least = c == COL_SIZE	     ? 10
-							  : c == COL_PERCENT ? 3
-									     : 0 };
+	for (int c = 0; c < COL_WHERE; c++) {
+		t->columns[c] = (struct column){ .title = titles[c], .right = c < COL_ROLE };
+		if (!t->o->columns)
+			t->columns[c].goes = t->o->split ? split[c] : plain[c];
+	}
+	t->columns[COL_SIZE].least = 10;
+	t->columns[COL_PERCENT].least = 3;
 }
 
 /* Hides columns that the user did not choose, or that have no information. */
@@ -384,11 +384,11 @@ static void choose_columns(struct table *t, size_t width)
 {
 	hide_columns(t);
 	if (t->o->split) {
-		fit(t, width, WHERE_MIN / 2, COL_WHERE);
+		fit_table(t, width, WHERE_MIN / 2, COL_WHERE);
 	} else {
-		fit(t, width, WHERE_WANTED, 1);
-		fit(t, width, WHERE_MIN, 3);
-		fit(t, width, WHERE_MIN / 2, 4);
+		fit_table(t, width, WHERE_WANTED, 1);
+		fit_table(t, width, WHERE_MIN, 3);
+		fit_table(t, width, WHERE_MIN / 2, 4);
 	}
 	add_bars(t, width);
 }
@@ -428,7 +428,7 @@ static int print_rows(struct table *t, const struct model *m, size_t device)
 	int err = 0;
 
 	for (size_t i = 0; i < t->shown && !err; i++) {
-		grid__print(t->grid, t->out, i, where(t, &t->rows[i], t->room));
+		grid__print(t->grid, t->out, i, say_where(t, &t->rows[i], t->room));
 		if (is_most(t, &t->rows[i]))
 			err = print_library_lines(t->out, m, device, &of_rows, &t->rows[i], t->cwd,
 						  report_text__width(t->out, t->o));
@@ -447,7 +447,6 @@ static int print_rows(struct table *t, const struct model *m, size_t device)
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
 {
 	enum figure is = o->when == ROWS_AT_MARK ? dev->mark_is : dev->allocated_is;
-	uint64_t mem = o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
 	char bytes[24], time[24], title[64];
 
 	/* The device's line has the peak. */
@@ -459,26 +458,28 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 		strcpy(title, "At the end");
 	else if (o->at == AT_TIME && !o->at_time)
 		strcpy(title, "At the start");
+	else if (o->at == AT_OOM)
+		snprintf(title, sizeof(title), "At the first out of memory, %s",
+			 text__time(time, sizeof(time), dev->mark_time));
 	else
-		snprintf(title, sizeof(title), "At %s%s",
-			 o->at == AT_OOM ? "the first out of memory, " : "",
-			 text__time(time, sizeof(time),
-				    o->at == AT_OOM ? dev->mark_time : o->at_time));
-	fprintf(out, "%s: %s%s\n", title, words__about(is), text__bytes(bytes, sizeof(bytes), mem));
+		snprintf(title, sizeof(title), "At %s", text__time(time, sizeof(time), o->at_time));
+	fprintf(out, "%s: %s%s\n", title, words__about(is),
+		text__bytes(bytes, sizeof(bytes), report_text__all(dev, o->when)));
 }
 
 /* The rows add up to the allocator's figure, unless events were lost. */
 static void print_check(const struct table *t)
 {
+	bool above = t->sum > t->all;
+	uint64_t by = above ? t->sum - t->all : t->all - t->sum;
+	const char *why = t->lost ? " because events were lost" : "";
 	char a[24], b[24], c[24];
 
-	if (overlap(t) || t->sum == t->all)
-		return;
-	fprintf(t->out, "These rows add up to %s, not to the %s of the allocator: %s %s%s.\n",
-		text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
-		text__bytes(c, sizeof(c), t->sum > t->all ? t->sum - t->all : t->all - t->sum),
-		t->sum > t->all ? "too much" : "are missing",
-		t->lost ? " because events were lost" : "");
+	if (!rows_overlap(t) && by)
+		fprintf(t->out,
+			"These rows add up to %s, not to the %s of the allocator: %s %s%s.\n",
+			text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
+			text__bytes(c, sizeof(c), by), above ? "too much" : "are missing", why);
 }
 
 /* Finds the rows of lines that grow; the largest of each. Returns 0 or -ENOMEM. */
@@ -505,7 +506,8 @@ static int mark_rows(struct table *t)
 }
 
 /* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
-static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
+static int take_rows(struct table *t, const struct model *m, size_t device,
+		     const struct row_opts *opts)
 {
 	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
 	uint64_t sum = 0;
@@ -552,14 +554,14 @@ static int lay_out(struct table *t, size_t width)
 	int err;
 
 	t->module_max = MODULE_MAX;
-	err = fill(t);
+	err = fill_table(t);
 	if (err)
 		return err;
 	choose_columns(t, width);
 	if (t->last == BY_MODULE || all_columns(t))
 		return 0;
 	t->module_max = MODULE_NARROW;
-	err = fill(t);
+	err = fill_table(t);
 	if (!err)
 		choose_columns(t, width);
 	return err;
@@ -571,12 +573,12 @@ static void choose_names(struct table *t)
 	t->short_names = false;
 	for (size_t i = 0; i < t->shown && !t->short_names; i++)
 		t->short_names = !t->rows[i].before_attach &&
-				 text__width(place(t, &t->rows[i], SIZE_MAX)) +
-						 (line_of(t, &t->rows[i]) ? MARK_SHORT : 0) >
+				 text__width(say_place(t, &t->rows[i], SIZE_MAX)) +
+						 (growth_of(t, &t->rows[i]) ? MARK_SHORT : 0) >
 					 t->room;
 }
 
-static int prepare(struct table *t, const struct model *m, size_t device)
+static int prepare_table(struct table *t, const struct model *m, size_t device)
 {
 	struct row_opts opts = {
 		.by = t->o->by,
@@ -591,7 +593,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	/* One row for a line in all layers that run it; the Module column names them. */
 	opts.any_module = t->o->by == BY_LINE;
 	order_columns(t);
-	err = fetch(t, m, device, &opts);
+	err = take_rows(t, m, device, &opts);
 	if (!err)
 		err = lay_out(t, width);
 	if (err)
@@ -600,9 +602,9 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	opts.any_phase = !grid__shown(t->grid, COL_PHASE);
 	opts.any_category = !grid__shown(t->grid, COL_ROLE);
 	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category)) {
-		err = fetch(t, m, device, &opts);
+		err = take_rows(t, m, device, &opts);
 		if (!err)
-			err = fill(t);
+			err = fill_table(t);
 	}
 	t->room = grid__fit(t->grid, width, 0, 0);
 	t->room = t->room ? t->room : 8;
@@ -610,7 +612,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	return err;
 }
 
-static void drop(struct table *t)
+static void free_table(struct table *t)
 {
 	grid__free(t->grid);
 	report_frames__free(t->frames);
@@ -623,40 +625,36 @@ static void drop(struct table *t)
 int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d,
 		       const struct facts *f, const struct report_text_opts *o)
 {
+	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
 	struct table *t = calloc(1, sizeof(*t));
 	struct model_device dev;
-	int err = t ? 0 : -ENOMEM;
+	int err = 0;
 
 	if (!t)
-		return err;
+		return -ENOMEM;
 	*t = (struct table){
 		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
 	};
 	model__device(m, device, &dev);
 	t->lost = words__lost(m, f);
-	t->all = o->when == ROWS_TOTAL	   ? dev.total_allocated
-		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
-					   : dev.allocated;
+	t->all = report_text__all(&dev, o->when);
 	if (t->last == BY_STACK) {
 		t->frames = report_frames__new(d, f, o->which_line);
 		err = t->frames ? 0 : -ENOMEM;
+	} else if (t->last == BY_LINE && o->when != ROWS_TOTAL) {
+		err = growth_summary__of(m, f, device, duration, &t->growth);
 	}
-	if (!err && t->last == BY_LINE && o->when != ROWS_TOTAL)
-		err = growth_summary__of(m, f, device,
-					 o->duration ? o->duration
-						     : words__fact_number(f, "duration_ns"),
-					 &t->growth);
-	if (err == -EINVAL) /* growth is not watched */
-		err = 0;
-	if (!err)
-		err = prepare(t, m, device);
-	if (!err) {
-		if (!o->no_sums)
-			report_text__sums(out, o, &dev);
-		print_titles(t);
-		err = print_rows(t, m, device);
-		print_check(t);
-	}
-	drop(t);
+	if (err && err != -EINVAL) /* growth is not watched */
+		goto out;
+	err = prepare_table(t, m, device);
+	if (err)
+		goto out;
+	if (!o->no_sums)
+		report_text__sums(out, o, &dev);
+	print_titles(t);
+	err = print_rows(t, m, device);
+	print_check(t);
+out:
+	free_table(t);
 	return err;
 }

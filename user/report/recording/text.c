@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Head and foot of the text report. */
+/* The text report, around its rows. */
 #include "report/text.h"
 
 #include <errno.h>
@@ -34,9 +34,10 @@ struct keeper {
 };
 
 /* Takes the traceback that holds most. Sees each set of equal blocks. */
-static bool look(void *ctx, const struct row *r)
+static bool find_traceback(void *ctx, const struct row *r)
 {
-	const char *end = r->name ? strstr(r->name, TRACEBACK) : NULL, *graph;
+	const char *end = r->name ? strstr(r->name, TRACEBACK) : NULL;
+	const char *graph;
 	struct keeper *k = ctx;
 
 	if (!end || r->bytes <= k->bytes)
@@ -51,7 +52,7 @@ static bool look(void *ctx, const struct row *r)
 /* Finds the exception, if a reading named one: "global last_error". */
 static void find_keeper(const struct model *m, size_t device, struct keeper *ret)
 {
-	struct row_opts o = { .by = BY_CATEGORY, .keep = look, .ctx = ret };
+	struct row_opts o = { .by = BY_CATEGORY, .keep = find_traceback, .ctx = ret };
 	static const enum row_when when[] = { ROWS_NOW, ROWS_AT_MARK };
 	struct row *rows;
 	size_t n;
@@ -67,7 +68,8 @@ static void find_keeper(const struct model *m, size_t device, struct keeper *ret
 static const char *say_kept_error(const struct model *m, size_t device, char *buf, size_t size)
 {
 	struct model_oom o = { 0 };
-	char bytes[24], time[24], name[256] = "";
+	const char *calls = "the call that failed", *its = "its";
+	char bytes[24], time[24], name[256], here[280] = "";
 	struct keeper k;
 
 	*buf = '\0';
@@ -77,15 +79,18 @@ static const char *say_kept_error(const struct model *m, size_t device, char *bu
 		return buf;
 	find_keeper(m, device, &k);
 	if (k.len)
-		text__clean(name, sizeof(name), k.name, k.len);
+		snprintf(here, sizeof(here), " (here %s)",
+			 text__clean(name, sizeof(name), k.name, k.len));
+	if (o.number > 1) {
+		calls = "calls that failed, the last";
+		its = "an";
+	}
 	snprintf(buf, size,
-		 "%s of it are of %s at %s: as long as something keeps %s exception%s%s%s, the "
+		 "%s of it are of %s at %s: as long as something keeps %s exception%s, the "
 		 "variables of its functions stay. Retry after the except block, and keep the "
 		 "exception's text only.",
-		 text__bytes(bytes, sizeof(bytes), o.kept),
-		 o.number > 1 ? "calls that failed, the last" : "the call that failed",
-		 text__time(time, sizeof(time), o.kept_time), o.number > 1 ? "an" : "its",
-		 *name ? " (here " : "", name, *name ? ")" : "");
+		 text__bytes(bytes, sizeof(bytes), o.kept), calls,
+		 text__time(time, sizeof(time), o.kept_time), its, here);
 	return buf;
 }
 
@@ -99,9 +104,8 @@ struct line {
 	const char *lead; /* printed before the first part; NULL: nothing */
 };
 
-static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Breaks a part that is wider than a line at spaces, but not between a number and its unit. */
-static void put(struct line *l, char *text)
+static void put_text(struct line *l, char *text)
 {
 	for (;;) {
 		size_t room = l->width > l->at ? l->width - l->at : 1;
@@ -126,7 +130,7 @@ static void put(struct line *l, char *text)
 	l->at += text__width(text);
 }
 
-static void part(struct line *l, const char *fmt, ...)
+static __attribute__((format(printf, 2, 3))) void add_part(struct line *l, const char *fmt, ...)
 {
 	char text[REPORT_TEXT];
 	va_list ap;
@@ -143,7 +147,7 @@ static void part(struct line *l, const char *fmt, ...)
 		fputs(text__dot(), l->out);
 		l->at += 3;
 	}
-	put(l, text);
+	put_text(l, text);
 	l->first = false;
 }
 
@@ -163,9 +167,9 @@ static void join_command(char *buf, size_t size, char **argv, bool names)
 	buf[0] = '\0';
 	for (char **a = argv; a && *a && len + 1 < size; a++) {
 		const char *slash = a == argv || (names && **a == '/') ? strrchr(*a, '/') : NULL;
+		const char *s = slash ? slash + 1 : *a;
 
-		text__clean(word, sizeof(word), slash ? slash + 1 : *a,
-			    strlen(slash ? slash + 1 : *a));
+		text__clean(word, sizeof(word), s, strlen(s));
 		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
 		len = strlen(buf);
 	}
@@ -188,46 +192,49 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 }
 
 /* Adds container and pod, with ids cut as people type them. */
-static void place(struct line *l, const struct facts *f)
+static void say_container(struct line *l, const struct facts *f)
 {
-	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"),
-		   *pod = facts__get(f, "pod");
+	const char *name = facts__get(f, "container.name");
+	const char *id = facts__get(f, "container");
+	const char *pod = facts__get(f, "pod");
 	char clean[96];
 
 	if (pod)
-		part(l, "pod %s", text__clean(clean, sizeof(clean), pod, strlen(pod)));
+		add_part(l, "pod %s", text__clean(clean, sizeof(clean), pod, strlen(pod)));
 	if (name)
-		part(l, "container %s", text__clean(clean, sizeof(clean), name, strlen(name)));
+		add_part(l, "container %s", text__clean(clean, sizeof(clean), name, strlen(name)));
 	else if (id)
-		part(l, "container %s", text__clean(clean, sizeof(clean), id, strnlen(id, 12)));
+		add_part(l, "container %s", text__clean(clean, sizeof(clean), id, strnlen(id, 12)));
 }
 
-static void version(struct line *l, const struct facts *f, const char *key, const char *name)
+static void say_version(struct line *l, const struct facts *f, const char *key, const char *name)
 {
 	const char *fact = facts__get(f, key);
 	char text[64];
 
 	if (fact && *fact)
-		part(l, "%s %s", name, text__clean(text, sizeof(text), fact, strlen(fact)));
+		add_part(l, "%s %s", name, text__clean(text, sizeof(text), fact, strlen(fact)));
 }
 
-static uint64_t lost(const struct model *m, const struct facts *f, const struct report_text_opts *o)
+static uint64_t count_lost(const struct model *m, const struct facts *f,
+			   const struct report_text_opts *o)
 {
 	uint64_t n = words__lost(m, f);
 
 	return n > o->lost ? n : o->lost;
 }
 
-static uint64_t length(const struct model *m, const struct facts *f,
-		       const struct report_text_opts *o)
+static uint64_t length_of(const struct model *m, const struct facts *f,
+			  const struct report_text_opts *o)
 {
 	return model__length(m, o->duration ? o->duration : words__fact_number(f, "duration_ns"));
 }
 
 /* Adds the job's numbers of the whole steps, and those that this report gives them. */
-static void job_steps(struct line *l, const struct model *m)
+static void say_job_steps(struct line *l, const struct model *m)
 {
-	uint64_t first, n = model__whole_steps(m), skip = model__steps(m) - n;
+	uint64_t first, n = model__whole_steps(m);
+	uint64_t skip = model__steps(m) - n;
 	char a[32], b[32], c[32], d[32], here[80] = "";
 
 	if (!n || !model__job_step(m, &first))
@@ -237,63 +244,65 @@ static void job_steps(struct line *l, const struct model *m)
 			 text__count(c, sizeof(c), skip + 1), text__count(d, sizeof(d), skip + n));
 	text__count(a, sizeof(a), first + skip);
 	if (n == 1)
-		part(l, "step %s of the job, by the optimizer's own count", a);
+		add_part(l, "step %s of the job, by the optimizer's own count", a);
 	else
-		part(l, "steps %s to %s of the job, by the optimizer's own count%s", a,
-		     text__count(b, sizeof(b), first + skip + n - 1), here);
+		add_part(l, "steps %s to %s of the job, by the optimizer's own count%s", a,
+			 text__count(b, sizeof(b), first + skip + n - 1), here);
 }
 
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	uint64_t n = lost(m, f, o);
 	struct line l = line__begin(out, o);
-	char cmd[REPORT_TEXT / 2], time[24], step[24], events[32], count[32], window[48];
-	bool red = n && report_text__colour(out, o);
+	char cmd[REPORT_TEXT / 2], time[24], step[24], events[48], count[48], window[48];
+	const char *red = "", *plain = "";
+	uint64_t n = count_lost(m, f, o);
 
+	if (n && report_text__colour(out, o)) {
+		red = "\033[31m";
+		plain = "\033[0m";
+	}
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
-	part(&l, "%s", cmd);
-	part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
-	place(&l, f);
-	text__time(time, sizeof(time), length(m, f, o));
+	add_part(&l, "%s", cmd);
+	add_part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
+	say_container(&l, f);
+	text__time(time, sizeof(time), length_of(m, f, o));
 	if (model__whole_steps(m))
-		part(&l, "%s, %s %s%s of %s", time,
-		     text__count(count, sizeof(count), model__whole_steps(m)),
-		     model__steps_are_calls(m) ? "call" : "step",
-		     model__whole_steps(m) == 1 ? "" : "s",
-		     text__time(step, sizeof(step), model__step_time(m)));
+		add_part(&l, "%s, %s of %s", time,
+			 text__counted(count, sizeof(count), model__whole_steps(m),
+				       model__steps_are_calls(m) ? "call" : "step"),
+			 text__time(step, sizeof(step), model__step_time(m)));
 	else
-		part(&l, "%s", time);
+		add_part(&l, "%s", time);
 	if (*words__window(m, f, window, sizeof(window)))
-		part(&l, "%s", window);
-	job_steps(&l, m);
-	version(&l, f, "torch", "torch");
-	version(&l, f, "python", "Python");
-	part(&l, "%s, %s%s lost%s",
-	     text__counted(events, sizeof(events), model__events(m), "event"),
-	     red ? "\033[31m" : "", text__count(count, sizeof(count), n), red ? "\033[0m" : "");
+		add_part(&l, "%s", window);
+	say_job_steps(&l, m);
+	say_version(&l, f, "torch", "torch");
+	say_version(&l, f, "python", "Python");
+	add_part(&l, "%s, %s%s lost%s",
+		 text__counted(events, sizeof(events), model__events(m), "event"), red,
+		 text__count(count, sizeof(count), n), plain);
 	fputc('\n', out);
 }
 
 /* at_peak: memory reserved at the peak is known; otherwise only its maximum. */
-static void peak_words(struct line *l, const struct model *m, const struct model_device *d,
-		       bool at_peak)
+static void say_peak(struct line *l, const struct model *m, const struct model_device *d,
+		     bool at_peak)
 {
 	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
 
 	if (model__steps(m))
-		snprintf(step, sizeof(step), "%s %s", model__steps_are_calls(m) ? "call" : "step",
+		snprintf(step, sizeof(step), "%s %s, ", model__steps_are_calls(m) ? "call" : "step",
 			 text__count(count, sizeof(count), d->peak_step + 1));
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
-	part(l, "peak %s%s allocated%s at %s (%s%s%s)", words__about(d->peak_is),
-	     text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
-	     text__time(time, sizeof(time), d->peak_time), step, *step ? ", " : "",
-	     words__phase(d->peak_phase));
+	add_part(l, "peak %s%s allocated%s at %s (%s%s)", words__about(d->peak_is),
+		 text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
+		 text__time(time, sizeof(time), d->peak_time), step, words__phase(d->peak_phase));
 	if (d->has_totals && (!at_peak || d->mark_reserved != d->peak_reserved))
-		part(l, "at most %s reserved",
-		     text__bytes(reserved, sizeof(reserved), d->peak_reserved));
+		add_part(l, "at most %s reserved",
+			 text__bytes(reserved, sizeof(reserved), d->peak_reserved));
 }
 
 /* Recorders that keep a window only may have seen all of the job, too. */
@@ -344,32 +353,32 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 
 	fputs("  ", out);
 	l.at = 2;
-	part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time),
-	     text__bytes(b, sizeof(b), oom->size));
-	part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
+	add_part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time),
+		 text__bytes(b, sizeof(b), oom->size));
+	add_part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
 	if (oom->has_totals)
-		part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
+		add_part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
 	if (oom->gap_known)
-		part(&l, "largest free piece of it %s",
-		     text__bytes(b, sizeof(b), oom->largest_gap));
+		add_part(&l, "largest free piece of it %s",
+			 text__bytes(b, sizeof(b), oom->largest_gap));
 	if (is_fragmentation(oom, &cached))
-		part(&l, "fragmentation: %s are cached in pieces that are too small",
-		     text__bytes(b, sizeof(b), cached));
+		add_part(&l, "fragmentation: %s are cached in pieces that are too small",
+			 text__bytes(b, sizeof(b), cached));
 	if (total && oom->left_known)
-		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
-		     text__bytes(c, sizeof(c), total));
+		add_part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
+			 text__bytes(c, sizeof(c), total));
 	else if (oom->left_known)
-		part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
+		add_part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
 	else if (total && oom->used_known && oom->used <= total)
-		part(&l, "the driver had at most %s left of %s (other processes not counted)",
-		     text__bytes(b, sizeof(b), total - oom->used),
-		     text__bytes(c, sizeof(c), total));
+		add_part(&l, "the driver had at most %s left of %s (other processes not counted)",
+			 text__bytes(b, sizeof(b), total - oom->used),
+			 text__bytes(c, sizeof(c), total));
 	if (model__stack_line(m, oom->stack, o->which_line, &line)) {
 		row.file = line.file;
 		row.func = line.func;
 		row.line = line.line;
 		row.source = "frame";
-		part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
+		add_part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
 	}
 	fputc('\n', out);
 }
@@ -407,11 +416,11 @@ static void print_all(FILE *out, const struct model *m, const struct report_text
 	model__all(m, &all);
 	if (all.devices < 2)
 		return;
-	part(&l, "%u devices  peak %s allocated together at %s", all.devices,
-	     text__bytes(a, sizeof(a), all.peak_allocated),
-	     text__time(b, sizeof(b), all.peak_allocated_time));
-	part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
-	     text__time(b, sizeof(b), all.peak_reserved_time));
+	add_part(&l, "%u devices  peak %s allocated together at %s", all.devices,
+		 text__bytes(a, sizeof(a), all.peak_allocated),
+		 text__time(b, sizeof(b), all.peak_allocated_time));
+	add_part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
+		 text__time(b, sizeof(b), all.peak_reserved_time));
 	fputc('\n', out);
 }
 
@@ -431,38 +440,40 @@ static int say_growth(struct line *l, const struct model *m, size_t i, const str
 	if (growth_summary__is_finding(&s))
 		*growing = strdup(text);
 	else if (*text)
-		part(l, "%s", text);
+		add_part(l, "%s", text);
 	err = growth_summary__is_finding(&s) && !*growing ? -ENOMEM : 0;
 	growth_summary__free(&s);
 	return err;
 }
 
 /* Says how much memory came and went. Blocks that were lost are not in it. */
-static void churn_words(struct line *l, const struct model *m, const struct model_device *d,
-			const struct facts *f, const struct report_text_opts *o)
+static void say_churn(struct line *l, const struct model *m, const struct model_device *d,
+		      const struct facts *f, const struct report_text_opts *o)
 {
 	char bytes[24], time[24];
 
 	if (d->total_freed)
-		part(l, "%s%s allocated and freed in %s", lost(m, f, o) ? "at least " : "",
-		     text__bytes(bytes, sizeof(bytes), d->total_freed),
-		     text__time(time, sizeof(time), length(m, f, o)));
+		add_part(l, "%s%s allocated and freed in %s",
+			 count_lost(m, f, o) ? "at least " : "",
+			 text__bytes(bytes, sizeof(bytes), d->total_freed),
+			 text__time(time, sizeof(time), length_of(m, f, o)));
 }
 
 /* The device "host" has the sizes that readings of the process found. */
-static void host_words(struct line *l, const struct facts *f)
+static void say_host(struct line *l, const struct facts *f)
 {
 	const char *how = facts__get(f, "host");
 	uint64_t unread = words__fact_number(f, "host_worked_out");
 	char bytes[24];
 
-	part(l, "resident memory by who mapped it, tensors on the CPU included%s",
-	     how && strcmp(how, "no lines") != 0 ? "" : "; lines are not recorded");
+	add_part(l, "resident memory by who mapped it, tensors on the CPU included%s",
+		 how && strcmp(how, "no lines") != 0 ? "" : "; lines are not recorded");
 	if (unread)
-		part(l,
-		     "%s of it came after the last reading, and are taken as those of the memory "
-		     "that was mapped since",
-		     text__bytes(bytes, sizeof(bytes), unread));
+		add_part(l,
+			 "%s of it came after the last reading, and are taken as those of the "
+			 "memory "
+			 "that was mapped since",
+			 text__bytes(bytes, sizeof(bytes), unread));
 }
 
 static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
@@ -478,35 +489,37 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	mark = o->when == ROWS_AT_MARK && d.marked;
 	fprintf(out, "%s  ", d.name);
 	l.at = strlen(d.name) + 2;
-	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
+	say_peak(&l, m, &d, mark && o->at == AT_PEAK);
 	if (d.allocated != d.peak_allocated)
-		part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
+		add_part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
 	if (d.has_totals) {
-		part(&l, "cached %.1f %%",
-		     100 * words__fragmentation(mark ? d.mark_allocated : d.allocated,
-						mark ? d.mark_reserved : d.reserved));
+		double part = mark ? words__fragmentation(d.mark_allocated, d.mark_reserved)
+				   : words__fragmentation(d.allocated, d.reserved);
+
+		add_part(&l, "cached %.1f %%", 100 * part);
 		if (d.before_attach_start || !d.before_known)
-			part(&l, "before attach %s",
-			     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+			add_part(&l, "before attach %s",
+				 text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_HOST) {
-		host_words(&l, f);
+		say_host(&l, f);
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
-		part(&l, "before attach at least %s (tensors found in Python objects)",
-		     text__bytes(bytes, sizeof(bytes),
-				 mark ? d.mark_before_attach : d.before_attach));
+		add_part(&l, "before attach at least %s (tensors found in Python objects)",
+			 text__bytes(bytes, sizeof(bytes),
+				     mark ? d.mark_before_attach : d.before_attach));
 	} else if (d.device.type == DEVICE_CPU) {
-		part(&l, d.before_known || from_start(f) ? "recorded from the start"
-							 : "memory from before attach not known");
+		add_part(&l, d.before_known || from_start(f)
+				     ? "recorded from the start"
+				     : "memory from before attach not known");
 	} else if (d.empty) {
-		part(&l, "PyTorch has no tensor there");
+		add_part(&l, "PyTorch has no tensor there");
 	} else {
-		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
-		     no_totals(f));
+		add_part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
+			 no_totals(f));
 	}
 	if (d.device.type != DEVICE_HOST)
-		churn_words(&l, m, &d, f, o);
+		say_churn(&l, m, &d, f, o);
 	if (d.ooms)
-		part(&l, "%" PRIu64 " out of memory", d.ooms);
+		add_part(&l, "%" PRIu64 " out of memory", d.ooms);
 	err = say_growth(&l, m, i, f, o, &growing);
 	fputc('\n', out);
 	if (growing)
@@ -517,7 +530,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	return err;
 }
 
-static void drift_words(struct line *l, const struct model *m)
+static void say_drift(struct line *l, const struct model *m)
 {
 	uint64_t drift = 0, events = 0, missed = 0;
 	bool totals = false;
@@ -533,13 +546,13 @@ static void drift_words(struct line *l, const struct model *m)
 		drift = d.drift > drift ? d.drift : drift;
 	}
 	if (drift)
-		part(l, "sizes differ from the allocator's totals by up to %s (at %s)",
-		     text__bytes(bytes, sizeof(bytes), drift),
-		     text__counted(count, sizeof(count), events, "event"));
+		add_part(l, "sizes differ from the allocator's totals by up to %s (at %s)",
+			 text__bytes(bytes, sizeof(bytes), drift),
+			 text__counted(count, sizeof(count), events, "event"));
 	else if (totals)
-		part(l, "sizes agree with the allocator's totals");
+		add_part(l, "sizes agree with the allocator's totals");
 	if (missed)
-		part(l, "%s frees missed", text__count(count, sizeof(count), missed));
+		add_part(l, "%s frees missed", text__count(count, sizeof(count), missed));
 }
 
 /* Avoids "100.0 %" for less than all. */
@@ -556,7 +569,7 @@ static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
 	return buf;
 }
 
-static void stack_words(struct line *l, const struct model *m, const struct facts *f)
+static void say_stack(struct line *l, const struct model *m, const struct facts *f)
 {
 	struct report_stacks s;
 	char p[24];
@@ -565,19 +578,20 @@ static void stack_words(struct line *l, const struct model *m, const struct fact
 	if (!s.all)
 		return;
 	if (s.truncated)
-		part(l, "%s of stacks are cut: too deep",
-		     percent(p, sizeof(p), s.truncated, s.all));
+		add_part(l, "%s of stacks are cut: too deep",
+			 percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (i == MT_WALK_OFF && model__walks(m, i) && facts__get(f, "cost.limit"))
-			part(l, "%s of stacks were not sampled",
-			     percent(p, sizeof(p), model__walks(m, i), s.all));
+			add_part(l, "%s of stacks were not sampled",
+				 percent(p, sizeof(p), model__walks(m, i), s.all));
 		else if (words__walk_failed(i) && model__walks(m, i))
-			part(l, "%s of stacks could not be read (%s)",
-			     percent(p, sizeof(p), model__walks(m, i), s.all), facts__walk_name(i));
+			add_part(l, "%s of stacks could not be read (%s)",
+				 percent(p, sizeof(p), model__walks(m, i), s.all),
+				 facts__walk_name(i));
 }
 
 /* Explains which figures above lost events affect. */
-static void loss_words(struct line *l, const struct model *m)
+static void say_loss(struct line *l, const struct model *m)
 {
 	bool bound = false;
 
@@ -587,14 +601,14 @@ static void loss_words(struct line *l, const struct model *m)
 		model__device(m, i, &d);
 		bound |= d.peak_is == FIGURE_LOWER_BOUND;
 		if (d.peak_is == FIGURE_NOT_EXACT)
-			part(l, "%s is not exact", d.name);
+			add_part(l, "%s is not exact", d.name);
 	}
 	if (bound)
-		part(l, "peaks are lower bounds");
+		add_part(l, "peaks are lower bounds");
 }
 
 /* Adds losses of records about steps, modules and lines of forward. They do not affect sizes. */
-static void lost_words(struct line *l, const struct facts *f)
+static void say_lost(struct line *l, const struct facts *f)
 {
 	uint64_t steps = words__fact_number(f, "counter.lost.scope_end");
 	uint64_t calls = words__fact_number(f, "counter.lost.module_call") +
@@ -605,46 +619,50 @@ static void lost_words(struct line *l, const struct facts *f)
 	char count[32];
 
 	if (steps)
-		part(l, "%s ends of steps lost: figures per step are not exact",
-		     text__count(count, sizeof(count), steps));
+		add_part(l, "%s ends of steps lost: figures per step are not exact",
+			 text__count(count, sizeof(count), steps));
 	if (calls)
-		part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
+		add_part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
 	if (nodes)
-		part(l, "%s autograd nodes lost: their memory has no line of forward",
-		     text__count(count, sizeof(count), nodes));
+		add_part(l, "%s autograd nodes lost: their memory has no line of forward",
+			 text__count(count, sizeof(count), nodes));
 }
 
-static void trust_words(struct line *l, const struct model *m, const struct facts *f,
-			const struct report_text_opts *o)
+static void say_trust(struct line *l, const struct model *m, const struct facts *f,
+		      const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
 	char count[32], text[128];
-	uint64_t n = lost(m, f, o), dropped = words__fact_number(f, "dropped_events");
+	uint64_t n = count_lost(m, f, o);
+	uint64_t dropped = words__fact_number(f, "dropped_events");
 	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
 	const char *unread = facts__get(f, "census_problem");
 
 	if (n)
-		part(l, "%s lost", text__counted(count, sizeof(count), n, "event"));
-	loss_words(l, m);
-	lost_words(l, f);
-	drift_words(l, m);
-	stack_words(l, m, f);
+		add_part(l, "%s lost", text__counted(count, sizeof(count), n, "event"));
+	say_loss(l, m);
+	say_lost(l, f);
+	say_drift(l, m);
+	say_stack(l, m, f);
 	if (dropped)
-		part(l, "%s dropped (%s)", text__counted(count, sizeof(count), dropped, "event"),
-		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
+		add_part(l, "%s dropped (%s)",
+			 text__counted(count, sizeof(count), dropped, "event"),
+			 reason ? text__clean(text, sizeof(text), reason, strlen(reason))
+				: "a bound");
 	if (facts__get(f, "driver_bypassed"))
-		part(l, "memory that CUDA libraries take is not recorded: their calls bypass the "
-			"probes");
+		add_part(l,
+			 "memory that CUDA libraries take is not recorded: their calls bypass the "
+			 "probes");
 	if (facts__get(f, "torch_came"))
-		part(l, "PyTorch was imported after the attach: only its calls into CUDA are "
-			"recorded");
+		add_part(l, "PyTorch was imported after the attach: only its calls into CUDA are "
+			    "recorded");
 	if (unread && *unread)
-		part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
+		add_part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
 	if (nameless)
-		part(l, "no room for %s more stacks and names",
-		     text__count(count, sizeof(count), nameless));
+		add_part(l, "no room for %s more stacks and names",
+			 text__count(count, sizeof(count), nameless));
 	if (o->cut)
-		part(l, "recording not complete: %s", o->cut);
+		add_part(l, "recording not complete: %s", o->cut);
 }
 
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
@@ -653,7 +671,7 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	struct line l = line__begin(out, o);
 
 	l.lead = "\n";
-	trust_words(&l, m, f, o);
+	say_trust(&l, m, f, o);
 	if (!l.first)
 		fputc('\n', out);
 }
@@ -684,8 +702,8 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 }
 
 /* Says which of the moment's memory has no Python line, if it is 1 % or more. */
-static int no_line_words(struct line *l, const struct model *m, size_t device,
-			 const struct report_text_opts *o)
+static int say_no_line(struct line *l, const struct model *m, size_t device,
+		       const struct report_text_opts *o)
 {
 	struct row_opts opts = {
 		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
@@ -704,21 +722,24 @@ static int no_line_words(struct line *l, const struct model *m, size_t device,
 		all += r->bytes;
 		if (r->before_attach || r->file)
 			continue;
-		*(r->phase == PHASE_BACKWARD	 ? &autograd
-		  : !strcmp(r->source, "native") ? &native
-						 : &other) += r->bytes;
+		if (r->phase == PHASE_BACKWARD)
+			autograd += r->bytes;
+		else if (!strcmp(r->source, "native"))
+			native += r->bytes;
+		else
+			other += r->bytes;
 	}
 	free(rows);
 	none = autograd + native + other;
 	if (none < all / 100 || !none)
 		return 0;
-	part(l, "%s %% of this memory has no Python line", text__percent(share, none, all));
+	add_part(l, "%s %% of this memory has no Python line", text__percent(share, none, all));
 	if (autograd)
-		part(l, "autograd's threads %s", text__bytes(bytes, sizeof(bytes), autograd));
+		add_part(l, "autograd's threads %s", text__bytes(bytes, sizeof(bytes), autograd));
 	if (native)
-		part(l, "C++ threads %s", text__bytes(bytes, sizeof(bytes), native));
+		add_part(l, "C++ threads %s", text__bytes(bytes, sizeof(bytes), native));
 	if (other)
-		part(l, "stack not read %s", text__bytes(bytes, sizeof(bytes), other));
+		add_part(l, "stack not read %s", text__bytes(bytes, sizeof(bytes), other));
 	return 0;
 }
 
@@ -760,61 +781,262 @@ static void print_marks(FILE *out, const struct model *m, const struct report_te
 				"%s%s", text, shown > MARKS_SHOWN ? ", ..." : "");
 }
 
+/* ---- host memory: the ledger's readings ---- */
+
+#define OLD UINT64_C(1000000000) /* ns: a last reading that is older says so */
+
+static uint64_t rss_of(const struct host_point *p)
+{
+	return p->sheet.part[HOST_TOTAL].bytes;
+}
+
+/* Writes "end 1.20 GiB", or "last read 1.20 GiB, 8.1 s before the end": the memory of the end is
+ * not known then. */
+static char *say_end(char *buf, size_t size, const struct model_host *h, const struct facts *f)
+{
+	uint64_t duration = words__fact_number(f, "duration_ns");
+	uint64_t ended = words__fact_number(f, "end_time");
+	uint64_t end = ended > duration ? ended : duration;
+	char bytes[24], time[24];
+
+	text__bytes(bytes, sizeof(bytes), rss_of(&h->last));
+	if (end > h->last.time && end - h->last.time > OLD)
+		snprintf(buf, size, "last read %s, %s before the end", bytes,
+			 text__time(time, sizeof(time), end - h->last.time));
+	else
+		snprintf(buf, size, "end %s", bytes);
+	return buf;
+}
+
+/* Prints the peak of host memory, and the last reading with its age, on one line; nothing if it was
+ * not read. */
+static void print_host_line(FILE *out, const struct model *m, const struct facts *f,
+			    const struct report_text_opts *o)
+{
+	const struct model_host *h = model__host(m);
+	char bytes[24], time[24], end[96], parts[1024];
+	struct line l = line__begin(out, o);
+	bool device = model__find_device(m, "host") >= 0;
+
+	if (!h)
+		return;
+	text__bytes(bytes, sizeof(bytes), rss_of(&h->highest));
+	text__time(time, sizeof(time), h->highest.time);
+	host_words__line(parts, sizeof(parts), &h->highest.sheet);
+	if (device) /* its line has the peak and the end; readings are fewer */
+		text__paragraph(out, l.width, "", "  ",
+				"host  highest reading %s RSS at %s%s%s%s(--device host)", bytes,
+				time, text__dot(), parts, text__dot());
+	else
+		text__paragraph(out, l.width, "", "  ",
+				"host  peak %s RSS at %s%s%s%s%s%s(--device host)", bytes, time,
+				text__dot(), say_end(end, sizeof(end), h, f), text__dot(), parts,
+				text__dot());
+}
+
+/* Says which parts grew most between the first and the last reading. */
+static void print_host_growth(FILE *out, const struct model_host *h, size_t columns)
+{
+	char from[24], to[24], bytes[24], text[1024] = "";
+	size_t at = 0;
+
+	for (unsigned i = 1; i < HOST_PARTS_END; i++) {
+		uint64_t was = h->first.sheet.part[i].bytes, is = h->last.sheet.part[i].bytes;
+		uint64_t by = is > was ? is - was : was - is;
+		char sign = is > was ? '+' : '-';
+
+		if (by > rss_of(&h->last) / 100 && at < sizeof(text))
+			at += snprintf(text + at, sizeof(text) - at, "%s%s %c%s", at ? ", " : "",
+				       host_words__part(i), sign,
+				       text__bytes(bytes, sizeof(bytes), by));
+	}
+	if (h->readings < 2)
+		return;
+	text__paragraph(out, columns, "", "  ", "from %s to %s: %s",
+			text__time(from, sizeof(from), h->first.time),
+			text__time(to, sizeof(to), h->last.time),
+			at ? text : "no part changed by more than 1 % of RSS");
+}
+
+/* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
+static int print_host(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	const struct model_host *h = model__host(m);
+	const struct host_point *p;
+	unsigned width = report_text__width(out, o);
+	char bytes[24], time[24], n[32];
+	int err;
+
+	if (!h)
+		return 0;
+	p = &h->at_moment;
+	fprintf(out, "\nHost memory at %s: %s resident (RSS), %s of %s readings\n\n",
+		text__time(time, sizeof(time), p->time),
+		text__bytes(bytes, sizeof(bytes), rss_of(p)),
+		p->time == h->highest.time ? "the highest" : "one",
+		text__count(n, sizeof(n), h->readings));
+	err = host_words__table(out, &p->sheet, width);
+	if (!err)
+		print_host_growth(out, h, text__prose(width));
+	return err;
+}
+
+/* ---- samples ---- */
+
+#define SAMPLED_SHOWN 3 /* rows */
+
+/* How far a row may be off: what may be missing, or for small objects on the host the interval. */
+static uint64_t doubt_of(const struct row *r, bool on_host)
+{
+	return r->sampled.high - (on_host ? r->sampled.low : r->bytes);
+}
+
+/* Orders rows by their doubt, largest first. */
+static int cmp_doubt(const void *a, const void *b, void *on_host)
+{
+	uint64_t p = doubt_of(a, *(bool *)on_host);
+	uint64_t q = doubt_of(b, *(bool *)on_host);
+
+	if (p != q)
+		return p > q ? -1 : 1;
+	return row__compare(a, b);
+}
+
+/* Says how far the largest rows of a sample may be off, if any row is: how much they may hold of
+ * the blocks whose stacks were not sampled, or how far small objects on the host may be charged to
+ * other lines than theirs. 0 or -ENOMEM. */
+static int print_sampled(FILE *out, const struct model *m, size_t device, const struct facts *f,
+			 const struct report_text_opts *o)
+{
+	struct row_opts opts = {
+		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
+	};
+	char bytes[24], low[24], high[24], share[8], where[REPORT_TEXT], *text = NULL;
+	struct line l = line__begin(out, o);
+	uint64_t rest = 0, all = 0;
+	size_t n, size, shown = 0;
+	struct model_device d;
+	struct row *rows;
+	bool on_host;
+	FILE *list;
+	int err;
+
+	model__device(m, device, &d);
+	on_host = d.device.type == DEVICE_HOST;
+	if (!on_host && !facts__get(f, "cost.changes"))
+		return 0;
+	err = model__rows(m, device, &opts, &rows, &n);
+	if (err)
+		return err;
+	list = open_memstream(&text, &size);
+	qsort_r(rows, n, sizeof(*rows), cmp_doubt, &on_host);
+	for (size_t i = 0; list && i < n; i++) {
+		const struct row *r = &rows[i];
+
+		all += r->bytes;
+		if (!on_host && r->file && !strcmp(r->file, DETAIL_FILE)) {
+			rest += r->bytes;
+			continue;
+		}
+		if ((!on_host && !r->file) || doubt_of(r, on_host) <= r->bytes / 100 ||
+		    shown++ >= SAMPLED_SHOWN)
+			continue;
+		fprintf(list, "%s%s %s to %s", shown > 1 ? "; " : "",
+			words__location(where, r, facts__get(f, "cwd"), 60),
+			text__bytes(low, sizeof(low), r->sampled.low),
+			text__bytes(high, sizeof(high), r->sampled.high));
+	}
+	free(rows);
+	if (list && shown > SAMPLED_SHOWN)
+		fputs("; ...", list);
+	if (!list || fclose(list)) {
+		free(text);
+		return -ENOMEM;
+	}
+	if (on_host && shown)
+		text__paragraph(out, l.width, "\n", "  ",
+				"Lines of small objects are a sample: an allocator takes memory in "
+				"pieces, and the line that needed one has all of it. With their "
+				"share of all pieces, 95 %% sure: %s",
+				text);
+	if (rest)
+		text__paragraph(out, l.width, "\n", "  ",
+				"%s (%s %%) is in blocks whose stacks were not sampled%s%s",
+				text__bytes(bytes, sizeof(bytes), rest),
+				text__percent(share, rest, all),
+				shown ? ". With their share of it, 95 % sure: " : "", text);
+	free(text);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+/* Prints the rows of a device, with their head. */
+static int print_rows(FILE *out, const struct model *m, size_t device, const struct dict *d,
+		      const struct facts *f, const struct report_text_opts *o)
+{
+	struct model_device dev;
+	int err;
+
+	model__device(m, device, &dev);
+	if (model__devices(m) > 1)
+		fprintf(out, "\n%s", dev.name);
+	fputc('\n', out);
+	err = o->overview ? report_text__overview(out, m, device, o) : 0;
+	if (err)
+		return err;
+	if (o->segments)
+		return report_text__segments(out, m, device, f, o);
+	if (o->tree)
+		return report_text__tree(out, m, device, o);
+	return report_text__table(out, m, device, d, f, o);
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
 	char detail[DETAIL_TEXT], models[WORDS_MODELS];
-	struct line l;
-	int err = 0;
+	struct line l = line__begin(out, o);
+	int err;
 
 	print_ending(out, f, o);
 	print_process(out, m, f, o);
 	if (*detail__sentence(detail, sizeof(detail), f))
-		text__paragraph(out, text__prose(report_text__width(out, o)), "Detail  ", "  ",
-				"%s", detail);
+		text__paragraph(out, l.width, "Detail  ", "  ", "%s", detail);
 	print_marks(out, m, o);
 	if (*words__models(models, sizeof(models), f))
-		text__paragraph(out, text__prose(report_text__width(out, o)), "Models  ", "  ",
-				"%s", models);
-	for (size_t i = 0; !err && i < model__devices(m); i++)
+		text__paragraph(out, l.width, "Models  ", "  ", "%s", models);
+	for (size_t i = 0; i < model__devices(m); i++) {
 		err = print_device(out, m, i, f, o);
-	if (err)
-		return err;
+		if (err)
+			return err;
+	}
 	print_all(out, m, o);
-	if (o->host)
-		err = report_text__host(out, m, o);
-	else if (!words__fact_number(f, "host_worked_out")) /* the device's line knows more */
-		report_text__host_line(out, m, f, o);
+	err = o->host ? print_host(out, m, o) : 0;
 	if (err)
 		return err;
-	if (device >= 0) {
-		struct model_device dev;
-
-		model__device(m, device, &dev);
-		if (model__devices(m) > 1)
-			fprintf(out, "\n%s", dev.name);
-		fputc('\n', out);
-		if (o->overview)
-			err = report_text__overview(out, m, device, o);
-	}
-	if (!err && device >= 0) {
-		err = o->segments ? report_text__segments(out, m, device, f, o)
-		      : o->tree	  ? report_text__tree(out, m, device, o)
-				  : report_text__table(out, m, device, d, f, o);
-	} else if (device < 0 && !o->host) {
+	/* If the host's memory is a device, its line knows more. */
+	if (!o->host && !words__fact_number(f, "host_worked_out"))
+		print_host_line(out, m, f, o);
+	if (device >= 0)
+		err = print_rows(out, m, (size_t)device, d, f, o);
+	else if (!o->host)
 		fputs("No memory event was seen.\n", out);
-	}
-	if (!err && !o->host)
-		err = print_below(out, m, f, o);
-	if (!err && device >= 0)
-		err = report_text__sampled(out, m, (size_t)device, f, o);
-	l = line__begin(out, o);
-	l.lead = "\n";
-	if (!err && device >= 0)
-		err = no_line_words(&l, m, device, o);
 	if (err)
 		return err;
-	trust_words(&l, m, f, o);
+	err = o->host ? 0 : print_below(out, m, f, o);
+	if (err)
+		return err;
+	l.lead = "\n";
+	if (device >= 0) {
+		err = print_sampled(out, m, (size_t)device, f, o);
+		if (err)
+			return err;
+		err = say_no_line(&l, m, (size_t)device, o);
+		if (err)
+			return err;
+	}
+	say_trust(&l, m, f, o);
 	if (!l.first)
 		fputc('\n', out);
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/ranks/row_set.h"
+#include "report/recording/row_set.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,14 +17,14 @@ void row_set__drop(struct row_set *s)
 	strings__free(s->ids);
 }
 
-int row_set__keep(struct row_set *s, struct row *row)
+int row_set__keep(struct strings *texts, struct row *row)
 {
 	const char **all[] = { &row->file,	  &row->func,	  &row->module, &row->module_class,
 			       &row->module_root, &row->category, &row->name,	&row->source,
 			       &row->node_class,  &row->thread };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		if (strings__keep(s->texts, all[i]))
+		if (strings__keep(texts, all[i]))
 			return -ENOMEM;
 	return 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 /* Rows that are the same in several recordings, and their texts, which outlive the recordings. */
 #include <stdint.h>
+#include <string.h>
 
 #include "base/hash.h"
 #include "model/model.h"
@@ -13,8 +14,16 @@ struct row_set {
 
 int row_set__init(struct row_set *s); /* 0 or -ENOMEM; row_set__drop() in both cases */
 void row_set__drop(struct row_set *s);
-/* Replaces the row's texts with the set's copies. Returns 0 or -ENOMEM; then some are replaced. */
-int row_set__keep(struct row_set *s, struct row *row);
+/* Orders texts; NULL counts as "". */
+static inline int row_set__compare(const char *a, const char *b)
+{
+	if (!a || !b)
+		return (a && *a) - (b && *b);
+	return strcmp(a, b);
+}
+
+/* Replaces the row's texts with copies among texts. Returns 0 or -ENOMEM; then some are replaced. */
+int row_set__keep(struct strings *texts, struct row *row);
 /* Finds or adds a row by its words: file, func, line, source, node_class, the module's texts,
  * category, name, thread, phase, before_attach and filtered. kind and stack: more words, or NULL.
  * All texts are of the set. *ret: the row's number, from 0 in the order of adding. Returns 0 or
