@@ -78,11 +78,13 @@ void session__give_number(struct session *s, uint32_t number)
 	s->wait.next = 0; /* what waited for it goes on */
 }
 
-/* Ends the session's part in its group, if it has one: see join_group(). */
+/* Ends what join_group() began. Other processes may go on with the programs. */
 static void leave_group(struct session *s)
 {
-	if (s->opts.group && s->probes)
-		proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number, 0);
+	if (!s->opts.group || !s->probes)
+		return;
+	proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number, 0);
+	probes__feed(s->probes, s->opts.number, NULL, NULL);
 }
 
 /* Loads the programs for s->layout. 0 or negative with *f. */
@@ -112,7 +114,6 @@ static int fit_programs(struct session *s, struct failure *f)
 	if (!misfit)
 		return 0;
 	leave_group(s);
-	probes__feed(s->probes, s->opts.number, NULL, NULL);
 	probes__free(s->probes);
 	s->queue.len = s->queue.floor = 0;
 	s->wait.joined_early = false;
@@ -796,7 +797,6 @@ void session__free(struct session *s)
 	leave_group(s);
 	if (s->probes && s->opts.group) {
 		probes__want_level(s->probes, s->opts.number, 0, false, 0, s->target.hooks);
-		probes__feed(s->probes, s->opts.number, NULL, NULL);
 		probes__reset_counters(s->probes, s->opts.number);
 		probes__leave(s->probes, proc__pid(s->target.proc));
 	}

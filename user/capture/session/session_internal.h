@@ -130,8 +130,7 @@ void session__look_into_torch(struct session *s, uint64_t now);
 
 /* ---- session_host.c ---- */
 
-/* Begins to record host memory, if the options say so. inherited: of a forked process. 0 or -ENOMEM.
- */
+/* Begins to record host memory, if wanted. inherited: of a forked process. 0 or -ENOMEM. */
 int session__begin_host(struct session *s, bool inherited);
 /* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
 int session__pump_host(struct session *s);
