@@ -94,6 +94,23 @@ def test_not_permitted():
     job.stop()
 
 
+def test_choices():
+    """Completion offers the PIDs of jobs, and a message about a missing PID names them."""
+    script = scratch("choice.py")
+    with open(script, "w", encoding="ascii") as f:
+        f.write(CPU)
+    job = spawn([python(), "-u", script, "--lr", "0.1"])
+    job.wait_line("ready")
+    code, out, err = tool("--complete", "diagnose", "-p", str(job.pid), root=True)
+    equal((code, out, err), (0, "%d\tchoice.py --lr 0.1\n" % job.pid, ""), "completion")
+    for args in (("-p",), ("diagnose",), ("record", "--pid"), ("dump",)):
+        code, out, err = tool(*args, root=True)
+        equal((code, out), (USAGE, ""), "exit and output of %s" % " ".join(args))
+        named = err.splitlines()[1]
+        check(named.startswith("Processes with PyTorch: ") and ("%d choice.py" % job.pid in named or " more, see `memtrace-bpf ps`" in named), "%s: %s", args, err)
+    job.stop()
+
+
 def test_usage():
     for args in (("4242",), ("--interval", "1ms"), ("--count", "3")):
         code, out, err = tool("ps", *args)

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "capture/pick.h"
 #include "cmd/options.h"
 #include "estimate/estimate.h"
+#include "watch/ps.h"
 
 #define TITLE 60 /* bytes of a process's command line */
 #define PIDS_MAX 500
@@ -43,7 +45,33 @@ static void offer(const char *typed, const char *before, const char *word, const
 
 /* ---- values ---- */
 
-static void offer_pids(const char *typed, const char *before)
+/* Processes with PyTorch, as ps lists them. Returns the number of matches. */
+static size_t offer_listed(const char *typed, const char *before)
+{
+	struct ps *s = ps__new();
+	const struct ps_process *const *v;
+	size_t n, offered = 0;
+	char pid[16], title[TITLE];
+
+	if (!s)
+		return 0;
+	log__set_level(LOG_ERROR);
+	ps__find(s);
+	v = ps__list(s, &n);
+	for (size_t i = 0; i < n; i++) {
+		snprintf(pid, sizeof(pid), "%d", (int)v[i]->pid);
+		if (strncmp(pid, typed, strlen(typed)) != 0)
+			continue;
+		text__clean(title, sizeof(title), v[i]->command, strlen(v[i]->command));
+		printf("%s%s\t%s\n", before, pid, title);
+		offered++;
+	}
+	ps__free(s);
+	return offered;
+}
+
+/* All Python processes: PyTorch may be imported later. */
+static void offer_python(const char *typed, const char *before)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *e;
@@ -117,8 +145,8 @@ static void offer_values(const struct argp_option *o, const char *typed, const c
 	for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++)
 		if (!strcmp(o->arg, shells[i].value))
 			puts(shells[i].directive);
-	if (!strcmp(o->arg, "PID"))
-		offer_pids(typed, before);
+	if (!strcmp(o->arg, "PID") && !offer_listed(typed, before))
+		offer_python(typed, before);
 	else if (!strcmp(o->arg, "DEVICE"))
 		offer_devices(typed, before);
 	else if (!strcmp(o->arg, "KIND"))

@@ -13,6 +13,7 @@
 #include "cmd/help.h"
 #include "cmd/options.h"
 #include "model/analysis.h"
+#include "watch/ps.h"
 
 #define AFTER "Try `" /* start of argp's own last lines */
 
@@ -21,8 +22,38 @@ static struct {
 	struct options_list options;
 	const struct command *const *commands; /* all; NULL: not known */
 	size_t ncommands;
-	bool over; /* argp's own lines have begun */
+	bool over;	    /* argp's own lines have begun */
+	bool wants_process; /* the message says to choose a process */
 } at;
+
+#define NAMED 5 /* processes that a message names */
+
+static bool says_pid(const char *line, size_t len)
+{
+	return memmem(line, len, "-p PID", 6) || memmem(line, len, "--pid=PID", 9);
+}
+
+/* Names the processes that could be chosen, in a line. */
+static void name_processes(void)
+{
+	struct ps *s = ps__new();
+	const struct ps_process *const *v;
+	size_t n;
+
+	if (!s)
+		return;
+	log__set_level(LOG_ERROR);
+	ps__find(s);
+	v = ps__list(s, &n);
+	for (size_t i = 0; i < n && i < NAMED; i++)
+		fprintf(stderr, "%s%d %.*s", i ? ", " : "Processes with PyTorch: ", (int)v[i]->pid,
+			(int)strcspn(v[i]->command, " "), v[i]->command);
+	if (n > NAMED)
+		fprintf(stderr, " and %zu more, see `memtrace-bpf ps`", n - NAMED);
+	if (n)
+		fputc('\n', stderr);
+	ps__free(s);
+}
 
 /* Writes messages to standard error, with our last line instead of argp's two. */
 static ssize_t put(void *cookie, const char *s, size_t n)
@@ -35,6 +66,9 @@ static ssize_t put(void *cookie, const char *s, size_t n)
 			   *next = newline ? newline + 1 : end;
 
 		at.over = (size_t)(next - s) > strlen(AFTER) && !strncmp(s, AFTER, strlen(AFTER));
+		at.wants_process |= says_pid(s, (size_t)(next - s));
+		if (at.over && at.wants_process)
+			name_processes();
 		if (at.over)
 			fprintf(stderr, "See `memtrace-bpf help %s`.\n", at.command->name);
 		else
