@@ -11,11 +11,10 @@
 #define WAITING 64    /* readings that wait for later ends */
 #define OPTIMIZERS 16 /* optimizers that are followed, the first ones found */
 #define OFFSETS 8     /* values of the difference that are kept for each optimizer */
-#define SPAN                                                                                       \
-	4 /* steps between readings that tell an optimizer of each step from one of each second */
-#define AGAIN 3	 /* readings that make a second difference a fact rather than an accident */
-#define ENOUGH 3 /* readings; by chance, a few may all be within a step */
-#define LOOKS 16 /* after the ends of as many steps; later ones come every LOOK_EVERY ns */
+#define SPAN 4	      /* steps between readings: tells a count of steps from one of seconds */
+#define AGAIN 3	      /* readings that make a second difference a fact rather than an accident */
+#define ENOUGH 3      /* readings; by chance, a few may all be within a step */
+#define LOOKS 16      /* after the ends of as many steps; later ones come every LOOK_EVERY ns */
 #define LOOK_FIRST 2000000ULL /* ns between the first looks without the end of a step; doubles */
 #define LOOK_EVERY 1000000000ULL
 #define LAST_LOOKS 32	      /* readings that a capture has at its end, unless they differ */
@@ -163,7 +162,7 @@ static void count_offset(struct tally *t, uint64_t value, uint64_t ended)
 	o->last = ended > o->last ? ended : o->last;
 }
 
-static void settle(struct job_steps *j, const struct waiting *w)
+static void settle_reading(struct job_steps *j, const struct waiting *w)
 {
 	struct tally *t = tally_of(j, w->obj);
 	uint64_t before, after;
@@ -184,7 +183,7 @@ static void settle_until(struct job_steps *j, uint64_t time)
 
 	for (size_t i = 0; i < j->n_waiting; i++) {
 		if (j->waiting[i].end < time)
-			settle(j, &j->waiting[i]);
+			settle_reading(j, &j->waiting[i]);
 		else
 			j->waiting[n++] = j->waiting[i];
 	}
@@ -296,7 +295,7 @@ void job_steps__look(struct job_steps *j, const struct proc *p, uint64_t (*clock
 
 /* ---- the answer ---- */
 
-static const struct offset *find(const struct tally *t, uint64_t value)
+static const struct offset *find_offset(const struct tally *t, uint64_t value)
 {
 	for (size_t i = 0; i < t->n; i++)
 		if (t->v[i].value == value)
@@ -307,7 +306,7 @@ static const struct offset *find(const struct tally *t, uint64_t value)
 /* An offset together with the next one, whose readings were within a step. */
 static struct offset with_next(const struct tally *t, const struct offset *o)
 {
-	const struct offset *next = find(t, o->value + 1);
+	const struct offset *next = find_offset(t, o->value + 1);
 	struct offset ret = *o;
 
 	if (!next)

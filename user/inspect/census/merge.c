@@ -142,9 +142,9 @@ static void compare_names(const struct reading *r, const struct label *labels, u
 }
 
 /* Groups sorted candidates into storages. owner: index of each tensor's storage. */
-static void group(const struct reading *r, const struct pytensor *v, const struct label *labels,
-		  const struct cand *c, size_t n, struct census_state *s, uint32_t *owner,
-		  struct best *best)
+static void group_storages(const struct reading *r, const struct pytensor *v,
+			   const struct label *labels, const struct cand *c, size_t n,
+			   struct census_state *s, uint32_t *owner, struct best *best)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
@@ -255,8 +255,8 @@ static int make_abouts(const struct reading *r, const struct abouts *a, struct c
 	return 0;
 }
 
-static int describe(struct reading *r, const struct pytensor *v, const struct label *labels,
-		    struct census_state *s, struct best *best)
+static int describe_storages(struct reading *r, const struct pytensor *v,
+			     const struct label *labels, struct census_state *s, struct best *best)
 {
 	struct abouts a = { .at = map64__new(), .seed = hash__seed() };
 	int err = a.at ? 0 : -ENOMEM;
@@ -375,9 +375,9 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	if (!s->tensors || !best)
 		goto out;
 	qsort(c, count, sizeof(*c), by_place);
-	group(r, v, labels, c, count, s, owner, best);
+	group_storages(r, v, labels, c, count, s, owner, best);
 	sum_models(r, labels, s, best);
-	err = describe(r, v, labels, s, best) ?: sum_devices(s);
+	err = describe_storages(r, v, labels, s, best) ?: sum_devices(s);
 	if (err)
 		goto out;
 	s->storage_at = pytensors__storage_at(r->c->tensors);

@@ -75,7 +75,7 @@ static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bi
 }
 
 /* Verifies top, bins and sizes of an arena in a->w. */
-static bool verify(const struct host_reading *r, struct arena *a, unsigned least)
+static bool verify_arena(const struct host_reading *r, struct arena *a, unsigned least)
 {
 	uint64_t most = arena_word(a, SYSTEM_MEM + 8);
 
@@ -94,7 +94,7 @@ static int read_arena(const struct host_reading *r, uint64_t bins, unsigned leas
 	err = proc__read(r->proc, bins - 16, ret->w, sizeof(ret->w));
 	if (err)
 		return err;
-	return verify(r, ret, least) ? 0 : -ENOENT;
+	return verify_arena(r, ret, least) ? 0 : -ENOENT;
 }
 
 /* ---- finding main_arena and mp_ ---- */
@@ -118,7 +118,7 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 			continue;
 		ret->bins = d->addr + at;
 		memcpy(ret->w, d->v + at - 16, sizeof(ret->w));
-		if (verify(r, ret, EMPTY_LEAST))
+		if (verify_arena(r, ret, EMPTY_LEAST))
 			return ret->bins;
 	}
 	return 0;

@@ -61,7 +61,8 @@ static int add_rest(const struct host_spans *flat, size_t *at, struct span b, st
 }
 
 /* Merges two sorted lists without common bytes. */
-static int merge(const struct host_spans *a, const struct host_spans *b, struct host_spans *to)
+static int merge_spans(const struct host_spans *a, const struct host_spans *b,
+		       struct host_spans *to)
 {
 	size_t i = 0, k = 0;
 
@@ -93,7 +94,7 @@ static int add_part(struct host_spans *flat, const struct span *v, size_t n)
 		err = add_rest(flat, &at, b, &rest);
 	}
 	if (!err)
-		err = merge(flat, &rest, &merged);
+		err = merge_spans(flat, &rest, &merged);
 	host_spans__free(&rest);
 	if (err) {
 		host_spans__free(&merged);

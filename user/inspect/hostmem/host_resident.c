@@ -143,7 +143,7 @@ void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *c
  * for one, so that a thread that waits for the lock gets it, and changes *step, the pages of a
  * call, if the call was full. 0, or -ECANCELED.
  */
-static int pace(struct host_resident *r, uint64_t *step, uint64_t took, bool full)
+static int pace_calls(struct host_resident *r, uint64_t *step, uint64_t took, bool full)
 {
 	static const struct timespec pause = { .tv_nsec = 100000 };
 
@@ -181,7 +181,7 @@ static int each_words(struct host_resident *r, uint64_t start, uint64_t end,
 			return (int)got;
 		if (!got)
 			return 0; /* beyond the end of the address space */
-		err = pace(r, &r->words_step, clock__monotonic() - began, n == most);
+		err = pace_calls(r, &r->words_step, clock__monotonic() - began, n == most);
 		if (!err)
 			err = fn(ctx, start, r->words, (size_t)got / sizeof(uint64_t));
 		start += (uint64_t)got / sizeof(uint64_t) * r->page;
@@ -225,7 +225,7 @@ struct walk {
 
 /* One PAGEMAP_SCAN. It stops after scan_step pages that are in memory or swapped out, as these take
  * the time. *n regions; -EIO: not what the kernel promises. */
-static int scan(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at, size_t *n)
+static int scan_pages(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at, size_t *n)
 {
 	struct host_resident *r = w->r;
 	uint64_t wanted = SCAN_PRESENT | SCAN_PFNZERO | (w->files ? SCAN_FILE : 0);
@@ -249,7 +249,7 @@ static int scan(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at
 		return -EIO;
 	*n = (size_t)got;
 	*at = a.walk_end;
-	return pace(r, &r->scan_step, clock__monotonic() - began, a.walk_end < a.end);
+	return pace_calls(r, &r->scan_step, clock__monotonic() - began, a.walk_end < a.end);
 }
 
 static bool is_wanted(const struct walk *w, uint64_t categories)
@@ -267,7 +267,7 @@ static int by_scan(const struct walk *w, uint64_t start, uint64_t end)
 	int err = 0;
 
 	while (start < end && !err) {
-		err = scan(w, start, end, &start, &n);
+		err = scan_pages(w, start, end, &start, &n);
 		for (size_t i = 0; i < n && !err; i++)
 			if (is_wanted(w, r->regions[i].categories))
 				err = w->fn(w->ctx, r->regions[i].start, r->regions[i].end);

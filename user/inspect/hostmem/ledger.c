@@ -161,7 +161,8 @@ static int read_claims(const struct host_reading *r, size_t i, struct claimed *t
 }
 
 /* The process's share of bytes in a mapping. */
-static uint64_t share(const struct host_reading *r, const struct smaps_figures *f, uint64_t bytes)
+static uint64_t share_of(const struct host_reading *r, const struct smaps_figures *f,
+			 uint64_t bytes)
 {
 	if (!r->o->proportional || f->pss >= f->rss)
 		return bytes;
@@ -173,7 +174,7 @@ static uint64_t share(const struct host_reading *r, const struct smaps_figures *
  * own do not count: a tensor in shared memory is shared memory. The claims were read a moment after
  * the kernel's figure, which is the frame.
  */
-static void divide(struct host_reading *r, size_t i, const struct claimed *c)
+static void divide_mapping(struct host_reading *r, size_t i, const struct claimed *c)
 {
 	const struct smaps_figures *f = &r->maps.v[i];
 	struct host_figure *part = r->l->sheet.part;
@@ -181,7 +182,7 @@ static void divide(struct host_reading *r, size_t i, const struct claimed *c)
 	uint64_t left = r->o->proportional ? f->pss : f->rss, n;
 
 	for (uint8_t k = 1; k < own; k++) {
-		n = share(r, f, c->first[k]);
+		n = share_of(r, f, c->first[k]);
 		r->l->adjusted += n > left ? n - left : 0;
 		n = host_smaps__least(n, left);
 		part[k].bytes += n;
@@ -189,11 +190,11 @@ static void divide(struct host_reading *r, size_t i, const struct claimed *c)
 	}
 	part[own].bytes += left;
 	if (own <= HOST_SHARED && own != HOST_PINNED)
-		part[own].second += host_smaps__least(share(r, f, c->first[HOST_TENSORS]), left);
+		part[own].second += host_smaps__least(share_of(r, f, c->first[HOST_TENSORS]), left);
 	else if (own == HOST_LIBRARIES || own == HOST_FILES)
-		part[own].second += share(r, f, host_smaps__least(f->anonymous, f->rss));
+		part[own].second += share_of(r, f, host_smaps__least(f->anonymous, f->rss));
 	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
-		part[k].second += share(r, f, c->second[k]);
+		part[k].second += share_of(r, f, c->second[k]);
 }
 
 static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bool proportional)
@@ -216,7 +217,7 @@ static int divide_all(struct host_reading *r)
 			continue;
 		err = read_claims(r, i, &c);
 		if (!err)
-			divide(r, i, &c);
+			divide_mapping(r, i, &c);
 	}
 	return err;
 }

@@ -34,7 +34,7 @@ static int add_part(struct parts *p, uint64_t start, uint64_t end, size_t asked)
 }
 
 /* Divides a map by the ranges. *next: the first range that may reach into it. */
-static int divide(const struct residency *r, const struct map *m, size_t *next, struct parts *p)
+static int divide_map(const struct residency *r, const struct map *m, size_t *next, struct parts *p)
 {
 	uint64_t at = m->start;
 	int err = 0;
@@ -55,7 +55,7 @@ static int divide(const struct residency *r, const struct map *m, size_t *next, 
 }
 
 /* Makes the parts' bytes add up to the map's, and keeps their proportions. */
-static void scale(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t page)
+static void scale_parts(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t page)
 {
 	uint64_t left = bytes;
 	size_t i;
@@ -78,8 +78,8 @@ static void scale(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t page)
 }
 
 /* Finds how many of the map's resident bytes each part has. */
-static void spread(struct parts *p, const struct map *m, uint64_t bytes,
-		   struct host_resident *pages, uint64_t *room)
+static void spread_bytes(struct parts *p, const struct map *m, uint64_t bytes,
+			 struct host_resident *pages, uint64_t *room)
 {
 	uint64_t size = m->end - m->start, sum = 0;
 	bool by_page = bytes < size && size <= *room;
@@ -104,7 +104,7 @@ static void spread(struct parts *p, const struct map *m, uint64_t bytes,
 			sum += p->v[i].bytes = p->v[i].end - p->v[i].start;
 	}
 	if (sum != bytes && sum)
-		scale(p, sum, bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+		scale_parts(p, sum, bytes, (uint64_t)sysconf(_SC_PAGESIZE));
 }
 
 static int take_part(struct residency *r, const struct part *p, size_t map)
@@ -139,10 +139,10 @@ int residency__read(struct residency *r)
 	for (i = 0; i < r->now.maps.n && !err; i++) {
 		const struct map *m = &r->now.maps.v[i];
 
-		err = divide(r, m, &next, &parts);
+		err = divide_map(r, m, &next, &parts);
 		if (err)
 			break;
-		spread(&parts, m, r->now.v[i].rss, pages, &room);
+		spread_bytes(&parts, m, r->now.v[i].rss, pages, &room);
 		for (j = 0; j < parts.n && !err; j++)
 			err = take_part(r, &parts.v[j], i);
 		r->rss += r->now.v[i].rss;

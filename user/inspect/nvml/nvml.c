@@ -226,12 +226,6 @@ static void check_order(struct nvml *s, uint64_t found)
 
 /* ---- NVML ---- */
 
-/* Whether our PIDs are the machine's, which NVML uses. PIDs in a PID namespace differ. */
-static bool is_first_pid_namespace(void)
-{
-	return !proc__pid_namespace();
-}
-
 /* Bits of the GPUs to ask about; 0: none. */
 static uint64_t mask_of(struct nvml *s)
 {
@@ -345,7 +339,8 @@ struct nvml *nvml__open(const struct proc *p, uint64_t dry_run)
 		return NULL;
 	s->proc = p;
 	s->table = dry_run;
-	s->nvml = !dry_run && is_first_pid_namespace();
+	/* NVML uses the machine's PIDs. */
+	s->nvml = !dry_run && !proc__pid_namespace();
 	if (dry_run)
 		nvml__refresh(s);
 	else if (s->nvml)

@@ -307,7 +307,7 @@ static struct elf *new_elf(int fd)
 	return e;
 }
 
-static struct elf *opened(struct elf *e)
+static struct elf *finish_open(struct elf *e)
 {
 	int err = open_file(e);
 
@@ -359,7 +359,7 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 	}
 	maps__free(&maps);
 	if (e->n_pieces)
-		return opened(e);
+		return finish_open(e);
 	elf__free(e);
 	errno = ENOENT;
 	return NULL;
@@ -388,7 +388,7 @@ struct elf *elf__open_fd(int fd)
 		return NULL;
 	}
 	e = new_elf(fd);
-	return e ? opened(e) : NULL;
+	return e ? finish_open(e) : NULL;
 }
 
 struct elf *elf__share(struct elf *e)
@@ -1075,7 +1075,7 @@ static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 	return -ENOENT;
 }
 
-static uint64_t decode(const uint8_t *b, uint8_t enc, uint64_t at)
+static uint64_t decode_pointer(const uint8_t *b, uint8_t enc, uint64_t at)
 {
 	uint64_t v = 0;
 	int32_t v32;
@@ -1102,8 +1102,8 @@ static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t
 	width = encoded_size(enc);
 	if (!width || head[0] < 4 + 2 * width || elf__read(e, fde + 8, b, 2 * width))
 		return -ENOENT;
-	*start = decode(b, enc, fde + 8);
-	*size = decode(b + width, enc & PE_FORMAT & ~0x08, 0); /* lengths are unsigned */
+	*start = decode_pointer(b, enc, fde + 8);
+	*size = decode_pointer(b + width, enc & PE_FORMAT & ~0x08, 0); /* lengths are unsigned */
 	return *size ? 0 : -ENOENT;
 }
 

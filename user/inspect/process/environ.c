@@ -14,9 +14,8 @@
 
 #define VARIABLES_MAX 8192
 #define PAGE 4096u
-#define NAME_BYTES 128 /* of a variable's name, with "=" and NUL */
-#define INITIAL_MAX                                                                                \
-	(8u << 20) /* bytes; the kernel's limit is 6 MiB for arguments and environment */
+#define NAME_BYTES 128	       /* of a variable's name, with "=" and NUL */
+#define INITIAL_MAX (8u << 20) /* bytes; the kernel allows 6 MiB, with arguments */
 
 /* Reads bytes up to a NUL or size, page by page, since the next page may not exist. */
 static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)

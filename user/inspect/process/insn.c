@@ -40,7 +40,7 @@ static int next_byte(struct cursor *c, uint8_t *ret)
 	return 0;
 }
 
-static int skip(struct cursor *c, size_t n)
+static int skip_bytes(struct cursor *c, size_t n)
 {
 	if (c->size - c->pos < n)
 		return -EINVAL;
@@ -369,13 +369,13 @@ static int read_modrm(struct cursor *c, struct insn *in)
 			return -EINVAL;
 		in->has_sib = true;
 		if ((in->sib & 7) == 5 && mod_of(in) == 0)
-			return skip(c, 4);
+			return skip_bytes(c, 4);
 	} else if (rm == 5 && mod_of(in) == 0) {
-		return skip(c, 4);
+		return skip_bytes(c, 4);
 	}
 	if (mod_of(in) == 0)
 		return 0;
-	return skip(c, mod_of(in) == 1 ? 1 : 4);
+	return skip_bytes(c, mod_of(in) == 1 ? 1 : 4);
 }
 
 static size_t imm_z(const struct insn *in)
@@ -390,7 +390,7 @@ static int read_relative(struct cursor *c, struct insn *in, bool wide)
 
 	if (in->p66 && !(in->rex & 8))
 		return -EINVAL;
-	if (skip(c, wide ? 4 : 1))
+	if (skip_bytes(c, wide ? 4 : 1))
 		return -EINVAL;
 	if (wide) {
 		memcpy(&in->relative, c->code + c->pos - 4, 4);
@@ -412,26 +412,26 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	case 'm':
 		/* test has an immediate, other instructions of the group have none */
 		if (in->map == INSN_MAP_1 && (in->opcode & 0xfe) == 0xf6 && op_of(in) < 2)
-			return skip(c, in->opcode == 0xf6 ? 1 : imm_z(in));
+			return skip_bytes(c, in->opcode == 0xf6 ? 1 : imm_z(in));
 		return 0;
 	case 'b':
 	case 'B':
-		return skip(c, 1);
+		return skip_bytes(c, 1);
 	case 'Z':
 		/* xbegin has a branch displacement here */
 		if (in->map == INSN_MAP_1 && in->opcode == 0xc7 && op_of(in))
 			return in->modrm == 0xf8 ? read_relative(c, in, true) : -EINVAL;
-		return skip(c, imm_z(in));
+		return skip_bytes(c, imm_z(in));
 	case 'z':
-		return skip(c, imm_z(in));
+		return skip_bytes(c, imm_z(in));
 	case 'w':
-		return skip(c, 2);
+		return skip_bytes(c, 2);
 	case 'e':
-		return skip(c, 3);
+		return skip_bytes(c, 3);
 	case 'v':
-		return skip(c, in->rex & 8 ? 8 : imm_z(in));
+		return skip_bytes(c, in->rex & 8 ? 8 : imm_z(in));
 	case 'o':
-		return skip(c, in->p67 ? 4 : 8);
+		return skip_bytes(c, in->p67 ? 4 : 8);
 	case 'j':
 	case 'J':
 		return read_relative(c, in, form == 'J');

@@ -66,7 +66,7 @@ static enum site_class emulated(const struct insn_a64 *in, size_t offset)
 }
 
 /* Follows the stack pointer and x30. False: the code after this instruction is not understood. */
-static bool follow(const struct insn_a64 *in, struct frame *f)
+static bool follow_stack(const struct insn_a64 *in, struct frame *f)
 {
 	int32_t at;
 
@@ -111,7 +111,7 @@ static const char *mnemonic(const struct insn_a64 *in)
 }
 
 /* in at offset, as text. */
-static void describe(const struct insn_a64 *in, size_t offset, char *buf, size_t size)
+static void describe_insn(const struct insn_a64 *in, size_t offset, char *buf, size_t size)
 {
 	long target = (long)offset + (long)in->target;
 	uint32_t w = in->word, n = w & 31, r = w >> 5 & 31;
@@ -164,8 +164,8 @@ static unsigned rank(const struct insn_a64 *in)
 	return in->kind == A64_LANDING ? 1 : 0;
 }
 
-static void choose(const struct insn_a64 *in, size_t offset, enum site_class cls,
-		   const struct frame *f, struct site *ret)
+static void choose_site(const struct insn_a64 *in, size_t offset, enum site_class cls,
+			const struct frame *f, struct site *ret)
 {
 	struct site s = { .offset = (uint32_t)offset,
 			  .length = INSN_A64_SIZE,
@@ -173,13 +173,13 @@ static void choose(const struct insn_a64 *in, size_t offset, enum site_class cls
 			  .ret = f->is_signed ? SITE_X30_SIGNED : SITE_X30,
 			  .sp = f->sp };
 
-	describe(in, offset, s.text, sizeof(s.text));
+	describe_insn(in, offset, s.text, sizeof(s.text));
 	*ret = s;
 }
 
 /* Picks the site, except saved_at. */
-static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
-		struct site *ret)
+static int pick_site(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
+		     struct site *ret)
 {
 	uint32_t keep = args & ((1u << ARGS) - 1);
 	struct site_body body = { 0 };
@@ -196,15 +196,16 @@ static int pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned a
 		    !site_body__only_from_entry(&body, offset))
 			break;
 		if (emulated(&in, offset) != SITE_NONE) {
-			choose(&in, offset, emulated(&in, offset), &f, ret);
+			choose_site(&in, offset, emulated(&in, offset), &f, ret);
 			return 0;
 		}
 		if (rank(&in) > best) {
 			best = rank(&in);
-			choose(&in, offset, in.kind == A64_NOP ? SITE_NOP : SITE_STEPPED, &f, ret);
+			choose_site(&in, offset, in.kind == A64_NOP ? SITE_NOP : SITE_STEPPED, &f,
+				    ret);
 		}
 		if (!insn_a64__continues(&in) || in.kind == A64_EXCLUSIVE ||
-		    in.kind == A64_OPAQUE || in.writes & keep || !follow(&in, &f))
+		    in.kind == A64_OPAQUE || in.writes & keep || !follow_stack(&in, &f))
 			break;
 		if (args & SITE_AT_ENTRY && in.writes & (1u << INSN_A64_SP | 1u << FP))
 			break;
@@ -221,7 +222,7 @@ static int32_t find_saved(const uint8_t *code, size_t size)
 
 	while (!f.saved_at && offset < SITE_PASS_MAX * INSN_A64_SIZE &&
 	       !insn_a64__decode(code + offset, size - offset, &in) && insn_a64__continues(&in) &&
-	       follow(&in, &f))
+	       follow_stack(&in, &f))
 		offset += INSN_A64_SIZE;
 	return f.saved_at < 0 ? f.saved_at : 0;
 }
@@ -234,7 +235,7 @@ int site_a64__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 
 	if (func_size && func_size < size)
 		size = func_size;
-	err = pick(code, size, func_size, args, &s);
+	err = pick_site(code, size, func_size, args, &s);
 	if (err)
 		return err;
 	s.saved_at = find_saved(code, size);

@@ -81,7 +81,7 @@ static enum site_class emulated(const struct insn *in)
 
 /* Whether the kernel accepts a probe there. No nops: the kernel may turn them into calls (see
  * site.h). */
-static bool steppable(const struct insn *in)
+static bool is_steppable(const struct insn *in)
 {
 	return !in->segment && !in->lock && in->map != INSN_MAP_EVEX && in->flow != INSN_TRAP &&
 	       !insn__is_nop(in);
@@ -141,7 +141,7 @@ static const char *mnemonic(const struct insn *in)
 	}
 }
 
-static void describe(const uint8_t *code, const struct insn *in, size_t offset, struct site *s)
+static void describe_insn(const uint8_t *code, const struct insn *in, size_t offset, struct site *s)
 {
 	long target = (long)offset + in->length + in->relative;
 	const char *name;
@@ -180,12 +180,12 @@ static void describe(const uint8_t *code, const struct insn *in, size_t offset, 
 	}
 }
 
-static void choose(const uint8_t *code, const struct insn *in, size_t offset, enum site_class cls,
-		   struct site *ret)
+static void choose_site(const uint8_t *code, const struct insn *in, size_t offset,
+			enum site_class cls, struct site *ret)
 {
 	struct site s = { .offset = (uint32_t)offset, .length = in->length, .cls = cls };
 
-	describe(code, in, offset, &s);
+	describe_insn(code, in, offset, &s);
 	*ret = s;
 }
 
@@ -249,14 +249,14 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 			break;
 		cls = emulated(&in);
 		if (cls != SITE_NONE) {
-			choose(code, &in, offset, cls, ret);
+			choose_site(code, &in, offset, cls, ret);
 			find_second(code, size, func_size, no_calls, ret);
 			return 0;
 		}
 		if (insn__is_nop(&in))
 			none = -ENOTSUP;
-		if (!stepped.length && steppable(&in))
-			choose(code, &in, offset, SITE_STEPPED, &stepped);
+		if (!stepped.length && is_steppable(&in))
+			choose_site(code, &in, offset, SITE_STEPPED, &stepped);
 		if (args & SITE_FIRST || in.flow != INSN_NEXT || in.writes & keep ||
 		    (args & SITE_AT_ENTRY && moves_stack(&in)))
 			break;

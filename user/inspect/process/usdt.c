@@ -159,7 +159,7 @@ int usdt__args(const char *args, struct mt_usdt_arg *v, size_t n)
 
 /* Adjusts addresses as linked by the shift of .stapsdt.base, in case a tool moved the file's
  * sections. */
-static void adjust(const struct elf *e, struct usdt *u)
+static void adjust_addresses(const struct elf *e, struct usdt *u)
 {
 	uint64_t base, size;
 
@@ -185,7 +185,7 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	struct site site;
 	size_t n = ret->n;
 
-	adjust(e, u);
+	adjust_addresses(e, u);
 	if (usdt__args(u->args, ret->args[n].arg, n_args))
 		return -EINVAL;
 	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||

@@ -210,7 +210,7 @@ static int report_object(struct walk *w, uint64_t at, const struct object *o)
 	return w->fn(at + HEAD_SIZE, o->type, w->ctx);
 }
 
-static bool fatal(int err)
+static bool is_fatal(int err)
 {
 	return err == -ESRCH || err == -EPERM;
 }
@@ -226,12 +226,12 @@ static int repair_link(struct walk *w, uint64_t from, uint64_t *to, struct objec
 		w->stats->repairs++;
 		err = memcache__read_now(w->c, from, &l, sizeof(l));
 		if (err)
-			return fatal(err) ? err : -EAGAIN;
+			return is_fatal(err) ? err : -EAGAIN;
 		*to = (back ? l.prev : l.next) & ~FLAGS;
 		if (!is_link(*to))
 			return -EAGAIN;
 		err = memcache__read_now(w->c, *to, o, sizeof(*o));
-		if (fatal(err))
+		if (is_fatal(err))
 			return err;
 		if (!err && ((back ? o->link.next : o->link.prev) & ~FLAGS) == from)
 			return 0;
@@ -253,7 +253,7 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 
 	err = memcache__read_now(w->c, head, &l, sizeof(l));
 	if (err)
-		return fatal(err) ? err : -EAGAIN;
+		return is_fatal(err) ? err : -EAGAIN;
 	to = (back ? l.prev : l.next) & ~FLAGS;
 	for (;;) {
 		*last = from;
@@ -261,7 +261,7 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 			return 0;
 		if (is_link(to)) {
 			err = memcache__read(w->c, to, &o, sizeof(o));
-			if (fatal(err))
+			if (is_fatal(err))
 				return err;
 		}
 		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
@@ -297,7 +297,7 @@ static int note_increment(struct walk *w, const struct pygc *gc)
 
 	if (gc->collecting)
 		err = memcache__read_now(w->c, gc->collecting, &running, sizeof(running));
-	if (fatal(err))
+	if (is_fatal(err))
 		return err;
 	w->stats->torn |= err || running;
 	return 0;

@@ -29,7 +29,7 @@ struct locals {
 	size_t n, cap;
 };
 
-static bool fatal(int err)
+static bool is_fatal(int err)
 {
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
@@ -105,7 +105,7 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 					   .number = (uint32_t)i,
 				   });
 	}
-	return fatal(err) ? err : 0;
+	return is_fatal(err) ? err : 0;
 }
 
 int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
@@ -117,12 +117,12 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 	size_t threads = 0;
 	int err = frames ? python__threads(m->py, &t, &threads) : -ENOMEM;
 
-	if (err && !fatal(err))
+	if (err && !is_fatal(err))
 		threads = err = 0;
 	for (size_t i = 0; !err && i < threads && i < MAX_THREADS; i++) {
 		int depth = python__stack(m->py, &t[i], frames, MAX_FRAMES);
 
-		err = fatal(depth) ? depth : 0;
+		err = is_fatal(depth) ? depth : 0;
 		while (!err && depth-- > 0)
 			err = read_frame(m, &t[i], &frames[depth], KIND_SHARED, &l, wanted, ctx);
 	}
@@ -170,13 +170,13 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 	for (size_t i = 0; !err && i < n; i++) {
 		if (!i || v[i].thread.tstate != v[i - 1].thread.tstate)
 			depth = python__stack(m->py, &v[i].thread, frames, MAX_FRAMES);
-		err = fatal(depth) ? depth : 0;
+		err = is_fatal(depth) ? depth : 0;
 		holds[i] = !err && is_running(frames, depth, &v[i]);
 		if (!holds[i])
 			continue;
 		err = proc__read_u64(m->proc, v[i].slot, &word);
 		holds[i] = !err && (word & m->l->tag_mask) == v[i].obj;
-		err = fatal(err) ? err : 0;
+		err = is_fatal(err) ? err : 0;
 	}
 	free(frames);
 	return err;

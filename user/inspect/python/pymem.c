@@ -56,7 +56,7 @@ void pymem__forget(struct pymem *m)
 }
 
 /* The cached page of addr, read at most once per walk. NULL with *err set. */
-static const uint8_t *page(struct pymem *m, uint64_t addr, int *err)
+static const uint8_t *cached_page(struct pymem *m, uint64_t addr, int *err)
 {
 	uint64_t base = addr & ~(uint64_t)(PAGE - 1);
 	size_t slot = base / PAGE % NPAGES;
@@ -89,7 +89,7 @@ int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len)
 		return proc__read(m->proc, addr, buf, len);
 	while (len) {
 		size_t off = addr % PAGE, n = PAGE - off < len ? PAGE - off : len;
-		const uint8_t *p = page(m, addr, &err);
+		const uint8_t *p = cached_page(m, addr, &err);
 
 		if (!p)
 			return err;
@@ -101,7 +101,7 @@ int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len)
 	return 0;
 }
 
-static uint32_t hash(const uint8_t *p, size_t len)
+static uint32_t hash_bytes(const uint8_t *p, size_t len)
 {
 	uint64_t h = len, w;
 
@@ -116,14 +116,14 @@ static uint32_t hash(const uint8_t *p, size_t len)
 	return h >> 32;
 }
 
-static void note(struct pymem *m, uint64_t addr, const void *buf, size_t len)
+static void note_read(struct pymem *m, uint64_t addr, const void *buf, size_t len)
 {
 	if (m->nnotes == MAX_NOTES ||
 	    array__grow(&m->notes, &m->notes_cap, m->nnotes + 1, sizeof(*m->notes))) {
 		m->overflow = true;
 		return;
 	}
-	m->notes[m->nnotes++] = (struct pynote){ addr, len, hash(buf, len) };
+	m->notes[m->nnotes++] = (struct pynote){ addr, len, hash_bytes(buf, len) };
 }
 
 int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
@@ -139,7 +139,7 @@ int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
 		return proc__read(m->proc, addr, buf, len);
 	err = pymem__read_old(m, addr, buf, len);
 	if (!err && !m->unchecked && len <= UINT32_MAX)
-		note(m, addr, buf, len);
+		note_read(m, addr, buf, len);
 	return err;
 }
 
@@ -166,7 +166,7 @@ bool pymem__holds(struct pymem *m)
 			buf = bigger;
 			cap = o->len;
 		}
-		if (pymem__read_old(m, o->addr, buf, o->len) || hash(buf, o->len) != o->hash)
+		if (pymem__read_old(m, o->addr, buf, o->len) || hash_bytes(buf, o->len) != o->hash)
 			break;
 	}
 	free(buf);

@@ -98,7 +98,7 @@ static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 	return n;
 }
 
-static uint32_t character(const uint8_t *raw, size_t i, unsigned width)
+static uint32_t character_at(const uint8_t *raw, size_t i, unsigned width)
 {
 	uint32_t c = 0;
 
@@ -133,7 +133,7 @@ int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut
 		if (err)
 			return err;
 		for (i = 0; i < n; i++) {
-			put_n = put_character(buf, at, size - 1, character(raw, i, h.width));
+			put_n = put_character(buf, at, size - 1, character_at(raw, i, h.width));
 			if (!put_n)
 				break;
 			at += put_n;

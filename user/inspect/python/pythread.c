@@ -308,7 +308,7 @@ static uint32_t key_of_runtime(const struct python *py)
  * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
  * none.
  */
-static uint32_t elect(const struct votes *v, uint32_t key)
+static uint32_t elect_key(const struct votes *v, uint32_t key)
 {
 	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
 
@@ -347,7 +347,7 @@ static struct pyslot slot_of(uint32_t key, int64_t after)
 static int find_key(const struct python *py, const struct pythread *t, size_t n,
 		    const struct votes *v, struct pyslot *ret, const char **why)
 {
-	uint32_t key = elect(v, key_of_runtime(py));
+	uint32_t key = elect_key(v, key_of_runtime(py));
 	int64_t after;
 
 	if (key == UINT32_MAX)
@@ -421,7 +421,7 @@ out:
 }
 
 /* Address of the innermost frame; 0: the thread runs no Python code. */
-static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
+static int innermost_frame(const struct python *py, uint64_t tstate, uint64_t *ret)
 {
 	const struct pylayout *l = &py->layout;
 	uint64_t frame;
@@ -544,14 +544,14 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 
 /* Sets *torn to the error that ended the walk early; 0: it reached the thread's first frame, or
  * max. */
-static int walk(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
-		int *torn)
+static int walk_frames(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
+		       int *torn)
 {
 	uint64_t code_type = python__symbol(py, "PyCode_Type"), frame;
 	size_t n = 0, visits;
 	struct link link;
 
-	*torn = innermost(py, tstate, &frame);
+	*torn = innermost_frame(py, tstate, &frame);
 	if (*torn)
 		return *torn;
 	/* at most one shim per frame; the limit also ends circular lists */
@@ -575,9 +575,9 @@ int python__stack(const struct python *py, const struct pythread *t, struct pyfr
 
 	if (max > INT32_MAX / 4)
 		max = INT32_MAX / 4;
-	n = walk(py, t->tstate, frames, max, &torn);
+	n = walk_frames(py, t->tstate, frames, max, &torn);
 	/* The frames that it came from may have returned meanwhile. */
 	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
-		n = walk(py, t->tstate, frames, max, &torn);
+		n = walk_frames(py, t->tstate, frames, max, &torn);
 	return n;
 }

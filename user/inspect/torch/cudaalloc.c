@@ -397,7 +397,7 @@ static int missing_field(const struct layout *l)
 }
 
 /* Takes for each field the value that most attempts found. */
-static void majority(const struct layout *attempts, unsigned n, struct layout *ret)
+static void take_majority(const struct layout *attempts, unsigned n, struct layout *ret)
 {
 	for (int f = 0; f < F_NR; f++) {
 		unsigned best = 0;
@@ -435,7 +435,7 @@ static bool is_proved(struct cudaalloc *a, const struct layout *l)
 	return ok;
 }
 
-static int accept(struct cudaalloc *a, const struct layout *l)
+static int accept_layout(struct cudaalloc *a, const struct layout *l)
 {
 	a->layout = *l;
 	a->calibrated = true;
@@ -471,19 +471,19 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 		if (err)
 			continue;
 		if (missing_field(&attempts[n]) == F_NR && is_proved(a, &attempts[n]))
-			return accept(a, &attempts[n]);
+			return accept_layout(a, &attempts[n]);
 		n++;
 	}
 	if (!n)
 		return err;
-	majority(attempts, n, &sum);
+	take_majority(attempts, n, &sum);
 	if (missing_field(&sum) < F_NR) {
 		snprintf(a->why, sizeof(a->why), "not found in the allocator's memory: %s",
 			 field_names[missing_field(&sum)]);
 		return -ENOTSUP;
 	}
 	a->active_bytes = a->requested_bytes = -1;
-	return accept(a, &sum);
+	return accept_layout(a, &sum);
 }
 
 /* ---- reading ---- */

@@ -612,7 +612,7 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 
 /* ---- blocks ---- */
 
-static bool live(const struct raw *r)
+static bool is_live(const struct raw *r)
 {
 	return r->allocated && r->mapkey;
 }
@@ -630,10 +630,10 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 		const struct raw *a = &v[order[last]], *c = &v[order[i]];
 
 		if (c->ptr < a->ptr + a->size) {
-			if (live(c) && live(a))
+			if (is_live(c) && is_live(a))
 				drop[i] = drop[last] = true;
 			else
-				drop[live(c) ? last : i] = true;
+				drop[is_live(c) ? last : i] = true;
 		}
 		if (c->ptr + c->size > a->ptr + a->size || (drop[last] && !drop[i]))
 			last = i;

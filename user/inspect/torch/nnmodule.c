@@ -156,7 +156,7 @@ static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, c
 }
 
 /* Whether a code object uses a name. */
-static bool uses(const struct python *py, struct pymem *m, uint64_t code, const char *name)
+static bool uses_name(const struct python *py, struct pymem *m, uint64_t code, const char *name)
 {
 	uint64_t words[CODE_WORDS], type;
 	char is[16];
@@ -179,7 +179,7 @@ static const char *first_called(const struct python *py, struct pymem *m)
 	uint64_t type, code;
 
 	if (!module_type(py, &type) && !method_code(py, type, "_call_impl", &code) &&
-	    uses(py, m, code, IS_TRACING))
+	    uses_name(py, m, code, IS_TRACING))
 		return IS_TRACING;
 	return TRACING_STATE;
 }

@@ -128,7 +128,8 @@ static int is_parallel(struct walk *w, struct nntree_type *type)
 }
 
 /* Offset of the name's component, or STRIPPED for a wrapper's own. */
-static int component(struct walk *w, uint64_t key, const struct nntree_node *parent, uint32_t *ret)
+static int find_component(struct walk *w, uint64_t key, const struct nntree_node *parent,
+			  uint32_t *ret)
 {
 	static const char *const own[] = { "_fsdp_wrapped_module", "_orig_mod",
 					   "_checkpoint_wrapped_module" };
@@ -179,7 +180,7 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 
 		if (parent->depth + 1u > MAX_DEPTH)
 			return -E2BIG;
-		err = component(w, p->key, parent, &node.text);
+		err = find_component(w, p->key, parent, &node.text);
 		if (err)
 			return err;
 		len = parent->len;
@@ -246,7 +247,7 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	return 0;
 }
 
-static int visit(struct walk *w, const struct pending *p)
+static int visit_module(struct walk *w, const struct pending *p)
 {
 	uint64_t type, seen;
 	uint32_t type_ix;
@@ -264,7 +265,7 @@ static int walk_tree(struct walk *w, uint64_t root)
 {
 	int err;
 
-	err = visit(w, &(struct pending){ .addr = root });
+	err = visit_module(w, &(struct pending){ .addr = root });
 	/* A module without readable children still counts, even as the root. */
 	if (err && (!is_local(err) || !w->t->n))
 		return err == -EAGAIN ? -EBADMSG : err;
@@ -272,7 +273,7 @@ static int walk_tree(struct walk *w, uint64_t root)
 	while (w->n && w->t->n < MAX_MODULES && w->items < MAX_ITEMS) {
 		struct pending p = w->stack[--w->n];
 
-		err = visit(w, &p);
+		err = visit_module(w, &p);
 		if (err && !is_local(err))
 			return err;
 		w->t->torn |= err == -EAGAIN;

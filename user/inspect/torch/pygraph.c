@@ -229,7 +229,7 @@ static int class_named(struct walk *w, const char *name, uint32_t *ret)
 	return err ? err : map64__set(w->classes, hash, *ret);
 }
 
-static bool fatal(int err)
+static bool is_fatal(int err)
 {
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
@@ -261,7 +261,7 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
 		err = class_of(w, it->vptr, &it->cls);
 		if (err) {
-			err = fatal(err) ? err : 0;
+			err = is_fatal(err) ? err : 0;
 			continue;
 		}
 		it->function = !strcmp(w->g->classes[it->cls], "PyNode");
@@ -373,7 +373,7 @@ static int find_objects(struct walk *w)
 	return err == -E2BIG ? 0 : err;
 }
 
-static int resolve(struct walk *w)
+static int find_kinds(struct walk *w)
 {
 	struct batch *b = &w->b;
 	int err = 0;
@@ -437,7 +437,7 @@ static int add_edge(struct walk *w, const struct cand *c)
 static int add_candidates(struct walk *w)
 {
 	struct batch *b = &w->b;
-	int err = resolve(w);
+	int err = find_kinds(w);
 
 	for (size_t i = 0; !err && i < b->ncands; i++) {
 		switch (b->cands[i].kind) {

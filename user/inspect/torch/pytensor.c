@@ -618,7 +618,7 @@ static int read_once(struct round *r, struct pytensor *v, size_t n)
 }
 
 /* Whether two readings agree. A gradient that came or went in between is temporary. */
-static bool same(const struct pytensor *a, const struct pytensor *b)
+static bool same_reading(const struct pytensor *a, const struct pytensor *b)
 {
 	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage &&
 	       a->addr == b->addr && a->size == b->size && a->state == b->state &&
@@ -638,7 +638,7 @@ static int read_round(struct round *r, struct pytensor *v, struct pytensor *agai
 	for (size_t i = 0; !err && i < n; i++) {
 		int tries;
 
-		for (tries = 0; !err && tries < TRIES && !same(&v[i], &again[i]); tries++) {
+		for (tries = 0; !err && tries < TRIES && !same_reading(&v[i], &again[i]); tries++) {
 			v[i] = again[i];
 			err = read_once(r, &again[i], 1);
 		}
@@ -696,8 +696,8 @@ static const struct pytensor_layout known_layouts[] = {
 #define N_KNOWN (sizeof(known_layouts) / sizeof(known_layouts[0]))
 
 /* Counts the tensors that have memory and lead back to their Python object in this layout. */
-static int confirm(struct pytensors *t, const struct pytensor_layout *l, const uint64_t *objs,
-		   struct pytensor *v, size_t n, size_t *ret)
+static int count_fitting(struct pytensors *t, const struct pytensor_layout *l, const uint64_t *objs,
+			 struct pytensor *v, size_t n, size_t *ret)
 {
 	struct pytensor_layout old = t->l;
 	bool calibrated = t->calibrated;
@@ -730,7 +730,7 @@ static int find_known(struct pytensors *t, const uint64_t *objs, size_t n,
 	if (!v)
 		return -ENOMEM;
 	for (size_t k = 0; !err && k < N_KNOWN; k++) {
-		err = confirm(t, &known_layouts[k], objs, v, n, &fit);
+		err = count_fitting(t, &known_layouts[k], objs, v, n, &fit);
 		if (err)
 			break;
 		if (fit > best) {
