@@ -148,7 +148,10 @@ struct estimate {
 };
 
 /* True if the script ended with an error. */
-bool estimate__failed(const struct estimate_run *run);
+static inline bool estimate__failed(const struct estimate_run *run)
+{
+	return run->end == RUN_ENDED && run->wait_status != 0;
+}
 /* The i-th reason why the figures are only lower bounds; NULL: no more. The text may be in buf. */
 const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size);
 

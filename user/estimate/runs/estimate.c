@@ -22,11 +22,6 @@
 #define TRY_STEPS 8
 #define TRIES 16
 
-bool estimate__failed(const struct estimate_run *run)
-{
-	return run->end == RUN_ENDED && run->wait_status != 0;
-}
-
 /* True if the run ended normally: its steps repeated or grew evenly, it reached the requested
  * steps, or the script succeeded. */
 static bool is_whole(const struct estimate_run *run)

@@ -222,7 +222,7 @@ int diff_flame__print(FILE *out, struct diff *d)
 	int err = f.j && f.by_key && f.tree ? 0 : -ENOMEM;
 
 	for (int k = 0; k < MATCH_SIDES && !err; k++) {
-		f.frames[k] = frames__new(d->side[k].a->dict, d->side[k].a->facts);
+		f.frames[k] = frames__new(d->side[k].a->dict, d->side[k].a->facts, 0);
 		err = f.frames[k] ? 0 : -ENOMEM;
 	}
 	if (!err)

@@ -219,12 +219,12 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 	int err = -ENOMEM;
 
 	(void)state;
-	p.frames = frames__new(c->dict, c->facts);
+	p.frames = frames__new(c->dict, c->facts, FRAMES_HOLDERS);
 	p.tree = flametree__new();
 	p.j = json__new(c->out, false);
 	if (!p.frames || !p.tree || !p.j)
 		goto out;
-	err = frames__name_holders(p.frames) ?: collect(&p);
+	err = collect(&p);
 	if (!err)
 		err = flametree__put_page(c->out, put_data, &p);
 out:

@@ -130,10 +130,10 @@ static int put_device(struct export_ctx *c, struct frames *frames, size_t device
 
 static int folded_end(struct export_ctx *c, void *state)
 {
-	struct frames *frames = frames__new(c->dict, c->facts);
+	struct frames *frames = frames__new(c->dict, c->facts, FRAMES_HOLDERS);
 	size_t devices = model__devices(c->model);
 	bool found = false;
-	int err = frames ? frames__name_holders(frames) : -ENOMEM;
+	int err = frames ? 0 : -ENOMEM;
 
 	(void)state;
 	for (size_t i = 0; i < devices && !err; i++)

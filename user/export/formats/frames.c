@@ -58,7 +58,7 @@ struct frames {
 	size_t row_room;
 };
 
-struct frames *frames__new(const struct dict *d, const struct facts *facts)
+struct frames *frames__new(const struct dict *d, const struct facts *facts, unsigned show)
 {
 	struct frames *f = calloc(1, sizeof(*f));
 
@@ -67,12 +67,16 @@ struct frames *frames__new(const struct dict *d, const struct facts *facts)
 	f->dict = d;
 	f->facts = facts;
 	f->by_key = map64__new();
-	if (!f->by_key) {
-		free(f);
-		errno = ENOMEM;
-		return NULL;
-	}
-	return f;
+	if (show & FRAMES_CALLS)
+		f->calls = map64__new();
+	if (show & FRAMES_HOLDERS)
+		f->holders = dict__new();
+	if (f->by_key && (f->calls || !(show & FRAMES_CALLS)) &&
+	    (f->holders || !(show & FRAMES_HOLDERS)))
+		return f;
+	frames__free(f);
+	errno = ENOMEM;
+	return NULL;
 }
 
 void frames__free(struct frames *f)
@@ -88,18 +92,6 @@ void frames__free(struct frames *f)
 	free(f->all);
 	free(f->row);
 	free(f);
-}
-
-int frames__keep_calls(struct frames *f)
-{
-	f->calls = map64__new();
-	return f->calls ? 0 : -ENOMEM;
-}
-
-int frames__name_holders(struct frames *f)
-{
-	f->holders = dict__new();
-	return f->holders ? 0 : -ENOMEM;
 }
 
 int frames__rows(const struct model *m, size_t device, const struct row_opts *opts,

@@ -25,7 +25,7 @@ struct frame {
 	/* "forward", "encoder.layers.0 (TransformerEncoderLayer)" or "[before attach]";
 	 * untrusted text */
 	const char *name;
-	/* NULL: none, as for notes, and for modules without frames__keep_calls() */
+	/* NULL: none, as for notes, and for modules without FRAMES_CALLS */
 	const char *file;
 	uint32_t line; /* line; 0: not known */
 	enum frame_kind kind;
@@ -33,19 +33,20 @@ struct frame {
 
 struct frames;
 
-/* Borrows both arguments. NULL: no memory. */
-struct frames *frames__new(const struct dict *d, const struct facts *facts);
+enum frames_show {
+	/*
+	 * Module calls are the function of nn.Module that makes the call, with file, line and
+	 * module: "Module._wrapped_call_impl [blocks.0 (Block)]".
+	 */
+	FRAMES_CALLS = 1,
+	/* Memory from before attach has a frame with the name of what holds it. For rows of
+	 * frames__rows(). */
+	FRAMES_HOLDERS = 2,
+};
+
+/* Borrows d and facts. show: enum frames_show. NULL: no memory. */
+struct frames *frames__new(const struct dict *d, const struct facts *facts, unsigned show);
 void frames__free(struct frames *f); /* NULL is fine */
-/*
- * Shows module calls as the function of nn.Module that makes the call, with file, line and module:
- * "Module._wrapped_call_impl [blocks.0 (Block)]". Call before the first row. Returns 0 or -ENOMEM.
- */
-int frames__keep_calls(struct frames *f);
-/*
- * Adds a frame with the name of what holds it to memory from before attach. For rows of
- * frames__rows(). Call before the first row. Returns 0 or -ENOMEM.
- */
-int frames__name_holders(struct frames *f);
 struct holder_rows;
 /* The model's rows, where memory from before attach has one row for each holder. Returns as
  * model__rows(); free ret with holder_rows__free(). */

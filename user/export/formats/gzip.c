@@ -21,7 +21,7 @@ struct gzip *gzip__new(FILE *out)
 		return NULL;
 	g->out = out;
 	/* 16 selects gzip's header, without a time. */
-	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8,
+	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 9,
 			 Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(g);
 		errno = ENOMEM;

@@ -272,13 +272,13 @@ static int pprof_end(struct export_ctx *c, void *state)
 {
 	struct pprof p = {
 		.z = gzip__new(c->out),
-		.frames = frames__new(c->dict, c->facts),
+		.frames = frames__new(c->dict, c->facts, FRAMES_HOLDERS),
 		.strings = dict__new(),
 	};
-	int err = p.z && p.frames && p.strings ? frames__name_holders(p.frames) : -ENOMEM;
+	int err = -ENOMEM;
 
 	(void)state;
-	if (!err)
+	if (p.z && p.frames && p.strings)
 		err = put_profile(c, &p);
 	gzip__end(p.z);
 	frames__free(p.frames);

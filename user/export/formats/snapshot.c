@@ -82,9 +82,9 @@ static struct stacks *new_stacks(const struct export_ctx *c, struct pickle *p)
 		return NULL;
 	s->p = p;
 	s->seed = hash__seed();
-	s->frames = frames__new(c->dict, c->facts);
+	s->frames = frames__new(c->dict, c->facts, FRAMES_CALLS);
 	s->by_hash = map64__new();
-	if (!s->frames || !s->by_hash || frames__keep_calls(s->frames)) {
+	if (!s->frames || !s->by_hash) {
 		free_stacks(s);
 		return NULL;
 	}

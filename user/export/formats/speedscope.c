@@ -236,14 +236,14 @@ static void put_document(struct export_ctx *c, struct json *j, const struct prof
 
 static int speedscope_end(struct export_ctx *c, void *state)
 {
-	struct profiles profiles = { .frames = frames__new(c->dict, c->facts) };
+	struct profiles profiles = { .frames = frames__new(c->dict, c->facts, FRAMES_HOLDERS) };
 	struct json *j = json__new(c->out, false);
 	int err = -ENOMEM;
 
 	(void)state;
 	if (!profiles.frames || !j)
 		goto out;
-	err = frames__name_holders(profiles.frames) ?: collect(c, &profiles);
+	err = collect(c, &profiles);
 	if (err)
 		goto out;
 	if (profiles.n)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "assets/page.html.h"
 #include "base/array.h"
@@ -13,6 +12,7 @@
 #include "base/json.h"
 #include "base/map64.h"
 #include "export/formats/frames.h"
+#include "export/formats/gzip.h"
 #include "export/formats/template.h"
 #include "export/page/html.h"
 #include "model/growth.h"
@@ -640,7 +640,7 @@ static int make_rows(const struct page_data *p, struct page_rows **ret)
 	*ret = r;
 	if (!r)
 		return -ENOMEM;
-	r->frames = frames__new(p->c->dict, p->c->facts);
+	r->frames = frames__new(p->c->dict, p->c->facts, 0);
 	r->children = map64__new();
 	r->string_at = map64__new();
 	r->row_at = map64__new();
@@ -1046,48 +1046,30 @@ static int put_directory(char **ret, size_t *n, const struct page_data *p,
 	return *n > UINT32_MAX ? -EFBIG : 0;
 }
 
-static int zip(z_stream *z, const void *data, size_t n, bool last, struct bytes *ret)
-{
-	const uint8_t *p = data;
-	int status = Z_OK;
-
-	do {
-		size_t part = n < 1 << 30 ? n : 1 << 30;
-		bool end = last && part == n;
-
-		z->next_in = (uint8_t *)(uintptr_t)p;
-		z->avail_in = part;
-		do {
-			if (!room(ret, 1 << 16))
-				return -ENOMEM;
-			z->next_out = ret->p + ret->n;
-			z->avail_out = 1 << 16;
-			status = deflate(z, end ? Z_FINISH : Z_NO_FLUSH);
-			ret->n = z->next_out - ret->p;
-		} while (!z->avail_out || (end && status != Z_STREAM_END));
-		p += part;
-		n -= part;
-	} while (n);
-	return 0;
-}
-
 static int compress_all(const char *directory, size_t n, const struct page_columns *c,
 			struct bytes *ret)
 {
 	uint8_t length[4] = { n, n >> 8, n >> 16, n >> 24 };
-	z_stream z = { 0 };
-	int err;
+	char *data = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&data, &size);
+	struct gzip *z = out ? gzip__new(out) : NULL;
+	bool failed = !z;
 
-	if (deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
-		return -ENOMEM;
-	err = zip(&z, length, sizeof(length), false, ret) ?: zip(&z, directory, n, false, ret);
-	for (size_t i = 0; i < c->n && !err; i++)
-		if (c->all[i].bytes.n)
-			err = zip(&z, c->all[i].bytes.p, c->all[i].bytes.n, false, ret);
-	if (!err)
-		err = zip(&z, "", 0, true, ret);
-	deflateEnd(&z);
-	return err;
+	if (z) {
+		gzip__write(z, length, sizeof(length));
+		gzip__write(z, directory, n);
+		for (size_t i = 0; i < c->n; i++)
+			gzip__write(z, c->all[i].bytes.p, c->all[i].bytes.n);
+		gzip__end(z);
+		failed = ferror(out);
+	}
+	if (out)
+		failed |= fclose(out) != 0;
+	*ret = (struct bytes){ .p = (uint8_t *)data, .n = size, .cap = size };
+	if (failed)
+		bytes__free(ret);
+	return failed ? -ENOMEM : 0;
 }
 
 int html_payload__make(struct page_data *p, struct bytes *ret)

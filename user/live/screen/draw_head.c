@@ -69,6 +69,21 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		     right);
 }
 
+/* Draws "name value  " with the value in a field of 9 columns. Returns the next x. */
+static int put_figure(struct paint *p, int y, int x, const char *name, const char *value,
+		      enum ink ink)
+{
+	int n = (int)strlen(name) + 1;
+	int len = (int)text__width(value);
+	int field = len > 9 ? len : 9;
+
+	if (x + n + field > p->columns)
+		return x;
+	paint__put(p, y, x, n, INK_PLAIN, name);
+	paint__right(p, y, x + n, field, ink, value);
+	return x + n + field + 2;
+}
+
 /* While steps run, the current value changes all the time: their end and their peak tell more. */
 static int draw_allocated(struct paint *p, const struct live_proc *proc,
 			  const struct model_device *d, int device)
@@ -78,12 +93,11 @@ static int draw_allocated(struct paint *p, const struct live_proc *proc,
 	int x = 0;
 
 	if (!live_proc__last_step(proc, (size_t)device, &step))
-		return paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated),
-				     INK_ALLOCATED);
-	x = paint__figure(p, 1, x, "live", live__bytes(buf, step.end_allocated), INK_ALLOCATED);
-	return paint__figure(p, 1, x,
-			     model__steps_are_calls(proc->model) ? "call peak" : "step peak",
-			     live__bytes(buf, step.peak), INK_WITHIN);
+		return put_figure(p, 1, x, "allocated", live__bytes(buf, d->allocated),
+				  INK_ALLOCATED);
+	x = put_figure(p, 1, x, "live", live__bytes(buf, step.end_allocated), INK_ALLOCATED);
+	return put_figure(p, 1, x, model__steps_are_calls(proc->model) ? "call peak" : "step peak",
+			  live__bytes(buf, step.peak), INK_WITHIN);
 }
 
 static void draw_figures(struct paint *p, const struct live_proc *proc,
@@ -94,17 +108,17 @@ static void draw_figures(struct paint *p, const struct live_proc *proc,
 	int x = draw_allocated(p, proc, d, device);
 
 	if (d->has_totals)
-		x = paint__figure(p, 1, x, "reserved", live__bytes(buf, d->reserved), INK_RESERVED);
+		x = put_figure(p, 1, x, "reserved", live__bytes(buf, d->reserved), INK_RESERVED);
 	snprintf(about, sizeof(about), "%s%s", words__about(d->peak_is),
 		 live__bytes(buf, d->peak_allocated));
-	x = paint__figure(p, 1, x, "peak", about, INK_PEAK);
+	x = put_figure(p, 1, x, "peak", about, INK_PEAK);
 	if (graph && graph->used_known)
-		x = paint__figure(p, 1, x, "driver", live__bytes(buf, graph->used), INK_PLAIN);
+		x = put_figure(p, 1, x, "driver", live__bytes(buf, graph->used), INK_PLAIN);
 	if (proc->rss)
-		x = paint__figure(p, 1, x, "RSS", live__bytes(buf, proc->rss), INK_PLAIN);
+		x = put_figure(p, 1, x, "RSS", live__bytes(buf, proc->rss), INK_PLAIN);
 	if (d->before_known)
-		x = paint__figure(p, 1, x, "before attach",
-				  live__bytes(buf, d->before_attach_start), INK_PLAIN);
+		x = put_figure(p, 1, x, "before attach", live__bytes(buf, d->before_attach_start),
+			       INK_PLAIN);
 }
 
 static int put_part(struct paint *p, int x, enum ink ink, const char *text)

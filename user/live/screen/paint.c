@@ -92,19 +92,6 @@ void paint__fill(struct paint *p, int y, enum ink ink)
 	mvhline(y, 0, ' ', p->columns);
 }
 
-int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, enum ink ink)
-{
-	int n = (int)strlen(name) + 1;
-	int len = (int)text__width(value);
-	int field = len > 9 ? len : 9;
-
-	if (x + n + field > p->columns)
-		return x;
-	paint__put(p, y, x, n, INK_PLAIN, name);
-	paint__right(p, y, x + n, field, ink, value);
-	return x + n + field + 2;
-}
-
 void paint__hit(struct paint *p, int y, int x, int width, int key)
 {
 	if (p->nhits < PAINT_HITS)

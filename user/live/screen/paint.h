@@ -55,8 +55,6 @@ int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const cha
 /* Draws text right-aligned, ending at x + width. */
 void paint__right(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
 void paint__fill(struct paint *p, int y, enum ink ink); /* fills row y */
-/* Draws "name value  " with the value in a field of 9 columns. Returns the next x. */
-int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, enum ink ink);
 
 /* Parts of the screen. Each draws in the given rows only. */
 void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
