@@ -33,7 +33,7 @@ ALLOWED = {
     "user/capture/ending/scene.c": PROC,
     "user/estimate/runs/estimate.c": "files of its own folder",
     "user/estimate/runs/run.c": "files of its own folder",
-    "user/estimate/store/tcp_store_serve.c": "files of /proc that it lists",
+    "user/estimate/store/tcp_store.c": "files of /proc that it lists",
     "user/serve/fetch/hosts.c": USER,
     "user/capture/follow/shares.c": PROC,
     "user/record/folder/json_items.c": USER,

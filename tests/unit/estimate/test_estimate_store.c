@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "estimate/store/tcp_store.h"
-#include "estimate/store/tcp_store_serve.h"
 
 enum {
 	VALIDATE,

@@ -14,7 +14,7 @@
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
 #include "live/screen/paint.h"
-#include "live/view/json.h"
+#include "live/view/plain.h"
 #include "model/words.h"
 
 #define S UINT64_C(1000000000)
@@ -379,7 +379,7 @@ static void test_judgement(void **state)
 	growth_summary__brief(s, 12, brief);
 	assert_string_equal(brief, "");
 	out = open_memstream(&text, &size);
-	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
+	assert_int_equal(live_plain__json_line(out, l.p, &t, ""), 0);
 	fclose(out);
 	doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	g = json_object_get(json_array_get(json_object_get(doc, "devices"), 0), "growth");
@@ -1004,7 +1004,7 @@ static void test_json(void **state)
 	come(&l, 0x1000, 9 * MIB, l.a);
 	come(&l, 0x900000000, 3 * MIB, l.b);
 	refresh(&l, 2);
-	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
+	assert_int_equal(live_plain__json_line(out, l.p, &t, ""), 0);
 	fclose(out);
 	assert_int_equal(strchr(text, '\n') - text, (long)size - 1); /* JSON in one line */
 	doc = json_loads(text, 0, NULL);

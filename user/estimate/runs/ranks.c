@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/preload.h"
-#include "estimate/store/tcp_store_serve.h"
+#include "estimate/store/tcp_store.h"
 
 #define MAX_PROCESSES (1u << 20)
 #define MACHINE 8u	 /* default of ranks per machine */

@@ -51,3 +51,15 @@ int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void 
 		    uint64_t now_ms);
 /* Ends overdue waits. Returns the ms until the next one is due, or -1 if no client waits. */
 int tcp_store__tick(struct tcp_store *s, uint64_t now_ms);
+
+/* ---- a process that serves a store on 127.0.0.1 as long as this process lives ---- */
+
+struct user;
+struct tcp_store_server;
+
+/* Starts the process as this user (NULL: the present one). NULL with errno. */
+struct tcp_store_server *tcp_store_server__start(const struct user *user);
+uint16_t tcp_store_server__port(const struct tcp_store_server *s);
+/* Ends the process. Returns the first key whose wait timed out, or NULL; s owns the text. */
+const char *tcp_store_server__end(struct tcp_store_server *s);
+void tcp_store_server__free(struct tcp_store_server *s); /* NULL is fine */

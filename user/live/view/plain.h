@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Text and JSON output of a live view. JSON: one object per line and interval;
- * docs/reference/live.md describes the keys. */
+/* JSON of a live view, for its test: one object per line and interval. docs/reference/live.md
+ * describes the keys. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -21,5 +21,5 @@ static inline bool live_table__cuts(const struct live_table *t, size_t i, const 
 
 /* Prints the process as JSON, with the sorted rows of the last refresh. end: reason for the last
  * line, "" if more follow. The caller checks `out` for errors. Returns 0 or -ENOMEM. */
-int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t,
-		    const char *end);
+int live_plain__json_line(FILE *out, const struct live_proc *p, const struct live_table *t,
+			  const char *end);
