@@ -40,7 +40,7 @@ ALLOWED = {
     "user/base/io.c": "the one way to open files, and names of /proc and /sys that callers make",
     "user/base/outfile.c": "its own new file again, for writing",
     "user/base/passed_files.c": USER,
-    "user/base/log/file.c": USER,
+    "user/base/log/log.c": USER,
     "user/serve/mcp/mcp.c": "only looks (O_PATH)",
     "user/inspect/process/descendants.c": PROC,
     "user/inspect/process/proc.c": PROC,

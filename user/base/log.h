@@ -102,9 +102,6 @@ int log_config__parse(struct log_config *c, const char *text, bool levels_only, 
 		      size_t size);
 /* Writes the settings as text, with fd (-1: none) instead of the file. False: buf is too small. */
 bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size);
-/* The name of a level; the level of a name, or -EINVAL. */
-const char *log_config__level_name(enum log_level level);
-int log_config__level_of(const char *name, size_t len);
 /* The part of a source file: its room in user/. Returns buf. */
 char *log__part(char buf[LOG_PART], const char *file);
 

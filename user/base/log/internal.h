@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by the files of log. */
+/* For tests: lines, and the file. */
 #include <sys/types.h>
 
 #include "base/log.h"
@@ -8,8 +8,6 @@
 #define LOG_MAX_LINE 4096
 #define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned text, with the NUL */
 #define LOG_MAX_STRING 1024		/* bytes written of a field's string */
-
-struct json;
 
 struct log_line {
 	struct timespec time; /* CLOCK_REALTIME */
@@ -21,15 +19,11 @@ struct log_line {
 	const char *text; /* message, cleaned */
 };
 
-/* Writes a line as a JSON object, as a member `key` or, with NULL, in an array or at the top. */
-void log_line__object(const struct log_line *l, struct json *j, const char *key);
 /* Formats a line with its newline. The caller frees it. NULL: no memory. */
 char *log_line__write(const struct log_line *l, bool json, size_t *len);
 
 /* Opens the log file. Returns 0, or -errno with no file open. Keeps a pointer to path. */
 int log_file__open(const char *path);
-/* Uses an inherited descriptor as the log file. Returns 0 or -EBADF. */
-int log_file__take(int fd);
 int log_file__fd(void); /* -1: no file is open */
 /* Writes a line with one write(). Counts lines that cannot be written; *why is set to the reason
  * for the first one, otherwise NULL. */

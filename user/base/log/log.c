@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +33,355 @@ static int relay = -1; /* socket that replaces the file; -1: none */
 static void (*divert)(void *ctx, enum log_level level, const char *text);
 static void (*before_line)(void);
 static void *divert_ctx;
+static int log_fd = -1;	  /* the log file; -1: none */
+static uint64_t n_missed; /* lines lost since the last written one */
+static bool is_failing;	  /* the last line was not written */
+
+/* ---- settings as text ---- */
+
+static const char *const level_names[] = {
+	[LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"
+};
+
+#define N_LEVELS (sizeof(level_names) / sizeof(*level_names))
+
+static int level_of(const char *name, size_t len)
+{
+	for (size_t i = 0; i < N_LEVELS; i++) {
+		if (strlen(level_names[i]) == len && !strncmp(level_names[i], name, len))
+			return (int)i;
+	}
+	return -EINVAL;
+}
+
+char *log__part(char buf[LOG_PART], const char *file)
+{
+	const char *at = file, *next;
+	size_t len;
+
+	/* The path may begin with any build folder. */
+	while ((next = strstr(at, "user/")))
+		at = next + strlen("user/");
+	len = strcspn(at, "/.");
+	if (len >= LOG_PART)
+		len = LOG_PART - 1;
+	memcpy(buf, at, len);
+	buf[len] = '\0';
+	return buf;
+}
+
+static int refuse(char *why, size_t size, const char *text, size_t len, const char *what)
+{
+	char clean[64];
+
+	text__clean(clean, sizeof(clean), text, len);
+	snprintf(why, size, "'%s' %s", clean, what);
+	return -EINVAL;
+}
+
+static int set_fd(struct log_config *c, const char *text, size_t len)
+{
+	char number[12], *end;
+	long n;
+
+	if (!len || len >= sizeof(number))
+		return -EINVAL;
+	snprintf(number, sizeof(number), "%.*s", (int)len, text);
+	errno = 0;
+	n = strtol(number, &end, 10);
+	if (errno || *end || n < 3 || n > INT_MAX)
+		return -EINVAL;
+	c->fd = (int)n;
+	return 0;
+}
+
+/* Parses one item of the comma-separated list. */
+static int parse_item(struct log_config *c, const char *text, size_t len, bool levels_only,
+		      char *why, size_t size)
+{
+	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
+	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
+	int level;
+
+	if (!equals || levels_only) {
+		level = level_of(text, len);
+		if (level < 0)
+			return refuse(why, size, text, len,
+				      "is not a level; use error, warn, info or debug");
+		c->level = level;
+		return 0;
+	}
+	if (key == 4 && !strncmp(text, "file", 4)) {
+		free(c->file);
+		c->file = n ? strndup(value, n) : NULL;
+		return c->file ? 0 : refuse(why, size, text, len, "names no file");
+	}
+	if (key == 6 && !strncmp(text, "format", 6)) {
+		c->json = n == 4 && !strncmp(value, "json", 4);
+		if (c->json || (n == 4 && !strncmp(value, "text", 4)))
+			return 0;
+		return refuse(why, size, text, len, "is not a format; use text or json");
+	}
+	if (key == 2 && !strncmp(text, "fd", 2)) {
+		if (!set_fd(c, value, n))
+			return 0;
+		return refuse(why, size, text, len, "names no descriptor");
+	}
+	return refuse(why, size, text, len,
+		      "is no setting of the log; use a level, file=PATH or format=json");
+}
+
+int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
+		      size_t size)
+{
+	struct log_config parsed = *c;
+	const char *at = text;
+	size_t len;
+	int err;
+
+	parsed.file = c->file ? strdup(c->file) : NULL;
+	for (;; at += len + 1) {
+		len = strcspn(at, ",");
+		err = len || levels_only ? parse_item(&parsed, at, len, levels_only, why, size) : 0;
+		if (err) {
+			free(parsed.file);
+			return err;
+		}
+		if (!at[len])
+			break;
+	}
+	free(c->file);
+	*c = parsed;
+	return 0;
+}
+
+bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size)
+{
+	FILE *out = fmemopen(buf, size, "w");
+
+	if (!out)
+		return false;
+	fprintf(out, "format=%s", c->json ? "json" : "text");
+	if (c->level >= 0)
+		fprintf(out, ",%s", level_names[c->level]);
+	if (fd >= 0)
+		fprintf(out, ",fd=%d", fd);
+	return !fclose(out) && strlen(buf) < size - 1;
+}
+
+/* ---- the file ---- */
+
+/* Accepts regular files and character devices. A FIFO or socket could block, or show the log to
+ * its owner. */
+static int check_file(int fd, bool made)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (S_ISCHR(st.st_mode))
+		return 0;
+	if (!S_ISREG(st.st_mode))
+		return -ENOTSUP;
+	/* An existing file must have one name and belong to us, because its owner could read and
+	 * change the log. */
+	return made || (st.st_nlink == 1 && outfile__is_ours(&st)) ? 0 : -EACCES;
+}
+
+int log_file__open(const char *path)
+{
+	/* O_NONBLOCK: opening a FIFO without a reader must not block. */
+	const int flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int fd = open(path, flags | O_CREAT | O_EXCL, 0600), err;
+	bool made = fd >= 0;
+
+	if (fd < 0 && errno == EEXIST)
+		fd = open(path, flags);
+	if (fd < 0)
+		return errno == ENXIO ? -ENOTSUP : -errno;
+	if (made)
+		outfile__give(fd);
+	err = check_file(fd, made);
+	if (!err && fcntl(fd, F_SETFL, O_APPEND))
+		err = -errno;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	log__close();
+	log_fd = fd;
+	return 0;
+}
+
+static int take_file(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || (flags & O_ACCMODE) != O_WRONLY || !(flags & O_APPEND) ||
+	    fcntl(fd, F_SETFD, FD_CLOEXEC))
+		return -EBADF;
+	log__close();
+	log_fd = fd;
+	return 0;
+}
+
+void log__close(void)
+{
+	if (log_fd >= 0)
+		close(log_fd);
+	log_fd = -1;
+	n_missed = 0;
+	is_failing = false;
+}
+
+int log_file__fd(void)
+{
+	return log_fd;
+}
+
+/* Writing beyond RLIMIT_FSIZE would send SIGXFSZ, which ends the process. */
+static bool fits(size_t len)
+{
+	struct rlimit rl;
+	struct stat st;
+
+	if (getrlimit(RLIMIT_FSIZE, &rl) || rl.rlim_cur == RLIM_INFINITY)
+		return true;
+	return !fstat(log_fd, &st) &&
+	       (!S_ISREG(st.st_mode) || (uint64_t)st.st_size + len <= rl.rlim_cur);
+}
+
+void log_file__append(const char *line, size_t len, const char **why)
+{
+	ssize_t n;
+
+	*why = NULL;
+	do {
+		errno = EFBIG;
+		n = fits(len) ? write(log_fd, line, len) : -1;
+	} while (n < 0 && errno == EINTR);
+	if (n == (ssize_t)len) {
+		is_failing = false;
+		return;
+	}
+	n_missed++;
+	if (!is_failing)
+		*why = n < 0 ? outfile__why(-errno) : outfile__why(-ENOSPC);
+	is_failing = true;
+	/* End a partial line, so that the next line starts on its own. */
+	if (n > 0 && write(log_fd, "\n", 1) < 0)
+		errno = 0;
+}
+
+uint64_t log_file__missed(void)
+{
+	uint64_t n = is_failing ? 0 : n_missed;
+
+	if (n)
+		n_missed = 0;
+	return n;
+}
+
+/* ---- lines ---- */
+
+/* Format: "2026-01-02T03:04:05.678901Z". */
+static void write_time(char *buf, size_t size, const struct timespec *t)
+{
+	struct tm tm;
+	size_t n;
+
+	if (!gmtime_r(&t->tv_sec, &tm))
+		memset(&tm, 0, sizeof(tm));
+	n = strftime(buf, size, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf + n, size - n, ".%06ldZ", t->tv_nsec / 1000);
+}
+
+static void field(struct json *j, const struct log_field *f)
+{
+	char text[LOG_MAX_STRING];
+
+	switch (f->kind) {
+	case LOG_KIND_STRING:
+		if (f->string)
+			text__clean(text, sizeof(text), f->string, strlen(f->string));
+		json__string(j, f->key, f->string ? text : NULL);
+		break;
+	case LOG_KIND_UINT:
+		json__uint(j, f->key, f->uint);
+		break;
+	case LOG_KIND_INT:
+		json__int(j, f->key, f->sint);
+		break;
+	case LOG_KIND_DOUBLE:
+		json__double(j, f->key, f->real, 6);
+		break;
+	case LOG_KIND_BOOL:
+		json__bool(j, f->key, f->yes);
+		break;
+	}
+}
+
+static void write_object(const struct log_line *l, struct json *j, const char *key)
+{
+	char time[40];
+
+	write_time(time, sizeof(time), &l->time);
+	json__open_object(j, key);
+	json__string(j, "time", time);
+	json__string(j, "level", level_names[l->level]);
+	json__string(j, "command", l->command);
+	if (l->process)
+		json__string(j, "process", l->process);
+	json__int(j, "pid", l->pid);
+	json__string(j, "part", l->part);
+	if (l->event)
+		json__string(j, "event", l->event);
+	json__string(j, "message", l->text);
+	for (const struct log_field *f = l->fields; f && f->key; f++)
+		field(j, f);
+	json__close_object(j);
+}
+
+/* Indents further lines of a message, so that they do not look like messages. */
+static void plain(const struct log_line *l, FILE *out)
+{
+	char time[40];
+
+	write_time(time, sizeof(time), &l->time);
+	fprintf(out, "%s %-5s %s", time, level_names[l->level], l->command);
+	if (l->process)
+		fprintf(out, "/%s", l->process);
+	fprintf(out, "[%d] %s: ", (int)l->pid, l->part);
+	for (const char *c = l->text; *c; c++) {
+		fputc(*c, out);
+		if (*c == '\n')
+			fputs("    ", out);
+	}
+	fputc('\n', out);
+}
+
+char *log_line__write(const struct log_line *l, bool json, size_t *len)
+{
+	char *line = NULL;
+	FILE *out = open_memstream(&line, len);
+	struct json *j;
+
+	if (!out)
+		return NULL;
+	if (!json) {
+		plain(l, out);
+	} else {
+		j = json__new(out, false);
+		if (j)
+			write_object(l, j, NULL);
+		json__free(j);
+	}
+	if (fclose(out) || !*len) {
+		free(line);
+		return NULL;
+	}
+	return line;
+}
 
 /* ---- levels ---- */
 
@@ -50,7 +402,7 @@ static enum log_level file_level(void)
 
 static bool has_file(void)
 {
-	return log_file__fd() >= 0 || relay >= 0;
+	return log_fd >= 0 || relay >= 0;
 }
 
 void log__set_level(enum log_level level)
@@ -79,7 +431,7 @@ bool log__json_on_terminal(void)
 	return config.json && !has_file() && !config.file;
 }
 
-/* ---- lines ---- */
+/* ---- messages ---- */
 
 static void clean_text(char *dst, size_t size, const char *src)
 {
@@ -166,7 +518,7 @@ static void send_to_relay(const struct log_line *l)
 
 	if (j) {
 		json__open_object(j, NULL);
-		log_line__object(l, j, "log");
+		write_object(l, j, "log");
 		json__close_object(j);
 	}
 	json__free(j);
@@ -240,7 +592,7 @@ void log__from_environment(void)
 		return;
 	/* The descriptor is from our parent. Programs that we start must not see it. */
 	unsetenv(LOG_ENV);
-	if (log_file__take(config.fd))
+	if (take_file(config.fd))
 		log_warn(LOG_ENV ": descriptor %d is not a log", config.fd);
 }
 
@@ -295,7 +647,7 @@ void log__open(void)
 
 int log__hand_on(bool file_only)
 {
-	int fd = log_file__fd();
+	int fd = log_fd;
 	char text[1024];
 
 	if (!(file_only && fd < 0) && log_config__text(&config, fd, text, sizeof(text)) &&
@@ -418,10 +770,10 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 				 .text = clean,
 				 .fields = fields };
 
-	if (log_file__fd() < 0 ||
+	if (log_fd < 0 ||
 	    json_unpack(said, "{s:s, s:s, s:s}", "message", &text, "part", &part, "level", &level))
 		return;
-	number = log_config__level_of(level, strlen(level));
+	number = level_of(level, strlen(level));
 	if (number < 0)
 		return;
 	line.level = number;
