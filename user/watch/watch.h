@@ -6,8 +6,8 @@
  * that their failure does not end `watch`.
  *
  * watch.c: the table of processes, the rules and the loop. find.c: finds processes. target.c: one
- * process. host.c: its host memory. capture.c: captures. black_box.c: recordings of killed
- * processes. say.c: lines on standard output. metrics.c: figures for other programs.
+ * process. host.c: its host memory. capture.c: captures, and recordings of killed processes. say.c:
+ * lines on standard output. metrics.c: figures for other programs.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -218,9 +218,6 @@ struct watch_shot {
 	char blame[256]; /* line of code with the most memory, cleaned; "" */
 };
 
-struct folder;
-struct folder_entry;
-
 /* Fills the shot with the process and the present time. */
 void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule);
 /* Borrows w. NULL, logged. */
@@ -230,13 +227,26 @@ void watch_capture__free(struct watch_capture *c);
 bool watch_capture__busy(const struct watch_capture *c);
 /* Starts a capture. Returns 0, or -EBUSY if one is running. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);
-/* Reads a recording that is in the folder already and reports it. Returns 0; -EBUSY if a capture is
- * running. */
-int watch_capture__take(struct watch_capture *c, const struct watch_shot *shot,
-			const struct folder_entry *e);
-/* The folder of the captures, which c owns. */
-struct folder *watch_capture__folder(struct watch_capture *c);
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
+
+/*
+ * `watch --on-kill`: one `record --on-kill` for all watched processes, as a separate program. It
+ * keeps the last minutes in memory and writes a file into the folder of captures when one of them
+ * is killed or fails. memtrace-bpf watch then reads that file as it reads its own captures.
+ */
+/* Borrows w, which needs a folder of captures. The recorder starts with the first pump. NULL: no
+ * memory. */
+struct black_box *black_box__new(struct watch *w);
+/* Ends the recorder; nothing is written for processes that live on. NULL is fine. */
+void black_box__free(struct black_box *b);
+/* A watched process has ended: expect a file, unless it ended well. */
+void black_box__expect(struct black_box *b, const struct watch_target *t);
+/* Starts the recorder if it does not run, and passes on the files that it has written. now:
+ * CLOCK_MONOTONIC, ns. */
+void black_box__pump(struct black_box *b, uint64_t now);
+/* True while files of ended processes are expected. */
+bool black_box__busy(const struct black_box *b);
+
 /* Runs the --exec command for an event. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);
 void watch_exec__pump(uint64_t now);

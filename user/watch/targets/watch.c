@@ -21,7 +21,6 @@
 #include "capture/target.h"
 #include "inspect/proc.h"
 #include "record/cond.h"
-#include "watch/targets/black_box.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */
 /* Interval for growth rules, in ns, short enough to see the lows of steps; longer with many
