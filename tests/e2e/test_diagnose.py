@@ -35,10 +35,19 @@ def test_recordings():
     equal(faults(diagnosed(os.path.join(GUIDE, "base.mtr"), expect=CLEAN)), [], "faults of base.mtr")
 
 
+def test_ranks():
+    """A finding stands once, with the ranks that have it, and a rank that has more than the others is one."""
+    job = diagnosed(os.path.join(GUIDE, "job"), expect=FOUND)
+    equal([(f["code"], f["recordings"]) for f in job["findings"] if f["fault"]], [("leak", [2]), ("ranks_differ", [2])], "faults of the ranks")
+    equal(([r["rank"] for r in job["recordings"]], job["one_job"]), ([0, 1, 2, 3], True), "the ranks")
+    code, out, _ = tool("diagnose", os.path.join(GUIDE, "job"))
+    check(code == FOUND and "Leak on cuda:0 in rank 2 of 4: +4.00 MiB/step" in out, "text: %s", out)
+
+
 def test_twenty_lines():
     """The text has at most 20 lines on terminals of all widths, none wider than the terminal."""
     for columns in (40, 60, 80, 120, 200):
-        for name in ("leak.mtr", "oom.mtr", "base.mtr"):
+        for name in ("leak.mtr", "oom.mtr", "base.mtr", "job"):
             _, out, _ = tool("diagnose", os.path.join(GUIDE, name), env={**os.environ, "COLUMNS": str(columns)})
             lines = out.splitlines()
             check(1 <= len(lines) <= 20, "%s has %d lines in %d columns: %s", name, len(lines), columns, out)

@@ -83,7 +83,7 @@ def test_documents_of_recordings():
     documents += [document("leaks", f) for f in (tiny, leak, job)] + [document("leaks", "--steps", "--by", by, leak) for by in ("line", "stack", "module", "category")]
     per = next("%s:%d" % (r["file"], r["line"]) for r in document("report", leak)[2]["rows"] if r["file"])
     documents += [document("leaks", "--per", per, leak), document("leaks", "--per", per, leak, leak)]
-    documents += [document("diagnose", tiny, expect=4), document("diagnose", os.path.join(GUIDE, "base.mtr")), document("diagnose", leak, expect=4), document("diagnose", os.path.join(GUIDE, "oom.mtr"), expect=4)]
+    documents += [document("diagnose", tiny, expect=4), document("diagnose", os.path.join(GUIDE, "base.mtr")), document("diagnose", leak, expect=4), document("diagnose", os.path.join(GUIDE, "oom.mtr"), expect=4), document("diagnose", job, expect=4)]
     documents += [document("diff", "--by", by, tiny, oom) for by in ("line", "stack", "module", "layer", "phase", "category", "thread")]
     documents += [document("diff", "--top", "2", os.path.join(GUIDE, "base.mtr"), os.path.join(GUIDE, "checkpoint.mtr")),
                   document("compare", tiny, oom, leak), document("compare", files[0], files[-1])]

@@ -34,8 +34,7 @@ struct diagnose_args {
 	bool json;
 	char **files;
 	size_t n;
-	size_t faults; /* found so far */
-	size_t shown_files;
+	size_t faults; /* number of them that were found */
 };
 
 enum { OPT_STEPS = OPT_COMMANDS_OWN };
@@ -119,8 +118,6 @@ static int print(struct diagnose_args *args, const struct findings_of *of)
 		findings__json(j, of, &found);
 		json__free(j);
 	} else {
-		if (args->shown_files++)
-			putchar('\n');
 		findings__text(stdout, of, &found, report_text__width(stdout, &args->text));
 	}
 	args->faults += found.faults;
@@ -128,9 +125,11 @@ static int print(struct diagnose_args *args, const struct findings_of *of)
 	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
 }
 
-/* ---- a recording ---- */
+/* ---- recordings ---- */
 
-static int from_file(struct diagnose_args *args, const char *path)
+/* Reads a recording; prints what is found, or with a job adds it there. */
+static int from_file(struct diagnose_args *args, const char *path, const char *host,
+		     struct findings_job *job)
 {
 	const struct model_opts mo = { .at = AT_PEAK };
 	struct advisor *advisor;
@@ -139,6 +138,7 @@ static int from_file(struct diagnose_args *args, const char *path)
 
 	if (status)
 		return status;
+	a->host = host;
 	advisor = advisor__new(a->model, a->dict, a->facts);
 	if (!advisor) {
 		log_err("out of memory");
@@ -158,24 +158,59 @@ static int from_file(struct diagnose_args *args, const char *path)
 			.complete = a->complete,
 		};
 
-		status = print(args, &of);
+		if (!job) {
+			status = print(args, &of);
+		} else if (findings_job__add(job, a, &of)) {
+			log_err("out of memory");
+			status = EXIT_FAILED;
+		}
 	}
 	advisor__free(advisor);
 	analysis__free(a);
 	return status;
 }
 
+static int print_job(struct diagnose_args *args, struct findings_job *job)
+{
+	struct json *j;
+
+	if (findings_job__finish(job)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	args->faults = findings_job__faults(job);
+	if (args->json) {
+		j = json__new(stdout, true);
+		if (!j) {
+			log_err("out of memory");
+			return EXIT_FAILED;
+		}
+		findings_job__json(j, job);
+		json__free(j);
+	} else {
+		findings_job__text(stdout, job, report_text__width(stdout, &args->text));
+	}
+	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
+}
+
 static int from_files(struct diagnose_args *args)
 {
+	struct findings_job *job = NULL;
 	struct inputs in;
 	int status = inputs__expand(args->files, args->n, INPUTS_PROCESSES, &in);
 
-	if (!status && args->json && in.n > 1) {
-		log_err("--format json is for one recording, here are %zu: give one of them", in.n);
-		status = EXIT_USAGE;
+	if (!status && in.n > 1) {
+		job = findings_job__new();
+		if (!job) {
+			log_err("out of memory");
+			status = EXIT_FAILED;
+		}
 	}
 	for (size_t i = 0; i < in.n && !status; i++)
-		status = from_file(args, in.paths[i]);
+		status = from_file(args, in.paths[i], in.hosts[i], job);
+	if (!status && job)
+		status = print_job(args, job);
+	findings_job__free(job);
 	inputs__free(&in);
 	return status;
 }
@@ -213,6 +248,7 @@ static int from_process(struct diagnose_args *args)
 	char name[32];
 	int status;
 
+	args->capture.session.host = true;
 	if (!args->capture.session.steps)
 		args->capture.session.steps = MOST_STEPS;
 	if (!args->capture.duration)

@@ -14,6 +14,7 @@
 #include "model/model.h"
 
 struct advisor;
+struct analysis;
 struct dict;
 struct facts;
 struct json;
@@ -29,6 +30,8 @@ enum finding_code {
 	FINDING_OTHERS_GROW,   /* memory that other code takes from CUDA grows */
 	FINDING_PINNED_GROWS,  /* PyTorch's cache of pinned memory grows */
 	FINDING_COPIES_GROW,   /* private copies of pages that were shared grow */
+	FINDING_DEVICE_SHARED, /* a rank has memory on another rank's device */
+	FINDING_RANKS_DIFFER,  /* a rank has more or less than the others */
 	FINDING_MODEL_COPIES,  /* several models of one class */
 	FINDING_CASTS,	       /* autocast casts parameters again in each call */
 	FINDING_OUTPUTS_HELD,  /* a variable keeps outputs of forward during backward */
@@ -96,3 +99,20 @@ void findings__text(FILE *out, const struct findings_of *of, const struct findin
 		    size_t width);
 /* Writes the document of `diagnose --format json` as one object. */
 void findings__json(struct json *j, const struct findings_of *of, const struct findings *f);
+
+/* ---- several recordings ---- */
+
+/* Each finding once, with the recordings that have it, and ranks that differ. */
+struct findings_job;
+
+struct findings_job *findings_job__new(void);	   /* NULL: memory is short */
+void findings_job__free(struct findings_job *job); /* NULL is fine */
+/* Judges a recording that was run; it can be freed then. Returns 0 or -ENOMEM. */
+int findings_job__add(struct findings_job *job, const struct analysis *a,
+		      const struct findings_of *of);
+/* Call after the last recording. Returns 0 or -ENOMEM. */
+int findings_job__finish(struct findings_job *job);
+/* Results, after findings_job__finish(). */
+size_t findings_job__faults(const struct findings_job *job);
+void findings_job__text(FILE *out, const struct findings_job *job, size_t width);
+void findings_job__json(struct json *j, const struct findings_job *job);

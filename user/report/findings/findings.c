@@ -12,6 +12,7 @@
 #include "model/words.h"
 #include "record/dict.h"
 #include "report/advice.h"
+#include "report/findings/internal.h"
 #include "report/leaks.h"
 #include "report/leaks/internal.h"
 
@@ -39,6 +40,8 @@ static const struct {
 	[FINDING_OTHERS_GROW] = { "others_grow", "Memory of other code grows" },
 	[FINDING_PINNED_GROWS] = { "pinned_grows", "Cached pinned memory grows" },
 	[FINDING_COPIES_GROW] = { "copies_grow", "Private memory grows" },
+	[FINDING_DEVICE_SHARED] = { "device_shared", "Memory on another rank's device" },
+	[FINDING_RANKS_DIFFER] = { "ranks_differ", "Ranks differ" },
 	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
 	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
 	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
@@ -103,7 +106,12 @@ struct judging {
 	bool models; /* a leak is of models, and its text has them */
 };
 
-static void free_texts(struct finding *f)
+bool findings__is_whole(const struct finding *f)
+{
+	return f->text && f->where && f->held_by && f->sure && f->remedy;
+}
+
+void findings__free_texts(struct finding *f)
 {
 	free(f->text);
 	free(f->where);
@@ -125,8 +133,8 @@ static int add(struct judging *j, const struct finding *f)
 	copy.held_by = strdup(f->held_by ? f->held_by : "");
 	copy.sure = strdup(f->sure ? f->sure : "");
 	copy.remedy = strdup(f->remedy ? f->remedy : "");
-	if (!copy.text || !copy.where || !copy.held_by || !copy.sure || !copy.remedy) {
-		free_texts(&copy);
+	if (!findings__is_whole(&copy)) {
+		findings__free_texts(&copy);
 		return -ENOMEM;
 	}
 	j->ret->all[j->ret->n++] = copy;
@@ -293,45 +301,61 @@ static int add_advice(struct judging *j, const struct model_device *d, const str
 	return add(j, &f);
 }
 
-/* advised: whether what the peak need not have is looked for, too. */
-static int judge_device(struct judging *j, size_t device, bool advised, bool host)
+/* Adds a device's growth, or what calls within a step kept. list: its advice. */
+static int judge_growth(struct judging *j, const struct model_device *d,
+			const struct growth_summary *s, const struct advice_list *list)
+{
+	const struct advice *growth = NULL;
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->all[i].kind == ADVICE_GROWTH)
+			growth = &list->all[i];
+	if (s->verdict == GROWTH_VERDICT_GROWS)
+		return add_growth(j, d, s, growth);
+	return s->inside ? add_inside(j, d, s) : 0;
+}
+
+/* Notes what is known of the main device's growth, for people. */
+static void note_growth(struct findings *ret, const struct growth_summary *s)
+{
+	char said[GROWTH_SUMMARY_TEXT];
+
+	ret->judged = s->verdict != GROWTH_VERDICT_UNKNOWN;
+	snprintf(ret->growth, sizeof(ret->growth), "%s",
+		 growth_summary__has_text(s) ? growth_summary__say(s, said)
+					     : "too few steps to judge growth");
+}
+
+/* is_main: it is the main device, whose findings include those about host memory. */
+static int judge_device(struct judging *j, size_t device, bool is_main)
 {
 	const struct findings_of *of = j->of;
-	const struct advice *growth = NULL;
 	struct growth_summary s;
 	struct advice_list list;
 	struct model_device d;
+	bool advised;
 	int err;
 
 	model__device(of->model, device, &d);
+	advised = is_main || !device__on_host(d.device);
 	err = advisor__finish(of->advisor, device, of->duration, &list);
 	if (err)
 		return err;
 	err = growth_summary__of(of->model, of->facts, device, of->duration, &s);
-	if (err) {
-		advice__free_list(&list);
-		return err;
-	}
-	for (size_t i = 0; i < list.n; i++)
-		if (list.all[i].kind == ADVICE_GROWTH)
-			growth = &list.all[i];
+	if (err)
+		goto free_list;
 	err = add_out_of_memory(j, device, &d);
-	if (!err && s.verdict == GROWTH_VERDICT_GROWS)
-		err = add_growth(j, &d, &s, growth);
-	else if (!err && s.inside)
-		err = add_inside(j, &d, &s);
+	if (err)
+		goto free_growth;
+	err = judge_growth(j, &d, &s, &list);
 	for (size_t i = 0; i < list.n && !err; i++)
-		if (list.all[i].of_host ? host : advised)
+		if (list.all[i].of_host ? is_main : advised)
 			err = add_advice(j, &d, &list.all[i]);
-	if ((int)device == model__main_device(of->model)) {
-		char said[GROWTH_SUMMARY_TEXT];
-
-		j->ret->judged = s.verdict != GROWTH_VERDICT_UNKNOWN;
-		snprintf(j->ret->growth, sizeof(j->ret->growth), "%s",
-			 growth_summary__has_text(&s) ? growth_summary__say(&s, said)
-						      : "too few steps to judge growth");
-	}
+	if (is_main)
+		note_growth(j->ret, &s);
+free_growth:
 	growth_summary__free(&s);
+free_list:
 	advice__free_list(&list);
 	return err;
 }
@@ -394,11 +418,8 @@ static double share(const struct finding *f)
 	return f->whole ? (double)f->bytes / (double)f->whole : 0;
 }
 
-/* Faults before savings, faults by code, savings by share. */
-static int worst_first(const void *x, const void *y)
+int findings__compare(const struct finding *a, const struct finding *b)
 {
-	const struct finding *a = x, *b = y;
-
 	if (codes[a->code].saving != codes[b->code].saving)
 		return codes[a->code].saving - codes[b->code].saving;
 	if (!codes[a->code].saving && a->code != b->code)
@@ -408,18 +429,20 @@ static int worst_first(const void *x, const void *y)
 	return strcmp(a->device, b->device);
 }
 
+static int worst_first(const void *x, const void *y)
+{
+	return findings__compare(x, y);
+}
+
 int findings__judge(const struct findings_of *of, struct findings *ret)
 {
 	struct judging j = { .of = of, .ret = ret };
 	int main = model__main_device(of->model), err = 0;
-	struct model_device d;
 
 	*ret = (struct findings){ .n = 0 };
 	snprintf(ret->growth, sizeof(ret->growth), "no memory of PyTorch was seen");
 	for (size_t i = 0; i < model__devices(of->model); i++) {
-		model__device(of->model, i, &d);
-		err = judge_device(&j, i, (int)i == main || !device__on_host(d.device),
-				   (int)i == main);
+		err = judge_device(&j, i, (int)i == main);
 		if (err)
 			goto failed;
 	}
@@ -442,7 +465,7 @@ failed:
 void findings__free(struct findings *f)
 {
 	for (size_t i = 0; i < f->n; i++)
-		free_texts(&f->all[i]);
+		findings__free_texts(&f->all[i]);
 	free(f->all);
 	*f = (struct findings){ .n = 0 };
 }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "model/words.h"
 #include "record/dict.h"
+#include "report/findings/internal.h"
 
 #define LINES 20
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
@@ -76,90 +77,116 @@ static const char *whole_of(const struct finding *f)
 	return strcmp(f->device, "host") ? "the peak" : "resident memory";
 }
 
-/* A finding in its lines. number: from 1; 0: a saving. Owned text, NULL if memory is short. */
-static char *one(const struct finding *f, size_t number, size_t width)
+/* Prints a finding in its lines. number: from 1; 0: a saving. */
+static void print_finding(FILE *out, const struct finding *f, size_t number, const char *ranks,
+			  size_t width)
 {
-	char *text = NULL, first[24], part[24], bytes[24], share[96] = "";
-	size_t size;
-	FILE *mem = open_memstream(&text, &size);
+	char first[24] = "  - ", part[24], bytes[24], share[96] = "", in[340] = "";
 
-	if (!mem)
-		return NULL;
 	if (number)
 		snprintf(first, sizeof(first), "%2zu. ", number);
-	else
-		snprintf(first, sizeof(first), "  - ");
-	if (f->bytes && f->whole && f->code != FINDING_OUT_OF_MEMORY)
+	if (f->bytes && f->whole && f->code != FINDING_OUT_OF_MEMORY &&
+	    f->code != FINDING_RANKS_DIFFER)
 		snprintf(share, sizeof(share), " (%s, %s %% of %s)",
 			 text__bytes(bytes, sizeof(bytes), f->bytes),
 			 text__percent(part, f->bytes, f->whole), whole_of(f));
-	text__paragraph(mem, width, first, "    ", "%s%s%s: %s%s", finding__title(f->code),
-			*f->device ? " on " : "", f->device, f->text, share);
+	if (ranks && f->code != FINDING_RANKS_DIFFER && f->code != FINDING_DEVICE_SHARED)
+		snprintf(in, sizeof(in), " in %s", ranks);
+	text__paragraph(out, width, first, "    ", "%s%s%s%s: %s%s", finding__title(f->code),
+			*f->device ? " on " : "", f->device, in, f->text, share);
 	if (*f->remedy)
-		text__paragraph(mem, width, "    do: ", "        ", "%s", f->remedy);
-	fclose(mem);
-	return text;
+		text__paragraph(out, width, "    do: ", "        ", "%s", f->remedy);
 }
 
-/* Names the command that shows the details. */
-static void say_next(FILE *out, const struct findings_of *of, const struct findings *f)
+void findings_page__begin(struct findings_page *p)
 {
-	char at[32];
+	p->mem = open_memstream(&p->text, &p->size);
+	p->broken = !p->mem;
+}
 
-	if (of->pid)
-		snprintf(at, sizeof(at), "-p %d", (int)of->pid);
-	if (f->n && f->faults && f->all[0].per_step > 0)
-		fprintf(out, "\nDetails: %smemtrace-bpf leaks %s\n", of->pid ? "sudo " : "",
-			of->pid ? at : of->name);
-	else if (of->pid)
-		fprintf(out, "\nDetails: sudo memtrace-bpf %s (live view)\n", at);
+/* Prints what mem has, unless that is too much for the page. extra: lines before it. False: it was
+ * too much. */
+static bool flush(struct findings_page *p, const char *before, size_t most)
+{
+	bool fits;
+
+	if (p->broken)
+		return false;
+	fclose(p->mem);
+	p->mem = NULL;
+	fits = p->lines + lines_of(before) + lines_of(p->text) <= most;
+	if (fits) {
+		fputs(before, p->out);
+		fputs(p->text, p->out);
+		p->lines += lines_of(before) + lines_of(p->text);
+	}
+	free(p->text);
+	p->text = NULL;
+	return fits;
+}
+
+void findings_page__end_head(struct findings_page *p, size_t faults)
+{
+	p->faults = faults;
+	flush(p, "", LINES);
+}
+
+void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
+{
+	bool saving = p->shown >= p->faults;
+
+	if (p->left_out) {
+		p->left_out++;
+		return;
+	}
+	findings_page__begin(p);
+	if (p->broken)
+		return;
+	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
+	if (flush(p, p->shown == p->faults ? "Could be saved at the peak:\n" : "",
+		  LINES - LAST_LINES))
+		p->shown++;
 	else
-		fprintf(out, "\nDetails: memtrace-bpf report --advice %s\n", of->name);
+		p->left_out++;
+}
+
+void findings_page__end(struct findings_page *p, const char *details)
+{
+	if (p->left_out)
+		fprintf(p->out, "  + %zu more (--format json has all)\n", p->left_out);
+	fprintf(p->out, "\nDetails: %s\n", details);
 }
 
 void findings__text(FILE *out, const struct findings_of *of, const struct findings *f, size_t width)
 {
-	size_t used, shown = 0;
-	char *head = NULL;
-	size_t size;
-	FILE *mem = open_memstream(&head, &size);
+	struct findings_page page = { .out = out, .width = width };
+	bool grows = f->faults && f->all[0].per_step > 0;
+	char details[4200];
 
-	if (!mem)
+	findings_page__begin(&page);
+	if (page.broken)
 		return;
-	say_head(mem, of, width);
+	say_head(page.mem, of, width);
 	if (!f->faults)
-		text__paragraph(mem, width, "", "  ", "%s: %s; no out of memory.",
+		text__paragraph(page.mem, width, "", "  ", "%s: %s; no out of memory.",
 				f->judged ? "Nothing is wrong" : "Nothing wrong was seen",
 				f->growth);
-	fclose(mem);
-	fputs(head, out);
-	used = lines_of(head);
-	free(head);
-	for (size_t i = 0; i < f->n; i++) {
-		bool title = i == f->faults;
-		char *text = one(&f->all[i], title || i > f->faults ? 0 : i + 1, width);
-
-		if (!text)
-			return;
-		if (used + title + lines_of(text) + LAST_LINES > LINES) {
-			free(text);
-			break;
-		}
-		if (title)
-			fputs("Could be saved at the peak:\n", out);
-		fputs(text, out);
-		used += title + lines_of(text);
-		shown++;
-		free(text);
-	}
-	if (shown < f->n)
-		fprintf(out, "  + %zu more (--format json has all)\n", f->n - shown);
-	say_next(out, of, f);
+	findings_page__end_head(&page, f->faults);
+	for (size_t i = 0; i < f->n; i++)
+		findings_page__add(&page, &f->all[i], NULL);
+	if (of->pid && grows)
+		snprintf(details, sizeof(details), "sudo memtrace-bpf leaks -p %d", (int)of->pid);
+	else if (of->pid)
+		snprintf(details, sizeof(details), "sudo memtrace-bpf -p %d (live view)",
+			 (int)of->pid);
+	else
+		snprintf(details, sizeof(details), "memtrace-bpf %s %s",
+			 grows ? "leaks" : "report --advice", of->name);
+	findings_page__end(&page, details);
 }
 
-static void put_finding(struct json *j, const struct finding *f)
+void findings__put(struct json *j, const struct finding *f)
 {
-	json__open_object(j, NULL);
 	json__string(j, "code", finding__code(f->code));
 	json__bool(j, "fault", finding__is_fault(f->code));
 	json__string(j, "device", *f->device ? f->device : NULL);
@@ -167,7 +194,7 @@ static void put_finding(struct json *j, const struct finding *f)
 	if (f->whole)
 		json__double(j, "share", (double)f->bytes / (double)f->whole, 4);
 	else
-		json__string(j, "share", NULL);
+		json__null(j, "share");
 	if (f->per_step > 0)
 		json__double(j, "bytes_per_step", f->per_step, 1);
 	json__string(j, "text", f->text);
@@ -175,7 +202,6 @@ static void put_finding(struct json *j, const struct finding *f)
 	json__string(j, "held_by", *f->held_by ? f->held_by : NULL);
 	json__string(j, "confidence", f->sure);
 	json__string(j, "remedy", *f->remedy ? f->remedy : NULL);
-	json__close_object(j);
 }
 
 void findings__json(struct json *j, const struct findings_of *of, const struct findings *f)
@@ -197,8 +223,11 @@ void findings__json(struct json *j, const struct findings_of *of, const struct f
 	json__string(j, "growth", f->growth);
 	json__uint(j, "faults", f->faults);
 	json__open_array(j, "findings");
-	for (size_t i = 0; i < f->n; i++)
-		put_finding(j, &f->all[i]);
+	for (size_t i = 0; i < f->n; i++) {
+		json__open_object(j, NULL);
+		findings__put(j, &f->all[i]);
+		json__close_object(j);
+	}
 	json__close_array(j);
 	json__close_object(j);
 }

@@ -278,6 +278,13 @@ void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 /* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
  * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
+/* Writes which ranks have memory on the i-th shared device: "rank 1 has 64.00 MiB on cuda:0 besides
+ * its own cuda:1 ...". *ret (NULL: not wanted): the bytes. Returns buf, of REPORT_TEXT bytes. */
+char *ranks__say_shared(const struct ranks *r, size_t i, char *buf, uint64_t *ret);
+extern const char ranks_shared_remedy[]; /* text: how to keep ranks apart */
+/* Writes "rank 2: 188.00 MiB (147 %) more at train.py:56 (step): ...", cleaned; for rows without
+ * split. Returns buf, of REPORT_TEXT bytes. */
+char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *buf);
 /* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */

@@ -513,66 +513,76 @@ static const char *say_largest(char *buf, size_t size, const struct rank_device 
 	return buf;
 }
 
-static void print_shared(FILE *out, const struct ranks *r, const struct shared_device *s,
-			 const struct device_use *uses, size_t width)
+const char ranks_shared_remedy[] = "call torch.cuda.set_device(local_rank) before anything uses "
+				   "CUDA, and load checkpoints with "
+				   "torch.load(..., map_location='cpu')";
+
+char *ranks__say_shared(const struct ranks *r, size_t i, char *buf, uint64_t *ret)
 {
-	const struct device_use *most = NULL;
+	const struct shared_device *s = &r->shared.all[i];
+	const struct device_use *uses = r->shared.uses, *most = NULL;
 	const struct rank *k;
 	char bytes[24], one[24], where[256], guests[512], all[32];
 	bool *in = calloc(r->n + 1, sizeof(*in));
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < s->n && in; i++) {
-		const struct device_use *u = &uses[s->first + i];
-
-		if (u->device == u->own)
+	*buf = '\0';
+	for (uint32_t u = s->first; u < s->first + s->n && in; u++) {
+		if (uses[u].device == uses[u].own)
 			continue;
-		in[u->recording] = true;
-		sum += u->device->bytes;
-		if (!most || u->device->bytes > most->device->bytes)
-			most = u;
+		in[uses[u].recording] = true;
+		sum += uses[u].device->bytes;
+		if (!most || uses[u].device->bytes > most->device->bytes)
+			most = &uses[u];
 	}
-	if (most) {
-		ranks__list(r, in, guests, sizeof(guests));
-		k = &r->all[most->recording];
-		say_largest(where, sizeof(where), most->device, k->cwd);
-		text__bytes(bytes, sizeof(bytes), sum);
-		text__count(all, sizeof(all), s->n);
-		if (s->guests == 1)
-			text__paragraph(out, width, "", "  ",
-					"%s has %s on %s%s besides its own %s%s. GPU %u%s holds "
-					"memory of %s ranks.",
-					guests, bytes, most->device->name, k->on, most->own->name,
-					where, most->device->device.index, k->on, all);
-		else
-			text__paragraph(out, width, "", "  ",
-					"%s have %s on %s%s besides their own devices, most of it "
-					"%s with %s%s. GPU %u%s holds memory of %s ranks.",
-					guests, bytes, most->device->name, k->on, k->label,
-					text__bytes(one, sizeof(one), most->device->bytes), where,
-					most->device->device.index, k->on, all);
+	if (ret)
+		*ret = sum;
+	if (!most) {
+		free(in);
+		return buf;
 	}
+	ranks__list(r, in, guests, sizeof(guests));
 	free(in);
+	k = &r->all[most->recording];
+	say_largest(where, sizeof(where), most->device, k->cwd);
+	text__bytes(bytes, sizeof(bytes), sum);
+	text__count(all, sizeof(all), s->n);
+	if (s->guests == 1)
+		snprintf(buf, REPORT_TEXT,
+			 "%s has %s on %s%s besides its own %s%s. GPU %u%s holds memory of %s "
+			 "ranks.",
+			 guests, bytes, most->device->name, k->on, most->own->name, where,
+			 most->device->device.index, k->on, all);
+	else
+		snprintf(buf, REPORT_TEXT,
+			 "%s have %s on %s%s besides their own devices, most of it %s with %s%s. "
+			 "GPU %u%s holds memory of %s ranks.",
+			 guests, bytes, most->device->name, k->on, k->label,
+			 text__bytes(one, sizeof(one), most->device->bytes), where,
+			 most->device->device.index, k->on, all);
+	return buf;
 }
 
 /* Prints which devices have memory of several ranks, if there are any. */
 static void print_shared_devices(FILE *out, const struct ranks *r, size_t width)
 {
 	const struct shared_devices *s = &r->shared;
-	char more[32];
+	char more[32], *text = malloc(REPORT_TEXT);
 
-	if (!s->n)
+	if (!s->n || !text) {
+		free(text);
 		return;
+	}
 	fputc('\n', out);
 	for (size_t i = 0; i < s->n && i < MOST_SHARED; i++)
-		print_shared(out, r, &s->all[i], s->uses, width);
+		text__paragraph(out, width, "", "  ", "%s", ranks__say_shared(r, i, text, NULL));
+	free(text);
 	if (s->n > MOST_SHARED)
 		fprintf(out, "+ %s more devices with memory of several ranks\n",
 			text__count(more, sizeof(more), s->n - MOST_SHARED));
 	text__paragraph(out, width, "", "  ",
-			"Each of these ranks has a CUDA context there, too. Call "
-			"torch.cuda.set_device(local_rank) before anything uses CUDA, and load "
-			"checkpoints with torch.load(..., map_location='cpu').");
+			"Each of these ranks has a CUDA context there, too: %s.",
+			ranks_shared_remedy);
 }
 
 /* ---- the report ---- */
@@ -795,13 +805,15 @@ static char *rows_title(const struct page *p, char *buf, size_t columns)
 	return words__cut(buf, columns);
 }
 
-static void print_outlier(struct page *p, const struct outlier *o)
+/* where: the line's words; NULL: it is all memory. n: recordings that are compared. */
+static void say_outlier(const struct ranks *r, const struct outlier *o, size_t n, const char *where,
+			char *buf)
 {
-	const struct rank *k = &p->r->all[o->recording];
+	const struct rank *k = &r->all[o->recording];
 	char a[24], b[24], c[24], percent[32] = "";
 	uint64_t d = outlier__distance(o);
-	bool pair = p->n == 2 && !ranks__one_tree(p->r);
-	const char *others = pair ? "the other has" : "the others' median is";
+	const char *others = n == 2 && !ranks__one_tree(r) ? "the other has"
+							   : "the others' median is";
 	const char *more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
@@ -810,20 +822,34 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	text__bytes(a, sizeof(a), d);
 	text__bytes(b, sizeof(b), o->bytes);
 	text__bytes(c, sizeof(c), o->others);
-	if (!o->line_no) {
-		snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s in all: %s, %s %s", k->label,
-			 k->on, a, more, percent, b, others, c);
-	} else {
-		char *where = malloc(REPORT_TEXT);
+	if (where)
+		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s at %s: %s, %s %s", k->label, k->on, a,
+			 more, percent, where, b, others, c);
+	else
+		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s in all: %s, %s %s", k->label, k->on, a,
+			 more, percent, b, others, c);
+}
 
-		if (where)
-			snprintf(p->text, sizeof(p->text), "%s%s: %s %s%s at %s: %s, %s %s",
-				 k->label, k->on, a, more, percent,
-				 say_row(p, where, &p->r->lines[o->line_no - 1].row,
-					 p->width > 56 ? p->width - 20 : 36),
-				 b, others, c);
-		free(where);
-	}
+char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *buf)
+{
+	char *where = o->line_no ? malloc(REPORT_TEXT) : NULL;
+
+	if (where)
+		words__where(where, &r->lines[o->line_no - 1].row, r->opts->by, r->all[0].cwd, 60);
+	say_outlier(r, o, r->n - r->workers, where, buf);
+	free(where);
+	return buf;
+}
+
+static void print_outlier(struct page *p, const struct outlier *o)
+{
+	char *where = o->line_no ? malloc(REPORT_TEXT) : NULL;
+
+	if (where)
+		say_row(p, where, &p->r->lines[o->line_no - 1].row,
+			p->width > 56 ? p->width - 20 : 36);
+	say_outlier(p->r, o, p->n, where, p->text);
+	free(where);
 	text__paragraph(p->out, p->width, "  ", "  ", "%s", p->text);
 }
 

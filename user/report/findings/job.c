@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The findings of several recordings: each finding once, with the ranks that have it, and ranks
+ * that differ. */
+#include "report/findings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "model/words.h"
+#include "report/findings/internal.h"
+#include "report/ranks/ranks.h"
+
+struct findings_job {
+	struct ranks_opts opts;
+	struct ranks *ranks;
+	struct findings *all; /* by recording, in the order of adding */
+	size_t n, cap;
+	/* After findings_job__finish(). */
+	struct shared {
+		const struct finding *of; /* the one with the most bytes */
+		struct finding *owned;	  /* NULL: it is in all */
+		bool *in;		  /* by rank: has it */
+		size_t n;		  /* ranks that have it */
+	} * list;
+	size_t nlist, cap_list, faults;
+};
+
+struct findings_job *findings_job__new(void)
+{
+	struct findings_job *job = calloc(1, sizeof(*job));
+
+	if (!job)
+		return NULL;
+	job->opts = (struct ranks_opts){ .by = BY_LINE, .words = true };
+	job->ranks = ranks__new(&job->opts);
+	if (job->ranks)
+		return job;
+	free(job);
+	return NULL;
+}
+
+static void free_shared(struct shared *s)
+{
+	if (s->owned)
+		findings__free_texts(s->owned);
+	free(s->owned);
+	free(s->in);
+}
+
+void findings_job__free(struct findings_job *job)
+{
+	if (!job)
+		return;
+	for (size_t i = 0; i < job->nlist; i++)
+		free_shared(&job->list[i]);
+	for (size_t i = 0; i < job->n; i++)
+		findings__free(&job->all[i]);
+	free(job->list);
+	free(job->all);
+	ranks__free(job->ranks);
+	free(job);
+}
+
+int findings_job__add(struct findings_job *job, const struct analysis *a,
+		      const struct findings_of *of)
+{
+	int err = array__grow(&job->all, &job->cap, job->n + 1, sizeof(*job->all));
+
+	if (err)
+		return err;
+	err = ranks__add(job->ranks, a, -1);
+	if (err) /* -ENODATA: a recording without memory is no rank */
+		return err == -ENODATA ? 0 : err;
+	err = findings__judge(of, &job->all[job->n]);
+	if (!err)
+		job->n++;
+	return err;
+}
+
+/* Whether two recordings have the same finding. Their devices may differ in the index. */
+static bool is_same(const struct finding *a, const struct finding *b)
+{
+	size_t len = strcspn(a->device, ":");
+
+	return a->code == b->code && len == strcspn(b->device, ":") &&
+	       !strncmp(a->device, b->device, len) && !strcmp(a->where, b->where) &&
+	       !strcmp(a->held_by, b->held_by);
+}
+
+/* NULL: memory is short. */
+static struct shared *add_entry(struct findings_job *job, const struct finding *f)
+{
+	struct shared *s;
+
+	if (array__grow(&job->list, &job->cap_list, job->nlist + 1, sizeof(*job->list)))
+		return NULL;
+	s = &job->list[job->nlist];
+	*s = (struct shared){ .of = f, .in = calloc(job->n, sizeof(*s->in)) };
+	if (!s->in)
+		return NULL;
+	job->nlist++;
+	return s;
+}
+
+/* Finds or makes the entry of a finding. NULL: memory is short. */
+static struct shared *entry_of(struct findings_job *job, const struct finding *f)
+{
+	for (size_t i = 0; i < job->nlist; i++)
+		if (is_same(job->list[i].of, f))
+			return &job->list[i];
+	return add_entry(job, f);
+}
+
+/* Adds a finding about the ranks, with copies of its text and remedy. Returns the entry; NULL:
+ * memory is short. */
+static struct shared *add_of_ranks(struct findings_job *job, enum finding_code code,
+				   const char *text, const char *remedy)
+{
+	struct finding *f = calloc(1, sizeof(*f));
+	struct shared *s = NULL;
+
+	if (!f)
+		return NULL;
+	*f = (struct finding){ .code = code,
+			       .text = strdup(text),
+			       .where = strdup(""),
+			       .held_by = strdup(""),
+			       .sure = strdup("exact"),
+			       .remedy = strdup(remedy) };
+	if (findings__is_whole(f))
+		s = add_entry(job, f);
+	if (!s) {
+		findings__free_texts(f);
+		free(f);
+		return NULL;
+	}
+	s->owned = f;
+	return s;
+}
+
+/* Devices with memory of several ranks. */
+static int add_shared_devices(struct findings_job *job)
+{
+	const struct ranks *r = job->ranks;
+	char *text = malloc(REPORT_TEXT);
+	int err = text ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < r->shared.n && !err; i++) {
+		const struct shared_device *d = &r->shared.all[i];
+		uint64_t bytes;
+		struct shared *s;
+
+		ranks__say_shared(r, i, text, &bytes);
+		s = add_of_ranks(job, FINDING_DEVICE_SHARED, text, ranks_shared_remedy);
+		if (!s) {
+			err = -ENOMEM;
+			break;
+		}
+		s->owned->bytes = bytes;
+		for (uint32_t u = d->first; u < d->first + d->n; u++)
+			s->in[r->shared.uses[u].recording] = true;
+		s->n = d->n;
+	}
+	free(text);
+	return err;
+}
+
+/* The largest difference between ranks. */
+static int add_difference(struct findings_job *job)
+{
+	const struct ranks *r = job->ranks;
+	const struct outlier *o = r->outliers.all;
+	struct shared *s;
+	char *text;
+
+	if (!r->outliers.n || !ranks__one_job(r))
+		return 0;
+	text = malloc(REPORT_TEXT);
+	if (!text)
+		return -ENOMEM;
+	s = add_of_ranks(job, FINDING_RANKS_DIFFER, ranks__say_outlier(r, o, text),
+			 "see which lines differ: `memtrace-bpf report` with the same recordings");
+	free(text);
+	if (!s)
+		return -ENOMEM;
+	s->owned->bytes = outlier__distance(o);
+	s->owned->whole = o->bytes > o->others ? o->bytes : o->others;
+	s->in[o->recording] = true;
+	s->n = 1;
+	return 0;
+}
+
+static int worst_first(const void *x, const void *y)
+{
+	const struct shared *a = x, *b = y;
+
+	return findings__compare(a->of, b->of);
+}
+
+int findings_job__finish(struct findings_job *job)
+{
+	int err = ranks__finish(job->ranks);
+
+	if (err)
+		return err;
+	for (size_t rank = 0; rank < job->ranks->n; rank++) {
+		const struct findings *of = &job->all[job->ranks->all[rank].added];
+
+		for (size_t i = 0; i < of->n; i++) {
+			struct shared *s = entry_of(job, &of->all[i]);
+
+			if (!s)
+				return -ENOMEM;
+			if (of->all[i].bytes > s->of->bytes)
+				s->of = &of->all[i];
+			s->n += !s->in[rank];
+			s->in[rank] = true;
+		}
+	}
+	err = add_shared_devices(job);
+	if (err)
+		return err;
+	err = add_difference(job);
+	if (err)
+		return err;
+	if (job->nlist)
+		qsort(job->list, job->nlist, sizeof(*job->list), worst_first);
+	for (size_t i = 0; i < job->nlist; i++)
+		job->faults += finding__is_fault(job->list[i].of->code);
+	return 0;
+}
+
+size_t findings_job__faults(const struct findings_job *job)
+{
+	return job->faults;
+}
+
+/* Writes "rank 2 of 4", "all 4 ranks" or "ranks 0-2 of 4". */
+static char *say_ranks(const struct findings_job *job, const struct shared *s, char *buf,
+		       size_t size)
+{
+	char names[256];
+
+	if (s->n == job->ranks->n) {
+		snprintf(buf, size, "all %zu recordings", s->n);
+		return buf;
+	}
+	ranks__list(job->ranks, s->in, names, sizeof(names));
+	if (ranks__one_job(job->ranks))
+		snprintf(buf, size, "%s of %zu", names, job->ranks->n);
+	else
+		snprintf(buf, size, "%s", names);
+	return buf;
+}
+
+void findings_job__text(FILE *out, const struct findings_job *job, size_t width)
+{
+	struct findings_page page = { .out = out, .width = width };
+	char ranks[320];
+
+	findings_page__begin(&page);
+	ranks__print_title(page.mem, width, job->ranks);
+	if (!job->faults)
+		text__paragraph(page.mem, width, "", "  ",
+				"Nothing wrong was seen in %zu recordings.", job->ranks->n);
+	findings_page__end_head(&page, job->faults);
+	for (size_t i = 0; i < job->nlist; i++)
+		findings_page__add(&page, job->list[i].of,
+				   say_ranks(job, &job->list[i], ranks, sizeof(ranks)));
+	findings_page__end(&page, "memtrace-bpf leaks, or report, with the same recordings");
+}
+
+void findings_job__json(struct json *j, const struct findings_job *job)
+{
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__bool(j, "together", true);
+	json__bool(j, "one_job", ranks__one_job(job->ranks));
+	json__uint(j, "faults", job->faults);
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < job->ranks->n; i++) {
+		const struct rank *k = &job->ranks->all[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "recording", k->name);
+		json__uint_or_null(j, "rank", k->has_number, k->number);
+		json__uint(j, "events", k->events);
+		json__uint(j, "lost", k->lost);
+		json__bool(j, "complete", k->complete);
+		json__uint(j, "steps", k->steps);
+		json__bool(j, "growth_known", job->all[k->added].judged);
+		json__string(j, "growth", job->all[k->added].growth);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__open_array(j, "findings");
+	for (size_t i = 0; i < job->nlist; i++) {
+		json__open_object(j, NULL);
+		findings__put(j, job->list[i].of);
+		json__open_array(j, "recordings");
+		for (size_t k = 0; k < job->ranks->n; k++)
+			if (job->list[i].in[k])
+				json__uint(j, NULL, k);
+		json__close_array(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
