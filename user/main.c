@@ -66,14 +66,15 @@ static void help(FILE *out)
 
 static void version(FILE *out, struct argp_state *state)
 {
+	const char *serve = "without serve";
+
 	(void)state;
+	if (MEMTRACE_SERVE)
+		serve = MEMTRACE_HTTPS ? "with serve" : "with serve, without HTTPS";
 	fprintf(out, "memtrace-bpf " MEMTRACE_VERSION " (" MEMTRACE_BUILD ")\n");
 	fprintf(out, "recordings (.mtr): writes version %d, reads 1 to %d\n", MTR_VERSION,
 		MTR_VERSION);
-	fprintf(out, "libbpf %s; %s%s\n", libbpf_version_string() + 1,
-		!MEMTRACE_SERVE	 ? "without serve"
-		: MEMTRACE_HTTPS ? "with serve"
-				 : "with serve, without HTTPS",
+	fprintf(out, "libbpf %s; %s%s\n", libbpf_version_string() + 1, serve,
 		MEMTRACE_STATIC ? "; static" : "");
 }
 
@@ -125,10 +126,10 @@ static int closed(int status)
 /* Sets argv[0] to "memtrace-bpf record", the start of messages about the command line. */
 static int run(const struct command *c, int argc, char **argv)
 {
-	char name[64];
+	char name[64] = "memtrace-bpf";
 
-	snprintf(name, sizeof(name), "memtrace-bpf%s%s", c == &command_live ? "" : " ",
-		 c == &command_live ? "" : c->name);
+	if (c != &command_live)
+		snprintf(name, sizeof(name), "memtrace-bpf %s", c->name);
 	argv[0] = name;
 	log__set_command(c->name);
 	return closed(c->run(argc, argv));

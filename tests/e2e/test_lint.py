@@ -22,6 +22,10 @@ def lint(name):
     check(done.returncode == 0, "tools/dev/lint.sh %s:\n%s%s", name, done.stdout[-3000:], done.stderr[-1000:])
 
 
+def test_idiom():
+    lint("idiom")
+
+
 def test_layers():
     lint("layers")
 

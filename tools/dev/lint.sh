@@ -6,6 +6,7 @@
 #   tools/dev/lint.sh                    all of:
 #   tools/dev/lint.sh layers ...         which folder includes and calls which, and the way of an event
 #                     opens              which files are opened by name: tools/dev/check_opens.py
+#                     idiom              statements that are read twice: tools/dev/check_idiom.py
 #                     words              sentences: docs/internals/STYLE.md, "Words"
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
@@ -34,6 +35,8 @@ layers() {
 }
 
 opens() { tools/dev/check_opens.py; }
+
+idiom() { tools/dev/check_idiom.py; }
 
 words() { tools/dev/check_words.py | grep -E '^all|got worse|more than'; return "${PIPESTATUS[0]}"; }
 
@@ -74,7 +77,7 @@ commits() {
 		END { exit bad }'
 }
 
-[ $# -gt 0 ] || set -- layers opens words format shell python workflows commits
+[ $# -gt 0 ] || set -- layers opens idiom words format shell python workflows commits
 failed=0
 for check; do
 	echo "== $check"

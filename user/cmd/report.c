@@ -13,7 +13,6 @@
 #include "cmd/usage.h"
 #include "model/words.h"
 #include "report/text.h"
-#include "report/fail.h"
 #include "report/files.h"
 
 #define DEFAULT_TOP 20 /* rows of text; JSON and CSV have all rows */

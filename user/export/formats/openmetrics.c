@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "export/export.h"
-#include "model/device_values.h"
+#include "model/fields.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "base/openmetrics.h"

@@ -18,7 +18,7 @@
 #include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
-#include "model/row_fields.h"
+#include "model/fields.h"
 #include "model/words.h"
 #include "record/varint.h"
 #include "report/doc.h"

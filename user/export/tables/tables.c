@@ -16,7 +16,7 @@
 #include "export/tables/parquet.h"
 #include "model/growth.h"
 #include "model/growth_summary.h"
-#include "model/row_fields.h"
+#include "model/fields.h"
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"

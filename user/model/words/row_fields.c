@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/row_fields.h"
+#include "model/fields.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -13,7 +13,6 @@
 #include "model/inputs.h"
 #include "report/advice.h"
 #include "report/doc.h"
-#include "report/fail.h"
 #include "report/filter.h"
 #include "report/ranks/ranks.h"
 

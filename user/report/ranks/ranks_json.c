@@ -11,7 +11,7 @@
 #include "model/words.h"
 #include "record/folder.h"
 #include "report/doc.h"
-#include "report/fail.h"
+#include "report/files.h"
 #include "report/ranks/ranks.h"
 
 static void put_use(struct json *j, const struct device_use *u)

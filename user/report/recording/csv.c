@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "model/holders.h"
-#include "model/row_fields.h"
+#include "model/fields.h"
 #include "model/words.h"
 #include "model/csv.h"
 #include "report/files.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/fail.h"
+#include "report/files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/analysis.h"
 #include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
