@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of the html export. A moment is the state after an event of a device. At
- * first every event is a moment. When there are too many, only some moments are kept: the last one
- * of each time interval, the peak, step ends, out-of-memory events and the --at time. Changes
- * between two kept moments are merged into the later one. So memory is bounded for any length of
- * recording.
+ * The moments and the payload of the html format, for html.c and its tests. A moment is the state
+ * after an event of a device. At first every event is a moment. When there are too many, only some
+ * moments are kept: the last one of each time interval, the peak, step ends, out-of-memory events
+ * and the --at time. Changes between two kept moments are merged into the later one. So memory is
+ * bounded for any length of recording.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "export/export.h"
 #include "model/model.h"
 
-/* --- html_moments.c */
+/* --- moments */
 enum { KEEP_STEP = 1, KEEP_OOM = 2, KEEP_ASKED = 4 };
 
 struct page_moment {
@@ -27,7 +27,7 @@ struct page_moment {
 	uint32_t keep;
 };
 
-/* --- html_moments.c: the curve of allocated bytes */
+/* --- the curve of allocated bytes */
 struct curve {
 	struct curve_part {		/* time intervals that contain an event */
 		int64_t min, max, last; /* allocated bytes as in struct page_moment */
@@ -108,10 +108,6 @@ struct page_data {
 	struct event last; /* last event, processed by the model but not here; kind 0: none */
 };
 
-void html_moments__init(struct page_data *p, struct export_ctx *c);
-void html_moments__free(struct page_data *p);
-/* Call before the model processes e. Returns 0 or -errno. */
-int html_moments__event(struct page_data *p, const struct event *e);
 /* Call when the recording has ended and the model is finished. Returns 0 or -errno. */
 int html_moments__end(struct page_data *p);
 /*
@@ -125,7 +121,7 @@ int64_t html_moments__of(const struct page_device *d, uint64_t seq);
 /* Final value for a moment's `allocated`: adds memory that the model learned of later. */
 uint64_t html_moments__allocated(const struct page_device *d, int64_t value);
 
-/* --- html.c: the payload */
+/* --- the payload */
 struct bytes {
 	uint8_t *p;
 	size_t n, cap;
