@@ -26,7 +26,7 @@ OWN = "its own descriptor again"
 USER = "a file that the user named"
 ALLOWED = {
     "tools/token/token.c": PROC,
-    "user/capture/probes/inside_memory.c": PROC,
+    "user/capture/probes/probes_inside.c": PROC,
     "user/capture/probes/probes_kernel.c": OWN,
     "user/cmd/check.c": "files of /proc and /sys that it lists",
     "user/cmd/estimate.c": USER,

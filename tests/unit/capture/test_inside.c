@@ -21,7 +21,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "capture/probes/inside_memory.h"
+#include "capture/probes/probes_inside.h"
 #include "inspect/site.h"
 #include "capture/probes.h"
 #include "inspect/proc.h"

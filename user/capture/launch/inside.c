@@ -12,7 +12,7 @@
 
 #include "base/exit.h"
 #include "base/log.h"
-#include "capture/probes/inside_memory.h"
+#include "capture/probes/probes_inside.h"
 
 #define PRELOAD "LD_PRELOAD="
 

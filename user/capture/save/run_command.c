@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "capture/preload.h"
 #include "capture/probes.h"
-#include "capture/probes/inside_memory.h"
+#include "capture/probes/probes_inside.h"
 #include "capture/recording.h"
 #include "capture/session.h"
 #include "inspect/proc.h"

@@ -13,7 +13,7 @@
 #include "capture/decode/decoder.h"
 #include "capture/decode/modules.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/probes/inside_memory.h"
+#include "capture/probes/probes_inside.h"
 #include "capture/session/stages.h"
 #include "inspect/proc.h"
 #include "record/detail.h"

@@ -31,7 +31,7 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/kernel.h"
-#include "capture/probes/inside_memory.h"
+#include "capture/probes/probes_inside.h"
 #include "capture/session/stages.h"
 #include "inspect/arrival.h"
 #include "inspect/elf.h"

@@ -52,39 +52,3 @@ bool inside_memory__arrived(const struct inside_memory *m);
 void inside_memory__let_go(struct inside_memory *m);
 /* Lets the process go on without us: nothing is read any more. */
 void inside_memory__close(struct inside_memory *m);
-
-/* Breakpoints in a child of ours that records itself: the only writes into any process. They need
- * the right to write to /proc/PID/mem, which a parent has. */
-
-struct maps;
-struct site_second; /* inspect/site.h */
-
-/*
- * Opens the memory of the child's current program as m->mem, with the rights of the command's user,
- * if the maps have our library. Done once for each program; after an exec the descriptor writes
- * nowhere. 0, also if it is open; -ENOEXEC: the program has no library; -EAGAIN: another program
- * began meanwhile; -errno: it cannot be written to.
- */
-int inside_memory__open_target(struct inside_memory *m);
-/* True if these newer maps have that program's library. */
-bool inside_memory__same_program(const struct inside_memory *m, const struct maps *maps);
-/*
- * Adds a program at an address of the child, next to others. With a second place, the breakpoint is
- * there if possible: the kernel's probes take the first one, and the hits of a breakpoint in the
- * same place. 0; -EBUSY: it has a breakpoint of others, such as the kernel's probes of all
- * processes; -ENOTSUP: the instruction cannot be emulated; -ENOSPC: the table is full; -ERANGE: the
- * instruction refers to memory too far from its copy; -ENOENT: no such address, or no memory is
- * open; -errno of reading or writing.
- */
-int inside_memory__add_site(struct inside_memory *m, uint64_t addr, struct site_second second,
-			    enum mt_inside_program program, uint64_t cookie);
-/* Removes it again. */
-void inside_memory__remove_site(struct inside_memory *m, uint64_t addr, struct site_second second,
-				enum mt_inside_program program, uint64_t cookie);
-/* Sets breakpoints again that others have removed, such as the kernel when its probe in the same
- * place ended. Returns how many. Their hits since the last look are not recorded. */
-size_t inside_memory__renew_sites(struct inside_memory *m);
-/* Removes all programs but the dynamic linker's. The process may have ended. */
-void inside_memory__clear_sites(struct inside_memory *m);
-/* Adds to the 16-bit word at addr, as for a USDT's semaphore. 0 or -errno. */
-int inside_memory__add_to_word(struct inside_memory *m, uint64_t addr, int n);
