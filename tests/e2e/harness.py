@@ -51,6 +51,11 @@ class Failure(Exception):
 UNACCOUNTED = "hits of probes left no record"
 
 
+def without_processes(err):
+    """A message without its list of processes, which has those of other tests."""
+    return re.sub(r"(?m)^Processes with PyTorch: .*\n", "", err)
+
+
 def accounted(err):
     """Fails if a capture says that its counters do not add up."""
     check(UNACCOUNTED not in err, "counters do not add up: %s", [line for line in err.splitlines() if UNACCOUNTED in line])

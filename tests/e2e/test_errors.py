@@ -139,7 +139,7 @@ def test_suggestions():
         code, out, err = tool(*args)
         equal((code, out), (USAGE, ""), "%s: exit and output" % (args,))
         check(words in err and err.startswith("memtrace-bpf"), "%s: the message is %r", args, err)
-        lines = [line for line in err.splitlines() if not line.startswith("Processes with PyTorch: ")]  # those of other tests
+        lines = harness.without_processes(err).splitlines()
         check(len(lines) <= 2 and "Try" not in err and harness.TOOL not in err, "%s: its form: %r", args, err)
         check(len(lines) == 1 or re.fullmatch(r"See `memtrace-bpf help( \w+)?`\.", lines[1]), "%s: the last line: %r", args, err)
     for args in (("report", "--completely-different", "x"), ("report", "-z", "x"), ("report", "--top"), ("report", "--b", "line", "x")):

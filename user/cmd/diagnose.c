@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
+#include "capture/recording.h"
 #include "cmd/commands.h"
 #include "cmd/live_model.h"
 #include "cmd/report_args.h"
@@ -32,6 +33,7 @@ struct diagnose_args {
 	struct capture_args capture;
 	struct report_text_opts text; /* for the terminal's width */
 	bool json;
+	const char *output; /* NULL: the capture is not kept */
 	char **files;
 	size_t n;
 	size_t faults; /* number of them that were found */
@@ -46,6 +48,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_TIME },
 	{ "steps", OPT_STEPS, "N", 0, "With -p: look at at most N steps (default 60)",
 	  OPTIONS_TIME },
+	{ "output", 'o', "FILE", 0, "With -p: also keep the recording in FILE", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
 	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
@@ -61,6 +64,9 @@ static void check_args(const struct diagnose_args *a, struct argp_state *state)
 	if (a->capture.pid && a->n)
 		argp_error(state, "'%s' and -p cannot be combined; give a recording or a process",
 			   a->files[0]);
+	if (!a->capture.pid && a->output)
+		argp_error(state, "--output needs a running process, -p PID; a recording is kept "
+				  "anyway");
 	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
 		argp_error(state, "%s needs a running process, -p PID",
 			   a->capture.session.steps ? "--steps" : "--duration");
@@ -81,6 +87,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)
 			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
 				   arg);
+		break;
+	case 'o':
+		a->output = arg;
 		break;
 	case 'q':
 		log__set_level(LOG_WARN);
@@ -236,6 +245,16 @@ static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 	return findings__are_sure(l->model, l->facts, now);
 }
 
+/* Captures into a file that stays, and judges that. */
+static int by_file(struct diagnose_args *args)
+{
+	struct recording r = { .args.output = args->output, .loop.args = args->capture };
+	int status = recording__run(&r);
+
+	capture_loop__close(&r.loop);
+	return status ? status : from_file(args, args->output, NULL, NULL);
+}
+
 static int from_process(struct diagnose_args *args)
 {
 	struct advisor *advisor = NULL;
@@ -253,6 +272,8 @@ static int from_process(struct diagnose_args *args)
 		args->capture.session.steps = MOST_STEPS;
 	if (!args->capture.duration)
 		args->capture.duration = MOST_NS;
+	if (args->output)
+		return by_file(args);
 	status = live_model__capture(&o, &live);
 	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
 	if (!status && live.duration) {
