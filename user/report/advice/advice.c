@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "report/advice/internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/text.h"
-#include "model/growth.h"
 #include "report/advice.h"
-
-#define TRACKS 64
 
 const char *advice__kind(enum advice_kind k)
 {
@@ -32,78 +28,6 @@ const char *advice__kind(enum advice_kind k)
 	};
 
 	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
-}
-
-struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f)
-{
-	struct advisor *v = calloc(1, sizeof(*v));
-
-	if (!v)
-		return NULL;
-	*v = (struct advisor){ .model = m, .dict = d, .facts = f };
-	if (growth__watch(m, BY_LINE)) {
-		free(v);
-		return NULL;
-	}
-	return v;
-}
-
-void advisor__free(struct advisor *v)
-{
-	if (!v)
-		return;
-	for (uint32_t i = 0; i < v->ntracks; i++)
-		track__free(v->tracks[i]);
-	free(v->tracks);
-	free(v);
-}
-
-/* Finds or adds the track of a device. *ret NULL: there are too many. */
-static int find_track(struct advisor *v, struct device d, struct track **ret)
-{
-	struct track **more;
-	int err;
-
-	*ret = NULL;
-	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (device__same(v->tracks[i]->device, d)) {
-			*ret = v->tracks[i];
-			return 0;
-		}
-	if (v->ntracks == TRACKS)
-		return 0;
-	more = realloc(v->tracks, (v->ntracks + 1) * sizeof(struct track *));
-	if (!more)
-		return -ENOMEM;
-	v->tracks = more;
-	err = track__new(d, ret);
-	if (!err)
-		v->tracks[v->ntracks++] = *ret;
-	return err;
-}
-
-int advisor__event(void *advisor, const struct event *e)
-{
-	struct advisor *v = advisor;
-	struct track *t;
-	int err = 0;
-
-	switch (e->kind) {
-	case EVENT_STEP:
-		for (uint32_t i = 0; i < v->ntracks && !err; i++)
-			err = track__step(v->tracks[i]);
-		return err;
-	case EVENT_ALLOC:
-	case EVENT_FREE:
-	case EVENT_OOM:
-	case EVENT_BLOCK:
-	case EVENT_TENSOR:
-		err = find_track(v, e->device, &t);
-		if (err || !t)
-			return err;
-		return track__event(t, v->model, e);
-	}
-	return 0;
 }
 
 static int cmp_saving(const void *x, const void *y)

@@ -89,10 +89,6 @@ struct advisor {
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */
-int track__new(struct device d, struct track **ret);
-void track__free(struct track *t);
-int track__event(struct track *t, const struct model *m, const struct event *e);
-int track__step(struct track *t); /* ends a window with a step */
 /* Ends the last window. lasting then has the blocks that were live when the last step ended. Frees
  * at the end of the program belong to no step. */
 int track__end(struct track *t);

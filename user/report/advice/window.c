@@ -12,9 +12,12 @@
 #include "base/array.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "model/growth.h"
 #include "model/words.h"
 
-int track__new(struct device d, struct track **ret)
+#define TRACKS 64 /* devices, at most */
+
+static int new_track(struct device d, struct track **ret)
 {
 	struct track *t = calloc(1, sizeof(*t));
 
@@ -37,7 +40,7 @@ static void free_window(struct window *w)
 	free(w->blocks);
 }
 
-void track__free(struct track *t)
+static void free_track(struct track *t)
 {
 	if (!t)
 		return;
@@ -161,12 +164,6 @@ static int end_window(struct track *t, bool stepped, bool part)
 	w->stepped = stepped;
 	w->number = ++t->number;
 	return 0;
-}
-
-int track__step(struct track *t)
-{
-	/* Frees after the last step belong to no step. */
-	return end_window(t, true, false);
 }
 
 /* ---- lasting blocks ---- */
@@ -343,7 +340,7 @@ static int name_block(struct track *t, const struct event *e)
 	return 0;
 }
 
-int track__event(struct track *t, const struct model *m, const struct event *e)
+static int add_event(struct track *t, const struct model *m, const struct event *e)
 {
 	struct window *w = &t->now;
 	int err;
@@ -381,6 +378,80 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 			return err;
 	}
 	return alloc_block(t, m, e);
+}
+
+/* ---- the advisor ---- */
+
+struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f)
+{
+	struct advisor *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	*v = (struct advisor){ .model = m, .dict = d, .facts = f };
+	if (growth__watch(m, BY_LINE)) {
+		free(v);
+		return NULL;
+	}
+	return v;
+}
+
+void advisor__free(struct advisor *v)
+{
+	if (!v)
+		return;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		free_track(v->tracks[i]);
+	free(v->tracks);
+	free(v);
+}
+
+/* Finds or adds the track of a device. *ret NULL: there are too many. */
+static int find_track(struct advisor *v, struct device d, struct track **ret)
+{
+	struct track **more;
+	int err;
+
+	*ret = NULL;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		if (device__same(v->tracks[i]->device, d)) {
+			*ret = v->tracks[i];
+			return 0;
+		}
+	if (v->ntracks == TRACKS)
+		return 0;
+	more = realloc(v->tracks, (v->ntracks + 1) * sizeof(struct track *));
+	if (!more)
+		return -ENOMEM;
+	v->tracks = more;
+	err = new_track(d, ret);
+	if (!err)
+		v->tracks[v->ntracks++] = *ret;
+	return err;
+}
+
+int advisor__event(void *advisor, const struct event *e)
+{
+	struct advisor *v = advisor;
+	struct track *t;
+	int err = 0;
+
+	switch (e->kind) {
+	case EVENT_STEP:
+		for (uint32_t i = 0; i < v->ntracks && !err; i++)
+			err = end_window(v->tracks[i], true, false);
+		return err;
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+	case EVENT_OOM:
+	case EVENT_BLOCK:
+	case EVENT_TENSOR:
+		err = find_track(v, e->device, &t);
+		if (err || !t)
+			return err;
+		return add_event(t, v->model, e);
+	}
+	return 0;
 }
 
 /* ---- replaying with changes ---- */
