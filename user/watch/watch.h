@@ -159,7 +159,6 @@ struct watch_rule {
 	size_t holding; /* number of devices for which the rule holds now */
 };
 
-struct black_box;
 struct watch_capture;
 struct watch_host;
 
@@ -179,7 +178,6 @@ struct watch {
 	uint8_t series[COND_SERIES];	    /* series in use */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
 	struct watch_host *host;	    /* reader of host memory; NULL: none */
-	struct black_box *box;		    /* recorder of killed processes; NULL: none */
 	uint64_t captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;			    /* memory of the machine, in bytes */
 	uint64_t start, next_scan, next_tick;
@@ -220,32 +218,25 @@ struct watch_shot {
 
 /* Fills the shot with the process and the present time. */
 void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule);
-/* Borrows w. NULL, logged. */
+/*
+ * Borrows w. NULL, logged. With `watch --on-kill`, one `record --on-kill` for all watched processes
+ * runs as a separate program. It keeps the last minutes in memory and writes a file into the folder
+ * of captures when one of them is killed or fails. memtrace-bpf watch then reads that file as it
+ * reads its own captures.
+ */
 struct watch_capture *watch_capture__new(struct watch *w);
-/* Stops a running capture and saves what was recorded. */
+/* Stops a running capture and saves what was recorded. Ends the recorder of --on-kill. NULL is
+ * fine. */
 void watch_capture__free(struct watch_capture *c);
+/* True while a capture runs, or files of ended processes are expected. */
 bool watch_capture__busy(const struct watch_capture *c);
 /* Starts a capture. Returns 0, or -EBUSY if one is running. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);
+/* With --on-kill: a watched process has ended. Expects a file, unless it ended well. */
+void watch_capture__expect(struct watch_capture *c, const struct watch_target *t);
+/* Goes on with a capture, and with --on-kill: starts the recorder if it does not run, and reads the
+ * files that it has written. now: CLOCK_MONOTONIC, ns. */
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
-
-/*
- * `watch --on-kill`: one `record --on-kill` for all watched processes, as a separate program. It
- * keeps the last minutes in memory and writes a file into the folder of captures when one of them
- * is killed or fails. memtrace-bpf watch then reads that file as it reads its own captures.
- */
-/* Borrows w, which needs a folder of captures. The recorder starts with the first pump. NULL: no
- * memory. */
-struct black_box *black_box__new(struct watch *w);
-/* Ends the recorder; nothing is written for processes that live on. NULL is fine. */
-void black_box__free(struct black_box *b);
-/* A watched process has ended: expect a file, unless it ended well. */
-void black_box__expect(struct black_box *b, const struct watch_target *t);
-/* Starts the recorder if it does not run, and passes on the files that it has written. now:
- * CLOCK_MONOTONIC, ns. */
-void black_box__pump(struct black_box *b, uint64_t now);
-/* True while files of ended processes are expected. */
-bool black_box__busy(const struct black_box *b);
 
 /* Runs the --exec command for an event. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);

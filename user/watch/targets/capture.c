@@ -34,13 +34,38 @@
 #define REPORT_MOST UINT64_C(600000000000)
 #define KILL_AFTER UINT64_C(20000000000) /* delay between SIGINT and SIGKILL, in ns */
 #define TOP "8"
-#define NICE 10 /* nice value of background work */
+#define NICE 10		     /* nice value of background work */
+#define LABEL "watch-killed" /* begins the names of the recorder's files */
+#define EXPECTED_MAX 64	     /* ended processes whose files are expected */
+/* Time for the recorder to write a file, in ns. A process that ended well has none. */
+#define WRITE_MOST UINT64_C(60000000000)
+/* Delays before the recorder starts again, in ns: after it has ended by itself, and after a
+ * failure. */
+#define AGAIN_AFTER UINT64_C(5000000000)
+#define AGAIN_AFTER_FAILURE UINT64_C(60000000000)
+#define STOP_MOST 20000 /* time for the recorder to detach, in ms */
 
 enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
+
+struct expected {
+	struct watch_shot shot;
+	char started[40]; /* start of the process in RFC 3339 */
+	uint64_t deadline;
+};
+
+/* The recorder of --on-kill. */
+struct black_box {
+	struct subprocess recorder;
+	uint64_t next_start; /* CLOCK_MONOTONIC, ns */
+	bool one_ended;	     /* a watched process has ended since the recorder started */
+	struct expected expected[EXPECTED_MAX];
+	size_t n;
+};
 
 struct watch_capture {
 	struct watch *w;
 	struct folder *folder;
+	struct black_box *box; /* NULL: without --on-kill */
 	struct watch_shot shot;
 	enum stage stage;
 	struct subprocess process; /* process of the current stage */
@@ -67,7 +92,14 @@ struct watch_capture *watch_capture__new(struct watch *w)
 	}
 	c->w = w;
 	c->out = -1;
-	return c;
+	if (!w->args.on_kill)
+		return c;
+	c->box = calloc(1, sizeof(*c->box));
+	if (c->box)
+		return c;
+	log_err("out of memory");
+	watch_capture__free(c);
+	return NULL;
 }
 
 void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule)
@@ -83,7 +115,7 @@ void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const ch
 
 bool watch_capture__busy(const struct watch_capture *c)
 {
-	return c->stage != IDLE;
+	return c->stage != IDLE || (c->box && c->box->n);
 }
 
 /* ---- stored captures ---- */
@@ -557,7 +589,7 @@ static void enforce_deadline(struct watch_capture *c, uint64_t now)
 	c->deadline = now + KILL_AFTER;
 }
 
-void watch_capture__pump(struct watch_capture *c, uint64_t now)
+static void look_at_stage(struct watch_capture *c, uint64_t now)
 {
 	int status;
 
@@ -569,84 +601,7 @@ void watch_capture__pump(struct watch_capture *c, uint64_t now)
 		enforce_deadline(c, now);
 }
 
-void watch_capture__free(struct watch_capture *c)
-{
-	int status;
-
-	if (!c)
-		return;
-	/* Let a running recording finish, so that it is in the index. */
-	if (c->stage != IDLE && c->process.pid)
-		c->deadline = 0;
-	while (c->stage != IDLE && c->process.pid) {
-		enforce_deadline(c, clock__monotonic());
-		if (subprocess__wait(&c->process, KILL_AFTER / 1000000, &status))
-			end_stage(c, status);
-		if (c->stage == RECORDING)
-			c->deadline = 0;
-	}
-	outfile__discard(c->dump);
-	json_decref(c->doc);
-	if (c->out >= 0)
-		close(c->out);
-	folder__free(c->folder);
-	free(c);
-}
-
 /* ---- recordings of killed processes ---- */
-
-#define LABEL "watch-killed" /* begins the names of the recorder's files */
-#define EXPECTED_MAX 64	     /* ended processes whose files are expected */
-/* Time for the recorder to write a file, in ns. A process that ended well has none. */
-#define WRITE_MOST UINT64_C(60000000000)
-/* Delays before the recorder starts again, in ns: after it has ended by itself, and after a
- * failure. */
-#define AGAIN_AFTER UINT64_C(5000000000)
-#define AGAIN_AFTER_FAILURE UINT64_C(60000000000)
-#define STOP_MOST 20000 /* time for the recorder to detach, in ms */
-
-struct expected {
-	struct watch_shot shot;
-	char started[40]; /* start of the process in RFC 3339 */
-	uint64_t deadline;
-};
-
-struct black_box {
-	struct watch *w;
-	struct subprocess recorder;
-	uint64_t next_start; /* CLOCK_MONOTONIC, ns */
-	bool one_ended;	     /* a watched process has ended since the recorder started */
-	struct expected expected[EXPECTED_MAX];
-	size_t n;
-};
-
-struct black_box *black_box__new(struct watch *w)
-{
-	struct black_box *b = calloc(1, sizeof(*b));
-
-	if (b)
-		b->w = w;
-	return b;
-}
-
-void black_box__free(struct black_box *b)
-{
-	int status;
-
-	if (!b)
-		return;
-	subprocess__signal(&b->recorder, SIGINT);
-	if (b->recorder.pid && !subprocess__wait(&b->recorder, STOP_MOST, &status))
-		subprocess__kill(&b->recorder);
-	free(b);
-}
-
-bool black_box__busy(const struct black_box *b)
-{
-	return b->n;
-}
-
-/* ---- its recorder ---- */
 
 static bool is_watched(const struct watch *w, pid_t pid)
 {
@@ -700,9 +655,10 @@ static size_t add_processes(const struct watch *w, const char **argv, size_t n,
 	return chosen ? n : 0;
 }
 
-static void start_recorder(struct black_box *b, uint64_t now)
+static void start_recorder(struct watch_capture *c, uint64_t now)
 {
-	const struct watch_args *a = &b->w->args;
+	const struct watch_args *a = &c->w->args;
+	struct black_box *b = c->box;
 	const char *argv[16 + 8 * PICK_MAX] = { "record", "-q",	    "--on-kill", "--label",
 						LABEL,	  "--cost", a->cost,	 "-o" };
 	char pids[PICK_MAX][16], folder[4096];
@@ -714,7 +670,7 @@ static void start_recorder(struct black_box *b, uint64_t now)
 	argv[n++] = folder;
 	b->next_start = now + AGAIN_AFTER;
 	b->one_ended = false;
-	if (!add_processes(b->w, argv, n, pids))
+	if (!add_processes(c->w, argv, n, pids))
 		return;
 	err = watch_spawn__self(argv, -1, SUBPROCESS_INHERIT, 0, &b->recorder);
 	if (!err)
@@ -723,23 +679,24 @@ static void start_recorder(struct black_box *b, uint64_t now)
 	log_warn("--on-kill: cannot start the recorder: %s; tried again in 1m", strerror(-err));
 }
 
-static void look_at_recorder(struct black_box *b, uint64_t now)
+static void look_at_recorder(struct watch_capture *c, uint64_t now)
 {
+	struct black_box *b = c->box;
 	char text[WATCH_TEXT], result[24];
 	int status;
 
 	if (!b->recorder.pid) {
 		if (now >= b->next_start)
-			start_recorder(b, now);
+			start_recorder(c, now);
 		return;
 	}
 	if (!subprocess__ended(&b->recorder, &status))
 		return;
 	b->next_start = now + AGAIN_AFTER;
-	if (!status || !b->w->n_targets)
+	if (!status || !c->w->n_targets)
 		return;
 	/* A recorder refuses PIDs that have ended before it attached: start one for the others. */
-	if (b->one_ended || !all_alive(b->w)) {
+	if (b->one_ended || !all_alive(c->w)) {
 		b->next_start = now;
 		return;
 	}
@@ -748,14 +705,15 @@ static void look_at_recorder(struct black_box *b, uint64_t now)
 		 "no recording if a process is killed: the recorder ended with %s; its messages "
 		 "are on standard error; it starts again in 1m",
 		 watch_spawn__result(status, result));
-	b->w->failed++;
-	watch_say__target(b->w, "failed", NULL, text);
+	c->w->failed++;
+	watch_say__target(c->w, "failed", NULL, text);
 }
 
-/* ---- its files ---- */
+/* ---- the files of the recorder ---- */
 
-void black_box__expect(struct black_box *b, const struct watch_target *t)
+void watch_capture__expect(struct watch_capture *c, const struct watch_target *t)
 {
+	struct black_box *b = c->box;
 	struct expected *x = &b->expected[b->n];
 	uint64_t boot = clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME);
 
@@ -788,13 +746,13 @@ static const struct folder_entry *find_entry(const struct folder *f, const struc
 	return NULL;
 }
 
-/* recorded: the recorder has ended, so there will be no more files. */
-static void look_at_files(struct black_box *b, bool recorded, uint64_t now)
+static void look_at_files(struct watch_capture *c, uint64_t now)
 {
-	struct watch_capture *c = b->w->captures;
+	struct black_box *b = c->box;
 	struct folder *f = c->folder;
+	bool recorded = !b->recorder.pid; /* there will be no more files */
 
-	if (!b->n || watch_capture__busy(c) || folder__read_again(f))
+	if (!b->n || c->stage != IDLE || folder__read_again(f))
 		return;
 	for (size_t i = 0; i < b->n;) {
 		const struct folder_entry *e = find_entry(f, &b->expected[i]);
@@ -809,8 +767,49 @@ static void look_at_files(struct black_box *b, bool recorded, uint64_t now)
 	}
 }
 
-void black_box__pump(struct black_box *b, uint64_t now)
+void watch_capture__pump(struct watch_capture *c, uint64_t now)
 {
-	look_at_recorder(b, now);
-	look_at_files(b, !b->recorder.pid, now);
+	look_at_stage(c, now);
+	if (!c->box)
+		return;
+	look_at_recorder(c, now);
+	look_at_files(c, now);
+}
+
+/* Nothing is written for processes that live on. */
+static void free_recorder(struct black_box *b)
+{
+	int status;
+
+	if (!b)
+		return;
+	subprocess__signal(&b->recorder, SIGINT);
+	if (b->recorder.pid && !subprocess__wait(&b->recorder, STOP_MOST, &status))
+		subprocess__kill(&b->recorder);
+	free(b);
+}
+
+void watch_capture__free(struct watch_capture *c)
+{
+	int status;
+
+	if (!c)
+		return;
+	free_recorder(c->box);
+	/* Let a running recording finish, so that it is in the index. */
+	if (c->stage != IDLE && c->process.pid)
+		c->deadline = 0;
+	while (c->stage != IDLE && c->process.pid) {
+		enforce_deadline(c, clock__monotonic());
+		if (subprocess__wait(&c->process, KILL_AFTER / 1000000, &status))
+			end_stage(c, status);
+		if (c->stage == RECORDING)
+			c->deadline = 0;
+	}
+	outfile__discard(c->dump);
+	json_decref(c->doc);
+	if (c->out >= 0)
+		close(c->out);
+	folder__free(c->folder);
+	free(c);
 }

@@ -84,7 +84,7 @@ static void report_target(struct watch *w, struct watch_target *t)
 	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
 		if (w->wants_steps && t->attached)
 			probes = ", and steps by a probe";
-		else if (!w->box)
+		else if (!w->args.on_kill)
 			probes = "; no probe";
 		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s%s",
 			 w->wants_host ? " with its parts" : "", probes);
@@ -94,7 +94,7 @@ static void report_target(struct watch *w, struct watch_target *t)
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 		add_idle_rules(w, text, sizeof(text));
 	}
-	if (w->box) {
+	if (w->args.on_kill) {
 		size_t len = strlen(text);
 
 		snprintf(text + len, sizeof(text) - len,
@@ -204,8 +204,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 				   : "the process has ended");
 	if (replaced) /* the new program may match, too */
 		w->next_scan = 0;
-	else if (w->box)
-		black_box__expect(w->box, t);
+	else if (w->args.on_kill)
+		watch_capture__expect(w->captures, t);
 	watch_find__ended(w->find, t->pid, clock__monotonic());
 	drop_target(w, i);
 }
@@ -409,8 +409,6 @@ static void tick(struct watch *w, uint64_t now)
 	look_at_targets(w, now);
 	if (w->captures)
 		watch_capture__pump(w->captures, now);
-	if (w->box)
-		black_box__pump(w->box, now);
 	if (w->host)
 		watch_host__pump(w->host, now);
 	watch_exec__pump(now);
@@ -464,8 +462,7 @@ static bool is_over(const struct watch *w)
 	if (w->args.duration && clock__monotonic() - w->start >= w->args.duration)
 		return true;
 	return !w->n_targets && w->next_scan == UINT64_MAX &&
-	       !(w->captures && watch_capture__busy(w->captures)) &&
-	       !(w->box && black_box__busy(w->box));
+	       !(w->captures && watch_capture__busy(w->captures));
 }
 
 /* True if a watched process has ended. */
@@ -556,7 +553,6 @@ static int begin(struct watch *w)
 
 static void end(struct watch *w)
 {
-	black_box__free(w->box);
 	watch_capture__free(w->captures);
 	watch_host__free(w->host);
 	watch_exec__finish();
@@ -587,9 +583,8 @@ static int run(struct watch *w)
 		if (!w->captures)
 			return EXIT_FAILED;
 	}
-	w->box = w->args.on_kill ? black_box__new(w) : NULL;
 	w->host = w->wants_host ? watch_host__new(w) : NULL;
-	if ((w->args.on_kill && !w->box) || (w->wants_host && !w->host)) {
+	if (w->wants_host && !w->host) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
