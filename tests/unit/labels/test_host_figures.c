@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/save/windows_values.h"
+#include "capture/save/windows.h"
 #include "record/cond.h"
 #include "record/stream.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/map64.h"
-#include "capture/save/windows_values.h"
+#include "capture/save/windows.h"
 #include "estimate/replay/plan.h"
 #include "model/model.h"
 #include "record/cond.h"

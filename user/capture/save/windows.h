@@ -15,11 +15,14 @@
 #include "record/mtr.h"
 #include "record/stream.h"
 
+struct cond;
+struct cond_result;
 struct dict;
 struct facts;
 struct folder;
 struct json;
 struct reserve;
+struct values;
 struct windows;
 
 struct windows_opts {
@@ -65,3 +68,14 @@ int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);
 /* Returns the first error, negative, or 0. *said: it was logged. */
 int windows__err(const struct windows *w, bool *said);
+
+/* The figures that conditions use, for each event: allocated bytes of each device, steps,
+ * out-of-memory errors, lost events. */
+struct values *values__new(const struct facts *f); /* borrows f; NULL: out of memory */
+void values__free(struct values *v);		   /* v may be NULL */
+/* Takes an event. *news: a figure rose since the conditions were judged last. Returns 0 or
+ * -ENOMEM. */
+int values__event(struct values *v, const struct event *e, bool *news);
+/* Judges a condition on each device; ret: the result of a device for which it holds. Returns 0 or
+ * -ENOMEM. */
+int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_result *ret);
