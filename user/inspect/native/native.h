@@ -48,12 +48,6 @@ struct native *native__new(const struct proc *p);
 void native__free(struct native *n); /* ends the helper; NULL is fine */
 
 /*
- * Reads the map again if it changed since, so that a process that ends soon is known. Cheap if it
- * did not.
- */
-void native__refresh(struct native *n);
-
-/*
  * Unwinds a stack. stack: size bytes from r->sp on. ret's text belongs to n and is valid until the
  * next call. 0, or negative: -ETIMEDOUT, -EPROTO: the helper was ended, and the next call starts
  * another one; -EPERM: it cannot be confined on this machine; -EAGAIN: too many helpers were ended,

@@ -2,17 +2,444 @@
 #include "inspect/native_stacks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/array.h"
+#include "base/clock.h"
 #include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
 #include "base/map64.h"
+#include "base/subprocess.h"
 #include "inspect/native/native.h"
+#include "inspect/native/wire.h"
 #include "inspect/proc.h"
 #include "record/dict.h"
 #include "record/stream.h"
+
+#define SOCKET 3		    /* the helper's end */
+#define ANSWER_WITHIN 3000000000ULL /* ns; the first stack in a large file takes longest */
+#define LOOK_EVERY 20000000ULL	    /* ns between two readings of a map that changes */
+#define KILLED_MAX 5		    /* helpers that are ended before we pause */
+#define PAUSE 60000000000ULL	    /* ns without a helper then */
+#define FILES_MAX 1024		    /* descriptors of the helper */
+
+struct module {
+	struct map first; /* lowest mapping of the file; its path is owned by `maps` */
+	uint64_t start, end;
+};
+
+struct native {
+	const struct proc *proc;
+	struct maps maps;
+	struct module *module;
+	size_t n, cap;
+	uint64_t pages, looked; /* proc__pages() and time when the map was read */
+	bool sent;		/* the helper has the modules */
+	struct subprocess helper;
+	int fd;
+	unsigned killed;   /* since the last pause */
+	uint64_t retry_at; /* no helper before */
+	struct wire_frames answer;
+	struct native_stats stats;
+};
+
+/* ---- mapped files ---- */
+
+/* Lists the files that are mapped with code, each from its beginning on. */
+static int list_modules(struct native *n)
+{
+	struct module *m = NULL;
+	bool code = false;
+
+	n->n = 0;
+	for (size_t i = 0; i < n->maps.n; i++) {
+		const struct map *map = &n->maps.v[i];
+
+		if (!map->inode)
+			continue;
+		if (!m || !map__same_file(&m->first, map) || !map->offset) {
+			/* A file without code is no module. */
+			n->n -= m && !code;
+			if (n->n == WIRE_MODULES_MAX)
+				return 0;
+			if (array__grow(&n->module, &n->cap, n->n + 1, sizeof(*n->module)))
+				return -ENOMEM;
+			m = &n->module[n->n++];
+			*m = (struct module){ .first = *map, .start = map->start };
+			code = false;
+		}
+		m->end = map->end;
+		code = code || map->x;
+	}
+	n->n -= m && !code;
+	return 0;
+}
+
+static int read_maps(struct native *n, uint64_t pages)
+{
+	struct maps maps;
+	int err = proc__maps(n->proc, &maps);
+
+	if (!err && !maps.n) {
+		maps__free(&maps);
+		err = -ESRCH;
+	}
+	if (err)
+		return err; /* keep what is known of a process that ended */
+	maps__free(&n->maps);
+	n->maps = maps;
+	n->pages = pages;
+	n->looked = clock__monotonic();
+	n->sent = false;
+	return list_modules(n);
+}
+
+/* Reads the map again if it changed since, so that a process that ends soon is known. Cheap if it
+ * did not. */
+static void refresh_maps(struct native *n)
+{
+	uint64_t pages;
+
+	if (proc__pages(n->proc, &pages) || pages == n->pages ||
+	    clock__monotonic() - n->looked < LOOK_EVERY)
+		return;
+	read_maps(n, pages);
+}
+
+struct native *native__new(const struct proc *p)
+{
+	struct native *n = calloc(1, sizeof(*n));
+	int err;
+
+	if (!n)
+		return NULL;
+	n->proc = p;
+	n->fd = -1;
+	err = read_maps(n, 0);
+	if (!err || err == -ESRCH)
+		return n;
+	native__free(n);
+	errno = -err;
+	return NULL;
+}
+
+static void end_helper(struct native *n)
+{
+	if (n->fd >= 0)
+		close(n->fd);
+	n->fd = -1;
+	subprocess__kill(&n->helper);
+}
+
+void native__free(struct native *n)
+{
+	if (!n)
+		return;
+	end_helper(n);
+	maps__free(&n->maps);
+	free(n->module);
+	free(n);
+}
+
+/* ---- the helper ---- */
+
+static int run_helper(void *ctx)
+{
+	(void)ctx;
+	return helper__run(SOCKET);
+}
+
+static int start_helper(struct native *n)
+{
+	struct subprocess_limit limit = { RLIMIT_NOFILE, FILES_MAX };
+	struct subprocess_fd fd = { .to = SOCKET };
+	struct subprocess_opts o = { .main = run_helper,
+				     .fds = &fd,
+				     .n_fds = 1,
+				     .group = SUBPROCESS_OWN_SESSION,
+				     .death_signal = SIGKILL,
+				     .limits = &limit,
+				     .n_limits = 1 };
+	const struct timeval within = { .tv_sec = 1 };
+	int pair[2], err;
+
+	if (n->fd >= 0)
+		return 0;
+	if (clock__monotonic() < n->retry_at)
+		return -EAGAIN;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	fd.from = pair[1];
+	err = subprocess__start(&o, &n->helper);
+	close(pair[1]);
+	if (err) {
+		close(pair[0]);
+		return err;
+	}
+	/* A helper that does not read must not stop us. */
+	setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &within, sizeof(within));
+	n->fd = pair[0];
+	n->sent = false;
+	return 0;
+}
+
+/* After an error in the conversation. Returns err, or what its exit code says. */
+static int give_up(struct native *n, int err)
+{
+	int status = 0;
+
+	if (subprocess__wait(&n->helper, err == -EPROTO ? 100 : 0, &status) && WIFEXITED(status) &&
+	    WEXITSTATUS(status) == 2)
+		err = -EPERM;
+	end_helper(n);
+	n->stats.killed++;
+	if (err == -EPERM) {
+		n->retry_at = UINT64_MAX;
+	} else if (++n->killed >= KILLED_MAX) {
+		n->retry_at = clock__monotonic() + PAUSE;
+		n->killed = 0;
+	}
+	return err;
+}
+
+static int send_modules(struct native *n)
+{
+	struct wire_hdr h = { WIRE_MODULES, (uint32_t)n->n };
+	struct wire_module *v;
+	struct iovec parts[2] = { { &h, sizeof(h) }, { 0 } };
+	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
+	int err = 0;
+
+	if (n->sent)
+		return 0;
+	v = calloc(n->n + 1, sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < n->n; i++)
+		v[i] = (struct wire_module){ n->module[i].start, n->module[i].end };
+	parts[1] = (struct iovec){ v, n->n * sizeof(*v) };
+	if (sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
+		err = -EPROTO;
+	free(v);
+	n->sent = !err;
+	return err;
+}
+
+/* Sends the answer to a request for a file. Takes ownership of fd. */
+static int send_file(const struct native *n, int fd)
+{
+	struct wire_hdr h = { WIRE_FILE, 0 };
+	union {
+		struct cmsghdr h;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { &h, sizeof(h) };
+	struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+	int err;
+
+	if (fd >= 0) {
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+		control.h = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(fd)),
+					      .cmsg_level = SOL_SOCKET,
+					      .cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(&control.h), &fd, sizeof(fd));
+	}
+	err = sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0 ? -EPROTO : 0;
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* ---- files with debug information ---- */
+
+#define DEBUG_FOLDER "/usr/lib/debug"
+
+static bool is_file_name(const char *s)
+{
+	return *s && !strchr(s, '/') && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
+}
+
+/* Writes the path of a candidate, in gdb's order. False: no file has this number. */
+static bool debug_path(const struct module *m, const struct wire_need *need, char *buf, size_t size)
+{
+	const char *path = m->first.path, *slash = strrchr(path, '/');
+	char hex[2 * WIRE_BUILD_ID_MAX + 1] = "";
+	int dir = slash ? (int)(slash - path) : 0, n = -1;
+	uint32_t candidate = need->h.n;
+
+	for (uint32_t i = 0; i < need->build_id_len && i < WIRE_BUILD_ID_MAX; i++)
+		snprintf(hex + 2 * i, 3, "%02x", need->build_id[i]);
+	if (candidate < 2 && hex[0] && hex[2]) {
+		n = snprintf(buf, size, DEBUG_FOLDER "/.build-id/%.2s/%s.debug", hex, hex + 2);
+	} else if (slash && is_file_name(need->name)) {
+		if (candidate == 2)
+			n = snprintf(buf, size, "%.*s/%s", dir, path, need->name);
+		else if (candidate == 3)
+			n = snprintf(buf, size, "%.*s/.debug/%s", dir, path, need->name);
+		else if (candidate == 4)
+			n = snprintf(buf, size, DEBUG_FOLDER "%.*s/%s", dir, path, need->name);
+	}
+	return n > 0 && (size_t)n < size;
+}
+
+/* Opens the file that the helper asks for. A descriptor, or negative. */
+static int open_needed(struct native *n, struct wire_need *need)
+{
+	char path[4096];
+
+	need->name[sizeof(need->name) - 1] = '\0';
+	if (need->module >= n->n)
+		return -EINVAL;
+	if (need->h.kind == WIRE_NEED_ELF)
+		return proc__open_map(n->proc, &n->module[need->module].first);
+	if (!debug_path(&n->module[need->module], need, path, sizeof(path)))
+		return -ENOENT;
+	/* The second candidate is this machine's own file of the same build. */
+	return need->h.n == 1 ? io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL)
+			      : proc__open_file(n->proc, path);
+}
+
+/* ---- answers of the helper ---- */
+
+/* Offset of the text; 0: not a valid answer. */
+static size_t find_text(const struct wire_frames *a, size_t len, size_t modules)
+{
+	size_t at = offsetof(struct wire_frames, v);
+
+	if (len < at || a->h.n > NATIVE_FRAMES_MAX || !a->text || a->text > WIRE_TEXT_MAX)
+		return 0;
+	at += a->h.n * sizeof(a->v[0]);
+	if (len != at + a->text || ((const char *)a)[len - 1])
+		return 0;
+	for (uint32_t i = 0; i < a->h.n; i++) {
+		const struct wire_frame *f = &a->v[i];
+
+		if (f->function >= a->text || f->file >= a->text || f->build_id >= a->text ||
+		    (f->module != WIRE_NO_MODULE && f->module >= modules))
+			return 0;
+	}
+	return at;
+}
+
+bool wire__read_answer(const struct wire_frames *a, size_t len, const struct answer_modules *m,
+		       struct native_frames *ret)
+{
+	size_t at = find_text(a, len, m->n);
+	const char *text = (const char *)a + at;
+
+	if (!at)
+		return false;
+	ret->n = a->h.n;
+	ret->whole = a->whole != 0;
+	for (size_t i = 0; i < ret->n; i++) {
+		const struct wire_frame *f = &a->v[i];
+
+		ret->v[i] = (struct native_frame){
+			.module = f->module == WIRE_NO_MODULE ? "" : m->path(m->ctx, f->module),
+			.build_id = text + f->build_id,
+			.at = f->at,
+			.function = text + f->function,
+			.offset = f->offset,
+			.file = text + f->file,
+			.line = f->line,
+			.inlined = f->inlined != 0,
+		};
+	}
+	return true;
+}
+
+/* ---- unwinding of a stack ---- */
+
+/* Waits for the next message of the helper. Its length, or -errno. */
+static ssize_t receive_message(struct native *n, uint64_t until)
+{
+	struct pollfd p = { .fd = n->fd, .events = POLLIN };
+	uint64_t now = clock__monotonic();
+	ssize_t len;
+	int ready;
+
+	do
+		ready = now < until ? poll(&p, 1, (int)((until - now) / 1000000 + 1)) : 0;
+	while (ready < 0 && errno == EINTR && (now = clock__monotonic(), true));
+	if (!ready)
+		return -ETIMEDOUT;
+	len = recv(n->fd, &n->answer, sizeof(n->answer), MSG_DONTWAIT);
+	return len < (ssize_t)sizeof(struct wire_hdr) ? -EPROTO : len;
+}
+
+static const char *path_of(const void *ctx, uint32_t module)
+{
+	return ((const struct native *)ctx)->module[module].first.path;
+}
+
+static int ask_helper(struct native *n, const struct native_regs *r, const void *stack, size_t size,
+		      struct native_frames *ret)
+{
+	struct wire_unwind q = { .h = { WIRE_UNWIND, 0 }, .regs = *r };
+	struct iovec parts[] = { { &q, sizeof(q) }, { (void *)stack, size } };
+	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
+	uint64_t until = clock__monotonic() + ANSWER_WITHIN;
+	const struct answer_modules modules = { path_of, n, n->n };
+	int err = send_modules(n);
+	ssize_t len;
+
+	if (!err && sendmsg(n->fd, &m, MSG_NOSIGNAL) < 0)
+		err = -EPROTO;
+	while (!err) {
+		len = receive_message(n, until);
+		if (len < 0)
+			return (int)len;
+		if (n->answer.h.kind == WIRE_FRAMES)
+			return wire__read_answer(&n->answer, (size_t)len, &modules, ret) ? 0
+											 : -EPROTO;
+		if ((n->answer.h.kind != WIRE_NEED_ELF && n->answer.h.kind != WIRE_NEED_DEBUG) ||
+		    len != sizeof(struct wire_need))
+			return -EPROTO;
+		err = send_file(n, open_needed(n, (struct wire_need *)&n->answer));
+	}
+	return err;
+}
+
+int native__unwind(struct native *n, const struct native_regs *r, const void *stack, size_t size,
+		   struct native_frames *ret)
+{
+	uint64_t began = clock__monotonic();
+	int err;
+
+	ret->n = 0;
+	ret->whole = false;
+	n->stats.stacks++;
+	refresh_maps(n);
+	err = start_helper(n);
+	if (!err) {
+		err = ask_helper(n, r, stack, size < NATIVE_STACK_MAX ? size : NATIVE_STACK_MAX,
+				 ret);
+		if (err)
+			err = give_up(n, err);
+	}
+	n->stats.failed += err != 0;
+	n->stats.ns += clock__monotonic() - began;
+	return err;
+}
+
+struct native_stats native__stats(const struct native *n)
+{
+	return n->stats;
+}
+
+/* ---- stacks that wait for their events ---- */
 
 #define KEPT_MAX 256   /* threads whose stack waits for its event */
 #define BUILDS_MAX 512 /* files whose build ID becomes a fact */
@@ -68,7 +495,7 @@ void native_stacks__free(struct native_stacks *s)
 
 void native_stacks__refresh(struct native_stacks *s)
 {
-	native__refresh(s->native);
+	refresh_maps(s->native);
 }
 
 int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r, size_t len)
@@ -97,7 +524,7 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
 }
 
 /* The copied stack of an event, for the caller to free. NULL: not found. */
-static struct mt_rec_native *take(struct native_stacks *s, uint32_t tid, uint64_t time)
+static struct mt_rec_native *take_copy(struct native_stacks *s, uint32_t tid, uint64_t time)
 {
 	struct mt_rec_native *r;
 	uint64_t kept;
@@ -113,18 +540,18 @@ static struct mt_rec_native *take(struct native_stacks *s, uint32_t tid, uint64_
 
 void native_stacks__drop(struct native_stacks *s, uint32_t tid)
 {
-	free(take(s, tid, 0));
+	free(take_copy(s, tid, 0));
 }
 
 /* A number that the dictionary returned. 0: it is full; UINT32_MAX: out of memory. */
-static uint32_t number(uint32_t n)
+static uint32_t dict_number(uint32_t n)
 {
 	return n == UINT32_MAX && errno == ENOSPC ? 0 : n;
 }
 
-static uint32_t string(struct native_stacks *s, const char *text)
+static uint32_t add_string(struct native_stacks *s, const char *text)
 {
-	return *text ? number(dict__string(s->dict, text, strlen(text))) : 0;
+	return *text ? dict_number(dict__string(s->dict, text, strlen(text))) : 0;
 }
 
 /* Sets the fact that names the build of a file, so that its frames can be named elsewhere. */
@@ -157,7 +584,7 @@ static void file_of(const struct native_frame *f, char *buf, size_t size)
 }
 
 /* The dictionary's location of a frame. 0: the dictionary is full; UINT32_MAX: out of memory. */
-static uint32_t location(struct native_stacks *s, const struct native_frame *f)
+static uint32_t add_location(struct native_stacks *s, const struct native_frame *f)
 {
 	struct dict_loc loc = { .line = f->line & INT32_MAX };
 	char function[1200], file[DICT_MAX_STRING];
@@ -170,11 +597,11 @@ static uint32_t location(struct native_stacks *s, const struct native_frame *f)
 	if (note_build(s, f))
 		return UINT32_MAX;
 	file_of(f, file, sizeof(file));
-	loc.file = string(s, file);
-	loc.func = string(s, function);
+	loc.file = add_string(s, file);
+	loc.func = add_string(s, function);
 	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
 		return UINT32_MAX;
-	return number(dict__native_loc(s->dict, loc));
+	return dict_number(dict__native_loc(s->dict, loc));
 }
 
 /* How many frames are outside of the interpreter, from the innermost on. */
@@ -206,8 +633,8 @@ static bool is_dispatch(const struct native_frame *f)
 	return !strncmp(f->function, glue, sizeof(glue) - 1);
 }
 
-static int join(struct native_stacks *s, const struct native_frames *f, uint32_t *stack,
-		uint8_t *walk)
+static int join_stacks(struct native_stacks *s, const struct native_frames *f, uint32_t *stack,
+		       uint8_t *walk)
 {
 	struct dict_stack python = dict__get_stack(s->dict, *stack);
 	struct dict_frame out[NATIVE_FRAMES_MAX + MT_MAX_ENTRIES];
@@ -224,7 +651,7 @@ static int join(struct native_stacks *s, const struct native_frames *f, uint32_t
 		if (is_dispatch(&f->v[i]))
 			continue;
 		out[n].module = 0;
-		out[n].loc = location(s, &f->v[i]);
+		out[n].loc = add_location(s, &f->v[i]);
 		if (out[n++].loc == UINT32_MAX)
 			return -ENOMEM;
 	}
@@ -232,14 +659,14 @@ static int join(struct native_stacks *s, const struct native_frames *f, uint32_t
 		out[n++] = python.frames[i];
 	if (!python.n)
 		*walk = f->whole ? MT_WALK_OK : MT_WALK_TRUNCATED;
-	*stack = number(dict__stack(s->dict, out, (uint32_t)n, *walk));
+	*stack = dict_number(dict__stack(s->dict, out, (uint32_t)n, *walk));
 	return *stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
 int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, uint32_t *stack,
 			uint8_t *walk)
 {
-	struct mt_rec_native *r = take(s, tid, time);
+	struct mt_rec_native *r = take_copy(s, tid, time);
 	struct native_frames frames;
 	struct native_regs regs;
 	int err;
@@ -249,7 +676,7 @@ int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, ui
 	regs = (struct native_regs){ r->ip, r->sp, r->fp, r->lr };
 	err = native__unwind(s->native, &regs, r + 1, r->size, &frames);
 	free(r);
-	return err ?: join(s, &frames, stack, walk);
+	return err ?: join_stacks(s, &frames, stack, walk);
 }
 
 static void set_counter(const struct native_stacks *s, const char *what, uint64_t n)

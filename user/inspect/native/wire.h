@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The helper of native.c, and the messages between them, over a socket that keeps message
- * boundaries. The helper parses hostile files, so native.c checks all that it says.
+ * The helper of native_stacks.c, and the messages between them, over a socket that keeps message
+ * boundaries. The helper parses hostile files, so native_stacks.c checks all that it says.
  */
 #include <stdbool.h>
 #include <stddef.h>
