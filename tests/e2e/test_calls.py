@@ -357,6 +357,8 @@ def blocks(name, env, args, attach_at, options=(), until=None):
         p.wait_line("^%s" % line, 60)
         if line == attach_at:
             recorder = record(p.popen.pid, path, *options)
+            if until:  # the reading at attach is over, so that the next one is of tensors whose blocks are known
+                recorder.wait_line("roles of blocks were not read|at attach", 60, stream="err")
         if line == "done" and until:
             recorder.wait_line(until, 60, stream="err")
         p.send()

@@ -170,7 +170,8 @@ def test_torchrun():
     equal([t["what"] for t in truth.values()], ["rank"] * 2, "processes")
     found = compare(path, truth)
     for pid in truth:
-        equal(found[pid].facts["attached_at"], "start", "attached_at of a rank")
+        # A busy machine may see a rank after its first Python code, but not after its first tensor: compare().
+        check(found[pid].facts["attached_at"] in ("start", "live"), "attached_at of a rank: %s", found[pid].facts["attached_at"])
         equal(set(found[pid].lines()), {"make"}, "functions")
     docs = [report("%s.%d.mtr" % (path[:-4], pid)) for pid in truth]
     targets = [d["target"] for d in docs]
