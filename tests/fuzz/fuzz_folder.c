@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "capture/save/rolling_store.h"
 #include "model/inputs.h"
 #include "record/folder.h"
 #include "record/mtr_rolling.h"

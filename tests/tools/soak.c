@@ -27,7 +27,7 @@
 #include "base/text.h"
 #include "capture/decode/code_cache.h"
 #include "capture/decode/decoder.h"
-#include "capture/save/rolling_store.h"
+#include "capture/save/output_rolling.h"
 #include "capture/session/stages.h"
 #include "model/model.h"
 #include "record/dict.h"

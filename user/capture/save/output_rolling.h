@@ -12,6 +12,7 @@
 
 struct dict;
 struct rolling_store;
+struct totals;
 
 #define RING_SIZE_MIN (UINT64_C(1) << 20)
 #define RING_SIZE_MAX (UINT64_C(1) << 60)
@@ -20,8 +21,6 @@ struct ring_store_opts {
 	uint64_t size;	  /* bytes for all files of the folder, RING_SIZE_MIN to RING_SIZE_MAX */
 	uint64_t segment; /* bytes of a segment; 0: a sixteenth of size, at most 256 MiB */
 };
-/* Sets the smallest and largest segment for a size, in bytes. */
-void rolling_store__segments(uint64_t size, uint64_t *min, uint64_t *max);
 
 /*
  * Makes the folder, which must not have recordings in it. Borrows d and f. Returns 0 and *ret, or
@@ -49,6 +48,4 @@ struct ring_store_sum {
 	uint64_t gap_to; /* end of the dropped time, ns; 0: nothing was dropped */
 };
 struct ring_store_sum rolling_store__sum(const struct rolling_store *s);
-const char *rolling_store__path(const struct rolling_store *s);
-struct totals;
 const struct totals *rolling_store__totals(const struct rolling_store *s);
