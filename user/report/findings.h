@@ -46,10 +46,6 @@ enum finding_code {
 	FINDING_PINNED_ROUNDING,
 	FINDING_NR,
 };
-/* Returns the stable code, such as "graph_kept". */
-const char *finding__code(enum finding_code c);
-/* Returns the same for people, such as "Leak of autograd's graph". */
-const char *finding__title(enum finding_code c);
 /* Whether the code is a fault. The others are savings. */
 bool finding__is_fault(enum finding_code c);
 

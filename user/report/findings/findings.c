@@ -27,49 +27,6 @@
 #define SURE_CALLS 100
 #define SURE_CALLS_NS UINT64_C(5000000000)
 
-static const struct {
-	const char *name, *title;
-	bool saving;
-} codes[FINDING_NR] = {
-	[FINDING_OUT_OF_MEMORY] = { "out_of_memory", "Out of memory" },
-	[FINDING_LEAK] = { "leak", "Leak" },
-	[FINDING_GRAPH_KEPT] = { "graph_kept", "Leak of autograd's graph" },
-	[FINDING_CALLS_KEEP] = { "calls_keep", "Calls of the model keep memory" },
-	[FINDING_PEAKS_GROW] = { "peaks_grow", "Peaks of steps grow" },
-	[FINDING_CACHE_GROWS] = { "cache_grows", "Cached memory grows" },
-	[FINDING_OTHERS_GROW] = { "others_grow", "Memory of other code grows" },
-	[FINDING_PINNED_GROWS] = { "pinned_grows", "Cached pinned memory grows" },
-	[FINDING_COPIES_GROW] = { "copies_grow", "Private memory grows" },
-	[FINDING_DEVICE_SHARED] = { "device_shared", "Memory on another rank's device" },
-	[FINDING_RANKS_DIFFER] = { "ranks_differ", "Ranks differ" },
-	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
-	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
-	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
-	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
-	[FINDING_LOGITS] = { "logits", "Logits", true },
-	[FINDING_BUFFERS] = { "buffers", "Equal buffers", true },
-	[FINDING_DDP_BUCKETS] = { "ddp_buckets", "Gradients stored twice", true },
-	[FINDING_CACHED] = { "cached", "Cached memory", true },
-	[FINDING_MALLOC_FREE] = { "malloc_free", "Free memory inside malloc", true },
-	[FINDING_PINNED_CACHED] = { "pinned_cached", "Cached pinned memory", true },
-	[FINDING_PINNED_ROUNDING] = { "pinned_rounding", "Rounding of pinned memory", true },
-};
-
-const char *finding__code(enum finding_code c)
-{
-	return (unsigned)c < FINDING_NR ? codes[c].name : "";
-}
-
-const char *finding__title(enum finding_code c)
-{
-	return (unsigned)c < FINDING_NR ? codes[c].title : "";
-}
-
-bool finding__is_fault(enum finding_code c)
-{
-	return !codes[c].saving;
-}
-
 /* The advice that is a finding; FINDING_NR: it is a choice, such as checkpoints. */
 static enum finding_code code_of_advice(enum advice_kind k)
 {
@@ -420,9 +377,11 @@ static double share(const struct finding *f)
 
 int findings__compare(const struct finding *a, const struct finding *b)
 {
-	if (codes[a->code].saving != codes[b->code].saving)
-		return codes[a->code].saving - codes[b->code].saving;
-	if (!codes[a->code].saving && a->code != b->code)
+	bool fault = finding__is_fault(a->code);
+
+	if (fault != finding__is_fault(b->code))
+		return fault ? -1 : 1;
+	if (fault && a->code != b->code)
 		return (int)a->code - (int)b->code;
 	if (share(a) != share(b))
 		return share(a) > share(b) ? -1 : 1;
@@ -455,7 +414,7 @@ int findings__judge(const struct findings_of *of, struct findings *ret)
 	if (ret->n)
 		qsort(ret->all, ret->n, sizeof(*ret->all), worst_first);
 	for (size_t i = 0; i < ret->n; i++)
-		ret->faults += !codes[ret->all[i].code].saving;
+		ret->faults += finding__is_fault(ret->all[i].code);
 	return 0;
 failed:
 	findings__free(ret);

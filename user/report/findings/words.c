@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Prints findings, as text of at most 20 lines and as JSON. */
+/* The names of findings, and findings as text of at most 20 lines and as JSON. */
 #include "report/findings.h"
 
 #include <inttypes.h>
@@ -14,6 +14,39 @@
 
 #define LINES 20
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
+
+static const struct {
+	const char *name, *title;
+	bool saving;
+} codes[FINDING_NR] = {
+	[FINDING_OUT_OF_MEMORY] = { "out_of_memory", "Out of memory" },
+	[FINDING_LEAK] = { "leak", "Leak" },
+	[FINDING_GRAPH_KEPT] = { "graph_kept", "Leak of autograd's graph" },
+	[FINDING_CALLS_KEEP] = { "calls_keep", "Calls of the model keep memory" },
+	[FINDING_PEAKS_GROW] = { "peaks_grow", "Peaks of steps grow" },
+	[FINDING_CACHE_GROWS] = { "cache_grows", "Cached memory grows" },
+	[FINDING_OTHERS_GROW] = { "others_grow", "Memory of other code grows" },
+	[FINDING_PINNED_GROWS] = { "pinned_grows", "Cached pinned memory grows" },
+	[FINDING_COPIES_GROW] = { "copies_grow", "Private memory grows" },
+	[FINDING_DEVICE_SHARED] = { "device_shared", "Memory on another rank's device" },
+	[FINDING_RANKS_DIFFER] = { "ranks_differ", "Ranks differ" },
+	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
+	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
+	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
+	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
+	[FINDING_LOGITS] = { "logits", "Logits", true },
+	[FINDING_BUFFERS] = { "buffers", "Equal buffers", true },
+	[FINDING_DDP_BUCKETS] = { "ddp_buckets", "Gradients stored twice", true },
+	[FINDING_CACHED] = { "cached", "Cached memory", true },
+	[FINDING_MALLOC_FREE] = { "malloc_free", "Free memory inside malloc", true },
+	[FINDING_PINNED_CACHED] = { "pinned_cached", "Cached pinned memory", true },
+	[FINDING_PINNED_ROUNDING] = { "pinned_rounding", "Rounding of pinned memory", true },
+};
+
+bool finding__is_fault(enum finding_code c)
+{
+	return !codes[c].saving;
+}
 
 static size_t lines_of(const char *text)
 {
@@ -92,7 +125,7 @@ static void print_finding(FILE *out, const struct finding *f, size_t number, con
 			 text__percent(part, f->bytes, f->whole), whole_of(f));
 	if (ranks && f->code != FINDING_RANKS_DIFFER && f->code != FINDING_DEVICE_SHARED)
 		snprintf(in, sizeof(in), " in %s", ranks);
-	text__paragraph(out, width, first, "    ", "%s%s%s%s: %s%s", finding__title(f->code),
+	text__paragraph(out, width, first, "    ", "%s%s%s%s: %s%s", codes[f->code].title,
 			*f->device ? " on " : "", f->device, in, f->text, share);
 	if (*f->remedy)
 		text__paragraph(out, width, "    do: ", "        ", "%s", f->remedy);
@@ -187,7 +220,7 @@ void findings__text(FILE *out, const struct findings_of *of, const struct findin
 
 void findings__put(struct json *j, const struct finding *f)
 {
-	json__string(j, "code", finding__code(f->code));
+	json__string(j, "code", codes[f->code].name);
 	json__bool(j, "fault", finding__is_fault(f->code));
 	json__string(j, "device", *f->device ? f->device : NULL);
 	json__uint(j, "bytes", f->bytes);
