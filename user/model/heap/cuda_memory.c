@@ -11,6 +11,22 @@
 
 #define DEVICES_MAX 256 /* devices searched for an address without a device */
 
+/* how: of an EVENT_CUDA_ALLOC or _FREE */
+static enum extent_class class_of(uint8_t how)
+{
+	switch (how) {
+	case MEM_PHYSICAL:
+		return EXTENT_PHYSICAL;
+	case MEM_RESERVED:
+		return EXTENT_RESERVED;
+	case MEM_HOST:
+	case MEM_REGISTERED:
+		return EXTENT_HOST;
+	default:
+		return EXTENT_MEMORY;
+	}
+}
+
 static struct extent extent_of(const struct model *m, const struct event *e)
 {
 	return (struct extent){
@@ -127,7 +143,7 @@ static void keep_details(struct extent *e, const struct extent *old, uint32_t li
 
 static int take_memory(struct model *m, const struct event *e)
 {
-	enum extent_class c = extent__class(e->how);
+	enum extent_class c = class_of(e->how);
 	bool by_address = c == EXTENT_MEMORY || c == EXTENT_RESERVED;
 	struct extent taken = extent_of(m, e);
 	const struct extent *old;
@@ -167,7 +183,7 @@ static int take_memory(struct model *m, const struct event *e)
 
 static int return_memory(struct model *m, const struct event *e)
 {
-	enum extent_class c = extent__class(e->how);
+	enum extent_class c = class_of(e->how);
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev;

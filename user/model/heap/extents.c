@@ -23,21 +23,6 @@ struct extent_note {	      /* content of addr before its first change after the 
 	bool there;
 };
 
-enum extent_class extent__class(uint8_t how)
-{
-	switch (how) {
-	case MEM_PHYSICAL:
-		return EXTENT_PHYSICAL;
-	case MEM_RESERVED:
-		return EXTENT_RESERVED;
-	case MEM_HOST:
-	case MEM_REGISTERED:
-		return EXTENT_HOST;
-	default:
-		return EXTENT_MEMORY;
-	}
-}
-
 enum extent_sum extent__sum(const struct extent *e)
 {
 	bool allocator = e->flags & MEM_BY_ALLOCATOR;

@@ -74,7 +74,6 @@ struct extents {
 	void *ctx;
 };
 
-enum extent_class extent__class(uint8_t how); /* how: of an EVENT_CUDA_ALLOC or _FREE */
 enum extent_sum extent__sum(const struct extent *e);
 /* Whether the extent is an expandable segment, or belongs to one. */
 bool extent__is_expandable(const struct extent *e);
