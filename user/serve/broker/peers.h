@@ -26,18 +26,8 @@ struct peer {
 	unsigned failures;     /* ends soon after the start, in a row */
 };
 
-/* Starts the process. 0 or -errno, logged. */
-int peer__start(struct broker *b, enum peer_kind kind);
-/* Reads and handles the messages of the process. */
+/* Reads and handles the messages of the process; broker.c. */
 void peer__pump(struct peer *p);
-/* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL and does so again. */
-void peer__stop(struct peer *p, bool wait);
-/* Ends the process without waiting for it, because the kernel may keep it in a wait, and has
- * another one started. With too many of these it starts none: call it again. */
-void peer__abandon(struct peer *p);
-/* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
-bool peer__ended(struct peer *p);
-
 /* ask.c */
 const char *peer__name(enum peer_kind kind);
 /* Sends a message. Takes over msg and fd; -1: no descriptor. */
