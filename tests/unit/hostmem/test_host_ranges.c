@@ -4,7 +4,7 @@
 
 #include "unit/cmocka.h"
 
-#include "inspect/hostmem/host_ranges.h"
+#include "inspect/hostmem/host_memory.h"
 #include "memtrace.h"
 
 #define PAGE 4096ULL
