@@ -13,6 +13,14 @@
 
 struct ending_hooks;
 
+/* The OOM killer's report about one victim. Bytes; UINT64_MAX: not known. Text is hostile. */
+struct oom_report {
+	char constraint[16]; /* "cgroup", "machine", "cpuset", "memory policy"; "": not known */
+	char cgroup[1024];   /* path of the cgroup whose limit was reached; "": none */
+	uint64_t usage, limit;
+	uint64_t swap_usage, swap_limit; /* cgroup v1: of memory and swap together */
+};
+
 /* Loads and attaches the programs. NULL with errno and *why (static text). */
 struct ending_hooks *ending_hooks__new(const char **why);
 void ending_hooks__free(struct ending_hooks *h); /* NULL is fine */
@@ -38,8 +46,11 @@ int ending_hooks__consume(struct ending_hooks *h,
 bool ending_hooks__take(struct ending_hooks *h, pid_t pid, uint64_t since,
 			struct mt_rec_ending *ret);
 /* Finds what the kernel's log says about the process as the OOM killer's victim, if the log is
- * readable (capture/ending/oom_log.h). */
-struct oom_report;
+ * readable. */
 bool ending_hooks__oom_report(struct ending_hooks *h, pid_t pid, struct oom_report *ret);
 /* Records without room. */
 uint64_t ending_hooks__lost(const struct ending_hooks *h);
+
+/* Parses one line of the kernel's log. building: the report that it belongs to. Returns the
+ * victim's PID at the line that names it; 0 otherwise. For tests. */
+pid_t oom_report__parse_line(const char *line, struct oom_report *building);

@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "capture/ending/oom_log.h"
+#include "capture/hooks.h"
 
 static pid_t feed(struct oom_report *r, const char *const *lines)
 {
 	pid_t pid = 0;
 
 	for (; *lines; lines++)
-		pid = oom_log__line(*lines, r);
+		pid = oom_report__parse_line(*lines, r);
 	return pid;
 }
 
@@ -65,12 +65,12 @@ static void test_hostile(void **state)
 
 	memset(line + strlen(line), 'a', 2500);
 	strcat(line, ",task_memcg=/,task=x,pid=9,uid=0");
-	assert_int_equal(oom_log__line(line, &r), 9);
+	assert_int_equal(oom_report__parse_line(line, &r), 9);
 	assert_string_equal(r.cgroup, "");
-	assert_int_equal(oom_log__line("oom-kill:constraint=CONSTRAINT_MEMCG", &r), 0);
-	assert_int_equal(oom_log__line("oom-kill:constraint=,pid=", &r), 0);
-	assert_int_equal(oom_log__line("memory: usage kB, limit", &r), 0);
-	assert_int_equal(oom_log__line("", &r), 0);
+	assert_int_equal(oom_report__parse_line("oom-kill:constraint=CONSTRAINT_MEMCG", &r), 0);
+	assert_int_equal(oom_report__parse_line("oom-kill:constraint=,pid=", &r), 0);
+	assert_int_equal(oom_report__parse_line("memory: usage kB, limit", &r), 0);
+	assert_int_equal(oom_report__parse_line("", &r), 0);
 	assert_int_equal(r.usage, 5);
 }
 

@@ -14,7 +14,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "capture/ending/oom_log.h"
 #include "capture/hooks.h"
 #include "record/stream.h"
 

@@ -30,7 +30,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "capture/decode/queue.h"
-#include "capture/ending/oom_log.h"
 #include "capture/ending/scene.h"
 #include "capture/hooks.h"
 #include "capture/kernel.h"
