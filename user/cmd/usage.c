@@ -23,7 +23,7 @@ static struct {
 	const struct command *const *commands; /* all; NULL: not known */
 	size_t ncommands;
 	bool over;	    /* argp's own lines have begun */
-	bool wants_process; /* the message says to choose a process */
+	bool wants_process; /* the error message says to choose a process */
 } at;
 
 #define NAMED 5 /* processes that a message names */

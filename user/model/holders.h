@@ -36,7 +36,7 @@ struct holder {
 struct holders {
 	struct holder *all; /* by bytes, largest first */
 	size_t n;
-	uint32_t *of; /* for each held: index of its holder in all */
+	uint32_t *of; /* of[i]: index in all of the holder of held i */
 	char *text;   /* private */
 };
 

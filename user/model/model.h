@@ -52,7 +52,7 @@ void model__set_facts(struct model *m, const struct facts *f);
 void model__free(struct model *m);
 int model__event(struct model *m, const struct event *e); /* 0 or -ENOMEM */
 /* Prefetches the state that the next n events need. Changes no state. */
-void model__soon(const struct model *m, const struct event *e, size_t n);
+void model__prefetch(const struct model *m, const struct event *e, size_t n);
 /* After the last event. now: ns since the start. Closes the step and the layer under way. */
 void model__finish(struct model *m, uint64_t now);
 
@@ -113,7 +113,7 @@ struct model_device {
 	uint64_t overwritten;
 	uint64_t drift;	       /* largest |reported total - own sum|, bytes */
 	uint64_t drift_events; /* events with drift */
-	bool marked;	       /* the device reached the mark */
+	bool marked; /* the device reached model_opts.at, the mark; the mark_* below are valid */
 	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
 	/* Number of the last event before the mark, from 1 in the order given; 0: the mark comes
 	 * before all events. */

@@ -13,7 +13,7 @@
 /* Both return 0, or anything else to stop. */
 struct json_items {
 	const char *const *arrays; /* names of the arrays; NULL ends the list */
-	/* an element, which the function may change; NULL: the array begins */
+	/* called with NULL when an array begins, then with each element, which it may change */
 	int (*item)(void *ctx, const char *array, json_t *element);
 	/* another member that is a number or a short text */
 	int (*member)(void *ctx, const char *key, const json_t *value);

@@ -103,7 +103,7 @@ struct dump_process {
 /* A table of the processes with their devices and the sums, then dump__text() of each that was
  * read. cuda:0 is the first device that a process sees. Returns 0 or -ENOMEM. */
 int dump_tree__text(FILE *out, struct dump_process *v, size_t n);
-/* One document, with dump__json()'s of each process. Returns 0 or -ENOMEM. */
+/* One JSON document, with what dump__json() writes for each process. Returns 0 or -ENOMEM. */
 int dump_tree__json(FILE *out, struct dump_process *v, size_t n);
 
 /* ---- host memory ---- */

@@ -40,7 +40,8 @@ struct report_text_opts {
 	const char *cut;   /* reason for an incomplete recording; NULL: complete */
 };
 
-/* Prints header, table and trust line. device: index in the model; -1: none. */
+/* Prints the header, the table and the line on how exact the figures are. device: index in the
+ * model; -1: none. */
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o);
 /* Prints the table with its sums before it. */

@@ -40,7 +40,7 @@ struct taken {
 			counted already */
 	bool in_context;  /* ends with the CUDA context it was taken in */
 	uint8_t under_no; /* that context's device + 1, 0: unknown */
-	uint64_t context; /* that context, as in struct thread */
+	uint64_t context; /* handle of the CUDA context of in_context, as in struct thread */
 };
 
 struct context {

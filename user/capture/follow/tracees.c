@@ -45,7 +45,7 @@
 
 enum state {
 	FORKED,	 /* forked by a traced process, without an allocation so far */
-	WATCHED, /* without PyTorch */
+	WATCHED, /* has no session: no PyTorch so far, or its capture has ended */
 	WAITING, /* for PyTorch */
 	TRACED,
 	OVER, /* its bounds were reached */

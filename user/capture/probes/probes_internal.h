@@ -44,7 +44,8 @@ struct probes_place {
 	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
 	/* In a group, for one process; NULL: not possible. */
 	int (*attach_own)(struct probes *p, pid_t pid, const struct hook *h);
-	/* pid 0: for all processes of the group; PROBES_ONE: for any of them by itself. */
+	/* Is the hook attached? pid 0: for the whole group; PROBES_ONE: for at least one process on
+	 * its own; otherwise for this process, either way. */
 	bool (*attached)(const struct probes *p, pid_t pid, enum hook_id id);
 	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which,
 			    const struct call_file *file, const struct probe_site *sites, size_t n);

@@ -1114,7 +1114,7 @@ static void prepare_sleepable(struct probes *p)
 }
 
 /* Whether processes have the allocator's hooks by themselves, which keep their programs. */
-static bool has_own(const struct probes *p)
+static bool is_attached_singly(const struct probes *p)
 {
 	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
 }
@@ -1122,7 +1122,7 @@ static bool has_own(const struct probes *p)
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	struct kernel_probes *k = kernel(p);
-	int i, err = k->atomic || has_own(p) ? -EOPNOTSUPP : load_twins(k);
+	int i, err = k->atomic || is_attached_singly(p) ? -EOPNOTSUPP : load_twins(k);
 
 	if (err)
 		return err;

@@ -67,8 +67,8 @@ static void bring_in_pages(struct session *s, uint64_t now)
 	}
 }
 
-/* Counts reports of the allocator that hit no probe as lost. Stopped programs count no hits, but a
- * running process goes on reporting. */
+/* Counts reports of PyTorch's allocator that no probe saw as lost. Not after the BPF programs were
+ * stopped: the process still reports, but nothing counts the hits. */
 static void count_unseen(struct session *s)
 {
 	uint64_t n = s->stopped ? 0 : cuda_calls__unseen(s->decoder);

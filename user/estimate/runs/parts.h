@@ -30,7 +30,7 @@ extern const struct part_words {
 
 struct estimate_parts {
 	uint64_t bytes[PART_NR];
-	uint64_t allocated; /* bytes at the peak: sum of the parts below PART_ALLOCATED_NR */
+	uint64_t allocated; /* bytes at the peak: the sum of the parts before PART_ALLOCATED_NR */
 	uint64_t reserved;  /* allocated and PART_CACHED */
 	uint64_t needs;	    /* sum of all parts */
 	/* False if the allocator reports no totals (another backend). PART_CACHED is then 0 without

@@ -105,7 +105,8 @@ struct page_data {
 	size_t most_steps; /* largest number of steps whose ends are kept */
 	bool requested_passed;
 	bool no_addresses; /* leave out addresses, because the page would be too large */
-	struct event last; /* last event, processed by the model but not here; kind 0: none */
+	struct event last; /* latest event: the model has it, but its effect is not yet in this
+			      data; kind 0: none */
 };
 
 /* Call when the recording has ended and the model is finished. Returns 0 or -errno. */

@@ -657,7 +657,7 @@ static void *run_reading(void *ctx)
 	return NULL;
 }
 
-/* Copies the ranges for the reading. 0 or -ENOMEM. */
+/* Gives the reading its own copy of the ranges, since they change meanwhile. 0 or -ENOMEM. */
 static int copy_ranges(struct host_memory *h)
 {
 	size_t n = h->ranges.n;

@@ -231,7 +231,7 @@ static bool is_device(const struct map *m)
 	       strcmp(m->path, "/dev/zero");
 }
 
-/* Reads [m->start, end) of mapping i. */
+/* Sums up the pages from the start of mapping i up to end. */
 static int read_figures(struct reading *g, size_t i, uint64_t end)
 {
 	const struct map *m = &g->s->maps.v[i];

@@ -21,8 +21,9 @@ enum wire_kind {
 	WIRE_NEED_ELF, /* from the helper: struct wire_need; answer: WIRE_FILE */
 	WIRE_NEED_DEBUG, /* the same for a file with debug information; n: the how-manieth
 			    candidate, from 0 */
-	WIRE_FILE,	 /* to the helper, with one descriptor, or none: there is no such file */
-	WIRE_FRAMES,	 /* from the helper: n struct wire_frame, then text */
+	WIRE_FILE,   /* to the helper: the answer, with a file's descriptor; without one there is no
+			such file */
+	WIRE_FRAMES, /* from the helper: n struct wire_frame, then text */
 };
 
 struct wire_hdr {

@@ -17,8 +17,8 @@ static bool is_emulated(uint32_t word)
 	       (word & 0xffe0ffe0) == 0xaa0003e0;   /* mov x, x */
 }
 
-/* The copy ends with a breakpoint: a jump back would need a register. The handler finds the way
- * back behind it. */
+/* The copy: the instruction, then a breakpoint (a jump back would need a free register), then the
+ * return address, which the breakpoint's handler reads. */
 static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_inside_site *s,
 		     uint8_t *copy)
 {

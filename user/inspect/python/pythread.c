@@ -247,7 +247,9 @@ static int64_t local_at(size_t i)
 	return ARCH_POINTER_AFTER_PTHREAD ? TLS_HEADER + 8 * (int64_t)i : -8 * ((int64_t)i + 1);
 }
 
-/* From 3.15 on. after: from pointer_after(). Words beyond the variables may be unmapped. */
+/* Python 3.15 and later keep the thread state in a thread-local variable: votes for each word of
+ * the thread's storage that holds it. after: result of pointer_after(). Words beyond the variables
+ * may be unmapped. */
 static void vote_locals(const struct python *py, const struct pythread *t, int64_t after,
 			struct votes *v)
 {
@@ -576,7 +578,7 @@ int python__stack(const struct python *py, const struct pythread *t, struct pyfr
 	if (max > INT32_MAX / 4)
 		max = INT32_MAX / 4;
 	n = walk_frames(py, t->tstate, frames, max, &torn);
-	/* The frames that it came from may have returned meanwhile. */
+	/* Torn: frames may have returned while they were read. */
 	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
 		n = walk_frames(py, t->tstate, frames, max, &torn);
 	return n;

@@ -21,7 +21,7 @@
 #define AT_ONCE 256u /* nodes in a batch */
 /* malloc_chunk: a header of 16 bytes, whose first word the previous chunk may use. */
 #define MIN_CHUNK 32u
-#define MAX_CHUNK 16384u /* larger than any node class */
+#define MAX_CHUNK 16384u /* bytes; no class of autograd nodes is as large */
 #define MAX_VECTOR (1u << 20)
 #define MAX_BATCH (64u << 20) /* bytes of a batch's vectors */
 #define MAX_CANDS (1u << 20)  /* pointers in a batch */

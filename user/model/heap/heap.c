@@ -112,7 +112,7 @@ static uint64_t quick_hash(const struct event *e)
 	       UINT64_C(0x9e3779b97f4a7c15);
 }
 
-void heap__soon(const struct model *m, const struct event *e)
+void heap__prefetch(const struct model *m, const struct event *e)
 {
 	__builtin_prefetch(m->sites.recent[quick_hash(e) >> 52], 1);
 }

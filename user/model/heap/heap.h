@@ -47,7 +47,7 @@ int heap__add_site(struct model *m, uint32_t hash, uint32_t *ret);
 /* Hash of a site for the index of sites, without the size of a varied site. */
 uint32_t heap__site_hash(const struct model *m, const struct site *s);
 /* Prefetches what heap__site() looks into first. */
-void heap__soon(const struct model *m, const struct event *e);
+void heap__prefetch(const struct model *m, const struct event *e);
 /* Site of e's block. 0 or -ENOMEM. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret);

@@ -689,7 +689,7 @@ int model__event(struct model *m, const struct event *event)
 	return take_event(m, &e, stack, walk);
 }
 
-void model__soon(const struct model *m, const struct event *e, size_t n)
+void model__prefetch(const struct model *m, const struct event *e, size_t n)
 {
 	const struct dev *dev;
 
@@ -700,7 +700,7 @@ void model__soon(const struct model *m, const struct event *e, size_t n)
 		if (dev)
 			map64__prefetch(dev->blocks.at, e[i].addr);
 		if (e[i].kind == EVENT_ALLOC)
-			heap__soon(m, &e[i]);
+			heap__prefetch(m, &e[i]);
 	}
 }
 

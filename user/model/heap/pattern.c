@@ -50,7 +50,8 @@ void pattern__cover(char *pattern, const char *name)
 	*out = '\0';
 }
 
-/* The first and the last component are the same, and the number of components. */
+/* True if the names have equally many components and the same first and last one; only those
+ * between may differ. */
 bool pattern__alike(const char *a, const char *b)
 {
 	size_t first = strcspn(a, ".");

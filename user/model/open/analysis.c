@@ -156,7 +156,7 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 		if (!a->events)
 			choose_moment(a);
 		*context = "cannot go on";
-		model__soon(a->model, e, (size_t)n);
+		model__prefetch(a->model, e, (size_t)n);
 		for (int i = 0; i < n; i++) {
 			err = each ? each(ctx, &e[i]) : 0;
 			if (!err)

@@ -262,8 +262,8 @@ static int write_event(void *ctx, const struct event *e)
 	return mtr_writer__event(d->w, e);
 }
 
-/* Copies the capture's facts with their present values and sets those of this file. Errors as
- * facts__set(). */
+/* Sets the file's facts: the capture's as they are now, then those that describe the dumped window.
+ * Errors as facts__set(). */
 static int update_facts(struct dump *d)
 {
 	const struct facts *from = d->fl->facts;

@@ -408,7 +408,8 @@ static void free_whole(struct live_set *b, const struct event *e)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
 
-/* Removes ranges older than a complete reading of the allocator's tables that the reading lacks. */
+/* Removes ranges that were known before a complete reading of the allocator's tables and are not in
+ * it. */
 static void drop_missing(struct live_set *b, struct base_device *d, uint64_t since)
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {

@@ -62,7 +62,7 @@ static struct cast *cast_of(struct casts *s, const struct ablock *b)
 }
 
 /* Counts the casts of a window, and removes those next to a first one from it. */
-static uint64_t drop_casts(const struct window *w, struct casts *s, struct changes *c)
+static uint64_t measure_casts(const struct window *w, struct casts *s, struct changes *c)
 {
 	uint64_t dropped = 0;
 
@@ -98,7 +98,7 @@ int advice_casts(struct advising *a)
 	int err = list_parameters(a->t, &s);
 
 	for (uint32_t i = 0; i < a->t->nkept && !err && s.n; i++)
-		dropped += drop_casts(&a->t->kept[i], &s, &r.c[i]);
+		dropped += measure_casts(&a->t->kept[i], &s, &r.c[i]);
 	for (size_t i = 0; i < s.n && !err; i++)
 		if (!most || s.all[i].most > most->most)
 			most = &s.all[i];

@@ -33,7 +33,7 @@ static int add_advice(const struct remedies *r, enum advice_kind kind, uint64_t 
 	return advising__add(r->a, &of);
 }
 
-/* The second figure of a part if it is worth a mention; otherwise 0. */
+/* Returns bytes, what could be saved in this part, if it is worth a mention; otherwise 0. */
 static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t bytes)
 {
 	const struct host_figure *f = &r->s->part[part];

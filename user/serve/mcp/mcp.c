@@ -44,7 +44,8 @@
 /* ---- tools ---- */
 
 enum mcp_type {
-	MCP_RECORDING, /* path of a recording or of a folder with recordings, below the folder */
+	MCP_RECORDING, /* path below the served folder, of a recording or of a folder with
+			  recordings */
 	MCP_SCRIPT,    /* path of a file below the folder */
 	MCP_WORD,      /* one of `words` */
 	MCP_TEXT,      /* text without control characters */

@@ -8,7 +8,7 @@ struct state_trace;
 
 /* The public facts of a trace. */
 json_t *state_public__trace(const struct state_trace *t);
-/* The public facts of a process, without its figures. */
+/* The public facts of a process, without its last figures. */
 json_t *state_public__process(const struct state_process *p);
 /* The public facts of a process with its last figures. */
 json_t *state_public__process_now(const struct state_process *p);
