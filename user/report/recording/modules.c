@@ -214,8 +214,8 @@ struct tree {
 };
 
 /* Prints a line with the name in t->text, after lead. */
-static void print_line(struct tree *t, uint64_t total, bool is_attached_singly, uint64_t own,
-		       uint64_t count, const char *lead)
+static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
+		       const char *lead)
 {
 	char all[24], itself[24] = "", blocks[32], bar[TEXT_BAR], percent[8];
 
@@ -225,7 +225,7 @@ static void print_line(struct tree *t, uint64_t total, bool is_attached_singly, 
 		fprintf(t->out, "%s%s%s  ", t->cyan,
 			text__bar(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
 			t->plain);
-	if (is_attached_singly)
+	if (has_own)
 		text__bytes(itself, sizeof(itself), own);
 	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE, itself, COUNT,
 		count ? text__count(blocks, sizeof(blocks), count) : "-", lead,
