@@ -124,7 +124,7 @@ static void targets(struct request *r)
 /* NULL: the request was answered with 404. */
 static struct state_process *process_of(struct request *r)
 {
-	/* request.c has checked that it is only digits */
+	/* web.c has checked that it is only digits */
 	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10);
 	struct state_process *p = serve_state__process(request__state(r), pid);
 

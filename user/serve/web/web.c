@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The HTTP process: one libmicrohttpd daemon per address and the link to the broker, in one
- * event loop. */
+ * event loop. Reads and checks the requests, and calls the handlers of their routes. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -11,13 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "serve/web/validate.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 /* Strict parsing: a bare line feed does not end a line, and chunk sizes contain no blanks.
@@ -29,6 +32,447 @@
 #endif
 #define TICK_NS 1000000000ull
 #define SPARE 64 /* additional connections, because closed ones end only later */
+
+/* ---- requests: reading and checking them ---- */
+
+static const char *header(const struct request *r, const char *name)
+{
+	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
+}
+
+/* Headers that must appear at most once: two servers might use different copies. */
+static const char *const only_once[] = { "Host",	  "Origin",	    "Authorization",
+					 "Content-Type",  "Content-Length", "Transfer-Encoding",
+					 "Cookie",	  "Sec-Fetch-Site", "Sec-Fetch-Mode",
+					 "Sec-Fetch-Dest" };
+#define ONLY_ONCE (sizeof(only_once) / sizeof(*only_once))
+
+struct heads {
+	unsigned seen[ONLY_ONCE];
+	bool bad;
+};
+
+/* True for a valid header name. Servers disagree about "Content-Length : 5". */
+static bool is_name(const char *key, size_t size)
+{
+	return size && strnlen(key, size) == size &&
+	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-"
+			   ".^_`|~") >= size;
+}
+
+static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key,
+				 size_t key_size, const char *value, size_t size)
+{
+	struct heads *h = ctx;
+
+	(void)kind;
+	for (size_t i = 0; i < ONLY_ONCE; i++)
+		if (strlen(only_once[i]) == key_size && !strncasecmp(only_once[i], key, key_size))
+			h->seen[i]++;
+	h->bad |= !is_name(key, key_size) || (value && memchr(value, '\0', size));
+	return MHD_YES;
+}
+
+/* Rejects requests whose end is ambiguous, so that a proxy and this server cannot disagree
+ * (request smuggling). */
+static bool check_headers(struct request *r)
+{
+	struct heads h = { .bad = false };
+	const char *length = header(r, "Content-Length");
+	const char *coding = header(r, "Transfer-Encoding");
+
+	MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, on_header, &h);
+	for (size_t i = 0; i < ONLY_ONCE; i++) {
+		if (h.seen[i] < 2)
+			continue;
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
+		return false;
+	}
+	if (h.bad || (length && coding) ||
+	    (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
+	    (coding && strcasecmp(coding, "chunked"))) {
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the headers do not give the length of the request");
+		return false;
+	}
+	return true;
+}
+
+/* True if the client may see data that needs a token. The route is open, so check the request
+ * again without ROUTE_OPEN. */
+static bool shows_token(struct request *r)
+{
+	struct guard_request g = r->who;
+	struct guard_verdict v = { .status = 0 };
+
+	if (!auth__wants_token(r->web->guard))
+		return true;
+	if (!g.authorization && !g.cookie)
+		return false;
+	g.flags = 0;
+	auth__check(r->web->guard, &g, &v);
+	return !v.status;
+}
+
+static bool check_who(struct request *r)
+{
+	struct guard_request *g = &r->who;
+	char seconds[16];
+
+	g->peer = r->conn->peer;
+	g->now = r->web->now;
+	g->method = r->method;
+	g->host = header(r, "Host");
+	g->origin = header(r, "Origin");
+	g->authorization = header(r, "Authorization");
+	g->cookie = header(r, "Cookie");
+	g->fetch_site = header(r, "Sec-Fetch-Site");
+	g->fetch_mode = header(r, "Sec-Fetch-Mode");
+	g->fetch_dest = header(r, "Sec-Fetch-Dest");
+	g->flags = r->route ? r->route->flags : 0;
+	snprintf(r->host, sizeof(r->host), "%s", g->host ? g->host : "localhost");
+	auth__check(r->web->guard, g, &r->verdict);
+	if (!r->verdict.status) {
+		r->known = !(g->flags & ROUTE_OPEN) || shows_token(r);
+		r->conn->known |= r->known && auth__wants_token(r->web->guard);
+		return true;
+	}
+	if (r->verdict.status == 429) {
+		snprintf(seconds, sizeof(seconds), "%u", r->verdict.retry_after);
+		request__header(r, "Retry-After", seconds);
+	}
+	request__error(r, r->verdict.status, NULL, "%s", r->verdict.why);
+	return false;
+}
+
+/* Changes "GET http://host/path" to "GET /path" (RFC 9112, 3.2.2). The host must equal the Host
+ * header, since proxies may use either. */
+static bool cut_authority(struct request *r)
+{
+	size_t scheme = !strncasecmp(r->url, "http://", 7) ? 7 : 0, len;
+	const char *host = header(r, "Host");
+
+	if (!strncasecmp(r->url, "https://", 8))
+		scheme = 8;
+	if (!scheme)
+		return true;
+	len = strcspn(r->url + scheme, "/");
+	if (!host || strlen(host) != len || strncasecmp(host, r->url + scheme, len) != 0) {
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL,
+			       "the request line and the header Host name different hosts");
+		return false;
+	}
+	memmove(r->url, r->url + scheme + len, strlen(r->url + scheme + len) + 1);
+	if (!*r->url)
+		memcpy(r->url, "/", 2); /* there is room: the scheme was longer */
+	return true;
+}
+
+static bool check_route(struct request *r, char *values[4], size_t *n)
+{
+	char allow[128];
+	size_t size;
+
+	r->route = routes__find(r->web->routes, r->method, r->url, values, n, allow, sizeof(allow));
+	if (!check_who(r))
+		return false;
+	if (!r->route && *allow) {
+		request__header(r, "Allow", allow);
+		if (!strcmp(r->method, "OPTIONS"))
+			request__respond(r, 204,
+					 MHD_create_response_from_buffer(0, (void *)"",
+									 MHD_RESPMEM_PERSISTENT),
+					 NULL);
+		else
+			request__error(r, 405, NULL, "%s is not allowed for %s; use %s", r->method,
+				       r->url, allow);
+		return false;
+	}
+	if (!r->route) {
+		request__error(r, 404, NULL, "no such path: %.200s", r->url);
+		return false;
+	}
+	for (size_t i = 0; i < *n; i++) {
+		size = strlen(values[i]);
+		if (validate__unescape(values[i], &size) && !memchr(values[i], '\0', size))
+			continue;
+		request__error(r, 404, NULL, "no such path: its name is not text");
+		return false;
+	}
+	return true;
+}
+
+static bool check_path(struct request *r, char *values[4], size_t n)
+{
+	struct complaint c;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct field *f = &r->route->in_path[i];
+
+		/* Accept only one spelling of a number: "4e3" and "04" are errors. */
+		if (f->type == FIELD_INTEGER &&
+		    (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
+			request__error(r, 422, f->name,
+				       "%s: must be a whole number in digits, not \"%.40s\"",
+				       f->name, values[i]);
+			return false;
+		}
+		if (validate__text(f, values[i], strlen(values[i]), &c)) {
+			request__error(r, 422, c.field, "%s", c.detail);
+			return false;
+		}
+		r->path[r->n_path++] = (struct param){ f, values[i] };
+	}
+	return true;
+}
+
+struct queries {
+	struct request *r;
+	struct complaint c;
+	bool bad;
+};
+
+static enum MHD_Result refuse_query(struct queries *q, const char *field, const char *what)
+{
+	text__clean(q->c.field, sizeof(q->c.field), field, strlen(field));
+	snprintf(q->c.detail, sizeof(q->c.detail), "%s: %s", *q->c.field ? q->c.field : "query",
+		 what);
+	q->bad = true;
+	return MHD_NO;
+}
+
+static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *key,
+				size_t key_size, const char *value, size_t size)
+{
+	struct queries *q = ctx;
+	struct request *r = q->r;
+	const struct field *f;
+	char name[64], *text;
+
+	(void)kind;
+	if (key_size >= sizeof(name))
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse_query(q, "", "a parameter's name is too long");
+	memcpy(name, key, key_size);
+	if (!validate__unescape(name, &key_size) || memchr(name, '\0', key_size))
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse_query(q, "", "a parameter's name is not text");
+	f = validate__field(r->route->in_query, name);
+	if (!f)
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse_query(q, name, "unknown parameter");
+	if (request__query(r, name))
+		return refuse_query(q, name, "is given twice");
+	if (r->n_query == WEB_PARAMS)
+		return refuse_query(q, name, "there are too many parameters");
+	text = malloc(size + 1);
+	if (!text)
+		return refuse_query(q, name, "no memory");
+	r->query_text[r->n_query_text++] = text;
+	if (value)
+		memcpy(text, value, size);
+	size = value ? size : 0;
+	text[size] = '\0';
+	if (!validate__unescape(text, &size))
+		return refuse_query(q, name, "is not percent-encoded UTF-8");
+	if (validate__text(f, text, size, &q->c)) {
+		q->bad = true;
+		return MHD_NO;
+	}
+	r->query[r->n_query++] = (struct param){ f, text };
+	return MHD_YES;
+}
+
+static bool check_query(struct request *r)
+{
+	struct queries q = { .r = r };
+
+	MHD_get_connection_values_n(r->mhd, MHD_GET_ARGUMENT_KIND, on_query, &q);
+	for (const struct field *f = r->route->in_query; !q.bad && f && f->name; f++)
+		if (f->required && !request__query(r, f->name))
+			refuse_query(&q, f->name, "must be given");
+	if (q.bad)
+		request__error(r, 422, q.c.field, "%s", q.c.detail);
+	return !q.bad;
+}
+
+static bool check_type(struct request *r)
+{
+	const char *type = header(r, "Content-Type");
+
+	if (!r->route->in_body || !type || validate__is_json_type(type))
+		return true;
+	request__error(r, 415, NULL,
+		       "the body must be application/json, but its Content-Type is \"%.80s\"",
+		       type);
+	return false;
+}
+
+/* Checks the request line and headers, and sets an error answer if a check fails; the answer is
+ * sent after the body. False: do not read the body. */
+static bool begin_request(struct request *r, const char *url, const char *method)
+{
+	const char *length = header(r, "Content-Length");
+	unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
+	char *values[4];
+	size_t n;
+
+	snprintf(r->method, sizeof(r->method), "%s", method);
+	r->url = strdup(url);
+	if (!r->url) {
+		r->answered = true;
+		return false;
+	}
+	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
+	    check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
+		request__error(r, 413, NULL,
+			       "the body must be at most %d bytes long, but it has %llu", WEB_BODY,
+			       size);
+	/* Do not read the body if its end is ambiguous or it is too long. With Expect, the
+	 * client waits for this answer before it sends the body. */
+	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
+}
+
+/* Adds a piece of the body. False: the body is too long even to be discarded. */
+static bool take_body(struct request *r, const char *data, size_t size)
+{
+	if (!r->answered && size > WEB_BODY - r->body_size)
+		request__error(r, 413, NULL, "the body must be at most %d bytes long", WEB_BODY);
+	if (r->answered || !r->route->in_body) {
+		r->drained += size;
+		if (!r->answered && r->drained > WEB_BODY)
+			request__error(
+				r, 413, NULL,
+				"the body must be at most %d bytes long, and this call takes none",
+				WEB_BODY);
+		return r->drained <= WEB_DRAIN;
+	}
+	if (array__grow(&r->body, &r->body_room, r->body_size + size, 1))
+		return false;
+	memcpy(r->body + r->body_size, data, size);
+	r->body_size += size;
+	return true;
+}
+
+/* ---- requests: from the first call to the end ---- */
+
+static void free_request(struct request *r)
+{
+	if (r->release)
+		r->release(r->kept);
+	if (r->response)
+		MHD_destroy_response(r->response);
+	if (r->verdict.costly)
+		auth__done(r->web->guard, &r->who.peer, &r->verdict);
+	for (size_t i = 0; i < r->n_headers; i++) {
+		free(r->headers[i].name);
+		free(r->headers[i].value);
+	}
+	for (size_t i = 0; i < r->n_query_text; i++)
+		free(r->query_text[i]);
+	if (r->prev)
+		r->prev->next = r->next;
+	else
+		r->web->requests = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	json_decref(r->doc);
+	free(r->body);
+	free(r->url);
+	free(r);
+}
+
+static struct request *new_request(struct web *web, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct request *r = info && info->socket_context ? calloc(1, sizeof(*r)) : NULL;
+
+	if (!r)
+		return NULL;
+	r->web = web;
+	r->mhd = mhd;
+	r->conn = info->socket_context;
+	r->conn->request = r;
+	r->next = web->requests;
+	if (r->next)
+		r->next->prev = r;
+	web->requests = r;
+	return r;
+}
+
+static enum MHD_Result queue_answer(struct request *r)
+{
+	static const struct route none;
+	const struct route *route = r->route ? r->route : &none;
+	enum MHD_Result ret;
+
+	if (!r->response)
+		return MHD_NO;
+	ret = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
+	MHD_destroy_response(r->response);
+	r->response = NULL;
+	r->sent = r->web->now;
+	metrics__count(&r->web->metrics, route->method, route->path, r->status);
+	return ret;
+}
+
+/* Validates the body and calls the route's handler. */
+static void handle_request(struct request *r)
+{
+	struct complaint c = { .field = "" };
+
+	if (r->route->in_body) {
+		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size,
+					&c);
+		if (!r->doc) {
+			request__error(r, 422, c.field, "%s", c.detail);
+			return;
+		}
+	}
+	free(r->body);
+	r->body = NULL;
+	r->route->handle(r);
+}
+
+static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const char *url,
+				  const char *method, const char *version, const char *data,
+				  size_t *size, void **kept)
+{
+	struct request *r = *kept;
+
+	(void)version;
+	if (!r) {
+		r = new_request(ctx, mhd);
+		*kept = r;
+		if (!r)
+			return MHD_NO;
+		/* If the body is far too long, answer now and close the connection without
+		 * reading it. */
+		return begin_request(r, url, method) ? MHD_YES : queue_answer(r);
+	}
+	if (*size) {
+		bool go_on = take_body(r, data, *size);
+
+		*size = 0;
+		return go_on ? MHD_YES : MHD_NO;
+	}
+	if (!r->read) {
+		r->read = true;
+		if (!r->answered)
+			handle_request(r);
+	}
+	if (r->answered)
+		return queue_answer(r);
+	r->suspended = true;
+	MHD_suspend_connection(mhd);
+	return MHD_YES;
+}
 
 /* ---- connections ---- */
 
@@ -59,11 +503,11 @@ static void on_completed(void *ctx, struct MHD_Connection *mhd, void **kept,
 	c->began = 0;
 	c->since = c->web->now;
 	c->received = received(c);
-	request__free(r);
+	free_request(r);
 }
 
 /* Closes a connection. The library ends it later; it is no longer counted. */
-static void refuse(struct conn *c)
+static void refuse_connection(struct conn *c)
 {
 	c->refused = true;
 	shutdown(c->fd, SHUT_RDWR);
@@ -99,7 +543,7 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 	if (!idle)
 		return false;
 	auth__disconnect(web->guard, &idle->peer);
-	refuse(idle);
+	refuse_connection(idle);
 	return true;
 }
 
@@ -130,7 +574,7 @@ static void add_connection(struct web *web, struct MHD_Connection *mhd, void **k
 	if (room != AUTH_ROOM && make_room(web, c, room))
 		room = auth__connect(web->guard, &c->peer, web->now);
 	if (room != AUTH_ROOM)
-		refuse(c);
+		refuse_connection(c);
 }
 
 static void remove_connection(struct web *web, struct conn *c)
@@ -262,8 +706,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* Decoding is left to request.c, after the path is split: "%2F" is not a
- * separator. */
+/* check_route() and on_query() decode, after the path is split: "%2F" is not a separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {
 	(void)ctx;
@@ -284,9 +727,9 @@ static int start(struct web *web, int fd)
 	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
 			 (tls ? MHD_USE_TLS : 0);
 	struct MHD_Daemon *d = MHD_start_daemon(
-		flags, 0, NULL, NULL, request__access, web, MHD_OPTION_EXTERNAL_LOGGER, on_log,
-		NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped,
-		NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED,
+		flags, 0, NULL, NULL, on_request, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, web, MHD_OPTION_CONNECTION_LIMIT, (unsigned)AUTH_CONNECTIONS + SPARE,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
 		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,

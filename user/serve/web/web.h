@@ -122,10 +122,6 @@ const struct route *routes__at(const struct route *const *tables, size_t i);
 json_t *routes_trace__last_of_job(const struct state *s, const char *job);
 
 /* ---- request.c ---- */
-enum MHD_Result request__access(void *web, struct MHD_Connection *mhd, const char *url,
-				const char *method, const char *version, const char *data,
-				size_t *size, void **kept);
-void request__free(struct request *r);
 /* Handles the broker's answer to a request. */
 void request__answered(struct web *web, json_t *msg, int fd);
 /* Runs the again() callbacks of waiting requests. Call after each broker message that is not an
