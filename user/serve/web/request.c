@@ -279,45 +279,9 @@ void request__ask(struct request *r, json_t *msg,
 			       err == -ENOBUFS ? "is overloaded" : "has ended");
 }
 
-void request__answered(struct web *web, json_t *msg, int fd)
-{
-	const json_t *id = json_object_get(msg, "id");
-	const char *detail = json_string_value(json_object_get(msg, "detail"));
-	const char *field = json_string_value(json_object_get(msg, "field"));
-	int code = (int)json_integer_value(json_object_get(msg, "status"));
-	struct request *r = web->requests;
-
-	while (r && (!r->asked || !json_is_integer(id) ||
-		     (json_int_t)r->asked != json_integer_value(id)))
-		r = r->next;
-	if (!r) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	r->asked = 0;
-	if (json_is_true(json_object_get(msg, "ok"))) {
-		r->then(r, msg, fd);
-		return;
-	}
-	if (fd >= 0)
-		close(fd);
-	if (code != 404 && code != 409 && code != 422 && code != 429)
-		code = 503;
-	request__error(r, code, field, "%s",
-		       detail ? detail : "the request failed for an unknown reason");
-}
-
 void request__wait(struct request *r, void (*again)(struct request *r))
 {
 	r->again = again;
-}
-
-void request__run_waiting(struct web *web)
-{
-	for (struct request *r = web->requests; r; r = r->next)
-		if (r->again && !r->answered)
-			r->again(r);
 }
 
 bool request__client_gone(const struct request *r)
@@ -325,47 +289,4 @@ bool request__client_gone(const struct request *r)
 	struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };
 
 	return r->suspended && poll(&p, 1, 0) > 0 && p.revents;
-}
-
-/* Ends the request without an answer: web.c closes the connection. */
-static void give_up(struct request *r)
-{
-	r->asked = 0;
-	r->again = NULL;
-	r->answered = true;
-	request__resume(r);
-}
-
-/* Tells the broker to drop the pending question, so that it does not occupy a worker or a place
- * in the queue. */
-static void cancel(struct request *r)
-{
-	struct web *web = r->web;
-
-	if (r->asked)
-		link__send(web->link,
-			   json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do",
-				     "cancel", "asked", (json_int_t)r->asked),
-			   -1);
-	r->asked = 0;
-}
-
-void request__sweep(struct web *web)
-{
-	for (struct request *r = web->requests; r; r = r->next) {
-		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
-			cancel(r);
-			request__error(r, 503, NULL,
-				       "the capturing part of the server did not answer");
-		} else if (!r->stream && !r->held && request__client_gone(r)) {
-			cancel(r);
-			give_up(r);
-		}
-	}
-}
-
-void request__abandon(struct web *web)
-{
-	for (struct request *r = web->requests; r; r = r->next)
-		give_up(r);
 }

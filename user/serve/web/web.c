@@ -620,13 +620,97 @@ static void close_slow(struct web *web)
 
 /* ---- the broker ---- */
 
+/* Handles the broker's answer to a request. */
+static void take_answer(struct web *web, json_t *msg, int fd)
+{
+	const json_t *id = json_object_get(msg, "id");
+	const char *detail = json_string_value(json_object_get(msg, "detail"));
+	const char *field = json_string_value(json_object_get(msg, "field"));
+	int code = (int)json_integer_value(json_object_get(msg, "status"));
+	struct request *r = web->requests;
+
+	while (r && (!r->asked || !json_is_integer(id) ||
+		     (json_int_t)r->asked != json_integer_value(id)))
+		r = r->next;
+	if (!r) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	r->asked = 0;
+	if (json_is_true(json_object_get(msg, "ok"))) {
+		r->then(r, msg, fd);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (code != 404 && code != 409 && code != 422 && code != 429)
+		code = 503;
+	request__error(r, code, field, "%s",
+		       detail ? detail : "the request failed for an unknown reason");
+}
+
+/* Runs the again() callbacks of waiting requests, after each broker message that is not an answer. */
+static void run_waiting(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next)
+		if (r->again && !r->answered)
+			r->again(r);
+}
+
+/* Ends the request without an answer: on_request() closes the connection. */
+static void end_unanswered(struct request *r)
+{
+	r->asked = 0;
+	r->again = NULL;
+	r->answered = true;
+	request__resume(r);
+}
+
+/* Tells the broker to drop the pending question, so that it does not occupy a worker or a place
+ * in the queue. */
+static void cancel_question(struct request *r)
+{
+	struct web *web = r->web;
+
+	if (r->asked)
+		link__send(web->link,
+			   json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do",
+				     "cancel", "asked", (json_int_t)r->asked),
+			   -1);
+	r->asked = 0;
+}
+
+/* Ends requests that wait too long for the broker, and waiting requests whose client has
+ * disconnected. The library does not notice a disconnect while a request is suspended. */
+static void end_waiting(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next) {
+		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
+			cancel_question(r);
+			request__error(r, 503, NULL,
+				       "the capturing part of the server did not answer");
+		} else if (!r->stream && !r->held && request__client_gone(r)) {
+			cancel_question(r);
+			end_unanswered(r);
+		}
+	}
+}
+
+/* Resumes all suspended requests and ends them, before the process exits. */
+static void end_requests(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next)
+		end_unanswered(r);
+}
+
 static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct web *web = ctx;
 	struct state_trace *trace;
 
 	if (json_object_get(msg, "id")) {
-		request__answered(web, msg, fd);
+		take_answer(web, msg, fd);
 		return;
 	}
 	if (serve_state__take(&web->state, msg, fd, &trace)) {
@@ -639,7 +723,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 	}
 	if (strcmp(json_string_value(json_object_get(msg, "event")), "scan") != 0)
 		sse__publish(web, msg, trace);
-	request__run_waiting(web);
+	run_waiting(web);
 }
 
 /* ---- the loop ---- */
@@ -687,7 +771,7 @@ static int loop(struct web *web, int signals)
 			continue;
 		swept = web->now;
 		close_slow(web);
-		request__sweep(web);
+		end_waiting(web);
 		sse__sweep(web);
 	}
 	return err;
@@ -773,7 +857,7 @@ static struct auth *make_guard(const struct serve_args *args, const int *fds, si
 
 static void release(struct web *web)
 {
-	request__abandon(web);
+	end_requests(web);
 	for (size_t i = 0; i < web->n_daemons; i++)
 		MHD_stop_daemon(web->daemons[i]);
 	auth__free(web->guard);

@@ -122,17 +122,7 @@ const struct route *routes__at(const struct route *const *tables, size_t i);
 json_t *routes_trace__last_of_job(const struct state *s, const char *job);
 
 /* ---- request.c ---- */
-/* Handles the broker's answer to a request. */
-void request__answered(struct web *web, json_t *msg, int fd);
-/* Runs the again() callbacks of waiting requests. Call after each broker message that is not an
- * answer. */
-void request__run_waiting(struct web *web);
-/* Ends requests that wait too long for the broker, and waiting requests whose client has
- * disconnected. The library does not notice a disconnect while a request is suspended. */
-void request__sweep(struct web *web);
 bool request__client_gone(const struct request *r);
-/* Resumes all suspended requests and ends them. Call before the process exits. */
-void request__abandon(struct web *web);
 /* Sends response and takes it over. Adds the usual headers. */
 void request__respond(struct request *r, int status, struct MHD_Response *response,
 		      const char *type);
