@@ -164,7 +164,10 @@ static int no_command(const char *word)
 	if (n.best)
 		fprintf(stderr, "; did you mean %s?\n", n.best);
 	else if (!word[strspn(word, "0123456789")])
-		fprintf(stderr, "; to attach to that process: memtrace-bpf -p %s\n", word);
+		fprintf(stderr,
+			"; what is wrong with that process: memtrace-bpf diagnose -p %s; the live "
+			"view: memtrace-bpf -p %s\n",
+			word, word);
 	else if (is_recording(word) || !access(word, F_OK))
 		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n",
 			text__shell(quoted, sizeof(quoted), word) ?: word);

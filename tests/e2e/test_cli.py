@@ -118,7 +118,7 @@ def test_recording_without_command():
     equal(tool(path), tool("report", path), "report of a file without a command")
     equal(tool(path, "--by", "module"), tool("report", "--by", "module", path), "with an option")
     code, out, err = tool("1234")
-    equal((code, out, err), (USAGE, "", "memtrace-bpf: unknown command '1234'; to attach to that process: memtrace-bpf -p 1234\n"), "a PID")
+    equal((code, out, err), (USAGE, "", "memtrace-bpf: unknown command '1234'; what is wrong with that process: memtrace-bpf diagnose -p 1234; the live view: memtrace-bpf -p 1234\n"), "a PID")
     code, out, err = tool("no-such.mtr")
     check(code == USAGE and "memtrace-bpf report no-such.mtr" in err, "a file that is not there: %r", err)
 

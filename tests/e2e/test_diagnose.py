@@ -6,7 +6,7 @@ import json
 import os
 
 import harness
-from harness import REPO, check, equal, python, run, spawn_job, tool
+from harness import REPO, check, equal, nightly, python, run, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
@@ -33,6 +33,8 @@ def test_recordings():
     equal(faults(oom), ["out_of_memory", "leak"], "faults of oom.mtr")
     equal(oom["findings"][0]["bytes"], 16 * 2**20, "bytes asked for")
     equal(faults(diagnosed(os.path.join(GUIDE, "base.mtr"), expect=CLEAN)), [], "faults of base.mtr")
+    tiny = diagnosed(harness.made("diagnose-tiny.mtr", "tiny"), expect=FOUND)
+    equal([(f["code"], f["fault"]) for f in tiny["findings"]], [("out_of_memory", True), ("logits", False)], "findings of a made-up recording")
 
 
 def test_ranks():
@@ -80,6 +82,26 @@ def test_attached_healthy():
     document = attached("none", CLEAN)
     equal(document["findings"], [], "findings")  # 50 KiB of gradients are not worth a line
     equal(document["steps"], 60, "steps")
+
+
+# The first fault of each kind of job in leak.py; None: it is healthy, although some look like a leak for a while.
+KINDS = {"list": "leak", "closure": "leak", "attribute": "leak", "concat": "leak", "graph": "graph_kept", "stepless": "leak",
+         "none": None, "cache": None, "sawtooth": None, "cycles": None, "kv": None, "lengths": None}
+
+
+@nightly("long")
+def test_kinds():
+    """Each job attached to late: the right fault comes first, and a healthy job has none."""
+    wrong = []
+    for kind, expected in KINDS.items():
+        job = spawn_job([python(), LEAK, kind, "--steps", "100000", "--pause", "0.05"])
+        job.wait_line("step 3")
+        code, out, err = tool("diagnose", "--format", "json", "-p", str(job.pid), root=True, seconds=120)
+        job.stop()
+        got = faults(json.loads(out)) if code in (CLEAN, FOUND) else [err]
+        if got[:1] != ([expected] if expected else []):
+            wrong.append("%s: %s, expected %s" % (kind, got, expected))
+    check(not wrong, "%s", "; ".join(wrong))
 
 
 def test_kept():

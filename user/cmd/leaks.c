@@ -195,7 +195,8 @@ static int watch(struct model *m, const struct leaks_args *args)
 {
 	int err = growth__watch(m, args->o.by);
 
-	return err || !args->per_file ? err : growth__per_line(m, args->per_file, args->per_line);
+	return err || !args->per_file ? err
+				      : growth__use_requests_at(m, args->per_file, args->per_line);
 }
 
 /* Whether the line of --per began requests. Otherwise logs an error with the lines next to it. */

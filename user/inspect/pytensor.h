@@ -105,7 +105,7 @@ struct node_layout {
 
 /* Statistics of new nodes, for each layout. Zero it, then call node_guess__init(). */
 struct node_guess {
-	unsigned int first; /* layout of the PyTorch version */
+	unsigned int likely; /* layout of the PyTorch version */
 	/* good: in the order in which a thread makes nodes; bad: impossible values */
 	uint64_t good[NODE_LAYOUTS], bad[NODE_LAYOUTS];
 	uint64_t seen;

@@ -20,7 +20,7 @@ enum growth_clock {
 	GROWTH_STEPS,	 /* an optimizer's steps */
 	GROWTH_CALLS,	 /* calls of the root module, without optimizer steps */
 	GROWTH_TIME,	 /* slices of time, without steps or calls */
-	GROWTH_REQUESTS, /* blocks of the line of growth__per_line() */
+	GROWTH_REQUESTS, /* blocks of the line of growth__use_requests_at() */
 };
 
 enum growth_kind {
@@ -38,7 +38,7 @@ bool growth__watches(const struct model *m, enum group by);
  * growth__watch() and before the first event. file: a path or its end; must outlive the model.
  * Returns -EINVAL without growth__watch().
  */
-int growth__per_line(struct model *m, const char *file, uint32_t line);
+int growth__use_requests_at(struct model *m, const char *file, uint32_t line);
 /* Number of requests so far. */
 uint64_t growth__requests(const struct model *m);
 

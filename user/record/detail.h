@@ -81,7 +81,7 @@ void sampling__load(struct sampling *s, const struct facts *f);
 void sampling__mark(struct sampling *s, const char *name, uint64_t time);
 /* Number of the bound that applied to an allocation, from 1; 0: its stack was read for sure. */
 uint8_t sampling__of(const struct sampling *s, uint64_t time, uint64_t size);
-uint64_t sampling__bound(uint8_t of); /* bytes */
+uint64_t sampling__bound(uint8_t number); /* bytes; 0: there is none */
 
 /* Blocks of a row that were below a bound: those that were drawn, and those without a stack, which
  * may be of this row. */

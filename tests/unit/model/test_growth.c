@@ -687,7 +687,7 @@ static void test_requests(void **state)
 		uint64_t n = (uint64_t)sizes[i];
 		struct growth g;
 
-		assert_int_equal(growth__per_line(w.m, "u/a.py", 5), 0);
+		assert_int_equal(growth__use_requests_at(w.m, "u/a.py", 5), 0);
 		serve(&w, sizes[i]);
 		g = judged(&w, "cuda:0");
 		assert_int_equal(growth__requests(w.m), n);
@@ -718,9 +718,9 @@ static void test_no_request(void **state)
 	struct world w = world__new(AT_END, 0);
 	struct growth g;
 
-	assert_int_equal(growth__per_line(w.m, "a.py", 5), -EINVAL);
+	assert_int_equal(growth__use_requests_at(w.m, "a.py", 5), -EINVAL);
 	assert_int_equal(growth__watch(w.m, BY_STACK), 0);
-	assert_int_equal(growth__per_line(w.m, "a.py", 6), 0);
+	assert_int_equal(growth__use_requests_at(w.m, "a.py", 6), 0);
 	serve(&w, 20);
 	g = judged(&w, "cuda:0");
 	assert_int_equal(growth__requests(w.m), 0);

@@ -12,11 +12,11 @@
 #define WATCHED 65536		  /* nodes examined before the statistics stop */
 #define MAX_SEQUENCE (1ULL << 40) /* smaller than any address, larger than any count */
 
+enum { UNTIL_2_12, SINCE_2_13 };
+
 static const struct node_layout layouts[NODE_LAYOUTS] = {
-	/* PyTorch up to 2.12: after enable_shared_from_this */
-	{ 3, 6, 472 },
-	/* PyTorch from 2.13 on: after a reference count */
-	{ 2, 5, 464 },
+	[UNTIL_2_12] = { 3, 6, 472 }, /* after enable_shared_from_this */
+	[SINCE_2_13] = { 2, 5, 464 }, /* after a reference count */
 };
 
 void node_guess__init(struct node_guess *g, const char *torch_version)
@@ -26,7 +26,7 @@ void node_guess__init(struct node_guess *g, const char *torch_version)
 	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 
 	memset(g, 0, sizeof(*g));
-	g->first = major > 2 || (major == 2 && minor >= 13);
+	g->likely = major > 2 || (major == 2 && minor >= 13) ? SINCE_2_13 : UNTIL_2_12;
 }
 
 /* Whether the values can be a sequence number and a thread. */
@@ -86,7 +86,7 @@ const struct node_layout *node_guess__layout(const struct node_guess *g)
 	unsigned int best = NODE_LAYOUTS;
 
 	for (unsigned int k = 0; k < NODE_LAYOUTS; k++) {
-		unsigned int i = (g->first + k) % NODE_LAYOUTS;
+		unsigned int i = (g->likely + k) % NODE_LAYOUTS;
 
 		if (best == NODE_LAYOUTS ? is_plausible(g, i) : is_better(g, i, best))
 			best = i;

@@ -522,7 +522,7 @@ int growth__watch(struct model *m, enum group by)
 	return 0;
 }
 
-int growth__per_line(struct model *m, const char *file, uint32_t line)
+int growth__use_requests_at(struct model *m, const char *file, uint32_t line)
 {
 	if (!m->growth)
 		return -EINVAL;

@@ -214,9 +214,9 @@ static uint8_t number_of(uint64_t below)
 	return 0;
 }
 
-uint64_t sampling__bound(uint8_t of)
+uint64_t sampling__bound(uint8_t number)
 {
-	return of ? FIRST << 2 * (of - 1) : 0;
+	return number ? FIRST << 2 * (number - 1) : 0; /* each is four times the one before */
 }
 
 static void add_change(struct sampling *s, uint64_t time, uint64_t below)

@@ -16,7 +16,7 @@ struct cast {
 	uint32_t module, name;
 	uint64_t size;		   /* of a cast */
 	uint32_t keeper, n, stack; /* keeper: place where the first cast is freed */
-	uint32_t most;		   /* largest number of casts next to the first one */
+	uint32_t max_alive;	   /* largest number of casts next to the first one */
 };
 
 struct casts {
@@ -61,7 +61,8 @@ static struct cast *cast_of(struct casts *s, const struct ablock *b)
 	return bsearch(&key, s->all, s->n, sizeof(*s->all), cmp_cast);
 }
 
-/* Counts the casts of a window, and removes those next to a first one from it. */
+/* Notes the most casts of each parameter that are live at once in a window, and takes all but the
+ * first one of them out of it. Returns the number taken out. */
 static uint64_t measure_casts(const struct window *w, struct casts *s, struct changes *c)
 {
 	uint64_t dropped = 0;
@@ -70,18 +71,18 @@ static uint64_t measure_casts(const struct window *w, struct casts *s, struct ch
 		s->all[i].keeper = s->all[i].n = 0;
 	for (uint32_t k = 0; k < w->nblocks; k++) {
 		const struct ablock *b = &w->blocks[k];
-		struct cast *of = cast_of(s, b);
+		struct cast *cast = cast_of(s, b);
 
-		if (!of)
+		if (!cast)
 			continue;
-		if (b->born > of->keeper) {
-			of->keeper = b->gone;
-			of->n = 0;
+		if (b->born > cast->keeper) {
+			cast->keeper = b->gone;
+			cast->n = 0;
 			continue;
 		}
-		if (++of->n > of->most) {
-			of->most = of->n;
-			of->stack = b->stack;
+		if (++cast->n > cast->max_alive) {
+			cast->max_alive = cast->n;
+			cast->stack = b->stack;
 		}
 		changes__absent(c, b, b->born, NEVER);
 		dropped++;
@@ -93,27 +94,27 @@ int advice_casts(struct advising *a)
 {
 	struct casts s = { 0 };
 	struct remedy r = { 0 };
-	const struct cast *most = NULL;
+	const struct cast *worst = NULL;
 	uint64_t dropped = 0;
 	int err = list_parameters(a->t, &s);
 
 	for (uint32_t i = 0; i < a->t->nkept && !err && s.n; i++)
 		dropped += measure_casts(&a->t->kept[i], &s, &r.c[i]);
 	for (size_t i = 0; i < s.n && !err; i++)
-		if (!most || s.all[i].most > most->most)
-			most = &s.all[i];
-	if (!err && dropped && most->most >= LEAST) {
+		if (!worst || s.all[i].max_alive > worst->max_alive)
+			worst = &s.all[i];
+	if (!err && dropped && worst->max_alive >= LEAST) {
 		struct advice of = { .kind = ADVICE_CASTS, .figure = ADVICE_UP_TO };
 		char each[24];
 
 		of.text = advice__format("let autocast keep its casts (cache_enabled=True, the "
 					 "default): parameters are cast again in each call, and "
 					 "backward keeps all casts");
-		of.where = advice__line(a, most->stack);
+		of.where = advice__line(a, worst->stack);
 		of.basis = advice__format("%u blocks of %s at once, the size of %s in two bytes an "
 					  "element",
-					  most->most + 1, text__bytes(each, 24, most->size),
-					  dict__str(a->d, most->name));
+					  worst->max_alive + 1, text__bytes(each, 24, worst->size),
+					  dict__str(a->d, worst->name));
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

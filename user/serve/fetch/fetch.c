@@ -124,7 +124,7 @@ static bool call(struct fetch_host *h, const char *method, const char *path, con
 			       .most = FETCH_ANSWER,
 			       .fd = -1,
 			       .after = after,
-			       .of_host = &h->busy,
+			       .attempts = &h->busy,
 			       .until = h->f->until,
 			       .once = once,
 			       .done = done,
@@ -572,7 +572,7 @@ static void download(struct fetch_process *p)
 								 .most = f->o->max_size,
 								 .fd = outfile__fd(p->file),
 								 .until = f->until,
-								 .of_host = &p->host->busy,
+								 .attempts = &p->host->busy,
 								 .done = on_recording,
 								 .ctx = p });
 }

@@ -79,7 +79,7 @@ static void stop(struct call *c)
 	c->easy = NULL;
 	c->headers = NULL;
 	c->http->busy--;
-	--*c->c.of_host;
+	(*c->c.attempts)--;
 }
 
 static void drop(struct call *c)
@@ -306,7 +306,7 @@ static void start(struct call *c)
 	c->easy = curl_easy_init();
 	if (c->easy) {
 		c->http->busy++;
-		++*c->c.of_host;
+		(*c->c.attempts)++;
 		if (set_up(c, c->easy))
 			return;
 		stop(c);
@@ -424,7 +424,7 @@ static void start_due(struct http *h)
 
 	for (struct call *c = h->calls, *next; c && h->busy < h->opts.parallel; c = next) {
 		next = c->next;
-		if (!c->easy && c->c.after <= now && *c->c.of_host < HTTP_OF_HOST)
+		if (!c->easy && c->c.after <= now && *c->c.attempts < HTTP_OF_HOST)
 			start(c);
 	}
 }
@@ -440,7 +440,7 @@ static int sleep_for(const struct http *h)
 	for (const struct call *c = h->calls; c; c = c->next) {
 		uint64_t left = c->c.after > now ? (c->c.after - now) / MS + 1 : 0;
 
-		if (!c->easy && *c->c.of_host < HTTP_OF_HOST && left < (uint64_t)least)
+		if (!c->easy && *c->c.attempts < HTTP_OF_HOST && left < (uint64_t)least)
 			least = (int)left;
 	}
 	return least;

@@ -42,7 +42,7 @@ struct http_call {
 	size_t most;	       /* bound on the body of the answer, bytes */
 	int fd;		       /* regular file for the body; -1: memory. Cut for each attempt */
 	uint64_t after, until; /* earliest begin, and end of the attempts; ns, clock__monotonic() */
-	unsigned *of_host;     /* counts the attempts in progress at this server; 0 at first */
+	unsigned *attempts;    /* counts the attempts in progress at this server; 0 at first */
 	bool once;	       /* no second attempt after one that the server may have received */
 	/* Takes the answer, which is valid during the call. It may make further calls. */
 	void (*done)(void *ctx, const struct http_answer *a);
