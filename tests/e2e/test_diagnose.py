@@ -68,7 +68,9 @@ def attached(mode, expect):
 def test_attached_leak():
     """It ends as soon as it is sure."""
     document = attached("list", FOUND)
-    equal(faults(document), ["leak"], "faults")
+    equal(faults(document)[0], "leak", "first fault")
+    places = [f["where"] for f in document["findings"]]
+    equal(len(places), len(set(places)), "a line is named once, although tensors on the CPU are host memory, too: %s" % places)
     equal(document["findings"][0]["held_by"], "global history[*]", "holder")
     check(24 <= document["steps"] <= 61, "steps: %s", document["steps"])
 

@@ -117,6 +117,19 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
 }
 
+/* Whether a line's growth is there already, of the device cpu: its tensors are memory of the
+ * process on the host, too. */
+static bool is_of_cpu(const struct findings *found, const struct finding *f)
+{
+	if (strcmp(f->device, "host") != 0 || !f->where || !*f->where)
+		return false;
+	for (size_t i = 0; i < found->n; i++)
+		if (!strcmp(found->all[i].device, "cpu") && found->all[i].per_step > 0 &&
+		    !strcmp(found->all[i].where, f->where))
+			return true;
+	return false;
+}
+
 /* Growth, with the remedy that the advice has for it. advice: NULL: none. */
 static int add_growth(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s, const struct advice *advice)
@@ -146,7 +159,7 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.text = text;
 		j->models = true;
 	}
-	return add(j, &f);
+	return is_of_cpu(j->ret, &f) ? 0 : add(j, &f);
 }
 
 /* Calls that kept memory within a step that has ended, such as an evaluation with gradients. */
