@@ -347,9 +347,10 @@ int target__renew(struct target *t)
 
 struct mt_py_layout target__layout(const struct target *t)
 {
-	struct mt_py_layout k = { 0 };
+	struct mt_py_layout k;
 	const struct pylayout *l;
 
+	memset(&k, 0, sizeof(k)); /* with its padding: layouts are compared byte by byte */
 	if (!t->python || !t->has_slot)
 		return k;
 	l = python__layout(t->python);
