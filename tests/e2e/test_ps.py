@@ -84,7 +84,7 @@ def test_not_permitted():
     job = spawn([python(), "-u", "-c", CPU])
     job.wait_line("ready")
     code, out, err = test_errors.as_nobody("ps", "--format", "json")
-    equal(code, 0, "ps as nobody: %s" % err)
+    equal(code, 0, "exit code of ps as the user nobody: %s" % err)
     found = next(p for p in json.loads(out)["processes"] if p["pid"] == job.pid)
     equal((found["permitted"], found["user"], found["why"]), (False, "root", "not permitted"), "the job of root")
     check(found["rss"], "anybody may read RSS: %s", found)

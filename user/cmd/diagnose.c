@@ -127,10 +127,14 @@ static int print(struct diagnose_args *args, const struct findings_of *of)
 		findings__json(j, of, &found);
 		json__free(j);
 	} else {
-		findings__text(stdout, of, &found, report_text__width(stdout, &args->text));
+		err = findings__text(stdout, of, &found, report_text__width(stdout, &args->text));
 	}
 	args->faults += found.faults;
 	findings__free(&found);
+	if (err) {
+		log_err("%s", strerror(-err));
+		return EXIT_FAILED;
+	}
 	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -179,26 +183,28 @@ static int from_file(struct diagnose_args *args, const char *path, const char *h
 	return status;
 }
 
-static int print_job(struct diagnose_args *args, struct findings_job *job)
+/* Prints the findings of several recordings. Returns 0 or -ENOMEM. */
+static int print_together(const struct diagnose_args *args, const struct findings_job *job)
 {
 	struct json *j;
 
-	if (findings_job__finish(job)) {
+	if (!args->json)
+		return findings_job__text(stdout, job, report_text__width(stdout, &args->text));
+	j = json__new(stdout, true);
+	if (!j)
+		return -ENOMEM;
+	findings_job__json(j, job);
+	json__free(j);
+	return 0;
+}
+
+static int judge_job(struct diagnose_args *args, struct findings_job *job)
+{
+	if (findings_job__finish(job) || print_together(args, job)) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
 	args->faults = findings_job__faults(job);
-	if (args->json) {
-		j = json__new(stdout, true);
-		if (!j) {
-			log_err("out of memory");
-			return EXIT_FAILED;
-		}
-		findings_job__json(j, job);
-		json__free(j);
-	} else {
-		findings_job__text(stdout, job, report_text__width(stdout, &args->text));
-	}
 	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -218,7 +224,7 @@ static int from_files(struct diagnose_args *args)
 	for (size_t i = 0; i < in.n && !status; i++)
 		status = from_file(args, in.paths[i], in.hosts[i], job);
 	if (!status && job)
-		status = print_job(args, job);
+		status = judge_job(args, job);
 	findings_job__free(job);
 	inputs__free(&in);
 	return status;
@@ -276,7 +282,10 @@ static int from_process(struct diagnose_args *args)
 		return by_file(args);
 	status = live_model__capture(&o, &live);
 	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
-	if (!status && live.duration) {
+	if (!status && !live.duration) {
+		log_err("%s: nothing was recorded, so nothing is known of its memory", name);
+		status = EXIT_UNUSABLE;
+	} else if (!status) {
 		const struct findings_of of = {
 			.model = live.model,
 			.dict = live.dict,

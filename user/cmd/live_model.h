@@ -23,7 +23,7 @@ struct live_model_opts {
 	const struct capture_args *args; /* one process */
 	/* The model is new, before its first event. Returns 0 or a negative errno. */
 	int (*begin)(void *ctx, struct live_model *l);
-	/* Takes an event before the model does; NULL: nobody. Returns 0 or a negative errno. */
+	/* Takes an event before the model does; NULL: not wanted. Returns 0 or a negative errno. */
 	int (*event)(void *ctx, const struct event *e);
 	/* Asked once a second; true ends the capture. NULL: never. */
 	bool (*enough)(void *ctx, const struct live_model *l, uint64_t now);

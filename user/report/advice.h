@@ -58,6 +58,8 @@ enum advice_figure {
 	ADVICE_UP_TO,	 /* upper bound, because a part may be needed */
 };
 
+extern const char *const advice_figures[]; /* names of enum advice_figure in JSON */
+
 struct advice {
 	enum advice_kind kind;
 	enum advice_figure figure;

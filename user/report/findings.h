@@ -58,7 +58,7 @@ struct finding {
 	/* Texts, clean and owned. */
 	char *text;	       /* the finding, with place and holder */
 	char *where, *held_by; /* "train.py:41 (step)", "history[*]"; "": not known */
-	char *sure;	       /* "high", "medium", "exact", "estimate", "upper bound" */
+	char *sure;	       /* "high", "medium", "exact", "estimate", "upper_bound" */
 	char *remedy;	       /* the one thing to do; "": none is known */
 };
 
@@ -90,9 +90,9 @@ void findings__free(struct findings *f);
  * known that none does. now: ns since the start. */
 bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now);
 
-/* Prints at most 20 lines of width columns, the lines of long texts included. */
-void findings__text(FILE *out, const struct findings_of *of, const struct findings *f,
-		    size_t width);
+/* Prints at most 20 lines of width columns, the lines of long texts included. Returns 0 or -ENOMEM.
+ */
+int findings__text(FILE *out, const struct findings_of *of, const struct findings *f, size_t width);
 /* Writes the document of `diagnose --format json` as one object. */
 void findings__json(struct json *j, const struct findings_of *of, const struct findings *f);
 
@@ -110,5 +110,5 @@ int findings_job__add(struct findings_job *job, const struct analysis *a,
 int findings_job__finish(struct findings_job *job);
 /* Results, after findings_job__finish(). */
 size_t findings_job__faults(const struct findings_job *job);
-void findings_job__text(FILE *out, const struct findings_job *job, size_t width);
+int findings_job__text(FILE *out, const struct findings_job *job, size_t width);
 void findings_job__json(struct json *j, const struct findings_job *job);

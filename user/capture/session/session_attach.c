@@ -219,8 +219,8 @@ static int load_programs(struct session *s, struct failure *f)
 
 /*
  * Takes the highest priority until let_go(): the linker relocates PyTorch in milliseconds.
- * A nice value counts only within a session or control group (sched(7), autogroup), so the least
- * real-time priority is asked for, too. Looking each millisecond takes 1.3 % of a CPU (measured).
+ * A nice value counts only within a session or control group (sched(7), autogroup), so this also
+ * asks for the least real-time priority. Looking each millisecond takes 1.3 % of a CPU (measured).
  * Optional: without the privilege some looks come late. What we start meanwhile gets the usual
  * priority.
  */

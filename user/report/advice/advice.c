@@ -216,12 +216,12 @@ void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigne
 			text__bytes(bytes, sizeof(bytes), list->unnamed));
 }
 
+const char *const advice_figures[] = {
+	[ADVICE_EXACT] = "exact", [ADVICE_ESTIMATE] = "estimate", [ADVICE_UP_TO] = "upper_bound"
+};
+
 void advice__json(struct json *j, const struct advice_list *list)
 {
-	static const char *const figures[] = {
-		[ADVICE_EXACT] = "exact", [ADVICE_ESTIMATE] = "estimate", [ADVICE_UP_TO] = "upper_bound"
-	};
-
 	json__open_array(j, "advice");
 	for (size_t i = 0; i < list->n; i++) {
 		const struct advice *a = &list->all[i];
@@ -230,7 +230,7 @@ void advice__json(struct json *j, const struct advice_list *list)
 		json__string(j, "kind", advice__kind(a->kind));
 		json__uint(j, "saves_bytes", a->saves);
 		json__string(j, "of", subject_of(a, true));
-		json__string(j, "figure", figures[a->figure]);
+		json__string(j, "figure", advice_figures[a->figure]);
 		json__uint(j, "peak_after", a->after);
 		json__string(j, "where", a->where);
 		json__string(j, "text", a->text);

@@ -230,19 +230,6 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	return add(j, &f);
 }
 
-static const char *exactness(enum advice_figure f)
-{
-	switch (f) {
-	case ADVICE_EXACT:
-		return "exact";
-	case ADVICE_ESTIMATE:
-		return "estimate";
-	case ADVICE_UP_TO:
-		break;
-	}
-	return "upper bound";
-}
-
 static int add_advice(struct judging *j, const struct model_device *d, const struct advice *a)
 {
 	char text[REPORT_TEXT];
@@ -252,7 +239,7 @@ static int add_advice(struct judging *j, const struct model_device *d, const str
 		.whole = a->saves + a->after,
 		.text = text,
 		.where = a->where,
-		.sure = (char *)exactness(a->figure),
+		.sure = (char *)advice_figures[a->figure],
 		.remedy = a->text,
 	};
 

@@ -25,5 +25,5 @@ void findings_page__begin(struct findings_page *p);
 void findings_page__end_head(struct findings_page *p, size_t faults);
 /* ranks: the recordings that have it, such as "rank 2 of 4"; NULL: there is one recording. */
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks);
-/* details: a command that shows more. */
-void findings_page__end(struct findings_page *p, const char *details);
+/* details: a command that shows more. Returns 0, or -ENOMEM: something was left out. */
+int findings_page__end(struct findings_page *p, const char *details);

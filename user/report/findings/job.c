@@ -91,7 +91,7 @@ static bool is_same(const struct finding *a, const struct finding *b)
 	       !strcmp(a->held_by, b->held_by);
 }
 
-/* NULL: memory is short. */
+/* Makes an entry of a finding, which must outlive it. NULL: memory is short. */
 static struct shared *add_entry(struct findings_job *job, const struct finding *f)
 {
 	struct shared *s;
@@ -257,12 +257,14 @@ static char *say_ranks(const struct findings_job *job, const struct shared *s, c
 	return buf;
 }
 
-void findings_job__text(FILE *out, const struct findings_job *job, size_t width)
+int findings_job__text(FILE *out, const struct findings_job *job, size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
 	char ranks[320];
 
 	findings_page__begin(&page);
+	if (page.broken)
+		return -ENOMEM;
 	ranks__print_title(page.mem, width, job->ranks);
 	if (!job->faults)
 		text__paragraph(page.mem, width, "", "  ",
@@ -271,7 +273,7 @@ void findings_job__text(FILE *out, const struct findings_job *job, size_t width)
 	for (size_t i = 0; i < job->nlist; i++)
 		findings_page__add(&page, job->list[i].of,
 				   say_ranks(job, &job->list[i], ranks, sizeof(ranks)));
-	findings_page__end(&page, "memtrace-bpf leaks, or report, with the same recordings");
+	return findings_page__end(&page, "memtrace-bpf leaks, or report, with the same recordings");
 }
 
 void findings_job__json(struct json *j, const struct findings_job *job)

@@ -2,7 +2,9 @@
 /* The names of findings, and findings as text of at most 20 lines and as JSON. */
 #include "report/findings.h"
 
-#include <inttypes.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,18 +75,18 @@ static void say_device(FILE *out, const struct findings_of *of, int device)
 		fprintf(out, " of %s", text__bytes(total, sizeof(total), all));
 }
 
-/* The head: the program, its main device, and how much was seen. */
-static void say_head(FILE *out, const struct findings_of *of, size_t width)
+/* The head: the program, its main device, and how much was seen. False: memory is short. */
+static bool say_head(FILE *out, const struct findings_of *of, size_t width)
 {
-	char program[128], steps[48], time[24], each[24];
+	char name[PATH_MAX], program[128], steps[48], time[24], each[24];
 	char *text = NULL;
 	size_t size, n = model__whole_steps(of->model);
 	int device = model__main_device(of->model);
 	FILE *mem = open_memstream(&text, &size);
 
 	if (!mem)
-		return;
-	fprintf(mem, "%s: ", of->name);
+		return false;
+	fprintf(mem, "%s: ", text__clean(name, sizeof(name), of->name, strlen(of->name)));
 	if (*words__program(program, sizeof(program), of->facts))
 		fprintf(mem, "%s; ", program);
 	if (device >= 0) {
@@ -100,14 +102,23 @@ static void say_head(FILE *out, const struct findings_of *of, size_t width)
 	fclose(mem);
 	text__paragraph(out, width, "", "  ", "%s", text);
 	free(text);
+	return true;
 }
 
 /* Memory that a finding's share is of. */
 static const char *whole_of(const struct finding *f)
 {
-	if (f->code == FINDING_CACHED || f->code == FINDING_CACHE_GROWS)
+	switch (f->code) {
+	case FINDING_CACHED:
+	case FINDING_CACHE_GROWS:
 		return "reserved memory";
-	return strcmp(f->device, "host") ? "the peak" : "resident memory";
+	case FINDING_PINNED_GROWS:
+		return "pinned memory";
+	case FINDING_COPIES_GROW:
+		return "private memory";
+	default:
+		return strcmp(f->device, "host") ? "the peak" : "resident memory";
+	}
 }
 
 /* Prints a finding in its lines. number: from 1; 0: a saving. */
@@ -137,8 +148,8 @@ void findings_page__begin(struct findings_page *p)
 	p->broken = !p->mem;
 }
 
-/* Prints what mem has, unless that is too much for the page. extra: lines before it. False: it was
- * too much. */
+/* Prints what mem has, unless the page would have more lines than most. before: lines to print
+ * first. False: it would. */
 static bool flush(struct findings_page *p, const char *before, size_t most)
 {
 	bool fits;
@@ -161,7 +172,7 @@ static bool flush(struct findings_page *p, const char *before, size_t most)
 void findings_page__end_head(struct findings_page *p, size_t faults)
 {
 	p->faults = faults;
-	flush(p, "", LINES);
+	flush(p, "", SIZE_MAX);
 }
 
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
@@ -183,23 +194,31 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 		p->left_out++;
 }
 
-void findings_page__end(struct findings_page *p, const char *details)
+int findings_page__end(struct findings_page *p, const char *details)
 {
+	if (p->broken)
+		return -ENOMEM;
 	if (p->left_out)
 		fprintf(p->out, "  + %zu more (--format json has all)\n", p->left_out);
 	fprintf(p->out, "\nDetails: %s\n", details);
+	return 0;
 }
 
-void findings__text(FILE *out, const struct findings_of *of, const struct findings *f, size_t width)
+int findings__text(FILE *out, const struct findings_of *of, const struct findings *f, size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
 	bool grows = f->faults && f->all[0].per_step > 0;
-	char details[4200];
+	char details[2 * PATH_MAX], file[PATH_MAX];
+	const char *quoted = text__shell(file, sizeof(file), of->name) ?: "FILE";
 
 	findings_page__begin(&page);
 	if (page.broken)
-		return;
-	say_head(page.mem, of, width);
+		return -ENOMEM;
+	if (!say_head(page.mem, of, width)) {
+		fclose(page.mem);
+		free(page.text);
+		return -ENOMEM;
+	}
 	if (!f->faults)
 		text__paragraph(page.mem, width, "", "  ", "%s: %s; no out of memory.",
 				f->judged ? "Nothing is wrong" : "Nothing wrong was seen",
@@ -214,8 +233,8 @@ void findings__text(FILE *out, const struct findings_of *of, const struct findin
 			 (int)of->pid);
 	else
 		snprintf(details, sizeof(details), "memtrace-bpf %s %s",
-			 grows ? "leaks" : "report --advice", of->name);
-	findings_page__end(&page, details);
+			 grows ? "leaks" : "report --advice", quoted);
+	return findings_page__end(&page, details);
 }
 
 void findings__put(struct json *j, const struct finding *f)
