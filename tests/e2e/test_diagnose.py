@@ -118,7 +118,7 @@ def test_kept():
 
 
 def test_usage():
-    for args in ((), ("-p", "1", "x.mtr"), ("-o", "y.mtr", "x.mtr"), ("--steps", "5", "x.mtr"), ("-d", "5s", "x.mtr")):
+    for args in ((), ("-p", "1", "x.mtr"), ("-o", "y.mtr", "x.mtr"), ("-p", "1", "-o", "-"), ("-p", "1", "-o", "runs/"), ("--steps", "5", "x.mtr"), ("-d", "5s", "x.mtr")):
         code, out, err = tool("diagnose", *args)
         equal((code, out), (USAGE, ""), "diagnose %s" % " ".join(args))
         check("diagnose" in err, "error: %s", err)

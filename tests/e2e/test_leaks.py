@@ -137,7 +137,7 @@ for n in range(10000):
     opt.step()
     opt.zero_grad()
     best[n] = copy.deepcopy(lit.encoder)
-    time.sleep(0.1)
+    time.sleep(0.1)  # time to name modules before the recording ends
 """
 
 

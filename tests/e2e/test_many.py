@@ -482,7 +482,7 @@ def test_reading_of_one_loses_nothing_of_another():
     for p in (a, b):
         p.wait_line("^ready", 120)
     path = scratch("reserved.mtr")
-    recorder = record("-p", str(a.pid), "-p", str(b.pid), "--ring-size", "64M", "-o", path)
+    recorder = record("-p", str(a.pid), "-p", str(b.pid), "--ring-size", "8M", "-o", path)
     recorder.wait_line("2 processes are traced", 60, stream="err")
     harness.settle(recorder)
     harness.interrupt(recorder, 60)
