@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <zlib.h>
@@ -10,6 +11,7 @@
 struct gzip {
 	FILE *out;
 	z_stream z;
+	bool failed; /* some was not written */
 	unsigned char buf[64 << 10];
 };
 
@@ -32,11 +34,14 @@ struct gzip *gzip__new(FILE *out)
 
 static void squeeze(struct gzip *g, int flush)
 {
+	size_t n;
+
 	do {
 		g->z.next_out = g->buf;
 		g->z.avail_out = sizeof(g->buf);
 		deflate(&g->z, flush);
-		fwrite(g->buf, 1, sizeof(g->buf) - g->z.avail_out, g->out);
+		n = sizeof(g->buf) - g->z.avail_out;
+		g->failed |= fwrite(g->buf, 1, n, g->out) != n;
 	} while (!g->z.avail_out);
 }
 
@@ -55,13 +60,17 @@ void gzip__write(struct gzip *g, const void *data, size_t len)
 	}
 }
 
-void gzip__end(struct gzip *g)
+bool gzip__end(struct gzip *g)
 {
+	bool failed;
+
 	if (!g)
-		return;
+		return true;
 	g->z.next_in = NULL;
 	g->z.avail_in = 0;
 	squeeze(g, Z_FINISH);
 	deflateEnd(&g->z);
+	failed = g->failed;
 	free(g);
+	return !failed;
 }

@@ -2,13 +2,14 @@
 #pragma once
 /* A gzip stream that writes to a FILE. It contains no name or time: the same content gives the same
  * file. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
 struct gzip;
 
 struct gzip *gzip__new(FILE *out); /* NULL on ENOMEM; borrows out */
-/* The caller checks out for errors with ferror(). */
+/* A write error also shows in ferror(out), unless out is in memory: see gzip__end(). */
 void gzip__write(struct gzip *z, const void *data, size_t len);
-/* Writes the end. Frees z; NULL is fine. */
-void gzip__end(struct gzip *z);
+/* Writes the end. Frees z; NULL is fine. False: some was not written. */
+bool gzip__end(struct gzip *z);

@@ -1677,11 +1677,10 @@ static int compress_all(const char *directory, size_t n, const struct page_colum
 		gzip__write(z, directory, n);
 		for (size_t i = 0; i < c->n; i++)
 			gzip__write(z, c->all[i].bytes.p, c->all[i].bytes.n);
-		gzip__end(z);
-		failed = ferror(out);
+		failed = !gzip__end(z);
 	}
 	if (out)
-		failed |= fclose(out) != 0;
+		failed |= fclose(out) != 0 || !data;
 	*ret = (struct bytes){ .p = (uint8_t *)data, .n = size, .cap = size };
 	if (failed)
 		bytes__free(ret);
