@@ -180,11 +180,11 @@ static int print_text(struct ps *s)
 		puts("no process with PyTorch or CUDA");
 	err = n ? print_rows(s) : 0;
 	if (denied)
-		printf("%s not permitted; run it with sudo\n",
-		       text__counted(count, sizeof(count), denied, "process"));
+		printf("%s process%s not permitted; run it with sudo\n",
+		       text__count(count, sizeof(count), denied), denied == 1 ? "" : "es");
 	if (left_out)
-		printf("%s left out\n",
-		       text__counted(count, sizeof(count), left_out, "more process"));
+		printf("%s more process%s left out\n", text__count(count, sizeof(count), left_out),
+		       left_out == 1 ? "" : "es");
 	return err;
 }
 

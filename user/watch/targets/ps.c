@@ -2,6 +2,7 @@
 #include "watch/ps.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define REST_MOST 1024
 #define FILES_MOST (8 * PS_MOST)       /* open descriptors */
 #define FIND_MOST UINT64_C(1000000000) /* ns, for processes that there was no time for */
+#define PAUSE_MS 50		       /* between looks at them */
 
 /* An earlier reading, for growth. */
 struct past {
@@ -132,6 +134,14 @@ static void add_rest(struct ps *s, pid_t pid)
 		s->rest[s->n_rest++] = pid;
 }
 
+/* The process has room now. */
+static void forget_rest(struct ps *s, pid_t pid)
+{
+	for (size_t i = 0; i < s->n_rest; i++)
+		if (s->rest[i] == pid)
+			s->rest[i--] = s->rest[--s->n_rest];
+}
+
 static bool on_process(void *ctx, const struct pick_process *found)
 {
 	struct ps *s = ctx;
@@ -160,6 +170,7 @@ static bool on_process(void *ctx, const struct pick_process *found)
 	set_container(&e->p, &found->cgroup);
 	set_user(s, &e->p);
 	s->v[s->n++] = e;
+	forget_rest(s, found->pid);
 	return true;
 }
 
@@ -169,7 +180,8 @@ void ps__find(struct ps *s)
 
 	do
 		watch_find__scan(s->find, on_process, s);
-	while (watch_find__unanswered(s->find) && clock__monotonic() < end);
+	while (watch_find__unanswered(s->find) && clock__monotonic() < end &&
+	       !poll(NULL, 0, PAUSE_MS));
 }
 
 size_t ps__left_out(const struct ps *s)
