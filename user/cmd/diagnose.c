@@ -20,6 +20,7 @@
 #include "model/analysis.h"
 #include "model/inputs.h"
 #include "record/dict.h"
+#include "record/folder.h"
 #include "report/advice.h"
 #include "report/findings.h"
 #include "report/text.h"
@@ -67,6 +68,8 @@ static void check_args(const struct diagnose_args *a, struct argp_state *state)
 	if (!a->capture.pid && a->output)
 		argp_error(state, "--output needs a running process, -p PID; a recording is kept "
 				  "anyway");
+	if (a->output && (!strcmp(a->output, "-") || folder__wanted(a->output)))
+		argp_error(state, "--output: '%s' is not a file; try run.mtr", a->output);
 	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
 		argp_error(state, "%s needs a running process, -p PID",
 			   a->capture.session.steps ? "--steps" : "--duration");
@@ -121,6 +124,7 @@ static int print(struct diagnose_args *args, const struct findings_of *of)
 		err = -ENOMEM;
 	if (err) {
 		log_err("%s", strerror(-err));
+		findings__free(&found);
 		return EXIT_FAILED;
 	}
 	if (j) {

@@ -53,7 +53,7 @@ struct finding {
 	enum finding_code code;
 	char device[16]; /* "cuda:0", or "host" */
 	uint64_t bytes;	 /* that would not be there without it; 0: not known */
-	uint64_t whole;	 /* the peak, reserved memory or RSS, whichever has them; 0: none */
+	uint64_t whole;	 /* the peak, reserved, pinned or private memory, or RSS; 0: not known */
 	double per_step; /* growth, in bytes a step; 0: it does not grow */
 	/* Texts, clean and owned. */
 	char *text;	       /* the finding, with place and holder */

@@ -79,8 +79,9 @@ static void *vec__add(struct vec *a, size_t size)
 	return (char *)a->v + a->n++ * size;
 }
 
-static void attach_state__free(struct attach_state *s);
+static void attach_state__free(struct attach_state *s); /* NULL is fine */
 
+/* NULL on ENOMEM. */
 static struct attach_state *attach_state__new(void)
 {
 	struct attach_state *s = calloc(1, sizeof(*s));
@@ -97,7 +98,6 @@ static struct attach_state *attach_state__new(void)
 	return s;
 }
 
-/* NULL on ENOMEM */
 static void attach_state__free(struct attach_state *s)
 {
 	if (!s)

@@ -86,7 +86,7 @@ struct model {
 	struct {
 		bool set;
 		uint64_t time;
-	} noted[2];	  /* indexed by ROWS_AT_BASE and ROWS_AT_STEP */
+	} noted[2];	  /* of ROWS_AT_BASE and ROWS_AT_STEP, in this order */
 	bool time_passed; /* AT_TIME: the mark was set */
 	bool finished;
 	uint64_t walks[MT_WALK_NR];

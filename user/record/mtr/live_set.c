@@ -139,8 +139,8 @@ static int new_block(struct live_set *b, uint32_t *ret)
 		b->free_block = b->blocks[*ret].stack;
 		return 0;
 	}
-	if (array__grow_zero(&b->blocks, &b->room_blocks, (size_t)b->n_blocks + 1,
-			     sizeof(*b->blocks)))
+	if (b->n_blocks == NONE ||
+	    array__grow(&b->blocks, &b->room_blocks, (size_t)b->n_blocks + 1, sizeof(*b->blocks)))
 		return -ENOMEM;
 	*ret = b->n_blocks++;
 	return 0;

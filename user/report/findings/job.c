@@ -239,7 +239,7 @@ size_t findings_job__faults(const struct findings_job *job)
 	return job->faults;
 }
 
-/* Writes "rank 2 of 4", "all 4 ranks" or "ranks 0-2 of 4". */
+/* Writes "rank 2 of 4", "all 4 recordings" or "ranks 0-2 of 4". */
 static char *say_ranks(const struct findings_job *job, const struct shared *s, char *buf,
 		       size_t size)
 {
