@@ -277,6 +277,28 @@ static void test_other_peaks(void **state)
 	world__free(&w);
 }
 
+/* torch.cat: the old tensor is freed when the larger one is there, so that the peaks grow twice as
+ * fast as what stays. The leak is the line's. */
+static void test_enlarged(void **state)
+{
+	struct world w = watched();
+	uint32_t joins = simple(&w, "/home/u/a.py", "main", 7);
+	struct growth g;
+
+	for (uint64_t i = 1; i <= 60; i++) {
+		alloc(&w, CPU, 0x1000000 * i, i * 64 * KIB, joins);
+		if (i > 1)
+			dealloc(&w, CPU, 0x1000000 * (i - 1), (i - 1) * 64 * KIB);
+		step(&w);
+	}
+	g = judged(&w, "cpu");
+	assert_false(growth__peaks_grow(&g, TREND_LOW));
+	assert_int_equal(growth__count(&g, TREND_HIGH), 1);
+	assert_int_equal(g.lines[0].row.line, 7);
+	growth__free(&g);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +306,7 @@ int main(void)
 		cmocka_unit_test(test_earlier_step), cmocka_unit_test(test_first_step),
 		cmocka_unit_test(test_healthy),	     cmocka_unit_test(test_calls_after_steps),
 		cmocka_unit_test(test_peaks),	     cmocka_unit_test(test_other_peaks),
+		cmocka_unit_test(test_enlarged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

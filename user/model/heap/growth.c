@@ -1006,7 +1006,8 @@ void growth__unwatch(struct model *m)
 
 /* ---- the judgement ---- */
 
-#define FASTER 2     /* than memory from step to step */
+/* Than memory from step to step: a tensor that is enlarged exists twice for a moment. */
+#define FASTER 3
 #define PEAK_PART 20 /* the growth is at least this part of the highest peak */
 
 struct survey {			     /* blocks of a unit live at the end */
