@@ -25,8 +25,11 @@
 #include "report/findings.h"
 #include "report/text.h"
 
-/* Bounds of an attached diagnosis, whichever comes first. */
+/* An attached diagnosis ends after these steps, but not before objects could be read for names.
+ * Calls of the model take the place of steps only if there are none for longer. */
 #define MOST_STEPS 60
+#define LEAST_NS 5000000000ull
+#define LEAST_CALLS_NS 10000000000ull
 #define MOST_NS 60000000000ull
 
 struct diagnose_args {
@@ -47,7 +50,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_PROCESS },
 	{ "duration", 'd', "TIME", 0, "With -p: look for at most TIME (default 60s)",
 	  OPTIONS_TIME },
-	{ "steps", OPT_STEPS, "N", 0, "With -p: look at at most N steps (default 60)",
+	{ "steps", OPT_STEPS, "N", 0, "With -p: end after N steps (default 60 steps and 5 s)",
 	  OPTIONS_TIME },
 	{ "output", 'o', "FILE", 0, "With -p: also keep the recording in FILE", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
@@ -251,7 +254,11 @@ static int take(void *ctx, const struct event *e)
 
 static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 {
+	uint64_t least = model__steps_are_calls(l->model) ? LEAST_CALLS_NS : LEAST_NS;
+
 	(void)ctx;
+	if (model__whole_steps(l->model) >= MOST_STEPS && now >= least)
+		return true;
 	return findings__are_sure(l->model, l->facts, now);
 }
 
@@ -278,10 +285,10 @@ static int from_process(struct diagnose_args *args)
 	int status;
 
 	args->capture.session.host = true;
-	if (!args->capture.session.steps)
-		args->capture.session.steps = MOST_STEPS;
 	if (!args->capture.duration)
 		args->capture.duration = MOST_NS;
+	if (args->output && !args->capture.session.steps)
+		args->capture.session.steps = MOST_STEPS;
 	if (args->output)
 		return by_file(args);
 	status = live_model__capture(&o, &live);
@@ -316,8 +323,8 @@ static const struct argp argp = {
 	.parser = parse,
 	.args_doc = "FILE...\n-p PID",
 	.doc = "Say what is wrong with the memory of a job: leaks, growing peaks, out of memory, "
-	       "memory that nothing needs. A running process is watched for at most 60 steps or "
-	       "60 s.",
+	       "memory that nothing needs. A running process is watched for 60 steps, at least "
+	       "5 s and at most 60 s, and less if memory surely grows.",
 	.children = children,
 };
 

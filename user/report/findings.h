@@ -86,8 +86,8 @@ struct findings {
 /* Judges all devices. Returns 0 and *ret, for findings__free(), or -ENOMEM. */
 int findings__judge(const struct findings_of *of, struct findings *ret);
 void findings__free(struct findings *f);
-/* Whether a capture that is under way has seen enough: memory grows with high confidence, or it is
- * known that none does. now: ns since the start. */
+/* Whether a capture that is under way has seen enough: memory grows with high confidence, with a
+ * holder if it is of a line, or it is known that none does. now: ns since the start. */
 bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now);
 
 /* Prints at most 20 lines of width columns, the lines of long texts included. Returns 0 or -ENOMEM.

@@ -438,7 +438,7 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
 	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
 		return false;
 	if (s.verdict == GROWTH_VERDICT_GROWS)
-		sure = s.confidence == TREND_HIGH &&
+		sure = s.confidence == TREND_HIGH && (s.part != GROWTH_OF_LINE || s.holder) &&
 		       ((s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS) ||
 			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS && now >= SURE_CALLS_NS));
 	else
