@@ -182,7 +182,7 @@ char *census_model__say(const struct census_state *s, const struct census_model 
 			size_t size);
 /* A number that differs if other tensors have lasting roles: parameters, buffers, optimizer state
  * and cached keys and values, by their memory. 0: none has. */
-uint64_t census_state__lasting(const struct census_state *s);
+uint64_t census_state__hash_lasting(const struct census_state *s);
 /* Frees what census__param() does not need and keeps in tensors only storages with parameters.
  * Without memory it keeps everything. */
 void census_state__keep_params(struct census_state *s);
@@ -212,7 +212,7 @@ void job_steps__free(struct job_steps *j);
  */
 bool job_steps__parse(uint8_t dtype, const void *raw, uint64_t *ret);
 /* Bytes of an element of a dtype that job_steps__parse() knows; 0: another dtype. */
-unsigned job_steps__item(uint8_t dtype);
+unsigned job_steps__item_size(uint8_t dtype);
 
 /* All times are ns of one clock. A recorded step has ended. Ends come in order, but not at once: a
  * reading waits until a later end, or job_steps__settle(). */
@@ -228,8 +228,8 @@ bool job_steps__is_due(const struct job_steps *j, uint64_t now);
 bool job_steps__has_few(const struct job_steps *j);
 /* Reads the counts of the last reading once more, a few words of p's memory; clock: the one of all
  * times. */
-void job_steps__look(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
-		     void *ctx);
+void job_steps__read_again(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
+			   void *ctx);
 /* All ends of steps before the readings so far have come. */
 void job_steps__settle(struct job_steps *j);
 

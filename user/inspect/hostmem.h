@@ -141,29 +141,30 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r);
 /* Begins a reading if it is time to. last: in any case, and none after it. */
 void host_memory__begin(struct host_memory *h, bool last);
 /* True while a reading is under way. */
-bool host_memory__reads(const struct host_memory *h);
+bool host_memory__is_reading(const struct host_memory *h);
 /* 1: a reading has ended; bring in all records written until now, then call host_memory__take().
  * 0: none has. */
-int host_memory__end(struct host_memory *h);
+int host_memory__join_reading(struct host_memory *h);
 /* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
  * the sink's error. */
 int host_memory__take(struct host_memory *h, bool whole);
 /* Works out what grew since the last reading, if it is time to. Call it after records came in. 0,
  * -ENOMEM or the sink's error. */
-int host_memory__between(struct host_memory *h);
+int host_memory__check_growth(struct host_memory *h);
 /* The same now: the process has rss bytes, and all records have come in. */
-int host_memory__look(struct host_memory *h, uint64_t rss);
+int host_memory__charge_growth(struct host_memory *h, uint64_t rss);
 /* Memory of an object or tensor, and what holds it: a number of the dictionary. */
 struct host_held {
 	uint64_t addr, size;
 	uint32_t name;
 };
-/* Objects are about to be read for host_memory__hold(): memory that is mapped later is not theirs. */
-void host_memory__begin_hold(struct host_memory *h);
+/* Objects are about to be read for host_memory__set_held(): memory that is mapped later is not
+ * theirs. */
+void host_memory__begin_held(struct host_memory *h);
 /*
  * Names blocks after the next reading: those of a range of which objects of one name have at least
  * half of the resident bytes. Takes ownership of v, in any order, which free() can free.
  */
-void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n);
+void host_memory__set_held(struct host_memory *h, struct host_held *v, size_t n);
 /* Sets the facts host_rss, host_worked_out and counter.host.<name>. */
 void host_memory__set_facts(const struct host_memory *h, struct facts *f);

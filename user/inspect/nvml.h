@@ -26,7 +26,7 @@ bool nvml__is_dry_run(const struct nvml *s);
 
 /* Number of blocks that PyTorch has reported so far in a dry run. False: no dry run, or it
  * ended. */
-bool nvml__reports(const struct nvml *s, uint64_t *ret);
+bool nvml__count_reports(const struct nvml *s, uint64_t *ret);
 
 /* Reads a dry run's number of devices again; the library sets it once CUDA is used. */
 void nvml__refresh(struct nvml *s);
@@ -38,7 +38,7 @@ unsigned nvml__devices(struct nvml *s);
  * its allocator has memory on device i. If NVML contradicts it, the order of GPUs is uncertain, and
  * there are no figures.
  */
-void nvml__process_has(struct nvml *s, int devices, uint64_t in_use);
+void nvml__set_process(struct nvml *s, int devices, uint64_t in_use);
 /* Name of a device and bytes available to programs, by the process's numbering; "" and 0: not
  * known. False: both are not known. */
 bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint64_t *total);

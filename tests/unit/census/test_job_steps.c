@@ -266,7 +266,7 @@ static void test_hostile_values(void **state)
 	for (unsigned dtype = 0; dtype < 256; dtype++) {
 		bool known = dtype == 3 || dtype == 4 || dtype == 6 || dtype == 7;
 
-		assert_int_equal(job_steps__item((uint8_t)dtype) != 0, known);
+		assert_int_equal(job_steps__item_size((uint8_t)dtype) != 0, known);
 		raw = 0;
 		assert_int_equal(job_steps__parse((uint8_t)dtype, &raw, &n), known);
 	}
@@ -297,7 +297,7 @@ static void test_look(void **state)
 	job_steps__settle(j);
 	is_first(j, 301);
 	assert_true(job_steps__has_few(j));
-	job_steps__look(j, self, clock_of, &now);
+	job_steps__read_again(j, self, clock_of, &now);
 	for (uint64_t i = 1; i <= 12; i++) {
 		run_steps(j, i, i);
 		now = i * 10 * MS + MS;
@@ -307,7 +307,7 @@ static void test_look(void **state)
 			    : i == 5 ? 1e30F
 			    : i == 6 ? -1
 				     : 3; /* 3: has no gradients */
-		job_steps__look(j, self, clock_of, &now);
+		job_steps__read_again(j, self, clock_of, &now);
 		assert_false(job_steps__is_due(j, now));
 	}
 	job_steps__settle(j);
@@ -323,7 +323,7 @@ static void test_look(void **state)
 	o.count = 300 + 12;
 	job_steps__read(j, &o, 1);
 	job_steps__ended(j, now + MS);
-	job_steps__look(j, self, clock_of, &now);
+	job_steps__read_again(j, self, clock_of, &now);
 	job_steps__settle(j);
 	is_first(j, 300);
 	job_steps__free(j);

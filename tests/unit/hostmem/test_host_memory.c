@@ -93,9 +93,9 @@ static void read_once(struct host_memory *h)
 
 	got.now += 10000000000;
 	host_memory__begin(h, false);
-	while (host_memory__reads(h))
+	while (host_memory__is_reading(h))
 		nanosleep(&pause, NULL);
-	assert_int_equal(host_memory__end(h), 1);
+	assert_int_equal(host_memory__join_reading(h), 1);
 	assert_int_equal(host_memory__take(h, true), 0);
 }
 
@@ -130,7 +130,7 @@ static void test_names(void **state)
 	little = map(h, 4 * MIB, 2);
 	two = map(h, 4 * MIB, 3);
 	read_once(h);
-	host_memory__begin_hold(h);
+	host_memory__begin_held(h);
 	late = map(h, 4 * MIB, 4);
 	v[0] = (struct host_held){ (uintptr_t)most + 3 * MIB, MIB, 5 };
 	v[1] = (struct host_held){ (uintptr_t)most, 2 * MIB, 5 };
@@ -142,7 +142,7 @@ static void test_names(void **state)
 	v[5] = (struct host_held){ (uintptr_t)two - 4096, 4 * MIB + 8192, 7 };
 	v[6] = (struct host_held){ UINT64_MAX - 10, 100, 5 };
 	v[7] = (struct host_held){ (uintptr_t)late, 4 * MIB, 5 };
-	host_memory__hold(h, v, 8);
+	host_memory__set_held(h, v, 8);
 	assert_int_equal(got.n, 0);
 	read_once(h);
 	assert_int_equal(bytes_named(most, 5), 4 * MIB);
@@ -175,17 +175,18 @@ static void test_looks(void **state)
 
 	assert_non_null(c.proc);
 	assert_true(h && f);
-	assert_int_equal(host_memory__look(h, 1000 * MIB), 0); /* before the first reading */
+	assert_int_equal(host_memory__charge_growth(h, 1000 * MIB),
+			 0); /* before the first reading */
 	read_once(h);
 	map(h, 8 * MIB, 50);
-	assert_int_equal(host_memory__between(h), 0); /* RSS of now counts at the next look */
+	assert_int_equal(host_memory__check_growth(h), 0); /* RSS of now counts at the next look */
 	assert_int_equal(got.of_stack[50], 0);
 	got.now += 300000000;
-	assert_int_equal(host_memory__between(h), 0);
+	assert_int_equal(host_memory__check_growth(h), 0);
 	assert_in_range(got.of_stack[50], 6 * MIB, 8 * MIB);
 	/* The end of a process: the kernel's figure, of which no more can be explained. */
 	map(h, 4 * MIB, 51);
-	assert_int_equal(host_memory__look(h, UINT64_MAX), 0);
+	assert_int_equal(host_memory__charge_growth(h, UINT64_MAX), 0);
 	assert_int_equal(got.of_stack[50] + got.of_stack[51], 12 * MIB);
 	host_memory__set_facts(h, f);
 	assert_int_equal(strtoull(facts__get(f, "host_worked_out"), NULL, 10), 12 * MIB);
@@ -222,11 +223,11 @@ static void test_late_records(void **state)
 	memset(got.of_stack, 0, sizeof(got.of_stack));
 	got.now += 10000000000;
 	host_memory__begin(h, false);
-	while (host_memory__reads(h))
+	while (host_memory__is_reading(h))
 		nanosleep(&pause, NULL);
 	tell_of(h, two, 3 * MIB, 41);
 	tell_of(h, two + 3 * MIB, 5 * MIB, 42);
-	assert_int_equal(host_memory__end(h), 1);
+	assert_int_equal(host_memory__join_reading(h), 1);
 	assert_int_equal(host_memory__take(h, true), 0);
 	assert_int_equal(got.of_stack[41], 3 * MIB);
 	assert_int_equal(got.of_stack[42], 5 * MIB);

@@ -186,15 +186,15 @@ static void test_reserved_memory_is_opened(void **state)
 	host_ranges__init(&h, tell, &t);
 	reserved.writable = false;
 	assert_int_equal(host_ranges__map(&h, page(0), page(40), &reserved, 0), 0);
-	assert_int_equal(host_ranges__open(&h, page(0), page(4), &like), 0);
-	assert_int_equal(host_ranges__open(&h, page(0), page(6), &like), 0);
+	assert_int_equal(host_ranges__make_writable(&h, page(0), page(4), &like), 0);
+	assert_int_equal(host_ranges__make_writable(&h, page(0), page(6), &like), 0);
 	assert_int_equal(h.n, 2);
 	assert_int_equal(at(&h, 5)->owner.stack, 9);
 	assert_int_equal(at(&h, 5)->start, page(0));
 	assert_int_equal(at(&h, 6)->owner.stack, 7);
 	/* Data that becomes writable stays with who mapped it. */
 	assert_int_equal(host_ranges__set(&h, at(&h, 6), PAGE), 0);
-	assert_int_equal(host_ranges__open(&h, page(6), page(40), &like), 0);
+	assert_int_equal(host_ranges__make_writable(&h, page(6), page(40), &like), 0);
 	assert_int_equal(at(&h, 6)->owner.stack, 7);
 	host_ranges__free(&h);
 }
@@ -293,7 +293,7 @@ static void test_fill(void **state)
 	assert_int_equal(host_ranges__map(&h, page(20), page(30), &old, 0), 0);
 	fresh.owner.stack = 9;
 	assert_int_equal(host_ranges__map(&h, page(40), page(44), &fresh, 0), 0);
-	assert_int_equal(host_ranges__fill(&h, 6 * PAGE + 100, &added), 0);
+	assert_int_equal(host_ranges__charge(&h, 6 * PAGE + 100, &added), 0);
 	assert_int_equal(added, 6 * PAGE);
 	assert_int_equal(at(&h, 40)->resident, 4 * PAGE);
 	assert_int_equal(at(&h, 0)->resident, 2 * PAGE);
@@ -301,10 +301,10 @@ static void test_fill(void **state)
 	assert_int_equal(host_ranges__unmap(&h, page(5), page(6)), 0);
 	assert_int_equal(at(&h, 0)->fresh + at(&h, 6)->fresh, 7 * PAGE);
 	/* All that is fresh, and no more. */
-	assert_int_equal(host_ranges__fill(&h, 100 * PAGE, &added), 0);
+	assert_int_equal(host_ranges__charge(&h, 100 * PAGE, &added), 0);
 	assert_int_equal(at(&h, 20)->resident, 0);
 	assert_true(t.bytes <= 13 * PAGE && t.bytes >= 11 * PAGE);
-	assert_int_equal(host_ranges__fill(&h, 100 * PAGE, &added), 0);
+	assert_int_equal(host_ranges__charge(&h, 100 * PAGE, &added), 0);
 	assert_int_equal(added, 0);
 	host_ranges__free(&h);
 }

@@ -355,18 +355,18 @@ static void test_grown_heap(void **state)
 	};
 	struct host_smaps s = { .maps = { .v = v, .n = 2 } };
 
-	assert_true(host_places__has(&s, 0x10000, 0x10000));
-	assert_true(host_places__has(&s, 0x1fff0, 0x20));
-	assert_true(host_places__has(&s, 0x30000, 0x20000));
-	assert_false(host_places__has(&s, 0x30000, 0x20001));
-	assert_false(host_places__has(&s, 0xff00, 0x200));
-	assert_true(host_places__has(&s, 0x50000, 0x10000));
-	assert_false(host_places__has(&s, 0x50000, 0x10001));
-	assert_false(host_places__has(&s, 0x60000, 1));
-	assert_false(host_places__has(&s, 0x5fff0, UINT64_MAX));
+	assert_true(host_places__is_private_memory(&s, 0x10000, 0x10000));
+	assert_true(host_places__is_private_memory(&s, 0x1fff0, 0x20));
+	assert_true(host_places__is_private_memory(&s, 0x30000, 0x20000));
+	assert_false(host_places__is_private_memory(&s, 0x30000, 0x20001));
+	assert_false(host_places__is_private_memory(&s, 0xff00, 0x200));
+	assert_true(host_places__is_private_memory(&s, 0x50000, 0x10000));
+	assert_false(host_places__is_private_memory(&s, 0x50000, 0x10001));
+	assert_false(host_places__is_private_memory(&s, 0x60000, 1));
+	assert_false(host_places__is_private_memory(&s, 0x5fff0, UINT64_MAX));
 	s.maps.n = 1;
-	assert_true(host_places__has(&s, 0x10000000, 16));
-	assert_false(host_places__has(&s, 0x20000000, 16));
+	assert_true(host_places__is_private_memory(&s, 0x10000000, 16));
+	assert_false(host_places__is_private_memory(&s, 0x20000000, 16));
 }
 
 /* ---- damage ---- */

@@ -428,7 +428,7 @@ static void test_a_device_control_group(void **state)
 	struct target t = on_the_fourth("slurm", (int[]){ 0, 1, 2, 3 }, 4, "0");
 	struct nvml_figures f;
 
-	nvml__process_has(t.smi, 1, 1);
+	nvml__set_process(t.smi, 1, 1);
 	f = figures(&t);
 	assert_int_equal(f.n, 1);
 	assert_int_equal(f.used[0], 60 * GB);
@@ -484,7 +484,7 @@ static void test_an_order_that_cannot_be_is_dropped(void **state)
 	const char *name;
 	uint64_t total;
 
-	nvml__process_has(t.smi, 3, 0); /* NVML sees three, the test's process two */
+	nvml__set_process(t.smi, 3, 0); /* NVML sees three, the test's process two */
 	assert_int_equal(figures(&t).n, 0);
 	assert_false(nvml__device(t.smi, 0, &name, &total));
 	stop(&t);
@@ -497,7 +497,7 @@ static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
 
 	assert_int_equal(f.n, 2);
 	assert_true(f.known[0] && f.known[1]);
-	nvml__process_has(t.smi, 2, 1); /* on its first device, where NVML lists no process */
+	nvml__set_process(t.smi, 2, 1); /* on its first device, where NVML lists no process */
 	f = figures(&t);
 	assert_false(f.known[0]);
 	for (int i = 0; i < 10 && f.n; i++)

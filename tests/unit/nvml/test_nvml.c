@@ -188,7 +188,7 @@ static void test_hostile_table(void **state)
 		nvml__read(s, &f);
 		assert_int_equal(f.n, 0);
 		assert_int_equal(nvml__devices(s), 0);
-		assert_false(nvml__reports(s, &reports));
+		assert_false(nvml__count_reports(s, &reports));
 		nvml__free(s);
 	}
 	/* a valid table, then one with more devices than at first, then none */
@@ -197,7 +197,7 @@ static void test_hostile_table(void **state)
 	assert_non_null(s);
 	table.n_devices = NVML_DEVICES_MAX;
 	table.reports = 7;
-	assert_true(nvml__reports(s, &reports));
+	assert_true(nvml__count_reports(s, &reports));
 	assert_int_equal(reports, 7);
 	nvml__read(s, &f);
 	assert_int_equal(f.n, 1);

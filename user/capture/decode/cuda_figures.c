@@ -146,7 +146,7 @@ static void ask_driver(struct decoder *d)
 	c->next_used = now + USED_EVERY;
 	c->asked_whole = c->whole;
 	c->changes_at_ask = c->changes;
-	nvml__process_has(c->smi, target__cuda_devices(d->target), c->in_use);
+	nvml__set_process(c->smi, target__cuda_devices(d->target), c->in_use);
 	c->asked_at = nvml__ask(c->smi);
 }
 
@@ -186,7 +186,7 @@ uint64_t cuda_calls__unseen(const struct decoder *d)
 	/* Read the library's count first: each later report hit a probe already or is on its way,
 	 * at most one per thread. */
 	if (!d->calls || !d->calls->smi || !d->from_start || d->opts->group ||
-	    d->opts->steps_only || !nvml__reports(d->calls->smi, &reports) ||
+	    d->opts->steps_only || !nvml__count_reports(d->calls->smi, &reports) ||
 	    probes__counters(d->probes, d->opts->number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];

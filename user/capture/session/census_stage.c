@@ -104,7 +104,7 @@ struct census_stage {
 	bool ran_out;	    /* out of memory since the last reading began */
 	unsigned ooms_read; /* readings after that */
 	unsigned readings, torn, holders_cut;
-	uint64_t lasting;   /* census_state__lasting() of the last reading */
+	uint64_t lasting;   /* census_state__hash_lasting() of the last reading */
 	unsigned unchanged; /* readings in a row with the same */
 	bool have_last;
 	bool first_over;     /* the reading at attach was made or is not needed */
@@ -447,7 +447,7 @@ int census_stage__look(struct census_stage *c, uint64_t now)
 {
 	if (!job_steps__is_due(c->job_steps, now))
 		return 0;
-	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	job_steps__read_again(c->job_steps, c->d->target->proc, now_of, c->d);
 	return set_first_step(c);
 }
 
@@ -455,7 +455,7 @@ bool census_stage__look_last(struct census_stage *c)
 {
 	if (!job_steps__has_few(c->job_steps) || !proc__alive(c->d->target->proc))
 		return false;
-	job_steps__look(c->job_steps, c->d->target->proc, now_of, c->d);
+	job_steps__read_again(c->job_steps, c->d->target->proc, now_of, c->d);
 	return true;
 }
 
@@ -492,7 +492,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
 	c->job.host = all && !c->d->cut ? c->host : NULL;
 	if (c->job.opts.memory)
-		host_memory__begin_hold(c->d->host);
+		host_memory__begin_held(c->d->host);
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;
 	/* Signals are for the thread that waits for them. */
@@ -673,7 +673,7 @@ bool census_stage__reads(const struct census_stage *c)
  * one found any. */
 static void compare(struct census_stage *c, const struct census_state *st)
 {
-	uint64_t lasting = census_state__lasting(st);
+	uint64_t lasting = census_state__hash_lasting(st);
 
 	c->unchanged = lasting && lasting == c->lasting && !st->torn_lists ? c->unchanged + 1 : 0;
 	c->lasting = lasting;
@@ -783,7 +783,7 @@ static int hold(struct decoder *d, const struct census_state *st)
 	if (err)
 		free(l.v);
 	else
-		host_memory__hold(d->host, l.v, l.n);
+		host_memory__set_held(d->host, l.v, l.n);
 	return err;
 }
 

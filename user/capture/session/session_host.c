@@ -87,7 +87,7 @@ int session__begin_host(struct session *s, bool inherited)
 	return open_host(s, inherited);
 }
 
-/* Takes a reading of host memory. ended: what host_memory__end() returned. */
+/* Takes a reading of host memory. ended: what host_memory__join_reading() returned. */
 static int take_host(struct session *s, int ended)
 {
 	bool whole = false;
@@ -107,14 +107,14 @@ static int take_host(struct session *s, int ended)
 
 int session__pump_host(struct session *s)
 {
-	int ended = host_memory__end(s->decoder->host), err;
+	int ended = host_memory__join_reading(s->decoder->host), err;
 
 	if (!s->decoder->host)
 		return 0;
 	if (!ended && !s->decoder->cut && !session__replaced(s))
 		host_memory__begin(s->decoder->host, false);
 	err = take_host(s, ended);
-	return err || ended || s->behind ? err : host_memory__between(s->decoder->host);
+	return err || ended || s->behind ? err : host_memory__check_growth(s->decoder->host);
 }
 
 static int await_host(struct session *s)
@@ -122,11 +122,11 @@ static int await_host(struct session *s)
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	int err = 0;
 
-	while (!err && host_memory__reads(s->decoder->host)) {
+	while (!err && host_memory__is_reading(s->decoder->host)) {
 		err = session__round(s);
 		nanosleep(&pause, NULL);
 	}
-	return err ? err : take_host(s, host_memory__end(s->decoder->host));
+	return err ? err : take_host(s, host_memory__join_reading(s->decoder->host));
 }
 
 /* Brings in what was recorded until now. */
@@ -148,7 +148,7 @@ static int last_look(struct session *s)
 	uint64_t rss;
 
 	facts__number(s->facts, "end_rss", &rss);
-	return err || s->behind ? err : host_memory__look(s->decoder->host, rss);
+	return err || s->behind ? err : host_memory__charge_growth(s->decoder->host, rss);
 }
 
 int session__last_host(struct session *s)

@@ -42,8 +42,8 @@ struct round {
 
 static bool is_scalar(const struct pytensor *t)
 {
-	return t->state == PYTENSOR_OK && t->numel == 1 && job_steps__item(t->dtype) &&
-	       t->size == job_steps__item(t->dtype);
+	return t->state == PYTENSOR_OK && t->numel == 1 && job_steps__item_size(t->dtype) &&
+	       t->size == job_steps__item_size(t->dtype);
 }
 
 static void add_piece(struct round *x, const struct census_list *l, size_t i,
@@ -62,11 +62,11 @@ static void add_piece(struct round *x, const struct census_list *l, size_t i,
 	x->whose[x->n] = i;
 	x->pieces[x->n] = (struct proc_piece){ .addr = t->addr,
 					       .buf = &x->raw[x->n],
-					       .len = job_steps__item(t->dtype) };
+					       .len = job_steps__item_size(t->dtype) };
 	x->n++;
 }
 
-/* Keeps places of the highest count for job_steps__look(). */
+/* Keeps places of the highest count for job_steps__read_again(). */
 static void keep_place(struct census_optimizer *o, const struct pytensor *t, uint64_t count)
 {
 	if (count > o->count)

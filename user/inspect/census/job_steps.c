@@ -69,7 +69,7 @@ void job_steps__free(struct job_steps *j)
 
 enum { INT32 = 3, INT64 = 4, FLOAT32 = 6, FLOAT64 = 7 }; /* c10::ScalarType */
 
-unsigned job_steps__item(uint8_t dtype)
+unsigned job_steps__item_size(uint8_t dtype)
 {
 	switch (dtype) {
 	case INT32:
@@ -258,7 +258,7 @@ static bool look_at(struct census_optimizer *o, const struct proc *p)
 	for (size_t i = 0; i < o->n; i++)
 		pieces[i] = (struct proc_piece){ .addr = o->at[i],
 						 .buf = &raw[i],
-						 .len = job_steps__item(o->dtype[i]) };
+						 .len = job_steps__item_size(o->dtype[i]) };
 	if (!o->n || proc__readv(p, pieces, o->n))
 		return false;
 	o->count = 0;
@@ -271,8 +271,8 @@ static bool look_at(struct census_optimizer *o, const struct proc *p)
 	return true;
 }
 
-void job_steps__look(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
-		     void *ctx)
+void job_steps__read_again(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
+			   void *ctx)
 {
 	if (j->looked || !j->n_ends)
 		j->pause = j->pause < LOOK_EVERY / 2 ? 2 * j->pause : LOOK_EVERY;

@@ -407,7 +407,7 @@ const struct census_tensor *census__param(const struct census_state *s, const st
 	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
 }
 
-uint64_t census_state__lasting(const struct census_state *s)
+uint64_t census_state__hash_lasting(const struct census_state *s)
 {
 	static const bool lasts[CENSUS_KINDS] = {
 		[CENSUS_PARAMETER] = true,

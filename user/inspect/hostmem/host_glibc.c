@@ -53,7 +53,7 @@ static uint64_t arena_word(const struct arena *a, int64_t from_bins)
 /* Whether a chunk may lie at this address. */
 static bool chunk_like(const struct host_reading *r, uint64_t addr)
 {
-	return addr % 16 == 0 && host_places__has(&r->maps, addr, 32);
+	return addr % 16 == 0 && host_places__is_private_memory(&r->maps, addr, 32);
 }
 
 /* Whether w holds the bins of an arena whose bins are at `bins`. least: empty bins wanted. */
@@ -206,7 +206,8 @@ static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *
 	*size = w[1] & SIZE_MASK;
 	*fd = w[2];
 	*bk = w[3];
-	if (err || *size < 32 || *size % 16 || !host_places__has(&f->r->maps, addr, *size))
+	if (err || *size < 32 || *size % 16 ||
+	    !host_places__is_private_memory(&f->r->maps, addr, *size))
 		f->bad = true;
 	return host_places__is_local(err) ? 0 : err;
 }
@@ -287,7 +288,7 @@ static int walk_free(struct frees *f, const struct arena *a)
 		return err;
 	err = proc__read_u64(f->r->proc, a->top + 8, &size);
 	size &= SIZE_MASK;
-	if (err || !host_places__has(&f->r->maps, a->top, size)) {
+	if (err || !host_places__is_private_memory(&f->r->maps, a->top, size)) {
 		f->bad = true;
 		return host_places__is_local(err) ? 0 : err;
 	}
@@ -310,7 +311,7 @@ static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t sta
 		if (err)
 			return err;
 		if (w[0] != start || w[2] > HEAP_MAX || w[2] % HOST_PAGE || w[1] % HEAP_MAX ||
-		    !host_places__has(&r->maps, heap, w[2]))
+		    !host_places__is_private_memory(&r->maps, heap, w[2]))
 			return -ENOENT;
 		sum += w[2];
 		err = host_spans__add(&r->claims, heap, w[2], HOST_MALLOC);
@@ -335,7 +336,8 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 	for (; at != start; m->arenas++) {
 		struct arena a;
 
-		if (m->arenas > MAX_ARENAS || !host_places__has(&r->maps, at, delta + TAIL))
+		if (m->arenas > MAX_ARENAS ||
+		    !host_places__is_private_memory(&r->maps, at, delta + TAIL))
 			return -ENOENT;
 		err = read_arena(r, at + delta, 0, &a) ?: add_heaps(r, &a, at, &heaps);
 		if (!err && f)
@@ -386,7 +388,7 @@ static bool heap_is_swapped(const struct host_reading *r)
 	if (r->maps.brief)
 		return r->swap;
 	for (size_t i = 0; i < r->maps.maps.n; i++)
-		if (r->maps.v[i].swap && host_places__anonymous(&r->maps.maps.v[i]))
+		if (r->maps.v[i].swap && host_places__is_anonymous(&r->maps.maps.v[i]))
 			return true;
 	return false;
 }
@@ -405,8 +407,8 @@ bool host_glibc__is_heap(const struct host_reading *r, const struct map *m)
 	size_t i = host_spans__after(&r->claims, m->start);
 
 	return r->l->malloc.known && m->start % HEAP_MAX == 0 && m->end - m->start <= HEAP_MAX &&
-	       host_places__anonymous(m) && i < r->claims.n && r->claims.v[i].start == m->start &&
-	       r->claims.v[i].part == HOST_MALLOC;
+	       host_places__is_anonymous(m) && i < r->claims.n &&
+	       r->claims.v[i].start == m->start && r->claims.v[i].part == HOST_MALLOC;
 }
 
 int host_glibc__read(struct host_reading *r)
@@ -523,7 +525,8 @@ static int chunks_of(struct chunk_search *c, const struct map *m)
 
 static bool may_have_chunks(const struct map *m)
 {
-	return host_places__anonymous(m) && strcmp(m->path, "[heap]") && strcmp(m->path, "[stack]");
+	return host_places__is_anonymous(m) && strcmp(m->path, "[heap]") &&
+	       strcmp(m->path, "[stack]");
 }
 
 /* The end of the mappings that follow each other from the i-th on. */

@@ -132,7 +132,7 @@ static uint64_t room_of(const struct host_range *r)
 	return room < r->fresh ? room : r->fresh;
 }
 
-int host_ranges__fill(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
+int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
 {
 	struct host_range **fresh = calloc(h->n + 1, sizeof(*fresh));
 	size_t n = 0;
@@ -342,8 +342,8 @@ int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64
 	return err ?: host_ranges__map(h, to + kept, to_end, like, 0);
 }
 
-int host_ranges__open(struct host_ranges *h, uint64_t start, uint64_t end,
-		      const struct host_range *like)
+int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t end,
+			       const struct host_range *like)
 {
 	uint64_t addr = start;
 	size_t at;
@@ -577,7 +577,7 @@ static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, stru
 		return host_ranges__map(&h->ranges, start, end, like, 0);
 	}
 	like->fresh = like->owner.grain ? UINT64_MAX : 0;
-	return host_ranges__open(&h->ranges, start, end, like);
+	return host_ranges__make_writable(&h->ranges, start, end, like);
 }
 
 static void keep_attached(struct host_memory *h, uint64_t addr, const struct host_range *like)
@@ -710,12 +710,12 @@ void host_memory__begin(struct host_memory *h, bool last)
 	}
 }
 
-bool host_memory__reads(const struct host_memory *h)
+bool host_memory__is_reading(const struct host_memory *h)
 {
 	return h && h->running && !atomic_load(&h->done);
 }
 
-int host_memory__end(struct host_memory *h)
+int host_memory__join_reading(struct host_memory *h)
 {
 	uint64_t pause;
 
@@ -845,7 +845,7 @@ static uint64_t least_growth(void)
 	return off > LOOK_GROWTH ? off : LOOK_GROWTH;
 }
 
-int host_memory__look(struct host_memory *h, uint64_t rss)
+int host_memory__charge_growth(struct host_memory *h, uint64_t rss)
 {
 	uint64_t added;
 	int err;
@@ -854,7 +854,7 @@ int host_memory__look(struct host_memory *h, uint64_t rss)
 	    rss < h->total + least_growth())
 		return 0;
 	h->time = h->c.now(h->c.ctx);
-	err = host_ranges__fill(&h->ranges, rss - h->total, &added);
+	err = host_ranges__charge(&h->ranges, rss - h->total, &added);
 	h->looks += added > 0;
 	h->worked_out += added;
 	if (added)
@@ -862,7 +862,7 @@ int host_memory__look(struct host_memory *h, uint64_t rss)
 	return err;
 }
 
-int host_memory__between(struct host_memory *h)
+int host_memory__check_growth(struct host_memory *h)
 {
 	uint64_t now, pause, rss;
 	int err = 0;
@@ -878,20 +878,20 @@ int host_memory__between(struct host_memory *h)
 	h->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
 	/* The calls that mapped what was resident at the last look have come in by now. */
 	if (h->seen)
-		err = host_memory__look(h, h->seen);
+		err = host_memory__charge_growth(h, h->seen);
 	h->seen = h->changed && !proc__resident(h->c.proc, &rss) ? rss : 0;
 	return err;
 }
 
 /* ---- what holds the memory ---- */
 
-void host_memory__begin_hold(struct host_memory *h)
+void host_memory__begin_held(struct host_memory *h)
 {
 	if (h)
 		h->held_id = h->ranges.last_id;
 }
 
-void host_memory__hold(struct host_memory *h, struct host_held *v, size_t n)
+void host_memory__set_held(struct host_memory *h, struct host_held *v, size_t n)
 {
 	if (!h) {
 		free(v);
@@ -1001,7 +1001,7 @@ static int name_blocks(struct host_memory *h)
 			err = name_range(h, r, name);
 	}
 	map64__free(sums);
-	host_memory__hold(h, NULL, 0);
+	host_memory__set_held(h, NULL, 0);
 	return err;
 }
 

@@ -65,8 +65,8 @@ int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end);
 int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64_t to,
 		      uint64_t to_len, const struct host_range *like);
 /* Memory becomes writable: parts that were not, and have no resident page, get this owner. */
-int host_ranges__open(struct host_ranges *h, uint64_t start, uint64_t end,
-		      const struct host_range *like);
+int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t end,
+			       const struct host_range *like);
 /* Sets the resident bytes, at most the range's size. */
 int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resident);
 
@@ -74,7 +74,7 @@ int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resid
  * The process has `bytes` more resident bytes than the ranges: takes them as those of memory that
  * was mapped since the last reading (fresh), the newest first. *ret: how many were taken.
  */
-int host_ranges__fill(struct host_ranges *h, uint64_t bytes, uint64_t *ret);
+int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret);
 
 /* The range that contains addr, or the first one above it; h->n: none. */
 size_t host_ranges__find(const struct host_ranges *h, uint64_t addr);

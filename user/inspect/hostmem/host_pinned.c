@@ -180,7 +180,8 @@ static int find_allocator(struct host_reading *r, size_t i, const struct host_da
 		     known && k < POINTERS && at + 8 * k + 8 <= d->len && err == -ENOENT; k++) {
 			uint64_t impl = proc__word(d->v + at + 8 * k), type;
 
-			if (pointer_like(impl) && host_places__has(&r->maps, impl, 64) &&
+			if (pointer_like(impl) &&
+			    host_places__is_private_memory(&r->maps, impl, 64) &&
 			    !proc__read_u64(r->proc, impl, &type) &&
 			    is_of_type(r, type, "CachingHostAllocatorImpl"))
 				err = read_blocks(r, impl);

@@ -140,7 +140,7 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 #define GUARD_MAX (64u << 10)
 #define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
-bool host_places__anonymous(const struct map *m)
+bool host_places__is_anonymous(const struct map *m)
 {
 	/* "[anon:NAME]": named by prctl(PR_SET_VMA) */
 	return m->r && m->w && !m->shared && !m->inode &&
@@ -158,7 +158,7 @@ static const struct map *at_or_below(const struct maps *m, uint64_t addr)
 	return k ? &m->v[k - 1] : NULL;
 }
 
-bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)
+bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size)
 {
 	const struct map *m = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
 	uint64_t end = m ? m->end : 0;
@@ -168,7 +168,7 @@ bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size)
 		end += HEAP_GROWTH;
 		end = m + 1 < last && m[1].start < end ? m[1].start : end;
 	}
-	return m && addr < end && host_places__anonymous(m) && size <= end - addr;
+	return m && addr < end && host_places__is_anonymous(m) && size <= end - addr;
 }
 
 /* Whether a mapping without a file directly follows a file's data, so that it begins with the
@@ -177,7 +177,7 @@ static bool follows_data(const struct host_smaps *s, size_t i)
 {
 	const struct map *m = &s->maps.v[i], *before = i ? m - 1 : NULL;
 
-	return before && host_places__anonymous(m) && !*m->path && before->end == m->start &&
+	return before && host_places__is_anonymous(m) && !*m->path && before->end == m->start &&
 	       before->inode && before->w && !before->shared;
 }
 
@@ -325,7 +325,7 @@ static int find_stacks(struct host_reading *r)
 		uint64_t size = m->end - m->start;
 
 		if (guard->end != m->start || guard->r || guard->w || guard->x || guard->inode ||
-		    guard->end - guard->start > GUARD_MAX || !host_places__anonymous(m) || m->x)
+		    guard->end - guard->start > GUARD_MAX || !host_places__is_anonymous(m) || m->x)
 			continue;
 		err = host_spans__add(&r->claims, m->start, size < most ? size : most, HOST_STACKS);
 	}

@@ -55,8 +55,9 @@ static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t 
 	if ((a.total + 1) / 2 * 2 != 64 && (a.total + 1) / 2 * 2 != 128)
 		return -1;
 	size = (uint64_t)((a.total + 1) / 2 * 2) * pool;
-	if (a.free > a.total || addr % HOST_PAGE || !host_places__has(&r->maps, addr, size) ||
-	    a.next_pool < addr || a.next_pool > addr + size || a.next_pool % pool)
+	if (a.free > a.total || addr % HOST_PAGE ||
+	    !host_places__is_private_memory(&r->maps, addr, size) || a.next_pool < addr ||
+	    a.next_pool > addr + size || a.next_pool % pool)
 		return -1;
 	*ret = a;
 	return 1;
@@ -118,7 +119,7 @@ static int try_slot(const struct host_reading *r, uint64_t slot, uint64_t pool, 
 	uint64_t addr;
 
 	if (proc__read_u64(r->proc, slot, &addr) || addr % 16 ||
-	    !host_places__has(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
+	    !host_places__is_private_memory(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
 		return -ENOENT;
 	return read_array(r, addr, pool, ret);
 }
@@ -134,7 +135,7 @@ static int search_data(struct host_reading *r, const struct host_data *d, uint64
 		struct arenas a;
 
 		if (addr < HOST_PAGE || addr % 16 ||
-		    !host_places__has(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
+		    !host_places__is_private_memory(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
 			continue;
 		e = read_array(r, addr, pool, &a);
 		if (e == -ENOMEM)

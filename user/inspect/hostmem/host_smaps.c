@@ -304,13 +304,13 @@ static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 
 	if (!left && (is_reserved(&g->s->maps.v[i]) || size > SPARSE))
 		return 0;
-	part = host_smaps__least(size, (*in_vain + left) / page * page);
+	part = host_smaps__min(size, (*in_vain + left) / page * page);
 	err = read_figures(g, i, g->s->maps.v[i].start + part);
 	before = g->found - before; /* now: what it has */
-	*in_vain -= host_smaps__least(*in_vain, part > before ? part - before : 0);
+	*in_vain -= host_smaps__min(*in_vain, part > before ? part - before : 0);
 	if (part < size && !err) {
 		/* The rest may be anywhere in it. */
-		left = host_smaps__least(unexplained(g), size - part) / page * page;
+		left = host_smaps__min(unexplained(g), size - part) / page * page;
 		g->s->v[i].rss += left;
 		g->found += left;
 	}

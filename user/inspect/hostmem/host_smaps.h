@@ -49,7 +49,7 @@ int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
 int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
 void host_smaps__free(struct host_smaps *s);
 
-static inline uint64_t host_smaps__least(uint64_t a, uint64_t b)
+static inline uint64_t host_smaps__min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }

@@ -76,10 +76,10 @@ struct host_reading {
 };
 
 /* Whether a mapping is private, writable memory without a file. */
-bool host_places__anonymous(const struct map *m);
+bool host_places__is_anonymous(const struct map *m);
 /* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
  * heap may have grown to since. */
-bool host_places__has(const struct host_smaps *s, uint64_t addr, uint64_t size);
+bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size);
 /* Reads memory without making any of it resident: pages that are not resident read as zeros. 0 or
  * -errno. */
 int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,

@@ -184,15 +184,15 @@ static void divide_mapping(struct host_reading *r, size_t i, const struct claime
 	for (uint8_t k = 1; k < own; k++) {
 		n = share_of(r, f, c->first[k]);
 		r->l->adjusted += n > left ? n - left : 0;
-		n = host_smaps__least(n, left);
+		n = host_smaps__min(n, left);
 		part[k].bytes += n;
 		left -= n;
 	}
 	part[own].bytes += left;
 	if (own <= HOST_SHARED && own != HOST_PINNED)
-		part[own].second += host_smaps__least(share_of(r, f, c->first[HOST_TENSORS]), left);
+		part[own].second += host_smaps__min(share_of(r, f, c->first[HOST_TENSORS]), left);
 	else if (own == HOST_LIBRARIES || own == HOST_FILES)
-		part[own].second += share_of(r, f, host_smaps__least(f->anonymous, f->rss));
+		part[own].second += share_of(r, f, host_smaps__min(f->anonymous, f->rss));
 	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
 		part[k].second += share_of(r, f, c->second[k]);
 }

@@ -307,7 +307,7 @@ bool nvml__is_dry_run(const struct nvml *s)
 	return s->table != 0;
 }
 
-bool nvml__reports(const struct nvml *s, uint64_t *ret)
+bool nvml__count_reports(const struct nvml *s, uint64_t *ret)
 {
 	struct dryrun_usage u;
 
@@ -358,7 +358,7 @@ void nvml__free(struct nvml *s)
 	free(s);
 }
 
-void nvml__process_has(struct nvml *s, int devices, uint64_t in_use)
+void nvml__set_process(struct nvml *s, int devices, uint64_t in_use)
 {
 	s->own_devices = devices;
 	s->in_use = in_use;

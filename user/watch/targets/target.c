@@ -239,7 +239,7 @@ static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 		nvml__refresh(t->smi);
 		for (size_t i = 0; i < t->n_devices; i++)
 			in_use |= t->devices[i].now.reserved ? UINT64_C(1) << i : 0;
-		nvml__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
+		nvml__set_process(t->smi, cudaalloc__devices(t->alloc), in_use);
 		/* The last request was not answered, so its figures are too old. */
 		if (t->used_asked)
 			set_driver(t, &(struct nvml_figures){ .n = 0 });
