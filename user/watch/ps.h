@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PS_MOST 256 /* processes; more are counted */
+#define PS_MOST 256 /* processes in the list; further ones are only counted */
 
 struct ps_process {
 	pid_t pid;
@@ -26,11 +26,11 @@ struct ps_process {
 	uint64_t allocated, reserved;
 	bool used_known; /* driver-reported use, of all devices together */
 	uint64_t used;
-	/* Bytes per second between the last two looks. */
+	/* Growth of allocated and of rss between the last two ps__look(), in bytes per second. */
 	bool growth_known, rss_growth_known;
-	double growth, rss_growth; /* rates of allocated and rss */
-	bool denied;		   /* not permitted to read it */
-	char why[160];		   /* why allocated and reserved are not known; "" */
+	double growth, rss_growth;
+	bool denied;   /* this user may not read the process */
+	char why[160]; /* why allocated and reserved are not known; "": they are */
 };
 
 struct ps;
@@ -40,11 +40,12 @@ void ps__free(struct ps *s); /* NULL is fine */
 /* Finds processes. Takes at most about a second; processes of a file system that does not answer
  * take longer. */
 void ps__find(struct ps *s);
-/* Reads the figures of all, and drops those that ended. Growth needs two looks. */
+/* Reads the figures of all, and drops those that ended. Growth is known after two calls. */
 void ps__look(struct ps *s);
 /* The processes, largest device memory first. Valid until the next call. */
 const struct ps_process *const *ps__list(struct ps *s, size_t *n);
-/* Number of processes that are not in the list: it is full, or their files did not answer. */
+/* Number of processes that are not in the list: the list is full, or the process's files did not
+ * answer. */
 size_t ps__left_out(const struct ps *s);
-/* Device memory for the order: the driver's figure, otherwise reserved. */
+/* The list's sort key: driver-reported use if it is known, otherwise reserved bytes. */
 uint64_t ps_process__device(const struct ps_process *p);

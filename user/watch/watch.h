@@ -41,9 +41,9 @@ struct watch_args {
 	uint64_t max_bytes;	/* total size of kept captures */
 	const char *cost;	/* --cost of captures: "1%" or "off" */
 	const char *output;	/* folder of captures; NULL: no captures */
-	const char *exec;	/* shell command for events; NULL: none */
+	const char *exec;	/* shell command to run at each event; NULL: none */
 	const char *metrics;	/* file of metrics; NULL: none */
-	bool on_kill;		/* record what leads up to the end of killed processes */
+	bool on_kill;		/* keep a recording of the last minutes of killed processes */
 	bool json;
 };
 
@@ -51,22 +51,22 @@ struct watch_args {
 
 /* State of a rule for a device. */
 struct watch_state {
-	bool holds;
-	bool reported_unknown;
-	uint64_t ooms, retries; /* counts already reported by this rule */
+	bool holds;		/* the rule held when it was judged last */
+	bool reported_unknown;	/* the event "unknown" was printed */
+	uint64_t ooms, retries; /* counts when the rule held last: it counts from these */
 };
 
 struct watch_device {
 	struct cuda_figures now;
-	bool counts_known; /* counts are known; they are as of the last successful reading */
+	bool counts_known; /* ooms and retries are known, as of the last successful reading */
 	uint64_t ooms, retries;
 	uint64_t total; /* device total, in bytes; 0: not known */
 	bool used_known;
-	uint64_t used;
-	bool left_known; /* free bytes on the device, considering all processes */
-	uint64_t left;
-	unsigned series;
-	struct watch_state state[WATCH_RULES];
+	uint64_t used; /* driver-reported use of the process, in bytes */
+	bool left_known;
+	uint64_t left;	 /* free bytes on the device, considering all processes */
+	unsigned series; /* index of its growth series in struct watch; COND_SERIES: no series */
+	struct watch_state state[WATCH_RULES]; /* by rule */
 };
 
 struct session;
@@ -76,25 +76,24 @@ struct proc;
 struct watch_target {
 	pid_t pid;
 	struct owner *owner; /* for watch.c: owners share the places fairly */
-	uint64_t came;	     /* for watch.c: sequence number of its arrival */
+	uint64_t came;	     /* for watch.c: sequence number: watching began in this order */
 	uint64_t started;    /* start time, ns of CLOCK_BOOTTIME */
 	char name[80];	     /* command, "python train.py", cleaned and cut */
 	char comm[64];
 	struct cgroup cgroup;
 	int64_t rank; /* rank; -1: not known */
 	struct proc *proc;
-	int image, statm;    /* descriptors: proc__image() and /proc/PID/statm */
-	uint64_t pages, rss; /* pages of address space; resident bytes */
-	uint64_t next_look;  /* next search for a missing allocator, in ns */
-	uint64_t looked_pages;
-	struct cudaalloc *alloc;
-	char alloc_why[160]; /* reason why figures are missing; "" */
+	int image, statm;      /* descriptors: proc__image() and /proc/PID/statm; negative: none */
+	uint64_t pages, rss;   /* pages of address space; resident bytes */
+	uint64_t next_look;    /* next search for a missing allocator, in ns */
+	uint64_t looked_pages; /* pages at the last search of the maps for the allocator */
+	struct cudaalloc *alloc; /* PyTorch's CUDA allocator; NULL: not found so far */
+	char alloc_why[160]; /* reason why the allocator's figures are missing; "": they are known */
 	struct watch_device devices[WATCH_DEVICES];
-	size_t n_devices; /* devices with allocations so far */
-	struct nvml *smi;
-	/* next_used: next request to the driver, in ns; used_asked: ID from nvml__ask(), 0:
-	 * none pending */
-	uint64_t next_used, used_asked;
+	size_t n_devices;	  /* devices with allocations so far */
+	struct nvml *smi;	  /* the driver's figures; NULL: none */
+	uint64_t next_used;	  /* time of the next request to the driver, in ns */
+	uint64_t used_asked;	  /* ID of the pending request, from nvml__ask(); 0: none */
 	struct watch_device self; /* series and rule states of the process itself */
 	struct {
 		struct host_sheet sheet; /* the last reading, if it is known */
@@ -102,13 +101,14 @@ struct watch_target {
 		uint64_t next; /* earliest next reading, CLOCK_MONOTONIC, ns */
 	} host;		       /* parts of host memory, if a rule needs them */
 	/* Steps, if a rule needs them. */
-	struct session *session;
-	bool attached, steps_failed;
-	char steps_why[256];
-	/* number of steps; time of the last step and its length, in ns */
-	uint64_t steps, last_step, step_time;
-	uint64_t steps_at_once, pace; /* steps in the last tick, and the length of each, in ns */
-	bool reported;		      /* the process was reported as watched */
+	struct session *session;      /* records only steps; NULL: none */
+	bool attached, steps_failed;  /* the session is attached; steps cannot be counted */
+	char steps_why[256];	      /* reason of steps_failed */
+	uint64_t steps;		      /* number of steps since the session attached */
+	uint64_t last_step;	      /* end of the last step, ns of the session's clock */
+	uint64_t step_time;	      /* length of the last step, in ns; 0: not known */
+	uint64_t steps_at_once, pace; /* steps in the last tick, and their mean length, in ns */
+	bool reported;		      /* the event "watching" was printed */
 	uint64_t since;		      /* start of watching, in ns */
 	uint64_t cooldown;	      /* earliest next capture, in ns */
 };
@@ -120,9 +120,9 @@ void watch_target__free(struct watch_target *t);
 /* Reads the process. Returns 0, -ESRCH (it has ended) or -ESTALE (it runs another program). now:
  * CLOCK_MONOTONIC, ns. steps: also count steps. used: also ask the driver. */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
-/* Reads only values used by growth rules; takes a few microseconds. False: they cannot be read. */
+/* Reads only figures of growth rules, in a few microseconds. False: the process has ended. */
 bool watch_target__read_growth(struct watch_target *t, bool rss);
-/* The values for conditions; d NULL: only those of the process. */
+/* Fills *ret with the figures for rules. d NULL: only those of the process. */
 void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
 			  struct cond_values *ret);
 
@@ -143,20 +143,22 @@ size_t watch_find__unanswered(const struct watch_find *f);
  */
 void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
 		      void *ctx);
-/* may: called before anything of a process is read; false: do not read it in this scan. NULL: all. */
+/* may: called before a scan reads anything of a process; false: do not read it. NULL: read all. */
 void watch_find__guard(struct watch_find *f, bool (*may)(void *ctx, pid_t pid), void *ctx);
+/* A process that fn accepted has ended, or has lost its place. now: CLOCK_MONOTONIC, ns. */
 void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now);
 /* True if more processes may appear. */
 bool watch_find__open_ended(const struct watch_find *f);
+/* Describes the choice of processes: "a process that matches 'train.py'". Returns buf. */
 const char *watch_find__title(struct watch_find *f, char *buf, size_t size);
 
 /* ---- watch (watch.c) ---- */
 
 struct watch_rule {
 	struct cond *cond;
-	bool of_process; /* the rule uses no device figure */
-	uint64_t fired;
-	size_t holding; /* number of devices for which the rule holds now */
+	bool is_per_process; /* the rule has no device figure: it is judged once per process */
+	uint64_t fired;	     /* how often the rule began to hold, for the metrics */
+	size_t holding;	     /* number of devices for which the rule holds now */
 };
 
 struct watch_capture;
@@ -172,16 +174,17 @@ struct watch {
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
 	struct owners owners;
-	uint64_t came;
-	pid_t evicted[WATCH_TARGETS]; /* lost their places in this scan, for watch_find */
+	uint64_t came;		      /* last number given as watch_target.came */
+	pid_t evicted[WATCH_TARGETS]; /* processes that lost their places in this scan */
 	size_t n_evicted;
-	uint8_t series[COND_SERIES];	    /* series in use */
+	uint8_t series[COND_SERIES];	    /* 1: a device uses the growth series of this index */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
 	struct watch_host *host;	    /* reader of host memory; NULL: none */
 	uint64_t captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;			    /* memory of the machine, in bytes */
+	/* CLOCK_MONOTONIC, ns; next_scan: UINT64_MAX if no more processes may appear */
 	uint64_t start, next_scan, next_tick;
-	bool metrics_failed;
+	bool metrics_failed; /* the last writing of the metrics failed, and was logged */
 };
 
 /* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit
@@ -196,7 +199,7 @@ void watch_host__free(struct watch_host *h); /* ends a reading under way; NULL i
 /* Takes a reading that has ended, or begins the next one that is due. Does not wait. now:
  * CLOCK_MONOTONIC, ns. */
 void watch_host__pump(struct watch_host *h, uint64_t now);
-/* Sets the figures of host memory that rules need, and the machine's memory. */
+/* Sets the figures of host memory that rules need, and the machine's memory as 100 % of RSS. */
 void watch_host__values(const struct watch *w, const struct watch_target *t, struct cond_values *v);
 
 /* ---- captures (capture.c) ---- */
@@ -208,21 +211,21 @@ struct watch_shot {
 	int64_t rank;
 	char container[128], pod[128];
 	char begin[40];		       /* time in RFC 3339 */
-	char file[320], snapshot[320]; /* paths; "": none */
+	char file[320], snapshot[320]; /* paths of recording and dump; "": none */
 	uint64_t events, lost, bytes;
-	char detail[DETAIL_TEXT]; /* detail that --cost left out, for people; "": none */
+	char detail[DETAIL_TEXT]; /* text: the detail that --cost left out; "": none */
 	bool growth;		  /* a growth rule has fired */
 	bool killed;	 /* the process was killed or failed; file is the recording of its end */
 	char blame[256]; /* line of code with the most memory, cleaned; "" */
 };
 
-/* Fills the shot with the process and the present time. */
-void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule);
+/* Fills the shot with the process, the rule and the present time. */
+void watch_shot__fill(struct watch_shot *s, const struct watch_target *t, const char *rule);
 /*
- * Borrows w. NULL, logged. With `watch --on-kill`, one `record --on-kill` for all watched processes
- * runs as a separate program. It keeps the last minutes in memory and writes a file into the folder
- * of captures when one of them is killed or fails. memtrace-bpf watch then reads that file as it
- * reads its own captures.
+ * Borrows w. NULL: failed, logged. With `watch --on-kill`, one `record --on-kill` for all watched
+ * processes runs as a separate program. It keeps the last minutes in memory and writes a file into
+ * the folder of captures when one of them is killed or fails. memtrace-bpf watch then reads that
+ * file as it reads its own captures.
  */
 struct watch_capture *watch_capture__new(struct watch *w);
 /* Stops a running capture and saves what was recorded. Ends the recorder of --on-kill. NULL is
@@ -238,8 +241,9 @@ void watch_capture__expect(struct watch_capture *c, const struct watch_target *t
  * files that it has written. now: CLOCK_MONOTONIC, ns. */
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
 
-/* Runs the --exec command for an event. */
+/* Queues the --exec command for an event. watch_exec__pump() runs it. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);
+/* Starts the next command when none runs, and ends one after a minute. now: CLOCK_MONOTONIC, ns. */
 void watch_exec__pump(uint64_t now);
 void watch_exec__finish(void); /* runs waiting commands, for at most ten seconds */
 
@@ -252,11 +256,11 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 		     const struct watch_device *d, const char *rule, const struct cond_result *r);
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text);
-/* A figure of a device. False: not known. */
+/* Stores a figure of a device in *ret. Returns false if it is not known. */
 bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,
 			  enum device_figure which, uint64_t *ret);
 /* Name of a target's device, "cuda:0"; "" for the process itself. */
 const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
 			       char buf[16]);
-/* Replaces the file of metrics. */
+/* Writes the file of metrics again. Logs the first failure in a row. */
 void watch_metrics__write(struct watch *w);

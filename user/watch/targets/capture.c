@@ -26,31 +26,33 @@
 #include "record/folder.h"
 #include "watch/targets/spawn.h"
 
-/* time limit of dump, in ns; of record beyond its capture length */
-#define DUMP_MOST UINT64_C(30000000000)
+#define DUMP_MOST UINT64_C(30000000000) /* time limit of `dump`, in ns */
+/* Time that `record` gets to attach, detach and write, in addition to the capture's length, in ns */
 #define RECORD_MORE UINT64_C(60000000000)
 /* time limit of a capture that is limited only by steps, in ns */
 #define STEPS_MOST UINT64_C(1800000000000)
-#define REPORT_MOST UINT64_C(600000000000)
-#define KILL_AFTER UINT64_C(20000000000) /* delay between SIGINT and SIGKILL, in ns */
-#define TOP "8"
-#define NICE 10		     /* nice value of background work */
-#define LABEL "watch-killed" /* begins the names of the recorder's files */
-#define EXPECTED_MAX 64	     /* ended processes whose files are expected */
-/* Time for the recorder to write a file, in ns. A process that ended well has none. */
+#define REPORT_MOST UINT64_C(600000000000) /* time limit of `report` and of `leaks`, in ns */
+#define KILL_AFTER UINT64_C(20000000000)   /* delay between SIGINT and SIGKILL, in ns */
+#define TOP "8"				   /* rows of the report that are read */
+#define NICE 10				   /* nice value of background work */
+#define LABEL "watch-killed"		   /* prefix of the recorder's file names, with --on-kill */
+#define EXPECTED_MAX 64 /* ended processes whose recordings are awaited at a time */
+/* How long a recording of an ended process is awaited, in ns: one that ended well has none. */
 #define WRITE_MOST UINT64_C(60000000000)
-/* Delays before the recorder starts again, in ns: after it has ended by itself, and after a
- * failure. */
+/* Delays before the recorder of --on-kill starts again, in ns: after it has ended by itself, and
+ * after a failure. */
 #define AGAIN_AFTER UINT64_C(5000000000)
 #define AGAIN_AFTER_FAILURE UINT64_C(60000000000)
 #define STOP_MOST 20000 /* time for the recorder to detach, in ms */
 
+/* The program of a capture that runs now: dump, record, report or leaks. */
 enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
 
+/* A watched process that has ended. The recorder of --on-kill may still write its recording. */
 struct expected {
 	struct watch_shot shot;
-	char started[40]; /* start of the process in RFC 3339 */
-	uint64_t deadline;
+	char started[40];  /* start of the process in RFC 3339 */
+	uint64_t deadline; /* CLOCK_MONOTONIC, ns: expect no recording after that */
 };
 
 /* The recorder of --on-kill. */
@@ -59,7 +61,7 @@ struct black_box {
 	uint64_t next_start; /* CLOCK_MONOTONIC, ns */
 	bool one_ended;	     /* a watched process has ended since the recorder started */
 	struct expected expected[EXPECTED_MAX];
-	size_t n;
+	size_t n; /* entries of expected */
 };
 
 struct watch_capture {
@@ -69,12 +71,12 @@ struct watch_capture {
 	struct watch_shot shot;
 	enum stage stage;
 	struct subprocess process; /* process of the current stage */
-	uint64_t deadline;
-	bool asked; /* SIGINT was sent */
-	int out;    /* descriptor of the output of dump, report or leaks */
-	struct outfile *dump;
-	char stem[128];
-	json_t *doc; /* parsed report */
+	uint64_t deadline;	   /* end of the stage, CLOCK_MONOTONIC, ns */
+	bool sigint_sent;	   /* to the process of the stage, because its time was over */
+	int out;		   /* memfd with the output of report or leaks; -1: none */
+	struct outfile *dump;	   /* file that dump writes; NULL: none */
+	char stem[128];		   /* file name of the recording, without ".mtr" */
+	json_t *doc;		   /* output of report; NULL: none, or unreadable */
 };
 
 struct watch_capture *watch_capture__new(struct watch *w)
@@ -102,7 +104,7 @@ struct watch_capture *watch_capture__new(struct watch *w)
 	return NULL;
 }
 
-void watch_shot__of(struct watch_shot *s, const struct watch_target *t, const char *rule)
+void watch_shot__fill(struct watch_shot *s, const struct watch_target *t, const char *rule)
 {
 	*s = (struct watch_shot){ .pid = t->pid, .rank = t->rank };
 	snprintf(s->name, sizeof(s->name), "%s", t->name);
@@ -120,42 +122,45 @@ bool watch_capture__busy(const struct watch_capture *c)
 
 /* ---- stored captures ---- */
 
-/* Removes the entry's dump file. */
+/* Removes the dump next to a recording: STEM.dump.json next to STEM.mtr. */
 static void drop_dump(const struct watch_capture *c, const char *file)
 {
 	char path[4096];
+	const size_t suffix = strlen(".mtr");
 	size_t len = strlen(file);
 
-	if (len < 4 || strchr(file, '/'))
+	if (len < suffix || strchr(file, '/'))
 		return;
-	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder), (int)len - 4,
-		     file) < (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder),
+		     (int)(len - suffix), file) < (int)sizeof(path))
 		unlink(path);
 }
 
-static bool is_mine(const struct folder_entry *e)
+/* True if `watch` made the recording: others may write into the same folder. */
+static bool is_of_watch(const struct folder_entry *e)
 {
 	return !strncmp(e->file, "watch-", 6);
 }
 
-/* Removes the oldest captures while their number or size is above the limit. */
+/* Removes the oldest captures while their number or size is above the limit, but never all. */
 static void drop_old(struct watch_capture *c)
 {
 	for (;;) {
 		const struct folder_entry *v, *oldest = NULL;
 		uint64_t bytes = 0;
-		size_t n, mine = 0;
+		size_t n, n_captures = 0;
 		char file[256];
 
 		v = folder__entries(c->folder, &n);
 		for (size_t i = 0; i < n; i++) {
-			if (!is_mine(&v[i]))
+			if (!is_of_watch(&v[i]))
 				continue;
 			oldest = oldest && strcmp(oldest->begin, v[i].begin) <= 0 ? oldest : &v[i];
 			bytes += v[i].bytes;
-			mine++;
+			n_captures++;
 		}
-		if (mine <= 1 || (mine <= c->w->args.max_captures && bytes <= c->w->args.max_bytes))
+		if (n_captures <= 1 ||
+		    (n_captures <= c->w->args.max_captures && bytes <= c->w->args.max_bytes))
 			return;
 		snprintf(file, sizeof(file), "%s", oldest->file);
 		if (folder__drop(c->folder, file, NULL))
@@ -166,31 +171,33 @@ static void drop_old(struct watch_capture *c)
 
 /* ---- the stages ---- */
 
-static void fail(struct watch_capture *c, const char *what)
+static void say_failed(struct watch_capture *c, const char *what)
 {
 	c->w->failed++;
 	watch_say__shot(c->w, "failed", &c->shot, what);
 }
 
-static void end_stages(struct watch_capture *c)
+static void go_idle(struct watch_capture *c)
 {
 	c->stage = IDLE;
-	c->asked = false;
+	c->sigint_sent = false;
 	if (c->out >= 0)
 		close(c->out);
 	c->out = -1;
 }
 
+/* Starts the program of a stage. argv: without the program's name. out: its standard output; -1:
+ * our standard error. time_limit: ns. Returns 0 or -errno. */
 static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out,
-		       int nice_by, uint64_t most)
+		       int nice_by, uint64_t time_limit)
 {
 	int err = watch_spawn__self(argv, out, SUBPROCESS_INHERIT, nice_by, &c->process);
 
 	if (err)
 		return err;
 	c->stage = stage;
-	c->asked = false;
-	c->deadline = clock__monotonic() + most;
+	c->sigint_sent = false;
+	c->deadline = clock__monotonic() + time_limit;
 	return 0;
 }
 
@@ -212,23 +219,23 @@ static int begin_dump(struct watch_capture *c)
 
 static int begin_record(struct watch_capture *c)
 {
-	char pid[16], time[32], steps[32], size[32];
+	char pid[16], duration[32], steps[32], size[32];
 	const char *argv[20] = { "record",     "-q",	     "-p", pid,	     "-o",
 				 c->shot.file, "--max-size", size, "--cost", c->w->args.cost };
-	size_t n = 10;
+	size_t n_args = 10; /* so far */
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
 	snprintf(size, sizeof(size), "%" PRIu64,
 		 c->w->args.max_bytes < 65536 ? UINT64_C(65536) : c->w->args.max_bytes);
 	if (c->w->args.capture) {
-		snprintf(time, sizeof(time), "%" PRIu64 "ns", c->w->args.capture);
-		argv[n++] = "-d";
-		argv[n++] = time;
+		snprintf(duration, sizeof(duration), "%" PRIu64 "ns", c->w->args.capture);
+		argv[n_args++] = "-d";
+		argv[n_args++] = duration;
 	}
 	if (c->w->args.capture_steps) {
 		snprintf(steps, sizeof(steps), "%" PRIu64, c->w->args.capture_steps);
-		argv[n++] = "--steps";
-		argv[n++] = steps;
+		argv[n_args++] = "--steps";
+		argv[n_args++] = steps;
 	}
 	return begin_stage(c, RECORDING, argv, -1, 0,
 			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
@@ -245,7 +252,7 @@ static int begin_report(struct watch_capture *c)
 	return begin_stage(c, REPORTING, argv, c->out, NICE, REPORT_MOST);
 }
 
-/* For growth: finds the growing line, if the recording is long enough. */
+/* For a growth rule: finds the line whose memory grows, if the recording is long enough. */
 static int begin_leaks(struct watch_capture *c)
 {
 	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
@@ -256,7 +263,7 @@ static int begin_leaks(struct watch_capture *c)
 	return begin_stage(c, BLAMING, argv, c->out, NICE, REPORT_MOST);
 }
 
-/* Makes file names from time and process. */
+/* Makes the paths of recording and dump from time and PID; "" if one is too long. */
 static void make_paths(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
@@ -276,6 +283,7 @@ static void make_paths(struct watch_capture *c)
 			 (int)strlen(s->file) - 4, s->file);
 }
 
+/* dump runs first. If it cannot start, the capture goes on without a dump. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 {
 	if (c->stage != IDLE)
@@ -283,20 +291,21 @@ int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 	c->shot = *shot;
 	make_paths(c);
 	if (!*c->shot.file) {
-		fail(c, "the path of the folder is too long for a recording; choose a shorter one");
+		say_failed(c, "the path of the folder is too long for a recording; "
+			      "choose a shorter one");
 		return 0;
 	}
 	if (!begin_dump(c))
 		return 0;
 	*c->shot.snapshot = '\0';
 	if (begin_record(c)) {
-		fail(c, "cannot start the recorder");
-		end_stages(c);
+		say_failed(c, "cannot start the recorder");
+		go_idle(c);
 	}
 	return 0;
 }
 
-/* Reads a recording that is in the folder already and reports it. Returns 0; -EBUSY if a capture is
+/* Begins to read a finished recording of --on-kill. Returns 0, or -EBUSY if a capture is
  * running. */
 static int take_recording(struct watch_capture *c, const struct watch_shot *shot,
 			  const struct folder_entry *e)
@@ -314,10 +323,10 @@ static int take_recording(struct watch_capture *c, const struct watch_shot *shot
 	if (snprintf(s->file, sizeof(s->file), "%s/%s", folder__path(c->folder), e->file) >=
 	    (int)sizeof(s->file)) {
 		*s->file = '\0';
-		fail(c, "the path of the folder is too long; choose a shorter one");
+		say_failed(c, "the path of the folder is too long; choose a shorter one");
 	} else if (begin_report(c)) {
-		fail(c, "the recording cannot be read");
-		end_stages(c);
+		say_failed(c, "the recording cannot be read");
+		go_idle(c);
 	}
 	return 0;
 }
@@ -334,13 +343,13 @@ static void end_dump(struct watch_capture *c, bool ok)
 	if (!ok || fstat(outfile__fd(dump), &st) || !st.st_size) {
 		outfile__discard(dump);
 		*c->shot.snapshot = '\0';
-		fail(c, "cannot read the live blocks from outside");
+		say_failed(c, "cannot read the live blocks from outside");
 		return;
 	}
 	err = outfile__commit(dump);
 	if (err) {
 		*c->shot.snapshot = '\0';
-		fail(c, strerror(-err));
+		say_failed(c, strerror(-err));
 		return;
 	}
 	watch_say__shot(c->w, "snapshot", &c->shot, "wrote the live blocks");
@@ -393,23 +402,25 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	}
 }
 
+/* Sets s->blame to the fastest growing line on the device of the rule; on any device if the rule
+ * has none. `leaks` lists the fastest first. Its rates are per second if the clock is "time". */
 static void read_leaks(struct watch_shot *s, const json_t *doc)
 {
-	const json_t *d, *first;
+	const json_t *d, *fastest;
 	char line[216], bytes[24];
-	double a_step;
+	double bytes_per_step;
 	size_t i;
 
 	json_array_foreach(json_object_get(doc, "devices"), i, d) {
 		if (*s->device && strcmp(string_of(d, "device"), s->device))
 			continue;
-		first = json_array_get(json_object_get(d, "leaks"), 0);
-		a_step = json_number_value(json_object_get(first, "bytes_per_step"));
-		if (!*string_of(first, "file") || a_step < 1 || a_step > 1e18)
+		fastest = json_array_get(json_object_get(d, "leaks"), 0);
+		bytes_per_step = json_number_value(json_object_get(fastest, "bytes_per_step"));
+		if (!*string_of(fastest, "file") || bytes_per_step < 1 || bytes_per_step > 1e18)
 			continue;
-		write_line(first, line, sizeof(line));
+		write_line(fastest, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line,
-			 text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
+			 text__bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_step),
 			 strcmp(string_of(d, "clock"), "time") ? "step" : "second");
 		return;
 	}
@@ -434,6 +445,7 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 	}
 }
 
+/* Adds the recording to the index, and removes the oldest captures. doc: the report, or NULL. */
 static void put_entry(struct watch_capture *c, const json_t *doc)
 {
 	const json_t *capture = json_object_get(doc, "capture");
@@ -490,15 +502,15 @@ static void end_killed(struct watch_capture *c)
 		 s->blame);
 	watch_say__shot(c->w, "killed", s, text);
 	watch_exec__run(c->w, "killed", s);
-	end_stages(c);
+	go_idle(c);
 }
 
 static void end_capture(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
 	char text[2 * WATCH_TEXT], events[32], size[24];
-	/* Before put_entry(), which blames another line if none grew. */
-	const char *what = *s->blame ? "; grows: " : "; grew most since: ";
+	/* leaks has set blame, if anything. Otherwise put_entry() sets it to the top line. */
+	const char *blame_label = *s->blame ? "; grows: " : "; grew most since: ";
 	int len;
 
 	put_entry(c, c->doc);
@@ -507,12 +519,13 @@ static void end_capture(struct watch_capture *c)
 	c->w->captured++;
 	len = snprintf(text, sizeof(text), "%s, %" PRIu64 " lost, %s%s%s",
 		       text__counted(events, sizeof(events), s->events, "event"), s->lost,
-		       text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
+		       text__bytes(size, sizeof(size), s->bytes), *s->blame ? blame_label : "",
+		       s->blame);
 	if (*s->detail)
 		snprintf(text + len, sizeof(text) - (size_t)len, "; reduced detail: %s", s->detail);
 	watch_say__shot(c->w, "captured", s, text);
 	watch_exec__run(c->w, "captured", s);
-	end_stages(c);
+	go_idle(c);
 }
 
 static void end_report(struct watch_capture *c)
@@ -521,7 +534,8 @@ static void end_report(struct watch_capture *c)
 	close(c->out);
 	c->out = -1;
 	if (!c->doc)
-		fail(c, "the recording cannot be read");
+		say_failed(c, "the recording cannot be read");
+	/* After a growth rule, `leaks` reads the recording, too. */
 	if (c->shot.killed)
 		end_killed(c);
 	else if (!c->doc || !c->shot.growth || begin_leaks(c))
@@ -542,27 +556,28 @@ static void end_record(struct watch_capture *c)
 	struct stat st;
 
 	if (stat(c->shot.file, &st) || !st.st_size) {
-		fail(c, "nothing was recorded: the process ended or cannot be traced; the "
-			"recorder's messages are on standard error");
+		say_failed(c, "nothing was recorded: the process ended or cannot be traced; the "
+			      "recorder's messages are on standard error");
 		*c->shot.file = '\0';
 		watch_exec__run(c->w, "failed", &c->shot);
-		end_stages(c);
+		go_idle(c);
 		return;
 	}
 	if (begin_report(c)) {
-		fail(c, "the recording cannot be read");
-		end_stages(c);
+		say_failed(c, "the recording cannot be read");
+		go_idle(c);
 	}
 }
 
+/* Takes the result of the stage, whose program ended with this wait status, and begins the next. */
 static void end_stage(struct watch_capture *c, int status)
 {
 	switch (c->stage) {
 	case DUMPING:
 		end_dump(c, !status);
 		if (begin_record(c)) {
-			fail(c, "cannot start the recorder");
-			end_stages(c);
+			say_failed(c, "cannot start the recorder");
+			go_idle(c);
 		}
 		break;
 	case RECORDING:
@@ -584,12 +599,12 @@ static void enforce_deadline(struct watch_capture *c, uint64_t now)
 {
 	if (now < c->deadline)
 		return;
-	subprocess__signal(&c->process, c->asked ? SIGKILL : SIGINT);
-	c->asked = true;
+	subprocess__signal(&c->process, c->sigint_sent ? SIGKILL : SIGINT);
+	c->sigint_sent = true;
 	c->deadline = now + KILL_AFTER;
 }
 
-static void look_at_stage(struct watch_capture *c, uint64_t now)
+static void check_stage(struct watch_capture *c, uint64_t now)
 {
 	int status;
 
@@ -611,7 +626,8 @@ static bool is_watched(const struct watch *w, pid_t pid)
 	return false;
 }
 
-static bool all_alive(const struct watch *w)
+/* False if a watched process has ended and is still in the table. */
+static bool targets_are_alive(const struct watch *w)
 {
 	for (size_t i = 0; i < w->n_targets; i++)
 		if (!proc__alive(w->targets[i]->proc))
@@ -619,12 +635,13 @@ static bool all_alive(const struct watch *w)
 	return true;
 }
 
-static size_t add_all(const char **argv, size_t n, const char *option, const char *const *v,
-		      size_t n_v)
+/* Adds "OPTION VALUE" for each value. Returns the new number of arguments. */
+static size_t add_each(const char **argv, size_t n, const char *option, const char *const *values,
+		       size_t n_values)
 {
-	for (size_t i = 0; i < n_v; i++) {
+	for (size_t i = 0; i < n_values; i++) {
 		argv[n++] = option;
-		argv[n++] = v[i];
+		argv[n++] = values[i];
 	}
 	return n;
 }
@@ -634,73 +651,74 @@ static size_t add_all(const char **argv, size_t n, const char *option, const cha
 static size_t add_processes(const struct watch *w, const char **argv, size_t n,
 			    char pids[PICK_MAX][16])
 {
-	const struct pick_args *p = &w->args.pick;
-	size_t chosen = p->n_names + p->all;
+	const struct pick_args *pick = &w->args.pick;
+	size_t chosen = pick->n_names + pick->all;
 
-	for (size_t i = 0; i < p->n_pids; i++) {
-		if (!p->follow && !is_watched(w, p->pids[i]))
+	for (size_t i = 0; i < pick->n_pids; i++) {
+		if (!pick->follow && !is_watched(w, pick->pids[i]))
 			continue;
-		snprintf(pids[i], sizeof(pids[i]), "%d", (int)p->pids[i]);
+		snprintf(pids[i], sizeof(pids[i]), "%d", (int)pick->pids[i]);
 		argv[n++] = "-p";
 		argv[n++] = pids[i];
 		chosen++;
 	}
-	n = add_all(argv, n, "--name", p->names, p->n_names);
-	n = add_all(argv, n, "--container", p->containers, p->n_containers);
-	n = add_all(argv, n, "--pod", p->pods, p->n_pods);
-	if (p->all)
+	n = add_each(argv, n, "--name", pick->names, pick->n_names);
+	n = add_each(argv, n, "--container", pick->containers, pick->n_containers);
+	n = add_each(argv, n, "--pod", pick->pods, pick->n_pods);
+	if (pick->all)
 		argv[n++] = "--all";
-	if (p->follow)
+	if (pick->follow)
 		argv[n++] = "--follow";
 	return chosen ? n : 0;
 }
 
+/* Starts `record --on-kill` for all watched processes, unless all have ended. */
 static void start_recorder(struct watch_capture *c, uint64_t now)
 {
-	const struct watch_args *a = &c->w->args;
-	struct black_box *b = c->box;
+	const struct watch_args *args = &c->w->args;
+	struct black_box *box = c->box;
 	const char *argv[16 + 8 * PICK_MAX] = { "record", "-q",	    "--on-kill", "--label",
-						LABEL,	  "--cost", a->cost,	 "-o" };
+						LABEL,	  "--cost", args->cost,	 "-o" };
 	char pids[PICK_MAX][16], folder[4096];
-	size_t n = 8;
+	size_t n_args = 8; /* so far */
 	int err;
 
-	/* The "/" says that it is a folder, whoever owns it. */
-	snprintf(folder, sizeof(folder), "%s/", a->output);
-	argv[n++] = folder;
-	b->next_start = now + AGAIN_AFTER;
-	b->one_ended = false;
-	if (!add_processes(c->w, argv, n, pids))
+	/* The "/" says that the path is a folder, whoever owns it. */
+	snprintf(folder, sizeof(folder), "%s/", args->output);
+	argv[n_args++] = folder;
+	box->next_start = now + AGAIN_AFTER;
+	box->one_ended = false;
+	if (!add_processes(c->w, argv, n_args, pids))
 		return;
-	err = watch_spawn__self(argv, -1, SUBPROCESS_INHERIT, 0, &b->recorder);
+	err = watch_spawn__self(argv, -1, SUBPROCESS_INHERIT, 0, &box->recorder);
 	if (!err)
 		return;
-	b->next_start = now + AGAIN_AFTER_FAILURE;
+	box->next_start = now + AGAIN_AFTER_FAILURE;
 	log_warn("--on-kill: cannot start the recorder: %s; tried again in 1m", strerror(-err));
 }
 
-static void look_at_recorder(struct watch_capture *c, uint64_t now)
+static void check_recorder(struct watch_capture *c, uint64_t now)
 {
-	struct black_box *b = c->box;
+	struct black_box *box = c->box;
 	char text[WATCH_TEXT], result[24];
 	int status;
 
-	if (!b->recorder.pid) {
-		if (now >= b->next_start)
+	if (!box->recorder.pid) {
+		if (now >= box->next_start)
 			start_recorder(c, now);
 		return;
 	}
-	if (!subprocess__ended(&b->recorder, &status))
+	if (!subprocess__ended(&box->recorder, &status))
 		return;
-	b->next_start = now + AGAIN_AFTER;
+	box->next_start = now + AGAIN_AFTER;
 	if (!status || !c->w->n_targets)
-		return;
-	/* A recorder refuses PIDs that have ended before it attached: start one for the others. */
-	if (b->one_ended || !all_alive(c->w)) {
-		b->next_start = now;
+		return; /* no failure: it has no processes left */
+	/* A recorder fails if a PID has ended before it attached: start one for the others. */
+	if (box->one_ended || !targets_are_alive(c->w)) {
+		box->next_start = now;
 		return;
 	}
-	b->next_start = now + AGAIN_AFTER_FAILURE;
+	box->next_start = now + AGAIN_AFTER_FAILURE;
 	snprintf(text, sizeof(text),
 		 "no recording if a process is killed: the recorder ended with %s; its messages "
 		 "are on standard error; it starts again in 1m",
@@ -713,26 +731,26 @@ static void look_at_recorder(struct watch_capture *c, uint64_t now)
 
 void watch_capture__expect(struct watch_capture *c, const struct watch_target *t)
 {
-	struct black_box *b = c->box;
-	struct expected *x = &b->expected[b->n];
-	uint64_t boot = clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME);
+	struct black_box *box = c->box;
+	struct expected *x = &box->expected[box->n];
+	uint64_t boot_time = clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME);
 
-	b->one_ended = true;
-	if (b->n == EXPECTED_MAX) {
+	box->one_ended = true;
+	if (box->n == EXPECTED_MAX) {
 		log_warn("PID %d: too many processes ended at once: its recording, if there is "
 			 "one, is in the folder and is not read",
 			 (int)t->pid);
 		return;
 	}
 	memset(x, 0, sizeof(*x));
-	watch_shot__of(&x->shot, t, "--on-kill");
+	watch_shot__fill(&x->shot, t, "--on-kill");
 	x->shot.killed = true;
-	text__date(x->started, sizeof(x->started), boot + t->started);
+	text__date(x->started, sizeof(x->started), boot_time + t->started);
 	x->deadline = clock__monotonic() + WRITE_MOST;
-	b->n++;
+	box->n++;
 }
 
-/* The PID may have had another process before: its file ended before this one began. */
+/* The newest recording of an ended process, not of an earlier process with the same PID. */
 static const struct folder_entry *find_entry(const struct folder *f, const struct expected *x)
 {
 	const struct folder_entry *v;
@@ -746,22 +764,23 @@ static const struct folder_entry *find_entry(const struct folder *f, const struc
 	return NULL;
 }
 
-static void look_at_files(struct watch_capture *c, uint64_t now)
+/* Takes the next recording of an ended process, and forgets those that can have none. */
+static void check_files(struct watch_capture *c, uint64_t now)
 {
-	struct black_box *b = c->box;
-	struct folder *f = c->folder;
-	bool recorded = !b->recorder.pid; /* there will be no more files */
+	struct black_box *box = c->box;
+	struct folder *folder = c->folder;
+	bool recorder_ended = !box->recorder.pid; /* it writes no more files */
 
-	if (!b->n || c->stage != IDLE || folder__read_again(f))
+	if (!box->n || c->stage != IDLE || folder__read_again(folder))
 		return;
-	for (size_t i = 0; i < b->n;) {
-		const struct folder_entry *e = find_entry(f, &b->expected[i]);
+	for (size_t i = 0; i < box->n;) {
+		const struct folder_entry *recording = find_entry(folder, &box->expected[i]);
 
-		if (e && take_recording(c, &b->expected[i].shot, e))
+		if (recording && take_recording(c, &box->expected[i].shot, recording))
 			return; /* one at a time */
-		if (e || recorded || now >= b->expected[i].deadline)
-			memmove(&b->expected[i], &b->expected[i + 1],
-				(--b->n - i) * sizeof(*b->expected));
+		if (recording || recorder_ended || now >= box->expected[i].deadline)
+			memmove(&box->expected[i], &box->expected[i + 1],
+				(--box->n - i) * sizeof(*box->expected));
 		else
 			i++;
 	}
@@ -769,24 +788,24 @@ static void look_at_files(struct watch_capture *c, uint64_t now)
 
 void watch_capture__pump(struct watch_capture *c, uint64_t now)
 {
-	look_at_stage(c, now);
+	check_stage(c, now);
 	if (!c->box)
 		return;
-	look_at_recorder(c, now);
-	look_at_files(c, now);
+	check_recorder(c, now);
+	check_files(c, now);
 }
 
-/* Nothing is written for processes that live on. */
-static void free_recorder(struct black_box *b)
+/* Stops the recorder. It writes nothing for processes that are still running. */
+static void free_recorder(struct black_box *box)
 {
 	int status;
 
-	if (!b)
+	if (!box)
 		return;
-	subprocess__signal(&b->recorder, SIGINT);
-	if (b->recorder.pid && !subprocess__wait(&b->recorder, STOP_MOST, &status))
-		subprocess__kill(&b->recorder);
-	free(b);
+	subprocess__signal(&box->recorder, SIGINT);
+	if (box->recorder.pid && !subprocess__wait(&box->recorder, STOP_MOST, &status))
+		subprocess__kill(&box->recorder);
+	free(box);
 }
 
 void watch_capture__free(struct watch_capture *c)
@@ -796,13 +815,14 @@ void watch_capture__free(struct watch_capture *c)
 	if (!c)
 		return;
 	free_recorder(c->box);
-	/* Let a running recording finish, so that it is in the index. */
+	/* A deadline of 0 sends SIGINT at once: a running recording is saved, and in the index. */
 	if (c->stage != IDLE && c->process.pid)
 		c->deadline = 0;
 	while (c->stage != IDLE && c->process.pid) {
 		enforce_deadline(c, clock__monotonic());
 		if (subprocess__wait(&c->process, KILL_AFTER / 1000000, &status))
 			end_stage(c, status);
+		/* It was begun when the dump ended just now, or it is not over yet. */
 		if (c->stage == RECORDING)
 			c->deadline = 0;
 	}

@@ -13,13 +13,15 @@
 #include "inspect/arrival.h"
 #include "inspect/proc.h"
 
-#define LATER 1	     /* pages of no process: to be asked again */
-#define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */
+/* A value of struct seen.pages that no process has: check the process again in the next scan. */
+#define LATER 1
+#define SCAN_ANEW 12 /* every 12th scan checks all PIDs again, because they may be reused */
 
+/* Result for a PID in the last scan. */
 struct seen {
 	pid_t pid;
-	bool taken;
-	uint64_t pages; /* address space when rejected; 0: no match, for any address space; LATER */
+	bool taken;	/* the caller has accepted the process */
+	uint64_t pages; /* not taken: its address space then; 0: it cannot match; or LATER */
 };
 
 struct watch_find {
@@ -33,7 +35,7 @@ struct watch_find {
 	unsigned scans;
 };
 
-/* Address space below which a process has no PyTorch: its library for the CPU alone is larger. */
+/* bytes: a smaller address space has no PyTorch, whose library for the CPU alone is larger */
 #define TORCH_LEAST (128u << 20)
 
 /* In a helper process: true for PyTorch or CUDA, and for a Python process whose files are not
@@ -58,7 +60,7 @@ static bool may_use_torch(pid_t pid)
 	return ret;
 }
 
-static struct watch_find *find_by(const struct pick_args *args, bool (*has_torch)(pid_t pid))
+static struct watch_find *new_find(const struct pick_args *args, bool (*has_torch)(pid_t pid))
 {
 	struct watch_find *f = calloc(1, sizeof(*f));
 
@@ -76,18 +78,19 @@ static struct watch_find *find_by(const struct pick_args *args, bool (*has_torch
 
 struct watch_find *watch_find__new(const struct pick_args *args)
 {
-	return find_by(args, descendants__has_torch);
+	return new_find(args, descendants__has_torch);
 }
 
 struct watch_find *watch_find__new_for_list(void)
 {
-	return find_by(&(struct pick_args){ .all = true }, may_use_torch);
+	return new_find(&(struct pick_args){ .all = true }, may_use_torch);
 }
 
 size_t watch_find__unanswered(const struct watch_find *f)
 {
 	size_t n = 0;
 
+	/* 0 pages: the process has ended since. */
 	for (size_t i = 0; i < f->n_seen; i++)
 		n += f->seen[i].pages == LATER && descendants__pages(f->seen[i].pid);
 	return n;
@@ -127,32 +130,34 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 	pick__ended(f->pick, pid, now);
 }
 
+/* Reads the process, offers it to fn if it matches, and sets s->taken or s->pages. */
 static void check_process(struct watch_find *f, struct seen *s,
-			  bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+			  bool (*fn)(void *ctx, const struct pick_process *process), void *ctx)
 {
 	enum torch_scan_is torch;
-	struct pick_process p;
-	enum pick_is is;
+	struct pick_process process;
+	enum pick_is match;
 
 	s->pages = LATER;
 	if (f->may && !f->may(f->may_ctx, s->pid))
 		return;
 	s->pages = 0;
-	if (pick_process__read(s->pid, &p))
+	if (pick_process__read(s->pid, &process))
 		return;
-	is = pick__is(f->pick, &p);
-	torch = is == PICK_IF_TORCH ? torch_scan__ask(f->torch, &p) : TORCH_NO;
-	if (is == PICK_YES || torch == TORCH_YES)
-		s->taken = fn(ctx, &p);
+	match = pick__is(f->pick, &process);
+	torch = match == PICK_IF_TORCH ? torch_scan__ask(f->torch, &process) : TORCH_NO;
+	if (match == PICK_YES || torch == TORCH_YES)
+		s->taken = fn(ctx, &process);
 	if (s->taken)
-		pick__remember(f->pick, &p);
-	else if (is != PICK_NO)
+		pick__remember(f->pick, &process);
+	else if (match != PICK_NO)
 		s->pages = torch == TORCH_LATER ? LATER : descendants__pages(s->pid);
-	pick_process__free(&p);
+	pick_process__free(&process);
 }
 
-/* The last result for this PID, or NULL. *at: search start; PIDs are in ascending order. */
-static const struct seen *previous(const struct watch_find *f, pid_t pid, size_t *at)
+/* The result for this PID in the last scan, or NULL. *at: search start; PIDs are in ascending
+ * order. */
+static const struct seen *find_previous(const struct watch_find *f, pid_t pid, size_t *at)
 {
 	while (*at < f->n_seen && f->seen[*at].pid < pid)
 		++*at;
@@ -161,56 +166,56 @@ static const struct seen *previous(const struct watch_find *f, pid_t pid, size_t
 
 ARRAY_COMPARE(by_pid, struct seen, pid)
 
-/* All PIDs; with only -p given, those PIDs. */
-static struct seen *list(const struct watch_find *f, size_t *n)
+/* Lists the PIDs to check, in ascending order. The caller frees them. NULL: out of memory. */
+static struct seen *list_pids(const struct watch_find *f, size_t *n)
 {
-	bool given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
-	DIR *dir = given ? NULL : opendir("/proc");
+	bool only_given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
+	DIR *dir = only_given ? NULL : opendir("/proc");
 	size_t cap = 256;
-	struct seen *v = calloc(cap, sizeof(*v));
-	struct dirent *d;
+	struct seen *pids = calloc(cap, sizeof(*pids));
+	struct dirent *entry;
 
 	*n = 0;
-	for (size_t i = 0; given && v && i < f->args.n_pids; i++)
-		v[(*n)++].pid = f->args.pids[i];
-	while (v && dir && (d = readdir(dir))) {
-		if (!isdigit((unsigned char)d->d_name[0]))
+	for (size_t i = 0; only_given && pids && i < f->args.n_pids; i++)
+		pids[(*n)++].pid = f->args.pids[i];
+	while (pids && dir && (entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
-		if (array__grow(&v, &cap, *n + 1, sizeof(*v)))
+		if (array__grow(&pids, &cap, *n + 1, sizeof(*pids)))
 			break;
-		v[(*n)++] = (struct seen){ .pid = atoi(d->d_name) };
+		pids[(*n)++] = (struct seen){ .pid = atoi(entry->d_name) };
 	}
 	if (dir)
 		closedir(dir);
-	if (v)
-		qsort(v, *n, sizeof(*v), by_pid);
-	return v;
+	if (pids)
+		qsort(pids, *n, sizeof(*pids), by_pid);
+	return pids;
 }
 
 void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
 		      void *ctx)
 {
-	bool anew = !(f->scans++ % SCAN_ANEW);
-	size_t n, at = 0;
-	struct seen *v = list(f, &n);
+	bool check_all = !(f->scans++ % SCAN_ANEW);
+	size_t n, at = 0; /* at: for find_previous() */
+	struct seen *pids = list_pids(f, &n);
 
-	if (!v)
+	if (!pids)
 		return;
 	torch_scan__begin(f->torch);
 	for (size_t i = 0; i < n; i++) {
-		const struct seen *was = previous(f, v[i].pid, &at);
+		const struct seen *before = find_previous(f, pids[i].pid, &at);
 
-		if (was && was->taken) {
-			v[i] = *was;
-		} else if (was && was->pages && !anew) {
-			v[i].pages = was->pages;
-			if (descendants__pages(v[i].pid) != was->pages)
-				check_process(f, &v[i], fn, ctx);
-		} else if (!was || anew) {
-			check_process(f, &v[i], fn, ctx);
+		if (before && before->taken) {
+			pids[i] = *before;
+		} else if (before && before->pages && !check_all) { /* rejected so far */
+			pids[i].pages = before->pages;
+			if (descendants__pages(pids[i].pid) != before->pages)
+				check_process(f, &pids[i], fn, ctx);
+		} else if (!before || check_all) { /* otherwise: it cannot match */
+			check_process(f, &pids[i], fn, ctx);
 		}
 	}
 	free(f->seen);
-	f->seen = v;
+	f->seen = pids;
 	f->n_seen = n;
 }

@@ -18,20 +18,21 @@
 #include "watch/targets/spawn.h"
 #include "watch/watch.h"
 
-#define EVERY UINT64_C(10000000000)   /* ns between readings of a process, at least */
-#define SHARE 20		      /* readings take at most one part in this many of the time */
-#define LONGEST UINT64_C(30000000000) /* time limit of a reading, ns */
-#define KILL_AFTER UINT64_C(5000000000) /* from SIGINT to SIGKILL, ns */
-#define NICE 10
+#define EVERY UINT64_C(10000000000)	/* ns between two readings of a process, at least */
+#define SHARE 20			/* readings take at most 1/20 of the time */
+#define LONGEST UINT64_C(30000000000)	/* time limit of a reading, ns */
+#define KILL_AFTER UINT64_C(5000000000) /* delay between SIGINT and SIGKILL, in ns */
+#define NICE 10				/* nice value of the reading process */
 
+/* The reader of host memory, and the reading under way, if there is one. */
 struct watch_host {
 	struct watch *w;
-	struct subprocess process; /* the reading under way */
-	int out;		   /* its output; -1: none */
-	pid_t pid;		   /* the process that it reads, and its start */
-	uint64_t started;
-	uint64_t begin, deadline; /* CLOCK_MONOTONIC, ns */
-	bool asked;		  /* SIGINT was sent */
+	struct subprocess process; /* `dump`; its pid is 0 without a reading under way */
+	int out;		   /* memfd with the output of dump; -1: none */
+	pid_t pid;		   /* the watched process that dump reads */
+	uint64_t started;	   /* start of that process, as in struct watch_target */
+	uint64_t begin, deadline;  /* the reading's begin and latest end, CLOCK_MONOTONIC, ns */
+	bool sigint_sent;	   /* to dump, because its time was over */
 };
 
 struct watch_host *watch_host__new(struct watch *w)
@@ -85,24 +86,25 @@ static void begin_reading(struct watch_host *h, struct watch_target *t, uint64_t
 	h->started = t->started;
 	h->begin = now;
 	h->deadline = now + LONGEST;
-	h->asked = false;
+	h->sigint_sent = false;
 }
 
+/* The process whose reading is due for the longest time; NULL: none is due. */
 static struct watch_target *next_due(const struct watch *w, uint64_t now)
 {
-	struct watch_target *first = NULL;
+	struct watch_target *earliest = NULL;
 
 	for (size_t i = 0; i < w->n_targets; i++) {
 		struct watch_target *t = w->targets[i];
 
-		if (t->host.next <= now && (!first || t->host.next < first->host.next))
-			first = t;
+		if (t->host.next <= now && (!earliest || t->host.next < earliest->host.next))
+			earliest = t;
 	}
-	return first;
+	return earliest;
 }
 
-/* The process that was read. NULL: it is not watched any more. */
-static struct watch_target *target_of(const struct watch_host *h)
+/* The watched process that dump has read. NULL: it is not watched any more. */
+static struct watch_target *find_target(const struct watch_host *h)
 {
 	for (size_t i = 0; i < h->w->n_targets; i++)
 		if (h->w->targets[i]->pid == h->pid && h->w->targets[i]->started == h->started)
@@ -125,26 +127,26 @@ static bool read_part(const json_t *parts, unsigned part, struct host_figure *re
 	return true;
 }
 
-/* Reads a dump. False: it is not one. */
+/* Reads the output of dump. False: a part that counts towards RSS is missing. */
 static bool read_sheet(int fd, struct host_sheet *ret)
 {
 	struct host_sheet s = { 0 };
 	json_t *doc = watch_spawn__document(fd), *parts;
-	bool whole = true;
+	bool complete = true;
 
 	parts = json_object_get(json_object_get(doc, "host"), "parts");
 	for (unsigned i = 1; i < HOST_PART_NR; i++)
 		if (host_part__name(i) && !read_part(parts, i, &s.part[i]))
-			whole &= !host_part__adds_up(i);
+			complete &= !host_part__adds_up(i); /* optional if it does not count */
 	json_decref(doc);
-	if (whole)
+	if (complete)
 		*ret = s;
-	return whole;
+	return complete;
 }
 
 static void take_reading(struct watch_host *h, bool ok, uint64_t now)
 {
-	struct watch_target *t = target_of(h);
+	struct watch_target *t = find_target(h);
 	uint64_t pause = (now - h->begin) * SHARE;
 
 	if (t) {
@@ -164,8 +166,8 @@ void watch_host__pump(struct watch_host *h, uint64_t now)
 		if (subprocess__ended(&h->process, &status)) {
 			take_reading(h, !status, now);
 		} else if (now >= h->deadline) {
-			subprocess__signal(&h->process, h->asked ? SIGKILL : SIGINT);
-			h->asked = true;
+			subprocess__signal(&h->process, h->sigint_sent ? SIGKILL : SIGINT);
+			h->sigint_sent = true;
 			h->deadline = now + KILL_AFTER;
 		}
 		return;
@@ -177,12 +179,13 @@ void watch_host__pump(struct watch_host *h, uint64_t now)
 
 /* ---- values ---- */
 
+/* Sets the use and the limit of the control group that limits the process, if they can be read. */
 static void put_group(const struct watch_target *t, struct cond_values *v)
 {
 	struct memcg_figures f;
 	struct memcg m;
 
-	/* alive: the PID was this process's when its group was read */
+	/* If the process is alive now, the PID was its own when its group was read. */
 	if (memcg__find(t->pid, &m) || !proc__alive(t->proc))
 		return;
 	memcg__limiting(&m, &m); /* m stays its own group if none has a limit */

@@ -16,21 +16,21 @@
 #include "inspect/proc.h"
 #include "watch/watch.h"
 
-#define REST_MOST 1024
-#define FILES_MOST (8 * PS_MOST)       /* open descriptors */
-#define FIND_MOST UINT64_C(1000000000) /* ns, for processes that there was no time for */
-#define PAUSE_MS 50		       /* between looks at them */
+#define REST_MOST 1024		       /* processes that are counted without being in the list */
+#define FILES_MOST (8 * PS_MOST)       /* descriptors to open: a few for each process */
+#define FIND_MOST UINT64_C(1000000000) /* time limit of ps__find(), in ns */
+#define PAUSE_MS 50		       /* ms between two scans of ps__find() */
 
-/* An earlier reading, for growth. */
+/* The last reading of a figure, for its growth. */
 struct past {
-	uint64_t time, bytes; /* time 0: not known */
+	uint64_t time, bytes; /* time: CLOCK_MONOTONIC, ns; 0: no reading yet */
 };
 
 struct entry {
 	struct ps_process p;
-	struct watch_target *t; /* NULL: cannot be opened */
-	uint64_t started;	/* as in struct pick_process */
-	struct past device, host;
+	struct watch_target *t;	  /* NULL: cannot be opened */
+	uint64_t started;	  /* as in struct pick_process */
+	struct past device, host; /* last readings of allocated and rss */
 };
 
 struct ps {
@@ -38,8 +38,9 @@ struct ps {
 	struct entry *v[PS_MOST];
 	const struct ps_process *list[PS_MOST];
 	size_t n;
-	pid_t rest[REST_MOST]; /* processes for which there was no room */
-	size_t n_rest;
+	/* Processes for which v has no room. Some may have ended. */
+	pid_t not_listed[REST_MOST];
+	size_t n_not_listed;
 };
 
 struct ps *ps__new(void)
@@ -95,7 +96,7 @@ static void set_container(struct ps_process *p, const struct cgroup *c)
 	put_clean(p->pod, sizeof(p->pod), *names.pod ? names.pod : c->pod);
 }
 
-/* The user's name, from another entry if there is one: a look-up may start a program. */
+/* Sets the user's name, if possible from another entry: a look-up may start a program. */
 static void set_user(const struct ps *s, struct ps_process *p)
 {
 	struct user user;
@@ -122,34 +123,36 @@ static void set_denied(struct ps_process *p)
 	set_why(p, "not permitted");
 }
 
-static void add_rest(struct ps *s, pid_t pid)
+/* Counts a process for which the list has no room. Forgets some that have ended. */
+static void add_not_listed(struct ps *s, pid_t pid)
 {
-	for (size_t i = s->n_rest; i-- > 0;) {
-		if (s->rest[i] == pid)
+	for (size_t i = s->n_not_listed; i-- > 0;) {
+		if (s->not_listed[i] == pid)
 			return;
-		if (!descendants__exists(s->rest[i]))
-			s->rest[i] = s->rest[--s->n_rest];
+		if (!descendants__exists(s->not_listed[i]))
+			s->not_listed[i] = s->not_listed[--s->n_not_listed];
 	}
-	if (s->n_rest < REST_MOST)
-		s->rest[s->n_rest++] = pid;
+	if (s->n_not_listed < REST_MOST)
+		s->not_listed[s->n_not_listed++] = pid;
 }
 
-/* The process has room now. */
-static void forget_rest(struct ps *s, pid_t pid)
+/* Removes a PID that has got a place in the list. */
+static void forget_not_listed(struct ps *s, pid_t pid)
 {
-	for (size_t i = 0; i < s->n_rest; i++)
-		if (s->rest[i] == pid)
-			s->rest[i--] = s->rest[--s->n_rest];
+	for (size_t i = 0; i < s->n_not_listed; i++)
+		if (s->not_listed[i] == pid)
+			s->not_listed[i--] = s->not_listed[--s->n_not_listed];
 }
 
-static bool on_process(void *ctx, const struct pick_process *found)
+/* For watch_find__scan(). Returns true if the process is in the list now. */
+static bool add_process(void *ctx, const struct pick_process *found)
 {
 	struct ps *s = ctx;
 	struct entry *e;
 	int err;
 
 	if (s->n == PS_MOST) {
-		add_rest(s, found->pid);
+		add_not_listed(s, found->pid);
 		return false;
 	}
 	e = calloc(1, sizeof(*e));
@@ -170,7 +173,7 @@ static bool on_process(void *ctx, const struct pick_process *found)
 	set_container(&e->p, &found->cgroup);
 	set_user(s, &e->p);
 	s->v[s->n++] = e;
-	forget_rest(s, found->pid);
+	forget_not_listed(s, found->pid);
 	return true;
 }
 
@@ -179,7 +182,7 @@ void ps__find(struct ps *s)
 	uint64_t end = clock__monotonic() + FIND_MOST;
 
 	do
-		watch_find__scan(s->find, on_process, s);
+		watch_find__scan(s->find, add_process, s);
 	while (watch_find__unanswered(s->find) && clock__monotonic() < end &&
 	       !poll(NULL, 0, PAUSE_MS));
 }
@@ -188,15 +191,15 @@ size_t ps__left_out(const struct ps *s)
 {
 	size_t n = watch_find__unanswered(s->find);
 
-	for (size_t i = 0; i < s->n_rest; i++)
-		n += descendants__exists(s->rest[i]);
+	for (size_t i = 0; i < s->n_not_listed; i++)
+		n += descendants__exists(s->not_listed[i]);
 	return n;
 }
 
 /* ---- figures ---- */
 
-/* Bytes per second since the last look, which becomes this one. False: this is the first. */
-static bool grow(struct past *last, uint64_t bytes, uint64_t now, double *ret)
+/* Sets *ret to the bytes per second since the last reading. False: this is the first. */
+static bool set_growth(struct past *last, uint64_t bytes, uint64_t now, double *ret)
 {
 	bool known = last->time && now > last->time;
 
@@ -222,12 +225,13 @@ static void read_devices(struct entry *e, uint64_t now)
 		p->used += d->used;
 		p->used_known |= d->used_known;
 	}
-	p->growth_known = p->has_allocator && grow(&e->device, p->allocated, now, &p->growth);
+	p->growth_known = p->has_allocator && set_growth(&e->device, p->allocated, now, &p->growth);
 	if (!p->has_allocator)
 		e->device.time = 0;
 	set_why(p, t->alloc_why);
 }
 
+/* True if the allocator's figures are missing because this user may not read the process. */
 static bool is_denied(const struct watch_target *t)
 {
 	struct maps m;
@@ -245,11 +249,11 @@ static void set_rss(struct entry *e, uint64_t rss, uint64_t now)
 {
 	e->p.rss_known = true;
 	e->p.rss = rss;
-	e->p.rss_growth_known = grow(&e->host, rss, now, &e->p.rss_growth);
+	e->p.rss_growth_known = set_growth(&e->host, rss, now, &e->p.rss_growth);
 }
 
 /* Returns 0, or -ESRCH if the process ended or runs another program. */
-static int look(struct entry *e, uint64_t now)
+static int read_process(struct entry *e, uint64_t now)
 {
 	if (watch_target__look(e->t, now, false, true))
 		return -ESRCH;
@@ -261,8 +265,8 @@ static int look(struct entry *e, uint64_t now)
 	return 0;
 }
 
-/* The same for a process that cannot be opened: anybody may read its RSS. */
-static int look_from_afar(struct entry *e, uint64_t now)
+/* For a process that cannot be opened: anybody may read its RSS. 0, or -ESRCH: it ended. */
+static int read_rss_only(struct entry *e, uint64_t now)
 {
 	unsigned long long resident;
 	struct pick_process q;
@@ -279,7 +283,7 @@ static int look_from_afar(struct entry *e, uint64_t now)
 	return 0;
 }
 
-static void drop(struct ps *s, size_t i)
+static void drop_entry(struct ps *s, size_t i)
 {
 	watch_find__ended(s->find, s->v[i]->p.pid, clock__monotonic());
 	free_entry(s->v[i]);
@@ -291,10 +295,10 @@ void ps__look(struct ps *s)
 	for (size_t i = s->n; i-- > 0;) {
 		struct entry *e = s->v[i];
 		uint64_t now = clock__monotonic();
-		int err = e->t ? look(e, now) : look_from_afar(e, now);
+		int err = e->t ? read_process(e, now) : read_rss_only(e, now);
 
 		if (err)
-			drop(s, i);
+			drop_entry(s, i);
 	}
 }
 

@@ -15,7 +15,7 @@ static const char *now_text(char buf[40])
 	return text__date(buf, 40, clock__read(CLOCK_REALTIME));
 }
 
-/* Fields at the start of every line. */
+/* Fields at the start of every line. Strings may be NULL or "": the field is left out. */
 struct line {
 	pid_t pid; /* process of the event; 0: none */
 	const char *name, *container, *pod, *device;
@@ -97,6 +97,7 @@ void watch_say__target(const struct watch *w, const char *event, const struct wa
 	end_json(j);
 }
 
+/* Writes a value of a condition: share if its unit is a share, otherwise value. */
 static void put_amount(struct json *j, const char *key, const struct cond_result *r, uint64_t value,
 		       double share)
 {
@@ -141,7 +142,7 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 	end_json(j);
 }
 
-/* True for events of a complete recording. */
+/* True for events about a complete recording, which name its file. */
 static bool has_file(const char *event)
 {
 	return !strcmp(event, "captured") || !strcmp(event, "killed");

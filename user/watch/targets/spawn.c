@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "watch/watch.h"
 
-#define DOCUMENT_MAX (16u << 20) /* largest document of a program, bytes */
-#define EXEC_QUEUE 8
+#define DOCUMENT_MAX (16u << 20)	/* largest document of a program, bytes */
+#define EXEC_QUEUE 8			/* commands of --exec that may wait */
 #define EXEC_MOST UINT64_C(60000000000) /* time limit of --exec, ns */
 
 static int hand_on_log(void *ctx)
@@ -28,19 +28,19 @@ static int hand_on_log(void *ctx)
 int watch_spawn__self(const char *const *argv, int out, int err_fd, int nice_by,
 		      struct subprocess *ret)
 {
-	const char **all;
-	size_t n = 0;
+	const char **full_argv;
+	size_t n_args = 0;
 	int err;
 
-	while (argv[n])
-		n++;
-	all = calloc(n + 2, sizeof(*all));
-	if (!all)
+	while (argv[n_args])
+		n_args++;
+	full_argv = calloc(n_args + 2, sizeof(*full_argv));
+	if (!full_argv)
 		return -ENOMEM;
-	all[0] = "memtrace-bpf";
-	memcpy(all + 1, argv, n * sizeof(*all));
+	full_argv[0] = "memtrace-bpf";
+	memcpy(full_argv + 1, argv, n_args * sizeof(*full_argv));
 	err = subprocess__start(&(struct subprocess_opts){ .program = "/proc/self/exe",
-							   .argv = all,
+							   .argv = full_argv,
 							   .prepare = hand_on_log,
 							   .out = out >= 0 ? out : STDERR_FILENO,
 							   .err = err_fd,
@@ -48,7 +48,7 @@ int watch_spawn__self(const char *const *argv, int out, int err_fd, int nice_by,
 							   .death_signal = SIGINT,
 							   .nice_by = nice_by },
 				ret);
-	free(all);
+	free(full_argv);
 	return err;
 }
 
@@ -74,36 +74,38 @@ const char *watch_spawn__result(int status, char buf[24])
 
 /* ---- --exec ---- */
 
+/* A command of --exec that has not started. env: variables "NAME=VALUE", NULL-terminated, owned. */
 struct waiting {
 	char *env[16];
-	size_t n;
+	size_t n; /* variables */
 };
 
+/* One command runs at a time, in order of the events. */
 static struct {
 	struct waiting queue[EXEC_QUEUE];
-	size_t n;
-	struct subprocess process;
-	uint64_t deadline;
-	const char *command;
+	size_t n;		   /* commands in queue */
+	struct subprocess process; /* the command that runs */
+	uint64_t deadline;	   /* latest end of that command, CLOCK_MONOTONIC, ns */
+	const char *command;	   /* argument of --exec, borrowed */
 } exec;
 
-static void free_command(struct waiting *x)
+static void free_command(struct waiting *command)
 {
-	for (size_t i = 0; i < x->n; i++)
-		free(x->env[i]);
-	x->n = 0;
+	for (size_t i = 0; i < command->n; i++)
+		free(command->env[i]);
+	command->n = 0;
 }
 
-static void put_variable(struct waiting *x, const char *name, const char *value)
+static void put_variable(struct waiting *command, const char *name, const char *value)
 {
-	if (x->n + 1 < sizeof(x->env) / sizeof(*x->env) &&
-	    asprintf(&x->env[x->n], "MEMTRACE_%s=%s", name, value) > 0)
-		x->n++;
+	if (command->n + 1 < sizeof(command->env) / sizeof(*command->env) &&
+	    asprintf(&command->env[command->n], "MEMTRACE_%s=%s", name, value) > 0)
+		command->n++;
 }
 
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *s)
 {
-	struct waiting *x = &exec.queue[exec.n];
+	struct waiting *command = &exec.queue[exec.n];
 	char number[24];
 
 	if (!w->args.exec)
@@ -113,32 +115,33 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 		return;
 	}
 	exec.command = w->args.exec;
-	memset(x, 0, sizeof(*x));
+	memset(command, 0, sizeof(*command));
 	snprintf(number, sizeof(number), "%d", (int)s->pid);
-	put_variable(x, "EVENT", event);
-	put_variable(x, "PID", number);
-	put_variable(x, "NAME", s->name);
-	put_variable(x, "DEVICE", s->device);
-	put_variable(x, "RULE", s->rule);
-	put_variable(x, "TEXT", s->text);
-	put_variable(x, "FILE", s->file);
-	put_variable(x, "SNAPSHOT", s->snapshot);
-	put_variable(x, "BLAME", s->blame);
+	put_variable(command, "EVENT", event);
+	put_variable(command, "PID", number);
+	put_variable(command, "NAME", s->name);
+	put_variable(command, "DEVICE", s->device);
+	put_variable(command, "RULE", s->rule);
+	put_variable(command, "TEXT", s->text);
+	put_variable(command, "FILE", s->file);
+	put_variable(command, "SNAPSHOT", s->snapshot);
+	put_variable(command, "BLAME", s->blame);
 	snprintf(number, sizeof(number), "%lld", (long long)s->rank);
-	put_variable(x, "RANK", s->rank < 0 ? "" : number);
+	put_variable(command, "RANK", s->rank < 0 ? "" : number);
 	exec.n++;
 }
 
-static void start_command(struct waiting *x, uint64_t now)
+static void start_command(struct waiting *command, uint64_t now)
 {
 	const char *argv[] = { "sh", "-c", exec.command, NULL };
-	int err = subprocess__start(&(struct subprocess_opts){ .program = "/bin/sh",
-							       .argv = argv,
-							       .env = (const char *const *)x->env,
-							       .out = STDERR_FILENO,
-							       .err = SUBPROCESS_INHERIT,
-							       .group = SUBPROCESS_OWN_GROUP },
-				    &exec.process);
+	int err = subprocess__start(
+		&(struct subprocess_opts){ .program = "/bin/sh",
+					   .argv = argv,
+					   .env = (const char *const *)command->env,
+					   .out = STDERR_FILENO,
+					   .err = SUBPROCESS_INHERIT,
+					   .group = SUBPROCESS_OWN_GROUP },
+		&exec.process);
 
 	if (err)
 		log_warn("--exec: cannot start the command: %s", strerror(-err));
@@ -169,8 +172,9 @@ void watch_exec__pump(uint64_t now)
 
 void watch_exec__finish(void)
 {
+	/* 100 times 0.1 s */
 	for (int i = 0; i < 100 && (exec.process.pid || exec.n); i++) {
-		watch_exec__pump(0);
+		watch_exec__pump(0); /* a time of 0 reaches no deadline */
 		if (exec.process.pid || exec.n)
 			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
 	}

@@ -18,21 +18,25 @@
 #include "inspect/proc.h"
 
 #define LOOK_EVERY UINT64_C(2000000000) /* interval of searches for a missing allocator, in ns */
-#define USED_EVERY                                                                                 \
-	UINT64_C(5000000000)	/* interval of requests to the driver that no rule needs, in ns */
+/* interval of requests to the driver that no rule needs, in ns */
+#define USED_EVERY UINT64_C(5000000000)
 #define STEPS_RING (256u << 10) /* ring size in bytes, enough for two records per step */
 
-struct initial { /* a process's initial environment */
+#define ENVIRON_MOST (1 << 18) /* bytes of a process's environment that are read */
+
+/* The initial environment of a process: NUL-terminated strings. */
+struct initial_env {
 	char *text;
-	size_t size;
+	size_t size; /* bytes of text */
 };
 
+/* For rank_env__find(): 0, or nonzero if the variable is not set or does not fit. */
 static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 {
-	const struct initial *e = ctx;
+	const struct initial_env *env = ctx;
 	size_t len = strlen(name);
 
-	for (const char *at = e->text; at < e->text + e->size; at += strlen(at) + 1) {
+	for (const char *at = env->text; at < env->text + env->size; at += strlen(at) + 1) {
 		if (strncmp(at, name, len) != 0 || at[len] != '=')
 			continue;
 		return snprintf(buf, size, "%s", at + len + 1) >= (int)size;
@@ -40,13 +44,14 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 	return -ENOENT;
 }
 
-static int64_t rank_of(const struct proc *p)
+/* The rank of the process, from its environment; -1: not known. */
+static int64_t read_rank(const struct proc *p)
 {
-	struct initial e = { .text = calloc(1, 1 << 18) };
+	struct initial_env e = { .text = calloc(1, ENVIRON_MOST) };
 	struct rank_env r = { 0 };
 	ssize_t got;
 
-	got = e.text ? io__text_of_process(proc__pid(p), "environ", e.text, 1 << 18) : 0;
+	got = e.text ? io__text_of_process(proc__pid(p), "environ", e.text, ENVIRON_MOST) : 0;
 	if (got > 0) {
 		e.size = (size_t)got;
 		rank_env__find(get_variable, &e, &r);
@@ -82,7 +87,7 @@ struct watch_target *watch_target__new(const struct pick_process *p, bool files_
 	}
 	*err = 0;
 	t->image = proc__image(t->proc);
-	t->rank = rank_of(t->proc);
+	t->rank = read_rank(t->proc);
 	return t;
 fail:
 	watch_target__free(t);
@@ -106,28 +111,29 @@ void watch_target__free(struct watch_target *t)
 	free(t);
 }
 
+/* Reads the sizes of address space and resident memory. 0, or -ESRCH: the process ended. */
 static int read_statm(struct watch_target *t)
 {
 	static long page;
 	char buf[128];
 	ssize_t n = pread(t->statm, buf, sizeof(buf) - 1, 0);
-	unsigned long long all, resident;
+	unsigned long long pages, resident;
 
 	if (n <= 0)
 		return -ESRCH;
 	buf[n] = '\0';
-	if (sscanf(buf, "%llu %llu", &all, &resident) != 2 || !all)
+	if (sscanf(buf, "%llu %llu", &pages, &resident) != 2 || !pages)
 		return -ESRCH;
 	page = page ? page : sysconf(_SC_PAGESIZE);
-	t->pages = all;
+	t->pages = pages;
 	t->rss = resident * (uint64_t)page;
 	return 0;
 }
 
 /* ---- allocator and driver ---- */
 
-/* Address of the dry-run library's usage figures; 0: not loaded. */
-static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
+/* Address, in the process, of the figures of the dry run's CUDA library; 0: it is not loaded. */
+static uint64_t find_dry_run_usage(const struct watch_target *t, const struct maps *m)
 {
 	for (size_t i = 0; i < m->n; i++) {
 		const char *base = strrchr(m->v[i].path, '/');
@@ -144,7 +150,7 @@ static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
 }
 
 /* Searches for the allocator: it may be imported late, and can be read only after its first use. */
-static void look_for_allocator(struct watch_target *t, uint64_t now)
+static void find_allocator(struct watch_target *t, uint64_t now)
 {
 	const char *why = "";
 	struct maps m;
@@ -154,12 +160,13 @@ static void look_for_allocator(struct watch_target *t, uint64_t now)
 		return;
 	t->next_look = now + LOOK_EVERY;
 	if (!t->alloc) {
+		/* Without a new mapping, there is no new allocator. */
 		if (t->looked_pages == t->pages || proc__maps(t->proc, &m))
 			return;
 		t->looked_pages = t->pages;
 		t->alloc = cudaalloc__open(t->proc, &m, &why);
 		if (t->alloc)
-			t->smi = nvml__open(t->proc, dry_run(t, &m));
+			t->smi = nvml__open(t->proc, find_dry_run_usage(t, &m));
 		else
 			snprintf(t->alloc_why, sizeof(t->alloc_why), "%s", why);
 		maps__free(&m);
@@ -175,15 +182,16 @@ static void look_for_allocator(struct watch_target *t, uint64_t now)
 					: cudaalloc__why(t->alloc));
 }
 
-static void look_at_allocator(struct watch_target *t)
+/* Reads the allocator's figures of each device. If that fails, alloc_why says why. */
+static void read_allocator(struct watch_target *t)
 {
-	struct cuda_figures v[WATCH_DEVICES];
-	int n = cudaalloc__figures(t->alloc, v, WATCH_DEVICES);
+	struct cuda_figures figures[WATCH_DEVICES];
+	int n = cudaalloc__figures(t->alloc, figures, WATCH_DEVICES);
 
 	if (n < 0) {
 		snprintf(t->alloc_why, sizeof(t->alloc_why), "cannot read the allocator: %s",
 			 strerror(-n));
-		if (n == -ESTALE)
+		if (n == -ESTALE) /* the tables have moved: find them again */
 			cudaalloc__calibrate(t->alloc);
 		return;
 	}
@@ -191,25 +199,25 @@ static void look_at_allocator(struct watch_target *t)
 	for (int i = 0; i < n && i < WATCH_DEVICES; i++) {
 		struct watch_device *d = &t->devices[i];
 
-		if (v[i].peak_reserved || v[i].reserved)
+		if (figures[i].peak_reserved || figures[i].reserved)
 			t->n_devices = (size_t)i + 1 > t->n_devices ? (size_t)i + 1 : t->n_devices;
-		d->now = v[i];
-		if (!v[i].counts_known)
+		d->now = figures[i];
+		if (!figures[i].counts_known)
 			continue;
 		if (!d->counts_known && !t->reported) {
 			/* Counts from before the start of watching are not reported. */
 			for (size_t k = 0; k < WATCH_RULES; k++) {
-				d->state[k].ooms = v[i].ooms;
-				d->state[k].retries = v[i].retries;
+				d->state[k].ooms = figures[i].ooms;
+				d->state[k].retries = figures[i].retries;
 			}
 		}
 		d->counts_known = true;
-		d->ooms = v[i].ooms;
-		d->retries = v[i].retries;
+		d->ooms = figures[i].ooms;
+		d->retries = figures[i].retries;
 	}
 }
 
-static void set_driver(struct watch_target *t, const struct nvml_figures *f)
+static void set_driver_figures(struct watch_target *t, const struct nvml_figures *f)
 {
 	const char *name;
 
@@ -227,7 +235,8 @@ static void set_driver(struct watch_target *t, const struct nvml_figures *f)
 	}
 }
 
-static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
+/* Asks the driver if it is time to, or if a rule needs it (wanted), and takes its answer. */
+static void read_driver(struct watch_target *t, uint64_t now, bool wanted)
 {
 	struct nvml_figures f;
 	uint64_t in_use = 0;
@@ -242,13 +251,13 @@ static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 		nvml__set_process(t->smi, cudaalloc__devices(t->alloc), in_use);
 		/* The last request was not answered, so its figures are too old. */
 		if (t->used_asked)
-			set_driver(t, &(struct nvml_figures){ .n = 0 });
+			set_driver_figures(t, &(struct nvml_figures){ .n = 0 });
 		t->used_asked = nvml__ask(t->smi);
 	}
 	if (!t->used_asked || !nvml__answered(t->smi, t->used_asked, &f))
 		return;
 	t->used_asked = 0;
-	set_driver(t, &f);
+	set_driver_figures(t, &f);
 }
 
 /* ---- steps ---- */
@@ -258,7 +267,8 @@ struct step_sink {
 	struct watch_target *t;
 };
 
-static int on_event(struct sink *s, const struct event *e)
+/* Sink of a session that records only steps. */
+static int count_step(struct sink *s, const struct event *e)
 {
 	struct watch_target *t = ((struct step_sink *)s)->t;
 
@@ -271,6 +281,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return 0;
 }
 
+/* Ends the counting of steps for good. */
 static void give_up_steps(struct watch_target *t, const char *why)
 {
 	snprintf(t->steps_why, sizeof(t->steps_why), "%.255s", why);
@@ -280,18 +291,19 @@ static void give_up_steps(struct watch_target *t, const char *why)
 	t->steps_failed = true;
 }
 
-static void look_at_steps(struct watch_target *t)
+/* Attaches the probe of steps if that is not done yet, and counts the steps since the last tick. */
+static void read_steps(struct watch_target *t)
 {
-	struct session_opts so = { .steps_only = true, .ring_bytes = STEPS_RING };
-	struct step_sink sink = { .sink = { .event = on_event }, .t = t };
-	uint64_t before, last;
+	struct session_opts opts = { .steps_only = true, .ring_bytes = STEPS_RING };
+	struct step_sink sink = { .sink = { .event = count_step }, .t = t };
+	uint64_t steps_before, last_before;
 	struct failure f;
 	int err;
 
 	if (t->steps_failed)
 		return;
 	if (!t->session) {
-		t->session = session__new(t->pid, &so, &f);
+		t->session = session__new(t->pid, &opts, &f);
 		if (!t->session) {
 			give_up_steps(t, f.text);
 			return;
@@ -307,11 +319,12 @@ static void look_at_steps(struct watch_target *t)
 		}
 		t->attached = true;
 	}
-	before = t->steps;
-	last = t->last_step;
+	steps_before = t->steps;
+	last_before = t->last_step;
 	err = session__pump(t->session, &sink.sink);
-	t->steps_at_once = t->steps - before;
-	t->pace = before && t->steps_at_once ? (t->last_step - last) / t->steps_at_once : 0;
+	t->steps_at_once = t->steps - steps_before;
+	t->pace = steps_before && t->steps_at_once ? (t->last_step - last_before) / t->steps_at_once
+						   : 0;
 	if (err)
 		give_up_steps(t, strerror(-err));
 }
@@ -324,13 +337,13 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 		return -ESRCH;
 	if (t->image >= 0 && proc__image_gone(t->image))
 		return -ESTALE;
-	look_for_allocator(t, now);
+	find_allocator(t, now);
 	/* First, because attaching takes time and the figures must belong to the current step. */
 	if (steps)
-		look_at_steps(t);
+		read_steps(t);
 	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
-		look_at_allocator(t);
-		look_at_driver(t, now, used);
+		read_allocator(t);
+		read_driver(t, now, used);
 	}
 	return 0;
 }
@@ -340,50 +353,54 @@ bool watch_target__read_growth(struct watch_target *t, bool rss)
 	if (rss && read_statm(t))
 		return false;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
-		look_at_allocator(t);
+		read_allocator(t);
 	return true;
 }
 
-static void put_value(struct cond_values *v, enum cond_figure f, bool known, uint64_t value,
-		      uint64_t of, const char *why)
+/* Sets a figure. full: the value of 100 %; 0: not known. why: the reason if it is not known. */
+static void put_value(struct cond_values *v, enum cond_figure figure, bool known, uint64_t value,
+		      uint64_t full, const char *why)
 {
-	v->v[f] = (struct cond_value){ known, value, of };
-	v->why[f] = why;
+	v->v[figure] = (struct cond_value){ known, value, full };
+	v->why[figure] = why;
 }
 
 static void put_device(const struct watch_target *t, const struct watch_device *d,
 		       struct cond_values *ret)
 {
-	const struct cuda_figures *n = &d->now;
-	uint64_t unused = n->reserved > n->allocated ? n->reserved - n->allocated : 0;
-	const char *why = t->alloc_why, *driver = "the driver does not report it";
+	const struct cuda_figures *figures = &d->now;
+	uint64_t unused = figures->reserved > figures->allocated
+				  ? figures->reserved - figures->allocated
+				  : 0;
+	const char *why_allocator = t->alloc_why, *why_driver = "the driver does not report it";
 	bool known = !t->alloc_why[0];
 
-	put_value(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
-	put_value(ret, COND_RESERVED, known, n->reserved, d->total, why);
-	put_value(ret, COND_PEAK, known, n->peak_allocated, d->total, why);
-	put_value(ret, COND_PEAK_RESERVED, known, n->peak_reserved, d->total, why);
-	put_value(ret, COND_UNUSED, known, unused, d->total, why);
-	put_value(ret, COND_FRAGMENTATION, known, unused, n->reserved ? n->reserved : 1, why);
-	put_value(ret, COND_USED, d->used_known, d->used, d->total, driver);
+	put_value(ret, COND_ALLOCATED, known, figures->allocated, d->total, why_allocator);
+	put_value(ret, COND_RESERVED, known, figures->reserved, d->total, why_allocator);
+	put_value(ret, COND_PEAK, known, figures->peak_allocated, d->total, why_allocator);
+	put_value(ret, COND_PEAK_RESERVED, known, figures->peak_reserved, d->total, why_allocator);
+	put_value(ret, COND_UNUSED, known, unused, d->total, why_allocator);
+	put_value(ret, COND_FRAGMENTATION, known, unused, figures->reserved ? figures->reserved : 1,
+		  why_allocator);
+	put_value(ret, COND_USED, d->used_known, d->used, d->total, why_driver);
 	put_value(ret, COND_OTHER, d->used_known && known,
-		  d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
+		  d->used > figures->reserved ? d->used - figures->reserved : 0, d->total,
+		  why_driver);
 	put_value(ret, COND_OOMS, d->counts_known, d->ooms, 0,
 		  "this version of PyTorch does not count them");
 	put_value(ret, COND_RETRIES, d->counts_known, d->retries, 0,
 		  "this version of PyTorch does not count them");
 }
 
-/* Estimates the current step: assumes that steps since the last tick take as long as the ones
- * before. */
-static uint64_t step_now(const struct watch_target *t)
+/* Number of steps now, if steps since the last tick take as long as steps before it. */
+static uint64_t estimate_step(const struct watch_target *t)
 {
-	uint64_t since;
+	uint64_t added;
 
 	if (!t->attached || !t->pace)
 		return t->steps;
-	since = (session__now(t->session) - t->last_step) / t->pace;
-	return t->steps + (since < t->steps_at_once ? since : t->steps_at_once);
+	added = (session__now(t->session) - t->last_step) / t->pace;
+	return t->steps + (added < t->steps_at_once ? added : t->steps_at_once);
 }
 
 void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
@@ -400,7 +417,7 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 				     .sampled = true,
 				     .series = d ? d->series : t->self.series };
 	ret->has_steps = t->attached;
-	ret->step = step_now(t);
+	ret->step = estimate_step(t);
 	put_value(ret, COND_RSS, true, t->rss, 0, "");
 	put_value(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
 		  t->steps_why[0] ? t->steps_why : "no complete step yet");

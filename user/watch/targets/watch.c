@@ -32,7 +32,8 @@
 
 /* ---- series: growth is measured per device ---- */
 
-/* A series for the growth of a device. COND_SERIES: none is free, and its growth is not known. */
+/* Reserves a place for the growth of a device. COND_SERIES: none is free; its growth is not
+ * known. */
 static unsigned take_series(struct watch *w)
 {
 	for (unsigned i = 0; i < COND_SERIES; i++) {
@@ -41,9 +42,10 @@ static unsigned take_series(struct watch *w)
 		w->series[i] = 1;
 		return i;
 	}
-	return COND_SERIES; /* no series is free: growth of this one is unknown */
+	return COND_SERIES;
 }
 
+/* Gives a series back, and makes all rules forget it. COND_SERIES is fine. */
 static void drop_series(struct watch *w, unsigned series)
 {
 	if (series >= COND_SERIES)
@@ -55,19 +57,19 @@ static void drop_series(struct watch *w, unsigned series)
 
 /* ---- targets ---- */
 
-/* Adds the rules that need the CUDA allocator, which cannot be read: "; 2 of 3 rules cannot be
- * judged: ooms>0, retries>0". */
+/* Appends the rules that need the CUDA allocator, which cannot be read: "; 2 of 3 rules need it:
+ * ooms>0, retries>0". */
 static void add_idle_rules(const struct watch *w, char *text, size_t size)
 {
 	size_t len = strlen(text), idle = 0, n = 0;
 
 	for (size_t i = 0; i < w->n_rules; i++)
-		idle += !w->rules[i].of_process;
+		idle += !w->rules[i].is_per_process;
 	if (idle)
 		len += (size_t)snprintf(text + len, size - len,
 					"; %zu of %zu rules need it: ", idle, w->n_rules);
 	for (size_t i = 0; i < w->n_rules && len < size; i++)
-		if (!w->rules[i].of_process)
+		if (!w->rules[i].is_per_process)
 			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "",
 						cond__text(w->rules[i].cond));
 }
@@ -105,6 +107,7 @@ static void report_target(struct watch *w, struct watch_target *t)
 		watch_say__target(w, "no steps", t, t->steps_why);
 }
 
+/* Stops to count the rules that hold for this device. */
 static void forget_rules(struct watch *w, const struct watch_device *d)
 {
 	for (size_t i = 0; i < w->n_rules; i++)
@@ -126,20 +129,22 @@ static void drop_target(struct watch *w, size_t i)
 	w->targets[i] = w->targets[--w->n_targets];
 }
 
-/* Makes room for a process of this owner. False, with a warning for each owner: others have no more
- * than their share. */
+/* Makes room for a process of this owner. False: others have no more than their share; logged
+ * once. */
 static bool make_room(struct watch *w, struct owner *owner, pid_t pid)
 {
-	struct place v[WATCH_TARGETS];
+	struct place places[WATCH_TARGETS];
 	char text[WATCH_TEXT];
-	struct owner *most;
+	struct owner *largest;
 	size_t i;
 
 	for (i = 0; i < w->n_targets; i++)
-		v[i] = (struct place){ .owner = w->targets[i]->owner, .came = w->targets[i]->came };
+		places[i] = (struct place){ .owner = w->targets[i]->owner,
+					    .came = w->targets[i]->came };
 	if (w->n_targets < WATCH_TARGETS)
 		return true;
-	i = w->n_evicted < WATCH_TARGETS ? shares__choose(v, w->n_targets, owner, 0) : SHARES_NONE;
+	i = w->n_evicted < WATCH_TARGETS ? shares__choose(places, w->n_targets, owner, 0)
+					 : SHARES_NONE;
 	if (i != SHARES_NONE) {
 		snprintf(text, sizeof(text),
 			 "no longer watched: %d processes are, the most at a time, and %s gets its "
@@ -150,16 +155,17 @@ static bool make_room(struct watch *w, struct owner *owner, pid_t pid)
 		drop_target(w, i);
 		return true;
 	}
-	most = shares__largest(v, w->n_targets);
+	largest = shares__largest(places, w->n_targets);
 	if (!owner->said)
 		log_warn("PID %d and maybe more of %s are not watched: %d processes are, the most "
 			 "at a time, and %zu of them are of %s. Choose fewer: a longer --name, or "
 			 "--container",
-			 (int)pid, owner->name, WATCH_TARGETS, most->places, most->name);
+			 (int)pid, owner->name, WATCH_TARGETS, largest->places, largest->name);
 	owner->said = true;
 	return false;
 }
 
+/* For watch_find__scan(). Returns true if the process is watched now. */
 static bool add_target(void *ctx, const struct pick_process *p)
 {
 	struct watch *w = ctx;
@@ -212,6 +218,7 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 
 /* ---- rules ---- */
 
+/* Begins a capture, or says why it does not. */
 static void begin_capture(struct watch *w, struct watch_target *t, const struct watch_shot *s,
 			  uint64_t now)
 {
@@ -241,7 +248,7 @@ static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 
 	w->rules[i].fired++;
 	watch_say__rule(w, "fired", t, d, rule, r);
-	watch_shot__of(&s, t, rule);
+	watch_shot__fill(&s, t, rule);
 	watch_device__name(t, d, s.device);
 	snprintf(s.text, sizeof(s.text), "%s", r->text);
 	s.growth = r->figure >= COND_GROWTH;
@@ -249,49 +256,51 @@ static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 	begin_capture(w, t, &s, now);
 }
 
+/* Judges a rule for a device (t->self: the process). Reports when it begins or ceases to hold. */
 static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
-		       struct cond_values *v, uint64_t now)
+		       struct cond_values *values, uint64_t now)
 {
 	struct watch_rule *rule = &w->rules[i];
-	struct watch_state *st = &d->state[i];
-	struct cond_result r;
+	struct watch_state *state = &d->state[i];
+	struct cond_result result;
 
 	/* Count from the last report of this rule. */
-	v->v[COND_OOMS].value = d->ooms - (d->ooms < st->ooms ? d->ooms : st->ooms);
-	v->v[COND_RETRIES].value = d->retries -
-				   (d->retries < st->retries ? d->retries : st->retries);
-	if (cond__eval(rule->cond, v, &r))
+	values->v[COND_OOMS].value = d->ooms - (d->ooms < state->ooms ? d->ooms : state->ooms);
+	values->v[COND_RETRIES].value = d->retries -
+					(d->retries < state->retries ? d->retries : state->retries);
+	if (cond__eval(rule->cond, values, &result))
 		return; /* no memory: try again later */
-	if (r.verdict == COND_HOLDS && !st->holds) {
-		st->holds = true;
+	if (result.verdict == COND_HOLDS && !state->holds) {
+		state->holds = true;
 		rule->holding++;
-		fire_rule(w, i, t, d, &r, now);
-	} else if (r.verdict == COND_NO && st->holds) {
-		st->holds = false;
+		fire_rule(w, i, t, d, &result, now);
+	} else if (result.verdict == COND_NO && state->holds) {
+		state->holds = false;
 		rule->holding--;
-		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &r);
+		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &result);
 	}
-	if (r.verdict == COND_UNKNOWN && !st->reported_unknown && now - t->since >= UNKNOWN_AFTER) {
-		st->reported_unknown = true;
-		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &r);
+	if (result.verdict == COND_UNKNOWN && !state->reported_unknown &&
+	    now - t->since >= UNKNOWN_AFTER) {
+		state->reported_unknown = true;
+		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &result);
 	}
-	if (st->holds) {
-		st->ooms = d->ooms;
-		st->retries = d->retries;
+	if (state->holds) {
+		state->ooms = d->ooms;
+		state->retries = d->retries;
 	}
 }
 
 static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 {
-	struct cond_values v;
+	struct cond_values values;
 
-	/* Rules without a device are judged once; others per device, or once if there is no
-	 * device. */
-	watch_target__values(t, NULL, now, &v);
-	watch_host__values(w, t, &v);
+	/* Judge rules without device figures once; others for each device, or once if the process
+	 * uses none. */
+	watch_target__values(t, NULL, now, &values);
+	watch_host__values(w, t, &values);
 	for (size_t i = 0; i < w->n_rules; i++)
-		if (w->rules[i].of_process || !t->n_devices)
-			judge_rule(w, i, t, &t->self, &v, now);
+		if (w->rules[i].is_per_process || !t->n_devices)
+			judge_rule(w, i, t, &t->self, &values, now);
 	for (size_t k = 0; k < t->n_devices; k++) {
 		struct watch_device *d = &t->devices[k];
 
@@ -299,15 +308,16 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 			continue;
 		if (d->series >= COND_SERIES)
 			d->series = take_series(w);
-		watch_target__values(t, d, now, &v);
-		watch_host__values(w, t, &v);
+		watch_target__values(t, d, now, &values);
+		watch_host__values(w, t, &values);
 		for (size_t i = 0; i < w->n_rules; i++)
-			if (!w->rules[i].of_process)
-				judge_rule(w, i, t, d, &v, now);
+			if (!w->rules[i].is_per_process)
+				judge_rule(w, i, t, d, &values, now);
 	}
 }
 
-static bool is_of_process(const struct cond *c)
+/* True if the condition has figures of the process only, none of a device. */
+static bool uses_no_device(const struct cond *c)
 {
 	for (int f = 0; f < COND_NR; f++)
 		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME &&
@@ -316,6 +326,7 @@ static bool is_of_process(const struct cond *c)
 	return true;
 }
 
+/* Parses the rules, and notes which figures they need. Returns 0 or an exit code, logged. */
 static int open_rules(struct watch *w)
 {
 	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_USED_GROWTH,
@@ -323,8 +334,8 @@ static int open_rules(struct watch *w)
 	char *why;
 
 	for (size_t i = 0; i < w->args.n_rules; i++) {
-		struct watch_rule *r = &w->rules[i];
-		int err = cond__parse(w->args.rules[i], &r->cond, &why);
+		struct watch_rule *rule = &w->rules[i];
+		int err = cond__parse(w->args.rules[i], &rule->cond, &why);
 
 		if (err) {
 			log_err("--rule: %s", why ? why : strerror(-err));
@@ -332,21 +343,22 @@ static int open_rules(struct watch *w)
 			return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 		}
 		w->n_rules++;
-		if (cond__needs(r->cond, COND_LOST) || cond__needs(r->cond, COND_LEAKS)) {
+		if (cond__needs(rule->cond, COND_LOST) || cond__needs(rule->cond, COND_LEAKS)) {
 			log_err("--rule '%s': lost and leaks need a recording; use memtrace-bpf "
 				"report --fail-if",
 				w->args.rules[i]);
 			return EXIT_USAGE;
 		}
-		r->of_process = is_of_process(r->cond);
-		w->wants_steps |= cond__needs_steps(r->cond);
-		w->wants_growth |= cond__needs_growth(r->cond);
-		w->wants_rss_growth |= cond__needs(r->cond, COND_RSS_GROWTH);
-		w->wants_cgroup |= cond__needs(r->cond, COND_HOST_CGROUP);
-		for (int f = 0; f < COND_FIGURES; f++)
-			w->wants_host |= host_figures__is_part(f) && cond__needs(r->cond, f);
+		rule->is_per_process = uses_no_device(rule->cond);
+		w->wants_steps |= cond__needs_steps(rule->cond);
+		w->wants_growth |= cond__needs_growth(rule->cond);
+		w->wants_rss_growth |= cond__needs(rule->cond, COND_RSS_GROWTH);
+		w->wants_cgroup |= cond__needs(rule->cond, COND_HOST_CGROUP);
+		for (int figure = 0; figure < COND_FIGURES; figure++)
+			w->wants_host |= host_figures__is_part(figure) &&
+					 cond__needs(rule->cond, figure);
 		for (size_t k = 0; k < sizeof(of_driver) / sizeof(*of_driver); k++)
-			w->wants_used |= cond__needs(r->cond, of_driver[k]);
+			w->wants_used |= cond__needs(rule->cond, of_driver[k]);
 	}
 	return 0;
 }
@@ -369,35 +381,37 @@ static void look_at_targets(struct watch *w, uint64_t now)
 	}
 }
 
-/* Reads the values of growth rules between two ticks. */
+/* Feeds growth rules between two ticks: they need to see the lows of steps. */
 static void read_growth(struct watch *w, uint64_t now)
 {
-	struct cond_values v;
+	struct cond_values values;
 
 	for (size_t i = 0; i < w->n_targets; i++) {
 		struct watch_target *t = w->targets[i];
 
 		if (!watch_target__read_growth(t, w->wants_rss_growth))
 			continue;
-		for (size_t k = 0; k <= t->n_devices; k++) {
+		for (size_t k = 0; k <= t->n_devices; k++) { /* the last one: no device */
 			struct watch_device *d = k < t->n_devices ? &t->devices[k] : NULL;
 
 			if (d && d->series >= COND_SERIES)
 				continue;
-			watch_target__values(t, d, now, &v);
+			watch_target__values(t, d, now, &values);
+			/* as judge_target(). */
 			for (size_t r = 0; r < w->n_rules; r++)
 				if (cond__needs_growth(w->rules[r].cond) &&
-				    (!d == w->rules[r].of_process || !t->n_devices))
-					cond__feed(w->rules[r].cond, &v);
+				    (!d == w->rules[r].is_per_process || !t->n_devices))
+					cond__feed(w->rules[r].cond, &values);
 		}
 	}
 }
 
-static uint64_t pause_of(const struct watch *w)
+/* Time until the timer fires again, in ns: growth rules need readings between two ticks. */
+static uint64_t timer_interval(const struct watch *w)
 {
-	uint64_t glances = GROWTH_EVERY * (1 + w->n_targets / GROWTH_PROCESSES);
+	uint64_t growth_interval = GROWTH_EVERY * (1 + w->n_targets / GROWTH_PROCESSES);
 
-	return w->wants_growth && glances < w->args.every ? glances : w->args.every;
+	return w->wants_growth && growth_interval < w->args.every ? growth_interval : w->args.every;
 }
 
 static void tick(struct watch *w, uint64_t now)
@@ -437,7 +451,6 @@ static int open_signals(sigset_t *before)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* The interval varies, to avoid running in step with a program. */
 static void set_timer(int fd, uint64_t ns)
 {
 	struct itimerspec it = { .it_value = { .tv_sec = (time_t)(ns / 1000000000),
@@ -457,6 +470,7 @@ static bool read_signals(int fd)
 	return end;
 }
 
+/* True if the duration is over, or nothing is left to watch, to capture or to wait for. */
 static bool is_over(const struct watch *w)
 {
 	if (w->args.duration && clock__monotonic() - w->start >= w->args.duration)
@@ -468,19 +482,20 @@ static bool is_over(const struct watch *w)
 /* True if a watched process has ended. */
 static bool any_has_ended(const struct pollfd *fds, size_t n)
 {
-	for (size_t i = 2; i < n; i++)
+	for (size_t i = 2; i < n; i++) /* after the signals and the timer: pidfds */
 		if (fds[i].revents)
 			return true;
 	return false;
 }
 
+/* Returns 0 at the end, or -errno. */
 static int loop(struct watch *w, int signals, int timer)
 {
 	struct pollfd fds[2 + WATCH_TARGETS] = { { .fd = signals, .events = POLLIN },
 						 { .fd = timer, .events = POLLIN } };
 	uint64_t ticks;
 
-	set_timer(timer, 1);
+	set_timer(timer, 1); /* the first tick is at once */
 	for (;;) {
 		uint64_t now;
 		size_t n = 2;
@@ -503,11 +518,13 @@ static int loop(struct watch *w, int signals, int timer)
 		}
 		if (is_over(w))
 			return 0;
-		set_timer(timer, pause_of(w) - pause_of(w) / 8 + now % (pause_of(w) / 4));
+		/* 7/8 to 9/8 of the interval, to avoid running in step with a program */
+		set_timer(timer, timer_interval(w) - timer_interval(w) / 8 +
+					 now % (timer_interval(w) / 4));
 	}
 }
 
-/* Rejects given PIDs that are not Python processes, such as mistyped ones: they would be watched
+/* Rejects PIDs that are not Python processes, such as mistyped ones, which would be watched
  * forever. Denied access is reported later. */
 static int check_pids(const struct watch *w)
 {
@@ -529,6 +546,7 @@ static int check_pids(const struct watch *w)
 	return status;
 }
 
+/* Finds the first processes. Returns 0, or an exit code, logged, if nothing can be watched. */
 static int begin(struct watch *w)
 {
 	char title[256];
