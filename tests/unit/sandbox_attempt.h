@@ -26,7 +26,7 @@ static inline int in_child(const struct attempt *a)
 	char why[160] = "";
 
 	status_fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-	if (sandbox__rights(&a->opts, &done, why)) {
+	if (sandbox__drop_rights(&a->opts, &done, why)) {
 		fprintf(stderr, "%s\n", why);
 		return *why ? REFUSED : 99;
 	}

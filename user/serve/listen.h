@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 #define LISTEN_PORT 8000 /* default port */
-#define LISTEN_WHY 256
+#define LISTEN_WHY 256	 /* size of an error message, in bytes, with the NUL */
 
-/* Owner of a Unix socket. */
+/* Who may connect to a Unix socket. */
 struct listen_opts {
 	uid_t uid; /* owner of the socket's file; (uid_t)-1: unchanged */
 	/* Group whose members may connect. (gid_t)-1: unchanged, and only the owner may
@@ -32,9 +32,9 @@ struct listen_at {
  * Opens a listening socket: bound, non-blocking, close-on-exec.
  * text: "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (127.0.0.1), "0.0.0.0:80", "[::]:80",
  * "127.0.0.1" or "unix:/run/x.sock". Port 0 selects a free port. Names are not looked up.
- * tls: the URL begins with https. opts NULL: all -1. A Unix socket without a listener is replaced;
- * any other existing file is an error. Returns 0, -EINVAL (text is not an address) or another
- * -errno. why: at least LISTEN_WHY bytes, gets the error and what to do.
+ * tls: the URL begins with https. opts NULL: owner and group stay unchanged. A Unix socket without
+ * a listener is replaced; any other existing file is an error. Returns 0, -EINVAL (text is not an
+ * address) or another -errno. why: at least LISTEN_WHY bytes, gets the error and what to do.
  */
 int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret,
 		 char *why);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SECRET_WHY 256
+#define SECRET_WHY 256	    /* size of an error message, in bytes, with the NUL */
 #define SECRET_TOKEN_MIN 16 /* shortest and longest token, in bytes */
 #define SECRET_TOKEN_MAX 512
 
@@ -29,7 +29,8 @@ int secret__tls(const char *cert_path, const char *key_path, char **cert, char *
  * secret__token() does. Free *ret with secret__free(). */
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why);
 void secret__free(char *text); /* NULL is fine */
-/* Writes "PATH: WHAT" or, if what is NULL, the text of err to why (SECRET_WHY bytes). Returns err. */
+/* Writes "PATH: WHAT" to why (SECRET_WHY bytes); what NULL: the text of the negative errno err.
+ * Returns err. */
 int secret__refuse(int err, const char *path, const char *what, char *why);
 
 /* ---- where a token may go ---- */

@@ -47,7 +47,9 @@ struct serve_args {
 	const char *files[SERVE_FILES];
 	size_t n_files;
 	const char *folder; /* folder of -o; NULL: a temporary folder, removed at exit */
-	const char *user;   /* user of web, push and workers; NULL: IDs of their own */
+	/* User that web, push and workers run as. NULL: each gets a user and group ID that no
+	 * other process has. */
+	const char *user;
 	/* User of commands; may be root. NULL: the user behind sudo, otherwise as `user`. */
 	const char *command_user;
 	/* variables passed to commands, in the format of child.h; NULL: none */
@@ -57,17 +59,18 @@ struct serve_args {
 	unsigned max_traces;   /* stored traces */
 	unsigned max_captures; /* captures at the same time */
 	uint64_t max_duration; /* longest capture, in ns */
-	/* --cost of captures of processes: "1%" or "off". NULL: "off" for captures that a person
-	 * starts, CAPTURE_COST for profiles, which programs ask for again and again. */
+	/* Option --cost of `record` for captures of processes: "1%" or "off". NULL: "off" for
+	 * captures that a person starts, CAPTURE_COST for profiles, which programs request
+	 * repeatedly. */
 	const char *cost;
 	uint64_t max_disk;	      /* size limit of the folder, in bytes */
 	unsigned max_workers;	      /* workers at the same time */
 	unsigned requests_per_minute; /* requests per minute of each peer; 0: no limit */
 	uint64_t interval;	      /* time between two samples of each process, in ns */
-	/* Device that commands of --command run on. */
+	/* The simulated CUDA device for commands of --command. */
 	uint64_t vram;	  /* device memory in bytes; 0: the default of `run --dry-run-cuda` */
 	unsigned devices; /* number of devices; 0: the default of `run --dry-run-cuda` */
-	bool no_dry_run;  /* use the machine's real CUDA */
+	bool no_dry_run;  /* commands use the machine's real CUDA devices instead */
 	/* Servers that push sends to. NULL: none. */
 	const char *push_pyroscope, *push_otlp; /* URLs of Pyroscope and of an OTLP collector */
 	uint64_t push_every;			/* time between two pushes, in ns */

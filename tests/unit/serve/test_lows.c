@@ -29,7 +29,7 @@ static void test_lows_are_joined(void **state)
 	for (uint64_t i = 0; i < LOWS_MAX * LOWS_SAMPLES; i++)
 		lows__add(&l, (double)i, 1000 - i);
 	assert_int_equal(l.n, LOWS_MAX / 2);
-	assert_int_equal(l.each, 2 * LOWS_SAMPLES);
+	assert_int_equal(l.per_low, 2 * LOWS_SAMPLES);
 	assert_int_equal(l.v[0], 1000 - 7);
 	assert_int_equal(l.v[l.n - 1], 1000 - (LOWS_MAX * LOWS_SAMPLES - 1));
 }
@@ -59,7 +59,7 @@ static double number_of(const json_t *o, const char *key)
 static void test_growth_and_time_to_full(void **state)
 {
 	struct state_process p = process_of(120, 200 * MIB, MIB);
-	json_t *o = state_public__climb(&p);
+	json_t *o = state_public__growth(&p);
 
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "grows");
 	assert_string_equal(json_string_value(json_object_get(o, "of")), "devices");
@@ -70,7 +70,7 @@ static void test_growth_and_time_to_full(void **state)
 	assert_int_equal(json_array_size(json_object_get(o, "values")), 30);
 	json_decref(o);
 	p.lows_of_host = true;
-	o = state_public__climb(&p);
+	o = state_public__growth(&p);
 	assert_null(json_object_get(o, "full_s"));
 	json_decref(o);
 }
@@ -79,16 +79,16 @@ static void test_no_growth(void **state)
 {
 	struct state_process p = process_of(120, 200 * MIB, 0),
 			     few = process_of(20, 200 * MIB, MIB), none = { 0 };
-	json_t *o = state_public__climb(&p);
+	json_t *o = state_public__growth(&p);
 
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "flat");
 	assert_null(json_object_get(o, "bytes_per_minute"));
 	json_decref(o);
-	o = state_public__climb(&few);
+	o = state_public__growth(&few);
 	assert_string_equal(json_string_value(json_object_get(o, "verdict")), "too_short");
 	assert_null(json_object_get(o, "bytes_per_minute"));
 	json_decref(o);
-	assert_null(state_public__climb(&none));
+	assert_null(state_public__growth(&none));
 }
 
 int main(void)

@@ -348,7 +348,7 @@ static void test_processes(void **state)
 	expect(a, PASSED);
 	a.opts.flags = SANDBOX_EXECS;
 	a.opts.runnable = programs;
-	a.opts.readable = drop_linking;
+	a.opts.readable = sandbox_linking;
 	a.try = try_program;
 	expect(a, PASSED);
 }

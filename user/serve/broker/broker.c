@@ -263,9 +263,9 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 
 	if (kind == PEER_PUSH) {
 		d.flags = SANDBOX_CONNECTS | SANDBOX_THREADS;
-		d.readable = drop_names;
+		d.readable = sandbox_names;
 	}
-	if (sandbox__rights(&d, &done, why)) {
+	if (sandbox__drop_rights(&d, &done, why)) {
 		log_err("%s: %s", peer__name(kind), why);
 		return false;
 	}

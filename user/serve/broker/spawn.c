@@ -80,14 +80,15 @@ static int give_up_rights(const struct spawn_opts *o)
 		.uid = o->uid,
 		.gid = o->gid,
 		.flags = SANDBOX_EXECS,
-		.readable = drop_linking,
+		.readable = sandbox_linking,
 		.runnable = runnable,
 	};
 
 	self[n > 0 ? n : 0] = '\0';
-	for (size_t i = 0; drop_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable); i++)
-		runnable[i + 1] = drop_libraries[i];
-	if (!sandbox__rights(&d, NULL, why))
+	for (size_t i = 0; sandbox_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable);
+	     i++)
+		runnable[i + 1] = sandbox_libraries[i];
+	if (!sandbox__drop_rights(&d, NULL, why))
 		return 0;
 	dprintf(STDERR_FILENO, PREFIX "%s\n", why);
 	return 126;

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <time.h>
 
-#define PEM_MAX 1048576
-#define CHAIN 16 /* number of certificates checked per file */
-#define MONTH (30 * 24 * 3600)
+#define PEM_MAX 1048576	       /* largest certificate or key file, in bytes */
+#define CHAIN 16	       /* number of certificates checked per file */
+#define MONTH (30 * 24 * 3600) /* s */
 
 struct pair {
-	gnutls_x509_crt_t chain[CHAIN];
-	unsigned n;
+	gnutls_x509_crt_t chain[CHAIN]; /* the server's own certificate is the first */
+	unsigned n;			/* certificates in `chain` */
 	gnutls_x509_privkey_t key;
 };
 
@@ -51,14 +51,14 @@ static int load_pair(struct pair *p, const char *cert_path, const char *cert, co
 	return rc < 0 ? secret__refuse(-EINVAL, key_path, gnutls_strerror(rc), why) : 0;
 }
 
-static int key_fits(const struct pair *p, const char *key_path, char *why)
+static int check_key(const struct pair *p, const char *key_path, char *why)
 {
-	unsigned char of_cert[64], of_key[64];
-	size_t cert_len = sizeof(of_cert), key_len = sizeof(of_key);
+	unsigned char cert_id[64], key_id[64];
+	size_t cert_len = sizeof(cert_id), key_len = sizeof(key_id);
 
-	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, of_cert, &cert_len) ||
-	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) ||
-	    cert_len != key_len || memcmp(of_cert, of_key, key_len))
+	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, cert_id, &cert_len) ||
+	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, key_id, &key_len) ||
+	    cert_len != key_len || memcmp(cert_id, key_id, key_len))
 		return secret__refuse(
 			-EINVAL, key_path,
 			"does not match the certificate, which must be the first in its file", why);
@@ -67,27 +67,27 @@ static int key_fits(const struct pair *p, const char *key_path, char *why)
 
 static int check_time(const struct pair *p, const char *path, char *warning, char *why)
 {
-	time_t from = gnutls_x509_crt_get_activation_time(p->chain[0]);
-	time_t to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
+	time_t valid_from = gnutls_x509_crt_get_activation_time(p->chain[0]);
+	time_t valid_to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
 	time_t now = time(NULL);
 	char date[32] = "?", text[96];
 	struct tm tm;
 
-	if (from == (time_t)-1 || to == (time_t)-1)
+	if (valid_from == (time_t)-1 || valid_to == (time_t)-1)
 		return secret__refuse(-EINVAL, path, "the certificate has no expiry date", why);
-	if (gmtime_r(now < from ? &from : &to, &tm))
+	if (gmtime_r(now < valid_from ? &valid_from : &valid_to, &tm))
 		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
-	if (now < from || now > to) {
+	if (now < valid_from || now > valid_to) {
 		snprintf(text, sizeof(text),
-			 now < from ? "the certificate is valid only from %s on"
-				    : "the certificate expired on %s",
+			 now < valid_from ? "the certificate is valid only from %s on"
+					  : "the certificate expired on %s",
 			 date);
 		return secret__refuse(-EINVAL, path, text, why);
 	}
 	*warning = '\0';
-	if (to - now < MONTH) {
+	if (valid_to - now < MONTH) {
 		snprintf(text, sizeof(text), "the certificate expires on %s", date);
-		secret__refuse(0, path, text, warning);
+		secret__refuse(0, path, text, warning); /* only formats the warning */
 	}
 	return 0;
 }
@@ -100,7 +100,7 @@ static int check_pair(const char *cert_path, const char *cert, const char *key_p
 
 	if (err)
 		goto out;
-	err = key_fits(&p, key_path, why);
+	err = check_key(&p, key_path, why);
 	if (err)
 		goto out;
 	err = check_time(&p, cert_path, warning, why);

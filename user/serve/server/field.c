@@ -38,8 +38,9 @@ static bool is_choice(const struct field *f, const json_t *v)
 	return false;
 }
 
-/* Checks a value as one of this type, or each member of an array. */
-static bool fits(const struct field *f, enum field_type type, const json_t *v)
+/* Returns whether v is of this type and within the field's bounds. type differs from f->type for
+ * the members of an array. */
+static bool is_valid(const struct field *f, enum field_type type, const json_t *v)
 {
 	size_t n = json_array_size(v);
 
@@ -64,7 +65,7 @@ static bool fits(const struct field *f, enum field_type type, const json_t *v)
 	if (!json_is_array(v) || n < f->shortest || (f->longest && n > f->longest))
 		return false;
 	for (size_t i = 0; type == FIELD_INTEGERS && i < n; i++)
-		if (!fits(f, FIELD_INTEGER, json_array_get(v, i)))
+		if (!is_valid(f, FIELD_INTEGER, json_array_get(v, i)))
 			return false;
 	for (size_t i = 0; type == FIELD_STRINGS && i < n; i++)
 		if (!json_is_string(json_array_get(v, i)))
@@ -78,7 +79,7 @@ const struct field *field__wrong(const struct field *fields, const json_t *msg)
 		const json_t *v = json_object_get(msg, f->name);
 		bool missing = !v || (f->nullable && json_is_null(v));
 
-		if (missing ? f->required : !fits(f, f->type, v))
+		if (missing ? f->required : !is_valid(f, f->type, v))
 			return f;
 	}
 	return NULL;

@@ -21,7 +21,7 @@ enum field_type {
 	FIELD_OBJECT,
 };
 
-#define FIELD_COUNT_MAX 9223372036854775807.0 /* bound of a count that has no other */
+#define FIELD_COUNT_MAX 9223372036854775807.0 /* .max of a count without a smaller bound */
 
 struct field {
 	const char *name;
@@ -46,8 +46,8 @@ struct field {
 		.name = (key), .type = FIELD_##kind, __VA_ARGS__                                   \
 	}
 
-/* Checks a message. Returns the first field of the table that is missing or has another value;
- * NULL: none. Unknown members are ignored. */
+/* Checks a message. Returns the first field of the table whose member is missing or has a value
+ * that the field does not allow; NULL: the message is valid. Ignores members that have no field. */
 const struct field *field__wrong(const struct field *fields, const json_t *msg);
-/* Returns whether it is a string within the field's length. */
+/* Returns whether v is a string whose length is within the field's bounds. */
 bool field__is_text(const struct field *f, const json_t *v);

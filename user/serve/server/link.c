@@ -12,6 +12,7 @@
 #define AT_ONCE 256	 /* messages handled in one call of link__pump() */
 #define DEPTH 32	 /* nesting limit of arrays and objects */
 
+/* A message to send: JSON text and a descriptor (-1: none), both owned. */
 struct waiting {
 	char *text;
 	size_t len;
@@ -20,7 +21,7 @@ struct waiting {
 
 struct link {
 	int fd;
-	bool gone;
+	bool gone;		/* the other end is closed */
 	struct waiting *queue;	/* ring buffer of waiting messages */
 	size_t first, n, n_fds; /* n_fds: waiting messages with a descriptor */
 	char *in;		/* receive buffer, LINK_MESSAGE + 1 bytes */
@@ -59,7 +60,7 @@ struct link *link__new(int fd)
 	return l;
 }
 
-static void drop(struct waiting *w)
+static void drop_waiting(struct waiting *w)
 {
 	free(w->text);
 	if (w->fd >= 0)
@@ -72,7 +73,7 @@ void link__free(struct link *l)
 	if (!l)
 		return;
 	for (size_t i = 0; i < l->n; i++)
-		drop(&l->queue[(l->first + i) % LINK_QUEUE]);
+		drop_waiting(&l->queue[(l->first + i) % LINK_QUEUE]);
 	close(l->fd);
 	free(l->queue);
 	free(l->in);
@@ -117,7 +118,9 @@ static int send_now(struct link *l, const struct waiting *w)
 	return -EAGAIN;
 }
 
-static int flush(struct link *l)
+/* Sends waiting messages until the socket is full. Returns 0, or -EPIPE if the other end is closed.
+ */
+static int flush_queue(struct link *l)
 {
 	while (l->n && !l->gone) {
 		struct waiting *w = &l->queue[l->first];
@@ -128,14 +131,15 @@ static int flush(struct link *l)
 		if (err)
 			l->gone = true;
 		l->n_fds -= w->fd >= 0;
-		drop(w);
+		drop_waiting(w);
 		l->first = (l->first + 1) % LINK_QUEUE;
 		l->n--;
 	}
 	return l->gone ? -EPIPE : 0;
 }
 
-static int put(struct link *l, struct waiting *w)
+/* Sends w, or queues it if it cannot be sent now. Takes over w. Errors as link__send(). */
+static int send_or_queue(struct link *l, struct waiting *w)
 {
 	int err;
 
@@ -143,7 +147,7 @@ static int put(struct link *l, struct waiting *w)
 		err = -ENOMEM;
 	else if (w->len > LINK_MESSAGE)
 		err = -E2BIG;
-	else if (flush(l))
+	else if (flush_queue(l))
 		err = -EPIPE;
 	else if (l->n)
 		err = l->n == LINK_QUEUE ? -ENOBUFS : -EAGAIN;
@@ -155,7 +159,7 @@ static int put(struct link *l, struct waiting *w)
 		return 0;
 	}
 	l->gone |= err == -EPIPE;
-	drop(w);
+	drop_waiting(w);
 	return err;
 }
 
@@ -170,12 +174,12 @@ int link__send(struct link *l, json_t *msg, int fd)
 
 	json_decref(msg);
 	w.len = w.text ? strlen(w.text) : 0;
-	return put(l, &w);
+	return send_or_queue(l, &w);
 }
 
 int link__offer(struct link *l, json_t *msg)
 {
-	if (flush(l) || l->n) {
+	if (flush_queue(l) || l->n) {
 		json_decref(msg);
 		return l->gone ? -EPIPE : -ENOBUFS;
 	}
@@ -188,6 +192,7 @@ int link__offer(struct link *l, json_t *msg)
  * returns -EPROTO. */
 static int take_fd(struct msghdr *m, int *ret)
 {
+	/* MSG_CTRUNC: there were more descriptors than the buffer holds */
 	int err = m->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
 
 	*ret = -1;
@@ -236,9 +241,11 @@ static bool too_deep(const json_t *v, unsigned depth)
 	return false;
 }
 
-/* Receives one message. Returns 1, 0 (no message is waiting) or -errno. */
-static int receive(struct link *l, json_t **msg, int *fd)
+/* Receives one message, with its descriptor in *fd (-1: none). Returns 1, 0 (no message is
+ * waiting), -EPIPE (the other end is closed) or -EPROTO (an invalid message). */
+static int receive_message(struct link *l, json_t **msg, int *fd)
 {
+	/* the additional byte shows that a message is too long */
 	struct iovec io = { .iov_base = l->in, .iov_len = LINK_MESSAGE + 1 };
 	union {
 		struct cmsghdr head;
@@ -257,7 +264,7 @@ static int receive(struct link *l, json_t **msg, int *fd)
 	err = take_fd(&m, fd);
 	if (err)
 		goto refused;
-	err = n ? -EPROTO : -EPIPE;
+	err = n ? -EPROTO : -EPIPE; /* 0 bytes: the other end is closed */
 	if (!n || n > LINK_MESSAGE || m.msg_flags & MSG_TRUNC)
 		goto refused;
 	*msg = json_loadb(l->in, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
@@ -274,13 +281,13 @@ int link__pump(struct link *l, void (*fn)(void *ctx, json_t *msg, int fd), void 
 {
 	int err = 0;
 
-	flush(l);
+	flush_queue(l);
 	/* Read also when the other end has closed: its last messages are still there. */
 	for (int i = 0; i < AT_ONCE; i++) {
 		json_t *msg;
 		int fd;
 
-		err = receive(l, &msg, &fd);
+		err = receive_message(l, &msg, &fd);
 		if (err <= 0)
 			break;
 		fn(ctx, msg, fd);

@@ -12,20 +12,22 @@
  *
  *   capture  pid or model_name; duration_s, steps, max_events, start_at, align_s, clock_offset_ns,
  *            clock_offset_error_ns, enable_fragmentation, host, input_shape, batch_size, keep
- *            (false: gone when the asker deletes it or goes)    -> trace, in state "starting"
+ *            (false: a profile's trace, deleted when the process that asked for it deletes it
+ *            or ends)                      -> trace, in state "starting"
  *   stop     trace_id                        -> trace; its end comes as an event
  *   delete   trace_id                        -> remaining; a capture is stopped first
  *   report   trace_id, at, by, device, top, filter, frames      -> D
  *   leaks    trace_id                        -> D of `leaks --steps`
  *   diff     old, new (trace ids), by, at    -> D
  *   compare  traces: ids                     -> D
- *   export   trace_id, format, at, device    -> file: a name in the folder, size, type. Made once
- *            and kept, 32 a trace; a second request for the same file waits for the first
- *   cancel   asked: id of a question, which gets no answer and whose worker is ended. An export
- *            that is being made is kept
- *   open     file: a name that `export` told, or a trace's recording -> descriptor, size, type
- *   dump     pid or model_name, by, top      -> D of now
- *   pushed   (push alone) pyroscope, otlp: {"sent", "failed", "dropped"} since the beginning
+ *   export   trace_id, format, at, device    -> file: a name in the folder, size, type. Each file
+ *            is made once and kept, at most 32 for a trace. A second question for the same file
+ *            waits for the first
+ *   cancel   asked: id of an earlier question of the sender. That question gets no answer, and its
+ *            worker is killed. An export that is being made is completed and kept
+ *   open     file: a name that `export` returned, or a trace's recording -> descriptor, size, type
+ *   dump     pid or model_name, by, top      -> D of the process's memory now
+ *   pushed   (only from push) pyroscope, otlp: {"sent", "failed", "dropped"} since the beginning
  *
  * Events of the broker have "event" and members. At the beginning it sends hello, targets, every
  * process and every trace. Times are in s since 1970.
@@ -34,7 +36,7 @@
  *            max_captures, max_duration_s, disk_bytes; formats: [{name, suffix, type, help}];
  *            interval (s between samples)
  *   targets  targets: [{name, kind: pid|pattern|command|all, pattern?, pids}], left_out: number of
- *            processes without a place
+ *            matching processes beyond the broker's limit
  *   process  pid, started, target (name or ""), name, rank?, container?, pod?, when it is new; with
  *            "gone": true when it has ended
  *   sample   pid, time, rss?, why?, devices: [{device, allocated?, reserved?, peak_allocated?,
@@ -60,7 +62,7 @@ int link__pair(int fds[2]);
 struct link *link__new(int fd);
 void link__free(struct link *l); /* drops waiting messages; NULL is fine */
 int link__fd(const struct link *l);
-/* Events for poll(): POLLIN, and POLLOUT if messages are waiting. */
+/* Events for poll(): POLLIN, with POLLOUT if messages are waiting to be sent. */
 short link__events(const struct link *l);
 /*
  * Sends msg with fd (-1: none), now or later. Always takes over both: the reference to msg, and fd,

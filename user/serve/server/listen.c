@@ -14,10 +14,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 128 /* connections that wait for accept(), at most */
 #define UNIX_PREFIX "unix:"
-#define NEW ".new" /* suffix of a Unix socket's temporary path */
-#define SHOWN 100  /* bytes of the address shown in messages */
+#define NEW_SUFFIX ".new" /* suffix of a Unix socket's temporary path */
+#define SHOWN 100	  /* bytes of the address shown in messages */
 
 union address {
 	struct sockaddr any;
@@ -29,7 +29,8 @@ union address {
 
 /* ---- parsing of addresses ---- */
 
-static int no_address(const char *text, char *why)
+/* Writes to why that text is not an address. Returns -EINVAL. */
+static int refuse_text(const char *text, char *why)
 {
 	snprintf(why, LISTEN_WHY,
 		 "'%.*s' is not an address; use 127.0.0.1:8000, [::1]:8000, localhost:8000, "
@@ -38,8 +39,9 @@ static int no_address(const char *text, char *why)
 	return -EINVAL;
 }
 
-/* Splits "[HOST]:PORT" or "HOST:PORT"; the port is optional. */
-static bool split(const char *text, char host[64], char port[8])
+/* Splits "[HOST]:PORT" or "HOST:PORT"; without a port, port gets LISTEN_PORT. False: text is
+ * neither. */
+static bool split_host_port(const char *text, char host[64], char port[8])
 {
 	const char *colon = strrchr(text, ':'), *end;
 	size_t len;
@@ -69,8 +71,9 @@ static bool split(const char *text, char host[64], char port[8])
 	return true;
 }
 
-/* An interface after '%', as in "fe80::1%eth0", is a name or a number. */
-static bool read_inet6(char *host, struct sockaddr_in6 *in6)
+/* Parses an address such as "fe80::1%eth0", with the name or number of an interface after '%'. Cuts
+ * the interface off host. */
+static bool parse_inet6(char *host, struct sockaddr_in6 *in6)
 {
 	char *scope = strchr(host, '%');
 
@@ -85,24 +88,24 @@ static bool read_inet6(char *host, struct sockaddr_in6 *in6)
 }
 
 /* No name lookup: a name server must not decide the listening address. */
-static int read_inet(const char *text, union address *a, socklen_t *len, char *why)
+static int parse_inet(const char *text, union address *a, socklen_t *len, char *why)
 {
 	char host[64], port[8];
 
-	if (!split(text, host, port))
-		return no_address(text, why);
+	if (!split_host_port(text, host, port))
+		return refuse_text(text, why);
 	if (!strcmp(host, "localhost"))
 		strcpy(host, "127.0.0.1");
 	if (strchr(host, ':')) {
-		if (!read_inet6(host, &a->in6))
-			return no_address(text, why);
+		if (!parse_inet6(host, &a->in6))
+			return refuse_text(text, why);
 		a->in6.sin6_port = htons(atoi(port));
 		*len = sizeof(a->in6);
 		return 0;
 	}
 	a->in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
 	if (inet_pton(AF_INET, host, &a->in.sin_addr) != 1)
-		return no_address(text, why);
+		return refuse_text(text, why);
 	*len = sizeof(a->in);
 	return 0;
 }
@@ -124,11 +127,11 @@ static int check_path(const char *path, char why[LISTEN_WHY])
 			 SHOWN, path);
 		return -EINVAL;
 	}
-	if (strlen(path) + strlen(NEW) >= sizeof(sa.sun_path)) {
+	if (strlen(path) + strlen(NEW_SUFFIX) >= sizeof(sa.sun_path)) {
 		snprintf(
 			why, LISTEN_WHY,
 			"'%.*s...' is too long for a Unix socket, whose path has at most %zu bytes",
-			SHOWN, path, sizeof(sa.sun_path) - 5);
+			SHOWN, path, sizeof(sa.sun_path) - strlen(NEW_SUFFIX) - 1);
 		return -EINVAL;
 	}
 	return 0;
@@ -144,7 +147,7 @@ int listen__is_local(const char *text, bool *ret, char *why)
 		*ret = true;
 		return check_path(text + strlen(UNIX_PREFIX), why);
 	}
-	err = read_inet(text, &a, &len, why);
+	err = parse_inet(text, &a, &len, why);
 	if (!err)
 		*ret = is_loopback(&a);
 	return err;
@@ -155,19 +158,19 @@ int listen__is_local(const char *text, bool *ret, char *why)
 static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
 {
 	const char *scheme = tls ? "https" : "http";
-	bool six = a->any.sa_family == AF_INET6;
+	bool is_inet6 = a->any.sa_family == AF_INET6;
 	char scope[IF_NAMESIZE];
 	size_t len;
 
 	ret->local = is_loopback(a);
-	ret->port = ntohs(six ? a->in6.sin6_port : a->in.sin_port);
-	inet_ntop(a->any.sa_family, six ? (const void *)&a->in6.sin6_addr : &a->in.sin_addr,
+	ret->port = ntohs(is_inet6 ? a->in6.sin6_port : a->in.sin_port);
+	inet_ntop(a->any.sa_family, is_inet6 ? (const void *)&a->in6.sin6_addr : &a->in.sin_addr,
 		  ret->host, sizeof(ret->host));
 	len = strlen(ret->host);
-	if (six && a->in6.sin6_scope_id && if_indextoname(a->in6.sin6_scope_id, scope))
+	if (is_inet6 && a->in6.sin6_scope_id && if_indextoname(a->in6.sin6_scope_id, scope))
 		snprintf(ret->host + len, sizeof(ret->host) - len, "%%%s", scope);
-	snprintf(ret->url, sizeof(ret->url), six ? "%s://[%s]:%d" : "%s://%s:%d", scheme, ret->host,
-		 ret->port);
+	snprintf(ret->url, sizeof(ret->url), is_inet6 ? "%s://[%s]:%d" : "%s://%s:%d", scheme,
+		 ret->host, ret->port);
 }
 
 static int describe_unix(const union address *a, socklen_t len, struct listen_at *ret)
@@ -178,8 +181,9 @@ static int describe_unix(const union address *a, socklen_t len, struct listen_at
 	    a->un.sun_path[0] != '/')
 		return -EINVAL;
 	n = strnlen(a->un.sun_path, len - offsetof(struct sockaddr_un, sun_path));
-	if (n > strlen(NEW) && !memcmp(a->un.sun_path + n - strlen(NEW), NEW, strlen(NEW)))
-		n -= strlen(NEW); /* the socket keeps its temporary name */
+	if (n > strlen(NEW_SUFFIX) &&
+	    !memcmp(a->un.sun_path + n - strlen(NEW_SUFFIX), NEW_SUFFIX, strlen(NEW_SUFFIX)))
+		n -= strlen(NEW_SUFFIX); /* the socket keeps its temporary name */
 	snprintf(ret->path, sizeof(ret->path), "%.*s", (int)n, a->un.sun_path);
 	snprintf(ret->url, sizeof(ret->url), UNIX_PREFIX "%s", ret->path);
 	ret->local = ret->is_unix = true;
@@ -208,7 +212,8 @@ int listen__describe(int fd, bool tls, struct listen_at *ret)
 
 /* ---- opening ---- */
 
-static int refused(const char *text, const char *doing, int err, char *why)
+/* Writes "TEXT: cannot DOING: ERROR" and a hint to why. Returns err. */
+static int refuse(const char *text, const char *doing, int err, char *why)
 {
 	const char *hint = err == -EACCES ? ": not permitted" : "";
 
@@ -227,19 +232,19 @@ static int open_inet(const char *text, bool tls, struct listen_at *ret, char *wh
 	const int on = 1;
 	union address a;
 	socklen_t len;
-	int err = read_inet(text, &a, &len, why), fd;
+	int err = parse_inet(text, &a, &len, why), fd;
 
 	if (err)
 		return err;
 	fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return refused(text, "make a socket", -errno, why);
+		return refuse(text, "make a socket", -errno, why);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	/* [::] must not also listen on IPv4. */
 	if (a.any.sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	if (bind(fd, &a.any, len) || listen(fd, BACKLOG)) {
-		err = refused(text, "listen", -errno, why);
+		err = refuse(text, "listen", -errno, why);
 		close(fd);
 		return err;
 	}
@@ -257,7 +262,7 @@ static int check_folder(const char *path, char *why)
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
 	if (stat(*folder ? folder : "/", &st))
-		return refused(path, "look at its folder", -errno, why);
+		return refuse(path, "look at its folder", -errno, why);
 	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
 		return 0;
 	snprintf(why, LISTEN_WHY, "%.*s: anyone can write to its folder; use a folder of your own",
@@ -272,7 +277,7 @@ static int check_existing(const char *path, const struct sockaddr_un *sa, char *
 	int fd, err = 0;
 
 	if (lstat(path, &st))
-		return errno == ENOENT ? 0 : refused(path, "look at it", -errno, why);
+		return errno == ENOENT ? 0 : refuse(path, "look at it", -errno, why);
 	if (!S_ISSOCK(st.st_mode)) {
 		snprintf(why, LISTEN_WHY,
 			 "%.*s exists and is not a socket: remove it, or choose another path",
@@ -281,10 +286,10 @@ static int check_existing(const char *path, const struct sockaddr_un *sa, char *
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return refused(path, "make a socket", -errno, why);
+		return refuse(path, "make a socket", -errno, why);
 	/* EAGAIN: the listener's queue is full; EPROTOTYPE: not a stream socket */
 	if (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) || errno != ECONNREFUSED)
-		err = refused(path, "listen", -EADDRINUSE, why);
+		err = refuse(path, "listen", -EADDRINUSE, why);
 	close(fd);
 	return err;
 }
@@ -299,9 +304,9 @@ static int bind_unix(int fd, const char *path, const struct listen_opts *opts,
 	mode_t mask;
 	int err = 0;
 
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" NEW, path);
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" NEW_SUFFIX, path);
 	unlink(sa.sun_path); /* left over from a killed server */
-	/* set the mode by umask: chmod() by name could reach another file */
+	/* Set the mode (0660 or 0600) by umask: chmod() by name could reach another file. */
 	mask = umask(shared ? 0117 : 0177);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		err = -errno;
@@ -337,11 +342,11 @@ static int open_unix(const char *path, const struct listen_opts *opts, struct li
 		return err;
 	at.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (at.fd < 0)
-		return refused(path, "make a socket", -errno, why);
+		return refuse(path, "make a socket", -errno, why);
 	err = bind_unix(at.fd, path, opts, &at);
 	if (err) {
 		close(at.fd);
-		return refused(path, "listen", err, why);
+		return refuse(path, "listen", err, why);
 	}
 	snprintf(at.path, sizeof(at.path), "%s", path);
 	snprintf(at.url, sizeof(at.url), UNIX_PREFIX "%s", path);

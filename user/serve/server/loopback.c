@@ -8,7 +8,7 @@ bool loopback__is(const char *url)
 {
 	const char *host = url +
 			   (strncmp(url, "https://", 8) ? strlen("http://") : strlen("https://"));
-	size_t len = strcspn(host, "/?#"), address;
+	size_t len = strcspn(host, "/?#"), address_len;
 	char text[64];
 	struct in_addr in;
 
@@ -16,17 +16,19 @@ bool loopback__is(const char *url)
 		return false;
 	memcpy(text, host, len);
 	text[len] = '\0';
-	address = strcspn(text, *text == '[' ? "]" : ":");
-	address += text[address] == ']';
-	/* A port, and nothing else: "[::1]:9@example.org" is a user's name and another host. */
-	if (text[address] &&
-	    (text[address] != ':' || strspn(host + address + 1, "0123456789") != len - address - 1))
+	address_len = strcspn(text, *text == '[' ? "]" : ":");
+	address_len += text[address_len] == ']'; /* keeps the brackets of an IPv6 address */
+	/* Only a port may follow: in "[::1]:9@example.org" the host is example.org. */
+	if (text[address_len] &&
+	    (text[address_len] != ':' ||
+	     strspn(host + address_len + 1, "0123456789") != len - address_len - 1))
 		return false;
-	text[address] = '\0';
+	text[address_len] = '\0';
 	return !strcmp(text, "[::1]") || !strcmp(text, "localhost") ||
 	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
 }
 
+/* A plain http request to another machine shows its token to every proxy on the way. */
 bool loopback__direct(const char *url, bool token)
 {
 	return loopback__is(url) || (token && strncmp(url, "https://", 8));

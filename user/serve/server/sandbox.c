@@ -37,7 +37,8 @@
 #define FS_WRITE                                                                                   \
 	(FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |                   \
 	 LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
-#define WHY 160
+#define WHY_SIZE 160 /* size of an error message, in bytes */
+#define CAPS 64	     /* bits of a capability set; the kernel knows fewer capabilities */
 
 /* ---- system calls ---- */
 
@@ -45,7 +46,7 @@
  * library, and each process has a user of its own. This list has dangerous calls that the server's
  * processes never make. */
 
-static const char *const never[] = {
+static const char *const never_calls[] = {
 	/* other processes and their memory */
 	"ptrace",
 	"process_vm_readv",
@@ -163,21 +164,21 @@ static const char *const never[] = {
 	"setpgid",
 };
 
-static const char *const running[] = { "execve", "execveat" };
+static const char *const exec_calls[] = { "execve", "execveat" };
 
 /* Files, in addition to Landlock, which does not cover all of these calls and may be missing. */
-static const char *const opening[] = { "open",	"openat",   "openat2",
-				       "chdir", "readlink", "readlinkat" };
+static const char *const open_calls[] = { "open",  "openat",   "openat2",
+					  "chdir", "readlink", "readlinkat" };
 
-static const char *const changing[] = {
+static const char *const change_calls[] = {
 	"creat",   "unlink",  "unlinkat",  "rename",   "renameat",  "renameat2",   "link",
 	"linkat",  "symlink", "symlinkat", "mkdir",    "mkdirat",   "rmdir",	   "mknod",
 	"mknodat", "chmod",   "fchmodat",  "chown",    "lchown",    "fchownat",	   "truncate",
 	"utime",   "utimes",  "utimensat", "setxattr", "lsetxattr", "removexattr", "lremovexattr",
 };
 
-/* Denies the calls in names. Skips calls that this architecture does not have. */
-static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int with)
+/* Makes the calls in names fail with this errno. Skips calls that this architecture does not have. */
+static int refuse_calls(scmp_filter_ctx ctx, const char *const *names, size_t n, int error)
 {
 	int err = 0;
 
@@ -185,7 +186,7 @@ static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int w
 		int nr = seccomp_syscall_resolve_name(names[i]);
 
 		if (nr >= 0)
-			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(with), nr, 0);
+			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(error), nr, 0);
 	}
 	return err;
 }
@@ -206,7 +207,8 @@ static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
 				SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
 }
 
-/* Denies sockets. With SANDBOX_CONNECTS allows internet sockets, and netlink for name lookup. */
+/* Denies sockets. With SANDBOX_CONNECTS allows internet sockets, and netlink for name lookup: a
+ * rule compares with one number, so each other family up to netlink needs a rule. */
 static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
 {
 	int err;
@@ -247,20 +249,20 @@ static int add_rules(scmp_filter_ctx ctx, const struct sandbox_opts *o)
 	const struct {
 		const char *const *calls;
 		size_t n;
-		int answer;
+		int error;
 		bool refused;
 	} sets[] = {
-		{ never, COUNT(never), EPERM, true },
-		{ running, COUNT(running), EPERM, !(o->flags & SANDBOX_EXECS) },
-		{ opening, COUNT(opening), EACCES, !opens },
-		{ changing, COUNT(changing), EACCES, !o->writable },
+		{ never_calls, COUNT(never_calls), EPERM, true },
+		{ exec_calls, COUNT(exec_calls), EPERM, !(o->flags & SANDBOX_EXECS) },
+		{ open_calls, COUNT(open_calls), EACCES, !opens },
+		{ change_calls, COUNT(change_calls), EACCES, !o->writable },
 	};
 	int err;
 
 	for (size_t i = 0; i < COUNT(sets); i++) {
 		if (!sets[i].refused)
 			continue;
-		err = refuse(ctx, sets[i].calls, sets[i].n, sets[i].answer);
+		err = refuse_calls(ctx, sets[i].calls, sets[i].n, sets[i].error);
 		if (err)
 			return err;
 	}
@@ -291,25 +293,29 @@ static int filter_calls(const struct sandbox_opts *o)
 /* Landlock by direct system calls: the C library has no wrappers, and old headers lack new
  * flags. */
 
+/* struct landlock_ruleset_attr of Linux 6.12 */
 struct rules {
 	uint64_t fs, net, scoped;
 };
 
-static int version(void)
+/* The version of Landlock that the kernel has; 0: none, or Landlock is off. */
+static int landlock_version(void)
 {
 	long v = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
 	return v < 0 ? 0 : (int)v;
 }
 
-static size_t size_of(int v)
+/* The size of struct rules that a kernel with version v of Landlock knows. */
+static size_t size_of_rules(int v)
 {
 	if (v < 4)
 		return offsetof(struct rules, net);
 	return v < 6 ? offsetof(struct rules, scoped) : sizeof(struct rules);
 }
 
-static int allow(int rules, const char *path, uint64_t access)
+/* Allows access to a file or to everything below a folder; nothing if the path does not exist. */
+static int allow_path(int rules, const char *path, uint64_t access)
 {
 	struct landlock_path_beneath_attr beneath = { 0 };
 	struct stat st;
@@ -329,17 +335,17 @@ static int allow(int rules, const char *path, uint64_t access)
 	return err;
 }
 
-static int allow_all(int rules, const char *const *paths, uint64_t access)
+static int allow_paths(int rules, const char *const *paths, uint64_t access)
 {
 	int err = 0;
 
 	for (; paths && *paths && !err; paths++)
-		err = allow(rules, *paths, access);
+		err = allow_path(rules, *paths, access);
 	return err;
 }
 
-/* Creates the Landlock rules while the paths can still be opened. *fd: the caller closes it; -1
- * if the kernel has no Landlock. Returns 0 or -errno. */
+/* Creates the Landlock rules while the paths can still be opened. *ret: their descriptor, which the
+ * caller closes; -1 if the kernel has no Landlock. Returns 0 or -errno. */
 static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
 {
 	const struct {
@@ -349,7 +355,7 @@ static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
 			{ o->writable, FS_WRITE },
 			{ o->runnable, FS_RUN } };
 	struct rules r = { .fs = FS_FIRST };
-	int v = version(), fd, err;
+	int v = landlock_version(), fd, err;
 
 	*ret = -1;
 	*ret_version = v;
@@ -365,11 +371,11 @@ static int make_rules(const struct sandbox_opts *o, int *ret, int *ret_version)
 		r.fs |= FS_IOCTL_DEV;
 	if (v >= 6)
 		r.scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS;
-	fd = syscall(SYS_landlock_create_ruleset, &r, size_of(v), 0);
+	fd = syscall(SYS_landlock_create_ruleset, &r, size_of_rules(v), 0);
 	if (fd < 0)
 		return -errno;
 	for (size_t i = 0; i < COUNT(allowed); i++) {
-		err = allow_all(fd, allowed[i].paths, allowed[i].access & r.fs);
+		err = allow_paths(fd, allowed[i].paths, allowed[i].access & r.fs);
 		if (err) {
 			close(fd);
 			return err;
@@ -387,36 +393,36 @@ static int enforce_rules(int fd)
 
 /* ---- rights ---- */
 
-const char *const drop_libraries[] = { "/lib",	     "/lib64",	       "/usr/lib",
-				       "/usr/lib64", "/usr/local/lib", NULL };
-const char *const drop_linking[] = { "/etc/ld.so.cache",
-				     "/etc/ld.so.preload",
-				     "/usr/share/zoneinfo",
-				     "/etc/localtime",
-				     "/dev/null",
-				     "/dev/urandom",
-				     NULL };
-const char *const drop_names[] = { "/etc/resolv.conf",
-				   "/run/systemd/resolve",
-				   "/etc/hosts",
-				   "/etc/host.conf",
-				   "/etc/nsswitch.conf",
-				   "/etc/gai.conf",
-				   "/etc/services",
-				   "/etc/ssl",
-				   "/etc/pki",
-				   "/etc/ca-certificates",
-				   "/usr/share/ca-certificates",
-				   "/usr/local/share/ca-certificates",
-				   "/usr/share/zoneinfo",
-				   "/etc/localtime",
-				   "/etc/gnutls",
-				   "/dev/urandom",
-				   NULL };
+const char *const sandbox_libraries[] = { "/lib",	"/lib64",	  "/usr/lib",
+					  "/usr/lib64", "/usr/local/lib", NULL };
+const char *const sandbox_linking[] = { "/etc/ld.so.cache",
+					"/etc/ld.so.preload",
+					"/usr/share/zoneinfo",
+					"/etc/localtime",
+					"/dev/null",
+					"/dev/urandom",
+					NULL };
+const char *const sandbox_names[] = { "/etc/resolv.conf",
+				      "/run/systemd/resolve",
+				      "/etc/hosts",
+				      "/etc/host.conf",
+				      "/etc/nsswitch.conf",
+				      "/etc/gai.conf",
+				      "/etc/services",
+				      "/etc/ssl",
+				      "/etc/pki",
+				      "/etc/ca-certificates",
+				      "/usr/share/ca-certificates",
+				      "/usr/local/share/ca-certificates",
+				      "/usr/share/zoneinfo",
+				      "/etc/localtime",
+				      "/etc/gnutls",
+				      "/dev/urandom",
+				      NULL };
 
 static int failed(char *why, const char *what, int err)
 {
-	snprintf(why, WHY, "%s: %s", what, strerror(-err));
+	snprintf(why, WHY_SIZE, "%s: %s", what, strerror(-err));
 	return err;
 }
 
@@ -463,8 +469,8 @@ static int get_caps(struct __user_cap_data_struct data[2])
 	return syscall(SYS_capget, &h, data) ? -errno : 0;
 }
 
-/* Empties the bounding set; *ret: done. Without CAP_SETPCAP this is impossible, but no_new_privs
- * then prevents regaining capabilities. */
+/* Empties the bounding set of capabilities. *ret: whether it is empty. Without CAP_SETPCAP this is
+ * impossible, but no_new_privs then prevents regaining capabilities. */
 static int empty_bounding(bool *ret)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
@@ -476,7 +482,7 @@ static int empty_bounding(bool *ret)
 	if (!(data[CAP_TO_INDEX(CAP_SETPCAP)].effective & CAP_TO_MASK(CAP_SETPCAP)))
 		return 0;
 	/* EINVAL: the kernel does not know this capability */
-	for (int cap = 0; cap < 64; cap++) {
+	for (int cap = 0; cap < CAPS; cap++) {
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) && errno != EINVAL)
 			return -errno;
 	}
@@ -486,10 +492,10 @@ static int empty_bounding(bool *ret)
 	return 0;
 }
 
-static int become(const struct sandbox_opts *o)
+static int change_user(const struct sandbox_opts *o)
 {
 	if (geteuid() && getuid())
-		return 0;
+		return 0; /* not root: the process keeps its user */
 	if (!o->uid || !o->gid)
 		return -EINVAL;
 	if (setgroups(0, NULL) || setresgid(o->gid, o->gid, o->gid) ||
@@ -509,6 +515,7 @@ static int empty_caps(void)
 
 /* ---- verification ---- */
 
+/* What of root is left in the process's IDs, for a message; NULL: nothing. */
 static const char *find_remaining_id(void)
 {
 	uid_t r, e, s;
@@ -524,6 +531,7 @@ static const char *find_remaining_id(void)
 	return NULL;
 }
 
+/* The first right that the process still has, for a message; NULL: none. */
 static const char *find_remaining_right(const struct sandbox_opts *o, bool was_root, bool bounding)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
@@ -534,7 +542,7 @@ static const char *find_remaining_right(const struct sandbox_opts *o, bool was_r
 		if (data[i].effective || data[i].permitted || data[i].inheritable)
 			return "capabilities";
 	}
-	for (int cap = 0; cap < 64; cap++) {
+	for (int cap = 0; cap < CAPS; cap++) {
 		if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, cap, 0, 0) == 1)
 			return "ambient capabilities";
 		if (bounding && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1)
@@ -568,7 +576,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 
 	if (err)
 		return failed(why, "cannot empty the bounding set of capabilities", err);
-	err = become(o);
+	err = change_user(o);
 	if (err)
 		return failed(
 			why,
@@ -584,7 +592,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 	left = find_remaining_right(o, was_root, *bounding);
 	if (!left)
 		return 0;
-	snprintf(why, WHY, "cannot give up %s", left);
+	snprintf(why, WHY_SIZE, "cannot give up %s", left);
 	return -EPERM;
 }
 
@@ -596,11 +604,11 @@ static int give_up_files(int rules, char *why)
 		return failed(why, "Landlock", err);
 	err = check_files();
 	if (err)
-		snprintf(why, WHY, "Landlock is on, but / is still readable");
+		snprintf(why, WHY_SIZE, "Landlock is on, but / is still readable");
 	return err;
 }
 
-int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char *why)
+int sandbox__drop_rights(const struct sandbox_opts *o, struct sandbox_done *ret, char *why)
 {
 	struct sandbox_done done = { 0 };
 	int rules = -1, err = leave_terminal();

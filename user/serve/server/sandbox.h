@@ -23,8 +23,8 @@ enum drop_flags {
 	SANDBOX_EXECS = 4,    /* will execute another program (workers); may start threads */
 };
 
-/* Options. Paths are NULL-terminated arrays, NULL: none; missing paths are skipped. A folder
- * includes everything below it. */
+/* What the process keeps. Each list of paths ends with NULL, and the list NULL has none. Missing
+ * paths are skipped. A folder includes everything below it. */
 struct sandbox_opts {
 	/* User to change to, never root. Ignored if the process is not root: it keeps its user. */
 	uid_t uid;
@@ -39,16 +39,16 @@ struct sandbox_opts {
  * failure is. */
 struct sandbox_done {
 	int landlock; /* Landlock's version; 0: not in the kernel, or off */
-	/* The bounding set is empty. False: the process had no right to empty it, and
-	 * no_new_privs replaces that. */
+	/* The bounding set of capabilities is empty. False: the process had no right to empty it;
+	 * no_new_privs then prevents that a program regains capabilities from it. */
 	bool bounding;
 	bool filtered; /* seccomp filters system calls */
 };
 
 /* Paths for `runnable` and `readable` that dynamically linked programs need. */
-extern const char *const drop_libraries[], *const drop_linking[];
+extern const char *const sandbox_libraries[], *const sandbox_linking[];
 /* Paths for `readable` that name lookup and certificate checks need. */
-extern const char *const drop_names[];
+extern const char *const sandbox_names[];
 
 /*
  * After the call, the process has:
@@ -61,4 +61,4 @@ extern const char *const drop_names[];
  * exit. done may be NULL. With AddressSanitizer, the process stays dumpable and has no Landlock or
  * seccomp, because leak checking needs what they forbid.
  */
-int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *done, char *why);
+int sandbox__drop_rights(const struct sandbox_opts *o, struct sandbox_done *done, char *why);

@@ -12,7 +12,7 @@
 #include "base/io.h"
 #include "base/text.h"
 
-#define SHOWN 80
+#define SHOWN 80 /* bytes of a path shown in messages */
 
 void secret__free(char *text)
 {

@@ -11,12 +11,12 @@
 #include "serve/server/field.h"
 #include "serve/server/summary.h"
 
-#define TARGETS 128    /* targets in a message, at most */
+#define TARGETS 128    /* most targets in a message */
 #define WITH_LAYERS 16 /* newest finished traces whose summary keeps its layers */
-/* limit of a trace's facts as JSON text; most of it is a command's output */
+/* Limit of a trace's facts as JSON text, in bytes. Most of it is the output of a command. */
 #define FACT_BYTES 32768
-#define VALUE_TEXT 512
-#define TIME_MAX 99999999999.0
+#define VALUE_TEXT 512	       /* size of a name or path in a trace's facts, in bytes */
+#define TIME_MAX 99999999999.0 /* latest accepted time, in s since 1970 */
 
 void serve_state__init(struct state *s)
 {
@@ -68,6 +68,7 @@ struct state_process *serve_state__process(struct state *s, pid_t pid)
 
 const json_t *serve_state__host_parts(const struct state *s, pid_t pid)
 {
+	/* newest first */
 	for (size_t i = s->n_traces; i-- > 0;) {
 		const json_t *facts = s->traces[i]->facts;
 		const json_t *parts = json_object_get(facts, "host_parts");
@@ -92,15 +93,15 @@ bool serve_state__trace_ended(const struct state_trace *t)
 
 /* ---- the members of messages ---- */
 
-/* A count; a time in s since 1970; a text of less than `size` bytes. */
+/* COUNT: an integer from 0. TIME: s since 1970. TEXT: optional, of less than `size` bytes. */
 #define COUNT(key, ...) FIELD(key, INTEGER, .max = FIELD_COUNT_MAX, __VA_ARGS__)
 #define TIME(key) FIELD(key, NUMBER, .required = true, .max = TIME_MAX)
 #define TEXT(key, size) FIELD(key, RAW, .longest = (size)-1, .nullable = true)
 #define REQUIRED_TEXT(key, size) FIELD(key, RAW, .required = true, .longest = (size)-1)
 #define ID FIELD("trace_id", RAW, .required = true, .shortest = 1, .longest = STATE_ID - 1)
 #define PID FIELD("pid", INTEGER, .required = true, .min = 1, .max = 1 << 22)
-#define OF_PROCESS(member) (sizeof(((struct state_process *)0)->member))
-#define OF_DEVICE(member) (sizeof(((struct state_device *)0)->member))
+#define SIZE_IN_PROCESS(member) (sizeof(((struct state_process *)0)->member))
+#define SIZE_IN_DEVICE(member) (sizeof(((struct state_device *)0)->member))
 
 static const char *const trace_states[] = { "starting", "capturing", "finishing",
 					    "done",	"failed",    NULL };
@@ -122,9 +123,9 @@ static const struct field
 	process_fields[] = { PID,
 			     TIME("started"),
 			     FIELD("name", RAW, .required = true),
-			     TEXT("target", OF_PROCESS(target)),
-			     TEXT("container", OF_PROCESS(container)),
-			     TEXT("pod", OF_PROCESS(pod)),
+			     TEXT("target", SIZE_IN_PROCESS(target)),
+			     TEXT("container", SIZE_IN_PROCESS(container)),
+			     TEXT("pod", SIZE_IN_PROCESS(pod)),
 			     COUNT("rank", .nullable = true),
 			     { 0 } },
 	sample_fields[] = { PID,
@@ -134,7 +135,7 @@ static const struct field
 			    TEXT("why", 1024),
 			    { 0 } },
 	device_fields[] = { FIELD("device", RAW, .required = true, .shortest = 1,
-				  .longest = OF_DEVICE(name) - 1),
+				  .longest = SIZE_IN_DEVICE(name) - 1),
 			    { 0 } },
 	trace_fields[] = { ID,
 			   FIELD("state", RAW, .required = true, .choices = trace_states),
@@ -253,6 +254,8 @@ static int take_process(struct state *s, json_t *msg)
 			free(p->history[i]);
 		memset(p, 0, sizeof(*p));
 	}
+	/* PID 0: no slot in the target yet. A process that moved to another target needs a new one.
+	 */
 	if (p->pid && strcmp(p->target, target))
 		p->pid = 0;
 	if (!p->pid)
@@ -294,8 +297,8 @@ static void add_sample(struct state_process *p, char *sample)
 	p->history[at] = sample;
 }
 
-/* Adds the memory of all devices, or of the host. It begins again when the process comes to use a
- * device. */
+/* Adds the last sample to the process's lows: the memory allocated on all devices or, if none is
+ * known, RSS. The lows start again when the figure changes from one to the other. */
 static void add_low(struct state_process *p)
 {
 	uint64_t sum = 0;
@@ -336,15 +339,15 @@ static int take_sample(struct state *s, json_t *msg)
 	copy_text(p->why, sizeof(p->why), msg, "why");
 	p->n_devices = json_array_size(devices);
 	json_array_foreach(devices, i, d) {
-		struct state_device *to = &p->devices[i];
+		struct state_device *device = &p->devices[i];
 
-		memset(to, 0, sizeof(*to));
-		copy_text(to->name, sizeof(to->name), d, "device");
+		memset(device, 0, sizeof(*device));
+		copy_text(device->name, sizeof(device->name), d, "device");
 		for (size_t k = 0; k < FIG_NR; k++) {
 			const json_t *v = json_object_get(d, device_figures[k].json);
 
-			to->has |= v ? 1u << k : 0;
-			to->figures[k] = (uint64_t)json_integer_value(v);
+			device->has |= v ? 1u << k : 0;
+			device->figures[k] = (uint64_t)json_integer_value(v);
 		}
 	}
 	add_low(p);
@@ -362,15 +365,16 @@ static int take_sample(struct state *s, json_t *msg)
  * memory. */
 static void forget_layers(struct state *s)
 {
-	size_t with = 0;
+	size_t n_with_layers = 0;
 
 	for (size_t i = s->n_traces; i-- > 0;)
 		if (s->traces[i]->summary &&
-		    json_object_get(s->traces[i]->summary, "layer_stats") && ++with > WITH_LAYERS)
+		    json_object_get(s->traces[i]->summary, "layer_stats") &&
+		    ++n_with_layers > WITH_LAYERS)
 			json_object_del(s->traces[i]->summary, "layer_stats");
 }
 
-static void take_out_trace(struct state *s, const struct state_trace *t)
+static void unlink_trace(struct state *s, const struct state_trace *t)
 {
 	size_t i = 0;
 
@@ -382,7 +386,7 @@ static void take_out_trace(struct state *s, const struct state_trace *t)
 
 static void remove_trace(struct state *s, struct state_trace *t)
 {
-	take_out_trace(s, t);
+	unlink_trace(s, t);
 	free_trace(t);
 }
 
@@ -429,8 +433,8 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	s->lost += (uint64_t)json_integer_value(json_object_get(t->facts, "lost"));
 }
 
-/* Takes PID and start time of a given recording from its report, because the broker does not
- * read recordings. */
+/* For a recording given on the command line: takes its PID and start time from its report, because
+ * the broker does not read recordings. The new start time moves the trace in the list. */
 static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
 {
 	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
@@ -444,7 +448,7 @@ static void take_origin(struct state *s, struct state_trace *t, const json_t *re
 		json_object_set_new(t->facts, "pid", json_integer(json_integer_value(pid)));
 	if (!start || text__parse_date(start, &ns) || !ns)
 		return;
-	take_out_trace(s, t);
+	unlink_trace(s, t);
 	place_trace(s, t, (double)ns / 1e9);
 	json_object_set_new(t->facts, "begun", json_real((double)ns / 1e9));
 }
@@ -557,7 +561,7 @@ int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace *
 		close(fd);
 	if (err)
 		return err;
-	/* Before the first scan, the server's start counts. */
+	/* Until the first search for processes ends, its age counts from the first message. */
 	if (!strcmp(event, "scan") || !s->scanned)
 		s->scanned = clock__monotonic();
 	s->messages++;
@@ -566,7 +570,7 @@ int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace *
 
 /* ---- lows ---- */
 
-/* Joins pairs of lows, so that there is room. */
+/* Merges each pair of lows into one, so that there is room. */
 static void halve_lows(struct lows *l)
 {
 	for (size_t i = 0; i < LOWS_MAX / 2; i++) {
@@ -575,18 +579,18 @@ static void halve_lows(struct lows *l)
 		l->v[i] = a < b ? a : b;
 	}
 	l->n = LOWS_MAX / 2;
-	l->each *= 2;
+	l->per_low *= 2;
 }
 
 void lows__add(struct lows *l, double time, uint64_t value)
 {
-	if (!l->each) {
-		l->each = LOWS_SAMPLES;
+	if (!l->per_low) { /* the first sample */
+		l->per_low = LOWS_SAMPLES;
 		l->from = time;
 	}
 	if (!l->filled++ || value < l->low)
 		l->low = value;
-	if (l->filled < l->each)
+	if (l->filled < l->per_low)
 		return;
 	l->v[l->n++] = l->low;
 	l->to = time;

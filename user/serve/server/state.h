@@ -14,20 +14,21 @@
 #include "serve/server/link.h"
 
 /*
- * The lows of a figure: the lowest of each few samples. Memory that comes and goes within a step is
- * not in them, so that they show growth. With time each covers twice as many samples.
+ * The lowest values of a figure over time: each "low" is the smallest of a few consecutive samples.
+ * Memory that is allocated and freed within a step is not in the lows, so they show growth. When
+ * the array is full, pairs of lows are merged, and each low then covers twice as many samples.
  */
 
 #define LOWS_MAX 64
-#define LOWS_SAMPLES 4 /* samples of a low, at first */
+#define LOWS_SAMPLES 4 /* samples that each low covers at first */
 
 struct lows {
-	uint64_t v[LOWS_MAX];
+	uint64_t v[LOWS_MAX]; /* finished lows, oldest first */
 	size_t n;
-	unsigned each;	 /* samples of a low; 0: LOWS_SAMPLES */
-	unsigned filled; /* samples in `low` */
-	uint64_t low;
-	double from, to; /* time of the first sample, and of the last of v; s */
+	unsigned per_low; /* samples that each low covers; 0: no sample yet */
+	unsigned filled;  /* samples in `low` */
+	uint64_t low;	  /* smallest value of the low that is not finished */
+	double from, to;  /* times of the first sample and of the last one in v, in s */
 };
 
 /* Adds a sample, in the order of time. */
@@ -52,8 +53,8 @@ struct state_process {
 	char name[96];	 /* command, "python train.py", valid UTF-8 without control characters */
 	char container[80], pod[80];
 	int64_t rank; /* rank; -1: not known */
-	/* Smallest number, from 0, that no other process of the target has. Constant for the
-	 * process's life. */
+	/* Number of the process within its target: the smallest one, from 0, that no other process
+	 * of the target has. It does not change while the process lives. */
 	unsigned slot;
 	double time;   /* time of the last figures, in s since 1970; 0: none yet */
 	char why[160]; /* reason why device figures are missing; "" */
@@ -61,9 +62,8 @@ struct state_process {
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
 	size_t n_devices;
-	/* Lows of the memory of all devices, or, without one, of the host. */
-	struct lows lows;
-	bool lows_of_host;
+	struct lows lows;  /* of the memory allocated on all devices together, or of RSS */
+	bool lows_of_host; /* `lows` has RSS, because no device's memory is known */
 	/* Ring buffer of samples for charts, oldest first, as JSON text:
 	 * {"time","rss"?,"devices"?}. */
 	char *history[STATE_HISTORY];
@@ -90,7 +90,7 @@ struct state {
 	struct state_trace *traces[STATE_TRACES]; /* traces, oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* received samples and messages */
-	uint64_t scanned; /* when the last search of processes ended: CLOCK_MONOTONIC, ns; 0: none */
+	uint64_t scanned; /* when the last search for processes ended: CLOCK_MONOTONIC, ns; 0: none */
 	/* Totals of all captures that have ended, including deleted ones. */
 	uint64_t captures_done, captures_failed, events, lost;
 	/* Last counts from the push process: {"pyroscope": {"sent","failed","dropped"}, "otlp":
@@ -103,15 +103,16 @@ void serve_state__release(struct state *s);
 /* Takes a message from the broker that is not an answer. Closes fd (-1: none). *trace: the trace
  * of the message, or NULL. Returns 0, or -EPROTO for an invalid message, which changes nothing. */
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
-/* Age of the last search of processes, in s. Negative: this server searches for none. */
+/* Time since the last search for processes ended, in s. Negative: the server cannot capture, so it
+ * does not search, or its hello message is missing. */
 double serve_state__scan_age(const struct state *s);
 /* The trace with this ID; NULL: none. */
 struct state_trace *serve_state__trace(struct state *s, const char *id);
 /* The process with this PID; NULL: none. */
 struct state_process *serve_state__process(struct state *s, pid_t pid);
-/* The parts of host memory that a running capture of the process has read last, in bytes by
- * host_part__name(); NULL: none. Several captures of one process count as one. */
+/* The parts of the process's host memory, in bytes by host_part__name(), as its newest running
+ * capture with such figures read them last. NULL: none. */
 const json_t *serve_state__host_parts(const struct state *s, pid_t pid);
-/* state of the trace, "capturing" */
+/* The member "state" of the trace's facts, such as "capturing". */
 const char *serve_state__trace_state(const struct state_trace *t);
 bool serve_state__trace_ended(const struct state_trace *t); /* done or failed */

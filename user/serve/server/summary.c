@@ -29,7 +29,8 @@ json_t *summary__read(int fd)
 	return doc;
 }
 
-static const json_t *device_of(const json_t *report)
+/* The member of "devices" that the report's rows are about; NULL: none. */
+static const json_t *find_main_device(const json_t *report)
 {
 	const json_t *devices = json_object_get(report, "devices"), *d;
 	const char *name = json_string_value(json_object_get(report, "device"));
@@ -44,6 +45,7 @@ static const json_t *device_of(const json_t *report)
 	return NULL;
 }
 
+/* A new number, the product of v and scale. An integer stays one if scale is 1. */
 static json_t *number_or_null(const json_t *v, double scale)
 {
 	if (!json_is_number(v))
@@ -52,9 +54,10 @@ static json_t *number_or_null(const json_t *v, double scale)
 						: json_real(json_number_value(v) * scale);
 }
 
-static json_t *copy_or_null(const json_t *from, const char *key)
+/* A new reference to a member; null if it is missing, an object or an array. */
+static json_t *copy_scalar(const json_t *object, const char *key)
 {
-	json_t *v = json_object_get(from, key);
+	json_t *v = json_object_get(object, key);
 
 	return v && !json_is_object(v) && !json_is_array(v) ? json_incref(v) : json_null();
 }
@@ -72,17 +75,18 @@ static json_t *layer_stats(const json_t *layers, bool fragmentation)
 	json_t *l;
 
 	json_object_foreach((json_t *)layers, name, l) {
-		json_t *one = json_object();
+		json_t *stats = json_object();
 
 		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-			json_object_set_new(one, keys[i], copy_or_null(l, keys[i]));
+			json_object_set_new(stats, keys[i], copy_scalar(l, keys[i]));
 		if (!fragmentation)
-			json_object_set_new(one, "avg_fragmentation", json_null());
-		json_object_set_new(ret, name, one);
+			json_object_set_new(stats, "avg_fragmentation", json_null());
+		json_object_set_new(ret, name, stats);
 	}
 	return ret;
 }
 
+/* The first known rate, in bytes a minute, step or second; 0: none. */
 static double rate_of(const json_t *growth)
 {
 	static const char *const keys[] = { "bytes_per_minute", "bytes_per_step",
@@ -97,30 +101,31 @@ static double rate_of(const json_t *growth)
 	return 0;
 }
 
-/* The growth of the device that grows most, or of d if none grows, with the device's name. null:
- * not known. A new reference. */
-static json_t *growth_of(const json_t *report, const json_t *d)
+/* The growth of the device that grows most, with the device's name. If no device grows: that of
+ * main_device. null: not known. A new reference. */
+static json_t *growth_of(const json_t *report, const json_t *main_device)
 {
-	const json_t *devices = json_object_get(report, "devices"), *one, *best = NULL, *of = d;
+	const json_t *devices = json_object_get(report, "devices"), *device;
+	const json_t *best = NULL, *best_device = main_device;
 	json_t *ret;
 	size_t i;
 
-	json_array_foreach(devices, i, one) {
-		const json_t *growth = json_object_get(one, "growth");
+	json_array_foreach(devices, i, device) {
+		const json_t *growth = json_object_get(device, "growth");
 		const char *verdict = json_string_value(json_object_get(growth, "verdict"));
 
 		if (!verdict || strcmp(verdict, "grows") ||
 		    (best && rate_of(growth) <= rate_of(best)))
 			continue;
 		best = growth;
-		of = one;
+		best_device = device;
 	}
 	if (!best)
-		best = json_object_get(d, "growth");
+		best = json_object_get(main_device, "growth");
 	if (!json_is_string(json_object_get(best, "text")))
 		return json_null();
 	ret = json_copy((json_t *)best);
-	json_object_set_new(ret, "device", copy_or_null(of, "device"));
+	json_object_set_new(ret, "device", copy_scalar(best_device, "device"));
 	return ret;
 }
 
@@ -128,7 +133,7 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 {
 	const json_t *capture = json_object_get(report, "capture");
 	const json_t *layers = json_object_get(report, "layers");
-	const json_t *d = device_of(report);
+	const json_t *d = find_main_device(report);
 	bool fragmentation = !json_is_false(json_object_get(facts, "enable_fragmentation"));
 	json_t *ret;
 
@@ -136,9 +141,9 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	    !json_is_integer(json_object_get(capture, "events")))
 		return NULL;
 	ret = json_object();
-	json_object_set_new(ret, "trace_id", copy_or_null(facts, "trace_id"));
-	json_object_set_new(ret, "model_name", copy_or_null(facts, "model_name"));
-	json_object_set_new(ret, "total_events", copy_or_null(capture, "events"));
+	json_object_set_new(ret, "trace_id", copy_scalar(facts, "trace_id"));
+	json_object_set_new(ret, "model_name", copy_scalar(facts, "model_name"));
+	json_object_set_new(ret, "total_events", copy_scalar(capture, "events"));
 	json_object_set_new(ret, "total_layers",
 			    json_integer((json_int_t)json_object_size(layers)));
 	json_object_set_new(ret, "peak_allocated_mb",
@@ -146,30 +151,29 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	json_object_set_new(ret, "peak_reserved_mb",
 			    number_or_null(json_object_get(d, "peak_reserved"), 1 / MIB));
 	json_object_set_new(ret, "avg_fragmentation",
-			    fragmentation ? copy_or_null(d, "avg_fragmentation") : json_null());
+			    fragmentation ? copy_scalar(d, "avg_fragmentation") : json_null());
 	json_object_set_new(ret, "tracing_time_ms",
 			    number_or_null(json_object_get(capture, "duration"), 1000));
-	json_object_set_new(ret, "pid", copy_or_null(facts, "pid"));
-	json_object_set_new(ret, "device", copy_or_null(d, "device"));
-	json_object_set_new(ret, "peak_allocated", copy_or_null(d, "peak_allocated"));
-	json_object_set_new(ret, "peak_reserved", copy_or_null(d, "peak_reserved"));
-	json_object_set_new(ret, "peak_time", copy_or_null(d, "peak_time"));
-	json_object_set_new(ret, "before_attach", copy_or_null(d, "before_attach"));
-	json_object_set_new(ret, "drift", copy_or_null(d, "drift"));
-	json_object_set_new(ret, "ooms", copy_or_null(d, "ooms"));
+	json_object_set_new(ret, "pid", copy_scalar(facts, "pid"));
+	json_object_set_new(ret, "device", copy_scalar(d, "device"));
+	json_object_set_new(ret, "peak_allocated", copy_scalar(d, "peak_allocated"));
+	json_object_set_new(ret, "peak_reserved", copy_scalar(d, "peak_reserved"));
+	json_object_set_new(ret, "peak_time", copy_scalar(d, "peak_time"));
+	json_object_set_new(ret, "before_attach", copy_scalar(d, "before_attach"));
+	json_object_set_new(ret, "drift", copy_scalar(d, "drift"));
+	json_object_set_new(ret, "ooms", copy_scalar(d, "ooms"));
 	json_object_set_new(ret, "growth", growth_of(report, d));
-	json_object_set_new(ret, "lost", copy_or_null(capture, "lost"));
-	json_object_set_new(ret, "detail",
-			    copy_or_null(json_object_get(capture, "detail"), "text"));
-	json_object_set_new(ret, "steps", copy_or_null(capture, "steps"));
-	json_object_set_new(ret, "complete", copy_or_null(capture, "complete"));
-	json_object_set_new(ret, "stop_reason", copy_or_null(capture, "stop_reason"));
+	json_object_set_new(ret, "lost", copy_scalar(capture, "lost"));
+	json_object_set_new(ret, "detail", copy_scalar(json_object_get(capture, "detail"), "text"));
+	json_object_set_new(ret, "steps", copy_scalar(capture, "steps"));
+	json_object_set_new(ret, "complete", copy_scalar(capture, "complete"));
+	json_object_set_new(ret, "stop_reason", copy_scalar(capture, "stop_reason"));
 	json_object_set_new(ret, "layer_stats", layer_stats(layers, fragmentation));
 	return ret;
 }
 
-/* Bytes of each known part that adds up to RSS, at the highest reading. Readers choose the names
- * that they know. */
+/* Bytes of each known part of RSS, at the highest reading. The names are the report's, unchecked:
+ * readers look up the names that they know. */
 static json_t *host_parts(const json_t *host)
 {
 	json_t *all = json_object_get(json_object_get(host, "highest"), "parts"), *part;

@@ -18,32 +18,33 @@
 #include "base/text.h"
 #include "serve/web/route.h"
 
-#define IDLE (12 * HOUR)
-#define LONGEST (7 * 24 * HOUR)
+#define SESSION_IDLE (12 * HOUR)	/* a session ends when it was not used for so long */
+#define SESSION_LONGEST (7 * 24 * HOUR) /* longest session, in ns */
 #define SECOND UINT64_C(1000000000)
 #define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 #define HOST_MAX 253
 #define BEARER "Bearer"
-#define SETS 256
-#define WAYS 8
+#define SETS 256 /* of the table of peers; a peer's hash chooses its set */
+#define WAYS 8	 /* entries of a set */
 #define SESSIONS 64
-#define SESSION_ID 32 /* hexadecimal digits, of 128 random bits */
-#define FAILURES 10   /* wrong tokens that a peer may send at once, and then per minute */
+#define SESSION_ID 32	/* hexadecimal digits, of 128 random bits */
+#define WRONG_TOKENS 10 /* wrong tokens that a peer may send at once, and then per minute */
 #define HOUR (3600 * UINT64_C(1000000000))
 
 enum bucket_kind { BUCKET_ALL, BUCKET_COSTLY, BUCKET_FAILURES, BUCKETS };
 
-/* Capacity and refill rate of a rate-limit bucket. most 0: no limit. */
+/* A rate limit as a bucket of requests: its capacity (0: no limit) and its refill rate. */
 struct rate {
-	double most, per_second;
+	double capacity, per_second;
 };
 
 struct peer {
 	struct auth_peer who;
 	bool used;
-	double spent[BUCKETS]; /* requests taken from each bucket, as of `time` */
-	uint64_t time;
-	unsigned connections, costly;
+	double spent[BUCKETS]; /* requests missing in each bucket, as of `time` */
+	uint64_t time;	       /* ns */
+	unsigned connections;
+	unsigned costly; /* ROUTE_COSTLY requests that are being handled */
 	/* Last time a local peer's correct token was accepted during its lock-out, in ns. */
 	uint64_t override;
 };
@@ -109,32 +110,34 @@ struct auth_peer auth__peer(const struct sockaddr *addr, int fd)
 	return p;
 }
 
-static struct rate rate(double per_minute, double least)
+/* A bucket for a quarter of a minute's requests, but for at least `least` and at most all of them. */
+static struct rate make_rate(double per_minute, double least)
 {
-	double most = per_minute / 4 < least ? least : per_minute / 4;
+	double capacity = per_minute / 4 < least ? least : per_minute / 4;
 
-	return (struct rate){ most > per_minute ? per_minute : most, per_minute / 60 };
+	return (struct rate){ capacity > per_minute ? per_minute : capacity, per_minute / 60 };
 }
 
 static void set_rates(struct auth *g, unsigned per_minute)
 {
 	g->per_minute = per_minute;
 	if (per_minute) {
-		g->rates[BUCKET_ALL] = rate(per_minute, 20);
-		g->rates[BUCKET_COSTLY] = rate(per_minute < 10 ? 1 : per_minute / 10, 10);
+		g->rates[BUCKET_ALL] = make_rate(per_minute, 20);
+		g->rates[BUCKET_COSTLY] = make_rate(per_minute < 10 ? 1 : per_minute / 10, 10);
 	}
-	g->rates[BUCKET_FAILURES] = (struct rate){ FAILURES, FAILURES / 60.0 };
+	g->rates[BUCKET_FAILURES] = (struct rate){ WRONG_TOKENS, WRONG_TOKENS / 60.0 };
 }
 
 /* ---- the table ---- */
 
+/* Refills the peer's buckets for the time since the last refill. */
 static void refill(const struct auth *g, struct peer *p, uint64_t now)
 {
 	double seconds = now > p->time ? (now - p->time) / 1e9 : 0;
 
 	for (int i = 0; i < BUCKETS; i++) {
 		p->spent[i] -= seconds * g->rates[i].per_second;
-		if (p->spent[i] < 0 || !(g->rates[i].most > 0))
+		if (p->spent[i] < 0 || !(g->rates[i].capacity > 0))
 			p->spent[i] = 0;
 	}
 	if (now > p->time)
@@ -157,32 +160,34 @@ static bool is_forgettable(const struct auth *g, struct peer *p, uint64_t now)
 	return true;
 }
 
-static bool is_same(const struct auth_peer *a, const struct auth_peer *b)
+static bool is_same_peer(const struct auth_peer *a, const struct auth_peer *b)
 {
 	return a->is_unix == b->is_unix && !memcmp(a->key, b->key, sizeof(a->key));
 }
 
-static struct peer *set_of(struct auth *g, const struct auth_peer *p)
+static struct peer *find_set(struct auth *g, const struct auth_peer *p)
 {
 	return g->peers[hash__bytes(g->seed, p->key, sizeof(p->key)) % SETS];
 }
 
-static struct peer *find_own(struct auth *g, const struct auth_peer *p)
+/* The peer's own entry; NULL: it has none. */
+static struct peer *find_own_entry(struct auth *g, const struct auth_peer *p)
 {
-	struct peer *set = set_of(g, p);
+	struct peer *set = find_set(g, p);
 
 	for (int i = 0; i < WAYS; i++) {
-		if (set[i].used && is_same(&set[i].who, p))
+		if (set[i].used && is_same_peer(&set[i].who, p))
 			return &set[i];
 	}
 	return NULL;
 }
 
-/* The peer's entry, or the shared entry `others`. Never NULL. */
+/* The peer's entry, a new one in place of a forgettable entry, or the shared entry `others`. Never
+ * NULL. */
 static struct peer *find_peer(struct auth *g, const struct auth_peer *p, uint64_t now)
 {
-	struct peer *set = set_of(g, p);
-	struct peer *found = find_own(g, p);
+	struct peer *set = find_set(g, p);
+	struct peer *found = find_own_entry(g, p);
 
 	for (int i = 0; i < WAYS && !found; i++) {
 		if (!is_forgettable(g, &set[i], now))
@@ -202,11 +207,11 @@ static struct peer *find_peer(struct auth *g, const struct auth_peer *p, uint64_
 static unsigned wait_seconds(const struct auth *g, const struct peer *p, enum bucket_kind kind)
 {
 	const struct rate *r = &g->rates[kind];
-	double over = p->spent[kind] + 1 - r->most;
+	double missing = p->spent[kind] + 1 - r->capacity;
 
-	if (!(r->most > 0) || over <= 0)
+	if (!(r->capacity > 0) || missing <= 0)
 		return 0;
-	return (unsigned)fmin(fmax(ceil(over / r->per_second), 1), 3600);
+	return (unsigned)fmin(fmax(ceil(missing / r->per_second), 1), 3600);
 }
 
 /* Takes a request from the bucket and returns 0. If the bucket is empty, takes nothing and
@@ -217,7 +222,7 @@ static unsigned take_request(struct auth *g, struct peer *p, enum bucket_kind ki
 
 	refill(g, p, now);
 	wait = wait_seconds(g, p, kind);
-	if (!wait && g->rates[kind].most > 0)
+	if (!wait && g->rates[kind].capacity > 0)
 		p->spent[kind]++;
 	return wait;
 }
@@ -239,15 +244,15 @@ enum auth_room auth__connect(struct auth *g, const struct auth_peer *who, uint64
 
 bool auth__same_peer(const struct auth *g, const struct auth_peer *a, const struct auth_peer *b)
 {
-	/* peers without their own entry share one */
-	return find_own((struct auth *)g, a) == find_own((struct auth *)g, b);
+	/* Two peers without an entry (NULL) share one. */
+	return find_own_entry((struct auth *)g, a) == find_own_entry((struct auth *)g, b);
 }
 
-/* The counter at offset `which` that includes this peer: in its own entry or, if that is 0, in
- * the shared entry. */
+/* The counter to decrease for this peer: the member at offset `which` of its own entry or, if there
+ * is no entry or the member is 0, of the shared entry. */
 static unsigned *counter_of(struct auth *g, const struct auth_peer *who, size_t which)
 {
-	struct peer *p = find_own(g, who);
+	struct peer *p = find_own_entry(g, who);
 	unsigned *n = p ? (unsigned *)((char *)p + which) : NULL;
 
 	return n && *n ? n : (unsigned *)((char *)&g->others + which);
@@ -263,7 +268,7 @@ void auth__disconnect(struct auth *g, const struct auth_peer *who)
 		g->connections--;
 }
 
-/* Counts a costly request as in work. False: the limit is reached. */
+/* Counts a costly request that is about to be handled. False: the limit is reached. */
 static bool begin_costly(struct auth *g, struct peer *p)
 {
 	if (g->costly >= AUTH_COSTLY || p->costly >= AUTH_COSTLY / 4)
@@ -336,13 +341,14 @@ static bool is_token(const struct auth *g, const char *text, size_t len)
 static int try_token(struct auth *g, struct peer *p, const struct guard_request *r,
 		     const char *token, struct guard_verdict *v)
 {
-	bool may_look = r->peer.is_local && r->now >= p->override + SECOND, right;
+	bool may_override = r->peer.is_local && r->now >= p->override + SECOND;
+	bool is_right;
 
 	v->retry_after = wait_seconds(g, p, BUCKET_FAILURES);
-	if (v->retry_after && !may_look)
+	if (v->retry_after && !may_override)
 		return 429;
-	right = token && is_token(g, token, strlen(token));
-	if (right) {
+	is_right = token && is_token(g, token, strlen(token));
+	if (is_right) {
 		p->override = v->retry_after ? r->now : p->override;
 		v->retry_after = 0;
 		return 0;
@@ -360,12 +366,12 @@ bool auth__wants_token(const struct auth *g)
 
 /* ---- sessions ---- */
 
-static bool is_over(const struct session *s, uint64_t now)
+static bool has_expired(const struct session *s, uint64_t now)
 {
-	return !*s->id || now > s->used + IDLE || now > s->begun + LONGEST;
+	return !*s->id || now > s->used + SESSION_IDLE || now > s->begun + SESSION_LONGEST;
 }
 
-static struct session *find(struct auth *g, const char *id, uint64_t now)
+static struct session *find_session(struct auth *g, const char *id, uint64_t now)
 {
 	struct session *found = NULL;
 
@@ -374,7 +380,7 @@ static struct session *find(struct auth *g, const char *id, uint64_t now)
 		struct session *s = &g->sessions[i];
 
 		if (is_equal((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) &&
-		    !is_over(s, now))
+		    !has_expired(s, now))
 			found = s;
 	}
 	return found;
@@ -387,7 +393,7 @@ const char *auth__cookie(const struct auth *g)
 
 /* Copies the next value of our cookie to id, starting at *at in a Cookie header. False: no more
  * values. */
-static bool next_value(const struct auth *g, const char **at, char id[SESSION_ID + 1])
+static bool next_cookie_value(const struct auth *g, const char **at, char id[SESSION_ID + 1])
 {
 	size_t name = strlen(g->cookie), len;
 	const char *value;
@@ -407,17 +413,19 @@ static bool next_value(const struct auth *g, const char **at, char id[SESSION_ID
 	return false;
 }
 
+/* The session that a cookie of the request names; NULL: none. */
 static struct session *session_of(struct auth *g, const struct guard_request *r)
 {
-	const char *at = r->cookie;
+	const char *at = r->cookie; /* a client may send several cookies of this name */
 	struct session *s = NULL;
 	char id[SESSION_ID + 1];
 
-	for (int i = 0; at && i < COOKIE_VALUES && !s && next_value(g, &at, id); i++)
-		s = find(g, id, r->now);
+	for (int i = 0; at && i < COOKIE_VALUES && !s && next_cookie_value(g, &at, id); i++)
+		s = find_session(g, id, r->now);
 	return s;
 }
 
+/* True if the request has a session, whose idle time then starts again. */
 static bool has_session(struct auth *g, const struct guard_request *r)
 {
 	struct session *s = session_of(g, r);
@@ -427,21 +435,21 @@ static bool has_session(struct auth *g, const struct guard_request *r)
 	return s;
 }
 
-static void format_cookie(const struct auth *g, const char *value, bool gone, char *ret)
+static void format_cookie(const struct auth *g, const char *value, bool is_deleted, char *ret)
 {
 	const char *secure = g->tls ? "; Secure" : "";
 
 	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value, secure,
-		 gone ? "; Max-Age=0" : "");
+		 is_deleted ? "; Max-Age=0" : "");
 }
 
-/* A free entry, or the one not used for the longest time. */
-static struct session *free_session(struct auth *g, uint64_t now)
+/* The entry for a new session: a free one, or else the one that was not used for the longest time. */
+static struct session *choose_session(struct auth *g, uint64_t now)
 {
 	struct session *s = &g->sessions[0];
 
 	for (size_t i = 0; i < SESSIONS; i++) {
-		if (is_over(&g->sessions[i], now))
+		if (has_expired(&g->sessions[i], now))
 			return &g->sessions[i];
 		if (g->sessions[i].used < s->used)
 			s = &g->sessions[i];
@@ -474,7 +482,7 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 		snprintf(v->why, sizeof(v->why), "cannot get random bytes");
 		return v->status;
 	}
-	s = free_session(g, r->now);
+	s = choose_session(g, r->now);
 	*s = (struct session){ .begun = r->now, .used = r->now };
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(s->id + 2 * i, 3, "%02x", random[i]);
@@ -603,6 +611,7 @@ static bool is_address(const char *name, bool six)
 	return inet_pton(AF_INET, name, &in) == 1 && in.s_addr;
 }
 
+/* True for localhost, the machine's name and names of --allow-host. Cuts a final dot off name. */
 static bool is_our_name(const struct auth *g, char *name)
 {
 	size_t len = strlen(name);
@@ -668,6 +677,7 @@ static bool is_navigation(const struct guard_request *r)
 	       !strcmp(r->fetch_dest, "document");
 }
 
+/* Rejects requests that a page of another site made in the user's browser. */
 static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 			  struct guard_verdict *v)
 {
@@ -684,7 +694,8 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 
 /* ---- limits and token ---- */
 
-static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wait, bool costly)
+static void refuse_too_many(const struct auth *g, struct guard_verdict *v, unsigned wait,
+			    bool costly)
 {
 	unsigned most = g->per_minute;
 
@@ -696,7 +707,7 @@ static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wai
 }
 
 /* The token of "Bearer TOKEN"; NULL: another scheme. */
-static const char *bearer(const char *authorization)
+static const char *bearer_token(const char *authorization)
 {
 	size_t len = strlen(BEARER);
 
@@ -706,6 +717,7 @@ static const char *bearer(const char *authorization)
 	return authorization + strspn(authorization, " ");
 }
 
+/* Checks the token or session. False: v has the error. */
 static bool is_allowed(struct auth *g, struct peer *p, const struct guard_request *r,
 		       struct guard_verdict *v)
 {
@@ -718,7 +730,7 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 		refuse(v, 401, "send the token: Authorization: Bearer TOKEN");
 		return false;
 	}
-	token = bearer(r->authorization);
+	token = bearer_token(r->authorization);
 	status = try_token(g, p, r, token, v);
 	if (!status)
 		return true;
@@ -731,6 +743,7 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 	return false;
 }
 
+/* Counts a costly request, or sets *v to status 429 if there are too many at once or per minute. */
 static void check_costly(struct auth *g, struct peer *p, const struct guard_request *r,
 			 struct guard_verdict *v)
 {
@@ -747,7 +760,7 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 		return;
 	auth__done(g, &r->peer, v);
 	v->costly = false;
-	too_many(g, v, wait, true);
+	refuse_too_many(g, v, wait, true);
 }
 
 void auth__check(struct auth *g, const struct guard_request *r, struct guard_verdict *v)
@@ -758,7 +771,7 @@ void auth__check(struct auth *g, const struct guard_request *r, struct guard_ver
 	*v = (struct guard_verdict){ .status = 0 };
 	wait = take_request(g, p, BUCKET_ALL, r->now);
 	if (wait) {
-		too_many(g, v, wait, false);
+		refuse_too_many(g, v, wait, false);
 		return;
 	}
 	if (!host_is_ours(g, r, v) || !comes_from_us(g, r, v) || !is_allowed(g, p, r, v))

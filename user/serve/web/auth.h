@@ -9,7 +9,8 @@
 #include "serve/secret.h"
 
 #define AUTH_CONNECTIONS 512 /* open connections; one peer may have half of them */
-#define AUTH_COSTLY 64 /* ROUTE_COSTLY requests in work; one peer may have a quarter of them */
+/* ROUTE_COSTLY requests handled at the same time; one peer may have a quarter of them */
+#define AUTH_COSTLY 64
 
 struct auth_opts {
 	const char *token; /* required token; NULL: none */
@@ -20,7 +21,8 @@ struct auth_opts {
 	bool local;
 	/* part of the cookie's name, because browsers share cookies between ports */
 	uint16_t port;
-	/* Requests allowed for each peer; 0: no limit. ROUTE_COSTLY requests: a tenth of it. */
+	/* Requests allowed for each peer per minute; 0: no limit. A tenth of them may be
+	 * ROUTE_COSTLY. */
 	unsigned per_minute;
 };
 
@@ -32,9 +34,9 @@ void auth__free(struct auth *g); /* wipes the token; g may be NULL */
 /* The client of a connection: an IPv4 address, the first half of an IPv6 address, this machine
  * (any loopback address), or the user of a Unix socket. */
 struct auth_peer {
-	unsigned char key[16];
+	unsigned char key[16]; /* first byte: kind of address; from the fifth on: address or UID */
 	bool is_unix;
-	bool is_local; /* peer is 127.0.0.0/8 or ::1: any user of this machine */
+	bool is_local; /* address in 127.0.0.0/8, or ::1: any user of this machine */
 };
 /* addr: the client's address from accept() or the library. fd: the connection; for a Unix
  * socket, its peer's user ID is read. */
@@ -66,19 +68,21 @@ struct guard_verdict {
 	int status;	      /* HTTP status; 0: allowed; otherwise 400, 401, 403 or 429 */
 	unsigned retry_after; /* s, with 429 */
 	char why[160];	      /* error detail for the response */
-	bool costly; /* The request is counted as in work. Call auth__done() after the answer. */
+	bool costly; /* The request counts against AUTH_COSTLY. Call auth__done() after the answer. */
 };
 
 /*
- * Call once per request, before the body is read. With 401, send the header WWW-Authenticate:
- * Bearer. Accepted values: Host is one of our names or any numeric address (any value over a Unix
- * socket). Origin is absent or equal to Host. Sec-Fetch-Site is absent, same-origin or none; other
- * values are accepted only for a page that the user navigates to.
+ * Decides whether a request is allowed. Call once per request, before the body is read. With 401,
+ * send the header WWW-Authenticate: Bearer. Accepted values: Host is one of our names or any
+ * numeric address (any value over a Unix socket). Origin is absent or equal to Host. Sec-Fetch-Site
+ * is absent, same-origin or none; other values are accepted only for a page that the user navigates
+ * to.
  */
 void auth__check(struct auth *g, const struct guard_request *r, struct guard_verdict *v);
+/* Ends the count of a costly request; does nothing for others. */
 void auth__done(struct auth *g, const struct auth_peer *p, const struct guard_verdict *v);
 
-/* True if the server requires a token. */
+/* True if the server requires a token or session for routes without ROUTE_OPEN. */
 bool auth__wants_token(const struct auth *g);
 /* The name of the session cookie. */
 const char *auth__cookie(const struct auth *g);

@@ -22,7 +22,7 @@ struct metrics_writer {
 	uint64_t devices_left_out, captures_left_out;
 };
 
-static inline void head_of(struct metrics_writer *w, const struct openmetrics_family *f)
+static inline void put_head(struct metrics_writer *w, const struct openmetrics_family *f)
 {
 	openmetrics__head(w->out, f, w->openmetrics);
 }
@@ -32,14 +32,14 @@ static inline void head_of(struct metrics_writer *w, const struct openmetrics_fa
 /* Results of each target's last finished capture: peaks per device and the composition of the
  * largest peak. */
 
-/* A capture and the name of its target. */
-struct last {
+/* The last finished capture of a target. */
+struct last_capture {
 	const char *target;
 	const struct state_trace *trace;
 };
 
-struct lasts {
-	struct last of[METRICS_CAPTURES];
+struct last_captures {
+	struct last_capture all[METRICS_CAPTURES];
 	size_t n;
 };
 
@@ -63,16 +63,16 @@ static const char *target_of(const struct state *s, const struct state_trace *t)
 	return name;
 }
 
-static bool has(const struct lasts *l, const char *target)
+static bool has_target(const struct last_captures *l, const char *target)
 {
 	for (size_t i = 0; i < l->n; i++)
-		if (!strcmp(l->of[i].target, target))
+		if (!strcmp(l->all[i].target, target))
 			return true;
 	return false;
 }
 
 /* Finds each target's newest finished trace. Skips temporary traces made for a profile. */
-static void find(struct metrics_writer *w, struct lasts *l)
+static void find_last_captures(struct metrics_writer *w, struct last_captures *l)
 {
 	for (size_t i = w->state->n_traces; i-- > 0;) {
 		const struct state_trace *t = w->state->traces[i];
@@ -82,17 +82,18 @@ static void find(struct metrics_writer *w, struct lasts *l)
 		    json_is_false(json_object_get(t->facts, "keep")))
 			continue;
 		target = target_of(w->state, t);
-		if (has(l, target))
+		if (has_target(l, target))
 			continue;
 		if (l->n == METRICS_CAPTURES)
 			w->captures_left_out++;
 		else
-			l->of[l->n++] = (struct last){ target, t };
+			l->all[l->n++] = (struct last_capture){ target, t };
 	}
 }
 
+/* Begins a sample; the caller adds more labels and closes the list. device NULL: no such label. */
 static void open_labels(struct metrics_writer *w, const struct openmetrics_family *f,
-			const struct last *l, const char *device)
+			const struct last_capture *l, const char *device)
 {
 	openmetrics__name(w->out, f);
 	fputc('{', w->out);
@@ -101,8 +102,8 @@ static void open_labels(struct metrics_writer *w, const struct openmetrics_famil
 		openmetrics__label(w->out, "device", device, true);
 }
 
-/* Prints a JSON number. Integers (bytes) keep all digits. */
-static void put_number(struct metrics_writer *w, const json_t *number)
+/* Closes the labels and prints the sample's value. Integers (bytes) keep all digits. */
+static void end_sample(struct metrics_writer *w, const json_t *number)
 {
 	if (json_is_integer(number))
 		fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(number));
@@ -110,7 +111,7 @@ static void put_number(struct metrics_writer *w, const json_t *number)
 		fprintf(w->out, "} %.6f\n", json_number_value(number));
 }
 
-static void put_devices_of_capture(struct metrics_writer *w, const struct lasts *l)
+static void put_devices_of_capture(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct {
 		struct openmetrics_family family;
@@ -131,25 +132,25 @@ static void put_devices_of_capture(struct metrics_writer *w, const struct lasts 
 	};
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-		head_of(w, &figures[i].family);
+		put_head(w, &figures[i].family);
 		for (size_t k = 0; k < l->n; k++) {
 			const json_t *device, *number;
 			size_t d;
 
-			json_array_foreach(json_object_get(l->of[k].trace->report, "devices"), d,
+			json_array_foreach(json_object_get(l->all[k].trace->report, "devices"), d,
 					   device) {
 				number = json_object_get(device, figures[i].key);
 				if (d == STATE_DEVICES || !json_is_number(number))
 					continue;
-				open_labels(w, &figures[i].family, &l->of[k],
+				open_labels(w, &figures[i].family, &l->all[k],
 					    text_of(device, "device"));
-				put_number(w, number);
+				end_sample(w, number);
 			}
 		}
 	}
 }
 
-static void put_whole(struct metrics_writer *w, const struct lasts *l)
+static void put_time_and_fragmentation(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct openmetrics_family when = {
 		"capture_timestamp_seconds", "gauge", "seconds",
@@ -161,47 +162,47 @@ static void put_whole(struct metrics_writer *w, const struct lasts *l)
 	};
 	const json_t *number;
 
-	head_of(w, &when);
+	put_head(w, &when);
 	for (size_t k = 0; k < l->n; k++) {
-		open_labels(w, &when, &l->of[k], NULL);
+		open_labels(w, &when, &l->all[k], NULL);
 		fprintf(w->out, "} %.3f\n",
-			json_number_value(json_object_get(l->of[k].trace->facts, "begun")));
+			json_number_value(json_object_get(l->all[k].trace->facts, "begun")));
 	}
-	head_of(w, &fragmentation);
+	put_head(w, &fragmentation);
 	for (size_t k = 0; k < l->n; k++) {
-		number = json_object_get(l->of[k].trace->report, "fragmentation");
+		number = json_object_get(l->all[k].trace->report, "fragmentation");
 		if (!json_is_number(number))
 			continue;
-		open_labels(w, &fragmentation, &l->of[k],
-			    text_of(l->of[k].trace->report, "device"));
-		put_number(w, number);
+		open_labels(w, &fragmentation, &l->all[k],
+			    text_of(l->all[k].trace->report, "device"));
+		end_sample(w, number);
 	}
 }
 
-static void put_host_of_capture(struct metrics_writer *w, const struct lasts *l)
+static void put_host_of_capture(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_host_bytes", "gauge", "bytes",
 		"Resident host memory (RSS) by part, at the highest reading of the last capture."
 	};
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *parts = json_object_get(l->of[k].trace->report, "host_parts");
+		const json_t *parts = json_object_get(l->all[k].trace->report, "host_parts");
 
 		for (unsigned i = 0; i < HOST_PARTS_END; i++) {
 			const json_t *number = json_object_get(parts, host_part__name(i));
 
 			if (!json_is_integer(number))
 				continue;
-			open_labels(w, &f, &l->of[k], NULL);
+			open_labels(w, &f, &l->all[k], NULL);
 			openmetrics__label(w->out, "part", host_part__name(i), true);
-			put_number(w, number);
+			end_sample(w, number);
 		}
 	}
 }
 
-static void put_categories(struct metrics_writer *w, const struct lasts *l)
+static void put_categories(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_category_bytes", "gauge", "bytes",
@@ -214,9 +215,9 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 					     "ddp_bucket",	"private_pool", "unknown",
 					     "before_attach" };
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *report = l->of[k].trace->report,
+		const json_t *report = l->all[k].trace->report,
 			     *categories = json_object_get(report, "categories");
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -224,14 +225,14 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 
 			if (!json_is_integer(number))
 				continue;
-			open_labels(w, &f, &l->of[k], text_of(report, "device"));
+			open_labels(w, &f, &l->all[k], text_of(report, "device"));
 			openmetrics__label(w->out, "category", names[i], true);
-			put_number(w, number);
+			end_sample(w, number);
 		}
 	}
 }
 
-/* The end of a long path, which identifies the file better than its beginning. */
+/* The last METRICS_PATH bytes of a long path or name: they identify it better than the first ones. */
 static const char *tail(const char *path)
 {
 	size_t len = strlen(path);
@@ -245,7 +246,7 @@ static const char *tail(const char *path)
 }
 
 static void put_line(struct metrics_writer *w, const struct openmetrics_family *f,
-		     const struct last *l, const json_t *row, size_t top)
+		     const struct last_capture *l, const json_t *row, size_t top)
 {
 	const char *file = text_of(row, "file");
 	const char *function = text_of(row, "function");
@@ -261,19 +262,19 @@ static void put_line(struct metrics_writer *w, const struct openmetrics_family *
 	openmetrics__label(w->out, "function", tail(function), true);
 	openmetrics__label(w->out, "module", tail(text_of(row, "module")), true);
 	openmetrics__label(w->out, "category", text_of(row, "category"), true);
-	put_number(w, json_object_get(row, "bytes"));
+	end_sample(w, json_object_get(row, "bytes"));
 }
 
-static void put_lines(struct metrics_writer *w, const struct lasts *l)
+static void put_lines(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct openmetrics_family f = {
 		"capture_line_bytes", "gauge", "bytes",
 		"The largest rows of the report at that peak (a line in a module), and the rest."
 	};
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *report = l->of[k].trace->report,
+		const json_t *report = l->all[k].trace->report,
 			     *rows = json_object_get(report, "rows"), *row;
 		json_int_t rest = json_integer_value(json_object_get(report, "allocated"));
 		size_t i;
@@ -281,14 +282,14 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 		json_array_foreach(rows, i, row) {
 			if (i == METRICS_LINES)
 				break;
-			put_line(w, &f, &l->of[k], row, i + 1);
+			put_line(w, &f, &l->all[k], row, i + 1);
 			if (__builtin_sub_overflow(
 				    rest, json_integer_value(json_object_get(row, "bytes")), &rest))
 				rest = 0;
 		}
 		if (!rows || rest <= 0)
 			continue;
-		open_labels(w, &f, &l->of[k], text_of(report, "device"));
+		open_labels(w, &f, &l->all[k], text_of(report, "device"));
 		fprintf(w->out,
 			",top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"}"
 			" %" JSON_INTEGER_FORMAT "\n",
@@ -299,10 +300,10 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 /* Writes the results of each target's last finished capture. */
 static void write_captures(struct metrics_writer *w)
 {
-	struct lasts l = { .n = 0 };
+	struct last_captures l = { .n = 0 };
 
-	find(w, &l);
-	put_whole(w, &l);
+	find_last_captures(w, &l);
+	put_time_and_fragmentation(w, &l);
 	put_devices_of_capture(w, &l);
 	put_host_of_capture(w, &l);
 	put_categories(w, &l);
@@ -328,26 +329,26 @@ void metrics__count(struct metrics *m, const char *method, const char *route, in
 	m->requests[m->n_requests++] = (struct metrics_count){ method, route, status, 1 };
 }
 
-/* Write a family with one sample and no labels. */
+/* Writes a family with one sample and no labels. */
 static void put_one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
 {
-	head_of(w, f);
+	put_head(w, f);
 	openmetrics__name(w->out, f);
 	fprintf(w->out, " %" PRIu64 "\n", value);
 }
 
 static void put_one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value)
 {
-	head_of(w, f);
+	put_head(w, f);
 	openmetrics__name(w->out, f);
 	fprintf(w->out, " %.6f\n", value);
 }
 
 /* ---- targets and their processes ---- */
 
-/* Opens the label list: {target="train",process="0",rank="3" */
-static void process_labels(struct metrics_writer *w, const struct openmetrics_family *f,
-			   const struct state_process *p)
+/* Begins a sample, such as NAME{target="train",process="0",rank="3". */
+static void open_process_labels(struct metrics_writer *w, const struct openmetrics_family *f,
+				const struct state_process *p)
 {
 	char number[24];
 
@@ -371,7 +372,7 @@ static void put_targets(struct metrics_writer *w)
 	const json_t *target;
 	size_t i;
 
-	head_of(w, &f);
+	put_head(w, &f);
 	json_array_foreach(w->state->targets, i, target) {
 		const char *name = json_string_value(json_object_get(target, "name"));
 		const char *kind = json_string_value(json_object_get(target, "kind"));
@@ -384,18 +385,18 @@ static void put_targets(struct metrics_writer *w)
 	}
 }
 
-/* The only series whose labels change when a job restarts. */
+/* Writes the PIDs and containers: the only series whose labels change when a job restarts. */
 static void put_infos(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = { "process", "info", NULL,
 						     "Identity of the process." };
 	char pid[24];
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		const struct state_process *p = w->state->processes[i];
 
-		process_labels(w, &f, p);
+		open_process_labels(w, &f, p);
 		snprintf(pid, sizeof(pid), "%d", (int)p->pid);
 		openmetrics__label(w->out, "pid", pid, true);
 		if (*p->container)
@@ -419,23 +420,23 @@ static void put_processes(struct metrics_writer *w)
 	};
 
 	put_infos(w);
-	head_of(w, &start);
+	put_head(w, &start);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
-		process_labels(w, &start, w->state->processes[i]);
+		open_process_labels(w, &start, w->state->processes[i]);
 		fprintf(w->out, "} %.3f\n", w->state->processes[i]->started);
 	}
-	head_of(w, &when);
+	put_head(w, &when);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		if (w->state->processes[i]->time <= 0)
 			continue;
-		process_labels(w, &when, w->state->processes[i]);
+		open_process_labels(w, &when, w->state->processes[i]);
 		fprintf(w->out, "} %.3f\n", w->state->processes[i]->time);
 	}
-	head_of(w, &rss);
+	put_head(w, &rss);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		if (!w->state->processes[i]->has_rss)
 			continue;
-		process_labels(w, &rss, w->state->processes[i]);
+		open_process_labels(w, &rss, w->state->processes[i]);
 		fprintf(w->out, "} %" PRIu64 "\n", w->state->processes[i]->rss);
 	}
 }
@@ -447,7 +448,7 @@ static void put_host(struct metrics_writer *w)
 		"Resident host memory (RSS) by part, of processes that are captured now."
 	};
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		const struct state_process *p = w->state->processes[i];
 		const json_t *parts = serve_state__host_parts(w->state, p->pid);
@@ -457,7 +458,7 @@ static void put_host(struct metrics_writer *w)
 
 			if (!host_part__adds_up(k) || !json_is_integer(v))
 				continue;
-			process_labels(w, &f, p);
+			open_process_labels(w, &f, p);
 			openmetrics__label(w->out, "part", host_part__name(k), true);
 			fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
 		}
@@ -467,16 +468,17 @@ static void put_host(struct metrics_writer *w)
 static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
 		       enum device_figure figure)
 {
-	size_t seen = 0;
+	size_t n_devices = 0;
 
-	head_of(w, f);
+	put_head(w, f);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		const struct state_process *p = w->state->processes[i];
 
-		for (size_t d = 0; d < p->n_devices && seen < METRICS_DEVICES; d++, seen++) {
+		for (size_t d = 0; d < p->n_devices && n_devices < METRICS_DEVICES;
+		     d++, n_devices++) {
 			if (!(p->devices[d].has & 1U << figure))
 				continue;
-			process_labels(w, f, p);
+			open_process_labels(w, f, p);
 			openmetrics__label(w->out, "device", p->devices[d].name, true);
 			fprintf(w->out, "} %" PRIu64 "\n", p->devices[d].figures[figure]);
 		}
@@ -501,7 +503,7 @@ static void put_build(struct metrics_writer *w)
 	static const struct openmetrics_family f = { "build", "info", NULL,
 						     "The version of memtrace-bpf serve." };
 
-	head_of(w, &f);
+	put_head(w, &f);
 	openmetrics__name(w->out, &f);
 	fputc('{', w->out);
 	openmetrics__label(w->out, "version", MEMTRACE_VERSION, false);
@@ -514,7 +516,7 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 						     "Answered requests, by call and status." };
 	char status[16];
 
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t i = 0; i < m->n_requests; i++) {
 		const struct metrics_count *c = &m->requests[i];
 
@@ -546,14 +548,14 @@ static void put_traces(struct metrics_writer *w)
 
 	for (size_t i = 0; i < w->state->n_traces; i++) {
 		const json_t *facts = w->state->traces[i]->facts;
-		const char *is = json_string_value(json_object_get(facts, "state"));
+		const char *state = json_string_value(json_object_get(facts, "state"));
 		json_int_t b = json_integer_value(json_object_get(facts, "bytes"));
 
 		bytes += b > 0 ? (uint64_t)b : 0;
-		for (size_t k = 0; is && k < COUNT(states); k++)
-			n[k] += !strcmp(is, states[k]);
+		for (size_t k = 0; state && k < COUNT(states); k++)
+			n[k] += !strcmp(state, states[k]);
 	}
-	head_of(w, &traces);
+	put_head(w, &traces);
 	for (size_t k = 0; k < COUNT(states); k++) {
 		openmetrics__name(w->out, &traces);
 		fprintf(w->out, "{state=\"%s\"} %zu\n", states[k], n[k]);
@@ -571,7 +573,7 @@ static void put_captures(struct metrics_writer *w)
 							"Events lost by ended captures." };
 	const struct state *s = w->state;
 
-	head_of(w, &captures);
+	put_head(w, &captures);
 	openmetrics__name(w->out, &captures);
 	fprintf(w->out, "{result=\"done\"} %" PRIu64 "\n", s->captures_done);
 	openmetrics__name(w->out, &captures);
@@ -590,7 +592,7 @@ static void put_pushes(struct metrics_writer *w)
 
 	if (!w->state->push)
 		return;
-	head_of(w, &f);
+	put_head(w, &f);
 	for (size_t i = 0; i < COUNT(to); i++) {
 		const json_t *counts = json_object_get(w->state->push, to[i]);
 
@@ -657,7 +659,7 @@ static void put_left_out(struct metrics_writer *w)
 		"Items left out of these metrics because there are too many."
 	};
 
-	head_of(w, &f);
+	put_head(w, &f);
 	openmetrics__name(w->out, &f);
 	fprintf(w->out, "{what=\"devices\"} %" PRIu64 "\n", w->devices_left_out);
 	openmetrics__name(w->out, &f);

@@ -28,7 +28,7 @@ struct metrics_count {
 struct metrics {
 	struct metrics_count requests[METRICS_COUNTS];
 	size_t n_requests;
-	uint64_t others; /* requests not counted in `requests` because it is full */
+	uint64_t others; /* requests that had no place in `requests` */
 };
 
 /* Counts an answered request. method and route: strings of the route table, not copied; both

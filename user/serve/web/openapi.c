@@ -202,12 +202,13 @@ const struct openapi_schema openapi_schemas[] = {
 
 /* ---- the document ---- */
 
-static json_t *from_text(const char *text)
+static json_t *parse_text(const char *text)
 {
 	return json_loads(text, JSON_DECODE_ANY, NULL);
 }
 
-static json_t *from_quoted(const char *text)
+/* Parses JSON that has ' for ". */
+static json_t *parse_quoted(const char *text)
 {
 	char *copy = strdup(text);
 	json_t *ret;
@@ -216,27 +217,29 @@ static json_t *from_quoted(const char *text)
 		return NULL;
 	for (char *p = copy; *p; p++)
 		*p = *p == '\'' ? '"' : *p;
-	ret = from_text(copy);
+	ret = parse_text(copy);
 	free(copy);
 	return ret;
 }
 
-static json_t *number(double v)
+static json_t *number_json(double v)
 {
 	return v == trunc(v) ? json_integer((json_int_t)v) : json_real(v);
 }
 
-static double bound(const json_t *limits, const char *field, double max)
+/* The field's largest value: max, or less if the broker's limits say so. */
+static double upper_bound(const json_t *limits, const char *field, double max)
 {
-	static const char *const of[][2] = { { "max_events", "max_events" },
-					     { "duration_s", "max_duration_s" },
-					     { "align_s", "max_duration_s" },
-					     { "seconds", "max_duration_s" } };
+	/* fields, and the broker's limits of them */
+	static const char *const limited[][2] = { { "max_events", "max_events" },
+						  { "duration_s", "max_duration_s" },
+						  { "align_s", "max_duration_s" },
+						  { "seconds", "max_duration_s" } };
 
-	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
-		const json_t *limit = json_object_get(limits, of[i][1]);
+	for (size_t i = 0; i < sizeof(limited) / sizeof(*limited); i++) {
+		const json_t *limit = json_object_get(limits, limited[i][1]);
 
-		if (!strcmp(field, of[i][0]) && json_is_number(limit) &&
+		if (!strcmp(field, limited[i][0]) && json_is_number(limit) &&
 		    json_number_value(limit) < max)
 			return json_number_value(limit);
 	}
@@ -244,17 +247,19 @@ static double bound(const json_t *limits, const char *field, double max)
 }
 
 /* True if the field's example is within the broker's limits. */
-static bool fits(const struct field *f, const json_t *limits)
+static bool example_fits(const struct field *f, const json_t *limits)
 {
-	json_t *v = from_text(f->example);
-	bool ret = !json_is_number(v) || json_number_value(v) <= bound(limits, f->name, f->max);
+	json_t *v = parse_text(f->example);
+	bool ret = !json_is_number(v) ||
+		   json_number_value(v) <= upper_bound(limits, f->name, f->max);
 
 	json_decref(v);
 	return ret;
 }
 
-/* An expression as JavaScript reads it, which has no [:cntrl:]. NUL is a control character. */
-static json_t *javascript(const char *pattern)
+/* A regular expression as JSON Schema has them: JavaScript has no [:cntrl:], which is replaced by
+ * the characters from NUL to 1f and 7f. A new reference. */
+static json_t *javascript_pattern(const char *pattern)
 {
 	static const char posix[] = "[:cntrl:]";
 	char *text = NULL;
@@ -272,7 +277,8 @@ static json_t *javascript(const char *pattern)
 	return ret;
 }
 
-static json_t *one_schema(const struct field *f, enum field_type type, const json_t *limits)
+/* The schema of a field's value, or of each member if the field is an array. type: of the value. */
+static json_t *value_schema(const struct field *f, enum field_type type, const json_t *limits)
 {
 	static const char *const names[] = { [FIELD_INTEGER] = "integer",
 					     [FIELD_NUMBER] = "number",
@@ -281,8 +287,9 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 	json_t *o = json_pack("{s:s}", "type", names[type]);
 
 	if ((type == FIELD_INTEGER || type == FIELD_NUMBER) && (f->min || f->max)) {
-		json_object_set_new(o, "minimum", number(f->min));
-		json_object_set_new(o, "maximum", number(bound(limits, f->name, f->max)));
+		json_object_set_new(o, "minimum", number_json(f->min));
+		json_object_set_new(o, "maximum",
+				    number_json(upper_bound(limits, f->name, f->max)));
 	}
 	if (type != FIELD_STRING)
 		return o;
@@ -295,7 +302,8 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 							 : VALIDATE_STRING));
 	if (!f->choices)
 		json_object_set_new(o, "pattern",
-				    f->pattern ? javascript(f->pattern) : json_string(NO_CONTROL));
+				    f->pattern ? javascript_pattern(f->pattern)
+					       : json_string(NO_CONTROL));
 	if (f->choices) {
 		json_t *all = json_array();
 
@@ -308,13 +316,13 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 
 static json_t *field_schema(const struct field *f, const json_t *limits)
 {
-	enum field_type of = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
+	enum field_type member_type = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
 	json_t *o;
 
 	if (f->type != FIELD_INTEGERS && f->type != FIELD_STRINGS)
-		return one_schema(f, f->type, limits);
-	o = one_schema(f, of, limits);
-	if (of == FIELD_STRING) {
+		return value_schema(f, f->type, limits);
+	o = value_schema(f, member_type, limits);
+	if (member_type == FIELD_STRING) {
 		json_object_set_new(o, "minLength", json_integer(1));
 		json_object_set_new(o, "pattern", json_string(NO_COMMA));
 	}
@@ -326,6 +334,7 @@ static json_t *field_schema(const struct field *f, const json_t *limits)
 	return o;
 }
 
+/* Adds fields to the array `to`. in: "path", whose parameters are all required, or "query". */
 static void add_parameters(json_t *to, const struct field *fields, const char *in,
 			   const json_t *limits)
 {
@@ -340,14 +349,14 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 			json_object_set_new(p, "schema", field_schema(f, limits));
 		} else {
 			json_object_set_new(p, "schema", field_schema(f, limits));
-			if (f->example && fits(f, limits))
-				json_object_set_new(p, "example", from_text(f->example));
+			if (f->example && example_fits(f, limits))
+				json_object_set_new(p, "example", parse_text(f->example));
 		}
 		json_array_append_new(to, p);
 	}
 }
 
-static json_t *body_of(const struct route *r, const json_t *limits)
+static json_t *request_body_of(const struct route *r, const json_t *limits)
 {
 	json_t *properties = json_object();
 	json_t *required = json_array();
@@ -358,10 +367,12 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 
 		if (f->help)
 			json_object_set_new(o, "description", json_string(f->help));
-		if (f->example && fits(f, limits))
-			json_object_set_new(o, "examples", json_pack("[o]", from_text(f->example)));
-		if (f->example && fits(f, limits) && strcmp(f->name, "pid"))
-			json_object_set_new(example, f->name, from_text(f->example));
+		if (f->example && example_fits(f, limits))
+			json_object_set_new(o, "examples",
+					    json_pack("[o]", parse_text(f->example)));
+		/* pid and model_name exclude each other. */
+		if (f->example && example_fits(f, limits) && strcmp(f->name, "pid"))
+			json_object_set_new(example, f->name, parse_text(f->example));
 		json_object_set_new(properties, f->name, o);
 		if (f->required)
 			json_array_append_new(required, json_string(f->name));
@@ -370,7 +381,7 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 	if (json_array_size(required))
 		json_object_set(schema, "required", required);
 	json_decref(required);
-	extra = r->body_extra ? from_text(r->body_extra) : NULL;
+	extra = r->body_extra ? parse_text(r->body_extra) : NULL;
 	json_object_update(schema, extra);
 	json_decref(extra);
 	if (!json_object_size(example)) {
@@ -381,7 +392,8 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 			 "schema", schema, "example", example);
 }
 
-/* Adds an answer. If the status is already there, adds only the type. */
+/* Adds an answer to the object `to`, whose keys are statuses. If the status is already there, adds
+ * only the type. type NULL: the answer has no content. schema NULL: any content. */
 static void add_answer(json_t *to, int status, const char *type, const char *schema,
 		       const char *help)
 {
@@ -431,7 +443,7 @@ static json_t *answers_of(const struct route *r, bool token)
 	return o;
 }
 
-static json_t *operation(const struct route *r, const json_t *limits, bool token)
+static json_t *operation_of(const struct route *r, const json_t *limits, bool token)
 {
 	json_t *o = json_pack("{s:s, s:[s], s:s*, s:s*}", "operationId", r->id, "tags", r->tag,
 			      "summary", r->summary, "description", r->help);
@@ -443,19 +455,19 @@ static json_t *operation(const struct route *r, const json_t *limits, bool token
 		json_object_set(o, "parameters", parameters);
 	json_decref(parameters);
 	if (r->in_body)
-		json_object_set_new(o, "requestBody", body_of(r, limits));
+		json_object_set_new(o, "requestBody", request_body_of(r, limits));
 	json_object_set_new(o, "responses", answers_of(r, token));
 	if (token && r->flags & ROUTE_OPEN)
 		json_object_set_new(o, "security", json_array());
 	return o;
 }
 
-static json_t *components(const char *cookie)
+static json_t *make_components(const char *cookie)
 {
 	json_t *schemas = json_object(), *ret;
 
 	for (const struct openapi_schema *s = openapi_schemas; s->name; s++)
-		json_object_set_new(schemas, s->name, from_quoted(s->text));
+		json_object_set_new(schemas, s->name, parse_quoted(s->text));
 	ret = json_pack("{s:o}", "schemas", schemas);
 	if (cookie)
 		json_object_set_new(ret, "securitySchemes",
@@ -497,10 +509,10 @@ char *openapi__text(const struct route *const *tables, const json_t *limits, con
 		for (; r->method[k] && k < sizeof(method) - 1; k++)
 			method[k] = (char)tolower((unsigned char)r->method[k]);
 		method[k] = '\0';
-		json_object_set_new(path, method, operation(r, limits, cookie));
+		json_object_set_new(path, method, operation_of(r, limits, cookie));
 	}
 	json_object_set_new(doc, "paths", paths);
-	json_object_set_new(doc, "components", components(cookie));
+	json_object_set_new(doc, "components", make_components(cookie));
 	if (cookie)
 		json_object_set_new(doc, "security",
 				    json_pack("[{s:[]}, {s:[]}]", "token", "session"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What handlers call: the values of a request, its answer, and questions to the broker. */
+/* Functions for handlers of routes: the values of a request, its answer, questions to the broker. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -121,7 +121,8 @@ void request__respond(struct request *r, int status, struct MHD_Response *respon
 		      const char *type)
 {
 	if (r->answered || !response) {
-		/* Without memory there is no answer. web.c then closes the connection. */
+		/* A second answer is dropped. Without memory for the first one (response NULL),
+		 * web.c closes the connection. */
 		if (response)
 			MHD_destroy_response(response);
 		r->answered = true;
@@ -174,12 +175,12 @@ void request__error(struct request *r, int status, const char *field, const char
 				field && *field ? field : NULL));
 }
 
-/* Parses "bytes=A-B", "bytes=A-" or "bytes=-N". False: send the whole file, also for other kinds
- * of ranges. */
-static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
+/* Parses the header Range of a file of this size: "bytes=A-B", "bytes=A-" or "bytes=-N". *from,
+ * *length: the bytes to send. False: send the whole file, also for other kinds of ranges. */
+static bool parse_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
 {
 	const char *range = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Range"), *p;
-	unsigned long long a, b;
+	unsigned long long first, last;
 	char *end;
 
 	if (!range || strncmp(range, "bytes=", 6) || strchr(range, ',') ||
@@ -189,22 +190,23 @@ static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint6
 	if (strspn(p, "0123456789-") != strlen(p) || !strchr(p, '-') || strlen(p) > 40 || !size)
 		return false;
 	if (*p == '-') {
-		a = strtoull(p + 1, &end, 10);
-		if (*end || end == p + 1 || !a)
+		/* "-N": the last N bytes */
+		last = strtoull(p + 1, &end, 10);
+		if (*end || end == p + 1 || !last)
 			return false;
-		*from = a < size ? size - a : 0;
+		*from = last < size ? size - last : 0;
 		*length = size - *from;
 		return true;
 	}
-	a = strtoull(p, &end, 10);
+	first = strtoull(p, &end, 10);
 	if (*end != '-')
 		return false;
 	p = end + 1;
-	b = *p ? strtoull(p, &end, 10) : size - 1;
-	if ((*p && *end) || a > b || a >= size)
+	last = *p ? strtoull(p, &end, 10) : size - 1;
+	if ((*p && *end) || first > last || first >= size)
 		return false;
-	*from = a;
-	*length = (b < size ? b + 1 : size) - a;
+	*from = first;
+	*length = (last < size ? last + 1 : size) - first;
 	return true;
 }
 
@@ -234,7 +236,7 @@ static void send_file(struct request *r, const char *type, const char *name, int
 		request__header(r, "Content-Disposition", text);
 	}
 	request__header(r, "Accept-Ranges", "bytes");
-	if (wanted_range(r, size, &from, &length)) {
+	if (parse_range(r, size, &from, &length)) {
 		status = 206;
 		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from,
 			 (unsigned long long)(from + length - 1), (unsigned long long)size);
@@ -284,6 +286,7 @@ void request__wait(struct request *r, void (*again)(struct request *r))
 	r->again = again;
 }
 
+/* The library itself notices a disconnect while it reads or writes. */
 bool request__client_gone(const struct request *r)
 {
 	struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };

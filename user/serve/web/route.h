@@ -25,7 +25,7 @@ struct answer {
 enum route_flags {
 	ROUTE_OPEN = 1,	   /* needs no token: the answer is public */
 	ROUTE_CHANGES = 2, /* changes something: Origin must be ours */
-	ROUTE_COSTLY = 4,  /* needs much work: limited in number and rate */
+	ROUTE_COSTLY = 4,  /* needs much work: fewer at a time and per minute are allowed */
 	/* Unknown query parameters are ignored. Without this flag they are errors, so that
 	 * typing mistakes are found. */
 	ROUTE_ANY_QUERY = 8,
@@ -37,16 +37,15 @@ struct route {
 	const char *id;	    /* operationId of OpenAPI */
 	const char *tag;    /* group: "traces", "targets", "fleet", "server" */
 	const char *summary, *help;
-	const struct field *in_path, *in_query,
-		/* Each ends with a name of NULL; NULL: no parameters. in_body: members of a
-		 * JSON object. */
-		*in_body;
+	/* Parameters of the path and query, and members of the body, a JSON object. Each list ends
+	 * with a name of NULL; the list NULL has none. */
+	const struct field *in_path, *in_query, *in_body;
 	/* Ends with status 0. Common errors (401, 404, 405, 413, 422, 429) are added. */
 	const struct answer *answers;
 	unsigned flags;
 	void (*handle)(struct request *r);
-	/* More members of the body's schema as JSON, such as {"oneOf": ...}; NULL: none. The
-	 * handler itself checks them. */
+	/* Further members of the body's schema as JSON, such as {"oneOf": ...}; NULL: none. The
+	 * handler checks the body against them. */
 	const char *body_extra;
 };
 
@@ -58,7 +57,7 @@ struct route {
 extern const struct route trace_routes[], server_routes[], page_routes[], fleet_routes[];
 extern const struct route *const route_tables[]; /* all tables, NULL-terminated */
 
-/* ---- for handlers: each answers its request exactly once, at once or later ---- */
+/* ---- for handlers: each handler answers its request exactly once, now or later ---- */
 
 struct state *request__state(struct request *r);
 /* The validated value of a path parameter; NULL: not in this route. */
@@ -80,7 +79,8 @@ void request__error(struct request *r, int status, const char *field, const char
 	__attribute__((format(printf, 4, 5)));
 /* Sends data from malloc() and takes it over. */
 void request__data(struct request *r, int status, const char *type, char *data, size_t size);
-/* Sends the whole file. Takes over fd. If fd is -1 or not a regular file, sends an error. */
+/* Sends a file, or the range of it that the client wants. name: as which the browser saves the file;
+ * NULL: the browser shows it. Takes over fd. If fd is -1 or not a regular file, sends an error. */
 void request__whole(struct request *r, const char *type, const char *name, int fd);
 /* Adds a header. Call before the answer. Copies both strings. */
 void request__header(struct request *r, const char *name, const char *value);
@@ -92,8 +92,8 @@ void request__header(struct request *r, const char *name, const char *value);
  */
 void request__ask(struct request *r, json_t *msg,
 		  void (*then)(struct request *r, json_t *answer, int fd));
-/* Calls again() after each message from the broker until the request is answered. NULL: stops
- * that. */
+/* Calls again() after each event from the broker until the request is answered. NULL: stops the
+ * calls. */
 void request__wait(struct request *r, void (*again)(struct request *r));
 /* Turns the request into a stream of server-sent events. trace: only events of this trace, until
  * the trace ends; NULL: all events. */

@@ -17,15 +17,15 @@ const struct route *routes__at(const struct route *const *tables, size_t i)
 
 /* Returns -1 if path does not match pattern, otherwise the number of literal characters. The
  * highest number wins: "/api/trace/list" before "/api/trace/{trace_id}". */
-static int match(const char *pattern, const char *path)
+static int match_path(const char *pattern, const char *path)
 {
-	int named = 0;
+	int n_literal = 0;
 
 	while (*pattern) {
 		if (*pattern != '{') {
 			if (*pattern++ != *path++)
 				return -1;
-			named++;
+			n_literal++;
 			continue;
 		}
 		size_t len = strcspn(path, "/");
@@ -35,10 +35,12 @@ static int match(const char *pattern, const char *path)
 		path += len;
 		pattern += strcspn(pattern, "}") + 1;
 	}
-	return *path ? -1 : named;
+	return *path ? -1 : n_literal;
 }
 
-static size_t cut(const char *pattern, char *path, char *values[4])
+/* Sets values to the parameters in path, which matches pattern, and ends each with a NUL. Returns
+ * their number. */
+static size_t cut_values(const char *pattern, char *path, char *values[4])
 {
 	size_t n = 0;
 
@@ -60,8 +62,9 @@ static size_t cut(const char *pattern, char *path, char *values[4])
 	return n;
 }
 
-/* Returns the end of the text, which may be past the buffer. */
-static size_t append(char *buf, size_t size, size_t at, const char *text)
+/* Writes text at buf + at as far as there is room. Returns the end of the text, which may be past
+ * the buffer. */
+static size_t append_text(char *buf, size_t size, size_t at, const char *text)
 {
 	return at + (size_t)snprintf(buf + at, at < size ? size - at : 0, "%s", text);
 }
@@ -71,17 +74,18 @@ const struct route *routes__find(const struct route *const *tables, const char *
 {
 	const struct route *best = NULL, *found = NULL;
 	const struct route *r;
-	int most = -1;
-	size_t at = 0;
+	int most_literal = -1;
+	size_t allow_len = 0;
 
 	for (size_t i = 0; (r = routes__at(tables, i)); i++) {
-		int named = match(r->path, path);
+		int n_literal = match_path(r->path, path);
 
-		if (named > most) {
-			most = named;
+		if (n_literal > most_literal) {
+			most_literal = n_literal;
 			best = r;
 		}
 	}
+	/* Several routes, one for each method, have the pattern that matches best. */
 	*allow = '\0';
 	*n = 0;
 	if (!best)
@@ -93,11 +97,11 @@ const struct route *routes__find(const struct route *const *tables, const char *
 
 		if (!strcmp(r->method, method) || (get && !strcmp(method, "HEAD")))
 			found = r;
-		at = append(allow, size, at, r->method);
-		at = append(allow, size, at, get ? ", HEAD, " : ", ");
+		allow_len = append_text(allow, size, allow_len, r->method);
+		allow_len = append_text(allow, size, allow_len, get ? ", HEAD, " : ", ");
 	}
-	append(allow, size, at, "OPTIONS");
+	append_text(allow, size, allow_len, "OPTIONS");
 	if (found)
-		*n = cut(found->path, path, values);
+		*n = cut_values(found->path, path, values);
 	return found;
 }

@@ -8,11 +8,11 @@
 #include "base/grammar.h"
 #include "serve/web/web.h"
 
-#define SECONDS 5 /* default length of a capture; scrapers time out after 10 */
+#define DEFAULT_SECONDS 5 /* default length of a capture; scrapers time out after 10 */
 
 /* ---- metrics ---- */
 
-static void metrics(struct request *r)
+static void send_metrics(struct request *r)
 {
 	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept");
 	bool openmetrics = accept && strcasestr(accept, "application/openmetrics-text");
@@ -70,14 +70,14 @@ static const struct field profile_query[] = {
 	{ 0 },
 };
 
-/* A profile being made; id: of its trace. */
+/* A profile being made from a trace. */
 struct profile {
 	struct web *web;
-	bool temporary; /* the trace was made for this profile and is deleted with it */
-	char id[STATE_ID];
+	bool temporary;	   /* the trace was made for this profile and is deleted with it */
+	char id[STATE_ID]; /* of the trace; "": not known yet */
 };
 
-/* The broker's answer to "delete" belongs to no request and is ignored. */
+/* Deletes a temporary trace. The broker's answer to "delete" belongs to no request and is ignored. */
 static void release_profile(void *ctx)
 {
 	struct profile *p = ctx;
@@ -92,7 +92,7 @@ static void release_profile(void *ctx)
 	free(p);
 }
 
-static void on_open(struct request *r, json_t *answer, int fd)
+static void on_profile_opened(struct request *r, json_t *answer, int fd)
 {
 	struct profile *p = request__kept(r);
 	char name[STATE_ID + 8];
@@ -102,19 +102,20 @@ static void on_open(struct request *r, json_t *answer, int fd)
 	request__whole(r, "application/octet-stream", name, fd);
 }
 
-static void on_export(struct request *r, json_t *answer, int fd)
+static void on_profile_exported(struct request *r, json_t *answer, int fd)
 {
 	const char *file = json_string_value(json_object_get(answer, "file"));
 
 	if (fd >= 0)
 		close(fd);
 	if (file)
-		request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", file), on_open);
+		request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", file),
+			     on_profile_opened);
 	else
 		request__error(r, 503, NULL, "cannot make the profile");
 }
 
-static void export(struct request *r)
+static void export_profile(struct request *r)
 {
 	const struct profile *p = request__kept(r);
 
@@ -122,9 +123,10 @@ static void export(struct request *r)
 		     json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "do", "export", "trace_id", p->id,
 			       "format", "pprof", "at", request__query(r, "at"), "device",
 			       request__query(r, "device")),
-		     on_export);
+		     on_profile_exported);
 }
 
+/* Goes on to the export, or answers with an error, if the trace has ended; otherwise waits on. */
 static void wait_for_end(struct request *r)
 {
 	const struct profile *p = request__kept(r);
@@ -140,7 +142,7 @@ static void wait_for_end(struct request *r)
 		return;
 	request__wait(r, NULL);
 	if (!strcmp(serve_state__trace_state(t), "done")) {
-		export(r);
+		export_profile(r);
 		return;
 	}
 	error = json_string_value(json_object_get(t->facts, "error"));
@@ -190,19 +192,19 @@ static json_t *capture_message(struct request *r)
 {
 	const struct state *s = request__state(r);
 	const json_t *limits = json_object_get(s->hello, "limits");
-	double most = json_number_value(json_object_get(limits, "max_duration_s"));
+	double max_seconds = json_number_value(json_object_get(limits, "max_duration_s"));
 	const char *target = request__query(r, "target");
 	const char *device = request__query(r, "device");
 	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
-	double seconds = SECONDS, pid;
+	double seconds = DEFAULT_SECONDS, pid;
 
-	if (most > 0 && most < seconds)
-		seconds = most;
+	if (max_seconds > 0 && max_seconds < seconds)
+		seconds = max_seconds;
 	request__number(r, "seconds", &seconds);
-	if (most > 0 && seconds > most) {
+	if (max_seconds > 0 && seconds > max_seconds) {
 		json_decref(msg);
-		request__error(r, 422, "seconds", "seconds: must be at most %.15g, not %.15g", most,
-			       seconds);
+		request__error(r, 422, "seconds", "seconds: must be at most %.15g, not %.15g",
+			       max_seconds, seconds);
 		return NULL;
 	}
 	json_object_set_new(msg, "duration_s", json_real(seconds));
@@ -213,6 +215,7 @@ static json_t *capture_message(struct request *r)
 	}
 	if (!target)
 		target = only_target(s);
+	/* a process of --all, which has no target's name */
 	if (!target && s->n_processes == 1) {
 		json_object_set_new(msg, "pid", json_integer(s->processes[0]->pid));
 		return msg;
@@ -231,7 +234,7 @@ static json_t *capture_message(struct request *r)
 	return NULL;
 }
 
-static void profile(struct request *r)
+static void send_profile(struct request *r)
 {
 	const char *id = request__query(r, "trace_id");
 	struct profile *p;
@@ -278,7 +281,7 @@ static void profile(struct request *r)
 			{ 409, JSON, "Error", "Not possible in the present state." },              \
 			{ 503, JSON, "Error",                                                      \
 			  "The process cannot be captured; `detail` gives the reason." }),         \
-		.flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = profile                         \
+		.flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = send_profile                    \
 	}
 
 const struct route fleet_routes[] = {
@@ -292,7 +295,7 @@ const struct route fleet_routes[] = {
 			     { 200, "application/openmetrics-text", NULL, "The figures." },
 			     { 503, JSON, "Error", "The server is out of memory." }),
 	  .flags = ROUTE_ANY_QUERY,
-	  .handle = metrics },
+	  .handle = send_metrics },
 	PROFILE("memory", "profileMemory", "A profile of allocated memory"),
 	/* Scrapers use these names by default. */
 	PROFILE("heap", "profileHeap", "The same, at the path that pprof uses"),

@@ -13,6 +13,7 @@ struct page_asset {
 
 #include "assets/serve_pages.h"
 
+/* Cache-Control of files with the hash of their content in the name */
 #define FOR_EVER "public, max-age=31536000, immutable"
 
 /* Pages may connect only to this server, and other sites cannot frame them. */
@@ -49,7 +50,8 @@ static bool accepts_gzip(struct request *r)
 	return gzip && !(gzip[4] == ';' && strspn(gzip + 4, ";q=0. ") >= strcspn(gzip + 4, ","));
 }
 
-static void answer(struct request *r, struct page_asset *a, const char *kept)
+/* Sends the file compressed if the client accepts that. */
+static void send_asset(struct request *r, struct page_asset *a, const char *cache_control)
 {
 	struct packed *p = &a->content;
 	bool gzip = accepts_gzip(r);
@@ -62,44 +64,44 @@ static void answer(struct request *r, struct page_asset *a, const char *kept)
 	if (gzip)
 		request__header(r, "Content-Encoding", "gzip");
 	request__header(r, "Vary", "Accept-Encoding");
-	request__header(r, "Cache-Control", kept);
+	request__header(r, "Cache-Control", cache_control);
 	request__respond(r, 200,
 			 MHD_create_response_from_buffer(gzip ? p->size : p->full, (void *)data,
 							 MHD_RESPMEM_PERSISTENT),
 			 a->type);
 }
 
-static void page(struct request *r, const char *path, const char *policy)
+static void send_page(struct request *r, const char *path, const char *policy)
 {
 	request__header(r, "Content-Security-Policy", policy);
 	request__header(r, "Cross-Origin-Opener-Policy", "same-origin");
 	request__header(r, "X-Frame-Options", "DENY");
 	/* The address stays the same when the program changes, so browsers must check for a new
 	 * version. */
-	answer(r, find_asset("", path), "no-cache");
+	send_asset(r, find_asset("", path), "no-cache");
 }
 
-static void dashboard(struct request *r)
+static void send_dashboard(struct request *r)
 {
-	page(r, "/", POLICY_DASHBOARD);
+	send_page(r, "/", POLICY_DASHBOARD);
 }
 
-static void docs(struct request *r)
+static void send_docs(struct request *r)
 {
-	page(r, "/api/docs", POLICY_DOCS);
+	send_page(r, "/api/docs", POLICY_DOCS);
 }
 
-static void redoc(struct request *r)
+static void send_redoc(struct request *r)
 {
-	page(r, "/api/redoc", POLICY_DOCS);
+	send_page(r, "/api/redoc", POLICY_DOCS);
 }
 
-static void asset(struct request *r)
+static void send_named_asset(struct request *r)
 {
 	struct page_asset *a = find_asset("/assets/", request__path(r, "file"));
 
 	if (a)
-		answer(r, a, FOR_EVER);
+		send_asset(r, a, FOR_EVER);
 	else
 		request__error(r, 404, "file",
 			       "no such file; the page may be from another version: reload it");
@@ -138,7 +140,7 @@ const struct route page_routes[] = {
 	  .help = "The dashboard; every file it uses comes from this server.",
 	  .answers = html_answers,
 	  .flags = OPEN,
-	  .handle = dashboard },
+	  .handle = send_dashboard },
 	{ .method = "GET",
 	  .path = "/api/docs",
 	  .id = "docs",
@@ -147,7 +149,7 @@ const struct route page_routes[] = {
 	  .help = "Swagger UI, built into the program.",
 	  .answers = html_answers,
 	  .flags = OPEN,
-	  .handle = docs },
+	  .handle = send_docs },
 	{ .method = "GET",
 	  .path = "/api/redoc",
 	  .id = "redoc",
@@ -156,7 +158,7 @@ const struct route page_routes[] = {
 	  .help = "Redoc, built into the program.",
 	  .answers = html_answers,
 	  .flags = OPEN,
-	  .handle = redoc },
+	  .handle = send_redoc },
 	{ .method = "GET",
 	  .path = "/assets/{file}",
 	  .id = "asset",
@@ -167,6 +169,6 @@ const struct route page_routes[] = {
 	  .in_path = asset_path,
 	  .answers = asset_answers,
 	  .flags = OPEN,
-	  .handle = asset },
+	  .handle = send_named_asset },
 	{ .method = NULL },
 };

@@ -50,7 +50,7 @@ static const struct field dump_query[] = {
 	{ 0 },
 };
 
-static size_t capturing(const struct state *s)
+static size_t count_capturing(const struct state *s)
 {
 	size_t n = 0;
 
@@ -59,9 +59,9 @@ static size_t capturing(const struct state *s)
 	return n;
 }
 
-#define STALE_AFTER 10.0 /* s; processes are searched every 2 s */
+#define STALE_AFTER 10.0 /* s; a search for processes starts every 2 s */
 
-static void health(struct request *r)
+static void send_health(struct request *r)
 {
 	struct state *s = request__state(r);
 	double age = serve_state__scan_age(s);
@@ -74,7 +74,7 @@ static void health(struct request *r)
 	double uptime;
 	size_t i;
 
-	/* The route is open: without a token, a client sees no more. */
+	/* The route is open, but a client without a valid token gets only these members. */
 	authorized = !r->verdict.status && (!auth__wants_token(r->web->guard) || r->known);
 	if (!authorized || !s->hello) {
 		request__json(r, 200, o);
@@ -96,20 +96,21 @@ static void health(struct request *r)
 	json_object_set_new(o, "targets", names);
 	json_object_set_new(o, "processes", json_integer((json_int_t)s->n_processes));
 	json_object_set_new(o, "traces", json_integer((json_int_t)s->n_traces));
-	json_object_set_new(o, "capturing", json_integer((json_int_t)capturing(s)));
+	json_object_set_new(o, "capturing", json_integer((json_int_t)count_capturing(s)));
 	json_object_set(o, "limits", json_object_get(s->hello, "limits"));
 	json_object_set(o, "formats", json_object_get(s->hello, "formats"));
 	request__json(r, 200, o);
 }
 
-/* Clients compare clocks by the time between their request and this answer. */
-static void clock_now(struct request *r)
+/* Clients measure how far this host's clock is from theirs: time_ns belongs to a moment between
+ * their request and the answer. */
+static void send_clock(struct request *r)
 {
 	request__json(r, 200,
 		      json_pack("{s:I}", "time_ns", (json_int_t)clock__read(CLOCK_REALTIME)));
 }
 
-static void targets(struct request *r)
+static void send_targets(struct request *r)
 {
 	struct state *s = request__state(r);
 	json_t *processes = json_array(), *o;
@@ -121,10 +122,10 @@ static void targets(struct request *r)
 	request__json(r, 200, o);
 }
 
-/* NULL: the request was answered with 404. */
+/* The process of the path. NULL: there is none, and the request was answered with 404. */
 static struct state_process *process_of(struct request *r)
 {
-	/* web.c has checked that it is only digits */
+	/* check_path() in web.c has checked that it is a PID in digits */
 	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10);
 	struct state_process *p = serve_state__process(request__state(r), pid);
 
@@ -136,7 +137,7 @@ static struct state_process *process_of(struct request *r)
 	return p;
 }
 
-static void history(struct request *r)
+static void send_history(struct request *r)
 {
 	struct state_process *p = process_of(r);
 	double since = 0;
@@ -157,8 +158,8 @@ static void history(struct request *r)
 	for (size_t i = 0; i < p->n_history; i++) {
 		const char *sample = p->history[(p->history_first + i) % STATE_HISTORY];
 
-		/* Each sample begins with {"time": */
-		if (strtod(sample + 8, NULL) <= since)
+		/* serve_state__take() writes the time first. */
+		if (strtod(sample + strlen("{\"time\":"), NULL) <= since)
 			continue;
 		fprintf(out, "%s%s", first ? "" : ",", sample);
 		first = false;
@@ -174,7 +175,7 @@ static void on_dump(struct request *r, json_t *answer, int fd)
 	request__whole(r, "application/json", NULL, fd);
 }
 
-static void dump(struct request *r)
+static void send_dump(struct request *r)
 {
 	struct state_process *p = process_of(r);
 	const char *by = request__query(r, "by");
@@ -189,7 +190,7 @@ static void dump(struct request *r)
 	request__ask(r, msg, on_dump);
 }
 
-static void stream(struct request *r)
+static void stream_all(struct request *r)
 {
 	request__stream(r, NULL);
 }
@@ -224,7 +225,7 @@ static void log_out(struct request *r)
 	request__json(r, 200, json_pack("{s:s}", "message", "the session has ended"));
 }
 
-static void openapi(struct request *r)
+static void send_openapi(struct request *r)
 {
 	struct web *w = r->web;
 	char *copy;
@@ -254,7 +255,7 @@ const struct route server_routes[] = {
 	  .help = "Without a valid token: status and version only.",
 	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }),
 	  .flags = ROUTE_OPEN,
-	  .handle = health },
+	  .handle = send_health },
 	{ .method = "GET",
 	  .path = "/api/clock",
 	  .id = "getClock",
@@ -262,7 +263,7 @@ const struct route server_routes[] = {
 	  .summary = "The clock of the server's host",
 	  .help = "For clients that compare the clocks of several hosts.",
 	  .answers = ANSWERS({ 200, JSON, "Clock", "The time when the server made the answer." }),
-	  .handle = clock_now },
+	  .handle = send_clock },
 	{ .method = "GET",
 	  .path = "/api/openapi.json",
 	  .id = "getSchema",
@@ -270,7 +271,7 @@ const struct route server_routes[] = {
 	  .summary = "This document",
 	  .answers = ANSWERS({ 200, JSON, NULL, "The document." }),
 	  .flags = ROUTE_OPEN,
-	  .handle = openapi },
+	  .handle = send_openapi },
 	{ .method = "GET",
 	  .path = "/api/stream",
 	  .id = "streamAll",
@@ -279,7 +280,7 @@ const struct route server_routes[] = {
 	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. "
 		  "The first events describe the present state.",
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }),
-	  .handle = stream },
+	  .handle = stream_all },
 	{ .method = "POST",
 	  .path = "/api/session",
 	  .id = "logIn",
@@ -306,7 +307,7 @@ const struct route server_routes[] = {
 	  .summary = "Targets and processes that can be captured",
 	  .help = "The targets and their processes, each with its latest figures.",
 	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }),
-	  .handle = targets },
+	  .handle = send_targets },
 	{ .method = "GET",
 	  .path = "/api/targets/{pid}/history",
 	  .id = "getHistory",
@@ -315,7 +316,7 @@ const struct route server_routes[] = {
 	  .in_path = pid_path,
 	  .in_query = history_query,
 	  .answers = ANSWERS({ 200, JSON, "History", "Samples, oldest first." }, NOT_THERE),
-	  .handle = history },
+	  .handle = send_history },
 	{ .method = "GET",
 	  .path = "/api/targets/{pid}/dump",
 	  .id = "getDump",
@@ -330,6 +331,6 @@ const struct route server_routes[] = {
 		  { 503, JSON, "Error",
 		    "Not possible on this host or at this time; `detail` gives the reason." }),
 	  .flags = ROUTE_COSTLY,
-	  .handle = dump },
+	  .handle = send_dump },
 	{ 0 },
 };

@@ -241,8 +241,8 @@ static const struct field ranks_query[] = {
 
 /* ---- handlers ---- */
 
-/* NULL: the request was answered with 404. */
-static struct state_trace *trace_of(struct request *r, const char *id)
+/* The trace with this ID. NULL: there is none, and the request was answered with 404. */
+static struct state_trace *find_trace(struct request *r, const char *id)
 {
 	struct state_trace *t = serve_state__trace(request__state(r), id);
 
@@ -257,7 +257,7 @@ static void send_document(struct request *r, json_t *answer, int fd)
 	request__whole(r, "application/json", NULL, fd);
 }
 
-static void list(struct request *r)
+static void list_traces(struct request *r)
 {
 	struct state *s = request__state(r);
 	json_t *ids = json_array();
@@ -272,7 +272,8 @@ static void list(struct request *r)
 				(json_int_t)s->n_traces, "traces", traces));
 }
 
-/* Handles the report that was requested because the broker's end-of-trace message had none. */
+/* Sends the result from a new report: the state has no summary of the trace, or one without layers.
+ */
 static void on_report(struct request *r, json_t *answer, int fd)
 {
 	struct state_trace *t = serve_state__trace(request__state(r), request__kept(r));
@@ -289,10 +290,11 @@ static void on_report(struct request *r, json_t *answer, int fd)
 		request__json(r, 200, summary);
 }
 
+/* Answers with the trace's result if the trace has ended; otherwise the request waits on. */
 static void wait_for_end(struct request *r)
 {
 	const char *id = request__kept(r);
-	struct state_trace *t = trace_of(r, id);
+	struct state_trace *t = find_trace(r, id);
 	const char *error;
 	json_int_t status;
 
@@ -350,8 +352,8 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	wait_for_end(r);
 }
 
-/* Checks the name against the known targets, to spare the broker a request. The broker checks
- * again. */
+/* Checks the name against the known targets, if there are any, to spare the broker a request. The
+ * broker checks it again. */
 static bool is_target(const struct state *s, const char *name)
 {
 	const json_t *t;
@@ -363,11 +365,12 @@ static bool is_target(const struct state *s, const char *name)
 	return !s->targets;
 }
 
-static void memory(struct request *r)
+static void capture_memory(struct request *r)
 {
 	json_t *body = request__body(r), *msg;
 	const char *name = json_string_value(json_object_get(body, "model_name"));
 
+	/* exactly one of the two must be given */
 	if (!json_object_get(body, "pid") == !json_object_get(body, "model_name")) {
 		request__error(r, 422, "model_name", "model_name: %s",
 			       json_object_get(body, "pid") ? "cannot be combined with pid"
@@ -397,11 +400,11 @@ static void on_trace(struct request *r, json_t *answer, int fd)
 		request__error(r, 503, NULL, "the trace no longer exists");
 }
 
-static void stop(struct request *r)
+static void stop_trace(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
-	if (trace_of(r, id))
+	if (find_trace(r, id))
 		request__ask(r, json_pack("{s:s, s:s}", "do", "stop", "trace_id", id), on_trace);
 }
 
@@ -422,13 +425,13 @@ static void delete_trace(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
-	if (trace_of(r, id))
+	if (find_trace(r, id))
 		request__ask(r, json_pack("{s:s, s:s}", "do", "delete", "trace_id", id),
 			     on_deleted);
 }
 
 /* Adds the query's parameters listed in `fields` to msg. */
-static json_t *with_query(struct request *r, json_t *msg, const struct field *fields)
+static json_t *add_query(struct request *r, json_t *msg, const struct field *fields)
 {
 	double v;
 
@@ -443,70 +446,72 @@ static json_t *with_query(struct request *r, json_t *msg, const struct field *fi
 	return msg;
 }
 
-static void report(struct request *r)
+static void send_report(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
-	if (trace_of(r, id))
+	if (find_trace(r, id))
 		request__ask(r,
-			     with_query(r, json_pack("{s:s, s:s}", "do", "report", "trace_id", id),
-					report_query),
+			     add_query(r, json_pack("{s:s, s:s}", "do", "report", "trace_id", id),
+				       report_query),
 			     send_document);
 }
 
-static void leaks(struct request *r)
+static void send_leaks(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
-	if (trace_of(r, id))
+	if (find_trace(r, id))
 		request__ask(r,
-			     with_query(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id),
-					leaks_query),
+			     add_query(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id),
+				       leaks_query),
 			     send_document);
 }
 
-static void diff(struct request *r)
+static void send_diff(struct request *r)
 {
-	if (trace_of(r, request__query(r, "old")) && trace_of(r, request__query(r, "new")))
-		request__ask(r, with_query(r, json_pack("{s:s}", "do", "diff"), diff_query),
+	if (find_trace(r, request__query(r, "old")) && find_trace(r, request__query(r, "new")))
+		request__ask(r, add_query(r, json_pack("{s:s}", "do", "diff"), diff_query),
 			     send_document);
 }
 
-/* The traces of a query's list. NULL: the request was answered with 404. */
-static json_t *listed(struct request *r, const char *p)
+/* The IDs in a list with commas, as an array. NULL: a trace does not exist, and the request was
+ * answered with 404. */
+static json_t *read_trace_ids(struct request *r, const char *list)
 {
 	json_t *ids = json_array();
 	char id[STATE_ID];
 
-	for (;; p++) {
-		size_t len = strcspn(p, ",");
+	for (;; list++) {
+		size_t len = strcspn(list, ",");
 
-		snprintf(id, sizeof(id), "%.*s", (int)(len < STATE_ID ? len : STATE_ID - 1), p);
+		snprintf(id, sizeof(id), "%.*s", (int)(len < STATE_ID ? len : STATE_ID - 1), list);
 		if (len >= STATE_ID || !serve_state__trace(request__state(r), id)) {
 			request__error(r, 404, NULL, "Trace %.*s not found",
-				       (int)(len < 80 ? len : 80), p);
+				       (int)(len < 80 ? len : 80), list);
 			json_decref(ids);
 			return NULL;
 		}
 		json_array_append_new(ids, json_string(id));
-		p += len;
-		if (!*p)
+		list += len;
+		if (!*list)
 			break;
 	}
 	return ids;
 }
 
-static void compare(struct request *r)
+static void send_comparison(struct request *r)
 {
-	json_t *ids = listed(r, request__query(r, "traces")), *msg;
+	json_t *ids = read_trace_ids(r, request__query(r, "traces")), *msg;
 
 	if (!ids)
 		return;
-	msg = with_query(r, json_pack("{s:s}", "do", "compare"), compare_query);
+	msg = add_query(r, json_pack("{s:s}", "do", "compare"), compare_query);
 	json_object_set_new(msg, "traces", ids);
 	request__ask(r, msg, send_document);
 }
 
+/* What decides whether a finished trace is the last of its rank. */
 struct finished {
 	const struct state_trace *trace;
 	const char *job;
@@ -514,6 +519,7 @@ struct finished {
 	double begun, ended;
 };
 
+/* The job of a trace: its target or, for a given recording, its folder. "": neither. */
 static const char *job_of(const json_t *facts)
 {
 	const char *name = json_string_value(json_object_get(facts, "model_name"));
@@ -523,27 +529,28 @@ static const char *job_of(const json_t *facts)
 	return name ? name : "";
 }
 
-static double seconds_of(const struct state_trace *t)
+/* How long the trace lasted by its report, otherwise by the broker. */
+static double find_seconds(const struct state_trace *t)
 {
-	double of_report = json_number_value(json_object_get(t->summary, "tracing_time_ms")) / 1000;
+	double by_report = json_number_value(json_object_get(t->summary, "tracing_time_ms")) / 1000;
 
-	return of_report > 0 ? of_report : json_number_value(json_object_get(t->facts, "seconds"));
+	return by_report > 0 ? by_report : json_number_value(json_object_get(t->facts, "seconds"));
 }
 
-static struct finished read_trace(const struct state_trace *t)
+static struct finished describe_finished(const struct state_trace *t)
 {
 	const json_t *rank = json_object_get(json_object_get(t->report, "target"), "rank");
-	struct finished d = { .trace = t,
-			      .job = job_of(t->facts),
-			      .rank = json_is_integer(rank) ? json_integer_value(rank) : -1,
-			      .begun = json_number_value(json_object_get(t->facts, "begun")) };
+	struct finished ret = { .trace = t,
+				.job = job_of(t->facts),
+				.rank = json_is_integer(rank) ? json_integer_value(rank) : -1,
+				.begun = json_number_value(json_object_get(t->facts, "begun")) };
 
-	d.ended = d.begun + seconds_of(t);
-	return d;
+	ret.ended = ret.begun + find_seconds(t);
+	return ret;
 }
 
-/* True if a later trace shows the same rank again. Traces of one rank at the same time are of its
- * process and its workers. */
+/* True if a trace of the same rank and job began after all[i] had ended. Traces of one rank that
+ * overlap in time are of its process and its child processes, and all count. */
 static bool is_superseded(const struct finished *all, size_t n, size_t i)
 {
 	for (size_t k = i + 1; k < n && all[i].rank >= 0; k++)
@@ -563,7 +570,8 @@ json_t *routes_trace__last_of_job(const struct state *s, const char *job)
 		if (strcmp(serve_state__trace_state(s->traces[i]), "done") ||
 		    json_is_false(json_object_get(s->traces[i]->facts, "keep")))
 			continue;
-		all[n] = read_trace(s->traces[i]);
+		/* The next trace overwrites one of another job. */
+		all[n] = describe_finished(s->traces[i]);
 		n += !job || !strcmp(all[n].job, job);
 	}
 	for (size_t i = 0; i < n && ids; i++)
@@ -573,7 +581,7 @@ json_t *routes_trace__last_of_job(const struct state *s, const char *job)
 	return ids;
 }
 
-static void ranks(struct request *r)
+static void send_ranks(struct request *r)
 {
 	const char *given = request__query(r, "traces");
 	const char *job = request__query(r, "job");
@@ -583,7 +591,7 @@ static void ranks(struct request *r)
 		request__error(r, 422, "job", "job: cannot be combined with traces");
 		return;
 	}
-	ids = given ? listed(r, given) : routes_trace__last_of_job(request__state(r), job);
+	ids = given ? read_trace_ids(r, given) : routes_trace__last_of_job(request__state(r), job);
 	if (!ids && !given)
 		request__error(r, 503, NULL, "no memory");
 	if (!ids)
@@ -597,21 +605,22 @@ static void ranks(struct request *r)
 		json_decref(ids);
 		return;
 	}
-	msg = with_query(r, json_pack("{s:s}", "do", "ranks"), ranks_query);
+	msg = add_query(r, json_pack("{s:s}", "do", "ranks"), ranks_query);
 	json_object_del(msg, "job");
 	json_object_set_new(msg, "traces", ids);
 	request__ask(r, msg, send_document);
 }
 
-static void stream(struct request *r)
+static void stream_trace(struct request *r)
 {
 	request__stream(r, request__path(r, "trace_id"));
 }
 
 /* ---- files ---- */
 
-/* True for a file name as the broker makes them: only these letters, no leading dot. */
-static bool is_name(const char *name)
+/* True for a file name as the broker makes them: letters, digits, '.', '_' and '-', no leading dot.
+ */
+static bool is_file_name(const char *name)
 {
 	static const char letters[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -627,7 +636,7 @@ static void on_exported(struct request *r, json_t *answer, int fd)
 
 	if (fd >= 0)
 		close(fd);
-	if (!is_name(file)) {
+	if (!is_file_name(file)) {
 		request__error(r, 503, NULL, "cannot make the file");
 		return;
 	}
@@ -640,11 +649,11 @@ static void on_exported(struct request *r, json_t *answer, int fd)
 				json_integer_value(json_object_get(answer, "size")), "file", file));
 }
 
-static void export(struct request *r)
+static void export_file(struct request *r)
 {
 	json_t *msg;
 
-	if (!trace_of(r, json_string_value(json_object_get(request__body(r), "trace_id"))))
+	if (!find_trace(r, json_string_value(json_object_get(request__body(r), "trace_id"))))
 		return;
 	msg = json_copy(request__body(r));
 	json_object_set_new(msg, "do", json_string("export"));
@@ -659,6 +668,7 @@ static void on_opened(struct request *r, json_t *answer, int fd)
 		       request__kept(r), fd);
 }
 
+/* Asks the broker for the file. then() finds its name by request__kept(). */
 static void open_file(struct request *r, const char *name,
 		      void (*then)(struct request *r, json_t *answer, int fd))
 {
@@ -666,22 +676,22 @@ static void open_file(struct request *r, const char *name,
 	request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", name), then);
 }
 
-static void download(struct request *r)
+static void send_download(struct request *r)
 {
 	const char *name = request__path(r, "file");
 
-	if (!is_name(name))
+	if (!is_file_name(name))
 		request__error(r, 404, NULL, "no such file: %.80s", name);
 	else
 		open_file(r, name, on_opened);
 }
 
-static void recording(struct request *r)
+static void send_recording(struct request *r)
 {
-	struct state_trace *t = trace_of(r, request__path(r, "trace_id"));
+	struct state_trace *t = find_trace(r, request__path(r, "trace_id"));
 	const char *name = t ? json_string_value(json_object_get(t->facts, "file")) : NULL;
 
-	if (t && (!is_name(name) || !serve_state__trace_ended(t)))
+	if (t && (!is_file_name(name) || !serve_state__trace_ended(t)))
 		request__error(r, 409, NULL, "Trace %s has no recording yet", t->id);
 	else if (t)
 		open_file(r, name, on_opened);
@@ -706,17 +716,17 @@ static void on_page_made(struct request *r, json_t *answer, int fd)
 
 	if (fd >= 0)
 		close(fd);
-	if (is_name(file))
+	if (is_file_name(file))
 		open_file(r, file, on_page);
 	else
 		request__error(r, 503, NULL, "cannot make the page");
 }
 
-static void page(struct request *r)
+static void send_page(struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
-	if (trace_of(r, id))
+	if (find_trace(r, id))
 		request__ask(r,
 			     json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", id, "format",
 				       "html"),
@@ -757,7 +767,7 @@ const struct route trace_routes[] = {
 		  { 409, JSON, "Error", "The process cannot be captured in its present state." },
 		  CANNOT),
 	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
-	  .handle = memory },
+	  .handle = capture_memory },
 	{ .method = "POST",
 	  .path = "/api/trace/export",
 	  .id = "exportTrace",
@@ -769,7 +779,7 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Export", "The address of the file." }, NOT_THERE,
 			     NOT_YET, CANNOT),
 	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
-	  .handle = export },
+	  .handle = export_file },
 	{ .method = "GET",
 	  .path = "/api/trace/download/{file}",
 	  .id = "downloadFile",
@@ -780,14 +790,14 @@ const struct route trace_routes[] = {
 			     { 206, "*/*", NULL, "The part of the recording that Range asked for." },
 			     { 404, JSON, "Error", "No such file." },
 			     { 409, JSON, "Error", "The file is not written yet." }, CANNOT),
-	  .handle = download },
+	  .handle = send_download },
 	{ .method = "GET",
 	  .path = "/api/trace/list",
 	  .id = "listTraces",
 	  .tag = "traces",
 	  .summary = "All traces, oldest first",
 	  .answers = ANSWERS({ 200, JSON, "TraceList", "The traces." }),
-	  .handle = list },
+	  .handle = list_traces },
 	{ .method = "GET",
 	  .path = "/api/trace/diff",
 	  .id = "diffTraces",
@@ -797,7 +807,7 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `diff --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = diff },
+	  .handle = send_diff },
 	{ .method = "GET",
 	  .path = "/api/trace/compare",
 	  .id = "compareTraces",
@@ -807,7 +817,7 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `compare --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = compare },
+	  .handle = send_comparison },
 	{ .method = "GET",
 	  .path = "/api/trace/ranks",
 	  .id = "getRanks",
@@ -820,7 +830,7 @@ const struct route trace_routes[] = {
 			       "The document of `report --together --outliers --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = ranks },
+	  .handle = send_ranks },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}",
 	  .id = "getTrace",
@@ -831,7 +841,7 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Report", "The document of `report --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = report },
+	  .handle = send_report },
 	{ .method = "DELETE",
 	  .path = "/api/trace/{trace_id}",
 	  .id = "deleteTrace",
@@ -852,7 +862,7 @@ const struct route trace_routes[] = {
 	  .answers = ANSWERS({ 200, JSON, "Trace", "The trace." }, NOT_THERE,
 			     { 409, JSON, "Error", "The capture has already ended." }, CANNOT),
 	  .flags = ROUTE_CHANGES,
-	  .handle = stop },
+	  .handle = stop_trace },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/stream",
 	  .id = "streamTrace",
@@ -861,7 +871,7 @@ const struct route trace_routes[] = {
 	  .help = "Server-sent events: `trace`, `sample`, and finally `end`.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }, NOT_THERE),
-	  .handle = stream },
+	  .handle = stream_trace },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/leaks",
 	  .id = "getLeaks",
@@ -873,7 +883,7 @@ const struct route trace_routes[] = {
 			       "The document of `leaks --steps --format json`." },
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = leaks },
+	  .handle = send_leaks },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/recording",
 	  .id = "getRecording",
@@ -885,7 +895,7 @@ const struct route trace_routes[] = {
 			     { 206, "application/octet-stream", NULL,
 			       "The part of the recording that Range asked for." },
 			     NOT_THERE, NOT_YET, CANNOT),
-	  .handle = recording },
+	  .handle = send_recording },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/page",
 	  .id = "getPage",
@@ -895,6 +905,6 @@ const struct route trace_routes[] = {
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, "text/html", NULL, "The page." }, NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
-	  .handle = page },
+	  .handle = send_page },
 	{ 0 },
 };

@@ -9,7 +9,7 @@
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
-#define STREAMS 128	 /* open streams */
+#define STREAMS 128	 /* most open streams */
 #define FULL (256 << 10) /* queued bytes; above this, no samples are added */
 /* queued bytes after the initial state; above this, the stream is closed */
 #define OVERFULL (1 << 20)
@@ -18,14 +18,16 @@
 struct stream {
 	struct request *r;
 	char trace[STATE_ID]; /* ID of a trace; "": events of all traces */
-	char *text;
+	char *text;	      /* events; the bytes from `at` to `size` are not sent yet */
 	size_t at, size, room;
-	size_t most;	/* limit of queued bytes */
-	uint64_t wrote; /* when the last event was queued, in ns */
-	bool ended, cut;
+	size_t max_queued; /* limit of queued bytes */
+	uint64_t wrote;	   /* when the last event was queued, in ns */
+	bool ended;	   /* closes after the queued text */
+	bool cut;	   /* closes with an error, without the queued text */
 };
 
-static void put(struct stream *s, const char *text, size_t size)
+/* Queues text. Cuts the stream off if its client reads too slowly. */
+static void queue_text(struct stream *s, const char *text, size_t size)
 {
 	if (s->ended || s->cut)
 		return;
@@ -34,7 +36,7 @@ static void put(struct stream *s, const char *text, size_t size)
 		s->size -= s->at;
 		s->at = 0;
 	}
-	if (s->size + size > s->most || array__grow(&s->text, &s->room, s->size + size, 1)) {
+	if (s->size + size > s->max_queued || array__grow(&s->text, &s->room, s->size + size, 1)) {
 		s->cut = true;
 		request__resume(s->r);
 		return;
@@ -62,10 +64,11 @@ static void put_event(struct stream *s, const char *name, const json_t *data)
 	char *text = event_text(s->r->web, name, data);
 
 	if (text)
-		put(s, text, strlen(text));
+		queue_text(s, text, strlen(text));
 	free(text);
 }
 
+/* Queues the trace's facts. A stream of one trace then ends if the trace has ended. */
 static void put_trace(struct stream *s, const struct state_trace *t)
 {
 	json_t *public = state_public__trace(t), *end;
@@ -80,6 +83,7 @@ static void put_trace(struct stream *s, const struct state_trace *t)
 	s->ended = true;
 }
 
+/* libmicrohttpd has room for max bytes: gives queued text, or suspends the connection. */
 static ssize_t on_read(void *ctx, uint64_t pos, char *buf, size_t max)
 {
 	struct stream *s = ctx;
@@ -130,19 +134,19 @@ static void put_state(struct stream *s, struct state *state)
 		put_event(s, "push", state->push);
 }
 
-/* Open streams of the request's peer. A single peer must not use up all streams. */
+/* Counts the open streams of the request's peer. A single peer must not use up all streams. */
 static size_t count_peer_streams(const struct request *r)
 {
-	const struct auth_peer *me = &r->conn->peer;
+	const struct auth_peer *peer = &r->conn->peer;
 	size_t n = 0;
 
 	for (const struct request *o = r->web->requests; o; o = o->next)
-		n += o->stream && o->conn->peer.is_unix == me->is_unix &&
-		     !memcmp(o->conn->peer.key, me->key, sizeof(me->key));
+		n += o->stream && o->conn->peer.is_unix == peer->is_unix &&
+		     !memcmp(o->conn->peer.key, peer->key, sizeof(peer->key));
 	return n;
 }
 
-static void release(void *p)
+static void release_stream(void *p)
 {
 	struct stream *s = p;
 
@@ -176,18 +180,18 @@ void request__stream(struct request *r, const char *trace)
 		return;
 	}
 	s->r = r;
-	s->most = SIZE_MAX;
+	s->max_queued = SIZE_MAX;
 	r->stream = s;
-	request__keep(r, s, release);
+	request__keep(r, s, release_stream);
 	r->web->n_streams++;
 	if (t)
 		snprintf(s->trace, sizeof(s->trace), "%s", t->id);
-	put(s, "retry: 2000\n\n", 13);
+	queue_text(s, "retry: 2000\n\n", 13);
 	if (t)
 		put_trace(s, t);
 	else
 		put_state(s, &r->web->state);
-	s->most = s->size + OVERFULL;
+	s->max_queued = s->size + OVERFULL;
 	request__header(r, "X-Accel-Buffering", "no"); /* stops nginx from buffering the stream */
 	request__respond(r, 200, response, "text/event-stream");
 }
@@ -202,6 +206,8 @@ static bool is_of_trace(struct stream *s, const json_t *msg)
 	       json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
 }
 
+/* Queues an event if it concerns the stream. text: the event as it is sent to streams of all
+ * traces. */
 static void send_event(struct stream *s, const char *name, const json_t *msg, const char *text,
 		       struct state_trace *trace)
 {
@@ -211,13 +217,13 @@ static void send_event(struct stream *s, const char *name, const json_t *msg, co
 	if (sample && s->size - s->at > FULL)
 		return;
 	if (!*s->trace) {
-		put(s, text, strlen(text));
+		queue_text(s, text, strlen(text));
 	} else if (trace && !strcmp(trace->id, s->trace)) {
 		put_trace(s, trace);
 	} else if (sample ? is_of_trace(s, msg)
 			  : !strcmp(name, "gone") && id && !strcmp(id, s->trace)) {
-		put(s, text, strlen(text));
-		s->ended = !sample;
+		queue_text(s, text, strlen(text));
+		s->ended = !sample; /* "gone": the stream's trace was deleted */
 		request__resume(s->r);
 	}
 }
@@ -228,7 +234,7 @@ static void put_growth(struct web *web, json_t *sample)
 	const json_t *pid = json_object_get(sample, "pid");
 	const struct state_process *p = serve_state__process(&web->state,
 							     (pid_t)json_integer_value(pid));
-	json_t *growth = p ? state_public__climb(p) : NULL;
+	json_t *growth = p ? state_public__growth(p) : NULL;
 
 	if (growth)
 		json_object_set_new(sample, "growth", growth);
@@ -268,7 +274,7 @@ void sse__sweep(struct web *web)
 			r->stream->cut = true;
 			request__resume(r);
 		} else if (web->now - r->stream->wrote > HEARTBEAT_NS) {
-			put(r->stream, ": here\n\n", 8);
+			queue_text(r->stream, ": here\n\n", 8);
 		}
 	}
 }

@@ -5,17 +5,18 @@
 #include "serve/server/state.h"
 #include "serve/server/summary.h"
 
-#define VALUES 32 /* most values of the curve */
-/* Less growth is flat: bytes, and the part of the last value. The C heap makes resident memory
- * uneven. */
-#define LEAST_OF_DEVICES (UINT64_C(1) << 20)
-#define LEAST_OF_HOST (UINT64_C(16) << 20)
-#define LEAST_PART 500
+#define VALUES 32 /* most values of a process's curve */
+/* Growth below a limit in bytes, or below 1/MIN_GROWTH_PART of the last value, counts as none. The
+ * limit for RSS is higher, because the C heap makes RSS uneven. */
+#define MIN_GROWTH_OF_DEVICES (UINT64_C(1) << 20)
+#define MIN_GROWTH_OF_HOST (UINT64_C(16) << 20)
+#define MIN_GROWTH_PART 500
 
 /* ---- growth of a process ---- */
 
-/* Bytes until the fullest device is full. UINT64_MAX: not known. */
-static uint64_t room_of(const struct state_process *p)
+/* Bytes that the process can still allocate on the fullest of its devices, with memory that PyTorch
+ * has reserved and not allocated. UINT64_MAX: not known. */
+static uint64_t find_least_room(const struct state_process *p)
 {
 	const unsigned needed = 1u << FIG_TOTAL | 1u << FIG_USED | 1u << FIG_RESERVED |
 				1u << FIG_ALLOCATED;
@@ -36,34 +37,37 @@ static uint64_t room_of(const struct state_process *p)
 	return least;
 }
 
-static json_t *curve_of(const struct lows *l)
+/* At most VALUES of the lows, at equal distances, oldest first. */
+static json_t *values_of(const struct lows *l)
 {
 	json_t *values = json_array();
-	size_t each = (l->n + VALUES - 1) / VALUES;
+	size_t step = (l->n + VALUES - 1) / VALUES;
 
-	for (size_t i = l->n % (each ? each : 1); i < l->n; i += each)
+	for (size_t i = l->n % (step ? step : 1); i < l->n; i += step)
 		json_array_append_new(values, json_integer((json_int_t)l->v[i]));
 	return values;
 }
 
-json_t *state_public__climb(const struct state_process *p)
+json_t *state_public__growth(const struct state_process *p)
 {
 	const struct lows *l = &p->lows;
-	struct trend_opts opts = { .min_growth = p->lows_of_host ? LEAST_OF_HOST
-								 : LEAST_OF_DEVICES };
-	uint64_t room = p->lows_of_host ? UINT64_MAX : room_of(p);
+	struct trend_opts opts = { .min_growth = p->lows_of_host ? MIN_GROWTH_OF_HOST
+								 : MIN_GROWTH_OF_DEVICES };
+	uint64_t room = p->lows_of_host ? UINT64_MAX : find_least_room(p);
 	struct trend t;
 	double per_second;
 	json_t *o;
 
 	if (!l->n)
 		return NULL;
-	if (l->v[l->n - 1] / LEAST_PART > opts.min_growth)
-		opts.min_growth = l->v[l->n - 1] / LEAST_PART;
+	if (l->v[l->n - 1] / MIN_GROWTH_PART > opts.min_growth)
+		opts.min_growth = l->v[l->n - 1] / MIN_GROWTH_PART;
 	trend__judge(l->v, l->n, &opts, &t);
+	/* the slope is in bytes per low */
 	per_second = l->to > l->from ? t.slope * (double)l->n / (l->to - l->from) : 0;
 	o = json_pack("{s:s, s:s, s:f, s:o}", "of", p->lows_of_host ? "host" : "devices", "verdict",
-		      trend__verdict(t.verdict), "seconds", l->to - l->from, "values", curve_of(l));
+		      trend__verdict(t.verdict), "seconds", l->to - l->from, "values",
+		      values_of(l));
 	if (!o || !trend__counts(&t, TREND_MEDIUM) || per_second <= 0)
 		return o;
 	json_object_set_new(o, "confidence", json_string(trend__confidence(t.confidence)));
@@ -113,18 +117,18 @@ json_t *state_public__process(const struct state_process *p)
 json_t *state_public__process_now(const struct state_process *p)
 {
 	json_t *o = state_public__process(p);
-	json_t *growth = state_public__climb(p);
+	json_t *growth = state_public__growth(p);
 	json_t *devices = json_array();
 
 	for (size_t i = 0; i < p->n_devices; i++) {
 		const struct state_device *d = &p->devices[i];
-		json_t *one = json_pack("{s:s}", "device", d->name);
+		json_t *device = json_pack("{s:s}", "device", d->name);
 
 		for (size_t k = 0; k < FIG_NR; k++)
 			if (d->has & 1u << k)
-				json_object_set_new(one, device_figures[k].json,
+				json_object_set_new(device, device_figures[k].json,
 						    json_integer((json_int_t)d->figures[k]));
-		json_array_append_new(devices, one);
+		json_array_append_new(devices, device);
 	}
 	if (p->time)
 		json_object_set_new(o, "time", json_real(p->time));

@@ -8,15 +8,11 @@ struct state_trace;
 
 /* The public facts of a trace. */
 json_t *state_public__trace(const struct state_trace *t);
-/* The public facts of a process, without its last figures. */
+/* PID, start time, target and name of a process, and what else is known of its identity. */
 json_t *state_public__process(const struct state_process *p);
-/* The public facts of a process with its last figures. */
+/* Like state_public__process(), with the process's last figures and its growth. */
 json_t *state_public__process_now(const struct state_process *p);
 
-/* The growth of a process that is watched from outside, judged as `leaks` judges a line. */
-
-struct state_process;
-
-/* The member "growth" of a sample: docs/reference/http.md has its keys. A new reference. NULL: no
- * figures yet. */
-json_t *state_public__climb(const struct state_process *p);
+/* The growth of a process that is watched from outside, judged as `leaks` judges a line: the member
+ * "growth" of a sample, whose keys docs/reference/http.md lists. NULL: no figures yet. */
+json_t *state_public__growth(const struct state_process *p);

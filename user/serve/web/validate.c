@@ -12,8 +12,9 @@
 #include "base/text.h"
 
 /* 2^53: a double represents every integer up to this */
-#define EXACT 9007199254740992.0
+#define EXACT_MAX 9007199254740992.0
 
+/* Sets *c to the error of a field ("": of the whole request). Returns -EINVAL. */
 __attribute__((format(printf, 3, 4))) static int complain(struct complaint *c, const char *field,
 							  const char *fmt, ...)
 {
@@ -36,6 +37,7 @@ const struct field *validate__field(const struct field *fields, const char *name
 	return NULL;
 }
 
+/* what: how the error names the value, such as "steps" or "input_shape[2]"; also below. */
 static int check_range(const struct field *f, const char *what, double v, struct complaint *c)
 {
 	if (!isfinite(v))
@@ -51,8 +53,8 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	return 0;
 }
 
-/* Counts characters like JSON Schema; s is UTF-8. */
-static size_t characters(const char *s, size_t size)
+/* Counts the characters of UTF-8, as the lengths in JSON Schema do. */
+static size_t count_characters(const char *s, size_t size)
 {
 	size_t n = 0;
 
@@ -74,7 +76,7 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 {
 	size_t longest = f->longest && f->type == FIELD_STRING ? f->longest : VALIDATE_STRING;
 	size_t shortest = f->type == FIELD_STRING ? f->shortest : 0;
-	size_t length = characters(s, size);
+	size_t length = count_characters(s, size);
 
 	if (memchr(s, '\0', size))
 		return complain(c, f->name, "%s: holds a NUL character", what);
@@ -114,7 +116,7 @@ static bool is_whole(const json_t *v)
 	return json_is_integer(v) || (json_is_real(v) && isfinite(d) && d == trunc(d));
 }
 
-static const char *word_for(const json_t *v)
+static const char *type_word(const json_t *v)
 {
 	switch (json_typeof(v)) {
 	case JSON_OBJECT:
@@ -134,8 +136,8 @@ static const char *word_for(const json_t *v)
 	}
 }
 
-/* Checks one value, or one member of an array. *ret gets a new reference to the value in the
- * field's type. */
+/* Checks a value, or a member of an array, against the field. type: of the value. *ret gets a new
+ * reference to the value, converted to that type. Returns 0 or -EINVAL. */
 static int check_value(const struct field *f, enum field_type type, const char *what, json_t *v,
 		       json_t **ret, struct complaint *c)
 {
@@ -147,11 +149,11 @@ static int check_value(const struct field *f, enum field_type type, const char *
 			return complain(c, f->name,
 					json_is_real(v) ? "%s: must be a whole number"
 							: "%s: must be a whole number, not %s",
-					what, word_for(v));
+					what, type_word(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (err)
 			return err;
-		if (json_is_real(v) && fabs(json_real_value(v)) > EXACT)
+		if (json_is_real(v) && fabs(json_real_value(v)) > EXACT_MAX)
 			return complain(c, f->name, "%s: is too large", what);
 		*ret = json_integer(json_is_integer(v) ? json_integer_value(v)
 						       : (json_int_t)json_real_value(v));
@@ -159,7 +161,7 @@ static int check_value(const struct field *f, enum field_type type, const char *
 	case FIELD_NUMBER:
 		if (!json_is_number(v))
 			return complain(c, f->name, "%s: must be a number, not %s", what,
-					word_for(v));
+					type_word(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (!err)
 			*ret = json_incref(v);
@@ -167,14 +169,14 @@ static int check_value(const struct field *f, enum field_type type, const char *
 	case FIELD_BOOLEAN:
 		if (!json_is_boolean(v))
 			return complain(c, f->name, "%s: must be true or false, not %s", what,
-					word_for(v));
+					type_word(v));
 		err = 0;
 		*ret = json_incref(v);
 		break;
 	default:
 		if (!json_is_string(v))
 			return complain(c, f->name, "%s: must be a string, not %s", what,
-					word_for(v));
+					type_word(v));
 		err = check_string(f, what, json_string_value(v), json_string_length(v), c);
 		if (!err)
 			*ret = json_incref(v);
@@ -195,12 +197,12 @@ static int check_length(const struct field *f, size_t n, struct complaint *c)
 
 static int check_array(const struct field *f, json_t *v, json_t **ret, struct complaint *c)
 {
-	enum field_type of = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
+	enum field_type member_type = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
 	size_t i, n = json_array_size(v);
 	json_t *member, *all;
 
 	if (!json_is_array(v))
-		return complain(c, f->name, "%s: must be an array, not %s", f->name, word_for(v));
+		return complain(c, f->name, "%s: must be an array, not %s", f->name, type_word(v));
 	if (check_length(f, n, c))
 		return -EINVAL;
 	all = json_array();
@@ -209,7 +211,7 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 		char what[64];
 
 		snprintf(what, sizeof(what), "%s[%zu]", f->name, i);
-		if (check_value(f, of, what, member, &checked, c)) {
+		if (check_value(f, member_type, what, member, &checked, c)) {
 			json_decref(all);
 			return -EINVAL;
 		}
@@ -221,7 +223,7 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 
 /* Replaces escaped NULs, which jansson rejects in member names, by another control character. No
  * known field accepts either. From malloc(). */
-static char *without_nul(const char *text, size_t size)
+static char *replace_nuls(const char *text, size_t size)
 {
 	char *copy = malloc(size + 1);
 
@@ -241,19 +243,19 @@ static char *without_nul(const char *text, size_t size)
 
 /* Parses JSON. An integer too long for jansson becomes a real: known fields report it as out of
  * range, unknown fields are ignored. */
-static json_t *parse(const char *text, size_t size, struct complaint *c)
+static json_t *parse_json(const char *text, size_t size, struct complaint *c)
 {
 	json_error_t e;
 	size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
 	json_t *doc = json_loadb(text, size, flags, &e);
 	char *copy = NULL;
 
-	/* Retry once for each of the two errors. */
+	/* Retry once for each of the two errors that have a remedy. */
 	for (int i = 0; !doc && i < 2; i++) {
 		if (json_error_code(&e) == json_error_numeric_overflow)
 			flags |= JSON_DECODE_INT_AS_REAL;
 		else if (json_error_code(&e) == json_error_null_byte_in_key && !copy)
-			copy = without_nul(text, size);
+			copy = replace_nuls(text, size);
 		doc = json_loadb(copy ? copy : text, size, flags, &e);
 	}
 	free(copy);
@@ -274,12 +276,12 @@ json_t *validate__body(const struct field *fields, const char *text, size_t size
 		complain(c, "", "the body is empty; send a JSON object");
 		return NULL;
 	}
-	doc = parse(text, size, c);
+	doc = parse_json(text, size, c);
 	if (!doc)
 		return NULL;
 	ret = json_object();
 	if (!json_is_object(doc)) {
-		complain(c, "", "the body must be a JSON object, not %s", word_for(doc));
+		complain(c, "", "the body must be a JSON object, not %s", type_word(doc));
 		goto refused;
 	}
 	for (const struct field *f = fields; f && f->name; f++) {
@@ -332,7 +334,7 @@ static int check_list(const struct field *f, const char *text, struct complaint 
 		size_t len = strcspn(text, ",");
 
 		n++;
-		if (!len || characters(text, len) > VALIDATE_STRING)
+		if (!len || count_characters(text, len) > VALIDATE_STRING)
 			return complain(c, f->name,
 					len ? "%s: a member is too long" : "%s: a member is empty",
 					f->name);
@@ -353,7 +355,7 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 	case FIELD_INTEGER:
 	case FIELD_NUMBER:
 		if (!validate__as_number(text, &v) ||
-		    (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT)))
+		    (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT_MAX)))
 			return complain(c, f->name, "%s: must be a %snumber, not \"%.40s\"",
 					f->name, f->type == FIELD_INTEGER ? "whole " : "", text);
 		return check_range(f, f->name, v, c);
@@ -370,7 +372,8 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 	}
 }
 
-static int digit(char c)
+/* The value of a hexadecimal digit; -1: c is none. */
+static int hex_value(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -397,9 +400,9 @@ bool validate__unescape(char *text, size_t *size)
 		text[out] = text[i];
 		if (text[i] != '%')
 			continue;
-		if (*size - i < 3 || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0)
+		if (*size - i < 3 || hex_value(text[i + 1]) < 0 || hex_value(text[i + 2]) < 0)
 			return false;
-		text[out] = (char)(digit(text[i + 1]) << 4 | digit(text[i + 2]));
+		text[out] = (char)(hex_value(text[i + 1]) << 4 | hex_value(text[i + 2]));
 		i += 2;
 	}
 	*size = out;

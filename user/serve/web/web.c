@@ -30,8 +30,8 @@
 #else
 #define STRICT MHD_OPTION_STRICT_FOR_CLIENT, 1
 #endif
-#define TICK_NS 1000000000ull
-#define SPARE 64 /* additional connections, because closed ones end only later */
+#define TICK_NS 1000000000ull /* time between two checks for timeouts */
+#define SPARE 64	      /* additional connections, because closed ones end only later */
 
 /* ---- requests: reading and checking them ---- */
 
@@ -47,13 +47,14 @@ static const char *const only_once[] = { "Host",	  "Origin",	    "Authorization"
 					 "Sec-Fetch-Dest" };
 #define ONLY_ONCE (sizeof(only_once) / sizeof(*only_once))
 
-struct heads {
-	unsigned seen[ONLY_ONCE];
-	bool bad;
+struct header_checks {
+	unsigned seen[ONLY_ONCE]; /* how often each header of only_once came */
+	bool is_bad;		  /* a name is not valid, or a value contains a NUL */
 };
 
-/* True for a valid header name. Servers disagree about "Content-Length : 5". */
-static bool is_name(const char *key, size_t size)
+/* True for a valid header name. Servers interpret invalid ones such as "Content-Length : 5"
+ * differently. */
+static bool is_header_name(const char *key, size_t size)
 {
 	return size && strnlen(key, size) == size &&
 	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-"
@@ -63,13 +64,13 @@ static bool is_name(const char *key, size_t size)
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key,
 				 size_t key_size, const char *value, size_t size)
 {
-	struct heads *h = ctx;
+	struct header_checks *h = ctx;
 
 	(void)kind;
 	for (size_t i = 0; i < ONLY_ONCE; i++)
 		if (strlen(only_once[i]) == key_size && !strncasecmp(only_once[i], key, key_size))
 			h->seen[i]++;
-	h->bad |= !is_name(key, key_size) || (value && memchr(value, '\0', size));
+	h->is_bad |= !is_header_name(key, key_size) || (value && memchr(value, '\0', size));
 	return MHD_YES;
 }
 
@@ -77,7 +78,7 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
  * (request smuggling). */
 static bool check_headers(struct request *r)
 {
-	struct heads h = { .bad = false };
+	struct header_checks h = { .is_bad = false };
 	const char *length = header(r, "Content-Length");
 	const char *coding = header(r, "Transfer-Encoding");
 
@@ -89,7 +90,7 @@ static bool check_headers(struct request *r)
 		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
 		return false;
 	}
-	if (h.bad || (length && coding) ||
+	if (h.is_bad || (length && coding) ||
 	    (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
 	    (coding && strcasecmp(coding, "chunked"))) {
 		request__header(r, "Connection", "close");
@@ -99,8 +100,8 @@ static bool check_headers(struct request *r)
 	return true;
 }
 
-/* True if the client may see data that needs a token. The route is open, so check the request
- * again without ROUTE_OPEN. */
+/* True if the client of an open route may see data that needs a token: checks the request again, as
+ * if the route were not open. */
 static bool shows_token(struct request *r)
 {
 	struct guard_request g = r->who;
@@ -115,6 +116,7 @@ static bool shows_token(struct request *r)
 	return !v.status;
 }
 
+/* Checks whether the client may make this request. False: the request has an error answer. */
 static bool check_who(struct request *r)
 {
 	struct guard_request *g = &r->who;
@@ -170,6 +172,8 @@ static bool cut_authority(struct request *r)
 	return true;
 }
 
+/* Finds the route and sets values to the *n decoded parameters of the path. False: the request has
+ * an answer. */
 static bool check_route(struct request *r, char *values[4], size_t *n)
 {
 	char allow[128];
@@ -231,15 +235,16 @@ static bool check_path(struct request *r, char *values[4], size_t n)
 struct queries {
 	struct request *r;
 	struct complaint c;
-	bool bad;
+	bool is_bad; /* a parameter is wrong, as c says */
 };
 
+/* Sets the error of a query. Returns MHD_NO, with which on_query() ends the search. */
 static enum MHD_Result refuse_query(struct queries *q, const char *field, const char *what)
 {
 	text__clean(q->c.field, sizeof(q->c.field), field, strlen(field));
 	snprintf(q->c.detail, sizeof(q->c.detail), "%s: %s", *q->c.field ? q->c.field : "query",
 		 what);
-	q->bad = true;
+	q->is_bad = true;
 	return MHD_NO;
 }
 
@@ -281,7 +286,7 @@ static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *
 	if (!validate__unescape(text, &size))
 		return refuse_query(q, name, "is not percent-encoded UTF-8");
 	if (validate__text(f, text, size, &q->c)) {
-		q->bad = true;
+		q->is_bad = true;
 		return MHD_NO;
 	}
 	r->query[r->n_query++] = (struct param){ f, text };
@@ -293,12 +298,12 @@ static bool check_query(struct request *r)
 	struct queries q = { .r = r };
 
 	MHD_get_connection_values_n(r->mhd, MHD_GET_ARGUMENT_KIND, on_query, &q);
-	for (const struct field *f = r->route->in_query; !q.bad && f && f->name; f++)
+	for (const struct field *f = r->route->in_query; !q.is_bad && f && f->name; f++)
 		if (f->required && !request__query(r, f->name))
 			refuse_query(&q, f->name, "must be given");
-	if (q.bad)
+	if (q.is_bad)
 		request__error(r, 422, q.c.field, "%s", q.c.detail);
-	return !q.bad;
+	return !q.is_bad;
 }
 
 static bool check_type(struct request *r)
@@ -406,6 +411,7 @@ static struct request *new_request(struct web *web, struct MHD_Connection *mhd)
 	return r;
 }
 
+/* Hands the answer to the library. Without an answer, MHD_NO closes the connection. */
 static enum MHD_Result queue_answer(struct request *r)
 {
 	static const struct route none;
@@ -440,6 +446,8 @@ static void handle_request(struct request *r)
 	r->route->handle(r);
 }
 
+/* The library calls this for the headers of a request (*kept NULL), for each piece of the body
+ * (*size > 0), for the end of the body, and after the request was resumed. */
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const char *url,
 				  const char *method, const char *version, const char *data,
 				  size_t *size, void **kept)
@@ -457,10 +465,10 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
 		return begin_request(r, url, method) ? MHD_YES : queue_answer(r);
 	}
 	if (*size) {
-		bool go_on = take_body(r, data, *size);
+		bool accepted = take_body(r, data, *size);
 
 		*size = 0;
-		return go_on ? MHD_YES : MHD_NO;
+		return accepted ? MHD_YES : MHD_NO;
 	}
 	if (!r->read) {
 		r->read = true;
@@ -476,8 +484,8 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
 
 /* ---- connections ---- */
 
-/* Bytes received on the connection; 0 for a Unix socket, where the count is not known. */
-static uint64_t received(const struct conn *c)
+/* Counts the bytes received on the connection; 0 for a Unix socket, whose count is not known. */
+static uint64_t count_received(const struct conn *c)
 {
 	struct tcp_info info = { .tcpi_bytes_received = 0 };
 	socklen_t size = sizeof(info);
@@ -502,7 +510,7 @@ static void on_completed(void *ctx, struct MHD_Connection *mhd, void **kept,
 	c->request = NULL;
 	c->began = 0;
 	c->since = c->web->now;
-	c->received = received(c);
+	c->received = count_received(c);
 	free_request(r);
 }
 
@@ -513,8 +521,8 @@ static void refuse_connection(struct conn *c)
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* When the connection became idle, in ns. Also idle: a client that has not read its answer for
- * WEB_READ_NS. 0: busy. */
+/* When the connection became idle, in ns; 0: it is busy. It is also idle if its client has not read
+ * the answer for WEB_READ_NS. */
 static uint64_t idle_since(const struct conn *c)
 {
 	const struct request *r = c->request;
@@ -524,8 +532,8 @@ static uint64_t idle_since(const struct conn *c)
 	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
 }
 
-/* Closes the longest idle connection, preferring those that have not shown a valid token. For
- * AUTH_PEER_FULL, only of the newcomer's peer. False: no connection is idle. */
+/* Closes the connection that has been idle for the longest time, one without a valid token first. If
+ * `full` is AUTH_PEER_FULL, only connections of the newcomer's peer count. False: none is idle. */
 static bool make_room(struct web *web, const struct conn *newcomer, enum auth_room full)
 {
 	struct conn *idle = NULL;
@@ -606,7 +614,7 @@ static void close_slow(struct web *web)
 	for (struct conn *c = web->conns; c; c = c->next) {
 		if (c->request && c->request->read)
 			continue;
-		if (!c->began && (c->request || received(c) > c->received))
+		if (!c->began && (c->request || count_received(c) > c->received))
 			c->began = web->now;
 		/* For a Unix socket, `began` stays 0 between requests, so only WEB_IDLE_S
 		 * applies. */
@@ -620,7 +628,7 @@ static void close_slow(struct web *web)
 
 /* ---- the broker ---- */
 
-/* Handles the broker's answer to a request. */
+/* Gives the broker's answer to the request that asked, or drops it if that request has ended. */
 static void take_answer(struct web *web, json_t *msg, int fd)
 {
 	const json_t *id = json_object_get(msg, "id");
@@ -667,8 +675,8 @@ static void end_unanswered(struct request *r)
 	request__resume(r);
 }
 
-/* Tells the broker to drop the pending question, so that it does not occupy a worker or a place
- * in the queue. */
+/* Makes the broker drop the request's pending question, which would occupy a worker or a place in
+ * the queue. */
 static void cancel_question(struct request *r)
 {
 	struct web *web = r->web;
@@ -728,6 +736,8 @@ static void on_message(void *ctx, json_t *msg, int fd)
 
 /* ---- the loop ---- */
 
+/* Waits for events and handles them. Returns 0, -EINTR (a signal ends the process), -EPIPE (the
+ * broker has ended) or another -errno. */
 static int run_once(struct web *web, struct pollfd *fds, size_t n)
 {
 	uint64_t timeout = 1000;
@@ -737,6 +747,7 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 	for (size_t i = 0; i < web->n_daemons; i++)
 		if (MHD_get_timeout(web->daemons[i], &t) == MHD_YES && t < timeout)
 			timeout = t;
+	/* fds: signals, the link, the daemons */
 	fds[1].events = link__events(web->link);
 	if (poll(fds, n, (int)timeout) < 0 && errno != EINTR)
 		return -errno;
@@ -752,7 +763,9 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 	return 0;
 }
 
-static int loop(struct web *web, int signals)
+/* Runs until an error or an end as in run_once(), which it returns. Every TICK_NS it looks for
+ * requests and connections that take too long. */
+static int run_loop(struct web *web, int signals)
 {
 	struct pollfd fds[2 + SERVE_LISTEN] = { { .fd = signals, .events = POLLIN },
 						{ .fd = link__fd(web->link) } };
@@ -798,7 +811,8 @@ static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 	return strlen(text);
 }
 
-static int start(struct web *web, int fd)
+/* Starts to serve the listening socket fd, which it takes over. */
+static int start_daemon(struct web *web, int fd)
 {
 	const struct serve_secrets *s = &web->args->secrets;
 	bool tls = s->cert && s->key;
@@ -810,6 +824,7 @@ static int start(struct web *web, int fd)
 	};
 	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
 			 (tls ? MHD_USE_TLS : 0);
+	/* with_tls + 3 is the empty list */
 	struct MHD_Daemon *d = MHD_start_daemon(
 		flags, 0, NULL, NULL, on_request, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
@@ -827,6 +842,7 @@ static int start(struct web *web, int fd)
 	return 0;
 }
 
+/* Creates the access control. It is local if all listening addresses are. */
 static struct auth *make_guard(const struct serve_args *args, const int *fds, size_t n)
 {
 	const char *hosts[SERVE_HOSTS + 1] = { NULL };
@@ -855,7 +871,7 @@ static struct auth *make_guard(const struct serve_args *args, const int *fds, si
 	return auth__new(&o);
 }
 
-static void release(struct web *web)
+static void release_web(struct web *web)
 {
 	end_requests(web);
 	for (size_t i = 0; i < web->n_daemons; i++)
@@ -866,7 +882,8 @@ static void release(struct web *web)
 	free(web->openapi);
 }
 
-static int take_signals(void)
+/* Blocks the signals that end the process. Returns a descriptor that becomes readable with one. */
+static int open_signals(void)
 {
 	sigset_t set;
 
@@ -884,7 +901,7 @@ const struct route *const route_tables[] = { trace_routes, server_routes, page_r
 int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, size_t n)
 {
 	struct web web = { .args = args, .routes = route_tables, .now = clock__monotonic() };
-	int signals = take_signals(), err = signals < 0 ? -errno : 0;
+	int signals = open_signals(), err = signals < 0 ? -errno : 0;
 	size_t started = 0;
 
 	serve_state__init(&web.state);
@@ -893,14 +910,14 @@ int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, 
 	if (!web.link || !web.guard)
 		err = err ? err : -ENOMEM;
 	while (!err && started < n && started < SERVE_LISTEN)
-		err = start(&web, listen_fds[started++]);
+		err = start_daemon(&web, listen_fds[started++]);
 	while (started < n)
 		close(listen_fds[started++]);
 	if (err)
 		log_err("serve: cannot start the HTTP process: %s", strerror(-err));
 	else
-		err = loop(&web, signals);
-	release(&web);
+		err = run_loop(&web, signals);
+	release_web(&web);
 	if (signals >= 0)
 		close(signals);
 	if (err != -EINTR && err != -EPIPE)

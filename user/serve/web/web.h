@@ -20,7 +20,7 @@
 #define WEB_READ_NS 10000000000ull /* time limit for receiving a request */
 #define WEB_IDLE_S 60		   /* time limit for an idle connection */
 #define WEB_ASK_NS 300000000000ull /* time limit for the broker's answer */
-#define WEB_PARAMS 16		   /* parameters of a query */
+#define WEB_PARAMS 16		   /* most parameters of a query */
 #define WEB_HEADERS 8		   /* headers that a handler may add */
 
 struct stream;
@@ -30,17 +30,17 @@ struct conn {
 	struct auth_peer peer;
 	struct request *request; /* the current request; NULL: none */
 	int fd;
-	bool refused;	   /* connection is closing and no longer counted */
-	bool known;	   /* client has sent a valid token or session */
-	uint64_t began;	   /* when the first byte of the unread request was seen, in ns; 0: none */
-	uint64_t since;	   /* when it was opened or its last request ended, in ns */
+	bool refused;	   /* the connection is closing and no longer counted */
+	bool known;	   /* the client has sent a valid token or session */
+	uint64_t began;	   /* when a part of a request was first seen, in ns; 0: none has arrived */
+	uint64_t since;	   /* when the connection was opened or its last request ended, in ns */
 	uint64_t received; /* bytes received when the last request ended; 0 for a Unix socket */
 	struct conn *next, *prev;
 };
 
 struct param {
 	const struct field *field;
-	char *value; /* points into request.url or query_text */
+	char *value; /* points into the request's url or query_text */
 };
 
 struct request {
@@ -52,20 +52,23 @@ struct request {
 	char *url; /* path; cut and decoded in place at its parameters */
 	struct param path[4], query[WEB_PARAMS];
 	size_t n_path, n_query;
-	char *query_text[WEB_PARAMS];
+	char *query_text[WEB_PARAMS]; /* owns the values of `query` */
 	size_t n_query_text;
 	char *body;
-	size_t body_size, body_room, drained;
-	json_t *doc; /* validated body of the request */
+	size_t body_size, body_room;
+	size_t drained; /* bytes of the body that were discarded */
+	json_t *doc;	/* validated body of the request */
 	/* Client and headers. The strings belong to the library and live as long as the request. */
 	struct guard_request who;
 	struct guard_verdict verdict;
 	char host[264];
-	bool known; /* may see data that needs a token */
+	bool known; /* the client may see data that needs a token */
 
 	int status;
 	struct MHD_Response *response; /* answer; NULL: not made yet, or already sent */
-	bool answered, read, suspended;
+	bool answered;		       /* has its answer, or ends without one */
+	bool read;		       /* the whole request has arrived */
+	bool suspended;		       /* the library waits for request__resume() */
 	/* The request continues after its client disconnects. Otherwise it ends about a second
 	 * after that. */
 	bool held;
@@ -74,13 +77,14 @@ struct request {
 	} headers[WEB_HEADERS];
 	size_t n_headers;
 
-	void *kept;
+	void *kept; /* data of the handler, which release() frees */
 	void (*release)(void *);
-	uint64_t asked; /* ID of the pending question to the broker; 0: none */
-	uint64_t asked_at;
+	uint64_t asked;	   /* ID of the pending question to the broker; 0: none */
+	uint64_t asked_at; /* when the question was sent, in ns */
+	/* Takes the broker's answer. */
 	void (*then)(struct request *r, json_t *answer, int fd);
-	void (*again)(struct request *r);
-	struct stream *stream;
+	void (*again)(struct request *r); /* called after each event of the broker; NULL: none */
+	struct stream *stream;		  /* of server-sent events; NULL: an ordinary request */
 	uint64_t sent; /* when the answer was handed to the library, in ns; 0: not yet */
 	struct request *next, *prev;
 };
@@ -95,12 +99,12 @@ struct web {
 	size_t n_daemons;
 	struct conn *conns;
 	struct request *requests;
-	uint64_t last_id;
-	uint64_t now; /* current time, ns, monotonic; updated once per loop iteration */
-	char *openapi;
+	uint64_t last_id; /* of a question to the broker */
+	uint64_t now;	  /* current time, ns, monotonic; updated once per loop iteration */
+	char *openapi;	  /* text of the API's schema; NULL: not made yet */
 	size_t openapi_size;
 	size_t n_streams;
-	uint64_t stream_events;
+	uint64_t stream_events; /* ID of the last server-sent event */
 	struct metrics metrics;
 };
 
@@ -114,19 +118,20 @@ const struct route *routes__at(const struct route *const *tables, size_t i);
 
 /* ---- routes_trace.c ---- */
 /*
- * IDs of the finished traces of a job: a target, or the folder of recordings on the command
- * line (NULL: of each), oldest first. Traces of a rank that ended
- * before a later trace of the same rank and job began are left out, and so are traces that were
- * made for a profile. NULL: no memory.
+ * The IDs of a job's finished traces, oldest first. job: the name of a target, or of a folder of
+ * recordings on the command line; NULL: all jobs. Leaves out a trace that ended before a later
+ * trace of the same rank and job began, and traces that were made for a profile. Returns NULL if
+ * there is no memory.
  */
 json_t *routes_trace__last_of_job(const struct state *s, const char *job);
 
 /* ---- request.c ---- */
+/* True if the client of a suspended request has disconnected. */
 bool request__client_gone(const struct request *r);
 /* Sends response and takes it over. Adds the usual headers. */
 void request__respond(struct request *r, int status, struct MHD_Response *response,
 		      const char *type);
-void request__resume(struct request *r);
+void request__resume(struct request *r); /* lets the library go on with a suspended request */
 
 /* ---- sse.c ---- */
 /* Sends a broker message to all streams, after serve_state__take(). trace: as set by that call. */
