@@ -26,7 +26,7 @@ static struct census_optimizer counted(uint64_t obj, uint64_t count, uint64_t be
 					  .count = count,
 					  .begin = begin,
 					  .end = begin + 1000,
-					  .is = CENSUS_COUNT_KNOWN };
+					  .status = CENSUS_COUNT_KNOWN };
 }
 
 static void read_one(struct job_steps *j, uint64_t count, uint64_t begin)
@@ -195,7 +195,7 @@ static void test_reasons(void **state)
 	job_steps__read(j, NULL, 0);
 	is_unknown(j, "no optimizer");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		o.is = cases[i].is;
+		o.status = cases[i].is;
 		job_steps__read(j, &o, 1);
 		is_unknown(j, cases[i].why);
 	}

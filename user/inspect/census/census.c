@@ -18,11 +18,11 @@
 #include "inspect/pyobj.h"
 #include "inspect/python.h"
 
-#define WALKS 3			   /* attempts at least while the lists keep changing */
-#define WALKS_WITHIN 1000000000ULL /* ns for more, at most a quarter of the reading */
-#define OBJECTS_AT_ONCE 16384	   /* about 2 ms */
-#define LOOKS 8			   /* at tensors for their layout, while they come and go */
-#define FEW_TENSORS 400		   /* with more, another look sees nothing new */
+#define WALKS 3			   /* walks of the lists, at least, while these keep changing */
+#define WALKS_WITHIN 1000000000ULL /* ns within which more walks begin */
+#define OBJECTS_AT_ONCE 16384	   /* between two checks of the time; about 2 ms */
+#define LAYOUT_TRIES 8		   /* attempts to find the layout of tensors that come and go */
+#define FEW_TENSORS 400		   /* with more, another attempt has the same result */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -38,7 +38,8 @@ const char *census_kind__name(enum census_kind k)
 
 /* ---- types ---- */
 
-static int type_object(const struct python *py, const char *module, const char *name, uint64_t *ret)
+/* Address of a class in a module of the target. 0; -ENOENT: not imported; or another error. */
+static int find_type(const struct python *py, const char *module, const char *name, uint64_t *ret)
 {
 	uint64_t m;
 	int err = pyobj__module(py, module, &m);
@@ -57,23 +58,24 @@ static int find_types(struct census *c)
 		{ "torch.nn.parameter", "Parameter", &c->parameter },
 		{ "torch.optim.optimizer", "Optimizer", &c->optimizer },
 	};
-	int err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
+	int err = find_type(c->py, "torch._C", "TensorBase", &c->tensor_base);
 
 	if (err) /* PyTorch 2.0 and before */
-		err = type_object(c->py, "torch._C", "_TensorBase", &c->tensor_base);
+		err = find_type(c->py, "torch._C", "_TensorBase", &c->tensor_base);
 	for (size_t i = 0; !err && i < sizeof(types) / sizeof(types[0]); i++)
-		err = type_object(c->py, types[i].module, types[i].name, types[i].at);
+		err = find_type(c->py, types[i].module, types[i].name, types[i].at);
 	if (err)
 		return err;
-	if (type_object(c->py, "torch._C", "_FunctionBase", &c->function))
+	if (find_type(c->py, "torch._C", "_FunctionBase", &c->function))
 		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
-	if (type_object(c->py, "builtins", "list", &c->list))
+	if (find_type(c->py, "builtins", "list", &c->list))
 		c->list = 0;
 	return 0;
 }
 
 /* ---- objects ---- */
 
+/* Adds an object to a list of at most max, unless the reading has it already. */
 static int add_object(struct reading *r, struct found_list *list, size_t max, uint64_t obj,
 		      uint64_t type, enum type_kind kind)
 {
@@ -94,7 +96,7 @@ static int add_object(struct reading *r, struct found_list *list, size_t max, ui
 
 struct walk {
 	struct reading *r;
-	unsigned since; /* objects since the last check of the time */
+	unsigned since_check; /* objects since the last check of the time */
 	/* The last types seen, since most objects share a few types. */
 	struct {
 		uint64_t type;
@@ -102,6 +104,7 @@ struct walk {
 	} last[64];
 };
 
+/* Sorts an object of the collector's lists by its type. 0 or an error that ends the walk. */
 static int on_object(uint64_t obj, uint64_t type, void *ctx)
 {
 	struct walk *w = ctx;
@@ -109,8 +112,8 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	enum type_kind kind;
 	int err;
 
-	if (++w->since >= OBJECTS_AT_ONCE) {
-		w->since = 0;
+	if (++w->since_check >= OBJECTS_AT_ONCE) {
+		w->since_check = 0;
 		err = reading__check_time(w->r);
 		if (err)
 			return err;
@@ -148,7 +151,7 @@ static void find_cache_types(struct census *c)
 	};
 
 	for (size_t i = 0; i < CENSUS_CACHE_TYPES; i++) {
-		if (type_object(c->py, names[i][0], names[i][1], &c->caches[i]))
+		if (find_type(c->py, names[i][0], names[i][1], &c->caches[i]))
 			c->caches[i] = 0;
 	}
 }
@@ -160,8 +163,8 @@ static void pause_briefly(void)
 	nanosleep(&pause, NULL);
 }
 
-/* Walks the lists until they hold still: a collection takes objects out of them and clears their
- * links. */
+/* Walks the collector's lists until they do not change during a walk: a collection takes objects
+ * out of them and clears their links. */
 static int walk_objects(struct reading *r, uint64_t *objects)
 {
 	uint64_t quarter = r->o->limit_ns / 4;
@@ -170,7 +173,7 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 	struct walk w = { .r = r };
 	int err = 0;
 
-	for (int i = 0; !err && (i < WALKS || clock__monotonic() < until); i++) {
+	for (int walks = 0; !err && (walks < WALKS || clock__monotonic() < until); walks++) {
 		memcache__forget(r->c->cache);
 		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
 		if (err || !stats.torn)
@@ -188,18 +191,20 @@ static bool is_unknown_layout(int err)
 	return err == -EAGAIN || err == -ENOTSUP;
 }
 
-/* Finds the layout of tensors. Those of a small program may have ended by now: look for others. */
+/* Finds the layout of tensors. The tensors of a small program may have ended since the walk, so
+ * this walks the lists again. */
 static int find_layout(struct reading *r, uint64_t *objects, const char **why)
 {
-	int err = census__calibrate(r, false, why), again;
+	int err = census__calibrate(r, false, why), walk_err;
 
 	if (is_unknown_layout(err))
 		err = census__calibrate(r, true, why);
-	for (int i = 1; is_unknown_layout(err) && r->tensors.n < FEW_TENSORS && i < LOOKS; i++) {
+	for (int i = 1; is_unknown_layout(err) && r->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES;
+	     i++) {
 		pause_briefly();
-		again = reading__check_time(r) ?: walk_objects(r, objects);
-		if (again)
-			return again;
+		walk_err = reading__check_time(r) ?: walk_objects(r, objects);
+		if (walk_err)
+			return walk_err;
 		err = census__calibrate(r, true, why);
 	}
 	return err;

@@ -10,11 +10,12 @@
 #include "inspect/proc.h"
 #include "inspect/python/pylong.h"
 
-/* The highest count of all parameters: some have no gradient in each step. */
-static void take_count(struct census_optimizer *o, enum census_count is, uint64_t count)
+/* Keeps the highest status and count of all parameters: a parameter without a gradient in a step is
+ * not counted up. */
+static void take_count(struct census_optimizer *o, enum census_count status, uint64_t count)
 {
-	o->is = is > o->is ? is : o->is;
-	if (is == CENSUS_COUNT_KNOWN && count > o->count)
+	o->status = status > o->status ? status : o->status;
+	if (status == CENSUS_COUNT_KNOWN && count > o->count)
 		o->count = count;
 }
 
@@ -32,20 +33,22 @@ int census__python_count(struct reading *r, size_t optimizer, uint64_t obj)
 	return 0;
 }
 
-/* One round of reads. */
+/* Counts that one proc__readv() reads. */
 struct round {
 	struct proc_piece *pieces;
-	uint64_t *raw;
-	size_t *whose; /* index in the list */
+	uint64_t *raw;	      /* values */
+	size_t *tensor_index; /* in the census_list */
 	size_t n;
 };
 
+/* Whether a tensor was read, and is one element of a type that counts have. */
 static bool is_scalar(const struct pytensor *t)
 {
 	return t->state == PYTENSOR_OK && t->numel == 1 && job_steps__item_size(t->dtype) &&
 	       t->size == job_steps__item_size(t->dtype);
 }
 
+/* Adds the i-th tensor, a count of o, to the reads. */
 static void add_piece(struct round *x, const struct census_list *l, size_t i,
 		      struct census_optimizer *o)
 {
@@ -59,14 +62,14 @@ static void add_piece(struct round *x, const struct census_list *l, size_t i,
 		take_count(o, CENSUS_COUNT_UNREADABLE, 0);
 		return;
 	}
-	x->whose[x->n] = i;
+	x->tensor_index[x->n] = i;
 	x->pieces[x->n] = (struct proc_piece){ .addr = t->addr,
 					       .buf = &x->raw[x->n],
 					       .len = job_steps__item_size(t->dtype) };
 	x->n++;
 }
 
-/* Keeps places of the highest count for job_steps__read_again(). */
+/* Keeps the addresses of the highest count for job_steps__read_again(). */
 static void keep_place(struct census_optimizer *o, const struct pytensor *t, uint64_t count)
 {
 	if (count > o->count)
@@ -77,15 +80,17 @@ static void keep_place(struct census_optimizer *o, const struct pytensor *t, uin
 	o->dtype[o->n++] = t->dtype;
 }
 
+/* Evaluates the reads, which were made between begin and end. */
 static void take_counts(struct reading *r, const struct census_list *l, const struct round *x,
 			uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < x->n; i++) {
-		const struct pytensor *t = &l->v[x->whose[i]];
-		struct census_optimizer *o = &r->counts[l->labels[x->whose[i]].count_of - 1];
+		const struct pytensor *t = &l->v[x->tensor_index[i]];
+		struct census_optimizer
+			*o = &r->counts[l->labels[x->tensor_index[i]].optimizer_no - 1];
 		uint64_t count;
 
-		/* With o->end, it has Python ints as well: one reading cannot be of both. */
+		/* o->end is set if Python ints were counted, too. They were read at another time. */
 		if (o->end || x->pieces[i].err ||
 		    !job_steps__parse(t->dtype, x->pieces[i].buf, &count)) {
 			take_count(o, CENSUS_COUNT_UNREADABLE, 0);
@@ -107,15 +112,15 @@ int census__read_counts(struct reading *r, const struct census_list *l)
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < l->n; i++)
-		n += l->labels[i].count_of != 0;
+		n += l->labels[i].optimizer_no != 0;
 	x.pieces = calloc(n + 1, sizeof(*x.pieces));
 	x.raw = calloc(n + 1, sizeof(*x.raw));
-	x.whose = calloc(n + 1, sizeof(*x.whose));
-	if (!x.pieces || !x.raw || !x.whose)
+	x.tensor_index = calloc(n + 1, sizeof(*x.tensor_index));
+	if (!x.pieces || !x.raw || !x.tensor_index)
 		goto out;
 	for (size_t i = 0; i < l->n; i++)
-		if (l->labels[i].count_of)
-			add_piece(&x, l, i, &r->counts[l->labels[i].count_of - 1]);
+		if (l->labels[i].optimizer_no)
+			add_piece(&x, l, i, &r->counts[l->labels[i].optimizer_no - 1]);
 	begin = r->clock();
 	err = x.n ? proc__readv(r->c->proc, x.pieces, x.n) : 0;
 	if (!err)
@@ -123,6 +128,6 @@ int census__read_counts(struct reading *r, const struct census_list *l)
 out:
 	free(x.pieces);
 	free(x.raw);
-	free(x.whose);
+	free(x.tensor_index);
 	return err;
 }

@@ -24,12 +24,12 @@ enum type_kind {
 	TYPE_WRAPPER /* subclass of Tensor */,
 	TYPE_MODULE,
 	TYPE_OPTIMIZER,
-	TYPE_CACHE, /* holds keys and values of attention */
+	TYPE_CACHE, /* an object that holds keys and values of attention */
 };
 
 #define CENSUS_CACHE_TYPES 2
 
-/* The variable before the names in a model. */
+/* See struct census_front. */
 struct front {
 	uint64_t root, type;
 	char *text; /* "teacher"; owned */
@@ -46,7 +46,7 @@ struct census {
 	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
 	uint64_t list;			     /* 0: unknown */
 	uint64_t caches[CENSUS_CACHE_TYPES]; /* 0: not imported */
-	struct front *fronts;		     /* kept from reading to reading */
+	struct front *fronts;		     /* kept between readings */
 	size_t nfronts, capfronts;
 };
 
@@ -63,13 +63,13 @@ struct found_list {
 /* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
 struct label {
 	uint32_t name, module, cls, root;
-	uint8_t kind;	   /* enum census_kind */
-	bool leaf;	   /* a leaf of autograd's graph, so not an activation */
-	bool grad;	   /* true: the gradient of tensor of; false: a tensor inside it */
-	uint32_t of;	   /* 1 + index in the list of the tensor that led to it; 0: none */
-	uint32_t count_of; /* 1 + index of the optimizer whose steps it counts; 0: none */
-	uint32_t model;	   /* 1 + index of the model that the name is of; 0: none */
-	uint32_t at;	   /* offset of that name in name: 8 in "grad of fc.weight" */
+	uint8_t kind; /* enum census_kind */
+	bool leaf;    /* a leaf of autograd's graph, so not an activation */
+	bool grad;    /* true: the gradient of the parent; false: a tensor inside the parent */
+	uint32_t parent_no;    /* 1 + index in census_list of the tensor that led to it; 0: none */
+	uint32_t optimizer_no; /* 1 + index of the optimizer whose steps the tensor counts; 0: none */
+	uint32_t model_no;     /* 1 + index of the model that the tensor belongs to; 0: none */
+	uint32_t front_at; /* offset in name of the name within the model: 8 in "grad of fc.weight" */
 };
 
 struct named {
@@ -80,23 +80,23 @@ struct named {
 
 /* A tree of modules. Texts are offsets into reading.text; 0 is "". */
 struct model_root {
-	uint64_t root, type; /* the root module and its class */
-	uint64_t bytes;	     /* its parameters and buffers */
-	uint32_t cls, path, front;
-	uint32_t like; /* index of the first model that has a name in common with it */
-	bool named;    /* it has tensors */
+	uint64_t root, type;	   /* the root module and its class */
+	uint64_t bytes;		   /* of its parameters and buffers */
+	uint32_t cls, path, front; /* path: of a variable that leads to the model */
+	uint32_t first_alike;	   /* index of the first model that has a name in common with it */
+	bool has_tensors;
 };
 
-/* Memory that a container holds. */
+/* Memory of an object that is no tensor, and that a container holds. */
 struct held {
 	uint64_t addr, size;
 	uint32_t name; /* offset into reading.text */
 };
 
-/* The graph of a tensor that a container got during the reading, in place of another. */
+/* Autograd's graph of a tensor that replaced another one in its container during the reading. */
 struct passing {
 	uint64_t grad_fn;
-	uint32_t name; /* offset into reading.text */
+	uint32_t name; /* path of the place: offset into reading.text */
 };
 
 struct reading {
@@ -104,11 +104,11 @@ struct reading {
 	struct pymem m;
 	const struct census_opts *o;
 	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
-	uint64_t (*clock)(void);   /* of counts */
+	uint64_t (*clock)(void);   /* of census_optimizer.begin and end */
 	struct map64 *types;	   /* type object -> enum type_kind */
 	struct map64 *seen;	   /* object -> enum type_kind, for objects in the lists below */
 	struct found_list tensors, modules, optimizers, caches;
-	struct census_optimizer *counts; /* of each in optimizers; owned */
+	struct census_optimizer *counts; /* one for each of optimizers; owned */
 	size_t ncounts;
 	struct named *named;
 	size_t nnamed, named_cap;
@@ -117,7 +117,7 @@ struct reading {
 	size_t nmodels, capmodels;
 	struct map64 *model_at;	    /* root module -> index in models */
 	struct map64 *module_roots; /* any other module -> root of its model */
-	bool reached;		    /* the variables that lead to models were searched */
+	bool models_reached;	    /* see census_state */
 	char *text;
 	size_t text_len, text_cap;
 	struct passing *passing; /* owned */
@@ -148,7 +148,8 @@ static inline bool reading__is_local(int err)
 	       err == -E2BIG;
 }
 
-/* A reading waits for a busy machine's CPUs, too: it may last so many times its limit. */
+/* A reading may last this many times its limit of CPU time, because it waits for CPUs on a busy
+ * machine. */
 #define READING_WAITS 4
 
 /* 0; -ECANCELED; -ETIME: this thread has used limit_ns of CPU time since cpu_began, or
@@ -159,6 +160,7 @@ int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
 /* Kind of an object's current type; TYPE_OTHER if it cannot be read. 0 or an error that ends the
  * reading. */
 int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
+/* Adds a text to reading.text. *ret: its offset. 0, -ENOMEM or -E2BIG. */
 int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
 #define READING_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
 /* Text of a str object that names an attribute. 0 or -errno. */
@@ -170,14 +172,14 @@ int reading__key(struct reading *r, uint64_t key, char *buf, size_t size);
  * case. 0 or -ENOMEM. */
 int reading__init(struct reading *r, struct census *c, const struct census_opts *o);
 void reading__fini(struct reading *r);
-/* Frees the lists and maps of objects, whose numbers stay, because a million tensors take room.
- * Only texts can be added afterwards. */
+/* Frees the lists and maps of objects, because a million tensors take much memory. The lists'
+ * lengths stay. Only texts can be added afterwards. */
 void reading__forget_objects(struct reading *r);
 
 /* Parts of a reading, one file each. census.c calls them. */
 
-/* names.c: names the tensors of modules and of optimizers, and the keys and values in the caches of
- * transformers and the pools of SGLang. */
+/* names.c: names the tensors of modules, of optimizers, and of caches for keys and values. 0 or an
+ * error that ends the reading. */
 int census__name_objects(struct reading *r);
 
 /* tensors.c: the list of tensors */
@@ -187,8 +189,9 @@ int census__calibrate(struct reading *r, bool all, const char **why);
 /* Reads all tensors into l, which must be empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 
-/* owners.c, owners_names.c: containers that hold unnamed tensors. Found before the tensors are
- * read, and again after. Adds other memory to the reading if it asks for it. */
+/* owners.c, owners_names.c: names tensors by the containers that hold them. census__find_owners()
+ * searches the containers before the tensors are read, census__name_owners() again after. The
+ * second one also sets reading.held with census_opts.memory. */
 struct census_owners;
 
 int census__find_owners(struct reading *r, struct census_owners **ret);
@@ -196,23 +199,27 @@ int census__name_owners(struct reading *r, struct census_list *l, struct census_
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
 /* counts.c: the steps that optimizers count. */
-/* Takes a count that is a Python object, if it is an int. 0 or an error that ends the reading. */
+/* Adds a count of an optimizer's steps that is a Python int; ignores other objects. 0 or an error
+ * that ends the reading. */
 int census__python_count(struct reading *r, size_t optimizer, uint64_t obj);
-/* Reads the tensors of the list that are counts. 0 or an error that ends the reading. */
+/* Reads the values of all tensors of the list that count steps. 0 or an error that ends the
+ * reading. */
 int census__read_counts(struct reading *r, const struct census_list *l);
 
 /* models.c: the trees of modules. */
 struct nntree;
 
-/* Adds a tree. graph: made by torch.fx. *ret: 1 + its index. */
+/* Adds a tree of modules. graph: torch.fx made it from the modules of another tree. *ret: 1 + index
+ * in reading.models. */
 int census__add_model(struct reading *r, const struct nntree *t, bool graph, uint32_t *ret);
-/* Compares the names in models, once all have theirs. */
+/* Sets model_root.first_alike of all models. Call it when all tensors of modules have names. */
 int census__find_alike(struct reading *r);
-/* Takes the variables that lead to models from the search for containers. */
+/* Sets the paths of models to those of the variables that both searches found. */
 int census__reach_models(struct reading *r, const struct census_owners *l);
-/* Puts variables before the names of models that have names in common. */
+/* Puts variables before the names of tensors in models that have names in common. */
 int census__front_names(struct reading *r, struct census_list *l);
-/* No text may be added afterwards. */
+/* Sets the models and fronts of s. Their texts point into reading.text, so no text may be added
+ * afterwards. */
 int census__take_models(struct reading *r, struct census_state *s);
 
 /* merge.c: combines n tensors and their labels into storages. */

@@ -7,34 +7,37 @@
 
 #include "inspect/proc.h"
 
-#define ENDS 4096     /* ends of steps kept; a reading that is older has no number */
-#define WAITING 64    /* readings that wait for later ends */
+#define ENDS 4096     /* ends of steps that are kept; a reading before them is dropped */
+#define WAITING 64    /* readings that wait for later ends, at most */
 #define OPTIMIZERS 16 /* optimizers that are followed, the first ones found */
-#define OFFSETS 8     /* values of the difference that are kept for each optimizer */
-#define SPAN 4	      /* steps between readings: tells a count of steps from one of seconds */
-#define AGAIN 3	      /* readings that make a second difference a fact rather than an accident */
-#define ENOUGH 3      /* readings; by chance, a few may all be within a step */
-#define LOOKS 16      /* after the ends of as many steps; later ones come every LOOK_EVERY ns */
-#define LOOK_FIRST 2000000ULL /* ns between the first looks without the end of a step; doubles */
+#define OFFSETS 8     /* offsets that are kept for each optimizer */
+#define SPAN 4	      /* steps that an offset must hold for: a count of seconds does not */
+#define AGAIN 3	      /* readings that prove a second offset */
+#define ENOUGH 3      /* readings that prove an offset; a few may all be within a step */
+#define LOOKS 16      /* readings after ends of steps; later ones come every LOOK_EVERY ns */
+#define LOOK_FIRST                                                                                 \
+	2000000ULL /* ns between the first two readings without the end of a step; doubles */
 #define LOOK_EVERY 1000000000ULL
-#define LAST_LOOKS 32	      /* readings that a capture has at its end, unless they differ */
-#define FLOAT_MOST (1u << 24) /* the count that a float32 does not pass: adding 1 changes nothing */
-#define MOST (1ULL << 53)
+#define LAST_LOOKS 32 /* readings that suffice at a capture's end; a quarter if they differ */
+#define FLOAT_MOST (1u << 24)	 /* the count where a float32 stays: adding 1 changes nothing */
+#define DOUBLE_MOST (1ULL << 53) /* likewise of a double; also the bound of integers */
 
-/* Counts minus recorded steps, of one value. */
+/* A value of an optimizer's count minus the recorded steps that have ended. */
 struct offset {
 	uint64_t value;
-	uint64_t n;
-	uint64_t first, last; /* recorded steps at its first and last reading */
+	uint64_t n;	      /* readings with this value */
+	uint64_t first, last; /* recorded steps at the first and last of these readings */
 };
 
+/* The offsets of one optimizer. */
 struct tally {
 	uint64_t obj;
 	struct offset v[OFFSETS];
 	size_t n;
-	uint64_t readings; /* also those whose difference is not in v */
+	uint64_t readings; /* also those whose offset is not in v */
 };
 
+/* A reading of an optimizer's count that waits for later ends of steps. */
 struct waiting {
 	uint64_t obj, count, begin, end;
 };
@@ -47,8 +50,9 @@ struct job_steps {
 	size_t n_tallies;
 	struct census_optimizer last[OPTIMIZERS]; /* the last reading */
 	size_t n_last, n_optimizers;
-	bool read, lost, looked;	  /* looked: since the last end of a step */
-	uint64_t looks, last_look, pause; /* pause: until a look without the end of a step */
+	/* looked: job_steps__read_again() was called since the last end of a step. */
+	bool read, lost, looked;
+	uint64_t looks, last_look, pause; /* pause: ns until a reading without the end of a step */
 };
 
 struct job_steps *job_steps__new(void)
@@ -82,7 +86,7 @@ unsigned job_steps__item_size(uint8_t dtype)
 	return 0;
 }
 
-static bool from_double(double v, double most, uint64_t *ret)
+static bool count_from_double(double v, double most, uint64_t *ret)
 {
 	if (!(v >= 0 && v < most) || v != floor(v)) /* false for NaN, too */
 		return false;
@@ -90,10 +94,10 @@ static bool from_double(double v, double most, uint64_t *ret)
 	return true;
 }
 
-static bool from_int(int64_t v, uint64_t *ret)
+static bool count_from_int(int64_t v, uint64_t *ret)
 {
 	*ret = (uint64_t)v;
-	return v >= 0 && v < (int64_t)MOST;
+	return v >= 0 && v < (int64_t)DOUBLE_MOST;
 }
 
 bool job_steps__parse(uint8_t dtype, const void *raw, uint64_t *ret)
@@ -106,24 +110,25 @@ bool job_steps__parse(uint8_t dtype, const void *raw, uint64_t *ret)
 	switch (dtype) {
 	case INT32:
 		memcpy(&i32, raw, sizeof(i32));
-		return from_int(i32, ret);
+		return count_from_int(i32, ret);
 	case INT64:
 		memcpy(&i64, raw, sizeof(i64));
-		return from_int(i64, ret);
+		return count_from_int(i64, ret);
 	case FLOAT32:
 		memcpy(&f, raw, sizeof(f));
-		return from_double((double)f, FLOAT_MOST, ret);
+		return count_from_double((double)f, FLOAT_MOST, ret);
 	case FLOAT64:
 		memcpy(&d, raw, sizeof(d));
-		return from_double(d, (double)MOST, ret);
+		return count_from_double(d, (double)DOUBLE_MOST, ret);
 	}
 	return false;
 }
 
 /* ---- readings ---- */
 
-/* Recorded steps that ended before a time. False: it is too long ago. */
-static bool ended_before(const struct job_steps *j, uint64_t time, uint64_t *ret)
+/* Counts the recorded steps that ended before a time. False: the kept ends do not reach back so
+ * far. */
+static bool count_ended_before(const struct job_steps *j, uint64_t time, uint64_t *ret)
 {
 	uint64_t n = j->n_ends, oldest = n > ENDS ? n - ENDS : 0;
 
@@ -133,7 +138,8 @@ static bool ended_before(const struct job_steps *j, uint64_t time, uint64_t *ret
 	return n > oldest || !oldest;
 }
 
-static struct tally *tally_of(struct job_steps *j, uint64_t obj)
+/* The tally of an optimizer, which this adds if there is none. NULL: there are too many. */
+static struct tally *find_tally(struct job_steps *j, uint64_t obj)
 {
 	for (size_t i = 0; i < j->n_tallies; i++)
 		if (j->tallies[i].obj == obj)
@@ -144,6 +150,7 @@ static struct tally *tally_of(struct job_steps *j, uint64_t obj)
 	return &j->tallies[j->n_tallies++];
 }
 
+/* Counts a reading of an offset. ended: recorded steps that had ended. */
 static void count_offset(struct tally *t, uint64_t value, uint64_t ended)
 {
 	struct offset *o = t->v;
@@ -164,12 +171,12 @@ static void count_offset(struct tally *t, uint64_t value, uint64_t ended)
 
 static void settle_reading(struct job_steps *j, const struct waiting *w)
 {
-	struct tally *t = tally_of(j, w->obj);
+	struct tally *t = find_tally(j, w->obj);
 	uint64_t before, after;
 
 	/* A step that ended during the reading may be in the count or not. */
-	if (!t || !ended_before(j, w->begin, &before) || !ended_before(j, w->end, &after) ||
-	    before != after)
+	if (!t || !count_ended_before(j, w->begin, &before) ||
+	    !count_ended_before(j, w->end, &after) || before != after)
 		return;
 	if (w->count < before) /* the optimizer began after the recording, or its count was set */
 		t->readings++;
@@ -177,17 +184,18 @@ static void settle_reading(struct job_steps *j, const struct waiting *w)
 		count_offset(t, w->count - before, before);
 }
 
+/* Evaluates the waiting readings that were over before a time. */
 static void settle_until(struct job_steps *j, uint64_t time)
 {
-	size_t n = 0;
+	size_t n_left = 0;
 
 	for (size_t i = 0; i < j->n_waiting; i++) {
 		if (j->waiting[i].end < time)
 			settle_reading(j, &j->waiting[i]);
 		else
-			j->waiting[n++] = j->waiting[i];
+			j->waiting[n_left++] = j->waiting[i];
 	}
-	j->n_waiting = n;
+	j->n_waiting = n_left;
 }
 
 void job_steps__settle(struct job_steps *j)
@@ -207,7 +215,7 @@ void job_steps__lost(struct job_steps *j)
 	j->lost = true;
 }
 
-static void wait_for(struct job_steps *j, const struct census_optimizer *o)
+static void add_waiting(struct job_steps *j, const struct census_optimizer *o)
 {
 	if (j->n_waiting < WAITING)
 		j->waiting[j->n_waiting++] = (struct waiting){ o->obj, o->count, o->begin, o->end };
@@ -221,8 +229,8 @@ void job_steps__read(struct job_steps *j, const struct census_optimizer *v, size
 	if (j->n_last)
 		memcpy(j->last, v, j->n_last * sizeof(*v));
 	for (size_t i = 0; i < j->n_last; i++)
-		if (v[i].is == CENSUS_COUNT_KNOWN)
-			wait_for(j, &v[i]);
+		if (v[i].status == CENSUS_COUNT_KNOWN)
+			add_waiting(j, &v[i]);
 }
 
 bool job_steps__is_due(const struct job_steps *j, uint64_t now)
@@ -241,7 +249,7 @@ bool job_steps__has_few(const struct job_steps *j)
 	bool any = false, enough = false;
 
 	for (size_t i = 0; i < j->n_last; i++)
-		any |= j->last[i].is == CENSUS_COUNT_KNOWN && j->last[i].n;
+		any |= j->last[i].status == CENSUS_COUNT_KNOWN && j->last[i].n;
 	for (size_t i = 0; i < j->n_tallies; i++)
 		/* Two neighbours: the lower one is outside of a step. */
 		enough |= j->tallies[i].readings >= LAST_LOOKS ||
@@ -249,8 +257,9 @@ bool job_steps__has_few(const struct job_steps *j)
 	return any && !enough && !j->lost;
 }
 
-/* The highest count of its parameters: some have no gradient in each step. */
-static bool look_at(struct census_optimizer *o, const struct proc *p)
+/* Reads an optimizer's count again: the highest of its parameters, of which some have no gradient
+ * in each step. False: it cannot be read. */
+static bool reread_count(struct census_optimizer *o, const struct proc *p)
 {
 	struct proc_piece pieces[CENSUS_COUNTERS];
 	uint64_t raw[CENSUS_COUNTERS] = { 0 }, count;
@@ -283,17 +292,17 @@ void job_steps__read_again(struct job_steps *j, const struct proc *p, uint64_t (
 	for (size_t i = 0; i < j->n_last; i++) {
 		struct census_optimizer o = j->last[i];
 
-		if (o.is != CENSUS_COUNT_KNOWN || !o.n)
+		if (o.status != CENSUS_COUNT_KNOWN || !o.n)
 			continue;
 		o.begin = clock(ctx);
-		if (!look_at(&o, p))
+		if (!reread_count(&o, p))
 			continue;
 		o.end = clock(ctx);
-		wait_for(j, &o);
+		add_waiting(j, &o);
 	}
 }
 
-/* ---- the answer ---- */
+/* ---- result ---- */
 
 static const struct offset *find_offset(const struct tally *t, uint64_t value)
 {
@@ -303,7 +312,7 @@ static const struct offset *find_offset(const struct tally *t, uint64_t value)
 	return NULL;
 }
 
-/* An offset together with the next one, whose readings were within a step. */
+/* An offset with the readings of the next higher one, which were made within a step. */
 static struct offset with_next(const struct tally *t, const struct offset *o)
 {
 	const struct offset *next = find_offset(t, o->value + 1);
@@ -317,7 +326,7 @@ static struct offset with_next(const struct tally *t, const struct offset *o)
 	return ret;
 }
 
-/* True if another offset was read as well, over several steps: the count was set meanwhile. */
+/* True if readings over several steps gave another offset, too: the count was set meanwhile. */
 static bool has_another(const struct tally *t, uint64_t value)
 {
 	for (size_t i = 0; i < t->n; i++) {
@@ -330,7 +339,9 @@ static bool has_another(const struct tally *t, uint64_t value)
 	return false;
 }
 
-static bool offset_of(const struct tally *t, bool alone, uint64_t *ret)
+/* Finds the offset that more than half of the readings have. False: none is certain. alone: there
+ * is only this optimizer, so its count needs no proof that it counts steps. */
+static bool choose_offset(const struct tally *t, bool alone, uint64_t *ret)
 {
 	struct offset best = { 0 };
 
@@ -353,7 +364,7 @@ static const char *why_not(const struct job_steps *j)
 		[CENSUS_COUNT_UNREADABLE] = "the optimizer's count could not be read",
 		[CENSUS_COUNT_KNOWN] = "the optimizer's count does not go with the recorded steps",
 	};
-	uint8_t is = CENSUS_COUNT_NONE;
+	uint8_t status = CENSUS_COUNT_NONE;
 	uint64_t readings = 0;
 
 	for (size_t i = 0; i < j->n_tallies; i++)
@@ -363,12 +374,12 @@ static const char *why_not(const struct job_steps *j)
 	if (!j->n_optimizers)
 		return "there is no optimizer";
 	for (size_t i = 0; i < j->n_last; i++)
-		is = j->last[i].is > is ? j->last[i].is : is;
-	if (is == CENSUS_COUNT_KNOWN && readings < ENOUGH)
+		status = j->last[i].status > status ? j->last[i].status : status;
+	if (status == CENSUS_COUNT_KNOWN && readings < ENOUGH)
 		return "the optimizer's count was read too seldom";
-	if (j->n_optimizers > 1 && is == CENSUS_COUNT_KNOWN)
+	if (j->n_optimizers > 1 && status == CENSUS_COUNT_KNOWN)
 		return "there are several optimizers, and no count goes with the recorded steps";
-	return texts[is];
+	return texts[status];
 }
 
 bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why)
@@ -382,7 +393,8 @@ bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why
 		return false;
 	}
 	for (size_t i = 0; i < j->n_tallies; i++) {
-		if (!offset_of(&j->tallies[i], j->n_optimizers == 1 && j->n_tallies == 1, &offset))
+		if (!choose_offset(&j->tallies[i], j->n_optimizers == 1 && j->n_tallies == 1,
+				   &offset))
 			continue;
 		if (known && *ret != offset + 1) {
 			*why = "several optimizers count different steps";

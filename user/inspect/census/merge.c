@@ -11,6 +11,7 @@
 #include "inspect/census/internal.h"
 #include "inspect/proc.h"
 
+/* A tensor that is to be put into a storage. */
 struct cand {
 	uint64_t addr, size;
 	uint32_t ix; /* index of the tensor */
@@ -18,6 +19,8 @@ struct cand {
 	bool leaf;
 };
 
+/* Order by device and address. Among tensors at one address, the largest comes first, then the best
+ * kind. */
 static int by_place(const void *a, const void *b)
 {
 	const struct cand *x = a, *y = b;
@@ -35,6 +38,7 @@ static int by_place(const void *a, const void *b)
 	return x->ix < y->ix ? -1 : x->ix > y->ix;
 }
 
+/* Whether label a, rather than b, names the tensor that both belong to. */
 static bool is_better(const struct label *a, const struct label *b)
 {
 	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
@@ -46,7 +50,7 @@ static int find_candidates(const struct pytensor *v, const struct label *labels,
 {
 	struct map64 *impls = map64__new();
 	struct cand *c = calloc(n + 1, sizeof(*c));
-	size_t k = 0;
+	size_t n_cand = 0;
 	uint64_t at;
 	int err = impls && c ? 0 : -ENOMEM;
 
@@ -67,8 +71,8 @@ static int find_candidates(const struct pytensor *v, const struct label *labels,
 			c[at].leaf |= labels[i].leaf;
 			continue;
 		}
-		err = map64__set(impls, v[i].impl, k);
-		c[k++] = (struct cand){
+		err = map64__set(impls, v[i].impl, n_cand);
+		c[n_cand++] = (struct cand){
 			.addr = v[i].addr,
 			.size = v[i].size,
 			.ix = i,
@@ -84,7 +88,7 @@ static int find_candidates(const struct pytensor *v, const struct label *labels,
 		return err;
 	}
 	*ret = c;
-	*count = k;
+	*count = n_cand;
 	return 0;
 }
 
@@ -92,14 +96,15 @@ static int find_candidates(const struct pytensor *v, const struct label *labels,
 struct best {
 	uint32_t ix, more;
 	uint32_t about; /* index of its census_about */
-	/* If there are others: components of its module's name that are all theirs; no root: they
-	 * are of several models. */
+	/* If there are others: number of components at the start of the module's name that all of
+	 * them have; no_root: they belong to several models. */
 	uint32_t common;
 	bool no_root;
-	bool leaf;
+	bool leaf; /* one of the tensors is a leaf of autograd's graph */
 };
 
-/* Components at the start that both names have, at most `most`. The root's name "" has none. */
+/* Number of components at the start that both names have, at most `most`. The root's name "" has
+ * none. */
 static uint32_t common_part(const char *a, const char *b, uint32_t most)
 {
 	uint32_t n = 0;
@@ -116,6 +121,7 @@ static uint32_t common_part(const char *a, const char *b, uint32_t most)
 	return n;
 }
 
+/* Whether a tensor's memory lies in a storage. */
 static bool is_inside(const struct census_tensor *t, const struct cand *c)
 {
 	return t->device_type == c->device_type && t->device_index == c->device_index &&
@@ -180,13 +186,15 @@ static int name_several(struct reading *r, const struct label *l, uint32_t more,
 	return 0;
 }
 
-/* A census_about with offsets of its texts and the number of its shape. No padding. */
+/* A census_about with offsets of its texts and the number of its shape. It has no padding, because
+ * all its bytes are hashed and compared. */
 struct about_key {
 	uint32_t name, module, cls, root, shape;
 	uint16_t ndim, dtype;
 };
 
-/* A flat buffer is of the module that all its parameters are in. */
+/* Sets the module of a flat buffer with several parameters to the innermost one that has all of
+ * them. */
 static int common_module(struct reading *r, const struct best *b, struct about_key *k)
 {
 	char text[CENSUS_NAME_ROOM];
@@ -199,7 +207,7 @@ static int common_module(struct reading *r, const struct best *b, struct about_k
 		return 0;
 	}
 	snprintf(text, sizeof(text), "%s", r->text + k->module);
-	for (uint32_t n = b->common; n; n--)
+	for (uint32_t n = b->common; n; n--) /* len: end of the common components */
 		len += strcspn(text + len, ".") + (n > 1);
 	if (!text[len])
 		return 0;
@@ -255,6 +263,7 @@ static int make_abouts(const struct reading *r, const struct abouts *a, struct c
 	return 0;
 }
 
+/* Sets name, module, shape and type of all storages. */
 static int describe_storages(struct reading *r, const struct pytensor *v,
 			     const struct label *labels, struct census_state *s, struct best *best)
 {
@@ -288,15 +297,16 @@ static int describe_storages(struct reading *r, const struct pytensor *v,
 	return err;
 }
 
+/* Adds the bytes of parameters and buffers to their models. */
 static void sum_models(struct reading *r, const struct label *labels, const struct census_state *s,
 		       const struct best *best)
 {
 	for (size_t i = 0; i < s->ntensors; i++) {
 		const struct label *l = &labels[best[i].ix];
 
-		if (l->model &&
+		if (l->model_no &&
 		    (s->tensors[i].kind == CENSUS_PARAMETER || s->tensors[i].kind == CENSUS_BUFFER))
-			r->models[l->model - 1].bytes += s->tensors[i].size;
+			r->models[l->model_no - 1].bytes += s->tensors[i].size;
 	}
 }
 
@@ -323,6 +333,7 @@ static int sum_devices(struct census_state *s)
 	return 0;
 }
 
+/* Indexes the parameters for census__param(). */
 static int index_params(const struct pytensor *v, const struct label *labels, size_t n,
 			const uint32_t *owner, struct census_state *s)
 {
@@ -365,7 +376,7 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 
 	if (!owner)
 		goto out;
-	memset(owner, 0xff, n * sizeof(*owner));
+	memset(owner, 0xff, n * sizeof(*owner)); /* UINT32_MAX: in no storage */
 	err = find_candidates(v, labels, n, &c, &count, s);
 	if (err)
 		goto out;
@@ -399,12 +410,14 @@ out:
 const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
 					  uint64_t impl)
 {
-	uint64_t i, was, is;
+	uint64_t i, storage_then, storage_now;
 
 	if (!s->params || !map64__get(s->params, impl, &i) ||
-	    !map64__get(s->param_storages, impl, &was))
+	    !map64__get(s->param_storages, impl, &storage_then))
 		return NULL;
-	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
+	return !proc__read_u64(p, impl + s->storage_at, &storage_now) && storage_now == storage_then
+		       ? &s->tensors[i]
+		       : NULL;
 }
 
 uint64_t census_state__hash_lasting(const struct census_state *s)
@@ -423,6 +436,7 @@ uint64_t census_state__hash_lasting(const struct census_state *s)
 
 		if (!lasts[t->kind])
 			continue;
+		/* a sum, because the order of storages does not matter */
 		ret += hash__u64(seed, t->addr ^ hash__u64(seed, t->size) ^ t->kind);
 		n++;
 	}
@@ -431,34 +445,34 @@ uint64_t census_state__hash_lasting(const struct census_state *s)
 
 void census_state__keep_params(struct census_state *s)
 {
-	uint32_t *at = s->params ? calloc(s->ntensors + 1, sizeof(*at)) : NULL;
+	uint32_t *new_index = s->params ? calloc(s->ntensors + 1, sizeof(*new_index)) : NULL;
 	struct census_about *about = s->params ? calloc(map64__count(s->params) + 1, sizeof(*about))
 					       : NULL;
 	struct census_tensor *kept;
 	uint64_t impl, i;
 	size_t pos = 0, n = 0;
 
-	if (!at || !about) {
-		free(at);
+	if (!new_index || !about) {
+		free(new_index);
 		free(about);
 		return;
 	}
 	while (map64__next(s->params, &pos, &impl, &i))
-		at[i] = 1;
+		new_index[i] = 1; /* it stays */
 	/* Entries only move towards the start. */
 	for (i = 0; i < s->ntensors; i++) {
-		if (!at[i])
+		if (!new_index[i])
 			continue;
 		s->tensors[n] = s->tensors[i];
 		about[n] = *s->tensors[i].about;
 		s->tensors[n].about = &about[n];
-		at[i] = n++;
+		new_index[i] = n++;
 	}
 	free(s->about);
 	s->about = about;
 	s->nabout = n;
 	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
-		map64__set(s->params, impl, at[i]); /* the key exists, so this needs no memory */
+		map64__set(s->params, impl, new_index[i]); /* needs no memory: the key exists */
 	free(s->memory);
 	s->memory = NULL;
 	s->nmemory = 0;
@@ -466,7 +480,7 @@ void census_state__keep_params(struct census_state *s)
 	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
 	if (kept)
 		s->tensors = kept;
-	free(at);
+	free(new_index);
 }
 
 void census_state__free(struct census_state *s)

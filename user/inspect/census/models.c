@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Models: trees of modules that have tensors, each with its root. If two that a variable leads to
- * have a name in common, the variable comes before the names of both: "teacher.body.0.weight". A
- * model keeps that text as long as it is at its place, because readings of named tensors alone do
- * not search for variables.
+ * Models: trees of modules that have tensors, each with its root. If two models that variables lead
+ * to have a name in common, each variable comes before the names of its model:
+ * "teacher.body.0.weight". Later readings use the same text as long as the model exists, because
+ * readings of named tensors alone do not search for variables.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -37,56 +37,56 @@ int census__add_model(struct reading *r, const struct nntree *t, bool graph, uin
 		      ?: map64__set(r->model_at, m.root, r->nmodels);
 	if (err)
 		return err;
-	m.like = r->nmodels;
+	m.first_alike = r->nmodels;
 	r->models[r->nmodels++] = m;
 	*ret = r->nmodels;
 	return 0;
 }
 
-/* Finds for each model the first one that has a name in common with it. */
+/* first_models: hash of a name -> index of the first model that has it. */
 int census__find_alike(struct reading *r)
 {
-	struct map64 *first = map64__new();
+	struct map64 *first_models = map64__new();
 	struct hash_seed seed = hash__seed();
-	int err = first ? 0 : -ENOMEM;
+	int err = first_models ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < r->nnamed; i++) {
 		const struct label *l = &r->named[i].label;
 		const char *name = r->text + l->name;
-		struct model_root *m = l->model ? &r->models[l->model - 1] : NULL;
-		uint64_t hash, of;
+		struct model_root *m = l->model_no ? &r->models[l->model_no - 1] : NULL;
+		uint64_t hash, first_model;
 
 		if (!m)
 			continue;
 		hash = hash__bytes(seed, name, strlen(name));
-		if (!map64__get(first, hash, &of))
-			err = map64__set(first, hash, l->model - 1);
-		else if (of < m->like)
-			m->like = of;
-		m->named = true;
+		if (!map64__get(first_models, hash, &first_model))
+			err = map64__set(first_models, hash, l->model_no - 1);
+		else if (first_model < m->first_alike)
+			m->first_alike = first_model;
+		m->has_tensors = true;
 	}
-	map64__free(first);
+	map64__free(first_models);
 	return err;
 }
 
 int census__reach_models(struct reading *r, const struct census_owners *l)
 {
 	char path[CENSUS_NAME_ROOM];
-	size_t n = 0;
+	size_t n_paths = 0;
 	int err = 0;
 
-	for (size_t i = 0; !err && i < r->nmodels && n < PATHS_MAX; i++) {
+	for (size_t i = 0; !err && i < r->nmodels && n_paths < PATHS_MAX; i++) {
 		struct model_root *m = &r->models[i];
-		const struct owned *o = m->named ? census_owners__find(l, m->root) : NULL;
+		const struct owned *o = m->has_tensors ? census_owners__find(l, m->root) : NULL;
 
 		if (!o || !(o->root & OWNED_SAME))
 			continue;
 		snprintf(path, sizeof(path), "%s%s", l->text + o->path,
 			 l->roots[o->root & ROOT_MASK].suffix);
 		err = reading__add_text(r, path, &m->path);
-		n++;
+		n_paths++;
 	}
-	r->reached = true;
+	r->models_reached = true;
 	return err;
 }
 
@@ -114,6 +114,7 @@ static char *variable_of(const char *path)
 	return strndup(path, end ? (size_t)(end - path) : strlen(path));
 }
 
+/* Keeps the variable in a path as the model's front, unless it has one. */
 static int keep_front(struct census *c, const struct model_root *m, const char *path)
 {
 	struct front f = { .root = m->root, .type = m->type };
@@ -133,20 +134,21 @@ static int keep_front(struct census *c, const struct model_root *m, const char *
 static void drop_fronts(struct reading *r)
 {
 	struct census *c = r->c;
-	size_t n = 0;
+	size_t n_kept = 0;
 	uint64_t i;
 
 	for (size_t k = 0; k < c->nfronts; k++) {
 		if (map64__get(r->model_at, c->fronts[k].root, &i) &&
 		    r->models[i].type == c->fronts[k].type)
-			c->fronts[n++] = c->fronts[k];
+			c->fronts[n_kept++] = c->fronts[k];
 		else
 			free(c->fronts[k].text);
 	}
-	c->nfronts = n;
+	c->nfronts = n_kept;
 }
 
-/* Chooses the models that get a front. 0 or -ENOMEM. */
+/* Gives a front to each model that a variable leads to, if another such model has the same first
+ * alike model. alike: number of these, by the index of that model. 0 or -ENOMEM. */
 static int choose_fronts(struct reading *r)
 {
 	uint32_t *alike = calloc(r->nmodels + 1, sizeof(*alike));
@@ -155,18 +157,19 @@ static int choose_fronts(struct reading *r)
 	if (!r->torn)
 		drop_fronts(r);
 	for (size_t i = 0; !err && i < r->nmodels; i++)
-		alike[r->models[i].like] += r->models[i].path != 0;
+		alike[r->models[i].first_alike] += r->models[i].path != 0;
 	for (size_t i = 0; !err && i < r->nmodels; i++) {
 		const struct model_root *m = &r->models[i];
 
-		if (m->path && alike[m->like] > 1)
+		if (m->path && alike[m->first_alike] > 1)
 			err = keep_front(r->c, m, r->text + m->path);
 	}
 	free(alike);
 	return err;
 }
 
-static int take_fronts(struct reading *r)
+/* Sets the fronts of this reading's models to those that were kept. */
+static int set_fronts(struct reading *r)
 {
 	int err = 0;
 
@@ -202,10 +205,10 @@ int census__front_names(struct reading *r, struct census_list *l)
 
 	if (!modules)
 		return -ENOMEM;
-	err = choose_fronts(r) ?: take_fronts(r);
+	err = choose_fronts(r) ?: set_fronts(r);
 	for (size_t i = 0; !err && r->c->nfronts && i < l->n; i++) {
 		struct label *x = &l->labels[i];
-		const struct model_root *m = x->model ? &r->models[x->model - 1] : NULL;
+		const struct model_root *m = x->model_no ? &r->models[x->model_no - 1] : NULL;
 
 		if (!m || !m->front || !x->name)
 			continue;
@@ -215,7 +218,7 @@ int census__front_names(struct reading *r, struct census_list *l)
 			err = -ENOMEM;
 			break;
 		}
-		err = put_front(r, front, x->at, &x->name);
+		err = put_front(r, front, x->front_at, &x->name);
 		if (err || !x->cls)
 			continue;
 		if (!x->module) {
@@ -263,10 +266,11 @@ static enum census_gc read_gc(struct reading *r)
 	return enabled ? CENSUS_GC_ON : CENSUS_GC_OFF;
 }
 
+/* Combines the models with the same class and path. */
 int census__take_models(struct reading *r, struct census_state *s)
 {
 	struct census_model *v = calloc(r->nmodels + 1, sizeof(*v));
-	size_t n = 0, k = 0;
+	size_t n = 0, n_combined = 0;
 
 	if (!v)
 		return -ENOMEM;
@@ -283,10 +287,10 @@ int census__take_models(struct reading *r, struct census_state *s)
 	}
 	qsort(v, n, sizeof(*v), by_class_and_path);
 	for (size_t i = 0; i < n; i++) {
-		struct census_model *to = k ? &v[k - 1] : NULL;
+		struct census_model *to = n_combined ? &v[n_combined - 1] : NULL;
 
 		if (!to || by_class_and_path(to, &v[i])) {
-			v[k++] = v[i];
+			v[n_combined++] = v[i];
 			continue;
 		}
 		to->count++;
@@ -294,10 +298,10 @@ int census__take_models(struct reading *r, struct census_state *s)
 		to->least = v[i].least < to->least ? v[i].least : to->least;
 		to->most = v[i].most > to->most ? v[i].most : to->most;
 	}
-	qsort(v, k, sizeof(*v), by_bytes);
+	qsort(v, n_combined, sizeof(*v), by_bytes);
 	s->models = v;
-	s->nmodels = k;
-	s->models_reached = r->reached;
+	s->nmodels = n_combined;
+	s->models_reached = r->models_reached;
 	s->gc = read_gc(r);
 	s->fronts = calloc(r->c->nfronts + 1, sizeof(*s->fronts));
 	for (size_t i = 0; s->fronts && i < r->nmodels && s->nfronts < r->c->nfronts; i++)

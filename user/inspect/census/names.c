@@ -15,11 +15,11 @@
 
 #define MAX_NAME (NN_MAX_NAME + READING_KEY + 64)
 #define MAX_LIST 65536u /* list items examined */
-#define FIRST_ITEMS 64	/* of a list, if they hold nothing */
+#define FIRST_ITEMS 64	/* a longer list whose first items hold nothing is a history */
 #define MAX_STATE_DEPTH 3
-#define COUNT_DEPTH 1 /* of "step" */
+#define COUNT_DEPTH 1 /* depth of state[parameter]["step"] */
 #define LIST_ITEMS 24 /* PyListObject.ob_item */
-#define DEPTH_MAX 3   /* a cache, its list, a layer */
+#define DEPTH_MAX 3   /* levels of containers in a cache: its list, a layer, the layer's list */
 
 /* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
 static bool is_kv_name(const char *name)
@@ -34,7 +34,8 @@ static bool is_kv_name(const char *name)
 	return false;
 }
 
-/* Reads the items of a list or tuple, at most 65,536. The caller frees *ret. -EBADMSG: neither. */
+/* Reads the items of a list or tuple, at most MAX_LIST. The caller frees *ret. -EBADMSG: the object
+ * is neither a list nor a tuple. */
 static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
 {
 	uint64_t type, flags, count, at;
@@ -73,7 +74,7 @@ static const char *join_name(char *buf, size_t size, const char *prefix, const c
 	return buf;
 }
 
-/* Names an object, unless its label is of an earlier kind. */
+/* Sets the label of an object, unless it has a label of the same or an earlier kind. */
 static int set_label(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
 {
 	uint64_t i;
@@ -100,7 +101,8 @@ static int set_label(struct reading *r, uint64_t obj, const struct label *label,
 	return 0;
 }
 
-/* After a snapshot that did not hold: drops the names since there were n, and what was read. */
+/* Memory changed during a snapshot: drops all names after the first n, and the memory that was
+ * read. torn: reading.torn before the snapshot. */
 static void forget_names(struct reading *r, size_t n, bool torn)
 {
 	for (; r->nnamed > n; r->nnamed--)
@@ -109,7 +111,7 @@ static void forget_names(struct reading *r, size_t n, bool torn)
 	pymem__forget(&r->m);
 }
 
-/* Names an object if it is a tensor; label: all but its name. */
+/* Names an object if it is a tensor. label: its label without the name. */
 static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
 {
 	enum type_kind kind;
@@ -128,10 +130,11 @@ struct tree {
 	struct nntree *t;
 	/* Made by torch.fx from another module, whose parts it may hold under other names. */
 	bool graph;
-	size_t order;
+	size_t order; /* number of trees that were read before it */
 };
 
-static int by_worth(const void *a, const void *b)
+/* Order in which trees name tensors: graphs of torch.fx last, larger trees first. */
+static int by_precedence(const void *a, const void *b)
 {
 	const struct tree *x = a, *y = b;
 	size_t nx = x->t->n;
@@ -144,7 +147,7 @@ static int by_worth(const void *a, const void *b)
 	return x->order < y->order ? -1 : 1;
 }
 
-/* Adds all submodules to *children. */
+/* Adds all modules that another module holds to *children. */
 static int find_children(struct reading *r, struct map64 *children)
 {
 	struct pyitems attrs = { 0 }, items = { 0 };
@@ -171,6 +174,7 @@ static int find_children(struct reading *r, struct map64 *children)
 	return err;
 }
 
+/* Reads the tree of a module, and adds its modules to done. graph is set for torch.fx's. */
 static int add_tree(struct reading *r, const struct found *f, struct map64 *done, struct tree **v,
 		    size_t *n, size_t *cap)
 {
@@ -203,7 +207,7 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 	struct map64 *children = map64__new();
 	struct map64 *done = map64__new();
 	size_t cap = 0;
-	uint64_t x;
+	uint64_t unused;
 	int err = -ENOMEM;
 
 	if (!children || !done)
@@ -215,9 +219,10 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 		pymem__forget(&r->m);
 		err = find_children(r, children);
 	}
+	/* Pass 0 skips children. Pass 1 skips what pass 0 has read. */
 	for (size_t pass = 0; !err && pass < 2; pass++) {
 		for (size_t i = 0; !err && i < r->modules.n; i++) {
-			if (map64__get(pass ? done : children, r->modules.v[i].obj, &x))
+			if (map64__get(pass ? done : children, r->modules.v[i].obj, &unused))
 				continue;
 			err = reading__check_time(r)
 				      ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
@@ -239,14 +244,14 @@ static bool is_list(struct reading *r, uint64_t obj)
 struct module_walk {
 	struct reading *r;
 	struct pyitems attrs, items;
-	uint64_t known_params, known_buffers;
-	uint32_t model; /* see struct label */
+	uint64_t known_params, known_buffers; /* see pystr__find() */
+	uint32_t model_no;		      /* see struct label */
 	char prefix[NN_MAX_NAME + 1];
 	char key[READING_KEY], name[MAX_NAME];
 };
 
-/* Names the tensors in an attribute that is a list: vLLM's older versions keep one of each pipeline
- * stage in `kv_cache`. */
+/* Names the tensors in an attribute that is a list: `kv_cache` in older versions of vLLM has one
+ * tensor for each pipeline stage. */
 static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct label label)
 {
 	uint64_t *list = NULL;
@@ -267,6 +272,7 @@ static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct
 	return err;
 }
 
+/* Names a tensor that an entry of a module's dictionary holds. */
 static int name_item(struct module_walk *w, const struct pyitem *item, struct label label)
 {
 	enum type_kind kind;
@@ -301,6 +307,7 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 	return err;
 }
 
+/* Names the tensors in a dictionary of a module: _parameters or _buffers. */
 static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
 		     const struct label *label)
 {
@@ -314,7 +321,7 @@ static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
 
 static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 {
-	struct label label = { .model = w->model };
+	struct label label = { .model_no = w->model_no };
 	int err;
 
 	nntree__name(t, i, w->prefix);
@@ -382,9 +389,9 @@ static int name_modules(struct reading *r)
 	w->r = r;
 	err = read_trees(r, &trees, &n);
 	if (n)
-		qsort(trees, n, sizeof(*trees), by_worth);
+		qsort(trees, n, sizeof(*trees), by_precedence);
 	for (size_t i = 0; !err && i < n; i++)
-		err = census__add_model(r, trees[i].t, trees[i].graph, &w->model)
+		err = census__add_model(r, trees[i].t, trees[i].graph, &w->model_no)
 			      ?: name_tree_snapshot(w, trees[i].t);
 	if (!err)
 		err = census__find_alike(r);
@@ -399,8 +406,9 @@ static int name_modules(struct reading *r)
 
 /* ---- optimizers ---- */
 
-/* Whether an optimizer is a wrapper: accelerate's have neither groups nor state, lightning's have
- * the state of the optimizer that they wrap. What cannot be read is none. */
+/* Whether an optimizer only wraps another: accelerate's wrappers have neither groups nor state,
+ * lightning's have the state of the optimizer that they wrap. states: states seen so far. An
+ * optimizer that cannot be read counts as none. */
 static int is_wrapper(struct reading *r, const struct found *f, struct map64 *states, bool *ret)
 {
 	struct pyitems attrs = { 0 };
@@ -443,7 +451,7 @@ static int drop_wrappers(struct reading *r)
 	return err;
 }
 
-/* A long list whose first items hold nothing, such as a history of losses. */
+/* Whether a list is long and its first items hold nothing, such as a history of losses. */
 static bool is_history(struct reading *r, const uint64_t *list, size_t n)
 {
 	enum type_kind kind;
@@ -462,19 +470,19 @@ static bool is_history(struct reading *r, const uint64_t *list, size_t n)
 
 struct state_walk {
 	struct reading *r;
-	size_t optimizer; /* its index */
-	const char *cls;  /* class of the optimizer */
-	const char *of;	  /* " of layers.3.weight", or "" */
+	size_t optimizer;   /* its index */
+	const char *cls;    /* class of the optimizer */
+	const char *suffix; /* of the names: " of layers.3.weight", or "" */
 	struct label label;
 };
 
 /* Names the tensors in an entry of a parameter's state: a tensor, or lists and dicts of tensors.
- * what: the key, "exp_avg". */
-static int name_state(struct state_walk *w, uint64_t obj, const char *what, int depth)
+ * path: keys from the state to obj, such as "exp_avg". */
+static int name_state(struct state_walk *w, uint64_t obj, const char *path, int depth)
 {
 	char name[MAX_NAME * 2], key[READING_KEY];
 	/* state[parameter]["step"] */
-	bool counts = depth == COUNT_DEPTH && !strcmp(what, "step");
+	bool is_count = depth == COUNT_DEPTH && !strcmp(path, "step");
 	struct pyitems items = { 0 };
 	enum type_kind kind;
 	uint64_t *list = NULL;
@@ -487,20 +495,21 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	if (type_kind__is_tensor(kind)) {
 		struct label label = w->label;
 
-		label.count_of = counts && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
-		snprintf(name, sizeof(name), "%s %s%s", w->cls, what, w->of);
-		label.at = strlen(name) - (*w->of ? strlen(w->of) - strlen(" of ") : 0);
+		label.optimizer_no = is_count && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
+		snprintf(name, sizeof(name), "%s %s%s", w->cls, path, w->suffix);
+		label.front_at = strlen(name) -
+				 (*w->suffix ? strlen(w->suffix) - strlen(" of ") : 0);
 		return name_tensor(w->r, obj, name, label);
 	}
-	if (counts)
+	if (is_count)
 		return census__python_count(w->r, w->optimizer, obj);
-	if (depth >= MAX_STATE_DEPTH || strlen(what) > MAX_NAME)
+	if (depth >= MAX_STATE_DEPTH || strlen(path) > MAX_NAME)
 		return 0;
 	err = reading__check_time(w->r) ?: list_items(w->r, obj, &list, &n);
 	if (!err && is_history(w->r, list, n))
 		n = 0;
 	for (size_t i = 0; !err && i < n; i++) {
-		snprintf(name, sizeof(name), "%s[%zu]", what, i);
+		snprintf(name, sizeof(name), "%s[%zu]", path, i);
 		err = list[i] ? name_state(w, list[i], name, depth + 1) : 0;
 	}
 	free(list);
@@ -510,39 +519,41 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	for (size_t i = 0; !err && i < items.n; i++) {
 		if (reading__key(w->r, items.v[i].key, key, sizeof(key)))
 			continue;
-		err = name_state(w, items.v[i].value, join_name(name, sizeof(name), what, key),
+		err = name_state(w, items.v[i].value, join_name(name, sizeof(name), path, key),
 				 depth + 1);
 	}
 	pyitems__fini(&items);
 	return reading__is_local(err) && err != -EAGAIN ? 0 : err;
 }
 
+/* Names the state that an optimizer keeps for a parameter, which is the item's key. */
 static int name_param_state(struct reading *r, size_t optimizer, const char *cls,
 			    const struct pyitem *item)
 {
-	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
-	char of[MAX_NAME + 8];
+	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .suffix = "" };
+	char suffix[MAX_NAME + 8];
 	uint64_t i;
 
 	w.label.kind = CENSUS_OPTIMIZER;
 	if (map64__get(r->by_obj, item->key, &i) && r->named[i].label.name) {
 		const struct label *param = &r->named[i].label;
 
-		snprintf(of, sizeof(of), " of %s", r->text + param->name);
-		w.of = of;
+		snprintf(suffix, sizeof(suffix), " of %s", r->text + param->name);
+		w.suffix = suffix;
 		w.label.module = param->module;
 		w.label.cls = param->cls;
 		w.label.root = param->root;
-		w.label.model = param->model;
+		w.label.model_no = param->model_no;
 	}
 	return name_state(&w, item->value, "", 0);
 }
 
-/* Names parameters outside modules, and tensors among the settings, such as a learning rate. */
+/* Names the tensors of a parameter group: parameters outside modules, and settings, such as a
+ * learning rate. */
 static int name_group(struct reading *r, size_t optimizer, const char *cls, uint64_t group,
 		      size_t number)
 {
-	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .of = "" };
+	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .suffix = "" };
 	struct pyitems items = { 0 };
 	char key[READING_KEY], name[MAX_NAME];
 	uint64_t *list = NULL;
@@ -649,11 +660,11 @@ static int name_optimizers(struct reading *r)
  * vLLM's layers and hand-made caches are modules: is_kv_name() says which attributes.
  */
 
-static int name_held(struct reading *r, uint64_t obj, const char *name, int depth);
+static int name_cached(struct reading *r, uint64_t obj, const char *name, int depth);
 
-/* Names the tensors that these attributes of a cache or a layer hold. */
+/* Names the tensors in the attributes of a cache or of a layer that hold keys and values. */
 static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char *name,
-		      const char *before, int depth)
+		      const char *separator, int depth)
 {
 	static const char *const keys[] = { "layers",	"key_cache", "value_cache", "k_buffer",
 					    "v_buffer", "kv_buffer", "keys",	    "values" };
@@ -665,14 +676,15 @@ static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char
 	for (size_t i = 0; !err && i < sizeof(keys) / sizeof(keys[0]); i++) {
 		if (pystr__find(&r->m, &attrs, keys[i], NULL, &value))
 			continue;
-		snprintf(text, sizeof(text), "%.400s%s%s", name, before, keys[i]);
-		err = name_held(r, value, text, depth + 1);
+		snprintf(text, sizeof(text), "%.400s%s%s", name, separator, keys[i]);
+		err = name_cached(r, value, text, depth + 1);
 	}
 	pyitems__fini(&attrs);
 	return err;
 }
 
-static int name_held(struct reading *r, uint64_t obj, const char *name, int depth)
+/* Names an object of a cache if it is a tensor, otherwise the tensors in it: in a list, a layer. */
+static int name_cached(struct reading *r, uint64_t obj, const char *name, int depth)
 {
 	struct label label = { .kind = CENSUS_KV_CACHE };
 	uint64_t *list = NULL, type;
@@ -693,7 +705,7 @@ static int name_held(struct reading *r, uint64_t obj, const char *name, int dept
 		snprintf(text, sizeof(text), "%.400s[%zu]", name, i);
 		err = i % 16 ? 0 : reading__check_time(r);
 		if (!err)
-			err = name_held(r, list[i], text, depth + 1);
+			err = name_cached(r, list[i], text, depth + 1);
 		r->torn |= err == -EAGAIN;
 		if (reading__is_local(err))
 			err = 0;

@@ -24,14 +24,14 @@
 #include "inspect/python/pylocals.h"
 #include "inspect/python/pystr.h"
 
-/* One search takes at most this much CPU time, ns, and this part of the reading's time. On a busy
- * machine it lasts longer, up to half of the time that is left. */
+/* A search takes at most SEARCH_MAX_NS and at most 1/SEARCH_SHARE of the reading's limit, in CPU
+ * time. On a busy machine it lasts longer, up to half of the time that is left. */
 #define SEARCH_MAX_NS 300000000ull
 #define SEARCH_SHARE 8
 #define MODULES_MAX 32768u
 #define THREADS_MAX 4096u
 #define PARAMETERS_MAX 10000u
-/* Words of a thread's state with its context and its exceptions. */
+/* Words at the start of a thread's state, among which its context and its exceptions are. */
 #define STATE_WORDS 48u
 
 /*
@@ -42,15 +42,15 @@
  */
 
 /* Whether a module is not the program's own: its file is in a folder of packages or of the standard
- * library, or it has none. l->it: its dictionary. */
-static bool is_package_now(struct census_owners *l, uint64_t *known)
+ * library, or it has none. l->it: the module's dictionary. file_key: see pystr__find(). */
+static bool is_package_unchecked(struct census_owners *l, uint64_t *file_key)
 {
 	static const char *const folders[] = { "/site-packages/", "/dist-packages/",
 					       "/lib/python3.", "/lib64/python3." };
 	char file[1024];
 	uint64_t value;
 
-	if (pystr__find(&l->r->m, &l->it, "__file__", known, &value) ||
+	if (pystr__find(&l->r->m, &l->it, "__file__", file_key, &value) ||
 	    pystr__read(&l->r->m, value, file, sizeof(file), NULL) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
@@ -59,19 +59,19 @@ static bool is_package_now(struct census_owners *l, uint64_t *known)
 	return false;
 }
 
-static bool is_package(struct census_owners *l, uint64_t *known)
+static bool is_package(struct census_owners *l, uint64_t *file_key)
 {
-	bool is;
+	bool package;
 
 	pymem__begin_unchecked(&l->r->m); /* the file of a module does not change */
-	is = is_package_now(l, known);
+	package = is_package_unchecked(l, file_key);
 	pymem__end_unchecked(&l->r->m);
-	return is;
+	return package;
 }
 
-/* Names in a module of Python that the program may set: sys has the last exception of an
- * interactive session. NULL: none. */
-static const char *users_names(struct census_owners *l, uint64_t name)
+/* Prefix of the globals in a module of Python that the program may set: sys has the last exception
+ * of an interactive session. NULL: the module has none. */
+static const char *users_prefix(struct census_owners *l, uint64_t name)
 {
 	const char *ret = NULL;
 
@@ -84,7 +84,8 @@ static const char *users_names(struct census_owners *l, uint64_t name)
 	return ret;
 }
 
-static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *only)
+/* Adds the globals of a module whose names begin with prefix. */
+static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *prefix)
 {
 	char path[64 + 8] = "global ";
 	int err = census_owners__read_dict(l, dict), len;
@@ -97,34 +98,35 @@ static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, con
 	if (len < 0)
 		return 0;
 	if (!strcmp(path, "global __main__"))
-		return census_owners__add_globals(l, "global", " ", only);
-	return census_owners__add_globals(l, path, ".", only);
+		return census_owners__add_globals(l, "global", " ", prefix);
+	return census_owners__add_globals(l, path, ".", prefix);
 }
 
-/* One module of sys.modules. type: of ordinary modules. */
+/* Adds the globals of a module in sys.modules. type: class of ordinary modules. */
 static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
-			  uint64_t *known)
+			  uint64_t *file_key)
 {
-	const char *only;
-	uint64_t dict, is;
+	const char *prefix;
+	uint64_t dict, own_type;
 	int err;
 
 	pymem__begin_unchecked(&l->r->m);
-	err = pydict__type_of(&l->r->m, m->value, &is)
+	err = pydict__type_of(&l->r->m, m->value, &own_type)
 		      ?: pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
 	pymem__end_unchecked(&l->r->m);
 	if (err)
 		return err;
-	if (is != type && pytype__is_a(&l->r->m, is, "module", NULL) != 1)
+	if (own_type != type && pytype__is_a(&l->r->m, own_type, "module", NULL) != 1)
 		return 0;
 	err = census_owners__read_dict(l, dict);
 	if (err)
 		return err;
-	only = is_package(l, known) ? users_names(l, m->key) : "";
-	return only ? add_module(l, m->key, dict, only) : 0;
+	prefix = is_package(l, file_key) ? users_prefix(l, m->key) : "";
+	return prefix ? add_module(l, m->key, dict, prefix) : 0;
 }
 
-/* The main module may have no file, such as that of an interactive session. */
+/* Adds the main module's globals, also if it has no file, as in an interactive session. *type:
+ * class of modules. */
 static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
 {
 	uint64_t module, dict, key = 0;
@@ -139,15 +141,15 @@ static int add_main(struct census_owners *l, const struct pyitems *modules, uint
 
 static int add_modules(struct census_owners *l)
 {
-	uint64_t at = python__modules(l->r->c->py), type = 0, known = 0;
+	uint64_t at = python__modules(l->r->c->py), type = 0, file_key = 0;
 	struct pyitems it = { 0 };
 	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
 
-	if (!err) /* sys.modules is no holder */
+	if (!err) /* the search does not look into sys.modules itself */
 		err = map64__set(l->visited, at, 1) ?: add_main(l, &it, &type);
 	err = census_owners__fatal(err) ? err : 0;
 	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
-		err = examine_module(l, &it.v[i], type, &known);
+		err = examine_module(l, &it.v[i], type, &file_key);
 		err = census_owners__fatal(err) ? err : 0;
 	}
 	pyitems__fini(&it);
@@ -176,10 +178,10 @@ static int add_locals(struct census_owners *l)
 }
 
 /* Adds objects that a thread's state points to: the values of its context variables, and
- * exceptions. Versions differ in where. */
-static int add_state(struct census_owners *l, uint64_t tstate)
+ * exceptions. Their offsets differ between versions of CPython, so all words are examined. */
+static int add_thread_state(struct census_owners *l, uint64_t tstate)
 {
-	struct node of = { .root = l->globals };
+	struct node holder = { .root = l->globals };
 	uint64_t w[STATE_WORDS], type;
 	char name[64];
 	int err = pymem__read(&l->r->m, tstate, w, sizeof(w));
@@ -187,7 +189,7 @@ static int add_state(struct census_owners *l, uint64_t tstate)
 	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
 		if (w[i] < LOWEST || w[i] % 8)
 			continue;
-		err = census_owners__add_exception(l, &of, w[i], "local handled exception");
+		err = census_owners__add_exception(l, &holder, w[i], "local handled exception");
 		if (err || pydict__type_of(&l->r->m, w[i], &type) ||
 		    pytype__name(&l->r->m, type, name, sizeof(name)) < 0)
 			continue;
@@ -197,14 +199,14 @@ static int add_state(struct census_owners *l, uint64_t tstate)
 	return err;
 }
 
-static int add_states(struct census_owners *l)
+static int add_thread_states(struct census_owners *l)
 {
 	struct pythread *t = NULL;
 	size_t n = 0;
 	int err = python__threads(l->r->c->py, &t, &n);
 
 	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
-		err = add_state(l, t[i].tstate);
+		err = add_thread_state(l, t[i].tstate);
 		err = census_owners__fatal(err) ? err : 0;
 	}
 	free(t);
@@ -218,12 +220,12 @@ static int add_parameters(struct census_owners *l)
 	int err = 0;
 
 	for (size_t i = 0; !err && i < r->nnamed && i < PARAMETERS_MAX; i++) {
-		struct node of = { .root = l->globals };
-		struct child c = { .of = &of };
+		struct node holder = { .root = l->globals };
+		struct child c = { .holder = &holder };
 
 		if (r->named[i].label.kind != CENSUS_PARAMETER)
 			continue;
-		err = census_owners__add_text(l, r->text + r->named[i].label.name, &of.path)
+		err = census_owners__add_text(l, r->text + r->named[i].label.name, &holder.path)
 			      ?: census_owners__add_found(l, &c, r->named[i].obj);
 	}
 	return err;
@@ -235,7 +237,7 @@ static int add_roots(struct census_owners *l)
 
 	if (err)
 		return err;
-	err = add_locals(l) ?: add_states(l);
+	err = add_locals(l) ?: add_thread_states(l);
 	return err ?: add_parameters(l);
 }
 
@@ -286,7 +288,7 @@ void census_owners__fini(struct census_owners *l)
 	free(l->text);
 }
 
-/* Paths are made in the order of the search. */
+/* Paths are made in the order of the search, so the first place of an object comes first. */
 static int by_obj_and_path(const void *a, const void *b)
 {
 	const struct owned *x = a, *y = b;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The search for containers that hold tensors and other memory: owners.c. owners_names.c
- * names them. */
+/* The search for containers that hold tensors and other memory (owners.c). owners_names.c names the
+ * tensors and the memory by these containers. */
 #include "inspect/census/internal.h"
 
+/* Layout of an object, by which owners_edges.c finds the objects that it holds. */
 enum shape {
-	SHAPE_NONE,
+	SHAPE_NONE, /* holds nothing that matters */
 	SHAPE_LIST,
 	SHAPE_TUPLE,
 	SHAPE_DICT,
@@ -28,7 +29,7 @@ enum shape {
 	SHAPE_TEE,     /* items that an itertools.tee has read */
 	SHAPE_OBJECTS, /* numpy.ndarray of objects */
 	SHAPE_TENSOR,
-	/* Objects whose memory is looked at if the reading asks for it. */
+	/* Objects that hold no others. Their own memory counts with census_opts.memory. */
 	SHAPE_MEMORY,
 	SHAPE_BYTES = SHAPE_MEMORY,
 	SHAPE_STR,
@@ -37,10 +38,10 @@ enum shape {
 	SHAPE_MMAP   /* mmap.mmap */
 };
 
-#define TYPE_HEAP (1ul << 9) /* of tp_flags */
+#define TYPE_HEAP (1ul << 9) /* Py_TPFLAGS_HEAPTYPE of tp_flags */
 
 #define OWNER_WORDS_MAX 126u
-/* Addresses of objects. */
+/* Bounds of a word that may be an object's address. */
 #define LOWEST 0x10000u
 #define HIGHEST (1ull << 56)
 
@@ -49,44 +50,48 @@ struct owner_type {
 	uint8_t shape;
 	bool attrs;	/* objects have a dictionary of attributes */
 	bool items;	/* pointers to other objects may follow the words */
-	uint16_t words; /* that may point to other objects, after the head */
+	uint16_t words; /* number of words after the head that may point to other objects */
 	uint16_t nslots;
-	uint32_t slots; /* index in slots of the search */
-	uint32_t dict;	/* offset of the dictionary, which is no word; 0: not known */
+	uint32_t slots; /* index of the first one in census_owners.slots */
+	uint32_t dict;	/* offset of the attributes' dictionary; 0: not known */
 };
 
+/* An attribute that a class declares in __slots__. */
 struct owner_slot {
-	uint64_t name; /* address of its text */
+	uint64_t name; /* address of the name's text */
 	uint32_t offset;
 };
 
+/* A container in the queue of the search. */
 struct node {
 	uint64_t obj, type;
-	uint32_t path; /* offset in text */
-	uint32_t root;
-	uint32_t from; /* items of it examined before */
+	uint32_t path;	   /* offset in census_owners.text */
+	uint32_t root;	   /* index in census_owners.roots */
+	uint32_t examined; /* number of items that were examined in earlier turns */
 	uint8_t shape, depth;
-	bool state; /* the value of a parameter in a dict, or in one */
+	bool is_state; /* its key in a dict is a parameter, or it is inside such a value */
 };
 
+/* Where paths begin: a function's variables share a root, and all globals do. */
 struct root {
-	char *suffix; /* end of the name: " in main (train.py:31)", "" */
+	char *suffix; /* end of the names: " in main (train.py:31)"; "" for globals */
 };
 
+/* A tensor, or a model's root module, and the place where the search found it. */
 struct owned {
 	uint64_t obj;
-	uint32_t path, root; /* root: with the bits below */
+	uint32_t path, root; /* as in struct node; root also has the OWNED_ bits */
 };
 
 #define ROOT_MASK (UINT32_MAX >> 3)
-#define OWNED_STATE (1u << 29) /* state of a parameter: see struct node */
+#define OWNED_STATE (1u << 29) /* node.is_state */
 #define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
-#define OWNED_SAME (1u << 31)  /* and at the same place */
+#define OWNED_SAME (1u << 31)  /* the second search found the tensor at the same place */
 
 /* Memory of an object that is no tensor, such as a bytes object. */
 struct owned_memory {
 	uint64_t addr, size;
-	uint64_t in; /* the container; 0: a variable */
+	uint64_t container; /* 0: a variable holds the object */
 	uint32_t path, root;
 };
 
@@ -99,37 +104,38 @@ struct census_owners {
 	struct owner_slot *slots;
 	size_t nslots, capslots;
 	uint64_t python_dealloc; /* tp_dealloc of classes in Python */
-	struct map64 *visited;	 /* containers, and objects with memory */
-	struct node *nodes;	 /* queue of containers to examine */
+	struct map64 *visited; /* containers in the queue, and objects whose memory was recorded */
+	struct node *nodes;    /* queue of containers to examine */
 	size_t nnodes, capnodes;
 	struct root *roots;
 	size_t nroots, caproots;
-	struct owned *owned; /* of the first search; then by object, each once */
+	struct owned *owned; /* found by the first search; at its end sorted by object, each once */
 	size_t nowned, capowned;
-	/* Nodes of autograd's graph, of tensors that only the second search found. */
+	/* Tensors that only the second search found; obj: the tensor's grad_fn. */
 	struct owned *fresh;
 	size_t nfresh, capfresh;
-	struct owned_memory *memory; /* if the reading asks for it */
+	struct owned_memory *memory; /* with census_opts.memory */
 	size_t nmemory, capmemory;
 	char *text;
 	size_t text_len, text_cap;
-	uint32_t globals; /* root of globals */
-	uint64_t items;
-	unsigned frames;
+	uint32_t globals;	    /* root of globals */
+	uint64_t items;		    /* items of containers examined so far */
+	unsigned frames;	    /* frames of generators and tracebacks examined so far */
 	uint64_t deadline, cpu_end; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
-	uint64_t first_key;	    /* the first key of the last dict */
+	uint64_t first_key;	    /* the first key of the dict that was examined last */
 	bool is_parameter;	    /* first_key is a parameter */
-	unsigned looks;		    /* at the limits */
-	bool cut;  /* a limit ended the search before all containers were examined */
-	bool full; /* some containers were not queued: there are too many */
-	struct pyitems it;
+	unsigned limit_checks;	    /* calls of census_owners__over_limit() */
+	bool cut;	   /* a limit ended the search before all containers were examined */
+	bool full;	   /* some containers were not examined, because there are too many */
+	struct pyitems it; /* entries of the dict that was read last */
 };
 
-/* Searches all containers once. before: the first search, in which the tensors get OWNED_SAME that
- * are where they were; NULL: this is it. 0 or an error that ends the reading; unreadable objects
- * are left out. The caller calls census_owners__fini() in any case. */
+/* Searches all containers once. before: NULL for the first search, and its result for the second
+ * one, which sets OWNED_SAME of each tensor in it that is still at its place. 0 or an error that
+ * ends the reading; unreadable objects are left out. The caller calls census_owners__fini() in any
+ * case. */
 int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before);
-/* The place of a tensor that the first search found; NULL: it did not. */
+/* The place of a tensor that the first search found. NULL: the search did not find the tensor. */
 struct owned *census_owners__find(const struct census_owners *l, uint64_t obj);
 void census_owners__fini(struct census_owners *l);
 
@@ -143,51 +149,54 @@ static inline bool census_owners__fatal(int err)
 
 /* Whether a limit has ended the search. */
 bool census_owners__over_limit(struct census_owners *l);
-/* Adds a path. *ret: its offset in text. 0 or -ENOMEM. */
+/* Adds a path. *ret: its offset in census_owners.text. 0 or -ENOMEM. */
 int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret);
 
-/* A child of a node. Its path is made on first use and shared by all children with the same
- * word. */
+/* An object in a container, or all its objects with the same word. Their path, which is the
+ * container's and the word, is made on first use. */
 struct child {
-	const struct node *of;
+	const struct node *holder;
 	char word[96];
 	uint32_t path; /* offset in text, 0: not made yet */
-	bool state;    /* a parameter is its key */
+	bool is_state; /* its key is a parameter */
 };
 
 /* Handles an object found in a container: records a tensor or memory, or queues a container. 0 or
  * an error that ends the search. */
 int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj);
-/* Queues a container once more if its turn ended at item `end` of n. */
-int census_owners__add_rest(struct census_owners *l, const struct node *of, uint64_t end,
+/* Queues a container of n items again if its turn ended before item `end`, which is not the last. */
+int census_owners__add_rest(struct census_owners *l, const struct node *holder, uint64_t end,
 			    uint64_t n);
+/* Adds a root. *ret: its index. 0, -ENOMEM or -E2BIG. */
 int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret);
-/* Adds a variable of a function. suffix: text after the path. */
+/* Adds a variable of a function. suffix: end of the names, as in struct root. */
 int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
 			     uint64_t obj);
 
 /* owners_types.c. The shape of an object, SHAPE_NONE if it cannot be read. 0 or an error that ends
  * the search. */
 int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret);
-/* Facts about a type that has a shape. */
+/* Facts about a type. Never NULL: a type without a shape has no facts. */
 const struct owner_type *census_owners__type(const struct census_owners *l, uint64_t type);
-/* Whether an object may hold others. ctx: the search. */
+/* Whether an object may hold other objects. ctx: the struct census_owners. */
 bool census_owners__is_container(void *ctx, uint64_t obj);
 
-/* owners_edges.c. Finds what a container holds. */
+/* owners_edges.c. Adds the objects that a container holds. 0 or an error, which ends the search if
+ * it is census_owners__fatal(). */
 int census_owners__examine(struct census_owners *l, const struct node *n);
-/* A field of an object: the n-th word after its head. */
-static inline uint64_t census_owners__field(const struct census_owners *l, const struct node *of,
-					    unsigned n)
+/* Address of a field of an object: the n-th word after its head, from 0. */
+static inline uint64_t census_owners__field(const struct census_owners *l,
+					    const struct node *holder, unsigned n)
 {
-	return of->obj + l->r->m.l->ob_type + 8 + 8ul * n;
+	return holder->obj + l->r->m.l->ob_type + 8 + 8ul * n;
 }
 
-/* Adds an object if it is an exception. word: its name after that of `of`. */
-int census_owners__add_exception(struct census_owners *l, const struct node *of, uint64_t obj,
+/* Adds an object if it is an exception. word: its name after the path of holder. */
+int census_owners__add_exception(struct census_owners *l, const struct node *holder, uint64_t obj,
 				 const char *word);
-/* Reads a dictionary into l->it. 0 or as pydict__items(). */
+/* Reads the entries of a dictionary into l->it. 0 or as pydict__items(). */
 int census_owners__read_dict(struct census_owners *l, uint64_t dict);
-/* Adds the entries in l->it whose keys begin with `only`. The name of one: path, before, key. */
-int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
-			       const char *only);
+/* Adds the entries in l->it whose keys begin with prefix. The path of an entry is path, separator
+ * and key. */
+int census_owners__add_globals(struct census_owners *l, const char *path, const char *separator,
+			       const char *prefix);

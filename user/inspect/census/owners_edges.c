@@ -13,12 +13,11 @@
 #include "inspect/python/pylocals.h"
 #include "inspect/python/pystr.h"
 
-/* Searches objects of classes in C word by word, such as iterators, futures and contexts. */
+/* ---- objects of classes in C, such as iterators, futures and contexts: word by word ---- */
 
 #define ITEMS_MAX 1024u /* pointers at the end of an object */
 
-/* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short
- * string. */
+/* Writes the path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short string. */
 static void key_word(struct census_owners *l, uint64_t key, const char *before, const char *after,
 		     char *word, size_t size)
 {
@@ -35,40 +34,41 @@ static void key_word(struct census_owners *l, uint64_t key, const char *before, 
 		snprintf(word, size, "%s%s%s", before, text, after);
 }
 
-/* Adds what a word of an object points to, if it may be an object. */
-static int add_pointer(struct census_owners *l, const struct node *of, uint64_t word,
-		       const char *after)
+/* Adds the object that a word of a container points to, if any. word_after is its path component. */
+static int add_pointer(struct census_owners *l, const struct node *holder, uint64_t word,
+		       const char *word_after)
 {
-	struct child c = { .of = of };
+	struct child c = { .holder = holder };
 	enum shape shape;
 	uint64_t type;
 	int err;
 
-	if (word % 8 || word < LOWEST || word > HIGHEST || word == of->obj)
+	if (word % 8 || word < LOWEST || word > HIGHEST || word == holder->obj)
 		return 0;
 	err = census_owners__shape_of(l, word, &type, &shape);
 	if (err || shape == SHAPE_NONE)
 		return err;
-	strcpy(c.word, shape == SHAPE_TRACEBACK ? "'s traceback" : after);
+	strcpy(c.word, shape == SHAPE_TRACEBACK ? "'s traceback" : word_after);
 	return census_owners__add_found(l, &c, word);
 }
 
-/* The values of a context are in a tree: a variable and its value follow each other. */
-static int add_variable(struct census_owners *l, const struct node *of, uint64_t var,
+/* Adds the value of a context variable. A context keeps both in a tree, one after the other. */
+static int add_variable(struct census_owners *l, const struct node *holder, uint64_t var,
 			uint64_t value)
 {
-	char word[72];
+	char component[72];
 	uint64_t name;
 	int err = pymem__u64(&l->r->m, var + l->r->m.l->ob_type + 8, &name);
 
 	if (err)
 		return err;
-	key_word(l, name, " ", "", word, sizeof(word));
-	return add_pointer(l, of, value, word);
+	key_word(l, name, " ", "", component, sizeof(component));
+	return add_pointer(l, holder, value, component);
 }
 
-static int add_words(struct census_owners *l, const struct node *of, const uint64_t *w, uint64_t n,
-		     unsigned skip)
+/* Adds the objects that n words of an object point to. skip: index of a word to leave out. */
+static int add_words(struct census_owners *l, const struct node *holder, const uint64_t *w,
+		     uint64_t n, unsigned skip)
 {
 	enum shape shape;
 	uint64_t type;
@@ -81,35 +81,40 @@ static int add_words(struct census_owners *l, const struct node *of, const uint6
 		if (err)
 			return err;
 		if (shape == SHAPE_CONTEXT_VAR && i + 1 < n) {
-			err = add_variable(l, of, w[i], w[i + 1]);
+			err = add_variable(l, holder, w[i], w[i + 1]);
 			i++;
 		} else {
-			err = add_pointer(l, of, w[i], of->shape == SHAPE_TENSOR ? "'s hooks" : "");
+			err = add_pointer(l, holder, w[i],
+					  holder->shape == SHAPE_TENSOR ? "'s hooks" : "");
 		}
 	}
 	return err;
 }
 
-/* Searches an object word by word. */
-static int in_words(struct census_owners *l, const struct node *of, const struct owner_type *t)
+/* Adds the objects that any word of an object points to, except its dictionary: search_attrs(). */
+static int search_words(struct census_owners *l, const struct node *holder,
+			const struct owner_type *t)
 {
-	uint64_t w[OWNER_WORDS_MAX + ITEMS_MAX], n = t->words, more = 0;
-	unsigned dict = t->dict ? t->dict / 8 - 2 : UINT_MAX;
+	uint64_t w[OWNER_WORDS_MAX + ITEMS_MAX], n = t->words, n_items = 0;
+	unsigned dict_index = t->dict ? t->dict / 8 - 2 : UINT_MAX;
 	int err = 0;
 
 	pymem__begin_unchecked(&l->r->m);
-	if (t->items && pymem__u64(&l->r->m, of->obj + l->r->m.l->ob_size, &more))
-		more = 0;
-	if (more < ITEMS_MAX)
-		n += more;
+	if (t->items && pymem__u64(&l->r->m, holder->obj + l->r->m.l->ob_size, &n_items))
+		n_items = 0;
+	if (n_items < ITEMS_MAX)
+		n += n_items;
 	if (n)
-		err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, n * sizeof(*w));
+		err = pymem__read(&l->r->m, census_owners__field(l, holder, 0), w, n * sizeof(*w));
 	pymem__end_unchecked(&l->r->m);
-	return err || !n ? err : add_words(l, of, w, n, dict);
+	return err || !n ? err : add_words(l, holder, w, n, dict_index);
 }
 
-/* Variables of functions that no thread runs: of suspended generators and coroutines, and of those
- * that an exception has left. */
+/* ---- variables of functions that no thread runs: suspended generators, tracebacks ---- */
+
+#define HEAD 16		      /* bytes of PyObject: reference count and type */
+#define FRAME_OBJECT_FRAME 24 /* PyFrameObject.f_frame, from CPython 3.11 on */
+#define STATE_BEFORE_FRAME 5  /* bytes from a generator's gi_frame_state to its frame */
 
 #define FRAMES_MAX 20000u  /* frames examined */
 #define TRACEBACK_MAX 512u /* frames of one traceback */
@@ -117,7 +122,8 @@ static int in_words(struct census_owners *l, const struct node *of, const struct
 #define OWNED_BY_GENERATOR 1
 #define TYPE_EXCEPTION (1ul << 30)
 
-static bool may_hold(void *ctx, uint64_t obj)
+/* pylocals__of_frame(): whether the object of a variable may be or hold a tensor. */
+static bool may_matter(void *ctx, uint64_t obj)
 {
 	struct census_owners *l = ctx;
 	enum shape shape;
@@ -126,12 +132,12 @@ static bool may_hold(void *ctx, uint64_t obj)
 	return !census_owners__shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE;
 }
 
-/* Adds a variable: its name follows path, and the function ends the name. */
-static int add_frame_variable(struct census_owners *l, const struct node *of, const char *path,
+/* Adds a variable. Its path component is path and its name; the function is the root's suffix. */
+static int add_frame_variable(struct census_owners *l, const struct node *holder, const char *path,
 			      const struct pylocal *v)
 {
 	char text[PYLOCAL_TEXT], *in;
-	struct child c = { .of = of };
+	struct child c = { .holder = holder };
 
 	if (pylocal__text(&l->r->m, v, text, sizeof(text)) || !(in = strstr(text, " in ")))
 		return 0;
@@ -140,23 +146,23 @@ static int add_frame_variable(struct census_owners *l, const struct node *of, co
 }
 
 /* Opens a root for a frame, by its first variable: " in f (x.py:3)". */
-static int open_root(struct census_owners *l, const struct node *of, const struct pylocal *v,
+static int open_root(struct census_owners *l, const struct node *holder, const struct pylocal *v,
 		     bool is_end, uint32_t *ret)
 {
 	char text[PYLOCAL_TEXT], suffix[2 * PYLOCAL_TEXT], *in;
 
-	*ret = of->root;
+	*ret = holder->root;
 	if (pylocal__text(&l->r->m, v, text, sizeof(text)) || !(in = strstr(text, " in ")))
 		return 0;
-	snprintf(suffix, sizeof(suffix), "%s%s", in, is_end ? "" : l->roots[of->root].suffix);
+	snprintf(suffix, sizeof(suffix), "%s%s", in, is_end ? "" : l->roots[holder->root].suffix);
 	return census_owners__open_root(l, suffix, ret);
 }
 
-/* path: begins the names of variables, instead of the holder's if is_end. */
-static int add_frame(struct census_owners *l, const struct node *of, uint64_t frame, uint64_t code,
-		     const char *path, bool is_end)
+/* Adds the variables of a frame. path begins their names, after the holder's path unless is_end. */
+static int add_frame(struct census_owners *l, const struct node *holder, uint64_t frame,
+		     uint64_t code, const char *path, bool is_end)
 {
-	struct node from = *of;
+	struct node from = *holder;
 	struct pylocal *v = NULL;
 	size_t n = 0;
 	int err;
@@ -166,11 +172,11 @@ static int add_frame(struct census_owners *l, const struct node *of, uint64_t fr
 		return 0;
 	}
 	l->frames++;
-	err = pylocals__of_frame(&l->r->m, frame, code, may_hold, l, &v, &n);
+	err = pylocals__of_frame(&l->r->m, frame, code, may_matter, l, &v, &n);
 	if (is_end)
 		from.path = 0;
 	if (!err && n)
-		err = open_root(l, of, &v[0], is_end, &from.root);
+		err = open_root(l, holder, &v[0], is_end, &from.root);
 	for (size_t i = 0; !err && i < n; i++)
 		err = add_frame_variable(l, &from, path, &v[i]);
 	free(v);
@@ -196,23 +202,23 @@ static int read_code(struct census_owners *l, uint64_t frame, uint64_t *code)
 }
 
 /* From CPython 3.11 on, a frame object points to the frame: {f_back, f_frame, ...}. */
-static int in_frame_object(struct census_owners *l, const struct node *of, uint64_t obj,
-			   const char *path)
+static int search_frame_object(struct census_owners *l, const struct node *holder, uint64_t obj,
+			       const char *path)
 {
 	uint64_t frame = obj, code;
 	int err = 0;
 
 	if (l->r->m.l->minor >= 11)
-		err = pymem__u64(&l->r->m, obj + 24, &frame);
+		err = pymem__u64(&l->r->m, obj + FRAME_OBJECT_FRAME, &frame);
 	err = err ?: read_code(l, frame, &code);
-	return err ?: add_frame(l, of, frame, code, path, false);
+	return err ?: add_frame(l, holder, frame, code, path, false);
 }
 
-/* {tb_next, tb_frame, ...}, from the function that handles the exception to the one that raised
- * it. */
-static int in_traceback(struct census_owners *l, const struct node *of)
+/* Adds the variables of all frames of a traceback: {tb_next, tb_frame, ...}, from the function that
+ * handles the exception to the one that raised it. */
+static int search_traceback(struct census_owners *l, const struct node *holder)
 {
-	uint64_t w[4], at = of->obj, type;
+	uint64_t w[4], at = holder->obj, type;
 	int err = 0;
 
 	for (unsigned i = 0; !err && at && i < TRACEBACK_MAX && !census_owners__over_limit(l);
@@ -220,22 +226,22 @@ static int in_traceback(struct census_owners *l, const struct node *of)
 		err = pydict__type_of(&l->r->m, at, &type);
 		if (err)
 			return err;
-		if (type != of->type)
+		if (type != holder->type)
 			return -EBADMSG;
 		err = pymem__read(&l->r->m, at, w, sizeof(w));
 		if (err)
 			return err;
-		err = in_frame_object(l, of, w[3], ": ");
+		err = search_frame_object(l, holder, w[3], ": ");
 		err = census_owners__fatal(err) ? err : 0;
 		at = w[2];
 	}
 	return err;
 }
 
-int census_owners__add_exception(struct census_owners *l, const struct node *of, uint64_t obj,
+int census_owners__add_exception(struct census_owners *l, const struct node *holder, uint64_t obj,
 				 const char *word)
 {
-	struct child c = { .of = of };
+	struct child c = { .holder = holder };
 	enum shape shape;
 	uint64_t type, flags;
 	int err = census_owners__shape_of(l, obj, &type, &shape);
@@ -248,27 +254,28 @@ int census_owners__add_exception(struct census_owners *l, const struct node *of,
 	return census_owners__add_found(l, &c, obj);
 }
 
-/* The frame inside a generator, from CPython 3.11 on: its code is the last of the words that point
- * to one. The last byte before the frame's word tells whether it is suspended. */
-static int find_frame(struct census_owners *l, const struct node *of, uint64_t *frame,
-		      uint64_t *code)
+/* Finds the frame inside a generator, from CPython 3.11 on: of the words that point to a code
+ * object, the last one is the frame's. gi_frame_state is negative if the frame exists and does not
+ * run. 0 or -errno; -ENOENT: there is no such frame. */
+static int find_generator_frame(struct census_owners *l, const struct node *holder, uint64_t *frame,
+				uint64_t *code)
 {
 	const struct pylayout *y = l->r->m.l;
 	uint64_t w[GENERATOR_WORDS];
-	unsigned n = census_owners__type(l, of->type)->words;
+	unsigned n = census_owners__type(l, holder->type)->words;
 	int8_t state;
 	uint8_t owner;
 	int err;
 
 	n = n < GENERATOR_WORDS ? n : GENERATOR_WORDS;
-	err = pymem__read(&l->r->m, of->obj + 16, w, n * sizeof(*w));
+	err = pymem__read(&l->r->m, holder->obj + HEAD, w, n * sizeof(*w));
 	*frame = 0;
 	for (unsigned i = 0; !err && i < n; i++) {
-		uint64_t at = of->obj + 16 + 8ull * i - y->fr_code;
+		uint64_t at = holder->obj + HEAD + 8ull * i - y->fr_code;
 
 		if (!*frame) /* an exception that it handles */
-			err = census_owners__add_exception(l, of, w[i], "");
-		if (at <= of->obj + 16 || !is_code(l, w[i] & y->tag_mask) ||
+			err = census_owners__add_exception(l, holder, w[i], "");
+		if (at <= holder->obj + HEAD || !is_code(l, w[i] & y->tag_mask) ||
 		    pymem__read(&l->r->m, at + y->fr_owner, &owner, 1) ||
 		    owner != OWNED_BY_GENERATOR)
 			continue;
@@ -279,56 +286,59 @@ static int find_frame(struct census_owners *l, const struct node *of, uint64_t *
 		return err;
 	if (!*frame)
 		return -ENOENT;
-	err = pymem__read(&l->r->m, *frame - 5, &state, 1);
+	err = pymem__read(&l->r->m, *frame - STATE_BEFORE_FRAME, &state, 1);
 	if (err)
 		return err;
 	return state < 0 ? 0 : -ENOENT;
 }
 
-static int in_generator(struct census_owners *l, const struct node *of)
+static int search_generator(struct census_owners *l, const struct node *holder)
 {
 	uint64_t frame, code;
 	int err;
 
 	if (l->r->m.l->minor >= 11) {
-		err = find_frame(l, of, &frame, &code);
+		err = find_generator_frame(l, holder, &frame, &code);
 	} else { /* {gi_frame, ...} */
-		err = pymem__u64(&l->r->m, of->obj + 16, &frame);
+		err = pymem__u64(&l->r->m, holder->obj + HEAD, &frame);
 		if (!err)
 			err = frame ? read_code(l, frame, &code) : -ENOENT;
 	}
-	return err ?: add_frame(l, of, frame, code, "local ", true);
+	return err ?: add_frame(l, holder, frame, code, "local ", true);
 }
 
-#define CHUNK 512
+/* ---- containers by their shapes ---- */
+
+#define CHUNK 512	     /* items read at once */
 #define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
 #define TURN 4096u	     /* items of a container in a turn */
-#define TURNS 8u	     /* each reads a dict or deque from its start, so there are few */
-#define CELLS_MAX 256
-/* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
+#define TURNS 8u	     /* turns of a dict or deque, at most: each reads it from its start */
+#define CELLS_MAX 256	     /* variables of a closure */
+/* Maximum entries of a dict whose keys appear in names; larger dicts show [*]. */
 #define WORDS_MAX 16
-#define FEW_ITEMS 64 /* entries of a dict or object that may come from pages */
+#define FEW_ITEMS 64 /* entries of a small dict or object, which is read from cached pages */
 
 #define DEQUE_BLOCK 64
-#define TEE_MAX 57u
-#define DIMS_MAX 64 /* dimensions of numpy's arrays */
-#define ARRAY_CONTIGUOUS 1
-#define THREADS_MAX 1024 /* threads whose values of one thread-local are examined */
+#define TEE_MAX 57u	   /* items of an itertools.tee's block: LINKCELLS */
+#define DIMS_MAX 64	   /* dimensions of numpy's arrays */
+#define ARRAY_CONTIGUOUS 1 /* NPY_ARRAY_C_CONTIGUOUS */
+#define THREADS_MAX 1024   /* threads whose values of one thread-local are examined */
 
 /* End of a container's turn: index of the first item that it does not examine. n: its items. */
-static uint64_t end_of_turn(const struct node *of, uint64_t n, uint64_t turn)
+static uint64_t end_of_turn(const struct node *holder, uint64_t n, uint64_t turn)
 {
-	return n > of->from && n - of->from > turn ? of->from + turn : n;
+	return n > holder->examined && n - holder->examined > turn ? holder->examined + turn : n;
 }
 
-static uint64_t long_turn(uint64_t n)
+/* Items in a turn of a dict or deque of n items, so that it needs at most TURNS turns. */
+static uint64_t turn_of_table(uint64_t n)
 {
 	return n / TURNS > TURN ? n / TURNS : TURN;
 }
 
-/* Leaves out a container of n words if it has as many. The memory of one that is gone meanwhile may
- * have any number in its place. */
-static void leave_out(struct census_owners *l, uint64_t at, uint64_t n)
+/* Notes that a container of n words at `at` is left out, because it has too many. If its last word
+ * cannot be read, it was freed meanwhile, and n is some other number. */
+static void note_left_out(struct census_owners *l, uint64_t at, uint64_t n)
 {
 	uint64_t last, size;
 
@@ -336,16 +346,17 @@ static void leave_out(struct census_owners *l, uint64_t at, uint64_t n)
 		l->full |= !pymem__u64(&l->r->m, at, &last);
 }
 
-static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
+/* Adds the objects that n words at `at` point to, as many as a turn has. */
+static int add_array(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
 {
-	uint64_t v[CHUNK], end = end_of_turn(c->of, n, TURN);
+	uint64_t v[CHUNK], end = end_of_turn(c->holder, n, TURN);
 	int err = 0;
 
 	if (n > ARRAY_MAX) {
-		leave_out(l, at, n);
+		note_left_out(l, at, n);
 		return 0;
 	}
-	for (uint64_t i = c->of->from; !err && i < end && !census_owners__over_limit(l);
+	for (uint64_t i = c->holder->examined; !err && i < end && !census_owners__over_limit(l);
 	     i += CHUNK) {
 		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
 
@@ -353,28 +364,29 @@ static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint6
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = census_owners__add_found(l, c, v[j]);
 	}
-	return err ?: census_owners__add_rest(l, c->of, end, n);
+	return err ?: census_owners__add_rest(l, c->holder, end, n);
 }
 
-/* Address and number of the items of a list or tuple. */
-static int array_head(struct census_owners *l, const struct node *of, uint64_t *at, uint64_t *n)
+/* Finds the address and the number of the items of a list or tuple. */
+static int find_items(struct census_owners *l, const struct node *holder, uint64_t *at, uint64_t *n)
 {
 	const struct pylayout *y = l->r->m.l;
 	uint64_t head[2]; /* ob_size, ob_item */
 	int err;
 
-	if (of->shape == SHAPE_TUPLE) {
-		*at = of->obj + y->tuple_item;
-		return pymem__u64(&l->r->m, of->obj + y->ob_size, n);
+	if (holder->shape == SHAPE_TUPLE) {
+		*at = holder->obj + y->tuple_item;
+		return pymem__u64(&l->r->m, holder->obj + y->ob_size, n);
 	}
-	err = pymem__read(&l->r->m, of->obj + y->ob_size, head, sizeof(head));
+	err = pymem__read(&l->r->m, holder->obj + y->ob_size, head, sizeof(head));
 	*n = head[0];
 	*at = head[1];
 	return err;
 }
 
-/* Lists and tuples. Those with few items can be very many: see read_items(). */
-static int in_array(struct census_owners *l, struct child *c)
+/* Adds the items of a list or tuple. A program may have very many with few items, so these are read
+ * from cached pages: see read_entries_cached(). */
+static int search_list(struct census_owners *l, struct child *c)
 {
 	uint64_t v[FEW_ITEMS], at, n;
 	bool few;
@@ -382,7 +394,7 @@ static int in_array(struct census_owners *l, struct child *c)
 
 	strcpy(c->word, "[*]");
 	pymem__begin_unchecked(&l->r->m);
-	err = array_head(l, c->of, &at, &n);
+	err = find_items(l, c->holder, &at, &n);
 	few = !err && n <= FEW_ITEMS;
 	if (few && n)
 		err = pymem__read(&l->r->m, at, v, n * sizeof(*v));
@@ -391,38 +403,41 @@ static int in_array(struct census_owners *l, struct child *c)
 		err = census_owners__add_found(l, c, v[i]);
 	if (few || census_owners__fatal(err))
 		return err;
-	err = array_head(l, c->of, &at, &n);
-	return err ?: array_of(l, c, at, n);
+	err = find_items(l, c->holder, &at, &n);
+	return err ?: add_array(l, c, at, n);
 }
 
-/* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
- * right}. */
-static int in_deque(struct census_owners *l, struct child *c)
+/* Adds the items of a deque: {ob_size, leftblock, rightblock, leftindex, rightindex}, with blocks
+ * of {left, items[64], right}. */
+static int search_deque(struct census_owners *l, struct child *c)
 {
 	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
-	int err = pymem__read(&l->r->m, c->of->obj + l->r->m.l->ob_size, head, sizeof(head));
+	int err = pymem__read(&l->r->m, c->holder->obj + l->r->m.l->ob_size, head, sizeof(head));
 
 	strcpy(c->word, "[*]");
 	if (err || head[3] >= DEQUE_BLOCK)
 		return err;
-	end = end_of_turn(c->of, head[0], long_turn(head[0]));
+	end = end_of_turn(c->holder, head[0], turn_of_table(head[0]));
 	for (uint64_t at = head[1], k = head[3];
 	     !err && i < end && at && !census_owners__over_limit(l);
 	     at = block[DEQUE_BLOCK + 1], k = 0) {
 		err = pymem__read(&l->r->m, at, block, sizeof(block));
 		for (; !err && i < end && k < DEQUE_BLOCK; k++, i++)
-			err = i < c->of->from ? 0 : census_owners__add_found(l, c, block[1 + k]);
+			err = i < c->holder->examined
+				      ? 0
+				      : census_owners__add_found(l, c, block[1 + k]);
 	}
-	return err ?: census_owners__add_rest(l, c->of, end, head[0]);
+	return err ?: census_owners__add_rest(l, c->holder, end, head[0]);
 }
 
-/* Optimizers of other libraries keep their state as PyTorch's do: state[parameter]. The first key
- * speaks for all. Very many dicts have the same one, mostly a string, which is read once. */
-static bool has_parameters(struct census_owners *l, const struct node *of)
+/* Whether the keys in l->it are parameters: optimizers of other libraries, too, keep
+ * state[parameter]. Only the first key is checked, and its type is read once, because very many
+ * dicts have the same first key. */
+static bool has_parameters(struct census_owners *l, const struct node *holder)
 {
 	uint64_t key = l->it.n ? l->it.v[0].key : 0, type;
 
-	if (of->shape != SHAPE_DICT || !key)
+	if (holder->shape != SHAPE_DICT || !key)
 		return false;
 	if (key != l->first_key) {
 		l->first_key = key;
@@ -432,18 +447,20 @@ static bool has_parameters(struct census_owners *l, const struct node *of)
 	return l->is_parameter;
 }
 
-static int in_items(struct census_owners *l, const struct node *of, const char *before,
-		    const char *after, bool words)
+/* Adds the values in l->it, with their keys in the paths if keys_in_path, otherwise as [*] and in
+ * turns. */
+static int add_items(struct census_owners *l, const struct node *holder, const char *before,
+		     const char *after, bool keys_in_path)
 {
-	bool state = has_parameters(l, of);
+	bool state = has_parameters(l, holder);
 	size_t end;
 	int err = 0;
 
-	if (words) {
+	if (keys_in_path) {
 		for (size_t i = 0; !err && i < l->it.n &&
 				   !(i % CHUNK == CHUNK - 1 && census_owners__over_limit(l));
 		     i++) {
-			struct child c = { .of = of, .state = state };
+			struct child c = { .holder = holder, .is_state = state };
 			uint64_t type;
 			enum shape shape;
 
@@ -456,86 +473,88 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 		}
 		return err;
 	}
-	end = end_of_turn(of, l->it.n, long_turn(l->it.n));
-	for (size_t i = of->from;
+	end = end_of_turn(holder, l->it.n, turn_of_table(l->it.n));
+	for (size_t i = holder->examined;
 	     !err && i < end && !(i % CHUNK == 0 && census_owners__over_limit(l)); i++) {
-		struct child c = { .of = of, .state = state, .word = "[*]" };
+		struct child c = { .holder = holder, .is_state = state, .word = "[*]" };
 
 		err = census_owners__add_found(l, &c, l->it.v[i].value);
 	}
-	return err ?: census_owners__add_rest(l, of, end, l->it.n);
+	return err ?: census_owners__add_rest(l, holder, end, l->it.n);
 }
 
-static int read_items_now(struct census_owners *l, uint64_t obj, uint64_t type)
+/* Reads the entries of a dict (type 0), or the attributes of an object of this type. */
+static int read_entries(struct census_owners *l, uint64_t obj, uint64_t type)
 {
 	return type ? pydict__attrs(&l->r->m, obj, type, &l->it)
 		    : pydict__items(&l->r->m, obj, &l->it);
 }
 
 /*
- * Reads the entries of a dict, or the attributes of an object if type is not 0. Those with few
- * entries can be very many, so they come from pages that this search has read before. The paths
- * that it finds count only if another search finds them, too. One with many entries may have been
- * moved as it grew, so it is read again.
+ * As read_entries(). A program may have very many objects with few entries, so these come from
+ * pages that this search has read before: a path counts only if the other search finds it, too. The
+ * memory of many entries may have been moved as they grew, so these are read again.
  */
-static int read_items(struct census_owners *l, uint64_t obj, uint64_t type)
+static int read_entries_cached(struct census_owners *l, uint64_t obj, uint64_t type)
 {
 	int err;
 
 	pymem__begin_unchecked(&l->r->m);
-	err = read_items_now(l, obj, type);
+	err = read_entries(l, obj, type);
 	pymem__end_unchecked(&l->r->m);
 	if (census_owners__fatal(err) || (!err && l->it.n <= FEW_ITEMS))
 		return err;
-	return read_items_now(l, obj, type);
+	return read_entries(l, obj, type);
 }
 
-static int in_dict(struct census_owners *l, const struct node *of)
+static int search_dict(struct census_owners *l, const struct node *holder)
 {
-	int err = read_items(l, of->obj, 0);
+	int err = read_entries_cached(l, holder->obj, 0);
 
-	return err ?: in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
+	return err ?: add_items(l, holder, "['", "']", l->it.n <= WORDS_MAX);
 }
 
-static int in_attrs(struct census_owners *l, const struct node *of)
+static int search_attrs(struct census_owners *l, const struct node *holder)
 {
-	int err = read_items(l, of->obj, of->type);
+	int err = read_entries_cached(l, holder->obj, holder->type);
 
-	return err ?: in_items(l, of, ".", "", true);
+	return err ?: add_items(l, holder, ".", "", true);
 }
 
 /*
- * {key, args, kw, weakreflist, dummies} until CPython 3.12, {args, kw, weakreflist, localdicts}
- * later. The last one is a dict of each thread's attributes, by a weak reference that dies with the
- * thread.
+ * Finds the dict with each thread's attributes of a threading.local: the last field of {key, args,
+ * kw, weakreflist, dummies} until CPython 3.12, of {args, kw, weakreflist, localdicts} later. Its
+ * keys are weak references that die with the thread.
  */
-static int find_dicts(struct census_owners *l, const struct node *of, uint64_t *ret)
+static int find_dicts(struct census_owners *l, const struct node *holder, uint64_t *ret)
 {
 	int err = -ENOENT;
 
 	for (unsigned n = 3; err && n < 5; n++)
-		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), ret)
+		err = pymem__u64(&l->r->m, census_owners__field(l, holder, n), ret)
 			      ?: pydict__check_kind(&l->r->m, *ret, PYTYPE_DICT);
 	return err;
 }
 
-static int in_thread_local(struct census_owners *l, const struct node *of)
+static int search_thread_local(struct census_owners *l, const struct node *holder)
 {
-	uint64_t dicts, own[THREADS_MAX];
+	uint64_t dicts, attrs[THREADS_MAX];
 	size_t n = 0;
-	int err = find_dicts(l, of, &dicts) ?: pydict__items(&l->r->m, dicts, &l->it);
+	int err = find_dicts(l, holder, &dicts) ?: pydict__items(&l->r->m, dicts, &l->it);
 
 	if (err)
 		return err;
 	for (; n < l->it.n && n < THREADS_MAX; n++)
-		own[n] = l->it.v[n].value;
+		attrs[n] = l->it.v[n].value;
 	for (size_t i = 0; i < n && !census_owners__fatal(err) && !census_owners__over_limit(l);
 	     i++)
-		err = pydict__items(&l->r->m, own[i], &l->it) ?: in_items(l, of, ".", "", true);
+		err = pydict__items(&l->r->m, attrs[i], &l->it)
+			      ?: add_items(l, holder, ".", "", true);
 	return err;
 }
 
-static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
+/* Adds the object whose address is in the word at slot, if any. */
+static int add_pointee(struct census_owners *l, struct child *c, uint64_t slot)
 {
 	uint64_t obj;
 	int err = pymem__u64(&l->r->m, slot, &obj);
@@ -548,11 +567,12 @@ struct function_fields {
 	uint64_t defaults, kwdefaults, closure;
 };
 
-static int read_function(struct census_owners *l, const struct node *of, struct function_fields *f)
+static int read_function(struct census_owners *l, const struct node *holder,
+			 struct function_fields *f)
 {
 	bool old = l->r->m.l->minor < 10;
 	uint64_t w[8]; /* the fields after the head */
-	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
+	int err = pymem__read(&l->r->m, census_owners__field(l, holder, 0), w, sizeof(w));
 
 	f->defaults = old ? w[2] : w[5];
 	f->kwdefaults = old ? w[3] : w[6];
@@ -561,7 +581,7 @@ static int read_function(struct census_owners *l, const struct node *of, struct 
 }
 
 /* Examines a function's closure: one cell for each variable, by name. */
-static int in_closure(struct census_owners *l, const struct node *of, uint64_t closure)
+static int search_closure(struct census_owners *l, const struct node *holder, uint64_t closure)
 {
 	const struct pylayout *y = l->r->m.l;
 	uint64_t code, n;
@@ -571,21 +591,23 @@ static int in_closure(struct census_owners *l, const struct node *of, uint64_t c
 	if (!closure || pydict__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
 		return 0;
 	err = pymem__u64(&l->r->m, closure + y->ob_size, &n)
-		      ?: pymem__u64(&l->r->m, of->obj + y->func_code, &code);
+		      ?: pymem__u64(&l->r->m, holder->obj + y->func_code, &code);
 	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
-		struct child c = { .of = of };
+		struct child c = { .holder = holder };
 
 		if (pylocals__free_name(&l->r->m, code, i, name, sizeof(name)))
 			strcpy(name, "?");
 		snprintf(c.word, sizeof(c.word), "'s cell %s", name);
-		err = in_slot(l, &c, closure + y->tuple_item + 8 * i);
+		err = add_pointee(l, &c, closure + y->tuple_item + 8 * i);
 	}
 	return err;
 }
 
-static int add_word(struct census_owners *l, const struct node *of, const char *word, uint64_t obj)
+/* Adds an object, if any, whose path component is word. */
+static int add_field(struct census_owners *l, const struct node *holder, const char *word,
+		     uint64_t obj)
 {
-	struct child c = { .of = of };
+	struct child c = { .holder = holder };
 
 	if (!obj)
 		return 0;
@@ -593,37 +615,38 @@ static int add_word(struct census_owners *l, const struct node *of, const char *
 	return census_owners__add_found(l, &c, obj);
 }
 
-static int in_function(struct census_owners *l, const struct node *of)
+static int search_function(struct census_owners *l, const struct node *holder)
 {
 	struct function_fields f;
 	int err;
 
 	pymem__begin_unchecked(&l->r->m); /* functions are many, and rarely change */
-	err = read_function(l, of, &f);
+	err = read_function(l, holder, &f);
 	pymem__end_unchecked(&l->r->m);
 	if (err)
 		return err;
-	err = in_closure(l, of, f.closure) ?: add_word(l, of, "'s defaults", f.defaults);
-	return err ?: add_word(l, of, "'s defaults", f.kwdefaults);
+	err = search_closure(l, holder, f.closure)
+		      ?: add_field(l, holder, "'s defaults", f.defaults);
+	return err ?: add_field(l, holder, "'s defaults", f.kwdefaults);
 }
 
-/* {fill, used, mask, table}; an entry is {key, hash}: Include/cpython/setobject.h, all versions.
- * The key of a deleted entry is no object. */
-static int in_set(struct census_owners *l, struct child *c)
+/* Adds the items of a set: {fill, used, mask, table}; an entry is {key, hash}. The key of a deleted
+ * entry is no object. Include/cpython/setobject.h, all versions. */
+static int search_set(struct census_owners *l, struct child *c)
 {
 	uint64_t head[4], v[2 * CHUNK], n, end;
-	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), head, sizeof(head));
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->holder, 0), head, sizeof(head));
 
 	strcpy(c->word, "[*]");
 	n = head[2] + 1;
 	if (err || !head[1])
 		return err;
 	if (head[2] >= ARRAY_MAX) {
-		leave_out(l, head[3], 2 * head[2]);
+		note_left_out(l, head[3], 2 * head[2]);
 		return 0;
 	}
-	end = end_of_turn(c->of, n, TURN);
-	for (uint64_t i = c->of->from; !err && i < end && !census_owners__over_limit(l);
+	end = end_of_turn(c->holder, n, TURN);
+	for (uint64_t i = c->holder->examined; !err && i < end && !census_owners__over_limit(l);
 	     i += CHUNK) {
 		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
 
@@ -631,23 +654,23 @@ static int in_set(struct census_owners *l, struct child *c)
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = v[2 * j] ? census_owners__add_found(l, c, v[2 * j]) : 0;
 	}
-	return err ?: census_owners__add_rest(l, c->of, end, n);
+	return err ?: census_owners__add_rest(l, c->holder, end, n);
 }
 
-/* lru_cache_object of CPython's functools: {root: five words, wrapper, typed, cache, ...}
- * until CPython 3.15. A cache with a limit has links as values. */
-static int in_cache(struct census_owners *l, const struct node *of)
+/* Adds arguments and results in a functools.lru_cache: {root: five words, wrapper, typed, cache,
+ * ...} until CPython 3.15 (lru_cache_object). A cache with a limit has links as values. */
+static int search_cache(struct census_owners *l, const struct node *holder)
 {
 	uint64_t dict;
 	int err = -ENOENT;
 
 	for (unsigned n = 6; err && n < 10; n++)
-		err = pymem__u64(&l->r->m, census_owners__field(l, of, n), &dict)
+		err = pymem__u64(&l->r->m, census_owners__field(l, holder, n), &dict)
 			      ?: pydict__check_kind(&l->r->m, dict, PYTYPE_DICT);
-	err = err ?: read_items(l, dict, 0);
+	err = err ?: read_entries_cached(l, dict, 0);
 	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
 	     i++) {
-		struct child c = { .of = of, .word = "'s cache[*]" };
+		struct child c = { .holder = holder, .word = "'s cache[*]" };
 
 		/* The key is a tuple of the arguments. */
 		err = census_owners__add_found(l, &c, l->it.v[i].value)
@@ -656,66 +679,69 @@ static int in_cache(struct census_owners *l, const struct node *of)
 	return err;
 }
 
-static int in_partial(struct census_owners *l, const struct node *of)
+static int search_partial(struct census_owners *l, const struct node *holder)
 {
 	uint64_t w[3]; /* fn, args, kw: partialobject of CPython's functools */
-	int err = pymem__read(&l->r->m, census_owners__field(l, of, 0), w, sizeof(w));
+	int err = pymem__read(&l->r->m, census_owners__field(l, holder, 0), w, sizeof(w));
 
 	if (err)
 		return err;
-	err = add_word(l, of, ".func", w[0]) ?: add_word(l, of, ".args", w[1]);
-	return err ?: add_word(l, of, ".keywords", w[2]);
+	err = add_field(l, holder, ".func", w[0]) ?: add_field(l, holder, ".args", w[1]);
+	return err ?: add_field(l, holder, ".keywords", w[2]);
 }
 
-/* Built-in classes keep their attributes elsewhere, and hold nothing of the program. */
-static int in_class(struct census_owners *l, const struct node *of)
+/* Adds a class's attributes. Built-in classes keep theirs elsewhere, and hold nothing of the
+ * program. */
+static int search_class(struct census_owners *l, const struct node *holder)
 {
 	uint64_t flags, dict;
-	int err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_flags, &flags);
+	int err = pymem__old_u64(&l->r->m, holder->obj + l->r->m.l->tp_flags, &flags);
 
 	if (err || !(flags & TYPE_HEAP))
 		return err;
-	err = pymem__old_u64(&l->r->m, of->obj + l->r->m.l->tp_dict, &dict)
-		      ?: read_items(l, dict, 0);
-	return err ?: in_items(l, of, ".", "", true);
+	err = pymem__old_u64(&l->r->m, holder->obj + l->r->m.l->tp_dict, &dict)
+		      ?: read_entries_cached(l, dict, 0);
+	return err ?: add_items(l, holder, ".", "", true);
 }
 
-/* Items of a SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx, get_idx, items,
- * items_cap, num_items}, a ring. Before, they are in a list. */
-static int in_queue(struct census_owners *l, struct child *c)
+/* Adds the items of a queue.SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx,
+ * get_idx, items, items_cap, num_items}, a ring. Before 3.13 they are in a list. */
+static int search_simple_queue(struct census_owners *l, struct child *c)
 {
 	uint64_t w[6];
-	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->holder, 0), w, sizeof(w));
 
 	if (err)
 		return err;
 	strcpy(c->word, "[*]");
-	return w[5] ? array_of(l, c, w[3], w[4]) : 0;
+	return w[5] ? add_array(l, c, w[3], w[4]) : 0;
 }
 
-/* {it, numread, nextlink, values}: the values that were not read are not initialized. */
-static int in_tee(struct census_owners *l, struct child *c)
+/* Adds the items of an itertools.tee: {it, numread, nextlink, values}, of which only numread values
+ * are initialized. */
+static int search_tee(struct census_owners *l, struct child *c)
 {
 	uint64_t n;
-	int err = pymem__u64(&l->r->m, census_owners__field(l, c->of, 1), &n);
+	int err = pymem__u64(&l->r->m, census_owners__field(l, c->holder, 1), &n);
 
 	if (err)
 		return err;
-	err = in_slot(l, c, census_owners__field(l, c->of, 0))
-		      ?: in_slot(l, c, census_owners__field(l, c->of, 2));
+	err = add_pointee(l, c, census_owners__field(l, c->holder, 0))
+		      ?: add_pointee(l, c, census_owners__field(l, c->holder, 2));
 	if (err)
 		return err;
 	strcpy(c->word, "[*]");
 	c->path = 0;
 	n = (uint32_t)n;
-	return array_of(l, c, census_owners__field(l, c->of, 3), n < TEE_MAX ? n : TEE_MAX);
+	return add_array(l, c, census_owners__field(l, c->holder, 3), n < TEE_MAX ? n : TEE_MAX);
 }
 
-/* Data of an array of numpy without gaps: {data, nd, dimensions, strides, base, descr, flags}. */
-static int in_objects(struct census_owners *l, struct child *c)
+/* Adds the objects in a numpy.ndarray without gaps: {data, nd, dimensions, strides, base, descr,
+ * flags}. */
+static int search_ndarray(struct census_owners *l, struct child *c)
 {
 	uint64_t w[7], dims[DIMS_MAX], n = 1, nd;
-	int err = pymem__read(&l->r->m, census_owners__field(l, c->of, 0), w, sizeof(w));
+	int err = pymem__read(&l->r->m, census_owners__field(l, c->holder, 0), w, sizeof(w));
 
 	if (err)
 		return err;
@@ -729,73 +755,74 @@ static int in_objects(struct census_owners *l, struct child *c)
 		if (__builtin_mul_overflow(n, dims[i], &n))
 			return -EBADMSG;
 	strcpy(c->word, "[*]");
-	return array_of(l, c, w[0], n);
+	return add_array(l, c, w[0], n);
 }
 
-static int in_slots(struct census_owners *l, const struct node *of, const struct owner_type *t)
+static int search_slots(struct census_owners *l, const struct node *holder,
+			const struct owner_type *t)
 {
 	char name[64];
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < t->nslots; i++) {
 		const struct owner_slot *s = &l->slots[t->slots + i];
-		struct child c = { .of = of };
+		struct child c = { .holder = holder };
 
 		if (pytype__text(&l->r->m, s->name, name, sizeof(name)) < 0)
 			strcpy(name, "?");
 		snprintf(c.word, sizeof(c.word), ".%s", name);
-		err = in_slot(l, &c, of->obj + s->offset);
+		err = add_pointee(l, &c, holder->obj + s->offset);
 		err = census_owners__fatal(err) ? err : 0;
 	}
 	return err;
 }
 
-static int in_shape(struct census_owners *l, const struct node *n)
+static int search_by_shape(struct census_owners *l, const struct node *n)
 {
-	struct child c = { .of = n };
+	struct child c = { .holder = n };
 
 	switch (n->shape) {
 	case SHAPE_LIST:
 	case SHAPE_TUPLE:
-		return in_array(l, &c);
+		return search_list(l, &c);
 	case SHAPE_DEQUE:
-		return in_deque(l, &c);
+		return search_deque(l, &c);
 	case SHAPE_DICT:
-		return in_dict(l, n);
+		return search_dict(l, n);
 	case SHAPE_FUNCTION:
-		return in_function(l, n);
+		return search_function(l, n);
 	case SHAPE_CELL:
-		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
+		return add_pointee(l, &c, n->obj + l->r->m.l->cell_ref);
 	case SHAPE_THREAD_LOCAL:
-		return in_thread_local(l, n);
+		return search_thread_local(l, n);
 	case SHAPE_CONTEXT_VAR: /* name, default value; values are in contexts */
 		strcpy(c.word, "'s default");
-		return in_slot(l, &c, census_owners__field(l, n, 1));
+		return add_pointee(l, &c, census_owners__field(l, n, 1));
 	case SHAPE_SET:
-		return in_set(l, &c);
+		return search_set(l, &c);
 	case SHAPE_CACHE:
-		return in_cache(l, n);
+		return search_cache(l, n);
 	case SHAPE_LINK: /* prev, next, hash, key, result: lru_list_elem */
-		return in_slot(l, &c, census_owners__field(l, n, 4));
+		return add_pointee(l, &c, census_owners__field(l, n, 4));
 	case SHAPE_PARTIAL:
-		return in_partial(l, n);
+		return search_partial(l, n);
 	case SHAPE_CLASS:
-		return in_class(l, n);
+		return search_class(l, n);
 	case SHAPE_METHOD: /* im_func, im_self */
 		strcpy(c.word, ".__self__");
-		return in_slot(l, &c, census_owners__field(l, n, 1));
+		return add_pointee(l, &c, census_owners__field(l, n, 1));
 	case SHAPE_GENERATOR:
-		return in_generator(l, n);
+		return search_generator(l, n);
 	case SHAPE_FRAME:
-		return in_frame_object(l, n, n->obj, "'s variable ");
+		return search_frame_object(l, n, n->obj, "'s variable ");
 	case SHAPE_TRACEBACK:
-		return in_traceback(l, n);
+		return search_traceback(l, n);
 	case SHAPE_QUEUE:
-		return l->r->m.l->minor < 13 ? 0 : in_queue(l, &c);
+		return l->r->m.l->minor < 13 ? 0 : search_simple_queue(l, &c);
 	case SHAPE_TEE:
-		return in_tee(l, &c);
+		return search_tee(l, &c);
 	case SHAPE_OBJECTS:
-		return in_objects(l, &c);
+		return search_ndarray(l, &c);
 	}
 	return 0;
 }
@@ -804,38 +831,39 @@ int census_owners__examine(struct census_owners *l, const struct node *n)
 {
 	const struct owner_type *t = census_owners__type(l, n->type);
 	struct owner_type type = *t; /* a copy: the table moves as it grows */
-	int err = in_shape(l, n);
+	int err = search_by_shape(l, n);
 
-	if (n->from || census_owners__fatal(err)) /* not its first turn */
+	/* The first turn examined the attributes. */
+	if (n->examined || census_owners__fatal(err))
 		return err;
-	err = type.attrs ? in_attrs(l, n) : 0;
+	err = type.attrs ? search_attrs(l, n) : 0;
 	if (census_owners__fatal(err))
 		return err;
-	err = type.nslots ? in_slots(l, n, &type) : 0;
+	err = type.nslots ? search_slots(l, n, &type) : 0;
 	if (!err && n->shape != SHAPE_GENERATOR && (type.words || type.items))
-		err = in_words(l, n, &type);
+		err = search_words(l, n, &type);
 	return err;
 }
 
-int census_owners__add_globals(struct census_owners *l, const char *path, const char *before,
-			       const char *only)
+int census_owners__add_globals(struct census_owners *l, const char *path, const char *separator,
+			       const char *prefix)
 {
-	struct node of = { .root = l->globals };
-	int err = census_owners__add_text(l, path, &of.path);
+	struct node holder = { .root = l->globals };
+	int err = census_owners__add_text(l, path, &holder.path);
 
 	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && census_owners__over_limit(l));
 	     i++) {
-		struct child c = { .of = &of };
+		struct child c = { .holder = &holder };
 		enum shape shape;
 		uint64_t type;
 
 		err = census_owners__shape_of(l, l->it.v[i].value, &type, &shape);
 		if (err || shape == SHAPE_NONE)
 			continue;
-		key_word(l, l->it.v[i].key, before, "", c.word, sizeof(c.word));
+		key_word(l, l->it.v[i].key, separator, "", c.word, sizeof(c.word));
 		/* __builtins__, __annotations__ */
-		if (strncmp(c.word + strlen(before), "__", 2) &&
-		    !strncmp(c.word + strlen(before), only, strlen(only)))
+		if (strncmp(c.word + strlen(separator), "__", 2) &&
+		    !strncmp(c.word + strlen(separator), prefix, strlen(prefix)))
 			err = census_owners__add_found(l, &c, l->it.v[i].value);
 	}
 	return err;
@@ -846,7 +874,7 @@ int census_owners__read_dict(struct census_owners *l, uint64_t dict)
 	int err;
 
 	pymem__begin_unchecked(&l->r->m);
-	err = read_items_now(l, dict, 0);
+	err = read_entries(l, dict, 0);
 	pymem__end_unchecked(&l->r->m);
-	return census_owners__fatal(err) || !err ? err : read_items_now(l, dict, 0);
+	return census_owners__fatal(err) || !err ? err : read_entries(l, dict, 0);
 }

@@ -30,7 +30,8 @@ void census_owners__free(struct census_owners *o)
 	free(o);
 }
 
-/* Tensors of one container share a name, and its text. names: path -> offset of the name. */
+/* Sets the name of a tensor. Tensors of one container share the name's text. names: path -> offset
+ * of the name. */
 static int set_name(struct reading *r, struct label *label, const struct census_owners *l,
 		    const struct owned *o, struct map64 *names)
 {
@@ -50,7 +51,8 @@ static int set_name(struct reading *r, struct label *label, const struct census_
 
 /* ---- tensors that replace others ---- */
 
-static uint64_t hash_of(const struct census_owners *l, const struct owned *o, struct hash_seed seed)
+static uint64_t hash_place(const struct census_owners *l, const struct owned *o,
+			   struct hash_seed seed)
 {
 	const char *path = l->text + o->path, *suffix = l->roots[o->root & ROOT_MASK].suffix;
 
@@ -59,8 +61,8 @@ static uint64_t hash_of(const struct census_owners *l, const struct owned *o, st
 }
 
 /* A variable such as "state" in "state = step(state)" has another tensor in each search. Keeps the
- * nodes of those that the second search found, if the first had found one there. */
-static int take_replaced(struct reading *r, const struct census_owners *before,
+ * graphs of the second search's tensors at places where the first search had found a tensor. */
+static int keep_replaced(struct reading *r, const struct census_owners *before,
 			 const struct census_owners *after)
 {
 	struct hash_seed seed = hash__seed();
@@ -71,14 +73,14 @@ static int take_replaced(struct reading *r, const struct census_owners *before,
 
 	for (size_t i = 0; !err && i < before->nowned; i++)
 		if (!i || before->owned[i].path != before->owned[i - 1].path)
-			err = map64__set(places, hash_of(before, &before->owned[i], seed), i);
+			err = map64__set(places, hash_place(before, &before->owned[i], seed), i);
 	r->passing = calloc(after->nfresh + 1, sizeof(*r->passing));
 	if (!err && !r->passing)
 		err = -ENOMEM;
 	for (size_t i = 0; !err && i < after->nfresh; i++) {
 		const struct owned *o = &after->fresh[i];
 
-		if (!map64__get(places, hash_of(after, o, seed), &known))
+		if (!map64__get(places, hash_place(after, o, seed), &known))
 			continue;
 		snprintf(name, sizeof(name), "%s%s", after->text + o->path,
 			 after->roots[o->root & ROOT_MASK].suffix);
@@ -102,15 +104,16 @@ static int index_nodes(const struct census_owners *l, struct map64 *at)
 	return err;
 }
 
-static bool same_place(const struct census_owners *before, const struct map64 *nodes,
-		       const struct census_owners *after, const struct owned_memory *m)
+/* Whether the container of an object's memory had the same path in the first search. */
+static bool is_same_place(const struct census_owners *before, const struct map64 *nodes,
+			  const struct census_owners *after, const struct owned_memory *m)
 {
 	const struct node *was;
 	uint64_t i;
 
-	if (!m->in)
+	if (!m->container)
 		return true;
-	if (!map64__get(nodes, m->in, &i))
+	if (!map64__get(nodes, m->container, &i))
 		return false;
 	was = &before->nodes[i];
 	/* The path of the object begins with that of its container. */
@@ -119,9 +122,10 @@ static bool same_place(const struct census_owners *before, const struct map64 *n
 	       !strcmp(before->roots[was->root].suffix, after->roots[m->root].suffix);
 }
 
-/* The name of a place. Objects of one container follow each other and share it. */
-static int name_of(struct reading *r, const struct census_owners *l, const struct owned_memory *m,
-		   struct map64 *names, uint32_t *ret)
+/* Sets *ret to the name of a place, which the objects of one container share. names: place ->
+ * offset of the name. */
+static int name_place(struct reading *r, const struct census_owners *l,
+		      const struct owned_memory *m, struct map64 *names, uint32_t *ret)
 {
 	uint64_t key = (uint64_t)m->path << 32 | m->root, at;
 	char name[CENSUS_NAME_ROOM];
@@ -136,6 +140,7 @@ static int name_of(struct reading *r, const struct census_owners *l, const struc
 	return err ?: map64__set(names, key, *ret);
 }
 
+/* Adds the memory that the second search found, if its container is where it was. */
 static int take_memory(struct reading *r, const struct census_owners *before,
 		       const struct census_owners *after)
 {
@@ -148,9 +153,9 @@ static int take_memory(struct reading *r, const struct census_owners *before,
 		const struct owned_memory *m = &after->memory[i];
 		struct held h = { m->addr, m->size, 0 };
 
-		if (!same_place(before, nodes, after, m))
+		if (!is_same_place(before, nodes, after, m))
 			continue;
-		err = name_of(r, after, m, names, &h.name)
+		err = name_place(r, after, m, names, &h.name)
 			      ?: array__grow(&r->held, &cap, r->nheld + 1, sizeof(h));
 		if (!err)
 			r->held[r->nheld++] = h;
@@ -197,7 +202,7 @@ int census__name_owners(struct reading *r, struct census_list *list, struct cens
 		goto out;
 	err = census__reach_models(r, before);
 	if (!err && after.nfresh)
-		err = take_replaced(r, before, &after);
+		err = keep_replaced(r, before, &after);
 	if (r->o->memory)
 		err = err ?: take_memory(r, before, &after);
 out:

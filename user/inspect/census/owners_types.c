@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Which objects the search for holders looks into, by their types. An object begins with the fields
- * of a class in C, its base. Attributes and slots of classes in Python follow. The base decides the
- * shape. One that has no shape of its own is searched word by word if the garbage collector tracks
- * it.
+ * Shapes of objects, by their types. An object begins with the fields of a class in C, its base.
+ * Attributes and slots of classes in Python follow. The base decides the shape. An object whose
+ * base has no shape of its own is searched word by word if the garbage collector tracks it.
  */
 #include <string.h>
 
@@ -17,7 +16,7 @@
 #define TYPE_TRACKED (1ul << 14)
 /* int, bytes, str */
 #define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR)
-#define HEAD 16 /* bytes */
+#define HEAD 16 /* bytes of PyObject: reference count and type */
 #define SLOTS_MAX 64u
 #define MEMBERS_MAX 256
 #define MEMBER_OBJECT 16 /* Py_T_OBJECT_EX, which a slot has */
@@ -75,16 +74,17 @@ static const struct {
 };
 
 /* Classes in Python whose objects hold nothing of the program; each module has some. */
-static const char *const empty[] = { "ModuleSpec", "SourceFileLoader", "ExtensionFileLoader" };
+static const char *const empty_classes[] = { "ModuleSpec", "SourceFileLoader",
+					     "ExtensionFileLoader" };
 
-static bool is_empty(struct reading *r, uint64_t type)
+static bool is_empty_class(struct reading *r, uint64_t type)
 {
 	char name[64];
 
 	if (pytype__name(&r->m, type, name, sizeof(name)) < 0)
 		return true;
-	for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++)
-		if (!strcmp(name, empty[i]))
+	for (size_t i = 0; i < sizeof(empty_classes) / sizeof(*empty_classes); i++)
+		if (!strcmp(name, empty_classes[i]))
 			return true;
 	return false;
 }
@@ -130,7 +130,8 @@ static int add_slots(struct census_owners *l, uint64_t type, struct owner_type *
 	return 0;
 }
 
-/* The first class in C among a type and its bases. 0: none. */
+/* Finds the first class in C among a type and its bases, and the slots of the classes before it.
+ * *base 0: there is none. */
 static int find_base(struct census_owners *l, uint64_t type, struct owner_type *t, uint64_t *base)
 {
 	uint64_t mro[PYTYPE_MRO_MAX], dealloc;
@@ -150,7 +151,7 @@ static int find_base(struct census_owners *l, uint64_t type, struct owner_type *
 	return err;
 }
 
-/* Words of the base that are searched. Its dictionary is not among them: it is known. */
+/* Sets the number of the base's words that are searched, and whether items follow them. */
 static void find_words(struct census_owners *l, uint64_t base, struct owner_type *t)
 {
 	const struct pylayout *y = l->r->m.l;
@@ -165,6 +166,7 @@ static void find_words(struct census_owners *l, uint64_t base, struct owner_type
 	t->items = item == 8;
 }
 
+/* Finds the shape of a type, its slots, and whether its objects have attributes. */
 static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
 			struct owner_type *t)
 {
@@ -172,7 +174,7 @@ static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
 	uint64_t dictoffset, base;
 	int err;
 
-	if (is_empty(l->r, type))
+	if (is_empty_class(l->r, type))
 		return 0;
 	err = find_base(l, type, t, &base);
 	if (err || !base)
@@ -198,6 +200,8 @@ static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
 	return 0;
 }
 
+/* Sets *t for a type: tensors, classes and objects with memory by their flags, others by their
+ * bases. */
 static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_type *t)
 {
 	enum type_kind kind;
@@ -222,6 +226,7 @@ static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_ty
 	return 0;
 }
 
+/* Adds a type. *ret: its value in l->types. */
 static int add_type(struct census_owners *l, uint64_t type, uint64_t *ret)
 {
 	struct owner_type t = { 0 };
@@ -238,8 +243,8 @@ static int add_type(struct census_owners *l, uint64_t type, uint64_t *ret)
 	return map64__set(l->types, type, *ret);
 }
 
-/* An array of numpy: data, nd, dimensions, strides, base, descr, flags. The third field of descr
- * begins with its kind; that of objects is 'O'. */
+/* Whether an array of numpy holds objects: data, nd, dimensions, strides, base, descr, flags. The
+ * second field of descr begins with its kind, which is 'O' then. */
 static bool holds_objects(struct census_owners *l, uint64_t obj)
 {
 	uint64_t descr, kind;

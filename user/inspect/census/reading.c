@@ -50,6 +50,7 @@ static int cached_mro(struct reading *r, uint64_t type, uint64_t *ret)
 	return memcache__read(c, mro + l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
+/* Finds the kind of a type by its bases. 0 or an error that ends the reading. */
 static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
 {
 	uint64_t mro[PYTYPE_MRO_MAX];

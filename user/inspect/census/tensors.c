@@ -22,7 +22,7 @@
  * saved them.
  */
 
-#define KEEPER_MAX 300 /* bytes of a name in another */
+#define KEEPER_MAX 300 /* bytes of a keeper's name within the name of a saved tensor */
 
 static int check_time(void *ctx)
 {
@@ -50,20 +50,20 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 	return -ENOENT;
 }
 
-/* Whether a tensor may keep a graph longer than a call or a step: one that a container or a global
- * variable holds. */
+/* Whether the tensor with this name may keep a graph longer than a call or a step, because a
+ * container or a global variable holds it. */
 static bool is_lasting(const char *name)
 {
 	return !strncmp(name, "global ", 7) || (!strncmp(name, "local ", 6) && strchr(name, '['));
 }
 
-/* Tensors that may keep a graph: lasting ones, and gradients. They are read again, because a step
- * replaces them. */
+/* Tensors that may keep a graph: lasting ones, and gradients. Each has been read again, because a
+ * step replaces them. */
 struct keepers {
 	struct pytensor *v;
-	uint32_t *name;
+	uint32_t *name; /* of each tensor: offset into reading.text */
 	size_t n;
-	uint64_t *grad_fn; /* of each; 0: none */
+	uint64_t *grad_fn; /* of each tensor; 0: none */
 };
 
 static void add_keeper(struct keepers *k, uint64_t obj, uint32_t name)
@@ -72,11 +72,11 @@ static void add_keeper(struct keepers *k, uint64_t obj, uint32_t name)
 	k->name[k->n++] = name;
 }
 
-static int name_gradient(struct reading *r, uint32_t of, uint32_t *name)
+static int name_gradient(struct reading *r, uint32_t parameter, uint32_t *name)
 {
 	char text[KEEPER_MAX + 16];
 
-	snprintf(text, sizeof(text), "grad of %.*s", KEEPER_MAX, r->text + of);
+	snprintf(text, sizeof(text), "grad of %.*s", KEEPER_MAX, r->text + parameter);
 	return reading__add_text(r, text, name);
 }
 
@@ -107,6 +107,7 @@ static int add_gradients(struct reading *r, const struct census_list *l, struct 
 	return err;
 }
 
+/* Finds all tensors that may keep a graph. The caller frees k's arrays. */
 static int find_keepers(struct reading *r, const struct census_list *l, struct keepers *k)
 {
 	size_t max = r->npassing + 1;
@@ -137,6 +138,7 @@ static int find_keepers(struct reading *r, const struct census_list *l, struct k
 	return 0;
 }
 
+/* Reads the graph of autograd that the tensors of the list and the keepers lead to. */
 static int find_graph(struct reading *r, const struct census_list *l, const struct keepers *k,
 		      struct pygraph *g)
 {
@@ -171,15 +173,15 @@ static int add_names(struct reading *r, const struct pygraph *g, const struct ke
 	int err = holder && known ? pygraph__holders(g, k->grad_fn, k->n, holder) : -ENOMEM;
 
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
-		uint32_t of = holder[i] ? k->name[holder[i] - 1] : 0;
-		uint64_t key = (uint64_t)g->saved[i].cls << 32 | of, at;
+		uint32_t keeper_name = holder[i] ? k->name[holder[i] - 1] : 0;
+		uint64_t key = (uint64_t)g->saved[i].cls << 32 | keeper_name, at;
 
 		if (map64__get(known, key, &at)) {
 			names[i] = (uint32_t)at;
 			continue;
 		}
 		snprintf(text, sizeof(text), "saved for %s%s%.*s", g->classes[g->saved[i].cls],
-			 of ? ", graph of " : "", KEEPER_MAX, r->text + of);
+			 keeper_name ? ", graph of " : "", KEEPER_MAX, r->text + keeper_name);
 		err = reading__add_text(r, text, &names[i]);
 		if (!err)
 			err = map64__set(known, key, names[i]);
@@ -189,9 +191,9 @@ static int add_names(struct reading *r, const struct pygraph *g, const struct ke
 	return err;
 }
 
-/* Labels the saved tensors after they were read. A tensor that its node has released meanwhile is
- * dropped. So is what a word of an AccumulateGrad node points to that its constructor did not set,
- * such as spare room for a second shape: only a leaf is the node's variable. */
+/* Labels the saved tensors after they were read, and drops two kinds: tensors that their node has
+ * released meanwhile, and tensors that are no leaf but seem to be the variable of an AccumulateGrad
+ * node. Such a node has words that its constructor does not set. */
 static int label_saved(struct reading *r, const struct pygraph *g, const uint32_t *names,
 		       struct pytensor *v, struct label *labels)
 {
@@ -226,8 +228,9 @@ out:
 	return err;
 }
 
-/* The list of tensors. */
+/* ---- the list of tensors ---- */
 
+/* Adds a tensor to the list: its Python object obj or, without one, its TensorImpl impl. */
 static int add_tensor(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
 		      bool wrapper)
 {
@@ -249,6 +252,7 @@ static int add_tensor(struct census_list *l, uint64_t obj, uint64_t impl, const 
 	return 0;
 }
 
+/* Adds the saved tensors of a graph to the list. */
 static int add_saved(struct reading *r, struct census_list *l, const struct pygraph *g,
 		     const struct keepers *k)
 {
@@ -289,10 +293,11 @@ static int read_saved(struct reading *r, struct census_list *l)
 	return err;
 }
 
-/* Names tensors by the variable that holds them: of a running function or of the main module. A
- * variable counts only if its value is the same before and after the tensors are read. */
+/* ---- tensors by the variable that holds them, if it has the same value before and after ---- */
+
+/* Variables of running functions and of the main module that hold tensors without a name. */
 struct variables {
-	struct pylocal *v;
+	struct pylocal *v;	/* variables of running functions */
 	struct pyitem *globals; /* variables of the main module */
 	size_t n, nglobals;
 };
@@ -321,6 +326,7 @@ static int read_globals(struct reading *r, struct pyitems *it)
 	return reading__is_local(err) ? 0 : err;
 }
 
+/* Finds the variables of the main module that hold tensors without a name. */
 static int find_globals(struct reading *r, struct variables *ret)
 {
 	struct pyitems it = { 0 };
@@ -368,7 +374,7 @@ out:
 	return err;
 }
 
-/* Index in the list by object, for tensors without a name. */
+/* Sets by_obj: object -> index in the list, for tensors without a name. */
 static int index_nameless(const struct census_list *l, struct map64 *by_obj)
 {
 	int err = 0;
@@ -448,6 +454,8 @@ out:
 	return err;
 }
 
+/* ---- reading the tensors ---- */
+
 #define SAMPLES 200 /* tensors used to find the layout, of each kind */
 #define ENOUGH 8    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
@@ -475,6 +483,7 @@ int census__calibrate(struct reading *r, bool all, const char **why)
 	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
 }
 
+/* Lists the named tensors, then the others unless named_only is set. */
 static int list_tensors(struct reading *r, struct census_list *l)
 {
 	static const struct label unnamed = { .kind = CENSUS_OTHER };
@@ -502,13 +511,13 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 		    l->v[i].state == PYTENSOR_TORN)
 			continue;
 		label.kind = CENSUS_GRADIENT;
-		label.count_of = 0;
+		label.optimizer_no = 0;
 		label.grad = true;
-		label.of = i + 1;
+		label.parent_no = i + 1;
 		if (label.name) {
 			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
 			err = reading__add_text(r, name, &label.name);
-			label.at += strlen("grad of ");
+			label.front_at += strlen("grad of ");
 		}
 		err = err ?: add_tensor(l, 0, l->v[i].grad, &label, true);
 	}
@@ -548,8 +557,8 @@ static int add_inner(struct reading *r, struct census_list *l, size_t outer, uin
 	int err;
 
 	label.grad = false;
-	label.count_of = 0;
-	label.of = outer + 1;
+	label.optimizer_no = 0;
+	label.parent_no = outer + 1;
 	/* A tensor with its own storage is not a wrapper; its attributes are other tensors. */
 	if (*name && l->v[outer].state != PYTENSOR_NO_STORAGE)
 		return 0;
@@ -622,7 +631,7 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 {
 	bool *gone = calloc(l->n + 1, sizeof(*gone));
 	struct pytensor *owners, *grads;
-	size_t n = 0, k = 0;
+	size_t n = 0, n_read = 0;
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < l->n; i++)
@@ -636,27 +645,27 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 
 		if (!l->labels[i].grad)
 			continue;
-		owner = &l->v[l->labels[i].of - 1];
-		owners[k] = (struct pytensor){ .obj = owner->obj,
-					       .impl = owner->obj ? 0 : owner->impl };
-		grads[k++] = (struct pytensor){ .impl = l->v[i].impl };
+		owner = &l->v[l->labels[i].parent_no - 1];
+		owners[n_read] = (struct pytensor){ .obj = owner->obj,
+						    .impl = owner->obj ? 0 : owner->impl };
+		grads[n_read++] = (struct pytensor){ .impl = l->v[i].impl };
 	}
 	err = pytensors__read(r->c->tensors, owners, n) ?: pytensors__read(r->c->tensors, grads, n);
 	if (err)
 		goto out;
-	k = 0;
+	n_read = 0;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct label *label = &l->labels[i];
 
-		gone[i] = label->of && gone[label->of - 1];
+		gone[i] = label->parent_no && gone[label->parent_no - 1];
 		if (label->grad) {
-			gone[i] |= owners[k].state == PYTENSOR_BAD ||
-				   owners[k].state == PYTENSOR_TORN ||
-				   owners[k].grad != l->v[i].impl ||
-				   grads[k].state != l->v[i].state ||
-				   grads[k].storage != l->v[i].storage ||
-				   grads[k].addr != l->v[i].addr;
-			k++;
+			gone[i] |= owners[n_read].state == PYTENSOR_BAD ||
+				   owners[n_read].state == PYTENSOR_TORN ||
+				   owners[n_read].grad != l->v[i].impl ||
+				   grads[n_read].state != l->v[i].state ||
+				   grads[n_read].storage != l->v[i].storage ||
+				   grads[n_read].addr != l->v[i].addr;
+			n_read++;
 		}
 		if (gone[i])
 			l->labels[i] = (struct label){ .kind = CENSUS_OTHER };
@@ -667,6 +676,8 @@ out:
 	return err;
 }
 
+/* Reads the tensors of the list, then adds and reads their gradients and the contents of wrappers,
+ * which may be wrappers again. */
 static int read_listed(struct reading *r, struct census_list *l)
 {
 	size_t from = 0, to;
