@@ -117,7 +117,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 /* Judges and prints. Returns 0 or an exit code, logged. */
-static int print(struct diagnose_args *args, const struct findings_of *of)
+static int print(struct diagnose_args *args, const struct findings_source *of)
 {
 	struct findings found;
 	struct json *j = NULL;
@@ -167,7 +167,7 @@ static int from_file(struct diagnose_args *args, const char *path, const char *h
 	}
 	status = analysis__run(a, advisor__event, advisor);
 	if (!status) {
-		const struct findings_of of = {
+		const struct findings_source of = {
 			.model = a->model,
 			.dict = a->dict,
 			.facts = a->facts,
@@ -297,7 +297,7 @@ static int from_process(struct diagnose_args *args)
 		log_err("%s: nothing was recorded, so nothing is known of its memory", name);
 		status = EXIT_UNUSABLE;
 	} else if (!status) {
-		const struct findings_of of = {
+		const struct findings_source of = {
 			.model = live.model,
 			.dict = live.dict,
 			.facts = live.facts,

@@ -17,12 +17,12 @@
 struct json;
 
 enum advice_kind {
-	ADVICE_GROWTH, /* memory that grows from step to step: report's line "Growth" */
+	ADVICE_GROWTH, /* memory that grows from step to step, as in the line "Growth" of a report */
 	/* Recompute these modules in backward: modules with numbers for names (blocks.3), of one
 	 * class, that keep blocks of forward until backward. */
 	ADVICE_CHECKPOINT,
-	/* Keep the optimizer's two moments in 8 bit: tensors called exp_avg, or that Adam's
-	 * _init_group made. */
+	/* Keep Adam's two moments of each parameter in 8 bit. They are tensors named exp_avg or
+	 * exp_avg_sq, or allocated in Adam's _init_group. */
 	ADVICE_OPTIMIZER_8BIT,
 	/* Temporaries of an optimizer step over all parameters at once: blocks made within
 	 * _multi_tensor_* and freed again. */
@@ -32,21 +32,21 @@ enum advice_kind {
 	 * compared. */
 	ADVICE_BUFFERS,
 	/* Casts of a parameter that autocast makes again in each call: blocks of forward with half
-	 * the bytes of a float32 parameter of their module, three or more next to a first one. */
+	 * the bytes of a float32 parameter of their module, at least four of them live at once. */
 	ADVICE_CASTS,
-	/* Blocks as large as those of cross_entropy, half or twice as wide, outside of repeated
-	 * modules. */
+	/* Logits and their gradients: blocks outside of repeated modules that have the size of
+	 * cross_entropy's largest block, or half or twice that size. */
 	ADVICE_LOGITS,
 	/* Outputs of forward that a variable keeps alive during backward: blocks of forward that
 	 * exist when the optimizer's step begins. */
 	ADVICE_OUTPUTS_HELD,
 	/* Gradients stored twice: separately, and in the buckets of DistributedDataParallel. */
 	ADVICE_DDP_BUCKETS,
-	ADVICE_CACHED, /* more than 5 % of the largest reserved bytes were not allocated */
-	/* Of host memory: */
-	ADVICE_MALLOC_FREE,	/* free inside malloc's arenas */
-	ADVICE_PINNED_CACHED,	/* pinned memory that PyTorch caches */
-	ADVICE_PINNED_ROUNDING, /* the rest of pinned blocks, whose sizes are rounded up */
+	ADVICE_CACHED, /* peak reserved exceeds peak allocated by at least 5 % of peak reserved */
+	/* About host memory: */
+	ADVICE_MALLOC_FREE,	/* free chunks inside malloc's arenas */
+	ADVICE_PINNED_CACHED,	/* unused pinned memory in PyTorch's cache */
+	ADVICE_PINNED_ROUNDING, /* bytes that rounding adds to pinned blocks */
 	ADVICE_KINDS,
 };
 const char *advice__kind(enum advice_kind k); /* returns the kind's name, such as "checkpoint" */
@@ -84,30 +84,31 @@ struct advice_list {
 	char device[DEVICE_NAME];
 	uint64_t peak, reserved; /* peaks of the device, bytes */
 	uint64_t steps;		 /* number of distinct steps that were replayed */
-	uint64_t others;	 /* largest peak of a step that was not replayed; 0: none */
-	/* Bytes from before the first event. Advice uses them only if the program's objects name
-	 * them. */
+	uint64_t others;	 /* largest peak of a step that was not replayed, bytes; 0: none */
+	/* Bytes of blocks that were allocated before the first event. Advice covers such a block
+	 * only if the program's objects name its tensor. */
 	uint64_t unnamed;
-	/* True if the step of the peak has too many allocations to replay, so there is no advice
-	 * about it. */
+	/* True if the step with the largest peak has too many allocations to replay, so there is
+	 * no advice about steps. */
 	bool too_long;
 };
 
 #define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */
 #define ADVICE_MOST 8	       /* entries about a device; those about host memory come after them */
 
-/* The remedy for calls of a model that keep memory: text. */
+/* Text of the remedy for calls of a model that keep memory. */
 extern const char advice_of_calls[];
 
 struct advisor;
-/* For a model before its first event, with its words; borrows all three, and watches the growth by
- * line. NULL if memory is short. */
+/* Creates an advisor for a model before its first event, with the model's dictionary and facts.
+ * Borrows all three, and makes the model watch growth by line. NULL if memory is short. */
 struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f);
-/* Callback for analysis__run(), with the advisor as ctx. Takes an event before the model does.
- * Returns 0 or -ENOMEM. */
+/* Callback for analysis__run(), with the advisor as ctx. Call it for each event, before the model
+ * takes that event. Returns 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);
-/* Computes advice after the run for a device, by its index in the model. duration: ns. Returns 0
- * and *ret, for advice__free_list(), or -ENOMEM. */
+/* Computes advice for a device after the run; at most once for each device. device: index in the
+ * model. duration: of the recording, ns. Returns 0 and *ret, for advice__free_list(), or
+ * -ENOMEM. */
 int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 

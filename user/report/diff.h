@@ -39,11 +39,11 @@ struct diff_sum {
 };
 
 struct diff_opts {
-	struct model_opts at[MATCH_SIDES];
+	struct model_opts at[MATCH_SIDES]; /* moment of each recording */
 	enum group by;
 	/* With BY_LINE: one row for all modules that share a line. */
 	bool any_module;
-	bool any_phase, any_category;
+	bool any_phase, any_category; /* one row for all phases, or for all categories */
 };
 
 struct diff {
@@ -63,17 +63,17 @@ struct diff {
 int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_SIDES],
 	      const struct diff_opts *opts, struct diff **ret);
 void diff__free(struct diff *d); /* NULL is fine */
-/* Makes new rows with other values of by and any_*. Returns 0, or -ENOMEM, and then d has
- * no rows. */
+/* Replaces the rows by those for other values of opts->by and opts->any_*. Returns 0, or -ENOMEM,
+ * and then d has no rows. */
 int diff__again(struct diff *d, const struct diff_opts *opts);
 
-/* Bytes of the row in that recording. */
+/* Returns the row's bytes in that recording; 0 if only the other one has the row. */
 static inline uint64_t diff__bytes(const struct diff_row *r, enum match_side side)
 {
 	return r->row[side] ? r->row[side]->bytes : 0;
 }
 
-/* The side whose row is shown: the new one if it has the row. */
+/* Returns the side whose row is shown: the new recording if it has the row. */
 static inline enum match_side diff__shown_side(const struct diff_row *r)
 {
 	return r->row[MATCH_NEW] ? MATCH_NEW : MATCH_OLD;
@@ -103,21 +103,22 @@ int diff_flame__print(FILE *out, struct diff *d);
 
 /* The figures of a recording: peak memory, fragmentation, and the time of a step. */
 struct compared {
-	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
+	/* recording: the file's name without folder and ".mtr". name: the name that the user gave
+	 * the recording; if none, the same. */
 	char *name, *recording;
 	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
 	char program[64];		 /* words__program() */
-	char *detail;			 /* detail that --cost left out, for people; "": none */
+	char *detail; /* sentence on the detail that --cost left out; "": nothing left out */
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
 	uint32_t line;
 	bool dry_run, complete, live; /* live: true if the recorder attached to a running process */
 	uint64_t duration, events, lost;
-	bool is_window;
-	uint64_t window_start; /* ns since the start of the capture */
+	bool is_window;	       /* the recording has only the end of its capture */
+	uint64_t window_start; /* start of that window, ns since the start of the capture */
 	struct model_device device;
 	uint64_t steps; /* number of steps */
-	/* step_time: median of `timed` whole steps, ns; 0, 0: none. */
+	/* step_time: median time of a whole step, ns. timed: number of steps in it; 0: none. */
 	uint64_t timed, step_time;
 };
 

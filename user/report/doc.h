@@ -16,8 +16,8 @@ struct report_fail;
 struct rolling_view;
 struct report_select;
 
-/* Source and options of a document. The source is a recording that was read, or a running
- * capture. */
+/* Source and options of a report as JSON or CSV. The source is a recording that was read, or a
+ * running capture. */
 struct report_doc {
 	const struct model *model;
 	const struct dict *dict;
@@ -26,15 +26,15 @@ struct report_doc {
 	uint32_t format;   /* version of the recording format */
 	uint64_t duration; /* duration in ns */
 	bool complete;
-	int device; /* index in the model; -1: no device, and no rows */
-	enum moment at;
-	uint64_t at_time;
+	int device;	  /* index in the model; -1: no device, and no rows */
+	enum moment at;	  /* moment of the rows */
+	uint64_t at_time; /* that moment in ns, if at is AT_TIME */
 	enum group by;
 	unsigned split; /* as in struct row_opts; if not 0, by is ignored */
 	enum frame_choice which_line;
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
-	size_t top;			    /* most rows; 0: all */
+	size_t top;			    /* largest number of rows to write; 0: all */
 	uint32_t fields; /* of CSV, bits as in report/files.h; 0: all. Ignored for segments */
 	const struct report_fail *fail;	  /* source of "failed"; NULL: no --fail-if */
 	size_t fail_from;		  /* index of this recording's first result in fail */
@@ -44,7 +44,7 @@ struct report_doc {
 };
 
 /* Makes a document of a recording that was read, with all options 0. Borrows the analysis.
- * device: as above. */
+ * device: index in the model, or -1, as in struct report_doc. */
 struct report_doc report_doc__of(const struct analysis *a, int device);
 
 /* Writes the document as one object. key: as in json.h. Returns 0 or -ENOMEM. */
@@ -56,7 +56,8 @@ void report_json__target(struct json *j, const struct report_doc *doc);
 void report_json__capture(struct json *j, const struct report_doc *doc);
 int report_json__rows(struct json *j, const struct report_doc *doc);
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
-/* Writes those members of a device that the model counts all the time. */
+/* Writes the members of a device that need no list of blocks: its totals, peak, state and
+ * fragmentation. */
 void report_json__figures(struct json *j, const struct model_device *d);
 /* Writes "host": the readings of host memory, or null. */
 void report_json__host(struct json *j, const struct model *m);
@@ -64,8 +65,9 @@ void report_json__host(struct json *j, const struct model *m);
 void report_json__line(struct json *j, const struct row *r);
 /* Writes "stack" of a row, from the root on. */
 void report_json__stack(struct json *j, const struct dict *d, const struct row *r);
-/* Writes a layer's figures into the open object: peak_allocated to duration_ms, in all, for
- * forward and for backward. reserved: false writes null for figures of reserved memory. */
+/* Writes a layer's figures, from peak_allocated to duration_ms, into the open object: the sums,
+ * then those of forward and of backward. reserved false: writes null for figures of reserved
+ * memory. */
 void report_json__layer(struct json *j, const struct model_layer *l, bool reserved);
 /* Writes "filter" and "hide" if --filter or --hide was given. */
 void report_json__select(struct json *j, const struct report_select *s);

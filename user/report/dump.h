@@ -41,13 +41,14 @@ struct dump_device {
 	uint64_t bytes[CENSUS_KINDS], count[CENSUS_KINDS];
 	/* Bytes and number of blocks that no known tensor holds; valid if known is true. */
 	uint64_t unheld, unheld_blocks;
-	/* The part that was allocated during the reading. */
+	/* The part of unheld and unheld_blocks that was allocated during the reading. */
 	uint64_t unheld_new, unheld_new_blocks;
 	uint64_t moved; /* tensors left out because their block changed during the reading */
-	/* Tensors left out because the allocator did not take their memory: host memory that the
-	 * device reads, memory of other code. */
+	/* Tensors left out because the CUDA allocator does not have their memory: host memory that
+	 * the device reads, or memory of other libraries. */
 	uint64_t elsewhere;
-	/* Blocks whose only tensor uses at most half, and the bytes that it uses. */
+	/* view_bytes: blocks whose only tensor uses at most half of them. view_used: bytes that
+	 * these tensors use. */
 	uint64_t view_bytes, view_used;
 };
 
@@ -57,22 +58,23 @@ struct dump {
 	size_t ndevices;
 	struct dump_row *rows; /* one row per tensor, by device, then by size */
 	size_t nrows;
-	struct holders *holders; /* private: of each device, for DUMP_BY_HOLDER */
-	char *details;		 /* private: texts of held.detail, of each census.about */
+	struct holders *holders; /* private to dump.c: holders of each device's tensors */
+	char *details;		 /* private to dump.c: the texts of held.detail in census.about */
 	char alloc_why[128];	 /* reason why the allocator's figures are missing; "": none */
 };
 
 struct dump_opts {
 	int pid;
-	const char *comm;
-	const char *command; /* words__arguments(); "": comm instead */
-	char python[32];
+	const char *comm;    /* the process's command name */
+	const char *command; /* its command line, from words__arguments(); "": print comm instead */
+	char python[32];     /* version of Python, as text */
 	const struct torch_info *torch;
 	enum dump_by { DUMP_BY_HOLDER, DUMP_BY_TENSOR, DUMP_BY_MODULE, DUMP_BY_CATEGORY } by;
 	size_t top; /* rows per device; 0: all */
 };
 
-/* Reads the process. alloc NULL: no CUDA. Returns 0, or -errno with *why. */
+/* Reads a process's tensors in at most limit_ns. alloc: its CUDA allocator; NULL: no CUDA. Returns
+ * 0, or a negative errno with the reason in *why. */
 int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret,
 	       const char **why);
 void dump__free(struct dump *d); /* frees the contents of d */
@@ -83,10 +85,11 @@ int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *
 
 /* Writes "[1024, 4096] float32". Returns buf. */
 char *dump__shape(char *buf, size_t size, const struct census_about *a);
-/* Returns 0 or -ENOMEM. */
+/* Prints the tables of all devices. rows: from dump__group(). Returns 0 or -ENOMEM. */
 int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
-/* Returns 0 or -ENOMEM. The caller checks out for errors. */
+/* Writes the rows, from dump__group(), as one JSON object. Returns 0 or -ENOMEM. The caller checks
+ * out for errors. */
 int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);
 
@@ -95,48 +98,51 @@ int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 struct dump_process {
 	pid_t pid, parent;  /* parent: 0 for the first process */
 	struct dump dump;   /* empty if why is not "" */
-	struct dump_opts o; /* borrows its texts */
-	char name[64];	    /* pynames__process(), clean; "": not known */
-	char why[256];	    /* why it was not read, such as "torch is not imported (yet)" */
+	struct dump_opts o; /* options for dump__text(); its texts are borrowed */
+	char name[64];	    /* the process's name from pynames__process(), clean; "": not known */
+	char why[256]; /* why it was not read, such as "torch is not imported (yet)"; "": was */
 };
 
-/* A table of the processes with their devices and the sums, then dump__text() of each that was
- * read. cuda:0 is the first device that a process sees. Returns 0 or -ENOMEM. */
+/* Prints a table of the processes with their devices and the sums, then dump__text() of each
+ * process that was read. A process's cuda:0 is the first device that it sees. Returns 0 or -ENOMEM.
+ */
 int dump_tree__text(FILE *out, struct dump_process *v, size_t n);
-/* One JSON document, with what dump__json() writes for each process. Returns 0 or -ENOMEM. */
+/* Writes one JSON document that contains each process's object from dump__json(). Returns 0 or
+ * -ENOMEM. */
 int dump_tree__json(FILE *out, struct dump_process *v, size_t n);
 
 /* ---- host memory ---- */
 
 struct dump_host_process {
 	pid_t pid;
-	char comm[64]; /* hostile */
+	char comm[64]; /* command name, not cleaned */
 	struct host_ledger ledger;
 	uint64_t tensors; /* bytes of CPU storages that the census found, resident or not */
 	char why[160];	  /* why tensors are not known; "": they are */
 };
 
-/* Files of shared memory that processes map, each once. Pages that none of them has touched are in
- * no RSS. */
+/* Files of shared memory that the processes map, each counted once. RSS lacks pages that no process
+ * has touched. */
 struct dump_shared {
 	uint64_t files, bytes; /* bytes: of the largest mapping of each file */
-	struct map64 *seen;    /* private: number of the file -> its bytes */
+	struct map64 *seen;    /* private to host.c: number of the file -> its bytes */
 };
 
 struct dump_host {
-	struct dump_host_process *v; /* the process, then its children */
+	struct dump_host_process *v; /* the chosen process, then its children */
 	size_t n, skipped;	     /* skipped: children that ended or cannot be read */
-	struct host_ledger sum;	     /* of the tree, with children; otherwise of the process */
+	struct host_ledger sum;	     /* sum of all processes in v */
 	struct dump_shared shared;
-	bool tree;
+	bool tree; /* the children were read, too */
 };
 
-/* Reads a process and, with tree, its children. 0 or -errno. */
+/* Reads the host memory of a process and, if tree is true, of its children. Returns 0 or a negative
+ * errno. */
 int dump_host__read_all(const struct proc *p, const struct python *py, bool tree,
 			struct dump_host *ret);
 void dump_host__free(struct dump_host *d); /* frees its contents */
 
-/* command: the process's command line, clean. 0 or -ENOMEM. */
+/* Prints host memory as text. command: the process's command line, clean. Returns 0 or -ENOMEM. */
 int dump_host__text(FILE *out, const struct dump_host *d, const char *command);
-/* 0 or -ENOMEM; the caller checks out for errors. */
+/* Writes host memory as JSON. Returns 0 or -ENOMEM; the caller checks out for errors. */
 int dump_host__json(FILE *out, const struct dump_host *d);

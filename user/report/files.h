@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Reports of recordings by their paths: one report for each, or one for all of them, and the
- * columns that they have. */
+/* Reports of recordings that are given by paths: one report for each recording, or one for all of
+ * them; and the columns of these reports. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,7 +15,7 @@ struct json;
 struct report_fail;
 struct report_select;
 
-/* --columns: which columns the table of text has, and which fields CSV has. */
+/* Columns of a report's table as text, for --columns. */
 enum report_col {
 	COL_SIZE,
 	COL_PERCENT,
@@ -28,7 +28,7 @@ enum report_col {
 	COL_PHASE,
 	COL_THREAD,
 	COL_MODULE,
-	COL_WHERE, /* always last, and always there */
+	COL_WHERE, /* place of the allocation: always the last column */
 	COL_NR
 };
 #define COLUMNS_DEFAULT                                                                            \
@@ -37,9 +37,9 @@ enum report_col {
 
 /* Fields of CSV in their order; NULL at the end. */
 extern const char *const report_columns_csv[];
-#define CSV_DEFAULT UINT32_MAX /* all of them */
+#define CSV_DEFAULT UINT32_MAX /* all fields of CSV */
 
-/* True if a text by these groups, bits 1 << BY_*, can have the column. */
+/* True if a table of text can have the column. groups: bits 1 << BY_*, the groups of its rows. */
 bool report_columns__is_of(int column, unsigned groups);
 /*
  * Parses a list such as "size,median" or "+median" (the default ones and this one), with the names
@@ -54,7 +54,8 @@ int report_columns__parse(const char *list, bool csv, unsigned groups, uint32_t 
 
 enum report_format { REPORT_AS_TEXT, REPORT_AS_JSON, REPORT_AS_CSV, REPORT_AS_HTML };
 
-/* One report for all recordings. AUTO: in text, if they are ranks of one job. */
+/* Whether to print one report for all recordings. TOGETHER_AUTO: only as text, and only if they are
+ * ranks of one job. */
 enum report_together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO };
 
 struct report_files {
@@ -64,17 +65,18 @@ struct report_files {
 	struct model_opts at;
 	enum group by;
 	unsigned split;		      /* as in struct row_opts */
-	bool segments;		      /* rows are segments: by and split do not matter */
-	bool tree;		      /* in text, modules in a tree */
+	bool segments;		      /* rows are segments; by and split are ignored */
+	bool tree;		      /* text only: print the modules as a tree */
 	const char *device;	      /* NULL: the main device of each recording */
-	uint32_t columns, fields;     /* of text, and of CSV (above); 0: the default ones */
-	size_t top;		      /* rows; 0: all */
+	uint32_t columns;	      /* of text: bits 1 << COL_*; 0: the default ones */
+	uint32_t fields;	      /* of CSV: bits 1 << index in report_columns_csv; 0: all */
+	size_t top;		      /* largest number of rows; 0: all */
 	enum frame_choice which_line; /* --frames all */
 	const struct report_select *select;
 	enum report_choice bars, colour;
-	bool overview; /* in text, categories and modules before the table */
-	bool side;     /* in a text of all, a column for each recording */
-	bool advice;
+	bool overview; /* text only: print categories and modules before the table */
+	bool side;     /* one text for all: a column for each recording */
+	bool advice;   /* print advice (advice.h) */
 	enum report_together together;
 	const struct folder_missing *missing; /* as in struct inputs */
 	size_t n_missing;
@@ -83,7 +85,7 @@ struct report_files {
 	enum report_format format;
 };
 
-/* Can rows of several recordings be added up, as --together does? */
+/* True if rows of several recordings can be added up with these options, as --together does. */
 bool report_files__can_be_together(const struct report_files *args);
 /* Prints to standard output. Returns the worst exit code (base/exit.h); logs errors. */
 int report_files__print(const struct report_files *args);
@@ -106,16 +108,17 @@ void report_fail__free(struct report_fail *f); /* accepts NULL */
  * text. */
 int report_fail__add(struct report_fail *f, const char *text, char **why);
 
-/* Begins a recording before it is run: watches what the conditions need. Returns 0 or -ENOMEM. */
+/* Call it before a recording is run: makes its model watch the growth that the conditions need.
+ * Returns 0 or -ENOMEM. */
 int report_fail__begin(struct report_fail *f, struct analysis *a);
-/* Callback for analysis__run(); ctx is the struct report_fail. */
+/* Callback for analysis__run(), with the struct report_fail as ctx. */
 int report_fail__event(void *ctx, const struct event *e);
-/* Checks all conditions after the run. device: index; -1: each device but the CPU, or the CPU if
- * it is the only one. at: the model's moment. Returns 0 or -ENOMEM. */
+/* Checks all conditions after the run. device: index in the model; -1: each device but the CPU, or
+ * the CPU if it is the only one. at: moment of the figures. Returns 0 or -ENOMEM. */
 int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 		       const struct model_opts *at, enum frame_choice which_line);
 
-/* Results so far, in the order of recordings. */
+/* Returns the number of results so far. They are in the order of recordings. */
 size_t report_fail__count(const struct report_fail *f);
 /* Writes "failed" into the open object: results from index from on. */
 void report_fail__json(struct json *j, const struct report_fail *f, size_t from);

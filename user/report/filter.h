@@ -14,15 +14,15 @@
 
 struct filter;
 
-/* Returns NULL on an error; why then has the reason, cleaned. */
+/* Parses a text of --filter. Returns NULL on an error; why then has the reason, cleaned. */
 struct filter *filter__parse(const char *expr, char *why, size_t size);
 void filter__free(struct filter *f); /* accepts NULL */
 
 /* Selected part of a recording; zeroed: all. */
 struct report_select {
-	const char *expr; /* text of --filter and the parsed filter; NULL: none */
-	struct filter *filter;
-	char **hide; /* patterns of --hide, owned */
+	const char *expr;      /* text of --filter; NULL: none */
+	struct filter *filter; /* expr, parsed; NULL: none */
+	char **hide;	       /* patterns of --hide, owned */
 	size_t nhide, hide_room;
 };
 /* Sets the filter, and replaces an earlier one. Borrows expr. Returns 0, or -EINVAL with why as
@@ -30,14 +30,14 @@ struct report_select {
 int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size);
 /* Adds a pattern of --hide. Returns 0, -EINVAL for an empty pattern, or -ENOMEM. */
 int report_select__add_hide(struct report_select *s, const char *pattern);
-/* Frees what the struct owns, not the struct. */
+/* Frees the filter and the patterns, not the struct. */
 void report_select__drop(struct report_select *s);
 /* Suggests other values for a filter that keeps no row: "did you mean blocks.0? modules here:
  * blocks.0, blocks.1, and 5 more". rows: all rows, made without keep(). Returns buf, "" if the
  * first term has no named field. */
 char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n,
 			     char *buf, size_t size);
-/* Sets the selection in o. s may be NULL and must outlive o. */
+/* Makes rows with options o follow the selection. s may be NULL; it must outlive o. */
 void report_select__apply(const struct report_select *s, struct row_opts *o);
 /* Returns the number of kept rows, which come first. *bytes and *count: sums of the other rows. */
 size_t report_select__kept(const struct row *rows, size_t n, uint64_t *bytes, uint64_t *count);

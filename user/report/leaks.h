@@ -20,8 +20,8 @@ struct leaks_opts {
 	const char *device;		      /* name of a device; NULL: all */
 	size_t top;			      /* lines to print; 0: all */
 	enum trend_confidence min_confidence; /* least confidence of a line to print or count */
-	uint64_t min_growth;
-	bool figures; /* print the values of each step */
+	uint64_t min_growth;		      /* least growth of such a line, bytes */
+	bool figures;			      /* print the values of each step */
 };
 
 struct leaks_doc {
@@ -31,11 +31,11 @@ struct leaks_doc {
 	const char *name;  /* name of the recording or the process */
 	uint32_t format;   /* version of the recording format; 0: no file */
 	uint64_t duration; /* ns */
-	bool complete;
+	bool complete;	   /* the recording has its end */
 };
 
-/* Prints the requested devices. *found: true if anything grows, the pool and other code's memory
- * included. Returns 0, -ENOMEM, or -ENOENT (no such device). */
+/* Prints the requested devices. Sets *found to true if anything grows, reserved memory and other
+ * code's memory included. Returns 0, -ENOMEM, or -ENOENT (no such device). */
 int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found);
 int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 		bool *found);
@@ -49,11 +49,11 @@ int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struc
  * when it is added and can then be freed. */
 struct leaks_ranks;
 
-/* NULL if memory is short; *o must outlive the result. */
+/* Creates an empty result. NULL if memory is short. *o must outlive it. */
 struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o);
 void leaks_ranks__free(struct leaks_ranks *r);
-/* Adds a recording that was run with growth__watch(). Returns 0, -ENOMEM, or -ENODATA: the
- * recording has no memory event and is only counted. */
+/* Adds a recording that was run after growth__watch(). Returns 0, -ENOMEM, or -ENODATA: the
+ * recording has no memory event, and only the number of such recordings is kept. */
 int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a);
 /* Call after the last recording. Returns 0, -ENOMEM, or -ENOENT: no recording has the requested
  * device. */

@@ -20,24 +20,24 @@ enum report_choice { REPORT_AUTO, REPORT_ALWAYS, REPORT_NEVER };
 struct report_text_opts {
 	enum group by;
 	unsigned split;	    /* as in struct row_opts; if not 0, by is ignored */
-	bool tree;	    /* --tree, with BY_MODULE: modules in a tree, with all inside */
-	enum row_when when; /* ROWS_AT_MARK: rows of the model's moment ... */
-	enum moment at;	    /* ... which is this one */
-	uint64_t at_time;
+	bool tree;	    /* --tree, with BY_MODULE: a tree of modules with their submodules */
+	enum row_when when; /* ROWS_AT_MARK: rows of the moment `at` */
+	enum moment at;	    /* moment that the model marked */
+	uint64_t at_time;   /* that moment in ns, if at is AT_TIME */
 	enum frame_choice which_line;	    /* --frames all */
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows */
 	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
-	bool host; /* --device host: the parts of host memory, with the rows of that device if any */
-	bool no_sums;	   /* no sums before the table */
-	bool overview;	   /* categories and modules with bars, before the table */
-	unsigned columns;  /* bits 1 << COL_* (report/files.h); 0: the default ones */
-	size_t top;	   /* most rows; 0: all */
-	unsigned width;	   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
-	uint64_t duration; /* ns; 0: the fact duration_ns */
-	uint64_t lost;	   /* lost events, if the caller knows of more than facts and model */
-	const char *cut;   /* reason for an incomplete recording; NULL: complete */
+	bool host;		   /* --device host: prints the parts of host memory, too */
+	bool no_sums;		   /* no sums before the table */
+	bool overview;		   /* categories and modules with bars, before the table */
+	unsigned columns;	   /* bits 1 << COL_* (report/files.h); 0: the default ones */
+	size_t top;		   /* largest number of rows; 0: all */
+	unsigned width;		   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
+	uint64_t duration;	   /* ns; 0: the fact duration_ns */
+	uint64_t lost;	 /* lost events, if the caller counted more than facts and model */
+	const char *cut; /* why the recording is incomplete; NULL: complete */
 };
 
 /* Prints the header, the table and the line on how exact the figures are. device: index in the
@@ -53,7 +53,7 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 /* Prints the moment's memory by category and by module, as bars that add up to it. */
 int report_text__overview(FILE *out, const struct model *m, size_t device,
 			  const struct report_text_opts *o);
-/* The device's allocated bytes that rows of this moment add up to. */
+/* Returns the device's allocated bytes at this moment, which its rows add up to. */
 static inline uint64_t report_text__all(const struct model_device *d, enum row_when when)
 {
 	if (when == ROWS_TOTAL)
@@ -75,10 +75,11 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);
 /* Writes "python train.py --lr 1", cleaned, without the program's folder, cut to columns. */
 void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns);
-/* returns columns, at least 40 */
+/* Returns the width to print in: columns, at least 40. */
 unsigned report_text__width(FILE *out, const struct report_text_opts *o);
+/* Returns whether to print colours. */
 bool report_text__colour(FILE *out, const struct report_text_opts *o);
-/* room: true if bars fit. */
+/* Returns whether to print bars. room: true if bars fit. */
 bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room);
 /* Prints a table's row with the sum of n rows that are not shown, "+ 12 more rows" in room columns.
  * what: "more row"; an "s" follows for several. */

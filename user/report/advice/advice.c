@@ -30,6 +30,8 @@ const char *advice__kind(enum advice_kind k)
 	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
 }
 
+/* For qsort(): growth first, then the device's allocated memory, its reserved memory, and host
+ * memory; the largest saving first. */
 static int cmp_saving(const void *x, const void *y)
 {
 	const struct advice *a = x, *b = y;
@@ -54,22 +56,25 @@ static void sort_list(struct advice_list *list)
 /* Advises about memory that the allocator keeps cached. */
 static int advise_cached(struct advising *a, const struct model_device *d)
 {
-	struct advice of = { .kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true };
+	struct advice entry = { .kind = ADVICE_CACHED,
+				.figure = ADVICE_UP_TO,
+				.of_reserved = true };
 
 	if (!d->has_totals || d->peak_reserved <= d->peak_allocated)
 		return 0;
-	of.saves = d->peak_reserved - d->peak_allocated;
-	if (of.saves < d->peak_reserved / 20)
+	entry.saves = d->peak_reserved - d->peak_allocated;
+	if (entry.saves < d->peak_reserved / 20)
 		return 0;
-	of.after = d->peak_allocated;
-	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
-				 "`memtrace-bpf replay FILE --search` tries them");
-	of.where = advice__format("%s", "");
-	of.basis = advice__format(
+	entry.after = d->peak_allocated;
+	entry.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
+				    "`memtrace-bpf replay FILE --search` tries them");
+	entry.where = advice__format("%s", "");
+	entry.basis = advice__format(
 		"peak reserved minus peak allocated: memory that the allocator keeps cached");
-	return advising__add(a, &of);
+	return advising__add(a, &entry);
 }
 
+/* Adds all advice about the device's memory. Returns 0 or -ENOMEM. */
 static int advise_device(struct advising *a, size_t device, const struct model_device *d)
 {
 	static int (*const kinds[])(struct advising *) = { advice_checkpoint, advice_lasting,
@@ -126,6 +131,7 @@ int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct 
 	if (err)
 		goto fail;
 	sort_list(&list);
+	/* Advice about host memory comes after this limit, so that it displaces no other. */
 	while (list.n > ADVICE_MOST)
 		advice__free_texts(&list.all[--list.n]);
 	err = advice_host(&a);
@@ -149,10 +155,10 @@ void advice__free_list(struct advice_list *list)
 
 /* ---- printing ---- */
 
-#define LEAST_WIDTH 60
+#define LEAST_WIDTH 60 /* columns */
 #define MOST_WIDTH 120
 
-/* What the advice is about, in JSON and in text. */
+/* Returns the memory that the saving is of, as a JSON value or in words. */
 static const char *subject_of(const struct advice *a, bool json)
 {
 	if (a->of_host)
@@ -179,7 +185,7 @@ static void print_advice(FILE *out, const struct advice *a, unsigned width)
 	text__paragraph(out, width, first, indent, "%s", a->text);
 	text__paragraph(out, width, indent, indent, "%s would be %s%s%s", subject_of(a, false),
 			about, text__bytes(after, sizeof(after), a->after), at_best);
-	/* One pattern of modules is in the text. */
+	/* The text of a checkpoint names a single pattern of modules already. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
 		text__paragraph(out, width, place, indent, "%s", a->where);
 	text__paragraph(out, width, indent, indent, "%s", a->basis);

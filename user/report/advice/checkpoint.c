@@ -15,20 +15,22 @@
 
 /* A call of a module instance in one forward. */
 struct call {
-	uint32_t leave;	      /* place of the last allocation in the call's forward */
-	uint32_t back;	      /* place where the call's backward starts; NEVER: none */
-	uint32_t output_no;   /* last block allocated in the call */
-	uint64_t live, most;  /* bytes allocated in the call's forward: now, and peak so far */
-	uint64_t again, kept; /* peak of recomputing the call; bytes kept for backward */
+	uint32_t leave;	    /* place of the last allocation in the call's forward */
+	uint32_t back;	    /* place where the call's backward starts; NEVER: none */
+	uint32_t output_no; /* number from 1 of the last block that the call's forward allocates */
+	/* Bytes live among those that the call's forward allocated, and their peak so far. */
+	uint64_t live, live_peak;
+	uint64_t recompute_peak; /* peak of repeating the forward up to its last kept block */
+	uint64_t kept;		 /* bytes kept for backward */
 };
 
 struct call_list {
 	struct call *all;
 	size_t n, cap;
-	struct map64 *at; /* epoch and instance -> index */
+	struct map64 *at; /* call_key() -> index in all */
 };
 
-/* Returns the instance's number at the group's level; 0: it is of no instance of the group. */
+/* Returns the number from 1 of the group's instance that contains a module; 0: none. */
 static uint32_t instance_no(const struct instances *s, uint32_t group, uint32_t module)
 {
 	uint32_t no = 0;
@@ -43,7 +45,7 @@ static uint64_t call_key(uint32_t instance_no, uint32_t epoch)
 	return (uint64_t)epoch << 32 | instance_no;
 }
 
-/* Returns the call of an instance of the group that a block is of; NULL: none. */
+/* Returns the call that a block belongs to: a call of an instance of the group; NULL: none. */
 static struct call *find_call(const struct call_list *c, const struct instances *s, uint32_t group,
 			      const struct ablock *b)
 {
@@ -96,12 +98,12 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		bool goes = w->moves[p] & 1;
+		bool is_free = w->moves[p] & 1;
 		struct call *call;
 
-		if (!goes)
+		if (!is_free)
 			phase = b->phase;
-		if (phase != PHASE_BACKWARD || (goes && !is_from_forward(b)))
+		if (phase != PHASE_BACKWARD || (is_free && !is_from_forward(b)))
 			continue;
 		call = find_call(c, s, group, b);
 		if (call && p > call->leave && p < call->back)
@@ -134,20 +136,23 @@ static void find_recompute_peaks(const struct window *w, const struct instances 
 			continue;
 		}
 		call->live += b->size;
-		if (call->live > call->most)
-			call->most = call->live;
+		if (call->live > call->live_peak)
+			call->live_peak = call->live;
 		if (is_kept(w, b, call))
-			call->again = call->most;
+			call->recompute_peak = call->live_peak;
 	}
 }
 
 struct sum {
-	uint32_t calls;
+	uint32_t calls; /* number of calls that keep blocks */
+	/* Bytes of their kept blocks, and of their outputs, which are inputs of the next call. */
 	uint64_t kept, inputs;
 	uint32_t stack; /* stack of a kept block */
 	bool cut;	/* true if the step ended out of memory before its backward */
 };
 
+/* Adds the changes to a window if all calls of the group are checkpointed. *sum: what the calls
+ * keep. Returns 0 or -ENOMEM. */
 static int change_window(const struct window *w, const struct instances *s, uint32_t group,
 			 struct changes *ch, struct sum *sum)
 {
@@ -166,6 +171,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		const struct ablock *b = &w->blocks[k];
 		struct call *call = is_from_forward(b) ? find_call(&c, s, group, b) : NULL;
 
+		/* Without a backward, checkpoints do nothing, unless memory ran out before it. */
 		if (!call || (call->back == NEVER && !w->oom))
 			continue;
 		if (call->output_no == k + 1) {
@@ -191,8 +197,9 @@ static int change_window(const struct window *w, const struct instances *s, uint
 			continue;
 		sum->calls++;
 		sum->cut |= call->back == NEVER;
-		if (call->back != NEVER && call->again > call->kept)
-			changes__add(ch, call->back, (int64_t)(call->again - call->kept), true);
+		if (call->back != NEVER && call->recompute_peak > call->kept)
+			changes__add(ch, call->back, (int64_t)(call->recompute_peak - call->kept),
+				     true);
 	}
 	err = ch->err;
 out:
@@ -201,7 +208,8 @@ out:
 	return err;
 }
 
-/* Cost as a share of a step on a GPU. A dry run has no useful times. NULL if memory is short. */
+/* Returns the cost of one more forward, as a share of a step's time if that was measured: a dry run
+ * has no useful times. NULL if memory is short. */
 static char *costs_of(const struct advising *a, const struct instances *s, uint32_t group)
 {
 	uint64_t forward = 0, step = model__step_time(a->m);
@@ -227,7 +235,7 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 			      100.0 * (double)forward / (double)step);
 }
 
-/* True for models of Hugging Face, which support checkpointing themselves. */
+/* True for a stack in a model of Hugging Face's transformers, which has its own checkpointing. */
 static bool is_of_transformers(const struct dict *d, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
@@ -245,27 +253,29 @@ static int add_advice(struct advising *a, const struct instances *s, uint32_t gr
 	const struct instance_group *g = &s->groups[group];
 	const char *what = strchr(g->pattern, ',') ? "these modules" : g->pattern;
 	const char *how = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)";
-	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = ADVICE_ESTIMATE };
+	struct advice entry = { .kind = ADVICE_CHECKPOINT, .figure = ADVICE_ESTIMATE };
 	const char *note = "";
 	char kept[24], inputs[24];
 
 	if (is_of_transformers(a->d, sum->stack))
 		how = "model.gradient_checkpointing_enable()";
 	if (sum->cut) {
-		of.figure = ADVICE_UP_TO;
+		entry.figure = ADVICE_UP_TO;
 		note = "; the step ran out of memory, so the need of its rest is unknown";
 	}
-	of.text = advice__format("checkpoint %s: %s", what, how);
-	of.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
-	of.basis = advice__format(
+	entry.text = advice__format("checkpoint %s: %s", what, how);
+	entry.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
+	entry.basis = advice__format(
 		"%u calls in the step of the peak keep %s for backward; with checkpointing, %s of "
 		"inputs stay, and one call's memory at a time%s",
 		sum->calls, text__bytes(kept, 24, sum->kept), text__bytes(inputs, 24, sum->inputs),
 		note);
-	of.costs = costs_of(a, s, group);
-	return remedy__advise(a, r, &of);
+	entry.costs = costs_of(a, s, group);
+	return remedy__advise(a, r, &entry);
 }
 
+/* Adds the changes for a group to all kept windows. *after: the new peak, or the old one if the
+ * step of the peak has fewer than two calls of the group. *sum: that step's calls. */
 static int try_group(struct advising *a, const struct instances *s, uint32_t group,
 		     struct remedy *r, struct sum *sum, uint64_t *after)
 {

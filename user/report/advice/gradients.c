@@ -12,11 +12,12 @@
 
 #include "base/text.h"
 
-#define LOOK 256 /* most blocks of a module to examine per block */
+#define SEARCH_MAX 256 /* most blocks of a module that one search examines */
 
-/* Places in a window; NEVER: none. */
+/* Places of a window's first allocation in forward, and of the first in backward after it; NEVER:
+ * none. */
 struct places {
-	uint32_t forward, backward; /* places of the first allocation in forward and in backward */
+	uint32_t forward, backward;
 };
 
 static struct places places_of(const struct window *w)
@@ -36,12 +37,16 @@ static struct places places_of(const struct window *w)
 	return r;
 }
 
+/* Gradients that are live when a forward begins. */
 struct found {
-	uint64_t late, never, n; /* bytes freed late, bytes never freed; number of blocks */
-	uint32_t stack;		 /* stack of a forward that such gradients live into; 0: none */
+	uint64_t late;	/* bytes freed after the forward began */
+	uint64_t never; /* bytes never freed */
+	uint64_t n;	/* number of these gradients */
+	uint32_t stack; /* stack of the forward's first allocation; 0: none */
 };
 
-/* True for a block from a backward before this step, freed after its forward began. */
+/* True for a block that backward allocated before this window, and that is freed after the window's
+ * forward began. */
 static bool is_late(const struct window *w, const struct ablock *b, const struct places *at)
 {
 	return !b->born && b->window && w->stepped && b->phase == PHASE_BACKWARD &&
@@ -49,10 +54,10 @@ static bool is_late(const struct window *w, const struct ablock *b, const struct
 	       b->category != CATEGORY_OPTIMIZER_STATE && b->category != CATEGORY_BUFFER;
 }
 
-/* Blocks by module. */
+/* Blocks sorted by module, then by number. */
 struct by_module {
 	struct entry {
-		uint32_t module, number;
+		uint32_t module, number; /* number: index of the block */
 	} * all;
 	size_t n;
 };
@@ -66,8 +71,8 @@ static int cmp_entry(const void *x, const void *y)
 	return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Returns the index of a module's first entry, or where it would be. */
-static size_t first_of(const struct by_module *m, uint32_t module)
+/* Returns the index of a module's first entry, or the index where it would be. */
+static size_t find_first(const struct by_module *m, uint32_t module)
 {
 	size_t lo = 0, hi = m->n;
 
@@ -95,8 +100,9 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	return 0;
 }
 
-/* Indexes the blocks that backward allocates and frees in a window, in the order of allocation. */
-static int index_passing(const struct window *w, uint32_t from, struct by_module *ret)
+/* Indexes the temporaries of backward: blocks that it allocates at place from or later, and that
+ * the window frees. */
+static int index_temporaries(const struct window *w, uint32_t from, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));
 	if (!ret->all)
@@ -112,19 +118,22 @@ static int index_passing(const struct window *w, uint32_t from, struct by_module
 }
 
 /*
- * Returns the place where a parameter's gradient would be allocated again. Backward allocates a
- * block of its size for its module, adds it to the existing gradient and frees it. Without that
- * gradient the block would stay. Each block counts once.
+ * Returns the place where a parameter's gradient g would be allocated again if it had been freed.
+ * Backward allocates a temporary of its size for its module, adds it to the existing gradient and
+ * frees it. Without that gradient, the temporary would stay. used: temporaries that were returned
+ * before. from: the result if there is no such temporary.
  */
 static uint32_t reallocation_place(const struct window *w, const struct ablock *g,
-				   const struct by_module *passing, uint8_t *used, uint32_t from)
+				   const struct by_module *temporaries, uint8_t *used,
+				   uint32_t from)
 {
 	uint32_t module = g->owner ? g->owner : g->module;
-	size_t first = first_of(passing, module);
+	size_t first = find_first(temporaries, module);
 
 	for (size_t i = first;
-	     i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
-		uint32_t number = passing->all[i].number;
+	     i < temporaries->n && i < first + SEARCH_MAX && temporaries->all[i].module == module;
+	     i++) {
+		uint32_t number = temporaries->all[i].number;
 
 		if (used[number] || !block__same_size(w->blocks[number].size, g->size))
 			continue;
@@ -142,7 +151,7 @@ static uint32_t reallocation_place(const struct window *w, const struct ablock *
 static bool is_gradient(const struct advising *a, const struct ablock *b,
 			const struct by_module *parameters)
 {
-	size_t first = first_of(parameters, b->module);
+	size_t first = find_first(parameters, b->module);
 
 	if (b->category)
 		return b->category == CATEGORY_GRADIENT &&
@@ -150,37 +159,41 @@ static bool is_gradient(const struct advising *a, const struct ablock *b,
 	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
 		return false;
 	for (size_t i = first;
-	     i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
+	     i < parameters->n && i < first + SEARCH_MAX && parameters->all[i].module == b->module;
+	     i++)
 		if (block__same_size(a->t->lasting[parameters->all[i].number].size, b->size))
 			return true;
 	return false;
 }
 
-static int change_never(struct advising *a, const struct window *w, const struct places *at,
-			struct changes *ch, struct found *f)
+/* Adds changes for the gradients that are never freed: each is absent until backward allocates it
+ * again. Adds them to *f. Returns 0 or -ENOMEM. */
+static int change_never_freed(struct advising *a, const struct window *w, const struct places *at,
+			      struct changes *ch, struct found *f)
 {
-	struct by_module parameters = { 0 }, passing = { 0 };
+	struct by_module parameters = { 0 }, temporaries = { 0 };
 	uint8_t *used = calloc((size_t)w->nblocks + 1, 1);
 	int err = used ? index_parameters(a->t, &parameters) : -ENOMEM;
 	const struct ablock *b;
 
 	if (!err)
-		err = index_passing(w, at->backward, &passing);
+		err = index_temporaries(w, at->backward, &temporaries);
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
 		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
 		changes__add(ch, 0, changes__less(b->size), false);
-		changes__add(ch, reallocation_place(w, b, &passing, used, at->backward),
+		changes__add(ch, reallocation_place(w, b, &temporaries, used, at->backward),
 			     (int64_t)b->size, false);
 		f->never += b->size;
 		f->n++;
 	}
 	free(used);
 	free(parameters.all);
-	free(passing.all);
+	free(temporaries.all);
 	return err;
 }
 
+/* Adds the changes to a window if all gradients are freed before forward. *f: these gradients. */
 static int change_window(struct advising *a, const struct window *w, struct changes *ch,
 			 struct found *f)
 {
@@ -199,7 +212,7 @@ static int change_window(struct advising *a, const struct window *w, struct chan
 		f->late += b->size;
 		f->n++;
 	}
-	return change_never(a, w, &at, ch, f);
+	return change_never_freed(a, w, &at, ch, f);
 }
 
 int advice_gradients(struct advising *a)
@@ -218,19 +231,19 @@ int advice_gradients(struct advising *a)
 	if (!err && most.n) {
 		const char *plural = most.n == 1 ? "" : "s";
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_GRADIENTS_LATE,
-				     .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
+		struct advice entry = { .kind = ADVICE_GRADIENTS_LATE,
+					.figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
 
-		of.text = advice__format(
+		entry.text = advice__format(
 			"free gradients before forward: call optimizer.zero_grad(set_to_none=True) "
 			"right after optimizer.step()");
-		of.where = advice__line(a, most.stack);
-		of.basis = advice__format(
+		entry.where = advice__line(a, most.stack);
+		entry.basis = advice__format(
 			"%llu gradient%s with %s still live when the next forward begins%s",
 			(unsigned long long)most.n, plural,
 			text__bytes(bytes, 24, most.late + most.never),
 			most.never ? ", and never freed" : "");
-		err = remedy__advise(a, &r, &of);
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	return err;

@@ -9,12 +9,12 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 
-#define NAME 128 /* characters of a holder's name in the text */
+#define HOLDER_CHARS 128 /* most characters of a holder's name in the text */
 
 const char advice_of_calls[] = "free what each call of the model keeps: without a backward pass, "
 			       "use torch.no_grad() and keep numbers (loss.item())";
 
-/* Bytes at the end that would not be there without the growth: those that have stayed. */
+/* Returns the bytes that the growth has added until the end of the recording. */
 static uint64_t count_grown(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
@@ -35,8 +35,8 @@ static uint64_t count_grown(const struct growth_summary *s)
 	return bytes;
 }
 
-/* Whether CUDA graphs keep most of the cached memory. */
-static bool is_of_graphs(const struct advising *a, size_t device)
+/* True if private pools of CUDA graphs have most of the cached memory. */
+static bool graphs_have_cache(const struct advising *a, size_t device)
 {
 	struct model_segments s;
 	bool ret;
@@ -48,22 +48,24 @@ static bool is_of_graphs(const struct advising *a, size_t device)
 	return ret;
 }
 
-static char *graph_remedy(const struct advising *a, const struct growth_name *n)
+/* Returns the remedy for memory that autograd's graph keeps. holder: one of the graph's names. */
+static char *graph_remedy(const struct advising *a, const struct growth_name *holder)
 {
 	struct model_phase backward;
-	char what[512];
+	char graph[512];
 
 	model__phase(a->m, PHASE_BACKWARD, &backward);
 	return advice__format("stop the leak: %s stays; %s",
-			      growth_summary__graph_words(n->text, true, what, sizeof(what)),
-			      growth_summary__graph_remedy(n->text, backward.count > 0));
+			      growth_summary__graph_words(holder->text, true, graph, sizeof(graph)),
+			      growth_summary__graph_remedy(holder->text, backward.count > 0));
 }
 
+/* Returns the remedy for what grows, for free(). NULL if memory is short. */
 static char *say_remedy(const struct advising *a, size_t device, const struct growth_summary *s)
 {
-	const struct growth_name *n = s->holder;
+	const struct growth_name *holder = s->holder;
 
-	if (s->part == GROWTH_OF_POOL && is_of_graphs(a, device))
+	if (s->part == GROWTH_OF_POOL && graphs_have_cache(a, device))
 		return advice__format("stop the growth of reserved memory: captures of CUDA graphs "
 				      "keep a private pool each; capture once and replay, or give "
 				      "all captures one pool (torch.cuda.graph_pool_handle())");
@@ -78,23 +80,23 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 				      growth_summary__unit(&s->growth));
 	if (s->part == GROWTH_OF_CALLS && s->line->row.phase == PHASE_FORWARD)
 		return advice__format("%s", advice_of_calls);
-	if (n && growth_summary__of_graph(n))
-		return graph_remedy(a, n);
-	if (n && growth_summary__in_models(s->line, n))
+	if (holder && growth_summary__of_graph(holder))
+		return graph_remedy(a, holder);
+	if (holder && growth_summary__in_models(s->line, holder))
 		return advice__format(
 			"keep one copy of the model, or its state_dict() on the host");
-	if (n && growth_summary__is_holder(n) && !strcmp(s->device, "cpu"))
+	if (holder && growth_summary__is_holder(holder) && !strcmp(s->device, "cpu"))
 		return advice__format("stop the leak: %.*s holds more each %s; bound its size, or "
 				      "empty it",
-				      NAME, n->text, growth_summary__unit(&s->growth));
-	if (n && growth_summary__is_holder(n))
+				      HOLDER_CHARS, holder->text, growth_summary__unit(&s->growth));
+	if (holder && growth_summary__is_holder(holder))
 		return advice__format("stop the leak: %.*s holds more each %s; keep numbers "
 				      "(.item()) or copies on "
 				      "the host (.cpu()) there, or empty it",
-				      NAME, n->text, growth_summary__unit(&s->growth));
-	if (n)
+				      HOLDER_CHARS, holder->text, growth_summary__unit(&s->growth));
+	if (holder)
 		return advice__format("stop the leak: %.*s piles up; drop those that nothing needs",
-				      NAME, n->text);
+				      HOLDER_CHARS, holder->text);
 	if (s->line->kind == GROWTH_ENLARGED)
 		return advice__format("stop the growth: this tensor is replaced by a larger one "
 				      "each %s (as torch.cat does)",
@@ -110,18 +112,18 @@ static int add_advice(struct advising *a, size_t device, const struct growth_sum
 	bool pool = s->part == GROWTH_OF_POOL;
 	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = count_grown(s);
 	char said[GROWTH_SUMMARY_TEXT];
-	struct advice of = {
+	struct advice entry = {
 		.kind = ADVICE_GROWTH,
 		.figure = ADVICE_UP_TO,
 		.of_reserved = pool,
 		.saves = bytes < whole ? bytes : whole,
 	};
 
-	of.after = whole - of.saves;
-	of.text = say_remedy(a, device, s);
-	of.where = s->line ? advice__location(a, &s->line->row) : strdup("");
-	of.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
-	return advising__add(a, &of);
+	entry.after = whole - entry.saves;
+	entry.text = say_remedy(a, device, s);
+	entry.where = s->line ? advice__location(a, &s->line->row) : strdup("");
+	entry.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
+	return advising__add(a, &entry);
 }
 
 int advice_growth(struct advising *a, size_t device, const struct model_device *d)

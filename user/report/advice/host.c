@@ -12,31 +12,32 @@
 
 struct remedies {
 	struct advising *a;
-	const struct host_sheet *s;
-	uint64_t rss;
+	const struct host_sheet *sheet; /* reading with the highest RSS */
+	uint64_t rss;			/* RSS in that reading, bytes */
 };
 
-/* Adds an entry unless it saves too little. text, basis, costs: allocated, taken over. */
+/* Adds an entry, and takes over text, basis and costs, which are allocated. saves: bytes of RSS. */
 static int add_advice(const struct remedies *r, enum advice_kind kind, uint64_t saves, char *text,
 		      char *basis, char *costs)
 {
-	struct advice of = { .kind = kind,
-			     .figure = ADVICE_UP_TO,
-			     .of_host = true,
-			     .saves = saves,
-			     .after = r->rss - saves,
-			     .text = text,
-			     .where = advice__format("%s", ""),
-			     .basis = basis,
-			     .costs = costs };
+	struct advice entry = { .kind = kind,
+				.figure = ADVICE_UP_TO,
+				.of_host = true,
+				.saves = saves,
+				.after = r->rss - saves,
+				.text = text,
+				.where = advice__format("%s", ""),
+				.basis = basis,
+				.costs = costs };
 
-	return advising__add(r->a, &of);
+	return advising__add(r->a, &entry);
 }
 
-/* Returns bytes, what could be saved in this part, if it is worth a mention; otherwise 0. */
+/* Returns bytes, a possible saving in a part of host memory, if that is worth a mention and the
+ * reading has both figures of the part; otherwise 0. */
 static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t bytes)
 {
-	const struct host_figure *f = &r->s->part[part];
+	const struct host_figure *f = &r->sheet->part[part];
 
 	if (!f->known || !f->has_second || bytes > r->rss || bytes < LEAST_BYTES ||
 	    bytes / ADVICE_LEAST_PERCENT < r->rss / 100)
@@ -44,12 +45,13 @@ static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t b
 	return bytes;
 }
 
-static int free_of_malloc(const struct remedies *r)
+static int advise_malloc_free(const struct remedies *r)
 {
-	uint64_t saves = worth_saving(r, HOST_MALLOC, r->s->part[HOST_MALLOC].second);
+	uint64_t saves = worth_saving(r, HOST_MALLOC, r->sheet->part[HOST_MALLOC].second);
 	char bytes[24], free_bytes[24];
 
-	/* A dry run's heap is not the job's: nothing is computed, and CUDA's libraries are others. */
+	/* A dry run's heap differs from the job's: it computes nothing, and other libraries
+	 * replace CUDA's. */
 	if (!saves || facts__get(r->a->f, "dry_run"))
 		return 0;
 	return add_advice(
@@ -59,14 +61,14 @@ static int free_of_malloc(const struct remedies *r)
 			       "ctypes.CDLL(None).malloc_trim(0) at quiet moments"),
 		advice__format("malloc's tables: %s resident, of it %s in free chunks; chunks "
 			       "smaller than a page cannot be returned",
-			       text__bytes(bytes, 24, r->s->part[HOST_MALLOC].bytes),
+			       text__bytes(bytes, 24, r->sheet->part[HOST_MALLOC].bytes),
 			       text__bytes(free_bytes, 24, saves)),
 		advice__format("fewer arenas make threads wait for each other"));
 }
 
-static int cached_pinned(const struct remedies *r)
+static int advise_pinned_cached(const struct remedies *r)
 {
-	uint64_t saves = worth_saving(r, HOST_PINNED, r->s->part[HOST_PINNED].second);
+	uint64_t saves = worth_saving(r, HOST_PINNED, r->sheet->part[HOST_PINNED].second);
 	char bytes[24], cached[24];
 
 	if (!saves)
@@ -78,19 +80,19 @@ static int cached_pinned(const struct remedies *r)
 			       "pinned_max_cached_size_mb in PYTORCH_ALLOC_CONF"),
 		advice__format("tables of PyTorch's host allocator: %s, of it %s in blocks that "
 			       "nothing uses",
-			       text__bytes(bytes, 24, r->s->part[HOST_PINNED].bytes),
+			       text__bytes(bytes, 24, r->sheet->part[HOST_PINNED].bytes),
 			       text__bytes(cached, 24, saves)),
 		advice__format("pinning memory again takes time"));
 }
 
-static int rounded_pinned(const struct remedies *r)
+static int advise_pinned_rounding(const struct remedies *r)
 {
-	const struct host_figure *part = r->s->part, *pinned = &part[HOST_PINNED];
+	const struct host_figure *part = r->sheet->part, *pinned = &part[HOST_PINNED];
 	uint64_t in_use = pinned->bytes - (pinned->second < pinned->bytes ? pinned->second : 0),
 		 saves = part[HOST_PINNED_ROUNDING].bytes;
 	char asked[24], rounding[24];
 
-	/* Not more than is resident. */
+	/* The saving is at most what the blocks in use have resident. */
 	saves = worth_saving(r, HOST_PINNED, saves < in_use ? saves : in_use);
 	if (!saves)
 		return 0;
@@ -115,10 +117,10 @@ int advice_host(struct advising *a)
 
 	if (!h)
 		return 0;
-	r.s = &h->highest.sheet;
-	r.rss = r.s->part[HOST_TOTAL].bytes;
-	err = free_of_malloc(&r);
+	r.sheet = &h->highest.sheet;
+	r.rss = r.sheet->part[HOST_TOTAL].bytes;
+	err = advise_malloc_free(&r);
 	if (!err)
-		err = cached_pinned(&r);
-	return err ? err : rounded_pinned(&r);
+		err = advise_pinned_cached(&r);
+	return err ? err : advise_pinned_rounding(&r);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Declarations shared by the files of advice. A window has a device's allocations and frees from
- * the end of one step to the end of the next; a place is an index of one. From similar windows only
- * the one with the largest peak is kept, and only a few of these. A remedy is a list of changes to
- * a window: bytes added or removed at a place. Replaying the window with its changes gives the new
- * peak.
+ * Declarations shared by the files of advice. A window has a device's moves (allocations and frees)
+ * from the end of one step to the end of the next. A place is the number of a move, from 1. From
+ * similar windows only the one with the largest peak is kept, and only a few of these. A remedy is
+ * a list of changes to a window: bytes added or removed at a place. Replaying the window with its
+ * changes gives the new peak.
  */
 #include "base/map64.h"
 #include "record/dict.h"
@@ -24,9 +24,10 @@ struct ablock {
 	uint32_t place; /* place of the block's allocation in its window */
 	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
 	uint32_t born, gone;
-	uint32_t stack, module; /* module: from the stack or the node */
-	uint32_t name, owner;	/* tensor's name (string) and owning module */
-	uint32_t epoch;		/* number of the latest forward at the allocation */
+	/* Numbers in the dictionary. module: innermost module of the stack or of the node. name and
+	 * owner: the tensor's name and the module that owns it, 0: unknown. */
+	uint32_t stack, module, name, owner;
+	uint32_t epoch; /* number of forward passes begun until the allocation */
 	uint8_t phase;
 	uint8_t after;		/* latest phase before the allocation; PHASE_NR: none */
 	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
@@ -44,10 +45,12 @@ struct window {
 	uint64_t number; /* number, from 1 */
 	uint64_t base;	 /* allocated bytes when the window starts */
 	uint64_t peak;
-	uint64_t signature;
-	uint32_t *moves; /* block numbers by place, from 1: 2 * number, + 1 for a free */
-	struct ablock *blocks;
-	uint32_t n, nblocks;
+	uint64_t signature; /* sum of hashes of the allocations; 0: none */
+	/* moves[place]: 2 * index in blocks, + 1 if the move frees the block. moves[0] is
+	 * unused. */
+	uint32_t *moves;
+	struct ablock *blocks; /* blocks that the moves allocate or free */
+	uint32_t n, nblocks;   /* number of moves and of blocks */
 	size_t capmoves, capblocks;
 	uint32_t end; /* place after the last move; NEVER: no step ended the window */
 	uint32_t oom; /* place of the last move before the first out-of-memory error; 0: none */
@@ -59,13 +62,16 @@ struct window {
 /* The allocations of one device. */
 struct track {
 	struct device device;
-	/* address -> 2 * number, + 1 if allocated in the current window; otherwise the number is in
-	 * old. */
+	/* Address of a live block -> 2 * index in now.blocks, + 1, if the current window allocated
+	 * it; otherwise 2 * index in old. */
 	struct map64 *at;
-	struct ablock *old;
-	uint32_t nold, free_no; /* free_no: an unused entry of old; its place has the next one's */
+	struct ablock *old; /* live blocks from before the current window */
+	uint32_t nold;
+	/* Number from 1 of an unused entry of old, 0: none. The entry's `place` has the number of
+	 * the next one. */
+	uint32_t free_no;
 	size_t capold;
-	struct window now, kept[WINDOWS_KEPT];
+	struct window now, kept[WINDOWS_KEPT]; /* now: the current window */
 	uint32_t nkept;
 	uint64_t number; /* number of the current window */
 	uint64_t total;	 /* allocated bytes */
@@ -75,9 +81,9 @@ struct track {
 	struct ablock *lasting;
 	uint32_t nlasting;
 	struct map64 *lasting_at; /* window and place -> index in lasting */
-	uint8_t after;
-	uint32_t epoch;
-	bool too_long;
+	uint8_t after;		  /* latest phase so far, as in struct ablock */
+	uint32_t epoch;		  /* number of forward passes begun so far */
+	bool too_long; /* a step too long to replay had the largest peak of those not kept */
 };
 
 struct advisor {
@@ -89,8 +95,8 @@ struct advisor {
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */
-/* Ends the last window. lasting then has the blocks that were live when the last step ended. Frees
- * at the end of the program belong to no step. */
+/* Ends the last window and fills t->lasting with the blocks that were live when the last step
+ * ended. Frees at the end of the program belong to no step. */
 int track__end(struct track *t);
 /* Returns the next lasting block and advances *i, which starts at 0. NULL: no more. The order is
  * undefined. */
@@ -100,7 +106,7 @@ bool track__lasts(const struct track *t, const struct ablock *b);
 
 struct change {
 	uint32_t at; /* place of the move that the change precedes; 0: from the start */
-	bool once;   /* true: only for a moment */
+	bool once;   /* true: the bytes exist only at this place, not after it */
 	int64_t bytes;
 };
 
@@ -110,27 +116,31 @@ struct changes {
 	int err; /* -ENOMEM: changes are missing */
 };
 void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once);
-/* Negates bytes. Works for any number, because a recording may contain any. */
+/* Returns -bytes, modulo 2^64: a recording may contain any size. */
 static inline int64_t changes__less(uint64_t bytes)
 {
 	return (int64_t)(0 - bytes);
 }
-/* Removes a block at place from, and restores it at place to, unless it is freed before. */
+/* Adds changes that remove a block at place from, and restore it at place to. NEVER: it is not
+ * restored; nor is it if the window frees it before. */
 void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
 
 /* ---- modules.c: groups of repeated modules ---- */
 struct instances {
-	uint32_t *no_of; /* number of the instance, by level and module */
+	/* [level * nmodules + module]: number from 1 of the instance that contains the module; 0:
+	 * none. */
+	uint32_t *no_of;
 	uint32_t nmodules, levels;
 	struct instance {
-		uint32_t module; /* dict number; 0: not in the recording */
-		uint32_t group;
+		uint32_t module; /* number in the dictionary */
+		uint32_t group;	 /* index in groups */
 	} * all;
 	uint32_t n;
 	struct instance_group {
 		char *pattern;	 /* name pattern, such as "blocks.*" */
 		const char *cls; /* class; "": unknown */
-		uint32_t n, level;
+		uint32_t n;	 /* number of instances */
+		uint32_t level;	 /* number of numeric parts in their names, minus 1 */
 	} * groups;
 	uint32_t ngroups;
 };
@@ -141,11 +151,11 @@ void instances__free(struct instances *s);
 /* ---- the kinds of advice; each adds to list and returns 0 or -ENOMEM ---- */
 struct advising {
 	const struct advisor *v;
-	struct track *t;
+	struct track *t; /* the device's allocations; NULL: none */
 	const struct model *m;
 	const struct dict *d;
 	const struct facts *f;
-	uint64_t duration; /* ns so far */
+	uint64_t duration; /* of the recording, ns */
 	struct advice_list *list;
 	size_t cap;
 	const struct window *highest; /* kept window with the largest peak */
@@ -159,23 +169,24 @@ int advice_gradients(struct advising *a);
 /* Blocks that live within a step: the optimizer's temporaries, logits, held outputs. */
 int advice_step(struct advising *a);
 int advice_casts(struct advising *a); /* casts that autocast repeats */
-int advice_host(struct advising *a);  /* of the process's host memory */
+int advice_host(struct advising *a);  /* host memory of the process */
 
-/* A remedy: its changes to each kept window. remedy__peak() gives the new peak; *sure is false if a
- * window that is not kept had a larger one. */
+/* A remedy: c[i] are its changes to track.kept[i]. */
 struct remedy {
 	struct changes c[WINDOWS_KEPT];
 };
+/* Replays the kept windows with the remedy. *after: the largest peak, bytes. *sure: false if a
+ * window that is not kept had a larger one. Returns 0 or -ENOMEM. */
 int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure);
 void remedy__free(struct remedy *r);
 /*
- * Adds the remedy to the list if it saves enough. *of has kind, figure and texts, which the
- * function takes over. An exact figure that is not sure becomes an upper bound. Returns 0 or
+ * Adds the remedy to the list if it saves enough. *entry has kind, figure and texts; the function
+ * takes over the texts. An exact figure that is not sure becomes an upper bound. Returns 0 or
  * -ENOMEM.
  */
-int remedy__advise(struct advising *a, struct remedy *r, struct advice *of);
+int remedy__advise(struct advising *a, struct remedy *r, struct advice *entry);
 /* Adds an entry to the list, which takes over the texts, also on -ENOMEM. */
-int advising__add(struct advising *a, const struct advice *of);
+int advising__add(struct advising *a, const struct advice *entry);
 
 /* True if a frame's file path ends with `file` and its function's name, without the class, starts
  * with `func` (NULL: any). */
@@ -185,6 +196,7 @@ bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const cha
 void advice__free_texts(const struct advice *a);
 /* Texts, allocated; NULL if memory is short. The target's names in them are cleaned. */
 char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Returns a line such as "train.py:41 (step)"; "": none. */
+/* Return a place such as "train.py:41 (step)", for free(); "" if it is not known. NULL if memory is
+ * short. */
 char *advice__line(const struct advising *a, uint32_t stack);
 char *advice__location(const struct advising *a, const struct row *r);

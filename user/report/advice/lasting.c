@@ -10,12 +10,12 @@
 #include "base/array.h"
 #include "base/text.h"
 
-#define ROUND 512 /* rounding of the allocator, bytes */
-/* Elements; 8-bit optimizers leave smaller states unchanged. */
-#define SMALL_STATE 4096
-#define STATE_BLOCK 256 /* elements per 4-byte scale in an 8-bit state */
+#define ROUND 512	 /* the CUDA allocator rounds sizes up to multiples of this, bytes */
+#define SMALL_STATE 4096 /* elements; 8-bit optimizers leave smaller states unchanged */
+#define STATE_BLOCK 256	 /* elements per 4-byte scale in an 8-bit state */
 
-/* Shrinks a lasting block by some bytes in all kept windows that contain it. */
+/* Adds changes that make a lasting block smaller by `less` bytes in all kept windows that have
+ * it. */
 static void shrink(const struct track *t, struct remedy *r, const struct ablock *b, uint64_t less)
 {
 	for (uint32_t i = 0; i < t->nkept; i++)
@@ -32,7 +32,8 @@ static uint64_t rounded(uint64_t bytes)
 
 /* ---- optimizer state ---- */
 
-/* Splits a name such as "AdamW exp_avg of layers.3.weight"; *optimizer is the length of "AdamW". */
+/* True for the name of one of Adam's moments, such as "AdamW exp_avg of layers.3.weight".
+ * *optimizer: length of its first word, the optimizer's name. */
 static bool is_moment_by_name(const char *name, size_t *optimizer)
 {
 	const char *p = strchr(name, ' ');
@@ -43,7 +44,8 @@ static bool is_moment_by_name(const char *name, size_t *optimizer)
 	return true;
 }
 
-/* Recognizes a moment without a name: Adam allocates both for a parameter in its first step. */
+/* True for a block that is one of Adam's moments by its stack: Adam allocates both moments of a
+ * parameter in its first step. */
 static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 {
 	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
@@ -52,12 +54,13 @@ static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 }
 
 struct moments {
-	uint64_t n, bytes, less8, less16;
+	uint64_t n, bytes;	/* number of moments, and their size */
+	uint64_t less8, less16; /* bytes saved if they are kept in 8 or in 16 bits */
 	uint32_t of_parameters; /* bytes per element of all parameters; 0: different or unknown */
 	bool guessed;		/* true if some element sizes are unknown */
 	bool by_line;		/* true if some moments have no name */
 	const char *optimizer;	/* text that starts with the optimizer's name */
-	size_t len;
+	size_t len;		/* length of that name */
 };
 
 /* Bytes of a moment in 8 bit: one per element, plus the scales, which are a separate tensor. */
@@ -66,27 +69,29 @@ static uint64_t bytes_in_8bit(uint64_t elements)
 	return rounded(elements) + rounded((elements + STATE_BLOCK - 1) / STATE_BLOCK * 4);
 }
 
+/* Adds a moment to the sums, and its saving in 8 bit to the remedy. */
 static void add_moment(const struct track *t, const struct ablock *b, struct moments *m,
 		       struct remedy *r)
 {
-	uint32_t known = b->item ? b->item : m->of_parameters;
-	uint32_t item = known ? known : 4;
-	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item, small;
+	uint32_t known_item = b->item ? b->item : m->of_parameters;
+	uint32_t item_size = known_item ? known_item : 4;
+	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item_size, size_8bit;
 
 	m->n++;
 	m->bytes += b->size;
 	m->guessed |= !b->item && !m->of_parameters;
-	if (item < 2 || !elements)
+	if (item_size < 2 || !elements)
 		return;
-	if (item > 2 && rounded(elements * 2) < b->size)
+	if (item_size > 2 && rounded(elements * 2) < b->size)
 		m->less16 += b->size - rounded(elements * 2);
-	small = bytes_in_8bit(elements);
-	if (elements < SMALL_STATE || small >= b->size)
+	size_8bit = bytes_in_8bit(elements);
+	if (elements < SMALL_STATE || size_8bit >= b->size)
 		return;
-	m->less8 += b->size - small;
-	shrink(t, r, b, b->size - small);
+	m->less8 += b->size - size_8bit;
+	shrink(t, r, b, b->size - size_8bit);
 }
 
+/* Returns the bytes per element of all parameters; 0 if they differ or some are unknown. */
 static uint32_t item_of_parameters(const struct track *t)
 {
 	const struct ablock *b;
@@ -124,30 +129,30 @@ static int advise_state(struct advising *a)
 	}
 	if (m.n > 1 && m.less8) {
 		char bytes[24], less[24], less16[24], in_16_bit[48] = "";
-		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = ADVICE_ESTIMATE };
+		struct advice entry = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = ADVICE_ESTIMATE };
 		const char *guess = "";
 
 		if (m.guessed) {
-			of.figure = ADVICE_UP_TO;
+			entry.figure = ADVICE_UP_TO;
 			guess = ", if they are float32, which the recording does not say";
 		}
 		if (m.less16)
 			snprintf(in_16_bit, sizeof(in_16_bit), "; in bfloat16 %s",
 				 text__bytes(less16, 24, m.less16));
 
-		of.text = advice__format(
+		entry.text = advice__format(
 			"optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
 			"torchao.optim.AdamW8bit instead of %.*s",
 			(int)m.len, m.optimizer);
-		of.where = advice__format("%s", "");
-		of.basis = advice__format(
+		entry.where = advice__format("%s", "");
+		entry.basis = advice__format(
 			"%llu moments%s use %s; one byte an element and a scale for each %d "
 			"elements use %s less%s%s",
 			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
 			text__bytes(bytes, 24, m.bytes), STATE_BLOCK,
 			text__bytes(less, 24, m.less8), guess, in_16_bit);
-		of.costs = advice__format("a less exact state");
-		err = remedy__advise(a, &r, &of);
+		entry.costs = advice__format("a less exact state");
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	return err;
@@ -162,7 +167,7 @@ static const char *last_part(const char *name)
 	return dot ? dot + 1 : name;
 }
 
-/* True for statistics of a module, which modules cannot share. */
+/* True for a buffer with statistics of one module, which modules cannot share. */
 static bool is_statistic(const char *name)
 {
 	return !strncmp(name, "running_", 8) || !strncmp(name, "num_batches", 11);
@@ -171,8 +176,8 @@ static bool is_statistic(const char *name)
 struct buffers {
 	struct sorted {
 		const struct ablock *b;
-		const char *name;
-		const char *cls;
+		const char *name; /* last part of the buffer's name */
+		const char *cls;  /* class of its module */
 	} * all;
 	size_t n, cap;
 };
@@ -196,30 +201,33 @@ static bool are_alike(const struct sorted *a, const struct sorted *b)
 	return !strcmp(a->name, b->name) && !strcmp(a->cls, b->cls) && a->b->size == b->b->size;
 }
 
+/* Advises to share one buffer instead of the alike buffers from index from to index to - 1. */
 static int advise_alike(struct advising *a, const struct buffers *s, size_t from, size_t to)
 {
 	struct remedy r = { 0 };
 	char each[24];
 	struct dict_module m = dict__get_module(a->d, s->all[from].b->owner);
-	struct advice of = { .kind = ADVICE_BUFFERS, .figure = ADVICE_UP_TO };
+	struct advice entry = { .kind = ADVICE_BUFFERS, .figure = ADVICE_UP_TO };
 	int err;
 
 	for (size_t i = from + 1; i < to; i++)
 		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
-	of.text = advice__format(
+	entry.text = advice__format(
 		"share one buffer if all hold the same values: make %s once and pass it to each %s",
 		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
-	of.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
-				  dict__str(a->d, m.name), to - from - 1,
-				  *s->all[from].cls ? s->all[from].cls : "class not known");
-	of.basis = advice__format("%zu buffers of %s, each in its own memory; the recording does "
-				  "not show whether they hold the same values",
-				  to - from, text__bytes(each, 24, s->all[from].b->size));
-	err = remedy__advise(a, &r, &of);
+	entry.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
+				     dict__str(a->d, m.name), to - from - 1,
+				     *s->all[from].cls ? s->all[from].cls : "class not known");
+	entry.basis = advice__format(
+		"%zu buffers of %s, each in its own memory; the recording does "
+		"not show whether they hold the same values",
+		to - from, text__bytes(each, 24, s->all[from].b->size));
+	err = remedy__advise(a, &r, &entry);
 	remedy__free(&r);
 	return err;
 }
 
+/* Advises about buffers that have the same name, class and size. */
 static int advise_buffers(struct advising *a)
 {
 	struct buffers s = { 0 };
@@ -240,11 +248,11 @@ static int advise_buffers(struct advising *a)
 	}
 	if (s.n)
 		qsort(s.all, s.n, sizeof(*s.all), cmp_likeness);
-	for (size_t i = 0, k; i < s.n && !err; i = k) {
-		for (k = i + 1; k < s.n && are_alike(&s.all[i], &s.all[k]); k++)
+	for (size_t i = 0, next; i < s.n && !err; i = next) {
+		for (next = i + 1; next < s.n && are_alike(&s.all[i], &s.all[next]); next++)
 			;
-		if (k - i > 1)
-			err = advise_alike(a, &s, i, k);
+		if (next - i > 1)
+			err = advise_alike(a, &s, i, next);
 	}
 	free(s.all);
 	return err;
@@ -261,10 +269,10 @@ bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const cha
 		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
 		const char *name = dict__str(d, l.func);
 		const char *path = dict__str(d, l.file);
-		size_t n = strlen(path);
-		size_t len = strlen(file);
+		size_t path_len = strlen(path);
+		size_t file_len = strlen(file);
 
-		if (n < len || strcmp(path + n - len, file) != 0)
+		if (path_len < file_len || strcmp(path + path_len - file_len, file) != 0)
 			continue;
 		if (!func || !strncmp(last_part(name), func, strlen(func)))
 			return true;
@@ -272,6 +280,7 @@ bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const cha
 	return false;
 }
 
+/* True for a bucket of DistributedDataParallel, by the functions that allocate buckets. */
 static bool is_bucket(const struct advising *a, const struct ablock *b)
 {
 	return b->window && (b->category == CATEGORY_UNKNOWN || b->category == CATEGORY_GRADIENT) &&
@@ -283,8 +292,8 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 					    "_pre_forward"));
 }
 
-/* Applies gradient_as_bucket_view to a window: gradients lie in the buckets, which exist all the
- * time. Backward copies its results there and frees them. */
+/* Adds the changes of gradient_as_bucket_view to a window: gradients lie in the buckets, which
+ * exist all the time. Backward copies each result into its bucket and frees it at once. */
 static void drop_gradients(const struct window *w, const struct track *t, struct changes *ch)
 {
 	for (uint32_t k = 0; k < w->nblocks; k++) {
@@ -302,7 +311,7 @@ static void drop_gradients(const struct window *w, const struct track *t, struct
 /* Gradients that are already views of buckets have names such as "grad of a and 12 more". */
 static int advise_buckets(struct advising *a)
 {
-	uint64_t buckets = 0, parameters = 0, viewed = 0, n = 0;
+	uint64_t buckets = 0, parameters = 0, viewed = 0, nbuckets = 0;
 	const struct ablock *b;
 	struct remedy r = { 0 };
 	int err = 0;
@@ -311,26 +320,27 @@ static int advise_buckets(struct advising *a)
 		if (is_bucket(a, b)) {
 			buckets += b->size;
 			viewed += b->category == CATEGORY_GRADIENT ? b->size : 0;
-			n++;
+			nbuckets++;
 		}
 		parameters += b->category == CATEGORY_PARAMETER ? b->size : 0;
 	}
 	/* The buckets cover the parameters that take part, not necessarily all. */
-	if (n && !viewed && buckets <= parameters + parameters / 8 && buckets >= parameters / 8) {
+	if (nbuckets && !viewed && buckets <= parameters + parameters / 8 &&
+	    buckets >= parameters / 8) {
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
+		struct advice entry = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
 
 		for (uint32_t i = 0; i < a->t->nkept; i++)
 			drop_gradients(&a->t->kept[i], a->t, &r.c[i]);
-		of.text = advice__format(
+		entry.text = advice__format(
 			"gradients as views of DDP's buckets: "
 			"DistributedDataParallel(..., gradient_as_bucket_view=True)");
-		of.where = advice__format("%s", "");
-		of.basis = advice__format(
+		entry.where = advice__format("%s", "");
+		entry.basis = advice__format(
 			"%llu buckets hold %s, and the gradients use as much again",
-			(unsigned long long)n, text__bytes(bytes, 24, buckets));
-		of.costs = advice__format("gradients cannot be detached in place");
-		err = remedy__advise(a, &r, &of);
+			(unsigned long long)nbuckets, text__bytes(bytes, 24, buckets));
+		entry.costs = advice__format("gradients cannot be detached in place");
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	return err;

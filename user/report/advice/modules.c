@@ -13,10 +13,10 @@
 
 #include "base/array.h"
 
-#define LEVELS 2
-#define GROUPS 32
-#define INSTANCES 65536
-#define PATTERN_MAX 200
+#define LEVELS 2	/* numeric parts of a name that count: "layers.0.experts.3" has two */
+#define GROUPS 32	/* most groups */
+#define INSTANCES 65536 /* most instances */
+#define PATTERN_MAX 200 /* most characters of a group's patterns */
 
 struct named {
 	const char *root, *name;
@@ -26,15 +26,14 @@ struct named {
 struct search {
 	const struct dict *d;
 	struct instances *s;
-	struct named *by_name;
+	struct named *by_name; /* all modules, sorted by root and name */
 	uint32_t n;
-	/* Name of an instance. */
+	/* Latest instance of each level: the first len characters of name. Modules come in order of
+	 * their names, so those of one instance are adjacent. */
 	struct prefix {
 		const char *root, *name;
 		size_t len;
-		uint32_t instance;
-		/* Latest instance per level. Modules come in order of their names, so those of one
-		 * instance are adjacent. */
+		uint32_t instance; /* its number from 1; 0: none yet */
 	} last[LEVELS];
 	size_t capall, capgroups;
 };
@@ -47,25 +46,27 @@ static int cmp_named(const void *x, const void *y)
 	return c ? c : strcmp(a->name, b->name);
 }
 
-/* Length of the part of name up to its level-th number; 0: too few numbers. */
+/* Returns the length of the start of name that ends with its numeric part number `level`, counted
+ * from 0; 0: it has too few numeric parts. */
 static size_t prefix_length(const char *name, uint32_t level)
 {
-	const char *p = name;
+	const char *part = name;
 
 	for (;;) {
-		size_t n = strcspn(p, ".");
-		size_t digits = strspn(p, "0123456789");
+		size_t len = strcspn(part, ".");
+		size_t digits = strspn(part, "0123456789");
 
-		if (n && digits == n && !level--)
-			return (size_t)(p + n - name);
-		if (!p[n])
+		if (len && digits == len && !level--)
+			return (size_t)(part + len - name);
+		if (!part[len])
 			return 0;
-		p += n + 1;
+		part += len + 1;
 	}
 }
 
-/* Returns the module of that name; 0: not in the recording. */
-static uint32_t module_named(const struct search *s, const char *root, const char *name, size_t len)
+/* Returns the number of the module whose name is the first len characters of name; 0: the recording
+ * has no such module. */
+static uint32_t find_module(const struct search *s, const char *root, const char *name, size_t len)
 {
 	size_t lo = 0, hi = s->n;
 
@@ -87,53 +88,53 @@ static uint32_t module_named(const struct search *s, const char *root, const cha
 	return 0;
 }
 
-/* Makes "blocks.*" from "blocks.3". NULL if memory is short. */
-static char *pattern_of(const char *name, size_t len)
+/* Returns "blocks.*" for "blocks.3", for free(). NULL if memory is short. */
+static char *make_pattern(const char *name, size_t len)
 {
-	char *p = malloc(len + 1), *out = p;
+	char *pattern = malloc(len + 1), *out = pattern;
 	size_t i = 0;
 
-	while (p && i < len) {
-		size_t n = strcspn(name + i, ".");
+	while (pattern && i < len) {
+		size_t part_len = strcspn(name + i, ".");
 		size_t digits = strspn(name + i, "0123456789");
 
-		if (n > len - i)
-			n = len - i;
-		if (digits == n && n) {
+		if (part_len > len - i)
+			part_len = len - i;
+		if (digits == part_len && part_len) {
 			*out++ = '*';
 		} else {
-			memcpy(out, name + i, n);
-			out += n;
+			memcpy(out, name + i, part_len);
+			out += part_len;
 		}
-		i += n;
+		i += part_len;
 		if (i < len) {
 			*out++ = '.';
 			i++;
 		}
 	}
-	if (p)
+	if (pattern)
 		*out = '\0';
-	return p;
+	return pattern;
 }
 
 /* Adds a name's pattern to those of the group ("layer1.*, layer2.*") while the list is short. */
 static int add_pattern(struct instance_group *g, const char *name, size_t len)
 {
-	char *one = pattern_of(name, len), *all;
+	char *pattern = make_pattern(name, len), *all;
 
-	if (!one)
+	if (!pattern)
 		return -ENOMEM;
 	if (!g->pattern) {
-		g->pattern = one;
+		g->pattern = pattern;
 		return 0;
 	}
-	if (strstr(g->pattern, one) || strlen(g->pattern) + strlen(one) > PATTERN_MAX) {
-		free(one);
+	if (strstr(g->pattern, pattern) || strlen(g->pattern) + strlen(pattern) > PATTERN_MAX) {
+		free(pattern);
 		return 0;
 	}
-	if (asprintf(&all, "%s, %s", g->pattern, one) < 0)
+	if (asprintf(&all, "%s, %s", g->pattern, pattern) < 0)
 		all = NULL;
-	free(one);
+	free(pattern);
 	if (!all)
 		return -ENOMEM;
 	free(g->pattern);
@@ -141,9 +142,10 @@ static int add_pattern(struct instance_group *g, const char *name, size_t len)
 	return 0;
 }
 
-/* Returns UINT32_MAX if the table is full, or with -ENOMEM in *err. */
-static uint32_t group_of(struct search *s, const char *cls, uint32_t level, const char *name,
-			 size_t len, int *err)
+/* Finds or adds the group for a new instance, and adds the instance's pattern to it. Returns its
+ * index; UINT32_MAX if the table is full, or with -ENOMEM in *err. */
+static uint32_t group_instance(struct search *s, const char *cls, uint32_t level, const char *name,
+			       size_t len, int *err)
 {
 	struct instances *r = s->s;
 	uint32_t i;
@@ -166,8 +168,8 @@ static uint32_t group_of(struct search *s, const char *cls, uint32_t level, cons
 
 /* Finds or adds the instance named by the first len characters of a module's name. *ret: its number
  * from 1, or 0: none. Returns 0 or -ENOMEM. */
-static int instance_of(struct search *s, const struct named *m, size_t len, uint32_t level,
-		       uint32_t *ret)
+static int find_instance(struct search *s, const struct named *m, size_t len, uint32_t level,
+			 uint32_t *ret)
 {
 	struct instances *r = s->s;
 	struct prefix *last = &s->last[level];
@@ -180,11 +182,11 @@ static int instance_of(struct search *s, const struct named *m, size_t len, uint
 		*ret = last->instance;
 		return 0;
 	}
-	module = module_named(s, m->root, m->name, len);
+	module = find_module(s, m->root, m->name, len);
 	if (!module || r->n >= INSTANCES)
 		return 0;
-	group = group_of(s, dict__str(s->d, dict__get_module(s->d, module).cls), level, m->name,
-			 len, &err);
+	group = group_instance(s, dict__str(s->d, dict__get_module(s->d, module).cls), level,
+			       m->name, len, &err);
 	if (err || group == UINT32_MAX)
 		return err;
 	if (array__grow(&r->all, &s->capall, (size_t)r->n + 1, sizeof(*r->all)))
@@ -218,8 +220,8 @@ int instances__find(const struct dict *d, struct instances *ret)
 
 			if (!len)
 				continue;
-			err = instance_of(&s, m, len, level,
-					  &ret->no_of[(size_t)level * ret->nmodules + m->module]);
+			err = find_instance(&s, m, len, level,
+					    &ret->no_of[(size_t)level * ret->nmodules + m->module]);
 			if (err)
 				goto out;
 		}

@@ -9,9 +9,9 @@
 
 /* ---- foreach ---- */
 
-/* Returns "adamw" for a stack in "_multi_tensor_adamw", which handles all parameters at once;
- * otherwise NULL. */
-static const char *foreach_of(const struct dict *d, uint32_t stack)
+/* Returns the optimizer's name, such as "adamw", for a stack in "_multi_tensor_adamw", which
+ * handles all parameters at once; otherwise NULL. */
+static const char *multi_tensor_optimizer(const struct dict *d, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
 
@@ -26,6 +26,7 @@ static const char *foreach_of(const struct dict *d, uint32_t stack)
 	return NULL;
 }
 
+/* True if PyTorch's optimizer of that name accepts fused=True. */
 static bool has_fused(const char *optimizer)
 {
 	static const char *const all[] = { "adam", "adamw", "sgd", "adagrad" };
@@ -38,9 +39,9 @@ static bool has_fused(const char *optimizer)
 
 static int advise_foreach(struct advising *a)
 {
-	const char *optimizer = NULL, *one;
+	const char *optimizer = NULL, *name;
 	struct remedy r = { 0 };
-	uint64_t n = 0, largest = 0;
+	uint64_t blocks_at_peak = 0, largest = 0;
 	uint32_t stack = 0;
 	int err = 0;
 
@@ -52,35 +53,36 @@ static int advise_foreach(struct advising *a)
 
 			/* Blocks that stay are state. */
 			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER ||
-			    !(one = foreach_of(a->d, b->stack)))
+			    !(name = multi_tensor_optimizer(a->d, b->stack)))
 				continue;
 			changes__absent(&r.c[i], b, b->born, NEVER);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
-			optimizer = one;
+			optimizer = name;
 			stack = b->stack;
-			n += w == a->highest;
+			blocks_at_peak += w == a->highest;
 			largest = b->size > largest ? b->size : largest;
 		}
 	}
-	if (n && optimizer) {
+	if (blocks_at_peak && optimizer) {
 		bool fused = has_fused(optimizer);
-		struct advice of = { .kind = ADVICE_OPTIMIZER_FOREACH,
-				     .figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
+		struct advice entry = { .kind = ADVICE_OPTIMIZER_FOREACH,
+					.figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
 		char bytes[24];
 
-		of.text = fused ? advice__format(
-					  "use one kernel for the optimizer's step: fused=True (or "
-					  "foreach=False, slower)")
-				: advice__format("run the optimizer's step parameter by parameter: "
-						 "foreach=False");
-		of.where = advice__line(a, stack);
-		of.basis = advice__format(
+		entry.text =
+			fused ? advice__format(
+					"use one kernel for the optimizer's step: fused=True (or "
+					"foreach=False, slower)")
+			      : advice__format("run the optimizer's step parameter by parameter: "
+					       "foreach=False");
+		entry.where = advice__line(a, stack);
+		entry.basis = advice__format(
 			"%llu temporary block%s of %s in the step of the peak, up to %s each",
-			(unsigned long long)n, n == 1 ? "" : "s", optimizer,
-			text__bytes(bytes, 24, largest));
+			(unsigned long long)blocks_at_peak, blocks_at_peak == 1 ? "" : "s",
+			optimizer, text__bytes(bytes, 24, largest));
 		if (!fused)
-			of.costs = advice__format("a slower step of the optimizer");
-		err = remedy__advise(a, &r, &of);
+			entry.costs = advice__format("a slower step of the optimizer");
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	return err;
@@ -88,7 +90,7 @@ static int advise_foreach(struct advising *a)
 
 /* ---- logits ---- */
 
-#define PARTS 4
+#define LEAST_PARTS 4 /* similar blocks that show a loss that is computed in parts */
 
 static bool is_from_cross_entropy(const struct advising *a, const struct ablock *b)
 {
@@ -119,17 +121,17 @@ static uint64_t logits_size(const struct advising *a, const struct window *w, ui
 		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 &&
 			 is_from_cross_entropy(a, b);
 	}
-	if (!largest || parts >= PARTS)
+	if (!largest || parts >= LEAST_PARTS)
 		return 0;
 	*stack = largest->stack;
 	return largest->size;
 }
 
-/* True for sizes near the logits': the same, or in a type of half or double width. */
+/* True for about the logits' size, or that of a type of half or double width. */
 static bool is_near_logits_size(uint64_t size, uint64_t logits)
 {
 	for (uint64_t times = 1; times <= 4; times *= 2) {
-		uint64_t wanted = logits / 2 * times;
+		uint64_t wanted = logits / 2 * times; /* half, once and twice the size */
 
 		if (size >= wanted - wanted / 16 && size <= wanted + wanted / 16)
 			return true;
@@ -137,23 +139,24 @@ static bool is_near_logits_size(uint64_t size, uint64_t logits)
 	return false;
 }
 
-/* True for a block of the model's last layer or of the loss: not within a repeated module. */
-static bool is_logits(const struct ablock *b, const struct instances *s, uint64_t logits)
+/* True for a temporary of about the logits' size from the model's last layer or the loss, that is,
+ * from outside of repeated modules. */
+static bool is_logits_temporary(const struct ablock *b, const struct instances *s, uint64_t logits)
 {
-	bool inside = b->module < s->nmodules && s->no_of[b->module];
+	bool in_repeated = b->module < s->nmodules && s->no_of[b->module];
 
-	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER &&
+	return b->born && b->gone != NEVER && !in_repeated && b->phase != PHASE_OPTIMIZER &&
 	       is_near_logits_size(b->size, logits);
 }
 
-#define CHUNKS 8
+#define CHUNKS 8 /* the estimate assumes that the loss is computed in so many parts */
 
 static int advise_logits(struct advising *a)
 {
 	struct instances s;
 	struct remedy r = { 0 };
-	uint32_t stack = 0, n = 0;
-	uint64_t logits = 0;
+	uint32_t stack = 0, blocks_at_peak = 0;
+	uint64_t largest_logits = 0;
 	int err = instances__find(a->d, &s);
 
 	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
@@ -163,29 +166,32 @@ static int advise_logits(struct advising *a)
 		for (uint32_t k = 0; k < w->nblocks && size; k++) {
 			const struct ablock *b = &w->blocks[k];
 
-			if (!is_logits(b, &s, size))
+			if (!is_logits_temporary(b, &s, size))
 				continue;
 			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS),
 				     false);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
 				     false);
-			n += w == a->highest;
+			blocks_at_peak += w == a->highest;
 		}
-		logits = size > logits ? size : logits;
+		largest_logits = size > largest_logits ? size : largest_logits;
 	}
-	if (!err && n) {
+	if (!err && blocks_at_peak) {
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
+		struct advice entry = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
 
-		of.text = advice__format("compute cross entropy in parts: head and loss together, "
-					 "for a part of the positions at a time (a fused linear "
-					 "cross entropy, or torch.utils.checkpoint around both)");
-		of.where = advice__line(a, stack);
-		of.basis = advice__format(
+		entry.text = advice__format(
+			"compute cross entropy in parts: head and loss together, "
+			"for a part of the positions at a time (a fused linear "
+			"cross entropy, or torch.utils.checkpoint around both)");
+		entry.where = advice__line(a, stack);
+		entry.basis = advice__format(
 			"%u block%s of about %s in the step of the peak; estimated with %d parts",
-			n, n == 1 ? "" : "s", text__bytes(bytes, 24, logits), CHUNKS);
-		of.costs = advice__format("logits are computed twice if the parts are not fused");
-		err = remedy__advise(a, &r, &of);
+			blocks_at_peak, blocks_at_peak == 1 ? "" : "s",
+			text__bytes(bytes, 24, largest_logits), CHUNKS);
+		entry.costs = advice__format(
+			"logits are computed twice if the parts are not fused");
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	instances__free(&s);
@@ -194,9 +200,10 @@ static int advise_logits(struct advising *a)
 
 /* ---- held outputs ---- */
 
-/* Finds the first backward after a place. Returns its start, or NEVER; *end: the next allocation
- * after it, or the end of the step. Blocks freed until then may have belonged to autograd. */
-static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
+/* Finds the first backward at or after a place. Returns its start, or NEVER. *end: place of the
+ * first allocation after backward, or the end of the step: autograd may free its blocks until then.
+ */
+static uint32_t find_backward(const struct window *w, uint32_t place, uint32_t *end)
 {
 	uint32_t begin = NEVER;
 
@@ -216,12 +223,14 @@ static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t 
 	return begin;
 }
 
+/* True for a block that forward allocated, or other code right after forward, such as the loss. */
 static bool from_forward(const struct ablock *b)
 {
 	return b->phase == PHASE_FORWARD || (b->phase == PHASE_OTHER && b->after == PHASE_FORWARD);
 }
 
-/* True for a block that was held from the step before until its variable got a new value. */
+/* True for a block of the previous step's forward that this window frees: a variable held it until
+ * the variable got a new value. */
 static bool is_held_over(const struct window *w, const struct ablock *b)
 {
 	return !b->born && b->window && b->window + 1 == w->number && w->stepped &&
@@ -230,30 +239,30 @@ static bool is_held_over(const struct window *w, const struct ablock *b)
 }
 
 struct held {
-	uint64_t bytes, largest, n;
-	uint32_t stack;
+	uint64_t bytes, largest, n; /* largest: size of the largest block; n: number of blocks */
+	uint32_t stack;		    /* stack of the largest block */
 };
 
-/* True if the window started with a similar held block, so this one is held into the next
- * window. */
-static bool has_precursor(const struct window *w, const struct ablock *of)
+/* True if the window began with a similar block that was held over, so the later block will be held
+ * over into the next window. */
+static bool has_precursor(const struct window *w, const struct ablock *later)
 {
 	for (uint32_t i = 0; i < w->nblocks; i++) {
-		const struct ablock *b = &w->blocks[i];
+		const struct ablock *earlier = &w->blocks[i];
 
-		if (b->stack == of->stack && block__same_size(b->size, of->size) &&
-		    is_held_over(w, b))
+		if (earlier->stack == later->stack &&
+		    block__same_size(earlier->size, later->size) && is_held_over(w, earlier))
 			return true;
 	}
 	return false;
 }
 
-/* Removes the blocks of forward that outlive their backward, because a variable holds them. With
- * the remedy such a block would be freed at the start of backward. */
+/* Adds changes for the blocks of forward that outlive their backward, because a variable holds
+ * them: the remedy frees them at the start of backward. Adds these blocks to *h. */
 static void change_held(const struct track *t, const struct window *w, struct changes *ch,
 			struct held *h)
 {
-	uint32_t begin = NEVER, end = 0;
+	uint32_t backward = NEVER, backward_end = 0;
 
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
@@ -262,17 +271,18 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 			changes__absent(ch, b, 0, b->gone);
 			continue;
 		}
+		/* Blocks below a thousandth of the peak do not matter. */
 		if (!b->born || !from_forward(b) || b->size < w->peak / 1000)
 			continue;
-		if (b->born > end)
-			begin = backward_after(w, b->born, &end);
-		if (begin == NEVER || b->gone <= end)
+		if (b->born > backward_end)
+			backward = find_backward(w, b->born, &backward_end);
+		if (backward == NEVER || b->gone <= backward_end)
 			continue;
 		/* A block that stays for good has another cause, unless a similar one shows the
 		 * pattern. */
 		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
 			continue;
-		changes__absent(ch, b, begin, b->gone);
+		changes__absent(ch, b, backward, b->gone);
 		h->bytes += b->size;
 		h->n++;
 		if (b->size <= h->largest)
@@ -297,18 +307,18 @@ static int advise_held(struct advising *a)
 	}
 	if (most.n) {
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
+		struct advice entry = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
 
-		of.text = advice__format(
+		entry.text = advice__format(
 			"free the output once the loss is computed: `del` it before backward");
-		of.where = advice__line(a, most.stack);
-		of.basis = advice__format(
+		entry.where = advice__line(a, most.stack);
+		entry.basis = advice__format(
 			most.n == 1 ? "%llu block of forward with %s is %s"
 				    : "%llu blocks of forward with %s are %s",
 			(unsigned long long)most.n, text__bytes(bytes, 24, most.bytes),
 			"still there when the optimizer's step begins: held by a variable, not by "
 			"autograd");
-		err = remedy__advise(a, &r, &of);
+		err = remedy__advise(a, &r, &entry);
 	}
 	remedy__free(&r);
 	return err;

@@ -56,6 +56,7 @@ static void free_track(struct track *t)
 
 /* ---- blocks ---- */
 
+/* Adds a live block of the past window, or from before the first event, to t->old. */
 static int put_old(struct track *t, struct ablock b)
 {
 	uint32_t i = t->free_no ? t->free_no - 1 : t->nold;
@@ -72,6 +73,7 @@ static int put_old(struct track *t, struct ablock b)
 	return map64__set(t->at, b.addr, (uint64_t)i << 1);
 }
 
+/* Returns entry i of t->old and makes it unused. */
 static struct ablock take_old(struct track *t, uint32_t i)
 {
 	struct ablock b = t->old[i];
@@ -81,6 +83,7 @@ static struct ablock take_old(struct track *t, uint32_t i)
 	return b;
 }
 
+/* Returns the live block at an address; NULL: none is known. */
 static struct ablock *block_at(const struct track *t, uint64_t addr)
 {
 	uint64_t i;
@@ -92,6 +95,8 @@ static struct ablock *block_at(const struct track *t, uint64_t addr)
 
 /* ---- windows ---- */
 
+/* True if two windows probably have the same moves: as many, with equal hashes of the
+ * allocations. */
 static bool same_moves(const struct window *a, const struct window *b)
 {
 	return a->signature == b->signature && a->nblocks == b->nblocks && a->n == b->n;
@@ -105,18 +110,20 @@ static void swap_windows(struct window *a, struct window *b)
 	*b = w;
 }
 
+/* Keeps the largest peak of the windows that are not kept. */
 static void note_dropped(struct track *t, const struct window *w)
 {
 	if (w->peak > t->others)
 		t->others = w->peak;
 }
 
-/* Keeps or drops the current window. Afterwards t->now has only reusable memory. */
+/* Moves the current window into t->kept, or drops it. What is in t->now afterwards is only memory
+ * to reuse. */
 static void keep_or_drop(struct track *t)
 {
 	struct window *w = &t->now, *least = NULL;
 
-	/* A window without allocations cannot exceed the end of the one before. */
+	/* A window without allocations cannot exceed the memory at the end of the one before. */
 	if (!w->known || !w->signature)
 		return;
 	if (w->part) {
@@ -146,7 +153,8 @@ static void keep_or_drop(struct track *t)
 	}
 }
 
-/* Ends the current window. Its live blocks become old blocks of the next one. */
+/* Ends the current window. Its live blocks become old blocks of the next one. stepped: a step has
+ * ended. part: the step is too long, and both windows are parts of it. */
 static int end_window(struct track *t, bool stepped, bool part)
 {
 	struct window *w = &t->now;
@@ -173,7 +181,8 @@ const struct ablock *track__lasting(const struct track *t, uint32_t *i)
 	return *i < t->nlasting ? &t->lasting[(*i)++] : NULL;
 }
 
-static uint64_t identity(const struct ablock *b)
+/* Returns the key of a block in t->lasting_at. */
+static uint64_t lasting_key(const struct ablock *b)
 {
 	return b->window << 32 | b->place;
 }
@@ -182,13 +191,13 @@ bool track__lasts(const struct track *t, const struct ablock *b)
 {
 	uint64_t i;
 
-	return b->window && map64__get(t->lasting_at, identity(b), &i);
+	return b->window && map64__get(t->lasting_at, lasting_key(b), &i);
 }
 
 static int add_lasting(struct track *t, const struct ablock *b)
 {
 	t->lasting[t->nlasting++] = *b;
-	return b->window ? map64__set(t->lasting_at, identity(b), t->nlasting - 1) : 0;
+	return b->window ? map64__set(t->lasting_at, lasting_key(b), t->nlasting - 1) : 0;
 }
 
 int track__end(struct track *t)
@@ -205,6 +214,8 @@ int track__end(struct track *t)
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
+		/* A block that was allocated and freed after the last step counts only if the
+		 * program's objects name it. */
 		if (b->born && b->gone != NEVER && !b->category)
 			continue;
 		if (add_lasting(t, b))
@@ -215,11 +226,11 @@ int track__end(struct track *t)
 
 /* ---- events ---- */
 
-static int add_move(struct window *w, uint32_t block, bool goes)
+static int add_move(struct window *w, uint32_t block, bool is_free)
 {
 	if (array__grow(&w->moves, &w->capmoves, (size_t)w->n + 2, sizeof(*w->moves)))
 		return -ENOMEM;
-	w->moves[++w->n] = block << 1 | goes;
+	w->moves[++w->n] = block << 1 | is_free;
 	return 0;
 }
 
@@ -232,7 +243,7 @@ static int add_block(struct window *w, const struct ablock *b)
 }
 
 /* Sets base and peak before the first move of a window. */
-static void begin_move(struct track *t)
+static void begin_window(struct track *t)
 {
 	struct window *w = &t->now;
 
@@ -247,6 +258,7 @@ static void count_freed(struct track *t, uint64_t size)
 	t->total -= size < t->total ? size : t->total;
 }
 
+/* Adds the free of a block. size: bytes, used if the block is not known. */
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
 	struct window *w = &t->now;
@@ -268,6 +280,7 @@ static int free_block(struct track *t, uint64_t addr, uint64_t size)
 	return add_move(w, w->nblocks - 1, true);
 }
 
+/* Keeps the latest phase, and counts the beginnings of forward. */
 static void note_phase(struct track *t, enum phase phase)
 {
 	if (phase != PHASE_FORWARD && phase != PHASE_BACKWARD && phase != PHASE_OPTIMIZER)
@@ -276,6 +289,8 @@ static void note_phase(struct track *t, enum phase phase)
 	t->after = phase;
 }
 
+/* Adds an allocation. One of an autograd node is charged to the stack of the node's forward, but
+ * keeps module and phase of backward. */
 static int alloc_block(struct track *t, const struct model *m, const struct event *event)
 {
 	struct window *w = &t->now;
@@ -303,7 +318,8 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	return 0;
 }
 
-/* Adds a block from before the first event; ignores a repeated one. */
+/* Adds a block that is older than the first event, unless it is known. A pending block (freed, but
+ * a stream still uses it) does not count as allocated. */
 static int add_known(struct track *t, const struct event *e)
 {
 	struct ablock b = {
@@ -318,6 +334,8 @@ static int add_known(struct track *t, const struct event *e)
 	return put_old(t, b);
 }
 
+/* Keeps what the program's objects say about a block: name, owner, category and size. The reading
+ * at attach also adds blocks that are not known yet. */
 static int name_block(struct track *t, const struct event *e)
 {
 	struct ablock *b = block_at(t, e->addr);
@@ -369,7 +387,7 @@ static int add_event(struct track *t, const struct model *m, const struct event 
 		t->total = e->allocated + e->size;
 	else if (e->totals)
 		t->total = e->allocated > e->size ? e->allocated - e->size : 0;
-	begin_move(t);
+	begin_window(t);
 	if (e->kind == EVENT_FREE)
 		return free_block(t, e->addr, e->size);
 	if (block_at(t, e->addr)) { /* the event of its free was lost */
@@ -472,6 +490,8 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 	changes__add(c, from, changes__less(b->size), false);
 	if (to == NEVER)
 		return;
+	/* The replay subtracts the size at the block's free, although the block is absent. So a
+	 * free before `to` needs the bytes added after it. */
 	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
 }
 
@@ -492,7 +512,7 @@ static int64_t add_wrapping(int64_t a, int64_t b)
 	return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-/* Returns the peak of a window with the changes, which it sorts. */
+/* Sorts the changes, and returns the window's peak with them. */
 static uint64_t find_peak(const struct window *w, struct changes *c)
 {
 	int64_t total = (int64_t)w->base, most = 0;
@@ -500,20 +520,20 @@ static uint64_t find_peak(const struct window *w, struct changes *c)
 
 	if (c->n)
 		qsort(c->all, c->n, sizeof(*c->all), cmp_change);
-	for (uint32_t p = 0; p <= w->n; p++) {
-		for (; k < c->n && c->all[k].at <= p; k++) {
+	for (uint32_t place = 0; place <= w->n; place++) {
+		for (; k < c->n && c->all[k].at <= place; k++) {
 			if (!c->all[k].once)
 				total = add_wrapping(total, c->all[k].bytes);
 			else if (add_wrapping(total, c->all[k].bytes) > most)
 				most = add_wrapping(total, c->all[k].bytes);
 		}
-		if (p && total > most)
+		if (place && total > most) /* with the changes before this move */
 			most = total;
-		if (p) {
-			uint64_t size = w->blocks[w->moves[p] >> 1].size;
+		if (place) {
+			uint64_t size = w->blocks[w->moves[place] >> 1].size;
 
-			total = add_wrapping(total,
-					     w->moves[p] & 1 ? changes__less(size) : (int64_t)size);
+			total = add_wrapping(total, w->moves[place] & 1 ? changes__less(size)
+									: (int64_t)size);
 		}
 		if (total > most)
 			most = total;
@@ -594,30 +614,30 @@ void advice__free_texts(const struct advice *a)
 	free(a->costs);
 }
 
-int advising__add(struct advising *a, const struct advice *of)
+int advising__add(struct advising *a, const struct advice *entry)
 {
 	struct advice_list *l = a->list;
 
-	if (!of->text || !of->where || !of->basis ||
+	if (!entry->text || !entry->where || !entry->basis ||
 	    array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
-		advice__free_texts(of);
+		advice__free_texts(entry);
 		return -ENOMEM;
 	}
-	l->all[l->n++] = *of;
+	l->all[l->n++] = *entry;
 	return 0;
 }
 
-int remedy__advise(struct advising *a, struct remedy *r, struct advice *of)
+int remedy__advise(struct advising *a, struct remedy *r, struct advice *entry)
 {
 	bool sure = true;
-	int err = remedy__peak(a, r, &of->after, &sure);
+	int err = remedy__peak(a, r, &entry->after, &sure);
 
-	of->saves = a->peak - of->after;
-	if (!sure && of->figure == ADVICE_EXACT)
-		of->figure = ADVICE_UP_TO;
-	if (err || of->saves < a->peak / 100 * ADVICE_LEAST_PERCENT || !of->saves) {
-		advice__free_texts(of);
+	entry->saves = a->peak - entry->after;
+	if (!sure && entry->figure == ADVICE_EXACT)
+		entry->figure = ADVICE_UP_TO;
+	if (err || entry->saves < a->peak / 100 * ADVICE_LEAST_PERCENT || !entry->saves) {
+		advice__free_texts(entry);
 		return err;
 	}
-	return advising__add(a, of);
+	return advising__add(a, entry);
 }

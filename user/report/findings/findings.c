@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Finds what is wrong, from the judgements of the other views. */
+/* Turns growth, advice and failed allocations of one recording into findings. */
 #include "report/findings.h"
 
 #include <errno.h>
@@ -16,18 +16,19 @@
 #include "report/leaks.h"
 #include "report/leaks/internal.h"
 
-/* A saving is worth a line from this share of the peak on, and from these bytes on. */
+/* Least saving that is a finding: percent of the peak, and bytes. */
 #define WORTH_PERCENT 10
 #define WORTH_BYTES (UINT64_C(1) << 20)
-/* Cached memory is worth one from this share of the device on. */
+/* Least saving of cached memory that is a finding, in percent of the device's memory. */
 #define CACHED_PERCENT 5
 /* Steps, or calls of the model, after which growth of high confidence ends a capture. Calls also
- * need some time, because a long step may begin with many of them. */
+ * need SURE_CALLS_NS, because a long step may begin with many of them. */
 #define SURE_STEPS 24
 #define SURE_CALLS 100
-#define SURE_CALLS_NS UINT64_C(5000000000)
+#define SURE_CALLS_NS UINT64_C(5000000000) /* 5 s */
 
-/* The advice that is a finding; FINDING_NR: it is a choice, such as checkpoints. */
+/* Returns the finding for a kind of advice; FINDING_NR: the advice is a trade-off, such as
+ * checkpoints, and no finding. */
 static enum finding_code code_of_advice(enum advice_kind k)
 {
 	switch (k) {
@@ -57,10 +58,10 @@ static enum finding_code code_of_advice(enum advice_kind k)
 }
 
 struct judging {
-	const struct findings_of *of;
+	const struct findings_source *source;
 	struct findings *ret;
 	size_t cap;
-	bool models; /* a leak is of models, and its text has them */
+	bool models; /* the text of a leak already lists the process's models */
 };
 
 bool findings__is_whole(const struct finding *f)
@@ -78,7 +79,7 @@ void findings__free_texts(struct finding *f)
 }
 
 /* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */
-static int add(struct judging *j, const struct finding *f)
+static int add_finding(struct judging *j, const struct finding *f)
 {
 	struct finding copy = *f;
 	int err = array__grow(&j->ret->all, &j->cap, j->ret->n + 1, sizeof(*j->ret->all));
@@ -117,9 +118,9 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
 }
 
-/* Whether a line's growth is there already, of the device cpu: its tensors are memory of the
- * process on the host, too. */
-static bool is_of_cpu(const struct findings *found, const struct finding *f)
+/* True if a finding about host memory repeats one about the device cpu: the same line grows.
+ * Tensors on the CPU are a part of the process's host memory. */
+static bool repeats_cpu(const struct findings *found, const struct finding *f)
 {
 	if (strcmp(f->device, "host") != 0 || !f->where || !*f->where)
 		return false;
@@ -130,7 +131,7 @@ static bool is_of_cpu(const struct findings *found, const struct finding *f)
 	return false;
 }
 
-/* Growth, with the remedy that the advice has for it. advice: NULL: none. */
+/* Adds a finding about growth. advice: the advice about it, for place and remedy; NULL: none. */
 static int add_growth(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s, const struct advice *advice)
 {
@@ -154,15 +155,16 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.remedy = advice->text;
 	}
 	if (s->holder && s->line && growth_summary__in_models(s->line, s->holder) &&
-	    *words__models(models, sizeof(models), j->of->facts)) {
+	    *words__models(models, sizeof(models), j->source->facts)) {
 		snprintf(text, sizeof(text), "%s; %s", said, models);
 		f.text = text;
 		j->models = true;
 	}
-	return is_of_cpu(j->ret, &f) ? 0 : add(j, &f);
+	return repeats_cpu(j->ret, &f) ? 0 : add_finding(j, &f);
 }
 
-/* Calls that kept memory within a step that has ended, such as an evaluation with gradients. */
+/* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation
+ * with gradients. */
 static int add_inside(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s)
 {
@@ -180,54 +182,56 @@ static int add_inside(struct judging *j, const struct model_device *d,
 	};
 
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	return add(j, &f);
+	return add_finding(j, &f);
 }
 
 static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d)
 {
-	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], had[24], cached[24], n[32];
+	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], allocated[24], cached[24],
+	     n[32];
 	struct finding f = { .text = text, .where = where, .sure = "exact" };
 	struct row_frame line;
-	struct model_oom o;
+	struct model_oom oom;
 	size_t len;
 
-	if (!d->ooms || !model__oom(j->of->model, device, 0, &o))
+	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom))
 		return 0;
-	if (model__stack_line(j->of->model, o.stack, FRAMES_USER, &line)) {
+	if (model__stack_line(j->source->model, oom.stack, FRAMES_USER, &line)) {
 		struct row row = { .module = "",
 				   .module_class = "",
-				   .phase = o.phase,
+				   .phase = oom.phase,
 				   .source = "frame",
 				   .file = line.file,
 				   .func = line.func,
 				   .line = line.line };
 
-		words__location(where, &row, facts__get(j->of->facts, "cwd"), 60);
+		words__location(where, &row, facts__get(j->source->facts, "cwd"), 60);
 	}
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	f.bytes = o.size;
-	f.whole = words__device_total(j->of->facts, d);
-	text__bytes(asked, sizeof(asked), o.size);
-	text__bytes(had, sizeof(had), o.allocated);
+	f.bytes = oom.size;
+	f.whole = words__device_total(j->source->facts, d);
+	text__bytes(asked, sizeof(asked), oom.size);
+	text__bytes(allocated, sizeof(allocated), oom.allocated);
 	if (*where)
 		len = (size_t)snprintf(text, sizeof(text), "at %.200s: %s asked for, %s allocated",
-				       where, asked, had);
+				       where, asked, allocated);
 	else
 		len = (size_t)snprintf(text, sizeof(text), "%s asked for, %s allocated", asked,
-				       had);
-	if (o.has_totals && o.reserved > o.allocated)
+				       allocated);
+	if (oom.has_totals && oom.reserved > oom.allocated)
 		snprintf(text + len, sizeof(text) - len, ", %s cached",
-			 text__bytes(cached, sizeof(cached), o.reserved - o.allocated));
+			 text__bytes(cached, sizeof(cached), oom.reserved - oom.allocated));
 	len = strlen(text);
 	if (d->ooms > 1)
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
 			 text__count(n, sizeof(n), d->ooms));
-	f.remedy = o.has_totals && o.reserved > o.allocated && o.reserved - o.allocated >= o.size
+	f.remedy = oom.has_totals && oom.reserved > oom.allocated &&
+				   oom.reserved - oom.allocated >= oom.size
 			   ? "use the cached memory: PYTORCH_CUDA_ALLOC_CONF="
 			     "expandable_segments:True"
 			   : "free what this moment holds, or make the request smaller: "
 			     "`memtrace-bpf report --at oom` has every line";
-	return add(j, &f);
+	return add_finding(j, &f);
 }
 
 static int add_advice(struct judging *j, const struct model_device *d, const struct advice *a)
@@ -246,16 +250,16 @@ static int add_advice(struct judging *j, const struct model_device *d, const str
 	if (f.code == FINDING_NR || a->saves < WORTH_BYTES ||
 	    a->saves < f.whole / 100 * WORTH_PERCENT)
 		return 0;
-	/* Cached memory is no loss where the device has plenty. */
+	/* Cached memory does no harm if it is a small part of the device's memory. */
 	if (f.code == FINDING_CACHED &&
-	    a->saves < words__device_total(j->of->facts, d) / 100 * CACHED_PERCENT)
+	    a->saves < words__device_total(j->source->facts, d) / 100 * CACHED_PERCENT)
 		return 0;
 	snprintf(f.device, sizeof(f.device), "%s", a->of_host ? "host" : d->name);
 	if (*a->where)
 		snprintf(text, sizeof(text), "at %s: %s", a->where, a->basis);
 	else
 		snprintf(text, sizeof(text), "%s", a->basis);
-	return add(j, &f);
+	return add_finding(j, &f);
 }
 
 /* Adds a device's growth, or what calls within a step kept. list: its advice. */
@@ -272,7 +276,7 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 	return s->inside ? add_inside(j, d, s) : 0;
 }
 
-/* Notes what is known of the main device's growth, for people. */
+/* Keeps the verdict on the main device's growth as text. */
 static void note_growth(struct findings *ret, const struct growth_summary *s)
 {
 	char said[GROWTH_SUMMARY_TEXT];
@@ -283,22 +287,24 @@ static void note_growth(struct findings *ret, const struct growth_summary *s)
 					     : "too few steps to judge growth");
 }
 
-/* is_main: it is the main device, whose findings include those about host memory. */
+/* Adds a device's findings. is_main: true for the main device, which also gets the findings about
+ * host memory from its advice. */
 static int judge_device(struct judging *j, size_t device, bool is_main)
 {
-	const struct findings_of *of = j->of;
+	const struct findings_source *source = j->source;
 	struct growth_summary s;
 	struct advice_list list;
 	struct model_device d;
-	bool advised;
+	bool takes_advice;
 	int err;
 
-	model__device(of->model, device, &d);
-	advised = is_main || !device__on_host(d.device);
-	err = advisor__finish(of->advisor, device, of->duration, &list);
+	model__device(source->model, device, &d);
+	/* CPU memory is advised about only if it is all that the job uses. */
+	takes_advice = is_main || !device__on_host(d.device);
+	err = advisor__finish(source->advisor, device, source->duration, &list);
 	if (err)
 		return err;
-	err = growth_summary__of(of->model, of->facts, device, of->duration, &s);
+	err = growth_summary__of(source->model, source->facts, device, source->duration, &s);
 	if (err)
 		goto free_list;
 	err = add_out_of_memory(j, device, &d);
@@ -306,7 +312,7 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 		goto free_growth;
 	err = judge_growth(j, &d, &s, &list);
 	for (size_t i = 0; i < list.n && !err; i++)
-		if (list.all[i].of_host ? is_main : advised)
+		if (list.all[i].of_host ? is_main : takes_advice)
 			err = add_advice(j, &d, &list.all[i]);
 	if (is_main)
 		note_growth(j->ret, &s);
@@ -319,7 +325,7 @@ free_list:
 
 /* ---- the process ---- */
 
-/* Several models, unless they are the leak that was found: then its text has them. */
+/* Adds a finding about several models of one class, unless a leak's text already lists them. */
 static int add_models(struct judging *j)
 {
 	char models[WORDS_MODELS];
@@ -330,9 +336,12 @@ static int add_models(struct judging *j)
 		.remedy = "drop the copies that nothing needs, or keep them on the host (.cpu())",
 	};
 
-	return *words__models(models, sizeof(models), j->of->facts) && !j->models ? add(j, &f) : 0;
+	return *words__models(models, sizeof(models), j->source->facts) && !j->models
+		       ? add_finding(j, &f)
+		       : 0;
 }
 
+/* Adds growth of host memory that no line of the program has. */
 static int add_host(struct judging *j)
 {
 	const struct leaks_opts o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
@@ -342,7 +351,7 @@ static int add_host(struct judging *j)
 	struct leaks_host h;
 	int err = 0;
 
-	leaks_host__judge(j->of->model, &o, &h);
+	leaks_host__judge(j->source->model, &o, &h);
 	if (h.pinned) {
 		f.code = FINDING_PINNED_GROWS;
 		f.bytes = h.cached;
@@ -353,7 +362,7 @@ static int add_host(struct judging *j)
 			 growth_summary__signed(rate, sizeof(rate), h.pinned_rate),
 			 text__bytes(cached, sizeof(cached), h.cached),
 			 text__bytes(all, sizeof(all), h.pinned_all));
-		err = add(j, &f);
+		err = add_finding(j, &f);
 	}
 	if (!err && h.copies) {
 		f.code = FINDING_COPIES_GROW;
@@ -365,12 +374,12 @@ static int add_host(struct judging *j)
 			 "%s/s of private memory, resident memory is steady: pages shared with the "
 			 "parent process are copied",
 			 growth_summary__signed(rate, sizeof(rate), h.copied));
-		err = add(j, &f);
+		err = add_finding(j, &f);
 	}
 	return err;
 }
 
-static double share(const struct finding *f)
+static double share_of(const struct finding *f)
 {
 	return f->whole ? (double)f->bytes / (double)f->whole : 0;
 }
@@ -383,8 +392,8 @@ int findings__compare(const struct finding *a, const struct finding *b)
 		return fault ? -1 : 1;
 	if (fault && a->code != b->code)
 		return (int)a->code - (int)b->code;
-	if (share(a) != share(b))
-		return share(a) > share(b) ? -1 : 1;
+	if (share_of(a) != share_of(b))
+		return share_of(a) > share_of(b) ? -1 : 1;
 	return strcmp(a->device, b->device);
 }
 
@@ -393,14 +402,14 @@ static int worst_first(const void *x, const void *y)
 	return findings__compare(x, y);
 }
 
-int findings__judge(const struct findings_of *of, struct findings *ret)
+int findings__judge(const struct findings_source *source, struct findings *ret)
 {
-	struct judging j = { .of = of, .ret = ret };
-	int main = model__main_device(of->model), err = 0;
+	struct judging j = { .source = source, .ret = ret };
+	int main = model__main_device(source->model), err = 0;
 
 	*ret = (struct findings){ .n = 0 };
 	snprintf(ret->growth, sizeof(ret->growth), "no memory of PyTorch was seen");
-	for (size_t i = 0; i < model__devices(of->model); i++) {
+	for (size_t i = 0; i < model__devices(source->model); i++) {
 		err = judge_device(&j, i, (int)i == main);
 		if (err)
 			goto failed;

@@ -3,27 +3,32 @@
 /* Declarations shared by the files of findings. */
 #include "report/findings.h"
 
-/* Whether all texts were allocated. */
+/* True if all texts of the finding were allocated. */
 bool findings__is_whole(const struct finding *f);
-void findings__free_texts(struct finding *f); /* frees the texts */
+void findings__free_texts(struct finding *f);
 /* For qsort(): faults before savings, faults by code, savings by share. */
 int findings__compare(const struct finding *a, const struct finding *b);
-/* Writes the members of a finding into the open object. */
+/* Writes the finding's JSON members into the open object. */
 void findings__put(struct json *j, const struct finding *f);
 
-/* A text of at most 20 lines: a head, then findings as long as there is room. Zero but for out and
- * width; begin, write the head to mem, end_head, add findings, end. */
+/* Prints a text of at most 20 lines: a head, then findings while there is room. Set out and width,
+ * zero the rest. Call findings_page__begin(), write the head to mem, call
+ * findings_page__end_head(), findings_page__add() for each finding, then findings_page__end(). */
 struct findings_page {
 	FILE *out, *mem;
 	size_t width;
-	char *text; /* of mem */
-	size_t size, lines, faults, shown, left_out;
-	bool broken; /* memory is short */
+	char *text;			/* what was written to mem, valid after it is closed */
+	size_t size;			/* length of text */
+	size_t lines;			/* lines printed so far */
+	size_t faults, shown, left_out; /* findings */
+	bool broken;			/* memory is short */
 };
 void findings_page__begin(struct findings_page *p);
-/* faults: number of findings that are faults, which come first. */
+/* Prints the head. faults: number of findings that are faults, which come first. */
 void findings_page__end_head(struct findings_page *p, size_t faults);
-/* ranks: the recordings that have it, such as "rank 2 of 4"; NULL: there is one recording. */
+/* Prints a finding if there is room, and counts it otherwise. ranks: the recordings that have it,
+ * such as "rank 2 of 4"; NULL: there is only one recording. */
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks);
-/* details: a command that shows more. Returns 0, or -ENOMEM: something was left out. */
+/* Prints how many findings had no room, and details, a command that shows more. Returns 0 or
+ * -ENOMEM. */
 int findings_page__end(struct findings_page *p, const char *details);

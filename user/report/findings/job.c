@@ -17,14 +17,15 @@
 struct findings_job {
 	struct ranks_opts opts;
 	struct ranks *ranks;
-	struct findings *all; /* by recording, in the order of adding */
+	struct findings *all; /* of each recording, in the order of findings_job__add() */
 	size_t n, cap;
 	/* After findings_job__finish(). */
 	struct shared {
-		const struct finding *of; /* the one with the most bytes */
-		struct finding *owned;	  /* NULL: it is in all */
-		bool *in;		  /* by rank: has it */
-		size_t n;		  /* ranks that have it */
+		const struct finding
+			*largest;      /* the shared finding, from the rank with the most bytes */
+		struct finding *owned; /* the same if it is about the ranks; NULL: it is in all */
+		bool *in;	       /* in[rank]: the rank has the finding */
+		size_t n;	       /* number of ranks that have it */
 	} * list;
 	size_t nlist, cap_list, faults;
 };
@@ -66,7 +67,7 @@ void findings_job__free(struct findings_job *job)
 }
 
 int findings_job__add(struct findings_job *job, const struct analysis *a,
-		      const struct findings_of *of)
+		      const struct findings_source *source)
 {
 	int err = array__grow(&job->all, &job->cap, job->n + 1, sizeof(*job->all));
 
@@ -75,13 +76,13 @@ int findings_job__add(struct findings_job *job, const struct analysis *a,
 	err = ranks__add(job->ranks, a, -1);
 	if (err) /* -ENODATA: a recording without memory is no rank */
 		return err == -ENODATA ? 0 : err;
-	err = findings__judge(of, &job->all[job->n]);
+	err = findings__judge(source, &job->all[job->n]);
 	if (!err)
 		job->n++;
 	return err;
 }
 
-/* Whether two recordings have the same finding. Their devices may differ in the index. */
+/* True if two recordings have the same finding. The indices of their devices may differ. */
 static bool is_same(const struct finding *a, const struct finding *b)
 {
 	size_t len = strcspn(a->device, ":");
@@ -91,7 +92,7 @@ static bool is_same(const struct finding *a, const struct finding *b)
 	       !strcmp(a->held_by, b->held_by);
 }
 
-/* Makes an entry of a finding, which must outlive it. NULL: memory is short. */
+/* Adds an entry for a finding, which must outlive the entry. NULL: memory is short. */
 static struct shared *add_entry(struct findings_job *job, const struct finding *f)
 {
 	struct shared *s;
@@ -99,18 +100,18 @@ static struct shared *add_entry(struct findings_job *job, const struct finding *
 	if (array__grow(&job->list, &job->cap_list, job->nlist + 1, sizeof(*job->list)))
 		return NULL;
 	s = &job->list[job->nlist];
-	*s = (struct shared){ .of = f, .in = calloc(job->n, sizeof(*s->in)) };
+	*s = (struct shared){ .largest = f, .in = calloc(job->n, sizeof(*s->in)) };
 	if (!s->in)
 		return NULL;
 	job->nlist++;
 	return s;
 }
 
-/* Finds or makes the entry of a finding. NULL: memory is short. */
-static struct shared *entry_of(struct findings_job *job, const struct finding *f)
+/* Finds or adds the entry of a finding. NULL: memory is short. */
+static struct shared *find_entry(struct findings_job *job, const struct finding *f)
 {
 	for (size_t i = 0; i < job->nlist; i++)
-		if (is_same(job->list[i].of, f))
+		if (is_same(job->list[i].largest, f))
 			return &job->list[i];
 	return add_entry(job, f);
 }
@@ -142,7 +143,7 @@ static struct shared *add_of_ranks(struct findings_job *job, enum finding_code c
 	return s;
 }
 
-/* Devices with memory of several ranks. */
+/* Adds a finding for each device that several ranks use. */
 static int add_shared_devices(struct findings_job *job)
 {
 	const struct ranks *r = job->ranks;
@@ -169,7 +170,7 @@ static int add_shared_devices(struct findings_job *job)
 	return err;
 }
 
-/* The largest difference between ranks. */
+/* Adds a finding about the largest difference between ranks. */
 static int add_difference(struct findings_job *job)
 {
 	const struct ranks *r = job->ranks;
@@ -198,9 +199,10 @@ static int worst_first(const void *x, const void *y)
 {
 	const struct shared *a = x, *b = y;
 
-	return findings__compare(a->of, b->of);
+	return findings__compare(a->largest, b->largest);
 }
 
+/* Merges the findings of the ranks, in the order of ranks, then adds those about the ranks. */
 int findings_job__finish(struct findings_job *job)
 {
 	int err = ranks__finish(job->ranks);
@@ -208,15 +210,15 @@ int findings_job__finish(struct findings_job *job)
 	if (err)
 		return err;
 	for (size_t rank = 0; rank < job->ranks->n; rank++) {
-		const struct findings *of = &job->all[job->ranks->all[rank].added];
+		const struct findings *findings = &job->all[job->ranks->all[rank].added];
 
-		for (size_t i = 0; i < of->n; i++) {
-			struct shared *s = entry_of(job, &of->all[i]);
+		for (size_t i = 0; i < findings->n; i++) {
+			struct shared *s = find_entry(job, &findings->all[i]);
 
 			if (!s)
 				return -ENOMEM;
-			if (of->all[i].bytes > s->of->bytes)
-				s->of = &of->all[i];
+			if (findings->all[i].bytes > s->largest->bytes)
+				s->largest = &findings->all[i];
 			s->n += !s->in[rank];
 			s->in[rank] = true;
 		}
@@ -230,7 +232,7 @@ int findings_job__finish(struct findings_job *job)
 	if (job->nlist)
 		qsort(job->list, job->nlist, sizeof(*job->list), worst_first);
 	for (size_t i = 0; i < job->nlist; i++)
-		job->faults += finding__is_fault(job->list[i].of->code);
+		job->faults += finding__is_fault(job->list[i].largest->code);
 	return 0;
 }
 
@@ -271,7 +273,7 @@ int findings_job__text(FILE *out, const struct findings_job *job, size_t width)
 				"Nothing wrong was seen in %zu recordings.", job->ranks->n);
 	findings_page__end_head(&page, job->faults);
 	for (size_t i = 0; i < job->nlist; i++)
-		findings_page__add(&page, job->list[i].of,
+		findings_page__add(&page, job->list[i].largest,
 				   say_ranks(job, &job->list[i], ranks, sizeof(ranks)));
 	return findings_page__end(&page, "memtrace-bpf leaks, or report, with the same recordings");
 }
@@ -304,7 +306,7 @@ void findings_job__json(struct json *j, const struct findings_job *job)
 	json__open_array(j, "findings");
 	for (size_t i = 0; i < job->nlist; i++) {
 		json__open_object(j, NULL);
-		findings__put(j, job->list[i].of);
+		findings__put(j, job->list[i].largest);
 		json__open_array(j, "recordings");
 		for (size_t k = 0; k < job->ranks->n; k++)
 			if (job->list[i].in[k])

@@ -14,7 +14,7 @@
 #include "record/dict.h"
 #include "report/findings/internal.h"
 
-#define LINES 20
+#define PAGE_LINES 20
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
 
 static const struct {
@@ -50,7 +50,7 @@ bool finding__is_fault(enum finding_code c)
 	return !codes[c].saving;
 }
 
-static size_t lines_of(const char *text)
+static size_t count_lines(const char *text)
 {
 	size_t n = 0;
 
@@ -60,14 +60,14 @@ static size_t lines_of(const char *text)
 }
 
 /* Writes "cuda:0 3.2 GiB allocated, peak 4.0 GiB of 80.0 GiB". */
-static void say_device(FILE *out, const struct findings_of *of, int device)
+static void say_device(FILE *out, const struct findings_source *source, int device)
 {
 	char now[24], peak[24], total[24];
 	struct model_device d;
 	uint64_t all;
 
-	model__device(of->model, (size_t)device, &d);
-	all = words__device_total(of->facts, &d);
+	model__device(source->model, (size_t)device, &d);
+	all = words__device_total(source->facts, &d);
 	fprintf(out, "%s %s allocated, peak %s%s", d.name,
 		text__bytes(now, sizeof(now), d.allocated), words__about(d.peak_is),
 		text__bytes(peak, sizeof(peak), d.peak_allocated));
@@ -75,38 +75,39 @@ static void say_device(FILE *out, const struct findings_of *of, int device)
 		fprintf(out, " of %s", text__bytes(total, sizeof(total), all));
 }
 
-/* The head: the program, its main device, and how much was seen. False: memory is short. */
-static bool say_head(FILE *out, const struct findings_of *of, size_t width)
+/* Prints the head: program, main device, number and time of steps. Returns false if memory is
+ * short. */
+static bool say_head(FILE *out, const struct findings_source *source, size_t width)
 {
 	char name[PATH_MAX], program[128], steps[48], time[24], each[24];
 	char *text = NULL;
-	size_t size, n = model__whole_steps(of->model);
-	int device = model__main_device(of->model);
+	size_t size, n = model__whole_steps(source->model);
+	int device = model__main_device(source->model);
 	FILE *mem = open_memstream(&text, &size);
 
 	if (!mem)
 		return false;
-	fprintf(mem, "%s: ", text__clean(name, sizeof(name), of->name, strlen(of->name)));
-	if (*words__program(program, sizeof(program), of->facts))
+	fprintf(mem, "%s: ", text__clean(name, sizeof(name), source->name, strlen(source->name)));
+	if (*words__program(program, sizeof(program), source->facts))
 		fprintf(mem, "%s; ", program);
 	if (device >= 0) {
-		say_device(mem, of, device);
+		say_device(mem, source, device);
 		fputs("; ", mem);
 	}
 	if (n)
 		fprintf(mem, "%s of %s in ",
 			text__counted(steps, sizeof(steps), n,
-				      model__steps_are_calls(of->model) ? "call" : "step"),
-			text__time(each, sizeof(each), model__step_time(of->model)));
-	fputs(text__time(time, sizeof(time), model__length(of->model, of->duration)), mem);
+				      model__steps_are_calls(source->model) ? "call" : "step"),
+			text__time(each, sizeof(each), model__step_time(source->model)));
+	fputs(text__time(time, sizeof(time), model__length(source->model, source->duration)), mem);
 	fclose(mem);
 	text__paragraph(out, width, "", "  ", "%s", text);
 	free(text);
 	return true;
 }
 
-/* Memory that a finding's share is of. */
-static const char *whole_of(const struct finding *f)
+/* Returns the name of the figure in f->whole, which the finding's bytes are a share of. */
+static const char *whole_name(const struct finding *f)
 {
 	switch (f->code) {
 	case FINDING_CACHED:
@@ -121,7 +122,7 @@ static const char *whole_of(const struct finding *f)
 	}
 }
 
-/* Prints a finding in its lines. number: from 1; 0: a saving. */
+/* Prints a finding. number: the fault's number, from 1; 0: a saving, which gets a dash. */
 static void print_finding(FILE *out, const struct finding *f, size_t number, const char *ranks,
 			  size_t width)
 {
@@ -133,7 +134,7 @@ static void print_finding(FILE *out, const struct finding *f, size_t number, con
 	    f->code != FINDING_RANKS_DIFFER)
 		snprintf(share, sizeof(share), " (%s, %s %% of %s)",
 			 text__bytes(bytes, sizeof(bytes), f->bytes),
-			 text__percent(part, f->bytes, f->whole), whole_of(f));
+			 text__percent(part, f->bytes, f->whole), whole_name(f));
 	if (ranks && f->code != FINDING_RANKS_DIFFER && f->code != FINDING_DEVICE_SHARED)
 		snprintf(in, sizeof(in), " in %s", ranks);
 	text__paragraph(out, width, first, "    ", "%s%s%s%s: %s%s", codes[f->code].title,
@@ -148,9 +149,9 @@ void findings_page__begin(struct findings_page *p)
 	p->broken = !p->mem;
 }
 
-/* Prints what mem has, unless the page would have more lines than most. before: lines to print
- * first. False: it would. */
-static bool flush(struct findings_page *p, const char *before, size_t most)
+/* Closes mem, and prints before and then its text. Returns false, and prints nothing, if the page
+ * would get more than max_lines lines. */
+static bool flush_lines(struct findings_page *p, const char *before, size_t max_lines)
 {
 	bool fits;
 
@@ -158,11 +159,11 @@ static bool flush(struct findings_page *p, const char *before, size_t most)
 		return false;
 	fclose(p->mem);
 	p->mem = NULL;
-	fits = p->lines + lines_of(before) + lines_of(p->text) <= most;
+	fits = p->lines + count_lines(before) + count_lines(p->text) <= max_lines;
 	if (fits) {
 		fputs(before, p->out);
 		fputs(p->text, p->out);
-		p->lines += lines_of(before) + lines_of(p->text);
+		p->lines += count_lines(before) + count_lines(p->text);
 	}
 	free(p->text);
 	p->text = NULL;
@@ -172,7 +173,7 @@ static bool flush(struct findings_page *p, const char *before, size_t most)
 void findings_page__end_head(struct findings_page *p, size_t faults)
 {
 	p->faults = faults;
-	flush(p, "", SIZE_MAX);
+	flush_lines(p, "", SIZE_MAX);
 }
 
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
@@ -187,8 +188,8 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 	if (p->broken)
 		return;
 	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
-	if (flush(p, p->shown == p->faults ? "Could be saved at the peak:\n" : "",
-		  LINES - LAST_LINES))
+	if (flush_lines(p, p->shown == p->faults ? "Could be saved at the peak:\n" : "",
+			PAGE_LINES - LAST_LINES))
 		p->shown++;
 	else
 		p->left_out++;
@@ -204,17 +205,18 @@ int findings_page__end(struct findings_page *p, const char *details)
 	return 0;
 }
 
-int findings__text(FILE *out, const struct findings_of *of, const struct findings *f, size_t width)
+int findings__text(FILE *out, const struct findings_source *source, const struct findings *f,
+		   size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
 	bool grows = f->faults && f->all[0].per_step > 0;
 	char details[2 * PATH_MAX], file[PATH_MAX];
-	const char *quoted = text__shell(file, sizeof(file), of->name) ?: "FILE";
+	const char *quoted = text__shell(file, sizeof(file), source->name) ?: "FILE";
 
 	findings_page__begin(&page);
 	if (page.broken)
 		return -ENOMEM;
-	if (!say_head(page.mem, of, width)) {
+	if (!say_head(page.mem, source, width)) {
 		fclose(page.mem);
 		free(page.text);
 		return -ENOMEM;
@@ -226,11 +228,12 @@ int findings__text(FILE *out, const struct findings_of *of, const struct finding
 	findings_page__end_head(&page, f->faults);
 	for (size_t i = 0; i < f->n; i++)
 		findings_page__add(&page, &f->all[i], NULL);
-	if (of->pid && grows)
-		snprintf(details, sizeof(details), "sudo memtrace-bpf leaks -p %d", (int)of->pid);
-	else if (of->pid)
+	if (source->pid && grows)
+		snprintf(details, sizeof(details), "sudo memtrace-bpf leaks -p %d",
+			 (int)source->pid);
+	else if (source->pid)
 		snprintf(details, sizeof(details), "sudo memtrace-bpf -p %d (live view)",
-			 (int)of->pid);
+			 (int)source->pid);
 	else
 		snprintf(details, sizeof(details), "memtrace-bpf %s %s",
 			 grows ? "leaks" : "report --advice", quoted);
@@ -256,21 +259,21 @@ void findings__put(struct json *j, const struct finding *f)
 	json__string(j, "remedy", *f->remedy ? f->remedy : NULL);
 }
 
-void findings__json(struct json *j, const struct findings_of *of, const struct findings *f)
+void findings__json(struct json *j, const struct findings_source *source, const struct findings *f)
 {
 	json__open_object(j, NULL);
 	json__open_object(j, "memtrace");
 	json__string(j, "version", MEMTRACE_VERSION);
-	if (of->format)
-		json__uint(j, "recording_format", of->format);
+	if (source->format)
+		json__uint(j, "recording_format", source->format);
 	json__close_object(j);
-	json__string(j, "name", of->name);
-	json__seconds(j, "duration", of->duration, 6);
-	words__put_window(j, of->model);
-	json__uint(j, "events", model__events(of->model));
-	json__uint(j, "lost", words__lost(of->model, of->facts));
-	json__bool(j, "complete", of->complete);
-	json__uint(j, "steps", model__whole_steps(of->model));
+	json__string(j, "name", source->name);
+	json__seconds(j, "duration", source->duration, 6);
+	words__put_window(j, source->model);
+	json__uint(j, "events", model__events(source->model));
+	json__uint(j, "lost", words__lost(source->model, source->facts));
+	json__bool(j, "complete", source->complete);
+	json__uint(j, "steps", model__whole_steps(source->model));
 	json__bool(j, "growth_known", f->judged);
 	json__string(j, "growth", f->growth);
 	json__uint(j, "faults", f->faults);
