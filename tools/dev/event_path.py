@@ -30,7 +30,7 @@ LOOKUPS = {
     "symbolizer__codes": "returns a pointer", "symbolizer__number": "counts what the dictionary had no room for",
     "autograd__node": "which autograd node the thread runs", "decoder__thread": "table of threads", "session__thread": "table of threads",
     "decoder__stack": "table of stacks", "decoder__mark_stack": "table of stacks", "decoder__join_native": "adds native frames to a stack",
-    "state_seam__before": "was the event before the state at attach?", "state_seam__emitted": "notes what was passed on",
+    "state_seam__contains": "was the event before the state at attach?", "state_seam__emitted": "notes what was passed on",
 }
 POINTER = re.compile(r"(?:const )?(?:void|uint8_t|struct mt_\w+|struct event) \*(\w+)")
 # For ends of code objects alone; called before a record without a feed, which it does not get.

@@ -11,14 +11,14 @@
 
 struct capture_args {
 	pid_t pid;	       /* the one process, and its children; 0: pick chooses */
-	struct pick_args pick; /* choice of processes, if pick_args__many() of it */
+	struct pick_args pick; /* choice of several processes; counts if pick_args__many(&pick) */
 	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
 	bool children;	       /* follow child processes and their children */
 	struct session_opts
 		session; /* options of each session; the capture's loop sets started to inside */
 };
 
-/* Input of both parsers: a struct capture_args. */
+/* Parsers of the options. Their input (argp_state.input) is a struct capture_args. */
 extern const struct argp capture_argp;	      /* all options; one must choose a process */
 extern const struct argp capture_bounds_argp; /* all options but those that choose processes */
 
@@ -31,8 +31,9 @@ double capture_args__parse_cost(struct argp_state *state, const char *arg);
 #define CAPTURE_COST "1%" /* --cost of captures that no person starts, by default */
 /* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
-/* The same for a command that takes one process: *pid is 0, or that of another --pid. more: a text
- * for the error of two processes, such as "; --children ...". */
+/* Parses the argument of --pid into *pid, for a command that takes one process. Calls argp_error()
+ * if an earlier --pid has set *pid to another one; more is appended to that error: "; --children
+ * ...". */
 void capture_args__parse_only_pid(struct argp_state *state, const char *arg, const char *more,
 				  pid_t *pid);
 /* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs

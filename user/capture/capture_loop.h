@@ -35,11 +35,11 @@ struct loop_source {
 struct loop_command {
 	struct inside_memory *inside; /* its memory, if it records itself; NULL: the kernel does */
 	int signals;		      /* signalfd of the caller */
-	/* Called when signals is readable. False: what came was not for the command. */
+	/* Called when signals is readable. Returns false if no signal concerned the command. */
 	bool (*signalled)(void *ctx);
 	/* Lets the process run. Returns 0 or an exit code, logged. */
 	int (*ready)(void *ctx);
-	/* Called once a second until PyTorch is there, and when no event comes. */
+	/* Called once a second until PyTorch is mapped, and later while no event comes. */
 	void (*waiting)(void *ctx);
 };
 
@@ -52,15 +52,14 @@ enum loop_endings {
 
 /* The messages logged so far, so that none is logged twice. */
 struct capture_remarks {
-	char until[96];
-	bool silent, stepless; /* warned of no event, of no step */
-	bool busy;	       /* some process was traced at the last look */
-	uint64_t last_line;    /* time of the last progress line, ns since the attach */
-	uint64_t next_call;    /* time of the next call of loop_command.waiting() */
-	/* Looks for child processes that are not traced. */
-	uint64_t next_look, pause;
-	size_t untraced; /* most of them so far */
-	bool suggested;	 /* named the child process of one that waits for PyTorch */
+	char until[96];		   /* text of capture_loop__until() */
+	bool silent, stepless;	   /* the warnings were logged that no event, no step came */
+	bool busy;		   /* some process was traced at the last look */
+	uint64_t last_line;	   /* time of the last progress line, ns since the attach */
+	uint64_t next_call;	   /* time of the next call of loop_command.waiting() */
+	uint64_t next_look, pause; /* for the search for child processes that are not traced, ns */
+	size_t untraced;	   /* largest number of such child processes so far */
+	bool suggested; /* a message named a child process to capture instead of its parent */
 };
 
 struct capture_loop {
@@ -69,20 +68,20 @@ struct capture_loop {
 	struct capture_args args;
 	const struct tracees_output *output;
 	void *ctx;			    /* passed to all callbacks except those of sources */
-	const struct loop_command *command; /* how args.pid was started; NULL: it was there */
+	const struct loop_command *command; /* set if we started args.pid; NULL: it ran before */
 	const char *until; /* the end of the capture in words, for messages; NULL: from args */
 	struct loop_source sources[LOOP_SOURCES]; /* may change at any time */
 	size_t n_sources;
 	bool quit;	   /* set by callbacks to stop with the reason "signal" */
-	bool prints;	   /* standard output has text: no progress line */
-	bool writes_later; /* keeps the capability to make files later */
+	bool prints;	   /* the command prints to standard output: no progress lines */
+	bool writes_later; /* callbacks make files later: keep the capability for that */
 	enum loop_endings endings;
 	/* Set by the loop. */
-	const char *stop_reason; /* static */
+	const char *stop_reason; /* why the capture ended: the fact stop_reason; static */
 	struct tracees *tracees;
 	struct pick *pick;
 	/* Private. */
-	uint64_t began; /* CLOCK_MONOTONIC, ns */
+	uint64_t began; /* when capture_loop__run() began, CLOCK_MONOTONIC, ns */
 	struct ending_hooks *hooks;
 	struct proc_group *group;
 	struct probes_sets *sets;
@@ -131,12 +130,12 @@ struct tracees_output {
 };
 
 struct tracees_opts {
-	/* Options of each session; number and late are set here, and started holds for only.
-	 * Without a group there is no other process than only. */
+	/* Options of each session. tracees.c sets number and late; started is for the process
+	 * `only`. Without a group, only that process is captured. */
 	struct session_opts session;
 	struct pick *pick; /* choice of processes, borrowed */
-	pid_t only;	   /* the capture is of this process, which must be traceable, and with
-			      children of those that it starts; 0: of all that pick chooses */
+	pid_t only;	   /* capture this process, which must be traceable, and with `children`
+			      those that it starts; 0: capture all that pick chooses */
 	bool children;	   /* follow child processes */
 	struct ending_hooks *endings; /* how processes end, borrowed; NULL: not wanted */
 	unsigned int caps;	      /* capabilities to keep besides (capture/kernel.h) */
@@ -148,16 +147,16 @@ struct tracees_opts {
 struct tracees *tracees__new(const struct tracees_opts *opts); /* NULL: out of memory */
 void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finished */
 
-/* Adds a process that was given by its PID, with its children. Returns 0, or negative with *f: no
- * such process, or not permitted; of opts.only also: it cannot be traced. */
+/* Adds a process that was given by its PID, with its children. Returns 0, or negative with *f:
+ * there is no such process, access is denied, or opts.only cannot be traced. */
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
 /* Begins the output of opts.only, if there is such a process. Returns 0 or an exit code, logged. */
 int tracees__begin_output(struct tracees *r);
 /* True if the processes have made few events for a while: tracees__pump() can wait a little longer.
  */
 bool tracees__quiet(const struct tracees *r);
-/* Takes the highest priority of ordinary threads, which the thread that drains needs next to many
- * runnable threads, and gives up all capabilities that tracing needs no longer. It is called here
+/* Gives this thread the highest priority of ordinary threads, so that it can drain the ring next to
+ * many runnable threads. Gives up all capabilities that tracing needs no longer. tracees.c calls it
  * once opts.only is attached to; the owner may call it earlier. */
 void tracees__limit_caps(struct tracees *r);
 
@@ -174,14 +173,15 @@ void tracees__drain_new(struct tracees *r);
 
 /* Returns the session of opts.only, attached or waiting for PyTorch; NULL: it is over. */
 struct session *tracees__only(const struct tracees *r);
-/* Returns the number of processes that the capture lasts for: they are traced, or may still import
- * PyTorch. With opts.only, child processes count once they are traced. */
+/* Returns the number of processes that are traced or may still import PyTorch: the capture lasts
+ * until it is 0. With opts.only, child processes count once they are traced. */
 size_t tracees__hopeful(const struct tracees *r);
-/* Return the number of processes traced now, and so far. */
+/* Return the number of processes that are traced now, and that were ever traced. */
 size_t tracees__traced(const struct tracees *r);
 size_t tracees__ever(const struct tracees *r);
-/* Returns how many processes with PyTorch, started by a picked one, are not in the capture, of the
- * picked process with the most; it and the first of them are stored if there are any. */
+/* Finds the captured process that has started the most processes with PyTorch that are not
+ * captured. Returns their number. Unless it is 0, stores that process and the first of those that
+ * it started. */
 size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first);
 /* Returns the time since the first attach, ns; 0: no attach so far. */
 uint64_t tracees__now(const struct tracees *r);

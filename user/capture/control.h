@@ -10,8 +10,8 @@
  */
 #include <sys/types.h>
 
-#define CONTROL_REQUEST 1024 /* bytes at most */
-#define CONTROL_ANSWER 65536
+#define CONTROL_REQUEST 1024 /* bytes of a request at most */
+#define CONTROL_ANSWER 65536 /* bytes of an answer at most */
 
 struct json;
 struct control;
@@ -21,7 +21,7 @@ struct control;
  * characters. Adds the answer to j, an open object. Returns 0, or a negative error after adding
  * "error"; -ENOTSUP: unknown action, with nothing added.
  */
-typedef int control_handler(void *ctx, const char *word, const char *argument, struct json *j);
+typedef int control_handler(void *ctx, const char *action, const char *argument, struct json *j);
 
 /*
  * Opens the socket of a capture of the process target. folder NULL: the default folder. Returns 0
@@ -33,7 +33,8 @@ void control__close(struct control *c);	  /* removes the socket; c may be NULL *
 int control__fd(const struct control *c); /* becomes readable when a client needs an answer */
 void control__pump(struct control *c);	  /* answers waiting clients; never blocks */
 
-/* The client's side. */
+/* For clients: a running capture, as the PIDs of the captured process and of the program that
+ * captures it. */
 struct control_place {
 	pid_t target, capturer;
 };

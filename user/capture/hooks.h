@@ -13,15 +13,16 @@
 
 struct ending_hooks;
 
-/* The OOM killer's report about one victim. Bytes; UINT64_MAX: not known. Text is hostile. */
+/* The OOM killer's report about one victim. Figures are bytes, UINT64_MAX: not known. Text comes
+ * from the kernel's log and is hostile. */
 struct oom_report {
-	char constraint[16]; /* "cgroup", "machine", "cpuset", "memory policy"; "": not known */
-	char cgroup[1024];   /* path of the cgroup whose limit was reached; "": none */
-	uint64_t usage, limit;
-	uint64_t swap_usage, swap_limit; /* cgroup v1: of memory and swap together */
+	char constraint[16];   /* "cgroup", "machine", "cpuset", "memory policy"; "": not known */
+	char cgroup[1024];     /* path of the cgroup whose limit was reached; "": none */
+	uint64_t usage, limit; /* memory of that cgroup */
+	uint64_t swap_usage, swap_limit; /* its swap; with cgroup v1, memory and swap together */
 };
 
-/* Loads and attaches the programs. NULL with errno and *why (static text). */
+/* Loads and attaches the programs. NULL with errno and *why (static text) on failure. */
 struct ending_hooks *ending_hooks__new(const char **why);
 void ending_hooks__free(struct ending_hooks *h); /* NULL is fine */
 /*
@@ -30,27 +31,27 @@ void ending_hooks__free(struct ending_hooks *h); /* NULL is fine */
  * after these.
  */
 int ending_hooks__processes_fd(const struct ending_hooks *h);
-/* Follows a process, in a capture without a group. 0 or -errno. */
+/* Adds a process to that map, in a capture without a group. 0 or -errno. */
 int ending_hooks__follow(struct ending_hooks *h, pid_t pid);
-/* Names the things that this kernel does not tell, in words; "": it tells all. */
+/* Names the tracepoints and figures that this kernel does not have, in words; "": it has all. */
 const char *ending_hooks__missing(const struct ending_hooks *h);
 
 /* A descriptor that is readable when a process is about to end, or has ended. Owned by h. */
 int ending_hooks__wake_fd(const struct ending_hooks *h);
-/* Takes all that happened. fn is called for each signal that will end a process, which may still
- * be there, and again when the OOM killer's figures are known. NULL: no calls. 0 or -errno. */
+/* Takes all new records. Calls fn, unless NULL, for each signal that will end a process, which may
+ * still exist, and again when the OOM killer's figures are known. 0 or -errno. */
 int ending_hooks__consume(struct ending_hooks *h,
 			  void (*fn)(void *ctx, const struct mt_rec_ending *r), void *ctx);
-/* How the process ended that had this PID and ended at `since` (CLOCK_MONOTONIC, ns) or later.
- * False: not known (yet). Each end is returned once. */
+/* Stores in *ret how the process with this PID ended, at `since` (CLOCK_MONOTONIC, ns) or later.
+ * False: that is not known (yet). Each end is returned once. */
 bool ending_hooks__take(struct ending_hooks *h, pid_t pid, uint64_t since,
 			struct mt_rec_ending *ret);
 /* Finds what the kernel's log says about the process as the OOM killer's victim, if the log is
  * readable. */
 bool ending_hooks__oom_report(struct ending_hooks *h, pid_t pid, struct oom_report *ret);
-/* Records without room. */
+/* Number of records that were lost because the ring was full. */
 uint64_t ending_hooks__lost(const struct ending_hooks *h);
 
-/* Parses one line of the kernel's log. building: the report that it belongs to. Returns the
- * victim's PID at the line that names it; 0 otherwise. For tests. */
+/* Parses one line of the kernel's log, and adds it to the report in `building`. Returns the
+ * victim's PID if the line names it; that line ends the report. Otherwise returns 0. For tests. */
 pid_t oom_report__parse_line(const char *line, struct oom_report *building);

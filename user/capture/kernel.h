@@ -8,11 +8,12 @@
 
 /* The capabilities missing to trace others, as text ("CAP_BPF, CAP_PERFMON"); "": none. */
 const char *caps__missing(void);
-/* Those missing to read other processes without tracing them, as dump does; "": none. */
+/* The capabilities missing to read other processes without tracing them, as `dump` does, as text;
+ * "": none. */
 const char *caps__missing_to_read(void);
 /* True if files that were replaced on disk can be opened, through /proc/PID/map_files. */
 bool caps__reach_replaced(void);
-bool caps__sys_admin(void); /* CAP_SYS_ADMIN */
+bool caps__sys_admin(void); /* true if this process has CAP_SYS_ADMIN */
 enum {
 	CAPS_KILL = 1,	/* to send signals */
 	CAPS_FILES = 2, /* to make files in another user's folder */
@@ -37,7 +38,7 @@ enum bpf_token_state {
 	BPF_TOKEN_NOT_DELEGATED, /* a user namespace without a token */
 	BPF_TOKEN_NOT_BUILT,	 /* a user namespace; this build's libbpf knows no tokens */
 };
-/* How this process can load BPF programs. From NOT_DELEGATED on it cannot. */
+/* Returns how this process can load BPF programs. From NOT_DELEGATED on, it cannot. */
 enum bpf_token_state bpf_token__state(void);
 /* The state in words, and what to do; static text. */
 const char *bpf_token__text(enum bpf_token_state state);

@@ -37,20 +37,20 @@ struct pick_process {
 	uint64_t started; /* start, CLOCK_BOOTTIME in ns, as precise as a kernel tick */
 	char comm[64];
 	char *cmdline; /* NUL-separated, NUL-terminated, at most 16 KiB */
-	size_t len;
+	size_t len;    /* bytes of cmdline */
 	struct cgroup cgroup;
 };
 
-/* Reads a process. The caller frees q by pick_process__free(). Returns 0; -ESRCH: no such process,
- * a kernel thread, or ending; -ENOMEM. */
+/* Reads a process. The caller frees *ret by pick_process__free(). Returns 0; -ESRCH: no such
+ * process, a kernel thread, or one that is ending; -ENOMEM. */
 int pick_process__read(pid_t pid, struct pick_process *ret);
 void pick_process__free(struct pick_process *p);
 /* Writes "python train.py --lr 0.1", cut to size and fit for a terminal. Drops the script's folders
  * first. Returns buf. */
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
-/* Writes the same from the script's name on: "train.py --lr 0.1". Returns buf. */
+/* Writes the command from the script's name on: "train.py --lr 0.1". Returns buf. */
 char *pick_process__script(const struct pick_process *p, char *buf, size_t size);
-/* True if the name says that it runs Python. */
+/* True if the name of the process is that of a Python interpreter. */
 bool pick_process__is_python(const struct pick_process *p);
 
 struct pick;
@@ -74,7 +74,7 @@ enum pick_is {
  * a name does not pick the processes that started us.
  */
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
-/* True for a process of -p, and with --follow for one that takes the place of one that ended. */
+/* True for a process of -p, and with --follow for the successor of one that ended. */
 bool pick__is_given(const struct pick *p, const struct pick_process *q);
 /* With --follow of PIDs: remembers a traced process, whose place the next process with the same
  * command line, user and container takes. */
@@ -104,7 +104,7 @@ struct owner {
 	char name[OWNER_NAME]; /* "user 1000", "container 0123..." */
 	size_t uses;	       /* references; 0: the entry is free */
 	size_t places;	       /* for shares__choose() */
-	bool said;	       /* for the caller: a message about this owner was logged */
+	bool said;	       /* for the user of owners: a message about this owner was logged */
 };
 
 /* Owners by name. An entry does not move while it has references. */
@@ -121,7 +121,7 @@ struct owners {
  * A container is an owner, because it can have any number of users; so is a user namespace of root.
  */
 struct owner *owners__of(struct owners *o, const struct pick_process *p);
-/* The same by name. */
+/* The owner of that name, with a reference for the caller. NULL: out of memory. */
 struct owner *owners__named(struct owners *o, const char *name);
 /* Another reference. NULL is fine. */
 struct owner *owner__share(struct owner *w);
@@ -133,13 +133,14 @@ void owners__free(struct owners *o);
 struct place {
 	struct owner *owner;
 	unsigned rank; /* places of a lower rank make room for any process of a higher one */
-	uint64_t came; /* when it was given; the youngest goes first */
+	uint64_t came; /* sequence number: the place that was given last is taken first */
 };
 
 #define SHARES_NONE SIZE_MAX
 
-/* Chooses the place that a process of this owner and rank takes: of a lower rank, or of an owner
- * who still has as many places of the same rank as this one afterwards. Else SHARES_NONE. */
+/* Returns the index of the place that a process of this owner and rank takes: a place of a lower
+ * rank, or one of an owner who afterwards still has as many places of that rank as this owner.
+ * SHARES_NONE: no place can be taken. */
 size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank);
 /* The number of an owner's places. */
 size_t shares__count(const struct place *v, size_t n, const struct owner *owner);
@@ -147,10 +148,10 @@ size_t shares__count(const struct place *v, size_t n, const struct owner *owner)
 struct owner *shares__largest(const struct place *v, size_t n);
 
 /*
- * Which processes have PyTorch: the question of scans, which look at processes that anybody may
- * have made. To answer it, a helper process reads the maps and files of a process. Its file system
- * may never answer: then the helper is ended, and the process is left out for a while. So each
- * question takes a bounded time, and an owner has a bounded time in each scan.
+ * Finds which processes have PyTorch, for scans of all processes, which anybody may have made. A
+ * helper process reads the maps and files of each. A file system may never answer: then the helper
+ * is ended, and the process is left out for a while. So each look takes a bounded time, and all
+ * processes of an owner together have a bounded time in each scan.
  */
 
 struct torch_scan;
@@ -161,11 +162,12 @@ enum torch_scan_is {
 	TORCH_LATER, /* not known: ask in a later scan */
 };
 
-/* look: answers in the helper; descendants__has_torch() in everything but tests. NULL: no memory. */
+/* look: the function that the helper calls; descendants__has_torch(), except in tests. NULL: out of
+ * memory. */
 struct torch_scan *torch_scan__new(bool (*look)(pid_t pid));
 /* Does not wait for helpers that do not end. NULL is fine. */
 void torch_scan__free(struct torch_scan *s);
 /* Begins a scan: each owner has its whole time again. */
 void torch_scan__begin(struct torch_scan *s);
-/* Whether a process has PyTorch. Logs a warning when its files do not answer. */
+/* Returns whether a process has PyTorch. Logs a warning when its files do not answer. */
 enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q);

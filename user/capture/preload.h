@@ -18,8 +18,9 @@ struct user;
 struct dryrun;
 
 /*
- * Finds a file of ours at one of two places, which are relative to the folder of this program. ret:
- * its real path, if is_there() accepts that; otherwise that folder, and the result is false.
+ * Finds a file of memtrace-bpf at one of two places, which are relative to the folder of this
+ * program. Returns true with the real path in ret if is_there() accepts that path; otherwise false
+ * with the folder of this program in ret.
  */
 bool preload__find(const char *const places[2], bool (*is_there)(const char *path),
 		   char ret[PATH_MAX]);
@@ -36,7 +37,7 @@ struct dryrun_args {
 	uint64_t context;	  /* bytes used when a device is first used */
 	uint64_t cudnn_workspace; /* bytes of workspace reported for a convolution */
 	const char *log;	  /* log file; NULL: none */
-	bool paced;		  /* the first kernels take time, in all DRYRUN_PACED * 3 ms */
+	bool paced;		  /* the first DRYRUN_PACED kernels take 3 ms each */
 	const char *alloc_conf;	  /* PYTORCH_CUDA_ALLOC_CONF; NULL: unchanged */
 	const char *const *env;	  /* further variables as in child.h; NULL: none */
 };
@@ -48,7 +49,8 @@ struct dryrun_args {
 #define DRYRUN_VRAM_MIN (16ULL << 20) /* limits of the library */
 #define DRYRUN_VRAM_MAX (4ULL << 40)
 #define DRYRUN_DEVICES_MAX 64
-/* Kernels that take time. A reading of the program's objects takes longer than some steps. */
+/* Number of kernels that take time with dryrun_args.paced: without it, some steps are shorter than
+ * a reading of the program's objects. */
 #define DRYRUN_PACED 1000
 
 /*

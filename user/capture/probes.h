@@ -36,12 +36,12 @@ struct probes_opts {
 	bool all;	/* load all programs, to see whether the kernel accepts them */
 	pid_t pid;	/* without group: the process to attach to; 0: none */
 	bool filter;	/* the programs filter by process, even if the kernel can */
-	bool seen; /* begin with all marks set, as after very many code objects: each end counts */
+	bool seen;	/* begin with the marks of all code objects set, so that each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
 	bool perf;   /* perf uprobes, even if the kernel has uprobe.multi links */
 	bool old;    /* the programs for older kernels, even if this one can run the others */
-	bool host_raw; /* those of probes__attach_host() are on the tracepoint sys_exit, even if the
-			  kernel has better */
+	bool host_raw; /* probes__attach_host() uses the tracepoint sys_exit, even if the kernel has
+			  fexit */
 };
 
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
@@ -53,11 +53,11 @@ void probes__free(struct probes *p); /* detaches, if they are not shared; NULL i
 struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
 			     const struct hook *hooks);
 struct probes *probes__share_set(struct probes *p); /* shares this set */
-uint32_t probes__group(
-	const struct probes *p); /* number of its group, see proc_group.h; 0: without group */
-bool probes__have_multi(const struct probes *p);
-bool probes__sleepable(const struct probes *p);
-/* True for the programs for kernels that lack a feature of features__missing(). */
+/* Number of these programs in the group of processes (proc_group.h); 0: without a group. */
+uint32_t probes__group(const struct probes *p);
+bool probes__have_multi(const struct probes *p); /* they use uprobe.multi links */
+bool probes__sleepable(const struct probes *p);	 /* they can wait for pages */
+/* True if these are the programs for kernels that lack a feature of features__missing(). */
 bool probes__old(const struct probes *p);
 /* True if the probes are in every process that maps the files, and the programs drop other
  * processes' hits: with a group, and if the kernel's filter misses threads. */
@@ -96,7 +96,7 @@ void probes__prepare_sleepable(struct probes *p);
  * process chooses (hook.fixed is false).
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
-/* Until when both ran, CLOCK_MONOTONIC ns. 0: they never did. */
+/* Time until which the programs and their sleepable twins ran both, CLOCK_MONOTONIC, ns. 0: never. */
 uint64_t probes__both_until(const struct probes *p);
 /* A place for a probe in a file: offset in bytes, and a cookie for the program. */
 struct probe_site {
@@ -110,8 +110,8 @@ enum call_probe {
 	CALL_RETURN, /* cookie: MT_CALL_COOKIE; attach it before CALL_ENTER, so that each entry has
 			a return */
 	CALL_ENTER,
-	CALL_SET_DEVICE, /* cookie: number of the function */
-	CALL_ASKED,	 /* cookie: index in the arguments of probes__set_asked() */
+	CALL_SET_DEVICE, /* a function that sets the current device; cookie: its number */
+	CALL_ASKED,	 /* pytorch:malloc; cookie: index in the arguments of probes__set_asked() */
 };
 
 /* A mapped file with calls. */
@@ -129,8 +129,8 @@ int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
  * probes would end other processes that have a seccomp filter, or the file could not be opened.
  * file NULL: calls into all files are. */
 bool probes__calls_each(const struct probes *p, const struct call_file *file);
-/* True for the first call with this file: attach to its calls. Always true if probes__calls_each().
- */
+/* True for the first call with this file, so that the caller attaches to its calls. Always true if
+ * probes__calls_each() is. */
 bool probes__new_file(struct probes *p, const struct call_file *file);
 /* Removes the probes that a group's process has for itself. Call it before its PID can be reused. */
 void probes__leave(struct probes *p, pid_t pid);
@@ -138,12 +138,12 @@ void probes__leave(struct probes *p, pid_t pid);
  * Sets where pytorch:malloc's arguments are, by site, before attaching to it. n <= MT_ASKED_SITES.
  */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
-/* Sets how many stacks are copied in a second, of all processes of these programs: struct
- * mt_rec_native. 0: none. Without effect for programs that run in the process itself. */
+/* Sets how many native stacks (struct mt_rec_native) are copied in a second, over all processes of
+ * these programs. 0: none. Without effect for programs that run in the process itself. */
 void probes__copy_stacks(struct probes *p, uint32_t most);
 /* Also copies the stack of each allocation of PyTorch of at least so many bytes, not 0. */
 void probes__copy_stacks_from(struct probes *p, uint64_t bytes);
-/* Copies none for calls from this code. Without effect with a group. */
+/* Copies no stacks of calls from the code at these addresses. Without effect with a group. */
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
 /*
  * Records the system calls that change the address space, of the process or its whole group. Needs
@@ -151,8 +151,8 @@ void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
  * every system call passes). 0 or -errno; -EOPNOTSUPP: not possible here.
  */
 int probes__attach_host(struct probes *p, const char **way);
-/* Sets what is read of autograd nodes from now on. number, here and below: of the process in its
- * group (proc_group.h); 0: without group. */
+/* Sets which words of autograd nodes are read from now on. number, here and below: the number of
+ * the process in its group (proc_group.h); 0: without group. */
 void probes__set_node_layout(struct probes *p, uint32_t number,
 			     const struct mt_node_layout *layout);
 /* Stops recording events. Ends of code objects are still recorded. */
@@ -172,7 +172,7 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx);
 /* Places in the ring, as in bpf_ring.h. */
 uint64_t probes__written(const struct probes *p);
 uint64_t probes__taken(const struct probes *p);
-/* Sets who gets the records of a process; fn NULL: they are dropped. */
+/* Sets the function that gets the records of a process; fn NULL: they are dropped. */
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx);
 /* Sets a function to call when a record has a number without a feed; it may add the feed. */
 void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx);

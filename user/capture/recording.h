@@ -27,12 +27,12 @@ struct recording_args {
 	struct oom_args oom;
 	struct rolling_args rolling;
 	struct window_args windows;
-	int tell; /* descriptor for the status of the capture; 0: none */
+	int tell; /* descriptor to which the capture writes its status; 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
 
-/* Calls about the process of loop.args.pid. Each may be NULL. */
+/* Callbacks about the process loop.args.pid. Each may be NULL. */
 struct recording_calls {
 	/* The process is attached to, and its facts are known. */
 	void (*attached)(void *ctx, struct session *s);
@@ -56,12 +56,12 @@ struct recording {
 	struct windows_opts window_opts; /* options of each process's windows */
 	char until[320];		 /* condition that ends the capture, with windows */
 	uint64_t last_status;		 /* time of the last status, ns since the start */
-	struct host_sheet reading;	 /* of host memory, not yet complete, for the status */
-	struct host_sheet ledger;	 /* the last complete one */
-	bool has_ledger;
-	struct reserve *reserve; /* room for the last files, with --on-kill; NULL: none */
-	struct control *control;
-	int signals; /* signalfd; -1: none */
+	struct host_sheet reading;	 /* host memory, from a reading that is not yet complete */
+	struct host_sheet ledger;	 /* host memory, from the last complete reading */
+	bool has_ledger;		 /* there was a complete reading of host memory */
+	struct reserve *reserve;	 /* room for the last files, with --on-kill; NULL: none */
+	struct control *control;	 /* socket for `ctl`; NULL: none */
+	int signals;			 /* signalfd; -1: none */
 };
 
 /*

@@ -40,7 +40,10 @@ struct run_command {
 	struct user user;
 	struct dryrun *dryrun;
 	struct inside *inside_run; /* state of --inside; NULL: the kernel records */
-	bool warned_of_child, looked_at_maps, never_ran, out_of_time;
+	bool warned_of_child;	   /* said that a child process has PyTorch, the command not */
+	bool looked_at_maps;	   /* checked whether the dry run's libraries are loaded */
+	bool never_ran;		   /* the program of the command could not be executed */
+	bool out_of_time;	   /* the command was ended after max_time */
 	bool ran_out; /* an out-of-memory error was recorded; set by the caller's calls.keep */
 };
 

@@ -84,8 +84,8 @@ int session__drain(struct session *s);
 /* Emits EVENT_MARK with that name after all that is recorded by now, to the sink of the last pump.
  * Before the first pump it does nothing. Returns as session__pump(). */
 int session__mark(struct session *s, const char *name);
-/* Detaches, and drains the rest. Then the counters are final. stop_reason: of the fact. Returns as
- * session__pump(). */
+/* Detaches, and drains the rest. Then the counters are final. stop_reason: value of that fact.
+ * Returns as session__pump(). */
 int session__finish(struct session *s, struct sink *sink, const char *stop_reason);
 
 /* Sets the fact "parent". */
@@ -104,14 +104,14 @@ const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since start; 0 before attach */
 uint64_t session__start(
 	const struct session *s); /* clock__kernel() at the start; 0 before attach */
-uint64_t session__events(const struct session *s);
-uint64_t session__lost(const struct session *s);
-/* Those of them that were not lost because the ring was full, such as reports of PyTorch that no
- * probe saw. */
+uint64_t session__events(const struct session *s); /* number of events passed to the sink */
+uint64_t session__lost(const struct session *s);   /* number of lost records */
+/* The part of session__lost() that was lost although the ring had room, such as reports of PyTorch
+ * that no probe saw. */
 uint64_t session__lost_with_room(const struct session *s);
 /* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t session__steps(const struct session *s);
 /* True if the process runs another program now. */
 bool session__replaced(const struct session *s);
-/* Why stacks have no Python lines, static text; NULL: they have. */
+/* Why stacks have no Python lines; owned by s. NULL: they have some, or need none. */
 const char *session__python_problem(const struct session *s);

@@ -27,12 +27,12 @@ struct target {
 	bool uses_cuda; /* target__uses_cuda() at the last look */
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
-	int hooks_err;				    /* result of torch__hooks() */
+	int hooks_err;				    /* result of torch__hooks(): 0 or -errno */
 	uint64_t module_codes[MT_MAX_MODULE_CODES]; /* see nnmodules__call_codes() */
 	size_t n_module_codes;
 	bool module_self_in_cell; /* `self` of modules may lie in a cell (torch 2.0 and older) */
 	struct cudaalloc *alloc;  /* PyTorch's CUDA allocator; NULL: not found */
-	uint64_t next_alloc_look; /* earliest next look for it, ns since start */
+	uint64_t next_alloc_look; /* earliest next search for the allocator, ns since start */
 };
 
 /* Opens the process. 0, or negative with *f. */

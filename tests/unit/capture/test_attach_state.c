@@ -390,10 +390,10 @@ static void test_event_of_before(void **state)
 		state_seam__emitted(&m, &e);
 		/* another device, without a known state */
 		e = of_gpu((uint8_t)kind, 1, 512, 1024);
-		assert_false(state_seam__before(&m, &e));
+		assert_false(state_seam__contains(&m, &e));
 		e = of_gpu((uint8_t)kind, 0, 512, 1024);
-		assert_true(state_seam__before(&m, &e));
-		assert_false(state_seam__before(&m, &e)); /* at most one such event */
+		assert_true(state_seam__contains(&m, &e));
+		assert_false(state_seam__contains(&m, &e)); /* at most one such event */
 	}
 }
 
@@ -404,9 +404,9 @@ static void test_event_that_follows(void **state)
 
 	state_seam__emitted(&m, &e);
 	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
-	assert_false(state_seam__before(&m, &e));
+	assert_false(state_seam__contains(&m, &e));
 	e = of_gpu(EVENT_FREE, 0, 512, 1024);
-	assert_false(state_seam__before(&m, &e));
+	assert_false(state_seam__contains(&m, &e));
 }
 
 static void test_events_that_were_held(void **state)
@@ -418,7 +418,7 @@ static void test_events_that_were_held(void **state)
 	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
 	state_seam__emitted(&m, &e);
 	e = of_gpu(EVENT_FREE, 0, 512, 1024);
-	assert_false(state_seam__before(&m, &e));
+	assert_false(state_seam__contains(&m, &e));
 }
 
 static void test_event_after_losses(void **state)
@@ -428,9 +428,9 @@ static void test_event_after_losses(void **state)
 
 	state_seam__emitted(&m, &e);
 	e = (struct event){ .kind = EVENT_LOST, .size = 1 };
-	assert_false(state_seam__before(&m, &e));
+	assert_false(state_seam__contains(&m, &e));
 	e = of_gpu(EVENT_ALLOC, 0, 512, 1024);
-	assert_false(state_seam__before(&m, &e));
+	assert_false(state_seam__contains(&m, &e));
 }
 
 int main(void)

@@ -154,7 +154,7 @@ static void test_a_given_process_keeps_its_recording(void **state)
 	waits = add(42, 0, "user 2");
 	waits->state = WAITING;
 	waits->session = (struct session *)&childs;
-	make_number(waits);
+	free_a_number(waits);
 	assert_int_equal(of[MT_MEMBERS - 1]->state, TRACED);
 	assert_int_equal(of[MT_MEMBERS - 2]->state, OVER);
 	assert_ptr_equal(r->heir[MT_MEMBERS - 2], waits);

@@ -17,8 +17,8 @@
 
 /* ---- the kernel's log ---- */
 
-#define REPORTS 8	/* reports not asked for yet */
-#define LINES_MAX 65536 /* lines read at once */
+#define REPORTS 8	/* reports kept until find_report() asks for them */
+#define LINES_MAX 65536 /* lines that read_log() reads at most */
 
 /*
  * The OOM killer's reports in the kernel's log (/dev/kmsg). They name the limit that was reached,
@@ -28,12 +28,12 @@
  */
 struct oom_log {
 	int fd;
-	struct oom_report building;
+	struct oom_report building; /* the report whose lines are being read */
 	struct {
-		pid_t pid; /* 0: free */
+		pid_t pid; /* the victim; 0: free */
 		struct oom_report report;
 	} found[REPORTS];
-	unsigned int next;
+	unsigned int next; /* number of the next report; the oldest one gives way */
 };
 
 static const struct oom_report unknown_report = {
@@ -67,20 +67,21 @@ static void close_oom_log(struct oom_log *l)
 	free(l);
 }
 
-/* Reads "usage 716800kB, limit 716800kB". */
+/* Parses "usage 716800kB, limit 716800kB". Other text leaves both unchanged. */
 static void parse_use(const char *s, uint64_t *usage, uint64_t *limit)
 {
-	unsigned long long used, most;
+	unsigned long long used, max;
 
-	if (sscanf(s, "usage %llukB, limit %llukB", &used, &most) != 2)
+	if (sscanf(s, "usage %llukB, limit %llukB", &used, &max) != 2)
 		return;
+	/* Larger numbers do not fit when counted in bytes. */
 	*usage = used >> 53 ? UINT64_MAX : used * 1024;
-	/* no limit: the kernel's largest counter */
-	*limit = most >> 52 ? UINT64_MAX : most * 1024;
+	/* Without a limit, the kernel writes its largest counter. */
+	*limit = max >> 52 ? UINT64_MAX : max * 1024;
 }
 
-/* Copies the value of "key=value," of the line with the victim. */
-static bool value_of(const char *line, const char *key, char *buf, size_t size)
+/* Copies the value of "key=value," of the line with the victim. False: no such key, or too long. */
+static bool copy_value(const char *line, const char *key, char *buf, size_t size)
 {
 	const char *at = strstr(line, key);
 	size_t len;
@@ -103,6 +104,7 @@ static bool value_of(const char *line, const char *key, char *buf, size_t size)
 	return true;
 }
 
+/* Sets the constraint of the report, in our words, if the line has a known one. */
 static void parse_constraint(const char *line, struct oom_report *r)
 {
 	static const struct {
@@ -113,7 +115,7 @@ static void parse_constraint(const char *line, struct oom_report *r)
 		      { "CONSTRAINT_MEMCG", "cgroup" } };
 	char text[64];
 
-	if (!value_of(line, "oom-kill:constraint=", text, sizeof(text)))
+	if (!copy_value(line, "oom-kill:constraint=", text, sizeof(text)))
 		return;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i].kernel))
@@ -136,9 +138,9 @@ pid_t oom_report__parse_line(const char *line, struct oom_report *building)
 	} else if (!strncmp(line, "oom-kill:constraint=", 20)) {
 		parse_constraint(line, building);
 		if (strcmp(building->constraint, "cgroup") ||
-		    !value_of(line, "oom_memcg=", building->cgroup, sizeof(building->cgroup)))
+		    !copy_value(line, "oom_memcg=", building->cgroup, sizeof(building->cgroup)))
 			building->cgroup[0] = '\0';
-		/* The task's name comes before its PID, and may have any text: the last one. */
+		/* The task's name precedes its PID and may contain ",pid=": take the last. */
 		for (const char *p = line; (p = strstr(p, ",pid=")); p = pid)
 			pid = p + 5;
 		return pid ? (pid_t)strtol(pid, NULL, 10) : 0;
@@ -161,7 +163,7 @@ static void read_log(struct oom_log *l)
 		if (n <= 0)
 			return;
 		text[n] = '\0';
-		line = strchr(text, ';');
+		line = strchr(text, ';'); /* "priority,number,time,flags;text" */
 		if (!line)
 			continue;
 		line++;
@@ -175,8 +177,8 @@ static void read_log(struct oom_log *l)
 	}
 }
 
-/* Reads on, and finds the report about the process with this PID. False: none so far. Each report
- * is found once. */
+/* Reads the log on, and finds the report about the process with this PID. False: none so far. Each
+ * report is found once. */
 static bool find_report(struct oom_log *l, pid_t pid, struct oom_report *ret)
 {
 	read_log(l);
@@ -192,19 +194,21 @@ static bool find_report(struct oom_log *l, pid_t pid, struct oom_report *ret)
 
 /* ---- the programs ---- */
 
-#define ENDS MT_WATCHED /* ends not taken yet; the oldest one gives way */
+#define ENDS MT_WATCHED /* ends kept until ending_hooks__take(); the oldest one gives way */
 
 struct ending_hooks {
 	struct ending_bpf *skel;
 	struct ring_buffer *ring;
 	struct mt_rec_ending *ends; /* ENDS; pid 0: free */
-	size_t next;
-	const char *missing;
-	struct oom_log *log; /* NULL: not readable */
+	size_t next;		    /* number of the next entry of ends */
+	const char *missing;	    /* text of ending_hooks__missing() */
+	struct oom_log *log;	    /* NULL: not readable */
+	/* Arguments of ending_hooks__consume(). */
 	void (*fn)(void *ctx, const struct mt_rec_ending *r);
 	void *ctx;
 };
 
+/* For the ring buffer: keeps an end of a process, and passes on other records. */
 static int on_record(void *ctx, void *data, size_t len)
 {
 	struct ending_hooks *h = ctx;
@@ -227,12 +231,12 @@ static int load(struct ending_hooks *h)
 	if (!h->skel)
 		return -errno;
 	h->skel->rodata->pid_ns = proc__pid_namespace();
-	/* Only the probes need the state of members. */
+	/* That map is only for the programs of probes. */
 	err = bpf_map__set_autocreate(h->skel->maps.members, false);
 	return err ? err : ending_bpf__load(h->skel);
 }
 
-static const char *missing_in(const struct ending_hooks *h)
+static const char *name_missing(const struct ending_hooks *h)
 {
 	const struct ending_bpf *s = h->skel;
 
@@ -243,7 +247,7 @@ static const char *missing_in(const struct ending_hooks *h)
 	return s->links.on_out_of_memory || h->log ? "" : "which limit the OOM killer enforced";
 }
 
-/* The end itself must be known. All else completes it. */
+/* Attaches all programs. Only the one on the end itself is required. 0 or -errno. */
 static int attach(struct ending_hooks *h)
 {
 	struct ending_bpf *s = h->skel;
@@ -254,11 +258,11 @@ static int attach(struct ending_hooks *h)
 	s->links.on_signal = bpf_program__attach(s->progs.on_signal);
 	s->links.on_victim = bpf_program__attach(s->progs.on_victim);
 	s->links.on_out_of_memory = bpf_program__attach(s->progs.on_out_of_memory);
-	h->missing = missing_in(h);
+	h->missing = name_missing(h);
 	return 0;
 }
 
-/* Why the kernel does not permit the programs. */
+/* Says why the kernel does not permit the programs. */
 static const char *refusal(enum bpf_token_state state, const char *otherwise)
 {
 	if (state == BPF_TOKEN_HERE)

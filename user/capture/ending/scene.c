@@ -17,6 +17,7 @@
 #include "capture/hooks.h"
 #include "record/stream.h"
 
+/* The file of /proc/PID that figures are from: status or smaps_rollup. */
 enum scene_from { SCENE_STATUS, SCENE_SMAPS };
 
 /* Memory of the process, bytes; 0: not known. */
@@ -24,17 +25,17 @@ struct scene_memory {
 	enum scene_from from;
 	uint64_t time; /* CLOCK_MONOTONIC, ns; 0: no reading */
 	uint64_t rss, anon, file, shmem, swap, virt, page_tables;
-	uint64_t pss, own; /* SCENE_SMAPS: proportional, and of this process alone */
+	uint64_t pss, own; /* only from smaps: proportional share, and private to the process */
 };
 
-#define OTHERS 10
+#define OTHERS 10 /* processes in a list of those with the most memory */
 
 /* The processes with the most memory. */
 struct others {
 	bool of_cgroup; /* they are in a cgroup; false: on the machine, as far as visible */
 	uint64_t time;	/* of this reading: CLOCK_MONOTONIC, ns; 0: none */
-	size_t n;	/* entries */
-	size_t all;	/* processes that were looked at */
+	size_t n;	/* entries of top */
+	size_t all;	/* processes that were compared */
 	struct other {
 		pid_t pid;
 		uint64_t rss; /* bytes */
@@ -44,20 +45,21 @@ struct others {
 
 struct scene {
 	pid_t pid;
-	int smaps, status;
+	int smaps, status;	   /* descriptors of its files in /proc; negative: none */
 	uint64_t next;		   /* time of the next periodic reading, ns */
 	struct scene_memory last;  /* the last periodic reading */
 	struct scene_memory exact; /* reading at the end */
-	bool has_cgroup, has_limit, has_after, of_oom;
+	bool has_cgroup, has_limit, has_after; /* cgroup, limiting, after are set */
+	bool of_oom;	       /* limiting is the cgroup whose limit the OOM killer enforced */
 	struct memcg cgroup;   /* of the process */
-	struct memcg limiting; /* the one whose limit counts */
-	struct memcg_figures before, after;
-	uint64_t after_time; /* as of scene_memory.time */
+	struct memcg limiting; /* the cgroup whose limit counts: that one or one above */
+	struct memcg_figures before, after; /* its figures when the capture began, and at the end */
+	uint64_t after_time;		    /* as of scene_memory.time */
 	struct others others;
 	struct oom_report report; /* constraint "": none */
 };
 
-#define MOST 4096
+#define MOST 4096 /* processes to compare, at most */
 
 /* Resident bytes of a process; 0: it has ended, or is the kernel's. */
 static uint64_t resident(pid_t pid)
@@ -70,6 +72,7 @@ static uint64_t resident(pid_t pid)
 	return strtoull(end, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Counts a process, and adds it to the list if it has more memory than the last one there. */
 static void add_other(struct others *o, pid_t pid)
 {
 	uint64_t rss = pid > 0 ? resident(pid) : 0;
@@ -99,7 +102,7 @@ static void read_name(struct other *p)
 	text__clean(p->name, sizeof(p->name), text, n > 0 ? (size_t)n : 0);
 }
 
-static size_t all_pids(pid_t *pids)
+static size_t list_pids(pid_t *pids)
 {
 	DIR *d = opendir("/proc");
 	struct dirent *e;
@@ -114,7 +117,7 @@ static size_t all_pids(pid_t *pids)
 	return n;
 }
 
-/* Reads the processes of a cgroup and below it; m NULL: of the machine. At most 4,096 processes. */
+/* Reads the processes of a cgroup and below it; m NULL: of the machine. At most MOST processes. */
 static void others__read(struct others *o, const struct memcg *m)
 {
 	pid_t *pids = calloc(MOST, sizeof(*pids));
@@ -122,7 +125,7 @@ static void others__read(struct others *o, const struct memcg *m)
 
 	*o = (struct others){ .of_cgroup = m, .time = clock__kernel() };
 	if (pids)
-		n = m ? memcg__pids(m, pids, MOST) : all_pids(pids);
+		n = m ? memcg__pids(m, pids, MOST) : list_pids(pids);
 	for (size_t i = 0; i < n; i++)
 		add_other(o, pids[i]);
 	for (size_t i = 0; i < o->n; i++)
@@ -130,10 +133,11 @@ static void others__read(struct others *o, const struct memcg *m)
 	free(pids);
 }
 
-#define READ_EVERY UINT64_C(1000000000) /* ns */
-#define GRACE UINT64_C(100000000)	/* ns: the first of two signals in a row counts */
+#define READ_EVERY UINT64_C(1000000000) /* ns between two periodic readings */
+/* ns: readings from so shortly before a fatal signal are kept, for two signals in a row */
+#define GRACE UINT64_C(100000000)
 
-static int open_of(pid_t pid, const char *name)
+static int open_file_of(pid_t pid, const char *name)
 {
 	char path[64];
 
@@ -148,8 +152,8 @@ struct scene *scene__new(pid_t pid)
 	if (!s)
 		return NULL;
 	s->pid = pid;
-	s->smaps = open_of(pid, "smaps_rollup");
-	s->status = open_of(pid, "status");
+	s->smaps = open_file_of(pid, "smaps_rollup");
+	s->status = open_file_of(pid, "status");
 	s->has_cgroup = !memcg__find(pid, &s->cgroup);
 	s->has_limit = s->has_cgroup && memcg__limiting(&s->cgroup, &s->limiting);
 	if (s->has_cgroup)
@@ -168,7 +172,7 @@ void scene__free(struct scene *s)
 	free(s);
 }
 
-/* A figure of "Name:  123 kB", in bytes. */
+/* The figure of the line "NAME:  123 kB", in bytes; 0: no such line. */
 static uint64_t kilobytes(const char *text, const char *name)
 {
 	size_t len = strlen(name);
@@ -181,6 +185,7 @@ static uint64_t kilobytes(const char *text, const char *name)
 	return 0;
 }
 
+/* Reads a file of /proc from its beginning. False: it is empty or cannot be read; buf is "". */
 static bool read_text(int fd, char *buf, size_t size)
 {
 	ssize_t n = fd < 0 ? -1 : io__pread(fd, buf, size - 1, 0);
@@ -227,7 +232,7 @@ void scene__tick(struct scene *s, uint64_t now)
 		s->last = m;
 }
 
-/* Reads the figures of a cgroup. Keeps older ones if it is gone. */
+/* Reads the figures of a cgroup into `after`. Keeps older ones if the cgroup is gone. */
 static void read_figures(struct scene *s, const struct memcg *m)
 {
 	struct memcg_figures f;
@@ -254,7 +259,7 @@ static void read_cgroup(struct scene *s)
 	read_figures(s, s->has_limit ? &s->limiting : &s->cgroup);
 }
 
-/* The OOM killer enforced the limit of this cgroup: all figures are of this one. */
+/* The OOM killer enforced the limit of this cgroup: reads the figures and the processes of it. */
 static void set_limiting(struct scene *s, const struct memcg *at)
 {
 	bool same = s->has_limit && !strcmp(at->dir, s->limiting.dir);
@@ -269,7 +274,8 @@ static void set_limiting(struct scene *s, const struct memcg *at)
 	others__read(&s->others, at);
 }
 
-/* The beginning of this end. The process survived the signals before it. */
+/* When the end began: when the fatal signal was sent, otherwise a second before the end.
+ * CLOCK_MONOTONIC, ns. The process survived earlier signals. */
 static uint64_t begin_of_end(const struct mt_rec_ending *r)
 {
 	uint64_t end = r ? r->time : clock__kernel();
@@ -279,8 +285,8 @@ static uint64_t begin_of_end(const struct mt_rec_ending *r)
 	return end > READ_EVERY ? end - READ_EVERY : 0;
 }
 
-/* Drops readings that are older. The latest stay until newer ones replace them, since a process
- * that gets two signals in a row may have ended. */
+/* Drops readings from before this time. Those shortly before it stay until newer ones replace them:
+ * a process that gets two signals in a row may be gone at the second. */
 static void forget_before(struct scene *s, uint64_t time)
 {
 	if (s->exact.time + GRACE < time)
@@ -300,8 +306,8 @@ void scene__read(struct scene *s, const struct mt_rec_ending *r)
 	forget_before(s, begin);
 	cgroup = !s->has_after || s->after_time < begin;
 	others = !s->others.n || s->others.time < begin;
-	/* The cgroup first: it may be removed as soon as the process has ended, and whoever drops
-	 * the last reference to a process's memory, as the reader of smaps may, has to free it. */
+	/* Read the cgroup first: it may be removed as soon as the process has ended. Reading smaps
+	 * may take long: if it drops the last reference to the memory, it has to free the memory. */
 	if (cgroup)
 		read_cgroup(s);
 	if (others && s->has_limit)
@@ -327,10 +333,11 @@ void scene__take_report(struct scene *s, const struct oom_report *report)
 
 /* ---- facts: docs/reference/mtr.md ---- */
 
+/* The facts to set. Functions do nothing after the first error. */
 struct setting {
 	struct facts *facts;
-	uint64_t start;
-	int err; /* first error */
+	uint64_t start; /* start of the stream, CLOCK_MONOTONIC, ns */
+	int err;	/* first error */
 };
 
 static void set_text(struct setting *s, const char *key, const char *value)
@@ -339,6 +346,7 @@ static void set_text(struct setting *s, const char *key, const char *value)
 		s->err = facts__set(s->facts, key, value);
 }
 
+/* Sets a fact to a number, unless that is not known. */
 static void set(struct setting *s, const char *key, uint64_t value)
 {
 	if (!s->err && value != MEMCG_NONE)
@@ -351,6 +359,7 @@ static void set_signed(struct setting *s, const char *key, int64_t value)
 		s->err = facts__setf(s->facts, key, "%" PRId64, value);
 }
 
+/* Sets a fact to a time (CLOCK_MONOTONIC, ns), as ns since the start. */
 static void set_time(struct setting *s, const char *key, uint64_t time)
 {
 	set(s, key, time > s->start ? time - s->start : 0);
@@ -363,6 +372,7 @@ static void set_name(struct setting *s, const char *key, const char comm[MT_COMM
 	set_text(s, key, text__clean(clean, sizeof(clean), comm, strnlen(comm, MT_COMM)));
 }
 
+/* Converts pages to bytes. MEMCG_NONE: so many that it means "no limit", or not known. */
 static uint64_t bytes(uint64_t pages)
 {
 	uint64_t size = (uint64_t)sysconf(_SC_PAGESIZE), all;
@@ -378,7 +388,7 @@ static void set_signal(struct setting *s, const struct mt_rec_ending *r)
 	set(s, "end_signal", r->signal);
 	if (name && !s->err)
 		s->err = facts__setf(s->facts, "end_signal_name", "SIG%s", name);
-	if (r->status & 0x80)
+	if (r->status & 0x80) /* WCOREDUMP() */
 		set_text(s, "end_core", "1");
 	if (!r->sent)
 		return; /* it was not seen when it was sent */
@@ -400,7 +410,7 @@ static void set_signal(struct setting *s, const struct mt_rec_ending *r)
 	set(s, "end_signal_from_uid", r->from_uid);
 }
 
-/* The same from the kernel's log. */
+/* Sets the facts oom_* from the kernel's log. */
 static void set_oom_report(struct setting *s, const struct oom_report *r)
 {
 	char clean[sizeof(r->cgroup)];
@@ -417,6 +427,8 @@ static void set_oom_report(struct setting *s, const struct oom_report *r)
 	set(s, "oom_cgroup_swap_usage", r->swap_usage);
 }
 
+/* Sets the facts oom_* from the record of the OOM killer's victim, or from the kernel's log if the
+ * record does not have them. scene may be NULL. */
 static void set_oom(struct setting *s, const struct mt_rec_ending *r, const struct scene *scene)
 {
 	static const char *const constraints[] = { "machine", "cpuset", "memory policy", "cgroup" };
@@ -448,23 +460,25 @@ static void set_oom(struct setting *s, const struct mt_rec_ending *r, const stru
 	set(s, "oom_cgroup_swap_usage", bytes(o->swap_usage));
 }
 
-#define MUCH_LATER UINT64_C(1000000000) /* ns */
+/* ns: a periodic reading so much later than the signal is better than the counters at the signal */
+#define MUCH_LATER UINT64_C(1000000000)
 
-/* True if the kernel's counters are the best figures. A signal that was blocked ends the process
- * long after it was sent. Not after the OOM killer, which takes the memory of a process that still
- * runs. */
-static bool kernels_count(const struct scene *scene, const struct mt_rec_ending *r)
+/* True if the kernel's counters, read with the signal, are the best figures. They are too old if a
+ * blocked signal ended the process long after it was sent. For a victim of the OOM killer they are
+ * always best: later readings miss the memory that the OOM killer took from the running process. */
+static bool prefers_kernel(const struct scene *scene, const struct mt_rec_ending *r)
 {
 	return r && r->flags & MT_ENDING_HAS_MEMORY &&
 	       (r->flags & MT_ENDING_VICTIM || !scene ||
 		scene->last.time < r->memory.time + MUCH_LATER);
 }
 
-/* The kernel's own counters, otherwise the last periodic reading. */
+/* Sets the facts end_*: from the kernel's own counters, otherwise from the last periodic reading;
+ * and those from smaps. */
 static void set_memory(struct setting *s, const struct scene *scene, const struct mt_rec_ending *r)
 {
 	struct scene_memory m = { 0 };
-	bool kernel = kernels_count(scene, r);
+	bool kernel = prefers_kernel(scene, r);
 
 	if (kernel)
 		m = (struct scene_memory){ .time = r->memory.time,

@@ -25,7 +25,7 @@ void scene__read(struct scene *s, const struct mt_rec_ending *r);
 void scene__take_report(struct scene *s, const struct oom_report *report);
 /*
  * Sets the facts end_*, oom_* and cgroup_* (docs/reference/mtr.md). r: how the process ended; NULL:
- * not known. start: of the stream, as now above. 0, or the error of facts__set().
+ * not known. start: the stream's start, CLOCK_MONOTONIC, ns. 0, or the error of facts__set().
  */
 int scene__set_facts(const struct scene *s, struct facts *f, const struct mt_rec_ending *r,
 		     uint64_t start);

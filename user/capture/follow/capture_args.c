@@ -17,7 +17,7 @@
 		a->session.field = true;                                                           \
 		break;
 
-#define COST_MIN 0.01 /* percent */
+#define COST_MIN 0.01 /* bounds of --cost, in percent */
 #define COST_MAX 100.0
 
 enum {
@@ -117,7 +117,7 @@ double capture_args__parse_cost(struct argp_state *state, const char *arg)
 	return v / 100;
 }
 
-/* "OFFSET,ERROR", ns. */
+/* Parses "OFFSET,ERROR", in ns. */
 static void parse_clock(struct argp_state *state, const char *arg, struct clock_offset *ret)
 {
 	char *end;
@@ -174,6 +174,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Adds the value of an option that may be given several times. */
 static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n,
 		     const char *arg)
 {
@@ -210,7 +211,7 @@ void capture_args__check_pick(struct argp_state *state, const struct pick_args *
 			   where);
 }
 
-/* A single -p is the one process of its capture; all other choices pick processes. */
+/* A single -p captures that one process; all other choices pick processes. */
 static void check_target(struct argp_state *state, struct capture_args *a)
 {
 	const struct pick_args *p = &a->pick;

@@ -25,28 +25,29 @@
 #include "capture/session.h"
 #include "inspect/proc.h"
 
-#define FILES_WANTED 8192     /* each process takes about ten */
-#define DRAIN_EVERY 10000000L /* ns */
-#define DRAIN_QUIET 40000000L /* ns, while the processes make few events */
+#define FILES_WANTED 8192     /* open files for several processes: each takes about ten */
+#define DRAIN_EVERY 10000000L /* ns between two drains of the rings */
+#define DRAIN_QUIET 40000000L /* ns between two drains while the processes make few events */
 
 enum { FD_SIGNAL, FD_TRACEES, FD_TIMER, FD_NR };
 
 /* ---- messages ---- */
 
 #define SILENCE 5000000000ULL /* ns without an event until a warning */
-#define SILENCE_STARTED                                                                            \
-	60000000000ULL /* the same for a command of `run`, which has to import and load first */
-#define CALL_EVERY 1000000000ULL
-#define LINE_EVERY 500000000ULL
-#define FIRST_PAUSE 1000000000ULL /* ns between looks for child processes, doubling up to */
-#define LAST_PAUSE 16000000000ULL /* ns; each look opens a file for each thread */
+/* ns without an event until a warning about a command of `run`, which has to import and load first */
+#define SILENCE_STARTED 60000000000ULL
+#define CALL_EVERY 1000000000ULL /* ns between two calls of loop_command.waiting() */
+#define LINE_EVERY 500000000ULL	 /* ns between two updates of the progress line */
+/* First and longest pause between searches for child processes, ns: a search opens many files. */
+#define FIRST_PAUSE 1000000000ULL
+#define LAST_PAUSE 16000000000ULL
 
 static bool line_shown; /* the progress line is on the terminal */
 
 const char *capture_loop__until(struct capture_loop *loop)
 {
 	uint64_t steps = loop->args.session.steps;
-	char time[24] = "", count[40] = "", *buf = loop->remarks.until;
+	char duration_text[24] = "", steps_text[40] = "", *buf = loop->remarks.until;
 	const char * or = loop->args.duration && steps ? " or " : "";
 
 	if (loop->until)
@@ -54,22 +55,23 @@ const char *capture_loop__until(struct capture_loop *loop)
 	if (!loop->args.duration && !steps)
 		return "it exits";
 	if (loop->args.duration)
-		text__time(time, sizeof(time), loop->args.duration);
+		text__time(duration_text, sizeof(duration_text), loop->args.duration);
 	if (steps)
-		text__counted(count, sizeof(count), steps, "step");
-	snprintf(buf, sizeof(loop->remarks.until), "%s%s%s %s passed", time, or, count,
-		 steps == 1 && !*time ? "has" : "have");
+		text__counted(steps_text, sizeof(steps_text), steps, "step");
+	snprintf(buf, sizeof(loop->remarks.until), "%s%s%s %s passed", duration_text, or,
+		 steps_text, steps == 1 && !*duration_text ? "has" : "have");
 	return buf;
 }
 
 /* ---- the beginning and the end ---- */
 
-static void say_waiting(const struct capture_loop *loop, const char *now)
+/* Logs that the capture waits for a process. prefix: begin of the message. */
+static void say_waiting(const struct capture_loop *loop, const char *prefix)
 {
 	char title[512], clean[512];
 
 	pick__title(loop->pick, title, sizeof(title));
-	log_info("%swaiting for a %s (Ctrl-C to give up)", now,
+	log_info("%swaiting for a %s (Ctrl-C to give up)", prefix,
 		 text__clean(clean, sizeof(clean), title, strlen(title)));
 }
 
@@ -84,7 +86,7 @@ static int say_nobody(const struct capture_loop *loop)
 	return EXIT_UNUSABLE;
 }
 
-/* opts.only says itself that it is attached to. */
+/* Says that the capture of one process waits for PyTorch. tracees.c says when it is attached to. */
 static void say_only(const struct capture_loop *loop)
 {
 	const struct session *s = tracees__only(loop->tracees);
@@ -101,6 +103,7 @@ static void say_only(const struct capture_loop *loop)
 			 (int)loop->args.pid);
 }
 
+/* Says how many processes the capture begins with. */
 static void say_picked(struct capture_loop *loop)
 {
 	size_t traced = tracees__traced(loop->tracees);
@@ -167,9 +170,9 @@ static int say_end(const struct capture_loop *loop)
 
 /* ---- one process ---- */
 
-/* True if it is time to look for child processes: at once, after a second, then less and less
+/* True if it is time to search for child processes: at once, after a second, then less and less
  * often. */
-static bool is_time(struct capture_remarks *m)
+static bool is_search_due(struct capture_remarks *m)
 {
 	uint64_t now = clock__monotonic();
 
@@ -193,15 +196,15 @@ static const char *and_others(size_t n)
 	return n > 1 ? " and others" : "";
 }
 
-/* The process of -p waits for PyTorch, while those that it has started have it: a launcher or a
- * router. */
+/* Warns once if the process of -p waits for PyTorch while processes that it has started have it: it
+ * is a launcher or a router. */
 static void suggest_child(struct capture_loop *loop)
 {
 	struct capture_remarks *m = &loop->remarks;
 	pid_t first;
 	size_t n;
 
-	if (m->suggested || loop->command || loop->args.children || !is_time(m))
+	if (m->suggested || loop->command || loop->args.children || !is_search_due(m))
 		return;
 	n = descendants__with_torch(loop->args.pid, &first, 1);
 	if (!n)
@@ -212,14 +215,14 @@ static void suggest_child(struct capture_loop *loop)
 		 (int)loop->args.pid, n, have(n), (int)first, and_others(n));
 }
 
-/* Picked processes have started others with PyTorch, which do not match. */
+/* Warns if picked processes have started others with PyTorch that do not match. */
 static void name_left_out(struct capture_loop *loop)
 {
 	struct capture_remarks *m = &loop->remarks;
 	pid_t parent, first;
 	size_t n;
 
-	if (loop->args.children || !is_time(m))
+	if (loop->args.children || !is_search_due(m))
 		return;
 	n = tracees__left_out(loop->tracees, &parent, &first);
 	if (n <= m->untraced)
@@ -238,7 +241,7 @@ static void look_for_untraced(struct capture_loop *loop, struct facts *facts)
 	pid_t pid = loop->args.pid, first;
 	size_t n;
 
-	if (!is_time(m))
+	if (!is_search_due(m))
 		return;
 	n = descendants__with_torch(pid, &first, 1);
 	if (n <= m->untraced)
@@ -252,6 +255,7 @@ static void look_for_untraced(struct capture_loop *loop, struct facts *facts)
 	facts__setf(facts, "children", "%zu", n);
 }
 
+/* Warns once if no event came for a while. now: ns since the attach, as in the functions below. */
 static void warn_silence(struct capture_loop *loop, const struct session *s, uint64_t now)
 {
 	const uint64_t silence = loop->command ? SILENCE_STARTED : SILENCE;
@@ -272,6 +276,7 @@ static void warn_silence(struct capture_loop *loop, const struct session *s, uin
 		loop->command->waiting(loop->ctx);
 }
 
+/* Warns once if --steps is given and no step has ended. */
 static void warn_no_steps(struct capture_loop *loop, const struct session *s, uint64_t now)
 {
 	if (!loop->args.session.steps || loop->remarks.stepless || now <= 2 * SILENCE ||
@@ -312,6 +317,7 @@ static void draw_line(struct capture_loop *loop, const struct session *s, uint64
 	log__before_line(clear_line);
 }
 
+/* Calls loop_command.waiting() once a second, from a second after the first call on. */
 static void call_waiting(struct capture_loop *loop)
 {
 	uint64_t now = clock__monotonic(), *next = &loop->remarks.next_call;
@@ -323,6 +329,7 @@ static void call_waiting(struct capture_loop *loop)
 	*next = now + CALL_EVERY;
 }
 
+/* Logs messages about the one process of the capture. */
 static void update_only(struct capture_loop *loop, struct session *s)
 {
 	uint64_t now = session__now(s);
@@ -358,8 +365,8 @@ static void update_remarks(struct capture_loop *loop)
 
 /* ---- opening and closing ---- */
 
-/* State that several processes share. A single process has programs for itself, which cost others
- * nothing. Returns 0 or negative with *f. */
+/* Opens the state that several processes share. A single process has programs of its own, which
+ * cost others nothing. Returns 0 or negative with *f. */
 static int open_group(struct capture_loop *loop, struct failure *f)
 {
 	const char *why = "out of memory";
@@ -376,7 +383,8 @@ static int open_group(struct capture_loop *loop, struct failure *f)
 	return 0;
 }
 
-/* Opened before the group, whose programs remove processes that end. */
+/* Opens the programs that see how processes end. Call it before open_group(), whose programs remove
+ * processes that end. Returns 0 or negative with *f. */
 static int open_endings(struct capture_loop *loop, struct failure *f)
 {
 	bool inside = loop->command && loop->command->inside;
@@ -466,6 +474,7 @@ void capture_loop__close(struct capture_loop *loop)
 	loop->sets = NULL;
 }
 
+/* The signals that end a capture. */
 static sigset_t ending_signals(void)
 {
 	sigset_t set;
@@ -486,8 +495,9 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A second Ctrl-C ends the program. SIGHUP does not: it comes when the process has died that would
- * restore the live view's terminal, so this one has to restore it. */
+/* Gives up the signalfd, so that a second Ctrl-C ends the program. SIGHUP stays blocked: it comes
+ * when the process has died that would restore the live view's terminal, so this one has to restore
+ * it. */
 static void close_signals(int fd)
 {
 	sigset_t set = ending_signals();
@@ -516,8 +526,9 @@ static int open_timer(void)
 	return fd;
 }
 
-/* The duration ends in time, too. */
-static bool may_rest(const struct capture_loop *loop)
+/* True if the rings need draining only every DRAIN_QUIET ns, and the duration does not end
+ * before. */
+static bool may_drain_rarely(const struct capture_loop *loop)
 {
 	uint64_t until = loop->args.duration;
 
@@ -546,7 +557,7 @@ static void wait_for(struct capture_loop *loop, struct pollfd fds[FD_NR])
 		ready[i].ready(ready[i].ctx);
 }
 
-/* True if a signal ends the capture. A command gets it as long as it is captured. */
+/* True if the signal that came ends the capture. A command gets it as long as it is captured. */
 static bool ends_by_signal(struct capture_loop *loop)
 {
 	if (!loop->command)
@@ -573,10 +584,11 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 									       : "target exited";
 }
 
+/* The loop: drains and logs until there is a reason to stop. */
 static void drain(struct capture_loop *loop, struct pollfd *fds)
 {
 	uint64_t ticks;
-	bool rests = false, may;
+	bool was_quiet = false, quiet;
 
 	while (!(loop->stop_reason = stop_reason(loop, fds))) {
 		wait_for(loop, fds);
@@ -584,11 +596,11 @@ static void drain(struct capture_loop *loop, struct pollfd *fds)
 			tracees__drain_new(loop->tracees);
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0)
 			log_debug("cannot read the timer: %s", strerror(errno));
-		may = !fds[FD_TRACEES].revents && may_rest(loop);
-		if (may != rests)
-			set_timer(fds[FD_TIMER].fd, may ? DRAIN_QUIET : DRAIN_EVERY);
-		rests = may;
-		/* New names only: the regular work waits for the timer. */
+		quiet = !fds[FD_TRACEES].revents && may_drain_rarely(loop);
+		if (quiet != was_quiet)
+			set_timer(fds[FD_TIMER].fd, quiet ? DRAIN_QUIET : DRAIN_EVERY);
+		was_quiet = quiet;
+		/* If only new stacks came, leave the regular work to the timer. */
 		if (fds[FD_TRACEES].revents && !fds[FD_SIGNAL].revents && !fds[FD_TIMER].revents &&
 		    tracees__poll_ms(loop->tracees))
 			continue;

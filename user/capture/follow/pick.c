@@ -17,15 +17,16 @@
 #include "inspect/container.h"
 #include "inspect/proc.h"
 
-#define CMDLINE_MAX 16384
-#define ANCESTORS_MAX 64
-#define TICK 20000000ULL /* ns: /proc has the start of a process in ticks, mostly of 10 ms */
+#define CMDLINE_MAX 16384 /* bytes of a command line that are read */
+#define ANCESTORS_MAX 64  /* processes above this one that are known */
+/* ns: tolerance for the start of a process, which /proc has in ticks, mostly of 10 ms */
+#define TICK 20000000ULL
 
 /* A place that another process may take after its holder's end (--follow). */
 struct pick_place {
-	struct pick_process was;
-	pid_t holder;	/* present process; 0: none */
-	uint64_t since; /* CLOCK_BOOTTIME at the end of the last holder, ns */
+	struct pick_process was; /* the first holder */
+	pid_t holder;		 /* present process; 0: none */
+	uint64_t since;		 /* CLOCK_BOOTTIME at the end of the last holder, ns */
 };
 
 struct pick {
@@ -34,13 +35,14 @@ struct pick {
 	size_t n_names; /* number of compiled names */
 	struct pick_place *place;
 	size_t n_places;
-	pid_t ancestor[ANCESTORS_MAX];
+	pid_t ancestor[ANCESTORS_MAX]; /* processes that have started this one, nearest first */
 	size_t n_ancestors;
 	struct stat exe; /* file of our own program */
 };
 
 /* ---- a process ---- */
 
+/* Reads parent and start. 0, or -ESRCH: no such process, or it is ending. */
 static int read_stat(pid_t pid, struct pick_process *p)
 {
 	unsigned long long start;
@@ -50,7 +52,7 @@ static int read_stat(pid_t pid, struct pick_process *p)
 
 	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0)
 		return -ESRCH;
-	end = strrchr(text, ')');
+	end = strrchr(text, ')'); /* after the name, which may have any text */
 	if (!end ||
 	    sscanf(end + 1,
 		   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
@@ -63,7 +65,8 @@ static int read_stat(pid_t pid, struct pick_process *p)
 	return 0;
 }
 
-/* The owner of /proc/PID is root for processes that are not dumpable. */
+/* Reads the users. The owner of /proc/PID does not say them: it is root for processes that are not
+ * dumpable. 0 or -ESRCH. */
 static int read_users(pid_t pid, struct pick_process *p)
 {
 	char text[4096];
@@ -105,8 +108,8 @@ void pick_process__free(struct pick_process *p)
 	p->cmdline = NULL;
 }
 
-/* Joins the arguments with spaces. */
-static void words_of(const struct pick_process *p, char *buf, size_t size)
+/* Writes the arguments, joined by spaces. */
+static void join_words(const struct pick_process *p, char *buf, size_t size)
 {
 	size_t i, len = p->len < size - 1 ? p->len : size - 1;
 
@@ -118,8 +121,8 @@ static void words_of(const struct pick_process *p, char *buf, size_t size)
 	buf[len] = '\0';
 }
 
-/* Returns the part after the last "/". */
-static char *last_part(char *word)
+/* Returns the part of the first word after its last "/". */
+static char *skip_folders(char *word)
 {
 	char *ret = word;
 
@@ -137,7 +140,7 @@ static void drop_folders(char *words)
 		at = strchr(at + 1, ' ');
 	if (!at)
 		return;
-	part = last_part(at + 1);
+	part = skip_folders(at + 1);
 	memmove(at + 1, part, strlen(part) + 1);
 }
 
@@ -145,17 +148,17 @@ char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
 {
 	char words[CMDLINE_MAX + 1], *start;
 
-	words_of(p, words, sizeof(words));
+	join_words(p, words, sizeof(words));
 	/* Drops the interpreter's folders first, then the script's. */
-	start = last_part(words);
+	start = skip_folders(words);
 	if (strlen(start) >= size)
 		drop_folders(start);
 	return text__clean(buf, size, start, strlen(start));
 }
 
-/* Skips options of the interpreter that have no value. Returns the script's word, or words if the
- * program comes from an option such as -c. */
-static char *script_of(char *words)
+/* Finds the script in the words of a Python command: skips options of the interpreter that have no
+ * value. Returns words if the program comes from an option such as -c. */
+static char *find_script(char *words)
 {
 	char *at = strchr(words, ' ');
 
@@ -163,17 +166,17 @@ static char *script_of(char *words)
 		at = strchr(at + 1, ' ');
 	if (at && !strncmp(at, " -m ", 4))
 		return at + 4;
-	return at && at[1] && at[1] != '-' ? last_part(at + 1) : words;
+	return at && at[1] && at[1] != '-' ? skip_folders(at + 1) : words;
 }
 
 char *pick_process__script(const struct pick_process *p, char *buf, size_t size)
 {
 	char words[CMDLINE_MAX + 1], *start;
 
-	words_of(p, words, sizeof(words));
-	start = last_part(words);
+	join_words(p, words, sizeof(words));
+	start = skip_folders(words);
 	if (!strncmp(start, "python", 6))
-		start = script_of(start);
+		start = find_script(start);
 	return text__clean(buf, size, start, strlen(start));
 }
 
@@ -206,7 +209,8 @@ const char *pick__bad_pattern(const char *pattern)
 	return why;
 }
 
-static pid_t parent_of(pid_t pid)
+/* The parent of a process; 0: not known. */
+static pid_t read_parent(pid_t pid)
 {
 	struct pick_process p = { 0 };
 
@@ -228,7 +232,7 @@ struct pick *pick__new(const struct pick_args *args)
 			return NULL;
 		}
 	}
-	for (pid = getppid(); pid > 1 && p->n_ancestors < ANCESTORS_MAX; pid = parent_of(pid))
+	for (pid = getppid(); pid > 1 && p->n_ancestors < ANCESTORS_MAX; pid = read_parent(pid))
 		p->ancestor[p->n_ancestors++] = pid;
 	if (stat("/proc/self/exe", &p->exe))
 		memset(&p->exe, 0, sizeof(p->exe));
@@ -262,6 +266,7 @@ static bool is_ours(const struct pick *p, const struct pick_process *q)
 	       st.st_dev == p->exe.st_dev;
 }
 
+/* True if the process has started this one, directly or through others. */
 static bool has_started_us(const struct pick *p, pid_t pid)
 {
 	size_t i;
@@ -271,6 +276,7 @@ static bool has_started_us(const struct pick *p, pid_t pid)
 	return i < p->n_ancestors;
 }
 
+/* True if --name matches the command line or the name of the process. */
 static bool has_name(struct pick *p, const struct pick_process *q)
 {
 	char words[CMDLINE_MAX + 1];
@@ -278,7 +284,7 @@ static bool has_name(struct pick *p, const struct pick_process *q)
 
 	if (!p->n_names)
 		return false;
-	words_of(q, words, sizeof(words));
+	join_words(q, words, sizeof(words));
 	for (i = 0; i < p->n_names; i++) {
 		if (!regexec(&p->names[i], words, 0, NULL, 0) ||
 		    !regexec(&p->names[i], q->comm, 0, NULL, 0))
@@ -287,7 +293,7 @@ static bool has_name(struct pick *p, const struct pick_process *q)
 	return false;
 }
 
-static bool begins(const char *text, const char *with)
+static bool has_prefix(const char *text, const char *with)
 {
 	return text[0] && !strncmp(text, with, strlen(with));
 }
@@ -304,25 +310,26 @@ static bool is_there(const struct pick *p, const struct pick_process *q)
 		return false;
 	container__names(q->pid, &q->cgroup, "", &n);
 	for (i = 0; i < p->args.n_containers; i++) {
-		if (begins(q->cgroup.container, p->args.containers[i]) ||
+		if (has_prefix(q->cgroup.container, p->args.containers[i]) ||
 		    !strcmp(n.name, p->args.containers[i]))
 			return true;
 	}
 	for (i = 0; i < p->args.n_pods; i++) {
-		if (begins(q->cgroup.pod, p->args.pods[i]) || !strcmp(n.pod, p->args.pods[i]))
+		if (has_prefix(q->cgroup.pod, p->args.pods[i]) || !strcmp(n.pod, p->args.pods[i]))
 			return true;
 	}
 	return false;
 }
 
+/* True if both have the same command line, user and container. */
 static bool is_same_program(const struct pick_process *a, const struct pick_process *b)
 {
 	return a->uid == b->uid && a->len == b->len && !memcmp(a->cmdline, b->cmdline, a->len) &&
 	       cgroup__same_place(&a->cgroup, &b->cgroup);
 }
 
-/* True if the process takes the place of an ended one. Workers of that one may look alike, but
- * started before its end. */
+/* True if the process takes the place of an ended one (--follow). Workers of the ended one may look
+ * alike, but have started before its end. */
 static bool takes_place(const struct pick *p, const struct pick_process *q)
 {
 	size_t i;
@@ -368,12 +375,14 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 		return PICK_NO;
 	if (!a->n_names)
 		return PICK_IF_TORCH;
+	/* --name often matches the shell or the launcher that has started memtrace-bpf. */
 	return has_started_us(p, q->pid) && !descendants__has_torch(q->pid) ? PICK_NO : PICK_YES;
 }
 
 /* ---- places ---- */
 
-static struct pick_place *place_of(struct pick *p, const struct pick_process *q)
+/* The place that the process holds, or a free one that it can take. NULL: none. */
+static struct pick_place *find_place(struct pick *p, const struct pick_process *q)
 {
 	size_t i;
 
@@ -387,7 +396,7 @@ static struct pick_place *place_of(struct pick *p, const struct pick_process *q)
 
 int pick__remember(struct pick *p, const struct pick_process *q)
 {
-	struct pick_place *at = place_of(p, q), *grown;
+	struct pick_place *at = find_place(p, q), *grown;
 
 	if (!p->args.follow || !p->args.n_pids)
 		return 0;
@@ -442,6 +451,7 @@ bool pick__only_pids(const struct pick *p)
 	       !p->args.n_pods;
 }
 
+/* Appends formatted text; cuts it at size. */
 __attribute__((format(printf, 3, 4))) static void append(char *buf, size_t size, const char *fmt,
 							 ...)
 {

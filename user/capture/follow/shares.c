@@ -21,7 +21,7 @@ size_t shares__count(const struct place *v, size_t n, const struct owner *owner)
 	return count;
 }
 
-/* Counts the places of this rank, or of all ranks, for each owner. */
+/* Sets the number of each owner's places of this rank; rank NULL: of all ranks. */
 static void count_places(const struct place *v, size_t n, const unsigned *rank)
 {
 	for (size_t i = 0; i < n; i++)
@@ -32,50 +32,52 @@ static void count_places(const struct place *v, size_t n, const unsigned *rank)
 
 struct owner *shares__largest(const struct place *v, size_t n)
 {
-	struct owner *most = NULL;
+	struct owner *largest = NULL;
 
 	count_places(v, n, NULL);
 	for (size_t i = 0; i < n; i++)
-		if (!most || v[i].owner->places > most->places)
-			most = v[i].owner;
-	return most;
+		if (!largest || v[i].owner->places > largest->places)
+			largest = v[i].owner;
+	return largest;
 }
 
+/* Tries the ranks from the lowest on. Chooses the owner with the most places, and of these the
+ * youngest. */
 size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank)
 {
 	size_t found = SHARES_NONE;
 
 	for (unsigned r = 0; r <= rank && found == SHARES_NONE; r++) {
-		/* An owner of the same rank must still have as many afterwards. */
-		size_t most = r < rank ? 0 : 1;
+		/* places that an owner must have to lose one */
+		size_t at_least = r < rank ? 0 : 1;
 
 		count_places(v, n, &r);
 		for (size_t i = 0; i < n && r == rank; i++)
-			if (v[i].owner == owner) {
-				most = owner->places + 1;
+			if (v[i].owner == owner) { /* the newcomer counts, too */
+				at_least = owner->places + 1;
 				break;
 			}
 		for (size_t i = 0; i < n; i++) {
-			const struct place *p = &v[i];
+			const struct place *place = &v[i];
 
-			if (p->rank != r || p->owner->places < most ||
-			    (p->owner->places == most &&
-			     (found == SHARES_NONE || p->owner != v[found].owner ||
-			      p->came < v[found].came)))
+			if (place->rank != r || place->owner->places < at_least ||
+			    (place->owner->places == at_least &&
+			     (found == SHARES_NONE || place->owner != v[found].owner ||
+			      place->came < v[found].came)))
 				continue;
 			found = i;
-			most = p->owner->places;
+			at_least = place->owner->places;
 		}
 	}
 	return found;
 }
 
-/* Finds the owner of a process: a user or a container. */
+/* ---- the owner of a process: a user or a container ---- */
 
 #define NAMESPACES 32 /* the kernel's limit of nested user namespaces */
 
 /* True if systemd lets a user manage this control group; *uid: the user. */
-static bool is_users_own(const char *path, unsigned *uid)
+static bool find_slice_user(const char *path, unsigned *uid)
 {
 	/* In a control group namespace, the path may start with "/..". */
 	while (!strncmp(path, "/../", 4))
@@ -83,8 +85,9 @@ static bool is_users_own(const char *path, unsigned *uid)
 	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
 }
 
-/* The outermost container of a path: a container may make control groups with names of others. */
-static void outermost(const struct cgroup *c, struct cgroup *ret)
+/* Finds the outermost container of a path, since a container may make control groups that look like
+ * others. *ret: c with that container, or c. */
+static void find_outermost(const struct cgroup *c, struct cgroup *ret)
 {
 	char line[CGROUP_PATH_MAX + 8];
 	const char *end = c->path;
@@ -101,8 +104,8 @@ static void outermost(const struct cgroup *c, struct cgroup *ret)
 	*ret = *c;
 }
 
-/* The user namespace below ours that holds the process. A descriptor, or -1: it is in ours, or not
- * known. */
+/* Opens the user namespace directly below ours that holds the process. A descriptor, or -1: the
+ * process is in ours, or that is not known. */
 static int open_namespace(pid_t pid)
 {
 	struct stat ours, st;
@@ -128,9 +131,9 @@ static int open_namespace(pid_t pid)
 	return fd;
 }
 
-/* Names the owner of the process's user namespace. False: it is in ours, or not known. buf must be
- * "". */
-static bool name_of_namespace(pid_t pid, char *buf, size_t size)
+/* Names the owner of the process's user namespace. False: the process is in ours, or that is not
+ * known. buf must be "". */
+static bool name_namespace_owner(pid_t pid, char *buf, size_t size)
 {
 	int fd = open_namespace(pid);
 	struct stat st;
@@ -146,41 +149,42 @@ static bool name_of_namespace(pid_t pid, char *buf, size_t size)
 	return *buf;
 }
 
+/* Writes the owner's name: see owners__of(). */
 static void name_owner(const struct pick_process *p, char *buf, size_t size)
 {
 	struct cgroup c;
 	unsigned user;
 
 	*buf = '\0';
-	outermost(&p->cgroup, &c);
-	if ((*c.container || *c.name) && is_users_own(p->cgroup.path, &user))
+	find_outermost(&p->cgroup, &c);
+	if ((*c.container || *c.name) && find_slice_user(p->cgroup.path, &user))
 		snprintf(buf, size, "user %u", user);
 	else if (*c.container || *c.name)
 		snprintf(buf, size, "container %s", *c.container ? c.container : c.name);
-	else if (!name_of_namespace(p->pid, buf, size))
+	else if (!name_namespace_owner(p->pid, buf, size))
 		snprintf(buf, size, "user %u", p->real_uid);
 }
 
 struct owner *owners__named(struct owners *o, const char *name)
 {
-	struct owner *w = NULL;
+	struct owner *owner = NULL;
 
 	for (size_t i = 0; i < o->n; i++) {
 		if (o->v[i]->uses && !strcmp(o->v[i]->name, name))
 			return owner__share(o->v[i]);
-		w = o->v[i]->uses ? w : o->v[i];
+		owner = o->v[i]->uses ? owner : o->v[i];
 	}
-	if (!w) {
+	if (!owner) {
 		if (array__grow(&o->v, &o->cap, o->n + 1, sizeof(*o->v)))
 			return NULL;
-		w = calloc(1, sizeof(*w));
-		if (!w)
+		owner = calloc(1, sizeof(*owner));
+		if (!owner)
 			return NULL;
-		o->v[o->n++] = w;
+		o->v[o->n++] = owner;
 	}
-	*w = (struct owner){ .uses = 1 };
-	snprintf(w->name, sizeof(w->name), "%s", name);
-	return w;
+	*owner = (struct owner){ .uses = 1 };
+	snprintf(owner->name, sizeof(owner->name), "%s", name);
+	return owner;
 }
 
 struct owner *owners__of(struct owners *o, const struct pick_process *p)

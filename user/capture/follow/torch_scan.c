@@ -14,32 +14,33 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 
-#define SECOND UINT64_C(1000000000)
-#define CHECK_EVERY 50		  /* ms */
-#define BLOCKED_MOST (SECOND / 2) /* time that an answer may spend waiting */
-#define ANSWER_MOST (10 * SECOND) /* and with computing; a busy machine takes long */
-#define OWNER_MOST (SECOND / 5)	  /* time of an owner in a scan */
-#define HELD_FOR (10 * SECOND)	  /* doubled with each time */
-#define HELD_MOST (600 * SECOND)  /* at most */
-#define HELD 256		  /* processes that did not answer */
-#define LOST 32			  /* helpers that did not end */
-#define LOST_OF_OWNER 2
+#define SECOND UINT64_C(1000000000) /* ns */
+#define CHECK_EVERY 50		    /* ms between two checks whether the helper computes */
+#define BLOCKED_MOST (SECOND / 2)   /* time that the helper may spend waiting for one process */
+#define ANSWER_MOST (10 * SECOND)   /* time for one process in all; a busy machine takes long */
+#define OWNER_MOST (SECOND / 5)	    /* time for all processes of an owner in a scan */
+#define HELD_FOR (10 * SECOND)	    /* time that a process is left out first; it doubles */
+#define HELD_MOST (600 * SECOND)    /* longest time that a process is left out */
+#define HELD 256		    /* processes that are remembered as left out */
+#define LOST 32			    /* helpers that did not end, at most */
+#define LOST_OF_OWNER 2		    /* helpers that did not end because of one owner, at most */
 
-/* A process whose files did not answer. */
+/* A process that is left out for a while, because its files did not answer. */
 struct held {
 	pid_t pid;
 	struct owner *owner;
 	uint64_t started; /* as in struct pick_process */
 	uint64_t until;	  /* left out until then; CLOCK_MONOTONIC, ns */
-	unsigned times;
+	unsigned times;	  /* how often it was left out */
 };
 
+/* Time that an owner's processes took in this scan. */
 struct spent {
 	struct owner *owner;
 	uint64_t ns;
 };
 
-/* A helper that was ended, and that the kernel may still have in a wait. */
+/* A helper that got SIGKILL and has not ended: the kernel may still wait for a file system. */
 struct lost {
 	struct subprocess process;
 	struct owner *owner;
@@ -49,14 +50,15 @@ struct torch_scan {
 	bool (*look)(pid_t pid);
 	struct owners owners;
 	struct subprocess helper;
-	int link; /* -1: no helper */
+	int link; /* socket to the helper; -1: no helper */
 	struct held held[HELD];
-	size_t next_held; /* the oldest entry */
+	size_t next_held; /* number of the next entry of held; the oldest one gives way */
 	struct spent *spent;
 	size_t n_spent, cap_spent;
 	struct lost lost[LOST];
 };
 
+/* The helper's answer about a process. */
 struct answer {
 	pid_t pid;
 	int has_torch;
@@ -69,7 +71,8 @@ struct helper {
 	int link;
 };
 
-static int help(void *ctx)
+/* The helper: answers for each PID whether the process has PyTorch. */
+static int run_helper(void *ctx)
 {
 	const struct helper *h = ctx;
 	struct answer a;
@@ -85,7 +88,8 @@ static int help(void *ctx)
 	return 0;
 }
 
-static int start(struct torch_scan *s)
+/* Starts the helper. 0 or -errno. */
+static int start_helper(struct torch_scan *s)
 {
 	int fds[2], err;
 
@@ -93,7 +97,7 @@ static int start(struct torch_scan *s)
 		return -errno;
 	err = subprocess__start(
 		&(struct subprocess_opts){
-			.main = help,
+			.main = run_helper,
 			.ctx = &(struct helper){ s, fds[1] },
 			/* A helper that cannot be ended must not hold our output open. */
 			.err = 0,
@@ -110,8 +114,9 @@ static int start(struct torch_scan *s)
 	return err;
 }
 
-/* Collects helpers that have ended. Returns how many of the owner have not; owner NULL: of all. */
-static size_t still_lost(struct torch_scan *s, const struct owner *owner)
+/* Collects helpers that have ended. Returns how many that were lost for this owner have not; owner
+ * NULL: for all. */
+static size_t count_lost(struct torch_scan *s, const struct owner *owner)
 {
 	size_t n = 0;
 	int status;
@@ -131,8 +136,8 @@ static size_t still_lost(struct torch_scan *s, const struct owner *owner)
 	return n;
 }
 
-/* Ends the helper without waiting for it. */
-static void lose(struct torch_scan *s, struct owner *owner)
+/* Kills the helper without waiting for its end. */
+static void abandon_helper(struct torch_scan *s, struct owner *owner)
 {
 	subprocess__signal(&s->helper, SIGKILL);
 	for (size_t i = 0; i < LOST; i++) {
@@ -148,14 +153,15 @@ static void lose(struct torch_scan *s, struct owner *owner)
 
 /* ---- a question ---- */
 
-/* Waits for the answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
-static int await(struct torch_scan *s, pid_t pid, bool *has_torch)
+/* Waits for the helper's answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
+static int await_answer(struct torch_scan *s, pid_t pid, bool *has_torch)
 {
 	uint64_t begun = clock__monotonic(), blocked = 0;
 	struct pollfd p = { .fd = s->link, .events = POLLIN };
 	struct answer a;
 
 	while (poll(&p, 1, CHECK_EVERY) <= 0) {
+		/* Computing does not count: another process may take the CPU. */
 		if (!subprocess__computes(&s->helper))
 			blocked += CHECK_EVERY * UINT64_C(1000000);
 		if (blocked >= BLOCKED_MOST || clock__monotonic() - begun >= ANSWER_MOST)
@@ -175,7 +181,8 @@ static struct held *find_held(struct torch_scan *s, const struct pick_process *q
 	return NULL;
 }
 
-static void hold(struct torch_scan *s, const struct pick_process *q, struct owner *owner)
+/* Leaves the process out for a while, twice as long each time. Logs that once for each owner. */
+static void leave_out(struct torch_scan *s, const struct pick_process *q, struct owner *owner)
 {
 	struct held *h = find_held(s, q);
 	uint64_t pause = HELD_FOR;
@@ -199,8 +206,8 @@ static void hold(struct torch_scan *s, const struct pick_process *q, struct owne
 	owner->said = true;
 }
 
-/* The time that an owner has spent in this scan, or NULL. */
-static uint64_t *spent_by(struct torch_scan *s, struct owner *owner)
+/* The time that an owner has spent in this scan, to be updated. NULL: no memory. */
+static uint64_t *get_spent(struct torch_scan *s, struct owner *owner)
 {
 	for (size_t i = 0; i < s->n_spent; i++)
 		if (s->spent[i].owner == owner)
@@ -213,17 +220,18 @@ static uint64_t *spent_by(struct torch_scan *s, struct owner *owner)
 
 static int ask_helper(struct torch_scan *s, pid_t pid, bool *has_torch)
 {
-	int err = s->link < 0 ? start(s) : 0;
+	int err = s->link < 0 ? start_helper(s) : 0;
 
 	if (err)
 		return err;
 	if (send(s->link, &pid, sizeof(pid), MSG_NOSIGNAL) != sizeof(pid))
 		return -EPIPE;
-	return await(s, pid, has_torch);
+	return await_answer(s, pid, has_torch);
 }
 
-static enum torch_scan_is ask(struct torch_scan *s, const struct pick_process *q,
-			      struct owner *owner)
+/* Asks the helper. If it fails, ends the helper and leaves the process out. */
+static enum torch_scan_is ask_and_note(struct torch_scan *s, const struct pick_process *q,
+				       struct owner *owner)
 {
 	bool has_torch = false;
 	int err = ask_helper(s, q->pid, &has_torch);
@@ -231,27 +239,27 @@ static enum torch_scan_is ask(struct torch_scan *s, const struct pick_process *q
 	if (!err)
 		return has_torch ? TORCH_YES : TORCH_NO;
 	if (err == -ETIMEDOUT)
-		hold(s, q, owner);
+		leave_out(s, q, owner);
 	if (s->link >= 0)
-		lose(s, owner);
+		abandon_helper(s, owner);
 	return TORCH_LATER;
 }
 
 enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q)
 {
 	struct owner *owner = owners__of(&s->owners, q);
-	uint64_t *ns = owner ? spent_by(s, owner) : NULL;
+	uint64_t *owner_ns = owner ? get_spent(s, owner) : NULL;
 	uint64_t begun = clock__monotonic();
-	const struct held *h = find_held(s, q);
-	enum torch_scan_is is = TORCH_LATER;
+	const struct held *held = find_held(s, q);
+	enum torch_scan_is answer = TORCH_LATER;
 
-	if (ns && *ns < OWNER_MOST && !(h && begun < h->until) &&
-	    still_lost(s, owner) < LOST_OF_OWNER && still_lost(s, NULL) < LOST) {
-		is = ask(s, q, owner);
-		*ns += clock__monotonic() - begun;
+	if (owner_ns && *owner_ns < OWNER_MOST && !(held && begun < held->until) &&
+	    count_lost(s, owner) < LOST_OF_OWNER && count_lost(s, NULL) < LOST) {
+		answer = ask_and_note(s, q, owner);
+		*owner_ns += clock__monotonic() - begun;
 	}
 	owner__drop(owner);
-	return is;
+	return answer;
 }
 
 struct torch_scan *torch_scan__new(bool (*look)(pid_t pid))

@@ -40,48 +40,48 @@
 #include "inspect/proc.h"
 #include "record/stream.h"
 
-#define STRANGERS_MAX 1024
+#define STRANGERS_MAX 1024	     /* processes that called exec between two pumps */
 #define TRACEES_MAX (2 * MT_WATCHED) /* twice the processes: some have ended and are still listed */
 
 enum state {
-	FORKED,	 /* forked by a traced process, without an allocation so far */
-	WATCHED, /* has no session: no PyTorch so far, or its capture has ended */
-	WAITING, /* for PyTorch */
-	TRACED,
-	OVER, /* its bounds were reached */
+	FORKED,	 /* forked by a traced process, without an allocation so far; has no session */
+	WATCHED, /* without a session: it cannot have one now, or its capture has ended */
+	WAITING, /* its session waits for PyTorch */
+	TRACED,	 /* its session is attached */
+	OVER,	 /* its recording has ended and does not begin again; without a session */
 };
 
 struct tracee {
-	struct tracees *all;
+	struct tracees *all; /* the table that has it */
 	pid_t pid, parent;
 	struct owner *owner;
 	uint64_t came;	 /* sequence number of its arrival */
 	size_t slot;	 /* index in tracees.at */
-	uint32_t number; /* number of capture/probes/proc_group.h; 0: only watched */
+	uint32_t number; /* number in the group (proc_group.h); 0: none, it is not recorded */
 	enum state state;
-	unsigned int times; /* number of its next output, for tracees_output.begin() */
-	struct session *session;
-	struct session *forked_by;
-	void *output;
-	struct scene *scene; /* memory when the process ends; NULL: none */
-	struct sink *sink;
+	unsigned int times;	   /* number of its next output, for tracees_output.begin() */
+	struct session *session;   /* NULL: none; see enum state */
+	struct session *forked_by; /* FORKED: session of the nearest traced ancestor */
+	void *output;		   /* from tracees_output.begin(); NULL: none */
+	struct scene *scene;	   /* reads its memory when it ends; NULL: none */
+	struct sink *sink;	   /* sink of output */
 	/* CLOCK_MONOTONIC, ns. */
-	uint64_t forked;   /* time of the fork */
-	uint64_t diverged; /* time when the process of forked_by forked it or its ancestor */
-	uint64_t next;	   /* time of the next look */
-	uint64_t since;	   /* time when its session was opened, or attached */
-	uint64_t exec;	   /* time of its last exec */
-	uint64_t end;	   /* time of its end; valid with end_reported */
-	struct queue early;
-	struct probes *early_from;
-	bool picked;	   /* picked itself, not as a child of a picked process */
-	bool given;	   /* see pick__is_given() */
-	bool is_child;	   /* started by a process of the capture */
-	bool lacks_number; /* forked by a recorded process when all numbers were taken */
-	bool lacks_probes; /* see session__misses_forks() */
-	bool has_events;   /* has records in early, or lost some for lack of room */
+	uint64_t forked;    /* time of the fork */
+	uint64_t diverged;  /* time when the process of forked_by forked it or its ancestor */
+	uint64_t next;	    /* time of the next look */
+	uint64_t since;	    /* time when its session was opened, or attached */
+	uint64_t exec;	    /* time of its last exec */
+	uint64_t end;	    /* time of its end; valid with end_reported */
+	struct queue early; /* FORKED: records that came so far */
+	struct probes *early_from; /* FORKED: the programs that these are from; a reference */
+	bool picked;		   /* picked itself, not as a child of a picked process */
+	bool given;		   /* see pick__is_given() */
+	bool is_child;		   /* started by a process of the capture */
+	bool lacks_number;	   /* forked by a recorded process when all numbers were taken */
+	bool lacks_probes;	   /* see session__misses_forks() */
+	bool has_events;	   /* has records in early, or lost some for lack of room */
 	bool exec_reported, end_reported; /* reported by the kernel */
-	bool execed, ended;		  /* reported, and all earlier records were drained */
+	bool execed, ended; /* exec or end was reported, and all records before it were drained */
 };
 
 /* A process of the last scan; it is not looked at again soon. */
@@ -92,40 +92,41 @@ struct seen {
 
 struct tracees {
 	struct tracees_opts opts;
-	struct tracee *only;		/* the process of opts.only; NULL: none, or it has left */
-	int status;			/* exit code of the first failure, logged; 0: none */
+	struct tracee *only; /* the process of opts.only; NULL: none, or it was removed */
+	int status;	     /* exit code of the first failure, logged; 0: none */
 	struct tracee *at[TRACEES_MAX]; /* below top, with gaps */
 	size_t top;
-	struct tracee *numbered[MT_MEMBERS]; /* processes with a number */
+	struct tracee *numbered[MT_MEMBERS]; /* by number: the process that has it */
 	uint32_t retired[MT_MEMBERS];	     /* numbers that are free once the rings are drained */
 	size_t n_retired;
 	struct tracee *heir[MT_MEMBERS]; /* gets a retired number; NULL: the number is freed */
 	struct owners owners;
-	uint64_t came;
-	bool short_said; /* a warning about missing numbers was logged */
-	int wake;
-	size_t traced, ever;
-	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
-	uint64_t next_look, missed_said;
-	uint64_t unplaced;   /* forked processes without a place, in all */
-	uint64_t unprobed;   /* processes that ended before they had probes, not reported yet */
-	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
+	uint64_t came;	      /* last number given as tracee.came */
+	bool short_said;      /* a warning about missing numbers was logged */
+	int wake;	      /* epoll descriptor of tracees__wake_fd() */
+	size_t traced, ever;  /* processes that are traced now; that were ever traced */
+	uint64_t begin;	      /* first attach, CLOCK_MONOTONIC in ns */
+	uint64_t next_look;   /* time of the next look_for_ends(), CLOCK_MONOTONIC, ns */
+	uint64_t missed_said; /* processes that were not followed, as logged */
+	uint64_t unplaced;    /* forked processes without a place, in all */
+	uint64_t unprobed;    /* processes that ended before they had probes, not reported yet */
+	uint64_t unrecorded;  /* processes that ended without a number, not reported yet */
 	/* For picked processes. */
 	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */
 	size_t n_strangers;
-	bool too_many_strangers;
-	uint64_t unreported;
-	struct seen *seen;
+	bool too_many_strangers; /* some were not noted: scan all processes */
+	uint64_t unreported;	 /* proc_group__unreported() at the last look */
+	struct seen *seen;	 /* processes of the last scan, by PID */
 	size_t n_seen;
 	struct torch_scan *torch; /* NULL: not needed yet */
-	uint64_t next_scan;
-	unsigned int scans;
-	int nice;	     /* our nice value before it was lowered */
-	bool hurries;	     /* it is lowered */
-	struct probes *kept; /* programs of the last traced process, for later ones */
+	uint64_t next_scan;	  /* CLOCK_MONOTONIC, ns */
+	unsigned int scans;	  /* scans so far */
+	int nice;		  /* our nice value before it was lowered */
+	bool hurries;		  /* our nice value is lowered */
+	struct probes *kept;	  /* programs of the last traced process, for later ones */
 };
 
-static inline struct proc_group *group_of(const struct tracees *r)
+static inline struct proc_group *get_group(const struct tracees *r)
 {
 	return r->opts.session.group;
 }
@@ -157,10 +158,10 @@ static struct tracee *add_tracee(struct tracees *r, pid_t pid, pid_t parent, uin
 	if (slot < TRACEES_MAX && owner)
 		p = calloc(1, sizeof(*p));
 	if (!p) {
-		if (group_of(r))
-			proc_group__forget(group_of(r), pid, number);
+		if (get_group(r))
+			proc_group__forget(get_group(r), pid, number);
 		if (number)
-			proc_group__free_number(group_of(r), number);
+			proc_group__free_number(get_group(r), number);
 		owner__drop(owner);
 		return NULL;
 	}
@@ -200,7 +201,7 @@ static void retire_number(struct tracee *p)
 
 	if (!p->number)
 		return;
-	proc_group__give_back(group_of(r), p->pid, p->number);
+	proc_group__give_back(get_group(r), p->pid, p->number);
 	r->numbered[p->number] = NULL;
 	r->retired[r->n_retired++] = p->number;
 	p->number = 0;
@@ -222,7 +223,7 @@ static void register_sets(struct tracees *r)
 }
 
 /* The process waits for no number any longer. */
-static void disinherit(struct tracee *p)
+static void forget_heir(struct tracee *p)
 {
 	for (size_t i = 1; i < MT_MEMBERS; i++)
 		if (p->all->heir[i] == p)
@@ -245,6 +246,7 @@ static bool looks_like_python(const struct pick_process *q)
 	       !strncmp(q->comm, "python", 6);
 }
 
+/* Asks the helper process whether a process has PyTorch. */
 static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process *q)
 {
 	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
@@ -254,12 +256,12 @@ static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process
 /* True if the capture wants the process. *later: not known yet. */
 static bool is_picked(struct tracees *r, const struct pick_process *q, bool *later)
 {
-	enum pick_is is = pick__is(r->opts.pick, q);
+	enum pick_is choice = pick__is(r->opts.pick, q);
 	enum torch_scan_is torch;
 
 	*later = false;
-	if (is != PICK_IF_TORCH || looks_like_python(q))
-		return is != PICK_NO;
+	if (choice != PICK_IF_TORCH || looks_like_python(q))
+		return choice != PICK_NO;
 	torch = has_torch(r, q);
 	*later = torch == TORCH_LATER;
 	return torch == TORCH_YES;
@@ -296,7 +298,7 @@ static bool stays_in(struct tracees *r, pid_t pid)
 	struct pick_process q;
 	bool ret, later;
 
-	if (r->opts.children || !group_of(r))
+	if (r->opts.children || !get_group(r))
 		return r->opts.children;
 	if (pick_process__read(pid, &q))
 		return true; /* it has ended, and its record follows */
@@ -327,6 +329,7 @@ static void remember_tracee(const struct tracee *p)
 #define ANCESTORS_MAX 8
 #define TITLE 256
 
+/* True if both processes run the same file. */
 static bool same_program(pid_t a, pid_t b)
 {
 	char path[48], exe[2][PATH_MAX];
@@ -368,12 +371,12 @@ static size_t put_ancestors(struct json *j, const struct tracee *p)
 
 	if (pick_process__read(p->pid, &child))
 		return 0;
-	/* A process whose parent has ended has another one now. */
+	/* After the parent's end, /proc has another one. */
 	if (p->is_child && p->parent > 0)
 		child.parent = p->parent;
 	while (n < ANCESTORS_MAX && child.parent > 1 &&
 	       !pick_process__read(child.parent, &parent)) {
-		/* A younger process has the number of the parent, which has ended. */
+		/* If it is younger than its child, it got the PID of the parent, which has ended. */
 		if (parent.started > child.started || !belongs(p->all, &child, &parent)) {
 			pick_process__free(&parent);
 			break;
@@ -408,8 +411,9 @@ static void set_ancestors(const struct tracee *p)
 	free(text);
 }
 
-/* How traced processes end, and the memory that they have at that moment. */
+/* ---- how traced processes end, and their memory at that moment ---- */
 
+/* A signal will end the process: reads its memory at once. */
 static void on_signal(void *ctx, const struct mt_rec_ending *r)
 {
 	struct tracee *p = find_tracee(ctx, (pid_t)r->pid);
@@ -425,8 +429,8 @@ static void read_endings(struct tracees *r)
 		ending_hooks__consume(r->opts.endings, on_signal, r);
 }
 
-/* Lets the kernel report the end of a process. Call it before the process is looked at, so that one
- * that ends during the attach has its reason. */
+/* Makes the kernel report how the process ends. Call it before the attach, which the process may
+ * not survive. */
 static void follow_ending(struct tracee *p)
 {
 	const struct tracees_opts *o = &p->all->opts;
@@ -452,7 +456,7 @@ static void set_ending_facts(struct tracee *p)
 		return;
 	read_endings(p->all);
 	known = ending_hooks__take(o->endings, p->pid, p->since, &r);
-	/* The memory of others matters unless the process ended well. */
+	/* Unless the process ended well, read the memory of its cgroup and of other processes. */
 	if (p->scene && (!known || r.status))
 		scene__read(p->scene, known ? &r : NULL);
 	if (!p->scene)
@@ -476,6 +480,7 @@ static int queue_early(void *tracee, const void *rec, size_t len)
 	return queue__push_early(&p->early, rec, len, QUEUE_EARLY);
 }
 
+/* Drops the records of a forked process, and what they need. */
 static void drop_early(struct tracee *p)
 {
 	if (p->early_from) {
@@ -507,6 +512,7 @@ static void orphan_forked_by(struct tracees *r, const struct session *s)
 
 static void open_forked(struct tracee *p);
 
+/* Opens the sessions of all processes that this session's process has forked. */
 static void open_all_forked_by(struct tracees *r, const struct session *s)
 {
 	size_t i;
@@ -515,7 +521,7 @@ static void open_all_forked_by(struct tracees *r, const struct session *s)
 		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
 			continue;
 		open_forked(r->at[i]);
-		/* That drains the ring, and may add a process at any index. */
+		/* That drains the ring, and may add a process at any index: begin again. */
 		i = (size_t)-1;
 	}
 }
@@ -543,7 +549,7 @@ static void say_stopped(const struct tracee *p, const char *reason, int err)
 	if (!strcmp(reason, "target exited"))
 		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", p->pid)),
 			  "PID %d has ended", (int)p->pid);
-	else if (!strcmp(reason, "exec") && !group_of(p->all))
+	else if (!strcmp(reason, "exec") && !get_group(p->all))
 		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", p->pid)),
 			  "PID %d runs another program now (exec): attach again to trace that",
 			  (int)p->pid);
@@ -587,9 +593,9 @@ static void remove_tracee(struct tracee *p, const char *reason)
 	finish_tracee(p, reason, 0);
 	if (p->ended)
 		pick__ended(r->opts.pick, p->pid, p->end);
-	disinherit(p);
-	if (group_of(r) && !p->end_reported) /* otherwise the PID may belong to another process */
-		proc_group__forget(group_of(r), p->pid, p->number);
+	forget_heir(p);
+	if (get_group(r) && !p->end_reported) /* otherwise the PID may belong to another process */
+		proc_group__forget(get_group(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
 	while (r->top && !r->at[r->top - 1])
 		r->top--;
@@ -599,7 +605,7 @@ static void remove_tracee(struct tracee *p, const char *reason)
 	free(p);
 }
 
-/* Returns 0 or an exit code, logged. */
+/* Begins the output of a process. Returns 0 or an exit code, logged. */
 static int begin_output(struct tracee *p)
 {
 	const struct tracees_opts *o = &p->all->opts;
@@ -642,6 +648,7 @@ static bool begin_tracing(struct tracee *p)
 	return true;
 }
 
+/* Opens the session of a forked process, which begins to be traced. */
 static void open_forked(struct tracee *p)
 {
 	struct session *by = p->forked_by;
@@ -685,7 +692,7 @@ struct table {
 	size_t n;
 };
 
-static void list_tracee(struct table *t, struct tracee *p, unsigned rank)
+static void add_to_table(struct table *t, struct tracee *p, unsigned rank)
 {
 	t->v[t->n] = (struct place){ .owner = p->owner, .rank = rank, .came = p->came };
 	t->of[t->n++] = p;
@@ -706,7 +713,7 @@ static void list_places(const struct tracees *r, struct table *t)
 	t->n = 0;
 	for (size_t i = 0; i < r->top; i++)
 		if (r->at[i] && !r->at[i]->end_reported)
-			list_tracee(t, r->at[i], rank_of_place(r->at[i]));
+			add_to_table(t, r->at[i], rank_of_place(r->at[i]));
 }
 
 static unsigned rank_of_number(const struct tracee *p)
@@ -721,7 +728,7 @@ static void list_numbers(const struct tracees *r, struct table *t)
 	t->n = 0;
 	for (size_t i = 1; i < MT_MEMBERS; i++)
 		if (r->numbered[i] && !r->numbered[i]->end_reported)
-			list_tracee(t, r->numbered[i], rank_of_number(r->numbered[i]));
+			add_to_table(t, r->numbered[i], rank_of_number(r->numbered[i]));
 }
 
 /* Says once for each owner that some of its processes are not followed. */
@@ -737,7 +744,7 @@ static void say_refused(const struct table *t, pid_t pid, struct owner *owner)
 		 (int)pid, owner->name, MT_WATCHED, most->places, most->name);
 }
 
-static void say_gone(const struct tracee *p, const struct owner *for_whom)
+static void say_replaced(const struct tracee *p, const struct owner *for_whom)
 {
 	if (p->owner->said)
 		return;
@@ -766,7 +773,7 @@ static int make_room(struct tracees *r, struct owner *owner, const struct pick_p
 		return -ENOSPC;
 	}
 	if (t.of[i]->owner != owner)
-		say_gone(t.of[i], owner);
+		say_replaced(t.of[i], owner);
 	remove_tracee(t.of[i], "");
 	return 0;
 }
@@ -790,7 +797,9 @@ static void trim_places(struct tracees *r)
 
 /* ---- numbers ---- */
 
-static void end_recording(struct tracee *p, const struct owner *for_whom, size_t has)
+/* Ends the recording of a process that loses its number to another owner. n_owned: numbers that its
+ * owner had. */
+static void end_recording(struct tracee *p, const struct owner *for_whom, size_t n_owned)
 {
 	if (rank_of_number(p) == IDLE) {
 		log_debug("PID %d: its number goes to %s", (int)p->pid, for_whom->name);
@@ -799,11 +808,12 @@ static void end_recording(struct tracee *p, const struct owner *for_whom, size_t
 	}
 	log_warn("PID %d: its recording ends here: %s has %zu of the %d recordings at a time, and "
 		 "%s gets its share of them",
-		 (int)p->pid, p->owner->name, has, MT_MEMBERS - 1, for_whom->name);
+		 (int)p->pid, p->owner->name, n_owned, MT_MEMBERS - 1, for_whom->name);
 	finish_tracee(p, "share", 0);
 	p->state = OVER;
 }
 
+/* True if the process gets a number once the rings are drained. */
 static bool has_number_to_come(const struct tracees *r, const struct tracee *p)
 {
 	for (size_t i = 1; i < MT_MEMBERS; i++)
@@ -812,9 +822,9 @@ static bool has_number_to_come(const struct tracees *r, const struct tracee *p)
 	return false;
 }
 
-/* For a process that waits for a number: takes one from another, which it gets once the rings are
- * drained. */
-static void make_number(struct tracee *p)
+/* For a process that waits for a number: takes one from another process, of an owner with more. p
+ * gets it once the rings are drained. */
+static void free_a_number(struct tracee *p)
 {
 	struct tracees *r = p->all;
 	unsigned rank = session__found_torch(p->session) ? RECORDED : IDLE;
@@ -861,16 +871,16 @@ static bool pass_number_on(struct tracees *r, uint32_t number)
 
 /* ---- one process: waits for PyTorch, attaches, drains, follows execs ---- */
 
-#define NO_PYTHON                                                                                  \
-	1000000000ULL /* ns: a picked process without Python by then gives its number back */
-#define NO_TORCH 10000000000ULL /* ns: the same for Python without PyTorch, if numbers are short */
-#define NUMBER_AGAIN 100000000ULL /* ns between two looks for a number */
-#define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
-#define NICE_DRAINING (-20)
+/* Times after which a picked process is given up, in ns: */
+#define NO_PYTHON 1000000000ULL		   /* without Python */
+#define NO_TORCH 10000000000ULL		   /* with Python, without PyTorch, if numbers are short */
+#define NUMBER_AGAIN 100000000ULL	   /* ns between two attempts to get a number */
+#define NUMBERS_SHORT (MT_MEMBERS * 3 / 4) /* so many numbers in use are short */
+#define NICE_DRAINING (-20)		   /* our nice value while we drain */
 
-/* With many threads of the target for each CPU, an ordinary thread gets too little time for the few
- * percent of a core that draining takes. Optional: needs CAP_SYS_NICE. What we start later gets the
- * usual priority. */
+/* Takes a high priority: with many threads of the target for each CPU, an ordinary thread gets too
+ * little time for the few percent of a core that draining takes. Optional: needs CAP_SYS_NICE.
+ * Processes that we start later get the usual priority. */
 static void hurry(struct tracees *r)
 {
 	struct sched_param param = { 0 };
@@ -913,7 +923,7 @@ static int await_torch(struct tracee *p, struct failure *f)
 	return p->session ? 0 : -ESRCH;
 }
 
-/* The same for a process that is no reason to fail. */
+/* Begins to wait for PyTorch in a process whose failure does not end the capture. */
 static void try_to_await(struct tracee *p)
 {
 	struct failure f;
@@ -937,6 +947,8 @@ static bool is_hopeless(const struct tracee *p, uint64_t now)
 	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
 }
 
+/* Stops following a picked process that will hardly import PyTorch. A later scan may find it
+ * again. */
 static void give_up(struct tracee *p)
 {
 	if (session__has_python(p->session))
@@ -1003,6 +1015,7 @@ static void say_traced(const struct tracee *p)
 	pick_process__free(&q);
 }
 
+/* Logs why a process is not traced. The failure of opts.only is that of the capture. */
 static void cannot_attach(struct tracee *p, const struct failure *f)
 {
 	if (p == p->all->only) {
@@ -1021,10 +1034,11 @@ static void add_wake(const struct tracee *p)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 
-	if (!group_of(p->all))
+	if (!get_group(p->all))
 		epoll_ctl(p->all->wake, EPOLL_CTL_ADD, session__wake_fd(p->session), &ev);
 }
 
+/* Attaches if PyTorch is there; otherwise sets the time of the next attempt. */
 static void try_to_attach(struct tracee *p, uint64_t now)
 {
 	const uint64_t before = clock__kernel();
@@ -1036,7 +1050,7 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 		p->next = now + session__poll_ms(p->session) * 1000000ULL;
 		if (session__lacks_number(p->session)) {
 			p->next = now + NUMBER_AGAIN;
-			make_number(p);
+			free_a_number(p);
 		}
 		return;
 	}
@@ -1054,7 +1068,8 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 	say_traced(p);
 }
 
-/* False: the process was removed and freed. */
+/* Applies an exec: ends the recording of the old program, and waits for PyTorch in the new one if
+ * the process stays in the capture. False: the process was removed and freed. */
 static bool follow_exec(struct tracee *p)
 {
 	p->execed = false;
@@ -1127,12 +1142,12 @@ static void pump_tracee(struct tracee *p, uint64_t now)
  * capture, that changed their name, or that have PyTorch without looking like Python.
  */
 
-#define DESCENDANTS_MAX MT_WATCHED
-#define SCANS 8
-#define SCAN_EVERY 1000000000ULL /* ns */
-#define LATER 1			 /* in place of a number of pages: look at the process again */
-#define NEAREST 3		 /* near matches in a message */
-#define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
+#define DESCENDANTS_MAX MT_WATCHED /* child processes that are added at once */
+#define SCANS 8			   /* attempts of add_descendants() to find all */
+#define SCAN_EVERY 1000000000ULL   /* ns between two scans of /proc */
+#define LATER 1			   /* a value of seen.pages: check the process in the next scan */
+#define NEAREST 3		   /* near matches in a message */
+#define FULL_SCAN_EVERY 10	   /* every tenth scan looks at all processes again */
 
 /* Adds a process. Returns 0 or negative; -EEXIST: it was added before; -ENOSPC: it has no place. */
 static int add_process(struct tracees *r, const struct pick_process *q, struct tracee **ret)
@@ -1146,7 +1161,7 @@ static int add_process(struct tracees *r, const struct pick_process *q, struct t
 	err = make_room(r, owner, q);
 	if (err)
 		goto no_place;
-	err = group_of(r) ? proc_group__add(group_of(r), q->pid) : 0;
+	err = get_group(r) ? proc_group__add(get_group(r), q->pid) : 0;
 	if (err)
 		goto no_place;
 	*ret = add_tracee(r, q->pid, q->parent, 0, owner);
@@ -1164,8 +1179,8 @@ static struct pick_process read_process(pid_t pid)
 	return pick_process__read(pid, &q) ? (struct pick_process){ .pid = pid } : q;
 }
 
-/* Adds the existing child processes. Children that are forked meanwhile are reported by the
- * kernel. */
+/* Adds the existing child processes and their children, until a search finds no new one. The kernel
+ * reports children that added processes fork. */
 static void add_descendants(struct tracees *r, pid_t pid)
 {
 	pid_t pids[DESCENDANTS_MAX], parents[DESCENDANTS_MAX];
@@ -1189,7 +1204,8 @@ static void add_descendants(struct tracees *r, pid_t pid)
 	}
 }
 
-/* Returns 0, or negative with *f: the process cannot be waited for. */
+/* Adds a picked process, which waits for PyTorch, and its children. Returns 0, or negative with *f:
+ * the process cannot be waited for. */
 static int take_process(struct tracees *r, const struct pick_process *q, struct failure *f)
 {
 	bool only = q->pid == r->opts.only, given = pick__is_given(r->opts.pick, q);
@@ -1227,6 +1243,7 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 	return err;
 }
 
+/* Adds a process that a scan or an exec has found. */
 static void pick_found(struct tracees *r, const struct pick_process *q)
 {
 	struct failure f;
@@ -1235,7 +1252,8 @@ static void pick_found(struct tracees *r, const struct pick_process *q)
 		log_debug("%s", f.text);
 }
 
-static void mark_untracked(struct tracees *r, pid_t pid)
+/* Checks a process outside the capture that called exec. */
+static void look_at_stranger(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
 	bool later;
@@ -1249,7 +1267,8 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 
 /* ---- scan of /proc ---- */
 
-static void look_at_new(struct tracees *r, struct seen *s)
+/* Adds a process that the capture wants; otherwise notes in s whether it may get PyTorch later. */
+static void check_process(struct tracees *r, struct seen *s)
 {
 	struct pick_process q;
 	bool later;
@@ -1263,24 +1282,25 @@ static void look_at_new(struct tracees *r, struct seen *s)
 	pick_process__free(&q);
 }
 
-/* Only a process that has mapped more memory since the last scan can have PyTorch now. */
-static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
+/* Checks a process again if it has mapped more memory since the last scan: otherwise it cannot have
+ * PyTorch now. */
+static void check_if_grown(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
 	if (s->pages && s->pages != pages_before)
-		look_at_new(r, s);
+		check_process(r, s);
 }
 
-/* before: what the last scan saw of the process; NULL: it is new. all: also looks at processes that
- * were not wanted then. */
-static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool all)
+/* Checks a process of a scan. before: its entry of the last scan; NULL: it is new. all: also checks
+ * processes that were not wanted then. */
+static void check_seen(struct tracees *r, struct seen *s, const struct seen *before, bool all)
 {
 	if (find_tracee(r, s->pid))
 		return;
 	if (!before || (all && !before->pages))
-		look_at_new(r, s);
+		check_process(r, s);
 	else if (before->pages)
-		look_again(r, s, before->pages);
+		check_if_grown(r, s, before->pages);
 }
 
 static void scan_processes(struct tracees *r)
@@ -1302,9 +1322,10 @@ static void scan_processes(struct tracees *r)
 		/* Both lists are in order of PIDs, as the kernel lists them. */
 		while (old < r->n_seen && r->seen[old].pid < seen[n].pid)
 			old++;
-		look_at(r, &seen[n],
-			old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old] : NULL,
-			all);
+		check_seen(r, &seen[n],
+			   old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old]
+									      : NULL,
+			   all);
 		n++;
 	}
 	if (dir)
@@ -1315,7 +1336,7 @@ static void scan_processes(struct tracees *r)
 	r->too_many_strangers = false;
 }
 
-/* Looks for further processes, at most once a second. */
+/* Checks processes that called exec, and scans /proc once a second. */
 static void find_others(struct tracees *r, uint64_t now)
 {
 	size_t i, n = r->n_strangers;
@@ -1323,10 +1344,10 @@ static void find_others(struct tracees *r, uint64_t now)
 
 	r->n_strangers = 0;
 	for (i = 0; i < n; i++)
-		mark_untracked(r, r->stranger[i]);
+		look_at_stranger(r, r->stranger[i]);
 	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
 		return;
-	unreported = proc_group__unreported(group_of(r));
+	unreported = proc_group__unreported(get_group(r));
 	if (unreported != r->unreported)
 		r->too_many_strangers = true;
 	r->unreported = unreported;
@@ -1385,7 +1406,7 @@ static struct session *find_session(const struct tracees *r, uint32_t number)
 		       : NULL;
 }
 
-static struct probes *set_of(const struct tracees *r, uint32_t group)
+static struct probes *find_set(const struct tracees *r, uint32_t group)
 {
 	const struct probes_sets *sets = r->opts.session.sets;
 	size_t i;
@@ -1406,6 +1427,7 @@ static struct session *nearest_session(const struct tracees *r, uint32_t number)
 								 : r->numbered[number]->forked_by;
 }
 
+/* Notes the end of a process; apply_records() applies it. */
 static void note_end(struct tracee *p, uint64_t when)
 {
 	if (!p->end_reported)
@@ -1415,13 +1437,15 @@ static void note_end(struct tracee *p, uint64_t when)
 	p->end_reported = true;
 }
 
+/* Notes an exec; apply_records() applies it. */
 static void note_exec(struct tracee *p, uint64_t when)
 {
 	p->exec = when;
 	p->exec_reported = true;
-	p->lacks_probes = false; /* another program */
+	p->lacks_probes = false; /* the new program gets its own */
 }
 
+/* Adds a forked process. If a traced process has forked it, its records are queued from now on. */
 static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 {
 	struct tracee *parent = find_tracee(r, (pid_t)k->parent), *p;
@@ -1442,7 +1466,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	if (!find_session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
 		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
 	p->next = k->time + MAY_EXEC;
-	p->early_from = k->group ? set_of(r, k->group) : NULL;
+	p->early_from = k->group ? find_set(r, k->group) : NULL;
 	p->forked_by = nearest_session(r, k->from);
 	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
 	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
@@ -1456,6 +1480,8 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	return 0;
 }
 
+/* Takes a record of the group about a fork, exec or end. Ends and execs are only noted: this may be
+ * during a drain. */
 static int on_group_record(void *ctx, const struct mt_rec_group *k)
 {
 	struct tracees *r = ctx;
@@ -1466,7 +1492,7 @@ static int on_group_record(void *ctx, const struct mt_rec_group *k)
 			note_end(p, k->time); /* the record of its end was lost */
 		return on_fork(r, k);
 	}
-	/* Looked at later, because this may be during a drain. */
+	/* find_others() checks it later. */
 	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p)) {
 		if (r->n_strangers < STRANGERS_MAX)
 			r->stranger[r->n_strangers++] = k->pid;
@@ -1487,8 +1513,8 @@ static void read_group_records(void *ctx)
 {
 	struct tracees *r = ctx;
 
-	if (group_of(r))
-		proc_group__consume(group_of(r), on_group_record, r);
+	if (get_group(r))
+		proc_group__consume(get_group(r), on_group_record, r);
 }
 
 /* Applies noted execs and ends once all earlier records were drained. */
@@ -1517,16 +1543,17 @@ static void apply_records(struct tracees *r)
 	}
 	for (i = 0; i < retired; i++)
 		if (!pass_number_on(r, r->retired[i]))
-			proc_group__free_number(group_of(r), r->retired[i]);
+			proc_group__free_number(get_group(r), r->retired[i]);
 	r->n_retired -= retired;
 	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
 }
 
 /* ---- all processes ---- */
 
+/* Warns of processes that could not be followed or recorded, when their number has grown. */
 static void say_missed(struct tracees *r)
 {
-	struct proc_group *group = group_of(r);
+	struct proc_group *group = get_group(r);
 	uint64_t missed = (group ? proc_group__missed(group) : 0) + r->unplaced;
 
 	if (r->unrecorded)
@@ -1547,7 +1574,7 @@ static void say_missed(struct tracees *r)
 	r->missed_said = missed;
 }
 
-/* Does not wait: a process without a group is checked on each call. */
+/* True if the process has ended. Does not wait: without a group, each pump calls it. */
 static bool has_ended(const struct session *s)
 {
 	struct pollfd fd = { .fd = proc__pidfd(session__proc(s)), .events = POLLIN };
@@ -1555,12 +1582,13 @@ static bool has_ended(const struct session *s)
 	return poll(&fd, 1, 0) > 0;
 }
 
-/* Finds the ends and execs that no record tells of: without a group all, otherwise lost ones. */
+/* Finds ends and execs that no record reports: without a group all, otherwise those whose record
+ * was lost. */
 static void look_for_ends(struct tracees *r, uint64_t now)
 {
 	size_t i;
 
-	if (group_of(r) && now < r->next_look)
+	if (get_group(r) && now < r->next_look)
 		return;
 	r->next_look = now + LOOK_EVERY;
 	for (i = 0; i < r->top; i++) {
@@ -1584,17 +1612,17 @@ struct tracees *tracees__new(const struct tracees_opts *opts)
 	r->opts = *opts;
 	r->wake = epoll_create1(EPOLL_CLOEXEC);
 	if (r->wake < 0 ||
-	    (group_of(r) &&
-	     epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(group_of(r)), &ev)) ||
+	    (get_group(r) &&
+	     epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(get_group(r)), &ev)) ||
 	    (opts->endings &&
 	     epoll_ctl(r->wake, EPOLL_CTL_ADD, ending_hooks__wake_fd(opts->endings), &ev))) {
 		tracees__free(r);
 		return NULL;
 	}
-	if (group_of(r) && only_pids && !opts->children)
-		proc_group__alone(group_of(r));
-	if (group_of(r) && (!only_pids || pick__open_ended(opts->pick)))
-		proc_group__tell_untracked(group_of(r));
+	if (get_group(r) && only_pids && !opts->children)
+		proc_group__alone(get_group(r));
+	if (get_group(r) && (!only_pids || pick__open_ended(opts->pick)))
+		proc_group__tell_untracked(get_group(r));
 	return r;
 }
 
@@ -1702,6 +1730,7 @@ struct session *tracees__only(const struct tracees *r)
 	return r->only ? r->only->session : NULL;
 }
 
+/* See tracees__hopeful(). */
 static bool is_hopeful(const struct tracee *p)
 {
 	const struct tracees_opts *o = &p->all->opts;
@@ -1730,6 +1759,7 @@ size_t tracees__ever(const struct tracees *r)
 	return r->ever;
 }
 
+/* True if the capture has the process. */
 static bool is_in(const struct tracees *r, pid_t pid)
 {
 	for (size_t i = 0; i < r->top; i++) {
@@ -1741,29 +1771,29 @@ static bool is_in(const struct tracees *r, pid_t pid)
 
 size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first)
 {
-	pid_t v[LEFT_OUT_MAX];
-	size_t n = 0;
+	pid_t children[LEFT_OUT_MAX];
+	size_t most = 0;
 
 	for (size_t i = 0; i < r->top; i++) {
 		const struct tracee *t = r->at[i];
-		size_t k, of = 0, all;
+		size_t k, n_left_out = 0, n_children;
 		pid_t child = 0;
 
 		if (!t || !t->picked || t->state == OVER)
 			continue;
-		all = descendants__with_torch(t->pid, v, LEFT_OUT_MAX);
-		for (k = 0; k < all && k < LEFT_OUT_MAX; k++) {
-			if (is_in(r, v[k]))
+		n_children = descendants__with_torch(t->pid, children, LEFT_OUT_MAX);
+		for (k = 0; k < n_children && k < LEFT_OUT_MAX; k++) {
+			if (is_in(r, children[k]))
 				continue;
-			child = of++ ? child : v[k];
+			child = n_left_out++ ? child : children[k];
 		}
-		if (of > n) {
+		if (n_left_out > most) {
 			*parent = t->pid;
 			*first = child;
-			n = of;
+			most = n_left_out;
 		}
 	}
-	return n;
+	return most;
 }
 
 uint64_t tracees__now(const struct tracees *r)

@@ -21,6 +21,7 @@ struct child {
 	int status; /* wait status, valid once reaped */
 };
 
+/* True if the command runs as another user. */
 static bool is_other(const struct user *u)
 {
 	return u && u->uid != geteuid();
@@ -42,7 +43,8 @@ static int set_env(const struct child_opts *o)
 	return err ? -ENOMEM : 0;
 }
 
-/* The command of another user gets standard input, output and error, and opts->keep. */
+/* Closes our descriptors for a command of another user, except standard ones, `failed` and o->keep.
+ * 0 or -errno. */
 static int close_ours(const struct child_opts *o, int failed)
 {
 	const int keep[] = { failed, o->keep };
@@ -52,7 +54,7 @@ static int close_ours(const struct child_opts *o, int failed)
 	return subprocess__close_others(keep, o->keep ? 2 : 1);
 }
 
-/* All that the program gets. 0 or -errno. */
+/* Sets up all that the program inherits, except its environment. 0 or -errno. */
 static int prepare(const struct child_opts *o, int failed)
 {
 	int err;
@@ -70,7 +72,8 @@ static int prepare(const struct child_opts *o, int failed)
 	return sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
 }
 
-/* Runs in the child. Does not return. */
+/* Runs in the child: waits for a byte from `go`, then runs the program, or writes the errno to
+ * `failed`. Does not return. */
 static void run(const struct child_opts *o, int go, int failed)
 {
 	int err = set_env(o);
@@ -89,7 +92,7 @@ static void run(const struct child_opts *o, int go, int failed)
 	}
 	while (write(failed, &err, sizeof(err)) < 0 && errno == EINTR)
 		;
-	_exit(127);
+	_exit(127); /* as a shell, if the command is not found */
 }
 
 static void close_both(const int pipe[2])
@@ -162,7 +165,7 @@ int child__release(struct child *c)
 		n = read(c->failed, &err, sizeof(err));
 	} while (n < 0 && errno == EINTR);
 	if (n != sizeof(err))
-		return 0;
+		return 0; /* closed by exec: the program runs */
 	child__wait(c);
 	return err;
 }

@@ -20,9 +20,8 @@ struct child_opts {
 	 * another user cannot type into our terminal, user__guard_terminal(), and gets none of our
 	 * descriptors above 2 but keep. */
 	const struct user *user;
-	const char *const
-		/* "NAME=VALUE" sets, "NAME" removes a variable; NULL-terminated; NULL: none */
-		*env;
+	/* "NAME=VALUE" sets, "NAME" removes a variable; NULL-terminated; NULL: none */
+	const char *const *env;
 	/* Variables of our environment that the child keeps, as a comma-separated list, in
 	 * addition to basic ones, user__keep_variables(), and env. "*" or NULL: all. */
 	const char *variables;

@@ -21,17 +21,18 @@
 
 #define CUDA "libcuda.so.1"
 #define NVML "libnvidia-ml.so.1"
-#define MAX_ENV 64
+#define MAX_ENV 64 /* variables of the command, at most */
 
 struct dryrun {
-	char dir[PATH_MAX];
-	char *cache;
-	struct subprocess keeper;
-	int done; /* a byte makes the keeper remove the folder */
+	char dir[PATH_MAX];	  /* folder with the libraries */
+	char *cache;		  /* folder for caches; owned */
+	struct subprocess keeper; /* process that removes the folder for caches */
+	int done;		  /* a byte makes the keeper remove the folder */
 	char *env[MAX_ENV + 1];
 	size_t n_env;
 };
 
+/* True if the folder has both libraries. */
 static bool has_both(const char *dir)
 {
 	static const char *const names[] = { CUDA, NVML };
@@ -80,6 +81,7 @@ int dryrun__find(char *buf, size_t size)
 	return strpbrk(found, ": \t\n") ? -EINVAL : 0;
 }
 
+/* For nftw(). */
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
 	(void)st;
@@ -112,6 +114,7 @@ static int keep(void *ctx)
 	return 0;
 }
 
+/* Starts the process that removes the folder for caches. 0 or -errno. */
 static int start_keeper(struct dryrun *d, const struct user *user)
 {
 	int fds[2], err;
@@ -152,7 +155,9 @@ static int make_cache(struct dryrun *d, const struct user *user)
 	return err;
 }
 
-__attribute__((format(printf, 2, 3))) static int add(struct dryrun *d, const char *fmt, ...)
+/* Adds "NAME=VALUE", or "NAME" to remove a variable. 0 or -ENOMEM. */
+__attribute__((format(printf, 2, 3))) static int add_variable(struct dryrun *d, const char *fmt,
+							      ...)
 {
 	va_list ap;
 	int n;
@@ -173,58 +178,59 @@ static int add_device(struct dryrun *d, const struct dryrun_args *a)
 	int err = 0;
 
 	if (a->name)
-		err |= add(d, "MEMTRACE_DRYRUN_NAME=%s", a->name);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_NAME=%s", a->name);
 	if (a->sm_major)
-		err |= add(d, "MEMTRACE_DRYRUN_SM=%d.%d", a->sm_major, a->sm_minor);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_SM=%d.%d", a->sm_major, a->sm_minor);
 	if (a->processors)
-		err |= add(d, "MEMTRACE_DRYRUN_PROCESSORS=%u", a->processors);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_PROCESSORS=%u", a->processors);
 	if (a->context_given)
-		err |= add(d, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, a->context);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, a->context);
 	if (a->cudnn_workspace_given)
-		err |= add(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64, a->cudnn_workspace);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64,
+				    a->cudnn_workspace);
 	if (a->log)
-		err |= add(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
-	/* old and new name of the same variable */
+		err |= add_variable(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
+	/* The variable has an old and a new name. */
 	if (a->alloc_conf) {
-		err |= add(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
-		err |= add(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
+		err |= add_variable(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
+		err |= add_variable(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
 	}
 	return err;
 }
 
 static int make_env(struct dryrun *d, const struct dryrun_args *a)
 {
-	const char *others = getenv("LD_PRELOAD") ?: "";
+	const char *other_preloads = getenv("LD_PRELOAD") ?: "";
 	int err = 0;
 
 	/* The CUDA library replaces libcuda.so.1 and also has the functions of the CUDA runtime. */
-	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir, *others ? ":" : "",
-		   others);
+	err |= add_variable(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
+			    *other_preloads ? ":" : "", other_preloads);
 	if (a->vram)
-		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
 	if (a->paced)
-		err |= add(d, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
 	if (a->devices)
-		err |= add(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
+		err |= add_variable(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
 	err |= add_device(d, a);
-	err |= add(d, "TRITON_LIBCUDA_PATH=%s", d->dir);
-	err |= add(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
-	err |= add(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
-	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
-	err |= add(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
-	err |= add(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
+	err |= add_variable(d, "TRITON_LIBCUDA_PATH=%s", d->dir);
+	err |= add_variable(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
+	err |= add_variable(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
+	err |= add_variable(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
+	err |= add_variable(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
+	err |= add_variable(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
 	/* vLLM's second runner reads the number of tokens from a kernel's result, which is always 0
 	 * in a dry run: its requests would never end. */
 	if (!getenv("VLLM_USE_V2_MODEL_RUNNER"))
-		err |= add(d, "VLLM_USE_V2_MODEL_RUNNER=0");
-	/* It refers to the machine's real devices. */
+		err |= add_variable(d, "VLLM_USE_V2_MODEL_RUNNER=0");
+	/* CUDA_VISIBLE_DEVICES refers to the machine's real devices. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
 		log_info("CUDA_VISIBLE_DEVICES is ignored: all devices of a dry run are visible; "
 			 "--devices N sets their number");
-		err |= add(d, "CUDA_VISIBLE_DEVICES");
+		err |= add_variable(d, "CUDA_VISIBLE_DEVICES");
 	}
 	for (const char *const *e = a->env; e && *e; e++)
-		err |= add(d, "%s", *e);
+		err |= add_variable(d, "%s", *e);
 	return err ? -ENOMEM : 0;
 }
 

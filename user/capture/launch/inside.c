@@ -67,10 +67,12 @@ static int ptrace_scope(void)
 	return scope;
 }
 
+/* 0 if this host lets us read a child process; otherwise -EPERM with the reason. */
 static int may_ptrace(char *why, size_t size)
 {
 	int scope = ptrace_scope();
 
+	/* 2: only with CAP_SYS_PTRACE; 3: never */
 	if (scope < 2 || (scope == 2 && !geteuid()))
 		return 0;
 	snprintf(why, size,
@@ -88,24 +90,27 @@ int inside__can(char *buf, size_t size)
 	return err ?: may_ptrace(buf, size);
 }
 
+/* Makes the command's environment: env, with our library before those of LD_PRELOAD. 0 or
+ * -ENOMEM. */
 static int make_env(struct inside *i, const char *library, const char *const *env)
 {
-	const char *others = getenv("LD_PRELOAD") ?: "";
+	const char *other_preloads = getenv("LD_PRELOAD") ?: "";
 	struct stat st;
 	size_t n = 0, k = 0;
 
 	while (env && env[n])
 		n++;
-	i->env = calloc(n + 3, sizeof(*i->env));
+	i->env = calloc(n + 3, sizeof(*i->env)); /* with two variables of ours and NULL */
 	if (!i->env || fstat(i->memory->fd, &st))
 		return -ENOMEM;
 	for (n = 0; env && env[n]; n++) {
 		if (strncmp(env[n], PRELOAD, strlen(PRELOAD)))
 			i->env[k++] = env[n];
 		else
-			others = env[n] + strlen(PRELOAD);
+			other_preloads = env[n] + strlen(PRELOAD);
 	}
-	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, *others ? ":" : "", others) < 0 ||
+	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, *other_preloads ? ":" : "",
+		     other_preloads) < 0 ||
 	    asprintf(&i->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
 		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
 		return -ENOMEM;

@@ -18,19 +18,18 @@
 #include "base/text.h"
 
 #define FOLDER "/run/memtrace-bpf"
-#define CLIENTS 8
-#define REQUESTS                                                                                   \
-	16 /* requests per control__pump(): a client that never stops must not hold up the capture \
-	    */
+#define CLIENTS 8 /* connected clients at most */
+/* Requests per control__pump() at most: a client that never stops must not hold up the capture. */
+#define REQUESTS 16
 #define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
-#define PLACES 1024
+#define PLACES 1024	  /* captures that control__find() lists at most */
 
 struct control {
-	char path[108];
-	int listening, epoll;
+	char path[108];	      /* path of the socket */
+	int listening, epoll; /* descriptors; -1: none */
 	struct client {
-		int fd; /* socket; -1: unused */
-		unsigned long since;
+		int fd;		     /* socket; -1: unused */
+		unsigned long since; /* number of the connection */
 	} clients[CLIENTS];
 	unsigned long connected; /* clients so far */
 	control_handler *handler;
@@ -53,7 +52,8 @@ static const char *folder_path(const char *folder, char buf[80])
 	return buf;
 }
 
-/* The folder must be ours alone, so that no other user can add or open a socket in it. */
+/* Makes the folder. It must be ours alone, so that no other user can add or open a socket in it. 0
+ * or -errno. */
 static int make_folder(const char *path)
 {
 	struct stat st;
@@ -74,6 +74,7 @@ static int set_address(struct sockaddr_un *sa, const char *path)
 	return 0;
 }
 
+/* Adds a descriptor to epoll. which: index of the client; CLIENTS: the listening socket. */
 static void watch(struct control *c, int fd, uint32_t which)
 {
 	struct epoll_event e = { .events = EPOLLIN, .data.u32 = which };
@@ -186,10 +187,11 @@ static bool is_trusted(int fd)
 	       (u.uid == 0 || u.uid == geteuid());
 }
 
-/* If all places are taken, drops the client that connected first: it may never send a request. */
+/* Accepts a client. If all places are taken, drops the one that connected first: it may never send
+ * a request. */
 static void accept_client(struct control *c)
 {
-	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), oldest = 0;
+	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = 0;
 
 	if (fd < 0)
 		return;
@@ -197,18 +199,19 @@ static void accept_client(struct control *c)
 		close(fd);
 		return;
 	}
-	for (int i = 0; i < CLIENTS && c->clients[oldest].fd >= 0; i++) {
-		if (c->clients[i].fd < 0 || c->clients[i].since < c->clients[oldest].since)
-			oldest = i;
+	/* Take a free place, otherwise that of the oldest client. */
+	for (int i = 0; i < CLIENTS && c->clients[place].fd >= 0; i++) {
+		if (c->clients[i].fd < 0 || c->clients[i].since < c->clients[place].since)
+			place = i;
 	}
-	if (c->clients[oldest].fd >= 0)
-		disconnect(&c->clients[oldest]);
-	c->clients[oldest] = (struct client){ .fd = fd, .since = ++c->connected };
-	watch(c, fd, oldest);
+	if (c->clients[place].fd >= 0)
+		disconnect(&c->clients[place]);
+	c->clients[place] = (struct client){ .fd = fd, .since = ++c->connected };
+	watch(c, fd, place);
 }
 
 /* Splits a request into action and argument, in place. False: it is not text. */
-static bool parse(char *request, size_t len, char **word, char **argument)
+static bool parse(char *request, size_t len, char **action, char **argument)
 {
 	char clean[CONTROL_REQUEST + 1];
 
@@ -218,17 +221,18 @@ static bool parse(char *request, size_t len, char **word, char **argument)
 	if (!len || strlen(request) != len ||
 	    strcmp(text__clean(clean, sizeof(clean), request, len), request))
 		return false;
-	*word = request;
+	*action = request;
 	*argument = request + strcspn(request, " ");
 	while (**argument == ' ')
 		*(*argument)++ = '\0';
-	return **word;
+	return **action;
 }
 
-static void answer(struct control *c, FILE *out, char *request, size_t len)
+/* Writes the answer to a request as a JSON object. */
+static void write_answer(struct control *c, FILE *out, char *request, size_t len)
 {
 	struct json *j = json__new(out, false);
-	char *word, *argument;
+	char *action, *argument;
 	int err = -EINVAL;
 
 	if (!j)
@@ -236,10 +240,10 @@ static void answer(struct control *c, FILE *out, char *request, size_t len)
 	json__open_object(j, NULL);
 	if (len > CONTROL_REQUEST)
 		json__string(j, "error", "the request is too long");
-	else if (!parse(request, len, &word, &argument))
+	else if (!parse(request, len, &action, &argument))
 		json__string(j, "error", "the request is not text");
 	else
-		err = c->handler(c->ctx, word, argument, j);
+		err = c->handler(c->ctx, action, argument, j);
 	if (err == -ENOTSUP)
 		json__string(j, "error",
 			     "the capture does not know this action; it may be of another version "
@@ -249,7 +253,9 @@ static void answer(struct control *c, FILE *out, char *request, size_t len)
 	json__free(j);
 }
 
-static void serve(struct control *c, struct client *k)
+/* Reads a request and sends the answer. Drops a client that has gone or does not take the answer at
+ * once. */
+static void serve_client(struct control *c, struct client *k)
 {
 	char request[CONTROL_REQUEST + 2], *text = NULL;
 	size_t size = 0;
@@ -263,7 +269,7 @@ static void serve(struct control *c, struct client *k)
 	}
 	out = open_memstream(&text, &size);
 	if (out) {
-		answer(c, out, request, (size_t)len);
+		write_answer(c, out, request, (size_t)len);
 		if (fclose(out))
 			size = 0;
 	}
@@ -286,13 +292,15 @@ void control__pump(struct control *c)
 			if (e[i].data.u32 == CLIENTS)
 				accept_client(c);
 			else if (c->clients[e[i].data.u32].fd >= 0)
-				serve(c, &c->clients[e[i].data.u32]);
+				serve_client(c, &c->clients[e[i].data.u32]);
 		}
 	}
 }
 
 /* ---- client ---- */
 
+/* Connects to the socket of that name. Returns a descriptor or -errno. Removes the socket of a
+ * capture that was killed. */
 static int connect_to(const char *folder, const char *name)
 {
 	const struct timeval timeout = { .tv_sec = ANSWER_TIMEOUT };
@@ -313,11 +321,12 @@ static int connect_to(const char *folder, const char *name)
 		return fd;
 	err = -errno;
 	close(fd);
-	if (err == -ECONNREFUSED) /* its program was killed */
+	if (err == -ECONNREFUSED)
 		unlink(path);
 	return err;
 }
 
+/* Parses the file name of a socket, "TARGET.CAPTURER.sock". False: it is another file. */
 static bool parse_name(const char *name, struct control_place *ret)
 {
 	int target, capturer, end = 0;
@@ -329,8 +338,8 @@ static bool parse_name(const char *name, struct control_place *ret)
 	return true;
 }
 
-/* Removes sockets that killed captures left. Keeps those of running programs, because a stopped
- * program refuses connections, too. */
+/* Removes sockets that killed captures left. Keeps those of running programs: a stopped program
+ * refuses connections, too. */
 static void remove_stale(const char *folder)
 {
 	DIR *d = opendir(folder);
@@ -339,7 +348,8 @@ static void remove_stale(const char *folder)
 
 	while (d && (e = readdir(d))) {
 		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
-			/* The capture may run in another PID namespace. */
+			/* The capture may run in another PID namespace: it is gone only if it
+			 * refuses. */
 			int fd = connect_to(folder, e->d_name);
 
 			if (fd >= 0)
@@ -361,7 +371,7 @@ static int by_pid(const void *x, const void *y)
 
 ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
 {
-	struct control_place *all, p;
+	struct control_place *places, place;
 	const struct dirent *e;
 	char buf[80];
 	ssize_t n = 0;
@@ -371,23 +381,24 @@ ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
 	d = folder ? opendir(folder) : NULL;
 	if (!d)
 		return folder ? -errno : -ENOENT;
-	all = calloc(PLACES, sizeof(*all));
-	while (all && n < PLACES && (e = readdir(d))) {
+	places = calloc(PLACES, sizeof(*places));
+	while (places && n < PLACES && (e = readdir(d))) {
 		int fd;
 
-		if (!parse_name(e->d_name, &p) || (pid && p.target != pid && p.capturer != pid))
+		if (!parse_name(e->d_name, &place) ||
+		    (pid && place.target != pid && place.capturer != pid))
 			continue;
 		fd = connect_to(folder, e->d_name);
 		if (fd < 0)
 			continue;
 		close(fd);
-		all[n++] = p;
+		places[n++] = place;
 	}
 	closedir(d);
-	if (!all)
+	if (!places)
 		return -ENOMEM;
-	qsort(all, (size_t)n, sizeof(*all), by_pid);
-	*ret = all;
+	qsort(places, (size_t)n, sizeof(*places), by_pid);
+	*ret = places;
 	return n;
 }
 

@@ -15,14 +15,14 @@
 char *output__path_with(const char *path, const char *more)
 {
 	int len = (int)strlen(path);
-	const char *end = "";
+	const char *extension = "";
 	char *name;
 
 	if (len > 4 && !strcmp(path + len - 4, ".mtr")) {
-		end = ".mtr";
+		extension = ".mtr";
 		len -= 4;
 	}
-	return asprintf(&name, "%.*s%s%s", len, path, more, end) < 0 ? NULL : name;
+	return asprintf(&name, "%.*s%s%s", len, path, more, extension) < 0 ? NULL : name;
 }
 
 /* Makes the default name, memtrace-PID-TIME.mtr. */
@@ -48,17 +48,17 @@ const char *output__main_path(struct recording *r)
 
 char *output__path(const struct output *o)
 {
-	bool alone = !o->r->args.output && !o->r->loop.args.pid;
-	char more[32] = "", own[64];
-	size_t n = 0;
+	bool has_default_path = !o->r->args.output && !o->r->loop.args.pid;
+	char suffix[32] = "", default_name[64];
+	size_t len = 0;
 
-	if (alone)
-		default_path(own, o->pid);
+	if (has_default_path)
+		default_path(default_name, o->pid);
 	else if (o->times)
-		n = (size_t)snprintf(more, sizeof(more), ".%d", (int)o->pid);
+		len = (size_t)snprintf(suffix, sizeof(suffix), ".%d", (int)o->pid);
 	if (o->times > 1)
-		snprintf(more + n, sizeof(more) - n, "-%u", o->times);
-	return output__path_with(alone ? own : output__main_path(o->r), more);
+		snprintf(suffix + len, sizeof(suffix) - len, "-%u", o->times);
+	return output__path_with(has_default_path ? default_name : output__main_path(o->r), suffix);
 }
 
 const char *output__fact(const struct output *o, const char *key)
@@ -66,9 +66,10 @@ const char *output__fact(const struct output *o, const char *key)
 	return facts__get(session__facts(o->session), key) ?: "";
 }
 
-/* Returns "train.py" for "python -u /a/train.py --lr 1", "torch.distributed.run" for "python -m
- * torch.distributed.run". */
-static const char *program_of(const char *args, size_t len)
+/* Returns the program's name in a command line: "train.py" for "python -u /a/train.py --lr 1",
+ * "torch.distributed.run" for "python -m torch.distributed.run". args: NUL-separated arguments, len
+ * bytes. */
+static const char *find_program(const char *args, size_t len)
 {
 	const char *end = args + len, *p = args, *base = strrchr(args, '/');
 
@@ -82,45 +83,46 @@ static const char *program_of(const char *args, size_t len)
 			continue;
 		if (*p == '-' && p + 3 >= end)
 			break;
-		p += *p == '-' ? 3 : 0;
+		p += *p == '-' ? 3 : 0; /* after "-m" */
 		return strrchr(p, '/') ? strrchr(p, '/') + 1 : p;
 	}
 	return base;
 }
 
-/* The name that the program gave to the process, or that of a spawned one, whose command line says
- * nothing. "": none, or multiprocessing's own name of a forked process. */
-static const char *given_name(const struct output *o)
+/* Returns the name that the program gave to the process, or the name of a spawned process, whose
+ * command line says nothing. "": no name, or one that multiprocessing made for a forked process. */
+static const char *find_given_name(const struct output *o)
 {
 	const char *name = output__fact(o, "process_name");
 
 	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
 }
 
-/* A forked process inherits its parent's environment, and with it the rank. */
+/* A forked process inherits its parent's environment, and with it the rank: so rank-N is only the
+ * name of a process that was not forked. */
 void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
 	const char *rank = output__fact(o, "rank"), *args, *name;
-	bool worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
-	char of_rank[32] = "";
+	bool is_worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
+	char rank_prefix[32] = "";
 	size_t len, n;
 
 	if (*rank && !session__is_forked(o->session)) {
 		snprintf(buf, size, "rank-%.24s", rank);
 		return;
 	}
-	if (*rank || worker) {
+	if (*rank || is_worker) {
 		if (*rank)
-			snprintf(of_rank, sizeof(of_rank), "rank-%.24s-", rank);
-		snprintf(buf, size, "%s%s-%d", of_rank, worker ? "worker" : "child",
+			snprintf(rank_prefix, sizeof(rank_prefix), "rank-%.24s-", rank);
+		snprintf(buf, size, "%s%s-%d", rank_prefix, is_worker ? "worker" : "child",
 			 (int)proc__pid(proc));
 		return;
 	}
 	args = proc__cmdline(proc, &len);
-	name = given_name(o);
+	name = find_given_name(o);
 	if (!*name)
-		name = len ? program_of(args, len) : proc__comm(proc);
+		name = len ? find_program(args, len) : proc__comm(proc);
 	n = strlen(name);
 	if (n > 3 && !strcmp(name + n - 3, ".py"))
 		n -= 3;

@@ -37,7 +37,7 @@ struct output {
 	struct recording *r;
 	struct session *session;
 	pid_t pid;
-	unsigned int times;	 /* tracees_output.begin() */
+	unsigned int times;	 /* which capture of this process: see tracees_output.begin() */
 	struct windows *windows; /* windows that ctl and signals control; NULL: none */
 	struct output *next;	 /* next of r->outputs */
 };
@@ -50,7 +50,7 @@ struct output_file {
 	struct output o; /* first: the output is cast to this struct */
 	char *path;	 /* path of the file; owned */
 	struct outfile *file;
-	struct mtr_writer *writer; /* writer; NULL: the file is not open */
+	struct mtr_writer *writer; /* NULL: the file is not open */
 	uint64_t flushed;	   /* time of the last flush, ns since the start */
 	int write_err;		   /* negative error of the last write */
 	bool failed;		   /* an error was logged */
@@ -90,8 +90,8 @@ int output_file__add_entry(const struct output *o, struct folder_entry *e);
 int output_file__finish_entry(const struct output *o, struct folder_entry *e, const char *reason);
 
 /*
- * Sets r->window_opts and r->until. of_several: of more than one process. -d and --steps bound each
- * window then, and no longer the capture. Returns 0 or an exit code, logged.
+ * Sets r->window_opts and r->until. of_several: more than one process may be captured. -d and
+ * --steps bound each window then, and no longer the capture. Returns 0 or an exit code, logged.
  */
 int output_windows__prepare(struct recording *r, bool of_several);
 /* The constructor of windows of a process's events, by the options of window_argp or by --on-oom. */

@@ -17,7 +17,7 @@
 #include "record/folder.h"
 #include "record/mtr.h"
 
-#define FLUSH_EVERY UINT64_C(1000000000) /* ns */
+#define FLUSH_EVERY UINT64_C(1000000000) /* ns between two flushes of the file */
 
 /* Opens path and takes ownership of it. Returns 0 or a negative error, logged. */
 static int output_file__open(struct output_file *f, char *path)
@@ -68,7 +68,7 @@ static int output_file__event(struct output_file *f, const struct event *e)
 	return f->write_err;
 }
 
-/* Keeps the last reading of host memory for the status (--tell). */
+/* Keeps the last complete reading of host memory for the status (--tell). */
 static void keep_reading(struct recording *r, const struct event *e)
 {
 	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
@@ -78,6 +78,8 @@ static void keep_reading(struct recording *r, const struct event *e)
 	r->reading = (struct host_sheet){ 0 };
 }
 
+/* Writes an event. The file is opened with the first one, unless output_file__new() has opened
+ * it. */
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct output_file *f = (struct output_file *)s;
@@ -97,7 +99,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return output_file__event(f, e);
 }
 
-/* Of a file in a folder, too: it begins with a struct output_file. */
+/* Also for a file in a folder, which begins with a struct output_file. */
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct output_file *f = (struct output_file *)s;
@@ -117,12 +119,14 @@ static const char *output_file__full(struct output *o)
 	return f->writer && mtr_writer__full(f->writer, &reason) ? reason : NULL;
 }
 
+/* Logs a summary, and warnings about losses. dropped: events beyond --max-size or --max-events. */
 static void say_written(const struct output_file *f, const char *reason, uint64_t bytes,
 			uint64_t dropped)
 {
 	uint64_t events = session__events(f->o.session);
 	uint64_t lost = session__lost(f->o.session);
-	uint64_t other = session__lost_with_room(f->o.session), no_room = lost - other;
+	uint64_t lost_elsewhere = session__lost_with_room(f->o.session),
+		 no_room = lost - lost_elsewhere;
 	const char *name = outfile__name(f->file);
 	char n[32], l[32], size[24];
 
@@ -140,10 +144,10 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 			 "or shown after they were freed (totals of GPUs are still exact); try "
 			 "--ring-size 64M",
 			 text__counted(l, sizeof(l), no_room, "event"));
-	if (other)
+	if (lost_elsewhere)
 		log_warn("%s lost that no probe recorded: blocks may be missing, or shown after "
 			 "they were freed",
-			 text__counted(l, sizeof(l), other, "event"));
+			 text__counted(l, sizeof(l), lost_elsewhere, "event"));
 	if (dropped)
 		log_warn("--%s was reached: the file lacks %s after that", reason,
 			 text__counted(n, sizeof(n), dropped, "event"));
@@ -153,6 +157,7 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 		output__say_next("report", name);
 }
 
+/* Logs why the recording failed: the file, or otherwise err from the capture. */
 static void say_failed(const struct output_file *f, int err)
 {
 	if (f->write_err)
@@ -168,7 +173,7 @@ static void say_failed(const struct output_file *f, int err)
  */
 static int output_file__close(struct output_file *f, const char *reason, int err, uint64_t *bytes)
 {
-	int status = err || f->failed ? EXIT_FAILED : EXIT_OK, closed;
+	int status = err || f->failed ? EXIT_FAILED : EXIT_OK, close_err;
 	uint64_t dropped;
 
 	if (err && !f->failed)
@@ -177,9 +182,9 @@ static int output_file__close(struct output_file *f, const char *reason, int err
 		dropped = mtr_writer__dropped(f->writer);
 		err = f->write_err ? 0 : mtr_writer__flush(f->writer);
 		*bytes = mtr_writer__bytes(f->writer);
-		closed = mtr_writer__close(f->writer);
+		close_err = mtr_writer__close(f->writer);
 		if (!err && !f->write_err)
-			err = closed;
+			err = close_err;
 		if (err) {
 			log_err("%s: cannot write: %s", outfile__name(f->file), outfile__why(err));
 			status = EXIT_FAILED;
@@ -187,8 +192,9 @@ static int output_file__close(struct output_file *f, const char *reason, int err
 		if (!status && session__now(f->o.session))
 			say_written(f, reason, *bytes, dropped);
 	}
+	/* Without an attach, there is no event. */
 	if (!f->writer || !session__now(f->o.session)) {
-		outfile__discard(f->file); /* leave no empty file */
+		outfile__discard(f->file);
 	} else {
 		err = outfile__commit(f->file);
 		if (err && !status) {
@@ -230,6 +236,7 @@ struct output *output_file__new(const struct output *process)
 	return &f->o;
 }
 
+/* A .mtr file in a folder with an index. */
 struct output_folder {
 	struct output_file file;   /* first: the output is cast to this struct */
 	struct folder_entry entry; /* entry of the file in the index */

@@ -20,32 +20,32 @@
 #include "record/folder.h"
 #include "record/mtr_rolling.h"
 
-#define SEGMENTS_MAX 256       /* segments at most, so that the index stays small */
-#define ENTRY_BYTES (5u << 10) /* bytes of the index per segment, at most */
-#define TOTALS_MAX (UINT64_C(64) << 20)
-#define TOTALS_EVERY                                                                               \
-	UINT64_C(10000000000) /* ns between two writes of the totals, more if the file is large:   \
-				 ... */
-#define TOTALS_RATE (UINT64_C(50) << 10) /* ... at most this many bytes a second */
+#define SEGMENTS_MAX 256		/* segments at most, so that the index stays small */
+#define ENTRY_BYTES (5u << 10)		/* bytes of the index per segment, at most */
+#define TOTALS_MAX (UINT64_C(64) << 20) /* bytes of the totals, at most */
+/* The totals and the index are written again after 10 s, or later if they are large. */
+#define TOTALS_EVERY UINT64_C(10000000000) /* ns */
+#define TOTALS_RATE (UINT64_C(50) << 10)   /* bytes a second, at most */
 
 struct rolling_store {
 	struct ring_store_opts opts;
 	const struct facts *facts;
-	char *name;
+	char *name; /* last part of the folder's path */
 	struct folder *folder;
 	struct mtr_rolling *ring;
 	struct totals *totals;
-	struct outfile *file; /* segment that is being written */
-	char file_name[32];
-	uint64_t totals_room, totals_bytes, index_bytes; /* bytes */
-	uint64_t most;					 /* bytes that the folder took at most */
-	uint64_t next_totals;				 /* time to write the totals again, ns */
-	uint64_t dropped;
-	uint64_t start; /* start of the capture, ns since 1970; 0: unknown */
+	struct outfile *file;		    /* segment that is being written */
+	char file_name[32];		    /* name of that segment in the folder */
+	uint64_t totals_room;		    /* bytes reserved for the totals */
+	uint64_t totals_bytes, index_bytes; /* bytes that totals and index take now */
+	uint64_t most;			    /* bytes that the folder took at most */
+	uint64_t next_totals;		    /* time to write the totals again, ns since the start */
+	uint64_t dropped;		    /* segments that were dropped */
+	uint64_t start;			    /* start of the capture, ns since 1970; 0: unknown */
 	char why[160];
 };
 
-/* Sets the smallest and largest segment for a size, in bytes. */
+/* Gets the smallest and the largest size of a segment, for a folder of `size` bytes. */
 static void segment_bounds(uint64_t size, uint64_t *min, uint64_t *max)
 {
 	*min = size / SEGMENTS_MAX > MTR_RING_SEGMENT_MIN ? size / SEGMENTS_MAX
@@ -84,7 +84,8 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 
 /* ---- index ---- */
 
-static int64_t pid_fact(const struct rolling_store *s)
+/* The PID of the recorded process; -1: not known. */
+static int64_t get_pid(const struct rolling_store *s)
 {
 	uint64_t pid;
 
@@ -96,11 +97,13 @@ static void segment_name(char buf[32], unsigned int number)
 	snprintf(buf, 32, "segment-%06u.mtr", number);
 }
 
-static struct folder_entry entry_of(const struct rolling_store *s, const struct mtr_ring_segment *g)
+/* Makes the segment's entry in the index. */
+static struct folder_entry make_entry(const struct rolling_store *s,
+				      const struct mtr_ring_segment *g)
 {
 	struct folder_entry e = {
 		.kind = "segment",
-		.pid = pid_fact(s),
+		.pid = get_pid(s),
 		.from = g->span.from,
 		.to = g->span.to,
 		.first_step = (int64_t)g->span.first_step,
@@ -152,7 +155,8 @@ static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 	return bytes;
 }
 
-/* Counts both the old and the new file: both existed until the new one took the name. */
+/* Notes the new size of the index or the totals in *bytes, and the bytes that the folder took: both
+ * the old and the new file existed until the new one took the name. */
 static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
 {
 	uint64_t now = file_bytes(s, name);
@@ -163,10 +167,12 @@ static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *
 		s->most = all;
 }
 
+/* Adds or replaces the segment's entry in the index. ended: why it ended; NULL: as in g. 0 or
+ * -errno. */
 static int index_segment(struct rolling_store *s, const struct mtr_ring_segment *g,
 			 const char *ended)
 {
-	struct folder_entry e = entry_of(s, g);
+	struct folder_entry e = make_entry(s, g);
 	int err;
 
 	if (ended)
@@ -178,6 +184,7 @@ static int index_segment(struct rolling_store *s, const struct mtr_ring_segment 
 
 /* ---- callbacks of mtr_rolling.h ---- */
 
+/* Creates the file of a segment. Returns its descriptor or -errno. */
 static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 {
 	struct rolling_store *s = ctx;
@@ -195,23 +202,24 @@ static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 	return err ? err : outfile__fd(s->file);
 }
 
-/* Lists the part while it is written, so that it is found if we are killed. Before this it lacks
- * blocks, and the part before it is the newest to read. */
+/* The segment has all blocks that were live at its begin: lists it from now on, so that it is found
+ * if we are killed. Until then, the segment before it is the newest that can be read. */
 static int segment_ready(void *ctx, const struct mtr_ring_segment *g)
 {
 	return index_segment(ctx, g, NULL);
 }
 
+/* The segment is complete, or failed with err. */
 static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
 {
 	struct rolling_store *s = ctx;
 	const char *ended = facts__get(s->facts, "stop_reason") ?: "segment";
-	int closed = outfile__commit(s->file), noted;
+	int close_err = outfile__commit(s->file), index_err;
 
 	s->file = NULL;
-	err = err ?: closed;
-	noted = index_segment(s, g, err ? strerror(-err) : ended);
-	return err ?: noted;
+	err = err ?: close_err;
+	index_err = index_segment(s, g, err ? strerror(-err) : ended);
+	return err ?: index_err;
 }
 
 static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
@@ -235,7 +243,8 @@ static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
 
 /* ---- totals ---- */
 
-static void span_json(struct json *j, const struct mtr_ring_span *g, uint64_t segments)
+/* Writes what is known of the dropped time: sums over the dropped segments. */
+static void put_gap(struct json *j, const struct mtr_ring_span *g, uint64_t segments)
 {
 	char name[DEVICE_NAME];
 
@@ -278,10 +287,10 @@ static int put_totals(FILE *out, const void *ctx)
 	json__int(j, "memtrace_totals", TOTALS_VERSION);
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__string(j, "start", start);
-	json__int(j, "pid", pid_fact(s));
+	json__int(j, "pid", get_pid(s));
 	json__uint(j, "ring_bytes", s->opts.size);
 	if (gap)
-		span_json(j, gap, s->dropped);
+		put_gap(j, gap, s->dropped);
 	totals__json(s->totals, j);
 	json__close_object(j);
 	json__free(j);
@@ -298,9 +307,9 @@ static int write_totals(struct rolling_store *s)
 
 /* ---- open and close ---- */
 
-/* Returns the bytes for segments: all but twice the index and the totals, which exist twice while
- * they are replaced. */
-static uint64_t space_of(struct rolling_store *s)
+/* Reserves room for the totals. Returns the bytes for segments: the size without twice the index
+ * and twice the totals, which exist twice while they are replaced. */
+static uint64_t compute_space(struct rolling_store *s)
 {
 	uint64_t index = round_up((s->opts.size / s->opts.segment + 4) * ENTRY_BYTES);
 
@@ -349,7 +358,7 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 		goto fail;
 	slash = strrchr(folder__path(s->folder), '/');
 	s->name = strdup(slash ? slash + 1 : folder__path(s->folder));
-	ro.space = space_of(s);
+	ro.space = compute_space(s);
 	ro.segment = s->opts.segment;
 	s->ring = mtr_rolling__new(d, f, &ro);
 	if (!s->ring) {
@@ -400,6 +409,7 @@ int rolling_store__event(struct rolling_store *s, const struct event *e)
 	return totals__event(s->totals, e, allocated, reserved);
 }
 
+/* The newest segment; NULL: there is none. */
 static const struct mtr_ring_segment *last_segment(const struct rolling_store *s)
 {
 	const struct mtr_ring_segment *g, *last = NULL;
@@ -430,11 +440,11 @@ int rolling_store__tick(struct rolling_store *s, uint64_t now)
 
 int rolling_store__finish(struct rolling_store *s)
 {
-	int err = mtr_rolling__finish(s->ring), said = 0;
+	int err = mtr_rolling__finish(s->ring), totals_err = 0;
 
 	if (last_segment(s))
-		said = write_totals(s);
-	return err ?: said;
+		totals_err = write_totals(s);
+	return err ?: totals_err;
 }
 
 struct ring_store_sum rolling_store__sum(const struct rolling_store *s)
@@ -515,7 +525,7 @@ const struct argp rolling_argp = { .options = options, .parser = parse_option };
 
 /* ---- the output ---- */
 
-#define TICK UINT64_C(1000000000) /* ns between two flushes */
+#define TICK UINT64_C(1000000000) /* ns between two calls of rolling_store__tick() */
 
 struct output_rolling {
 	struct output o; /* first: the output is cast to this struct */
@@ -540,11 +550,13 @@ static char *folder_path(struct output_rolling *g)
 		return strdup(o->r->args.output);
 	path = output__path(o);
 	len = path ? strlen(path) : 0;
-	if (len > 4)
+	if (len > 4) /* the path ends in ".mtr" */
 		path[len - 4] = '\0';
 	return path;
 }
 
+/* Opens the folder, and its entry in the folder of all outputs, if there is one. 0 or a negative
+ * error, logged. */
 static int open_store(struct output_rolling *g)
 {
 	const struct rolling_args *a = &g->o.r->args.rolling;

@@ -40,12 +40,14 @@ void rolling_store__free(struct rolling_store *s, bool empty);
 /* Returns the text of an error for a message after "PATH: "; static, or owned by s. */
 const char *rolling_store__why(const struct rolling_store *s, int err);
 
+/* Sums over the files of a rolling folder, for the summary. */
 struct ring_store_sum {
 	uint64_t segments, dropped; /* segments in the folder; segments that were dropped */
 	uint64_t bytes, most_bytes; /* bytes of all files now; at most, with files twice while they
 				       are replaced */
-	uint64_t events, lost, gap_events;
-	uint64_t gap_to; /* end of the dropped time, ns; 0: nothing was dropped */
+	uint64_t events, lost;	    /* counts of the whole capture */
+	uint64_t gap_events;	    /* events in the dropped segments */
+	uint64_t gap_to;	    /* end of the dropped time, ns; 0: nothing was dropped */
 };
 struct ring_store_sum rolling_store__sum(const struct rolling_store *s);
 const struct totals *rolling_store__totals(const struct rolling_store *s);

@@ -18,8 +18,8 @@
 #include "record/flight.h"
 #include "record/folder.h"
 
-#define OOM_FILES 3
-#define KILL_WINDOW UINT64_C(300000000000) /* ns */
+#define OOM_FILES 3			   /* files of --on-oom, by default */
+#define KILL_WINDOW UINT64_C(300000000000) /* ns before the end with --on-kill, by default */
 
 struct output_windows {
 	struct output o; /* first: the output is cast to this struct */
@@ -29,7 +29,8 @@ struct output_windows {
 
 /* ---- options ---- */
 
-static int check(const struct window_args *a, const struct windows_opts *o)
+/* Refuses windows without an end. Returns EXIT_OK or an exit code, logged. */
+static int check_ends(const struct window_args *a, const struct windows_opts *o)
 {
 	if (a->every && !o->duration && !o->steps && !a->until && !a->to_mark) {
 		log_err("--every: how long is each window? -d TIME, --steps N, --until CONDITION "
@@ -46,6 +47,7 @@ static int check(const struct window_args *a, const struct windows_opts *o)
 	return EXIT_OK;
 }
 
+/* Appends a condition that ends the capture: "60 steps" and " have passed". */
 static void add_end(char *buf, size_t size, const char *what, const char *does)
 {
 	size_t len = strlen(buf);
@@ -78,22 +80,24 @@ static void say_until(char *buf, size_t size, const struct windows_opts *o)
 		add_end(buf, size, "the mark ", a->to_mark);
 }
 
+/* Sets the options of windows for --on-oom and --on-kill, which end with the error or the
+ * process. */
 static void prepare_look_back(struct recording *r)
 {
 	const struct oom_args *a = &r->args.oom;
 	const char *output = r->args.output;
-	struct window_args *w = &r->window_opts.args;
+	struct window_args *window = &r->window_opts.args;
 
 	r->window_opts.on_oom = a->on;
 	r->window_opts.on_kill = a->kill;
-	w->before = a->window;
-	if (!w->before)
-		w->before = a->kill ? KILL_WINDOW : FLIGHT_WINDOW;
-	w->count = a->files;
-	if (!w->count)
-		w->count = a->on ? OOM_FILES : 1;
+	window->before = a->window;
+	if (!window->before)
+		window->before = a->kill ? KILL_WINDOW : FLIGHT_WINDOW;
+	window->count = a->files;
+	if (!window->count)
+		window->count = a->on ? OOM_FILES : 1;
 	if (output && !strcmp(output, "-"))
-		w->count = 1; /* several recordings in one stream would be unreadable */
+		window->count = 1; /* several recordings in one stream would be unreadable */
 }
 
 int output_windows__prepare(struct recording *r, bool of_several)
@@ -111,7 +115,7 @@ int output_windows__prepare(struct recording *r, bool of_several)
 	}
 	o->duration = r->loop.args.duration;
 	o->steps = r->loop.args.session.steps;
-	status = check(&o->args, o);
+	status = check_ends(&o->args, o);
 	r->loop.args.duration = 0;
 	r->loop.args.session.steps = 0;
 	say_until(r->until, sizeof(r->until), o);
@@ -135,6 +139,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	return to->tick(to, now);
 }
 
+/* Describes what --on-oom and --on-kill wait for. */
 static const char *end_awaited(const struct windows_opts *o)
 {
 	if (!o->on_kill)
@@ -142,6 +147,7 @@ static const char *end_awaited(const struct windows_opts *o)
 	return o->on_oom ? "runs out of memory, is killed or fails" : "is killed or fails";
 }
 
+/* Logs when writing begins, because that may take long. */
 static void say_waits(const struct output_windows *ow)
 {
 	const struct windows_opts *o = &ow->o.r->window_opts;
@@ -182,7 +188,7 @@ static void warn_same_cgroup(pid_t pid)
 		 (int)pid, text__clean(clean, sizeof(clean), path, strlen(path)));
 }
 
-/* Logs when writing begins, because that may take long. */
+/* Begins the first window, if the options begin one at once. */
 static int on_attached(struct output *o)
 {
 	struct output_windows *ow = (struct output_windows *)o;
@@ -200,6 +206,7 @@ static int on_attached(struct output *o)
 	return EXIT_FAILED;
 }
 
+/* Returns the stop reason when all windows are written; NULL: more may come. */
 static const char *is_full(struct output *o)
 {
 	return windows__over(o->windows);
@@ -210,37 +217,38 @@ static int on_end(struct output *o, const char *reason, int err)
 	struct output_windows *ow = (struct output_windows *)o;
 	const struct windows_opts *opts = &o->r->window_opts;
 	unsigned int written;
-	bool said = false;
-	int own;
+	bool is_logged = false;
+	int first_err;
 
 	windows__finish(o->windows, reason);
-	own = windows__err(o->windows, &said);
-	own = own ? own : err;
-	if (own && !said)
-		log_err("the capture broke off: %s", strerror(-own));
+	first_err = windows__err(o->windows, &is_logged);
+	first_err = first_err ? first_err : err;
+	if (first_err && !is_logged)
+		log_err("the capture broke off: %s", strerror(-first_err));
 	written = windows__written(o->windows);
 	o->r->written += written;
-	if (!own && opts->on_oom && windows__over(o->windows))
+	if (!first_err && opts->on_oom && windows__over(o->windows))
 		log_info("%u file%s written: not waiting for more (--oom-files)", written,
 			 written > 1 ? "s are" : " is");
 	windows__free(o->windows);
 	free(ow->path);
 	free(ow);
-	return own ? EXIT_FAILED : EXIT_OK;
+	return first_err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Tries to create each file, so that a name that is taken is known before attaching. */
+/* Creates and removes each file, so that a name that is taken is known before attaching. 0 or a
+ * negative error, logged. */
 static int try_names(const struct output_windows *ow, const struct windows_opts *o)
 {
 	struct outfile *file;
-	char more[16] = "", *path;
+	char suffix[16] = "", *path;
 	int err = 0;
-	unsigned int most = o->args.count + (o->on_oom && o->on_kill);
+	unsigned int n_files = o->args.count + (o->on_oom && o->on_kill);
 
-	for (unsigned int i = 1; i <= most && !err; i++) {
+	for (unsigned int i = 1; i <= n_files && !err; i++) {
 		if (i > 1)
-			snprintf(more, sizeof(more), "-%u", i);
-		path = output__path_with(ow->path, more);
+			snprintf(suffix, sizeof(suffix), "-%u", i);
+		path = output__path_with(ow->path, suffix);
 		err = path ? outfile__create(path, OUTFILE_RENAME, o->force, &file) : -ENOMEM;
 		if (err)
 			log_err("%s: %s", path ? path : ow->path, outfile__why(err));

@@ -27,7 +27,7 @@
 #include "record/folder.h"
 #include "record/mtr.h"
 
-/* Returns the first attached process from o on. */
+/* Returns the first attached process from o on; NULL: none. */
 static struct output *attached_from(struct output *o)
 {
 	while (o && !session__attached(o->session))
@@ -35,10 +35,11 @@ static struct output *attached_from(struct output *o)
 	return o;
 }
 
+/* Iterates over the attached processes. */
 #define for_each(o, r)                                                                             \
 	for (struct output *o = attached_from((r)->outputs); o; o = attached_from(o->next))
 
-static const char *why_not(int err)
+static const char *describe_error(int err)
 {
 	switch (err) {
 	case -EBUSY:
@@ -61,8 +62,10 @@ static bool has_windows(const struct recording *r)
 	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;
 }
 
-static int act(const struct recording *r, struct output *o,
-	       int (*fn)(struct windows *w, const char *who), const char *who)
+/* Begins, ends or saves a window of one process. Returns 0, -EPERM (no windows to control) or the
+ * error of fn. */
+static int control_windows(const struct recording *r, struct output *o,
+			   int (*fn)(struct windows *w, const char *who), const char *who)
 {
 	int err;
 
@@ -73,32 +76,32 @@ static int act(const struct recording *r, struct output *o,
 }
 
 /* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
- * "ctl" or "signal". */
-static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
-		  const char *who, struct json *j)
+ * "ctl" or "signal". j: gets the results; NULL: none. */
+static int control_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
+		       const char *who, struct json *j)
 {
-	int err = -ENXIO, one;
+	int err = -ENXIO, one_err;
 
 	if (j)
 		json__open_array(j, "processes");
 	for_each(at, r) {
-		one = act(r, at, fn, who);
+		one_err = control_windows(r, at, fn, who);
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->pid);
-			json__bool(j, "ok", !one);
-			if (!one && fn != windows__start)
+			json__bool(j, "ok", !one_err);
+			if (!one_err && fn != windows__start)
 				json__string(j, "file", windows__last(at->windows));
-			if (one)
-				json__string(j, "error", why_not(one));
+			if (one_err)
+				json__string(j, "error", describe_error(one_err));
 			json__close_object(j);
 		}
-		err = err && one ? one : 0;
+		err = err && one_err ? one_err : 0; /* 0 as soon as one worked */
 	}
 	if (j)
 		json__close_array(j);
 	if (j && err)
-		json__string(j, "error", why_not(err));
+		json__string(j, "error", describe_error(err));
 	return err;
 }
 
@@ -113,7 +116,7 @@ static int mark(struct recording *r, const char *name, struct json *j)
 	for_each(at, r)
 		err = session__mark(at->session, name);
 	if (err)
-		json__string(j, "error", why_not(err));
+		json__string(j, "error", describe_error(err));
 	else
 		json__string(j, "mark", name);
 	return err;
@@ -128,7 +131,7 @@ static const char *what_is_written(const struct recording *r)
 	return r->kind == OUTPUT_WINDOWS ? "windows" : "all";
 }
 
-static int status(struct recording *r, struct json *j)
+static int write_status(struct recording *r, struct json *j)
 {
 	json__string(j, "writes", what_is_written(r));
 	json__int(j, "capturer", getpid());
@@ -160,20 +163,21 @@ static int status(struct recording *r, struct json *j)
 	return 0;
 }
 
-static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+/* Handles a request of `ctl`: see control_handler. */
+static int handle_request(void *ctx, const char *action, const char *argument, struct json *j)
 {
 	struct recording *r = ctx;
 
-	if (!strcmp(word, "mark"))
+	if (!strcmp(action, "mark"))
 		return mark(r, argument, j);
-	if (!strcmp(word, "start"))
-		return to_all(r, windows__start, "ctl", j);
-	if (!strcmp(word, "stop"))
-		return to_all(r, windows__stop, "ctl", j);
-	if (!strcmp(word, "save"))
-		return to_all(r, windows__save, "ctl", j);
-	if (!strcmp(word, "status"))
-		return status(r, j);
+	if (!strcmp(action, "start"))
+		return control_all(r, windows__start, "ctl", j);
+	if (!strcmp(action, "stop"))
+		return control_all(r, windows__stop, "ctl", j);
+	if (!strcmp(action, "save"))
+		return control_all(r, windows__save, "ctl", j);
+	if (!strcmp(action, "status"))
+		return write_status(r, j);
 	return -ENOTSUP;
 }
 
@@ -183,9 +187,9 @@ bool recording__signal(struct recording *r, int number)
 
 	if (!has_windows(r) || (number != SIGUSR1 && number != SIGUSR2))
 		return false;
-	err = to_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
+	err = control_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
 	if (err)
-		log_warn("%s: %s", number == SIGUSR1 ? "SIGUSR1" : "SIGUSR2", why_not(err));
+		log_warn("%s: %s", number == SIGUSR1 ? "SIGUSR1" : "SIGUSR2", describe_error(err));
 	return true;
 }
 
@@ -217,7 +221,7 @@ static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
 static void recording__open_control(struct recording *r)
 {
 	pid_t target = r->loop.args.pid ? r->loop.args.pid : getpid();
-	int err = control__open(target, NULL, handle, r, &r->control);
+	int err = control__open(target, NULL, handle_request, r, &r->control);
 	sigset_t set;
 
 	if (err)
@@ -351,12 +355,14 @@ static bool is_folder(const struct recording *r)
 	return output && strcmp(output, "-") != 0 && folder__wanted(output);
 }
 
+/* True if the files have what led up to an error or an end. */
 static bool looks_back(const struct recording *r)
 {
 	return r->args.oom.on || r->args.oom.kill;
 }
 
-static enum output_kind kind_of(const struct recording *r)
+/* Chooses the kind of output. A single process with a folder is one window in it. */
+static enum output_kind choose_kind(const struct recording *r)
 {
 	if (r->args.rolling.size)
 		return OUTPUT_ROLLING;
@@ -367,6 +373,7 @@ static enum output_kind kind_of(const struct recording *r)
 	return capture_loop__of_several(&r->loop) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
 }
 
+/* True if all outputs go into one folder. */
 static bool wants_folder(const struct recording *r)
 {
 	const struct window_args *a = &r->args.windows;
@@ -390,6 +397,7 @@ static int open_folder(struct recording *r)
 	if (!wants_folder(r))
 		return EXIT_OK;
 	if (!r->args.output) {
+		/* the default name without ".mtr" */
 		snprintf(name, sizeof(name), "%.*s", (int)len - 4, path);
 		path = name;
 	} else if (r->kind == OUTPUT_WINDOWS && !is_folder(r)) {
@@ -416,6 +424,7 @@ static void remove_folder(const char *path)
 	free(index);
 }
 
+/* Says why no recording was written. */
 static void say_nothing(const struct recording *r)
 {
 	if (r->args.oom.on && r->args.oom.kill)
@@ -433,16 +442,17 @@ static void say_nothing(const struct recording *r)
 /* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
 static void close_folder(struct recording *r, int status)
 {
-	bool one = r->kind == OUTPUT_WINDOWS;
-	size_t n = 0;
+	bool of_windows = r->kind == OUTPUT_WINDOWS;
+	size_t n_entries = 0;
 
 	if (r->folder && !folder__read_again(r->folder))
-		folder__entries(r->folder, &n);
-	if (n)
-		output__say_next(one && n > 1 ? "compare" : "report", folder__path(r->folder));
-	else if (!n && !status && !r->written)
+		folder__entries(r->folder, &n_entries);
+	if (n_entries)
+		output__say_next(of_windows && n_entries > 1 ? "compare" : "report",
+				 folder__path(r->folder));
+	else if (!n_entries && !status && !r->written)
 		say_nothing(r);
-	if (r->folder && !n && r->made_folder)
+	if (r->folder && !n_entries && r->made_folder)
 		remove_folder(folder__path(r->folder));
 	folder__free(r->folder);
 	r->folder = NULL;
@@ -452,7 +462,7 @@ static void close_folder(struct recording *r, int status)
 
 #define TELL_EVERY UINT64_C(500000000) /* ns between two lines */
 
-static json_t *parts_of(const struct host_sheet *s)
+static json_t *host_parts(const struct host_sheet *s)
 {
 	json_t *o = json_object();
 
@@ -495,7 +505,7 @@ static void tell_status(struct recording *r, const struct output *output, const 
 		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
 	}
 	if (o && r->has_ledger)
-		json_object_set_new(o, "host", parts_of(&r->ledger));
+		json_object_set_new(o, "host", host_parts(&r->ledger));
 	if (o && reason)
 		json_object_set_new(o, "reason", json_string(reason));
 	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -544,6 +554,7 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 	return *at;
 }
 
+/* For tracees_output: makes the output of a process. The first one of loop.args.pid has times 0. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	struct recording *r = ctx;
@@ -584,6 +595,7 @@ static const char *is_full(void *output)
 	return reason;
 }
 
+/* For tracees_output: removes the output from the list, and ends it. */
 static int end(void *output, const char *reason, int err)
 {
 	struct output *o = output, **at = &o->r->outputs;
@@ -628,7 +640,7 @@ static int capture(struct recording *r)
 {
 	int status;
 
-	r->kind = kind_of(r);
+	r->kind = choose_kind(r);
 	r->loop.writes_later = r->kind != OUTPUT_FILE;
 	r->loop.endings = r->args.oom.kill ? LOOP_ENDINGS_NEEDED : LOOP_ENDINGS_IF_POSSIBLE;
 	r->loop.output = &outputs;

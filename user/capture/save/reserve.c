@@ -16,25 +16,27 @@
 #include "base/memory.h"
 
 struct reserve {
-	int dir; /* folder */
-	int fd;	 /* the file without a name; negative: none */
-	uint64_t bytes;
+	int dir;	/* descriptor of the folder; negative: none */
+	int fd;		/* the file without a name; negative: none */
+	uint64_t bytes; /* to set aside */
 };
 
-/* Returns 0 or -errno. */
-static int take(struct reserve *r)
+/* Sets the room aside in a file without a name. Returns 0 or -errno. */
+static int set_aside(struct reserve *r)
 {
 	int err;
 
 	r->fd = openat(r->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 	if (r->fd < 0)
-		return errno == EISDIR ? -EOPNOTSUPP : -errno;
+		return errno == EISDIR ? -EOPNOTSUPP : -errno; /* EISDIR: no O_TMPFILE here */
 	err = fallocate(r->fd, 0, 0, (off_t)r->bytes) ? -errno : 0;
 	if (err)
 		reserve__release(r);
 	return err;
 }
 
+/* Opens the folder of path, or path itself if it is a folder. Returns a descriptor, or -1 with
+ * errno. */
 static int open_folder(const char *path)
 {
 	char *copy = strdup(path);
@@ -59,7 +61,7 @@ struct reserve *reserve__new(const char *path, uint64_t bytes)
 	r->fd = -1;
 	r->bytes = bytes;
 	r->dir = open_folder(path);
-	err = r->dir < 0 ? -errno : take(r);
+	err = r->dir < 0 ? -errno : set_aside(r);
 	if (!err)
 		return r;
 	reserve__free(r);
@@ -76,7 +78,7 @@ void reserve__release(struct reserve *r)
 
 void reserve__renew(struct reserve *r)
 {
-	int err = r->fd < 0 ? take(r) : 0;
+	int err = r->fd < 0 ? set_aside(r) : 0;
 
 	if (err)
 		log_warn("no room can be set aside for the next file: %s", strerror(-err));
@@ -92,6 +94,7 @@ void reserve__free(struct reserve *r)
 	free(r);
 }
 
+/* Our cgroup is the one with the limit, or one below it. */
 bool reserve__shares_limit(pid_t pid, char *path, size_t size)
 {
 	struct memcg ours, its, limiting;
@@ -107,6 +110,7 @@ bool reserve__shares_limit(pid_t pid, char *path, size_t size)
 	return true;
 }
 
+/* True if this process may be exempt from the OOM killer: see reserve__protect(). */
 static bool may_be_exempt(pid_t pid)
 {
 	struct memcg ours, limiting;
@@ -117,6 +121,7 @@ static bool may_be_exempt(pid_t pid)
 	return pid && reserve__shares_limit(pid, path, sizeof(path));
 }
 
+/* Exempts this process from the OOM killer. 0 or -errno. */
 static int exempt(void)
 {
 	static const char never[] = "-1000";
@@ -135,7 +140,7 @@ void reserve__protect(pid_t pid)
 	if (err)
 		log_debug("the OOM killer may choose this process, too: %s",
 			  err == -EBUSY ? "its cgroup has a limit of its own" : strerror(-err));
-	/* Not later mappings: they would fail beyond RLIMIT_MEMLOCK once CAP_IPC_LOCK is given up. */
+	/* Without MCL_FUTURE: mappings beyond RLIMIT_MEMLOCK would fail without CAP_IPC_LOCK. */
 	if (mlockall(MCL_CURRENT | MCL_ONFAULT))
 		log_debug("the pages of this process may be paged out: %s", strerror(errno));
 }

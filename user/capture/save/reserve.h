@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What a recorder needs when the machine is out of memory or of disk: its own pages stay in memory,
- * the OOM killer spares it, and room on the disk is set aside for the last file.
+ * Lets a recorder write its last file when the machine is out of memory or of disk: its own pages
+ * stay in memory, the OOM killer spares it, and room on the disk is set aside for the file.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct reserve;
 struct reserve *reserve__new(const char *path, uint64_t bytes);
 /* Gives the room back, for a file that is written now. */
 void reserve__release(struct reserve *r);
-/* Sets it aside again. */
+/* Sets the same room aside again. */
 void reserve__renew(struct reserve *r);
 void reserve__free(struct reserve *r); /* NULL is fine */
 
@@ -28,6 +28,6 @@ void reserve__free(struct reserve *r); /* NULL is fine */
  * refused as debug messages.
  */
 void reserve__protect(pid_t pid);
-/* Whether this process is in the cgroup whose limit counts for the process. path: of that cgroup,
- * cut at size. */
+/* True if this process is in the cgroup whose memory limit counts for process pid. path: gets the
+ * path of that cgroup, cut at size. */
 bool reserve__shares_limit(pid_t pid, char *path, size_t size);

@@ -27,8 +27,8 @@
 #define SECOND UINT64_C(1000000000) /* ns */
 #define GRACE 5 /* seconds between SIGTERM and SIGKILL after the greatest time */
 
-/* The command's time is over: asks it to end, and ends it if it does not. */
-static void on_time(struct run_command *r)
+/* The command's time is over: asks it to end, and kills it when it is called again. */
+static void stop_command(struct run_command *r)
 {
 	int number = r->out_of_time ? SIGKILL : SIGTERM;
 
@@ -38,6 +38,7 @@ static void on_time(struct run_command *r)
 	child__signal(r->child, number);
 }
 
+/* Starts the timer of --max-time. It sends SIGALRM then, and again every GRACE seconds. */
 static void start_clock(const struct run_command *r)
 {
 	const struct itimerval timer = { .it_value = { (time_t)(r->args.max_time / SECOND),
@@ -49,8 +50,8 @@ static void start_clock(const struct run_command *r)
 		log_warn("--max-time: cannot set a timer: %s", strerror(errno));
 }
 
-/* Hands signals on to the command. Those of the terminal reach it anyway, as it is in our process
- * group. */
+/* Passes signals on to the command. Signals of the terminal reach it anyway, as it is in our
+ * process group. Returns true if any was for the command. */
 static bool on_signals(void *ctx)
 {
 	struct run_command *r = ctx;
@@ -61,7 +62,7 @@ static bool on_signals(void *ctx)
 		if (recording__signal(&r->recording, (int)si.ssi_signo))
 			continue;
 		if (si.ssi_signo == SIGALRM && r->args.max_time) {
-			on_time(r);
+			stop_command(r);
 			continue;
 		}
 		any = true;
@@ -88,6 +89,8 @@ int run_command__open(struct run_command *r)
 	return EXIT_FAILED;
 }
 
+/* Chooses the user who runs the command: --user, otherwise the user behind sudo. *other: r->user is
+ * set, otherwise it is the current user. Returns 0 or an exit code, logged. */
 static int choose_user(struct run_command *r, bool *other)
 {
 	int err;
@@ -115,7 +118,8 @@ static int choose_user(struct run_command *r, bool *other)
 	return 0;
 }
 
-/* Loads the programs before anything runs, to know whether the kernel accepts them. */
+/* Loads the programs before anything runs, to know whether the kernel accepts them. Returns EXIT_OK
+ * or an exit code, logged. */
 static int may_trace(void)
 {
 	const struct probes_opts po = { .capture.ring_bytes = 1 << 16 };
@@ -183,7 +187,8 @@ static int on_ready(void *ctx)
 	return err == -ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_RUN;
 }
 
-static void look_at_maps(struct run_command *r)
+/* Warns once if the command has not loaded the libraries of the dry run. */
+static void check_dry_run(struct run_command *r)
 {
 	if (!r->dryrun || r->looked_at_maps)
 		return;
@@ -203,7 +208,7 @@ static void on_waiting(void *ctx)
 	pid_t pids[1];
 	size_t n;
 
-	look_at_maps(r);
+	check_dry_run(r);
 	if (r->idle)
 		r->idle(r);
 	if (r->warned_of_child)
@@ -225,7 +230,7 @@ static void on_attached(void *ctx, struct session *s)
 	struct run_command *r = ctx;
 
 	r->was_attached = true;
-	look_at_maps(r);
+	check_dry_run(r);
 	if (r->dryrun)
 		facts__set(session__facts(s), "dry_run", "1");
 }
@@ -248,6 +253,7 @@ static int record(struct run_command *r)
 	return recording__run(rec);
 }
 
+/* Waits for the command's end, and passes signals on meanwhile. */
 static void wait_for_end(struct run_command *r)
 {
 	struct pollfd fds[] = { { .fd = r->loop_command.signals, .events = POLLIN },
@@ -255,7 +261,7 @@ static void wait_for_end(struct run_command *r)
 
 	while (!fds[1].revents) {
 		if (!poll(fds, 2, r->dryrun && !r->looked_at_maps ? LOOK_AFTER : -1))
-			look_at_maps(r);
+			check_dry_run(r);
 		if (fds[0].revents)
 			on_signals(r);
 	}
@@ -293,7 +299,7 @@ int run_command__record(struct run_command *r)
 	if (!status && r->args.dryrun.wanted)
 		r->dryrun = dryrun__new(&r->args.dryrun, other ? &r->user : NULL, &status);
 	if (r->dryrun)
-		status = EXIT_OK;
+		status = EXIT_OK; /* dryrun__new() sets it in any case */
 	if (!status && r->args.inside)
 		status = make_inside(r, other ? &r->user : NULL);
 	if (!status)

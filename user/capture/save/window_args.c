@@ -79,7 +79,7 @@ static uint64_t parse_span(struct argp_state *state, const char *option, const c
 	return ns;
 }
 
-/* "/10s", or a date in UTC. */
+/* Parses "/10s" into align, or a date in UTC into at. */
 static void parse_at(struct argp_state *state, struct window_args *a, const char *arg)
 {
 	a->at = a->align = 0;
@@ -91,6 +91,7 @@ static void parse_at(struct argp_state *state, struct window_args *a, const char
 			   arg);
 }
 
+/* Parses a count, at most a million. */
 static unsigned int parse_number(struct argp_state *state, const char *option, const char *arg)
 {
 	uint64_t n = capture_args__parse_count(state, option, arg, 1);
@@ -98,7 +99,8 @@ static unsigned int parse_number(struct argp_state *state, const char *option, c
 	return n > 1000000 ? 1000000 : (unsigned int)n;
 }
 
-/* Refuses conditions that are unknown while a process is recorded. */
+/* Refuses conditions that cannot be parsed, or whose figures are unknown during a recording.
+ * Returns arg. */
 static const char *check_condition(struct argp_state *state, const char *option, const char *arg)
 {
 	static const enum cond_figure not_here[] = { COND_RSS, COND_RSS_GROWTH, COND_LEAKS,
@@ -119,6 +121,7 @@ static const char *check_condition(struct argp_state *state, const char *option,
 	return arg;
 }
 
+/* Refuses names of windows and marks that are empty, too long or not text. Returns arg. */
 static const char *parse_name(struct argp_state *state, const char *option, const char *arg)
 {
 	char clean[256];
@@ -129,6 +132,7 @@ static const char *parse_name(struct argp_state *state, const char *option, cons
 	return arg;
 }
 
+/* Parses --on-growth into the condition of --on. */
 static void parse_growth(struct argp_state *state, struct window_args *a, const char *arg)
 {
 	if (a->on)

@@ -7,12 +7,12 @@
 
 struct window_args {
 	bool given;	   /* some option was given */
-	bool chosen;	   /* one that chooses windows was: any but --label */
+	bool chosen;	   /* an option that chooses windows was given: any but --label */
 	uint64_t skip;	   /* whole steps before the first window */
 	const char *on;	   /* condition that begins a window; NULL: none */
-	const char *until; /* condition that ends it */
-	const char *from_mark, *to_mark;
-	bool wait;	/* only signals and ctl begin windows */
+	const char *until; /* condition that ends a window; NULL: none */
+	const char *from_mark, *to_mark; /* marks that begin and end a window; NULL: none */
+	bool wait;			 /* only signals and ctl begin windows */
 	uint64_t every; /* ns between the beginnings of two windows; 0: one window */
 	/* --at: the first window begins at this moment of the wall clock (ns since 1970), or at the
 	 * next multiple of align (ns); 0: not given */
@@ -21,7 +21,7 @@ struct window_args {
 	unsigned int keep;  /* number of newest windows to keep; 0: all */
 	unsigned int count; /* number of windows to write; 0: no limit */
 	const char *label;  /* name of the windows */
-	char *growth;	    /* storage of on, from --on-growth */
+	char *growth;	    /* owns the text of `on` if --on-growth made it */
 };
 
 struct rolling_args {
@@ -33,7 +33,7 @@ struct rolling_args {
  * process. */
 struct oom_args {
 	bool on, kill;	    /* --on-oom, --on-kill */
-	uint64_t window;    /* ns before that; 0: default */
+	uint64_t window;    /* ns before the error or the end; 0: default */
 	unsigned int files; /* files per process at most; 0: default */
 };
 

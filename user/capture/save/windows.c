@@ -23,25 +23,27 @@
 
 /* ---- the figures of conditions ---- */
 
-#define DEVICES 64 /* devices at most */
+#define DEVICES 64 /* devices at most; others have no figures */
 
+/* The figures of a device, in bytes. */
 struct level {
 	struct device device;
-	bool totals;
+	bool totals; /* the allocator reports totals */
 	uint64_t allocated, reserved, peak, peak_reserved;
 	uint64_t high; /* highest allocated bytes since the last judgement */
 	bool used_known;
-	uint64_t used;
-	struct map64 *sizes; /* sizes of blocks, if the allocator reports no totals */
+	uint64_t used;	     /* driver-reported use */
+	struct map64 *sizes; /* address -> size of each block, if the allocator reports no totals */
 };
 
 struct values {
 	const struct facts *facts;
 	struct level levels[DEVICES];
 	size_t n;
-	uint64_t steps, last_step, step_time; /* step_time: ns of the last whole step */
-	uint64_t ooms, lost;
-	struct host_sheet host, reading; /* the last reading of host memory; one under way */
+	uint64_t steps, last_step;	 /* ends of steps; time of the last one, ns */
+	uint64_t step_time;		 /* length of the last whole step, ns; 0: none so far */
+	uint64_t ooms, lost;		 /* out-of-memory errors; lost events */
+	struct host_sheet host, reading; /* last reading of host memory; one that is not complete */
 	bool host_known;
 };
 
@@ -63,7 +65,8 @@ void values__free(struct values *v)
 	free(v);
 }
 
-static struct level *level_of(struct values *v, struct device d)
+/* The figures of a device, added if there are none. NULL: too many devices, or an unknown one. */
+static struct level *get_level(struct values *v, struct device d)
 {
 	for (size_t i = 0; i < v->n; i++) {
 		if (!memcmp(&v->levels[i].device, &d, sizeof(d)))
@@ -75,33 +78,34 @@ static struct level *level_of(struct values *v, struct device d)
 	return &v->levels[v->n++];
 }
 
-/* Without totals, sums up blocks. */
+/* Counts a block for a device whose allocator reports no totals. 0 or -ENOMEM. */
 static int count_block(struct level *l, const struct event *e)
 {
-	bool comes = e->kind == EVENT_ALLOC || e->kind == EVENT_BLOCK, had = false;
-	uint64_t before = 0;
+	bool is_new = e->kind == EVENT_ALLOC || e->kind == EVENT_BLOCK, had_block = false;
+	uint64_t old_size = 0;
 	int err = 0;
 
-	if (e->kind != EVENT_FREE && (!comes || e->flags & BLOCK_PENDING))
+	if (e->kind != EVENT_FREE && (!is_new || e->flags & BLOCK_PENDING))
 		return 0;
 	if (!l->sizes && !(l->sizes = map64__new()))
 		return -ENOMEM;
-	if (comes)
-		err = map64__swap(l->sizes, e->addr, e->size, &had, &before);
+	if (is_new)
+		err = map64__swap(l->sizes, e->addr, e->size, &had_block, &old_size);
 	else
-		had = map64__del(l->sizes, e->addr, &before);
+		had_block = map64__del(l->sizes, e->addr, &old_size);
 	if (err)
 		return err;
-	if (comes)
+	if (is_new)
 		l->allocated += e->size;
-	if (had)
-		l->allocated -= before;
+	if (had_block)
+		l->allocated -= old_size;
 	return 0;
 }
 
+/* Updates the figures of the event's device. *news: allocated bytes rose. 0 or -ENOMEM. */
 static int take_level(struct values *v, const struct event *e, bool *news)
 {
-	struct level *l = level_of(v, e->device);
+	struct level *l = get_level(v, e->device);
 	int err = 0;
 
 	if (!l)
@@ -165,6 +169,7 @@ int values__event(struct values *v, const struct event *e, bool *news)
 	return 0;
 }
 
+/* Device total in bytes, from the facts; 0: not known. */
 static uint64_t device_total(const struct values *v, const struct level *l)
 {
 	char key[40];
@@ -175,9 +180,11 @@ static uint64_t device_total(const struct values *v, const struct level *l)
 	return device__on_host(l->device) ? 0 : total;
 }
 
-static void set_figure(struct cond_values *cv, enum cond_figure f, uint64_t value, uint64_t of)
+/* full: the value of 100 %; 0: not known. */
+static void set_figure(struct cond_values *cv, enum cond_figure figure, uint64_t value,
+		       uint64_t full)
 {
-	cv->v[f] = (struct cond_value){ .known = true, .value = value, .of = of };
+	cv->v[figure] = (struct cond_value){ .known = true, .value = value, .of = full };
 }
 
 static void set_figures(const struct values *v, const struct level *l, struct cond_values *cv)
@@ -210,8 +217,8 @@ static void set_figures(const struct values *v, const struct level *l, struct co
 	cv->step = v->steps;
 }
 
-/* The CPU counts only if there is no other device, as in reports. The host's memory contains the
- * CPU's. */
+/* True if conditions are judged on this device. The CPU counts only if there is no other device, as
+ * in reports; the host only if it is the sole device, since its memory contains the CPU's. */
 static bool is_judged(const struct values *v, const struct level *l)
 {
 	bool others = false;
@@ -258,18 +265,18 @@ static void reset_highs(struct values *v)
 /* ---- windows ---- */
 
 struct windows {
-	struct sink sink; /* first */
+	struct sink sink; /* first: the sink is cast to this struct */
 	struct windows_opts opts;
 	struct dict *dict;
 	const struct facts *facts;
-	struct flight *flight;
-	struct cond *on, *until;
-	struct values *values; /* figures of conditions; NULL: no conditions */
+	struct flight *flight;	 /* keeps the events, and writes the files */
+	struct cond *on, *until; /* conditions that begin and end a window; NULL: none */
+	struct values *values;	 /* figures of conditions; NULL: no conditions */
 	bool held; /* `on` held at the last judgement; a window begins when it changes to true */
 	struct step_clock clock;
 	bool at_step;  /* the next whole step begins a window */
 	uint64_t skip; /* ends of steps before that window */
-	bool planned;  /* skip and at_step are set */
+	bool planned;  /* the first window is planned, or begun */
 	uint64_t due;  /* time of the next window of --every, ns */
 	uint64_t now;  /* time of the last tick, ns */
 	/* The window of --at: its moment on the wall clock, ns since 1970 (0: none), that moment in
@@ -279,21 +286,21 @@ struct windows {
 	uint64_t begun;	      /* begin, ns */
 	uint64_t begun_steps; /* ends of steps before it */
 	bool whole;	      /* it began with a step */
+	struct outfile *file; /* file of the open window; NULL: none */
 	/* The complete windows. */
-	struct outfile *file;
 	char *last; /* path of the last one */
 	struct window_kept {
 		char *name;	       /* file name in the folder */
 		struct folder_gap gap; /* gap that remains when it is dropped */
 	} * kept;		       /* oldest first */
 	unsigned int n_kept;
-	char reason[32]; /* reason why the last one ended */
-	unsigned int written;
-	int err;
-	bool said;
+	char reason[32];      /* reason why the last one ended */
+	unsigned int written; /* number of complete windows */
+	int err;	      /* first error, negative; it ended the stream */
+	bool said;	      /* that error was logged */
 };
 
-/* True if windows end with something that happened, and nothing begins them. */
+/* True if windows end with an error or the end of the process, and nothing begins them. */
 static inline bool windows__look_back(const struct windows_opts *o)
 {
 	return o->on_oom || o->on_kill;
@@ -302,7 +309,7 @@ static inline bool windows__look_back(const struct windows_opts *o)
 /* ---- files, their entries in the folder, and messages about them ---- */
 
 /* Writes the name of a window: label or process, and a number if there may be several. */
-static void name_of(const struct windows *w, unsigned int number, char *buf, size_t size)
+static void name_window(const struct windows *w, unsigned int number, char *buf, size_t size)
 {
 	const struct window_args *a = &w->opts.args;
 	const char *rank = facts__get(w->facts, "rank");
@@ -329,7 +336,8 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 	snprintf(buf, size, "%s%s%s", a->label ? a->label : process, which, count);
 }
 
-/* Callbacks of the flight recorder. */
+/* Callback of the flight recorder: opens the file of a window. Returns a descriptor or a negative
+ * error, logged. */
 static int windows__open_file(void *ctx, unsigned int number)
 {
 	struct windows *w = ctx;
@@ -346,7 +354,7 @@ static int windows__open_file(void *ctx, unsigned int number)
 	}
 	if (w->opts.reserve)
 		reserve__release(w->opts.reserve);
-	name_of(w, number, name, sizeof(name));
+	name_window(w, number, name, sizeof(name));
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
 	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
 			      : output__path_with(w->opts.path, more);
@@ -378,6 +386,7 @@ static void set_devices(const struct windows *w, struct folder_entry *e)
 	}
 }
 
+/* Fills the entry of a window in the index of the folder. */
 static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
 		      struct folder_entry *e)
 {
@@ -394,7 +403,7 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 				    .bytes = r->bytes };
 	snprintf(e->file, sizeof(e->file), "%s", slash ? slash + 1 : path);
 	snprintf(e->kind, sizeof(e->kind), "window");
-	name_of(w, r->number, e->name, sizeof(e->name));
+	name_window(w, r->number, e->name, sizeof(e->name));
 	folder_entry__describe(e, w->facts);
 	snprintf(e->began, sizeof(e->began), "%s", r->began);
 	snprintf(e->ended, sizeof(e->ended), "%.*s", (int)sizeof(e->ended) - 1, r->ended);
@@ -410,21 +419,22 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	set_devices(w, e);
 }
 
-static void say(const struct windows *w, const struct flight_report *r,
-		const struct folder_entry *e, const char *path)
+/* Logs a summary of a window. */
+static void say_window(const struct windows *w, const struct flight_report *r,
+		       const struct folder_entry *e, const char *path)
 {
-	const struct folder_device *most = NULL;
+	const struct folder_device *largest = NULL;
 	char events[32], size[24], peak[24], span[24], steps[64] = "", device[64] = "";
 
 	for (size_t i = 0; i < e->n_devices; i++) {
-		if (!most || (strcmp(e->devices[i].name, "cpu") &&
-			      (!strcmp(most->name, "cpu") ||
-			       e->devices[i].peak_allocated > most->peak_allocated)))
-			most = &e->devices[i];
+		if (!largest || (strcmp(e->devices[i].name, "cpu") &&
+				 (!strcmp(largest->name, "cpu") ||
+				  e->devices[i].peak_allocated > largest->peak_allocated)))
+			largest = &e->devices[i];
 	}
-	if (most)
+	if (largest)
 		snprintf(device, sizeof(device), ", peak %s on %s",
-			 text__bytes(peak, sizeof(peak), most->peak_allocated), most->name);
+			 text__bytes(peak, sizeof(peak), largest->peak_allocated), largest->name);
 	if (e->first_step >= 0)
 		snprintf(steps, sizeof(steps), ", %lld step%s",
 			 (long long)(e->last_step - e->first_step + 1),
@@ -451,7 +461,7 @@ static void say(const struct windows *w, const struct flight_report *r,
 		output__say_next("report", path);
 }
 
-/* After the message about a file: what it lacks, and the command that reads it. */
+/* Logs, after the message about a file, which events it lacks, and the command that reads it. */
 static void say_after(const struct windows *w, const struct flight_report *r, const char *name,
 		      const char *command)
 {
@@ -532,6 +542,8 @@ static int add_to_folder(struct windows *w, const struct folder_entry *e)
 	return err;
 }
 
+/* Callback of the flight recorder: the file of a window is complete, or failed with err. Returns 0
+ * or a negative error, logged. */
 static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 {
 	struct windows *w = ctx;
@@ -539,14 +551,14 @@ static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	/* After an error, keep what was written so far if it is readable. */
 	bool keep = !err || (w->file && r->events && !windows__look_back(&w->opts));
 	struct folder_entry e;
-	int closed = 0;
+	int commit_err = 0;
 
 	if (keep)
-		closed = outfile__commit(w->file);
+		commit_err = outfile__commit(w->file);
 	else
 		outfile__discard(w->file);
 	if (!err)
-		err = path ? closed : -ENOMEM;
+		err = path ? commit_err : -ENOMEM;
 	w->file = NULL;
 	if (w->opts.reserve)
 		reserve__renew(w->opts.reserve);
@@ -566,7 +578,7 @@ static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	else if (w->opts.on_kill)
 		say_end(w, r, path);
 	else
-		say(w, r, &e, path);
+		say_window(w, r, &e, path);
 	free(w->last);
 	w->last = path;
 	err = w->opts.folder ? add_to_folder(w, &e) : 0;
@@ -584,7 +596,7 @@ static int open_conditions(struct windows *w)
 	int err = a->on ? cond__parse(a->on, &w->on, &why) : 0;
 	int err_until = a->until ? cond__parse(a->until, &w->until, &why_until) : 0;
 
-	free(why); /* the options were parsed before */
+	free(why); /* not needed: the parser of the options has reported such errors */
 	free(why_until);
 	if (err || err_until)
 		return err ? err : err_until;
@@ -622,6 +634,7 @@ static bool is_open(const struct windows *w)
 	return flight__writing(w->flight, NULL);
 }
 
+/* True if as many windows are written as were wanted. */
 static bool has_all(const struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
@@ -634,13 +647,15 @@ static bool has_all(const struct windows *w)
 }
 
 /* Keeps the first error, which ends the stream. Returns err. */
-static int note(struct windows *w, int err)
+static int keep_err(struct windows *w, int err)
 {
 	if (err && !w->err)
 		w->err = err;
 	return err;
 }
 
+/* Begins a window. whole: with a step. why: for people. 0, -EBUSY (one is open, or all are
+ * written), or a negative error. */
 static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 {
 	int err;
@@ -659,38 +674,42 @@ static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 	return err;
 }
 
+/* Ends the open window. reason: as the fact stop_reason. why: for people. 0 or a negative error. */
 static int end(struct windows *w, const char *reason, const char *why)
 {
 	return flight__end(w->flight, reason, why);
 }
 
-/* With --steps and --skip, windows begin with a whole step. */
-static bool by_steps(const struct windows *w)
+/* True with --steps and --skip: windows begin with a whole step. */
+static bool counts_steps(const struct windows *w)
 {
 	return w->opts.steps || w->opts.args.skip;
 }
 
-static bool by_itself(const struct windows *w)
+/* True if no option names an event that begins a window. */
+static bool begins_at_once(const struct windows *w)
 {
 	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait &&
 	       !windows__look_back(&w->opts);
 }
 
-/* Sets the time of the appointed moment. Each tick does it, because the wall clock may be set. */
-static void look_at_appointment(struct windows *w)
+/* Converts the wall-clock time of --at into the events' time. Each tick does it, because the wall
+ * clock may be set. */
+static void update_appointed_time(struct windows *w)
 {
 	uint64_t now, wall = clock__wall(&now), date = w->appointed,
-		      since = now > w->zero ? now - w->zero : 0;
+		      events_now = now > w->zero ? now - w->zero : 0;
 
 	if (!date)
 		w->appointed_time = UINT64_MAX;
 	else if (date >= wall)
-		w->appointed_time = since + (date - wall);
+		w->appointed_time = events_now + (date - wall);
 	else
-		w->appointed_time = since > wall - date ? since - (wall - date) : 0;
+		w->appointed_time = events_now > wall - date ? events_now - (wall - date) : 0;
 }
 
-/* The fact clock_zero_ns is exact; the present time is a round of draining old. */
+/* Sets the wall-clock time at which the first window of --at begins. Prefers the fact
+ * clock_zero_ns, which is exact: w->now is as old as the last drain. */
 static void appoint(struct windows *w)
 {
 	const struct window_args *a = &w->opts.args;
@@ -700,14 +719,12 @@ static void appoint(struct windows *w)
 	if (facts__number(w->facts, "clock_zero_ns", &zero) && zero <= wall)
 		w->zero = now - (wall - zero);
 	w->appointed = a->at ? a->at : (wall / a->align + 1) * a->align;
-	look_at_appointment(w);
+	update_appointed_time(w);
 }
 
-/*
- * Plans the first window. A step that was under way at attach does not count. A process that is
- * recorded from its start has no such step.
- */
-static int plan(struct windows *w)
+/* Plans the first window, or begins it. A step that was under way at attach does not count. A
+ * process that is recorded from its start has no such step. */
+static int plan_first(struct windows *w)
 {
 	const char *at = facts__get(w->facts, "attached_at");
 	char why[64] = "the capture began";
@@ -719,11 +736,11 @@ static int plan(struct windows *w)
 		appoint(w);
 		return 0;
 	}
-	if (!by_itself(w))
+	if (!begins_at_once(w))
 		return 0;
 	from_start = at && !strcmp(at, "start");
 	w->skip = w->opts.args.skip + !from_start;
-	if (!by_steps(w) || !w->skip)
+	if (!counts_steps(w) || !w->skip)
 		return begin(w, 0, from_start, why);
 	w->at_step = true;
 	return 0;
@@ -731,11 +748,11 @@ static int plan(struct windows *w)
 
 int windows__attached(struct windows *w)
 {
-	return w->planned ? 0 : note(w, plan(w));
+	return w->planned ? 0 : keep_err(w, plan_first(w));
 }
 
 /* Begins or ends a window at the end of a step, which the flight recorder already has. */
-static int look_at_step(struct windows *w, const struct event *e)
+static int apply_step(struct windows *w, const struct event *e)
 {
 	const char *unit = w->clock.by_calls ? "call" : "step";
 	char why[96], n[40], step[40] = "a call";
@@ -758,51 +775,54 @@ static int look_at_step(struct windows *w, const struct event *e)
 	return begin(w, e->time, true, why);
 }
 
-/* by_calls: calls counted already. */
-static int look_at_call(struct windows *w, const struct event *e, bool by_calls)
+/* Begins or ends a window at a call of the model, which counts as a step without an optimizer.
+ * by_calls: calls counted before this one, too. */
+static int apply_call(struct windows *w, const struct event *e, bool by_calls)
 {
-	if (!by_calls && by_steps(w))
+	if (!by_calls && counts_steps(w))
 		log_info("PID %d: no optimizer: --steps and --skip count calls of the model",
 			 (int)w->opts.pid);
-	return look_at_step(w, e);
+	return apply_step(w, e);
 }
 
+/* True if the event is a mark of this name; name NULL: false. */
 static bool is_named(const struct windows *w, const struct event *e, const char *name)
 {
 	return name && event__mark_is(dict__str(w->dict, e->name), name);
 }
 
-/* step: a step has just ended. */
-static int judge_begin(struct windows *w, uint64_t now, bool step)
+/* Begins a window when `on` becomes true. with_step: a step has just ended. 0 or a negative
+ * error. */
+static int judge_begin(struct windows *w, uint64_t now, bool with_step)
 {
-	struct cond_result r;
-	bool held = w->held;
-	int err = values__judge(w->values, w->on, now, &r);
+	struct cond_result result;
+	bool held_before = w->held;
+	int err = values__judge(w->values, w->on, now, &result);
 
 	if (err)
 		return err;
-	w->held = r.verdict == COND_HOLDS;
-	if (!w->held || held || is_open(w) || has_all(w))
+	w->held = result.verdict == COND_HOLDS;
+	if (!w->held || held_before || is_open(w) || has_all(w))
 		return 0;
-	return begin(w, now, step, r.text);
+	return begin(w, now, with_step, result.text);
 }
 
 static int judge_end(struct windows *w, uint64_t now)
 {
-	struct cond_result r;
+	struct cond_result result;
 	char why[160];
-	int err = values__judge(w->values, w->until, now, &r);
+	int err = values__judge(w->values, w->until, now, &result);
 
-	if (err || r.verdict != COND_HOLDS)
+	if (err || result.verdict != COND_HOLDS)
 		return err;
-	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
+	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, result.text);
 	return end(w, "condition", why);
 }
 
-/* Judges the conditions. step: a step has just ended. */
-static int judge(struct windows *w, uint64_t now, bool step)
+/* Judges the conditions. with_step: a step has just ended. */
+static int judge(struct windows *w, uint64_t now, bool with_step)
 {
-	int err = w->on ? judge_begin(w, now, step) : 0;
+	int err = w->on ? judge_begin(w, now, with_step) : 0;
 
 	if (err)
 		return err;
@@ -815,8 +835,8 @@ static int judge(struct windows *w, uint64_t now, bool step)
 	return 0;
 }
 
-/* Ends a window whose time has passed, before later events go in. */
-static int look_at_time(struct windows *w, uint64_t now)
+/* Ends a window of -d whose time has passed, before later events go in. */
+static int end_if_due(struct windows *w, uint64_t now)
 {
 	char why[48], time[24];
 
@@ -826,12 +846,12 @@ static int look_at_time(struct windows *w, uint64_t now)
 	return end(w, "duration", why);
 }
 
-/* Begins a window whose time has come, with the next step if steps count. */
+/* Begins a window whose time has come; with the next step if steps count. */
 static int begin_due(struct windows *w, uint64_t time, const char *why)
 {
 	if (is_open(w) || has_all(w))
 		return 0;
-	if (!by_steps(w))
+	if (!counts_steps(w))
 		return begin(w, time, false, why);
 	w->at_step = true;
 	w->skip = 0;
@@ -839,7 +859,7 @@ static int begin_due(struct windows *w, uint64_t time, const char *why)
 }
 
 /* Begins the window of --at, before later events go in, and appoints the next one of --every. */
-static int look_at_wall(struct windows *w, uint64_t now)
+static int begin_at_wall_time(struct windows *w, uint64_t now)
 {
 	uint64_t due = w->appointed_time, every = w->opts.args.every;
 	char why[64], date[40];
@@ -848,11 +868,11 @@ static int look_at_wall(struct windows *w, uint64_t now)
 		return 0;
 	snprintf(why, sizeof(why), "at %s", text__date(date, sizeof(date), w->appointed));
 	w->appointed = every ? w->appointed + (1 + (now - due) / every) * every : 0;
-	look_at_appointment(w);
+	update_appointed_time(w);
 	return begin_due(w, due, why);
 }
 
-static int look_at_bounds(struct windows *w)
+static int end_at_bounds(struct windows *w)
 {
 	const char *reason;
 
@@ -860,14 +880,14 @@ static int look_at_bounds(struct windows *w)
 }
 
 /* Begins and ends windows by the time, before later events go in. */
-static int look_at_clocks(struct windows *w, uint64_t now)
+static int apply_times(struct windows *w, uint64_t now)
 {
 	int err = windows__attached(w);
 
 	if (err)
 		return err;
-	err = look_at_time(w, now);
-	return err ? err : look_at_wall(w, now);
+	err = end_if_due(w, now);
+	return err ? err : begin_at_wall_time(w, now);
 }
 
 static int begin_at_mark(struct windows *w, const struct event *e)
@@ -892,10 +912,12 @@ static int end_at_mark(struct windows *w, const struct event *e)
 	return end(w, "mark", why);
 }
 
+/* Takes an event: begins and ends windows by time, marks, calls, steps and conditions, and gives
+ * the event to the flight recorder. 0 or a negative error. */
 static int take(struct windows *w, const struct event *e)
 {
 	bool news = false, ended, by_calls = w->clock.by_calls;
-	int err = look_at_clocks(w, e->time);
+	int err = apply_times(w, e->time);
 
 	if (err)
 		return err;
@@ -905,7 +927,7 @@ static int take(struct windows *w, const struct event *e)
 	ended = step_clock__ended(&w->clock, w->facts, e);
 	/* A call ends when the next one begins, which is not in its window. */
 	if (ended && e->kind == EVENT_CALL) {
-		err = look_at_call(w, e, by_calls);
+		err = apply_call(w, e, by_calls);
 		if (err)
 			return err;
 	}
@@ -916,7 +938,7 @@ static int take(struct windows *w, const struct event *e)
 	if (err)
 		return err;
 	if (ended && e->kind == EVENT_STEP) {
-		err = look_at_step(w, e);
+		err = apply_step(w, e);
 		if (err)
 			return err;
 	}
@@ -924,18 +946,18 @@ static int take(struct windows *w, const struct event *e)
 	if (err)
 		return err;
 	err = end_at_mark(w, e);
-	return err ? err : look_at_bounds(w);
+	return err ? err : end_at_bounds(w);
 }
 
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct windows *w = (struct windows *)s;
 
-	return w->err ? w->err : note(w, take(w, e));
+	return w->err ? w->err : keep_err(w, take(w, e));
 }
 
-/* Begins the next window of --every, or skips it if the previous window is still open. */
-static int look_at_clock(struct windows *w, uint64_t now)
+/* Begins the next window of --every, or skips it if the previous one is still open. */
+static int begin_every(struct windows *w, uint64_t now)
 {
 	char why[48], time[24];
 
@@ -948,14 +970,14 @@ static int look_at_clock(struct windows *w, uint64_t now)
 
 static int tick(struct windows *w, uint64_t now)
 {
-	int err = look_at_clocks(w, now);
+	int err = apply_times(w, now);
 
 	if (err)
 		return err;
 	err = flight__tick(w->flight, now);
 	if (err)
 		return err;
-	err = look_at_clock(w, now);
+	err = begin_every(w, now);
 	if (err)
 		return err;
 	return w->values ? judge(w, now, false) : 0;
@@ -969,26 +991,26 @@ static int on_tick(struct sink *s, uint64_t now)
 		return w->err;
 	w->now = now;
 	if (w->appointed)
-		look_at_appointment(w);
-	return note(w, tick(w, now));
+		update_appointed_time(w);
+	return keep_err(w, tick(w, now));
 }
 
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
 {
 	struct windows *w = calloc(1, sizeof(*w));
-	struct flight_opts fo = { .window = o->args.before,
-				  .no_oom = true,
-				  .bounds = o->bounds,
-				  .open = windows__open_file,
-				  .done = windows__file_done,
-				  .ctx = w };
+	struct flight_opts flight_opts = { .window = o->args.before,
+					   .no_oom = true,
+					   .bounds = o->bounds,
+					   .open = windows__open_file,
+					   .done = windows__file_done,
+					   .ctx = w };
 
 	if (windows__look_back(o)) {
-		fo.no_oom = !o->on_oom;
-		fo.bounds = (struct mtr_writer_opts){ 0 };
-		fo.max_bytes = o->bounds.max_size;
-		fo.max_events = o->bounds.max_events;
-		fo.max_files = o->on_kill ? 0 : o->args.count;
+		flight_opts.no_oom = !o->on_oom;
+		flight_opts.bounds = (struct mtr_writer_opts){ 0 };
+		flight_opts.max_bytes = o->bounds.max_size;
+		flight_opts.max_events = o->bounds.max_events;
+		flight_opts.max_files = o->on_kill ? 0 : o->args.count;
 	}
 	if (!w)
 		return NULL;
@@ -997,7 +1019,7 @@ struct windows *windows__new(struct dict *d, const struct facts *f, const struct
 	w->file = o->file;
 	w->dict = d;
 	w->facts = f;
-	w->flight = flight__new(d, f, &fo);
+	w->flight = flight__new(d, f, &flight_opts);
 	if (w->flight && !open_conditions(w))
 		return w;
 	w->file = NULL; /* still owned by the caller */
@@ -1014,19 +1036,19 @@ int windows__start(struct windows *w, const char *who)
 		return w->err;
 	if (is_open(w) || has_all(w))
 		return -EBUSY;
-	return note(w, begin(w, w->now, false, who));
+	return keep_err(w, begin(w, w->now, false, who));
 }
 
 int windows__stop(struct windows *w, const char *who)
 {
-	return !is_open(w) ? -EALREADY : note(w, end(w, who, who));
+	return !is_open(w) ? -EALREADY : keep_err(w, end(w, who, who));
 }
 
 int windows__save(struct windows *w, const char *who)
 {
 	if (is_open(w))
 		return -EBUSY;
-	return w->err ? w->err : note(w, flight__save(w->flight, who));
+	return w->err ? w->err : keep_err(w, flight__save(w->flight, who));
 }
 
 void windows__tell(const struct windows *w, struct json *j)
@@ -1087,13 +1109,13 @@ int windows__finish(struct windows *w, const char *reason)
 {
 	if (w->err)
 		return w->err;
-	if (is_open(w) && note(w, end(w, reason, reason)))
+	if (is_open(w) && keep_err(w, end(w, reason, reason)))
 		return w->err;
-	if (w->opts.on_oom && note(w, flight__finish(w->flight)))
+	if (w->opts.on_oom && keep_err(w, flight__finish(w->flight)))
 		return w->err;
 	if (!w->opts.on_kill || strcmp(reason, "target exited") != 0)
 		return 0;
-	return note(w, write_end(w));
+	return keep_err(w, write_end(w));
 }
 
 unsigned int windows__written(const struct windows *w)

@@ -54,12 +54,12 @@ int windows__attached(struct windows *w);
 int windows__start(struct windows *w, const char *who);
 int windows__stop(struct windows *w, const char *who);
 int windows__save(struct windows *w, const char *who);
-/* Adds the present state to an open object, for ctl. */
+/* Writes the present state into an open JSON object, as the answer to `ctl`. */
 void windows__tell(const struct windows *w, struct json *j);
 /* Returns the path of the last complete file, or "". */
 const char *windows__last(const struct windows *w);
 
-/* Returns the fact stop_reason if no more windows will be written, or NULL. */
+/* Returns the value of the fact stop_reason if no more windows will be written, or NULL. */
 const char *windows__over(const struct windows *w);
 /* Ends an open window at the end of the stream. With on_kill, the facts say how the process ended,
  * if the reason is "target exited". Returns 0 or a negative error; errors of files are

@@ -33,10 +33,10 @@
  * of T0, then the events. Knows nothing of processes. All devices are of type CUDA.
  */
 
-#define DEVICES 256
+#define DEVICES 256	    /* an event's device index has 8 bits */
 #define CHUNK 4096	    /* events allocated at once */
 #define ARMING 20000000ULL  /* ns; by then a new probe is in place on every CPU */
-#define REUSED (1ULL << 63) /* the address was allocated later */
+#define REUSED (1ULL << 63) /* flag in attach_state.first: the address was allocated later */
 
 /* A growing array. */
 struct vec {
@@ -50,7 +50,7 @@ struct attach_state {
 	struct map64
 		*first; /* address -> index of its first alloc or free among the events | REUSED */
 	struct map64 *blocks; /* address -> index in seen */
-	struct vec seen;      /* struct cuda_block, of all readings */
+	struct vec seen;      /* struct cuda_block: the blocks in use, from all readings */
 	struct vec segments;  /* struct cuda_segment, of the last reading and what earlier ones add;
 				 by address */
 	struct vec hints;     /* struct cuda_segment, from before T0; by address */
@@ -61,17 +61,18 @@ struct attach_state {
 	uint64_t total[DEVICES]; /* allocated total of the last event */
 	bool has_total[DEVICES];
 	struct cuda_totals totals[DEVICES]; /* of the last reading */
-	bool any[DEVICES];		    /* a reading had the device */
+	bool any[DEVICES];		    /* a reading had figures of the device */
 	/* The state at T0, made by solve(). */
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
 	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
-	/* Position of attach_state__next(); made: the event it made last. */
+	/* Position of attach_state__next(). */
 	unsigned at_device;
 	size_t at_segment, at_block, at_event;
-	struct event made;
+	struct event made; /* the event that attach_state__next() returned last, if it made one */
 };
 
+/* Adds an element of that size, to be set by the caller. NULL: out of memory. */
 static void *vec__add(struct vec *a, size_t size)
 {
 	if (array__grow(&a->v, &a->cap, a->n + 1, size))
@@ -123,36 +124,39 @@ static const struct event *event_at(const struct attach_state *s, size_t i)
 }
 
 /* True for the native allocator: events of other blocks (CPU, runtime calls) have no totals. */
-static bool of_allocator(const struct event *e)
+static bool is_of_allocator(const struct event *e)
 {
 	return e->device.type == DEVICE_CUDA && e->totals;
 }
 
-static bool of_block(const struct event *e)
+static bool is_of_block(const struct event *e)
 {
-	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e);
+	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && is_of_allocator(e);
 }
 
-static int note_first(struct attach_state *s, size_t at, const struct event *e)
+/* Notes the first event of an address: index is its number. Otherwise notes that a later one
+ * allocates the address again. */
+static int note_first(struct attach_state *s, size_t index, const struct event *e)
 {
-	uint64_t i;
+	uint64_t first;
 
-	if (!map64__get(s->first, e->addr, &i))
-		i = at;
+	if (!map64__get(s->first, e->addr, &first))
+		first = index;
 	else if (e->kind == EVENT_ALLOC)
-		i |= REUSED;
-	return map64__set(s->first, e->addr, i) ? -ENOMEM : 0;
+		first |= REUSED;
+	return map64__set(s->first, e->addr, first) ? -ENOMEM : 0;
 }
 
 /* True for an event of a block from before T0. */
 static bool is_before_t0(const struct attach_state *s, size_t at, const struct event *e)
 {
-	return at < s->begin[e->device.index] && of_block(e);
+	return at < s->begin[e->device.index] && is_of_block(e);
 }
 
 /* For some microseconds a new probe is in place on some CPUs only, so an event may be missing
- * between two others. T0 is where each total begins to follow from the one before. */
-static int solve_begin(struct attach_state *s, const struct event *e)
+ * between two others. T0 is where each total begins to follow from the one before: if this total
+ * does not, T0 is now, and earlier readings and events are forgotten. 0 or -ENOMEM. */
+static int check_total(struct attach_state *s, const struct event *e)
 {
 	uint8_t d = e->device.index;
 	uint64_t expected = s->total[d] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
@@ -168,7 +172,7 @@ static int solve_begin(struct attach_state *s, const struct event *e)
 	map64__clear(s->blocks);
 	map64__clear(s->first);
 	for (size_t i = 0; i < s->n_events; i++) {
-		if (of_block(event_at(s, i)) && !is_before_t0(s, i, event_at(s, i)) &&
+		if (is_of_block(event_at(s, i)) && !is_before_t0(s, i, event_at(s, i)) &&
 		    note_first(s, i, event_at(s, i)))
 			return -ENOMEM;
 	}
@@ -190,7 +194,7 @@ static int attach_state__hold(struct attach_state *s, const struct event *e)
 			return -ENOMEM;
 		s->n_chunks++;
 	}
-	if (of_block(e) && (solve_begin(s, e) || note_first(s, s->n_events, e)))
+	if (is_of_block(e) && (check_total(s, e) || note_first(s, s->n_events, e)))
 		return -ENOMEM;
 	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
 	s->n_events++;
@@ -206,19 +210,20 @@ ARRAY_COMPARE(by_address, struct cuda_segment, addr)
 
 ARRAY_COMPARE(by_block_address, struct cuda_block, addr)
 
-static struct cuda_segment *nth(const struct vec *a, size_t i)
+static struct cuda_segment *segment_at(const struct vec *a, size_t i)
 {
 	return (struct cuda_segment *)a->v + i;
 }
 
-static int add_part(struct vec *a, const struct cuda_segment *of, uint64_t from, uint64_t end)
+/* Adds the part of a segment from one address to another. */
+static int add_part(struct vec *a, const struct cuda_segment *segment, uint64_t from, uint64_t end)
 {
 	struct cuda_segment *g = vec__add(a, sizeof(*g));
 
 	if (!g)
 		return -ENOMEM;
-	*g = *of;
-	g->whole = of->whole && from == of->addr && end == of->addr + of->size;
+	*g = *segment;
+	g->whole = segment->whole && from == segment->addr && end == segment->addr + segment->size;
 	g->addr = from;
 	g->size = end - from;
 	return 0;
@@ -231,69 +236,76 @@ static const struct cuda_segment *find_segment(const struct vec *a, uint64_t add
 
 	while (lo < hi) {
 		mid = (lo + hi) / 2;
-		if (nth(a, mid)->addr <= addr)
+		if (segment_at(a, mid)->addr <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo && addr - nth(a, lo - 1)->addr < nth(a, lo - 1)->size ? nth(a, lo - 1) : NULL;
+	return lo && addr - segment_at(a, lo - 1)->addr < segment_at(a, lo - 1)->size
+		       ? segment_at(a, lo - 1)
+		       : NULL;
 }
 
 /* True if one of the segments contains all of g. */
 static bool is_covered(const struct vec *a, const struct cuda_segment *g)
 {
-	const struct cuda_segment *one = find_segment(a, g->addr);
+	const struct cuda_segment *candidate = find_segment(a, g->addr);
 
-	return one && one->device == g->device && g->addr + g->size <= one->addr + one->size;
+	return candidate && candidate->device == g->device &&
+	       g->addr + g->size <= candidate->addr + candidate->size;
 }
 
-/* Adds the segments of a reading. A whole reading of a device replaces what is known of it. A torn
- * one has true segments, too: they replace the parts of earlier ones that they overlap. */
-static int add_segments(struct attach_state *s, const struct cudaalloc_state *r, const bool *fresh)
+/* Adds the segments of a reading. was_whole: devices that were read as a whole, which replaces what
+ * is known of them. A torn reading has true segments, too: they replace the parts of earlier
+ * segments that they overlap. */
+static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
+			const bool *was_whole)
 {
 	const struct cuda_segment *old = s->segments.v;
-	struct vec all = { 0 };
+	struct vec merged = { 0 };
 	struct cuda_segment *g;
 	size_t i, k, n_new;
 
 	for (i = 0; i < r->nsegments; i++) {
-		if (!r->segments[i].whole && !fresh[r->segments[i].device] &&
+		if (!r->segments[i].whole && !was_whole[r->segments[i].device] &&
 		    is_covered(&s->segments, &r->segments[i]))
 			continue;
-		g = vec__add(&all, sizeof(*g));
+		g = vec__add(&merged, sizeof(*g));
 		if (!g)
 			goto nomem;
 		*g = r->segments[i];
 	}
-	n_new = all.n;
-	if (all.n)
-		qsort(all.v, all.n, sizeof(*g), by_address);
+	/* Then add the parts of the old segments that no new one overlaps. */
+	n_new = merged.n;
+	if (merged.n)
+		qsort(merged.v, merged.n, sizeof(*g), by_address);
 	for (i = 0, k = 0; i < s->segments.n; i++) {
 		uint64_t from = old[i].addr, end = from + old[i].size;
 		size_t j;
 
-		if (fresh[old[i].device])
+		if (was_whole[old[i].device])
 			continue;
-		while (k < n_new && nth(&all, k)->addr + nth(&all, k)->size <= from)
+		while (k < n_new &&
+		       segment_at(&merged, k)->addr + segment_at(&merged, k)->size <= from)
 			k++;
-		for (j = k; j < n_new && nth(&all, j)->addr < end; j++) {
-			const struct cuda_segment newer = *nth(&all, j);
+		for (j = k; j < n_new && segment_at(&merged, j)->addr < end; j++) {
+			const struct cuda_segment newer = *segment_at(&merged, j);
 
-			if (newer.addr > from && add_part(&all, &old[i], from, newer.addr))
+			if (newer.addr > from && add_part(&merged, &old[i], from, newer.addr))
 				goto nomem;
 			if (newer.addr + newer.size > from)
 				from = newer.addr + newer.size;
 		}
-		if (from < end && add_part(&all, &old[i], from, end))
+		if (from < end && add_part(&merged, &old[i], from, end))
 			goto nomem;
 	}
-	if (all.n)
-		qsort(all.v, all.n, sizeof(*g), by_address);
+	if (merged.n)
+		qsort(merged.v, merged.n, sizeof(*g), by_address);
 	free(s->segments.v);
-	s->segments = all;
+	s->segments = merged;
 	return 0;
 nomem:
-	free(all.v);
+	free(merged.v);
 	return -ENOMEM;
 }
 
@@ -322,13 +334,13 @@ static int attach_state__hint(struct attach_state *s, const struct cuda_segment 
  * attach_state__exact() is called. 0 or -ENOMEM. */
 static int attach_state__read(struct attach_state *s, const struct cudaalloc_state *r)
 {
-	bool fresh[DEVICES] = { false };
+	bool was_whole[DEVICES] = { false };
 	struct cuda_block *b;
 	uint64_t at;
 	size_t i, n;
 
 	for (i = 0; i < r->ndevices && i < DEVICES; i++) {
-		fresh[i] = r->devices[i].consistent;
+		was_whole[i] = r->devices[i].consistent;
 		s->totals[i] = r->devices[i].after;
 		s->any[i] = true;
 	}
@@ -336,7 +348,7 @@ static int attach_state__read(struct attach_state *s, const struct cudaalloc_sta
 	 * A whole reading has all blocks: others that earlier readings saw were torn or are freed.
 	 */
 	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
-		if (fresh[b[i].device]) {
+		if (was_whole[b[i].device]) {
 			map64__del(s->blocks, b[i].addr, NULL);
 			continue;
 		}
@@ -358,31 +370,34 @@ static int attach_state__read(struct attach_state *s, const struct cudaalloc_sta
 		}
 		*b = r->blocks[i];
 	}
-	return add_segments(s, r, fresh);
+	return add_segments(s, r, was_whole);
 }
 
 /* ---- solving: the state at T0 ---- */
 
+/* Finds the blocks at T0: those that readings saw and the log does not name, and those whose first
+ * event in the log is a free. sum: gets their bytes by device. */
 static int solve_blocks(struct attach_state *s, uint64_t *sum)
 {
 	const struct cuda_block *seen = s->seen.v;
 	struct cuda_block *b;
-	uint64_t addr, i, at;
+	uint64_t addr, first, seen_index;
 	size_t k, pos = 0;
 
 	s->t0_blocks.n = 0;
 	for (k = 0; k < s->seen.n; k++) {
-		if (map64__get(s->first, seen[k].addr, &i))
+		if (map64__get(s->first, seen[k].addr, &first))
 			continue;
 		b = vec__add(&s->t0_blocks, sizeof(*b));
 		if (!b)
 			return -ENOMEM;
 		*b = seen[k];
+		/* A pending block is freed, and not in the total. */
 		if (b->state != CUDA_BLOCK_PENDING)
 			sum[b->device] += b->size;
 	}
-	while (map64__next(s->first, &pos, &addr, &i)) {
-		const struct event *e = event_at(s, i & ~REUSED);
+	while (map64__next(s->first, &pos, &addr, &first)) {
+		const struct event *e = event_at(s, first & ~REUSED);
 
 		if (e->kind != EVENT_FREE)
 			continue;
@@ -394,9 +409,10 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 					  .device = e->device.index };
 		/* A reading may have seen this block before it was freed, and later blocks at its
 		 * address. */
-		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
-			b->requested = seen[at].requested;
-			b->stream = seen[at].stream;
+		if (!(first & REUSED) && map64__get(s->blocks, addr, &seen_index) &&
+		    seen[seen_index].size == e->size) {
+			b->requested = seen[seen_index].requested;
+			b->stream = seen[seen_index].stream;
 		}
 		sum[b->device] += b->size;
 	}
@@ -405,10 +421,11 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 	return 0;
 }
 
+/* Removes a range of addresses from the segments, which may cut a segment short or split it. */
 static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 {
 	uint64_t end = addr + size;
-	size_t n = a->n, i;
+	size_t n = a->n, i; /* n: without the rests added here */
 
 	for (i = 0; i < n; i++) {
 		struct cuda_segment *g = (struct cuda_segment *)a->v + i, *rest;
@@ -420,7 +437,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 			rest = vec__add(a, sizeof(*rest));
 			if (!rest)
 				return -ENOMEM;
-			g = (struct cuda_segment *)a->v + i;
+			g = (struct cuda_segment *)a->v + i; /* the array may have moved */
 			*rest = *g;
 			rest->addr = end;
 			rest->size = g_end - end;
@@ -444,6 +461,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 	return 0;
 }
 
+/* Adds the segment that the call e gave back. */
 static int add_range(struct vec *a, const struct event *e)
 {
 	struct cuda_segment *g;
@@ -469,7 +487,9 @@ static bool moves_segments(const struct event *e)
 	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
-static void complete(struct event *e, const struct cuda_segment *g)
+/* Sets the device and the size that a call does not say, from the segment at its address. g may be
+ * NULL. */
+static void fill_in(struct event *e, const struct cuda_segment *g)
 {
 	if (!g)
 		return;
@@ -486,7 +506,7 @@ static void complete(struct event *e, const struct cuda_segment *g)
  */
 static int solve_moves(struct attach_state *s)
 {
-	uint64_t at;
+	uint64_t take_index;
 	size_t i;
 
 	s->moves.n = 0;
@@ -500,17 +520,17 @@ static int solve_moves(struct attach_state *s)
 		if (!e)
 			return -ENOMEM;
 		*e = *event_at(s, i);
-		if (e->kind == EVENT_CUDA_FREE && map64__del(s->taken, e->addr, &at)) {
-			const struct event *take = (struct event *)s->moves.v + at;
+		if (e->kind == EVENT_CUDA_FREE && map64__del(s->taken, e->addr, &take_index)) {
+			const struct event *take = (struct event *)s->moves.v + take_index;
 
 			if (!e->size)
 				e->size = take->size;
 			if (e->device.index == DEVICE_UNKNOWN)
 				e->device = take->device;
 		} else if (e->kind == EVENT_CUDA_FREE) {
-			complete(e, find_segment(&s->hints, e->addr));
+			fill_in(e, find_segment(&s->hints, e->addr));
 		}
-		complete(e, find_segment(&s->segments, e->addr));
+		fill_in(e, find_segment(&s->segments, e->addr));
 		if (e->kind == EVENT_CUDA_ALLOC && map64__set(s->taken, e->addr, s->moves.n - 1))
 			return -ENOMEM;
 	}
@@ -518,7 +538,7 @@ static int solve_moves(struct attach_state *s)
 }
 
 /* Joins neighbouring parts of expandable segments, as the allocator does. */
-static void join(struct vec *a)
+static void join_parts(struct vec *a)
 {
 	struct cuda_segment *g = a->v;
 	size_t i, n = 0;
@@ -565,16 +585,17 @@ static int solve_segments(struct attach_state *s, uint64_t *sum)
 	}
 	if (s->t0_segments.n)
 		qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
-	join(&s->t0_segments);
+	join_parts(&s->t0_segments);
 	for (i = 0, g = s->t0_segments.v; i < s->t0_segments.n; i++)
 		sum[g[i].device] += g[i].size;
 	return 0;
 }
 
-/* Totals at T0: from the first event with totals, otherwise as read. */
+/* Finds the totals at T0: from the first event with totals, otherwise from the last reading, less
+ * the segments that moved since T0. */
 static void solve_totals(struct attach_state *s)
 {
-	const struct event *move = s->moves.v;
+	const struct event *next_move = s->moves.v;
 	int64_t moved[DEVICES] = { 0 };
 	size_t i;
 
@@ -584,12 +605,12 @@ static void solve_totals(struct attach_state *s)
 		uint8_t d = e->device.index;
 
 		if (moves_segments(e)) {
-			moved[move->device.index] += e->kind == EVENT_CUDA_ALLOC
-							     ? (int64_t)move->size
-							     : -(int64_t)move->size;
-			move++;
+			moved[next_move->device.index] += e->kind == EVENT_CUDA_ALLOC
+								  ? (int64_t)next_move->size
+								  : -(int64_t)next_move->size;
+			next_move++;
 		}
-		if (!of_allocator(e) || s->t0_known[d] || i < s->begin[d])
+		if (!is_of_allocator(e) || s->t0_known[d] || i < s->begin[d])
 			continue;
 		s->t0_known[d] = true;
 		s->t0_allocated[d] = e->allocated;
@@ -608,23 +629,24 @@ static void solve_totals(struct attach_state *s)
 	}
 }
 
+/* Finds the state at T0 from events and readings so far. 0 or -ENOMEM. */
 static int solve(struct attach_state *s)
 {
-	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
-	int err = solve_blocks(s, blocks);
+	uint64_t block_bytes[DEVICES] = { 0 }, segment_bytes[DEVICES] = { 0 };
+	int err = solve_blocks(s, block_bytes);
 
 	if (err)
 		return err;
 	err = solve_moves(s);
 	if (err)
 		return err;
-	err = solve_segments(s, segments);
+	err = solve_segments(s, segment_bytes);
 	if (err)
 		return err;
 	solve_totals(s);
 	for (int i = 0; i < DEVICES; i++) {
-		s->t0_blocks_exact[i] = s->t0_known[i] && blocks[i] == s->t0_allocated[i];
-		s->t0_segments_exact[i] = s->t0_known[i] && segments[i] == s->t0_reserved[i];
+		s->t0_blocks_exact[i] = s->t0_known[i] && block_bytes[i] == s->t0_allocated[i];
+		s->t0_segments_exact[i] = s->t0_known[i] && segment_bytes[i] == s->t0_reserved[i];
 	}
 	return 0;
 }
@@ -648,7 +670,7 @@ static int attach_state__exact(struct attach_state *s)
 static bool attach_state__segments_whole(const struct attach_state *s)
 {
 	for (size_t i = 0; i < s->segments.n; i++) {
-		if (!nth(&s->segments, i)->whole)
+		if (!segment_at(&s->segments, i)->whole)
 			return false;
 	}
 	return true;
@@ -700,7 +722,7 @@ static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 		return &s->made;
 	}
 	if (s->made.kind == EVENT_STATE && s->made.device.index == d)
-		return NULL;
+		return NULL; /* it was the last event of the device */
 	s->made = (struct event){ .kind = EVENT_STATE,
 				  .device = { DEVICE_CUDA, d },
 				  .totals = s->t0_known[d] };
@@ -742,11 +764,12 @@ static const struct event *attach_state__next(struct attach_state *s)
 /*
  * If no event of a device was held, T0 is the reading, which may have been within a call: the
  * allocator's tables have the change, and its event follows. The allocator is locked meanwhile, so
- * this is at most the next event of the device. It belongs to T0 and is dropped. All 0 at first.
+ * this is at most the next event of the device: its total is that of T0. It belongs to T0 and is
+ * dropped. All 0 at first.
  */
 struct state_seam {
-	bool open[256]; /* by device */
-	uint64_t allocated[256];
+	bool open[DEVICES];	     /* by device: the next event may belong to T0 */
+	uint64_t allocated[DEVICES]; /* total at T0 */
 };
 
 /* Call it for each event that attach_state__next() returned. */
@@ -755,24 +778,25 @@ static void state_seam__emitted(struct state_seam *m, const struct event *e)
 	if (e->kind == EVENT_STATE && e->totals) {
 		m->open[e->device.index] = true;
 		m->allocated[e->device.index] = e->allocated;
-	} else if (of_allocator(e)) {
+	} else if (is_of_allocator(e)) {
 		m->open[e->device.index] = false;
 	}
 }
 
-/* Call it for each later event. True if T0 contains its change. */
-static bool state_seam__before(struct state_seam *m, const struct event *e)
+/* Call it for each later event. True if T0 contains the change of this event. */
+static bool state_seam__contains(struct state_seam *m, const struct event *e)
 {
-	bool open;
+	bool was_open;
 
-	/* The lost event may have been the one that this waits for. */
+	/* The lost event may have been the one that belongs to T0. */
 	if (e->kind == EVENT_LOST)
 		memset(m->open, 0, sizeof(m->open));
-	if (!of_allocator(e))
+	if (!is_of_allocator(e))
 		return false;
-	open = m->open[e->device.index];
+	was_open = m->open[e->device.index];
 	m->open[e->device.index] = false;
-	return open && of_block(e) && e->size && e->allocated == m->allocated[e->device.index];
+	return was_open && is_of_block(e) && e->size &&
+	       e->allocated == m->allocated[e->device.index];
 }
 
 /* ---- the stage ---- */
@@ -783,7 +807,7 @@ static bool state_seam__before(struct state_seam *m, const struct event *e)
 #define HELD_MAX (384u << 10)	  /* events held, at most */
 #define WHOLE_WITHIN 500000000ULL /* ns that an exact state waits for the kinds of segments */
 #define SEGMENTS_EVERY 1000000000ULL /* ns between two readings of segments, at least */
-#define SEGMENTS_SHARE 20 /* readings of segments take one part in this many of the time */
+#define SEGMENTS_SHARE 20	     /* readings of segments take at most 1/20 of the time */
 
 struct attach_stage {
 	struct sink sink;  /* first: the sink is the stage */
@@ -793,12 +817,12 @@ struct attach_stage {
 	struct facts *facts;
 	struct attach_state *held; /* events and readings; NULL once the state is known */
 	bool empty;		   /* CUDA was unused at attach: nothing was allocated */
-	bool empty_checked[256];   /* by device: its first total was compared with that */
+	bool empty_checked[256];   /* by device: its first event was compared with empty */
 	bool copied;		   /* a forked process whose tables are its parent's */
-	uint64_t copies;	   /* events dropped for that */
-	unsigned readings, tries;
-	bool fresh; /* the reading in held was not compared with the events yet */
-	const char *why_torn;
+	uint64_t copies;	   /* events that were dropped because of copied */
+	unsigned readings, tries;  /* readings that succeeded, and all */
+	bool fresh;		   /* the reading in held was not compared with the events yet */
+	const char *why_torn;	   /* why the last reading did not give the exact state; static */
 	struct state_seam seam;
 	struct cudaalloc_state before; /* read before the probes were attached */
 	/* New segments. */
@@ -808,12 +832,14 @@ struct attach_stage {
 	uint64_t moves_passed; /* moves when the segments last passed on were read */
 	uint64_t next_read;    /* earliest next reading, ns since start */
 	/* A reading that waits for attach_stage__take(). */
-	struct cudaalloc_state read;	 /* segments; empty: none */
-	uint64_t moves_read, read_begin; /* when it began: moves, and ns since start */
+	struct cudaalloc_state read; /* segments that were read; empty: none */
+	uint64_t moves_read;	     /* moves when the reading began */
+	uint64_t read_begin;	     /* when the reading began, ns since start */
 };
 
 /* ---- readings of the tables ---- */
 
+/* Reads the allocator's tables. 0 or -errno. */
 static int read_tables(struct attach_stage *a, struct cudaalloc_state *ret)
 {
 	struct cudaalloc *alloc = a->target->alloc;
@@ -860,7 +886,7 @@ int attach_stage__hint(struct attach_stage *a)
 int attach_stage__begin(struct attach_stage *a)
 {
 	struct cudaalloc *alloc = a->target->alloc;
-	enum alloc_backend b;
+	enum alloc_backend backend;
 	int devices, err;
 
 	if (!alloc) {
@@ -868,12 +894,12 @@ int attach_stage__begin(struct attach_stage *a)
 		return 0;
 	}
 	devices = cudaalloc__devices(alloc);
-	b = cudaalloc__backend(alloc);
-	if (b == ALLOC_NONE || (b == ALLOC_NATIVE && devices == 0)) {
+	backend = cudaalloc__backend(alloc);
+	if (backend == ALLOC_NONE || (backend == ALLOC_NATIVE && devices == 0)) {
 		a->empty = true;
 		return 0;
 	}
-	if (b != ALLOC_NATIVE || devices < 0)
+	if (backend != ALLOC_NATIVE || devices < 0)
 		return 0;
 	a->held = attach_state__new();
 	if (!a->held)
@@ -939,8 +965,10 @@ static bool is_overdue(const struct attach_stage *a, uint64_t now)
 	       attach_state__held(a->held) > HELD_MAX;
 }
 
-/* Compares events and readings. read_err: of the last reading; whole: all events up to it came. */
-static int judge(struct attach_stage *a, int read_err, bool whole, uint64_t now)
+/* Compares events and readings. Ends the holding if the state is exact, or will not get so.
+ * read_err: error of the last reading. whole: all events up to that reading came. 0, -ENOMEM or a
+ * sink's error. */
+static int end_if_settled(struct attach_stage *a, int read_err, bool whole, uint64_t now)
 {
 	int exact;
 
@@ -971,7 +999,7 @@ static int read_state(struct attach_stage *a, uint64_t now)
 		return err;
 	a->fresh = false;
 	a->read_begin = now;
-	return err ? judge(a, err, false, now) : 1;
+	return err ? end_if_settled(a, err, false, now) : 1;
 }
 
 /* ---- new segments ---- */
@@ -983,6 +1011,7 @@ static uint64_t segment_hash(const struct attach_stage *a, const struct cuda_seg
 	return hash__bytes(a->seed, v, sizeof(v));
 }
 
+/* Emits a segment, unless it is partial or was emitted with the same properties. */
 static int emit_segment(struct attach_stage *a, const struct cuda_segment *g, uint64_t now)
 {
 	uint64_t hash = segment_hash(a, g), before;
@@ -1022,6 +1051,8 @@ static int read_segments(struct attach_stage *a, uint64_t now)
 	return 1;
 }
 
+/* Passes on the segments of a reading, unless segments came or went since: then reads again
+ * later. */
 static int take_segments(struct attach_stage *a, bool whole, uint64_t now)
 {
 	int err = 0;
@@ -1036,10 +1067,12 @@ static int take_segments(struct attach_stage *a, bool whole, uint64_t now)
 	return err;
 }
 
+/* Counts a segment that was taken or given back. What was emitted at its address is not valid any
+ * more. */
 static void note_move(struct attach_stage *a, const struct event *e)
 {
 	a->moves++;
-	if (e->how == MEM_MAPPED && e->kind == EVENT_CUDA_FREE)
+	if (e->how == MEM_MAPPED && e->kind == EVENT_CUDA_FREE) /* a part of some segment */
 		map64__clear(a->segments);
 	else
 		map64__del(a->segments, e->addr, NULL);
@@ -1071,7 +1104,7 @@ int attach_stage__read_last(struct attach_stage *a, uint64_t now)
 
 int attach_stage__take(struct attach_stage *a, bool whole, uint64_t now)
 {
-	return a->held ? judge(a, 0, whole, a->read_begin) : take_segments(a, whole, now);
+	return a->held ? end_if_settled(a, 0, whole, a->read_begin) : take_segments(a, whole, now);
 }
 
 bool attach_stage__settled(const struct attach_stage *a)
@@ -1098,8 +1131,8 @@ int attach_stage__finish(struct attach_stage *a)
 
 /* ---- the events ---- */
 
-/* An unused device had nothing allocated: the stream says so before its first event, unless that
- * event's total says otherwise. */
+/* On a device that was unused at attach, nothing was allocated. Says so before the first event of
+ * the device, unless the totals of that event contradict. */
 static int emit_empty(struct attach_stage *a, const struct event *first)
 {
 	struct event e = { .kind = EVENT_STATE,
@@ -1117,9 +1150,10 @@ static int emit_empty(struct attach_stage *a, const struct event *first)
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct attach_stage *a = (struct attach_stage *)sink;
-	bool cuda = e->device.type == DEVICE_CUDA && e->device.index != DEVICE_UNKNOWN;
+	bool is_cuda = e->device.type == DEVICE_CUDA && e->device.index != DEVICE_UNKNOWN;
 
-	if (a->copied && cuda && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
+	/* blocks of the parent */
+	if (a->copied && is_cuda && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
 		a->copies++;
 		return 0;
 	}
@@ -1128,12 +1162,12 @@ static int on_event(struct sink *sink, const struct event *e)
 		note_move(a, e);
 	if (a->held)
 		return attach_state__hold(a->held, e);
-	if (state_seam__before(&a->seam, e)) {
+	if (state_seam__contains(&a->seam, e)) {
 		log_debug("dropped an event of cuda:%u: the state at attach contains it",
 			  e->device.index);
 		return 0;
 	}
-	if (a->empty && cuda && e->totals && !a->empty_checked[e->device.index]) {
+	if (a->empty && is_cuda && e->totals && !a->empty_checked[e->device.index]) {
 		int err = emit_empty(a, e);
 
 		if (err)

@@ -27,37 +27,38 @@
 #include "record/stream.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
-#define LAST_WITHIN 5000000000ULL  /* ns that the last one may take; usually it is 0.2 s */
-#define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
-#define DRY_WITHIN 20000000000ULL  /* ns that any may take in a dry run, whose time is no matter */
+#define LAST_WITHIN 5000000000ULL  /* ns that the last reading may take; usually it is 0.2 s */
+#define OTHER_WITHIN 1000000000ULL /* ns that any other reading may take */
+#define DRY_WITHIN 20000000000ULL  /* ns that a reading may take in a dry run */
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
 #define UNCHANGED_MAX 3		   /* times that the pause between two readings doubles */
 #define EARLY 1000000000ULL	   /* ns until the first reading of a process that may be brief */
-#define SPREAD 8		   /* times of that among processes that were forked together */
-#define HOST_SHARE 1000		   /* readings of the host memory, in the long run */
-#define SHARE 50		   /* readings take at most one part in this many of the time */
+#define SPREAD 8		   /* processes forked together have 8 different times for it */
+#define HOST_SHARE 1000		   /* readings of host memory take at most 1/1000 of the time */
+#define SHARE 50		   /* readings of tensors take at most 1/50 of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
-#define SEARCHES_MAX 8	      /* for the collector's lists; each pause is twice the one before */
+#define SEARCHES_MAX 8	      /* for the garbage collector's lists; the pause doubles each time */
 #define TORN_FIRST 8	      /* torn first readings that are repeated soon */
-#define NEAR_END 100000000ULL /* ns, and twice the last reading, before the last step */
+#define NEAR_END 100000000ULL /* ns added to twice the last reading: so long before the last step */
 #define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
 #define OOMS_READ 3  /* out-of-memory errors that readings follow at once */
 #define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
 /*
- * Memory of tensors that have a role as of the last reading. An object may end and another take its
- * address: a role is known only as long as its memory was not freed.
+ * Memory of the tensors to which the last reading gave a role. An object may end and another take
+ * its address, so a role is valid only until the memory is freed. The maps are sets of addresses.
  */
 struct roles {
-	struct map64 *addrs;	/* memory of these tensors */
-	struct map64 *gone;	/* addresses freed since that reading began; may hold others, too */
-	struct map64 *during;	/* addresses freed since the current reading began */
-	bool lost, lost_during; /* events were lost since either began: a free may be among them */
-	bool too_many;		/* during is full */
+	struct map64 *addrs;  /* addresses of these tensors */
+	struct map64 *gone;   /* addresses freed since the last reading began */
+	struct map64 *during; /* addresses freed since the current reading began; NULL: none runs */
+	/* Events, maybe frees, were lost since the last reading began; since the current one did. */
+	bool lost, lost_during;
+	bool too_many; /* during is full */
 };
 
-/* Owned by the reading's thread until done is set; the fields of the tensors until tensors_done. */
+/* A reading. Its thread owns all fields until done is set; state, err and why until tensors_done. */
 struct job {
 	struct census *census;
 	struct census_opts opts;
@@ -67,10 +68,10 @@ struct job {
 	struct hostmem *host; /* NULL: read no host memory */
 	struct host_ledger ledger;
 	bool has_ledger;
-	uint64_t tensors_took; /* CPU time, ns */
-	uint64_t took;	       /* of all */
-	atomic_bool cancel;
-	atomic_bool tensors_done; /* state is no longer the thread's */
+	uint64_t tensors_took;	  /* CPU time for the tensors, ns */
+	uint64_t took;		  /* CPU time for tensors and host memory, ns */
+	atomic_bool cancel;	  /* the session asks the thread to end */
+	atomic_bool tensors_done; /* the tensors are read; host memory may follow */
 	atomic_bool done;
 };
 
@@ -82,17 +83,17 @@ struct census_stage {
 	struct job job;
 	pthread_t thread;
 	bool running;		  /* a reading is under way */
-	bool is_last;		  /* it is the last one, whose ledger comes by itself */
-	bool only_ledger;	  /* its tensors were taken, or could not be read */
-	bool first;		  /* it is the one at attach */
-	struct census_state last; /* parameters of the last reading */
+	bool is_last;		  /* the reading is the last one: its ledger is taken separately */
+	bool only_ledger;	  /* the last reading is taken, except for its ledger */
+	bool first;		  /* the reading is the one at attach */
+	struct census_state last; /* parameters of the last reading that succeeded */
 	struct roles roles;
 	struct job_steps *job_steps;
 	uint64_t next_read;	 /* earliest next reading, ns since start */
 	uint64_t steps_read;	 /* optimizer steps at the last reading */
-	uint64_t next_all;	 /* ns since start of the next reading of all */
-	uint64_t next_all_steps; /* steps of it in a dry run that has steps */
-	uint64_t took;		 /* ns of the last reading */
+	uint64_t next_all;	 /* when to read all tensors again, ns since start */
+	uint64_t next_all_steps; /* the same in a dry run that has steps: number of steps */
+	uint64_t took;		 /* length of the last reading, ns */
 	unsigned torn_first;	 /* readings that were torn before any found a lasting tensor */
 	struct hostmem *host;	 /* NULL: not opened */
 	/* Earliest next reading of host memory, which needs all tensors, ns since start: readings
@@ -100,30 +101,32 @@ struct census_stage {
 	uint64_t next_host;
 	bool maybe_brief;   /* a child process, which may end before a reading after EVERY */
 	bool host_only;	    /* tensors cannot be read, but host memory can */
-	bool late;	    /* the reading before the last of the requested steps was begun */
-	bool ran_out;	    /* out of memory since the last reading began */
-	unsigned ooms_read; /* readings after that */
+	bool late;	    /* the reading near the last of the requested steps was begun */
+	bool ran_out;	    /* an out-of-memory error came since the last reading began */
+	unsigned ooms_read; /* readings that followed an out-of-memory error */
+	/* Readings taken; torn ones; with incomplete holders. */
 	unsigned readings, torn, holders_cut;
-	uint64_t lasting;   /* census_state__hash_lasting() of the last reading */
-	unsigned unchanged; /* readings in a row with the same */
-	bool have_last;
+	uint64_t lasting;    /* census_state__hash_lasting() of the last reading */
+	unsigned unchanged;  /* readings in a row with the same `lasting` */
+	bool have_last;	     /* `last` is set: a reading succeeded */
 	bool first_over;     /* the reading at attach was made or is not needed */
 	bool refused;	     /* this Python cannot be read, or the last reading was begun */
-	unsigned searches;   /* for the lists of the garbage collector, without success */
+	unsigned searches;   /* vain searches for the lists of the garbage collector */
 	const char *problem; /* why the last reading failed, as logged */
 };
 
-/* Storages of tensors on the CPU, for the ledger. NULL: no memory. */
-static struct host_storage *host_storages(const struct census_state *st, size_t *n)
+/* Lists the storages of tensors on the CPU, for the ledger. The caller frees them. NULL: no
+ * memory. */
+static struct host_storage *host_storages(const struct census_state *census, size_t *n)
 {
-	struct host_storage *v = calloc(st->ntensors + 1, sizeof(*v));
+	struct host_storage *storages = calloc(census->ntensors + 1, sizeof(*storages));
 
 	*n = 0;
-	for (size_t i = 0; v && i < st->ntensors; i++)
-		if (st->tensors[i].device_type == DEVICE_CPU)
-			v[(*n)++] = (struct host_storage){ st->tensors[i].addr,
-							   st->tensors[i].size };
-	return v;
+	for (size_t i = 0; storages && i < census->ntensors; i++)
+		if (census->tensors[i].device_type == DEVICE_CPU)
+			storages[(*n)++] = (struct host_storage){ census->tensors[i].addr,
+								  census->tensors[i].size };
+	return storages;
 }
 
 static bool is_cancelled(void *ctx)
@@ -133,27 +136,30 @@ static bool is_cancelled(void *ctx)
 	return atomic_load(&j->cancel);
 }
 
-static void *run(void *ctx)
+/* The thread of a reading: reads the tensors, and then host memory, if wanted. */
+static void *run_reading(void *ctx)
 {
-	struct job *j = ctx;
-	struct host_opts o = { .storages_known = j->census, .cancelled = is_cancelled, .ctx = j };
+	struct job *job = ctx;
+	struct host_opts host_opts = { .storages_known = job->census,
+				       .cancelled = is_cancelled,
+				       .ctx = job };
 	struct host_storage *storages = NULL;
 	uint64_t began = clock__read(CLOCK_THREAD_CPUTIME_ID);
-	bool host = j->host;
+	bool wants_host = job->host;
 
-	if (j->census)
-		j->err = census__read(j->census, &j->opts, &j->state, &j->why);
-	j->tensors_took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
-	host = host && !j->err && !atomic_load(&j->cancel);
-	if (host)
-		storages = host_storages(&j->state, &o.n);
-	o.storages = storages;
-	atomic_store(&j->tensors_done, true);
+	if (job->census)
+		job->err = census__read(job->census, &job->opts, &job->state, &job->why);
+	job->tensors_took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
+	wants_host = wants_host && !job->err && !atomic_load(&job->cancel);
+	if (wants_host)
+		storages = host_storages(&job->state, &host_opts.n);
+	host_opts.storages = storages;
+	atomic_store(&job->tensors_done, true);
 	if (storages)
-		j->has_ledger = !hostmem__read(j->host, &o, &j->ledger);
+		job->has_ledger = !hostmem__read(job->host, &host_opts, &job->ledger);
 	free(storages);
-	j->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
-	atomic_store(&j->done, true);
+	job->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - began;
+	atomic_store(&job->done, true);
 	return NULL;
 }
 
@@ -165,6 +171,7 @@ static void roles__free(struct roles *p)
 	memset(p, 0, sizeof(*p));
 }
 
+/* A reading begins. 0 or -ENOMEM. */
 static int roles__begin(struct roles *p)
 {
 	map64__free(p->during);
@@ -173,34 +180,36 @@ static int roles__begin(struct roles *p)
 	return p->during ? 0 : -ENOMEM;
 }
 
-static void roles__drop(struct roles *p)
+/* The current reading gives no result. */
+static void roles__cancel(struct roles *p)
 {
 	map64__free(p->during);
 	p->during = NULL;
 }
 
-/* True if the memory has the role of the last reading. */
+/* True if the role that the last reading gave to this memory is still valid. */
 static bool roles__has(const struct roles *p, uint64_t addr)
 {
-	uint64_t one;
+	uint64_t unused;
 
-	return p->addrs && p->gone && !p->lost && map64__get(p->addrs, addr, &one) &&
-	       !map64__get(p->gone, addr, &one);
+	return p->addrs && p->gone && !p->lost && map64__get(p->addrs, addr, &unused) &&
+	       !map64__get(p->gone, addr, &unused);
 }
 
-/* The current reading becomes the last one. If it lacks objects, what the one before found stays. 0
+/* The current reading becomes the last one. If it lacks objects, roles from the one before stay. 0
  * or -ENOMEM. */
-static int roles__take(struct roles *p, const struct census_state *st)
+static int roles__take(struct roles *p, const struct census_state *census)
 {
 	struct map64 *addrs = map64__new();
-	uint64_t addr, one;
+	uint64_t addr, unused;
 	size_t pos = 0;
 	int err = addrs ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < st->ntensors; i++)
-		if (st->tensors[i].kind != CENSUS_OTHER)
-			err = map64__set(addrs, st->tensors[i].addr, 1);
-	while (!err && st->torn_lists && p->addrs && map64__next(p->addrs, &pos, &addr, &one)) {
+	for (size_t i = 0; !err && i < census->ntensors; i++)
+		if (census->tensors[i].kind != CENSUS_OTHER)
+			err = map64__set(addrs, census->tensors[i].addr, 1);
+	while (!err && census->torn_lists && p->addrs &&
+	       map64__next(p->addrs, &pos, &addr, &unused)) {
 		if (roles__has(p, addr))
 			err = map64__set(addrs, addr, 1);
 	}
@@ -213,9 +222,10 @@ static int roles__take(struct roles *p, const struct census_state *st)
 	return err;
 }
 
-static int roles__see(struct roles *p, const struct event *e)
+/* Notes a free, or lost events, which may contain frees. 0 or -ENOMEM. */
+static int roles__note(struct roles *p, const struct event *e)
 {
-	uint64_t one;
+	uint64_t unused;
 	int err = 0;
 
 	if (e->kind == EVENT_LOST)
@@ -226,17 +236,18 @@ static int roles__see(struct roles *p, const struct event *e)
 		p->lost_during = p->too_many = true;
 	else if (p->during)
 		err = map64__set(p->during, e->addr, 1);
-	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &one))
+	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &unused))
 		err = map64__set(p->gone, e->addr, 1);
 	return err;
 }
 
-/* True if the memory was not freed during the current reading, so the block read is still live. */
+/* True if this memory was not freed since the current reading began: the block that it saw is
+ * live. */
 static bool roles__stayed(const struct roles *p, uint64_t addr)
 {
-	uint64_t one;
+	uint64_t unused;
 
-	return p->during && !p->too_many && !map64__get(p->during, addr, &one);
+	return p->during && !p->too_many && !map64__get(p->during, addr, &unused);
 }
 
 /* True if the tensor is still the parameter that was read. */
@@ -265,9 +276,9 @@ static enum category category_of(enum census_kind k)
 	}
 }
 
-/* Dictionary numbers of a tensor's name and module. 0 or -ENOMEM. */
-static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *name,
-		  uint32_t *module)
+/* Gets the dictionary numbers of a tensor's name and module (0: none). 0 or -ENOMEM. */
+static int intern_names(struct decoder *d, const struct census_tensor *t, uint32_t *name,
+			uint32_t *module)
 {
 	struct dict_module m;
 
@@ -286,22 +297,22 @@ static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *na
 	return *module == UINT32_MAX ? -ENOMEM : 0;
 }
 
+/* True if the recording has the memory of this type of device. */
 static bool is_traced(uint8_t device_type)
 {
 	return device_type == DEVICE_CPU || device_type == DEVICE_CUDA;
 }
 
-/*
- * True if the tensor's block, without an event of its own, was there before attach. Memory of other
- * allocators is not: the stream never sees its end.
- */
-static bool was_before(const struct census_stage *c, const struct census_tensor *t)
+/* True if the tensor's block was there before attach, so that the recording has no event of it.
+ * Memory of other allocators does not count: the stream never sees its end. */
+static bool was_before_attach(const struct census_stage *c, const struct census_tensor *t)
 {
 	return c->first && t->allocated && roles__stayed(&c->roles, t->addr);
 }
 
-/* The bits of TENSOR_ITEM for a dtype. */
-static uint8_t item_of(uint8_t dtype)
+/* Encodes the size of a dtype's elements for TENSOR_ITEM: 1 for 8 bits, 2 for 16, up to 5 for 128;
+ * 0: another size. */
+static uint8_t item_code(uint8_t dtype)
 {
 	unsigned bits = pytensor__dtype_bits(dtype);
 
@@ -311,28 +322,29 @@ static uint8_t item_of(uint8_t dtype)
 	return 0;
 }
 
-static int emit_tensor(struct census_stage *c, const struct census_tensor *t, uint64_t begin)
+/* Emits the role and the name of a tensor. 0, -ENOMEM or the sink's error. */
+static int emit_tensor(struct census_stage *c, const struct census_tensor *t, uint64_t time)
 {
 	struct event e = {
 		.kind = EVENT_TENSOR,
 		.device = { t->device_type, t->device_index },
-		.time = begin,
+		.time = time,
 		.addr = t->addr,
 		.size = t->size,
 		.category = category_of(t->kind),
-		.flags = was_before(c, t) ? CENSUS_FIRST : 0,
+		.flags = was_before_attach(c, t) ? CENSUS_FIRST : 0,
 	};
 	int err;
 
 	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0; /* says only that there is a tensor */
 	if (!decoder__stayed(c->d, t->addr))
-		return 0;
+		return 0; /* its memory was freed meanwhile */
 	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
 	if (c->job.state.torn_lists && t->kind == CENSUS_OTHER && roles__has(&c->roles, t->addr))
 		return 0;
-	e.flags |= item_of(t->about->dtype);
-	err = intern(c->d, t, &e.name, &e.module);
+	e.flags |= item_code(t->about->dtype);
+	err = intern_names(c->d, t, &e.name, &e.module);
 	return err ? err : c->next->event(c->next, &e);
 }
 
@@ -343,25 +355,28 @@ static int pass_on(void *ctx, const struct event *e)
 	return c->next->event(c->next, e);
 }
 
-/* After the requested steps, a reading tells of the blocks that stayed since. */
-static uint64_t until_cut(const struct census_stage *c, uint64_t time)
+/* After the requested steps (d->cut), a reading tells only of blocks that stayed since: its time is
+ * the cut's. */
+static uint64_t limit_to_cut(const struct census_stage *c, uint64_t time)
 {
 	return c->d->cut && time > c->d->cut ? c->d->cut : time;
 }
 
-static int emit_reading(struct census_stage *c, const struct census_state *st)
+/* Emits all tensors of a reading, then for each device their sum. 0, -ENOMEM or the sink's
+ * error. */
+static int emit_reading(struct census_stage *c, const struct census_state *census)
 {
-	uint64_t begin = until_cut(c, decoder__since(c->d, st->begin));
-	uint64_t end = until_cut(c, decoder__now(c->d));
-	bool torn = st->torn || st->torn_lists;
-	bool all_known = !c->job.opts.named_only && !torn && !st->ended && !st->unreadable;
+	uint64_t begin = limit_to_cut(c, decoder__since(c->d, census->begin));
+	uint64_t end = limit_to_cut(c, decoder__now(c->d));
+	bool torn = census->torn || census->torn_lists;
+	bool all_known = !c->job.opts.named_only && !torn && !census->ended && !census->unreadable;
 	int err = 0;
 
-	for (size_t i = 0; !err && i < st->ntensors; i++)
-		if (is_traced(st->tensors[i].device_type))
-			err = emit_tensor(c, &st->tensors[i], begin);
-	for (size_t i = 0; !err && i < st->ndevices; i++) {
-		const struct census_device *d = &st->devices[i];
+	for (size_t i = 0; !err && i < census->ntensors; i++)
+		if (is_traced(census->tensors[i].device_type))
+			err = emit_tensor(c, &census->tensors[i], begin);
+	for (size_t i = 0; !err && i < census->ndevices; i++) {
+		const struct census_device *d = &census->devices[i];
 		struct event e = {
 			.kind = EVENT_CENSUS,
 			.device = { d->type, d->index },
@@ -423,7 +438,8 @@ static int set_first_step(struct census_stage *c)
 	return err == -ENOMEM ? err : 0;
 }
 
-/* Takes the counts of a reading. All records up to its end have come. */
+/* Takes the step counts of optimizers that a reading found. All records up to its end have come. 0
+ * or -ENOMEM. */
 static int take_counts(struct census_stage *c, struct census_state *st)
 {
 	for (size_t i = 0; i < st->ncounts; i++) {
@@ -438,7 +454,7 @@ static int take_counts(struct census_stage *c, struct census_state *st)
 	return set_first_step(c);
 }
 
-static uint64_t now_of(void *ctx)
+static uint64_t decoder_now(void *ctx)
 {
 	return decoder__now(ctx);
 }
@@ -447,7 +463,7 @@ int census_stage__look(struct census_stage *c, uint64_t now)
 {
 	if (!job_steps__is_due(c->job_steps, now))
 		return 0;
-	job_steps__read_again(c->job_steps, c->d->target->proc, now_of, c->d);
+	job_steps__read_again(c->job_steps, c->d->target->proc, decoder_now, c->d);
 	return set_first_step(c);
 }
 
@@ -455,7 +471,7 @@ bool census_stage__look_last(struct census_stage *c)
 {
 	if (!job_steps__has_few(c->job_steps) || !proc__alive(c->d->target->proc))
 		return false;
-	job_steps__read_again(c->job_steps, c->d->target->proc, now_of, c->d);
+	job_steps__read_again(c->job_steps, c->d->target->proc, decoder_now, c->d);
 	return true;
 }
 
@@ -470,9 +486,11 @@ void census_stage__lost_steps(struct census_stage *c)
 	job_steps__lost(c->job_steps);
 }
 
+/* Starts the thread of a reading. all: read all tensors and host memory, otherwise only named
+ * tensors. limit: ns. */
 static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 {
-	sigset_t every, old;
+	sigset_t all_signals, old_mask;
 	int err;
 
 	memset(&c->job, 0, sizeof(c->job));
@@ -495,16 +513,16 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 		host_memory__begin_held(c->d->host);
 	c->first = !c->first_over;
 	c->steps_read = c->d->steps;
-	/* Signals are for the thread that waits for them. */
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
+	/* The new thread blocks all signals: they are for the thread that waits for them. */
+	sigfillset(&all_signals);
+	pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
 	err = -roles__begin(&c->roles);
 	if (!err)
-		err = pthread_create(&c->thread, NULL, run, &c->job);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+		err = pthread_create(&c->thread, NULL, run_reading, &c->job);
+	pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
 	c->running = !err;
 	if (err) {
-		roles__drop(&c->roles);
+		roles__cancel(&c->roles);
 		log_failure(c, -err, "cannot start a thread");
 		c->next_read = decoder__now(c->d) + EVERY;
 	}
@@ -545,31 +563,30 @@ static bool is_ready(struct census_stage *c, uint64_t now)
  */
 static bool is_near_end(const struct census_stage *c, uint64_t now)
 {
-	uint64_t wanted = c->d->opts->steps, done = decoder__steps(c->d);
+	uint64_t wanted_steps = c->d->opts->steps, steps_done = decoder__steps(c->d);
 
-	return c->first_over && !c->late && done && done < wanted &&
-	       (wanted - done - 1) * (now / done) < 2 * c->took + NEAR_END;
+	return c->first_over && !c->late && steps_done && steps_done < wanted_steps &&
+	       (wanted_steps - steps_done - 1) * (now / steps_done) < 2 * c->took + NEAR_END;
 }
 
-/*
- * Readings of all tensors say what holds memory that grows. A program that ends by itself leaves no
- * time for a last one, so the time between two of them doubles: the last is of the second half. In
- * a dry run, where thousands of steps may take a second, their number doubles instead.
- */
+/* True if it is time to read all tensors, which says what holds memory that grows. A program that
+ * ends by itself leaves no time for a last reading, so the time between two of them doubles: the
+ * last is of the second half. In a dry run, where thousands of steps may take a second, the number
+ * of steps doubles instead. */
 static bool is_all_due(const struct census_stage *c, uint64_t now)
 {
 	return c->d->opts->dry_run && c->d->steps ? c->d->steps >= c->next_all_steps
 						  : now >= c->next_all;
 }
 
-/* A reading after each of the first steps. */
+/* True after each of the first steps, until a reading has followed it. */
 static bool is_early_due(const struct census_stage *c)
 {
 	return c->d->steps != c->steps_read && c->steps_read < STEPS_READ;
 }
 
-/* What holds the memory is known soon after an out-of-memory error, or never: the program ends, or
- * tries something else. */
+/* True if a reading should follow an out-of-memory error at once: the program may end soon, or try
+ * something else. */
 static bool is_oom_due(const struct census_stage *c, uint64_t now)
 {
 	return c->ran_out && (c->ooms_read < OOMS_READ || now >= c->next_read);
@@ -577,30 +594,28 @@ static bool is_oom_due(const struct census_stage *c, uint64_t now)
 
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
 {
-	uint64_t every = EVERY << (unchanged < UNCHANGED_MAX ? unchanged : UNCHANGED_MAX);
+	uint64_t least_pause = EVERY << (unchanged < UNCHANGED_MAX ? unchanged : UNCHANGED_MAX);
 
-	return took * SHARE > every ? took * SHARE : every;
+	return took * SHARE > least_pause ? took * SHARE : least_pause;
 }
 
-/*
- * Time until the next reading, ns. took: CPU time of the last one. Those of a process that may be
- * brief come at times that double: whenever it ends, the last one is of its second half. A first
- * reading that was torn is soon repeated. So is each in a dry run without steps, whose time is no
- * matter: a server takes most of its memory late, when its weights are loaded.
- */
+/* Time until the next reading, ns. took: CPU time of the last one. A process that may be brief is
+ * read at times that double: whenever it ends, the last reading is of its second half. A torn first
+ * reading is repeated soon. So is each one in a dry run without steps, whose time is no matter: a
+ * server takes most of its memory late, when its weights are loaded. */
 static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
 {
-	uint64_t early = now > EARLY ? now : EARLY;
+	uint64_t least_pause = now > EARLY ? now : EARLY;
 	bool torn_first = c->job.state.torn_lists && !c->lasting && c->torn_first <= TORN_FIRST;
 
 	if (torn_first || (c->d->opts->dry_run && !c->d->steps))
 		return 4 * took > EARLY ? 4 * took : EARLY;
 	if (!c->maybe_brief || now >= EVERY)
 		return census_stage__pause(c->unchanged, took);
-	return took * SHARE > early ? took * SHARE : early;
+	return took * SHARE > least_pause ? took * SHARE : least_pause;
 }
 
-/* True for a DataLoader's worker. These are many, and seldom hold weights. */
+/* True for a DataLoader's worker. There may be many, and they seldom hold weights. */
 static bool is_data_worker(const struct census_stage *c)
 {
 	const struct proc *p = c->d->target->proc;
@@ -610,7 +625,7 @@ static bool is_data_worker(const struct census_stage *c)
 	       !strcmp(comm, "pt_data_worker");
 }
 
-static bool is_due(const struct census_stage *c, uint64_t now)
+static bool is_reading_due(const struct census_stage *c, uint64_t now)
 {
 	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
 	       is_early_due(c) || is_oom_due(c, now);
@@ -622,12 +637,12 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 
 	if (c->running || c->d->cut)
 		return;
-	if (!is_ready(c, now)) {
+	if (!is_ready(c, now)) { /* no tensors; maybe host memory */
 		if (c->host_only && now >= c->next_host)
 			begin_reading(c, true, OTHER_WITHIN);
 		return;
 	}
-	if (!near_end && !is_due(c, now))
+	if (!near_end && !is_reading_due(c, now))
 		return;
 	if (c->maybe_brief && c->d->forked && now < EVERY && is_data_worker(c)) {
 		c->maybe_brief = false;
@@ -648,7 +663,7 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 
 void census_stage__begin_last(struct census_stage *c)
 {
-	/* see census_stage__new() */
+	/* A forked process's first objects are in its parent's recording. */
 	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc))
 		return;
 	if (!is_ready(c, UINT64_MAX) && !c->host_only)
@@ -671,17 +686,18 @@ bool census_stage__reads(const struct census_stage *c)
 
 /* Counts the readings in a row that found the same lasting tensors, and those that were torn before
  * one found any. */
-static void compare(struct census_stage *c, const struct census_state *st)
+static void count_unchanged(struct census_stage *c, const struct census_state *census)
 {
-	uint64_t lasting = census_state__hash_lasting(st);
+	uint64_t lasting = census_state__hash_lasting(census);
 
-	c->unchanged = lasting && lasting == c->lasting && !st->torn_lists ? c->unchanged + 1 : 0;
+	c->unchanged = lasting && lasting == c->lasting && !census->torn_lists ? c->unchanged + 1
+									       : 0;
 	c->lasting = lasting;
-	c->torn_first += st->torn_lists && !lasting;
+	c->torn_first += census->torn_lists && !lasting;
 }
 
-/* After the thread's end. */
-static void join(struct census_stage *c)
+/* Waits for the reading's thread, which has ended or will soon. */
+static void end_thread(struct census_stage *c)
 {
 	pthread_join(c->thread, NULL);
 	c->running = false;
@@ -704,9 +720,9 @@ int census_stage__end(struct census_stage *c)
 		return 0;
 	c->only_ledger = c->is_last;
 	if (!c->is_last)
-		join(c);
+		end_thread(c);
 	if (c->job.err) {
-		roles__drop(&c->roles);
+		roles__cancel(&c->roles);
 		log_failure(c, c->job.err, c->job.why);
 		say_problem(c, c->job.err, c->job.why);
 		c->next_read = decoder__now(c->d) + pause_after_failure(c);
@@ -714,11 +730,13 @@ int census_stage__end(struct census_stage *c)
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	c->took = c->job.state.end - c->job.state.begin;
-	compare(c, &c->job.state);
+	count_unchanged(c, &c->job.state);
 	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), c->job.tensors_took);
 	return 1;
 }
 
+/* Emits the ledger of the reading, at its end or at `latest` (ns since start), whichever is
+ * earlier. */
 static int emit_ledger(struct census_stage *c, uint64_t latest)
 {
 	uint64_t time = decoder__since(c->d, c->job.ledger.end);
@@ -726,48 +744,50 @@ static int emit_ledger(struct census_stage *c, uint64_t latest)
 	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
 }
 
-/* The fact about models of which there are several: "73 models of class Net, 16.00 MiB each: held
- * by global best[*]". 0 or -ENOMEM. */
-static int set_models(struct census_stage *c, const struct census_state *st)
+/* Sets the fact "models" about classes with several models, at most three: "73 models of class Net,
+ * 16.00 MiB each: held by global best[*]". 0 or -ENOMEM. */
+static int set_models(struct census_stage *c, const struct census_state *census)
 {
-	char text[3 * 1024] = "", one[1024];
+	char text[3 * 1024] = "", model_text[1024];
 	const char *before = facts__get(c->d->facts, "models") ?: "";
-	size_t n = 0, len = 0;
+	size_t n_texts = 0, len = 0;
 	int err;
 
-	for (size_t i = 0; i < st->nmodels && n < 3; i++)
-		if (st->models[i].count > 1)
-			len += snprintf(text + len, sizeof(text) - len, "%s%s", n++ ? "; " : "",
-					census_model__say(st, &st->models[i], one,
-							  sizeof(one) - 4));
+	for (size_t i = 0; i < census->nmodels && n_texts < 3; i++)
+		if (census->models[i].count > 1)
+			len += snprintf(text + len, sizeof(text) - len, "%s%s",
+					n_texts++ ? "; " : "",
+					census_model__say(census, &census->models[i], model_text,
+							  sizeof(model_text) - 4));
 	if (!strcmp(text, before))
 		return 0;
 	err = facts__set(c->d->facts, "models", text);
 	return err == -ENOMEM ? err : 0;
 }
 
+/* Memory that named objects hold, for host memory by line. */
 struct held_list {
 	struct decoder *d;
 	struct host_held *v;
 	size_t n;
-	const char *last; /* name of the last item */
+	const char *last; /* name of the last item: equal pointers save a look-up */
 };
 
 static int add_held(struct held_list *l, uint64_t addr, uint64_t size, const char *name)
 {
-	struct host_held *to = &l->v[l->n];
+	struct host_held *held = &l->v[l->n];
 
-	*to = (struct host_held){ .addr = addr, .size = size };
+	*held = (struct host_held){ .addr = addr, .size = size };
 	/* Objects of one container follow each other. */
-	to->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
+	held->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
 	l->last = name;
 	l->n++;
-	return to->name == UINT32_MAX ? -ENOMEM : 0;
+	return held->name == UINT32_MAX ? -ENOMEM : 0;
 }
 
 /* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
  * -ENOMEM. */
-static int hold(struct decoder *d, const struct census_state *st)
+static int pass_on_held(struct decoder *d, const struct census_state *st)
 {
 	struct held_list l = { .d = d, .v = calloc(st->ntensors + st->nmemory + 1, sizeof(*l.v)) };
 	int err = l.v ? 0 : -ENOMEM;
@@ -787,25 +807,25 @@ static int hold(struct decoder *d, const struct census_state *st)
 	return err;
 }
 
-/* Passes on a reading. *whole: as below; false afterwards if blocks of the reading may have been
- * freed since. 0, -ENOMEM or a sink's error. */
+/* Emits a reading. *whole: as for census_stage__take(); false afterwards if blocks of the reading
+ * may have been freed since. 0, -ENOMEM or a sink's error. */
 static int emit_whole(struct census_stage *c, struct census_state *st, bool *whole)
 {
-	bool tensors = c->job.census;
+	bool has_tensors = c->job.census;
 	int err;
 
 	if (!*whole)
 		return 0;
-	err = tensors ? take_counts(c, st) : 0;
+	err = has_tensors ? take_counts(c, st) : 0;
 	if (err)
 		return err;
 	*whole = decoder__knows_stayed(c->d);
 	if (!*whole)
 		return 0;
-	err = tensors ? emit_reading(c, st) : 0;
+	err = has_tensors ? emit_reading(c, st) : 0;
 	if (err || c->d->cut)
 		return err;
-	err = tensors && c->job.opts.memory ? hold(c->d, st) : 0;
+	err = has_tensors && c->job.opts.memory ? pass_on_held(c->d, st) : 0;
 	if (err)
 		return err;
 	return !c->is_last && c->job.has_ledger ? emit_ledger(c, UINT64_MAX) : 0;
@@ -813,32 +833,32 @@ static int emit_whole(struct census_stage *c, struct census_state *st, bool *who
 
 int census_stage__take(struct census_stage *c, bool whole)
 {
-	struct census_state *st = &c->job.state;
-	const char *torn = st->torn_lists ? ", parts kept changing" : "";
-	int err = emit_whole(c, st, &whole);
+	struct census_state *census = &c->job.state;
+	const char *torn_text = census->torn_lists ? ", parts kept changing" : "";
+	int err = emit_whole(c, census, &whole);
 
 	if (err || !whole || !c->job.census) {
-		roles__drop(&c->roles);
-		census_state__free(st);
+		roles__cancel(&c->roles);
+		census_state__free(census);
 		return err;
 	}
-	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
-		  (double)(st->end - st->begin) / 1e6, st->objects, torn,
+	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", census->ntensors,
+		  (double)(census->end - census->begin) / 1e6, census->objects, torn_text,
 		  c->first ? ", at attach" : "");
-	err = symbolizer__take_models(c->d->names, st);
+	err = symbolizer__take_models(c->d->names, census);
 	if (err)
 		return err;
-	if (st->models_reached) {
-		err = set_models(c, st);
+	if (census->models_reached) {
+		err = set_models(c, census);
 		if (err)
 			return err;
 	}
 	c->readings++;
-	c->torn += st->torn || st->torn_lists;
-	c->holders_cut += st->holders_cut;
+	c->torn += census->torn || census->torn_lists;
+	c->holders_cut += census->holders_cut;
 	census_state__free(&c->last);
-	c->last = *st;
-	memset(st, 0, sizeof(*st));
+	c->last = *census;
+	memset(census, 0, sizeof(*census));
 	c->have_last = c->first_over = true;
 	end_problem(c);
 	facts__setf(c->d->facts, "census", "%u", c->readings);
@@ -865,25 +885,26 @@ int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
 {
 	if (!c->running || !c->is_last)
 		return 0;
-	join(c);
+	end_thread(c);
 	return whole && c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
 }
 
-/* autograd_parameter: as of the last reading. */
+/* For autograd__set_parameters(): the name and module of a parameter, as of the last reading. */
 static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module)
 {
 	struct census_stage *c = ctx;
-	const struct census_tensor *t;
+	const struct census_tensor *param;
 
 	if (!c->have_last)
 		return false;
-	t = census__param(&c->last, c->d->target->proc, tensor);
-	if (!t || t->kind != CENSUS_PARAMETER || !*t->about->name || !roles__holds(&c->roles, t))
+	param = census__param(&c->last, c->d->target->proc, tensor);
+	if (!param || param->kind != CENSUS_PARAMETER || !*param->about->name ||
+	    !roles__holds(&c->roles, param))
 		return false;
-	return intern(c->d, t, name, module) == 0 && *name;
+	return intern_names(c->d, param, name, module) == 0 && *name;
 }
 
-static void on_step(void *ctx, uint64_t time)
+static void note_step(void *ctx, uint64_t time)
 {
 	struct census_stage *c = ctx;
 
@@ -893,7 +914,7 @@ static void on_step(void *ctx, uint64_t time)
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct census_stage *c = (struct census_stage *)sink;
-	int err = roles__see(&c->roles, e);
+	int err = roles__note(&c->roles, e);
 
 	c->ran_out |= e->kind == EVENT_OOM;
 	return err ? err : c->next->event(c->next, e);
@@ -910,7 +931,7 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 		free(c);
 		return NULL;
 	}
-	d->on_step = on_step;
+	d->on_step = note_step;
 	d->on_step_ctx = c;
 	c->sink.event = on_event;
 	c->next = next;

@@ -18,19 +18,22 @@
 #include "inspect/proc.h"
 #include "record/detail.h"
 
-#define LOAD_SLEEPABLE_AFTER 1000000000ULL /* ns since start: later than the first figures */
+/* ns since start after which the sleepable programs are loaded: after the first figures are shown */
+#define LOAD_SLEEPABLE_AFTER 1000000000ULL
 
-/* Once a walk met an absent page, the programs that can wait for pages replace the others. */
-static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c[MT_CNT_NR])
+/* Once a walk met an absent page, replaces the programs by those that can wait for pages. c: the
+ * programs' counters. */
+static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t counters[MT_CNT_NR])
 {
 	int err;
 
-	/* A walk that meets an absent page is cut short until they are loaded. */
+	/* Load them before they are needed: until then, an absent page cuts a walk short. */
 	if (now > LOAD_SLEEPABLE_AFTER && !s->opts.steps_only)
 		probes__prepare_sleepable(s->probes);
 	if (probes__sleepable(s->probes) || s->tried_sleepable ||
-	    !(c[MT_CNT_WALK + MT_WALK_FAULT_FRAME] + c[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
-	      c[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
+	    !(counters[MT_CNT_WALK + MT_WALK_FAULT_FRAME] +
+	      counters[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
+	      counters[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
 		return;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
 	if (err == -EINPROGRESS)
@@ -51,7 +54,7 @@ static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c
 /* Reads the pages that walks missed, so that later walks find them in memory. */
 static void bring_in_pages(struct session *s, uint64_t now)
 {
-	uint64_t addrs[MT_ABSENT], word;
+	uint64_t addrs[MT_ABSENT], unused;
 	size_t i, j, n;
 
 	if (probes__sleepable(s->probes))
@@ -63,7 +66,7 @@ static void bring_in_pages(struct session *s, uint64_t now)
 		/* Outer frames are below, in the thread's chunk of memory. */
 		for (j = 0; j < CHUNK_PAGES; j++)
 			s->losses.brought_in += !proc__read(s->target.proc, addrs[i] - j * PAGE,
-							    &word, sizeof(word));
+							    &unused, sizeof(unused));
 	}
 }
 
@@ -71,62 +74,62 @@ static void bring_in_pages(struct session *s, uint64_t now)
  * stopped: the process still reports, but nothing counts the hits. */
 static void count_unseen(struct session *s)
 {
-	uint64_t n = s->stopped ? 0 : cuda_calls__unseen(s->decoder);
+	uint64_t n_unseen = s->stopped ? 0 : cuda_calls__unseen(s->decoder);
 
-	if (n <= s->losses.unseen)
+	if (n_unseen <= s->losses.unseen)
 		return;
 	if (!s->losses.unseen)
 		log_warn("%" PRIu64
 			 " reports of PyTorch's allocator were missed: does another tool "
 			 "probe the same place?",
-			 n);
-	s->losses.early += n - s->losses.unseen;
-	s->losses.unseen = n;
+			 n_unseen);
+	s->losses.early += n_unseen - s->losses.unseen;
+	s->losses.unseen = n_unseen;
 }
 
 /* Counts each breakpoint that was gone as one lost event, since the number of its hits is unknown. */
 static void count_removed(struct session *s)
 {
-	uint64_t n = s->stopped ? 0 : probes__renew(s->probes);
+	uint64_t n_removed = s->stopped ? 0 : probes__renew(s->probes);
 
-	if (!n)
+	if (!n_removed)
 		return;
 	if (!s->losses.removed)
 		log_warn("PID %d: another tool removed the breakpoints of this recording, for up "
 			 "to a second. They are set again, and the recording counts at least one "
 			 "lost event for each; do not probe a process that records itself",
 			 (int)proc__pid(s->target.proc));
-	s->losses.early += n;
-	s->losses.removed += n;
+	s->losses.early += n_removed;
+	s->losses.removed += n_removed;
 }
 
-static uint64_t above(uint64_t n, uint64_t before)
+/* The part of n above `before`; 0 if n is less. */
+static uint64_t excess(uint64_t n, uint64_t before)
 {
 	return n > before ? n - before : 0;
 }
 
-/*
- * Counts hits that the kernel skipped as lost events. Calls that change the address space are no
- * events of tensors, and the next reading of host memory finds what they did: these are only said.
- */
+/* Counts hits that the kernel skipped as lost events. Skipped calls that change the address space
+ * are only reported in a fact: they are no events of tensors, and the next reading of host memory
+ * finds what they did. */
 static void count_skipped(struct session *s)
 {
-	struct probes_skipped now = probes__skipped(s->probes), *had = &s->losses.skipped;
+	struct probes_skipped now = probes__skipped(s->probes), *counted = &s->losses.skipped;
 
 	if (!s->losses.skipped_known && s->opts.group)
-		s->losses.skipped_before = now; /* others share the programs */
+		s->losses.skipped_before = now; /* other processes used the programs before */
 	s->losses.skipped_known = true;
-	now.events = above(now.events, s->losses.skipped_before.events);
-	now.host = above(now.host, s->losses.skipped_before.host);
-	if (now.events > had->events) {
-		if (!had->events)
+	now.events = excess(now.events, s->losses.skipped_before.events);
+	now.host = excess(now.host, s->losses.skipped_before.host);
+	if (now.events > counted->events) {
+		if (!counted->events)
 			log_warn("PID %d: the kernel skipped probes in preempted threads: each hit "
 				 "counts as a lost event",
 				 (int)proc__pid(s->target.proc));
-		s->losses.early += now.events - had->events;
-		had->events = now.events;
+		s->losses.early += now.events - counted->events;
+		counted->events = now.events;
 	}
-	had->host = now.host > had->host ? now.host : had->host;
+	counted->host = now.host > counted->host ? now.host : counted->host;
 }
 
 /* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
@@ -149,14 +152,16 @@ static void look_for_torch(struct session *s)
 		 (int)proc__pid(s->target.proc));
 }
 
+/* Regular work that emits no event about memory: each round, and some of it once a second. 0,
+ * -ENOMEM or the sink's error. */
 static int housekeeping(struct session *s, uint64_t now)
 {
-	const uint64_t *c = s->losses.counters;
+	const uint64_t *counters = s->losses.counters;
 	int err = session__end_losses(s, now);
 
 	if (err)
 		return err;
-	maybe_go_sleepable(s, now, c);
+	maybe_go_sleepable(s, now, counters);
 	bring_in_pages(s, now);
 	session__renew_marks(s);
 	session__look_into_torch(s, now);
@@ -178,8 +183,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-		session__set_counters(s, c);
-		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
+		session__set_counters(s, counters);
+		if (counters[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
 			log_warn("ends of steps were lost: steps and figures per step are not "
 				 "exact");
 			if (s->census)
@@ -194,7 +199,7 @@ static int housekeeping(struct session *s, uint64_t now)
 
 /* ---- the capture's cost ---- */
 
-/* Which hooks of the process have a probe that the kernel steps over. */
+/* Notes which types of records come from a probe that the kernel single-steps, which costs more. */
 static void find_stepped(struct session *s)
 {
 #define RECORD(id, program, twin, record, off, name) [HOOK_##id] = record,
@@ -208,47 +213,49 @@ static void find_stepped(struct session *s)
 							    SITE_STEPPED;
 }
 
-/* Notes a change of detail in the facts and, as a mark, in the stream. now: after the change.
- * share: measured before it. 0 or -ENOMEM. */
+/* Notes a change of the recorded detail in the facts and, as a mark, in the stream. now: after the
+ * change. share: measured before it. 0 or -ENOMEM. */
 static int note_detail(struct session *s, uint64_t now, double share)
 {
-	struct cost_detail is = probes__detail(s->probes);
-	struct detail_change c = {
-		.time = now, .below = is.below, .off = is.off, .share = (uint32_t)(share * 1e6)
-	};
+	struct cost_detail detail = probes__detail(s->probes);
+	struct detail_change change = { .time = now,
+					.below = detail.below,
+					.off = detail.off,
+					.share = (uint32_t)(share * 1e6) };
 	struct event mark = { .kind = EVENT_MARK };
 	char words[160];
 	int err;
 
-	if (is.off == s->cost.noted.off && is.below == s->cost.noted.below)
+	if (detail.off == s->cost.noted.off && detail.below == s->cost.noted.below)
 		return 0;
-	s->cost.noted = is;
-	detail__words(words, sizeof(words), is.off, is.below);
+	s->cost.noted = detail;
+	detail__words(words, sizeof(words), detail.off, detail.below);
 	log_info("tracing takes %.1f %% of the target's time, %.1f %% are allowed: %s%s",
 		 share * 100, s->cost.control.limit * 100,
 		 *words ? "no longer recorded: " : "all detail is recorded again", words);
-	err = detail__add(s->facts, &c);
+	err = detail__add(s->facts, &change);
 	if (err == -ENOMEM || !s->sink)
 		return err == -ENOMEM ? err : 0;
-	detail__mark(words, sizeof(words), is.off, is.below);
-	mark.time = c.time;
+	detail__mark(words, sizeof(words), detail.off, detail.below);
+	mark.time = change.time;
 	mark.name = decoder__string(s->decoder, words);
 	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &mark);
 }
 
-/* Looks at what the capture adds to the target, and changes the detail. 0 or -ENOMEM. */
+/* Measures what the capture adds to the target, and changes the recorded detail. 0 or -ENOMEM. */
 static int pump_cost(struct session *s, uint64_t now)
 {
 	struct spending *cost = &s->cost;
-	uint64_t c[MT_CNT_NR], cpu;
+	uint64_t counters[MT_CNT_NR], cpu;
 
 	if (!cost->control.limit || s->stopped || now < cost->next)
 		return 0;
 	cost->next = now + COST_EVERY;
-	if (probes__counters(s->probes, s->opts.number, c) || proc__cpu_time(s->target.proc, &cpu))
+	if (probes__counters(s->probes, s->opts.number, counters) ||
+	    proc__cpu_time(s->target.proc, &cpu))
 		return 0;
 	find_stepped(s);
-	cost->last = measure__look(&cost->measure, c, probes__timed(s->probes), now, cpu);
+	cost->last = measure__look(&cost->measure, counters, probes__timed(s->probes), now, cpu);
 	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
 	/* Without an optimizer, calls of modules show the steps. */
 	probes__want_level(s->probes, s->opts.number, cost->control.level,
@@ -258,7 +265,8 @@ static int pump_cost(struct session *s, uint64_t now)
 	return note_detail(s, session__now(s), cost->last);
 }
 
-/* Takes a reading of the allocator's tables. read: what attach_stage__read() returned. */
+/* Takes a reading of the allocator's tables. read: result of attach_stage__read(). Returns 0 or a
+ * negative error, as all functions below that return an int. */
 static int take_tables(struct session *s, int read)
 {
 	uint64_t written;
@@ -271,7 +279,7 @@ static int take_tables(struct session *s, int read)
 	return err ? err : attach_stage__take(s->attach, s->taken >= written, session__now(s));
 }
 
-/* Takes a census reading. ended: what census_stage__end() returned. */
+/* Takes a census reading, once the ring is empty. ended: result of census_stage__end(). */
 static int take_census(struct session *s, int ended)
 {
 	int err = 0;
@@ -305,7 +313,7 @@ static int pump_census(struct session *s, uint64_t now)
 }
 
 /* Waits for a census reading under way, and drains the ring meanwhile. */
-static int await_census(struct session *s)
+static int wait_for_census(struct session *s)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	int err = 0;
@@ -317,12 +325,12 @@ static int await_census(struct session *s)
 	return err ? err : take_census(s, census_stage__end(s->census));
 }
 
-#define LAST_ROUNDS 32
+#define LAST_ROUNDS 32		     /* looks at the optimizers' counts at the end, at most */
 #define LEDGER_WITHIN 20000000000ULL /* ns that a capture's end waits for the last ledger */
 
-/* A brief capture looks at the optimizers' counts a few more times, at different moments of a
+/* Reads the optimizers' counts a few more times in a brief capture, at different moments of a
  * step. */
-static int last_looks(struct session *s)
+static int take_last_looks(struct session *s)
 {
 	static const struct timespec pause = { .tv_nsec = 1700000 };
 	int err = 0;
@@ -336,24 +344,25 @@ static int last_looks(struct session *s)
 	return err || s->behind ? err : census_stage__end_looks(s->census);
 }
 
-static int last_census(struct session *s)
+/* Takes the last reading of tensors, before the probes are removed. */
+static int take_last_census(struct session *s)
 {
 	int err;
 
 	if (!s->census)
 		return 0;
-	err = await_census(s);
+	err = wait_for_census(s);
 	if (err || !attach_stage__settled(s->attach))
 		return err;
 	if (!session__replaced(s))
 		census_stage__begin_last(s->census);
-	err = await_census(s);
-	return err ? err : last_looks(s);
+	err = wait_for_census(s);
+	return err ? err : take_last_looks(s);
 }
 
-/* Takes the ledger of the last reading, as of `end`. Drains the ring until it is there: other
- * processes of the capture go on. Gives it up after LEDGER_WITHIN. */
-static int last_ledger(struct session *s, uint64_t end)
+/* Takes the ledger of the last reading, as of `end` (ns since start). Until it is there, drains the
+ * ring: other processes of the capture go on. Gives up after LEDGER_WITHIN. */
+static int take_last_ledger(struct session *s, uint64_t end)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	uint64_t until = session__now(s) + LEDGER_WITHIN;
@@ -366,7 +375,7 @@ static int last_ledger(struct session *s, uint64_t end)
 				 "has no such limit",
 				 (unsigned)(LEDGER_WITHIN / 1000000000));
 			census_stage__give_up(s->census);
-			until = UINT64_MAX;
+			until = UINT64_MAX; /* give up only once */
 		}
 		err = session__round(s);
 		nanosleep(&pause, NULL);
@@ -374,15 +383,15 @@ static int last_ledger(struct session *s, uint64_t end)
 	return err ? err : census_stage__take_ledger(s->census, !session__replaced(s), end);
 }
 
-static void send_to(struct session *s, struct sink *sink)
+static void set_sink(struct session *s, struct sink *sink)
 {
 	s->sink = sink;
 	sleep_stage__send_to(s->sleep, sink);
 }
 
-#define QUIET 500000000ULL /* ns without much to drain */
-#define MUCH 64		   /* one part in this many of the ring, since the last pump */
-/* ns after attach, and after all of PyTorch was found, in which much is read for the first time */
+#define QUIET 500000000ULL /* ns without much to drain, after which a session is quiet */
+#define MUCH 64		   /* 1/64 of the ring, written since the last pump, is much to drain */
+/* ns after attach, and after the last search for a part of PyTorch, in which no session is quiet */
 #define BEGINS 3000000000ULL
 
 bool session__quiet(const struct session *s)
@@ -408,7 +417,7 @@ int session__pump(struct session *s, struct sink *sink)
 	uint64_t now = session__now(s);
 	int err;
 
-	send_to(s, sink);
+	set_sink(s, sink);
 	note_written(s, now);
 	err = session__round(s);
 	if (err)
@@ -445,11 +454,11 @@ int session__wake_fd(const struct session *s)
 	return probes__wake_fd(s->probes);
 }
 
+/* Does not ask the driver for its figure: that may take longer than the new code objects live. */
 int session__drain_new(struct session *s, struct sink *sink)
 {
-	send_to(s, sink);
+	set_sink(s, sink);
 	s->busy = session__now(s);
-	/* Without asking the driver, which may take longer than the new code objects live. */
 	return session__drain_ring(s, true);
 }
 
@@ -475,7 +484,8 @@ int session__mark(struct session *s, const char *name)
 	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &e);
 }
 
-static void stop(struct session *s)
+/* From now on the programs record no events of this process. */
+static void stop_programs(struct session *s)
 {
 	s->stopped = true;
 	if (s->opts.group)
@@ -488,16 +498,16 @@ static void remove_probes(struct session *s, const char *stop_reason)
 {
 	if (!s->opts.group)
 		probes__detach(s->probes);
-	else if (strcmp(stop_reason, "exec"))
+	else if (strcmp(stop_reason, "exec")) /* after exec, the group follows the PID further */
 		proc_group__forget(s->opts.group, proc__pid(s->target.proc), s->opts.number);
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
 }
 
-/* The readings before the probes are removed. */
-static int last_readings(struct session *s)
+/* Takes the readings that need the probes. */
+static int take_last_readings(struct session *s)
 {
-	int err = last_census(s);
+	int err = take_last_census(s);
 
 	if (err)
 		return err;
@@ -532,10 +542,10 @@ static int finish_stages(struct session *s, struct sink *sink, uint64_t end)
 		err = session__pump(s, sink);
 		if (err)
 			return err;
-	} while (s->queue.len || rounds++ < 1);
+	} while (s->queue.len || rounds++ < 1); /* at least two rounds */
 	session__set_counters(s, s->losses.counters);
 	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-	err = s->census ? last_ledger(s, end) : 0;
+	err = s->census ? take_last_ledger(s, end) : 0;
 	if (err)
 		return err;
 	err = attach_stage__finish(s->attach);
@@ -549,14 +559,14 @@ int session__finish(struct session *s, struct sink *sink, const char *stop_reaso
 
 	if (!s->attached)
 		return 0;
-	send_to(s, sink);
-	err = last_readings(s);
+	set_sink(s, sink);
+	err = take_last_readings(s);
 	end = session__now(s);
 	session__set_clock_end(s);
 	count_unseen(s);
 	count_removed(s);
 	count_skipped(s);
-	stop(s);
+	stop_programs(s);
 	if (!err)
 		err = drain_last(s, sink);
 	remove_probes(s, stop_reason);

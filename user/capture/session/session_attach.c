@@ -47,7 +47,8 @@ static int no_memory(struct failure *f)
 
 /* ---- sessions of a group, whose processes share programs ---- */
 
-/* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
+/* From now on the programs s->probes record the hits of this process of a group. type_cell: as in
+ * struct mt_py_layout. */
 static void join_group(struct session *s, uint64_t type_cell)
 {
 	if (!s->opts.group || !s->probes)
@@ -59,7 +60,8 @@ static void join_group(struct session *s, uint64_t type_cell)
 			      probes__group(s->probes));
 }
 
-/* False: no number is left, or the process has ended. */
+/* Takes a number in the group, if the process needs one. False: no number is left, or the process
+ * has ended. */
 static bool take_number(struct session *s)
 {
 	int number = s->opts.group && !s->opts.number
@@ -75,7 +77,7 @@ static bool take_number(struct session *s)
 void session__give_number(struct session *s, uint32_t number)
 {
 	s->opts.number = number;
-	s->wait.next = 0; /* what waited for it goes on */
+	s->wait.next = 0; /* the attach that waited for a number goes on */
 }
 
 /* Ends what join_group() began. Other processes may go on with the programs. */
@@ -88,16 +90,16 @@ static void leave_group(struct session *s)
 }
 
 /* Loads the programs for s->layout. 0 or negative with *f. */
-static int load_own(struct session *s, struct failure *f)
+static int load_new_programs(struct session *s, struct failure *f)
 {
-	struct probes_opts po = { .capture = s->opts,
-				  .py = s->layout,
-				  .pid = proc__pid(s->target.proc),
-				  .modules = !s->opts.no_modules && s->target.has_slot };
+	struct probes_opts opts = { .capture = s->opts,
+				    .py = s->layout,
+				    .pid = proc__pid(s->target.proc),
+				    .modules = !s->opts.no_modules && s->target.has_slot };
 	const char *why = "";
 
-	probes__from_environment(&po);
-	s->probes = probes__load(&po, &why);
+	probes__from_environment(&opts);
+	s->probes = probes__load(&opts, &why);
 	return s->probes ? 0
 			 : failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why,
 					strerror(errno));
@@ -122,25 +124,27 @@ static int fit_programs(struct session *s, struct failure *f)
 		  (int)proc__pid(s->target.proc), hook__name(misfit->id),
 		  s->probes ? "shares the programs of others that have it there"
 			    : "loads programs for it");
-	err = s->probes ? 0 : load_own(s, f);
+	err = s->probes ? 0 : load_new_programs(s, f);
 	if (err)
 		return err;
 	join_group(s, proc_group__member(s->opts.group, s->opts.number)->type_cell);
 	return 0;
 }
 
-#define PAUSE 2		/* ms between looks while the process maps files */
-#define PAUSE_QUIET 10	/* ms, if it mapped nothing for QUIET: torch is not imported first */
-#define PAUSE_OTHER 100 /* ms, if it has no Python either */
-#define CUDA_QUIET 1000000000ULL    /* ns that Python has CUDA without PyTorch, and maps nothing */
-#define CUDA_ALONE 10000000000ULL   /* ns that it has CUDA without PyTorch and maps more */
+/* Pauses of session__poll_ms(), in ms */
+#define PAUSE 2		/* while the process maps files */
+#define PAUSE_QUIET 10	/* if it mapped nothing for QUIET: it does other things before torch */
+#define PAUSE_OTHER 100 /* if it has no Python either */
+/* Time after which a Python process with CUDA, without PyTorch, is captured for CUDA alone, in ns */
+#define CUDA_QUIET 1000000000ULL    /* if it maps nothing more */
+#define CUDA_ALONE 10000000000ULL   /* if it maps more */
 #define QUIET 1000000000ULL	    /* ns without new mappings */
-#define RETRY 5000000ULL	    /* ns between looks while the interpreter starts */
-#define NUMBER 1000000000ULL	    /* ns between looks for a free number of the group */
+#define RETRY 5000000ULL	    /* ns between attempts to read an interpreter that starts */
+#define NUMBER 1000000000ULL	    /* ns between attempts to get a number in the group */
 #define NICE_WAITING (-20)	    /* our nice value while time is short */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
-#define LOOK_PAUSE_MIN 50000000ULL  /* ns between looks for torch.nn, doubling up to */
-#define LOOK_PAUSE_MAX 100000000ULL /* ns */
+#define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; it doubles */
+#define LOOK_PAUSE_MAX 100000000ULL /* longest pause between searches for torch.nn, ns */
 
 /* Starts over if the process runs another program. 0, -EAGAIN (it is ending), or negative with
  * *f. */
@@ -173,7 +177,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	return 0;
 }
 
-/* For --cost. */
+/* Measures what a hit costs, if --cost needs it. */
 static void measure_hit(struct session *s)
 {
 	struct hit_cost *hit = &s->cost.measure.hit;
@@ -193,37 +197,35 @@ static void measure_hit(struct session *s)
 static int load_programs(struct session *s, struct failure *f)
 {
 	struct mt_py_layout layout = target__layout(&s->target);
-	uint64_t cell = layout.type_cell;
+	uint64_t type_cell = layout.type_cell;
 	int err;
 
 	if (s->opts.group)
 		layout.type_cell = 0; /* an address: each process has its own */
 	if (s->probes && !memcmp(&layout, &s->layout, sizeof(layout))) {
 		if (s->opts.group)
-			proc_group__member(s->opts.group, s->opts.number)->type_cell = cell;
+			proc_group__member(s->opts.group, s->opts.number)->type_cell = type_cell;
 		return 0;
 	}
 	leave_group(s);
 	probes__free(s->probes);
 	s->layout = layout;
 	s->probes = s->opts.sets ? probes__share(s->opts.sets, &layout, s->target.hooks) : NULL;
-	err = s->probes ? 0 : load_own(s, f);
+	err = s->probes ? 0 : load_new_programs(s, f);
 	if (err)
 		return err;
 	if (!s->opts.group)
 		probes__set_process(s->probes, proc__pidfd(s->target.proc));
-	join_group(s, cell);
+	join_group(s, type_cell);
 	measure_hit(s);
 	return 0;
 }
 
-/*
- * Takes the highest priority until let_go(): the linker relocates PyTorch in milliseconds.
+/* Takes the highest priority until release_command(): the linker relocates PyTorch in milliseconds.
  * A nice value counts only within a session or control group (sched(7), autogroup), so this also
  * asks for the least real-time priority. Looking each millisecond takes 1.3 % of a CPU (measured).
- * Optional: without the privilege some looks come late. What we start meanwhile gets the usual
- * priority.
- */
+ * Optional: without the privilege some looks come late. Processes that we start meanwhile get the
+ * usual priority. */
 static void hasten(struct session *s)
 {
 	struct sched_param none = { 0 }, least = { .sched_priority = 1 };
@@ -236,22 +238,23 @@ static void hasten(struct session *s)
 		sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &least);
 }
 
-/* Lets a held command run. again: the session goes on waiting, so keep the lowered nice value. */
-static void let_go(struct session *s, bool again)
+/* Lets a held command run. waits_on: the session goes on waiting, so keep the lowered nice
+ * value. */
+static void release_command(struct session *s, bool waits_on)
 {
 	struct sched_param none = { 0 };
 
 	ptrace_hold__release(&s->wait.hold);
-	if (s->opts.inside && !again)
+	if (s->opts.inside && !waits_on)
 		inside_memory__let_go(s->opts.inside);
-	if (!s->wait.hastened || (again && s->opts.started))
+	if (!s->wait.hastened || (waits_on && s->opts.started))
 		return;
 	sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none);
 	setpriority(PRIO_PROCESS, 0, s->wait.nice);
 	s->wait.hastened = false;
 }
 
-/* Stops our command until let_go(). */
+/* Stops our command until release_command(). */
 static void hold_command(struct session *s)
 {
 	int err = s->opts.started && !s->opts.inside
@@ -264,9 +267,9 @@ static void hold_command(struct session *s)
 
 /* True if a group's programs are attached to PyTorch's files already, and this process has not
  * mapped them yet: then no event of it is missed. */
-static bool is_early(struct session *s)
+static bool precedes_torch(struct session *s)
 {
-	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
+	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
 					    HOOK_REPORT };
 	struct maps maps;
 	bool ret = s->opts.group && !proc__maps(s->target.proc, &maps);
@@ -276,8 +279,8 @@ static bool is_early(struct session *s)
 		return false;
 	ret = !arrival__torch(&maps);
 	maps__free(&maps);
-	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), all[i]);
+	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
+		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), ids[i]);
 	return ret;
 }
 
@@ -311,7 +314,7 @@ static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 		return false;
 	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
 		       !s->target.torch.found && !imports_torch(s);
-	/* look again after a while */
+	/* If CUDA alone was not confirmed, wait for the whole time again. */
 	w->cuda_since = s->cuda_only || !w->cuda_since ? w->cuda_since : now;
 	return s->cuda_only;
 }
@@ -352,15 +355,15 @@ static int prepare_programs(struct session *s, struct maps *maps, uint64_t now, 
 	if (err)
 		return err;
 	target__attach_optional(&s->target, s->probes, HOOK_CODE_GONE);
-	s->wait.joined_early = is_early(s);
+	s->wait.joined_early = precedes_torch(s);
 	log_debug("PID %d: Python is understood, the programs are loaded",
 		  (int)proc__pid(s->target.proc));
 	return 0;
 }
 
-/* PyTorch is not mapped yet: prepares what it can before. Owns maps. -EAGAIN, or other negative
- * with *f. */
-static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
+/* PyTorch is not mapped yet: prepares what can be done before. Owns maps. -EAGAIN, or other
+ * negative with *f. */
+static int prepare_for_torch(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
 {
 	bool cuda = arrival__cuda(maps);
 	int err = 0;
@@ -386,15 +389,14 @@ static int look_for_torch(struct session *s, struct failure *f)
 	return s->target.torch.found ? 0 : -EAGAIN;
 }
 
-/*
- * Looks once whether PyTorch is in the process, and prepares what it can before. 0: it is, and
- * s->target has it; -EAGAIN: not yet; other negative with *f.
- */
+/* Looks once whether PyTorch is in the process, and prepares what can be done before. 0: PyTorch is
+ * there, and s->target has its facts, or only CUDA is to be recorded; -EAGAIN: not yet; other
+ * negative with *f. */
 static int await_torch(struct session *s, struct failure *f)
 {
 	uint64_t now = clock__monotonic(), pages;
 	struct maps maps;
-	bool grew, untouched, whole, arrived;
+	bool grew, untouched, all_mapped, arrived;
 	int err, maps_err;
 
 	if (s->cuda_only || (s->target.torch.found && !s->target.hooks_err))
@@ -425,17 +427,17 @@ static int await_torch(struct session *s, struct failure *f)
 	if (maps_err == -ESRCH)
 		return -EAGAIN;
 	if (!maps_err && !arrival__torch(&maps))
-		return prepare(s, &maps, now, f);
-	hasten(s); /* now time is short for all */
+		return prepare_for_torch(s, &maps, now, f);
+	hasten(s); /* also for processes that we did not start: PyTorch is mapped now */
 	if (!maps_err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
 		untouched = (s->opts.started || s->opts.late) &&
 			    arrival__untouched(s->target.proc, &maps);
-		whole = !grew || !untouched || arrived; /* all libraries are mapped */
-		if (untouched && whole)
+		all_mapped = !grew || !untouched || arrived;
+		if (untouched && all_mapped)
 			hold_command(s);
 		maps__free(&maps);
-		if (!whole) {
+		if (!all_mapped) {
 			s->wait.next = now;
 			return -EAGAIN;
 		}
@@ -451,7 +453,7 @@ void session__look_into_torch(struct session *s, uint64_t now)
 	if (s->wait.look_pause > LOOK_PAUSE_MAX)
 		s->wait.look_pause = LOOK_PAUSE_MAX;
 	s->wait.next_look = now + s->wait.look_pause;
-	/* What runs before torch.nn is found has no names of modules: look soon. */
+	/* Calls before torch.nn is found have no names of modules, so look again soon. */
 	s->begins = now;
 	session__renew(s);
 	if (target__look_into_torch(&s->target))
@@ -464,7 +466,8 @@ void session__look_into_torch(struct session *s, uint64_t now)
 		target__attach_optional(&s->target, s->probes, HOOK_MODULE_CALL);
 }
 
-/* It needs probes of its own, since this process decides where they are. */
+/* Sets *f for a probe that the process would need for itself alone, since it chose the place.
+ * Returns err. */
 static int refuse_own(const struct session *s, struct failure *f, const struct hook *h, int err)
 {
 	int pid = proc__pid(s->target.proc);
@@ -487,6 +490,7 @@ static int refuse_own(const struct session *s, struct failure *f, const struct h
 		group ? " together with others" : "", why, h->file, why_none, next);
 }
 
+/* Names the capability that is missing for a probe. */
 static const char *missing_right(const struct probes *p)
 {
 	if (*caps__missing())
@@ -495,7 +499,7 @@ static const char *missing_right(const struct probes *p)
 				     : "CAP_SYS_ADMIN (this kernel has no uprobe.multi)";
 }
 
-/* The probe on a hook could not be attached. Returns err and sets *f. */
+/* Sets *f for a probe that could not be attached. Returns err, or -ESRCH if the process ended. */
 static int refuse_probe(const struct session *s, struct failure *f, const struct hook *h, int err)
 {
 	int pid = proc__pid(s->target.proc);
@@ -523,7 +527,8 @@ static int refuse_probe(const struct session *s, struct failure *f, const struct
 			    hook__name(h->id), h->file, h->offset, strerror(-err), pid);
 }
 
-/* Attaches the hooks of the allocator. 0 or negative with *f. */
+/* Attaches the hooks of the allocator; with steps_only, those of code objects and steps. 0 or
+ * negative with *f. */
 static int attach_all(struct session *s, struct failure *f)
 {
 	/*
@@ -558,7 +563,7 @@ static int attach_all(struct session *s, struct failure *f)
 	return 0;
 }
 
-/* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
+/* The functions below open the decoder and the stages (stages.h). They return 0 or -ENOMEM. */
 
 static int open_decoder(struct session *s)
 {
@@ -588,7 +593,7 @@ static int open_census_stage(struct session *s)
 	return 0;
 }
 
-/* If the options and the process want them. */
+/* Records stacks of compiled code, if the options and the process want them. */
 static int open_native_stacks(struct session *s)
 {
 	uint32_t most = s->cuda_only || s->opts.native ? NATIVE_STACKS_A_SECOND
@@ -610,7 +615,7 @@ static int open_native_stacks(struct session *s)
 	return 0;
 }
 
-/* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
+/* Opens all that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
 static int open_stages(struct session *s)
 {
 	if (open_decoder(s) || open_native_stacks(s) || session__catch_up(s) ||
@@ -664,7 +669,8 @@ static int begin_events(struct session *s)
 	return err ? err : open_census_stage(s);
 }
 
-/* PyTorch lacks a function that is needed, or its file cannot be read. */
+/* Sets *f: PyTorch lacks a function that is needed, or its file cannot be read. Returns the
+ * error. */
 static int refuse_torch(const struct session *s, struct failure *f)
 {
 	int err = s->target.hooks_err, i;
@@ -694,6 +700,7 @@ static int refuse_torch(const struct session *s, struct failure *f)
 			    version, h->symbol, h->why_not ? h->why_not : "not found");
 }
 
+/* PyTorch, or CUDA alone, was found: loads and attaches all programs. 0 or negative with *f. */
 static int attach(struct session *s, struct failure *f)
 {
 	int err;
@@ -720,7 +727,7 @@ int session__attach(struct session *s, struct failure *f)
 
 	if (!err)
 		err = take_number(s) ? attach(s, f) : -EAGAIN;
-	let_go(s, err == -EAGAIN);
+	release_command(s, err == -EAGAIN);
 	return err;
 }
 
@@ -746,7 +753,7 @@ void session__renew(struct session *s)
 
 /* ---- the beginning and the end of a session ---- */
 
-/* A session without a process. NULL and *f on failure. */
+/* Makes a session without a process. NULL and *f on failure. */
 static struct session *make_session(const struct session_opts *opts, struct failure *f)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -791,7 +798,7 @@ void session__free(struct session *s)
 {
 	if (!s)
 		return;
-	let_go(s, false);
+	release_command(s, false);
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
 	leave_group(s);
@@ -814,10 +821,10 @@ void session__free(struct session *s)
 	free(s);
 }
 
-/* ---- a session for a forked process: what it has of its parent's session ---- */
+/* ---- a session for a forked process, which takes over much of its parent's session ---- */
 
-/* Opens a forked process. An ending one has a directory in /proc, but no command line: then only
- * its PID is known. */
+/* Opens a forked process. One that is ending has a directory in /proc, but no command line: then
+ * only its PID is known, and the rest is as in `like`. */
 static struct proc *open_proc(pid_t pid, const struct proc *like)
 {
 	struct proc *p = proc__open(pid);
@@ -855,6 +862,7 @@ static int take_target(struct session *s, const struct session *parent, pid_t pi
 	return from->python && !t->python ? -ENOMEM : 0;
 }
 
+/* Takes over the records that came before the session. 0 or -ENOMEM. */
 static int take_queue(struct session *s, struct queue *early)
 {
 	s->queue = *early;
@@ -863,7 +871,8 @@ static int take_queue(struct session *s, struct queue *early)
 	return session__catch_up(s);
 }
 
-/* Sets the facts. Facts that an ended process no longer gives are its parent's. */
+/* Sets the facts. If the process has ended and facts are missing, copies those of its parent. 0 or
+ * -ENOMEM. */
 static int take_facts(struct session *s, const struct session *parent)
 {
 	static const char *const keys[] = { "exe",
@@ -899,8 +908,9 @@ static int take_facts(struct session *s, const struct session *parent)
 	return facts__set(s->facts, "attached_at", session__misses_forks(parent) ? "live" : "fork");
 }
 
-/* Hooks that the parent has by itself: see probes__attach(). In the order of attaching. */
-static int attach_own(const struct session *s, pid_t parent)
+/* Attaches the hooks that the parent has by itself (see probes__attach()), in the order of
+ * attach_all(). 0 or -errno. */
+static int attach_own_hooks(const struct session *s, pid_t parent)
 {
 	static const enum hook_id ids[] = { HOOK_CODE_GONE,  HOOK_SCOPE_END, HOOK_MODULE_CALL,
 					    HOOK_CPU_DELETE, HOOK_CPU_NEW,   HOOK_REPORT,
@@ -921,6 +931,7 @@ static int attach_own(const struct session *s, pid_t parent)
 	return 0;
 }
 
+/* Opens the stages and begins the events of a forked process. time: of the fork. 0 or -errno. */
 static int begin_forked_events(struct session *s, struct session *parent, uint64_t time)
 {
 	int err = take_facts(s, parent);
@@ -943,7 +954,7 @@ static int begin_forked_events(struct session *s, struct session *parent, uint64
 			return err;
 	}
 	s->attached = true;
-	err = attach_own(s, proc__pid(parent->target.proc));
+	err = attach_own_hooks(s, proc__pid(parent->target.proc));
 	if (err)
 		return err;
 	err = session__begin_host(s, true);
@@ -953,6 +964,7 @@ static int begin_forked_events(struct session *s, struct session *parent, uint64
 	return err ? err : open_census_stage(s);
 }
 
+/* session__new_forked() with a session that has no process yet. 0 or -errno. */
 static int begin_forked(struct session *s, struct session *parent, pid_t pid, uint64_t time,
 			uint64_t diverged, struct queue *early)
 {

@@ -27,7 +27,7 @@
 #include "inspect/native_stacks.h"
 #include "inspect/pyobj.h"
 
-/* ---- answers to the other files of a session and its owner ---- */
+/* ---- queries, for the other files of a session and its owner ---- */
 
 bool session__attached(const struct session *s)
 {
@@ -86,13 +86,13 @@ uint64_t session__lost(const struct session *s)
 
 uint64_t session__lost_with_room(const struct session *s)
 {
-	uint64_t n = s->losses.unseen + s->losses.skipped.events;
+	uint64_t lost = s->losses.unseen + s->losses.skipped.events;
 
 	if (s->opts.inside)
-		return s->losses.total; /* threads wait while the ring is full */
+		return s->losses.total; /* a full ring loses nothing: threads wait for room */
 	for (size_t i = 0; i < MT_REC_TYPES; i++)
-		n += s->losses.unaccounted[i];
-	return n < s->losses.total ? n : s->losses.total;
+		lost += s->losses.unaccounted[i];
+	return lost < s->losses.total ? lost : s->losses.total;
 }
 
 uint64_t session__steps(const struct session *s)
@@ -102,22 +102,22 @@ uint64_t session__steps(const struct session *s)
 
 bool session__replaced(const struct session *s)
 {
-	int now;
-	bool runs;
+	int image;
+	bool has_program;
 
 	if (s->image < 0 || !proc__image_gone(s->image))
 		return false;
 	/* The image of an ending process is gone, too, but there is no new one. */
-	now = proc__image(s->target.proc);
-	runs = now >= 0 && !proc__image_gone(now);
-	if (now >= 0)
-		close(now);
-	return runs;
+	image = proc__image(s->target.proc);
+	has_program = image >= 0 && !proc__image_gone(image);
+	if (image >= 0)
+		close(image);
+	return has_program;
 }
 
 const char *session__python_problem(const struct session *s)
 {
-	/* Compiled programs have none. */
+	/* Programs without Python need no lines of it. */
 	bool wanted = s->target.has_python || !s->cuda_only;
 
 	return wanted && s->target.python_why[0] ? s->target.python_why : NULL;
@@ -193,6 +193,7 @@ static int set_cmdline(struct session *s)
 	return err;
 }
 
+/* Sets the fact `key` to the target of the link /proc/PID/NAME, if it is readable. */
 static void set_link_fact(struct session *s, const char *key, const char *name)
 {
 	char path[64], buf[4096];
@@ -206,6 +207,7 @@ static void set_link_fact(struct session *s, const char *key, const char *name)
 	}
 }
 
+/* Sets a fact unless the value is empty or NULL. 0 or -ENOMEM. */
 static int set_known(struct session *s, const char *key, const char *value)
 {
 	return value && value[0] ? facts__set(s->facts, key, value) : 0;
@@ -305,6 +307,7 @@ int session__set_facts(struct session *s)
 	return err | session__set_start(s) ? -ENOMEM : 0;
 }
 
+/* For rank_env__find(): reads a variable of the process. 0, or nonzero if it is not known. */
 static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 {
 	struct session *s = ctx;
@@ -312,6 +315,7 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 	return environ__get(s->target.proc, &s->target.maps, name, buf, size);
 }
 
+/* Sets a fact to a number that is known, unless the fact is set. */
 static void set_number(struct session *s, const char *key, bool known, uint64_t n)
 {
 	if (known && !facts__get(s->facts, key))
@@ -397,20 +401,19 @@ static void set_unless_0(struct session *s, const char *key, uint64_t n)
 		facts__setf(s->facts, key, "%" PRIu64, n);
 }
 
-static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
+/* Sets the fact "counter.GROUP.NAME", unless n is 0. */
+static void set_counter(struct session *s, const char *group, const char *name, uint64_t n)
 {
 	char key[64];
 
-	snprintf(key, sizeof(key), "counter.%s.%s", what, of);
+	snprintf(key, sizeof(key), "counter.%s.%s", group, name);
 	set_unless_0(s, key, n);
 }
 
-/*
- * For each type, hits = records + filtered + lost + unaccounted. Each outcome but the last is
- * counted where it is decided. While probes are in place, the target has hits without an outcome,
- * and records that were taken after c was read: then those count whose outcome is known.
- */
-static uint64_t hits_of(struct session *s, size_t type, const uint64_t c[MT_CNT_NR])
+/* Hits of a type of record for the facts. For each type, hits = records + filtered + lost +
+ * unaccounted. While probes are in place, some hits have no outcome yet, and records were taken
+ * after c was read: then returns the sum of the outcomes that are known. */
+static uint64_t known_hits(struct session *s, size_t type, const uint64_t c[MT_CNT_NR])
 {
 	if (s->blind || !session__has_hits(s, type))
 		return c[MT_CNT_HIT + type];
@@ -434,7 +437,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	size_t i;
 
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
-		set_counter(s, "hits", types[i], hits_of(s, i, c));
+		set_counter(s, "hits", types[i], known_hits(s, i, c));
 		set_counter(s, "records", types[i], probes__records(s->probes, s->opts.number, i));
 		set_counter(s, "filtered", types[i], c[MT_CNT_FILTERED + i]);
 		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);

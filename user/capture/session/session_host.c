@@ -11,6 +11,8 @@
 #include "inspect/hostmem.h"
 #include "inspect/proc.h"
 
+/* ---- callbacks of struct host_capture; ctx is the decoder ---- */
+
 static uint64_t now(void *decoder)
 {
 	return decoder__now(decoder);
@@ -48,6 +50,7 @@ static uint32_t named(void *decoder, const char *file, const char *function)
 	return decoder__named_stack(decoder, file, function);
 }
 
+/* inherited: the process was forked, with a copy of its parent's memory. 0 or -ENOMEM. */
 static int open_host(struct session *s, bool inherited)
 {
 	const struct host_capture c = { .proc = s->target.proc,
@@ -87,19 +90,19 @@ int session__begin_host(struct session *s, bool inherited)
 	return open_host(s, inherited);
 }
 
-/* Takes a reading of host memory. ended: what host_memory__join_reading() returned. */
+/* Takes a reading of host memory, once the ring is empty. ended: result of host_memory__end(). */
 static int take_host(struct session *s, int ended)
 {
-	bool whole = false;
+	bool drained = false;
 	int err = 0;
 
 	if (ended <= 0)
 		return ended;
-	for (int i = 0; i < DRAINS && !whole && !err; i++) {
+	for (int i = 0; i < DRAINS && !drained && !err; i++) {
 		err = session__round(s);
-		whole = !err && !s->behind;
+		drained = !err && !s->behind;
 	}
-	err = host_memory__take(s->decoder->host, whole && !session__replaced(s)) ?: err;
+	err = host_memory__take(s->decoder->host, drained && !session__replaced(s)) ?: err;
 	/* The file of a window may end before the session sets its facts again. */
 	host_memory__set_facts(s->decoder->host, s->facts);
 	return err;
@@ -117,7 +120,8 @@ int session__pump_host(struct session *s)
 	return err || ended || s->behind ? err : host_memory__check_growth(s->decoder->host);
 }
 
-static int await_host(struct session *s)
+/* Waits for a reading under way, and drains the ring meanwhile. */
+static int wait_for_host(struct session *s)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	int err = 0;
@@ -129,8 +133,8 @@ static int await_host(struct session *s)
 	return err ? err : take_host(s, host_memory__join_reading(s->decoder->host));
 }
 
-/* Brings in what was recorded until now. */
-static int last_records(struct session *s)
+/* Brings in all that was recorded until now. */
+static int drain_all(struct session *s)
 {
 	int err = 0;
 
@@ -140,11 +144,11 @@ static int last_records(struct session *s)
 	return err;
 }
 
-/* The process has ended, or runs another program, and cannot be read. What it had at the end is
- * known from the kernel. */
-static int last_look(struct session *s)
+/* The process has ended, or runs another program, and cannot be read. The fact end_rss has the
+ * memory that it had at its end, from the kernel. */
+static int take_kernels_rss(struct session *s)
 {
-	int err = last_records(s);
+	int err = drain_all(s);
 	uint64_t rss;
 
 	facts__number(s->facts, "end_rss", &rss);
@@ -153,16 +157,16 @@ static int last_look(struct session *s)
 
 int session__last_host(struct session *s)
 {
-	int err = await_host(s);
+	int err = wait_for_host(s);
 
 	if (err || s->decoder->cut)
 		return err;
 	if (!proc__alive(s->target.proc) || session__replaced(s))
-		return s->decoder->host ? last_look(s) : 0;
+		return s->decoder->host ? take_kernels_rss(s) : 0;
 	if (s->decoder->host)
-		err = last_records(s);
+		err = drain_all(s);
 	if (err)
 		return err;
 	host_memory__begin(s->decoder->host, true);
-	return await_host(s);
+	return wait_for_host(s);
 }

@@ -29,61 +29,62 @@ struct dict;
 
 /* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
 struct waiting {
-	uint64_t since;		 /* since the process has run this program; 0: not looked at yet */
+	uint64_t since;		 /* when its present program was seen first; 0: not looked at yet */
 	uint64_t pages;		 /* size of the address space when its map was read last */
 	uint64_t changed;	 /* when that size changed last */
-	uint64_t next;		 /* look again then, even if the size is the same */
+	uint64_t next;		 /* when to read the map again, even if the size is the same */
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
 	bool hastened;		 /* our nice value is lowered */
 	uint64_t cuda_since;	 /* when CUDA was seen first without PyTorch; 0: not yet */
-	bool lacks_number;	 /* all numbers were taken at the last look */
+	bool lacks_number;	 /* at the last look, the group had no number left for it */
 	bool said_why;		 /* a debug message said why Python cannot be read */
-	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
-	uint64_t next_look,
-		look_pause; /* for torch.nn: time of the next look and pause after it, ns */
+	bool joined_early;   /* a group's probes recorded the process before it mapped PyTorch */
+	uint64_t next_look;  /* time of the next search for torch.nn, ns since start */
+	uint64_t look_pause; /* pause after that search, ns */
 };
 
 /*
- * For session_round.c: are all records about freed code objects in? Epochs count the ends of code
- * objects that stacks may have; see code_cache.h.
+ * For session_round.c: whether all records about freed code objects have come. The epoch counts the
+ * ends of code objects that recorded stacks may have; see code_cache.h.
  */
 struct code_ends {
-	uint64_t lost;	     /* records lost so far */
+	uint64_t lost;	     /* records about ends of code objects lost so far */
 	uint64_t read_until; /* epoch when this round's reading ended; UINT64_MAX: before that */
 	uint64_t after;	     /* records of this round with a later epoch */
 	uint64_t sure_epoch; /* all records up to it are accounted for */
 	uint64_t forgotten;  /* probes__times_forgotten() as of the last round */
-	uint32_t unmarked;   /* ends of code objects on no stack since the programs forgot marks */
+	uint32_t unmarked;   /* ends of code objects on no stack, since session__renew_marks() */
 };
 
-/* For session_round.c: records that got lost. */
+/* For session_round.c: records and hits of probes that got lost. */
 struct losses {
 	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
 	uint64_t notices;	      /* probes__notices() before they were read */
-	uint64_t early;		      /* records without room before attach, unseen, and removed */
-	uint64_t unseen;	      /* cuda_calls__unseen() */
+	uint64_t early;		      /* sum of losses that are not in counters: before attach,
+					 unseen, removed, skipped */
+	uint64_t unseen;	      /* reports that no probe saw: cuda_calls__unseen() */
 	uint64_t removed;	      /* breakpoints that were set again: probes__renew() */
 	/* Hits that the kernel skipped since the first look. With a group, any process's. */
 	struct probes_skipped skipped, skipped_before;
-	bool skipped_known; /* there was a first look */
+	bool skipped_known; /* skipped_before is set */
 	/* Hits that no other count has, by enum mt_rec_type: session__account() at the end */
 	uint64_t unaccounted[MT_REC_TYPES];
 	uint64_t brought_in; /* pages read because walks missed them */
 	uint64_t total;	     /* records of all kinds */
 	uint64_t reported;   /* records about memory, as of the last EVENT_LOST */
 	uint64_t in_round;   /* part of reported that was added in this round */
-	bool open;	     /* records older than the last loss may be in the ring */
-	bool steps_warned;
+	bool open;	     /* records older than the last loss may still be in the ring */
+	bool steps_warned;   /* the loss of ends of steps was logged */
 };
 
 /* For session.c: what the capture adds to the target, and what it leaves out. */
 struct spending {
 	struct cost_control control;
 	struct measure measure;
-	struct cost_detail noted; /* as in the fact cost.changes */
-	uint64_t next;		  /* time of the next look, ns since start */
-	double last;		  /* share at the last look */
+	struct cost_detail noted; /* the detail recorded last in the fact cost.changes */
+	uint64_t next;		  /* time of the next measurement of the cost, ns since start */
+	double last;		  /* share of the target's time, at the last measurement */
 };
 
 struct session {
@@ -107,13 +108,13 @@ struct session {
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
 	uint64_t written;    /* probes__written() at the last pump */
-	uint64_t begins;     /* ns since start: the last look for a part of PyTorch; 0: none */
+	uint64_t begins;     /* ns since start: the last search for a part of PyTorch; 0: none */
 	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
 			absent or much to drain */
 	bool attached;
 	bool forked;	 /* from session__new_forked() */
 	bool cuda_only;	 /* the process uses CUDA without PyTorch: only those calls are recorded */
-	bool torch_came; /* it has imported PyTorch since */
+	bool torch_came; /* with cuda_only: the process has imported PyTorch since */
 	bool behind;	 /* the ring was not drained to its end */
 	bool stopped;	 /* the programs record and count no more */
 	bool blind;	 /* the probes are removed: code objects must not be read any more */
@@ -130,7 +131,7 @@ void session__look_into_torch(struct session *s, uint64_t now);
 
 /* ---- session_host.c ---- */
 
-/* Begins to record host memory, if wanted. inherited: of a forked process. 0 or -ENOMEM. */
+/* Begins to record host memory, if wanted. inherited: the process was forked. 0 or -ENOMEM. */
 int session__begin_host(struct session *s, bool inherited);
 /* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
 int session__pump_host(struct session *s);
@@ -141,18 +142,20 @@ int session__last_host(struct session *s);
 
 /* Bytes of the ring that the programs write to. */
 size_t session__ring_size(const struct session *s);
-/* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: it is
- * in, but the queue is full. */
+/* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: the
+ * record is in the queue, but the queue is full now. */
 int session__enqueue(void *session, const void *rec, size_t len);
-/* After the decoder is opened: notes the code objects that were freed before. 0 or -ENOMEM. */
+/* Call it when the decoder is opened: tells it of the code objects that were freed before. 0 or
+ * -ENOMEM. */
 int session__catch_up(struct session *s);
 /* Drains the ring once, decodes what was in it, and asks for the driver's figure. 0, -ENOMEM or the
  * sink's error. */
 int session__round(struct session *s);
-/* The same without the driver's figure. only_names: the ring is drained for the names of a new
- * stack; do not look for losses unless it is half full. */
+/* session__round() without the driver's figure. only_names: the ring is drained for the names of a
+ * new stack, so look for losses only if it is half full. */
 int session__drain_ring(struct session *s, bool only_names);
-/* Emits the end of a loss once all records from before it are decoded. 0 or the sink's error. */
+/* Emits the event that ends a loss, once all records from before the loss are decoded. 0 or the
+ * sink's error. */
 int session__end_losses(struct session *s, uint64_t now);
 /*
  * Once the programs are stopped: drains the ring and checks that for each type of record
@@ -180,16 +183,16 @@ void session__renew_marks(struct session *s);
 
 /* ---- session_facts.c ---- */
 
-/* The facts about target and capture, once the target is known. 0 or -ENOMEM. */
+/* Sets the facts about target and capture, once the target is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
-/* The facts "rank", "local_rank" and "world_size", unless they are set. */
+/* Sets the facts "rank", "local_rank" and "world_size", unless they are set. */
 void session__set_rank(struct session *s);
-/* The fact "start": now, and, once events have a time, the facts about the host's clock. 0 or
- * -ENOMEM. */
+/* Sets the fact "start" to now, and, once events have a time, the facts about the host's clock. 0
+ * or -ENOMEM. */
 int session__set_start(struct session *s);
-/* The fact "clock_moved_ns", at the end. */
+/* Sets the fact "clock_moved_ns". Call it at the end. */
 void session__set_clock_end(struct session *s);
-/* The facts about PyTorch; again when more of it was mapped. 0 or -ENOMEM. */
+/* Sets the facts about PyTorch. Call it again when more of it was mapped. 0 or -ENOMEM. */
 int session__set_torch_facts(struct session *s);
-/* The programs' counters and ours. */
+/* Sets the facts "counter.*". c: the counters of the BPF programs; the others are in s. */
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);

@@ -22,7 +22,7 @@
 #include "inspect/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */
-#define UNMARKED_MAX 16384	 /* a quarter of MT_SEEN_SLOTS */
+#define UNMARKED_MAX 16384	 /* for session__renew_marks(): a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
 
 static struct code_cache *codes(const struct session *s)
@@ -35,7 +35,8 @@ size_t session__ring_size(const struct session *s)
 	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
 }
 
-/* Room for a full ring, and for later records that come while it is drained. */
+/* Bytes at which the queue counts as full: a full ring, and records that come while it is
+ * drained. */
 static size_t queue_max(const struct session *s)
 {
 	return session__ring_size(s) + session__ring_size(s) / 4 + (1u << 20);
@@ -92,10 +93,9 @@ int session__catch_up(struct session *s)
 	return err;
 }
 
-/*
- * Drains the ring until the queue is full. A target that fills the ring faster than we decode must
- * not make the queue grow: what stays in the ring is lost there and counted.
- */
+/* Drains the ring until the queue is full; then sets s->behind. The queue must not grow if a target
+ * fills the ring faster than we decode: what does not fit into the ring is lost there and counted.
+ * 0 or -errno. */
 static int consume(struct session *s)
 {
 	int err = probes__consume(s->probes, session__enqueue, s);
@@ -104,8 +104,8 @@ static int consume(struct session *s)
 	return s->behind ? 0 : err;
 }
 
-/* Reads the code objects of new stacks. */
-static int prefetch(struct session *s)
+/* Reads the code objects of new stacks in the queue. 0 or -ENOMEM. */
+static int read_new_codes(struct session *s)
 {
 	const struct mt_hdr *h;
 	size_t pos = 0, len;
@@ -133,39 +133,40 @@ void session__renew_marks(struct session *s)
 	probes__forget_seen(s->probes);
 }
 
-/* After the programs forgot their marks, what was read before is valid for no later stack. */
+/* If the programs forgot their marks since, the code objects that were read before are valid for no
+ * later stack. */
 static void note_forgotten(struct session *s)
 {
-	uint64_t n = probes__times_forgotten(s->probes);
+	uint64_t times_forgotten = probes__times_forgotten(s->probes);
 
-	if (n == s->ends.forgotten)
+	if (times_forgotten == s->ends.forgotten)
 		return;
-	s->ends.lost += (n - s->ends.forgotten) * PROBES_FORGOTTEN_ENDS;
-	s->ends.forgotten = n;
+	s->ends.lost += (times_forgotten - s->ends.forgotten) * PROBES_FORGOTTEN_ENDS;
+	s->ends.forgotten = times_forgotten;
 	code_cache__lost(codes(s), s->ends.sure_epoch, probes__epoch(s->probes));
 }
 
-/* After lost records about freed code objects, names are unsure from the last sure epoch on. */
+/* If records about freed code objects were lost, sets *lost: names are unsure from the last sure
+ * epoch on. 0 or -errno. */
 static int note_lost_ends(struct session *s, bool *lost)
 {
-	uint64_t n;
-	int err = probes__lost_ends(s->probes, &n);
+	uint64_t n_lost;
+	int err = probes__lost_ends(s->probes, &n_lost);
 
 	if (err)
 		return err;
-	*lost = n != s->ends.lost;
+	*lost = n_lost != s->ends.lost;
 	if (!*lost)
 		return 0;
-	s->ends.lost = n;
+	s->ends.lost = n_lost;
 	code_cache__drop_new(codes(s));
 	code_cache__lost(codes(s), s->ends.sure_epoch, probes__epoch(s->probes));
 	return 0;
 }
 
-/*
- * Keeps what this round read if the records about all code objects freed before the reading's end
- * are in, and drops it otherwise. A record follows its object's end within microseconds.
- */
+/* Keeps the code objects that this round read if the records about all those freed before the
+ * reading's end are in, and drops them otherwise. A record follows its object's end within
+ * microseconds. 0 or -errno. */
 static int confirm_names(struct session *s)
 {
 	bool lost = false;
@@ -175,6 +176,7 @@ static int confirm_names(struct session *s)
 	s->ends.read_until = probes__epoch(s->probes);
 	code_cache__read_until(codes(s), s->ends.read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
+		/* Each end raises the epoch once. Are as many accounted for as the epoch says? */
 		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->ends.after +
 			    s->ends.lost >=
 		    s->ends.read_until) {
@@ -192,13 +194,13 @@ static int confirm_names(struct session *s)
 	return 0;
 }
 
-/* Types of records about memory, and about owners of memory and steps. The next record repeats a
- * lost end of modules. */
-static const unsigned of_memory[] = { MT_REC_REPORT,	 MT_REC_OOM,	   MT_REC_CPU_NEW,
-				      MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
-				      MT_REC_SET_DEVICE };
-static const unsigned of_names[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
-				     MT_REC_NODE };
+/* Types of records whose loss counts as lost events: those about memory, and those about owners of
+ * memory and steps. Not ends of modules: the next record repeats a lost one. */
+static const unsigned memory_types[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
+					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
+					 MT_REC_SET_DEVICE };
+static const unsigned name_types[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
+				       MT_REC_NODE };
 
 static uint64_t sum_lost(const struct losses *l, const unsigned *types, size_t n)
 {
@@ -209,10 +211,9 @@ static uint64_t sum_lost(const struct losses *l, const unsigned *types, size_t n
 	return sum;
 }
 
-/*
- * Emits EVENT_LOST before the first event that may have come after the loss. The queue may hold
- * older events, too: session__end_losses() emits the end of the loss.
- */
+/* If more events were lost, emits EVENT_LOST with their number before the first event that may have
+ * come after the loss. The queue may hold older events, too: session__end_losses() emits the end of
+ * the loss. 0, -errno or the sink's error. */
 static int begin_losses(struct session *s)
 {
 	struct event e = { .kind = EVENT_LOST, .time = session__now(s) };
@@ -230,9 +231,9 @@ static int begin_losses(struct session *s)
 		s->losses.notices = notices;
 	}
 	events = s->losses.early +
-		 sum_lost(&s->losses, of_memory, sizeof(of_memory) / sizeof(of_memory[0]));
-	s->losses.total = events +
-			  sum_lost(&s->losses, of_names, sizeof(of_names) / sizeof(of_names[0]));
+		 sum_lost(&s->losses, memory_types, sizeof(memory_types) / sizeof(memory_types[0]));
+	s->losses.total = events + sum_lost(&s->losses, name_types,
+					    sizeof(name_types) / sizeof(name_types[0]));
 	if (events == s->losses.reported)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
@@ -255,22 +256,22 @@ int session__end_losses(struct session *s, uint64_t now)
 	return decoder__emit(s->decoder, &e);
 }
 
-#define ACCOUNT_TRIES 100 /* of 1 ms */
+#define ACCOUNT_TRIES 100 /* times that session__account() waits 1 ms for programs that still run */
 
-/* Hits of each type that are in no other count by now, and their sum. 0 or -errno. */
+/* Finds the hits of each type that are in no other count by now, and their sum. 0 or -errno. */
 static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint64_t *sum)
 {
-	uint64_t *c = s->losses.counters, known;
-	int err = probes__counters(s->probes, s->opts.number, c);
+	uint64_t *counters = s->losses.counters, known;
+	int err = probes__counters(s->probes, s->opts.number, counters);
 
 	*sum = 0;
 	memset(ret, 0, MT_REC_TYPES * sizeof(*ret));
 	for (unsigned i = 1; i < MT_REC_TYPES && !err && !probes__empty(s->probes); i++) {
 		if (!session__has_hits(s, i))
 			continue;
-		known = probes__records(s->probes, s->opts.number, i) + c[MT_CNT_FILTERED + i] +
-			c[MT_CNT_RING_LOST + i];
-		ret[i] = c[MT_CNT_HIT + i] > known ? c[MT_CNT_HIT + i] - known : 0;
+		known = probes__records(s->probes, s->opts.number, i) +
+			counters[MT_CNT_FILTERED + i] + counters[MT_CNT_RING_LOST + i];
+		ret[i] = counters[MT_CNT_HIT + i] > known ? counters[MT_CNT_HIT + i] - known : 0;
 		*sum += ret[i];
 	}
 	return err;
@@ -279,30 +280,30 @@ static int find_unaccounted(struct session *s, uint64_t ret[MT_REC_TYPES], uint6
 int session__account(struct session *s)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
-	uint64_t missing[MT_REC_TYPES], n, written = probes__written(s->probes);
+	uint64_t missing[MT_REC_TYPES], n_missing, written = probes__written(s->probes);
 	int err, tries = 0;
 
-	while (!(err = session__round(s) ?: find_unaccounted(s, missing, &n)) && n &&
-	       tries < ACCOUNT_TRIES) {
+	while (!(err = session__round(s) ?: find_unaccounted(s, missing, &n_missing)) &&
+	       n_missing && tries < ACCOUNT_TRIES) {
 		/* While a queue is full, a drain may take a single record: drain again at once. */
 		if (s->behind && s->taken < written)
 			continue;
 		nanosleep(&pause, NULL);
 		tries++;
 	}
-	if (err || !n)
+	if (err || !n_missing)
 		return err;
 	memcpy(s->losses.unaccounted, missing, sizeof(missing));
 	log_warn("PID %d: %" PRIu64 " hits of probes left no record: they count as lost. The "
 		 "process was ended in a probe, or this is a fault of memtrace-bpf; `report "
 		 "--format json` has the counters",
-		 (int)proc__pid(s->target.proc), n);
+		 (int)proc__pid(s->target.proc), n_missing);
 	return 0;
 }
 
-/* After a drain. The programs record the process's system calls also when it has become another
- * program, at an unknown time since the last drain. */
-static void note_same(struct session *s)
+/* After a drain: notes that all its records are of the same program. If the process becomes another
+ * program, its system calls are recorded, too, and the time of that is not known. */
+static void note_same_program(struct session *s)
 {
 	struct decoder *d = s->decoder;
 
@@ -321,7 +322,7 @@ int session__drain_ring(struct session *s, bool only_names)
 	note_forgotten(s);
 	err = consume(s);
 	taken = probes__taken(s->probes);
-	note_same(s);
+	note_same_program(s);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
 	s->losses.in_round = 0;
 	if (err < 0)
@@ -331,9 +332,9 @@ int session__drain_ring(struct session *s, bool only_names)
 		if (err)
 			return err;
 	}
-	end = s->queue.len;
+	end = s->queue.len; /* later drains of this round are decoded by the next one */
 	if (!s->blind) {
-		err = prefetch(s);
+		err = read_new_codes(s);
 		if (err)
 			return err;
 		err = confirm_names(s);

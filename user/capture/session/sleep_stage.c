@@ -5,8 +5,8 @@
  * Each such transition becomes one EVENT_MARK.
  *
  * The stage keeps the ranges that other code mapped and those of listed segments, in order of
- * addresses, with the number of live blocks in each. A range without blocks is memory that
- * PyTorch has returned. Neither is a range whose addresses are given back asleep.
+ * addresses, with the number of live blocks in each. A range without blocks is memory that PyTorch
+ * has returned, and not asleep. Nor is a range whose addresses are given back.
  */
 #include "capture/session/stages.h"
 
@@ -25,44 +25,48 @@
  * Between two calls the server may copy a weight between host and device, into host memory that it
  * pins first: 1 GiB takes 0.5 s.
  */
-#define QUIET 1000000000ULL /* ns */
-/* All memory has changed, so no call is to come; but addresses that are freed after the unmapping
- * are. That call follows within a few ms. */
-#define SETTLED 100000000ULL /* ns */
-/* A transition of less than one part in this many of what PyTorch reserves is no mark. The weights
- * of a small model next to a large KV cache are 1 to 2 %. */
+#define QUIET 1000000000ULL /* ns without a call, after which a transition is over */
+/* ns without a call, after which a transition is over if all memory has changed. No mapping is to
+ * come then, but calls that free addresses follow within a few ms. */
+#define SETTLED 100000000ULL
+/* A transition of less than 1/100 of the memory that PyTorch reserves gets no mark. The weights of
+ * a small model next to a large KV cache are 1 to 2 %. */
 #define SHARE 100
-#define RANGES_MAX 65536
+#define RANGES_MAX 65536 /* ranges beyond are forgotten and counted */
 
+/* Device memory that other code maps, or that is in a segment. */
 struct range {
 	uint64_t addr, size;
 	uint32_t blocks;  /* live blocks that begin in it */
 	uint32_t changed; /* number of the transition that changed it last */
-	bool listed;	  /* a segment whose taking was not seen: blocks may be too few */
+	bool listed;	  /* a segment from the tables, not from a call: blocks may be too few */
 	bool foreign;	  /* other code maps and unmaps it */
-	bool pool;	  /* of a private pool */
-	bool asleep;
+	bool pool;	  /* it is in a segment of a private pool */
+	bool asleep;	  /* other code has unmapped it below live blocks */
 };
 
 struct sleep_stage {
 	struct sink sink;  /* first: the sink is the stage */
 	struct sink *next; /* NULL: events are dropped */
 	struct decoder *decoder;
-	struct range *range;
+	struct range *range; /* by address, without overlaps */
 	size_t n, cap;
 	uint64_t forgotten;	/* ranges beyond RANGES_MAX */
 	uint64_t reserved[256]; /* by device: the allocator's total */
-	uint64_t time;		/* of the latest event, ns since start */
+	uint64_t time;		/* time of the latest event, ns since start */
 	/* The transition under way. */
-	bool open, wakes, whole; /* whole: nothing is left to change */
-	uint32_t number;
-	uint64_t bytes, last; /* last: time of its latest call */
+	bool open;	 /* there is a transition */
+	bool wakes;	 /* the transition maps memory again; false: it unmaps memory */
+	bool whole;	 /* nothing is left to change */
+	uint32_t number; /* number of the transition, from 1 on */
+	uint64_t bytes;	 /* changed so far */
+	uint64_t last;	 /* time of its latest call */
 };
 
 /* ---- the ranges ---- */
 
 /* Index of the first range that ends after addr. */
-static size_t find(const struct sleep_stage *s, uint64_t addr)
+static size_t find_index(const struct sleep_stage *s, uint64_t addr)
 {
 	size_t lo = 0, hi = s->n;
 
@@ -77,15 +81,16 @@ static size_t find(const struct sleep_stage *s, uint64_t addr)
 	return lo;
 }
 
-static struct range *over(const struct sleep_stage *s, uint64_t addr)
+/* The range that contains addr; NULL: none. */
+static struct range *find_range(const struct sleep_stage *s, uint64_t addr)
 {
-	size_t i = find(s, addr);
+	size_t i = find_index(s, addr);
 
 	return i < s->n && s->range[i].addr <= addr ? &s->range[i] : NULL;
 }
 
 /* Inserts a range at an index. 0, -ENOMEM, or -ENOSPC: there are too many. */
-static int insert(struct sleep_stage *s, size_t i, const struct range *r)
+static int insert_range(struct sleep_stage *s, size_t i, const struct range *r)
 {
 	if (s->n == RANGES_MAX) {
 		s->forgotten++;
@@ -100,10 +105,10 @@ static int insert(struct sleep_stage *s, size_t i, const struct range *r)
 }
 
 /* Divides the range that contains addr, so that one begins there. Blocks count in both halves.
- * Returns as insert(). */
-static int divide(struct sleep_stage *s, uint64_t addr)
+ * Returns as insert_range(). */
+static int divide_at(struct sleep_stage *s, uint64_t addr)
 {
-	size_t i = find(s, addr);
+	size_t i = find_index(s, addr);
 	struct range upper;
 	int err;
 
@@ -112,38 +117,39 @@ static int divide(struct sleep_stage *s, uint64_t addr)
 	upper = s->range[i];
 	upper.size -= addr - upper.addr;
 	upper.addr = addr;
-	err = insert(s, i + 1, &upper);
+	err = insert_range(s, i + 1, &upper);
 	if (!err)
 		s->range[i].size -= upper.size;
 	return err;
 }
 
 /* The ranges in [addr, addr + size), as indices [*from, *to), divided at both ends. Returns as
- * insert(). */
-static int slice(struct sleep_stage *s, uint64_t addr, uint64_t size, size_t *from, size_t *to)
+ * insert_range(). */
+static int find_slice(struct sleep_stage *s, uint64_t addr, uint64_t size, size_t *from, size_t *to)
 {
-	int err = divide(s, addr);
+	int err = divide_at(s, addr);
 
 	if (!err)
-		err = divide(s, addr + size);
-	*from = find(s, addr);
-	*to = find(s, addr + size);
+		err = divide_at(s, addr + size);
+	*from = find_index(s, addr);
+	*to = find_index(s, addr + size);
 	return err;
 }
 
-/* Adds r where no range is in its place. Returns as insert(). */
-static int fill(struct sleep_stage *s, struct range r)
+/* Adds r where no range is in its place: in all gaps of its addresses. Returns as
+ * insert_range(). */
+static int fill_gaps(struct sleep_stage *s, struct range r)
 {
 	uint64_t end = r.addr + r.size;
 	int err = 0;
 
 	while (!err && r.addr < end) {
-		size_t i = find(s, r.addr);
+		size_t i = find_index(s, r.addr);
 		uint64_t next = i < s->n && s->range[i].addr < end ? s->range[i].addr : end;
 
 		r.size = next - r.addr;
-		if (r.size)
-			err = insert(s, i, &r);
+		if (r.size) /* a gap; otherwise goes on after the range that is there */
+			err = insert_range(s, i, &r);
 		else
 			next = s->range[i].addr + s->range[i].size;
 		r.addr = next;
@@ -156,11 +162,12 @@ static bool has_blocks(const struct range *r)
 	return r->blocks || r->listed;
 }
 
-/* Forgets ranges; addresses that are given back were not asleep. Returns as insert(). */
-static int forget(struct sleep_stage *s, uint64_t addr, uint64_t size)
+/* Forgets ranges whose addresses are given back: they do not count as put to sleep. Returns as
+ * insert_range(). */
+static int forget_ranges(struct sleep_stage *s, uint64_t addr, uint64_t size)
 {
 	size_t from, to;
-	int err = slice(s, addr, size, &from, &to);
+	int err = find_slice(s, addr, size, &from, &to);
 
 	if (err)
 		return err;
@@ -175,8 +182,9 @@ static int forget(struct sleep_stage *s, uint64_t addr, uint64_t size)
 	return 0;
 }
 
-/* Sums the memory of other code below blocks. */
-static void sum(const struct sleep_stage *s, uint64_t *mapped, uint64_t *asleep)
+/* Sums the memory below live blocks that other code maps and unmaps: bytes mapped now, and
+ * asleep. */
+static void sum_foreign(const struct sleep_stage *s, uint64_t *mapped, uint64_t *asleep)
 {
 	*mapped = *asleep = 0;
 	for (size_t i = 0; i < s->n; i++) {
@@ -191,6 +199,8 @@ static void sum(const struct sleep_stage *s, uint64_t *mapped, uint64_t *asleep)
 
 /* ---- the mark ---- */
 
+/* Emits the mark of a transition. asleep: bytes that are still unmapped. 0, -ENOMEM or the sink's
+ * error. */
 static int put_mark(struct sleep_stage *s, uint64_t asleep)
 {
 	struct event mark = { .kind = EVENT_MARK, .time = s->time };
@@ -212,7 +222,7 @@ static int put_mark(struct sleep_stage *s, uint64_t asleep)
 }
 
 /* Ends the transition under way, with a mark if it is worth one. 0, -ENOMEM or the sink's error. */
-static int end(struct sleep_stage *s)
+static int end_transition(struct sleep_stage *s)
 {
 	uint64_t reserved = 0, mapped, asleep;
 
@@ -221,32 +231,33 @@ static int end(struct sleep_stage *s)
 		reserved += s->reserved[i];
 	if (!s->bytes || s->bytes < reserved / SHARE)
 		return 0;
-	sum(s, &mapped, &asleep);
+	sum_foreign(s, &mapped, &asleep);
 	return put_mark(s, asleep);
 }
 
-/* Ends the transition if it is over by now. Returns as end(). */
-static int end_by(struct sleep_stage *s, uint64_t now)
+/* Ends the transition if it is over by now (ns since start). Returns as end_transition(). */
+static int end_if_over(struct sleep_stage *s, uint64_t now)
 {
 	uint64_t mapped, asleep;
 
 	if (!s->open || now < s->last + SETTLED)
 		return 0;
 	if (!s->whole && now < s->last + QUIET) {
-		sum(s, &mapped, &asleep);
+		sum_foreign(s, &mapped, &asleep);
 		s->whole = s->wakes ? !asleep : !mapped;
 	}
 	if (!s->whole && now < s->last + QUIET)
 		return 0;
 	if (now > s->time)
 		s->time = now;
-	return end(s);
+	return end_transition(s);
 }
 
-/* Counts a change of bytes. Returns as end(). */
-static int change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t time)
+/* Counts bytes that were mapped again (wakes) or unmapped. Ends a transition to the other side, and
+ * begins one. Returns as end_transition(). */
+static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t time)
 {
-	int err = s->open && s->wakes != wakes ? end(s) : 0;
+	int err = s->open && s->wakes != wakes ? end_transition(s) : 0;
 
 	if (!s->open) {
 		s->open = true;
@@ -261,13 +272,13 @@ static int change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t ti
 
 /* ---- the events ---- */
 
-/* Other code maps or unmaps memory. Returns as end(), or -ENOSPC. */
+/* Other code maps or unmaps memory. Returns as end_transition(), or -ENOSPC. */
 static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 {
 	struct range rest = { .addr = e->addr, .size = e->size, .foreign = true };
 	uint64_t bytes = 0;
 	size_t from, to;
-	int err = slice(s, e->addr, e->size, &from, &to);
+	int err = find_slice(s, e->addr, e->size, &from, &to);
 
 	if (err)
 		return err;
@@ -276,42 +287,43 @@ static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 		if (s->range[i].asleep == mapped && has_blocks(&s->range[i]))
 			bytes += s->range[i].size;
 	if (bytes)
-		err = change(s, mapped, bytes, e->time);
+		err = count_change(s, mapped, bytes, e->time);
 	for (size_t i = from; i < to; i++) {
 		s->range[i].foreign = true;
 		s->range[i].asleep = !mapped;
 		s->range[i].changed = s->number;
 	}
-	return err || !mapped ? err : fill(s, rest);
+	return err || !mapped ? err : fill_gaps(s, rest);
 }
 
+/* Takes a call that changes memory or addresses. Returns as on_mapping(). */
 static int on_cuda_call(struct sleep_stage *s, const struct event *e)
 {
-	bool taken = e->kind == EVENT_CUDA_ALLOC, own = e->flags & MEM_BY_ALLOCATOR;
+	bool maps = e->kind == EVENT_CUDA_ALLOC, by_allocator = e->flags & MEM_BY_ALLOCATOR;
 	struct range *r;
 
 	/* Physical memory is created and released between the mappings. */
-	if (e->how == MEM_PHYSICAL && s->open && !own)
+	if (e->how == MEM_PHYSICAL && s->open && !by_allocator)
 		s->last = e->time;
 	if (e->addr > UINT64_MAX - e->size)
 		return 0;
 	switch (e->how) {
 	case MEM_MAPPED:
-		if (!own)
-			return e->size ? on_mapping(s, e, taken) : 0;
-		return forget(s, e->addr, e->size);
+		if (!by_allocator)
+			return e->size ? on_mapping(s, e, maps) : 0;
+		return forget_ranges(s, e->addr, e->size);
 	case MEM_DEVICE:
 	case MEM_ASYNC:
-		r = e->size ? NULL : over(s, e->addr);
-		return forget(s, e->addr, r ? r->size : e->size);
+		r = e->size ? NULL : find_range(s, e->addr);
+		return forget_ranges(s, e->addr, r ? r->size : e->size);
 	case MEM_RESERVED:
-		return forget(s, e->addr, e->size);
+		return forget_ranges(s, e->addr, e->size);
 	}
 	return 0;
 }
 
-/* A segment of the allocator's tables. What is below was mapped before the capture, or by a call
- * that is no mapping. */
+/* Takes a segment of the allocator's tables. The memory below was mapped before the capture, or by
+ * a call that is no mapping. */
 static int on_segment(struct sleep_stage *s, const struct event *e)
 {
 	struct range r = { .addr = e->addr, .size = e->size, .listed = true };
@@ -321,15 +333,16 @@ static int on_segment(struct sleep_stage *s, const struct event *e)
 	if (!e->size || e->addr > UINT64_MAX - e->size)
 		return 0;
 	r.pool = e->pool[0] || e->pool[1];
-	err = slice(s, e->addr, e->size, &from, &to);
+	err = find_slice(s, e->addr, e->size, &from, &to);
 	for (size_t i = from; !err && i < to; i++)
 		s->range[i].pool = r.pool;
-	return err ? err : fill(s, r);
+	return err ? err : fill_gaps(s, r);
 }
 
+/* Counts a live block in the range where it begins. */
 static void on_block(struct sleep_stage *s, const struct event *e)
 {
-	struct range *r = over(s, e->addr);
+	struct range *r = find_range(s, e->addr);
 
 	if (!r)
 		return;
@@ -339,9 +352,9 @@ static void on_block(struct sleep_stage *s, const struct event *e)
 		r->blocks--;
 }
 
-static int look(struct sleep_stage *s, const struct event *e)
+static int track_event(struct sleep_stage *s, const struct event *e)
 {
-	int err = end_by(s, e->time);
+	int err = end_if_over(s, e->time);
 
 	if (e->time > s->time)
 		s->time = e->time;
@@ -370,21 +383,21 @@ static int look(struct sleep_stage *s, const struct event *e)
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct sleep_stage *s = (struct sleep_stage *)sink;
-	int err = look(s, e);
+	int err = track_event(s, e);
 
 	return err || !s->next ? err : s->next->event(s->next, e);
 }
 
 int sleep_stage__pump(struct sleep_stage *s, uint64_t now)
 {
-	return end_by(s, now);
+	return end_if_over(s, now);
 }
 
 int sleep_stage__finish(struct sleep_stage *s)
 {
 	if (s->forgotten)
 		facts__setf(s->decoder->facts, "counter.sleep_forgotten", "%" PRIu64, s->forgotten);
-	return s->open ? end(s) : 0;
+	return s->open ? end_transition(s) : 0;
 }
 
 struct sleep_stage *sleep_stage__new(struct decoder *d)

@@ -21,7 +21,7 @@ struct attach_stage;
 struct census_stage;
 struct sleep_stage;
 
-/* Each stage begins with its sink. */
+/* Each stage struct begins with the sink that takes the events of the stage before. */
 static inline struct sink *attach_stage__sink(struct attach_stage *a)
 {
 	return (struct sink *)a;
@@ -43,14 +43,14 @@ static inline struct sink *sleep_stage__sink(struct sleep_stage *s)
  * stream and pool new segments belong to.
  */
 
-/* Borrows both. tables: read the allocator's tables. NULL: out of memory. */
+/* Borrows target and facts. tables: read the allocator's tables. NULL: out of memory. */
 struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables);
 void attach_stage__free(struct attach_stage *a); /* NULL is fine */
 /* Sets the capture's sink, which gets the events from now on; borrowed. NULL, as at first: none. */
 void attach_stage__send_to(struct attach_stage *a, struct sink *next);
 uint64_t attach_stage__events(const struct attach_stage *a); /* passed on so far */
-/* Reads the tables before the probes are attached, for segments that vanish meanwhile. 0 or
- * -ENOMEM. */
+/* Reads the tables before the probes are attached: later readings do not see segments that are
+ * given back meanwhile. 0 or -ENOMEM. */
 int attach_stage__hint(struct attach_stage *a);
 /* Begins to hold events and reads the tables. Call it when the probes are attached. 0 or -ENOMEM. */
 int attach_stage__begin(struct attach_stage *a);
@@ -66,8 +66,8 @@ int attach_stage__begin_forked(struct attach_stage *a, const struct target *pare
 int attach_stage__read(struct attach_stage *a, uint64_t now);
 /* Reads new segments a last time, before the probes are removed. Returns as attach_stage__read(). */
 int attach_stage__read_last(struct attach_stage *a, uint64_t now);
-/* Passes on the reading. whole: all records up to the reading came in. 0, -ENOMEM or a sink's
- * error. */
+/* Passes on the reading of attach_stage__read(). whole: all records up to that reading came in. 0,
+ * -ENOMEM or a sink's error. */
 int attach_stage__take(struct attach_stage *a, bool whole, uint64_t now);
 /* True if the stage holds no events: the state at attach is known, or will never be. */
 bool attach_stage__settled(const struct attach_stage *a);
@@ -75,18 +75,18 @@ bool attach_stage__settled(const struct attach_stage *a);
 int attach_stage__finish(struct attach_stage *a);
 
 /*
- * Which tensor is a parameter, gradient or optimizer state: read from the program's objects
- * (inspect/census.h) at attach, after the first optimizer steps, every 10 s, and at the end. While
+ * Finds which tensor is a parameter, gradient or optimizer state, in the program's objects
+ * (inspect/census.h): at attach, after the first optimizer steps, every 10 s, and at the end. While
  * the lasting ones stay the same, readings come less often. Readings run on a thread of their own,
  * which shares nothing with the session until it ends. Also tells the decoder's autograd nodes the
  * name of the parameter they accumulate for.
  */
 
-/* Borrows both. NULL: out of memory. */
+/* Borrows d and next. NULL: out of memory. */
 struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
 void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
-/* Time until the next reading, ns, if so many in a row found the same lasting tensors, and the last
- * one took `took` ns of CPU time. */
+/* Time until the next reading, in ns. unchanged: readings in a row that found the same lasting
+ * tensors. took: CPU time of the last reading, in ns. */
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
@@ -94,16 +94,18 @@ void census_stage__begin(struct census_stage *c, uint64_t now);
 /* Reads once more how many steps the optimizers have counted, if it is time to: a few words, after
  * the end of a step. now: ns since start. 0 or -ENOMEM. */
 int census_stage__look(struct census_stage *c, uint64_t now);
-/* A look at the end of a capture that had few. False: there is no need. */
+/* Reads the optimizers' step counts once more, at the end of a capture that has read them only a
+ * few times. False: it has read them often enough, or the process has ended. */
 bool census_stage__look_last(struct census_stage *c);
-/* All records up to the last look came in. 0 or -ENOMEM. */
+/* Call it when all records up to the last census_stage__look_last() came in. 0 or -ENOMEM. */
 int census_stage__end_looks(struct census_stage *c);
-/* Records about ends of steps were lost: their numbers are not known. */
+/* Call it when records about ends of steps were lost: the numbers of steps are not known then. */
 void census_stage__lost_steps(struct census_stage *c);
 /*
  * Begins the last reading, before the probes are removed. They may go as soon as its tensors are
- * read; the ledger of host memory may come later, by census_stage__take_ledger(). After the
- * requested steps, the reading tells of the blocks that stayed since, and there is no ledger.
+ * read; the ledger (the sheet of host memory) may come later, by census_stage__take_ledger(). If
+ * the capture ended after the requested steps, the reading is of the blocks that stayed since then,
+ * and there is no ledger.
  */
 void census_stage__begin_last(struct census_stage *c);
 /* True while a reading is under way; in the last one, while it reads tensors. */
@@ -113,16 +115,17 @@ bool census_stage__reads(const struct census_stage *c);
  * 0: none has. -ENOMEM: a reading failed for lack of memory.
  */
 int census_stage__end(struct census_stage *c);
-/* Passes on the reading, or drops it unless whole: all records up to its end came in, and the
- * process ran the same program all the time. 0, -ENOMEM or a sink's error. */
+/* Passes on the reading. whole: all records up to its end came in, and the process ran the same
+ * program all the time; otherwise drops it. 0, -ENOMEM or a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
 /* True until the ledger of the last reading is there. */
 bool census_stage__reads_ledger(const struct census_stage *c);
-/* A reading under way ends soon, without a result. */
+/* Makes a reading under way end soon, without a result. */
 void census_stage__give_up(struct census_stage *c);
 /* Passes on the ledger of the last reading, as of the capture's end at the latest; end: ns since
- * start. Waits for it: drain the ring until census_stage__reads_ledger() is false. Nothing without
- * a last reading, or unless whole: it may have read another program. 0, -ENOMEM or a sink's error. */
+ * start. Waits for the reading's end, so call it when census_stage__reads_ledger() is false. Passes
+ * on nothing without a last reading, or unless whole: it may have read another program. 0, -ENOMEM
+ * or a sink's error. */
 int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end);
 
 /*
