@@ -59,7 +59,7 @@ int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 	}
 	if (known != 1 || (o->drop && o->keep >= 0) || o->out < 3)
 		abort();
-	*ret = (struct spawned){ .said = -1 };
+	*ret = (struct spawned){ .err_fd = -1 };
 	return -EAGAIN;
 }
 

@@ -20,11 +20,12 @@ void ask__answer(struct peer *p, json_int_t id, json_t *doc, int fd);
 
 /* The id of a request; 0: it has none. */
 json_int_t ask__id(const json_t *msg);
-/* Checks the members of a request. False: it has been refused. A member of null is missing. */
+/* Checks the members of a request. False: one is wrong, and the request has been refused. A member
+ * that is null counts as missing. */
 bool ask__fits(struct peer *p, const json_t *msg, const struct field *fields);
 /* The value of a checked member. NULL: it is missing. */
 const char *ask__text(const json_t *msg, const char *key);
-/* The value of a checked number; otherwise: that of a missing one. */
+/* The value of a checked whole number, or `otherwise` if it is missing. */
 uint64_t ask__count(const json_t *msg, const char *key, uint64_t otherwise);
 
 #define ASK_TEXT_MOST 1024 /* bytes; 256 UTF-8 characters, the limit of the web process */

@@ -48,7 +48,7 @@
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
-/* ---- recordings from before: in the folder ---- */
+/* ---- recordings of earlier servers in the folder ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -66,11 +66,11 @@ static bool is_recording(const char *name)
 {
 	size_t len = strlen(name);
 
-	return len > 10 && len < 64 && passed_files__good_name(name) &&
+	return len > strlen("trace_.mtr") && len < 64 && passed_files__good_name(name) &&
 	       !strncmp(name, "trace_", 6) && !strcmp(name + len - 4, ".mtr");
 }
 
-static void note_name(void *ctx, const char *name)
+static void add_recording(void *ctx, const char *name)
 {
 	struct names *names = ctx;
 
@@ -83,7 +83,7 @@ static void note_name(void *ctx, const char *name)
 }
 
 /* Removes an empty recording, left by a killed server. */
-static void drop_empty(const struct broker *b, const char *name)
+static void remove_empty_recording(const struct broker *b, const char *name)
 {
 	char facts[128];
 
@@ -92,8 +92,9 @@ static void drop_empty(const struct broker *b, const char *name)
 	store__remove(&b->store, facts);
 }
 
-/* Removes complete and partial exports of an earlier server. */
-static void drop_made(void *ctx, const char *name)
+/* Removes a file if it is an export of an earlier server, complete or not, or has the facts of a
+ * recording that is gone. */
+static void remove_old_export(void *ctx, const char *name)
 {
 	struct broker *b = ctx;
 	size_t len = strlen(name);
@@ -115,28 +116,29 @@ static void drop_made(void *ctx, const char *name)
 		store__remove(&b->store, name);
 }
 
-static void take_folder(struct broker *b)
+/* Adds the last --max-traces recordings of the folder, by name and so by age. */
+static void load_folder(struct broker *b)
 {
 	struct names names = { 0 };
-	size_t skip;
+	size_t n_skipped;
 
-	store__each(&b->store, drop_made, b);
-	store__each(&b->store, note_name, &names);
+	store__each(&b->store, remove_old_export, b);
+	store__each(&b->store, add_recording, &names);
 	if (names.n)
 		qsort(names.v, names.n, sizeof(*names.v), by_name);
-	skip = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
-	if (skip)
+	n_skipped = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
+	if (n_skipped)
 		log_warn("%s: contains %zu recordings; using the last %u (--max-traces)",
 			 b->store.path, names.n, b->args->max_traces);
 	for (size_t i = 0; i < names.n; i++) {
 		struct trace *t = NULL;
 		uint64_t size = 0;
-		int fd = i >= skip ? store__open_file(&b->store, names.v[i], &size) : -1;
+		int fd = i >= n_skipped ? store__open_file(&b->store, names.v[i], &size) : -1;
 
 		if (fd >= 0)
 			close(fd);
 		if (fd >= 0 && !size)
-			drop_empty(b, names.v[i]);
+			remove_empty_recording(b, names.v[i]);
 		names.v[i][strlen(names.v[i]) - 4] = '\0';
 		if (fd >= 0 && size)
 			t = trace__new(b, names.v[i]);
@@ -153,7 +155,8 @@ static void take_folder(struct broker *b)
 
 /* ---- the command line ---- */
 
-static void file_of(const char *id, char *buf, size_t size)
+/* The file name of a recording from the command line, by its trace's ID. */
+static void recording_name(const char *id, char *buf, size_t size)
 {
 	snprintf(buf, size, "%s.mtr", id + strlen("trace_"));
 }
@@ -161,7 +164,7 @@ static void file_of(const char *id, char *buf, size_t size)
 /* Makes an ID from a path: "runs/big run.mtr" -> "trace_big_run" with the file name "big_run.mtr".
  * A used name gets a number. No name starts with a dash, which a worker would take for an option,
  * or with a dot. */
-static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
+static void choose_id(const struct broker *b, const char *path, char *buf, size_t size)
 {
 	char file[LINK_ID + 4];
 	const char *base = strrchr(path, '/');
@@ -177,15 +180,15 @@ static void name_given(const struct broker *b, const char *path, char *buf, size
 	if (*stem == '-' || *stem == '.')
 		*stem = '_';
 	snprintf(buf, size, "trace_%s", stem);
-	file_of(buf, file, sizeof(file));
+	recording_name(buf, file, sizeof(file));
 	for (unsigned k = 2; trace__find(b, buf) || trace__of_recording(b, file); k++) {
 		snprintf(buf, size, "trace_%s_%u", stem, k);
-		file_of(buf, file, sizeof(file));
+		recording_name(buf, file, sizeof(file));
 	}
 }
 
-/* The last part of the path's folder, as it was written; "" if it was not, or is ".". */
-static void name_folder(const char *path, char *buf, size_t size)
+/* Copies the name of the folder in a path: "b" of "a/b/run.mtr". "": the path has none, or ".". */
+static void copy_folder_name(const char *path, char *buf, size_t size)
 {
 	const char *end = strrchr(path, '/'), *begin;
 
@@ -198,7 +201,8 @@ static void name_folder(const char *path, char *buf, size_t size)
 		*buf = '\0';
 }
 
-static int take_file(struct broker *b, const char *path)
+/* Adds a recording from the command line. Returns 0 or an exit code, logged. */
+static int load_file(struct broker *b, const char *path)
 {
 	const char *base = strrchr(path, '/');
 	struct trace *t;
@@ -212,19 +216,19 @@ static int take_file(struct broker *b, const char *path)
 			fd == -EINVAL ? "it is not a file" : strerror(-fd));
 		return EXIT_UNUSABLE;
 	}
-	name_given(b, path, id, sizeof(id));
+	choose_id(b, path, id, sizeof(id));
 	t = trace__new(b, id);
 	if (!t) {
 		close(fd);
 		log_err("%s: out of memory", clean);
 		return EXIT_FAILED;
 	}
-	file_of(t->id, t->file, sizeof(t->file));
+	recording_name(t->id, t->file, sizeof(t->file));
 	t->given = fd;
 	t->bytes = (uint64_t)st.st_size;
 	t->begun = (double)st.st_mtime;
 	t->fragmentation = true;
-	name_folder(path, t->folder, sizeof(t->folder));
+	copy_folder_name(path, t->folder, sizeof(t->folder));
 	base = base ? base + 1 : path;
 	text__clean(t->name, sizeof(t->name), base, strlen(base));
 	trace__finish(b, t);
@@ -236,16 +240,16 @@ int broker_saved__take(struct broker *b)
 	int status = EXIT_OK;
 
 	if (!b->store.own)
-		take_folder(b);
+		load_folder(b);
 	for (size_t i = 0; i < b->args->n_files && !status; i++)
-		status = take_file(b, b->args->files[i]);
+		status = load_file(b, b->args->files[i]);
 	return status;
 }
 
 /* ---- child processes: what runs in them ---- */
 
-#define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
-#define AGAIN_MOST UINT64_C(60000000000)
+#define AGAIN_AFTER UINT64_C(1000000000) /* first pause, ns; doubled with each failure */
+#define AGAIN_MOST UINT64_C(60000000000) /* longest pause before the next start, ns */
 #define STEADY UINT64_C(60000000000) /* ns; a process that ran longer did not fail at its start */
 #define MEMORY (UINT64_C(4) << 30)   /* limit of the address space, in bytes */
 #define FILES 4096		     /* limit of descriptors */
@@ -281,7 +285,7 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 	return true;
 }
 
-static void wipe(char *secret)
+static void wipe_secret(char *secret)
 {
 	if (secret)
 		explicit_bzero(secret, strlen(secret));
@@ -292,20 +296,21 @@ static void wipe(char *secret)
 static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
 {
 	if (kind != PEER_WEB) {
-		wipe(s->token);
-		wipe(s->cert);
-		wipe(s->key);
+		wipe_secret(s->token);
+		wipe_secret(s->cert);
+		wipe_secret(s->key);
 	}
 	if (kind != PEER_PUSH)
-		wipe(s->push_token);
+		wipe_secret(s->push_token);
 }
 
-struct starting {
+struct peer_start {
 	const struct broker *b;
 	enum peer_kind kind;
 	int link_fd;
 };
 
+/* Runs the main function of a peer in its process, without rights except for PEER_LOOK. */
 static int run_kind(const struct broker *b, enum peer_kind kind, int link_fd, const int *listens,
 		    size_t n)
 {
@@ -319,12 +324,13 @@ static int run_kind(const struct broker *b, enum peer_kind kind, int link_fd, co
 	return scanner__run(b->args, link_fd, b->guard);
 }
 
+/* Runs in the new process. Returns its exit code. */
 static int run_peer(void *ctx)
 {
 	static const char *const names[PEER_NR] = {
 		[PEER_WEB] = "memtrace-web", [PEER_PUSH] = "memtrace-push", [PEER_LOOK] = "memtrace-look"
 	};
-	const struct starting *s = ctx;
+	const struct peer_start *s = ctx;
 	const struct broker *b = s->b;
 	int keep[SERVE_LISTEN + 1] = { s->link_fd }, listens[SERVE_LISTEN], status;
 	size_t n = 0;
@@ -347,7 +353,7 @@ static int run_peer(void *ctx)
 
 /* ---- child processes: first messages to them ---- */
 
-static json_t *hello(const struct broker *b)
+static json_t *make_hello(const struct broker *b)
 {
 	const struct serve_args *a = b->args;
 	json_t *limits = json_pack("{s:I,s:i,s:i,s:f,s:I}", "max_events", (json_int_t)a->max_events,
@@ -376,13 +382,13 @@ static json_t *first_targets(const struct broker *b)
 }
 
 /* Sends the current state to the process, once. */
-static void meet(struct peer *p)
+static void send_state(struct peer *p)
 {
 	struct broker *b = p->b;
 
 	if (!b->processes.targets)
 		b->processes.targets = first_targets(b);
-	peer__send(p, hello(b), -1);
+	peer__send(p, make_hello(b), -1);
 	peer__send(p, json_incref(b->processes.targets), -1);
 	for (size_t i = 0; i < b->processes.n; i++)
 		peer__send(p, json_incref(b->processes.v[i].msg), -1);
@@ -416,7 +422,7 @@ static int start_peer(struct broker *b, enum peer_kind kind)
 	err = subprocess__start(
 		&(struct subprocess_opts){
 			.main = run_peer,
-			.ctx = &(struct starting){ b, kind, fds[1] },
+			.ctx = &(struct peer_start){ b, kind, fds[1] },
 			.in = SUBPROCESS_INHERIT,
 			.out = SUBPROCESS_INHERIT,
 			.err = SUBPROCESS_INHERIT,
@@ -434,7 +440,7 @@ static int start_peer(struct broker *b, enum peer_kind kind)
 	if (err)
 		goto failed;
 	if (kind != PEER_LOOK)
-		meet(p);
+		send_state(p);
 	return 0;
 failed:
 	log_err("%s: cannot be started: %s", peer__name(kind), strerror(-err));
@@ -478,7 +484,8 @@ void peer__pump(struct peer *p)
 		subprocess__signal(&p->process, SIGKILL);
 }
 
-/* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL and does so again. */
+/* Sends SIGTERM. wait: waits for the end for at most 2 s, then sends SIGKILL and waits for at most
+ * 2 s more. */
 static void stop_peer(struct peer *p, bool wait)
 {
 	int status;
@@ -487,7 +494,7 @@ static void stop_peer(struct peer *p, bool wait)
 	if (!wait)
 		return;
 	if (!subprocess__wait(&p->process, PEER_ENDS_WITHIN, &status)) {
-		/* A file system may hold it in a wait that not even SIGKILL ends. */
+		/* A file system may hold the process in a wait that SIGKILL does not end. */
 		subprocess__signal(&p->process, SIGKILL);
 		subprocess__wait(&p->process, PEER_ENDS_WITHIN, &status);
 	}
@@ -495,6 +502,7 @@ static void stop_peer(struct peer *p, bool wait)
 	p->link = NULL;
 }
 
+/* Drops all that depends on a process that has ended: its link, requests and temporary traces. */
 static void forget_peer(struct broker *b, struct peer *p)
 {
 	link__free(p->link);
@@ -513,8 +521,9 @@ static void forget_peer(struct broker *b, struct peer *p)
 		}
 }
 
-/* Ends the process without waiting for it, because the kernel may keep it in a wait, and has
- * another one started. With too many of these it starts none: call it again. */
+/* Kills the process without waiting for its end, because a file system may delay it, and lets the
+ * loop start another one. With BROKER_ABANDONED such processes it starts none, until a later call
+ * finds that one of them has ended. */
 static void abandon_peer(struct peer *p)
 {
 	struct broker *b = p->b;
@@ -539,8 +548,9 @@ static void abandon_peer(struct peer *p)
 	p->process = (struct subprocess){ 0 };
 }
 
-/* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
-static bool peer_has_ended(struct peer *p)
+/* Handles the end of the process, if it has ended, and plans the next start. True: it was the web
+ * process, so the broker has to end, too. */
+static bool reap_peer(struct peer *p)
 {
 	struct broker *b = p->b;
 	uint64_t now = clock__monotonic(), pause = AGAIN_AFTER;
@@ -575,7 +585,8 @@ static bool peer_has_ended(struct peer *p)
 
 /* ---- start ---- */
 
-static void find_out_whether_we_may(struct broker *b)
+/* Sets b->can_trace, or b->why if the server cannot capture. */
+static void check_can_trace(struct broker *b)
 {
 	const char *missing = caps__missing();
 
@@ -627,7 +638,7 @@ static int open_signals(void)
 }
 
 /* Sends a datagram to systemd, see sd_notify(3). */
-static void notify(const char *text)
+static void notify_systemd(const char *text)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -648,7 +659,7 @@ static void notify(const char *text)
 	close(fd);
 }
 
-static void say_ready(const struct broker *b)
+static void announce_ready(const struct broker *b)
 {
 	for (size_t i = 0; i < b->n_listens; i++) {
 		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)),
@@ -660,13 +671,13 @@ static void say_ready(const struct broker *b)
 	}
 	if (!b->can_trace && !b->args->n_files && !b->traces.n)
 		log_warn("cannot trace: %s", b->why);
-	notify("READY=1");
+	notify_systemd("READY=1");
 }
 
 /* ---- the loop ---- */
 
-/* Replaces the process that looks, if a process that it reads holds it up. */
-static void guard_look(struct broker *b)
+/* Replaces PEER_LOOK if it does not go on, because it waits for a process that it reads. */
+static void replace_stuck_look(struct broker *b)
 {
 	struct peer *p = &b->peers[PEER_LOOK];
 	pid_t pid;
@@ -697,22 +708,23 @@ static void read_signals(struct broker *b)
 			b->quit = true;
 }
 
+/* Handles all that has happened in the peers, captures, jobs and searches. */
 static void pump_all(struct broker *b)
 {
 	uint64_t now = clock__monotonic();
 	bool tell = now >= b->next_tell;
 
-	guard_look(b);
+	replace_stuck_look(b);
 	for (int k = 0; k < PEER_NR; k++) {
 		struct peer *p = &b->peers[k];
 
 		peer__pump(p);
-		if (peer_has_ended(p)) {
+		if (reap_peer(p)) {
 			b->quit = true;
 			b->status = EXIT_FAILED;
 		}
 		if (!p->process.pid && p->again && now >= p->again && !b->quit && start_peer(b, k))
-			p->again = now + UINT64_C(60000000000);
+			p->again = now + AGAIN_MOST;
 	}
 	/* From the end, because a trace may be deleted on the way. */
 	for (size_t i = b->traces.n; i-- > 0;) {
@@ -731,6 +743,7 @@ static void pump_all(struct broker *b)
 		b->next_tell = now + TELL_EVERY;
 }
 
+/* Fills fds with the descriptors to wait for. Returns their number. */
 static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 {
 	size_t n = 0;
@@ -751,8 +764,8 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 		if (!trace__runs(t))
 			continue;
 		fds[n++] = (struct pollfd){ .fd = t->run.process.pidfd, .events = POLLIN };
-		if (t->run.said >= 0)
-			fds[n++] = (struct pollfd){ .fd = t->run.said, .events = POLLIN };
+		if (t->run.err_fd >= 0)
+			fds[n++] = (struct pollfd){ .fd = t->run.err_fd, .events = POLLIN };
 		if (t->tell >= 0)
 			fds[n++] = (struct pollfd){ .fd = t->tell, .events = POLLIN };
 	}
@@ -768,10 +781,10 @@ static int poll_limit(const struct broker *b)
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
 			return 500;
-	return b->peers[PEER_LOOK].process.pid ? 2000 : -1; /* for guard_look() */
+	return b->peers[PEER_LOOK].process.pid ? 2000 : -1; /* for replace_stuck_look() */
 }
 
-static void loop(struct broker *b)
+static void run_loop(struct broker *b)
 {
 	struct pollfd fds[512];
 
@@ -825,14 +838,15 @@ static void wait_for_first_search(struct broker *b)
 
 /* ---- main function ---- */
 
-static int begin(struct broker *b)
+/* Opens and starts everything. Returns 0 or an exit code, logged. */
+static int start_broker(struct broker *b)
 {
 	char why[256];
 	int err, status = users__choose(b);
 
 	if (status)
 		return status;
-	find_out_whether_we_may(b);
+	check_can_trace(b);
 	io__raise_limit(FILES_WANTED);
 	err = store__open(&b->store, b->args->folder, why);
 	if (err) {
@@ -861,13 +875,13 @@ static int begin(struct broker *b)
 		return EXIT_FAILED;
 	if (start_peer(b, PEER_WEB))
 		return EXIT_FAILED;
-	say_ready(b);
+	announce_ready(b);
 	return 0;
 }
 
-static void end(struct broker *b)
+static void stop_broker(struct broker *b)
 {
-	notify("STOPPING=1");
+	notify_systemd("STOPPING=1");
 	b->quit = true;
 	/* First the peers, so that no new work arrives. */
 	for (int k = 0; k < PEER_NR; k++)
@@ -907,11 +921,11 @@ int broker__run(const struct serve_args *args)
 	for (int k = 0; k < PEER_NR; k++)
 		b->peers[k] = (struct peer){ .b = b, .kind = k };
 	b->start = clock__date();
-	status = begin(b);
+	status = start_broker(b);
 	if (!status) {
-		loop(b);
+		run_loop(b);
 		status = b->status;
 	}
-	end(b);
+	stop_broker(b);
 	return status;
 }

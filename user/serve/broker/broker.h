@@ -16,7 +16,7 @@
 #include "serve/listen.h"
 #include "serve/serve.h"
 
-#define BROKER_ABANDONED 16
+#define BROKER_ABANDONED 16 /* most killed processes that have not ended yet */
 
 struct job;
 struct scan_guard;
@@ -27,29 +27,26 @@ struct broker {
 	struct listen_at listens[SERVE_LISTEN];
 	size_t n_listens;
 	struct peer peers[PEER_NR];
-	struct scan_guard *guard;		       /* of PEER_LOOK */
-	struct subprocess abandoned[BROKER_ABANDONED]; /* peers that do not end */
+	struct scan_guard *guard;		       /* memory shared with PEER_LOOK */
+	struct subprocess abandoned[BROKER_ABANDONED]; /* killed peers that have not ended */
 	struct processes processes;
 	struct traces traces;
 	struct job *jobs; /* oldest first */
 	struct {
-		bool own; /* each process without rights gets an ID of users.c, not these: */
-		uid_t uid;
+		bool own;  /* each process without rights gets its own user and group ID */
+		uid_t uid; /* for all processes without rights if not `own` */
 		gid_t gid;
 	} ids;
 	char command_user[64]; /* user of commands; "": the server's own */
 	bool can_trace;
 	char why[256];	    /* reason if not can_trace */
 	double start;	    /* s since 1970 */
-	uint64_t next_tell; /* next time to send facts of running captures; monotonic, ns */
+	uint64_t next_tell; /* when to send facts of running captures again; monotonic, ns */
 	int signals;	    /* signalfd */
 	bool quit;
 	int status; /* exit code */
 };
 
-/* Recordings that exist when the server starts: in its folder, and from the command line. */
-
-struct broker;
-
-/* Adds the recordings to the table. 0 or an exit code, logged. */
+/* Adds the recordings that exist when the server starts, in its folder and on the command line, to
+ * the table of traces. Returns 0 or an exit code, logged. */
 int broker_saved__take(struct broker *b);

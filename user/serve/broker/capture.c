@@ -34,23 +34,24 @@
 
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
-#define CLOCKS_APART 9e15 /* ns: largest offset of a client's clock */
-#define BYTES_AN_EVENT                                                                             \
+#define CLOCK_OFFSET_MAX 9e15 /* ns: largest offset of a client's clock */
+#define BYTES_PER_EVENT                                                                            \
 	40 /* upper bound of an event's size in a recording, without names;                        \
 	      docs/reference/mtr.md: usually 4 to 12 */
-#define BYTES_ANYWAY (UINT64_C(8) << 20)
-#define BYTES_LEAST (UINT64_C(1) << 20)
-#define LOG_SHOWN 2048 /* bytes of a command's output that go into its trace */
+#define BYTES_OF_NAMES (UINT64_C(8) << 20) /* reserved for the rest of a recording */
+#define SHARE_MIN (UINT64_C(1) << 20)	   /* fewer bytes are not worth a capture */
+#define LOG_SHOWN 2048			   /* bytes of a command's output that go into its trace */
 #define SECOND UINT64_C(1000000000)
-#define URGE_AFTER (8 * SECOND) /* time between two requests to end */
+#define URGE_AFTER (8 * SECOND) /* time between two signals that end a capture, ns */
 
 /* ---- checking a request ---- */
 
+/* What a request asks for; 0: not given. */
 struct wanted {
 	struct broker_process *process; /* process to capture; NULL: a command */
 	const struct serve_target *target;
 	double duration_s;
-	double start_at, align_s; /* 0: not given */
+	double start_at, align_s;
 	struct clock_apart {
 		int64_t offset; /* ns */
 		uint64_t error; /* ns; UINT64_MAX: not given */
@@ -59,10 +60,10 @@ struct wanted {
 	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;
 	bool fragmentation, host, keep;
-	uint64_t bytes; /* bytes of the folder, reserved for the capture */
+	uint64_t bytes; /* size limit of the recording; reserved in the folder */
 };
 
-static void take_shape(const json_t *msg, struct wanted *w)
+static void read_shape(const json_t *msg, struct wanted *w)
 {
 	const json_t *a = json_object_get(msg, "input_shape");
 
@@ -71,14 +72,16 @@ static void take_shape(const json_t *msg, struct wanted *w)
 		w->shape[i] = json_integer_value(json_array_get(a, i));
 }
 
-static bool flag_of(const json_t *msg, const char *key, bool otherwise)
+/* The value of a checked boolean, or `otherwise` if it is missing. */
+static bool read_flag(const json_t *msg, const char *key, bool otherwise)
 {
 	const json_t *v = json_object_get(msg, key);
 
 	return json_is_boolean(v) ? json_is_true(v) : otherwise;
 }
 
-static bool take_start(struct peer *p, json_t *msg, double longest, struct wanted *w)
+/* Reads when the capture starts. False: the request has been refused. */
+static bool read_start(struct peer *p, json_t *msg, double longest, struct wanted *w)
 {
 	double now = clock__date();
 
@@ -93,8 +96,8 @@ static bool take_start(struct peer *p, json_t *msg, double longest, struct wante
 	return false;
 }
 
-/* One of the two without the other says nothing and is ignored. */
-static void take_clock(const json_t *msg, struct wanted *w)
+/* Reads the offset of the client's clock and its error. One without the other is ignored. */
+static void read_clock(const json_t *msg, struct wanted *w)
 {
 	const json_t *v = json_object_get(msg, "clock_offset_ns");
 
@@ -103,7 +106,8 @@ static void take_clock(const json_t *msg, struct wanted *w)
 					    : UINT64_MAX;
 }
 
-static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
+/* Checks and reads a request to capture. False: it has been refused. */
+static bool read_request(struct peer *p, json_t *msg, struct wanted *w)
 {
 	const struct serve_args *a = p->b->args;
 	double longest = (double)a->max_duration / 1e9;
@@ -114,8 +118,8 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 		ASK_COUNT("batch_size", 1, INT32_MAX),
 		ASK_NUMBER("start_at", 0, 9e9),
 		ASK_NUMBER("align_s", 0.1, longest),
-		ASK_COUNT("clock_offset_error_ns", 0, CLOCKS_APART),
-		FIELD("clock_offset_ns", INTEGER, .min = -CLOCKS_APART, .max = CLOCKS_APART,
+		ASK_COUNT("clock_offset_error_ns", 0, CLOCK_OFFSET_MAX),
+		FIELD("clock_offset_ns", INTEGER, .min = -CLOCK_OFFSET_MAX, .max = CLOCK_OFFSET_MAX,
 		      .nullable = true, .help = "must be a whole number of nanoseconds"),
 		FIELD("input_shape", INTEGERS, .min = 1, .max = INT32_MAX, .shortest = 1,
 		      .longest = TRACE_SHAPE, .nullable = true,
@@ -135,13 +139,13 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 					 a->max_events < DEFAULT_EVENTS ? a->max_events
 									: DEFAULT_EVENTS),
 		.batch_size = ask__count(msg, "batch_size", 0),
-		.fragmentation = flag_of(msg, "enable_fragmentation", true),
-		.host = flag_of(msg, "host", false),
-		.keep = flag_of(msg, "keep", true),
+		.fragmentation = read_flag(msg, "enable_fragmentation", true),
+		.host = read_flag(msg, "host", false),
+		.keep = read_flag(msg, "keep", true),
 	};
-	take_clock(msg, w);
-	take_shape(msg, w);
-	if (!take_start(p, msg, longest, w))
+	read_clock(msg, w);
+	read_shape(msg, w);
+	if (!read_start(p, msg, longest, w))
 		return false;
 	w->process = processes__find(p, ask__id(msg), msg, &w->target);
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
@@ -149,19 +153,21 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 
 /* Bytes of the folder for a new capture: an equal share of the free bytes for each capture that may
  * still start. 0: not enough is left. */
-static uint64_t set_aside(const struct broker *b, uint64_t max_events)
+static uint64_t choose_share(const struct broker *b, uint64_t max_events)
 {
 	uint64_t used = store__used(&b->store) + traces__reserved(b) + jobs__reserved(b);
-	uint64_t want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
+	uint64_t want = max_events * BYTES_PER_EVENT + BYTES_OF_NAMES, share;
 
 	share = used < b->args->max_disk
 			? (b->args->max_disk - used) / (b->args->max_captures - traces__running(b))
 			: 0;
-	if (share < BYTES_LEAST)
+	if (share < SHARE_MIN)
 		return 0;
 	return want < share ? want : share;
 }
 
+/* Checks the limits of captures, traces and the folder, and sets w->bytes. Deletes failed traces if
+ * there are too many. False: the request has been refused. */
 static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 {
 	struct broker *b = p->b;
@@ -193,7 +199,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 			    b->args->max_traces);
 		return false;
 	}
-	w->bytes = set_aside(b, w->max_events);
+	w->bytes = choose_share(b, w->max_events);
 	if (!w->bytes) {
 		ask__refuse(p, id, 429, NULL,
 			    "the server's folder is full (--max-disk): delete some traces");
@@ -204,13 +210,14 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 
 /* ---- starting ---- */
 
+/* A command line and environment. */
 struct argv {
 	const char *v[SPAWN_ARGS + 1];
 	size_t n;
-	char text[640];
-	size_t at;
-	char *env[4];
-	char *shell;
+	char text[640]; /* values of options that are not constant */
+	size_t at;	/* end of the used part of `text` */
+	char *env[4];	/* NULL-terminated; owned, as `shell` is */
+	char *shell;	/* see shell_text(); NULL: bash is used */
 };
 
 static void put_word(struct argv *a, const char *word)
@@ -219,6 +226,7 @@ static void put_word(struct argv *a, const char *word)
 		a->v[a->n++] = word;
 }
 
+/* Adds an option and its value. */
 __attribute__((format(printf, 3, 4))) static void put_text(struct argv *a, const char *option,
 							   const char *fmt, ...)
 {
@@ -256,8 +264,9 @@ static void put_start(struct argv *a, const struct wanted *w)
 			 w->clock.error);
 }
 
-/* The recorder writes to standard output, which is the file. */
-static void put_bounds(struct argv *a, const struct wanted *w, int tell)
+/* Adds the options of `record` and `run`. The recorder writes the recording to standard output,
+ * which is the file, and status lines to the descriptor tell. */
+static void put_recorder_options(struct argv *a, const struct wanted *w, int tell)
 {
 	put_word(a, "-q");
 	if (w->host)
@@ -306,6 +315,7 @@ static char *shell_text(const char *text)
 	return ret;
 }
 
+/* Adds `run` with its options and the target's command, which a shell runs. */
 static void put_command(const struct broker *b, struct argv *a, const struct wanted *w, int tell)
 {
 	put_word(a, "run");
@@ -322,7 +332,7 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	}
 	put_word(a, "--command-env");
 	put_word(a, b->args->command_env ? b->args->command_env : "");
-	put_bounds(a, w, tell);
+	put_recorder_options(a, w, tell);
 	put_word(a, "--");
 	a->shell = access("/bin/bash", X_OK) ? shell_text(w->target->text) : NULL;
 	put_word(a, a->shell ? "/bin/sh" : "/bin/bash");
@@ -346,6 +356,7 @@ static void make_id(struct broker *b, char *buf, size_t size)
 		 store__has(&b->store, file));
 }
 
+/* Creates the file of the recording and starts the recorder. Returns 0 or -errno. */
 static int start_recorder(struct broker *b, struct trace *t, const struct wanted *w)
 {
 	const char *cost = w->keep ? "off" : CAPTURE_COST;
@@ -368,7 +379,7 @@ static int start_recorder(struct broker *b, struct trace *t, const struct wanted
 		put_word(&a, pid);
 		put_word(&a, "--cost");
 		put_word(&a, b->args->cost ?: cost);
-		put_bounds(&a, w, tell[1]);
+		put_recorder_options(&a, w, tell[1]);
 	} else {
 		put_command(b, &a, w, tell[1]);
 	}
@@ -423,7 +434,7 @@ void capture__asked(struct peer *p, json_t *msg)
 	char name[64];
 	int err;
 
-	if (!take_wanted(p, msg, &w) || !has_room(p, id, &w))
+	if (!read_request(p, msg, &w) || !has_room(p, id, &w))
 		return;
 	if (w.process && w.duration_s <= 0 && !w.steps)
 		w.duration_s = DEFAULT_SECONDS * 1e9 <= (double)b->args->max_duration
@@ -450,9 +461,9 @@ void capture__asked(struct peer *p, json_t *msg)
 
 /* ---- ending a capture ---- */
 
-/* True if pid is a child of this process. The PID stays valid while this process runs, because the
- * parent has not waited for it. */
-static bool has_started(const struct spawned *s, pid_t pid)
+/* True if pid is a child of the process s. Then the PID cannot be reused while s runs and has not
+ * waited for its child. */
+static bool is_child_of(const struct spawned *s, pid_t pid)
 {
 	char text[512], *end;
 	int parent = 0;
@@ -463,7 +474,8 @@ static bool has_started(const struct spawned *s, pid_t pid)
 	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
 }
 
-/* Sends the next stronger signal. A command gets SIGTERM first, so that it can save its data. */
+/* Sends a signal that ends the capture, each time a stronger one. A command gets SIGTERM first, so
+ * that it can save its data. */
 static void send_end_signal(struct trace *t)
 {
 	switch (t->urged++) {
@@ -472,7 +484,7 @@ static void send_end_signal(struct trace *t)
 		break;
 	case 1:
 		/* `run` is the parent and still waits for the command, so the PID is valid. */
-		if (t->is_command && has_started(&t->run, t->pid))
+		if (t->is_command && is_child_of(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
 			subprocess__signal(&t->run.process, SIGINT);
@@ -538,6 +550,7 @@ void trace__finish(struct broker *b, struct trace *t)
 
 /* ---- status lines ---- */
 
+/* A count of a status line, or `before` if the line has none. */
 static uint64_t read_count(const json_t *o, const char *key, uint64_t before)
 {
 	const json_t *v = json_object_get(o, key);
@@ -546,8 +559,8 @@ static uint64_t read_count(const json_t *o, const char *key, uint64_t before)
 								: before;
 }
 
-/* How long the recorder waits for the start of its window, s. */
-static double wait_ahead(const struct trace *t)
+/* How long the recorder may still wait for its start, in s. */
+static double seconds_until_start(const struct trace *t)
 {
 	double ahead = t->start_at > 0 ? t->start_at - clock__date() : t->align_s;
 
@@ -558,7 +571,8 @@ static double wait_ahead(const struct trace *t)
 static void begin_capturing(struct broker *b, struct trace *t)
 {
 	double longest = (double)b->args->max_duration / 1e9,
-	       wanted = (t->duration_s > 0 ? t->duration_s : longest) + wait_ahead(t);
+	       seconds_left = (t->duration_s > 0 ? t->duration_s : longest) +
+			      seconds_until_start(t);
 
 	t->attached = true;
 	if (t->is_command) /* the process now runs the command's program, not our own */
@@ -569,7 +583,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	if (t->state == TRACE_STARTING)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)
-		t->deadline = clock__monotonic() + (uint64_t)(wanted * 1e9) +
+		t->deadline = clock__monotonic() + (uint64_t)(seconds_left * 1e9) +
 			      (t->duration_s > 0 ? CAPTURE_GRACE : 0);
 	log_event(LOG_DEBUG, "attached",
 		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)),
@@ -577,8 +591,8 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, false);
 }
 
-/* The last reading of the process's host memory. NULL: none yet. */
-static void take_host(struct trace *t, const json_t *parts)
+/* Keeps the last reading of the process's host memory. parts NULL: none in this status line. */
+static void keep_host_parts(struct trace *t, const json_t *parts)
 {
 	for (unsigned i = 0; parts && i < HOST_PARTS_END; i++) {
 		const json_t *v = json_object_get(parts, host_part__name(i));
@@ -587,12 +601,13 @@ static void take_host(struct trace *t, const json_t *parts)
 	}
 }
 
-static void take_status(struct broker *b, struct trace *t, const json_t *o)
+/* Takes a status line of the recorder into the trace. */
+static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 {
 	const char *state = json_string_value(json_object_get(o, "state"));
 	const char *reason = json_string_value(json_object_get(o, "reason"));
 	const json_t *seconds = json_object_get(o, "seconds");
-	pid_t before = t->pid;
+	pid_t pid_before = t->pid;
 
 	t->pid = (pid_t)read_count(o, "pid", (uint64_t)t->pid);
 	t->dropped = read_count(o, "dropped", t->dropped);
@@ -605,13 +620,13 @@ static void take_status(struct broker *b, struct trace *t, const json_t *o)
 	if (json_is_number(seconds) && json_number_value(seconds) >= 0 &&
 	    json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
-	take_host(t, json_object_get(o, "host"));
+	keep_host_parts(t, json_object_get(o, "host"));
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
 	t->opened = true;
 	if (state && strcmp(state, "opened") != 0 && !t->attached && seconds)
 		begin_capturing(b, t);
-	else if (t->pid != before)
+	else if (t->pid != pid_before)
 		trace__tell(b, t, false);
 	/* The recording has ended before the command, so end the command, too. */
 	if (state && !strcmp(state, "ended") && t->is_command && t->attached &&
@@ -619,6 +634,8 @@ static void take_status(struct broker *b, struct trace *t, const json_t *o)
 		capture__stop(t);
 }
 
+/* Reads complete status lines, in a limited number of reads. Closes the pipe at its end, or if a
+ * line is too long. */
 static void read_status(struct broker *b, struct trace *t)
 {
 	for (int i = 0; i < 64 && t->tell >= 0; i++) {
@@ -633,7 +650,7 @@ static void read_status(struct broker *b, struct trace *t)
 			json_t *o = json_loadb(t->line, (size_t)(end - t->line), 0, NULL);
 
 			if (json_is_object(o))
-				take_status(b, t, o);
+				apply_status(b, t, o);
 			json_decref(o);
 			t->n_line -= (size_t)(end + 1 - t->line);
 			memmove(t->line, end + 1, t->n_line);
@@ -647,11 +664,13 @@ static void read_status(struct broker *b, struct trace *t)
 
 /* ---- end ---- */
 
-static int http_status(int status)
+/* The HTTP status of a capture whose recorder ended with this status without a recording. */
+static int choose_http_status(int status)
 {
 	return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : 503;
 }
 
+/* Keeps the end of a command's output, cleaned. */
 static void keep_log(struct trace *t)
 {
 	size_t n = t->run.n_last < LOG_SHOWN ? t->run.n_last : LOG_SHOWN;
@@ -675,23 +694,24 @@ static void keep_log(struct trace *t)
 	t->log = log;
 }
 
+/* Writes to buf why nothing was recorded, or why the recorder failed. */
 static void explain_failure(const struct broker *b, const struct trace *t, int status, char *buf,
 			    size_t size)
 {
-	char words[360];
+	char last[360];
 
-	spawned__words(&t->run, words, sizeof(words));
-	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) &&
+	spawned__last_message(&t->run, last, sizeof(last));
+	if (*last && t->is_command && !b->args->command_user && WIFEXITED(status) &&
 	    WEXITSTATUS(status) >= 126)
 		snprintf(buf, size,
-			 "%s; commands run as user %s: choose another with --command-user", words,
+			 "%s; commands run as user %s: choose another with --command-user", last,
 			 *b->command_user ? b->command_user : "who serves");
-	else if (*words && t->is_command && strstr(words, "which the command has started"))
+	else if (*last && t->is_command && strstr(last, "which the command has started"))
 		snprintf(buf, size,
 			 "PyTorch runs in a process that the command started, not in the command "
 			 "itself: start that process with exec");
-	else if (*words)
-		snprintf(buf, size, "%s", words);
+	else if (*last)
+		snprintf(buf, size, "%s", last);
 	else if (t->stopping)
 		snprintf(buf, size, "it was stopped before it recorded anything");
 	else if (t->urged && !t->is_command)
@@ -711,6 +731,7 @@ static void explain_failure(const struct broker *b, const struct trace *t, int s
 			 WEXITSTATUS(status));
 }
 
+/* The recorder has ended with this status: keeps the recording, or fails or deletes the trace. */
 static void end_capture(struct broker *b, struct trace *t, int status)
 {
 	uint64_t size = 0;
@@ -742,7 +763,7 @@ static void end_capture(struct broker *b, struct trace *t, int status)
 	} else if (!t->attached || !size) {
 		store__remove(&b->store, t->file);
 		t->bytes = 0;
-		trace__fail(b, t, http_status(status), why);
+		trace__fail(b, t, choose_http_status(status), why);
 	} else {
 		/* The recorder failed, but the recording before the failure is readable. */
 		if (!t->is_command && status && !(WIFSIGNALED(status) && t->stopping))

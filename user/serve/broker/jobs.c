@@ -28,15 +28,15 @@
 #include "serve/broker/users.h"
 
 #define SECOND UINT64_C(1000000000)
-#define MEMORY (UINT64_C(4) << 30)     /* limit of the address space, in bytes */
-#define DOCUMENT (UINT64_C(256) << 20) /* limit of a document in memory, in bytes */
+#define MEMORY (UINT64_C(4) << 30)	   /* limit of the address space, in bytes */
+#define DOCUMENT_MAX (UINT64_C(256) << 20) /* limit of a document in memory, in bytes */
 #define CPU_SECONDS 300
-#define MOST (600 * SECOND)
-#define DUMP_MOST (60 * SECOND)
-#define PIPE (1 << 20)	/* size of a worker's pipe, in bytes */
-#define TAKEN_AT_ONCE 8 /* full pipes read from a worker at a time */
+#define WORKER_TIME (600 * SECOND) /* time limit of a worker, in ns */
+#define DUMP_TIME (60 * SECOND)	   /* time limit of `dump`, in ns */
+#define PIPE_SIZE (1 << 20)	   /* size of a worker's pipe, in bytes */
+#define TAKEN_AT_ONCE 8		   /* full pipes read from a worker at a time */
 #define NICE 5
-#define COMPARED 16 /* traces of one comparison */
+#define COMPARED_MAX 16 /* most traces of one comparison */
 
 /* ---- formats: names of files and their content types ---- */
 
@@ -113,7 +113,8 @@ static void free_job(struct job *j)
 	free(j);
 }
 
-static void drop_part(struct broker *b, struct job *j)
+/* Removes the incomplete file of an export. */
+static void remove_part(struct broker *b, struct job *j)
 {
 	if (*j->part)
 		store__remove(&b->store, j->part);
@@ -128,7 +129,7 @@ static void remove_job(struct broker *b, struct job *j)
 			break;
 		}
 	}
-	drop_part(b, j);
+	remove_part(b, j);
 	free_job(j);
 }
 
@@ -142,12 +143,12 @@ static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
 	j->kind = kind;
 	j->peer = p;
 	j->id = id;
-	j->out = j->from = j->run.said = -1;
+	j->out = j->from = j->run.err_fd = -1;
 	return j;
 }
 
-/* Adds an argument of the command. Without memory for it, the job does not start: its answer would
- * be another one. */
+/* Adds an argument of the command. Without memory for it, the job must not start: it would give the
+ * result of another command. */
 static __attribute__((format(printf, 2, 3))) void put_argument(struct job *j, const char *fmt, ...)
 {
 	char *text;
@@ -253,12 +254,12 @@ static const struct trace_export *use_export(struct trace *t, const char *key)
 	return NULL;
 }
 
-/* True if a worker already makes this file. */
-static bool is_under_way(const struct broker *b, const struct job *of)
+/* True if a worker already makes the file of this job. */
+static bool is_being_made(const struct broker *b, const struct job *wanted)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == of->traces[0] &&
-		    !strcmp(j->key, of->key))
+		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == wanted->traces[0] &&
+		    !strcmp(j->key, wanted->key))
 			return true;
 	return false;
 }
@@ -291,6 +292,7 @@ static void name_export(const struct broker *b, struct job *j)
 
 	format_suffix(j->format, end, sizeof(end));
 	snprintf(file, sizeof(file), "%s%s", t->id, end);
+	/* not plain: at least once */
 	for (; !plain || !is_free_name(b, file); plain = true)
 		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
 	snprintf(j->file, sizeof(j->file), "%s", file);
@@ -315,7 +317,7 @@ uint64_t jobs__reserved(const struct broker *b)
 
 	for (const struct job *j = b->jobs; j; j = j->next)
 		if (j->running && j->kind == JOB_EXPORT)
-			sum += j->most - j->size;
+			sum += j->max_size - j->size;
 	return sum;
 }
 
@@ -329,15 +331,17 @@ static uint64_t export_share(const struct broker *b)
 	return used < b->args->max_disk ? (b->args->max_disk - used) / n : 0;
 }
 
+/* Opens j->out, a document in memory or the file of an export, and sets its limit. Returns 0,
+ * -EDQUOT (the folder is full) or another -errno. */
 static int open_output(struct broker *b, struct job *j)
 {
 	if (j->kind != JOB_EXPORT) {
-		j->most = DOCUMENT;
+		j->max_size = DOCUMENT_MAX;
 		j->out = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		return j->out < 0 ? -errno : 0;
 	}
-	j->most = export_share(b);
-	if (!j->most)
+	j->max_size = export_share(b);
+	if (!j->max_size)
 		return -EDQUOT;
 	name_export(b, j);
 	j->out = store__create(&b->store, j->part);
@@ -352,13 +356,14 @@ static int open_pipe(struct job *j)
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
 	fcntl(fds[0], F_SETFL, O_NONBLOCK);
-	fcntl(fds[0], F_SETPIPE_SZ, PIPE); /* keeps the default size if the system allows less */
+	/* The pipe keeps its default size if the system allows less. */
+	fcntl(fds[0], F_SETPIPE_SZ, PIPE_SIZE);
 	j->from = fds[0];
 	return fds[1];
 }
 
-/* Reads a worker's output, about `most` bytes at most, so that endless output does not block the
- * broker. */
+/* Copies a worker's output from the pipe to the file, at most `most` bytes, so that endless output
+ * does not block the broker. Kills the worker if its output is too large or cannot be written. */
 static void take_output(struct job *j, size_t most)
 {
 	char buf[65536];
@@ -372,7 +377,7 @@ static void take_output(struct job *j, size_t most)
 			return;
 		if (n > 0) {
 			most -= (size_t)n;
-			j->write_err = (uint64_t)n > j->most - j->size
+			j->write_err = (uint64_t)n > j->max_size - j->size
 					       ? -EFBIG
 					       : io__write(j->out, buf, (size_t)n);
 			j->size += j->write_err ? 0 : (uint64_t)n;
@@ -386,6 +391,7 @@ static void take_output(struct job *j, size_t most)
 	}
 }
 
+/* Starts the worker. Returns 0 or -errno as open_output(). */
 static int start_job(struct broker *b, struct job *j)
 {
 	struct spawn_file files[SPAWN_FILES];
@@ -424,7 +430,7 @@ static int start_job(struct broker *b, struct job *j)
 						.cpu_seconds = CPU_SECONDS },
 			  &j->run);
 	j->running = !err;
-	j->deadline = clock__monotonic() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
+	j->deadline = clock__monotonic() + (j->kind == JOB_DUMP ? DUMP_TIME : WORKER_TIME);
 close_files:
 	while (n-- > 0)
 		close(files[n].fd);
@@ -453,7 +459,7 @@ static int seal_output(const struct job *j, uint64_t *size)
 /* The HTTP status of a failed job, with the reason in why. */
 static int explain_failure(const struct job *j, int status, char *why, size_t size)
 {
-	spawned__words(&j->run, why, size);
+	spawned__last_message(&j->run, why, size);
 	if (j->write_err) {
 		if (j->write_err != -EFBIG)
 			snprintf(why, size, "cannot write the file: %s", strerror(-j->write_err));
@@ -515,6 +521,8 @@ static const char *name_members(char *why)
 	return first;
 }
 
+/* Keeps the file of an export, removes the least recently used one if there are too many, and
+ * answers the request. */
 static void keep_export(struct broker *b, struct job *j)
 {
 	struct trace *t = j->traces[0];
@@ -541,7 +549,8 @@ static void keep_export(struct broker *b, struct job *j)
 	answer_export(j->peer, j->id, e);
 }
 
-static void send_document(struct broker *b, struct job *j)
+/* Hands on the output of a successful job: to the exported files, to its trace or to its peer. */
+static void deliver_output(struct broker *b, struct job *j)
 {
 	uint64_t size = 0;
 	int fd;
@@ -570,27 +579,28 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 	trace__fail(b, t, 503, both);
 }
 
+/* The worker has ended with this status: delivers its output, or answers with an error. */
 static void end_job(struct broker *b, struct job *j, int status)
 {
 	const char *member;
 	char why[500];
 	int code;
 
-	take_output(j, PIPE);
+	take_output(j, PIPE_SIZE);
 	if (WIFEXITED(status) && !WEXITSTATUS(status) && !j->write_err) {
-		send_document(b, j);
+		deliver_output(b, j);
 		return;
 	}
 	code = explain_failure(j, status, why, sizeof(why));
 	member = name_members(why);
-	drop_part(b, j); /* before the answer, so that a client finds no leftover file */
+	remove_part(b, j); /* before the answer, so that a client finds no leftover file */
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else
 		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }
 
-static void fail_start(struct broker *b, struct job *j, int err)
+static void refuse_start(struct broker *b, struct job *j, int err)
 {
 	const char *why = err == -EDQUOT
 				  ? "the server's folder is full (--max-disk): delete some traces"
@@ -602,13 +612,14 @@ static void fail_start(struct broker *b, struct job *j, int err)
 		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
 }
 
-/* Reports of ending traces go first: clients wait for them, and they are few. */
+/* The job to start next; NULL: none can start. Reports of ending traces go first: clients wait for
+ * them, and they are few. A second export of the same file waits. */
 static struct job *next_job(const struct broker *b)
 {
 	struct job *first = NULL;
 
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->running || (j->kind == JOB_EXPORT && is_under_way(b, j)))
+		if (j->running || (j->kind == JOB_EXPORT && is_being_made(b, j)))
 			continue;
 		if (j->kind == JOB_REPORT)
 			return j;
@@ -645,7 +656,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 		if (!j->running)
 			continue;
 		spawned__read(&j->run);
-		take_output(j, TAKEN_AT_ONCE * PIPE);
+		take_output(j, TAKEN_AT_ONCE * PIPE_SIZE);
 		if (spawned__ended(&j->run, &status)) {
 			end_job(b, j, status);
 			remove_job(b, j);
@@ -660,7 +671,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 	while (count_running(b) < b->args->max_workers && (j = next_job(b))) {
 		err = start_job(b, j);
 		if (err) {
-			fail_start(b, j, err);
+			refuse_start(b, j, err);
 			remove_job(b, j);
 		}
 	}
@@ -674,8 +685,8 @@ size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
 		if (!j->running)
 			continue;
 		fds[n++] = (struct pollfd){ .fd = j->run.process.pidfd, .events = POLLIN };
-		if (j->run.said >= 0)
-			fds[n++] = (struct pollfd){ .fd = j->run.said, .events = POLLIN };
+		if (j->run.err_fd >= 0)
+			fds[n++] = (struct pollfd){ .fd = j->run.err_fd, .events = POLLIN };
 		if (j->from >= 0)
 			fds[n++] = (struct pollfd){ .fd = j->from, .events = POLLIN };
 	}
@@ -699,6 +710,7 @@ static void put_options(struct job *j, const json_t *msg, const struct field *op
 	}
 }
 
+/* Adds a trace; t NULL: the one in the member `key`. False: the request has been refused. */
 static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
 {
 	t = t ? t : trace__asked(p, msg, key);
@@ -747,7 +759,7 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least,
 	return true;
 }
 
-static bool add_one(struct job *j, struct peer *p, json_t *msg)
+static bool add_named_trace(struct job *j, struct peer *p, json_t *msg)
 {
 	return add_trace(j, p, msg, "trace_id", NULL);
 }
@@ -759,7 +771,7 @@ static bool add_old_and_new(struct job *j, struct peer *p, json_t *msg)
 
 static bool add_compared(struct job *j, struct peer *p, json_t *msg)
 {
-	return add_traces(j, p, msg, 2, COMPARED);
+	return add_traces(j, p, msg, 2, COMPARED_MAX);
 }
 
 static bool add_ranks(struct job *j, struct peer *p, json_t *msg)
@@ -785,6 +797,8 @@ static bool add_process(struct job *j, struct peer *p, json_t *msg)
 	return true;
 }
 
+/* Adds the format and the trace. False: the request has been refused, or answered with a file that
+ * exists. */
 static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 {
 	static const struct field fields[] = { ASK_TEXT("format"), { 0 } };
@@ -825,16 +839,16 @@ static bool add_exported(struct job *j, struct peer *p, json_t *msg)
 
 #define TOP ASK_COUNT("top", 0, 1000000)
 
-/* Each request: its command, and the members that become options of the same names. */
-static const struct sort {
+/* The requests: the command of each, and the members that become options of the same names. */
+static const struct request_kind {
 	const char *name;
 	enum job_kind kind;
 	const char *command[5];
 	struct field options[7];
-	/* Adds the recordings or the process, and what else the request needs. False: it has been
-	 * refused. */
+	/* Adds the recordings or the process, and further arguments. False: the request has been
+	 * answered. */
 	bool (*add)(struct job *j, struct peer *p, json_t *msg);
-} sorts[] = {
+} request_kinds[] = {
 	{ "compare",
 	  JOB_DOCUMENT,
 	  { "compare", "--format=json" },
@@ -851,7 +865,7 @@ static const struct sort {
 	  JOB_DOCUMENT,
 	  { "leaks", "--format=json", "--steps" },
 	  { ASK_TEXT("by"), ASK_TEXT("device"), TOP },
-	  add_one },
+	  add_named_trace },
 	{ "ranks",
 	  JOB_DOCUMENT,
 	  { "report", "--format=json", "--together", "--outliers" },
@@ -862,11 +876,11 @@ static const struct sort {
 	  { "report", "--format=json" },
 	  { ASK_TEXT("at"), ASK_TEXT("by"), ASK_TEXT("device"), ASK_TEXT("filter"),
 	    ASK_TEXT("frames"), TOP },
-	  add_one },
+	  add_named_trace },
 	{ 0 },
 };
 
-static bool fill_job(struct job *j, struct peer *p, json_t *msg, const struct sort *s)
+static bool fill_job(struct job *j, struct peer *p, json_t *msg, const struct request_kind *s)
 {
 	if (!ask__fits(p, msg, s->options))
 		return false;
@@ -878,8 +892,8 @@ static bool fill_job(struct job *j, struct peer *p, json_t *msg, const struct so
 
 void jobs__asked(struct peer *p, json_t *msg)
 {
-	const char *what = json_string_value(json_object_get(msg, "do"));
-	const struct sort *s = sorts;
+	const char *action = json_string_value(json_object_get(msg, "do"));
+	const struct request_kind *s = request_kinds;
 	json_int_t id = ask__id(msg);
 	struct job *j;
 
@@ -889,7 +903,7 @@ void jobs__asked(struct peer *p, json_t *msg)
 			    BROKER_WAITING);
 		return;
 	}
-	while (s->name && strcmp(s->name, what) != 0)
+	while (s->name && strcmp(s->name, action) != 0)
 		s++;
 	j = s->name ? new_job(s->kind, p, id) : NULL;
 	if (!j)

@@ -16,13 +16,15 @@ struct trace;
 
 /* Handles the requests compare, diff, dump, export, leaks, ranks and report. */
 void jobs__asked(struct peer *p, json_t *msg);
-/* Makes the report for trace__done(). 0 or -errno. */
+/* Queues a worker for the trace's report, which ends with trace__done() or trace__fail(). Returns 0
+ * or -errno. */
 int jobs__report(struct broker *b, struct trace *t);
 /* Starts waiting jobs and reads running ones. now: monotonic, ns. */
 void jobs__pump(struct broker *b, uint64_t now);
 /* Fills in at most room descriptors to wait for; returns their number. */
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room);
-/* Ends the jobs of a peer (NULL: none) or of a trace (NULL: none). */
+/* Ends the jobs of a peer, or of a trace; the other one is NULL. Requests about the trace are
+ * refused. */
 void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t);
 /* Ends the job of the peer's request with this id, without an answer. A running export goes on, and
  * its file is kept. */
@@ -31,9 +33,9 @@ void jobs__free(struct broker *b);
 /* Bytes of the folder that running exports may still take. */
 uint64_t jobs__reserved(const struct broker *b);
 
-/* All export formats, for the message `hello`. */
+/* The array of all export formats for the message `hello`. */
 json_t *jobs__formats(void);
-/* The content type by the ending of a file name, static. */
+/* The content type of a file by the ending of its name, a static text. */
 const char *jobs__content_type(const char *file);
 
 struct export_format;
@@ -43,25 +45,27 @@ enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT
 struct job {
 	struct job *next;
 	enum job_kind kind;
-	struct peer *peer; /* client; NULL: it has gone, or the job is for a trace */
-	json_int_t id;
+	struct peer *peer; /* process that sent the request; NULL: none, for JOB_REPORT */
+	json_int_t id;	   /* of the request */
 	struct trace *traces[SPAWN_FILES];
 	size_t n_traces;
 	char *argv[SPAWN_ARGS + 1];
 	size_t n_argv;
-	bool lacks_argument; /* there was no memory for one */
+	bool lacks_argument; /* there was no memory for an argument: the job cannot run */
 	bool running;
 	struct spawned run;
-	uint64_t deadline;
-	int out;	     /* file for the output; not open in the worker */
-	int from;	     /* pipe from the worker's standard output; -1: closed */
-	uint64_t size, most; /* bytes of output: read so far, and the limit */
-	uid_t uid;
+	uint64_t deadline; /* monotonic, ns */
+	int out;	   /* file for the worker's output, not open in the worker */
+	int from;	   /* pipe from the worker's standard output; -1: closed */
+	uint64_t size;	   /* bytes of output read so far */
+	uint64_t max_size; /* limit of `size` */
+	uid_t uid;	   /* user and group of the worker */
 	gid_t gid;
 	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
-	bool late;     /* it has exceeded its time limit */
+	bool late;     /* the worker was killed because it took too long */
 	/* For an export. Its file names are chosen when it starts. */
 	const struct export_format *format;
-	bool plain; /* with the default moment and device */
-	char key[600], file[200], part[256];
+	bool plain;		   /* an export of the default moment and device */
+	char key[600];		   /* of struct trace_export: format, moment, device */
+	char file[200], part[256]; /* name of the file, and while it is written */
 };

@@ -18,12 +18,12 @@ struct peer {
 	enum peer_kind kind;
 	struct link *link; /* NULL: the process does not run */
 	struct subprocess process;
-	uid_t uid; /* its user, if it has no rights */
+	uid_t uid; /* user and group of the process; PEER_LOOK has the broker's instead */
 	gid_t gid;
-	bool met;	       /* it has got the state that existed when it started */
-	bool broken;	       /* it does not read, or violates the protocol: the broker ends it */
+	bool met;    /* the process was sent the state that existed when it started */
+	bool broken; /* the process does not read or violates the protocol: the broker kills it */
 	uint64_t begun, again; /* times of the last and of the next start; monotonic, ns */
-	unsigned failures;     /* ends soon after the start, in a row */
+	unsigned failures;     /* how often in a row the process ended soon after its start */
 };
 
 /* Reads and handles the messages of the process; broker.c. */
@@ -32,6 +32,6 @@ void peer__pump(struct peer *p);
 const char *peer__name(enum peer_kind kind);
 /* Sends a message. Takes over msg and fd; -1: no descriptor. */
 void peer__send(struct peer *p, json_t *msg, int fd);
-/* Sends a message to web and push. Takes over msg; fd stays the caller's. soft: the message may be
- * dropped, because the next one replaces it. */
+/* Sends a message to web and push. Takes over msg; the caller keeps fd. soft: sends no descriptor,
+ * and may drop the message, because the next one replaces it. */
 void peers__tell(struct broker *b, json_t *msg, int fd, bool soft);

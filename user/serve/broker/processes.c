@@ -12,9 +12,9 @@
 #include "serve/broker/peers.h"
 #include "serve/serve.h"
 
-#define SCAN_WITHIN UINT64_C(3000000000) /* ns */
+#define SCAN_WITHIN UINT64_C(3000000000) /* longest wait for a search, ns */
 
-static struct broker_process *process_of(struct broker *b, pid_t pid)
+static struct broker_process *find_process(struct broker *b, pid_t pid)
 {
 	for (size_t i = 0; i < b->processes.n; i++)
 		if (b->processes.v[i].pid == pid)
@@ -22,7 +22,7 @@ static struct broker_process *process_of(struct broker *b, pid_t pid)
 	return NULL;
 }
 
-static const struct serve_target *target_named(const struct broker *b, const char *name)
+static const struct serve_target *find_target(const struct broker *b, const char *name)
 {
 	for (size_t i = 0; i < b->args->n_targets; i++)
 		if (*b->args->targets[i].name && !strcmp(b->args->targets[i].name, name))
@@ -31,8 +31,8 @@ static const struct serve_target *target_named(const struct broker *b, const cha
 }
 
 /* The only current process of a target. NULL: refused. */
-static struct broker_process *only_process(struct peer *p, json_int_t id,
-					   const struct serve_target *t)
+static struct broker_process *find_only_process(struct peer *p, json_int_t id,
+						const struct serve_target *t)
 {
 	const json_t *pids = NULL, *o;
 	size_t i, n;
@@ -50,7 +50,7 @@ static struct broker_process *only_process(struct peer *p, json_int_t id,
 		return NULL;
 	}
 	if (n == 1) {
-		struct broker_process *q = process_of(
+		struct broker_process *q = find_process(
 			p->b, (pid_t)json_integer_value(json_array_get(pids, 0)));
 
 		if (q)
@@ -64,17 +64,18 @@ static struct broker_process *only_process(struct peer *p, json_int_t id,
 static bool is_alive(const struct broker_process *q)
 {
 	struct proc *proc = proc__open(q->pid);
-	bool there = proc && proc__alive(proc) && proc__started(proc) == q->boot_ns;
+	bool alive = proc && proc__alive(proc) && proc__started(proc) == q->boot_ns;
 
 	proc__free(proc);
-	return there;
+	return alive;
 }
 
-static const struct serve_target *of_process(const struct broker *b, const struct broker_process *q)
+/* The named target that a process was found for; NULL: none. */
+static const struct serve_target *target_of(const struct broker *b, const struct broker_process *q)
 {
 	const char *name = json_string_value(json_object_get(q->msg, "target"));
 
-	return name ? target_named(b, name) : NULL;
+	return name ? find_target(b, name) : NULL;
 }
 
 struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *msg,
@@ -102,7 +103,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 		ask__refuse(p, id, 503, NULL, "cannot trace on this host: %s", b->why);
 		return NULL;
 	}
-	*target = name ? target_named(b, name) : NULL;
+	*target = name ? find_target(b, name) : NULL;
 	if (name && !*target) {
 		ask__refuse(p, id, 404, "model_name",
 			    "Target %s not found; GET /api/targets lists them",
@@ -110,8 +111,8 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 		return NULL;
 	}
 	if (!pid && (*target)->kind == TARGET_COMMAND)
-		return NULL;
-	q = pid ? process_of(b, (pid_t)pid) : only_process(p, id, *target);
+		return NULL; /* with *target: not refused */
+	q = pid ? find_process(b, (pid_t)pid) : find_only_process(p, id, *target);
 	if (pid && !q) {
 		*target = NULL;
 		ask__refuse(p, id, 404, "pid",
@@ -128,7 +129,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	if (!q)
 		*target = NULL;
 	if (q && !*target)
-		*target = of_process(b, q);
+		*target = target_of(b, q);
 	return q;
 }
 
@@ -139,20 +140,20 @@ static bool may_be_new(const struct broker *b, const json_t *msg)
 {
 	const json_t *pid = json_object_get(msg, "pid");
 	const char *name = json_string_value(json_object_get(msg, "model_name"));
-	const struct serve_target *t = name ? target_named(b, name) : NULL;
+	const struct serve_target *t = name ? find_target(b, name) : NULL;
 	const json_t *o;
 	size_t i;
 
 	if (!b->can_trace || !b->peers[PEER_LOOK].link)
 		return false;
 	if (json_is_integer(pid))
-		return !process_of((struct broker *)b, (pid_t)json_integer_value(pid));
+		return !find_process((struct broker *)b, (pid_t)json_integer_value(pid));
 	if (!t || t->kind == TARGET_COMMAND)
 		return false;
 	json_array_foreach(json_object_get(b->processes.targets, "targets"), i, o) {
-		const char *its = json_string_value(json_object_get(o, "name"));
+		const char *reported = json_string_value(json_object_get(o, "name"));
 
-		if (its && !strcmp(its, t->name))
+		if (reported && !strcmp(reported, t->name))
 			return !json_array_size(json_object_get(o, "pids"));
 	}
 	return true;
@@ -218,8 +219,7 @@ json_t *processes__target(const struct serve_target *t, json_t *pids)
 	return o;
 }
 
-/* Removes a process from the table. The last entry moves to its place, and the old last entry is
- * cleared. */
+/* Removes a process from the table: the last entry moves to its place. */
 static void drop_process(struct broker *b, struct broker_process *q)
 {
 	json_decref(q->msg);
@@ -227,11 +227,12 @@ static void drop_process(struct broker *b, struct broker_process *q)
 	b->processes.v[b->processes.n] = (struct broker_process){ 0 };
 }
 
+/* Handles the message `process`: a new process, or one that has ended. */
 static void take_process(struct broker *b, json_t *msg)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));
 	const char *name = json_string_value(json_object_get(msg, "name"));
-	struct broker_process *q = process_of(b, pid);
+	struct broker_process *q = find_process(b, pid);
 
 	if (json_is_true(json_object_get(msg, "gone"))) {
 		if (q)

@@ -29,17 +29,17 @@
 #include "watch/watch.h"
 
 #define SECOND UINT64_C(1000000000)
-#define STUCK_AFTER (10 * SECOND)
-#define BUSY_MOST (60 * SECOND) /* for one that runs, on a busy machine */
+#define STUCK_AFTER (10 * SECOND) /* PEER_LOOK waits in a read for longer: it is stuck */
+#define BUSY_MOST (60 * SECOND)	  /* the same if it computes, on a busy machine */
 #define LEFT_OUT_FOR (600 * SECOND)
-#define LEFT_OUT_MOST 256
-#define TIMES_OF_OWNER 2		/* processes of an owner that had to be left out */
-#define SCAN_EVERY UINT64_C(2000000000) /* ns */
+#define LEFT_OUT_MOST 256		/* processes left out because a read did not return */
+#define TIMES_OF_OWNER 2		/* so many of one owner: all of the owner are left out */
+#define SCAN_EVERY UINT64_C(2000000000) /* time between two searches, ns */
 #define SHARE 20			/* divisor: reading a process may take 1/20 of a CPU */
 
 #define LEFT_OUT 1024 /* entries for processes without a place */
 
-/* ---- what the broker sees of a search ---- */
+/* ---- memory shared with the broker ---- */
 
 struct left_out {
 	pid_t pid;
@@ -48,12 +48,12 @@ struct left_out {
 };
 
 struct scan_guard {
-	_Atomic uint64_t since; /* of the present read, or of the last one's end */
-	_Atomic pid_t pid;
+	/* when the present read began or, between reads, when the last one ended; monotonic, ns */
+	_Atomic uint64_t since;
+	_Atomic pid_t pid; /* process that is read; 0: none */
 	char owner[OWNER_NAME];
-	/* The broker's. */
-	struct left_out v[LEFT_OUT_MOST];
-	size_t next; /* the oldest entry */
+	struct left_out v[LEFT_OUT_MOST]; /* written by the broker */
+	size_t next;			  /* entry of v to replace next; written by the broker */
 };
 
 struct scan_guard *scan_guard__new(void)
@@ -70,6 +70,7 @@ void scan_guard__free(struct scan_guard *g)
 		munmap(g, sizeof(*g));
 }
 
+/* True for a process that is left out itself, or whose owner is. */
 static bool is_left_out(const struct scan_guard *g, pid_t pid, const char *owner)
 {
 	uint64_t now = clock__monotonic();
@@ -99,7 +100,7 @@ bool scan_guard__enter(struct scan_guard *g, pid_t pid, const char *owner)
 	return true;
 }
 
-bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid_t *pid)
+bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *look, pid_t *pid)
 {
 	uint64_t since = atomic_load(&g->since);
 	uint64_t now = clock__monotonic();
@@ -107,7 +108,7 @@ bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *looks, pid
 	*pid = atomic_load(&g->pid);
 	if (now <= since || now - since < STUCK_AFTER)
 		return false;
-	return now - since >= BUSY_MOST || !subprocess__computes(looks);
+	return now - since >= BUSY_MOST || !subprocess__computes(look);
 }
 
 void scan_guard__leave_out(struct scan_guard *g)
@@ -121,37 +122,39 @@ void scan_guard__leave_out(struct scan_guard *g)
 
 /* ---- the search ---- */
 
+/* A process of a target, with a place in the table. */
 struct seen {
 	struct watch_target *t;
 	struct owner *owner; /* owners share the table fairly */
-	uint64_t came;	     /* sequence number of its arrival */
-	uint64_t targets;    /* bit mask of its targets */
+	uint64_t came;	     /* sequence number of the process's arrival */
+	uint64_t targets;    /* bit mask of the targets that the process matches */
 	double started;	     /* s since 1970 */
-	uint64_t next;	     /* time of the next reading, ns */
+	uint64_t next;	     /* time of the next reading, monotonic, ns */
 };
 
 struct look {
 	const struct serve_args *args;
 	struct link *link;
 	struct scan_guard *guard;
-	struct watch_find *find[SERVE_TARGETS];
+	struct watch_find *finds[SERVE_TARGETS]; /* search of each target; NULL: a command */
 	struct owners owners;
 	struct seen seen[BROKER_PROCESSES];
 	size_t n;
-	uint64_t came;
+	uint64_t came; /* of the last arrival */
 	/* Running processes without a place in the table. */
 	pid_t left_out[LEFT_OUT];
 	size_t n_left_out;
-	/* Processes that lost their place, for watch_find. */
+	/* Processes that lost their place in the current search. */
 	pid_t evicted[LEFT_OUT];
 	size_t n_evicted;
-	size_t now_for; /* index of the target of the current search */
-	bool full_said; /* logged: the table is full */
-	bool changed;	/* the list of targets has changed */
-	bool asked;	/* the broker wants a search */
+	size_t target_index; /* target of the current search */
+	bool full_logged;    /* a message said that the table is full */
+	bool changed;	     /* the list of targets has changed */
+	bool asked;	     /* the broker wants a search */
 	bool quit;
 };
 
+/* A time since boot as s since 1970. */
 static double date_of(uint64_t boot_ns)
 {
 	return (double)(clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME) + boot_ns) / 1e9;
@@ -165,7 +168,7 @@ static void send_message(struct look *l, json_t *msg)
 
 /* ---- targets ---- */
 
-static void tell_targets(struct look *l)
+static void send_targets(struct look *l)
 {
 	json_t *list = json_array();
 
@@ -182,7 +185,7 @@ static void tell_targets(struct look *l)
 	l->changed = false;
 }
 
-/* The first named target of a process. */
+/* The name of a process's first target that has one; "": none has. */
 static const char *target_name(const struct look *l, uint64_t targets)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++)
@@ -207,7 +210,7 @@ static void put_clean(json_t *o, const char *key, const char *text)
 			o, key, json_string(text__clean(clean, sizeof(clean), text, strlen(text))));
 }
 
-static void tell_process(struct look *l, const struct seen *s)
+static void send_process(struct look *l, const struct seen *s)
 {
 	const struct cgroup *c = &s->t->cgroup;
 	struct container_names names = { 0 };
@@ -230,6 +233,7 @@ static void tell_process(struct look *l, const struct seen *s)
 
 /* ---- places in the table ---- */
 
+/* True if one of the targets is not --all. */
 static bool is_named(const struct look *l, uint64_t targets)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++)
@@ -253,6 +257,7 @@ static struct seen *choose_evicted(struct look *l, const struct owner *owner, bo
 	return i == SHARES_NONE ? NULL : &l->seen[i];
 }
 
+/* Counts a process without a place. */
 static void leave_out(struct look *l, pid_t pid)
 {
 	for (size_t i = 0; i < l->n_left_out; i++)
@@ -261,11 +266,11 @@ static void leave_out(struct look *l, pid_t pid)
 	if (l->n_left_out == LEFT_OUT)
 		return;
 	/* A process that cannot be read is left out of a table with room. */
-	if (l->n == BROKER_PROCESSES && !l->full_said) {
+	if (l->n == BROKER_PROCESSES && !l->full_logged) {
 		log_warn("more than %d processes: some are left out; memtrace_serve_left_out "
 			 "counts them",
 			 BROKER_PROCESSES);
-		l->full_said = true;
+		l->full_logged = true;
 	}
 	l->left_out[l->n_left_out++] = pid;
 	l->changed = true;
@@ -275,16 +280,19 @@ static void leave_out(struct look *l, pid_t pid)
 static void forget_left_out(struct look *l, pid_t pid)
 {
 	for (size_t i = l->n_left_out; i-- > 0;) {
+		/* no pages: the process has ended */
 		if (l->left_out[i] != pid && (pid || descendants__pages(l->left_out[i])))
 			continue;
 		l->left_out[i] = l->left_out[--l->n_left_out];
 		l->changed = true;
 	}
-	l->full_said &= l->n_left_out > 0;
+	l->full_logged &= l->n_left_out > 0;
 }
 
-static void drop_seen(struct look *l, size_t i);
+static void remove_seen(struct look *l, size_t i);
 
+/* Makes room for a process of this owner, if needed by removing another one. False: none may be
+ * removed. */
 static bool make_room(struct look *l, const struct owner *owner)
 {
 	struct seen *s;
@@ -292,22 +300,22 @@ static bool make_room(struct look *l, const struct owner *owner)
 	if (l->n < BROKER_PROCESSES)
 		return true;
 	s = l->n_evicted < LEFT_OUT
-		    ? choose_evicted(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL)
+		    ? choose_evicted(l, owner, l->args->targets[l->target_index].kind != TARGET_ALL)
 		    : NULL;
 	if (!s)
 		return false;
 	l->evicted[l->n_evicted++] = s->t->pid;
 	leave_out(l, s->t->pid);
-	drop_seen(l, (size_t)(s - l->seen));
+	remove_seen(l, (size_t)(s - l->seen));
 	return true;
 }
 
-/* Callback of watch_find: a process that matches the current target. */
-static bool on_process(void *ctx, const struct pick_process *p)
+/* Callback of watch_find: adds a process that matches the target. False: there is no place. */
+static bool add_match(void *ctx, const struct pick_process *p)
 {
 	struct look *l = ctx;
-	uint64_t bit = UINT64_C(1) << l->now_for;
-	const struct serve_target *wanted = &l->args->targets[l->now_for];
+	uint64_t bit = UINT64_C(1) << l->target_index;
+	const struct serve_target *wanted = &l->args->targets[l->target_index];
 	struct watch_target *t;
 	struct owner *owner;
 	struct seen *s;
@@ -343,10 +351,11 @@ static bool on_process(void *ctx, const struct pick_process *p)
 			    .started = date_of(p->started),
 			    .came = ++l->came };
 	l->changed = true;
-	tell_process(l, s);
+	send_process(l, s);
 	return true;
 }
 
+/* Callback of watch_find before it reads a process. False: the process is left out. */
 static bool may_read(void *ctx, pid_t pid)
 {
 	struct look *l = ctx;
@@ -357,22 +366,24 @@ static bool may_read(void *ctx, pid_t pid)
 	return false;
 }
 
+/* Searches for processes of all targets. */
 static void scan_targets(struct look *l, bool first)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
-		l->now_for = i;
+		l->target_index = i;
 		/* A target given by PID needs one search: later processes with this PID are
 		 * others. */
-		if (l->find[i] && (first || watch_find__open_ended(l->find[i])))
-			watch_find__scan(l->find[i], on_process, l);
+		if (l->finds[i] && (first || watch_find__open_ended(l->finds[i])))
+			watch_find__scan(l->finds[i], add_match, l);
 	}
-	/* Tell watch_find that these have ended, so that it reports them again. */
+	/* Tell watch_find that the evicted processes have ended, so that the next search finds them
+	 * again. */
 	while (l->n_evicted) {
 		pid_t pid = l->evicted[--l->n_evicted];
 
 		for (size_t i = 0; i < l->args->n_targets; i++)
-			if (l->find[i])
-				watch_find__ended(l->find[i], pid, clock__monotonic());
+			if (l->finds[i])
+				watch_find__ended(l->finds[i], pid, clock__monotonic());
 	}
 	forget_left_out(l, 0);
 	scan_guard__enter(l->guard, 0, "");
@@ -381,7 +392,7 @@ static void scan_targets(struct look *l, bool first)
 		l->quit = true;
 }
 
-static void drop_seen(struct look *l, size_t i)
+static void remove_seen(struct look *l, size_t i)
 {
 	struct seen *s = &l->seen[i];
 	json_t *o = process_message(l, s);
@@ -390,8 +401,8 @@ static void drop_seen(struct look *l, size_t i)
 		json_object_set_new(o, "gone", json_true());
 	send_message(l, o);
 	for (size_t k = 0; k < l->args->n_targets; k++)
-		if (l->find[k])
-			watch_find__ended(l->find[k], s->t->pid, clock__monotonic());
+		if (l->finds[k])
+			watch_find__ended(l->finds[k], s->t->pid, clock__monotonic());
 	watch_target__free(s->t);
 	owner__drop(s->owner);
 	*s = l->seen[--l->n];
@@ -416,7 +427,7 @@ static json_t *device_figures_of(const struct watch_target *t, size_t i)
 	return o;
 }
 
-static void tell_sample(struct look *l, const struct watch_target *t)
+static void send_sample(struct look *l, const struct watch_target *t)
 {
 	const char *none = t->n_devices ? "" : "the trace has no CUDA allocations";
 	const char *why = t->alloc_why[0] ? t->alloc_why : none;
@@ -436,7 +447,8 @@ static void tell_sample(struct look *l, const struct watch_target *t)
 		l->quit = true;
 }
 
-static void look_at_processes(struct look *l, uint64_t now)
+/* Reads and sends the figures that are due. Removes processes that have ended. */
+static void read_processes(struct look *l, uint64_t now)
 {
 	for (size_t i = l->n; i-- > 0;) {
 		struct seen *s = &l->seen[i];
@@ -447,19 +459,20 @@ static void look_at_processes(struct look *l, uint64_t now)
 		scan_guard__enter(l->guard, s->t->pid,
 				  is_named(l, s->targets) ? "" : s->owner->name);
 		if (watch_target__look(s->t, now, false, false)) {
-			drop_seen(l, i);
+			remove_seen(l, i);
 			continue;
 		}
 		took = clock__monotonic() - now;
 		s->next = now +
 			  (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
-		tell_sample(l, s->t);
+		send_sample(l, s->t);
 		now = clock__monotonic();
 	}
 	scan_guard__enter(l->guard, 0, "");
 }
 
-static uint64_t next_look(const struct look *l)
+/* When the next reading is due; UINT64_MAX: never. */
+static uint64_t next_reading(const struct look *l)
 {
 	uint64_t next = UINT64_MAX;
 
@@ -470,16 +483,16 @@ static uint64_t next_look(const struct look *l)
 
 /* ---- messages and the loop ---- */
 
-/* Adds the process of a command. */
+/* Adds the process of a command target, which the broker has started. */
 static void add_process(struct look *l, pid_t pid, const char *target)
 {
 	struct pick_process p;
 
 	if (pid <= 0 || pick_process__read(pid, &p))
 		return;
-	for (l->now_for = 0; l->now_for < l->args->n_targets; l->now_for++) {
-		if (target && !strcmp(l->args->targets[l->now_for].name, target)) {
-			on_process(l, &p);
+	for (l->target_index = 0; l->target_index < l->args->n_targets; l->target_index++) {
+		if (target && !strcmp(l->args->targets[l->target_index].name, target)) {
+			add_match(l, &p);
 			break;
 		}
 	}
@@ -488,17 +501,18 @@ static void add_process(struct look *l, pid_t pid, const char *target)
 
 static void take_message(void *ctx, json_t *msg, int fd)
 {
-	const char *what = json_string_value(json_object_get(msg, "do"));
+	const char *action = json_string_value(json_object_get(msg, "do"));
 	struct look *l = ctx;
 
-	l->asked |= what && !strcmp(what, "scan");
-	if (what && !strcmp(what, "add"))
+	l->asked |= action && !strcmp(action, "scan");
+	if (action && !strcmp(action, "add"))
 		add_process(l, (pid_t)json_integer_value(json_object_get(msg, "pid")),
 			    json_string_value(json_object_get(msg, "target")));
 	if (fd >= 0)
 		close(fd);
 }
 
+/* Prepares the search of each target that is not a command. Returns 0 or -ENOMEM. */
 static int open_finds(struct look *l)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
@@ -512,15 +526,15 @@ static int open_finds(struct look *l)
 		else if (t->kind == TARGET_PATTERN)
 			a.names[a.n_names++] = t->text;
 		a.all = t->kind == TARGET_ALL;
-		l->find[i] = watch_find__new(&a);
-		if (!l->find[i])
+		l->finds[i] = watch_find__new(&a);
+		if (!l->finds[i])
 			return -ENOMEM;
-		watch_find__guard(l->find[i], may_read, l);
+		watch_find__guard(l->finds[i], may_read, l);
 	}
 	return 0;
 }
 
-static void loop(struct look *l)
+static void run_loop(struct look *l)
 {
 	struct pollfd fds[1 + BROKER_PROCESSES];
 	uint64_t next_scan = 0;
@@ -536,14 +550,14 @@ static void loop(struct look *l)
 			next_scan = clock__monotonic() + SCAN_EVERY;
 		}
 		if (l->changed)
-			tell_targets(l);
+			send_targets(l);
 		if (l->asked)
 			send_message(l, json_pack("{s:s}", "event", "scanned"));
 		l->asked = false;
-		look_at_processes(l, clock__monotonic());
+		read_processes(l, clock__monotonic());
 		if (l->changed)
-			tell_targets(l);
-		until = next_look(l) < next_scan ? next_look(l) : next_scan;
+			send_targets(l);
+		until = next_reading(l) < next_scan ? next_reading(l) : next_scan;
 		now = clock__monotonic();
 		fds[n++] = (struct pollfd){ .fd = link__fd(l->link),
 					    .events = link__events(l->link) };
@@ -570,6 +584,6 @@ int scanner__run(const struct serve_args *args, int link_fd, struct scan_guard *
 		log_err("look: %s", strerror(ENOMEM));
 		return EXIT_FAILED;
 	}
-	loop(l);
+	run_loop(l);
 	return EXIT_OK; /* the process ends and frees the rest */
 }

@@ -19,6 +19,7 @@
 #include "serve/server/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "
+#define CANNOT_RUN 126 /* exit code, as of a shell that cannot execute a program */
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x10U /* since Linux 6.3; older kernels reject the flag and do not need it */
@@ -29,7 +30,7 @@
  * cannot take its descriptors. -1: no executable memfd. */
 static int unreadable_copy(void)
 {
-	static int copy = -2;
+	static int copy = -2; /* not made yet */
 	int self;
 	struct stat st;
 	off_t at = 0;
@@ -91,7 +92,7 @@ static int give_up_rights(const struct spawn_opts *o)
 	if (!sandbox__drop_rights(&d, NULL, why))
 		return 0;
 	dprintf(STDERR_FILENO, PREFIX "%s\n", why);
-	return 126;
+	return CANNOT_RUN;
 }
 
 /* Clears the environment but for a few variables, because other processes may read it. 0 or an exit
@@ -113,11 +114,12 @@ static int keep_few_variables(void)
 	clearenv();
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		lost |= values[i] && setenv(names[i], values[i], 1);
-	return lost ? 126 : 0;
+	return lost ? CANNOT_RUN : 0;
 }
 
-/* A worker without rights has no log file; the broker reads its standard error. */
-static int prepare(void *ctx)
+/* Runs in the new process. A worker without rights gets no log file: the broker reads its standard
+ * error. Other processes share the broker's log file. */
+static int prepare_process(void *ctx)
 {
 	const struct spawn_opts *o = ctx;
 	int status = 0;
@@ -145,7 +147,7 @@ static int name_files(const struct spawn_opts *o, char *text, size_t size)
 	return 0;
 }
 
-static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
+static int start_process(const struct spawn_opts *o, int err, struct subprocess *ret)
 {
 	const struct subprocess_limit limits[] = { { RLIMIT_CPU, o->cpu_seconds },
 						   { RLIMIT_AS, o->memory } };
@@ -175,7 +177,7 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 		.env = env,
 		.refused = PREFIX "cannot start the program's file again: it was replaced, or the "
 				  "unprivileged user cannot read it\n",
-		.prepare = prepare,
+		.prepare = prepare_process,
 		.ctx = (void *)o,
 		.err = err,
 		.fds = fds,
@@ -200,23 +202,24 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 
 int spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
-	int said[2], err;
+	int pipe_fds[2], err;
 
-	*ret = (struct spawned){ .said = -1 };
-	if (pipe2(said, O_CLOEXEC))
+	*ret = (struct spawned){ .err_fd = -1 };
+	if (pipe2(pipe_fds, O_CLOEXEC))
 		return -errno;
-	err = start(o, said[1], &ret->process);
-	close(said[1]);
+	err = start_process(o, pipe_fds[1], &ret->process);
+	close(pipe_fds[1]);
 	if (err) {
-		close(said[0]);
+		close(pipe_fds[0]);
 		return err;
 	}
-	ret->said = said[0];
-	fcntl(ret->said, F_SETFL, O_NONBLOCK);
+	ret->err_fd = pipe_fds[0];
+	fcntl(ret->err_fd, F_SETFL, O_NONBLOCK);
 	return 0;
 }
 
-static void keep_last(struct spawned *s, const char *text, size_t n)
+/* Appends text to s->last, which keeps the last SPAWN_LAST bytes. */
+static void append_to_last(struct spawned *s, const char *text, size_t n)
 {
 	size_t drop = s->n_last + n > SPAWN_LAST ? s->n_last + n - SPAWN_LAST : 0;
 
@@ -236,14 +239,14 @@ void spawned__read(struct spawned *s)
 	char buf[4096];
 
 	/* Limit each call, because the process may write without end. */
-	for (int i = 0; i < 16 && s->said >= 0; i++) {
-		ssize_t n = read(s->said, buf, sizeof(buf));
+	for (int i = 0; i < 16 && s->err_fd >= 0; i++) {
+		ssize_t n = read(s->err_fd, buf, sizeof(buf));
 
 		if (n > 0) {
-			keep_last(s, buf, (size_t)n);
+			append_to_last(s, buf, (size_t)n);
 		} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-			close(s->said);
-			s->said = -1;
+			close(s->err_fd);
+			s->err_fd = -1;
 		} else {
 			break;
 		}
@@ -261,21 +264,22 @@ bool spawned__ended(struct spawned *s, int *status)
 void spawned__close(struct spawned *s)
 {
 	subprocess__kill(&s->process);
-	if (s->said >= 0)
-		close(s->said);
-	s->said = -1;
+	if (s->err_fd >= 0)
+		close(s->err_fd);
+	s->err_fd = -1;
 }
 
 /* Skips the prefixes of our messages: the program's name, and argp's command name. */
 static const char *skip_prefix(const char *line, const char *end)
 {
-	const char *words[] = { PREFIX, "memtrace-bpf ", "error: ", "warning: " };
+	/* The second one is of "memtrace-bpf report: TEXT". */
+	const char *prefixes[] = { PREFIX, "memtrace-bpf ", "error: ", "warning: " };
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-		size_t n = strlen(words[i]);
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+		size_t n = strlen(prefixes[i]);
 		const char *colon;
 
-		if ((size_t)(end - line) < n || strncmp(line, words[i], n) != 0)
+		if ((size_t)(end - line) < n || strncmp(line, prefixes[i], n) != 0)
 			continue;
 		line += n;
 		colon = i == 1 ? memchr(line, ':', (size_t)(end - line)) : NULL;
@@ -285,25 +289,30 @@ static const char *skip_prefix(const char *line, const char *end)
 	return line;
 }
 
-char *spawned__words(const struct spawned *s, char *buf, size_t size)
+/* A line of memtrace-bpf replaces earlier lines; another line replaces only lines that are not of
+ * memtrace-bpf. */
+char *spawned__last_message(const struct spawned *s, char *buf, size_t size)
 {
-	const char *at = s->last, *end = s->last + s->n_last, *best = NULL, *best_end = NULL, *next;
-	bool ours = false;
+	const char *line = s->last, *end = s->last + s->n_last, *line_end;
+	const char *best = NULL, *best_end = NULL;
+	bool best_is_ours = false;
 
-	for (; at < end; at = next + 1) {
-		bool mine = (size_t)(end - at) > strlen(PREFIX) &&
-			    !strncmp(at, "memtrace-bpf", 12) && (at[12] == ':' || at[12] == ' ');
+	for (; line < end; line = line_end + 1) {
+		bool is_ours = (size_t)(end - line) > strlen(PREFIX) &&
+			       !strncmp(line, "memtrace-bpf", 12) &&
+			       (line[12] == ':' || line[12] == ' ');
 
-		next = memchr(at, '\n', (size_t)(end - at));
-		next = next ? next : end;
+		line_end = memchr(line, '\n', (size_t)(end - line));
+		line_end = line_end ? line_end : end;
 		/* "See `memtrace-bpf help report`." is advice for a terminal. */
-		if (next == at ||
-		    !strncmp(at, "See `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) ||
-		    (ours && !mine))
+		if (line_end == line ||
+		    !strncmp(line, "See `",
+			     (size_t)(line_end - line) < 5 ? (size_t)(line_end - line) : 5) ||
+		    (best_is_ours && !is_ours))
 			continue;
-		best = mine ? skip_prefix(at, next) : at;
-		best_end = next;
-		ours = mine;
+		best = is_ours ? skip_prefix(line, line_end) : line;
+		best_end = line_end;
+		best_is_ours = is_ours;
 	}
 	if (!best)
 		return text__clean(buf, size, "", 0);

@@ -13,16 +13,16 @@
 
 #include "base/outfile.h"
 
-#define WHY 256
-#define OWN "memtrace-serve-"
+#define WHY_SIZE 256
+#define TEMPORARY "memtrace-serve-" /* begin of the names of temporary folders */
 
-static int fail(int err, char *why, const char *text)
+static int set_error(int err, char *why, const char *text)
 {
-	snprintf(why, WHY, "%s", text);
+	snprintf(why, WHY_SIZE, "%s", text);
 	return err;
 }
 
-static void each_name(int dir, void (*fn)(void *ctx, const char *name), void *ctx)
+static void call_each(int dir, void (*fn)(void *ctx, const char *name), void *ctx)
 {
 	int fd = dup(dir);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -47,23 +47,23 @@ static void unlink_in(void *ctx, const char *name)
 	unlinkat(*(int *)ctx, name, 0);
 }
 
-/* Removes temporary folders whose server was killed, so that none is locked. */
-static void remove_stale(const char *in)
+/* Removes temporary folders in a folder whose servers were killed: they are not locked. */
+static void remove_stale(const char *parent)
 {
-	DIR *d = opendir(in);
+	DIR *d = opendir(parent);
 	struct dirent *e;
 	struct stat st;
 
 	while (d && (e = readdir(d))) {
 		int fd;
 
-		if (strncmp(e->d_name, OWN, strlen(OWN)) != 0)
+		if (strncmp(e->d_name, TEMPORARY, strlen(TEMPORARY)) != 0)
 			continue;
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
 			continue;
 		if (!fstat(fd, &st) && outfile__is_ours(&st) && !flock(fd, LOCK_EX | LOCK_NB)) {
-			each_name(fd, unlink_in, &fd);
+			call_each(fd, unlink_in, &fd);
 			unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
 		}
 		close(fd);
@@ -72,27 +72,30 @@ static void remove_stale(const char *in)
 		closedir(d);
 }
 
-/* ---- */
+/* ---- the folder ---- */
 
-static int make_own(struct store *s, char *why)
+static int make_temporary(struct store *s, char *why)
 {
-	const char *in = getenv("TMPDIR");
+	const char *parent = getenv("TMPDIR");
 
-	if (!in || *in != '/')
-		in = "/var/tmp";
-	remove_stale(in);
-	if (snprintf(s->path, sizeof(s->path), "%s/" OWN "XXXXXX", in) >= (int)sizeof(s->path))
-		return fail(-ENAMETOOLONG, why, "TMPDIR is too long");
+	if (!parent || *parent != '/')
+		parent = "/var/tmp";
+	remove_stale(parent);
+	if (snprintf(s->path, sizeof(s->path), "%s/" TEMPORARY "XXXXXX", parent) >=
+	    (int)sizeof(s->path))
+		return set_error(-ENAMETOOLONG, why, "TMPDIR is too long");
 	if (!mkdtemp(s->path)) {
-		snprintf(why, WHY, "cannot make a folder in %.100s: %s; choose one with -o FOLDER",
-			 in, strerror(errno));
+		snprintf(why, WHY_SIZE,
+			 "cannot make a folder in %.100s: %s; choose one with -o FOLDER", parent,
+			 strerror(errno));
 		return -errno;
 	}
 	s->own = true;
 	return 0;
 }
 
-static int look_at(struct store *s, char *why)
+/* Opens the folder, checks its owner and mode, and locks it. Returns 0, or -errno with why. */
+static int open_and_lock(struct store *s, char *why)
 {
 	struct stat st;
 
@@ -100,21 +103,21 @@ static int look_at(struct store *s, char *why)
 	if (s->dir < 0) {
 		int err = errno;
 
-		return fail(-err, why,
-			    !lstat(s->path, &st) && S_ISLNK(st.st_mode)
-				    ? "it is a symbolic link; name the folder itself"
-				    : strerror(err));
+		return set_error(-err, why,
+				 !lstat(s->path, &st) && S_ISLNK(st.st_mode)
+					 ? "it is a symbolic link; name the folder itself"
+					 : strerror(err));
 	}
 	if (s->own)
 		outfile__give(s->dir);
 	if (fstat(s->dir, &st))
-		return fail(-errno, why, strerror(errno));
+		return set_error(-errno, why, strerror(errno));
 	if (!outfile__is_ours(&st))
-		return fail(-EPERM, why, "it belongs to another user");
+		return set_error(-EPERM, why, "it belongs to another user");
 	if (st.st_mode & (S_IWGRP | S_IWOTH))
-		return fail(-EPERM, why, "others can write to it; run chmod go-w");
+		return set_error(-EPERM, why, "others can write to it; run chmod go-w");
 	if (flock(s->dir, LOCK_EX | LOCK_NB))
-		return fail(-EBUSY, why, "another server uses it");
+		return set_error(-EBUSY, why, "another server uses it");
 	return 0;
 }
 
@@ -125,18 +128,18 @@ int store__open(struct store *s, const char *path, char *why)
 
 	*s = (struct store){ .dir = -1 };
 	if (!path) {
-		err = make_own(s, why);
+		err = make_temporary(s, why);
 	} else if (!*path ||
 		   snprintf(s->path, sizeof(s->path), "%s", path) >= (int)sizeof(s->path)) {
-		err = fail(-EINVAL, why, "it is not a valid folder name");
+		err = set_error(-EINVAL, why, "it is not a valid folder name");
 	} else {
 		/* Strip slashes at the end. */
 		for (size_t n = strlen(s->path); n > 1 && s->path[n - 1] == '/'; n--)
 			s->path[n - 1] = '\0';
 		made = !mkdir(s->path, 0700);
-		err = made || errno == EEXIST ? 0 : fail(-errno, why, strerror(errno));
+		err = made || errno == EEXIST ? 0 : set_error(-errno, why, strerror(errno));
 	}
-	err = err ? err : look_at(s, why);
+	err = err ? err : open_and_lock(s, why);
 	if (!err && made)
 		outfile__give(s->dir);
 	if (err)
@@ -147,7 +150,7 @@ int store__open(struct store *s, const char *path, char *why)
 void store__close(struct store *s)
 {
 	if (s->own && s->dir >= 0)
-		each_name(s->dir, unlink_in, &s->dir);
+		call_each(s->dir, unlink_in, &s->dir);
 	if (s->own)
 		rmdir(s->path);
 	if (s->dir >= 0)
@@ -209,7 +212,7 @@ bool store__has(const struct store *s, const char *name)
 
 void store__each(const struct store *s, void (*fn)(void *ctx, const char *name), void *ctx)
 {
-	each_name(s->dir, fn, ctx);
+	call_each(s->dir, fn, ctx);
 }
 
 struct sum {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct store {
-	int dir;
+	int dir; /* descriptor of the folder */
 	char path[4096];
 	bool own; /* created by this server, and removed at its end */
 };
@@ -16,7 +16,7 @@ struct store {
  * folder must belong to our user, and no other server may use it. Returns 0, or -errno with the
  * reason in why (256 bytes). */
 int store__open(struct store *s, const char *path, char *why);
-/* Closes the folder. A temporary folder is removed with its files. */
+/* Closes the folder. Removes a temporary folder with its files. */
 void store__close(struct store *s);
 
 /* Creates a file for writing and reading. Returns the descriptor or -errno; -EEXIST: the file
@@ -25,11 +25,11 @@ int store__create(const struct store *s, const char *name);
 /* Opens a file for reading; *size in bytes. Returns the descriptor or -errno; -EINVAL: not a
  * regular file, or it has several names. */
 int store__open_file(const struct store *s, const char *name, uint64_t *size);
-int store__rename(const struct store *s, const char *from,
-		  const char *to); /* does not replace a file */
+/* Renames a file. Returns 0 or -errno; -EEXIST: a file has the name `to`. */
+int store__rename(const struct store *s, const char *from, const char *to);
 void store__remove(const struct store *s, const char *name);
 bool store__has(const struct store *s, const char *name);
 /* Size of all files, in bytes. */
 uint64_t store__used(const struct store *s);
-/* Calls fn for each file. Names are not checked. */
+/* Calls fn for each file in the folder, also for files that the server did not make. */
 void store__each(const struct store *s, void (*fn)(void *ctx, const char *name), void *ctx);

@@ -34,7 +34,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	snprintf(t->id, sizeof(t->id), "%s", id);
 	snprintf(t->file, sizeof(t->file), "%s.mtr", id);
 	t->given = t->tell = t->report = t->exit_status = -1;
-	t->run.said = -1;
+	t->run.err_fd = -1;
 	memset(t->host_part, -1, sizeof(t->host_part));
 	t->deadline = UINT64_MAX;
 	b->traces.v[b->traces.n++] = t;
@@ -116,7 +116,8 @@ struct trace *trace__asked(struct peer *p, json_t *msg, const char *key)
 
 /* ---- facts ---- */
 
-/* The facts of a trace: members of an object in messages, in the answers of HTTP and in its file. */
+/* The facts of a trace: members of an object in messages, in answers over HTTP and in the trace's
+ * file of facts. */
 static const struct fact {
 	const char *key;
 	enum {
@@ -132,9 +133,9 @@ static const struct fact {
 		FACT_GIVEN,
 		FACT_KEEP
 	} kind;
-	size_t at, size; /* the member of struct trace */
-	bool always;	 /* written also if it is "", 0 or false */
-	bool kept;	 /* read from the file at the next start */
+	size_t at, size; /* offset and size of the member of struct trace */
+	bool always;	 /* the fact is written also if the member is "", 0 or false */
+	bool kept;	 /* the next server reads the fact from the file */
 } facts[] = {
 #define FACT(name, type, member, ...)                                                              \
 	{                                                                                          \
@@ -179,7 +180,7 @@ static json_t *count_json(uint64_t n)
 	return json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n));
 }
 
-/* NULL: the trace has no such fact. */
+/* The value of a fact, a new reference. NULL: the trace has no such fact. */
 static json_t *fact_json(const struct trace *t, const struct fact *f)
 {
 	const void *at = (const char *)t + f->at;
@@ -212,8 +213,9 @@ static json_t *fact_json(const struct trace *t, const struct fact *f)
 	return NULL;
 }
 
-/* Values are checked: the file may be damaged, or of another version. NULL: it lacks the fact. */
-static void take_fact(struct trace *t, const struct fact *f, const json_t *v)
+/* Sets a fact from the file; v NULL: the file lacks it. The value is checked: the file may be
+ * damaged, or of another version. */
+static void set_fact(struct trace *t, const struct fact *f, const json_t *v)
 {
 	json_int_t n = json_integer_value(v) > 0 ? json_integer_value(v) : 0;
 	double d = json_number_value(v);
@@ -245,8 +247,9 @@ static void take_fact(struct trace *t, const struct fact *f, const json_t *v)
 	}
 }
 
-/* A finished trace has them in its report. */
-static void put_host(json_t *o, const struct trace *t)
+/* Adds the last reading of host memory of a running capture. A finished trace has the reading in
+ * its report. */
+static void add_host_parts(json_t *o, const struct trace *t)
 {
 	json_t *parts = json_object();
 
@@ -274,11 +277,11 @@ json_t *trace__facts(const struct trace *t)
 		json_array_append_new(shape, json_integer(t->shape[i]));
 	if (shape)
 		json_object_set_new(o, "input_shape", shape);
-	put_host(o, t);
+	add_host_parts(o, t);
 	return o;
 }
 
-static json_t *message(const struct trace *t)
+static json_t *make_message(const struct trace *t)
 {
 	return json_pack("{s:s,s:o}", "event", "trace", "trace", trace__facts(t));
 }
@@ -286,19 +289,20 @@ static json_t *message(const struct trace *t)
 void trace__tell(struct broker *b, const struct trace *t, bool soft)
 {
 	if (!t->dropping)
-		peers__tell(b, message(t), t->state == TRACE_DONE ? t->report : -1, soft);
+		peers__tell(b, make_message(t), t->state == TRACE_DONE ? t->report : -1, soft);
 }
 
 void trace__tell_one(struct peer *p, const struct trace *t)
 {
 	if (!t->dropping)
-		peer__send(p, message(t),
+		peer__send(p, make_message(t),
 			   t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
 }
 
 /* ---- files with facts ---- */
 
-/* The old file stays until the new one is complete, so that a kill or a full disk loses nothing. */
+/* Writes a file of facts. The old file stays until the new one is complete, so that a kill or a
+ * full disk loses nothing. Returns 0 or -errno. */
 static int write_note(const struct store *s, const char *name, const char *text)
 {
 	char part[160];
@@ -358,7 +362,7 @@ bool trace__read_note(const struct broker *b, struct trace *t)
 	close(fd);
 	for (i = 0; json_is_object(o) && i < FACTS; i++)
 		if (facts[i].kept)
-			take_fact(t, &facts[i], json_object_get(o, facts[i].key));
+			set_fact(t, &facts[i], json_object_get(o, facts[i].key));
 	shape = json_object_get(o, "input_shape");
 	json_array_foreach(shape, i, v)
 		if (t->n_shape < TRACE_SHAPE && json_integer_value(v) > 0)

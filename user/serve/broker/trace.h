@@ -11,7 +11,7 @@
 #include "serve/broker/spawn.h"
 #include "serve/server/link.h"
 
-#define TRACES 1024
+#define TRACES 1024    /* most traces */
 #define TRACE_SHAPE 16 /* members of input_shape */
 #define TRACE_EXPORTS                                                                              \
 	32 /* exported files that are kept; a new one replaces the least recently used */
@@ -34,9 +34,12 @@ struct trace {
 	char model[64], name[96], file[96], stop_reason[64], error[512];
 	int given;	 /* descriptor of a recording from the command line; -1: none */
 	char folder[64]; /* for such a recording: the name of its folder; "" */
-	int status; /* HTTP status that goes with error; 0: the trace is complete nevertheless */
-	pid_t pid;  /* captured process; 0: not yet known */
-	double begun, seconds;
+	int status;   /* HTTP status of a failed trace; 0: the trace is complete, also if it has an
+			 error */
+	pid_t pid;    /* captured process; 0: not yet known */
+	double begun; /* s since 1970 */
+	double seconds;
+	/* dropped: events that are not in the file; bytes: its size */
 	uint64_t events, lost, steps, dropped, bytes, max_events;
 	bool fragmentation;
 	bool host; /* also records host memory by line */
@@ -48,23 +51,25 @@ struct trace {
 	/* For a command that the server runs. */
 	bool is_command;
 	int exit_status; /* -1: not known */
-	char *log;
+	char *log;	 /* the end of the command's output; NULL: none */
 	/* The running capture. */
 	struct peer *asker; /* the trace is deleted when this peer ends; NULL: it stays */
 	struct spawned run;
-	int tell; /* pipe with the recorder's status lines; -1: none */
-	char line[1024];
+	int tell;	 /* pipe with the recorder's status lines; -1: none */
+	char line[1024]; /* the beginning of a status line */
 	size_t n_line;
-	int64_t host_part[HOST_PARTS_END]; /* resident bytes; -1: not known */
-	bool opened, attached, stopping;
-	bool dropping;		      /* to be deleted when the capture has ended */
-	unsigned urged;		      /* number of requests to end */
-	uint64_t deadline;	      /* monotonic, ns; UINT64_MAX: none */
-	uint64_t reserved;	      /* bytes of the folder that the capture may still take */
-	int report;		      /* descriptor of the report; -1: none yet */
-	struct trace_export *exports; /* least recently used first */
+	int64_t host_part[HOST_PARTS_END]; /* resident bytes of host memory; -1: not known */
+	bool opened;			   /* the recorder has sent a status line */
+	bool attached;			   /* the recorder's probes are in the process */
+	bool stopping;			   /* capture__stop() was called */
+	bool dropping;			   /* to be deleted when the capture has ended */
+	unsigned urged;			   /* number of signals sent to end the capture */
+	uint64_t deadline;		   /* monotonic, ns; UINT64_MAX: none */
+	uint64_t reserved;		   /* bytes of the folder that the capture may still take */
+	int report;			   /* descriptor of the report; -1: none yet */
+	struct trace_export *exports;	   /* least recently used first */
 	size_t n_exports;
-	unsigned named; /* number of exported files with a number in their name */
+	unsigned named; /* last number in the name of an exported file */
 };
 
 struct traces {
@@ -78,9 +83,10 @@ struct trace *trace__new(struct broker *b, const char *id);
 struct trace *trace__find(const struct broker *b, const char *id);
 /* The trace whose recording has this file name; NULL: none. */
 struct trace *trace__of_recording(const struct broker *b, const char *file);
-/* The trace whose id is in the member of a request; NULL: refused. */
+/* The trace whose ID is in the member `key` of a request. NULL: there is none, and the request has
+ * been refused. */
 struct trace *trace__asked(struct peer *p, json_t *msg, const char *key);
-/* Is it captured now? */
+/* True while the recorder's process runs. */
 bool trace__runs(const struct trace *t);
 /* Number of running captures, and bytes of the folder that they may still take. */
 size_t traces__running(const struct broker *b);
@@ -90,21 +96,24 @@ void trace__free(struct trace *t);
 json_t *trace__facts(const struct trace *t);
 /* Sends the facts to web and push, and the report of a finished trace. soft: see peers__tell(). */
 void trace__tell(struct broker *b, const struct trace *t, bool soft);
-/* Sends them to one peer. */
+/* Sends the facts, and the report of a finished trace, to one peer. */
 void trace__tell_one(struct peer *p, const struct trace *t);
-/* Saves facts that a recording does not contain, for the next start. */
+/* Saves the trace's facts to a file for the next start of the server: the recording lacks some. */
 void trace__note(const struct broker *b, const struct trace *t);
-/* Reads them again. False: the recording must not outlive its server. */
+/* Reads the facts of an earlier server from that file. False: the trace was made for a profile, and
+ * is to be deleted. */
 bool trace__read_note(const struct broker *b, struct trace *t);
+/* Removes the file with the facts. */
 void trace__forget_note(const struct broker *b, const struct trace *t);
-/* The trace is complete. Takes over report, a descriptor; -1: none. */
+/* Ends a complete trace. Takes over report, a descriptor; -1: none. */
 void trace__done(struct broker *b, struct trace *t, int report);
+/* Ends a failed trace with an HTTP status and the reason. */
 void trace__fail(struct broker *b, struct trace *t, int status, const char *text);
-/* Opens the recording for reading. A descriptor or -errno. */
+/* Opens the recording for reading. *size: in bytes. Returns a descriptor or -errno. */
 int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
 
 /* capture.c */
-/* Deletes a trace with its files. A running capture is ended first, and the trace goes later. */
+/* Deletes a trace with its files. If the capture runs, stops it; its end deletes the trace. */
 void trace__delete(struct broker *b, struct trace *t);
-/* The recording is complete: starts its report, which ends with trace__done(). */
+/* Queues the report of a complete recording. trace__done() or trace__fail() follows. */
 void trace__finish(struct broker *b, struct trace *t);

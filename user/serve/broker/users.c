@@ -18,6 +18,7 @@
 #define OWN_IDS 0x6d740000u
 #define OWN_IDS_NR 0x10000u
 
+/* True if a uid_map or gid_map of the user namespace has all of OWN_IDS. */
 static bool maps_own_ids(const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -31,7 +32,8 @@ static bool maps_own_ids(const char *path)
 	return all;
 }
 
-static bool has_job(const struct broker *b, uid_t uid)
+/* True if a running worker has this user. */
+static bool worker_has_user(const struct broker *b, uid_t uid)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
 		if (j->running && j->uid == uid)
@@ -52,7 +54,7 @@ void users__new(const struct broker *b, uid_t *uid, gid_t *gid)
 		random = (uint16_t)clock__monotonic();
 	while (taken) {
 		*uid = OWN_IDS + random++;
-		taken = has_job(b, *uid);
+		taken = worker_has_user(b, *uid);
 		for (int k = 0; k < PEER_NR; k++)
 			taken |= b->peers[k].process.pid && b->peers[k].uid == *uid;
 	}

@@ -7,5 +7,6 @@ struct broker;
 
 /* Chooses the users of processes without rights and of commands. 0 or an exit code, logged. */
 int users__choose(struct broker *b);
-/* The user for the next process without rights, which no other process has. */
+/* Chooses user and group of the next process without rights: random ones that no other process of
+ * the server has, or those of b->ids. */
 void users__new(const struct broker *b, uid_t *uid, gid_t *gid);

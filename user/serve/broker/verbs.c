@@ -54,6 +54,7 @@ static void cancel_job(struct peer *p, json_t *msg)
 	ask__answer(p, ask__id(msg), NULL, -1);
 }
 
+/* The trace whose recording (*export NULL) or exported file (*export) has this name; NULL: none. */
 static struct trace *trace_of_file(struct broker *b, const char *file,
 				   const struct trace_export **export)
 {
@@ -118,17 +119,17 @@ static void forward_counts(struct peer *p, json_t *msg)
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		const json_t *way = json_object_get(msg, ways[i]);
-		json_t *to;
+		json_t *copy;
 
 		if (!way)
 			continue;
-		to = json_object();
+		copy = json_object();
 		for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
 			json_int_t n = json_integer_value(json_object_get(way, counts[k]));
 
-			json_object_set_new(to, counts[k], json_integer(n > 0 ? n : 0));
+			json_object_set_new(copy, counts[k], json_integer(n > 0 ? n : 0));
 		}
-		json_object_set_new(o, ways[i], to);
+		json_object_set_new(o, ways[i], copy);
 	}
 	peers__tell(p->b, o, -1, false);
 	ask__answer(p, ask__id(msg), NULL, -1);
@@ -157,10 +158,10 @@ static const struct verb {
 
 void ask__handle(struct peer *p, json_t *msg)
 {
-	const char *what = json_string_value(json_object_get(msg, "do"));
+	const char *action = json_string_value(json_object_get(msg, "do"));
 	json_int_t id = ask__id(msg);
 
-	if (!what || id < 1 || (p->kind != PEER_WEB && p->kind != PEER_PUSH)) {
+	if (!action || id < 1 || (p->kind != PEER_WEB && p->kind != PEER_PUSH)) {
 		log_err("received a message that is not a request: stopping its sender");
 		p->broken = true;
 		return;
@@ -168,7 +169,7 @@ void ask__handle(struct peer *p, json_t *msg)
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
 		const struct verb *v = &verbs[i];
 
-		if (strcmp(what, v->name) != 0 || ((v->flags & OF_PUSH) && p->kind != PEER_PUSH))
+		if (strcmp(action, v->name) != 0 || ((v->flags & OF_PUSH) && p->kind != PEER_PUSH))
 			continue;
 		if (!(v->flags & OF_PROCESS) || !processes__hold(p, msg, v->handle))
 			v->handle(p, msg);

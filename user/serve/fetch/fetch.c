@@ -29,65 +29,65 @@
 #include "record/stream.h"
 #include "serve/fetch/http.h"
 
-#define BATCH 256
-#define POLL_EVERY (500 * FETCH_MS)
-#define ABSENT 3 /* lists without a trace after which it is lost */
-#define STARTS 3 /* most requests for a capture */
+#define BATCH 256		    /* events that are read at a time */
+#define POLL_EVERY (500 * FETCH_MS) /* time between two lists of a host's traces, ns */
+#define ABSENT 3		    /* a trace that more lists in a row lack is lost */
+#define STARTS 3		    /* most requests for the capture of a process */
 #define FETCH_SECOND UINT64_C(1000000000)
 #define FETCH_MS UINT64_C(1000000)
-#define FETCH_ANSWER (1UL << 20)  /* bytes of a JSON answer */
-#define FETCH_LIST (4UL << 20)	  /* bytes of a list of traces; a server has 1,024 */
-#define FETCH_PARSED (64UL << 20) /* bytes of an answer in memory */
+#define FETCH_ANSWER (1UL << 20)  /* largest JSON answer, in bytes */
+#define FETCH_LIST (4UL << 20)	  /* largest list of traces, in bytes; a server has 1,024 traces */
+#define FETCH_PARSED (64UL << 20) /* largest parsed answer, in bytes of memory */
 #define FETCH_CHECKS 4		  /* recordings that are read at the same time */
-#define FETCH_PROCESSES 1024	  /* processes of a host */
-#define FETCH_EXCHANGES 8	  /* readings of a host's clock */
+#define FETCH_PROCESSES 1024	  /* most processes of a host */
+#define FETCH_EXCHANGES 8	  /* how often a host's clock is read */
 
 enum fetch_state {
-	FETCH_WANTED,	/* not asked yet */
+	FETCH_WANTED,	/* no capture of the process was requested yet */
 	FETCH_STARTED,	/* a request for its capture was sent */
 	FETCH_CAPTURED, /* the recording is complete on its host */
-	FETCH_ARRIVED,	/* it is here, and not read yet */
-	FETCH_KEPT,	/* it is in the folder */
-	FETCH_MISSING
+	FETCH_ARRIVED,	/* the recording is downloaded, and not checked yet */
+	FETCH_KEPT,	/* the recording is in the folder */
+	FETCH_MISSING	/* there is no recording; `why` has the reason */
 };
 
 struct fetch_process {
 	struct fetch_host *host;
 	int64_t pid, rank; /* rank -1: not known */
-	char stem[160];	   /* name in the folder */
+	char stem[160];	   /* name of the recording in the folder, without ".mtr" */
 	enum fetch_state state;
-	char trace[32];	  /* its trace on the host; "": not known */
-	unsigned absent;  /* number of lists in a row that lack it */
-	uint64_t known;	  /* when the trace became known, clock__monotonic() */
-	double start_at;  /* begin of its capture, on the host's clock, s */
-	unsigned started; /* number of requests for its capture */
-	struct outfile *file;
+	char trace[32];		   /* ID of the process's trace on the host; "": not known */
+	unsigned absent;	   /* number of lists in a row that lack the trace */
+	uint64_t known;		   /* when the trace became known, clock__monotonic() */
+	double start_at;	   /* begin of the capture on the host's clock, s since 1970 */
+	unsigned started;	   /* number of requests for the capture */
+	struct outfile *file;	   /* of the recording until it is kept; NULL: none */
 	struct folder_entry entry; /* of a kept recording */
 	bool complete;		   /* the kept recording has its end */
-	char why[HTTP_WHY];	   /* why it is missing */
+	char why[HTTP_WHY];	   /* why the recording is missing */
 };
 
 struct fetch_host {
 	struct fetch *f;
-	const struct hosts_one *is;
-	bool answered; /* it has told its processes */
-	char why[HTTP_WHY];
-	unsigned exchanges;
-	unsigned busy;	 /* calls in progress */
-	int64_t offset;	 /* its clock minus ours, ns */
-	uint64_t error;	 /* largest error of the offset, ns; UINT64_MAX: not known */
-	bool polling;	 /* a list of its traces is on the way */
-	uint64_t looked; /* when we last asked for that list, ns */
+	const struct hosts_one *server;
+	bool answered;	     /* the host has sent its list of processes */
+	char why[HTTP_WHY];  /* why the host is missing; "": it is not */
+	unsigned exchanges;  /* readings of its clock so far */
+	unsigned busy;	     /* calls to the host in progress */
+	int64_t offset;	     /* the host's clock minus ours, ns */
+	uint64_t error;	     /* largest error of the offset, ns; UINT64_MAX: not known */
+	bool polling;	     /* a request for the list of its traces is in progress */
+	uint64_t list_asked; /* when that list was last requested, monotonic, ns */
 	struct fetch_process *processes;
-	size_t n;
+	size_t n; /* processes */
 };
 
 /* A thread that reads a recording. */
 struct fetch_check {
 	pthread_t thread;
 	struct fetch_process *p; /* NULL: no thread */
-	bool good;
-	atomic_bool done;
+	bool good;		 /* result: the recording may be kept */
+	atomic_bool done;	 /* the thread has set `good` and ends */
 };
 
 struct fetch {
@@ -95,26 +95,27 @@ struct fetch {
 	struct http *http;
 	struct folder *folder;
 	struct fetch_host *hosts;
-	size_t n, processes;
-	uint64_t begin; /* moment of the window, our CLOCK_REALTIME, ns */
+	size_t n, processes; /* number of hosts, and of processes of all hosts */
+	uint64_t begin;	     /* when the captures begin: our CLOCK_REALTIME, ns */
 	uint64_t begin_monotonic;
 	uint64_t until; /* end of the present phase, clock__monotonic() */
 	struct progress progress;
-	sigset_t signals; /* blocked; looked at now and then */
+	sigset_t signals; /* blocked; is_interrupted() looks for them */
 	bool interrupted, no_memory;
 	struct fetch_check checks[FETCH_CHECKS];
-	size_t arrived;	  /* recordings in this state */
+	size_t arrived;	  /* recordings that are FETCH_ARRIVED */
 	atomic_bool stop; /* threads are to end */
 	uint64_t indexed; /* when the index was last written, clock__monotonic() */
-	size_t n_indexed; /* kept recordings in it */
+	size_t n_indexed; /* kept recordings in the index */
 };
 
 /* ---- calls and states ---- */
 
-/* Makes a call to a host, with answers in memory. path: begins with "/". Returns false without
- * memory, which is noted. */
-static bool call(struct fetch_host *h, const char *method, const char *path, const char *body,
-		 uint64_t after, void (*done)(void *ctx, const struct http_answer *a), void *ctx)
+/* Makes a call to a host, with the answer in memory. path: begins with "/". Returns false and sets
+ * no_memory if there is no memory. */
+static bool call_host(struct fetch_host *h, const char *method, const char *path, const char *body,
+		      uint64_t after, void (*done)(void *ctx, const struct http_answer *a),
+		      void *ctx)
 {
 	char url[512];
 	bool once = !strcmp(method, "POST");
@@ -134,14 +135,15 @@ static bool call(struct fetch_host *h, const char *method, const char *path, con
 		c.until = h->f->begin_monotonic;
 	if (!strcmp(path, "/api/trace/list"))
 		c.most = FETCH_LIST;
-	if (snprintf(url, sizeof(url), "%s%s", h->is->url, path) < (int)sizeof(url) &&
+	if (snprintf(url, sizeof(url), "%s%s", h->server->url, path) < (int)sizeof(url) &&
 	    !http__call(h->f->http, &c))
 		return true;
 	h->f->no_memory = true;
 	return false;
 }
 
-static void miss(struct fetch_process *p, const char *fmt, ...)
+/* Gives up the recording of a process, with the reason. */
+static void set_process_missing(struct fetch_process *p, const char *fmt, ...)
 {
 	char text[HTTP_WHY]; /* fmt's arguments may be p->why */
 	va_list args;
@@ -180,10 +182,7 @@ static json_t *parse_answer(const struct http_answer *a)
 		       : json_loadb(a->data, a->size, 0, NULL);
 }
 
-/* ---- recordings that came ---- */
-
-/* Reads a downloaded recording from its begin to its end before it gets a name, and describes it in
- * the folder's index. */
+/* ---- checks of downloaded recordings ---- */
 
 static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
 {
@@ -192,6 +191,8 @@ static void copy_text(char *to, size_t size, const struct facts *f, const char *
 	text__clean(to, size, s, strlen(s));
 }
 
+/* Sets the entry of the folder's index. last: time of the last event, ns since the recording's
+ * clock zero. */
 static void describe(struct fetch_process *p, const struct facts *f, uint64_t last)
 {
 	struct folder_entry *e = &p->entry;
@@ -202,7 +203,7 @@ static void describe(struct fetch_process *p, const struct facts *f, uint64_t la
 	folder_entry__describe(e, f);
 	snprintf(e->kind, sizeof(e->kind), "process");
 	snprintf(e->name, sizeof(e->name), "%.*s", (int)sizeof(e->name) - 1, p->stem);
-	snprintf(e->host, sizeof(e->host), "%.*s", (int)sizeof(e->host) - 1, p->host->is->name);
+	snprintf(e->host, sizeof(e->host), "%.*s", (int)sizeof(e->host) - 1, p->host->server->name);
 	e->pid = p->pid;
 	if (e->rank < 0)
 		e->rank = p->rank;
@@ -212,7 +213,7 @@ static void describe(struct fetch_process *p, const struct facts *f, uint64_t la
 		e->from = from;
 		e->to = to;
 	}
-	/* In the order of our clock. */
+	/* Dates by our clock, so that recordings of all hosts are in order. */
 	if (zero && zero < (uint64_t)INT64_MAX / 2 && to < (uint64_t)INT64_MAX / 2) {
 		uint64_t shift = p->host->error == UINT64_MAX ? 0 : (uint64_t)p->host->offset;
 
@@ -226,14 +227,15 @@ static void describe(struct fetch_process *p, const struct facts *f, uint64_t la
 	facts__number(f, "lost", &e->lost);
 }
 
-static bool refuse(struct fetch_process *p, const char *why)
+/* Sets why the recording is not kept. Returns false. */
+static bool refuse_recording(struct fetch_process *p, const char *why)
 {
 	snprintf(p->why, sizeof(p->why), "the server's file is no good recording: %s", why);
 	return false;
 }
 
-/* Returns why reading has to end; NULL: it goes on. */
-static const char *is_late(const struct fetch_process *p, uint64_t begun)
+/* Why the check of a recording has to end; NULL: it goes on. begun: its begin, monotonic, ns. */
+static const char *why_too_late(const struct fetch_process *p, uint64_t begun)
 {
 	const struct fetch *f = p->host->f;
 	uint64_t most = f->o->timeout + (p->entry.bytes >> 20) * FETCH_SECOND;
@@ -245,8 +247,9 @@ static const char *is_late(const struct fetch_process *p, uint64_t begun)
 		       : NULL;
 }
 
-/* Reads the downloaded recording, and sets its entry. Returns false with p->why if it
- * is no good recording, or takes longer than --timeout and 1 s for each MiB. Any thread. */
+/* Reads a downloaded recording from its begin to its end, before it gets its name, and sets its
+ * entry. Returns false with p->why if it is damaged or of another process, or if the reading takes
+ * longer than --timeout and 1 s for each MiB. Runs in any thread. */
 static bool check_recording(struct fetch_process *p)
 {
 	struct folder_entry *e = &p->entry;
@@ -262,9 +265,9 @@ static bool check_recording(struct fetch_process *p)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", outfile__fd(p->file));
 	r = mtr_reader__open(path, &why);
 	if (!r)
-		return refuse(p, why ? why : strerror(errno));
+		return refuse_recording(p, why ? why : strerror(errno));
 	e->events = 0;
-	while (!(late = is_late(p, begun)) && (n = mtr_reader__some(r, events, BATCH)) > 0) {
+	while (!(late = why_too_late(p, begun)) && (n = mtr_reader__some(r, events, BATCH)) > 0) {
 		for (int i = 0; i < n; i++) {
 			folder_entry__event(e, &events[i]);
 			steps += events[i].kind == EVENT_STEP;
@@ -274,12 +277,12 @@ static bool check_recording(struct fetch_process *p)
 	}
 	ok = !late && n == 0;
 	if (!ok)
-		refuse(p, late ? late : strerror(-n));
+		refuse_recording(p, late ? late : strerror(-n));
 	if (ok && mtr_reader__end(r, &offset, &why) == MTR_DAMAGED)
-		ok = refuse(p, why);
+		ok = refuse_recording(p, why);
 	p->complete = ok && mtr_reader__end(r, &offset, &why) == MTR_COMPLETE;
 	if (ok && (!facts__number(mtr_reader__facts(r), "pid", &pid) || pid != (uint64_t)p->pid))
-		ok = refuse(p, "it is of another process");
+		ok = refuse_recording(p, "it is of another process");
 	if (ok) {
 		e->first_step = steps ? 0 : -1;
 		e->last_step = (int64_t)steps - 1;
@@ -295,12 +298,12 @@ static void set_missing(struct folder_missing *m, const struct fetch_host *h, in
 			int64_t rank, const char *why)
 {
 	*m = (struct folder_missing){ .pid = pid, .rank = rank };
-	snprintf(m->host, sizeof(m->host), "%.*s", (int)sizeof(m->host) - 1, h->is->name);
+	snprintf(m->host, sizeof(m->host), "%.*s", (int)sizeof(m->host) - 1, h->server->name);
 	snprintf(m->why, sizeof(m->why), "%.*s", (int)sizeof(m->why) - 1, why);
 }
 
-/* Adds kept recordings to the index, at most once a second. */
-static void index_soon(struct fetch *f)
+/* Writes the index with the recordings kept so far, at most once a second. */
+static void update_index(struct fetch *f)
 {
 	size_t kept = count_of(f, FETCH_KEPT), n = 0;
 	struct folder_entry *e;
@@ -353,24 +356,25 @@ static int write_index(struct fetch *f)
 
 /* ---- start of the captures ---- */
 
+/* The answer to a deletion is not needed. */
 static void on_gone(void *ctx, const struct http_answer *a)
 {
 	(void)ctx;
 	(void)a;
 }
 
-/* The host need not keep the recording: it is here, or not wanted. */
-static void drop_trace(struct fetch_process *p)
+/* Asks the host to delete a trace that was downloaded, or is not wanted. */
+static void delete_trace(struct fetch_process *p)
 {
 	char path[64];
 
 	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
-	call(p->host, "DELETE", path, NULL, 0, on_gone, p);
+	call_host(p->host, "DELETE", path, NULL, 0, on_gone, p);
 }
 
 static void on_started(void *ctx, const struct http_answer *a);
 
-/* Only an ID as the server makes it goes into later addresses. */
+/* True for an ID as a server makes it: no other text of the server goes into later URLs. */
 static bool is_trace(const char *id)
 {
 	size_t digits = id && !strncmp(id, "trace_", 6) ? strspn(id + 6, "0123456789") : 0;
@@ -378,7 +382,8 @@ static bool is_trace(const char *id)
 	return digits && digits <= 20 && !id[6 + digits];
 }
 
-static bool take_id(struct fetch_process *p, const json_t *trace)
+/* Keeps the ID of the process's trace. False: the server's answer has no valid ID. */
+static bool keep_trace_id(struct fetch_process *p, const json_t *trace)
 {
 	const char *id = json_string_value(json_object_get(trace, "trace_id"));
 
@@ -389,7 +394,8 @@ static bool take_id(struct fetch_process *p, const json_t *trace)
 	return true;
 }
 
-static void start(struct fetch_process *p)
+/* Asks the host to capture the process. */
+static void request_capture(struct fetch_process *p)
 {
 	const struct fetch_host *h = p->host;
 	const struct fetch_opts *o = h->f->o;
@@ -411,13 +417,14 @@ static void start(struct fetch_process *p)
 	text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	if (!text)
 		h->f->no_memory = true;
-	else if (call(p->host, "POST", "/api/trace/memory", text, 0, on_started, p))
+	else if (call_host(p->host, "POST", "/api/trace/memory", text, 0, on_started, p))
 		p->state = FETCH_STARTED;
 	free(text);
 	json_decref(body);
 }
 
-/* Looks for a capture that the server may have started without an answer. */
+/* The server may have started the capture though its answer was lost: looks for its trace in the
+ * list, and otherwise asks again. */
 static void on_list_for_start(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
@@ -429,14 +436,14 @@ static void on_list_for_start(void *ctx, const struct http_answer *a)
 		double at = json_number_value(json_object_get(t, "start_at"));
 
 		if (json_integer_value(json_object_get(t, "pid")) == p->pid &&
-		    fabs(at - p->start_at) < 1e-3 && take_id(p, t))
+		    fabs(at - p->start_at) < 1e-3 && keep_trace_id(p, t))
 			break;
 	}
 	json_decref(doc);
 	if (a->status != 200)
-		miss(p, "%s", a->why);
+		set_process_missing(p, "%s", a->why);
 	else if (!*p->trace)
-		start(p);
+		request_capture(p);
 }
 
 static void on_started(void *ctx, const struct http_answer *a)
@@ -445,25 +452,26 @@ static void on_started(void *ctx, const struct http_answer *a)
 	json_t *o;
 
 	if (!a->status && a->sent && p->started < STARTS) {
-		call(p->host, "GET", "/api/trace/list", NULL, clock__monotonic() + POLL_EVERY,
-		     on_list_for_start, p);
+		call_host(p->host, "GET", "/api/trace/list", NULL, clock__monotonic() + POLL_EVERY,
+			  on_list_for_start, p);
 		return;
 	}
 	if (a->status != 200) {
-		miss(p, "%s", a->why);
+		set_process_missing(p, "%s", a->why);
 		return;
 	}
 	o = parse_answer(a);
-	if (!take_id(p, o))
-		miss(p, "the server's answer has no trace");
+	if (!keep_trace_id(p, o))
+		set_process_missing(p, "the server's answer has no trace");
 	json_decref(o);
 }
 
-/* ---- wait ---- */
+/* ---- waiting for the ends of the captures ---- */
 
 static void download(struct fetch_process *p);
 
-static void take_trace(struct fetch_process *p, const json_t *t)
+/* A trace of the list is that of this process: downloads its recording, or gives it up. */
+static void check_trace(struct fetch_process *p, const json_t *t)
 {
 	const char *state = json_string_value(json_object_get(t, "state"));
 	const char *error = json_string_value(json_object_get(t, "error"));
@@ -473,14 +481,14 @@ static void take_trace(struct fetch_process *p, const json_t *t)
 		return;
 	if (p->host->f->o->host && !json_is_true(json_object_get(t, "host"))) {
 		/* A server that does not know a member ignores it. */
-		drop_trace(p);
-		miss(p, "the server is too old for --host-memory");
+		delete_trace(p);
+		set_process_missing(p, "the server is too old for --host-memory");
 	} else if (!strcmp(state, "done")) {
 		p->state = FETCH_CAPTURED;
 		download(p);
 	} else if (!strcmp(state, "failed")) {
 		error = error ? error : "its capture failed";
-		miss(p, "%s", text__clean(text, sizeof(text), error, strlen(error)));
+		set_process_missing(p, "%s", text__clean(text, sizeof(text), error, strlen(error)));
 	}
 }
 
@@ -494,25 +502,26 @@ static void on_list(void *ctx, const struct http_answer *a)
 	for (size_t i = 0; i < h->n; i++) {
 		struct fetch_process *p = &h->processes[i];
 		size_t k;
-		bool there = false;
+		bool is_listed = false;
 
 		if (p->state != FETCH_STARTED || !*p->trace)
 			continue;
 		json_array_foreach(list, k, t) {
 			const char *id = json_string_value(json_object_get(t, "trace_id"));
 
-			if (there || !id || strcmp(id, p->trace) != 0)
+			if (is_listed || !id || strcmp(id, p->trace) != 0)
 				continue;
-			there = true;
-			take_trace(p, t);
+			is_listed = true;
+			check_trace(p, t);
 		}
 		/* A server that has just started may not have read its traces yet, and a list may
 		 * be older than the trace. */
-		p->absent = there || p->known >= h->looked ? 0 : p->absent + 1;
+		p->absent = is_listed || p->known >= h->list_asked ? 0 : p->absent + 1;
 		if (a->status != 200)
-			miss(p, "%s", a->why);
+			set_process_missing(p, "%s", a->why);
 		else if (p->absent > ABSENT)
-			miss(p, "its host has lost the recording, such as by a restart");
+			set_process_missing(
+				p, "its host has lost the recording, such as by a restart");
 	}
 	json_decref(doc);
 }
@@ -524,7 +533,7 @@ static void on_recording(void *ctx, const struct http_answer *a)
 	struct fetch_process *p = ctx;
 
 	if (a->status != 200) {
-		miss(p, "%s", a->why);
+		set_process_missing(p, "%s", a->why);
 		return;
 	}
 	p->entry.bytes = a->size;
@@ -532,27 +541,28 @@ static void on_recording(void *ctx, const struct http_answer *a)
 	p->host->f->arrived++;
 }
 
-/* Ends the wait for a recording that was read. */
-static void checked(struct fetch_process *p, bool good)
+/* The check of a recording has ended: keeps the recording if it is good. */
+static void finish_recording(struct fetch_process *p, bool good)
 {
 	struct fetch *f = p->host->f;
 	int err;
 
 	if (!good) {
-		miss(p, "%s", p->why);
+		set_process_missing(p, "%s", p->why);
 		return;
 	}
 	err = outfile__commit(p->file);
 	p->file = NULL;
 	if (err) {
-		miss(p, "cannot write it: %s", outfile__why(err));
+		set_process_missing(p, "cannot write it: %s", outfile__why(err));
 		return;
 	}
 	p->state = FETCH_KEPT;
-	drop_trace(p);
+	delete_trace(p);
 	progress__at(&f->progress, count_of(f, FETCH_KEPT), count_of(f, FETCH_KEPT));
 }
 
+/* Starts the download of a recording to a new file. */
 static void download(struct fetch_process *p)
 {
 	struct fetch *f = p->host->f;
@@ -560,13 +570,13 @@ static void download(struct fetch_process *p)
 	int err = path ? outfile__create(path, OUTFILE_RENAME, false, &p->file) : -ENOMEM;
 
 	if (err) {
-		miss(p, "cannot write it: %s", outfile__why(err));
+		set_process_missing(p, "cannot write it: %s", outfile__why(err));
 		free(path);
 		return;
 	}
 	snprintf(p->entry.file, sizeof(p->entry.file), "%s", strrchr(path, '/') + 1);
 	free(path);
-	snprintf(url, sizeof(url), "%s/api/trace/%s/recording", p->host->is->url, p->trace);
+	snprintf(url, sizeof(url), "%s/api/trace/%s/recording", p->host->server->url, p->trace);
 	f->no_memory |= http__call(f->http, &(struct http_call){ .method = "GET",
 								 .url = url,
 								 .most = f->o->max_size,
@@ -577,8 +587,7 @@ static void download(struct fetch_process *p)
 								 .ctx = p });
 }
 
-/* ---- check: in threads, since a recording that was made to take long must not hold up the other
- * hosts ---- */
+/* ---- checks in threads: a recording that is slow to read must not delay other hosts ---- */
 
 static void *run_check(void *arg)
 {
@@ -590,8 +599,9 @@ static void *run_check(void *arg)
 	return NULL;
 }
 
-/* One recording of a host at a time, so that one host does not have all threads. */
-static bool is_checked(const struct fetch *f, const struct fetch_host *h)
+/* True if a thread checks a recording of this host. Each host has one check at a time, so that none
+ * of them takes all threads. */
+static bool host_is_checked(const struct fetch *f, const struct fetch_host *h)
 {
 	for (size_t i = 0; i < FETCH_CHECKS; i++)
 		if (f->checks[i].p && f->checks[i].p->host == h)
@@ -599,12 +609,13 @@ static bool is_checked(const struct fetch *f, const struct fetch_host *h)
 	return false;
 }
 
+/* The next recording to check; NULL: none. */
 static struct fetch_process *next_arrived(struct fetch *f)
 {
 	for (size_t i = 0; i < f->n && f->arrived; i++) {
 		struct fetch_host *h = &f->hosts[i];
 
-		for (size_t k = 0; k < h->n && !is_checked(f, h); k++)
+		for (size_t k = 0; k < h->n && !host_is_checked(f, h); k++)
 			if (h->processes[k].state == FETCH_ARRIVED)
 				return &h->processes[k];
 	}
@@ -621,7 +632,7 @@ static void start_check(struct fetch *f, struct fetch_check *c)
 		return;
 	f->arrived--;
 	snprintf(c->p->why, sizeof(c->p->why), "no thread to read it");
-	checked(c->p, false);
+	finish_recording(c->p, false);
 	c->p = NULL;
 }
 
@@ -632,11 +643,11 @@ static void end_check(struct fetch *f, struct fetch_check *c)
 	pthread_join(c->thread, NULL);
 	c->p = NULL;
 	f->arrived--;
-	checked(p, c->good);
+	finish_recording(p, c->good);
 }
 
-/* Takes results, and starts with the recordings that have arrived. Returns whether more is to do. */
-static bool turn_checks(struct fetch *f)
+/* Takes results of checks and starts further ones. Returns whether a recording is unchecked. */
+static bool run_checks(struct fetch *f)
 {
 	if (f->arrived)
 		room__check(); /* finds the bound, which threads then only read */
@@ -660,10 +671,10 @@ static void stop_checks(struct fetch *f)
 			end_check(f, &f->checks[i]);
 }
 
-/* ---- all ---- */
+/* ---- the captures of all hosts ---- */
 
-/* Whether some process of the host is still captured. */
-static bool waits(const struct fetch_host *h)
+/* True if a capture of the host has not ended, as far as we know. */
+static bool has_running_captures(const struct fetch_host *h)
 {
 	for (size_t i = 0; i < h->n; i++)
 		if (h->processes[i].state == FETCH_STARTED && *h->processes[i].trace)
@@ -671,15 +682,15 @@ static bool waits(const struct fetch_host *h)
 	return false;
 }
 
-static void give_up(struct fetch_host *h)
+static void miss_running(struct fetch_host *h)
 {
 	for (size_t i = 0; i < h->n; i++)
 		if (h->processes[i].state == FETCH_STARTED)
-			miss(&h->processes[i], "its capture has not ended in time");
+			set_process_missing(&h->processes[i], "its capture has not ended in time");
 }
 
-/* Asks for the traces of hosts whose captures should have ended. */
-static int tick_of_take(void *ctx)
+/* Lists the traces of hosts whose captures should have ended. Returns as http__run() wants. */
+static int tick_of_captures(void *ctx)
 {
 	struct fetch *f = ctx;
 	uint64_t now = clock__monotonic(),
@@ -691,25 +702,25 @@ static int tick_of_take(void *ctx)
 	for (size_t i = 0; i < f->n; i++) {
 		struct fetch_host *h = &f->hosts[i];
 
-		if (!waits(h))
+		if (!has_running_captures(h))
 			continue;
 		if (now >= f->until) {
-			give_up(h);
+			miss_running(h);
 			continue;
 		}
 		more = true;
-		if (h->polling || now < first || now < h->looked + POLL_EVERY)
+		if (h->polling || now < first || now < h->list_asked + POLL_EVERY)
 			continue;
-		h->looked = now;
-		h->polling = call(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
+		h->list_asked = now;
+		h->polling = call_host(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
 	}
-	more |= turn_checks(f);
-	index_soon(f);
+	more |= run_checks(f);
+	update_index(f);
 	return f->no_memory ? -1 : more;
 }
 
-/* Frees hosts of captures whose recordings will not come. */
-static void drop_missing(struct fetch *f)
+/* Deletes traces on the hosts whose recordings are not kept. */
+static void delete_missing(struct fetch *f)
 {
 	f->until = clock__monotonic() + 2 * FETCH_SECOND;
 	for (size_t i = 0; i < f->n; i++)
@@ -717,13 +728,13 @@ static void drop_missing(struct fetch *f)
 			struct fetch_process *p = &f->hosts[i].processes[k];
 
 			if (p->state != FETCH_KEPT && *p->trace)
-				drop_trace(p);
+				delete_trace(p);
 		}
 	http__run(f->http, NULL, NULL);
 }
 
 /* Asks for all captures, waits for them, and keeps the recordings. */
-static void take_all(struct fetch *f)
+static void fetch_all(struct fetch *f)
 {
 	for (size_t i = 0; i < f->n; i++) {
 		struct fetch_host *h = &f->hosts[i];
@@ -732,25 +743,29 @@ static void take_all(struct fetch *f)
 		for (size_t k = 0; k < h->n; k++) {
 			h->processes[k].start_at = round(((double)f->begin / 1e9 + offset) * 1e3) /
 						   1e3;
-			start(&h->processes[k]);
+			request_capture(&h->processes[k]);
 		}
 	}
-	http__run(f->http, tick_of_take, f);
+	http__run(f->http, tick_of_captures, f);
 	stop_checks(f);
 	for (size_t i = 0; i < f->n; i++)
 		for (size_t k = 0; k < f->hosts[i].n; k++)
 			if (f->hosts[i].processes[k].state < FETCH_KEPT)
-				miss(&f->hosts[i].processes[k], "%s",
-				     f->interrupted ? "interrupted" : "out of memory");
-	drop_missing(f);
+				set_process_missing(&f->hosts[i].processes[k], "%s",
+						    f->interrupted ? "interrupted"
+								   : "out of memory");
+	delete_missing(f);
 }
 
 /* ---- clocks and processes of the hosts ---- */
 
-/* Takes the better of two measurements. The host read its clock after we asked and before its
- * answer was here. So its clock minus ours is between that reading minus the later of our times and
- * that reading minus the earlier one. The middle is wrong by at most half of the difference. */
-static void take_exchange(struct fetch_host *h, uint64_t theirs, const struct http_answer *a)
+/*
+ * Uses a reading of the host's clock (theirs, ns) if its error is smaller than that of earlier
+ * ones. The host read its clock after we asked and before its answer came. So its clock minus ours
+ * is between `theirs` minus a->answered and `theirs` minus a->asked. The middle of these two is
+ * wrong by at most half of their difference.
+ */
+static void use_clock_reading(struct fetch_host *h, uint64_t theirs, const struct http_answer *a)
 {
 	uint64_t error = (a->answered - a->asked + 1) / 2;
 
@@ -763,12 +778,13 @@ static void take_exchange(struct fetch_host *h, uint64_t theirs, const struct ht
 static void on_clock(void *ctx, const struct http_answer *a);
 static void on_targets(void *ctx, const struct http_answer *a);
 
+/* Asks the host for its clock again or, after enough readings, for its processes. */
 static void ask_next(struct fetch_host *h)
 {
 	if (h->exchanges++ < FETCH_EXCHANGES)
-		call(h, "GET", "/api/clock", NULL, 0, on_clock, h);
+		call_host(h, "GET", "/api/clock", NULL, 0, on_clock, h);
 	else
-		call(h, "GET", "/api/targets", NULL, 0, on_targets, h);
+		call_host(h, "GET", "/api/targets", NULL, 0, on_targets, h);
 }
 
 static void on_clock(void *ctx, const struct http_answer *a)
@@ -793,10 +809,11 @@ static void on_clock(void *ctx, const struct http_answer *a)
 		snprintf(h->why, sizeof(h->why), "its answer is not that of memtrace-bpf serve");
 		return;
 	}
-	take_exchange(h, (uint64_t)ns, a);
+	use_clock_reading(h, (uint64_t)ns, a);
 	ask_next(h);
 }
 
+/* True if the process runs in one of the job's pods, or no pods are given. */
 static bool is_of_pods(const struct hosts *h, const char *pod)
 {
 	for (size_t i = 0; i < h->n_pods && pod; i++)
@@ -813,6 +830,7 @@ static bool is_wanted(const struct fetch *f, const json_t *process)
 	       (!f->o->target || (target && !strcmp(target, f->o->target)));
 }
 
+/* Adds a process of the host's answer. False: the answer is not valid. */
 static bool take_process(struct fetch_host *h, const json_t *o)
 {
 	const json_t *rank = json_object_get(o, "rank");
@@ -872,7 +890,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 	progress__at(&h->f->progress, (uint64_t)(h - h->f->hosts) + 1, h->f->processes);
 }
 
-static int tick(void *ctx)
+static int tick_of_asking(void *ctx)
 {
 	return is_interrupted(ctx) ? -1 : 0;
 }
@@ -883,20 +901,21 @@ static void ask_all(struct fetch *f)
 	for (size_t i = 0; i < f->n; i++) {
 		struct fetch_host *h = &f->hosts[i];
 
-		if (h->is->why)
-			snprintf(h->why, sizeof(h->why), "%s", h->is->why);
+		if (h->server->why)
+			snprintf(h->why, sizeof(h->why), "%s", h->server->why);
 		else
 			ask_next(h);
 	}
-	http__run(f->http, tick, f);
+	http__run(f->http, tick_of_asking, f);
 }
 
 /* ---- the result: the recordings that came, and the missing ones ---- */
 
-/* The clock with the largest offset, and the largest error of all. */
-static const struct fetch_host *clocks(const struct fetch *f, uint64_t *error)
+/* The host whose clock differs most from ours; NULL: no clock is known. *error: the largest error
+ * of all clocks, ns. */
+static const struct fetch_host *find_worst_clock(const struct fetch *f, uint64_t *error)
 {
-	const struct fetch_host *most = NULL;
+	const struct fetch_host *worst = NULL;
 
 	*error = 0;
 	for (size_t i = 0; i < f->n; i++) {
@@ -905,10 +924,10 @@ static const struct fetch_host *clocks(const struct fetch *f, uint64_t *error)
 		if (h->error == UINT64_MAX)
 			continue;
 		*error = h->error > *error ? h->error : *error;
-		if (!most || llabs(h->offset) > llabs(most->offset))
-			most = h;
+		if (!worst || llabs(h->offset) > llabs(worst->offset))
+			worst = h;
 	}
-	return most;
+	return worst;
 }
 
 static void print_missing(const struct fetch *f, FILE *out)
@@ -919,7 +938,8 @@ static void print_missing(const struct fetch *f, FILE *out)
 		const struct fetch_host *h = &f->hosts[i];
 
 		if (*h->why)
-			fprintf(out, "%s  %s: %s\n", n++ ? "" : "Missing:\n", h->is->name, h->why);
+			fprintf(out, "%s  %s: %s\n", n++ ? "" : "Missing:\n", h->server->name,
+				h->why);
 		for (size_t k = 0; k < h->n; k++) {
 			const struct fetch_process *p = &h->processes[k];
 			char rank[32] = "";
@@ -928,10 +948,11 @@ static void print_missing(const struct fetch *f, FILE *out)
 				snprintf(rank, sizeof(rank), "rank %" PRId64 ", ", p->rank);
 			if (p->state != FETCH_KEPT)
 				fprintf(out, "%s  %s: %sPID %" PRId64 ": %s\n",
-					n++ ? "" : "Missing:\n", h->is->name, rank, p->pid, p->why);
+					n++ ? "" : "Missing:\n", h->server->name, rank, p->pid,
+					p->why);
 			else if (!p->complete)
 				fprintf(out, "  %s: %sPID %" PRId64 ": its recording has no end\n",
-					h->is->name, rank, p->pid);
+					h->server->name, rank, p->pid);
 		}
 	}
 }
@@ -940,7 +961,7 @@ static void print_text(const struct fetch *f, FILE *out)
 {
 	size_t kept = count_of(f, FETCH_KEPT), hosts = 0;
 	uint64_t error, bytes = 0;
-	const struct fetch_host *most = clocks(f, &error);
+	const struct fetch_host *worst = find_worst_clock(f, &error);
 	char a[32], b[32], c[24], word[PATH_MAX];
 
 	for (size_t i = 0; i < f->n; i++) {
@@ -957,10 +978,10 @@ static void print_text(const struct fetch *f, FILE *out)
 		folder__path(f->folder), text__count(a, sizeof(a), kept),
 		text__count(b, sizeof(b), f->processes), hosts, f->n,
 		text__bytes(c, sizeof(c), bytes));
-	if (most)
+	if (worst)
 		fprintf(out, "Clocks differ by up to %s (%s), measured to within %s\n",
-			text__time(a, sizeof(a), (uint64_t)llabs(most->offset)), most->is->name,
-			text__time(c, sizeof(c), error));
+			text__time(a, sizeof(a), (uint64_t)llabs(worst->offset)),
+			worst->server->name, text__time(c, sizeof(c), error));
 	print_missing(f, out);
 	if (kept)
 		fprintf(out, "Next: memtrace-bpf report %s\n",
@@ -973,8 +994,8 @@ static void put_host(struct json *j, const struct fetch_host *h)
 	bool known = h->error != UINT64_MAX;
 
 	json__open_object(j, NULL);
-	json__string(j, "host", h->is->name);
-	json__string(j, "url", h->is->url);
+	json__string(j, "host", h->server->name);
+	json__string(j, "url", h->server->url);
 	json__bool(j, "answered", h->answered);
 	if (*h->why)
 		json__string(j, "why", h->why);
@@ -1042,8 +1063,8 @@ static int by_rank(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Names recordings after their ranks, and those whose rank is not known, or not theirs alone, after
- * host and PID. The ranks are the hosts' word until the recordings are here. */
+/* Names each recording after its rank or, if the rank is not known or several processes have it,
+ * after host and PID. The ranks are those that the hosts report: no recording is here yet. */
 static int name_all(struct fetch *f)
 {
 	struct fetch_process **all = calloc(f->processes + 1, sizeof(*all));
@@ -1056,14 +1077,14 @@ static int name_all(struct fetch *f)
 			all[n++] = &f->hosts[i].processes[k];
 	qsort(all, n, sizeof(*all), by_rank);
 	for (size_t i = 0; i < n; i++) {
-		bool alone = all[i]->rank >= 0 && (!i || all[i - 1]->rank != all[i]->rank) &&
-			     (i + 1 == n || all[i + 1]->rank != all[i]->rank);
+		bool is_unique = all[i]->rank >= 0 && (!i || all[i - 1]->rank != all[i]->rank) &&
+				 (i + 1 == n || all[i + 1]->rank != all[i]->rank);
 
-		if (alone)
+		if (is_unique)
 			snprintf(all[i]->stem, sizeof(all[i]->stem), "rank-%" PRId64, all[i]->rank);
 		else
 			snprintf(all[i]->stem, sizeof(all[i]->stem), "%s-%" PRId64,
-				 all[i]->host->is->name, all[i]->pid);
+				 all[i]->host->server->name, all[i]->pid);
 	}
 	free(all);
 	return 0;
@@ -1071,7 +1092,7 @@ static int name_all(struct fetch *f)
 
 /* ---- phases ---- */
 
-static int set_up(struct fetch *f)
+static int set_up_fetch(struct fetch *f)
 {
 	const struct http_opts http = { .token = f->o->token,
 					.ca = f->o->ca,
@@ -1090,13 +1111,13 @@ static int set_up(struct fetch *f)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->n; i++)
 		f->hosts[i] = (struct fetch_host){ .f = f,
-						   .is = &f->o->hosts->all[i],
+						   .server = &f->o->hosts->all[i],
 						   .error = UINT64_MAX };
 	return 0;
 }
 
-/* The moment of all windows. */
-static void appoint(struct fetch *f)
+/* Chooses the moment at which all captures begin. */
+static void choose_begin(struct fetch *f)
 {
 	uint64_t now = clock__read(CLOCK_REALTIME), begin = now + f->o->lead;
 	char date[40], time[24];
@@ -1112,7 +1133,8 @@ static void appoint(struct fetch *f)
 		 text__date(date, sizeof(date), f->begin));
 }
 
-static int work(struct fetch *f)
+/* Asks all hosts, fetches the recordings and writes the index. Returns 0 or -errno. */
+static int run_phases(struct fetch *f)
 {
 	f->until = clock__monotonic() + f->o->timeout;
 	f->progress = progress__begin("asking hosts", f->n, "processes");
@@ -1121,9 +1143,9 @@ static int work(struct fetch *f)
 	if (f->no_memory || name_all(f))
 		return -ENOMEM;
 	if (f->processes && !f->interrupted) {
-		appoint(f);
+		choose_begin(f);
 		f->progress = progress__begin("fetching", f->processes, "recordings");
-		take_all(f);
+		fetch_all(f);
 		progress__end(&f->progress);
 	}
 	for (size_t i = 0; i < f->n; i++)
@@ -1132,6 +1154,7 @@ static int work(struct fetch *f)
 	return f->no_memory ? -ENOMEM : write_index(f);
 }
 
+/* The exit code. */
 static int status_of(const struct fetch *f)
 {
 	size_t kept = count_of(f, FETCH_KEPT);
@@ -1151,7 +1174,7 @@ int fetch__run(const struct fetch_opts *o, FILE *out)
 		log_err("%s: %s", o->folder, folder__why(err));
 		return EXIT_FAILED;
 	}
-	err = set_up(&f) ?: work(&f);
+	err = set_up_fetch(&f) ?: run_phases(&f);
 	if (!err) {
 		print_result(&f, out);
 		status = status_of(&f);

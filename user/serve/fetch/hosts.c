@@ -18,9 +18,9 @@
 #include "base/text.h"
 #include "serve/secret.h"
 
-#define LINE 1024
-#define OUTPUT (64UL << 20) /* bytes of a program's output */
-#define CHART "app.kubernetes.io/name=memtrace-bpf"
+#define LINE_SIZE 1024		/* longest line of a file of hosts, in bytes with the NUL */
+#define OUTPUT_MAX (64UL << 20) /* largest output of a program, in bytes */
+#define CHART_LABEL "app.kubernetes.io/name=memtrace-bpf"
 
 static bool has_scheme(const char *server)
 {
@@ -34,7 +34,7 @@ static const char *authority(const char *url)
 }
 
 /* True for host and port alone: no user, path, query or fragment. */
-static bool is_plain(const char *host)
+static bool is_host_and_port(const char *host)
 {
 	size_t len = strcspn(host, "/");
 
@@ -52,10 +52,11 @@ static bool has_port(const char *host)
 	return strchr(end ? end : host, ':');
 }
 
+/* The URL of a server: scheme, host and port. From malloc(); NULL: no memory. */
 static char *make_url(const struct hosts *h, const char *server)
 {
-	const char *usual = h->http ? "http://" : "https://";
-	const char *scheme = has_scheme(server) ? "" : usual;
+	const char *default_scheme = h->http ? "http://" : "https://";
+	const char *scheme = has_scheme(server) ? "" : default_scheme; /* to be added */
 	const char *host = *scheme ? server : authority(server);
 	size_t len = strcspn(host, "/");
 	char *url = NULL;
@@ -69,6 +70,8 @@ static char *make_url(const struct hosts *h, const char *server)
 	return url;
 }
 
+/* The name for messages: name, or the host of the URL if name is NULL. From malloc(); NULL: no
+ * memory. */
 static char *make_name(const char *url, const char *name)
 {
 	const char *host = authority(url);
@@ -86,7 +89,7 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
 	struct hosts_one one = { 0 };
 
 	*why = "it is not HOST, HOST:PORT, http://HOST:PORT or https://HOST:PORT";
-	if (!is_plain(has_scheme(server) ? authority(server) : server))
+	if (!is_host_and_port(has_scheme(server) ? authority(server) : server))
 		return -EINVAL;
 	*why = "there are too many hosts";
 	if (h->n >= HOSTS_MAX)
@@ -139,7 +142,7 @@ static int add_missing(struct hosts *h, const char *name, const char *why)
 	return h->n < HOSTS_MAX ? -ENOMEM : -EINVAL;
 }
 
-/* returns 0 or -ENOMEM */
+/* Adds the UID of a pod of the job. Returns 0 or -ENOMEM. */
 static int add_pod(struct hosts *h, const char *uid)
 {
 	char *copy = strdup(uid);
@@ -152,7 +155,7 @@ static int add_pod(struct hosts *h, const char *uid)
 	return 0;
 }
 
-/* Adds the server of a line. */
+/* Adds the server of a line, if there is one. Returns as hosts__add(). */
 static int add_line(struct hosts *h, char *line, const char **why)
 {
 	char *server, *name, *rest;
@@ -168,9 +171,9 @@ static int add_line(struct hosts *h, char *line, const char **why)
 
 int hosts__read(struct hosts *h, const char *path)
 {
-	bool in = !strcmp(path, "-");
-	FILE *f = in ? stdin : fopen(path, "re");
-	char line[LINE], clean[256];
+	bool is_stdin = !strcmp(path, "-");
+	FILE *f = is_stdin ? stdin : fopen(path, "re");
+	char line[LINE_SIZE], clean[256];
 	const char *why = NULL;
 	unsigned number = 0;
 	int err = 0;
@@ -193,7 +196,7 @@ int hosts__read(struct hosts *h, const char *path)
 		why = "cannot read";
 		err = -EINVAL;
 	}
-	if (!in)
+	if (!is_stdin)
 		fclose(f);
 	if (err)
 		log_err("%s: line %u: %s", clean, number, err == -ENOMEM ? "out of memory" : why);
@@ -225,7 +228,7 @@ void hosts__free(struct hosts *h)
 
 /* ---- programs that know the hosts of a job ---- */
 
-/* Reads a pipe to its end. NULL: out of memory, or more than OUTPUT. */
+/* Reads a pipe to its end. NULL: out of memory, or more than OUTPUT_MAX. */
 static char *read_all(int fd)
 {
 	size_t len = 0, room = 65536;
@@ -244,7 +247,7 @@ static char *read_all(int fd)
 		if (len + 1 < room)
 			continue;
 		room *= 2;
-		bigger = room <= OUTPUT ? realloc(text, room) : NULL;
+		bigger = room <= OUTPUT_MAX ? realloc(text, room) : NULL;
 		if (!bigger)
 			free(text);
 		text = bigger;
@@ -253,7 +256,7 @@ static char *read_all(int fd)
 }
 
 /* Runs a program with the caller's standard error. Returns its output; NULL: it failed, logged. */
-static char *output_of(const char *const *argv)
+static char *run_program(const char *const *argv)
 {
 	const char *program = argv[0];
 	struct subprocess p = { 0 };
@@ -292,7 +295,8 @@ static char *output_of(const char *const *argv)
 	return NULL;
 }
 
-static int say(const char *what, int err, const char *why)
+/* Logs why something could not be added. Returns the exit code. */
+static int log_failure(const char *what, int err, const char *why)
 {
 	char clean[256];
 
@@ -314,14 +318,14 @@ int hosts__add_slurm(struct hosts *h, const char *nodes)
 			"nodes: --slurm='node[1-8]'");
 		return EXIT_UNUSABLE;
 	}
-	text = output_of((const char *const[]){ "scontrol", "show", "hostnames", list, NULL });
+	text = run_program((const char *const[]){ "scontrol", "show", "hostnames", list, NULL });
 	if (!text)
 		return EXIT_FAILED;
 	for (line = strtok_r(text, "\n", &rest); line && !status;
 	     line = strtok_r(NULL, "\n", &rest)) {
 		err = hosts__add(h, line, NULL, &why);
 		if (err)
-			status = say(line, err, why);
+			status = log_failure(line, err, why);
 	}
 	free(text);
 	return status;
@@ -334,15 +338,15 @@ static const char *member(const json_t *o, const char *outer, const char *key)
 	return json_string_value(json_object_get(json_object_get(o, outer), key));
 }
 
-/* The items of `kubectl get pods`; *doc is for json_decref(). space: NULL: all namespaces. NULL:
- * logged. */
-static const json_t *pods(const char *space, const char *selector, json_t **doc)
+/* The array of pods that `kubectl get pods` prints; *doc: the document that owns it, for
+ * json_decref(). space: a namespace; NULL: all. Returns NULL on failure, logged. */
+static const json_t *get_pods(const char *space, const char *selector, json_t **doc)
 {
 	const char *const all[] = { "kubectl", "get",  "pods", "--all-namespaces", "-l", selector,
 				    "-o",      "json", NULL };
 	const char *const one[] = { "kubectl", "get",	 "pods", "--namespace", space,
 				    "-l",      selector, "-o",	 "json",	NULL };
-	char *text = output_of(space ? one : all);
+	char *text = run_program(space ? one : all);
 	const json_t *items;
 
 	*doc = text ? json_loads(text, 0, NULL) : NULL;
@@ -357,8 +361,8 @@ static const json_t *pods(const char *space, const char *selector, json_t **doc)
 	return NULL;
 }
 
-/* The port of the chart's pods that is named "http". */
-static int port_of(const json_t *pod)
+/* The port named "http" of a memtrace-bpf pod, otherwise HOSTS_PORT. */
+static int find_port(const json_t *pod)
 {
 	const json_t *containers = json_object_get(json_object_get(pod, "spec"), "containers"), *c,
 		     *p;
@@ -376,7 +380,7 @@ static int port_of(const json_t *pod)
 }
 
 /* Whether the pod runs on the node, and is not being deleted. */
-static bool is_at(const json_t *pod, const char *node)
+static bool runs_on(const json_t *pod, const char *node)
 {
 	const char *on = member(pod, "spec", "nodeName");
 	const char *phase = member(pod, "status", "phase");
@@ -385,7 +389,8 @@ static bool is_at(const json_t *pod, const char *node)
 	       member(pod, "status", "podIP") && !member(pod, "metadata", "deletionTimestamp");
 }
 
-/* Adds the pod of memtrace-bpf on the node, or the node as missing. */
+/* Adds the server in the memtrace-bpf pod on the node, or the node as missing. Returns 0 or an exit
+ * code, logged. */
 static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 {
 	const json_t *t, *found = NULL;
@@ -395,7 +400,7 @@ static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 	int err;
 
 	json_array_foreach(tracers, i, t) {
-		if (is_at(t, node)) {
+		if (runs_on(t, node)) {
 			found = t;
 			n++;
 		}
@@ -407,12 +412,13 @@ static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 			    "has one; remove the others from its namespace"
 			  : "no pod of memtrace-bpf runs on this node, in the namespace of "
 			    "--kubernetes-namespace");
-		return err ? say(node, err, "it cannot be added") : EXIT_OK;
+		return err ? log_failure(node, err, "it cannot be added") : EXIT_OK;
 	}
 	ip = member(found, "status", "podIP");
-	snprintf(server, sizeof(server), strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip, port_of(found));
+	snprintf(server, sizeof(server), strchr(ip, ':') ? "[%s]:%d" : "%s:%d", ip,
+		 find_port(found));
 	err = hosts__add(h, server, node, &why);
-	return err ? say(node, err, why) : EXIT_OK;
+	return err ? log_failure(node, err, why) : EXIT_OK;
 }
 
 static bool is_known(const struct hosts *h, const char *node)
@@ -423,7 +429,7 @@ static bool is_known(const struct hosts *h, const char *node)
 	return false;
 }
 
-/* Adds the job's running pods and their nodes. */
+/* Adds the job's running pods and the servers on their nodes. Returns 0 or an exit code, logged. */
 static int add_job(struct hosts *h, const char *selector, const json_t *job, const json_t *tracers)
 {
 	const json_t *pod;
@@ -438,7 +444,7 @@ static int add_job(struct hosts *h, const char *selector, const json_t *job, con
 		if (!node || !uid || !phase || strcmp(phase, "Running") != 0)
 			continue;
 		if (add_pod(h, uid))
-			return say(node, -ENOMEM, NULL);
+			return log_failure(node, -ENOMEM, NULL);
 		if (is_known(h, node))
 			continue;
 		status = add_node(h, node, tracers);
@@ -455,8 +461,8 @@ static int add_job(struct hosts *h, const char *selector, const json_t *job, con
 int hosts__add_kubernetes(struct hosts *h, const char *selector, const char *space)
 {
 	json_t *jobs = NULL, *all = NULL;
-	const json_t *job = pods(NULL, selector, &jobs);
-	const json_t *tracers = job ? pods(space, CHART, &all) : NULL;
+	const json_t *job = get_pods(NULL, selector, &jobs);
+	const json_t *tracers = job ? get_pods(space, CHART_LABEL, &all) : NULL;
 	int status = tracers ? add_job(h, selector, job, tracers) : EXIT_FAILED;
 
 	json_decref(jobs);

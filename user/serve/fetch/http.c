@@ -16,14 +16,14 @@
 #include "serve/server/authorities.h"
 
 #define MS UINT64_C(1000000)
-#define FIRST_WAIT (250 * MS)
+#define FIRST_WAIT (250 * MS) /* before the second attempt; doubled with each attempt */
 #define LONGEST_WAIT (4000 * MS)
-#define TURN 200		  /* ms */
-#define ERROR_TEXT (HTTP_WHY * 4) /* bytes kept of an error's text that comes instead of a file */
+#define TURN 200		  /* longest time between two calls of tick(), ms */
+#define ERROR_TEXT (HTTP_WHY * 4) /* bytes kept of an error document that comes instead of a file */
 
 struct call {
 	struct http *http;
-	struct http_call c;
+	struct http_call wanted;
 	char *url, *body;
 	unsigned attempts;
 	CURL *easy; /* attempt in progress; NULL: none */
@@ -31,8 +31,9 @@ struct call {
 	struct http_answer answer;
 	char *data;
 	size_t size, room;
-	uint64_t deadline; /* end of this attempt at a file; 0: not set yet */
-	bool too_long, failed_to_write, too_late, told; /* told: the error's text is long enough */
+	uint64_t deadline; /* end of this attempt to get a file, ns; 0: not set yet */
+	bool too_long, failed_to_write, too_late;
+	bool error_full; /* ERROR_TEXT bytes of an error document have come */
 	struct call *next;
 };
 
@@ -40,9 +41,9 @@ struct http {
 	struct http_opts opts;
 	CURLM *multi;
 	struct call *calls, **last; /* in the order of http__call() */
-	size_t busy;
-	char *token; /* header */
-	char ca[64];
+	size_t busy;		    /* attempts in progress */
+	char *token;		    /* header with the token; NULL: none */
+	char ca[64];		    /* file of trusted authorities; "": libcurl's own */
 	unsigned random;
 };
 
@@ -69,7 +70,8 @@ struct http *http__new(const struct http_opts *o)
 	return NULL;
 }
 
-static void stop(struct call *c)
+/* Ends the attempt that is in progress, if any. */
+static void end_attempt(struct call *c)
 {
 	if (!c->easy)
 		return;
@@ -79,10 +81,11 @@ static void stop(struct call *c)
 	c->easy = NULL;
 	c->headers = NULL;
 	c->http->busy--;
-	(*c->c.attempts)--;
+	(*c->wanted.attempts)--;
 }
 
-static void drop(struct call *c)
+/* Removes and frees a call, without an answer. */
+static void drop_call(struct call *c)
 {
 	struct http *h = c->http;
 	struct call **at = &h->calls;
@@ -92,7 +95,7 @@ static void drop(struct call *c)
 	*at = c->next;
 	if (h->last == &c->next)
 		h->last = at;
-	stop(c);
+	end_attempt(c);
 	free(c->url);
 	free(c->body);
 	free(c->data);
@@ -104,7 +107,7 @@ void http__free(struct http *h)
 	if (!h)
 		return;
 	while (h->calls)
-		drop(h->calls);
+		drop_call(h->calls);
 	curl_multi_cleanup(h->multi);
 	if (h->token)
 		explicit_bzero(h->token, strlen(h->token));
@@ -119,7 +122,7 @@ int http__call(struct http *h, const struct http_call *call)
 	if (!c)
 		return -ENOMEM;
 	c->http = h;
-	c->c = *call;
+	c->wanted = *call;
 	c->url = strdup(call->url);
 	c->body = call->body ? strdup(call->body) : NULL;
 	c->data = call->fd < 0 ? malloc(1) : NULL;
@@ -127,28 +130,30 @@ int http__call(struct http *h, const struct http_call *call)
 	h->last = &c->next;
 	if (c->url && (c->body || !call->body) && (c->data || call->fd >= 0))
 		return 0;
-	drop(c);
+	drop_call(c);
 	return -ENOMEM;
 }
 
 /* ---- one attempt ---- */
 
-/* A file comes at 1 MiB per second, after the time that any answer may take. */
+/* True if a file takes longer than the time for any answer and 1 s for each MiB. Without a known
+ * size, the largest accepted one counts. */
 static bool is_late(struct call *c)
 {
 	curl_off_t size = -1;
 
 	if (!c->deadline) {
 		curl_easy_getinfo(c->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &size);
-		if (size < 0 || (uint64_t)size > c->c.most)
-			size = (curl_off_t)c->c.most;
+		if (size < 0 || (uint64_t)size > c->wanted.most)
+			size = (curl_off_t)c->wanted.most;
 		c->deadline = clock__monotonic() + c->http->opts.patience +
 			      ((uint64_t)size >> 20) * 1000 * MS;
 	}
 	return clock__monotonic() > c->deadline;
 }
 
-/* Keeps the beginning of an error's text that comes instead of a file, and ends the attempt. */
+/* Keeps the beginning of an error document that comes instead of a file. Returns len to go on, or
+ * 0, which ends the attempt, when enough has come. */
 static size_t keep_error(struct call *c, const char *data, size_t len)
 {
 	size_t room = ERROR_TEXT - c->size, kept = len < room ? len : room;
@@ -157,11 +162,12 @@ static size_t keep_error(struct call *c, const char *data, size_t len)
 		return 0;
 	memcpy(c->data + c->size, data, kept);
 	c->size += kept;
-	c->told = c->size == ERROR_TEXT;
-	return c->told ? 0 : len;
+	c->error_full = c->size == ERROR_TEXT;
+	return c->error_full ? 0 : len;
 }
 
-static size_t take(char *data, size_t one, size_t n, void *ctx)
+/* libcurl calls this with each part of the body. Returns its length, or 0 to end the attempt. */
+static size_t take_body(char *data, size_t one, size_t n, void *ctx)
 {
 	struct call *c = ctx;
 	size_t len = one * n, room;
@@ -169,16 +175,16 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 	long status = 0;
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-	c->too_long = len > c->c.most - c->size;
+	c->too_long = len > c->wanted.most - c->size;
 	if (c->too_long)
 		return 0;
-	if (c->c.fd >= 0 && status == 200) {
-		c->failed_to_write = io__write(c->c.fd, data, len);
+	if (c->wanted.fd >= 0 && status == 200) {
+		c->failed_to_write = io__write(c->wanted.fd, data, len);
 		c->size += len;
 		c->too_late = is_late(c);
 		return c->failed_to_write || c->too_late ? 0 : len;
 	}
-	if (c->c.fd >= 0)
+	if (c->wanted.fd >= 0)
 		return keep_error(c, data, len);
 	if (c->size + len + 1 > c->room) {
 		room = (c->size + len + 1) * 2;
@@ -193,6 +199,7 @@ static size_t take(char *data, size_t one, size_t n, void *ctx)
 	return len;
 }
 
+/* libcurl calls this with each header: the first one is the beginning of the answer. */
 static size_t take_header(char *data, size_t one, size_t n, void *ctx)
 {
 	struct call *c = ctx;
@@ -203,6 +210,7 @@ static size_t take_header(char *data, size_t one, size_t n, void *ctx)
 	return one * n;
 }
 
+/* libcurl calls this when it is connected and about to send the request. */
 static int before_request(void *ctx, char *ip, char *own_ip, int port, int own_port)
 {
 	struct call *c = ctx;
@@ -225,7 +233,7 @@ static bool add_header(struct call *c, const char *text)
 	return more;
 }
 
-static bool set_up(struct call *c, CURL *e)
+static bool set_up_attempt(struct call *c, CURL *e)
 {
 	const struct http *h = c->http;
 	const char *ca = h->opts.ca;
@@ -245,20 +253,21 @@ static bool set_up(struct call *c, CURL *e)
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(h->opts.patience / MS));
 	curl_easy_setopt(e, CURLOPT_SERVER_RESPONSE_TIMEOUT,
 			 (long)(h->opts.patience / (1000 * MS)) + 1);
-	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)(c->c.fd < 0 ? 1 : HTTP_LEAST_SPEED));
+	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT,
+			 (long)(c->wanted.fd < 0 ? 1 : HTTP_LEAST_SPEED));
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)(h->opts.patience / (1000 * MS)) + 1);
 	/* The body of an error may come byte by byte. */
-	curl_easy_setopt(
-		e, CURLOPT_TIMEOUT_MS,
-		(long)(2 * h->opts.patience / MS + (c->c.fd < 0 ? 0 : (c->c.most >> 20) * 1000)));
+	curl_easy_setopt(e, CURLOPT_TIMEOUT_MS,
+			 (long)(2 * h->opts.patience / MS +
+				(c->wanted.fd < 0 ? 0 : (c->wanted.most >> 20) * 1000)));
 	if (loopback__direct(c->url, h->token))
 		curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
 	curl_easy_setopt(e, CURLOPT_USERAGENT, "memtrace-bpf/" MEMTRACE_VERSION);
-	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, c->c.method);
+	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, c->wanted.method);
 	if (c->body)
 		curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body);
 	curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
-	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take);
+	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body);
 	curl_easy_setopt(e, CURLOPT_WRITEDATA, c);
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(e, CURLOPT_HEADERDATA, c);
@@ -272,53 +281,55 @@ static bool set_up(struct call *c, CURL *e)
 	       !curl_multi_add_handle(c->http->multi, e);
 }
 
-static void answer(struct call *c)
+/* Drops the call and gives its answer to done(), which may make further calls. */
+static void give_answer(struct call *c)
 {
-	void (*done)(void *ctx, const struct http_answer *a) = c->c.done;
+	void (*done)(void *ctx, const struct http_answer *a) = c->wanted.done;
 	struct http_answer a = c->answer;
 	char *data = c->data;
 
 	/* With a file, the size is the file's, and the data is the text of an earlier error. */
-	if (c->c.fd < 0)
+	if (c->wanted.fd < 0)
 		data[c->size] = '\0';
-	a.data = c->c.fd < 0 ? data : "";
+	a.data = c->wanted.fd < 0 ? data : "";
 	a.size = c->size;
 	c->data = NULL;
-	void *ctx = c->c.ctx;
+	void *ctx = c->wanted.ctx;
 
-	drop(c);
+	drop_call(c);
 	done(ctx, &a);
 	free(data);
 }
 
-static void start(struct call *c)
+/* Starts an attempt, or answers with an error. */
+static void start_attempt(struct call *c)
 {
 	c->attempts++;
 	c->size = 0;
 	c->deadline = 0;
-	c->too_long = c->failed_to_write = c->too_late = c->told = false;
+	c->too_long = c->failed_to_write = c->too_late = c->error_full = false;
 	c->answer = (struct http_answer){ 0 };
-	if (c->c.fd >= 0 && (ftruncate(c->c.fd, 0) || lseek(c->c.fd, 0, SEEK_SET))) {
+	if (c->wanted.fd >= 0 && (ftruncate(c->wanted.fd, 0) || lseek(c->wanted.fd, 0, SEEK_SET))) {
 		snprintf(c->answer.why, HTTP_WHY, "cannot write: %s", strerror(errno));
-		answer(c);
+		give_answer(c);
 		return;
 	}
 	c->easy = curl_easy_init();
 	if (c->easy) {
 		c->http->busy++;
-		(*c->c.attempts)++;
-		if (set_up(c, c->easy))
+		(*c->wanted.attempts)++;
+		if (set_up_attempt(c, c->easy))
 			return;
-		stop(c);
+		end_attempt(c);
 	}
 	snprintf(c->answer.why, HTTP_WHY, "out of memory, or not an address");
-	answer(c);
+	give_answer(c);
 }
 
 /* ---- the end of an attempt ---- */
 
-/* Takes "detail" of an error's document, otherwise the beginning of its text. */
-static void explain(struct call *c, long status)
+/* Sets why to the status and "detail" of an error document or, if it is not JSON, its beginning. */
+static void explain_status(struct call *c, long status)
 {
 	json_t *o = c->data ? json_loadb(c->data, c->size, 0, NULL) : NULL;
 	const char *detail = json_string_value(json_object_get(o, "detail"));
@@ -335,13 +346,16 @@ static void explain(struct call *c, long status)
 	json_decref(o);
 }
 
-/* Returns whether the server has said that it has no file, though perhaps not to the end. */
+/* True if an error document came instead of a file. It counts even if the attempt was ended before
+ * the document's end. */
 static bool is_refusal(const struct call *c, CURLcode code, long status)
 {
-	return c->c.fd >= 0 && status >= 300 && (c->told || code == CURLE_OPERATION_TIMEDOUT);
+	return c->wanted.fd >= 0 && status >= 300 &&
+	       (c->error_full || code == CURLE_OPERATION_TIMEDOUT);
 }
 
-static bool judge(struct call *c, CURLcode code, long status)
+/* Sets the status and error of the answer. Returns whether another attempt may succeed. */
+static bool should_repeat(struct call *c, CURLcode code, long status)
 {
 	char bytes[24];
 
@@ -349,14 +363,14 @@ static bool judge(struct call *c, CURLcode code, long status)
 
 	if (c->too_long)
 		snprintf(c->answer.why, HTTP_WHY, "its answer is longer than %s",
-			 text__bytes(bytes, sizeof(bytes), c->c.most));
+			 text__bytes(bytes, sizeof(bytes), c->wanted.most));
 	else if (c->failed_to_write)
 		snprintf(c->answer.why, HTTP_WHY, "cannot write its answer: the disk is full?");
 	else if (c->too_late)
 		snprintf(c->answer.why, HTTP_WHY,
 			 "its file comes at less than 1 MiB/s; a longer --timeout gives it more "
 			 "time");
-	else if (code == CURLE_OPERATION_TIMEDOUT && c->c.fd >= 0 && status == 200)
+	else if (code == CURLE_OPERATION_TIMEDOUT && c->wanted.fd >= 0 && status == 200)
 		snprintf(c->answer.why, HTTP_WHY, "its file comes at less than %s/s",
 			 text__bytes(bytes, sizeof(bytes), HTTP_LEAST_SPEED));
 	else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
@@ -373,7 +387,7 @@ static bool judge(struct call *c, CURLcode code, long status)
 		return false;
 	} else {
 		c->answer.status = (int)status;
-		explain(c, status);
+		explain_status(c, status);
 	}
 	if (c->too_long || c->failed_to_write || c->too_late ||
 	    code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
@@ -382,10 +396,11 @@ static bool judge(struct call *c, CURLcode code, long status)
 		return false;
 	if (!code)
 		return status == 408 || status == 429 || status >= 500;
-	return !c->c.once || !c->answer.sent;
+	return !c->wanted.once || !c->answer.sent;
 }
 
-static void finish(struct call *c, CURLcode code)
+/* An attempt has ended: plans the next one, or gives the answer. */
+static void finish_attempt(struct call *c, CURLcode code)
 {
 	uint64_t now = clock__monotonic(),
 		 wait = FIRST_WAIT << (c->attempts < 6 ? c->attempts - 1 : 5);
@@ -396,8 +411,8 @@ static void finish(struct call *c, CURLcode code)
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_getinfo(c->easy, CURLINFO_RETRY_AFTER, &retry_after);
-	again = judge(c, code, status);
-	stop(c);
+	again = should_repeat(c, code, status);
+	end_attempt(c);
 	if (wait > LONGEST_WAIT)
 		wait = LONGEST_WAIT;
 	/* A random part, so that calls do not all come back at once. */
@@ -405,10 +420,10 @@ static void finish(struct call *c, CURLcode code)
 	wait += wait * (h->random >> 16 & 0xff) / 1024;
 	if (retry_after > 0 && retry_after < 600 && (uint64_t)retry_after * 1000 * MS > wait)
 		wait = (uint64_t)retry_after * 1000 * MS;
-	if (again && now + wait < c->c.until)
-		c->c.after = now + wait;
+	if (again && now + wait < c->wanted.until)
+		c->wanted.after = now + wait;
 	else
-		answer(c);
+		give_answer(c);
 }
 
 /* ---- all calls ---- */
@@ -418,19 +433,20 @@ void http__wake(struct http *h)
 	curl_multi_wakeup(h->multi);
 }
 
+/* Starts the calls that are due, with the limits of all calls and of each server. */
 static void start_due(struct http *h)
 {
 	uint64_t now = clock__monotonic();
 
 	for (struct call *c = h->calls, *next; c && h->busy < h->opts.parallel; c = next) {
 		next = c->next;
-		if (!c->easy && c->c.after <= now && *c->c.attempts < HTTP_OF_HOST)
-			start(c);
+		if (!c->easy && c->wanted.after <= now && *c->wanted.attempts < HTTP_OF_HOST)
+			start_attempt(c);
 	}
 }
 
-/* The time to the next call, ms. */
-static int sleep_for(const struct http *h)
+/* How long http__run() may wait for the next start of an attempt, in ms. */
+static int next_wait(const struct http *h)
 {
 	uint64_t now = clock__monotonic();
 	int least = TURN;
@@ -438,9 +454,9 @@ static int sleep_for(const struct http *h)
 	if (h->busy >= h->opts.parallel)
 		return least;
 	for (const struct call *c = h->calls; c; c = c->next) {
-		uint64_t left = c->c.after > now ? (c->c.after - now) / MS + 1 : 0;
+		uint64_t left = c->wanted.after > now ? (c->wanted.after - now) / MS + 1 : 0;
 
-		if (!c->easy && *c->c.attempts < HTTP_OF_HOST && left < (uint64_t)least)
+		if (!c->easy && *c->wanted.attempts < HTTP_OF_HOST && left < (uint64_t)least)
 			least = (int)left;
 	}
 	return least;
@@ -454,7 +470,7 @@ void http__run(struct http *h, int (*tick)(void *ctx), void *ctx)
 	for (;;) {
 		more = tick ? tick(ctx) : 0;
 		while (more < 0 && h->calls)
-			drop(h->calls);
+			drop_call(h->calls);
 		if (more < 0 || (!more && !h->calls))
 			return;
 		start_due(h);
@@ -465,9 +481,9 @@ void http__run(struct http *h, int (*tick)(void *ctx), void *ctx)
 
 			if (m->msg == CURLMSG_DONE &&
 			    !curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &c))
-				finish(c, code);
+				finish_attempt(c, code);
 		}
 		if (h->calls || more)
-			curl_multi_poll(h->multi, NULL, 0, sleep_for(h), NULL);
+			curl_multi_poll(h->multi, NULL, 0, next_wait(h), NULL);
 	}
 }

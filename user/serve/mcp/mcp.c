@@ -31,55 +31,58 @@
 
 #define MESSAGES_MAX 4096		 /* bytes of standard error in an answer */
 #define OUTPUT_MAX ((uint64_t)256 << 20) /* a command that writes more fails */
-#define SPACE ((uint64_t)8 << 30)	 /* address space of a command that only reads */
-#define PATIENCE 2000			 /* ms between SIGINT and SIGKILL */
-#define DEPTH 6				 /* folders below the folder */
-#define ENTRIES 20000			 /* entries of folders to look at */
-#define LINE_MAX_BYTES (1 << 20)	 /* of a message */
-#define ID_MAX 256			 /* bytes of a text that identifies a request */
-#define TEXT_MAX 4096			 /* bytes of one text */
-#define MCP_ARGV 64
-#define MCP_WHY 256
+/* limit of a command that only reads, in bytes */
+#define ADDRESS_SPACE ((uint64_t)8 << 30)
+#define END_WITHIN 2000		 /* ms between SIGINT and SIGKILL */
+#define DEPTH_MAX 6		 /* levels of folders below the served folder */
+#define ENTRIES_MAX 20000	 /* most entries of folders that `list` looks at */
+#define LINE_MAX_BYTES (1 << 20) /* longest message of the client */
+#define ID_MAX 256		 /* bytes of a text that identifies a request */
+#define TEXT_MAX 4096		 /* bytes of one text */
+#define ARGV_MAX 64
+#define WHY_SIZE 256
 
 /* ---- tools ---- */
 
 enum mcp_type {
-	MCP_RECORDING, /* path below the served folder, of a recording or of a folder with
-			  recordings */
-	MCP_SCRIPT,    /* path of a file below the folder */
-	MCP_WORD,      /* one of `words` */
-	MCP_TEXT,      /* text without control characters */
-	MCP_NUMBER,    /* integer from `least` to `most` */
-	MCP_TEXTS,     /* array of texts */
+	/* path of a recording, or of a folder with recordings; below the served folder */
+	MCP_RECORDING,
+	MCP_SCRIPT, /* path of a file below the served folder */
+	MCP_WORD,   /* one of `words` */
+	MCP_TEXT,   /* text without control characters */
+	MCP_NUMBER, /* integer from `least` to `most` */
+	MCP_TEXTS,  /* array of texts */
 };
 
 struct mcp_argument {
 	const char *name, *help;
-	/* Option that passes it on, "--by"; NULL: it stands by itself, in the order of the table */
+	/* The command's option for this argument, "--by"; NULL: the value is passed without an
+	 * option, in the order of the table. */
 	const char *option;
 	enum mcp_type type;
 	bool required;
-	const char *const *words; /* NULL-terminated */
-	/* Extended regular expression of a text; NULL: any. help then names the texts. */
+	const char *const *words; /* allowed values of MCP_WORD, NULL-terminated */
+	/* Extended regular expression for MCP_TEXT; NULL: any text. With a pattern, help names the
+	 * allowed texts. */
 	const char *pattern;
-	int least, most;      /* of a number */
-	const char *suffix;   /* behind the number, "s" */
-	const char *fallback; /* value if it is not given; NULL: the option is left out */
+	int least, most;      /* bounds of MCP_NUMBER */
+	const char *suffix;   /* unit that is added to the number, "s"; NULL: none */
+	const char *fallback; /* value if the argument is not given; NULL: no option */
 };
 
 struct mcp_tool {
 	const char *name, *help;
 	const char *const *command; /* command and fixed options, NULL-terminated; NULL: `list` */
-	const struct mcp_argument *arguments; /* until name NULL */
+	const struct mcp_argument *arguments; /* ends with a name of NULL */
 	bool attaches, runs;		      /* needs allow_attach or allow_run */
-	int seconds;			      /* longest run */
+	int seconds;			      /* time limit of the command */
 };
 
 /* A command line. */
 struct mcp_argv {
-	char *v[MCP_ARGV + 1]; /* NULL-terminated; owned */
+	char *v[ARGV_MAX + 1]; /* NULL-terminated; owned */
 	size_t n;
-	bool json; /* its output is JSON */
+	bool json; /* the command prints JSON */
 };
 
 static const char *const groups[] = { WORD_ARRAY(GROUP_WORDS) NULL };
@@ -271,24 +274,28 @@ static const struct mcp_tool *find_tool(const struct mcp_opts *o, const char *na
 
 /* ---- command lines ---- */
 
-static int refuse(char why[MCP_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int refuse(char why[WHY_SIZE], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
-static int refuse(char why[MCP_WHY], const char *format, ...)
+/* Writes the reason to why. Returns -EINVAL. */
+static int refuse(char why[WHY_SIZE], const char *format, ...)
 {
 	va_list ap;
 
 	va_start(ap, format);
-	vsnprintf(why, MCP_WHY, format, ap);
+	vsnprintf(why, WHY_SIZE, format, ap);
 	va_end(ap);
 	return -EINVAL;
 }
 
+/* Adds "OPTION=VALUE" or, if option is NULL, "VALUE", each with the suffix (NULL: none). Returns 0,
+ * -E2BIG or -ENOMEM. */
 static int add_arg(struct mcp_argv *a, const char *option, const char *value, const char *suffix)
 {
 	char *s = NULL;
 	int n;
 
-	if (a->n == MCP_ARGV)
+	if (a->n == ARGV_MAX)
 		return -E2BIG;
 	if (!suffix)
 		suffix = "";
@@ -300,8 +307,8 @@ static int add_arg(struct mcp_argv *a, const char *option, const char *value, co
 	return 0;
 }
 
-/* Checks that the path, as text, is below the folder without links, and a file or a folder. 0 or
- * -errno. */
+/* Checks that the path leads to a file, or to a folder unless file_only, below `folder` and through
+ * no link. Returns 0 or -errno. */
 static int check_path(int folder, const char *path, bool file_only)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
@@ -318,18 +325,18 @@ static int check_path(int folder, const char *path, bool file_only)
 	return err;
 }
 
-/* A path starts with "./", so that no command takes it for an option or for "-". */
-static int add_path(struct mcp_argv *a, const struct mcp_argument *of, const char *path, int folder,
-		    char why[MCP_WHY])
+/* Adds a path that starts with "./", so that no command takes it for an option or for "-". */
+static int add_path(struct mcp_argv *a, const struct mcp_argument *arg, const char *path,
+		    int folder, char why[WHY_SIZE])
 {
-	int err = check_path(folder, path, of->type == MCP_SCRIPT);
+	int err = check_path(folder, path, arg->type == MCP_SCRIPT);
 	char *dotted;
 
 	if (err == -ENOENT)
 		return refuse(why, "%s: no such file in the folder; `list` names the recordings",
-			      of->name);
+			      arg->name);
 	if (err)
-		return refuse(why, "%s: it has to be below the folder, without links", of->name);
+		return refuse(why, "%s: it has to be below the folder, without links", arg->name);
 	if (asprintf(&dotted, "./%s", path) < 0)
 		return -ENOMEM;
 	err = add_arg(a, NULL, dotted, NULL);
@@ -350,72 +357,73 @@ static bool is_text(const json_t *v)
 	return true;
 }
 
-static int add_word(struct mcp_argv *a, const struct mcp_argument *of, const char *word,
-		    char why[MCP_WHY])
+static int add_word(struct mcp_argv *a, const struct mcp_argument *arg, const char *word,
+		    char why[WHY_SIZE])
 {
-	for (size_t i = 0; of->words[i]; i++)
-		if (!strcmp(of->words[i], word)) {
-			a->json |= !strcmp(of->name, "format") && !strcmp(word, "json");
-			return add_arg(a, of->option, word, NULL);
+	for (size_t i = 0; arg->words[i]; i++)
+		if (!strcmp(arg->words[i], word)) {
+			a->json |= !strcmp(arg->name, "format") && !strcmp(word, "json");
+			return add_arg(a, arg->option, word, NULL);
 		}
-	return refuse(why, "%s: unknown value; tools/list has its values", of->name);
+	return refuse(why, "%s: unknown value; tools/list has its values", arg->name);
 }
 
-static int add_text(struct mcp_argv *a, const struct mcp_argument *of, const char *text,
-		    char why[MCP_WHY])
+static int add_text(struct mcp_argv *a, const struct mcp_argument *arg, const char *text,
+		    char why[WHY_SIZE])
 {
-	if (of->pattern && !text__matches(text, of->pattern))
-		return refuse(why, "%s: unknown value; %s", of->name, of->help);
-	return add_arg(a, of->option, text, NULL);
+	if (arg->pattern && !text__matches(text, arg->pattern))
+		return refuse(why, "%s: unknown value; %s", arg->name, arg->help);
+	return add_arg(a, arg->option, text, NULL);
 }
 
-static int add_number(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
-		      char why[MCP_WHY])
+static int add_number(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
+		      char why[WHY_SIZE])
 {
 	json_int_t n = json_integer_value(v);
 	char text[32];
 
-	if (!json_is_integer(v) || n < of->least || n > of->most)
-		return refuse(why, "%s: not an integer from %d to %d", of->name, of->least,
-			      of->most);
+	if (!json_is_integer(v) || n < arg->least || n > arg->most)
+		return refuse(why, "%s: not an integer from %d to %d", arg->name, arg->least,
+			      arg->most);
 	snprintf(text, sizeof(text), "%d", (int)n);
-	return add_arg(a, of->option, text, of->suffix);
+	return add_arg(a, arg->option, text, arg->suffix);
 }
 
-static int add_texts(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
-		     char why[MCP_WHY])
+static int add_texts(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
+		     char why[WHY_SIZE])
 {
 	int err = 0;
 
 	if (!json_is_array(v))
-		return refuse(why, "%s: not an array of texts", of->name);
+		return refuse(why, "%s: not an array of texts", arg->name);
 	for (size_t i = 0; i < json_array_size(v) && !err; i++) {
-		const json_t *one = json_array_get(v, i);
+		const json_t *member = json_array_get(v, i);
 
-		err = is_text(one) ? add_arg(a, NULL, json_string_value(one), NULL)
-				   : refuse(why, "%s: not an array of texts", of->name);
+		err = is_text(member) ? add_arg(a, NULL, json_string_value(member), NULL)
+				      : refuse(why, "%s: not an array of texts", arg->name);
 	}
-	return err == -E2BIG ? refuse(why, "%s: too many", of->name) : err;
+	return err == -E2BIG ? refuse(why, "%s: too many", arg->name) : err;
 }
 
-static int add_argument(struct mcp_argv *a, const struct mcp_argument *of, const json_t *v,
-			int folder, char why[MCP_WHY])
+/* Checks and adds an argument of a call. v NULL: it was not given. */
+static int add_argument(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
+			int folder, char why[WHY_SIZE])
 {
-	if (!v && of->required)
-		return refuse(why, "%s: missing", of->name);
+	if (!v && arg->required)
+		return refuse(why, "%s: missing", arg->name);
 	if (!v)
-		return of->fallback ? add_arg(a, of->option, of->fallback, of->suffix) : 0;
-	if (of->type == MCP_NUMBER)
-		return add_number(a, of, v, why);
-	if (of->type == MCP_TEXTS)
-		return add_texts(a, of, v, why);
+		return arg->fallback ? add_arg(a, arg->option, arg->fallback, arg->suffix) : 0;
+	if (arg->type == MCP_NUMBER)
+		return add_number(a, arg, v, why);
+	if (arg->type == MCP_TEXTS)
+		return add_texts(a, arg, v, why);
 	if (!is_text(v))
-		return refuse(why, "%s: not a text of one line", of->name);
-	if (of->type == MCP_WORD)
-		return add_word(a, of, json_string_value(v), why);
-	if (of->type == MCP_RECORDING || of->type == MCP_SCRIPT)
-		return add_path(a, of, json_string_value(v), folder, why);
-	return add_text(a, of, json_string_value(v), why);
+		return refuse(why, "%s: not a text of one line", arg->name);
+	if (arg->type == MCP_WORD)
+		return add_word(a, arg, json_string_value(v), why);
+	if (arg->type == MCP_RECORDING || arg->type == MCP_SCRIPT)
+		return add_path(a, arg, json_string_value(v), folder, why);
+	return add_text(a, arg, json_string_value(v), why);
 }
 
 static const struct mcp_argument *find_argument(const struct mcp_tool *t, const char *name)
@@ -426,7 +434,8 @@ static const struct mcp_argument *find_argument(const struct mcp_tool *t, const 
 	return NULL;
 }
 
-static int check_names(const struct mcp_tool *t, const json_t *given, char why[MCP_WHY])
+/* Checks that the tool has all given arguments. */
+static int check_names(const struct mcp_tool *t, const json_t *given, char why[WHY_SIZE])
 {
 	const char *key;
 	json_t *value;
@@ -443,7 +452,7 @@ static int check_names(const struct mcp_tool *t, const json_t *given, char why[M
 /* Makes the command line of a call. given: an object, or NULL. Returns 0, or -EINVAL with the
  * reason in why, or -ENOMEM. Free it with free_argv() in any case. */
 static int make_argv(struct mcp_argv *a, const struct mcp_tool *t, const json_t *given, int folder,
-		     char why[MCP_WHY])
+		     char why[WHY_SIZE])
 {
 	int err = check_names(t, given, why);
 
@@ -451,12 +460,12 @@ static int make_argv(struct mcp_argv *a, const struct mcp_tool *t, const json_t 
 	err = err ?: add_arg(a, NULL, "memtrace-bpf", NULL);
 	for (size_t i = 0; t->command && t->command[i] && !err; i++)
 		err = add_arg(a, NULL, t->command[i], NULL);
-	for (const struct mcp_argument *of = t->arguments; of->name && !err; of++) {
-		/* The script's own Python, and its arguments behind it. */
-		if (of->type == MCP_SCRIPT)
+	for (const struct mcp_argument *arg = t->arguments; arg->name && !err; arg++) {
+		/* "-- python3" precedes the script, whose arguments follow it. */
+		if (arg->type == MCP_SCRIPT)
 			err = add_arg(a, NULL, "--", NULL) ?: add_arg(a, NULL, "python3", NULL);
 		if (!err)
-			err = add_argument(a, of, json_object_get(given, of->name), folder, why);
+			err = add_argument(a, arg, json_object_get(given, arg->name), folder, why);
 	}
 	return err == -E2BIG ? refuse(why, "too many arguments") : err;
 }
@@ -471,23 +480,24 @@ static void free_argv(struct mcp_argv *a)
 struct mcp_answer {
 	char *text; /* owned */
 	size_t len;
-	bool failed;  /* text is the reason */
-	bool hung_up; /* the client is gone */
+	bool failed;  /* the call failed, and text is the reason */
+	bool hung_up; /* the client has closed its end of our output */
 };
 
 /* ---- answers of commands ---- */
 
+/* A running command. */
 struct job {
-	int folder;
-	int out, err; /* memory files */
+	int folder;   /* current folder of the command */
+	int out, err; /* files in memory for its output and messages */
 };
 
-static int enter(void *ctx)
+static int enter_folder(void *ctx)
 {
 	return fchdir(((struct job *)ctx)->folder) ? EXIT_FAILURE : 0;
 }
 
-/* A client that only closes our input still reads the answer. */
+/* True if the client no longer reads our output. One that has only closed our input still does. */
 static bool hangs_up(int client)
 {
 	struct pollfd p = { .fd = client };
@@ -495,8 +505,9 @@ static bool hangs_up(int client)
 	return poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP);
 }
 
-/* Waits for the end. Returns the exit status, or -1 if the process had to be ended. */
-static int wait_for(struct subprocess *p, int seconds, int client, bool *hung_up)
+/* Waits for the end of the command. Returns its status as from waitpid(), or -1 if it took too long
+ * or the client hung up, and the command was ended. */
+static int wait_for_command(struct subprocess *p, int seconds, int client, bool *hung_up)
 {
 	uint64_t until = clock__monotonic() + (uint64_t)seconds * 1000000000;
 	int status;
@@ -505,24 +516,25 @@ static int wait_for(struct subprocess *p, int seconds, int client, bool *hung_up
 		*hung_up = hangs_up(client);
 		if (!*hung_up && clock__monotonic() < until)
 			continue;
-		/* A recorder saves what it has. */
+		/* On SIGINT, a recorder completes its recording. */
 		subprocess__signal(p, SIGINT);
-		if (!subprocess__wait(p, PATIENCE, &status))
+		if (!subprocess__wait(p, END_WITHIN, &status))
 			subprocess__kill(p);
 		return -1;
 	}
 	return status;
 }
 
-static size_t size_of(int fd)
+static size_t file_size(int fd)
 {
 	struct stat st;
 
 	return fstat(fd, &st) ? 0 : (size_t)st.st_size;
 }
 
-/* Bytes of the text that end with a whole line, or at least with a whole character. */
-static size_t cut(const char *text, size_t len, size_t most)
+/* The length of the text or, if it is longer than `most`, of the part that ends with a whole line,
+ * or at least with a whole character. */
+static size_t cut_text(const char *text, size_t len, size_t most)
 {
 	size_t n = most;
 
@@ -535,15 +547,16 @@ static size_t cut(const char *text, size_t len, size_t most)
 	return n;
 }
 
+/* Writes a file in memory to f, cut to about `most` bytes. what: its name in the note on that. */
 static void put_file(FILE *f, int fd, size_t most, const char *what)
 {
-	size_t all = size_of(fd), len = all < most + 4 ? all : most + 4, kept;
+	size_t all = file_size(fd), len = all < most + 4 ? all : most + 4, kept;
 	char *text = malloc(len + 1);
 	ssize_t n = text ? io__pread(fd, text, len, 0) : -1;
 
 	if (n > 0) {
 		text[n] = '\0';
-		kept = cut(text, (size_t)n, most);
+		kept = cut_text(text, (size_t)n, most);
 		fwrite(text, 1, kept, f);
 		if (kept < all)
 			fprintf(f,
@@ -554,10 +567,11 @@ static void put_file(FILE *f, int fd, size_t most, const char *what)
 	free(text);
 }
 
+/* Writes the command's output and, in a text, its messages to the answer f. */
 static void take_output(FILE *f, const struct mcp_opts *o, const struct job *j,
 			const struct mcp_argv *a, struct mcp_answer *ret)
 {
-	size_t all = size_of(j->out);
+	size_t all = file_size(j->out);
 
 	if (a->json && all > o->max_answer) {
 		/* A part of a document is not valid JSON. */
@@ -569,7 +583,7 @@ static void take_output(FILE *f, const struct mcp_opts *o, const struct job *j,
 		return;
 	}
 	put_file(f, j->out, o->max_answer, "output");
-	if (!size_of(j->err))
+	if (!file_size(j->err))
 		return;
 	if (!a->json || ret->failed) {
 		fputs(all ? "\nMessages:\n" : "", f);
@@ -577,12 +591,13 @@ static void take_output(FILE *f, const struct mcp_opts *o, const struct job *j,
 	}
 }
 
-static int run(const struct mcp_tool *t, const struct mcp_argv *a, struct job *j, int client,
-	       struct mcp_answer *ret)
+/* Runs the command. Returns 0, -ETIMEDOUT or another -errno; ret->failed: the command failed. */
+static int run_command(const struct mcp_tool *t, const struct mcp_argv *a, struct job *j,
+		       int client, struct mcp_answer *ret)
 {
 	const struct subprocess_limit limits[] = { { RLIMIT_FSIZE, OUTPUT_MAX },
 						   { RLIMIT_CORE, 0 },
-						   { RLIMIT_AS, SPACE } };
+						   { RLIMIT_AS, ADDRESS_SPACE } };
 	/* JSON-RPC is UTF-8 wherever the client runs. */
 	static const char *const env[] = { "LC_ALL=C.UTF-8", NULL };
 	bool reads = !t->attaches && !t->runs;
@@ -591,7 +606,7 @@ static int run(const struct mcp_tool *t, const struct mcp_argv *a, struct job *j
 			    &(struct subprocess_opts){ .program = "/proc/self/exe",
 						       .argv = (const char *const *)a->v,
 						       .env = env,
-						       .prepare = enter,
+						       .prepare = enter_folder,
 						       .ctx = j,
 						       .out = j->out,
 						       .err = j->err,
@@ -604,15 +619,16 @@ static int run(const struct mcp_tool *t, const struct mcp_argv *a, struct job *j
 
 	if (err)
 		return err;
-	status = wait_for(&p, t->seconds, client, &ret->hung_up);
-	/* 4: a condition holds, or the job does not fit. That is an answer. */
+	status = wait_for_command(&p, t->seconds, client, &ret->hung_up);
+	/* Exit code 4: a condition holds, or the job does not fit. That is an answer, too. */
 	ret->failed = status < 0 || !WIFEXITED(status) ||
 		      (WEXITSTATUS(status) && WEXITSTATUS(status) != 4);
 	return status < 0 && !ret->hung_up ? -ETIMEDOUT : 0;
 }
 
-/* Runs the command with the folder as its current folder and waits for its end, or ends it when
- * its time is over or `client` (the input) hangs up. Returns 0 or -ENOMEM. */
+/* Runs the command with the served folder as its current folder, and makes the answer from its
+ * output. Ends the command when its time is over or `client` (our output) hangs up. Returns 0 or
+ * -ENOMEM. */
 static int answer_of_command(struct mcp_answer *ret, const struct mcp_opts *o,
 			     const struct mcp_tool *t, const struct mcp_argv *a, int client)
 {
@@ -625,7 +641,7 @@ static int answer_of_command(struct mcp_answer *ret, const struct mcp_opts *o,
 	*ret = (struct mcp_answer){ 0 };
 	f = open_memstream(&ret->text, &ret->len);
 	if (f && !err)
-		err = run(t, a, &j, client, ret);
+		err = run_command(t, a, &j, client, ret);
 	if (f && err) {
 		ret->failed = true;
 		fprintf(f, "%s: %s", t->name,
@@ -642,14 +658,13 @@ static int answer_of_command(struct mcp_answer *ret, const struct mcp_opts *o,
 
 /* ---- the recordings below a folder ---- */
 
-/* The recordings below a folder. */
-
 struct list {
 	struct json *j;
 	FILE *f;
-	size_t most; /* bytes of the answer */
-	size_t seen, left_out;
-	char path[PATH_MAX];
+	size_t most;	     /* longest answer, in bytes */
+	size_t seen;	     /* entries of folders so far */
+	size_t left_out;     /* recordings that do not fit into the answer */
+	char path[PATH_MAX]; /* of the current entry, below the served folder */
 };
 
 static bool is_recording(const char *name)
@@ -659,7 +674,8 @@ static bool is_recording(const char *name)
 	return n > 4 && !strcmp(name + n - 4, ".mtr");
 }
 
-static void put(struct list *l, const struct stat *st)
+/* Adds the recording l->path to the answer, if there is room. */
+static void put_recording(struct list *l, const struct stat *st)
 {
 	char date[40];
 
@@ -678,35 +694,38 @@ static void put(struct list *l, const struct stat *st)
 	json__close_object(l->j);
 }
 
-static void walk(struct list *l, int fd, int depth);
+static void walk_folder(struct list *l, int fd, int depth);
 
-/* Links are not followed, and hidden entries and recordings under construction are not shown. */
-static void visit(struct list *l, int folder, const struct dirent *e, int depth)
+/* Adds an entry of a folder, with what is below it. Skips links and hidden entries; recordings that
+ * are not complete are hidden. */
+static void visit_entry(struct list *l, int folder, const struct dirent *e, int depth)
 {
 	size_t at = strlen(l->path);
 	struct stat st;
 
-	if (e->d_name[0] == '.' || ++l->seen > ENTRIES ||
+	if (e->d_name[0] == '.' || ++l->seen > ENTRIES_MAX ||
 	    fstatat(folder, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
 	    at + strlen(e->d_name) + 2 > sizeof(l->path))
 		return;
 	snprintf(l->path + at, sizeof(l->path) - at, "%s%s", at ? "/" : "", e->d_name);
 	if (S_ISREG(st.st_mode) && is_recording(e->d_name))
-		put(l, &st);
-	else if (S_ISDIR(st.st_mode) && depth < DEPTH)
-		walk(l, openat(folder, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
-		     depth + 1);
+		put_recording(l, &st);
+	else if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
+		walk_folder(l,
+			    openat(folder, e->d_name,
+				   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+			    depth + 1);
 	l->path[at] = '\0';
 }
 
-/* Closes fd. */
-static void walk(struct list *l, int fd, int depth)
+/* Adds the recordings in and below the folder fd (-1: none), and closes it. */
+static void walk_folder(struct list *l, int fd, int depth)
 {
 	struct dirent **all = NULL;
 	int n = fd < 0 ? 0 : scandirat(fd, ".", &all, NULL, alphasort);
 
 	for (int i = 0; i < n; i++) {
-		visit(l, fd, all[i], depth);
+		visit_entry(l, fd, all[i], depth);
 		free(all[i]);
 	}
 	free(all);
@@ -733,10 +752,10 @@ static int answer_of_list(struct mcp_answer *ret, const struct mcp_opts *o)
 	l->most = o->max_answer;
 	json__open_object(l->j, NULL);
 	json__open_array(l->j, "recordings");
-	walk(l, openat(o->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
+	walk_folder(l, openat(o->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
 	json__close_array(l->j);
 	json__uint(l->j, "left_out", l->left_out);
-	json__bool(l->j, "complete", !l->left_out && l->seen <= ENTRIES);
+	json__bool(l->j, "complete", !l->left_out && l->seen <= ENTRIES_MAX);
 	json__close_object(l->j);
 	json__free(l->j);
 	fclose(l->f);
@@ -765,7 +784,8 @@ struct server {
 	bool hung_up;
 };
 
-static struct json *begin(struct server *s)
+/* Begins an answer to the request s->id. end_answer() completes it. NULL: no memory. */
+static struct json *begin_answer(struct server *s)
 {
 	struct json *j = json__new(s->out, false);
 
@@ -780,15 +800,15 @@ static struct json *begin(struct server *s)
 	return j;
 }
 
-static void end(struct json *j)
+static void end_answer(struct json *j)
 {
 	json__close_object(j);
 	json__free(j);
 }
 
-static void fail(struct server *s, int code, const char *message)
+static void send_error(struct server *s, int code, const char *message)
 {
-	struct json *j = begin(s);
+	struct json *j = begin_answer(s);
 
 	if (!j)
 		return;
@@ -796,14 +816,14 @@ static void fail(struct server *s, int code, const char *message)
 	json__int(j, "code", code);
 	json__string(j, "message", message);
 	json__close_object(j);
-	end(j);
+	end_answer(j);
 }
 
-static void initialize(struct server *s, const json_t *params)
+static void send_initialize(struct server *s, const json_t *params)
 {
 	const char *asked = json_string_value(json_object_get(params, "protocolVersion"));
 	const char *version = versions[N_VERSIONS - 1];
-	struct json *j = begin(s);
+	struct json *j = begin_answer(s);
 
 	for (size_t i = 0; asked && i < N_VERSIONS; i++)
 		if (!strcmp(asked, versions[i]))
@@ -825,7 +845,7 @@ static void initialize(struct server *s, const json_t *params)
 		     "of a recording: its rows say which line of Python holds how many bytes at "
 		     "the peak. leaks says what grows, diff what changed.");
 	json__close_object(j);
-	end(j);
+	end_answer(j);
 }
 
 static void put_type(struct json *j, const struct mcp_argument *a)
@@ -886,7 +906,7 @@ static void put_tool(struct json *j, const struct mcp_tool *t)
 static void list_tools(struct server *s)
 {
 	const struct mcp_tool *t;
-	struct json *j = begin(s);
+	struct json *j = begin_answer(s);
 
 	if (!j)
 		return;
@@ -896,12 +916,12 @@ static void list_tools(struct server *s)
 		put_tool(j, t);
 	json__close_array(j);
 	json__close_object(j);
-	end(j);
+	end_answer(j);
 }
 
-static void put_answer(struct server *s, const struct mcp_answer *a)
+static void send_result(struct server *s, const struct mcp_answer *a)
 {
-	struct json *j = begin(s);
+	struct json *j = begin_answer(s);
 
 	if (!j)
 		return;
@@ -914,7 +934,7 @@ static void put_answer(struct server *s, const struct mcp_answer *a)
 	json__close_array(j);
 	json__bool(j, "isError", a->failed);
 	json__close_object(j);
-	end(j);
+	end_answer(j);
 }
 
 static void call_tool(struct server *s, const json_t *params)
@@ -923,11 +943,11 @@ static void call_tool(struct server *s, const json_t *params)
 	const struct mcp_tool *t = name ? find_tool(s->o, name) : NULL;
 	struct mcp_answer answer = { 0 };
 	struct mcp_argv argv = { 0 };
-	char why[MCP_WHY] = "";
+	char why[WHY_SIZE] = "";
 	int err;
 
 	if (!t) {
-		fail(s, INVALID_PARAMS, "no such tool; tools/list names them");
+		send_error(s, INVALID_PARAMS, "no such tool; tools/list names them");
 		return;
 	}
 	err = make_argv(&argv, t, json_object_get(params, "arguments"), s->o->folder, why);
@@ -936,40 +956,40 @@ static void call_tool(struct server *s, const json_t *params)
 				 : answer_of_list(&answer, s->o);
 	s->hung_up = answer.hung_up;
 	if (err == -EINVAL)
-		fail(s, INVALID_PARAMS, why);
+		send_error(s, INVALID_PARAMS, why);
 	else if (err)
-		fail(s, INTERNAL_ERROR, strerror(-err));
+		send_error(s, INTERNAL_ERROR, strerror(-err));
 	else if (!s->hung_up)
-		put_answer(s, &answer);
+		send_result(s, &answer);
 	free(answer.text);
 	free_argv(&argv);
 }
 
-static void pong(struct server *s)
+static void send_pong(struct server *s)
 {
-	struct json *j = begin(s);
+	struct json *j = begin_answer(s);
 
 	if (!j)
 		return;
 	json__open_object(j, "result");
 	json__close_object(j);
-	end(j);
+	end_answer(j);
 }
 
-static void request(struct server *s, const char *method, const json_t *params)
+static void handle_request(struct server *s, const char *method, const json_t *params)
 {
 	if (params && !json_is_object(params))
-		fail(s, INVALID_PARAMS, "params: not an object");
+		send_error(s, INVALID_PARAMS, "params: not an object");
 	else if (!strcmp(method, "initialize"))
-		initialize(s, params);
+		send_initialize(s, params);
 	else if (!strcmp(method, "ping"))
-		pong(s);
+		send_pong(s);
 	else if (!strcmp(method, "tools/list"))
 		list_tools(s);
 	else if (!strcmp(method, "tools/call"))
 		call_tool(s, params);
 	else
-		fail(s, METHOD_NOT_FOUND, "this server has tools only");
+		send_error(s, METHOD_NOT_FOUND, "this server has tools only");
 }
 
 static bool is_id(const json_t *id)
@@ -977,41 +997,42 @@ static bool is_id(const json_t *id)
 	return json_is_integer(id) || (json_is_string(id) && json_string_length(id) <= ID_MAX);
 }
 
-static void message(struct server *s, const json_t *m)
+/* Handles a message of the client: answers a request, and ignores a notification. */
+static void handle_message(struct server *s, const json_t *m)
 {
 	const char *version = json_string_value(json_object_get(m, "jsonrpc"));
 	const char *method = json_string_value(json_object_get(m, "method"));
 	const json_t *id = json_object_get(m, "id");
 
 	if (!version || strcmp(version, "2.0") != 0)
-		fail(s, INVALID_REQUEST, "not a message of JSON-RPC 2.0");
+		send_error(s, INVALID_REQUEST, "not a message of JSON-RPC 2.0");
 	else if (id && !is_id(id))
-		fail(s, INVALID_REQUEST, "id: not an integer or a short text");
+		send_error(s, INVALID_REQUEST, "id: not an integer or a short text");
 	else if (!method &&
 		 (!id || (!json_object_get(m, "result") && !json_object_get(m, "error"))))
-		fail(s, INVALID_REQUEST, "method: missing");
+		send_error(s, INVALID_REQUEST, "method: missing");
 	else if (method && id) {
 		s->id = id;
-		request(s, method, json_object_get(m, "params"));
+		handle_request(s, method, json_object_get(m, "params"));
 		s->id = NULL;
 	}
 	/* The rest are notifications, and answers to questions that we never ask. */
 }
 
-static void line(struct server *s, const char *text, size_t len)
+static void handle_line(struct server *s, const char *text, size_t len)
 {
 	json_error_t why;
 	json_t *m = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
 
 	if (!m)
-		fail(s, PARSE_ERROR, "not JSON in one line");
+		send_error(s, PARSE_ERROR, "not JSON in one line");
 	else
-		message(s, m);
+		handle_message(s, m);
 	json_decref(m);
 }
 
-/* A line of the input. Returns its length, 0 for an empty line, -ENODATA at the end, -EMSGSIZE if
- * it is too long, and then it has been skipped. */
+/* Reads a line of the input. Returns its length without the newline, -ENODATA at the end, -EIO, or
+ * -EMSGSIZE if the line is longer than size; the rest of that line is skipped. */
 static ssize_t read_line(FILE *in, char *buf, size_t size)
 {
 	size_t n = 0;
@@ -1035,9 +1056,9 @@ int mcp__serve(const struct mcp_opts *o, int in, int out)
 	while (n >= 0 || n == -EMSGSIZE) {
 		n = read_line(input, buf, LINE_MAX_BYTES);
 		if (n == -EMSGSIZE)
-			fail(&s, INVALID_REQUEST, "the message is longer than 1 MiB");
+			send_error(&s, INVALID_REQUEST, "the message is longer than 1 MiB");
 		else if (n > 0)
-			line(&s, buf, (size_t)n);
+			handle_line(&s, buf, (size_t)n);
 		errno = 0;
 		if (s.hung_up || fflush(s.out))
 			n = s.hung_up || errno == EPIPE ? -ENODATA : -EIO;

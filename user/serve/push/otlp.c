@@ -7,7 +7,7 @@
 #include "record/host.h"
 #include "serve/push/push.h"
 
-#define POINTS 4096 /* data points of a request, at most */
+#define POINTS_MAX 4096 /* most data points of a request */
 
 static const struct device_figure_names resident = {
 	.family = { .type = "gauge", .help = "Resident memory of the process." },
@@ -29,7 +29,7 @@ static bool is_counter(const struct device_figure_names *f)
 }
 
 /* OTLP's JSON form writes 64-bit numbers as strings. */
-static json_t *number(uint64_t v)
+static json_t *number_json(uint64_t v)
 {
 	char text[24];
 
@@ -39,11 +39,11 @@ static json_t *number(uint64_t v)
 
 /* Converts seconds to nanoseconds. Whole seconds are exact, fractions have the precision of a
  * double. */
-static json_t *nanoseconds(double t)
+static json_t *nanoseconds_json(double t)
 {
 	uint64_t s = (uint64_t)t;
 
-	return number(s * 1000000000 + (uint64_t)((t - (double)s) * 1e9));
+	return number_json(s * 1000000000 + (uint64_t)((t - (double)s) * 1e9));
 }
 
 static void add_text(json_t *attributes, const char *key, const char *value)
@@ -55,10 +55,11 @@ static void add_text(json_t *attributes, const char *key, const char *value)
 static void add_number(json_t *attributes, const char *key, uint64_t value)
 {
 	json_array_append_new(attributes, json_pack("{s:s, s:{s:o}}", "key", key, "value",
-						    "intValue", number(value)));
+						    "intValue", number_json(value)));
 }
 
-static json_t *resource(const struct state_process *p, const char *host)
+/* The OTLP resource of a process. host NULL: not known. */
+static json_t *resource_of(const struct state_process *p, const char *host)
 {
 	json_t *attributes = json_array();
 	time_t began = (time_t)p->started;
@@ -80,7 +81,7 @@ static json_t *resource(const struct state_process *p, const char *host)
 	return json_pack("{s:o}", "attributes", attributes);
 }
 
-/* The same labels as /metrics. key: of one more; NULL: none. */
+/* The attributes of a point: the labels of /metrics, and key=value (key NULL: none). */
 static json_t *attributes_of(const struct state_process *p, const char *key, const char *value)
 {
 	json_t *attributes = json_array();
@@ -103,10 +104,10 @@ static void add_point(json_t *points, const struct state_process *p, json_t *att
 		      bool counter, uint64_t value)
 {
 	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes, "timeUnixNano",
-				  nanoseconds(p->time), "asInt", number(value));
+				  nanoseconds_json(p->time), "asInt", number_json(value));
 
 	if (counter)
-		json_object_set_new(point, "startTimeUnixNano", nanoseconds(p->started));
+		json_object_set_new(point, "startTimeUnixNano", nanoseconds_json(p->started));
 	json_array_append_new(points, point);
 }
 
@@ -121,7 +122,7 @@ static void add_metric(json_t *metrics, const struct device_figure_names *f, jso
 	}
 	metric = json_pack("{s:s, s:s, s:s}", "name", f->otlp, "unit", f->otlp_unit, "description",
 			   f->family.help);
-	if (is_counter(f)) /* 2: cumulative */
+	if (is_counter(f)) /* aggregation temporality 2: cumulative */
 		json_object_set_new(metric, "sum",
 				    json_pack("{s:i, s:b, s:o}", "aggregationTemporality", 2,
 					      "isMonotonic", 1, "dataPoints", points));
@@ -136,6 +137,7 @@ static bool is_known(const struct state_device *d, int figure)
 	return d->has & 1U << figure && d->figures[figure] <= INT64_MAX;
 }
 
+/* A point for each device whose figure is known. *room: points that the request may still have. */
 static json_t *device_points(const struct state_process *p, int figure, size_t *room)
 {
 	json_t *points = json_array();
@@ -188,7 +190,7 @@ static json_t *metrics_of(const struct state *s, const struct state_process *p, 
 json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 {
 	json_t *resources = json_array();
-	size_t room = POINTS;
+	size_t room = POINTS_MAX;
 
 	for (size_t i = 0; i < s->n_processes && room; i++) {
 		const struct state_process *p = s->processes[i];
@@ -205,8 +207,8 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 		}
 		json_array_append_new(resources,
 				      json_pack("{s:o, s:[{s:{s:s, s:s}, s:o}]}", "resource",
-						resource(p, host), "scopeMetrics", "scope", "name",
-						"memtrace-bpf", "version", MEMTRACE_VERSION,
+						resource_of(p, host), "scopeMetrics", "scope",
+						"name", "memtrace-bpf", "version", MEMTRACE_VERSION,
 						"metrics", metrics));
 	}
 	if (!json_array_size(resources)) {

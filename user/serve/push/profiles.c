@@ -18,8 +18,8 @@
 /* 128 random bits, so that no profile contains the boundary. */
 #define BOUNDARY "memtrace-bpf-5d1f0c7a9b3e48629f6a2c84d0e7b513"
 #define PROFILE (16 << 20) /* largest profile, in bytes */
-#define CAPTURE_SLACK                                                                              \
-	180000000000 /* time limit for a capture beyond its own length, including export */
+/* time that a capture and its export may take beyond the capture's own length, ns */
+#define CAPTURE_SLACK 180000000000
 
 /* ---- requests to Pyroscope ---- */
 
@@ -38,7 +38,7 @@ static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-na
 			     "\"alloc_objects\":{\"units\":\"objects\",\"display-name\":\"alloc_"
 			     "objects\",\"aggregation\":\"sum\",\"sampled\":false}}";
 
-static bool is_plain(char c)
+static bool is_plain_char(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
 	       c == '.' || c == '_' || c == '-';
@@ -48,10 +48,10 @@ static bool is_plain(char c)
 static void put_plain(FILE *out, const char *s)
 {
 	for (; *s; s++)
-		fputc(is_plain(*s) ? *s : '_', out);
+		fputc(is_plain_char(*s) ? *s : '_', out);
 }
 
-/* Writes ",key=value" with comma and equals sign percent-encoded. */
+/* Writes "key=value", after a comma if more is true, with comma and equals sign percent-encoded. */
 static void put_label(FILE *out, const char *key, const char *value, bool more)
 {
 	fprintf(out, "%s%s%%3D", more ? "%2C" : "", key);
@@ -124,6 +124,7 @@ int profiles__body(const void *profile, size_t size, char **body, size_t *body_s
 
 /* ---- profiles of the traces ---- */
 
+/* The pending request to the broker; WAIT: the capture runs; IDLE: no profile is being made. */
 enum step { IDLE, CAPTURE, WAIT, EXPORT, OPEN, DELETE };
 
 struct process_id {
@@ -133,16 +134,16 @@ struct process_id {
 
 struct profiles {
 	struct profiles_opts opts;
-	struct process_id todo[STATE_PROCESSES];
-	size_t n, at;
+	struct process_id todo[STATE_PROCESSES]; /* processes of the round */
+	size_t n, at;				 /* their number, and the current one */
 	enum step step;
 	/* asked: ID of the pending request to the broker; deadline: ns, monotonic */
 	uint64_t asked, deadline;
-	char trace[40];
+	char trace[40]; /* ID of the temporary trace; "": none */
 	struct profile_of of;
 	struct process_id logged[STATE_PROCESSES]; /* processes whose failure was logged */
 	size_t n_logged;
-	uint64_t failed;
+	uint64_t failed; /* profiles that could not be made */
 };
 
 struct profiles *profiles__new(const struct profiles_opts *o)
@@ -177,15 +178,16 @@ void profiles__begin(struct profiles *p)
 }
 
 /* The current process. NULL: it has ended, or its PID was reused. */
-static const struct state_process *current(struct profiles *p)
+static const struct state_process *find_current(struct profiles *p)
 {
 	const struct process_id *id = &p->todo[p->at];
-	const struct state_process *is = serve_state__process(p->opts.state, id->pid);
+	const struct state_process *found = serve_state__process(p->opts.state, id->pid);
 
-	return is && is->started == id->started ? is : NULL;
+	return found && found->started == id->started ? found : NULL;
 }
 
-static bool ask(struct profiles *p, enum step step, json_t *msg)
+/* Sends a request to the broker and sets the step. False: it cannot be sent. */
+static bool send_request(struct profiles *p, enum step step, json_t *msg)
 {
 	p->asked = ++*p->opts.last_id;
 	p->step = step;
@@ -197,10 +199,10 @@ static bool ask(struct profiles *p, enum step step, json_t *msg)
 }
 
 /* Deletes the temporary trace, then goes on to the next process. */
-static void next(struct profiles *p)
+static void end_process(struct profiles *p)
 {
 	if (*p->trace &&
-	    ask(p, DELETE, json_pack("{s:s, s:s}", "do", "delete", "trace_id", p->trace)))
+	    send_request(p, DELETE, json_pack("{s:s, s:s}", "do", "delete", "trace_id", p->trace)))
 		return;
 	*p->trace = '\0';
 	p->step = IDLE;
@@ -219,7 +221,8 @@ static bool was_logged(struct profiles *p, const struct process_id *id)
 	return false;
 }
 
-static void fail(struct profiles *p, const char *why)
+/* Counts and, once for each process, logs a failure. Then goes on to the next process. */
+static void fail_profile(struct profiles *p, const char *why)
 {
 	const struct process_id *id = &p->todo[p->at];
 	char clean[400];
@@ -229,24 +232,27 @@ static void fail(struct profiles *p, const char *why)
 		text__clean(clean, sizeof(clean), why, strlen(why));
 		log_warn("no profile of PID %d to push: %s", (int)id->pid, clean);
 	}
-	next(p);
+	end_process(p);
 }
 
+/* Asks for a capture of the current process, or skips the process if it has ended. */
 static void begin_capture(struct profiles *p, uint64_t now)
 {
-	if (!current(p)) {
+	if (!find_current(p)) {
 		p->at++;
 		return;
 	}
 	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + CAPTURE_SLACK;
 	p->of = (struct profile_of){ .from = clock__read(CLOCK_REALTIME) };
-	if (!ask(p, CAPTURE,
-		 json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid,
-			   "duration_s", p->opts.seconds, "keep", 0)))
-		fail(p, "the request could not be sent");
+	if (!send_request(p, CAPTURE,
+			  json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid",
+				    (int)p->todo[p->at].pid, "duration_s", p->opts.seconds, "keep",
+				    0)))
+		fail_profile(p, "the request could not be sent");
 }
 
-static void look_at_trace(struct profiles *p)
+/* Goes on to the export if the capture is done. */
+static void check_trace(struct profiles *p)
 {
 	const struct state_trace *t = serve_state__trace(p->opts.state, p->trace);
 	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
@@ -257,13 +263,13 @@ static void look_at_trace(struct profiles *p)
 		return;
 	if (!strcmp(state, "failed")) {
 		why = json_string_value(json_object_get(t->facts, "error"));
-		fail(p, why ? why : "the capture failed");
+		fail_profile(p, why ? why : "the capture failed");
 	} else if (!strcmp(state, "done")) {
 		p->of.until = clock__read(CLOCK_REALTIME);
-		if (!ask(p, EXPORT,
-			 json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
-				   "format", "pprof")))
-			fail(p, "the request could not be sent");
+		if (!send_request(p, EXPORT,
+				  json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
+					    "format", "pprof")))
+			fail_profile(p, "the request could not be sent");
 	}
 }
 
@@ -272,63 +278,64 @@ void profiles__step(struct profiles *p, uint64_t now)
 	while (p->step == IDLE && p->at < p->n)
 		begin_capture(p, now);
 	if (p->step == WAIT)
-		look_at_trace(p);
+		check_trace(p);
 	if (p->step == IDLE || now < p->deadline)
 		return;
 	if (p->step == DELETE) {
 		*p->trace = '\0';
-		next(p);
+		end_process(p);
 		return;
 	}
-	fail(p, "it takes too long");
+	fail_profile(p, "it takes too long");
 }
 
-static void post(struct profiles *p, int fd)
+/* Queues the exported profile, an open file, for sending. */
+static void post_profile(struct profiles *p, int fd)
 {
 	char *url = NULL, *body = NULL, *data;
 	size_t size, body_size;
 
-	p->of.process = current(p);
+	p->of.process = find_current(p);
 	p->of.host = p->opts.host;
 	if (!p->of.process) {
-		next(p);
+		end_process(p);
 		return;
 	}
 	data = io__load(fd, PROFILE, &size);
 	if (!data) {
-		fail(p, "its file is unreadable or too large");
+		fail_profile(p, "its file is unreadable or too large");
 		return;
 	}
 	if (profiles__url(p->opts.url, &p->of, &url) ||
 	    profiles__body(data, size, &body, &body_size)) {
-		fail(p, "no memory");
+		fail_profile(p, "no memory");
 	} else {
 		sender__post(p->opts.sender, PUSH_PYROSCOPE, url, pyroscope_type, body, body_size);
-		next(p);
+		end_process(p);
 	}
 	free(url);
 	free(data);
 }
 
-static void captured(struct profiles *p, const json_t *msg)
+static void keep_trace_id(struct profiles *p, const json_t *msg)
 {
 	const char *id = json_string_value(
 		json_object_get(json_object_get(msg, "trace"), "trace_id"));
 
 	if (!id || strlen(id) >= sizeof(p->trace)) {
-		fail(p, "the broker gave no trace");
+		fail_profile(p, "the broker gave no trace");
 		return;
 	}
 	memcpy(p->trace, id, strlen(id) + 1);
 	p->step = WAIT;
 }
 
-static void exported(struct profiles *p, const json_t *msg)
+static void open_profile(struct profiles *p, const json_t *msg)
 {
 	const char *file = json_string_value(json_object_get(msg, "file"));
 
-	if (!file || !ask(p, OPEN, json_pack("{s:s, s:s}", "do", "open", "file", file)))
-		fail(p, "the request could not be sent");
+	if (!file || !send_request(p, OPEN, json_pack("{s:s, s:s}", "do", "open", "file", file)))
+		fail_profile(p, "the request could not be sent");
 }
 
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now)
@@ -340,15 +347,15 @@ bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t 
 		return false;
 	if (p->step == DELETE) {
 		*p->trace = '\0';
-		next(p);
+		end_process(p);
 	} else if (!json_is_true(json_object_get(msg, "ok"))) {
-		fail(p, why ? why : "the broker gave no reason");
+		fail_profile(p, why ? why : "the broker gave no reason");
 	} else if (p->step == CAPTURE) {
-		captured(p, msg);
+		keep_trace_id(p, msg);
 	} else if (p->step == EXPORT) {
-		exported(p, msg);
+		open_profile(p, msg);
 	} else {
-		post(p, fd);
+		post_profile(p, fd);
 	}
 	if (fd >= 0)
 		close(fd);

@@ -14,15 +14,15 @@
 #include "base/exit.h"
 #include "base/log.h"
 
-#define TIMEOUT_S 30
-#define BACKOFF_MS 1000
-#define ATTEMPTS 6
+#define TIMEOUT_S 30	/* of a post */
+#define BACKOFF_MS 1000 /* before the second attempt */
+#define ATTEMPTS 6	/* to send a post */
 #define SECOND UINT64_C(1000000000)
 #define FIGURES_EVERY                                                                              \
 	(15 * SECOND) /* default interval; profiles are rarer because each needs a capture */
 #define PROFILES_EVERY (300 * SECOND)
-#define PROFILE_TAKES (5 * SECOND)
-#define END_TIMEOUT (3 * SECOND) /* time for pending posts after SIGTERM */
+#define PROFILE_TAKES (5 * SECOND) /* default length of a capture for a profile */
+#define END_TIMEOUT (3 * SECOND)   /* time for pending posts after SIGTERM */
 
 struct push {
 	const struct serve_args *args;
@@ -33,9 +33,11 @@ struct push {
 	char *otlp_url;		   /* URL for metrics; NULL: not pushed */
 	char host[256];
 	int signals;
-	uint64_t last_id, now;
+	uint64_t last_id;		    /* of a request to the broker */
+	uint64_t now;			    /* monotonic, ns */
 	uint64_t figures_due, profiles_due; /* next push in ns, monotonic; UINT64_MAX: never */
-	bool gone, ending;
+	bool gone;			    /* the broker has ended */
+	bool ending;			    /* a signal ends this process */
 	/* counts last reported; initially invalid, so that zeroes are reported too */
 	struct push_counts reported[PUSH_NR];
 };
@@ -63,6 +65,7 @@ static void push_figures(struct push *p)
 	json_decref(doc);
 }
 
+/* Counts of a server's posts, with the profiles that could not be made. */
 static struct push_counts counts_of(struct push *p, enum push_to to)
 {
 	struct push_counts c = sender__counts(p->sender, to);
@@ -72,7 +75,7 @@ static struct push_counts counts_of(struct push *p, enum push_to to)
 	return c;
 }
 
-static json_t *as_json(const struct push_counts *c)
+static json_t *counts_json(const struct push_counts *c)
 {
 	return json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)c->sent, "failed",
 			 (json_int_t)c->failed, "dropped", (json_int_t)c->dropped);
@@ -91,13 +94,14 @@ static void report_counts(struct push *p)
 	memcpy(p->reported, now, sizeof(now));
 	msg = json_pack("{s:I, s:s}", "id", (json_int_t)++p->last_id, "do", "pushed");
 	if (p->profiles)
-		json_object_set_new(msg, "pyroscope", as_json(&now[PUSH_PYROSCOPE]));
+		json_object_set_new(msg, "pyroscope", counts_json(&now[PUSH_PYROSCOPE]));
 	if (p->otlp_url)
-		json_object_set_new(msg, "otlp", as_json(&now[PUSH_OTLP]));
+		json_object_set_new(msg, "otlp", counts_json(&now[PUSH_OTLP]));
 	link__send(p->link, msg, -1);
 }
 
-static int begin(struct push *p, int link_fd)
+/* Prepares everything. Returns 0 or -errno; stop_push() is needed in any case. */
+static int start_push(struct push *p, int link_fd)
 {
 	struct sender_opts o = { .token = p->args->secrets.push_token,
 				 .ca = p->args->secrets.ca,
@@ -143,7 +147,7 @@ static int begin(struct push *p, int link_fd)
 	return 0;
 }
 
-static void end(struct push *p)
+static void stop_push(struct push *p)
 {
 	profiles__free(p->profiles);
 	sender__free(p->sender);
@@ -172,8 +176,8 @@ static void push_due(struct push *p)
 	}
 }
 
-/* Milliseconds until the next push, at most ms. */
-static int until_due(const struct push *p, int ms)
+/* Milliseconds until the next push, at most ms. Without processes, a due push waits 1 s. */
+static int limit_wait(const struct push *p, int ms)
 {
 	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
 	uint64_t left = p->state.n_processes ? 0 : 1000;
@@ -189,7 +193,7 @@ static void run_once(struct push *p)
 				 { link__fd(p->link), link__events(p->link), 0 } };
 	struct signalfd_siginfo info;
 
-	sender__turn(p->sender, fds, 2, until_due(p, sender__sleep(p->sender, p->now)));
+	sender__turn(p->sender, fds, 2, limit_wait(p, sender__sleep(p->sender, p->now)));
 	p->now = clock__read(CLOCK_MONOTONIC);
 	if (link__pump(p->link, on_message, p))
 		p->gone = true;
@@ -207,7 +211,7 @@ int push__run(const struct serve_args *args, int link_fd)
 		.args = args, .signals = -1, .figures_due = UINT64_MAX, .profiles_due = UINT64_MAX
 	};
 	uint64_t last;
-	int err = begin(&p, link_fd);
+	int err = start_push(&p, link_fd);
 
 	if (args->push_otlp)
 		p.figures_due = 0;
@@ -215,7 +219,7 @@ int push__run(const struct serve_args *args, int link_fd)
 		p.profiles_due = 0;
 	if (err) {
 		log_err("push: %s", strerror(-err));
-		end(&p);
+		stop_push(&p);
 		return EXIT_FAILED;
 	}
 	memset(p.reported, 0xff, sizeof(p.reported));
@@ -225,6 +229,6 @@ int push__run(const struct serve_args *args, int link_fd)
 	last = clock__read(CLOCK_MONOTONIC) + END_TIMEOUT;
 	while (!p.gone && sender__waiting(p.sender) && p.now < last)
 		run_once(&p);
-	end(&p);
+	stop_push(&p);
 	return 0;
 }

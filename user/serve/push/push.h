@@ -27,7 +27,7 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now);
  * no memory. */
 char *otlp__url(const char *base);
 
-/* Origin of a profile. */
+/* Which process a profile is of, and when it was captured. */
 struct profile_of {
 	const struct state_process *process;
 	const char *host;     /* host name; NULL: not known */
@@ -44,8 +44,8 @@ extern const char pyroscope_type[];
 
 enum push_to { PUSH_PYROSCOPE, PUSH_OTLP, PUSH_NR };
 
-/* sent: accepted by the server; failed: given up; dropped: never sent because the queue was
- * full. */
+/* Numbers of posts. sent: accepted by the server; failed: given up after errors; dropped: removed
+ * from the full queue before the server accepted them. */
 struct push_counts {
 	uint64_t sent, failed, dropped;
 };
@@ -57,7 +57,7 @@ struct sender_opts {
 	const char *ca;	   /* PEM; NULL: the system's certificates */
 	unsigned timeout;  /* time limit of a post, in s */
 	unsigned backoff;  /* delay before the second attempt, in ms; doubles with each attempt */
-	unsigned attempts;
+	unsigned attempts; /* most attempts to send a post */
 };
 
 /* NULL with errno on failure. */
@@ -70,7 +70,7 @@ void sender__free(struct sender *s); /* NULL is fine */
  */
 void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body,
 		  size_t size);
-/* Longest time the event loop may sleep, in ms. now: ns, monotonic. */
+/* How long the event loop may wait until a post is due, in ms. now: ns, monotonic. */
 int sender__sleep(struct sender *s, uint64_t now);
 /* Sends queued posts and handles answers. Waits up to ms milliseconds for the network or an
  * event in fds (4 at most). */
@@ -99,10 +99,11 @@ void profiles__free(struct profiles *p);		       /* NULL is fine */
 /* Starts a round through all processes, one capture at a time. Does nothing if a round is
  * running. */
 void profiles__begin(struct profiles *p);
-/* Continues the round. Call after each broker message and regularly. now: ns, monotonic. */
+/* Continues the round, if one is running. Call after each message of the broker, and regularly for
+ * timeouts. now: ns, monotonic. */
 void profiles__step(struct profiles *p, uint64_t now);
 /* Handles an answer from the broker. False: the answer is not for this round. On true, fd (-1:
  * none) is closed. */
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now);
-/* Number of profiles that failed. */
+/* Number of profiles that could not be made. */
 uint64_t profiles__failed(const struct profiles *p);

@@ -18,7 +18,7 @@
 
 #define QUEUE 64		 /* queued posts, at most */
 #define QUEUE_BYTES (64UL << 20) /* total size of queued posts, at most */
-#define AT_ONCE 4
+#define AT_ONCE 4		 /* most posts being sent at the same time */
 /* longest delay between two attempts, in s, also if the server asks for more */
 #define LONGEST_WAIT 300
 #define ANSWER 160 /* bytes of a server's answer kept for messages */
@@ -41,7 +41,8 @@ struct sender {
 	struct sender_opts opts;
 	CURLM *multi;
 	struct post *posts; /* list of posts, oldest first */
-	size_t n, bytes, busy;
+	size_t n, bytes;    /* number of posts, and size of their bodies */
+	size_t busy;	    /* transfers in progress */
 	struct push_counts counts[PUSH_NR];
 	bool failing[PUSH_NR]; /* a failure was logged, and no recovery since */
 	char *token_header;
@@ -52,9 +53,9 @@ struct sender {
 
 static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics" };
 
-/* libcurl reads certificates only from files, which the sandbox does not allow to open. Passes a
- * file in memory instead. */
-static int keep_ca(struct sender *s, const char *pem)
+/* Writes certificates to a file in memory: libcurl reads them only from a file, and the sandbox
+ * does not allow to open the user's. */
+static int store_ca(struct sender *s, const char *pem)
 {
 	int err;
 
@@ -82,7 +83,7 @@ struct sender *sender__new(const struct sender_opts *o)
 	if (!o->ca)
 		authorities__find(s->ca, sizeof(s->ca));
 	if (s->multi && (!o->token || s->token_header))
-		err = o->ca ? keep_ca(s, o->ca) : 0;
+		err = o->ca ? store_ca(s, o->ca) : 0;
 	if (!err)
 		return s;
 	sender__free(s);
@@ -90,7 +91,8 @@ struct sender *sender__new(const struct sender_opts *o)
 	return NULL;
 }
 
-static void stop(struct sender *s, struct post *p)
+/* Ends the transfer of a post, if one is in progress. */
+static void end_transfer(struct sender *s, struct post *p)
 {
 	if (!p->easy)
 		return;
@@ -102,14 +104,14 @@ static void stop(struct sender *s, struct post *p)
 	s->busy--;
 }
 
-static void drop(struct sender *s, struct post *p)
+static void drop_post(struct sender *s, struct post *p)
 {
 	struct post **at = &s->posts;
 
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
-	stop(s, p);
+	end_transfer(s, p);
 	s->n--;
 	s->bytes -= p->size;
 	free(p->url);
@@ -122,7 +124,7 @@ void sender__free(struct sender *s)
 	if (!s)
 		return;
 	while (s->posts)
-		drop(s, s->posts);
+		drop_post(s, s->posts);
 	curl_multi_cleanup(s->multi);
 	if (s->token_header)
 		explicit_bzero(s->token_header, strlen(s->token_header));
@@ -132,11 +134,12 @@ void sender__free(struct sender *s)
 	free(s);
 }
 
+/* Drops the oldest posts until the queue has room for one of this size. */
 static void make_room(struct sender *s, size_t size)
 {
 	while (s->posts && (s->n == QUEUE || s->bytes + size > QUEUE_BYTES)) {
 		s->counts[s->posts->to].dropped++;
-		drop(s, s->posts);
+		drop_post(s, s->posts);
 	}
 }
 
@@ -187,7 +190,7 @@ static bool add_header(struct post *p, const char *text)
 	return more;
 }
 
-static bool set_up(struct sender *s, struct post *p, CURL *e)
+static bool set_up_transfer(struct sender *s, struct post *p, CURL *e)
 {
 	char type[160];
 
@@ -221,11 +224,11 @@ static bool set_up(struct sender *s, struct post *p, CURL *e)
 static void give_up(struct sender *s, struct post *p)
 {
 	s->counts[p->to].failed++;
-	drop(s, p);
+	drop_post(s, p);
 }
 
 /* Starts a transfer. Without memory, tries again in 1 s. */
-static void start(struct sender *s, struct post *p, uint64_t now)
+static void start_post(struct sender *s, struct post *p, uint64_t now)
 {
 	p->attempts++;
 	p->answer_len = 0;
@@ -233,9 +236,9 @@ static void start(struct sender *s, struct post *p, uint64_t now)
 	p->easy = curl_easy_init();
 	if (p->easy) {
 		s->busy++;
-		if (set_up(s, p, p->easy))
+		if (set_up_transfer(s, p, p->easy))
 			return;
-		stop(s, p);
+		end_transfer(s, p);
 	}
 	if (p->attempts >= s->opts.attempts)
 		give_up(s, p);
@@ -247,10 +250,11 @@ static void start_due(struct sender *s, uint64_t now)
 	for (struct post *p = s->posts, *next; p && s->busy < AT_ONCE; p = next) {
 		next = p->next;
 		if (!p->easy && p->not_before <= now)
-			start(s, p, now);
+			start_post(s, p, now);
 	}
 }
 
+/* True if another attempt may succeed. */
 static bool is_retryable(CURLcode code, long status)
 {
 	switch (code) {
@@ -306,13 +310,13 @@ static void finish_post(struct sender *s, struct post *p, CURLcode code, uint64_
 
 	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_getinfo(p->easy, CURLINFO_RETRY_AFTER, &retry_after);
-	stop(s, p);
+	end_transfer(s, p);
 	if (!code && status >= 200 && status < 300) {
 		if (s->failing[p->to])
 			log_info("%s are taken again", names[p->to]);
 		s->failing[p->to] = false;
 		s->counts[p->to].sent++;
-		drop(s, p);
+		drop_post(s, p);
 		return;
 	}
 	again = is_retryable(code, status) && p->attempts < s->opts.attempts;

@@ -177,7 +177,7 @@ static const char *const change_calls[] = {
 	"utime",   "utimes",  "utimensat", "setxattr", "lsetxattr", "removexattr", "lremovexattr",
 };
 
-/* Makes the calls in names fail with this errno. Skips calls that this architecture does not have. */
+/* Makes the calls in names fail with an errno. Skips calls that this architecture lacks. */
 static int refuse_calls(scmp_filter_ctx ctx, const char *const *names, size_t n, int error)
 {
 	int err = 0;

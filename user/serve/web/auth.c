@@ -110,7 +110,7 @@ struct auth_peer auth__peer(const struct sockaddr *addr, int fd)
 	return p;
 }
 
-/* A bucket for a quarter of a minute's requests, but for at least `least` and at most all of them. */
+/* A bucket for a quarter of a minute's requests, but at least `least` and at most all of them. */
 static struct rate make_rate(double per_minute, double least)
 {
 	double capacity = per_minute / 4 < least ? least : per_minute / 4;
@@ -443,7 +443,7 @@ static void format_cookie(const struct auth *g, const char *value, bool is_delet
 		 is_deleted ? "; Max-Age=0" : "");
 }
 
-/* The entry for a new session: a free one, or else the one that was not used for the longest time. */
+/* The entry for a new session: a free one, otherwise the one whose last use is oldest. */
 static struct session *choose_session(struct auth *g, uint64_t now)
 {
 	struct session *s = &g->sessions[0];

@@ -232,7 +232,7 @@ static void put_categories(struct metrics_writer *w, const struct last_captures 
 	}
 }
 
-/* The last METRICS_PATH bytes of a long path or name: they identify it better than the first ones. */
+/* The last METRICS_PATH bytes of a long path: they identify it better than the first ones. */
 static const char *tail(const char *path)
 {
 	size_t len = strlen(path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Functions for handlers of routes: the values of a request, its answer, questions to the broker. */
+/* Functions for handlers: the values of a request, its answer, questions to the broker. */
 #include "serve/web/web.h"
 
 #include <errno.h>

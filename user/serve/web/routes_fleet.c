@@ -77,7 +77,7 @@ struct profile {
 	char id[STATE_ID]; /* of the trace; "": not known yet */
 };
 
-/* Deletes a temporary trace. The broker's answer to "delete" belongs to no request and is ignored. */
+/* Deletes a temporary trace. The broker's answer is ignored: no request waits for it. */
 static void release_profile(void *ctx)
 {
 	struct profile *p = ctx;

@@ -532,8 +532,9 @@ static uint64_t idle_since(const struct conn *c)
 	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
 }
 
-/* Closes the connection that has been idle for the longest time, one without a valid token first. If
- * `full` is AUTH_PEER_FULL, only connections of the newcomer's peer count. False: none is idle. */
+/* Closes the connection that has been idle for the longest time, but first one without a valid
+ * token. If `full` is AUTH_PEER_FULL, only connections of the newcomer's peer count. False: none is
+ * idle. */
 static bool make_room(struct web *web, const struct conn *newcomer, enum auth_room full)
 {
 	struct conn *idle = NULL;
@@ -658,7 +659,7 @@ static void take_answer(struct web *web, json_t *msg, int fd)
 		       detail ? detail : "the request failed for an unknown reason");
 }
 
-/* Runs the again() callbacks of waiting requests, after each broker message that is not an answer. */
+/* Runs the again() callbacks of waiting requests, after each event of the broker. */
 static void run_waiting(struct web *web)
 {
 	for (struct request *r = web->requests; r; r = r->next)

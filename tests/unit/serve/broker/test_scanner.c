@@ -60,7 +60,7 @@ static bool room(const char *owner, uint64_t target)
 	struct owner *w = owners__named(&l.owners, owner);
 	bool ret;
 
-	l.now_for = target == JOB ? 0 : 1;
+	l.target_index = target == JOB ? 0 : 1;
 	ret = make_room(&l, w);
 	owner__drop(w);
 	return ret;

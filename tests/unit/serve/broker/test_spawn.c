@@ -13,11 +13,11 @@
 static const char *words_of(const char *text)
 {
 	static char buf[128];
-	struct spawned s = { .said = -1 };
+	struct spawned s = { .err_fd = -1 };
 	int fds[2];
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
-	s.said = fds[0];
+	s.err_fd = fds[0];
 	for (size_t len = strlen(text), at = 0; at < len;) {
 		ssize_t n = write(fds[1], text + at, len - at);
 
@@ -26,8 +26,8 @@ static const char *words_of(const char *text)
 	}
 	close(fds[1]);
 	spawned__read(&s);
-	assert_int_equal(s.said, -1);
-	spawned__words(&s, buf, sizeof(buf));
+	assert_int_equal(s.err_fd, -1);
+	spawned__last_message(&s, buf, sizeof(buf));
 	spawned__close(&s);
 	return buf;
 }
