@@ -7,9 +7,10 @@
 #include "model/trend.h"
 #include "report/leaks/internal.h"
 
-#define COPIED_LEAST (UINT64_C(16) << 20) /* bytes of growth that are worth a mention */
+#define LEAST_GROWTH (UINT64_C(16) << 20) /* least growth worth a mention, bytes */
 
-/* Copies: private memory grows, and resident memory does not. Growth of both has lines. */
+/* Judges copies of shared pages: private memory grows, and resident memory does not. If both grow,
+ * the growth has lines. */
 static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
 	struct host_trend own, rss;
@@ -23,12 +24,14 @@ static void judge_copies(const struct model *m, const struct leaks_opts *o, stru
 	h->copies = trend__counts(&own.trend, o->min_confidence) &&
 		    rss.per_second < own.per_second / 2 && own.per_second > 0;
 	h->copied_before = !h->copies && own.last > own.first &&
-			   own.last - own.first >= COPIED_LEAST &&
+			   own.last - own.first >= LEAST_GROWTH &&
 			   own.last - own.first >= own.last / 4 &&
 			   (rss.last < rss.first ||
 			    rss.last - rss.first < (own.last - own.first) / 2);
 }
 
+/* Judges PyTorch's cache of pinned memory: pinned memory grows, and half of the growth is
+ * cached. */
 static void judge_pinned(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
 	const struct model_host *readings = model__host(m);
@@ -51,7 +54,7 @@ static void judge_pinned(const struct model *m, const struct leaks_opts *o, stru
 		return;
 	}
 	grown = last->bytes > first->bytes ? last->bytes - first->bytes : 0;
-	h->pinned_before = first->known && grown >= COPIED_LEAST && grown >= last->bytes / 4 &&
+	h->pinned_before = first->known && grown >= LEAST_GROWTH && grown >= last->bytes / 4 &&
 			   h->cached >= grown / 2;
 }
 

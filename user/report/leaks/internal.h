@@ -19,7 +19,7 @@ static inline bool leaks__wants(const struct leaks_opts *o, const struct model *
 
 /* ---- words ---- */
 
-#define LEAKS_SPAN 160 /* a text of leaks__span() */
+#define LEAKS_SPAN 160 /* size of a text of leaks__span() or leaks__heading() */
 #define LEAKS_HINT                                                                                 \
 	"Rate by request: --per FILE:LINE, a line that allocates one block in each request."
 
@@ -54,7 +54,7 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 /* Why memory may have no known holder in a recording: " (the program's objects were not read)"; ""
  * if there is no reason. A static text. */
 const char *leaks__no_holder(const struct facts *f);
-/* Writes which of the program's objects hold the memory. why: of leaks__no_holder(). */
+/* Writes which of the program's objects hold the memory. why: result of leaks__no_holder(). */
 void leaks__say_held(const struct growth_line *l, const char *why, char *buf, size_t size);
 /* Prints each value with a proportional bar. */
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
@@ -64,15 +64,15 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 
 /* Private copies of shared pages, and PyTorch's cache of pinned memory. */
 struct leaks_host {
-	bool copies;	    /* private memory grows, and resident memory does not */
-	bool copied_before; /* private memory grew likewise, and does not go on growing */
-	double copied;	    /* bytes a second */
+	bool copies;	    /* private memory grows, and resident memory (RSS) does not */
+	bool copied_before; /* private memory grew and RSS did not, but that growth has ended */
+	double copied;	    /* growth of private memory, bytes a second */
 	uint64_t from, to;  /* private memory at the first reading and at the last */
 	bool pinned;	    /* pinned memory grows, and most of the growth is cached */
-	bool pinned_before; /* it grew likewise, in too few readings to say whether it goes on */
-	double pinned_rate; /* bytes a second */
-	uint64_t pinned_first, readings;
-	uint64_t pinned_all, cached;
+	bool pinned_before; /* the same, in too few readings to say whether the growth goes on */
+	double pinned_rate; /* growth of pinned memory, bytes a second */
+	uint64_t pinned_first, readings; /* pinned bytes at the first reading; number of readings */
+	uint64_t pinned_all, cached;	 /* pinned bytes at the last reading; cached part of them */
 };
 
 /* Judges the readings of a recording. */
@@ -87,22 +87,22 @@ void leaks_host__say_pinned(FILE *out, size_t width, const struct leaks_host *h,
 
 /* A device of a recording. */
 struct leaks_device {
-	uint32_t recording; /* index of the recording in ranks */
-	char name[32];	    /* device name, such as "cuda:2" */
-	char kind[32];	    /* kind of device, such as "cuda"; lines are compared within a kind */
-	struct growth of;   /* growth on the device, without lines and values */
-	uint64_t duration;  /* duration of the recording, ns */
-	const char *no_holder;	/* of leaks__no_holder() */
-	struct leaks_host host; /* of the device "host" */
+	uint32_t recording;   /* index of the recording in ranks */
+	char name[32];	      /* device name, such as "cuda:2" */
+	char kind[32];	      /* kind of device, such as "cuda"; lines are compared within a kind */
+	struct growth growth; /* growth on the device, without lines and values */
+	uint64_t duration;    /* duration of the recording, ns */
+	const char *no_holder;	/* result of leaks__no_holder() */
+	struct leaks_host host; /* if the device is "host"; otherwise zero */
 	bool pool, others;	/* results of growth__pool_grows() and growth__others_grow() */
 	size_t counted;		/* number of growing lines that count */
 };
 
-/* A line on a device. */
+/* A line's growth on one device. */
 struct leaks_cell {
-	uint32_t device, line;
-	bool counts;
-	/* The set owns its texts. Values are copied for --steps, otherwise NULL. */
+	uint32_t device, line; /* indices in leaks_ranks */
+	bool counts;	       /* it grows with the requested confidence */
+	/* leaks_ranks.set owns its texts. Values are copied for --steps, otherwise NULL. */
 	struct growth_line at;
 };
 
@@ -111,7 +111,7 @@ struct leaks_line {
 	const char *kind;
 	const char **stack; /* for --by stack: root first, NULL-terminated; otherwise NULL */
 	uint32_t first, n;  /* first cell of the line and number of cells, by recording */
-	/* The cell that grows most, among those that count, or among all if none counts. */
+	/* Index of the cell that grows most, among those that count, or all if none counts. */
 	uint32_t most;
 	uint32_t counted; /* number of cells that count */
 };

@@ -104,8 +104,8 @@ static void put_where(struct json *j, enum group by, const struct dict *d, const
 	json__string(j, "category", r->category);
 }
 
-/* Writes the lines that count (leaks), or the others with a verdict. Returns how many were left
- * out. */
+/* Writes the growing lines if leaks is true, otherwise the lines with another verdict. Returns how
+ * many --top left out. */
 static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc,
 			const struct leaks_opts *o, const struct growth *g, bool leaks)
 {
@@ -139,8 +139,8 @@ static void put_sum(struct json *j, const char *key, const struct growth *g,
 	json__close_object(j);
 }
 
-/* A line that is always given by file and line. */
-static void put_driver(struct json *j, const struct growth_line *l)
+/* Writes "line", a line by file and number whatever --by is. */
+static void put_main_line(struct json *j, const struct growth_line *l)
 {
 	json__open_object(j, "line");
 	put_where(j, BY_LINE, NULL, &l->row);
@@ -160,7 +160,7 @@ static void put_peaks(struct json *j, const struct growth *g)
 	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, false);
 	json__close_object(j);
 	if (g->peaks.line)
-		put_driver(j, g->peaks.line);
+		put_main_line(j, g->peaks.line);
 	else
 		json__null(j, "line");
 	growth_summary__put_input(j, &g->peaks);
@@ -183,7 +183,7 @@ static void put_inside(struct json *j, const struct growth *g, enum trend_confid
 	json__uint(j, "grown_on_device", in->grown);
 	json__uint(j, "lines", in->lines);
 	json__double(j, "lines_per_call", in->lines_per_call, 3);
-	put_driver(j, in->line);
+	put_main_line(j, in->line);
 	json__open_object(j, "trend");
 	put_trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, false);
 	json__close_object(j);
@@ -300,7 +300,7 @@ static void put_recording(struct json *j, const struct rank *k)
 
 static void put_rank_device(struct json *j, const struct leaks_device *d)
 {
-	const struct growth *g = &d->of;
+	const struct growth *g = &d->growth;
 
 	json__open_object(j, NULL);
 	json__uint(j, "recording", d->recording);
@@ -361,14 +361,14 @@ static void put_rank_line(struct json *j, const struct leaks_ranks *r, const str
 		if (k->has_number)
 			json__uint(j, "rank", k->number);
 		json__string(j, "device", d->name);
-		put_figures(j, &d->of, &cells[i].at, r->opts->figures);
+		put_figures(j, &d->growth, &cells[i].at, r->opts->figures);
 		json__close_object(j);
 	}
 	json__close_array(j);
 	json__close_object(j);
 }
 
-/* Returns how many lines were left out. */
+/* As put_lines(), for several recordings. */
 static size_t put_rank_lines(struct json *j, const char *key, const struct leaks_ranks *r,
 			     bool leaks)
 {

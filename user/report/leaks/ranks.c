@@ -42,7 +42,8 @@ void leaks_ranks__free(struct leaks_ranks *r)
 
 /* ---- adding a recording ---- */
 
-static int keep_words(struct leaks_ranks *r, struct growth_line *l)
+/* Replaces the line's texts with copies in r->set. */
+static int keep_texts(struct leaks_ranks *r, struct growth_line *l)
 {
 	if (row_set__keep(r->set.texts, &l->row))
 		return -ENOMEM;
@@ -52,10 +53,10 @@ static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 	return 0;
 }
 
-/* Returns the frames as text, root first, NULL-terminated, for free(); *all: the same as one
- * string. NULL if memory is short. */
+/* Returns the frames as text, root first, NULL-terminated, for free(); *stack_text: the same as
+ * one string. NULL if memory is short. */
 static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row,
-			       const char **all)
+			       const char **stack_text)
 {
 	struct dict_stack s = dict__get_stack(d, row->stack);
 	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames));
@@ -77,8 +78,8 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 		fprintf(f, "%zu:%s", strlen(frames[i]), frames[i]);
 	if (fflush(f) || ferror(f))
 		goto out;
-	*all = joined;
-	kept = !strings__keep(r->set.texts, all);
+	*stack_text = joined;
+	kept = !strings__keep(r->set.texts, stack_text);
 out:
 	if (f)
 		fclose(f);
@@ -90,8 +91,9 @@ out:
 	return NULL;
 }
 
-/* Finds or adds a line of a kind of device, by the words of its row that --by chooses. stack: as
- * one text, for --by stack. A new line takes over frames. */
+/* Finds or adds a line: by kind of device, and by the texts of its row that --by selects. stack and
+ * frames: from keep_stack(), for --by stack. A new line takes over *frames, which is NULL then.
+ * *ret: index of the line. */
 static int find_line(struct leaks_ranks *r, const char *kind, const struct row *row,
 		     const char *stack, const char ***frames, uint32_t *ret)
 {
@@ -119,6 +121,7 @@ static int find_line(struct leaks_ranks *r, const char *kind, const struct row *
 	return 0;
 }
 
+/* Copies the line's values if --steps needs them; otherwise there are none. */
 static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 {
 	uint64_t *copy = NULL;
@@ -133,6 +136,7 @@ static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 	return 0;
 }
 
+/* Adds the cell of a line on a device. */
 static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device, const char *kind,
 		    const struct growth_line *line)
 {
@@ -142,7 +146,7 @@ static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device
 	const char **stack = NULL, *joined = NULL;
 	int err;
 
-	if (keep_words(r, &c.at))
+	if (keep_texts(r, &c.at))
 		return -ENOMEM;
 	if (r->opts->by == BY_STACK) {
 		stack = keep_stack(r, d, &c.at.row, &joined);
@@ -178,11 +182,11 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 		return err;
 	snprintf(d.name, sizeof(d.name), "%s", md.name);
 	snprintf(d.kind, sizeof(d.kind), "%.*s", (int)strcspn(d.name, ":"), d.name);
-	d.of = g;
-	d.of.lines = NULL;
-	d.of.pool = NULL;
-	d.of.n = 0;
-	d.of.allocated.values = d.of.reserved.values = d.of.others.values = NULL;
+	d.growth = g;
+	d.growth.lines = NULL;
+	d.growth.pool = NULL;
+	d.growth.n = 0;
+	d.growth.allocated.values = d.growth.reserved.values = d.growth.others.values = NULL;
 	d.pool = growth__pool_grows(&g, r->opts->min_confidence);
 	d.others = growth__others_grow(&g, r->opts->min_confidence);
 	if (!strcmp(md.name, "host"))
@@ -240,33 +244,33 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 static int sort_devices(struct leaks_ranks *r)
 {
 	size_t n = r->ranks->n;
-	uint32_t *place = calloc(n + 1, sizeof(*place));
-	uint32_t *order = calloc(r->ndevices + 1, sizeof(*order));
-	uint32_t *now = calloc(r->ndevices + 1, sizeof(*now)); /* the device's new index */
+	uint32_t *rank_of = calloc(n + 1, sizeof(*rank_of));
+	uint32_t *old_index = calloc(r->ndevices + 1, sizeof(*old_index));
+	uint32_t *new_index = calloc(r->ndevices + 1, sizeof(*new_index));
 	struct leaks_device *copy = calloc(r->ndevices + 1, sizeof(*copy));
 	int err = -ENOMEM;
 
-	if (!place || !order || !now || !copy)
+	if (!rank_of || !old_index || !new_index || !copy)
 		goto out;
 	err = 0;
 	for (size_t i = 0; i < n; i++)
-		place[r->ranks->all[i].added] = (uint32_t)i;
+		rank_of[r->ranks->all[i].added] = (uint32_t)i;
 	for (size_t i = 0; i < r->ndevices; i++) {
 		copy[i] = r->devices[i];
-		copy[i].recording = place[copy[i].recording];
-		order[i] = (uint32_t)i;
+		copy[i].recording = rank_of[copy[i].recording];
+		old_index[i] = (uint32_t)i;
 	}
-	qsort_r(order, r->ndevices, sizeof(*order), cmp_device, copy);
+	qsort_r(old_index, r->ndevices, sizeof(*old_index), cmp_device, copy);
 	for (size_t i = 0; i < r->ndevices; i++) {
-		r->devices[i] = copy[order[i]];
-		now[order[i]] = (uint32_t)i;
+		r->devices[i] = copy[old_index[i]];
+		new_index[old_index[i]] = (uint32_t)i;
 	}
 	for (size_t i = 0; i < r->ncells; i++)
-		r->cells[i].device = now[r->cells[i].device];
+		r->cells[i].device = new_index[r->cells[i].device];
 out:
-	free(place);
-	free(order);
-	free(now);
+	free(rank_of);
+	free(old_index);
+	free(new_index);
 	free(copy);
 	return err;
 }
@@ -280,6 +284,7 @@ static int cmp_cell(const void *a, const void *b)
 	return x->device < y->device ? -1 : x->device > y->device;
 }
 
+/* True if a grows more than b; a line that counts grows more than one that does not. */
 static bool grows_more(const struct leaks_cell *a, const struct leaks_cell *b)
 {
 	return a->counts != b->counts ? a->counts : a->at.per_step > b->at.per_step;

@@ -16,11 +16,11 @@ struct page {
 	size_t width;
 	const struct leaks_ranks *r;
 	size_t n;			    /* number of recordings */
-	bool *in;			    /* recordings to name in the text */
+	bool *in;			    /* in[i]: name recording i in the text */
 	const struct leaks_device *devices; /* devices of one kind */
 	const struct leaks_line *lines;	    /* growing lines on them that are shown */
 	size_t ndevices, shown;
-	char list[640], text[REPORT_TEXT];
+	char list[640], text[REPORT_TEXT]; /* buffers */
 };
 
 static const char *cwd(const struct page *p)
@@ -28,12 +28,14 @@ static const char *cwd(const struct page *p)
 	return p->n ? p->r->ranks->all[0].cwd : NULL;
 }
 
+/* Clears p->in. */
 static void name_none(struct page *p)
 {
 	memset(p->in, 0, p->n * sizeof(*p->in));
 }
 
-/* Counts recordings with a device of this kind, without worker processes. */
+/* Returns the number of recordings with a device of this kind, without worker processes. Changes
+ * p->in. */
 static size_t count_compared(struct page *p)
 {
 	size_t n = 0;
@@ -104,10 +106,11 @@ static void say_rate(const struct page *p, const struct leaks_line *l, const str
 			 l->counted > 1 ? " in each" : "");
 }
 
-/* Returns the verdict of a line that does not count on a device; -1: none worth a mention. */
-static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
+/* Returns why a line does not count on a device: TREND_SHORT if the device has too few values, or
+ * the line's verdict; -1: the line is not there or flat. */
+static int verdict_on(const struct leaks_cell *c, const struct leaks_device *d)
 {
-	if (d->of.values < TREND_MIN)
+	if (d->growth.values < TREND_MIN)
 		return TREND_SHORT;
 	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
 }
@@ -139,7 +142,7 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 			for (uint32_t k = 0; k < l->n && !c; k++)
 				c = &p->r->devices[cells[k].device] == &p->devices[i] ? &cells[k]
 										      : NULL;
-			if (!(c && c->counts) && why_not(c, &p->devices[i]) == all[w].verdict)
+			if (!(c && c->counts) && verdict_on(c, &p->devices[i]) == all[w].verdict)
 				any = p->in[p->devices[i].recording] = true;
 		}
 		if (!any || len + sizeof(p->list) + 64 > size)
@@ -151,31 +154,34 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 
 static void say_line(struct page *p, const struct leaks_line *l)
 {
-	const struct leaks_cell *m = &p->r->cells[l->most];
-	const struct leaks_device *d = &p->r->devices[m->device];
+	const struct leaks_cell *most_cell = &p->r->cells[l->most];
+	const struct leaks_device *d = &p->r->devices[most_cell->device];
 	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
-		module[128] = "", most[80] = "", by_block[120] = "";
+		module[128] = "", most_label[80] = "", by_block[120] = "";
 
-	leaks__where(p->r->opts->by, &m->at.row, cwd(p), at, 200);
-	if (p->r->opts->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
-		snprintf(module, sizeof(module), " in %.80s", words__module(p->text, &m->at.row));
+	leaks__where(p->r->opts->by, &most_cell->at.row, cwd(p), at, 200);
+	if (p->r->opts->by == BY_LINE && *most_cell->at.row.module &&
+	    strcmp(most_cell->at.row.module, "*"))
+		snprintf(module, sizeof(module), " in %.80s",
+			 words__module(p->text, &most_cell->at.row));
 	say_who(p, l, who, sizeof(who));
-	say_rate(p, l, &d->of, rate, sizeof(rate));
+	say_rate(p, l, &d->growth, rate, sizeof(rate));
 	say_elsewhere(p, l, other, sizeof(other));
-	leaks__say_held(&m->at, d->no_holder, held, sizeof(held));
-	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
+	leaks__say_held(&most_cell->at, d->no_holder, held, sizeof(held));
+	leaks__say_stays(&d->growth, &most_cell->at, keeps, sizeof(keeps));
 	if (l->counted == 1)
-		leaks__by_block(&d->of, &m->at, by_block, sizeof(by_block));
+		leaks__by_block(&d->growth, &most_cell->at, by_block, sizeof(by_block));
 	if (l->counted > 1)
-		snprintf(most, sizeof(most), "; in %s", p->r->ranks->all[d->recording].label);
+		snprintf(most_label, sizeof(most_label), "; in %s",
+			 p->r->ranks->all[d->recording].label);
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
-			rate, by_block, l->counted > 1 ? most : ",",
-			leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
-			trend__confidence(m->at.trend.confidence), other);
+			rate, by_block, l->counted > 1 ? most_label : ",",
+			leaks__rises(&d->growth, &most_cell->at.trend, n, sizeof(n)), keeps, held,
+			trend__confidence(most_cell->at.trend.confidence), other);
 }
 
-static void table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
+static void print_table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
 {
 	const struct leaks_cell *c = &p->r->cells[l->first];
 	const struct leaks_cell *m = &p->r->cells[l->most];
@@ -208,11 +214,11 @@ static void print_table(struct page *p)
 	char title[24];
 	bool job = ranks__one_job(p->r->ranks);
 
-	snprintf(title, sizeof(title), "A %s", growth_summary__unit(&p->devices[0].of));
+	snprintf(title, sizeof(title), "A %s", growth_summary__unit(&p->devices[0].growth));
 	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n", title, job ? "Ranks" : "Files",
 		"Rose in", "At end", "Blocks", words__where_title(p->r->opts->by));
 	for (size_t i = 0; i < p->shown; i++)
-		table_row(p, &p->lines[i], all, room);
+		print_table_row(p, &p->lines[i], all, room);
 }
 
 /* Prints the values of each line where it grows most, for --steps. */
@@ -228,7 +234,7 @@ static void print_figures(struct page *p)
 			     p->width > 80 ? p->width - 56 : 24);
 		snprintf(title, sizeof(title), "%s, %s", at,
 			 p->r->ranks->all[p->r->devices[m->device].recording].label);
-		leaks__figures(p->out, &p->r->devices[m->device].of, title, m->at.values,
+		leaks__figures(p->out, &p->r->devices[m->device].growth, title, m->at.values,
 			       &m->at.trend);
 	}
 }
@@ -254,30 +260,31 @@ static bool say_pools(struct page *p)
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
-		const struct growth_sum *s = &d->of.others;
-		const char *what = "Memory outside PyTorch's allocator", *but = "";
+		const struct growth_sum *s = &d->growth.others;
+		const char *subject = "Memory outside PyTorch's allocator", *but = "";
 
 		if (!d->pool && !d->others)
 			continue;
 		if (d->pool) {
-			s = &d->of.reserved;
-			what = "The pool";
+			s = &d->growth.reserved;
+			subject = "The pool";
 			but = ", but the tensors in it do not";
 		}
 		any = true;
 		text__paragraph(p->out, p->width, "\n", "  ",
 				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. For details, "
 				"run leaks on that recording.",
-				what, say_owner(p, d, who, sizeof(who)), but,
+				subject, say_owner(p, d, who, sizeof(who)), but,
 				growth_summary__signed(slope, sizeof(slope), s->per_step),
-				growth_summary__unit(&d->of),
-				leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+				growth_summary__unit(&d->growth),
+				leaks__rises(&d->growth, &s->trend, n, sizeof(n)),
 				trend__confidence(s->trend.confidence));
 	}
 	return any;
 }
 
-/* Prints growth on the host without a line, for the recording where it grows most. */
+/* Prints growth of host memory without a line, with the figures of the recording where it is
+ * largest. pinned: pinned memory; otherwise copies of pages. Returns true if there is any. */
 static bool say_host(struct page *p, bool pinned)
 {
 	const struct leaks_host *most = NULL;
@@ -305,11 +312,11 @@ static bool say_host(struct page *p, bool pinned)
 	return true;
 }
 
-/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". of: leaks__span() or
- * leaks__heading(). */
+/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". describe:
+ * leaks__span() or leaks__heading(). */
 static void say_range(const struct page *p,
-		      const char *(*of)(const struct growth *, uint64_t, char *, size_t), char *buf,
-		      size_t size)
+		      const char *(*describe)(const struct growth *, uint64_t, char *, size_t),
+		      char *buf, size_t size)
 {
 	const struct leaks_device *least = p->devices, *most = p->devices;
 	char a[LEAKS_SPAN], b[LEAKS_SPAN];
@@ -319,43 +326,44 @@ static void say_range(const struct page *p,
 
 		if (p->r->ranks->all[d->recording].worker)
 			continue;
-		least = d->of.steps < least->of.steps ? d : least;
-		most = d->of.steps > most->of.steps ? d : most;
+		least = d->growth.steps < least->growth.steps ? d : least;
+		most = d->growth.steps > most->growth.steps ? d : most;
 	}
-	of(&least->of, least->duration, a, sizeof(a));
-	of(&most->of, most->duration, b, sizeof(b));
+	describe(&least->growth, least->duration, a, sizeof(a));
+	describe(&most->growth, most->duration, b, sizeof(b));
 	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
 }
 
 static void say_nothing(struct page *p, const char *sp)
 {
 	uint64_t range = 0;
-	bool tell = false, sum = false;
+	bool long_enough = false, sum_grows = false;
 	char text[24], nothing[LEAKS_NOTHING];
 
 	for (size_t i = 0; i < p->ndevices; i++) {
-		uint64_t here = p->devices[i].of.allocated.trend.range;
+		uint64_t here = p->devices[i].growth.allocated.trend.range;
 
 		range = here > range ? here : range;
-		tell |= p->devices[i].of.values >= TREND_MIN;
-		sum |= growth__sum_grows(&p->devices[i].of);
+		long_enough |= p->devices[i].growth.values >= TREND_MIN;
+		sum_grows |= growth__sum_grows(&p->devices[i].growth);
 	}
-	if (tell && sum)
+	if (long_enough && sum_grows)
 		text__paragraph(p->out, p->width, "", "  ",
 				"no single line is shown to grow in any recording, but the sum of "
 				"all lines may: %s. `leaks` of one recording says more.",
 				sp);
-	else if (tell)
+	else if (long_enough)
 		text__paragraph(p->out, p->width, "", "  ",
 				"%s in any recording: %s, memory at their ends varies by %s",
-				leaks__nothing(p->r->opts, p->devices->of.clock, nothing,
+				leaks__nothing(p->r->opts, p->devices->growth.clock, nothing,
 					       sizeof(nothing)),
 				sp, text__bytes(text, sizeof(text), range));
 	else
-		leaks__say_short(p->out, p->width, &p->devices->of, sp);
+		leaks__say_short(p->out, p->width, &p->devices->growth, sp);
 }
 
-/* Finds the lines of the kind of device that count. They follow each other. Returns their number. */
+/* Sets p->lines to the growing lines of this kind of device. They are adjacent. Returns their
+ * number. */
 static size_t find_lines(struct page *p)
 {
 	size_t n = p->r->nlines, counted = 0;

@@ -14,7 +14,7 @@
 #include "report/recording/pools.h"
 #include "report/text.h"
 
-#define POOL_LINES 3
+#define POOL_LINES 3 /* most segments, or lines of other libraries, to print */
 
 struct page {
 	FILE *out;
@@ -22,12 +22,12 @@ struct page {
 	const struct leaks_doc *doc;
 	const struct leaks_opts *o;
 	const char *cwd;
-	char more[REPORT_TEXT];
+	char more[REPORT_TEXT]; /* buffer */
 };
 
 /* ---- parts ---- */
 
-/* Adds the memory from before attach that the first holder has: its line is not known. */
+/* Appends what the line's first holder has from before attach: that memory has no line. */
 static void add_older(struct page *p, size_t device, const struct growth_line *l, char *buf,
 		      size_t size)
 {
@@ -53,6 +53,7 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 			 text__bytes(b, sizeof(b), bytes));
 }
 
+/* Prints the sentence about a growing line. */
 static void say_line(struct page *p, size_t device, const struct growth *g,
 		     const struct growth_line *l)
 {
@@ -102,7 +103,8 @@ static void print_table(struct page *p, const struct growth *g, size_t shown)
 	}
 }
 
-/* Sums up lines kept by autograd's graph, because they have one cause. */
+/* Prints the sum of all growing lines, and one remedy for those that autograd's graph keeps: they
+ * have one cause. */
 static void say_graph(struct page *p, const struct growth *g)
 {
 	const struct growth_name *kept = NULL, *name = NULL;
@@ -233,7 +235,7 @@ static void say_others(struct page *p, size_t device)
 	char bytes[24], at[REPORT_TEXT];
 	struct model_segments s;
 
-	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
+	if (model__segments(p->doc->model, device, ROWS_NOW, FRAMES_USER, &s))
 		return;
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
 		text__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
@@ -247,7 +249,7 @@ static void say_others(struct page *p, size_t device)
 static int say_reserved(struct page *p, const struct growth *g, size_t device)
 {
 	struct model_segments s;
-	bool known = !model__segments(p->doc->model, device, ROWS_NOW, false, &s);
+	bool known = !model__segments(p->doc->model, device, ROWS_NOW, FRAMES_USER, &s);
 	bool graphs = known && model_segments__graphs_keep(&s);
 	char slope[40], n[96];
 	int err = 0;
@@ -273,14 +275,16 @@ static int say_reserved(struct page *p, const struct growth *g, size_t device)
 	return err;
 }
 
+/* Prints growth of reserved memory and of memory outside of the allocator. *ret: true if any
+ * grows. */
 static int say_pool(struct page *p, const struct growth *g, size_t device, bool *ret)
 {
-	bool pool = growth__pool_grows(g, p->o->min_confidence);
-	bool others = growth__others_grow(g, p->o->min_confidence);
+	bool reserved_grows = growth__pool_grows(g, p->o->min_confidence);
+	bool others_grow = growth__others_grow(g, p->o->min_confidence);
 	char slope[40], n[96];
-	int err = pool ? say_reserved(p, g, device) : 0;
+	int err = reserved_grows ? say_reserved(p, g, device) : 0;
 
-	if (others) {
+	if (others_grow) {
 		text__paragraph(p->out, p->width, "\n", "  ",
 				"Memory outside PyTorch's allocator grows: %s a %s, in %s. "
 				"Confidence: %s.",
@@ -290,7 +294,7 @@ static int say_pool(struct page *p, const struct growth *g, size_t device, bool 
 				trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
-	*ret = pool || others;
+	*ret = reserved_grows || others_grow;
 	return err;
 }
 
@@ -303,7 +307,7 @@ static void say_peaks(struct page *p, const struct growth *g)
 	if (!growth__peaks_grow(g, p->o->min_confidence))
 		return;
 	growth_summary__drivers(&g->peaks, p->cwd, drivers);
-	if (*drivers) { /* they begin a sentence here */
+	if (*drivers) { /* "most in ..." begins a sentence here */
 		drivers[0] = 'M';
 		snprintf(drivers + strlen(drivers), sizeof(drivers) - strlen(drivers), ". ");
 	}
@@ -387,7 +391,8 @@ static const char *length_words(const struct page *p, const struct growth *g, ch
 	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
 }
 
-/* summary: the sentence of other commands, or "". */
+/* Prints that nothing grows, or why that cannot be said. summary: the sentence of
+ * growth_summary__say() if print_summary() did not print it; otherwise "". */
 static void say_nothing(struct page *p, const struct growth *g, const char *summary)
 {
 	bool narrowed = p->o->min_growth > GROWTH_SUMMARY_LEAST ||
@@ -426,8 +431,8 @@ static void say_nothing(struct page *p, const struct growth *g, const char *summ
 			text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
-/* Names the line that grew most among those that cannot be judged: a job that is killed early shall
- * have a lead. any: however few the values are. */
+/* Names the line that grew most among those that cannot be judged, as a lead for a job that is
+ * killed early. any: true: also if there are fewer than TREND_MIN values. */
 static void say_lead(struct page *p, const struct growth *g, bool any)
 {
 	char slope[40], n[96], live[24], at[REPORT_TEXT];
@@ -451,7 +456,7 @@ static void say_lead(struct page *p, const struct growth *g, bool any)
 	}
 }
 
-/* Whether a growing line of tensors on the CPU grows on the host, too. */
+/* True if a line is one of the growing lines in g. */
 static bool is_among(const struct growth *g, const struct growth_line *l,
 		     enum trend_confidence least)
 {
@@ -464,8 +469,9 @@ static bool is_among(const struct growth *g, const struct growth_line *l,
 }
 
 /*
- * The host's rows are the lines that made the process grow. Of tensors in malloc's memory that may
- * be another line than the one that keeps them, and the rows of the CPU are exact.
+ * Prints growing lines of the device cpu that the host's lines lack. The host's lines are those
+ * that made the process grow. For tensors in malloc's memory, another line may have allocated the
+ * tensors that stay. The rows of the device cpu are exact.
  */
 static int say_tensors(struct page *p, const struct growth *host)
 {
@@ -520,7 +526,7 @@ static void print_head(struct page *p)
 				"stayed. Growth below may be that.");
 }
 
-/* Whether the options of the command let the growth of a summary count, too. */
+/* True if growth in a summary also counts with the command's --min-growth and --min-confidence. */
 static bool is_wanted(const struct page *p, const struct growth_summary *s)
 {
 	const struct trend *t;
@@ -536,8 +542,8 @@ static bool is_wanted(const struct page *p, const struct growth_summary *s)
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
 
-/* The sentence that report, the live view and others print, too. Prints it if it is a finding, or
- * writes it to text. */
+/* Prints the growth sentence of report and the live view, if it is about growth. Otherwise leaves
+ * it in text, for say_nothing(); "": there is none. */
 static int print_summary(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
 {
 	struct growth_summary s;
@@ -556,7 +562,7 @@ static int print_summary(struct page *p, size_t device, char text[GROWTH_SUMMARY
 	return 0;
 }
 
-/* Says what grows on the host without a line. Returns whether anything does. */
+/* Prints host memory that grows without a line. Returns true if any still grows. */
 static bool say_host(struct page *p)
 {
 	struct leaks_host h;
@@ -586,13 +592,14 @@ static void print_figures(struct page *p, const struct growth *g, const char *de
 	}
 }
 
-/* Prints what grows, or that nothing does. *found: true if anything does. */
+/* Prints what grows on a device, or that nothing does. shown: number of lines to print. Sets *found
+ * to true if anything grows. */
 static int say_growth(struct page *p, const struct growth *g, size_t device, bool is_host,
 		      size_t shown, bool *found)
 {
 	size_t n = growth__count(g, p->o->min_confidence);
 	char summary[GROWTH_SUMMARY_TEXT];
-	bool pool;
+	bool without_line;
 	int err = print_summary(p, device, summary);
 
 	if (err)
@@ -609,25 +616,25 @@ static int say_growth(struct page *p, const struct growth *g, size_t device, boo
 		print_table(p, g, shown);
 	if (n)
 		say_graph(p, g);
-	err = say_pool(p, g, device, &pool);
+	err = say_pool(p, g, device, &without_line);
 	if (err)
 		return err;
 	if (is_host)
-		pool |= say_host(p);
-	pool |= growth__peaks_grow(g, p->o->min_confidence);
+		without_line |= say_host(p);
+	without_line |= growth__peaks_grow(g, p->o->min_confidence);
 	say_peaks(p, g);
-	if (pool || n)
+	if (without_line || n)
 		*found = true;
 	else
 		say_nothing(p, g, summary);
-	if (n || !pool)
+	if (n || !without_line)
 		say_inside(p, g, found);
-	if (!pool && !n)
+	if (!without_line && !n)
 		say_lead(p, g, is_host);
 	return is_host ? say_tensors(p, g) : 0;
 }
 
-static int device_text(struct page *p, size_t device, bool *found)
+static int print_device(struct page *p, size_t device, bool *found)
 {
 	struct model_device d;
 	struct growth g;
@@ -680,7 +687,7 @@ int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts 
 		if (!any)
 			print_head(p);
 		any = true;
-		err = device_text(p, i, found);
+		err = print_device(p, i, found);
 	}
 	free(p);
 	if (err || any)

@@ -9,8 +9,8 @@
 #include "record/host.h"
 #include "report/leaks/internal.h"
 
-#define FIGURES 64 /* most steps to print; the last ones */
-#define CHART 24   /* width of a bar, columns */
+#define MOST_VALUES 64 /* most values to print: the last ones */
+#define BAR_COLUMNS 24 /* width of the longest bar */
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
@@ -112,7 +112,7 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 	}
 }
 
-/* Whether the row is host memory that is named by its mapping. */
+/* True for a row of host memory that has no line: its mapping, or "before attach", is its name. */
 static bool is_mapping(const struct row *r)
 {
 	return r->before_attach ||
@@ -124,19 +124,19 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 			    size_t size)
 {
 	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0;
-	/* The mean of blocks that differ, as with a library's workspace, says little about a line
-	 * that runs in each call. */
+	/* For a line that runs in each call, the mean of blocks that differ in size, as with a
+	 * library's workspace, says little. So the line must run in fewer calls. */
 	bool seldom = g->clock == GROWTH_TIME ||
 		      (g->clock == GROWTH_CALLS && block >= 1.5 * l->per_step &&
 		       (double)l->allocations * 1.5 <= (double)g->steps);
-	char of[40];
+	char rate[40];
 
 	*buf = '\0';
-	/* No line of the program allocates mappings that were there before. */
+	/* A mapping from before attach was not allocated by a line of the program. */
 	if (seldom && !is_mapping(&l->row) && l->kind == GROWTH_PILES_UP && l->per_step > 0 &&
 	    l->per_block > 0)
 		snprintf(buf, size, " (%s for each block allocated there)",
-			 growth_summary__signed(of, sizeof(of), l->per_block));
+			 growth_summary__signed(rate, sizeof(rate), l->per_block));
 	return buf;
 }
 
@@ -192,8 +192,8 @@ const char *leaks__no_holder(const struct facts *f)
 	return "";
 }
 
-/* Writes the models that hold the memory: "best[*] (59 models: 0.weight)", or "0.weight (59
- * models)". */
+/* Writes "best[*] (59 models: 0.weight)": the variable that holds models and the tensor's name in
+ * them; or "0.weight (59 models)" without a variable. Returns as snprintf(). */
 static size_t say_models(const struct growth_name *n, char *buf, size_t size)
 {
 	size_t at = 0, len = growth_summary__models(n, &at);
@@ -250,38 +250,38 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 		snprintf(buf + len, size - len,
 			 "; unknown for %u %%, newer than the last reading of names or held by no "
 			 "Python object",
-			 unknown < 100 ? unknown : 99); /* it is known for a part */
+			 unknown < 100 ? unknown : 99); /* a part is known, so not 100 % */
 	}
 }
 
-void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
+void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *values,
 		    const struct trend *t)
 {
-	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
-	uint64_t most = 1, before = from ? v[from - 1] : 0;
+	size_t n = t->values, first = n > MOST_VALUES ? n - MOST_VALUES : 0;
+	uint64_t largest = 1, previous = first ? values[first - 1] : 0;
 	uint64_t stride = g->clock == GROWTH_TIME ? 1 : g->stride; /* steps from value to value */
 	const char *unit = g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g);
 	const char *moment = g->clock == GROWTH_REQUESTS ? "start" : "end";
 	char live[24], change[40];
 
-	for (size_t i = from; i < n; i++)
-		most = v[i] > most ? v[i] : most;
+	for (size_t i = first; i < n; i++)
+		largest = values[i] > largest ? values[i] : largest;
 	fprintf(out, "\n%s, live at the %s of each %s%s", title, moment, unit,
 		stride > 1 ? " that is kept" : "");
-	if (from)
-		fprintf(out, ": the last %zu of %zu", n - from, n);
+	if (first)
+		fprintf(out, ": the last %zu of %zu", n - first, n);
 	fputc('\n', out);
-	for (size_t i = from; i < n; i++) {
-		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
+	for (size_t i = first; i < n; i++) {
+		unsigned bar = (unsigned)((double)values[i] / (double)largest * BAR_COLUMNS + 0.5);
 
 		*change = '\0';
-		if (v[i] != before)
+		if (values[i] != previous)
 			growth_summary__signed(change, sizeof(change),
-					       (double)v[i] - (double)before);
+					       (double)values[i] - (double)previous);
 		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
 			(uint64_t)(i + 1 + g->values - n) * stride,
-			text__bytes(live, sizeof(live), v[i]), change, (int)bar,
+			text__bytes(live, sizeof(live), values[i]), change, (int)bar,
 			"########################", i < t->warmup ? " (warm-up)" : "");
-		before = v[i];
+		previous = values[i];
 	}
 }

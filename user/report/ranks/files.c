@@ -75,8 +75,8 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
 }
 
-/* State of a run. Text and CSV go to out, JSON to j, and each recording to ranks for one report
- * of all. */
+/* State of a run. Text and CSV go to out, JSON goes to j. ranks collects the recordings for one
+ * report of all; NULL: none is wanted. */
 struct reports {
 	const struct report_files *args;
 	FILE *out;
@@ -85,11 +85,12 @@ struct reports {
 	size_t fail_from; /* results of --fail-if before the current recording */
 	/* folder that the current recording is a part of; NULL: none */
 	const struct rolling_view *rolling;
-	const char *host; /* of the current recording, as in struct analysis */
-	bool apart;	  /* true if each recording has a report of its own */
-	bool first;
+	const char *host; /* host of the current recording, as in struct analysis */
+	bool apart;	  /* true if each recording gets a report of its own */
+	bool first;	  /* no recording was read so far */
 };
 
+/* Prints the report of one recording. Returns 0 or a negative errno. */
 static int print_recording(const struct analysis *a, struct reports *s, int device,
 			   const struct advice_list *advice)
 {
@@ -144,6 +145,7 @@ static void find_segments(const struct analysis *a, char *buf, size_t size)
 	}
 }
 
+/* Checks that --by segment has rows. Returns 0, or an exit code, logged. */
 static int check_segments(const struct analysis *a, const struct report_files *args, size_t device,
 			  const struct model_device *d)
 {
@@ -174,7 +176,8 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 	return EXIT_UNUSABLE;
 }
 
-/* Chooses the device; -1 if the recording has no device and --device was not given. */
+/* Chooses the device. *ret: its index; -1: the recording has no device and --device was not given,
+ * or the report has no rows. Returns 0, or an exit code, logged. */
 static int choose_device(const struct analysis *a, const struct report_files *args, int *ret)
 {
 	struct model_device d;
@@ -186,7 +189,7 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 	if (!model__devices(a->model) && !args->device)
 		return 0;
 	if (is_host(args) && model__host(a->model) && model__find_device(a->model, "host") < 0)
-		return 0; /* parts, but no rows */
+		return 0; /* the report has the parts of host memory, and no rows */
 	status = analysis__device(a, args->device, &device);
 	if (status)
 		return status;
@@ -200,7 +203,7 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
-/* Receivers of events besides the model. */
+/* The callbacks that get each event before the model does; NULL: not wanted. */
 struct receivers {
 	struct report_fail *fail;
 	struct advisor *advisor;
@@ -232,9 +235,10 @@ static int run_analysis(struct analysis *a, struct reports *s, struct advisor *a
 	return analysis__run(a, pass_event, &o);
 }
 
-/* True, with a warning: the filter matches memory of the recording, but none at the moment. */
-static bool says_of_other_moments(const struct analysis *a, const struct report_select *select,
-				  size_t device)
+/* Warns if the filter matches memory of the recording, but none at the moment. Returns whether it
+ * did. */
+static bool warn_of_moment(const struct analysis *a, const struct report_select *select,
+			   size_t device)
 {
 	struct row_opts o = { .by = BY_LINE, .when = ROWS_TOTAL };
 	uint64_t bytes, count;
@@ -255,7 +259,7 @@ static bool says_of_other_moments(const struct analysis *a, const struct report_
 	return kept;
 }
 
-/* A mistyped filter keeps nothing, which looks like a job without memory. */
+/* Warns if the filter keeps no row: a mistyped filter looks like a job without memory. */
 static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
 			    size_t device)
 {
@@ -271,7 +275,7 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	kept = report_select__kept(rows, n, &bytes, &count);
 	free(rows);
 	o.keep = NULL;
-	if (kept || says_of_other_moments(a, select, device) ||
+	if (kept || warn_of_moment(a, select, device) ||
 	    model__rows(a->model, device, &o, &rows, &n))
 		return;
 	report_select__instead(select, rows, n, instead, sizeof(instead));
@@ -317,6 +321,7 @@ static int report_figures(struct analysis *a, struct reports *s, int device,
 	return print_advised(a, s, device, advisor);
 }
 
+/* Reads a recording and reports it. Returns an exit code. */
 static int report_recording(const char *path, struct reports *s)
 {
 	const struct report_files *args = s->args;
@@ -457,9 +462,9 @@ static bool can_read_again(const struct report_files *args)
 	return !args->fail;
 }
 
-/* Only all recordings together show whether they are of one job or one process tree. Until then,
- * keep the text of each recording in memory; of many, that of the first ones, and read the others
- * again. */
+/* Prints one report of all if they are of one job or one process tree, which only all recordings
+ * together show; otherwise one of each. Until then, keeps the texts of the first MOST_TEXTS
+ * recordings in memory. If they are needed, reads the other recordings again. */
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
@@ -516,19 +521,19 @@ int report_files__print(const struct report_files *args)
 		.outliers = args->outliers,
 	};
 	bool together = args->together == TOGETHER_YES;
-	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&
-		      args->format == REPORT_AS_TEXT && report_files__can_be_together(args);
+	bool undecided = args->together == TOGETHER_AUTO && args->n > 1 &&
+			 args->format == REPORT_AS_TEXT && report_files__can_be_together(args);
 	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
 	int status = EXIT_FAILED;
 
 	s.j = args->format == REPORT_AS_JSON ? json__new(stdout, true) : NULL;
-	s.ranks = together || either ? ranks__new(&ro) : NULL;
-	if ((args->format == REPORT_AS_JSON && !s.j) || ((together || either) && !s.ranks))
+	s.ranks = together || undecided ? ranks__new(&ro) : NULL;
+	if ((args->format == REPORT_AS_JSON && !s.j) || ((together || undecided) && !s.ranks))
 		log_err("out of memory");
 	else if (together)
 		status = report_together(&s);
 	else
-		status = either ? report_either(&s) : report_apart(&s);
+		status = undecided ? report_either(&s) : report_apart(&s);
 	ranks__free(s.ranks);
 	json__free(s.j);
 	return status;

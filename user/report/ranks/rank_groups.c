@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPARED 64 /* groups that others are compared with, at most */
+#define COMPARED 64	/* most groups that others are compared with */
+#define LEAST_COMMON 50 /* least percent of equal memory with which a group joins another */
 
 /* The lines of one recording. */
 struct profile {
@@ -19,6 +20,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
+/* True if the bytes of a line differ by more than both limits of outliers. */
 static bool line_differs(uint64_t a, uint64_t b)
 {
 	uint64_t d = distance(a, b), most = a > b ? a : b;
@@ -26,13 +28,15 @@ static bool line_differs(uint64_t a, uint64_t b)
 	return d > OUTLIER_BYTES && d > most / 100 * OUTLIER_PERCENT;
 }
 
-/* Goes through the lines of both, and through those that only one has. */
+/* An iteration over the lines that at least one of two recordings has: i and k are positions in a
+ * and b; of_a and of_b are the bytes of the line at hand. */
 struct pair {
 	const struct profile *a, *b;
 	size_t i, k;
 	uint64_t of_a, of_b;
 };
 
+/* Goes to the next line. Returns false at the end. */
 static bool next_line(struct pair *p)
 {
 	bool in_a = p->i < p->a->n, in_b = p->k < p->b->n;
@@ -50,6 +54,7 @@ static bool next_line(struct pair *p)
 	return true;
 }
 
+/* True if the lines that differ are at most RANK_GROUPS_PERCENT of the memory. */
 static bool are_alike(const struct profile *a, const struct profile *b)
 {
 	uint64_t most = (a->bytes > b->bytes ? a->bytes : b->bytes) / 100 * RANK_GROUPS_PERCENT,
@@ -65,7 +70,8 @@ static bool are_alike(const struct profile *a, const struct profile *b)
 	return true;
 }
 
-/* The bytes that both have at the same lines, in percent of the smaller one's. */
+/* Returns the bytes that both have at the same lines, in percent of the smaller recording's
+ * bytes. */
 static unsigned percent_common(const struct profile *a, const struct profile *b)
 {
 	uint64_t least = a->bytes < b->bytes ? a->bytes : b->bytes, sum = 0;
@@ -76,38 +82,40 @@ static unsigned percent_common(const struct profile *a, const struct profile *b)
 	return least ? (unsigned)((unsigned __int128)sum * 100 / least) : 0;
 }
 
-/* Sorts the cells by recording, keeping the order of lines. */
-static struct rank_cell *by_recording(const struct rank_cell *cells, size_t n_cells,
-				      const bool *out_lines, size_t n, struct profile *profiles)
+/* Returns the cells sorted by recording, then by line, for free(), and sets the profiles of the n
+ * recordings to them. NULL if memory is short. */
+static struct rank_cell *sort_cells(const struct rank_cell *cells, size_t n_cells,
+				    const bool *out_lines, size_t n, struct profile *profiles)
 {
 	struct rank_cell *sorted = malloc((n_cells + 1) * sizeof(*sorted));
-	size_t *at = calloc(n + 1, sizeof(*at)), sum = 0;
+	size_t *next = calloc(n + 1, sizeof(*next)), sum = 0;
 
-	if (!sorted || !at) {
+	if (!sorted || !next) {
 		free(sorted);
-		free(at);
+		free(next);
 		return NULL;
 	}
 	for (size_t i = 0; i < n_cells; i++)
-		at[cells[i].recording] += !out_lines[cells[i].line];
+		next[cells[i].recording] += !out_lines[cells[i].line];
 	for (size_t i = 0; i < n; i++) {
-		size_t count = at[i];
+		size_t count = next[i];
 
 		profiles[i] = (struct profile){ .cells = sorted + sum, .n = count };
-		at[i] = sum;
+		next[i] = sum;
 		sum += count;
 	}
 	for (size_t i = 0; i < n_cells; i++) {
 		if (out_lines[cells[i].line])
 			continue;
-		sorted[at[cells[i].recording]++] = cells[i];
+		sorted[next[cells[i].recording]++] = cells[i];
 		profiles[cells[i].recording].bytes += cells[i].bytes;
 	}
-	free(at);
+	free(next);
 	return sorted;
 }
 
-/* Adds the recording to the first group whose first member is like it, or to a new one. */
+/* Adds a recording to the first group whose first member is like it; otherwise to a new group.
+ * leaders: first members of the groups. leader: the next free entry of leaders. */
 static void add_recording(struct rank_groups *g, const struct profile *profiles,
 			  const uint32_t *leaders, size_t recording, uint32_t *leader)
 {
@@ -124,6 +132,7 @@ static void add_recording(struct rank_groups *g, const struct profile *profiles,
 	g->n++;
 }
 
+/* Lists the members of each group. */
 static void list_members(struct rank_groups *g, size_t n)
 {
 	uint32_t sum = 0;
@@ -148,8 +157,8 @@ static int cmp_size(const void *a, const void *b)
 	return x > y ? -1 : x < y;
 }
 
-/* The least size of a group that others are compared with: of many groups, only the largest ones
- * count. sizes: room for a size of each group. */
+/* Returns the least size of a group that others are compared with. Of many groups, only the largest
+ * COMPARED ones count. sizes: a buffer with an entry for each group. */
 static uint32_t least_size(const struct rank_groups *g, uint32_t *sizes)
 {
 	for (size_t i = 0; i < g->n; i++)
@@ -167,7 +176,7 @@ static void find_families(struct rank_groups *g, const struct profile *profiles,
 	uint32_t least = least_size(g, sizes);
 
 	for (size_t i = 0; i < g->n; i++) {
-		unsigned best = 49;
+		unsigned best = LEAST_COMMON - 1;
 
 		for (size_t k = 0; k < g->n; k++) {
 			unsigned percent;
@@ -181,13 +190,13 @@ static void find_families(struct rank_groups *g, const struct profile *profiles,
 			}
 		}
 	}
-	/* A group that is compared with one that is itself compared with another. */
+	/* If a group's family is compared with another group itself, take that group. */
 	for (size_t i = 0; i < g->n; i++)
 		for (size_t steps = 0; steps < g->n; steps++)
 			g->all[i].family = g->all[g->all[i].family].family;
 }
 
-/* If no two recordings are alike, nothing says which of them should be equal: all. */
+/* If no two recordings are alike, compares all with each other: makes one family of them. */
 static void join_all(struct rank_groups *g)
 {
 	for (size_t i = 0; i < g->n; i++)
@@ -202,7 +211,7 @@ int rank_groups__make(const struct rank_cell *cells, size_t n_cells, const bool 
 {
 	struct profile *profiles = calloc(n + 1, sizeof(*profiles));
 	uint32_t *leaders = calloc(n + 1, 2 * sizeof(*leaders));
-	struct rank_cell *sorted = profiles ? by_recording(cells, n_cells, out_lines, n, profiles)
+	struct rank_cell *sorted = profiles ? sort_cells(cells, n_cells, out_lines, n, profiles)
 					    : NULL;
 
 	*ret = (struct rank_groups){ .all = calloc(n + 1, sizeof(*ret->all)),

@@ -49,26 +49,27 @@ uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t ze
  * nearer one. */
 static uint64_t median_without(const uint64_t *sorted, size_t n, uint64_t value)
 {
-	size_t out = 0, hi = n, half = (n - 1) / 2;
+	size_t removed = 0, end = n, half = (n - 1) / 2;
 	uint64_t above, below;
 
-	while (out < hi) { /* finds the first value that is not smaller */
-		size_t mid = out + (hi - out) / 2;
+	while (removed < end) { /* finds the first value that is not smaller */
+		size_t mid = removed + (end - removed) / 2;
 
 		if (sorted[mid] < value)
-			out = mid + 1;
+			removed = mid + 1;
 		else
-			hi = mid;
+			end = mid;
 	}
-	above = sorted[half + (half >= out)];
+	above = sorted[half + (half >= removed)];
 	if (n % 2 == 0)
 		return above;
-	below = sorted[half - 1 + (half - 1 >= out)];
+	below = sorted[half - 1 + (half - 1 >= removed)];
 	if (value >= above)
 		return above;
 	return value <= below || value - below < above - value ? below : above;
 }
 
+/* True if a value differs from the median of the others by more than both limits. */
 static bool differs(uint64_t a, uint64_t others, uint64_t least)
 {
 	uint64_t d = a > others ? a - others : others - a;
@@ -132,7 +133,8 @@ void outliers__order(struct outliers *o)
 
 /* ---- devices that have memory of several ranks of one job ---- */
 
-/* The device with the rank's number on its host, otherwise the one with the largest peak. */
+/* Returns the rank's own device: the one with its number on the host; if it does not use that one,
+ * the device with the largest peak. */
 static const struct rank_device *own_device(const struct rank *k)
 {
 	const struct rank_device *own = NULL;
@@ -154,6 +156,7 @@ static int cmp_host(const char *a, const char *b)
 	return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
 
+/* Compares host and device of two uses: 0 if they are the same device. */
 static int cmp_place(const struct device_use *x, const struct device_use *y,
 		     const struct rank *ranks)
 {
@@ -175,6 +178,7 @@ static int cmp_use(const void *a, const void *b, void *ctx)
 	return c ? c : (x->recording > y->recording) - (x->recording < y->recording);
 }
 
+/* Lists each rank's own device and the others that it has memory on. */
 static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *s)
 {
 	size_t room = 0;
@@ -195,8 +199,8 @@ static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *
 	return 0;
 }
 
-/* ranks: recordings of one job, n of them, which *ret borrows. Returns 0 or -ENOMEM; the caller
- * frees ret, also after an error. */
+/* Finds the devices that have memory of several of n ranks of one job. *ret borrows the ranks.
+ * Returns 0 or -ENOMEM; the caller frees ret, also after an error. */
 static int find_shared(const struct rank *ranks, size_t n, struct shared_devices *ret)
 {
 	size_t room = 0, end;
@@ -214,7 +218,7 @@ static int find_shared(const struct rank *ranks, size_t n, struct shared_devices
 			d.n++;
 			d.guests += ret->uses[end].device != ret->uses[end].own;
 		}
-		/* Without a rank whose own it is, the ranks share out devices in another way. */
+		/* If no rank owns the device, own_device() does not fit this job. */
 		if (!d.guests || d.guests == d.n)
 			continue;
 		if (array__grow(&ret->all, &room, ret->n + 1, sizeof(*ret->all)))
@@ -245,7 +249,7 @@ static bool is_guest(const struct shared_devices *s, size_t recording, const cha
 
 /* ---- steps with equal numbers of the job ---- */
 
-static size_t kept_steps(const struct model *m)
+static size_t count_kept_steps(const struct model *m)
 {
 	struct model_step s;
 	size_t n = 0;
@@ -255,9 +259,11 @@ static size_t kept_steps(const struct model *m)
 	return n;
 }
 
+/* Reads the durations of the numbered steps. Leaves out the first step if it began before the
+ * recording. */
 static int read_spans(const struct model *m, struct job_spans *ret)
 {
-	size_t kept = kept_steps(m);
+	size_t kept = count_kept_steps(m);
 	size_t all = model__steps(m);
 	size_t skip = kept == all && !model__first_step_whole(m);
 	struct model_step s;
@@ -280,7 +286,7 @@ static void free_spans(struct job_spans *s)
 	*s = (struct job_spans){ 0 };
 }
 
-/* Narrows a range of steps to those that these are, too. Returns whether any is left. */
+/* Narrows a range of step numbers to those that s has, too. Returns whether any is left. */
 static bool narrow_steps(const struct job_spans *s, uint64_t *first, uint64_t *last)
 {
 	if (!s->n)
@@ -290,6 +296,7 @@ static bool narrow_steps(const struct job_spans *s, uint64_t *first, uint64_t *l
 	return *first <= *last;
 }
 
+/* Returns the median duration of the steps first to last. Sorts their durations. */
 static uint64_t median_span(struct job_spans *s, uint64_t first, uint64_t last)
 {
 	uint64_t *from = s->ns + (first - s->first);
@@ -346,38 +353,41 @@ void ranks__free(struct ranks *r)
 
 /* ---- lines ---- */
 
-/* Clears the words of a row that do not tell it from others, and gets those that do. */
+/* Clears the texts of a row that --by ignores, and keeps copies of the others. *ret: the row's
+ * identity for row_set__number(). */
 static int split_words(struct ranks *r, struct row *row, struct row *ret)
 {
-	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
-	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
-	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
-	     phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
+	unsigned groups = words__speaks_of(r->opts->by, r->opts->split);
+	bool by_line = groups & 1U << BY_LINE,
+	     place_only = by_line && r->opts->words && !r->opts->split;
+	bool by_module = (groups & (1U << BY_MODULE | 1U << BY_LAYER)) && !place_only,
+	     by_phase = (groups & 1U << BY_PHASE) && !place_only && !row->before_attach;
 
-	if (!module)
+	if (!by_module)
 		row->module = row->module_class = row->module_root = "";
-	if (!(of & 1U << BY_CATEGORY) || place)
+	if (!(groups & 1U << BY_CATEGORY) || place_only)
 		row->category = NULL;
-	if (!line || !row->before_attach) /* names identify only rows from before attach */
+	if (!by_line || !row->before_attach) /* names identify only rows from before attach */
 		row->name = NULL;
 	row->node_class = NULL;
-	if (!line)
+	if (!by_line)
 		row->file = row->func = NULL;
-	if (!(of & 1U << BY_THREAD))
+	if (!(groups & 1U << BY_THREAD))
 		row->thread = NULL;
-	if (!phase)
+	if (!by_phase)
 		row->phase = PHASE_OTHER;
 	row->tid = 0; /* thread IDs differ in each recording */
 	if (row_set__keep(r->set.texts, row))
 		return -ENOMEM;
 	*ret = *row;
-	if (!line)
+	if (!by_line)
 		ret->line = 0;
-	if (!line || (place && row->file))
+	if (!by_line || (place_only && row->file))
 		ret->source = NULL;
 	return 0;
 }
 
+/* Finds or adds the line of a row. *ret: its index. */
 static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 {
 	struct rank_line *l;
@@ -396,6 +406,7 @@ static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 
 /* ---- adding a recording ---- */
 
+/* Adds a row of a recording to its line, as a cell. */
 static int add_row(struct ranks *r, uint32_t recording, struct row row)
 {
 	uint64_t bytes = row.bytes, count = row.count, anonymous = row.anonymous;
@@ -451,6 +462,7 @@ static bool maps_shared(const struct row *row)
 		!strcmp(row->func, "rebuild_storage_filename"));
 }
 
+/* Adds the shared memory that the process mapped from others to k->shared. */
 static int add_shared(struct rank *k, const struct analysis *a, size_t device)
 {
 	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .which_line = FRAMES_ALL };
@@ -501,7 +513,7 @@ static void add_device(struct rank *k, const struct model_device *d)
 	k->before_unknown |= !d->before_known;
 }
 
-/* Notes an accelerator that the recording uses. */
+/* Adds an accelerator that the recording uses to k->each. */
 static int note_device(struct rank *k, const struct model_device *d)
 {
 	struct rank_device *e;
@@ -516,7 +528,7 @@ static int note_device(struct rank *k, const struct model_device *d)
 	return 0;
 }
 
-/* Notes the largest row of each device, for a recording that uses several. */
+/* Keeps the largest row of each device, for a recording that uses several. */
 static int note_rows(struct ranks *r, const struct analysis *a)
 {
 	struct row_opts o = { .by = BY_LINE,
@@ -529,7 +541,7 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 
 	for (size_t i = 0; i < k->neach && k->neach > 1; i++) {
 		int device = model__find_device(a->model, k->each[i].name), err;
-		struct row *most = &k->each[i].most;
+		struct row *largest = &k->each[i].most;
 		struct holder_rows rows;
 
 		if (device < 0)
@@ -538,15 +550,15 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 		if (err)
 			return err == -ENOENT ? 0 : err;
 		if (rows.n)
-			*most = (struct row){ .bytes = rows.all[0].bytes,
-					      .before_attach = rows.all[0].before_attach,
-					      .file = rows.all[0].file,
-					      .line = rows.all[0].line,
-					      .name = rows.all[0].name,
-					      .module = "" };
-		if (strings__keep(r->set.texts, &most->file) ||
-		    strings__keep(r->set.texts, &most->name)) {
-			most->file = most->name = NULL; /* not ours */
+			*largest = (struct row){ .bytes = rows.all[0].bytes,
+						 .before_attach = rows.all[0].before_attach,
+						 .file = rows.all[0].file,
+						 .line = rows.all[0].line,
+						 .name = rows.all[0].name,
+						 .module = "" };
+		if (strings__keep(r->set.texts, &largest->file) ||
+		    strings__keep(r->set.texts, &largest->name)) {
+			largest->file = largest->name = NULL; /* the rows own them */
 			err = -ENOMEM;
 		}
 		holder_rows__free(&rows);
@@ -556,7 +568,8 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 	return 0;
 }
 
-/* The moment of a recording whose devices have several: that of the sum's peak. */
+/* Sets the moment of a recording with several devices, which peak at different times: the time of
+ * the peak of their sum. */
 static void set_time(const struct ranks *r, struct rank *k, const struct analysis *a)
 {
 	struct model_all all;
@@ -576,6 +589,7 @@ static void set_pss(struct rank *k, const struct model_host *h)
 	k->pss = k->has_pss ? pss->bytes : 0;
 }
 
+/* Keeps the growth of a device. */
 static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 {
 	struct growth_summary s, *copy;
@@ -597,8 +611,8 @@ static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 	return 0;
 }
 
-/* Old launchers pass the rank as an argument. The rest of the command line is the same in the
- * whole job. */
+/* Returns the cleaned command line, for free(), without --local_rank: old launchers pass it, and
+ * the rest is the same in the whole job. NULL if memory is short. */
 static char *command_of(const struct facts *f)
 {
 	char **argv = words__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
@@ -629,7 +643,8 @@ static char *command_of(const struct facts *f)
 	return text;
 }
 
-/* The facts of fetch. Values that make no sense are not known. */
+/* Reads the facts about clocks that fetch adds. c->known stays false if one is missing or
+ * absurd. */
 static void read_clock(struct rank_clock *c, const struct facts *f)
 {
 	uint64_t zero, from, error;
@@ -646,7 +661,7 @@ static void read_clock(struct rank_clock *c, const struct facts *f)
 		c->begin = (int64_t)zero + (int64_t)from - c->offset;
 }
 
-/* Copies the numbered steps, or why they have no numbers. */
+/* Reads the durations of the steps, or the reason why the steps have no numbers in the job. */
 static int read_steps(struct rank *k, const struct analysis *a)
 {
 	const char *why = facts__get(a->facts, "job_step_unknown");
@@ -731,8 +746,10 @@ static void find_workers(struct ranks *r)
 	}
 }
 
-/* Memory of the host by line has the tensors on the CPU in it. */
-static bool is_wanted(const struct analysis *a, size_t i, int device, bool others)
+/* True if device i is to be reported. device: the requested one, -1: none. others: accelerators are
+ * used, and only they are reported. Otherwise only "host" is, if it is there: it includes the CPU's
+ * tensors. */
+static bool is_reported(const struct analysis *a, size_t i, int device, bool others)
 {
 	int host = model__find_device(a->model, "host");
 	struct model_device d;
@@ -772,7 +789,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		others |= is_wanted(a, i, device, true);
+		others |= is_reported(a, i, device, true);
 	if (!n) {
 		r->empty++;
 		return -ENODATA;
@@ -787,7 +804,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		model__device(a->model, i, &d);
 		if (d.marked && !device__on_host(d.device) && rank__uses(&d))
 			err = note_device(&r->all[r->n - 1], &d);
-		if (!err && is_wanted(a, i, device, others))
+		if (!err && is_reported(a, i, device, others))
 			err = add_figures(r, a, i, &d);
 	}
 	if (err)
@@ -801,6 +818,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 
 /* ---- after the last recording ---- */
 
+/* True for two different processes with the same rank. */
 static bool is_twin(const struct rank *a, const struct rank *b)
 {
 	return a != b && !a->worker && !b->worker && a->number == b->number;
@@ -850,36 +868,38 @@ static int cmp_rank(const void *a, const void *b, void *ctx)
 /* Sorts the recordings by rank, if all have one, and renumbers the cells. */
 static int sort_ranks(struct ranks *r)
 {
-	uint32_t *order = calloc(r->n + 1, 2 * sizeof(*order)), *place = order + r->n;
+	uint32_t *old_index = calloc(r->n + 1, 2 * sizeof(*old_index)),
+		 *new_index = old_index + r->n;
 	struct rank *copy = calloc(r->n + 1, sizeof(*copy));
-	bool all = true;
+	bool all_numbered = true;
 
-	if (!order || !copy) {
-		free(order);
+	if (!old_index || !copy) {
+		free(old_index);
 		free(copy);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < r->n; i++) {
-		order[i] = (uint32_t)i;
-		all &= r->all[i].has_number;
+		old_index[i] = (uint32_t)i;
+		all_numbered &= r->all[i].has_number;
 		copy[i] = r->all[i];
 	}
-	if (all && r->n)
-		qsort_r(order, r->n, sizeof(*order), cmp_rank, copy);
+	if (all_numbered && r->n)
+		qsort_r(old_index, r->n, sizeof(*old_index), cmp_rank, copy);
 	for (size_t i = 0; i < r->n; i++) {
-		r->all[i] = copy[order[i]];
-		place[order[i]] = (uint32_t)i;
+		r->all[i] = copy[old_index[i]];
+		new_index[old_index[i]] = (uint32_t)i;
 	}
 	for (size_t i = 0; i < r->ncells; i++)
-		r->cells[i].recording = place[r->cells[i].recording];
+		r->cells[i].recording = new_index[r->cells[i].recording];
 	for (size_t i = 0; i < r->tree.n; i++)
 		if (r->tree.all[i].recording != PROCESS_NONE)
-			r->tree.all[i].recording = place[r->tree.all[i].recording];
-	free(order);
+			r->tree.all[i].recording = new_index[r->tree.all[i].recording];
+	free(old_index);
 	free(copy);
 	return 0;
 }
 
+/* Sets the names of recordings: ranks and workers of a job, otherwise names of files. */
 static void set_labels(struct ranks *r)
 {
 	bool job = ranks__one_job(r);
@@ -902,7 +922,7 @@ static void set_labels(struct ranks *r)
 	}
 }
 
-/* Names the host of each rank, unless all are on one. */
+/* Sets k->on of each rank, unless all ranks are on one host. */
 static void set_hosts(struct ranks *r)
 {
 	const char *first = r->n ? r->all[0].host : NULL;
@@ -920,7 +940,7 @@ static void set_hosts(struct ranks *r)
 	}
 }
 
-/* In a tree, processes have their names and PIDs instead of the names of files. */
+/* Replaces the names of files by names and PIDs of processes, for a process tree. */
 static void set_tree_labels(struct ranks *r)
 {
 	for (size_t i = 0; i < r->tree.n; i++) {
@@ -977,18 +997,18 @@ static void gather_cells(struct ranks *r)
 
 #define NO_FAMILY UINT32_MAX
 
-/* Values of the recordings of a family, which are compared with each other. */
+/* State of the comparison. Only the recordings of a family are compared with each other. */
 struct compared {
-	uint64_t *values, *sorted;
-	uint32_t *which;	  /* the recordings of all families, family by family */
-	size_t n;		  /* number of values */
-	bool no_holders;	  /* lines of memory from before attach are not comparable */
-	uint32_t *family, *place; /* of each recording: its family or NO_FAMILY, its place there */
+	uint64_t *values, *sorted; /* of the family at hand */
+	uint32_t *which;	   /* the recordings of all families, family by family */
+	size_t n;		   /* number of values */
+	bool no_holders;	   /* skip memory from before attach: see has_unnamed_holders() */
+	uint32_t *family, *place;  /* of each recording: its family or NO_FAMILY, its place there */
 	struct family {
 		uint32_t first, n; /* range of which */
 	} * families;
 	size_t n_families;
-	struct rank_cell *cells; /* of a line */
+	struct rank_cell *cells; /* buffer for the cells of a line */
 };
 
 /* True if only a part of the memory from before attach is named. The reading of objects may have
@@ -1004,24 +1024,24 @@ static bool has_unnamed_holders(const struct ranks *r)
 	return named && unnamed;
 }
 
-/* Compares the values of the recordings from which[first] on. */
+/* Compares the c->n values, of the recordings from c->which[first] on. */
 static int add_outliers(struct outliers *o, struct compared *c, size_t first, uint64_t least,
 			uint32_t line_no)
 {
-	size_t from = o->n;
+	size_t old_n = o->n;
 	int err;
 
 	memcpy(c->sorted, c->values, c->n * sizeof(*c->values));
 	outliers__sort(c->sorted, c->n);
 	err = outliers__add(o, c->values, c->sorted, c->n, least, line_no);
-	for (size_t i = from; i < o->n; i++)
+	for (size_t i = old_n; i < o->n; i++)
 		o->all[i].recording = c->which[first + o->all[i].recording];
 	return err;
 }
 
-/* Makes a family of the recorded processes from one on that the same process started, and that have
- * the same name but for a number. */
-static void take_likes(const struct ranks *r, struct compared *c, size_t from)
+/* Makes a family of the recorded processes that have the same parent as process `from`, and the
+ * same name but for a number. */
+static void make_family(const struct ranks *r, struct compared *c, size_t from)
 {
 	for (size_t i = from; i < r->tree.n; i++)
 		if (r->tree.all[i].recording != PROCESS_NONE &&
@@ -1030,7 +1050,7 @@ static void take_likes(const struct ranks *r, struct compared *c, size_t from)
 	c->n_families++;
 }
 
-/* True for the first of the processes that take_likes() takes together. */
+/* True for the first of the processes that make_family() puts into one family. */
 static bool is_first_like(const struct ranks *r, size_t at)
 {
 	for (size_t i = 0; i < at; i++)
@@ -1051,8 +1071,8 @@ static int cmp_family(const void *a, const void *b, void *ctx)
 	return x->recording < y->recording ? -1 : x->recording > y->recording;
 }
 
-/* Compares a family at a line. cells: those of its recordings that have the line; 0 for the others.
- * The time is that of the cells, whatever the number of recordings. */
+/* Compares a family at a line. cells: of the n recordings that have the line; the others have 0
+ * bytes. If those are the majority, their median is 0, and no array of all recordings is needed. */
 static int compare_cells(struct ranks *r, struct compared *c, const struct family *f,
 			 const struct rank_cell *cells, size_t n, uint32_t line_no)
 {
@@ -1094,7 +1114,7 @@ static int compare_line(struct ranks *r, struct compared *c, const struct rank_l
 	return err;
 }
 
-/* Lists the recordings of each family. */
+/* Sets c->which, c->place and the range of each family from c->family. */
 static void list_families(const struct ranks *r, struct compared *c)
 {
 	uint32_t sum = 0;
@@ -1140,8 +1160,8 @@ static int compare_families(struct ranks *r, struct compared *c)
 	return err;
 }
 
-/* The least, the median and the most of each line. Workers do not count next to several others:
- * their memory is not comparable. */
+/* Sets minimum, median and maximum of each line. Leaves out workers if there are two other
+ * recordings or more: the memory of workers is not comparable. */
 static void measure_lines(struct ranks *r, struct compared *c)
 {
 	bool workers = r->n - r->workers < 2;
@@ -1166,7 +1186,8 @@ static bool has_steps(const struct rank *k)
 	return !k->worker && k->step_time;
 }
 
-/* Finds the numbers of steps that all ranks have. */
+/* Finds the numbers of steps that all ranks have, and sets the ranks' step times to the median of
+ * these steps. */
 static void match_steps(struct ranks *r)
 {
 	struct step_match *m = &r->match;
@@ -1200,7 +1221,7 @@ static void match_steps(struct ranks *r)
 			r->all[i].step_time = median_span(&r->all[i].spans, m->first, m->last);
 }
 
-/* Ranks of one job step together, whatever they allocate. */
+/* Compares the step times of all ranks: ranks of one job step together, whatever they allocate. */
 static int compare_steps(struct ranks *r, struct compared *c)
 {
 	c->n = 0;
@@ -1212,22 +1233,24 @@ static int compare_steps(struct ranks *r, struct compared *c)
 	return c->n ? add_outliers(&r->slow, c, 0, SLOW_NS, 0) : 0;
 }
 
+/* Groups ranks that allocate alike, without workers and guests. */
 static int make_groups(struct ranks *r)
 {
 	bool no_holders = has_unnamed_holders(r);
-	bool *out_lines = calloc(r->nlines + 1, sizeof(*out_lines));
-	bool *out = calloc(r->n + 1, sizeof(*out));
+	bool *ignored_lines = calloc(r->nlines + 1, sizeof(*ignored_lines));
+	bool *without_group = calloc(r->n + 1, sizeof(*without_group));
 	int err = -ENOMEM;
 
-	for (size_t i = 0; i < r->nlines && out_lines; i++)
-		out_lines[i] = r->lines[i].row.filtered ||
-			       (r->lines[i].row.before_attach && no_holders);
-	for (size_t i = 0; i < r->n && out; i++)
-		out[i] = r->all[i].worker || r->all[i].guest;
-	if (out_lines && out)
-		err = rank_groups__make(r->cells, r->ncells, out_lines, out, r->n, &r->groups);
-	free(out_lines);
-	free(out);
+	for (size_t i = 0; i < r->nlines && ignored_lines; i++)
+		ignored_lines[i] = r->lines[i].row.filtered ||
+				   (r->lines[i].row.before_attach && no_holders);
+	for (size_t i = 0; i < r->n && without_group; i++)
+		without_group[i] = r->all[i].worker || r->all[i].guest;
+	if (ignored_lines && without_group)
+		err = rank_groups__make(r->cells, r->ncells, ignored_lines, without_group, r->n,
+					&r->groups);
+	free(ignored_lines);
+	free(without_group);
 	return err;
 }
 
@@ -1235,7 +1258,7 @@ static int compare_tree(struct ranks *r, struct compared *c)
 {
 	for (size_t i = 0; i < r->tree.n; i++)
 		if (is_first_like(r, i))
-			take_likes(r, c, i);
+			make_family(r, c, i);
 	return compare_families(r, c);
 }
 
@@ -1271,7 +1294,7 @@ static int compare_ranks(struct ranks *r)
 	c.place = c.family + n;
 	memset(c.family, 0xff, n * sizeof(*c.family));
 	measure_lines(r, &c);
-	/* Processes of a service do different work. */
+	/* In a process tree, only processes of the same name and parent do the same work. */
 	err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
 	outliers__order(&r->outliers);
 	outliers__order(&r->slow);
@@ -1283,8 +1306,9 @@ out:
 	return err;
 }
 
-/* Memory on the own device of another rank is not compared with that rank's. */
-static int share_devices(struct ranks *r)
+/* Finds shared devices, and marks guests: their memory is not compared with that of the device's
+ * own rank. */
+static int find_guests(struct ranks *r)
 {
 	int err = find_shared(r->all, r->n, &r->shared);
 
@@ -1307,7 +1331,7 @@ int ranks__finish(struct ranks *r)
 	set_labels(r);
 	if (ranks__one_job(r)) {
 		set_hosts(r);
-		err = share_devices(r);
+		err = find_guests(r);
 		if (err)
 			return err;
 	}

@@ -17,8 +17,8 @@ struct growth_summary;
 struct json;
 struct report_fail;
 
-/* Returns whether the process ever used the device. A process that can use a device reports it
- * from the start. */
+/* Returns whether the process ever allocated on the device. A recording lists all devices that the
+ * process can use. */
 static inline bool rank__uses(const struct model_device *d)
 {
 	return d->peak_allocated || d->peak_reserved || d->total_allocated;
@@ -27,41 +27,39 @@ static inline bool rank__uses(const struct model_device *d)
 struct folder_missing;
 
 struct rank_clock {
-	int64_t begin;	/* begin on the clock of the machine that compared, ns */
-	int64_t offset; /* this host's clock minus that one, ns */
-	uint64_t error; /* how far the offset may be off, ns */
-	bool known;
+	int64_t begin;	/* start of the recording on the clock of the machine that ran fetch, ns */
+	int64_t offset; /* the recorded host's clock minus that clock, ns */
+	uint64_t error; /* largest error of offset, ns */
+	bool known;	/* the other members are valid */
 };
 
 struct rank_device { /* an accelerator that a recording uses */
 	struct device device;
 	char name[16];
-	uint64_t bytes, peak; /* at its moment, and its largest */
-	/* The largest row as with --by line, with file, line and name only; strings owned by the
-	 * ranks. Set if the recording uses several devices. */
+	uint64_t bytes, peak; /* allocated at the device's moment, and at its peak */
+	/* The device's largest row of --by line, with file, line and name only; struct ranks owns
+	 * the strings. Set if the recording uses several devices. */
 	struct row most;
 };
 
-/* Devices that are the own one of a rank and have memory of others. Indices are comparable then:
- * processes that each see only their own GPU all call it cuda:0. */
+/* Devices that have memory of several ranks: of a rank whose own device it is, and of guests. */
 struct shared_devices {
 	struct shared_device {
-		uint32_t first, n; /* range of uses, by recording */
-		uint32_t guests;   /* those whose own device is another one */
+		uint32_t first, n; /* range of uses, sorted by recording */
+		uint32_t guests;   /* number of uses by ranks whose own device is another one */
 	} * all;
 	size_t n;
 	struct device_use {
 		uint32_t recording;
-		const struct rank_device *device, *own;
+		const struct rank_device *device, *own; /* used device; the recording's own one */
 	} * uses;
 	size_t n_uses;
 };
 
-/* The durations of a recording's steps, by the job's numbers. Zeroes: none. */
+/* Durations of a recording's steps, by their numbers in the job. n 0: none are known. */
 struct job_spans {
-	uint64_t first; /* number of ns[0] */
-	uint64_t *ns; /* owned; the last steps that the model keeps, without an incomplete first one
-		       */
+	uint64_t first; /* number of the step ns[0] */
+	uint64_t *ns;	/* owned; the steps that the model keeps, without an incomplete first one */
 	size_t n;
 };
 
@@ -73,7 +71,7 @@ struct rank {		/* one recording */
 	char on[64];   /* " on HOST", cleaned, if the ranks of a job are on several hosts */
 	char *host;    /* name of the host, hostile text; NULL: unknown */
 	char *cwd;     /* working directory; NULL: unknown */
-	char *detail;  /* detail that --cost left out, for people; "": none */
+	char *detail;  /* sentence on the detail that --cost left out; "": nothing left out */
 	char *command; /* command line, cleaned, without arguments that differ for each rank */
 	uint64_t number, local, world; /* rank, local rank, number of ranks */
 	bool has_number, has_local, has_world;
@@ -84,50 +82,50 @@ struct rank {		/* one recording */
 	bool data_worker; /* true if it has PyTorch's name for workers */
 	uint32_t boss;	  /* a worker's parent, by index; valid before ranks__finish() */
 	uint64_t pid, parent, events, lost, steps; /* parent 0: unknown */
-	/* Median, ns; 0: not known. After ranks__finish() that of the steps in step_match, if they
-	 * are matched by number. */
+	/* Median time of a step, ns; 0: not known. If steps are matched by number, ranks__finish()
+	 * replaces it by the median of the steps in step_match. */
 	uint64_t step_time;
 	uint64_t first_job_step; /* valid if spans has steps */
 	struct job_spans spans;
 	char no_number[96]; /* why its steps have no numbers, cleaned; "" if they have */
 	struct rank_clock clock;
 	bool complete;
-	bool older;	   /* the recording is of a version that did not number its steps */
-	char devices[256]; /* devices that count here, such as "cuda:0 cuda:1" */
-	uint32_t ndevices;
-	struct rank_device *each; /* all that it uses, also those that do not count here */
+	bool older;		  /* made by a version that did not number steps */
+	char devices[256];	  /* reported devices, such as "cuda:0 cuda:1" */
+	uint32_t ndevices;	  /* number of reported devices */
+	struct rank_device *each; /* all accelerators that it uses, reported or not */
 	size_t neach, room_each;
-	bool guest; /* its memory is on the own device of another rank */
-	/* Sums over these devices, each at its own moment, in bytes. */
+	bool guest; /* its reported memory is on another rank's own device */
+	/* Sums over the reported devices, each at its own moment, in bytes. */
 	uint64_t allocated, reserved, peak, total_allocated, before_attach;
-	uint64_t time;	     /* moment of the first device; of the sum's peak, if it has several */
-	uint64_t drift;	     /* largest drift of the devices, bytes */
-	bool has_totals;     /* true if one device carries totals, so that drift is known */
+	uint64_t time;	 /* earliest moment of the devices, ns; with AT_PEAK: of their sum's peak */
+	uint64_t drift;	 /* largest drift of the devices, bytes */
+	bool has_totals; /* true if a device has the allocator's totals: drift is known */
 	bool before_unknown; /* true if memory from before attach is unknown for a device */
-	enum figure is;
-	/* Bytes of shared memory that it mapped from other processes; they count in each. */
+	enum figure is;	     /* how exact allocated is */
+	/* Bytes of shared memory that it mapped from other processes; each process counts them. */
 	uint64_t shared;
-	bool on_host;  /* the figures are resident memory: pages may be in several processes */
+	bool on_host;  /* figures are resident memory, whose pages several processes may share */
 	bool has_pss;  /* pss is known */
-	uint64_t pss;  /* at the reading of the moment, bytes */
+	uint64_t pss;  /* proportional set size at the reading of the moment, bytes */
 	uint64_t rows; /* sum of its rows, bytes */
-	struct growth_summary **growth; /* copies, one for each of these devices */
+	struct growth_summary **growth; /* copies, one for each reported device */
 	size_t ngrowth, growth_room;
-	const struct growth_summary *grows; /* the one that grows most; NULL: none is known to */
-	bool steady;			    /* true if no device grows, and that is known of all */
+	const struct growth_summary *grows; /* the entry that grows most; NULL: none grows */
+	bool steady; /* true if it is known of each device that it does not grow */
 };
 
 enum step_match_by {
 	STEPS_NOT_MATCHED,  /* fewer than two ranks have steps */
-	STEPS_BY_OPTIMIZER, /* the same numbers of the optimizers' own counts in all ranks */
-	STEPS_BY_TIME,	    /* all steps of each recording */
+	STEPS_BY_OPTIMIZER, /* steps with the same number by the optimizer's own count */
+	STEPS_BY_TIME,	    /* not matched by number: all steps of each recording */
 };
 
 struct step_match {
 	enum step_match_by by;
-	uint64_t first, last; /* by number */
-	char why[160];	      /* why not by number */
-	bool older;	      /* since a recording is of an older version */
+	uint64_t first, last; /* with STEPS_BY_OPTIMIZER: numbers of the steps */
+	char why[160];	      /* with STEPS_BY_TIME: why not by number */
+	bool older;	      /* the reason is a recording of an older version */
 };
 
 /* ---- recordings that have more or less than the others ---- */
@@ -138,7 +136,7 @@ struct step_match {
 
 struct outlier {
 	uint32_t recording;
-	uint32_t line_no;	/* 0: all allocated memory */
+	uint32_t line_no;	/* index in ranks.lines + 1; 0: all allocated memory */
 	uint64_t bytes, others; /* bytes in the recording, and the median of the others */
 };
 
@@ -153,9 +151,10 @@ struct outliers {
 };
 
 void outliers__sort(uint64_t *values, size_t n);
-/* Returns the mean of the two middle values for an even n, and 0 for n = 0. */
+/* Returns the median of n sorted values: for an even n, the mean of the two middle ones; for n = 0,
+ * 0. */
 uint64_t outliers__median(const uint64_t *sorted, size_t n);
-/* The same for n values: the given ones, and `zeros` values of 0. */
+/* Returns the median of n values: n - zeros sorted values, and zeros times 0. */
 uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros);
 /* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
  * Returns 0 or -ENOMEM. */
@@ -167,7 +166,7 @@ int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t byte
  * -ENOMEM. */
 int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
 		  uint64_t least, uint32_t line_no);
-/* Sorts: differences of all memory first, then by size. */
+/* Sorts outliers: those of all memory first, then by distance, largest first. */
 void outliers__order(struct outliers *o);
 
 /* ---- groups ---- */
@@ -182,21 +181,22 @@ void outliers__order(struct outliers *o);
  * differ by at most this share of all their memory. */
 #define RANK_GROUPS_PERCENT 2
 
+/* A line in one recording. */
 struct rank_cell {
-	uint32_t recording, line;
+	uint32_t recording, line; /* indices in struct ranks */
 	uint64_t bytes, count;
 };
 
 struct rank_group {
 	uint32_t first, n; /* range of its members, in the order of recordings */
-	uint32_t family;   /* index of the group that it is compared with; its own: of none */
+	uint32_t family;   /* index of the group that it is compared with; its own: no other */
 };
 
 struct rank_groups {
-	struct rank_group *all; /* by first member */
+	struct rank_group *all; /* sorted by first member */
 	size_t n;
 	uint32_t *members; /* recordings, group by group */
-	uint32_t *of;	   /* group of a recording; RANK_GROUPS_NONE: it has none */
+	uint32_t *of;	   /* [recording]: index of its group, or RANK_GROUPS_NONE */
 };
 
 #define RANK_GROUPS_NONE UINT32_MAX
@@ -218,9 +218,9 @@ struct rank_line {	   /* equal rows of several recordings */
 };
 
 struct ranks_opts {
-	enum group by; /* any but BY_STACK */
-	unsigned split;
-	bool words; /* for people: rows by place, over modules, phases and categories */
+	enum group by;	/* any but BY_STACK */
+	unsigned split; /* as in struct row_opts */
+	bool words;	/* for text: rows by place only, for all modules, phases and categories */
 	enum frame_choice which_line;
 	enum moment at;
 	const struct report_select *select;
@@ -233,15 +233,15 @@ struct ranks_opts {
 /* Results are valid after ranks__finish(). */
 struct ranks {
 	const struct ranks_opts *opts;
-	struct rank *all; /* by rank, if all have one */
-	size_t n, empty;  /* empty: number of recordings without memory events */
-	size_t workers;
+	struct rank *all;	  /* the recordings, sorted by rank if all have one */
+	size_t n, empty;	  /* empty: number of recordings without memory events */
+	size_t workers;		  /* number of recordings of workers */
 	struct rank_line *lines;  /* largest first; those that match --filter come first */
 	size_t nlines, kept;	  /* kept: those that match --filter */
-	struct rank_cell *cells;  /* by line */
-	struct outliers outliers; /* those of all memory first, then by difference */
+	struct rank_cell *cells;  /* in the order of lines */
+	struct outliers outliers; /* sorted by outliers__order() */
 	/* Recordings whose steps take OUTLIER_PERCENT longer or shorter than the median of the
-	 * others, and by more than a millisecond; bytes and others are ns. By difference. */
+	 * others, and by more than a millisecond; bytes and others are ns. Sorted by difference. */
 	struct outliers slow;
 	struct step_match match; /* which steps of the ranks are compared */
 	struct rank_groups groups;
@@ -254,9 +254,9 @@ struct ranks {
 
 struct ranks *ranks__new(const struct ranks_opts *o); /* returns NULL on ENOMEM; borrows o */
 void ranks__free(struct ranks *r);
-/* Adds a recording's rows at its moment. device: index; -1: all used devices but the CPU, or the
- * CPU if no other is used. Returns 0, -ENOMEM, or -ENODATA for a recording without memory
- * events, which is only counted. */
+/* Adds a recording's rows at its moment. device: index in its model; -1: all used devices but the
+ * CPU, or the CPU if no other is used. Returns 0, -ENOMEM, or -ENODATA for a recording without
+ * memory events, which only ranks.empty counts. */
 int ranks__add(struct ranks *r, const struct analysis *a, int device);
 /* Ends adding: sorts recordings by rank, if all have one, and finds outliers. Returns 0 or
  * -ENOMEM. */
@@ -265,8 +265,8 @@ int ranks__finish(struct ranks *r);
  * different ranks, workers ignored. */
 bool ranks__one_job(const struct ranks *r);
 
-/* Returns whether these are at least two recordings that are no ranks, and one process started all
- * of the processes. */
+/* Returns whether these are at least two recordings of one process tree with one root, and no ranks
+ * of one job. */
 bool ranks__one_tree(const struct ranks *r);
 
 /* The functions below are valid after ranks__finish(). */
@@ -275,7 +275,7 @@ uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t r
 /* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
  * without memory events. */
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
-/* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
+/* Writes the names of the recordings i with in[i] (in NULL: all but workers): "rank 2", "ranks
  * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
 /* Writes which ranks have memory on the i-th shared device: "rank 1 has 64.00 MiB on cuda:0 besides
@@ -285,14 +285,17 @@ extern const char ranks_shared_remedy[]; /* text: how to keep ranks apart */
 /* Writes "rank 2: 188.00 MiB (147 %) more at train.py:56 (step): ...", cleaned; for rows without
  * split. Returns buf, of REPORT_TEXT bytes. */
 char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *buf);
-/* Prints one text. side: a column for each recording. Returns 0 or -ENOMEM. */
+/* Prints one report of all recordings as text. side: a column for each recording. Returns 0 or
+ * -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
-/* Writes one document. top: most rows; 0: all. Returns 0 or -ENOMEM. */
+/* Writes one report of all recordings as a JSON object. top: most rows; 0: all. Returns 0 or
+ * -ENOMEM. */
 int ranks__json(struct json *j, const struct ranks *r, size_t top);
-/* Writes a page that shows the document, for opts with outliers. Returns 0 or -ENOMEM; the caller
- * checks out for errors. */
+/* Writes an HTML page that shows the document of ranks__json(), for opts with outliers. Returns 0
+ * or -ENOMEM; the caller checks out for errors. */
 int ranks__html(FILE *out, const struct ranks *r);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);
-/* Prints a header line and the rows, with a column for each recording. */
+/* Prints CSV: a header line and the rows, with a column for each recording. top: most rows; 0:
+ * all. */
 void ranks__csv(FILE *out, const struct ranks *r, size_t top);

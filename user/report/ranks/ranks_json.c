@@ -103,25 +103,26 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 	json__close_object(j);
 }
 
+/* Writes the texts that tell a row from others. */
 static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
 {
-	unsigned of = o->words && !o->split ? 1U << o->by : words__speaks_of(o->by, o->split);
+	unsigned groups = o->words && !o->split ? 1U << o->by : words__speaks_of(o->by, o->split);
 
-	if (of & 1U << BY_LINE) {
+	if (groups & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
 		json__uint_or_null(j, "line", r->file && r->line, r->line);
 		json__string(j, "function", r->func);
 	}
-	if (of & (1U << BY_MODULE | 1U << BY_LAYER)) {
+	if (groups & (1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);
 		json__string(j, "module_root", r->module_root);
 	}
-	if ((of & 1U << BY_PHASE) && !r->before_attach)
+	if ((groups & 1U << BY_PHASE) && !r->before_attach)
 		json__string(j, "phase", phase__name(r->phase));
 	if (r->thread)
 		json__string(j, "thread", r->thread);
-	if (of & 1U << BY_CATEGORY)
+	if (groups & 1U << BY_CATEGORY)
 		json__string(j, "category", r->category);
 	if (r->name)
 		json__string(j, "name", r->name);
@@ -130,7 +131,8 @@ static void put_words(struct json *j, const struct ranks_opts *o, const struct r
 		json__bool(j, "before_attach", true);
 }
 
-/* The bytes of each recording, or the line's index in the rows of a document with all rows. */
+/* Writes the line's bytes in each recording. With opts->outliers, writes instead the index that the
+ * line would have in a document with all rows. */
 static void put_cells(struct json *j, const struct ranks *r, size_t line)
 {
 	if (r->opts->outliers) {
@@ -159,7 +161,8 @@ static void put_line(struct json *j, const struct ranks *r, size_t line)
 	json__close_object(j);
 }
 
-/* wanted: lines that are not left out; NULL: none. */
+/* Writes the number and the sum of the lines from index from to to - 1, without those that wanted
+ * marks; wanted NULL: all of them. Writes nothing if there are none. */
 static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
 			 size_t to, const bool *wanted)
 {
@@ -182,7 +185,7 @@ static void put_left_out(struct json *j, const struct ranks *r, const char *key,
 	json__close_object(j);
 }
 
-/* row: index in rows, counting rows that --top leaves out. */
+/* Writes "outliers". Their "row" is an index in "rows" that counts rows that --top leaves out. */
 static void put_outliers(struct json *j, const struct ranks *r)
 {
 	const struct outlier *all = r->outliers.all;
@@ -204,7 +207,8 @@ static void put_outliers(struct json *j, const struct ranks *r)
 	json__close_array(j);
 }
 
-/* The least, the median and the most of the members. */
+/* Writes minimum, median and maximum of a group's members: of their step times if steps is true,
+ * otherwise of their bytes. */
 static void put_spread(struct json *j, const char *key, const struct ranks *r,
 		       const struct rank_group *g, bool steps)
 {
@@ -374,7 +378,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 {
-	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
+	unsigned groups = words__speaks_of(r->opts->by, r->opts->split);
 	const struct row *row = &l->row;
 	char line[16] = "";
 
@@ -387,8 +391,9 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 	report_csv__field(out, row->func);
 	report_csv__field(out, row->module);
 	report_csv__field(out, row->module_class);
-	report_csv__field(
-		out, !row->before_attach && (of & 1U << BY_PHASE) ? phase__name(row->phase) : NULL);
+	report_csv__field(out, !row->before_attach && (groups & 1U << BY_PHASE)
+				       ? phase__name(row->phase)
+				       : NULL);
 	report_csv__field(out, row->category);
 	report_csv__field(out, row->source);
 	report_csv__field(out, row->thread);
@@ -437,7 +442,7 @@ void ranks__csv(FILE *out, const struct ranks *r, size_t top)
 
 /* ---- a page ---- */
 
-#define HOLE "<!--HEAD-->"
+#define HOLE "<!--HEAD-->" /* place of the document in the page */
 
 int ranks__html(FILE *out, const struct ranks *r)
 {

@@ -14,7 +14,7 @@
 
 /* ---- names of recordings ---- */
 
-#define MOST_NAMES 4
+#define MOST_NAMES 4 /* of recordings in one list */
 
 /* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
 static size_t add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last)
@@ -29,7 +29,7 @@ static size_t add_range(char *buf, size_t size, size_t len, uint64_t first, uint
 	return len;
 }
 
-/* Adds numbers of ranks, labels of workers, or names. */
+/* Writes the numbers of the ranks in `in` (NULL: of all): "0-3, 7". Returns how many. */
 static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
 {
 	size_t len = 0, n = r->n, count = 0;
@@ -57,6 +57,8 @@ static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size
 	return count;
 }
 
+/* Appends the labels of the recordings in `in` (NULL: all but workers): "rank 0, worker 1".
+ * workers: only those of workers. Returns how many there are. */
 static size_t add_labels(const struct ranks *r, const bool *in, bool workers, char *buf,
 			 size_t size)
 {
@@ -131,7 +133,7 @@ void ranks__print_title(FILE *out, size_t width, const struct ranks *r)
 				r->empty == 1 ? "is" : "are");
 }
 
-/* Writes the devices that count, "cuda:0-1, 3". Returns buf. */
+/* Writes the reported devices: "cuda:0-1, 3". Returns buf. */
 static char *list_devices(char *buf, size_t size, const struct rank *k)
 {
 	uint64_t first = 0, last = 0;
@@ -163,15 +165,16 @@ static char *list_devices(char *buf, size_t size, const struct rank *k)
 
 /* ---- groups, processes, steps, clocks and missing recordings ---- */
 
-#define FIGURE_WIDTH 10
-#define RANKS_MIN 16
+#define FIGURE_WIDTH 10 /* columns of a figure */
+#define RANKS_MIN 16	/* least columns of the last column */
 #define MOST_SLOW 5
 #define MOST_MISSING 12
-#define MOST_INDENT 12 /* levels */
+#define MOST_INDENT 12 /* levels of a process tree */
 
 enum { GROUP_COUNT, GROUP_MEDIAN, GROUP_LEAST, GROUP_MOST, GROUP_STEP, GROUP_RANKS };
 
-/* The figure of each member, sorted. Returns their number; those that are 0 are not known. */
+/* Writes the members' figures, sorted: step times if steps is true, without unknown ones; otherwise
+ * bytes. Returns how many. */
 static size_t sort_figures(const struct ranks *r, const struct rank_group *g, bool steps,
 			   uint64_t *ret)
 {
@@ -213,7 +216,7 @@ static void put_group(struct grid *t, const struct ranks *r, const struct rank_g
 		  n ? text__time(text, sizeof(text), outliers__median(values, n)) : "-", NULL);
 }
 
-/* The groups, largest first. */
+/* Returns the indices of the groups, largest first, for free(). NULL if memory is short. */
 static uint32_t *order_groups(const struct rank_groups *g)
 {
 	uint32_t *order = calloc(g->n + 1, sizeof(*order));
@@ -453,8 +456,8 @@ static void print_missing(FILE *out, const struct folder_missing *m, size_t widt
 			text__clean(why, sizeof(why), m->why, strlen(m->why)));
 }
 
-/* Writes the numbers below the size of the job that no recording has. Returns how many. */
-static size_t absent_ranks(const struct ranks *r, char *buf, size_t size)
+/* Writes the ranks of the job that no recording has: "2, 5-7". Returns how many. */
+static size_t list_absent_ranks(const struct ranks *r, char *buf, size_t size)
 {
 	uint64_t next = 0, world = 0, absent = 0;
 	size_t len = 0;
@@ -481,7 +484,7 @@ static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 {
 	const struct ranks_opts *o = r->opts;
 	char numbers[256], count[32];
-	size_t absent = ranks__one_job(r) ? absent_ranks(r, numbers, sizeof(numbers)) : 0;
+	size_t absent = ranks__one_job(r) ? list_absent_ranks(r, numbers, sizeof(numbers)) : 0;
 
 	if (absent)
 		text__paragraph(out, width, "", "  ", "Missing: rank%s %s", absent == 1 ? "" : "s",
@@ -499,7 +502,8 @@ static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 
 #define MOST_SHARED 8
 
-/* The place of a device's largest row: " (train.py:9)"; "" if it has no line and no name. */
+/* Writes the place of a device's largest row: " (train.py:9)"; "" if the row has no line and no
+ * name. */
 static const char *say_largest(char *buf, size_t size, const struct rank_device *d, const char *cwd)
 {
 	char *where = malloc(REPORT_TEXT);
@@ -587,6 +591,7 @@ static void print_shared_devices(FILE *out, const struct ranks *r, size_t width)
 
 /* ---- the report ---- */
 
+/* Widths, in columns. */
 #define GAP 2
 #define FIGURE 10
 #define COUNT 8
@@ -644,7 +649,8 @@ static void put_rank(const struct page *p, struct grid *t, const struct rank *k,
 	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE_MOST), NULL);
 }
 
-/* Chooses the columns; without names, the devices are the last one. Returns its width. */
+/* Chooses the columns of the first table. *names: the last column has names; otherwise devices.
+ * Returns the width of the last column. */
 static size_t fit_head(const struct page *p, struct grid *t, bool *names)
 {
 	grid__show(t, HEAD_BAR, false);
@@ -762,11 +768,11 @@ static int print_growth(struct page *p)
 
 /* ---- outliers ---- */
 
-/* The parts of say_row(), in order. */
+/* The parts that say_row() writes with --by several, in order. */
 static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
 #define N_PARTS (sizeof(order) / sizeof(*order))
 
-/* Writes what a row is about: one thing, or with --by several all of them. */
+/* Writes the row's location, module or the like, as --by says; with --by several, all of them. */
 static char *say_row(struct page *p, char *buf, const struct row *r, size_t columns)
 {
 	const struct ranks_opts *o = p->r->opts;
@@ -790,7 +796,7 @@ static char *say_row(struct page *p, char *buf, const struct row *r, size_t colu
 	return words__cut(buf, columns);
 }
 
-/* The title of the column of say_row(): "Module, Role". */
+/* Writes the title of the column that say_row() fills: "Module, Role". */
 static char *rows_title(const struct page *p, char *buf, size_t columns)
 {
 	const struct ranks_opts *o = p->r->opts;
@@ -805,7 +811,8 @@ static char *rows_title(const struct page *p, char *buf, size_t columns)
 	return words__cut(buf, columns);
 }
 
-/* where: the line's words; NULL: it is all memory. n: recordings that are compared. */
+/* Writes the sentence about an outlier. where: place of the line; NULL: it is about all memory. n:
+ * number of compared recordings. */
 static void say_outlier(const struct ranks *r, const struct outlier *o, size_t n, const char *where,
 			char *buf)
 {
@@ -915,8 +922,8 @@ static size_t others_column(const struct page *p)
 	return COL_RECORDINGS + p->n_which;
 }
 
-/* Chooses the recordings with a column: as many as fit, outliers first, then the others in
- * order. */
+/* Fills p->which, the recordings with a column of their own, in order: as many as fit, and outliers
+ * rather than others. */
 static void choose_recordings(struct page *p)
 {
 	size_t room = (p->width - FIGURE - GAP - WHERE_MIN) / (FIGURE + 1 + GAP), differ = 0;
@@ -976,7 +983,7 @@ static void fit_table(struct page *p)
 		grid__show(p->grid, c, !p->side);
 	grid__show(p->grid, others_column(p), p->others);
 	grid__fit(p->grid, p->width, WHERE_MIN, 3);
-	/* There is room for cumulative sums again once the wider spread is left out. */
+	/* Without least, median and most there is room for cumulative sums again. */
 	if (!p->side && !grid__shown(p->grid, COL_LEAST))
 		grid__show(p->grid, COL_CUMULATIVE, true);
 	if (rows_overlap(p))
@@ -984,6 +991,8 @@ static void fit_table(struct page *p)
 	grid__fit(p->grid, p->width, WHERE_MIN, 2);
 }
 
+/* Fills the columns of single recordings with the sums of the lines from to to - 1. sum: as in
+ * put_lines(). rest: the bytes of these lines in all recordings. */
 static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uint64_t rest)
 {
 	for (size_t i = 0; i < p->n_which; i++) {
@@ -1005,7 +1014,7 @@ static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uin
 	put_bytes(p->grid, others_column(p), rest);
 }
 
-/* Adds a row: a line, or the sum of lines that are not shown. */
+/* Adds a row to the table: line `from`, or with sum the sum of the lines from to to - 1. */
 static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 {
 	const struct rank_line *l = &p->r->lines[from];
@@ -1033,7 +1042,8 @@ static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 	put_recordings(p, from, to, sum, bytes);
 }
 
-/* The pages that processes share count in each of them. */
+/* Says for several processes that their resident sums count shared pages repeatedly, and prints the
+ * sum of PSS if it is known. */
 static void print_pss(struct page *p)
 {
 	uint64_t sum = 0;
@@ -1115,7 +1125,7 @@ static int print_rows(struct page *p)
 	return 0;
 }
 
-/* Names the recordings whose sums do not match. */
+/* Prints the losses, and the recordings whose rows do not add up to the allocator's total. */
 static void print_trust(struct page *p)
 {
 	uint64_t events = 0, lost = 0, drift = 0;
