@@ -111,7 +111,7 @@ uint64_t session__lost(const struct session *s);   /* number of lost records */
 uint64_t session__lost_with_room(const struct session *s);
 /* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t session__steps(const struct session *s);
-/* True if the process runs another program now. */
+/* True if the process has called exec and runs another program now. */
 bool session__replaced(const struct session *s);
 /* Why stacks have no Python lines; owned by s. NULL: they have some, or need none. */
 const char *session__python_problem(const struct session *s);

@@ -60,6 +60,7 @@ size_t shares__choose(const struct place *v, size_t n, const struct owner *owner
 		for (size_t i = 0; i < n; i++) {
 			const struct place *place = &v[i];
 
+			/* Equally many places: only a younger place of the same owner is better. */
 			if (place->rank != r || place->owner->places < at_least ||
 			    (place->owner->places == at_least &&
 			     (found == SHARES_NONE || place->owner != v[found].owner ||

@@ -291,8 +291,8 @@ static void renew_owner(struct tracee *p)
 	p->owner = owner;
 }
 
-/* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
- * Without a group an exec ends the capture. */
+/* True if a process stays in the capture, after a fork by a process of the capture or after an
+ * exec. Without a group an exec ends the capture. */
 static bool stays_in(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
@@ -343,7 +343,7 @@ static bool same_program(pid_t a, pid_t b)
 }
 
 /* True if the parent belongs to the program: it is in the capture, or has the same interpreter and
- * session. Shells, terminals and supervisors do not. */
+ * session. Shells, terminals and supervisors do not belong to it. */
 static bool belongs(const struct tracees *r, const struct pick_process *child,
 		    const struct pick_process *parent)
 {
@@ -681,21 +681,22 @@ static void open_forked(struct tracee *p)
  * makes room for any that has.
  */
 
-/* Ranks of places. */
+/* Ranks of places: a process makes room for those of a higher rank. */
 enum { WITHOUT_TORCH, FOLLOWED, KEPT };
-/* Ranks of numbers. */
+/* Ranks of numbers: waits for PyTorch; has events; was given by -p. */
 enum { IDLE, RECORDED, GIVEN };
 
+/* Places or numbers that could be taken away, each with the process that has it. */
 struct table {
-	struct place v[TRACEES_MAX];
-	struct tracee *of[TRACEES_MAX];
+	struct place places[TRACEES_MAX];
+	struct tracee *holders[TRACEES_MAX];
 	size_t n;
 };
 
 static void add_to_table(struct table *t, struct tracee *p, unsigned rank)
 {
-	t->v[t->n] = (struct place){ .owner = p->owner, .rank = rank, .came = p->came };
-	t->of[t->n++] = p;
+	t->places[t->n] = (struct place){ .owner = p->owner, .rank = rank, .came = p->came };
+	t->holders[t->n++] = p;
 }
 
 static unsigned rank_of_place(const struct tracee *p)
@@ -734,7 +735,7 @@ static void list_numbers(const struct tracees *r, struct table *t)
 /* Says once for each owner that some of its processes are not followed. */
 static void say_refused(const struct table *t, pid_t pid, struct owner *owner)
 {
-	const struct owner *most = shares__largest(t->v, t->n);
+	const struct owner *most = shares__largest(t->places, t->n);
 
 	if (owner->said || !most)
 		return;
@@ -765,20 +766,21 @@ static int make_room(struct tracees *r, struct owner *owner, const struct pick_p
 	list_places(r, &t);
 	if (t.n < MT_WATCHED)
 		return 0;
-	i = shares__choose(t.v, t.n, owner, rank);
+	i = shares__choose(t.places, t.n, owner, rank);
 	if (i == SHARES_NONE && rank == WITHOUT_TORCH && has_torch(r, q) == TORCH_YES)
-		i = shares__choose(t.v, t.n, owner, FOLLOWED);
+		i = shares__choose(t.places, t.n, owner, FOLLOWED);
 	if (i == SHARES_NONE) {
 		say_refused(&t, q->pid, owner);
 		return -ENOSPC;
 	}
-	if (t.of[i]->owner != owner)
-		say_replaced(t.of[i], owner);
-	remove_tracee(t.of[i], "");
+	if (t.holders[i]->owner != owner)
+		say_replaced(t.holders[i], owner);
+	remove_tracee(t.holders[i], "");
 	return 0;
 }
 
-/* Removes forked processes above the number of places, of the owners with the most. */
+/* Removes forked processes above the number of places, from the owners with the most. A newcomer
+ * without places stands for the process that needs a place. */
 static void trim_places(struct tracees *r)
 {
 	struct owner newcomer = { 0 };
@@ -787,11 +789,12 @@ static void trim_places(struct tracees *r)
 
 	for (;;) {
 		list_places(r, &t);
-		i = t.n > MT_WATCHED ? shares__choose(t.v, t.n, &newcomer, FOLLOWED) : SHARES_NONE;
+		i = t.n > MT_WATCHED ? shares__choose(t.places, t.n, &newcomer, FOLLOWED)
+				     : SHARES_NONE;
 		if (i == SHARES_NONE)
 			return;
-		say_refused(&t, t.of[i]->pid, t.of[i]->owner);
-		remove_tracee(t.of[i], "");
+		say_refused(&t, t.holders[i]->pid, t.holders[i]->owner);
+		remove_tracee(t.holders[i], "");
 	}
 }
 
@@ -838,7 +841,7 @@ static void free_a_number(struct tracee *p)
 	list_numbers(r, &t);
 	if (t.n + r->n_retired < MT_MEMBERS - 1)
 		return; /* one is free by now */
-	i = shares__choose(t.v, t.n, p->owner, rank);
+	i = shares__choose(t.places, t.n, p->owner, rank);
 	if (i == SHARES_NONE) {
 		if (!r->short_said)
 			log_warn("%d processes are recorded, the most at a time: others wait until "
@@ -847,9 +850,9 @@ static void free_a_number(struct tracee *p)
 		r->short_said = true;
 		return;
 	}
-	loser = t.of[i];
+	loser = t.holders[i];
 	number = loser->number;
-	end_recording(loser, p->owner, shares__count(t.v, t.n, loser->owner));
+	end_recording(loser, p->owner, shares__count(t.places, t.n, loser->owner));
 	r->heir[number] = p;
 }
 
@@ -936,15 +939,16 @@ static void try_to_await(struct tracee *p)
 static bool is_hopeless(const struct tracee *p, uint64_t now)
 {
 	const struct tracees *r = p->all;
-	size_t i, n = 0;
+	size_t i, n_numbers = 0;
 
 	if (r->opts.only || r->opts.children || !p->picked || now <= p->since)
 		return false;
 	if (!session__has_python(p->session))
 		return now - p->since > NO_PYTHON;
 	for (i = 1; i < MT_MEMBERS; i++)
-		n += r->numbered[i] != NULL;
-	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
+		n_numbers += r->numbered[i] != NULL;
+	return n_numbers >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) &&
+	       now - p->since > NO_TORCH;
 }
 
 /* Stops following a picked process that will hardly import PyTorch. A later scan may find it
@@ -961,6 +965,7 @@ static void give_up(struct tracee *p)
 	remove_tracee(p, "");
 }
 
+/* Says that the process of opts.only is traced. start: from PyTorch's first allocation on. */
 static void say_only_traced(const struct tracee *p, bool start)
 {
 	const char *problem = session__python_problem(p->session);
@@ -1303,29 +1308,32 @@ static void check_seen(struct tracees *r, struct seen *s, const struct seen *bef
 		check_if_grown(r, s, before->pages);
 }
 
+/* Checks all processes of /proc. Those that the last scan has rejected are checked again only if
+ * they have grown, or in every tenth scan. */
 static void scan_processes(struct tracees *r)
 {
-	bool all = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
+	bool check_all = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
 	DIR *dir = opendir("/proc");
-	size_t n = 0, cap = 0, old = 0;
+	size_t n = 0, cap = 0, before = 0;
 	struct seen *seen = NULL;
-	struct dirent *d;
+	struct dirent *entry;
 
 	if (r->torch)
 		torch_scan__begin(r->torch);
-	while (dir && (d = readdir(dir))) {
-		if (!isdigit((unsigned char)d->d_name[0]))
+	while (dir && (entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
 		if (array__grow(&seen, &cap, n + 1, sizeof(*seen)))
 			break;
-		seen[n] = (struct seen){ .pid = atoi(d->d_name) };
-		/* Both lists are in order of PIDs, as the kernel lists them. */
-		while (old < r->n_seen && r->seen[old].pid < seen[n].pid)
-			old++;
+		seen[n] = (struct seen){ .pid = atoi(entry->d_name) };
+		/* Both lists are in order of PIDs, as the kernel lists them: go on in the old one. */
+		while (before < r->n_seen && r->seen[before].pid < seen[n].pid)
+			before++;
 		check_seen(r, &seen[n],
-			   old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old]
-									      : NULL,
-			   all);
+			   before < r->n_seen && r->seen[before].pid == seen[n].pid
+				   ? &r->seen[before]
+				   : NULL,
+			   check_all);
 		n++;
 	}
 	if (dir)
@@ -1359,35 +1367,35 @@ static void find_others(struct tracees *r, uint64_t now)
 
 /* ---- messages ---- */
 
-/* Writes "; PID 12 (bash train.sh) is no Python program", or names a process with PyTorch that does
- * not match. */
+/* Writes "; PID 12 (bash train.sh) is no Python program" about matches, otherwise names processes
+ * with PyTorch that do not match. */
 void tracees__nearest(struct tracees *r, char *buf, size_t size)
 {
 	struct pick_process q;
-	size_t i, len = 0, said = 0;
+	size_t i, len = 0, n_named = 0;
 	char title[96];
 
 	buf[0] = '\0';
-	for (i = 0; i < r->top && said < NEAREST && len < size; i++) {
+	for (i = 0; i < r->top && n_named < NEAREST && len < size; i++) {
 		if (!r->at[i] || pick_process__read(r->at[i]->pid, &q))
 			continue;
-		len += snprintf(buf + len, size - len, "%s PID %d (%s)", said++ ? "," : ";",
+		len += snprintf(buf + len, size - len, "%s PID %d (%s)", n_named++ ? "," : ";",
 				(int)q.pid, pick_process__title(&q, title, sizeof(title)));
 		pick_process__free(&q);
 	}
-	if (said) {
+	if (n_named) {
 		if (len < size)
 			snprintf(buf + len, size - len, "%s",
-				 said > 1 ? " match, but are no Python"
-					  : " matches, but is no Python");
+				 n_named > 1 ? " match, but are no Python"
+					     : " matches, but is no Python");
 		return;
 	}
-	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
+	for (i = 0; i < r->n_seen && n_named < NEAREST && len < size; i++) {
 		if (pick_process__read(r->seen[i].pid, &q))
 			continue;
 		if (has_torch(r, &q) == TORCH_YES)
 			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
-					said++ ? "," : "; PyTorch is in", (int)q.pid,
+					n_named++ ? "," : "; PyTorch is in", (int)q.pid,
 					pick_process__title(&q, title, sizeof(title)));
 		pick_process__free(&q);
 	}
@@ -1446,12 +1454,12 @@ static void note_exec(struct tracee *p, uint64_t when)
 }
 
 /* Adds a forked process. If a traced process has forked it, its records are queued from now on. */
-static int on_fork(struct tracees *r, const struct mt_rec_group *k)
+static int on_fork(struct tracees *r, const struct mt_rec_group *record)
 {
-	struct tracee *parent = find_tracee(r, (pid_t)k->parent), *p;
+	struct tracee *parent = find_tracee(r, (pid_t)record->parent), *p;
 
-	p = add_tracee(r, k->pid, k->parent, k->number,
-		       parent ? owner__share(parent->owner) : owner_of(r, k->pid));
+	p = add_tracee(r, record->pid, record->parent, record->number,
+		       parent ? owner__share(parent->owner) : owner_of(r, record->pid));
 	if (!p) {
 		r->unplaced++;
 		return 0;
@@ -1461,14 +1469,16 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 		remove_tracee(p, "");
 		return 0;
 	}
-	p->lacks_number = !k->number && nearest_session(r, k->from);
-	p->forked = p->diverged = k->time;
-	if (!find_session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
-		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
-	p->next = k->time + MAY_EXEC;
-	p->early_from = k->group ? find_set(r, k->group) : NULL;
-	p->forked_by = nearest_session(r, k->from);
+	p->lacks_number = !record->number && nearest_session(r, record->from);
+	p->forked = p->diverged = record->time;
+	/* If the ancestor in between has no session, it left the traced process before. */
+	if (!find_session(r, record->from) && r->numbered[record->from % MT_MEMBERS])
+		p->diverged = r->numbered[record->from % MT_MEMBERS]->diverged;
+	p->next = record->time + MAY_EXEC;
+	p->early_from = record->group ? find_set(r, record->group) : NULL;
+	p->forked_by = nearest_session(r, record->from);
 	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
+	/* Queue its records only if they come from the programs of that session. */
 	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
 		p->early_from = NULL;
 		p->forked_by = NULL;
@@ -1482,30 +1492,31 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 
 /* Takes a record of the group about a fork, exec or end. Ends and execs are only noted: this may be
  * during a drain. */
-static int on_group_record(void *ctx, const struct mt_rec_group *k)
+static int on_group_record(void *ctx, const struct mt_rec_group *record)
 {
 	struct tracees *r = ctx;
-	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : find_tracee(r, k->pid);
+	struct tracee *p = record->what == MT_GROUP_STRANGER ? NULL : find_tracee(r, record->pid);
 
-	if (k->what == MT_GROUP_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
+	if (record->what == MT_GROUP_FORK && record->number < MT_MEMBERS &&
+	    !r->numbered[record->number]) {
 		if (p)
-			note_end(p, k->time); /* the record of its end was lost */
-		return on_fork(r, k);
+			note_end(p, record->time); /* the record of its end was lost */
+		return on_fork(r, record);
 	}
 	/* find_others() checks it later. */
-	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p)) {
+	if (record->what == MT_GROUP_STRANGER || (record->what == MT_GROUP_EXEC && !p)) {
 		if (r->n_strangers < STRANGERS_MAX)
-			r->stranger[r->n_strangers++] = k->pid;
+			r->stranger[r->n_strangers++] = record->pid;
 		else
 			r->too_many_strangers = true;
 		return 0;
 	}
 	if (!p)
 		return 0;
-	if (k->what == MT_GROUP_EXEC)
-		note_exec(p, k->time);
-	if (k->what == MT_GROUP_END)
-		note_end(p, k->time);
+	if (record->what == MT_GROUP_EXEC)
+		note_exec(p, record->time);
+	if (record->what == MT_GROUP_END)
+		note_end(p, record->time);
 	return 0;
 }
 
@@ -1517,7 +1528,8 @@ static void read_group_records(void *ctx)
 		proc_group__consume(get_group(r), on_group_record, r);
 }
 
-/* Applies noted execs and ends once all earlier records were drained. */
+/* Marks execs and ends as due (execed, ended) once all earlier records were drained. Then passes on
+ * or frees the numbers that were given up before. */
 static void apply_records(struct tracees *r)
 {
 	const struct probes_sets *sets = r->opts.session.sets;
@@ -1529,6 +1541,7 @@ static void apply_records(struct tracees *r)
 		exec[i] = r->at[i] && r->at[i]->exec_reported;
 		end[i] = r->at[i] && r->at[i]->end_reported;
 	}
+	/* Drain all records that are older than these execs and ends. */
 	for (i = 0; sets && i < sets->n; i++) {
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
 			return; /* the queue is full: try again later */

@@ -71,20 +71,20 @@ const char *output__fact(const struct output *o, const char *key)
  * bytes. */
 static const char *find_program(const char *args, size_t len)
 {
-	const char *end = args + len, *p = args, *base = strrchr(args, '/');
+	const char *end = args + len, *arg = args, *base = strrchr(args, '/');
 
 	base = base ? base + 1 : args;
 	if (strncmp(base, "python", 6) != 0)
 		return base;
-	for (p += strlen(p) + 1; p < end; p += strlen(p) + 1) {
-		if (!strcmp(p, "-c"))
+	for (arg += strlen(arg) + 1; arg < end; arg += strlen(arg) + 1) {
+		if (!strcmp(arg, "-c"))
 			break;
-		if (*p == '-' && strcmp(p, "-m") != 0)
+		if (*arg == '-' && strcmp(arg, "-m") != 0)
 			continue;
-		if (*p == '-' && p + 3 >= end)
+		if (*arg == '-' && arg + 3 >= end)
 			break;
-		p += *p == '-' ? 3 : 0; /* after "-m" */
-		return strrchr(p, '/') ? strrchr(p, '/') + 1 : p;
+		arg += *arg == '-' ? 3 : 0; /* after "-m" */
+		return strrchr(arg, '/') ? strrchr(arg, '/') + 1 : arg;
 	}
 	return base;
 }

@@ -484,31 +484,37 @@ static json_t *host_parts(const struct host_sheet *s)
 static void tell_status(struct recording *r, const struct output *output, const char *state,
 			const char *reason)
 {
-	const struct session *s = output ? output->session : NULL;
-	bool attached = s && session__now(s); /* attached now or before */
-	const struct mtr_writer *w = output && r->kind == OUTPUT_FILE
-					     ? ((const struct output_file *)output)->writer
-					     : NULL;
-	json_t *o = r->args.tell
-			    ? json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid)
-			    : NULL;
+	const struct session *session = output ? output->session : NULL;
+	bool attached = session && session__now(session); /* now or before */
+	const struct mtr_writer *writer = output && r->kind == OUTPUT_FILE
+						  ? ((const struct output_file *)output)->writer
+						  : NULL;
+	json_t *status = r->args.tell ? json_pack("{s:s,s:i}", "state", state, "pid",
+						  (int)r->loop.args.pid)
+				      : NULL;
 	char *text;
 
-	if (o && attached) {
-		json_object_set_new(o, "seconds", json_real((double)session__now(s) / 1e9));
-		json_object_set_new(o, "events", json_integer((json_int_t)session__events(s)));
-		json_object_set_new(o, "lost", json_integer((json_int_t)session__lost(s)));
-		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
+	if (status && attached) {
+		json_object_set_new(status, "seconds",
+				    json_real((double)session__now(session) / 1e9));
+		json_object_set_new(status, "events",
+				    json_integer((json_int_t)session__events(session)));
+		json_object_set_new(status, "lost",
+				    json_integer((json_int_t)session__lost(session)));
+		json_object_set_new(status, "steps",
+				    json_integer((json_int_t)session__steps(session)));
 	}
-	if (o && attached && w) {
-		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
-		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
+	if (status && attached && writer) {
+		json_object_set_new(status, "bytes",
+				    json_integer((json_int_t)mtr_writer__bytes(writer)));
+		json_object_set_new(status, "dropped",
+				    json_integer((json_int_t)mtr_writer__dropped(writer)));
 	}
-	if (o && r->has_ledger)
-		json_object_set_new(o, "host", host_parts(&r->ledger));
-	if (o && reason)
-		json_object_set_new(o, "reason", json_string(reason));
-	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	if (status && r->has_ledger)
+		json_object_set_new(status, "host", host_parts(&r->ledger));
+	if (status && reason)
+		json_object_set_new(status, "reason", json_string(reason));
+	text = status ? json_dumps(status, JSON_COMPACT) : NULL;
 	if (text) {
 		size_t len = strlen(text);
 
@@ -517,10 +523,10 @@ static void tell_status(struct recording *r, const struct output *output, const 
 			r->args.tell = 0; /* the reader is gone */
 	}
 	free(text);
-	json_decref(o);
+	json_decref(status);
 }
 
-/* Writes a line "capturing", at most two a second. */
+/* Tells the status "capturing", at most twice a second. */
 static void tell_drained(struct recording *r, const struct output *o)
 {
 	uint64_t now = r->args.tell ? session__now(o->session) : 0;
@@ -533,9 +539,9 @@ static void tell_drained(struct recording *r, const struct output *o)
 
 /* ---- the outputs ---- */
 
-/* Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
- * once, so that a full disk is known before attaching. All other files are made with the first
- * event, because many processes end without one. NULL: failed, logged. */
+/* Makes the output of a process and adds it to r->outputs, at the end. With times 0 its file is
+ * opened at once, so that a full disk is known before attaching. All other files are made with the
+ * first event, because many processes end without one. NULL: failed, logged. */
 static struct output *new_output(struct recording *r, struct session *s, pid_t pid,
 				 unsigned int times)
 {
@@ -612,24 +618,25 @@ static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* ---- the recording ---- */
 
-/* Sets room for the last file aside, and protects this process. Returns 0 or an exit code, logged. */
+/* For --on-kill: sets room for the last file aside, and protects this process. Returns 0 or an exit
+ * code, logged. */
 static int prepare_for_the_worst(struct recording *r)
 {
-	uint64_t most = r->args.bounds.max_size ? r->args.bounds.max_size : FLIGHT_BYTES;
+	uint64_t file_bytes = r->args.bounds.max_size ? r->args.bounds.max_size : FLIGHT_BYTES;
 	const char *path = output__main_path(r);
 	char size[24];
 
 	reserve__protect(capture_loop__of_several(&r->loop) ? 0 : r->loop.args.pid);
 	if (!strcmp(path, "-"))
 		return EXIT_OK;
-	r->reserve = reserve__new(path, most);
+	r->reserve = reserve__new(path, file_bytes);
 	r->window_opts.reserve = r->reserve;
 	if (r->reserve)
 		return EXIT_OK;
 	if (errno == ENOSPC || errno == EDQUOT) {
 		log_err("%s: the disk has no room for %s, which is set aside for the last file; "
 			"free some, or set --max-size",
-			path, text__bytes(size, sizeof(size), most));
+			path, text__bytes(size, sizeof(size), file_bytes));
 		return EXIT_FAILED;
 	}
 	log_debug("%s: no room is set aside for the last file: %s", path, strerror(errno));

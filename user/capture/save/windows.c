@@ -392,7 +392,8 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 {
 	const char *start = facts__get(w->facts, "start");
 	const char *slash = strrchr(path, '/');
-	uint64_t first = w->begun_steps + !w->whole, ns;
+	/* A step that was under way when the window began is not in it. */
+	uint64_t first_whole = w->begun_steps + !w->whole, start_ns;
 
 	*e = (struct folder_entry){ .pid = w->opts.pid,
 				    .from = r->from,
@@ -408,12 +409,12 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	snprintf(e->began, sizeof(e->began), "%s", r->began);
 	snprintf(e->ended, sizeof(e->ended), "%.*s", (int)sizeof(e->ended) - 1, r->ended);
 	facts__number(w->facts, "lost", &e->lost);
-	if (start && !text__parse_date(start, &ns)) {
-		text__date(e->begin, sizeof(e->begin), ns + r->from);
-		text__date(e->end, sizeof(e->end), ns + r->to);
+	if (start && !text__parse_date(start, &start_ns)) {
+		text__date(e->begin, sizeof(e->begin), start_ns + r->from);
+		text__date(e->end, sizeof(e->end), start_ns + r->to);
 	}
-	if (w->clock.steps > first) { /* as many steps end in the window as begin in it */
-		e->first_step = (int64_t)first;
+	if (w->clock.steps > first_whole) { /* as many steps end in the window as begin in it */
+		e->first_step = (int64_t)first_whole;
 		e->last_step = (int64_t)w->clock.steps - 1;
 	}
 	set_devices(w, e);
@@ -476,18 +477,18 @@ static void say_after(const struct windows *w, const struct flight_report *r, co
 
 static void say_oom(const struct windows *w, const struct flight_report *r, const char *name)
 {
-	char when[24], asked[24], events[32], span[24], size[24], blocks[32], more[48] = "";
+	char when[24], asked[24], events[32], span[24], size[24], blocks[32], repeated[48] = "";
 	uint64_t before = r->oom.time > r->from ? r->oom.time - r->from : 0;
 
 	if (r->ooms > 1)
-		snprintf(more, sizeof(more), ", and %s times more within a moment",
+		snprintf(repeated, sizeof(repeated), ", and %s times more within a moment",
 			 text__count(events, sizeof(events), r->ooms - 1));
 	log_event(LOG_INFO, "oom",
 		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time),
 			     LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
 		  "out of memory at %s (%s asked for)%s",
 		  text__time(when, sizeof(when), r->oom.time),
-		  text__bytes(asked, sizeof(asked), r->oom.size), more);
+		  text__bytes(asked, sizeof(asked), r->oom.size), repeated);
 	log_event(LOG_INFO, "recorded",
 		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
 			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
@@ -549,11 +550,11 @@ static int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	struct windows *w = ctx;
 	char *path = w->file ? strdup(outfile__name(w->file)) : NULL;
 	/* After an error, keep what was written so far if it is readable. */
-	bool keep = !err || (w->file && r->events && !windows__look_back(&w->opts));
+	bool keeps_file = !err || (w->file && r->events && !windows__look_back(&w->opts));
 	struct folder_entry e;
 	int commit_err = 0;
 
-	if (keep)
+	if (keeps_file)
 		commit_err = outfile__commit(w->file);
 	else
 		outfile__discard(w->file);

@@ -138,13 +138,13 @@ static bool is_of_block(const struct event *e)
  * allocates the address again. */
 static int note_first(struct attach_state *s, size_t index, const struct event *e)
 {
-	uint64_t first;
+	uint64_t entry;
 
-	if (!map64__get(s->first, e->addr, &first))
-		first = index;
+	if (!map64__get(s->first, e->addr, &entry))
+		entry = index;
 	else if (e->kind == EVENT_ALLOC)
-		first |= REUSED;
-	return map64__set(s->first, e->addr, first) ? -ENOMEM : 0;
+		entry |= REUSED;
+	return map64__set(s->first, e->addr, entry) ? -ENOMEM : 0;
 }
 
 /* True for an event of a block from before T0. */
@@ -158,15 +158,15 @@ static bool is_before_t0(const struct attach_state *s, size_t at, const struct e
  * does not, T0 is now, and earlier readings and events are forgotten. 0 or -ENOMEM. */
 static int check_total(struct attach_state *s, const struct event *e)
 {
-	uint8_t d = e->device.index;
-	uint64_t expected = s->total[d] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
-	bool follows = !s->has_total[d] || expected == e->allocated;
+	uint8_t device = e->device.index;
+	uint64_t expected = s->total[device] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
+	bool follows = !s->has_total[device] || expected == e->allocated;
 
-	s->has_total[d] = true;
-	s->total[d] = e->allocated;
+	s->has_total[device] = true;
+	s->total[device] = e->allocated;
 	if (follows || e->time > ARMING)
 		return 0;
-	s->begin[d] = s->n_events;
+	s->begin[device] = s->n_events;
 	/* These readings may be from before T0. */
 	s->seen.n = 0;
 	map64__clear(s->blocks);
@@ -184,13 +184,14 @@ static int check_total(struct attach_state *s, const struct event *e)
 static int attach_state__hold(struct attach_state *s, const struct event *e)
 {
 	if (s->n_events == s->n_chunks * CHUNK) {
-		struct event **v = realloc(s->chunks, (s->n_chunks + 1) * sizeof(struct event *));
+		struct event **chunks = realloc(s->chunks,
+						(s->n_chunks + 1) * sizeof(struct event *));
 
-		if (!v)
+		if (!chunks)
 			return -ENOMEM;
-		s->chunks = v;
-		v[s->n_chunks] = malloc(CHUNK * sizeof(struct event));
-		if (!v[s->n_chunks])
+		s->chunks = chunks;
+		chunks[s->n_chunks] = malloc(CHUNK * sizeof(struct event));
+		if (!chunks[s->n_chunks])
 			return -ENOMEM;
 		s->n_chunks++;
 	}
@@ -229,20 +230,21 @@ static int add_part(struct vec *a, const struct cuda_segment *segment, uint64_t 
 	return 0;
 }
 
-/* The segment that contains addr; NULL: none. */
+/* The segment that contains addr; NULL: none. a: sorted by address. */
 static const struct cuda_segment *find_segment(const struct vec *a, uint64_t addr)
 {
-	size_t lo = 0, hi = a->n, mid;
+	size_t low = 0, high = a->n, mid;
 
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
+	/* low: number of segments that begin at addr or before */
+	while (low < high) {
+		mid = (low + high) / 2;
 		if (segment_at(a, mid)->addr <= addr)
-			lo = mid + 1;
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
-	return lo && addr - segment_at(a, lo - 1)->addr < segment_at(a, lo - 1)->size
-		       ? segment_at(a, lo - 1)
+	return low && addr - segment_at(a, low - 1)->addr < segment_at(a, low - 1)->size
+		       ? segment_at(a, low - 1)
 		       : NULL;
 }
 
@@ -264,9 +266,10 @@ static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
 	const struct cuda_segment *old = s->segments.v;
 	struct vec merged = { 0 };
 	struct cuda_segment *g;
-	size_t i, k, n_new;
+	size_t i, first_new, n_new;
 
 	for (i = 0; i < r->nsegments; i++) {
+		/* A partial segment that an earlier one covers says nothing new. */
 		if (!r->segments[i].whole && !was_whole[r->segments[i].device] &&
 		    is_covered(&s->segments, &r->segments[i]))
 			continue;
@@ -279,24 +282,25 @@ static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
 	n_new = merged.n;
 	if (merged.n)
 		qsort(merged.v, merged.n, sizeof(*g), by_address);
-	for (i = 0, k = 0; i < s->segments.n; i++) {
-		uint64_t from = old[i].addr, end = from + old[i].size;
+	for (i = 0, first_new = 0; i < s->segments.n; i++) {
+		uint64_t rest = old[i].addr, end = rest + old[i].size;
 		size_t j;
 
 		if (was_whole[old[i].device])
 			continue;
-		while (k < n_new &&
-		       segment_at(&merged, k)->addr + segment_at(&merged, k)->size <= from)
-			k++;
-		for (j = k; j < n_new && segment_at(&merged, j)->addr < end; j++) {
+		while (first_new < n_new && segment_at(&merged, first_new)->addr +
+							    segment_at(&merged, first_new)->size <=
+						    rest)
+			first_new++;
+		for (j = first_new; j < n_new && segment_at(&merged, j)->addr < end; j++) {
 			const struct cuda_segment newer = *segment_at(&merged, j);
 
-			if (newer.addr > from && add_part(&merged, &old[i], from, newer.addr))
+			if (newer.addr > rest && add_part(&merged, &old[i], rest, newer.addr))
 				goto nomem;
-			if (newer.addr + newer.size > from)
-				from = newer.addr + newer.size;
+			if (newer.addr + newer.size > rest)
+				rest = newer.addr + newer.size;
 		}
-		if (from < end && add_part(&merged, &old[i], from, end))
+		if (rest < end && add_part(&merged, &old[i], rest, end))
 			goto nomem;
 	}
 	if (merged.n)
@@ -336,7 +340,7 @@ static int attach_state__read(struct attach_state *s, const struct cudaalloc_sta
 {
 	bool was_whole[DEVICES] = { false };
 	struct cuda_block *b;
-	uint64_t at;
+	uint64_t seen_index;
 	size_t i, n;
 
 	for (i = 0; i < r->ndevices && i < DEVICES; i++) {
@@ -347,7 +351,7 @@ static int attach_state__read(struct attach_state *s, const struct cudaalloc_sta
 	/*
 	 * A whole reading has all blocks: others that earlier readings saw were torn or are freed.
 	 */
-	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
+	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) { /* n: blocks that stay */
 		if (was_whole[b[i].device]) {
 			map64__del(s->blocks, b[i].addr, NULL);
 			continue;
@@ -361,8 +365,8 @@ static int attach_state__read(struct attach_state *s, const struct cudaalloc_sta
 	for (i = 0; i < r->nblocks; i++) {
 		if (r->blocks[i].state == CUDA_BLOCK_CACHED)
 			continue;
-		if (map64__get(s->blocks, r->blocks[i].addr, &at)) {
-			b = (struct cuda_block *)s->seen.v + at;
+		if (map64__get(s->blocks, r->blocks[i].addr, &seen_index)) {
+			b = (struct cuda_block *)s->seen.v + seen_index;
 		} else {
 			b = vec__add(&s->seen, sizeof(*b));
 			if (!b || map64__set(s->blocks, r->blocks[i].addr, s->seen.n - 1))
@@ -987,10 +991,12 @@ static int end_if_settled(struct attach_stage *a, int read_err, bool whole, uint
 	/* Before CUDA's first use there is nothing to read: the first events' totals tell. */
 	if (exact ? a->readings || attach_state__held(a->held) : is_overdue(a, now))
 		return end_holding(a, exact);
+	/* This allocator will never be readable. */
 	return read_err == -ENOTSUP ? end_holding(a, exact) : 0;
 }
 
-/* Reads what was allocated at attach. Returns as attach_stage__read(). */
+/* Reads what was allocated at attach, unless attach_stage__begin() has just done it. Returns as
+ * attach_stage__read(). */
 static int read_state(struct attach_stage *a, uint64_t now)
 {
 	int err = a->fresh ? 0 : read_once(a);
@@ -1034,10 +1040,9 @@ static int emit_segment(struct attach_stage *a, const struct cuda_segment *g, ui
 	return pass_on(a, &e);
 }
 
-/*
- * The call that takes a segment does not say its stream and pool. A reading counts only if no
- * segment came or went until it is passed on: otherwise it is of another moment of the stream.
- */
+/* Reads the tables for new segments: the call that takes a segment does not say its stream and
+ * pool. The reading counts only if no segment comes or goes until it is passed on: otherwise it is
+ * of another moment of the stream. Returns as attach_stage__read(). */
 static int read_segments(struct attach_stage *a, uint64_t now)
 {
 	int err;

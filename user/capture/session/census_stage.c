@@ -420,18 +420,19 @@ static void end_problem(struct census_stage *c)
 		facts__set(c->d->facts, "census_problem", "");
 }
 
-/* Sets the facts about the number of the first step, if they changed. */
+/* Sets the facts about the number of the first step, if they changed: optimizers that continue a
+ * run do not begin at 0. 0 or -ENOMEM. */
 static int set_first_step(struct census_stage *c)
 {
-	const char *why, *old = facts__get(c->d->facts, "job_step"),
+	const char *why, *old_number = facts__get(c->d->facts, "job_step"),
 			 *old_why = facts__get(c->d->facts, "job_step_unknown");
 	char number[24] = "";
-	uint64_t first;
+	uint64_t first_step;
 	int err = 0;
 
-	if (job_steps__first(c->job_steps, &first, &why))
-		snprintf(number, sizeof(number), "%" PRIu64, first);
-	if (!old || strcmp(old, number) != 0)
+	if (job_steps__first(c->job_steps, &first_step, &why))
+		snprintf(number, sizeof(number), "%" PRIu64, first_step);
+	if (!old_number || strcmp(old_number, number) != 0)
 		err = facts__set(c->d->facts, "job_step", number);
 	if (!err && (!old_why || strcmp(old_why, why) != 0))
 		err = facts__set(c->d->facts, "job_step_unknown", why);
@@ -557,10 +558,9 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 	return false;
 }
 
-/*
- * True in the last of the requested steps, or earlier if steps are short: after that step the
- * program may end, without time for the last reading.
- */
+/* True in the last of the requested steps, or earlier if steps are short: after that step the
+ * program may end, without time for the last reading. The time left is estimated from the mean
+ * length of steps. */
 static bool is_near_end(const struct census_stage *c, uint64_t now)
 {
 	uint64_t wanted_steps = c->d->opts->steps, steps_done = decoder__steps(c->d);
@@ -644,6 +644,7 @@ void census_stage__begin(struct census_stage *c, uint64_t now)
 	}
 	if (!near_end && !is_reading_due(c, now))
 		return;
+	/* DataLoader workers are many: read only those that are not brief. */
 	if (c->maybe_brief && c->d->forked && now < EVERY && is_data_worker(c)) {
 		c->maybe_brief = false;
 		c->next_read = EVERY;
@@ -684,8 +685,8 @@ bool census_stage__reads(const struct census_stage *c)
 	return c->running && !c->only_ledger && !is_over(c);
 }
 
-/* Counts the readings in a row that found the same lasting tensors, and those that were torn before
- * one found any. */
+/* Counts the readings in a row that found the same lasting tensors, and torn readings as long as
+ * none has found any. */
 static void count_unchanged(struct census_stage *c, const struct census_state *census)
 {
 	uint64_t lasting = census_state__hash_lasting(census);

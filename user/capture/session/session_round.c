@@ -50,7 +50,7 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 
 	if (!decoder__is_record(rec, len))
 		return -EBADMSG;
-	/* Not attached yet: keep what fits, so that the group's other processes need not wait. */
+	/* Before attach, keep what fits, so that the group's other processes need not wait. */
 	if (!s->decoder) {
 		if (s->queue.len <= QUEUE_EARLY || gone->h.type == MT_REC_CODE_GONE)
 			return queue__push_early(&s->queue, rec, len, QUEUE_EARLY);
@@ -61,7 +61,7 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	if (err)
 		return err;
 	if (gone->h.type == MT_REC_CODE_GONE) {
-		s->ends.after += gone->epoch > s->ends.read_until;
+		s->ends.after += gone->epoch > s->ends.read_until; /* see confirm_names() */
 		s->ends.unmarked += gone->h.member == s->opts.number &&
 				    !code_cache__known(codes(s), gone->code);
 		err = code_cache__gone(codes(s), gone->code, gone->epoch);
