@@ -6,10 +6,10 @@
  * The ledger is read from outside: each resident byte belongs to exactly
  * one part, and the parts add up to RSS. Needs no probe and does not stop the process.
  *
- * The kernel's page map is the frame: a mapping's resident bytes are known to the
- * page. Within a mapping, the tables of PyTorch, CPython and glibc tell what a range of addresses
- * holds, and the kernel's page map tells which of it is resident. A byte that several claim counts
- * once, for the first in the order of enum host_part. Memory that nothing claims is "unknown".
+ * The kernel's page map gives the resident bytes of each mapping. Within a mapping, the tables of
+ * PyTorch, CPython and glibc tell what a range of addresses holds, and the page map tells which
+ * pages of the range are resident. A byte that several parts claim counts once, for the first of
+ * them in the order of enum host_part. Memory that no part claims is "unknown".
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,23 +22,24 @@
 struct proc;
 struct python;
 
-/* glibc's malloc, from its own tables. */
+/* Figures of glibc's malloc, from its own tables. */
 struct host_malloc {
-	bool known;	   /* the tables were found, and they agree with the mappings */
+	bool known;	   /* malloc's tables were found, and they agree with the mappings */
 	uint64_t arenas;   /* number of arenas, the main one included */
 	uint64_t arena;	   /* bytes that the arenas have from the kernel (mallinfo2's arena) */
 	uint64_t free;	   /* bytes of free chunks in arenas (mallinfo2's fordblks) */
-	bool free_known;   /* false: lists of free chunks changed, were swapped or are too long */
+	bool free_known;   /* false: malloc's lists of free chunks changed, were swapped out or are
+			      too long */
 	uint64_t top;	   /* bytes of free that lie at the ends of arenas */
 	uint64_t mapped;   /* bytes of chunks with a mapping of their own (hblkhd) */
-	bool mapped_known; /* mapped is malloc's own figure */
+	bool mapped_known; /* mapped is known, from malloc's own statistics */
 	uint64_t mapped_found; /* bytes of such chunks found in the mappings */
 };
 
 /* CPython's allocator for objects of up to 512 bytes (obmalloc). */
 struct host_python {
-	bool known;
-	uint64_t arenas; /* number */
+	bool known;	 /* the table of arenas was found */
+	uint64_t arenas; /* number of arenas */
 	uint64_t arena;	 /* bytes of all arenas */
 	uint64_t blocks; /* blocks in use, as sys.getallocatedblocks() */
 	uint64_t used;	 /* bytes of blocks in use */
@@ -50,7 +51,8 @@ struct host_python {
 struct host_group {
 	char path[256];	  /* "": none found; hostile */
 	unsigned version; /* version of control groups: 1, 2; 0: none found */
-	uint64_t kernel;  /* the kernel's part of its use, with sockets; MEMCG_NONE: not known */
+	uint64_t kernel; /* memory of the kernel and of sockets in the group, bytes; MEMCG_NONE: not
+			    known */
 	struct memcg_figures figures;
 };
 
@@ -59,10 +61,10 @@ struct host_ledger {
 	struct host_malloc malloc;
 	struct host_python python;
 	struct host_group group;
-	uint64_t status_rss; /* VmRSS of /proc/PID/status just before; the kernel may round it */
+	uint64_t status_rss; /* VmRSS of /proc/PID/status just before the reading; may be inexact */
 	uint64_t mappings;   /* number of mappings */
-	uint64_t adjusted;   /* bytes of claims that a mapping's resident bytes had no room for */
-	uint64_t processes;  /* processes in the ledger: 1, or those of a tree */
+	uint64_t adjusted;   /* bytes of claims beyond the resident bytes of their mappings */
+	uint64_t processes;  /* number of processes in the ledger: 1, or those of a process tree */
 	uint64_t begin, end; /* time of the reading, CLOCK_MONOTONIC, ns */
 	char allocator[32]; /* file of another malloc, such as "libjemalloc.so.2"; "": none found */
 };
@@ -75,19 +77,20 @@ struct host_storage {
 struct host_opts {
 	const struct host_storage *storages; /* in any order, may overlap; borrowed */
 	size_t n;
-	bool storages_known; /* false: they could not be read */
-	/* Count pages that n processes share as 1/n, for the sum of a process tree: the total is
-	 * PSS then. Parts of a mapping keep their shares of it. */
+	bool storages_known; /* false: the storages could not be read */
+	/* Count a page that n processes share as 1/n of a page, so that a process tree can be summed
+	 * up: the total is PSS then. Each part of a mapping is reduced in the same proportion. */
 	bool proportional;
 	bool brief; /* leave out the lists of free chunks and the pools of Python's arenas */
-	bool (*cancelled)(void *ctx); /* asked between calls of the kernel; NULL: never */
+	bool (*cancelled)(
+		void *ctx); /* true: end with -ECANCELED; called between system calls; or NULL */
 	void *ctx;
 };
 
 struct hostmem;
 
-/* A reader for a process, which keeps the places of tables between readings. Borrows both; py NULL:
- * the process has no Python, or it is not known. NULL on ENOMEM. */
+/* Creates a reader for a process, which keeps the places of tables between readings. Borrows p and
+ * py. py NULL: the process has no Python, or its Python is not known. NULL: out of memory. */
 struct hostmem *hostmem__new(const struct proc *p, const struct python *py);
 void hostmem__free(struct hostmem *h); /* accepts NULL */
 /*
@@ -96,74 +99,81 @@ void hostmem__free(struct hostmem *h); /* accepts NULL */
  * unknown.
  */
 int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret);
-/* Adds a proportional reading of another process of the tree. sum: zeroed before the first. */
+/* Adds l, a proportional reading of one process of a tree, to sum, which is zeroed before the first
+ * process. */
 void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l);
 
 /*
  * Host memory by line (--host): makes blocks on the device "host" of the records of
  * bpf/host.bpf.h. A block is resident memory of one mapping, and its stack is the system call that
  * mapped it. Readings of the process, at most once a second, say what is resident: the blocks of a
- * reading add up to the RSS of that moment. Readings run on a thread of their own. Between readings
- * the growth of RSS is worked out: it is that of the memory that was mapped since the last one.
+ * reading add up to the RSS of that moment. Readings run on a thread of their own. Between two
+ * readings, growth of RSS is charged to the memory that was mapped since the last reading.
  */
 
 struct event;
 struct facts;
 struct host_memory;
 
-/* Functions of the capture that host memory calls. All is borrowed. */
+/* Functions of the capture that struct host_memory calls. All pointers are borrowed. */
 struct host_capture {
 	const struct proc *proc;
 	void *ctx;
 	uint64_t (*now)(void *ctx);		       /* ns since start */
 	uint64_t (*since)(void *ctx, uint64_t time);   /* a record's time as ns since start */
 	int (*emit)(void *ctx, const struct event *e); /* 0 or the sink's error */
-	/* Number of a thread in the dictionary. UINT32_MAX: out of memory. */
+	/* Returns the dictionary's number of a thread. UINT32_MAX: out of memory. */
 	uint32_t (*thread)(void *ctx, uint32_t tid);
-	/* Number of a stack; 0: none, and *walk says why. */
+	/* Returns the dictionary's number of the stack with this ID. 0: none, for the reason *walk
+	 * (enum mt_walk). */
 	uint32_t (*stack)(void *ctx, uint64_t id, uint8_t *walk);
-	/* The stack of compiled code of a record without a Python stack, if there is one. 0 or
-	 * -ENOMEM. */
+	/* Sets *stack and *walk to the native stack of a record without a Python stack, if there is
+	 * one. 0 or -ENOMEM. */
 	int (*native)(void *ctx, const struct mt_rec_host *r, uint32_t *stack, uint8_t *walk);
-	/* Number of a stack of one frame without a line; 0: no room. UINT32_MAX: out of memory. */
+	/* Returns the dictionary's number of a stack of one frame, without a line. 0: no room.
+	 * UINT32_MAX: out of memory. */
 	uint32_t (*named)(void *ctx, const char *file, const char *function);
 };
 
-/* inherited: the process was forked, and has its parent's memory. NULL: out of memory. */
+/* inherited: the process was forked, so that the first reading finds its parent's memory. NULL: out
+ * of memory. */
 struct host_memory *host_memory__new(const struct host_capture *c, bool inherited);
-void host_memory__free(struct host_memory *h); /* ends a reading under way; NULL is fine */
+void host_memory__free(struct host_memory *h); /* cancels a running reading; accepts NULL */
 
-/* Decodes a record. Does nothing without h. 0, -ENOMEM, -EBADMSG or the sink's error. */
+/* Applies a record of a system call that maps or unmaps memory. 0, -ENOMEM, -EBADMSG or the sink's
+ * error. */
 int host_memory__record(struct host_memory *h, const struct mt_rec_host *r);
 
-/* The others do nothing without h, too. */
+/* host_memory__record() and all functions below do nothing if h is NULL. */
 
-/* Begins a reading if it is time to. last: in any case, and none after it. */
+/* Starts a reading on its thread if one is due. last: starts it in any case, and none after it. */
 void host_memory__begin(struct host_memory *h, bool last);
-/* True while a reading is under way. */
+/* True while the thread of a reading runs. */
 bool host_memory__is_reading(const struct host_memory *h);
-/* 1: a reading has ended; bring in all records written until now, then call host_memory__take().
- * 0: none has. */
+/* Joins the thread of a reading that has ended. 1: the reading succeeded; drain all records written
+ * until now, then call host_memory__take(). 0: no reading ended, or it failed. */
 int host_memory__join_reading(struct host_memory *h);
-/* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
- * the sink's error. */
+/* Makes blocks of the joined reading. whole: all records up to its end have come in; otherwise
+ * drops the reading. 0, -ENOMEM or the sink's error. */
 int host_memory__take(struct host_memory *h, bool whole);
-/* Works out what grew since the last reading, if it is time to. Call it after records came in. 0,
+/* Charges growth of RSS since the last reading, if that is due. Call it after draining records. 0,
  * -ENOMEM or the sink's error. */
 int host_memory__check_growth(struct host_memory *h);
-/* The same now: the process has rss bytes, and all records have come in. */
+/* Charges growth of RSS to rss bytes at once. All records must have come in. Returns as
+ * host_memory__check_growth(). */
 int host_memory__charge_growth(struct host_memory *h, uint64_t rss);
-/* Memory of an object or tensor, and what holds it: a number of the dictionary. */
+/* Memory of an object or tensor. name: the dictionary's number of the path of what holds it. */
 struct host_held {
 	uint64_t addr, size;
 	uint32_t name;
 };
-/* Objects are about to be read for host_memory__set_held(): memory that is mapped later is not
- * theirs. */
+/* Says that objects are about to be read for host_memory__set_held(). Memory that is mapped later
+ * does not get their names. */
 void host_memory__begin_held(struct host_memory *h);
 /*
- * Names blocks after the next reading: those of a range of which objects of one name have at least
- * half of the resident bytes. Takes ownership of v, in any order, which free() can free.
+ * Sets the objects that name blocks. After the next reading, all blocks of a range get a name if
+ * the objects of that name have at least half of the range's resident bytes. Takes ownership of v,
+ * n objects in any order, from malloc().
  */
 void host_memory__set_held(struct host_memory *h, struct host_held *v, size_t n);
 /* Sets the facts host_rss, host_worked_out and counter.host.<name>. */

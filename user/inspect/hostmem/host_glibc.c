@@ -12,51 +12,56 @@
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
-#define DATA_MAX (4u << 20)
-#define BINS 127u /* NBINS - 1 */
+#define DATA_MAX (4u << 20) /* bytes of libc's data that are searched */
+#define BINS 127u	    /* NBINS - 1 */
 #define BINS_BYTES (BINS * 16u)
-#define TOP (-16)		/* from bins: top, last_remainder */
-#define NEXT (BINS_BYTES + 16u) /* after the bins and binmap[4]: next, next_free, attached */
-#define SYSTEM_MEM (NEXT + 24u) /* system_mem, max_system_mem */
+/* Offsets from malloc_state.bins: top and last_remainder lie before the bins; binmap[4], next,
+ * next_free, attached_threads, system_mem and max_system_mem after them. */
+#define TOP (-16)
+#define NEXT (BINS_BYTES + 16u)
+#define SYSTEM_MEM (NEXT + 24u)
 #define TAIL (SYSTEM_MEM + 16u)
 #define MP_BYTES 40u
-#define DELTA 112u /* offset of bins since 2.27 */
+#define DELTA 112u /* offset of bins in malloc_state since glibc 2.27 */
 #define DELTA_MAX 256u
 #define HEAP_MAX (64u << 20) /* HEAP_MAX_SIZE: alignment of non-main heaps */
 #define MAX_ARENAS 4096u
 #define MAX_HEAPS (1u << 16)
 #define MAX_FREE (200u << 10) /* free chunks to read, about 0.2 s */
-#define READINGS 3	      /* attempts */
+#define READINGS 3	      /* attempts while the process changes its tables */
 #define EMPTY_LEAST 16u	      /* empty bins that identify main_arena */
 #define SIZE_MASK (~UINT64_C(7))
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 
+/* A struct malloc_state. */
 struct arena {
-	uint64_t bins; /* address */
+	uint64_t bins; /* address of its bins */
 	uint64_t top, system_mem;
-	uint8_t w[16 + TAIL]; /* from top on */
+	uint8_t w[16 + TAIL]; /* copy of its memory, from top to max_system_mem */
 };
 
 /* A walk of free chunks. */
 struct frees {
 	struct host_reading *r;
-	uint64_t bytes, n;
-	bool bad; /* a list changed or is too long */
+	uint64_t bytes, n; /* of free chunks so far: bytes, number */
+	bool bad;	   /* a list changed or is too long */
 };
 
+/* A word of an arena, by its offset from the bins. */
 static uint64_t arena_word(const struct arena *a, int64_t from_bins)
 {
 	return proc__word(a->w + 16 + from_bins);
 }
 
-/* Whether a chunk may lie at this address. */
-static bool chunk_like(const struct host_reading *r, uint64_t addr)
+/* Whether there may be a chunk of malloc at this address. */
+static bool may_be_chunk(const struct host_reading *r, uint64_t addr)
 {
 	return addr % 16 == 0 && host_places__is_private_memory(&r->maps, addr, 32);
 }
 
-/* Whether w holds the bins of an arena whose bins are at `bins`. least: empty bins wanted. */
+/* Whether w is a copy of an arena's bins, which are at the address `bins` in the target. An empty
+ * bin points to itself; others point to chunks. least: empty bins that are required. */
 static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bins, unsigned least)
 {
 	unsigned empty = 0;
@@ -68,23 +73,24 @@ static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bi
 
 		if (fd == self && bk == self)
 			empty++;
-		else if (!chunk_like(r, fd) || !chunk_like(r, bk))
+		else if (!may_be_chunk(r, fd) || !may_be_chunk(r, bk))
 			return false;
 	}
 	return empty >= least;
 }
 
-/* Verifies top, bins and sizes of an arena in a->w. */
+/* Sets top and system_mem from a->w, and verifies them and the bins. */
 static bool verify_arena(const struct host_reading *r, struct arena *a, unsigned least)
 {
 	uint64_t most = arena_word(a, SYSTEM_MEM + 8);
 
 	a->top = arena_word(a, TOP);
 	a->system_mem = arena_word(a, SYSTEM_MEM);
-	return chunk_like(r, a->top) && a->system_mem && a->system_mem <= most &&
+	return may_be_chunk(r, a->top) && a->system_mem && a->system_mem <= most &&
 	       a->system_mem % HOST_PAGE == 0 && are_bins(r, a->w + 16, a->bins, least);
 }
 
+/* Reads the arena whose bins are at `bins`. -ENOENT: it does not verify. */
 static int read_arena(const struct host_reading *r, uint64_t bins, unsigned least,
 		      struct arena *ret)
 {
@@ -107,13 +113,14 @@ static bool is_libc(const struct map *m)
 	       (base[5] == '.' || base[5] == '-');
 }
 
+/* Finds main_arena in libc's data. Returns the address of its bins; 0: not found. */
 static uint64_t find_bins(const struct host_reading *r, const struct host_data *d,
 			  struct arena *ret)
 {
 	for (size_t at = 16; at + TAIL <= d->len; at += 8) {
 		uint64_t self = d->addr + at - 16;
 
-		/* malloc does not use the last bin */
+		/* malloc does not use the last bin, so it always points to itself */
 		if (proc__word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
 			continue;
 		ret->bins = d->addr + at;
@@ -126,8 +133,8 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 
 /*
  * mp_: n_mmaps, n_mmaps_max = 65536, max_n_mmaps, no_dyn_threshold (4 bytes each), then, aligned,
- * mmapped_mem and max_mmapped_mem. addr: of w. One that was never used looks like zeros, and is not
- * recognized.
+ * mmapped_mem and max_mmapped_mem. Whether w is a copy of it; addr: address of the original.
+ * *mapped: mmapped_mem. A mp_ that was never used has only zeros, and is not recognized.
  */
 static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
 {
@@ -140,6 +147,7 @@ static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
 	       *mapped <= proc__word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
 }
 
+/* Finds mp_ in libc's data. 0: not found, or several look like it. */
 static uint64_t find_mp(const struct host_data *d)
 {
 	uint64_t found = 0, mapped;
@@ -154,6 +162,7 @@ static uint64_t find_mp(const struct host_data *d)
 	return found;
 }
 
+/* Reads main_arena, at the place of earlier readings or by a search. -ENOENT: not found. */
 static int find_main(struct host_reading *r, struct arena *ret)
 {
 	struct host_places *pl = r->places;
@@ -192,13 +201,14 @@ static int add_free(struct frees *f, uint64_t chunk, uint64_t size)
 	return host_spans__add(&f->r->second, chunk, size, HOST_MALLOC);
 }
 
-/* Reads a chunk: its size and first list pointers. */
+/* Reads a free chunk's size and list pointers. Sets f->bad if it cannot be a chunk. 0 or an error
+ * that ends the reading. */
 static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *fd, uint64_t *bk)
 {
 	uint64_t w[4];
 	int err;
 
-	if (++f->n > MAX_FREE || !chunk_like(f->r, addr)) {
+	if (++f->n > MAX_FREE || !may_be_chunk(f->r, addr)) {
 		f->bad = true;
 		return 0;
 	}
@@ -212,6 +222,7 @@ static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *
 	return host_places__is_local(err) ? 0 : err;
 }
 
+/* Adds the chunks of a bin: a circular list of `chunk`, the first one, to head, the bin itself. */
 static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
 {
 	uint64_t size, fd, bk, prev = head;
@@ -231,10 +242,11 @@ static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
 	return err;
 }
 
-/* Fastbins lie before top. Their links are mangled since 2.32: link ^ address of the link >> 12. */
+/* Adds the chunks of a fastbin, a list that ends in NULL. Since glibc 2.32 its links are mangled:
+ * link ^ (address of the link >> 12). */
 static int walk_fastbin(struct frees *f, uint64_t chunk)
 {
-	uint64_t size, fd, bk, clear;
+	uint64_t size, fd, bk, unmangled;
 	int err = 0;
 
 	while (chunk && !err && !f->bad) {
@@ -246,12 +258,13 @@ static int walk_fastbin(struct frees *f, uint64_t chunk)
 			break;
 		}
 		err = add_free(f, chunk, size);
-		clear = fd ^ (chunk + 16) >> 12;
-		chunk = !fd || chunk_like(f->r, fd) ? fd : clear;
+		unmangled = fd ^ (chunk + 16) >> 12;
+		chunk = !fd || may_be_chunk(f->r, fd) ? fd : unmangled;
 	}
 	return err;
 }
 
+/* Adds the chunks of an arena's ten fastbins, which lie before top. */
 static int walk_fastbins(struct frees *f, const struct arena *a)
 {
 	uint64_t heads[10], n = (f->r->places->delta - 32) / 8;
@@ -272,16 +285,16 @@ static int walk_fastbins(struct frees *f, const struct arena *a)
 static int walk_free(struct frees *f, const struct arena *a)
 {
 	uint64_t size = 0, from = f->r->second.n;
-	struct frees was = *f;
+	struct frees before = *f;
 	int err = 0;
 
 	for (unsigned i = 0; i < BINS && !err && !f->bad; i++)
 		err = walk_bin(f, a->bins + 16 * i - 16, arena_word(a, 16 * i));
 	if (!err && !f->bad)
 		err = walk_fastbins(f, a);
-	if (f->bad) { /* count no half of a list */
+	if (f->bad) { /* drop the lists that were read in part */
 		f->r->second.n = from;
-		*f = was;
+		*f = before;
 		f->bad = true;
 	}
 	if (err)
@@ -298,7 +311,8 @@ static int walk_free(struct frees *f, const struct arena *a)
 
 /* ---- arenas ---- */
 
-/* Adds the heaps of a non-main arena, newest first. -ENOENT: they do not add up. */
+/* Claims the heaps of the non-main arena at `start`, newest first. -ENOENT: their sizes do not add
+ * up to its system_mem. */
 static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t start, size_t *heaps)
 {
 	uint64_t heap = a->top & ~(uint64_t)(HEAP_MAX - 1), w[4], sum = 0;
@@ -307,7 +321,8 @@ static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t sta
 	while (heap && !err) {
 		if (++*heaps > MAX_HEAPS)
 			return -ENOENT;
-		err = proc__read(r->proc, heap, w, sizeof(w)); /* ar_ptr, prev, size */
+		/* heap_info: ar_ptr, prev, size */
+		err = proc__read(r->proc, heap, w, sizeof(w));
 		if (err)
 			return err;
 		if (w[0] != start || w[2] > HEAP_MAX || w[2] % HOST_PAGE || w[1] % HEAP_MAX ||
@@ -322,7 +337,8 @@ static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t sta
 	return sum == a->system_mem ? 0 : -ENOENT;
 }
 
-/* Adds the arenas in the circular list that begins at main_arena. -ENOENT: it does not close. */
+/* Adds the arenas in the circular list that begins at main_arena. delta: offset of bins in
+ * malloc_state. -ENOENT: the list does not lead back to main_arena. */
 static int add_arenas(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
 		      struct frees *f)
 {
@@ -351,15 +367,16 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 	return 0;
 }
 
+/* As add_arenas(). After an error all is as before. */
 static int try_delta(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
 		     struct frees *f)
 {
 	size_t claims = r->claims.n, second = r->second.n;
-	struct frees was = { 0 };
+	struct frees before = { 0 };
 	int err;
 
 	if (f)
-		was = *f;
+		before = *f;
 	r->l->malloc = (struct host_malloc){ 0 };
 	err = add_arenas(r, main_arena, delta, f);
 	if (!err)
@@ -368,10 +385,11 @@ static int try_delta(struct host_reading *r, const struct arena *main_arena, uin
 	r->second.n = second;
 	r->l->malloc = (struct host_malloc){ 0 };
 	if (f)
-		*f = was;
+		*f = before;
 	return err;
 }
 
+/* As add_arenas(), with the known delta, or the first one for which the list closes. */
 static int all_arenas(struct host_reading *r, const struct arena *main_arena, struct frees *f)
 {
 	int err = try_delta(r, main_arena, r->places->delta ? r->places->delta : DELTA, f);
@@ -382,7 +400,7 @@ static int all_arenas(struct host_reading *r, const struct arena *main_arena, st
 	return err;
 }
 
-/* Reading lists in swapped memory would swap it in. */
+/* Whether a part of malloc's memory is swapped out. Reading its lists would swap it in. */
 static bool heap_is_swapped(const struct host_reading *r)
 {
 	if (r->maps.brief)
@@ -431,7 +449,7 @@ int host_glibc__read(struct host_reading *r)
 	if (!lists)
 		return 0;
 	err = walk_free(&f, &main_arena);
-	/* Chunks that overlap are no lists of malloc. */
+	/* More free bytes than the arenas have: the lists are not malloc's. */
 	r->l->malloc.free_known = !err && !f.bad && f.bytes <= r->l->malloc.arena;
 	r->l->malloc.free = f.bytes;
 	return err;
@@ -439,10 +457,11 @@ int host_glibc__read(struct host_reading *r)
 
 /* ---- chunks with mappings of their own ---- */
 
-#define TRIES 65536u /* pages looked at in one reading, after the first of each mapping */
-#define TRIES_OF_ONE 4096u
+#define TRIES 65536u	   /* pages without a header that one reading looks at */
+#define TRIES_OF_ONE 4096u /* likewise, in one stretch of a mapping */
 
-/* The size of the chunk whose header is at addr; 0: none. end: bound of the chunk. */
+/* Returns the size of the mapped chunk whose header is at addr, and which ends at `end` or before.
+ * 0: there is no header of such a chunk. */
 static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64_t end)
 {
 	const struct resident_range *v;
@@ -462,25 +481,27 @@ static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64
 /* The search for chunks in neighbouring mappings. */
 struct chunk_search {
 	struct host_reading *r;
-	const struct host_spans *solid; /* ranges that others claim */
-	struct host_spans found;	/* in order */
-	struct host_spans alone;	/* in order: what may be chunks; add_alone() decides */
-	uint64_t end;			/* end of the mappings without gap */
-	uint64_t done;			/* addresses below belong to chunks that were found */
-	size_t tries;
+	const struct host_spans *solid; /* ranges of other parts, which hold no chunks */
+	struct host_spans found;	/* chunks that are certain, by address */
+	struct host_spans alone;	/* possible chunks, by address; see add_alone() */
+	uint64_t end;			/* end of the neighbouring mappings without a gap */
+	uint64_t done;			/* end of the last certain chunk */
+	size_t tries;			/* pages without a header so far */
 };
 
-/* Adds the chunks that begin in the free stretch [at, end) of a mapping, and end before `bound`. The
- * stretch begins where a mapping was made, so that one header is enough evidence. 0 or -ENOMEM. */
-static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uint64_t bound)
+/* Adds the chunks that begin in the stretch [at, end) of a mapping, and end at `bound` or before. A
+ * header at the start of the stretch or after another chunk is certain. A header elsewhere is
+ * certain only if another header or the bound follows its chunk. 0 or -ENOMEM. */
+static int find_chunks_in_stretch(struct chunk_search *c, uint64_t at, uint64_t end, uint64_t bound)
 {
 	size_t of_one = 0;
-	bool sure = true; /* the byte before is not of an unknown mapping */
+	bool certain = true; /* a header at `at` would be */
 
 	while (at < end) {
 		uint64_t size = mapped_chunk(c->r, at, bound);
 
-		if (size && !sure && at + size < bound && !mapped_chunk(c->r, at + size, bound)) {
+		if (size && !certain && at + size < bound &&
+		    !mapped_chunk(c->r, at + size, bound)) {
 			if (host_spans__add(&c->alone, at, size, HOST_MALLOC))
 				return -ENOMEM;
 			size = 0;
@@ -491,10 +512,10 @@ static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uin
 			c->r->l->malloc.mapped_found += size;
 			at += size;
 			c->done = at;
-			sure = true;
+			certain = true;
 			continue;
 		}
-		sure = false;
+		certain = false;
 		at += HOST_PAGE;
 		if (++c->tries > TRIES || ++of_one > TRIES_OF_ONE)
 			break;
@@ -502,10 +523,11 @@ static int chunks_between(struct chunk_search *c, uint64_t at, uint64_t end, uin
 	return 0;
 }
 
-/* Adds the chunks that begin in a mapping, between the ranges that others claim. Tensors and pinned
- * memory lie in chunks, so only Python's arenas, heaps and stacks end a stretch. madvise() on a
- * part of a chunk divides its mapping, so a chunk may end in a later one. 0 or -ENOMEM. */
-static int chunks_of(struct chunk_search *c, const struct map *m)
+/* Adds the chunks that begin in a mapping, in the stretches between the solid ranges: arenas of
+ * Python, heaps, stacks. Tensors and pinned memory are not solid, because they lie in chunks. A
+ * chunk may end in a later mapping, because madvise() on a part of a chunk divides its mapping. 0
+ * or -ENOMEM. */
+static int find_chunks_in_map(struct chunk_search *c, const struct map *m)
 {
 	uint64_t at = c->done > m->start ? c->done : m->start;
 	int err = 0;
@@ -516,7 +538,7 @@ static int chunks_of(struct chunk_search *c, const struct map *m)
 		uint64_t end = bound < m->end ? bound : m->end;
 
 		if (end > at)
-			err = chunks_between(c, at, end, bound);
+			err = find_chunks_in_stretch(c, at, end, bound);
 		at = s && s->start < m->end ? s->end : m->end;
 		at = c->done > at ? c->done : at;
 	}
@@ -539,8 +561,8 @@ static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
 	return end;
 }
 
-/* Adds what looks like a chunk between other memory, as long as malloc has more of them than were
- * found: there a header alone is little evidence. 0 or -ENOMEM. */
+/* Claims the possible chunks, as long as malloc's own sum of mapped chunks (mp_) is higher than the
+ * sum of those that were found. 0 or -ENOMEM. */
 static int add_alone(struct chunk_search *c)
 {
 	struct host_malloc *m = &c->r->l->malloc;
@@ -584,7 +606,7 @@ int host_glibc__find_mapped(struct host_reading *r)
 			continue;
 		if (m->start >= c.end)
 			c.end = end_of_neighbours(&r->maps.maps, i);
-		err = chunks_of(&c, m);
+		err = find_chunks_in_map(&c, m);
 	}
 	if (!err)
 		err = add_alone(&c);

@@ -55,6 +55,7 @@ size_t host_ranges__find(const struct host_ranges *h, uint64_t addr)
 
 /* --- the blocks of a range */
 
+/* Begins a block of `size` bytes after the last one. */
 static int push_block(struct host_ranges *h, struct host_range *r, uint64_t size)
 {
 	int err = h->fn(h->ctx, &r->owner, r->start + r->resident, size, true);
@@ -66,6 +67,7 @@ static int push_block(struct host_ranges *h, struct host_range *r, uint64_t size
 	return 0;
 }
 
+/* Ends the last block. */
 static int pop_block(struct host_ranges *h, struct host_range *r)
 {
 	uint64_t size = r->piece[r->n - 1];
@@ -76,27 +78,29 @@ static int pop_block(struct host_ranges *h, struct host_range *r)
 	return err;
 }
 
-/* Makes room for a block: joins the two neighbours that are smallest together. */
+/* Makes room for a block: replaces the two neighbouring blocks with the smallest sum by one block. */
 static int join_smallest_blocks(struct host_ranges *h, struct host_range *r)
 {
-	uint64_t addr = r->start, sum, at = 0, least = UINT64_MAX;
-	size_t which = 0, i;
+	uint64_t addr = r->start, sum, at = 0, smallest_sum = UINT64_MAX;
+	size_t smallest = 0, i;
 	int err;
 
 	for (i = 0; i + 1 < r->n; i++) {
 		sum = r->piece[i] + r->piece[i + 1];
-		if (sum < least) {
-			least = sum;
-			which = i;
+		if (sum < smallest_sum) {
+			smallest_sum = sum;
+			smallest = i;
 			at = addr;
 		}
 		addr += r->piece[i];
 	}
-	err = h->fn(h->ctx, &r->owner, at, r->piece[which], false)
-		      ?: h->fn(h->ctx, &r->owner, at + r->piece[which], r->piece[which + 1], false);
-	err = err ?: h->fn(h->ctx, &r->owner, at, least, true);
-	r->piece[which] = least;
-	memmove(&r->piece[which + 1], &r->piece[which + 2], (r->n - which - 2) * sizeof(*r->piece));
+	err = h->fn(h->ctx, &r->owner, at, r->piece[smallest], false)
+		      ?: h->fn(h->ctx, &r->owner, at + r->piece[smallest], r->piece[smallest + 1],
+			       false);
+	err = err ?: h->fn(h->ctx, &r->owner, at, smallest_sum, true);
+	r->piece[smallest] = smallest_sum;
+	memmove(&r->piece[smallest + 1], &r->piece[smallest + 2],
+		(r->n - smallest - 2) * sizeof(*r->piece));
 	r->n--;
 	return err;
 }
@@ -107,7 +111,8 @@ int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resid
 
 	if (resident > r->end - r->start)
 		resident = r->end - r->start;
-	/* Blocks above the new end go; so does one that it is in, which a smaller one replaces. */
+	/* Ends all blocks above the new end. The block that contains the new end is ended, too, and
+	 * a smaller one replaces it below. */
 	while (!err && r->n && r->resident > resident)
 		err = pop_block(h, r);
 	if (err || r->resident == resident)
@@ -124,8 +129,8 @@ static int newest_first(const void *a, const void *b)
 	return (*x)->id > (*y)->id ? -1 : (*x)->id < (*y)->id;
 }
 
-/* The part of a range that may have become resident since the last reading. */
-static uint64_t room_of(const struct host_range *r)
+/* Bytes of a range that may have become resident since the last reading. */
+static uint64_t chargeable(const struct host_range *r)
 {
 	uint64_t room = r->end - r->start - r->resident;
 
@@ -142,14 +147,14 @@ int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
 	if (!fresh)
 		return -ENOMEM;
 	for (size_t i = 0; i < h->n; i++)
-		if (room_of(h->v[i]))
+		if (chargeable(h->v[i]))
 			fresh[n++] = h->v[i];
 	if (n)
 		qsort(fresh, n, sizeof(*fresh), newest_first);
 	for (size_t i = 0; i < n && !err; i++) {
-		uint64_t room = room_of(fresh[i]), add = bytes - *ret;
+		uint64_t most = chargeable(fresh[i]), add = bytes - *ret;
 
-		add = (room < add ? room : add) / PAGE * PAGE;
+		add = (most < add ? most : add) / PAGE * PAGE;
 		err = host_ranges__set(h, fresh[i], fresh[i]->resident + add);
 		fresh[i]->fresh -= add;
 		*ret += add;
@@ -189,20 +194,22 @@ static void remove_range(struct host_ranges *h, size_t at)
 	memmove(&h->v[at], &h->v[at + 1], (h->n - at) * sizeof(*h->v));
 }
 
-/* The part of `bytes` of a range that a part of it has, if they are spread evenly. */
-static uint64_t share_of(uint64_t bytes, uint64_t part, uint64_t of)
+/* The share of `bytes` that falls to `part` of `whole` bytes of a range, if they are spread evenly.
+ */
+static uint64_t share_of(uint64_t bytes, uint64_t part, uint64_t whole)
 {
-	uint64_t v = (uint64_t)((double)bytes * ((double)part / (double)of)) / PAGE * PAGE;
+	uint64_t share = (uint64_t)((double)bytes * ((double)part / (double)whole)) / PAGE * PAGE;
 
-	return v < part ? v : part;
+	return share < part ? share : part;
 }
 
-/* Makes addr a bound, if it is inside a range. */
+/* Splits the range that contains addr, if any, so that a range begins at addr. Its resident and
+ * fresh bytes are divided in proportion. */
 static int split_range(struct host_ranges *h, uint64_t addr)
 {
 	size_t at = host_ranges__find(h, addr);
 	struct host_range *r = at < h->n ? h->v[at] : NULL, upper;
-	uint64_t low;
+	uint64_t low_resident;
 	int err;
 
 	if (!r || r->start >= addr)
@@ -212,14 +219,14 @@ static int split_range(struct host_ranges *h, uint64_t addr)
 	upper.n = 0;
 	upper.resident = 0;
 	upper.fresh = share_of(r->fresh, r->end - addr, r->end - r->start);
-	low = share_of(r->resident, addr - r->start, r->end - r->start);
-	upper.piece[0] = r->resident - low;
+	low_resident = share_of(r->resident, addr - r->start, r->end - r->start);
+	upper.piece[0] = r->resident - low_resident;
 	if (upper.piece[0] > upper.end - upper.start)
 		upper.piece[0] = upper.end - upper.start;
 	r->fresh -= upper.fresh;
 	if (r->fresh > addr - r->start)
 		r->fresh = addr - r->start;
-	err = host_ranges__set(h, r, low) ?: insert_range(h, at + 1, &upper);
+	err = host_ranges__set(h, r, low_resident) ?: insert_range(h, at + 1, &upper);
 	if (err)
 		return err;
 	r->end = addr;
@@ -229,6 +236,7 @@ static int split_range(struct host_ranges *h, uint64_t addr)
 	return 0;
 }
 
+/* Makes start and end bounds of ranges. */
 static int cut_out(struct host_ranges *h, uint64_t start, uint64_t end)
 {
 	return split_range(h, start) ?: split_range(h, end);
@@ -257,14 +265,16 @@ static bool same_owner(const struct host_range *a, const struct host_range *b)
 	       !b->named;
 }
 
-/* True if the new range became a part of the one below it. */
-static bool joins_below(struct host_ranges *h, size_t at, const struct host_range *r)
+/* Adds a small new range to the one that ends at its start, if both have the same owner. False: it
+ * is a range of its own. */
+static bool join_below(struct host_ranges *h, size_t at, const struct host_range *r)
 {
 	struct host_range *below = at ? h->v[at - 1] : NULL;
 
 	if (!below || below->end != r->start || !same_owner(below, r) || !r->owner.stack ||
 	    r->end - r->start >= HOST_MERGE_BELOW || r->end - below->start > HOST_MERGED_MAX)
 		return false;
+	/* The grain is a mean, weighted by bytes. */
 	below->owner.grain = (uint64_t)(((double)below->owner.grain *
 						 (double)(r->start - below->start) +
 					 (double)r->owner.grain * (double)(r->end - r->start)) /
@@ -294,7 +304,7 @@ int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 	if (r.fresh > end - start)
 		r.fresh = end - start;
 	at = host_ranges__find(h, start);
-	if (!resident && joins_below(h, at, &r))
+	if (!resident && join_below(h, at, &r))
 		return 0;
 	err = insert_range(h, at, &r);
 	if (err || at >= h->n || h->v[at]->start != start)
@@ -302,7 +312,8 @@ int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
 	return host_ranges__set(h, h->v[at], resident);
 }
 
-/* Copies the ranges in [start, end). *n 0, and NULL: no range is there. */
+/* Copies the n ranges in [start, end). The caller frees *ret, which is NULL if n is 0. 0 or
+ * -ENOMEM. */
 static int copy_part(const struct host_ranges *h, uint64_t start, uint64_t end,
 		     struct host_range **ret, size_t *n)
 {
@@ -327,7 +338,7 @@ int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64
 
 	if (__builtin_add_overflow(from, len, &end) || __builtin_add_overflow(to, to_len, &to_end))
 		return 0;
-	if (from == to) {
+	if (from == to) { /* the mapping grew or shrank in place */
 		err = to_len < len ? host_ranges__unmap(h, to_end, end) : 0;
 		return err ?: host_ranges__map(h, from + kept, to_end, like, 0);
 	}
@@ -364,17 +375,17 @@ int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t e
 /* ---- host memory of a process ---- */
 
 #define EVERY 1000000000ULL /* ns between two readings, at least */
-#define SHARE 50	    /* readings take at most one part in this many of a CPU's time */
-/* Between readings: ns between two looks at RSS, and the growth that is worked out, bytes. The
- * first moments of a capture get more looks: a short life must not be without any. */
+#define SHARE 50 /* pauses between readings: at least this many times the CPU time of one */
+/* Between readings: ns between two looks at RSS, which are 1/LOOK_PART of the time since the start,
+ * within these bounds, so that a process that ends soon gets some looks, too. */
 #define LOOK_LEAST 10000000ULL
 #define LOOK_MOST 250000000ULL
 #define LOOK_PART 32
-#define LOOK_GROWTH (256ULL << 10)
-#define UNMAPPED_MAX 1024 /* ranges unmapped during a reading that are kept */
-#define ATTACHED_MAX 16	  /* segments of shared memory whose size is not known yet */
-#define LARGE 4
-/* CPython's arenas, of 3.10 and later, and of earlier versions: ARENA_BITS in obmalloc. */
+#define LOOK_GROWTH (256ULL << 10) /* bytes of growth that are charged, at least */
+#define UNMAPPED_MAX 1024	   /* ranges, unmapped during a reading, that are kept */
+#define ATTACHED_MAX 16		   /* segments of shared memory whose size is not known yet */
+#define LARGE 4			   /* see grain_of() */
+/* Sizes of CPython's arenas: of 3.10 and later, and of earlier versions (ARENA_BITS). */
 #define PY_ARENA (1ULL << 20)
 #define PY_ARENA_OLD (256ULL << 10)
 #define MALLOC_HEAP (64ULL << 20) /* glibc's HEAP_MAX_SIZE, to which its heaps are aligned */
@@ -389,33 +400,35 @@ struct host_memory {
 	struct residency job;
 	pthread_t thread;
 	atomic_bool done, cancel;
-	int err;	     /* of the job */
+	int err;	     /* of the reading */
 	bool running;	     /* a reading is under way */
 	bool inherited;	     /* the first reading finds the parent's memory */
-	bool over;	     /* the last reading was begun */
+	bool over;	     /* the last reading of the capture was begun */
 	uint64_t time;	     /* ns since start, for new events */
 	uint64_t next;	     /* earliest next reading, ns since start */
-	uint64_t resident;   /* at the last reading, as statm says */
+	uint64_t resident;   /* RSS when the last reading began, from statm */
 	uint64_t look;	     /* next look at RSS between readings, ns since start */
 	uint64_t seen;	     /* RSS at the last look; 0: none since the last reading */
 	uint64_t total;	     /* resident bytes of all ranges */
-	uint64_t looks;	     /* that changed something */
-	uint64_t worked_out; /* bytes that were taken without a reading, since the last one */
+	uint64_t looks;	     /* number of times that growth was charged */
+	uint64_t worked_out; /* bytes of growth that were charged since the last reading */
 	bool changed;	     /* the address space changed since the last reading began */
-	uint64_t heap_end;   /* as of the last brk(); 0: unknown */
-	uint64_t least_brk, least_opened; /* smallest piece so far, bytes; 0: none */
+	uint64_t heap_end;   /* end of the heap after the last brk(); 0: unknown */
+	/* Smallest piece so far that a heap grew by, with brk() and with mprotect(), bytes; 0:
+	 * none. */
+	uint64_t least_brk, least_opened;
 	struct span unmapped[UNMAPPED_MAX];
-	size_t n_unmapped; /* during this reading; above UNMAPPED_MAX: more than are kept */
-	struct {
+	size_t n_unmapped; /* above UNMAPPED_MAX: some are not in the array */
+	struct {	   /* calls of shmat(), until a reading finds the mapping */
 		uint64_t addr;
 		struct host_range like;
 	} attached[ATTACHED_MAX];
 	size_t n_attached;
-	struct host_held *held; /* for the next reading; owned */
+	struct host_held *held; /* objects that name blocks after the next reading; owned */
 	size_t n_held;
-	uint64_t held_id; /* ranges with a later one were mapped since the objects were read */
+	uint64_t held_id; /* ranges that were born with a later id do not get the objects' names */
 	uint64_t readings;
-	uint64_t rss; /* last reading */
+	uint64_t rss; /* of the last reading, or when growth was charged after it */
 };
 
 /* host_ranges_fn: emits a block that comes or goes. */
@@ -441,6 +454,7 @@ static int emit_block(void *ctx, const struct host_owner *owner, uint64_t addr, 
 	err = h->c.emit(h->c.ctx, &e);
 	if (err || !comes || !owner->grain)
 		return err;
+	/* The grain follows the block as its requested bytes. */
 	e.kind = EVENT_REQUESTED;
 	e.stack = 0;
 	e.walk = 0;
@@ -492,6 +506,7 @@ static void note_unmapped(struct host_memory *h, uint64_t start, uint64_t end)
 	h->n_unmapped++;
 }
 
+/* Whether a part of [start, end) was unmapped during the reading, or may have been. */
 static bool was_unmapped(const struct host_memory *h, uint64_t start, uint64_t end)
 {
 	if (h->n_unmapped > UNMAPPED_MAX)
@@ -510,11 +525,11 @@ static uint64_t page_up(uint64_t v)
 }
 
 /*
- * The grain of a piece of memory that malloc took to serve one call. The whole piece is charged to
- * the calling line; objects of other lines fill what its object leaves free. malloc adds the same
- * to each piece, and rounds up to pages. So at most the smallest piece and a page are left. An
- * object that is larger than that needs a piece nearly each time, which is no draw: its error
- * counts LARGE times.
+ * host_owner.grain of a piece of memory that malloc took to serve one call. The whole piece is
+ * charged to the calling line, but objects of other lines fill the bytes that its object leaves
+ * free. malloc adds the same amount to each piece and rounds up to pages, so at most the smallest
+ * piece and a page are left free. Objects larger than that need a piece nearly each time, so they
+ * are not sampled at random: their error counts LARGE times.
  */
 static uint64_t grain_of(uint64_t *least, uint64_t size)
 {
@@ -535,8 +550,9 @@ static bool is_python_arena(const struct mt_rec_host *r)
 	       (r->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
-/* True if one of malloc's heaps begins or grows: memory below is writable, or it is aligned as
- * heaps are. A thread's stack has neither. */
+/* True if memory that becomes writable at `start` begins or extends one of malloc's heaps: the
+ * memory below is writable, or start is aligned as heaps are. Neither holds for a thread's stack.
+ */
 static bool grows_heap(const struct host_memory *h, uint64_t start)
 {
 	size_t at = host_ranges__find(&h->ranges, start - 1);
@@ -547,17 +563,17 @@ static bool grows_heap(const struct host_memory *h, uint64_t start)
 
 static int on_brk(struct host_memory *h, const struct mt_rec_host *r, struct host_range *like)
 {
-	uint64_t end = page_up(r->addr), was = h->heap_end;
+	uint64_t end = page_up(r->addr), old_end = h->heap_end;
 
 	h->heap_end = end;
-	if (!was || was == end)
+	if (!old_end || old_end == end)
 		return 0; /* a call that asks for the end, or the first one */
-	if (end > was) {
-		like->owner.grain = grain_of(&h->least_brk, end - was);
-		return host_ranges__map(&h->ranges, was, end, like, 0);
+	if (end > old_end) {
+		like->owner.grain = grain_of(&h->least_brk, end - old_end);
+		return host_ranges__map(&h->ranges, old_end, end, like, 0);
 	}
-	note_unmapped(h, end, was);
-	return host_ranges__unmap(&h->ranges, end, was);
+	note_unmapped(h, end, old_end);
+	return host_ranges__unmap(&h->ranges, end, old_end);
 }
 
 static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, struct host_range *like)
@@ -568,8 +584,8 @@ static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, stru
 		return 0;
 	if (grows_heap(h, start))
 		like->owner.grain = grain_of(&h->least_opened, end - start);
-	/* Before the first reading, mappings from before attach are no ranges yet. A short part of
-	 * one is a piece that a heap grows by. */
+	/* Before the first reading, mappings from before attach are no ranges yet. A short stretch
+	 * of such a mapping that becomes writable is a piece that a heap grows by. */
 	if (!h->readings && end - start < HOST_MERGE_BELOW &&
 	    (at == h->ranges.n || h->ranges.v[at]->start >= end)) {
 		like->owner.grain = grain_of(&h->least_opened, end - start);
@@ -588,8 +604,8 @@ static void keep_attached(struct host_memory *h, uint64_t addr, const struct hos
 	h->attached[h->n_attached++].like = *like;
 }
 
-/* The owner of memory that this call maps. 0 or -ENOMEM. */
-static int owner_of(struct host_memory *h, const struct mt_rec_host *r, struct host_range *ret)
+/* Makes the template of a range that a call maps. 0 or -ENOMEM. */
+static int make_template(struct host_memory *h, const struct mt_rec_host *r, struct host_range *ret)
 {
 	*ret = (struct host_range){ .owner = { .walk = r->h.walk }, .writable = true };
 	ret->owner.thread = h->c.thread(h->c.ctx, r->h.tid);
@@ -598,7 +614,8 @@ static int owner_of(struct host_memory *h, const struct mt_rec_host *r, struct h
 		return -ENOMEM;
 	if (r->call == MT_HOST_MMAP)
 		ret->writable = r->to & PROT_WRITE;
-	/* Most memory is mapped to be used. A thread's stack becomes writable as a whole. */
+	/* Memory that is mapped writable may become resident soon. mprotect() also makes a thread's
+	 * whole stack writable, of which little is used. */
 	ret->fresh = ret->writable && r->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
 	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
 }
@@ -611,7 +628,7 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
 
 	if (!h)
 		return 0;
-	err = owner_of(h, r, &like);
+	err = make_template(h, r, &like);
 	end = page_up(r->addr + r->len);
 	h->time = h->c.since(h->c.ctx, r->h.time);
 	h->changed = true;
@@ -674,6 +691,7 @@ static int copy_ranges(struct host_memory *h)
 	return 0;
 }
 
+/* Whether a reading is due: the pause is over, and memory may have changed. */
 static bool is_due(struct host_memory *h, uint64_t now)
 {
 	uint64_t resident;
@@ -688,7 +706,7 @@ static bool is_due(struct host_memory *h, uint64_t now)
 
 void host_memory__begin(struct host_memory *h, bool last)
 {
-	sigset_t every, old;
+	sigset_t all, old;
 	int err;
 
 	if (!h || h->running || h->over || (!last && !is_due(h, h->c.now(h->c.ctx))))
@@ -697,9 +715,9 @@ void host_memory__begin(struct host_memory *h, bool last)
 	h->changed = false;
 	h->n_unmapped = 0;
 	atomic_store(&h->done, false);
-	/* Signals are for the thread that waits for them. */
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
+	/* The new thread inherits the mask: signals go to the thread that waits for them. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = -copy_ranges(h) ?: pthread_create(&h->thread, NULL, run_reading, h);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	h->running = !err;
@@ -732,8 +750,8 @@ int host_memory__join_reading(struct host_memory *h)
 	return 0;
 }
 
-/* A stack that names a mapping. */
-static uint32_t name_of(struct host_memory *h, const struct map *m)
+/* Returns the number of a stack of one frame: the mapping's file, and why its caller is unknown. */
+static uint32_t name_mapping(struct host_memory *h, const struct map *m)
 {
 	const char *func = h->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
 
@@ -742,8 +760,9 @@ static uint32_t name_of(struct host_memory *h, const struct map *m)
 	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS, func);
 }
 
-/* The owner of a new mapping: the call that mapped it, or its name. 0 or -ENOMEM. */
-static int owner_of_found(struct host_memory *h, const struct map *m, struct host_range *ret)
+/* Makes the template of a mapping that a reading found: its owner is the shmat() that attached it,
+ * or its name. 0 or -ENOMEM. */
+static int make_found_template(struct host_memory *h, const struct map *m, struct host_range *ret)
 {
 	uint32_t thread;
 
@@ -760,12 +779,12 @@ static int owner_of_found(struct host_memory *h, const struct map *m, struct hos
 	*ret = (struct host_range){ .owner = { .thread = thread, .walk = MT_WALK_OFF },
 				    .writable = m->w,
 				    .named = true };
-	ret->owner.stack = name_of(h, m);
+	ret->owner.stack = name_mapping(h, m);
 	return ret->owner.stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
-/* Part of a reading's bytes for [from, to) of a mapping, if they are spread evenly. */
-static uint64_t part_of(const struct host_found *f, uint64_t from, uint64_t to)
+/* Resident bytes that a mapping has in [from, to), if they are spread evenly. */
+static uint64_t found_bytes_in(const struct host_found *f, uint64_t from, uint64_t to)
 {
 	uint64_t size = f->end - f->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
 
@@ -774,8 +793,8 @@ static uint64_t part_of(const struct host_found *f, uint64_t from, uint64_t to)
 	return (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page * page;
 }
 
-/* Adds the parts of a mapping that were in no range. A call whose record came in since may have
- * mapped them: then they are in a range now. */
+/* Adds a mapping that was in no range when the reading began. Calls whose records came in since may
+ * have made ranges in it: these keep their owners and get their resident bytes. */
 static int take_found(struct host_memory *h, const struct host_found *f)
 {
 	const struct map *m = &h->job.now.maps.v[f->map];
@@ -785,7 +804,7 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 
 	if (was_unmapped(h, f->start, f->end))
 		return 0;
-	err = owner_of_found(h, m, &like);
+	err = make_found_template(h, m, &like);
 	if (!h->heap_end && !strcmp(m->path, "[heap]"))
 		h->heap_end = m->end;
 	while (!err && at < f->end) {
@@ -794,7 +813,7 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes;
 
 		if (to > at) {
-			bytes = part_of(f, at, to);
+			bytes = found_bytes_in(f, at, to);
 			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
 			at = to;
 			continue;
@@ -802,21 +821,22 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 		to = r->end < f->end ? r->end : f->end;
 		if (r->start >= f->start && r->end <= f->end) {
 			r->fresh = 0;
-			err = host_ranges__set(&h->ranges, r, part_of(f, r->start, r->end));
+			err = host_ranges__set(&h->ranges, r, found_bytes_in(f, r->start, r->end));
 		}
 		at = to;
 	}
 	return err;
 }
 
+/* Sets the resident bytes that the reading found for a range. */
 static int take_asked(struct host_memory *h, const struct host_asked *a)
 {
 	size_t i = host_ranges__find(&h->ranges, a->start);
 	struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
 
 	if (!r || r->id != a->id) {
-		h->changed = true; /* the next reading has it */
-		/* It only grew: what was read is right, and the rest is not known yet. */
+		h->changed = true; /* the next reading sees the range as it is now */
+		/* If the range only grew since, the bytes of its old part are right. */
 		if (!r || a->gone || r->start != a->start || r->end < a->end ||
 		    was_unmapped(h, a->start, a->end))
 			return 0;
@@ -831,18 +851,18 @@ static int take_asked(struct host_memory *h, const struct host_asked *a)
 /* ---- between readings ---- */
 
 /*
- * Growth of RSS that can be an error of the kernel's counters. From Linux 6.2 on these are per-CPU
- * counters with batches of max(32, 2 * CPUs) pages (the kernel's percpu_counter_batch),
- * so the sum that procfs shows can be off by that on each CPU.
+ * Bytes of RSS by which the kernel's counters can be wrong, at least LOOK_GROWTH. From Linux 6.2 on
+ * these are per-CPU counters with batches of max(32, 2 * CPUs) pages (the kernel's
+ * percpu_counter_batch), so the sum that procfs shows can be off by that on each CPU.
  */
 static uint64_t least_growth(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	long page = sysconf(_SC_PAGESIZE);
-	uint64_t batch = cpus > 16 ? 2 * (uint64_t)cpus : 32, off;
+	uint64_t batch = cpus > 16 ? 2 * (uint64_t)cpus : 32, error;
 
-	off = cpus > 0 && page > 0 ? (uint64_t)cpus * batch * (uint64_t)page : 0;
-	return off > LOOK_GROWTH ? off : LOOK_GROWTH;
+	error = cpus > 0 && page > 0 ? (uint64_t)cpus * batch * (uint64_t)page : 0;
+	return error > LOOK_GROWTH ? error : LOOK_GROWTH;
 }
 
 int host_memory__charge_growth(struct host_memory *h, uint64_t rss)
@@ -876,7 +896,8 @@ int host_memory__check_growth(struct host_memory *h)
 	if (pause < LOOK_LEAST)
 		pause = LOOK_LEAST;
 	h->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
-	/* The calls that mapped what was resident at the last look have come in by now. */
+	/* Records come in late. So each look charges the RSS of the look before it: the calls that
+	 * mapped that memory have come in by now. */
 	if (h->seen)
 		err = host_memory__charge_growth(h, h->seen);
 	h->seen = h->changed && !proc__resident(h->c.proc, &rss) ? rss : 0;
@@ -909,7 +930,8 @@ static int by_addr(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Cuts what overlaps the memory of an earlier one, and what wraps around. */
+/* Sorts the objects by address. Cuts those that overlap an earlier one, and drops those that wrap
+ * around. */
 static void sort_held(struct host_memory *h)
 {
 	uint64_t done = 0, end;
@@ -929,9 +951,10 @@ static void sort_held(struct host_memory *h)
 	h->n_held = n;
 }
 
-/* The name that has most of the range's bytes, from item *at on. 0: none has half of them. */
-static int most_of(const struct host_memory *h, const struct host_range *r, size_t *at,
-		   struct map64 *sums, uint32_t *ret)
+/* Sets *ret to the name whose objects have most of the range's resident bytes; 0: less than half.
+ * *at: index of the first object that may end in the range or later. sums: scratch. 0 or -ENOMEM. */
+static int find_main_holder(const struct host_memory *h, const struct host_range *r, size_t *at,
+			    struct map64 *sums, uint32_t *ret)
 {
 	uint64_t best = 0, sum;
 
@@ -996,7 +1019,7 @@ static int name_blocks(struct host_memory *h)
 
 		if (!r->resident || r->born > h->held_id)
 			continue;
-		err = most_of(h, r, &at, sums, &name);
+		err = find_main_holder(h, r, &at, sums, &name);
 		if (!err && name)
 			err = name_range(h, r, name);
 	}
@@ -1005,7 +1028,8 @@ static int name_blocks(struct host_memory *h)
 	return err;
 }
 
-/* Passes on the private memory of a reading: the blocks do not show that shared pages are copied. */
+/* Emits the sum of the process's private memory (USS): the blocks do not show when a forked process
+ * gets its own copies of shared pages. */
 static int emit_own(struct host_memory *h, const struct residency *r)
 {
 	struct event e = { .kind = EVENT_HOST,

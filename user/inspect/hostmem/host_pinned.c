@@ -17,17 +17,18 @@
 #include "inspect/proc.h"
 #include "inspect/torch/cudaalloc_internal.h"
 
-#define DATA_MAX (64u << 20)
-#define IMPL_WINDOW (32u << 10)
+#define DATA_MAX (64u << 20)	/* bytes of libtorch_cuda's data that are searched */
+#define IMPL_WINDOW (32u << 10) /* bytes of the implementation that are searched for the table */
 #define POINTERS 16u	 /* words of the static object that may point to the implementation */
-#define BLOCK_BYTES 128u /* of a HostBlock */
+#define BLOCK_BYTES 128u /* bytes of a HostBlock that are read */
 #define MAX_PINNED (1u << 20)
-#define ENTRY 24u /* {distance, address, HostBlock *} */
+#define ENTRY 24u /* bytes of an entry of the table: {distance, address, HostBlock *} */
 
+/* A walk over the entries of the table. */
 struct pinned {
 	struct host_reading *r;
-	uint64_t n;
-	int at; /* offset of the address in a HostBlock; -1: not known yet */
+	uint64_t n; /* entries so far */
+	int at;	    /* offset of the address in a HostBlock; -1: not known yet */
 	bool bad;
 	int err;
 };
@@ -48,8 +49,8 @@ static uint64_t resident_word(const struct host_reading *r, uint64_t addr)
 	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : proc__word(w);
 }
 
-/* Reads constant text of a mapped file, from the file: its page need not be resident, and reading
- * it in memory would make it so. */
+/* Reads constant text of a mapped file from the file itself: reading it in memory would make its
+ * page resident. False: it cannot be read. */
 static bool read_text(const struct host_reading *r, uint64_t addr, char *buf, size_t size)
 {
 	const struct map *m = maps__find(&r->maps.maps, addr);
@@ -67,81 +68,85 @@ static bool read_text(const struct host_reading *r, uint64_t addr, char *buf, si
 	return got > 0;
 }
 
-/* Whether the type of the object whose vtable this is has the name in it. */
+/* Whether the name of an object's type contains `part`. vtable: the object's, which follows a
+ * pointer to its type information. */
 static bool is_of_type(const struct host_reading *r, uint64_t vtable, const char *part)
 {
-	uint64_t info = pointer_like(vtable) ? resident_word(r, vtable - 8) : 0;
-	uint64_t name = pointer_like(info) && maps__find(&r->maps.maps, info)
-				? resident_word(r, info + 8)
+	uint64_t type_info = pointer_like(vtable) ? resident_word(r, vtable - 8) : 0;
+	uint64_t name = pointer_like(type_info) && maps__find(&r->maps.maps, type_info)
+				? resident_word(r, type_info + 8)
 				: 0;
 	char text[256];
 
 	return name && read_text(r, name, text, sizeof(text)) && strstr(text, part);
 }
 
-/* Whether the address is in a read-only mapping of the file of mapping i: where vtables lie. */
+/* Whether v is an address in a read-only mapping of the file of mapping i, as a vtable's is. */
 static bool is_vtable(const struct host_reading *r, size_t i, uint64_t v)
 {
 	const struct map *m = pointer_like(v) ? maps__find(&r->maps.maps, v) : NULL,
-			 *of = &r->maps.maps.v[i];
+			 *data = &r->maps.maps.v[i];
 
-	return m && !m->w && m->inode == of->inode && m->dev_major == of->dev_major &&
-	       m->dev_minor == of->dev_minor;
+	return m && !m->w && m->inode == data->inode && m->dev_major == data->dev_major &&
+	       m->dev_minor == data->dev_minor;
 }
 
-/* Offset of the key in a HostBlock, with its size before it and a flag after it; -1: none. */
-static int find_offset(const uint8_t *block, uint64_t key)
+/* Finds the offset of the address in a HostBlock: the size is before it, and a flag after it tells
+ * whether the block is in use. -1: not found. */
+static int find_offset(const uint8_t *block, uint64_t addr)
 {
 	for (int at = 8; at + 16 <= (int)BLOCK_BYTES; at += 8)
-		if (proc__word(block + at) == key && proc__word(block + at - 8) &&
+		if (proc__word(block + at) == addr && proc__word(block + at - 8) &&
 		    block[at + 8] <= 1)
 			return at;
 	return -1;
 }
 
+/* Claims the block of an entry of the table. 0; 1: the entry does not verify; or -ENOMEM. */
 static int on_entry(void *ctx, const uint8_t *entry)
 {
 	struct pinned *p = ctx;
 	uint64_t key = proc__word(entry + 8);
 	uint64_t at = proc__word(entry + 16), size;
 	uint8_t block[BLOCK_BYTES];
-	struct host_spans *use;
-	int place;
+	struct host_spans *blocks;
+	int offset;
 
 	if (!pointer_like(at) || key % HOST_PAGE || !key || ++p->n > MAX_PINNED ||
 	    proc__read(p->r->proc, at, block, sizeof(block)))
 		return 1;
-	place = find_offset(block, key);
-	if (place < 0 || (p->at >= 0 && place != p->at) || !maps__find(&p->r->maps.maps, key))
+	offset = find_offset(block, key);
+	if (offset < 0 || (p->at >= 0 && offset != p->at) || !maps__find(&p->r->maps.maps, key))
 		return 1;
-	p->at = place;
-	size = proc__word(block + place - 8);
+	p->at = offset;
+	size = proc__word(block + offset - 8);
 	if (size > UINT64_MAX - key)
 		return 1;
-	use = block[place + 8] ? &p->r->pinned : &p->r->second;
+	blocks = block[offset + 8] ? &p->r->pinned : &p->r->second;
 	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED)
-			 ?: host_spans__add(use, key, size, HOST_PINNED);
+			 ?: host_spans__add(blocks, key, size, HOST_PINNED);
 	return p->err;
 }
 
-/* Reads the blocks of the implementation at addr. -ENOENT: none of its tables verifies. */
+/* Claims the blocks in the first table of the implementation at addr that verifies. 0 also if there
+ * are only empty tables. -ENOENT: there is no table that verifies. */
 static int read_blocks(struct host_reading *r, uint64_t addr)
 {
 	size_t claims = r->claims.n, second = r->second.n, pinned = r->pinned.n;
-	uint8_t *w = malloc(IMPL_WINDOW);
+	uint8_t *window = malloc(IMPL_WINDOW);
 	bool empty = false;
 	struct table t;
 	uint64_t seen;
 	long len;
 	int err = -ENOENT;
 
-	if (!w)
+	if (!window)
 		return -ENOMEM;
-	len = cudaalloc_mem__read_window(r->proc, addr, w, IMPL_WINDOW);
-	for (long at = 0; at + (long)TABLE_HEADER <= len && err == -ENOENT; at += 8) {
+	len = cudaalloc_mem__read_window(r->proc, addr, window, IMPL_WINDOW);
+	for (long offset = 0; offset + (long)TABLE_HEADER <= len && err == -ENOENT; offset += 8) {
 		struct pinned p = { .r = r, .at = -1 };
 
-		if (!table__parse(w + at, &t))
+		if (!table__parse(window + offset, &t))
 			continue;
 		empty |= !t.count;
 		if (!t.count)
@@ -156,11 +161,12 @@ static int read_blocks(struct host_reading *r, uint64_t addr)
 		r->pinned.n = pinned;
 		err = -ENOENT;
 	}
-	free(w);
+	free(window);
 	return err == -ENOENT && empty ? 0 : err;
 }
 
-/* Looks for the allocator among the static objects of mapping i's file. */
+/* Looks for the allocator among the static objects in d, the data of mapping i's file, and claims
+ * its blocks. -ENOENT: not found. */
 static int find_allocator(struct host_reading *r, size_t i, const struct host_data *d)
 {
 	struct map64 *seen = map64__new();
@@ -193,7 +199,7 @@ static int find_allocator(struct host_reading *r, size_t i, const struct host_da
 	return err;
 }
 
-/* Without CUDA's driver there is no pinned memory. */
+/* Whether CUDA's driver is in the process. Without it there is no pinned memory. */
 static bool has_driver(const struct host_reading *r)
 {
 	for (size_t i = 0; i < r->maps.maps.n; i++) {
@@ -205,6 +211,7 @@ static bool has_driver(const struct host_reading *r)
 	return false;
 }
 
+/* Claims all blocks of the host allocator, at the place of earlier readings or by a search. */
 static int find_blocks(struct host_reading *r)
 {
 	int err = -ENOENT;
@@ -235,8 +242,8 @@ static int find_blocks(struct host_reading *r)
 
 /* ---- use of the blocks ---- */
 
-/* Bytes of the storages in [start, end). */
-static uint64_t requested(const struct host_spans *storages, uint64_t start, uint64_t end)
+/* Sums up the bytes of tensors' storages in [start, end). */
+static uint64_t sum_requested(const struct host_spans *storages, uint64_t start, uint64_t end)
 {
 	uint64_t sum = 0;
 
@@ -266,7 +273,8 @@ static int add_up(struct host_reading *r)
 	err = err ?: host_spans__resolve(&storages);
 	for (size_t i = 0; i < r->pinned.n && !err; i++) {
 		const struct span *b = &r->pinned.v[i];
-		uint64_t bytes = requested(&storages, b->start, b->end), all = b->end - b->start;
+		uint64_t bytes = sum_requested(&storages, b->start, b->end),
+			 all = b->end - b->start;
 
 		part[HOST_PINNED_REQUESTED].bytes += bytes;
 		part[bytes ? HOST_PINNED_ROUNDING : HOST_PINNED_OTHER].bytes += all - bytes;

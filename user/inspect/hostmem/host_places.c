@@ -43,8 +43,8 @@ static int by_part(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* Adds the bytes of b that flat does not have yet. flat, *at: sorted ranges of lower parts, and the
- * first that may end after b->start. */
+/* Adds to `to` the bytes of b that flat does not have. flat: sorted ranges of lower parts. *at:
+ * index of the first of these that may end after b.start. */
 static int add_rest(const struct host_spans *flat, size_t *at, struct span b, struct host_spans *to)
 {
 	while (b.start < b.end) {
@@ -76,7 +76,7 @@ static int merge_spans(const struct host_spans *a, const struct host_spans *b,
 	return 0;
 }
 
-/* Adds the ranges v of one part, sorted by start, to *flat. */
+/* Adds the bytes of n ranges of one part that *flat does not have. v is sorted by start. */
 static int add_part(struct host_spans *flat, const struct span *v, size_t n)
 {
 	struct host_spans rest = { 0 }, merged = { 0 };
@@ -134,10 +134,10 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 	return spans_up_to(s->v, s->n, addr);
 }
 
-#define STACK_MAX (64u << 20)  /* bytes above a guard that may be a stack */
-#define STACK_USUAL (8u << 20) /* without a known limit */
+#define STACK_MAX (64u << 20)  /* maximum bytes of a thread's stack */
+#define STACK_USUAL (8u << 20) /* bytes of a thread's stack if the limit is not known */
 #define MAX_PHDRS 64u
-#define GUARD_MAX (64u << 10)
+#define GUARD_MAX (64u << 10)	 /* maximum bytes of the guard below a stack */
 #define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
 bool host_places__is_anonymous(const struct map *m)
@@ -171,8 +171,8 @@ bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, u
 	return m && addr < end && host_places__is_anonymous(m) && size <= end - addr;
 }
 
-/* Whether a mapping without a file directly follows a file's data, so that it begins with the
- * file's zeroed data (.bss). Other memory may be in the same mapping. */
+/* Whether mapping i has no file and directly follows a file's writable data, so that it begins with
+ * the file's zeroed data (.bss). Other memory may follow in the same mapping. */
 static bool follows_data(const struct host_smaps *s, size_t i)
 {
 	const struct map *m = &s->maps.v[i], *before = i ? m - 1 : NULL;
@@ -242,9 +242,9 @@ static bool read_start(const struct host_reading *r, const struct map *m, uint8_
 	return got == (ssize_t)len;
 }
 
-/* The end of the zeroed data of the file whose first mapping is m, by the program headers in
- * memory; 0: not known. */
-static uint64_t end_of_file(const struct host_reading *r, const struct map *m)
+/* Returns the end of the zeroed data of the file whose first mapping is m, by its program headers.
+ * 0: not known. */
+static uint64_t end_of_bss(const struct host_reading *r, const struct map *m)
 {
 	uint64_t bias = m->start, end = 0, n;
 	uint8_t page[HOST_PAGE];
@@ -273,6 +273,7 @@ static uint64_t end_of_file(const struct host_reading *r, const struct map *m)
 	return (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
 }
 
+/* Claims the zeroed data of mapped files for HOST_LIBRARIES. */
 static int find_bss(struct host_reading *r)
 {
 	int err = 0;
@@ -285,7 +286,7 @@ static int find_bss(struct host_reading *r)
 			continue;
 		while (first > r->maps.maps.v && first->offset && map__same_file(first - 1, first))
 			first--;
-		end = end_of_file(r, first);
+		end = end_of_bss(r, first);
 		end = end < m->end ? end : m->end;
 		if (end > m->start)
 			err = host_spans__add(&r->claims, m->start, end - m->start, HOST_LIBRARIES);
@@ -293,7 +294,7 @@ static int find_bss(struct host_reading *r)
 	return err;
 }
 
-/* The limit of thread stacks that the C library uses by default: RLIMIT_STACK. */
+/* Returns the size of thread stacks that the C library uses by default (RLIMIT_STACK), bytes. */
 static uint64_t stack_limit(const struct proc *p)
 {
 	unsigned long long limit;
@@ -311,9 +312,9 @@ static uint64_t stack_limit(const struct proc *p)
 }
 
 /*
- * A thread's stack begins above a guard of a few pages that cannot be accessed. The C library keeps
- * stacks of ended threads for reuse; they count, too. Later mappings can join a stack's upper end,
- * so it ends after the default size at the latest.
+ * Claims the stacks of threads, also those of ended threads, which the C library keeps for reuse. A
+ * stack lies above a guard of a few pages that cannot be accessed. The kernel can join a later
+ * mapping to a stack's upper end, so only the default size counts.
  */
 static int find_stacks(struct host_reading *r)
 {

@@ -13,20 +13,20 @@
 #include "inspect/proc.h"
 #include "inspect/python.h"
 
-#define DATA_MAX (32u << 20)
+#define DATA_MAX (32u << 20)  /* bytes of the interpreter's data that are searched */
 #define ARENA_OBJECT 48u      /* struct arena_object */
 #define FIRST_ARENAS 16u      /* INITIAL_ARENA_OBJECTS; the array doubles */
 #define MAX_ARENAS (1u << 17) /* 128 GiB */
 #define POOL_HEADER 48u	      /* struct pool_header */
 #define MAX_POOLS (1u << 22)  /* 64 GiB */
-#define BATCH 512u
-#define ALIGNMENT 16u
-#define CLASSES 32u /* sizes up to 512 bytes */
+#define BATCH 512u	      /* pools whose headers are read at once */
+#define ALIGNMENT 16u	      /* size class i has blocks of (i + 1) * ALIGNMENT bytes */
+#define CLASSES 32u	      /* sizes up to 512 bytes */
 
 struct arena {
 	uint64_t addr, next_pool; /* next_pool: the first pool that was never used */
-	uint32_t free, total;	  /* pools */
-	uint32_t index;
+	uint32_t free, total;	  /* numbers of pools: free, all */
+	uint32_t index;		  /* in the array of arena objects */
 };
 
 struct arenas {
@@ -35,7 +35,8 @@ struct arenas {
 	uint64_t pool; /* bytes of a pool */
 };
 
-/* Parses an arena object. -1: invalid, 0: without an arena, 1: *ret. array: its address. */
+/* Parses e, a copy of an arena object in the array at the address `array`. pool: bytes of a pool.
+ * Returns 1 and sets *ret; 0: the object has no arena; -1: it is no arena object. */
 static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t array,
 		       uint64_t pool, struct arena *ret)
 {
@@ -64,8 +65,8 @@ static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t 
 }
 
 /*
- * Reads the array at addr: as many entries as verify, in steps of its growth. -ENOENT: it is no
- * such array. The caller frees ret->v.
+ * Reads the array of arena objects at addr, in steps of its growth, up to the first step with an
+ * entry that does not verify. -ENOENT: it is no such array. -ENOMEM. The caller frees ret->v.
  */
 static int read_array(const struct host_reading *r, uint64_t addr, uint64_t pool,
 		      struct arenas *ret)
@@ -77,8 +78,8 @@ static int read_array(const struct host_reading *r, uint64_t addr, uint64_t pool
 	int err = -ENOENT;
 
 	for (; want <= MAX_ARENAS; done = want, want *= 2) {
-		size_t had = a.n, k;
-		int is = 0;
+		size_t n_before = a.n, k;
+		int parsed = 0;
 
 		bigger = realloc(buf, (want - done) * ARENA_OBJECT);
 		v = bigger ? reallocarray(a.v, want, sizeof(*v)) : NULL;
@@ -91,16 +92,16 @@ static int read_array(const struct host_reading *r, uint64_t addr, uint64_t pool
 		if (proc__read(r->proc, addr + done * ARENA_OBJECT, buf,
 			       (want - done) * ARENA_OBJECT))
 			break;
-		for (k = 0; k < want - done && is >= 0; k++) {
-			is = parse_arena(r, buf + k * ARENA_OBJECT, addr, pool, &a.v[a.n]);
-			if (is > 0)
+		for (k = 0; k < want - done && parsed >= 0; k++) {
+			parsed = parse_arena(r, buf + k * ARENA_OBJECT, addr, pool, &a.v[a.n]);
+			if (parsed > 0)
 				a.v[a.n++].index = (uint32_t)(done + k);
 		}
-		if (is < 0) {
-			a.n = had;
+		if (parsed < 0) {
+			a.n = n_before;
 			break;
 		}
-		if (a.n == had && done) /* zeros after the array */
+		if (a.n == n_before && done) /* zeros after the array */
 			break;
 		err = 0;
 	}
@@ -124,7 +125,8 @@ static int try_slot(const struct host_reading *r, uint64_t slot, uint64_t pool, 
 	return read_array(r, addr, pool, ret);
 }
 
-/* Finds the array with most arenas: other words point into its middle. */
+/* Finds the word in the data that points to the array: of several, the one with the most arenas,
+ * because other words point into the middle of the array. -ENOENT, -ENOMEM. */
 static int search_data(struct host_reading *r, const struct host_data *d, uint64_t pool,
 		       struct arenas *ret)
 {
@@ -163,6 +165,7 @@ static bool is_interpreter(const struct host_reading *r, const struct map *m)
 	       (base && !strncmp(base, "/libpython", 10));
 }
 
+/* Reads the array of arenas, at the place of earlier readings or by a search. -ENOENT: not found. */
 static int find_arenas(struct host_reading *r, uint64_t pool, struct arenas *ret)
 {
 	int err = -ENOENT;
@@ -186,7 +189,8 @@ static int find_arenas(struct host_reading *r, uint64_t pool, struct arenas *ret
 	return err;
 }
 
-/* Adds up the blocks in use of n pools. False: a header does not verify. */
+/* Adds the blocks in use of n pools to *to. h: headers of the pools. index: their arenas' indices.
+ * pool: bytes of a pool. False: a header does not verify. */
 static bool add_pools(const uint8_t (*h)[POOL_HEADER], const uint32_t *index, size_t n,
 		      uint64_t pool, struct host_python *to)
 {
@@ -208,6 +212,7 @@ static bool add_pools(const uint8_t (*h)[POOL_HEADER], const uint32_t *index, si
 	return true;
 }
 
+/* Pools whose headers are read at once, and the sums so far. */
 struct batch {
 	uint8_t h[BATCH][POOL_HEADER];
 	struct proc_piece piece[BATCH];
@@ -218,6 +223,7 @@ struct batch {
 	bool bad;
 };
 
+/* Reads the headers of the batch, adds them to its sum, and empties it. 0 or -errno. */
 static int read_batch(const struct host_reading *r, struct batch *b)
 {
 	int err = proc__readv(r->proc, b->piece, b->n);

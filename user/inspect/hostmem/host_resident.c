@@ -26,9 +26,9 @@
 #define WORD_EXCLUSIVE (UINT64_C(1) << 56) /* mapped once */
 #define WORD_FRAME ((UINT64_C(1) << 55) - 1)
 
-#define COUNTS 512u	   /* of kpagecount, read at once */
-#define GAP 64u		   /* pages without memory that are read rather than left out */
-#define SMALL (256u << 10) /* bytes: a scan before the words takes longer than it saves */
+#define COUNTS 512u	   /* words of kpagecount that are read at once */
+#define GAP 64u		   /* words of absent pages that are read along, to save a system call */
+#define SMALL (256u << 10) /* bytes of a mapping for which a scan before the words does not pay */
 #define SHARE_SCALE UINT64_C(4096)
 
 /* include/uapi/linux/fs.h: struct pm_scan_arg and PAGE_IS_*. */
@@ -42,26 +42,28 @@ struct scan_arg {
 #define SCAN_SWAPPED (1u << 4)
 #define SCAN_PFNZERO (1u << 5)
 
-#define CALL_MOST 100000u  /* ns of one call that takes the lock */
-#define PAUSE_AFTER 60000u /* ns of such calls */
-#define STEP_FIRST 512u	   /* pages */
+/* Pace of the calls that take the address space's lock: ns of one call at most, ns of all calls
+ * between two pauses; pages of the first call, of any call at least and at most. */
+#define CALL_MOST 100000u
+#define PAUSE_AFTER 60000u
+#define STEP_FIRST 512u
 #define STEP_LEAST 64u
 #define STEP_MOST 16384u
-/* An entry of a page table that is empty takes 2 to 4 ns: a call with this many takes 2 ms. */
+/* Empty entries of page tables in one call, at most: each takes the kernel 2 to 4 ns, so 2 ms. */
 #define EMPTY_MOST (UINT64_C(512) << 10)
 
 /* ---- opening ---- */
 
-/* MEMTRACE_BENCH: docs/internals/OVERHEAD.md */
+/* Whether the kernel has no PAGEMAP_SCAN. MEMTRACE_BENCH=no-scan: docs/internals/OVERHEAD.md. */
 static bool lacks_scan(const struct host_resident *r)
 {
 	struct scan_arg a = { .size = sizeof(a), .end = r->page, .return_mask = SCAN_PRESENT };
-	const char *words = getenv("MEMTRACE_BENCH");
+	const char *bench = getenv("MEMTRACE_BENCH");
 
 	a.vec = (uintptr_t)r->regions;
 	a.vec_len = 1;
 	a.category_mask = SCAN_PRESENT;
-	return (words && strstr(words, "no-scan")) || ioctl(r->fd, SCAN_IOCTL, &a) < 0;
+	return (bench && strstr(bench, "no-scan")) || ioctl(r->fd, SCAN_IOCTL, &a) < 0;
 }
 
 static void read_status(struct host_resident *r)
@@ -84,9 +86,10 @@ static void read_status(struct host_resident *r)
 }
 
 /*
- * Addresses without page tables cost nothing. Page tables without pages do, and they are not
- * counted in max_pages. If the process may have many of these, a call must not reach far. Only
- * anonymous pages explain page tables: huge pages of shared memory and of files have none.
+ * Returns host_resident.reach. A scan skips addresses without page tables at no cost. But it walks
+ * empty entries of page tables, which max_pages does not limit. If the process may have many of
+ * these, the reach must be short. Only anonymous and swapped pages prove that entries are in use:
+ * shared memory and files may be mapped by huge pages, which need no entries.
  */
 static uint64_t reach_of(const struct host_resident *r)
 {
@@ -139,9 +142,9 @@ void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *c
 }
 
 /*
- * After each call that took `took` ns under the address space's lock: makes a pause if it is time
- * for one, so that a thread that waits for the lock gets it, and changes *step, the pages of a
- * call, if the call was full. 0, or -ECANCELED.
+ * Call it after each call that held the address space's lock for `took` ns. Makes a pause if one is
+ * due, so that a thread that waits for the lock gets it. Adapts *step, the pages of a call, if the
+ * call was full. 0, or -ECANCELED.
  */
 static int pace_calls(struct host_resident *r, uint64_t *step, uint64_t took, bool full)
 {
@@ -161,7 +164,7 @@ static int pace_calls(struct host_resident *r, uint64_t *step, uint64_t took, bo
 
 /* ---- the words of /proc/PID/pagemap ---- */
 
-/* Calls fn for the words of [start, end) in /proc/PID/pagemap, piece by piece. It returns 0 or an
+/* Calls fn for the words of [start, end) in /proc/PID/pagemap, piece by piece. fn returns 0 or an
  * error, which ends the walk. 0 or -errno. */
 static int each_words(struct host_resident *r, uint64_t start, uint64_t end,
 		      int (*fn)(void *ctx, uint64_t start, const uint64_t *words, size_t n),
@@ -189,7 +192,7 @@ static int each_words(struct host_resident *r, uint64_t start, uint64_t end,
 	return err;
 }
 
-/* Whether a word is of a resident page, as far as the word alone can tell. */
+/* Whether a word of pagemap is of a resident page other than the page of zeros. */
 static bool is_resident(const struct host_resident *r, uint64_t word)
 {
 	return (word & WORD_PRESENT) && !(r->zero && (word & WORD_FRAME) == r->zero);
@@ -223,8 +226,9 @@ struct walk {
 	bool swapped; /* swapped pages, too */
 };
 
-/* One PAGEMAP_SCAN. It stops after scan_step pages that are in memory or swapped out, as these take
- * the time. *n regions; -EIO: not what the kernel promises. */
+/* Calls PAGEMAP_SCAN once. The scan stops after scan_step pages that are in memory or swapped out,
+ * because these take the time. *at: where it stopped. *n: number of r->regions. 0, -EIO for a
+ * result that the kernel excludes, or another error. */
 static int scan_pages(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at, size_t *n)
 {
 	struct host_resident *r = w->r;
@@ -260,7 +264,8 @@ static bool is_wanted(const struct walk *w, uint64_t categories)
 	       (!w->files || (categories & SCAN_FILE));
 }
 
-static int by_scan(const struct walk *w, uint64_t start, uint64_t end)
+/* Calls the walk's fn for the resident ranges of [start, end), as PAGEMAP_SCAN finds them. */
+static int walk_by_scan(const struct walk *w, uint64_t start, uint64_t end)
 {
 	struct host_resident *r = w->r;
 	size_t n = 0;
@@ -275,7 +280,7 @@ static int by_scan(const struct walk *w, uint64_t start, uint64_t end)
 	return err;
 }
 
-/* A piece of words: calls the walk's fn for each run of resident pages. */
+/* Calls the walk's fn for each run of resident pages in a piece of words. */
 static int take_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
 	const struct walk *w = ctx;
@@ -300,7 +305,8 @@ static int walk(struct walk *w, uint64_t start, uint64_t end)
 	end += (page - end % page) % page;
 	if (end <= start)
 		return end < start ? -EINVAL : 0;
-	return w->r->no_scan ? each_words(w->r, start, end, take_words, w) : by_scan(w, start, end);
+	return w->r->no_scan ? each_words(w->r, start, end, take_words, w)
+			     : walk_by_scan(w, start, end);
 }
 
 int host_resident__walk(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
@@ -318,7 +324,7 @@ static int scan_each(struct host_resident *r, uint64_t start, uint64_t end, resi
 {
 	struct walk w = { .fn = fn, .ctx = ctx, .r = r, .swapped = true };
 
-	return by_scan(&w, start, end);
+	return walk_by_scan(&w, start, end);
 }
 
 static int add_range(void *ctx, uint64_t start, uint64_t end)
@@ -381,6 +387,7 @@ struct adding {
 	uint64_t start, end; /* resident addresses whose words are not read yet */
 };
 
+/* Adds a page that `count` processes map. */
 static void add_page(struct adding *a, bool file, uint64_t count)
 {
 	uint64_t page = a->r->page;
@@ -391,8 +398,9 @@ static void add_page(struct adding *a, bool file, uint64_t count)
 	a->pss += page * SHARE_SCALE / count;
 }
 
-/* The number of the frames from the i-th on that one read of kpagecount covers, and its length. */
-static size_t window(const uint64_t *frames, size_t i, size_t n, size_t *len)
+/* Returns how many frames, from the i-th on, one read of kpagecount covers. *len: words to read,
+ * from the i-th frame's on. */
+static size_t count_window(const uint64_t *frames, size_t i, size_t n, size_t *len)
 {
 	uint64_t first = frames[i] >> 1;
 	size_t k = i;
@@ -404,8 +412,9 @@ static size_t window(const uint64_t *frames, size_t i, size_t n, size_t *len)
 	return k - i;
 }
 
-/* Adds n pages of a->r->frames: the frame, and in the lowest bit whether it is a file's. Pages that
- * no process maps as memory count 0: the page of zeros, and memory of devices. */
+/* Adds n pages of a->r->frames by the number of processes that map them. An entry is the frame <<
+ * 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page of zeros, and
+ * memory of devices. */
 static int add_counted(struct adding *a, size_t n)
 {
 	const uint64_t *frames = a->r->frames;
@@ -415,7 +424,7 @@ static int add_counted(struct adding *a, size_t n)
 	for (size_t i = 0; i < n; i += these) {
 		ssize_t got;
 
-		these = window(frames, i, n, &len);
+		these = count_window(frames, i, n, &len);
 		got = io__pread(a->r->counts, counts, len * sizeof(*counts),
 				(frames[i] >> 1) * sizeof(*counts));
 		if (got < 0)
@@ -431,8 +440,9 @@ static int add_counted(struct adding *a, size_t n)
 	return 0;
 }
 
-/* A page that more than one process may share is looked up if its share is wanted, or if it may be
- * no memory: then the kernel marks it neither as a file's nor as mapped once. */
+/* Adds the pages of a piece of words. A page that several processes may share is looked up in
+ * kpagecount if shares are wanted. So is a page that is neither a file's nor mapped once, because
+ * it may be no memory. */
 static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
 	struct adding *a = ctx;
@@ -451,22 +461,24 @@ static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 			add_page(a, file, 1);
 		else if (a->r->counts >= 0 && (a->shares || !file))
 			a->r->frames[open++] = (w & WORD_FRAME) << 1 | file;
-		else
+		else /* shared; its exact share is not wanted or not known */
 			add_page(a, file, 2);
 	}
 	return add_counted(a, open);
 }
 
-static int flush(struct adding *a)
+/* Reads the words of the addresses that were collected. */
+static int flush_range(struct adding *a)
 {
 	return a->end ? each_words(a->r, a->start, a->end, add_words, a) : 0;
 }
 
-/* A range that PAGEMAP_SCAN found. */
+/* Collects a range that PAGEMAP_SCAN found. Reads the words of the range before it, unless the gap
+ * is small. */
 static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 {
 	struct adding *a = ctx;
-	/* A gap may have pages of zeros, which only frames tell. */
+	/* A gap may have pages of zeros. The words show these only if frames can be seen. */
 	uint64_t gap = a->r->zero ? GAP * a->r->page : 0;
 	int err = 0;
 
@@ -474,7 +486,7 @@ static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 		a->end = end;
 		return 0;
 	}
-	err = flush(a);
+	err = flush_range(a);
 	a->start = start;
 	a->end = end;
 	return err;
@@ -490,7 +502,7 @@ int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end
 	if (r->no_scan || (r->zero && end - start <= SMALL))
 		err = each_words(r, start, end, add_words, &a);
 	else
-		err = scan_each(r, start, end, add_scanned, &a) ?: flush(&a);
+		err = scan_each(r, start, end, add_scanned, &a) ?: flush_range(&a);
 	ret->pss = a.pss / SHARE_SCALE;
 	return err;
 }

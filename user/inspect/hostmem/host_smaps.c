@@ -11,13 +11,15 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Huge pages of hugetlbfs. The kernel neither counts them in RSS nor marks them in /proc/PID/maps:
- * the device of the file tells. */
+/* ---- huge pages of hugetlbfs ----
+ *
+ * The kernel neither counts them in RSS nor marks their mappings in /proc/PID/maps. A mapping is
+ * recognized by the device of its file. */
 
 #define MOUNTS_MAX (4u << 20) /* text of 20,000 mounts */
-#define SIZE_LEAST 14	      /* log2 of the smallest and largest huge page of any machine */
-#define SIZE_MOST 34
-#define SIZE_SHIFT 26 /* include/uapi/linux/memfd.h: MFD_HUGE_SHIFT */
+#define SIZE_LEAST 14	      /* log2 of the smallest huge page of any machine */
+#define SIZE_MOST 34	      /* log2 of the largest one */
+#define SIZE_SHIFT 26	      /* include/uapi/linux/memfd.h: MFD_HUGE_SHIFT */
 
 static void add_device(struct host_huge *h, uint32_t major, uint32_t minor)
 {
@@ -54,7 +56,8 @@ void host_huge__parse(const char *mountinfo, struct host_huge *ret)
 	}
 }
 
-/* The kernel has a mount of its own for each size of pages. A file in it takes no memory. */
+/* Adds the devices of the kernel's own mounts, of which it has one for each size of huge pages. The
+ * file that this makes in each takes no memory. */
 static void find_own(struct host_huge *ret)
 {
 	for (unsigned size = SIZE_LEAST; size <= SIZE_MOST; size++) {
@@ -82,14 +85,17 @@ void host_huge__find(const struct proc *p, struct host_huge *ret)
 	free(text);
 }
 
+/* ---- figures of mappings ---- */
+
 #define SMAPS_MAX (256u << 20)	       /* text of 350,000 mappings */
-#define BRIEF_FROM (UINT64_C(1) << 30) /* bytes of RSS */
-/* Without PAGEMAP_SCAN: */
+#define BRIEF_FROM (UINT64_C(1) << 30) /* bytes of RSS from which a reading is brief */
+/* For kernels without PAGEMAP_SCAN: */
 #define LARGE (UINT64_C(1) << 30)   /* bytes of a mapping that is read after the others */
 #define SPARSE (UINT64_C(64) << 30) /* bytes of a mapping that is read only if memory is missing */
-#define IN_VAIN (UINT64_C(256) << 30) /* bytes without memory that are read, of all mappings */
-/* RSS is the sum of the kernel's counters. Each thread of older kernels may keep some pages of it
- * (TASK_RSS_EVENTS_THRESH). */
+#define IN_VAIN                                                                                    \
+	(UINT64_C(256) << 30) /* bytes without memory that are read in all mappings, at most */
+/* Pages by which RSS may be wrong. RSS is a sum of the kernel's counters. In older kernels each
+ * thread may hold back some pages (TASK_RSS_EVENTS_THRESH). */
 #define THREAD_PAGES 64u
 #define MORE_PAGES 256u
 
@@ -129,7 +135,8 @@ static bool is_header(const char *line)
 	return (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f');
 }
 
-/* Moves the mappings' first lines to the front of the text. Returns their length. */
+/* Moves the mappings' first lines to the front of the text, and adds the other lines to v, the
+ * figures of n mappings. Returns the length of the first lines. *err: 0 or -EIO. */
 static size_t gather_headers(char *text, size_t len, struct smaps_figures *v, size_t n, int *err)
 {
 	char *end = text + len, *eol, *to = text;
@@ -205,7 +212,7 @@ static int read_text(const struct proc *p, struct host_smaps *ret)
 	return err;
 }
 
-/* ---- from the page map ---- */
+/* ---- figures from the page map ---- */
 
 struct reading {
 	struct host_resident *r;
@@ -214,31 +221,31 @@ struct reading {
 	bool shares;
 	size_t *large; /* indexes of mappings that are read after the others */
 	size_t n_large;
-	uint64_t found; /* bytes of rss so far */
+	uint64_t found; /* sum of rss so far, bytes */
 };
 
-/* Memory of the kernel or of a driver, which belongs to no process. */
+/* Whether a mapping is memory of the kernel or of a driver, which belongs to no process. */
 static bool is_foreign(const struct map *m)
 {
 	return m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
 	       !strncmp(m->path, "/dev/nvidia", 11);
 }
 
-/* Some pages of a device may be memory of the process. */
+/* Whether a mapping is of a device file. Some of its pages may be memory of the process. */
 static bool is_device(const struct map *m)
 {
 	return !strncmp(m->path, "/dev/", 5) && strncmp(m->path, "/dev/shm/", 9) &&
 	       strcmp(m->path, "/dev/zero");
 }
 
-/* Sums up the pages from the start of mapping i up to end. */
+/* Sets the figures of mapping i from its pages below `end`. 0 or -errno. */
 static int read_figures(struct reading *g, size_t i, uint64_t end)
 {
 	const struct map *m = &g->s->maps.v[i];
 	struct smaps_figures *f = &g->s->v[i];
 	int err;
 
-	/* The words have what a brief reading needs, and tell more pages that are no memory. */
+	/* Without PAGEMAP_SCAN, pagemap's words have all figures at no extra cost. */
 	if (g->s->brief && !host_resident__is_old(g->r))
 		err = host_resident__count(g->r, m->start, end, is_device(m), &f->rss);
 	else
@@ -247,6 +254,7 @@ static int read_figures(struct reading *g, size_t i, uint64_t end)
 	return err;
 }
 
+/* Reads mapping i, or puts it off if it is large and the kernel cannot skip absent pages. */
 static int read_first(struct reading *g, size_t i)
 {
 	const struct map *m = &g->s->maps.v[i];
@@ -294,7 +302,7 @@ static uint64_t unexplained(const struct reading *g)
 	return st->rss > g->found + error ? st->rss - g->found : 0;
 }
 
-/* Reads a large mapping until *in_vain bytes were without memory. */
+/* Reads a large mapping until *in_vain bytes of it were without memory, and reduces *in_vain. */
 static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 {
 	const uint64_t size = size_of(g, i);
@@ -306,10 +314,10 @@ static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
 		return 0;
 	part = host_smaps__min(size, (*in_vain + left) / page * page);
 	err = read_figures(g, i, g->s->maps.v[i].start + part);
-	before = g->found - before; /* now: what it has */
+	before = g->found - before; /* from here on: the mapping's resident bytes */
 	*in_vain -= host_smaps__min(*in_vain, part > before ? part - before : 0);
 	if (part < size && !err) {
-		/* The rest may be anywhere in it. */
+		/* The rest of the process's RSS may be anywhere in this mapping. */
 		left = host_smaps__min(unexplained(g), size - part) / page * page;
 		g->s->v[i].rss += left;
 		g->found += left;
@@ -358,7 +366,7 @@ static int read_pages(const struct proc *p, struct host_resident *r, bool shares
 	g.shares = s.pss_known = !s.brief && host_resident__knows_shares(r);
 	err = read_all(&g);
 	free(g.large);
-	/* Pages that the process releases at its end do not count any longer. */
+	/* A process that is ending releases its pages, so the figures are incomplete. */
 	if (!err && (proc__resident(p, &rss) || !rss))
 		err = -ESRCH;
 	if (err) {

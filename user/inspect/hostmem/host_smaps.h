@@ -14,15 +14,16 @@
 
 #include "inspect/proc.h"
 
-/* Figures of a mapping, bytes. Huge pages of hugetlbfs count in hugetlb alone, as in smaps. */
+/* Figures of a mapping, bytes. Huge pages of hugetlbfs count in hugetlb only, as in smaps. own:
+ * pages that no other process maps (USS). */
 struct smaps_figures {
-	uint64_t rss, pss, own, anonymous, swap, hugetlb; /* own: no other process maps it */
+	uint64_t rss, pss, own, anonymous, swap, hugetlb;
 };
 
 struct host_smaps {
 	struct maps maps;
-	struct smaps_figures *v; /* of maps.v[i] */
-	bool brief;		 /* rss and hugetlb are known, and no other figure */
+	struct smaps_figures *v; /* v[i]: figures of maps.v[i] */
+	bool brief;		 /* only rss and hugetlb are known */
 	bool pss_known;
 };
 
@@ -35,17 +36,18 @@ struct host_status {
 struct host_resident;
 
 /*
- * Reads the current mappings. Processes with 1 GiB or more get a brief reading unless shares is
- * set. shares: PSS is needed. Without CAP_SYS_ADMIN only smaps has it, which then locks the address
- * space for longer. Addresses that are only reserved cost nothing: memory costs, by pages. Before
- * Linux 6.7, a mapping above 1 GiB that cannot be accessed is left out if the others explain the
- * process's RSS; and what is left after 256 GiB of addresses without memory counts for the mapping
- * whose reading ended there. 0 or -errno; -EIO: text that cannot be parsed, -ESRCH, -ECANCELED.
+ * Reads the current mappings and their figures. shares: PSS is needed. Without CAP_SYS_ADMIN only
+ * smaps has PSS, and smaps locks the address space for longer. Otherwise a process with 1 GiB of
+ * RSS or more gets a brief reading. The time grows with resident memory, not with reserved
+ * addresses. Before Linux 6.7 it grows with addresses, so two shortcuts apply: a mapping above 1
+ * GiB that cannot be accessed is left out if the other mappings explain the process's RSS. And
+ * after 256 GiB of addresses without memory, the mapping that is being read gets the rest of the
+ * RSS. 0 or -errno; -EIO: text that cannot be parsed, -ESRCH, -ECANCELED.
  */
 int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
 		     struct host_smaps *ret);
-/* Parses the text of a smaps file, which it may change. For host_smaps__read() and tests. 0, -EIO,
- * -ENOMEM. */
+/* Parses the text of a smaps file, and changes the text meanwhile. For host_smaps__read() and
+ * tests. 0, -EIO, -ENOMEM. */
 int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
 void host_smaps__free(struct host_smaps *s);
 
@@ -65,10 +67,11 @@ struct host_huge {
 };
 
 /* Finds the devices that the kernel uses for MAP_HUGETLB, memfd and System V, and the mounts that
- * the process sees. Asks no file system. */
+ * the process sees. Opens no file of the mounts. */
 void host_huge__find(const struct proc *p, struct host_huge *ret);
 /* Adds the hugetlbfs mounts of a /proc/PID/mountinfo. For host_huge__find() and tests. */
 void host_huge__parse(const char *mountinfo, struct host_huge *ret);
+/* Whether a mapping is of a file on one of the devices. */
 bool host_huge__has(const struct host_huge *h, const struct map *m);
 
 /* ---- resident pages ---- */
@@ -85,7 +88,8 @@ typedef int (*resident_fn)(void *ctx, uint64_t start, uint64_t end);
 /* Opens the page map of a process; borrows p. NULL with errno. */
 struct host_resident *host_resident__open(const struct proc *p);
 void host_resident__close(struct host_resident *r); /* accepts NULL */
-/* Asks between two calls of the kernel whether to go on. Then readings fail with -ECANCELED. */
+/* Sets a function that readings call between two system calls. If it returns true, the reading
+ * fails with -ECANCELED. */
 void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *ctx), void *ctx);
 /*
  * Calls fn for the resident ranges of the pages of [start, end), in order; neighbours may come in
@@ -94,16 +98,16 @@ void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *c
  */
 int host_resident__walk(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
 			void *ctx);
-/* The same as an array of ranges that do not touch, for at most RESIDENT_SLICE. *v belongs to r
- * until the next call. */
+/* As host_resident__walk(), into an array of ranges that do not touch. end - start is at most
+ * RESIDENT_SLICE. *v belongs to r and is valid until the next call. */
 int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
 			const struct resident_range **v, size_t *n);
-/* Adds up the resident bytes of [start, end). device: without memory of the device itself. 0 or
- * -errno. */
+/* Adds up the resident bytes of [start, end). device: the mapping is of a device file, so only
+ * pages of files count, not the device's own memory. 0 or -errno. */
 int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, bool device,
 			 uint64_t *ret);
-/* Works out the figures of smaps, of which pss counts if shares is set and known. Both addresses
- * are multiples of the page size. 0 or -errno. */
+/* Reads the figures that smaps has, from the page map. pss is exact only if shares is set and
+ * host_resident__knows_shares(). Both addresses are multiples of the page size. 0 or -errno. */
 int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end, bool shares,
 			   struct smaps_figures *ret);
 
@@ -125,9 +129,9 @@ struct host_resident {
 	uint64_t page; /* bytes */
 	uint64_t zero; /* frame of the page of zeros; 0: not permitted */
 	struct host_status status;
-	uint64_t reach;			/* bytes of addresses of one PAGEMAP_SCAN, at most */
-	uint64_t scan_step, words_step; /* pages of a call that takes the lock */
-	uint64_t held;			/* ns in such calls since the last pause */
+	uint64_t reach;			/* most bytes of addresses of one PAGEMAP_SCAN */
+	uint64_t scan_step, words_step; /* pages of one PAGEMAP_SCAN, of one read of words */
+	uint64_t held;			/* ns under the address space's lock since the last pause */
 	bool (*cancelled)(void *ctx);
 	void *ctx;
 	struct resident_range *v; /* of the last host_resident__read() */
@@ -140,13 +144,14 @@ struct host_resident {
 /* Frame of the kernel's page of zeros; 0: this process may not see frames. */
 uint64_t host_resident__zero_frame(void);
 
-/* As of the opening. */
+/* Sums of /proc/PID/status when r was opened. */
 static inline const struct host_status *host_resident__status(const struct host_resident *r)
 {
 	return &r->status;
 }
 
-/* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7): walks then cost by addresses. */
+/* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7). The time of walks then grows with the
+ * number of addresses. */
 static inline bool host_resident__is_old(const struct host_resident *r)
 {
 	return r->no_scan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by the files of hostmem: ranges of addresses, each of a part of the ledger, and where a
- * process keeps its allocators' tables. */
+/* Shared by the files of hostmem: ranges of addresses that belong to parts of the ledger, and the
+ * places of allocators' tables. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct span {
 	uint8_t part;	     /* enum host_part */
 };
 
-/* Bytes of a range in [start, end). */
+/* Number of a span's bytes that lie in [start, end). */
 static inline uint64_t span__bytes_in(const struct span *s, uint64_t start, uint64_t end)
 {
 	uint64_t from = s->start > start ? s->start : start;
@@ -36,7 +36,7 @@ int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t
 /* Sorts the ranges by address and removes overlaps: the lower part keeps the bytes. 0 or
  * -ENOMEM. */
 int host_spans__resolve(struct host_spans *s);
-/* Index of the first range that ends after addr; s->n: none. Of resolved spans. */
+/* Returns the index of the first range that ends after addr. s->n: none. s must be resolved. */
 size_t host_spans__after(const struct host_spans *s, uint64_t addr);
 void host_spans__free(struct host_spans *s);
 
@@ -49,7 +49,8 @@ struct host_data {
 	size_t len;
 };
 
-/* Places of tables found earlier; 0: not found yet. Each reading verifies them again. */
+/* Places of tables that earlier readings found, addresses in the target; 0: not found yet. Each
+ * reading verifies them again. */
 struct host_places {
 	uint64_t arenas; /* CPython: address of the pointer to the arena objects */
 	uint64_t bins;	 /* glibc: main_arena.bins */
@@ -66,8 +67,8 @@ struct host_reading {
 	struct host_places *places;
 	struct host_smaps maps;
 	struct host_resident *resident;
-	struct host_spans claims; /* of parts */
-	struct host_spans second; /* ranges of parts' second figures */
+	struct host_spans claims; /* ranges that parts claim */
+	struct host_spans second; /* ranges of parts' second figures, such as free chunks */
 	struct host_spans pinned; /* blocks of the host allocator that are in use */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
@@ -75,17 +76,17 @@ struct host_reading {
 	bool has_driver;   /* CUDA's driver is in the process */
 };
 
-/* Whether a mapping is private, writable memory without a file. */
+/* Whether a mapping is private memory without a file that can be read and written. */
 bool host_places__is_anonymous(const struct map *m);
-/* Whether [addr, addr + size) lies in one private, writable mapping without a file, or where the
- * heap may have grown to since. */
+/* Whether [addr, addr + size) lies in one host_places__is_anonymous() mapping. The heap's mapping
+ * counts as longer, because the heap may have grown since the mappings were read. */
 bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size);
-/* Reads memory without making any of it resident: pages that are not resident read as zeros. 0 or
- * -errno. */
+/* Reads the resident pages of [addr, addr + len); the others read as zeros. So it makes no page
+ * resident. 0 or -errno. */
 int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
 			       size_t len);
-/* Reads the writable data of mapping i and its .bss, at most max bytes. 0 or -errno; the caller
- * frees ret->v. */
+/* Reads the writable data of mapping i and the file's zeroed data (.bss) after it, at most max
+ * bytes. 0 or -errno. The caller frees ret->v. */
 int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 			   struct host_data *ret);
 
@@ -97,7 +98,7 @@ int host_glibc__read(struct host_reading *r);
 /* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
  * have shrunk since the mappings were read. After the claims are resolved. */
 bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
-/* Finds chunks with mappings of their own; after all other claims are resolved. */
+/* Finds malloc's chunks with mappings of their own. Call it after all other claims were added. */
 int host_glibc__find_mapped(struct host_reading *r);
 /* Claims the stacks of threads, and by their program headers the zeroed data of mapped libraries. */
 int host_places__read(struct host_reading *r);

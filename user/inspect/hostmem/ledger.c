@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Joins what the kernel and the allocators' tables say about a process into one ledger. */
+/* Makes one ledger of a process's memory from the kernel's figures and the allocators' tables. */
 #include "inspect/hostmem.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
-#define CLAIMS_APART (16u << 20) /* bytes between claims whose pages are looked up separately */
+/* Bytes between two claims from which on their pages are read separately. */
+#define CLAIMS_APART (16u << 20)
 
 struct hostmem {
 	const struct proc *proc;
@@ -36,8 +37,8 @@ void hostmem__free(struct hostmem *h)
 
 /* ---- parts ---- */
 
-/* Whether memory behind a path belongs to no file on a disk: tmpfs of /dev/shm, memfd, System V and
- * shared anonymous memory. */
+/* Whether a mapping is shared memory, without a file on a disk: tmpfs of /dev/shm, memfd, System V,
+ * or anonymous. */
 static bool is_shared_memory(const struct map *m)
 {
 	return !strncmp(m->path, "/dev/shm/", 9) || !strncmp(m->path, "/memfd:", 7) ||
@@ -55,7 +56,7 @@ static uint8_t part_of_shared(const struct map *m)
 	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
 }
 
-/* Whether a neighbour of mapping i maps the same file as code. */
+/* Whether mapping i or a mapping next to it maps the same file as code. */
 static bool is_program(const struct maps *m, size_t i)
 {
 	for (size_t k = i; k < m->n && map__same_file(&m->v[k], &m->v[i]); k++)
@@ -67,7 +68,7 @@ static bool is_program(const struct maps *m, size_t i)
 	return false;
 }
 
-/* The part of a mapping's bytes that no table claims. */
+/* Returns the part that gets the bytes of mapping i which no table claims. */
 static uint8_t part_of(const struct host_reading *r, size_t i)
 {
 	const struct map *m = &r->maps.maps.v[i];
@@ -87,13 +88,14 @@ static uint8_t part_of(const struct host_reading *r, size_t i)
 
 /* ---- resident bytes ---- */
 
-/* Adds the bytes of [start, end) that each part claims. */
+/* Adds the bytes that each part claims in [start, end) to by_part. */
 static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end, uint64_t *by_part)
 {
 	for (size_t i = host_spans__after(s, start); i < s->n && s->v[i].start < end; i++)
 		by_part[s->v[i].part] += span__bytes_in(&s->v[i], start, end);
 }
 
+/* Resident bytes that each part claims in a mapping, for its first and for its second figure. */
 struct claimed {
 	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
 };
@@ -105,8 +107,8 @@ static void add_range(const struct host_reading *r, uint64_t start, uint64_t end
 	add_claims(&r->second, start, end, to->second);
 }
 
-/* The claims of either kind that begin below `end`, from *i and *k on: the first of them. NULL:
- * none. */
+/* Returns the next claim by address, of the first figures from index *i on and of the second
+ * figures from *k on, and advances its index. NULL: none begins below `end`. */
 static const struct span *next_claim(const struct host_reading *r, size_t *i, size_t *k,
 				     uint64_t end)
 {
@@ -134,8 +136,8 @@ static int add_resident(void *ctx, uint64_t start, uint64_t end)
 	return 0;
 }
 
-/* Adds up the claims on the resident bytes of mapping i. Looks at the pages of claims, together if
- * they are near: a mapping may have TiB of addresses without any. */
+/* Adds up the claims on the resident bytes of mapping i. Reads only the pages of claims, at once
+ * for neighbouring claims, because a mapping may have TiB of addresses without a claim. */
 static int read_claims(const struct host_reading *r, size_t i, struct claimed *to)
 {
 	const struct map *m = &r->maps.maps.v[i];
@@ -160,7 +162,7 @@ static int read_claims(const struct host_reading *r, size_t i, struct claimed *t
 	return err;
 }
 
-/* The process's share of bytes in a mapping. */
+/* Returns the process's share of resident bytes in a mapping: all, or as much as of its PSS. */
 static uint64_t share_of(const struct host_reading *r, const struct smaps_figures *f,
 			 uint64_t bytes)
 {
@@ -170,9 +172,9 @@ static uint64_t share_of(const struct host_reading *r, const struct smaps_figure
 }
 
 /*
- * Divides the resident bytes of mapping i among the parts. Claims of later parts than the mapping's
- * own do not count: a tensor in shared memory is shared memory. The claims were read a moment after
- * the kernel's figure, which is the frame.
+ * Divides the resident bytes of mapping i among the parts. Only claims of parts before the
+ * mapping's own part count: a tensor in shared memory is shared memory. The claims were read a
+ * moment after the mapping's resident bytes, so these limit their sum.
  */
 static void divide_mapping(struct host_reading *r, size_t i, const struct claimed *c)
 {
@@ -246,7 +248,7 @@ static void take_status(struct host_reading *r)
 								   .known = s->page_tables_known };
 }
 
-/* Files of other allocators, which replace malloc. */
+/* Sets the ledger's allocator if a library that replaces malloc is mapped. */
 static void find_allocator(const struct host_reading *r)
 {
 	static const char *const names[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
@@ -260,6 +262,7 @@ static void find_allocator(const struct host_reading *r)
 	}
 }
 
+/* Sets which figures of the ledger are known. */
 static void set_known(struct host_reading *r)
 {
 	struct host_figure *part = r->l->sheet.part;
@@ -284,6 +287,7 @@ static void set_known(struct host_reading *r)
 	part[HOST_MALLOC].has_second = r->l->malloc.free_known;
 }
 
+/* Reads the control group that limits the process. Without one, *ret stays zeroed. */
 static void read_group(const struct proc *p, struct host_group *ret)
 {
 	struct memcg own, limiting;

@@ -9,13 +9,14 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-/* Bytes of address space looked at page by page in one reading. Its table has 1/512 of that. */
+/* Bytes of addresses that one reading looks at page by page. Their pagemap has 1/512 as many bytes.
+ */
 #define BY_PAGE_MAX (UINT64_C(32) << 30)
 
-/* A part of a map that belongs to one range, or to none. */
+/* A part of a mapping that belongs to one range, or to no range. */
 struct part {
 	uint64_t start, end, bytes;
-	size_t asked; /* SIZE_MAX: to none */
+	size_t asked; /* index of the range in residency.asked; SIZE_MAX: no range */
 };
 
 struct parts {
@@ -33,7 +34,8 @@ static int add_part(struct parts *p, uint64_t start, uint64_t end, size_t asked)
 	return 0;
 }
 
-/* Divides a map by the ranges. *next: the first range that may reach into it. */
+/* Divides a mapping into parts by the ranges. *next: index of the first range that may reach into
+ * it. */
 static int divide_map(const struct residency *r, const struct map *m, size_t *next, struct parts *p)
 {
 	uint64_t at = m->start;
@@ -54,7 +56,7 @@ static int divide_map(const struct residency *r, const struct map *m, size_t *ne
 	return err ?: add_part(p, at, m->end, SIZE_MAX);
 }
 
-/* Makes the parts' bytes add up to the map's, and keeps their proportions. */
+/* Scales the parts' bytes, whose sum is `sum`, so that their sum is `bytes`, the mapping's. */
 static void scale_parts(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t page)
 {
 	uint64_t left = bytes;
@@ -67,7 +69,7 @@ static void scale_parts(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t 
 		p->v[i].bytes = v < left ? v : left;
 		left -= p->v[i].bytes;
 	}
-	/* The rest of the rounding goes where there is room. */
+	/* Parts with room get the bytes that rounding down to pages left. */
 	for (i = 0; i < p->n && left; i++) {
 		uint64_t room = p->v[i].end - p->v[i].start - p->v[i].bytes;
 
@@ -77,12 +79,14 @@ static void scale_parts(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t 
 	}
 }
 
-/* Finds how many of the map's resident bytes each part has. */
+/* Sets the resident bytes of each part, whose sum is `bytes`, the mapping's. Counts the pages of
+ * each part if *budget, bytes of addresses, allows; otherwise assumes that they are spread evenly.
+ */
 static void spread_bytes(struct parts *p, const struct map *m, uint64_t bytes,
-			 struct host_resident *pages, uint64_t *room)
+			 struct host_resident *pages, uint64_t *budget)
 {
 	uint64_t size = m->end - m->start, sum = 0;
-	bool by_page = bytes < size && size <= *room;
+	bool by_page = bytes < size && size <= *budget;
 	size_t i;
 
 	if (p->n == 1) {
@@ -97,9 +101,9 @@ static void spread_bytes(struct parts *p, const struct map *m, uint64_t bytes,
 		sum += p->v[i].bytes;
 	}
 	if (by_page)
-		*room -= size;
+		*budget -= size;
 	if (bytes && !sum) {
-		/* The pages came after the kernel summed them up, or the reverse. */
+		/* The pages of the parts changed since the mapping was read: spread them evenly. */
 		for (i = 0; i < p->n; i++)
 			sum += p->v[i].bytes = p->v[i].end - p->v[i].start;
 	}
@@ -122,7 +126,7 @@ static int take_part(struct residency *r, const struct part *p, size_t map)
 
 int residency__read(struct residency *r)
 {
-	uint64_t room = BY_PAGE_MAX, cpu = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t budget = BY_PAGE_MAX, cpu_began = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	struct host_resident *pages = host_resident__open(r->proc);
 	struct parts parts = { 0 };
 	size_t i, j, next = 0;
@@ -142,14 +146,14 @@ int residency__read(struct residency *r)
 		err = divide_map(r, m, &next, &parts);
 		if (err)
 			break;
-		spread_bytes(&parts, m, r->now.v[i].rss, pages, &room);
+		spread_bytes(&parts, m, r->now.v[i].rss, pages, &budget);
 		for (j = 0; j < parts.n && !err; j++)
 			err = take_part(r, &parts.v[j], i);
 		r->rss += r->now.v[i].rss;
 	}
 	host_resident__close(pages);
 	free(parts.v);
-	r->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	r->took = clock__read(CLOCK_THREAD_CPUTIME_ID) - cpu_began;
 	return err;
 }
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A reading of the resident bytes of each range. Shares nothing with the capture but the process. */
+/* Reads the resident bytes of each range. Runs on a thread of its own, so it uses copies of the
+ * capture's ranges. */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "inspect/hostmem/host_smaps.h"
 
-/* A range that the capture knows. */
+/* A range that the capture knows, and asks about. */
 struct host_asked {
 	uint64_t start, end, id;
 	uint64_t bytes; /* result */
-	bool gone;	/* result: nothing of it is mapped */
+	bool gone;	/* result: no address of the range is mapped */
 };
 
 /* A mapping, or a part of one, that the capture does not know. */
@@ -30,8 +31,8 @@ struct residency {
 	struct host_found *found;
 	size_t n_found, cap_found;
 	uint64_t rss;  /* sum of all bytes */
-	uint64_t took; /* CPU time, ns: nearly all of it in the kernel, next to the address space's
-			  lock */
+	uint64_t took; /* CPU time of the reading, ns; nearly all of it is spent in the kernel,
+			  where it can delay the target's threads */
 };
 
 int residency__read(struct residency *r); /* 0 or -errno; -ESRCH: the process has ended */
