@@ -15,32 +15,34 @@ struct facts;
 struct native_stacks;
 struct proc;
 
-/* Stacks that the programs copy in a second. */
+/* Maximum number of stacks that the BPF programs copy in a second. */
 #define NATIVE_STACKS_A_SECOND 1000
-#define NATIVE_STACKS_OF_HOST 64 /* with --host alone */
-/* Bytes of an allocation of PyTorch whose stack is copied with --native: its buckets of DDP and
- * workspaces of cuBLAS are larger, and most tensors are smaller. */
+#define NATIVE_STACKS_OF_HOST 64 /* the same, if only --host needs stacks */
+/* With --native, the stacks of PyTorch's allocations of at least so many bytes are copied. Buckets
+ * of DDP and workspaces of cuBLAS are larger, most tensors are smaller. */
 #define NATIVE_STACKS_FROM (1 << 20)
 
-/* Borrows all of them. NULL with errno. */
+/* Borrows p, d and f. NULL with errno. */
 struct native_stacks *native_stacks__new(const struct proc *p, struct dict *d, struct facts *f);
 void native_stacks__free(struct native_stacks *s); /* NULL is fine */
-/* Reads which files are mapped, after more were. */
+/* Reads which files are mapped, if the process's map has changed. Call it after the process has
+ * mapped files. */
 void native_stacks__refresh(struct native_stacks *s);
 
 /* Keeps a copied stack until its event comes. 0, -ENOMEM or -EBADMSG. */
 int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r, size_t len);
 
 /*
- * The stack of an event of that thread at that time (CLOCK_MONOTONIC, ns): native frames, then the
- * Python frames of *stack, a number of the dictionary. Native frames of the interpreter and of what
- * called it are left out if there are Python frames. Sets *stack and *walk;
- * without a copied stack both stay. 0; -ENOMEM; or as native__unwind(), with both as they were.
+ * Puts native frames before the Python frames of an event of thread tid at `time` (CLOCK_MONOTONIC,
+ * ns). *stack: the dictionary's number of the event's stack. If it has Python frames, native frames
+ * of the interpreter and of its callers are left out. Sets *stack and *walk to those of the joined
+ * stack, and leaves both if no stack was copied. 0; -ENOMEM; or an error of native__unwind(), which
+ * leaves both, too.
  */
 int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, uint32_t *stack,
 			uint8_t *walk);
-/* Drops what is kept for an event that needs no native frames. */
+/* Drops the thread's copied stack, because its event needs no native frames. */
 void native_stacks__drop(struct native_stacks *s, uint32_t tid);
 
-/* Sets the counters and build IDs as facts. */
+/* Sets counters of stacks as facts. c: counters of the BPF programs. */
 void native_stacks__set_facts(const struct native_stacks *s, const uint64_t c[MT_CNT_NR]);

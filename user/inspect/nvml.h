@@ -6,9 +6,9 @@
  * Driver-reported use of a process on each device, as in nvidia-smi. It comes from NVML or, for a
  * process in a dry run without a GPU, from the dry-run library. If neither has it, or the device is
  * uncertain, there is no figure.
- * A figure must belong to a place in the stream. A dry run answers at once: its figure counts if it
- * is the same before and after a drain. NVML answers later: its figure counts if it equals the last
- * one, and no call that changes it came between.
+ * The capture records a figure only at the place in the stream where it holds. A dry run answers at
+ * once: a figure counts if it is the same before and after draining the ring. NVML answers later: a
+ * figure counts if it equals the one before, and no call between the two changes it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,29 +18,31 @@
 struct proc;
 struct nvml;
 
-/* dry_run: address of the dry-run library's table in the target; 0: use NVML through the helper
- * below. Only nvml__read_last() waits. Borrows p. NULL on ENOMEM. */
+/* Opens the figures of process p, which it borrows. dry_run: address of the dry-run library's table
+ * in the target; 0: use NVML through the helper process below. Only nvml__read_last() waits. NULL:
+ * out of memory. */
 struct nvml *nvml__open(const struct proc *p, uint64_t dry_run);
 void nvml__free(struct nvml *s); /* accepts NULL */
 bool nvml__is_dry_run(const struct nvml *s);
 
-/* Number of blocks that PyTorch has reported so far in a dry run. False: no dry run, or it
- * ended. */
+/* Sets *ret to the number of allocator reports that the dry-run library has counted so far. False:
+ * no dry run, or the process ended. */
 bool nvml__count_reports(const struct nvml *s, uint64_t *ret);
 
 /* Reads a dry run's number of devices again; the library sets it once CUDA is used. */
 void nvml__refresh(struct nvml *s);
 
-/* Maximum number of the process's devices; 0: not known yet. */
+/* Returns the number of devices that the process sees, or an upper bound before their order is
+ * known. 0: not known yet. */
 unsigned nvml__devices(struct nvml *s);
 /*
- * Sets what the process itself knows. devices: how many it sees, <= 0: not known. in_use: bit i if
- * its allocator has memory on device i. If NVML contradicts it, the order of GPUs is uncertain, and
- * there are no figures.
+ * Sets facts read from the process itself. devices: number of devices that CUDA shows it, <= 0: not
+ * known. in_use: bit i is set if its allocator has memory on device i. If NVML contradicts these,
+ * the order of GPUs is uncertain, and there are no figures.
  */
 void nvml__set_process(struct nvml *s, int devices, uint64_t in_use);
-/* Name of a device and bytes available to programs, by the process's numbering; "" and 0: not
- * known. False: both are not known. */
+/* Sets *name to the name of a device, in the process's numbering, and *total to its bytes available
+ * to programs; "" and 0: not known. False: the device is not known. */
 bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint64_t *total);
 
 struct nvml_figures {
@@ -52,29 +54,33 @@ struct nvml_figures {
 	bool has_free[NVML_DEVICES_MAX];
 };
 
-/* Reads the last answer, or a dry run's current figures. Unreadable figures are not known. A
- * process that ended has none. */
+/* Sets *ret to the figures of NVML's last answer, or to a dry run's current ones. A process that
+ * has ended has no figures (n is 0). */
 void nvml__read(struct nvml *s, struct nvml_figures *ret);
-/* Requests a new answer. Returns the time for nvml__answered(). */
+/* Requests new figures from NVML. Returns the time of the request, for nvml__answered(). */
 uint64_t nvml__ask(struct nvml *s);
-/* True: an answer that began at asked or later is in *ret. Always true in a dry run. */
+/* True if NVML has answered with calls that began at `asked` or later; *ret has the figures. Always
+ * true in a dry run. */
 bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret);
-/* Requests an answer and waits at most 250 ms; all captures together wait once. */
+/* Requests new figures and waits for them, at most 250 ms. Captures that end together wait only
+ * once. */
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret);
 /* Calls fn for each device whose figure changed since the last call. 0 or the value that fn
  * returned. */
 int nvml__report_used(struct nvml *s, const struct nvml_figures *f,
 		      int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
-/* As nvml__report_used() for available bytes, of devices that nvml__report_used() has reported. */
+/* As nvml__report_used(), for available bytes. Skips devices that nvml__report_used() has not
+ * reported yet. */
 int nvml__report_free(struct nvml *s, const struct nvml_figures *f,
 		      int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx);
 
 /* ---- for tests ---- */
 
 /*
- * Order of n GPUs in a process. visible: its CUDA_VISIBLE_DEVICES, NULL if not set. uuid: of each
- * GPU ("GPU-..."). sorted: CUDA numbers them in the machine's order. order[i]: the machine's number
- * of device i. Returns how many devices it sees; -1: uncertain.
+ * Finds the order of the machine's n GPUs in a process. visible: the process's
+ * CUDA_VISIBLE_DEVICES, NULL if not set. uuid: UUIDs of the GPUs ("GPU-..."). sorted: CUDA numbers
+ * them in the machine's order. order[i]: index in uuid of the process's device i. Returns the
+ * number of devices that the process sees. -1: the order is uncertain.
  */
 int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool sorted,
 		unsigned order[NVML_DEVICES_MAX]);
@@ -87,7 +93,7 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
  */
 
 #define GPUS_MAX 64
-#define GPUS_PROCESSES 2048 /* maximum in one answer */
+#define GPUS_PROCESSES 2048 /* maximum processes in one answer */
 
 struct gpu {
 	char name[96], uuid[96]; /* NUL-terminated; "": not known */
@@ -103,26 +109,28 @@ struct gpus_process {
 };
 
 struct gpus_answer {
-	uint64_t begin, end;	 /* CLOCK_MONOTONIC, ns, around the calls */
+	uint64_t begin, end;	 /* before and after NVML's calls; CLOCK_MONOTONIC, ns */
 	uint64_t known;		 /* bit i: all processes of GPU i are listed */
 	uint64_t has_free;	 /* bit i: free[i] is known */
-	uint64_t free[GPUS_MAX]; /* bytes that no process holds, likewise */
+	uint64_t free[GPUS_MAX]; /* bytes of GPU i that no process holds */
 	uint32_t n, pad;
 	struct gpus_process process[GPUS_PROCESSES];
 };
 
-/* Starts the helper for the first user; the last gpus__close() ends it. */
+/* Adds a user. The first user starts the helper process; gpus__close() of the last user ends it. */
 void gpus__open(void);
 void gpus__close(void);
 /* Number of GPUs; 0: none, or not known yet. */
 unsigned gpus__count(void);
 const struct gpu *gpus__get(unsigned i);
-/* Requests an answer about the GPUs in mask, with calls that begin at not_before (CLOCK_MONOTONIC,
- * ns) or later. Calls are at least 50 ms apart and take at most a twentieth of the time. */
+/* Requests an answer about the GPUs in mask (bit i: GPU i), with calls into NVML that begin at
+ * not_before (CLOCK_MONOTONIC, ns) or later. The helper's calls are at least 50 ms apart and take
+ * at most a twentieth of the time. */
 void gpus__ask(uint64_t mask, uint64_t not_before);
-/* The last answer, for all users; NULL: none. Valid until the next call of a function here. */
+/* Returns the helper's last answer, which all users share. NULL: there is none. Valid until the
+ * next call of a gpus__ function. */
 const struct gpus_answer *gpus__answer(void);
-/* Whether the last answer has all GPUs in mask and began at not_before or later. */
+/* Whether the last answer has all GPUs in mask and its calls began at not_before or later. */
 bool gpus__answered(uint64_t mask, uint64_t not_before);
 /* Waits at most 250 ms for an answer about all GPUs in mask that began at not_before or later.
  * False: none came. */
@@ -130,8 +138,8 @@ bool gpus__wait(uint64_t mask, uint64_t not_before);
 
 /* ---- the helper: tools/nvml/helper.c ---- */
 
-#define GPUS_GREETS_WITHIN 30 /* s; NVML may have to wake up the GPUs */
-#define GPUS_ANSWERS_WITHIN 5 /* s */
+#define GPUS_GREETS_WITHIN 30 /* s after its start; NVML may have to wake up the GPUs */
+#define GPUS_ANSWERS_WITHIN 5 /* s after a question */
 
 /* Messages. The helper sends a greeting, then an answer to each question. */
 struct gpus_greeting {
@@ -141,5 +149,5 @@ struct gpus_greeting {
 };
 
 struct gpus_question {
-	uint64_t mask;
+	uint64_t mask; /* bit i: GPU i is asked about */
 };

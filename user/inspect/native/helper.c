@@ -41,7 +41,7 @@
 
 #define MEMORY_MAX (8ULL << 30) /* address space: files are mapped as a whole */
 
-/* Memory, and descriptors that the process has. */
+/* System calls that the helper may use: for memory, and for descriptors that it has. */
 static const int allowed[] = {
 	SYS_read,	  SYS_write,	     SYS_pread64, SYS_readv,	    SYS_recvmsg,
 	SYS_recvfrom,	  SYS_sendmsg,	     SYS_sendto,  SYS_close,	    SYS_fstat,
@@ -52,6 +52,7 @@ static const int allowed[] = {
 };
 #define N_ALLOWED (sizeof(allowed) / sizeof(*allowed))
 
+/* Limits this process to the allowed system calls. 0 or -errno. */
 static int filter_calls(void)
 {
 	struct sock_filter code[4 + N_ALLOWED + 2];
@@ -62,7 +63,7 @@ static int filter_calls(void)
 						 offsetof(struct seccomp_data, arch));
 	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL);
-	/* Numbers of the x32 ABI are others, so the list does not have them. */
+	/* The x32 ABI has the same arch, but other numbers, which are not in the list. */
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
 						 offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < N_ALLOWED; i++)
@@ -104,14 +105,16 @@ int helper__confine(void)
 	return SANITIZED ? 0 : filter_calls();
 }
 
-#define SYMBOL_MAX 4096 /* bytes; the demangler's work grows with them */
+/* ---- names ---- */
+
+#define SYMBOL_MAX 4096 /* bytes of a name to demangle, which bounds the demangler's work */
 
 /* A function of the C++ library's ABI. The caller frees the result. */
 char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
 
-/* The length of a name without what compilers append: ".isra.0", ".cold", ".llvm.123", " [clone
- * .part.0]". */
-static size_t without_suffix(const char *s)
+/* Returns the length of a name without the suffixes of compilers (".isra.0", ".cold", ".llvm.123",
+ * " [clone .part.0]") and without its version ("@GLIBC_2.34"). */
+static size_t length_without_suffix(const char *s)
 {
 	const char *dot = *s == '.' || *s == '_' ? strchr(s + 1, '.') : strchr(s, '.');
 	const char *clone = strstr(s, " [clone ");
@@ -124,8 +127,8 @@ static size_t without_suffix(const char *s)
 	return dot && !strchr(s, '(') ? (size_t)(dot - s) : strlen(s);
 }
 
-/* Start of the bracket that ends before `end`. NULL: it has no begin. */
-static char *begin_of_group(char *s, char *end)
+/* Finds the opening bracket that belongs to the closing one at end[-1]. NULL: there is none. */
+static char *find_open_bracket(char *s, char *end)
 {
 	int depth = 0;
 
@@ -137,16 +140,16 @@ static char *begin_of_group(char *s, char *end)
 	return NULL;
 }
 
-/* Cuts "(int) const" off. */
+/* Cuts a function's parameters and qualifiers off, such as "(int) const". */
 static void cut_parameters(char *s)
 {
-	static const char *const after[] = { " const", " volatile", " &&", " &", "&&", "&" };
+	static const char *const qualifiers[] = { " const", " volatile", " &&", " &", "&&", "&" };
 	size_t len = strlen(s), i = 0, n;
-	char *begin;
+	char *bracket;
 
-	while (i < sizeof(after) / sizeof(*after)) {
-		n = strlen(after[i]);
-		if (len > n && !strcmp(s + len - n, after[i])) {
+	while (i < sizeof(qualifiers) / sizeof(*qualifiers)) {
+		n = strlen(qualifiers[i]);
+		if (len > n && !strcmp(s + len - n, qualifiers[i])) {
 			len -= n;
 			i = 0;
 			continue;
@@ -155,14 +158,15 @@ static void cut_parameters(char *s)
 	}
 	if (!len || s[len - 1] != ')')
 		return;
-	begin = begin_of_group(s, s + len);
+	bracket = find_open_bracket(s, s + len);
 	/* "(anonymous namespace)" has no parameters after it; "f()::operator()" neither. */
-	if (begin && begin > s && begin[-1] != ':' && strncmp(begin, "(anonymous", 10) != 0 &&
-	    !(begin - s >= 8 && !strncmp(begin - 8, "operator", 8)))
-		*begin = '\0';
+	if (bracket && bracket > s && bracket[-1] != ':' &&
+	    strncmp(bracket, "(anonymous", 10) != 0 &&
+	    !(bracket - s >= 8 && !strncmp(bracket - 8, "operator", 8)))
+		*bracket = '\0';
 }
 
-/* Cuts the type before the name off, which only templates have. */
+/* Cuts the return type before the name off. Only names of templates have one. */
 static void cut_return_type(char *s)
 {
 	char *name = s;
@@ -181,7 +185,7 @@ static void cut_return_type(char *s)
 	memmove(s, name, strlen(name) + 1);
 }
 
-/* Rust's names for C++ demanglers end in a hash: "::h" and 16 digits. */
+/* Cuts the hash off that ends Rust's older names: "::h" and 16 digits. */
 static void cut_rust_hash(char *s)
 {
 	size_t len = strlen(s);
@@ -194,7 +198,7 @@ static void cut_rust_hash(char *s)
 	s[len - 19] = '\0';
 }
 
-/* "$LT$" and the like in Rust's older names. */
+/* Replaces "$LT$" by "<" and so on in Rust's older names, and ".." by "::". */
 static void undo_rust_escapes(char *s)
 {
 	static const struct {
@@ -234,13 +238,13 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 	if (!strncmp(symbol, "_Z", 2) && strlen(symbol) < SYMBOL_MAX)
 		plain = __cxa_demangle(symbol, NULL, NULL, &status);
 	if (!plain) {
-		buf[without_suffix(buf)] = '\0';
+		buf[length_without_suffix(buf)] = '\0';
 		return buf;
 	}
 	snprintf(buf, size, "%s", plain);
 	free(plain);
-	buf[without_suffix(buf)] = '\0';
-	if (strstr(symbol, "17h")) {
+	buf[length_without_suffix(buf)] = '\0';
+	if (strstr(symbol, "17h")) { /* Rust's hash: 'h' and 16 digits, with their length */
 		cut_rust_hash(buf);
 		undo_rust_escapes(buf);
 		return buf;
@@ -250,12 +254,13 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 	return buf;
 }
 
-#define CANDIDATES 8		  /* files with debug information that are tried */
-#define UNITS_MAX 200000	  /* compilation units looked through for an address */
-#define CHECKSUM_MAX (1ULL << 30) /* bytes of a file whose checksum is computed */
-#define THREAD 1
+/* ---- requests ---- */
 
-#define NAMED 4096 /* addresses whose names are kept */
+#define CANDIDATES 8		  /* files with debug information that are tried */
+#define UNITS_MAX 200000	  /* compilation units that are searched for an address */
+#define CHECKSUM_MAX (1ULL << 30) /* bytes of a file above which it is taken for another one */
+#define THREAD 1		  /* ID of the only thread that libdwfl knows */
+#define NAMED 4096		  /* addresses whose names are kept */
 
 union request {
 	struct wire_hdr h;
@@ -263,7 +268,8 @@ union request {
 	uint8_t bytes[sizeof(struct wire_unwind) + NATIVE_STACK_MAX];
 };
 
-/* Receives a message and its descriptor (-1: none). Its length; 0: the other end is closed. */
+/* Receives a message, and in *passed its descriptor (-1: none). Returns the message's length. 0:
+ * the other end is closed, or an error. */
 static ssize_t receive(int fd, void *buf, size_t size, int *passed)
 {
 	union {
@@ -288,7 +294,8 @@ static ssize_t receive(int fd, void *buf, size_t size, int *passed)
 	return n < 0 ? 0 : n;
 }
 
-/* Sends a request for a file and waits for it. A descriptor or -1. */
+/* Requests a file and waits for the answer. Returns its descriptor, or -1 if there is no such file.
+ * Ends the process if the other end is closed. */
 static int ask_file(int fd, unsigned kind, uint32_t candidate, uint32_t module,
 		    const uint8_t *build_id, size_t build_id_len, const char *name)
 {
@@ -310,21 +317,21 @@ static int ask_file(int fd, unsigned kind, uint32_t candidate, uint32_t module,
 
 /* ---- unwinding by libdw ---- */
 
-/* Names of a function; NULL: not known. They belong to libdw. */
+/* Name and place of a function. Texts belong to libdw; NULL: not known. */
 struct scope {
 	const char *function, *file;
 	int line;
 };
 
-/* What the code at an address is called. */
+/* The names of the code at an address. */
 struct named {
-	Dwarf_Addr in;
-	const char *symbol; /* libdw's; NULL: none */
+	Dwarf_Addr in;	    /* the address */
+	const char *symbol; /* belongs to libdw; NULL: none */
 	GElf_Off offset;    /* bytes of `in` from the symbol's start */
-	/* The inlined functions, innermost first, and the function that has them; owned. NULL:
-	 * nothing is kept here. */
+	/* The inlined functions at the address, innermost first, then the function that contains
+	 * them; owned. NULL: this entry is empty. */
 	struct scope *scopes;
-	size_t n; /* at least 1 */
+	size_t n; /* number of scopes, at least 1 */
 };
 
 struct unwind {
@@ -334,19 +341,19 @@ struct unwind {
 	const struct native_regs *regs;
 	const uint8_t *stack;
 	size_t size;
-	bool cut; /* something after the copy's end was needed */
+	bool cut; /* a word outside the copied stack was needed */
 	struct wire_frames *out;
-	struct wire_module *modules; /* as told last; owned */
+	struct wire_module *modules; /* of the last WIRE_MODULES; owned */
 	uint32_t n_modules;
-	struct named named[NAMED]; /* found before, until other files are mapped */
+	struct named named[NAMED]; /* cache by hash of the address, for these modules */
 };
 
-/* libdw passes no argument to some callbacks. The helper has one thread, so one variable is enough.
- */
+/* The unwinder, for callbacks to which libdw passes no argument. The helper has one thread. */
 static struct unwind *current;
 
 /* ---- files ---- */
 
+/* Returns a module's index in unwind.modules. set_modules() stores the index + 1 in its userdata. */
 static uint32_t module_of(void **userdata)
 {
 	return *userdata ? (uint32_t)(uintptr_t)*userdata - 1 : WIRE_NO_MODULE;
@@ -373,7 +380,7 @@ static bool has_build_id(int fd, const unsigned char *id, size_t len)
 	return same;
 }
 
-/* The checksum of .gnu_debuglink. */
+/* Whether a file has the checksum that .gnu_debuglink wants. */
 static bool has_checksum(int fd, GElf_Word want)
 {
 	uint8_t buf[65536];
@@ -388,6 +395,8 @@ static bool has_checksum(int fd, GElf_Word want)
 	return !n && sum == want;
 }
 
+/* Returns a descriptor of the file with a module's debug information; -1: not found. Checks the
+ * build ID of each candidate, or the checksum if the module has no build ID. */
 static int find_debug(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
 		      const char *file_name, const char *link, GElf_Word checksum, char **found)
 {
@@ -414,14 +423,14 @@ static int find_debug(Dwfl_Module *mod, void **userdata, const char *name, Dwarf
 
 static const Dwfl_Callbacks callbacks = { .find_elf = find_elf, .find_debuginfo = find_debug };
 
-/* Sets the mapped files. Files at the same place stay loaded. */
+/* Sets the mapped files. Files that stay at their addresses stay loaded. */
 static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t n)
 {
 	Dwfl_Module *mod;
 	void **userdata;
 	char name[48];
 
-	/* The map of a process changes with each allocation, its files seldom do. */
+	/* The map of a process changes often, its files seldom. */
 	if (u->modules && n == u->n_modules && !memcmp(u->modules, v, n * sizeof(*v)))
 		return;
 	free(u->modules);
@@ -443,7 +452,7 @@ static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t 
 	dwfl_report_end(u->dwfl, NULL, NULL);
 }
 
-/* ---- the thread ---- */
+/* ---- the thread: callbacks of libdwfl ---- */
 
 static pid_t next_thread(Dwfl *dwfl, void *arg, void **thread_arg)
 {
@@ -502,6 +511,7 @@ static const Dwfl_Thread_Callbacks thread_callbacks = {
 	.set_initial_registers = set_registers,
 };
 
+/* Attaches the copied stacks to libdwfl as the process's only thread. */
 static bool attach(struct unwind *u)
 {
 #ifdef __x86_64__
@@ -509,7 +519,7 @@ static bool attach(struct unwind *u)
 #else
 	const Elf64_Half machine = EM_AARCH64;
 #endif
-	/* libdwfl learns the machine from it. */
+	/* libdwfl takes the machine from this ELF header. */
 	static Elf64_Ehdr header = { .e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64,
 						  ELFDATA2LSB, EV_CURRENT },
 				     .e_type = ET_EXEC,
@@ -522,7 +532,7 @@ static bool attach(struct unwind *u)
 	return elf && dwfl_attach_state(u->dwfl, elf, THREAD, &thread_callbacks, u);
 }
 
-/* fd: socket for requests of files. NULL: out of memory. */
+/* Creates the unwinder. fd: socket for requests of files. NULL: out of memory, or libdwfl failed. */
 static struct unwind *new_unwind(int fd)
 {
 	struct unwind *u = calloc(1, sizeof(*u));
@@ -541,6 +551,8 @@ static struct unwind *new_unwind(int fd)
 
 /* ---- text of the answer ---- */
 
+/* Adds a text to an answer. Returns its offset; 0, which is "": empty, or no room. Reuses the texts
+ * of the last three frames. */
 static uint32_t add_text(struct wire_frames *out, const char *text)
 {
 	size_t len = text ? strlen(text) : 0;
@@ -584,8 +596,9 @@ static uint32_t add_name(struct wire_frames *out, const char *symbol)
 
 /* ---- names and lines ---- */
 
-/* The compilation unit of an address. Not all compilers write the table that libdw looks in. */
-static Dwarf_Die *unit_of(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
+/* Finds the compilation unit of an address. Searches all units if libdw's table has none, because
+ * not all compilers write that table. NULL: not found. */
+static Dwarf_Die *find_unit(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
 {
 	Dwarf_Die *unit = dwfl_module_addrdie(mod, pc, bias), *next = NULL;
 	unsigned n = 0;
@@ -596,7 +609,7 @@ static Dwarf_Die *unit_of(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
 	return unit;
 }
 
-/* Sets the line of an address. */
+/* Sets the file and line of an address. */
 static void set_line(struct scope *s, Dwarf_Die *unit, Dwarf_Addr at)
 {
 	Dwarf_Line *l = dwarf_getsrc_die(unit, at);
@@ -608,7 +621,7 @@ static void set_line(struct scope *s, Dwarf_Die *unit, Dwarf_Addr at)
 		s->line = 0;
 }
 
-/* Sets the line that an inlined function was called from. */
+/* Sets the file and line from which an inlined function was called. */
 static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
 {
 	Dwarf_Attribute a;
@@ -624,7 +637,7 @@ static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
 		s->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
-static const char *name_of(Dwarf_Die *die)
+static const char *read_name(Dwarf_Die *die)
 {
 	Dwarf_Attribute a;
 	const char *name = NULL;
@@ -635,8 +648,8 @@ static const char *name_of(Dwarf_Die *die)
 	return name ? name : dwarf_diename(die);
 }
 
-/* Fills the scopes of an address from a unit's debug information. v: zeros, NATIVE_FRAMES_MAX. How
- * many. */
+/* Fills the scopes of an address from a unit's debug information. v: NATIVE_FRAMES_MAX zeroed
+ * scopes. Returns the number of scopes, at least 1. */
 static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 {
 	Dwarf_Die *innermost = NULL, *scopes = NULL;
@@ -649,10 +662,10 @@ static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 	for (int i = 0; i < n; i++) {
 		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine &&
 		    last + 1 < NATIVE_FRAMES_MAX) {
-			v[last].function = name_of(&scopes[i]);
+			v[last].function = read_name(&scopes[i]);
 			set_caller(&v[++last], unit, &scopes[i]);
 		} else if (dwarf_tag(&scopes[i]) == DW_TAG_subprogram) {
-			v[last].function = name_of(&scopes[i]);
+			v[last].function = read_name(&scopes[i]);
 			break;
 		}
 	}
@@ -662,33 +675,34 @@ static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 }
 
 /*
- * The names of an address, which are valid until the next call. libdw goes through the module's
- * whole table of symbols (20 ms for libtorch) and through the unit's whole tree (1 ms for an
- * address of NCCL or CPython), and most stacks have the same callers. NULL: out of memory.
+ * Returns the names of an address, valid until the next call. NULL: out of memory. Keeps them in
+ * u->named, because libdw searches the module's whole symbol table (20 ms for libtorch) and the
+ * unit's whole tree (1 ms for an address of NCCL or CPython), and most stacks have the same callers.
  */
 static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in)
 {
-	struct named *k = &u->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
+	struct named *names = &u->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
 	struct scope found[NATIVE_FRAMES_MAX] = { 0 };
 	Dwarf_Addr bias = 0;
 	Dwarf_Die *unit;
 	GElf_Sym sym;
 
-	if (k->scopes && k->in == in)
-		return k;
-	free(k->scopes);
-	*k = (struct named){ 0 };
-	k->symbol = dwfl_module_addrinfo(mod, in, &k->offset, &sym, NULL, NULL, NULL);
-	unit = unit_of(mod, in, &bias);
-	k->n = unit ? read_scopes(found, unit, in - bias) : 1;
-	k->scopes = malloc(k->n * sizeof(*k->scopes));
-	if (!k->scopes)
+	if (names->scopes && names->in == in)
+		return names;
+	free(names->scopes);
+	*names = (struct named){ 0 };
+	names->symbol = dwfl_module_addrinfo(mod, in, &names->offset, &sym, NULL, NULL, NULL);
+	unit = find_unit(mod, in, &bias);
+	names->n = unit ? read_scopes(found, unit, in - bias) : 1;
+	names->scopes = malloc(names->n * sizeof(*names->scopes));
+	if (!names->scopes)
 		return NULL;
-	memcpy(k->scopes, found, k->n * sizeof(*found));
-	k->in = in;
-	return k;
+	memcpy(names->scopes, found, names->n * sizeof(*found));
+	names->in = in;
+	return names;
 }
 
+/* Adds a frame: a copy of `like` with the file and line of s. NULL: the answer is full. */
 static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_frame *like,
 				     const struct scope *s)
 {
@@ -704,7 +718,8 @@ static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_
 	return f;
 }
 
-/* Adds the frames of one address. `in`: an address within the instruction. */
+/* Adds the frames of one address: the inlined functions, innermost first, then the function. pc:
+ * the instruction or return address. in: an address within the instruction or call. */
 static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 {
 	static const struct scope unknown = { 0 };
@@ -754,7 +769,7 @@ static int on_frame(Dwfl_Frame *state, void *arg)
 	return DWARF_CB_OK;
 }
 
-/* Fills *ret. */
+/* Unwinds a stack into *ret, an answer. */
 static void unwind_stack(struct unwind *u, const struct native_regs *r, const uint8_t *stack,
 			 size_t size, struct wire_frames *ret)
 {
@@ -766,13 +781,13 @@ static void unwind_stack(struct unwind *u, const struct native_regs *r, const ui
 	ret->chars[0] = '\0';
 	ret->text = 1;
 	u->cut = false;
-	/* libdwfl takes a return address that it cannot read for the stack's end. */
+	/* If libdwfl cannot read a return address, it ends as at the end of the stack. */
 	ret->whole = dwfl_getthread_frames(u->dwfl, THREAD, on_frame, u) == DWARF_CB_OK && !u->cut;
 }
 
 /* ---- the helper ---- */
 
-static void answer(int fd, struct wire_frames *r)
+static void send_answer(int fd, struct wire_frames *r)
 {
 	struct iovec parts[] = {
 		{ r, offsetof(struct wire_frames, v) + r->h.n * sizeof(*r->v) },
@@ -804,7 +819,7 @@ int helper__run(int fd)
 		} else if (n >= sizeof(q->unwind) && q->h.kind == WIRE_UNWIND) {
 			unwind_stack(u, &q->unwind.regs, q->bytes + sizeof(q->unwind),
 				     n - sizeof(q->unwind), ret);
-			answer(fd, ret);
+			send_answer(fd, ret);
 		}
 	}
 	return 0;

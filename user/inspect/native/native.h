@@ -5,7 +5,7 @@
  *
  * Files of the target are hostile. So a helper process without rights parses them: it has no
  * capability, no files but those that it is passed, and few system calls (inspect/native/helper.c).
- * It is killed if it takes too long. No call here stops the target or reads its memory.
+ * The helper is killed if it takes too long. No function here stops the target or reads its memory.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,24 +17,24 @@
 struct native;
 struct proc;
 
-/* Registers at an event. */
+/* Registers of a thread at an event. */
 struct native_regs {
 	uint64_t ip, sp;
 	uint64_t fp; /* frame pointer: rbp, x29 */
 	uint64_t lr; /* link register x30; x86-64: 0 */
 };
 
-/* A function of the stack. Text is hostile; "" if not known. */
+/* A frame of a native stack. Text is hostile; "" if not known. */
 struct native_frame {
 	const char *module;   /* path of the file in the target; "": no file is mapped there */
-	const char *build_id; /* the file's, in hexadecimal */
+	const char *build_id; /* build ID of that file, in hexadecimal */
 	uint64_t at;	      /* virtual address of the instruction, as in the file; without a file,
 				 the target's address */
 	const char *function; /* without parameters; names of C++ and Rust are demangled */
-	uint64_t offset;      /* bytes of `at` from the function's start; 0 for inlined functions */
+	uint64_t offset;      /* bytes from the function's start to `at`; 0 for inlined functions */
 	const char *file;     /* source file, as the debug information has it */
 	uint32_t line;	      /* 0: not known */
-	bool inlined;	      /* into the frame after it */
+	bool inlined;	      /* the function was inlined into the one of the next frame */
 };
 
 struct native_frames {
@@ -43,22 +43,23 @@ struct native_frames {
 	bool whole; /* the outermost frame is the thread's first */
 };
 
-/* Reads the map of the process. Borrows p. NULL with errno. */
+/* Creates an unwinder for process p, which it borrows, and reads the process's map. NULL with
+ * errno. */
 struct native *native__new(const struct proc *p);
 void native__free(struct native *n); /* ends the helper; NULL is fine */
 
 /*
- * Unwinds a stack. stack: size bytes from r->sp on. ret's text belongs to n and is valid until the
- * next call. 0, or negative: -ETIMEDOUT, -EPROTO: the helper was ended, and the next call starts
- * another one; -EPERM: it cannot be confined on this machine; -EAGAIN: too many helpers were ended,
- * none is started for now; -ENOMEM, -errno.
+ * Unwinds a stack. stack: copy of the `size` bytes from r->sp on. ret's texts belong to n and are
+ * valid until the next call. 0, or a negative error: -ETIMEDOUT, -EPROTO: the helper was killed,
+ * and the next call starts another one; -EPERM: the helper cannot be confined on this machine;
+ * -EAGAIN: too many helpers were killed, so none is started for a minute; -ENOMEM, -errno.
  */
 int native__unwind(struct native *n, const struct native_regs *r, const void *stack, size_t size,
 		   struct native_frames *ret);
 
 struct native_stats {
 	uint64_t stacks, failed; /* calls of native__unwind() */
-	uint64_t killed;	 /* helpers that were ended */
-	uint64_t ns;		 /* time in native__unwind() */
+	uint64_t killed;	 /* helpers that were killed */
+	uint64_t ns;		 /* time spent in native__unwind() */
 };
 struct native_stats native__stats(const struct native *n);

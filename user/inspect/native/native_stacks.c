@@ -27,13 +27,14 @@
 #include "record/dict.h"
 #include "record/stream.h"
 
-#define SOCKET 3		    /* the helper's end */
+#define SOCKET 3		    /* descriptor of the socket in the helper */
 #define ANSWER_WITHIN 3000000000ULL /* ns; the first stack in a large file takes longest */
-#define LOOK_EVERY 20000000ULL	    /* ns between two readings of a map that changes */
-#define KILLED_MAX 5		    /* helpers that are ended before we pause */
-#define PAUSE 60000000000ULL	    /* ns without a helper then */
+#define LOOK_EVERY 20000000ULL	    /* ns between two readings of the process's map, at least */
+#define KILLED_MAX 5		    /* killed helpers after which none is started for a while */
+#define PAUSE 60000000000ULL	    /* ns of that pause */
 #define FILES_MAX 1024		    /* descriptors of the helper */
 
+/* A mapped file with code. */
 struct module {
 	struct map first; /* lowest mapping of the file; its path is owned by `maps` */
 	uint64_t start, end;
@@ -45,11 +46,11 @@ struct native {
 	struct module *module;
 	size_t n, cap;
 	uint64_t pages, looked; /* proc__pages() and time when the map was read */
-	bool sent;		/* the helper has the modules */
+	bool sent;		/* the helper has the current modules */
 	struct subprocess helper;
-	int fd;
-	unsigned killed;   /* since the last pause */
-	uint64_t retry_at; /* no helper before */
+	int fd;		   /* socket to the helper; -1: no helper */
+	unsigned killed;   /* helpers that were killed since the last pause */
+	uint64_t retry_at; /* time before which no helper is started */
 	struct wire_frames answer;
 	struct native_stats stats;
 };
@@ -69,7 +70,7 @@ static int list_modules(struct native *n)
 		if (!map->inode)
 			continue;
 		if (!m || !map__same_file(&m->first, map) || !map->offset) {
-			/* A file without code is no module. */
+			/* The last file had no code, so it is no module. */
 			n->n -= m && !code;
 			if (n->n == WIRE_MODULES_MAX)
 				return 0;
@@ -105,8 +106,8 @@ static int read_maps(struct native *n, uint64_t pages)
 	return list_modules(n);
 }
 
-/* Reads the map again if it changed since, so that a process that ends soon is known. Cheap if it
- * did not. */
+/* Reads the map again if it has changed, so that the files of a process that ends soon are known.
+ * Costs little if it has not. */
 static void refresh_maps(struct native *n)
 {
 	uint64_t pages;
@@ -187,14 +188,15 @@ static int start_helper(struct native *n)
 		close(pair[0]);
 		return err;
 	}
-	/* A helper that does not read must not stop us. */
+	/* sendmsg() must not block forever on a helper that does not read. */
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &within, sizeof(within));
 	n->fd = pair[0];
 	n->sent = false;
 	return 0;
 }
 
-/* After an error in the conversation. Returns err, or what its exit code says. */
+/* Kills the helper after err, an error in exchanging messages. Returns err, or -EPERM if the helper
+ * exited because it could not be confined: then none is started again. */
 static int give_up(struct native *n, int err)
 {
 	int status = 0;
@@ -236,7 +238,8 @@ static int send_modules(struct native *n)
 	return err;
 }
 
-/* Sends the answer to a request for a file. Takes ownership of fd. */
+/* Answers a request for a file with its descriptor; fd < 0: no such file. Takes ownership of fd. 0
+ * or -EPROTO. */
 static int send_file(const struct native *n, int fd)
 {
 	struct wire_hdr h = { WIRE_FILE, 0 };
@@ -271,7 +274,8 @@ static bool is_file_name(const char *s)
 	return *s && !strchr(s, '/') && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
 }
 
-/* Writes the path of a candidate, in gdb's order. False: no file has this number. */
+/* Writes the path of the candidate with the number need->h.n, in gdb's order: 0 and 1 by build ID,
+ * 2 to 4 by the name in .gnu_debuglink. False: there is no candidate with this number. */
 static bool debug_path(const struct module *m, const struct wire_need *need, char *buf, size_t size)
 {
 	const char *path = m->first.path, *slash = strrchr(path, '/');
@@ -294,7 +298,7 @@ static bool debug_path(const struct module *m, const struct wire_need *need, cha
 	return n > 0 && (size_t)n < size;
 }
 
-/* Opens the file that the helper asks for. A descriptor, or negative. */
+/* Opens the file that the helper requests. Returns a descriptor or a negative error. */
 static int open_needed(struct native *n, struct wire_need *need)
 {
 	char path[4096];
@@ -306,14 +310,15 @@ static int open_needed(struct native *n, struct wire_need *need)
 		return proc__open_map(n->proc, &n->module[need->module].first);
 	if (!debug_path(&n->module[need->module], need, path, sizeof(path)))
 		return -ENOENT;
-	/* The second candidate is this machine's own file of the same build. */
+	/* Candidate 1 is a file of this machine, the others are files of the process's container. */
 	return need->h.n == 1 ? io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL)
 			      : proc__open_file(n->proc, path);
 }
 
 /* ---- answers of the helper ---- */
 
-/* Offset of the text; 0: not a valid answer. */
+/* Returns the offset of the text in an answer of len bytes. 0: the answer is not valid. modules:
+ * number of modules. */
 static size_t find_text(const struct wire_frames *a, size_t len, size_t modules)
 {
 	size_t at = offsetof(struct wire_frames, v);
@@ -362,7 +367,7 @@ bool wire__read_answer(const struct wire_frames *a, size_t len, const struct ans
 
 /* ---- unwinding of a stack ---- */
 
-/* Waits for the next message of the helper. Its length, or -errno. */
+/* Waits for the next message of the helper, at most until `until`. Returns its length or -errno. */
 static ssize_t receive_message(struct native *n, uint64_t until)
 {
 	struct pollfd p = { .fd = n->fd, .events = POLLIN };
@@ -379,11 +384,13 @@ static ssize_t receive_message(struct native *n, uint64_t until)
 	return len < (ssize_t)sizeof(struct wire_hdr) ? -EPROTO : len;
 }
 
-static const char *path_of(const void *ctx, uint32_t module)
+static const char *module_path(const void *ctx, uint32_t module)
 {
 	return ((const struct native *)ctx)->module[module].first.path;
 }
 
+/* Sends a stack to the helper, opens the files that it requests, and reads its answer. 0 or -errno.
+ */
 static int ask_helper(struct native *n, const struct native_regs *r, const void *stack, size_t size,
 		      struct native_frames *ret)
 {
@@ -391,7 +398,7 @@ static int ask_helper(struct native *n, const struct native_regs *r, const void 
 	struct iovec parts[] = { { &q, sizeof(q) }, { (void *)stack, size } };
 	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
 	uint64_t until = clock__monotonic() + ANSWER_WITHIN;
-	const struct answer_modules modules = { path_of, n, n->n };
+	const struct answer_modules modules = { module_path, n, n->n };
 	int err = send_modules(n);
 	ssize_t len;
 
@@ -449,8 +456,8 @@ struct native_stacks {
 	struct dict *dict;
 	struct facts *facts;
 	struct map64 *kept;   /* tid -> struct mt_rec_native */
-	struct map64 *builds; /* hash of a build ID -> 1 */
-	uint64_t forgotten;
+	struct map64 *builds; /* hashes of the build IDs that are facts */
+	uint64_t forgotten;   /* stacks that were dropped because too many waited */
 };
 
 struct native_stacks *native_stacks__new(const struct proc *p, struct dict *d, struct facts *f)
@@ -502,7 +509,7 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
 {
 	struct mt_rec_native *copy;
 	uint64_t old;
-	bool had;
+	bool replaced;
 
 	if (r->size > MT_NATIVE_STACK || len < sizeof(*r) + r->size)
 		return -EBADMSG;
@@ -514,16 +521,17 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
 	if (!copy)
 		return -ENOMEM;
 	memcpy(copy, r, sizeof(*r) + r->size);
-	if (map64__swap(s->kept, r->h.tid, (uintptr_t)copy, &had, &old)) {
+	if (map64__swap(s->kept, r->h.tid, (uintptr_t)copy, &replaced, &old)) {
 		free(copy);
 		return -ENOMEM;
 	}
-	if (had)
+	if (replaced)
 		free((void *)(uintptr_t)old);
 	return 0;
 }
 
-/* The copied stack of an event, for the caller to free. NULL: not found. */
+/* Returns the copied stack of a thread's event, which the caller frees. NULL: there is none. Frees
+ * a stack with another time, which belongs to an event that never came. */
 static struct mt_rec_native *take_copy(struct native_stacks *s, uint32_t tid, uint64_t time)
 {
 	struct mt_rec_native *r;
@@ -543,7 +551,8 @@ void native_stacks__drop(struct native_stacks *s, uint32_t tid)
 	free(take_copy(s, tid, 0));
 }
 
-/* A number that the dictionary returned. 0: it is full; UINT32_MAX: out of memory. */
+/* Converts a number that the dictionary returned, with errno. 0: the dictionary is full.
+ * UINT32_MAX: out of memory. */
 static uint32_t dict_number(uint32_t n)
 {
 	return n == UINT32_MAX && errno == ENOSPC ? 0 : n;
@@ -554,7 +563,8 @@ static uint32_t add_string(struct native_stacks *s, const char *text)
 	return *text ? dict_number(dict__string(s->dict, text, strlen(text))) : 0;
 }
 
-/* Sets the fact that names the build of a file, so that its frames can be named elsewhere. */
+/* Sets the fact that has the build ID of a frame's file, so that the frames can be named on another
+ * machine. 0 or -ENOMEM. */
 static int note_build(struct native_stacks *s, const struct native_frame *f)
 {
 	uint64_t build = hash__bytes(hash__seed(), f->build_id, strlen(f->build_id)), v;
@@ -571,7 +581,7 @@ static int note_build(struct native_stacks *s, const struct native_frame *f)
 
 /* Writes a frame's source file. A relative path gets the name of the library before it:
  * "libc.so.6/malloc/malloc.c". */
-static void file_of(const struct native_frame *f, char *buf, size_t size)
+static void write_file(const struct native_frame *f, char *buf, size_t size)
 {
 	const char *file = f->file;
 
@@ -583,7 +593,8 @@ static void file_of(const struct native_frame *f, char *buf, size_t size)
 		snprintf(buf, size, "%s%s%s", map__base_name(f->module), *file ? "/" : "", file);
 }
 
-/* The dictionary's location of a frame. 0: the dictionary is full; UINT32_MAX: out of memory. */
+/* Returns the dictionary's number of a frame's location. 0: the dictionary is full. UINT32_MAX: out
+ * of memory. */
 static uint32_t add_location(struct native_stacks *s, const struct native_frame *f)
 {
 	struct dict_loc loc = { .line = f->line & INT32_MAX };
@@ -596,7 +607,7 @@ static uint32_t add_location(struct native_stacks *s, const struct native_frame 
 			 *f->function ? f->offset : f->at);
 	if (note_build(s, f))
 		return UINT32_MAX;
-	file_of(f, file, sizeof(file));
+	write_file(f, file, sizeof(file));
 	loc.file = add_string(s, file);
 	loc.func = add_string(s, function);
 	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
@@ -604,8 +615,8 @@ static uint32_t add_location(struct native_stacks *s, const struct native_frame 
 	return dict_number(dict__native_loc(s->dict, loc));
 }
 
-/* How many frames are outside of the interpreter, from the innermost on. */
-static size_t outside_python(const struct native_frames *f)
+/* Counts the frames before the interpreter's, from the innermost on: the code that Python called. */
+static size_t count_outside_python(const struct native_frames *f)
 {
 	const char *interpreter = NULL;
 	size_t i;
@@ -619,13 +630,14 @@ static size_t outside_python(const struct native_frames *f)
 	return f->n;
 }
 
-/* Code of PyTorch's allocator, which is the same in each stack of its allocations. */
+/* Whether a frame is code of PyTorch's allocator, which all stacks of its allocations have. */
 static bool is_of_allocator(const struct native_frame *f)
 {
 	return !strncmp(map__base_name(f->module), "libc10", strlen("libc10"));
 }
 
-/* PyTorch's glue between an operator and its kernel. It has names of a thousand characters. */
+/* Whether a frame is PyTorch's glue between an operator and its kernel, whose names have a thousand
+ * characters. */
 static bool is_dispatch(const struct native_frame *f)
 {
 	static const char glue[] = "c10::impl::wrap_kernel_functor_";
@@ -633,14 +645,16 @@ static bool is_dispatch(const struct native_frame *f)
 	return !strncmp(f->function, glue, sizeof(glue) - 1);
 }
 
+/* Adds the stack of native frames f and the Python frames of *stack to the dictionary. 0 or
+ * -ENOMEM. */
 static int join_stacks(struct native_stacks *s, const struct native_frames *f, uint32_t *stack,
 		       uint8_t *walk)
 {
 	struct dict_stack python = dict__get_stack(s->dict, *stack);
 	struct dict_frame out[NATIVE_FRAMES_MAX + MT_MAX_ENTRIES];
-	size_t end = python.n ? outside_python(f) : f->n, i = 0, n = 0;
+	size_t end = python.n ? count_outside_python(f) : f->n, i = 0, n = 0;
 
-	/* The event has the called function. */
+	/* The event itself names the called function, so leave out its frame. */
 	while (i < end && f->v[i].at == f->v[0].at && !strcmp(f->v[i].module, f->v[0].module))
 		i++;
 	while (i < end && is_of_allocator(&f->v[i]))
@@ -679,6 +693,7 @@ int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, ui
 	return err ?: join_stacks(s, &frames, stack, walk);
 }
 
+/* Sets a counter as a fact unless it is 0. */
 static void set_counter(const struct native_stacks *s, const char *what, uint64_t n)
 {
 	char key[64];

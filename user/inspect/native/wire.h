@@ -2,7 +2,7 @@
 #pragma once
 /*
  * The helper of native_stacks.c, and the messages between them, over a socket that keeps message
- * boundaries. The helper parses hostile files, so native_stacks.c checks all that it says.
+ * boundaries. The helper parses hostile files, so native_stacks.c checks all its messages.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,10 +19,9 @@ enum wire_kind {
 	WIRE_MODULES = 1, /* to the helper: n struct wire_module follow */
 	WIRE_UNWIND,   /* to the helper: struct wire_unwind, then the stack; answer: WIRE_FRAMES */
 	WIRE_NEED_ELF, /* from the helper: struct wire_need; answer: WIRE_FILE */
-	WIRE_NEED_DEBUG, /* the same for a file with debug information; n: the how-manieth
+	WIRE_NEED_DEBUG, /* as WIRE_NEED_ELF, for a file with debug information; n: number of the
 			    candidate, from 0 */
-	WIRE_FILE,   /* to the helper: the answer, with a file's descriptor; without one there is no
-			such file */
+	WIRE_FILE,   /* to the helper: the file's descriptor as control data; none: no such file */
 	WIRE_FRAMES, /* from the helper: n struct wire_frame, then text */
 };
 
@@ -31,7 +30,7 @@ struct wire_hdr {
 };
 
 struct wire_module {
-	uint64_t start, end;
+	uint64_t start, end; /* addresses of a mapped file */
 };
 
 struct wire_unwind {
@@ -41,18 +40,18 @@ struct wire_unwind {
 
 struct wire_need {
 	struct wire_hdr h;
-	uint32_t module;
+	uint32_t module; /* index in the last WIRE_MODULES */
 	uint32_t build_id_len;
 	uint8_t build_id[WIRE_BUILD_ID_MAX];
-	char name[WIRE_NAME_MAX]; /* .gnu_debuglink; "": none */
+	char name[WIRE_NAME_MAX]; /* file name of .gnu_debuglink; "": none */
 };
 
 #define WIRE_NO_MODULE UINT32_MAX
 
-struct wire_frame {
+struct wire_frame { /* fields as in struct native_frame */
 	uint64_t at, offset;
-	uint32_t module;
-	uint32_t build_id, function, file; /* offsets in the text, which begins with "" */
+	uint32_t module;		   /* index in the last WIRE_MODULES, or WIRE_NO_MODULE */
+	uint32_t build_id, function, file; /* offsets in the text; at offset 0 is "" */
 	uint32_t line;
 	uint32_t inlined;
 };
@@ -60,7 +59,7 @@ struct wire_frame {
 struct wire_frames {
 	struct wire_hdr h;
 	uint32_t whole;
-	uint32_t text; /* bytes; the last one is NUL */
+	uint32_t text; /* bytes of text after the frames; the last one is NUL */
 	struct wire_frame v[NATIVE_FRAMES_MAX];
 	char chars[WIRE_TEXT_MAX];
 };
@@ -72,14 +71,15 @@ struct answer_modules {
 	size_t n;
 };
 
-/* Checks an answer of len bytes and sets *ret, whose text belongs to a and m. False: not valid. */
+/* Checks an answer of len bytes and sets *ret, whose texts belong to a and m. False: the answer is
+ * not valid. */
 bool wire__read_answer(const struct wire_frames *a, size_t len, const struct answer_modules *m,
 		       struct native_frames *ret);
 
 /* ---- the helper, which parses files of the target: see native.h ---- */
 
-/* Main function of the helper, for base/subprocess.h. fd: its end of the socket. Returns when the
- * other end is closed. Exit code 0, or 2: it could not be confined. */
+/* Main function of the helper, for base/subprocess.h. fd: the helper's end of the socket. Returns
+ * the exit code: 0 when the other end is closed, 2 if the helper could not be confined. */
 int helper__run(int fd);
 
 /*

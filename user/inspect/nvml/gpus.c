@@ -26,22 +26,26 @@
 #define MS 1000000ULL
 #define PAUSE (50 * MS)	   /* between two questions */
 #define SHARE 19	   /* the pause is at least this multiple of the last answer's duration */
-#define RECENT (2000 * MS) /* each question includes GPUs requested within this time */
-#define AGAIN_AFTER (300000 * MS) /* pause after a helper was killed */
-#define WAIT_MS 250
+#define RECENT (2000 * MS) /* a question includes all GPUs requested within this time */
+#define AGAIN_AFTER (300000 * MS) /* pause before a new helper, after one was killed */
+#define WAIT_MS 250		  /* gpus__wait(), at most */
 
+/* State of the helper, one for the whole program. */
 static struct {
 	unsigned users;
 	pid_t pid; /* PID of the helper, also of a killed one that still exists; 0: none */
-	int fd;	   /* valid if running */
+	int fd;	   /* socket to the helper; valid if running */
+	/* greeted: the helper has sent its greeting. asked: a question has no answer yet. */
 	bool running, greeted, asked;
 	bool timed_out;	   /* gpus__wait() timed out on the current question */
 	uint64_t since;	   /* start time of the helper or of the question */
 	uint64_t retry_at; /* no new helper before; UINT64_MAX: never */
-	/* next: no question before. not_before: an answer is wanted that begins then or later. */
+	/* next: time of the next question at the earliest. not_before: users want an answer whose
+	 * calls begin at this time or later. */
 	uint64_t next, not_before;
-	uint64_t asked_mask, wanted[GPUS_MAX]; /* wanted: time of the last request for each GPU */
-	uint64_t answered_mask;
+	/* asked_mask: GPUs of the last question. wanted: time of the last request for each GPU. */
+	uint64_t asked_mask, wanted[GPUS_MAX];
+	uint64_t answered_mask; /* GPUs of the last answer */
 	struct gpus_greeting greeting;
 	struct gpus_answer answer;
 	bool has_answer;
@@ -49,8 +53,8 @@ static struct {
 
 /* ---- start and end of the helper ---- */
 
-/* A file in memory with the helper. Returns the descriptor or -errno. */
-static int helper_in_memory(void)
+/* Writes the helper's program into a file in memory. Returns its descriptor or -errno. */
+static int write_helper(void)
 {
 	const void *helper = packed__unpack(&asset_gpus_helper);
 	int fd, err;
@@ -69,9 +73,10 @@ static int helper_in_memory(void)
 	return err;
 }
 
-/* Starts the helper in this file. 0 or an error number. Not by base/subprocess.h: a fork would copy
- * the page tables of a large process, in the thread that drains the ring. */
-static int spawn(int helper, int fd)
+/* Starts the program in the file `helper`, with fd as its socket. 0 or a positive error number.
+ * Does not use base/subprocess.h: its fork() would copy the page tables of this process, which may
+ * be large, on the thread that drains the ring. */
+static int spawn_helper(int helper, int fd)
 {
 	char path[32], parent[16], *argv[] = { "memtrace-bpf", "gpus-helper", parent, NULL };
 	posix_spawn_file_actions_t files;
@@ -103,14 +108,16 @@ static int spawn(int helper, int fd)
 	return err;
 }
 
-/* Never waits: a call into a failed GPU cannot be interrupted, not even by SIGKILL. */
-static bool reaped(void)
+/* Reaps the helper if it has ended. True: there is no helper. Never waits: a call into a failed GPU
+ * cannot be interrupted, not even by SIGKILL. */
+static bool reap_helper(void)
 {
 	if (g.pid && waitpid(g.pid, NULL, WNOHANG) != 0)
 		g.pid = 0;
 	return !g.pid;
 }
 
+/* Kills the helper and drops what it said. */
 static void end_helper(void)
 {
 	if (g.running)
@@ -119,20 +126,20 @@ static void end_helper(void)
 		kill(g.pid, SIGKILL);
 	g.fd = -1;
 	g.running = g.greeted = g.asked = g.timed_out = g.has_answer = false;
-	reaped();
+	reap_helper();
 }
 
 static void start_helper(uint64_t now)
 {
 	int fd[2], helper, err;
 
-	if (!reaped())
+	if (!reap_helper())
 		return;
 	g.retry_at = now + AGAIN_AFTER;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd))
 		return;
-	helper = helper_in_memory();
-	err = helper < 0 ? -helper : spawn(helper, fd[1]);
+	helper = write_helper();
+	err = helper < 0 ? -helper : spawn_helper(helper, fd[1]);
 	if (helper >= 0)
 		close(helper);
 	close(fd[1]);
@@ -147,6 +154,7 @@ static void start_helper(uint64_t now)
 	g.since = now;
 }
 
+/* Warns, ends the helper, and allows another one later. why: what the driver did. */
 static void give_up(const char *why)
 {
 	log_warn("the NVIDIA driver %s: its figures (used, free) are missing from here on; "
@@ -158,6 +166,7 @@ static void give_up(const char *why)
 
 /* ---- messages ---- */
 
+/* Checks a greeting of len bytes in g.greeting. Without GPUs, ends the helper for good. */
 static void on_greeting(size_t len)
 {
 	struct gpus_greeting *h = &g.greeting;
@@ -196,7 +205,8 @@ static void on_answer(const struct gpus_answer *a, size_t len)
 		g.next = a->end + (a->end - a->begin) * SHARE;
 }
 
-static void receive(void)
+/* Takes all messages that the helper has sent. Does not wait. */
+static void receive_messages(void)
 {
 	static union {
 		struct gpus_greeting greeting;
@@ -219,6 +229,7 @@ static void receive(void)
 	}
 }
 
+/* Asks about all GPUs that were requested recently. */
 static void put_question(uint64_t now)
 {
 	struct gpus_question q = { 0 };
@@ -233,22 +244,25 @@ static void put_question(uint64_t now)
 	g.since = now;
 }
 
-static bool is_wanted(void)
+static bool wants_newer_answer(void)
 {
 	return !g.has_answer || g.answer.begin < g.not_before;
 }
 
-static void update(void)
+/* Starts the helper, takes its messages, checks its time limit, asks the next question: whatever is
+ * due. Does not wait. */
+static void drive_helper(void)
 {
 	uint64_t now = clock__monotonic(), within;
 
 	if (!g.running && g.users && now >= g.retry_at)
 		start_helper(now);
-	receive();
+	receive_messages();
 	within = (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS;
 	if (g.running && (!g.greeted || g.asked) && now > g.since && now - g.since > within)
 		give_up(g.greeted ? "has not answered for 5 s" : "was not ready within 30 s");
-	if (g.running && g.greeted && !g.asked && g.not_before && is_wanted() && now >= g.next)
+	if (g.running && g.greeted && !g.asked && g.not_before && wants_newer_answer() &&
+	    now >= g.next)
 		put_question(now);
 }
 
@@ -257,7 +271,7 @@ static void update(void)
 void gpus__open(void)
 {
 	g.users++;
-	update();
+	drive_helper();
 }
 
 void gpus__close(void)
@@ -272,7 +286,7 @@ void gpus__close(void)
 
 unsigned gpus__count(void)
 {
-	update();
+	drive_helper();
 	return g.greeted ? g.greeting.n : 0;
 }
 
@@ -290,12 +304,12 @@ void gpus__ask(uint64_t mask, uint64_t not_before)
 			g.wanted[i] = now;
 	if (not_before > g.not_before)
 		g.not_before = not_before;
-	update();
+	drive_helper();
 }
 
 const struct gpus_answer *gpus__answer(void)
 {
-	update();
+	drive_helper();
 	return g.has_answer ? &g.answer : NULL;
 }
 
@@ -306,7 +320,7 @@ static bool is_answered(uint64_t mask, uint64_t not_before)
 
 bool gpus__answered(uint64_t mask, uint64_t not_before)
 {
-	update();
+	drive_helper();
 	return is_answered(mask, not_before);
 }
 
@@ -321,7 +335,7 @@ bool gpus__wait(uint64_t mask, uint64_t not_before)
 
 		/* Without a current question, wait for the pause between questions to end. */
 		poll(&p, 1, g.asked ? (int)((end - now) / MS) + 1 : 2);
-		update();
+		drive_helper();
 	}
 	/* Captures that end together wait only once. */
 	g.timed_out = g.asked && !is_answered(mask, not_before);

@@ -17,42 +17,45 @@
 
 struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
-	struct {
+	struct { /* bytes */
 		uint64_t total, used, context, pad;
 	} device[NVML_DEVICES_MAX];
-	uint64_t reports;
+	uint64_t reports; /* see nvml__count_reports() */
 };
 
-#define NVIDIA_MAJOR 195 /* major number of /dev/nvidia<minor> */
-#define CHECK_EVERY 1000000000ULL
-#define MISSING_MAX 3 /* consecutive answers without a device in use */
+#define NVIDIA_MAJOR 195	  /* major number of /dev/nvidia<minor> */
+#define CHECK_EVERY 1000000000ULL /* ns between two checks of device nodes */
+#define MISSING_MAX 3 /* answers in a row without a device in use that end all figures */
 
 _Static_assert(NVML_DEVICES_MAX == GPUS_MAX, "a device of the process is a GPU of the machine");
 
 struct nvml {
 	const struct proc *proc;
-	uint64_t table; /* address of a dry run's table */
+	uint64_t table; /* address of the dry-run library's table; 0: no dry run */
 	unsigned dry_devices;
 	uint64_t dry_total[NVML_DEVICES_MAX];
-	bool nvml;
-	uint64_t seen; /* bit i: the process has the device node of GPU i */
+	bool nvml;     /* figures come from NVML */
+	uint64_t seen; /* bit i: the process can see the device node of GPU i */
 	bool seen_known;
-	uint64_t next_check;		  /* time of the next check */
+	uint64_t next_check;		  /* earliest time of the next find_nodes() */
 	unsigned order[NVML_DEVICES_MAX]; /* the process's device -> GPU of the machine */
-	int n_order;			  /* -1: uncertain; 0: not known yet */
-	int own_devices;		  /* as the process counts them; <= 0: not known */
-	/* bit i: the process's allocator has memory on device i */
+	int n_order;			  /* length of order; -1: uncertain; 0: not known yet */
+	int own_devices; /* number of devices that CUDA shows the process; <= 0: not known */
+	/* bit i: the process's allocator has memory on device i, now and at the last request */
 	uint64_t in_use, in_use_at_ask;
-	/* asked: time of the last request. judged: begin of the last answer that was evaluated. */
+	/* asked: time of the last request. judged: begin of the last answer that was counted in
+	 * `missing`. */
 	uint64_t asked, judged;
-	unsigned missing; /* consecutive answers that lack a device in use */
+	unsigned missing; /* answers in a row that lack a device in use */
+	/* Figures that nvml__report_used() and nvml__report_free() have passed on. */
 	uint64_t reported[NVML_DEVICES_MAX], reported_free[NVML_DEVICES_MAX];
 	bool has_reported[NVML_DEVICES_MAX], has_reported_free[NVML_DEVICES_MAX];
 };
 
 /* ---- order of devices ---- */
 
-/* Parses an item of CUDA_VISIBLE_DEVICES: a number, or a unique prefix of a UUID. -1: neither. */
+/* Returns the index of the GPU that an item of CUDA_VISIBLE_DEVICES names: a number, or a unique
+ * prefix of a UUID. -1: neither. */
 static int parse_item(const char *s, size_t len, const char *const *uuid, unsigned n)
 {
 	int found = -1;
@@ -87,7 +90,7 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
 			order[k] = (unsigned)k;
 		return sorted ? (int)n : -1;
 	}
-	/* CUDA uses the items before the first invalid one. If an item appears twice, it sees no
+	/* CUDA uses the items before the first invalid one. If a GPU appears twice, CUDA shows no
 	 * device. */
 	for (;;) {
 		visible += strspn(visible, " ");
@@ -114,8 +117,8 @@ static uint64_t bit(unsigned i)
 	return UINT64_C(1) << i;
 }
 
-/* Finds the GPUs whose device nodes the process can see: a container may have only some, and CUDA
- * numbers those. If a node cannot be checked, the result is not known. */
+/* Finds the GPUs whose device nodes the process can see: a container may have only some of them,
+ * and CUDA numbers only these. If a node cannot be checked, seen_known becomes false. */
 static void find_nodes(struct nvml *s)
 {
 	unsigned n = gpus__count();
@@ -141,8 +144,8 @@ static void find_nodes(struct nvml *s)
 	}
 }
 
-/* Finds the process's order of GPUs. If it is uncertain, there are no figures, since they might
- * belong to another device. */
+/* Finds the process's order of GPUs. If the order is uncertain, there are no figures, because they
+ * might be of another device. */
 static void find_order(struct nvml *s)
 {
 	unsigned gpu[NVML_DEVICES_MAX], order[NVML_DEVICES_MAX], n = 0;
@@ -179,8 +182,8 @@ static void find_order(struct nvml *s)
 	maps__free(&maps);
 }
 
-/* Bits of the GPUs where NVML lists the process. */
-static uint64_t found_on(const struct nvml *s, const struct gpus_answer *a)
+/* Returns the bits of the GPUs on which NVML lists the process. */
+static uint64_t find_listed(const struct nvml *s, const struct gpus_answer *a)
 {
 	uint64_t found = 0;
 
@@ -191,7 +194,8 @@ static uint64_t found_on(const struct nvml *s, const struct gpus_answer *a)
 	return found;
 }
 
-static uint64_t in_order(const struct nvml *s)
+/* Returns the bits of the GPUs in the process's order. */
+static uint64_t ordered_gpus(const struct nvml *s)
 {
 	uint64_t mask = 0;
 
@@ -200,13 +204,14 @@ static uint64_t in_order(const struct nvml *s)
 	return mask;
 }
 
-/* Whether NVML or the process contradicts the order. */
+/* Whether the order is uncertain, or NVML or the process contradicts it. found: as find_listed(). */
 static bool is_refuted(const struct nvml *s, uint64_t found)
 {
-	return s->n_order < 0 || found & ~in_order(s) ||
+	return s->n_order < 0 || found & ~ordered_gpus(s) ||
 	       (s->own_devices > 0 && s->own_devices != s->n_order);
 }
 
+/* Finds the order once NVML lists the process, and drops an order that is contradicted. */
 static void check_order(struct nvml *s, uint64_t found)
 {
 	if (!s->n_order && found)
@@ -226,17 +231,18 @@ static void check_order(struct nvml *s, uint64_t found)
 
 /* ---- NVML ---- */
 
-/* Bits of the GPUs to ask about; 0: none. */
-static uint64_t mask_of(struct nvml *s)
+/* Returns the bits of the GPUs to ask NVML about. 0: none. */
+static uint64_t gpus_to_ask(struct nvml *s)
 {
 	find_nodes(s);
 	if (s->n_order > 0)
-		return in_order(s);
+		return ordered_gpus(s);
 	return !s->n_order && s->seen_known ? s->seen : 0;
 }
 
-/* Bytes of the process on a GPU. 0; -ENOENT: none; -EIO: not known. */
-static int used_on(const struct nvml *s, const struct gpus_answer *a, unsigned gpu, uint64_t *used)
+/* Sets *used to the bytes of the process on a GPU. 0; -ENOENT: NVML does not list the process
+ * there; -EIO: not known. */
+static int sum_used(const struct nvml *s, const struct gpus_answer *a, unsigned gpu, uint64_t *used)
 {
 	bool found = false;
 
@@ -255,25 +261,26 @@ static int used_on(const struct nvml *s, const struct gpus_answer *a, unsigned g
 	return found ? 0 : -ENOENT;
 }
 
-/* Whether NVML does not list the process on a device where its allocator has memory. That happens
- * only while the process ends. */
+/* Whether NVML does not list the process on a device where its allocator had memory at the request.
+ * That happens while the process ends, or if the order is wrong. got: result of sum_used(). */
 static bool is_missing(struct nvml *s, const struct gpus_answer *a, unsigned device, int got)
 {
 	return got == -ENOENT && a->begin >= s->asked && s->in_use_at_ask & bit(device);
 }
 
+/* Sets the figures of an answer in the process's order. Leaves *ret empty if there are none. */
 static void read_answer(struct nvml *s, const struct gpus_answer *a, struct nvml_figures *ret)
 {
 	bool missing = false;
 	uint64_t used;
 
-	check_order(s, found_on(s, a));
+	check_order(s, find_listed(s, a));
 	if (!proc__alive(s->proc) || s->n_order < 0)
 		return; /* an ended process has not freed its memory */
 	ret->n = (unsigned)s->n_order;
 	for (unsigned i = 0; i < ret->n; i++) {
 		unsigned gpu = s->order[i];
-		int got = used_on(s, a, gpu, &used);
+		int got = sum_used(s, a, gpu, &used);
 
 		ret->used[i] = got ? 0 : used;
 		ret->known[i] = got != -EIO && !is_missing(s, a, i, got);
@@ -399,6 +406,7 @@ bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint
 	return true;
 }
 
+/* Calls fn if the figure changed. A device without use is not reported until it has some. */
 static int report_used(struct nvml *s, unsigned device, uint64_t used,
 		       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
@@ -449,7 +457,7 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 	for (i = 0; i < ret->n; i++) {
 		ret->used[i] = u.device[i].used;
 		ret->known[i] = true;
-		/* no other process uses it */
+		/* a dry run's device has no other process */
 		ret->has_free[i] = u.device[i].used <= s->dry_total[i];
 		ret->free[i] = s->dry_total[i] - u.device[i].used;
 	}
@@ -458,7 +466,7 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 uint64_t nvml__ask(struct nvml *s)
 {
 	uint64_t now = clock__monotonic();
-	uint64_t mask = s->nvml ? mask_of(s) : 0;
+	uint64_t mask = s->nvml ? gpus_to_ask(s) : 0;
 
 	/* NVML must list the memory in use now in any later answer. */
 	s->in_use_at_ask = s->in_use;
@@ -470,7 +478,7 @@ uint64_t nvml__ask(struct nvml *s)
 
 bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret)
 {
-	uint64_t mask = s->nvml ? mask_of(s) : 0;
+	uint64_t mask = s->nvml ? gpus_to_ask(s) : 0;
 
 	*ret = (struct nvml_figures){ .n = 0 };
 	if (s->table) {
@@ -496,7 +504,7 @@ void nvml__read(struct nvml *s, struct nvml_figures *ret)
 
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret)
 {
-	uint64_t mask = s->nvml && proc__alive(s->proc) ? mask_of(s) : 0, asked;
+	uint64_t mask = s->nvml && proc__alive(s->proc) ? gpus_to_ask(s) : 0, asked;
 
 	*ret = (struct nvml_figures){ .n = 0 };
 	if (s->table) {
