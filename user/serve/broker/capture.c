@@ -425,6 +425,7 @@ static void fill_trace(struct trace *t, struct peer *p, const struct wanted *w)
 							  : CAPTURE_START_WITHIN);
 }
 
+/* The answer follows the trace's first message, which creates the trace in the peers. */
 void capture__asked(struct peer *p, json_t *msg)
 {
 	json_int_t id = ask__id(msg);
@@ -503,6 +504,7 @@ void capture__stop(struct trace *t)
 	send_end_signal(t);
 }
 
+/* May be called twice: by a request, and when the stopped capture has ended. */
 void trace__delete(struct broker *b, struct trace *t)
 {
 	bool first = !t->dropping;

@@ -646,6 +646,7 @@ static void answer_waiting_exports(struct broker *b)
 	}
 }
 
+/* First ends jobs, so that their workers' places are free for the next ones. */
 void jobs__pump(struct broker *b, uint64_t now)
 {
 	struct job *next, *j;

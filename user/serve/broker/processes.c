@@ -78,6 +78,7 @@ static const struct serve_target *target_of(const struct broker *b, const struct
 	return name ? find_target(b, name) : NULL;
 }
 
+/* *target is NULL wherever the request is refused. */
 struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *msg,
 				       const struct serve_target **target)
 {
@@ -159,6 +160,7 @@ static bool may_be_new(const struct broker *b, const json_t *msg)
 	return true;
 }
 
+/* Several requests share one search. */
 bool processes__hold(struct peer *p, json_t *msg, void (*handle)(struct peer *p, json_t *msg))
 {
 	struct broker *b = p->b;

@@ -111,6 +111,7 @@ bool scan_guard__stuck(struct scan_guard *g, const struct subprocess *look, pid_
 	return now - since >= BUSY_MOST || !subprocess__computes(look);
 }
 
+/* The newest entry replaces the oldest one. The owner comes from PEER_LOOK and may lack its NUL. */
 void scan_guard__leave_out(struct scan_guard *g)
 {
 	struct left_out *l = &g->v[g->next++ % LEFT_OUT_MOST];

@@ -185,6 +185,7 @@ int store__open_file(const struct store *s, const char *name, uint64_t *size)
 	return fd;
 }
 
+/* link() and unlink() replace no file either, but the file has both names for a moment. */
 int store__rename(const struct store *s, const char *from, const char *to)
 {
 	if (!renameat2(s->dir, from, s->dir, to, RENAME_NOREPLACE))

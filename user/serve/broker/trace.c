@@ -71,6 +71,7 @@ struct trace *trace__of_recording(const struct broker *b, const char *file)
 	return NULL;
 }
 
+/* The PID is 0 before the recorder starts, and after its end was handled. */
 bool trace__runs(const struct trace *t)
 {
 	return t->run.process.pid;
@@ -85,6 +86,7 @@ size_t traces__running(const struct broker *b)
 	return n;
 }
 
+/* store__used() already counts the bytes that are written. */
 uint64_t traces__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;

@@ -84,6 +84,7 @@ static char *make_name(const char *url, const char *name)
 	return strdup(text__clean(clean, sizeof(clean), host, len));
 }
 
+/* A name that is taken gets its port if it came from the URL, and is an error if it was given. */
 int hosts__add(struct hosts *h, const char *server, const char *name, const char **why)
 {
 	struct hosts_one one = { 0 };

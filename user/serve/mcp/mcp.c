@@ -1046,6 +1046,7 @@ static ssize_t read_line(FILE *in, char *buf, size_t size)
 	return n > size ? -EMSGSIZE : (ssize_t)n;
 }
 
+/* The client may end by closing the input (-ENODATA), or by no longer reading our output. */
 int mcp__serve(const struct mcp_opts *o, int in, int out)
 {
 	struct server s = { .o = o, .out = fdopen(dup(out), "w") };

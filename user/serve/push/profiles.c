@@ -273,6 +273,7 @@ static void check_trace(struct profiles *p)
 	}
 }
 
+/* A step that takes too long counts as failed, and the next process follows. */
 void profiles__step(struct profiles *p, uint64_t now)
 {
 	while (p->step == IDLE && p->at < p->n)

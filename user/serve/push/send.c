@@ -328,6 +328,7 @@ static void finish_post(struct sender *s, struct post *p, CURLcode code, uint64_
 	give_up(s, p);
 }
 
+/* With AT_ONCE transfers in progress, no further post can start: only libcurl's timeout counts. */
 int sender__sleep(struct sender *s, uint64_t now)
 {
 	long least = 60000, timeout = -1;

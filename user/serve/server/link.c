@@ -163,6 +163,7 @@ static int send_or_queue(struct link *l, struct waiting *w)
 	return err;
 }
 
+/* Each waiting descriptor counts against the process's limit of open files. */
 bool link__crowded(const struct link *l)
 {
 	return l->n_fds >= LINK_FDS;

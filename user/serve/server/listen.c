@@ -363,6 +363,7 @@ int listen__open(const char *text, bool tls, const struct listen_opts *opts, str
 	return open_inet(text, tls, ret, why);
 }
 
+/* Another server may have replaced the socket's file since. */
 void listen__close(struct listen_at *at)
 {
 	struct stat st;

@@ -52,6 +52,7 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	return 0;
 }
 
+/* Reads one byte more than allowed, to notice a file that is too long. Wipes it on failure. */
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), err;

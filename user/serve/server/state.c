@@ -215,6 +215,7 @@ static unsigned free_slot(const struct state *s, const char *target)
 	}
 }
 
+/* Adds or updates a process, or removes one that is gone. */
 static int take_process(struct state *s, json_t *msg)
 {
 	const json_t *rank = json_object_get(msg, "rank");
@@ -517,6 +518,7 @@ static int take_push(struct state *s, json_t *msg)
 	return 0;
 }
 
+/* Clients see by the age whether the figures are up to date. */
 double serve_state__scan_age(const struct state *s)
 {
 	uint64_t now = clock__monotonic();
@@ -542,6 +544,7 @@ static const struct kind {
 	{ 0 },
 };
 
+/* The table says what each kind of message must contain before its function takes it. */
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
 	const char *event = json_string_value(json_object_get(msg, "event"));
@@ -582,6 +585,7 @@ static void halve_lows(struct lows *l)
 	l->per_low *= 2;
 }
 
+/* A low is finished, and goes into v, after per_low samples. */
 void lows__add(struct lows *l, double time, uint64_t value)
 {
 	if (!l->per_low) { /* the first sample */

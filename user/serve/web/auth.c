@@ -229,6 +229,7 @@ static unsigned take_request(struct auth *g, struct peer *p, enum bucket_kind ki
 
 /* ---- connections and costly requests ---- */
 
+/* The peer's count is in its own entry or, without one, in the shared entry. */
 enum auth_room auth__connect(struct auth *g, const struct auth_peer *who, uint64_t now)
 {
 	struct peer *p = find_peer(g, who, now);
@@ -763,6 +764,7 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 	refuse_too_many(g, v, wait, true);
 }
 
+/* The limit comes first, so that refused requests count, too. */
 void auth__check(struct auth *g, const struct guard_request *r, struct guard_verdict *v)
 {
 	struct peer *p = find_peer(g, &r->peer, r->now);

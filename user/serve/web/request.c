@@ -263,6 +263,7 @@ void request__whole(struct request *r, const char *type, const char *name, int f
 
 /* ---- the broker ---- */
 
+/* take_answer() in web.c finds the request by the question's ID. */
 void request__ask(struct request *r, json_t *msg,
 		  void (*then)(struct request *r, json_t *answer, int fd))
 {

@@ -155,6 +155,7 @@ static void release_stream(void *p)
 	free(s);
 }
 
+/* The first state has no limit: it may be larger than OVERFULL. */
 void request__stream(struct request *r, const char *trace)
 {
 	struct state_trace *t = trace ? serve_state__trace(&r->web->state, trace) : NULL;
@@ -240,6 +241,7 @@ static void put_growth(struct web *web, json_t *sample)
 		json_object_set_new(sample, "growth", growth);
 }
 
+/* Makes the event's text once, for all streams. */
 void sse__publish(struct web *web, json_t *msg, struct state_trace *trace)
 {
 	const char *name = json_string_value(json_object_get(msg, "event"));

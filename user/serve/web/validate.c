@@ -392,6 +392,7 @@ static bool is_utf8(const char *text, size_t size)
 	return true;
 }
 
+/* The decoded text is never longer, so it overwrites the escaped one. */
 bool validate__unescape(char *text, size_t *size)
 {
 	size_t out = 0;
@@ -410,6 +411,7 @@ bool validate__unescape(char *text, size_t *size)
 	return is_utf8(text, out);
 }
 
+/* A type is "application/json" or "application/NAME+json", with an optional charset after it. */
 bool validate__is_json_type(const char *type)
 {
 	size_t len = strcspn(type, "; \t");
