@@ -507,7 +507,7 @@ static void forget_peer(struct broker *b, struct peer *p)
 {
 	link__free(p->link);
 	p->link = NULL;
-	jobs__forget(b, p, NULL);
+	jobs__forget_peer(b, p);
 	processes__forget(b, p);
 	if (p->kind == PEER_LOOK) {
 		for (size_t i = 0; i < b->processes.n; i++)

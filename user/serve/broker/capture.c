@@ -520,7 +520,7 @@ void trace__delete(struct broker *b, struct trace *t)
 		capture__stop(t);
 		return;
 	}
-	jobs__forget(b, NULL, t);
+	jobs__forget_trace(b, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
 		trace__forget_note(b, t);

@@ -202,21 +202,37 @@ static size_t count_waiting(const struct broker *b)
 	return n;
 }
 
-void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
+void jobs__forget_peer(struct broker *b, const struct peer *p)
 {
 	struct job *next;
 
 	for (struct job *j = b->jobs; j; j = next) {
-		bool of_trace = false;
-
 		next = j->next;
-		for (size_t i = 0; t && i < j->n_traces; i++)
-			of_trace |= j->traces[i] == t;
-		if (of_trace && j->peer)
+		if (j->peer == p)
+			remove_job(b, j);
+	}
+}
+
+static bool uses_trace(const struct job *j, const struct trace *t)
+{
+	for (size_t i = 0; i < j->n_traces; i++)
+		if (j->traces[i] == t)
+			return true;
+	return false;
+}
+
+void jobs__forget_trace(struct broker *b, const struct trace *t)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		next = j->next;
+		if (!uses_trace(j, t))
+			continue;
+		if (j->peer)
 			ask__refuse(j->peer, j->id, 404, "trace_id",
 				    "Trace %s not found: it was deleted during the request", t->id);
-		if (of_trace || (p && j->peer == p))
-			remove_job(b, j);
+		remove_job(b, j);
 	}
 }
 

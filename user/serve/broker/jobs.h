@@ -23,9 +23,10 @@ int jobs__report(struct broker *b, struct trace *t);
 void jobs__pump(struct broker *b, uint64_t now);
 /* Fills in at most room descriptors to wait for; returns their number. */
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room);
-/* Ends the jobs of a peer, or of a trace; the other one is NULL. Requests about the trace are
- * refused. */
-void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t);
+/* Ends the jobs of a peer, without answers. */
+void jobs__forget_peer(struct broker *b, const struct peer *p);
+/* Ends the jobs that use a trace, and refuses their requests. */
+void jobs__forget_trace(struct broker *b, const struct trace *t);
 /* Ends the job of the peer's request with this id, without an answer. A running export goes on, and
  * its file is kept. */
 void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id);

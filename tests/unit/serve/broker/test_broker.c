@@ -376,7 +376,7 @@ static void test_waiting(void **state)
 		json_decref(msg);
 	}
 	assert_int_equal(n, 3);
-	jobs__forget(b, &b->peers[PEER_WEB], NULL);
+	jobs__forget_peer(b, &b->peers[PEER_WEB]);
 	assert_null(b->jobs);
 }
 
@@ -412,7 +412,7 @@ static void test_cancelled(void **state)
 	}
 	assert_null(b->jobs);
 	assert_null(ask(msg));
-	jobs__forget(b, &b->peers[PEER_WEB], NULL);
+	jobs__forget_peer(b, &b->peers[PEER_WEB]);
 	json_decref(msg);
 	refused("{\"id\": 300, \"do\": \"cancel\"}", 422, "asked");
 	refused("{\"id\": 301, \"do\": \"cancel\", \"asked\": -1}", 422, "asked");
