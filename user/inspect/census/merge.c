@@ -365,6 +365,7 @@ static int take_held(const struct reading *r, struct census_state *s)
 	return 0;
 }
 
+/* owner[i]: index of the storage of tensor i. best[i]: the tensor that names storage i. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
 		  struct census_state *s)
 {

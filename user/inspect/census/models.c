@@ -196,6 +196,7 @@ static int put_front(struct reading *r, const char *front, uint32_t at, uint32_t
 	return reading__add_text(r, name, text);
 }
 
+/* Puts the fronts of models into the names of their tensors and modules. */
 int census__front_names(struct reading *r, struct census_list *l)
 {
 	struct map64 *modules = map64__new(); /* text of a module -> the same with its front */

@@ -175,6 +175,7 @@ static bool is_gradient(const char *path)
 	return len >= 5 && (!strcmp(word + len - 5, "_grad") || !strcmp(word, ".grad"));
 }
 
+/* Searches again, and names the tensors that are at the same place as in the first search. */
 int census__name_owners(struct reading *r, struct census_list *list, struct census_owners *before)
 {
 	struct map64 *names = map64__new();

@@ -254,6 +254,7 @@ static bool holds_objects(struct census_owners *l, uint64_t obj)
 	       (kind & 0xff) == 'O';
 }
 
+/* l->types: type -> shape, and index in l->kinds << 8. */
 int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret)
 {
 	uint64_t known;

@@ -462,6 +462,7 @@ out:
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
 #define MEMBER_OFFSET 16 /* PyMemberDef.offset */
 
+/* Finds the layout from samples of the tensors: named ones, and unnamed ones if need be. */
 int census__calibrate(struct reading *r, bool all, const char **why)
 {
 	uint64_t objs[2 * SAMPLES];
@@ -703,6 +704,8 @@ static int read_listed(struct reading *r, struct census_list *l)
 	return confirm_grads(r, l) ?: census__read_counts(r, l);
 }
 
+/* Searches variables and containers before the tensors are read and again after, then reads
+ * autograd's graph. */
 int census__read_tensors(struct reading *r, struct census_list *l)
 {
 	struct variables locals = { 0 };

@@ -583,6 +583,7 @@ static int add_alone(struct chunk_search *c)
 	return 0;
 }
 
+/* Claims certain chunks first, then possible ones. */
 int host_glibc__find_mapped(struct host_reading *r)
 {
 	struct host_spans solid = { 0 };

@@ -194,8 +194,7 @@ static void remove_range(struct host_ranges *h, size_t at)
 	memmove(&h->v[at], &h->v[at + 1], (h->n - at) * sizeof(*h->v));
 }
 
-/* The share of `bytes` that falls to `part` of `whole` bytes of a range, if they are spread evenly.
- */
+/* The share of `bytes` in `part` of the `whole` bytes of a range, if they are spread evenly. */
 static uint64_t share_of(uint64_t bytes, uint64_t part, uint64_t whole)
 {
 	uint64_t share = (uint64_t)((double)bytes * ((double)part / (double)whole)) / PAGE * PAGE;
@@ -551,8 +550,7 @@ static bool is_python_arena(const struct mt_rec_host *r)
 }
 
 /* True if memory that becomes writable at `start` begins or extends one of malloc's heaps: the
- * memory below is writable, or start is aligned as heaps are. Neither holds for a thread's stack.
- */
+ * memory below is writable, or start is aligned as heaps are. Neither is true for a stack. */
 static bool grows_heap(const struct host_memory *h, uint64_t start)
 {
 	size_t at = host_ranges__find(&h->ranges, start - 1);
@@ -812,14 +810,14 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 		struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
 		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes;
 
-		if (to > at) {
+		if (to > at) { /* no range is here */
 			bytes = found_bytes_in(f, at, to);
 			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
 			at = to;
 			continue;
 		}
 		to = r->end < f->end ? r->end : f->end;
-		if (r->start >= f->start && r->end <= f->end) {
+		if (r->start >= f->start && r->end <= f->end) { /* made since */
 			r->fresh = 0;
 			err = host_ranges__set(&h->ranges, r, found_bytes_in(f, r->start, r->end));
 		}

@@ -105,6 +105,7 @@ static int add_part(struct host_spans *flat, const struct span *v, size_t n)
 	return 0;
 }
 
+/* Adds the ranges of each part, in order, without the bytes that earlier parts have. */
 int host_spans__resolve(struct host_spans *s)
 {
 	struct host_spans flat = { 0 };

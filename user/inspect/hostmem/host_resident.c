@@ -492,6 +492,7 @@ static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 	return err;
 }
 
+/* Reads the words of all pages, or only of the ranges that PAGEMAP_SCAN finds. */
 int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end, bool shares,
 			   struct smaps_figures *ret)
 {

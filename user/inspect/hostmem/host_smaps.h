@@ -37,8 +37,8 @@ struct host_resident;
 
 /*
  * Reads the current mappings and their figures. shares: PSS is needed. Without CAP_SYS_ADMIN only
- * smaps has PSS, and smaps locks the address space for longer. Otherwise a process with 1 GiB of
- * RSS or more gets a brief reading. The time grows with resident memory, not with reserved
+ * smaps has PSS, and smaps locks the address space for longer. Without shares, a process with 1
+ * GiB of RSS or more gets a brief reading. The time grows with resident memory, not with reserved
  * addresses. Before Linux 6.7 it grows with addresses, so two shortcuts apply: a mapping above 1
  * GiB that cannot be accessed is left out if the other mappings explain the process's RSS. And
  * after 256 GiB of addresses without memory, the mapping that is being read gets the rest of the

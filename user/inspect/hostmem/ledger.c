@@ -181,7 +181,7 @@ static void divide_mapping(struct host_reading *r, size_t i, const struct claime
 	const struct smaps_figures *f = &r->maps.v[i];
 	struct host_figure *part = r->l->sheet.part;
 	uint8_t own = part_of(r, i);
-	uint64_t left = r->o->proportional ? f->pss : f->rss, n;
+	uint64_t left = r->o->proportional ? f->pss : f->rss, n; /* left: in no part yet */
 
 	for (uint8_t k = 1; k < own; k++) {
 		n = share_of(r, f, c->first[k]);

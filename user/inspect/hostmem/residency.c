@@ -9,8 +9,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-/* Bytes of addresses that one reading looks at page by page. Their pagemap has 1/512 as many bytes.
- */
+/* Bytes of addresses that one reading looks at page by page. Their pagemap has 1/512 of that. */
 #define BY_PAGE_MAX (UINT64_C(32) << 30)
 
 /* A part of a mapping that belongs to one range, or to no range. */
@@ -80,8 +79,7 @@ static void scale_parts(struct parts *p, uint64_t sum, uint64_t bytes, uint64_t 
 }
 
 /* Sets the resident bytes of each part, whose sum is `bytes`, the mapping's. Counts the pages of
- * each part if *budget, bytes of addresses, allows; otherwise assumes that they are spread evenly.
- */
+ * each part if *budget, bytes of addresses, allows; otherwise spreads the bytes evenly. */
 static void spread_bytes(struct parts *p, const struct map *m, uint64_t bytes,
 			 struct host_resident *pages, uint64_t *budget)
 {

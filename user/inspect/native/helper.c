@@ -359,6 +359,7 @@ static uint32_t module_of(void **userdata)
 	return *userdata ? (uint32_t)(uintptr_t)*userdata - 1 : WIRE_NO_MODULE;
 }
 
+/* libdwfl's callback: returns a descriptor of a module's file. */
 static int find_elf(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
 		    char **file_name, Elf **elf)
 {
@@ -725,7 +726,7 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	static const struct scope unknown = { 0 };
 	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, in);
 	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *f;
-	const struct named *k;
+	const struct named *names;
 	Dwarf_Addr bias = 0;
 	void **userdata;
 	bool symbol;
@@ -738,22 +739,24 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	like.module = module_of(userdata);
 	like.at = pc - bias;
 	like.build_id = add_build_id(u->out, mod);
-	k = name_address(u, mod, in);
-	for (size_t i = 0; k && i + 1 < k->n; i++) {
-		f = next_frame(u->out, &like, &k->scopes[i]);
+	names = name_address(u, mod, in);
+	for (size_t i = 0; names && i + 1 < names->n; i++) {
+		f = next_frame(u->out, &like, &names->scopes[i]);
 		if (f) {
 			f->inlined = 1;
-			f->function = add_name(u->out, k->scopes[i].function);
+			f->function = add_name(u->out, names->scopes[i].function);
 		}
 	}
-	f = next_frame(u->out, &like, k ? &k->scopes[k->n - 1] : &unknown);
-	if (!f || !k)
+	f = next_frame(u->out, &like, names ? &names->scopes[names->n - 1] : &unknown);
+	if (!f || !names)
 		return;
-	symbol = k->symbol && *k->symbol;
-	f->function = add_name(u->out, symbol ? k->symbol : k->scopes[k->n - 1].function);
-	f->offset = symbol ? k->offset + (pc - in) : 0;
+	symbol = names->symbol && *names->symbol;
+	f->function = add_name(u->out,
+			       symbol ? names->symbol : names->scopes[names->n - 1].function);
+	f->offset = symbol ? names->offset + (pc - in) : 0;
 }
 
+/* libdwfl's callback for each address of a stack. */
 static int on_frame(Dwfl_Frame *state, void *arg)
 {
 	struct unwind *u = arg;

@@ -389,8 +389,7 @@ static const char *module_path(const void *ctx, uint32_t module)
 	return ((const struct native *)ctx)->module[module].first.path;
 }
 
-/* Sends a stack to the helper, opens the files that it requests, and reads its answer. 0 or -errno.
- */
+/* Sends a stack to the helper, opens the files that it requests, reads its answer. 0 or -errno. */
 static int ask_helper(struct native *n, const struct native_regs *r, const void *stack, size_t size,
 		      struct native_frames *ret)
 {
@@ -581,7 +580,7 @@ static int note_build(struct native_stacks *s, const struct native_frame *f)
 
 /* Writes a frame's source file. A relative path gets the name of the library before it:
  * "libc.so.6/malloc/malloc.c". */
-static void write_file(const struct native_frame *f, char *buf, size_t size)
+static void write_source_path(const struct native_frame *f, char *buf, size_t size)
 {
 	const char *file = f->file;
 
@@ -607,7 +606,7 @@ static uint32_t add_location(struct native_stacks *s, const struct native_frame 
 			 *f->function ? f->offset : f->at);
 	if (note_build(s, f))
 		return UINT32_MAX;
-	write_file(f, file, sizeof(file));
+	write_source_path(f, file, sizeof(file));
 	loc.file = add_string(s, file);
 	loc.func = add_string(s, function);
 	if (loc.file == UINT32_MAX || loc.func == UINT32_MAX)
