@@ -551,6 +551,7 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 		c->next_read = now + (OPEN_EVERY << c->searches++);
 		return false;
 	}
+	/* This Python will never be readable, but its host memory is. */
 	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
 	log_failure(c, -errno, why);
 	if (c->refused)
@@ -719,6 +720,7 @@ int census_stage__end(struct census_stage *c)
 {
 	if (!c->running || c->only_ledger || !is_over(c))
 		return 0;
+	/* After the tensors of the last reading, its thread goes on with host memory. */
 	c->only_ledger = c->is_last;
 	if (!c->is_last)
 		end_thread(c);
@@ -822,7 +824,7 @@ static int emit_whole(struct census_stage *c, struct census_state *st, bool *who
 		return err;
 	*whole = decoder__knows_stayed(c->d);
 	if (!*whole)
-		return 0;
+		return 0; /* blocks may have been freed, and others be there now */
 	err = has_tensors ? emit_reading(c, st) : 0;
 	if (err || c->d->cut)
 		return err;

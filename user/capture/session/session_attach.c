@@ -545,11 +545,12 @@ static int attach_all(struct session *s, struct failure *f)
 	for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		const struct hook *h = &s->target.hooks[order[i]];
 
-		/* The programs must know calls of modules before the first event. */
+		/* After the first hook: the programs must know calls of modules before the first
+		 * event. */
 		if (i == 1)
 			session__look_into_torch(s, 0);
 		if (i && s->opts.steps_only)
-			break;
+			break; /* steps need no hook of the allocator */
 		if (probes__attached(s->probes, pid, order[i]))
 			continue;
 		if (!h->found) {
@@ -679,6 +680,7 @@ static int refuse_torch(const struct session *s, struct failure *f)
 	const struct hook *h = s->target.hooks;
 	const char *why;
 
+	/* the first hook that is required and was not found */
 	for (i = 0; i < HOOK_NR - 1 && !(h->required && !h->found); i++)
 		h++;
 	why = h->why_not ? h->why_not : "torch's library cannot be looked into";

@@ -223,6 +223,7 @@ static int begin_losses(struct session *s)
 	uint64_t events;
 	int err;
 
+	/* Read the counters if something may have been lost, otherwise once a second. */
 	if (notices != s->losses.notices || s->blind || !s->last_facts ||
 	    session__now(s) - s->last_facts >= SESSION_FACTS_EVERY) {
 		err = probes__counters(s->probes, s->opts.number, s->losses.counters);

@@ -732,7 +732,7 @@ static void check_recorder(struct watch_capture *c, uint64_t now)
 void watch_capture__expect(struct watch_capture *c, const struct watch_target *t)
 {
 	struct black_box *box = c->box;
-	struct expected *x = &box->expected[box->n];
+	struct expected *expected = &box->expected[box->n];
 	uint64_t boot_time = clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME);
 
 	box->one_ended = true;
@@ -742,24 +742,26 @@ void watch_capture__expect(struct watch_capture *c, const struct watch_target *t
 			 (int)t->pid);
 		return;
 	}
-	memset(x, 0, sizeof(*x));
-	watch_shot__fill(&x->shot, t, "--on-kill");
-	x->shot.killed = true;
-	text__date(x->started, sizeof(x->started), boot_time + t->started);
-	x->deadline = clock__monotonic() + WRITE_MOST;
+	memset(expected, 0, sizeof(*expected));
+	watch_shot__fill(&expected->shot, t, "--on-kill");
+	expected->shot.killed = true;
+	text__date(expected->started, sizeof(expected->started), boot_time + t->started);
+	expected->deadline = clock__monotonic() + WRITE_MOST;
 	box->n++;
 }
 
 /* The newest recording of an ended process, not of an earlier process with the same PID. */
-static const struct folder_entry *find_entry(const struct folder *f, const struct expected *x)
+static const struct folder_entry *find_entry(const struct folder *f,
+					     const struct expected *expected)
 {
 	const struct folder_entry *v;
 	size_t n;
 
 	v = folder__entries(f, &n);
 	for (size_t i = n; i-- > 0;)
-		if (v[i].pid == x->shot.pid && !strncmp(v[i].file, LABEL "-", sizeof(LABEL)) &&
-		    strcmp(v[i].end, x->started) >= 0)
+		if (v[i].pid == expected->shot.pid &&
+		    !strncmp(v[i].file, LABEL "-", sizeof(LABEL)) &&
+		    strcmp(v[i].end, expected->started) >= 0)
 			return &v[i];
 	return NULL;
 }
