@@ -16,12 +16,12 @@ struct live_args {
 	struct capture_args capture;
 	enum live_format format;
 	uint64_t interval; /* refresh interval in ns; 0: not given */
-	uint64_t count;	   /* number of intervals; 0: no limit */
+	uint64_t count;	   /* number of outputs of text or JSON; 0: no limit */
 	size_t top;	   /* rows of text and JSON; 0: all */
 	enum live_by by;
 	enum live_sort sort;
 	enum frame_choice which_line;
-	struct report_select select;
+	struct report_select select; /* filter of the rows */
 	enum report_choice colour;
 	bool no_mouse;
 };

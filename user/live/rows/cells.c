@@ -21,7 +21,7 @@ const struct live_column live_columns[COL_NR] = {
 
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
 {
-	static const int least[COL_NR] = {
+	static const int min_width[COL_NR] = {
 		[COL_PEAK] = 72, [COL_ALLOCS] = 64, [COL_CHURN] = 110, [COL_CATEGORY] = 96
 	};
 
@@ -33,9 +33,9 @@ bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum liv
 		return false;
 	if (by == LIVE_LAYER && c == COL_CATEGORY)
 		return false;
-	if (c == COL_ALLOCS && sort == SORT_CHURN && width < least[COL_CHURN])
+	if (c == COL_ALLOCS && sort == SORT_CHURN && width < min_width[COL_CHURN])
 		return false;
-	return width >= least[c];
+	return width >= min_width[c];
 }
 
 int live_cells__module_width(enum live_by by, int width)
@@ -86,11 +86,12 @@ static char *function_words(char *buf, const struct row *r, int width)
 	return words__cut_front(buf, (size_t)width);
 }
 
-/* "- attn (Attention)", indented below its parent. The mark shows whether it is unfolded. */
+/* Writes "- attn (Attention)", indented below its parent. "-": unfolded, "+": folded. */
 static char *tree_words(char *buf, const struct live_row *r, int width)
 {
 	int indent = r->depth < 32 ? 2 * (int)r->depth : 64;
 	char mark = r->open ? '-' : '+';
+	/* Bytes of the parent's name at the beginning of the module's name. */
 	size_t skip = r->under && *r->under ? strlen(r->under) + 1 : 0;
 	struct row row = r->row;
 	char name[REPORT_TEXT];
@@ -106,7 +107,7 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 }
 
 #define MARK_SHORT 10 /* columns of "  <- grows" */
-#define MARKED_MIN 12 /* least columns of a line before a mark */
+#define MARKED_MIN 12 /* minimum columns of a line before a mark */
 
 static char *line_words(char *buf, const struct facts *f, const struct live_row *r,
 			const struct growth_summary *growth, int width)

@@ -27,18 +27,18 @@ struct live_column {
 };
 extern const struct live_column live_columns[COL_NR];
 
-/* True if the column fits into width and has values in such rows. The sort column is always
- * shown. */
+/* True if a table of this width shows the column: it fits, and rows of this grouping have values
+ * for it. The column that the table is sorted by is always shown. */
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c);
 int live_cells__module_width(enum live_by by, int width); /* 0: no module column */
-/* Title of a column; NULL: no rows yet. */
+/* Title of a column. r may be NULL, if there are no rows yet. */
 const char *live_cells__title(enum live_col c, const struct live_rows *r);
-/* Text of a cell: static, or written to buf of 24 bytes. */
+/* Text of a cell: static, or in buf, which has 24 bytes. */
 const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r,
 			     const struct live_rows *all);
-/* Cleaned name of a row (line, function, module or category), cut to width columns. tree:
- * indented below its parent. growth: of the device; a growing line gets a mark; NULL: none. buf of
- * REPORT_TEXT bytes. */
+/* Writes the name of a row (line, function, module or category), clean and cut to width columns.
+ * tree: indents it below its parent. growth: the device's growth, so that a growing line gets a
+ * mark; may be NULL. buf has REPORT_TEXT bytes. Returns buf. */
 char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r,
 			const struct growth_summary *growth, int width, bool tree);
 const char *live_cells__where_title(enum live_by by);

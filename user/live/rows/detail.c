@@ -9,6 +9,7 @@
 #include "memtrace.h"
 #include "record/dict.h"
 
+/* The row whose details are collected, for the callbacks of model__rows(). */
 struct match {
 	const struct live_rows *r;
 	const struct live_row *row;
@@ -17,8 +18,9 @@ struct match {
 	struct map64 *stacks; /* stacks of the row's blocks */
 };
 
-/* True if the module is the row's module or, for inclusive rows, inside it. */
-static bool is_module(const struct match *x, const char *root, const char *name, const char *cls)
+/* True if the module is the row's module or, with LIVE_LAYER, inside it. */
+static bool matches_module(const struct match *x, const char *root, const char *name,
+			   const char *cls)
 {
 	const struct row *row = &x->row->row;
 	const char *own_root = row->module_root ?: "";
@@ -33,19 +35,20 @@ static bool is_module(const struct match *x, const char *root, const char *name,
 	return !strncmp(row->module, name, len) && (!name[len] || name[len] == '.');
 }
 
-static bool by_module(const struct match *x)
+static bool is_by_module(const struct match *x)
 {
 	return x->r->by == LIVE_MODULE || x->r->by == LIVE_LAYER;
 }
 
-/* True for memory without attribution, which is in the row "before attach" if it was allocated
- * then: unknown category or, for rows by module, no module. */
+/* True for memory with an unknown category and, in rows by module, without a module. If it is from
+ * before attach, it is in the row "before attach". */
 static bool is_unattributed(const struct match *x, const char *module, const char *category)
 {
 	return (x->r->by == LIVE_CATEGORY || !*module) &&
 	       (!category || !strcmp(category, "unknown"));
 }
 
+/* Whether blocks with these properties are in the row; see row_opts.keep. */
 static bool keep(void *ctx, const struct row *r)
 {
 	const struct match *x = ctx;
@@ -61,7 +64,7 @@ static bool keep(void *ctx, const struct row *r)
 	if (x->r->by == LIVE_CATEGORY)
 		return x->row->row.category && r->category &&
 		       !strcmp(x->row->row.category, r->category);
-	return is_module(x, r->module_root, r->module, r->module_class);
+	return matches_module(x, r->module_root, r->module, r->module_class);
 }
 
 static bool hide(void *ctx, const char *file)
@@ -101,22 +104,23 @@ static int take_holders(struct match *x, size_t device, struct live_detail *ret)
 	return err;
 }
 
+/* Whether a block is in the row. */
 static bool is_of_row(const struct match *x, const struct live_block *b)
 {
 	const struct row *row = &x->row->row;
 	struct dict_module mod = dict__get_module(x->d, b->module);
 	uint64_t ignored;
 
-	if ((by_module(x) || x->r->by == LIVE_CATEGORY) && b->before_attach &&
+	if ((is_by_module(x) || x->r->by == LIVE_CATEGORY) && b->before_attach &&
 	    is_unattributed(x, dict__str(x->d, mod.name), category__name(b->category)))
 		return row->before_attach;
 	if (x->r->by == LIVE_CATEGORY)
 		return !row->before_attach && row->category &&
 		       !strcmp(row->category, category__name(b->category));
-	if (by_module(x))
+	if (is_by_module(x))
 		return !row->before_attach &&
-		       is_module(x, dict__str(x->d, mod.root), dict__str(x->d, mod.name),
-				 dict__str(x->d, mod.cls));
+		       matches_module(x, dict__str(x->d, mod.root), dict__str(x->d, mod.name),
+				      dict__str(x->d, mod.cls));
 	if (b->before_attach || row->before_attach)
 		return b->before_attach && row->before_attach;
 	if (!b->stack && (b->walk == MT_WALK_NO_THREAD) != !strcmp(row->source, "native"))
@@ -124,15 +128,16 @@ static bool is_of_row(const struct match *x, const struct live_block *b)
 	return map64__get(x->stacks, b->stack, &ignored);
 }
 
+/* The AGE_* of a block. */
 static int age_of(const struct live_block *b, uint64_t now)
 {
-	static const uint64_t least[] = { 1, 10, 60, 600, 3600 };
+	static const uint64_t limits[] = { 1, 10, 60, 600, 3600 }; /* s */
 	uint64_t age = now > b->time ? (now - b->time) / UINT64_C(1000000000) : 0;
 	int i;
 
 	if (b->before_attach)
 		return AGE_BEFORE;
-	for (i = AGE_SECOND; i < AGE_MORE && age >= least[i]; i++)
+	for (i = AGE_SECOND; i < AGE_MORE && age >= limits[i]; i++)
 		;
 	return i;
 }
@@ -144,7 +149,8 @@ static int by_size(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Block sizes with the largest total, in descending order. */
+/* Sets the block sizes with most bytes, in descending order, by insertion. sizes: one entry for
+ * each block. */
 static void take_sizes(uint64_t *sizes, size_t n, struct live_detail *ret)
 {
 	qsort(sizes, n, sizeof(*sizes), by_size);

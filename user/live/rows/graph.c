@@ -3,10 +3,11 @@
 
 #include <stdlib.h>
 
-#define LEVELS 9
-#define SHIFT 2	     /* the step grows by a factor of 4 from level to level */
+#define LEVELS 9     /* resolutions that are kept, finest first */
+#define SHIFT 2	     /* a bucket of a level lasts 4 times as long as one of the level before */
 #define BUCKETS 1024 /* buckets per level; the last level covers 194 days */
 
+/* The newest buckets of one resolution: a ring, by number of the bucket. */
 struct level {
 	struct graph_column all[BUCKETS];
 	uint64_t last; /* number of the newest bucket */
@@ -31,6 +32,7 @@ void graph__free(struct graph *g)
 	free(g);
 }
 
+/* Widens *to, so that it covers c. */
 static void merge(struct graph_column *to, const struct graph_column *c)
 {
 	if (!c->known)
@@ -44,7 +46,8 @@ static void merge(struct graph_column *to, const struct graph_column *c)
 	to->reserved = c->reserved > to->reserved ? c->reserved : to->reserved;
 }
 
-/* Adds a complete bucket of the finest level. Skipped buckets get the same values. */
+/* Merges values into the bucket with this number. Buckets between the newest one and it become
+ * unknown. */
 static void level__push(struct level *l, uint64_t number, const struct graph_column *c)
 {
 	uint64_t from = l->last + 1;
@@ -59,6 +62,7 @@ static void level__push(struct level *l, uint64_t number, const struct graph_col
 	merge(&l->all[number % BUCKETS], c);
 }
 
+/* Adds a complete bucket of the finest level to all levels. */
 static void push(struct graph *g, uint64_t number, const struct graph_column *c)
 {
 	for (unsigned i = 0; i < LEVELS; i++)
@@ -72,7 +76,7 @@ static struct graph_column current_values(const struct graph *g)
 	};
 }
 
-/* Makes the bucket of `time` the current one. */
+/* Makes the bucket of `time` the current one. Buckets in between get the values of now. */
 static void advance_to(struct graph *g, uint64_t time)
 {
 	uint64_t number = time / GRAPH_STEP, n;
@@ -81,8 +85,8 @@ static void advance_to(struct graph *g, uint64_t time)
 	if (!g->begun || number <= g->number)
 		return;
 	push(g, g->number, &g->now);
-	/* After a long pause, fill only as many buckets as each level keeps; fill coarse levels
-	 * by their own step. */
+	/* After a long pause, fill only the buckets that each level keeps: far from the end, push
+	 * once for each bucket of a coarse level. */
 	for (n = g->number + 1; n < number;) {
 		uint64_t left = number - n, step = 1;
 
@@ -149,7 +153,7 @@ static struct graph_column read_range(const struct graph *g, unsigned level, uin
 	return c;
 }
 
-/* Number of the newest bucket. */
+/* Number of the finest level's bucket that contains now, or the current bucket if that is later. */
 static uint64_t newest_of(const struct graph *g, uint64_t now)
 {
 	return now / GRAPH_STEP < g->number ? g->number : now / GRAPH_STEP;

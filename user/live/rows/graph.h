@@ -2,8 +2,8 @@
 #pragma once
 /*
  * History of a device's allocated and reserved bytes in bounded memory. The last four minutes have
- * a resolution of 0.25 s; older history is coarser, so that weeks fit. Each step keeps the lowest
- * and highest allocated bytes, so that no peak is lost.
+ * a resolution of 0.25 s; older history is coarser, so that weeks fit. Each step of time keeps the
+ * lowest and highest allocated bytes, so that no peak is lost.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,10 +21,10 @@ struct graph_column {
 
 struct graph *graph__new(void);	   /* NULL: no memory */
 void graph__free(struct graph *g); /* NULL is fine */
-/* Sets the allocated and reserved bytes from time (ns) on. An earlier time counts as the last
- * one. */
+/* Sets the allocated and reserved bytes from time (ns) on. A time before the last one counts as the
+ * last one. */
 void graph__add(struct graph *g, uint64_t time, uint64_t allocated, uint64_t reserved);
-/* Adds a momentary peak between the last time and now, for devices without allocator totals. */
+/* Adds a peak between the last two values, for devices without allocator totals. */
 void graph__peak(struct graph *g, uint64_t allocated);
 /* Extends the last values until now (ns). False: no values were added yet. */
 bool graph__extend(struct graph *g, uint64_t now);
@@ -35,7 +35,7 @@ bool graph__extend(struct graph *g, uint64_t now);
  */
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns);
-/* The column of a time (ns) after a graph__read() with the same now and columns, which returned
- * width. -1: none of them. */
+/* Index of the column that has a time (ns), for the columns of a graph__read() with the same now,
+ * which returned width. -1: no column has it. */
 int graph__column(const struct graph *g, uint64_t now, uint64_t width, size_t columns,
 		  uint64_t time);

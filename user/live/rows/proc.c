@@ -18,12 +18,13 @@
 
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
 #define JUDGE_PART 400			 /* judging takes at most 1/400 of the time */
-#define HOLDERS_NAMED 2			 /* in the row of memory from before attach */
-#define HOLDER_COLUMNS 48
-/* A step is no longer recent after this time and this many times the duration of a step. */
+#define HOLDERS_NAMED 2			 /* holders that the row "before attach" names */
+#define HOLDER_COLUMNS 48		 /* maximum width of a holder's name */
+/* A step is recent until STALE ns and STALE_STEPS times the duration of a step have passed. */
 #define STALE UINT64_C(3000000000)
 #define STALE_STEPS 3
 
+/* Finds or adds the graph of a device. NULL: no room or no memory. */
 static struct live_graph *find_graph(struct live_proc *p, struct device d)
 {
 	if (p->last_graph < p->ngraphs && device__same(p->graphs[p->last_graph].device, d))
@@ -51,9 +52,9 @@ const struct live_graph *live_proc__graph(const struct live_proc *p, struct devi
 	return NULL;
 }
 
-/* Measures growth from the first step end to the last, so that memory that lives only within a
- * step does not count. */
-static void at_step(struct live_proc *p, uint64_t time)
+/* Handles the end of an optimizer step. Growth is measured from the first step end to the last, so
+ * that memory that lives only within a step does not count. */
+static void note_step_end(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);
 	struct model_device d;
@@ -76,9 +77,10 @@ static void at_step(struct live_proc *p, uint64_t time)
 
 static void keep_mark(struct live_proc *p, const struct event *e)
 {
-	uint64_t below;
+	uint64_t ignored;
 
-	if (!detail__from_mark(dict__str(p->dict, e->name), &below))
+	/* The recorder's own marks about its detail are not the user's. */
+	if (!detail__from_mark(dict__str(p->dict, e->name), &ignored))
 		p->marks[p->nmarks++ % LIVE_MARKS] = (struct live_mark){ e->time, e->name };
 }
 
@@ -108,7 +110,7 @@ static int on_event(struct sink *s, const struct event *e)
 		if (g)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
 	} else if (e->kind == EVENT_STEP) {
-		at_step(p, e->time);
+		note_step_end(p, e->time);
 	} else if (e->kind == EVENT_MARK) {
 		keep_mark(p, e);
 	} else if (e->kind == EVENT_USED && e->device.index != DEVICE_UNKNOWN) {
@@ -197,7 +199,7 @@ void live_proc__free(struct live_proc *p)
 		live_rows__release(&p->rows[by]);
 	live_rows__release(&p->host);
 	for (size_t i = 0; i < p->njudgements; i++)
-		growth_summary__free(&p->judgements[i].of);
+		growth_summary__free(&p->judgements[i].growth);
 	model__free(p->model);
 	for (size_t i = 0; i < p->ngraphs; i++)
 		graph__free(p->graphs[i].graph);
@@ -282,7 +284,7 @@ const struct growth_summary *live_proc__growth(const struct live_proc *p, struct
 {
 	size_t i = find_judgement(p, d);
 
-	return i < p->njudgements ? &p->judgements[i].of : NULL;
+	return i < p->njudgements ? &p->judgements[i].growth : NULL;
 }
 
 const char *live_proc__holders(const struct live_proc *p, struct device d)
@@ -292,6 +294,7 @@ const char *live_proc__holders(const struct live_proc *p, struct device d)
 	return i < p->njudgements && *p->judgements[i].holders ? p->judgements[i].holders : NULL;
 }
 
+/* Writes the names of the largest holders of memory from before attach. 0 or -ENOMEM. */
 static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_HOLDERS])
 {
 	const struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW };
@@ -299,7 +302,7 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 	char name[REPORT_TEXT];
 	struct holder_rows h;
 	size_t named = 0, others = 0, len = 0;
-	uint64_t unnamed = 0; /* bytes of the rows so far, which are larger */
+	uint64_t unnamed = 0; /* bytes that no object holds, in rows larger than the current one */
 	char bytes[24];
 	int err = holder_rows__of(p->model, device, &o, true, &h);
 
@@ -312,7 +315,7 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 			unnamed += h.all[i].bytes;
 			continue;
 		}
-		/* The row's name must not be that of a small part of it. */
+		/* If most of the memory has no holder, that comes first. */
 		if (!named && unnamed > h.all[i].bytes)
 			len = (size_t)snprintf(buf, LIVE_HOLDERS, "%s " WORDS_UNHELD ", ",
 					       live__bytes(bytes, unnamed));
@@ -333,6 +336,7 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 int live_proc__judge(struct live_proc *p, size_t device)
 {
 	char holders[LIVE_HOLDERS] = "";
+	/* cost: time, ns, that must pass before the next judgement */
 	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
 	struct growth_summary fresh;
 	struct model_device d;
@@ -348,13 +352,13 @@ int live_proc__judge(struct live_proc *p, size_t device)
 	if (err)
 		return err;
 	if (i < p->njudgements)
-		growth_summary__free(&p->judgements[i].of);
+		growth_summary__free(&p->judgements[i].growth);
 	else
 		p->njudgements++;
 	cost = (clock__read(CLOCK_THREAD_CPUTIME_ID) - begin) * JUDGE_PART;
 	p->judgements[i] = (struct live_judgement){
 		.device = d.device,
-		.of = fresh,
+		.growth = fresh,
 		.due = p->now + (cost > JUDGE_EVERY ? cost : JUDGE_EVERY),
 	};
 	memcpy(p->judgements[i].holders, holders, sizeof(holders));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A process in a live view: its model, device graphs and rows. Independent of captures and
- * terminals: the capture's owner passes the time and event counts. */
+/* A process in a live view: its model, device graphs and rows. It knows nothing of captures and
+ * terminals: the code that owns the capture passes the time and event counts. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,13 +27,15 @@ struct live_graph {
 	uint64_t used; /* driver-reported use of the process on the device, last figure */
 };
 
-#define LIVE_HOLDERS 512 /* text of struct live_judgement */
+#define LIVE_HOLDERS 512 /* bytes of live_judgement.holders */
 
-struct live_judgement { /* the growth of a device and its memory from before attach, as in a report */
+/* What live_proc__judge() finds for a device. */
+struct live_judgement {
 	struct device device;
-	struct growth_summary of;
-	char holders[LIVE_HOLDERS]; /* names of the largest holders; "": none */
-	uint64_t due;		    /* earliest next judgement, ns since the start of the capture */
+	struct growth_summary growth;
+	/* Names of the largest holders of memory from before attach; "": none. */
+	char holders[LIVE_HOLDERS];
+	uint64_t due; /* earliest next judgement, ns since the start of the capture */
 };
 
 #define LIVE_MARKS 64 /* marks with names that are kept */
@@ -50,36 +52,36 @@ struct live_proc {
 	pid_t pid;
 	struct dict *dict;
 	struct facts *facts;
-	bool owns; /* dict and facts are freed with the process, because the capture is over */
+	bool owns; /* live_proc__free() frees dict and facts, because the capture is over */
 	struct model *model;
-	void *owner, *view; /* owner: data of the capture's owner; view: data of the view */
-	struct sink *also;  /* Also receives the events; its errors are ignored. NULL: none. */
+	void *owner, *view; /* private data of the code that owns the capture, and of the view */
+	struct sink *also;  /* gets all events, too; its errors are ignored; NULL: none */
 
-	uint64_t now;	       /* current time, ns since the start of the capture */
-	uint64_t events, lost; /* counts of the capture */
-	double rate;	       /* events per second between the last two refreshes */
-	uint64_t rate_events, rate_time;
-	uint64_t rss; /* bytes, of the last refresh; 0: not known */
+	uint64_t now;			 /* current time, ns since the start of the capture */
+	uint64_t events, lost;		 /* counts of the capture */
+	double rate;			 /* events per second between the last two refreshes */
+	uint64_t rate_events, rate_time; /* events and now at the last refresh */
+	uint64_t rss;			 /* resident bytes at the last refresh; 0: not known */
 	bool ended;
 	char end[96]; /* reason of the end, "has ended" */
 
 	struct live_graph graphs[LIVE_DEVICES];
-	size_t ngraphs, last_graph;
+	size_t ngraphs, last_graph; /* last_graph: index of the one that was found last */
 
-	/* The optimizer has finished a step: growth is measured from step end to step end.
-	 * False: from refresh to refresh. */
+	/* An optimizer step ended, so growth is measured between ends of steps. False: between
+	 * refreshes. */
 	bool by_steps;
-	uint64_t ends, base_end; /* number of steps, and of the one where growth begins */
-	/* Growth of the main device since then, in bytes. */
+	uint64_t ends, base_end; /* number of steps that ended; number at which growth begins */
+	/* Growth of the main device since base_end, in bytes. */
 	bool growth_known;
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
-	struct live_rows host; /* of live_proc__refresh_host(); n is 0 without it */
+	struct live_rows host; /* rows of host memory, from live_proc__refresh_host() */
 	enum live_by by;       /* grouping of the shown rows */
 	struct live_judgement judgements[LIVE_DEVICES];
 	size_t njudgements;
-	struct live_mark marks[LIVE_MARKS]; /* the last ones: mark i is at i % LIVE_MARKS */
-	size_t nmarks, marks_said;	    /* all of them; those that a message has named */
+	struct live_mark marks[LIVE_MARKS]; /* the last marks; mark i is at i % LIVE_MARKS */
+	size_t nmarks, marks_said;	    /* number of all marks; of those that a message named */
 };
 
 /* Borrows dict and facts, which must outlive the process unless `owns` is set. NULL: no memory. */
@@ -89,25 +91,26 @@ void live_proc__free(struct live_proc *p); /* NULL is fine */
 void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
 /* Updates rates since the last call, and the RSS. Call at most a few times per second. */
 void live_proc__rates(struct live_proc *p);
-/* The last step of a device (an index in the model). False: no step ended recently, so that the
- * current figures tell more than those of a step. */
+/* Sets *ret to the last step of a device (an index in the model). Returns false if no step ended
+ * recently: then the current figures tell more than those of a step. */
 bool live_proc__last_step(const struct live_proc *p, size_t device, struct model_step *ret);
-/* Restarts growth of the process and its rows, from the next step end. */
+/* Measures the growth of the process and its rows from the next step end on. */
 void live_proc__reset(struct live_proc *p);
-/* Judges the growth of a device (an index in the model), and finds what holds its memory from before
- * attach, unless the last judgement is recent.
- * Returns 0 or -ENOMEM. Devices beyond LIVE_DEVICES are not judged. */
+/* Judges the growth of a device (an index in the model), and finds the holders of its memory from
+ * before attach. Does nothing if the last judgement is recent, or for devices beyond LIVE_DEVICES.
+ * Returns 0 or -ENOMEM. */
 int live_proc__judge(struct live_proc *p, size_t device);
 /* The last judgement of a device; NULL: none. */
 const struct growth_summary *live_proc__growth(const struct live_proc *p, struct device d);
-/* The largest holders of a device's memory from before attach, "global history[*], + 2 more". NULL:
- * none is known. */
+/* Names of the largest holders of a device's memory from before attach: "global history[*], + 2
+ * more". NULL: none is known. */
 const char *live_proc__holders(const struct live_proc *p, struct device d);
-/* Lets the next judgement of each device be made at once. */
+/* Makes the next live_proc__judge() judge each device, however recent the last judgement is. */
 void live_proc__judge_anew(struct live_proc *p);
 /* Marks the process as ended. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
-/* Selection of the rows; changing it resets their rates. */
+/* Which rows live_proc__select() selects. Another device, line choice or filter resets their rates.
+ */
 struct live_selection {
 	struct device device;
 	enum frame_choice which_line;
@@ -118,8 +121,8 @@ void live_proc__select(struct live_proc *p, enum live_by by, const struct live_s
  * that is the device of a. 0 or -ENOMEM. */
 int live_proc__refresh_host(struct live_proc *p, const struct live_selection *a,
 			    enum live_sort sort);
-/* Name and *time (ns) of a mark, counted back from the last one (0). NULL: not kept. Changes of
- * detail do not count. */
+/* Returns the name of a mark, and *time (ns). back: 0 for the last mark, 1 for the one before.
+ * NULL: it is not kept. Marks that only note a change of the capture's detail do not count. */
 const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *time);
 /* The device's graph and driver-reported use; NULL: the device is not known. */
 const struct live_graph *live_proc__graph(const struct live_proc *p, struct device d);

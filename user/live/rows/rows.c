@@ -9,19 +9,20 @@
 #include "base/hash.h"
 #include "base/map64.h"
 
-/* Shortest time over which a rate per minute is shown, ns. */
-#define LEAST_PACE 1024 /* bytes a step or a minute */
+#define LEAST_PACE 1024 /* growth of fewer bytes per step or minute is shown as 0 */
+/* Without steps, growth per minute is shown if it was measured for at least this time, ns. */
 #define LEAST_INTERVAL UINT64_C(10000000000)
 #define DEEPEST 64 /* deeper modules are shown at this depth */
 
+/* What is known of a row from earlier refreshes. */
 struct live_seen {
 	uint64_t key;
-	uint64_t step, base;   /* bytes at the end and start of the growth interval */
-	uint64_t count, bytes; /* totals ever allocated, as of the last refresh */
-	uint64_t new_count, new_bytes;
-	uint64_t peak;
-	uint32_t round; /* number of the last refresh that has this row */
-	size_t row;	/* index of the row in that refresh */
+	uint64_t step, base;	       /* bytes at the end and start of the growth interval */
+	uint64_t count, bytes;	       /* all allocations ever, at the last refresh */
+	uint64_t new_count, new_bytes; /* all allocations ever, at this refresh */
+	uint64_t peak;		       /* bytes at the device's peak */
+	uint32_t round;		       /* number of the last refresh that has this row */
+	size_t row;		       /* index of the row in that refresh */
 };
 
 const char *const live_sort_names[] = {
@@ -33,6 +34,7 @@ const char *const live_by_names[] = {
 	[LIVE_CATEGORY] = "category", [LIVE_LAYER] = "layer",	    [LIVE_BY_NR] = NULL
 };
 
+/* A hash of h and a text; NULL and "" differ. */
 static uint64_t mix(uint64_t h, const char *s)
 {
 	struct hash_seed seed = hash__seed();
@@ -79,6 +81,7 @@ static void make_opts(const struct live_rows *r, enum row_when when, struct row_
 				  .ctx = r->ctx };
 }
 
+/* Index of the rows' device in the model, and *d; -ENOENT: the model does not know it. */
 static int find_device(const struct live_rows *r, const struct model *m, struct model_device *d)
 {
 	for (size_t i = 0; i < model__devices(m); i++) {
@@ -89,6 +92,7 @@ static int find_device(const struct live_rows *r, const struct model *m, struct 
 	return -ENOENT;
 }
 
+/* Finds or adds the state of the row with this key. NULL: no memory. */
 static struct live_seen *find_seen(struct live_rows *r, uint64_t key)
 {
 	uint64_t at;
@@ -138,7 +142,8 @@ static int note_moment(struct live_rows *r, const struct model *m, size_t device
 	return err;
 }
 
-/* Merges the model's rows with the same key. */
+/* Makes the live rows: the model's rows with the same key become one. *ret: their number. 0 or
+ * -ENOMEM. */
 static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
 		     size_t *ret)
 {
@@ -173,7 +178,7 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 	return 0;
 }
 
-/* Adds an empty row for freed memory, if there is no row with its key. */
+/* Adds an empty row for memory that was freed, if no row has its key. */
 static void add_empty_row(const struct live_rows *r, struct live_seen *s, const struct row *row,
 			  struct live_row *all, size_t *nall)
 {
@@ -188,6 +193,7 @@ static void add_empty_row(const struct live_rows *r, struct live_seen *s, const 
 	to->bytes = to->count = to->requested = to->median = 0;
 }
 
+/* Adds empty rows for rows that had memory when growth began, and have none now. 0 or -ENOMEM. */
 static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all,
 		     size_t *nall)
 {
@@ -201,8 +207,8 @@ static int take_gone(struct live_rows *r, const struct row *rows, size_t n, stru
 	return 0;
 }
 
-/* Computes rates from the totals since the last refresh. Adds an empty row if all its new memory
- * was freed. */
+/* Computes rates from the allocations since the last refresh. Adds empty rows for memory that was
+ * allocated and freed. 0 or -ENOMEM. */
 static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
 		       size_t *nall)
 {
@@ -262,7 +268,7 @@ static double growth_interval(const struct live_rows *r)
 	return r->now - r->since >= LEAST_INTERVAL ? minutes : 0;
 }
 
-/* Less than 1 KiB is a block that was replaced by one of another size, and no growth. */
+/* Growth below LEAST_PACE counts as 0: a block was replaced by one of another size. */
 static int64_t pace_of(double bytes)
 {
 	return bytes > -LEAST_PACE && bytes < LEAST_PACE ? 0 : (int64_t)bytes;
@@ -290,8 +296,11 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 	}
 }
 
+/* What one refresh reads from the model, and the rows that it makes. */
 struct fetched {
-	struct row *now, *ever, *base; /* must outlive the shown rows, which use their strings */
+	/* Rows live now, allocated ever, and live at ROWS_AT_BASE. They must outlive the shown
+	 * rows, which use their strings. */
+	struct row *now, *ever, *base;
 	size_t n_now, n_ever, n_base;
 	struct live_row *all;
 	size_t n;
@@ -431,7 +440,7 @@ static double sort_value(const struct live_row *x, enum live_sort sort)
 	}
 }
 
-/* Compares two rows for qsort(). */
+/* Filtered rows last, then by the sort's value, largest first. */
 static int compare_rows(const struct live_row *x, const struct live_row *y, enum live_sort sort)
 {
 	double vx = sort_value(x, sort);
@@ -458,9 +467,6 @@ void live_rows__sort(struct live_rows *r, enum live_sort sort)
 
 /* ---- modules as a tree ---- */
 
-/* Sorts inclusive module rows as a tree: children follow their parent, siblings in the requested
- * order. */
-
 struct node {
 	size_t row, parent; /* index of the row and of its parent; SIZE_MAX: none */
 	size_t first, next; /* first child and next sibling as index + 1; 0: none */
@@ -480,8 +486,8 @@ static const char *root_of(const struct row *r)
 	return r->module_root ? r->module_root : "";
 }
 
-/* True if module a contains b or is b. */
-static bool is_in(const struct row *a, const struct row *b)
+/* True if module b is inside module a. The root "" contains all other modules of its class. */
+static bool contains(const struct row *a, const struct row *b)
 {
 	size_t len = strlen(a->module);
 
@@ -520,15 +526,16 @@ static int by_place(const void *x, const void *y)
 	return c ? c : compare_names(a->module, b->module);
 }
 
-/* Finds the parents of rows in tree order: a parent is an ancestor of the row before. */
+/* Finds the parents of rows that are sorted by by_place(): a row's parent is the row before it, or
+ * an ancestor of that. */
 static void link_parents(struct tree *t)
 {
-	size_t above = SIZE_MAX;
+	size_t above = SIZE_MAX; /* the row before, then its ancestors */
 
 	for (size_t i = 0; i < t->n; i++) {
 		struct node *x = &t->all[i];
 
-		while (above != SIZE_MAX && !is_in(&t->r->all[above].row, &t->r->all[i].row))
+		while (above != SIZE_MAX && !contains(&t->r->all[above].row, &t->r->all[i].row))
 			above = t->all[above].parent;
 		*x = (struct node){ .row = i,
 				    .parent = above,
@@ -538,7 +545,7 @@ static void link_parents(struct tree *t)
 	}
 }
 
-/* Builds the child lists from the last row to the first, so that prepending keeps the order. */
+/* Builds the lists of children. Goes from the last row to the first, since it prepends. */
 static void link_children(struct tree *t, const size_t *order, size_t *roots)
 {
 	for (size_t i = t->n; i-- > 0;) {
@@ -550,7 +557,7 @@ static void link_children(struct tree *t, const size_t *order, size_t *roots)
 	}
 }
 
-/* Writes the visible rows in display order, then the hidden ones. */
+/* Copies the visible rows to `to` in display order, then the hidden ones. */
 static void lay_out(struct tree *t, size_t roots, struct live_row *to)
 {
 	size_t shown = 0, hidden = t->n, id = roots;
@@ -572,6 +579,7 @@ static void lay_out(struct tree *t, size_t roots, struct live_row *to)
 			id = x->first;
 			continue;
 		}
+		/* After the last child, go on with the next sibling of an ancestor. */
 		for (up = x; !up->next && up->parent != SIZE_MAX;)
 			up = &t->all[up->parent];
 		id = up->next;

@@ -2,12 +2,12 @@
 #pragma once
 /*
  * Rows of a live view: the model's rows with their bytes at the peak, growth and rates. Rates are
- * relative to the last refresh. A row keeps its identity while its line, function, module or
- * category stays the same.
+ * relative to the last refresh. Rows of two refreshes are the same row if they have the same line,
+ * function, module or category.
  *
  * Growth is the difference between two moments noted in the model: ROWS_AT_BASE, and ROWS_AT_STEP
- * or, without steps, now. Blocks of both moments use current attribution, so that later naming or a
- * filter does not appear as growth.
+ * or, without steps, now. Blocks of both moments have the names and categories known now, and the
+ * same filter, so that a block that gets a name later does not appear as growth.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@ enum live_by { LIVE_LINE, LIVE_FUNCTION, LIVE_MODULE, LIVE_CATEGORY, LIVE_LAYER,
 enum live_sort { SORT_LIVE, SORT_PEAK, SORT_GROWTH, SORT_CHURN, SORT_ALLOCS, SORT_NR };
 
 struct live_row {
-	/* Strings belong to the dict or the model; for a line called by several modules, to
-	 * struct live_rows. */
+	/* The dict or the model owns its strings. For a line that several modules call, struct
+	 * live_rows owns them. */
 	struct row row;
 	uint64_t key;
 	uint64_t at_peak; /* bytes at the device's peak */
@@ -31,26 +31,27 @@ struct live_row {
 	int64_t pace; /* growth in bytes per step; without steps, per minute */
 	bool rates_known;
 	double allocs, churn; /* allocations and allocated bytes per second */
-	const char *holders;  /* those of struct live_rows, in the row of before attach */
-	/* Set by live_rows__tree(): */
+	const char *holders;  /* in the row "before attach": live_rows.holders; otherwise NULL */
+	/* The fields from here on are set by live_rows__tree(). */
 	unsigned depth;
-	bool has_inside, open, taken;
-	const char *under; /* parent module; NULL: none */
+	bool has_inside, open; /* the module has modules inside; they are shown */
+	bool taken;	       /* private */
+	const char *under;     /* name of the parent module; NULL: none */
 };
 
 struct live_seen; /* state of a row between refreshes */
 
 struct live_rows {
 	/* Selection. After changing it, call live_rows__forget(). */
-	bool asked;
+	bool asked; /* the selection was set */
 	struct device device;
 	enum live_by by;
 	enum frame_choice which_line;
 	bool (*hide)(void *ctx, const char *file); /* hide, keep and ctx as in struct row_opts */
 	bool (*keep)(void *ctx, const struct row *r);
 	void *ctx;
-	/* What holds memory from before attach; borrowed for as long as the rows are shown. NULL:
-	 * not known. */
+	/* Names of the holders of memory from before attach, borrowed for as long as the rows are
+	 * shown. NULL: not known. */
 	const char *holders;
 	/* Steps between ROWS_AT_BASE and ROWS_AT_STEP; 0: growth is measured by time. */
 	uint64_t steps;
@@ -68,9 +69,11 @@ struct live_rows {
 	struct live_seen *seen;
 	size_t nseen, seen_room;
 	struct map64 *index;
-	uint64_t time, peak_event, now; /* time: of the last refresh, in ns */
-	bool begun, has_peak;
-	uint32_t round;
+	uint64_t time;	      /* time of the last refresh, ns */
+	uint64_t peak_event;  /* event of the peak that live_seen.peak is of */
+	uint64_t now;	      /* time of the current refresh, ns */
+	bool begun, has_peak; /* there was a refresh; peak_event is valid */
+	uint32_t round;	      /* number of the current refresh */
 };
 
 /* Reads the rows at time now (ns). Returns 0, -ENOMEM, or -ENOENT if the device is not known.
@@ -79,12 +82,12 @@ int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
 /* Resets rates and peaks. Call after changing the selection. */
 void live_rows__forget(struct live_rows *r);
 void live_rows__sort(struct live_rows *r, enum live_sort sort);
-/* Sorts LIVE_LAYER rows as a tree. is_open tells whether a module is unfolded. Returns 0 or
- * -ENOMEM. */
+/* Sorts LIVE_LAYER rows as a tree: a module's children follow it, siblings in the order of sort.
+ * is_open tells whether a module is unfolded. Returns 0 or -ENOMEM. */
 int live_rows__tree(struct live_rows *r, enum live_sort sort,
 		    bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx);
 void live_rows__release(struct live_rows *r);
-/* The key of the row that contains r, for use in a keep() function. */
+/* live_row.key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);
 
 /* Names accepted by --sort and --by, ended by NULL. */

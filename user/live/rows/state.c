@@ -11,6 +11,7 @@
 #include "base/map64.h"
 #include "base/text.h"
 
+/* True if the view shows rows of memory. */
 static bool has_table(const struct live_state *s)
 {
 	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
@@ -50,16 +51,16 @@ int live_state__add(struct live_state *s, struct live_proc *p)
 struct live_proc *live_state__remove_ended(struct live_state *s, size_t most)
 {
 	struct live_proc *old = NULL;
-	size_t n = 0, at = 0;
+	size_t ended = 0, at = 0;
 
 	for (size_t i = 0; i < s->nprocs; i++) {
-		n += s->procs[i]->ended;
+		ended += s->procs[i]->ended;
 		if (s->procs[i]->ended && i != s->chosen && !old) {
 			old = s->procs[i];
 			at = i;
 		}
 	}
-	if (n <= most || !old)
+	if (ended <= most || !old)
 		return NULL;
 	memmove(&s->procs[at], &s->procs[at + 1], (s->nprocs - at - 1) * sizeof(*s->procs));
 	s->nprocs--;
@@ -143,7 +144,7 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p, int d
 	struct live_detail fresh;
 	int err;
 
-	/* the selected row is gone: keep its last details */
+	/* If the selected row is gone, its last details stay on the screen. */
 	if (!row || row->key != s->selected_key)
 		return 0;
 	err = live_detail__take(live_state__table(s), row, p->model, (size_t)device, p->dict,
@@ -155,7 +156,8 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p, int d
 	return 0;
 }
 
-/* Selects a process with tensors: a launcher has PyTorch loaded but no tensors. */
+/* Unless the user chose a process, selects one with tensors: a launcher has PyTorch, but no
+ * tensors. */
 static void select_process_with_memory(struct live_state *s)
 {
 	for (size_t i = 0; i < s->nprocs && !s->proc_chosen && live_state__device(s, NULL) < 0; i++)
@@ -210,6 +212,7 @@ const struct live_row *live_state__row(const struct live_state *s)
 	return r && has_table(s) && s->selected < r->shown ? &r->all[s->selected] : NULL;
 }
 
+/* folded has the modules that the user folded or unfolded, against the default for their depth. */
 static bool is_open(void *ctx, uint64_t key, unsigned depth)
 {
 	const struct live_state *s = ctx;

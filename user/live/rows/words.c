@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define SIZE 24
+#define SIZE 24 /* bytes of all buffers */
 
 char *live__bytes(char *buf, uint64_t bytes)
 {
@@ -101,6 +101,7 @@ char *live__ago(char *buf, uint64_t ns)
 	return buf;
 }
 
+/* base: the largest power of 2 up to v. The result is base, 5/4, 6/4 or 7/4 of it, or twice base. */
 uint64_t live__scale(uint64_t v)
 {
 	uint64_t base = 1024, unit;

@@ -15,6 +15,6 @@ char *live__share(char *buf, uint64_t part, uint64_t whole);
 char *live__clock(char *buf, uint64_t ns);
 /* Age at the start of a time axis: "45s ago", "2m 14s ago", "3h 05m ago". */
 char *live__ago(char *buf, uint64_t ns);
-/* The top of a memory axis for values up to v, at least 1 KiB. It changes rarely, and it and its
- * half have few digits. */
+/* The value at the top of a memory axis for values up to v, at least 1 KiB. It changes rarely as v
+ * grows, and it and half of it have few digits. */
 uint64_t live__scale(uint64_t v);

@@ -16,16 +16,17 @@
 #include "record/dict.h"
 
 #define FRAMES 200 /* frames shown per stack */
-#define STACKS 50
+#define STACKS 50  /* stacks shown */
 
 struct page { /* a page of text lines that can be scrolled */
 	struct paint *p;
-	int y, end;
-	size_t skip, n; /* lines scrolled off the top; lines written so far */
+	int y, end;	/* next row on the screen; row after the last one */
+	size_t skip, n; /* lines scrolled off the top; lines so far, with those not shown */
 };
 
 static void print_line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Adds a line to the page. Draws it unless it is scrolled off or below the end. */
 static void print_line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 {
 	char text[1024];
@@ -175,7 +176,7 @@ static void draw_holders(struct page *g, const struct live_proc *proc, const str
 	}
 }
 
-/* Names what holds the blocks of a line that grows. */
+/* Lists the holders of the blocks of a growing line. */
 static void draw_names(struct page *g, struct live_state *s, const struct live_row *r)
 {
 	const struct growth_summary *growth = live_proc__growth(live_state__proc(s),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Graph of memory over time: filled up to the allocated bytes, brighter up to a column's lowest
- * value, with a line at the reserved bytes. */
+/* Graph of memory over time. Each column is filled up to its highest allocated bytes, brighter up
+ * to its lowest ones, and has a line at the reserved bytes. */
 #include "live/screen/paint.h"
 
 #include <stdio.h>
@@ -15,6 +15,8 @@
 #define MOST_COLUMNS 512
 #define AT_LEAST UINT64_C(30000000000) /* shortest span of the graph, in ns */
 
+/* Height of a value, in eighths of a row, in a graph of rows up to the value top. Not 0 unless v
+ * is. */
 static uint64_t eighths_of(uint64_t v, uint64_t top, int rows)
 {
 	uint64_t e = (uint64_t)((unsigned __int128)v * (unsigned)rows * 8 / top);
@@ -32,12 +34,14 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 	int line = c->reserved ? (int)((eighths_of(c->reserved, top, rows) - 1) / 8) : -1;
 
 	for (int r = 0; r < rows; r++) {
-		uint64_t from = (uint64_t)r * 8, here = most > from ? most - from : 0;
+		/* here: eighths of this row that are filled. held: with bytes allocated all the
+		 * time. */
+		uint64_t bottom = (uint64_t)r * 8, here = most > bottom ? most - bottom : 0;
 		bool held, full = here >= 8;
 		const char *sign;
 
 		here = full ? 8 : here;
-		held = least >= from + here;
+		held = least >= bottom + here;
 		if (here) {
 			sign = held ? "#" : ":";
 			if (p->unicode)
@@ -69,7 +73,7 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 	}
 }
 
-/* Marks have arrows on the axis, where the legend would be. */
+/* Draws the time axis. With marks it has no legend: their arrows are in the same row. */
 static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bool marks)
 {
 	char ago[24];
@@ -86,14 +90,14 @@ static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bo
 			   p->columns, INK_DIM, legend);
 }
 
-struct marked { /* the graph, as its marks need it */
+struct marked { /* what the marks need to know of the graph */
 	const struct graph_column *c;
 	int columns, y, rows;
 	uint64_t top;  /* bytes at the upper edge of the highest row; 0: nothing is drawn */
-	int used_from; /* column of the highest row from which on it has text */
+	int used_from; /* the highest row has names of marks from this column on */
 };
 
-/* Whether the highest row has no allocated memory in n columns from x on. */
+/* Whether the highest row is free of memory in n columns from x on. */
 static bool has_room(const struct marked *m, int x, int n)
 {
 	for (int i = x; i < x + n; i++)
@@ -124,7 +128,7 @@ static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 	uint64_t most = m->top && c->known ? eighths_of(c->most, m->top, m->rows) : 0;
 	char name[160];
 
-	/* A name may be in the highest row. */
+	/* Skip the highest row where it has the name of a later mark. */
 	for (int r = x >= m->used_from; r < m->rows; r++)
 		if ((uint64_t)(m->rows - 1 - r) * 8 >= most)
 			paint__put(p, m->y + r, AXIS + x, 1, INK_BOLD, p->unicode ? "\u250a" : "|");
@@ -132,7 +136,7 @@ static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 	draw_mark_name(p, m, x, text__clean(name, sizeof(name), raw, strlen(raw)));
 }
 
-/* True if the graph's time has marks. */
+/* Draws the marks from the last one to the first. Returns true if the graph's time has any. */
 static bool draw_marks(struct paint *p, struct marked *m, const struct live_proc *proc,
 		       const struct graph *g, uint64_t width)
 {

@@ -14,10 +14,10 @@
 #include "model/words.h"
 #include "report/text.h"
 
-#define HOST_LEAST 30		   /* columns */
+#define HOST_LEAST 30		   /* columns that the host memory needs */
 #define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
-/* "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices */
+/* Writes "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices. */
 static void describe_device(char *buf, size_t size, const struct live_proc *p,
 			    const struct model_device *d, int i)
 {
@@ -40,7 +40,8 @@ static void describe_device(char *buf, size_t size, const struct live_proc *p,
 static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
 		     const struct model_device *d, int device)
 {
-	char right[200] = "", what[160] = "", clock[24], cmd[1024] = "", text[1200], of[80] = "";
+	char right[200] = "", device_text[160] = "", clock[24], cmd[1024] = "", text[1200];
+	char details[80] = ""; /* rank, number and end of the process */
 	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
 	int room;
 
@@ -50,20 +51,21 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		return;
 	}
 	if (device >= 0)
-		describe_device(what, sizeof(what), proc, d, device);
-	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "",
+		describe_device(device_text, sizeof(device_text), proc, d, device);
+	snprintf(right, sizeof(right), "%s%s%s ", device_text, *device_text ? "  " : "",
 		 live__clock(clock, proc->now));
 	room = p->columns - (int)text__width(right) - 2;
 	if (rank && *rank)
-		snprintf(of, sizeof(of), " rank %s", text__clean(text, 8, rank, strnlen(rank, 6)));
+		snprintf(details, sizeof(details), " rank %s",
+			 text__clean(text, 8, rank, strnlen(rank, 6)));
 	if (s->nprocs > 1)
-		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1,
-			 s->nprocs);
+		snprintf(details + strlen(details), sizeof(details) - strlen(details),
+			 " (%zu of %zu)", s->chosen + 1, s->nprocs);
 	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
 	if (proc->ended)
-		strcat(of, " ENDED");
+		strcat(details, " ENDED");
 	snprintf(text, sizeof(text), " %sPID %d%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
-		 (int)proc->pid, of, cmd);
+		 (int)proc->pid, details, cmd);
 	paint__put(p, 0, 0, room, INK_BAR, text);
 	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR,
 		     right);
@@ -84,7 +86,8 @@ static int put_figure(struct paint *p, int y, int x, const char *name, const cha
 	return x + n + field + 2;
 }
 
-/* While steps run, the current value changes all the time: their end and their peak tell more. */
+/* While steps run, the current value changes all the time. Then the bytes at the last step's end
+ * and its peak tell more. */
 static int draw_allocated(struct paint *p, const struct live_proc *proc,
 			  const struct model_device *d, int device)
 {
@@ -121,6 +124,7 @@ static void draw_figures(struct paint *p, const struct live_proc *proc,
 			       INK_PLAIN);
 }
 
+/* Draws a part of row 2, if there is room. Returns the x of the next part. */
 static int put_part(struct paint *p, int x, enum ink ink, const char *text)
 {
 	int width = (int)text__width(text);
@@ -144,7 +148,8 @@ static void draw_host(struct paint *p, const struct live_proc *proc, int x)
 	put_part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
 }
 
-static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
+/* Draws row 2: steps, growth, cached memory, the peak's time, out-of-memory errors, host memory. */
+static void draw_row_2(struct paint *p, const struct live_proc *proc, const struct model_device *d)
 {
 	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
 	const char *step = model__steps_are_calls(proc->model) ? "call" : "step";
@@ -202,7 +207,7 @@ void draw_head(struct paint *p, const struct live_state *s)
 		return;
 	}
 	draw_figures(p, proc, &d, device);
-	draw_second(p, proc, &d);
+	draw_row_2(p, proc, &d);
 }
 
 static const char *view_name(const struct live_state *s, enum live_view v)
@@ -253,6 +258,7 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	paint__right(p, y, x, p->columns - x, ink, text);
 }
 
+/* Draws the last message while it is recent, otherwise counts of events and losses. */
 static void draw_events(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_message *m = live_state__message(s, 0);
@@ -293,7 +299,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	}
 }
 
-/* The key of a name in the footer; 0: of several keys. */
+/* The key that a name in the footer stands for; 0: it stands for several keys. */
 static int key_of(const char *name)
 {
 	static const struct {

@@ -16,8 +16,8 @@ struct region { /* a part of the screen that shows some lines of a longer text *
 	size_t skip; /* lines above the region that are still to come */
 };
 
-/* Draws text, wrapped to the width at spaces if possible, from column x on, and its label in the
- * first row. Returns the number of lines, drawn or not. */
+/* Draws text from column x on, wrapped at spaces if possible, with its label left of the first
+ * line. Returns the number of lines, drawn or not. */
 static size_t wrap(struct region *g, const char *label, int x, enum ink ink, const char *text)
 {
 	int width = g->p->columns - x;

@@ -15,7 +15,7 @@
 #include "model/words.h"
 #include "report/text.h"
 
-#define HELD_BY 65 /* column of the lines that hold a segment */
+#define HELD_BY 65 /* column of the line that holds most of a segment */
 
 static void put_cell(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {
@@ -51,6 +51,7 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 	paint__put(p, y, x + 1, p->columns - x - 1, INK_BAR, live_cells__where_title(by));
 }
 
+/* most: the growth of the row that grew most. */
 static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most)
 {
 	if (c == COL_LIVE)
@@ -189,14 +190,14 @@ void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows
 		draw_segment(p, proc, &g->all[i], y++, i == s->selected);
 }
 
-struct sums {
+struct sums { /* over all processes */
 	uint64_t allocated, reserved;
-	bool reserves, grows; /* known for some process */
+	bool reserves, grows; /* reserved, pace: known for at least one process */
 	int64_t pace;
 	double rate;
 };
 
-/* The process's name: its pod, container or command. */
+/* Writes the process's command and its pod or container; or its end. */
 static void describe_process(char *buf, size_t size, const struct live_proc *proc, int width)
 {
 	static const char *const facts[] = { "pod", "container.name", "container" };
@@ -222,8 +223,10 @@ static void describe_process(char *buf, size_t size, const struct live_proc *pro
 #define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
 #define DEVICE_TEXT(p) ((p)->columns < 96 ? 0 : 6)
 
+/* Format of a row of the table of processes, and of its titles. */
 #define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %11s %7s %6s"
 
+/* Draws a process and adds its figures to sums. y: -1 to add only. */
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
 			 bool chosen, struct sums *sums)
 {

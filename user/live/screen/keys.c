@@ -62,6 +62,7 @@ const struct live_key_help live_keys__help[] = {
 	{ NULL, NULL, NULL },
 };
 
+/* Handles a key in the prompt for a filter or a mark. */
 static enum live_act type_key(struct live_state *s, int key)
 {
 	size_t len = strlen(s->typed);
@@ -83,7 +84,7 @@ static enum live_act type_key(struct live_state *s, int key)
 			s->refused = s->nmessages;
 			return ACT_DRAW;
 		}
-		/* The filter is valid now: remove the message about the last one. */
+		/* This filter is valid: remove the message that refused the one before. */
 		if (s->refused && s->refused == s->nmessages)
 			s->nmessages--;
 		s->refused = 0;
@@ -122,7 +123,7 @@ static enum live_act select_row(struct live_state *s, size_t to)
 	return ACT_DRAW;
 }
 
-static size_t less(size_t n, size_t by)
+static size_t minus_or_0(size_t n, size_t by)
 {
 	return n > by ? n - by : 0;
 }
@@ -132,13 +133,13 @@ static enum live_act scroll_page(size_t *first, int key, size_t page)
 {
 	switch (key) {
 	case KEY_LIVE_UP:
-		*first = less(*first, 1);
+		*first = minus_or_0(*first, 1);
 		return ACT_DRAW;
 	case KEY_LIVE_DOWN:
 		++*first;
 		return ACT_DRAW;
 	case KEY_LIVE_PAGE_UP:
-		*first = less(*first, page);
+		*first = minus_or_0(*first, page);
 		return ACT_DRAW;
 	case KEY_LIVE_PAGE_DOWN:
 		*first += page;
@@ -158,11 +159,11 @@ static enum live_act move_selection(struct live_state *s, int key, size_t page)
 {
 	switch (key) {
 	case KEY_LIVE_UP:
-		return select_row(s, less(s->selected, 1));
+		return select_row(s, minus_or_0(s->selected, 1));
 	case KEY_LIVE_DOWN:
 		return select_row(s, s->selected + 1);
 	case KEY_LIVE_PAGE_UP:
-		return select_row(s, less(s->selected, page));
+		return select_row(s, minus_or_0(s->selected, page));
 	case KEY_LIVE_PAGE_DOWN:
 		return select_row(s, s->selected + page);
 	case KEY_LIVE_HOME:
@@ -174,7 +175,7 @@ static enum live_act move_selection(struct live_state *s, int key, size_t page)
 	}
 }
 
-/* Answers a key that has no effect now. */
+/* Shows why a key has no effect now. */
 static enum live_act refuse(struct live_state *s, const char *why)
 {
 	live_state__say(s, LOG_INFO, true, "%s", why);
@@ -189,8 +190,8 @@ static enum live_act zoom_graph(struct live_state *s, bool in)
 	static const uint64_t spans[] = { 30, 120, 600, 3600, 14400, 86400 }; /* seconds */
 	const size_t n = sizeof(spans) / sizeof(*spans);
 	const struct live_proc *p = live_state__proc(s);
-	uint64_t all = p ? p->now : 0, was = s->span;
-	uint64_t shown = was ? was : all;
+	uint64_t all = p ? p->now : 0, old_span = s->span;
+	uint64_t shown = old_span ? old_span : all;
 	size_t i = 0;
 
 	if (in) {
@@ -202,7 +203,7 @@ static enum live_act zoom_graph(struct live_state *s, bool in)
 			i++;
 		s->span = i < n && spans[i] * SECOND < all ? spans[i] * SECOND : 0;
 	}
-	if (s->span == was)
+	if (s->span == old_span)
 		return refuse(s, in ? "the graph shows the shortest time"
 				    : "the graph shows all of the time");
 	return ACT_DRAW;
@@ -267,7 +268,7 @@ static enum live_act next_device(struct live_state *s)
 	return ACT_REFRESH;
 }
 
-/* The next view that is offered, or the one before. */
+/* Shows the next view that exists now, or with back the one before. */
 static enum live_act turn_view(struct live_state *s, bool back)
 {
 	unsigned v = s->view;
@@ -329,7 +330,8 @@ static enum live_act press_view(struct live_state *s, int key)
 	}
 }
 
-/* In the tree: unfolds the module; or folds it, or selects its parent. */
+/* Right (open) unfolds the module in the tree. Left folds it, or if it is folded selects its
+ * parent. */
 static enum live_act unfold_row(struct live_state *s, bool open)
 {
 	const struct live_row *row = live_state__row(s);
@@ -341,7 +343,7 @@ static enum live_act unfold_row(struct live_state *s, bool open)
 		return ACT_NONE;
 	if (row->has_inside && row->open != open) {
 		select_row(s, s->selected);
-		s->moved = true;
+		s->moved = true; /* also the first row stays selected when rows move */
 		live_state__fold(s, s->selected_key);
 		return ACT_DRAW;
 	}
@@ -381,6 +383,7 @@ static enum live_act press_table(struct live_state *s, int key)
 	}
 }
 
+/* Handles a key while the help or the list of messages is shown. */
 static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 {
 	bool help = key == '?' || key == 'h' || key == KEY_LIVE_HELP;

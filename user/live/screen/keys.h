@@ -22,7 +22,8 @@ enum live_key { /* keys that are not characters */
 		KEY_LIVE_QUIT,
 		KEY_LIVE_WHEEL_UP,
 		KEY_LIVE_WHEEL_DOWN,
-		KEY_LIVE_ROW = 0x120000, /* and more: a click on this row of the screen's table */
+		/* A click on the i-th row of the table on the screen is KEY_LIVE_ROW + i. */
+		KEY_LIVE_ROW = 0x120000,
 };
 
 enum live_act {
@@ -32,10 +33,10 @@ enum live_act {
 	ACT_RESET,   /* restart the measuring of growth */
 	ACT_REDRAW,  /* redraw everything: the terminal's content may be damaged */
 	ACT_QUIT,
-	ACT_SAVE,
-	ACT_EXPORT,
-	ACT_MARK, /* state.typed has the mark's name */
-	ACT_FLAME,
+	ACT_SAVE,   /* save a recording */
+	ACT_EXPORT, /* export it as a page */
+	ACT_MARK,   /* write a mark with the name in live_state.typed */
+	ACT_FLAME,  /* export a flame graph */
 };
 
 /* Handles a key. page: table rows on the screen. */
@@ -46,6 +47,6 @@ struct live_key_help {
 	const char *ascii; /* keys for a terminal without UTF-8; NULL: the same */
 };
 #define LIVE_KEYS_WIDTH 20 /* columns of the longest keys */
-/* Descriptions of all keys, and a legend of the screen, ended by NULL. An entry without keys is a
- * title. */
+/* Descriptions of all keys, then a legend of the screen. An entry without keys is a title. The last
+ * entry is all NULL. */
 extern const struct live_key_help live_keys__help[];

@@ -44,7 +44,8 @@ void paint__set_inks(bool colour)
 	}
 }
 
-/* Replaces other characters in an ASCII locale, where curses would draw them wider. */
+/* Replaces each character that is not ASCII with "?". In an ASCII locale, curses would draw it
+ * wider. */
 static void to_ascii(char *s)
 {
 	char *to = s;

@@ -12,7 +12,7 @@ enum ink {
 	INK_BOLD,
 	INK_DIM,
 	INK_BAR,    /* top line and titles */
-	INK_BAR_ON, /* selected item in them */
+	INK_BAR_ON, /* selected item in the top line or titles */
 	INK_SELECTED,
 	INK_ALLOCATED,
 	INK_WITHIN, /* between lowest and highest allocated bytes */
@@ -26,7 +26,7 @@ enum ink {
 	INK_NR,
 };
 
-#define PAINT_HITS 48
+#define PAINT_HITS 48 /* maximum number of hits on the screen */
 
 struct hit { /* a place where a click acts as a key */
 	int y, x, width, key;
@@ -35,7 +35,7 @@ struct hit { /* a place where a click acts as a key */
 struct paint {
 	int rows, columns;
 	bool unicode;
-	int table_rows; /* rows of the table, for screen__page() */
+	int table_rows; /* rows that fit into the table, for screen__page() */
 	struct hit hits[PAINT_HITS];
 	size_t nhits;
 	/* Screen row of the first table row, and the number of drawn rows; 0: none. */
@@ -48,7 +48,7 @@ void paint__hit(struct paint *p, int y, int x, int width, int key);
 /* The key of a click at (y, x); 0: none. */
 int paint__clicked(const struct paint *p, int y, int x);
 
-/* Sets the attributes of all inks. Call once after curses started. */
+/* Sets the attributes of all inks. Call it once, after curses was started. */
 void paint__set_inks(bool colour);
 /* Draws text at (y, x), cut to width columns. Returns the columns used. */
 int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
@@ -56,12 +56,12 @@ int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const cha
 void paint__right(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
 void paint__fill(struct paint *p, int y, enum ink ink); /* fills row y */
 
-/* Parts of the screen. Each draws in the given rows only. */
+/* The functions from here on draw parts of the screen. y: first row; rows: number of rows. */
 void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
-/* The memory graph; its last row is the time axis. */
+/* Draws the memory graph; its last row is the time axis. */
 void draw_graph(struct paint *p, const struct live_state *s, int y, int rows);
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
-/* the first row has the titles */
+/* Draws the table of rows; its first row has the titles. */
 void draw_table(struct paint *p, struct live_state *s, int y, int rows);
 void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows);
 void draw_table__processes(struct paint *p, struct live_state *s, int y, int rows);

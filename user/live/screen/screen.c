@@ -28,8 +28,8 @@ struct screen {
 
 /* ---- drawing ---- */
 
-/* Height of the graph: a third of the free rows, 4 to 16; none on small screens. Even, so that half
- * of the scale is the edge of a row. */
+/* Height of the graph: a third of the free rows, 4 to 16; 0 on small screens. It is even, so that
+ * half of the scale is the edge of a row. */
 static int graph_rows(int rows)
 {
 	int n = (rows - 6) / 6 * 2;
@@ -91,12 +91,12 @@ static void on_stop(int sig)
  * Starts curses but keeps our signal handlers.
  *
  * SIGTSTP gets a handler of ours, which never runs: the signal is blocked and read from a signalfd.
- * Without one, curses ignores the signal while it draws, and the kernel then discards one that was
- * not read yet: Ctrl-Z did nothing.
+ * Without a handler, curses ignores the signal while it draws. Then the kernel discards a SIGTSTP
+ * that was not read yet, and Ctrl-Z does nothing.
  */
 static struct screen *take_over(struct screen *s)
 {
-	static const int all[] = { SIGINT, SIGTERM, SIGTSTP, SIGWINCH };
+	static const int all[] = { SIGINT, SIGTERM, SIGTSTP, SIGWINCH }; /* curses replaces these */
 	struct sigaction old[sizeof(all) / sizeof(*all)];
 
 	sigaction(SIGTSTP, &(struct sigaction){ .sa_handler = on_stop }, NULL);
@@ -216,8 +216,9 @@ static int mouse_key(const struct screen *s)
 #define SEQUENCE_MOST 32 /* bytes of an escape sequence */
 
 /*
- * The key of Esc and what follows it at once: arrows in the other of their two forms, and nothing
- * of Alt with a key or of an unknown sequence. Bytes that follow later are keys of their own.
+ * Returns the key for Esc and the bytes that follow it at once. Arrows have two forms, and curses
+ * knows one of them; this is the other. 0: Alt with a key, or an unknown sequence. Bytes that come
+ * later are separate keys.
  */
 static int escape_key(void)
 {

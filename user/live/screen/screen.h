@@ -21,7 +21,8 @@ void screen__resized(struct screen *s);
 /* Restores the terminal until screen__resume(). */
 void screen__suspend(struct screen *s);
 void screen__resume(struct screen *s);
-/* The next key, a character or enum live_key. -1: none; -2: the terminal is gone. */
+/* Reads the next key: a character or enum live_key; 0: one without a meaning. Returns -1 if no key
+ * is there, -2 if the terminal is gone. */
 int screen__key(struct screen *s);
 /* Number of table rows on the screen. */
 size_t screen__page(const struct screen *s);

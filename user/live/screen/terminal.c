@@ -20,19 +20,19 @@ static bool is_like_xterm(const char *term)
 	return false;
 }
 
-/* Calls f with the built-in description in TERMINFO, and restores that: commands that are started
- * later have to see the user's. */
+/* Calls f while TERMINFO has the built-in description. Restores TERMINFO, because commands that are
+ * started later must get the user's. Returns false if f was not called or returned false. */
 static bool with_built_in(bool (*f)(void *ctx), void *ctx)
 {
-	const char *now = getenv("TERMINFO");
-	char *kept = now ? strdup(now) : NULL;
-	bool done = (!now || kept) && !setenv("TERMINFO", BUILT_IN_TERMINAL, 1) && f(ctx);
+	const char *users = getenv("TERMINFO");
+	char *copy = users ? strdup(users) : NULL;
+	bool done = (!users || copy) && !setenv("TERMINFO", BUILT_IN_TERMINAL, 1) && f(ctx);
 
-	if (kept)
-		setenv("TERMINFO", kept, 1);
-	else if (!now)
+	if (copy)
+		setenv("TERMINFO", copy, 1);
+	else if (!users)
 		unsetenv("TERMINFO");
-	free(kept);
+	free(copy);
 	return done;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The description of the terminal that TERM names: the host's or, where the host has none, that of
- * xterm, which is part of this program. It suits the terminals that use xterm's sequences. */
+/* The description of the terminal that TERM names. If the host has none, xterm's is used, which is
+ * part of this program. It suits terminals that use xterm's sequences. */
 #include <curses.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -21,20 +21,20 @@ struct tty {
 	int in, out;
 	bool opened; /* `in` was opened here */
 	struct termios termios;
-	char restore[256]; /* terminal sequences that restore it */
-	size_t len;
-	/* errors: file in place of standard error; real: the original standard error */
+	char restore[256]; /* sequences that restore the terminal */
+	size_t len;	   /* bytes of restore */
+	/* errors: file in place of standard error; real: the original standard error; -1: none */
 	int errors, real;
-	off_t caught; /* bytes of errors that were read */
+	off_t caught; /* bytes of the file errors that were read */
 };
 
 /* Signals of a crash. */
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };
 
-/* global, because a signal handler gets no context */
+/* The terminal whose screen is up; NULL: none. Global, because a signal handler gets no context. */
 static struct tty *shown;
 
-/* global, because tputs() passes no context */
+/* The terminal for collect(). Global, because tputs() passes no context. */
 static struct tty *collect_target;
 
 static int collect(int c)
@@ -149,7 +149,7 @@ void tty__restore(struct tty *t)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-/* Prints the errors that were not shown, such as the reason of a crash. */
+/* Prints errors that the view has not shown yet, such as the reason for a crash. */
 static void pass_errors(const struct tty *t)
 {
 	char buf[4096];
@@ -163,7 +163,8 @@ static void pass_errors(const struct tty *t)
 	}
 }
 
-/* Calls only functions that a signal handler may call. SA_RESETHAND: the signal then ends us. */
+/* Calls only functions that a signal handler may call. Because of SA_RESETHAND, raise() then ends
+ * the program. */
 static void on_crash(int sig)
 {
 	if (shown) {

@@ -26,7 +26,8 @@
 
 /* ---- a process as text ---- */
 
-/* As the screen: while steps run, the current value changes all the time. */
+/* Prints the last step's figures while steps run, as the screen does: the current value changes all
+ * the time. */
 static void print_allocated(FILE *out, const struct live_proc *p, const struct model_device *d)
 {
 	struct model_step s;
@@ -138,8 +139,8 @@ static void print_table(FILE *out, const struct live_proc *p, const struct live_
 		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);
 }
 
-/* Prints the process as text: two lines and a table. who: print the process, because several are
- * shown. */
+/* Prints the process as text: a few lines and a table. who: print the PID, because several
+ * processes may be shown. */
 static void print_block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
 			int width)
 {
@@ -162,7 +163,7 @@ static void print_block(FILE *out, const struct live_proc *p, const struct live_
 
 /* ---- a process as JSON ---- */
 
-static void fact_if(struct json *j, const struct facts *f, const char *name)
+static void put_fact_if_known(struct json *j, const struct facts *f, const char *name)
 {
 	const char *s = facts__get(f, name);
 
@@ -170,7 +171,7 @@ static void fact_if(struct json *j, const struct facts *f, const char *name)
 		json__string(j, name, s);
 }
 
-static void number_if(struct json *j, const struct facts *f, const char *name)
+static void put_number_if_known(struct json *j, const struct facts *f, const char *name)
 {
 	uint64_t number;
 
@@ -182,10 +183,10 @@ static void put_head(struct json *j, const struct live_proc *p)
 {
 	json__seconds(j, "time", p->now, 6);
 	json__int(j, "pid", p->pid);
-	number_if(j, p->facts, "rank");
-	fact_if(j, p->facts, "comm");
-	fact_if(j, p->facts, "container");
-	fact_if(j, p->facts, "pod");
+	put_number_if_known(j, p->facts, "rank");
+	put_fact_if_known(j, p->facts, "comm");
+	put_fact_if_known(j, p->facts, "container");
+	put_fact_if_known(j, p->facts, "pod");
 	json__uint(j, "events", p->events);
 	json__double(j, "events_per_second", p->rate, 1);
 	json__uint(j, "lost", p->lost);
@@ -258,6 +259,7 @@ static void put_row(struct json *j, enum live_by by, const struct live_row *r)
 	json__close_object(j);
 }
 
+/* names: keys of the rows, of the number of further rows, and of their bytes. */
 static void put_table(struct json *j, const struct live_proc *p, const struct live_rows *rows,
 		      const struct live_table *t, const char *names[3])
 {
@@ -328,7 +330,7 @@ struct plain {
 	struct live_table table;
 	bool several; /* more than one process may be shown */
 	int err;      /* negative error of standard output or of memory */
-	bool said;    /* err was logged */
+	bool said;    /* err was logged already */
 };
 
 struct shown {		  /* a process in the output */
@@ -336,9 +338,9 @@ struct shown {		  /* a process in the output */
 	struct plain *plain;
 	struct live_proc *proc;
 	struct session *session;
-	bool first;    /* the process of -p */
-	uint64_t next; /* time of the next output, ns since the start */
-	uint64_t blocks;
+	bool first;	 /* the process of -p */
+	uint64_t next;	 /* time of the next output, ns since the start */
+	uint64_t blocks; /* number of outputs so far */
 };
 
 static int on_event(struct sink *s, const struct event *e)
@@ -360,7 +362,7 @@ static int flush_output(struct plain *l)
 	return l->err;
 }
 
-/* EPIPE is not a failure: the reader has closed the pipe. */
+/* Logs l->err once and returns the exit code. EPIPE is no failure: the reader closed the pipe. */
 static int output_status(struct plain *l)
 {
 	if (l->err == -EPIPE)
@@ -376,15 +378,15 @@ static int refresh(struct shown *s)
 	const struct live_args *a = s->plain->args;
 	struct live_rows *r = &s->proc->rows[a->by];
 	int device = model__main_device(s->proc->model), err = 0;
-	struct live_selection of;
+	struct live_selection selection;
 	struct model_device d;
 
 	live_proc__rates(s->proc);
 	if (device < 0)
 		return 0;
 	model__device(s->proc->model, (size_t)device, &d);
-	of = (struct live_selection){ d.device, a->which_line, &a->select };
-	live_proc__select(s->proc, a->by, &of);
+	selection = (struct live_selection){ d.device, a->which_line, &a->select };
+	live_proc__select(s->proc, a->by, &selection);
 	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
 		if (a->format == LIVE_JSON || (int)i == device)
 			err = live_proc__judge(s->proc, i);
@@ -395,10 +397,10 @@ static int refresh(struct shown *s)
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
-	return live_proc__refresh_host(s->proc, &of, a->sort);
+	return live_proc__refresh_host(s->proc, &selection, a->sort);
 }
 
-/* Prints a process. end: reason for the last output; "" if more follows. */
+/* Prints a process. end: reason for the last output; "" if more follows. 0 or a negative error. */
 static int print_proc(struct shown *s, const char *end)
 {
 	struct plain *l = s->plain;
@@ -482,8 +484,8 @@ static int finish(struct shown *s, const char *reason)
 	return flush_output(s->plain);
 }
 
-/* Prints the end of a process that was attached to. Of others than the first, which may never
- * allocate a tensor, only if there were events. */
+/* Prints the last output of a process and frees it. Processes other than the first one may never
+ * allocate a tensor: they are printed only if they had events. Returns the exit code. */
 static int end(void *output, const char *reason, int err)
 {
 	struct shown *s = output;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* JSON of a live view, for its test: one object per line and interval. docs/reference/live.md
- * describes the keys. */
+/* JSON of a live view: one object per line and interval. The header is for its test.
+ * docs/reference/live.md describes the keys. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ struct live_table {
 	const struct report_select *select;
 };
 
-/* True if row i is beyond the limit. Rows for filtered memory are always shown. */
+/* True if row i is not printed, because t->top rows are. Rows for filtered memory always are. */
 static inline bool live_table__cuts(const struct live_table *t, size_t i, const struct live_row *r)
 {
 	return t->top && i >= t->top && !r->row.filtered;

@@ -40,11 +40,11 @@
 #include "record/stream.h"
 #include "report/text.h"
 
-#define KEPT UINT64_C(300000000000) /* length of the kept stream, ns, if memory permits */
-#define NAMES 100		    /* file names tried within one second */
+#define KEPT UINT64_C(300000000000) /* events of the last 5 min are kept for saving, ns */
+#define NAMES 100		    /* names that are tried for a file */
 #define NICE 10			    /* nice value of an export */
-#define BUDGET 100		    /* refreshing may use 1/BUDGET of the time */
-/* bytes of events kept for each process; less if there are many processes */
+#define BUDGET 100		    /* refreshing uses at most 1/BUDGET of the time */
+/* Bytes of events kept for saving of one process; fewer if there are many processes. */
 #define KEPT_BYTES (UINT64_C(64) << 20)
 #define ENDED_KEPT 32 /* processes kept after their end */
 /* The first refreshes come early: after 50, 100, 200, 400 ... ms. */
@@ -54,7 +54,7 @@
 /* ---- saving ---- */
 
 struct live_save {
-	struct sink sink; /* must come first; it never fails: write_save() reports the error */
+	struct sink sink; /* must come first; never returns an error: write_save() reports it */
 	struct flight *flight;
 	pid_t pid;
 	int err; /* error that ended saving, negative */
@@ -153,7 +153,7 @@ static void free_save(struct live_save *s)
 	free(s);
 }
 
-/* Writes a recording. say: gets the result as a message. Returns 0 or a negative error. */
+/* Writes a recording. Puts the result as a message into say. Returns 0 or a negative error. */
 static int write_save(struct live_save *s, char *say, size_t size)
 {
 	char events[32], span[24], bytes[24];
@@ -181,8 +181,9 @@ struct exported {
 	const char *path, *format;
 };
 
-/* In the exporting process: closes the view's files, and keeps only the rights to create a file. */
-static int export_it(void *ctx)
+/* Runs in the exporting process. Closes the view's files, and keeps only the rights to create a
+ * file. */
+static int run_export(void *ctx)
 {
 	const struct exported *x = ctx;
 	const struct export_job job = { .format = export__find(x->format), .recording = x->path };
@@ -201,21 +202,21 @@ static int begin_export(struct subprocess *ret, const char *path, const char *fo
 {
 	return subprocess__start(
 		&(struct subprocess_opts){
-			.main = export_it,
+			.main = run_export,
 			.ctx = &(struct exported){ path, format },
 			.err = SUBPROCESS_INHERIT,
-			.keep_all_fds = true, /* export_it() closes them after the log */
+			.keep_all_fds = true, /* run_export() closes them after the log */
 			.death_signal = SIGTERM,
 			.nice_by = NICE },
 		ret);
 }
 
-/* Waits for the end of an export; end: ends it first. True: it succeeded. */
-static bool end_export(struct subprocess *p, bool end)
+/* Waits for the end of an export. kill: ends the export first. Returns true if it succeeded. */
+static bool end_export(struct subprocess *p, bool kill)
 {
 	int status = 1;
 
-	if (end)
+	if (kill)
 		subprocess__signal(p, SIGTERM);
 	return subprocess__wait(p, -1, &status) && !status;
 }
@@ -228,10 +229,10 @@ struct view {
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;
-	int clock, signals;
-	uint64_t begun;	   /* start of the view, ns, monotonic */
-	uint64_t rows_due; /* earliest next refresh of the rows, ns, monotonic */
-	unsigned refreshes;
+	int clock, signals;	     /* timerfd of the refreshes; signalfd */
+	uint64_t begun;		     /* start of the view, ns, monotonic */
+	uint64_t rows_due;	     /* earliest next refresh of the rows, ns, monotonic */
+	unsigned refreshes;	     /* number of refreshes by the clock */
 	bool gone;		     /* the terminal is gone */
 	bool quit;		     /* the user asked to quit */
 	bool failed;		     /* a refresh ran out of memory */
@@ -240,11 +241,11 @@ struct view {
 	struct control *control;     /* control socket; NULL: none */
 };
 
-struct source {			 /* capture of a process: owner of its struct live_proc */
-	struct session *session; /* running capture; NULL: it is over */
+struct source {			 /* the capture of a process; live_proc.owner points to it */
+	struct session *session; /* NULL: the capture is over */
 	struct live_save *save;
 	bool first;  /* the process of -p */
-	bool listed; /* in the list of processes */
+	bool listed; /* the process is in live_state.procs */
 };
 
 static void on_message(void *ctx, enum log_level level, const char *text)
@@ -255,7 +256,7 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 	live_state__say(&v->state, level, false, "%s", text);
 }
 
-/* Shows errors not written by log.h: from libraries or a sanitizer. */
+/* Shows what was written to standard error past log.h: by libraries, a sanitizer or an export. */
 static void take_errors(struct view *v)
 {
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
@@ -263,13 +264,14 @@ static void take_errors(struct view *v)
 
 	while (tty__read_errors(v->tty, buf, sizeof(buf)) > 0) {
 		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-			/* written by an export */
-			bool said = !strncmp(line, ours, sizeof(ours) - 1);
+			/* an export's message has the program's own prefix */
+			bool by_export = !strncmp(line, ours, sizeof(ours) - 1);
 
-			line += said ? sizeof(ours) - 1 : 0;
+			line += by_export ? sizeof(ours) - 1 : 0;
 			on_message(v,
-				   said && strncmp(line, warning, sizeof(warning) - 1) ? LOG_INFO
-										       : LOG_WARN,
+				   by_export && strncmp(line, warning, sizeof(warning) - 1)
+					   ? LOG_INFO
+					   : LOG_WARN,
 				   line);
 		}
 	}
@@ -291,7 +293,7 @@ static void drop_source(struct view *v, int fd)
 	}
 }
 
-/* Shows a message for each new mark, whoever set it. */
+/* Shows a message for each new mark, by the user, the program or `memtrace-bpf ctl`. */
 static void say_marks(struct view *v)
 {
 	uint64_t time;
@@ -316,7 +318,7 @@ static struct source *source_of(const struct live_proc *p)
 	return p ? p->owner : NULL;
 }
 
-/* Save or mark, and show a message. True on success. */
+/* Saves the kept events of a process and shows a message. True on success. */
 static bool save_proc(struct view *v, struct live_proc *p)
 {
 	struct source *from = source_of(p);
@@ -370,6 +372,7 @@ static void export(struct view *v, const char *format)
 	add_source(v, v->exporting.pidfd, on_exported);
 }
 
+/* Writes a mark into the capture of a process and shows a message. True on success. */
 static bool mark_proc(struct view *v, struct live_proc *p, const char *name)
 {
 	struct source *from = source_of(p);
@@ -508,7 +511,7 @@ static void set_clock(struct view *v, uint64_t ns)
 		timerfd_settime(v->clock, 0, &it, NULL);
 }
 
-/* Time until the next refresh, depending on the cost of the last one in ns. */
+/* Time until the next refresh, ns. cost: CPU time of the last one, ns. */
 static uint64_t pause_after(struct view *v, uint64_t cost)
 {
 	uint64_t wanted = v->state.interval;
@@ -525,7 +528,7 @@ static void draw(struct view *v)
 	screen__draw(v->screen, &v->state);
 }
 
-/* Logs why and when a process's events ended. */
+/* Marks a process as ended, and shows why and when its events ended. */
 static void log_end(struct view *v, struct live_proc *p, const char *reason, int err)
 {
 	char why[96], clock[24];
@@ -547,8 +550,8 @@ static void log_end(struct view *v, struct live_proc *p, const char *reason, int
 	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
 }
 
-/* Refreshes the rows. With many blocks that is slow, so rows are refreshed less often than the
- * top lines. */
+/* Refreshes the rows and sets when they may be refreshed again. With many blocks that is less often
+ * than the top lines. */
 static void refresh_rows(struct view *v)
 {
 	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
@@ -673,7 +676,8 @@ static void on_signal(void *ctx)
 	}
 }
 
-static int block(int fd, const int *all, size_t n)
+/* Blocks signals and makes a signalfd for them, or adds them to fd unless it is -1. Returns it. */
+static int take_signals(int fd, const int *all, size_t n)
 {
 	sigset_t set;
 
@@ -684,7 +688,8 @@ static int block(int fd, const int *all, size_t n)
 	return signalfd(fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Opens the screen when there are data to show, so that attach errors appear as normal messages. */
+/* Opens the screen, unless it is open. Called after the first attach, so that errors of the attach
+ * appear as normal messages. */
 static int show(struct view *v)
 {
 	if (v->screen)
@@ -790,7 +795,7 @@ static void drop_old(struct view *v)
 		free_proc(old);
 }
 
-/* Ends a session but keeps its dict and facts for viewing. */
+/* Ends the capture of a process, but keeps its dict and facts, so that it can still be viewed. */
 static int end(void *output, const char *reason, int err)
 {
 	struct live_proc *p = output;
@@ -824,10 +829,10 @@ static void view_after_end(struct view *v)
 	struct pollfd fds[LOOP_SOURCES];
 	size_t n;
 
-	v->signals = block(v->signals, ends, sizeof(ends) / sizeof(*ends));
+	v->signals = take_signals(v->signals, ends, sizeof(ends) / sizeof(*ends));
 	v->state.over = true;
 	v->state.paused = false;
-	/* The process has freed everything: its peak is what there is to see. */
+	/* The process has freed its memory, so that only the peak is of interest. */
 	if (v->state.sort == SORT_LIVE)
 		v->state.sort = SORT_PEAK;
 	refresh(v, false);
@@ -940,7 +945,7 @@ int live_view__run(const struct live_args *args, struct tty *t)
 	set_state(&v.state, args);
 	v.begun = clock__monotonic();
 	/* on_signal() handles Ctrl-Z also before the screen is open. */
-	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
+	v.signals = take_signals(-1, handled, sizeof(handled) / sizeof(*handled));
 	add_source(&v, v.signals, on_signal);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)
