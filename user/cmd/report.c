@@ -170,7 +170,7 @@ static void parse_columns(struct options *o, struct argp_state *state)
 	if (!csv && o->shown.format != REPORT_AS_TEXT)
 		argp_error(state,
 			   "--columns works only with --format text or csv; json has all figures");
-	if (report_columns__parse(o->columns, csv, words__speaks_of(r->by, r->split),
+	if (report_columns__parse(o->columns, csv, words__row_properties(r->by, r->split),
 				  csv ? &r->fields : &r->columns, why, sizeof(why)))
 		argp_error(state, "--columns: %s", why);
 }

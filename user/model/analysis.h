@@ -20,10 +20,10 @@ struct analysis {
 	char *path; /* path as given */
 	/* Name for people and file names: without folder and ".mtr"; "stdin" for "-". */
 	char *name;
-	/* Its machine, as the index of its folder names it; NULL: not known. Set by the caller, who
-	 * owns it. */
+	/* Machine of the recording, from the index of the recording's folder; NULL: not known. The
+	 * caller sets and owns it. */
 	const char *host;
-	const char *doing; /* verb before the name in the progress line; NULL: "reading" */
+	const char *doing; /* verb before name in the progress line; NULL: "reading" */
 	struct mtr_reader *reader;
 	struct model *model;
 	const struct dict *dict; /* dict and facts of the reader; both grow during the run */
@@ -31,7 +31,7 @@ struct analysis {
 	uint64_t last_time; /* time of the last event, ns */
 	uint64_t events;    /* number of events read */
 	char marks[512];    /* names of the first marks, quoted, with commas between them */
-	/* Valid after analysis__run(). */
+	/* From here on: valid after analysis__run(). */
 	uint64_t duration; /* ns: the fact duration_ns, or the last event's time if that is later */
 
 	/* True if the writer closed the file, also at a bound such as max-size. */
@@ -45,9 +45,9 @@ struct analysis {
  * EXIT_UNUSABLE, logged. */
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret);
 /*
- * Feeds every event to the model and finishes it. The callback each (may be NULL) takes an event
- * before the model does. Its result other than 0, a -errno, stops the run. Shows progress on a
- * terminal (base/log.h). Uses the readable part of a cut or damaged file and logs a warning.
+ * Feeds every event to the model and finishes the model. The callback each (may be NULL) gets each
+ * event before the model does; if it returns a -errno, the run stops. Shows progress on a terminal
+ * (base/log.h). Uses the readable part of a cut or damaged file and logs a warning.
  * Returns 0, or EXIT_FAILED or EXIT_UNUSABLE, logged.
  */
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx);
@@ -56,8 +56,8 @@ void analysis__free(struct analysis *a); /* NULL is fine */
 /* For commands that read a recording without a model. Sets *f to the reason why
  * mtr_reader__open() failed, with its errno and why. */
 void analysis__open_failure(const char *path, int err, const char *why, struct failure *f);
-/* After the last event: logs a warning for a cut or damaged recording. Returns 0, or -ENODATA and
- * *f if nothing of it can be read. */
+/* Call it after the last event. Logs a warning for a cut or damaged recording. Returns 0, or
+ * -ENODATA and *f if no event of the recording could be read. */
 int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t events,
 			  struct failure *f);
 

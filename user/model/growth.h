@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Growth over steps, by line, stack, module or category. A watching model keeps the live bytes of
- * each at the ends of steps, at most 256 values. With more steps it keeps every second one, then
- * every fourth. It also keeps the ages that blocks reached. O(1) an event; memory is bounded by
- * distinct lines. A recording without steps is divided into equal slices of time.
+ * Growth over steps, by line, stack, module or category. After growth__watch(), the model keeps the
+ * live bytes of each line (stack, ...) at the ends of steps, at most 256 values. With more steps it
+ * keeps every second value, then every fourth. It also keeps the ages that blocks reached. An event
+ * costs O(1); memory is bounded by distinct lines. A recording without steps is divided into equal
+ * slices of time.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +21,8 @@ enum growth_clock {
 	GROWTH_STEPS,	 /* an optimizer's steps */
 	GROWTH_CALLS,	 /* calls of the root module, without optimizer steps */
 	GROWTH_TIME,	 /* slices of time, without steps or calls */
-	GROWTH_REQUESTS, /* blocks of the line of growth__use_requests_at() */
+	GROWTH_REQUESTS, /* requests: each block that the line of growth__use_requests_at()
+			    allocates */
 };
 
 enum growth_kind {
@@ -28,13 +30,14 @@ enum growth_kind {
 	GROWTH_ENLARGED, /* blocks are replaced by larger ones */
 };
 
-/* Before the first event. by: line, stack, module or category. A second call with the same by does
- * nothing. 0, -ENOMEM, or -EINVAL: another by, or one that cannot be watched. */
+/* Makes the model watch growth by line, stack, module or category. Call it before the first event.
+ * A second call with the same by does nothing. Returns 0, -ENOMEM, or -EINVAL if the model watches
+ * another by, or by cannot be watched. */
 int growth__watch(struct model *m, enum group by);
 bool growth__watches(const struct model *m, enum group by);
 /*
- * Each block that a line allocates begins a request, and requests take the place of steps. If the
- * line allocates on several devices, only those of the first one count. Call it after
+ * Each block that this line allocates begins a request, and requests take the place of steps. If
+ * the line allocates on several devices, only blocks of the first device count. Call it after
  * growth__watch() and before the first event. file: a path or its end; must outlive the model.
  * Returns -EINVAL without growth__watch().
  */
@@ -42,28 +45,31 @@ int growth__use_requests_at(struct model *m, const char *file, uint32_t line);
 /* Number of requests so far. */
 uint64_t growth__requests(const struct model *m);
 
-struct growth_name { /* name, in the program's objects, of blocks counted in row.bytes */
-	/* Owned by the dict, or by growth: a pattern of names, "layers.*.weight". */
+/* A name that the program's objects give to blocks of a growing line, such as "history[*]". */
+struct growth_name {
+	/* A name, owned by the dict, or a pattern such as "layers.*.weight", owned by growth. */
 	const char *text;
-	uint64_t bytes, count;
+	uint64_t bytes, count; /* of the blocks with this name */
 	uint64_t same; /* the most blocks that have one name, if text is a pattern; otherwise count */
 };
 
 struct growth_line {
-	/* File, module and other words as with --by. bytes and count: of the blocks live after the
-	 * last value, freed since or not. */
+	/* File, module and other fields as with --by. bytes and count are those of the blocks that
+	 * were live at the last value, even if they were freed since. */
 	struct row row;
 	enum growth_kind kind;
 	struct trend trend;
-	/* Live bytes at each value's moment: the last trend.values values. */
+	/* The line's live bytes at the ends of steps, the last trend.values of them. */
 	const uint64_t *values;
 	double per_step;      /* trend.slope per step, or per second with GROWTH_TIME */
-	uint64_t allocated;   /* sum of all its allocations, bytes */
-	uint64_t allocations; /* their number */
-	/* Bytes that stay for each block that it allocates: live bytes at the last value before its
-	 * last allocation, by the number of allocations until then. 0: not known. */
+	uint64_t allocated;   /* sum of the line's allocations, bytes */
+	uint64_t allocations; /* number of the line's allocations */
+	/* Bytes that stay for each block that the line allocates: live bytes at the last value
+	 * before the last allocation, divided by the number of allocations until then. 0: not
+	 * known. */
 	double per_block;
-	/* Part of row.bytes: blocks older than two steps that were allocated after the warm-up. */
+	/* Bytes, within row.bytes, of blocks older than two steps that were allocated after the
+	 * warm-up. */
 	uint64_t old;
 	/* Share of the allocated bytes that is still live 1, 2, 4 ... steps (GROWTH_TIME: slices)
 	 * later. Blocks with a shorter history count up to their age. */
@@ -85,51 +91,53 @@ struct growth_sum { /* growth of the whole device */
  * in the device's peak. */
 struct growth_inside {
 	bool known;
-	bool open;	/* no step ended since, and the memory was live until the end */
+	bool open;	/* the step has not ended, and the memory was live until the end */
 	uint64_t step;	/* number of the step, from 0 */
-	uint64_t calls; /* until the top */
-	uint64_t grown; /* bytes on the device, until the top */
-	size_t lines;	/* that grew */
-	double lines_per_call;
-	/* The line that grew most; values and ages are empty, row.count is 0. per_step: by call. */
+	uint64_t calls; /* calls of the model in the step until its highest value */
+	uint64_t grown; /* bytes that the device gained in the step until its highest value */
+	size_t lines;	/* number of lines that grew */
+	double lines_per_call; /* bytes per call, summed over these lines */
+	/* The line that grew most; its values and ages are empty, row.count is 0, and per_step is
+	 * per call. */
 	const struct growth_line *line;
 };
 
-/* Growth of the highest allocated bytes of each step, without growth from step to step. */
+/* Growth of the steps' peaks of allocated bytes, while memory at the steps' ends does not grow. */
 struct growth_peaks {
-	bool known; /* they are judged: the clock is of steps or calls */
+	bool known; /* the peaks were judged: growth.clock is steps or calls */
 	struct trend trend;
 	uint64_t stride; /* steps between two values */
 	double per_step;
 	/* The line whose highest bytes in a step grow most; NULL: none. */
 	const struct growth_line *line;
-	/* The line of inputs that grow. bytes: in the last step; file NULL: not known. */
+	/* The line that makes growing inputs. bytes: its bytes in the last step. file NULL: no such
+	 * line is known. */
 	struct row input;
 };
 
 struct growth {
 	enum growth_clock clock;
-	/* Whole steps, as a report counts them; slices with GROWTH_TIME, or requests. */
+	/* Number of whole steps, as a report counts them, or of slices (GROWTH_TIME), or requests. */
 	uint64_t steps;
-	/* With GROWTH_CALLS: optimizer steps before these calls. After few steps at the beginning
-	 * of a recording, calls count. */
+	/* With GROWTH_CALLS: number of optimizer steps before these calls. If a recording has only
+	 * a few steps, all at its beginning, growth is measured by calls. */
 	uint64_t after_steps;
 	struct { /* with GROWTH_REQUESTS */
 		const char *file;
 		uint32_t line;
-		char device[16]; /* of the blocks that count */
-		double seconds;	 /* from one request to the next, mean; 0: not known */
+		char device[16]; /* device of the blocks that count as requests */
+		double seconds;	 /* mean time from one request to the next; 0: not known */
 	} request;
-	/* The first value is the end of a step that was under way at attach, which steps does not
-	 * count. */
-	bool partly;
+	/* The first value is from the end of a step that was under way at attach. The field steps
+	 * does not count that step. */
+	bool first_is_partial;
 	uint64_t stride; /* steps (slices) between two values */
 	double slice;	 /* s between two values, with GROWTH_TIME */
 	size_t values;
-	/* How often the values were observed: all of them, but for memory of the host, which is
-	 * known at readings only. */
+	/* Number of values that were measured. Host memory is measured only at readings, so a value
+	 * may repeat the one before; elsewhere it equals values. */
 	uint32_t observed;
-	uint32_t tested; /* lines whose live bytes changed between steps */
+	uint32_t tested; /* number of lines whose live bytes changed between steps */
 	bool coarse;	 /* too many lines: some are combined */
 	/* Lines that grow or grew: by verdict (growing first), then by bytes per step. */
 	struct growth_line *lines;
@@ -139,25 +147,28 @@ struct growth {
 	bool has_reserved, has_others;
 	struct growth_inside inside;
 	struct growth_peaks peaks;
-	void *pool;
-	char **patterns; /* private */
+	void *pool;	 /* private: memory of values */
+	char **patterns; /* private: texts of names */
 	size_t npatterns, cappatterns;
 };
 
-/* After model__finish(). min_growth: bytes over the recording; less is flat. 0, -ENOMEM, or -EINVAL
- * without growth__watch(). Free ret with growth__free(); it must not outlive the model. */
+/* Judges the growth of a device. Call it after model__finish(). min_growth: bytes over the
+ * recording; less growth is TREND_FLAT. Returns 0, -ENOMEM, or -EINVAL without growth__watch().
+ * Free ret with growth__free(); it must not outlive the model. */
 int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
 /* Number of lines for which trend__counts() is true. */
 size_t growth__count(const struct growth *g, enum trend_confidence least);
-/* The pool grows with at least this confidence, and the tensors in it do not. */
+/* Whether the allocator's reserved memory grows with at least this confidence, but the tensors in
+ * it do not. */
 bool growth__pool_grows(const struct growth *g, enum trend_confidence least);
-/* Memory that other code takes from CUDA grows. */
+/* Whether memory that other code takes from CUDA grows with at least this confidence. */
 bool growth__others_grow(const struct growth *g, enum trend_confidence least);
-/* The peaks of steps grow with at least this confidence, faster than memory from step to step. */
+/* Whether the peaks of steps grow with at least this confidence, and faster than memory from step
+ * to step. */
 bool growth__peaks_grow(const struct growth *g, enum trend_confidence least);
-/* Calls within one step pile up memory, with at least this confidence. */
+/* Whether calls within one step pile up memory, with at least this confidence. */
 bool growth__inside_grows(const struct growth *g, enum trend_confidence least);
-/* The sum of all lines grows, or may grow. Then it is not known that nothing does. */
+/* Whether the sum of all lines grows or may grow. If so, no verdict may say that nothing grows. */
 bool growth__sum_grows(const struct growth *g);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time", "requests" */

@@ -2,10 +2,9 @@
 #pragma once
 /*
  * The growth of a device in one sentence, for every output: the line that grows most, its rate, its
- * holder, the confidence, and when the device is full. `leaks` with its default options gives the
- * same judgement, but the summary needs more evidence (trend__is_sure(), TREND_STEADY), except
- * after an out-of-memory error. A model without growth__watch(), or one that does not watch lines,
- * has no summary.
+ * holder, the confidence, and when the device is full. The command `leaks` judges growth in the
+ * same way, but the summary needs more evidence (trend__is_sure(), TREND_STEADY), except after an
+ * out-of-memory error. A model that does not watch growth by line has no summary.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,12 +17,13 @@ struct facts;
 struct json;
 
 #define GROWTH_SUMMARY_LEAST 1024 /* bytes; less growth over the recording is flat */
-#define GROWTH_SUMMARY_LITTLE 16  /* bytes per step or call, such as a loss that is logged */
+/* Bytes per step or call: a line that grows by less, such as one that logs losses, is left out. */
+#define GROWTH_SUMMARY_LITTLE 16
 #define GROWTH_SUMMARY_CONFIDENCE TREND_MEDIUM
-#define GROWTH_SUMMARY_TEXT 2048 /* a sentence of growth_summary__say() */
+#define GROWTH_SUMMARY_TEXT 2048 /* bytes of the text of growth_summary__say() */
 
 enum growth_verdict {
-	GROWTH_VERDICT_UNKNOWN, /* why says what is missing */
+	GROWTH_VERDICT_UNKNOWN, /* growth_summary.why says why */
 	GROWTH_VERDICT_NONE,	/* known: nothing grows from one step or call to the next */
 	GROWTH_VERDICT_GROWS,
 };
@@ -41,36 +41,37 @@ struct growth_summary {
 	/* GROWTH_VERDICT_UNKNOWN: "too_few_steps", "too_short", "uneven", "events_lost" or
 	 * "no_line". */
 	const char *why;
-	bool judged;   /* there are steps enough to say something, also where it is not known */
+	bool judged;   /* there are enough steps for a text, even if the verdict is unknown */
 	bool may_grow; /* something grew, however unevenly */
 	char device[16];
 	enum growth_clock clock;
 	uint64_t steps;	   /* whole steps, or calls; slices with GROWTH_TIME */
-	uint64_t duration; /* ns; of a window its length */
+	uint64_t duration; /* ns: length of the recording, which may be a window of a capture */
 	const char *cwd;   /* the target's folder; owned by the facts, or NULL */
-	/* Calls piled up memory within a step that has ended: growth.inside. The verdict is not
-	 * GROWTH_VERDICT_GROWS. */
+	/* Calls piled up memory within a step that has ended (growth.inside), and the verdict is
+	 * not GROWTH_VERDICT_GROWS. */
 	bool inside;
-	/* The fastest line that grows by less than GROWTH_SUMMARY_LITTLE, if no other does; the
-	 * verdict leaves it out. NULL: none. */
+	/* The fastest line that grows by less than GROWTH_SUMMARY_LITTLE, if no line grows by more.
+	 * The verdict leaves such lines out. NULL: none. */
 	const struct growth_line *little;
 
-	/* GROWTH_VERDICT_GROWS */
+	/* From here on: valid with GROWTH_VERDICT_GROWS. */
 	enum growth_part part; /* the part that grows most */
-	/* In growth. Not of GROWTH_OF_POOL and GROWTH_OF_OTHERS; of peaks it may be NULL. */
+	/* The line that grows most, owned by growth. NULL with GROWTH_OF_POOL and GROWTH_OF_OTHERS;
+	 * with GROWTH_OF_PEAKS it may be NULL. */
 	const struct growth_line *line;
 	size_t lines;	       /* lines that grow */
-	double per_step;       /* bytes; per second with GROWTH_TIME, or request */
-	double per_minute;     /* bytes; 0: not known, as in a dry run */
+	double per_step;       /* bytes per step; with GROWTH_TIME per second, or per request */
+	double per_minute;     /* bytes per minute; 0: not known, as in a dry run */
 	double lines_per_step; /* sum over all lines that grow */
 	enum trend_confidence confidence;
-	/* The main object that holds the memory, or its name; NULL: not known. */
+	/* Name of the object that holds most of the memory; NULL: not known. */
 	const struct growth_name *holder;
-	bool ran_out;	   /* the device had an out of memory */
+	bool ran_out;	   /* the device had an out-of-memory error */
 	uint64_t capacity; /* bytes of the device, 0: not known */
 	uint64_t room;	   /* bytes between the peak and a full device */
-	bool full_known;   /* steps_left is valid; seconds_left, too, if it is not 0 */
-	double steps_left; /* until the device is full; 0 with GROWTH_TIME */
+	bool full_known;   /* steps_left is valid, and seconds_left if it is not 0 */
+	double steps_left; /* steps until the device is full; 0 with GROWTH_TIME */
 	double seconds_left;
 
 	struct growth growth; /* owned */
@@ -81,20 +82,23 @@ struct growth_summary {
 int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
 		       uint64_t duration, struct growth_summary *ret);
 void growth_summary__free(struct growth_summary *s);
-/* What the texts and the JSON of a summary need, independent of the model. Free with free(), not
- * with growth_summary__free(). NULL: no memory. */
+/* Copies what the texts and the JSON of a summary need, so that the copy may outlive the model.
+ * Free it with free(), not with growth_summary__free(). Returns NULL without memory. */
 struct growth_summary *growth_summary__copy(const struct growth_summary *s);
 
-/* The variable that leads to several models in the name of a tensor in them: "best[*]" of
- * "AdamW exp_avg of best[*].0.weight". Returns its length, 0: none; *at: where it begins. */
+/* Finds the variable that holds several models in the name of one of their tensors: "best[*]" in
+ * "AdamW exp_avg of best[*].0.weight". Returns its length, or 0 if the name has none. *at: offset
+ * of its first byte. */
 size_t growth_summary__models(const struct growth_name *n, size_t *at);
-/* Whether several tensors have the name, which is of a model: then so many models have one. */
+/* Whether the name is that of a model's tensor and several tensors have it. Then there are as many
+ * models. */
 bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n);
 /* Whether the verdict is known. */
 bool growth_summary__is_known(const struct growth_summary *s);
-/* Whether there is a verdict, growth within a step or steps enough to say that none was seen. */
+/* Whether growth_summary__say() has a text: the verdict is known, there is growth within a step, or
+ * there are enough steps to say that no growth was seen. */
 bool growth_summary__has_text(const struct growth_summary *s);
-/* Whether memory grows, from step to step or within one: a line of its own in reports. */
+/* Whether memory grows, from step to step or within one. Reports give this a separate line. */
 bool growth_summary__is_finding(const struct growth_summary *s);
 /*
  * Writes the verdict for people, clean: "no growth from step to step in 120 steps", "no growth from
@@ -112,23 +116,25 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT]);
 /* Number of steps until the device is full for people, rounded down: 5,712 becomes 5,700. */
 uint64_t growth_summary__steps_left(const struct growth_summary *s);
-/* The growing line that a row by line is of, in s; NULL: none, or not known. */
+/* Returns the growing line of s that is the line of r, a row of --by line. NULL: none, or growth is
+ * not known. */
 const struct growth_line *growth_summary__line(const struct growth_summary *s, const struct row *r);
-/* Writes the mark of such a row in a table: "<- grows 4.00 MiB/step", or "<- grows" if that is
- * wider than columns. Returns buf. */
+/* Writes the mark that a table puts after a growing line: "<- grows 4.00 MiB/step", or "<- grows"
+ * if that is wider than columns. Returns buf. */
 #define GROWTH_SUMMARY_MARK 64
 char *growth_summary__mark(const struct growth_summary *s, const struct growth_line *line,
 			   size_t columns, char buf[GROWTH_SUMMARY_MARK]);
 /* Writes the member "growth" of a device: docs/reference/report.md has the keys. */
 void growth_summary__json(struct json *j, const struct growth_summary *s);
-/* Writes the same keys into the open object. */
+/* Writes the keys of growth_summary__json() into the open JSON object. */
 void growth_summary__json_keys(struct json *j, const struct growth_summary *s);
-/* The same for a device of a model, or nothing if its growth is not watched by line. Returns 0 or
- * -ENOMEM. */
+/* Judges a device and writes the member "growth". Writes nothing if the model does not watch growth
+ * by line. Returns 0 or -ENOMEM. */
 int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
 				size_t device, uint64_t duration);
 
-/* Parts of these texts. */
+/* ---- parts of these texts ---- */
+
 const char *growth_summary__unit(const struct growth *g); /* "step", "call", "second", "request" */
 /* " from step to step"; "" with GROWTH_TIME. */
 const char *growth_summary__between(enum growth_clock c);
@@ -149,17 +155,18 @@ char *growth_summary__signed(char *buf, size_t size, double bytes); /* "+4.00 Mi
 void growth_summary__put_input(struct json *j, const struct growth_peaks *p);
 /* True if autograd's graph holds this object. */
 bool growth_summary__of_graph(const struct growth_name *n);
-/* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
+/* True if the name is that of a holder, such as a variable or container, and not a parameter's. */
 bool growth_summary__is_holder(const struct growth_name *n);
 
 /* ---- memory that autograd's graph keeps: "saved for MulBackward0, graph of global h" ---- */
 
-/* Whether autograd's graph holds what has this name. */
+/* Whether the name says that autograd's graph holds the tensor. */
 bool growth_summary__graph_has(const char *name);
-/* The tensor that keeps the graph: its length, and *at. 0: not known. */
+/* Finds the name of the tensor that keeps the graph alive: "h" in the example. Returns its length
+ * and *at, its first byte within name. Returns 0 if it is not known. */
 size_t growth_summary__graph_keeper(const char *name, const char **at);
 /* "the graph of h, saved for MulBackward0" or "autograd's graph, saved for MulBackward0", cleaned.
- * brief: without what it was saved for, if the keeper is known. Returns buf. */
+ * brief: leaves out the operation (", saved for ...") if the keeper is known. Returns buf. */
 char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_t size);
 /* How to free it: "keep its value (loss.item(), .detach())". backward: a backward pass ran. */
 const char *growth_summary__graph_remedy(const char *name, bool backward);

@@ -2,8 +2,8 @@
 #pragma once
 /*
  * The recordings that a command line names: files, or folders with an index (folder.h). FOLDER
- * means all recordings in it. FOLDER#2 means the second by time, or part number 2. FOLDER#NAME
- * means the one with this name or file. The functions log their errors.
+ * means all recordings in the folder. FOLDER#2 means the second by time, or in a folder of --rolling
+ * part number 2. FOLDER#NAME means the one with this name or file. The functions log their errors.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,18 +21,18 @@ enum inputs_of {
 
 struct inputs {
 	char **paths;
-	char **names; /* names in the index, clean for a terminal; NULL: a file */
-	char **hosts; /* machines that the index names, hostile text; NULL: not known */
+	char **names; /* names in the index, clean for a terminal; NULL: the input is a file */
+	char **hosts; /* machines that the index names, text not cleaned; NULL: not known */
 	size_t n;
-	/* Recordings of whole folders that were asked for in vain. */
+	/* Recordings missing in whole folders, because a fetch did not get them. */
 	struct folder_missing *missing;
 	size_t n_missing;
 };
 
 /* Resolves the arguments. Returns 0 and *ret, for inputs__free(), or an exit code, logged. */
 int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret);
-/* Adds an input and takes over path and name. path NULL: its allocation failed. Returns as
- * inputs__expand(). */
+/* Adds an input and takes over path and name. path may be NULL, from an allocation that failed:
+ * that is an error. Returns as inputs__expand(). */
 int inputs__add(struct inputs *in, char *path, char *name);
 void inputs__free(struct inputs *in);
 
@@ -51,13 +51,13 @@ void rolling_view__free(struct rolling_view *v); /* NULL is fine */
 
 /*
  * Finds the part for a report of a moment and a device ("cuda:0"; NULL: the one with the largest
- * peak). If the part of the peak was removed, it finds the present part with the largest peak.
+ * peak). If the part of the peak was deleted, finds the existing part with the largest peak.
  * Returns 0 and *ret, owned by v, or as above.
  */
 int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device,
 			  const char **ret);
-/* Prints the start of a text report: the whole run, and the part that follows. Call
- * rolling_view__segment() first. */
+/* Prints the start of a text report: the totals of the whole run, and which part the report is
+ * about. Call rolling_view__segment() first. */
 void rolling_view__print(const struct rolling_view *v, FILE *out);
-/* Writes the whole run and the part's name as the member "rolling" of the open object. */
+/* Writes the member "rolling": the totals of the whole run and the name of the part. */
 void rolling_view__json(const struct rolling_view *v, struct json *j);

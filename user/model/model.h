@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The heap state machine. One pass over a recording's or a capture's events, O(1) each. It keeps
- * the live blocks, the totals and peaks of each device, module and phase, and the steps. It also
- * keeps how far the allocator's own totals differ from the sum of the blocks. Memory is bounded by
- * live blocks, dict entries and opts.sites. Nothing here depends on BPF or on files.
+ * The heap state machine. It processes the events of a recording or capture in one pass, O(1) each.
+ * It keeps the live blocks, the totals and peaks of each device, module and phase, and the steps.
+ * It also keeps how far the allocator's own totals differ from the sum of the blocks. Its memory is
+ * bounded by live blocks, dict entries and opts.sites. It does not depend on BPF or on files.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,13 +33,13 @@ struct model_opts {
 	/* Not "": AT_TIME is the time of the first mark of this name or pattern (event__mark_is()),
 	 * which model__event() puts into at_time. "" again from then on. */
 	char at_mark[128];
-	/* AT_PEAK was not asked for: analysis__run() shows a killed process's last moments
-	 * (--on-kill) at their end. */
+	/* AT_PEAK is the default, not the user's choice. Then analysis__run() marks the end in a
+	 * recording of a killed process's last moments (--on-kill). */
 	bool at_default;
 	/*
-	 * Limit on distinct sites (stack, size ...) kept for blocks that are no longer live, now or
-	 * at the mark. 0: about 260,000. Beyond it ROWS_TOTAL sums sites without their size and,
-	 * with very many, without their stack.
+	 * Maximum number of sites kept (distinct stack, size ...) that have no block that is live
+	 * now or at the mark. 0: about 260,000. Beyond it ROWS_TOTAL adds up sites without their
+	 * size and, with very many sites, without their stack.
 	 */
 	uint32_t sites;
 };
@@ -65,11 +65,11 @@ enum state {
 const char *state__name(enum state s); /* "none", "approximate", "exact" */
 
 /*
- * How exact a figure is, from the best to the worst. Without losses it is exact, unless memory from
- * before attach is not known (before_known): then it lacks that memory, and is exact for all since.
- * After events were lost, a peak is a lower bound: a higher one may lie between two recorded
- * events. Allocated bytes are exact again at the next event with totals. On a device without
- * totals, no figure is exact.
+ * How exact a figure is, from the best to the worst. Without lost events it is exact. If memory
+ * from before attach is not known (before_known), the figure leaves it out: it is exact since
+ * attach. After events were lost, a peak is a lower bound: a higher one may lie between two
+ * recorded events. Allocated bytes are exact again at the next event with totals. On a device
+ * without totals, no figure is exact.
  */
 enum figure { FIGURE_EXACT, FIGURE_SINCE_ATTACH, FIGURE_LOWER_BOUND, FIGURE_NOT_EXACT };
 /* "exact", "since_attach", "lower_bound", "not_exact" */
@@ -81,7 +81,7 @@ struct model_device {
 	/* The allocator reports totals. Without them drift, reserved and before_attach are not
 	 * valid. */
 	bool has_totals;
-	/* Nothing was allocated there by the end, and the process's tensors were read. */
+	/* The device has no memory at the end, and the process's tensors were read to make sure. */
 	bool empty;
 	enum state state;
 	uint64_t allocated, reserved; /* now; without totals, the bytes of known blocks */
@@ -99,24 +99,27 @@ struct model_device {
 	/* Without totals: bytes from before attach that were found after the device's first event.
 	 * All sums include them. */
 	uint64_t late;
-	/* before_attach and before_attach_start are complete: the allocator reports totals, or the
-	 * capture began before its first allocation. */
+	/* before_attach and before_attach_start are complete, because the allocator reports totals,
+	 * or the capture began before the process's first allocation. */
 	bool before_known;
 	uint64_t before_attach;	      /* bytes from before attach, live now */
 	uint64_t before_attach_start; /* bytes from before attach, live at the first event */
 	uint64_t total_allocated;     /* sum of all allocations seen */
-	uint64_t total_freed;	      /* bytes of total_allocated that were freed again */
+	uint64_t total_freed;	      /* part of total_allocated that was freed again */
 	uint64_t allocs, frees, ooms;
 	/* Frees of blocks from before attach that the model did not know. */
 	uint64_t frees_unknown;
 	/* Allocations at an address that was still live: a free was missed. */
 	uint64_t overwritten;
-	uint64_t drift;	       /* largest |reported total - own sum|, bytes */
-	uint64_t drift_events; /* events with drift */
-	bool marked; /* the device reached model_opts.at, the mark; the mark_* below are valid */
+	/* Largest difference between the total that the allocator reports and the model's sum of
+	 * blocks, in bytes; number of events at which they differ. */
+	uint64_t drift, drift_events;
+	/* The device reached the moment model_opts.at, which is called the mark. The mark_* fields
+	 * below are valid only then. */
+	bool marked;
 	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
-	/* Number of the last event before the mark, from 1 in the order given; 0: the mark comes
-	 * before all events. */
+	/* Number of the last event before the mark; 0: the mark comes before all events. Events are
+	 * numbered from 1 in the order in which model__event() gets them. */
 	uint64_t mark_event;
 	/* Exactness of peak_allocated, allocated and mark_allocated. */
 	enum figure peak_is, allocated_is, mark_is;
@@ -128,21 +131,21 @@ void model__device(const struct model *m, size_t i, struct model_device *ret);
 int model__main_device(const struct model *m);
 /* Whether the main device's allocator reports reserved bytes. */
 bool model__reserves(const struct model *m);
-/* A reading of the process's host memory. */
+/* One reading of the process's host memory from /proc. */
 struct host_point {
 	uint64_t time; /* ns since the start */
 	struct host_sheet sheet;
 };
 struct model_host {
 	uint64_t readings;
-	struct host_point first, last, highest; /* highest: with the most RSS, the first such */
-	/* The reading for the model's moment. AT_PEAK: the highest. AT_TIME: the last one until
-	 * then, or the first. Otherwise the last. */
+	struct host_point first, last, highest; /* highest: the first reading with the most RSS */
+	/* The reading for model_opts.at. AT_PEAK: highest. AT_TIME: the last reading until at_time,
+	 * or the first one if all are later. Otherwise: last. */
 	struct host_point at_moment;
 };
-/* NULL: no reading. Owned by m; changes with the next event. */
+/* Returns NULL if there was no reading. m owns the result, which changes with the next event. */
 const struct model_host *model__host(const struct model *m);
-/* Figures of host memory, judged over all readings. */
+/* Figures of host memory that model__host_trend() judges over all readings. */
 enum host_series {
 	HOST_SERIES_RSS,
 	HOST_SERIES_OWN, /* pages of this process alone (USS) */
@@ -151,11 +154,12 @@ enum host_series {
 };
 struct host_trend {
 	struct trend trend;
-	double per_second; /* bytes */
-	uint64_t first, last;
+	double per_second;    /* bytes */
+	uint64_t first, last; /* bytes at the first and the last reading */
 };
-/* False: fewer than TREND_MIN readings, or one of them did not know the figure. */
-bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,
+/* min_growth: bytes; less growth is TREND_FLAT. Returns false if there are fewer than TREND_MIN
+ * readings, or one of them lacks the figure. */
+bool model__host_trend(const struct model *m, enum host_series series, uint64_t min_growth,
 		       struct host_trend *ret);
 /* Sums over all devices except the CPU. */
 struct model_all {
@@ -168,8 +172,6 @@ void model__all(const struct model *m, struct model_all *ret);
 /* name: "cuda:0", "cuda" (= cuda:0) or "cpu". -1: no such device. */
 int model__find_device(const struct model *m, const char *name);
 
-enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
-extern const char *const group_names[]; /* values of --by; NULL at the end */
 /*
  * How rows are grouped. A row describes its largest part in all fields that the grouping does not
  * cover. file, func, module and thread are NULL or "" unless the grouping covers them; BY_STACK
@@ -177,6 +179,8 @@ extern const char *const group_names[]; /* values of --by; NULL at the end */
  * rows overlap. BY_LINE also splits by phase, module and category, and memory from before attach by
  * name.
  */
+enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
+extern const char *const group_names[]; /* values of --by; NULL at the end */
 
 struct row_frame {
 	const char *func, *file; /* owned by the dict */
@@ -185,7 +189,8 @@ struct row_frame {
 
 struct row {
 	uint64_t bytes, count; /* count 0: not known (before attach) */
-	/* Before attach: bytes of blocks with no known origin. They are in bytes, not in count. */
+	/* With before_attach: bytes of memory in no known block. They are part of bytes, but count
+	 * leaves them out. */
 	uint64_t anonymous;
 	/* Median block size, the larger of two in the middle; 0: not known. */
 	uint64_t median;
@@ -195,7 +200,8 @@ struct row {
 	uint32_t line;
 	/* Dict stack of the row's largest part, for BY_STACK and for details. */
 	uint32_t stack;
-	/* Dotted name; "" for the root. With any_module and several modules: "blocks.*.mlp". */
+	/* module: dotted name, "" for the root; a pattern such as "blocks.*.mlp" for several
+	 * modules (row_opts.any_module). */
 	const char *module, *module_class;
 	uint32_t modules; /* number of distinct modules in the row */
 	/* Class of the root module; it separates models whose modules have the same names. */
@@ -204,22 +210,21 @@ struct row {
 	const char *category; /* "unknown": no role found; NULL: several */
 	/* Name of the row's tensor in the program's objects; NULL: not known, or several. */
 	const char *name;
-	/* "frame" | "autograd" (line of the forward call that made the node) | "native" (no Python
-	 * frame; file is NULL without names of compiled code) |
+	/* Where the line comes from: "frame" | "autograd" (line of the forward call that made the
+	 * node) | "native" (no Python frame; file is NULL if compiled code has no names) |
 	 * "untraced" | "hidden" | "census" (before attach) */
 	const char *source;
 	/* Class of the autograd node that ran, in the row's largest part; NULL: none. */
 	const char *node_class;
-	bool charged; /* source is "autograd": stack is the forward call's */
+	bool charged; /* source is "autograd", and stack is the stack of the forward call */
 	const char *thread;
 	uint32_t tid;
-	/* Allocated before the first event; file is NULL. All such memory without a name is one
-	 * row. */
+	/* The row's memory was allocated before the first event; file is NULL. All such memory that
+	 * has no name is one row. */
 	bool before_attach;
 	bool filtered; /* the caller's filter excludes the row */
-	/* Bytes that the row would have if all stacks had been read, or if each small object on the
-	 * host had been charged to its line; all equal to bytes where the row is exact:
-	 * record/detail.h. */
+	/* Estimates of bytes, if only a sample of stacks was read, or of small objects on the host
+	 * (record/detail.h). All are equal to bytes where the row is exact. */
 	struct sampled sampled;
 };
 
@@ -243,34 +248,35 @@ void pattern__cover(char *pattern, const char *name);
 bool pattern__alike(const char *a, const char *b);
 
 enum row_when {
-	/* Moments: blocks live then, described by all that is known now. model__note() sets BASE
-	 * and STEP. */
+	/* Blocks that were live at a moment, with the categories known by now. model__note() sets
+	 * the moments ROWS_AT_BASE and ROWS_AT_STEP. */
 	ROWS_AT_MARK,
 	ROWS_AT_BASE,
 	ROWS_AT_STEP,
 	ROWS_NOW,
-	/* All blocks ever allocated, as "unknown". median is 0 where sizes were not kept. */
+	/* All blocks ever allocated, with category "unknown". median is 0 where sizes were not
+	 * kept. */
 	ROWS_TOTAL,
 };
-#define ROWS_MOMENTS ROWS_NOW
+#define ROWS_MOMENTS ROWS_NOW /* number of moments in the past: the values before ROWS_NOW */
 
-/* Which frame of its stack an allocation is charged to. Frames of compiled code count for the first
- * two only if there are no Python frames. */
+/* Which frame of its stack an allocation is charged to. Frames of compiled code count for
+ * FRAMES_USER and FRAMES_ALL only if there are no Python frames. */
 enum frame_choice {
-	FRAMES_USER = 0, /* the innermost of user code; if there is none, of all */
-	FRAMES_ALL,	 /* the innermost */
-	FRAMES_NATIVE,	 /* the innermost named function of compiled code; if there is none, as
-			    FRAMES_USER */
+	FRAMES_USER = 0, /* the innermost frame of user code, or the innermost one if it has none */
+	FRAMES_ALL,	 /* the innermost frame */
+	/* The innermost named function of compiled code; FRAMES_USER if there is none. */
+	FRAMES_NATIVE,
 };
 
 struct row_opts {
 	enum group by;
 	enum row_when when;
 	enum frame_choice which_line;
-	bool any_module, any_phase,
-		any_category; /* BY_LINE: do not split by module, phase, category */
-	/* Not 0: replaces by. Bits 1 << BY_* of line, stack, module, phase, thread and category. If
-	 * it has line and not module, the row's module is a pattern over all its modules. */
+	/* With BY_LINE: do not split the rows of a line by module, phase, category. */
+	bool any_module, any_phase, any_category;
+	/* If not 0, replaces by: bits 1 << BY_* of line, stack, module, phase, thread and category.
+	 * With line and without module, row.module is a pattern over all modules of the row. */
 	unsigned split;
 	/*
 	 * Whether to hide a file, by path. A row is charged to the innermost line outside hidden
@@ -287,9 +293,9 @@ struct row_opts {
 	void *ctx;
 };
 /*
- * Rows of a device, largest first. Except with BY_LAYER they add up to the device's live bytes at
- * that moment, with the row before_attach. The caller frees *ret. 0, -ENOMEM, or -ENOENT if the
- * moment never came.
+ * Makes the rows of a device, largest first. With the row before_attach, and except with BY_LAYER,
+ * they add up to the device's live bytes at the moment opts->when. The caller frees *ret. Returns
+ * 0, -ENOMEM, or -ENOENT if the moment never came.
  */
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret,
 		size_t *n);
@@ -300,14 +306,14 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
  * after its free.
  */
 void model__note(struct model *m, enum row_when when, uint64_t time);
-void model__forget(struct model *m, enum row_when when);
-/* False: no such moment was noted. time may be NULL. */
+void model__forget(struct model *m, enum row_when when); /* drops that moment; reverses the cost */
+/* Returns false if that moment was not noted. time may be NULL. */
 bool model__noted(const struct model *m, enum row_when when, uint64_t *time);
 /* Bytes allocated on the device at a noted moment. They include memory from before attach that was
  * found later. */
 uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when);
 
-/* Row of --by stack for this stack, charged as in reports. bytes and count are not set. */
+/* Makes the row of --by stack for this stack, charged as in reports. Leaves bytes and count 0. */
 void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
 		      uint8_t walk, struct row *ret);
 
@@ -315,7 +321,7 @@ struct live_block {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
 	uint64_t time;	    /* time of the allocation, ns; 0 in a list for the mark */
-	bool older;	    /* allocated before the first event: time is not known */
+	bool older;	    /* allocated before the first event; time is 0 */
 	uint64_t cuda_stream;
 	uint32_t stack, node, thread; /* origin that the block is charged to */
 	uint8_t walk;
@@ -324,17 +330,18 @@ struct live_block {
 	const char *name; /* from the program's objects; NULL: not known */
 	uint32_t module;
 };
-/* The live block at addr. Its category is what it would be if freed now. False: no known block. */
+/* Sets *ret to the live block at addr. Its category is the one that it would have if it were freed
+ * now. Returns false if no live block is known there. */
 bool model__live_block(const struct model *m, struct device device, uint64_t addr,
 		       struct live_block *ret);
-/* The device's blocks with known addresses, in order of addresses. The caller frees *ret. 0,
- * -ENOMEM, or -ENOENT if the moment never came. */
+/* Lists the device's blocks with known addresses, in order of addresses. The caller frees *ret.
+ * Returns 0, -ENOMEM, or -ENOENT if the moment never came. */
 int model__live_blocks(const struct model *m, size_t device, enum row_when when,
 		       struct live_block **ret, size_t *n);
 
 /* Size of the blocks in a segment; SEGMENT_ANY: not known. */
 enum segment_size { SEGMENT_ANY, SEGMENT_OF_SMALL, SEGMENT_OF_LARGE };
-#define SEGMENT_PINS 8
+#define SEGMENT_PINS 8 /* lines listed that hold blocks of a segment */
 /*
  * Segment: memory that the allocator took from CUDA and splits into blocks. Adjacent mappings in
  * one reserved address range form one segment. The allocator returns a segment without blocks as a
@@ -342,46 +349,48 @@ enum segment_size { SEGMENT_ANY, SEGMENT_OF_SMALL, SEGMENT_OF_LARGE };
  */
 struct segment {
 	uint64_t addr, size;
-	uint64_t allocated, blocks, median; /* of its blocks */
-	uint64_t requested;		    /* sum over its blocks; 0: not known */
+	uint64_t allocated, blocks,
+		median;	    /* of the segment's blocks: bytes, number, median size */
+	uint64_t requested; /* requested bytes of the blocks; 0: not known */
 	/* Bytes freed before attach that still waited for a stream: neither allocated nor free. */
 	uint64_t pending;
-	uint64_t free, gaps, largest_gap;
+	uint64_t free, gaps, largest_gap; /* free bytes, number of free ranges, the largest one */
 	/* Free bytes that the allocator can return to CUDA: a segment without blocks, or whole
 	 * mappings. */
 	uint64_t releasable;
-	uint64_t stuck; /* free bytes that it cannot return */
+	uint64_t stuck; /* free bytes that the allocator cannot return to CUDA */
 	bool stream_known, pool_known;
 	uint64_t cuda_stream, pool[2];
 	enum segment_size kind;
 	bool expandable;
-	bool foreign; /* taken by other code; the allocator put blocks into it */
-	bool seen;    /* its allocation was seen, at time, by the code in taken */
-	uint64_t time;
-	struct row taken;		 /* as with --by line; bytes and count are not set */
-	struct row *pins;		 /* lines that hold its blocks, largest first */
-	size_t npins;			 /* at most SEGMENT_PINS */
-	uint64_t more_pins, more_pinned; /* further lines, and their bytes */
+	bool foreign; /* code other than the allocator took it, and the allocator has blocks in it */
+	bool seen;    /* the capture saw its allocation: time and taken are valid */
+	uint64_t time;	  /* ns since the start */
+	struct row taken; /* line that took it, as with --by line, without bytes, count */
+	struct row *pins; /* lines that hold its blocks, largest first */
+	size_t npins;	  /* at most SEGMENT_PINS */
+	uint64_t more_pins, more_pinned; /* number of further such lines, and their bytes */
 };
 
-struct taken {		/* device or managed memory taken by code other than the allocator */
+/* Device or managed memory that code other than the allocator took from CUDA. */
+struct taken {
 	uint8_t how;	/* enum mem_how */
 	struct row row; /* bytes, count and the origin as with --by line */
 };
 
-/* Line, module and phase of the allocation that reached the peak; sums are not set. False: the peak
- * was there before the first event, or it is 0. */
+/* Sets line, module and phase of the allocation that reached the device's peak, without sums.
+ * Returns false if the peak was reached before the first event, or is 0. */
 bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
 		      struct row *ret);
 
-/* Private pools, see docs/reference/report.md, "Segments". */
+/* Who made a private pool of PyTorch's allocator; see docs/reference/report.md, "Segments". */
 enum private_pool {
-	PRIVATE_GRAPH,	 /* a capture of a CUDA graph made it */
-	PRIVATE_MEMPOOL, /* the program made it */
+	PRIVATE_GRAPH,	 /* the capture of a CUDA graph */
+	PRIVATE_MEMPOOL, /* the program, with torch.cuda.MemPool */
 	PRIVATE_NR,
 };
 
-/* The private pool of a segment; -1: none, or not known. */
+/* Returns the enum private_pool of a segment's pool; -1: it has none, or it is not known. */
 int segment__private_pool(const struct segment *s);
 
 struct model_segments {
@@ -391,49 +400,50 @@ struct model_segments {
 	uint64_t reserved, allocated; /* as the allocator reports them */
 	/* Sum of the segments' sizes; equals reserved if all segments are known. */
 	uint64_t known;
-	uint64_t inside;		  /* sum of the blocks in segments */
-	uint64_t outside, outside_blocks; /* blocks in no known segment */
+	uint64_t inside;		  /* bytes of the blocks in known segments */
+	uint64_t outside, outside_blocks; /* bytes and number of blocks in no known segment */
 	/*
-	 * Mappings that other code ended below blocks that stay allocated, as in vLLM's sleep mode:
-	 * their bytes, and blocks in them, which are not in outside; time of the last
-	 * of these calls, ns.
+	 * Memory that other code unmapped below blocks that stay allocated, as vLLM's sleep mode
+	 * does: its bytes; bytes and number of the blocks in it, which outside leaves out; time of
+	 * the last unmapping, ns.
 	 */
 	uint64_t unmapped, unmapped_inside, unmapped_blocks, unmapped_time;
-	uint64_t requested; /* sum over all blocks; 0: not known */
-	uint64_t pending;
+	uint64_t requested; /* requested bytes of all blocks; 0: not known */
+	uint64_t pending;   /* sum of segment.pending */
 	/* False: blocks freed since attach may also wait for a stream. They count as free. */
 	bool pending_known;
 	uint64_t empty, empties; /* bytes and number of segments without blocks */
 	/* Free bytes that the allocator can return to CUDA, with those of empty segments. */
 	uint64_t releasable;
-	uint64_t stuck;	      /* free bytes that it cannot return */
-	uint64_t largest_gap; /* in any segment */
-	/* Free bytes in private pools, which are not in the four sums above: only the owner of a
-	 * pool can use them, and the allocator keeps them until it is deleted. empty, empties: in
-	 * segments without blocks, and their number. */
+	uint64_t stuck;	      /* free bytes that the allocator cannot return to CUDA */
+	uint64_t largest_gap; /* largest free range in any segment */
+	/* Free bytes in private pools. empty, empties, releasable and stuck leave them out: only
+	 * the owner of a pool can use them, and the allocator keeps them until the pool is deleted.
+	 * Within them: bytes and number of segments without blocks. */
 	struct {
 		uint64_t free, empty, empties;
 	} private[PRIVATE_NR];
 	struct taken *others; /* largest first */
 	size_t nothers;
-	/* Device memory taken by other code; managed memory, which may be on the host. */
+	/* Bytes that other code took: device memory; managed memory, which may be on the host. */
 	uint64_t others_bytes, managed;
-	uint64_t host, registered; /* pinned memory, of the whole process */
+	uint64_t host, registered; /* pinned memory of the whole process: allocated; registered */
 	/* Device memory of the whole process, taken while the current device was not known. */
 	uint64_t unknown_device;
 	/*
-	 * Driver-reported use: the last figure before the moment, or the first one after it with
-	 * equal sums. used_below and used_others are the reserved bytes and those of other code at
-	 * that figure, without unmapped memory and without what other code took for the allocator.
+	 * Driver-reported use: the last figure before the moment, or the first figure after it if
+	 * the model's sums did not change in between. used_below, used_others: reserved bytes and
+	 * bytes of other code when the driver reported it, without unmapped memory and without
+	 * memory that other code took for the allocator.
 	 */
 	bool used_known;
 	uint64_t used, used_time, used_below, used_others;
-	void *pool;
+	void *pool; /* private: owns pins */
 };
 /* Whether most of the cached memory is in private pools of CUDA graphs. */
 bool model_segments__graphs_keep(const struct model_segments *s);
-/* when: ROWS_AT_MARK or ROWS_NOW. Not for the CPU. 0, -ENOMEM, -EINVAL, or -ENOENT as in
- * model__rows(). */
+/* Sets *ret to the segments of a device other than the CPU. when: ROWS_AT_MARK or ROWS_NOW. Returns
+ * 0, -ENOMEM, -EINVAL, or -ENOENT if the moment never came. Free ret with model__free_segments(). */
 int model__segments(const struct model *m, size_t device, enum row_when when,
 		    enum frame_choice which_line, struct model_segments *ret);
 void model__free_segments(struct model_segments *s);
@@ -447,14 +457,15 @@ struct model_oom {
 	uint64_t largest_gap;
 	bool used_known; /* used is the last driver-reported figure */
 	uint64_t used;
-	/* left is what the driver had available for all processes: its last figure, corrected by
-	 * what this process took and returned since. */
+	/* left: bytes that the driver had available for all processes. It is the driver's last
+	 * figure, corrected by the memory that this process took and returned since. */
 	bool left_known;
 	uint64_t left;
-	/* Bytes that earlier calls of the model allocated in forward, which ran out of memory, too,
-	 * the last of them at kept_time, and that are still live. 0: none. */
+	/* Bytes still live from the forward of earlier calls of the model that ran out of memory,
+	 * too; time of the last such call, ns. 0: none. */
 	uint64_t kept, kept_time;
-	uint64_t seq, begun, ended; /* the event's number; calls begun and ended before it */
+	uint64_t seq;	       /* number of the event */
+	uint64_t begun, ended; /* calls of the root module that began and ended before the event */
 	uint32_t thread, stack, node;
 	uint8_t walk;
 	enum phase phase;
@@ -477,44 +488,48 @@ size_t model__steps(const struct model *m); /* steps that ended */
 /* The number of marks (EVENT_MARK). The model keeps the first MODEL_MARKS of them. */
 #define MODEL_MARKS 100
 size_t model__marks(const struct model *m);
-/* The i-th mark, i < MODEL_MARKS and i < model__marks(): *time, ns since the start, and its name,
- * of the dict. */
+/* Returns the name of the i-th mark, owned by the dict, and sets *time, ns since the start.
+ * i < MODEL_MARKS and i < model__marks(). */
 const char *model__mark(const struct model *m, size_t i, uint64_t *time);
 /* Steps that the recording has from beginning to end. The first step counts only if the capture
  * began with it. */
 size_t model__whole_steps(const struct model *m);
-/* Steps are calls of root modules, because no optimizer step was seen. */
+/* True if steps are calls of root modules, because no optimizer step was seen. */
 bool model__steps_are_calls(const struct model *m);
 /* i counts the kept steps, the last 4096. False: out of range. */
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
-/* The last step, with the bytes of this device. False: none, or no memory on it in that step. */
+/* Sets *ret to the last step, with this device's bytes. Returns false if no step ended, or the
+ * device had no memory in that step. */
 bool model__last_step(const struct model *m, size_t device, struct model_step *ret);
-/* The optimizer's own number of the first step that ended in the recording, from 1 on; steps after
- * it have the next ones. False: not known. */
+/* Sets *ret to the number that the optimizer itself gives to the first step that ended in the
+ * recording, from 1; later steps have the next numbers. Returns false if it is not known. */
 bool model__job_step(const struct model *m, uint64_t *ret);
-/* The recording begins later than its capture: *ret, ns since the capture's start; otherwise 0. */
+/* True if the recording begins later than its capture, as a window does. Sets *ret to its
+ * beginning, ns since the capture's start; otherwise to 0. */
 bool model__window(const struct model *m, uint64_t *ret);
-/* Length of a recording that ends at this time, ns: since the start of its window, if it is one. */
+/* Length in ns of a recording that ends at this time. It counts from the recording's beginning,
+ * which in a window is later than the capture's start. */
 uint64_t model__length(const struct model *m, uint64_t end);
-/* The recording begins at the first step's start. */
+/* True if the first step began in the recording, so that the step is whole. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */
 uint64_t model__step_time(const struct model *m);
 
 struct model_layer_sums {
-	uint64_t peak_allocated; /* maximum of live bytes allocated in it */
+	uint64_t peak_allocated; /* maximum of live bytes that were allocated in the layer */
 	/* Maximum of the device's reserved total while the layer runs; 0 without totals. */
 	uint64_t peak_reserved;
-	uint64_t allocs, frees;	  /* frees: of blocks allocated in it */
-	double avg_fragmentation; /* mean of (reserved - allocated) / reserved at its events */
+	uint64_t allocs, frees; /* frees: frees of blocks that were allocated in the layer */
+	/* Mean of (reserved - allocated) / reserved over the layer's allocations. */
+	double avg_fragmentation;
 	/*
-	 * ns. With model__sees_calls(): time in the layer or below it, summed over threads; for
-	 * backward, as far as allocations show it. Otherwise: from the first to the last allocation
-	 * of each call.
+	 * Time in the layer, ns, summed over threads. With model__sees_calls() it is the duration
+	 * of the calls of its modules; in backward, as far as allocations show it. Otherwise it is
+	 * the time from the first to the last allocation of each call.
 	 */
 	uint64_t duration;
-	/* Calls of this module itself. A wrapper and the module that it wraps count as one. 0 if
-	 * calls are not seen. */
+	/* Calls of the layer's own module. A wrapper and the module that it wraps count as one
+	 * call. 0 without model__sees_calls(). */
 	uint64_t calls;
 };
 
@@ -526,7 +541,7 @@ struct model_layer { /* a module and everything inside it, on all devices */
 	bool calls_known;			   /* model__sees_calls() */
 };
 size_t model__layers(const struct model *m);
-/* The recording has EVENT_ENTER, which says when modules are entered and left. */
+/* True if the recording has EVENT_ENTER events, which say when modules are entered and left. */
 bool model__sees_calls(const struct model *m);
 void model__layer(const struct model *m, size_t i, struct model_layer *ret);
 
@@ -556,12 +571,13 @@ uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uin
 /* Line that an allocation is charged to. False: no Python line. */
 bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret);
-/* The same of an event's allocation, as in a report: if only a library's code ran in its autograd
- * node, the line is that of the forward call. */
+/* Sets the line that reports charge the event's allocation to: if only library code ran in its
+ * autograd node, the line of the forward call that made the node. False: no Python line. */
 bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret);
 
-/* --- For an export of the whole history: each block, and the state after each event. Devices have
- * fixed numbers here: model__number() of the i-th of model__devices(), after the last event. */
+/* ---- for an export of the whole history: each block, and the state after each event ---- */
+
+/* A block that was freed, or is live at the end. device: as from model__number(). */
 struct model_block {
 	uint32_t device, class; /* class: number of the block class, for model__block_class() */
 	uint64_t addr, size;
@@ -569,7 +585,7 @@ struct model_block {
 	uint64_t born;
 	uint64_t gone; /* event that freed it; 0: live at the end */
 };
-struct model_extent { /* a segment, or a mapping in an expandable one */
+struct model_extent { /* a segment, or one mapping of an expandable segment */
 	uint32_t device;
 	uint64_t addr, size;
 	uint64_t range; /* start of its reserved address range, 0: not known */
@@ -578,52 +594,56 @@ struct model_extent { /* a segment, or a mapping in an expandable one */
 	bool listed;
 	bool expandable;
 	enum segment_size kind;
-	bool there; /* false: it is removed now */
+	bool there; /* true: it was added; false: it was removed */
 };
-/* Callbacks; each returns 0, or an error that ends the run. model__event() returns that error. For
- * an error in model__finish(), see model__watched(). */
+/* Callbacks. Each returns 0, or an error, which ends the run: model__event() and
+ * model__watch_error() return it. */
 struct model_watch {
-	/* For each block that is freed. model__finish() calls it for all live blocks. */
-	int (*went)(void *ctx, const struct model_block *b);
-	int (*segment)(void *ctx, const struct model_extent *e); /* NULL: not needed */
+	/* Gets each block when it is freed. model__finish() passes all live blocks to it. */
+	int (*on_block)(void *ctx, const struct model_block *b);
+	int (*on_segment)(void *ctx, const struct model_extent *e); /* NULL: not needed */
 	void *ctx;
 };
 /* Call this before the first event. */
 void model__watch(struct model *m, const struct model_watch *w);
-int model__watched(const struct model *m);
+/* The first error of a callback, or 0. Needed after model__finish(), which returns none. */
+int model__watch_error(const struct model *m);
 /* Number of block classes. Blocks of one class have the same size and the same fields in every row.
  * Classes are numbered in order of appearance. */
 uint32_t model__block_classes(const struct model *m);
 /*
- * Sets all fields of a row that is split by line, stack and thread, charged to user code. Category
- * and name are the class's own; the category may change until model__finish(). Returns the size of
- * each block.
+ * Sets *ret to the row of a block class, with line, stack, thread, category and name, charged to
+ * user code. The category may change until model__finish(). Returns the size of each block.
  */
 uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret);
 
+/* State of a device after an event. */
 struct model_now {
-	uint64_t seq; /* number of the last event, from 1 */
+	uint64_t seq; /* number of the event, from 1 */
 	uint64_t allocated, reserved;
 	uint64_t unknown; /* bytes of allocated outside known blocks; 0 without totals */
 	/*
-	 * Bytes from before attach that were found late, summed so far, to correct earlier values.
-	 * late: to add to allocated and unknown. known: bytes of unknown that became a known block.
+	 * Bytes from before attach that were found late, summed so far. They correct the values of
+	 * earlier events. late: add them to allocated and unknown. known: subtract them from
+	 * unknown, since they became known blocks.
 	 */
 	uint64_t late, known;
 	uint64_t peak, peak_seq; /* peak_seq: event of the peak, 0: before the first */
 	int phase;		 /* phase of the current stretch, -1: none */
 };
+/* Number of the i-th of model__devices(). Unlike i, a device's number does not change when events
+ * add other devices. */
 uint32_t model__number(const struct model *m, size_t i);
 /* Number of a device; UINT32_MAX: no such device. */
 uint32_t model__number_of(const struct model *m, struct device d);
-bool model__now(const struct model *m, uint32_t number,
-		/* The state after the last event. False: the device had no event yet; only seq is
-		 * valid. */
-		struct model_now *ret);
+/* Sets *ret to the state after the last event. Returns false if the device had no event yet; then
+ * only seq is valid. */
+bool model__now(const struct model *m, uint32_t number, struct model_now *ret);
 /* The state just before the device's first event: allocated, reserved, unknown. */
 void model__first(const struct model *m, uint32_t number, struct model_now *ret);
 struct model_opts model__opts(const struct model *m);
-/* Marks the end instead of the moment of the options. Call it before the first event. */
+/* Sets the moment of the mark to the end, whatever the options say. Call it before the first event.
+ */
 void model__mark_end(struct model *m);
 
 /* Number of allocations whose stack walk had this outcome (enum mt_walk). */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Whether a series grows, and how certain that is. The verdict uses two curves. The floor is the
- * minimum from each moment on; the ceiling is the maximum up to it. Memory that is released later
- * does not raise the floor. Memory that stopped growing does not raise the ceiling. See
+ * Judges whether a series grows, and how certain that is. The verdict uses two curves. The floor at
+ * a value is the minimum of that value and all later ones; the ceiling is the maximum of that value
+ * and all earlier ones. Memory that is released later does not raise the floor. Memory that stopped
+ * growing does not raise the ceiling. See
  * docs/internals/LEAKS.md.
  */
 #include <stdbool.h>
@@ -11,9 +12,9 @@
 #include <stdint.h>
 
 #define TREND_MAX 256 /* maximum number of values */
-#define TREND_MIN 8   /* fewer are too short */
+#define TREND_MIN 8   /* a series with fewer values gets no verdict (TREND_SHORT) */
 #define TREND_PARTS 4
-#define TREND_STEADY 100 /* fewer values do not show that nothing grows */
+#define TREND_STEADY 100 /* values that a series needs to show that nothing grows */
 
 enum trend_verdict {
 	TREND_FLAT,	/* no growth worth reporting */
@@ -30,23 +31,23 @@ struct trend {
 	enum trend_verdict verdict;
 	/* For TREND_GROWS (medium or high) and TREND_UNSURE (low). */
 	enum trend_confidence confidence;
-	/* Number of values; how many of the first are left out of the fields below (not of rises,
-	 * falls). */
+	/* values: number of values. warmup: how many of the first values are left out of the fields
+	 * below, except rises, falls and intervals. */
 	uint32_t values, warmup;
-	/* Rises and falls between adjacent values, the first from 0, in so many intervals: one for
-	 * each value, but for a first that ends a part of an interval. */
+	/* Number of values above (rises) and below (falls) the one before; the first is compared
+	 * with 0. intervals: number of values compared, which is all but a partial first one. */
 	uint32_t rises, falls, intervals;
 	double slope;	      /* per value: the median over all pairs (Theil-Sen) */
 	double spread;	      /* median distance from the line with that slope */
 	uint64_t first, last; /* the first and the last value counted */
-	uint64_t range;	      /* largest value less the smallest */
+	uint64_t range;	      /* largest value minus the smallest */
 	uint64_t fall;	      /* largest fall from any value to a later one */
 	uint64_t grown;	      /* rise of the floor */
-	/* Share of each quarter in the growth: of the floor's rise or the ceiling's, whichever is
-	 * less. */
+	/* Share of each quarter of the series in its growth, which is the rise of the floor or of
+	 * the ceiling, whichever is less. */
 	double share[TREND_PARTS];
-	/* Order of the stretches' floors or ceilings, whichever is less (Kendall's tau): 1 all
-	 * rising, 0 no order, -1 all falling. */
+	/* Kendall's tau of the floors, or of the ceilings if that is less: 1 if each stretch of the
+	 * series is above the one before, 0 without order, -1 if each is below. */
 	double sorted;
 	/* Chance of that order in a series without growth, where all orders are equally likely,
 	 * times the number of series tested. */
@@ -55,26 +56,28 @@ struct trend {
 
 struct trend_opts {
 	uint64_t min_growth; /* bytes; less is flat */
-	uint32_t tests; /* number of series tested together, which raises the chance of an error; 0
-			   counts as 1 */
-	bool partly;	/* the first value ends a part of an interval */
+	/* Number of series tested together, which raises the chance of an error; 0 counts as 1. */
+	uint32_t tests;
+	/* The first value is from the end of an interval that began before the recording. */
+	bool first_is_partial;
 };
 
 /* Judges the last TREND_MAX of n values. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret);
-/* The values were observed so many times, and repeat in between: limits verdict and confidence to
- * what so many values can show. */
+/* Limits verdict and confidence to what a series of observed values can show, for a series in which
+ * only that many values were measured and the others repeat them. */
 void trend__limit(struct trend *t, uint32_t observed);
 /* Whether the series grows, or may grow, with at least this confidence. */
 bool trend__counts(const struct trend *t, enum trend_confidence least);
 /*
- * Whether growth is sure enough to be said without being asked for: at least medium confidence, and
- * 48 values, or 24 of training steps that almost all rose. Of shorter series a sequence of
- * generation, or a cache that fills, looks the same. docs/internals/LEAKS.md has the error rates.
+ * Whether growth is sure enough that a report mentions it unasked: at least medium confidence, and
+ * 48 values, or 24 values of training steps that almost all rose. In shorter series the generation
+ * of a long sequence, or a cache that fills, looks the same. docs/internals/LEAKS.md has the error
+ * rates.
  */
 bool trend__is_sure(const struct trend *t, bool training);
 const char *trend__verdict(enum trend_verdict v);	/* "grows", "flat", "released" ... */
 const char *trend__confidence(enum trend_confidence c); /* "high", "medium", "low", "none" */
-/* Chance that n values in random order rise as much as these (Mann and Kendall). *tau: Kendall's
- * tau of the values. */
+/* Returns the probability that n values in random order rise as much as these (Mann-Kendall test).
+ * Sets *tau to Kendall's tau of the values. */
 double trend__order_chance(const uint64_t *v, size_t n, double *tau);

@@ -26,8 +26,8 @@ char *words__cut_front(char *s, size_t columns);
  * Paths start at the target's folder (cwd) or the installed package and are cut at the front.
  */
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns);
-/* The same without the class of the function's qualified name, for tables where not all rows have
- * room for it. */
+/* As words__location(), but shows "forward" and not "Net.forward", for tables in which not all rows
+ * have room for the class. */
 char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns);
 /* Cuts the middle of s in place to this width, for names that differ at the end. */
 char *words__cut_middle(char *s, size_t columns);
@@ -38,13 +38,13 @@ char *words__frame(char *buf, const struct dict *d, struct dict_frame f);
 /* Module of a row, clean: "encoder.layers.0"; "GPT (model)" for a root; "": none. */
 char *words__module(char *buf, const struct row *r);
 
-/* Memory from before attach that no object was found for, such as that of libraries. */
+/* Text for memory from before attach that no Python object holds, such as that of libraries. */
 #define WORDS_UNHELD "held by no Python object"
 
 /* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
 const char *words__role(const char *category);
-/* The name of a category or phase that people mean by text: the name itself, or the words that
- * texts show, in any case and with '_', '-' or spaces. NULL: none. */
+/* Returns the name of the category or phase in text: its name ("optimizer_state") or the words of
+ * words__role() and words__phase(), in any case, with '_', '-' or spaces. NULL: none. */
 const char *words__parse_role(const char *text);
 const char *words__parse_phase(const char *text);
 /* A phase for people: "forward", "data loading", "between phases". */
@@ -73,22 +73,23 @@ struct report_stacks {
 	uint64_t all;
 	uint64_t full;	    /* complete up to the root */
 	uint64_t truncated; /* too deep; the outermost frames are missing */
-	uint64_t none;	    /* native and autograd threads without a Python frame */
-	uint64_t failed;    /* stacks with any other outcome */
+	uint64_t none;	    /* without a Python frame: native and autograd threads */
+	uint64_t failed;    /* the stack could not be read: any other enum mt_walk */
 };
 void words__stacks(const struct model *m, struct report_stacks *ret);
 /* True for outcomes that words__stacks() counts as failed. */
 bool words__walk_failed(unsigned walk);
-/* Number of lost events: the larger of the stream's and the fact's. */
+/* Number of lost events: the stream counts them, and a fact of the recording, too; returns the
+ * larger number. */
 uint64_t words__lost(const struct model *m, const struct facts *f);
 #define WORDS_MODELS 2048
-/* Writes how many models of one class the program has, if several, at the last reading of all
- * objects: "73 models of class Net, 16.00 MiB each: held by global best[*]"; "": none. */
+/* Writes how many models of one class the program had at the last reading of its objects: "73
+ * models of class Net, 16.00 MiB each: held by global best[*]"; "" if no class has several. */
 const char *words__models(char *buf, size_t size, const struct facts *f);
-/* Writes "window from 43.9 s on", or "part ..." of a rolling folder; "": the recording begins with
- * its capture. Returns buf. */
+/* Writes "window from 43.9 s on", or "part ..." for a part of a rolling folder. Writes "" if the
+ * recording begins with its capture. Returns buf. */
 const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size);
-/* Puts the key window_start (s) if the recording is a window. */
+/* Writes the key window_start (s) if the recording begins later than its capture. */
 void words__put_window(struct json *j, const struct model *m);
 /* Qualifier before a number of bytes: "", "at least " or "about ". */
 const char *words__about(enum figure f);
@@ -104,8 +105,8 @@ uint64_t words__device_total(const struct facts *f, const struct model_device *d
 const char *words__segment_kind(const struct segment *s);
 /* Comparison of the memory below the blocks with other figures at one moment. */
 struct report_below {
-	bool any;	     /* true if any data are known */
-	bool segments_known; /* true if segments are known, not only a total */
+	bool any; /* something is known: reserved bytes, a segment or the driver's figure */
+	bool segments_known; /* segments are known, not only a total */
 	int64_t missing;     /* allocator's reserved bytes minus the known segments */
 	int64_t nameless;    /* allocator's allocated bytes minus the known blocks */
 	int64_t not_seen;    /* driver-reported use minus reserved bytes and other known memory */
@@ -114,14 +115,14 @@ struct report_below {
 struct report_below words__below(const struct model_segments *s);
 
 double words__fragmentation(uint64_t allocated, uint64_t reserved);
-/* Properties that rows describe, as bits 1 << BY_*; split is as in struct row_opts. */
-unsigned words__speaks_of(enum group by, unsigned split);
+/* Returns the properties that rows describe, as bits 1 << BY_*; split is as in struct row_opts. */
+unsigned words__row_properties(enum group by, unsigned split);
 /* Returns names such as "module,category". */
 char *words__groups(char buf[64], enum group by, unsigned split);
 
-/* ---- the ledger of host memory ---- */
+/* ---- host memory by parts, which add up to the process's RSS ---- */
 
-/* A part for people, such as "CPU tensors" or "malloc"; NULL: no such part. */
+/* Name of a part for people, such as "CPU tensors" or "malloc"; NULL: no such part. */
 const char *host_words__part(unsigned part);
 /* Writes the largest parts on one line: "CPU tensors 1.2 GiB, malloc 310 MiB, unknown 2 MiB".
  * Parts below 1 % of the total are added up as "other". Returns buf. */

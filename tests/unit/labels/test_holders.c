@@ -64,7 +64,7 @@ static void adds_up(const struct holders *h, const struct held *v, size_t n)
 	uint64_t sums[32] = { 0 };
 
 	for (size_t i = 0; i < n; i++)
-		sums[h->of[i]] += v[i].bytes;
+		sums[h->holder_of[i]] += v[i].bytes;
 	for (size_t i = 0; i < h->n; i++) {
 		assert_int_equal(sums[i], h->all[i].bytes);
 		assert_true(!i || h->all[i].bytes <= h->all[i - 1].bytes);

@@ -330,7 +330,8 @@ static void train(struct world *w, struct device d, int steps)
 static void check_train(const struct growth *g, uint32_t steps, uint64_t stride)
 {
 	assert_int_equal(g->clock, GROWTH_STEPS);
-	assert_int_equal(g->steps + g->partly, steps); /* the first step was active at attach */
+	assert_int_equal(g->steps + g->first_is_partial,
+			 steps); /* the first step was active at attach */
 	assert_int_equal(g->stride, stride);
 	assert_int_equal(g->n, 2);
 	assert_int_equal(g->lines[0].row.line, 1);
@@ -432,7 +433,7 @@ static void test_steps_are_whole(void **state)
 		assert_int_equal(g.values, 60);
 		assert_int_equal(g.steps, 59 + i);
 		assert_int_equal(g.steps, model__whole_steps(w.m));
-		assert_int_equal(g.partly, !i);
+		assert_int_equal(g.first_is_partial, !i);
 		/* A rise in the part of a step does not count. */
 		assert_int_equal(g.lines[0].trend.intervals, g.steps);
 		assert_int_equal(g.lines[0].trend.rises, g.steps);
@@ -693,7 +694,7 @@ static void test_requests(void **state)
 		assert_int_equal(growth__requests(w.m), n);
 		assert_int_equal(g.clock, GROWTH_REQUESTS);
 		assert_int_equal(g.steps, n);
-		assert_false(g.partly);
+		assert_false(g.first_is_partial);
 		assert_string_equal(g.request.device, "cpu");
 		assert_int_equal(g.request.line, 5);
 		assert_true(g.request.seconds > 0.010 && g.request.seconds < 0.014);

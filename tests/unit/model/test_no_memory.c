@@ -118,8 +118,9 @@ static int run(void *ctx)
 	int err = m ? 0 : -ENOMEM;
 
 	if (m && r->watched)
-		model__watch(m, &(struct model_watch){
-					.went = on_block, .segment = on_segment, .ctx = &gone });
+		model__watch(m, &(struct model_watch){ .on_block = on_block,
+						       .on_segment = on_segment,
+						       .ctx = &gone });
 	for (size_t i = 0; i < TAPE_LENGTH && !err; i++) {
 		struct event e = with_words(&r->words, i);
 
@@ -130,7 +131,7 @@ static int run(void *ctx)
 	if (!err)
 		model__finish(m, 10000);
 	if (!err)
-		err = r->watched ? model__watched(m) : ask(m);
+		err = r->watched ? model__watch_error(m) : ask(m);
 	model__free(m);
 	return err;
 }

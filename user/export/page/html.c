@@ -1208,7 +1208,7 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 	if (!err)
 		err = holders__group(held, n, false, h);
 	for (size_t i = 0; i < n && !err; i++) {
-		const char *name = h->all[h->of[i]].name;
+		const char *name = h->all[h->holder_of[i]].name;
 
 		if (*name)
 			err = number_string(r, name, &r->rows[before[i].row].f[PAGE_HOLDER]);
@@ -1756,8 +1756,8 @@ static int html_begin(struct export_ctx *c, void **state)
 		.most_steps = MOMENTS_CHOSEN / 2,
 	};
 	p->next = p->limits;
-	model__watch(c->model,
-		     &(struct model_watch){ .went = on_block, .segment = on_segment, .ctx = p });
+	model__watch(c->model, &(struct model_watch){
+				       .on_block = on_block, .on_segment = on_segment, .ctx = p });
 	return growth__watch(c->model, BY_LINE);
 }
 
@@ -1819,7 +1819,7 @@ static int html_end(struct export_ctx *c, void *state)
 	struct page_data *p = state;
 	struct model_device d;
 	bool marked = false;
-	int err = model__watched(c->model);
+	int err = model__watch_error(c->model);
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);

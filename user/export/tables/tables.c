@@ -410,7 +410,7 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 		   uint64_t time, const struct row *r)
 {
 	const struct table_schema *schema = &table_schemas[TABLE_ROWS];
-	unsigned of = words__speaks_of(BY_LINE, 0);
+	unsigned of = words__row_properties(BY_LINE, 0);
 	struct parquet *p = table(s, TABLE_ROWS);
 	struct row_value v;
 	enum row_field f;

@@ -22,11 +22,11 @@ enum file_flag {
 	FILE_DATA = 32,
 	FILE_CUDA = 64,	      /* CUDA's driver and runtime */
 	FILE_IN_MEMORY = 128, /* code in no file */
-	FILE_UNOWNED = 256,   /* FILE_GENERATED */
-	/* An installed package, or a part of PyTorch that generates code. Other parts, and the
-	 * standard library, call user code on behalf of others. */
+	FILE_UNOWNED = 256,   /* generated code, which may be the user's or a library's */
+	/* An installed package, or a part of PyTorch that generates code. Other parts of PyTorch
+	 * and the standard library only call code that somebody else generated. */
 	FILE_GENERATES = 512,
-	FILE_STARTS = 1024, /* starts a process: python -c "from multiprocessing..." calls it */
+	FILE_STARTS = 1024, /* multiprocessing's code that a new process runs first */
 };
 
 const char *phase__name(enum phase p)
@@ -55,6 +55,7 @@ static bool starts_process(const char *path)
 	       files__is(path, "multiprocessing/resource_tracker.py");
 }
 
+/* The enum file_flag bits of a file. */
 static uint16_t attribution__file(struct attribution *w, uint32_t file)
 {
 	const char *path;
@@ -100,7 +101,8 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 	       files__starts_engine(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
 }
 
-/* Phase after one more frame, from the root to the leaf. */
+/* The phase after one more frame on the way from the root to the innermost frame. p: the phase
+ * before it. */
 static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
 					  bool root)
 {
@@ -122,7 +124,7 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 	return p;
 }
 
-/* Whether code in no file is a library's. i: the frame's index in s. */
+/* Whether a library, not the user, generated the code of s.frames[i], which is in no file. */
 static bool made_by_library(struct attribution *w, const struct frame_owners *o,
 			    struct dict_stack s, uint32_t i)
 {
@@ -130,11 +132,13 @@ static bool made_by_library(struct attribution *w, const struct frame_owners *o,
 	const char *func = dict__str(w->dict, loc.func);
 	uint32_t called = i ? s.frames[i - 1].loc : 0;
 
+	/* python -c "from multiprocessing.spawn import ...", the command of a child process */
 	if (called && attribution__file(w, dict__get_loc(w->dict, called).file) & FILE_STARTS)
 		return true;
-	/* The standard library's dataclasses. */
+	/* methods that the standard library's dataclasses generate */
 	if (!strncmp(func, "__create_fn__.", 14))
 		return true;
+	/* The user's python -c "..." looks like generated code, too: "<string>". */
 	return o->library && !(!strcmp(dict__str(w->dict, loc.file), "<string>") &&
 			       files__in_command(w->facts, func));
 }
@@ -159,10 +163,12 @@ bool attribution__is_user(struct attribution *w, struct frame_owners *o, struct 
 	return !(flags & FILE_LIBRARY);
 }
 
-/* Locations of a stack's compiled code. */
+/* Dict locations of a stack's frames of compiled code. 0: none. */
 struct native_locs {
-	uint32_t user, named, any; /* innermost of user code, that says what for, of all */
-	bool engine;		   /* of autograd's engine */
+	uint32_t user;	/* innermost frame outside libraries */
+	uint32_t named; /* innermost function whose name says what the memory is for */
+	uint32_t any;	/* innermost frame */
+	bool engine;	/* a frame is in autograd's engine */
 	enum category role;
 };
 
@@ -183,8 +189,8 @@ static bool makes_any_tensor(const char *function)
 	return false;
 }
 
-/* The role of memory that PyTorch's code takes from its allocator by this function, or below it.
- * Seen in PyTorch 2.1, 2.11 and 2.15, or in their source. */
+/* The role of memory that PyTorch allocates in this function or one that it calls. CATEGORY_UNKNOWN:
+ * the function does not say. Checked with PyTorch 2.1, 2.11 and 2.15, or their source. */
 static enum category role_of_function(const char *function)
 {
 	static const struct {
@@ -208,6 +214,7 @@ static enum category role_of_function(const char *function)
 	return CATEGORY_UNKNOWN;
 }
 
+/* Adds the next frame, from the root on, so that the innermost one stays. */
 static void native_locs__add(struct attribution *w, struct native_locs *n, uint32_t id)
 {
 	struct dict_loc loc = dict__get_loc(w->dict, id);
@@ -215,6 +222,7 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 	uint16_t flags = attribution__file(w, loc.file);
 
 	n->any = id;
+	/* "+0x1f": an address without a symbol */
 	if (*function != '+' && !(flags & FILE_CUDA) && !makes_any_tensor(function))
 		n->named = id;
 	if (!(flags & FILE_LIBRARY))
@@ -223,10 +231,11 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 	n->role = role_of_function(function) ?: n->role;
 }
 
-/* Chooses the stack's lines, once all Python frames are examined. in_file: the innermost one in a
- * file. */
+/* Chooses the stack's lines after all frames are examined. Python frames come first; compiled code
+ * counts for user_loc and inner_loc only without them. in_file: location of the innermost Python
+ * frame whose code is in a file. */
 static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
-				struct stack_words *r)
+				struct stack_origin *r)
 {
 	r->only_native = !r->inner_loc && n->any;
 	if (r->only_native)
@@ -241,7 +250,7 @@ static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
 	r->has_line = r->inner_loc;
 }
 
-uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which)
+uint32_t attribution__loc(const struct stack_origin *w, enum frame_choice which)
 {
 	switch (which) {
 	case FRAMES_ALL:
@@ -254,23 +263,24 @@ uint32_t attribution__loc(const struct stack_words *w, enum frame_choice which)
 	return w->user_loc;
 }
 
-static struct stack_words words_of(struct attribution *w, uint32_t stack)
+static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 {
-	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
+	struct stack_origin r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
 	struct native_locs native = { 0 };
 	struct frame_owners owners = { 0 };
-	uint32_t in_file = 0,
-		 inner = 0; /* inner: of the innermost Python frame; 0: it has no line */
+	/* Locations of the innermost Python frame (0: it has no line), and of the innermost one
+	 * whose code is in a file. */
+	uint32_t inner = 0, in_file = 0;
 	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
 	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
 
 	for (uint32_t i = s.n; i-- > 0;) {
 		struct dict_frame f = s.frames[i];
 
-		for (int t = 0; t < 2; t++)
-			r.phase[t] = attribution__next_phase(w, r.phase[t], f,
-							     whole && i == s.n - 1);
+		for (int autograd = 0; autograd < 2; autograd++)
+			r.phase[autograd] = attribution__next_phase(w, r.phase[autograd], f,
+								    whole && i == s.n - 1);
 		if (f.module) {
 			r.module = f.module;
 			r.inside_node = true;
@@ -305,10 +315,11 @@ static struct stack_words words_of(struct attribution *w, uint32_t stack)
 	return r;
 }
 
-struct stack_words attribution__examine(struct attribution *w, uint32_t stack)
+struct stack_origin attribution__examine(struct attribution *w, uint32_t stack)
 {
-	struct stack_words r = words_of(w, stack);
+	struct stack_origin r = examine_frames(w, stack);
 
+	/* Without memory for the cache, the next call examines the stack again. */
 	if (stack < dict__counts(w->dict).stacks &&
 	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))
 		w->stacks[stack] = r;
@@ -325,7 +336,8 @@ bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_
 	return false;
 }
 
-static bool attribution__old_torch(struct attribution *w)
+/* True before PyTorch 2.4. */
+static bool attribution__is_old_torch(struct attribution *w)
 {
 	if (w->old_torch < 0) {
 		const char *v = facts__get(w->facts, "torch");
@@ -341,32 +353,36 @@ static bool attribution__old_torch(struct attribution *w)
 	return w->old_torch;
 }
 
-static bool attribution__autograd_thread(struct attribution *w, uint32_t thread)
+enum thread_kind { THREAD_NOT_CHECKED, THREAD_OTHER, THREAD_AUTOGRAD };
+
+static bool is_autograd_thread(struct attribution *w, uint32_t thread)
 {
 	const char *name;
-	uint8_t state;
+	uint8_t kind;
 
 	if (thread < w->nthreads && w->threads[thread])
-		return w->threads[thread] == 2;
+		return w->threads[thread] == THREAD_AUTOGRAD;
 	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
-	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
+	kind = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? THREAD_OTHER
+								     : THREAD_AUTOGRAD;
 	if (thread < dict__counts(w->dict).threads &&
 	    !array__grow_zero(&w->threads, &w->nthreads, (size_t)thread + 1, sizeof(*w->threads)))
-		w->threads[thread] = state;
-	return state == 2;
+		w->threads[thread] = kind;
+	return kind == THREAD_AUTOGRAD;
 }
 
 enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk)
 {
-	bool autograd = attribution__autograd_thread(w, thread);
+	bool autograd = is_autograd_thread(w, thread);
 
 	/* PyTorch before 2.4 did not name autograd threads. They have Python state and no frame. */
 	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
-		autograd = attribution__old_torch(w);
+		autograd = attribution__is_old_torch(w);
 	return attribution__stack(w, stack).phase[autograd];
 }
 
-/* The stack has no frames of the node's own: it is empty, or ends where the engine was started. */
+/* True if no frame of the stack ran inside the autograd node: the stack is empty, or its innermost
+ * Python frame started the engine. */
 static bool attribution__only_engine(struct attribution *w, uint32_t stack, uint8_t walk)
 {
 	if (stack)
@@ -376,26 +392,28 @@ static bool attribution__only_engine(struct attribution *w, uint32_t stack, uint
 
 void attribution__charge(struct attribution *w, struct event *e)
 {
-	uint32_t stack = e->node ? dict__get_node(w->dict, e->node).stack : 0;
+	uint32_t forward = e->node ? dict__get_node(w->dict, e->node).stack : 0;
 
-	if (!stack || !attribution__only_engine(w, e->stack, e->walk) ||
+	/* A stack with a role, such as a workspace, belongs to no node. */
+	if (!forward || !attribution__only_engine(w, e->stack, e->walk) ||
 	    attribution__stack(w, e->stack).role)
 		return;
-	e->stack = stack;
-	e->walk = dict__get_stack(w->dict, stack).walk;
+	e->stack = forward;
+	e->walk = dict__get_stack(w->dict, forward).walk;
 }
 
 uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t node)
 {
-	uint32_t made = node ? dict__get_node(w->dict, node).stack : 0;
-	struct stack_words sw;
+	uint32_t forward = node ? dict__get_node(w->dict, node).stack : 0;
+	struct stack_origin sw;
 
-	if (!made || made == stack || !stack)
+	if (!forward || forward == stack || !stack)
 		return stack;
 	sw = attribution__stack(w, stack);
+	/* Only libraries' Python code ran in the node, and the forward call has user code. */
 	return sw.has_line && !sw.only_native && !sw.user_in_node && !sw.engine && !sw.role &&
-			       attribution__stack(w, made).user_in_node
-		       ? made
+			       attribution__stack(w, forward).user_in_node
+		       ? forward
 		       : stack;
 }
 
@@ -407,10 +425,10 @@ bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t 
 
 uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk)
 {
-	struct stack_words sw = attribution__stack(w, stack);
+	struct stack_origin sw = attribution__stack(w, stack);
 	struct dict_node n = dict__get_node(w->dict, node);
 
-	/* A gradient's module is the parameter's, wherever the line is. */
+	/* A node with a name accumulates a parameter's gradient: its module is the parameter's. */
 	if (n.name && n.module && attribution__charged(w, stack, node))
 		return n.module;
 	if (!node || attribution__charged(w, stack, node) || sw.inside_node)

@@ -27,6 +27,7 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr)
 	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
 }
 
+/* Whether a block that is live now was live at the moment. */
 static bool was_live(const struct model *m, const struct dev *dev, enum row_when when,
 		     const struct rec *rec)
 {
@@ -36,8 +37,8 @@ static bool was_live(const struct model *m, const struct dev *dev, enum row_when
 	       rec->born <= dev->noted[when - ROWS_AT_BASE].seq;
 }
 
-struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
-			const struct rec *rec, bool dead)
+struct block blocks__describe(const struct model *m, const struct dev *dev, uint64_t addr,
+			      const struct rec *rec, bool dead)
 {
 	return (struct block){
 		.addr = addr,
@@ -66,7 +67,7 @@ static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uin
 				       sizeof(*gone->all));
 		if (err)
 			return err;
-		gone->all[gone->n++] = blocks__of(m, dev, addr, rec, true);
+		gone->all[gone->n++] = blocks__describe(m, dev, addr, rec, true);
 	}
 	*ret = *rec;
 	rec->site = b->free_no;
@@ -79,18 +80,18 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 {
 	struct blocks *b = &dev->blocks;
 	uint32_t i = b->free_no ? b->free_no - 1 : b->n;
-	uint64_t was;
+	uint64_t old_index;
 
 	if (i >= b->cap && array__grow_zero(&b->recs, &b->cap, (size_t)i + 1, sizeof(*b->recs)))
 		return -ENOMEM;
-	if (map64__swap(b->at, addr, i, replaced, &was))
+	if (map64__swap(b->at, addr, i, replaced, &old_index))
 		return -ENOMEM;
 	if (b->free_no)
 		b->free_no = b->recs[i].site;
 	else
 		b->n++;
 	b->recs[i] = *rec;
-	return *replaced ? take_block(m, dev, addr, was, old) : 0;
+	return *replaced ? take_block(m, dev, addr, old_index, old) : 0;
 }
 
 int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret)
@@ -115,7 +116,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		all[k++] = gone->all[g];
 	while (map64__next(b->at, &pos, &addr, &i))
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
-			all[k++] = blocks__of(m, dev, addr, &b->recs[i], false);
+			all[k++] = blocks__describe(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
 		all[j].category = category__decide(&m->sites.all[all[j].site], all[j].category);
 	*ret = all;

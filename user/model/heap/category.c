@@ -16,7 +16,7 @@
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 
-/* Steps after which an activation, gradient or input no longer counts as one. Programs with two
+/* A block that is live after this many steps is no activation, gradient or input. Programs with two
  * optimizers have two steps per iteration. */
 #define OUTLIVED 3
 
@@ -104,7 +104,8 @@ static int begin_stretch(const struct model *m, struct life *l, enum phase phase
 	return 0;
 }
 
-int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret)
+int category__stamp_new_block(const struct model *m, struct dev *dev, enum phase phase,
+			      uint32_t *ret)
 {
 	struct life *l = &dev->life;
 
@@ -116,7 +117,7 @@ int category__born(const struct model *m, struct dev *dev, enum phase phase, uin
 	return 0;
 }
 
-int category__known(struct dev *dev, int phase, uint32_t *ret)
+int category__stamp_known_block(struct dev *dev, int phase, uint32_t *ret)
 {
 	struct life *l = &dev->life;
 	struct stamp s = { .refs = 1, .phase = phase, .after = LIFE_NONE };
@@ -138,7 +139,7 @@ void category__step(struct model *m)
 		end_stretch(&m->devs[i]->life);
 }
 
-/* Category of a block allocated outside forward, backward and optimizer. */
+/* Category of a block allocated outside forward, backward and optimizer. steps: steps since then. */
 static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s,
 				 uint32_t steps, bool dead)
 {
@@ -160,33 +161,36 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 
+/* Category from the phase of the allocation, and what happened on the device since. */
 static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec,
 				bool dead)
 {
 	const struct life *l = &dev->life;
 	const struct stamp *s = &l->stamps[rec->stamp];
-	uint64_t n = m->steps.n[STEP_OPT];
-	uint32_t steps = n ? (uint32_t)n - s->steps : l->optimizers - s->optimizers;
+	uint64_t opt_steps = m->steps.n[STEP_OPT];
+	/* Steps and calls since the allocation. */
+	uint32_t steps = opt_steps ? (uint32_t)opt_steps - s->steps : l->optimizers - s->optimizers;
 	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
 	const struct site *site = &m->sites.all[rec->site];
-	bool freed_outside = site->node && l->freeing_thread_no &&
-			     l->freeing_thread_no - 1 != site->thread;
+	bool freed_by_other_thread = site->node && l->freeing_thread_no &&
+				     l->freeing_thread_no - 1 != site->thread;
+	bool in_same_stretch = l->stretch_no == rec->stamp + 1;
 
-	/* A block of the host is the memory of many objects, and is found some time after they are
-	 * made. */
+	/* A block of the device "host" is the memory of many objects, and is found some time after
+	 * they are made. */
 	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
 		return CATEGORY_UNKNOWN;
 	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
-	if (l->stretch_no == rec->stamp + 1 && s->phase == PHASE_BACKWARD && dead && freed_outside)
+	if (in_same_stretch && s->phase == PHASE_BACKWARD && dead && freed_by_other_thread)
 		return CATEGORY_GRADIENT;
-	if (l->stretch_no == rec->stamp + 1)
+	if (in_same_stretch)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
 	switch (s->phase) {
 	case PHASE_FORWARD:
 		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
 									: CATEGORY_UNKNOWN;
 	case PHASE_BACKWARD:
-		if (!n && !l->optimizers)
+		if (!opt_steps && !l->optimizers)
 			return calls < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 		return steps && steps < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case PHASE_OPTIMIZER:
@@ -195,8 +199,8 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, l, s, steps, dead);
 }
 
-uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
-			   bool dead)
+uint8_t category__of_record(const struct model *m, const struct dev *dev, const struct rec *rec,
+			    bool dead)
 {
 	uint8_t c = rec->label_no ? m->labels.all[rec->label_no - 1].category : CATEGORY_UNKNOWN;
 
@@ -208,7 +212,7 @@ uint8_t category__category(const struct model *m, const struct dev *dev, const s
 uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,
 			   const struct rec *rec, bool dead)
 {
-	uint8_t c = category__category(m, dev, rec, dead);
+	uint8_t c = category__of_record(m, dev, rec, dead);
 	const struct extent *e;
 
 	if (c != CATEGORY_UNKNOWN || !dev->extents.pools)

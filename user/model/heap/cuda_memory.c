@@ -9,9 +9,9 @@
 #include "model/heap/extents.h"
 #include "model/heap/state.h"
 
-#define DEVICES_MAX 256 /* devices searched for an address without a device */
+#define DEVICES_MAX 256 /* devices searched for an address whose device is not known */
 
-/* how: of an EVENT_CUDA_ALLOC or _FREE */
+/* how: enum mem_how of an EVENT_CUDA_ALLOC or _FREE */
 static enum extent_class class_of(uint8_t how)
 {
 	switch (how) {
@@ -44,7 +44,8 @@ static struct extent extent_of(const struct model *m, const struct event *e)
 	};
 }
 
-/* The i-th table of extents, model.loose last; NULL: no more. *dev: its device, NULL for loose. */
+/* The i-th table of extents, or NULL if there are no more. The tables of devices come first, with
+ * *dev set; the last one is model.loose, with *dev NULL. */
 static struct extents *table_of(struct model *m, uint32_t i, struct dev **dev)
 {
 	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
@@ -56,7 +57,8 @@ static struct extents *table_of(struct model *m, uint32_t i, struct dev **dev)
 	return &m->devs[i]->extents;
 }
 
-/* The event's device, which is added if needed; NULL: not known, or the host. 0 or -ENOMEM. */
+/* Sets *ret to the event's device, which is added if needed, or to NULL if the device is not known
+ * or is the host. Returns 0 or -ENOMEM. */
 static int find_device(struct model *m, const struct event *e, struct dev **ret)
 {
 	*ret = NULL;
@@ -65,13 +67,15 @@ static int find_device(struct model *m, const struct event *e, struct dev **ret)
 	return dev__get(m, e->device, ret);
 }
 
-/* Segments were added or removed: updates reserved bytes before the allocator reports them. */
-static void reserved_changed(struct model *m, struct dev *dev, uint64_t before, uint64_t time)
+/* Updates reserved bytes after segments were added or removed: the allocator reports them only at
+ * its next event. before: the segments' sum before the change. */
+static void update_reserved(struct model *m, struct dev *dev, uint64_t before, uint64_t time)
 {
-	uint64_t now = dev->extents.sums[SUM_SEGMENTS], sum = dev->pub.reserved + (now - before);
+	uint64_t now = dev->extents.sums[SUM_SEGMENTS];
+	uint64_t reserved = dev->pub.reserved + (now - before);
 
 	if (dev->pub.has_totals && now != before)
-		dev__set_reserved(m, dev, (int64_t)sum > 0 ? sum : 0, time);
+		dev__set_reserved(m, dev, (int64_t)reserved > 0 ? reserved : 0, time);
 }
 
 static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, uint64_t size)
@@ -85,7 +89,8 @@ static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, u
 	return 0;
 }
 
-/* The extent on any device that contains addr. Physical and host memory must start at addr. */
+/* Finds the extent, on any device, that contains addr; physical and host memory must start there.
+ * Sets *in to its table and *dev as table_of() does. NULL: none. */
 static const struct extent *find_extent(struct model *m, enum extent_class c, uint64_t addr,
 					struct extents **in, struct dev **dev)
 {
@@ -141,6 +146,7 @@ static void keep_details(struct extent *e, const struct extent *old, uint32_t li
 	e->flags |= old->flags;
 }
 
+/* Handles EVENT_CUDA_ALLOC. */
 static int take_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = class_of(e->how);
@@ -162,8 +168,8 @@ static int take_memory(struct model *m, const struct event *e)
 	old = find_extent(m, c, e->addr, &in, &other);
 	if (old && old->listed && old->addr == e->addr && old->size == e->size && other == dev)
 		keep_details(&taken, old, old->listed);
-	/* The same addresses have memory again: a segment of the same pool. PyTorch never ceased to
-	 * count it. */
+	/* Memory is mapped again below a segment that other code unmapped, as at the wake-up of
+	 * vLLM's sleep mode. PyTorch counted the segment all the time. */
 	old = NULL;
 	if (dev && is_foreign_mapping(e))
 		old = extents__at(&dev->extents, EXTENT_UNMAPPED, e->addr);
@@ -177,10 +183,11 @@ static int take_memory(struct model *m, const struct event *e)
 	if (extents__put(dev ? &dev->extents : &m->loose, c, &taken, true))
 		return -ENOMEM;
 	if (dev && !wakes)
-		reserved_changed(m, dev, before, e->time);
+		update_reserved(m, dev, before, e->time);
 	return 0;
 }
 
+/* Handles EVENT_CUDA_FREE. */
 static int return_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = class_of(e->how);
@@ -193,7 +200,7 @@ static int return_memory(struct model *m, const struct event *e)
 
 	if (!e->how || e->how >= MEM_HOW_NR)
 		return 0;
-	/* nothing is mapped there again */
+	/* Addresses that are given up cannot be mapped again. */
 	if (e->how == MEM_RESERVED && !bad_range(e) &&
 	    cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size))
 		return -ENOMEM;
@@ -208,9 +215,9 @@ static int return_memory(struct model *m, const struct event *e)
 		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
 	if (err)
 		return err;
-	old = find_extent(m, c, e->addr, &in, &dev);
-	/* A mapping can end in part, and a listed segment may be many mappings. Other memory is
-	 * returned as a whole. */
+	old = find_extent(m, c, e->addr, &in, &dev); /* the changes above moved it */
+	/* Part of a mapping can be unmapped, and a listed segment may be many mappings. Other
+	 * memory is returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
 		err = extents__cut(in, c, e->addr, e->size);
 	else if (old->addr == e->addr)
@@ -219,10 +226,11 @@ static int return_memory(struct model *m, const struct event *e)
 		return err;
 	/* PyTorch still counts a segment whose memory other code unmapped. */
 	if (dev && !foreign)
-		reserved_changed(m, dev, before, e->time);
+		update_reserved(m, dev, before, e->time);
 	return 0;
 }
 
+/* Handles EVENT_SEGMENT, an entry of the allocator's tables. The first one begins a reading. */
 static int list_segment(struct model *m, const struct event *e)
 {
 	struct extent segment = extent_of(m, e);
@@ -282,6 +290,7 @@ static int drop_unlisted(struct dev *dev)
 	return err;
 }
 
+/* Handles EVENT_STATE, which ends a reading of the allocator's tables. */
 static int end_reading(struct model *m, const struct event *e)
 {
 	bool exact = e->flags & STATE_EXACT, listing;
@@ -307,7 +316,8 @@ static int end_reading(struct model *m, const struct event *e)
 	return 0;
 }
 
-static bool is_of_mark(const struct dev *dev, const struct used *u)
+/* Whether the model's sums at the driver's figure equal those at the mark. */
+static bool has_sums_of_mark(const struct dev *dev, const struct used *u)
 {
 	return u->below + u->others == dev->mark_below + dev->mark_others;
 }
@@ -338,10 +348,10 @@ static int note_used(struct model *m, const struct event *e)
 	if (!dev->any)
 		dev__begin(m, dev, e);
 	dev->used = used_by(dev, e);
-	/* The driver's figure comes after the event. If the sums are still those of the mark, the
-	 * figure is the mark's. */
-	if (dev->pub.marked && (!dev->mark_used.known ||
-				(is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
+	/* The driver's figure comes after the event that is the mark. If the sums are still those
+	 * of the mark, the figure is valid for the mark, too. */
+	if (dev->pub.marked && (!dev->mark_used.known || (has_sums_of_mark(dev, &dev->used) &&
+							  !has_sums_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;
 	return 0;
 }
@@ -357,7 +367,7 @@ static int note_left(struct model *m, const struct event *e)
 	return 0;
 }
 
-bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
+bool cuda_memory__available(const struct dev *dev, uint64_t *ret)
 {
 	uint64_t then = dev->left.below + dev->left.others,
 		 now = dev__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
@@ -371,7 +381,7 @@ bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
 	return true;
 }
 
-int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
+int cuda_memory__note_block(struct model *m, struct dev *dev, uint64_t addr)
 {
 	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
 	struct extent e;

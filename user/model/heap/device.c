@@ -13,7 +13,8 @@
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 
-/* Accelerators come first, and the host's memory, which contains the CPU's tensors, last. */
+/* The order of devices: accelerators come first, and the host's memory, which contains the CPU's
+ * tensors, last. */
 static int rank_of(struct device d)
 {
 	return d.type == DEVICE_HOST ? 2 : d.type == DEVICE_CPU;
@@ -26,7 +27,7 @@ static bool dev__before(struct device a, struct device b)
 	return a.type != b.type ? a.type < b.type : a.index < b.index;
 }
 
-/* Rings for the steps kept so far, in which the device had no memory. 0 or -ENOMEM. */
+/* Gives a new device zeroed values for the steps so far, in which it had no memory. 0 or -ENOMEM. */
 static int add_step_rings(const struct model *m, struct dev *dev)
 {
 	for (int k = 0; k < STEP_KINDS && m->ndevs < STEP_DEVICES; k++) {
@@ -138,16 +139,17 @@ void dev__mark(struct model *m, struct dev *dev, uint64_t time)
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
 }
 
-/* Updates the sums over all devices except the CPU, and their peaks. */
-static void dev__add_up(struct model *m, const struct dev *dev, uint64_t allocated,
-			uint64_t reserved, uint64_t time)
+/* Updates the sums over all devices except the CPU, and their peaks, after the device's bytes
+ * changed. old_allocated, old_reserved: its bytes before. */
+static void dev__update_sums(struct model *m, const struct dev *dev, uint64_t old_allocated,
+			     uint64_t old_reserved, uint64_t time)
 {
 	struct model_all *all = &m->all;
 
 	if (device__on_host(dev->pub.device))
 		return;
-	all->allocated += dev->pub.allocated - allocated;
-	all->reserved += dev->pub.reserved - reserved;
+	all->allocated += dev->pub.allocated - old_allocated;
+	all->reserved += dev->pub.reserved - old_reserved;
 	if (all->allocated > all->peak_allocated) {
 		all->peak_allocated = all->allocated;
 		all->peak_allocated_time = time;
@@ -160,15 +162,16 @@ static void dev__add_up(struct model *m, const struct dev *dev, uint64_t allocat
 
 void dev__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time)
 {
-	uint64_t was = dev->pub.reserved;
+	uint64_t old_reserved = dev->pub.reserved;
 
 	dev->pub.reserved = reserved;
 	if (reserved > dev->pub.peak_reserved)
 		dev->pub.peak_reserved = reserved;
-	dev__add_up(m, dev, dev->pub.allocated, was, time);
+	dev__update_sums(m, dev, dev->pub.allocated, old_reserved, time);
 }
 
-static void dev__peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
+/* The allocated bytes of now are the device's new peak. */
+static void dev__set_peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
 {
 	dev->pub.peak_allocated = dev->pub.allocated;
 	dev->pub.peak_time = time;
@@ -180,7 +183,8 @@ static void dev__peak(struct model *m, struct dev *dev, uint64_t time, enum phas
 		dev__mark(m, dev, time);
 }
 
-/* Before attach: the first total less the blocks that were seen. */
+/* Sets the device's state just before e. before: allocated bytes then, which are the total in e
+ * without e's own change. Those in no known block are memory from before attach. */
 void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 {
 	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated,
@@ -190,7 +194,7 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 	dev->any = true;
 	if (first && !e->totals) { /* the blocks of the reading at attach */
 		dev->pub.allocated = dev->pub.live;
-		dev__add_up(m, dev, allocated, reserved, e->time);
+		dev__update_sums(m, dev, allocated, reserved, e->time);
 	}
 	if (first && m->opts.at == AT_PEAK)
 		/* a device without allocations has a peak of 0 */
@@ -210,8 +214,8 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 				dev->step_peak[k] = before;
 		if (before > dev->pub.peak_allocated ||
 		    (first_totals && before && before == dev->pub.peak_allocated))
-			dev__peak(m, dev, e->time, PHASE_OTHER);
-		dev__add_up(m, dev, allocated, reserved, e->time);
+			dev__set_peak(m, dev, e->time, PHASE_OTHER);
+		dev__update_sums(m, dev, allocated, reserved, e->time);
 	}
 	/* moments noted earlier get this state */
 	for (int i = 0; first && i < 2; i++)
@@ -224,14 +228,16 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 		dev->first_reserved = dev->pub.reserved;
 		dev->first_outside = dev->outside;
 	}
+	/* This state is the one before the current event: a peak or mark set above is, too. */
 	if (dev->peak_seq && dev->peak_seq == m->seq)
 		dev->peak_seq--;
 	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)
-		dev->mark_seq--; /* the current event comes after the mark */
+		dev->mark_seq--;
 }
 
-/* Updates the stretch of a phase (see model.h). total: allocated bytes before the event. */
-static void dev__phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
+/* Updates the current stretch of a phase (see struct model_phase), or begins one if e allocates in
+ * another phase. phase: of an allocation, otherwise -1. total: allocated bytes before e. */
+static void dev__update_phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
 {
 	struct model_phase *p;
 
@@ -264,16 +270,17 @@ static void dev__phase(struct dev *dev, const struct event *e, uint64_t total, i
 
 void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, int phase)
 {
-	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved,
-		 ours = dev->outside + dev->pub.live;
+	uint64_t old_allocated = dev->pub.allocated, old_reserved = dev->pub.reserved;
+	uint64_t own_sum = dev->outside + dev->pub.live;
 
-	dev->pub.allocated = (int64_t)ours > 0 ? ours : 0;
+	dev->pub.allocated = (int64_t)own_sum > 0 ? own_sum : 0;
 	if (e->totals) {
-		uint64_t drift = e->allocated > ours ? e->allocated - ours : ours - e->allocated;
+		uint64_t drift = e->allocated > own_sum ? e->allocated - own_sum
+							: own_sum - e->allocated;
 
-		/* after losses ours may be negative; the unsigned distance is still right */
-		if ((int64_t)ours < 0)
-			drift = e->allocated - ours;
+		/* own_sum may be negative after losses; the unsigned distance is still right */
+		if ((int64_t)own_sum < 0)
+			drift = e->allocated - own_sum;
 		if (drift) {
 			dev->pub.drift_events++;
 			if (drift > dev->pub.drift)
@@ -290,12 +297,12 @@ void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, in
 		if (e->reserved > dev->pub.peak_reserved)
 			dev->pub.peak_reserved = e->reserved;
 	}
-	dev__add_up(m, dev, total, reserved, e->time);
-	dev__phase(dev, e, total, phase);
+	dev__update_sums(m, dev, old_allocated, old_reserved, e->time);
+	dev__update_phase(dev, e, old_allocated, phase);
 	for (int k = 0; k < STEP_KINDS; k++)
 		if (dev->pub.allocated > dev->step_peak[k])
 			dev->step_peak[k] = dev->pub.allocated;
 	if (dev->pub.allocated > dev->pub.peak_allocated)
-		dev__peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
+		dev__set_peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
 	dev->mark_open &= !e->totals;
 }

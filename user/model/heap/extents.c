@@ -8,13 +8,13 @@
 #include "base/array.h"
 #include "base/map64.h"
 
-#define NOTES_MIN 4096
+#define NOTES_MIN 4096 /* notes before the first compaction */
 
 struct extent_node {
 	struct extent e;
-	/* Index + 1; 0: none. In a free node, left_no is the next free one. */
+	/* Children. In a free node, left_no is the next free one. */
 	uint32_t left_no, right_no;
-	uint32_t priority;
+	uint32_t priority; /* random; a node's is at least that of its children */
 };
 
 struct extent_note {	      /* content of addr before its first change after the mark */
@@ -34,7 +34,7 @@ enum extent_sum extent__sum(const struct extent *e)
 		return allocator ? SUM_SEGMENTS : SUM_OTHERS;
 	case MEM_MAPPED:
 		return allocator ? SUM_SEGMENTS : SUM_NONE;
-	case MEM_PHYSICAL: /* the allocator's own is counted through its mappings */
+	case MEM_PHYSICAL: /* the allocator's physical memory is counted where it is mapped */
 		return allocator ? SUM_NONE : SUM_OTHERS;
 	case MEM_ASYNC:
 		return SUM_OTHERS;
@@ -182,9 +182,9 @@ static int compact_notes(struct extents *x)
 	}
 	for (uint32_t i = 0; i < x->nnotes; i++) {
 		struct extent_note *note = &x->notes[i];
-		uint64_t one;
+		uint64_t unused;
 
-		if (map64__get(seen[note->class], note->before.addr, &one))
+		if (map64__get(seen[note->class], note->before.addr, &unused))
 			continue;
 		if (map64__set(seen[note->class], note->before.addr, 1))
 			goto out; /* duplicate notes remain, which does no harm */
@@ -199,6 +199,7 @@ out:
 	return err;
 }
 
+/* Notes what starts at addr, before a change after the mark. */
 static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 {
 	const struct extent *old = extents__at(x, c, addr);
@@ -227,6 +228,7 @@ int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool lat
 		return 0;
 	if (later && note_before(x, c, addr))
 		return -ENOMEM;
+	/* Splits the tree around addr, so that mid is a tree of the one extent. */
 	split_tree(x, x->root_no[c], addr, &l, &mid);
 	/* addr + 1 does not overflow: an extent does not reach the last address. */
 	split_tree(x, mid, addr + 1, &mid, &r);
@@ -276,6 +278,7 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 	const struct extent *over = extents__over(x, c, addr);
 	uint32_t node_no = over ? floor_of(x, c, addr) : ceiling_of(x, c, addr);
 
+	/* Each extent that overlaps is removed, and what lies outside is added again. */
 	while (node_no && node(x, node_no)->e.addr < end) {
 		struct extent old = node(x, node_no)->e, part = old;
 
@@ -304,7 +307,7 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 {
 	struct extent *all = malloc(((size_t)x->count[c] + x->nnotes + 1) * sizeof(*all));
 	struct map64 *noted = at_mark ? map64__new() : NULL;
-	uint64_t one;
+	uint64_t unused;
 	size_t k = 0;
 
 	if (!all || (at_mark && !noted))
@@ -312,18 +315,19 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 	for (uint32_t i = 0; at_mark && i < x->nnotes; i++) {
 		const struct extent_note *note = &x->notes[i];
 
-		if (note->class != c || map64__get(noted, note->before.addr, &one))
+		if (note->class != c || map64__get(noted, note->before.addr, &unused))
 			continue;
 		if (map64__set(noted, note->before.addr, 1))
 			goto nomem;
 		if (note->there)
 			all[k++] = note->before;
 	}
-	/* Iterates by the next start, without recursion. */
+	/* All extents of now, except those at addresses that changed after the mark. Searching the
+	 * next start needs no recursion. */
 	for (uint32_t node_no = ceiling_of(x, c, 0); node_no;) {
 		const struct extent *e = &node(x, node_no)->e;
 
-		if (!at_mark || !map64__get(noted, e->addr, &one))
+		if (!at_mark || !map64__get(noted, e->addr, &unused))
 			all[k++] = *e;
 		node_no = ceiling_of(x, c, e->addr + 1);
 	}

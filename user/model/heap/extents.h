@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Address ranges taken from CUDA, in order, now and at the mark. A treap keeps them, so each change
- * costs O(log n) whatever the order of events. A change after the mark adds a note with the
- * previous content; setting the mark drops all notes. Only the first note of an address counts, and
- * others are dropped as they accumulate. So memory is bounded by extents and by addresses changed
- * since the mark.
+ * Address ranges taken from CUDA, in order, now and at the mark. A treap (a randomly balanced tree)
+ * keeps them, so each change costs O(log n) whatever the order of events. A change after the mark
+ * adds a note with the previous content of the address; setting the mark drops all notes. Only the
+ * first note of an address counts, and the others are dropped as they accumulate. So memory is
+ * bounded by the number of extents and of addresses that changed since the mark.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,9 +17,9 @@
 enum extent_class {
 	EXTENT_MEMORY,	 /* by address: segments, other allocations, mappings */
 	EXTENT_PHYSICAL, /* cuMemCreate: addr is the handle */
-	EXTENT_RESERVED, /* addresses without memory */
-	EXTENT_HOST,
-	EXTENT_UNMAPPED, /* mappings that other code than the allocator ended; in no sum */
+	EXTENT_RESERVED, /* reserved addresses, without memory */
+	EXTENT_HOST,	 /* pinned host memory */
+	EXTENT_UNMAPPED, /* memory that code other than the allocator unmapped; in no sum */
 	EXTENT_CLASSES,
 };
 
@@ -30,8 +30,8 @@ enum extent_sum {
 	SUM_MANAGED,
 	SUM_HOST,
 	SUM_REGISTERED,
-	/* Not counted: addresses, mappings of other code, and physical memory that the allocator
-	 * maps. */
+	/* In no sum: reserved addresses, mappings of other code, and physical memory that the
+	 * allocator maps. */
 	SUM_NONE,
 	SUM_NR,
 };
@@ -48,11 +48,11 @@ struct extent {
 	uint8_t how;   /* enum mem_how; 0: from before attach, or EXTENT_UNMAPPED */
 	uint8_t flags; /* enum event_flag */
 	uint8_t walk;
-	bool counted; /* for who lists extents; false in the table */
+	bool counted; /* for callers of extents__list(); false in the tree */
 };
 
-/* Sizes that the native allocator takes from CUDA: 2 MiB for small blocks, 20 MiB or more for large
- * ones (CUDACachingAllocator.cpp). */
+/* Size of a segment for small blocks, 2 MiB. PyTorch's allocator takes 20 MiB or more from CUDA for
+ * large blocks (CUDACachingAllocator.cpp). */
 #define SMALL_BUFFER (UINT64_C(2) << 20)
 
 struct extents {
@@ -60,14 +60,14 @@ struct extents {
 	size_t cap;
 	uint32_t n, free_no; /* free_no: first free node */
 	uint32_t root_no[EXTENT_CLASSES];
-	uint64_t random;
+	uint64_t random; /* state of the generator of the treap's priorities */
 	uint32_t count[EXTENT_CLASSES];
 	uint64_t sums[SUM_NR]; /* bytes now */
 	bool pools;	       /* an extent was in a private pool */
-	bool marked;
+	bool marked;	       /* extents__mark() was called */
 	struct extent_note *notes;
 	size_t capnotes;
-	uint32_t nnotes, limit;
+	uint32_t nnotes, limit; /* limit: number of notes that starts a compaction */
 	uint64_t mark_sums[SUM_NR];
 	/* Optional callback for each EXTENT_MEMORY that is added or removed. */
 	void (*changed)(void *ctx, const struct extent *e, bool there);
@@ -84,15 +84,15 @@ void extents__init(struct extents *x, uint64_t random);
 void extents__free(struct extents *x);
 /* Sets the mark to now. */
 void extents__mark(struct extents *x);
-/* __at: the extent that starts at addr. __over: the one that contains addr. NULL: none. Valid until
- * the next change. */
+/* extents__at() returns the extent that starts at addr, extents__over() the one that contains addr.
+ * NULL: none. The result is valid until the next change. */
 const struct extent *extents__at(const struct extents *x, enum extent_class c, uint64_t addr);
 const struct extent *extents__over(const struct extents *x, enum extent_class c, uint64_t addr);
-/* Adds e, and replaces an extent with the same start. later: e came after the mark. 0 or
- * -ENOMEM. */
+/* Adds e, and replaces an extent with the same start. later: the change is after the mark, so the
+ * extents at the mark stay as they were. Returns 0 or -ENOMEM. */
 int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later);
-/* Removes the extent that starts at addr. later: as above; false to move it to another table. 0 or
- * -ENOMEM. */
+/* Removes the extent that starts at addr. later: as in extents__put(); false to move the extent to
+ * another table, now and at the mark. Returns 0 or -ENOMEM; cannot fail if later is false. */
 int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later);
 /* Removes [addr, addr + size) from all extents; the rest of each stays. 0 or -ENOMEM. */
 int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t size);

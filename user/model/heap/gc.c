@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bounds the model's memory in programs that run for days. Entries that no block uses, now or at
- * the mark, are removed. Allocations of removed sites are summed by
- * stack and thread without sizes, and beyond a limit by device alone.
+ * Bounds the model's memory in programs that run for days. It removes sites, requests and labels
+ * that no block uses, now or at the mark. The allocations of removed sites are added up by stack
+ * and thread, without sizes, and beyond a limit by device alone. Such a sum is a site with the flag
+ * varied.
  */
 #include "model/heap/state.h"
 
@@ -20,14 +21,14 @@
 #include "model/heap/layers.h"
 #include "model/heap/steps.h"
 
-#define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */
+#define VARIED_PART 4 /* sums may be a quarter of the sites kept */
 
-/* A flag for each entry in use; of requests and labels, by request_no and label_no. */
+/* A flag for each entry in use: by index of the site, by request_no and by label_no. */
 struct in_use {
 	uint8_t *sites, *requests, *labels;
 };
 
-static void mark_device(const struct dev *dev, const struct in_use *u)
+static void mark_used_by_device(const struct dev *dev, const struct in_use *u)
 {
 	const struct blocks *b = &dev->blocks;
 	uint64_t addr, i;
@@ -50,7 +51,7 @@ static void mark_device(const struct dev *dev, const struct in_use *u)
 		u->sites[dev->peak_site_no - 1] = 1;
 }
 
-static int mark_all(const struct model *m, struct in_use *u)
+static int mark_used(const struct model *m, struct in_use *u)
 {
 	u->sites = calloc((size_t)m->sites.n + 1, 1);
 	u->requests = calloc((size_t)m->requests.n + 1, 1);
@@ -58,7 +59,7 @@ static int mark_all(const struct model *m, struct in_use *u)
 	if (!u->sites || !u->requests || !u->labels)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->ndevs; i++)
-		mark_device(m->devs[i], u);
+		mark_used_by_device(m->devs[i], u);
 	if (m->growth)
 		growth__mark_sites(m, u->sites);
 	return 0;
@@ -66,39 +67,39 @@ static int mark_all(const struct model *m, struct in_use *u)
 
 /* ---- sites ---- */
 
-/* The sum over sites like this one whose sizes are not kept. NULL: none yet. */
-static struct site *varied_site(const struct model *m, const struct site *of)
+/* The sum for sites that equal this one except in size. NULL: none yet. */
+static struct site *varied_site(const struct model *m, const struct site *like)
 {
-	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
+	uint32_t hash = heap__site_hash(m, like), pos = hash, id;
 
 	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX) {
 		struct site *s = &m->sites.all[id];
 
-		if (s->varied && s->stack == of->stack && s->thread == of->thread &&
-		    s->node == of->node && s->dev == of->dev && s->walk == of->walk &&
-		    s->drawn == of->drawn)
+		if (s->varied && s->stack == like->stack && s->thread == like->thread &&
+		    s->node == like->node && s->dev == like->dev && s->walk == like->walk &&
+		    s->drawn == like->drawn)
 			return s;
 	}
 	return NULL;
 }
 
-/* Adds an empty sum. NULL: no memory. */
-static struct site *new_varied(struct model *m, const struct site *of)
+/* Adds an empty sum for sites that equal this one except in size. NULL: no memory. */
+static struct site *new_varied(struct model *m, const struct site *like)
 {
 	struct site *s;
 	uint32_t id;
 
-	if (heap__add_site(m, heap__site_hash(m, of), &id))
+	if (heap__add_site(m, heap__site_hash(m, like), &id))
 		return NULL;
 	s = &m->sites.all[id];
-	*s = *of;
+	*s = *like;
 	s->total = s->size = 0;
 	m->sites.varied++;
 	return s;
 }
 
-/* Adds what a removed site allocated to its sum. */
-static int keep_sum(struct model *m, struct site gone, uint32_t most)
+/* Adds what a removed site allocated to its sum. max_sums: with more sums, to that of the device. */
+static int keep_sum(struct model *m, struct site gone, uint32_t max_sums)
 {
 	uint64_t bytes = site__bytes(&gone, gone.total);
 	struct site *s;
@@ -107,8 +108,7 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 		return 0;
 	gone.varied = true;
 	s = varied_site(m, &gone);
-	/* Too many sums: use that of the device. */
-	if (!s && m->sites.varied >= most) {
+	if (!s && m->sites.varied >= max_sums) {
 		gone = (struct site){ .dev = gone.dev,
 				      .total = gone.total,
 				      .walk = MT_WALK_LOST,
@@ -125,7 +125,8 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 	return 0;
 }
 
-/* Rebuilds the index from the sites in use and frees the others; *gone receives a copy of them. */
+/* Rebuilds the index from the sites in use and sums, and frees the other sites. *gone: a copy of
+ * the freed ones, which the caller frees; *n: their number. */
 static int remove_unused(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
 {
 	*gone = NULL;
@@ -160,37 +161,38 @@ static int remove_unused(struct model *m, const uint8_t *used, struct site **gon
 
 static int sweep_sites(struct model *m, const uint8_t *used)
 {
-	uint32_t most = m->sites.max / VARIED_PART, n;
+	uint32_t max_sums = m->sites.max / VARIED_PART, n;
 	struct site *gone;
 	int err = remove_unused(m, used, &gone, &n);
 
 	for (uint32_t i = 0; i < n && !err; i++)
-		err = keep_sum(m, gone[i], most);
+		err = keep_sum(m, gone[i], max_sums);
 	free(gone);
 	return err;
 }
 
 /* ---- requests and labels ---- */
 
-/* Moves the entries in use together. used, and number, which receives the new NAME_no of each: by
- * NAME_no. */
+/* Moves the entries in use to the front of an array of n, and returns their number. used[NAME_no]:
+ * the entry is in use. Sets new_no[NAME_no] to its new NAME_no. */
 static uint32_t pack_used(void *array, size_t size, uint32_t n, const uint8_t *used,
-			  uint32_t *number)
+			  uint32_t *new_no)
 {
 	uint32_t k = 0;
 	char *p = array;
 
-	number[0] = 0;
+	new_no[0] = 0; /* 0 is "none" and stays so */
 	for (uint32_t i = 0; i < n; i++) {
 		if (!used[i + 1])
 			continue;
 		if (i != k)
 			memcpy(p + k * size, p + i * size, size);
-		number[i + 1] = ++k;
+		new_no[i + 1] = ++k;
 	}
 	return k;
 }
 
+/* Replaces each request_no by requests[request_no], and each label_no likewise. */
 static void renumber(const struct model *m, const uint32_t *requests, const uint32_t *labels)
 {
 	for (uint32_t d = 0; d < m->ndevs; d++) {
@@ -215,8 +217,8 @@ static void renumber(const struct model *m, const uint32_t *requests, const uint
 }
 
 /* Rebuilds the index of n entries of size bytes. 0 or -ENOMEM. */
-static int index_again(const struct model *m, struct hash_index *h, const void *all, uint32_t n,
-		       size_t size)
+static int rebuild_index(const struct model *m, struct hash_index *h, const void *all, uint32_t n,
+			 size_t size)
 {
 	free(h->slots);
 	*h = (struct hash_index){ 0 };
@@ -226,7 +228,7 @@ static int index_again(const struct model *m, struct hash_index *h, const void *
 	return 0;
 }
 
-static int sweep_words(struct model *m, const struct in_use *u)
+static int sweep_requests_and_labels(struct model *m, const struct in_use *u)
 {
 	uint32_t *requests = malloc(((size_t)m->requests.n + 1) * sizeof(*requests));
 	uint32_t *labels = malloc(((size_t)m->labels.n + 1) * sizeof(*labels));
@@ -239,9 +241,9 @@ static int sweep_words(struct model *m, const struct in_use *u)
 	m->labels.n = pack_used(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
 				labels);
 	renumber(m, requests, labels);
-	if (index_again(m, &m->requests.index, m->requests.all, m->requests.n,
-			sizeof(*m->requests.all)) ||
-	    index_again(m, &m->labels.index, m->labels.all, m->labels.n, sizeof(*m->labels.all)))
+	if (rebuild_index(m, &m->requests.index, m->requests.all, m->requests.n,
+			  sizeof(*m->requests.all)) ||
+	    rebuild_index(m, &m->labels.index, m->labels.all, m->labels.n, sizeof(*m->labels.all)))
 		goto out;
 	err = 0;
 out:
@@ -250,26 +252,26 @@ out:
 	return err;
 }
 
-/* ---- when ---- */
+/* ---- sweeps ---- */
 
 int gc__all(struct model *m)
 {
 	struct in_use u = { 0 };
-	uint32_t left = 0;
+	uint32_t most = 0; /* entries of the largest table after the sweep */
 	int err;
 
 	/* An export of the whole history needs all entries to the end. */
-	if (m->watch.went) {
+	if (m->watch.on_block) {
 		m->sites.sweep_at = UINT32_MAX;
 		return 0;
 	}
-	err = mark_all(m, &u);
+	err = mark_used(m, &u);
 	if (err)
 		goto out;
 	err = sweep_sites(m, u.sites);
 	if (err)
 		goto out;
-	err = sweep_words(m, &u);
+	err = sweep_requests_and_labels(m, &u);
 out:
 	free(u.sites);
 	free(u.requests);
@@ -278,11 +280,11 @@ out:
 	for (int i = 0; i < 3; i++) {
 		uint32_t n[] = { m->requests.n, m->labels.n, m->sites.index.n };
 
-		left = n[i] > left ? n[i] : left;
+		most = n[i] > most ? n[i] : most;
 	}
 	m->sites.sweep_at = m->sites.max;
-	if (left > m->sites.max / 2)
-		m->sites.sweep_at = left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2;
+	if (most > m->sites.max / 2)
+		m->sites.sweep_at = most < UINT32_MAX / 4 ? most * 2 : UINT32_MAX / 2;
 	return err;
 }
 
@@ -290,7 +292,7 @@ out:
  * their last event. */
 int gc__threads(struct model *m)
 {
-	uint32_t left = 0;
+	uint32_t kept = 0;
 	int err = 0;
 
 	for (uint32_t i = 0; i < m->threads.n && !err; i++) {
@@ -299,7 +301,7 @@ int gc__threads(struct model *m)
 		if (!t)
 			continue;
 		if (t->seen >= m->threads.swept) {
-			left++;
+			kept++;
 			continue;
 		}
 		layers__close(m, t);
@@ -311,7 +313,7 @@ int gc__threads(struct model *m)
 		m->threads.all[i] = NULL;
 	}
 	m->threads.swept = m->seq;
-	m->threads.states = left;
-	m->threads.sweep_at = left > THREADS_KEPT / 2 ? left * 2 : THREADS_KEPT;
+	m->threads.states = kept;
+	m->threads.sweep_at = kept > THREADS_KEPT / 2 ? kept * 2 : THREADS_KEPT;
 	return err;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Records live bytes of units while events pass, and judges at the end what grew: with a confidence
- * and the share that stays.
+ * Records the live bytes of units while events pass, and judges at the end which of them grew.
  *
- * A unit is a line, stack or module whose blocks are counted together. A unit's values are filled
- * in when it changes next, since they are equal until then. So a step's end needs no pass over all
- * units. Values are kept by steps and by time, since the clock is chosen at the end, or once there
- * are many steps.
+ * A unit is a line, stack or module whose blocks are counted together. A value is the unit's live
+ * bytes at the end of a step or slice of time. Values are filled in when the unit changes next,
+ * since they are equal until then. So a step's end needs no pass over all units. Values are kept by
+ * steps and by time (struct growth_track), since the clock is chosen at the end, or once there are
+ * many steps.
  */
 #include "model/growth.h"
 
@@ -30,10 +30,14 @@
 #include "record/dict.h"
 #include "record/files.h"
 
-/* TRACK_INSIDE: calls of the model since the last optimizer step. */
+/* Series of values: one for each step, for each slice of time, and for each call of the model since
+ * the last optimizer step (TRACK_INSIDE). */
 enum { TRACK_STEPS, TRACK_TIME, TRACK_INSIDE, TRACK_NR };
+/* Sums of a device that are kept next to the units: SUM_TAKEN is memory of code other than the
+ * allocator. */
 enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };
 
+/* Progress of one series of values; it is the same for all units. */
 struct growth_track {
 	bool on;
 	uint64_t passed; /* steps (slices) that ended */
@@ -43,47 +47,49 @@ struct growth_track {
 
 struct growth_unit {
 	struct growth_key {
-		uint32_t dev, a, b, c;
+		uint32_t dev, a, b, c; /* dev: number of the device plus 1; others: see key_of() */
 	} key;
 	uint32_t site;	/* first site of the unit */
 	uint32_t round; /* values of TRACK_INSIDE from another growth_inside_watch.round are void */
-	uint64_t live, allocated, allocations;
+	uint64_t live, allocated, allocations; /* bytes now; bytes and number of all allocations */
 	struct growth_series {
 		uint64_t *v; /* values; NULL: all 0 */
 		uint32_t n, cap;
 		/* Live bytes at the last value before the last allocation, and the number of
-		 * allocations until then. What a program frees when it ends does not matter. */
+		 * allocations until then. Frees at the program's end do not change them. */
 		uint64_t settled, settled_allocations;
 	} s[TRACK_NR];
 	uint64_t gone[TRACK_NR][GROWTH_AGES]; /* freed bytes, by the age that they reached */
 	/* Blocks freed since the last value. They do not count as gone until another value comes,
 	 * since a program frees everything when it ends. */
 	struct growth_late {
+		/* value_number() of the last value; number of blocks; bytes that is_old(). */
 		uint64_t epoch, blocks, old;
 		uint64_t after; /* bytes allocated after the last value, counted in by_age only */
 		uint32_t ages;	/* bit i: by_age[i] is not 0 */
 		uint64_t by_age[GROWTH_AGES], of_category[CATEGORY_NR];
 	} late[TRACK_NR];
-	/* Highest live bytes of each step, for their slope. */
+	/* The unit's top in each step, which is its highest live bytes, for the slope of the tops. */
 	struct growth_tops {
-		uint64_t step, top; /* this step's, so far */
-		uint64_t last;	    /* the step's before */
+		uint64_t step, top; /* number of the current step, and its top so far */
+		uint64_t last;	    /* top of the step before */
 		double sum, moment; /* sums over earlier steps: tops, and tops times their step */
-		uint64_t input;	    /* bytes of it that were inputs when they were freed */
+		uint64_t input;	    /* bytes of freed blocks that were inputs */
 	} tops;
 };
 
 /* Growth by calls within one step. */
 struct growth_interval {
-	uint32_t unit_no;		  /* unit that grew most; 0: none grew */
-	uint64_t step, calls, grown, top; /* bytes of the device: rise, and at the top */
-	uint64_t live;			  /* bytes of the unit at the top */
+	uint32_t unit_no;     /* unit that grew most; 0: none grew */
+	uint64_t step, calls; /* number of the step, and calls until its highest value */
+	uint64_t grown, top;  /* the device's bytes: rise until that value, and that value */
+	uint64_t live;	      /* the unit's bytes at that value */
 	double per_call, lines_per_call;
 	size_t lines;
 	struct trend trend;
 };
 
-/* Sums of blocks by unit and name. */
+/* Blocks of one unit that have the same name. */
 struct growth_named {
 	uint32_t unit, name; /* index of the unit; number of the text in the dict */
 	uint64_t bytes, count;
@@ -99,29 +105,30 @@ struct growth_names {
 
 struct growth_watch {
 	enum group by;
-	uint32_t *of_site; /* 1 + unit by site, 0: none yet */
+	uint32_t *unit_no_by_site; /* 0: none yet */
 	size_t nsites;
 	struct growth_unit *units;
 	uint32_t n;
 	size_t cap;
 	struct hash_index index;
 	struct growth_track track[TRACK_NR];
-	enum step_kind kind; /* steps or calls in TRACK_STEPS */
-	uint32_t max;	     /* maximum of values kept */
-	uint64_t cells;	     /* room for values, of all units together */
+	enum step_kind kind; /* what TRACK_STEPS has: optimizer steps, or calls */
+	uint32_t max;	     /* maximum number of values of a unit */
+	uint64_t cells;	     /* number of values allocated for all units together */
 	bool coarse;	     /* too many units: later lines share one */
 	struct growth_requests {
 		const char *file;      /* NULL: steps are not requests */
 		uint32_t line, dev_no; /* dev_no: device whose blocks count; 0: none yet */
-		uint8_t *locs;	       /* by location of the dict: 1 + whether it is the line */
+		/* By dict location, 0: not checked, 1: another line, 2: the line of the requests. */
+		uint8_t *locs;
 		size_t nlocs;
-		uint64_t times[TREND_MAX]; /* of the values in TRACK_STEPS, ns */
-		uint64_t last;		   /* time of the last request, ns */
-	} per;
+		uint64_t times[TREND_MAX]; /* times of the values in TRACK_STEPS, ns */
+		uint64_t last;		   /* time of the last step or request, ns */
+	} requests;
 	bool begun;	     /* TRACK_TIME: the first event came, at start */
 	uint64_t start, now; /* ns */
 	uint64_t due;	     /* no slice of time ends before this time, ns */
-	/* Number of allocations; time of the last one, ns. The time after it is not a slice. */
+	/* Number of allocations; time of the last one, ns. Slices of time end with it. */
 	uint64_t allocs, last_alloc;
 	struct growth_sums {
 		uint64_t v[TRACK_NR][GROWTH_SUMS][TREND_MAX];
@@ -133,17 +140,18 @@ struct growth_watch {
 		struct growth_names names;
 	} late_names[TRACK_NR];
 	struct growth_inside_watch {
-		uint32_t round;
-		uint64_t calls;			/* since the last step */
-		uint64_t steps_of[GROWTH_AGES]; /* steps by the bucket of their calls */
-		struct growth_interval *best;	/* by device: the one that grew most */
+		uint32_t round;			/* number of steps that were judged */
+		uint64_t calls;			/* calls since the last step */
+		uint64_t steps_of[GROWTH_AGES]; /* number of steps, by bucket_of() their calls */
+		struct growth_interval *best;	/* by device: the step in which it grew most */
 		size_t nbest;
 	} inside;
 };
 
 #define GROWTH_WARMUP 3			/* steps that do not count for the slope of a line */
-#define GROWTH_SLICE UINT64_C(10000000) /* ns */
+#define GROWTH_SLICE UINT64_C(10000000) /* a slice of time before thinning, ns */
 
+/* 0, 1, 2-3, 4-7 ... go to buckets 0, 1, 2, 3 ...; large ages to the last bucket. */
 static unsigned bucket_of(uint64_t age)
 {
 	unsigned bits = age ? 64 - (unsigned)__builtin_clzll(age) : 0;
@@ -154,8 +162,9 @@ static unsigned bucket_of(uint64_t age)
 /* ---- values of units and devices ---- */
 
 #define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
-#define LEAST 32		      /* values kept of each unit, however many units there are */
+#define VALUES_LEAST 32		      /* values kept of each unit, however many units there are */
 
+/* Empties the unit's TRACK_INSIDE for another step. */
 static void begin_values(struct growth_watch *w, struct growth_unit *u)
 {
 	struct growth_series *s = &u->s[TRACK_INSIDE];
@@ -167,7 +176,9 @@ static void begin_values(struct growth_watch *w, struct growth_unit *u)
 	memset(&u->late[TRACK_INSIDE], 0, sizeof(u->late[TRACK_INSIDE]));
 }
 
-static int fill_in_values(struct growth_watch *w, struct growth_unit *u, unsigned track)
+/* Values that are missing are equal to the live bytes of now. A unit whose values are all 0 has no
+ * array. 0 or -ENOMEM. */
+static int append_live_bytes(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
 	struct growth_series *s = &u->s[track];
 	uint32_t n = w->track[track].n, cap;
@@ -178,7 +189,7 @@ static int fill_in_values(struct growth_watch *w, struct growth_unit *u, unsigne
 		return 0;
 	}
 	if (n > s->cap) {
-		for (cap = s->cap ? s->cap : LEAST; cap < n; cap *= 2)
+		for (cap = s->cap ? s->cap : VALUES_LEAST; cap < n; cap *= 2)
 			;
 		v = realloc(s->v, cap * sizeof(*v));
 		if (!v)
@@ -199,11 +210,11 @@ static int fill_values(struct growth_watch *w, struct growth_unit *u, unsigned t
 {
 	if (track == TRACK_INSIDE && u->round != w->inside.round)
 		begin_values(w, u);
-	return u->s[track].n == w->track[track].n ? 0 : fill_in_values(w, u, track);
+	return u->s[track].n == w->track[track].n ? 0 : append_live_bytes(w, u, track);
 }
 
 /* Keeps every second value. 0 or -ENOMEM. */
-static int values_thin(struct growth_watch *w, unsigned track)
+static int thin_values(struct growth_watch *w, unsigned track)
 {
 	struct growth_track *t = &w->track[track];
 
@@ -221,7 +232,7 @@ static int values_thin(struct growth_watch *w, unsigned track)
 			for (uint32_t k = 0; k < t->n / 2; k++)
 				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
 	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
-		w->per.times[k] = w->per.times[2 * k + 1];
+		w->requests.times[k] = w->requests.times[2 * k + 1];
 	t->n /= 2;
 	t->stride *= 2;
 	return 0;
@@ -233,7 +244,7 @@ static int halve_values(struct growth_watch *w)
 	w->max /= 2;
 	for (unsigned t = 0; t < TRACK_NR; t++)
 		while (w->track[t].n > w->max)
-			if (values_thin(w, t))
+			if (thin_values(w, t))
 				return -ENOMEM;
 	for (uint32_t i = 0; i < w->n; i++)
 		for (int t = 0; t < TRACK_NR; t++) {
@@ -249,6 +260,7 @@ static int halve_values(struct growth_watch *w)
 	return 0;
 }
 
+/* Sets value number at of each device's sums. 0 or -ENOMEM. */
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
 	struct growth_watch *w = m->growth;
@@ -269,25 +281,25 @@ static int note_sums(struct model *m, unsigned track, uint32_t at)
 	return 0;
 }
 
-/* Adds the live bytes of now as a value. 0 or -ENOMEM. */
-static int values_add(struct model *m, unsigned track)
+/* Adds the live bytes of now as a value of all units, if t->stride is due. 0 or -ENOMEM. */
+static int add_value(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[track];
 
-	if (t->n == w->max && values_thin(w, track))
+	if (t->n == w->max && thin_values(w, track))
 		return -ENOMEM;
-	if (w->cells > CELLS_MAX && w->max > LEAST && halve_values(w))
+	if (w->cells > CELLS_MAX && w->max > VALUES_LEAST && halve_values(w))
 		return -ENOMEM;
 	if (t->passed % t->stride)
 		return 0;
 	if (track == TRACK_STEPS)
-		w->per.times[t->n] = w->now;
+		w->requests.times[t->n] = w->now;
 	return note_sums(m, track, t->n++);
 }
 
 /* Makes a track empty. */
-static void values_clear(struct growth_watch *w, unsigned track)
+static void clear_values(struct growth_watch *w, unsigned track)
 {
 	for (uint32_t i = 0; i < w->n; i++) {
 		struct growth_series *s = &w->units[i].s[track];
@@ -319,23 +331,26 @@ static const uint64_t *device_series(const struct growth_watch *w, uint32_t dev_
 
 /* ---- growth inside a step ---- */
 
-#define FROM 8	 /* the call whose end is the first value: most steps have fewer calls */
-#define LONGER 2 /* buckets of calls above the median step: at least about four times as many */
-#define PART 10	 /* the growth is at least a tenth of the device's peak */
+#define INSIDE_FROM 8 /* the call whose end is the first value: most steps have fewer calls */
+/* A long step is this many buckets of calls above the median: about four times as many calls. */
+#define INSIDE_LONGER 2
+#define INSIDE_PART 10	/* growth counts from a tenth of the device's peak on */
+#define INSIDE_SHARE 32 /* a unit's growth counts from this part of the device's growth on */
 
 /* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
-static int inside_call(struct model *m)
+static int end_inner_call(struct model *m)
 {
 	struct growth_watch *w = m->growth;
 
-	if (++w->inside.calls < FROM)
+	if (++w->inside.calls < INSIDE_FROM)
 		return 0;
 	w->track[TRACK_INSIDE].on = true;
 	w->track[TRACK_INSIDE].passed++;
-	return values_add(m, TRACK_INSIDE);
+	return add_value(m, TRACK_INSIDE);
 }
 
-/* Sets the device's rise until its highest value, and the number of values until then. */
+/* Returns the device's rise, in bytes, from its lowest value to its highest one after that. *top:
+ * the highest value; *n: number of values until then. */
 static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned track, size_t *n,
 			  uint64_t *top)
 {
@@ -354,11 +369,12 @@ static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned t
 	return *n ? *top - low : 0;
 }
 
-/* Judges the units of a device until the top. 0 or -ENOMEM. */
+/* Judges the first n values of a device's units. Sets the number of units that grew in ret, and the
+ * one that grew fastest. 0 or -ENOMEM. */
 static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 		       struct growth_interval *ret)
 {
-	struct trend_opts o = { .min_growth = ret->grown / 32 };
+	struct trend_opts o = { .min_growth = ret->grown / INSIDE_SHARE };
 	double stride = (double)w->track[track].stride;
 	struct trend t;
 
@@ -376,7 +392,7 @@ static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, siz
 		const uint64_t *v = unit_series(&w->units[i], track);
 
 		if (w->units[i].key.dev != dev + 1 || v[n - 1] <= v[0] ||
-		    v[n - 1] - v[0] < ret->grown / 32)
+		    v[n - 1] - v[0] < ret->grown / INSIDE_SHARE)
 			continue;
 		trend__judge(v, n, &o, &t);
 		if (!trend__counts(&t, TREND_MEDIUM))
@@ -393,8 +409,8 @@ static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, siz
 	return 0;
 }
 
-/* The growth of a device in the calls of a track. ret->unit_no is 0 if nothing grew more than least.
- */
+/* Judges the growth of a device in the calls of a track. ret->unit_no stays 0 if the device grew by
+ * at most least bytes, or no unit grew. 0 or -ENOMEM. */
 static int examine_calls(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
 			 struct growth_interval *ret)
 {
@@ -406,15 +422,15 @@ static int examine_calls(const struct model *m, uint32_t dev, unsigned track, ui
 	if (dev >= w->nsums || !w->sums[dev])
 		return 0;
 	now.grown = find_rise(w, dev, track, &n, &now.top);
-	if (n < TREND_MIN || now.grown <= least || now.grown < now.top / PART)
+	if (n < TREND_MIN || now.grown <= least || now.grown < now.top / INSIDE_PART)
 		return 0;
-	now.calls = (track == TRACK_INSIDE ? FROM - 1 : 0) + n * w->track[track].stride;
+	now.calls = (track == TRACK_INSIDE ? INSIDE_FROM - 1 : 0) + n * w->track[track].stride;
 	*ret = now;
 	return judge_units(w, dev, track, n, ret);
 }
 
 /* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
-static int inside_step(struct model *m, unsigned track)
+static int end_optimizer_step(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_inside_watch *s = &w->inside;
@@ -423,7 +439,7 @@ static int inside_step(struct model *m, unsigned track)
 
 	s->steps_of[bucket_of(calls)]++;
 	s->calls = 0;
-	if (calls < FROM)
+	if (calls < INSIDE_FROM)
 		return 0;
 	if (array__grow_zero(&s->best, &s->nbest, m->ndevs, sizeof(*s->best)))
 		return -ENOMEM;
@@ -440,19 +456,21 @@ static int inside_step(struct model *m, unsigned track)
 	return 0;
 }
 
-/* Steps with that many calls are longer than most. */
-static bool is_long(const struct growth_inside_watch *s, uint64_t calls)
+/* Whether a step with that many calls is longer than most. */
+static bool is_long_step(const struct growth_inside_watch *s, uint64_t calls)
 {
 	uint64_t all = 0, below = 0;
-	unsigned median = 0;
+	unsigned median = 0; /* bucket of the median step */
 
 	for (int i = 0; i < GROWTH_AGES; i++)
 		all += s->steps_of[i];
 	while (all && median < GROWTH_AGES - 1 && (below += s->steps_of[median]) * 2 < all)
 		median++;
-	return bucket_of(calls) >= median + LONGER;
+	return bucket_of(calls) >= median + INSIDE_LONGER;
 }
 
+/* Finds the step of a device with the most growth inside: the current one, which is open, or one
+ * that ended. ret->known and best->unit_no stay 0 if it does not matter. 0 or -ENOMEM. */
 static int find_inside(const struct model *m, uint32_t dev_index, struct growth_inside *ret,
 		       struct growth_interval *best)
 {
@@ -465,22 +483,24 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 
 	*best = (struct growth_interval){ .unit_no = 0 };
 	*ret = (struct growth_inside){ .known = false };
-	if (w->kind != STEP_OPT || w->per.file)
+	if (w->kind != STEP_OPT || w->requests.file)
 		return 0;
 	err = examine_calls(m, dev_index, TRACK_INSIDE, 0, &now);
 	if (err)
 		return err;
 	if (dev_index < w->inside.nbest)
 		*best = w->inside.best[dev_index];
-	if (now.unit_no && is_long(&w->inside, now.calls)) {
+	if (now.unit_no && is_long_step(&w->inside, now.calls)) {
 		uint64_t last = w->sums[dev_index]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
 
+		/* Most of the memory is live still. */
 		open = now.top - last < now.grown / 2;
 		if (open || now.grown > best->grown)
 			*best = now;
 	}
-	if (!best->unit_no || !is_long(&w->inside, best->calls) ||
-	    best->grown < dev->pub.peak_allocated / PART ||
+	/* Growth in a step like most others, or far below the device's peak, does not matter. */
+	if (!best->unit_no || !is_long_step(&w->inside, best->calls) ||
+	    best->grown < dev->pub.peak_allocated / INSIDE_PART ||
 	    best->top < dev->pub.peak_allocated / 2) {
 		best->unit_no = 0;
 		return 0;
@@ -526,13 +546,13 @@ int growth__use_requests_at(struct model *m, const char *file, uint32_t line)
 {
 	if (!m->growth)
 		return -EINVAL;
-	m->growth->per = (struct growth_requests){ .file = file, .line = line };
+	m->growth->requests = (struct growth_requests){ .file = file, .line = line };
 	return 0;
 }
 
 uint64_t growth__requests(const struct model *m)
 {
-	return m->growth && m->growth->per.file ? m->growth->track[TRACK_STEPS].passed : 0;
+	return m->growth && m->growth->requests.file ? m->growth->track[TRACK_STEPS].passed : 0;
 }
 
 bool growth__watches(const struct model *m, enum group by)
@@ -549,14 +569,16 @@ void growth__mark_sites(const struct model *m, uint8_t *used)
 void growth__drop_site(struct model *m, uint32_t site)
 {
 	if (site < m->growth->nsites)
-		m->growth->of_site[site] = 0;
+		m->growth->unit_no_by_site[site] = 0;
 }
 
+/* The properties that blocks of one unit share. BY_CATEGORY: those of a line. Beyond UNITS_MAX
+ * units, all further blocks of a device share one. */
 static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
 				const struct site *s)
 {
 	struct growth_key k = { .dev = s->dev + 1 };
-	struct stack_words sw;
+	struct stack_origin sw;
 	struct dict_loc loc;
 
 	if (w->n >= UNITS_MAX)
@@ -571,8 +593,10 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 		k.a = s->module;
 		return k;
 	}
-	sw = attribution__stack(m->words, attribution__line_stack(m->words, s->stack, s->node));
+	sw = attribution__stack(m->attribution,
+				attribution__line_stack(m->attribution, s->stack, s->node));
 	if (!sw.has_line) {
+		/* no line: distinguishes native code from stacks that were not read */
 		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
 		return k;
 	}
@@ -583,7 +607,8 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 	return k;
 }
 
-static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
+/* Finds or adds the unit of a site. 0 or -ENOMEM. */
+static int find_or_add_unit(struct model *m, uint32_t site, uint32_t *ret)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_key k = key_of(m, w, &m->sites.all[site]);
@@ -597,64 +622,67 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 	return err < 0 ? err : 0;
 }
 
-static int find_unit(struct model *m, uint32_t site)
+static int assign_unit(struct model *m, uint32_t site)
 {
 	struct growth_watch *w = m->growth;
 	uint32_t id;
 
-	if (array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1, sizeof(*w->of_site)) ||
-	    new_unit(m, site, &id))
+	if (array__grow_zero(&w->unit_no_by_site, &w->nsites, (size_t)site + 1,
+			     sizeof(*w->unit_no_by_site)) ||
+	    find_or_add_unit(m, site, &id))
 		return -ENOMEM;
-	w->of_site[site] = id + 1;
+	w->unit_no_by_site[site] = id + 1;
 	return 0;
 }
 
-static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
+static int get_unit(struct model *m, uint32_t site, struct growth_unit **ret)
 {
 	const struct growth_watch *w = m->growth;
 
-	if ((site >= w->nsites || !w->of_site[site]) && find_unit(m, site))
+	if ((site >= w->nsites || !w->unit_no_by_site[site]) && assign_unit(m, site))
 		return -ENOMEM;
-	*ret = &w->units[w->of_site[site] - 1];
+	*ret = &w->units[w->unit_no_by_site[site] - 1];
 	return 0;
 }
 
 /* ---- steps and time ---- */
 
+/* A step, call or request ended. 0 or -ENOMEM. */
 static int end_step(struct model *m)
 {
 	struct growth_watch *w = m->growth;
 
-	w->per.last = w->now;
+	w->requests.last = w->now;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
-		values_clear(w, TRACK_TIME);
-	return values_add(m, TRACK_STEPS);
+		clear_values(w, TRACK_TIME);
+	return add_value(m, TRACK_STEPS);
 }
 
-int growth__step(struct model *m, enum step_kind kind)
+int growth__end_step(struct model *m, enum step_kind kind)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_STEPS];
 
-	if (w->per.file)
+	if (w->requests.file)
 		return 0;
 	if (kind != w->kind) {
 		if (kind == STEP_CALL)
-			return inside_call(m);
-		/* After the first optimizer step, calls count within a step only. */
-		if (inside_step(m, TRACK_STEPS))
+			return end_inner_call(m);
+		/* The first optimizer step: until now calls counted as steps; from now on they
+		 * count within a step only. */
+		if (end_optimizer_step(m, TRACK_STEPS))
 			return -ENOMEM;
 		if (t->passed)
-			values_clear(w, TRACK_STEPS);
+			clear_values(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
-	} else if (kind == STEP_OPT && inside_step(m, TRACK_INSIDE)) {
+	} else if (kind == STEP_OPT && end_optimizer_step(m, TRACK_INSIDE)) {
 		return -ENOMEM;
 	}
 	return end_step(m);
 }
 
-int growth__time(struct model *m, uint64_t time)
+int growth__advance_time(struct model *m, uint64_t time)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[TRACK_TIME];
@@ -667,12 +695,13 @@ int growth__time(struct model *m, uint64_t time)
 		w->now = time;
 	if (!t->on || w->now <= w->start || w->now < w->due)
 		return 0;
+	/* First makes room for all values up to now, then adds them. */
 	while ((w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		if (values_thin(w, TRACK_TIME))
+		if (thin_values(w, TRACK_TIME))
 			return -ENOMEM;
 	while ((w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		if (values_add(m, TRACK_TIME))
+		if (add_value(m, TRACK_TIME))
 			return -ENOMEM;
 	}
 	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
@@ -686,36 +715,37 @@ int growth__time(struct model *m, uint64_t time)
 /* Whether a stack is charged to the line that begins requests. */
 static bool is_request_line(const struct model *m, uint32_t stack)
 {
-	struct growth_requests *r = &m->growth->per;
-	struct stack_words sw = attribution__stack(m->words, stack);
+	struct growth_requests *r = &m->growth->requests;
+	struct stack_origin sw = attribution__stack(m->attribution, stack);
 	struct dict_loc loc;
-	bool is;
+	bool matches;
 
 	if (!sw.has_line)
 		return false;
 	if (sw.user_loc < r->nlocs && r->locs[sw.user_loc])
 		return r->locs[sw.user_loc] - 1;
 	loc = dict__get_loc(m->dict, sw.user_loc);
-	is = loc.line == r->line && files__is(dict__str(m->dict, loc.file), r->file);
+	matches = loc.line == r->line && files__is(dict__str(m->dict, loc.file), r->file);
 	/* Without memory for the cache, the next call looks again. */
 	if (sw.user_loc < dict__counts(m->dict).locs &&
 	    !array__grow_zero(&r->locs, &r->nlocs, (size_t)sw.user_loc + 1, 1))
-		r->locs[sw.user_loc] = 1 + is;
-	return is;
+		r->locs[sw.user_loc] = 1 + matches;
+	return matches;
 }
 
 static bool begins_request(const struct model *m, const struct site *s)
 {
-	const struct growth_requests *r = &m->growth->per;
+	const struct growth_requests *r = &m->growth->requests;
 
 	if (!r->file || (r->dev_no && r->dev_no != s->dev + 1u) ||
 	    m->devs[s->dev]->pub.device.type == DEVICE_HOST)
 		return false;
-	return is_request_line(m, s->stack) && !attribution__charged(m->words, s->stack, s->node);
+	return is_request_line(m, s->stack) &&
+	       !attribution__charged(m->attribution, s->stack, s->node);
 }
 
-/* Requests that began after a block of this time. Between values that are kept the number is not
- * known, and the least one is taken. */
+/* Number of requests that began after this time, ns. Between two kept values the exact number is
+ * not known: returns the smallest possible one. */
 static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 {
 	const struct growth_track *t = &w->track[TRACK_STEPS];
@@ -724,7 +754,7 @@ static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (w->per.times[middle] <= time)
+		if (w->requests.times[middle] <= time)
 			low = middle + 1;
 		else
 			high = middle;
@@ -734,6 +764,7 @@ static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 
 /* ---- names ---- */
 
+/* Adds blocks to the entry with their unit and name. 0 or -ENOMEM. */
 static int add_name(struct growth_names *s, const struct growth_named *blocks)
 {
 	uint64_t key = (uint64_t)blocks->unit << 32 | blocks->name, i;
@@ -781,13 +812,14 @@ static void free_names(struct growth_names *s)
 
 /* ---- blocks ---- */
 
+/* Age of a live block in the track's unit: steps, calls, requests or slices. */
 static uint64_t age_of(const struct model *m, const struct dev *dev, const struct rec *rec,
 		       unsigned track)
 {
 	const struct growth_watch *w = m->growth;
 	const struct stamp *s = &dev->life.stamps[rec->stamp];
 
-	if (track == TRACK_STEPS && w->per.file)
+	if (track == TRACK_STEPS && w->requests.file)
 		return requests_since(w, rec->time);
 	if (track == TRACK_TIME)
 		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
@@ -796,7 +828,7 @@ static uint64_t age_of(const struct model *m, const struct dev *dev, const struc
 	return (uint32_t)m->steps.n[STEP_OPT] - s->steps;
 }
 
-/* Older than two steps and allocated after the warm-up. */
+/* Whether a block is older than two steps and was allocated after the warm-up. */
 static bool is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		   uint64_t age)
 {
@@ -806,25 +838,29 @@ static bool is_old(const struct growth_watch *w, const struct rec *rec, unsigned
 	return rec->born && age > 2 && t->n > warmup && age <= (t->n - warmup) * t->stride;
 }
 
-/* A value of time is the one of the last allocation, so no block comes after it. */
-static bool is_after(const struct growth_watch *w, const struct rec *rec, unsigned track,
-		     uint64_t age)
+/* Whether a block was allocated after the track's last value. Slices of time end with the last
+ * allocation, so no block comes after them. */
+static bool is_after_last_value(const struct growth_watch *w, const struct rec *rec, unsigned track,
+				uint64_t age)
 {
 	if (track == TRACK_TIME)
 		return false;
-	return w->per.file ? rec->time > w->per.last : !age;
+	return w->requests.file ? rec->time > w->requests.last : !age;
 }
 
-static uint64_t epoch_of(const struct growth_watch *w, unsigned track)
+/* A number that changes when the track gets another value. */
+static uint64_t value_number(const struct growth_watch *w, unsigned track)
 {
 	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
 }
 
-static const struct growth_late *late_of(const struct growth_watch *w, struct growth_unit *u,
-					 unsigned track)
+/* Returns the blocks freed since the track's last value, or NULL if there are none. Blocks freed
+ * before the value now count as gone. */
+static const struct growth_late *current_late(const struct growth_watch *w, struct growth_unit *u,
+					      unsigned track)
 {
 	struct growth_late *l = &u->late[track];
-	uint64_t now = epoch_of(w, track);
+	uint64_t now = value_number(w, track);
 
 	if (l->ages && l->epoch == now)
 		return l;
@@ -840,10 +876,10 @@ static const struct growth_late *late_of(const struct growth_watch *w, struct gr
 	return NULL;
 }
 
-static const struct growth_names *late_names_of(struct growth_watch *w, unsigned track)
+static const struct growth_names *current_late_names(struct growth_watch *w, unsigned track)
 {
 	struct growth_late_names *l = &w->late_names[track];
-	uint64_t now = epoch_of(w, track);
+	uint64_t now = value_number(w, track);
 
 	if (l->epoch != now)
 		free_names(&l->names);
@@ -851,34 +887,36 @@ static const struct growth_names *late_names_of(struct growth_watch *w, unsigned
 	return &l->names;
 }
 
+/* Counts the name of a block that is freed now. 0 or -ENOMEM. */
 static int note_name(struct model *m, const struct dev *dev, const struct rec *rec,
 		     const struct growth_unit *u, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	uint32_t name = rec->label_no ? m->labels.all[rec->label_no - 1].name : 0;
 
-	if (!name || is_after(w, rec, track, age_of(m, dev, rec, track)))
+	if (!name || is_after_last_value(w, rec, track, age_of(m, dev, rec, track)))
 		return 0;
-	late_names_of(w, track);
+	current_late_names(w, track);
 	return add_name(&w->late_names[track].names,
 			&(struct growth_named){ (uint32_t)(u - w->units), name,
 						m->sites.all[rec->site].size, 1 });
 }
 
-static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,
+/* Counts a block that is freed now. */
+static void note_free(struct model *m, const struct dev *dev, const struct rec *rec,
 		      struct growth_unit *u, unsigned track)
 {
 	uint64_t size = m->sites.all[rec->site].size, age = age_of(m, dev, rec, track);
 	struct growth_late *l = &u->late[track];
 	uint8_t category = category__decide(&m->sites.all[rec->site],
-					    category__category(m, dev, rec, false));
+					    category__of_record(m, dev, rec, false));
 
-	late_of(m->growth, u, track);
+	current_late(m->growth, u, track);
 	if (track == TRACK_STEPS && category == CATEGORY_INPUT)
 		u->tops.input += size;
 	l->by_age[bucket_of(age)] += size;
 	l->ages |= 1u << bucket_of(age);
-	if (is_after(m->growth, rec, track, age)) {
+	if (is_after_last_value(m->growth, rec, track, age)) {
 		l->after += size;
 		return;
 	}
@@ -889,6 +927,7 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 
 /* ---- peaks ---- */
 
+/* Adds the same top for a number of steps, from step on. Steps of the warm-up do not count. */
 static void add_top(struct growth_tops *t, uint64_t step, double top, uint64_t steps)
 {
 	double first, n;
@@ -898,10 +937,12 @@ static void add_top(struct growth_tops *t, uint64_t step, double top, uint64_t s
 	first = step < GROWTH_WARMUP ? GROWTH_WARMUP : (double)step;
 	n = (double)(step + steps) - first;
 	t->sum += n * top;
-	t->moment += top * n * (2 * first + n - 1) / 2;
+	t->moment += top * n * (2 * first + n - 1) / 2; /* n * top times the mean step */
 }
 
-static void touch_peaks(const struct growth_watch *w, struct growth_unit *u)
+/* Adds the tops of the steps that ended since the unit's last change. In all of them but the first
+ * the live bytes did not change. */
+static void update_tops(const struct growth_watch *w, struct growth_unit *u)
 {
 	struct growth_tops *t = &u->tops;
 	uint64_t now = w->track[TRACK_STEPS].passed;
@@ -917,20 +958,20 @@ static void touch_peaks(const struct growth_watch *w, struct growth_unit *u)
 
 /* ---- events ---- */
 
-/* Blocks from before attach can only be freed. */
-static bool is_followed(const struct site *s)
+/* Whether growth counts the site's blocks. Blocks from before attach can only be freed. */
+static bool is_counted(const struct site *s)
 {
 	return s->walk != WALK_CENSUS;
 }
 
-int growth__came(struct model *m, uint32_t site)
+int growth__block_allocated(struct model *m, uint32_t site)
 {
 	const struct site *s = &m->sites.all[site];
 	struct growth_unit *u;
 
-	if (!is_followed(s))
+	if (!is_counted(s))
 		return 0;
-	if (unit_of(m, site, &u))
+	if (get_unit(m, site, &u))
 		return -ENOMEM;
 	for (unsigned t = 0; t < TRACK_NR; t++) {
 		struct growth_series *values = &u->s[t];
@@ -939,12 +980,13 @@ int growth__came(struct model *m, uint32_t site)
 		    (values->n == m->growth->track[t].n &&
 		     (t != TRACK_INSIDE || u->round == m->growth->inside.round)))
 			continue;
+		/* The first allocation after a value: the live bytes are still the value's. */
 		values->settled = u->live;
 		values->settled_allocations = u->allocations;
 		if (fill_values(m->growth, u, t))
 			return -ENOMEM;
 	}
-	touch_peaks(m->growth, u);
+	update_tops(m->growth, u);
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
 	u->live += s->size;
@@ -954,26 +996,26 @@ int growth__came(struct model *m, uint32_t site)
 	u->allocations++;
 	if (!begins_request(m, s))
 		return 0;
-	m->growth->per.dev_no = s->dev + 1u;
+	m->growth->requests.dev_no = s->dev + 1u;
 	return end_step(m);
 }
 
-int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
+int growth__block_freed(struct model *m, const struct dev *dev, const struct rec *rec)
 {
 	const struct site *s = &m->sites.all[rec->site];
 	struct growth_unit *u;
 
-	if (!is_followed(s))
+	if (!is_counted(s))
 		return 0;
-	if (unit_of(m, rec->site, &u))
+	if (get_unit(m, rec->site, &u))
 		return -ENOMEM;
-	touch_peaks(m->growth, u);
+	update_tops(m->growth, u);
 	for (unsigned t = 0; t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;
 		if (fill_values(m->growth, u, t))
 			return -ENOMEM;
-		note_gone(m, dev, rec, u, t);
+		note_free(m, dev, rec, u, t);
 		if (note_name(m, dev, rec, u, t))
 			return -ENOMEM;
 	}
@@ -998,26 +1040,29 @@ void growth__unwatch(struct model *m)
 	free(w->inside.best);
 	free(w->units);
 	free(w->index.slots);
-	free(w->of_site);
-	free(w->per.locs);
+	free(w->unit_no_by_site);
+	free(w->requests.locs);
 	free(w);
 	m->growth = NULL;
 }
 
 /* ---- the judgement ---- */
 
-/* Than memory from step to step: a tensor that is enlarged exists twice for a moment. */
-#define FASTER 3
-#define PEAK_PART 20 /* the growth is at least this part of the highest peak */
+/* Peaks must grow so many times as fast as memory from step to step: a tensor that is enlarged
+ * exists twice for a moment. */
+#define PEAKS_FASTER 3
+#define PEAK_PART 20 /* growth of peaks counts from a 20th of the highest peak on */
 
-struct survey {			     /* blocks of a unit live at the end */
-	uint64_t young[GROWTH_AGES]; /* bytes by age */
-	uint64_t old, blocks;
-	uint64_t after, after_blocks; /* allocated after the last step's end; young has them, too */
+/* Blocks of a unit that were live at the last value. */
+struct survey {
+	uint64_t young[GROWTH_AGES];  /* bytes, by bucket_of() their age */
+	uint64_t old, blocks;	      /* bytes that is_old(); number of blocks */
+	uint64_t after, after_blocks; /* allocated after the last value; young has them, too */
 	uint8_t category;	      /* category with the most bytes */
 	uint64_t of_category[CATEGORY_NR];
 };
 
+/* State of growth__judge() for one device. */
 struct judge {
 	const struct model *m;
 	struct growth_watch *w;
@@ -1035,6 +1080,7 @@ struct judge {
 	struct growth_names names;
 };
 
+/* Memory that the results point to, owned by growth.pool. */
 struct growth_pool {
 	uint64_t *by_category;
 	struct row *rows;
@@ -1054,16 +1100,16 @@ const char *growth__kind(enum growth_kind k)
 	return k == GROWTH_ENLARGED ? "enlarged" : "piles_up";
 }
 
-/* Selects steps if there are any. Selects time if steps are few and ended long before the recording
- * did. */
+/* Chooses the clock: steps if there are any; time if steps are few and ended long before the
+ * recording did. */
 static unsigned choose_track(const struct model *m)
 {
 	const struct growth_watch *w = m->growth;
 	uint64_t last = m->steps.last_end[w->kind];
 
-	if (w->per.file)
+	if (w->requests.file)
 		return TRACK_STEPS;
-	/* Few steps, and then calls only: those count. */
+	/* Few steps, and after them only calls: calls are the clock. */
 	if (w->kind == STEP_OPT && w->track[TRACK_STEPS].passed < TREND_MIN &&
 	    w->track[TRACK_INSIDE].n >= TREND_MIN)
 		return TRACK_INSIDE;
@@ -1078,7 +1124,7 @@ static unsigned choose_track(const struct model *m)
 static void describe_requests(const struct judge *j)
 {
 	const struct growth_track *t = &j->w->track[j->track];
-	const struct growth_requests *r = &j->w->per;
+	const struct growth_requests *r = &j->w->requests;
 	struct growth *g = j->g;
 
 	g->request.file = r->file;
@@ -1092,7 +1138,7 @@ static void describe_requests(const struct judge *j)
 
 static enum growth_clock clock_of(const struct judge *j)
 {
-	if (j->w->per.file)
+	if (j->w->requests.file)
 		return GROWTH_REQUESTS;
 	if (j->track == TRACK_TIME)
 		return GROWTH_TIME;
@@ -1112,7 +1158,7 @@ static void describe_values(const struct judge *j)
 	} else if (g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS) {
 		g->steps = model__whole_steps(j->m);
 	}
-	g->partly = g->steps < t->passed;
+	g->first_is_partial = g->steps < t->passed;
 	if (g->clock == GROWTH_REQUESTS)
 		describe_requests(j);
 	g->stride = t->stride;
@@ -1124,6 +1170,7 @@ static void describe_values(const struct judge *j)
 	g->coarse = j->w->coarse;
 }
 
+/* Converts a slope per value to bytes per step, or per second with GROWTH_TIME. */
 static double per_step(const struct growth *g, double slope)
 {
 	return slope / (g->clock == GROWTH_TIME ? g->slice : (double)g->stride);
@@ -1131,11 +1178,12 @@ static double per_step(const struct growth *g, double slope)
 
 /* ---- live blocks ---- */
 
+/* Adds blocks that were live at the last value and freed since. Then blocks allocated after it are
+ * left out, because they were not live together. */
 static void add_late(const struct judge *j, struct growth_unit *u, struct survey *s)
 {
-	const struct growth_late *late = late_of(j->w, u, j->track);
+	const struct growth_late *late = current_late(j->w, u, j->track);
 
-	/* Blocks of the last step's end and later ones were not live together. */
 	if (!late || !late->blocks)
 		return;
 	s->blocks -= s->after_blocks;
@@ -1154,13 +1202,14 @@ static void add_live(const struct judge *j, const struct rec *rec, struct survey
 
 	s->blocks++;
 	s->young[bucket_of(age)] += size;
-	if (is_after(j->w, rec, j->track, age)) {
+	if (is_after_last_value(j->w, rec, j->track, age)) {
 		s->after += size;
 		s->after_blocks++;
 	}
 	s->old += is_old(j->w, rec, j->track, age) ? size : 0;
 }
 
+/* Surveys the blocks of all units. 0 or -ENOMEM. */
 static int survey_blocks(struct judge *j)
 {
 	uint64_t addr, i;
@@ -1175,7 +1224,7 @@ static int survey_blocks(struct judge *j)
 		return err;
 	for (size_t k = 0; k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
-		uint32_t unit_no = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+		uint32_t unit_no = b->site < j->w->nsites ? j->w->unit_no_by_site[b->site] : 0;
 
 		if (unit_no)
 			j->survey[unit_no - 1].of_category[b->category] += j->m->sites.all[b->site]
@@ -1183,19 +1232,19 @@ static int survey_blocks(struct judge *j)
 	}
 	while (map64__next(j->dev->blocks.at, &pos, &addr, &i)) {
 		const struct rec *rec = &j->dev->blocks.recs[i];
-		uint32_t unit_no = rec->site < j->w->nsites ? j->w->of_site[rec->site] : 0;
+		uint32_t unit_no = rec->site < j->w->nsites ? j->w->unit_no_by_site[rec->site] : 0;
 
 		if (unit_no)
 			add_live(j, rec, &j->survey[unit_no - 1]);
 	}
 	for (uint32_t u = 0; u < j->w->n; u++) {
-		uint8_t *most = &j->survey[u].category;
+		uint8_t *largest = &j->survey[u].category;
 
 		if (j->w->units[u].key.dev == j->dev_index + 1)
 			add_late(j, &j->w->units[u], &j->survey[u]);
 		for (int c = 0; c < CATEGORY_NR; c++)
-			if (j->survey[u].of_category[c] > j->survey[u].of_category[*most])
-				*most = c;
+			if (j->survey[u].of_category[c] > j->survey[u].of_category[*largest])
+				*largest = c;
 	}
 	return 0;
 }
@@ -1209,11 +1258,12 @@ static uint64_t sum_of_ages(const struct survey *s)
 	return sum;
 }
 
-/* For each age, the share of bytes that got older among those that reached it (Kaplan-Meier). */
+/* Share of the bytes that are live after each age (Kaplan-Meier estimator): the product, over all
+ * ages until then, of the share that got older among the bytes that reached the age. */
 static void set_survival(const struct growth_unit *u, const struct survey *s, unsigned track,
 			 struct growth_line *l)
 {
-	double left = 1;
+	double survives = 1;
 	uint64_t older = 0, gone, all;
 
 	for (int i = 0; i < GROWTH_AGES; i++)
@@ -1224,12 +1274,12 @@ static void set_survival(const struct growth_unit *u, const struct survey *s, un
 		all = gone + older;
 		if (!all)
 			break;
-		left *= (double)older / (double)all;
-		l->survives[l->ages++] = left;
+		survives *= (double)older / (double)all;
+		l->survives[l->ages++] = survives;
 	}
 }
 
-/* ---- words ---- */
+/* ---- texts ---- */
 
 static int gather_rows(struct judge *j)
 {
@@ -1240,12 +1290,13 @@ static int gather_rows(struct judge *j)
 			      .any_category = true };
 	size_t device;
 
+	/* model__rows() takes the index of model__devices(). */
 	for (device = 0; j->m->order[device] != j->dev_index; device++)
 		;
 	return model__rows(j->m, device, &o, &j->rows, &j->nrows);
 }
 
-static bool is_row_of(const struct judge *j, const struct row *a, const struct row *b)
+static bool are_of_one_line(const struct judge *j, const struct row *a, const struct row *b)
 {
 	if (b->before_attach)
 		return false;
@@ -1262,13 +1313,14 @@ static bool is_row_of(const struct judge *j, const struct row *a, const struct r
 	}
 }
 
-static void words_of(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
+/* Sets l->row: the row of the live blocks of this line, or if none is live, one from the stack. */
+static void describe_line(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
 {
 	const struct site *s = &j->m->sites.all[u->site];
 
-	rows__line(j->m, false, s->stack, s->node, s->thread, s->walk, &l->row);
+	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &l->row);
 	for (size_t i = 0; i < j->nrows; i++) {
-		if (is_row_of(j, &l->row, &j->rows[i])) {
+		if (are_of_one_line(j, &l->row, &j->rows[i])) {
 			l->row = j->rows[i];
 			break;
 		}
@@ -1279,16 +1331,17 @@ static void words_of(const struct judge *j, const struct growth_unit *u, struct 
 	l->row.category = category__name(j->survey[u - j->w->units].category);
 }
 
+/* Counts the names of blocks that were live at the last value. 0 or -ENOMEM. */
 static int gather_names(struct judge *j)
 {
-	const struct growth_names *late = late_names_of(j->w, j->track);
+	const struct growth_names *late = current_late_names(j->w, j->track);
 
 	for (uint32_t i = 0; i < late->n; i++)
 		if (add_name(&j->names, &late->all[i]))
 			return -ENOMEM;
 	for (size_t k = 0; k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
-		uint32_t unit_no = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+		uint32_t unit_no = b->site < j->w->nsites ? j->w->unit_no_by_site[b->site] : 0;
 		uint32_t name = b->label_no ? j->m->labels.all[b->label_no - 1].name : 0;
 		struct growth_named block = { unit_no - 1, name, j->m->sites.all[b->site].size, 1 };
 
@@ -1300,16 +1353,16 @@ static int gather_names(struct judge *j)
 }
 
 #define HOST_LEAST (UINT64_C(1) << 20) /* bytes: growth of host memory that always counts */
-#define PATTERNS 16		       /* of names, of one line; other names are left out */
+#define PATTERNS 16		       /* patterns of names of one line; other names are left out */
 
-/* Patterns and names of a line, and their blocks. */
+/* A name of a line's blocks, or the pattern of similar names. */
 struct found {
-	const char *name;
-	char *pattern; /* owned; NULL: only one name so far */
-	uint64_t bytes, count, same;
+	const char *name;	     /* first of the names */
+	char *pattern;		     /* owned by growth.patterns; NULL: only one name so far */
+	uint64_t bytes, count, same; /* as in struct growth_name */
 };
 
-/* Without memory the name of the first stays. */
+/* Makes the pattern cover a further name. Without memory the first name stays alone. */
 static void cover_name(struct found *f, const char *name, struct growth *g)
 {
 	if (!f->pattern) {
@@ -1324,6 +1377,7 @@ static void cover_name(struct found *f, const char *name, struct growth *g)
 	pattern__cover(f->pattern, name);
 }
 
+/* Adds a name to the first similar entry, or as an entry of its own. */
 static void add_found(struct found *f, size_t *n, const struct growth_named *x, const char *name,
 		      struct growth *g)
 {
@@ -1351,7 +1405,9 @@ static int cmp_found(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l)
+/* Sets the largest names of a unit's blocks. If there are too many to list, similar ones are
+ * combined in patterns. */
+static void set_names(const struct judge *j, uint32_t unit, struct growth_line *l)
 {
 	const struct growth_names *s = &j->names;
 	struct found f[PATTERNS];
@@ -1413,6 +1469,7 @@ static int cmp_line(const void *a, const void *b)
 	return 0;
 }
 
+/* Bytes that stay for each allocated block, see struct growth_line. */
 static double per_block(const struct growth_unit *u, unsigned track)
 {
 	const struct growth_series *s = &u->s[track];
@@ -1421,11 +1478,12 @@ static double per_block(const struct growth_unit *u, unsigned track)
 }
 
 /* Whether the first of the values ends a step that began before the recording. */
-static bool begins_partly(const struct growth *g)
+static bool first_value_is_partial(const struct growth *g)
 {
-	return g->partly && g->stride == 1;
+	return g->first_is_partial && g->stride == 1;
 }
 
+/* Judges a unit, and adds it to the lines unless it is flat. */
 static void add_line(struct judge *j, const struct growth_unit *u)
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
@@ -1440,7 +1498,7 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	while (first + 1 < g->values && !l.values[first])
 		first++;
 	l.values += first;
-	o.partly = !first && begins_partly(g);
+	o.first_is_partial = !first && first_value_is_partial(g);
 	trend__judge(l.values, g->values - first, &o, &l.trend);
 	if (l.trend.verdict == TREND_FLAT)
 		return;
@@ -1449,8 +1507,8 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	l.old = s->old;
 	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
 	set_survival(u, s, j->track, &l);
-	words_of(j, u, &l);
-	names_of(j, u - j->w->units, &l);
+	describe_line(j, u, &l);
+	set_names(j, u - j->w->units, &l);
 	g->lines[g->n++] = l;
 }
 
@@ -1477,10 +1535,10 @@ static int judge_lines(struct judge *j)
 	return 0;
 }
 
-/* Adds up the units of one category. A line belongs to the category with most of its bytes at the
- * end; earlier categories are not kept. */
-static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all,
-		  struct survey *of_all)
+/* Adds up the units of one category in sum, all and of_all. A line belongs to the category with
+ * most of its bytes at the end; earlier categories are not kept. 0 or -ENOMEM. */
+static int add_up_category(struct judge *j, uint8_t category, uint64_t *sum,
+			   struct growth_unit *all, struct survey *of_all)
 {
 	for (uint32_t i = 0; i < j->w->n; i++) {
 		struct growth_unit *u = &j->w->units[i];
@@ -1511,7 +1569,7 @@ static int judge_categories(struct judge *j)
 	struct growth *g = j->g;
 	struct trend_opts o = { .min_growth = j->min_growth,
 				.tests = CATEGORY_NR,
-				.partly = begins_partly(g) };
+				.first_is_partial = first_value_is_partial(g) };
 
 	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
 	g->lines = calloc(CATEGORY_NR, sizeof(*g->lines));
@@ -1524,7 +1582,7 @@ static int judge_categories(struct judge *j)
 		struct growth_unit all = { .live = 0 };
 		struct survey of_all = { .old = 0 };
 
-		if (add_up(j, c, sum, &all, &of_all))
+		if (add_up_category(j, c, sum, &all, &of_all))
 			return -ENOMEM;
 		trend__judge(sum, g->values, &o, &l->trend);
 		if (l->trend.verdict == TREND_FLAT)
@@ -1545,7 +1603,7 @@ static int judge_categories(struct judge *j)
 	return 0;
 }
 
-/* Adds memory from before attach that was found late to each step's end, as report --at does. */
+/* Copies values and adds the memory from before attach that was found late, as report --at does. */
 static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 {
 	struct growth_pool *pool = j->g->pool;
@@ -1557,7 +1615,8 @@ static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 
 static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *ret)
 {
-	struct trend_opts o = { .min_growth = j->min_growth, .partly = begins_partly(j->g) };
+	struct trend_opts o = { .min_growth = j->min_growth,
+				.first_is_partial = first_value_is_partial(j->g) };
 
 	ret->values = device_series(j->w, j->dev_index, j->track, which);
 	if (which == SUM_ALLOCATED)
@@ -1566,7 +1625,8 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 	ret->per_step = per_step(j->g, ret->trend.slope);
 }
 
-/* Moments at which anything of the device changed. Memory of the host changes at readings. */
+/* Number of values that were measured. Host memory is measured only at readings, which show as
+ * changes of its sum. */
 static uint32_t count_observed(const struct judge *j)
 {
 	const struct growth *g = j->g;
@@ -1580,7 +1640,8 @@ static uint32_t count_observed(const struct judge *j)
 	return n;
 }
 
-/* The names are those of TRACK_STEPS, so only that clock has growth within a step. */
+/* Sets growth.inside. j->names are those of the chosen track, so this needs TRACK_STEPS. 0 or
+ * -ENOMEM. */
 static int judge_inside(struct judge *j)
 {
 	struct growth_pool *pool = j->g->pool;
@@ -1600,29 +1661,31 @@ static int judge_inside(struct judge *j)
 	pool->inside.row.phase = s->phase < PHASE_NR ? s->phase : PHASE_OTHER;
 	pool->inside.row.bytes = best.live;
 	if (in->open)
-		names_of(j, best.unit_no - 1, &pool->inside);
+		set_names(j, best.unit_no - 1, &pool->inside);
 	in->line = &pool->inside;
 	return 0;
 }
 
 /* ---- peaks ---- */
 
-/* Slope of the tops over the steps that ended (least squares). */
+/* Slope of the tops over the steps that ended after the warm-up (least squares), bytes per step. */
 static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 {
-	double from = GROWTH_WARMUP, n = (double)w->track[TRACK_STEPS].passed - from, mean, squares;
+	double first = GROWTH_WARMUP, n = (double)w->track[TRACK_STEPS].passed - first, mean,
+	       squares;
 
-	touch_peaks(w, u);
+	update_tops(w, u);
 	if (n < 2)
 		return 0;
-	mean = from + (n - 1) / 2;
-	squares = n * (n * n - 1) / 12;
+	mean = first + (n - 1) / 2;	/* of the steps' numbers */
+	squares = n * (n * n - 1) / 12; /* sum of their squared distances from the mean */
 	return (u->tops.moment - mean * u->tops.sum) / squares;
 }
 
-/* Peaks of the kept steps, of several together if there are many. */
-static size_t peaks_of(const struct model *m, const struct dev *dev, uint64_t v[TREND_MAX],
-		       uint64_t *stride)
+/* Reads the peaks of the kept steps into v; with many steps, the highest of each *stride steps.
+ * Returns the number of values. */
+static size_t read_step_peaks(const struct model *m, const struct dev *dev, uint64_t v[TREND_MAX],
+			      uint64_t *stride)
 {
 	enum step_kind kind = m->growth->kind;
 	uint64_t n = m->steps.n[kind], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
@@ -1645,7 +1708,8 @@ static size_t peaks_of(const struct model *m, const struct dev *dev, uint64_t v[
 	return count;
 }
 
-static void set_row(const struct model *m, const struct growth_unit *u, struct row *ret)
+/* Sets the unit's line, with its top in the current or last step. */
+static void set_peak_row(const struct model *m, const struct growth_unit *u, struct row *ret)
 {
 	const struct site *s = &m->sites.all[u->site];
 
@@ -1653,38 +1717,40 @@ static void set_row(const struct model *m, const struct growth_unit *u, struct r
 	ret->bytes = u->tops.top > u->tops.last ? u->tops.top : u->tops.last;
 }
 
-static void find_lines(const struct model *m, uint32_t dev_index, struct growth_line *ret_line,
-		       struct growth_peaks *ret)
+/* Finds the line and the line of inputs whose tops grow fastest. */
+static void find_peak_lines(const struct model *m, uint32_t dev_index, struct growth_line *ret_line,
+			    struct growth_peaks *ret)
 {
 	struct growth_watch *w = m->growth;
-	double most = 0, most_input = 0;
-	uint32_t line = 0, input = 0;
+	double fastest = 0, fastest_input = 0;
+	uint32_t line_no = 0, input_no = 0; /* units */
 
 	for (uint32_t i = 0; i < w->n; i++) {
 		struct growth_unit *u = &w->units[i];
-		double grows;
+		double slope;
 
 		if (u->key.dev != dev_index + 1)
 			continue;
-		grows = slope_of_tops(w, u);
-		if (grows > most) {
-			most = grows;
-			line = i + 1;
+		slope = slope_of_tops(w, u);
+		if (slope > fastest) {
+			fastest = slope;
+			line_no = i + 1;
 		}
-		if (grows > most_input && u->tops.input) {
-			most_input = grows;
-			input = i + 1;
+		if (slope > fastest_input && u->tops.input) {
+			fastest_input = slope;
+			input_no = i + 1;
 		}
 	}
-	if (line) {
-		*ret_line = (struct growth_line){ .per_step = most, .trend = ret->trend };
-		set_row(m, &w->units[line - 1], &ret_line->row);
+	if (line_no) {
+		*ret_line = (struct growth_line){ .per_step = fastest, .trend = ret->trend };
+		set_peak_row(m, &w->units[line_no - 1], &ret_line->row);
 		ret->line = ret_line;
 	}
-	if (input && input != line)
-		set_row(m, &w->units[input - 1], &ret->input);
+	if (input_no && input_no != line_no)
+		set_peak_row(m, &w->units[input_no - 1], &ret->input);
 }
 
+/* Sets *ret for a device; *line is memory for ret->line. ends: growth at the steps' ends. */
 static void judge_peaks(const struct model *m, uint32_t dev_index, const struct growth_sum *ends,
 			uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
 {
@@ -1695,22 +1761,23 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 	size_t n;
 
 	*ret = (struct growth_peaks){ .known = false };
-	if (w->per.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
+	if (w->requests.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
 	    dev->pub.device.type == DEVICE_HOST)
 		return;
-	n = peaks_of(m, dev, v, &stride);
+	n = read_step_peaks(m, dev, v, &stride);
 	o.min_growth = least > min_growth ? least : min_growth;
 	trend__judge(v, n, &o, &ret->trend);
 	ret->known = true;
 	ret->stride = stride;
 	ret->per_step = ret->trend.slope / (double)stride;
-	if (!trend__counts(&ret->trend, TREND_LOW) || ret->per_step < FASTER * ends->per_step) {
+	if (!trend__counts(&ret->trend, TREND_LOW) ||
+	    ret->per_step < PEAKS_FASTER * ends->per_step) {
 		ret->trend.confidence = TREND_NONE;
 		return;
 	}
 	if (m->lost && ret->trend.confidence > TREND_MEDIUM)
 		ret->trend.confidence = TREND_MEDIUM;
-	find_lines(m, dev_index, line, ret);
+	find_peak_lines(m, dev_index, line, ret);
 }
 
 /* ---- a device ---- */
@@ -1752,8 +1819,8 @@ static int judge_all(struct judge *j)
 	return judge_inside(j);
 }
 
-/* Readings of the host's memory see single pages come and go: growth counts from a thousandth of it
- * on. */
+/* The growth, in bytes, that counts on a device. Readings of host memory see single pages come and
+ * go, so there it is at least a thousandth of the memory, up to HOST_LEAST. */
 static uint64_t least_growth(const struct dev *dev, uint64_t min_growth)
 {
 	uint64_t least = dev->pub.allocated / 1024;
@@ -1806,7 +1873,7 @@ bool growth__pool_grows(const struct growth *g, enum trend_confidence least)
 {
 	uint64_t grown = g->allocated.trend.grown;
 
-	/* Peaks that grow take their pool along. */
+	/* Peaks that grow enlarge the pool, too. */
 	if (growth__peaks_grow(g, TREND_MEDIUM) && g->peaks.trend.grown > grown)
 		grown = g->peaks.trend.grown;
 	return g->has_reserved && trend__counts(&g->reserved.trend, least) &&

@@ -23,6 +23,7 @@ uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *p
 	}
 }
 
+/* Puts s into the first empty slot after its place. slots must have an empty one. */
 static void hash_index__put(struct hidx_slot *slots, uint32_t mask, struct hidx_slot s)
 {
 	uint32_t pos = s.hash;
@@ -71,6 +72,7 @@ int hash_index__entry(struct hash_index *h, struct hash_seed seed, const void *k
 	char *all;
 
 	memcpy(&all, array, sizeof(all)); /* the caller's pointer has another type */
+	/* Different keys may have one hash. */
 	while ((*ret = hash_index__next(h, hash, &pos)) != UINT32_MAX) {
 		if (!memcmp(all + *ret * size, key, key_size))
 			return 0;

@@ -19,9 +19,10 @@
 #include "model/heap/state.h"
 #include "record/dict.h"
 
-/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
- * freed. */
+/* Maximum of dev.freed. The reading at attach takes a while, so it may list blocks that were freed
+ * before its events come. */
 #define FREED_MAX (UINT32_C(1) << 20)
+#define QUICK_SHIFT 52 /* the upper bits of quick_hash() are the set of the cache of recent sites */
 
 struct site_key {
 	uint64_t size;
@@ -31,7 +32,7 @@ struct site_key {
 	uint8_t drawn;
 };
 
-/* Adds the modules around the one that allocates, so that their layers have a class. */
+/* Adds the layers of all modules on the stack, so that those around the innermost have a class. */
 static int heap__stack_layers(struct model *m, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(m->dict, stack);
@@ -74,12 +75,12 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.dev = k->dev,
 		.walk = k->walk,
 		.drawn = k->drawn,
-		.role = attribution__stack(m->words, k->stack).role,
-		.module = attribution__module(m->words, k->stack, k->node, k->walk),
+		.role = attribution__stack(m->attribution, k->stack).role,
+		.module = attribution__module(m->attribution, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS
 				 ? LIFE_NONE
-				 : attribution__node_phase(m->words, k->stack, k->node, k->thread,
-							   k->walk),
+				 : attribution__node_phase(m->attribution, k->stack, k->node,
+							   k->thread, k->walk),
 	};
 	return 0;
 }
@@ -99,13 +100,14 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 	return hash__bytes(m->seed, &k, sizeof(k));
 }
 
-static bool site__is(const struct site *s, const struct site_key *k)
+static bool site__has_key(const struct site *s, const struct site_key *k)
 {
 	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread &&
 	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
 }
 
-/* For the cache of recent sites: the seeded hash resists the target's collisions but is slow. */
+/* Hash for the cache of recent sites. The index of sites has a seeded hash, for which a target
+ * cannot make collisions, but it is slow. */
 static uint64_t quick_hash(const struct event *e)
 {
 	return (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) *
@@ -114,9 +116,10 @@ static uint64_t quick_hash(const struct event *e)
 
 void heap__prefetch(const struct model *m, const struct event *e)
 {
-	__builtin_prefetch(m->sites.recent[quick_hash(e) >> 52], 1);
+	__builtin_prefetch(m->sites.recent[quick_hash(e) >> QUICK_SHIFT], 1);
 }
 
+/* Looks into the cache of recent sites, then into the index, and puts the site first in its set. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret)
 {
@@ -132,19 +135,20 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 				 : 0,
 	};
 	uint64_t quick = quick_hash(e);
-	struct recent_site *recent = m->sites.recent[quick >> 52];
+	struct recent_site *recent = m->sites.recent[quick >> QUICK_SHIFT];
 	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;
 
 	for (int i = 0; i < SITE_WAYS && recent[i].site_no; i++) {
-		if (recent[i].tag == tag && site__is(&m->sites.all[recent[i].site_no - 1], &k)) {
+		if (recent[i].tag == tag &&
+		    site__has_key(&m->sites.all[recent[i].site_no - 1], &k)) {
 			*ret = recent[i].site_no - 1;
 			return 0;
 		}
 	}
 	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
 	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX &&
-	       !site__is(&m->sites.all[id], &k))
+	       !site__has_key(&m->sites.all[id], &k))
 		;
 	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
 	if (err)
@@ -155,17 +159,18 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 	return 0;
 }
 
-_Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
+_Static_assert(SITE_RECENT == 1 << (64 - QUICK_SHIFT), "the upper bits of a product are an index");
 
-/* Handles the end of the block at addr; rec is its record. 0 or the observer's error. */
-static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
-		      bool freed)
+/* Removes an ended block from all sums. freed: false if its free was missed. 0, -ENOMEM or the
+ * callback's error. */
+static int heap__remove_from_sums(struct model *m, struct dev *dev, uint64_t addr,
+				  const struct rec *rec, bool freed)
 {
 	struct site *s = &m->sites.all[rec->site];
-	int err = m->watch.went ? observers__went(m, dev, addr, rec, true) : 0;
+	int err = m->watch.on_block ? observers__report_block(m, dev, addr, rec, true) : 0;
 
 	if (!err && m->growth)
-		err = growth__left(m, dev, rec);
+		err = growth__block_freed(m, dev, rec);
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
 	dev->pub.total_freed += freed && !rec->older ? s->size : 0;
@@ -176,8 +181,8 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 	return err;
 }
 
-int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec,
-	      bool *replaced)
+int heap__add_block(struct model *m, struct dev *dev, const struct event *e, struct rec *rec,
+		    bool *replaced)
 {
 	struct rec old;
 	int err;
@@ -189,14 +194,14 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
 	if (*replaced) {
-		err = heap__left(m, dev, e->addr, &old, false);
+		err = heap__remove_from_sums(m, dev, e->addr, &old, false);
 		if (err)
 			return err;
 	}
-	return m->growth ? growth__came(m, rec->site) : 0;
+	return m->growth ? growth__block_allocated(m, rec->site) : 0;
 }
 
-/* Adds an allocation or free to the average fragmentation. */
+/* Adds the fragmentation at an allocation or free to the average. */
 static void add_to_average(struct dev *dev, const struct event *e)
 {
 	if (!e->totals)
@@ -209,7 +214,7 @@ static void add_to_average(struct dev *dev, const struct event *e)
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
 {
 	struct rec rec = { .born = m->seq, .time = e->time };
-	uint64_t peak;
+	uint64_t old_peak;
 	struct site *s;
 	bool replaced;
 	int err;
@@ -220,10 +225,10 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	if (err)
 		return err;
 	s = &m->sites.all[rec.site];
-	err = category__born(m, dev, s->phase, &rec.stamp);
+	err = category__stamp_new_block(m, dev, s->phase, &rec.stamp);
 	if (err)
 		return err;
-	err = heap__add(m, dev, e, &rec, &replaced);
+	err = heap__add_block(m, dev, e, &rec, &replaced);
 	if (err)
 		return err;
 	*site = rec.site;
@@ -232,16 +237,16 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	s->again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
-	peak = dev->pub.peak_allocated;
+	old_peak = dev->pub.peak_allocated;
 	dev__set_totals(m, dev, e, s->phase);
 	add_to_average(dev, e);
-	if (dev->pub.peak_allocated != peak)
+	if (dev->pub.peak_allocated != old_peak)
 		dev->peak_site_no = rec.site + 1;
-	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__note_block(m, dev, e->addr) : 0;
 }
 
-/* Notes the free of a block that the model did not know. */
-static int note_freed(struct dev *dev, uint64_t addr)
+/* Notes the free of an unknown block, so that the reading at attach does not add it afterwards. */
+static int note_unknown_free(struct dev *dev, uint64_t addr)
 {
 	if (dev->census_done)
 		return 0;
@@ -268,13 +273,13 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	dev->life.freeing_thread_no = e->thread + 1;
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
-		err = heap__left(m, dev, e->addr, &rec, true);
+		err = heap__remove_from_sums(m, dev, e->addr, &rec, true);
 	dev->life.freeing_thread_no = 0;
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
-		err = note_freed(dev, e->addr);
+		err = note_unknown_free(dev, e->addr);
 	} else if (!err && m->sites.all[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
 		   e->size) {
 		/* The census knew the tensors' bytes in the block, not the block's rounded size. */

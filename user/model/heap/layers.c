@@ -19,6 +19,8 @@
 #include "model/heap/state.h"
 #include "record/dict.h"
 
+/* Finds or adds the layer with the first len bytes of name. root: class of the root module, a dict
+ * string. */
 static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
 			  uint32_t *ret)
 {
@@ -47,6 +49,8 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	return 0;
 }
 
+/* Looks up the layers of each prefix of a module's name: "", "a", "a.b". Beyond LAYER_DEPTH
+ * components only the whole name follows. */
 static int layers__build_chain(struct model *m, uint32_t module, struct chain *ret)
 {
 	struct layers *l = &m->layers;
@@ -68,7 +72,7 @@ static int layers__build_chain(struct model *m, uint32_t module, struct chain *r
 			break;
 		p += strcspn(p, ".");
 		if (c.n > LAYER_DEPTH)
-			p += strlen(p);
+			p += strlen(p); /* to the whole name */
 		err = layers__intern(m, mod.root, name, p - name, &id);
 		p += *p == '.';
 	}
@@ -140,6 +144,7 @@ void layers__close(struct model *m, struct thread_state *t)
 	layers__close_from(m, t, 0);
 }
 
+/* s: the sums of the block's part in l. */
 static void add_bytes(struct layer *l, struct layer_sums *s, uint64_t size)
 {
 	l->live += size;
@@ -161,12 +166,13 @@ static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
 	l->frag_n++;
 }
 
-/* The thread's allocations move from the layers of its last one to those of c. */
+/* The thread allocates in the layers of c, and no longer in those of its last allocation. Layers
+ * that both have in common, from the root on, stay open. */
 static void layers__move(struct model *m, struct thread_state *t, struct chain c,
 			 enum layer_part part, uint64_t time)
 {
 	const uint32_t *pool = m->layers.pool;
-	uint32_t same = 0, same_part;
+	uint32_t same = 0, same_part; /* number of layers that stay open; in the same part, too */
 
 	while (same < c.n && same < t->open.n && pool[c.off + same] == pool[t->open.off + same])
 		same++;
@@ -244,8 +250,9 @@ size_t model__layers(const struct model *m)
 	return m->layers.n;
 }
 
-/* Time in a layer. In backward, allocations show only the time between them. */
-static uint64_t time_in(const struct layer_sums *l)
+/* Time of backward in a layer, ns. EVENT_ENTER does not show most of it; allocations show the time
+ * between them. */
+static uint64_t backward_time(const struct layer_sums *l)
 {
 	return l->inside > l->duration ? l->inside : l->duration;
 }
@@ -263,7 +270,7 @@ static struct model_layer_sums sums_of(const struct layer_sums *l)
 	};
 }
 
-static struct model_layer_sums all_of(const struct layer *l)
+static struct model_layer_sums sums_of_all_parts(const struct layer *l)
 {
 	struct layer_sums all = { .peak = l->peak, .duration = l->duration };
 
@@ -293,7 +300,7 @@ void model__layer(const struct model *m, size_t i, struct model_layer *ret)
 		.name = l->name,
 		.cls = dict__str(m->dict, l->cls),
 		.root = dict__str(m->dict, l->root),
-		.all = all_of(l),
+		.all = sums_of_all_parts(l),
 		.forward = sums_of(&l->part[PART_FORWARD]),
 		.backward = sums_of(&l->part[PART_BACKWARD]),
 	};
@@ -301,7 +308,7 @@ void model__layer(const struct model *m, size_t i, struct model_layer *ret)
 	if (!ret->calls_known)
 		return;
 	ret->forward.duration = l->part[PART_FORWARD].inside;
-	ret->backward.duration = time_in(&l->part[PART_BACKWARD]);
+	ret->backward.duration = backward_time(&l->part[PART_BACKWARD]);
 	ret->all.duration = ret->forward.duration + ret->backward.duration;
 }
 
@@ -326,8 +333,8 @@ static uint64_t key_of(uint32_t thread, uint32_t layer)
 	return (uint64_t)thread << 32 | layer;
 }
 
-/* Starts the time of those layers of the call that the thread was not in. The call's end adds that
- * time. */
+/* Starts the clock of those layers of the call that the thread was not in yet. end_call() adds the
+ * time since. 0 or -ENOMEM. */
 static int begin_call(struct model *m, const struct event *e, struct entered *in)
 {
 	const struct chain *c = &in->chain;
@@ -363,7 +370,8 @@ static void end_call(struct model *m, uint32_t thread, const struct entered *in,
 			layer_at(m, c, i)->part[in->part].inside += time - since;
 }
 
-/* A wrapper and the module that it wraps have one name and count as one call. */
+/* Whether the call is of a module inside a wrapper. Both have one name, and so one innermost layer,
+ * and count as one call. */
 static bool is_wrapped(const struct model *m, const struct thread_state *t,
 		       const struct entered *in)
 {
@@ -398,15 +406,16 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 	return 0;
 }
 
+/* Ends the call of e's module and the calls inside it, whose own EVENT_LEAVE was lost. */
 void layers__leave(struct model *m, struct thread_state *t, const struct event *e)
 {
-	uint32_t i = t->nentered;
+	uint32_t call_no = t->nentered;
 
-	while (i && t->entered[i - 1].module != e->module)
-		i--;
-	if (!i)
+	while (call_no && t->entered[call_no - 1].module != e->module)
+		call_no--;
+	if (!call_no)
 		return; /* entered before the first event */
-	while (t->nentered >= i)
+	while (t->nentered >= call_no)
 		end_call(m, e->thread, &t->entered[--t->nentered], e->time);
 }
 

@@ -11,33 +11,35 @@ struct dev;
 struct map64;
 struct site;
 
-/* Components of a dotted name that are layers of their own, from the root. The whole name is always
- * a layer. */
+/* Number of leading components of a dotted name that get a layer each: "a", "a.b" and so on. The
+ * whole name is always a layer. */
 #define LAYER_DEPTH 32
-#define LAYER_CHAIN (LAYER_DEPTH + 2)
+#define LAYER_CHAIN (LAYER_DEPTH + 2) /* and the root */
 
-/* Sums of a layer are kept for each part. */
+/* Phase of an allocation or call, for the sums of a layer. */
 enum layer_part { PART_OTHER, PART_FORWARD, PART_BACKWARD, PART_NR };
 
 struct layer {
 	char *name;
 	uint32_t root, cls; /* dict strings */
-	/* Values over all parts that do not follow from the values of each part. */
+	/* Over all parts: live bytes, their peak, and ns between allocations. They do not follow
+	 * from the values of the parts. */
 	uint64_t live, peak, duration;
 	struct layer_sums {
 		uint64_t live, peak, peak_reserved;
 		uint64_t allocs, frees;
 		double frag_sum;
 		uint64_t frag_n;
-		uint64_t duration; /* ns between allocations */
-		/* From EVENT_ENTER: number of entries; ns in the layer or in a module below it. */
+		uint64_t duration; /* ns between allocations of one call */
+		/* From EVENT_ENTER: number of calls; ns in the layer or in a module below it. */
 		uint64_t calls, inside;
 	} part[PART_NR];
 };
 
+/* The layers that contain a module, from the root to the module: a range in layers.pool. */
 struct chain {
-	bool known;
-	uint32_t off, n; /* range in layers.pool, root first */
+	bool known; /* false: not looked up yet */
+	uint32_t off, n;
 };
 
 struct layers {
@@ -47,7 +49,7 @@ struct layers {
 	struct hash_index index;
 	struct chain *chains; /* by module number */
 	size_t nchains;
-	uint32_t *pool;
+	uint32_t *pool; /* layers of all chains: indexes in all */
 	uint32_t npool;
 	size_t cappool;
 	/* Thread and layer -> entry time, while the thread is in the layer; NULL: none yet. */
@@ -60,30 +62,33 @@ struct entered {
 	uint32_t module;
 	uint8_t part; /* enum layer_part */
 	struct chain chain;
-	uint64_t begun; /* bit i: the call began the time of the chain's layer i */
+	uint64_t begun; /* bit i: the thread was not in the chain's layer i before this call */
 };
 _Static_assert(LAYER_CHAIN <= 64, "a bit for each layer of a chain");
 
 struct thread_state {
-	uint64_t seen;	   /* number of the thread's last event */
-	uint64_t last;	   /* time of the last allocation */
-	struct chain open; /* layers of the last allocation */
-	uint64_t begin[LAYER_CHAIN];
-	enum layer_part part; /* part of the last allocation */
-	uint64_t begin_part[LAYER_CHAIN];
-	struct entered *entered; /* outermost first */
+	uint64_t seen;		     /* number of the thread's last event */
+	uint64_t last;		     /* time of the last allocation */
+	struct chain open;	     /* layers of the last allocation */
+	uint64_t begin[LAYER_CHAIN]; /* first allocation in each of these layers without a break */
+	enum layer_part part;	     /* part of the last allocation */
+	uint64_t begin_part[LAYER_CHAIN]; /* as begin, but a change of part is a break, too */
+	struct entered *entered;	  /* outermost first */
 	uint32_t nentered;
 	size_t capentered;
 };
 /* As layers__chain() in state.h, for a module that has no chain yet. */
 int layers__new_chain(struct model *m, uint32_t module, struct chain *ret);
+/* Adds a block that e allocates. Returns 0 or -ENOMEM. */
 int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
 		  const struct event *e, const struct site *s);
-void layers__free_block(struct model *m, const struct site *s, bool gone);
+/* Removes a block of the site. freed: false if its free was missed, so that no free is counted. */
+void layers__free_block(struct model *m, const struct site *s, bool freed);
 /* Adds a block from before attach. 0 or -ENOMEM. */
 int layers__add_known_block(struct model *m, const struct site *s);
+/* Ends the calls that the thread's allocations show. */
 void layers__close(struct model *m, struct thread_state *t);
-/* EVENT_ENTER, EVENT_LEAVE, and the end of the recording. 0 or -ENOMEM. */
+/* Handle EVENT_ENTER, EVENT_LEAVE, and the end of the thread at time. Return 0 or -ENOMEM. */
 int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);

@@ -20,16 +20,16 @@
 #include "model/heap/steps.h"
 #include "record/dict.h"
 
-/* ---- events of out of memory ---- */
+/* ---- out-of-memory events ---- */
 
-#define OOMS_FIRST 8
-#define OOMS_LAST 8
-/* Limit on blocks walked for gaps, plus one for each event: a few seconds at most. */
+#define OOMS_FIRST 8 /* events kept of each device: the first ones */
+#define OOMS_LAST 8  /* and the last ones */
+/* Limit of model.oom_work, to which each event adds one more: a few seconds at most. */
 #define GAP_WORK (UINT64_C(1) << 24)
 
-/* Finds the largest gap. The limit keeps jobs with many blocks and many out-of-memory events
- * fast. */
-static int oom__gap(struct model *m, size_t device, struct model_oom *o)
+/* Finds the largest free piece, unless that takes too long: a job may have many blocks and many
+ * out-of-memory events. 0 or -ENOMEM. */
+static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 {
 	struct model_segments s;
 	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
@@ -39,7 +39,7 @@ static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 	    m->oom_work + blocks > GAP_WORK + m->seq)
 		return 0;
 	m->oom_work += blocks;
-	err = model__segments(m, device, ROWS_NOW, false, &s);
+	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &s);
 	if (err)
 		return err;
 	o->gap_known = s.n && s.reserved <= s.known;
@@ -48,9 +48,10 @@ static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 	return 0;
 }
 
-/* True for a block that only a call needs which has failed. */
-static bool is_of_failed(const struct model *m, const struct dev *dev, uint64_t addr,
-			 const struct rec *rec, const struct model_oom *now)
+/* True for a block that was allocated in the forward of an earlier call that ran out of memory, and
+ * that no later code needs. now: the current out-of-memory event. */
+static bool is_of_failed_call(const struct model *m, const struct dev *dev, uint64_t addr,
+			      const struct rec *rec, const struct model_oom *now)
 {
 	const struct stamp *s = &dev->life.stamps[rec->stamp];
 	uint64_t n = now->number < OOMS_FIRST + OOMS_LAST ? now->number : OOMS_FIRST + OOMS_LAST;
@@ -61,7 +62,7 @@ static bool is_of_failed(const struct model *m, const struct dev *dev, uint64_t 
 	for (uint64_t i = 0; i < n && !failed; i++) {
 		const struct model_oom *o = &dev->ooms[i];
 
-		/* Inside one call, a program may try again with less. */
+		/* Only earlier calls count: inside one call, a program may try again with less. */
 		failed = o->begun < now->begun && rec->born <= o->seq &&
 			 s->calls == (uint32_t)o->ended;
 	}
@@ -77,10 +78,10 @@ static bool is_of_failed(const struct model *m, const struct dev *dev, uint64_t 
 	}
 }
 
-/* Finds what failed calls hold still, because something keeps their exceptions. last: the out of
- * memory before. */
-static void oom__kept(struct model *m, struct dev *dev, const struct model_oom *last,
-		      struct model_oom *o)
+/* Sets o->kept, the memory of failed calls that is still live because something keeps their
+ * exceptions. last: the out-of-memory event before; NULL: none. */
+static void oom__find_kept(struct model *m, struct dev *dev, const struct model_oom *last,
+			   struct model_oom *o)
 {
 	uint64_t addr, i, blocks = dev->pub.live_blocks * (OOMS_FIRST + OOMS_LAST);
 	size_t pos = 0;
@@ -95,12 +96,13 @@ static void oom__kept(struct model *m, struct dev *dev, const struct model_oom *
 	while (map64__next(dev->blocks.at, &pos, &addr, &i)) {
 		const struct rec *rec = &dev->blocks.recs[i];
 
-		if (is_of_failed(m, dev, addr, rec, o))
+		if (is_of_failed_call(m, dev, addr, rec, o))
 			o->kept += m->sites.all[rec->site].size;
 	}
 }
 
-/* Index, in dev.ooms, of the out of memory with this number. */
+/* Index in dev.ooms of the out-of-memory event with this number: the first ones stay, the last ones
+ * are a ring. */
 static size_t slot_of(uint64_t nr)
 {
 	return nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
@@ -127,23 +129,23 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 	if (!nr && m->opts.at == AT_OOM)
 		dev__mark(m, dev, e->time);
 	o.number = nr;
-	o.phase = attribution__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
+	o.phase = attribution__node_phase(m->attribution, e->stack, e->node, e->thread, e->walk);
 	o.allocated = dev->pub.allocated;
 	o.reserved = dev->pub.reserved;
 	o.has_totals = dev->pub.has_totals;
 	o.used_known = dev->used.known;
 	o.used = dev->used.bytes;
-	o.left_known = cuda_memory__left(dev, &o.left);
+	o.left_known = cuda_memory__available(dev, &o.left);
 	if (!dev->ooms)
 		dev->ooms = calloc(OOMS_FIRST + OOMS_LAST, sizeof(*dev->ooms));
 	if (!dev->ooms)
 		return -ENOMEM;
 	while (i < m->ndevs && m->devs[m->order[i]] != dev)
 		i++;
-	err = oom__gap(m, i, &o);
+	err = oom__find_gap(m, i, &o);
 	if (err)
 		return err;
-	oom__kept(m, dev, nr ? &dev->ooms[slot_of(nr - 1)] : NULL, &o);
+	oom__find_kept(m, dev, nr ? &dev->ooms[slot_of(nr - 1)] : NULL, &o);
 	dev->ooms[slot_of(nr)] = o;
 	return 0;
 }
@@ -166,12 +168,12 @@ bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom
 
 /* ---- blocks from before attach ---- */
 
-/* On a device without totals, adds bytes from before attach that were found late to all its
- * sums. */
+/* On a device without totals, adds bytes from before attach that were found late to all its sums,
+ * as if they had been known from the first event. */
 static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 {
 	dev->late += bytes;
-	dev->outside += bytes; /* becomes a block in heap__add_known() */
+	dev->outside += bytes; /* heap__add_known() makes a block of them */
 	dev->pub.allocated += bytes;
 	dev->pub.peak_allocated += bytes;
 	for (int k = 0; k < STEP_KINDS; k++)
@@ -201,7 +203,8 @@ static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 }
 
 /* Adds a block from before the first event. census: its origin is not known. outside: its bytes are
- * part of dev->outside; otherwise an EVENT_STATE sets the totals later. */
+ * part of dev->outside; otherwise an EVENT_STATE sets the totals later. rec.born stays 0 if the
+ * sums since the first event include the block. 0, -ENOMEM or a callback's error. */
 static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
 			   bool outside)
 {
@@ -214,9 +217,9 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 	if (dev->pub.marked && outside && dev->mark_outside < e->size)
 		rec.born = m->seq; /* the mark's sums have no room for it */
 	if (heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site) ||
-	    category__known(dev, m->sites.all[rec.site].phase, &rec.stamp))
+	    category__stamp_known_block(dev, m->sites.all[rec.site].phase, &rec.stamp))
 		return -ENOMEM;
-	err = heap__add(m, dev, e, &rec, &replaced);
+	err = heap__add_block(m, dev, e, &rec, &replaced);
 	if (err)
 		return err;
 	err = layers__add_known_block(m, &m->sites.all[rec.site]);
@@ -231,9 +234,10 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 		if (dev->pub.marked && !rec.born)
 			dev->mark_outside -= e->size;
 	}
-	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__note_block(m, dev, e->addr) : 0;
 }
 
+/* Handles EVENT_BLOCK, a block in the allocator's tables. */
 static int add_known_block(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec;
@@ -256,9 +260,10 @@ static int add_known_block(struct model *m, struct dev *dev, const struct event 
 static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct event block = { .device = e->device, .addr = e->addr, .size = e->size };
-	uint64_t one;
+	uint64_t unused;
 
-	if (!e->size || dev->census_done || (dev->freed && map64__get(dev->freed, e->addr, &one)))
+	if (!e->size || dev->census_done ||
+	    (dev->freed && map64__get(dev->freed, e->addr, &unused)))
 		return 0;
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
 		return 0;
@@ -270,6 +275,8 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 	return heap__add_known(m, dev, &block, true, dev->any);
 }
 
+/* Handles EVENT_TENSOR: labels the tensor's block with the name, module and category that the
+ * program's objects give it. */
 static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
@@ -290,7 +297,7 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 			return err;
 		rec = blocks__at(&dev->blocks, e->addr);
 	}
-	/* The block was allocated later, or is too small for the tensor. */
+	/* Not the tensor's block: it was allocated later, or is too small. */
 	if (!rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
 		return 0;
 	if (!label.category && !label.name && !label.module)
@@ -302,6 +309,7 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 	return 0;
 }
 
+/* Handles EVENT_CENSUS, the end of a reading of the program's objects. */
 static void note_census(struct dev *dev, const struct event *e)
 {
 	if (!(e->flags & CENSUS_FIRST))
@@ -319,14 +327,14 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 
 	if (!m)
 		goto nomem;
-	m->words = calloc(1, sizeof(*m->words));
-	if (!m->words)
+	m->attribution = calloc(1, sizeof(*m->attribution));
+	if (!m->attribution)
 		goto nomem;
 	m->opts = opts ? *opts : (struct model_opts){ .at = AT_PEAK };
 	m->dict = d;
-	m->words->dict = d;
-	m->words->facts = f;
-	m->words->old_torch = -1;
+	m->attribution->dict = d;
+	m->attribution->facts = f;
+	m->attribution->old_torch = -1;
 	m->seed = hash__seed();
 	m->sites.max = m->sites.sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
 	m->threads.sweep_at = THREADS_KEPT;
@@ -340,7 +348,7 @@ nomem:
 
 void model__set_facts(struct model *m, const struct facts *f)
 {
-	m->words->facts = f;
+	m->attribution->facts = f;
 }
 
 void model__free(struct model *m)
@@ -381,12 +389,12 @@ void model__free(struct model *m)
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
 	layers__free(&m->layers);
-	attribution__free(m->words);
+	attribution__free(m->attribution);
 	free(m);
 }
 
-/* Replaces numbers beyond the dict by 0 ("none"), so that a bad number cannot grow a table. */
-static void model__bound(struct model *m, struct event *e)
+/* Replaces numbers beyond the dict with 0 ("none"), so that a bad number cannot grow a table. */
+static void model__replace_bad_numbers(struct model *m, struct event *e)
 {
 	struct dict_counts c = dict__counts(m->dict);
 
@@ -403,7 +411,9 @@ static void model__bound(struct model *m, struct event *e)
 		e->walk = MT_WALK_OFF;
 }
 
-static bool is_bound(const struct model *m, const struct event *e)
+/* Whether the event's numbers are in the dict. False also if the dict grew since the last look at
+ * its size. */
+static bool has_good_numbers(const struct model *m, const struct event *e)
 {
 	return e->stack < m->seen.stacks && e->thread < m->seen.threads &&
 	       e->node < m->seen.nodes && e->walk < MT_WALK_NR;
@@ -437,7 +447,7 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	return 0;
 }
 
-/* stack, walk: as recorded, before autograd allocations were charged to their forward call. */
+/* Handles EVENT_ALLOC. stack, walk: those of the event before attribution__charge(). */
 static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
 			uint8_t walk)
 {
@@ -455,12 +465,14 @@ static int model__alloc(struct model *m, struct dev *dev, const struct event *e,
 	err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
 	if (err)
 		return err;
-	/* The name of a mapping is no stack that could not be read. */
+	/* A block of the device "host" without a walk has only a mapping's name, and never had a
+	 * stack that could have been read. */
 	if (e->device.type != DEVICE_HOST || walk != MT_WALK_OFF)
 		m->walks[walk]++;
 	return 0;
 }
 
+/* Sets the mark of all devices, because the moment opts.at_time is over. */
 static void model__pass_time(struct model *m, uint64_t time)
 {
 	m->time_passed = true;
@@ -485,7 +497,8 @@ static void add_value(struct host_values *s, uint64_t time, uint64_t value)
 	s->values[s->n++] = value;
 }
 
-/* Private memory comes more often than whole readings, next to the blocks of the device "host". */
+/* Adds values of private memory and RSS. HOST_USS comes more often than whole readings, together
+ * with the blocks of the device "host", whose sum is the RSS. */
 static void add_own(struct model *m, const struct event *e)
 {
 	int host = model__find_device(m, "host");
@@ -497,10 +510,10 @@ static void add_own(struct model *m, const struct event *e)
 		  host < 0 ? 0 : m->devs[m->order[host]]->pub.allocated);
 }
 
-bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_growth,
+bool model__host_trend(const struct model *m, enum host_series series, uint64_t min_growth,
 		       struct host_trend *ret)
 {
-	const struct host_values *s = &m->host.series[of];
+	const struct host_values *s = &m->host.series[series];
 	uint64_t took;
 
 	if (s->n < TREND_MIN || s->unknown)
@@ -514,6 +527,8 @@ bool model__host_trend(const struct model *m, enum host_series of, uint64_t min_
 	return true;
 }
 
+/* Handles EVENT_HOST, one figure of a reading. host_sheet__take() is true at the reading's last
+ * one. */
 static void host_event(struct model *m, const struct event *e)
 {
 	struct model_host *h = &m->host.pub;
@@ -541,13 +556,14 @@ const struct model_host *model__host(const struct model *m)
 	return m->host.pub.readings ? &m->host.pub : NULL;
 }
 
-static bool of_blocks(uint8_t kind)
+static bool needs_device(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
 	       kind == EVENT_BLOCK || kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
 }
 
-/* True if nothing is known from before the first event, which begins a reading or a window. */
+/* True if the recording begins later than its capture, or with a reading of the allocator's tables,
+ * so that nothing is known from before its first event. */
 static bool begins_late(const struct model *m, const struct event *e)
 {
 	uint64_t from;
@@ -582,7 +598,7 @@ static void note_loss(struct model *m, const struct event *e)
 	}
 }
 
-/* dev: set if of_blocks(). stack, walk: as in model__alloc(). */
+/* dev: the event's device if needs_device(), otherwise NULL. stack, walk: as in model__alloc(). */
 static int handle_event(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
 			uint8_t walk)
 {
@@ -610,7 +626,7 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 			note_census(dev, e);
 		return 0;
 	case EVENT_STEP:
-		/* A call before it is over. */
+		/* A call that is still open has ended without a sign. */
 		if (m->steps.caller && steps__close_call(m))
 			return -ENOMEM;
 		return steps__end(m, STEP_OPT, e->time);
@@ -646,22 +662,22 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 	struct dev *dev = NULL;
 	int err;
 
-	/* A moment before what is known is its start. */
+	/* If at_time is before all that is known, the mark is at the first event. */
 	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
 		m->opts.at_time = e->time;
 	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
-	/* Here only live blocks hold indexes of sites, requests and labels. */
+	/* Sweep here: between events only live blocks refer to sites, requests and labels. */
 	if ((m->sites.index.n >= m->sites.sweep_at || m->requests.n >= m->sites.sweep_at ||
 	     m->labels.n >= m->sites.sweep_at) &&
 	    gc__all(m))
 		return -ENOMEM;
-	if (of_blocks(e->kind) &&
-	    (dev__get(m, e->device, &dev) || (m->growth && growth__time(m, e->time))))
+	if (needs_device(e->kind) &&
+	    (dev__get(m, e->device, &dev) || (m->growth && growth__advance_time(m, e->time))))
 		return -ENOMEM;
 	if (!m->sampling.loaded)
-		sampling__load(&m->sampling, m->words->facts);
+		sampling__load(&m->sampling, m->attribution->facts);
 	err = handle_event(m, dev, e, stack, walk);
 	if (m->watch.err)
 		return m->watch.err;
@@ -671,21 +687,22 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 	return 0;
 }
 
+/* An event with good numbers and without an autograd node needs no copy. */
 int model__event(struct model *m, const struct event *event)
 {
 	struct event e;
 	uint32_t stack;
 	uint8_t walk;
 
-	if (is_bound(m, event) && !event->node)
+	if (has_good_numbers(m, event) && !event->node)
 		return take_event(m, event, event->stack, event->walk);
 	e = *event;
-	if (!is_bound(m, event))
-		model__bound(m, &e);
+	if (!has_good_numbers(m, event))
+		model__replace_bad_numbers(m, &e);
 	stack = e.stack;
 	walk = e.walk;
 	if (e.node)
-		attribution__charge(m->words, &e);
+		attribution__charge(m->attribution, &e);
 	return take_event(m, &e, stack, walk);
 }
 
@@ -729,7 +746,7 @@ void model__finish(struct model *m, uint64_t now)
 		}
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
 		dev__mark(m, m->devs[i], now);
-	if (m->watch.went && !m->watch.err)
+	if (m->watch.on_block && !m->watch.err)
 		m->watch.err = observers__finish(m);
 }
 

@@ -13,10 +13,10 @@
 #include "model/heap/extents.h"
 #include "model/heap/hash_index.h"
 
-static void watch__extent(void *ctx, const struct extent *e, bool there)
+static void report_extent(void *ctx, const struct extent *e, bool there)
 {
 	struct dev *dev = ctx;
-	struct model *m = dev->of;
+	struct model *m = dev->model;
 	const struct extent *range = extents__over(&dev->extents, EXTENT_RESERVED, e->addr);
 	struct model_extent x = {
 		.device = dev->number,
@@ -32,32 +32,32 @@ static void watch__extent(void *ctx, const struct extent *e, bool there)
 	};
 
 	if (extent__sum(e) == SUM_SEGMENTS && !m->watch.err)
-		m->watch.err = m->watch.segment(m->watch.ctx, &x);
+		m->watch.err = m->watch.on_segment(m->watch.ctx, &x);
 }
 
 void observers__device(struct model *m, struct dev *dev)
 {
-	dev->of = m;
-	dev->extents.changed = m->watch.segment ? watch__extent : NULL;
+	dev->model = m;
+	dev->extents.changed = m->watch.on_segment ? report_extent : NULL;
 	dev->extents.ctx = dev;
 }
 
 void model__watch(struct model *m, const struct model_watch *w)
 {
-	m->watch.went = w->went;
-	m->watch.segment = w->segment;
+	m->watch.on_block = w->on_block;
+	m->watch.on_segment = w->on_segment;
 	m->watch.ctx = w->ctx;
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		observers__device(m, m->devs[i]);
 }
 
-int model__watched(const struct model *m)
+int model__watch_error(const struct model *m)
 {
 	return m->watch.err;
 }
 
-int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
-		    bool dead)
+int observers__report_block(struct model *m, const struct dev *dev, uint64_t addr,
+			    const struct rec *rec, bool dead)
 {
 	struct watch_class class = {
 		.site = rec->site,
@@ -75,7 +75,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 				    &m->watch.classes, &m->watch.nclasses, &m->watch.capclasses,
 				    sizeof(class), &b.class);
 
-	return err < 0 ? err : m->watch.went(m->watch.ctx, &b);
+	return err < 0 ? err : m->watch.on_block(m->watch.ctx, &b);
 }
 
 int observers__finish(struct model *m)
@@ -88,7 +88,7 @@ int observers__finish(struct model *m)
 		size_t pos = 0;
 
 		while (map64__next(b->at, &pos, &addr, &k)) {
-			err = observers__went(m, m->devs[i], addr, &b->recs[k], false);
+			err = observers__report_block(m, m->devs[i], addr, &b->recs[k], false);
 			if (err)
 				return err;
 		}

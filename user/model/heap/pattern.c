@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static size_t components(const char *s)
+static size_t count_components(const char *s)
 {
 	size_t n = 1;
 
@@ -13,9 +13,10 @@ static size_t components(const char *s)
 	return n;
 }
 
+/* Writes the new pattern over the old one, component by component; out never passes in. */
 void pattern__cover(char *pattern, const char *name)
 {
-	bool same_depth = components(pattern) == components(name), more = true;
+	bool same_depth = count_components(pattern) == count_components(name), more = true;
 	char *out = pattern, *in = pattern;
 
 	if (!*pattern) { /* the root module's name "" has no component in common with others */
@@ -58,6 +59,7 @@ bool pattern__alike(const char *a, const char *b)
 	const char *last_a = strrchr(a, '.');
 	const char *last_b = strrchr(b, '.');
 
-	return last_a && last_b && !strcmp(last_a, last_b) && components(a) == components(b) &&
-	       !strncmp(a, b, first + 1) && !strchr(a, ' ') && !strchr(b, ' ');
+	return last_a && last_b && !strcmp(last_a, last_b) &&
+	       count_components(a) == count_components(b) && !strncmp(a, b, first + 1) &&
+	       !strchr(a, ' ') && !strchr(b, ' ');
 }

@@ -49,17 +49,17 @@ size_t model__devices(const struct model *m)
 /* The capture began before PyTorch's first allocation. */
 static bool seen_from_start(const struct model *m)
 {
-	const char *at = facts__get(m->words->facts, "attached_at");
+	const char *at = facts__get(m->attribution->facts, "attached_at");
 
 	return at && !strcmp(at, "start");
 }
 
-/* PyTorch's own allocator has totals. A recording without them has reached its bound before the
- * reading at attach was in it; or PyTorch has no memory on the device, and a reading of its tensors
- * says so. */
+/* Whether a device of PyTorch's own allocator, which reports totals, has none in the recording: the
+ * recording reached its size limit before the reading at attach came. A device without memory
+ * (empty) lacks nothing. */
 static bool lacks_totals(const struct model *m, const struct model_device *d)
 {
-	const char *allocator = facts__get(m->words->facts, "allocator");
+	const char *allocator = facts__get(m->attribution->facts, "allocator");
 
 	return d->device.type == DEVICE_CUDA && !d->has_totals && !d->empty && allocator &&
 	       !strcmp(allocator, "native");
@@ -69,7 +69,7 @@ static bool lacks_totals(const struct model *m, const struct model_device *d)
 static void set_exactness(const struct model *m, const struct dev *dev, struct model_device *ret)
 {
 	ret->empty = !ret->has_totals && !ret->allocs && !ret->frees && !ret->live_blocks &&
-		     !ret->before_attach && facts__get(m->words->facts, "census");
+		     !ret->before_attach && facts__get(m->attribution->facts, "census");
 	if (!m->lost && !lacks_totals(m, ret)) {
 		ret->peak_is = ret->allocated_is = ret->mark_is = ret->before_known
 									  ? FIGURE_EXACT
@@ -130,13 +130,13 @@ bool model__peak_line(const struct model *m, size_t device, enum frame_choice wh
 	return s;
 }
 
-/* Whether a report that shows one device shows d, and not the device than. */
-static bool comes_before(const struct model_device *d, const struct model_device *than)
+/* Whether a report that shows one device shows d, and not best. */
+static bool comes_before(const struct model_device *d, const struct model_device *best)
 {
-	bool unused = !than->peak_allocated && !than->peak_reserved && !than->ooms;
+	bool best_unused = !best->peak_allocated && !best->peak_reserved && !best->ooms;
 
-	return (!device__on_host(d->device) || (d->device.type == DEVICE_CPU && unused)) &&
-	       d->peak_allocated > than->peak_allocated;
+	return (!device__on_host(d->device) || (d->device.type == DEVICE_CPU && best_unused)) &&
+	       d->peak_allocated > best->peak_allocated;
 }
 
 int model__main_device(const struct model *m)
@@ -195,22 +195,22 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 
 void model__charge(const struct model *m, struct event *e)
 {
-	attribution__charge(m->words, e);
+	attribution__charge(m->attribution, e);
 }
 
 enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
 {
-	return attribution__phase(m->words, stack, thread, walk);
+	return attribution__phase(m->attribution, stack, thread, walk);
 }
 
 uint32_t model__stack_module(const struct model *m, uint32_t stack)
 {
-	return attribution__stack(m->words, stack).module;
+	return attribution__stack(m->attribution, stack).module;
 }
 
 uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
 {
-	return attribution__module(m->words, stack, node, walk);
+	return attribution__module(m->attribution, stack, node, walk);
 }
 
 void model__all(const struct model *m, struct model_all *ret)
@@ -263,14 +263,14 @@ const char *model__mark(const struct model *m, size_t i, uint64_t *time)
 
 bool model__first_step_whole(const struct model *m)
 {
-	const char *s = facts__get(m->words->facts, "window_begins");
+	const char *s = facts__get(m->attribution->facts, "window_begins");
 
 	return s && !strcmp(s, "step");
 }
 
 size_t model__whole_steps(const struct model *m)
 {
-	const char *at = facts__get(m->words->facts, "attached_at");
+	const char *at = facts__get(m->attribution->facts, "attached_at");
 	size_t n = model__steps(m);
 	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) ||
 		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
@@ -287,11 +287,11 @@ bool model__job_step(const struct model *m, uint64_t *ret)
 {
 	uint64_t before = 0;
 
-	if (model__steps_are_calls(m) || !step_number(m->words->facts, "job_step", ret))
+	if (model__steps_are_calls(m) || !step_number(m->attribution->facts, "job_step", ret))
 		return false;
-	/* The fact is of the capture's first step. */
-	if (facts__get(m->words->facts, "window_first_step") &&
-	    !step_number(m->words->facts, "window_first_step", &before))
+	/* job_step is the number of the capture's first step; before: steps until the window. */
+	if (facts__get(m->attribution->facts, "window_first_step") &&
+	    !step_number(m->attribution->facts, "window_first_step", &before))
 		return false;
 	*ret += before;
 	return *ret != 0;
@@ -299,7 +299,7 @@ bool model__job_step(const struct model *m, uint64_t *ret)
 
 bool model__window(const struct model *m, uint64_t *ret)
 {
-	return facts__number(m->words->facts, "window_start_ns", ret);
+	return facts__number(m->attribution->facts, "window_start_ns", ret);
 }
 
 uint64_t model__length(const struct model *m, uint64_t end)
@@ -359,7 +359,7 @@ bool model__last_step(const struct model *m, size_t device, struct model_step *r
 uint64_t model__step_time(const struct model *m)
 {
 	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-	/* the first step is still kept */
+
 	size_t skip = n == kept && !model__first_step_whole(m);
 
 	if (kept <= skip)
@@ -486,7 +486,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 
 	if (!rec)
 		return false;
-	b = blocks__of(m, dev, addr, rec, true);
+	b = blocks__describe(m, dev, addr, rec, true);
 	b.category = category__decide(&m->sites.all[b.site], b.category);
 	*ret = describe_block(m, &b);
 	ret->time = rec->time;

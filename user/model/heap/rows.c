@@ -19,32 +19,34 @@
 
 /* ---- the line that a stack is charged to when the caller hides files ---- */
 
+/* Look-ups of lines, with caches for row_opts.hide. */
 struct hide {
 	struct model *m;
 	const struct row_opts *opts;
-	uint8_t *files; /* flags by dict string */
+	uint8_t *files; /* FILE_HIDE_* flags by dict string */
 	size_t nfiles;
-	uint32_t *locs; /* 1 + location by stack, 0: not looked up yet */
+	uint32_t *locs; /* by stack: location plus 1; 0: not looked up yet */
 	size_t nlocs;
 };
 
-enum { KNOWN = 1, HIDDEN = 2 };
+enum { FILE_HIDE_KNOWN = 1, FILE_HIDE_HIDDEN = 2 };
 
-/* Calls the caller's hide() once for each file. */
+/* The flags of a file. Calls the caller's hide() once for each file. */
 static uint8_t hide__file(struct hide *s, uint32_t file)
 {
-	uint8_t flags = KNOWN;
+	uint8_t flags = FILE_HIDE_KNOWN;
 
 	if (file < s->nfiles && s->files[file])
 		return s->files[file];
 	if (s->opts->hide(s->opts->ctx, dict__str(s->m->dict, file)))
-		flags |= HIDDEN;
+		flags |= FILE_HIDE_HIDDEN;
 	/* Without memory for the cache, the next call asks again. */
 	if (!array__grow_zero(&s->files, &s->nfiles, (size_t)file + 1, sizeof(*s->files)))
 		s->files[file] = flags;
 	return flags;
 }
 
+/* The dict location of the frame that counts among those in files that are not hidden; 0: none. */
 static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
 {
 	struct dict_stack st = dict__get_stack(s->m->dict, stack);
@@ -53,11 +55,12 @@ static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_nati
 
 	for (uint32_t i = st.n; i-- > 0;) { /* the innermost one comes last */
 		uint32_t loc = st.frames[i].loc;
-		bool is_user = attribution__is_user(s->m->words, &owners, st, i);
-		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
+		bool is_user = attribution__is_user(s->m->attribution, &owners, st, i);
+		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file)
+				   : FILE_HIDE_HIDDEN;
 
-		if (file & HIDDEN || (dict__is_native(s->m->dict, loc) && !only_native &&
-				      s->opts->which_line != FRAMES_NATIVE))
+		if (file & FILE_HIDE_HIDDEN || (dict__is_native(s->m->dict, loc) && !only_native &&
+						s->opts->which_line != FRAMES_NATIVE))
 			continue;
 		inner = loc;
 		if (is_user)
@@ -66,9 +69,10 @@ static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_nati
 	return s->opts->which_line || !user ? inner : user;
 }
 
-static uint32_t hide_loc(struct hide *s, uint32_t stack)
+/* The dict location that a stack is charged to; 0: it has no line, or all its files are hidden. */
+static uint32_t find_location(struct hide *s, uint32_t stack)
 {
-	struct stack_words w = attribution__stack(s->m->words, stack);
+	struct stack_origin w = attribution__stack(s->m->attribution, stack);
 	uint32_t i = 0;
 
 	if (!w.has_line)
@@ -84,7 +88,7 @@ static uint32_t hide_loc(struct hide *s, uint32_t stack)
 	return i - 1;
 }
 
-static void hide_free(struct hide *s)
+static void hide__free(struct hide *s)
 {
 	free(s->files);
 	free(s->locs);
@@ -92,31 +96,34 @@ static void hide_free(struct hide *s)
 
 /* ---- rows ---- */
 
-/* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
- * are compared as bytes. */
+/* Properties that all blocks of a row share; 0 where the table does not split. Keys are compared as
+ * bytes, so they have no padding. */
 struct key {
 	uint32_t file, func, line, stack, module, layer_no, thread, name, node;
 	uint8_t phase_no, category, has_line, native, walk, census, charged, filtered;
 };
 
+/* A row that is being added up. */
 struct bucket {
 	struct key key;
 	struct row row;
-	uint64_t largest; /* bytes of the largest part so far */
-	size_t pattern;	  /* 1 + offset in table.patterns; 0: the row's own module */
-	uint64_t asked;	  /* number of blocks whose requested size is known */
-	uint32_t name;
-	uint8_t category;
-	bool categories, names; /* the row has several */
-	bool unsized;		/* the size of some blocks is not known */
-	bool not_sampled;	/* the row has blocks that were not drawn for a stack */
+	uint64_t largest;	  /* bytes of the largest part so far */
+	size_t pattern;		  /* offset in table.patterns plus 1; 0: no pattern */
+	uint64_t requested_count; /* number of blocks whose requested size is known */
+	uint32_t name;		  /* dict string of the first block's name */
+	uint8_t category;	  /* category of the first block */
+	bool categories, names;	  /* the row has several categories, several names */
+	bool unsized;		  /* the size of some blocks is not known */
+	/* For estimates, see record/detail.h. not_sampled: the row has blocks that have no stack,
+	 * because only a sample of stacks was read. pieces: on the device "host". */
+	bool not_sampled;
 	struct drawn drawn[SAMPLING_BOUNDS];
-	struct pieces pieces; /* on the host */
+	struct pieces pieces;
 };
 
 struct block_class {			   /* blocks of a site with equal properties */
 	uint32_t site, label_no, category; /* the key */
-	uint64_t count, requested, asked;
+	uint64_t count, requested, requested_count;
 };
 
 struct part { /* blocks of one size and module in a group */
@@ -128,7 +135,7 @@ struct table {
 	struct model *m;
 	const struct row_opts *opts;
 	struct hide sel;
-	unsigned split; /* bits 1 << BY_* */
+	unsigned split; /* bits 1 << BY_* of what rows are split by */
 	bool by_name;	/* memory from before attach is split by name */
 	struct block_class *classes;
 	uint32_t nclasses;
@@ -141,18 +148,18 @@ struct table {
 	uint32_t nparts;
 	size_t capparts;
 	struct hash_index index;
-	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks that were not drawn */
-	bool host;			       /* requested sizes are those of pieces */
-	uint64_t pieces;		       /* bytes of all pieces */
-	char *patterns;			       /* module patterns one after another, by offset */
+	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks without a sampled stack */
+	bool host;	 /* the device "host": requested sizes are of pieces */
+	uint64_t pieces; /* bytes of all pieces */
+	char *patterns;	 /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
 };
 
-static const char *row__source(uint8_t walk, const struct stack_words *w)
+static const char *source_of(uint8_t walk, const struct stack_origin *w)
 {
 	if (w->only_native)
 		return "native";
-	/* A stack without a walk says only that the block was not drawn for one. */
+	/* With MT_WALK_OFF the line says only that the block's stack was not in the sample. */
 	if (w->has_line && walk != MT_WALK_OFF)
 		return "frame";
 	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
@@ -170,22 +177,23 @@ static void row__set_line(const struct model *m, enum frame_choice which_line, u
 	}
 }
 
-/* The stack whose line counts. */
+/* The stack that has the line to charge, see attribution__line_stack(). */
 static uint32_t line_stack(const struct model *m, enum frame_choice which_line, uint32_t stack,
 			   uint32_t node)
 {
-	return which_line == FRAMES_USER ? attribution__line_stack(m->words, stack, node) : stack;
+	return which_line == FRAMES_USER ? attribution__line_stack(m->attribution, stack, node)
+					 : stack;
 }
 
-/* Charges the row as this table does. False: the row has a line, and it is hidden. */
+/* Sets the row's line, if it has one. Returns false if the row has a line, but it is hidden. */
 static bool table__set_line(struct table *t, const struct site *s, struct row *r)
 {
 	uint32_t stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
-	uint32_t id = hide_loc(&t->sel, stack);
+	uint32_t id = find_location(&t->sel, stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 	if (!id)
-		return !attribution__stack(t->m->words, stack).has_line;
+		return !attribution__stack(t->m->attribution, stack).has_line;
 	if (stack != s->stack)
 		r->source = "autograd";
 	r->file = dict__str(t->m->dict, loc.file);
@@ -216,7 +224,7 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 	const char *cls = node ? dict__str(m->dict, dict__get_node(m->dict, node).cls) : "";
 
 	r->node_class = *cls ? cls : NULL;
-	r->charged = attribution__charged(m->words, stack, node);
+	r->charged = attribution__charged(m->attribution, stack, node);
 	if (r->charged)
 		r->source = "autograd";
 }
@@ -224,16 +232,16 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r)
 {
-	struct stack_words w;
+	struct stack_origin w;
 
 	*r = (struct row){ .stack = stack, .category = category__name(CATEGORY_UNKNOWN) };
 	if (walk == WALK_CENSUS) {
 		row__set_before_attach(r);
 		return;
 	}
-	w = attribution__stack(m->words, stack);
-	r->phase = attribution__node_phase(m->words, stack, node, thread, walk);
-	r->source = row__source(walk, &w);
+	w = attribution__stack(m->attribution, stack);
+	r->phase = attribution__node_phase(m->attribution, stack, node, thread, walk);
+	r->source = source_of(walk, &w);
 	row__set_node(m, stack, node, r);
 	row__set_line(m, which_line, line_stack(m, which_line, stack, node), r);
 	row__set_module(m, w.module, r);
@@ -263,11 +271,11 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
 		      uint8_t walk, struct row *ret)
 {
-	rows__line(m, false, stack, node, thread, walk, ret);
+	rows__line(m, FRAMES_USER, stack, node, thread, walk, ret);
 }
 
 #define SPLIT(by) (1U << (by))
-/* Splits by a block's origin. Memory from before attach has no known origin. */
+/* Properties of a block's origin, which memory from before attach does not have. */
 #define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
 
 static unsigned split_of(const struct row_opts *o)
@@ -286,7 +294,7 @@ static unsigned split_of(const struct row_opts *o)
 	return split;
 }
 
-/* The owner from the program's objects takes precedence over the module that allocated. */
+/* The module that owns the block, from the program's objects; otherwise the one that allocated it. */
 static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
 	uint32_t module = k->label_no ? t->m->labels.all[k->label_no - 1].module : 0;
@@ -299,9 +307,9 @@ static uint32_t block_class__name(const struct table *t, const struct block_clas
 	return k->label_no ? t->m->labels.all[k->label_no - 1].name : 0;
 }
 
-/* Whether the block goes to the row before_attach. Memory from before attach does, unless the table
+/* Whether the blocks go to the row before_attach. Memory from before attach does, unless the table
  * shows its category or its module. */
-static bool is_before(const struct table *t, const struct block_class *k)
+static bool goes_before_attach(const struct table *t, const struct block_class *k)
 {
 	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
 
@@ -314,16 +322,16 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 			     uint32_t layer_no)
 {
 	const struct site *s = &t->m->sites.all[k->site];
-	struct stack_words w = attribution__stack(t->m->words, s->stack);
+	struct stack_origin w = attribution__stack(t->m->attribution, s->stack);
 	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
 
 	r->stack = s->stack;
 	r->module = r->module_class = r->module_root = "";
-	if (is_before(t, k)) {
+	if (goes_before_attach(t, k)) {
 		row__set_before_attach(r);
 	} else {
 		r->phase = s->phase;
-		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, &w);
+		r->source = s->walk == WALK_CENSUS ? "census" : source_of(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, r);
 		if (lines && !table__set_line(t, s, r))
 			r->source = "hidden";
@@ -339,8 +347,8 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer_no)
 {
 	const struct site *s = &t->m->sites.all[k->site];
-	struct attribution *w = t->m->words;
-	struct stack_words sw = attribution__stack(w, s->stack);
+	struct attribution *w = t->m->attribution;
+	struct stack_origin sw = attribution__stack(w, s->stack);
 	struct key key = { .layer_no = layer_no };
 	bool charged = attribution__charged(w, s->stack, s->node);
 
@@ -348,14 +356,14 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		key.category = k->category;
 	if (t->split & SPLIT(BY_MODULE))
 		key.module = block_class__module(t, k);
-	if (is_before(t, k)) {
+	if (goes_before_attach(t, k)) {
 		key.census = 1;
 		key.name = t->by_name ? block_class__name(t, k) : 0;
 		return key;
 	}
 	if (t->split & SPLIT(BY_LINE)) {
-		uint32_t from = line_stack(t->m, t->opts->which_line, s->stack, s->node);
-		uint32_t id = hide_loc(&t->sel, from);
+		uint32_t charged_stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
+		uint32_t id = find_location(&t->sel, charged_stack);
 		struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 		key.file = loc.file;
@@ -364,7 +372,7 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		if (sw.has_line)
 			key.has_line = id ? 1 : 2; /* 2: hidden */
 		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
-		charged = charged || from != s->stack;
+		charged = charged || charged_stack != s->stack;
 	}
 	if (t->split & SPLIT(BY_STACK)) {
 		key.stack = s->stack;
@@ -392,8 +400,9 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites.all[k->site];
-	struct stack_words w = attribution__stack(t->m->words, s->stack);
+	struct stack_origin w = attribution__stack(t->m->attribution, s->stack);
 	uint32_t name = block_class__name(t, k);
+	/* What keep() may look at. */
 	struct row r = { .bytes = site__bytes(s, k->count),
 			 .count = k->count,
 			 .median = s->varied ? 0 : s->size,
@@ -409,7 +418,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 		row__set_before_attach(&r);
 	} else {
 		r.phase = s->phase;
-		r.source = row__source(s->walk, &w);
+		r.source = source_of(s->walk, &w);
 		row__set_node(t->m, s->stack, s->node, &r);
 		if (!table__set_line(t, s, &r))
 			r.source = "hidden";
@@ -419,7 +428,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 	return t->opts->keep(t->opts->ctx, &r);
 }
 
-/* True if the blocks have no stack because they were not drawn. */
+/* True if the site's blocks have no stack, because only a sample of stacks was read. */
 static bool site__not_sampled(const struct site *s)
 {
 	return s->drawn && s->walk == MT_WALK_OFF;
@@ -436,7 +445,9 @@ static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t
 	d->bytes += site__bytes(s, count);
 }
 
-static int table__add(struct table *t, const struct block_class *k, uint32_t layer_no, bool kept)
+/* Adds the blocks to their group. 0 or -ENOMEM. */
+static int table__add_to_group(struct table *t, const struct block_class *k, uint32_t layer_no,
+			       bool kept)
 {
 	const struct site *s = &t->m->sites.all[k->site];
 	struct key key = block_class__key(t, k, layer_no);
@@ -464,11 +475,11 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	g->row.bytes += bytes;
 	g->row.count += k->count;
 	if (t->host) {
-		g->pieces.bytes += s->size * k->asked;
+		g->pieces.bytes += s->size * k->requested_count;
 		g->pieces.squares += (double)s->size * (double)k->requested;
 	} else {
 		g->row.requested += k->requested;
-		g->asked += k->asked;
+		g->requested_count += k->requested_count;
 	}
 	t->parts[t->nparts++] = (struct part){
 		.size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k)
@@ -476,6 +487,7 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	return 0;
 }
 
+/* Adds the blocks to their group; with BY_LAYER to the groups of all layers around their module. */
 static int table__add_class(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites.all[k->site];
@@ -484,16 +496,16 @@ static int table__add_class(struct table *t, const struct block_class *k)
 	int err;
 
 	if (t->host)
-		t->pieces += s->size * k->asked;
+		t->pieces += s->size * k->requested_count;
 	if (site__not_sampled(s))
 		t->not_sampled[s->drawn - 1] += site__bytes(s, k->count);
-	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
-		return table__add(t, k, 0, kept);
+	if (!(t->split & SPLIT(BY_LAYER)) || goes_before_attach(t, k))
+		return table__add_to_group(t, k, 0, kept);
 	err = layers__chain(t->m, block_class__module(t, k), &c);
 	if (!err && !c.n)
-		err = table__add(t, k, 0, kept);
+		err = table__add_to_group(t, k, 0, kept);
 	for (uint32_t i = 0; i < c.n && !err; i++)
-		err = table__add(t, k, t->m->layers.pool[c.off + i] + 1, kept);
+		err = table__add_to_group(t, k, t->m->layers.pool[c.off + i] + 1, kept);
 	return err;
 }
 
@@ -508,7 +520,7 @@ static int table__count_block(struct table *t, const struct block *b)
 	t->classes[id].count++;
 	if (b->request_no) {
 		t->classes[id].requested += t->m->requests.all[b->request_no - 1].requested;
-		t->classes[id].asked++;
+		t->classes[id].requested_count++;
 	}
 	return 0;
 }
@@ -563,9 +575,10 @@ static int cmp_part(const void *a, const void *b)
 	return x->size < y->size ? -1 : x->size > y->size;
 }
 
+/* Sets each group's median block size: the size at which half of the blocks are passed. */
 static void table__medians(struct table *t)
 {
-	uint64_t seen = 0;
+	uint64_t seen = 0; /* blocks of the group that are smaller */
 
 	if (t->nparts)
 		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_part);
@@ -622,6 +635,7 @@ static int table__modules(struct table *t)
 
 static int cmp_text(const char *a, const char *b)
 {
+	/* NULL counts as "". */
 	if (!a || !b)
 		return (a && *a) - (b && *b);
 	return strcmp(a, b);
@@ -658,14 +672,14 @@ int row__compare(const void *a, const void *b)
 	return c;
 }
 
-/* The group of blocks before attach without category, module or name. */
+/* Whether the group has the known blocks from before attach without category, module or name. */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
 	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&
 	       g->key.filtered == filtered;
 }
 
-/* Row of bytes that lie in no known block. */
+/* A row of bytes from before attach that lie in no known block. */
 static struct row before_row(uint64_t bytes)
 {
 	struct row r = { .bytes = bytes,
@@ -676,7 +690,8 @@ static struct row before_row(uint64_t bytes)
 	return r;
 }
 
-/* Rows with blocks that were not drawn, and of memory from before attach, are what they are. */
+/* Sets the estimates. Rows of memory from before attach, and of blocks without a sampled stack, are
+ * exact. */
 static void table__estimate(const struct table *t, const struct bucket *g, struct row *r)
 {
 	struct drawn drawn[SAMPLING_BOUNDS];
@@ -697,6 +712,8 @@ static void table__estimate(const struct table *t, const struct bucket *g, struc
 	r->sampled = sampling__estimate(r->bytes, drawn);
 }
 
+/* Makes the row of a group. text: table.patterns. before: bytes in no known block, which the group
+ * of anonymous blocks takes over. */
 static void table__row(const struct table *t, const struct bucket *g, char *text,
 		       struct row *before, struct row *r)
 {
@@ -714,7 +731,7 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 		r->bytes += before->bytes;
 		before->bytes = 0;
 	}
-	if (g->asked != r->count)
+	if (g->requested_count != r->count)
 		r->requested = 0;
 	table__estimate(t, g, r);
 }
@@ -748,7 +765,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	return 0;
 }
 
-/* Bytes of the total at that moment that lie in no known block. */
+/* Bytes of the device's total at that moment that lie in no known block. */
 static uint64_t bytes_outside(const struct dev *dev, enum row_when when)
 {
 	uint64_t bytes = dev->outside;
@@ -800,7 +817,7 @@ out:
 	free(t.parts);
 	free(t.patterns);
 	free(t.index.slots);
-	hide_free(&t.sel);
+	hide__free(&t.sel);
 	return err;
 }
 
@@ -812,7 +829,7 @@ uint64_t model__block_class(const struct model *m, uint32_t class, struct row *r
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
 	struct dict_thread th = dict__get_thread(m->dict, s->thread);
 
-	rows__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
+	rows__line(m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, ret);
 	ret->module = dict__str(m->dict, mod.name);
 	ret->module_class = dict__str(m->dict, mod.cls);
 	ret->module_root = dict__str(m->dict, mod.root);
@@ -828,7 +845,7 @@ uint64_t model__block_class(const struct model *m, uint32_t class, struct row *r
 bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret)
 {
-	struct stack_words w = attribution__stack(m->words, stack);
+	struct stack_origin w = attribution__stack(m->attribution, stack);
 	struct dict_loc loc;
 
 	if (!w.has_line)
@@ -846,7 +863,7 @@ bool model__event_line(const struct model *m, const struct event *e, struct row_
 {
 	struct event charged = *e;
 
-	attribution__charge(m->words, &charged);
+	attribution__charge(m->attribution, &charged);
 	return model__stack_line(m, line_stack(m, FRAMES_USER, charged.stack, charged.node),
 				 FRAMES_USER, ret);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Segments, their gaps and the lines that pin them. Computed on request, from the extents and
- * blocks of now or of the mark, in one pass in order of addresses. */
+/* Segments, their gaps (free ranges) and the lines that pin them, which are those of their blocks.
+ * Computed on request, from the extents and blocks of now or of the mark, in one pass in order of
+ * addresses. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,37 +18,38 @@
 #include "model/heap/heap.h"
 #include "record/dict.h"
 
-#define LARGE_BUFFER (UINT64_C(20) << 20)
+#define LARGE_BUFFER (UINT64_C(20) << 20) /* see SMALL_BUFFER */
 
 struct line { /* blocks of one line and phase */
 	uint64_t key[3];
 	struct row row;
-	/* Values in the current segment. */
+	/* Of its blocks in the current segment. mixed: several modules allocated them. */
 	uint64_t bytes, count;
 	uint32_t module;
-	bool here, mixed;
+	bool here, mixed; /* here: there are such blocks */
 };
 
-struct others {
-	uint32_t how, line; /* the key */
+struct others { /* memory that one line took in one way, by other code than the allocator */
+	uint32_t how, line; /* the key: enum mem_how; index in pass.lines */
 	uint64_t bytes, count;
 };
 
-struct pass { /* over extents and blocks */
+struct pass { /* state of the pass over extents and blocks */
 	const struct model *m;
 	const struct dev *dev;
 	bool at_mark;
 	enum frame_choice which_line;
 	struct extent *extents, *reserved, *unmapped;
 	size_t nextents, nreserved, nunmapped;
-	struct block *blocks, *pending; /* pending: size is set */
+	/* Live blocks, and blocks freed before attach that wait for a stream (with their size). */
+	struct block *blocks, *pending;
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
 	uint32_t nlines;
 	size_t caplines;
 	struct hash_index line_index;
 	uint32_t *line_nos; /* by site; 0: not looked up */
-	uint32_t *here;	    /* lines in the current segment */
+	uint32_t *here;	    /* indexes of the lines with blocks in the current segment */
 	uint32_t nhere;
 	size_t caphere;
 	uint64_t *sizes; /* sizes of the blocks in the current segment */
@@ -61,8 +63,8 @@ struct pass { /* over extents and blocks */
 	uint32_t nothers;
 	size_t capothers;
 	struct hash_index other_index;
-	/* Mappings by other code that the allocator uses, bytes; those whose physical memory is not
-	 * found yet. */
+	/* Bytes that other code mapped and the allocator uses; those of them whose physical memory
+	 * is not found yet. */
 	uint64_t mapped_foreign, unfound;
 };
 
@@ -71,8 +73,8 @@ static uint64_t block__size(const struct pass *s, const struct block *b)
 	return s->m->sites.all[b->site].size;
 }
 
-/* c10/cuda/CUDACachingAllocator.cpp: MemPool numbers the pools that programs make in the second
- * half of the id, and those of captures in the first. */
+/* A pool's id has two halves (c10/cuda/CUDACachingAllocator.cpp): graph captures number their pools
+ * in the first one, and MemPool numbers those of programs in the second one. */
 int segment__private_pool(const struct segment *s)
 {
 	if (s->pool[0])
@@ -82,17 +84,20 @@ int segment__private_pool(const struct segment *s)
 
 /* --- lines */
 
-static int line_of(struct pass *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
-		   uint32_t *ret)
+/* Finds or adds the line that an origin is charged to. 0 or -ENOMEM. */
+static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+		     uint32_t *ret)
 {
-	struct attribution *w = s->m->words;
-	uint32_t from = s->which_line == FRAMES_USER ? attribution__line_stack(w, stack, node)
-						     : stack;
-	struct stack_words sw = attribution__stack(w, from);
+	struct attribution *w = s->m->attribution;
+	uint32_t charged_stack = s->which_line == FRAMES_USER
+					 ? attribution__line_stack(w, stack, node)
+					 : stack;
+	struct stack_origin sw = attribution__stack(w, charged_stack);
 	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
 	uint64_t phase = PHASE_OTHER;
+	/* 0: Python or untraced, 1: native code, 2: before attach. */
 	uint64_t kind = !sw.has_line && walk == MT_WALK_NO_THREAD;
-	uint64_t charged = attribution__charged(w, stack, node) || from != stack;
+	uint64_t charged = attribution__charged(w, stack, node) || charged_stack != stack;
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line };
 	int err;
 
@@ -110,20 +115,21 @@ static int line_of(struct pass *s, uint32_t stack, uint32_t node, uint32_t threa
 
 static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 {
-	const struct site *of = &s->m->sites.all[site];
+	const struct site *o = &s->m->sites.all[site];
 	int err;
 
 	if (s->line_nos[site]) {
 		*ret = s->line_nos[site] - 1;
 		return 0;
 	}
-	err = line_of(s, of->stack, of->node, of->thread, of->walk, ret);
+	err = find_line(s, o->stack, o->node, o->thread, o->walk, ret);
 	if (err)
 		return err;
 	s->line_nos[site] = *ret + 1;
 	return 0;
 }
 
+/* Counts a block of the current segment for its line. 0 or -ENOMEM. */
 static int pin_block(struct pass *s, const struct block *b)
 {
 	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
@@ -203,7 +209,9 @@ static uint64_t end_of(const struct segment *seg)
 	return seg->addr + seg->size;
 }
 
-/* Bytes of whole mappings in [from, to). *e moves to the mapping that contains to. */
+/* Bytes of whole mappings within [from, to), which the allocator can return to CUDA. *e: index of
+ * an extent at or before from; it moves to the one that contains to. last: index after the
+ * segment's extents. */
 static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uint64_t from,
 			       uint64_t to)
 {
@@ -217,6 +225,8 @@ static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uin
 			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER
 										     : LARGE_BUFFER;
 		if (from < end && to > x->addr) {
+			/* From the first piece that begins in the range to the last one that ends
+			 * in it. */
 			lo = from > x->addr ? (from - x->addr + piece - 1) / piece * piece : 0;
 			hi = (to < end ? to - x->addr : x->size) / piece * piece;
 			sum += hi > lo ? hi - lo : 0;
@@ -226,6 +236,7 @@ static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uin
 	}
 }
 
+/* Counts the free bytes [from, to) of a segment. e, last: as in whole_mappings(). */
 static void add_gap(const struct pass *s, struct segment *seg, size_t *e, size_t last,
 		    uint64_t from, uint64_t to)
 {
@@ -247,10 +258,11 @@ static void set_median(struct pass *s, struct segment *seg)
 	seg->median = s->sizes[seg->blocks / 2];
 }
 
-/* Sets a segment's blocks, gaps and pins. Blocks before it are outside all segments. e, last:
- * index of its first extent, and of the one after its last. */
+/* Sets a segment's blocks, gaps and pins. s->next_block is its first block. e: index of its first
+ * extent; last: index after its last one. 0 or -ENOMEM. */
 static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t last)
 {
+	/* cursor: end of the blocks so far. asked: number of blocks with a known requested size. */
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
 
 	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
@@ -268,6 +280,7 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 			break;
 		addr = next->addr;
 		size = is_pending ? p->size : block__size(s, b);
+		/* Of a block that reaches beyond the segment, only this part fills it. */
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
 		add_gap(s, seg, &e, last, cursor, addr);
 		cursor = addr + size > cursor ? addr + size : cursor;
@@ -305,7 +318,7 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 ARRAY_UP_TO(extents_up_to, struct extent, addr)
 ARRAY_UP_TO(blocks_up_to, struct block, addr)
 
-/* Of extents in the order of their addresses, the one that contains addr; NULL: none. */
+/* The extent that contains addr, among extents in order of addresses; NULL: none. */
 static struct extent *extent_at(struct extent *all, size_t n, uint64_t addr)
 {
 	size_t k = extents_up_to(all, n, addr);
@@ -375,10 +388,11 @@ static int add_segment(struct pass *s, size_t *i)
 
 /* --- memory taken by other code */
 
+/* Counts memory that other code took. 0 or -ENOMEM. */
 static int add_other(struct pass *s, uint8_t how, const struct extent *e)
 {
 	uint32_t key[2] = { how }, id;
-	int err = line_of(s, e->stack, 0, e->thread, e->walk, &key[1]);
+	int err = find_line(s, e->stack, 0, e->thread, e->walk, &key[1]);
 
 	if (err)
 		return err;
@@ -391,7 +405,8 @@ static int add_other(struct pass *s, uint8_t how, const struct extent *e)
 	return 0;
 }
 
-/* Adds physical memory, less the part that the allocator maps and has among its segments. */
+/* Counts physical memory that other code took. As many bytes as other code mapped for the allocator
+ * are left out, because segments have them. 0 or -ENOMEM. */
 static int add_physical(struct pass *s)
 {
 	struct extent *all;
@@ -433,6 +448,8 @@ static void add_outside(struct pass *s, const struct block *b, struct model_segm
 		ret->unmapped_time = e->time;
 }
 
+/* The pass: makes the segments, and counts the memory of other code and the blocks outside. An
+ * extent of other code with a block in it is a segment, too. 0 or -ENOMEM. */
 static int walk_extents(struct pass *s, struct model_segments *ret)
 {
 	int err = 0;
@@ -536,7 +553,7 @@ static void sum_requested(const struct pass *s, struct model_segments *ret)
 		ret->requested = 0; /* some blocks are not known */
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t difference_or_0(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
@@ -591,8 +608,8 @@ static void sum_up(const struct pass *s, struct model_segments *ret)
 	ret->used_known = used->known;
 	ret->used = used->bytes;
 	ret->used_time = used->time;
-	ret->used_below = less(used->below, ret->unmapped);
-	ret->used_others = less(used->others, s->mapped_foreign - s->unfound);
+	ret->used_below = difference_or_0(used->below, ret->unmapped);
+	ret->used_others = difference_or_0(used->others, s->mapped_foreign - s->unfound);
 	sum_requested(s, ret);
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The model's state, shared by its files. One pass over the events, O(1) each; O(depth) for modules.
+ * The model's state, shared by its files. Each event costs O(1), and O(depth) for nested modules.
  *
  * block  a live address. The device's block map leads to its record: site, birth, requested size
  *        and label if known.
  * site   a distinct (device, stack, node, thread, walk, size), with its live and total blocks.
- * stamp  a stretch of allocations in one phase on a device: when a block was born. The category
- *        of a block follows from its stamp and the device's counters at its death, or now.
+ * stamp  a stretch of allocations in one phase on a device, in which a block was allocated. The
+ *        category of a block follows from its stamp and the device's counters when it is freed, or
+ *        now.
  * label  a distinct (category, name, module) that the program's own objects gave a block.
  * NAME_no  an index + 1; 0: none.
  * mark   the moment in opts.at, kept as the number of the last event before it. Blocks born by
@@ -32,11 +33,11 @@
 
 /* Callbacks of model__watch() for blocks and segments. */
 struct observers {
-	int (*went)(void *ctx, const struct model_block *b); /* NULL: no observer */
-	int (*segment)(void *ctx, const struct model_extent *e);
+	int (*on_block)(void *ctx, const struct model_block *b); /* NULL: no observer */
+	int (*on_segment)(void *ctx, const struct model_extent *e);
 	void *ctx;
 	int err;
-	struct watch_class { /* compared as bytes: no padding */
+	struct watch_class { /* hash_index compares it as bytes, so it has no padding */
 		uint32_t site, label_no, category;
 	} * classes;
 	uint32_t nclasses;
@@ -46,18 +47,19 @@ struct observers {
 
 struct growth_watch;
 
-#define SITE_RECENT 4096 /* number of sets */
-#define SITE_WAYS 4
+#define SITE_RECENT 4096 /* number of sets in the cache of recent sites */
+#define SITE_WAYS 4	 /* entries of a set */
 
 struct model {
 	struct model_opts opts;
 	const struct dict *dict;
-	struct attribution *words; /* a pointer, because look-ups on a const model fill its caches */
+	/* A pointer, because look-ups on a const model fill the caches in it. */
+	struct attribution *attribution;
 	struct hash_seed seed;
 	struct dev **devs; /* by number */
 	uint32_t ndevs;
-	uint32_t *order;	/* numbers in the order of model__devices() */
-	uint32_t *by_type[256]; /* number + 1 by index */
+	uint32_t *order;	/* device numbers in the order of model__devices() */
+	uint32_t *by_type[256]; /* [type][index]: number of the device plus 1, 0: none */
 	struct dev *last_dev;
 	struct {
 		struct site *all;
@@ -69,17 +71,20 @@ struct model {
 		struct recent_site {
 			uint32_t tag, site_no;
 		} recent[SITE_RECENT][SITE_WAYS];
-		/* First free site, whose stack is the next one; 0: none. */
+		/* First free site; its field stack leads to the next one. 0: none. */
 		uint32_t free_no;
-		uint32_t varied, max, sweep_at; /* see gc.c */
+		/* varied: number of sites that are sums. max: limit of sites not in use. sweep_at:
+		 * number of sites that starts gc__all(). */
+		uint32_t varied, max, sweep_at;
 	} sites;
 	struct layers layers;
 	struct steps steps;
 	struct growth_watch *growth; /* NULL: growth__watch() was not called */
 	struct {
-		struct thread_state **all; /* by the dict's number */
+		struct thread_state **all; /* by the dict's number; NULL: no state */
 		size_t n;
-		/* states: threads with a state. sweep_at: number of them that starts a sweep. */
+		/* states: number of threads with a state. sweep_at: number that starts
+		 * gc__threads(). */
 		uint32_t states, sweep_at;
 		uint64_t swept; /* number of the event of the last sweep */
 	} threads;
@@ -91,7 +96,7 @@ struct model {
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
 	struct sampling sampling;
-	struct {
+	struct { /* the program's marks (EVENT_MARK) */
 		size_t n;
 		struct {
 			uint64_t time;
@@ -118,9 +123,9 @@ struct model {
 	uint64_t oom_work; /* blocks walked so far for the gaps at out-of-memory events */
 	struct observers watch;
 	struct {
-		struct host_sheet reading; /* under way */
+		struct host_sheet reading; /* the reading whose events are still coming */
 		struct model_host pub;
-		/* Each stride-th value; the stride doubles when there is no more room. */
+		/* Every stride-th value; the stride doubles when there is no more room. */
 		struct host_values {
 			uint64_t values[TREND_MAX], time[TREND_MAX], number;
 			bool unknown;
@@ -132,7 +137,7 @@ struct model {
 	} seen; /* sizes of the dict when last read */
 };
 
-/* The device's state, which the device's first event adds. 0 or -ENOMEM. */
+/* Finds the device's state, or adds it at the device's first event. Returns 0 or -ENOMEM. */
 static inline int dev__get(struct model *m, struct device d, struct dev **ret)
 {
 	struct dev *dev = m->last_dev;
@@ -176,10 +181,10 @@ int gc__threads(struct model *m);
 
 /* Connects a new device to the callbacks. */
 void observers__device(struct model *m, struct dev *dev);
-/* Reports a block. dead: it is freed now; false: it is live at the end. 0 or the observer's
- * error. */
-int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
-		    bool dead);
+/* Passes a block to the callback on_block. dead: it is freed now; false: it is live at the end.
+ * Returns 0 or the callback's error. */
+int observers__report_block(struct model *m, const struct dev *dev, uint64_t addr,
+			    const struct rec *rec, bool dead);
 int observers__finish(struct model *m);
 
 /* ---- cuda_memory.c: memory taken from and returned to CUDA, and the allocator's tables ---- */
@@ -187,8 +192,9 @@ int observers__finish(struct model *m);
 /* Handles EVENT_CUDA_ALLOC, _CUDA_FREE, _SEGMENT, _STATE, _USED and _LEFT; ignores others. 0 or
  * -ENOMEM. */
 int cuda_memory__event(struct model *m, const struct event *e);
-/* Bytes that the driver has available now: its last figure, less the bytes taken since.
- * False: no figure came. */
-bool cuda_memory__left(const struct dev *dev, uint64_t *ret);
-/* Notes that a block of dev is at addr: memory of an unknown device there becomes dev's. */
-int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
+/* Sets *ret to the bytes that the driver has available now: its last figure, corrected by the bytes
+ * that the process took and returned since. Returns false if no figure came. */
+bool cuda_memory__available(const struct dev *dev, uint64_t *ret);
+/* Call it when a block of dev is at addr. If memory there was taken while the device was not known,
+ * moves it to dev. Returns 0 or -ENOMEM. */
+int cuda_memory__note_block(struct model *m, struct dev *dev, uint64_t addr);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Finds steps of optimizers and of calls together. If the recording has one EVENT_STEP, the calls
- * do not count. */
+/* Finds the steps of both kinds at the same time: of optimizers and of calls. Queries use the calls
+ * only if the recording has no EVENT_STEP. */
 #include "model/heap/steps.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include "model/heap/layers.h"
 #include "model/heap/state.h"
 
+/* Makes room for another step in the rings, up to STEPS_KEPT. 0 or -ENOMEM. */
 static int steps__grow(struct model *m, enum step_kind kind)
 {
 	struct steps *s = &m->steps;
@@ -61,9 +62,9 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 	for (uint32_t d = 0; d < m->ndevs; d++)
 		m->devs[d]->phase_over = true;
 	category__step(m);
-	/* Frees that came later, as at the exit of the process, may be in the live bytes of a call
-	 * that nothing ended. */
-	return m->growth && !m->finished ? growth__step(m, kind) : 0;
+	/* model__finish() ends a call that is still open. Frees at the process's exit may have
+	 * changed the live bytes meanwhile, so growth does not count that call. */
+	return m->growth && !m->finished ? growth__end_step(m, kind) : 0;
 }
 
 int steps__close_call(struct model *m)
@@ -96,16 +97,17 @@ int steps__call(struct model *m, const struct event *e)
 	return 0;
 }
 
-/* An allocation on the thread that is in a call: ends the call if it is outside. */
+/* Handles an allocation on the thread of the call under way. Ends the call if the allocation is
+ * outside of it. */
 int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk)
 {
-	uint32_t outermost = attribution__stack(m->words, stack).outermost;
+	uint32_t outermost = attribution__stack(m->attribution, stack).outermost;
 	uint32_t module = m->steps.call_module;
-	/* A call whose module has no name: any root module matches. */
+	/* If the call's module is not known, any root module on the stack matches. */
 	bool inside = module ? outermost == module : outermost != 0;
 
 	if (!inside && module)
-		inside = attribution__stack_has(m->words, stack, module);
+		inside = attribution__stack_has(m->attribution, stack, module);
 	if (inside) {
 		if (time > m->steps.call_last)
 			m->steps.call_last = time;

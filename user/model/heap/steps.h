@@ -12,30 +12,33 @@ struct thread_state;
 
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
 
+/* Bytes of one device in one step. */
 struct step_level {
 	uint64_t peak, end_allocated; /* bytes, less dev.late at that time */
 };
 
-#define STEPS_KEPT 4096
-#define STEP_DEVICES 64
+#define STEPS_KEPT 4096 /* the last steps, of each kind */
+#define STEP_DEVICES 64 /* further devices have no step_level */
 
 struct steps {
 	struct step_span {
 		uint64_t start, end;
 	} * ring[STEP_KINDS];
 	uint32_t cap[STEP_KINDS];
-	uint64_t n[STEP_KINDS];
-	uint64_t last_end[STEP_KINDS];
-	bool called;	/* an EVENT_CALL came */
-	uint64_t begun; /* number of them */
+	uint64_t n[STEP_KINDS];	       /* number of steps that ended */
+	uint64_t last_end[STEP_KINDS]; /* end of the last step, ns */
+	bool called;		       /* an EVENT_CALL came */
+	uint64_t begun;		       /* number of EVENT_CALLs */
 	/* The call under way, the last one that began; NULL: none. call_last: time of the last
 	 * event inside it. */
 	struct thread_state *caller;
 	uint32_t call_module;
 	uint64_t call_last;
 };
+/* The functions return 0 or -ENOMEM. steps__end(): a step ended. steps__call(): an EVENT_CALL.
+ * steps__alloc(): an allocation, which may be the first one outside of the call under way. */
 int steps__end(struct model *m, enum step_kind kind, uint64_t time);
 int steps__call(struct model *m, const struct event *e);
 int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk);
-/* Ends the call under way. 0 or -ENOMEM. */
+/* Ends the call under way. */
 int steps__close_call(struct model *m);

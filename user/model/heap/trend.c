@@ -5,12 +5,15 @@
 #include <stdlib.h>
 
 #define STRETCHES 16 /* maximum of stretches that values are divided into */
+/* Requirements of trend__is_sure(): values; or fewer values of training steps, if this part rose. */
 #define SURE_VALUES 48
 #define SURE_STEPS 24
-#define SURE_RISES 0.9		 /* of SURE_STEPS and more */
+#define SURE_RISES 0.9
 #define FAIR (1.0 / TREND_PARTS) /* share of each quarter in even growth */
+#define RELEASED_PART 4 /* a fall of more than a quarter of the growth counts as a release */
 
-/* Requirements for each confidence; docs/internals/LEAKS.md has the error rates. */
+/* Requirements for each confidence: largest p, least share of each quarter, least number of values.
+ * docs/internals/LEAKS.md has the error rates. */
 static const struct {
 	double p, share;
 	uint32_t values;
@@ -25,7 +28,8 @@ bool trend__counts(const struct trend *t, enum trend_confidence least)
 	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= least;
 }
 
-static bool rises_always(const struct trend *t)
+/* Whether almost all values are above the one before. A partial first value does not count. */
+static bool rises_almost_always(const struct trend *t)
 {
 	return t->rises + (t->values - t->intervals) >= (t->values - 1) * SURE_RISES;
 }
@@ -34,7 +38,7 @@ bool trend__is_sure(const struct trend *t, bool training)
 {
 	return trend__counts(t, TREND_MEDIUM) &&
 	       (t->values >= SURE_VALUES ||
-		(training && t->values >= SURE_STEPS && rises_always(t)));
+		(training && t->values >= SURE_STEPS && rises_almost_always(t)));
 }
 
 const char *trend__verdict(enum trend_verdict v)
@@ -57,6 +61,7 @@ const char *trend__confidence(enum trend_confidence c)
 
 double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 {
+	/* sum: rising pairs minus falling ones. ties: correction of the variance for equal values. */
 	double pairs = (double)n * (double)(n - 1) / 2, sum = 0, ties = 0, variance;
 
 	*tau = 0;
@@ -90,8 +95,8 @@ static void swap(double *a, double *b)
 	*b = c;
 }
 
-/* Hoare's selection: puts the k-th smallest value at v[k], smaller ones before it, larger ones
- * behind. There are 32,640 slopes of a series, and sorting them takes five times as long. */
+/* Returns the k-th smallest value (quickselect): puts it at v[k], smaller ones before it, larger
+ * ones behind. A series has up to 32,640 slopes, and sorting them takes five times as long. */
 static double nth(double *v, size_t n, size_t k)
 {
 	size_t low = 0, high = n - 1;
@@ -139,11 +144,11 @@ static double median(double *v, size_t n)
 	return (lower + upper) / 2;
 }
 
-/* Median slope over all pairs of values. Without memory for the pairs: from the first to the
- * last. */
+/* Sets the slope, which is the median over all pairs of values, and the spread. Without memory for
+ * the pairs, the slope is that from the first value to the last. */
 static void fit_line(const uint64_t *v, size_t n, struct trend *t)
 {
-	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), from[TREND_MAX], middle;
+	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), offset[TREND_MAX], middle;
 	size_t k = 0;
 
 	for (size_t i = 0; slopes && i < n; i++)
@@ -152,21 +157,21 @@ static void fit_line(const uint64_t *v, size_t n, struct trend *t)
 	t->slope = slopes ? median(slopes, k) : ((double)v[n - 1] - (double)v[0]) / (double)(n - 1);
 	free(slopes);
 	for (size_t i = 0; i < n; i++)
-		from[i] = (double)v[i] - t->slope * (double)i;
-	middle = median(from, n);
+		offset[i] = (double)v[i] - t->slope * (double)i;
+	middle = median(offset, n);
 	for (size_t i = 0; i < n; i++) {
-		from[i] = (double)v[i] - t->slope * (double)i - middle;
-		if (from[i] < 0)
-			from[i] = -from[i];
+		offset[i] = (double)v[i] - t->slope * (double)i - middle;
+		if (offset[i] < 0)
+			offset[i] = -offset[i];
 	}
-	t->spread = median(from, n);
+	t->spread = median(offset, n);
 }
 
-static void count_changes(const uint64_t *v, size_t n, bool partly, struct trend *t)
+static void count_changes(const uint64_t *v, size_t n, bool first_is_partial, struct trend *t)
 {
-	uint64_t before = partly && n ? v[0] : 0;
+	uint64_t before = first_is_partial && n ? v[0] : 0;
 
-	t->intervals = n - (partly && n);
+	t->intervals = n - (first_is_partial && n);
 	for (size_t i = 0; i < n; i++) {
 		t->rises += v[i] > before;
 		t->falls += v[i] < before;
@@ -188,8 +193,9 @@ static void set_range(const uint64_t *v, size_t n, struct trend *t)
 	t->last = v[n - 1];
 }
 
-/* Share of each quarter in the growth. The last stretch is left out: there, the floor rests on few
- * values, and noise may raise it. */
+/* Sets each quarter's share in the growth, and grown. The floor is used without the last stretch,
+ * where it is the minimum of few values and noise may raise it. The ceiling is used without the
+ * first stretch, for the same reason. */
 static void set_shares(const uint64_t *v, size_t n, struct trend *t)
 {
 	size_t end = n - 1 - n / STRETCHES;
@@ -204,23 +210,24 @@ static void set_shares(const uint64_t *v, size_t n, struct trend *t)
 	rise = (double)t->grown;
 	ceiling_rise = (double)(ceiling[n - 1] - ceiling[n / STRETCHES]);
 	for (size_t q = 0; q < TREND_PARTS; q++) {
-		size_t from = q * end / TREND_PARTS, to = (q + 1) * end / TREND_PARTS,
+		size_t begin = q * end / TREND_PARTS, to = (q + 1) * end / TREND_PARTS,
 		       off = n - 1 - end;
-		double below = rise > 0 ? (double)(floor[to] - floor[from]) / rise : 0;
-		double above = ceiling_rise > 0
-				       ? (double)(ceiling[to + off] - ceiling[from + off]) /
-						 ceiling_rise
-				       : 0;
+		double of_floor = rise > 0 ? (double)(floor[to] - floor[begin]) / rise : 0;
+		double of_ceiling = ceiling_rise > 0
+					    ? (double)(ceiling[to + off] - ceiling[begin + off]) /
+						      ceiling_rise
+					    : 0;
 
-		t->share[q] = below < above ? below : above;
+		t->share[q] = of_floor < of_ceiling ? of_floor : of_ceiling;
 	}
 }
 
-/* fell: largest fall from one stretch's floor to a later one's. */
+/* Sets sorted and p from the minima and maxima of stretches: the less certain of the two counts.
+ * *fell: largest fall from a stretch's minimum to a later one's. */
 static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fell)
 {
-	uint64_t low[STRETCHES], high[STRETCHES], most = 0;
-	uint32_t k = n < STRETCHES ? n : STRETCHES;
+	uint64_t low[STRETCHES], high[STRETCHES], highest_low = 0;
+	uint32_t k = n < STRETCHES ? n : STRETCHES; /* number of stretches */
 	double floors, ceilings, p;
 
 	*fell = 0;
@@ -231,8 +238,8 @@ static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fe
 			low[s] = v[i] < low[s] ? v[i] : low[s];
 			high[s] = v[i] > high[s] ? v[i] : high[s];
 		}
-		most = low[s] > most ? low[s] : most;
-		*fell = most - low[s] > *fell ? most - low[s] : *fell;
+		highest_low = low[s] > highest_low ? low[s] : highest_low;
+		*fell = highest_low - low[s] > *fell ? highest_low - low[s] : *fell;
 	}
 	t->p = trend__order_chance(low, k, &floors);
 	p = trend__order_chance(high, k, &ceilings);
@@ -240,14 +247,16 @@ static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fe
 	t->sorted = floors < ceilings ? floors : ceilings;
 }
 
-static bool is_even(const struct trend *t, double share, unsigned from)
+/* Whether each quarter, from this one on, has at least this share in the growth. */
+static bool is_even(const struct trend *t, double share, unsigned first)
 {
-	for (unsigned q = from; q < TREND_PARTS; q++)
+	for (unsigned q = first; q < TREND_PARTS; q++)
 		if (t->share[q] < share)
 			return false;
 	return true;
 }
 
+/* c is the highest confidence whose requirements the series meets. fell: as in set_order(). */
 static void decide_verdict(struct trend *t, uint64_t fell, uint64_t min_growth)
 {
 	bool up = t->slope > 0 && t->grown >= min_growth && t->grown;
@@ -257,7 +266,7 @@ static void decide_verdict(struct trend *t, uint64_t fell, uint64_t min_growth)
 	       t->values >= wanted[c + 1].values && is_even(t, wanted[c + 1].share, 0))
 		c++;
 	/* A series that was released once may be released again. */
-	if (c > TREND_LOW && fell > t->grown / 4)
+	if (c > TREND_LOW && fell > t->grown / RELEASED_PART)
 		c = TREND_LOW;
 	if (c >= TREND_MEDIUM) {
 		t->verdict = TREND_GROWS;
@@ -299,7 +308,7 @@ static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o
 	uint64_t fell;
 
 	t.values = n;
-	count_changes(v, n, o->partly, &t);
+	count_changes(v, n, o->first_is_partial, &t);
 	t.warmup = n ? 1 + n / 10 : 0;
 	if (t.warmup < n) {
 		v += t.warmup;
@@ -327,19 +336,20 @@ static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o
 	*ret = t;
 }
 
-/* Whether all of a half that was tested alone grew, as a cache that fills does not. */
+/* Whether growth in the half that was tested alone is even. That of a cache that fills is not. */
 static bool is_steady(const struct trend *half)
 {
-	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) && rises_always(half);
+	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) &&
+	       rises_almost_always(half);
 }
 
-/* Growth that began in the middle is not even over all values, nor is a leak after a larger
- * warm-up, which looks as if it had stopped. If nothing was released, the second half is tested
- * alone, which counts as one more test. */
+/* Two kinds of growth are not even over all values: growth that began in the middle, and a leak
+ * after a larger warm-up, which looks as if it had stopped. So if nothing was released, the second
+ * half is tested alone, which counts as one more test. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
-	struct trend_opts twice = { .min_growth = o->min_growth,
-				    .tests = (o->tests ? o->tests : 1) * 2 };
+	struct trend_opts two_tests = { .min_growth = o->min_growth,
+					.tests = (o->tests ? o->tests : 1) * 2 };
 	struct trend half;
 
 	if (n > TREND_MAX) {
@@ -348,9 +358,9 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	}
 	judge_values(v, n, o, ret);
 	if ((ret->verdict != TREND_UNSURE && ret->verdict != TREND_STOPPED) || n < 4 * TREND_MIN ||
-	    ret->fall > ret->grown / 4)
+	    ret->fall > ret->grown / RELEASED_PART)
 		return;
-	judge_values(v + n / 2, n - n / 2, &twice, &half);
+	judge_values(v + n / 2, n - n / 2, &two_tests, &half);
 	if (half.verdict != TREND_GROWS || (ret->verdict == TREND_STOPPED && !is_steady(&half)))
 		return;
 	half.warmup += n / 2;

@@ -14,7 +14,7 @@
 #include "record/dict.h"
 #include "record/mtr.h"
 
-#define BATCH 24 /* events per batch */
+#define BATCH 24 /* events that are read and prefetched together */
 
 /* Cleans a path for a message, because the target may have chosen it. */
 static const char *clean(char *buf, size_t size, const char *s)
@@ -36,6 +36,7 @@ static char *make_name(const char *path)
 	return strndup(base, len);
 }
 
+/* The path as messages show it. */
 static const char *name_of(const char *path)
 {
 	return !strcmp(path, "-") ? "standard input" : path;
@@ -119,7 +120,8 @@ void analysis__free(struct analysis *a)
 	free(a);
 }
 
-/* The last moments of a killed process (--on-kill) begin with the facts about its end. */
+/* Marks the end in a recording of a killed process's last moments (--on-kill), unless the user
+ * chose another moment. Such a recording begins with the facts about the process's end. */
 static void choose_moment(struct analysis *a)
 {
 	struct model_opts o = model__opts(a->model);
@@ -128,7 +130,7 @@ static void choose_moment(struct analysis *a)
 		model__mark_end(a->model);
 }
 
-/* Keeps the name of a mark for the message that the one asked for is not there. */
+/* Keeps the name of a mark for the message of has_mark(). */
 static void note_mark(struct analysis *a, const struct event *e)
 {
 	size_t len = strlen(a->marks);
@@ -140,8 +142,8 @@ static void note_mark(struct analysis *a, const struct event *e)
 	snprintf(a->marks + len, sizeof(a->marks) - len, "%s'%s'", len ? ", " : "", name);
 }
 
-/* Returns 1 at the end of the readable part, or a negative error with *context, a text for its
- * message. */
+/* Feeds the events to each and to the model. Returns 1 at the end of the readable part, or -errno,
+ * and in *context what failed, for the message. */
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
 		struct progress *p, const char **context)
 {
@@ -197,8 +199,8 @@ static bool has_mark(const struct analysis *a)
 	return false;
 }
 
-/* Warns that --at is before the start or after the end, which the model shows then. asked: the
- * time, ns. */
+/* Warns if --at was before the recording's start or after its end, because the model shows the
+ * start or the end instead. asked: the time of --at, ns. */
 static void warn_outside(const struct analysis *a, uint64_t asked)
 {
 	struct model_opts o = model__opts(a->model);
@@ -301,7 +303,8 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 	return 0;
 }
 
-/* After the kernel's OOM killer, the device whose memory was the cause. */
+/* The device to report without --device. If the kernel's OOM killer ended the process, host memory
+ * was the cause. */
 static int default_device(const struct analysis *a)
 {
 	const char *why = facts__get(a->facts, "end_reason");

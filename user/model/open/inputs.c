@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "record/folder.h"
 
-#define LISTED 12 /* names in a message */
+#define LISTED 12 /* recordings that a message lists */
 
 void inputs__free(struct inputs *in)
 {
@@ -81,7 +81,7 @@ static int add_path(struct inputs *in, const struct folder *f, const struct fold
 	return status;
 }
 
-/* The number of an entry after "#". */
+/* The number that means the entry in FOLDER#NUMBER: a part's own, otherwise its place. */
 static unsigned long number_of(const struct folder_entry *e, size_t i)
 {
 	unsigned long number;
@@ -91,7 +91,8 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 	return (unsigned long)i + 1;
 }
 
-/* The name of an entry next to "FOLDER#1", which is also a part's name. */
+/* The name of an entry in a list of choices. Parts of one process have the same name, so their file
+ * names are shown. */
 static const char *choice_of(const struct folder_entry *e, char buf[256])
 {
 	if (strcmp(e->kind, "segment") != 0)
@@ -99,7 +100,7 @@ static const char *choice_of(const struct folder_entry *e, char buf[256])
 	return text__clean(buf, 256, e->file, strlen(e->file));
 }
 
-/* Logs the recordings to choose from. */
+/* Logs why one recording must be chosen, and the recordings to choose from. Returns EXIT_USAGE. */
 static int log_choices(const struct folder *f, const char *why)
 {
 	const struct folder_entry *e;
@@ -133,7 +134,7 @@ static int open_folder(const char *path, struct folder **f)
 	return EXIT_UNUSABLE;
 }
 
-/* The folder of one process: a report is of it as it is, others are of its segments. */
+/* Adds the parts in a folder of --rolling. Unless any number of inputs will do, there must be one. */
 static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
 {
 	const struct folder_entry *e;
@@ -167,11 +168,13 @@ static int add_entry(struct inputs *in, const struct folder *f, const struct fol
 	return status;
 }
 
+/* Adds the entry that FOLDER#name means: the one with this file or name, otherwise with this
+ * number. */
 static int add_named(struct inputs *in, const struct folder *f, const char *name,
 		     enum inputs_of what)
 {
 	const struct folder_entry *e;
-	size_t n, found = SIZE_MAX, times = 0;
+	size_t n, found = SIZE_MAX, matches = 0;
 	unsigned long number;
 	char *end;
 
@@ -179,19 +182,19 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 	for (size_t i = 0; i < n; i++) {
 		if (!strcmp(e[i].file, name) || !strcmp(e[i].name, name)) {
 			found = i;
-			times++;
+			matches++;
 		}
 	}
 	number = strtoul(name, &end, 10);
-	for (size_t i = 0; !times && !*end && i < n; i++) {
+	for (size_t i = 0; !matches && !*end && i < n; i++) {
 		if (number_of(&e[i], i) == number) {
 			found = i;
-			times = 1;
+			matches = 1;
 		}
 	}
-	if (times == 1)
+	if (matches == 1)
 		return add_entry(in, f, &e[found], what);
-	return log_choices(f, times ? "several have this name" : "unknown name; use one of");
+	return log_choices(f, matches ? "several have this name" : "unknown name; use one of");
 }
 
 static int add_missing(struct inputs *in, const struct folder *f)
@@ -221,8 +224,8 @@ static int by_rank(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The entries in order: by rank if each is of a rank of its own, otherwise by time. The caller
- * frees it; NULL: out of memory. */
+/* Lists the entries, by rank if each is a process with a rank, otherwise by time. The caller frees
+ * the list; NULL: out of memory. */
 static const struct folder_entry **in_order(const struct folder *f, size_t *n)
 {
 	const struct folder_entry *e = folder__entries(f, n);
@@ -238,6 +241,7 @@ static const struct folder_entry **in_order(const struct folder *f, size_t *n)
 	return all;
 }
 
+/* Adds all entries, or with ends the first and the last one. */
 static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of what, bool ends)
 {
 	size_t n;
@@ -250,6 +254,7 @@ static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of
 	return status;
 }
 
+/* Adds the recordings of a folder. others: number of the command line's other inputs. */
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
 {
 	const struct folder_entry *e;
@@ -278,7 +283,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	return status ? status : add_missing(in, f);
 }
 
-/* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */
+/* Splits "FOLDER#NAME". Returns the folder's path, which the caller frees, and *name within arg.
+ * Returns NULL if arg is a file, or FOLDER is no folder with an index. */
 static char *split_name(const char *arg, const char **name)
 {
 	const char *hash = strrchr(arg, '#');
@@ -327,18 +333,18 @@ static int log_no_index(const char *path)
 static int expand_argument(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
 {
 	const char *name = NULL;
-	char *of = split_name(arg, &name);
+	char *folder = split_name(arg, &name);
 	struct folder *f = NULL;
 	int status;
 
-	if (!of && !folder__is(arg))
+	if (!folder && !folder__is(arg))
 		return is_plain_folder(arg) ? log_no_index(arg)
 					    : inputs__add(in, strdup(arg), NULL);
-	status = open_folder(of ? of : arg, &f);
+	status = open_folder(folder ? folder : arg, &f);
 	if (!status)
-		status = of ? add_named(in, f, name, what) : add_folder(in, f, what, others);
+		status = folder ? add_named(in, f, name, what) : add_folder(in, f, what, others);
 	folder__free(f);
-	free(of);
+	free(folder);
 	return status;
 }
 

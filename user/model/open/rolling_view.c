@@ -19,7 +19,7 @@
 #include "record/mtr.h"
 #include "record/mtr_rolling.h"
 
-#define RING_DEVICES 64
+#define RING_DEVICES 64 /* maximum number of devices in totals.json */
 
 /* Totals of a device over the whole run. */
 struct ring_device {
@@ -39,12 +39,12 @@ struct rolling_view {
 	/* The chosen moment, device and part. */
 	const struct ring_device *device; /* chosen device; NULL: none */
 	enum moment at;
-	size_t picked;
-	char *segment;
-	bool peak_gone;
+	size_t picked;	/* index of the part in entries */
+	char *segment;	/* its path */
+	bool peak_gone; /* the part with the device's peak was deleted */
 };
 
-#define TOTALS_BYTES (INT64_C(64) << 20) /* bytes of the largest totals.json that is written */
+#define TOTALS_BYTES (INT64_C(64) << 20) /* maximum size of totals.json, as its writer has it */
 
 static const char *clean(char *buf, size_t size, const char *s)
 {
@@ -74,6 +74,7 @@ static bool get_device(const json_t *o, struct ring_device *d)
 	       folder__count(o, "ooms", &d->ooms);
 }
 
+/* Reads the totals of the whole run. False: they are missing or make no sense. */
 static bool get_whole(struct rolling_view *v)
 {
 	const json_t *whole = json_object_get(v->totals, "whole"), *d;
@@ -93,7 +94,8 @@ static bool get_whole(struct rolling_view *v)
 	return true;
 }
 
-/* Reads an open file of a bounded size. NULL with *why, which buf may have. */
+/* Parses totals.json, at most TOTALS_BYTES long. Returns NULL, and *why, static or in buf, if it
+ * fails. */
 static json_t *parse_totals(int fd, char buf[256], const char **why)
 {
 	size_t size;
@@ -113,8 +115,8 @@ static json_t *parse_totals(int fd, char buf[256], const char **why)
 	return ret;
 }
 
-/* Reads totals.json: a regular file of bounded size, not a link. NULL with *why, which buf may
- * have. */
+/* Reads totals.json, which must be a regular file and not a link. Returns NULL, and *why, static or
+ * in buf, if it fails. */
 static json_t *read_totals(const char *folder, char buf[256], const char **why)
 {
 	json_t *ret;
@@ -149,13 +151,13 @@ bool rolling_view__is(const char *path)
 {
 	struct stat st;
 	char *totals;
-	bool is;
+	bool exists;
 
 	if (!folder__is(path) || asprintf(&totals, "%s/%s", path, TOTALS_FILE) < 0)
 		return false;
-	is = !lstat(totals, &st) && S_ISREG(st.st_mode);
+	exists = !lstat(totals, &st) && S_ISREG(st.st_mode);
 	free(totals);
-	return is;
+	return exists;
 }
 
 void rolling_view__free(struct rolling_view *v)
@@ -211,7 +213,8 @@ static const struct folder_device *device_of(const struct folder_entry *e, const
 	return NULL;
 }
 
-static const struct ring_device *main_device(const struct rolling_view *v, const char *name)
+/* The device with this name; with name NULL, the one that a report shows. NULL: none. */
+static const struct ring_device *choose_device(const struct rolling_view *v, const char *name)
 {
 	const struct ring_device *best = NULL;
 
@@ -229,8 +232,8 @@ static const struct ring_device *main_device(const struct rolling_view *v, const
 	return name ? NULL : best;
 }
 
-/* Returns the part with the device's largest peak. The totals may lack what a killed recorder wrote
- * last. */
+/* Returns the index of the part with the device's largest peak, and *peak. The totals do not say
+ * it: a recorder that was killed may not have updated them. */
 static size_t highest_peak(const struct rolling_view *v, const char *device, uint64_t *peak)
 {
 	size_t best = 0;
@@ -292,6 +295,7 @@ static int pick_oom(struct rolling_view *v)
 	return EXIT_UNUSABLE;
 }
 
+/* Chooses the part at a time, ns. A time before the first part is an error if parts were deleted. */
 static int pick_time(struct rolling_view *v, uint64_t time)
 {
 	char name[512], at[24], from[24];
@@ -311,18 +315,18 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 
 static int pick_peak(struct rolling_view *v)
 {
-	uint64_t there;
+	uint64_t highest;
 	size_t i;
 
 	if (!v->device)
 		return set_segment(v, v->n - 1);
-	i = highest_peak(v, v->device->name, &there);
-	v->peak_gone = there < v->device->peak_allocated;
+	i = highest_peak(v, v->device->name, &highest);
+	v->peak_gone = highest < v->device->peak_allocated;
 	return set_segment(v, i);
 }
 
-/* The index of a folder has no marks. */
-static int no_marks(const struct rolling_view *v)
+/* Logs that --at mark:NAME needs a part: the index of a folder does not have the marks. */
+static int log_no_marks(const struct rolling_view *v)
 {
 	char name[512];
 
@@ -337,7 +341,7 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 	int status;
 
 	v->at = at->at;
-	v->device = main_device(v, device);
+	v->device = choose_device(v, device);
 	switch (at->at) {
 	case AT_PEAK:
 		status = pick_peak(v);
@@ -347,7 +351,7 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 		break;
 	case AT_TIME:
 		if (*at->at_mark)
-			return no_marks(v);
+			return log_no_marks(v);
 		status = pick_time(v, at->at_time);
 		break;
 	default:
@@ -359,10 +363,11 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 
 /* ---- printing ---- */
 
-#define LINES 12 /* lines of memory over time */
+#define LINES 12 /* lines in the table of memory over time */
 #define SECOND UINT64_C(1000000000)
 
-/* Returns the end of the last removed part, ns; 0: none was removed. */
+/* Returns the end of the last deleted part, ns, or 0 if none was. *events: events of all deleted
+ * parts. */
 static uint64_t removed_until(const struct rolling_view *v, uint64_t *events)
 {
 	const struct folder_gap *gaps;
@@ -420,11 +425,14 @@ static void print_device(const struct ring_device *d, FILE *out)
 
 /* ---- memory over time ---- */
 
+/* A line of the table of memory over time. */
 struct piece {
-	uint64_t from, max, last, reserved;
-	bool any;
+	uint64_t from;		      /* s since the start */
+	uint64_t max, last, reserved; /* allocated at most, at the end; reserved at most */
+	bool any;		      /* there are values */
 };
 
+/* The device's history in totals.json, from the finest resolution to the coarsest; NULL: none. */
 static const json_t *levels_of(const struct rolling_view *v, const char *device)
 {
 	const json_t *series = json_object_get(v->totals, "series"), *s;
@@ -439,7 +447,7 @@ static const json_t *levels_of(const struct rolling_view *v, const char *device)
 	return NULL;
 }
 
-/* Returns the column's index; SIZE_MAX: none has this name. */
+/* Index of the column with this name in the device's history; SIZE_MAX: none. */
 static size_t column_of(const struct rolling_view *v, const char *device, const char *name)
 {
 	const json_t *series = json_object_get(v->totals, "series"), *s, *c;
@@ -464,7 +472,7 @@ static uint64_t value_of(const json_t *row, size_t column)
 	return v > 0 ? (uint64_t)v : 0;
 }
 
-/* Returns the finest level that reaches back to the start. */
+/* The finest resolution of a history that reaches back to its start. */
 static const json_t *level_from_begin(const json_t *levels)
 {
 	const json_t *level,
@@ -477,8 +485,8 @@ static const json_t *level_from_begin(const json_t *levels)
 		const json_t *rows = json_object_get(level, "rows");
 		uint64_t from = value_of(json_array_get(rows, 0), 0);
 
-		/* Levels start at multiples of their steps. A level that starts within the coarsest
-		 * level's first step reaches back. */
+		/* Levels begin at multiples of their own step, so a finer one may begin later,
+		 * within the coarsest level's first step. */
 		if (json_array_size(rows) &&
 		    from < begin + (uint64_t)json_integer_value(json_object_get(coarsest, "step")))
 			return level;
@@ -486,6 +494,8 @@ static const json_t *level_from_begin(const json_t *levels)
 	return coarsest;
 }
 
+/* Divides a level's rows into LINES pieces of equal time. Returns the number of pieces with values.
+ */
 static size_t fill_pieces(const struct rolling_view *v, const json_t *level, struct piece *p)
 {
 	size_t max = column_of(v, v->device->name, "allocated_max");
@@ -496,7 +506,7 @@ static size_t fill_pieces(const struct rolling_view *v, const json_t *level, str
 	uint64_t span = end > begin ? end - begin : 1;
 
 	json_array_foreach(rows, i, row) {
-		uint64_t t = value_of(row, 0);
+		uint64_t t = value_of(row, 0); /* column 0 is the time, s */
 		size_t k = t < begin ? 0 : (size_t)((t - begin) * LINES / span);
 
 		if (!json_is_array(row) || k >= LINES)
@@ -514,7 +524,7 @@ static size_t fill_pieces(const struct rolling_view *v, const json_t *level, str
 	return n;
 }
 
-static void print_course(const struct rolling_view *v, FILE *out)
+static void print_memory_over_time(const struct rolling_view *v, FILE *out)
 {
 	const json_t *levels = v->device ? levels_of(v, v->device->name) : NULL;
 	struct piece pieces[LINES] = { 0 };
@@ -549,7 +559,7 @@ void rolling_view__print(const struct rolling_view *v, FILE *out)
 	print_head(v, out);
 	for (size_t i = 0; i < v->n_devices; i++)
 		print_device(&v->devices[i], out);
-	print_course(v, out);
+	print_memory_over_time(v, out);
 	fprintf(out, "\n");
 	if (v->at == AT_PEAK && v->peak_gone)
 		fprintf(out,

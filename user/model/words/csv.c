@@ -26,14 +26,15 @@ static void put_quoted(FILE *out, const char *s)
 	fputc('"', out);
 }
 
-static bool raw;
+static bool raw; /* see csv__set_raw() */
 
 void csv__set_raw(bool set)
 {
 	raw = set;
 }
 
-/* Some spreadsheets treat full-width characters in the same way. */
+/* True if a spreadsheet would take the text for a formula. Some do so for full-width characters,
+ * too. */
 static bool is_formula(const char *s)
 {
 	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d",
@@ -48,8 +49,8 @@ static bool is_formula(const char *s)
 	return false;
 }
 
-/* True if a program may begin a cell here: at the start of the field, or after a semicolon, which
- * separates columns in some countries. */
+/* True if a spreadsheet may begin a cell here: at the start of the field, or after a semicolon,
+ * which separates columns in some countries. */
 static bool begins_cell(const char *field, const char *at)
 {
 	return at == field || at[-1] == ';';
@@ -77,16 +78,16 @@ static void put_clean(FILE *out, const char *s)
 
 void csv__put(FILE *out, const char *s)
 {
-	size_t marks = 0, n = 0;
+	size_t apostrophes = 0, n = 0;
 	char *safe;
 
 	for (const char *at = s; s && !raw && *at; at++)
-		marks += begins_cell(s, at) && is_formula(at);
-	if (!marks) {
+		apostrophes += begins_cell(s, at) && is_formula(at);
+	if (!apostrophes) {
 		put_clean(out, s ? s : "");
 		return;
 	}
-	safe = malloc(strlen(s) + marks + 1);
+	safe = malloc(strlen(s) + apostrophes + 1);
 	if (!safe)
 		return;
 	for (const char *at = s; *at; at++) {

@@ -14,6 +14,7 @@
 
 /* ---- memory that autograd's graph keeps ---- */
 
+/* Parts of names, as in "saved for MulBackward0, graph of global h" and "grad of w". */
 #define SAVED "saved for "
 #define GRAPH ", graph of "
 #define GRADIENT "grad of "
@@ -23,7 +24,8 @@ bool growth_summary__graph_has(const char *name)
 	return !strncmp(name, SAVED, strlen(SAVED));
 }
 
-/* Bytes of a name without " and 3 more", which stands for other names of the same memory. */
+/* Length of a name without " and 3 more" at its end, which stands for other names of the same
+ * memory. */
 static size_t own_length(const char *name)
 {
 	size_t len = strlen(name), end = 0;
@@ -53,17 +55,17 @@ size_t growth_summary__graph_keeper(const char *name, const char **at)
 char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_t size)
 {
 	const char *keeper;
-	char of[400], what[400];
+	char holder[400], saved_for[400];
 	size_t n = growth_summary__graph_keeper(name, &keeper);
 
 	if (!n) {
-		text__clean(what, sizeof(what), name, strlen(name));
-		snprintf(buf, size, "autograd's graph, %s", what);
+		text__clean(saved_for, sizeof(saved_for), name, strlen(name));
+		snprintf(buf, size, "autograd's graph, %s", saved_for);
 		return buf;
 	}
-	text__clean(of, sizeof(of), keeper, n);
-	text__clean(what, sizeof(what), name, strstr(name, GRAPH) - name);
-	snprintf(buf, size, brief ? "the graph of %s" : "the graph of %s, %s", of, what);
+	text__clean(holder, sizeof(holder), keeper, n);
+	text__clean(saved_for, sizeof(saved_for), name, strstr(name, GRAPH) - name);
+	snprintf(buf, size, brief ? "the graph of %s" : "the graph of %s, %s", holder, saved_for);
 	return buf;
 }
 
@@ -80,34 +82,35 @@ const char *growth_summary__graph_remedy(const char *name, bool backward)
 	return "keep its value (loss.item()) or loss.detach()";
 }
 
-/* ---- summaries ---- */
+/* ---- judgement ---- */
 
-#define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
+#define KNOWN_NS UINT64_C(60000000000) /* a recording without steps must be longer for a verdict */
+/* If the device is full only after so many steps or seconds, the summary does not say when. */
 #define FAR_STEPS 1e9
 #define FAR_SECONDS (3650.0 * 86400)
 
-/* ---- judgement ---- */
-
-/* Mean duration of the kept steps, in minutes. 0: not known, or of no meaning in a dry run, which
- * computes nothing. */
+/* Mean duration of the kept steps, in minutes. 0: not known, or a dry run, whose durations mean
+ * nothing because it does not compute. */
 static double step_minutes(const struct model *m, const struct facts *f, const struct growth *g)
 {
 	struct model_step first, last;
-	size_t from = model__first_step_whole(m) ? 0 : 1, n = from;
+	size_t skip_first = model__first_step_whole(m) ? 0 : 1, n = skip_first;
 
 	if (!facts__get(f, "dry_run") && g->clock == GROWTH_REQUESTS)
 		return g->request.seconds / 60;
-	if (facts__get(f, "dry_run") || g->after_steps || !model__step(m, from, &first))
+	if (facts__get(f, "dry_run") || g->after_steps || !model__step(m, skip_first, &first))
 		return 0;
 	while (model__step(m, n, &last))
 		n++;
 	model__step(m, n - 1, &last);
-	return last.end > first.start ? (double)(last.end - first.start) / 60e9 / (double)(n - from)
-				      : 0;
+	return last.end > first.start
+		       ? (double)(last.end - first.start) / 60e9 / (double)(n - skip_first)
+		       : 0;
 }
 
-/* After an out-of-memory error people look for growth: the confidence of `leaks` is enough. */
-static bool is_said(const struct growth_summary *s, const struct trend *t)
+/* Whether a series grows surely enough for the summary to mention it. After an out-of-memory error
+ * people look for growth, so the confidence of `leaks` is enough. */
+static bool is_mentioned(const struct growth_summary *s, const struct trend *t)
 {
 	return s->ran_out ? trend__counts(t, GROWTH_SUMMARY_CONFIDENCE)
 			  : trend__is_sure(t, s->clock == GROWTH_STEPS);
@@ -118,13 +121,13 @@ static bool is_negligible(const struct growth_summary *s, double rate)
 	return s->clock != GROWTH_TIME && rate < GROWTH_SUMMARY_LITTLE;
 }
 
-/* The part that grows most, by its rate. */
+/* Chooses among lines, the pool and memory of other code the part that grows fastest. */
 static void choose_part(struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!is_said(s, &g->lines[i].trend))
+		if (!is_mentioned(s, &g->lines[i].trend))
 			continue;
 		if (is_negligible(s, g->lines[i].per_step)) {
 			s->little = s->little ?: &g->lines[i];
@@ -139,13 +142,15 @@ static void choose_part(struct growth_summary *s)
 		s->confidence = s->line->trend.confidence;
 		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
 	}
-	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->reserved.trend) &&
+	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    is_mentioned(s, &g->reserved.trend) &&
 	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
 		s->part = GROWTH_OF_POOL;
 		s->per_step = g->reserved.per_step;
 		s->confidence = g->reserved.trend.confidence;
 	}
-	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->others.trend) &&
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    is_mentioned(s, &g->others.trend) &&
 	    (s->confidence == TREND_NONE ||
 	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
 		s->part = GROWTH_OF_OTHERS;
@@ -158,7 +163,7 @@ static void choose_part(struct growth_summary *s)
 	}
 }
 
-/* Bytes that the part in s has grown by. */
+/* Bytes by which the chosen part has grown; 0: nothing grows. */
 static double grown_bytes(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
@@ -170,12 +175,13 @@ static double grown_bytes(const struct growth_summary *s)
 		return (double)(s->part == GROWTH_OF_POOL ? g->reserved.trend.grown
 							  : g->others.trend.grown);
 	for (size_t i = 0; i < g->n; i++)
-		if (is_said(s, &g->lines[i].trend))
+		if (is_mentioned(s, &g->lines[i].trend))
 			sum += (double)g->lines[i].trend.grown;
 	return sum;
 }
 
-static void set_line(struct growth_summary *s, enum growth_part part,
+/* Makes part the part that grows most, with its line (may be NULL), rate and trend. */
+static void set_part(struct growth_summary *s, enum growth_part part,
 		     const struct growth_line *line, double rate, const struct trend *t)
 {
 	s->part = part;
@@ -186,22 +192,23 @@ static void set_line(struct growth_summary *s, enum growth_part part,
 	s->holder = line && line->nnames ? &line->names[0] : NULL;
 }
 
-/* Peaks of steps, and calls within a step, if they grew by more bytes than the other parts. */
-static void choose_larger(struct growth_summary *s)
+/* Chooses peaks of steps, or calls within a step, if they grew by more bytes than the part chosen
+ * so far. */
+static void prefer_peaks_or_calls(struct growth_summary *s)
 {
 	struct growth *g = &s->growth;
 	const struct growth_inside *in = &g->inside;
 	double most = grown_bytes(s);
-	/* Peaks that grow leave pieces of the pool that fit no more. */
+	/* Growing peaks make the pool grow, too: they leave free pieces that are too small later. */
 	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
 	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
-		     is_said(s, &in->line->trend) && (double)in->grown > most;
+		     is_mentioned(s, &in->line->trend) && (double)in->grown > most;
 
-	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_said(s, &g->peaks.trend) &&
+	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_mentioned(s, &g->peaks.trend) &&
 	    (double)g->peaks.trend.grown > without_pool)
-		set_line(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
+		set_part(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
 	else if (calls && in->open)
-		set_line(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
+		set_part(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
 	else
 		s->inside = calls && s->confidence == TREND_NONE;
 	if (s->confidence != TREND_NONE || s->inside)
@@ -215,30 +222,33 @@ static void choose_larger(struct growth_summary *s)
 	g->after_steps = in->step;
 }
 
-static bool is_open(const struct trend *t)
+/* Whether a series may grow, also unevenly. */
+static bool may_grow(const struct trend *t)
 {
 	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
 }
 
-/* Returns what may grow in the steps that there are, or NULL: nothing. */
-static const char *what_is_uneven(const struct growth_summary *s)
+/* Returns the growth_summary.why of something that may grow but not surely, or NULL if nothing
+ * does. */
+static const char *why_uneven(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
 
 	for (size_t i = 0; i < g->n; i++)
-		if (is_open(&g->lines[i].trend) && !(s->little && is_said(s, &g->lines[i].trend)))
+		if (may_grow(&g->lines[i].trend) &&
+		    !(s->little && is_mentioned(s, &g->lines[i].trend)))
 			return "uneven";
-	if (g->coarse || (is_open(&g->allocated.trend) &&
+	if (g->coarse || (may_grow(&g->allocated.trend) &&
 			  !(s->little && is_negligible(s, g->allocated.per_step))))
 		return "no_line";
 	if ((g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
-	    (g->has_others && is_open(&g->others.trend)))
+	    (g->has_others && may_grow(&g->others.trend)))
 		return "uneven";
 	return NULL;
 }
 
-/* Returns why "nothing grows" is not known, or NULL if it is known. */
-static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
+/* Returns growth_summary.why if the verdict "nothing grows" is not known, otherwise NULL. */
+static const char *why_unknown(const struct growth_summary *s, uint64_t lost)
 {
 	const struct growth *g = &s->growth;
 
@@ -246,14 +256,15 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 		return "events_lost";
 	if (g->observed < TREND_STEADY)
 		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
-	return what_is_uneven(s);
+	return why_uneven(s);
 }
 
 /*
- * The device is full when the peak of a step reaches what the driver has for PyTorch. The rate is
- * that of everything that grows on the device, but for the pool: PyTorch gives back cached memory
- * before it runs out. The CUDA context and other libraries' memory are
- * what the driver reports beyond reserved memory; other processes are not known.
+ * Sets per_minute, and when the device is full: when the peak of a step reaches the memory that is
+ * left for PyTorch. The rate is that of all lines and of other code, without the pool, because
+ * PyTorch returns cached memory before it runs out. The CUDA context and the memory of other
+ * libraries are the driver-reported use without reserved memory. Other processes are not known. 0
+ * or -ENOMEM.
  */
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
 		     size_t device)
@@ -262,7 +273,7 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
 	struct model_segments seg;
 	struct model_device d;
-	uint64_t taken = 0;
+	uint64_t taken = 0; /* bytes at the peak, by PyTorch and others */
 	int err;
 
 	model__device(m, device, &d);
@@ -273,7 +284,7 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 		s->per_minute = s->per_step / minutes;
 	if (!s->capacity)
 		return 0;
-	err = model__segments(m, device, ROWS_NOW, false, &seg);
+	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &seg);
 	if (err == -ENOMEM)
 		return err;
 	if (!err) {
@@ -317,9 +328,9 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 	s.cwd = facts__get(f, "cwd");
 	s.ran_out = d.ooms;
 	choose_part(&s);
-	choose_larger(&s);
+	prefer_peaks_or_calls(&s);
 	s.judged = s.growth.values >= TREND_MIN && s.growth.observed >= TREND_MIN;
-	s.may_grow = what_is_uneven(&s) || s.confidence != TREND_NONE;
+	s.may_grow = why_uneven(&s) || s.confidence != TREND_NONE;
 	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
 		s.why = "too_short";
 	} else if (s.confidence != TREND_NONE) {
@@ -327,7 +338,7 @@ int growth_summary__of(const struct model *m, const struct facts *f, size_t devi
 		err = find_full(&s, m, f, device);
 		s.full_known &= !d.ooms; /* it was full already */
 	} else {
-		s.why = what_is_missing(&s, words__lost(m, f));
+		s.why = why_unknown(&s, words__lost(m, f));
 		s.verdict = s.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
 	}
 	if (err)
@@ -342,6 +353,8 @@ void growth_summary__free(struct growth_summary *s)
 	growth__free(&s->growth);
 }
 
+/* One allocation has the summary, one line, its holder and all texts. Only one line is needed:
+ * s->line, or without it the line inside a step, or the little one. */
 struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 {
 	struct {
@@ -350,7 +363,7 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 		struct growth_name holder;
 		char texts[];
 	} * k;
-	const struct growth_line *of = s->inside ? s->growth.inside.line : s->little;
+	const struct growth_line *other = s->inside ? s->growth.inside.line : s->little;
 	struct growth_line line = { .nnames = 0 };
 	struct growth_name holder = { NULL };
 	struct row input = { .file = s->growth.peaks.input.file,
@@ -375,9 +388,9 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	size_t size = sizeof(*k);
 	char *to;
 
-	if (of) {
-		line.row = of->row;
-		line.per_step = of->per_step;
+	if (other) {
+		line.row = other->row;
+		line.per_step = other->per_step;
 	}
 	if (s->line)
 		line.row = s->line->row;
@@ -391,10 +404,10 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 	to = k->texts;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		if (*texts[i]) {
-			const char *from = *texts[i];
+			const char *text = *texts[i];
 
 			*texts[i] = to;
-			to = stpcpy(to, from) + 1;
+			to = stpcpy(to, text) + 1;
 		}
 	k->s = *s;
 	k->line = line;
@@ -435,7 +448,7 @@ const struct growth_line *growth_summary__line(const struct growth_summary *s, c
 		const struct growth_line *l = &s->growth.lines[i];
 
 		if (l->row.file && l->row.line == r->line && !strcmp(l->row.file, r->file) &&
-		    !strcmp(l->row.func, r->func) && is_said(s, &l->trend))
+		    !strcmp(l->row.func, r->func) && is_mentioned(s, &l->trend))
 			return l;
 	}
 	return NULL;
@@ -445,8 +458,8 @@ const struct growth_line *growth_summary__line(const struct growth_summary *s, c
 
 static const struct {
 	const char *unit, *between;
-	const char *steps_key, *rate_key, *lines_key;
-} words_of[] = {
+	const char *steps_key, *rate_key, *lines_key; /* JSON keys */
+} clock_words[] = {
 	[GROWTH_STEPS] = { "step", " from step to step", "steps", "bytes_per_step",
 			   "lines_per_step" },
 	[GROWTH_CALLS] = { "call", " from call to call", "steps", "bytes_per_step",
@@ -458,30 +471,30 @@ static const struct {
 
 const char *growth_summary__unit(const struct growth *g)
 {
-	return words_of[g->clock].unit;
+	return clock_words[g->clock].unit;
 }
 
 const char *growth_summary__between(enum growth_clock c)
 {
-	return words_of[c].between;
+	return clock_words[c].between;
 }
 
 const char *growth_summary__rate_key(enum growth_clock c)
 {
-	return words_of[c].rate_key;
+	return clock_words[c].rate_key;
 }
 
 const char *growth_summary__steps_key(enum growth_clock c)
 {
-	return words_of[c].steps_key;
+	return clock_words[c].steps_key;
 }
 
 char *growth_summary__signed(char *buf, size_t size, double bytes)
 {
-	double most = (double)(UINT64_MAX / 2);
+	double limit = (double)(UINT64_MAX / 2); /* fits into a uint64_t after rounding */
 	char b[24];
 
-	text__bytes(b, sizeof(b), (uint64_t)(fmin(fabs(bytes), most) + 0.5));
+	text__bytes(b, sizeof(b), (uint64_t)(fmin(fabs(bytes), limit) + 0.5));
 	snprintf(buf, size, "%c%s", bytes < 0 ? '-' : '+', b);
 	return buf;
 }
@@ -499,7 +512,7 @@ bool growth_summary__is_holder(const struct growth_name *n)
 
 size_t growth_summary__models(const struct growth_name *n, size_t *at)
 {
-	const char *name = n->text, *of, *end = NULL;
+	const char *name = n->text, *of, *end = NULL; /* end: after the last "[*]" before a "." */
 
 	if (growth_summary__is_holder(n))
 		return 0;
@@ -522,6 +535,7 @@ bool growth_summary__in_models(const struct growth_line *l, const struct growth_
 	       (!strcmp(role, "parameter") || !strcmp(role, "buffer"));
 }
 
+/* Writes "+16.0 KiB/step (1.90 MiB/min)" or "+1.90 MiB/min". */
 static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
 {
 	char step[40], minute[40];
@@ -555,14 +569,16 @@ char *growth_summary__mark(const struct growth_summary *s, const struct growth_l
 
 uint64_t growth_summary__steps_left(const struct growth_summary *s)
 {
-	uint64_t i = s->steps_left < 1e18 ? (uint64_t)s->steps_left : (uint64_t)1e18, unit = 1;
+	uint64_t steps = s->steps_left < 1e18 ? (uint64_t)s->steps_left : (uint64_t)1e18, unit = 1;
 
-	while (i / unit >= 100)
+	/* Two digits stay. */
+	while (steps / unit >= 100)
 		unit *= 10;
-	return i / unit * unit;
+	return steps / unit * unit;
 }
 
-static const char *about(char *buf, size_t size, double seconds)
+/* Writes a rounded duration: "40 s", "12 min", "3 h", "5 days". */
+static const char *rough_time(char *buf, size_t size, double seconds)
 {
 	static const struct {
 		double limit, unit;
@@ -578,6 +594,7 @@ static const char *about(char *buf, size_t size, double seconds)
 	return buf;
 }
 
+/* Writes when the device is full: "full in about 3 h (5,700 steps)"; "": not known. */
 static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 {
 	const char *unit = growth_summary__unit(&s->growth);
@@ -587,7 +604,7 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 	buf[0] = '\0';
 	if (s->verdict != GROWTH_VERDICT_GROWS || !s->full_known)
 		return buf;
-	about(time, sizeof(time), s->seconds_left);
+	rough_time(time, sizeof(time), s->seconds_left);
 	if (s->seconds_left < 1)
 		strcpy(time, "a second");
 	text__count(count, sizeof(count), steps);
@@ -603,7 +620,7 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 	return buf;
 }
 
-/* The holder as the program calls it: "history[*]". */
+/* Writes ", held by history[*]", or ", it is NAME" if the name is not a holder's. */
 static void say_holder(const struct growth_line *l, const struct growth_name *n, char *buf,
 		       size_t size)
 {
@@ -677,6 +694,7 @@ char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
 	return buf;
 }
 
+/* Writes "for +8 B/step at train.py:9 (main)", the growth that the verdict leaves out. */
 static void say_little(const struct growth_summary *s, char *buf, size_t size)
 {
 	char rate[40], where[REPORT_TEXT];
@@ -687,8 +705,8 @@ static void say_little(const struct growth_summary *s, char *buf, size_t size)
 		 words__location(where, &s->little->row, s->cwd, 200));
 }
 
-/* "43 steps", "40.0 s" */
-static const char *span_of(const struct growth_summary *s, char *buf, size_t size)
+/* Writes what was judged: "43 steps", "40.0 s". */
+static const char *say_length(const struct growth_summary *s, char *buf, size_t size)
 {
 	char count[32];
 
@@ -699,13 +717,13 @@ static const char *span_of(const struct growth_summary *s, char *buf, size_t siz
 	return buf;
 }
 
-/* Says why growth is not known. */
+/* Writes why growth is not known. brief: without " from step to step". */
 static void say_unknown(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
 {
 	bool time = s->clock == GROWTH_TIME;
 	char length[64], record[40];
 
-	span_of(s, length, sizeof(length));
+	say_length(s, length, sizeof(length));
 	if (time)
 		strcpy(record, s->duration < KNOWN_NS ? "a minute" : "longer");
 	else
@@ -724,6 +742,7 @@ static void say_unknown(const struct growth_summary *s, bool brief, char buf[GRO
 			 brief ? "" : growth_summary__between(s->clock), length, record);
 }
 
+/* Writes the text if the verdict is not GROWTH_VERDICT_GROWS. brief: the shortest form. */
 static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH_SUMMARY_TEXT])
 {
 	const char *between = brief ? "" : growth_summary__between(s->clock);
@@ -735,14 +754,14 @@ static void say_none(const struct growth_summary *s, bool brief, char buf[GROWTH
 		say_little(s, inside, sizeof(inside));
 	if (s->verdict != GROWTH_VERDICT_UNKNOWN)
 		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth%s in %s%s%.1500s", between,
-			 span_of(s, length, sizeof(length)), *inside ? ", but " : "", inside);
+			 say_length(s, length, sizeof(length)), *inside ? ", but " : "", inside);
 	else if (s->inside && !brief)
 		strcpy(buf, inside);
 	else
 		say_unknown(s, brief, buf);
 }
 
-/* True if the growing line is that of all blocks without a sampled stack. */
+/* True if the growing line stands for all small blocks whose stacks were not sampled. */
 static bool is_not_sampled(const struct growth_summary *s)
 {
 	return s->line && s->line->row.file && !strcmp(s->line->row.file, DETAIL_FILE);
@@ -795,7 +814,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	return buf;
 }
 
-/* The file's name without its folder, and the line: "leaky.py:22". */
+/* Writes " at leaky.py:22": the file's name without its folder, and the line. "": not known. */
 static void short_place(const struct growth_summary *s, char *buf, size_t size)
 {
 	const struct row *r = s->line ? &s->line->row : NULL;
@@ -821,6 +840,7 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 	char step[40], minute[40] = "", at[160] = "", full[96], held[600] = "", forms[7][1024];
 	const char *comma;
 
+	/* forms: from the longest to the shortest; the first one that fits is taken. */
 	buf[0] = '\0';
 	if (s->verdict != GROWTH_VERDICT_GROWS && growth_summary__has_text(s)) {
 		say_none(s, false, buf);
@@ -887,7 +907,7 @@ static void put_line(struct json *j, const struct growth_summary *s)
 	json__uint(j, "bytes", r->bytes);
 	json__uint(j, "count", r->count);
 	json__uint(j, "lines", s->lines);
-	json__double(j, words_of[s->clock].lines_key, s->lines_per_step, 3);
+	json__double(j, clock_words[s->clock].lines_key, s->lines_per_step, 3);
 }
 
 static void put_full(struct json *j, const struct growth_summary *s)

@@ -9,13 +9,13 @@
 #include "base/hash.h"
 #include "base/map64.h"
 
-#define MOST_LEAVES 16 /* distinct names that are counted separately */
-#define LEAVES 3       /* names of parameters or of optimizer state that a holder lists */
-#define SEP '\x1f'
+#define MOST_LEAVES 16 /* leaves, such as "weight", that are counted separately for a holder */
+#define LEAVES 3       /* leaves that the name of a holder lists */
+#define SEP '\x1f'     /* separates the parts of a key: no name has it */
 
 struct item {
 	const struct held *held;
-	char *key;
+	char *key; /* items with the same key have one holder */
 	size_t at; /* index of held */
 };
 
@@ -24,7 +24,8 @@ static const char *text_of(const char *s)
 	return s ?: "";
 }
 
-/* Copies a name with "[12]" as "[*]", ".12." as ".*." and "and 12 more" as "and * more". */
+/* Copies a name with "*" for its numbers: "[12]" becomes "[*]", ".12." becomes ".*." and "and 12
+ * more" becomes "and * more". */
 static void copy_pattern(char *dst, const char *src)
 {
 	for (char before = '.'; *src; before = *src, src++) {
@@ -49,7 +50,8 @@ static bool held__is_of_module(const struct held *x)
 	       (*text_of(x->module) || *text_of(x->module_class));
 }
 
-/* Writes the key of a holder: role, then its module or its name. Returns the bytes written. */
+/* Writes a key: the role, then 'm' and the module, or 'n' and the name. by_role: the key of a
+ * module's memory is the role alone. Returns the number of bytes written, with '\0'. */
 static size_t put_key(char *buf, const struct held *x, bool by_role)
 {
 	char *p = buf;
@@ -75,12 +77,12 @@ static size_t put_key(char *buf, const struct held *x, bool by_role)
 	return p - buf + 1;
 }
 
-/* ---- keys with names of their own ---- */
+/* ---- modules whose names differ in more than numbers, such as adapters in a ModuleDict ---- */
 
-#define MANY 16	       /* siblings with different names that become one */
-#define COMPONENTS 24u /* compared at most, in a module's name */
+#define MANY 16	       /* more siblings than this become one holder */
+#define COMPONENTS 24u /* components of a module's name that are compared */
 
-/* The part of a key that is the name of a module; NULL: none. */
+/* The module's name within a key; NULL: it has none. */
 static char *module_of_key(const char *key)
 {
 	const char *p = strchr(key, SEP);
@@ -92,7 +94,8 @@ static char *module_of_key(const char *key)
 	return p ? (char *)p + 1 : NULL;
 }
 
-/* Hash of a key without component k of its module; false: it has no such component. */
+/* Sets *ret to the hash of a key without component k of its module, which is equal for siblings.
+ * Returns false if the module has no such component. */
 static bool hash_without(struct hash_seed seed, const char *key, const char *module, unsigned k,
 			 uint64_t *ret)
 {
@@ -108,6 +111,7 @@ static bool hash_without(struct hash_seed seed, const char *key, const char *mod
 	return true;
 }
 
+/* Replaces component k of a module's name with "*". */
 static void put_star(char *module, unsigned k)
 {
 	char *p = module;
@@ -122,12 +126,12 @@ static void put_star(char *module, unsigned k)
 	}
 }
 
-/* Keys of adapters and the like: if many differ in one component of the module, such as the key of
- * a ModuleDict, it becomes "*". items are in the order of their keys. 0 or -ENOMEM. */
+/* If more than MANY keys differ in one component of the module only, such as the key of a
+ * ModuleDict, that component becomes "*". items are in order of their keys. 0 or -ENOMEM. */
 static int cover_siblings(struct item *items, size_t n)
 {
 	struct hash_seed seed = hash__seed();
-	struct map64 *count = map64__new();
+	struct map64 *count = map64__new(); /* hash_without() -> number of distinct keys */
 	const char *last = "";
 	uint64_t hash, c;
 
@@ -152,7 +156,7 @@ static int cover_siblings(struct item *items, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		char *module = module_of_key(items[i].key);
 		uint64_t most = MANY;
-		unsigned at = COMPONENTS;
+		unsigned at = COMPONENTS; /* component in which most keys differ; COMPONENTS: none */
 
 		for (unsigned k = 0; module && k < COMPONENTS; k++) {
 			if (!hash_without(seed, items[i].key, module, k, &hash))
@@ -169,6 +173,7 @@ static int cover_siblings(struct item *items, size_t n)
 	return 0;
 }
 
+/* Maximum number of bytes that put_key() writes. */
 static size_t key_room(const struct held *x)
 {
 	return strlen(text_of(x->category)) + strlen(text_of(x->name)) +
@@ -188,7 +193,12 @@ static int cmp_item(const void *a, const void *b)
 	return x->at < y->at ? -1 : 1;
 }
 
-/* The parts of a name: "grad of " | "AdamW " before, a leaf such as "weight" or "exp_avg". */
+/*
+ * The parts of a name.  before      leaf     middle
+ * "layers.0.weight"     ""          weight   NULL
+ * "grad of 0.weight"    "grad of "  weight   NULL
+ * "AdamW exp_avg of 0"  "AdamW "    exp_avg  " of "
+ */
 struct name_parts {
 	const char *before, *leaf, *middle;
 	size_t before_len, leaf_len;
@@ -223,12 +233,13 @@ static struct name_parts split_name(const struct held *x)
 	return p;
 }
 
-static bool leaf_is(const struct name_parts *a, const struct name_parts *b)
+static bool same_leaf(const struct name_parts *a, const struct name_parts *b)
 {
 	return a->leaf_len == b->leaf_len && !memcmp(a->leaf, b->leaf, a->leaf_len);
 }
 
-/* Orders the largest first, so that addresses do not matter. */
+/* Orders leaves by bytes, largest first, then by text, so that the order of addresses does not
+ * matter. */
 static int cmp_leaf(const void *a, const void *b)
 {
 	const struct name_parts *x = a, *y = b;
@@ -255,7 +266,7 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 
 		if (!p.leaf_len)
 			continue;
-		while (seen < k && !leaf_is(&leaves[seen], &p))
+		while (seen < k && !same_leaf(&leaves[seen], &p))
 			seen++;
 		if (seen == MOST_LEAVES)
 			continue;
@@ -282,7 +293,7 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 		fprintf(out, "%s%s", first.middle, module);
 }
 
-/* Writes the names of the items [0, n): the name they share, or its pattern. */
+/* Writes a name for n items of one key, and '\0': the name that they share, or a pattern. */
 static void put_name(FILE *out, const struct item *v, size_t n, const char *module)
 {
 	const char *name = text_of(v->held->name);
@@ -299,7 +310,8 @@ static void put_name(FILE *out, const struct item *v, size_t n, const char *modu
 	fputc('\0', out);
 }
 
-/* Covers the modules of the items with a pattern. Returns it, to be freed; NULL on ENOMEM. */
+/* Returns a pattern that covers the modules of n items, which the caller frees; NULL: no memory.
+ * *modules: number of distinct modules. */
 static char *cover_modules(const struct item *v, size_t n, uint32_t *modules)
 {
 	const struct held *last = NULL;
@@ -345,6 +357,7 @@ static void holder__add(struct holder *h, const struct held *x)
 		h->module_root = "";
 }
 
+/* Makes the holder of n items, without name and module, which are written to out. 0 or -ENOMEM. */
 static int make_holder(FILE *out, const struct item *v, size_t n, struct holder *h)
 {
 	const struct held *x = v->held;
@@ -383,12 +396,12 @@ static int cmp_holder(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorts the holders, and renumbers of. */
+/* Sorts the holders by bytes, and renumbers the n entries of holder_of. 0 or -ENOMEM. */
 static int holders__sort(struct holders *h, size_t n)
 {
 	struct holder **order = malloc((h->n + 1) * sizeof(*order));
 	struct holder *sorted = malloc((h->n + 1) * sizeof(*sorted));
-	uint32_t *place = malloc((h->n + 1) * sizeof(*place));
+	uint32_t *place = malloc((h->n + 1) * sizeof(*place)); /* index after the sorting */
 
 	if (!order || !sorted || !place) {
 		free(order);
@@ -405,7 +418,7 @@ static int holders__sort(struct holders *h, size_t n)
 		place[order[i] - h->all] = i;
 	}
 	for (size_t i = 0; i < n; i++)
-		h->of[i] = place[h->of[i]];
+		h->holder_of[i] = place[h->holder_of[i]];
 	free(h->all);
 	free(order);
 	free(place);
@@ -413,6 +426,7 @@ static int holders__sort(struct holders *h, size_t n)
 	return 0;
 }
 
+/* Makes one holder for each run of items with the same key. 0 or -ENOMEM. */
 static int make_holders(const struct item *items, size_t n, struct holders *h)
 {
 	size_t size;
@@ -424,12 +438,12 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 		return -ENOMEM;
 	for (size_t i = 0, end; i < n && !err; i = end) {
 		for (end = i; end < n && !strcmp(items[end].key, items[i].key); end++)
-			h->of[items[end].at] = h->n;
+			h->holder_of[items[end].at] = h->n;
 		err = make_holder(out, &items[i], end - i, &h->all[h->n++]);
 	}
 	if (fclose(out) || err)
 		return -ENOMEM;
-	p = h->text;
+	p = h->text; /* make_holder() wrote name and module of each, one after another */
 	for (size_t i = 0; i < h->n; i++) {
 		h->all[i].name = p;
 		h->all[i].module = p += strlen(p) + 1;
@@ -438,12 +452,12 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 	return holders__sort(h, n);
 }
 
-/* room_of: room for of, at least n. */
-static int group_held(const struct held *v, size_t n, size_t room_of, bool by_role,
+/* holder_of_room: entries to allocate for holder_of, at least n. */
+static int group_held(const struct held *v, size_t n, size_t holder_of_room, bool by_role,
 		      struct holders *ret)
 {
 	struct holders h = { .all = calloc(n + 1, sizeof(*h.all)),
-			     .of = calloc(room_of + 1, sizeof(*h.of)) };
+			     .holder_of = calloc(holder_of_room + 1, sizeof(*h.holder_of)) };
 	struct item *items = calloc(n + 1, sizeof(*items));
 	size_t room = 1;
 	char *keys, *p;
@@ -452,7 +466,7 @@ static int group_held(const struct held *v, size_t n, size_t room_of, bool by_ro
 	for (size_t i = 0; i < n; i++)
 		room += key_room(&v[i]);
 	keys = p = malloc(room);
-	if (!h.all || !h.of || !items || !keys)
+	if (!h.all || !h.holder_of || !items || !keys)
 		goto out;
 	for (size_t i = 0; i < n; i++) {
 		items[i] = (struct item){ .held = &v[i], .key = p, .at = i };
@@ -484,7 +498,7 @@ int holders__group(const struct held *v, size_t n, bool by_role, struct holders 
 void holders__free(struct holders *h)
 {
 	free(h->all);
-	free(h->of);
+	free(h->holder_of);
 	free(h->text);
 	*h = (struct holders){ 0 };
 }
@@ -513,8 +527,9 @@ int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct hold
 	if (v)
 		err = group_held(v, k, n, by_role, ret);
 	free(v);
-	for (size_t i = n; !err && i-- > 0;) /* k rows of n are grouped, in their order */
-		ret->of[i] = rows[i].before_attach ? ret->of[--k] : HOLDERS_NONE;
+	/* holder_of has the k grouped rows one after another: spread them to the indexes of rows. */
+	for (size_t i = n; !err && i-- > 0;)
+		ret->holder_of[i] = rows[i].before_attach ? ret->holder_of[--k] : HOLDERS_NONE;
 	return err;
 }
 
@@ -534,7 +549,8 @@ static struct row row_of_holder(const struct holder *h)
 			     .before_attach = true };
 }
 
-/* Replaces the rows of memory from before attach that no filter leaves out. named: rows by name. */
+/* Replaces the rows of memory from before attach with rows of holders; filtered rows stay. named: n
+ * rows of the same memory by name. 0 or -ENOMEM. */
 static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 {
 	uint64_t sum = 0;
@@ -552,7 +568,7 @@ static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 		rows[i] = row_of_holder(&r->holders.all[i]);
 	for (size_t i = 0; i < k; i++)
 		if (named[i].before_attach)
-			rows[r->holders.of[i]].anonymous += named[i].anonymous;
+			rows[r->holders.holder_of[i]].anonymous += named[i].anonymous;
 	k = r->holders.n;
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->all[i].before_attach || r->all[i].filtered)

@@ -9,11 +9,11 @@
 #include "base/json.h"
 #include "base/text.h"
 
-#define LARGE (UINT64_C(1) << 30) /* RSS of a process whose reading is brief, bytes */
+#define LARGE (UINT64_C(1) << 30) /* RSS, bytes, from which on PSS and USS are not read */
 
 static const struct {
 	const char *name;
-	const char *second;  /* the part's second figure, to follow the number; NULL: none */
+	const char *second;  /* text after the part's second figure, "4 MiB cached"; NULL: none */
 	const char *meaning; /* one sentence for explanations */
 } parts[HOST_PART_NR] = {
 	[HOST_TOTAL] = { "RSS", NULL, "all resident memory of the process" },
@@ -63,8 +63,8 @@ static int by_size(const void *a, const void *b)
 	return (int)x->part - (int)y->part;
 }
 
-/* Parts that add up to RSS and are not empty, largest first; the unknown one last. Returns their
- * number. */
+/* Lists the parts that add up to RSS and are not empty, largest first and HOST_UNKNOWN last.
+ * Returns their number. */
 static size_t sort_parts(const struct host_sheet *s, struct item *v)
 {
 	size_t n = 0;
@@ -156,7 +156,8 @@ out:
 	return err;
 }
 
-/* "PSS 1.1 GiB, USS 1.0 GiB, page tables 3.0 MiB": figures that are known and not zero. */
+/* Prints the figures next to RSS that are known and not zero: "PSS 1.1 GiB, USS 1.0 GiB", then the
+ * control group. */
 static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256], bytes[24];
@@ -186,7 +187,7 @@ static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 	text__paragraph(out, columns, "", "  ", "%s", text);
 }
 
-/* "pinned blocks of PyTorch: 32.00 GiB = 20.00 GiB requested + 12.00 GiB rounding". */
+/* Prints "pinned blocks of PyTorch: 32.00 GiB = 20.00 GiB requested + 12.00 GiB rounding". */
 static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256] = "", bytes[24];
@@ -206,7 +207,7 @@ static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
 				text__bytes(bytes, sizeof(bytes), all), text);
 }
 
-/* Parts whose tables could not be read: their memory is in other parts. */
+/* Prints which parts could not be read, so that their memory is in other parts. */
 static void print_unread(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256] = "";

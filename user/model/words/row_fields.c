@@ -14,8 +14,8 @@ static const struct {
 	const char *name;
 	enum type type;
 	size_t at;
-	unsigned of;   /* rows have it if they describe one of these; 0: always */
-	bool optional; /* 0 or NULL: JSON leaves it out */
+	unsigned of;   /* rows that describe one of these properties have the field; 0: all have */
+	bool optional; /* JSON leaves the field out if it is 0 or NULL */
 } fields[ROW_FIELDS] = {
 	[ROW_BYTES] = { "bytes", U64, offsetof(struct row, bytes), 0, false },
 	[ROW_COUNT] = { "count", U64, offsetof(struct row, count), 0, false },
@@ -53,10 +53,10 @@ enum row_field row_field__of(const char *name)
 	return f;
 }
 
-struct row_value row_field__get(enum row_field f, const struct row *r, unsigned of)
+struct row_value row_field__get(enum row_field f, const struct row *r, unsigned properties)
 {
 	const void *at = (const char *)r + fields[f].at;
-	struct row_value v = { .is_of = !fields[f].of || (of & fields[f].of),
+	struct row_value v = { .applies = !fields[f].of || (properties & fields[f].of),
 			       .optional = fields[f].optional };
 
 	switch (fields[f].type) {

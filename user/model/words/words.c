@@ -30,7 +30,7 @@ static size_t char_width(char **p, char one[8])
 char *words__cut(char *s, size_t columns)
 {
 	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
-	char *p = s, *end = s, one[8];
+	char *p = s, *end = s, one[8]; /* p: end of the characters that are kept */
 
 	if (text__width(s) <= columns)
 		return s;
@@ -60,6 +60,7 @@ char *words__cut_front(char *s, size_t columns)
 	return s;
 }
 
+/* Keeps a third of the columns at the front, and as much of the end as fits. */
 char *words__cut_middle(char *s, size_t columns)
 {
 	size_t width = 0, w;
@@ -75,7 +76,8 @@ char *words__cut_middle(char *s, size_t columns)
 	return s;
 }
 
-/* The useful part of a path: from the target's folder or the installed package on. */
+/* The path without the target's folder or that of installed packages; the whole path if it is in
+ * neither. */
 static const char *path_start(const char *path, const char *cwd)
 {
 	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
@@ -133,8 +135,8 @@ void words__put_window(struct json *j, const struct model *m)
 		json__seconds(j, "window_start", from, 9);
 }
 
-/* Writes the location of memory without a Python line; false: it has one. */
-static bool without_line(char *buf, const struct row *r)
+/* Writes the location of memory that has no Python line. Returns false if it has one. */
+static bool write_without_line(char *buf, const struct row *r)
 {
 	if (r->before_attach && r->name)
 		text__clean(buf, REPORT_TEXT, r->name, strlen(r->name));
@@ -153,8 +155,9 @@ static bool without_line(char *buf, const struct row *r)
 	return true;
 }
 
-/* Writes the location in a cell of a notebook: "cell 7, line 2 (train)". False: it is in none. */
-static bool in_cell(char *buf, const struct row *r)
+/* Writes a location in a cell of a notebook: "cell 7, line 2 (train)". Returns false if the file is
+ * no cell. */
+static bool write_in_cell(char *buf, const struct row *r)
 {
 	char func[REPORT_TEXT / 2 - 32];
 	size_t len;
@@ -167,7 +170,7 @@ static bool in_cell(char *buf, const struct row *r)
 	return true;
 }
 
-/* short_name: never with the class of a function's qualified name. */
+/* Writes the longest form of a location that fits. short_name: "forward", and not "Net.forward". */
 static char *write_location(char *buf, const struct row *r, const char *cwd, size_t columns,
 			    bool short_name)
 {
@@ -175,9 +178,9 @@ static char *write_location(char *buf, const struct row *r, const char *cwd, siz
 	const char *start, *dot, *name;
 	unsigned n;
 
-	if (without_line(buf, r))
+	if (write_without_line(buf, r))
 		return words__cut_middle(buf, columns);
-	if (in_cell(buf, r))
+	if (write_in_cell(buf, r))
 		return words__cut(buf, columns);
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
@@ -186,7 +189,7 @@ static char *write_location(char *buf, const struct row *r, const char *cwd, siz
 		snprintf(line, sizeof(line), ":%u", r->line);
 	dot = strrchr(func, '.');
 	name = dot && dot[1] ? dot + 1 : func;
-	/* A relative path is useful from its start; of another path only the last parts are. */
+	/* A path that path_start() shortened is shown in full, another one by its last 3 parts. */
 	n = start == r->file ? 3 : 0;
 	/* Shorten the function's qualified name first, then the path. */
 	if (!short_name && format_location(buf, path, n, line, func) <= columns)
@@ -336,7 +339,7 @@ const char *words__phase(enum phase p)
 	return p == PHASE_DATA ? "data loading" : phase__name(p);
 }
 
-static char letter_of(char c)
+static char normalize_letter(char c)
 {
 	return c == '-' || c == ' ' ? '_' : (char)tolower((unsigned char)c);
 }
@@ -344,7 +347,7 @@ static char letter_of(char c)
 static bool is_same_word(const char *a, const char *b)
 {
 	for (; *a && *b; a++, b++)
-		if (letter_of(*a) != letter_of(*b))
+		if (normalize_letter(*a) != normalize_letter(*b))
 			return false;
 	return *a == *b;
 }
@@ -420,7 +423,7 @@ double words__fragmentation(uint64_t allocated, uint64_t reserved)
 	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
 }
 
-unsigned words__speaks_of(enum group by, unsigned split)
+unsigned words__row_properties(enum group by, unsigned split)
 {
 	if (split)
 		return split;
@@ -505,7 +508,8 @@ static char **copy_args(const json_t *args)
 	return argv;
 }
 
-/* Cuts what a process title leaves of the old command line: blanks and empty arguments at the end. */
+/* Cuts blanks and empty arguments at the end: a process that sets its title fills the rest of its
+ * old command line with them. */
 static void cut_end(char **argv, size_t n)
 {
 	size_t len;
@@ -540,6 +544,7 @@ static const char *base_of(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
+/* "python -u train.py --lr 1" gives "train.py"; "python -m pkg.train" gives "pkg.train". */
 char *words__program(char *buf, size_t size, const struct facts *f)
 {
 	char **argv = words__cmdline(f);

@@ -121,7 +121,7 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 /* Writes the properties of a row; if both sides have it, the new side's. */
 static void put_words(struct json *j, const struct diff *d, const struct row *r)
 {
-	unsigned of = words__speaks_of(d->opts.by, 0);
+	unsigned of = words__row_properties(d->opts.by, 0);
 
 	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
@@ -201,7 +201,7 @@ static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *d
 {
 	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW], *r = diff__shown(dr);
 	const struct dict *dict = d->side[diff__shown_side(dr)].a->dict;
-	unsigned of = words__speaks_of(d->opts.by, 0);
+	unsigned of = words__row_properties(d->opts.by, 0);
 	int err = 0;
 	bool line = of & 1U << BY_LINE, phase = !r->before_attach && (of & 1U << BY_PHASE);
 

@@ -455,8 +455,8 @@ static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, s
 					  .count = h->all[i].count,
 					  .device = device };
 	for (size_t i = n; i-- > 0;) { /* the largest tensor stands for the holder */
-		v[h->of[i]].tensor = d->rows[first + i].tensor;
-		v[h->of[i]].kind = d->rows[first + i].kind;
+		v[h->holder_of[i]].tensor = d->rows[first + i].tensor;
+		v[h->holder_of[i]].kind = d->rows[first + i].kind;
 	}
 	return (int)h->n;
 }

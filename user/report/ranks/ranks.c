@@ -357,7 +357,7 @@ void ranks__free(struct ranks *r)
  * identity for row_set__number(). */
 static int split_words(struct ranks *r, struct row *row, struct row *ret)
 {
-	unsigned groups = words__speaks_of(r->opts->by, r->opts->split);
+	unsigned groups = words__row_properties(r->opts->by, r->opts->split);
 	bool by_line = groups & 1U << BY_LINE,
 	     place_only = by_line && r->opts->words && !r->opts->split;
 	bool by_module = (groups & (1U << BY_MODULE | 1U << BY_LAYER)) && !place_only,

@@ -106,7 +106,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 /* Writes the texts that tell a row from others. */
 static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
 {
-	unsigned groups = o->words && !o->split ? 1U << o->by : words__speaks_of(o->by, o->split);
+	unsigned groups = o->words && !o->split ? 1U << o->by : words__row_properties(o->by, o->split);
 
 	if (groups & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
@@ -378,7 +378,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 {
-	unsigned groups = words__speaks_of(r->opts->by, r->opts->split);
+	unsigned groups = words__row_properties(r->opts->by, r->opts->split);
 	const struct row *row = &l->row;
 	char line[16] = "";
 

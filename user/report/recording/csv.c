@@ -85,10 +85,10 @@ static void put_value(FILE *out, const char *name, const struct row *r, unsigned
 
 	if (f < ROW_FIELDS) {
 		v = row_field__get(f, r, of);
-		if (v.is_of && v.known && !v.text)
+		if (v.applies && v.known && !v.text)
 			fprintf(out, "%" PRIu64, v.number);
 		else
-			csv__put(out, v.is_of ? v.text : NULL);
+			csv__put(out, v.applies ? v.text : NULL);
 	} else if (!strcmp(name, "recording")) {
 		csv__put(out, o->recording);
 	} else if (!strcmp(name, "device")) {
@@ -103,7 +103,7 @@ static void put_value(FILE *out, const char *name, const struct row *r, unsigned
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
 		   const char *holder)
 {
-	unsigned of = words__speaks_of(doc->by, doc->split);
+	unsigned of = words__row_properties(doc->by, doc->split);
 	bool stacks = (of & 1U << BY_STACK) && !r->before_attach, first = true;
 	char *stack = stacks ? stack_text(doc->dict, r) : NULL;
 	const struct other_fields other = { doc->name, device, stack, holder };
@@ -207,7 +207,8 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 		err = holders__of_rows(rows, kept, false, &h);
 	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
 		err = put_row(out, doc, d.name, &rows[i],
-			      by_name && h.of[i] != HOLDERS_NONE ? h.all[h.of[i]].name : NULL);
+			      by_name && h.holder_of[i] != HOLDERS_NONE ? h.all[h.holder_of[i]].name
+									: NULL);
 	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
 		sum.cumulative = rows[n - 1].cumulative;
 		err = put_row(out, doc, d.name, &sum, NULL);

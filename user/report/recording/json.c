@@ -624,7 +624,7 @@ static void put_field(struct json *j, enum row_field f, const struct row *r, uns
 {
 	struct row_value v = row_field__get(f, r, of);
 
-	if (!v.is_of || (v.optional && !v.known))
+	if (!v.applies || (v.optional && !v.known))
 		return;
 	if (v.known && !v.text)
 		json__uint(j, row_field__name(f), v.number);
@@ -646,7 +646,7 @@ static void put_row_share(struct json *j, const struct row *r, uint64_t all)
 
 static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all)
 {
-	unsigned of = words__speaks_of(doc->by, doc->split);
+	unsigned of = words__row_properties(doc->by, doc->split);
 
 	json__open_object(j, NULL);
 	for (enum row_field f = 0; f < ROW_FIELDS; f++) {

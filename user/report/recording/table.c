@@ -363,7 +363,7 @@ static void order_columns(struct table *t)
 /* Hides columns that the user did not choose, or that have no information. */
 static void hide_columns(struct table *t)
 {
-	unsigned of = words__speaks_of(t->o->by, t->o->split);
+	unsigned of = words__row_properties(t->o->by, t->o->split);
 	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
 	bool known = t->o->split || t->o->columns, module = known;
 
