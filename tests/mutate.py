@@ -68,7 +68,7 @@ FAULTS = [
           "bpf/memtrace.bpf.c", "h->tid = pid_ns ? thread_here() : kernel_tid();", "h->tid = pid_ns ? thread_here() : current_process();",
           "test_exact test_values test_calls"),
     Fault("wrong-window", "growth that began in the middle is looked for in the first half",
-          "user/model/heap/trend.c", "judge_values(v + n / 2, n - n / 2, &twice, &half);", "judge_values(v, n - n / 2, &twice, &half);",
+          "user/model/heap/trend.c", "judge_values(v + n / 2, n - n / 2, &two_tests, &half);", "judge_values(v, n - n / 2, &two_tests, &half);",
           "test_leaks"),
     Fault("page-escape", "a name with `</script>` ends the script of an exported page",
           "user/base/json.c", "\telse if (c == '/' && prev == '<')\n\t\tfputs(\"\\\\/\", out);\n", "",
