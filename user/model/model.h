@@ -81,7 +81,8 @@ struct model_device {
 	/* The allocator reports totals. Without them drift, reserved and before_attach are not
 	 * valid. */
 	bool has_totals;
-	/* The device has no memory at the end, and the process's tensors were read to make sure. */
+	/* No allocation or free was seen on the device, and the reading of the process's tensors
+	 * found none on it. */
 	bool empty;
 	enum state state;
 	uint64_t allocated, reserved; /* now; without totals, the bytes of known blocks */

@@ -29,7 +29,7 @@ struct live_graph {
 
 #define LIVE_HOLDERS 512 /* bytes of live_judgement.holders */
 
-/* What live_proc__judge() finds for a device. */
+/* The result of live_proc__judge() for a device. */
 struct live_judgement {
 	struct device device;
 	struct growth_summary growth;

@@ -14,7 +14,7 @@
 #define LEAST_INTERVAL UINT64_C(10000000000)
 #define DEEPEST 64 /* deeper modules are shown at this depth */
 
-/* What is known of a row from earlier refreshes. */
+/* State of a row from earlier refreshes. */
 struct live_seen {
 	uint64_t key;
 	uint64_t step, base;	       /* bytes at the end and start of the growth interval */
@@ -296,7 +296,7 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 	}
 }
 
-/* What one refresh reads from the model, and the rows that it makes. */
+/* The model's rows that one refresh reads, and the live rows that it makes. */
 struct fetched {
 	/* Rows live now, allocated ever, and live at ROWS_AT_BASE. They must outlive the shown
 	 * rows, which use their strings. */

@@ -7,12 +7,12 @@
 #include "model/model.h"
 #include "record/dict.h"
 
-/* What a stack says about an allocation. */
+/* Properties of an allocation that follow from its stack. */
 struct stack_origin {
 	bool known;	  /* false: this entry of the cache is empty */
 	uint8_t phase[2]; /* enum phase; phase[1]: if the stack is that of an autograd thread */
 	bool has_line;
-	bool engine;	    /* the innermost Python frame started the autograd engine */
+	bool engine; /* the innermost code is autograd's engine, or the Python code that started it */
 	bool inside_node;   /* a module was called inside the autograd node */
 	bool user_in_node;  /* user code ran inside the node, or outside of backward anywhere */
 	uint32_t module;    /* innermost module, 0: none */

@@ -15,12 +15,12 @@
 
 struct dev;
 
-/* What the program requested for a block. hash_index compares it as bytes, so it has no padding. */
+/* A request that a block was allocated for. hash_index compares it as bytes, so it has no padding. */
 struct request_info {
 	uint64_t requested, cuda_stream;
 };
 
-/* What the program's objects say about a block: dict numbers and enum category. No padding, either.
+/* Name, module and category that the program's objects give a block. It has no padding, either.
  */
 struct label {
 	uint32_t name, module, category;

@@ -215,7 +215,7 @@ static int return_memory(struct model *m, const struct event *e)
 		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
 	if (err)
 		return err;
-	old = find_extent(m, c, e->addr, &in, &dev); /* the changes above moved it */
+	old = find_extent(m, c, e->addr, &in, &dev); /* the changes may have moved it */
 	/* Part of a mapping can be unmapped, and a listed segment may be many mappings. Other
 	 * memory is returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))

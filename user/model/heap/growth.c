@@ -78,7 +78,7 @@ struct growth_unit {
 	} tops;
 };
 
-/* Growth by calls within one step. */
+/* Growth of a device by calls within one step. */
 struct growth_interval {
 	uint32_t unit_no;     /* unit that grew most; 0: none grew */
 	uint64_t step, calls; /* number of the step, and calls until its highest value */
@@ -95,12 +95,12 @@ struct growth_named {
 	uint64_t bytes, count;
 };
 
-/* Zeroed: empty. */
+/* Names of blocks, for all units. All fields 0: empty. */
 struct growth_names {
 	struct growth_named *all; /* owned */
 	uint32_t n;
-	size_t cap; /* private, as the map of indexes */
-	struct map64 *at;
+	size_t cap;
+	struct map64 *at; /* unit and name -> index in all */
 };
 
 struct growth_watch {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What the model tells growth.c about events. Call these functions only if m->growth is set. Those
- * that return int return 0 or -ENOMEM. */
+/* The model reports its events to growth.c here. Call these functions only if m->growth is set.
+ * Those that return int return 0 or -ENOMEM. */
 #include <stdint.h>
 
 #include "model/heap/steps.h"

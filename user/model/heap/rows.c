@@ -402,7 +402,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 	const struct site *s = &t->m->sites.all[k->site];
 	struct stack_origin w = attribution__stack(t->m->attribution, s->stack);
 	uint32_t name = block_class__name(t, k);
-	/* What keep() may look at. */
+	/* The fields that keep() may look at. */
 	struct row r = { .bytes = site__bytes(s, k->count),
 			 .count = k->count,
 			 .median = s->varied ? 0 : s->size,

@@ -23,7 +23,7 @@
 struct line { /* blocks of one line and phase */
 	uint64_t key[3];
 	struct row row;
-	/* Of its blocks in the current segment. mixed: several modules allocated them. */
+	/* Sums of its blocks in the current segment. mixed: several modules allocated them. */
 	uint64_t bytes, count;
 	uint32_t module;
 	bool here, mixed; /* here: there are such blocks */
@@ -280,7 +280,7 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 			break;
 		addr = next->addr;
 		size = is_pending ? p->size : block__size(s, b);
-		/* Of a block that reaches beyond the segment, only this part fills it. */
+		/* A block may reach beyond the segment: count the part inside. */
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
 		add_gap(s, seg, &e, last, cursor, addr);
 		cursor = addr + size > cursor ? addr + size : cursor;

@@ -106,7 +106,8 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 /* Writes the texts that tell a row from others. */
 static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
 {
-	unsigned groups = o->words && !o->split ? 1U << o->by : words__row_properties(o->by, o->split);
+	unsigned groups = o->words && !o->split ? 1U << o->by
+						: words__row_properties(o->by, o->split);
 
 	if (groups & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
