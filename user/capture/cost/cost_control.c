@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "capture/cost/cost_control.h"
 
-#define DEAR_LOOKS 2
-#define FAR 4.0 /* this many times the limit: skip a level */
-#define LOW 0.5 /* of the limit */
-#define FEW_WALKS 0.02
-#define SECOND 1000000000ULL
+#define DEAR_LOOKS 2	     /* looks in a row above the limit, until detail is dropped */
+#define FAR 4.0		     /* a share of more than this many limits drops two levels at once */
+#define LOW 0.5		     /* a share below this many limits lets detail come back */
+#define FEW_WALKS 0.02	     /* share of hits; with fewer walks, sampling more gains nothing */
+#define SECOND 1000000000ULL /* ns */
 #define PATIENCE_MIN (30 * SECOND)
 #define PATIENCE_MAX (3600 * SECOND)
-#define SAMPLED_MIN 65536ULL /* bytes */
+#define SAMPLED_MIN 65536ULL /* bytes; cost_detail.below at the level COST_SAMPLED */
 
 struct cost_detail cost_control__detail(unsigned level)
 {
@@ -19,11 +19,14 @@ struct cost_detail cost_control__detail(unsigned level)
 	if (level >= COST_NO_MODULES)
 		d.off |= MT_OFF_MODULES;
 	if (level >= COST_SAMPLED)
+		/* four times as much with each level */
 		d.below = SAMPLED_MIN << 2 * (level - COST_SAMPLED);
 	return d;
 }
 
-static bool drop(struct cost_control *c, uint64_t now, double share, double walks)
+/* Takes a share above the limit. True if the level went up, by one or two, so that less is
+ * recorded. */
+static bool drop_detail(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	unsigned more = share > FAR * c->limit ? 2 : 1;
 
@@ -39,7 +42,9 @@ static bool drop(struct cost_control *c, uint64_t now, double share, double walk
 	return true;
 }
 
-static bool give_back(struct cost_control *c, uint64_t now)
+/* Takes a share far below the limit. True if the level went down by one, so that more is
+ * recorded. */
+static bool give_back_detail(struct cost_control *c, uint64_t now)
 {
 	c->dear = 0;
 	if (!c->level)
@@ -53,6 +58,8 @@ static bool give_back(struct cost_control *c, uint64_t now)
 	return true;
 }
 
+/* A share above the limit counts towards less detail, one below LOW of it towards more. In between,
+ * both counts begin again. */
 bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	bool changed = false;
@@ -66,9 +73,9 @@ bool cost_control__look(struct cost_control *c, uint64_t now, double share, doub
 		return false;
 	}
 	if (share > c->limit) {
-		changed = drop(c, now, share, walks);
+		changed = drop_detail(c, now, share, walks);
 	} else if (share < LOW * c->limit) {
-		changed = give_back(c, now);
+		changed = give_back_detail(c, now);
 	} else {
 		c->calm = 0;
 		c->dear = 0;

@@ -25,25 +25,27 @@ enum cost_level {
 struct cost_control {
 	double limit; /* share of the target's time that may be added; 0: no limit */
 	unsigned level;
-	unsigned dear;	   /* looks in a row above the limit */
-	bool settling;	   /* the level has changed: the next look has both levels in it */
-	uint64_t calm;	   /* since when the share has been low, ns; 0: it is not */
-	uint64_t patience; /* how long it must be low before detail comes back, ns; 0: not set */
-	uint64_t raised;   /* when detail came back last, ns; 0: never */
+	unsigned dear; /* looks in a row with a share above the limit */
+	bool settling; /* the level has changed: ignore the next look, which measures both levels */
+	uint64_t calm; /* since when the share has been low, ns; 0: it is not low */
+	uint64_t patience; /* how long the share must be low before detail comes back, ns; 0: not
+			      set */
+	uint64_t raised;   /* when detail came back the last time, ns; 0: never */
 };
 
 /* Detail that a level leaves out: mt_detail.off and .sample_below. */
 struct cost_detail {
 	uint32_t off;	/* enum mt_off */
-	uint64_t below; /* bytes; 0: all allocations are walked */
+	uint64_t below; /* bytes; most smaller allocations have no stack; 0: all have one */
 };
 struct cost_detail cost_control__detail(unsigned level);
 
 /*
- * One look, every COST_EVERY. now: ns, not 0. share: what the capture added since the last look,
- * as a share of the time that the target would have taken without it. walks: share of the hits that
- * walked; with few walks, reading fewer stacks gains nothing, and the level stays. Returns true if
- * the level has changed. A level goes up after two looks above the limit, and down after `patience`
- * below half of it: at first 30 s, and twice as long each time that the level has to go up again.
+ * Decides about the level. Call it every COST_EVERY. now: ns, not 0. share: time that the capture
+ * added since the last look, as a share of the time that the target would have taken without it.
+ * walks: share of the hits that walked a stack; with few walks, reading fewer stacks gains
+ * nothing, and the level stays. Returns true if the level has changed. A level goes up after two
+ * looks above the limit, and down after `patience` below half of it: at first 30 s, and twice as
+ * long each time that the level has to go up again.
  */
 bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks);

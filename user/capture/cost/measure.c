@@ -12,12 +12,12 @@
 #include "base/clock.h"
 
 #define CALLS 65	  /* measured calls; the median counts */
-#define CACHES (4u << 20) /* bytes written between two calls */
+#define CACHES (4u << 20) /* bytes written between two calls, to replace the caches' contents */
 #define CACHE_LINE 64
-#define HIT_MAX 1000000000 /* ns */
+#define HIT_MAX 1000000000 /* ns; a larger cost of a hit is impossible */
 
-/* The kernel emulates the first instruction of cost_emulated, and steps over a copy of that of
- * cost_stepped. */
+/* Two functions to probe. The kernel emulates the first instruction of cost_emulated. It copies
+ * that of cost_stepped and single-steps the copy. */
 #ifdef __aarch64__
 #define EMULATED "b 1f\n1: ret"
 #define STEPPED "mov x0, x1\nret"
@@ -32,13 +32,15 @@ __asm__(".text\n" FUNCTION("cost_emulated", EMULATED) FUNCTION("cost_stepped", S
 void cost_emulated(void);
 void cost_stepped(void);
 
+/* Which offset of its file is mapped at addr? */
 struct search {
 	uintptr_t addr;
-	uint64_t offset;
+	uint64_t offset; /* the result */
 };
 
-/* For dl_iterate_phdr(): 1 if this file has the address in a segment. */
-static int find(struct dl_phdr_info *info, size_t size, void *ctx)
+/* Called by dl_iterate_phdr() for each file. Returns 1, which ends that, if a segment of the file
+ * has the address. */
+static int find_offset(struct dl_phdr_info *info, size_t size, void *ctx)
 {
 	struct search *s = ctx;
 
@@ -55,8 +57,8 @@ static int find(struct dl_phdr_info *info, size_t size, void *ctx)
 	return 0;
 }
 
-/* Median time of a call, ns. */
-static uint64_t time_of(void (*function)(void), volatile char *caches)
+/* Median time of a call of function, ns. */
+static uint64_t median_time(void (*function)(void), volatile char *caches)
 {
 	uint64_t took[CALLS];
 
@@ -71,6 +73,7 @@ static uint64_t time_of(void (*function)(void), volatile char *caches)
 	return took[CALLS / 2];
 }
 
+/* Sets *ret to the time that a probe adds to a call of function, ns. 0 or -errno. */
 static int measure(hit_cost_probe probe, void (*function)(void), volatile char *caches,
 		   uint32_t *ret)
 {
@@ -78,13 +81,13 @@ static int measure(hit_cost_probe probe, void (*function)(void), volatile char *
 	uint64_t without, with, added;
 	int fd;
 
-	if (!dl_iterate_phdr(find, &s))
+	if (!dl_iterate_phdr(find_offset, &s))
 		return -ENOENT;
-	without = time_of(function, caches);
+	without = median_time(function, caches);
 	fd = probe(s.offset);
 	if (fd < 0)
 		return fd;
-	with = time_of(function, caches);
+	with = median_time(function, caches);
 	close(fd);
 	added = with > without ? with - without : 0;
 	*ret = added < HIT_MAX ? added : HIT_MAX;
@@ -105,9 +108,9 @@ int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret)
 	return err;
 }
 
-#define UNTIMED 500.0	/* ns in a program that was not timed yet */
+#define UNTIMED 500.0	/* ns that a program takes which was not timed yet */
 #define SMOOTH 32.0	/* timed hits that the mean remembers */
-#define LEAST_ALONE 0.1 /* share of the time: the target does something, too */
+#define LEAST_ALONE 0.1 /* least share of the time that the target has for itself */
 
 /* How often the kernel's trap is taken for a hit of this type. */
 static unsigned traps(unsigned type)
@@ -117,7 +120,7 @@ static unsigned traps(unsigned type)
 	case MT_REC_MODULE_LEAVE:
 	case MT_REC_NATIVE:
 	case MT_REC_HOST: /* no trap: it runs within a system call, which takes longer */
-		return 0; /* written by the programs of other hits */
+		return 0; /* no hits of their own: programs of other hits write them */
 	case MT_REC_CUDA_CALL:
 		return 2; /* at the entry and the return */
 	default:
@@ -130,26 +133,28 @@ static uint64_t hits_of(const uint64_t c[MT_CNT_NR], unsigned type)
 	return type == MT_REC_NODE ? c[MT_CNT_NODE_RUN] : c[MT_CNT_HIT + type];
 }
 
+/* Updates the mean time in the program from the hits that were timed since the last look. */
 static void update_mean(struct measure *m, unsigned type, const struct mt_timed *now)
 {
-	uint64_t n = now->hits - m->timed[type].hits, ns = now->ns - m->timed[type].ns;
+	uint64_t hits = now->hits - m->timed[type].hits, ns = now->ns - m->timed[type].ns;
 	double *mean = &m->mean[type];
 
-	if (!n)
+	if (!hits)
 		return;
-	*mean += ((double)ns / (double)n - *mean) * (*mean ? (double)n / ((double)n + SMOOTH) : 1);
+	*mean += ((double)ns / (double)hits - *mean) *
+		 (*mean ? (double)hits / ((double)hits + SMOOTH) : 1);
 	m->timed[type] = *now;
 }
 
-/* Added by hits of one type since the last look, ns. */
+/* Time that the hits of one type added since the last look, ns. */
 static double added_by(struct measure *m, unsigned type, uint64_t hits)
 {
-	uint64_t n = hits - m->hits[type];
+	uint64_t new_hits = hits - m->hits[type];
 	double trap = m->stepped[type] ? m->hit.stepped : m->hit.emulated;
 
 	m->hits[type] = hits;
-	m->new_hits += (double)n * traps(type);
-	return (double)n * traps(type) * (trap + (m->mean[type] ?: UNTIMED));
+	m->new_hits += (double)new_hits * traps(type);
+	return (double)new_hits * traps(type) * (trap + (m->mean[type] ?: UNTIMED));
 }
 
 double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
@@ -170,7 +175,7 @@ double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struc
 	m->walks = walks;
 	m->new_hits = 0;
 	for (unsigned i = 1; i < MEASURE_TYPES; i++) {
-		struct mt_timed now = timed[i]; /* the programs write it meanwhile */
+		struct mt_timed now = timed[i]; /* a copy: the programs write the original */
 
 		update_mean(m, i, &now);
 		if (MT_CNT_HIT + i < MT_CNT_WALK)

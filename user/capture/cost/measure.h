@@ -8,16 +8,16 @@
 #include "memtrace.h"
 
 /*
- * ns of a thread's time. Measured like hits in a busy process: other data has replaced the kernel's
- * in the processor's caches.
+ * Cost of a hit, ns of a thread's time. It is measured like hits in a busy process: other data has
+ * replaced the kernel's in the processor's caches.
  */
 struct hit_cost {
-	uint32_t emulated; /* at an instruction that the kernel emulates; see inspect/site.h */
-	uint32_t stepped;  /* at any other instruction */
+	uint32_t emulated; /* if the kernel emulates the probed instruction; see inspect/site.h */
+	uint32_t stepped;  /* if the probed instruction is any other */
 };
 
-/* Puts a probe with an empty program on this offset of our own file, for our process. Returns a
- * descriptor that holds the probe, or -errno. */
+/* Puts a probe with an empty program on this offset of our own executable file, for our process.
+ * Returns a descriptor that holds the probe, or -errno. */
 typedef int (*hit_cost_probe)(uint64_t offset);
 
 /* Calls two functions of ours without a probe and with one: about 60 ms, nearly all of it to remove
@@ -32,30 +32,32 @@ int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret);
 
 struct measure {
 	struct hit_cost hit;
-	bool stepped[MEASURE_TYPES]; /* by enum mt_rec_type: the hook's instruction is stepped over;
-					MT_REC_NODE: the hook for nodes that begin to run */
+	bool stepped[MEASURE_TYPES]; /* by enum mt_rec_type: the kernel single-steps the probed
+					instruction; MT_REC_NODE: that of the hook for nodes that
+					begin to run */
 	/* As of the last look. */
 	bool begun;
 	uint64_t hits[MEASURE_TYPES], wall, cpu;
 	struct mt_timed timed[MEASURE_TYPES];
-	double mean[MEASURE_TYPES]; /* ns in the program for a hit; 0: none was timed yet */
+	double mean[MEASURE_TYPES]; /* mean time in the program for a hit, ns; 0: none was timed yet
+				     */
 	uint64_t walks;		    /* walks so far */
 	double new_walks, new_hits; /* between the last two looks */
-	/* Sums over all looks, ns. */
+	/* Sums over all looks, ns: added by the capture, and taken by the target without it. */
 	double added, alone;
 };
 
 /*
- * Takes what happened since the last look. c: counters of the programs. timed: MEASURE_TYPES. wall:
- * time; cpu: CPU time of the process; both ns, from any start. Returns the added time as a share of
- * the time that the process would have taken alone, which is its CPU time, or the wall time if that
- * is less: several threads run then, and each may be the one that the others wait for. The first
- * look returns 0.
+ * Takes what happened since the last look. c: counters of the programs. timed: MEASURE_TYPES
+ * entries. wall: time; cpu: CPU time of the process; both ns, from any start. Returns the added
+ * time as a share of the time that the process would have taken alone. That is its CPU time, or
+ * the wall time if that is less: then several threads run, and each may be the one that the others
+ * wait for. The first look returns 0.
  */
 double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
 		     uint64_t wall, uint64_t cpu);
 
-/* Share of the hits since the look before that walked the stack. */
+/* Share of the hits between the last two looks that walked the stack. */
 static inline double measure__walks(const struct measure *m)
 {
 	return m->new_hits > 0 ? m->new_walks / m->new_hits : 0;

@@ -23,15 +23,16 @@
 
 #define NODES_MAX (1u << 20)	/* nodes kept; a new one then replaces the oldest */
 #define LOOK_PAUSE 200000000ULL /* ns between two looks for the functions */
-#define TYPES_MAX 4096
-#define LOOK_MAX 50
-#define OBJECT_WORDS 64 /* words of a node that may point to its Python object */
-#define OBJECT_TRIES 64
+#define TYPES_MAX 4096		/* Python classes kept */
+#define LOOK_MAX 50		/* looks for the functions before we give up */
+#define OBJECT_WORDS 64		/* words of a node that may point to its Python object */
+#define OBJECT_TRIES 64		/* nodes whose Python object is searched */
 
+/* A node that forward made. All but the stack identify it. */
 struct made {
 	uint64_t addr, vptr, sequence;
 	uint32_t thread;
-	uint32_t stack; /* in the dictionary */
+	uint32_t stack; /* dictionary number of the stack that made the node */
 };
 
 /* The name of a Python class at an address, as read at `checked`. Before `since`, another class may
@@ -43,21 +44,21 @@ struct class_name {
 
 struct autograd {
 	struct made *made; /* a ring buffer once it is full */
-	uint32_t n, next;
+	uint32_t n, next;  /* entries of .made; with NODES_MAX of them, the oldest one */
 	size_t cap;
-	struct map64 *at;	  /* address -> index in made */
-	struct map64 *classes;	  /* vptr -> the dictionary's string, 0: no name */
+	struct map64 *at;	  /* address of a node -> index in made */
+	struct map64 *classes;	  /* vptr -> dictionary number of the C++ class's name, 0: none */
 	struct map64 *types;	  /* address of a Python class -> index in names */
 	struct class_name *names; /* TYPES_MAX of them */
-	struct node_guess guess;
+	struct node_guess guess;  /* which layout the nodes seen so far agree with */
 	const struct node_layout *layout; /* NULL: no layout fits */
 	struct mt_node_layout given;	  /* the layout that the programs have */
 	autograd_parameter parameter;
 	void *parameter_ctx;
-	uint64_t next_look;
-	uint64_t forward; /* time when forward last made a node, CLOCK_MONOTONIC, ns */
+	uint64_t next_look; /* earliest time of the next autograd__look(), ns since start */
+	uint64_t forward;   /* time when forward last made a node, CLOCK_MONOTONIC, ns */
 	unsigned int looks, object_tries;
-	uint32_t unknown; /* the dictionary's node of AUTOGRAD_UNKNOWN; 0: not made so far */
+	uint32_t unknown; /* dictionary number of the node AUTOGRAD_UNKNOWN; 0: it has none so far */
 	bool faults_warned;
 	uint64_t joined, unjoined, accumulated,
 		unnamed; /* nodes that ran, by how they were named */
@@ -75,7 +76,9 @@ void autograd__free(struct autograd *a)
 	free(a);
 }
 
-static void give_layout(struct decoder *d)
+/* Tells the programs where the fields of a node are. Without a layout, they read no more than the
+ * first words of nodes. */
+static void send_layout(struct decoder *d)
 {
 	struct autograd *a = d->autograd;
 
@@ -84,9 +87,9 @@ static void give_layout(struct decoder *d)
 	probes__set_node_layout(d->probes, d->opts->number, &a->given);
 }
 
-static void attach(struct decoder *d)
+static void probe_functions(struct decoder *d)
 {
-	/* Nodes are made before they run, so probe that first. */
+	/* Nodes are made before they run, so probe the function that makes them first. */
 	if (!decoder__is_probed(d, HOOK_EDGE))
 		target__attach_optional(d->target, d->probes, HOOK_EDGE);
 	if (decoder__is_probed(d, HOOK_EDGE) && !decoder__is_probed(d, HOOK_EVALUATE))
@@ -108,8 +111,8 @@ int autograd__attach(struct decoder *d)
 		return -ENOMEM;
 	node_guess__init(&a->guess, d->target->torch.version);
 	a->layout = node_guess__layout(&a->guess);
-	give_layout(d);
-	attach(d);
+	send_layout(d);
+	probe_functions(d);
 	return 0;
 }
 
@@ -121,6 +124,8 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 	       !decoder__is_probed(d, HOOK_EVALUATE) && !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
+/* Finds the two functions among all hooks of PyTorch. Takes over those that are not probed, and
+ * probes them. */
 void autograd__look(struct decoder *d, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
@@ -134,21 +139,21 @@ void autograd__look(struct decoder *d, uint64_t now)
 		return;
 	(void)torch__hooks(d->target->proc, &d->target->maps, hooks);
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		struct hook before = d->target->hooks[ids[i]];
+		struct hook old_hook = d->target->hooks[ids[i]];
 
 		if (decoder__is_probed(d, ids[i]))
 			continue;
 		d->target->hooks[ids[i]] = hooks[ids[i]];
-		hooks[ids[i]] = before;
+		hooks[ids[i]] = old_hook;
 	}
 	hook__close_all(hooks);
 	free(hooks);
 	if (d->target->torch.version[0] && !a->guess.seen) {
 		node_guess__init(&a->guess, d->target->torch.version);
 		a->layout = node_guess__layout(&a->guess);
-		give_layout(d);
+		send_layout(d);
 	}
-	attach(d);
+	probe_functions(d);
 }
 
 void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ctx)
@@ -161,20 +166,22 @@ void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ct
 
 /* ---- made ---- */
 
-static void guess(struct decoder *d, const struct mt_rec_node *r)
+/* Compares the record of a node with the layouts of all versions of PyTorch, and changes the layout
+ * if another one fits better. */
+static void refine_layout(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct autograd *a = d->autograd;
-	const struct node_layout *was = a->layout;
+	const struct node_layout *old_layout = a->layout;
 
 	node_guess__see(&a->guess, r->h.tid, r->node, r->head);
 	a->layout = node_guess__layout(&a->guess);
-	if (a->layout == was)
+	if (a->layout == old_layout)
 		return;
 	/* Nodes read by different layouts cannot be compared. */
 	map64__clear(a->at);
 	a->n = a->next = 0;
-	give_layout(d);
-	if (a->layout && !was)
+	send_layout(d);
+	if (a->layout && !old_layout)
 		log_warn("memory allocated in backward is linked to lines of forward again, from "
 			 "step %" PRIu64 " on",
 			 d->steps + 1);
@@ -194,14 +201,15 @@ static struct made identity(const struct autograd *a, const struct mt_rec_node *
 			      .thread = (uint32_t)r->head[a->layout->thread] };
 }
 
-static bool same(const struct made *a, const struct made *b)
+static bool is_same_node(const struct made *a, const struct made *b)
 {
 	return a->addr == b->addr && a->vptr == b->vptr && a->sequence == b->sequence &&
 	       a->thread == b->thread;
 }
 
-/* Finds an entry for a new node, the oldest one's if made is full. 0 or -ENOMEM. */
-static int place_for(struct autograd *a, uint32_t *ret)
+/* Sets *ret to the index of an entry of a->made for a new node: the oldest one's if the table is
+ * full. 0 or -ENOMEM. */
+static int take_entry(struct autograd *a, uint32_t *ret)
 {
 	uint64_t i;
 
@@ -218,7 +226,8 @@ static int place_for(struct autograd *a, uint32_t *ret)
 	return 0;
 }
 
-/* True if autograd's engine made the node: its thread runs no Python, or only what started it. */
+/* True if autograd's engine made the node: its thread runs no Python code, or only the call that
+ * started the engine. */
 static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk)
 {
 	struct dict_stack st = dict__get_stack(d->dict, stack);
@@ -232,9 +241,9 @@ static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk
 	return files__starts_engine(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
 }
 
-/* The stack of the call that made a node. In a double backward a running node makes others: then
- * that node's stack, 0: unknown. */
-static uint32_t maker(struct decoder *d, const struct mt_rec_node *r)
+/* The dictionary's stack for a node that was made. In a double backward, a running node makes
+ * others: they get the stack of that node. 0: unknown. */
+static uint32_t stack_of_maker(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	uint8_t walk = r->h.walk;
@@ -257,17 +266,18 @@ int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 		return -EBADMSG;
 	if (r->h.node == MT_NODE_NONE)
 		a->forward = r->h.time;
-	guess(d, r);
+	refine_layout(d, r);
 	if (!a->layout)
 		return 0;
 	m = identity(a, r);
 	/*
-	 * A node's later outputs, or a twin of the record: the first one is from where it was made.
+	 * The record may come again, for other outputs of the node or from the sleepable programs:
+	 * the first one has the stack that made it.
 	 */
-	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
+	if (map64__get(a->at, m.addr, &i) && is_same_node(&a->made[i], &m))
 		return 0;
-	m.stack = maker(d, r);
-	err = place_for(a, &place);
+	m.stack = stack_of_maker(d, r);
+	err = take_entry(a, &place);
 	if (err)
 		return err;
 	a->made[place] = m;
@@ -332,7 +342,8 @@ static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
 	if (known && now.cls != known->cls) {
-		if (!proc__alive(d->target->proc)) /* its memory is gone: keep the name */
+		/* A process that has ended has no memory: keep the name. */
+		if (!proc__alive(d->target->proc))
 			return known->cls;
 		now.since = now.checked;
 	} else if (known) {
@@ -379,27 +390,30 @@ static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *
 		a->given.object_vptr = r->head[0];
 		a->given.object = i * sizeof(words[0]);
 		a->given.object_type = l->ob_type;
-		give_layout(d);
+		send_layout(d);
 		return cls;
 	}
 	return 0;
 }
 
+/* The dictionary's string for a node's class: the Python class of a torch.autograd.Function,
+ * otherwise the C++ class. 0: no name. UINT32_MAX: out of memory. */
 static uint32_t class_of(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct autograd *a = d->autograd;
-	uint32_t cls = class_by_vptr(d, r->head[0]), own = 0;
+	uint32_t cls = class_by_vptr(d, r->head[0]), python_cls = 0;
 
 	if (cls == UINT32_MAX || strcmp(dict__str(d->dict, cls), "PyNode") || !d->target->python)
 		return cls;
 	if (a->given.object_vptr == r->head[0] && r->extra)
-		own = class_by_type(d, r->extra, r->h.time);
-	if (!own) /* it began to run before the programs knew the place */
-		own = class_from_outside(d, r);
-	return own ? own : cls;
+		python_cls = class_by_type(d, r->extra, r->h.time);
+	if (!python_cls) /* the programs did not know yet where the class is */
+		python_cls = class_from_outside(d, r);
+	return python_cls ? python_cls : cls;
 }
 
-static int unknown(struct decoder *d, uint32_t *node)
+/* Sets *node to the dictionary's node of class AUTOGRAD_UNKNOWN. 0 or -ENOMEM. */
+static int set_unknown_node(struct decoder *d, uint32_t *node)
 {
 	struct autograd *a = d->autograd;
 	struct dict_node n = { 0 };
@@ -421,30 +435,33 @@ int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hd
 	if (!d->autograd || h->node == MT_NODE_NONE)
 		return 0;
 	*node = h->node == MT_NODE_CURRENT ? t->node : 0;
-	return *node ? 0 : unknown(d, node);
+	return *node ? 0 : set_unknown_node(d, node);
 }
 
-/* The line of a gradient that is accumulated: of the node that ran before on the thread, which has
- * passed it on. 0 if that was in an earlier backward: forward has made nodes since. */
+/* The dictionary's stack for an AccumulateGrad node: the one of the node that ran before on this
+ * thread and passed the gradient on. 0 if that node ran in an earlier backward, since forward has
+ * made nodes after it. */
 static uint32_t passed_on_by(const struct decoder *d, const struct thread *t)
 {
 	return t->node_began > d->autograd->forward ? dict__get_node(d->dict, t->node).stack : 0;
 }
 
+/* Names the node that begins to run: its class, and the forward stack of the record that made it.
+ * An AccumulateGrad node gets the stack of the node before, and its parameter. */
 int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct autograd *a = d->autograd;
 	struct dict_node node = { 0 };
 	struct made m;
-	uint32_t passed;
+	uint32_t stack_before;
 	uint64_t i;
 
 	if (!a)
 		return -EBADMSG;
 	if (!t)
 		return -ENOMEM;
-	passed = passed_on_by(d, t);
+	stack_before = passed_on_by(d, t);
 	t->node = 0;
 	t->node_began = r->h.time;
 	t->accumulates = false;
@@ -457,11 +474,11 @@ int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
 	if (m.sequence == NODE_NO_SEQUENCE) {
 		a->accumulated++;
 		t->accumulates = true;
-		node.stack = passed;
+		node.stack = stack_before;
 		if (a->parameter && r->extra &&
 		    !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
 			node.name = node.module = 0;
-	} else if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m)) {
+	} else if (map64__get(a->at, m.addr, &i) && is_same_node(&a->made[i], &m)) {
 		a->joined++;
 		node.stack = a->made[i].stack;
 	} else {

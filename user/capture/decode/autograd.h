@@ -14,7 +14,7 @@ struct decoder;
 struct thread;
 struct autograd;
 
-#define AUTOGRAD_UNKNOWN "unknown node" /* class of a running node that is not known */
+#define AUTOGRAD_UNKNOWN "unknown node" /* class name of a node of which nothing is known */
 
 /* Opens d->autograd, and probes PyTorch's two functions if they are mapped. 0 or -ENOMEM. */
 int autograd__attach(struct decoder *d);
@@ -24,13 +24,14 @@ bool autograd__is_due(const struct decoder *d, uint64_t now);
 void autograd__look(struct decoder *d, uint64_t now);
 void autograd__free(struct autograd *a); /* NULL is fine */
 
-/* Keeps a node that was made. 0 or -ENOMEM. */
+/* Keeps a node that forward has made. 0 or -ENOMEM. */
 int autograd__made(struct decoder *d, const struct mt_rec_node *r);
-/* Sets the node that its thread runs from here on: thread.node. 0 or -ENOMEM. */
+/* Notes that the record's thread begins to run a node: sets thread.node. 0 or -ENOMEM. */
 int autograd__runs(struct decoder *d, const struct mt_rec_node *r);
 
-/* The node that the thread of a record runs, as its event names it. h->node is an enum mt_node. 0
- * or -ENOMEM. */
+/* Sets *node to the dictionary's number of the node that the record's thread runs, for the event
+ * of that record. 0: it runs none, outside of backward. h->node is an enum mt_node. Returns 0 or
+ * -ENOMEM. */
 int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hdr *h,
 		   uint32_t *node);
 

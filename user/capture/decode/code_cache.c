@@ -17,12 +17,13 @@
 struct code_cache {
 	struct dict *dict;
 	const struct python *py;
-	struct map64 *at;   /* address -> struct code *, the youngest first */
+	struct map64 *at;   /* address -> the youngest struct code *, which leads to older ones */
 	struct map64 *gone; /* address -> epoch of its last end, until code_cache__passed() */
 	uint64_t *fresh;    /* addresses read in this round */
 	size_t n_fresh, cap_fresh;
-	uint64_t floor; /* no reading is valid across this epoch */
-	uint64_t read_until, reads;
+	uint64_t floor;	     /* no reading is valid across this epoch */
+	uint64_t read_until; /* epoch at the end of the last round's readings */
+	uint64_t reads;	     /* code objects read so far */
 };
 
 struct code_cache *code_cache__new(struct dict *d, const struct python *py)
@@ -93,7 +94,8 @@ static void drop_youngest(struct code_cache *c, uint64_t addr)
 		map64__del(c->at, addr, NULL);
 }
 
-static void close_at(struct code *code, uint64_t epoch)
+/* Makes a reading invalid for stacks of this epoch and later ones. */
+static void limit_validity(struct code *code, uint64_t epoch)
 {
 	if (code->until > epoch)
 		code->until = epoch;
@@ -109,7 +111,7 @@ int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch)
 		code = youngest(c, addr);
 	}
 	if (code)
-		close_at(code, epoch);
+		limit_validity(code, epoch);
 	return map64__set(c->gone, addr, epoch);
 }
 
@@ -126,15 +128,17 @@ static int note_fresh(struct code_cache *c, uint64_t addr)
 	return 0;
 }
 
-/* The dictionary's string; 0 if it is full, see symbolizer__number(). */
-static uint32_t text(struct code_cache *c, const char *s)
+/* The dictionary's number of a string; 0 if the dictionary is full, see symbolizer__number().
+ * UINT32_MAX: out of memory. */
+static uint32_t string_number(struct code_cache *c, const char *s)
 {
 	uint32_t number = dict__string(c->dict, s, strlen(s));
 
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
 
-/* A file's name, without what differs from run to run. */
+/* The number of a file's name in the dictionary, without the parts of it that differ from run to
+ * run, such as the temporary path of a notebook's cell. UINT32_MAX: out of memory. */
 static uint32_t file_name(struct code_cache *c, const char *path)
 {
 	char name[sizeof(((struct pycode *)0)->file)];
@@ -145,15 +149,16 @@ static uint32_t file_name(struct code_cache *c, const char *path)
 	cell = *path == '/' ? files__cell(path, &len) : NULL;
 	if (cell && !pynames__cell(c->py, path, &number)) {
 		snprintf(name, sizeof(name), "<cell %" PRIu64 ">", number);
-		return text(c, name);
+		return string_number(c, name);
 	}
 	if (cell) {
 		snprintf(name, sizeof(name), "<cell %.*s>", (int)len, cell);
-		return text(c, name);
+		return string_number(c, name);
 	}
-	return text(c, files__stable(path, name, sizeof(name)) ? name : path);
+	return string_number(c, files__stable(path, name, sizeof(name)) ? name : path);
 }
 
+/* Copies one of the parent's readings, with the numbers of this dictionary. 0 or -ENOMEM. */
 static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_cache *from,
 		       const struct code *code)
 {
@@ -164,8 +169,8 @@ static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_ca
 	*copy = *code;
 	copy->older = NULL;
 	copy->linetable = code->linetable_len ? malloc(code->linetable_len) : NULL;
-	copy->file = text(c, dict__str(from->dict, code->file));
-	copy->func = text(c, dict__str(from->dict, code->func));
+	copy->file = string_number(c, dict__str(from->dict, code->file));
+	copy->func = string_number(c, dict__str(from->dict, code->func));
 	if ((code->linetable_len && !copy->linetable) || copy->file == UINT32_MAX ||
 	    copy->func == UINT32_MAX || map64__set(c->at, addr, (uintptr_t)copy)) {
 		free_chain(copy);
@@ -192,20 +197,22 @@ int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uin
 	return err;
 }
 
-static int read_code(struct code_cache *c, uint64_t addr, uint64_t from)
+/* Reads the code object at addr, for stacks of epoch valid_from and later. One that cannot be read
+ * gets an entry without names. 0 or -ENOMEM. */
+static int read_code(struct code_cache *c, uint64_t addr, uint64_t valid_from)
 {
 	struct code *code = calloc(1, sizeof(*code));
 	struct pycode pc;
 
 	if (!code)
 		return -ENOMEM;
-	code->from = from;
+	code->from = valid_from;
 	code->until = UINT64_MAX;
 	code->fresh = true;
 	c->reads++;
 	if (c->py && pyobj__code(c->py, addr, &pc) == 0) {
 		code->file = file_name(c, pc.file);
-		code->func = text(c, pc.name);
+		code->func = string_number(c, pc.name);
 		code->firstlineno = pc.firstlineno;
 		code->linetable = pc.linetable;
 		code->linetable_len = pc.linetable_len;
@@ -224,14 +231,14 @@ static int read_code(struct code_cache *c, uint64_t addr, uint64_t from)
 int code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 {
 	const struct code *known = youngest(c, addr);
-	uint64_t from = 0;
+	uint64_t valid_from = 0;
 
 	if (known && epoch < known->until)
 		return 0; /* known, or already freed */
-	map64__get(c->gone, addr, &from);
-	if (from < c->floor)
-		from = c->floor;
-	return epoch < from ? 0 : read_code(c, addr, from);
+	map64__get(c->gone, addr, &valid_from);
+	if (valid_from < c->floor)
+		valid_from = c->floor;
+	return epoch < valid_from ? 0 : read_code(c, addr, valid_from);
 }
 
 void code_cache__read_until(struct code_cache *c, uint64_t epoch)
@@ -274,8 +281,8 @@ void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now)
 	while (map64__next(c->at, &pos, &key, &value)) {
 		struct code *code = (struct code *)(uintptr_t)value;
 
-		close_at(code, sure + 1);
-		/* Their ends may be among the lost ones. */
+		limit_validity(code, sure + 1);
+		/* Drop older readings: the ends that limit them may be lost. */
 		free_chain(code->older);
 		code->older = NULL;
 	}
@@ -300,7 +307,8 @@ void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch)
 
 	if (map64__get(c->gone, addr, &last) && last <= epoch)
 		map64__del(c->gone, addr, NULL);
-	/* Ends of one address come in order, so those of younger readings are still to come. */
+	/* Ends of one address come in order. So the first reading that ended by this epoch, and
+	 * all older ones, are not needed any more. */
 	while (*link && (*link)->until > epoch)
 		link = &(*link)->older;
 	if (!*link)

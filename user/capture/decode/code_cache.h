@@ -40,32 +40,34 @@ struct code_cache *code_cache__new(struct dict *d,
 				   const struct python *py); /* borrows both. NULL on ENOMEM */
 void code_cache__free(struct code_cache *c);		     /* NULL is fine */
 
-/* Takes over what was read of the parent before it forked (CLOCK_MONOTONIC, ns). It is valid in the
- * child for the same epochs, since both get the records of all ends. 0 or -ENOMEM. */
+/* Copies the readings of the parent process from before it forked this one, at `forked`
+ * (CLOCK_MONOTONIC, ns). They are valid in the child for the same epochs, since both get the
+ * records of all ends. 0 or -ENOMEM. */
 int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uint64_t forked);
-/* Notes the end of the object at this address: it got this number. 0 or -ENOMEM. */
+/* Notes that the object at this address was freed, and that the epoch became this number by it. 0
+ * or -ENOMEM. */
 int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch);
-/* True if the object at this address was read for some stack. */
+/* True if a code object at this address was read, for any stack. */
 bool code_cache__known(const struct code_cache *c, uint64_t addr);
 /* Reads the object at this address for a stack of this epoch, unless it is known or already freed.
  * 0 or -ENOMEM. */
 int code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch);
-/* Sets the epoch after this round's readings. */
+/* Sets the epoch at the end of this round's readings. */
 void code_cache__read_until(struct code_cache *c, uint64_t epoch);
 /* Keeps this round's readings: code_cache__gone() was called for all ends up to that epoch. */
 void code_cache__confirm(struct code_cache *c);
 /* Drops this round's readings. */
 void code_cache__drop_new(struct code_cache *c);
-/* Ends up to this epoch were left out, because no reading of ours was open. Later readings are not
- * valid for stacks from before it. */
+/* Notes that records of ends up to this epoch were dropped, when no code object had been read. A
+ * later reading is not valid for stacks from before that epoch. */
 void code_cache__floor(struct code_cache *c, uint64_t epoch);
-/* Records about ends after epoch `sure`, up to `now`, are lost: no reading is valid for stacks in
- * between. */
+/* Notes that records of ends after epoch `sure`, up to `now`, are lost: no reading is valid for
+ * stacks from that time. */
 void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now);
 
-/* The object at the address for a stack of that epoch. NULL: unknown. */
+/* The code object that was at the address for a stack of this epoch. NULL: unknown. */
 const struct code *code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch);
-/* Forgets an end: all stacks from before it are decoded. */
+/* All stacks from before this end are decoded: frees the readings that were kept for them. */
 void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch);
 
 uint64_t code_cache__reads(const struct code_cache *c); /* objects read so far */

@@ -22,8 +22,8 @@
 
 /* ---- memory that is taken. Each record gives 0, -ENOMEM or the sink's error ---- */
 
-#define TAKEN_MAX (1u << 20)
-#define POOL_MANAGED 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */
+#define TAKEN_MAX (1u << 20) /* entries of cuda_calls.taken */
+#define POOL_MANAGED 2	     /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 
 /* CUmemLocationType */
 enum location {
@@ -47,7 +47,7 @@ static enum space space_of(uint8_t how)
 	}
 }
 
-/* NULL: unknown, or taken before attach. */
+/* The memory at this address or handle. NULL: unknown, or taken before attach. */
 static struct taken *find_taken(struct cuda_calls *c, enum space space, uint64_t addr)
 {
 	uint64_t i;
@@ -55,7 +55,8 @@ static struct taken *find_taken(struct cuda_calls *c, enum space space, uint64_t
 	return map64__get(c->at[space], addr, &i) ? &c->taken[i] : NULL;
 }
 
-static uint32_t new_index(struct cuda_calls *c)
+/* Index of a free entry of c->taken. NO_INDEX: none, or out of memory. */
+static uint32_t take_entry(struct cuda_calls *c)
 {
 	uint32_t i = c->first_free;
 
@@ -69,16 +70,17 @@ static uint32_t new_index(struct cuda_calls *c)
 	return c->n_taken++;
 }
 
-static void free_index(struct cuda_calls *c, uint32_t i)
+static void free_entry(struct cuda_calls *c, uint32_t i)
 {
 	c->taken[i] = (struct taken){ .physical = c->first_free };
 	c->first_free = i;
 }
 
-/* Keeps an entry. Without room for it, the event of its end has no size and no device. */
+/* Keeps memory that was taken. Without room for it, the event of its end has no size and no
+ * device. */
 static void remember(struct cuda_calls *c, enum space space, const struct taken *t)
 {
-	uint32_t i = new_index(c);
+	uint32_t i = take_entry(c);
 
 	if (i == NO_INDEX) {
 		c->forgotten++;
@@ -86,7 +88,7 @@ static void remember(struct cuda_calls *c, enum space space, const struct taken 
 	}
 	c->taken[i] = *t;
 	if (map64__set(c->at[space], t->addr, i)) {
-		free_index(c, i);
+		free_entry(c, i);
 		c->forgotten++;
 	} else if (t->how == MEM_MAPPED && t->physical != NO_INDEX) {
 		c->taken[t->physical].mappings++;
@@ -107,8 +109,8 @@ static bool is_library(const char *path)
 	return false;
 }
 
-/* True for calls of NVIDIA's libraries for themselves. A pluggable allocator's blocks are all other
- * calls. */
+/* True if code of NVIDIA's libraries made the call, for itself. All other calls make blocks of a
+ * pluggable allocator. caller: the call's return address. */
 static bool by_library(struct decoder *d, uint64_t caller)
 {
 	struct cuda_calls *c = d->calls;
@@ -131,8 +133,8 @@ static bool by_library(struct decoder *d, uint64_t caller)
 	return library;
 }
 
-/* True if this memory is a block: PyTorch's allocator does not cache, and this is its call, or
- * there is no PyTorch. */
+/* True if memory that a call takes or gives back is a block: PyTorch's allocator does not cache
+ * and made the call (own), or there is no PyTorch. */
 static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 {
 	const struct cuda_calls *c = d->calls;
@@ -146,6 +148,8 @@ static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 	       !by_library(d, caller);
 }
 
+/* The device of memory that a call takes. physical: what a mapping maps; pool: the pool that gives
+ * it; both NULL for other calls. The index is DEVICE_UNKNOWN if none of them tells. */
 static struct device device_of(struct cuda_calls *c, const struct cuda_function *fn,
 			       const struct thread *t, const struct mt_rec_call *r,
 			       const struct taken *physical, const struct pool *pool)
@@ -191,35 +195,38 @@ static const struct pool *find_pool(const struct cuda_calls *c, uint64_t handle)
 	return NULL;
 }
 
-static bool on_host(uint32_t location)
+static bool is_host_location(uint32_t location)
 {
 	return location >= LOCATION_HOST && location <= LOCATION_HOST_NUMA_CURRENT;
 }
 
-/* enum mem_how of a call: some functions depend on their arguments. */
+/* The kind of memory that a call takes, an enum mem_how. For some functions it depends on the
+ * arguments. */
 static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r,
 		      const struct pool *pool)
 {
 	if (pool)
 		return pool->how;
-	return fn->device == CUDA_DEVICE_PROP && on_host((uint32_t)r->arg[2]) ? MEM_HOST : fn->how;
+	return fn->device == CUDA_DEVICE_PROP && is_host_location((uint32_t)r->arg[2]) ? MEM_HOST
+										       : fn->how;
 }
 
-/* False: unreadable, or too large to be true. */
-static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
+/* Sets *size to the bytes that a call took. False: the arguments are unreadable, or the size is
+ * impossible. */
+static bool get_size(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
 {
-	uint64_t n = r->arg[1];
+	uint64_t bytes = r->arg[1];
 
-	if (fn->size == CUDA_SIZE_PITCH && __builtin_mul_overflow(n, r->arg[3], &n))
+	if (fn->size == CUDA_SIZE_PITCH && __builtin_mul_overflow(bytes, r->arg[3], &bytes))
 		return false;
-	if (fn->size == CUDA_SIZE_EXTENT &&
-	    (__builtin_mul_overflow(n, r->arg[2], &n) || __builtin_mul_overflow(n, r->arg[3], &n)))
+	if (fn->size == CUDA_SIZE_EXTENT && (__builtin_mul_overflow(bytes, r->arg[2], &bytes) ||
+					     __builtin_mul_overflow(bytes, r->arg[3], &bytes)))
 		return false;
-	*size = n;
-	return n <= INT64_MAX;
+	*size = bytes;
+	return bytes <= INT64_MAX;
 }
 
-/* Emits the end of an entry. e: thread, time and flags. */
+/* Emits the event that memory was given back. e: its thread, time and flags. */
 static int emit_end(struct decoder *d, const struct taken *t, struct event e)
 {
 	if (t->silent)
@@ -232,7 +239,8 @@ static int emit_end(struct decoder *d, const struct taken *t, struct event e)
 	return decoder__emit(d, &e);
 }
 
-/* Ends physical memory once no handle and no mapping holds it. */
+/* Ends the physical memory with index i, unless a handle or a mapping still holds it. 0 or the
+ * sink's error. */
 static int drop_physical(struct decoder *d, uint32_t i, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -240,11 +248,11 @@ static int drop_physical(struct decoder *d, uint32_t i, struct event e)
 
 	if (t.holders || t.mappings)
 		return 0;
-	free_index(c, i);
+	free_entry(c, i);
 	return emit_end(d, &t, e);
 }
 
-/* Removes an entry and emits its end. */
+/* Removes the memory at this address or handle, and emits its end. 0 or the sink's error. */
 static int end_taken(struct decoder *d, enum space space, uint64_t addr, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -259,7 +267,7 @@ static int end_taken(struct decoder *d, enum space space, uint64_t addr, struct 
 		c->taken[i].holders = 0;
 		return drop_physical(d, i, e);
 	}
-	free_index(c, i);
+	free_entry(c, i);
 	err = emit_end(d, &t, e);
 	if (err || t.how != MEM_MAPPED || t.physical == NO_INDEX)
 		return err;
@@ -277,6 +285,7 @@ static int set_native_stack(struct decoder *d, const struct mt_rec_call *r, stru
 	return 0;
 }
 
+/* A call took memory: keeps it, and emits its event. */
 static int on_take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct thread *thread, struct event e)
 {
@@ -289,12 +298,12 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 			   .time = r->h.time,
 			   .physical = NO_INDEX,
 			   .context = thread->cuda_context };
-	struct taken *there;
+	struct taken *old;
 	struct event ended = e;
 	int err;
 
 	t.addr = fn->flags & MT_CALL_OUT ? r->out : r->arg[0];
-	if (!size_of(fn, r, &t.size) || t.addr == UINT64_MAX) {
+	if (!get_size(fn, r, &t.size) || t.addr == UINT64_MAX) {
 		c->unreadable++;
 		return 0;
 	}
@@ -310,11 +319,12 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 	else
 		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
 	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
-	t.under_no = thread->cuda_device_no ?: c->devices == 1;
+	t.context_device_no = thread->cuda_device_no ?: c->devices == 1;
 	t.block = is_block(d, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
-	there = find_taken(c, space_of(fn->how), t.addr);
-	if (there) {
-		/* Freed by another thread's call that has not returned: its record comes later. */
+	old = find_taken(c, space_of(fn->how), t.addr);
+	if (old) {
+		/* Another thread freed the old memory, by a call that has not returned yet: its
+		 * record comes later. */
 		c->replaced++;
 		t.owed = true;
 		ended.flags = 0;
@@ -340,29 +350,31 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 	return decoder__emit(d, &e);
 }
 
-/* Ends all mappings in a range: one call may unmap several. */
+/* Ends all mappings in a range, in order of address: one call may unmap several. 0, -ENOMEM or the
+ * sink's error. */
 static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct event e)
 {
-	struct map64 *m = d->calls->at[SPACE_MAPPED];
-	uint64_t at, i, *v;
+	struct map64 *mappings = d->calls->at[SPACE_MAPPED];
+	uint64_t at, i, *addrs;
 	size_t pos = 0, n = 0, k;
 	int err = 0;
 
-	if (map64__get(m, addr, &i) && d->calls->taken[i].size >= size)
+	if (map64__get(mappings, addr, &i) && d->calls->taken[i].size >= size)
 		return end_taken(d, SPACE_MAPPED, addr, e);
-	v = malloc((map64__count(m) + 1) * sizeof(*v));
-	if (!v)
+	addrs = malloc((map64__count(mappings) + 1) * sizeof(*addrs));
+	if (!addrs)
 		return -ENOMEM;
-	while (map64__next(m, &pos, &at, &i))
+	while (map64__next(mappings, &pos, &at, &i))
 		if (at >= addr && at - addr < size)
-			v[n++] = at;
-	qsort(v, n, sizeof(*v), array__compare_u64);
+			addrs[n++] = at;
+	qsort(addrs, n, sizeof(*addrs), array__compare_u64);
 	for (k = 0; k < n && !err; k++)
-		err = end_taken(d, SPACE_MAPPED, v[k], e);
-	free(v);
+		err = end_taken(d, SPACE_MAPPED, addrs[k], e);
+	free(addrs);
 	return err;
 }
 
+/* A call gave memory back: emits the end of the memory. */
 static int on_give(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct event e)
 {
@@ -374,6 +386,7 @@ static int on_give(struct decoder *d, const struct cuda_function *fn, const stru
 		return 0;
 	t = find_taken(c, space, r->arg[0]);
 	if (t && t->owed && r->entered < t->time) {
+		/* the free of the memory that was here before, which has ended already */
 		t->owed = false;
 		return 0;
 	}
@@ -399,7 +412,7 @@ static int on_give(struct decoder *d, const struct cuda_function *fn, const stru
 	return end_taken(d, space, r->arg[0], e);
 }
 
-/* Keeps memory of another process, which counts there. */
+/* Keeps another process's memory that this one imported. It counts there. */
 static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
 {
 	struct taken t = { .addr = r->out,
@@ -415,25 +428,25 @@ static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
 		remember(c, SPACE_PHYSICAL, &t);
 }
 
-/* The program makes a pool. */
+/* Keeps a memory pool that the program made. */
 static void on_pool(struct cuda_calls *c, const struct mt_rec_call *r)
 {
 	struct pool p = { .handle = r->out, .how = MEM_ASYNC, .device = DEVICE_UNKNOWN };
-	struct pool *there = (struct pool *)find_pool(c, r->out);
+	struct pool *known = (struct pool *)find_pool(c, r->out);
 
-	if (on_host((uint32_t)r->arg[1]))
+	if (is_host_location((uint32_t)r->arg[1]))
 		p.how = MEM_HOST;
 	else if ((uint32_t)r->arg[2] == POOL_MANAGED)
 		p.how = MEM_MANAGED;
 	if ((uint32_t)r->arg[1] == LOCATION_DEVICE && r->arg[1] >> 32 < DEVICE_UNKNOWN)
 		p.device = r->arg[1] >> 32;
-	if (there)
-		*there = p;
+	if (known)
+		*known = p;
 	else if (c->n_pools < POOLS_MAX)
 		c->pool[c->n_pools++] = p;
 }
 
-/* One more handle holds physical memory. */
+/* Counts one more handle of physical memory. */
 static void on_retain(struct cuda_calls *c, uint64_t handle)
 {
 	struct taken *held = find_taken(c, SPACE_PHYSICAL, handle);
@@ -446,7 +459,8 @@ static void on_retain(struct cuda_calls *c, uint64_t handle)
 
 #define CONTEXT_UNKNOWN UINT64_MAX
 
-static void know_context(struct cuda_calls *c, uint64_t handle, uint64_t device, bool primary)
+/* Keeps which device a context is of, also if its handle was known. */
+static void keep_context(struct cuda_calls *c, uint64_t handle, uint64_t device, bool primary)
 {
 	size_t i;
 
@@ -459,6 +473,7 @@ static void know_context(struct cuda_calls *c, uint64_t handle, uint64_t device,
 					  primary };
 }
 
+/* Makes a context the thread's current one. One from before attach makes the device unknown. */
 static void use_context(const struct cuda_calls *c, struct thread *t, uint64_t handle)
 {
 	size_t i;
@@ -499,7 +514,7 @@ static void pop_context(struct thread *t)
 }
 
 /* Ends all memory that cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context. Pools,
- * and memory of cuMemCreate, outlive it. context: 0: the primary context of device. */
+ * and memory of cuMemCreate, outlive it. context 0: the primary context of device. */
 static int end_context(struct decoder *d, uint64_t context, unsigned device, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -511,18 +526,18 @@ static int end_context(struct decoder *d, uint64_t context, unsigned device, str
 		const struct taken *t = &c->taken[i];
 
 		if (t->in_context && t->context == context &&
-		    (context || t->under_no == device + 1))
+		    (context || t->context_device_no == device + 1))
 			err = end_taken(d, SPACE_MEMORY, t->addr, e);
 	}
 	return err;
 }
 
-/* A call about contexts. 0, -ENOMEM or the sink's error. */
+/* Takes a call that makes, ends or chooses a context. 0, -ENOMEM or the sink's error. */
 static int on_context(struct decoder *d, const struct cuda_function *fn,
 		      const struct mt_rec_call *r, struct thread *t, struct event e)
 {
 	struct cuda_calls *c = d->calls;
-	unsigned n = c->n_contexts;
+	unsigned i = c->n_contexts;
 
 	/* The runtime's own call: the program's call that caused it is recorded, too. */
 	if (in_ranges(c->runtime, c->n_runtime, r->caller))
@@ -537,10 +552,10 @@ static int on_context(struct decoder *d, const struct cuda_function *fn,
 			return end_context(d, 0, t->cuda_device_no - 1u, e);
 		return c->devices == 1 ? end_context(d, 0, 0, e) : 0;
 	case CUDA_CTX_RETAIN:
-		know_context(c, r->out, (uint32_t)r->arg[1], true);
+		keep_context(c, r->out, (uint32_t)r->arg[1], true);
 		break;
 	case CUDA_CTX_CREATE:
-		know_context(c, r->out,
+		keep_context(c, r->out,
 			     fn->device == CUDA_DEVICE_NONE
 				     ? DEVICE_UNKNOWN
 				     : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
@@ -551,9 +566,9 @@ static int on_context(struct decoder *d, const struct cuda_function *fn,
 	case CUDA_CTX_DESTROY:
 		if (t->cuda_context == r->arg[0])
 			pop_context(t);
-		while (n-- > 0)
-			if (c->context[n].handle == r->arg[0])
-				c->context[n] = c->context[--c->n_contexts];
+		while (i-- > 0)
+			if (c->context[i].handle == r->arg[0])
+				c->context[i] = c->context[--c->n_contexts];
 		return end_context(d, r->arg[0], 0, e);
 	case CUDA_CTX_PUSH:
 		push_context(t);
@@ -571,12 +586,12 @@ static int on_context(struct decoder *d, const struct cuda_function *fn,
 
 /* ---- records ---- */
 
-#define BYPASS_CALLS                                                                               \
-	10 /* calls of the runtime that took memory without a probed call of the driver, before we \
-	      warn */
+/* We warn after so many calls of the runtime that took memory, without a probed driver call. */
+#define BYPASS_CALLS 10
 
-/* Updates the backend, which a program may choose until its first use. */
-static void before_take(struct decoder *d, bool own)
+/* Reads which backend PyTorch's allocator has, until it is used first: a program may choose until
+ * then. own: the allocator made the call. */
+static void update_backend(struct decoder *d, bool own)
 {
 	struct cuda_calls *c = d->calls;
 
@@ -698,7 +713,7 @@ int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r)
 		c->runtime_took++;
 	switch (fn->op) {
 	case CUDA_TAKE:
-		before_take(d, e.flags & MEM_BY_ALLOCATOR);
+		update_backend(d, e.flags & MEM_BY_ALLOCATOR);
 		return on_take(d, fn, r, t, e);
 	case CUDA_GIVE:
 		return on_give(d, fn, r, e);
@@ -750,19 +765,20 @@ int cuda_calls__asked(struct decoder *d, const struct mt_rec_asked *r)
 	return decoder__emit(d, &e);
 }
 
-static void set_counter(struct decoder *d, const char *what, const char *of, uint64_t n)
+/* Sets the fact counter.<prefix><name>, unless the value is 0. */
+static void set_counter(struct decoder *d, const char *prefix, const char *name, uint64_t value)
 {
 	char key[96];
 
-	if (!n)
+	if (!value)
 		return;
-	snprintf(key, sizeof(key), "counter.%s%s", what, of);
-	facts__setf(d->facts, key, "%" PRIu64, n);
+	snprintf(key, sizeof(key), "counter.%s%s", prefix, name);
+	facts__setf(d->facts, key, "%" PRIu64, value);
 }
 
 /* Warns if the runtime takes memory without a call of a probed driver function. Then the driver
  * gave it functions that it does not export. */
-static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
+static void warn_of_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
 {
 	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
 		return;
@@ -779,7 +795,7 @@ void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 
 	if (!calls)
 		return;
-	look_for_bypass(calls, c);
+	warn_of_bypass(calls, c);
 	for (i = 0; i < cuda__functions(); i++) {
 		set_counter(d, "calls.", cuda__function(i)->name, calls->done[i]);
 		set_counter(d, "calls_failed.", cuda__function(i)->name, calls->failed[i]);

@@ -11,10 +11,11 @@
 
 #define USED_EVERY 1000000000ULL /* ns between two readings of the driver's figures */
 #define USED_PAUSE 50000000ULL	 /* ns between two readings while memory is taken or given back */
-#define USED_AGAIN                                                                                 \
-	10000000ULL	   /* ns until the next reading if a figure changed during the last one */
-#define USED_SHARE 20	   /* reading them takes at most one part in this many of the time */
-#define THREADS_BETWEEN 64 /* threads that may be between the allocator's report and the probe */
+/* ns until the next reading if a figure has changed since the last one */
+#define USED_AGAIN 10000000ULL
+#define USED_SHARE 20 /* reading the figures takes at most one part in this many of the time */
+/* threads that may have reported to the dry-run library and not hit the probe yet */
+#define THREADS_BETWEEN 64
 
 void cuda_figures__count_devices(struct cuda_calls *c)
 {
@@ -68,10 +69,11 @@ static void set_device_facts(struct decoder *d)
 	}
 }
 
-/* Are the figures the same before and after the drain? Then they belong to this place in the
- * stream. Otherwise they are read again soon; when overdue, the newer figures count. */
-static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool whole,
-		    bool overdue)
+/* Takes newer figures. Returns true if they equal the older ones and the ring was drained to its
+ * end: then they belong to this place in the stream, and are emitted. Otherwise they are to be
+ * read again soon, and are emitted only if overdue. */
+static bool take_figures(struct cuda_calls *c, const struct nvml_figures *after, bool whole,
+			 bool overdue)
 {
 	bool steady = whole && after->n == c->figures.n;
 	unsigned i;
@@ -97,33 +99,35 @@ void cuda_calls__before_drain(struct decoder *d)
 		nvml__read(c->smi, &c->figures);
 }
 
+/* For a dry run: compares the figures with those from before the drain, and decides when to read
+ * again. */
 void cuda_calls__after_drain(struct decoder *d, bool whole)
 {
 	struct cuda_calls *c = d->calls;
 	struct nvml_figures after;
-	uint64_t begin, now, pause;
+	uint64_t began, now, pause;
 
 	if (c)
 		c->whole = whole;
 	if (!c || !c->asking)
 		return;
 	c->asking = false;
-	begin = decoder__now(d);
+	began = decoder__now(d);
 	nvml__read(c->smi, &after);
 	now = decoder__now(d);
 	pause = USED_AGAIN;
-	if (compare(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
+	if (take_figures(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
 		c->moved = false;
 		pause = USED_PAUSE;
 	}
 	if (c->to_tell)
 		c->next_regular = now + USED_EVERY;
 	c->next_used = now +
-		       (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
+		       (pause > (now - began) * USED_SHARE ? pause : (now - began) * USED_SHARE);
 }
 
-/* Asks NVML, or takes its answer. All records drained before are decoded; calls that come before
- * the answer may change the figure. */
+/* Asks NVML for the figures, or takes its answer to the last question. All records that were
+ * drained before are decoded. A call that comes before the answer may change the figures. */
 static void ask_driver(struct decoder *d)
 {
 	struct cuda_calls *c = d->calls;
@@ -132,15 +136,15 @@ static void ask_driver(struct decoder *d)
 	bool steady;
 
 	if (c->asked_at && nvml__answered(c->smi, c->asked_at, &after)) {
-		steady = compare(c, &after, c->asked_whole && c->changes == c->changes_at_ask,
-				 now >= c->next_regular + USED_EVERY);
+		steady = take_figures(c, &after, c->asked_whole && c->changes == c->changes_at_ask,
+				      now >= c->next_regular + USED_EVERY);
 		c->moved = c->moved && !steady;
 		c->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
 		if (c->to_tell)
 			c->next_regular = now + USED_EVERY;
 		c->asked_at = 0;
 	}
-	/* Repeat an unanswered question: NVML may not have known the GPUs then. */
+	/* Ask again even without an answer: NVML may not have known the GPUs when it was asked. */
 	if (now < c->next_used || !(c->moved || now >= c->next_regular))
 		return;
 	c->next_used = now + USED_EVERY;
@@ -156,6 +160,7 @@ void cuda_calls__in_use(struct decoder *d, unsigned device)
 		d->calls->in_use |= UINT64_C(1) << device;
 }
 
+/* Asks NVML if it is time, and emits the figures if they are to be emitted or are the last ones. */
 int cuda_calls__used(struct decoder *d, bool last)
 {
 	struct cuda_calls *c = d->calls;

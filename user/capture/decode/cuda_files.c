@@ -27,8 +27,9 @@
 #define SCAN_EVERY 100000000ULL /* ns between two scans of the mapped files */
 #define FILES_MAX 65536		/* about as many as a process can map */
 
-/* KiB of code mapped, which changes with libraries and not with the heap. 0: unreadable. */
-static uint64_t mapped_code(const struct cuda_calls *c)
+/* KiB of library code that the process maps: it changes with libraries and not with the heap. 0:
+ * unreadable. */
+static uint64_t mapped_library_kib(const struct cuda_calls *c)
 {
 	char buf[4096];
 	const char *at;
@@ -42,7 +43,7 @@ static uint64_t mapped_code(const struct cuda_calls *c)
 	return at ? strtoull(at + 7, NULL, 10) : 0;
 }
 
-/* A hash of a file's identity. */
+/* A key for a mapped file, from its device and inode. */
 static uint64_t file_key(const struct map *m)
 {
 	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^
@@ -52,7 +53,8 @@ static uint64_t file_key(const struct map *m)
 	return h ^ h >> 31;
 }
 
-static bool is_new(struct cuda_calls *c, const struct map *m)
+/* True if the file was not looked into so far; from now on it was. False also without memory. */
+static bool note_new_file(struct cuda_calls *c, const struct map *m)
 {
 	uint64_t v;
 
@@ -60,7 +62,7 @@ static bool is_new(struct cuda_calls *c, const struct map *m)
 	       !map64__set(c->files, file_key(m), NOTHING);
 }
 
-/* Forgets the files without CUDA functions. Most of them are not mapped any more; the others are
+/* Forgets which files have no CUDA functions. Most of them are not mapped any more; the others are
  * looked into again. 0 or -ENOMEM. */
 static int forget_files(struct cuda_calls *c)
 {
@@ -106,17 +108,19 @@ static bool has_driver(const struct cuda_file *f)
 	return false;
 }
 
-static bool lacks_shadow_stack(const struct proc *p)
+/* True if the process has a shadow stack and this kernel's return probes do not keep it right. */
+static bool breaks_shadow_stack(const struct proc *p)
 {
 	struct utsname un;
 
 	return proc__shadow_stack(p) && (uname(&un) || !seccomp__keeps_shadow_stack(un.release));
 }
 
-/* True, with a warning, if return probes would end the process. */
-static bool filtered(struct decoder *d)
+/* True if return probes would end the process: on this kernel, a shadow stack or a seccomp filter
+ * does not allow them. Warns once. */
+static bool returns_would_kill(struct decoder *d)
 {
-	bool shadow = !d->opts->inside && lacks_shadow_stack(d->target->proc);
+	bool shadow = !d->opts->inside && breaks_shadow_stack(d->target->proc);
 
 	if (!shadow && (d->opts->inside || seccomp__allows_returns(d->target->proc)))
 		return false;
@@ -140,14 +144,17 @@ static struct call_file call_file(const struct cuda_file *f, const struct map *m
 	return (struct call_file){ f->elf, map->inode, map->dev_major, map->dev_minor };
 }
 
-/* Bits of enum mt_call_flag. runtime: the file is a runtime. */
-static uint32_t origin(const struct cuda_function *fn, bool runtime)
+/* The bits of enum mt_call_flag that tell where a function is. runtime: its file is a CUDA
+ * runtime. */
+static uint32_t origin_flags(const struct cuda_function *fn, bool runtime)
 {
 	if (!is_driver(fn))
 		return runtime ? MT_CALL_RUNTIME : 0;
 	return fn->op == CUDA_TAKE ? MT_CALL_DRIVER : 0;
 }
 
+/* Attaches n sites of calls, and n_set sites of cudaSetDevice. 0 or -errno. CALL_RETURN comes
+ * before CALL_ENTER, so that each recorded entry has a return. */
 static int attach_sites(struct decoder *d, const struct call_file *file,
 			const struct probe_site *calls, size_t n, const struct probe_site *set,
 			size_t n_set)
@@ -169,14 +176,14 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 	size_t n = 0, n_set = 0, i;
 	int err;
 
-	if (filtered(d))
+	if (returns_would_kill(d))
 		return 0;
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 		struct probe_site site = { .offset = f->site[i].offset,
 					   .second = f->site[i].site.second };
 
-		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | origin(fn, runtime));
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | origin_flags(fn, runtime));
 		if (fn->op != CUDA_SET_DEVICE)
 			calls[n++] = site;
 		else if (d->calls->devices != 1)
@@ -189,9 +196,9 @@ static int attach_file(struct decoder *d, const struct map *map, const struct cu
 	return err;
 }
 
-/* Says that requested sizes cannot be recorded. */
-__attribute__((format(printf, 2, 3))) static void no_requested(const struct decoder *d,
-							       const char *fmt, ...)
+/* Says why requested sizes cannot be recorded; as a warning only if the user wants them. */
+__attribute__((format(printf, 2, 3))) static void say_no_requested(const struct decoder *d,
+								   const char *fmt, ...)
 {
 	char why[160];
 	va_list ap;
@@ -213,10 +220,11 @@ static void say_not_available(const struct decoder *d, int err)
 		why = "it was built without the probe pytorch:malloc";
 	else if (err == -EINVAL)
 		why = "the format of its probe pytorch:malloc is unknown";
-	no_requested(d, "not available with this PyTorch: %s", why);
+	say_no_requested(d, "not available with this PyTorch: %s", why);
 }
 
-/* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream). */
+/* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream).
+ * new_file: no other process of the group has probed this file. */
 static void attach_requested(struct decoder *d, const struct map *map, const struct cuda_file *f,
 			     bool new_file)
 {
@@ -233,7 +241,7 @@ static void attach_requested(struct decoder *d, const struct map *map, const str
 		return;
 	/* PyTorch 2.1 hits the probe before the allocation, without the block's address. */
 	if (!strncmp(d->target->torch.version, "2.1.", 4)) {
-		no_requested(
+		say_no_requested(
 			d,
 			"PyTorch 2.1 does not report the requested size with the block's address");
 		return;
@@ -277,7 +285,8 @@ static const char *why_refused(const struct decoder *d, int err)
 				"threads; run memtrace-bpf as root";
 }
 
-/* Probes the functions of a file, which no other process of a group has probed yet. */
+/* Probes the CUDA functions of a file that no other process of a group has probed yet. Warns if
+ * that is not possible. */
 static void probe_functions(struct decoder *d, const struct map *map, const struct cuda_file *f,
 			    const char *file)
 {
@@ -306,7 +315,7 @@ static void probe_functions(struct decoder *d, const struct map *map, const stru
 		  f->refused ? ", some refused" : "");
 }
 
-/* What a file has, and its probes. Bits of enum file. */
+/* Probes a file as far as that is useful. Returns what it has: bits of enum file. */
 static int use_file(struct decoder *d, const struct maps *m, const struct map *map,
 		    const struct cuda_file *f)
 {
@@ -314,7 +323,7 @@ static int use_file(struct decoder *d, const struct maps *m, const struct map *m
 	const struct call_file id = call_file(f, map);
 	char file[256];
 	int bits = NOTHING;
-	/* not probed by a group's other process */
+	/* no other process of the group has probed the file */
 	bool new_file = (!f->allocator && !f->n) || probes__new_file(d->probes, &id);
 
 	c->by_pid |= (f->allocator || f->n) && elf__is_memory(f->elf);
@@ -345,7 +354,8 @@ static int use_file(struct decoder *d, const struct maps *m, const struct map *m
 }
 
 /*
- * Looks into a mapped file and probes its functions. Bits of enum file, or -errno: unreadable now.
+ * Looks into a mapped file and probes its functions. Returns bits of enum file, or -errno if it
+ * cannot be read now.
  */
 static int look_into(struct decoder *d, const struct maps *m, const struct map *map)
 {
@@ -365,8 +375,8 @@ static int look_into(struct decoder *d, const struct maps *m, const struct map *
 
 /*
  * Finds the code of the recorded PyTorch's allocator. With two libtorch mapped, only
- * libtorch_python tells which is in use, and it is mapped last. An ending process maps nothing, but
- * the ring may still have its calls: keep the old ranges then.
+ * libtorch_python tells which one is in use, and it is mapped last. An ending process maps
+ * nothing, but the ring may still have its calls: then the old ranges stay.
  */
 static void find_own(struct decoder *d, const struct maps *m)
 {
@@ -397,7 +407,7 @@ void cuda_files__scan(struct decoder *d)
 	size_t i;
 	int found;
 
-	c->lib_kib = mapped_code(c);
+	c->lib_kib = mapped_library_kib(c);
 	if (d->native)
 		native_stacks__refresh(d->native);
 	if (proc__maps(d->target->proc, &maps))
@@ -405,7 +415,7 @@ void cuda_files__scan(struct decoder *d)
 	for (i = 0; i < maps.n; i++) {
 		const struct map *m = &maps.v[i];
 
-		if (!m->x || !m->inode || m->path[0] != '/' || !is_new(c, m))
+		if (!m->x || !m->inode || m->path[0] != '/' || !note_new_file(c, m))
 			continue;
 		found = look_into(d, &maps, m);
 		if (found < 0)
@@ -433,7 +443,7 @@ void cuda_calls__look(struct decoder *d, uint64_t now)
 		return;
 	c->next_look = now + LOOK_EVERY;
 	cuda_figures__open(d);
-	if (now < c->next_scan || mapped_code(c) == c->lib_kib)
+	if (now < c->next_scan || mapped_library_kib(c) == c->lib_kib)
 		return;
 	c->next_scan = now + SCAN_EVERY;
 	cuda_files__scan(d);

@@ -14,13 +14,14 @@
 #include "inspect/proc.h"
 #include "record/dict.h"
 
-#define MAX_THREADS (1u << 16) /* threads kept */
-#define CHANGED_MAX (1u << 20) /* addresses kept after the requested steps */
-#define LOOKED_AT 64	       /* threads checked in a second */
-#define SILENT 250000000ULL    /* ns without records after which a tid may be another thread's */
+#define MAX_THREADS (1u << 16)	/* threads kept */
+#define CHANGED_MAX (1u << 20)	/* addresses kept after the requested steps */
+#define CHECKED_THREADS 64	/* threads that one decoder__check_threads() checks */
+#define REUSE_TIME 250000000ULL /* ns; a tid is not reused sooner */
 
-/* Drops an event after the requested steps. Readings need to know which blocks changed. */
-static int drop(struct decoder *d, const struct event *e)
+/* Takes an event after the requested steps, which is not passed on. Notes its address: the
+ * readings at the end need to know which blocks have changed. 0 or -ENOMEM. */
+static int note_change(struct decoder *d, const struct event *e)
 {
 	if (!d->changed)
 		return 0;
@@ -35,7 +36,7 @@ static int drop(struct decoder *d, const struct event *e)
 
 int decoder__emit(struct decoder *d, const struct event *e)
 {
-	return d->cut ? drop(d, e) : d->next->event(d->next, e);
+	return d->cut ? note_change(d, e) : d->next->event(d->next, e);
 }
 
 bool decoder__is_probed(const struct decoder *d, enum hook_id id)
@@ -45,14 +46,15 @@ bool decoder__is_probed(const struct decoder *d, enum hook_id id)
 
 bool decoder__stayed(const struct decoder *d, uint64_t addr)
 {
-	uint64_t one;
+	uint64_t unused;
 
-	return !d->cut || (d->changed && !map64__get(d->changed, addr, &one));
+	return !d->cut || (d->changed && !map64__get(d->changed, addr, &unused));
 }
 
 uint64_t decoder__steps(const struct decoder *d)
 {
-	/* A live attach sees only the end of the first step. */
+	/* After an attach to a running process, the beginning of the first step was not seen: the
+	 * step does not count. */
 	if (d->clock.by_calls)
 		return d->clock.steps;
 	return d->steps - (d->steps && !d->from_start && !d->forked);
@@ -64,13 +66,13 @@ uint32_t decoder__string(struct decoder *d, const char *text)
 }
 
 /*
- * True if the thread has ended and another one has its tid. Asks the kernel only if the thread was
- * seen to have ended, or was silent for long: tids are given round robin, so it takes that long
- * until one is given again.
+ * True if thread t has ended and another one has its tid now. Asks the kernel only if t was seen
+ * to have ended, or had no record for REUSE_TIME: the kernel gives PIDs in turn, so a tid is not
+ * reused earlier.
  */
-static bool is_another(const struct decoder *d, struct thread *t)
+static bool is_reused_tid(const struct decoder *d, struct thread *t)
 {
-	bool was_silent = d->record_time > t->seen && d->record_time - t->seen > SILENT;
+	bool was_silent = d->record_time > t->seen && d->record_time - t->seen > REUSE_TIME;
 	uint64_t started;
 
 	if (!t->gone && !was_silent)
@@ -85,14 +87,14 @@ static bool is_another(const struct decoder *d, struct thread *t)
 void decoder__check_threads(struct decoder *d)
 {
 	uint64_t started;
-	size_t i, looked = 0;
+	size_t i, checked = 0;
 
-	for (i = 0; i < d->n_threads && looked < LOOKED_AT; i++) {
+	for (i = 0; i < d->n_threads && checked < CHECKED_THREADS; i++) {
 		struct thread *t = &d->thread[d->next_thread++ % d->n_threads];
 
 		if (t->gone)
 			continue;
-		looked++;
+		checked++;
 		t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
 			  started != t->started;
 	}
@@ -101,11 +103,11 @@ void decoder__check_threads(struct decoder *d)
 struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 {
 	char name[32] = "";
-	struct dict_thread t = { .tid = tid };
+	struct dict_thread entry = { .tid = tid };
 	uint64_t i;
 
 	if (map64__get(d->threads, tid, &i)) {
-		if (!is_another(d, &d->thread[i])) {
+		if (!is_reused_tid(d, &d->thread[i])) {
 			d->thread[i].seen = d->record_time;
 			return &d->thread[i];
 		}
@@ -121,16 +123,16 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 		return NULL;
 	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
 		name[0] = '\0';
-	t.name = decoder__string(d, name);
+	entry.name = decoder__string(d, name);
 	i = d->n_threads;
 	d->thread[i] = (struct thread){ .tid = tid, .seen = d->record_time };
 	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
 		d->thread[i].started = 0;
 	if (d->from_start && !d->threads_forgotten)
 		d->thread[i].cuda_device_no = 1; /* the CUDA runtime's default */
-	if (t.name != UINT32_MAX)
-		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
-	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
+	if (entry.name != UINT32_MAX)
+		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, entry));
+	if (entry.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
 	    map64__set(d->threads, tid, i))
 		return NULL;
 	d->n_threads++;
@@ -139,22 +141,22 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 
 uint32_t decoder__mark_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit)
 {
-	uint64_t v;
+	uint64_t entry;
 
 	if (optimizer_exit)
 		*optimizer_exit = false;
 	if (!id)
 		return 0;
-	if (!map64__get(d->stacks, id, &v) && !map64__get(d->old_stacks, id, &v)) {
+	if (!map64__get(d->stacks, id, &entry) && !map64__get(d->old_stacks, id, &entry)) {
 		d->unknown_stacks++;
 		*walk = MT_WALK_LOST;
 		return 0;
 	}
 	if (optimizer_exit)
-		*optimizer_exit = v & STACK_OPTIMIZER_EXIT;
-	if (!(uint32_t)v)
+		*optimizer_exit = entry & STACK_OPTIMIZER_EXIT;
+	if (!(uint32_t)entry)
 		*walk = MT_WALK_LOST; /* the dictionary is full */
-	return (uint32_t)v;
+	return (uint32_t)entry;
 }
 
 uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
@@ -179,9 +181,9 @@ uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *f
 
 bool decoder__knows_stack(const struct decoder *d, uint64_t id)
 {
-	uint64_t v;
+	uint64_t entry;
 
-	return map64__get(d->stacks, id, &v) && v & STACK_WHOLE;
+	return map64__get(d->stacks, id, &entry) && entry & STACK_WHOLE;
 }
 
 uint64_t decoder__outer_module(const struct decoder *d, uint64_t id)

@@ -19,7 +19,7 @@
 #include "inspect/proc.h"
 #include "record/detail.h"
 
-#define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
+#define MAX_STACK_IDS (1u << 19) /* entries of d->stacks; d->old_stacks has as many */
 
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts)
@@ -85,26 +85,28 @@ static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem
 	if (r->h.time > probes__both_until(d->probes))
 		return false;
 	if (r->h.sleepable) {
-		t->first = *r;
-		t->first_open = true;
+		t->first_twin = *r;
+		t->expects_twin = true;
 		return false;
 	}
-	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr &&
-	       t->first.size == r->size && t->first.allocated == r->allocated;
-	t->first_open = false;
+	same = t->expects_twin && t->first_twin.h.type == r->h.type &&
+	       t->first_twin.addr == r->addr && t->first_twin.size == r->size &&
+	       t->first_twin.allocated == r->allocated;
+	t->expects_twin = false;
 	d->twins += same;
 	return same;
 }
 
-/* The stack of allocations that were not drawn for a walk. UINT32_MAX: out of memory. */
-static uint32_t not_sampled(struct decoder *d)
+/* The dictionary's stack for allocations that were left without a stack walk, to save time
+ * (COST_SAMPLED). UINT32_MAX: out of memory. */
+static uint32_t unsampled_stack(struct decoder *d)
 {
 	if (!d->not_sampled)
 		d->not_sampled = decoder__named_stack(d, DETAIL_FILE, DETAIL_FUNCTION);
 	return d->not_sampled;
 }
 
-/* Sets the stack of an event by its record. 0 or -ENOMEM. */
+/* Sets e->stack and e->walk from the event's record. 0 or -ENOMEM. */
 static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event *e)
 {
 	if (r->h.walk != MT_WALK_NOT_SAMPLED) {
@@ -112,12 +114,13 @@ static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event
 		return 0;
 	}
 	e->walk = MT_WALK_OFF;
-	e->stack = not_sampled(d);
+	e->stack = unsampled_stack(d);
 	return e->stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
-/* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
-static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
+/* True if r reports the CPU memory that the thread's last record was about. With its profiler on,
+ * PyTorch reports CPU memory a second time, right after New and Delete. */
+static bool is_second_cpu_report(struct thread *t, const struct mt_rec_mem *r)
 {
 	bool same = t->cpu_addr && t->cpu_addr == r->addr &&
 		    (r->size == t->cpu_size || (r->size < 0 && t->cpu_size < 0));
@@ -126,6 +129,7 @@ static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 	return same;
 }
 
+/* Decodes an allocation, a free (its size is negative) or an out of memory. */
 static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
@@ -143,7 +147,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
 	if (e.device.type == DEVICE_CPU) {
 		e.device.index = 0;
-		if (r->h.type == MT_REC_REPORT && repeats_cpu(t, r))
+		if (r->h.type == MT_REC_REPORT && is_second_cpu_report(t, r))
 			return 0;
 		if (r->h.type == MT_REC_CPU_NEW) {
 			t->cpu_addr = r->addr;
@@ -199,21 +203,22 @@ static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
 }
 
 /*
- * True while the probes are put in place one after the other, until those of allocations are.
- * Steps of that time are not recorded: their allocations were not seen.
+ * True as long as the probes on allocations are not attached: probes are attached one after the
+ * other. Steps of that time are not recorded, since their allocations were not seen.
  */
-static bool is_before_memory(const struct decoder *d, const struct mt_hdr *h)
+static bool is_before_alloc_probes(const struct decoder *d, const struct mt_hdr *h)
 {
 	return h->time < d->start && !d->has_memory;
 }
 
-/* Drops later events if the requested steps are complete. 0 or -ENOMEM. */
+/* If as many steps as the user requested are complete, sets d->cut, so that later events are
+ * dropped. 0 or -ENOMEM. */
 static int end_if_complete(struct decoder *d, uint64_t time)
 {
 	if (!d->opts->steps || decoder__steps(d) < d->opts->steps)
 		return 0;
 	d->changed = map64__new();
-	d->cut = time + !time;
+	d->cut = time + !time; /* 0 would mean that the steps are not complete */
 	return d->changed ? 0 : -ENOMEM;
 }
 
@@ -221,9 +226,10 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .time = decoder__since(d, r->h.time), .walk = r->h.walk };
-	/* without the stack, which the two programs may have read differently */
+	/* compared by is_twin() without the stack, which the two programs may have read
+	 * differently */
 	struct mt_rec_mem as_mem = { .h = r->h };
-	bool step;
+	bool ends_step;
 	int err;
 
 	if (!t)
@@ -231,8 +237,8 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	e.thread = t->number;
 	if (is_twin(d, t, &as_mem))
 		return 0;
-	e.stack = decoder__mark_stack(d, r->stack, &e.walk, &step);
-	if (!step || is_before_memory(d, &r->h))
+	e.stack = decoder__mark_stack(d, r->stack, &e.walk, &ends_step);
+	if (!ends_step || is_before_alloc_probes(d, &r->h))
 		return 0;
 	if (d->on_step)
 		d->on_step(d->on_step_ctx, e.time);
@@ -245,7 +251,8 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	return err ?: end_if_complete(d, e.time);
 }
 
-/* A call that begins is not emitted if the one before it is the last of the requested ones. */
+/* Emits the call of a root module. Steps may be counted by calls: then a step ends when the next
+ * call begins, and the call that ends the last requested step is not emitted. */
 static int emit_call(struct decoder *d, const struct event *e)
 {
 	bool by_calls = d->clock.by_calls;
@@ -262,14 +269,16 @@ static int emit_call(struct decoder *d, const struct event *e)
 
 enum root_kind { ROOT_UNKNOWN, ROOT_MODEL, ROOT_NO_TENSORS };
 
-/* Learns whether a root has tensors. */
+/* Whether a root module has tensors. Reads that from the process, unless it is known to be a
+ * model. */
 static enum root_kind root_kind(struct decoder *d, uint64_t self)
 {
 	uint64_t kind = ROOT_UNKNOWN;
 	int tensors;
 
 	map64__get(d->roots, self, &kind);
-	if (kind == ROOT_MODEL) /* another may be at the place of a loss by now */
+	/* Read other kinds again: another module may have the address now. */
+	if (kind == ROOT_MODEL)
 		return kind;
 	tensors = symbolizer__has_tensors(d->names, self);
 	if (tensors >= 0)
@@ -279,26 +288,30 @@ static enum root_kind root_kind(struct decoder *d, uint64_t self)
 	return kind;
 }
 
-/* Next to a model, a root without tensors is a loss or a metric: its calls do not count. */
-static int call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
-			uint64_t self)
+/* Emits the call of a root module. If there is a model, a root without tensors is a loss or a
+ * metric, and its calls do not count. */
+static int emit_call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
+			     uint64_t self)
 {
-	if (is_before_memory(d, h) || (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
+	if (is_before_alloc_probes(d, h) ||
+	    (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
 		return 0;
 	return emit_call(d, e);
 }
 
-/* A call through a bound method, by its stack. Other callers of the function, and modules that such
- * a call calls in the same way, are no root's calls. */
+/* Handles a call of the function that bound methods of modules run. Its stack tells whether a root
+ * module is called: then it begins with the call of its only module. Other callers of the
+ * function, and modules within a root's call, are ignored. */
 static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct event e)
 {
-	uint64_t v, self = decoder__outer_module(d, r->stack);
+	uint64_t stack_entry, self = decoder__outer_module(d, r->stack);
 	int err;
 
-	if (!self || !map64__get(d->stacks, r->stack, &v) || !(v & STACK_BEGINS))
+	if (!self || !map64__get(d->stacks, r->stack, &stack_entry) ||
+	    !(stack_entry & STACK_BEGINS))
 		return 0;
 	e.module = symbolizer__root(d->names, self);
-	err = call_of_root(d, &r->h, &e, self);
+	err = emit_call_of_root(d, &r->h, &e, self);
 	return err ?: modules__bound(d, r, self, e.module);
 }
 
@@ -309,7 +322,7 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
-	uint64_t v;
+	uint64_t unused;
 	int err;
 
 	if (!t)
@@ -320,60 +333,62 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 		return err;
 	if (r->depth == MT_DEPTH_BOUND)
 		return on_bound_call(d, r, e);
-	if (map64__get(d->roots, r->self, &v)) {
+	if (map64__get(d->roots, r->self, &unused)) {
 		e.module = symbolizer__root(d->names, r->self);
-		err = call_of_root(d, &r->h, &e, r->self);
+		err = emit_call_of_root(d, &r->h, &e, r->self);
 		if (err)
 			return err;
 	}
 	return modules__entered(d, r);
 }
 
-static void swap(struct map64 **a, struct map64 **b)
+static void swap_maps(struct map64 **a, struct map64 **b)
 {
-	struct map64 *was = *a;
+	struct map64 *old_a = *a;
 
 	*a = *b;
-	*b = was;
+	*b = old_a;
 }
 
-/* Roots in use come back with their stacks. */
+/* Modules that are still called become roots again when their stacks are sent again. */
 void decoder__forget_roots(struct decoder *d)
 {
 	probes__clear_roots(d->probes, d->opts->number);
-	swap(&d->roots, &d->old_roots);
+	swap_maps(&d->roots, &d->old_roots);
 	map64__clear(d->roots);
 	modules__forget(d);
 	probes__bump_epoch(d->probes);
 }
 
-/* The stack shows the first call of a root. If there was another of the same name before, the
- * program may make a model for each request: the call counts. The first root of all may have been
- * called before the attach. */
-static int first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+/* Emits the call by which a module became a root, if it counts: no record reported that call, only
+ * its stack. It counts if the module is another one of the same name as an earlier root, since the
+ * program may make a model for each request. The first root of a name may have been called before
+ * the attach. */
+static int emit_first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
-	uint64_t known;
+	uint64_t unused;
 
 	if (!t)
 		return -ENOMEM;
 	e.thread = t->number;
 	e.module = symbolizer__root(d->names, self);
 	if (!e.module || symbolizer__is_part(d->names, self) ||
-	    map64__get(d->old_roots, self, &known))
+	    map64__get(d->old_roots, self, &unused))
 		return 0;
-	if (map64__get(d->root_names, e.module, &known))
-		return call_of_root(d, &r->h, &e, self);
+	if (map64__get(d->root_names, e.module, &unused))
+		return emit_call_of_root(d, &r->h, &e, self);
 	return map64__set(d->root_names, e.module, 1);
 }
 
-/* Makes the programs report the calls of a root module. */
+/* Makes the programs report the calls of a module, the outermost one of stack r. Without room for
+ * it, does nothing. 0, -ENOMEM or the sink's error. */
 static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
 {
-	uint64_t v;
+	uint64_t unused;
 
-	if (map64__get(d->roots, self, &v))
+	if (map64__get(d->roots, self, &unused))
 		return 0;
 	if (probes__add_root(d->probes, d->opts->number, self)) {
 		/* The table is full, mostly of modules that are gone. */
@@ -384,10 +399,11 @@ static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t se
 	root_kind(d, self);
 	if (!decoder__is_probed(d, HOOK_MODULE_CALL))
 		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
-	return first_call(d, r, self);
+	return emit_first_call(d, r, self);
 }
 
-/* _call_impl, around it _wrapped_call_impl if there is one, and no other module. */
+/* True if the stack has one module and ends in the code that begins its call: _call_impl, and in
+ * PyTorch 2.1 and later _wrapped_call_impl around it. */
 static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 {
 	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
@@ -396,7 +412,7 @@ static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 {
 	struct named_stack ns;
-	uint64_t known;
+	uint64_t entry;
 	int err;
 
 	if (decoder__knows_stack(d, r->stack)) {
@@ -408,8 +424,8 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 		return err;
 	if (map64__count(d->stacks) >= MAX_STACK_IDS) {
 		/* Most of these are of past epochs; stacks in use are sent again. */
-		swap(&d->stacks, &d->old_stacks);
-		swap(&d->outer, &d->old_outer);
+		swap_maps(&d->stacks, &d->old_stacks);
+		swap_maps(&d->outer, &d->old_outer);
 		map64__clear(d->stacks);
 		map64__clear(d->outer);
 		probes__bump_epoch(d->probes);
@@ -421,18 +437,18 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 		if (map64__set(d->outer, r->stack, ns.root))
 			return -ENOMEM;
 	}
-	known = ns.stack;
+	entry = ns.stack;
 	if (ns.optimizer_exit)
-		known |= STACK_OPTIMIZER_EXIT;
+		entry |= STACK_OPTIMIZER_EXIT;
 	if (ns.whole)
-		known |= STACK_WHOLE;
+		entry |= STACK_WHOLE;
 	if (begins_call(d, &ns))
-		known |= STACK_BEGINS;
-	return map64__set(d->stacks, r->stack, known);
+		entry |= STACK_BEGINS;
+	return map64__set(d->stacks, r->stack, entry);
 }
 
-/* The smallest size of a record of this type; 0: no such type. */
-static size_t size_of(uint8_t type)
+/* The smallest size of a record of this type in bytes; 0: no such type. */
+static size_t min_record_size(uint8_t type)
 {
 	static const size_t sizes[] = {
 		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),
@@ -460,12 +476,13 @@ bool decoder__is_record(const void *rec, size_t len)
 {
 	const struct mt_rec_stack *r = rec;
 
-	if (len < sizeof(r->h) || !size_of(r->h.type) || len < size_of(r->h.type))
+	if (len < sizeof(r->h) || !min_record_size(r->h.type) || len < min_record_size(r->h.type))
 		return false;
 	return r->h.type != MT_REC_STACK ||
 	       (r->n <= MT_MAX_ENTRIES && len >= sizeof(*r) + r->n * sizeof(struct mt_frame));
 }
 
+/* Calls the function for the type of record. */
 int decoder__record(struct decoder *d, const void *rec, size_t len)
 {
 	const struct mt_hdr *h = rec;

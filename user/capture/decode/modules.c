@@ -21,44 +21,48 @@
 #include "inspect/python.h"
 #include "record/dict.h"
 
-#define MAX_THREADS 4096 /* threads whose calls are kept */
-#define MAX_NAMES (1u << 16)
+#define MAX_THREADS 4096	    /* threads whose calls are kept */
+#define MAX_NAMES (1u << 16)	    /* modules whose names are kept */
 #define RECHECK 1000000000ULL	    /* ns between two checks of classes */
 #define QUIET 5000000ULL	    /* ns without a record, after which a thread is checked */
-#define LOOKS 32		    /* threads checked in a pump */
-#define STACK_SEARCHED (256u << 10) /* bytes searched for a return address */
+#define LOOKS 32		    /* threads that one modules__pump() checks */
+#define STACK_SEARCHED (256u << 10) /* bytes of a stack that are searched for a return address */
 
 /* A call that a thread is in. */
 struct call {
-	uint64_t self, sp, ret; /* sp 0: its record got lost */
-	uint32_t module;	/* dictionary number, 0: unknown */
-	bool entered;		/* EVENT_ENTER was emitted */
+	uint64_t self;	  /* address of the object that was called */
+	uint64_t sp, ret; /* stack pointer and return address at the entry; 0: unknown */
+	uint32_t module;  /* the module's number in the dictionary, 0: unknown */
+	bool entered;	  /* it is a module's: EVENT_ENTER was emitted */
 };
 
 /* The calls that a thread is in. */
 struct inside {
 	uint32_t tid;
-	uint32_t n, cap;
-	struct call *at; /* the outermost call first */
-	uint64_t outer;	 /* the outermost module whose call has no record; 0: none */
-	struct call
-		bound; /* a call through a bound method, around all others; entered: there is one */
-	bool outside;  /* the thread was outside of all modules since attach */
-	uint64_t last; /* time of the last record, ns since start */
-	/* The thread was seen outside the calls from left_from on, at left_at. */
+	uint32_t n, cap; /* of .at */
+	struct call *at; /* the calls, the outermost one first */
+	uint64_t outer;	 /* address of the outermost module on the stack, if its call has no record;
+			    0: none */
+	/* A call through a bound method, around all others. entered: there is one. */
+	struct call bound;
+	bool outside;  /* the thread was outside of all modules at some time since attach */
+	uint64_t last; /* time of the thread's last record, ns since start */
+	/* left: look_at() saw that the thread had left the calls at[left_from] and further in, at
+	 * left_at (ns since start). modules__pump() emits that once no earlier record can come. */
 	bool left;
 	uint32_t left_from;
 	uint64_t left_at;
 };
 
+/* A module's name, as long as type and root are the same. */
 struct name {
-	uint64_t self, type, root;
-	uint32_t module;
+	uint64_t self, type, root; /* addresses of the module, its class and its root module */
+	uint32_t module;	   /* the module's number in the dictionary */
 };
 
 struct modules {
-	bool no_bound; /* the probe on calls through bound methods cannot be attached */
-	struct pymem mem;
+	bool no_bound;	     /* the probe on calls through bound methods cannot be attached */
+	struct pymem mem;    /* for reading classes */
 	struct map64 *types; /* address of a class -> enum mt_module_type, as the programs know it */
 	struct map64 *names; /* address of a module -> index in name */
 	struct name *name;
@@ -69,7 +73,7 @@ struct modules {
 	uint32_t n_inside, next_look;
 	size_t cap_inside;
 	uint64_t next_recheck;
-	uint64_t entered, unnamed, seen_left;
+	uint64_t entered, unnamed, seen_left; /* calls so far; seen_left: ended by look_at() */
 	bool deep_warned, faults_warned;
 };
 
@@ -104,43 +108,45 @@ int modules__open(struct decoder *d)
 
 /* ---- classes ---- */
 
-/* An enum mt_module_type, 0: unreadable. */
-static enum mt_module_type look_at_type(struct modules *m, uint64_t type)
+/* Reads whether a class is a module's. 0: unreadable. */
+static enum mt_module_type read_type(struct modules *m, uint64_t type)
 {
-	int is;
+	int is_module;
 
 	pymem__forget(&m->mem);
-	is = nnmodules__is_type(&m->mem, type);
-	if (is < 0)
+	is_module = nnmodules__is_type(&m->mem, type);
+	if (is_module < 0)
 		return 0;
-	return is ? MT_TYPE_MODULE : MT_TYPE_OTHER;
+	return is_module ? MT_TYPE_MODULE : MT_TYPE_OTHER;
 }
 
+/* Forgets which classes are modules, here and in the programs. */
 static void forget_types(struct decoder *d)
 {
-	uint64_t type, is;
+	uint64_t type, unused;
 	size_t pos = 0;
 
-	while (map64__next(d->modules->types, &pos, &type, &is))
+	while (map64__next(d->modules->types, &pos, &type, &unused))
 		probes__set_module_type(d->probes, d->opts->number, type, 0);
 	map64__clear(d->modules->types);
 }
 
+/* Sets *ret to what a class is, 0: unknown, and tells the programs. 0 or -ENOMEM. */
 static int type_of(struct decoder *d, uint64_t type, enum mt_module_type *ret)
 {
 	struct modules *m = d->modules;
-	uint64_t v;
+	uint64_t known;
 
-	if (map64__get(m->types, type, &v)) {
-		*ret = v;
+	if (map64__get(m->types, type, &known)) {
+		*ret = known;
 		return 0;
 	}
-	*ret = look_at_type(m, type);
+	*ret = read_type(m, type);
 	if (!*ret)
 		return 0;
 	if (probes__set_module_type(d->probes, d->opts->number, type, *ret)) {
-		forget_types(
-			d); /* the programs have no room: they ask again for the classes in use */
+		/* No room: the programs report the classes that are in use again. */
+		forget_types(d);
 		return 0;
 	}
 	return map64__set(m->types, type, *ret);
@@ -151,13 +157,13 @@ static int recheck_types(struct decoder *d)
 {
 	struct modules *m = d->modules;
 	struct map64 *still = map64__new();
-	uint64_t type, was;
+	uint64_t type, known_as;
 	size_t pos = 0;
 	int err = still ? 0 : -ENOMEM;
 
-	while (!err && map64__next(m->types, &pos, &type, &was)) {
-		if (look_at_type(m, type) == was)
-			err = map64__set(still, type, was);
+	while (!err && map64__next(m->types, &pos, &type, &known_as)) {
+		if (read_type(m, type) == known_as)
+			err = map64__set(still, type, known_as);
 		else
 			probes__set_module_type(d->probes, d->opts->number, type, 0);
 	}
@@ -180,6 +186,7 @@ void modules__forget(struct decoder *d)
 	d->modules->n_names = 0;
 }
 
+/* Keeps a name, in place of an older one of the same address. 0 or -ENOMEM. */
 static int keep_name(struct modules *m, const struct name *n)
 {
 	uint64_t i;
@@ -204,22 +211,24 @@ static bool is_placed(const struct decoder *d, uint32_t module)
 	return module && !(len && name[len - 1] == '?');
 }
 
+/* Sets *ret to the dictionary's number of a module, by its address, its class and the root and
+ * parent of its call. 0: unknown. Returns 0 or -ENOMEM. */
 static int name_of(struct decoder *d, uint64_t self, uint64_t type, uint64_t root, uint64_t parent,
 		   uint32_t *ret)
 {
 	struct modules *m = d->modules;
 	struct name n = { .self = self, .type = type, .root = root };
-	uint64_t i, now;
+	uint64_t i, type_now;
 
 	if (map64__get(m->names, self, &i) && m->name[i].type == type && m->name[i].root == root) {
 		*ret = m->name[i].module;
 		return 0;
 	}
 	*ret = 0;
-	/* Another object may have its address. */
+	/* Give no name if another object has its address type_now. */
 	if (proc__read_u64(d->target->proc, self + python__layout(d->target->python)->ob_type,
-			   &now) ||
-	    now != type)
+			   &type_now) ||
+	    type_now != type)
 		return 0;
 	n.module = symbolizer__module(d->names, self, root, parent);
 	if (n.module == UINT32_MAX)
@@ -232,6 +241,7 @@ static int name_of(struct decoder *d, uint64_t self, uint64_t type, uint64_t roo
 
 /* ---- calls ---- */
 
+/* The calls of a thread, none at first. NULL: out of memory. */
 static struct inside *inside_of(struct modules *m, uint32_t tid)
 {
 	uint64_t i;
@@ -253,7 +263,9 @@ static struct inside *inside_of(struct modules *m, uint32_t tid)
 	return &m->inside[m->n_inside++];
 }
 
-static int leave(struct decoder *d, struct inside *in, uint32_t keep, uint64_t time)
+/* Ends all but the outermost `keep` calls of a thread, from the innermost on. A call that look_at()
+ * has seen left ended then, otherwise at `time` (ns since start). */
+static int emit_leaves(struct decoder *d, struct inside *in, uint32_t keep, uint64_t time)
 {
 	struct thread *t = decoder__thread(d, in->tid);
 	int err = 0;
@@ -275,8 +287,8 @@ static int leave(struct decoder *d, struct inside *in, uint32_t keep, uint64_t t
 	return err;
 }
 
-/* The end of the call through a bound method, and of those in it. */
-static int leave_bound(struct decoder *d, struct inside *in, uint64_t time)
+/* Ends the call through a bound method, if the thread is in one, and the calls in it. */
+static int end_bound_call(struct decoder *d, struct inside *in, uint64_t time)
 {
 	struct thread *t = decoder__thread(d, in->tid);
 	struct event e = { .kind = EVENT_LEAVE, .time = time, .module = in->bound.module };
@@ -286,12 +298,13 @@ static int leave_bound(struct decoder *d, struct inside *in, uint64_t time)
 		return -ENOMEM;
 	if (!in->bound.entered)
 		return 0;
-	err = leave(d, in, 0, time);
+	err = emit_leaves(d, in, 0, time);
 	in->bound.entered = false;
 	e.thread = t->number;
 	return err ?: decoder__emit(d, &e);
 }
 
+/* Ends the thread's last call through a bound method, and begins this one. */
 int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t self, uint32_t module)
 {
 	struct event e = { .kind = EVENT_ENTER, .module = module };
@@ -307,7 +320,7 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
 	if (!in || !t)
 		return -ENOMEM;
 	e.time = decoder__since(d, r->h.time);
-	err = leave_bound(d, in, e.time);
+	err = end_bound_call(d, in, e.time);
 	if (err)
 		return err;
 	in->bound = (struct call){ .self = self, .module = module, .entered = true };
@@ -319,11 +332,11 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
 }
 
 /*
- * A module is on the stack of a thread that has been outside of all since attach, and no call of
- * one was recorded: it was called through a bound method. From now on such calls are recorded, too.
- * In other programs, which are most, their probe would double the price of a call.
+ * Called when a stack has a module of which no call was recorded, although the thread has been
+ * outside of all modules since attach: it was called through a bound method. Probes such calls
+ * from now on. In other programs, which are most, that probe would double the price of a call.
  */
-static void want_bound(struct decoder *d)
+static void probe_bound_calls(struct decoder *d)
 {
 	if (d->modules->no_bound || decoder__is_probed(d, HOOK_MODULE_BOUND) ||
 	    probes__is_off(d->probes, HOOK_MODULE_BOUND))
@@ -336,6 +349,8 @@ static void want_bound(struct decoder *d)
 	probes__forget_calls(d->probes);
 }
 
+/* Ends a call through a bound method whose module is not on the stack any more. Otherwise finds out
+ * whether such calls are to be probed. */
 int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
 {
 	struct inside *in;
@@ -348,11 +363,12 @@ int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
 		return -ENOMEM;
 	outer = decoder__outer_module(d, stack);
 	if (in->bound.entered)
-		return outer == in->bound.self ? 0 : leave_bound(d, in, decoder__since(d, h->time));
+		return outer == in->bound.self ? 0
+					       : end_bound_call(d, in, decoder__since(d, h->time));
 	if (!outer)
 		in->outside = true;
 	else if (in->outside && (!in->n || (in->at[0].entered && in->at[0].self != outer)))
-		want_bound(d);
+		probe_bound_calls(d);
 	return 0;
 }
 
@@ -366,10 +382,11 @@ int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
 	if (!in)
 		return -ENOMEM;
 	in->last = decoder__since(d, h->time);
-	return leave(d, in, keep, in->last);
+	return emit_leaves(d, in, keep, in->last);
 }
 
-/* The call at depth. Calls between it and the known ones are added as lost. */
+/* The entry for the call at this depth, 0: the outermost. The records of the calls between it and
+ * the known ones are lost: their entries are empty. NULL: out of memory. */
 static struct call *call_at(struct inside *in, uint32_t depth)
 {
 	if (depth >= in->cap) {
@@ -385,7 +402,8 @@ static struct call *call_at(struct inside *in, uint32_t depth)
 	return &in->at[depth];
 }
 
-/* The outermost and the innermost module around the call at depth; 0: none. */
+/* Sets *root and *parent to the outermost and the innermost module around the call at this depth;
+ * 0: none. */
 static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint64_t *parent)
 {
 	*root = in->outer;
@@ -399,6 +417,8 @@ static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint
 	}
 }
 
+/* Keeps the call, at its depth. If its object is a module, emits EVENT_ENTER. At depth 0, first
+ * ends a call through a bound method that is not around it. */
 int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 {
 	struct event e = { .kind = EVENT_ENTER, .time = decoder__since(d, r->h.time) };
@@ -422,7 +442,7 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 	if (!r->depth) {
 		in->outer = decoder__outer_module(d, r->stack);
 		if (in->bound.entered && in->outer != in->bound.self)
-			err = leave_bound(d, in, e.time);
+			err = end_bound_call(d, in, e.time);
 		if (err)
 			return err;
 		c = call_at(in, 0);
@@ -460,18 +480,19 @@ static const struct map *trampoline(const struct decoder *d)
 }
 
 /*
- * True if the call's return address, or the uprobe's trampoline, is still on the stack. On aarch64
- * each function decides where to save it, so all of the stack below the call is searched: a frame
- * that was left may still hold it, and then the thread's next event knows more.
+ * True if the call's return address, or the uprobe's trampoline in its place, is still on the
+ * stack: the call may be under way. sp: the thread's stack pointer. On aarch64 each function
+ * decides where to save the return address, so all of the stack below the call is searched. There,
+ * a frame that was left may still hold it: then only the thread's next record ends the call.
  */
-static bool in_place(const struct decoder *d, const struct call *c, uint64_t sp)
+static bool is_on_stack(const struct decoder *d, const struct call *c, uint64_t sp)
 {
 	uint64_t from = ARCH_RETURN_ON_STACK ? c->sp : sp, words[512], n;
 	uint64_t end = ARCH_RETURN_ON_STACK ? c->sp + sizeof(words[0]) : c->sp;
 	const struct map *map = trampoline(d);
 
 	if (!c->ret || end - from > STACK_SEARCHED)
-		return true;
+		return true; /* not worth a search */
 	for (; from < end; from += n * sizeof(words[0])) {
 		n = (end - from) / sizeof(words[0]);
 		n = n < 512 ? n : 512;
@@ -487,6 +508,7 @@ static bool in_place(const struct decoder *d, const struct call *c, uint64_t sp)
 	return false;
 }
 
+/* Notes in `in` which calls a thread has left, by its stack pointer. now: ns since start. */
 static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 {
 	uint32_t keep = in->n;
@@ -497,7 +519,7 @@ static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 		keep = 0; /* the thread has ended */
 	else if (err && err != -EBUSY)
 		return;
-	while (keep && (in->at[keep - 1].sp <= sp || !in_place(d, &in->at[keep - 1], sp)))
+	while (keep && (in->at[keep - 1].sp <= sp || !is_on_stack(d, &in->at[keep - 1], sp)))
 		keep--;
 	if (keep == in->n)
 		return;
@@ -519,9 +541,10 @@ int modules__pump(struct decoder *d, uint64_t now)
 		if (!in->n || in->last + QUIET > now)
 			continue;
 		if (in->left) {
-			/* No record came since: all earlier ones are decoded. */
+			/* Since look_at() all records up to left_at were decoded, and none was
+			 * this thread's. */
 			m->seen_left += in->n - in->left_from;
-			err = leave(d, in, in->left_from, in->left_at);
+			err = emit_leaves(d, in, in->left_from, in->left_at);
 		} else {
 			look_at(d, in, decoder__now(d));
 		}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Records between ring and decoder: one growing buffer, records aligned to 8 bytes. */
+/* Records between ring and decoder, in one growing buffer: 8 bytes with a record's length, then
+ * the record, padded to a multiple of 8 bytes. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,15 +10,18 @@
 
 #include "memtrace.h"
 
-#define QUEUE_KEPT (4u << 20)  /* bytes; a larger buffer is freed once it is empty */
-#define QUEUE_EARLY (8u << 20) /* bytes, for a process that is not attached yet */
+#define QUEUE_KEPT (4u << 20) /* bytes; a larger buffer is freed when the queue is empty */
+#define QUEUE_EARLY                                                                                \
+	(8u << 20) /* bytes; the most that a process may have here before it is attached */
 
 struct queue {
 	uint8_t *buf;
 	size_t len, cap; /* bytes used, and allocated */
-	uint64_t floor;	 /* epoch of the last end that queue__push_early() left out; 0: none */
+	uint64_t floor;	 /* epoch of the last record about a freed code object that
+			    queue__push_early() dropped; 0: none */
 };
 
+/* Copies a record to the end of the queue. 0 or -ENOMEM. */
 static inline int queue__push(struct queue *q, const void *rec, size_t len)
 {
 	size_t need = 8 + ((len + 7) & ~(size_t)7);
@@ -40,8 +44,9 @@ static inline int queue__push(struct queue *q, const void *rec, size_t len)
 	return 0;
 }
 
-/* As queue__push(), for a process that we may wait for for hours. Drops ends of code objects unless
- * an earlier record may need them and the queue has at most max bytes. 0 or -ENOMEM. */
+/* Like queue__push(), for a process that is not attached yet, for which we may wait for hours.
+ * Drops records about freed code objects if the queue is empty, since no record before them may
+ * refer to the object, or has more than max bytes. 0 or -ENOMEM. */
 static inline int queue__push_early(struct queue *q, const void *rec, size_t len, size_t max)
 {
 	const struct mt_rec_gone *gone = rec;
@@ -53,21 +58,22 @@ static inline int queue__push_early(struct queue *q, const void *rec, size_t len
 	return 0;
 }
 
-/* The record at *pos, which moves to the next one; NULL at `end`. */
+/* The record at *pos, with its length in *len; moves *pos to the next one. NULL: *pos has reached
+ * `end`. */
 static inline const void *queue__at(const struct queue *q, size_t *pos, size_t end, size_t *len)
 {
 	const uint8_t *p = q->buf + *pos;
-	uint64_t n;
+	uint64_t length;
 
 	if (*pos >= end)
 		return NULL;
-	memcpy(&n, p, 8);
-	*len = n;
-	*pos += 8 + ((n + 7) & ~(uint64_t)7);
+	memcpy(&length, p, 8);
+	*len = length;
+	*pos += 8 + ((length + 7) & ~(uint64_t)7);
 	return p + 8;
 }
 
-/* Drops everything before pos. */
+/* Drops all records before pos. */
 static inline void queue__drop(struct queue *q, size_t pos)
 {
 	if (q->len > pos)

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The steps that --steps counts: an optimizer's. If none has ended some time after the first call
- * of a model, and the process has no optimizer, calls count.
+ * Counts the steps for --steps: those of an optimizer. If no step has ended some time after the
+ * first call of a model, and the process has no optimizer, counts calls of the model instead.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "record/stream.h"
 
-#define STEP_CLOCK_WAIT UINT64_C(10000000000) /* ns of calls without a step until they count */
+#define STEP_CLOCK_WAIT                                                                            \
+	UINT64_C(10000000000) /* ns from the first call of a model without an optimizer's step,    \
+				 after which calls count */
 
 struct step_clock {
-	uint64_t steps; /* that ended; calls, too, with by_calls */
-	uint64_t calls; /* that began */
+	uint64_t steps; /* steps that ended; with by_calls, calls that ended */
+	uint64_t calls; /* calls of the model that began */
 	uint64_t first; /* time of the first call, ns */
-	bool by_calls;
+	bool by_calls;	/* calls count, not steps of an optimizer */
 };
 
-/* Whether an event ends a step. A call ends when the next one begins: that event is not part of it.
- * f: of the capture; "optimizers" is their number as last read. */
+/* Counts an event. True if it ends a step. A call ends when the next one begins: that event is not
+ * part of it. f: the capture's facts; its fact "optimizers" is the number of optimizers that the
+ * last census found. */
 static inline bool step_clock__ended(struct step_clock *c, const struct facts *f,
 				     const struct event *e)
 {

@@ -16,8 +16,8 @@ struct symbolizer {
 	struct dict *dict;
 	struct nnmodules *modules;
 	struct code_cache *codes;
-	int minor;
-	uint64_t next_recheck;
+	int minor;	       /* 3.minor: the version of Python */
+	uint64_t next_recheck; /* earliest time of the next reading of names, ns */
 	struct names_stats stats;
 };
 
@@ -101,11 +101,11 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* True for record_function.__exit__, called by the wrapper around an optimizer's step. */
-static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n)
+static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n_frames)
 {
 	struct dict_loc loc;
 
-	if (n < 2)
+	if (n_frames < 2)
 		return false;
 	loc = dict__get_loc(d, f[0].loc);
 	if (!ends_with(dict__str(d, loc.func), "__exit__") ||
@@ -149,7 +149,7 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, stru
 	struct dict_frame out[MT_MAX_ENTRIES];
 	struct named_stack s = { .whole = true };
 	uint64_t parent;
-	uint32_t i, j, k = 0;
+	uint32_t i, j, n_out = 0;
 
 	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind != MT_FRAME_MODULE)
@@ -159,33 +159,34 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, stru
 	}
 	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind == MT_FRAME_MODULE) {
+			/* it comes after the frame that calls the module, out[n_out - 1] */
 			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
 				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
-			if (k)
-				out[k - 1].module = symbolizer__module(n, f[i].addr, s.root,
-								       parent);
-			if (k && out[k - 1].module == UINT32_MAX)
+			if (n_out)
+				out[n_out - 1].module = symbolizer__module(n, f[i].addr, s.root,
+									   parent);
+			if (n_out && out[n_out - 1].module == UINT32_MAX)
 				return -ENOMEM;
-			s.whole = s.whole && k && out[k - 1].module;
+			s.whole = s.whole && n_out && out[n_out - 1].module;
 			continue;
 		}
-		const struct code *c = code_cache__find(n->codes, f[i].addr, rec->epoch);
+		const struct code *code = code_cache__find(n->codes, f[i].addr, rec->epoch);
 
-		out[k] = (struct dict_frame){ 0 };
+		out[n_out] = (struct dict_frame){ 0 };
 		n->stats.frames++;
-		if (!c)
+		if (!code)
 			n->stats.gone++;
-		else if (!c->file && !c->func)
+		else if (!code->file && !code->func)
 			n->stats.unreadable++;
 		else
-			out[k].loc = location(n, &f[i], c);
-		if (out[k].loc == UINT32_MAX)
+			out[n_out].loc = location(n, &f[i], code);
+		if (out[n_out].loc == UINT32_MAX)
 			return -ENOMEM;
-		s.whole = s.whole && out[k].loc;
-		k++;
+		s.whole = s.whole && out[n_out].loc;
+		n_out++;
 	}
-	s.optimizer_exit = is_optimizer_exit(n->dict, out, k);
-	s.stack = symbolizer__number(n, dict__stack(n->dict, out, k, rec->h.walk));
+	s.optimizer_exit = is_optimizer_exit(n->dict, out, n_out);
+	s.stack = symbolizer__number(n, dict__stack(n->dict, out, n_out, rec->h.walk));
 	if (s.stack == UINT32_MAX)
 		return -ENOMEM;
 	*ret = s;

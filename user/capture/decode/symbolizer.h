@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Translates stacks as the BPF programs record them (code objects, offsets, addresses of modules)
- * into the dictionary's (files, lines, names). */
+/* Translates stacks from the BPF programs' records (code objects, offsets, addresses of modules)
+ * to the dictionary's (files, lines, names). */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,8 +16,8 @@ struct python;
 /* Borrows d and py. py is NULL if the process has no readable Python: then stacks get no names. */
 struct symbolizer *symbolizer__new(struct dict *d, const struct python *py); /* NULL on ENOMEM */
 void symbolizer__free(struct symbolizer *n);				     /* NULL is fine */
-/* Takes over what is known of the process that forked ours at that time (CLOCK_MONOTONIC, ns). 0 or
- * -ENOMEM. */
+/* Copies the code objects that were read in the parent process before it forked this one, at
+ * `forked` (CLOCK_MONOTONIC, ns). 0 or -ENOMEM. */
 int symbolizer__inherit(struct symbolizer *n, const struct symbolizer *parent, uint64_t forked);
 
 /* Reads the new code objects of a stack. Call it as soon as the record is there, since code objects
@@ -26,39 +26,46 @@ int symbolizer__prefetch(struct symbolizer *n, const struct mt_rec_stack *rec);
 /* The cache of code objects. The caller tells it which are freed. */
 struct code_cache *symbolizer__codes(struct symbolizer *n);
 
-/* Checks a number that dict__string() and others returned. 0 if the dictionary is full, counted and
- * logged once: a long capture goes on without the name. UINT32_MAX: out of memory. */
+/* Checks a number that a function of dict.h returned. Returns the number; 0 if the dictionary is
+ * full, which is counted and logged once: a long capture goes on without the name. UINT32_MAX: out
+ * of memory. */
 uint32_t symbolizer__number(struct symbolizer *n, uint32_t number);
 
 struct named_stack {
 	uint32_t stack;	     /* the dictionary's stack */
 	bool optimizer_exit; /* the stack is the exit of an optimizer's step */
-	bool whole;	     /* all frames and modules are named */
-	uint64_t root;	     /* the outermost module object, 0: none */
-	uint32_t modules;    /* module objects */
-	uint32_t root_at;    /* frames within the outermost module's call */
+	bool whole;	     /* all frames and modules of the stack have names */
+	uint64_t root;	     /* address of the outermost module object, 0: none */
+	uint32_t modules;    /* number of module objects on the stack */
+	uint32_t root_at;    /* number of frames from the innermost one to that of the outermost
+				module's call */
 };
-/* Names a stack as far as it is sure. 0 or -ENOMEM. */
+/* Translates a stack. Frames and modules whose names are not certain get none. 0 or -ENOMEM. */
 int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec,
 		      struct named_stack *ret);
 
-/* The dictionary's module for a called root module, 0: unknown. */
+/* The dictionary's number of a root module that was called, by its address. 0: unknown. */
 uint32_t symbolizer__root(struct symbolizer *n, uint64_t self);
-/* The same for any module; root and parent as for nnmodules__name(). UINT32_MAX: out of memory. */
+/* Like symbolizer__root(), for any module; root and parent as for nnmodules__name(). UINT32_MAX:
+ * out of memory. */
 uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, uint64_t parent);
-/* See nnmodules__has_tensors(); -EAGAIN also if modules are not named. */
+/* Result of nnmodules__has_tensors(); -EAGAIN also if the process has no modules with names. */
 int symbolizer__has_tensors(struct symbolizer *n, uint64_t root);
 /* Whether a module is part of a model that is known as a root. */
 bool symbolizer__is_part(struct symbolizer *n, uint64_t self);
-/* Takes what a reading of the program's objects knows of its models. 0 or -ENOMEM. */
+/* Takes over the models that a census found in the process, so that modules get names from them.
+ * Owns st->module_roots from now on. 0 or -ENOMEM. */
 int symbolizer__take_models(struct symbolizer *n, struct census_state *st);
-/* True if modules changed their names, so that all stacks must be named again. Reads them every
- * second, or slower if that takes more than a hundredth of the time. */
+/* Reads the modules' names again, at most every second, and less often if that takes more than a
+ * hundredth of the time. now: ns. True if names have changed: then all stacks must be named again.
+ * */
 bool symbolizer__recheck(struct symbolizer *n, uint64_t now);
 
-/* Frames without a name, by reason; and totals. */
+/* Counts of frames and names so far. */
 struct names_stats {
-	uint64_t frames, unreadable, gone; /* gone: code objects freed before they were read */
+	uint64_t frames;
+	uint64_t unreadable; /* frames whose code object could not be read */
+	uint64_t gone;	     /* frames whose code object was freed before it was read */
 	uint64_t unnamed_modules;
 	uint64_t codes;	  /* code objects read */
 	uint64_t no_room; /* names the dictionary had no room for */

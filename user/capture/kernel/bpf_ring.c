@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Layout and order of accesses are those of kernel/bpf/ringbuf.c and the kernel's
+/* The layout, and the order of accesses, are those of kernel/bpf/ringbuf.c and of the kernel's
  * Documentation/bpf/ringbuf.rst. */
 #include "capture/kernel/bpf_ring.h"
 
@@ -14,23 +14,28 @@
 #include <unistd.h>
 
 struct bpf_ring {
-	uint64_t *consumer;	  /* a page of its own, writable */
-	const uint64_t *producer; /* the page before the data */
+	uint64_t *consumer;	  /* the reader's position, in a writable page */
+	const uint64_t *producer; /* the writers' position, in the page before the data */
 	const uint8_t *data;
-	size_t mask, page, mapped; /* mapped: bytes from producer on */
-	uint64_t at; /* records before this position are consumed; others may change the consumer's
-			page */
+	size_t mask;   /* size of the data - 1, in bytes */
+	size_t page;   /* size of a page, in bytes */
+	size_t mapped; /* bytes mapped from .producer on */
+	uint64_t at; /* position up to which records are consumed; others may change the one in the
+			consumer's page */
 	uint8_t *copy; /* RING_RECORD_MAX bytes for a copy, if writers could change a record during
 			  fn; otherwise NULL */
 };
 
-static size_t beyond(size_t bytes)
+/* Bytes to map behind the end of the data, where its beginning comes again, so that each record is
+ * in one piece. */
+static size_t wrapped_bytes(size_t bytes)
 {
 	return bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
 }
 
 /*
- * at: offset of the producer's page in the file. twice: the data is there twice, as in a BPF map.
+ * Maps the producer's page and the data, from offset `at` of the file on. twice: the file has the
+ * data twice, as a BPF map has. MAP_FAILED with errno.
  */
 static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes, bool twice)
 {
@@ -39,13 +44,14 @@ static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes,
 	if (p == MAP_FAILED || twice)
 		return p;
 	/* Maps the beginning of the data again behind its end, in place of the rest of the file. */
-	if (mmap(p + r->page + bytes, beyond(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd,
+	if (mmap(p + r->page + bytes, wrapped_bytes(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd,
 		 (off_t)(at + r->page)) != MAP_FAILED)
 		return p;
 	munmap(p, r->mapped);
 	return MAP_FAILED;
 }
 
+/* Maps a ring: the consumer's page, and behind it the rest. NULL with errno. */
 static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, bool twice)
 {
 	struct bpf_ring *r = calloc(1, sizeof(*r));
@@ -55,7 +61,7 @@ static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, b
 		return NULL;
 	r->page = page;
 	r->mask = bytes - 1;
-	r->mapped = r->page + bytes + beyond(bytes);
+	r->mapped = r->page + bytes + wrapped_bytes(bytes);
 	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
 	if (p != MAP_FAILED) {
 		r->consumer = p;
@@ -115,7 +121,7 @@ int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, 
 		      void *ctx)
 {
 	uint64_t at = r->at, end;
-	int n = 0, err = 0;
+	int n_records = 0, err = 0;
 
 	while (!err && at < (end = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE))) {
 		if (end - at > r->mask + 1)
@@ -125,26 +131,27 @@ int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, 
 			uint32_t head = __atomic_load_n((const uint32_t *)rec, __ATOMIC_ACQUIRE);
 			size_t len = head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
 
+			/* A record that is being written holds up all later ones. */
 			if (head & BPF_RINGBUF_BUSY_BIT)
-				return n; /* a record under way holds up all later ones */
-			if (len + BPF_RINGBUF_HDR_SZ > beyond(r->mask + 1))
+				return n_records;
+			if (len + BPF_RINGBUF_HDR_SZ > wrapped_bytes(r->mask + 1))
 				return -EMSGSIZE;
 			if (!(head & BPF_RINGBUF_DISCARD_BIT)) {
 				const void *record = rec + BPF_RINGBUF_HDR_SZ;
-				int said;
+				int ret;
 
 				if (r->copy)
 					record = memcpy(r->copy, record, len);
-				said = fn(ctx, record, len);
-				err = said < 0 ? said : 0;
-				n += n < INT_MAX;
+				ret = fn(ctx, record, len);
+				err = ret < 0 ? ret : 0;
+				n_records += n_records < INT_MAX;
 			}
 			at += (len + BPF_RINGBUF_HDR_SZ + 7) & ~(size_t)7;
 			r->at = at;
 			__atomic_store_n(r->consumer, at, __ATOMIC_RELEASE);
 		}
 	}
-	return err ?: n;
+	return err ?: n_records;
 }
 
 uint64_t bpf_ring__written(const struct bpf_ring *r)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The reading end of a BPF ring buffer. Unlike libbpf, it maps only the beginning of the ring's
- * second image, as much as the longest record needs: both images count as our memory. */
+/* The reading end of a BPF ring buffer. The kernel maps the data twice in a row. Unlike libbpf, we
+ * map only the beginning of the second image, as much as the longest record needs: the kernel
+ * counts both images as our memory. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,19 +10,19 @@
 
 struct bpf_ring;
 
-/* fd: a BPF_MAP_TYPE_RINGBUF map of this size, borrowed. NULL with errno. */
+/* fd: a BPF_MAP_TYPE_RINGBUF map with `bytes` of data, borrowed. NULL with errno. */
 struct bpf_ring *bpf_ring__new(int fd, size_t bytes);
-/* A ring in a file, from `at` on: one `page` for the consumer, one for the producer, the data once.
- * at and page are multiples of the page size. Others can write to the file, so fn gets copies of
- * records. fd is borrowed. NULL with errno. */
+/* Opens a ring in a file, from offset `at` on: a page of size `page` for the consumer, one for the
+ * producer, then the data, once. at and page are multiples of the page size. Others can write to
+ * the file, so fn gets copies of records. fd is borrowed. NULL with errno. */
 struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t page, size_t bytes);
-/* Skips all records that are there. */
+/* Skips all records that have been written. */
 void bpf_ring__skip(struct bpf_ring *r);
 void bpf_ring__free(struct bpf_ring *r); /* NULL is fine */
 /*
- * Calls fn for each record until fn returns a negative value, which is returned then. fn's record
- * is aligned to 8 and valid until it returns. Returns how many records there were; -EBADMSG if the
- * writers' position is not valid.
+ * Calls fn for each record. If fn returns a negative value, stops and returns that value. fn's
+ * record is aligned to 8 bytes and valid until fn returns. Otherwise returns the number of
+ * records, -EMSGSIZE (see RING_RECORD_MAX), or -EBADMSG: the writers' position is not valid.
  */
 int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, size_t len),
 		      void *ctx);

@@ -13,7 +13,7 @@
 #define WITH_TOKENS (LIBBPF_MAJOR_VERSION > 1 || LIBBPF_MINOR_VERSION >= 4)
 #define FIRST_USER_NAMESPACE 0xEFFFFFFDu /* PROC_USER_INIT_INO */
 #define NO_TOKEN (-1)
-#define NOT_ASKED (-2)
+#define NOT_ASKED (-2) /* no token was created so far */
 
 static bool in_user_namespace(void)
 {
@@ -23,23 +23,23 @@ static bool in_user_namespace(void)
 }
 
 #if WITH_TOKENS
-/* A descriptor that stays open until this process ends, or NO_TOKEN. */
+/* The descriptor of a BPF token, which stays open until this process ends, or NO_TOKEN. */
 static int token(void)
 {
 	const char *path = getenv("LIBBPF_BPF_TOKEN_PATH") ?: "/sys/fs/bpf";
 	static int fd = NOT_ASKED;
-	int fs;
+	int bpffs;
 
 	if (fd != NOT_ASKED)
 		return fd;
 	fd = NO_TOKEN;
-	fs = in_user_namespace() ? open(path, O_DIRECTORY | O_CLOEXEC) : -1;
-	if (fs < 0)
+	bpffs = in_user_namespace() ? open(path, O_DIRECTORY | O_CLOEXEC) : -1;
+	if (bpffs < 0)
 		return fd;
-	fd = bpf_token_create(fs, NULL);
+	fd = bpf_token_create(bpffs, NULL);
 	if (fd < 0)
 		fd = NO_TOKEN;
-	close(fs);
+	close(bpffs);
 	return fd;
 }
 

@@ -24,7 +24,8 @@ int features__load_empty(int type, struct bpf_prog_load_opts *opts)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Closes the descriptor of a program. False: it was refused. */
+/* True if the kernel accepted a program, by the result of loading it. Closes the program's
+ * descriptor. */
 static bool was_loaded(int fd)
 {
 	if (fd >= 0)
@@ -32,8 +33,8 @@ static bool was_loaded(int fd)
 	return fd >= 0;
 }
 
-/* An addition that returns the old value. Older kernels take it for one that does not, with a
- * reserved field set. */
+/* Whether programs can use atomic additions that return the old value. An older kernel takes one
+ * for an addition that does not return it, with a reserved field set. */
 static bool has_atomics(void)
 {
 	const struct bpf_insn insns[] = {
@@ -76,7 +77,7 @@ const char *features__missing(void)
 	static int known;
 	size_t i, len = 0;
 
-	/* If no program at all can be loaded, the answers about others mean nothing. */
+	/* If no program at all can be loaded, the tests of single features mean nothing. */
 	if (known || !was_loaded(features__load_empty(BPF_PROG_TYPE_KPROBE, NULL)))
 		return text;
 	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {

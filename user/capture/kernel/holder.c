@@ -15,19 +15,20 @@
 #define CLOSE_RANGE 436
 #define UNSHARE 2
 
-#define STACK (128 << 10)
+#define STACK (128 << 10) /* bytes of a thread's stack */
 
 struct holder {
 	int fd;
 	bool runs;    /* the thread exists, or did until holder__close() */
-	bool alone;   /* the thread has a table of its own */
-	bool closing; /* the descriptor is being closed */
-	bool dropped; /* the thread frees this */
+	bool alone;   /* the thread has its own table of descriptors */
+	bool closing; /* holder__begin_close() was called */
+	bool dropped; /* nobody waits for the thread: it frees this struct */
 	pthread_t thread;
-	sem_t ready, end;
+	sem_t ready, end; /* the thread is ready; the thread is to close the descriptor */
 };
 
-/* Gives this thread a table of its own with fd only. 0 or -errno: the table is shared as before. */
+/* Gives this thread its own table of descriptors, which has only fd. 0, or -errno: it shares the
+ * table of the process as before. */
 static int leave_table(int fd)
 {
 	if (syscall(CLOSE_RANGE, fd + 1U, ~0U, UNSHARE))
@@ -37,7 +38,7 @@ static int leave_table(int fd)
 	return 0;
 }
 
-/* For this thread only. */
+/* Drops all capabilities of this thread. */
 static void drop_capabilities(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -52,13 +53,14 @@ static void await(sem_t *s)
 		;
 }
 
-static void finish(struct holder *h)
+static void free_holder(struct holder *h)
 {
 	sem_destroy(&h->ready);
 	sem_destroy(&h->end);
 	free(h);
 }
 
+/* The thread with its own table: keeps the descriptor until it is to be closed. */
 static void *hold(void *arg)
 {
 	struct holder *h = arg;
@@ -69,26 +71,27 @@ static void *hold(void *arg)
 	await(&h->end);
 	close(h->fd);
 	if (h->dropped)
-		finish(h);
+		free_holder(h);
 	return NULL;
 }
 
+/* The thread that closes a descriptor of the process's table, since that takes a while. */
 static void *close_shared(void *arg)
 {
 	struct holder *h = arg;
 
 	close(h->fd);
 	if (h->dropped)
-		finish(h);
+		free_holder(h);
 	return NULL;
 }
 
-/* A thread that takes no signals. 0 or a positive errno. thread NULL: the thread is detached, and
- * may free h at once. */
-static int start(struct holder *h, void *(*run)(void *), pthread_t *thread)
+/* Starts a thread that takes no signals. 0 or a positive errno. thread NULL: the thread is
+ * detached, and may free h at once. */
+static int start_thread(struct holder *h, void *(*run)(void *), pthread_t *thread)
 {
 	pthread_attr_t attr;
-	pthread_t nobodys;
+	pthread_t unused;
 	sigset_t all, old;
 	int err = pthread_attr_init(&attr);
 
@@ -99,12 +102,13 @@ static int start(struct holder *h, void *(*run)(void *), pthread_t *thread)
 		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(thread ?: &nobodys, &attr, run, h);
+	err = pthread_create(thread ?: &unused, &attr, run, h);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return err;
 }
 
+/* The thread gets its own copy of fd with its table, so ours is closed then. */
 struct holder *holder__new(int fd, bool own_table)
 {
 	struct holder *h = calloc(1, sizeof(*h));
@@ -116,7 +120,7 @@ struct holder *holder__new(int fd, bool own_table)
 	h->fd = fd;
 	sem_init(&h->ready, 0, 0);
 	sem_init(&h->end, 0, 0);
-	h->runs = own_table && !start(h, hold, &h->thread);
+	h->runs = own_table && !start_thread(h, hold, &h->thread);
 	if (h->runs) {
 		await(&h->ready);
 		if (h->alone)
@@ -134,7 +138,7 @@ void holder__begin_close(struct holder *h)
 		sem_post(&h->end);
 		return;
 	}
-	h->runs = !start(h, close_shared, &h->thread);
+	h->runs = !start_thread(h, close_shared, &h->thread);
 	if (!h->runs)
 		close(h->fd);
 }
@@ -146,7 +150,7 @@ void holder__close(struct holder *h)
 	holder__begin_close(h);
 	if (h->runs)
 		pthread_join(h->thread, NULL);
-	finish(h);
+	free_holder(h);
 }
 
 void holder__drop(struct holder *h)
@@ -157,8 +161,8 @@ void holder__drop(struct holder *h)
 	if (h->runs) {
 		pthread_detach(h->thread);
 		sem_post(&h->end);
-	} else if (start(h, close_shared, NULL)) {
+	} else if (start_thread(h, close_shared, NULL)) {
 		close(h->fd);
-		finish(h);
+		free_holder(h);
 	}
 }

@@ -13,9 +13,9 @@
 #define PROGRAMS_MAX 32
 #define THREADS_MAX 4
 
-/* An object with some of the programs, all others left out. */
+/* Some of the programs, which one thread loads into an object of their own. */
 struct part {
-	const struct programs *of;
+	const struct programs *owner;
 	const char *names[PROGRAMS_MAX];
 	size_t n;
 	struct bpf_object *obj; /* NULL: could not be loaded */
@@ -25,19 +25,19 @@ struct part {
 };
 
 struct programs {
-	const struct bpf_object *maps;
+	const struct bpf_object *maps; /* arguments of programs__new() */
 	const void *elf;
 	size_t size;
 	bool multi;
 	struct bpf_object *objs[PROGRAMS_MAX];
 	size_t n_objs;
-	/* programs__begin(): */
+	/* What programs__begin() loads: */
 	const char *names[PROGRAMS_MAX];
 	size_t n_names;
 	pthread_t thread;
-	bool under_way; /* the thread must be joined */
+	bool under_way; /* the thread exists and must be joined */
 	bool done;	/* set by the thread at its end */
-	int err;
+	int err;	/* the thread's result */
 };
 
 struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
@@ -76,7 +76,8 @@ struct bpf_program *programs__get(const struct programs *p, const char *name)
 	return NULL;
 }
 
-static int use_maps(const struct programs *p, struct bpf_object *obj)
+/* Makes an object use the maps that are loaded already. 0 or -errno. */
+static int share_maps(const struct programs *p, struct bpf_object *obj)
 {
 	struct bpf_map *map;
 	int err = 0;
@@ -92,14 +93,15 @@ static int use_maps(const struct programs *p, struct bpf_object *obj)
 	return err;
 }
 
-static int choose(const struct part *part, struct bpf_object *obj)
+/* Makes an object load the part's programs and no others. 0 or -ENOENT. */
+static int select_programs(const struct part *part, struct bpf_object *obj)
 {
 	struct bpf_program *prog;
 
 	bpf_object__for_each_program(prog, obj)
 	{
 		bpf_program__set_autoload(prog, false);
-		if (part->of->multi && bpf_program__type(prog) == BPF_PROG_TYPE_KPROBE)
+		if (part->owner->multi && bpf_program__type(prog) == BPF_PROG_TYPE_KPROBE)
 			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
 	}
 	for (size_t i = 0; i < part->n; i++) {
@@ -114,13 +116,13 @@ static int choose(const struct part *part, struct bpf_object *obj)
 static void *load_part(void *arg)
 {
 	struct part *part = arg;
-	/* Names of maps for variables begin with the object's. */
-	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = bpf_object__name(part->of->maps));
-	struct bpf_object *obj = bpf_object__open_mem(part->of->elf, part->of->size, &opts);
+	/* with the name of the maps' object: names of maps for variables begin with it */
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = bpf_object__name(part->owner->maps));
+	struct bpf_object *obj = bpf_object__open_mem(part->owner->elf, part->owner->size, &opts);
 
-	part->err = obj ? use_maps(part->of, obj) : -errno;
+	part->err = obj ? share_maps(part->owner, obj) : -errno;
 	if (!part->err)
-		part->err = choose(part, obj);
+		part->err = select_programs(part, obj);
 	if (!part->err)
 		part->err = bpf_object__load(obj);
 	if (!part->err)
@@ -130,9 +132,10 @@ static void *load_part(void *arg)
 	return NULL;
 }
 
-/* Deals the programs to the parts. Returns the number of programs, or -E2BIG. */
-static int deal(const struct programs *p, struct part *parts, size_t n_parts,
-		const char *const *names, size_t n)
+/* Deals those of the n programs that are not loaded out to the parts, in turn. Returns how many
+ * they are, or -E2BIG. */
+static int deal_out(const struct programs *p, struct part *parts, size_t n_parts,
+		    const char *const *names, size_t n)
 {
 	size_t dealt = 0;
 
@@ -149,7 +152,8 @@ static int deal(const struct programs *p, struct part *parts, size_t n_parts,
 	return (int)dealt;
 }
 
-static size_t cpus(void)
+/* How many threads load programs at a time. */
+static size_t thread_count(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -158,16 +162,18 @@ static size_t cpus(void)
 	return n > THREADS_MAX ? THREADS_MAX : (size_t)n;
 }
 
+/* Loads programs in n_parts threads, of which this one is the first. 0 or -errno: none is
+ * loaded. */
 static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)
 {
 	struct part parts[THREADS_MAX] = { 0 };
 	size_t i;
-	int dealt = deal(p, parts, n_parts, names, n), err = 0;
+	int dealt = deal_out(p, parts, n_parts, names, n), err = 0;
 
 	if (dealt < 0)
 		return dealt;
 	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
-		parts[i].of = p;
+		parts[i].owner = p;
 		parts[i].has_thread = i &&
 				      !pthread_create(&parts[i].thread, NULL, load_part, &parts[i]);
 	}
@@ -189,7 +195,7 @@ static int load(struct programs *p, const char *const *names, size_t n, size_t n
 
 int programs__load(struct programs *p, const char *const *names, size_t n)
 {
-	return load(p, names, n, cpus());
+	return load(p, names, n, thread_count());
 }
 
 static void *load_all(void *arg)
@@ -232,12 +238,12 @@ uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info)
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct bpf_prog_info in = { 0 };
-		uint32_t len = sizeof(in);
+		struct bpf_prog_info prog_info = { 0 };
+		uint32_t len = sizeof(prog_info);
 
-		/* An older kernel fills less and leaves the rest 0. */
-		if (fds[i] >= 0 && !info(fds[i], &in, &len))
-			sum += in.recursion_misses;
+		/* An older kernel fills less of `prog_info`; the rest stays 0. */
+		if (fds[i] >= 0 && !info(fds[i], &prog_info, &len))
+			sum += prog_info.recursion_misses;
 	}
 	return sum;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Programs of one BPF object file, loaded when they are needed. The kernel verifies a program that
- * walks stacks in 10 to 60 ms. A capture needs about half of them at once, and threads load these
- * at the same time.
+ * The programs of one BPF object file, which are loaded when they are needed. The kernel verifies
+ * a program that walks stacks in 10 to 60 ms. A capture needs about half of them at once, and
+ * several threads load these at the same time.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,20 +13,22 @@ struct bpf_object;
 struct bpf_program;
 struct programs;
 
-/* maps: the file's maps, loaded without programs. elf: the file's bytes. Both are borrowed and must
- * stay. multi: the programs are for uprobe.multi links. NULL: no memory. */
+/* maps: an object of the file with loaded maps and no programs. elf: the file's bytes. Both are
+ * borrowed and must outlive the result. multi: the programs are for uprobe.multi links. NULL: no
+ * memory. */
 struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
 			       bool multi);
 void programs__free(struct programs *p); /* waits for programs__begin(); NULL is fine */
-/* Loads those of the n programs that are not loaded. Names are static text. 0, -E2BIG (too many
+/* Loads those of the n programs that are not loaded yet. names: static text. 0, -E2BIG (too many
  * programs), -ENOENT (the file has no program of this name) or -errno: none of them is loaded. */
 int programs__load(struct programs *p, const char *const *names, size_t n);
-/* The same in one thread. Call nothing else but programs__wait() until it says more than
- * -EINPROGRESS, and programs__free(). 0 or -errno. */
+/* Begins to load programs like programs__load(), in one other thread. Until programs__wait()
+ * returns something other than -EINPROGRESS, call only that and programs__free(). 0 or -errno. */
 int programs__begin(struct programs *p, const char *const *names, size_t n);
-/* The result of programs__begin(), as of programs__load(). -EINPROGRESS: it is under way. */
+/* The result of the loading that programs__begin() began, as of programs__load(). -EINPROGRESS: it
+ * is not complete. */
 int programs__wait(struct programs *p);
-/* A program that is loaded; NULL: it is not. */
+/* The program of this name; NULL: it is not loaded. */
 struct bpf_program *programs__get(const struct programs *p, const char *name);
 /*
  * Hits for which the kernel skipped a loaded program, as far as it counts them: a program does not
@@ -34,7 +36,7 @@ struct bpf_program *programs__get(const struct programs *p, const char *name);
  * count that, for perf's probes 6.7 and newer. Probes by uprobe.multi are never skipped.
  */
 uint64_t programs__skipped(const struct programs *p);
-/* The same of programs by descriptor; negative ones are left out. info: bpf_obj_get_info_by_fd(),
- * or a test's. */
+/* Like programs__skipped(), of the n programs with these descriptors; negative ones are left out.
+ * info: bpf_obj_get_info_by_fd(), or a test's function. */
 typedef int (*programs_info_fn)(int fd, void *info, uint32_t *len);
 uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info);

@@ -14,7 +14,8 @@
 #define RETPROBE 1	 /* /sys/bus/event_source/devices/uprobe/format/retprobe */
 #define REF_CTR_SHIFT 32 /* /sys/bus/event_source/devices/uprobe/format/ref_ctr_offset */
 
-/* A 64-bit constant, or with src BPF_PSEUDO_MAP_FD a map: two instructions. */
+/* Instructions. LOAD64 takes two: it loads a 64-bit constant, or, with src BPF_PSEUDO_MAP_FD, the
+ * map with descriptor value. */
 #define LOAD64(dst, src, value)                                                                    \
 	{ BPF_LD | BPF_DW | BPF_IMM, dst, src, 0, (int32_t)(value) },                              \
 	{                                                                                          \
@@ -33,7 +34,9 @@
 		BPF_JMP | BPF_CALL, 0, 0, 0, helper                                                \
 	}
 
-static int load(const struct site_program_maps *maps, uint32_t index, uint64_t cookie)
+/* Loads a program that stores its cookie and continues with programs[index]. Kernels that need
+ * these programs have no cookies for probes. Returns its descriptor or -errno. */
+static int load_program(const struct site_program_maps *maps, uint32_t index, uint64_t cookie)
 {
 	const struct bpf_insn insns[] = {
 		COPY(BPF_REG_6, BPF_REG_1),
@@ -43,7 +46,7 @@ static int load(const struct site_program_maps *maps, uint32_t index, uint64_t c
 		COPY(BPF_REG_2, BPF_REG_10),
 		{ BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_2, 0, 0, -4 },
 		CALL(BPF_FUNC_map_lookup_elem),
-		{ BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_0, 0, 8, 0 },
+		{ BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_0, 0, 8, 0 }, /* NULL: to the last SET */
 		LOAD64(BPF_REG_1, 0, cookie),
 		{ BPF_STX | BPF_MEM | BPF_DW, BPF_REG_0, BPF_REG_1, 0, 0 },
 		/* tail_call(ctx, programs, index) */
@@ -60,7 +63,7 @@ static int load(const struct site_program_maps *maps, uint32_t index, uint64_t c
 	return fd < 0 ? -errno : fd;
 }
 
-/* Number of the kernel's source of events for uprobes. -ENOENT: it has none. */
+/* The type of perf events for uprobes on this kernel. -ENOENT: it has none. */
 static int uprobe_type(void)
 {
 	FILE *f = fopen("/sys/bus/event_source/devices/uprobe/type", "re");
@@ -73,6 +76,8 @@ static int uprobe_type(void)
 	return type;
 }
 
+/* Opens a perf event for hits of a place, by one process or all (pid -1). Returns its descriptor or
+ * -errno. */
 static int open_uprobe(pid_t pid, const struct uprobe_place *at)
 {
 	struct perf_event_attr attr = {
@@ -93,8 +98,9 @@ static int open_uprobe(pid_t pid, const struct uprobe_place *at)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Returns a descriptor that keeps the event and the program, or -errno. Owns event. */
-static int connect(int event, int program, uint64_t cookie)
+/* Attaches a program to a perf event and enables the event. Returns a descriptor that keeps both,
+ * or -errno. Owns event. */
+static int attach_program(int event, int program, uint64_t cookie)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
 	int link = -1, err;
@@ -124,14 +130,14 @@ int site_program__probe(int program, pid_t pid, const struct uprobe_place *at)
 {
 	int fd = open_uprobe(pid, at);
 
-	return fd < 0 ? fd : connect(fd, program, at->cookie);
+	return fd < 0 ? fd : attach_program(fd, program, at->cookie);
 }
 
 int site_program__attach(const struct site_program_maps *maps, uint32_t index, pid_t pid,
 			 const struct uprobe_place *at)
 {
 	struct uprobe_place place = *at;
-	int program = load(maps, index, at->cookie), fd;
+	int program = load_program(maps, index, at->cookie), fd;
 
 	if (program < 0)
 		return program;

@@ -20,9 +20,9 @@ static const struct {
 	{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE" },
 	{ CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH" },
 };
-#define TO_READ 2 /* index of the first one that looking at a process needs */
+#define TO_READ 2 /* index in needed[] of the first capability for reading a process */
 
-static int get(struct __user_cap_data_struct data[2])
+static int get_caps(struct __user_cap_data_struct data[2])
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 
@@ -34,7 +34,8 @@ static bool has(const struct __user_cap_data_struct data[2], unsigned bit)
 	return data[bit / 32].effective & 1u << (bit % 32);
 }
 
-/* The missing ones of needed[], from index first on. */
+/* The capabilities of needed[] that we lack, from index first on, as static text; "" if there are
+ * none. */
 static const char *missing(size_t first)
 {
 	static char text[96];
@@ -42,7 +43,7 @@ static const char *missing(size_t first)
 	size_t i, len = 0;
 
 	text[0] = '\0';
-	if (get(data))
+	if (get_caps(data))
 		return text;
 	for (i = first; i < sizeof(needed) / sizeof(needed[0]); i++) {
 		/* As in the kernel, CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, and
@@ -71,17 +72,17 @@ bool caps__reach_replaced(void)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
 
-	return !get(data) && (has(data, CAP_CHECKPOINT_RESTORE) || has(data, CAP_SYS_ADMIN));
+	return !get_caps(data) && (has(data, CAP_CHECKPOINT_RESTORE) || has(data, CAP_SYS_ADMIN));
 }
 
 bool caps__sys_admin(void)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
 
-	return !get(data) && has(data, CAP_SYS_ADMIN);
+	return !get_caps(data) && has(data, CAP_SYS_ADMIN);
 }
 
-static void add(uint32_t mask[2], const unsigned *bits, size_t n)
+static void add_bits(uint32_t mask[2], const unsigned *bits, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		mask[bits[i] / 32] |= 1u << (bits[i] % 32);
@@ -89,7 +90,7 @@ static void add(uint32_t mask[2], const unsigned *bits, size_t n)
 
 /* Keeps dropped capabilities from coming back with an exec, and core files, with the target's data,
  * from being written. Ignores refusals. */
-static void lock(const uint32_t mask[2])
+static void lock_caps(const uint32_t mask[2])
 {
 	for (unsigned bit = 0; bit <= CAP_LAST_CAP; bit++) {
 		if (!(mask[bit / 32] & 1u << (bit % 32)))
@@ -99,9 +100,11 @@ static void lock(const uint32_t mask[2])
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-static int limit(unsigned int keep, bool capturing)
+/* Drops all capabilities but those for `keep`, a set of CAPS_* bits, and, if capturing, those that
+ * a capture needs. 0 or -errno. */
+static int limit_caps(unsigned int keep, bool capturing)
 {
-	/* BPF, PERFMON: probes are added for the first module and for missing pages. SYS_PTRACE,
+	/* BPF, PERFMON: to add probes, for the first module and for missing pages. SYS_PTRACE,
 	 * DAC_READ_SEARCH: to read names. CHECKPOINT_RESTORE: for /proc/PID/map_files. */
 	static const unsigned always[] = { CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE,
 					   CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE };
@@ -115,17 +118,17 @@ static int limit(unsigned int keep, bool capturing)
 	int i, err;
 
 	if (capturing)
-		add(mask, always, sizeof(always) / sizeof(always[0]));
+		add_bits(mask, always, sizeof(always) / sizeof(always[0]));
 	if (keep & CAPS_PERF)
-		add(mask, for_perf, 1);
+		add_bits(mask, for_perf, 1);
 	if (keep & CAPS_KILL)
-		add(mask, for_signals, 1);
+		add_bits(mask, for_signals, 1);
 	if (keep & CAPS_FILES)
-		add(mask, for_files, sizeof(for_files) / sizeof(for_files[0]));
-	err = get(data);
+		add_bits(mask, for_files, sizeof(for_files) / sizeof(for_files[0]));
+	err = get_caps(data);
 	if (err)
 		return err;
-	lock(mask);
+	lock_caps(mask);
 	for (i = 0; i < 2; i++) {
 		data[i].effective &= mask[i];
 		data[i].permitted &= mask[i];
@@ -136,10 +139,10 @@ static int limit(unsigned int keep, bool capturing)
 
 int caps__limit(unsigned int keep)
 {
-	return limit(keep, true);
+	return limit_caps(keep, true);
 }
 
 int caps__only(unsigned int keep)
 {
-	return limit(keep, false);
+	return limit_caps(keep, false);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The part that does not depend on where the programs run: see probes_internal.h. */
+/* Implements the part of probes.h that does not depend on where the programs run (see struct
+ * probes_place). */
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "capture/probes/probes_internal.h"
 #include "capture/probes/proc_group.h"
 
+/* Passes a record to all feeds. 0, or an error of a feed; -ENOMEM if any feed returned it. */
 static int deal_to_all(struct demux *f, const void *rec, size_t len)
 {
 	int err = 0, ret;
@@ -43,7 +45,8 @@ void demux__set(struct demux *f, uint32_t number, feed_fn fn, void *ctx)
 
 #define CALL_FILES_MAX 4096
 
-static int on_record(void *ctx, const void *data, size_t len)
+/* Counts a record of the ring and passes it on. */
+static int take_record(void *ctx, const void *data, size_t len)
 {
 	const struct mt_hdr *h = data;
 	struct probes *p = ctx;
@@ -66,6 +69,7 @@ void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx)
 	p->feeds.unknown_ctx = ctx;
 }
 
+/* Removes these programs from the list of sets that others may share. */
 static void unlist(struct probes *p)
 {
 	size_t i;
@@ -216,7 +220,9 @@ bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id)
 	return p->in->attached(p, pid, id);
 }
 
-static bool fits(const struct probes *p, const struct hook *h)
+/* True if a process with this hook can share the programs: they are attached at the same place, or
+ * at none. */
+static bool fits_hook(const struct probes *p, const struct hook *h)
 {
 	struct place here = place__of(h);
 
@@ -224,7 +230,7 @@ static bool fits(const struct probes *p, const struct hook *h)
 		return true;
 	if (p->in->attached(p, 0, h->id))
 		return place__same(&here, &p->at_place[h->id]);
-	/* Links for all and links for single processes would hide each other: attached(). */
+	/* Links for all processes and links for single ones cannot be told apart by attached(). */
 	return !h->fixed || !p->in->attached(p, PROBES_ONE, h->id);
 }
 
@@ -233,7 +239,7 @@ const struct hook *probes__misfit(const struct probes *p, const struct hook *hoo
 	int i;
 
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!fits(p, &hooks[i]))
+		if (!fits_hook(p, &hooks[i]))
 			return &hooks[i];
 	}
 	return NULL;
@@ -272,11 +278,11 @@ void probes__prepare_sleepable(struct probes *p)
 
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
-	/* The new links name this process's files, also those that serve all processes. */
+	/* The new links are made with this process's files, also those that serve all processes. */
 	for (int i = 0; i < HOOK_NR && probes__everywhere(p); i++) {
 		const struct hook *h = &hooks[i];
 
-		if (h->found && p->in->attached(p, 0, h->id) && !(h->fixed && fits(p, h)))
+		if (h->found && p->in->attached(p, 0, h->id) && !(h->fixed && fits_hook(p, h)))
 			return -EOPNOTSUPP;
 	}
 	return p->in->go_sleepable(p, pid, hooks);
@@ -308,21 +314,23 @@ const struct mt_timed *probes__timed(const struct probes *p)
 	return p->vars.timed;
 }
 
-/* Makes the programs leave this out, and removes or attaches the hooks that only serve it. */
+/* Makes the programs leave out what `off` says (bits of enum mt_off). Removes the hooks that only
+ * serve that, and attaches those that are needed again. */
 static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook *hooks)
 {
-	uint32_t was = p->vars.detail->off;
+	uint32_t old_off = p->vars.detail->off;
 
 	__atomic_store_n(&p->vars.detail->off, off, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
-	/* In the order of the hooks: nodes are made before they run, so that is probed first. */
+	/* Keep the order of the hooks: nodes are made before they run, so that hook is attached
+	 * first. */
 	for (int i = 0; i < HOOK_NR; i++) {
 		uint32_t bit = off_bit(i);
 
-		if (!(was & bit) && off & bit && probes__attached(p, pid, i))
+		if (!(old_off & bit) && off & bit && probes__attached(p, pid, i))
 			p->in->detach_hook(p, i);
-		else if (was & bit && !(off & bit) && hooks[i].found &&
-			 i != HOOK_MODULE_BOUND && /* attached when a stack shows the need */
+		else if (old_off & bit && !(off & bit) && hooks[i].found &&
+			 i != HOOK_MODULE_BOUND && /* is attached when a stack shows the need */
 			 !probes__attached(p, pid, i))
 			probes__attach(p, pid, &hooks[i]);
 	}
@@ -334,11 +342,12 @@ void probes__forget_calls(struct probes *p)
 		__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Applies the highest level of all processes, with modules if any process keeps them. */
 void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,
 			pid_t pid, const struct hook *hooks)
 {
 	struct cost_detail d;
-	unsigned int most = 0;
+	unsigned int highest = 0;
 	bool keep = false;
 
 	if (!p->vars.detail)
@@ -346,10 +355,10 @@ void probes__want_level(struct probes *p, uint32_t number, unsigned int level, b
 	p->level[number % MT_MEMBERS] = level;
 	p->keep_modules[number % MT_MEMBERS] = keep_modules;
 	for (size_t i = 0; i < MT_MEMBERS; i++) {
-		most = p->level[i] > most ? p->level[i] : most;
+		highest = p->level[i] > highest ? p->level[i] : highest;
 		keep |= p->keep_modules[i];
 	}
-	d = cost_control__detail(most);
+	d = cost_control__detail(highest);
 	if (keep)
 		d.off &= ~(uint32_t)MT_OFF_MODULES;
 	if (d.off != p->vars.detail->off)
@@ -390,7 +399,7 @@ void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_
 	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node
 					       : p->vars.node_layout;
 
-	/* Write the place of a word before the flag that makes programs read it. */
+	/* Write the places of the words before .extra, which makes programs read them. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->sequence, layout->sequence, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->object, layout->object, __ATOMIC_SEQ_CST);
@@ -413,11 +422,11 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 {
 	int ret;
 
-	/* Before the drain, so that later stacks wake us again. */
+	/* Do this before the drain, so that later stacks wake us again. */
 	p->in->forget_wake(p);
 	p->fn = fn;
 	p->ctx = ctx;
-	ret = bpf_ring__consume(p->ring, on_record, p);
+	ret = bpf_ring__consume(p->ring, take_record, p);
 	if (p->in->consumed)
 		p->in->consumed(p);
 	return ret;
@@ -459,32 +468,33 @@ uint64_t probes__notices(const struct probes *p)
 
 size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT])
 {
-	size_t i, n = 0;
+	size_t i, n_taken = 0;
 
 	for (i = 0; p->vars.absent && i < MT_ABSENT; i++) {
 		uint64_t key = __atomic_load_n(&p->vars.absent[i], __ATOMIC_SEQ_CST);
 
 		if (!key || key >> 48 != number)
 			continue;
-		/* The key of a later walk replaces this one, and stays. */
+		/* Clears the entry, unless a later walk has put another key there. */
 		__atomic_compare_exchange_n(&p->vars.absent[i], &key, 0, false, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
-		addrs[n++] = key & ~(UINT64_C(0xffff) << 48);
+		addrs[n_taken++] = key & ~(UINT64_C(0xffff) << 48);
 	}
-	return n;
+	return n_taken;
 }
 
+/* Reads the counters of all numbers, but only if a notice came since the last time. */
 int probes__lost_ends(struct probes *p, uint64_t *ret)
 {
 	uint64_t c[MT_CNT_NR], sum = p->lost_ends, notices = probes__notices(p);
-	uint32_t i, n = p->group_id ? MT_MEMBERS : 1;
+	uint32_t i, numbers = p->group_id ? MT_MEMBERS : 1;
 	int err;
 
 	if (p->ends_known && notices == p->ends_notices) {
 		*ret = p->ends_sum;
 		return 0;
 	}
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < numbers; i++) {
 		err = probes__counters(p, i, c);
 		if (err)
 			return err;
@@ -507,7 +517,8 @@ void probes__reset_counters(struct probes *p, uint32_t number)
 	memset(p->records[number % MT_MEMBERS], 0, sizeof(p->records[0]));
 	p->lost_ends += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
 	p->in->zero_counters(p, number);
-	/* The programs must send the stacks of the number's next process, even if they are equal. */
+	/* The programs must send the stacks of the next process with this number, even if they are
+	 * equal. */
 	if (sent_stacks)
 		probes__bump_epoch(p);
 }
@@ -520,8 +531,8 @@ void probes__bump_epoch(struct probes *p)
 
 void probes__forget_seen(struct probes *p)
 {
-	/* Two bumps: stacks of the epoch between them may have code objects whose marks are gone,
-	 * and get no names. */
+	/* Raise the epoch twice: stacks of the epoch between may have code objects whose marks are
+	 * gone, and get no names. */
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
 	memset(p->vars.seen_code, 0, MT_SEEN_SLOTS);
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
@@ -547,16 +558,18 @@ uint64_t probes__epoch(const struct probes *p)
 
 void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
 {
-	uint64_t *to = p->group_id ? (uint64_t *)proc_group__member(p->group, number)->module_code
-				   : p->vars.module_code;
+	uint64_t *slots = p->group_id
+				  ? (uint64_t *)proc_group__member(p->group, number)->module_code
+				  : p->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
-		to[i] = i < n ? codes[i] : 0;
+		slots[i] = i < n ? codes[i] : 0;
 	probes__bump_epoch(p);
 }
 
-/* As own_key() of the BPF programs. */
+/* A key for an address of the process with this number, as own_key() of the BPF programs makes
+ * it. */
 static uint64_t own_key(uint32_t number, uint64_t addr)
 {
 	return addr | (uint64_t)number << 48;
@@ -572,6 +585,8 @@ void probes__clear_roots(struct probes *p, uint32_t number)
 	p->in->clear_roots(p, number);
 }
 
+/* Sets a class in the programs' map, and in the array known_types, a cache of the map that programs
+ * read first. */
 int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
 			    enum mt_module_type is)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The programs in the process itself, a child of ours with the library for it: breakpoints instead
- * of links, shared memory instead of maps. */
+/* Runs the programs in the process itself, a child of ours with the recording library: breakpoints
+ * instead of links, shared memory instead of maps. One of the two struct probes_place. */
 #include "capture/probes/probes_inside.h"
 
 #include <errno.h>
@@ -27,19 +27,20 @@
 #include "inspect/proc.h"
 #include "inspect/site.h"
 
-#define INSN_MAX 15
+#define INSN_MAX 15 /* bytes of the longest instruction, x86-64 */
 
-/* ---- breakpoints ----
- *
- * These are the only writes into any process. They need the right to write to /proc/PID/mem, which
+/* ---- breakpoints ---- */
+
+/* These are our only writes into any process. They need the right to write to /proc/PID/mem, which
  * a parent has. */
 
-/* Opens the memory with the rights of the command's user, on this thread and for this call only.
- * Then we cannot write to a set-user-ID program or another user's. */
+/* Opens the child's memory with the rights of the command's user, on this thread and for this call
+ * only. So we cannot write to a set-user-ID program or another user's. Returns a descriptor or
+ * -errno. */
 static int open_as_user(const struct inside_memory *m)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct had[2], less[2];
+	struct __user_cap_data_struct own_caps[2], no_effective[2];
 	char path[32];
 	int fd;
 
@@ -48,42 +49,43 @@ static int open_as_user(const struct inside_memory *m)
 		fd = open(path, O_RDWR | O_CLOEXEC);
 		return fd < 0 ? -errno : fd;
 	}
-	if (syscall(SYS_capget, &h, had))
+	if (syscall(SYS_capget, &h, own_caps))
 		return -errno;
-	memcpy(less, had, sizeof(less));
-	less[0].effective = less[1].effective = 0;
+	memcpy(no_effective, own_caps, sizeof(no_effective));
+	no_effective[0].effective = no_effective[1].effective = 0;
 	setfsgid(m->gid);
 	setfsuid(m->uid);
 	fd = (uid_t)setfsuid(m->uid) != m->uid || (gid_t)setfsgid(m->gid) != m->gid ||
-			     syscall(SYS_capset, &h, less)
+			     syscall(SYS_capset, &h, no_effective)
 		     ? -EPERM
 		     : open(path, O_RDWR | O_CLOEXEC);
 	fd = fd == -1 ? -errno : fd;
-	syscall(SYS_capset, &h, had);
+	syscall(SYS_capset, &h, own_caps);
 	setfsuid(geteuid());
 	setfsgid(getegid());
-	syscall(SYS_capset, &h, had); /* changing the user changes the capabilities */
+	syscall(SYS_capset, &h, own_caps); /* changing the user changes the capabilities */
 	return fd;
 }
 
-/* True if a whole slot is in executable memory that only debuggers write to. */
+/* True if m maps size bytes at addr as code that only debuggers can write to. */
 static bool is_code(const struct map *m, uint64_t addr, size_t size)
 {
 	return m && m->x && !m->w && size <= m->end - addr;
 }
 
-/* True if the dynamic linker calls debuggers at this address. */
-static bool is_linkers(const struct proc *proc, const struct map *m, uint64_t addr)
+/* True if this is the address of _dl_debug_state(), which the dynamic linker calls for
+ * debuggers. */
+static bool is_linker_hook(const struct proc *proc, const struct map *m, uint64_t addr)
 {
 	struct elf *e = is_code(m, addr, 1) ? elf__open_map(proc, m) : NULL;
 	struct elf_sym sym;
 	uint64_t at;
-	bool is;
+	bool matches;
 
-	is = e && !elf__dynsym(e, "_dl_debug_state", &sym) &&
-	     !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
+	matches = e && !elf__dynsym(e, "_dl_debug_state", &sym) &&
+		  !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
 	elf__free(e);
-	return is;
+	return matches;
 }
 
 static bool is_library(const struct map *m)
@@ -93,35 +95,36 @@ static bool is_library(const struct map *m)
 	return base && m->x && !strcmp(base + 1, MT_INSIDE_LIBRARY);
 }
 
-/* True if these newer maps have that program's library. */
+/* True if these maps, read later, still have the library of the program that m->mem is of. */
 static bool is_same_program(const struct inside_memory *m, const struct maps *maps)
 {
 	/* Without the library's handler, a breakpoint would kill the process. */
 	return is_library(maps__find(maps, m->returns));
 }
 
-/* Takes the places that the library gives, as far as the maps agree. */
+/* Copies the addresses that the library wrote into the shared memory, if the maps confirm them;
+ * otherwise 0. 0, or -ENOEXEC: the maps do not have the library. */
 static int take_places(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
 	uint64_t slots = m->at->slots[0], near = m->at->slots[1], linker = m->at->linker;
-	const struct map *a = maps__find(maps, slots);
-	const struct map *b = maps__find(maps, near);
+	const struct map *slots_map = maps__find(maps, slots);
+	const struct map *near_map = maps__find(maps, near);
 
 	m->returns = m->at->returns;
 	if (!is_same_program(m, maps))
 		return -ENOEXEC;
-	m->slots[0] = is_library(a) && is_code(a, slots, size) ? slots : 0;
-	m->slots[1] = is_code(b, near, size) && !b->path[0] ? near : 0;
-	m->linker = is_linkers(proc, maps__find(maps, linker), linker) ? linker : 0;
+	m->slots[0] = is_library(slots_map) && is_code(slots_map, slots, size) ? slots : 0;
+	m->slots[1] = is_code(near_map, near, size) && !near_map->path[0] ? near : 0;
+	m->linker = is_linker_hook(proc, maps__find(maps, linker), linker) ? linker : 0;
 	return 0;
 }
 
 /*
- * Opens the memory of the child's current program as m->mem, with the rights of the command's user,
- * if the maps have our library. Done once for each program; after an exec the descriptor writes
- * nowhere. 0, also if it is open; -ENOEXEC: the program has no library; -EAGAIN: another program
- * began meanwhile; -errno: it cannot be written to.
+ * Opens the memory of the child's current program as m->mem, with the rights of the command's
+ * user, if the maps have our library. Does that once for each program: after an exec, the
+ * descriptor writes nowhere. 0: it is open; -ENOEXEC: the program has no library; -EAGAIN: another
+ * program began meanwhile; -errno: it cannot be written to.
  */
 static int open_target(struct inside_memory *m)
 {
@@ -153,7 +156,8 @@ static int open_target(struct inside_memory *m)
 		close(m->mem);
 	m->mem = fd;
 	m->mem_image = image;
-	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site)); /* these were another program's */
+	/* The old sites were another program's. */
+	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site));
 	fd = -1;
 out:
 	proc__free(proc);
@@ -189,7 +193,8 @@ static bool is_breakpoint(const uint8_t *code)
 	return (word & BREAKPOINT_MASK) == BREAKPOINT;
 }
 
-/* The site of an address, or a free one for it. NULL: the table is full. *used: sites in use. */
+/* The site of an address, or a free one for it. NULL: the table is full, of which half is used at
+ * most. *used: number of sites in use. */
 static struct mt_inside_site *find_site(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;
@@ -213,7 +218,8 @@ static struct mt_inside_site *copy_of(const struct inside_memory *m, const struc
 	return &m->at->site[s - m->site];
 }
 
-/* Writes the cookie first: program makes the entry valid. */
+/* Sets entry i of a site, in our table and in the child's copy. Writes the cookie first: the
+ * program makes the entry valid. */
 static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i,
 			uint64_t cookie, uint32_t program)
 {
@@ -224,6 +230,8 @@ static void set_program(const struct inside_memory *m, struct mt_inside_site *s,
 	__atomic_store_n(&at->program, program, __ATOMIC_RELEASE);
 }
 
+/* Fills site s for the instruction at addr, so that the child can emulate it or run a copy of it,
+ * in the slot with number `used`. Errors as add_site(). */
 static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t addr,
 		     uint8_t lower, size_t used)
 {
@@ -233,7 +241,7 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	uint64_t slot = 0;
 	int err;
 
-	/* The mapping may end before n bytes. */
+	/* Read less if the mapping ends before n bytes. */
 	while ((err = read_at(m->mem, addr, code, n)) && n > 1)
 		n--;
 	if (err)
@@ -241,6 +249,7 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	if (is_breakpoint(code))
 		return -EBUSY;
 	err = -ERANGE;
+	/* Try the slots in the library, then those near the program. */
 	for (i = 0; i < 2 && err == -ERANGE; i++) {
 		slot = m->slots[i] + used * MT_INSIDE_SLOT;
 		if (m->slots[i])
@@ -258,7 +267,8 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	return 0;
 }
 
-/* Adds a program at this very address. lower: as in struct mt_inside_site. */
+/* Adds a program at exactly this address, and the breakpoint. lower: as in struct mt_inside_site.
+ * Errors as add_site(). */
 static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
 		  enum mt_inside_program program, uint64_t cookie)
 {
@@ -286,12 +296,12 @@ static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
 }
 
 /*
- * Adds a program at an address of the child, next to others. With a second place, the breakpoint is
- * there if possible: the kernel's probes take the first one, and the hits of a breakpoint in the
- * same place. 0; -EBUSY: it has a breakpoint of others, such as the kernel's probes of all
- * processes; -ENOTSUP: the instruction cannot be emulated; -ENOSPC: the table is full; -ERANGE: the
- * instruction refers to memory too far from its copy; -ENOENT: no such address, or no memory is
- * open; -errno of reading or writing.
+ * Adds a program at an address of the child, next to programs that are there. With a second place,
+ * the breakpoint is there if possible: the kernel's probes use the first place, and take the hits
+ * of a breakpoint in the same place. 0; -EBUSY: the place has a breakpoint of others, such as the
+ * kernel's probes of all processes; -ENOTSUP: the instruction cannot be emulated; -ENOSPC: the
+ * table is full; -ERANGE: the instruction refers to memory too far from its copy; -ENOENT: no such
+ * address, or no memory is open; -errno of reading or writing.
  */
 static int add_site(struct inside_memory *m, uint64_t addr, struct site_second second,
 		    enum mt_inside_program program, uint64_t cookie)
@@ -303,31 +313,32 @@ static int add_site(struct inside_memory *m, uint64_t addr, struct site_second s
 	return add_at(m, addr, 0, program, cookie);
 }
 
-/* Removes a program of a site (0: all but the linker's), and the breakpoint after the last one. */
-static void take_out(struct inside_memory *m, struct mt_inside_site *s,
-		     enum mt_inside_program program, uint64_t cookie)
+/* Removes a program from a site (program 0: all but the linker's). After the last one, removes the
+ * breakpoint. */
+static void remove_program(struct inside_memory *m, struct mt_inside_site *s,
+			   enum mt_inside_program program, uint64_t cookie)
 {
-	bool had = false, has = false;
+	bool removed = false, others_left = false;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
 		const struct mt_inside_at *at = &s->at[i];
-		bool is = program ? at->program == program && at->cookie == cookie
-				  : at->program != MT_INSIDE_LINKER;
+		bool matches = program ? at->program == program && at->cookie == cookie
+				       : at->program != MT_INSIDE_LINKER;
 
 		if (!at->program)
 			continue;
-		if (is)
+		if (matches)
 			set_program(m, s, i, at->cookie, 0);
-		had = had || is;
-		has = has || !is;
+		removed = removed || matches;
+		others_left = others_left || !matches;
 	}
 	/* Keep the site: a thread may have hit the breakpoint already. */
-	if (had && !has)
+	if (removed && !others_left)
 		write_at(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
 }
 
-/* Removes it again. */
+/* Removes a program that add_site() added with the same arguments. */
 static void remove_site(struct inside_memory *m, uint64_t addr, struct site_second second,
 			enum mt_inside_program program, uint64_t cookie)
 {
@@ -338,48 +349,49 @@ static void remove_site(struct inside_memory *m, uint64_t addr, struct site_seco
 		struct mt_inside_site *s = find_site(m, places[i], &used);
 
 		if (s && s->addr)
-			take_out(m, s, program, cookie);
+			remove_program(m, s, program, cookie);
 	}
 }
 
-/* True if the site has a program and no breakpoint any more. */
-static bool is_removed(const struct inside_memory *m, const struct mt_inside_site *s)
+/* True if a site has a program, but the original instruction is there in place of the
+ * breakpoint. */
+static bool lost_breakpoint(const struct inside_memory *m, const struct mt_inside_site *s)
 {
 	uint8_t now[BREAKPOINT_SIZE];
-	bool has = false;
+	bool has_program = false;
 	size_t i;
 
-	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has; i++)
-		has = s->at[i].program != 0;
-	/* Other code than before: the library was unloaded. */
-	return has && !read_at(m->mem, s->addr, now, sizeof(now)) &&
+	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has_program; i++)
+		has_program = s->at[i].program != 0;
+	/* With other code there, the library was unloaded: that is no loss. */
+	return has_program && !read_at(m->mem, s->addr, now, sizeof(now)) &&
 	       !memcmp(now, &s->original, sizeof(now));
 }
 
 /* Sets breakpoints again that others have removed, such as the kernel when its probe in the same
- * place ended. Returns how many. Their hits since the last look are not recorded. */
+ * place ended. Returns how many. The hits since the last call are not recorded. */
 static size_t renew_sites(struct inside_memory *m)
 {
 	const uint32_t breakpoint = BREAKPOINT;
-	size_t i, n = 0;
+	size_t i, renewed = 0;
 
 	for (i = 0; i < MT_INSIDE_SITES && m->mem >= 0; i++) {
-		if (is_removed(m, &m->site[i]))
-			n += !write_at(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
+		if (lost_breakpoint(m, &m->site[i]))
+			renewed += !write_at(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
 	}
-	return n;
+	return renewed;
 }
 
-/* Removes all programs but the dynamic linker's. The process may have ended. */
+/* Removes all programs but the one in the dynamic linker. The process may have ended. */
 static void clear_sites(struct inside_memory *m)
 {
 	for (size_t i = 0; i < MT_INSIDE_SITES; i++) {
 		if (m->site[i].addr)
-			take_out(m, &m->site[i], 0, 0);
+			remove_program(m, &m->site[i], 0, 0);
 	}
 }
 
-/* Adds to the 16-bit word at addr, as for a USDT's semaphore. 0 or -errno. */
+/* Adds n to the 16-bit word at addr: a USDT's semaphore. 0 or -errno. */
 static int add_to_word(struct inside_memory *m, uint64_t addr, int n)
 {
 	uint16_t word;
@@ -391,15 +403,18 @@ static int add_to_word(struct inside_memory *m, uint64_t addr, int n)
 
 /* ---- the shared memory ---- */
 
-#define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
-#define FD_FIRST 200 /* a descriptor that programs do not use by number, as shells use small ones */
+#define RING_DEFAULT (16u << 20) /* bytes; the default of the BPF programs, too */
+#define FD_FIRST                                                                                   \
+	200 /* least number of our descriptor in the child: programs may use small numbers by      \
+	       themselves, as shells do */
 
-/* Turns a futex into a readable descriptor. A futex cannot be polled, and the child could close a
- * descriptor of its own and open another file under its number. */
+/* A thread that makes m->wake, an eventfd, readable when the child wakes the futex at->wake. A
+ * futex cannot be polled, and the child could close a descriptor of its own and open another file
+ * under its number. */
 struct inside_waker {
 	pthread_t thread;
 	struct inside_memory *m;
-	bool over;
+	bool over; /* the thread is to end */
 };
 
 static void *wait_for_wakes(void *arg)
@@ -424,6 +439,7 @@ static void *wait_for_wakes(void *arg)
 	return NULL;
 }
 
+/* Starts the thread that wakes us. It takes no signals. */
 static int start_waker(struct inside_memory *m)
 {
 	struct inside_waker *w = calloc(1, sizeof(*w));
@@ -457,6 +473,7 @@ static void end_waker(struct inside_memory *m)
 	m->waker = NULL;
 }
 
+/* Makes the shared memory and the eventfd. 0 or -errno; the caller frees what there is. */
 static int open_memory(struct inside_memory *m)
 {
 	int fd = memfd_create("memtrace-inside", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -470,7 +487,8 @@ static int open_memory(struct inside_memory *m)
 	if (m->fd < 0 ||
 	    ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
 		return -errno;
-	/* Reading beyond the end of a file that the child made shorter would kill us. */
+	/* Forbid changes of the size: reading beyond the end of a file that the child made shorter
+	 * would kill us. */
 	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	m->at = mmap(NULL, MT_INSIDE_RING, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
@@ -544,8 +562,9 @@ void inside_memory__meet(struct inside_memory *m)
 	int err;
 
 	if (image == m->image)
-		return;
-	/* While the process waits it cannot exec: m->mem is of the program that waits. */
+		return; /* the program has been let run */
+	/* While the process waits, it cannot exec: so m->mem is the memory of the program that
+	 * waits. */
 	err = open_target(m);
 	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
 		return;
@@ -579,12 +598,13 @@ void inside_memory__close(struct inside_memory *m)
 struct inside_probes {
 	struct probes p; /* first */
 	struct inside_memory *m;
-	bool at[HOOK_NR];
-	uint64_t semaphore[MT_ASKED_SITES]; /* semaphores that we raised */
+	bool at[HOOK_NR];		    /* the hook is attached */
+	uint64_t semaphore[MT_ASKED_SITES]; /* addresses of the semaphores that we raised */
 	size_t n_semaphores;
-	uint32_t semaphores_of; /* mem_image of the program that they are in */
+	uint32_t semaphores_of; /* m->mem_image of the program that has these semaphores */
 };
 
+/* The struct that p begins. */
 static struct inside_probes *inside(const struct probes *p)
 {
 	return (struct inside_probes *)p;
@@ -592,7 +612,8 @@ static struct inside_probes *inside(const struct probes *p)
 
 /* ---- loading ---- */
 
-/* Opens the process's memory and reads its maps, which have our library. 0 or -errno. */
+/* Opens the memory of process pid, which must be our child, and reads its maps. 0: the maps have
+ * our library; the caller frees them. -errno: the maps are not set. */
 static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
 {
 	struct proc *proc;
@@ -609,14 +630,15 @@ static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
 	return -ENOEXEC;
 }
 
-static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
+/* True if size bytes at offset `at` are within the variables. */
+static bool is_inside(const struct mt_inside_variables *v, uint32_t at, size_t size)
 {
 	return at <= v->size && size <= v->size - at;
 }
 
 /* True if the library gives the place of each variable. No variable is in the first page
  * (tools/inprocess/first.c), and a field that the library does not know is 0. */
-static bool all_said(const struct mt_inside_variables *v)
+static bool all_places_given(const struct mt_inside_variables *v)
 {
 	const uint32_t *at = (const void *)v;
 	size_t i;
@@ -631,57 +653,60 @@ static bool all_said(const struct mt_inside_variables *v)
 	return true;
 }
 
-static bool all_fit(const struct mt_inside_variables *v)
+/* True if all variables that we use are within their memory, and aligned. The child may have
+ * written anything. */
+static bool all_places_valid(const struct mt_inside_variables *v)
 {
-	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) &&
-	       fits(v, v->modules, 1) && fits(v, v->bench_empty, 1) &&
-	       fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) &&
-	       fits(v, v->notices, 8) && fits(v, v->code_epoch, 8) &&
-	       fits(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
-	       fits(v, v->seen_code, MT_SEEN_SLOTS) &&
-	       fits(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
-	       fits(v, v->node_layout, sizeof(struct mt_node_layout)) &&
+	return v->size <= MT_INSIDE_VARIABLES_MAX &&
+	       is_inside(v, v->py, sizeof(struct mt_py_layout)) && is_inside(v, v->modules, 1) &&
+	       is_inside(v, v->bench_empty, 1) && is_inside(v, v->bench_verify, 1) &&
+	       is_inside(v, v->stopped, 1) && is_inside(v, v->woken, 8) &&
+	       is_inside(v, v->notices, 8) && is_inside(v, v->code_epoch, 8) &&
+	       is_inside(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
+	       is_inside(v, v->seen_code, MT_SEEN_SLOTS) &&
+	       is_inside(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
+	       is_inside(v, v->node_layout, sizeof(struct mt_node_layout)) &&
 	       !((v->py | v->woken | v->notices | v->code_epoch | v->module_code | v->node_layout |
 		  v->asked_args) %
 		 8);
 }
 
-/* Sets the given variables, all others to 0, and empties all maps, as after loading into the
- * kernel. */
-static int begin(struct inside_probes *ip, const struct probes_opts *opts)
+/* Begins as after a load into the kernel: sets the programs' variables from opts, all others to 0,
+ * and empties all maps. 0, or -EBADMSG: the library is of another version. */
+static int begin_capture(struct inside_probes *ip, const struct probes_opts *opts)
 {
-	const struct mt_inside_variables v = ip->m->at->variables;
-	uint8_t *to = ip->m->variables;
+	const struct mt_inside_variables offsets = ip->m->at->variables;
+	uint8_t *variables = ip->m->variables;
 	struct probes *p = &ip->p;
 	struct mt_inside *at = ip->m->at;
 
-	if (!all_said(&v) || !all_fit(&v))
+	if (!all_places_given(&offsets) || !all_places_valid(&offsets))
 		return -EBADMSG;
-	memset(to, 0, v.size);
+	memset(variables, 0, offsets.size);
 	memset(at->counters, 0, sizeof(at->counters));
 	memset(at->sent_stacks, 0, sizeof(at->sent_stacks));
 	memset(&at->roots, 0, sizeof(at->roots));
 	memset(&at->types, 0, sizeof(at->types));
-	memcpy(to + v.py, &opts->py, sizeof(opts->py));
-	to[v.modules] = opts->modules;
-	to[v.bench_empty] = opts->empty;
-	to[v.bench_verify] = opts->verify;
-	p->vars.stopped = to + v.stopped;
-	p->vars.notices = (uint64_t *)(to + v.notices);
-	p->vars.seen_code = to + v.seen_code;
-	p->vars.code_epoch = (uint64_t *)(to + v.code_epoch);
-	p->vars.module_code = (uint64_t *)(to + v.module_code);
-	p->vars.asked_args = (struct mt_usdt_args *)(to + v.asked_args);
-	p->vars.node_layout = (struct mt_node_layout *)(to + v.node_layout);
+	memcpy(variables + offsets.py, &opts->py, sizeof(opts->py));
+	variables[offsets.modules] = opts->modules;
+	variables[offsets.bench_empty] = opts->empty;
+	variables[offsets.bench_verify] = opts->verify;
+	p->vars.stopped = variables + offsets.stopped;
+	p->vars.notices = (uint64_t *)(variables + offsets.notices);
+	p->vars.seen_code = variables + offsets.seen_code;
+	p->vars.code_epoch = (uint64_t *)(variables + offsets.code_epoch);
+	p->vars.module_code = (uint64_t *)(variables + offsets.module_code);
+	p->vars.asked_args = (struct mt_usdt_args *)(variables + offsets.asked_args);
+	p->vars.node_layout = (struct mt_node_layout *)(variables + offsets.node_layout);
 	__atomic_add_fetch(&at->loads, 1, __ATOMIC_SEQ_CST);
 	return 0;
 }
 
 static const struct probes_place in_process;
 
-/* 0 if the program that runs now has the library and the library is ready; otherwise -errno, and
- * why. */
-static int why_not(struct inside_memory *m, const char **why)
+/* 0 if the program that runs now has the library and the library is ready. Otherwise -errno, and
+ * *why, static text for the user. */
+static int check_library(struct inside_memory *m, const char **why)
 {
 	uint32_t problem = __atomic_load_n(&m->at->problem, __ATOMIC_SEQ_CST);
 	struct maps maps;
@@ -708,7 +733,7 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	struct inside_probes *ip;
 	int err;
 
-	err = why_not(opts->capture.inside, why);
+	err = check_library(opts->capture.inside, why);
 	if (err) {
 		errno = -err;
 		return NULL;
@@ -721,13 +746,13 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	ip->p.in = &in_process;
 	ip->p.users = 1;
 	ip->p.pidfd = -1;
-	ip->p.multi = true; /* as if the kernel had all that is needed */
+	ip->p.multi = true; /* as if the kernel had uprobe.multi links */
 	ip->p.py = opts->py;
 	ip->p.sleepable = opts->sleepable;
 	ip->p.wake = ip->m->wake;
 	ip->p.ring = bpf_ring__new_in_file(ip->m->fd, MT_INSIDE_RING, MT_INSIDE_PAGE,
 					   ip->m->ring_bytes);
-	err = ip->p.ring ? begin(ip, opts) : -errno;
+	err = ip->p.ring ? begin_capture(ip, opts) : -errno;
 	if (!err) {
 		bpf_ring__skip(ip->p.ring);
 		return &ip->p;
@@ -750,14 +775,16 @@ static void free_all(struct probes *p)
 
 /* ---- attaching ---- */
 
-static bool holds(const struct map *m, const struct file_id *file, uint64_t offset)
+/* True if a map is of this file and has this offset of it. */
+static bool maps_offset(const struct map *m, const struct file_id *file, uint64_t offset)
 {
 	return m->inode == file->inode && m->dev_major == file->dev_major &&
 	       m->dev_minor == file->dev_minor && offset >= m->offset &&
 	       offset - m->offset < m->end - m->start;
 }
 
-/* Adds a program wherever the file's code is mapped. 0 or -errno, with some added. */
+/* Adds a program at each address where the file's code is mapped. 0; -ENOENT: it is not mapped; or
+ * -errno, with some added. */
 static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 			  const struct file_id *file, const struct probe_site *at,
 			  enum mt_inside_program program)
@@ -768,7 +795,7 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 	for (i = 0; i < maps->n; i++) {
 		const struct map *m = &maps->v[i];
 
-		if (!m->x || !holds(m, file, at->offset))
+		if (!m->x || !maps_offset(m, file, at->offset))
 			continue;
 		err = add_site(ip->m, m->start + (at->offset - m->offset), at->second, program,
 			       at->cookie);
@@ -778,6 +805,7 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 	return err;
 }
 
+/* Removes what add_everywhere() added. */
 static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 			      const struct file_id *file, const struct probe_site *at,
 			      enum mt_inside_program program)
@@ -787,7 +815,7 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 	for (i = 0; i < maps->n; i++) {
 		const struct map *m = &maps->v[i];
 
-		if (m->x && holds(m, file, at->offset))
+		if (m->x && maps_offset(m, file, at->offset))
 			remove_site(ip->m, m->start + (at->offset - m->offset), at->second, program,
 				    at->cookie);
 	}
@@ -818,7 +846,8 @@ static bool attached(const struct probes *p, __attribute__((unused)) pid_t pid, 
 	return inside(p)->at[id];
 }
 
-/* Raises a USDT's semaphore, which is in writable memory. */
+/* Raises a USDT's semaphore, at this offset of its file, where the file is mapped as writable
+ * memory. 0 or -errno. */
 static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 			   const struct file_id *file, uint64_t offset)
 {
@@ -829,7 +858,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 		const struct map *m = &maps->v[i];
 		uint64_t addr = m->start + (offset - m->offset);
 
-		if (!m->w || !holds(m, file, offset))
+		if (!m->w || !maps_offset(m, file, offset))
 			continue;
 		err = ip->n_semaphores < MT_ASKED_SITES ? add_to_word(ip->m, addr, 1) : -ENOSPC;
 		if (!err) {
@@ -842,7 +871,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 }
 
 static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
-			const struct call_file *of, const struct probe_site *sites, size_t n)
+			const struct call_file *in_file, const struct probe_site *sites, size_t n)
 {
 	static const enum mt_inside_program programs[] = {
 		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,
@@ -851,7 +880,7 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 		[CALL_ASKED] = MT_INSIDE_ASKED,
 	};
 	enum mt_inside_program program = programs[which];
-	const struct file_id file = { of->inode, of->dev_major, of->dev_minor };
+	const struct file_id file = { in_file->inode, in_file->dev_major, in_file->dev_minor };
 	struct maps maps;
 	size_t i;
 	int err = open_process(inside(p)->m, pid, &maps);
@@ -896,6 +925,7 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 
 /* ---- reading ---- */
 
+/* Reads the eventfd, so that it is not readable until the next stack. */
 static void forget_wake(struct probes *p)
 {
 	uint64_t n;
@@ -932,34 +962,35 @@ static void zero_counters(struct probes *p, uint32_t number)
 
 /* ---- tables ---- */
 
-/* Sets a key of a table that readers use at the same time without waiting: an entry is one word.
- * max: keys with a value. */
+/* Sets the value of a key (0: removes it) in a table that the child reads at the same time without
+ * waiting: an entry is one word. max: keys that may have a value. 0, -EINVAL: no such key is
+ * possible, or -E2BIG. */
 static int set_key(struct mt_inside_table *t, uint64_t key, uint8_t value, size_t max)
 {
-	uint32_t from = mt_inside_hash(key), i;
-	__u64 *free_one = NULL, e;
-	size_t n = 0;
+	uint32_t start = mt_inside_hash(key), i;
+	__u64 *free_one = NULL, entry;
+	size_t n_keys = 0;
 
 	if (MT_INSIDE_KEY(key) != key)
 		return -EINVAL;
 	for (i = 0; i < MT_INSIDE_KEYS; i++)
-		n += MT_INSIDE_VALUE(t->entry[i]) != 0;
+		n_keys += MT_INSIDE_VALUE(t->entry[i]) != 0;
 	for (i = 0; i < MT_INSIDE_KEYS; i++) {
-		__u64 *at = &t->entry[(from + i) % MT_INSIDE_KEYS];
+		__u64 *at = &t->entry[(start + i) % MT_INSIDE_KEYS];
 
-		e = *at;
-		if (e && MT_INSIDE_KEY(e) == key) {
+		entry = *at;
+		if (entry && MT_INSIDE_KEY(entry) == key) {
 			__atomic_store_n(at, MT_INSIDE_ENTRY(key, value), __ATOMIC_RELAXED);
 			return 0;
 		}
-		if (!MT_INSIDE_VALUE(e) && !free_one)
+		if (!MT_INSIDE_VALUE(entry) && !free_one)
 			free_one = at;
-		if (!e)
+		if (!entry)
 			break;
 	}
 	if (!value)
 		return 0;
-	if (!free_one || n >= max)
+	if (!free_one || n_keys >= max)
 		return -E2BIG;
 	__atomic_store_n(free_one, MT_INSIDE_ENTRY(key, value), __ATOMIC_RELAXED);
 	return 0;

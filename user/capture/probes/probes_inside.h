@@ -2,11 +2,11 @@
 #pragma once
 /*
  * Memory shared with a child of ours that records itself (bpf/inside_shared.h). It is made before
- * the child; the library maps it there. It stays as long as we keep it.
+ * the child, whose recording library maps it. It stays as long as we keep it.
  *
  * The child may have written anything there, and so may every process that inherits the memory,
- * even another user's: check each number where it is used. Private memory
- * decides where we write and which bytes.
+ * even another user's: check each number where it is used. Only our private memory decides where
+ * we write into the child, and which bytes.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,36 +19,39 @@
 struct user;
 
 struct inside_memory {
-	int fd;	  /* the memory; stays open over an exec */
+	int fd;	  /* descriptor of the shared memory; stays open over an exec */
 	int wake; /* an eventfd: readable when the child has new stacks */
 	struct mt_inside *at;
 	uint8_t *variables; /* MT_INSIDE_VARIABLES_MAX bytes */
 	size_t ring_bytes;
-	uint32_t image; /* at->image of the program that inside_memory__meet() saw */
-	pid_t pid;	/* the child; at->pid is not trusted */
-	/* Where we write. Never read from the shared memory again. */
-	bool other; /* the command runs as another user: */
+	uint32_t image; /* at->image of the last program that inside_memory__meet() let run */
+	pid_t pid;	/* the child's PID; at->pid is not trusted */
+	/* Where and as whom we write. These fields are never read from the shared memory again. */
+	bool other; /* the command runs as another user, .uid and .gid */
 	uid_t uid;
 	gid_t gid;
-	int mem;	    /* memory of the recorded program, and of no later one; -1: none */
+	int mem; /* descriptor of the memory of the recorded program, and of no later one; -1: none */
 	uint32_t mem_image; /* at->image of that program */
-	/* as in struct mt_inside, checked against the program's maps; 0: none */
+	/* addresses as in struct mt_inside, checked against the program's maps; 0: none */
 	uint64_t returns, linker, slots[2];
-	struct mt_inside_site *site; /* MT_INSIDE_SITES of them; the child has a copy */
+	struct mt_inside_site *site; /* MT_INSIDE_SITES probed addresses; the child has a copy */
 	struct inside_waker *waker;
 };
 
-/* ring_bytes: 0 or a power of two. user: who the command runs as, NULL: we; borrowed for the call.
- * Starts a thread that blocks all signals. NULL with errno. */
+/* ring_bytes: a power of two, or 0 for the default. user: the user that the command runs as; NULL:
+ * ours; borrowed for the call. Starts a thread that blocks all signals. NULL with errno. */
 struct inside_memory *inside_memory__new(size_t ring_bytes, const struct user *user);
 void inside_memory__free(struct inside_memory *m); /* NULL is fine */
 
 /* Sets the process to be recorded, before it runs its program. */
 void inside_memory__bind(struct inside_memory *m, pid_t pid);
-/* Lets a new program run on; it waits again when PyTorch is mapped, if possible. */
+/* Call it often. If the process has begun a new program and its library waits, lets the program
+ * run on. It waits again when PyTorch is mapped, if a breakpoint in the dynamic linker is
+ * possible. */
 void inside_memory__meet(struct inside_memory *m);
-/* True if it waits, with PyTorch mapped and none of its code run. */
+/* True if the process waits, with PyTorch mapped and none of PyTorch's code run. */
 bool inside_memory__arrived(const struct inside_memory *m);
+/* Lets a process that waits run on. */
 void inside_memory__let_go(struct inside_memory *m);
-/* Lets the process go on without us: nothing is read any more. */
+/* Tells the process that nobody reads its records any more, and lets it run on. */
 void inside_memory__close(struct inside_memory *m);

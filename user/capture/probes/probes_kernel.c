@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The programs in the kernel: libbpf, links, maps. */
+/* Runs the programs in the kernel, by libbpf, links and maps: one of the two struct
+ * probes_place. */
 #include "capture/probes/probes_internal.h"
 
 #include <bpf/bpf.h>
@@ -38,7 +39,7 @@
 
 struct host_programs {
 	struct bpf_link *link[HOST_CALLS];
-	bool raw; /* the tracepoint sys_exit, which every system call of the machine passes */
+	bool raw; /* uses the tracepoint sys_exit, which every system call of the machine passes */
 };
 
 #ifdef __aarch64__
@@ -47,7 +48,8 @@ struct host_programs {
 #define SYSCALL_PREFIX "__x64_sys_"
 #endif
 
-/* The programs and the calls at whose end they run. The first three are needed. */
+/* The programs for host memory, and the system calls at whose end they run. The first NEEDED ones
+ * must be possible. */
 #define PROGRAMS(skel)                                                                             \
 	{                                                                                          \
 		{ (skel)->progs.host_mmap, SYSCALL_PREFIX "mmap" },                                \
@@ -61,12 +63,12 @@ struct host_programs {
 
 struct host_program {
 	struct bpf_program *prog;
-	const char *call;
+	const char *call; /* the kernel's function of the system call */
 };
 
-/* Loads a program that does nothing for the end of a call. 0 or -errno: some kernels do not let
- * programs run at the ends of functions at all. */
-static int try_end(const char *call)
+/* Tries to load a program that does nothing, to run when this function of the kernel ends. 0 or
+ * -errno: some kernels do not let programs run at the ends of functions at all. */
+static int try_fexit(const char *call)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_FEXIT);
 	int id = libbpf_find_vmlinux_btf_id(call, BPF_TRACE_FEXIT), fd;
@@ -81,11 +83,12 @@ static int try_end(const char *call)
 	return 0;
 }
 
-/* Before loading. raw: use the tracepoint even if the kernel has better. */
+/* Chooses which programs for host memory are loaded with skel. raw: use the tracepoint even if
+ * programs can run at the ends of functions. */
 static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf *skel, bool raw)
 {
 	const struct host_program all[] = PROGRAMS(skel);
-	int err, can = raw ? -EOPNOTSUPP : try_end(all[0].call);
+	int err, can = raw ? -EOPNOTSUPP : try_fexit(all[0].call);
 
 	for (size_t i = 0; i < HOST_CALLS; i++) {
 		bpf_program__set_expected_attach_type(all[i].prog, BPF_TRACE_FEXIT);
@@ -109,7 +112,7 @@ static int attach_host_call(struct host_programs *h, size_t i, struct bpf_progra
 	return bpf_program__autoload(prog) ? -errno : -EOPNOTSUPP;
 }
 
-/* also if it is not attached */
+/* Detaches the programs for host memory that are attached. */
 static void host_programs__detach(struct host_programs *h)
 {
 	for (size_t i = 0; i < HOST_CALLS; i++) {
@@ -133,7 +136,8 @@ static int attach_host_calls(struct host_programs *h, struct memtrace_bpf *skel)
 	return err;
 }
 
-/* 0 or -errno. -EOPNOTSUPP: the kernel has neither. */
+/* Attaches the programs for host memory. 0 or -errno. -EOPNOTSUPP: they can run neither at the
+ * ends of system calls nor on the tracepoint. */
 static int host_programs__attach(struct host_programs *h, struct memtrace_bpf *skel)
 {
 	int err = h->raw ? -EOPNOTSUPP : attach_host_calls(h, skel);
@@ -147,7 +151,8 @@ static int host_programs__attach(struct host_programs *h, struct memtrace_bpf *s
 	return attach_host_call(h, 0, skel->progs.host_any);
 }
 
-/* Descriptors of the loaded programs; returns their number. */
+/* Sets fds to the descriptors of the programs for host memory, negative for those that are not
+ * loaded. Returns their number. */
 static size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_CALLS + 1])
 {
 	const struct host_program all[] = PROGRAMS(skel);
@@ -159,17 +164,18 @@ static size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_C
 	return n;
 }
 
-/* uprobe.multi links (kernel 6.6) are younger than Debian 12's headers. These values are the
+/* uprobe.multi links (Linux 6.6) are younger than Debian 12's headers. These values are the
  * kernel's, include/uapi/linux/bpf.h. */
 #define LINK_CREATE 28
 #define TRACE_UPROBE_MULTI 48
 #define UPROBE_MULTI_RETURN 1
 
-#define OWN_TABLES 64	   /* links with a thread of their own */
-#define CALL_SITES_MAX 128 /* sites in one file */
-/* Processes with a probe of their own at one place: each hit passes all of them. */
+#define OWN_TABLES 64	   /* links whose descriptors each have a thread: holder.h */
+#define CALL_SITES_MAX 128 /* probed sites in one file */
+/* Processes that have a probe for themselves at one place: each hit passes all of these probes. */
 #define OWN_MAX 8
-#define OWN_MEMORY_MAX 32 /* if the file could not be opened: no other process has these probes */
+/* Instead of OWN_MAX, for a file that could not be opened: no other process hits its probes. */
+#define OWN_MEMORY_MAX 32
 
 struct link_create_uprobe_multi {
 	uint32_t prog_fd, target_fd, attach_type, flags;
@@ -180,37 +186,40 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 
 #define CALL_FILES_MAX 4096
 
+/* A probe, or the probes on calls in one file. */
 struct attachment {
-	struct holder *link; /* NULL: none */
-	pid_t pid;	     /* the process that a probe is for; 0: all */
-	bool is_hook;	     /* a hook of that process, not a call */
-	enum hook_id id;
-	struct place place; /* of a hook of that process */
+	struct holder *link; /* holds the link's descriptor; NULL: it is not attached */
+	pid_t pid;	     /* the process that the probe is for; 0: all processes */
+	bool is_hook;	     /* in .listed: a hook of this process; false: calls into CUDA */
+	enum hook_id id;     /* with is_hook */
+	struct place place;  /* with is_hook: where the hook is attached */
 };
 
 struct kernel_probes {
-	struct probes p;		  /* first */
-	struct memtrace_bpf *skel;	  /* maps and variables; its programs are not loaded */
-	struct programs *programs;	  /* all but the next ones */
-	struct programs *twins;		  /* those that can wait for pages; NULL: not needed yet */
-	bool atomic;			  /* there must be no twins */
-	struct bpf_link *thread_gone;	  /* with the programs for older kernels */
-	struct site_program_maps sites;	  /* with the same programs */
-	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
-	struct attachment *listed;	  /* calls, and hooks of single processes */
+	struct probes p;		/* first */
+	struct memtrace_bpf *skel;	/* maps and variables; its programs are not loaded */
+	struct programs *programs;	/* all programs but .twins */
+	struct programs *twins;		/* the sleepable programs; NULL: not needed yet */
+	bool atomic;			/* never use .twins */
+	struct bpf_link *thread_gone;	/* for older kernels: its program runs when a thread ends */
+	struct site_program_maps sites; /* with the same programs */
+	struct attachment at[HOOK_NR][2]; /* by hook; [1]: attached with the program of .twins */
+	struct attachment *listed;	  /* calls into CUDA, and hooks of single processes */
 	size_t n_listed, cap_listed;
 	/* With a group: the programs' group_counters, mapped. */
 	uint64_t (*counters)[MT_CNT_NR];
-	uint32_t stripes; /* copies for each process */
-	int types;	  /* see no_types(); -1: none */
+	uint32_t stripes; /* copies of the counters for each process */
+	int types;	  /* descriptor of the file of no_types(); -1: none */
 	struct host_programs host;
 };
 
+/* The struct that p begins. */
 static struct kernel_probes *kernel(const struct probes *p)
 {
 	return (struct kernel_probes *)p;
 }
 
+/* Makes a uprobe.multi link. Returns its descriptor or -errno. */
 static long link_create(struct link_create_uprobe_multi *attr)
 {
 	long fd;
@@ -220,6 +229,7 @@ static long link_create(struct link_create_uprobe_multi *attr)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Makes a uprobe.multi link for one place in a file, by path. pid 0: for all processes. */
 static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie,
 			      pid_t pid)
 {
@@ -235,7 +245,9 @@ static long link_create_multi(int prog_fd, const char *path, uint64_t offset, ui
 	return link_create(&attr);
 }
 
-static long ask_multi(int prog_fd, pid_t pid)
+/* Tries to make a uprobe.multi link that cannot work. Returns the kernel's error, which tells what
+ * it supports. */
+static long try_multi(int prog_fd, pid_t pid)
 {
 	long fd = link_create_multi(prog_fd, "/", 0, 0, pid);
 
@@ -261,13 +273,14 @@ enum probes_multi probes__kernel_multi(void)
 	if (fd < 0)
 		return PROBES_MULTI_NONE;
 	known = PROBES_MULTI_NONE;
-	if (ask_multi(fd, 0) == -EBADF)
-		known = ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS : PROBES_MULTI_THREAD;
+	if (try_multi(fd, 0) == -EBADF)
+		known = try_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS : PROBES_MULTI_THREAD;
 	close(fd);
 	return known;
 }
 
-/* Probes this program's own file: see capture/cost/measure.h. */
+/* Puts an empty program on an offset of our own executable file: a hit_cost_probe of
+ * capture/cost/measure.h. */
 static int probe_self(uint64_t offset)
 {
 	const struct uprobe_place at = { .path = "/proc/self/exe", .offset = offset };
@@ -299,8 +312,9 @@ static bool needs_old(const struct probes_opts *opts)
 	return opts->old || *features__missing();
 }
 
-/* For one process, where uprobe.multi links miss threads: perf's probes filter by process as they
- * should. Without the right to use them, the links are in every process that maps the file. */
+/* True if perf's uprobes are better than uprobe.multi links: for one process, on a kernel where
+ * these links miss threads, and with the right to use perf's, which filter by process as they
+ * should. Without that right, links are in every process that maps the file. */
 static bool prefers_perf(const struct probes_opts *opts)
 {
 	return !opts->capture.group && !opts->filter &&
@@ -333,7 +347,8 @@ bool probes__kernel_sleepable(void)
 	return known;
 }
 
-/* NULL: there is no such twin. Programs that read no memory of the target need none. */
+/* The name of a hook's program, or of its sleepable twin; NULL: it has no twin, since it reads no
+ * memory of the target. */
 static const char *program_name(enum hook_id id, bool sleepable)
 {
 #define NAMES(id, program, twin, record, off, name)                                                \
@@ -354,7 +369,7 @@ static const char *call_name(enum call_probe which)
 	return names[which];
 }
 
-/* The names of all twins. Returns their number. */
+/* Sets names to the names of all sleepable twins. Returns their number. */
 static size_t twin_names(const char *names[HOOK_NR])
 {
 	size_t n = 0;
@@ -368,8 +383,8 @@ static size_t twin_names(const char *names[HOOK_NR])
 
 #define FIRST_MAX (HOOK_NR + 5)
 
-/* The names of the programs that nearly every capture needs, those that are verified longest first.
- * Returns their number. */
+/* Sets names to the names of the programs that nearly every capture needs, those first whose
+ * verification takes longest. old: of the programs for older kernels. Returns their number. */
 static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
 {
 	static const enum hook_id all[] = { HOOK_REPORT,     HOOK_OOM,	     HOOK_CPU_NEW,
@@ -403,13 +418,14 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 	return n;
 }
 
-/* A program, which is loaded if it is not yet. Its descriptor or -errno. */
-static int program(const struct probes *p, const char *name)
+/* The descriptor of the program with this name, which is loaded if it is not loaded yet; or
+ * -errno. */
+static int program_fd(const struct probes *p, const char *name)
 {
-	struct programs *of = kernel(p)->programs;
-	int err = programs__get(of, name) ? 0 : programs__load(of, &name, 1);
+	struct programs *programs = kernel(p)->programs;
+	int err = programs__get(programs, name) ? 0 : programs__load(programs, &name, 1);
 
-	return err ?: bpf_program__fd(programs__get(of, name));
+	return err ?: bpf_program__fd(programs__get(programs, name));
 }
 
 const char probes__oldest_kernel[] = "5.10";
@@ -419,15 +435,16 @@ static bool locked_down;  /* the kernel is locked down, which is why loading fai
 
 static bool too_old(void)
 {
-	int major = 0, minor = 0, least_major = 0, least_minor = 0;
+	int major = 0, minor = 0, oldest_major = 0, oldest_minor = 0;
 	struct utsname un;
 
 	if (uname(&un) || sscanf(un.release, "%d.%d", &major, &minor) != 2 ||
-	    sscanf(probes__oldest_kernel, "%d.%d", &least_major, &least_minor) != 2)
+	    sscanf(probes__oldest_kernel, "%d.%d", &oldest_major, &oldest_minor) != 2)
 		return false;
-	return major < least_major || (major == least_major && minor < least_minor);
+	return major < oldest_major || (major == oldest_major && minor < oldest_minor);
 }
 
+/* Why loading the programs failed with err, as static text for the user. */
 static const char *load_why(int err)
 {
 	static char text[160];
@@ -442,7 +459,7 @@ static const char *load_why(int err)
 		       "on the host";
 	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
 		return bpf_token__text(bpf_token__state());
-	/* With all capabilities, EACCES is the verifier's. */
+	/* With all capabilities, EACCES comes from the verifier. */
 	if (err == -EPERM || (err == -EACCES && *caps__missing())) {
 		snprintf(text, sizeof(text),
 			 "loading BPF programs is not permitted: %s needed; run it with sudo",
@@ -461,8 +478,8 @@ static const char *load_why(int err)
 	return "the kernel refused the BPF programs; -v shows the kernel's message";
 }
 
-/* Readable when a program wakes us. The ring itself is readable while it has any record, which is
- * nearly always. */
+/* Makes p->wake, which is readable when a program wakes us. The ring itself is readable while it
+ * has any record, which is nearly always. */
 static int open_wake(struct probes *p)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
@@ -474,7 +491,8 @@ static int open_wake(struct probes *p)
 	return 0;
 }
 
-/* A copy of the counters for each process and CPU, up to MT_COUNTER_STRIPES of a process. */
+/* Makes room for copies of the counters: for each process one per CPU, at most
+ * MT_COUNTER_STRIPES. */
 static int set_group_counters(struct kernel_probes *k)
 {
 	int cpus = libbpf_num_possible_cpus();
@@ -487,7 +505,8 @@ static int set_group_counters(struct kernel_probes *k)
 	return bpf_map__set_max_entries(k->skel->maps.group_counters, MT_MEMBERS * k->stripes);
 }
 
-/* Uses the group's maps or, without a group, the smallest possible. */
+/* Makes the programs use the group's maps, or, without a group, the smallest possible ones. 0 or
+ * -errno. */
 static int set_group(struct probes *p, const struct probes_opts *opts)
 {
 	const __typeof__(kernel(p)->skel->maps) *maps = &kernel(p)->skel->maps;
@@ -517,8 +536,8 @@ static int set_group(struct probes *p, const struct probes_opts *opts)
 
 static const struct probes_place in_kernel;
 
-/* Finds the variables that are read and written while the programs run. */
-static void point(struct probes *p)
+/* Sets p->vars to the programs' variables, which are mapped into our memory. */
+static void find_variables(struct probes *p)
 {
 	struct memtrace_bpf *skel = kernel(p)->skel;
 
@@ -539,9 +558,10 @@ static void point(struct probes *p)
 }
 
 /*
- * Called before a program is loaded. A kernel with lockdown=confidentiality refuses
- * bpf_probe_read_kernel(). libbpf takes it for one without bpf_probe_read_user() and replaces both
- * by the older bpf_probe_read(), which is refused, too.
+ * libbpf calls this before it loads a program. A kernel with lockdown=confidentiality refuses
+ * bpf_probe_read_kernel(). libbpf takes it for an older kernel that has no bpf_probe_read_user()
+ * either, and replaces both by bpf_probe_read(), which is refused, too. Puts bpf_probe_read_user()
+ * back.
  */
 static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts,
 			   long sleepable)
@@ -564,7 +584,8 @@ static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *
 	return 0;
 }
 
-static void handle_sections(void)
+/* Makes libbpf call keep_user_reads() for the programs of these ELF sections. */
+static void register_sections(void)
 {
 	static const char *const sections[] = { "uprobe", "uretprobe", "uprobe.s" };
 	LIBBPF_OPTS(libbpf_prog_handler_opts, host, .prog_prepare_load_fn = keep_user_reads);
@@ -586,8 +607,8 @@ static void handle_sections(void)
 	done = true;
 }
 
-/* The skeleton of memtrace.bpf.c with the other programs: their maps, programs and variables have
- * the same names, and these variables the same places. */
+/* The skeleton of memtrace.bpf.c is also used for the programs for older kernels. Maps, programs
+ * and variables have the same names there. These variables must have the same places. */
 #define SAME_PLACE(section, variable)                                                              \
 	_Static_assert(offsetof(struct memtrace_bpf__##section, variable) ==                       \
 			       offsetof(struct memtrace_old_bpf__##section, variable),             \
@@ -631,16 +652,16 @@ static int map_group_counters(struct kernel_probes *k)
 	return 0;
 }
 
-/* The bytes of the object file with the programs. */
+/* The bytes of the object file with the programs, and their number in *size. */
 static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
 {
 	return k->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
 }
 
 /*
- * libbpf reads the kernel's types for each object, in about 30 ms, also for one that loads no
- * program. It takes another file's types instead: *fd gets a file in memory, and path its name.
- * NULL: that is not possible.
+ * libbpf reads the kernel's types for each object, which takes about 30 ms, also if the object
+ * loads no program. An empty file of types avoids that. Sets *fd to such a file in memory, and
+ * path to its name. Returns path; NULL: that is not possible.
  */
 static const char *no_types(int *fd, char path[32])
 {
@@ -664,7 +685,8 @@ static const char *no_types(int *fd, char path[32])
 	return path;
 }
 
-/* Opens the maps. Programs are loaded by themselves; some: except some of this object. */
+/* Opens the object with the maps, k->skel. some: this object loads some of its programs, so it
+ * needs the kernel's types. All other programs are loaded by struct programs. */
 static int open_maps(struct kernel_probes *k, bool some)
 {
 	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
@@ -716,28 +738,29 @@ static int load_programs(struct kernel_probes *k, const struct probes_opts *opts
 	return k->twins ? programs__load(k->twins, twins, twin_names(twins)) : -ENOMEM;
 }
 
-/* After loading: what only the programs for older kernels have. 0 or -errno. */
+/* Starts what only the programs for older kernels have: the programs of sites, and the one that
+ * runs when a thread ends. 0 or -errno. */
 static int start_old(struct kernel_probes *k)
 {
-	static const enum call_probe of[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED };
+	static const enum call_probe calls[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED };
 	size_t i;
 
 	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
 	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
-	for (i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-		uint32_t at = of[i];
-		int fd = program(&k->p, call_name(of[i]));
+	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		uint32_t index = calls[i];
+		int fd = program_fd(&k->p, call_name(calls[i]));
 
 		if (fd < 0)
 			return fd;
-		if (bpf_map_update_elem(k->sites.programs, &at, &fd, BPF_ANY))
+		if (bpf_map_update_elem(k->sites.programs, &index, &fd, BPF_ANY))
 			return -errno;
 	}
 	k->thread_gone = bpf_program__attach(programs__get(k->programs, "thread_gone"));
 	return k->thread_gone ? 0 : -errno;
 }
 
-/* The constants of the programs. */
+/* Sets the programs' constants. Call it before they are loaded. */
 static void set_constants(struct kernel_probes *k, const struct probes_opts *opts)
 {
 	memcpy((void *)&k->skel->rodata->py, &opts->py, sizeof(opts->py));
@@ -748,7 +771,7 @@ static void set_constants(struct kernel_probes *k, const struct probes_opts *opt
 	k->skel->rodata->host_pid = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
 	if (!k->p.filter)
 		return;
-	/* without a PID, drop all hits */
+	/* no process has UINT32_MAX: without a PID, drop all hits */
 	k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
 	log_debug("probes are in every process that maps the same files: the programs tell "
 		  "PID %d from others",
@@ -791,6 +814,7 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	return err || !p->group ? err : map_group_counters(k);
 }
 
+/* Chooses programs and links by what the kernel can do, and loads. NULL with errno and *why. */
 static struct probes *load_in_kernel(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
@@ -811,10 +835,10 @@ static struct probes *load_in_kernel(const struct probes_opts *opts, const char 
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
 	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
 	p->sleepable = opts->sleepable && !k->atomic;
-	handle_sections();
+	register_sections();
 	err = load(k, opts);
 	if (!err) {
-		point(p);
+		find_variables(p);
 		return p;
 	}
 	*why = load_why(err);
@@ -829,9 +853,9 @@ static void detach_one(struct attachment *a)
 	a->link = NULL;
 }
 
-/* Owns the new link fd. Removes it if the target's PID may have been another process's when it was
- * attached. 0 or -errno. */
-static int keep(struct probes *p, struct attachment *a, int fd)
+/* Puts a new link into an attachment; owns fd. The target may have ended before the link was made,
+ * and another process may have its PID: then stops recording and removes the link. 0 or -errno. */
+static int keep_link(struct probes *p, struct attachment *a, int fd)
 {
 	struct pollfd gone = { .fd = p->pidfd, .events = POLLIN };
 
@@ -844,12 +868,14 @@ static int keep(struct probes *p, struct attachment *a, int fd)
 	return a->link ? 0 : -ENOMEM;
 }
 
-static struct attachment *attachment(struct kernel_probes *k, size_t i)
+/* The attachments in one sequence: first k->at, then k->listed. */
+static struct attachment *attachment_at(struct kernel_probes *k, size_t i)
 {
 	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->listed[i - HOOK_NR * 2];
 }
 
-static bool is_of(const struct attachment *a, pid_t pid)
+/* True if an attachment is in place for this process; pid 0: for any process, or for all. */
+static bool is_attached_for(const struct attachment *a, pid_t pid)
 {
 	return a->link && (!pid || a->pid == pid);
 }
@@ -857,8 +883,8 @@ static bool is_of(const struct attachment *a, pid_t pid)
 static void begin_close(struct kernel_probes *k, pid_t pid)
 {
 	for (size_t i = 0; i < HOOK_NR * 2 + k->n_listed; i++) {
-		if (is_of(attachment(k, i), pid))
-			holder__begin_close(attachment(k, i)->link);
+		if (is_attached_for(attachment_at(k, i), pid))
+			holder__begin_close(attachment_at(k, i)->link);
 	}
 }
 
@@ -876,8 +902,8 @@ static void detach(struct probes *p, pid_t pid)
 	if (!pid)
 		host_programs__detach(&k->host);
 	for (i = 0; i < n; i++) {
-		if (is_of(attachment(k, i), pid))
-			detach_one(attachment(k, i));
+		if (is_attached_for(attachment_at(k, i), pid))
+			detach_one(attachment_at(k, i));
 	}
 	for (i = 0; i < k->n_listed; i++) {
 		if (k->listed[i].link)
@@ -904,8 +930,9 @@ static void free_all(struct probes *p)
 	free(p);
 }
 
-/* of: 0: every process that maps the file. */
-static int attach_to(struct probes *p, pid_t of, const struct hook *h, bool sleepable,
+/* Attaches a hook's program for process `pid`; 0: for every process that maps the file. Puts the
+ * link into *to. 0 or -errno. */
+static int attach_to(struct probes *p, pid_t pid, const struct hook *h, bool sleepable,
 		     struct attachment *to)
 {
 	char path[ELF_NAME];
@@ -914,19 +941,20 @@ static int attach_to(struct probes *p, pid_t of, const struct hook *h, bool slee
 	const char *name = program_name(h->id, sleepable);
 	long fd;
 	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
-			     : program(p, name);
+			     : program_fd(p, name);
 
 	if (prog < 0)
 		return prog;
 	if (!at.path)
 		return -ENOENT; /* another process of the group has this function */
 	if (p->multi)
-		fd = link_create_multi(prog, at.path, h->offset, h->id, of);
+		fd = link_create_multi(prog, at.path, h->offset, h->id, pid);
 	else
-		fd = site_program__probe(prog, of ?: -1, &at);
-	return fd < 0 ? fd : keep(p, to, fd);
+		fd = site_program__probe(prog, pid ?: -1, &at);
+	return fd < 0 ? fd : keep_link(p, to, fd);
 }
 
+/* Attaches a hook's program, or its sleepable twin, for the process or its whole group. */
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
 {
 	return attach_to(p, probes__everywhere(p) ? 0 : pid, h, sleepable,
@@ -940,14 +968,15 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	return attach_one(p, pid, h, sleepable);
 }
 
-/* Processes that have the hook by themselves. pid 0: any. */
-static size_t owners(const struct probes *p, pid_t pid, enum hook_id id)
+/* How many processes have the hook for themselves; with a pid, 1 if that process has it. */
+static size_t count_owners(const struct probes *p, pid_t pid, enum hook_id id)
 {
 	const struct kernel_probes *k = kernel(p);
 	size_t n = 0;
 
 	for (size_t i = 0; i < k->n_listed; i++)
-		n += k->listed[i].is_hook && k->listed[i].id == id && is_of(&k->listed[i], pid);
+		n += k->listed[i].is_hook && k->listed[i].id == id &&
+		     is_attached_for(&k->listed[i], pid);
 	return n;
 }
 
@@ -956,26 +985,28 @@ static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
 	const struct attachment *a = kernel(p)->at[id];
 
 	if (pid == PROBES_ONE)
-		return owners(p, 0, id);
-	return a[0].link || a[1].link || (pid && owners(p, pid, id));
+		return count_owners(p, 0, id);
+	return a[0].link || a[1].link || (pid && count_owners(p, pid, id));
 }
 
-static struct attachment *add_listed(struct probes *p, struct attachment of)
+/* Adds an attachment to k->listed. NULL: out of memory. Valid until the next call. */
+static struct attachment *add_listed(struct probes *p, struct attachment entry)
 {
 	if (array__grow(&kernel(p)->listed, &kernel(p)->cap_listed, kernel(p)->n_listed + 1,
 			sizeof(*kernel(p)->listed)))
 		return NULL;
-	kernel(p)->listed[kernel(p)->n_listed] = of;
+	kernel(p)->listed[kernel(p)->n_listed] = entry;
 	return &kernel(p)->listed[kernel(p)->n_listed++];
 }
 
-/* Links by PID reach the main thread only. */
+/* True if links by PID miss all threads but the main one. */
 static bool misses_threads(const struct probes *p)
 {
 	return p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
 }
 
-static size_t owners_at(const struct probes *p, const struct place *at)
+/* How many processes have a hook for themselves at this place. */
+static size_t count_owners_at(const struct probes *p, const struct place *at)
 {
 	const struct kernel_probes *k = kernel(p);
 	size_t n = 0;
@@ -985,9 +1016,10 @@ static size_t owners_at(const struct probes *p, const struct place *at)
 	return n;
 }
 
+/* Attaches a hook for one process of a group, in k->listed. Its children do not have it. */
 static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 {
-	const struct attachment of = {
+	const struct attachment own = {
 		.pid = pid, .is_hook = true, .id = h->id, .place = place__of(h)
 	};
 	struct attachment *a;
@@ -995,9 +1027,9 @@ static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 
 	if (misses_threads(p))
 		return -EXDEV;
-	if (owners_at(p, &of.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
+	if (count_owners_at(p, &own.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
 		return -ENOSPC;
-	a = add_listed(p, of);
+	a = add_listed(p, own);
 	if (!a)
 		return -ENOMEM;
 	err = attach_to(p, pid, h, p->sleepable && program_name(h->id, true), a);
@@ -1006,6 +1038,7 @@ static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 	return err;
 }
 
+/* Attaches the program of a call to n sites of a file, by one link. 0 or -errno. */
 static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
 			      const struct call_file *file, const struct probe_site *sites,
 			      size_t n)
@@ -1035,12 +1068,13 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 	}
 	fd = link_create(&attr);
 	if (fd >= 0)
-		fd = keep(p, a, fd);
+		fd = keep_link(p, a, fd);
 	if (fd < 0)
 		kernel(p)->n_listed--;
 	return fd;
 }
 
+/* Attaches the program of a call to one site of a file. 0 or -errno. */
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, int prog,
 			    const struct call_file *file, const struct probe_site *site)
 {
@@ -1051,22 +1085,25 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 					 .cookie = p->old && which == CALL_RETURN ? 0
 										  : site->cookie,
 					 .returns = which == CALL_RETURN };
-	pid_t of = probes__calls_pid(p, pid, file) ?: -1;
-	struct attachment *a = add_listed(p, (struct attachment){ .pid = of == -1 ? 0 : of });
+	pid_t target = probes__calls_pid(p, pid, file) ?: -1;
+	struct attachment *a = add_listed(p,
+					  (struct attachment){ .pid = target == -1 ? 0 : target });
 	int fd;
 
 	if (!a)
 		return -ENOMEM;
 	fd = p->old && which != CALL_RETURN
-		     ? site_program__attach(&kernel(p)->sites, which, of, &at)
-		     : site_program__probe(prog, of, &at);
+		     ? site_program__attach(&kernel(p)->sites, which, target, &at)
+		     : site_program__probe(prog, target, &at);
 	if (fd >= 0)
-		fd = keep(p, a, fd);
+		fd = keep_link(p, a, fd);
 	if (fd < 0)
 		kernel(p)->n_listed--;
 	return fd;
 }
 
+/* Attaches the program of a call to n sites of a file, to all or none: one link, or one perf event
+ * for each site. */
 static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 			const struct call_file *file, const struct probe_site *sites, size_t n)
 {
@@ -1080,7 +1117,7 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 		return -EXDEV;
 	if (n > CALL_SITES_MAX)
 		return -E2BIG;
-	prog = program(p, call_name(which));
+	prog = program_fd(p, call_name(which));
 	if (prog < 0)
 		return prog;
 	if (p->multi)
@@ -1092,7 +1129,8 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 	return err;
 }
 
-/* Loads the twins in a thread: the ring must be drained meanwhile. 0, -EINPROGRESS or -errno. */
+/* Loads the sleepable twins in a thread, since the ring must be drained meanwhile. 0 when they are
+ * loaded, -EINPROGRESS, or -errno. */
 static int load_twins(struct kernel_probes *k)
 {
 	const char *names[HOOK_NR];
@@ -1113,7 +1151,8 @@ static void prepare_sleepable(struct probes *p)
 		load_twins(kernel(p));
 }
 
-/* Whether processes have the allocator's hooks by themselves, which keep their programs. */
+/* True if any process has the allocator's hooks for itself: those links cannot change to the
+ * twins. */
 static bool is_attached_singly(const struct probes *p)
 {
 	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
@@ -1133,6 +1172,7 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 		if (err)
 			goto undo;
 	}
+	/* All twins run. Remove the other programs, at the same time. */
 	for (i = 0; i < HOOK_NR; i++) {
 		if (k->at[i][1].link && k->at[i][0].link)
 			holder__begin_close(k->at[i][0].link);
@@ -1166,6 +1206,7 @@ static void detach_hook(struct probes *p, enum hook_id id)
 	}
 }
 
+/* Takes the event from p->wake, so that it is not readable until the next one. */
 static void forget_wake(struct probes *p)
 {
 	struct epoll_event ev;
@@ -1173,7 +1214,8 @@ static void forget_wake(struct probes *p)
 	epoll_wait(p->wake, &ev, 1, 0);
 }
 
-static uint64_t *group_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
+/* One of the copies of the counters of the process with this number. */
+static uint64_t *counter_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
 {
 	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
 }
@@ -1186,10 +1228,11 @@ static void read_group_counters(const struct kernel_probes *k, uint32_t number,
 	memset(c, 0, MT_CNT_NR * sizeof(*c));
 	for (i = 0; i < k->stripes; i++) {
 		for (j = 0; j < MT_CNT_NR; j++)
-			c[j] += __atomic_load_n(&group_copy(k, number, i)[j], __ATOMIC_RELAXED);
+			c[j] += __atomic_load_n(&counter_copy(k, number, i)[j], __ATOMIC_RELAXED);
 	}
 }
 
+/* Sets c to the sums over all CPUs. 0 or -errno. */
 static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
 {
 	int cpus, err, i, j;
@@ -1226,7 +1269,8 @@ static void zero_counters(struct probes *p, uint32_t number)
 
 	for (i = 0; i < kernel(p)->stripes; i++) {
 		for (j = 0; j < MT_CNT_NR; j++)
-			__atomic_store_n(&group_copy(kernel(p), number, i)[j], 0, __ATOMIC_RELAXED);
+			__atomic_store_n(&counter_copy(kernel(p), number, i)[j], 0,
+					 __ATOMIC_RELAXED);
 	}
 }
 
@@ -1246,7 +1290,7 @@ static void clear_roots(struct probes *p, uint32_t number)
 	uint64_t key, next;
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
-	/* Find the next key before this one is deleted. */
+	/* Get the next key before this one is deleted: a deleted key has no next one. */
 	while (more) {
 		key = next;
 		more = bpf_map_get_next_key(fd, &key, &next) == 0;
@@ -1311,11 +1355,11 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = opts->capture.inside ? probes_inside__load(opts, why)
 						: load_in_kernel(opts, why);
-	struct probes_opts without = *opts;
+	struct probes_opts without_host = *opts;
 
 	if (!p && opts->capture.host) {
-		without.capture.host = false;
-		p = probes__load(&without, why);
+		without_host.capture.host = false;
+		p = probes__load(&without_host, why);
 		if (p)
 			log_debug("the kernel refused the programs for host memory");
 		return p;

@@ -17,7 +17,8 @@ struct proc_group {
 	struct group_bpf *skel;
 	struct ring_buffer *ring;
 	struct mt_member *members;
-	uint32_t groups;
+	uint32_t groups; /* the last result of proc_group__new_group() */
+	/* arguments of proc_group__consume() */
 	int (*fn)(void *ctx, const struct mt_rec_group *r);
 	void *ctx;
 };
@@ -120,7 +121,8 @@ struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
 	return &k->members[number & (MT_MEMBERS - 1)];
 }
 
-static uint32_t claim(struct proc_group *k)
+/* Takes a number that nobody uses; 0: none. */
+static uint32_t claim_number(struct proc_group *k)
 {
 	uint32_t i;
 
@@ -134,7 +136,8 @@ static uint32_t claim(struct proc_group *k)
 	return 0;
 }
 
-/* The programs may claim the number at any time; then they add to busy, and take that back. */
+/* The programs may try to claim a number at any time: they add to busy, and take that back if it
+ * was in use. So this leaves busy as it is. */
 static void clear_member(struct mt_member *m)
 {
 	memset(m->module_code, 0, sizeof(m->module_code));
@@ -159,8 +162,10 @@ int proc_group__add(struct proc_group *k, pid_t pid)
 	return errno == E2BIG ? -ENOSPC : -errno;
 }
 
-/* The process may exec or end in between; the record about that does the rest. */
-static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
+/* Changes the map's entry of a process, if it has this number. 0, or -ESRCH: it has not. The
+ * process may exec or end before the update: the record about that, which is still to come, sets
+ * things right. */
+static int change_entry(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
 {
 	uint32_t key = pid, now;
 
@@ -174,16 +179,16 @@ static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t ent
 int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid)
 {
 	clear_member(proc_group__member(k, number));
-	return change(k, pid, 0, MT_GROUP(0, number));
+	return change_entry(k, pid, 0, MT_GROUP(0, number));
 }
 
 int proc_group__number(struct proc_group *k, pid_t pid)
 {
-	uint32_t number = claim(k);
+	uint32_t number = claim_number(k);
 
 	if (!number)
 		return -ENOSPC;
-	if (!change(k, pid, 0, MT_GROUP(0, number)))
+	if (!change_entry(k, pid, 0, MT_GROUP(0, number)))
 		return (int)number;
 	proc_group__free_number(k, number);
 	return -ESRCH;
@@ -191,12 +196,12 @@ int proc_group__number(struct proc_group *k, pid_t pid)
 
 void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number)
 {
-	change(k, pid, number, 0);
+	change_entry(k, pid, number, 0);
 }
 
 int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint32_t group)
 {
-	return change(k, pid, number, MT_GROUP(group, number));
+	return change_entry(k, pid, number, MT_GROUP(group, number));
 }
 
 int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number)
@@ -205,7 +210,7 @@ int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number)
 
 	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now))
 		return -ESRCH;
-	return change(k, pid, number, now | MT_GROUP_STOPPED);
+	return change_entry(k, pid, number, now | MT_GROUP_STOPPED);
 }
 
 void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number)

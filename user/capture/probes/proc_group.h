@@ -2,8 +2,10 @@
 #pragma once
 /*
  * The processes that a capture follows, as the BPF programs know them: bpf/group.bpf.c sees each
- * fork, exec and exit before the process runs on. Loads these programs, gives numbers and groups to
- * processes, and reports what happened.
+ * fork, exec and exit before the process runs on. These functions load those programs, give
+ * numbers and groups to processes, and report forks, execs and exits. A process's number is its
+ * place in the tables that the programs share; its group is the number of the set of probe
+ * programs that records it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,55 +16,59 @@
 
 struct proc_group;
 
-/* Loads and attaches the programs. processes: the map of followed processes, shared with other
- * programs (capture/hooks.h); negative: a new one. NULL with errno and *why (static text). */
+/* Loads and attaches the programs that follow processes. processes: the map of followed processes,
+ * if other programs share it (capture/hooks.h); negative: make a new one. NULL with errno and *why
+ * (static text). */
 struct proc_group *proc_group__new(int processes, const char **why);
 void proc_group__free(struct proc_group *k); /* NULL is fine */
 
-/* Maps that the probes' programs share. */
+/* Descriptors of the maps that the programs of probes share. Owned by k. */
 int proc_group__processes_fd(const struct proc_group *k);
 int proc_group__members_fd(const struct proc_group *k);
-/* A new number, not 0, for a set of probes' programs. */
+/* A new group number, not 0, for a set of probe programs. */
 uint32_t proc_group__new_group(struct proc_group *k);
 
-/* Follows a process from now on, without group and number. 0, -EEXIST (followed already, since a
- * followed process forked it), -ENOSPC, or -errno. */
+/* Follows a process from now on; it has no group and no number. 0, -EEXIST (it is followed
+ * already, since a followed process forked it), -ENOSPC, or -errno. */
 int proc_group__add(struct proc_group *k, pid_t pid);
-/* A number for a followed process without one, before it gets a group. > 0, -ENOSPC, or -ESRCH: it
- * has ended. */
+/* Gives a number to a followed process without one, before it gets a group. Returns the number,
+ * which is positive, -ENOSPC, or -ESRCH: the process has ended. */
 int proc_group__number(struct proc_group *k, pid_t pid);
 /* The process gives up its number and its group. The number stays taken until
  * proc_group__free_number(). */
 void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number);
-/* This group's programs record the process's hits from now on; 0: none do. 0, or -ESRCH: it has
- * ended. */
+/* The programs of this group record the process from now on; group 0: none do. 0, or -ESRCH: the
+ * process has ended. */
 int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint32_t group);
-/* Stops recording its events, but not its ends of code objects. 0 or -ESRCH. */
+/* Stops recording the process's events, but not the ends of its code objects. 0 or -ESRCH. */
 int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number);
-/* Stops following the process and those it forks later. It keeps its number. */
+/* Stops following the process and those that it forks later. Its number stays taken. */
 void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number);
-/* Gives the number of a process that has left to another followed one, which has none. 0, or
- * -ESRCH: it has ended. */
+/* Gives the number of a process that is not followed any more to another followed process, pid,
+ * which has none. 0, or -ESRCH: that process has ended. */
 int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid);
 /* Frees a number for another process. */
 void proc_group__free_number(struct proc_group *k, uint32_t number);
 
-/* The programs' entry of a process, which they may write at any time. number: below MT_MEMBERS. */
+/* The programs' entry for the process with this number (below MT_MEMBERS). They may write to it at
+ * any time. */
 struct mt_member *proc_group__member(struct proc_group *k, uint32_t number);
 
-/* Children of followed processes do not join from now on; by default they do. */
+/* Stops following children that followed processes fork from now on; by default they are
+ * followed. */
 void proc_group__alone(struct proc_group *k);
 /* Reports each exec of a process that is not followed (MT_GROUP_STRANGER) from now on. */
 void proc_group__tell_untracked(struct proc_group *k);
 
-/* Calls fn for all that happened, in order. fn returns 0, or -errno to stop. 0 or -errno. */
+/* Calls fn for each fork, exec and exit since the last call, in order. fn returns 0, or -errno to
+ * stop. 0 or -errno. */
 int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r),
 			void *ctx);
-/* A descriptor that is readable after something happened, until the next proc_group__consume().
+/* A descriptor that is readable after a fork, exec or exit, until the next proc_group__consume().
  * Owned by k. */
 int proc_group__wake_fd(const struct proc_group *k);
-/* Forked processes that are not followed: MT_WATCHED others are, or there was no room for the
- * report. */
+/* Number of forked processes that are not followed: MT_WATCHED others are, or the report of the
+ * fork had no room. */
 uint64_t proc_group__missed(const struct proc_group *k);
-/* Execs that were not reported, for lack of room. */
+/* Number of execs that were not reported, for lack of room. */
 uint64_t proc_group__unreported(const struct proc_group *k);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The options of one session. The command line's are among them: capture/capture_args.h. */
+/* The options of one session, the recording of one process. Options of the command line set some
+ * of them: capture/capture_args.h. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The host's clock, seen from another machine that compares several (fetch). */
+/* How far the clocks of this host and of another machine, which collects recordings of several
+ * (fetch), are apart. */
 struct clock_offset {
 	int64_t offset; /* this host's clock minus the other's, ns */
 	uint64_t error; /* the offset is wrong by at most this, ns */
@@ -36,23 +38,26 @@ struct probes_sets;
 
 struct session_opts {
 	SESSION_SWITCHES(SESSION_SWITCH_FIELD)
-	double cost; /* share of the target's time that the capture may add; 0: no limit */
-	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
-	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
-			      probe but those for steps and for the ends of code objects */
-	uint64_t steps;	   /* whole optimizer steps after which the stream ends; 0: no bound */
-	size_t ring_bytes; /* power of two; 0: the default of 16 MiB */
+	double cost; /* share of the target's time that the capture may add to it; 0: no limit */
+	bool requested_if_there; /* like .requested, without a warning if PyTorch lacks the probe
+				    for it */
+	bool steps_only; /* record only the ends of optimizer steps: implies all no_* switches, and
+			    no probe but those for steps and for the ends of code objects */
+	uint64_t steps;	 /* the stream ends after so many whole optimizer steps; 0: no bound */
+	size_t ring_bytes; /* size of the ring in bytes, a power of two; 0: the default of 16 MiB */
 	bool dry_run;	   /* the target computes nothing, so its steps take no time */
-	bool started; /* our child, which waits to run its program; that may turn out to be anything
-		       */
-	bool late;    /* not our child, and not held, but it may turn out to be anything */
-	/* With --children or several processes: the group, where its sets of programs are listed
-	 * while they exist, and the number of the process in it (proc_group.h; 0: given when the
+	bool started; /* the target is our child, which waits to run its program; that may be any
+			 program */
+	bool late; /* the target is not our child and does not wait for us; it has just begun, and
+		      may turn out to be any program */
+	/* With --children or several processes: the group of processes, the list of its sets of
+	 * programs, and the number of the process in it (proc_group.h; 0: it gets one when the
 	 * session needs it). Otherwise NULL, NULL, 0. */
 	struct proc_group *group;
 	struct probes_sets *sets;
 	uint32_t number;
 	struct clock_offset clock_offset;
-	struct inside_memory *inside; /* shared with a child of ours that records itself; NULL: the
-					 kernel records it. Never with group */
+	struct inside_memory
+		*inside; /* memory shared with a child of ours that records itself; NULL:
+			    the kernel records the target. Never together with group */
 };

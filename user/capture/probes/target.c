@@ -21,12 +21,13 @@
 #include "inspect/torch.h"
 #include "record/stream.h"
 
-/* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
+/* Offset in a frame of CPython 3.10 and older from which a walk reads it: the fields are far from
+ * the start. A walk of 3.11 and newer reads from offset 0. */
 #define OLD_FRAME_BASE 24
-#define ALLOC_LOOK_EVERY 100000000ULL /* ns */
-#define FIRST_ARG 0x1		      /* a bit for the argument register that our probe reads */
+#define ALLOC_LOOK_EVERY 100000000ULL /* ns between two looks for the CUDA allocator */
+#define FIRST_ARG 0x1		      /* for site__pick(): the probe reads the first argument */
 
-static bool in_namespace(void)
+static bool in_user_namespace(void)
 {
 	return bpf_token__state() != BPF_TOKEN_NOT_NEEDED;
 }
@@ -39,14 +40,15 @@ static const char *why_not_permitted(pid_t pid)
 	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	if (stat(name, &st) || st.st_uid != geteuid())
 		return "it is another user's";
-	return in_namespace() ? "it is yours, but it was started outside of this user namespace"
-			      : "it is yours, but the system restricts that "
-				"(kernel.yama.ptrace_scope)";
+	return in_user_namespace()
+		       ? "it is yours, but it was started outside of this user namespace"
+		       : "it is yours, but the system restricts that "
+			 "(kernel.yama.ptrace_scope)";
 }
 
 static const char *how_to_get_permission(void)
 {
-	if (in_namespace())
+	if (in_user_namespace())
 		return "start it here, or run memtrace-bpf on the host with sudo";
 	return geteuid() ? "run it with sudo" : "give it to this container (--cap-add SYS_PTRACE)";
 }
@@ -105,6 +107,8 @@ void target__close(struct target *t)
 	memset(t, 0, sizeof(*t));
 }
 
+/* Opens the interpreter of t->maps, and finds where its threads keep their state. Sets python_why
+ * if one of them is not possible. */
 static void look_for_python(struct target *t)
 {
 	const char *why = "";
@@ -123,7 +127,8 @@ static void look_for_python(struct target *t)
 		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
 }
 
-/* code_dealloc is in the interpreter; torch's own hooks in Python come with the first module. */
+/* Finds CPython's code_dealloc(), which frees a code object, by the pointer to it in
+ * PyCode_Type. */
 static void look_for_code_dealloc(struct target *t)
 {
 	struct hook_file in = { .source = HOOK_OF_TYPE, .symbol = "PyCode_Type" };
@@ -143,8 +148,8 @@ static void look_for_code_dealloc(struct target *t)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
 }
 
-/* Without code_dealloc, a code object at a reused address gets another one's name. Then no frames
- * are read: no lines instead of wrong ones. */
+/* Without a probe on code_dealloc(), a code object at a reused address would get the name of the
+ * one before. Then no frames are read: no lines are better than wrong ones. */
 static void need_code_dealloc(struct target *t)
 {
 	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
@@ -156,9 +161,10 @@ static void need_code_dealloc(struct target *t)
 		 h->why_not ? h->why_not : "no probe is possible there");
 }
 
-/* Sets a hook that a Python object points to. args: as for site__pick(). */
-static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
-		    const struct hook_file *in, unsigned args)
+/* Sets a hook on a function that a Python object points to. err: 0, or the error of finding addr.
+ * in: how the function can be found in its file. args: as for site__pick(). */
+static void set_hook(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
+		     const struct hook_file *in, unsigned args)
 {
 	struct hook *h = &t->hooks[id];
 
@@ -169,15 +175,17 @@ static void hook_at(struct target *t, enum hook_id id, const char *symbol, int e
 		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
 }
 
-/* libtorch_python exports it, from 1.13 to 2.15 (torch/csrc/autograd/python_variable.h). */
+/* A symbol that libtorch_python exports, from 1.13 to 2.15
+ * (torch/csrc/autograd/python_variable.h). */
 #define IN_TORCH "THPVariableClass"
 
-/* Entries of tables: PyMethodDef (Include/methodobject.h) begins with name and function; struct
- * wrapperbase (Include/descrobject.h), of which CPython's table of slots is, with name, int and
- * function. */
+/* How to find functions by entries of tables: PyMethodDef (Include/methodobject.h) begins with
+ * name and function; struct wrapperbase (Include/descrobject.h), of which CPython's table of slots
+ * consists, with name, int and function. */
 static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, IN_TORCH, "__exit__", 8 };
 static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__call__", 16 };
-/* pybind11 writes the address of such a function into an object on the heap. */
+/* pybind11 writes the address of a function that it wraps into an object on the heap, so no table
+ * has it. */
 static const struct hook_file of_first_called = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
 
 int target__look_into_torch(struct target *t)
@@ -198,16 +206,17 @@ int target__look_into_torch(struct target *t)
 		pycode__free(&pc);
 	}
 	err = torch__scope_exit(t->python, &addr);
-	hook_at(t, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
+	set_hook(t, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
 	err = nnmodules__slot_call(t->python, &addr);
-	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
-		FIRST_ARG | SITE_AT_ENTRY);
+	set_hook(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
+		 FIRST_ARG | SITE_AT_ENTRY);
 	err = nnmodules__first_called(t->python, &addr, &name);
-	hook_at(t, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
+	set_hook(t, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
 	return 0;
 }
 
-/* The address of a dry run's table, 0: the map is of another library. */
+/* The address of the dry-run library's table (struct dryrun_usage), if this map is of that
+ * library; otherwise 0. */
 static uint64_t dry_run_table(const struct proc *p, const struct map *map)
 {
 	struct elf *e = elf__open_map(p, map);
@@ -239,6 +248,7 @@ static bool imports_cuda(const struct proc *p, const struct map *map)
 	return ret;
 }
 
+/* True if the process uses memory on a device, by the figures of the driver or of a dry run. */
 static bool is_device_used(const struct proc *p, uint64_t dry_run)
 {
 	struct nvml *nvml = nvml__open(p, dry_run);
@@ -281,6 +291,8 @@ bool target__uses_cuda(const struct target *t, const struct maps *m)
 	return has_linked_runtime(t->proc, dry_run) || is_device_used(t->proc, dry_run);
 }
 
+/* Reads everything about the process again: maps, PyTorch, hooks, Python. Then tells whether it can
+ * be captured. */
 int target__look(struct target *t, struct failure *f)
 {
 	int pid = proc__pid(t->proc), err;
@@ -347,40 +359,41 @@ int target__renew(struct target *t)
 
 struct mt_py_layout target__layout(const struct target *t)
 {
-	struct mt_py_layout k;
+	struct mt_py_layout layout;
 	const struct pylayout *l;
 
-	memset(&k, 0, sizeof(k)); /* with its padding: layouts are compared byte by byte */
+	/* Clear the padding, too: layouts are compared byte by byte. */
+	memset(&layout, 0, sizeof(layout));
 	if (!t->python || !t->has_slot)
-		return k;
+		return layout;
 	l = python__layout(t->python);
-	k.tls_kind = MT_TLS_DIRECT;
+	layout.tls_kind = MT_TLS_DIRECT;
 	if (t->slot.kind == PYSLOT_INDIRECT)
-		k.tls_kind = MT_TLS_INDIRECT;
+		layout.tls_kind = MT_TLS_INDIRECT;
 	else if (t->slot.kind == PYSLOT_EITHER)
-		k.tls_kind = MT_TLS_EITHER;
-	k.tls_first = t->slot.first;
-	k.tls_second = t->slot.second;
-	k.tstate_frame = l->ts_frame;
-	k.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
-	k.cframe_frame = k.tstate_cframe ? l->cframe_current : 0;
-	k.frame_base = l->lasti_scale ? OLD_FRAME_BASE : 0;
-	k.frame_code = l->fr_code - k.frame_base;
-	k.frame_prev = l->fr_prev - k.frame_base;
-	k.frame_instr = l->fr_instr - k.frame_base;
-	k.frame_owner = l->shim_owner ? l->fr_owner - k.frame_base : 0xffffffff;
-	k.frame_local0 = l->fr_local0;
-	k.owner_shim = l->shim_owner;
-	k.lasti_scale = l->lasti_scale;
-	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
-	k.tag_mask = l->tag_mask;
-	k.ob_type = l->ob_type;
-	k.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
-	k.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
-	k.type_cell = python__symbol(t->python, "PyCell_Type");
+		layout.tls_kind = MT_TLS_EITHER;
+	layout.tls_first = t->slot.first;
+	layout.tls_second = t->slot.second;
+	layout.tstate_frame = l->ts_frame;
+	layout.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
+	layout.cframe_frame = layout.tstate_cframe ? l->cframe_current : 0;
+	layout.frame_base = l->lasti_scale ? OLD_FRAME_BASE : 0;
+	layout.frame_code = l->fr_code - layout.frame_base;
+	layout.frame_prev = l->fr_prev - layout.frame_base;
+	layout.frame_instr = l->fr_instr - layout.frame_base;
+	layout.frame_owner = l->shim_owner ? l->fr_owner - layout.frame_base : 0xffffffff;
+	layout.frame_local0 = l->fr_local0;
+	layout.owner_shim = l->shim_owner;
+	layout.lasti_scale = l->lasti_scale;
+	layout.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
+	layout.tag_mask = l->tag_mask;
+	layout.ob_type = l->ob_type;
+	layout.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
+	layout.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
+	layout.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)
-		k.type_cell = 0; /* a plain local, whose type needs no check */
-	return k;
+		layout.type_cell = 0; /* a plain local, whose type needs no check */
+	return layout;
 }
 
 void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id)
@@ -393,9 +406,9 @@ void target__attach_optional(const struct target *t, struct probes *p, enum hook
 		return;
 	}
 	if (probes__is_off(p, id))
-		return; /* dropped, because hits are too dear */
+		return; /* left out at this level of detail, since hits are too dear */
 	if (probes__attached(p, proc__pid(t->proc), id))
-		return; /* by another process that shares these programs */
+		return; /* another process that shares these programs has attached it */
 	err = probes__attach(p, proc__pid(t->proc), h);
 	if (err)
 		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
