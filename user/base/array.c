@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST 64
+#define FIRST_CAPACITY 64 /* elements */
 
 int array__grow(void *array, size_t *cap, size_t n, size_t size)
 {
-	size_t want = *cap ? *cap * 2 : FIRST, bytes;
+	size_t want = *cap ? *cap * 2 : FIRST_CAPACITY, bytes;
 	void *v;
 
 	if (n <= *cap)
@@ -18,7 +18,8 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 	want = want < n ? n : want;
 	/* The caller's pointer has another type, so copy it. */
 	memcpy(&v, array, sizeof(v));
-	/* Not reallocarray(): libraries for glibc 2.17 are made of this file, too. */
+	/* reallocarray() would need glibc 2.26, and this file is also part of libraries for glibc
+	 * 2.17. */
 	v = __builtin_mul_overflow(want, size, &bytes) ? NULL : realloc(v, bytes);
 	if (!v)
 		return -ENOMEM;
@@ -29,15 +30,15 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 
 int array__grow_zero(void *array, size_t *cap, size_t n, size_t size)
 {
-	size_t before = *cap;
+	size_t old_cap = *cap;
 	char *v;
 
-	if (n <= before)
+	if (n <= old_cap)
 		return 0;
 	if (n > UINT32_MAX || array__grow(array, cap, n, size))
 		return -ENOMEM;
 	memcpy(&v, array, sizeof(v));
-	memset(v + before * size, 0, (*cap - before) * size);
+	memset(v + old_cap * size, 0, (*cap - old_cap) * size);
 	return 0;
 }
 

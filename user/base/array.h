@@ -11,7 +11,7 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size);
  * number the elements with 32 bits. */
 int array__grow_zero(void *array, size_t *cap, size_t n, size_t size);
 
-/* Order of two uint64_t for qsort() and bsearch(). */
+/* Compares two uint64_t, for qsort() and bsearch(). */
 int array__compare_u64(const void *a, const void *b);
 
 /* Defines a static function that orders structs by one member, for qsort() and bsearch(). */
@@ -23,8 +23,9 @@ int array__compare_u64(const void *a, const void *b);
 		return x->member < y->member ? -1 : x->member > y->member;                         \
 	}
 
-/* Defines a static function: of n structs in the order of one member, the number of those whose
- * member is at most key. So it is the index of the first one that is larger. */
+/* Defines a static function that searches n structs, which are in the order of one member. It
+ * returns how many have a member of at most key, which is also the index of the first larger
+ * one. */
 #define ARRAY_UP_TO(name, type, member)                                                            \
 	static inline size_t name(const type *v, size_t n, uint64_t key)                           \
 	{                                                                                          \

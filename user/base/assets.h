@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Files that belong to the program: those that it contains compressed, and the documents next to it.
- * Compressed are BPF programs, pages, schemas, the helper for NVML.
- * tools/dev/packed.py makes the arrays. */
+/* Files of the program: compressed ones that it contains (BPF programs, pages, schemas, the helper
+ * for NVML), and the documents next to it. tools/dev/packed.py makes the arrays. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -12,11 +11,11 @@ struct packed {
 	void *unpacked;		   /* NULL before the first packed__unpack() */
 };
 
-/* Decompresses at the first call. Thread-safe. The result, of p->full bytes, lives until the end of
- * the program. Returns NULL with errno ENOMEM if there is no memory. */
+/* Decompresses p at the first call. Thread-safe. The result, of p->full bytes, lives until the end
+ * of the program. Returns NULL with errno ENOMEM if there is no memory. */
 const void *packed__unpack(struct packed *p);
 
-/* Writes the decompressed content. 0 or -ENOMEM; the caller checks `out` for errors. */
+/* Writes the decompressed content of p to out. 0 or -ENOMEM; the caller checks out for errors. */
 int packed__write(struct packed *p, FILE *out);
 
 /*

@@ -16,9 +16,9 @@ int64_t clock__parse_offset(const char *text)
 	return at && sscanf(at + 9, "%" SCNd64 " %" SCNd64, &s, &ns) == 2 ? s * 1000000000 + ns : 0;
 }
 
-/* The file describes child processes, which have our namespace unless somebody has called unshare()
- * for them. */
-static int64_t offset(void)
+/* Offset of CLOCK_MONOTONIC in our time namespace, ns. The file describes the namespace of child
+ * processes, which is ours unless somebody has called unshare() for them. */
+static int64_t monotonic_offset(void)
 {
 	static int64_t known;
 	static bool read_before;
@@ -52,13 +52,14 @@ double clock__date(void)
 
 uint64_t clock__kernel(void)
 {
-	return clock__monotonic() - (uint64_t)offset();
+	return clock__monotonic() - (uint64_t)monotonic_offset();
 }
 
 uint64_t clock__wall(uint64_t *kernel)
 {
 	uint64_t best = UINT64_MAX, ret = 0;
 
+	/* Keep the pair of clocks that was read fastest, in ns. */
 	for (int i = 0; i < 8 && best > 2000; i++) {
 		uint64_t before = clock__kernel();
 		uint64_t wall = clock__read(CLOCK_REALTIME);

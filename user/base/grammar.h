@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The words of options that the command line and the HTTP API share. Each list names its words
+ * The words that options of the command line and the HTTP API share. Each list names its words
  * once; the macros make an array of names or a regular expression of a list. Expressions are
- * extended regular expressions that JavaScript reads as well, except for [:cntrl:], which openapi.c
- * translates.
+ * extended regular expressions that JavaScript reads as well, except for [:cntrl:], which
+ * openapi.c translates.
  */
 
 /* --by, in the order of enum group (model/model.h). */
@@ -22,13 +22,14 @@
 		next(pprof) next(snapshot) next(tensorboard) next(openmetrics) next(csv)           \
 			next(ndjson)
 
-#define WORD_ITEM(word) #word, /* of an array */
+#define WORD_ITEM(word) #word, /* an item of an array of names */
 #define WORD_ARRAY(words) words(WORD_ITEM, WORD_ITEM)
 #define WORD_FIRST(word) #word
 #define WORD_NEXT(word) "|" #word
 #define WORD_CHOICE(words) words(WORD_FIRST, WORD_NEXT) /* "a|b|c" */
 
-/* A moment; `name` is the expression of a character of a mark's name, which has at most 127 bytes. */
+/* The expression for a moment. `name` is the expression for one character of a mark's name, which
+ * has at most 127 bytes. */
 #define MOMENT(name)                                                                               \
 	"(" WORD_CHOICE(                                                                           \
 		MOMENT_WORDS) "|[0-9]{1,9}(\\.[0-9]{1,9})?(ns|us|ms|s|m|min|h|d)?|mark:" name      \
@@ -36,14 +37,14 @@
 #define COMBINED_GROUPS "(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(SPLIT_WORDS) ")){1,4}"
 
 #define PATTERN_AT "^" MOMENT("[^[:cntrl:]]") "$"
-/* One moment, or OLD,NEW. */
+/* The expression for one moment, or two: OLD,NEW. */
 #define PATTERN_AT_PAIR "^" MOMENT("[^,[:cntrl:]]") "(," MOMENT("[^,[:cntrl:]]") ")?$"
 #define PATTERN_GROUPS "^(" WORD_CHOICE(GROUP_WORDS) "|segment|" COMBINED_GROUPS ")$"
 /* Groups of report --together. */
 #define PATTERN_GROUPS_TOGETHER "^(" WORD_CHOICE(SPLIT_WORDS) "|layer|" COMBINED_GROUPS ")$"
 #define PATTERN_DEVICE "^(cpu|host|[a-z]{1,9}:[0-9]{1,3})$"
 
-/* What the expressions accept, for help and messages. */
+/* Descriptions of what the expressions accept, for help and messages. */
 #define HELP_AT                                                                                    \
 	"peak (default), end, oom, seconds since the capture's start, or mark:NAME (at most "      \
 	"127 bytes)"

@@ -8,11 +8,11 @@
 #include "base/array.h"
 #include "base/text.h"
 
-#define GAP 2
+#define GAP 2 /* spaces between two columns */
 
 struct grid {
-	const struct column *c;
-	size_t n, rows, room;
+	const struct column *c; /* n columns, without the last one */
+	size_t n, rows, room;	/* room: of cells */
 	size_t *width;
 	bool *hidden;
 	struct cell {
@@ -129,7 +129,8 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
 	return used_width(t) < width && !t->last_hidden ? width - used_width(t) : 0;
 }
 
-/* gap accumulates the spaces before the next cell. */
+/* Prints cell c of column i. *gap: spaces to print before the next cell that has text; they are
+ * not printed at the end of a line. */
 static void print_cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
 {
 	const char *text = c->text ? c->text : "";

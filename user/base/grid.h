@@ -11,28 +11,31 @@ struct grid;
 
 struct column {
 	const char *title;
-	bool right; /* numbers */
-	int goes; /* priority for omission by grid__fit(): 1 goes first; 0: the column always stays */
-	size_t least; /* least width, in columns of the terminal */
+	bool right;   /* aligned to the right, as numbers are */
+	int goes;     /* when grid__fit() leaves the column out: 1 goes first; 0: the column always
+			 stays */
+	size_t least; /* least width, in characters */
 };
 
-/* c: the n columns before the last one; borrowed, and read by grid__fit() again. NULL on ENOMEM. */
+/* c: the n columns before the last one; borrowed for the life of the grid. NULL on ENOMEM. */
 struct grid *grid__new(const struct column *c, size_t n);
 void grid__free(struct grid *t); /* NULL is fine */
+/* Shows or hides a column; at first all are shown. */
 void grid__show(struct grid *t, size_t column, bool on);
 bool grid__shown(const struct grid *t, size_t column);
 /* Begins a row of empty cells. */
 void grid__row(struct grid *t);
-/* Copies text to a cell of the last row, over what it has. colour: static text of an escape
- * sequence; NULL: none. */
+/* Copies text to a cell of the last row, in place of what the cell had. colour: an escape sequence
+ * as static text; NULL: none. */
 void grid__put(struct grid *t, size_t column, const char *text, const char *colour);
 /* 0, or -ENOMEM of an earlier grid__row() or grid__put(). */
 int grid__error(const struct grid *t);
-/* Lets grid__fit() leave out the last column, as column.goes; 0: never. */
+/* Lets grid__fit() leave out the last column, too. goes: as column.goes. */
 void grid__last_goes(struct grid *t, int goes);
 /*
- * Leaves out columns up to goes, in their order, until the last column has the columns wanted.
- * Returns the columns that the last one has; 0: none, or it is left out.
+ * Makes room for the last column on a line of `width` characters: leaves out columns, those with
+ * column.goes 1 first, up to `goes`, until the last one has `wanted` characters. Returns the
+ * characters that the last one has; 0: none, or it is left out.
  */
 size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes);
 /* Prints a row, or the titles, with the last column's text and a line end. */

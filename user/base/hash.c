@@ -49,6 +49,8 @@ static void sip_round(uint64_t v[4])
 	v[2] = rotl(v[2], 32);
 }
 
+/* SipHash-1-3: one round for each 8 bytes, the rest with the length as the last word, then three
+ * rounds. */
 uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len)
 {
 	uint64_t v[4] = {

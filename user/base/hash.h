@@ -9,9 +9,9 @@ struct hash_seed {
 	uint64_t key[2];
 };
 
-/* Random seed of this process; the same at every call. */
+/* The random seed of this process, the same at every call. */
 struct hash_seed hash__seed(void);
-/* SipHash-1-3. */
+/* The SipHash-1-3 of len bytes. */
 uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len);
 
 /* Two rounds of multiply and fold: fast enough to run for every event. */
@@ -34,6 +34,6 @@ void strings__free(struct strings *s); /* with all its strings; NULL is fine */
 /* Replaces *text with the set's copy; NULL stays NULL. Returns 0, or -ENOMEM with *text
  * unchanged. */
 int strings__keep(struct strings *s, const char **text);
-/* Adds len bytes, at least 1, unless the set has them. *ret: their number, from 0 in the order of
- * adding, also of texts. Returns 0 or -ENOMEM. */
+/* Adds a string of len bytes, at least 1, unless the set has it. *ret: the number of the string in
+ * the order of adding, from 0; strings of strings__keep() count, too. Returns 0 or -ENOMEM. */
 int strings__number(struct strings *s, const void *bytes, size_t len, uint32_t *ret);

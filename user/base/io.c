@@ -17,13 +17,15 @@
 
 #define REGULAR_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
-static ssize_t read_all(int fd, char *buf, size_t n, bool at, uint64_t offset)
+/* Reads n bytes, or fewer at the end of the file: from `offset` if has_offset, otherwise from the
+ * current position. Returns their number or -errno. */
+static ssize_t read_all(int fd, char *buf, size_t n, bool has_offset, uint64_t offset)
 {
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t got = at ? pread(fd, buf + done, n - done, (off_t)(offset + done))
-				 : read(fd, buf + done, n - done);
+		ssize_t got = has_offset ? pread(fd, buf + done, n - done, (off_t)(offset + done))
+					 : read(fd, buf + done, n - done);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -110,7 +112,8 @@ ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size)
 
 /* ---- files that other people name ---- */
 
-static int open_by(int dir, const char *path, enum io_links links, int flags)
+/* Opens a file as io__open_regular() follows links. Returns a descriptor or -errno. */
+static int open_with_links(int dir, const char *path, enum io_links links, int flags)
 {
 	struct open_how how = { .flags = (uint64_t)flags,
 				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
@@ -123,7 +126,8 @@ static int open_by(int dir, const char *path, enum io_links links, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Kernel interfaces whose files are regular ones by their mode. */
+/* True for files of the kernel's own file systems (/proc, /sys ...), which are regular files by
+ * their mode. */
 static bool is_of_kernel(int fd)
 {
 	static const uint32_t types[] = {
@@ -142,7 +146,8 @@ static bool is_of_kernel(int fd)
 	return false;
 }
 
-/* 0, or -errno: what a handle shows is no regular file. */
+/* 0, with the fstat() of an open file in *st, if it is a regular file and not the kernel's;
+ * otherwise -errno. */
 static int check_regular(int fd, struct stat *st)
 {
 	if (fstat(fd, st))
@@ -152,16 +157,17 @@ static int check_regular(int fd, struct stat *st)
 	return S_ISREG(st->st_mode) && !is_of_kernel(fd) ? 0 : -EINVAL;
 }
 
-/* Without /proc (a chroot) the name is all that opens a file. Then it has to be the same file. */
-static int open_again(int dir, const char *path, enum io_links links, const struct stat *was)
+/* Opens a file by its name again, if there is no /proc (in a chroot). It must be the file that
+ * was checked before, *expected. Returns a descriptor, or -errno; -ESTALE: another file. */
+static int open_again(int dir, const char *path, enum io_links links, const struct stat *expected)
 {
-	int fd = open_by(dir, path, links, REGULAR_FLAGS), err;
+	int fd = open_with_links(dir, path, links, REGULAR_FLAGS), err;
 	struct stat st;
 
 	if (fd < 0)
 		return fd;
 	err = check_regular(fd, &st);
-	if (!err && st.st_dev == was->st_dev && st.st_ino == was->st_ino)
+	if (!err && st.st_dev == expected->st_dev && st.st_ino == expected->st_ino)
 		return fd;
 	close(fd);
 	return err ? err : -ESTALE;
@@ -169,7 +175,7 @@ static int open_again(int dir, const char *path, enum io_links links, const stru
 
 int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st)
 {
-	int handle = open_by(dir, path, links, O_PATH | O_CLOEXEC), ret;
+	int handle = open_with_links(dir, path, links, O_PATH | O_CLOEXEC), ret;
 	struct stat own;
 	char name[48];
 
@@ -178,14 +184,14 @@ int io__open_regular(int dir, const char *path, enum io_links links, struct stat
 	st = st ?: &own;
 	ret = check_regular(handle, st);
 	if (!ret) {
-		/* A thread may have a table of its own, so this is not /proc/self. */
+		/* A thread may have its own table of descriptors, so /proc/self would be wrong. */
 		snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", handle);
 		ret = open(name, REGULAR_FLAGS);
 		if (ret < 0)
 			ret = -errno;
 	}
 	close(handle);
-	/* A target is read through /proc, so its files need no other way. */
+	/* LINKS_IN_ROOT is for files of a target, which needs /proc anyway. */
 	if (ret != -ENOENT || links == LINKS_IN_ROOT)
 		return ret;
 	return open_again(dir, path, links, st);

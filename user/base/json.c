@@ -11,7 +11,7 @@
 
 struct level {
 	bool array;
-	bool filled; /* has a member, so that a comma comes next */
+	bool filled; /* has a value, so that the next one needs a comma */
 };
 
 struct json {
@@ -51,6 +51,8 @@ static void start_line(struct json *j)
 		fputc(' ', j->out);
 }
 
+/* Writes a character of a string, escaped if needed. c: its code; bytes: its n bytes; prev, next:
+ * the bytes around it. */
 static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char prev, char next)
 {
 	static const char *const shorts[] = {
@@ -70,7 +72,7 @@ static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char pr
 		fwrite(bytes, 1, n, out);
 }
 
-/* Length of the prefix of s that needs no escapes. */
+/* Number of bytes at the beginning of s that need no escapes. */
 static size_t plain_length(const char *s)
 {
 	size_t n = 0;
@@ -91,7 +93,7 @@ static void put_string(FILE *out, const char *s)
 		uint32_t c;
 
 		n = utf8__decode(s + i, len - i, &c);
-		if (!n) {
+		if (!n) { /* U+FFFD for an invalid byte */
 			fputs("\xef\xbf\xbd", out);
 			n = 1;
 			continue;
@@ -243,13 +245,14 @@ void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t va
 		json__null(j, key);
 }
 
-/* A number takes two bytes of text and 40 of memory, an empty object three and 300. */
+/* Bounds the memory by the characters that make values: a number takes two bytes of text and 40 of
+ * memory, an empty object three and 300. */
 uint64_t json__memory_of(const char *text, size_t size)
 {
-	static const uint16_t most[UINT8_MAX + 1] = { [','] = 48, ['['] = 160, ['{'] = 320 };
+	static const uint16_t bytes_for[UINT8_MAX + 1] = { [','] = 48, ['['] = 160, ['{'] = 320 };
 	uint64_t bytes = size;
 
 	for (size_t i = 0; i < size; i++)
-		bytes += most[(unsigned char)text[i]];
+		bytes += bytes_for[(unsigned char)text[i]];
 	return bytes;
 }

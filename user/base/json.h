@@ -14,13 +14,14 @@ struct json;
 
 struct json *json__new(FILE *out, bool pretty); /* NULL on ENOMEM; borrows out */
 /*
- * Bytes that a text takes at most once it is parsed by jansson: up to a hundred times its own. For
- * texts of others, before they are parsed.
+ * The most bytes of memory that a JSON text takes after jansson has parsed it: up to a hundred
+ * times its own. Check it before you parse text from others.
  */
 uint64_t json__memory_of(const char *text, size_t size);
 void json__free(struct json *j); /* writes a newline after the document; NULL is fine */
 
-/* key is NULL in an array and at the top level. */
+/* Each writes one value. key: the name of a member of the open object; NULL in an array and at the
+ * top level. */
 void json__open_object(struct json *j, const char *key);
 void json__close_object(struct json *j);
 void json__open_array(struct json *j, const char *key);

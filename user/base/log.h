@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Messages go to standard error, one line each with the prefix "memtrace-bpf: ". They may also go
- * to a log file, with time and more fields, as text or JSON (docs/reference/log.md). Clean text
- * from the target with text__clean() first.
+ * Messages of the program. They go to standard error, one line each with the prefix
+ * "memtrace-bpf: ". They may also go to a log file, with time and more fields, as text or JSON
+ * (docs/reference/log.md). Clean text from the target with text__clean() first.
  *
- * The part of a message is the room of its source in user/ ("capture", "serve").
+ * Each message has a part: the room of its source file in user/ ("capture", "serve").
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,8 +46,8 @@ struct log_field {
 	((struct log_field){ .key = (name), .kind = LOG_KIND_BOOL, .yes = (value) })
 #define LOG_FIELDS(...) ((const struct log_field[]){ __VA_ARGS__, { .key = NULL } })
 
-/* file: source file. event: kind of the event as a static word for programs; NULL: none. fields:
- * NULL: none. */
+/* Writes a message. file: the source file. event: the kind of event as a static word for programs;
+ * NULL: none. fields: NULL: none. */
 void log__write(enum log_level level, const char *file, const char *event,
 		const struct log_field *fields, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -64,14 +64,15 @@ void log__set_level(enum log_level level);
 enum log_level log__level(void);
 /* Suppresses all messages above this level, also in the file. LOG_DEBUG: no suppression. */
 void log__hush(enum log_level level);
-/* Sends messages to a function instead of standard error, cleaned and without prefix, while a
- * screen is shown. NULL: standard error again. */
+/* Sends messages to a function instead of standard error, while a screen is shown. They are
+ * cleaned and have no prefix. NULL: standard error again. */
 void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), void *ctx);
-/* Sets a function that clears the line under way on standard error before each message. */
+/* Sets a function that is called before each message on standard error, to remove an incomplete
+ * line there. */
 void log__before_line(void (*fn)(void));
 /* Prints a diverted message on standard error; not in the file, which already has it. */
 void log__show(enum log_level level, const char *text);
-/* True if standard error gets JSON; then print nothing else there. */
+/* True if messages go to standard error as JSON: then print nothing else there. */
 bool log__json_on_terminal(void);
 
 struct json_t;
@@ -110,7 +111,7 @@ void log__set_command(const char *name);
 /* Reads MEMTRACE_LOG. Warns of errors and ignores the variable then. Call before everything
  * else. */
 void log__from_environment(void);
-/* Handle an option's argument. Return 0, or a negative error with *why. */
+/* Each handles the argument of an option. Returns 0, or a negative error with *why. */
 int log__option_level(const char *arg, char *why, size_t size);
 int log__option_file(const char *arg, char *why, size_t size);
 int log__option_format(const char *arg, char *why, size_t size);
@@ -133,9 +134,9 @@ int log__hand_on(bool file_only);
  */
 void log__relay_to(int fd, const char *process);
 /*
- * For the process with the file: writes a received "log" object, which is untrusted. Limits per
- * process name (static; at most 4): 200 lines per second and 1 MiB per minute. Reports the number
- * of dropped lines with the next written line.
+ * For the process that has the log file: writes a "log" object that it received, which is
+ * untrusted. Limits for each process name (static text; at most 4 names): 200 lines per second and
+ * 1 MiB per minute. Reports the number of dropped lines with the next written line.
  */
 void log__relayed(pid_t pid, const char *process, struct json_t *said);
 
@@ -151,12 +152,12 @@ void log__relayed(pid_t pid, const char *process, struct json_t *said);
  */
 
 struct progress {
-	bool on;       /* progress is shown on this terminal */
-	bool shown;    /* the line is on the terminal now */
-	char what[96]; /* description, cleaned */
-	const char *noun;
-	uint64_t total;
-	uint64_t start, next; /* ns of the monotonic clock; next: next update */
+	bool on;	      /* progress is shown on this terminal */
+	bool shown;	      /* the line is on the terminal now */
+	char what[96];	      /* description of the work, cleaned */
+	const char *noun;     /* unit of .count */
+	uint64_t total;	      /* value of .done at the end; 0: not known */
+	uint64_t start, next; /* clock__monotonic() at the start and at the next update, ns */
 	uint64_t done, count; /* values of the last progress__at() */
 };
 

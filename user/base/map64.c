@@ -16,7 +16,7 @@ struct slot {
 /* Key 0 marks an empty slot, so an entry with key 0 is stored outside of the table. */
 struct map64 {
 	struct slot *slots;
-	size_t mask;
+	size_t mask; /* number of slots - 1; the number is a power of two */
 	size_t used; /* entries in slots */
 	struct hash_seed seed;
 	bool has_zero;
@@ -47,15 +47,16 @@ void map64__free(struct map64 *m)
 	free(m);
 }
 
-static size_t home(const struct map64 *m, uint64_t key)
+/* The slot at which the search for a key begins. */
+static size_t home_slot(const struct map64 *m, uint64_t key)
 {
 	return (size_t)hash__u64(m->seed, key) & m->mask;
 }
 
 /* The slot of key, or the empty slot for it. */
-static size_t probe(const struct map64 *m, uint64_t key)
+static size_t find_slot(const struct map64 *m, uint64_t key)
 {
-	size_t i = home(m, key);
+	size_t i = home_slot(m, key);
 
 	while (m->slots[i].key && m->slots[i].key != key)
 		i = (i + 1) & m->mask;
@@ -64,7 +65,7 @@ static size_t probe(const struct map64 *m, uint64_t key)
 
 void map64__prefetch(const struct map64 *m, uint64_t key)
 {
-	__builtin_prefetch(&m->slots[home(m, key)], 1);
+	__builtin_prefetch(&m->slots[home_slot(m, key)], 1);
 }
 
 bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret)
@@ -76,13 +77,14 @@ bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret)
 			*ret = m->zero_value;
 		return m->has_zero;
 	}
-	s = &m->slots[probe(m, key)];
+	s = &m->slots[find_slot(m, key)];
 	if (!s->key)
 		return false;
 	*ret = s->value;
 	return true;
 }
 
+/* Doubles the table and moves all entries to their new slots. 0 or -ENOMEM. */
 static int grow(struct map64 *m)
 {
 	struct slot *old = m->slots, *bigger;
@@ -97,7 +99,7 @@ static int grow(struct map64 *m)
 	m->mask = n * 2 - 1;
 	for (size_t i = 0; i < n; i++) {
 		if (old[i].key)
-			bigger[probe(m, old[i].key)] = old[i];
+			bigger[find_slot(m, old[i].key)] = old[i];
 	}
 	free(old);
 	return 0;
@@ -114,20 +116,20 @@ int map64__swap(struct map64 *m, uint64_t key, uint64_t value, bool *had, uint64
 		m->zero_value = value;
 		return 0;
 	}
-	i = probe(m, key);
+	i = find_slot(m, key);
 	*had = m->slots[i].key;
 	if (*had) {
 		*old = m->slots[i].value;
 		m->slots[i].value = value;
 		return 0;
 	}
-	/* At most 3/4 full. */
+	/* Grow so that at most 3/4 of the slots are used. */
 	if ((m->used + 1) * 4 > (m->mask + 1) * 3) {
 		int err = grow(m);
 
 		if (err)
 			return err;
-		i = probe(m, key);
+		i = find_slot(m, key);
 	}
 	m->slots[i] = (struct slot){ key, value };
 	m->used++;
@@ -142,25 +144,26 @@ int map64__set(struct map64 *m, uint64_t key, uint64_t value)
 	return map64__swap(m, key, value, &had, &old);
 }
 
-/* Fills the empty slot i with later entries of the same probe sequence. */
-static void shift_back(struct map64 *m, size_t i)
+/* Empties slot i. Searches stop at an empty slot, so later entries that they would not find any
+ * more move back. */
+static void shift_back(struct map64 *m, size_t hole)
 {
-	size_t j = i;
+	size_t j = hole;
 
 	for (;;) {
-		size_t h;
+		size_t home;
 
 		j = (j + 1) & m->mask;
 		if (!m->slots[j].key)
 			break;
-		h = home(m, m->slots[j].key);
+		home = home_slot(m, m->slots[j].key);
 		/* An entry may move to the empty slot only if its home is not between the two. */
-		if (((j - h) & m->mask) < ((j - i) & m->mask))
+		if (((j - home) & m->mask) < ((j - hole) & m->mask))
 			continue;
-		m->slots[i] = m->slots[j];
-		i = j;
+		m->slots[hole] = m->slots[j];
+		hole = j;
 	}
-	m->slots[i].key = 0;
+	m->slots[hole].key = 0;
 }
 
 bool map64__del(struct map64 *m, uint64_t key, uint64_t *old)
@@ -175,7 +178,7 @@ bool map64__del(struct map64 *m, uint64_t key, uint64_t *old)
 		m->has_zero = false;
 		return had;
 	}
-	i = probe(m, key);
+	i = find_slot(m, key);
 	if (!m->slots[i].key)
 		return false;
 	if (old)

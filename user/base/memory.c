@@ -13,8 +13,8 @@
 
 #include "base/io.h"
 
-#define TEXT_MAX (256u << 10)
-#define DEEPEST 16 /* levels of cgroups below one that are read */
+#define TEXT_MAX (256u << 10) /* bytes of a file of /proc */
+#define DEEPEST 16	      /* levels of cgroups below one whose processes are read */
 
 /* ---- the cgroup of a process ---- */
 
@@ -68,7 +68,8 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-/* Splits a line of mountinfo. True: it mounts the hierarchy. */
+/* Splits a line of mountinfo. True if it mounts the hierarchy of the memory controller: then *root
+ * is the mounted part of the hierarchy, and *at where it is mounted. */
 static bool is_mount_of(char *line, bool v2, char **root, char **at)
 {
 	char *rest = strstr(line, " - "), *save = NULL, *type, *options;
@@ -101,8 +102,9 @@ static bool is_mount_of(char *line, bool v2, char **root, char **at)
 	return true;
 }
 
-/* Joins the mount point and the part of the path below the mounted root. */
-static int join(struct memcg *m, const char *root, const char *at, const char *path, size_t len)
+/* Sets m->dir to the folder of the cgroup: the mount point `at`, and the part of its path (len
+ * bytes) below the mounted root. 0, or -ENOENT: the cgroup is not below that root. */
+static int set_dir(struct memcg *m, const char *root, const char *at, const char *path, size_t len)
 {
 	size_t n = strlen(root);
 	int all;
@@ -133,7 +135,7 @@ int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
 	for (char *line = text && len ? strtok_r(text, "\n", &save) : NULL; line && err;
 	     line = strtok_r(NULL, "\n", &save)) {
 		if (is_mount_of(line, ret->v2, &root, &at))
-			err = join(ret, root, at, path, len);
+			err = set_dir(ret, root, at, path, len);
 	}
 	free(text);
 	return err;
@@ -168,8 +170,8 @@ static int open_dir(const struct memcg *m)
 	return open(m->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* A number in a file; "max" and v1's huge value are MEMCG_NONE. */
-static uint64_t number(int dir, const char *name)
+/* The number in a file of a cgroup's folder; "max" and v1's huge value are MEMCG_NONE. */
+static uint64_t number_in(int dir, const char *name)
 {
 	char text[64], *end;
 	unsigned long long n;
@@ -180,8 +182,8 @@ static uint64_t number(int dir, const char *name)
 	return end == text || n >= UINT64_C(1) << 62 ? MEMCG_NONE : n;
 }
 
-/* A figure of a file with a name and a number on each line. */
-static uint64_t named(const char *text, const char *name)
+/* The number of this name in a text with a name and a number on each line; MEMCG_NONE: none. */
+static uint64_t named_number(const char *text, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -200,27 +202,29 @@ void memcg__read(const struct memcg *m, struct memcg_figures *ret)
 	bool v2 = m->v2;
 	uint64_t active;
 
-	ret->limit = number(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
-	ret->usage = number(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
-	ret->peak = number(dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes");
-	ret->swap_limit = number(dir, v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
-	ret->swap_usage = number(dir, v2 ? "memory.swap.current" : "memory.memsw.usage_in_bytes");
+	ret->limit = number_in(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
+	ret->usage = number_in(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
+	ret->peak = number_in(dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+	ret->swap_limit = number_in(dir, v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
+	ret->swap_usage = number_in(dir,
+				    v2 ? "memory.swap.current" : "memory.memsw.usage_in_bytes");
 	io__text_at(dir, v2 ? "memory.events" : "memory.oom_control", text, sizeof(text));
-	ret->oom_kills = named(text, "oom_kill");
+	ret->oom_kills = named_number(text, "oom_kill");
 	io__text_at(dir, "memory.stat", text, sizeof(text));
-	ret->swap = v2 ? ret->swap_usage : named(text, "total_swap");
-	ret->anon = named(text, v2 ? "anon" : "total_rss");
-	ret->file = named(text, v2 ? "file" : "total_cache");
-	ret->cache = named(text, v2 ? "inactive_file" : "total_inactive_file");
-	active = named(text, v2 ? "active_file" : "total_active_file");
+	ret->swap = v2 ? ret->swap_usage : named_number(text, "total_swap");
+	ret->anon = named_number(text, v2 ? "anon" : "total_rss");
+	ret->file = named_number(text, v2 ? "file" : "total_cache");
+	ret->cache = named_number(text, v2 ? "inactive_file" : "total_inactive_file");
+	active = named_number(text, v2 ? "active_file" : "total_active_file");
 	ret->cache = active == MEMCG_NONE || ret->cache == MEMCG_NONE ? MEMCG_NONE
 								      : ret->cache + active;
 	/* v1 counts sockets outside of usage, and only of cgroups with a limit for them */
-	ret->sock = v2 ? named(text, "sock") : MEMCG_NONE;
-	ret->kernel = v2 ? named(text, "kernel") : number(dir, "memory.kmem.usage_in_bytes");
-	ret->kernel_stack = v2 ? named(text, "kernel_stack") : MEMCG_NONE;
-	ret->slab = v2 ? named(text, "slab") : MEMCG_NONE;
-	ret->page_tables = v2 ? named(text, "pagetables") : MEMCG_NONE;
+	ret->sock = v2 ? named_number(text, "sock") : MEMCG_NONE;
+	ret->kernel = v2 ? named_number(text, "kernel")
+			 : number_in(dir, "memory.kmem.usage_in_bytes");
+	ret->kernel_stack = v2 ? named_number(text, "kernel_stack") : MEMCG_NONE;
+	ret->slab = v2 ? named_number(text, "slab") : MEMCG_NONE;
+	ret->page_tables = v2 ? named_number(text, "pagetables") : MEMCG_NONE;
 	if (dir >= 0)
 		close(dir);
 }
@@ -253,7 +257,7 @@ bool memcg__limiting(const struct memcg *m, struct memcg *ret)
 	do {
 		int dir = open_dir(&at);
 
-		limit = number(dir, at.v2 ? "memory.max" : "memory.limit_in_bytes");
+		limit = number_in(dir, at.v2 ? "memory.max" : "memory.limit_in_bytes");
 		if (dir >= 0)
 			close(dir);
 		if (limit < lowest) {
@@ -293,6 +297,7 @@ bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret
 
 /* ---- processes ---- */
 
+/* Reads at most `most` PIDs of the processes in a cgroup. Returns their number. */
 static size_t read_pids(int dir, pid_t *pids, size_t most)
 {
 	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC), pid;
@@ -312,7 +317,8 @@ static size_t read_pids(int dir, pid_t *pids, size_t most)
 	return n;
 }
 
-/* Reads the folder, which it closes, and those below. */
+/* Reads the PIDs of a cgroup, by its folder, which it closes, and of the cgroups below. Returns
+ * their number. */
 static size_t pids_below(int dir, unsigned int depth, pid_t *pids, size_t most)
 {
 	struct dirent *e;

@@ -8,7 +8,7 @@
 struct openmetrics_family {
 	const char *name; /* "allocated_bytes", without the suffixes "_total" of a counter and
 			     "_info" of an info */
-	const char *type; /* "gauge", "counter", "info" */
+	const char *type; /* "gauge", "counter" or "info" */
 	const char *unit; /* unit at the end of the name; NULL: none */
 	const char *help; /* plain text */
 };
@@ -18,12 +18,12 @@ struct openmetrics_family {
 void openmetrics__head(FILE *out, const struct openmetrics_family *f, bool openmetrics);
 /* Writes memtrace_NAME with the suffix of its type: the start of a sample. */
 void openmetrics__name(FILE *out, const struct openmetrics_family *f);
-/* Writes key="value". more: with a comma before it. value may be any text; it is cleaned and
+/* Writes key="value". more: writes a comma before it. value may be any text; it is cleaned and
  * escaped. */
 void openmetrics__label(FILE *out, const char *key, const char *value, bool more);
 
-/* Figures of a process's device, read from outside: their names in each output of `serve` and
- * `watch`. */
+/* Names of the figures of a process's device, which are read from outside, in each output of
+ * `serve` and `watch`. */
 
 enum device_figure {
 	FIG_ALLOCATED,
@@ -38,9 +38,9 @@ enum device_figure {
 };
 
 struct device_figure_names {
-	const char *json;		  /* member of a JSON object, "allocated" */
-	struct openmetrics_family family; /* type "counter" or "gauge" */
-	const char *otlp, *otlp_unit;	  /* "memtrace.allocated", "By" */
+	const char *json;		  /* name of the member in JSON objects: "allocated" */
+	struct openmetrics_family family; /* for Prometheus; its type is "counter" or "gauge" */
+	const char *otlp, *otlp_unit;	  /* for OTLP: "memtrace.allocated", "By" (bytes) */
 };
 
 extern const struct device_figure_names device_figures[FIG_NR];

@@ -13,13 +13,14 @@
 #include "base/outfile.h"
 #include "base/user.h"
 
-#define BUFFER (64 * 1024)
+#define BUFFER (64 * 1024) /* bytes of a stream's buffer */
+#define USE_DIRECTLY 1
 
 struct outfile {
 	char *path, *base; /* base: the name in the folder; points into path */
 	enum outfile_how how;
 	bool force;
-	bool waits;  /* OUTFILE_DIRECT with force: the old file still exists */
+	bool waits;  /* for outfile__replace(): the old file still exists */
 	bool device; /* standard output, a character device or a FIFO, which are never renamed or
 			removed */
 	int dir, fd;
@@ -115,8 +116,9 @@ static int create_temporary(struct outfile *o)
 	return fd;
 }
 
-/* Checks an existing file. 1: write to it directly; 0: it may be replaced; -errno. */
-static int look_at(const struct outfile *o)
+/* Checks what has the file's name now. USE_DIRECTLY: a device or FIFO to write to; 0: there is no
+ * file, or it may be replaced; otherwise -errno. */
+static int check_existing(const struct outfile *o)
 {
 	struct stat st;
 
@@ -124,12 +126,12 @@ static int look_at(const struct outfile *o)
 		return errno == ENOENT ? 0 : -errno;
 	switch (st.st_mode & S_IFMT) {
 	case S_IFCHR:
-		return 1;
+		return USE_DIRECTLY;
 	case S_IFIFO:
 		if (!o->force)
 			return -EEXIST;
 		/* Another user may have created the FIFO in a public folder to read our output. */
-		return outfile__is_ours(&st) ? 1 : -EACCES;
+		return outfile__is_ours(&st) ? USE_DIRECTLY : -EACCES;
 	case S_IFREG:
 		return o->force ? 0 : -EEXIST;
 	case S_IFLNK:
@@ -155,13 +157,15 @@ static int open_device(struct outfile *o)
 	return S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode) ? 0 : -EEXIST;
 }
 
+/* Opens the device, or creates the file: under its own name, or under a temporary one if it is to
+ * get its name later. 0 or -errno. */
 static int open_file(struct outfile *o)
 {
-	int there = look_at(o), err;
+	int existing = check_existing(o), err;
 
-	if (there < 0)
-		return there;
-	if (there)
+	if (existing < 0)
+		return existing;
+	if (existing)
 		return open_device(o);
 	if (o->how == OUTFILE_DIRECT && !o->force) {
 		if (snprintf(o->created, sizeof(o->created), "%s", o->base) >=
@@ -260,7 +264,8 @@ const char *outfile__name(const struct outfile *o)
 	return o->path;
 }
 
-/* Records the error, because stdio has lost errno when the file is closed. */
+/* Writes for the stream, and keeps the first error: stdio has lost errno when the file is
+ * closed. */
 static ssize_t stream_write(void *cookie, const char *buf, size_t size)
 {
 	struct outfile *o = cookie;
@@ -309,6 +314,8 @@ static int close_all(struct outfile *o)
 	return err;
 }
 
+/* Gives the complete file its name. Without force, a file that has the name by now stays. 0 or
+ * -errno. */
 static int take_name(struct outfile *o)
 {
 	if (o->force)
@@ -330,6 +337,7 @@ static void disarm(const struct outfile *o)
 		on_signal.armed = 0;
 }
 
+/* Frees o; its file is closed. */
 static void release(struct outfile *o)
 {
 	disarm(o);

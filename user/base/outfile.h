@@ -25,8 +25,8 @@ enum outfile_how { OUTFILE_RENAME, OUTFILE_DIRECT };
  * ELOOP (symbolic link), EISDIR, ENOTSUP (socket or block device), or a system error. See
  * outfile__why(). */
 int outfile__create(const char *path, enum outfile_how how, bool force, struct outfile **ret);
-/* The error and a remedy, for a message after "PATH: ". err: as returned, negative. Static, or from
- * strerror(). */
+/* Text for an error and what to do about it, for a message after "PATH: ". err: negative, as
+ * returned. The text is static, or from strerror(). */
 const char *outfile__why(int err);
 
 /* Flushes a stream that is not an outfile's, such as standard output. Returns 0, or -errno of the

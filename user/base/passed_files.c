@@ -22,7 +22,7 @@ bool passed_files__good_name(const char *name)
 }
 
 /* The descriptor of a passed file; -1: no such file. */
-static int find(const char *path)
+static int find_passed(const char *path)
 {
 	const char *p = getenv(HANDED);
 	size_t len = strlen(path);
@@ -70,9 +70,9 @@ static int open_named(const char *path)
 
 int passed_files__open(const char *path)
 {
-	int fd = find(path);
+	int fd = find_passed(path);
 
-#ifndef __SANITIZE_ADDRESS__ /* its leak check traces this process */
+#ifndef __SANITIZE_ADDRESS__ /* its leak check must trace this process */
 	/* Other processes of the same user must not take the passed files. If the program was
 	 * started from a memfd, it is not dumpable anyway. */
 	if (fd >= 0)
@@ -83,7 +83,7 @@ int passed_files__open(const char *path)
 
 int passed_files__stat(const char *path, struct stat *st)
 {
-	int fd = find(path);
+	int fd = find_passed(path);
 
 	return fd < 0 ? stat(path, st) : fstat(fd, st);
 }

@@ -10,7 +10,8 @@
 #include "base/map64.h"
 
 struct strings {
-	struct map64 *places; /* from hash to place; on a collision, from the next free hash */
+	struct map64 *places; /* hash of a string -> its index in .all; on a collision, the next
+				 free hash */
 	struct kept {
 		void *bytes;
 		size_t len;
@@ -42,6 +43,7 @@ void strings__free(struct strings *s)
 	free(s);
 }
 
+/* On a collision of hashes, tries the next key until the string or a free key is found. */
 int strings__number(struct strings *s, const void *bytes, size_t len, uint32_t *ret)
 {
 	uint64_t key, at;

@@ -39,8 +39,9 @@ static bool is_kept(int fd, const int *keep, size_t n)
 	return false;
 }
 
-/* For kernels without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before 5.11). The
- * kernel lists descriptors by number, so a closed one hides no other. */
+/* Closes all descriptors above 2 but n kept ones, or, by flags, closes them at exec. For kernels
+ * without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before 5.11). The kernel
+ * lists descriptors by number, so a closed one hides no other. 0 or -errno. */
 static int close_each_but(const int *keep, size_t n, unsigned flags)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -60,10 +61,11 @@ static int close_each_but(const int *keep, size_t n, unsigned flags)
 	return err;
 }
 
+/* Like close_each_but(), with one system call for each gap between kept descriptors. */
 static int close_range_but(const int *keep, size_t n, unsigned flags)
 {
 	int *sorted = malloc((n + 1) * sizeof(*sorted)), err = 0;
-	unsigned from = 3;
+	unsigned first = 3;
 
 	if (!sorted)
 		return -ENOMEM;
@@ -71,14 +73,14 @@ static int close_range_but(const int *keep, size_t n, unsigned flags)
 		memcpy(sorted, keep, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), compare_fds);
 	for (size_t i = 0; i < n && !err; i++) {
-		if (sorted[i] < (int)from)
+		if (sorted[i] < (int)first)
 			continue;
-		if (sorted[i] > (int)from &&
-		    syscall(SYS_close_range, from, (unsigned)sorted[i] - 1, flags))
+		if (sorted[i] > (int)first &&
+		    syscall(SYS_close_range, first, (unsigned)sorted[i] - 1, flags))
 			err = -errno;
-		from = (unsigned)sorted[i] + 1;
+		first = (unsigned)sorted[i] + 1;
 	}
-	if (!err && syscall(SYS_close_range, from, ~0u, flags))
+	if (!err && syscall(SYS_close_range, first, ~0u, flags))
 		err = -errno;
 	free(sorted);
 	return err == -ENOSYS || err == -EINVAL ? close_each_but(keep, n, flags) : err;
@@ -89,7 +91,8 @@ int subprocess__close_others(const int *keep, size_t n)
 	return close_range_but(keep, n, 0);
 }
 
-/* Duplicate all sources first, because a target may have the number of a source. */
+/* Gives the process its descriptors. Duplicates all sources first, because a target may have the
+ * number of a source. 0 or -errno. */
 static int place_fds(const struct subprocess_opts *o)
 {
 	struct subprocess_fd all[SUBPROCESS_FDS + 3];
@@ -156,7 +159,9 @@ static int set_env(const struct subprocess_opts *o)
 	return err ? -ENOMEM : 0;
 }
 
-static int end_with(pid_t parent, int signal)
+/* Lets a signal end this process when its parent ends. 0, or -errno; -ESRCH: the parent has ended
+ * already. */
+static int set_death_signal(pid_t parent, int signal)
 {
 	if (!signal)
 		return 0;
@@ -165,9 +170,10 @@ static int end_with(pid_t parent, int signal)
 	return getppid() == parent ? 0 : -ESRCH;
 }
 
-static int set_up(const struct subprocess_opts *o, pid_t parent)
+/* Sets up the child by its options, before the program or main. 0 or -errno. */
+static int set_up_child(const struct subprocess_opts *o, pid_t parent)
 {
-	int err = end_with(parent, o->death_signal);
+	int err = set_death_signal(parent, o->death_signal);
 
 	if (err)
 		return err;
@@ -192,12 +198,12 @@ static int set_up(const struct subprocess_opts *o, pid_t parent)
 
 __attribute__((noreturn)) static void run_child(const struct subprocess_opts *o, pid_t parent)
 {
-	int status = set_up(o, parent) ? CANNOT_PREPARE : 0;
+	int status = set_up_child(o, parent) ? CANNOT_PREPARE : 0;
 
 	if (!status && o->prepare)
 		status = o->prepare(o->ctx);
 	/* A change of user in prepare() clears the death signal. */
-	if (!status && end_with(parent, o->death_signal))
+	if (!status && set_death_signal(parent, o->death_signal))
 		status = CANNOT_PREPARE;
 	if (status)
 		_exit(status);
@@ -247,6 +253,8 @@ int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret)
 	return err;
 }
 
+/* Waits for the end of a process, or with WNOHANG in flags looks whether it has ended. Then ends
+ * the rest of its group, if wanted, and frees *p. False: it has not ended. */
 static bool reap(struct subprocess *p, int flags, int *status)
 {
 	siginfo_t si = { 0 };

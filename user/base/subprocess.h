@@ -11,29 +11,28 @@
 #define SUBPROCESS_INHERIT (-1) /* for in, out and err: the caller's own */
 
 enum subprocess_group {
-	SUBPROCESS_OUR_GROUP, /* Ctrl-C reaches it */
+	SUBPROCESS_OUR_GROUP, /* Ctrl-C reaches the process, too */
 	SUBPROCESS_OWN_GROUP,
 	SUBPROCESS_OWN_SESSION, /* without a terminal */
 };
 
 struct subprocess_fd {
-	int from, to; /* the descriptor here, and its number in the process */
+	int from, to; /* number of the descriptor in the caller, and in the process */
 };
 
 struct subprocess_limit {
-	int resource; /* RLIMIT_... */
-	uint64_t most;
+	int resource;  /* RLIMIT_... */
+	uint64_t most; /* the new limit, if the current one is higher */
 };
 
 struct subprocess_opts {
 	/* The program. argv and env are NULL-terminated. */
-	const char *program;	 /* path, or a name to search in PATH; NULL: none */
-	int program_fd;		 /* executable tried before program; 0: none */
-	const char *const *argv; /* from the program's name on */
+	const char *program; /* path, or a name to search in PATH; NULL: none */
+	int program_fd;	     /* descriptor of an executable that is tried before program; 0: none */
+	const char *const *argv; /* arguments, from the program's name on */
 	const char *const *env;	 /* "NAME=VALUE" to set, "NAME" to remove; NULL: nothing */
 	bool empty_env;		 /* env is the whole environment */
-	const char *
-		refused; /* text for standard error if the program cannot be executed; NULL: none */
+	const char *refused;	 /* for standard error if the program cannot run; NULL: none */
 	/* A function instead of a program. It returns the exit code, and flushes stdio itself. */
 	int (*main)(void *ctx);
 
@@ -50,14 +49,14 @@ struct subprocess_opts {
 	bool keep_signals; /* keep the signal mask and dispositions; false: default, none blocked */
 
 	enum subprocess_group group;
-	bool ends_group;  /* at its end, SIGKILL ends the rest of its process group */
+	bool ends_group;  /* when the process ends, SIGKILL ends the rest of its process group */
 	int death_signal; /* signal when the caller ends; 0: none */
 	int nice_by;	  /* added to the nice value; a failure is ignored */
 	const struct subprocess_limit *limits; /* resource limits; lower existing limits stay */
 	size_t n_limits;
 };
 
-/* A process. All zero: none. */
+/* A started process. All zero: no process. */
 struct subprocess {
 	pid_t pid; /* 0: none, or it has been waited for */
 	int pidfd; /* readable when it has ended; valid while pid is not 0 */
@@ -69,9 +68,9 @@ int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret);
 /* True if the process has ended. Then *status is that of waitpid(), and *p is zeroed. Does not
  * wait. */
 bool subprocess__ended(struct subprocess *p, int *status);
-/* The same, but waits at most ms milliseconds; -1: no limit. */
+/* Like subprocess__ended(), but waits at most ms milliseconds for the end; -1: no limit. */
 bool subprocess__wait(struct subprocess *p, int ms, int *status);
-/* True if the process computes, or waits for a CPU, and for nothing else. */
+/* True if the process is running or waits for a CPU, and for nothing else. */
 bool subprocess__computes(const struct subprocess *p);
 /* Sends a signal; with ends_group, SIGKILL goes to the whole group. No effect if there is no
  * process. */

@@ -84,6 +84,7 @@ struct range {
 	uint32_t first, last;
 };
 
+/* True if one of n ranges, which are in order, has the character. */
 static bool in_ranges(const struct range *r, size_t n, uint32_t c)
 {
 	for (size_t i = 0; i < n && r[i].first <= c; i++) {
@@ -93,10 +94,11 @@ static bool in_ranges(const struct range *r, size_t n, uint32_t c)
 	return false;
 }
 
-/* wcwidth() does not work here: in the "C" locale it returns -1. */
-static size_t columns(uint32_t c)
+/* Number of columns that a terminal gives a character. wcwidth() does not work here: in the "C"
+ * locale it returns -1. */
+static size_t columns_of(uint32_t c)
 {
-	static const struct range none[] = {
+	static const struct range zero_wide[] = {
 		{ 0x0300, 0x036f },   { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x0610, 0x061a },
 		{ 0x064b, 0x065f },   { 0x0900, 0x0902 }, { 0x0e34, 0x0e3a }, { 0x0e47, 0x0e4e },
 		{ 0x1ab0, 0x1aff },   { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x2028, 0x202e },
@@ -104,7 +106,7 @@ static size_t columns(uint32_t c)
 		{ 0x3099, 0x309a },   { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
 		{ 0xe0100, 0xe01ef },
 	};
-	static const struct range two[] = {
+	static const struct range double_wide[] = {
 		{ 0x1100, 0x115f },   { 0x231a, 0x231b },   { 0x2329, 0x232a },
 		{ 0x23e9, 0x23ec },   { 0x2614, 0x2615 },   { 0x26a1, 0x26a1 },
 		{ 0x2705, 0x2705 },   { 0x274c, 0x274c },   { 0x2b50, 0x2b50 },
@@ -122,9 +124,9 @@ static size_t columns(uint32_t c)
 		return 0;
 	if (c < 0x300)
 		return 1;
-	if (in_ranges(none, sizeof(none) / sizeof(none[0]), c))
+	if (in_ranges(zero_wide, sizeof(zero_wide) / sizeof(zero_wide[0]), c))
 		return 0;
-	return in_ranges(two, sizeof(two) / sizeof(two[0]), c) ? 2 : 1;
+	return in_ranges(double_wide, sizeof(double_wide) / sizeof(double_wide[0]), c) ? 2 : 1;
 }
 
 size_t text__width(const char *s)
@@ -136,7 +138,7 @@ size_t text__width(const char *s)
 		size_t n = utf8__decode(s + i, len - i, &c);
 
 		/* A terminal shows a stray byte as one replacement character. */
-		width += n ? columns(c) : 1;
+		width += n ? columns_of(c) : 1;
 		i += n ? n : 1;
 	}
 	return width;
@@ -155,7 +157,7 @@ char *text__shell(char *buf, size_t size, const char *word)
 		if (!n || text__acts(c))
 			return NULL;
 	}
-	/* A quote needs four characters; the closing quote and the NUL need two. */
+	/* A quote becomes four characters. Keep two free, for the closing quote and the NUL. */
 	if (size < 3)
 		return NULL;
 	if (quoted)
@@ -252,6 +254,7 @@ char *text__percent(char *buf, uint64_t part, uint64_t whole)
 	return buf;
 }
 
+/* n in units of `by`, rounded to the nearest. */
 static uint64_t rounded(uint64_t n, uint64_t by)
 {
 	return n / by + (n % by >= by / 2);
@@ -260,10 +263,10 @@ static uint64_t rounded(uint64_t n, uint64_t by)
 char *text__time(char *buf, size_t size, uint64_t ns)
 {
 	static const struct {
-		uint64_t digit;	  /* ns of the last digit */
-		unsigned int per; /* digits per unit */
-		uint64_t limit;	  /* in digits; larger values use the next row */
-		int places;
+		uint64_t digit;	  /* ns that the last digit stands for */
+		unsigned int per; /* how many of them are one unit */
+		uint64_t limit;	  /* in last digits; from here on, the next row applies */
+		int places;	  /* digits after the point */
 		const char *name;
 	} units[] = { { 100, 10, 10000, 1, "us" },
 		      { 100000, 10, 1000, 1, "ms" },
@@ -299,7 +302,8 @@ struct unit {
 	uint64_t factor;
 };
 
-/* Parses digits with at most one point, without floating point. *end: the rest of s. */
+/* Parses digits with at most one point, without floating point: the number is *whole + *frac /
+ * *denominator. *end: the rest of s. 0, -EINVAL or -ERANGE. */
 static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator,
 			 const char **end)
 {
@@ -327,6 +331,8 @@ static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_
 	return 0;
 }
 
+/* Parses a number with one of n units, in either case, to *ret: the number times the unit's factor.
+ * 0, -EINVAL or -ERANGE. */
 static int parse_units(const char *s, const struct unit *units, size_t n, uint64_t *ret)
 {
 	uint64_t whole, frac, denominator;
@@ -482,7 +488,7 @@ bool text__colour(FILE *out)
 	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Columns of a prefix, which may have colours. */
+/* Width of a prefix in columns, without its escape sequences for colours. */
 static size_t prefix_width(const char *s)
 {
 	size_t hidden = 0, width = text__width(s);
@@ -533,68 +539,70 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 
 char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode, bool fill)
 {
-	/* U+2588 is a full block, the seven after it one eighth less each. */
+	/* steps: parts of a column. U+2588 is a full block, each of the seven characters after it
+	 * has one eighth less. */
 	const unsigned steps = unicode ? 8 : 1;
-	unsigned all, full;
+	unsigned max_steps, filled;
 	char *p = buf;
 
 	columns = columns < TEXT_BAR_MAX ? columns : TEXT_BAR_MAX;
-	all = columns * steps;
+	max_steps = columns * steps;
 	part = part < whole ? part : whole;
-	full = whole ? (unsigned)((unsigned __int128)part * all / whole) : 0;
-	if (part && !full)
-		full = 1;
+	filled = whole ? (unsigned)((unsigned __int128)part * max_steps / whole) : 0;
+	if (part && !filled)
+		filled = 1;
 	for (unsigned c = 0; c < columns; c++) {
-		unsigned here = full > c * steps ? full - c * steps : 0;
+		unsigned in_column = filled > c * steps ? filled - c * steps : 0;
 
-		here = here < steps ? here : steps;
-		if (here && unicode) {
+		in_column = in_column < steps ? in_column : steps;
+		if (in_column && unicode) {
 			memcpy(p, "\xe2\x96", 2);
-			p[2] = (char)(0x90 - here);
+			p[2] = (char)(0x90 - in_column);
 			p += 3;
-		} else if (here || fill) {
-			*p++ = here ? '#' : ' ';
+		} else if (in_column || fill) {
+			*p++ = in_column ? '#' : ' ';
 		}
 	}
 	*p = '\0';
 	return buf;
 }
 
-#define LONGEST 63
+#define LONGEST 63 /* bytes of a word that is compared */
 #define SHORTEST 3 /* shortest prefix that counts as the word */
 
-static unsigned least(unsigned a, unsigned b)
+static unsigned smaller(unsigned a, unsigned b)
 {
 	return a < b ? a : b;
 }
 
-/* Optimal string alignment with three rows of its table, because a swap needs the row before the
+/* Optimal string alignment. Keeps three rows of its table, because a swap needs the row before the
  * last. */
 unsigned nearest__distance(const char *a, const char *b)
 {
-	unsigned rows[3][LONGEST + 1], *two = rows[0], *one = rows[1], *now = rows[2];
+	unsigned rows[3][LONGEST + 1], *row_before_last = rows[0], *last_row = rows[1],
+				       *row = rows[2];
 	size_t n = strlen(a);
 	size_t m = strlen(b);
 
 	if (n > LONGEST || m > LONGEST)
 		return UINT_MAX;
 	for (size_t k = 0; k <= m; k++)
-		one[k] = (unsigned)k;
+		last_row[k] = (unsigned)k;
 	for (size_t i = 1; i <= n; i++) {
-		unsigned *free_row = two;
+		unsigned *free_row = row_before_last;
 
-		now[0] = (unsigned)i;
+		row[0] = (unsigned)i;
 		for (size_t k = 1; k <= m; k++) {
-			now[k] = least(least(one[k], now[k - 1]) + 1,
-				       one[k - 1] + (a[i - 1] != b[k - 1]));
+			row[k] = smaller(smaller(last_row[k], row[k - 1]) + 1,
+					 last_row[k - 1] + (a[i - 1] != b[k - 1]));
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
-				now[k] = least(now[k], two[k - 2] + 1);
+				row[k] = smaller(row[k], row_before_last[k - 2] + 1);
 		}
-		two = one;
-		one = now;
-		now = free_row;
+		row_before_last = last_row;
+		last_row = row;
+		row = free_row;
 	}
-	return one[m];
+	return last_row[m];
 }
 
 void nearest__try(struct nearest *n, const char *candidate)
@@ -606,7 +614,7 @@ void nearest__try(struct nearest *n, const char *candidate)
 		distance = 0; /* prefers "status" to "start" for "stat" */
 	while (n->word[begins] && n->word[begins] == candidate[begins])
 		begins++;
-	if (distance > least((unsigned)(len + 1) / 3, 3) ||
+	if (distance > smaller((unsigned)(len + 1) / 3, 3) ||
 	    (n->best &&
 	     (distance > n->distance || (distance == n->distance && begins <= n->begins))))
 		return;

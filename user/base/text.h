@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Text for people and from others: cleans text of targets and files for terminals, formats numbers,
- * draws bars, and finds the known word that is closest to a misspelled one. */
+/* Text for people, and text from others: cleans text of targets and files for terminals, formats
+ * numbers, draws bars, and finds the known word that is closest to a misspelled one. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +31,8 @@ size_t text__width(const char *s);
 char *text__bytes(char *buf, size_t size, uint64_t bytes);
 /* Formats a number as "1,204,332". buf has 32 bytes. Returns buf. */
 char *text__count(char *buf, size_t size, uint64_t n);
-/* The same with its noun: "1 event", "1,204,332 events". */
+/* Formats a number and its noun, with "s" unless the number is 1: "1 event", "1,204,332 events".
+ * Returns buf. */
 char *text__counted(char *buf, size_t size, uint64_t n, const char *noun);
 /* Formats a step, counted from 0, for people, who count from 1: "step 1,205". buf has 40 bytes.
  * Returns buf. */
@@ -42,13 +43,14 @@ char *text__percent(char *buf, uint64_t part, uint64_t whole);
  * Returns buf. */
 char *text__time(char *buf, size_t size, uint64_t ns);
 
-/* Parse a size ("64K", "1.5G", "7") to bytes and a time ("250ms", "5m", "10" seconds) to ns. Return
- * 0, -EINVAL or -ERANGE. */
+/* text__parse_size() parses "64K", "1.5G" or "7" to bytes; text__parse_time() parses "250ms", "5m"
+ * or "10" (seconds) to ns. Both return 0, -EINVAL or -ERANGE. */
 int text__parse_size(const char *s, uint64_t *ret);
 int text__parse_time(const char *s, uint64_t *ret);
 /* Parses "2026-01-02T03:04:05.678Z" (UTC only) to ns since 1970. Returns 0 or -EINVAL. */
 int text__parse_date(const char *s, uint64_t *ret);
-/* Formats ns since 1970 in the same way, with milliseconds. buf has 40 bytes. Returns buf. */
+/* Formats ns since 1970 as text__parse_date() reads it, with milliseconds. buf has 40 bytes.
+ * Returns buf. */
 char *text__date(char *buf, size_t size, uint64_t ns);
 
 /* True if text begins with another text. */
@@ -57,15 +59,15 @@ static inline bool text__starts(const char *text, const char *with)
 	return !strncmp(text, with, strlen(with));
 }
 
-#define TEXT_NO_LIMIT 10000 /* columns of an output that is no terminal */
-#define TEXT_PROSE 120	    /* columns of prose on such an output */
-/* Width for a paragraph that programs search, such as the line of growth: one line on such an
- * output. */
+#define TEXT_NO_LIMIT 10000 /* width of an output that is no terminal, in columns */
+#define TEXT_PROSE 120	    /* width of prose on such an output, in columns */
+/* Width for a paragraph that stays on one line on an output without a limit, since programs search
+ * for it, such as the line about growth. */
 unsigned text__one_line(unsigned width);
-/* Columns for tables: COLUMNS of the environment, or the terminal's; TEXT_NO_LIMIT if out is no
- * terminal. At least 40. */
+/* The width for tables, in columns: COLUMNS of the environment, or the terminal's; TEXT_NO_LIMIT
+ * if out is no terminal. At least 40. */
 unsigned text__columns(FILE *out);
-/* Columns for prose in an output with tables of this width. */
+/* The width for prose, in columns, on an output whose tables have this width. */
 unsigned text__prose(unsigned width);
 /* Whether out is a terminal that shows colours, and NO_COLOR allows them. */
 bool text__colour(FILE *out);
@@ -73,11 +75,10 @@ bool text__colour(FILE *out);
 /* Whether the text matches an extended regular expression. */
 bool text__matches(const char *s, const char *pattern);
 
-#define TEXT_PARAGRAPH 33280 /* limit of a paragraph, in bytes */
+#define TEXT_PARAGRAPH 33280 /* bytes of a paragraph; longer ones are cut */
 /* Prints a paragraph, broken at spaces into lines of at most width columns (TEXT_PROSE on an
- * output without a limit). first is the prefix of
- * the first line, rest of the others; they may have colours. A number and its unit stay on one
- * line. */
+ * output without a limit). first is the prefix of the first line, rest that of the others; both
+ * may have colours. A number and its unit stay on one line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
 
@@ -86,6 +87,7 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 static inline size_t utf8__decode(const char *s, size_t len, uint32_t *cp)
 {
 	const unsigned char *p = (const unsigned char *)s;
+	/* the least character that needs so many bytes */
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
 	uint32_t c;
 	size_t n;
@@ -126,18 +128,19 @@ static inline size_t utf8__decode(const char *s, size_t len, uint32_t *cp)
 
 /* True if the locale that setlocale() chose uses UTF-8. */
 bool text__unicode(void);
-/* Draws part of whole as a bar in buf, which has TEXT_BAR bytes. fill: adds spaces up to the number
- * of columns. Only 0 gives an empty bar, and only whole or more a full one. Returns buf. */
+/* Draws part/whole as a bar of this many columns in buf, which has TEXT_BAR bytes. fill: adds
+ * spaces after a shorter bar, up to the number of columns. Only part 0 gives an empty bar, and
+ * only part >= whole a full one. Returns buf. */
 char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode,
 		bool fill);
 
 /* Finds the word that the user probably meant, for "did you mean report?". */
 
 struct nearest {
-	const char *word; /* the typed word */
-	const char *best; /* nearest candidate; NULL: none is near enough */
-	unsigned distance;
-	unsigned begins; /* characters at the beginning that are equal */
+	const char *word;  /* the typed word, set by the caller */
+	const char *best;  /* nearest candidate; NULL: none is near enough */
+	unsigned distance; /* nearest__distance() of .word and .best */
+	unsigned begins; /* number of characters at the beginning of .word and .best that are equal */
 };
 
 /* Keeps the candidate if it is nearer than all before it and near enough. That means at most one

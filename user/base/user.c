@@ -30,8 +30,8 @@
 #include "base/subprocess.h"
 
 #define GETENT "/usr/bin/getent"
-#define GETENT_MS 10000
-#define LINE 4096
+#define GETENT_MS 10000 /* time for getent, ms */
+#define LINE 4096	/* bytes of an entry of a user, at most */
 
 static int fill_user(struct user *u, const struct passwd *pw)
 {
@@ -56,7 +56,8 @@ bool user__parse_id(const char *text, uid_t *ret)
 	return true;
 }
 
-/* Writes what "getent TABLE KEY" prints. False: it is not there, or does not know the key. */
+/* Sets text to the output of "getent TABLE KEY". False: there is no getent, or it does not know
+ * the key. */
 static bool ask_getent(const char *table, const char *key, char *text, size_t room)
 {
 	struct subprocess_opts o = { .program = GETENT,
@@ -82,8 +83,9 @@ static bool ask_getent(const char *table, const char *key, char *text, size_t ro
 	return n > 0 && !status;
 }
 
-/* The user of this name or, if name is NULL, of this ID. */
-static int find_in(FILE *f, const char *name, uid_t uid, struct user *u)
+/* Finds the user with this name or, if name is NULL, with this ID, in a file like /etc/passwd. 0,
+ * -ENOENT or -EINVAL. */
+static int find_in_file(FILE *f, const char *name, uid_t uid, struct user *u)
 {
 	const struct passwd *pw;
 
@@ -93,11 +95,12 @@ static int find_in(FILE *f, const char *name, uid_t uid, struct user *u)
 	return -ENOENT;
 }
 
-static int find(const char *name, uid_t uid, struct user *u)
+/* Finds the user in /etc/passwd, otherwise by getent. 0, -ENOENT or -EINVAL. */
+static int find_user(const char *name, uid_t uid, struct user *u)
 {
 	char text[LINE], number[16];
 	FILE *f = fopen("/etc/passwd", "re");
-	int err = f ? find_in(f, name, uid, u) : -ENOENT;
+	int err = f ? find_in_file(f, name, uid, u) : -ENOENT;
 
 	if (f)
 		fclose(f);
@@ -109,17 +112,17 @@ static int find(const char *name, uid_t uid, struct user *u)
 	f = fmemopen(text, strlen(text), "r");
 	if (!f)
 		return -errno;
-	err = find_in(f, name, uid, u);
+	err = find_in_file(f, name, uid, u);
 	fclose(f);
 	return err;
 }
 
 int user__named(struct user *u, const char *name)
 {
-	int err = find(name, 0, u);
+	int err = find_user(name, 0, u);
 	uid_t uid;
 
-	return err == -ENOENT && user__parse_id(name, &uid) ? find(NULL, uid, u) : err;
+	return err == -ENOENT && user__parse_id(name, &uid) ? find_user(NULL, uid, u) : err;
 }
 
 int user__behind_sudo(struct user *u, bool *ret)
@@ -136,7 +139,7 @@ int user__behind_sudo(struct user *u, bool *ret)
 		return -EINVAL;
 	if (!uid)
 		return 0;
-	err = find(NULL, uid, u);
+	err = find_user(NULL, uid, u);
 	if (err == -ENOENT && gid_text && user__parse_id(gid_text, &gid)) {
 		*u = (struct user){ uid, gid, "", "/", "/bin/sh" };
 		err = 0;
@@ -153,7 +156,7 @@ static bool is_member(const struct group *g, const char *name)
 	return false;
 }
 
-/* Adds the user's groups of /etc/group. */
+/* Adds the user's groups of /etc/group to n groups. Returns the new number. */
 static int add_groups_of_file(const struct user *u, gid_t *groups, int n)
 {
 	FILE *f = fopen("/etc/group", "re");
@@ -184,8 +187,9 @@ static int set_groups(const struct user *u)
 
 /* ---- the terminal ---- */
 
-/* The architectures whose calls a 64-bit kernel accepts: its own, and the 32-bit one. x32 calls have
- * the number of the first with a bit set. Kernels before 5.4 take X32_IOCTL without that bit. */
+/* The architectures whose calls a 64-bit kernel accepts: its own, and the 32-bit one. x32 calls
+ * have the number of an x86-64 call with a bit set. Kernels before 5.4 take X32_IOCTL without that
+ * bit. */
 #ifdef __x86_64__
 #define ARCH_OURS AUDIT_ARCH_X86_64
 #define ARCH_32 AUDIT_ARCH_I386
@@ -203,7 +207,9 @@ static int set_groups(const struct user *u)
 #define IF_EQUAL(value, then, otherwise) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, then, otherwise)
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
 
-/* The kernel takes the low 32 bits of the request, on a little-endian machine the first half. */
+/* A seccomp filter that refuses the two ioctl requests. The numbers in IF_EQUAL are the
+ * instructions to skip. The kernel takes the low 32 bits of a request: on a little-endian machine,
+ * the first half. */
 static const struct sock_filter refuse_typing[] = {
 	LOAD(arch),
 	IF_EQUAL(ARCH_OURS, 3, 0),
@@ -222,7 +228,7 @@ static const struct sock_filter refuse_typing[] = {
 	RETURN(SECCOMP_RET_KILL_PROCESS), /* an unknown architecture */
 };
 
-/* True also if that is not known. */
+/* True if the process has a terminal, or if that is not known. */
 static bool has_terminal(void)
 {
 	int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -234,7 +240,7 @@ static bool has_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
-static int set_filter(void)
+static int install_filter(void)
 {
 	struct sock_fprog prog = { .len = sizeof(refuse_typing) / sizeof(*refuse_typing),
 				   .filter = (struct sock_filter *)refuse_typing };
@@ -247,10 +253,10 @@ static int set_filter(void)
 
 int user__guard_terminal(void)
 {
-	int err = has_terminal() ? set_filter() : 0;
+	int err = has_terminal() ? install_filter() : 0;
 
 	if (err == -EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		err = set_filter();
+		err = install_filter();
 	if (err == -EINVAL || err == -ENOSYS)
 		err = setsid() < 0 ? -errno : 0;
 	return err;

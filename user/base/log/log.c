@@ -20,16 +20,17 @@
 #include "base/outfile.h"
 #include "base/text.h"
 
-#define RELAYED_FIELDS 16
-#define RELAYED_A_SECOND 200
+#define RELAYED_FIELDS 16	   /* fields of a relayed line that are written */
+#define RELAYED_A_SECOND 200	   /* relayed lines, per process */
 #define RELAYED_A_MINUTE (1 << 20) /* bytes of relayed lines, per process */
-#define RELAYED_FROM 4		   /* number of processes, by name, with a limit of their own */
+#define RELAYED_FROM 4		   /* number of process names that have their own limits */
 
 static struct log_config config = LOG_CONFIG_INIT;
-static const char *command = "memtrace-bpf", *process;
-static int option_level = -1; /* level of standard error from -v or -q; -1: not set */
-static enum log_level hushed = LOG_DEBUG;
-static int relay = -1; /* socket that replaces the file; -1: none */
+static const char *command = "memtrace-bpf"; /* log__set_command() */
+static const char *process;		     /* log__relay_to(); NULL: the main process */
+static int option_level = -1;		  /* level of standard error from -v or -q; -1: not set */
+static enum log_level hushed = LOG_DEBUG; /* log__hush() */
+static int relay = -1;			  /* socket that replaces the file; -1: none */
 static void (*divert)(void *ctx, enum log_level level, const char *text);
 static void (*before_line)(void);
 static void *divert_ctx;
@@ -70,6 +71,7 @@ char *log__part(char buf[LOG_PART], const char *file)
 	return buf;
 }
 
+/* Sets why to "'TEXT' WHAT". Returns -EINVAL. */
 static int refuse(char *why, size_t size, const char *text, size_t len, const char *what)
 {
 	char clean[64];
@@ -79,7 +81,7 @@ static int refuse(char *why, size_t size, const char *text, size_t len, const ch
 	return -EINVAL;
 }
 
-static int set_fd(struct log_config *c, const char *text, size_t len)
+static int parse_fd(struct log_config *c, const char *text, size_t len)
 {
 	char number[12], *end;
 	long n;
@@ -95,7 +97,7 @@ static int set_fd(struct log_config *c, const char *text, size_t len)
 	return 0;
 }
 
-/* Parses one item of the comma-separated list. */
+/* Parses one item of the comma-separated list: text, len bytes. 0, or -EINVAL with why. */
 static int parse_item(struct log_config *c, const char *text, size_t len, bool levels_only,
 		      char *why, size_t size)
 {
@@ -123,7 +125,7 @@ static int parse_item(struct log_config *c, const char *text, size_t len, bool l
 		return refuse(why, size, text, len, "is not a format; use text or json");
 	}
 	if (key == 2 && !strncmp(text, "fd", 2)) {
-		if (!set_fd(c, value, n))
+		if (!parse_fd(c, value, n))
 			return 0;
 		return refuse(why, size, text, len, "names no descriptor");
 	}
@@ -131,6 +133,7 @@ static int parse_item(struct log_config *c, const char *text, size_t len, bool l
 		      "is no setting of the log; use a level, file=PATH or format=json");
 }
 
+/* Parses into a copy, so that an error leaves c unchanged. */
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
 		      size_t size)
 {
@@ -213,6 +216,7 @@ int log_file__open(const char *path)
 	return 0;
 }
 
+/* Uses a descriptor from the parent process as the log file. 0, or -EBADF: it is no log file. */
 static int take_file(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -239,8 +243,9 @@ int log_file__fd(void)
 	return log_fd;
 }
 
-/* Writing beyond RLIMIT_FSIZE would send SIGXFSZ, which ends the process. */
-static bool fits(size_t len)
+/* False if a line would make the file larger than RLIMIT_FSIZE: that would send SIGXFSZ, which
+ * ends the process. */
+static bool fits_limit(size_t len)
 {
 	struct rlimit rl;
 	struct stat st;
@@ -258,7 +263,7 @@ void log_file__append(const char *line, size_t len, const char **why)
 	*why = NULL;
 	do {
 		errno = EFBIG;
-		n = fits(len) ? write(log_fd, line, len) : -1;
+		n = fits_limit(len) ? write(log_fd, line, len) : -1;
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)len) {
 		is_failing = false;
@@ -268,7 +273,7 @@ void log_file__append(const char *line, size_t len, const char **why)
 	if (!is_failing)
 		*why = n < 0 ? outfile__why(-errno) : outfile__why(-ENOSPC);
 	is_failing = true;
-	/* End a partial line, so that the next line starts on its own. */
+	/* If a part of the line was written, end it, so that the next line starts on its own. */
 	if (n > 0 && write(log_fd, "\n", 1) < 0)
 		errno = 0;
 }
@@ -296,7 +301,7 @@ static void write_time(char *buf, size_t size, const struct timespec *t)
 	snprintf(buf + n, size - n, ".%06ldZ", t->tv_nsec / 1000);
 }
 
-static void field(struct json *j, const struct log_field *f)
+static void write_field(struct json *j, const struct log_field *f)
 {
 	char text[LOG_MAX_STRING];
 
@@ -338,12 +343,13 @@ static void write_object(const struct log_line *l, struct json *j, const char *k
 		json__string(j, "event", l->event);
 	json__string(j, "message", l->text);
 	for (const struct log_field *f = l->fields; f && f->key; f++)
-		field(j, f);
+		write_field(j, f);
 	json__close_object(j);
 }
 
-/* Indents further lines of a message, so that they do not look like messages. */
-static void plain(const struct log_line *l, FILE *out)
+/* Writes a line as text. Indents further lines of a message, so that they do not look like
+ * messages. */
+static void write_plain(const struct log_line *l, FILE *out)
 {
 	char time[40];
 
@@ -369,7 +375,7 @@ char *log_line__write(const struct log_line *l, bool json, size_t *len)
 	if (!out)
 		return NULL;
 	if (!json) {
-		plain(l, out);
+		write_plain(l, out);
 	} else {
 		j = json__new(out, false);
 		if (j)
@@ -433,6 +439,7 @@ bool log__json_on_terminal(void)
 
 /* ---- messages ---- */
 
+/* Like text__clean(), but keeps line ends and tabs. */
 static void clean_text(char *dst, size_t size, const char *src)
 {
 	size_t at = 0, n;
@@ -466,9 +473,9 @@ static void show_json(const struct log_line *l)
 	free(line);
 }
 
-static void append(const struct log_line *l)
+static void append_line(const struct log_line *l)
 {
-	char said[LOG_MAX_LINE];
+	char message[LOG_MAX_LINE];
 	const char *why;
 	size_t len = 0;
 	char *line = log_line__write(l, config.json, &len);
@@ -479,34 +486,36 @@ static void append(const struct log_line *l)
 	free(line);
 	if (!why)
 		return;
-	/* Not by log_warn(), which would write to the file again. */
-	snprintf(said, sizeof(said), "cannot write the log: %s; everything else continues", why);
+	/* Do not call log_warn(), which would write to the file again. */
+	snprintf(message, sizeof(message), "cannot write the log: %s; everything else continues",
+		 why);
 	if (divert)
-		divert(divert_ctx, LOG_WARN, said);
+		divert(divert_ctx, LOG_WARN, message);
 	else
-		log__show(LOG_WARN, said);
+		log__show(LOG_WARN, message);
 }
 
+/* Writes a line. If lines before it were lost, then adds a line that says how many. */
 static void write_to_file(const struct log_line *l)
 {
 	uint64_t missed;
 	char text[96];
 
-	append(l);
+	append_line(l);
 	missed = log_file__missed();
 	if (!missed)
 		return;
 	snprintf(text, sizeof(text),
 		 "%" PRIu64 " lines are missing before this one: they could not be written",
 		 missed);
-	append(&(struct log_line){ .time = l->time,
-				   .level = LOG_WARN,
-				   .pid = getpid(),
-				   .command = command,
-				   .part = "lib",
-				   .event = "missing",
-				   .fields = LOG_FIELDS(LOG_UINT("lines", missed)),
-				   .text = text });
+	append_line(&(struct log_line){ .time = l->time,
+					.level = LOG_WARN,
+					.pid = getpid(),
+					.command = command,
+					.part = "lib",
+					.event = "missing",
+					.fields = LOG_FIELDS(LOG_UINT("lines", missed)),
+					.text = text });
 }
 
 static void send_to_relay(const struct log_line *l)
@@ -681,6 +690,8 @@ static bool is_reserved(const char *key)
 	return false;
 }
 
+/* Sets fields to the fields of a received line, at most max, and the end of the list. Returns their
+ * number. The strings stay in said. */
 static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 {
 	const char *key;
@@ -703,7 +714,8 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 	return n;
 }
 
-/* Usage of a process's limits; left_out: dropped lines. */
+/* How much of its limits a process has used, in this second and this minute. left_out: dropped
+ * lines. */
 struct allowance {
 	const char *name;
 	time_t second, minute;
@@ -729,6 +741,7 @@ static void write_left_out(struct allowance *a, const struct timespec *now)
 	write_to_file(&line);
 }
 
+/* True if a process may write a line of so many bytes now. Otherwise counts it as left out. */
 static bool is_allowed(const char *name, size_t bytes, const struct timespec *now)
 {
 	static struct allowance all[RELAYED_FROM];
@@ -756,6 +769,7 @@ static bool is_allowed(const char *name, size_t bytes, const struct timespec *no
 	return true;
 }
 
+/* Drops a line that is malformed, below the file's level or above its sender's limits. */
 void log__relayed(pid_t pid, const char *name, json_t *said)
 {
 	const char *event = json_string_value(json_object_get(said, "event"));

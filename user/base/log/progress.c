@@ -11,11 +11,11 @@
 #include "base/text.h"
 
 #define SECOND UINT64_C(1000000000)
-#define EVERY (SECOND / 10)
-#define BAR_MOST 30
+#define EVERY (SECOND / 10) /* ns between two updates */
+#define BAR_MOST 30	    /* columns of the bar, at most */
 
 static struct progress *current; /* the progress on the terminal */
-static bool under_way;
+static bool under_way;		 /* a progress has begun and not ended */
 
 bool progress__visible(void)
 {
@@ -25,7 +25,8 @@ bool progress__visible(void)
 	       strcmp(term, "dumb") != 0;
 }
 
-/* Removes the line, if shown, before other output; the next update shows it again. */
+/* Removes the line of the progress from the terminal, if it is shown, before other output. The
+ * next update shows it again. */
 static void clear_line(void)
 {
 	if (!current)
@@ -60,7 +61,7 @@ static unsigned columns(void)
 }
 
 /* Writes "  47 %  12 s left"; without a time if the estimate is unreliable. */
-static void numbers(char *buf, size_t size, const struct progress *p, uint64_t passed)
+static void write_percent(char *buf, size_t size, const struct progress *p, uint64_t passed)
 {
 	uint64_t done = p->done < p->total ? p->done : p->total;
 	double left = done ? (double)passed * (double)(p->total - done) / (double)done : 0;
@@ -80,14 +81,14 @@ static void numbers(char *buf, size_t size, const struct progress *p, uint64_t p
 			 seconds / 60 % 60);
 }
 
-static void show(struct progress *p, uint64_t passed)
+static void show_progress(struct progress *p, uint64_t passed)
 {
 	char words[64], bar[TEXT_BAR], count[32], time[24], what[sizeof(p->what)];
 	/* some terminals wrap after the last column */
 	unsigned width = columns() - 1, used, room;
 
 	if (p->total)
-		numbers(words, sizeof(words), p, passed);
+		write_percent(words, sizeof(words), p, passed);
 	else
 		snprintf(words, sizeof(words), "  %s %s  %s",
 			 text__count(count, sizeof(count), p->count), p->noun,
@@ -127,7 +128,7 @@ void progress__at(struct progress *p, uint64_t done, uint64_t count)
 	if (t < p->next)
 		return;
 	p->next = t + EVERY;
-	show(p, t - p->start);
+	show_progress(p, t - p->start);
 }
 
 void progress__end(struct progress *p)
