@@ -35,18 +35,18 @@
 #include "inspect/proc.h"
 #include "model/words.h"
 
-#define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
+#define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps takes a moment to answer */
 
 struct check_lines {
-	FILE *out;	/* memory; printed after the verdict */
+	FILE *out;	/* collects the lines in memory; they are printed after the verdict */
 	bool details;	/* -v: also facts about the inside of PyTorch and Python */
 	bool explain;	/* --explain: each probe */
 	char why[1024]; /* first line that says NO, without its mark */
 	int status;	/* exit code of that line; 0: none says NO */
 };
 
-/* Adds a line. ok: the fact is good. Otherwise status is the exit code that it causes, or 0 for a
- * fact that only limits what works. text may contain names of the target. */
+/* Adds a line about a fact. ok: the fact is good. Otherwise status is the exit code that it
+ * causes, or 0 for a fact that only limits what works. text may contain names of the target. */
 static void add_line(struct check_lines *l, bool ok, const char *what, const char *text, int status)
 {
 	const char *limits = status ? "NO" : "-";
@@ -115,7 +115,7 @@ static void check_lockdown(struct check_lines *l)
 			 strstr(text, "[integrity]") ? "integrity: tracing works" : "none", 0);
 }
 
-/* Yama limits who can read another process's memory. */
+/* Adds a line on Yama, which limits who can read another process's memory. */
 static void check_ptrace(struct check_lines *l)
 {
 	char text[16];
@@ -135,7 +135,7 @@ static void check_ptrace(struct check_lines *l)
 			 0);
 }
 
-/* Kernels of virtual machines may be built without uprobes. */
+/* Adds a line if the kernel was built without uprobes, as some for virtual machines are. */
 static void check_uprobes(struct check_lines *l, const struct probes *p)
 {
 	if (!probes__have_multi(p) && access("/sys/bus/event_source/devices/uprobe/type", F_OK))
@@ -145,6 +145,7 @@ static void check_uprobes(struct check_lines *l, const struct probes *p)
 			 EXIT_NOT_PERMITTED);
 }
 
+/* Adds lines on what the kernel lacks for probes, and what replaces it. */
 static void check_probes(struct check_lines *l, const struct probes *p)
 {
 	const char *filter = "only the captured process is probed";
@@ -195,7 +196,7 @@ static void check_cost(struct check_lines *l)
 	add_line(l, !err, "cost of a hit", text, 0);
 }
 
-/* How processes end, for recordings and --on-kill. */
+/* Adds a line on whether the ends of processes are seen, for recordings and --on-kill. */
 static void check_endings(struct check_lines *l)
 {
 	const char *why = "", *missing;
@@ -214,6 +215,8 @@ static void check_endings(struct check_lines *l)
 	ending_hooks__free(h);
 }
 
+/* Adds lines on all that the BPF programs need. Loads them, to see whether the kernel accepts
+ * them. */
 static void check_bpf(struct check_lines *l)
 {
 	const char *missing = caps__missing(), *why = "";
@@ -252,7 +255,8 @@ static void check_bpf(struct check_lines *l)
 	probes__free(p);
 }
 
-/* Shortens "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ..." to the number. */
+/* Returns the version in a line such as "NVRM version: NVIDIA UNIX x86_64 Kernel Module 550.54.15
+ * Tue Mar ...", which it changes. */
 static const char *driver_version(char *line)
 {
 	char *rest = line;
@@ -263,7 +267,7 @@ static const char *driver_version(char *line)
 	return "version not known";
 }
 
-/* Waits until NVML has answered. Returns the number of GPUs; 0: no answer. */
+/* Waits until NVML has answered, up to NVML_WAIT. Returns the number of GPUs; 0: no answer. */
 static unsigned ask_nvml(void)
 {
 	uint64_t end = clock__monotonic() + NVML_WAIT;
@@ -413,8 +417,8 @@ static void check_hook(struct check_lines *l, const struct hook *h, int id)
 	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);
 }
 
-/* One line for all probes, and a line for each that is missing. */
-static void check_hooks(struct check_lines *l, const struct target *t)
+/* Adds a line for all probes, and one for each that is missing. */
+static void check_all_hooks(struct check_lines *l, const struct target *t)
 {
 	int found = 0, slow = 0;
 	char text[256];
@@ -432,8 +436,9 @@ static void check_hooks(struct check_lines *l, const struct target *t)
 	add_line(l, found > 0, "probes", text, 0);
 }
 
-/* Prints return probes. Only plain C functions have them, which no exception leaves. */
-static void print_calls(struct check_lines *l, const struct cuda_file *f, const struct map *map)
+/* Adds lines on the CUDA functions of a file. They get return probes, so they must be plain C
+ * functions, which no exception leaves. */
+static void add_calls(struct check_lines *l, const struct cuda_file *f, const struct map *map)
 {
 	char text[1024], what[1024 + PATH_MAX];
 	size_t i;
@@ -468,7 +473,7 @@ static void print_calls(struct check_lines *l, const struct cuda_file *f, const 
 	}
 }
 
-/* Checks each file once, at its first executable mapping. */
+/* Looks for CUDA functions in all mapped files, in each once: at its first executable mapping. */
 static void check_calls(struct check_lines *l, const struct target *t)
 {
 	const struct maps *m = &t->maps;
@@ -486,7 +491,7 @@ static void check_calls(struct check_lines *l, const struct target *t)
 		if (k < i || cuda__look(t->proc, m, &m->v[i], &f))
 			continue;
 		if (f.n || f.throws)
-			print_calls(l, &f, &m->v[i]);
+			add_calls(l, &f, &m->v[i]);
 		elf__free(f.elf);
 	}
 }
@@ -549,7 +554,7 @@ static void check_process(struct check_lines *l, struct target *t)
 		snprintf(text + len, sizeof(text) - len, ", %s", t->torch.cuda_runtime);
 	add_line(l, true, "PyTorch", text, 0);
 	check_census(l, t);
-	check_hooks(l, t);
+	check_all_hooks(l, t);
 	check_calls(l, t);
 }
 
@@ -630,6 +635,7 @@ static int check_target(struct check_lines *l, pid_t pid)
 	return l->status;
 }
 
+/* Collects the lines while it checks, since the verdict comes first. */
 static int cmd_check(int argc, char **argv)
 {
 	struct check_args a = { 0 };

@@ -10,15 +10,16 @@ struct command_word {
 };
 
 struct command {
-	const char *name;    /* word on the command line; "live": the command without a word */
+	const char *name;    /* word on the command line; "live" is the command without a word */
 	const char *summary; /* for the list of commands */
-	/* doc: one or two sentences. args_doc: arguments, a line for each form. Option groups:
-	 * capture/capture_args.h. */
+	/* The options. argp->doc: one or two sentences. argp->args_doc: the arguments, a line for
+	 * each form. Groups of options: capture/capture_args.h. */
 	const struct argp *argp;
-	struct command_word (*word)(size_t i); /* i-th word; name NULL: no more. NULL: none */
-	const char *words;		       /* their heading in help */
-	const char *examples;		       /* lines */
-	const char *status;		       /* exit codes */
+	struct command_word (*word)(size_t i); /* the i-th possible first argument; with name NULL:
+						  no more. NULL: there are none */
+	const char *words;		       /* heading of these words in help */
+	const char *examples;		       /* command lines, for help */
+	const char *status;		       /* exit codes, for help */
 	/* Parses argv, with the command's word as argv[0]. Returns the exit code. */
 	int (*run)(int argc, char **argv);
 };

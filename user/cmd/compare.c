@@ -40,7 +40,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static uint64_t number(const char *option, const char *arg, struct argp_state *state)
+static uint64_t parse_steps(const char *option, const char *arg, struct argp_state *state)
 {
 	unsigned long long n;
 	char *end;
@@ -52,6 +52,7 @@ static uint64_t number(const char *option, const char *arg, struct argp_state *s
 	return n;
 }
 
+/* Number of names in a comma-separated list. */
 static size_t count_names(const char *s)
 {
 	size_t n = 1;
@@ -70,10 +71,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->names = arg;
 		break;
 	case OPT_SKIP:
-		a->opts.skip = number("--skip", arg, state);
+		a->opts.skip = parse_steps("--skip", arg, state);
 		break;
 	case OPT_STEPS:
-		a->opts.steps = number("--steps", arg, state);
+		a->opts.steps = parse_steps("--steps", arg, state);
 		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
@@ -113,31 +114,33 @@ static int expand(struct compare_args *args, char *arg)
 	int status = inputs__expand(one, 1, INPUTS_EACH, &in);
 
 	for (size_t i = 0; i < in.n && !status; i++) {
-		char *called = NULL;
+		char *row_name = NULL;
 
-		if (name && in.n > 1 && asprintf(&called, "%s %s", name, in.names[i]) < 0)
-			called = NULL;
+		if (name && in.n > 1 && asprintf(&row_name, "%s %s", name, in.names[i]) < 0)
+			row_name = NULL;
 		else if (name && in.n == 1)
-			called = strdup(name);
-		if (!called && in.names[i])
-			called = strdup(in.names[i]);
-		status = inputs__add(&args->in, strdup(in.paths[i]), called);
+			row_name = strdup(name);
+		if (!row_name && in.names[i])
+			row_name = strdup(in.names[i]);
+		status = inputs__add(&args->in, strdup(in.paths[i]), row_name);
 	}
 	inputs__free(&in);
 	return status;
 }
 
+/* Fills args->in with the recordings that the arguments name. Returns 0, or an exit code after a
+ * message. */
 static int expand_all(struct compare_args *args)
 {
 	int status = EXIT_OK;
-	char names[32], of[40];
+	char names[32], recordings[40];
 
 	for (size_t i = 0; i < args->n && !status; i++)
 		status = expand(args, args->files[i]);
 	if (!status && args->names && count_names(args->names) != args->in.n) {
 		log_err("--name: %s for %s; give one name for each",
 			text__counted(names, sizeof(names), count_names(args->names), "name"),
-			text__counted(of, sizeof(of), args->in.n, "recording"));
+			text__counted(recordings, sizeof(recordings), args->in.n, "recording"));
 		status = EXIT_USAGE;
 	}
 	args->n = args->in.n;

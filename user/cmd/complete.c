@@ -14,10 +14,10 @@
 #include "estimate/estimate.h"
 #include "watch/ps.h"
 
-#define TITLE 60 /* bytes of a process's command line */
-#define PIDS_MAX 500
+#define TITLE 60     /* bytes of a process's command line that are shown */
+#define PIDS_MAX 500 /* Python processes that are offered */
 
-/* The length of the first part of a description. */
+/* Length of the part of a description that completion shows, up to ";", "(" or ": ". */
 static size_t first_part(const char *what)
 {
 	size_t len = strcspn(what, ";(");
@@ -30,7 +30,8 @@ static size_t first_part(const char *what)
 	return len;
 }
 
-/* Prints a candidate if it begins with what was typed. */
+/* Prints word as a candidate if it begins with the typed text. before: text in front of the
+ * candidate; what: its description. */
 static void offer(const char *typed, const char *before, const char *word, const char *what)
 {
 	size_t len = first_part(what);
@@ -45,7 +46,7 @@ static void offer(const char *typed, const char *before, const char *word, const
 
 /* ---- values ---- */
 
-/* Processes with PyTorch, as ps lists them. Returns the number of matches. */
+/* Offers the PIDs of processes with PyTorch, as ps lists them. Returns the number of matches. */
 static size_t offer_listed(const char *typed, const char *before)
 {
 	struct ps *s = ps__new();
@@ -70,7 +71,7 @@ static size_t offer_listed(const char *typed, const char *before)
 	return offered;
 }
 
-/* All Python processes: PyTorch may be imported later. */
+/* Offers the PIDs of all Python processes: PyTorch may be imported later. */
 static void offer_python(const char *typed, const char *before)
 {
 	DIR *proc = opendir("/proc");
@@ -96,7 +97,7 @@ static void offer_python(const char *typed, const char *before)
 		closedir(proc);
 }
 
-/* Devices that recordings of this host can have: the CPU and the GPUs, one at least. */
+/* Offers devices that recordings of this host can have: the CPU and the GPUs, at least one. */
 static void offer_devices(const char *typed, const char *before)
 {
 	glob_t g = { 0 };
@@ -120,7 +121,7 @@ static void offer_kinds(const char *typed, const char *before)
 		offer(typed, before, all[i].option, all[i].name);
 }
 
-/* Lower-case words between "|", as in "peak|end|oom|SECONDS". */
+/* Offers the lower-case words between "|", as in "peak|end|oom|SECONDS". */
 static void offer_words(const char *typed, const char *before, const char *words)
 {
 	char word[64];
@@ -135,7 +136,7 @@ static void offer_words(const char *typed, const char *before, const char *words
 	}
 }
 
-/* Values of an option; before: what stands before the value in its word. */
+/* Offers values of an option. before: the text in front of the value in the same word. */
 static void offer_values(const struct argp_option *o, const char *typed, const char *before)
 {
 	static const struct {
@@ -173,7 +174,7 @@ static void offer_options(const struct options_list *list, const char *typed)
 	offer(typed, "", "--help", "Print the help");
 }
 
-/* "--by=li": the value of the option before "=". */
+/* For a word such as "--by=li": offers values of the option in front of "=". */
 static void offer_assigned(const struct options_list *list, const char *word)
 {
 	size_t len = strcspn(word, "=");
@@ -185,7 +186,7 @@ static void offer_assigned(const struct options_list *list, const char *word)
 		offer_values(o, word + len + 1, before);
 }
 
-/* Arguments that are no options; i: how many are before. */
+/* Offers arguments that are not options. i: the number of such arguments before it. */
 static void offer_argument(const struct command *c, int i, const char *typed)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
@@ -211,42 +212,45 @@ static const struct argp_option *short_value(const struct options_list *list, co
 	return NULL;
 }
 
-static void offer_of_command(const struct command *c, int n, char *const *words, int first)
+/* Offers what the last word can be: goes through the words before it, from words[first] on, to know
+ * what is expected. */
+static void offer_for_command(const struct command *c, int n, char *const *words, int first)
 {
 	struct options_list list = { .n = 0 };
-	bool starts = c->argp->args_doc && strstr(c->argp->args_doc, "COMMAND");
-	const struct argp_option *o = NULL; /* the option whose value is the next word */
+	bool starts_command = c->argp->args_doc && strstr(c->argp->args_doc, "COMMAND");
+	const struct argp_option *pending = NULL; /* option whose value is the next word */
 	const char *typed = words[n - 1];
-	bool ended = false;
+	bool after_dashes = false;
 	int arguments = 0;
 
 	options_list__fill(&list, c->argp);
 	for (int i = first; i < n - 1; i++) {
 		const char *w = words[i];
 
-		if (o) {
-			o = NULL;
-		} else if (!ended && !strcmp(w, "--")) {
-			ended = true;
-		} else if (!ended && !strncmp(w, "--", 2)) {
-			o = options_list__named(&list, w + 2, strcspn(w + 2, "="));
-			o = options_list__takes_next(o) && !strchr(w, '=') ? o : NULL;
-		} else if (!ended && w[0] == '-' && w[1]) {
-			o = short_value(&list, w);
-		} else if (starts) {
+		if (pending) {
+			pending = NULL;
+		} else if (!after_dashes && !strcmp(w, "--")) {
+			after_dashes = true;
+		} else if (!after_dashes && !strncmp(w, "--", 2)) {
+			pending = options_list__named(&list, w + 2, strcspn(w + 2, "="));
+			pending = options_list__takes_next(pending) && !strchr(w, '=') ? pending
+										       : NULL;
+		} else if (!after_dashes && w[0] == '-' && w[1]) {
+			pending = short_value(&list, w);
+		} else if (starts_command) {
 			printf(":command %d\n", i);
 			return;
 		} else {
 			arguments++;
 		}
 	}
-	if (o)
-		offer_values(o, typed, "");
-	else if (!ended && !strncmp(typed, "--", 2) && strchr(typed, '='))
+	if (pending)
+		offer_values(pending, typed, "");
+	else if (!after_dashes && !strncmp(typed, "--", 2) && strchr(typed, '='))
 		offer_assigned(&list, typed);
-	else if (!ended && typed[0] == '-')
+	else if (!after_dashes && typed[0] == '-')
 		offer_options(&list, typed);
-	else if (starts)
+	else if (starts_command)
 		printf(":command %d\n", n - 1);
 	else
 		offer_argument(c, arguments, typed);
@@ -259,6 +263,7 @@ static void offer_commands(const struct command *const *commands, size_t n, cons
 	offer(typed, "", "help", "print the help of a command");
 }
 
+/* The first word is a command, or an option of the live view, or a recording for report. */
 void complete__print(const struct command *const *commands, size_t n_commands, int n,
 		     char *const *words)
 {
@@ -278,11 +283,11 @@ void complete__print(const struct command *const *commands, size_t n_commands, i
 	}
 	for (size_t i = 0; i < n_commands; i++)
 		if (!strcmp(words[0], commands[i]->name)) {
-			offer_of_command(commands[i], n, words, 1);
+			offer_for_command(commands[i], n, words, 1);
 			return;
 		}
 	if (words[0][0] == '-')
-		offer_of_command(&command_live, n, words, 0);
+		offer_for_command(&command_live, n, words, 0);
 	else
-		offer_of_command(&command_report, n, words, 0);
+		offer_for_command(&command_report, n, words, 0);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Completion of command lines, for the scripts of shells in tools/packaging/completion. It knows
- * the option tables only, so that it cannot differ from the help.
+ * Completes command lines, for the shells' scripts in tools/packaging/completion. Uses only the
+ * option tables, so that it cannot differ from the help.
  */
 #include "cmd/commands.h"
 

@@ -49,8 +49,8 @@ static struct command_word action_word(size_t i)
 	return actions[i];
 }
 
-/* Checks the action before a capture is looked for. */
-static const char *known(const char *word, struct argp_state *state)
+/* Returns the action. Calls argp_error() for an unknown one, before any capture is looked for. */
+static const char *check_action(const char *word, struct argp_state *state)
 {
 	static const char *const words[] = { "start", "stop", "mark NAME", "save", "status", NULL };
 
@@ -74,7 +74,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_ARG:
 		if (!a->word)
-			a->word = known(arg, state);
+			a->word = check_action(arg, state);
 		else if (!a->argument && !strcmp(a->word, "mark"))
 			a->argument = arg;
 		else
@@ -112,9 +112,9 @@ static const char *command_of(uint64_t pid, char *buf, size_t size)
 	return buf;
 }
 
-/* Finds the captures: one, or for "status" as text all, for the caller to free. Returns 0, or an
- * exit code after a message. */
-static int find(const struct ctl_args *a, struct control_place **ret, size_t *found)
+/* Finds the captures to send the action to: one, or for "status" as text all. *ret: for the caller
+ * to free. Returns 0, or an exit code after a message. */
+static int find_captures(const struct ctl_args *a, struct control_place **ret, size_t *found)
 {
 	bool each = !a->json && !strcmp(a->word, "status");
 	struct control_place *all = NULL;
@@ -162,6 +162,7 @@ static int find(const struct ctl_args *a, struct control_place **ret, size_t *fo
 
 /* ---- answers ---- */
 
+/* A member of a JSON object as text, cleaned; "": the member is no text. */
 static const char *string(const json_t *o, const char *key, char *buf, size_t size)
 {
 	const char *s = json_string_value(json_object_get(o, key));
@@ -169,6 +170,7 @@ static const char *string(const json_t *o, const char *key, char *buf, size_t si
 	return s ? text__clean(buf, size, s, strlen(s)) : "";
 }
 
+/* A member of a JSON object as a number; 0: the member is no number, or negative. */
 static uint64_t number(const json_t *o, const char *key)
 {
 	json_int_t n = json_integer_value(json_object_get(o, key));
@@ -176,6 +178,7 @@ static uint64_t number(const json_t *o, const char *key)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
+/* Prints the state of the capture of one process, for status. */
 static void print_process(const json_t *p)
 {
 	const json_t *devices = json_object_get(p, "devices"), *d;
@@ -238,8 +241,8 @@ static void print_text(const json_t *doc, const char *word)
 	}
 }
 
-/* Returns an exit code, and logs an error. */
-static int take_answer(const struct ctl_args *a, const char *answer)
+/* Prints a capture's answer, or logs its error. Returns the exit code. */
+static int show_answer(const struct ctl_args *a, const char *answer)
 {
 	json_error_t e;
 	json_t *doc = json_loads(answer, 0, &e);
@@ -263,7 +266,9 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 	return status;
 }
 
-static int ask(const struct ctl_args *a, const struct control_place *place, const char *request)
+/* Sends a request to a capture and shows the answer. Returns the exit code. */
+static int ask_capture(const struct ctl_args *a, const struct control_place *place,
+		       const char *request)
 {
 	char *answer;
 	int err = control__ask(NULL, place, request, &answer), status;
@@ -273,7 +278,7 @@ static int ask(const struct ctl_args *a, const struct control_place *place, cons
 			(int)place->target, (int)place->capturer, strerror(-err));
 		return EXIT_FAILED;
 	}
-	status = take_answer(a, answer);
+	status = show_answer(a, answer);
 	free(answer);
 	return status;
 }
@@ -293,24 +298,24 @@ static int cmd_ctl(int argc, char **argv)
 	struct control_place *places;
 	char *request;
 	size_t n;
-	int status, one;
+	int status, result;
 
 	usage__parse(&command_ctl, argc, argv, 0, &args);
-	status = find(&args, &places, &n);
+	status = find_captures(&args, &places, &n);
 	if (status)
 		return status;
 	if (args.argument)
-		one = asprintf(&request, "%s %s", args.word, args.argument);
+		result = asprintf(&request, "%s %s", args.word, args.argument);
 	else
-		one = asprintf(&request, "%s", args.word);
-	if (one < 0) {
+		result = asprintf(&request, "%s", args.word);
+	if (result < 0) {
 		log_err("out of memory");
 		free(places);
 		return EXIT_FAILED;
 	}
 	for (size_t i = 0; i < n; i++) {
-		one = ask(&args, &places[i], request);
-		status = status ? status : one;
+		result = ask_capture(&args, &places[i], request);
+		status = status ? status : result;
 	}
 	free(request);
 	free(places);

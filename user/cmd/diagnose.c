@@ -25,8 +25,9 @@
 #include "report/findings.h"
 #include "report/text.h"
 
-/* An attached diagnosis ends after these steps, but not before objects could be read for names.
- * Calls of the model take the place of steps only if there are none for longer. */
+/* A diagnosis with -p ends after MOST_STEPS, but not before LEAST_NS, so that objects can be read
+ * for names. Calls of the model count as steps only after LEAST_CALLS_NS without an optimizer's
+ * step. MOST_NS is the default of --duration. */
 #define MOST_STEPS 60
 #define LEAST_NS 5000000000ull
 #define LEAST_CALLS_NS 10000000000ull
@@ -35,12 +36,12 @@
 struct diagnose_args {
 	struct report_args shown;
 	struct capture_args capture;
-	struct report_text_opts text; /* for the terminal's width */
+	struct report_text_opts text; /* only for the width of the output */
 	bool json;
 	const char *output; /* NULL: the capture is not kept */
 	char **files;
 	size_t n;
-	size_t faults; /* number of them that were found */
+	size_t faults; /* number of faults that were found */
 };
 
 enum { OPT_STEPS = OPT_COMMANDS_OWN };
@@ -116,7 +117,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Judges and prints. Returns 0 or an exit code, logged. */
+/* Finds what is wrong and prints it. Returns 0, or an exit code after a message. */
 static int print(struct diagnose_args *args, const struct findings_source *of)
 {
 	struct findings found;
@@ -147,7 +148,8 @@ static int print(struct diagnose_args *args, const struct findings_source *of)
 
 /* ---- recordings ---- */
 
-/* Reads a recording; prints what is found, or with a job adds it there. */
+/* Reads a recording and prints the findings. With a job, adds the recording to it instead of
+ * printing. Returns 0, or an exit code after a message. */
 static int from_file(struct diagnose_args *args, const char *path, const char *host,
 		     struct findings_job *job)
 {
@@ -215,6 +217,7 @@ static int judge_job(struct diagnose_args *args, struct findings_job *job)
 	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : EXIT_OK;
 }
 
+/* Prints the findings of one recording, or of several as one job. Returns the exit code. */
 static int from_files(struct diagnose_args *args)
 {
 	struct findings_job *job = NULL;
@@ -252,6 +255,7 @@ static int take(void *ctx, const struct event *e)
 	return advisor__event(*(struct advisor **)ctx, e);
 }
 
+/* Ends the capture after enough steps, or when a finding is sure. */
 static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 {
 	uint64_t least = model__steps_are_calls(l->model) ? LEAST_CALLS_NS : LEAST_NS;
@@ -262,8 +266,8 @@ static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 	return findings__are_sure(l->model, l->facts, now);
 }
 
-/* Captures into a file that stays, and judges that. */
-static int by_file(struct diagnose_args *args)
+/* Captures into the file of --output, and judges that recording. */
+static int from_kept_file(struct diagnose_args *args)
 {
 	struct recording r = { .args.output = args->output, .loop.args = args->capture };
 	int status = recording__run(&r);
@@ -272,6 +276,7 @@ static int by_file(struct diagnose_args *args)
 	return status ? status : from_file(args, args->output, NULL, NULL);
 }
 
+/* Captures a process and prints the findings. Returns the exit code. */
 static int from_process(struct diagnose_args *args)
 {
 	struct advisor *advisor = NULL;
@@ -290,7 +295,7 @@ static int from_process(struct diagnose_args *args)
 	if (args->output && !args->capture.session.steps)
 		args->capture.session.steps = MOST_STEPS;
 	if (args->output)
-		return by_file(args);
+		return from_kept_file(args);
 	status = live_model__capture(&o, &live);
 	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
 	if (!status && !live.duration) {

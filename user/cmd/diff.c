@@ -108,19 +108,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Reads one of the two recordings. Returns 0 and *ret, or an exit code after a message. */
 static int read_side(struct diff_args *args, enum match_side side, struct analysis **ret)
 {
 	int status = analysis__open(args->files[side], &args->opts.at[side], ret);
 
 	status = status ? status : analysis__run(*ret, NULL, NULL);
 	if (!status)
-		/* a time after the end became the end */
+		/* --at with a time after the end means the end: keep what the model took */
 		args->opts.at[side] = model__opts((*ret)->model);
 	return status;
 }
 
-/* Chooses the devices. Without --device: the main device of NEW if OLD has it, or that of OLD if
- * NEW has it. Otherwise each recording's main device, such as for ranks with a GPU each. */
+/* Sets ret[] to the device of each recording. Without --device: the main device of NEW if OLD has
+ * it, or that of OLD if NEW has it. Otherwise each recording's main device, such as for ranks with
+ * a GPU each. Returns 0, or an exit code after a message. */
 static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args,
 			  size_t ret[MATCH_SIDES])
 {
@@ -205,7 +207,8 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Writes the output. Without -o, a page has a file of its own, as exports do. */
+/* Writes the output to the file of -o or to standard output. A page without -o gets its own file,
+ * as with exports. */
 static int write_out(struct diff *d, const struct diff_args *args)
 {
 	char *path = NULL;
@@ -223,6 +226,7 @@ static int write_out(struct diff *d, const struct diff_args *args)
 	return status;
 }
 
+/* Reads both recordings and writes how they differ. Returns the exit code. */
 static int run(struct diff_args *args)
 {
 	struct analysis *a[MATCH_SIDES] = { NULL };
@@ -249,8 +253,9 @@ out:
 	return status;
 }
 
-/* Explains that a second recording is missing, or why the first one cannot be read. */
-static int lacks_second(const char *path)
+/* Logs that a second recording is missing, or why the first one cannot be read. Returns the exit
+ * code. */
+static int explain_missing_file(const char *path)
 {
 	const struct model_opts opts = { .at = AT_PEAK };
 	struct analysis *a = NULL;
@@ -296,7 +301,7 @@ static int cmd_diff(int argc, char **argv)
 		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
 		status = run(&args);
 	} else {
-		status = lacks_second(in.paths[0]);
+		status = explain_missing_file(in.paths[0]);
 	}
 	inputs__free(&in);
 	return status;

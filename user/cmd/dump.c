@@ -21,9 +21,9 @@
 #include "model/words.h"
 #include "report/dump.h"
 
-#define LIMIT_NS 10000000000ull
-#define TOP 40
-#define MAX_CHILDREN 255
+#define LIMIT_NS 10000000000ull /* time for reading the tensors, ns */
+#define TOP 40			/* rows of text without --top */
+#define MAX_CHILDREN 255	/* descendants that are read */
 
 enum { OPT_CHILDREN = OPT_COMMANDS_OWN };
 
@@ -81,7 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int unreadable(struct failure *f, int pid, int err, const char *why)
+/* Sets *f to the reason why a process cannot be read. Returns err. */
+static int explain_unreadable(struct failure *f, int pid, int err, const char *why)
 {
 	if (err == -EPERM || err == -EACCES)
 		return failure__set(
@@ -100,7 +101,7 @@ static int unreadable(struct failure *f, int pid, int err, const char *why)
 			    why && *why ? why : "cannot be read", strerror(-err));
 }
 
-/* What a process is read by. Its texts and its dump are in *process. */
+/* State for reading a process. The result is in *process. */
 struct seen {
 	struct target target;
 	struct census *census;
@@ -110,7 +111,7 @@ struct seen {
 	struct failure failure;
 };
 
-static void forget(struct seen *s)
+static void free_reading(struct seen *s)
 {
 	dump__free(&s->process->dump);
 	cudaalloc__free(s->alloc);
@@ -119,8 +120,8 @@ static void forget(struct seen *s)
 }
 
 /* Reads the tensors of s->process->pid. 0, or negative with s->failure and process->why. Call
- * forget() in any case. */
-static int look(struct seen *s, const struct dump_opts *o)
+ * free_reading() in any case. */
+static int read_process(struct seen *s, const struct dump_opts *o)
 {
 	struct dump_process *p = s->process;
 	struct target *t = &s->target;
@@ -166,7 +167,7 @@ static int look(struct seen *s, const struct dump_opts *o)
 		return 0;
 fail:
 	snprintf(p->why, sizeof(p->why), "%s", *why ? why : strerror(-err));
-	return unreadable(&s->failure, p->pid, err, why);
+	return explain_unreadable(&s->failure, p->pid, err, why);
 }
 
 static int print(const struct dump_args *a, struct dump *d)
@@ -186,11 +187,11 @@ static int print(const struct dump_args *a, struct dump *d)
 	return err;
 }
 
-static int look_at_one(struct dump_args *a, struct failure *f)
+static int dump_one(struct dump_args *a, struct failure *f)
 {
 	struct dump_process p = { .pid = a->o.pid };
 	struct seen s = { .process = &p };
-	int err = look(&s, &a->o);
+	int err = read_process(&s, &a->o);
 
 	if (err) {
 		*f = s.failure;
@@ -200,12 +201,13 @@ static int look_at_one(struct dump_args *a, struct failure *f)
 		if (err)
 			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
 	}
-	forget(&s);
+	free_reading(&s);
 	return err;
 }
 
-/* 0 if the tensors of at least one process could be read. */
-static int look_at_tree(struct dump_args *a, struct failure *f)
+/* Prints the tensors of a process and its descendants. 0 if those of at least one process could be
+ * read; otherwise negative with *f. */
+static int dump_tree(struct dump_args *a, struct failure *f)
 {
 	pid_t pids[MAX_CHILDREN + 1] = { a->o.pid }, parents[MAX_CHILDREN + 1] = { 0 };
 	size_t n = 1 + descendants__descendants(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN),
@@ -226,7 +228,7 @@ static int look_at_tree(struct dump_args *a, struct failure *f)
 		v[i].pid = pids[i];
 		v[i].parent = parents[i];
 		seen[i].process = &v[i];
-		n_read += !look(&seen[i], &a->o);
+		n_read += !read_process(&seen[i], &a->o);
 	}
 	if (!n_read) {
 		*f = seen[0].failure;
@@ -238,14 +240,15 @@ static int look_at_tree(struct dump_args *a, struct failure *f)
 			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
 	}
 	for (size_t i = 0; i < n; i++)
-		forget(&seen[i]);
+		free_reading(&seen[i]);
 	free(seen);
 	free(v);
 	return err;
 }
 
-/* The parts of the host memory. Python and tensors are optional: their memory is then unknown. */
-static int look_at_host(struct dump_args *a, struct failure *f)
+/* Prints the parts of a process's host memory. Python and tensors are optional: without them,
+ * their memory is unknown. 0, or negative with *f. */
+static int dump_host(struct dump_args *a, struct failure *f)
 {
 	const char *why = "", *cmdline;
 	char command[1024];
@@ -258,7 +261,7 @@ static int look_at_host(struct dump_args *a, struct failure *f)
 		return err;
 	err = proc__maps(t.proc, &t.maps);
 	if (err) {
-		unreadable(f, a->o.pid, err, "its maps cannot be read");
+		explain_unreadable(f, a->o.pid, err, "its maps cannot be read");
 		goto out;
 	}
 	t.python = python__open(t.proc, &t.maps, &why);
@@ -266,7 +269,7 @@ static int look_at_host(struct dump_args *a, struct failure *f)
 	words__arguments(command, sizeof(command), cmdline, len);
 	err = dump_host__read_all(t.proc, t.python, a->children, &d);
 	if (err) {
-		unreadable(f, a->o.pid, err, "its host memory cannot be read");
+		explain_unreadable(f, a->o.pid, err, "its host memory cannot be read");
 		goto out;
 	}
 	err = a->shown.format ? dump_host__json(stdout, &d) : dump_host__text(stdout, &d, command);
@@ -308,9 +311,9 @@ static int cmd_dump(int argc, char **argv)
 		a.o.by = (enum dump_by)a.shown.by;
 	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
 	if (a.host)
-		err = look_at_host(&a, &f);
+		err = dump_host(&a, &f);
 	else
-		err = a.children ? look_at_tree(&a, &f) : look_at_one(&a, &f);
+		err = a.children ? dump_tree(&a, &f) : dump_one(&a, &f);
 	if (err)
 		log_err("%s", f.text);
 	return err ? f.status : EXIT_OK;

@@ -19,7 +19,7 @@
 #include "cmd/usage.h"
 #include "estimate/estimate.h"
 
-#define DEFAULT_TOP 10
+#define DEFAULT_TOP 10			       /* rows of each table */
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* 30 minutes in ns */
 #define HOST_SHARE 80			       /* percentage of the available memory */
 
@@ -121,7 +121,7 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
 {
-	/* known to the dry run's library */
+	/* those that the dry run's library knows */
 	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6",  "8.9",
 					     "9.0", "10.0", "10.3", "12.0", NULL };
 	const char *name = known[report_args__choose(state, "--sm", arg, known)];
@@ -290,14 +290,14 @@ static int choose_tracer(struct estimate_args *a)
 	return EXIT_NOT_PERMITTED;
 }
 
-/* Sets defaults. Returns 0, or an exit code after a message. */
-static int complete(struct estimate_args *a)
+/* Sets what the options leave open. Returns 0, or an exit code after a message. */
+static int set_defaults(struct estimate_args *a)
 {
 	struct dryrun_args *d = &a->run.dryrun;
-	uint64_t here;
+	uint64_t available;
 	char have[24], want[24];
 
-	if (memory__available(&here)) {
+	if (memory__available(&available)) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
@@ -322,7 +322,7 @@ static int complete(struct estimate_args *a)
 	if (!a->max_time)
 		a->max_time = DEFAULT_TIME;
 	if (!a->max_host_memory)
-		a->max_host_memory = here ? here / 100 * HOST_SHARE : UINT64_MAX;
+		a->max_host_memory = available ? available / 100 * HOST_SHARE : UINT64_MAX;
 	if (granule__down(a->vram) > a->context.bytes)
 		return choose_tracer(a);
 	log_err("--vram: %s for the CUDA context do not fit into %s; set --context or a larger "
@@ -332,7 +332,8 @@ static int complete(struct estimate_args *a)
 	return EXIT_USAGE;
 }
 
-/* Writes the recording of the figures to the file of -o. */
+/* Copies the recording that the figures are from to the file of -o, which it closes. Returns the
+ * exit code. */
 static int keep_recording(const struct estimate *e, struct outfile *file)
 {
 	char buf[65536];
@@ -361,7 +362,7 @@ static int keep_recording(const struct estimate *e, struct outfile *file)
 	return EXIT_FAILED;
 }
 
-static int answer(const struct estimate *e)
+static int print_result(const struct estimate *e)
 {
 	int err;
 
@@ -389,6 +390,8 @@ static const struct argp argp = {
 	.children = children,
 };
 
+/* Creates the file of -o before the run, which may take long, so that an error there comes
+ * first. */
 static int cmd_estimate(int argc, char **argv)
 {
 	struct options o = { .shown = { .formats = report_args_formats, .top = DEFAULT_TOP } };
@@ -400,7 +403,7 @@ static int cmd_estimate(int argc, char **argv)
 	o.estimate.format = o.shown.format;
 	o.estimate.top = o.shown.top;
 	o.estimate.colour = o.shown.colour;
-	status = complete(&o.estimate);
+	status = set_defaults(&o.estimate);
 	if (status)
 		return status;
 	if (o.estimate.rank_list)
@@ -414,7 +417,7 @@ static int cmd_estimate(int argc, char **argv)
 	}
 	status = estimate__run(&e);
 	if (!status)
-		status = answer(&e);
+		status = print_result(&e);
 	if (file && keep_recording(&e, file))
 		status = EXIT_FAILED;
 	estimate__free(&e);

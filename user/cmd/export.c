@@ -155,7 +155,7 @@ static const struct argp argp = {
 	.children = children,
 };
 
-/* The last part of a folder's path. */
+/* The last part of a folder's path, for the caller to free. */
 static char *folder_name(const char *path)
 {
 	size_t end = strlen(path), begin;
@@ -168,7 +168,7 @@ static char *folder_name(const char *path)
 }
 
 /* Writes the tables of all recordings that an argument names. */
-static int to_folder(const struct options *o, char *file)
+static int write_tables(const struct options *o, char *file)
 {
 	char *name = o->folder.job || !folder__wanted(file) ? NULL : folder_name(file);
 	struct export_folder folder = o->folder;
@@ -207,7 +207,7 @@ static int cmd_export(int argc, char **argv)
 	if (!o.job.format->to_folder)
 		return export__run(&o.job);
 	for (size_t i = 0; i < o.n && !status; i++)
-		status = to_folder(&o, o.files[i]);
+		status = write_tables(&o, o.files[i]);
 	return status;
 }
 

@@ -103,7 +103,7 @@ static uint64_t parse_time(struct argp_state *state, const char *option, const c
 	return ns;
 }
 
-static void check(struct fetch_args *a, struct argp_state *state)
+static void check_args(struct fetch_args *a, struct argp_state *state)
 {
 	if (!a->n_files && !a->n_hosts && !a->slurm && !a->selector)
 		argp_error(state, "no host given: --hosts FILE, --slurm, --kubernetes SELECTOR, or "
@@ -199,7 +199,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->n_hosts = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_END:
-		check(a, state);
+		check_args(a, state);
 		break;
 	default:
 		return report_args__parse(key, arg, state, &a->shown);
@@ -207,6 +207,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Fills h with all hosts that the options and arguments name. Returns 0, or an exit code after a
+ * message. */
 static int read_hosts(struct fetch_args *a, struct hosts *h)
 {
 	const char *why;
@@ -255,6 +257,7 @@ static const struct argp argp = {
 	.children = children,
 };
 
+/* Reads hosts and the token, then fetches. An error of standard output wins. */
 static int cmd_fetch(int argc, char **argv)
 {
 	struct fetch_args args = { .shown.formats = report_args_formats,

@@ -10,10 +10,10 @@
 #include "capture/capture_args.h"
 #include "cmd/options.h"
 
-#define WIDTH 80
-#define CELL_MAX 24 /* longer options have a line of their own */
-#define INDENT 2
-#define LINES_MAX 40
+#define WIDTH 80     /* characters of a line */
+#define CELL_MAX 24  /* characters; longer options have their own line */
+#define INDENT 2     /* characters */
+#define LINES_MAX 40 /* longer help has no empty lines */
 
 /* ---- help ---- */
 
@@ -33,8 +33,8 @@ static bool is_short(const struct argp_option *o)
 	return o->key > ' ' && o->key < 127;
 }
 
-/* Writes "-o, --output=FILE". */
-static int cell(char *buf, size_t size, const struct argp_option *o)
+/* Writes an option as help shows it: "-o, --output=FILE". Returns its length. */
+static int write_cell(char *buf, size_t size, const struct argp_option *o)
 {
 	char value[64] = "", letter[8] = "";
 
@@ -47,7 +47,7 @@ static int cell(char *buf, size_t size, const struct argp_option *o)
 	return snprintf(buf, size, "%s--%s%s", letter, o->name, value);
 }
 
-static bool in_group(const struct argp_option *o, int group, bool all)
+static bool is_in_group(const struct argp_option *o, int group, bool all)
 {
 	return options_list__shows(o) && o->group == group && (all || !(o->flags & OPTION_RARE));
 }
@@ -61,14 +61,15 @@ static const char *title_of(const struct options_list *list, int group)
 	return titles[group] ? titles[group] : "Options";
 }
 
-static size_t column(const struct options_list *list, bool all)
+/* The column at which the descriptions of options begin. */
+static size_t doc_column(const struct options_list *list, bool all)
 {
 	size_t widest = 0;
 	char buf[256];
 
 	for (size_t i = 0; i < list->n; i++) {
-		int n = in_group(list->v[i], list->v[i]->group, all)
-				? cell(buf, sizeof(buf), list->v[i])
+		int n = is_in_group(list->v[i], list->v[i]->group, all)
+				? write_cell(buf, sizeof(buf), list->v[i])
 				: 0;
 
 		if (n <= CELL_MAX && (size_t)n > widest)
@@ -80,7 +81,7 @@ static size_t column(const struct options_list *list, bool all)
 static void print_option(FILE *out, const struct argp_option *o, size_t at)
 {
 	char first[256], rest[WIDTH], name[128];
-	int n = cell(name, sizeof(name), o);
+	int n = write_cell(name, sizeof(name), o);
 
 	snprintf(rest, sizeof(rest), "%*s", (int)at, "");
 	if ((size_t)n + INDENT + 2 > at) {
@@ -95,13 +96,13 @@ static void print_option(FILE *out, const struct argp_option *o, size_t at)
 
 static void print_groups(FILE *out, const struct options_list *list, bool all, const char *gap)
 {
-	size_t at = column(list, all);
+	size_t at = doc_column(list, all);
 
 	for (int group = 0; group <= OPTIONS_MESSAGES; group++) {
 		bool any = false;
 
 		for (size_t i = 0; i < list->n; i++) {
-			if (!in_group(list->v[i], group, all))
+			if (!is_in_group(list->v[i], group, all))
 				continue;
 			if (!any)
 				fprintf(out, "%s%s:\n", gap, title_of(list, group));
@@ -182,8 +183,8 @@ static void print_usage(FILE *out, const struct command *c)
 	}
 }
 
-/* gap: what is between sections. */
-static void print(FILE *out, const struct command *c, bool all, const char *gap)
+/* Prints the help of a command. gap: text between sections, an empty line or nothing. */
+static void print_help(FILE *out, const struct command *c, bool all, const char *gap)
 {
 	struct options_list list = { .n = 0 };
 
@@ -213,20 +214,20 @@ void help__print(FILE *out, const struct command *c, bool all)
 
 	if (!f)
 		return;
-	print(f, c, all, "\n");
+	print_help(f, c, all, "\n");
 	fclose(f);
 	for (const char *s = text; *s; s++)
 		lines += *s == '\n';
 	if (all || lines <= LINES_MAX)
 		fputs(text, out);
 	else
-		print(out, c, all, "");
+		print_help(out, c, all, "");
 	free(text);
 }
 
 /* ---- manual page ---- */
 
-/* Writes text on a line of its own. */
+/* Writes text as a line of a manual page, with the escapes of mdoc. */
 static void text_line(FILE *out, const char *s, size_t n)
 {
 	if (n && strchr(".'", s[0]))
@@ -247,7 +248,7 @@ static void text_line(FILE *out, const char *s, size_t n)
 	fputc('\n', out);
 }
 
-static void upper(FILE *out, const char *s)
+static void write_upper(FILE *out, const char *s)
 {
 	for (; *s; s++)
 		fputc(toupper((unsigned char)*s), out);
@@ -260,7 +261,7 @@ static void print_head(FILE *out, const struct command *c)
 	fputs(".ds doc-volume-operating-system Linux\n",
 	      out); /* not "BSD System Manager's Manual" */
 	fputs(".Dt MEMTRACE-BPF-", out);
-	upper(out, c->name);
+	write_upper(out, c->name);
 	fprintf(out,
 		" 8\n.Os Linux\n.Sh NAME\n.Nm memtrace-bpf-%s\n.Nd %s\n.Sh SYNOPSIS\n.Bd "
 		"-literal\n",

@@ -25,7 +25,7 @@
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 
-#define TOP 10 /* most lines of text */
+#define TOP 10 /* rows of text without --top */
 
 struct leaks_args {
 	struct report_args shown;
@@ -68,7 +68,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-/* FILE:LINE */
+/* Parses FILE:LINE of --per. */
 static void parse_per(struct leaks_args *a, char *arg, struct argp_state *state)
 {
 	char *colon = strrchr(arg, ':'), *end;
@@ -157,8 +157,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Returns the exit code after printing. Logs err, the error of printing. */
-static int printed(const struct leaks_args *a, int err, const char *name, bool found)
+/* Called after printing, with err, the result of that. Logs an error. Returns the exit code. */
+static int finish_output(const struct leaks_args *a, int err, const char *name, bool found)
 {
 	char path[512], wanted[64];
 
@@ -188,10 +188,11 @@ static int print(const struct leaks_doc *doc, const struct leaks_args *a)
 	else
 		err = leaks__text(stdout, doc, &a->o, &found);
 	json__free(j);
-	return printed(a, err, doc->name, found);
+	return finish_output(a, err, doc->name, found);
 }
 
-static int watch(struct model *m, const struct leaks_args *args)
+/* Makes the model watch growth, by requests if --per is given. 0 or -ENOMEM. */
+static int watch_growth(struct model *m, const struct leaks_args *args)
 {
 	int err = growth__watch(m, args->o.by);
 
@@ -199,10 +200,11 @@ static int watch(struct model *m, const struct leaks_args *args)
 				      : growth__use_requests_at(m, args->per_file, args->per_line);
 }
 
-/* Whether the line of --per began requests. Otherwise logs an error with the lines next to it. */
+/* True if the line of --per allocated something, so that requests are known, or if there is no
+ * --per. Otherwise logs an error with the nearest lines that did. */
 static bool has_requests(const struct leaks_args *a, const struct model *m, const struct dict *d)
 {
-	uint32_t before = 0, after = 0, n = dict__counts(d).stacks;
+	uint32_t line_before = 0, line_after = 0, n = dict__counts(d).stacks;
 	struct row_frame f;
 	char file[512], near[96] = "";
 
@@ -212,17 +214,18 @@ static bool has_requests(const struct leaks_args *a, const struct model *m, cons
 		if (!model__stack_line(m, i, FRAMES_USER, &f) || !f.line ||
 		    !files__is(f.file, a->per_file))
 			continue;
-		if (f.line < a->per_line && f.line > before)
-			before = f.line;
-		if (f.line > a->per_line && (!after || f.line < after))
-			after = f.line;
+		if (f.line < a->per_line && f.line > line_before)
+			line_before = f.line;
+		if (f.line > a->per_line && (!line_after || f.line < line_after))
+			line_after = f.line;
 	}
-	if (before && after)
+	if (line_before && line_after)
 		snprintf(near, sizeof(near),
-			 ": the nearest lines that do are %" PRIu32 " and %" PRIu32, before, after);
-	else if (before || after)
+			 ": the nearest lines that do are %" PRIu32 " and %" PRIu32, line_before,
+			 line_after);
+	else if (line_before || line_after)
 		snprintf(near, sizeof(near), ": the nearest line that does is %" PRIu32,
-			 before ? before : after);
+			 line_before ? line_before : line_after);
 	else
 		snprintf(near, sizeof(near), ", and no line of this file did");
 	log_err("--per: %s:%" PRIu32 " allocated nothing in the time%s",
@@ -231,8 +234,9 @@ static bool has_requests(const struct leaks_args *a, const struct model *m, cons
 	return false;
 }
 
-/* Runs a recording with growth watched. Returns 0 and *ret, or an exit code after a message. */
-static int judge(const struct leaks_args *args, const char *path, struct analysis **ret)
+/* Reads a recording into a model that watches growth. Returns 0 and *ret, or an exit code after a
+ * message. */
+static int read_growth(const struct leaks_args *args, const char *path, struct analysis **ret)
 {
 	const struct model_opts mo = { .at = AT_END };
 	struct analysis *a;
@@ -240,7 +244,7 @@ static int judge(const struct leaks_args *args, const char *path, struct analysi
 
 	if (status)
 		return status;
-	if (watch(a->model, args)) {
+	if (watch_growth(a->model, args)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	} else {
@@ -258,7 +262,7 @@ static int judge(const struct leaks_args *args, const char *path, struct analysi
 static int from_file(const struct leaks_args *args)
 {
 	struct analysis *a;
-	int status = judge(args, args->files[0], &a);
+	int status = read_growth(args, args->files[0], &a);
 	size_t device;
 
 	if (status)
@@ -293,9 +297,10 @@ static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
 	} else if (!err) {
 		err = leaks_ranks__text(stdout, r);
 	}
-	return printed(args, err, "all recordings", !err && leaks_ranks__found(r));
+	return finish_output(args, err, "all recordings", !err && leaks_ranks__found(r));
 }
 
+/* Judges the ranks of a job together. Returns the exit code. */
 static int from_files(const struct leaks_args *args)
 {
 	struct leaks_ranks *r = leaks_ranks__new(&args->o);
@@ -303,7 +308,7 @@ static int from_files(const struct leaks_args *args)
 	struct analysis *a;
 
 	for (size_t i = 0; i < args->n && !status && !err; i++) {
-		status = judge(args, args->files[i], &a);
+		status = read_growth(args, args->files[i], &a);
 		if (status)
 			break;
 		a->host = args->hosts[i];
@@ -325,9 +330,10 @@ static int from_files(const struct leaks_args *args)
 
 static int begin(void *ctx, struct live_model *l)
 {
-	return watch(l->model, ctx);
+	return watch_growth(l->model, ctx);
 }
 
+/* Captures a process and prints what grows in it. Returns the exit code. */
 static int from_process(const struct leaks_args *args)
 {
 	const struct live_model_opts o = { .args = &args->capture,
@@ -355,21 +361,22 @@ static int from_process(const struct leaks_args *args)
 	return status;
 }
 
-/* Accepts "--steps 60" as well as "--steps=60": argp takes optional arguments only after "=".
- * With a recording, the next word is a file if such a file exists. */
+/* Joins "--steps" and "60" to "--steps=60", which goes to *joined: argp takes optional arguments
+ * only after "=". With a recording, the next word is a file if such a file exists. Returns a new
+ * argv and its *argc; NULL: out of memory. The caller frees both. */
 static char **join_steps(int *argc, char **argv, char **joined)
 {
 	char **v = calloc((size_t)*argc + 1, sizeof(*v));
-	bool live = false;
+	bool has_pid = false;
 	int n = 0;
 
 	for (int i = 1; i < *argc; i++)
-		live |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
+		has_pid |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
 	for (int i = 0; v && i < *argc; i++) {
 		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") &&
 		    strspn(argv[i + 1], "0123456789") &&
 		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] &&
-		    (live || access(argv[i + 1], F_OK))) {
+		    (has_pid || access(argv[i + 1], F_OK))) {
 			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
 				*joined = NULL;
 				free(v);

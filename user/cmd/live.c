@@ -104,6 +104,7 @@ static const struct argp argp = {
 	.children = children,
 };
 
+/* Copies the shared options to those of the live view. */
 static int cmd_live(int argc, char **argv)
 {
 	struct options o = {

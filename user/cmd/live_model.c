@@ -18,8 +18,8 @@ struct watcher {
 	const struct live_model_opts *o;
 	struct session *session;
 	struct live_model *live;
-	uint64_t looked; /* CLOCK_MONOTONIC, ns */
-	bool ended;
+	uint64_t looked; /* when enough() was called last, CLOCK_MONOTONIC, ns */
+	bool ended;	 /* end() was called: dict and facts are ours */
 };
 
 static int on_event(struct sink *s, const struct event *e)
@@ -30,6 +30,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return err ? err : model__event(w->live->model, e);
 }
 
+/* The capture begins: makes the model. The arguments are those of tracees_output.begin. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	const struct model_opts mo = { .at = AT_END };
@@ -52,6 +53,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	return NULL;
 }
 
+/* Called often: a text ends the capture. */
 static const char *full(void *output)
 {
 	struct watcher *w = output;
@@ -63,6 +65,7 @@ static const char *full(void *output)
 	return w->o->enough(w->o->ctx, w->live, session__now(w->session)) ? "enough" : NULL;
 }
 
+/* The capture ends: takes over the dictionary and the facts. */
 static int end(void *output, const char *reason, int err)
 {
 	struct watcher *w = output;
@@ -89,7 +92,7 @@ int live_model__capture(const struct live_model_opts *o, struct live_model *ret)
 	if (!status)
 		status = capture_loop__run(&loop);
 	capture_loop__close(&loop);
-	if (!w.ended) /* they were the session's */
+	if (!w.ended) /* dict and facts were the session's, which is gone */
 		*ret = (struct live_model){ .model = ret->model };
 	if (!status && ret->duration)
 		model__finish(ret->model, ret->duration);

@@ -15,6 +15,7 @@
 #include "cmd/commands.h"
 #include "cmd/usage.h"
 
+/* --max-answer, in bytes */
 #define ANSWER_DEFAULT (64 << 10)
 #define ANSWER_LEAST 1024
 #define ANSWER_MOST (16 << 20)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* True for the entry that ends a table of options. */
 static bool is_end(const struct argp_option *o)
 {
 	return !o->key && !o->name && !o->doc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A command's option table, with those of its children. */
+/* The options of a command, with those of the children of its argp parser. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,12 +14,13 @@ struct options_list {
 
 /* Fills the list in the order of the tables. */
 void options_list__fill(struct options_list *list, const struct argp *argp);
-/* Finds an option by the first len bytes of its name; getopt accepts abbreviations. NULL: none. */
+/* Finds an option by the first len bytes of its name. An abbreviation is enough, as for getopt.
+ * NULL: none. */
 const struct argp_option *options_list__named(const struct options_list *list, const char *name,
 					      size_t len);
-/* Finds a short option. NULL: none. */
+/* Finds an option by its letter. NULL: none. */
 const struct argp_option *options_list__short(const struct options_list *list, int key);
-/* Returns whether it is an option that help shows. */
+/* True if help shows the option. */
 bool options_list__shows(const struct argp_option *o);
-/* Returns whether the next argument is its value, if none follows "=". NULL: false. */
+/* True if the option's value is the next argument, unless it follows "=". False for NULL. */
 bool options_list__takes_next(const struct argp_option *o);

@@ -21,9 +21,9 @@
 #include "model/words.h"
 #include "watch/ps.h"
 
-#define INTERVAL UINT64_C(1000000000) /* ns between two looks */
-#define INTERVAL_LEAST UINT64_C(100000000)
-#define COMMAND_WANTED 16 /* columns */
+#define INTERVAL UINT64_C(1000000000)	   /* --interval, ns */
+#define INTERVAL_LEAST UINT64_C(100000000) /* ns */
+#define COMMAND_WANTED 16		   /* least width of the last column, in characters */
 
 enum { OPT_WATCH = OPT_COMMANDS_OWN };
 
@@ -124,6 +124,7 @@ static void put_row(struct grid *g, const struct ps_process *p)
 	grid__put(g, COL_CONTAINER, *p->container ? p->container : p->pod, NULL);
 }
 
+/* Prints the table. Columns without any value are hidden. 0 or -ENOMEM. */
 static int print_rows(struct ps *s)
 {
 	static const struct column columns[COL_NR] = {
@@ -275,14 +276,14 @@ static int print(struct ps *s, const struct ps_args *args, uint64_t lists)
 	return err ? err : outfile__flush(stdout);
 }
 
-/* Returns 0 or -errno. */
+/* Prints the list, with --watch again and again. Returns 0 or -errno. */
 static int list(struct ps *s, const struct ps_args *args)
 {
 	uint64_t lists = 0;
 	int err;
 
 	ps__find(s);
-	ps__look(s);
+	ps__look(s); /* growth needs two looks */
 	do {
 		sleep_ns(args->interval);
 		ps__find(s);

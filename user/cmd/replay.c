@@ -145,6 +145,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Writes a point of --curve as a line of CSV. */
 static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t allocated,
 		       uint64_t reserved)
 {
@@ -154,27 +155,27 @@ static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t alloca
 	return n < 0 ? -EIO : 0;
 }
 
-/* Replays one set of settings, and the recording's own settings for comparison if others were
- * given. */
+/* Replays with one set of settings. If these are not the recording's own, first replays with its
+ * own, for comparison: v[0], and the others in v[1]. 0, or negative with *f. */
 static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v,
 		   struct replay_found *found, struct failure *f)
 {
 	const char *recorded = found->about->alloc_conf ?: "";
-	const char *asked = a->opts.alloc_conf;
-	bool other = asked && strcmp(asked, recorded);
+	const char *given = a->opts.alloc_conf;
+	bool other = given && strcmp(given, recorded);
 	struct replay_tried *t = &v[other];
 	int err = 0;
 
 	found->n = 1 + other;
-	t->alloc_conf = other ? asked : recorded;
+	t->alloc_conf = other ? given : recorded;
 	t->own = !other;
 	t->costs = "";
 	if (other) {
-		struct replay_opts own = { .vram = a->opts.vram,
-					   .afresh = found->about->before != 0 };
+		struct replay_opts own_opts = { .vram = a->opts.vram,
+						.afresh = found->about->before != 0 };
 
 		v[0] = (struct replay_tried){ .alloc_conf = recorded, .own = true, .costs = "" };
-		err = replay__try(r, &own, &v[0].result, f);
+		err = replay__try(r, &own_opts, &v[0].result, f);
 	}
 	if (err)
 		return err;
@@ -188,6 +189,8 @@ static uint64_t recorded_vram(const struct replay_about *about)
 	return about->vram >= DRYRUN_VRAM_MIN && about->vram <= DRYRUN_VRAM_MAX ? about->vram : 0;
 }
 
+/* Replays as the options ask, and prints the result. curve: file of --curve; NULL: none. Returns
+ * the exit code. */
 static int run(struct replay_args *a, FILE *curve)
 {
 	struct failure f = { 0 };
@@ -226,7 +229,7 @@ out:
 	return analysis__check_output(stdout, "standard output");
 }
 
-/* The file gets its name when it is complete. */
+/* Runs with --curve. Its file gets its name when it is complete. */
 static int run_with_curve(struct replay_args *a)
 {
 	struct outfile *file;
@@ -250,7 +253,7 @@ static int run_with_curve(struct replay_args *a)
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Quotes arguments for a shell. Returns NULL if they cannot be shown. */
+/* Sets buf to n words, quoted for a shell. Returns buf, or NULL if they cannot be shown. */
 static const char *quoted(int n, char **words, char *buf, size_t size)
 {
 	size_t used = 0;

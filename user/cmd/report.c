@@ -88,6 +88,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Finds the group with this name of len bytes. False: no group has it. */
 static bool find_group(const char *arg, size_t len, enum group *ret)
 {
 	for (int by = 0; by < BY_NR; by++) {
@@ -102,7 +103,8 @@ static bool find_group(const char *arg, size_t len, enum group *ret)
 	return false;
 }
 
-static void unknown_group(const char *arg, size_t len, struct argp_state *state)
+/* Calls argp_error() for a word of --by that is no group, or is segment. */
+static void refuse_group(const char *arg, size_t len, struct argp_state *state)
 {
 	char word[64];
 	const char *words[BY_NR + 2] = { NULL };
@@ -115,10 +117,11 @@ static void unknown_group(const char *arg, size_t len, struct argp_state *state)
 		argp_error(state, "--by: segment cannot be combined with others");
 }
 
+/* Parses "line", "segment", or several groups with commas. Several are bits of r->split. */
 static void parse_by(struct report_files *r, const char *arg, struct argp_state *state)
 {
-	const unsigned single = 1U << BY_STACK | 1U << BY_LAYER;
-	unsigned split = 0, n = 0;
+	const unsigned only_alone = 1U << BY_STACK | 1U << BY_LAYER;
+	unsigned groups = 0, n_groups = 0;
 
 	r->split = 0;
 	r->segments = !strcmp(arg, "segment");
@@ -128,21 +131,21 @@ static void parse_by(struct report_files *r, const char *arg, struct argp_state 
 		size_t len = strcspn(p, ",");
 
 		if (!find_group(p, len, &r->by)) {
-			unknown_group(p, len, state);
+			refuse_group(p, len, state);
 			return;
 		}
-		n += !(split & 1U << r->by);
-		split |= 1U << r->by;
+		n_groups += !(groups & 1U << r->by);
+		groups |= 1U << r->by;
 		p += len;
 		if (!*p)
 			break;
 	}
-	if (n > 1 && (split & single))
+	if (n_groups > 1 && (groups & only_alone))
 		argp_error(state, "--by: stack and layer cannot be combined with others");
-	r->split = n > 1 ? split : 0;
+	r->split = n_groups > 1 ? groups : 0;
 }
 
-static void parse_fail(struct report_files *r, const char *arg, struct argp_state *state)
+static void parse_fail_if(struct report_files *r, const char *arg, struct argp_state *state)
 {
 	char *why = NULL;
 	int err;
@@ -157,7 +160,7 @@ static void parse_fail(struct report_files *r, const char *arg, struct argp_stat
 	free(why);
 }
 
-/* Which columns there are depends on the other options. */
+/* Parses --columns after all other options, since they determine which columns there are. */
 static void parse_columns(struct options *o, struct argp_state *state)
 {
 	struct report_files *r = &o->r;
@@ -256,7 +259,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		r->outliers = true;
 		break;
 	case OPT_FAIL:
-		parse_fail(r, arg, state);
+		parse_fail_if(r, arg, state);
 		break;
 	case ARGP_KEY_ARGS:
 		r->paths = state->argv + state->next;
@@ -274,6 +277,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Turns the options into those of report_files, and prints. Returns the exit code. */
 static int report(struct options *o)
 {
 	struct report_files *r = &o->r;

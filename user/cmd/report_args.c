@@ -20,12 +20,13 @@
 
 const char *const report_args_formats[] = { "text", "json", NULL };
 
-#define WORDS_MOST 16 /* words of an option in a message */
+#define WORDS_MOST 16 /* most words of an option that a message lists */
 
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words)
 {
-	const char *shown[WORDS_MOST + 1] = { NULL }; /* role: what people read for category */
+	/* the words as people read them: role for category */
+	const char *shown[WORDS_MOST + 1] = { NULL };
 	char what[64];
 
 	for (int i = 0; words[i]; i++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Options that commands share. A command lists those that choose what to show in its own table, with
- * these keys, and passes keys that it does not parse itself to report_args__parse(). The others
- * (--csv, --max-memory, --json-schema) are children of its argp parser. */
+/* Options that commands share. A command lists those options for what to show that it has in its
+ * own table, with the keys below. It passes keys that it does not parse itself to
+ * report_args__parse(). The other shared options (--csv, --max-memory, --json-schema) are children
+ * of its argp parser. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,25 +46,25 @@ enum {
 	}
 
 struct report_args {
-	/* Set by the command: words of --by and --format, NULL-terminated. */
+	/* Set by the command: the words of --by and of --format. Each list ends with NULL. */
 	const char *const *groups, *const *formats;
-	int by, format; /* index of the given word */
+	int by, format; /* index of the word that was given, in groups and formats */
 	bool by_given;
 	struct model_opts at;
 	bool at_given;
 	const char *device; /* NULL: not given */
 	size_t top;	    /* rows, 0: all; the command sets the default */
 	bool top_given;
-	enum frame_choice which_line; /* --frames all */
-	struct report_select select;  /* for report_select__drop() */
+	enum frame_choice which_line; /* which frame of a stack is charged: --frames */
+	struct report_select select;  /* --filter and --hide; free it with report_select__drop() */
 	enum report_choice colour;
 };
 
-/* Parses an option. Returns ARGP_ERR_UNKNOWN for other keys. */
+/* Parses an option that the command lists. Returns 0, or ARGP_ERR_UNKNOWN for other keys. */
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a);
 /* "text", "json", NULL: the words of --format in most commands. */
 extern const char *const report_args_formats[];
-/* Returns the index of arg in words (NULL-terminated). Calls argp_error() for another word. */
+/* Returns the index of arg in words, which end with NULL. Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);
 
@@ -74,10 +75,10 @@ int report_args__choose(struct argp_state *state, const char *option, const char
 		&csv_argp, 0, NULL, 0                                                              \
 	}
 
-/* Sets how model/csv.h writes text. Its input is a bool, set to true if the option is given: for
- * report_args__check_csv(). */
+/* Parses --csv, which sets how model/csv.h writes text. The input is a bool, which becomes true if
+ * the option is given: pass it to report_args__check_csv(). */
 extern const struct argp csv_argp;
-/* Calls argp_error() if the option is given and the output is no CSV. */
+/* Calls argp_error() if --csv is given and the output is not CSV. */
 void report_args__check_csv(struct argp_state *state, bool given, bool is_csv);
 
 /* --max-memory of commands that read recordings, as a child of their argp parsers. */
@@ -87,7 +88,7 @@ void report_args__check_csv(struct argp_state *state, bool given, bool is_csv);
 		&memory_argp, 0, NULL, 0                                                           \
 	}
 
-/* Sets the limit of record/mtr.h; has no input. */
+/* Parses --max-memory, which sets the limit of record/mtr.h. Has no input. */
 extern const struct argp memory_argp;
 
 /* --json-schema of commands that write JSON, as a child of their argp parsers. The schemas are the
@@ -98,5 +99,6 @@ extern const struct argp memory_argp;
 		&schema_argp, 0, NULL, 0                                                           \
 	}
 
-/* Prints the schema of the command that is being parsed, and exits. Has no input. */
+/* Parses --json-schema: prints the schema of the command whose line is being parsed, and exits.
+ * Has no input. */
 extern const struct argp schema_argp;

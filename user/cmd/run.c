@@ -54,7 +54,7 @@ static void take_command(struct run_command_args *a, struct argp_state *state)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct run_command_args *a = state->input;
-	const char *other = NULL; /* option that --inside excludes */
+	const char *other = NULL; /* a given option that --inside excludes */
 
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -130,7 +130,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-#define SIGNALLED 128 /* exit codes of commands that a signal ended are higher */
+#define SIGNALLED 128 /* a command that a signal ended has a higher exit code */
 
 static bool note_event(void *ctx, const struct event *e)
 {
@@ -140,8 +140,9 @@ static bool note_event(void *ctx, const struct event *e)
 	return true;
 }
 
-/* A command that fails in the dry run may have read a value that no kernel computed. */
-static void lead_on(const struct run_command *r, int status)
+/* Explains the failure of a command in a dry run: it may have read a value that no kernel
+ * computed. */
+static void explain_failure(const struct run_command *r, int status)
 {
 	bool has_reason = r->ran_out || r->args.recording.oom.on;
 
@@ -152,6 +153,7 @@ static void lead_on(const struct run_command *r, int status)
 			 status);
 }
 
+/* Records the command and waits for its end. Returns its exit code, or ours if it did not start. */
 static int run(struct run_command *r)
 {
 	int status;
@@ -171,7 +173,7 @@ static int run(struct run_command *r)
 				 ? ""
 				 : "; --children also records the processes that it starts");
 	status = run_command__wait(r);
-	lead_on(r, status);
+	explain_failure(r, status);
 	return status;
 }
 

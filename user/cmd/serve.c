@@ -133,7 +133,8 @@ static const struct argp_option options[] = {
 
 /* ---- targets ---- */
 
-static bool good_name(const char *name, size_t len)
+/* True if the len bytes of name can be a target's name. */
+static bool is_target_name(const char *name, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (!isalnum((unsigned char)name[i]) && !strchr("._-/", name[i]))
@@ -151,7 +152,8 @@ static struct serve_target *new_target(struct serve_args *a, struct argp_state *
 	return &a->targets[a->n_targets++];
 }
 
-static pid_t as_pid(const char *text)
+/* Parses a PID. 0: text is not a PID. */
+static pid_t parse_pid(const char *text)
 {
 	char *end;
 	long n;
@@ -170,7 +172,7 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 	size_t len = equals ? (size_t)(equals - arg) : 0;
 	struct serve_target *t;
 
-	if (!equals || !equals[1] || !good_name(arg, len)) {
+	if (!equals || !equals[1] || !is_target_name(arg, len)) {
 		argp_error(state,
 			   "%s: '%s' is not NAME=%s with a NAME of at most 63 letters, digits and "
 			   ". _ - /",
@@ -186,7 +188,7 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 		return;
 	snprintf(t->name, sizeof(t->name), "%.*s", (int)len, arg);
 	t->text = equals + 1;
-	t->pid = command ? 0 : as_pid(t->text);
+	t->pid = command ? 0 : parse_pid(t->text);
 	t->kind = t->pid ? TARGET_PID : TARGET_PATTERN;
 	if (command)
 		t->kind = TARGET_COMMAND;
@@ -208,8 +210,8 @@ static void parse_all(struct serve_args *a, struct argp_state *state)
 		*t = (struct serve_target){ .kind = TARGET_ALL, .text = "" };
 }
 
-/* Runs after all targets are known. */
-static void name_users(struct serve_args *a, struct argp_state *state)
+/* Parses --target-user NAME=USER, after all targets are known. */
+static void parse_target_users(struct serve_args *a, struct argp_state *state)
 {
 	for (size_t i = 0; i < a->n_target_users; i++) {
 		const char *arg = a->target_users[i], *equals = strchr(arg, '=');
@@ -260,8 +262,8 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	return bytes;
 }
 
-static unsigned parse_few(struct argp_state *state, const char *option, const char *arg,
-			  uint64_t min, uint64_t max)
+static unsigned parse_limited(struct argp_state *state, const char *option, const char *arg,
+			      uint64_t min, uint64_t max)
 {
 	uint64_t n = capture_args__parse_count(state, option, arg, min);
 
@@ -270,8 +272,8 @@ static unsigned parse_few(struct argp_state *state, const char *option, const ch
 	return (unsigned)n;
 }
 
-static void add(const char **v, size_t *n, size_t most, const char *arg, const char *option,
-		struct argp_state *state)
+static void add_argument(const char **v, size_t *n, size_t most, const char *arg,
+			 const char *option, struct argp_state *state)
 {
 	if (*n == most)
 		argp_error(state, "%s: at most %zu", option, most);
@@ -288,7 +290,8 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 	*ret = arg;
 }
 
-/* A token sent without encryption can be read on its way. */
+/* Calls argp_error() if url would get the token unencrypted, so that others can read it on its
+ * way. */
 static void check_push(const struct serve_args *a, const char *url, const char *option,
 		       struct argp_state *state)
 {
@@ -300,7 +303,7 @@ static void check_push(const struct serve_args *a, const char *url, const char *
 			   option, url);
 }
 
-static void check(const struct serve_args *a, struct argp_state *state)
+static void check_options(const struct serve_args *a, struct argp_state *state)
 {
 	bool commands = false;
 
@@ -337,10 +340,10 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--max-events: the number is too large");
 		break;
 	case OPT_TRACES:
-		a->max_traces = parse_few(state, "--max-traces", arg, 1, 700);
+		a->max_traces = parse_limited(state, "--max-traces", arg, 1, 700);
 		break;
 	case OPT_CAPTURES:
-		a->max_captures = parse_few(state, "--max-captures", arg, 1, 64);
+		a->max_captures = parse_limited(state, "--max-captures", arg, 1, 64);
 		break;
 	case OPT_DURATION:
 		a->max_duration = parse_time(state, "--max-duration", arg, SECOND / 100);
@@ -353,11 +356,11 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 		a->max_disk = parse_size(state, "--max-disk", arg, 4 << 20, UINT64_C(1) << 50);
 		break;
 	case OPT_WORKERS:
-		a->max_workers = parse_few(state, "--max-workers", arg, 1, 64);
+		a->max_workers = parse_limited(state, "--max-workers", arg, 1, 64);
 		break;
 	case OPT_RATE:
-		a->requests_per_minute = parse_few(state, "--requests-per-minute", arg, 0,
-						   1000000000);
+		a->requests_per_minute = parse_limited(state, "--requests-per-minute", arg, 0,
+						       1000000000);
 		break;
 	case OPT_INTERVAL:
 		a->interval = parse_time(state, "--interval", arg, SECOND / 20);
@@ -412,7 +415,7 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX);
 		break;
 	case OPT_DEVICES:
-		a->devices = parse_few(state, "--devices", arg, 1, DRYRUN_DEVICES_MAX);
+		a->devices = parse_limited(state, "--devices", arg, 1, DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_NO_DRY_RUN:
 		a->no_dry_run = true;
@@ -424,8 +427,8 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 		a->command_env = arg;
 		break;
 	case OPT_TARGET_USER:
-		add(a->target_users, &a->n_target_users, SERVE_TARGETS, arg, "--target-user",
-		    state);
+		add_argument(a->target_users, &a->n_target_users, SERVE_TARGETS, arg,
+			     "--target-user", state);
 		break;
 	default:
 		return parse_push(key, arg, state);
@@ -439,7 +442,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_LISTEN:
-		add(a->listen, &a->n_listen, SERVE_LISTEN, arg, "--listen", state);
+		add_argument(a->listen, &a->n_listen, SERVE_LISTEN, arg, "--listen", state);
 		break;
 	case OPT_TOKEN:
 		a->token_file = arg;
@@ -451,7 +454,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->tls_key = arg;
 		break;
 	case OPT_HOST:
-		add(a->hosts, &a->n_hosts, SERVE_HOSTS, arg, "--allow-host", state);
+		add_argument(a->hosts, &a->n_hosts, SERVE_HOSTS, arg, "--allow-host", state);
 		break;
 	case OPT_TARGET:
 		parse_target(a, "--target", arg, false, state);
@@ -469,11 +472,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->verbose = true;
 		break;
 	case ARGP_KEY_ARG:
-		add(a->files, &a->n_files, SERVE_FILES, arg, "FILE", state);
+		add_argument(a->files, &a->n_files, SERVE_FILES, arg, "FILE", state);
 		break;
 	case ARGP_KEY_END:
-		name_users(a, state);
-		check(a, state);
+		parse_target_users(a, state);
+		check_options(a, state);
 		break;
 	default:
 		return parse_command(key, arg, state);
@@ -483,6 +486,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- before it runs ---- */
 
+/* Reads the files of tokens and keys. 0 or -errno with why, which has SECRET_WHY bytes, as has
+ * warning. */
 static int read_secrets(const struct serve_args *a, struct serve_secrets *s, char *warning,
 			char *why)
 {

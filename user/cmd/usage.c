@@ -15,25 +15,25 @@
 #include "model/analysis.h"
 #include "watch/ps.h"
 
-#define AFTER "Try `" /* start of argp's own last lines */
+#define AFTER "Try `" /* begins the two lines that argp writes after an error */
 
 static struct {
 	const struct command *command;
 	struct options_list options;
-	const struct command *const *commands; /* all; NULL: not known */
+	const struct command *const *commands; /* of usage__know(); NULL: not known */
 	size_t ncommands;
 	bool over;	    /* argp's own lines have begun */
-	bool wants_process; /* the error message says to choose a process */
+	bool wants_process; /* the error message tells the user to choose a process */
 } at;
 
-#define NAMED 5 /* processes that a message names */
+#define NAMED 5 /* most processes that a message names */
 
 static bool says_pid(const char *line, size_t len)
 {
 	return memmem(line, len, "-p PID", 6) || memmem(line, len, "--pid=PID", 9);
 }
 
-/* Names the processes that could be chosen, in a line. */
+/* Writes a line with the processes that the user could choose. */
 static void name_processes(void)
 {
 	struct ps *s = ps__new();
@@ -55,8 +55,9 @@ static void name_processes(void)
 	ps__free(s);
 }
 
-/* Writes messages to standard error, with our last line instead of argp's two. */
-static ssize_t put(void *cookie, const char *s, size_t n)
+/* Writes argp's messages to standard error, with our last line instead of its two. A function of
+ * cookie_io_functions_t. */
+static ssize_t put_message(void *cookie, const char *s, size_t n)
 {
 	const char *end = s + n;
 
@@ -89,12 +90,12 @@ static void try_options(struct nearest *n, const struct options_list *options)
 static void add_commands(char *buf, size_t size, const char *option)
 {
 	size_t used = 0, shown = 0, more = 0;
-	struct options_list of = { .n = 0 };
+	struct options_list theirs = { .n = 0 };
 
 	for (size_t i = 0; i < at.ncommands; i++) {
-		of.n = 0;
-		options_list__fill(&of, at.commands[i]->argp);
-		if (!options_list__named(&of, option, strlen(option)))
+		theirs.n = 0;
+		options_list__fill(&theirs, at.commands[i]->argp);
+		if (!options_list__named(&theirs, option, strlen(option)))
 			continue;
 		if (shown < 3 && used < size)
 			used += (size_t)snprintf(buf + used, size - used, "%s%s", shown ? ", " : "",
@@ -105,8 +106,9 @@ static void add_commands(char *buf, size_t size, const char *option)
 		snprintf(buf + used, size - used, " and %zu more", more);
 }
 
-/* The option is one of other commands, or near to one. name: theirs. */
-static void of_others(struct argp_state *state, const char *word, const char *name)
+/* Calls argp_error() for an option that only other commands have. word: as typed; name: the other
+ * commands' option, equal or near to it. */
+static void refuse_others_option(struct argp_state *state, const char *word, const char *name)
 {
 	char commands[128] = "", own[128] = "";
 	size_t len = strlen(name), n;
@@ -128,22 +130,24 @@ static void of_others(struct argp_state *state, const char *word, const char *na
 		argp_error(state, "unknown option '--%s': it is for %s%s", word, commands, own);
 }
 
-static void unknown(struct argp_state *state, const char *name, size_t len)
+/* Calls argp_error() for an unknown option of len bytes, with the nearest one of this command or,
+ * if that is nearer, of another one. */
+static void refuse_unknown_option(struct argp_state *state, const char *name, size_t len)
 {
-	struct options_list of = { .n = 0 };
+	struct options_list theirs = { .n = 0 };
 	char word[64];
-	struct nearest n = { .word = word }, other;
+	struct nearest n = { .word = word }, of_others;
 
 	snprintf(word, sizeof(word), "%.*s", (int)len, name);
 	try_options(&n, &at.options);
-	other = n;
+	of_others = n;
 	for (size_t i = 0; i < at.ncommands; i++) {
-		of.n = 0;
-		options_list__fill(&of, at.commands[i]->argp);
-		try_options(&other, &of);
+		theirs.n = 0;
+		options_list__fill(&theirs, at.commands[i]->argp);
+		try_options(&of_others, &theirs);
 	}
-	if (other.best && (!n.best || other.distance < n.distance))
-		of_others(state, word, other.best);
+	if (of_others.best && (!n.best || of_others.distance < n.distance))
+		refuse_others_option(state, word, of_others.best);
 	else if (n.best)
 		argp_error(state, "unknown option '--%s'; did you mean --%s?", word, n.best);
 	else
@@ -180,7 +184,8 @@ void usage__unexpected(struct argp_state *state, const char *argument, const cha
 		argp_error(state, "unexpected argument '%s'; %s", argument, next);
 }
 
-/* Returns whether the next argument is the value of the last letter's option. */
+/* Checks an argument of short options. last: no argument follows. True if the next argument is the
+ * value of its last letter. */
 static bool check_short(struct argp_state *state, const char *argument, bool last)
 {
 	for (const char *c = argument + 1; *c; c++) {
@@ -196,7 +201,7 @@ static bool check_short(struct argp_state *state, const char *argument, bool las
 	return false;
 }
 
-/* Returns whether the next argument is the option's value. */
+/* Checks a long option. last: no argument follows. True if the next argument is its value. */
 static bool check_long(struct argp_state *state, const char *argument, bool last)
 {
 	const char *name = argument + 2;
@@ -204,14 +209,14 @@ static bool check_long(struct argp_state *state, const char *argument, bool last
 	const struct argp_option *o = options_list__named(&at.options, name, len);
 
 	if (!o)
-		unknown(state, name, len);
+		refuse_unknown_option(state, name, len);
 	if (last && !name[len] && options_list__takes_next(o))
 		argp_error(state, "--%s needs a value: --%s=%s", o->name, o->name, o->arg);
 	return !name[len] && options_list__takes_next(o);
 }
 
-/* True if the command has --format json, for which --json is another word. getopt would take it as
- * a short form of --json-schema. */
+/* True if the command has --format json: then --json means that. getopt would take it as a short
+ * form of --json-schema. */
 static bool takes_json(void)
 {
 	const struct argp_option *o = options_list__named(&at.options, "format", strlen("format"));
@@ -238,7 +243,7 @@ static void check_options(struct argp_state *state)
 
 static void begin_usage(struct argp_state *state)
 {
-	const cookie_io_functions_t io = { .write = put };
+	const cookie_io_functions_t io = { .write = put_message };
 	FILE *complaints = fopencookie(NULL, "w", io);
 
 	state->name = state->argv[0]; /* argp sets the same value later */
@@ -307,6 +312,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 
 const struct argp log_argp = { .options = common_options, .parser = parse_common };
 
+/* Takes --log-...=VALUE and --log-... VALUE, up to the first other argument. */
 int usage__take_log_options(int argc, char **argv)
 {
 	char why[128] = "it needs a value";

@@ -6,7 +6,7 @@
 
 #include "cmd/commands.h"
 
-/* The last child of each command's argp parser. Has no input. Sets the form of usage errors, and
+/* The last child of each command's argp parser, without input. Sets the form of usage errors, and
  * opens the log file after all options were parsed. */
 extern const struct argp log_argp;
 
@@ -15,8 +15,8 @@ extern const struct argp log_argp;
 		&log_argp, 0, NULL, 0                                                              \
 	}
 
-/* Parses --log-... before the command's word. Returns the number of arguments, or -1 after an error
- * message. */
+/* Parses options --log-... in front of the command's word. Returns how many arguments they take,
+ * or -1 after an error message. */
 int usage__take_log_options(int argc, char **argv);
 /*
  * Like argp_parse(). Exits after --help and --version, and with code 64 after an error. The last
@@ -24,14 +24,14 @@ int usage__take_log_options(int argc, char **argv);
  */
 void usage__parse(const struct command *command, int argc, char **argv, unsigned flags,
 		  void *input);
-/* All commands, for suggestions. Borrowed; before usage__parse(). */
+/* Sets the list of all commands, for suggestions. Borrowed. Call it before usage__parse(). */
 void usage__know(const struct command *const *commands, size_t n);
-/* Calls argp_error(): "WHAT 'word'; did you mean report?", or the list of the words, which ends
- * with NULL. */
+/* Calls argp_error() for a word that is not one of words, which ends with NULL. The message is
+ * "WHAT 'word'; did you mean report?", or has the list of the words. */
 void usage__unknown(struct argp_state *state, const char *what, const char *word,
 		    const char *const *words);
-/* Calls argp_error() for an argument of a command that takes none: suggests -p for a PID, otherwise
- * next is what to do. */
+/* Calls argp_error() for an argument of a command that takes none. For a number it suggests -p;
+ * otherwise the message ends with next, which says what to do. */
 void usage__unexpected(struct argp_state *state, const char *argument, const char *next);
-/* The command whose line is parsed. */
+/* The command whose command line is being parsed. */
 const struct command *usage__command(void);

@@ -13,13 +13,14 @@
 #include "base/log.h"
 #include "watch/watch.h"
 
+/* Defaults of the options; times in ns. */
 #define EVERY UINT64_C(1000000000)
 #define CAPTURE UINT64_C(30000000000)
 #define COOLDOWN UINT64_C(600000000000)
 #define MAX_CAPTURES 10
 #define MAX_BYTES (UINT64_C(2) << 30)
 
-/* Rules for the most common problems, with few false alarms: docs/guide/conditions.md. */
+/* Default rules: for the most common problems, with few false alarms (docs/guide/conditions.md). */
 static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m",
 					"rss_growth>4G/10m" };
 
@@ -43,7 +44,7 @@ enum {
 
 struct options {
 	struct watch_args args;
-	const char *of_captures; /* an option that only captures have; NULL: none was given */
+	const char *capture_option; /* a given option that only captures use; NULL: none was given */
 };
 
 static const struct argp_option options[] = {
@@ -98,7 +99,8 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static uint64_t time_of(struct argp_state *state, const char *option, const char *arg, uint64_t min)
+static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg,
+			   uint64_t min)
 {
 	uint64_t ns = 0;
 
@@ -124,8 +126,8 @@ static void parse_capture(struct argp_state *state, struct watch_args *a, const 
 			   arg);
 }
 
-static void add(struct argp_state *state, const char *option, const char **list, size_t *n,
-		size_t max, const char *arg)
+static void add_argument(struct argp_state *state, const char *option, const char **list, size_t *n,
+			 size_t max, const char *arg)
 {
 	if (!*arg)
 		argp_error(state, "%s needs a value", option);
@@ -147,17 +149,17 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 		p->pids[p->n_pids++] = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_NAME:
-		add(state, "--name", p->names, &p->n_names, PICK_MAX, arg);
+		add_argument(state, "--name", p->names, &p->n_names, PICK_MAX, arg);
 		why = pick__bad_pattern(arg);
 		if (why)
 			argp_error(state, "--name: '%s' is not a valid regular expression: %s", arg,
 				   why);
 		break;
 	case OPT_CONTAINER:
-		add(state, "--container", p->containers, &p->n_containers, PICK_MAX, arg);
+		add_argument(state, "--container", p->containers, &p->n_containers, PICK_MAX, arg);
 		break;
 	case OPT_POD:
-		add(state, "--pod", p->pods, &p->n_pods, PICK_MAX, arg);
+		add_argument(state, "--pod", p->pods, &p->n_pods, PICK_MAX, arg);
 		break;
 	case OPT_ALL:
 		p->all = true;
@@ -176,11 +178,11 @@ static void check_args(struct argp_state *state, struct options *o)
 	struct watch_args *a = &o->args;
 
 	capture_args__check_pick(state, &a->pick);
-	if (o->of_captures && !a->output)
+	if (o->capture_option && !a->output)
 		argp_error(state,
 			   "%s needs a folder for captures: -o FOLDER; without it nothing is "
 			   "captured",
-			   o->of_captures);
+			   o->capture_option);
 	if (a->on_kill && !a->output)
 		argp_error(state, "--on-kill needs a folder for its recordings: -o FOLDER");
 	for (size_t i = 0; !a->n_rules && i < sizeof(defaults) / sizeof(*defaults); i++)
@@ -196,25 +198,25 @@ static error_t parse_captures(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_CAPTURE:
-		o->of_captures = "--capture";
+		o->capture_option = "--capture";
 		parse_capture(state, a, arg);
 		break;
 	case OPT_COST:
-		o->of_captures = "--cost";
+		o->capture_option = "--cost";
 		(void)capture_args__parse_cost(state, arg);
 		a->cost = arg;
 		break;
 	case OPT_COOLDOWN:
-		o->of_captures = "--cooldown";
-		a->cooldown = time_of(state, "--cooldown", arg, 0);
+		o->capture_option = "--cooldown";
+		a->cooldown = parse_time(state, "--cooldown", arg, 0);
 		break;
 	case OPT_MAX_CAPTURES:
-		o->of_captures = "--max-captures";
+		o->capture_option = "--max-captures";
 		a->max_captures = (unsigned)capture_args__parse_count(state, "--max-captures", arg,
 								      1);
 		break;
 	case OPT_MAX_BYTES:
-		o->of_captures = "--max-size";
+		o->capture_option = "--max-size";
 		if (text__parse_size(arg, &a->max_bytes) || a->max_bytes < 65536)
 			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
 				   arg);
@@ -232,10 +234,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_RULE:
-		add(state, "--rule", a->rules, &a->n_rules, WATCH_RULES, arg);
+		add_argument(state, "--rule", a->rules, &a->n_rules, WATCH_RULES, arg);
 		break;
 	case OPT_EVERY:
-		a->every = time_of(state, "--every", arg, 100000000);
+		a->every = parse_time(state, "--every", arg, 100000000);
 		break;
 	case 'o':
 		a->output = arg;
@@ -253,7 +255,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case 'd':
-		a->duration = time_of(state, "--duration", arg, 1);
+		a->duration = parse_time(state, "--duration", arg, 1);
 		break;
 	case 'q':
 		log__set_level(LOG_WARN);
