@@ -210,8 +210,7 @@ static int dump_one(struct dump_args *a, struct failure *f)
 static int dump_tree(struct dump_args *a, struct failure *f)
 {
 	pid_t pids[MAX_CHILDREN + 1] = { a->o.pid }, parents[MAX_CHILDREN + 1] = { 0 };
-	size_t n = 1 + descendants__descendants(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN),
-	       n_read = 0;
+	size_t n = 1 + descendants__list(a->o.pid, pids + 1, parents + 1, MAX_CHILDREN), n_read = 0;
 	struct seen *seen = calloc(n, sizeof(*seen));
 	struct dump_process *v = calloc(n, sizeof(*v));
 	int err = seen && v ? 0 : -ENOMEM;

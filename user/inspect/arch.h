@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Numbers of the architecture that the program is built for. A process of another one runs only
- * under an emulator, and is refused by its files.
+ * Constants of the CPU architecture that memtrace-bpf is built for. memtrace-bpf refuses a process
+ * of another one, which only an emulator can run: the ELF machine of its files differs.
  */
 #include <stdint.h>
 
@@ -13,11 +13,11 @@
 #define ARCH_MACHINE ELF_AARCH64
 #define ARCH_NAME "aarch64"
 #define ARCH_UNAME "aarch64" /* uname -m */
-/* A call of a probed function leaves its return address at the stack pointer. */
+/* 1: a call leaves its return address at the stack pointer; 0: in a register (x30). */
 #define ARCH_RETURN_ON_STACK 0
-/* The bits of a return address without the signature that functions may add (PAC). */
+/* Mask of a return address's bits that are the address; PAC may sign the other bits. */
 #define ARCH_CODE_ADDRESS 0x0000ffffffffffffu
-/* The system call through which functions with a return probe return; -1: they do without. */
+/* The system call through which functions with a return probe return; -1: they use none. */
 #define ARCH_SYS_URETPROBE -1
 /* sizeof(pthread_mutex_t), bytes */
 #define ARCH_MUTEX 48
@@ -26,9 +26,11 @@
 #define ARCH_GLIBC_TID 208
 #define ARCH_GLIBC_BLOCK1 272
 #define ARCH_GLIBC_BLOCKS 784
-/* musl's struct pthread, 1.2.2 and later: offset of the pointer to the values of keys. */
+/* musl's struct pthread, 1.2.2 and later: offset of the pointer to the values of thread-specific
+ * keys. */
 #define ARCH_MUSL_TSD 112
-/* The thread pointer is after struct pthread, which in musl has this size. */
+/* 1: the thread pointer is the address after struct pthread, which has ARCH_MUSL_PTHREAD bytes in
+ * musl; 0: it is the struct's address. */
 #define ARCH_POINTER_AFTER_PTHREAD 1
 #define ARCH_MUSL_PTHREAD 200
 

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Arrival of PyTorch in a process: whether its libraries are mapped, whether their code may have
- * run, and holding a command of ours meanwhile. */
+ * run, and stopping a command that memtrace-bpf started while it attaches. */
 #include <stdbool.h>
 #include <sys/types.h>
 
 #include "inspect/proc.h"
 
-/* Whether the code of libc10 is mapped, through which every allocation of PyTorch passes. */
-bool arrival__torch(const struct maps *m);
-/* Whether this is code of CUDA's driver or runtime, by name. */
+/* Whether the code of a file named libc10 is mapped. All of PyTorch's allocations pass through
+ * libc10. */
+bool arrival__maps_torch(const struct maps *m);
+/* Whether m maps code of CUDA's driver or runtime, by the file's name. */
 bool arrival__is_cuda(const struct map *m);
-/* Whether such code is mapped. */
-bool arrival__cuda(const struct maps *m);
-/* As arrival__torch(), and the file has functions of namespace c10. unreadable: the answer for a
- * file of this name that cannot be opened, such as one on another user's FUSE mount. */
-bool arrival__is_torch(const struct proc *p, const struct maps *m, bool unreadable);
+/* Whether code of CUDA's driver or runtime is mapped. */
+bool arrival__maps_cuda(const struct maps *m);
+/* As arrival__maps_torch(), and the file defines functions of namespace c10. unreadable: the result
+ * for a file named libc10 that cannot be opened, such as one on another user's FUSE mount. */
+bool arrival__maps_c10_functions(const struct proc *p, const struct maps *m, bool unreadable);
 /*
  * Whether certainly no code of PyTorch's libraries has run: none is mapped, or one is not relocated
  * yet. The dynamic linker maps all libraries of a dlopen(), relocates all, then calls their
  * constructors (glibc elf/dl-open.c, musl ldso/dynlink.c). A library is relocated once the first
  * pointer in its .init_array points into itself.
  */
-bool arrival__untouched(const struct proc *p, const struct maps *m);
+bool arrival__no_torch_code_ran(const struct proc *p, const struct maps *m);
 
 /*
  * Stops the first thread of a command that memtrace-bpf started, for the milliseconds that

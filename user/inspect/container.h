@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What a process is contained in, as far as captures must know: its container and pod, a kernel of
- * its own (guest), and filters of system calls (seccomp).
+ * The surroundings of a process that matter to a capture: its container and pod, whether another
+ * kernel runs its programs (guest), and its filters of system calls (seccomp).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,10 +13,10 @@
 #define CGROUP_PATH_MAX 1024
 
 /* Container and pod of a process, from the path of its control group. Supports docker, containerd,
- * CRI-O, podman, Kubernetes, LXC and systemd-nspawn, both cgroup drivers, and cgroup v1 and v2. All
- * text is hostile, except hexadecimal ids; "" if not known. */
+ * CRI-O, podman, Kubernetes, LXC and systemd-nspawn, both cgroup drivers, and cgroup v1 and v2.
+ * Texts that are not known are "". All of them are hostile except the hexadecimal ids. */
 struct cgroup {
-	char path[CGROUP_PATH_MAX]; /* path in the hierarchy used, cut at its size */
+	char path[CGROUP_PATH_MAX]; /* path in the hierarchy that was chosen, may be cut */
 	char container[65];	    /* id: 64 hexadecimal digits */
 	char runtime[24];	    /* docker, containerd, crio, podman, nerdctl, lxc, nspawn */
 	char name[65];		    /* name of the container, if in the path (LXC, nspawn) */
@@ -24,12 +24,14 @@ struct cgroup {
 	char pod[37];
 };
 
-/* text: content of /proc/PID/cgroup, any bytes. Unknown paths are ignored. */
+/* Sets *ret from text, the content of /proc/PID/cgroup, which may be any bytes. Ignores unknown
+ * paths. */
 void cgroup__parse(const char *text, size_t len, struct cgroup *ret);
-/* 0, or -errno if the process does not exist or its control groups are not readable; then all is
- * "". */
+/* Reads and parses /proc/PID/cgroup. 0, or -errno if the process does not exist or the file is not
+ * readable; then all texts in *ret are "". */
 int cgroup__read(pid_t pid, struct cgroup *ret);
-/* Whether both are in the same pod; without pods, in the same container; or both in none. */
+/* Whether both processes are in the same pod; without pods, in the same container; or both in no
+ * container. */
 bool cgroup__same_place(const struct cgroup *a, const struct cgroup *b);
 
 /*
@@ -43,11 +45,11 @@ bool cgroup__same_place(const struct cgroup *a, const struct cgroup *b);
 /* Hostile text; "" if not known. */
 struct container_names {
 	char name[CONTAINER_NAME_MAX]; /* name of the container */
-	const char *name_from; /* static text: "docker", "OCI bundle", "/run/.containerenv"; NULL */
+	const char *name_from; /* source of name: "docker", "OCI bundle", ...; NULL: no name */
 	char pod[CONTAINER_NAME_MAX];	/* name of the pod */
 	char space[CONTAINER_NAME_MAX]; /* Kubernetes namespace of the pod */
-	/* "OCI bundle", or the variable of the initial environment: "POD_NAME", "HOSTNAME";
-	 * NULL. */
+	/* Source of the pod's name: "OCI bundle", or the variable of the initial environment
+	 * ("POD_NAME", "HOSTNAME"); NULL: no name. */
 	const char *pod_from;
 };
 
@@ -75,11 +77,11 @@ enum guest_kind {
  * All three are hostile: a process that looks like a guest is at worst not traced. */
 enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
 			     const struct maps *maps);
-/* The same of an open process. */
+/* As guest__judge(), for an open process. */
 enum guest_kind guest__kind(const struct proc *p, const struct maps *maps);
-/* Why it cannot be traced and what to do; static text. "" for GUEST_NONE. */
+/* Static text: why a process of this kind cannot be traced and what to do; "" for GUEST_NONE. */
 const char *guest__text(enum guest_kind kind);
-/* True if this process itself runs in gVisor, by the release and the version of uname(). */
+/* True if memtrace-bpf itself runs in gVisor, by the release and the version of uname(). */
 bool guest__in_gvisor(const char *release, const char *version);
 
 /*
@@ -89,7 +91,7 @@ bool guest__in_gvisor(const char *release, const char *version);
  */
 
 /* Whether this kernel applies filters to uretprobe, tried once in a child process. For tests, the
- * environment variable MEMTRACE_FILTERED_RETURNS makes the answer true. */
+ * environment variable MEMTRACE_FILTERED_RETURNS makes the result true. */
 bool seccomp__filters_returns(void);
 /* Highest seccomp mode of all threads (/proc/PID/task/TID/status): 0 none, 1 strict, 2 filter.
  * -errno. */
@@ -97,5 +99,6 @@ int seccomp__mode(const struct proc *p);
 /* Whether the kernel with this uname() release keeps shadow stacks valid with return probes: from
  * Linux 6.11 on. */
 bool seccomp__keeps_shadow_stack(const char *release);
-/* Whether a return probe is safe in this process. Ask each time, since a filter may be set late. */
+/* Whether a return probe is safe in this process. Call it before each attach: a process may set a
+ * filter at any time. */
 bool seccomp__allows_returns(const struct proc *p);

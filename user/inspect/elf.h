@@ -18,23 +18,25 @@ struct proc;
 /* Opens an ELF file and takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such a
  * file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
-/* Opens the file behind a mapping, even if its path changed. If the file cannot be opened, and
- * unless the process is one of proc__set_files_only(), reads
- * its mapped parts, without sections, and elf__is_memory() is true. NULL with errno: as above, or
- * that of proc__open_map(). */
+/*
+ * Opens the file behind a mapping, even if its path changed. If the file cannot be opened, reads
+ * its mapped parts from the process's memory: then there are no sections, and elf__is_memory() is
+ * true. It does not read them after proc__set_files_only(). NULL with errno: as elf__open_fd(), or
+ * that of proc__open_map().
+ */
 struct elf *elf__open_map(const struct proc *p, const struct map *map);
 struct elf *elf__share(struct elf *e); /* another reference; each owner calls elf__free() */
 void elf__free(struct elf *e);	       /* accepts NULL */
 
 #define ELF_NAME 32
 /*
- * A name for the kernel, of the very file that this reads: its descriptor's. It is good in all
- * threads with this process's table of descriptors until elf__free(). Returns buf. NULL: the file
- * can neither be opened nor named.
+ * Writes a path of this very file, for the kernel: /proc/self/fd/N of its descriptor. The path is
+ * valid until elf__free(), in all threads that share this process's descriptors. Returns buf; NULL:
+ * the file can neither be opened nor named.
  */
 char *elf__name(const struct elf *e, char buf[ELF_NAME]);
-/* True if the file could not be opened: its content is a process's memory, which the process
- * chooses, and its name is of whatever was mapped there. */
+/* True if the file could not be opened. Then its content comes from a process's memory, which the
+ * process can change, and elf__name() is the path of whatever was mapped there. */
 bool elf__is_memory(const struct elf *e);
 
 enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };
@@ -61,13 +63,13 @@ int elf__each_import(const struct elf *e,
 int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size);
 
 /*
- * A pointer in the file's data as linked: what the loader puts there, less the load bias. 0;
- * -ENOENT: a symbol of another file, or bits of a thread's storage; -ERANGE: not in the file;
- * -ENOTSUP: elf__is_memory().
+ * Reads the pointer at vaddr in the file's data: the value that the loader writes there, minus the
+ * load bias. 0; -ENOENT: it refers to another file's symbol or to thread-local storage; -ERANGE:
+ * vaddr is not in the file; -ENOTSUP: elf__is_memory().
  */
 int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret);
-/* The places, as virtual addresses, where the data have this pointer; a place may come twice.
- * Returns their number, at most max. */
+/* Stores the virtual addresses where the file's data have the pointer `value`, at most max; an
+ * address may be stored twice. Returns their number. */
 size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_t max);
 
 /* Section by name (".PyRuntime"): its virtual address and size. 0 or -ENOENT. */
@@ -77,7 +79,7 @@ int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t
 int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret,
 		       size_t *len);
 
-/* Virtual address to file offset through PT_LOAD. 0 or -ERANGE. */
+/* Translates a virtual address to a file offset through PT_LOAD. 0 or -ERANGE. */
 int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret);
 /*
  * Load bias of a mapping of this file: target address minus the file's virtual address. map_start,
@@ -93,8 +95,8 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len);
 
 struct usdt {
 	/* Virtual addresses in the file; semaphore 0: none. */
-	uint64_t pc, base, semaphore;
-	char args[256]; /* text in the note: "-8@%rax -1@%dl" */
+	uint64_t pc, base, semaphore; /* pc: of the probe; base: of .stapsdt.base when linked */
+	char args[256];		      /* text in the note: "-8@%rax -1@%dl" */
 };
 
 /* Finds the probes of this name in a .note.stapsdt section and stores the first max of them in v.

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* One line of /proc/PID/maps. Addresses are the target's; path is "" for anonymous memory. */
+/* A mapping: one line of /proc/PID/maps. Addresses are the target's; path is "" for anonymous
+ * memory. */
 struct map {
 	uint64_t start, end; /* [start, end) */
 	uint64_t offset;     /* into the file, bytes */
@@ -47,16 +48,16 @@ struct proc;
  * is another PID namespace's.
  */
 struct proc *proc__open(pid_t pid);
-/* Number of our PID namespace, which the kernel side uses for PIDs; 0: the machine's initial one,
- * or not known. */
+/* Inode number of memtrace-bpf's PID namespace, to whose PIDs the BPF programs translate; 0: the
+ * machine's initial namespace, or not known. */
 uint32_t proc__pid_namespace(void);
-/* A placeholder for a process that has ended, with the names of like; reads fail. NULL on ENOMEM,
- * EMFILE. */
+/* A placeholder for a process that has ended. It has the name and the arguments of `like`; all
+ * reads fail. NULL on ENOMEM, EMFILE. */
 struct proc *proc__ended(pid_t pid, const struct proc *like);
 void proc__free(struct proc *p); /* accepts NULL */
 
-/* From now on elf__open_map() does not read a file by the process's memory, for which its own file
- * system may let us wait without end. */
+/* Forbids elf__open_map() to read files of p through its memory: such a read may wait forever for a
+ * file system that the process itself serves. */
 void proc__set_files_only(struct proc *p);
 bool proc__files_only(const struct proc *p);
 pid_t proc__pid(const struct proc *p);
@@ -65,13 +66,15 @@ bool proc__alive(const struct proc *p); /* false once the process has exited */
 /* Start time, CLOCK_BOOTTIME, ns, in the kernel's resolution; with the PID it identifies the
  * process. */
 uint64_t proc__started(const struct proc *p);
-/* A handle on the program that runs now, for proc__image_gone(), which is true after an exec. A
- * file descriptor to close(), or -errno. */
+/* Opens a handle on the program that p runs now: a file descriptor to close(), or -errno.
+ * proc__image_gone() is true for it after an exec, or after the end of the process. */
 int proc__image(const struct proc *p);
 bool proc__image_gone(int image);
-/* Resident bytes (/proc/PID/statm). Older kernels are off by some pages a CPU. 0 or -errno. */
+/* Resident bytes (/proc/PID/statm). On older kernels the figure is wrong by some pages per CPU. 0
+ * or -errno. */
 int proc__resident(const struct proc *p, uint64_t *ret);
-/* Pages of the address space (/proc/PID/statm), which change with any mapping. 0 or -errno. */
+/* Size of the address space in pages (/proc/PID/statm): a new figure means new mappings. 0 or
+ * -errno. */
 int proc__pages(const struct proc *p, uint64_t *ret);
 /* CPU time of all threads, also of ended ones, ns. 0 or -errno. */
 int proc__cpu_time(const struct proc *p, uint64_t *ret);
@@ -117,7 +120,7 @@ int maps__copy(struct maps *to, const struct maps *from); /* 0 or -ENOMEM */
 void maps__free(struct maps *m);
 /* The mapping that contains addr, or NULL. */
 const struct map *maps__find(const struct maps *m, uint64_t addr);
-/* The executable mapping of file's file that has the byte at this offset of it, or NULL. */
+/* The executable mapping of the same file as `file` that contains this file offset, or NULL. */
 const struct map *maps__find_code(const struct maps *m, const struct map *file, uint64_t offset);
 /* Parses the text of a maps file. -EINVAL for a bad line. For proc__maps() and tests. */
 int maps__parse(const char *text, size_t len, struct maps *ret);
@@ -130,8 +133,8 @@ int maps__parse(const char *text, size_t len, struct maps *ret);
  */
 int proc__open_map(const struct proc *p, const struct map *m);
 /*
- * The file that is mapped there now, for a file that cannot be opened: a descriptor (O_PATH,
- * O_CLOEXEC) that names it and cannot read it. It may be another file than m says. Or -errno.
+ * Names a file that cannot be opened: returns a descriptor (O_PATH, O_CLOEXEC) of the file that is
+ * mapped at m's addresses now, which may be another one than m says. Or -errno.
  */
 int proc__pin_map(const struct proc *p, const struct map *m);
 
@@ -152,7 +155,7 @@ int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len);
 int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret);
 int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret);
 
-/* A word of memory that was read. */
+/* The 64-bit word at p, in a buffer that was read from a process. */
 static inline uint64_t proc__word(const uint8_t *p)
 {
 	uint64_t v;
@@ -161,39 +164,39 @@ static inline uint64_t proc__word(const uint8_t *p)
 	return v;
 }
 
-/* A read of len bytes at addr into buf. err: 0, or -EFAULT with buf undefined. */
+/* One read of proc__readv(): len bytes at addr into buf. Sets err: 0, or -EFAULT with buf
+ * undefined. */
 struct proc_piece {
 	uint64_t addr;
 	void *buf;
 	size_t len;
 	int err;
 };
-/* Reads many pieces with few system calls; each is all or nothing. 0, even if pieces failed; on
- * -ESRCH and -EPERM no piece is valid. */
+/* Reads many pieces with few system calls; each piece completely or not at all. 0, even if pieces
+ * failed; on -ESRCH and -EPERM no piece is valid. */
 int proc__readv(const struct proc *p, struct proc_piece *v, size_t n);
 
 /* Descendants with PyTorch mapped: stores the first max of them in pids, nearest first. Returns
- * their total number. Examines at most 256 processes and skips unreadable ones. */
+ * their total number. Examines at most 1,024 processes and skips unreadable ones. */
 size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max);
 
-/* All current descendants and their parents, nearest first, at most max and 256. Returns their
+/* All current descendants and their parents, nearest first, at most max and 1,024. Returns their
  * number. */
-size_t descendants__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
+size_t descendants__list(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
 /* Whether PyTorch is mapped. False if the maps are not readable. */
 bool descendants__has_torch(pid_t pid);
-/* Whether a process has this PID, possibly a later one. */
+/* Whether a process has this PID; it may be a later process than the caller's. */
 bool descendants__exists(pid_t pid);
 /* Size of the address space in pages, which grows with each mapped file; 0: not known. */
 uint64_t descendants__pages(pid_t pid);
 
 /* ---- the environment ---- */
 
-/* A process's current environment, from its memory, and the rank that it tells. /proc/PID/environ
- * has the initial environment, which programs may change. It counts until the program has set up
- * its own. */
+/* Variables are read from the process's memory, since a program may change them. Before it has set
+ * up its environment, they come from /proc/PID/environ, which has the initial one. */
 
-/* Value of a variable. 0; -ENOENT: not set; -E2BIG: does not fit; other -errno: the environment is
- * not readable. buf is hostile text, undefined on failure. */
+/* Writes the value of a variable to buf. 0; -ENOENT: not set; -E2BIG: does not fit; other -errno:
+ * the environment is not readable. buf is hostile text, undefined on failure. */
 int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
 		 size_t size);
 

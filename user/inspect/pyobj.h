@@ -102,11 +102,11 @@ static inline void pymem__end_unchecked(struct pymem *m)
 bool pymem__holds(struct pymem *m);
 
 /* Each reads all or nothing: 0, -EFAULT, -ESRCH, -EPERM. -EFAULT also if the address range wraps
- * around. _old: constant data, which may come from cached pages. */
+ * around. _constant: data that does not change, which may come from cached pages. */
 int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
-int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len);
+int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);
-int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
+int pymem__constant_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
 
 /* A C string of a type, such as the name of a member: at most size - 1 bytes, cut at a whole
  * character. 0, -EBADMSG: NULL, -EFAULT. */

@@ -27,7 +27,7 @@
  * may have been signed. For programs that keep a call and look for it on the stack later. */
 #define SITE_AT_ENTRY (1u << 30)
 
-/* Only the entry. The rest of the code is for `second`. */
+/* The site can only be the entry; the rest of the code is read for the member `second`. */
 #define SITE_FIRST (1u << 29)
 
 enum site_class {
@@ -39,7 +39,7 @@ enum site_class {
 	SITE_JCC, /* all conditional jumps, also cbz and tbz */
 	SITE_ADR, /* adr, adrp */
 	SITE_RET,
-	/* No emulated instruction is in reach: the first that is not a nop, single-stepped. */
+	/* No emulated instruction is in reach: the first one that is not a nop, single-stepped. */
 	SITE_STEPPED,
 };
 
@@ -47,9 +47,9 @@ enum site_class {
 enum site_return { SITE_ON_STACK = 0, SITE_X30, SITE_X30_SIGNED };
 
 /*
- * x86-64 only: another place for the same purpose, which no probe on the site disturbs. A call that
- * passes the site passes this place right after it. All registers are as at the site, but the stack
- * pointer, which is lower there.
+ * x86-64 only: a second place for a probe with the same purpose, the instruction after the site. A
+ * call that passes the site passes this place next, also if there is a probe on the site. All
+ * registers are as at the site, except the stack pointer, which is lower.
  */
 struct site_second {
 	uint8_t after; /* bytes from the site; 0: there is none */
@@ -93,9 +93,10 @@ int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func
 	       unsigned args, struct site *ret);
 
 /*
- * Finds how to emulate the instruction at addr (n bytes from there on): sets all of *s but addr and
- * at. If s->way is MT_INSIDE_SLOT_RUN, copy (MT_INSIDE_SLOT bytes) is what is to run at slot.
- * 0; -ENOTSUP: it cannot be emulated; -ERANGE: it refers to memory too far from the slot.
+ * Finds how a process that records itself emulates the instruction at addr. code: n bytes from addr
+ * on. Sets all members of *s except addr and at. If s->way becomes MT_INSIDE_SLOT_RUN, the caller
+ * writes copy (MT_INSIDE_SLOT bytes) to the address slot, where it runs. 0; -ENOTSUP: the
+ * instruction cannot be emulated; -ERANGE: it refers to memory too far from the slot.
  */
 int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
 		     struct mt_inside_site *s, uint8_t *copy);
@@ -103,7 +104,7 @@ int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot
 		     struct mt_inside_site *s, uint8_t *copy);
 
 /* The breakpoint of the machine that the program is built for, and the first bytes of the code that
- * it replaces. Bits outside of the mask may differ in others' breakpoints. */
+ * it replaces. Bits outside of the mask may differ in breakpoints that other programs set. */
 #ifdef __aarch64__
 #define BREAKPOINT_SIZE 4
 #define BREAKPOINT 0xd4200000u /* brk #0 */

@@ -1194,7 +1194,7 @@ static void add_descendants(struct tracees *r, pid_t pid)
 	int tries, err;
 
 	for (tries = 0; found && tries < SCANS; tries++) {
-		n = descendants__descendants(pid, pids, parents, DESCENDANTS_MAX);
+		n = descendants__list(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
 			struct pick_process q = read_process(pids[i]);
 

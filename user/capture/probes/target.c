@@ -279,7 +279,7 @@ bool target__uses_cuda(const struct target *t, const struct maps *m)
 	uint64_t dry_run = 0;
 	size_t i;
 
-	if (!arrival__cuda(m))
+	if (!arrival__maps_cuda(m))
 		return false;
 	for (i = 0; i < m->n && !dry_run; i++)
 		dry_run = arrival__is_cuda(&m->v[i]) ? dry_run_table(t->proc, &m->v[i]) : 0;

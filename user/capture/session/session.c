@@ -142,7 +142,7 @@ static void look_for_torch(struct session *s)
 	    pages == s->wait.pages || proc__maps(s->target.proc, &maps))
 		return;
 	s->wait.pages = pages;
-	s->torch_came = arrival__is_torch(s->target.proc, &maps, true);
+	s->torch_came = arrival__maps_c10_functions(s->target.proc, &maps, true);
 	maps__free(&maps);
 	if (!s->torch_came)
 		return;

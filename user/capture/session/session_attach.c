@@ -277,7 +277,7 @@ static bool precedes_torch(struct session *s)
 
 	if (!ret)
 		return false;
-	ret = !arrival__torch(&maps);
+	ret = !arrival__maps_torch(&maps);
 	maps__free(&maps);
 	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), ids[i]);
@@ -365,7 +365,7 @@ static int prepare_programs(struct session *s, struct maps *maps, uint64_t now, 
  * negative with *f. */
 static int prepare_for_torch(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
 {
-	bool cuda = arrival__cuda(maps);
+	bool cuda = arrival__maps_cuda(maps);
 	int err = 0;
 
 	if (s->probes)
@@ -426,13 +426,13 @@ static int await_torch(struct session *s, struct failure *f)
 	maps_err = proc__maps(s->target.proc, &maps);
 	if (maps_err == -ESRCH)
 		return -EAGAIN;
-	if (!maps_err && !arrival__torch(&maps))
+	if (!maps_err && !arrival__maps_torch(&maps))
 		return prepare_for_torch(s, &maps, now, f);
 	hasten(s); /* also for processes that we did not start: PyTorch is mapped now */
 	if (!maps_err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
 		untouched = (s->opts.started || s->opts.late) &&
-			    arrival__untouched(s->target.proc, &maps);
+			    arrival__no_torch_code_ran(s->target.proc, &maps);
 		all_mapped = !grew || !untouched || arrived;
 		if (untouched && all_mapped)
 			hold_command(s);
@@ -641,7 +641,7 @@ static bool is_before_torch(const struct session *s)
 
 	if (proc__maps(s->target.proc, &maps))
 		return false;
-	ret = arrival__untouched(s->target.proc, &maps);
+	ret = arrival__no_torch_code_ran(s->target.proc, &maps);
 	maps__free(&maps);
 	return ret;
 }

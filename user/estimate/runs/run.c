@@ -328,7 +328,7 @@ static uint64_t sum(uint64_t (*of)(pid_t), pid_t pid, const pid_t *pids, size_t 
 uint64_t estimate_run__memory(pid_t pid, uint64_t enough)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS];
-	size_t n = descendants__descendants(pid, pids, parents, MEMBERS);
+	size_t n = descendants__list(pid, pids, parents, MEMBERS);
 	uint64_t bytes = sum(rss_of, pid, pids, n);
 
 	return bytes > enough && n ? sum(pss_of, pid, pids, n) : bytes;
@@ -372,14 +372,14 @@ static void end_one(pid_t pid, int pidfd)
 static unsigned end_others(pid_t spare)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS], again[MEMBERS];
-	size_t n = descendants__descendants(getpid(), pids, parents, MEMBERS), m;
+	size_t n = descendants__list(getpid(), pids, parents, MEMBERS), m;
 	int fds[MEMBERS];
 	unsigned ended = 0;
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = pids[i] == spare ? -1 : (int)syscall(SYS_pidfd_open, pids[i], 0u);
 	/* A process that is still listed is the one that its descriptor refers to. */
-	m = descendants__descendants(getpid(), again, parents, MEMBERS);
+	m = descendants__list(getpid(), again, parents, MEMBERS);
 	for (size_t i = 0; i < n; i++) {
 		bool there = false;
 

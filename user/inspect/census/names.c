@@ -43,7 +43,7 @@ static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *
 	int err;
 
 	err = pydict__type_of(&r->m, list, &type)
-		      ?: pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
+		      ?: pymem__constant_u64(&r->m, type + r->m.l->tp_flags, &flags);
 	if (err)
 		return err;
 	if (!(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
@@ -461,7 +461,8 @@ static bool is_history(struct reading *r, const uint64_t *list, size_t n)
 		return false;
 	for (size_t i = 0; i < FIRST_ITEMS; i++) {
 		if (pydict__type_of(&r->m, list[i], &type) || reading__type_kind(r, type, &kind) ||
-		    kind != TYPE_OTHER || pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags) ||
+		    kind != TYPE_OTHER ||
+		    pymem__constant_u64(&r->m, type + r->m.l->tp_flags, &flags) ||
 		    flags & (PYTYPE_TUPLE | PYTYPE_LIST | PYTYPE_DICT))
 			return false;
 	}

@@ -247,7 +247,7 @@ int census_owners__add_exception(struct census_owners *l, const struct node *hol
 	int err = census_owners__shape_of(l, obj, &type, &shape);
 
 	if (err || shape != SHAPE_INSTANCE ||
-	    pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags) ||
+	    pymem__constant_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags) ||
 	    !(flags & TYPE_EXCEPTION))
 		return err;
 	snprintf(c.word, sizeof(c.word), "%s", word);
@@ -696,11 +696,11 @@ static int search_partial(struct census_owners *l, const struct node *holder)
 static int search_class(struct census_owners *l, const struct node *holder)
 {
 	uint64_t flags, dict;
-	int err = pymem__old_u64(&l->r->m, holder->obj + l->r->m.l->tp_flags, &flags);
+	int err = pymem__constant_u64(&l->r->m, holder->obj + l->r->m.l->tp_flags, &flags);
 
 	if (err || !(flags & TYPE_HEAP))
 		return err;
-	err = pymem__old_u64(&l->r->m, holder->obj + l->r->m.l->tp_dict, &dict)
+	err = pymem__constant_u64(&l->r->m, holder->obj + l->r->m.l->tp_dict, &dict)
 		      ?: read_entries_cached(l, dict, 0);
 	return err ?: add_items(l, holder, ".", "", true);
 }

@@ -112,10 +112,10 @@ static int add_slots(struct census_owners *l, uint64_t type, struct owner_type *
 	struct member m;
 	uint64_t at;
 
-	if (pymem__old_u64(&l->r->m, type + y->tp_members, &at) || !at)
+	if (pymem__constant_u64(&l->r->m, type + y->tp_members, &at) || !at)
 		return 0;
 	for (int i = 0; i < MEMBERS_MAX && t->nslots < SLOTS_MAX; i++, at += sizeof(m)) {
-		int err = pymem__read_old(&l->r->m, at, &m, sizeof(m));
+		int err = pymem__read_constant(&l->r->m, at, &m, sizeof(m));
 
 		if (err || !m.name)
 			return 0;
@@ -140,7 +140,7 @@ static int find_base(struct census_owners *l, uint64_t type, struct owner_type *
 	*base = n > 0 ? 0 : type; /* CPython 3.9 and before do not prepare all of its own types */
 	t->slots = l->nslots;
 	for (int i = 0; !err && i < n; i++) {
-		if (pymem__old_u64(&l->r->m, mro[i] + l->r->m.l->tp_dealloc, &dealloc))
+		if (pymem__constant_u64(&l->r->m, mro[i] + l->r->m.l->tp_dealloc, &dealloc))
 			return 0;
 		if (dealloc != l->python_dealloc) {
 			*base = mro[i];
@@ -157,9 +157,9 @@ static void find_words(struct census_owners *l, uint64_t base, struct owner_type
 	const struct pylayout *y = l->r->m.l;
 	uint64_t flags, size, item;
 
-	if (pymem__old_u64(&l->r->m, base + y->tp_flags, &flags) || !(flags & TYPE_TRACKED) ||
-	    pymem__old_u64(&l->r->m, base + y->tp_basicsize, &size) ||
-	    pymem__old_u64(&l->r->m, base + y->tp_basicsize + 8, &item) || size <= HEAD)
+	if (pymem__constant_u64(&l->r->m, base + y->tp_flags, &flags) || !(flags & TYPE_TRACKED) ||
+	    pymem__constant_u64(&l->r->m, base + y->tp_basicsize, &size) ||
+	    pymem__constant_u64(&l->r->m, base + y->tp_basicsize + 8, &item) || size <= HEAD)
 		return;
 	size = (size - HEAD) / 8;
 	t->words = size < OWNER_WORDS_MAX ? size : OWNER_WORDS_MAX;
@@ -179,7 +179,7 @@ static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
 	err = find_base(l, type, t, &base);
 	if (err || !base)
 		return err;
-	if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_dictoffset, &dictoffset))
+	if (pymem__constant_u64(&l->r->m, type + l->r->m.l->tp_dictoffset, &dictoffset))
 		return 0;
 	t->attrs = dictoffset || (l->r->m.l->minor >= 11 && flags & TYPE_MANAGED_DICT);
 	t->dict = (int64_t)dictoffset > 0 && dictoffset < 1u << 20 ? (uint32_t)dictoffset : 0;
@@ -210,7 +210,7 @@ static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_ty
 
 	if (err)
 		return err;
-	if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
+	if (pymem__constant_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
 		flags = TYPE_ATOMS;
 	if (type_kind__is_tensor(kind)) {
 		err = examine_type(l, type, flags, t);

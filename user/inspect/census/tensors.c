@@ -44,7 +44,7 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 		if (mro[i] != r->c->function)
 			continue;
 		err = pytype__name(&r->m, type, name, room)
-			      ?: pymem__old_u64(&r->m, type + r->m.l->tp_basicsize, size);
+			      ?: pymem__constant_u64(&r->m, type + r->m.l->tp_basicsize, size);
 		return err && reading__is_local(err) ? -ENOENT : err;
 	}
 	return -ENOENT;

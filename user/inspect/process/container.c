@@ -29,10 +29,11 @@
  *   /machine.slice/machine-<name>.scope     systemd-nspawn; also systemd-nspawn@<name>.service
  */
 
-#define ID 64
-#define UID 36
-#define UID_PLAIN 32
-#define TEXT_MAX (64u << 10)
+/* Characters of a container's id, and of a pod's UID with and without dashes. */
+#define ID_LEN 64
+#define UID_LEN 36
+#define UID_PLAIN_LEN 32
+#define PATH_TEXT_MAX (64u << 10)
 
 static bool is_hex(const char *s, size_t n)
 {
@@ -50,7 +51,7 @@ static bool ends_with(const char *s, size_t len, const char *end)
 	return len >= n && !memcmp(s + len - n, end, n);
 }
 
-/* The length without this end. */
+/* The length of s without this end, if s has it. */
 static size_t cut_suffix(const char *s, size_t len, const char *end)
 {
 	return ends_with(s, len, end) ? len - strlen(end) : len;
@@ -83,21 +84,21 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 	}
 }
 
-/* Takes a container id: "<id>", "docker-<id>.scope". */
+/* Stores the container id, if a path component is "<id>" or like "docker-<id>.scope". True: it is. */
 static bool take_container(struct cgroup *c, const char *part, size_t len)
 {
-	size_t before;
+	size_t prefix_len;
 
 	len = cut_suffix(part, len, ".scope");
-	if (len < ID || !is_hex(part + len - ID, ID))
+	if (len < ID_LEN || !is_hex(part + len - ID_LEN, ID_LEN))
 		return false;
-	before = len - ID;
-	if (before && (part[before - 1] != '-' || ends_with(part, before, "conmon-")))
+	prefix_len = len - ID_LEN;
+	if (prefix_len && (part[prefix_len - 1] != '-' || ends_with(part, prefix_len, "conmon-")))
 		return false;
-	copy_text(c->container, sizeof(c->container), part + before, ID);
+	copy_text(c->container, sizeof(c->container), part + prefix_len, ID_LEN);
 	c->name[0] = c->runtime[0] = '\0';
-	if (before)
-		set_runtime(c, part, before - 1);
+	if (prefix_len)
+		set_runtime(c, part, prefix_len - 1);
 	return true;
 }
 
@@ -106,7 +107,7 @@ static bool is_uid(const char *s, char dash)
 	static const size_t dashes[] = { 8, 13, 18, 23 };
 	size_t i, at = 0;
 
-	for (i = 0; i < UID; i++) {
+	for (i = 0; i < UID_LEN; i++) {
 		if (at < 4 && i == dashes[at]) {
 			if (s[i] != dash)
 				return false;
@@ -118,26 +119,29 @@ static bool is_uid(const char *s, char dash)
 	return true;
 }
 
-static bool ends_with_uid(const char *part, size_t len, size_t uid)
+/* Whether the component ends with "pod" and a UID of this length; does not check the UID. */
+static bool ends_with_uid(const char *part, size_t len, size_t uid_len)
 {
-	return len >= uid + 3 && !memcmp(part + len - uid - 3, "pod", 3);
+	return len >= uid_len + 3 && !memcmp(part + len - uid_len - 3, "pod", 3);
 }
 
-/* Takes a pod: "pod<uid>", "kubepods-burstable-pod<uid_>.slice". */
+/* Stores the pod's UID, if a path component is "pod<uid>" or like
+ * "kubepods-burstable-pod<uid_>.slice". True: it is. */
 static bool take_pod(struct cgroup *c, const char *part, size_t len)
 {
-	size_t i, n = UID;
+	size_t i, uid_len = UID_LEN;
 
 	len = cut_suffix(part, len, ".slice");
-	if (!ends_with_uid(part, len, n))
-		n = UID_PLAIN;
-	if (!ends_with_uid(part, len, n) || (len > n + 3 && part[len - n - 4] != '-'))
+	if (!ends_with_uid(part, len, uid_len))
+		uid_len = UID_PLAIN_LEN;
+	if (!ends_with_uid(part, len, uid_len) ||
+	    (len > uid_len + 3 && part[len - uid_len - 4] != '-'))
 		return false;
-	part += len - n;
-	if (n == UID ? !is_uid(part, '-') && !is_uid(part, '_') : !is_hex(part, n))
+	part += len - uid_len;
+	if (uid_len == UID_LEN ? !is_uid(part, '-') && !is_uid(part, '_') : !is_hex(part, uid_len))
 		return false;
-	copy_text(c->pod, sizeof(c->pod), part, n);
-	for (i = 0; i < n; i++)
+	copy_text(c->pod, sizeof(c->pod), part, uid_len);
+	for (i = 0; i < uid_len; i++)
 		c->pod[i] = c->pod[i] == '_' ? '-' : c->pod[i];
 	return true;
 }
@@ -152,16 +156,17 @@ static bool take_name(struct cgroup *c, const char *runtime, const char *name, s
 	return true;
 }
 
-/* Takes a component with a name instead of an id. before: the previous component. */
-static bool take_named(struct cgroup *c, const char *part, size_t len, const char *before,
-		       size_t before_len)
+/* Stores a container's name, if a path component has one instead of an id (LXC, nspawn). True: it
+ * has. previous: the component before it. */
+static bool take_named(struct cgroup *c, const char *part, size_t len, const char *previous,
+		       size_t previous_len)
 {
 	static const char payload[] = "lxc.payload.", machine[] = "machine-",
 			  nspawn[] = "systemd-nspawn@";
 
 	if (len > strlen(payload) && !memcmp(part, payload, strlen(payload)))
 		return take_name(c, "lxc", part + strlen(payload), len - strlen(payload));
-	if (before_len == 3 && !memcmp(before, "lxc", 3))
+	if (previous_len == 3 && !memcmp(previous, "lxc", 3))
 		return take_name(c, "lxc", part, len);
 	if (len > strlen(machine) && !memcmp(part, machine, strlen(machine)) &&
 	    ends_with(part, len, ".scope") && !memmem(part, len, "qemu", 4))
@@ -174,50 +179,50 @@ static bool take_named(struct cgroup *c, const char *part, size_t len, const cha
 	return false;
 }
 
-/* Parses one hierarchy's path. True: it has a container or a pod. */
+/* Parses one hierarchy's path into *c. True: the path has a container or a pod. */
 static bool parse_path(struct cgroup *c, const char *path, size_t len)
 {
-	const char *part = path, *before = path, *end = path + len;
-	size_t n, before_len = 0;
+	const char *part = path, *previous = path, *end = path + len;
+	size_t len_part, previous_len = 0;
 	bool found = false;
 
-	for (; part < end; before = part, before_len = n, part += n + 1) {
-		n = 0;
-		while (part + n < end && part[n] != '/' && part[n] != ':')
-			n++;
-		if (take_container(c, part, n)) {
+	for (; part < end; previous = part, previous_len = len_part, part += len_part + 1) {
+		len_part = 0;
+		while (part + len_part < end && part[len_part] != '/' && part[len_part] != ':')
+			len_part++;
+		if (take_container(c, part, len_part)) {
 			found = true;
-			if (before_len && !c->runtime[0])
-				set_runtime(c, before, before_len);
-		} else if (take_pod(c, part, n)) {
+			if (previous_len && !c->runtime[0])
+				set_runtime(c, previous, previous_len);
+		} else if (take_pod(c, part, len_part)) {
 			/* Outer components only describe the node of the pod. */
 			found = true;
 			c->container[0] = c->name[0] = c->runtime[0] = '\0';
-		} else if (take_named(c, part, n, before, before_len)) {
+		} else if (take_named(c, part, len_part, previous, previous_len)) {
 			found = true;
 		}
 	}
 	return found;
 }
 
-/* Parses a line. Returns the rank of its hierarchy, higher is preferred; 0: malformed. *path: the
- * text after the second colon. */
-static int rank_of(const char *line, size_t len, const char **path, size_t *path_len)
+/* Parses a line "number:controllers:path". Returns the rank of its hierarchy: 4 cgroup v2, 3 the v1
+ * controller "memory", 2 others of v1, 1 the root of any; 0: malformed. */
+static int rank_line(const char *line, size_t len, const char **path, size_t *path_len)
 {
-	const char *first = memchr(line, ':', len), *second;
-	size_t n;
+	const char *colon = memchr(line, ':', len), *colon2;
+	size_t controllers_len;
 
-	second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
-	if (!second || second + 1 == line + len || second[1] != '/')
+	colon2 = colon ? memchr(colon + 1, ':', len - (size_t)(colon + 1 - line)) : NULL;
+	if (!colon2 || colon2 + 1 == line + len || colon2[1] != '/')
 		return 0;
-	*path = second + 1;
-	*path_len = len - (size_t)(second + 1 - line);
-	n = (size_t)(second - first - 1);
+	*path = colon2 + 1;
+	*path_len = len - (size_t)(colon2 + 1 - line);
+	controllers_len = (size_t)(colon2 - colon - 1);
 	if (*path_len <= 1)
 		return 1;
-	if (!n)
+	if (!controllers_len)
 		return 4;
-	return memmem(first + 1, n, "memory", 6) ? 3 : 2;
+	return memmem(colon + 1, controllers_len, "memory", 6) ? 3 : 2;
 }
 
 void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
@@ -231,10 +236,10 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 	for (; len; text += n, len -= n) {
 		end = memchr(text, '\n', len);
 		n = end ? (size_t)(end - text) : len;
-		weight = n && !memchr(text, '\0', n) ? rank_of(text, n, &path, &path_len) : 0;
+		weight = n && !memchr(text, '\0', n) ? rank_line(text, n, &path, &path_len) : 0;
 		memset(&c, 0, sizeof(c));
-		if (weight && path_len < TEXT_MAX && parse_path(&c, path, path_len))
-			weight += 8;
+		if (weight && path_len < PATH_TEXT_MAX && parse_path(&c, path, path_len))
+			weight += 8; /* preferred to all without */
 		if (weight > best) {
 			best = weight;
 			*ret = c;
@@ -293,7 +298,7 @@ static char *read_file(const char *path, size_t *len)
 	return read_open_file(io__open_regular(AT_FDCWD, path, LINKS_FOLLOW, NULL), len);
 }
 
-/* Opens a file below a process's root; links stay below it. */
+/* Reads a file below a process's root; links stay below it. As read_open_file(). */
 static char *read_file_of(pid_t pid, const char *path, size_t *len)
 {
 	char root[48];
@@ -340,14 +345,15 @@ static void read_docker(const char *root, const char *id, struct container_names
 	json_decref(j);
 }
 
-/* The first of these annotations that has a text. */
+/* Sets `to` to the first of these annotations that has a text. */
 static void set_annotation(char *to, const json_t *annotations, const char *const keys[])
 {
 	for (; *keys && !to[0]; keys++)
 		set_text(to, json_string_value(json_object_get(annotations, *keys)));
 }
 
-/* Reads the annotations in an OCI bundle, written by containerd's CRI, CRI-O, nerdctl or podman. */
+/* Reads the annotations in an OCI bundle, written by containerd's CRI, CRI-O, nerdctl or podman.
+ * True: they name the container or the pod. */
 static bool read_bundle(const char *path, struct container_names *n)
 {
 	static const char *const names[] = { "io.kubernetes.cri.container-name",

@@ -12,7 +12,7 @@
 #include "inspect/arrival.h"
 
 #define MAX_PROCESSES 1024
-#define MAX_THREADS 1024 /* threads of one process: any may have started children */
+#define MAX_THREADS 1024 /* threads of one process that are searched for children */
 
 struct list {
 	pid_t pid[MAX_PROCESSES], parent[MAX_PROCESSES];
@@ -65,7 +65,7 @@ bool descendants__has_torch(pid_t pid)
 	bool ret = false;
 
 	if (p && !proc__maps(p, &maps)) {
-		ret = arrival__is_torch(p, &maps, false);
+		ret = arrival__maps_c10_functions(p, &maps, false);
 		maps__free(&maps);
 	}
 	proc__free(p);
@@ -77,7 +77,7 @@ size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
 	struct list l = { 0 };
 	size_t i, n = 0;
 
-	add_children(pid, &l);
+	add_children(pid, &l); /* the loop appends the children of each descendant */
 	for (i = 0; i < l.n; i++) {
 		if (descendants__has_torch(l.pid[i])) {
 			if (n < max)
@@ -89,12 +89,12 @@ size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
 	return n;
 }
 
-size_t descendants__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
+size_t descendants__list(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
 {
 	struct list l = { 0 };
 	size_t i;
 
-	add_children(pid, &l);
+	add_children(pid, &l); /* the loop appends the children of each descendant */
 	for (i = 0; i < l.n && i < max; i++) {
 		pids[i] = l.pid[i];
 		parents[i] = l.parent[i];

@@ -17,17 +17,17 @@
 
 #define PIECES_MAX 16
 
-/* File offset and bytes of a table; len ends at the file's end. */
+/* A table in the file: offset and length, bytes. It ends at or before the file's end. */
 struct span {
 	uint64_t off, len;
 };
 
 struct elf {
-	unsigned int users;
+	unsigned int users; /* references besides the first */
 	int fd;
 	uint64_t size;
 	/* If the file cannot be opened: fd only names it, or is -1, and these parts of the file are
-	 * in the process's memory. Owned. */
+	 * read from the process's memory. process is owned; NULL: the file is open. */
 	struct proc *process;
 	struct piece {
 		uint64_t addr, off, len;
@@ -105,21 +105,22 @@ static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
 	return (struct span){ off, len < e->size - off ? len : e->size - off };
 }
 
-/* Span from vaddr to the end of the segment's bytes in the file. */
+/* Sets *ret from vaddr to the end of its segment's bytes in the file. 0; -ERANGE: no segment has
+ * vaddr in the file. */
 static int span_at(const struct elf *e, uint64_t vaddr, struct span *ret)
 {
 	const Elf64_Phdr *ph;
-	uint64_t in, off;
+	uint64_t within, off;
 	uint32_t i;
 
 	for (i = 0; i < e->ph_n; i++) {
 		ph = &e->ph[i];
 		if (ph->p_type != PT_LOAD || vaddr < ph->p_vaddr)
 			continue;
-		in = vaddr - ph->p_vaddr;
-		if (in >= ph->p_filesz || __builtin_add_overflow(ph->p_offset, in, &off))
+		within = vaddr - ph->p_vaddr;
+		if (within >= ph->p_filesz || __builtin_add_overflow(ph->p_offset, within, &off))
 			continue;
-		*ret = span_in_file(e, off, ph->p_filesz - in);
+		*ret = span_in_file(e, off, ph->p_filesz - within);
 		return ret->len ? 0 : -ERANGE;
 	}
 	return -ERANGE;
@@ -183,8 +184,8 @@ static void read_string(const struct elf *e, uint64_t off, char *buf, size_t siz
 	buf[len] = '\0';
 }
 
-/* Finds a table by its dynamic entry. In memory the dynamic linker has mostly replaced entries by
- * addresses. */
+/* Finds a table by its dynamic entry. In a process's memory the dynamic linker has mostly replaced
+ * the virtual addresses in entries by addresses. */
 static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
 {
 	uint64_t bias;
@@ -199,7 +200,7 @@ static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
 static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 {
 	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
-	uint64_t v[DT_NUM] = { [DT_SONAME] = UINT64_MAX }, gnu = 0; /* by tag */
+	uint64_t by_tag[DT_NUM] = { [DT_SONAME] = UINT64_MAX }, gnu_hash = 0;
 	Elf64_Dyn *dyn;
 
 	if (n > DYN_MAX)
@@ -211,27 +212,29 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 		n = 0;
 	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
 		if (dyn[i].d_tag == DT_GNU_HASH)
-			gnu = dyn[i].d_un.d_ptr;
+			gnu_hash = dyn[i].d_un.d_ptr;
 		else if ((uint64_t)dyn[i].d_tag < DT_NUM)
-			v[dyn[i].d_tag] = dyn[i].d_un.d_val;
+			by_tag[dyn[i].d_tag] = dyn[i].d_un.d_val;
 	}
 	free(dyn);
-	if (v[DT_RELA] && !table_at(e, v[DT_RELA], &e->rela) && v[DT_RELASZ] < e->rela.len)
-		e->rela.len = v[DT_RELASZ];
-	if (!v[DT_SYMTAB] || !v[DT_STRTAB] || table_at(e, v[DT_SYMTAB], &e->symtab) ||
-	    table_at(e, v[DT_STRTAB], &e->strtab)) {
+	if (by_tag[DT_RELA] && !table_at(e, by_tag[DT_RELA], &e->rela) &&
+	    by_tag[DT_RELASZ] < e->rela.len)
+		e->rela.len = by_tag[DT_RELASZ];
+	if (!by_tag[DT_SYMTAB] || !by_tag[DT_STRTAB] ||
+	    table_at(e, by_tag[DT_SYMTAB], &e->symtab) ||
+	    table_at(e, by_tag[DT_STRTAB], &e->strtab)) {
 		e->symtab = e->strtab = (struct span){ 0, 0 };
 		return 0;
 	}
-	e->symtab_vaddr = v[DT_SYMTAB];
-	if (v[DT_STRSZ] < e->strtab.len)
-		e->strtab.len = v[DT_STRSZ];
+	e->symtab_vaddr = by_tag[DT_SYMTAB];
+	if (by_tag[DT_STRSZ] < e->strtab.len)
+		e->strtab.len = by_tag[DT_STRSZ];
 	/* Without a hash table, slower look-ups remain. */
-	if (gnu)
-		(void)table_at(e, gnu, &e->gnu_hash);
-	if (v[DT_HASH])
-		(void)table_at(e, v[DT_HASH], &e->sysv_hash);
-	read_string(e, v[DT_SONAME], e->soname, sizeof(e->soname));
+	if (gnu_hash)
+		(void)table_at(e, gnu_hash, &e->gnu_hash);
+	if (by_tag[DT_HASH])
+		(void)table_at(e, by_tag[DT_HASH], &e->sysv_hash);
+	read_string(e, by_tag[DT_SONAME], e->soname, sizeof(e->soname));
 	return 0;
 }
 
@@ -256,7 +259,7 @@ static int find_tables(struct elf *e)
 		if (sh->sh_type != SHT_DYNSYM || sh->sh_link >= e->sh_n)
 			continue;
 		if (e->symtab.len && sh->sh_addr != e->symtab_vaddr)
-			continue;
+			continue; /* not the dynamic segment's table */
 		if (!e->symtab.len)
 			e->strtab = span_in_file(e, e->sh[sh->sh_link].sh_offset,
 						 e->sh[sh->sh_link].sh_size);
@@ -269,7 +272,7 @@ static int find_tables(struct elf *e)
 	return 0;
 }
 
-static int open_file(struct elf *e)
+static int read_headers(struct elf *e)
 {
 	Elf64_Ehdr eh;
 	struct stat st;
@@ -309,7 +312,7 @@ static struct elf *new_elf(int fd)
 
 static struct elf *finish_open(struct elf *e)
 {
-	int err = open_file(e);
+	int err = read_headers(e);
 
 	if (err) {
 		elf__free(e);
@@ -328,7 +331,7 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 	struct elf *e;
 	size_t i;
 
-	/* Who may not open a process's memory lacks a right for more than this file. */
+	/* If not even the process's memory can be opened, report that error. */
 	if (image < 0) {
 		errno = -image;
 		return NULL;
@@ -434,7 +437,7 @@ const char *elf__soname(const struct elf *e)
 
 /* ---- addresses ---- */
 
-static const Elf64_Shdr *section(const struct elf *e, const char *name)
+static const Elf64_Shdr *find_section(const struct elf *e, const char *name)
 {
 	size_t len = strlen(name) + 1;
 	char buf[64];
@@ -451,7 +454,7 @@ static const Elf64_Shdr *section(const struct elf *e, const char *name)
 
 int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size)
 {
-	const Elf64_Shdr *sh = section(e, name);
+	const Elf64_Shdr *sh = find_section(e, name);
 
 	if (!sh)
 		return -ENOENT;
@@ -463,7 +466,7 @@ int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t
 int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret,
 		       size_t *len)
 {
-	const Elf64_Shdr *sh = section(e, name);
+	const Elf64_Shdr *sh = find_section(e, name);
 	uint8_t *buf;
 	int err;
 
@@ -494,11 +497,12 @@ int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret)
 	return 0;
 }
 
-/* Segments are mapped in whole pages, so two segments may share a page of the file. The segment
- * that begins at the mapping's start is preferred to one that contains it. */
+/* Finds the segment of the mapping. Segments are mapped in whole pages, so two may share a page of
+ * the file: a segment that begins at the mapping's first page is preferred to one that contains it.
+ */
 int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), mask = ~(page - 1), first, end;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), mask = ~(page - 1), first_page, end;
 	const Elf64_Phdr *ph, *found = NULL;
 	uint32_t i;
 
@@ -507,12 +511,12 @@ int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint
 		if (ph->p_type != PT_LOAD || !ph->p_filesz ||
 		    ((ph->p_offset ^ ph->p_vaddr) & ~mask))
 			continue;
-		first = ph->p_offset & mask;
-		if (first == map_offset) {
+		first_page = ph->p_offset & mask;
+		if (first_page == map_offset) {
 			found = ph;
 			break;
 		}
-		if (!found && map_offset > first &&
+		if (!found && map_offset > first_page &&
 		    !__builtin_add_overflow(ph->p_offset, ph->p_filesz, &end) && map_offset < end)
 			found = ph;
 	}
@@ -543,16 +547,18 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
 #define R_RELATIVE(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE)
 #define R_SYMBOL(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_ABS64 : R_X86_64_64)
 
-/* The value that a relocation writes, without the load bias. False: not an address in this file. */
-static bool value_of(const struct elf *e, const Elf64_Rela *r, uint64_t *ret)
+/* Sets *ret to the value that a relocation writes, without the load bias. False: it is not an
+ * address in this file. */
+static bool relocated_value(const struct elf *e, const Elf64_Rela *r, uint64_t *ret)
 {
-	uint64_t type = ELF64_R_TYPE(r->r_info), at = ELF64_R_SYM(r->r_info) * sizeof(Elf64_Sym);
+	uint64_t type = ELF64_R_TYPE(r->r_info),
+		 sym_at = ELF64_R_SYM(r->r_info) * sizeof(Elf64_Sym);
 	Elf64_Sym sym;
 
 	*ret = (uint64_t)r->r_addend;
 	if (type == R_RELATIVE(e->machine))
 		return true;
-	if (type != R_SYMBOL(e->machine) || read_span(e, &e->symtab, at, &sym, sizeof(sym)) ||
+	if (type != R_SYMBOL(e->machine) || read_span(e, &e->symtab, sym_at, &sym, sizeof(sym)) ||
 	    sym.st_shndx == SHN_UNDEF)
 		return false;
 	*ret += sym.st_value;
@@ -578,20 +584,21 @@ static void each_rela(const struct elf *e, bool (*fn)(const Elf64_Rela *r, void 
 	}
 }
 
+/* Search for the relocation at vaddr. */
 struct at_place {
 	const struct elf *e;
 	uint64_t vaddr, value;
-	bool found, known; /* a relocation is there; it gives a value */
+	bool found, known; /* found: there is one; known: value is what it writes */
 };
 
-static bool is_at(const Elf64_Rela *r, void *ctx)
+static bool match_place(const Elf64_Rela *r, void *ctx)
 {
 	struct at_place *a = ctx;
 
 	if (r->r_offset != a->vaddr)
 		return false;
 	a->found = true;
-	a->known = value_of(a->e, r, &a->value);
+	a->known = relocated_value(a->e, r, &a->value);
 	return true;
 }
 
@@ -602,7 +609,7 @@ int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret)
 
 	if (elf__is_memory(e))
 		return -ENOTSUP;
-	each_rela(e, is_at, &a);
+	each_rela(e, match_place, &a);
 	if (a.found && !a.known)
 		return -ENOENT;
 	if (!a.found)
@@ -612,6 +619,7 @@ int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret)
 	return err;
 }
 
+/* Search for pointers with this value: their addresses, at most max. */
 struct places {
 	const struct elf *e;
 	uint64_t value, *at;
@@ -624,36 +632,36 @@ static void add_place(struct places *p, uint64_t vaddr)
 		p->at[p->n++] = vaddr;
 }
 
-static bool has_value(const Elf64_Rela *r, void *ctx)
+static bool match_value(const Elf64_Rela *r, void *ctx)
 {
 	struct places *p = ctx;
 	uint64_t value;
 
-	/* Most relocations have another addend: look no symbols up for them. */
+	/* Most relocations are relative and have another addend: compare that first. */
 	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->e->machine) ||
 	     (uint64_t)r->r_addend == p->value) &&
-	    value_of(p->e, r, &value) && value == p->value)
+	    relocated_value(p->e, r, &value) && value == p->value)
 		add_place(p, r->r_offset);
 	return p->n == p->max;
 }
 
-/* Searches the bytes of one segment of data. */
+/* Searches the 8-byte words of one data segment in the file. */
 static void search_data(struct places *p, const Elf64_Phdr *ph)
 {
 	uint64_t len = ph->p_filesz < DATA_MAX ? ph->p_filesz : DATA_MAX, buf[DATA_CHUNK], done, n;
-	uint64_t from = (ph->p_vaddr + 7) & ~UINT64_C(7);
+	uint64_t start = (ph->p_vaddr + 7) & ~UINT64_C(7);
 
-	if (len < from - ph->p_vaddr)
+	if (len < start - ph->p_vaddr)
 		return;
-	len -= from - ph->p_vaddr;
+	len -= start - ph->p_vaddr;
 	for (done = 0; len - done >= sizeof(*buf); done += n * sizeof(*buf)) {
 		n = (len - done) / sizeof(*buf) < DATA_CHUNK ? (len - done) / sizeof(*buf)
 							     : DATA_CHUNK;
-		if (elf__read(p->e, from + done, buf, n * sizeof(*buf)))
+		if (elf__read(p->e, start + done, buf, n * sizeof(*buf)))
 			return;
 		for (uint64_t i = 0; i < n; i++) {
 			if (buf[i] == p->value)
-				add_place(p, from + done + i * sizeof(*buf));
+				add_place(p, start + done + i * sizeof(*buf));
 		}
 	}
 }
@@ -664,7 +672,7 @@ size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_
 
 	if (elf__is_memory(e) || !value)
 		return 0;
-	each_rela(e, has_value, &p);
+	each_rela(e, match_value, &p);
 	for (uint32_t i = 0; i < e->ph_n; i++) {
 		if (e->ph[i].p_type == PT_LOAD && e->ph[i].p_flags & PF_W)
 			search_data(&p, &e->ph[i]);
@@ -679,7 +687,7 @@ size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_
  * 97,000 symbols, 6 MiB of names and chains of 13. */
 #define STRTAB_MAX (64u << 20)
 #define SYM_MAX (2u << 20)
-/* Without a hash table, which every linker writes. */
+/* Limits without a hash table; every linker writes one. */
 #define PLAIN_STRTAB_MAX (4u << 20)
 #define PLAIN_SYM_MAX 100000u
 #define NAME_MAX_LEN (16u << 10) /* maximum length of a name to look up */
@@ -717,11 +725,11 @@ static bool sym_matches(const struct elf *e, uint64_t index, const char *name, s
 	return true;
 }
 
-struct gnu_hash {
+struct gnu_hash { /* header of a DT_GNU_HASH table; the Bloom filter, buckets and chains follow */
 	uint32_t buckets, first, bloom_words, bloom_shift;
 };
 
-/* Offsets in the table, after its header was checked. */
+/* Offset of bucket i in a DT_GNU_HASH table; below: of a symbol's word in the chains. */
 static uint64_t gnu_bucket(const struct gnu_hash *h, uint64_t i)
 {
 	return sizeof(*h) + 8ull * h->bloom_words + 4 * i;
@@ -741,55 +749,58 @@ static int gnu_header(const struct elf *e, struct gnu_hash *h)
 	return 0;
 }
 
+/* Looks a name up by the DT_GNU_HASH table: Bloom filter, bucket, chain. len includes the NUL. The
+ * lowest bit of a chain's word marks the chain's end; the others are of the symbol's hash. */
 static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
 {
-	uint32_t hash = 5381, index, chain[64], i, left = CHAIN_MAX, n;
+	uint32_t hash = 5381, index, chain[64], i, steps_left = CHAIN_MAX, n;
 	struct gnu_hash h;
-	uint64_t word, pos;
+	uint64_t bloom, pos;
 	size_t k;
 
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
 	if (gnu_header(e, &h) ||
-	    read_span(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &word,
-		      sizeof(word)))
+	    read_span(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &bloom,
+		      sizeof(bloom)))
 		return -ENOENT;
-	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
+	if (!(bloom >> (hash % 64) & 1) || !(bloom >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
 	if (read_span(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) ||
 	    index < h.first)
 		return -ENOENT;
-	while (left) {
+	while (steps_left) {
 		pos = gnu_chain(&h, index);
 		if (pos >= e->gnu_hash.len)
 			return -ENOENT;
 		n = (e->gnu_hash.len - pos) / 4 < 64 ? (uint32_t)((e->gnu_hash.len - pos) / 4) : 64;
 		if (!n || read_span(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
 			return -ENOENT;
-		for (i = 0; i < n; i++, index++, left--) {
+		for (i = 0; i < n; i++, index++, steps_left--) {
 			if ((chain[i] | 1) == (hash | 1) && sym_matches(e, index, name, len, ret))
 				return 0;
-			if (chain[i] & 1 || index == UINT32_MAX || left == 1)
+			if (chain[i] & 1 || index == UINT32_MAX || steps_left == 1)
 				return -ENOENT;
 		}
 	}
 	return -ENOENT;
 }
 
+/* As lookup_gnu(), by the DT_HASH table {buckets, chains, bucket[], chain[]}. */
 static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
 {
-	uint32_t head[2], hash = 0, top, index, left = CHAIN_MAX;
+	uint32_t head[2], hash = 0, top_bits, index, steps_left = CHAIN_MAX;
 	size_t k;
 
 	for (k = 0; k + 1 < len; k++) {
 		hash = (hash << 4) + (uint8_t)name[k];
-		top = hash & 0xf0000000;
-		hash = (hash ^ top >> 24) & ~top;
+		top_bits = hash & 0xf0000000;
+		hash = (hash ^ top_bits >> 24) & ~top_bits;
 	}
 	if (read_span(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
 	    read_span(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index, sizeof(index)))
 		return -ENOENT;
-	for (; index && left; left--) {
+	for (; index && steps_left; steps_left--) {
 		if (sym_matches(e, index, name, len, ret))
 			return 0;
 		if (index >= head[1] ||
@@ -800,40 +811,41 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 	return -ENOENT;
 }
 
-/* Number of symbols: one past the last that a hash chain reaches. */
+/* Number of symbols: one past the last that a hash chain reaches. The chain that starts at the
+ * highest index has the last one. */
 static uint64_t gnu_count(const struct elf *e)
 {
-	uint32_t buf[CHUNK], max = 0, n, i, left = SYM_MAX;
+	uint32_t buf[CHUNK], last = 0, n, i, words_left = SYM_MAX;
 	struct gnu_hash h;
-	uint64_t b, pos;
+	uint64_t bucket, pos;
 
 	if (gnu_header(e, &h))
 		return 0;
 	if (h.buckets > SYM_MAX)
-		return h.buckets;
-	for (b = 0; b < h.buckets; b += n) {
-		n = h.buckets - b < CHUNK ? (uint32_t)(h.buckets - b) : CHUNK;
-		if (read_span(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
+		return h.buckets; /* more than callers accept */
+	for (bucket = 0; bucket < h.buckets; bucket += n) {
+		n = h.buckets - bucket < CHUNK ? (uint32_t)(h.buckets - bucket) : CHUNK;
+		if (read_span(e, &e->gnu_hash, gnu_bucket(&h, bucket), buf, n * sizeof(buf[0])))
 			return 0;
 		for (i = 0; i < n; i++)
-			if (buf[i] > max)
-				max = buf[i];
+			if (buf[i] > last)
+				last = buf[i];
 	}
-	if (max < h.first)
+	if (last < h.first)
 		return h.first;
-	for (; left; left -= n < left ? n : left) {
-		pos = gnu_chain(&h, max);
+	for (; words_left; words_left -= n < words_left ? n : words_left) {
+		pos = gnu_chain(&h, last);
 		if (pos >= e->gnu_hash.len)
-			return max;
+			return last;
 		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
 							: CHUNK;
 		if (!n || read_span(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
-			return max;
-		for (i = 0; i < n; i++, max++)
-			if (buf[i] & 1 || max >= SYM_MAX)
-				return (uint64_t)max + 1;
+			return last;
+		for (i = 0; i < n; i++, last++)
+			if (buf[i] & 1 || last >= SYM_MAX)
+				return (uint64_t)last + 1;
 	}
-	return max;
+	return last;
 }
 
 static uint64_t sym_count(const struct elf *e)
@@ -964,7 +976,7 @@ int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret)
 #define ENTRIES_MAX (64u << 20)
 #define CIE_MAX 64 /* bytes of a CIE read, which contain its augmentation */
 
-struct hdr {
+struct hdr { /* beginning of .eh_frame_hdr */
 	uint8_t version, frame_enc, count_enc, table_enc;
 	int32_t frame;
 	uint32_t count;
@@ -974,7 +986,7 @@ struct entry {
 	int32_t start, fde; /* relative to the header */
 };
 
-static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
+static int find_unwind_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 {
 	uint32_t i;
 
@@ -994,7 +1006,7 @@ static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 	return -ENOENT;
 }
 
-/* The last entry with start <= vaddr. */
+/* Finds the table's last entry with start <= vaddr. */
 static int find_entry(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
 		      uint64_t vaddr, struct entry *ret)
 {
@@ -1037,11 +1049,14 @@ static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
 	return pos + 1;
 }
 
-/* Encoding of addresses in a CIE's entries ('R' of its augmentation). */
+/*
+ * Finds the encoding of addresses in the entries of a CIE: the data byte of 'R' in its
+ * augmentation. A CIE is {u32 length, u32 id (0), u8 version, char augmentation[], ...}.
+ */
 static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 {
 	uint8_t b[CIE_MAX];
-	size_t pos = 9, aug, n;
+	size_t pos = 9, aug, n; /* the augmentation is at 9 */
 	uint32_t id;
 
 	if (elf__read(e, cie, b, sizeof(b)))
@@ -1089,6 +1104,7 @@ static uint64_t decode_pointer(const uint8_t *b, uint8_t enc, uint64_t at)
 	return enc & PE_PCREL ? v + at : v;
 }
 
+/* Reads the range of a function from {u32 length, u32 distance to the CIE, start, size}. */
 static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t *size)
 {
 	uint32_t head[2];
@@ -1109,18 +1125,20 @@ static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t
 
 int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size)
 {
-	uint64_t base, from, len;
+	uint64_t base, fde_start, fde_size;
 	struct entry en;
 	struct hdr h;
 
-	if (find_table(e, &base, &h) || find_entry(e, base + sizeof(h), h.count, base, vaddr, &en))
+	if (find_unwind_table(e, &base, &h) ||
+	    find_entry(e, base + sizeof(h), h.count, base, vaddr, &en))
 		return -ENOENT;
-	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &from, &len))
+	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &fde_start, &fde_size))
 		return -ENOENT;
 	/* table and entry must agree, and the function must contain the address */
-	if (from != base + (uint64_t)(int64_t)en.start || vaddr < from || vaddr - from >= len)
+	if (fde_start != base + (uint64_t)(int64_t)en.start || vaddr < fde_start ||
+	    vaddr - fde_start >= fde_size)
 		return -ENOENT;
-	*start = from;
-	*size = len;
+	*start = fde_start;
+	*size = fde_size;
 	return 0;
 }

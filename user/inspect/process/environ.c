@@ -14,10 +14,11 @@
 
 #define VARIABLES_MAX 8192
 #define PAGE 4096u
-#define NAME_BYTES 128	       /* of a variable's name, with "=" and NUL */
-#define INITIAL_MAX (8u << 20) /* bytes; the kernel allows 6 MiB, with arguments */
+#define NAME_BYTES 128	       /* room for a variable's name, with "=" and NUL */
+#define INITIAL_MAX (8u << 20) /* bytes; the kernel allows 6 MiB for environment and arguments */
 
-/* Reads bytes up to a NUL or size, page by page, since the next page may not exist. */
+/* Reads a text up to its NUL, page by page, since the next page may not be mapped. -E2BIG: buf has
+ * the first size bytes, without a NUL. */
 static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
 {
 	size_t len = 0, part;
@@ -37,8 +38,8 @@ static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size
 	return -E2BIG;
 }
 
-/* Address of the variable `environ` in a file that defines it. 0: not defined. */
-static uint64_t variable_in(const struct proc *p, const struct map *map)
+/* Address of the C variable `environ` in a mapped file; 0: the file does not define it. */
+static uint64_t environ_in_file(const struct proc *p, const struct map *map)
 {
 	uint64_t bias, addr = 0;
 	struct elf_sym sym;
@@ -62,8 +63,9 @@ static bool is_libc(const char *path)
 			!strncmp(base, "/ld-musl-", 9));
 }
 
-/* A program that refers to environ has its own copy, which the C library uses, too. */
-static uint64_t find_variable(const struct proc *p, const struct maps *m)
+/* Address of the C variable `environ`; 0: not found. An executable that refers to it has its own
+ * copy, which the C library uses, too. */
+static uint64_t find_environ(const struct proc *p, const struct maps *m)
 {
 	uint64_t addr = 0;
 	char exe[4096];
@@ -72,42 +74,44 @@ static uint64_t find_variable(const struct proc *p, const struct maps *m)
 	proc__exe(p, exe, sizeof(exe));
 	for (i = 0; i < m->n && !addr; i++)
 		if (m->v[i].inode && !strcmp(m->v[i].path, exe)) {
-			addr = variable_in(p, &m->v[i]);
+			addr = environ_in_file(p, &m->v[i]);
 			break;
 		}
 	if (addr)
 		return addr;
 	for (i = 0; i < m->n; i++)
 		if (m->v[i].inode && is_libc(m->v[i].path))
-			return variable_in(p, &m->v[i]);
+			return environ_in_file(p, &m->v[i]);
 	return 0;
 }
 
 /* Reads the value from memory. -EAGAIN: the program has not set up its environment yet; -ENOTSUP:
- * nothing that has one is mapped, such as before the C library is. Otherwise as environ__get(). */
+ * no mapped file defines `environ`, as before the C library is mapped. Otherwise as
+ * environ__get(). */
 static int get_current(const struct proc *p, const struct maps *m, const char *name, char *buf,
 		       size_t size)
 {
-	uint64_t at = find_variable(p, m), v, text;
+	uint64_t environ_at = find_environ(p, m), variables, variable;
 	size_t len = strlen(name), i;
 	char head[NAME_BYTES];
 	int err;
 
-	if (!at)
+	if (!environ_at)
 		return -ENOTSUP;
-	err = proc__read_u64(p, at, &v);
-	if (!err && !v)
+	err = proc__read_u64(p, environ_at, &variables);
+	if (!err && !variables)
 		return -EAGAIN;
 	for (i = 0; !err && i < VARIABLES_MAX; i++) {
-		err = proc__read_u64(p, v + i * 8, &text);
-		if (err || !text)
+		err = proc__read_u64(p, variables + i * 8, &variable);
+		if (err || !variable)
 			break;
-		err = read_text(p, text, head, len + 1);
+		/* Only the name is wanted, so the text may not fit. */
+		err = read_text(p, variable, head, len + 1);
 		if (err && err != -E2BIG)
 			return err;
 		err = 0;
 		if (!memcmp(head, name, len) && head[len] == '=')
-			return read_text(p, text + len + 1, buf, size);
+			return read_text(p, variable + len + 1, buf, size);
 	}
 	if (err)
 		return err;
@@ -155,7 +159,7 @@ int environ__get(const struct proc *p, const struct maps *m, const char *name, c
  * launcher; Slurm: "OUTPUT ENVIRONMENT VARIABLES" of srun's manual; Kubernetes: "Indexed Job". */
 static const struct launcher {
 	const char *rank, *local, *world;
-	bool batch; /* set for programs without ranks, too */
+	bool batch; /* sets its variables for programs without ranks, too */
 } launchers[] = {
 	{ "RANK", "LOCAL_RANK", "WORLD_SIZE", false },
 	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", true },
@@ -164,6 +168,7 @@ static const struct launcher {
 	{ "JOB_COMPLETION_INDEX", NULL, NULL, false },
 };
 
+/* Reads a variable as a number. False: not set, or no number that a rank can have. */
 static bool read_number(int (*get)(void *ctx, const char *name, char *buf, size_t size), void *ctx,
 			const char *name, uint64_t *ret)
 {

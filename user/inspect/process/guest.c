@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "inspect/proc.h"
 
-/* gVisor's memory is one file, which its address spaces map (pkg/sentry/pgalloc). */
+/* Whether the process maps the file that is gVisor's memory (pkg/sentry/pgalloc). */
 static bool maps_gvisor(const struct maps *maps)
 {
 	for (size_t i = 0; i < maps->n; i++) {
@@ -18,7 +18,7 @@ static bool maps_gvisor(const struct maps *maps)
 	return false;
 }
 
-/* Kata names its virtual machines' folders and images so in the arguments. */
+/* Whether the arguments have a word that Kata Containers uses in names of folders and images. */
 static bool says_kata(const char *cmdline, size_t len)
 {
 	static const char *const words[] = { "kata", "/run/vc/" };
@@ -30,7 +30,7 @@ static bool says_kata(const char *cmdline, size_t len)
 	return false;
 }
 
-static bool is_machine(const char *program)
+static bool is_vm_program(const char *program)
 {
 	/* qemu-system-x86_64; distributions have others between the words */
 	return (text__starts(program, "qemu") && strstr(program, "system")) ||
@@ -41,24 +41,24 @@ static bool is_machine(const char *program)
 enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
 			     const struct maps *maps)
 {
-	char first[PATH_MAX];
+	char argv0[PATH_MAX];
 	const char *program;
-	size_t n = strnlen(cmdline, len);
+	size_t argv0_len = strnlen(cmdline, len);
 
-	if (n >= sizeof(first))
-		n = sizeof(first) - 1;
-	memcpy(first, cmdline, n);
-	first[n] = '\0';
-	program = map__base_name(first);
+	if (argv0_len >= sizeof(argv0))
+		argv0_len = sizeof(argv0) - 1;
+	memcpy(argv0, cmdline, argv0_len);
+	argv0[argv0_len] = '\0';
+	program = map__base_name(argv0);
 	if (text__starts(map__base_name(exe), "runsc") || text__starts(program, "runsc-") ||
 	    maps_gvisor(maps))
 		return GUEST_GVISOR;
 	if (text__starts(program, "containerd-shim-kata") ||
-	    ((is_machine(program) || is_machine(map__base_name(exe)) ||
+	    ((is_vm_program(program) || is_vm_program(map__base_name(exe)) ||
 	      text__starts(program, "virtiofsd")) &&
 	     says_kata(cmdline, len)))
 		return GUEST_KATA;
-	return is_machine(program) || is_machine(map__base_name(exe)) ? GUEST_VM : GUEST_NONE;
+	return is_vm_program(program) || is_vm_program(map__base_name(exe)) ? GUEST_VM : GUEST_NONE;
 }
 
 enum guest_kind guest__kind(const struct proc *p, const struct maps *maps)
@@ -93,7 +93,7 @@ const char *guest__text(enum guest_kind kind)
 
 bool guest__in_gvisor(const char *release, const char *version)
 {
-	/* Newer releases end so; the version has been the same since 2018
+	/* Newer gVisors have their name in the release. The version has been the same since 2018
 	 * (pkg/sentry/syscalls/linux). */
 	return strstr(release, "gvisor") || !strcmp(version, "#1 SMP Sun Jan 10 15:06:54 PST 2016");
 }

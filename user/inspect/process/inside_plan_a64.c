@@ -9,7 +9,8 @@
 #define BRK 0xd4200000u
 #define BTI(word) (((word)&0xffffff3f) == 0xd503241f)
 
-/* Whether tools/inprocess/emulate_a64.c emulates the word: what functions begin with. */
+/* Whether tools/inprocess/emulate_a64.c emulates this instruction. It emulates those that functions
+ * usually begin with. */
 static bool is_emulated(uint32_t word)
 {
 	return (word & 0xff4003e0) == 0xa90003e0 || /* stp x, x, [sp, #] and [sp, #]! */
@@ -17,8 +18,8 @@ static bool is_emulated(uint32_t word)
 	       (word & 0xffe0ffe0) == 0xaa0003e0;   /* mov x, x */
 }
 
-/* The copy: the instruction, then a breakpoint (a jump back would need a free register), then the
- * return address, which the breakpoint's handler reads. */
+/* Plans to run a copy of the instruction in the slot. A breakpoint follows it, since a branch back
+ * would need a free register. The breakpoint's handler continues at the address at byte 8. */
 static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_inside_site *s,
 		     uint8_t *copy)
 {

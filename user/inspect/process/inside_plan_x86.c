@@ -9,10 +9,11 @@
 #define INT3 0xcc
 #define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */
 
-/* Offset of an operand's displacement that is relative to the instruction's end; 0: none. */
+/* Offset, in the instruction, of a displacement that is relative to the instruction's end; 0: it
+ * has none. */
 static size_t relative_operand(const uint8_t *code, const struct insn *in)
 {
-	static const uint8_t opcodes[] = {
+	static const uint8_t opcode_bytes[] = {
 		[INSN_MAP_1] = 1, [INSN_MAP_0F] = 2, [INSN_MAP_0F38] = 3, [INSN_MAP_0F3A] = 3
 	};
 	size_t at = in->prefixes;
@@ -24,15 +25,17 @@ static size_t relative_operand(const uint8_t *code, const struct insn *in)
 	else if (in->map == INSN_MAP_VEX)
 		at += code[at] == 0xc5 ? 3 : 4;
 	else
-		at += (in->rex ? 1 : 0) + opcodes[in->map];
+		at += (in->rex ? 1 : 0) + opcode_bytes[in->map];
 	return at + 1; /* behind ModRM */
 }
 
+/* Plans to run a copy of the instruction in the slot: the copy, then a jump back. A displacement
+ * that is relative to the instruction is adjusted. 0, -ENOTSUP, -ERANGE. */
 static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, uint64_t slot,
 		     struct mt_inside_site *s, uint8_t *copy)
 {
-	size_t at = relative_operand(code, in);
-	uint64_t back = addr + in->length;
+	size_t disp_at = relative_operand(code, in);
+	uint64_t next_insn = addr + in->length;
 	int64_t moved;
 	int32_t disp;
 
@@ -40,18 +43,18 @@ static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, 
 		return -ENOTSUP;
 	memset(copy, INT3, MT_INSIDE_SLOT);
 	memcpy(copy, code, in->length);
-	if (at) {
-		if (at + sizeof(disp) > in->length)
+	if (disp_at) {
+		if (disp_at + sizeof(disp) > in->length)
 			return -ENOTSUP;
-		memcpy(&disp, code + at, sizeof(disp));
+		memcpy(&disp, code + disp_at, sizeof(disp));
 		moved = (int64_t)(addr - slot) + disp;
 		if (moved != (int32_t)moved)
 			return -ERANGE;
 		disp = (int32_t)moved;
-		memcpy(copy + at, &disp, sizeof(disp));
+		memcpy(copy + disp_at, &disp, sizeof(disp));
 	}
 	memcpy(copy + in->length, "\xff\x25\0\0\0\0", 6);
-	memcpy(copy + in->length + 6, &back, sizeof(back));
+	memcpy(copy + in->length + 6, &next_insn, sizeof(next_insn));
 	s->way = MT_INSIDE_SLOT_RUN;
 	s->target = slot;
 	return 0;

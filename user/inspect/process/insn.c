@@ -7,7 +7,7 @@
 #define INSN_MAX 15 /* bytes; processors reject more */
 
 enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI };
-#define BIT(n) (1u << (n))
+#define BIT(n) (1u << (n)) /* register n in a mask of registers */
 
 /*
  * Operands after an opcode: '.' none, m ModRM, b imm8, z imm16/32, w imm16, B ModRM+imm8, Z
@@ -62,7 +62,7 @@ static unsigned op_of(const struct insn *in) /* ModRM.reg as opcode extension */
 
 /* A byte register 4-7 is ah, ch, dh or bh without a REX prefix, so both registers count as
  * written. */
-static uint16_t reg_bit(const struct insn *in, unsigned low, bool extended)
+static uint16_t reg_mask(const struct insn *in, unsigned low, bool extended)
 {
 	unsigned n = low + (extended ? 8 : 0);
 
@@ -73,17 +73,17 @@ static uint16_t reg_bit(const struct insn *in, unsigned low, bool extended)
 
 static uint16_t modrm_reg(const struct insn *in)
 {
-	return reg_bit(in, op_of(in), in->rex & 4);
+	return reg_mask(in, op_of(in), in->rex & 4);
 }
 
 static uint16_t modrm_rm(const struct insn *in)
 {
-	return mod_of(in) == 3 ? reg_bit(in, in->modrm & 7, in->rex & 1) : 0;
+	return mod_of(in) == 3 ? reg_mask(in, in->modrm & 7, in->rex & 1) : 0;
 }
 
 static uint16_t opcode_reg(const struct insn *in)
 {
-	return reg_bit(in, in->opcode & 7, in->rex & 1);
+	return reg_mask(in, in->opcode & 7, in->rex & 1);
 }
 
 static uint16_t writes_alu(const struct insn *in)
@@ -116,6 +116,7 @@ static uint16_t writes_string(uint8_t opcode)
 	}
 }
 
+/* Opcodes whose ModRM.reg selects the operation. */
 static uint16_t writes_group(const struct insn *in)
 {
 	switch (in->opcode) {
@@ -378,12 +379,14 @@ static int read_modrm(struct cursor *c, struct insn *in)
 	return skip_bytes(c, mod_of(in) == 1 ? 1 : 4);
 }
 
+/* Bytes of an imm16/32 operand; with REX.W, prefix 66 has no effect. */
 static size_t imm_z(const struct insn *in)
 {
 	return in->p66 && !(in->rex & 8) ? 2 : 4;
 }
 
-/* With prefix 66 and without REX.W, processors disagree on the length of a relative branch. */
+/* Reads a branch displacement: 4 bytes if wide, otherwise 1. With prefix 66 and without REX.W,
+ * processors disagree on its length. */
 static int read_relative(struct cursor *c, struct insn *in, bool wide)
 {
 	int8_t rel8;
@@ -402,6 +405,7 @@ static int read_relative(struct cursor *c, struct insn *in, bool wide)
 	return 0;
 }
 
+/* form: a letter of the tables one_byte and two_byte. */
 static int read_operands(struct cursor *c, struct insn *in, char form)
 {
 	if (strchr("mBZ", form) && read_modrm(c, in))
@@ -440,7 +444,8 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	}
 }
 
-/* n: bytes of the prefix after c4, c5 or 62. */
+/* Reads a VEX (first byte c4 or c5) or EVEX (62) prefix, opcode and operands. n: bytes of the
+ * prefix after the first. */
 static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 {
 	bool evex = first == 0x62;

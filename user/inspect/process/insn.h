@@ -36,7 +36,7 @@ struct insn {
 	uint8_t prefixes; /* number of legacy prefixes */
 	bool has_modrm, has_sib;
 	bool p66, p67, pf2, pf3, lock;
-	bool segment; /* cs, ds, es or ss: the kernel refuses probes there */
+	bool segment; /* has a prefix cs, ds, es or ss: the kernel refuses such a probe */
 	uint8_t flow; /* enum insn_flow */
 	bool has_target;
 	int32_t relative; /* offset of the branch target from the instruction's end */
@@ -47,5 +47,5 @@ struct insn {
 
 /* Decodes the instruction at code. 0; -EINVAL: unknown, or longer than size. */
 int insn__decode(const uint8_t *code, size_t size, struct insn *ret);
-/* Whether it is a no-op of any length (not endbr64). */
+/* Whether the instruction is a no-op of any length (not endbr64). */
 bool insn__is_nop(const struct insn *in);

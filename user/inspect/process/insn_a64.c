@@ -6,7 +6,7 @@
 #define LR 30u
 #define ZR 31u /* in most instructions register 31 reads as zero */
 
-/* Bits [to, from] of a word. */
+/* Bits `to` down to `from` of a word, as in the manual: bits(w, 31, 30). */
 static uint32_t bits(uint32_t w, unsigned to, unsigned from)
 {
 	return w >> from & ((1u << (to - from + 1)) - 1);
@@ -17,7 +17,7 @@ static bool bit(uint32_t w, unsigned n)
 	return w >> n & 1;
 }
 
-/* Bits [to, from] as a signed number. */
+/* As bits(), as a signed number. */
 static int64_t signed_bits(uint32_t w, unsigned to, unsigned from)
 {
 	unsigned n = to - from + 1;
@@ -25,26 +25,30 @@ static int64_t signed_bits(uint32_t w, unsigned to, unsigned from)
 	return (int64_t)((uint64_t)bits(w, to, from) << (64 - n)) >> (64 - n);
 }
 
-static bool is(uint32_t w, uint32_t mask, uint32_t value)
+static bool matches(uint32_t w, uint32_t mask, uint32_t value)
 {
 	return (w & mask) == value;
 }
 
+/* Mask of the written register n, where 31 is the zero register. */
 static uint32_t reg(uint32_t n)
 {
 	return n == ZR ? 0 : 1u << n;
 }
 
+/* Mask of the written register n, where 31 is the stack pointer. */
 static uint32_t reg_or_sp(uint32_t n)
 {
 	return 1u << n;
 }
 
+/* Field Rd or Rt: the destination register, or the one loaded or stored. */
 static uint32_t rd(uint32_t w)
 {
 	return bits(w, 4, 0);
 }
 
+/* Field Rn: the first source, or the base of an address. */
 static uint32_t rn(uint32_t w)
 {
 	return bits(w, 9, 5);
@@ -52,7 +56,7 @@ static uint32_t rn(uint32_t w)
 
 /* ---- data processing ---- */
 
-static int add_sub_immediate(uint32_t w, struct insn_a64 *in)
+static int decode_add_sub_immediate(uint32_t w, struct insn_a64 *in)
 {
 	int32_t by = (int32_t)bits(w, 21, 10) << (bit(w, 22) ? 12 : 0);
 
@@ -62,7 +66,7 @@ static int add_sub_immediate(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
-static int immediate(uint32_t w, struct insn_a64 *in)
+static int decode_immediate(uint32_t w, struct insn_a64 *in)
 {
 	switch (bits(w, 25, 23)) {
 	case 0:
@@ -72,7 +76,7 @@ static int immediate(uint32_t w, struct insn_a64 *in)
 		in->target = signed_bits(w, 23, 5) * 4 + bits(w, 30, 29);
 		return 0;
 	case 2:
-		return add_sub_immediate(w, in);
+		return decode_add_sub_immediate(w, in);
 	case 3: /* addg, subg; minimum and maximum */
 		in->kind = bit(w, 22) ? A64_PLAIN : A64_OPAQUE;
 		in->writes = reg_or_sp(rd(w));
@@ -94,44 +98,44 @@ static int immediate(uint32_t w, struct insn_a64 *in)
 	}
 }
 
-static int registers(uint32_t w, struct insn_a64 *in)
+static int decode_registers(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t op = bits(w, 28, 21);
 
-	if (is(w, 0x1fe00000, 0x0b200000)) { /* add and sub with an extended register */
+	if (matches(w, 0x1fe00000, 0x0b200000)) { /* add and sub with an extended register */
 		in->writes = bit(w, 29) ? reg(rd(w)) : reg_or_sp(rd(w));
 		return 0;
 	}
-	if (is(w, 0x1fe00000, 0x1a400000)) /* ccmp, ccmn */
+	if (matches(w, 0x1fe00000, 0x1a400000)) /* ccmp, ccmn */
 		return 0;
 	in->writes = reg(rd(w));
-	/* irg and addpt may write the stack pointer; so does none of the others, to be safe */
+	/* irg and addpt may write the stack pointer; the test may include others, to be safe */
 	if (op == 0xd6 || (op == 0xd0 && bits(w, 15, 10)))
 		in->writes = reg_or_sp(rd(w));
 	/* signing that depends on the instruction's own address */
-	if (is(w, 0x7fff8000, 0x5ac18000)) {
+	if (matches(w, 0x7fff8000, 0x5ac18000)) {
 		in->kind = A64_OPAQUE;
 		in->writes = INSN_A64_WRITES_ANY;
 	}
 	return 0;
 }
 
-static int vectors(uint32_t w, struct insn_a64 *in)
+static int decode_vectors(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t op = bits(w, 18, 16);
 
-	if (is(w, 0x5f200000, 0x1e000000)) /* fixed point */
+	if (matches(w, 0x5f200000, 0x1e000000)) /* fixed point */
 		in->writes = (op & 6) == 2 ? 0 : reg(rd(w));
-	else if (is(w, 0x5f20fc00, 0x1e200000)) /* to and from a general register */
+	else if (matches(w, 0x5f20fc00, 0x1e200000)) /* to and from a general register */
 		in->writes = (op & 6) == 2 || op == 7 ? 0 : reg(rd(w));
-	else if (is(w, 0xbfe0ec00, 0x0e002c00)) /* smov, umov */
+	else if (matches(w, 0xbfe0ec00, 0x0e002c00)) /* smov, umov */
 		in->writes = reg(rd(w));
 	return 0;
 }
 
 /* ---- branches and system ---- */
 
-static int hint(uint32_t w, struct insn_a64 *in)
+static int decode_hint(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t n = bits(w, 11, 5);
 
@@ -169,17 +173,17 @@ static int hint(uint32_t w, struct insn_a64 *in)
 	}
 }
 
-static int branch_register(uint32_t w, struct insn_a64 *in)
+static int decode_branch_register(uint32_t w, struct insn_a64 *in)
 {
-	if (is(w, 0xfffffc1f, 0xd61f0000))
+	if (matches(w, 0xfffffc1f, 0xd61f0000))
 		in->kind = A64_BR;
-	else if (is(w, 0xfffffc1f, 0xd63f0000))
+	else if (matches(w, 0xfffffc1f, 0xd63f0000))
 		in->kind = A64_BLR;
-	else if (is(w, 0xfffffc1f, 0xd65f0000))
+	else if (matches(w, 0xfffffc1f, 0xd65f0000))
 		in->kind = A64_RET;
-	else if (is(w, 0xff9ff800, 0xd61f0800) || is(w, 0xff9ff800, 0xd71f0800))
+	else if (matches(w, 0xff9ff800, 0xd61f0800) || matches(w, 0xff9ff800, 0xd71f0800))
 		in->kind = A64_BR_SIGNED;
-	else if (is(w, 0xffdff000, 0xd69f0000)) /* eret, drps */
+	else if (matches(w, 0xffdff000, 0xd69f0000)) /* eret, drps */
 		in->kind = A64_TRAP;
 	else
 		return -EINVAL;
@@ -188,31 +192,31 @@ static int branch_register(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
-static int system_or_branch(uint32_t w, struct insn_a64 *in)
+static int decode_system_or_branch(uint32_t w, struct insn_a64 *in)
 {
-	if (is(w, 0x7c000000, 0x14000000)) {
+	if (matches(w, 0x7c000000, 0x14000000)) {
 		in->kind = bit(w, 31) ? A64_BL : A64_B;
 		in->writes = bit(w, 31) ? reg(LR) : 0;
 		in->has_target = true;
 		in->target = signed_bits(w, 25, 0) * 4;
-	} else if (is(w, 0xff000010, 0x54000000) || is(w, 0x7e000000, 0x34000000)) {
+	} else if (matches(w, 0xff000010, 0x54000000) || matches(w, 0x7e000000, 0x34000000)) {
 		in->kind = A64_B_IF;
 		in->has_target = true;
 		in->target = signed_bits(w, 23, 5) * 4;
-	} else if (is(w, 0x7e000000, 0x36000000)) {
+	} else if (matches(w, 0x7e000000, 0x36000000)) {
 		in->kind = A64_B_IF;
 		in->has_target = true;
 		in->target = signed_bits(w, 18, 5) * 4;
-	} else if (is(w, 0xff000000, 0xd4000000)) {
+	} else if (matches(w, 0xff000000, 0xd4000000)) {
 		in->kind = A64_TRAP;
-	} else if (is(w, 0xfffff01f, 0xd503201f)) {
-		return hint(w, in);
-	} else if (is(w, 0xffc00000, 0xd5000000)) {
+	} else if (matches(w, 0xfffff01f, 0xd503201f)) {
+		return decode_hint(w, in);
+	} else if (matches(w, 0xffc00000, 0xd5000000)) {
 		in->kind = A64_SYSTEM;
 		/* mrs, sysl and the waits with a timeout have a register; msr only reads it */
-		in->writes = bit(w, 21) || is(w, 0xfffff000, 0xd5031000) ? reg(rd(w)) : 0;
-	} else if (is(w, 0xfe000000, 0xd6000000)) {
-		return branch_register(w, in);
+		in->writes = bit(w, 21) || matches(w, 0xfffff000, 0xd5031000) ? reg(rd(w)) : 0;
+	} else if (matches(w, 0xfe000000, 0xd6000000)) {
+		return decode_branch_register(w, in);
 	} else {
 		/* Also newer branches that kernels do not know, such as bc.cond. */
 		return -EINVAL;
@@ -222,7 +226,7 @@ static int system_or_branch(uint32_t w, struct insn_a64 *in)
 
 /* ---- loads and stores ---- */
 
-static int opaque(struct insn_a64 *in)
+static int mark_opaque(struct insn_a64 *in)
 {
 	in->kind = A64_OPAQUE;
 	in->writes = INSN_A64_WRITES_ANY;
@@ -230,48 +234,48 @@ static int opaque(struct insn_a64 *in)
 }
 
 /* Notes the changed base register of pre- and post-indexed accesses. */
-static void write_back(uint32_t w, int64_t by, struct insn_a64 *in)
+static void note_write_back(uint32_t w, int64_t by, struct insn_a64 *in)
 {
 	in->writes |= reg_or_sp(rn(w));
 	in->has_sp = rn(w) == INSN_A64_SP;
 	in->sp = (int32_t)by;
 }
 
-static int pairs(uint32_t w, struct insn_a64 *in)
+static int decode_pairs(uint32_t w, struct insn_a64 *in)
 {
 	bool vector = bit(w, 26);
 	bool load = bit(w, 22);
 	bool post = bits(w, 24, 23) == 1;
 	unsigned scale = 2 + (vector ? bits(w, 31, 30) : bit(w, 31));
-	int64_t by = signed_bits(w, 21, 15) * (1 << scale), at = post ? 0 : by;
+	int64_t offset = signed_bits(w, 21, 15) * (1 << scale), stored_at = post ? 0 : offset;
 
 	if (bits(w, 31, 30) == 3) /* pairs of other sizes */
-		return opaque(in);
+		return mark_opaque(in);
 	if (load && !vector)
 		in->writes = reg(rd(w)) | reg(bits(w, 14, 10));
 	if (bits(w, 31, 30) == 1 && !vector && !load) /* stgp, whose offset has another scale */
-		return opaque(in);
+		return mark_opaque(in);
 	if (bit(w, 23))
-		write_back(w, by, in);
+		note_write_back(w, offset, in);
 	if (vector || load || bits(w, 31, 30) != 2 || rn(w) != INSN_A64_SP)
 		return 0;
 	in->stores_x30 = rd(w) == LR || bits(w, 14, 10) == LR;
-	in->x30_at = (int32_t)(rd(w) == LR ? at : at + 8);
+	in->x30_at = (int32_t)(rd(w) == LR ? stored_at : stored_at + 8);
 	return 0;
 }
 
-/* Atomics, and what shares their place. */
-static int atomics(uint32_t w, struct insn_a64 *in)
+/* Atomics, and other instructions in their part of the encoding. */
+static int decode_atomics(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t op = bits(w, 14, 12);
 
 	if (bit(w, 26) || (bit(w, 15) && op != 0 && op != 4)) /* ld64b writes eight registers */
-		return opaque(in);
+		return mark_opaque(in);
 	in->writes = reg(rd(w));
 	return 0;
 }
 
-static int one_register(uint32_t w, struct insn_a64 *in)
+static int decode_one_register(uint32_t w, struct insn_a64 *in)
 {
 	bool vector = bit(w, 26);
 	bool unsigned_offset = bit(w, 24);
@@ -281,7 +285,7 @@ static int one_register(uint32_t w, struct insn_a64 *in)
 
 	if (!unsigned_offset && bit(w, 21)) {
 		if (mode == 0)
-			return atomics(w, in);
+			return decode_atomics(w, in);
 		if (mode != 2) { /* ldraa, ldrab */
 			in->writes = reg(rd(w)) | (bit(w, 11) ? reg_or_sp(rn(w)) : 0);
 			return 0;
@@ -291,7 +295,7 @@ static int one_register(uint32_t w, struct insn_a64 *in)
 	if (!vector && opc && !prefetch)
 		in->writes = reg(rd(w));
 	if (!unsigned_offset && !bit(w, 21) && (mode & 1))
-		write_back(w, signed_bits(w, 20, 12), in);
+		note_write_back(w, signed_bits(w, 20, 12), in);
 	if (vector || opc || bits(w, 31, 30) != 3 || rd(w) != LR || rn(w) != INSN_A64_SP)
 		return 0;
 	if (unsigned_offset) {
@@ -304,19 +308,19 @@ static int one_register(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
-static int loads_and_stores(uint32_t w, struct insn_a64 *in)
+static int decode_loads_and_stores(uint32_t w, struct insn_a64 *in)
 {
 	switch (bits(w, 29, 27) << 1 | bit(w, 24)) {
 	case 1 << 1: /* exclusive, ordered, compare and swap; vectors */
 	case 1 << 1 | 1:
 		if (bit(w, 26)) {
 			if (bit(w, 31))
-				return opaque(in);
+				return mark_opaque(in);
 			in->writes = bit(w, 23) ? reg_or_sp(rn(w)) : 0;
 			return 0;
 		}
 		if (bit(w, 24))
-			return opaque(in);
+			return mark_opaque(in);
 		if (!bit(w, 23))
 			in->kind = A64_EXCLUSIVE;
 		in->writes = reg(rd(w)) | reg(bits(w, 14, 10)) | reg(bits(w, 20, 16));
@@ -330,15 +334,15 @@ static int loads_and_stores(uint32_t w, struct insn_a64 *in)
 		return 0;
 	case 3 << 1 | 1: /* ordered with an offset; tags, copies of memory */
 		if (bit(w, 21) || bits(w, 11, 10) || bit(w, 26))
-			return opaque(in);
+			return mark_opaque(in);
 		in->writes = bits(w, 23, 22) ? reg(rd(w)) : 0;
 		return 0;
 	case 5 << 1:
 	case 5 << 1 | 1:
-		return pairs(w, in);
+		return decode_pairs(w, in);
 	case 7 << 1:
 	case 7 << 1 | 1:
-		return one_register(w, in);
+		return decode_one_register(w, in);
 	default:
 		return -EINVAL;
 	}
@@ -354,26 +358,26 @@ static int decode(uint32_t w, struct insn_a64 *in)
 			in->kind = A64_TRAP; /* udf */
 			return 0;
 		}
-		return bit(w, 31) ? opaque(in) : -EINVAL; /* SME */
+		return bit(w, 31) ? mark_opaque(in) : -EINVAL; /* SME */
 	case 2:
-		return opaque(in); /* SVE */
+		return mark_opaque(in); /* SVE */
 	case 8:
 	case 9:
-		return immediate(w, in);
+		return decode_immediate(w, in);
 	case 10:
 	case 11:
-		return system_or_branch(w, in);
+		return decode_system_or_branch(w, in);
 	case 4:
 	case 6:
 	case 12:
 	case 14:
-		return loads_and_stores(w, in);
+		return decode_loads_and_stores(w, in);
 	case 5:
 	case 13:
-		return registers(w, in);
+		return decode_registers(w, in);
 	case 7:
 	case 15:
-		return vectors(w, in);
+		return decode_vectors(w, in);
 	default:
 		return -EINVAL;
 	}

@@ -39,10 +39,10 @@ struct insn_a64 {
 	bool indexed;	 /* load with a register as offset, as from a jump table */
 	int64_t target;	 /* branch target, from the instruction's address */
 	uint32_t writes; /* bit n: may write xn, also in part; INSN_A64_SP: the stack pointer */
-	/* How much it adds to the stack pointer, if known: has_sp. */
+	/* has_sp: the instruction adds the constant sp (bytes) to the stack pointer. */
 	bool has_sp;
 	int32_t sp;
-	/* It stores x30 at the stack pointer as before the instruction plus x30_at. */
+	/* stores_x30: it stores x30, x30_at bytes above the stack pointer before the instruction. */
 	bool stores_x30;
 	int32_t x30_at;
 };
@@ -52,7 +52,7 @@ struct insn_a64 {
 /* Decodes the instruction at code. 0; -EINVAL: unallocated or unknown, or size is below 4. */
 int insn_a64__decode(const uint8_t *code, size_t size, struct insn_a64 *ret);
 
-/* Whether straight-line code goes on after it. */
+/* Whether the next instruction in memory always runs after this one. */
 static inline bool insn_a64__continues(const struct insn_a64 *in)
 {
 	return in->kind < A64_B;

@@ -10,6 +10,7 @@
 
 #define MAPS_TEXT_MAX (256u << 20)
 
+/* The scan functions return the text after the item that they parse; NULL: the item is not there. */
 static const char *scan_hex(const char *s, const char *end, uint64_t *ret)
 {
 	const char *p = s;
@@ -61,7 +62,7 @@ static const char *scan_perms(const char *s, const char *end, struct map *m)
 	return s + 4;
 }
 
-/* Parses "start-end perms offset major:minor inode". Returns the rest, NULL for a bad line. */
+/* Parses "start-end perms offset major:minor inode". Returns the text after it; NULL: bad line. */
 static const char *scan_fields(const char *s, const char *end, struct map *m)
 {
 	uint64_t major_nr, minor_nr;
@@ -219,7 +220,7 @@ const struct map *maps__find_code(const struct maps *m, const struct map *file, 
 
 const struct map *maps__find(const struct maps *m, uint64_t addr)
 {
-	size_t lo = 0, hi = m->n, mid;
+	size_t lo = 0, hi = m->n, mid; /* mappings below lo start at or before addr */
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;

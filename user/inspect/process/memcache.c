@@ -15,7 +15,7 @@
 struct memcache {
 	const struct proc *proc;
 	uint64_t tag[NBLOCKS]; /* block address of each slot */
-	bool holes[NBLOCKS];   /* the block is not completely readable */
+	bool holes[NBLOCKS];   /* the block is not completely readable: bypass the cache */
 	uint8_t data[NBLOCKS][BLOCK];
 };
 
@@ -41,7 +41,7 @@ void memcache__forget(struct memcache *c)
 		c->tag[i] = NO_BLOCK;
 }
 
-/* Reads within one block. */
+/* Reads len bytes that lie within one block. */
 static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t base = addr & ~(uint64_t)(BLOCK - 1);

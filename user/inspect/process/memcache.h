@@ -14,5 +14,6 @@ void memcache__free(struct memcache *c);	      /* accepts NULL */
 void memcache__forget(struct memcache *c);
 /* Reads through the cache, all or nothing: 0, -EFAULT, -ESRCH, -EPERM. */
 int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len);
-/* Reads current memory and drops its cached blocks. Returns as memcache__read(). */
+/* Reads the process's memory itself and drops the cached blocks of this range. Returns as
+ * memcache__read(). */
 int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len);

@@ -52,18 +52,19 @@ struct stat_line {
 };
 
 /*
- * While a process releases its memory, at its end or for another program, its list of mappings ends
- * early, without an error. Then not even the first mapping can be read again.
+ * True if `name` lists mappings and the list may be incomplete. While a process releases its
+ * memory, at its end or for an exec, the list ends early without an error; then not even its first
+ * byte can be read again.
  */
-static bool is_cut(int fd, const char *name)
+static bool is_maps_cut(int fd, const char *name)
 {
 	char byte;
 
 	return (!strcmp(name, "maps") || !strcmp(name, "smaps")) && pread(fd, &byte, 1, 0) <= 0;
 }
 
-/* Reads a small file below dirfd, at most max bytes. The caller frees *ret, which is
- * NUL-terminated. -ESRCH: the process released its memory meanwhile. */
+/* Reads a file below dirfd, at most max bytes; first: bytes allocated at first. The caller frees
+ * *ret, which ends with a NUL. -ESRCH: the process released its memory meanwhile. */
 static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret,
 		     size_t *ret_len)
 {
@@ -105,7 +106,7 @@ static int read_file(int dirfd, const char *name, size_t first, size_t max, char
 			break;
 		len += (size_t)got;
 	}
-	if (is_cut(fd, name)) {
+	if (is_maps_cut(fd, name)) {
 		err = -ESRCH;
 		goto out;
 	}
@@ -120,7 +121,8 @@ out:
 	return err;
 }
 
-/* The name in brackets may contain spaces and brackets, so fields begin after the last bracket. */
+/* Parses a stat file. The process's name in brackets may contain spaces and brackets, so the other
+ * fields begin after the last bracket. */
 static int read_stat(int dirfd, const char *name, struct stat_line *ret)
 {
 	unsigned long long start;
@@ -151,12 +153,12 @@ static int read_stat(int dirfd, const char *name, struct stat_line *ret)
 static bool pidfd_ended(int pidfd)
 {
 	struct pollfd pfd = { .fd = pidfd, .events = POLLIN };
-	int n;
+	int ready;
 
 	do {
-		n = poll(&pfd, 1, 0);
-	} while (n < 0 && errno == EINTR);
-	return n != 0;
+		ready = poll(&pfd, 1, 0);
+	} while (ready < 0 && errno == EINTR);
+	return ready != 0; /* an error counts as the end */
 }
 
 /* In a container that sees the host's /proc, system calls and /proc use different PIDs. The pidfd's
@@ -221,7 +223,7 @@ static int read_cmdline(struct proc *p)
 	return got < 0 ? (int)got : 0;
 }
 
-/* Opening maps makes the kernel check the permission to read memory. */
+/* Opens and closes the process's maps: the kernel then checks the permission to read its memory. */
 static int check_access(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "maps", O_RDONLY | O_CLOEXEC);
@@ -444,6 +446,7 @@ static uint64_t stack_start(const struct proc *p)
 	if (io__text_at(p->dirfd, "stat", buf, sizeof(buf)) <= 0)
 		return 0;
 	at = strrchr(buf, ')');
+	/* the bracket ends field 2; each further field begins with a space */
 	for (int field = 2; at && field < STAT_STARTSTACK; field++)
 		at = strchr(at + 1, ' ');
 	if (!at || sscanf(at, "%llu", &ret) != 1)
@@ -471,7 +474,7 @@ bool proc__image_gone(int image)
 	return pread(image, &c, 1, lseek(image, 0, SEEK_CUR)) == 0;
 }
 
-/* Pages of the address space, and resident ones. */
+/* Sets the pages of the address space and the resident ones. 0 or -errno. */
 static int read_statm(const struct proc *p, uint64_t *size, uint64_t *resident)
 {
 	char buf[128];
@@ -562,8 +565,8 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
 		return (int)n;
 	if (!strncmp(text, "running", 7))
 		return -EBUSY;
-	/* The text is the call's number, in a system call six arguments, then stack pointer and
-	 * program counter. */
+	/* The text is the system call's number, its six arguments if one runs, the stack pointer
+	 * and the program counter. So the stack pointer is the word before the last. */
 	word = strrchr(text, ' ');
 	if (!word)
 		return -EIO;
@@ -616,8 +619,8 @@ static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, 
 	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
 }
 
-/* Whether /proc/PID/maps shows this file as m. stat() may differ: before Linux 6.8, maps shows the
- * file below overlayfs, and btrfs has a device per volume. */
+/* Whether a mapping of fd would have the device and inode of m. stat() may give others: before
+ * Linux 6.8, maps shows the file below overlayfs, and btrfs has a device per volume. */
 static bool is_mapped_as(int fd, const struct map *m)
 {
 	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -640,6 +643,7 @@ static bool is_mapped_as(int fd, const struct map *m)
 	return ret;
 }
 
+/* Whether fd is the file of m. */
 static bool same_file(int fd, const struct stat *st, const struct map *m)
 {
 	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) ||
@@ -667,8 +671,8 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 	return fd;
 }
 
-/* After a chroot, paths in maps begin at the namespace's root. Returns the part from the process's
- * root on, or NULL. */
+/* After a chroot, paths in maps begin at the mount namespace's root. Returns the part of path below
+ * the process's root; NULL: the path is not below it. */
 static const char *below_root(const struct proc *p, const char *path)
 {
 	char root[PATH_MAX];
@@ -771,7 +775,8 @@ static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
 	return (size_t)got == len ? 0 : -ESRCH;
 }
 
-/* The open handle belongs to the address space before an exec; then a new one is needed. */
+/* p->memfd belongs to the address space that the process had when it was opened. After an exec it
+ * reads nothing (-ESRCH), so a new descriptor is opened. */
 static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
 {
 	int fd, err;
@@ -840,9 +845,10 @@ int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
 }
 
 #define PIECES_AT_ONCE 1024u /* IOV_MAX */
-#define PAGE_LEAST 4096u     /* pages are this large or larger, by a power of two */
+#define PAGE_LEAST 4096u     /* bytes of the smallest page; larger ones are multiples of it */
 
-static bool piece_ok(const struct proc_piece *v)
+/* False: the piece is empty, too long, or wraps around. */
+static bool is_possible(const struct proc_piece *v)
 {
 	uint64_t end;
 
@@ -855,12 +861,12 @@ struct batch {
 	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
 	uint32_t first[PIECES_AT_ONCE]; /* first piece of each remote range */
 	size_t n_local, n_remote, bytes;
-	char gap[PAGE_LEAST]; /* for bytes between pieces */
+	char gap[PAGE_LEAST]; /* receives the bytes between pieces, which nobody uses */
 };
 
 /*
- * Adds a piece. For the kernel a range is the larger part of the cost, so pieces of one page that
- * follow one another are one range: a page is readable or it is not.
+ * Adds a piece. Most of the cost is per remote range. So pieces that follow one another in one page
+ * share a range: the page is readable as a whole or not at all.
  */
 static void batch__add(struct batch *b, const struct proc_piece *v, uint32_t i)
 {
@@ -881,21 +887,22 @@ static void batch__add(struct batch *b, const struct proc_piece *v, uint32_t i)
 	b->local[b->n_local++] = (struct iovec){ v->buf, v->len };
 }
 
-/* The data ends inside the first unreadable range: its pieces have failed. Returns the number of
- * pieces until its end. */
+/* got: bytes that the kernel read before a range that is unreadable. Marks that range's pieces as
+ * failed and returns the number of pieces up to its end. */
 static size_t batch__failed(const struct batch *b, struct proc_piece *v, size_t n, size_t got)
 {
-	size_t i = 0, to;
+	size_t range = 0, end;
 
-	while (got >= b->remote[i].iov_len)
-		got -= b->remote[i++].iov_len;
-	to = i + 1 < b->n_remote ? b->first[i + 1] : n;
-	for (size_t k = b->first[i]; k < to; k++)
-		v[k].err = -EFAULT;
-	return to;
+	while (got >= b->remote[range].iov_len)
+		got -= b->remote[range++].iov_len;
+	end = range + 1 < b->n_remote ? b->first[range + 1] : n;
+	for (size_t i = b->first[range]; i < end; i++)
+		v[i].err = -EFAULT;
+	return end;
 }
 
-/* Reads some pieces. Returns how many have a result, or -errno. */
+/* Reads the first pieces of v, as many as one system call takes. Returns how many of them are done
+ * (read or failed), or -errno. */
 static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
 {
 	struct batch b;
@@ -903,18 +910,18 @@ static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
 	size_t i;
 
 	b.n_local = b.n_remote = b.bytes = 0;
-	for (i = 0; i < n && b.n_local + 2 <= PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
+	for (i = 0; i < n && b.n_local + 2 <= PIECES_AT_ONCE && is_possible(&v[i]); i++) {
 		batch__add(&b, &v[i], (uint32_t)i);
 		v[i].err = 0;
 	}
-	if (!i) {
+	if (!i) { /* the first piece is empty or impossible */
 		v[0].err = v[0].len ? -EFAULT : 0;
 		return 1;
 	}
 	got = process_vm_readv(p->pid, b.local, b.n_local, b.remote, b.n_remote, 0);
 	if (got == (ssize_t)b.bytes)
 		return (ssize_t)i;
-	if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+	if (got < 0 && (errno == EPERM || errno == ENOSYS)) { /* as in proc__read() */
 		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
 		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
 	}

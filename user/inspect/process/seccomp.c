@@ -22,9 +22,9 @@
 #define NOT_FILTERED 2
 
 /*
- * Runs in the child. The filter answers uretprobe with an error number. If the kernel does not
- * apply the filter, it kills the child with SIGILL, since the call comes from the wrong address.
- * Older kernels do not know the call.
+ * Runs in a child process and returns FILTERED or NOT_FILTERED. The filter makes uretprobe fail
+ * with EBADMSG. A kernel that does not apply the filter kills the child with SIGILL, since the call
+ * comes from the wrong address. Older kernels do not know the call.
  */
 static int try_uretprobe(void *ctx)
 {
@@ -45,7 +45,7 @@ static int try_uretprobe(void *ctx)
 
 bool seccomp__filters_returns(void)
 {
-	static int known;
+	static int known; /* 0: not tried yet */
 	struct subprocess p;
 	int status;
 
@@ -64,6 +64,7 @@ bool seccomp__filters_returns(void)
 	return known == FILTERED;
 }
 
+/* Seccomp mode of one thread, as seccomp__mode(), or -errno. */
 static int thread_mode(pid_t pid, const char *tid)
 {
 	char path[64], line[256];

@@ -19,6 +19,7 @@ struct frame {
 static const char *const cond_names[16] = { "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc",
 					    "hi", "ls", "ge", "lt", "gt", "le", "al", "nv" };
 
+/* Decodes the whole function into *b; b->whole stays false if that fails. */
 static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *b)
 {
 	struct insn_a64 in;
@@ -42,8 +43,8 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 	b->whole = true;
 }
 
-/* Class of an instruction that kernels with uprobes emulate. */
-static enum site_class emulated(const struct insn_a64 *in, size_t offset)
+/* Class of an instruction that kernels with uprobes emulate; SITE_NONE: another one. */
+static enum site_class emulated_class(const struct insn_a64 *in, size_t offset)
 {
 	switch (in->kind) {
 	case A64_ADR:
@@ -65,7 +66,7 @@ static enum site_class emulated(const struct insn_a64 *in, size_t offset)
 	}
 }
 
-/* Follows the stack pointer and x30. False: the code after this instruction is not understood. */
+/* Applies an instruction to *f. False: the stack pointer or x30 is not known after it. */
 static bool follow_stack(const struct insn_a64 *in, struct frame *f)
 {
 	int32_t at;
@@ -110,7 +111,7 @@ static const char *mnemonic(const struct insn_a64 *in)
 	return NULL;
 }
 
-/* in at offset, as text. */
+/* Writes the instruction at this offset of the function as text, for --explain. */
 static void describe_insn(const struct insn_a64 *in, size_t offset, char *buf, size_t size)
 {
 	long target = (long)offset + (long)in->target;
@@ -154,8 +155,8 @@ static void describe_insn(const struct insn_a64 *in, size_t offset, char *buf, s
 	}
 }
 
-/* A candidate of less use than any emulated instruction: the better the higher. */
-static unsigned rank(const struct insn_a64 *in)
+/* How good a site is an instruction that kernels do not emulate: 3 is best, 0: it cannot be one. */
+static unsigned rank_stepped(const struct insn_a64 *in)
 {
 	if (in->kind == A64_NOP)
 		return 3;
@@ -177,14 +178,15 @@ static void choose_site(const struct insn_a64 *in, size_t offset, enum site_clas
 	*ret = s;
 }
 
-/* Picks the site, except saved_at. */
+/* Sets all members of *ret except saved_at. Takes the first emulated instruction, otherwise the one
+ * of the highest rank. */
 static int pick_site(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		     struct site *ret)
 {
-	uint32_t keep = args & ((1u << ARGS) - 1);
+	uint32_t arg_regs = args & ((1u << ARGS) - 1);
 	struct site_body body = { 0 };
 	struct frame f = { 0 };
-	unsigned best = 0;
+	unsigned best_rank = 0;
 	struct insn_a64 in;
 	size_t offset = 0;
 	int i;
@@ -195,25 +197,26 @@ static int pick_site(const uint8_t *code, size_t size, uint64_t func_size, unsig
 		if (insn_a64__decode(code + offset, size - offset, &in) ||
 		    !site_body__only_from_entry(&body, offset))
 			break;
-		if (emulated(&in, offset) != SITE_NONE) {
-			choose_site(&in, offset, emulated(&in, offset), &f, ret);
+		if (emulated_class(&in, offset) != SITE_NONE) {
+			choose_site(&in, offset, emulated_class(&in, offset), &f, ret);
 			return 0;
 		}
-		if (rank(&in) > best) {
-			best = rank(&in);
+		if (rank_stepped(&in) > best_rank) {
+			best_rank = rank_stepped(&in);
 			choose_site(&in, offset, in.kind == A64_NOP ? SITE_NOP : SITE_STEPPED, &f,
 				    ret);
 		}
 		if (!insn_a64__continues(&in) || in.kind == A64_EXCLUSIVE ||
-		    in.kind == A64_OPAQUE || in.writes & keep || !follow_stack(&in, &f))
+		    in.kind == A64_OPAQUE || in.writes & arg_regs || !follow_stack(&in, &f))
 			break;
 		if (args & SITE_AT_ENTRY && in.writes & (1u << INSN_A64_SP | 1u << FP))
 			break;
 	}
-	return best ? 0 : -EINVAL;
+	return best_rank ? 0 : -EINVAL;
 }
 
-/* Finds the place where the straight-line code from the entry on stores x30. */
+/* Finds the place where the straight-line code from the entry on stores x30: bytes from the stack
+ * pointer at entry, below 0; 0: not found. */
 static int32_t find_saved(const uint8_t *code, size_t size)
 {
 	struct frame f = { 0 };

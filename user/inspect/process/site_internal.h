@@ -3,12 +3,11 @@
 /* The pickers of site__pick(), one for each machine, with the same arguments and results. */
 #include "inspect/site.h"
 
-#define SITE_PASS_MAX 24 /* maximum of instructions before the site */
+#define SITE_PASS_MAX 24 /* maximum number of instructions before the site */
 
 /*
- * Branches in all of a function's code. It misses branches from the cold part, which the compiler
- * moved elsewhere. Those return after the branches that led there, and the site is before any
- * branch.
+ * The branches in a function's code. Branches in the cold part, which the compiler moved elsewhere,
+ * are not in it. They lead to places after the branch to the cold part, so after the site.
  */
 struct site_body {
 	bool whole;	       /* every byte was decoded */

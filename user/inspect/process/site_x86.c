@@ -24,12 +24,13 @@ static uint16_t arg_registers(unsigned args)
 	return mask;
 }
 
-/* Whether it has a memory operand with index * 4 or 8. */
+/* Whether the instruction has a memory operand with index * 4 or 8. */
 static bool indexes_table(const struct insn *in)
 {
 	return in->has_sib && in->sib >> 6 >= 2 && ((in->sib >> 3 & 7) != 4 || in->rex & 2);
 }
 
+/* Decodes the whole function into *b; b->whole stays false if that fails. */
 static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *b)
 {
 	size_t pos = 0;
@@ -44,7 +45,7 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 			return;
 		pos += in.length;
 		if (in.flow == INSN_JMP_INDIRECT && !(in.modrm >> 6 == 0 && (in.modrm & 7) == 5))
-			/* except through a fixed address: a call to another library */
+			/* not through a fixed address, which is a call of another library */
 			b->indirect = true;
 		if (indexes_table(&in))
 			b->indexed = true;
@@ -57,8 +58,9 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 	b->whole = true;
 }
 
-/* Class of an instruction that all kernels with uprobes emulate; only plain encodings. */
-static enum site_class emulated(const struct insn *in)
+/* Class of an instruction that all kernels with uprobes emulate; SITE_NONE: another one, or an
+ * unusual encoding. */
+static enum site_class emulated_class(const struct insn *in)
 {
 	bool short_push = in->length == 1 || (in->length == 2 && in->rex == 0x41);
 
@@ -79,18 +81,18 @@ static enum site_class emulated(const struct insn *in)
 	return SITE_NONE;
 }
 
-/* Whether the kernel accepts a probe there. No nops: the kernel may turn them into calls (see
- * site.h). */
+/* Whether the kernel accepts a probe on the instruction and single-steps it. Not on a nop, which
+ * the kernel may turn into a call (see site.h). */
 static bool is_steppable(const struct insn *in)
 {
 	return !in->segment && !in->lock && in->map != INSN_MAP_EVEX && in->flow != INSN_TRAP &&
 	       !insn__is_nop(in);
 }
 
-/* Whether it changes the stack pointer, other than by a call or return. */
+/* Whether the instruction changes the stack pointer, other than as a call or return. */
 static bool moves_stack(const struct insn *in)
 {
-	if (in->writes & 1u << 4)
+	if (in->writes & 1u << 4) /* rsp */
 		return true;
 	if (in->map != INSN_MAP_1)
 		return in->map == INSN_MAP_0F && (in->opcode & 0xf6) == 0xa0; /* push, pop fs, gs */
@@ -189,9 +191,9 @@ static void choose_site(const uint8_t *code, const struct insn *in, size_t offse
 	*ret = s;
 }
 
-/* Bytes by which the instruction lowers the stack pointer, if that is all that it does. -1: it does
- * something else. */
-static int lowers_stack(const struct insn *in, const uint8_t *code)
+/* Bytes by which the instruction lowers the stack pointer, if it has no other effect on registers.
+ * -1: it has one. */
+static int bytes_pushed(const struct insn *in, const uint8_t *code)
 {
 	if (insn__is_nop(in))
 		return 0;
@@ -204,33 +206,33 @@ static int lowers_stack(const struct insn *in, const uint8_t *code)
 	return -1;
 }
 
-/* Finds the second place of a chosen site. */
+/* Sets s->second, if the instruction after the site can have a probe with the same purpose. */
 static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
 			struct site *s)
 {
 	size_t next = s->offset + s->length;
-	struct insn at, in;
+	struct insn at_site, after;
 	struct site_body body;
-	int lower;
+	int pushed;
 
-	if (next >= size || insn__decode(code + s->offset, size - s->offset, &at))
+	if (next >= size || insn__decode(code + s->offset, size - s->offset, &at_site))
 		return;
-	lower = lowers_stack(&at, code + s->offset);
+	pushed = bytes_pushed(&at_site, code + s->offset);
 	scan_body(code, size, func_size, &body);
-	if (lower < 0 || !site_body__only_from_entry(&body, next) ||
-	    insn__decode(code + next, size - next, &in) || in.flow == INSN_TRAP ||
-	    (no_calls && in.flow != INSN_NEXT))
+	if (pushed < 0 || !site_body__only_from_entry(&body, next) ||
+	    insn__decode(code + next, size - next, &after) || after.flow == INSN_TRAP ||
+	    (no_calls && after.flow != INSN_NEXT))
 		return;
-	s->second = (struct site_second){ s->length, (uint8_t)lower };
+	s->second = (struct site_second){ s->length, (uint8_t)pushed };
 }
 
 int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		   struct site *ret)
 {
-	uint16_t keep = arg_registers(args);
+	uint16_t arg_regs = arg_registers(args);
 	bool no_calls = args & SITE_NO_CALLS;
 	enum site_class cls;
-	int none = -EINVAL;
+	int no_site_err = -EINVAL;
 	struct site stepped = { 0 };
 	struct site_body body = { 0 };
 	size_t offset = 0;
@@ -247,22 +249,22 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 			break;
 		if (no_calls && (in.flow == INSN_CALL || in.flow == INSN_CALL_INDIRECT))
 			break;
-		cls = emulated(&in);
+		cls = emulated_class(&in);
 		if (cls != SITE_NONE) {
 			choose_site(code, &in, offset, cls, ret);
 			find_second(code, size, func_size, no_calls, ret);
 			return 0;
 		}
 		if (insn__is_nop(&in))
-			none = -ENOTSUP;
+			no_site_err = -ENOTSUP;
 		if (!stepped.length && is_steppable(&in))
 			choose_site(code, &in, offset, SITE_STEPPED, &stepped);
-		if (args & SITE_FIRST || in.flow != INSN_NEXT || in.writes & keep ||
+		if (args & SITE_FIRST || in.flow != INSN_NEXT || in.writes & arg_regs ||
 		    (args & SITE_AT_ENTRY && moves_stack(&in)))
 			break;
 	}
 	if (!stepped.length)
-		return none;
+		return no_site_err;
 	find_second(code, size, func_size, no_calls, &stepped);
 	*ret = stepped;
 	return 0;

@@ -24,23 +24,24 @@ static const char *next_text(const uint8_t *notes, size_t *pos, size_t end)
 	return nul ? s : NULL;
 }
 
+/* Reads the probe in a note's descriptor. False: another probe, or malformed. */
 static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *provider,
 		      const char *name, struct usdt *ret)
 {
-	const char *what, *which, *args;
-	uint64_t v[3];
+	const char *note_provider, *note_name, *args;
+	uint64_t addresses[3];
 
-	if (end - pos < sizeof(v))
+	if (end - pos < sizeof(addresses))
 		return false;
-	memcpy(v, notes + pos, sizeof(v));
-	pos += sizeof(v);
-	what = next_text(notes, &pos, end);
-	which = what ? next_text(notes, &pos, end) : NULL;
-	args = which ? next_text(notes, &pos, end) : NULL;
-	if (!args || strcmp(what, provider) || strcmp(which, name) ||
+	memcpy(addresses, notes + pos, sizeof(addresses));
+	pos += sizeof(addresses);
+	note_provider = next_text(notes, &pos, end);
+	note_name = note_provider ? next_text(notes, &pos, end) : NULL;
+	args = note_name ? next_text(notes, &pos, end) : NULL;
+	if (!args || strcmp(note_provider, provider) || strcmp(note_name, name) ||
 	    strlen(args) >= sizeof(ret->args))
 		return false;
-	*ret = (struct usdt){ .pc = v[0], .base = v[1], .semaphore = v[2] };
+	*ret = (struct usdt){ .pc = addresses[0], .base = addresses[1], .semaphore = addresses[2] };
 	memcpy(ret->args, args, strlen(args) + 1);
 	return true;
 }
@@ -170,8 +171,9 @@ static void adjust_addresses(const struct elf *e, struct usdt *u)
 		u->semaphore += base - u->base;
 }
 
-/* Whether vaddr is a semaphore: 2 bytes in the section .probes. The kernel writes to it. */
-static bool is_counter(const struct elf *e, uint64_t vaddr)
+/* Whether vaddr can be a semaphore: 2 bytes in the section .probes. Checked, as the kernel writes
+ * to it. */
+static bool is_semaphore(const struct elf *e, uint64_t vaddr)
 {
 	uint64_t addr, size;
 
@@ -179,6 +181,7 @@ static bool is_counter(const struct elf *e, uint64_t vaddr)
 	       vaddr - addr <= size - 2;
 }
 
+/* Appends the site of a probe to *ret. 0 or -EINVAL. */
 static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct usdt_sites *ret)
 {
 	uint8_t code[CODE_LEN];
@@ -193,7 +196,7 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	    site__pick(ELF_X86_64, code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
 	ret->site[n].semaphore = 0;
-	if (u->semaphore && !is_counter(e, u->semaphore))
+	if (u->semaphore && !is_semaphore(e, u->semaphore))
 		return -EINVAL;
 	if (u->semaphore && elf__vaddr_to_offset(e, u->semaphore, &ret->site[n].semaphore))
 		return -EINVAL;

@@ -59,7 +59,8 @@ int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
 	uint64_t type, flags;
 	int err;
 
-	err = pydict__type_of(m, obj, &type) ?: pymem__old_u64(m, type + m->l->tp_flags, &flags);
+	err = pydict__type_of(m, obj, &type)
+		      ?: pymem__constant_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
 		return err;
 	return flags & bit ? 0 : -EBADMSG;
@@ -406,13 +407,13 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
 	uint64_t dictoffset;
 	int err;
 
-	err = pymem__old_u64(m, type + m->l->tp_flags, &t->flags)
-		      ?: pymem__old_u64(m, type + m->l->tp_dictoffset, &dictoffset);
+	err = pymem__constant_u64(m, type + m->l->tp_flags, &t->flags)
+		      ?: pymem__constant_u64(m, type + m->l->tp_dictoffset, &dictoffset);
 	if (err)
 		return err;
 	/* tp_itemsize follows tp_basicsize. */
-	err = pymem__old_u64(m, type + m->l->tp_basicsize, &t->basicsize)
-		      ?: pymem__old_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
+	err = pymem__constant_u64(m, type + m->l->tp_basicsize, &t->basicsize)
+		      ?: pymem__constant_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
 	if (err)
 		return err;
 	t->dictoffset = (int64_t)dictoffset;

@@ -72,7 +72,7 @@ static const uint8_t *cached_page(struct pymem *m, uint64_t addr, int *err)
 	return p->data[slot];
 }
 
-int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len)
+int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len)
 {
 	uint8_t *out = buf;
 	uint64_t end;
@@ -137,7 +137,7 @@ int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
 		return 0;
 	if (!m->snapshot)
 		return proc__read(m->proc, addr, buf, len);
-	err = pymem__read_old(m, addr, buf, len);
+	err = pymem__read_constant(m, addr, buf, len);
 	if (!err && !m->unchecked && len <= UINT32_MAX)
 		note_read(m, addr, buf, len);
 	return err;
@@ -166,7 +166,8 @@ bool pymem__holds(struct pymem *m)
 			buf = bigger;
 			cap = o->len;
 		}
-		if (pymem__read_old(m, o->addr, buf, o->len) || hash_bytes(buf, o->len) != o->hash)
+		if (pymem__read_constant(m, o->addr, buf, o->len) ||
+		    hash_bytes(buf, o->len) != o->hash)
 			break;
 	}
 	free(buf);
@@ -183,10 +184,10 @@ int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret)
 	return err;
 }
 
-int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret)
+int pymem__constant_u64(struct pymem *m, uint64_t addr, uint64_t *ret)
 {
 	uint64_t v;
-	int err = pymem__read_old(m, addr, &v, sizeof(v));
+	int err = pymem__read_constant(m, addr, &v, sizeof(v));
 
 	if (!err)
 		*ret = v;

@@ -28,7 +28,7 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 		return -EBADMSG;
 	if (m->l->str_state + 4u > sizeof(raw) || m->l->str_length + 8u > sizeof(raw))
 		return -EBADMSG;
-	err = pymem__read_old(m, obj, raw, m->l->str_state + 4u);
+	err = pymem__read_constant(m, obj, raw, m->l->str_state + 4u);
 	if (err)
 		return err;
 	memcpy(&type, raw + m->l->ob_type, 8);
@@ -36,7 +36,7 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	memcpy(&state, raw + m->l->str_state, 4);
 	if (!type || type % 8)
 		return -EBADMSG;
-	err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
+	err = pymem__constant_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
 		return err;
 	state >>= m->l->str_kind;
@@ -47,7 +47,7 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	data = obj + (state & 1 << 4 ? m->l->str_ascii_size : m->l->str_compact_size);
 	/* Instances of str subclasses have their text elsewhere. */
 	if (!(state & 1 << 3)) {
-		err = pymem__old_u64(m, obj + m->l->str_compact_size, &data);
+		err = pymem__constant_u64(m, obj + m->l->str_compact_size, &data);
 		if (err)
 			return err;
 	}
@@ -129,7 +129,7 @@ int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut
 		size_t i, put_n;
 
 		n = n < room ? n : room;
-		err = pymem__read_old(m, h.data + done * h.width, raw, n * h.width);
+		err = pymem__read_constant(m, h.data + done * h.width, raw, n * h.width);
 		if (err)
 			return err;
 		for (i = 0; i < n; i++) {

@@ -24,7 +24,7 @@ int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
 		n = n < rest ? n : rest;
 		if (addr > UINT64_MAX - size)
 			return -EFAULT;
-		err = pymem__read_old(m, addr + at, buf + at, n);
+		err = pymem__read_constant(m, addr + at, buf + at, n);
 		if (err)
 			return err;
 		end = memchr(buf + at, '\0', n);
@@ -49,7 +49,7 @@ int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
 	if (!size)
 		return -EINVAL;
 	err = pydict__check_kind(m, type, PYTYPE_TYPE)
-		      ?: pymem__old_u64(m, type + m->l->tp_name, &name);
+		      ?: pymem__constant_u64(m, type + m->l->tp_name, &name);
 	return err ?: pytype__text(m, name, buf, size);
 }
 

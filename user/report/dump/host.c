@@ -139,7 +139,7 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 			struct dump_host *ret)
 {
 	pid_t pids[MAX_CHILDREN], parents[MAX_CHILDREN];
-	size_t n = tree ? descendants__descendants(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
+	size_t n = tree ? descendants__list(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
 	struct dump_host d = { .tree = tree };
 	struct maps m = { 0 };
 	int err;

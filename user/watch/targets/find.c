@@ -49,7 +49,7 @@ static bool may_use_torch(pid_t pid)
 	int err = p ? proc__maps(p, &maps) : -errno;
 
 	if (!err) {
-		ret = arrival__is_torch(p, &maps, true) || arrival__cuda(&maps);
+		ret = arrival__maps_c10_functions(p, &maps, true) || arrival__maps_cuda(&maps);
 		maps__free(&maps);
 	} else if ((err == -EACCES || err == -EPERM) && !pick_process__read(pid, &q)) {
 		ret = pick_process__is_python(&q) &&
