@@ -19,9 +19,10 @@
 #include "inspect/elf.h"
 #include "inspect/proc.h"
 
+/* Effect of a function. */
 enum cuda_op {
-	CUDA_TAKE,
-	CUDA_GIVE,
+	CUDA_TAKE,   /* allocates memory or reserves addresses */
+	CUDA_GIVE,   /* frees or releases it */
 	CUDA_RETAIN, /* adds a reference to the physical memory of the returned handle */
 	CUDA_SET_DEVICE,
 	CUDA_IMPORT,	  /* returns a handle of memory that another process allocated */
@@ -72,7 +73,7 @@ uint32_t cuda__functions(void); /* number of functions */
 #define CUDA_SITES_MAX 128
 
 struct cuda_site {
-	uint32_t fn;
+	uint32_t fn; /* for cuda__function() */
 	/* File offset of the probed instruction: the function's first, or in cudaSetDevice the
 	 * cheapest to probe. */
 	uint64_t offset;
@@ -92,7 +93,7 @@ struct cuda_file {
 	uint64_t usage;
 	size_t n;
 	size_t refused; /* number of functions that cannot be probed at entry */
-	/* A refused function that allocates memory, static text; NULL: none. */
+	/* Name of a refused function that allocates memory, static text; NULL: none. */
 	const char *refused_take;
 	/* The file has CUDA functions that C++ exceptions may leave, so none is probed. */
 	bool throws;

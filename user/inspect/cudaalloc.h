@@ -32,7 +32,7 @@ void cudaalloc__free(struct cudaalloc *a); /* accepts NULL */
 enum alloc_backend cudaalloc__backend(const struct cudaalloc *a);
 /* Updates the backend; one short read if nothing changed. 0, or -errno without a change: the
  * process may have ended. */
-int cudaalloc__look(struct cudaalloc *a);
+int cudaalloc__update_backend(struct cudaalloc *a);
 /* "native", "cudaMallocAsync", "pluggable", ... */
 const char *alloc_backend__name(enum alloc_backend b);
 /* Mangled name of the allocator's C++ type, "" if none. Hostile text; owned by a. */

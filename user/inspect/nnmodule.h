@@ -37,14 +37,14 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
  * otherwise root.
  */
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
-/* Whether a root has a parameter or buffer, itself or in a module below. 0: none, as a loss; 1; or
- * -EAGAIN: not known now. */
+/* Whether a root has a parameter or buffer, itself or in a module below: 1 or 0 (a loss, for
+ * example). -EAGAIN: not known now. */
 int nnmodules__has_tensors(struct nnmodules *n, uint64_t root);
 /* Sets the root of each module's model: module -> root. A root is not seen if it is never called,
  * only modules that its methods call. Takes the map; NULL: none. */
 void nnmodules__set_models(struct nnmodules *n, struct map64 *roots);
 /* Sets the text before the names of the modules below a root: "teacher". 0 or -ENOMEM. */
-int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);
+int nnmodules__set_prefix(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);
 /* Reads the trees of all known roots again and drops roots that cannot be read. True: some address
  * has another name, so derived data is outdated. cost_ns: time taken; may be NULL. */
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);
@@ -57,10 +57,11 @@ bool nnmodules__is_urgent(const struct nnmodules *n);
 int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n);
 /* Whether a type object is torch.nn.Module or a subclass. 1, 0, or -errno. */
 int nnmodules__is_type(struct pymem *m, uint64_t type);
-/* CPython's slot_tp_call: tp_call of every Python class with __call__, from torch.nn.Module.
- * -ENOENT. */
+/* Address of CPython's slot_tp_call, the tp_call of every Python class with __call__; read from
+ * torch.nn.Module. 0, -ENOENT, or the error of a read. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);
 /* The function of torch._C that Module._call_impl calls first, however the module was called:
- * _get_tracing_state(), in new versions _is_tracing(). Its code, and its name as static text.
+ * _get_tracing_state(), in new versions _is_tracing(). Sets the
+ * address of its code, and its name (static text).
  * -ENOENT, -EBADMSG: not made by pybind11 as known. */
 int nnmodules__first_called(const struct python *py, uint64_t *addr, const char **name);

@@ -3,10 +3,9 @@
 /*
  * PyTorch's tensors and autograd nodes, read from outside.
  *
- * Tensors: the Python object, its c10::TensorImpl, the StorageImpl
- * that tensors may share, and the gradient. Field offsets are found from existing tensors,
- * where the fields must agree with one another. C++ objects are identified by the type name of
- * their vtable. Objects that fail a check are not reported.
+ * Tensors: the Python object, its c10::TensorImpl, the StorageImpl that tensors may share, and the
+ * gradient. Field offsets are found from existing tensors, whose fields must agree. C++ objects are
+ * identified by the type name of their vtable. Objects that fail a check are not reported.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +41,7 @@ struct pytensor {
 	uint8_t device_type;  /* c10::DeviceType */
 	uint8_t device_index; /* 0 if there is only one */
 	uint8_t state;	      /* enum pytensor_state */
-	/* Its memory belongs to another object, which is released with the storage. */
+	/* The storage's memory belongs to another object, which is released with the storage. */
 	bool context;
 	bool autograd; /* has an AutogradMeta */
 };
@@ -106,17 +105,18 @@ struct node_layout {
 /* Statistics of new nodes, for each layout. Zero it, then call node_guess__init(). */
 struct node_guess {
 	unsigned int likely; /* layout of the PyTorch version */
-	/* good: in the order in which a thread makes nodes; bad: impossible values */
+	/* Numbers of nodes, by layout. good: the values follow those of the thread's previous node;
+	 * bad: they are impossible. */
 	uint64_t good[NODE_LAYOUTS], bad[NODE_LAYOUTS];
 	uint64_t seen;
 	struct {
 		uint32_t tid;
 		uint64_t node, sequence[NODE_LAYOUTS], thread[NODE_LAYOUTS];
-	} last[NODE_THREADS]; /* last node of a thread, by tid */
+	} last[NODE_THREADS]; /* last node of each thread, in slot tid % NODE_THREADS */
 };
 
 void node_guess__init(struct node_guess *g, const char *torch_version);
-/* Adds a node that this thread of the target has just made. */
+/* Adds a node that this thread of the target has just made. head: the node's first words. */
 void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 		     const __u64 head[MT_NODE_WORDS]);
 /* The layout to use; NULL: none is plausible. */

@@ -42,9 +42,9 @@ uint64_t python__modules(const struct python *py);
 int python__stdlib(const struct python *py, char *buf, size_t size);
 
 struct pythread {
-	uint64_t tstate;
+	uint64_t tstate;    /* address of its PyThreadState */
 	uint64_t thread_id; /* pthread_self() */
-	uint32_t tid;	    /* OS thread ID; 0: not kept by the version (before 3.11) */
+	uint32_t tid;	    /* OS thread ID; 0: not known */
 };
 /* Thread states of all interpreters. The caller frees *ret. 0 or -errno. */
 int python__threads(const struct python *py, struct pythread **ret, size_t *n);
@@ -68,11 +68,11 @@ struct pyframe {
 	uint64_t addr;
 	uint64_t code;	 /* address of the code object */
 	int32_t at;	 /* byte offset of the instruction in the bytecode, -1: not started */
-	uint64_t local0; /* first local variable, without tag bits */
+	uint64_t local0; /* value of the first local variable, without tag bits */
 };
-/* Walks a thread's frames from outside, innermost first, without shims. A frame of a running thread
- * can return meanwhile: then the walk is repeated, up to 50 times, and may still end early. Returns
- * the number of frames or -errno. Not for events, whose stacks are walked in BPF. */
+/* Walks a thread's frames from outside, innermost first, without the interpreter's own (shims). If
+ * a frame of a running thread returns meanwhile, the walk is repeated, up to 50 times; it may still
+ * end early. Returns the number of frames or -errno. The BPF programs walk the stacks of events. */
 int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
 		  size_t max);
 
@@ -119,7 +119,7 @@ struct pylayout {
 	uint16_t ma_used, ma_keys, ma_values, md_dict, func_code;
 };
 
-/* Row of a version's default or free-threaded build; NULL: none. Read-only. */
+/* Layout of a version's default or free-threaded build, static; NULL: not in the table. */
 const struct pylayout *pylayout__find(int major, int minor, bool free_threaded);
 
 /* CPython's three line table formats: co_lnotab (to 3.9), co_linetable (3.10), location table (3.11

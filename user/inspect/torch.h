@@ -18,9 +18,9 @@ struct hook {
 	enum hook_id id;
 	bool found;
 	bool required; /* nothing can be traced without it */
-	/* The file was opened, and says that this function is the one, so no process can choose
-	 * another. Otherwise the probe is for one process only: the file does not say it, or could
-	 * not be opened, and the process's memory says it (elf__is_memory()). */
+	/* True: the opened file itself confirms the function, so no process can direct the probe to
+	 * another one. False: only the process's memory leads to it, or is read in place of the
+	 * file (elf__is_memory()); then the probe is for one process only. */
 	bool fixed;
 	struct elf *elf; /* the file, owned; elf__name() is for the kernel. NULL if not found */
 	uint64_t inode;	 /* identity of that file */
@@ -65,27 +65,26 @@ void hook__close_all(struct hook *hooks);
  */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
 /*
- * How the file of a function says that it is the one, where an address in a process's memory leads
- * to it: its data have a pointer to the function
+ * How a file confirms a function that was found by an address in a process's memory: where the
+ * file's data have a pointer to the function.
  */
 enum hook_source {
 	HOOK_OF_TYPE, /* at an offset in an exported object */
 	HOOK_OF_TABLE, /* in an entry of a table, at an offset behind a pointer to the entry's name */
-	HOOK_OF_CODE, /* nowhere: only code writes it */
+	HOOK_OF_CODE, /* nowhere: only code writes the pointer, so nothing confirms it */
 };
+/* The file that must contain a hook's function. */
 struct hook_file {
 	enum hook_source source;
 	/* The file must export this object. */
 	const char *symbol;
-	const char *name; /* HOOK_OF_TABLE: the entry's */
+	const char *name; /* HOOK_OF_TABLE: name in the entry */
 	uint64_t offset;
 };
 
-/*
- * Fills a hook from a function's address in the target, except id, required and symbol. The address
- * counts only in the file that `in` describes. Call it after torch__hooks(), which zeroes the
- * array. 0 or -errno with why_not set.
- */
+/* Fills a hook from a function's address in the target, except id, required and symbol. The
+ * function must be in the file that `in` describes. Call it after torch__hooks(), which zeroes the
+ * array. 0 or -errno with why_not set. */
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
 		     const struct hook_file *in, unsigned args, struct hook *h);
 

@@ -149,14 +149,14 @@ static void told(struct test *t)
 	expect_name(t, n, 3, "1.0");
 	assert_false(nnmodules__recheck(n, NULL));
 	assert_int_equal(proc__read_u64(t->proc, t->change[0] + 8, &type), 0);
-	assert_int_equal(nnmodules__set_front(n, t->change[0], type, "teacher"), 0);
+	assert_int_equal(nnmodules__set_prefix(n, t->change[0], type, "teacher"), 0);
 	assert_true(nnmodules__is_urgent(n));
 	assert_true(nnmodules__recheck(n, NULL));
 	expect_name(t, n, 0, "teacher");
 	expect_name(t, n, 3, "teacher.1.0");
-	assert_int_equal(nnmodules__set_front(n, t->change[0], type, "teacher"), 0);
+	assert_int_equal(nnmodules__set_prefix(n, t->change[0], type, "teacher"), 0);
 	assert_false(nnmodules__is_urgent(n));
-	assert_int_equal(nnmodules__set_front(n, t->change[0], type + 16, "other"), 0);
+	assert_int_equal(nnmodules__set_prefix(n, t->change[0], type + 16, "other"), 0);
 	expect_name(t, n, 3, "1.0");
 	nnmodules__set_models(n, NULL);
 	nnmodules__free(n);

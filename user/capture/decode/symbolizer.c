@@ -217,8 +217,8 @@ int symbolizer__take_models(struct symbolizer *n, struct census_state *st)
 	if (!n->modules)
 		return 0;
 	for (size_t i = 0; !err && i < st->nfronts; i++)
-		err = nnmodules__set_front(n->modules, st->fronts[i].root, st->fronts[i].type,
-					   st->fronts[i].text);
+		err = nnmodules__set_prefix(n->modules, st->fronts[i].root, st->fronts[i].type,
+					    st->fronts[i].text);
 	nnmodules__set_models(n->modules, st->module_roots);
 	st->module_roots = NULL;
 	return err;

@@ -441,7 +441,7 @@ enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64
 		maps__free(&maps);
 	}
 	if (t->alloc)
-		cudaalloc__look(t->alloc);
+		cudaalloc__update_backend(t->alloc);
 	target__set_backend_fact(t, facts);
 	return t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
 }

@@ -102,6 +102,7 @@ static bool take_container(struct cgroup *c, const char *part, size_t len)
 	return true;
 }
 
+/* Whether s begins with a UID: 8-4-4-4-12 hexadecimal digits, with this dash. */
 static bool is_uid(const char *s, char dash)
 {
 	static const size_t dashes[] = { 8, 13, 18, 23 };
@@ -146,6 +147,7 @@ static bool take_pod(struct cgroup *c, const char *part, size_t len)
 	return true;
 }
 
+/* Stores the name of a container without an id. False: the name is empty. */
 static bool take_name(struct cgroup *c, const char *runtime, const char *name, size_t len)
 {
 	if (!len)
@@ -225,6 +227,7 @@ static int rank_line(const char *line, size_t len, const char **path, size_t *pa
 	return memmem(colon + 1, controllers_len, "memory", 6) ? 3 : 2;
 }
 
+/* Takes the hierarchy with the highest rank; any with a container or pod outranks all others. */
 void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 {
 	struct cgroup c;
@@ -377,6 +380,7 @@ static bool read_bundle(const char *path, struct container_names *n)
 	return n->name[0] || n->pod[0];
 }
 
+/* Reads the OCI bundle of a container, from the first place that has it. */
 static void read_bundles(const char *root, const char *id, struct container_names *n)
 {
 	static const char *const places[] = {
@@ -441,6 +445,7 @@ static void read_environment(pid_t pid, struct container_names *n)
 	free(text);
 }
 
+/* Tries the sources in turn: first those that the container cannot change. */
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret)
 {

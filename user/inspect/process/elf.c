@@ -71,6 +71,7 @@ static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret
 	return e->n_pieces ? -EIO : 0;
 }
 
+/* Reads the file's bytes at off. 0; -ERANGE: beyond the file; -EIO. */
 static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end, at;
@@ -79,9 +80,8 @@ static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 		return -ERANGE;
 	if (place_of(e, off, len, &at))
 		return -EIO;
-	/* Not through /proc/PID/mem, which would hold the lock of the address space until the
-	 * file's server answers: nobody could attach a probe to a file of this process, or fork,
-	 * until then. */
+	/* Not through /proc/PID/mem: that would hold the address space's lock until the server of
+	 * the file system replies. Meanwhile the process could not fork, and no probe be attached. */
 	if (e->process)
 		return proc__read(e->process, at, buf, len) ? -EIO : 0;
 	/* Fewer bytes: truncated meanwhile, or an I/O error. */
@@ -98,6 +98,7 @@ static int read_span(const struct elf *e, const struct span *s, uint64_t off, vo
 	return read_file(e, s->off + off, buf, len);
 }
 
+/* The span, cut at the file's end. */
 static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
 {
 	if (off >= e->size)
@@ -197,6 +198,7 @@ static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
 	return span_at(e, ptr - bias, ret);
 }
 
+/* Finds the tables that the dynamic segment names. Only ENOMEM is an error. */
 static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 {
 	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
@@ -591,6 +593,7 @@ struct at_place {
 	bool found, known; /* found: there is one; known: value is what it writes */
 };
 
+/* For each_rela(): stops at the relocation of struct at_place. */
 static bool match_place(const Elf64_Rela *r, void *ctx)
 {
 	struct at_place *a = ctx;
@@ -602,6 +605,7 @@ static bool match_place(const Elf64_Rela *r, void *ctx)
 	return true;
 }
 
+/* A relocation at vaddr decides; without one, the bytes in the file are the value. */
 int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret)
 {
 	struct at_place a = { .e = e, .vaddr = vaddr };
@@ -632,6 +636,8 @@ static void add_place(struct places *p, uint64_t vaddr)
 		p->at[p->n++] = vaddr;
 }
 
+/* For each_rela(): adds the places that get the value of struct places. True: there is no more
+ * room. */
 static bool match_value(const Elf64_Rela *r, void *ctx)
 {
 	struct places *p = ctx;
@@ -740,6 +746,7 @@ static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
 	return gnu_bucket(h, h->buckets) + 4 * (index - h->first);
 }
 
+/* Reads the header of the DT_GNU_HASH table. -ENOENT: malformed. */
 static int gnu_header(const struct elf *e, struct gnu_hash *h)
 {
 	if (read_span(e, &e->gnu_hash, 0, h, sizeof(*h)))
@@ -848,6 +855,7 @@ static uint64_t gnu_count(const struct elf *e)
 	return last;
 }
 
+/* Number of dynamic symbols: by the section header, otherwise by a hash table; at most what fits. */
 static uint64_t sym_count(const struct elf *e)
 {
 	uint64_t fits = e->symtab.len / sizeof(Elf64_Sym), n = e->sym_n;
@@ -890,6 +898,7 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 	return ret;
 }
 
+/* Calls fn for the defined symbols, or the imported ones, of a file within the limits. */
 static int each_named(const struct elf *e, bool imports,
 		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
@@ -942,6 +951,7 @@ static int match_name(const char *name, const struct elf_sym *sym, void *ctx)
 	return 1;
 }
 
+/* Looks the name up in a hash table, if the file has one, otherwise among all symbols. */
 int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret)
 {
 	struct by_name want = { .name = name, .ret = ret };
@@ -986,6 +996,7 @@ struct entry {
 	int32_t start, fde; /* relative to the header */
 };
 
+/* Finds .eh_frame_hdr and reads its beginning. -ENOENT: none, or of another form. */
 static int find_unwind_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 {
 	uint32_t i;
@@ -1027,6 +1038,7 @@ static int find_entry(const struct elf *e, uint64_t table, uint32_t count, uint6
 	return 0;
 }
 
+/* Bytes of a pointer with this encoding; 0: not supported. */
 static size_t encoded_size(uint8_t enc)
 {
 	switch (enc & PE_FORMAT) {
@@ -1042,6 +1054,7 @@ static size_t encoded_size(uint8_t enc)
 	}
 }
 
+/* Position after the LEB128 number at pos. */
 static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
 {
 	while (pos < len && b[pos] & 0x80)
@@ -1090,6 +1103,7 @@ static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 	return -ENOENT;
 }
 
+/* Value of the encoded pointer in b, which was read from the address `at`. */
 static uint64_t decode_pointer(const uint8_t *b, uint8_t enc, uint64_t at)
 {
 	uint64_t v = 0;

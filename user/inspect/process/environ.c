@@ -181,6 +181,8 @@ static bool read_number(int (*get)(void *ctx, const char *name, char *buf, size_
 	return !errno && !*end && *ret <= INT64_MAX;
 }
 
+/* Takes the first launcher whose variables are set. Those of a batch system count only with a rank
+ * and a world of at least two. */
 void rank_env__find(int (*get)(void *ctx, const char *name, char *buf, size_t size), void *ctx,
 		    struct rank_env *ret)
 {

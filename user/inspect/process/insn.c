@@ -71,6 +71,7 @@ static uint16_t reg_mask(const struct insn *in, unsigned low, bool extended)
 	return (uint16_t)BIT(n);
 }
 
+/* Register of ModRM.reg; below: of ModRM.rm, unless that is memory; in the opcode's low bits. */
 static uint16_t modrm_reg(const struct insn *in)
 {
 	return reg_mask(in, op_of(in), in->rex & 4);
@@ -86,6 +87,7 @@ static uint16_t opcode_reg(const struct insn *in)
 	return reg_mask(in, in->opcode & 7, in->rex & 1);
 }
 
+/* Registers that an opcode below 0x40 writes: add, or, adc, sbb, and, sub, xor, cmp. */
 static uint16_t writes_alu(const struct insn *in)
 {
 	bool cmp = (in->opcode >> 3 & 7) == 7;
@@ -354,6 +356,7 @@ static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
 	}
 }
 
+/* Reads ModRM, SIB and the displacement. */
 static int read_modrm(struct cursor *c, struct insn *in)
 {
 	unsigned rm;
@@ -535,6 +538,7 @@ int insn__decode(const uint8_t *code, size_t size, struct insn *ret)
 	return 0;
 }
 
+/* 90 (xchg %eax, %eax), 0f 1f and 0f 1e; not f3 0f 1e, which is endbr64 or rdssp */
 bool insn__is_nop(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)

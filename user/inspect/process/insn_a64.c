@@ -66,6 +66,7 @@ static int decode_add_sub_immediate(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
+/* Data processing with an immediate. */
 static int decode_immediate(uint32_t w, struct insn_a64 *in)
 {
 	switch (bits(w, 25, 23)) {
@@ -98,6 +99,7 @@ static int decode_immediate(uint32_t w, struct insn_a64 *in)
 	}
 }
 
+/* Data processing with registers. */
 static int decode_registers(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t op = bits(w, 28, 21);
@@ -120,6 +122,7 @@ static int decode_registers(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
+/* Floating point and vectors: few of them write a general register. */
 static int decode_vectors(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t op = bits(w, 18, 16);
@@ -135,6 +138,7 @@ static int decode_vectors(uint32_t w, struct insn_a64 *in)
 
 /* ---- branches and system ---- */
 
+/* Hints: nop, pointer authentication, bti and others, by number. */
 static int decode_hint(uint32_t w, struct insn_a64 *in)
 {
 	uint32_t n = bits(w, 11, 5);
@@ -173,6 +177,7 @@ static int decode_hint(uint32_t w, struct insn_a64 *in)
 	}
 }
 
+/* br, blr, ret and their variants. */
 static int decode_branch_register(uint32_t w, struct insn_a64 *in)
 {
 	if (matches(w, 0xfffffc1f, 0xd61f0000))
@@ -226,6 +231,7 @@ static int decode_system_or_branch(uint32_t w, struct insn_a64 *in)
 
 /* ---- loads and stores ---- */
 
+/* Does not decode the instruction further: it may write any register. */
 static int mark_opaque(struct insn_a64 *in)
 {
 	in->kind = A64_OPAQUE;
@@ -241,6 +247,7 @@ static void note_write_back(uint32_t w, int64_t by, struct insn_a64 *in)
 	in->sp = (int32_t)by;
 }
 
+/* ldp, stp and their variants. */
 static int decode_pairs(uint32_t w, struct insn_a64 *in)
 {
 	bool vector = bit(w, 26);
@@ -275,6 +282,7 @@ static int decode_atomics(uint32_t w, struct insn_a64 *in)
 	return 0;
 }
 
+/* ldr, str and their variants. */
 static int decode_one_register(uint32_t w, struct insn_a64 *in)
 {
 	bool vector = bit(w, 26);
@@ -350,6 +358,7 @@ static int decode_loads_and_stores(uint32_t w, struct insn_a64 *in)
 
 /* ---- all ---- */
 
+/* Selects the group of encodings by bits 28 to 25. */
 static int decode(uint32_t w, struct insn_a64 *in)
 {
 	switch (bits(w, 28, 25)) {

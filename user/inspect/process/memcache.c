@@ -83,6 +83,7 @@ int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len)
 	return 0;
 }
 
+/* Drops the cached blocks of the range, then reads around the cache. */
 int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t base = addr & ~(uint64_t)(BLOCK - 1), end;

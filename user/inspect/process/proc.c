@@ -234,6 +234,7 @@ static int check_access(const struct proc *p)
 	return 0;
 }
 
+/* Opens the pidfd, then /proc/PID. */
 static int open_handles(struct proc *p)
 {
 	char name[32];
@@ -249,6 +250,7 @@ static int open_handles(struct proc *p)
 	return check_namespace(p->pidfd, p->pid);
 }
 
+/* Reads start time, name and arguments, after checking that this is a process that can be read. */
 static int read_identity(struct proc *p)
 {
 	struct stat_line st;

@@ -143,6 +143,7 @@ static const char *mnemonic(const struct insn *in)
 	}
 }
 
+/* Writes the instruction at this offset of the function as text, for --explain. */
 static void describe_insn(const uint8_t *code, const struct insn *in, size_t offset, struct site *s)
 {
 	long target = (long)offset + in->length + in->relative;
@@ -226,6 +227,8 @@ static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bo
 	s->second = (struct site_second){ s->length, (uint8_t)pushed };
 }
 
+/* Walks straight-line code from the entry to the first emulated instruction. Without one, takes the
+ * first that can be single-stepped. */
 int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		   struct site *ret)
 {

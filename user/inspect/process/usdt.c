@@ -204,6 +204,7 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	return 0;
 }
 
+/* As usdt__find(), for an x86-64 file. *ret may be changed on failure. */
 static int find_in(const struct elf *e, const char *provider, const char *name, size_t n_args,
 		   struct usdt_sites *ret)
 {

@@ -3,9 +3,11 @@
  * Layout of dicts. A dict's keys object has a header, a hash index and the entries. A "split" table
  * has its values in a separate array: instances of a class share the keys.
  *
- * to 3.10     header 40 bytes: dk_size i64 at 8; entries {hash, key, value};
+ * to 3.10     header 40 bytes: slots of the index at 8, entries at 32 (numbers, 64 bits);
+ *             entries {hash, key, value};
  *             values in the order of the keys
- * from 3.11   header 32 bytes: log2 of the index's bytes at 9, kind at 10; entries {key, value}
+ * from 3.11   header 32 bytes: log2 of the index's slots at 8 and of its bytes at 9, kind at 10,
+ *             number of entries at 24; entries {key, value}
  *             if all keys are str (kind 1) or the table is split (kind 2)
  * 3.11, 3.12  values[]; before it the order of insertion: byte [-1] is its size, [-2] used,
  *             [-3 - i] the i-th key
@@ -24,10 +26,11 @@
 
 #define TRIES 3
 #define PAGE 4096u
-#define WINDOW 1024 /* bytes of a keys object read at once: about 40 entries */
-#define SHARED_KEYS_MAX 30
+#define WINDOW 1024	     /* bytes of a keys object read at once: about 40 entries */
+#define SHARED_KEYS_MAX 30   /* of a split table, from 3.11 on */
 #define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
 
+/* Bits of tp_flags: Py_TPFLAGS_INLINE_VALUES, Py_TPFLAGS_MANAGED_DICT. */
 #define FLAG_INLINE_VALUES (1ul << 2)
 #define FLAG_MANAGED_DICT (1ul << 4)
 
@@ -83,6 +86,7 @@ struct keys {
 	size_t head; /* bytes from the header to the entries */
 };
 
+/* Parses a header to 3.10. *n: number of entries. -EAGAIN: implausible, so possibly changing. */
 static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	uint64_t size, width;
@@ -102,6 +106,7 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 	return 0;
 }
 
+/* As parse_old_head(), from 3.11 on. */
 static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	memcpy(n, head + 24, 8);
@@ -116,24 +121,25 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 
 /* Reads the header, and with it the entries of a small dict. In a snapshot, only the needed fields:
  * reference count and version may change. */
-static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
+static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool to_3_10,
+			  size_t head_len)
 {
 	size_t len = PAGE - addr % PAGE; /* the next page may not be mapped */
 	int err;
 
 	if (m->snapshot) {
-		size_t size_len = old ? 8 : 4;
-		size_t n_at = old ? 32 : 24;
+		size_t size_len = to_3_10 ? 8 : 4;
+		size_t n_at = to_3_10 ? 32 : 24;
 
-		memset(k->seen, 0, head);
-		k->seen_len = head;
+		memset(k->seen, 0, head_len);
+		k->seen_len = head_len;
 		return pymem__read(m, addr + 8, k->seen + 8, size_len)
 			       ?: pymem__read(m, addr + n_at, k->seen + n_at, 8);
 	}
 	len = len < sizeof(k->seen) ? len : sizeof(k->seen);
 	err = proc__read(m->proc, addr, k->seen, len);
-	if (!err && len < head) {
-		len = head;
+	if (!err && len < head_len) {
+		len = head_len;
 		err = proc__read(m->proc, addr, k->seen, len);
 	}
 	k->seen_len = err ? 0 : len;
@@ -143,35 +149,35 @@ static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool o
 /* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
 static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 {
-	bool old = m->l->minor <= 10;
-	size_t head = old ? 40 : 32;
+	bool to_3_10 = m->l->minor <= 10;
+	size_t head_len = to_3_10 ? 40 : 32;
 	uint64_t index_bytes, slots, n;
 	bool wide;
 	int err;
 
 	if (!addr || addr % 8 || addr > UINT64_MAX - WINDOW)
 		return -EAGAIN;
-	err = read_keys_head(m, addr, k, old, head);
+	err = read_keys_head(m, addr, k, to_3_10, head_len);
 	if (err)
 		return err;
-	err = old ? parse_old_head(k->seen, &index_bytes, &slots, &n)
-		  : parse_new_head(k->seen, &index_bytes, &slots, &n);
+	err = to_3_10 ? parse_old_head(k->seen, &index_bytes, &slots, &n)
+		      : parse_new_head(k->seen, &index_bytes, &slots, &n);
 	if (err)
 		return err;
 	if (n > slots)
 		return -EAGAIN;
 	if (n > PYOBJ_MAX_DICT)
 		return -E2BIG;
-	wide = old || k->seen[10] == 0;
+	wide = to_3_10 || k->seen[10] == 0;
 	k->stride = wide ? 24 : 16;
 	k->key_at = wide ? 8 : 0;
 	k->value_at = k->key_at + 8;
 	k->n = n;
-	k->head = head + index_bytes;
+	k->head = head_len + index_bytes;
 	return __builtin_add_overflow(addr, k->head, &k->entries) ? -EAGAIN : 0;
 }
 
-/* The first k->n entries, from the bytes read with the header or by another read. */
+/* Sets *ret to the raw k->n entries: the bytes read with the header, or read here into it->raw. */
 static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
 			const uint8_t **ret)
 {
@@ -189,6 +195,7 @@ static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *i
 	return pymem__read(m, k->entries, it->raw, len);
 }
 
+/* Entries of a table that is not split. used: the dict's count. */
 static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
 {
 	const uint8_t *e;
@@ -211,8 +218,8 @@ static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, s
 	return it->n == used ? 0 : -EAGAIN;
 }
 
-/* To 3.10, a dict stays split only if it was filled in the order of the keys. It may have many
- * keys. */
+/* Entries of a split table to 3.10. A dict stays split only if it was filled in the order of the
+ * keys, so values[i] belongs to the i-th key. */
 static int read_split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
 			   struct pyitems *it)
 {
@@ -246,6 +253,7 @@ struct values {
 	size_t n, cap;
 };
 
+/* Reads the values of a split table of 3.11 or 3.12; the file's header has the layout. */
 static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct values *v)
 {
 	uint8_t raw[VALUES_PREFIX_MAX + 8 * SHARED_KEYS_MAX], tail[2];
@@ -254,6 +262,7 @@ static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct
 
 	if (addr < VALUES_PREFIX_MAX || nkeys > SHARED_KEYS_MAX)
 		return -EAGAIN;
+	/* The byte before the values tells how many bytes of order precede them. */
 	err = pymem__read(m, addr - 2, tail, sizeof(tail));
 	if (err)
 		return err;
@@ -273,6 +282,7 @@ static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct
 	return 0;
 }
 
+/* As read_values_3_12(), from 3.13 on. */
 static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 {
 	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];
@@ -336,6 +346,7 @@ struct dict_head {
 	uint64_t used, keys, values;
 };
 
+/* Reads a dict's count and the addresses of its keys and values; values 0: the table is not split. */
 static int read_head(struct pymem *m, uint64_t dict, struct dict_head *h)
 {
 	uint8_t raw[64];
@@ -354,27 +365,28 @@ static int read_head(struct pymem *m, uint64_t dict, struct dict_head *h)
 	return 0;
 }
 
+/* Reads a dict's entries once. -EAGAIN: the dict changed meanwhile. */
 static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
 {
-	struct dict_head a, b;
+	struct dict_head before, after;
 	struct keys k;
 	int err;
 
-	err = read_head(m, dict, &a);
+	err = read_head(m, dict, &before);
 	if (err)
 		return err;
-	if (a.used > PYOBJ_MAX_DICT)
+	if (before.used > PYOBJ_MAX_DICT)
 		return -E2BIG;
-	err = read_keys(m, a.keys, &k);
+	err = read_keys(m, before.keys, &k);
 	if (!err)
-		err = a.values ? read_split(m, &k, a.values, a.used, it)
-			       : read_combined(m, &k, a.used, it);
+		err = before.values ? read_split(m, &k, before.values, before.used, it)
+				    : read_combined(m, &k, before.used, it);
 	if (m->snapshot) /* pymem__holds() checks it */
 		return err;
 	/* Keys freed during the reading may contain anything, or be unmapped. */
-	if (read_head(m, dict, &b))
+	if (read_head(m, dict, &after))
 		return -EFAULT;
-	if (a.used != b.used || a.keys != b.keys || a.values != b.values)
+	if (before.used != after.used || before.keys != after.keys || before.values != after.values)
 		return -EAGAIN;
 	return err;
 }
@@ -426,7 +438,7 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
  * end. 0: none. */
 static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *ret)
 {
-	uint64_t size, n, room = t->basicsize;
+	uint64_t items_size, items, object_size = t->basicsize;
 	int err;
 
 	*ret = 0;
@@ -440,18 +452,19 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 	}
 	if (t->dictoffset < -(1 << 20))
 		return -EBADMSG;
-	err = pymem__u64(m, obj + m->l->ob_size, &n);
+	err = pymem__u64(m, obj + m->l->ob_size, &items);
 	if (err)
 		return err;
-	if ((int64_t)n < 0) /* the sign of an int is in its ob_size */
-		n = -n;
-	if (__builtin_mul_overflow(n, t->itemsize, &size) ||
-	    __builtin_add_overflow(room, size, &room) || room > UINT64_MAX / 2)
+	if ((int64_t)items < 0) /* the sign of an int is in its ob_size */
+		items = -items;
+	if (__builtin_mul_overflow(items, t->itemsize, &items_size) ||
+	    __builtin_add_overflow(object_size, items_size, &object_size) ||
+	    object_size > UINT64_MAX / 2)
 		return -EBADMSG;
-	room = (room + 7) & ~7ull;
-	if (room < (uint64_t)-t->dictoffset)
+	object_size = (object_size + 7) & ~7ull;
+	if (object_size < (uint64_t)-t->dictoffset)
 		return -EBADMSG;
-	*ret = obj + room + t->dictoffset;
+	*ret = obj + object_size + t->dictoffset;
 	return 0;
 }
 
@@ -459,7 +472,7 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *dict,
 		      uint64_t *values)
 {
-	uint64_t w[2], slot, word;
+	uint64_t values_and_dict[2], slot, managed;
 	int err;
 
 	*dict = *values = 0;
@@ -470,24 +483,24 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	if (obj < 32)
 		return -EFAULT;
 	if (m->l->minor == 11) {
-		err = pymem__read(m, obj - 32, w, sizeof(w));
+		err = pymem__read(m, obj - 32, values_and_dict, sizeof(values_and_dict));
 		if (err)
 			return err;
-		*values = w[0];
-		*dict = w[0] ? 0 : w[1];
+		*values = values_and_dict[0];
+		*dict = values_and_dict[0] ? 0 : values_and_dict[1];
 		return 0;
 	}
-	/* From 3.12 on the word before is a list of weak references. Without a PyGC_Head the dict
-	 * is right before the object. */
-	err = pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &word);
+	/* From 3.12 on, one word before PyGC_Head (16 bytes) or, in free-threaded builds, right
+	 * before the object leads to the dict or to the values. 3.12 stores values minus 1. */
+	err = pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &managed);
 	if (err)
 		return err;
-	if (m->l->minor == 12 && word & 1)
-		*values = word + 1;
-	else if (m->l->minor > 12 && !word && t->flags & FLAG_INLINE_VALUES)
+	if (m->l->minor == 12 && managed & 1)
+		*values = managed + 1;
+	else if (m->l->minor > 12 && !managed && t->flags & FLAG_INLINE_VALUES)
 		*values = obj + t->basicsize;
 	else
-		*dict = word;
+		*dict = managed;
 	return 0;
 }
 
@@ -501,9 +514,10 @@ static int read_inline(struct pymem *m, uint64_t type, uint64_t values, struct p
 	return err ?: read_split(m, &k, values, SIZE_MAX, it);
 }
 
+/* Reads the attributes once. -EAGAIN: they moved to another dict meanwhile. */
 static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *it)
 {
-	uint64_t dict, values, dict2, values2;
+	uint64_t dict, values, dict_after, values_after;
 	struct type_head t;
 	int err;
 
@@ -515,9 +529,9 @@ static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyite
 	err = dict ? pydict__items(m, dict, it) : read_inline(m, type, values, it);
 	if (m->snapshot)
 		return err;
-	if (find_attrs(m, obj, &t, &dict2, &values2))
+	if (find_attrs(m, obj, &t, &dict_after, &values_after))
 		return -EFAULT;
-	return dict != dict2 || values != values2 ? -EAGAIN : err;
+	return dict != dict_after || values != values_after ? -EAGAIN : err;
 }
 
 int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *ret)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Entries of dicts and attributes of instances, as a snapshot. They are read whole, checked against
- * the dict's count, and read again if the dict changed. */
+/* Entries of dicts and attributes of instances, all from one moment: they are read whole, checked
+ * against the dict's count, and read again if the dict changed. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +14,7 @@ struct pyitem {
 struct pyitems {
 	struct pyitem *v; /* in the dict's order */
 	size_t n;
-	/* private: buffers reused by the next snapshot */
+	/* private: buffers that the next reading reuses */
 	size_t cap, raw_cap;
 	uint8_t *raw;
 };
@@ -30,7 +30,8 @@ void pyitems__fini(struct pyitems *it); /* {0} is a valid initial value */
 #define PYTYPE_TYPE (1ul << 31)
 /* 0 if obj's type has this bit, -EBADMSG if not, -EFAULT. */
 int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
-/* The tuple or bytes object that a field points to, and its length. Returns as the above. */
+/* The tuple or bytes object that a field points to, and its length. Returns as
+ * pydict__check_kind(). */
 int pydict__sequence(struct pymem *m, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n);
 /* Current type of an object. -EBADMSG for a NULL or misaligned pointer. */
 int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type);

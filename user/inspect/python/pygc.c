@@ -37,10 +37,10 @@
 #define POINTER_MAX 512u /* bytes from the first list to the pointer; 200 in 3.14, 3.15 */
 #define COLLECTING_AT (FOUR_LISTS + 72)
 #define SEARCH_MAX (512u << 10) /* bytes searched; 3.13's interpreter state has about 100 KiB */
-#define STEP 4096u
-#define LOOKS 8
-#define SEARCHES 8    /* attempts at least, since the collector may be running */
-#define PAUSE 5000000 /* ns between two attempts */
+#define STEP 4096u		/* bytes searched with one read */
+#define LOOKS 8			/* attempts to confirm one list head */
+#define SEARCHES 8		/* attempts at least, since the collector may be running */
+#define PAUSE 5000000		/* ns between two attempts */
 #define FLAGS 3ull
 #define MAX_OBJECTS (256u << 20)
 #define MAX_REPAIRS 10000u
@@ -55,15 +55,17 @@ struct object {
 	uint64_t refs, type;
 };
 
+/* Whether p can be the address of a PyGC_Head. */
 static bool is_link(uint64_t p)
 {
 	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
 }
 
-/* Whether the neighbours of a head point back to it; both: both must. The program changes the
- * lists, so each neighbour may confirm it in a different attempt. If none does in the first one,
- * this is hardly a head: one attempt keeps the search short, and callers search again. */
-static int is_head(const struct proc *p, uint64_t head, bool both)
+/* 0 if the neighbours of a list head point back to it: both, or at least one unless `both`.
+ * Otherwise -ENOENT, or the error of a read. The program changes the lists, so each neighbour may
+ * confirm the head in another attempt. If none does in the first attempt, this is hardly a head:
+ * giving up keeps the search short, and callers search again. */
+static int check_head(const struct proc *p, uint64_t head, bool both)
 {
 	bool next_knows = false, prev_knows = false;
 	uint64_t back;
@@ -91,7 +93,9 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 	return both && !(next_knows && prev_knows) ? -ENOENT : 0;
 }
 
-/* Addresses of the youngest and of the permanent generation, and of the flag; see struct pygc. */
+/* Sets *ret if three generations from `first` on and the permanent generation are lists. The
+ * youngest list changes so often that one neighbour has to do. collecting: see struct pygc. 0,
+ * -ENOENT or the error of a read. */
 static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
 		       uint64_t collecting, struct pygc *ret)
 {
@@ -100,15 +104,16 @@ static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
 
 	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
 		gc.head[i] = i < 3 ? first + i * GENERATION : permanent;
-		err = is_head(p, gc.head[i], i > 0);
+		err = check_head(p, gc.head[i], i > 0);
 	}
 	if (!err)
 		*ret = gc;
 	return err;
 }
 
-/* The permanent generation, if the word at addr may point to the youngest; 0: it does not. */
-static uint64_t permanent_of(uint64_t addr, uint64_t value)
+/* If value, the word at addr, can be the pointer to the youngest generation, returns the address of
+ * the permanent generation; otherwise 0. */
+static uint64_t permanent_by_pointer(uint64_t addr, uint64_t value)
 {
 	uint64_t distance = addr - value;
 
@@ -132,7 +137,7 @@ static bool are_four_lists(uint64_t addr, const uint64_t *w)
 	return true;
 }
 
-/* pointed: lists that a pointer leads to, otherwise four lists in a row. */
+/* Searches lists that a pointer leads to (pointed), otherwise four lists in a row. */
 static int search_lists(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
 {
 	uint64_t w[(STEP + FOUR_LISTS) / 8];
@@ -143,7 +148,8 @@ static int search_lists(const struct proc *p, uint64_t base, bool pointed, struc
 		if (err)
 			return err == -EFAULT ? -ENOENT : err;
 		for (size_t i = 0; i < STEP / 8; i++) {
-			uint64_t addr = base + at + 8 * i, permanent = permanent_of(addr, w[i]);
+			uint64_t addr = base + at + 8 * i,
+				 permanent = permanent_by_pointer(addr, w[i]);
 
 			if (pointed ? !permanent : !are_four_lists(addr, &w[i]))
 				continue;
@@ -184,7 +190,8 @@ int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 		if (err != -ENOENT)
 			break;
 	}
-	/* From 3.14 on other fields may be there. */
+	/* {int enabled, debug} and padding up to a multiple of 8 precede the generations. From 3.14
+	 * on other fields may be there. */
 	if (!err && l->minor < 14)
 		ret->enabled = ret->head[0] - (ret->head[0] % 8 ? 8 : 12);
 	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
@@ -198,6 +205,7 @@ struct walk {
 	uint64_t deadline, since_clock;
 };
 
+/* Passes an object to fn, within the limits of number and time. at: address of its PyGC_Head. */
 static int report_object(struct walk *w, uint64_t at, const struct object *o)
 {
 	if (++w->stats->objects > MAX_OBJECTS)
@@ -239,14 +247,13 @@ static int repair_link(struct walk *w, uint64_t from, uint64_t *to, struct objec
 	return -EAGAIN;
 }
 
-/*
- * Walks a list from its head in one direction; *last is the last object reached. -EAGAIN: the walk
- * got lost, since links changed. Cached links are from different moments and may form a circle. So
- * the walk must not return to mark, which moves after 64, 128, 256 ... steps.
- */
+/* Walks a list from its head in one direction, up to `stop` (0: to its end); *last is the last
+ * object reached. -EAGAIN: the walk got lost, since links changed. Cached links are from different
+ * moments and may form a circle. So the walk must not return to mark, which moves after 64, 128,
+ * 256 ... steps. */
 static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
-	uint64_t from = head, to, mark = 0, steps = 0, until = 64;
+	uint64_t from = head, to, mark = 0, steps = 0, mark_after = 64;
 	struct object o;
 	struct link l;
 	int err;
@@ -275,10 +282,10 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 			return 0;
 		if (to == mark)
 			return -EAGAIN;
-		if (++steps == until) {
+		if (++steps == mark_after) {
 			mark = to;
 			steps = 0;
-			until *= 2;
+			mark_after *= 2;
 		}
 		err = report_object(w, to, &o);
 		if (err)
@@ -288,8 +295,8 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 	}
 }
 
-/* Objects that an increment has taken out are in no list. If it ends, they are in an old one, which
- * is walked later; so a look before each list is enough. */
+/* Sets stats->torn if an increment runs: the objects that it has taken out are in no list. When it
+ * ends they are in an old one, which is walked later, so checking before each list is enough. */
 static int note_increment(struct walk *w, const struct pygc *gc)
 {
 	uint32_t running = 0;
@@ -326,7 +333,8 @@ int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 			err = walk_list(&w, head, true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
-		/* The walk from the other end must meet the place where this walk got lost. */
+		/* Without -EAGAIN the backward walk reached the place where the forward walk got
+		 * lost, so no object is missing. */
 		stats->torn |= err == -EAGAIN;
 	}
 	return 0;

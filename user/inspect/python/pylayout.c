@@ -8,10 +8,11 @@
 #include "inspect/python.h"
 
 #define NONE PYLAYOUT_NONE
-/* To 3.11 the runtime's state has two mutexes before the key. */
+/* To 3.11 the runtime's state has two mutexes before the key; x86-64's have 40 bytes. */
 #define AFTER_MUTEXES(offset) ((offset) + 2 * (ARCH_MUTEX - 40))
 
-/* Equal in all known versions. h: bytes that an object's header has more in free-threaded builds. */
+/* Offsets that are equal in all known versions. h: additional bytes of an object's header, in
+ * free-threaded builds. */
 #define OBJECTS(h)                                                                                 \
 	.major = 3, .ob_type = 8 + (h), .ob_size = 16 + (h), .tp_name = 24 + (h),                  \
 	.tp_basicsize = 32 + (h), .tp_dealloc = 48 + (h), .tp_call = 128 + (h),                    \
@@ -38,7 +39,7 @@
 		    .co_filename = 112 + (h), .co_name = 120 + (h), .co_qualname = 128 + (h),      \
 		    .co_linetable = 136 + (h), .func_code = 48 + (h)
 
-/* Default builds. */
+/* Default builds: threads share the bytecode. */
 #define ONE_BYTECODE .fr_tlbc = NONE, .co_tlbc = NONE, .str_kind = 2
 
 /* Shim frames of the interpreter between C callers and Python frames. */
@@ -50,7 +51,8 @@
 /* Versions with _Py_DebugOffsets. */
 #define FROM_3_13(h) FROM_3_12(h), .ts_frame = 72, .cframe_current = NONE
 
-#define OF_3_13(h)                                                                                 \
+/* COMMON_3_*: what the default and the free-threaded build of a version share. */
+#define COMMON_3_13(h)                                                                             \
 	FROM_3_13(h), .minor = 13, .ts_thread_id = 152, .ts_native_id = 160,                       \
 		      .rt_interp_head = 632, .rt_interp_main = 640, .rt_tss_key = 2160,            \
 		      .is_next = 7264, .is_threads = 7344, .fr_owner = 70, .fr_local0 = 72,        \
@@ -59,12 +61,12 @@
 /* References in frames are tagged; NULL is 1. */
 #define FROM_3_14(h) FROM_3_13(h), .fr_local0 = 80, .tag_mask = ~3ULL, .tuple_item = 32 + (h)
 
-#define OF_3_14(h)                                                                                 \
+#define COMMON_3_14(h)                                                                             \
 	FROM_3_14(h), .minor = 14, .ts_thread_id = 152, .ts_native_id = 160,                       \
 		      .rt_interp_head = 808, .rt_interp_main = 816, .rt_tss_key = 2336,            \
 		      .is_next = 7272, .is_threads = 7344, .ht_cached_keys = 880 + (h)
 
-#define OF_3_15(h)                                                                                 \
+#define COMMON_3_15(h)                                                                             \
 	FROM_3_14(h), .minor = 15, .ts_thread_id = 176, .ts_native_id = 184,                       \
 		      .rt_interp_head = 936, .rt_interp_main = 944, .rt_tss_key = NONE,            \
 		      .is_next = 7264, .is_threads = 7336, .is_modules = 7592,                     \
@@ -146,39 +148,39 @@ static const struct pylayout rows[] = {
 		.tuple_item = 24,
 	},
 	{
-		OF_3_13(0),
+		COMMON_3_13(0),
 		ONE_BYTECODE,
 		.is_modules = 7656,
 		.co_code_adaptive = 200,
 	},
 	{
-		OF_3_13(16),
+		COMMON_3_13(16),
 		ONE_BYTECODE,
 		.free_threaded = true,
 		.is_modules = 7664,
 		.co_code_adaptive = 216,
 	},
 	{
-		OF_3_14(0),
+		COMMON_3_14(0),
 		ONE_BYTECODE,
 		.is_modules = 7688,
 		.fr_owner = 74,
 		.co_code_adaptive = 208,
 	},
 	{
-		OF_3_14(16),
+		COMMON_3_14(16),
 		COPIED_BYTECODE,
 		.free_threaded = true,
 		.is_modules = 7712,
 	},
 	{
-		OF_3_15(0),
+		COMMON_3_15(0),
 		ONE_BYTECODE,
 		.fr_owner = 74,
 		.co_code_adaptive = 208,
 	},
 	{
-		OF_3_15(16),
+		COMMON_3_15(16),
 		COPIED_BYTECODE,
 		.free_threaded = true,
 	},

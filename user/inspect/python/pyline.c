@@ -5,7 +5,7 @@
 
 #include "inspect/python.h"
 
-/* 0 for an impossible line (hostile deltas). */
+/* The line number; 0 for an impossible one, which hostile deltas can lead to. */
 static uint32_t line_or_none(int64_t line)
 {
 	return line > 0 && line <= INT32_MAX ? (uint32_t)line : 0;
@@ -42,9 +42,9 @@ static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, i
 	return 0;
 }
 
-/* Six bits per byte, low bits first; bit 6: more bytes follow. The lowest bit of the number is the
- * sign. */
-static bool signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
+/* Reads a number of six bits per byte, low bits first; bit 6 of a byte: more bytes follow. The
+ * lowest bit of the number is its sign. False: incomplete, or too long. */
+static bool read_signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
 {
 	uint64_t v = 0;
 
@@ -58,15 +58,15 @@ static bool signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
 	return false;
 }
 
-/* Line delta of an entry of the location table. False: incomplete entry. */
-static bool location_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
+/* Reads the line delta of an entry of the location table. False: incomplete entry. */
+static bool read_line_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 {
 	unsigned code = (*p >> 3) & 15;
 
 	switch (code) {
 	case 13: /* no columns */
 	case 14: /* long form */
-		return signed_varint(p + 1, end, ret);
+		return read_signed_varint(p + 1, end, ret);
 	case 10: /* one line, long columns */
 	case 11:
 	case 12:
@@ -82,14 +82,14 @@ static bool location_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	const uint8_t *p = table, *end = table + len;
-	int64_t upto = 0, delta;
+	int64_t entry_end = 0, delta;
 
 	while (p < end) {
-		if (!(*p & 128) || !location_delta(p, end, &delta))
+		if (!(*p & 128) || !read_line_delta(p, end, &delta))
 			return 0;
 		line += delta;
-		upto += ((*p & 7) + 1) * 2;
-		if (at < upto)
+		entry_end += ((*p & 7) + 1) * 2;
+		if (at < entry_end)
 			return ((*p >> 3) & 15) == 15 ? 0 : line_or_none(line);
 		do
 			p++;

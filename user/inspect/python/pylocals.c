@@ -22,7 +22,7 @@
 #define MAX_THREADS 4096u
 #define KIND_LOCAL 0x20	 /* CO_FAST_LOCAL */
 #define KIND_FREE 0x80	 /* CO_FAST_FREE */
-#define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */
+#define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE: with inner or outer functions */
 
 struct locals {
 	struct pylocal *v;
@@ -34,7 +34,7 @@ static bool is_fatal(int err)
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
 
-/* Reads the tuple of variable names, their number and their kinds. */
+/* Finds the tuple of variable names and reads their number and kinds (KIND_*). */
 static int read_names(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
 {
 	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
@@ -57,7 +57,7 @@ static int read_names(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t 
 	return pymem__read(m, bytes + m->l->bytes_val, kinds, *n);
 }
 
-/* Text of an item of a tuple of names. */
+/* Reads the i-th text of a tuple of names. */
 static int read_name(struct pymem *m, uint64_t tuple, uint64_t i, char *buf, size_t size)
 {
 	uint64_t str;
@@ -67,6 +67,7 @@ static int read_name(struct pymem *m, uint64_t tuple, uint64_t i, char *buf, siz
 	return err < 0 ? err : 0;
 }
 
+/* Appends a variable; drops it above MAX_LOCALS. */
 static int add_local(struct locals *l, const struct pylocal *x)
 {
 	int err;
@@ -79,9 +80,10 @@ static int add_local(struct locals *l, const struct pylocal *x)
 	return err;
 }
 
-/* shared: kinds of variables that are left out */
+/* Adds a frame's variables that wanted() accepts, except those of the kinds `excluded`. Unreadable
+ * ones are left out: only fatal errors are returned. */
 static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f,
-		      uint8_t shared, struct locals *l, bool (*wanted)(void *ctx, uint64_t obj),
+		      uint8_t excluded, struct locals *l, bool (*wanted)(void *ctx, uint64_t obj),
 		      void *ctx)
 {
 	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
@@ -93,7 +95,7 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
 		obj = slots[i] & m->l->tag_mask;
-		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & shared) ||
+		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & excluded) ||
 		    !wanted(ctx, obj))
 			continue;
 		err = add_local(l, &(struct pylocal){
@@ -152,7 +154,8 @@ int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
 	return err;
 }
 
-/* A call that ended leaves its variables in memory. */
+/* Whether the variable's call is among a thread's current frames: a call that ended leaves its
+ * variables in memory. */
 static bool is_running(const struct pyframe *frames, int depth, const struct pylocal *x)
 {
 	for (int i = 0; i < depth; i++)
@@ -161,6 +164,7 @@ static bool is_running(const struct pyframe *frames, int depth, const struct pyl
 	return false;
 }
 
+/* Variables of one thread follow one another in v, so its frames are walked once for all of them. */
 int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds)
 {
 	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
@@ -182,9 +186,9 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 	return err;
 }
 
-/* "train.py:31", or "cell 7, line 2" in a notebook whose kernel says which cell it is, and in
- * IPython's shell. */
-static void place_of(struct pymem *m, const struct pycode *code, char *buf, size_t size)
+/* Writes "train.py:31"; "cell 7, line 2" in IPython's shell, and in a notebook whose kernel knows
+ * the cell. */
+static void write_place(struct pymem *m, const struct pycode *code, char *buf, size_t size)
 {
 	const char *file = strrchr(code->file, '/');
 	const char *typed = NULL;
@@ -218,15 +222,15 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 		      ?: pyobj__code(m->py, l->code, &code);
 	if (err)
 		return err;
-	place_of(m, &code, place, sizeof(place));
+	write_place(m, &code, place, sizeof(place));
 	snprintf(buf, size, "%s in %s (%s)", name, code.name, place);
 	pycode__free(&code);
 	/* Not a variable of the program: the argument of "<listcomp>", or made by a tool. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
 }
 
-/* Index of the i-th free variable in the tuple of names. To 3.10, free variables have their own
- * tuple. */
+/* Sets *at to the index of the i-th free variable in *tuple: the tuple of names, to 3.10 the
+ * separate tuple of free variables. */
 static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
 {
 	uint8_t kinds[MAX_VARIABLES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Local variables of the functions that a process's threads run. Threads run on while they are
- * read, so pylocals__check() tells whether a variable still has its value. */
+/* Local variables of the functions that a process's threads execute. The threads are not stopped,
+ * so pylocals__check() tells whether a variable still has the value that was read. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,11 +29,12 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
 		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
 		       size_t *n);
-/* Sets whether each variable still has its value, in a call that still runs. 0, -ENOMEM, -ESRCH,
- * -EPERM. */
+/* Sets holds[i]: whether variable v[i] still has its value, in a call that still runs. 0, -ENOMEM,
+ * -ESRCH, -EPERM. */
 int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds);
 #define PYLOCAL_TEXT 1600 /* room for a variable's text */
-/* "x in GPT.forward (gpt.py:52)", with the function's first line. 0, -EBADMSG, -EFAULT, -ESRCH. */
+/* Writes "x in GPT.forward (gpt.py:52)", with the function's first line, to buf. 0; -EBADMSG: also
+ * if the variable is not the program's own; -EFAULT, -ESRCH. */
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size);
 /* Name of the i-th free variable of a code object. 0; -ENOENT: fewer; -EBADMSG, -EFAULT, -ESRCH. */
 int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size);

@@ -25,7 +25,7 @@ int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret)
 		return err;
 	n = o.size;
 	if (m->l->minor >= 12) {
-		if (n & 2)
+		if (n & 2) /* negative */
 			return -E2BIG;
 		n = n & 1 ? 0 : n >> 3;
 	}

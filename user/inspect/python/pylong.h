@@ -5,6 +5,6 @@
 
 #include "inspect/pyobj.h"
 
-/* Reads an int below 2^60 that is not negative. 0; -EBADMSG: no int; -E2BIG: another one; or the
+/* Reads an int from 0 to 2^60 - 1. 0; -EBADMSG: not an int; -E2BIG: negative or larger; or the
  * error of the read. */
 int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret);

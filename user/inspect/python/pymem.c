@@ -19,7 +19,7 @@ struct pypages {
 	uint8_t data[NPAGES][PAGE];
 };
 
-/* Data read in a snapshot. */
+/* Data that was read in a snapshot, to be compared at its end. */
 struct pynote {
 	uint64_t addr;
 	uint32_t len, hash;
@@ -55,7 +55,7 @@ void pymem__forget(struct pymem *m)
 	forget_pages(m);
 }
 
-/* The cached page of addr, read at most once per walk. NULL with *err set. */
+/* The cached page that contains addr; reads it if it is not cached. NULL with *err set. */
 static const uint8_t *cached_page(struct pymem *m, uint64_t addr, int *err)
 {
 	uint64_t base = addr & ~(uint64_t)(PAGE - 1);
@@ -116,6 +116,7 @@ static uint32_t hash_bytes(const uint8_t *p, size_t len)
 	return h >> 32;
 }
 
+/* Notes data of a snapshot for pymem__holds(). */
 static void note_read(struct pymem *m, uint64_t addr, const void *buf, size_t len)
 {
 	if (m->nnotes == MAX_NOTES ||
@@ -149,14 +150,15 @@ void pymem__begin_snapshot(struct pymem *m)
 	m->snapshot = m->paging;
 }
 
+/* Reads all noted data again and compares the hashes. */
 bool pymem__holds(struct pymem *m)
 {
 	size_t n = m->nnotes, cap = 0, i;
 	uint8_t *buf = NULL, *bigger;
-	bool was = m->snapshot && !m->overflow;
+	bool comparable = m->snapshot && !m->overflow;
 
 	pymem__forget(m);
-	for (i = 0; was && i < n; i++) {
+	for (i = 0; comparable && i < n; i++) {
 		const struct pynote *o = &m->notes[i];
 
 		if (o->len > cap) {
@@ -171,7 +173,7 @@ bool pymem__holds(struct pymem *m)
 			break;
 	}
 	free(buf);
-	return was && i == n;
+	return comparable && i == n;
 }
 
 int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret)

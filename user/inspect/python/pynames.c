@@ -12,7 +12,8 @@ int pynames__process(const struct python *py, char *buf, size_t size)
 	uint64_t module, process, name;
 	int err;
 
-	/* A spawned process sets the name of its first object before it has one of its own. */
+	/* A spawned process names the initial object first and replaces it later: both have its
+	 * name. */
 	err = pyobj__module(py, "multiprocessing.process", &module)
 		      ?: pyobj__module_attr(py, module, "_current_process", &process);
 	if (err)
@@ -26,7 +27,7 @@ int pynames__process(const struct python *py, char *buf, size_t size)
 int pynames__cell(const struct python *py, const char *file, uint64_t *ret)
 {
 	struct pymem m;
-	uint64_t at;
+	uint64_t at; /* the object that the path has reached */
 	int err;
 
 	err = pyobj__module(py, "IPython.core.interactiveshell", &at)

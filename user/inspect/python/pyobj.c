@@ -9,7 +9,7 @@
 #include "inspect/python/pydict.h"
 #include "inspect/python/pystr.h"
 
-/* Maps "keeps changing" to "not such an object" for callers. */
+/* Makes -EAGAIN (the object keeps changing), which pyobj.h does not have, -EBADMSG. */
 static int map_error(int err)
 {
 	return err == -EAGAIN ? -EBADMSG : err;
@@ -62,7 +62,8 @@ bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const
 	return err == 1;
 }
 
-/* 0 if obj is an instance of the exported type symbol, or of a subclass unless exact. */
+/* 0 if obj is an instance of the type that the interpreter exports under this symbol, or of a
+ * subclass unless exact; otherwise -EBADMSG or the error of a read. */
 static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool exact)
 {
 	uint64_t want = python__symbol(m->py, symbol), type, mro[PYTYPE_MRO_MAX];
@@ -86,7 +87,8 @@ static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool ex
 	return -EBADMSG;
 }
 
-static int code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size_t size)
+/* Reads the str object that a code object's field at this offset points to. */
+static int read_code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size_t size)
 {
 	uint64_t obj;
 	int err;
@@ -95,7 +97,7 @@ static int code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size
 	return err < 0 ? err : 0;
 }
 
-static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
+static int read_linetable(struct pymem *m, uint64_t code, struct pycode *c)
 {
 	uint64_t obj, n;
 	uint8_t *table;
@@ -129,16 +131,16 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 	pymem__init(&m, py, false);
 	name = m.l->co_qualname != PYLAYOUT_NONE ? m.l->co_qualname : m.l->co_name;
 	err = check_type(&m, code, "PyCode_Type", true)
-		      ?: code_str(&m, code, name, c.name, sizeof(c.name));
+		      ?: read_code_str(&m, code, name, c.name, sizeof(c.name));
 	if (err)
 		return err;
-	err = code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file))
+	err = read_code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file))
 		      ?: pymem__read(&m, code + m.l->co_firstlineno, &c.firstlineno,
 				     sizeof(c.firstlineno));
 	if (err)
 		return err;
 	/* Check it again: it may have been freed and its memory reused meanwhile. */
-	err = code_table(&m, code, &c) ?: check_type(&m, code, "PyCode_Type", true);
+	err = read_linetable(&m, code, &c) ?: check_type(&m, code, "PyCode_Type", true);
 	if (err) {
 		pycode__free(&c);
 		return err;

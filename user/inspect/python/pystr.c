@@ -10,12 +10,13 @@
 #define REPLACEMENT 0xfffdu
 #define CHUNK 256 /* characters per read */
 
-struct head {
+struct head {		 /* of a str object */
 	uint64_t data;	 /* address */
 	uint64_t length; /* characters */
 	unsigned width;	 /* bytes a character */
 };
 
+/* Finds a str object's characters. -EBADMSG: not a str. */
 static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 {
 	uint64_t type, flags, data;
@@ -39,13 +40,13 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	err = pymem__constant_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
 		return err;
-	state >>= m->l->str_kind;
+	state >>= m->l->str_kind; /* bits 0 to 2: width, 3: compact, 4: ascii */
 	width = state & 7;
 	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
 	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
 	data = obj + (state & 1 << 4 ? m->l->str_ascii_size : m->l->str_compact_size);
-	/* Instances of str subclasses have their text elsewhere. */
+	/* A str that is not compact, such as an instance of a subclass, points to its text. */
 	if (!(state & 1 << 3)) {
 		err = pymem__constant_u64(m, obj + m->l->str_compact_size, &data);
 		if (err)
@@ -71,7 +72,7 @@ int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
 	return 0;
 }
 
-/* Appends a character to buf[at..size). Number of bytes; 0: no room. */
+/* Writes a character as UTF-8 to buf[at..size). Returns the number of bytes; 0: no room. */
 static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 {
 	uint8_t out[4];
@@ -98,6 +99,7 @@ static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 	return n;
 }
 
+/* Character i of a text, `width` bytes each; U+FFFD for U+0000 and for what is no character. */
 static uint32_t character_at(const uint8_t *raw, size_t i, unsigned width)
 {
 	uint32_t c = 0;
@@ -170,6 +172,7 @@ int pystr__equal(struct pymem *m, uint64_t obj, const char *text)
 	return !cut && (size_t)err == len && !memcmp(buf, text, len);
 }
 
+/* Compares the keys' addresses with the known one first, then their texts. */
 int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known,
 		uint64_t *value)
 {

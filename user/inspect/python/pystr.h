@@ -14,7 +14,8 @@ struct pyitems;
  * written without the NUL, or -errno.
  */
 int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut);
-/* Bytes of a str object, with its characters. 0 or -errno; -ENOENT: they are elsewhere. */
+/* Size of a str object and its characters, bytes. 0 or -errno; -ENOENT: the characters are
+ * elsewhere. */
 int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret);
 /* 1 if the str has this text (at most PYOBJ_MAX_STRING bytes), 0 if not or not a str, or -errno. */
 int pystr__equal(struct pymem *m, uint64_t obj, const char *text);

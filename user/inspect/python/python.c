@@ -29,7 +29,7 @@
 /* Byte positions in _Py_DebugOffsets of 3.13 to 3.15: of a field's offset, and of its structure's
  * size. The same in free-threaded builds. */
 struct described {
-	const char *name;
+	const char *name; /* of the field in struct pylayout */
 	size_t field;	  /* offset in struct pylayout */
 	uint16_t pos[3];  /* 3.13, 3.14, 3.15 */
 	uint16_t size[3]; /* 0: limited by MAX_STRUCT only */
@@ -82,7 +82,7 @@ static const struct described described[] = {
 /* Replaces the table's offsets by the interpreter's own, if these are plausible. */
 static int apply_debug_offsets(struct python *py, const uint8_t *block, const char **why)
 {
-	size_t col = py->minor - 13;
+	size_t col = py->minor - 13; /* column of the table */
 	struct pylayout l = py->layout;
 
 	for (size_t i = 0; i < sizeof(described) / sizeof(described[0]); i++) {
@@ -106,6 +106,7 @@ static int apply_debug_offsets(struct python *py, const uint8_t *block, const ch
 #define VERSION_AT 8
 #define FREE_THREADED_AT 16
 
+/* Reads _Py_DebugOffsets into block (DEBUG_OFFSETS_MAX bytes) and checks its header. */
 static int read_debug_offsets(struct python *py, uint32_t hexversion, uint8_t *block,
 			      const char **why)
 {
@@ -136,6 +137,7 @@ static int unknown_version(int major, int minor, const char **why)
 		minor);
 }
 
+/* Sets the version, and the layout from the table. False: the table has no such version. */
 static bool use_row(struct python *py, int major, int minor, int micro, bool free_threaded)
 {
 	const struct pylayout *row = pylayout__find(major, minor, free_threaded);
@@ -148,7 +150,7 @@ static bool use_row(struct python *py, int major, int minor, int micro, bool fre
 	return row;
 }
 
-/* 3.11 on: the interpreter exports its version. */
+/* From 3.11 on: Py_Version, at addr, has the version. */
 static int identify_exported(struct python *py, uint64_t addr, const char **why)
 {
 	uint8_t block[DEBUG_OFFSETS_MAX];
@@ -176,7 +178,7 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 }
 
 /* Minor version in a file name ("libpython3.8.so.1.0", "python3.8"); -1: none. */
-static int minor_of_name(const char *name)
+static int parse_minor(const char *name)
 {
 	const char *base = strrchr(name, '/'), *at;
 
@@ -205,11 +207,11 @@ static uint32_t hexversion_of_sys(const struct python *py)
  */
 static int identify_by_sys(struct python *py, const char **why)
 {
-	int named = minor_of_name(elf__soname(py->file[py->nr_files - 1].elf));
+	int named = parse_minor(elf__soname(py->file[py->nr_files - 1].elf));
 	uint32_t hex;
 
 	for (size_t i = 0; named < 0 && i < py->nr_files; i++)
-		named = minor_of_name(py->file[i].path);
+		named = parse_minor(py->file[i].path);
 	for (int minor = 8; minor <= 10; minor++) {
 		if (!use_row(py, 3, minor, -1, false))
 			continue;
@@ -270,18 +272,19 @@ static const struct member {
 };
 #define NR_MEMBERS (sizeof(members) / sizeof(members[0]))
 
-static bool has_member(const struct python *py, size_t i)
+static bool version_has_member(const struct python *py, size_t i)
 {
 	return py->minor >= members[i].since && py->minor <= members[i].until;
 }
 
+/* Compares a member's offset with the layout. Sets bit i of *seen for members[i]. */
 static int check_member(const struct python *py, const char *name, uint64_t offset, unsigned *seen,
 			const char **why)
 {
 	for (size_t i = 0; i < NR_MEMBERS; i++) {
 		const uint16_t *ours = (const void *)((const char *)&py->layout + members[i].field);
 
-		if (strcmp(name, members[i].name) || !has_member(py, i))
+		if (strcmp(name, members[i].name) || !version_has_member(py, i))
 			continue;
 		if (offset != *ours)
 			return python__refuse(why, -EBADMSG,
@@ -292,6 +295,7 @@ static int check_member(const struct python *py, const char *name, uint64_t offs
 	return 0;
 }
 
+/* Checks the PyMemberDef table of PyCode_Type: all known members, each at the layout's offset. */
 static int check_members(const struct python *py, uint64_t table, const char **why)
 {
 	uint8_t def[MEMBER_SIZE];
@@ -315,7 +319,7 @@ static int check_members(const struct python *py, uint64_t table, const char **w
 				      "the members of PyCode_Type cannot be read: %s",
 				      strerror(-err));
 	for (size_t i = 0; i < NR_MEMBERS; i++) {
-		if (has_member(py, i) && !(seen & (1u << i)))
+		if (version_has_member(py, i) && !(seen & (1u << i)))
 			return python__refuse(why, -EBADMSG,
 					      "PyCode_Type of Python 3.%d does not list %s",
 					      py->minor, members[i].name);
@@ -357,8 +361,9 @@ int python__cross_check(const struct python *py, const char **why)
 
 #define MAX_FILES 4096 /* mapped files examined; torch brings a few hundred */
 
-/* Order of examination: the executable, files named like an interpreter, other libraries. */
-static int rank_of(const struct map *m, const char *exe)
+/* Files of lower ranks are examined first: 0 the executable, 1 files named like an interpreter, 2
+ * others. */
+static int rank_file(const struct map *m, const char *exe)
 {
 	const char *base = strrchr(m->path, '/');
 
@@ -398,7 +403,7 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 			continue;
 		last = map;
 		list[n].map = map;
-		list[n].rank = rank_of(map, exe);
+		list[n].rank = rank_file(map, exe);
 		list[n].at = n;
 		n++;
 	}
@@ -437,18 +442,19 @@ out:
 static int find_file(const struct proc *p, const struct candidate *list, size_t n,
 		     const char *symbol, struct pyfile *ret)
 {
-	int err, worst = -ENOENT;
+	int err, likely_err = -ENOENT;
 
 	for (size_t i = 0; i < n; i++) {
 		err = open_file(p, list[i].map, symbol, ret);
 		if (!err || err == -ENOMEM || err == -ESRCH)
 			return err;
 		if (list[i].rank < 2 && err != -ENOENT && err != -ENOEXEC)
-			worst = err;
+			likely_err = err;
 	}
-	return worst;
+	return likely_err;
 }
 
+/* Opens the file with _PyRuntime and, if that one does not export PyCode_Type, the file that does. */
 static int find_files(struct python *py, const struct maps *m, const char **why)
 {
 	struct candidate *list = calloc(MAX_FILES, sizeof(*list));
@@ -489,7 +495,7 @@ out:
 	return err;
 }
 
-/* Offsets and thread blocks are known for this machine only. */
+/* Offsets in threads are known only for the machine that memtrace-bpf is built for. */
 static int check_machine(const struct python *py, const char **why)
 {
 	uint16_t machine = elf__machine(py->file[0].elf);
@@ -542,6 +548,7 @@ struct python *python__forked(const struct python *parent, const struct proc *p)
 		py->file[i].elf = elf__share(py->file[i].elf);
 		py->file[i].path = strdup(parent->file[i].path);
 		if (!py->file[i].path) {
+			/* python__free() must not free the parent's file. */
 			py->nr_files = i + 1;
 			memset(&py->file[i + 1], 0, (1 - i) * sizeof(py->file[0]));
 			python__free(py);

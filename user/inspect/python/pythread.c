@@ -10,7 +10,7 @@
 
 #define MAX_INTERPS 64
 #define MAX_THREADS 65536
-#define MAX_VOTERS 256 /* threads searched for the slot */
+#define MAX_VOTERS 256 /* threads that are searched for the place of their state */
 #define LIST_TRIES 5   /* attempts, since the process changes the lists */
 #define WALKS 50       /* attempts, since the process goes on; the second nearly always does */
 
@@ -18,15 +18,15 @@
 #define PAIR 16
 #define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)
 #define MUSL_KEYS 128
-/* Where the thread pointer is after struct pthread: */
+/* For machines whose thread pointer is after struct pthread: */
 #define GLIBC_PTHREAD_MIN (ARCH_GLIBC_BLOCKS + 8 * BLOCK_KEYS)
 #define GLIBC_PTHREAD_MAX 8192 /* 1856 bytes in glibc 2.36 */
 #define TLS_HEADER 16	       /* bytes between the thread pointer and the first block */
 #define TLS_MODULES 8	       /* entries of the table that are looked at */
 #define TLS_BLOCKS (1u << 20)  /* the blocks that follow the thread pointer end before */
-#define ASK_THREADS 4
-#define TLS_WORDS 512 /* searched for variables */
-#define TLS_READ 8    /* words in one read */
+#define ASK_THREADS 4	       /* threads that must agree on its distance */
+#define TLS_WORDS 512	       /* words of a thread's storage that are searched for its state */
+#define TLS_READ 8	       /* words in one read */
 
 #define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
@@ -55,6 +55,7 @@ static int add_thread(struct threads *list, const struct pythread *t)
 	return 0;
 }
 
+/* Reads a thread state of this interpreter. -EAGAIN: it belongs to another one. */
 static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp,
 		       struct pythread *ret, uint64_t *next)
 {
@@ -128,16 +129,21 @@ bool python__ended(const struct python *py)
 	uint64_t interp;
 	int err = proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_head, &interp);
 
+	/* Py_Finalize() empties the list of interpreters. */
 	return err == -ESRCH || !proc__alive(py->proc) || (!err && !interp);
 }
 
-/* For each key, the number of threads with their state under it; and the number of threads
- * searched. */
+/*
+ * Threads vote on the place of their thread state: each votes for every thread-specific key whose
+ * value is its state. From 3.15 on the places are words of thread-local storage instead of keys.
+ * key: votes by place; threads: number of voters.
+ */
 struct votes {
 	uint32_t key[NR_KEYS];
 	uint32_t threads;
 };
 
+/* Votes for the keys of a block of pairs {seq, value} whose value is tstate. */
 static void vote_block(const struct python *py, uint64_t block, uint64_t tstate, uint32_t *keys)
 {
 	uint8_t pairs[BLOCK_KEYS * PAIR];
@@ -148,6 +154,7 @@ static void vote_block(const struct python *py, uint64_t block, uint64_t tstate,
 		keys[i] += proc__word(pairs + i * PAIR + 8) == tstate;
 }
 
+/* Votes of a thread of glibc: its first block of pairs is in struct pthread, the others elsewhere. */
 static void vote_glibc(const struct python *py, const struct pythread *t, struct votes *v)
 {
 	uint64_t blocks[BLOCK_KEYS];
@@ -161,6 +168,7 @@ static void vote_glibc(const struct python *py, const struct pythread *t, struct
 	}
 }
 
+/* Whether the address is of musl's struct pthread, which begins with its own address. */
 static bool is_musl(const struct python *py, uint64_t pthread)
 {
 	uint64_t self, tsd;
@@ -181,8 +189,8 @@ static void vote_musl(const struct python *py, const struct pythread *t, struct 
 }
 
 /*
- * Whether glibc's thread pointer could be here: the address of a table of TLS blocks lies there,
- * and the table leads to a block that follows.
+ * Whether tp can be glibc's thread pointer. dtv: the word at tp, the address of a table of TLS
+ * blocks if it is. The table must have a block that follows tp.
  */
 static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
 {
@@ -203,7 +211,7 @@ static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
 
 /* Bytes from glibc's struct pthread to the thread pointer after it; 0: not found. The size of the
  * structure differs between versions. */
-static int64_t glibc_pointer(const struct python *py, uint64_t pthread)
+static int64_t find_glibc_pointer(const struct python *py, uint64_t pthread)
 {
 	uint64_t dtv;
 
@@ -216,12 +224,12 @@ static int64_t glibc_pointer(const struct python *py, uint64_t pthread)
 	return 0;
 }
 
-/* Bytes from a thread's pthread to its thread pointer, which all threads agree on. -1: they do not,
- * or it was not found. */
-static int64_t pointer_after(const struct python *py, const struct pythread *t, size_t n,
-			     bool glibc)
+/* Bytes from each thread's struct pthread to its thread pointer. -1: not found, or the threads
+ * disagree. */
+static int64_t pointer_distance(const struct python *py, const struct pythread *t, size_t n,
+				bool glibc)
 {
-	int64_t all = -1, at;
+	int64_t distance = -1, one;
 	size_t asked = 0;
 
 	if (!ARCH_POINTER_AFTER_PTHREAD)
@@ -232,43 +240,43 @@ static int64_t pointer_after(const struct python *py, const struct pythread *t, 
 		if (!is_glibc(py, t[i].thread_id))
 			continue;
 		asked++;
-		at = glibc_pointer(py, t[i].thread_id);
-		if (!at || (all >= 0 && all != at))
+		one = find_glibc_pointer(py, t[i].thread_id);
+		if (!one || (distance >= 0 && distance != one))
 			return -1;
-		all = at;
+		distance = one;
 	}
-	return all;
+	return distance;
 }
 
-/* Offset of a word from the thread pointer: thread-local variables of the program, and of libraries
- * loaded with it, are before or after it. */
-static int64_t local_at(size_t i)
+/* Offset of word i of thread-local storage from the thread pointer. The variables of the program,
+ * and of libraries loaded with it, follow the thread pointer or precede it. */
+static int64_t local_offset(size_t i)
 {
 	return ARCH_POINTER_AFTER_PTHREAD ? TLS_HEADER + 8 * (int64_t)i : -8 * ((int64_t)i + 1);
 }
 
-/* Python 3.15 and later keep the thread state in a thread-local variable: votes for each word of
- * the thread's storage that holds it. after: result of pointer_after(). Words beyond the variables
- * may be unmapped. */
+/* Votes of one thread from Python 3.15 on, where a thread-local variable has the thread state: for
+ * each word of the thread's storage that has it. after: from pointer_distance(). Words beyond the
+ * variables may be unmapped. */
 static void vote_locals(const struct python *py, const struct pythread *t, int64_t after,
 			struct votes *v)
 {
 	uint64_t words[TLS_READ], tp = t->thread_id + (uint64_t)after;
 
 	for (size_t i = 0; i < TLS_WORDS; i += TLS_READ) {
-		int64_t first = local_at(i);
-		int64_t last = local_at(i + TLS_READ - 1);
+		int64_t first = local_offset(i);
+		int64_t last = local_offset(i + TLS_READ - 1);
 		int64_t low = first < last ? first : last;
 
 		if (proc__read(py->proc, tp + (uint64_t)low, words, sizeof(words)))
 			return;
 		for (size_t k = 0; k < TLS_READ; k++)
-			v->key[i + k] += words[(local_at(i + k) - low) / 8] == t->tstate;
+			v->key[i + k] += words[(local_offset(i + k) - low) / 8] == t->tstate;
 	}
 }
 
-/* Each thread state votes for the keys that hold it. A thread with states of several interpreters
- * counts once. Threads that ended or have not begun have no pthread and do not count. */
+/* Collects the votes of the n thread states. A thread with states of several interpreters is one
+ * voter. Threads that ended or have not begun have no struct pthread and do not vote. */
 static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
 			  struct votes *v)
 {
@@ -276,7 +284,7 @@ static void collect_votes(const struct python *py, const struct pythread *t, siz
 
 	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
 		bool glibc = is_glibc(py, t[i].thread_id);
-		int64_t after = locals ? pointer_after(py, &t[i], 1, glibc) : 0;
+		int64_t after = locals ? pointer_distance(py, &t[i], 1, glibc) : 0;
 		size_t k = 0;
 
 		if (!glibc && !is_musl(py, t[i].thread_id))
@@ -294,8 +302,8 @@ static void collect_votes(const struct python *py, const struct pythread *t, siz
 	}
 }
 
-/* The key in the runtime's state; UINT32_MAX: implausible. */
-static uint32_t key_of_runtime(const struct python *py)
+/* Reads the thread-specific key from the runtime's state; UINT32_MAX: implausible. */
+static uint32_t read_runtime_key(const struct python *py)
 {
 	uint32_t tss[2]; /* Py_tss_t: initialized flag, key */
 
@@ -325,7 +333,7 @@ static uint32_t elect_key(const struct votes *v, uint32_t key)
 	return best;
 }
 
-/* The place of a key's value. after: from pointer_after(). */
+/* The place of a key's value, from the thread pointer. after: from pointer_distance(). */
 static struct pyslot slot_of(uint32_t key, int64_t after)
 {
 	struct pyslot s = { 0 };
@@ -345,11 +353,11 @@ static struct pyslot slot_of(uint32_t key, int64_t after)
 	return s;
 }
 
-/* 0, or -ENOENT with *why. */
+/* Finds the slot by votes for keys. 0, or -ENOENT with *why. */
 static int find_key(const struct python *py, const struct pythread *t, size_t n,
 		    const struct votes *v, struct pyslot *ret, const char **why)
 {
-	uint32_t key = elect_key(v, key_of_runtime(py));
+	uint32_t key = elect_key(v, read_runtime_key(py));
 	int64_t after;
 
 	if (key == UINT32_MAX)
@@ -358,7 +366,7 @@ static int find_key(const struct python *py, const struct pythread *t, size_t n,
 			"no thread-specific key, of glibc's or musl's, holds the thread state of "
 			"enough of the %u Python threads",
 			v->threads);
-	after = pointer_after(py, t, n, key < GLIBC_KEYS);
+	after = pointer_distance(py, t, n, key < GLIBC_KEYS);
 	if (after < 0)
 		return python__refuse(why, -ENOENT, "the threads' thread pointers were not found");
 	*ret = slot_of(key, after);
@@ -366,27 +374,28 @@ static int find_key(const struct python *py, const struct pythread *t, size_t n,
 }
 
 /*
- * A thread's own state is in the variable _Py_tss_gilstate always, and in _Py_tss_tstate while the
- * thread may run Python code. If all threads searched may, both have the same votes; either serves
- * then, as what is not 0 is the state.
+ * Finds the slot by votes for words of thread-local storage. The variable _Py_tss_gilstate always
+ * has the thread's state, _Py_tss_tstate has it while the thread may run Python code and 0
+ * otherwise. If all voters run Python code, both have the same votes: then the slot is the one that
+ * is not 0.
  */
 static int find_local(const struct votes *v, struct pyslot *ret, const char **why)
 {
-	uint32_t most = 0, n = 0;
+	uint32_t most = 0, winners = 0;
 	int64_t at[2] = { 0 };
 
 	for (uint32_t i = 0; i < TLS_WORDS; i++)
 		most = v->key[i] > most ? v->key[i] : most;
 	for (uint32_t i = 0; most && i < TLS_WORDS; i++) {
-		if (v->key[i] == most && n++ < 2)
-			at[n - 1] = local_at(i);
+		if (v->key[i] == most && winners++ < 2)
+			at[winners - 1] = local_offset(i);
 	}
-	if (most < (v->threads > 1 ? 2 : 1) || n > 2)
+	if (most < (v->threads > 1 ? 2 : 1) || winners > 2)
 		return python__refuse(why, -ENOENT,
 				      "%u thread-local variables hold the thread state of %u of "
 				      "the %u Python threads; one or two should",
-				      n, most, v->threads);
-	*ret = (struct pyslot){ n == 2 ? PYSLOT_EITHER : PYSLOT_DIRECT, at[0], at[1] };
+				      winners, most, v->threads);
+	*ret = (struct pyslot){ winners == 2 ? PYSLOT_EITHER : PYSLOT_DIRECT, at[0], at[1] };
 	return 0;
 }
 
@@ -438,8 +447,10 @@ static int innermost_frame(const struct python *py, uint64_t tstate, uint64_t *r
 	return 0;
 }
 
-/* Address of the thread's copy of the bytecode: _PyCodeArray {size, copies[]}. */
-static int copy_of_code(const struct python *py, const uint8_t *frame, uint64_t code, uint64_t *ret)
+/* Sets *ret to the address of the thread's copy of the bytecode, from _PyCodeArray {size,
+ * copies[]}. */
+static int find_code_copy(const struct python *py, const uint8_t *frame, uint64_t code,
+			  uint64_t *ret)
 {
 	const struct pylayout *l = &py->layout;
 	uint64_t array, n;
@@ -456,32 +467,33 @@ static int copy_of_code(const struct python *py, const uint8_t *frame, uint64_t 
 	return proc__read_u64(py->proc, array + 8 + 8ull * number, ret);
 }
 
-/* Byte offset of a frame's instruction. False: outside this code object. */
-static bool instruction_of(const struct python *py, const uint8_t *frame, uint64_t code,
-			   int32_t *ret)
+/* Sets *ret to the byte offset of a frame's instruction in the bytecode, -1: not started. False: it
+ * is outside this code object. */
+static bool find_instruction(const struct python *py, const uint8_t *frame, uint64_t code,
+			     int32_t *ret)
 {
 	const struct pylayout *l = &py->layout;
 	uint64_t first = code + l->co_code_adaptive;
 	int32_t lasti;
-	int64_t at;
+	int64_t offset;
 
 	if (l->lasti_scale) {
 		memcpy(&lasti, frame + l->fr_instr, sizeof(lasti));
-		at = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
+		offset = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
 	} else {
-		if (l->fr_tlbc != PYLAYOUT_NONE && copy_of_code(py, frame, code, &first))
+		if (l->fr_tlbc != PYLAYOUT_NONE && find_code_copy(py, frame, code, &first))
 			return false;
-		at = (int64_t)(proc__word(frame + l->fr_instr) - first);
-		if (at == -2) /* 3.11, 3.12: one unit before the first instruction */
-			at = -1;
+		offset = (int64_t)(proc__word(frame + l->fr_instr) - first);
+		if (offset == -2) /* 3.11, 3.12: one unit before the first instruction */
+			offset = -1;
 	}
-	if (at < -1 || at > INT32_MAX)
+	if (offset < -1 || offset > INT32_MAX)
 		return false;
-	*ret = (int32_t)at;
+	*ret = (int32_t)offset;
 	return true;
 }
 
-struct link {
+struct link { /* a frame in the linked list of a thread's frames */
 	uint64_t prev;
 	bool shim;
 	bool outermost; /* can be the thread's first frame */
@@ -489,10 +501,10 @@ struct link {
 };
 
 /*
- * A frame loses its link when its generator yields or its function returns. So a walk of a thread
- * that runs can find no link where the stack does not end. It does end at a shim, from 3.12 on; in
- * 3.11 at a frame that belongs to the thread; before, at an object in use that is no generator's.
- * 0, or -errno.
+ * Sets ret->outermost: whether a frame without a link can be the thread's first one. A frame also
+ * loses its link when its generator yields or its function returns. The first one is a shim from
+ * 3.12 on; in 3.11 a frame that belongs to the thread; before, a frame object in use that is not a
+ * generator's. 0, or -errno.
  */
 static int find_outermost(const struct python *py, const uint8_t *frame, struct link *ret)
 {
@@ -535,7 +547,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
 	if (err)
 		return err;
-	if (type != code_type || !instruction_of(py, frame, ret->f.code, &ret->f.at))
+	if (type != code_type || !find_instruction(py, frame, ret->f.code, &ret->f.at))
 		return -EBADMSG;
 	/* a frame without locals may end at the end of its mapping */
 	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
@@ -544,8 +556,8 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	return ret->prev ? 0 : find_outermost(py, frame, ret);
 }
 
-/* Sets *torn to the error that ended the walk early; 0: it reached the thread's first frame, or
- * max. */
+/* Walks the frames once; returns their number or -errno. *torn: the error that ended the walk
+ * early; 0: the walk reached the thread's first frame, or max frames. */
 static int walk_frames(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
 		       int *torn)
 {
@@ -578,7 +590,7 @@ int python__stack(const struct python *py, const struct pythread *t, struct pyfr
 	if (max > INT32_MAX / 4)
 		max = INT32_MAX / 4;
 	n = walk_frames(py, t->tstate, frames, max, &torn);
-	/* Torn: frames may have returned while they were read. */
+	/* The walk ended early: frames may have returned while they were read. Walk again. */
 	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
 		n = walk_frames(py, t->tstate, frames, max, &torn);
 	return n;

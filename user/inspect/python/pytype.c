@@ -9,7 +9,7 @@
 
 #define NAME_MAX_BYTES 1024
 
-/* In pieces within a page, since the next page may not be mapped. */
+/* Reads up to the next multiple of 64 at a time, since the next page may not be mapped. */
 int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
 {
 	size_t at = 0;
@@ -84,6 +84,7 @@ int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max)
 	return pymem__read(m, mro + m->l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
+/* 1: the type has this name and __module__ (NULL: any); 0: another one; or -errno. */
 static int is_named(struct pymem *m, uint64_t type, const char *name, const char *module)
 {
 	char buf[NAME_MAX_BYTES];

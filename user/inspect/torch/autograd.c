@@ -36,8 +36,8 @@ static bool is_possible(uint64_t sequence, uint64_t thread)
 	       thread <= UINT32_MAX;
 }
 
-/* Whether they can be those of a node made after the thread's previous one. Views, AOTAutograd and
- * functorch also show older nodes again. */
+/* Whether the values, read with layout i, fit a node that the thread made after its previous one.
+ * known: the slot has that one. Views, AOTAutograd and functorch also show older nodes again. */
 static bool follows(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
 		    uint64_t sequence, uint64_t thread)
 {
@@ -45,6 +45,8 @@ static bool follows(const struct node_guess *g, unsigned int i, uint32_t slot, b
 	       (sequence > g->last[slot].sequence[i] && thread == g->last[slot].thread[i]);
 }
 
+/* Scores each layout: are the node's values possible, and do they follow those of the thread's
+ * previous node? */
 void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 		     const __u64 head[MT_NODE_WORDS])
 {
@@ -69,7 +71,7 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	g->last[slot].node = node;
 }
 
-/* A few impossible nodes are accepted. */
+/* Whether few of the nodes have impossible values in layout i. */
 static bool is_plausible(const struct node_guess *g, unsigned int i)
 {
 	return g->bad[i] <= 4 + (g->seen - g->bad[i]) / 8;
@@ -81,6 +83,7 @@ static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k
 	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];
 }
 
+/* The version's layout comes first; another one must fit far better. */
 const struct node_layout *node_guess__layout(const struct node_guess *g)
 {
 	unsigned int best = NODE_LAYOUTS;
@@ -94,8 +97,9 @@ const struct node_layout *node_guess__layout(const struct node_guess *g)
 	return best < NODE_LAYOUTS ? &layouts[best] : NULL;
 }
 
-/* Parses one component: its length in decimal, then the characters. NULL: no component. */
-static const char *name_part(const char *s, const char **name, size_t *len)
+/* Parses one component of a mangled name: its length in decimal, then the characters. Returns the
+ * text after it; NULL: no component. */
+static const char *parse_component(const char *s, const char **name, size_t *len)
 {
 	size_t n = 0;
 
@@ -118,7 +122,7 @@ bool autograd_node__plain_name(const char *mangled, char *buf, size_t size)
 	/* "*" means that names are compared by address. Nested names must be plain "N components
 	 * E". */
 	s += *s == 'N';
-	while ((next = name_part(s, &name, &len)))
+	while ((next = parse_component(s, &name, &len)))
 		s = next;
 	if (!len || len >= size)
 		return false;

@@ -110,17 +110,17 @@ const struct cuda_function *cuda__function(uint32_t fn)
 	return fn < FUNCTIONS ? &functions[fn] : NULL;
 }
 
-/* A return probe replaces the return address: on x86-64 on top of the stack, on AArch64 in x30,
- * before the function signs and saves it. So it must be at the first instruction. That must be
- * decodable and not a 5-byte nop (see site.h). */
+/* Picks a function's site. entry_only: for a return probe. It replaces the return address: on
+ * x86-64 on top of the stack, on AArch64 in x30, before the function signs and saves it. So it must
+ * be at the first instruction. That must be decodable and not a 5-byte nop (see site.h). */
 static int pick_site(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
 		     struct site *site)
 {
 	/* On x86-64 the rest of the function shows whether the entry has a second place. */
-	bool part = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
+	bool only_start = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
 	uint8_t code[BODY_MAX];
-	size_t len = part ? ENTRY_BYTES : sym->size;
-	uint64_t func_size = entry_only && part ? 0 : sym->size;
+	size_t len = only_start ? ENTRY_BYTES : sym->size;
+	uint64_t func_size = entry_only && only_start ? 0 : sym->size;
 
 	if (!sym->size || sym->size < len)
 		len = sym->size ?: ENTRY_BYTES;
@@ -130,7 +130,7 @@ static int pick_site(const struct elf *e, const struct elf_sym *sym, bool entry_
 		       ?: site__pick(elf__machine(e), code, len, func_size, args, site);
 }
 
-static bool known_offset(const struct cuda_file *f, uint64_t offset)
+static bool has_site_at(const struct cuda_file *f, uint64_t offset)
 {
 	size_t i;
 
@@ -148,6 +148,7 @@ struct search {
 	unsigned args; /* for site__pick() */
 };
 
+/* Adds the site of a function to the file's, or counts the function as refused. */
 static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *sym)
 {
 	struct cuda_file *f = l->f;
@@ -162,7 +163,7 @@ static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *
 		f->refused++;
 		if (functions[fn].op == CUDA_TAKE)
 			f->refused_take = functions[fn].name;
-	} else if (!known_offset(f, offset + in.offset)) {
+	} else if (!has_site_at(f, offset + in.offset)) {
 		f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
 	}
 }
@@ -185,13 +186,14 @@ static size_t split_name(const char *name, size_t *form_len, unsigned long *form
 	return base - 2;
 }
 
-/* Finds other forms of the functions in the table. */
+/* Adds the site of a function that is a known one with another suffix (_ptsz). Notes a newer form
+ * of a known function. Returns 0, to continue. */
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	unsigned long form, known, newest = 0;
 	const struct search *l = ctx;
 	size_t base, len, known_len;
-	uint32_t fn, twin = FUNCTIONS;
+	uint32_t fn, same_form = FUNCTIONS;
 
 	if (strncmp(name, "cu", 2))
 		return 0;
@@ -203,16 +205,17 @@ static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 		    strncmp(functions[fn].name, name, base))
 			continue;
 		if (known == form)
-			twin = fn;
+			same_form = fn;
 		newest = known > newest ? known : newest;
 	}
-	if (twin < FUNCTIONS)
-		add_site(l, twin, sym);
+	if (same_form < FUNCTIONS)
+		add_site(l, same_form, sym);
 	else if (newest && form > newest)
 		snprintf(l->f->newer, sizeof(l->f->newer), "%s", name);
 	return 0;
 }
 
+/* Stops at an import of code that throws C++ exceptions or passes them on. */
 static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	(void)sym;
@@ -220,8 +223,8 @@ static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
 	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
 }
 
-/* An exception must not pass a return probe. CUDA's own libraries never throw to callers, whatever
- * they import. */
+/* Whether exceptions may leave functions of the file: they must not pass a return probe. CUDA's own
+ * libraries never throw to callers, whatever they import. */
 static bool may_throw(const struct elf *e)
 {
 	const char *soname = elf__soname(e);
@@ -230,6 +233,7 @@ static bool may_throw(const struct elf *e)
 	       elf__each_import(e, on_import, NULL) != 0;
 }
 
+/* Fills *f, except f->elf. */
 static void find_functions(const struct proc *p, const struct elf *e, const struct maps *m,
 			   const struct map *map, struct cuda_file *f)
 {

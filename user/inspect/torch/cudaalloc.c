@@ -28,8 +28,8 @@
 #define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
-/* num_alloc_retries and num_ooms have no structure to check. So the arrays before and the Stats
- * after them must be plausible. */
+/* Whether num_alloc_retries and num_ooms can be at p + at. They have no structure to check, so the
+ * array before and the Stats after them must be plausible. */
 static bool counts_like(const uint8_t *p, size_t at)
 {
 	struct stat_array s;
@@ -51,8 +51,8 @@ static bool counts_like(const uint8_t *p, size_t at)
 	return true;
 }
 
-/* Finds num_alloc_retries and num_ooms after requested_bytes, or where they may be if its offset is
- * not known. 0: not found. */
+/* Offset of num_alloc_retries and num_ooms in p, right after requested_bytes; all possible places
+ * are tried if that offset is not known. 0: not found. */
 static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t len)
 {
 	size_t at = COUNTS, last = COUNTS_LAST;
@@ -65,6 +65,7 @@ static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t le
 	return 0;
 }
 
+/* Figures of a device, from its DeviceStats: len bytes at p. */
 static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
 			struct cuda_figures *ret)
 {
@@ -125,11 +126,11 @@ static int read_stats(struct cudaalloc *a, uint8_t stats[][STATS], size_t len, s
 {
 	const int *f = a->layout.field;
 	uint64_t object, vector[2], addrs[MAX_DEVICES];
-	size_t n = a->figures_n, many = n * sizeof(*addrs);
+	size_t n = a->figures_n, addrs_bytes = n * sizeof(*addrs);
 	struct proc_piece pieces[MAX_DEVICES + 3] = {
 		{ .addr = a->slot, .buf = &object, .len = sizeof(object) },
 		{ .addr = a->object + (uint64_t)f[F_DEVICES], .buf = vector, .len = sizeof(vector) },
-		{ .addr = a->figures_vector[0], .buf = addrs, .len = many },
+		{ .addr = a->figures_vector[0], .buf = addrs, .len = addrs_bytes },
 	};
 	int err;
 
@@ -144,7 +145,7 @@ static int read_stats(struct cudaalloc *a, uint8_t stats[][STATS], size_t len, s
 		if (pieces[i].err)
 			return -EAGAIN;
 	return object != a->object || memcmp(vector, a->figures_vector, sizeof(vector)) ||
-			       memcmp(addrs, a->figures_at, many)
+			       memcmp(addrs, a->figures_at, addrs_bytes)
 		       ? -EAGAIN
 		       : 0;
 }
@@ -163,6 +164,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 	len = len < STATS ? len : STATS;
 	if (len < 6 * STAT_ARRAY)
 		return -ESTALE;
+	/* If the devices have moved since the last reading, finds them and reads again. */
 	for (int i = 0; i < 2 && err == -EAGAIN; i++) {
 		err = a->figures_n ? 0 : find_devices(a);
 		shown = a->figures_n < max ? a->figures_n : max;
@@ -186,7 +188,8 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 
 /* ---- the allocator object ---- */
 
-static bool has_allocator(const char *path)
+/* Whether a file is named like the libraries that export the allocator. */
+static bool may_export_allocator(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 
@@ -216,7 +219,7 @@ static int symbol_address(const struct proc *p, const struct map *map, uint64_t 
 static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, const char **why)
 {
 	const char *last = "";
-	int err = -ENOENT, e, rank;
+	int err = -ENOENT, symbol_err, rank;
 	bool any = false;
 
 	*why = "no libc10_cuda is mapped";
@@ -225,24 +228,26 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 			const struct map *map = &m->v[i];
 
 			if (map->path[0] != '/' || !strcmp(map->path, last) ||
-			    !has_allocator(map->path) || torch__rank(m, map->path) != rank)
+			    !may_export_allocator(map->path) || torch__rank(m, map->path) != rank)
 				continue;
 			last = map->path;
 			any = true;
-			e = symbol_address(p, map, ret);
-			if (!e)
+			symbol_err = symbol_address(p, map, ret);
+			if (!symbol_err)
 				return 0;
 			if (err == -ENOENT) {
-				err = e;
-				*why = e == -ENOENT ? "libc10_cuda does not export its allocator "
-						      "(torch before 2.0)"
-						    : "libc10_cuda cannot be read";
+				err = symbol_err;
+				*why = symbol_err == -ENOENT
+					       ? "libc10_cuda does not export its allocator "
+						 "(torch before 2.0)"
+					       : "libc10_cuda cannot be read";
 			}
 		}
 	}
 	return err;
 }
 
+/* Reads a word that must be a pointer. -EFAULT also if it is not. */
 static int read_pointer(const struct proc *p, uint64_t addr, uint64_t *ret)
 {
 	int err = proc__read_u64(p, addr, ret);
@@ -253,7 +258,7 @@ static int read_pointer(const struct proc *p, uint64_t addr, uint64_t *ret)
 }
 
 /* Mangled type name of an object, from its vtable's type information. */
-static int type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
+static int read_type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
 {
 	uint64_t vtable, info, name;
 	int err;
@@ -298,7 +303,7 @@ static int read_object(struct cudaalloc *a)
 	a->backend = object ? ALLOC_UNKNOWN : ALLOC_NONE;
 	if (!object)
 		return 0;
-	err = type_name(a->proc, object, a->type, sizeof(a->type));
+	err = read_type_name(a->proc, object, a->type, sizeof(a->type));
 	if (err)
 		return err == -EFAULT ? 0 : err;
 	for (enum alloc_backend b = ALLOC_NATIVE; b < ALLOC_UNKNOWN; b++) {
@@ -342,7 +347,7 @@ enum alloc_backend cudaalloc__backend(const struct cudaalloc *a)
 	return a->backend;
 }
 
-int cudaalloc__look(struct cudaalloc *a)
+int cudaalloc__update_backend(struct cudaalloc *a)
 {
 	struct cudaalloc before;
 	uint64_t object;
@@ -449,10 +454,12 @@ static int set_why(struct cudaalloc *a, int err, const char *why)
 	return err;
 }
 
+/* Accepts the first complete layout whose pass matches the allocator's totals; without one, what
+ * most attempts found. */
 int cudaalloc__calibrate(struct cudaalloc *a)
 {
-	struct layout attempts[ATTEMPTS], sum;
-	unsigned n = 0, later = 0;
+	struct layout attempts[ATTEMPTS], majority;
+	unsigned n = 0, empty_attempts = 0;
 	int err;
 
 	err = read_object(a);
@@ -466,7 +473,7 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 		err = layout__find_fields(a, &attempts[n]);
 		if (err == -ESRCH || err == -EPERM || err == -ENOMEM)
 			return err;
-		if (err == -EAGAIN && ++later == 2 && !n)
+		if (err == -EAGAIN && ++empty_attempts == 2 && !n)
 			return err; /* two attempts found nothing */
 		if (err)
 			continue;
@@ -476,14 +483,14 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 	}
 	if (!n)
 		return err;
-	take_majority(attempts, n, &sum);
-	if (missing_field(&sum) < F_NR) {
+	take_majority(attempts, n, &majority);
+	if (missing_field(&majority) < F_NR) {
 		snprintf(a->why, sizeof(a->why), "not found in the allocator's memory: %s",
-			 field_names[missing_field(&sum)]);
+			 field_names[missing_field(&majority)]);
 		return -ENOTSUP;
 	}
 	a->active_bytes = a->requested_bytes = -1;
-	return accept_layout(a, &sum);
+	return accept_layout(a, &majority);
 }
 
 /* ---- reading ---- */
@@ -510,6 +517,7 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 	return 0;
 }
 
+/* Needs F_DEVICES only, so it also works before calibration. */
 int cudaalloc__devices(struct cudaalloc *a)
 {
 	struct layout l;

@@ -12,8 +12,8 @@
 #define LINKED 256u    /* samples whose neighbours are read */
 #define LINK_SPAN 0x40 /* prev and next are within this many bytes after ptr */
 
-struct sample {
-	uint64_t at, key; /* key: its address in the map, 0: a cached block from a set */
+struct sample {		  /* a Block, read while its fields are searched */
+	uint64_t at, key; /* at: address of the Block; key: its ptr by the map, 0: a cached block */
 	uint64_t ptr;
 	uint64_t next_ptr; /* ptr of the next block; 0: not known */
 	const struct pool *pool;
@@ -41,9 +41,10 @@ static int on_live(void *ctx, const uint8_t *entry)
 	if (!key || !pointer_like(at))
 		return 0;
 	k->live[k->nlive++] = (struct sample){ .at = at, .key = key };
-	return k->nlive == SAMPLES;
+	return k->nlive == SAMPLES; /* ends the reading */
 }
 
+/* Samples live blocks from the allocator's maps of addresses to blocks. */
 static int sample_live(struct search *k, const uint8_t *object)
 {
 	const int *f = k->l->field;
@@ -54,13 +55,14 @@ static int sample_live(struct search *k, const uint8_t *object)
 	for (int i = 0; i < f[F_NMAPS] && !err; i++) {
 		if (!table__parse(object + f[F_MAPS] + i * (int)TABLE_HEADER, &t))
 			continue;
-		err = table__each(k->a->proc, &t, 24, on_live, k, &seen);
+		err = table__each(k->a->proc, &t, MAP_ENTRY, on_live, k, &seen);
 		if (err == -EFAULT)
 			err = 0;
 	}
 	return err < 0 ? err : 0;
 }
 
+/* Samples cached blocks from the sets of the pools. */
 static int sample_cached(struct search *k)
 {
 	struct addrs found = { 0 };
@@ -110,13 +112,14 @@ static int read_samples(const struct search *k, struct sample *v, size_t *n)
 
 /* ---- ptr, pool, allocated ---- */
 
-/* Whether nearly all agree: the program runs on and changes some of them. */
-static bool most(size_t yes, size_t all)
+/* Whether nearly all samples confirm a field: the program runs on and changes some of them. */
+static bool nearly_all(size_t yes, size_t all)
 {
 	return yes && yes * 10 >= all * 9;
 }
 
-static void keep(struct sample *v, size_t *n, const bool *good)
+/* Drops the samples that are not good. */
+static void keep_good(struct sample *v, size_t *n, const bool *good)
 {
 	size_t kept = 0;
 
@@ -127,6 +130,7 @@ static void keep(struct sample *v, size_t *n, const bool *good)
 	*n = kept;
 }
 
+/* Finds F_PTR: the word that is the block's key in the map. */
 static void find_ptr(struct search *k)
 {
 	size_t best = 0, yes;
@@ -142,18 +146,19 @@ static void find_ptr(struct search *k)
 			at = (int)off;
 		}
 	}
-	if (!most(best, k->nlive))
+	if (!nearly_all(best, k->nlive))
 		return;
 	k->l->field[F_PTR] = at;
 	for (size_t i = 0; i < k->nlive; i++) {
 		k->live[i].ptr = proc__word(k->live[i].w + at);
 		good[i] = k->live[i].ptr == k->live[i].key;
 	}
-	keep(k->live, &k->nlive, good);
+	keep_good(k->live, &k->nlive, good);
 	for (size_t i = 0; i < k->ncached; i++)
 		k->cached[i].ptr = proc__word(k->cached[i].w + at);
 }
 
+/* Sets the samples' pools and drops samples of unknown pools. */
 static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
 {
 	bool good[SAMPLES];
@@ -162,9 +167,10 @@ static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
 		v[i].pool = pools__find(&k->pools, proc__word(v[i].w + k->l->field[F_POOL]));
 		good[i] = v[i].pool && v[i].ptr;
 	}
-	keep(v, n, good);
+	keep_good(v, n, good);
 }
 
+/* Finds F_POOL: the word that points to a known pool. */
 static void find_pool(struct search *k)
 {
 	size_t best = 0, yes;
@@ -187,8 +193,8 @@ static void find_pool(struct search *k)
 	keep_known_pools(k, k->cached, &k->ncached);
 }
 
-/* allocated is 1 in live blocks and 0 in cached ones. The next byte is mapped: 1, except in
- * unmapped blocks. */
+/* Finds F_ALLOCATED: the byte that is 1 in live blocks and 0 in cached ones. The next byte is
+ * `mapped`: 1, except in unmapped blocks. */
 static void find_allocated(struct search *k)
 {
 	size_t yes, no;
@@ -199,7 +205,7 @@ static void find_allocated(struct search *k)
 			yes += k->live[i].w[off] == 1 && k->live[i].w[off + 1] == 1;
 		for (size_t i = 0; i < k->ncached; i++)
 			no += k->cached[i].w[off] == 0 && k->cached[i].w[off + 1] <= 1;
-		if (most(yes, k->nlive) && (!k->ncached || most(no, k->ncached))) {
+		if (nearly_all(yes, k->nlive) && (!k->ncached || nearly_all(no, k->ncached))) {
 			k->l->field[F_ALLOCATED] = off;
 			return;
 		}
@@ -208,8 +214,8 @@ static void find_allocated(struct search *k)
 
 /* ---- prev and next ---- */
 
-struct neighbour {
-	struct sample *of;
+struct neighbour { /* a Block that a word of a sample points to */
+	struct sample *sample;
 	int off; /* offset in the sample where the neighbour's address is */
 	bool read;
 	uint64_t ptr;
@@ -247,7 +253,7 @@ static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nre
 
 			if (!pointer_like(to))
 				continue;
-			v[n] = (struct neighbour){ .of = s, .off = off };
+			v[n] = (struct neighbour){ .sample = s, .off = off };
 			at[n++] = to;
 		}
 	}
@@ -256,7 +262,7 @@ static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nre
 	for (size_t i = 0; !err && i < n; i++) {
 		v[i].ptr = proc__word(v[i].w + f[F_PTR]);
 		if (v[i].read && v[i].ptr &&
-		    pools__find(&k->pools, proc__word(v[i].w + f[F_POOL])) == v[i].of->pool)
+		    pools__find(&k->pools, proc__word(v[i].w + f[F_POOL])) == v[i].sample->pool)
 			v[kept++] = v[i];
 	}
 	free(at);
@@ -269,7 +275,8 @@ static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nre
 	return 0;
 }
 
-/* next points to a block with a higher address, whose prev points back; prev is the reverse. */
+/* Finds F_NEXT and F_PREV by votes: next points to a block with a higher ptr, whose prev points
+ * back. */
 static void find_links(struct search *k, const struct neighbour *v, size_t n)
 {
 	unsigned votes[LINK_SPAN / 8][LINK_SPAN / 8] = { { 0 } }, best = 0;
@@ -279,9 +286,9 @@ static void find_links(struct search *k, const struct neighbour *v, size_t n)
 		int here = (v[i].off - base) / 8;
 
 		for (int back = 1; back < LINK_SPAN / 8; back++) {
-			if (back == here || proc__word(v[i].w + base + back * 8) != v[i].of->at)
+			if (back == here || proc__word(v[i].w + base + back * 8) != v[i].sample->at)
 				continue;
-			if (v[i].ptr > v[i].of->ptr)
+			if (v[i].ptr > v[i].sample->ptr)
 				votes[here][back]++;
 			else
 				votes[back][here]++;
@@ -297,13 +304,13 @@ static void find_links(struct search *k, const struct neighbour *v, size_t n)
 		}
 	}
 	for (size_t i = 0; best && i < n; i++) {
-		if (v[i].off == f[F_NEXT] && proc__word(v[i].w + f[F_PREV]) == v[i].of->at)
-			v[i].of->next_ptr = v[i].ptr;
+		if (v[i].off == f[F_NEXT] && proc__word(v[i].w + f[F_PREV]) == v[i].sample->at)
+			v[i].sample->next_ptr = v[i].ptr;
 	}
 }
 
-/* Without split blocks there are no links. Then prev and next are the two zero pointers after the
- * flags. */
+/* Without split blocks there are no links to find. Then prev and next are the first two words after
+ * the flags, if they are 0 in all samples. */
 static void guess_links(struct search *k)
 {
 	int *f = k->l->field, prev = (f[F_ALLOCATED] + 8) & ~7;
@@ -325,6 +332,8 @@ static bool size_like(uint64_t v)
 	return v && !(v % 512) && v < UINT64_C(1) << 44;
 }
 
+/* Finds F_SIZE: a word that can be a size, and best leads from ptr to the next block's. F_REQUESTED
+ * is the first word after it that is not larger. */
 static void find_size(struct search *k)
 {
 	size_t ok, fits, best = 0;
@@ -338,7 +347,7 @@ static void find_size(struct search *k)
 			ok += size_like(v);
 			fits += k->live[i].next_ptr && k->live[i].ptr + v == k->live[i].next_ptr;
 		}
-		if (most(ok, k->nlive) && fits + 1 > best) {
+		if (nearly_all(ok, k->nlive) && fits + 1 > best) {
 			best = fits + 1; /* the first of equal candidates stays */
 			f[F_SIZE] = off;
 		}
@@ -350,13 +359,14 @@ static void find_size(struct search *k)
 
 			ok += v && v <= proc__word(k->live[i].w + f[F_SIZE]);
 		}
-		if (most(ok, k->nlive)) {
+		if (nearly_all(ok, k->nlive)) {
 			f[F_REQUESTED] = off;
 			return;
 		}
 	}
 }
 
+/* Finds F_DEVICE: the first byte that is the index of the pool's device. */
 static void find_device(struct search *k)
 {
 	size_t ok;
@@ -365,7 +375,7 @@ static void find_device(struct search *k)
 		ok = 0;
 		for (size_t i = 0; i < k->nlive; i++)
 			ok += k->live[i].w[off] == k->live[i].pool->device;
-		if (most(ok, k->nlive)) {
+		if (nearly_all(ok, k->nlive)) {
 			k->l->field[F_DEVICE] = off;
 			return;
 		}
@@ -384,9 +394,9 @@ static void find_stream(struct search *k, const struct neighbour *v, size_t n)
 			if (v[i].off != f[F_NEXT] && v[i].off != f[F_PREV])
 				continue;
 			all++;
-			ok += proc__word(v[i].w + off) == proc__word(v[i].of->w + off);
+			ok += proc__word(v[i].w + off) == proc__word(v[i].sample->w + off);
 		}
-		if (!all || most(ok, all)) {
+		if (!all || nearly_all(ok, all)) {
 			k->l->field[F_STREAM] = off;
 			return;
 		}
@@ -400,6 +410,7 @@ struct matches {
 	size_t n, found;
 };
 
+/* Counts an entry that is one of the live samples. */
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct matches *m = ctx;
@@ -410,7 +421,7 @@ static int on_active(void *ctx, const uint8_t *entry)
 	return 0;
 }
 
-/* Finds the device's table that contains the same blocks as the maps. */
+/* Finds F_ACTIVE: the device's table that has most of the live samples. */
 static int find_active(struct search *k)
 {
 	struct matches m = { .n = k->nlive };
@@ -432,7 +443,7 @@ static int find_active(struct search *k)
 			if (!table__parse(dev->window + off, &t) || !t.count)
 				continue;
 			m.found = 0;
-			err = table__each(k->a->proc, &t, 16, on_active, &m, &seen);
+			err = table__each(k->a->proc, &t, SET_ENTRY, on_active, &m, &seen);
 			if (err == -EFAULT)
 				err = 0;
 			if (m.found > best) {
@@ -466,8 +477,9 @@ bool stat_array__like(const struct stat_array *s)
 	       s->freed[0] == s->freed[1] + s->freed[2];
 }
 
-/* Checks for DeviceStats: it begins with the arrays allocation, segment, active, inactive_split,
- * allocated_bytes, reserved_bytes. Each must add up, and they must agree with one another. */
+/* Whether DeviceStats are at p, with about these live samples or more. DeviceStats begins with the
+ * arrays allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes. Each must
+ * add up, and they must agree with one another. */
 static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes)
 {
 	struct stat_array s[6];
@@ -483,6 +495,8 @@ static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes
 	       s[5].current[0] >= s[4].current[0] && s[5].peak[0] >= s[4].peak[0];
 }
 
+/* Finds F_STATS: DeviceStats before the pools, which agree with the samples on every device that
+ * has any. */
 static void find_stats(struct search *k)
 {
 	int *f = k->l->field;
@@ -513,6 +527,7 @@ static void find_stats(struct search *k)
 	}
 }
 
+/* Finds the fields in turn; each needs those before it. 0 also if some are not found. */
 static int find_fields(struct search *k)
 {
 	struct neighbour *near = NULL;
@@ -543,6 +558,7 @@ static int find_fields(struct search *k)
 	return find_active(k);
 }
 
+/* Collects samples and finds the fields. object: len bytes of the allocator object. */
 static int search_object(struct search *k, const uint8_t *object, size_t len)
 {
 	struct cudaalloc *a = k->a;

@@ -14,7 +14,7 @@
 
 /* ---- pools ---- */
 
-static int pools_add(struct pools *ps, const struct pool *pool, const struct tree *trees, size_t n)
+static int add_pool(struct pools *ps, const struct pool *pool, const struct tree *trees, size_t n)
 {
 	if (ps->n >= MAX_POOLS)
 		return -EFBIG;
@@ -43,9 +43,9 @@ void pools__free(struct pools *ps)
 	memset(ps, 0, sizeof(*ps));
 }
 
-/* Parses a BlockPool at w + off, read from addr: sets, a bool, its PrivatePool. sets: number
- * expected, 0: any. Returns the number of sets, 0: not a BlockPool. */
-static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
+/* Parses a BlockPool at w + off: sets, a bool, its PrivatePool. w: len bytes that were read from
+ * addr. sets: expected number of sets, 0: any. Returns the number of sets; 0: not a BlockPool. */
+static unsigned parse_pool(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
 			   struct tree *trees, bool *small, uint64_t *owner)
 {
 	unsigned n = 0, most = sets ? sets : MAX_SETS;
@@ -73,7 +73,7 @@ static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct l
 	bool small;
 
 	for (size_t off = 0; off + 2 * TREE_HEADER <= len; off += 8) {
-		n = pool_parse(w, len, addr, off, 0, trees, &small, &owner);
+		n = parse_pool(w, len, addr, off, 0, trees, &small, &owner);
 		if (!n)
 			continue;
 		if (!owner && !small && large < 0) {
@@ -90,6 +90,8 @@ static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct l
 	return false;
 }
 
+/* Adds the small or large pool of a device. 0; -ESTALE: it is not at the layout's offset; or
+ * -errno. */
 static int add_own_pool(const struct layout *l, const struct device *d, unsigned index, bool small,
 			struct pools *ret, bool *torn)
 {
@@ -107,7 +109,7 @@ static int add_own_pool(const struct layout *l, const struct device *d, unsigned
 		else
 			*torn = true; /* the pool was changing */
 	}
-	return pools_add(ret, &pool, trees, n);
+	return add_pool(ret, &pool, trees, n);
 }
 
 /* ---- private pools ---- */
@@ -142,14 +144,14 @@ static int on_private(void *arg, const uint8_t *entry)
 	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
 		struct pool pool = { .device = (uint8_t)c->device };
 
-		n = pool_parse(w, (size_t)len, addr, off, sets, trees, &small, &owner);
+		n = parse_pool(w, (size_t)len, addr, off, sets, trees, &small, &owner);
 		if (!n || owner != addr)
 			continue;
 		pool.addr = addr + off;
 		pool.id[0] = proc__word(entry + 8);
 		pool.id[1] = proc__word(entry + 16);
 		pool.small = small;
-		err = pools_add(c->ret, &pool, trees, n);
+		err = add_pool(c->ret, &pool, trees, n);
 		if (err)
 			return err;
 		off += n * TREE_HEADER;
@@ -157,6 +159,7 @@ static int on_private(void *arg, const uint8_t *entry)
 	return 0;
 }
 
+/* Adds the private pools of a device, from all hash tables after its own pools. */
 static int add_private_pools(struct private_ctx *c, const struct device *d)
 {
 	struct table t;
@@ -210,7 +213,8 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 
 /* ---- devices ---- */
 
-/* Reads a device allocator. glibc's chunk size limits the window, if plausible. */
+/* Reads a device allocator. The word before it is its malloc chunk's size in glibc: if plausible,
+ * it limits the window. */
 static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *ret)
 {
 	size_t want = DEVICE_WINDOW;
@@ -310,7 +314,8 @@ static bool devices_agree(const struct devices *d, struct layout *l)
 	return true;
 }
 
-/* Finds the longest run of hash tables: 67 since PyTorch 2.3, to reduce lock contention. */
+/* Finds the longest run of hash tables: PyTorch has 67 since 2.3, to reduce lock contention. *used:
+ * a table has entries. */
 static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool *used)
 {
 	size_t off = 0, n, best = 0;

@@ -23,11 +23,15 @@
 #define MAX_POOLS (1u << 17)
 #define MAX_BLOCKS (16u << 20)
 #define MAX_MAPS 1024u
+/* Bytes of an entry: {distance, key, Block *} of a map, {distance, Block *} of a set. */
+#define MAP_ENTRY 24u
+#define SET_ENTRY 16u
 
 #define TREE_HEADER 48u	 /* std::set: comparator, {colour, parent, left, right}, count */
 #define TABLE_HEADER 32u /* ska::flat_hash_map and _set */
 
-/* Fields whose byte offsets the layout has; -1: not known. In the allocator object: */
+/* Fields whose byte offsets struct layout has; -1: not known. The first ones are in the allocator
+ * object: */
 enum field {
 	F_DEVICES, /* std::vector<std::unique_ptr<DeviceCachingAllocator>> */
 	F_MAPS,	   /* first flat_hash_map<void *, Block *> */
@@ -52,7 +56,7 @@ enum field {
 };
 
 struct layout {
-	int field[F_NR];
+	int field[F_NR]; /* byte offsets, by enum field; F_NMAPS and F_SETS are numbers */
 };
 
 struct cudaalloc {
@@ -64,8 +68,8 @@ struct cudaalloc {
 	struct layout layout;
 	bool calibrated;
 	int active_bytes, requested_bytes; /* from DeviceStats; -1: not found yet */
-	/* Device addresses at the last reading of figures, so that one system call can read them
-	 * again. */
+	/* Vector and addresses of the device allocators at the last reading of figures, so that one
+	 * system call can read the figures and check the addresses. */
 	uint64_t figures_vector[2], figures_at[MAX_DEVICES];
 	size_t figures_n; /* 0: not known */
 	char why[192];
@@ -83,10 +87,9 @@ static inline bool pointer_like(uint64_t v)
  * -errno. */
 long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len);
 
-/*
- * Reads len bytes at each of n addresses and calls fn for each, in order; data is NULL if it cannot
- * be read. One system call reads many items, and adjacent ones together: sort the addresses. 0, the
- * value that fn returned, or -errno.
+/* Reads len bytes at each of n addresses and calls fn for each, in order, until it returns
+ * non-zero; data is NULL for an item that cannot be read. One system call reads many items, and
+ * adjacent ones together, so sorted addresses are faster. 0, the value that fn returned, or -errno.
  */
 typedef int (*item_fn)(void *ctx, size_t i, const uint8_t *data);
 int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
@@ -117,22 +120,22 @@ typedef int (*entry_fn)(void *ctx, const uint8_t *entry);
 int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
 		uint64_t *seen);
 
-struct tree {
-	uint64_t root, head; /* addresses; root 0: empty */
+struct tree {		     /* a std::set */
+	uint64_t root, head; /* addresses; root 0: empty; head: the root's parent */
 	uint64_t count;
 };
 /* Parses the header of a std::set at addr. False: not one. */
 bool tree__parse(const uint8_t *header, uint64_t addr, struct tree *ret);
-/* Adds the values of n sets to out, about most values. *torn: set if some are missing. 0 or
+/* Adds the values of n sets to out, about `most` at most. Sets *torn if some are missing. 0 or
  * -errno. */
 int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
 			       struct addrs *out, bool *torn);
 
 /* ---- the allocator (cudaalloc_find.c) ---- */
 
-struct pool {
+struct pool { /* a BlockPool */
 	uint64_t addr;
-	uint64_t id[2];
+	uint64_t id[2]; /* of its PrivatePool; both 0: the device's own pool */
 	uint8_t device;
 	bool small;
 };
@@ -159,7 +162,7 @@ struct devices {
 /* Reads the device allocators, with fields F_DEVICES to F_SETS known. 0, -ESTALE: not found there,
  * or -errno. */
 int devices__read(const struct cudaalloc *a, const struct layout *l, struct devices *ret);
-/* Reads their pools, also private ones. 0; 1: a pool was changing; or -errno. */
+/* Reads the pools of all devices, also private ones. 0; 1: a pool was changing; or -errno. */
 int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
 		   struct pools *ret);
 void devices__free(struct devices *d);
@@ -175,7 +178,7 @@ struct stat_array {
 };
 #define STAT_ARRAY 96u
 void stat_array__parse(const uint8_t *p, struct stat_array *ret);
-bool stat_array__like(const struct stat_array *s); /* whether the values add up */
+bool stat_array__like(const struct stat_array *s); /* whether the values can be a StatArray's */
 
 /* Finds all fields that the current memory shows; others are -1. 0, -EAGAIN with a->why, or
  * -errno. */

@@ -50,6 +50,7 @@ struct batch {
 	size_t first, end;
 };
 
+/* Fills the batch with items from `first` on. Near items share a piece, which ends at `stop`. */
 static void batch_fill(struct batch *b, size_t first, size_t n)
 {
 	struct proc_piece *piece = NULL;
@@ -176,11 +177,9 @@ void addrs__free(struct addrs *a)
 
 /* ---- ska::flat_hash_map ---- */
 
-/*
- * Header: entries, number of slots - 1 (slots: a power of two), shift, max_lookups, load factor
+/* Header: entries, number of slots - 1 (slots are a power of two), shift, max_lookups, load factor
  * 0.5f, number of elements. An entry begins with its distance from its place, negative in a free
- * slot. max_lookups extra slots follow; the last one ends the iteration.
- */
+ * slot. max_lookups extra slots follow; the last one ends the iteration. */
 bool table__parse(const uint8_t *h, struct table *ret)
 {
 	uint64_t entries = proc__word(h);
@@ -283,11 +282,12 @@ static int level_add(struct level *l, uint64_t addr, uint64_t parent)
 struct walk {
 	struct level now, next;
 	struct addrs *out;
-	uint64_t left; /* limit of further nodes */
+	uint64_t nodes_left; /* limit of further nodes */
 	uint64_t found;
 	bool torn;
 };
 
+/* Takes the value of a tree's node and queues its children for the next level. */
 static int on_node(void *ctx, size_t i, const uint8_t *data)
 {
 	struct walk *w = ctx;
@@ -299,12 +299,12 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 		w->torn = true;
 		return 0;
 	}
-	if (!w->left) {
+	if (!w->nodes_left) {
 		/* more nodes than the sets' counts: a cycle, or a set that grew */
 		w->torn = true;
 		return 0;
 	}
-	w->left--;
+	w->nodes_left--;
 	w->found++;
 	left = proc__word(data + 16);
 	right = proc__word(data + 24);
@@ -322,6 +322,7 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 
 ARRAY_COMPARE(by_addr, struct node_ref, addr)
 
+/* Reads the nodes of one level; on_node() collects those of the next. */
 static int read_level(const struct proc *p, struct walk *w)
 {
 	uint64_t *addrs = malloc(w->now.n * sizeof(*addrs));
@@ -351,7 +352,7 @@ int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_
 		if (t[i].root)
 			err = level_add(&w.now, t[i].root, t[i].head);
 	}
-	w.left = total < most ? total + 64 : most;
+	w.nodes_left = total < most ? total + 64 : most;
 	while (!err && w.now.n) {
 		err = read_level(p, &w);
 		swap = w.now;

@@ -40,7 +40,7 @@ struct pass {
 /* Origin of a Block pointer, in bits that an aligned address does not use. */
 #define FROM_MAP 1u
 #define FROM_ACTIVE 2u
-#define FROM 7u
+#define FROM_MASK 7u
 
 /* CUDA's alignment of addresses. PyTorch rounds sizes to 512, not a segment's start. */
 #define POINTER_ALIGN 256
@@ -55,7 +55,8 @@ struct gather {
 	size_t block_len;
 };
 
-static void torn(struct pass *s, const char *why)
+/* The pass is torn; keeps the first reason. */
+static void mark_torn(struct pass *s, const char *why)
 {
 	if (!s->torn)
 		s->torn = why;
@@ -63,7 +64,7 @@ static void torn(struct pass *s, const char *why)
 
 /* ---- totals ---- */
 
-/* stats: len bytes of the device allocator, from F_STATS on. */
+/* Parses a device's totals. stats: len bytes of the device allocator, from F_STATS on. */
 static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats,
 			size_t len, struct cuda_device_state *d, struct cuda_totals *ret)
 {
@@ -103,6 +104,7 @@ static int totals_before(struct gather *g)
 	return err;
 }
 
+/* Reads the totals again after the pass. */
 static int totals_after(struct gather *g)
 {
 	size_t at = (size_t)g->l->field[F_STATS], len = (size_t)g->l->field[F_LARGE] - at;
@@ -122,6 +124,7 @@ static int totals_after(struct gather *g)
 
 /* ---- Block pointers ---- */
 
+/* Takes an entry {distance, device address, Block *} of a map. */
 static int on_mapped(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
@@ -151,12 +154,12 @@ static int read_table(struct gather *g, const uint8_t *header, size_t width, ent
 	int err;
 
 	if (!table__parse(header, &t)) {
-		torn(g->s, "a table of blocks was changing");
+		mark_torn(g->s, "a table of blocks was changing");
 		return 0;
 	}
 	err = table__each(g->a->proc, &t, width, fn, g, &seen);
 	if (err == -EFAULT || (!err && seen != t.count)) {
-		torn(g->s, "a table of blocks was changing");
+		mark_torn(g->s, "a table of blocks was changing");
 		err = 0;
 	}
 	return err;
@@ -175,11 +178,12 @@ static int read_maps(struct gather *g)
 	if (err == -EFAULT)
 		err = -ESTALE;
 	for (size_t i = 0; i < n && !err; i++)
-		err = read_table(g, headers + i * TABLE_HEADER, 24, on_mapped);
+		err = read_table(g, headers + i * TABLE_HEADER, MAP_ENTRY, on_mapped);
 	free(headers);
 	return err;
 }
 
+/* Reads the tables of live and pending blocks from the windows, which may be outdated by now. */
 static int read_active(struct gather *g)
 {
 	size_t off = (size_t)g->l->field[F_ACTIVE];
@@ -190,11 +194,12 @@ static int read_active(struct gather *g)
 
 		if (off + TABLE_HEADER > d->len)
 			return -ESTALE;
-		err = read_table(g, d->window + off, 16, on_active);
+		err = read_table(g, d->window + off, SET_ENTRY, on_active);
 	}
 	return err;
 }
 
+/* Reads the cached blocks from the sets of all pools. */
 static int read_sets(struct gather *g)
 {
 	struct addrs found = { 0 };
@@ -204,7 +209,7 @@ static int read_sets(struct gather *g)
 	err = cudaalloc_mem__tree_values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees,
 					 MAX_BLOCKS, &found, &changing);
 	if (changing)
-		torn(g->s, "a set of blocks was changing");
+		mark_torn(g->s, "a set of blocks was changing");
 	for (size_t i = 0; i < found.n && !err; i++)
 		err = addrs__add(&g->at, found.v[i]);
 	addrs__free(&found);
@@ -213,18 +218,20 @@ static int read_sets(struct gather *g)
 
 /* ---- Blocks ---- */
 
-static void add_raw(struct pass *s, uint64_t met)
+/* Adds a Block, or another origin of the last one. pointer: with its origin in the low bits. */
+static void add_raw(struct pass *s, uint64_t pointer)
 {
 	struct raw *last = s->n ? &s->v[s->n - 1] : NULL;
-	uint64_t at = met & ~(uint64_t)FROM;
+	uint64_t at = pointer & ~(uint64_t)FROM_MASK;
 
 	if (!last || last->at != at) {
 		last = &s->v[s->n++];
 		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK };
 	}
-	last->active |= (met & FROM_ACTIVE) != 0;
+	last->active |= (pointer & FROM_ACTIVE) != 0;
 }
 
+/* Whether the fields of a Block in a known pool are possible. */
 static bool in_range(const struct raw *b)
 {
 	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 ||
@@ -237,6 +244,7 @@ static bool in_range(const struct raw *b)
 	return !b->allocated || (b->mapped && b->requested && b->requested <= b->size);
 }
 
+/* Parses a Block at w; NULL: it is unreadable and stays invalid. */
 static int on_block(void *ctx, size_t i, const uint8_t *w)
 {
 	struct gather *g = ctx;
@@ -291,7 +299,8 @@ static uint32_t find_block(const struct pass *s, uint64_t at)
 	return low < s->n && s->v[low].at == at ? (uint32_t)low : NO_BLOCK;
 }
 
-/* Adds Blocks that links lead to and that were not found yet. Returns their number, or -errno. */
+/* Adds the addresses of Blocks that links lead to and that were not found yet. Returns their
+ * number, or -errno. */
 static long add_linked(struct gather *g)
 {
 	struct pass *s = g->s;
@@ -311,6 +320,7 @@ static long add_linked(struct gather *g)
 	return err ? err : (long)(g->at.n - before);
 }
 
+/* Reads all Blocks, then those that only their links lead to. */
 static int collect_blocks(struct gather *g)
 {
 	struct pass *s = g->s;
@@ -333,7 +343,7 @@ static int collect_blocks(struct gather *g)
 		if (more <= 0)
 			break;
 		/* a block is in a set or a table, except while it moves between them */
-		torn(g->s, "a block was in none of the tables");
+		mark_torn(g->s, "a block was in none of the tables");
 	}
 	return more < 0 ? (int)more : 0;
 }
@@ -345,12 +355,13 @@ static void match_keys(struct gather *g)
 	uint32_t i;
 
 	for (size_t k = 0; k + 1 < g->keys.n; k += 2) {
-		i = find_block(s, g->keys.v[k + 1] & ~(uint64_t)FROM);
+		i = find_block(s, g->keys.v[k + 1] & ~(uint64_t)FROM_MASK);
 		if (i != NO_BLOCK && s->v[i].valid && s->v[i].ptr == g->keys.v[k])
 			s->v[i].mapkey = true;
 	}
 }
 
+/* Finds the indexes of each block's neighbours. */
 static void link_blocks(struct gather *g)
 {
 	struct pass *s = g->s;
@@ -365,6 +376,7 @@ static void link_blocks(struct gather *g)
 	}
 }
 
+/* Bytes of a Block up to the end of its last field. */
 static size_t block_len(const struct layout *l)
 {
 	int end = 0;
@@ -395,6 +407,7 @@ static void free_pass(struct pass *s)
 	memset(s, 0, sizeof(*s));
 }
 
+/* Reads the allocator once into *ret; free_pass() must follow on success. */
 static int run_pass(const struct cudaalloc *a, const struct layout *l, struct pass *ret)
 {
 	struct gather g = { .a = a, .l = l, .s = ret, .block_len = block_len(l) };
@@ -406,7 +419,7 @@ static int run_pass(const struct cudaalloc *a, const struct layout *l, struct pa
 		return err;
 	err = devices__pools(a, l, &ret->devices, &ret->pools);
 	if (err == 1)
-		torn(ret, "a set of blocks was changing");
+		mark_torn(ret, "a set of blocks was changing");
 	if (err >= 0) {
 		ret->state = calloc(ret->devices.n, sizeof(*ret->state));
 		err = ret->state ? gather_all(&g) : -ENOMEM;
@@ -424,7 +437,7 @@ static int run_pass(const struct cudaalloc *a, const struct layout *l, struct pa
 
 /* ---- segments from the Blocks ---- */
 
-/* A run of adjacent blocks: order[first, first + n). */
+/* A run of adjacent blocks, build.order[first] to [first + n - 1]: a segment, or part of one. */
 struct stretch {
 	uint64_t addr, end;
 	const struct pool *pool;
@@ -531,7 +544,7 @@ static int group_unreached(struct build *b)
 			rest[n++] = (uint32_t)i;
 	}
 	if (n) {
-		torn(b->s, "links between blocks were changing");
+		mark_torn(b->s, "links between blocks were changing");
 		qsort_r(rest, n, sizeof(*rest), by_ptr, v);
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -553,6 +566,7 @@ static int by_addr(const void *x, const void *y)
 	return (a->first > b->first) - (a->first < b->first);
 }
 
+/* Follows the links from each segment's first block, then groups the rest; sorts by address. */
 static int make_stretches(struct build *b)
 {
 	int err;
@@ -565,7 +579,7 @@ static int make_stretches(struct build *b)
 	}
 	for (size_t i = 0; i < b->n; i++) {
 		if (!b->v[i].whole)
-			torn(b->s, "links between blocks were changing");
+			mark_torn(b->s, "links between blocks were changing");
 	}
 	err = group_unreached(b);
 	if (!err && b->n)
@@ -585,11 +599,11 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 		struct stretch *st = &b->v[i];
 
 		if (last && st->addr < last->addr + last->size) {
-			torn(b->s, "segments were changing");
+			mark_torn(b->s, "segments were changing");
 			st->segment = NO_BLOCK;
+			/* One of two segments of different pools no longer exists: keep the first. */
 			if (st->pool != pool)
-				continue; /* one of the two no longer exists; the other keeps its
-					     place */
+				continue;
 			if (st->end > last->addr + last->size)
 				last->size = st->end - last->addr;
 			last->whole = false;
@@ -612,6 +626,7 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 
 /* ---- blocks ---- */
 
+/* The block is allocated, and the allocator's map confirms it. */
 static bool is_live(const struct raw *r)
 {
 	return r->allocated && r->mapkey;
@@ -646,17 +661,18 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 	return kept;
 }
 
+/* Adds a block to the result, unless it is not certain whether it is live. */
 static void emit_block(struct build *b, const struct raw *r, uint32_t segment,
 		       struct cudaalloc_state *ret)
 {
 	struct cuda_block *out;
 
 	if (r->allocated && !r->mapkey) {
-		torn(b->s, "a block was being handed out");
+		mark_torn(b->s, "a block was being handed out");
 		return; /* allocated, but not in the map: uncertain */
 	}
 	if (r->allocated != (r->active && r->mapkey))
-		torn(b->s, "a block was being handed out or freed");
+		mark_torn(b->s, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
 	*out = (struct cuda_block){ .addr = r->ptr,
 				    .size = r->size,
@@ -678,7 +694,7 @@ static void emit_blocks(struct build *b, struct cudaalloc_state *ret)
 	size_t i = 0, n, first;
 
 	if (!sorted) {
-		torn(b->s, "out of memory");
+		mark_torn(b->s, "out of memory");
 		return;
 	}
 	while (i < b->n) {
@@ -734,6 +750,7 @@ static void add_up(const struct cudaalloc_state *st, struct sums *sums)
 	}
 }
 
+/* Reason why a device's blocks do not match its totals; "": they match. */
 static const char *find_mismatch(const struct cuda_device_state *d, const struct sums *sum)
 {
 	const struct cuda_totals *t = &d->after;
@@ -749,6 +766,7 @@ static const char *find_mismatch(const struct cuda_device_state *d, const struct
 	return "";
 }
 
+/* Sets for each device, and for all, whether the result is consistent and why not. */
 static void set_consistency(struct build *b, struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
@@ -770,7 +788,7 @@ static void set_consistency(struct build *b, struct cudaalloc_state *st)
 	}
 }
 
-/* Takes over part of the pass. 0, -ENOMEM. */
+/* Makes the result from the Blocks of a pass; it takes over s->state. 0, -ENOMEM. */
 static int build_state(struct pass *s, struct cudaalloc_state *ret)
 {
 	struct build b = { .s = s };
@@ -783,7 +801,7 @@ static int build_state(struct pass *s, struct cudaalloc_state *ret)
 		goto out;
 	for (size_t i = 0; i < s->n; i++) {
 		if (!s->v[i].valid)
-			torn(s, "a block could not be read");
+			mark_torn(s, "a block could not be read");
 	}
 	err = make_stretches(&b);
 	if (err)
@@ -817,7 +835,8 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Finds the StatArrays that equal the blocks' sums: active_bytes, then requested_bytes. */
+/* Finds active_bytes, then requested_bytes: the first StatArrays that equal the blocks' sums on all
+ * devices. */
 static void find_more_stats(struct cudaalloc *a, const struct layout *l, const struct pass *s,
 			    const struct cudaalloc_state *st)
 {

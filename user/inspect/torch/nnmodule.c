@@ -23,18 +23,18 @@
  * probe. */
 
 #define TORCH_MODULE "torch.nn.modules.module"
-#define LOOKS 5
+#define LOOKS 5		   /* additional attempts */
 #define LOOK_PAUSE 2000000 /* ns */
-/* What Module._call_impl calls first: the one, or the other by 2.15. */
+/* The function of torch._C that Module._call_impl calls first; by 2.15 it is _is_tracing. */
 #define TRACING_STATE "_get_tracing_state"
 #define IS_TRACING "_is_tracing"
 
-/* PyCFunctionObject.m_self (Include/cpython/methodobject.h), all versions, from the object's type
- * on. pybind11 puts the address of a function_record into a PyCapsule there, from version 3 on into
- * an object of its own; both have it right behind the type. */
+/* M_SELF: PyCFunctionObject.m_self (Include/cpython/methodobject.h), all versions, from the
+ * object's type on. It is an object of pybind11: a PyCapsule, from version 3 on another type. Both
+ * have the address of a function_record RECORD bytes behind the type. */
 #define M_SELF 16
 #define RECORD 8
-/* pybind11::detail::function_record: name first; impl, in pybind11 2.2 to 3.0 */
+/* Offset of impl in pybind11::detail::function_record, in pybind11 2.2 to 3.0; the name is at 0. */
 #define RECORD_IMPL 48
 
 int nnmodules__is_type(struct pymem *m, uint64_t type)
@@ -42,7 +42,7 @@ int nnmodules__is_type(struct pymem *m, uint64_t type)
 	return pytype__is_a(m, type, "Module", TORCH_MODULE);
 }
 
-static int module_type(const struct python *py, uint64_t *type)
+static int find_module_type(const struct python *py, uint64_t *type)
 {
 	uint64_t module;
 	int err;
@@ -56,7 +56,8 @@ static int module_type(const struct python *py, uint64_t *type)
 
 /* Code object of a method that keeps self in local 0, so not in a closure cell. -ENOENT: no such
  * method. */
-static int method_code(const struct python *py, uint64_t type, const char *name, uint64_t *code)
+static int find_method_code(const struct python *py, uint64_t type, const char *name,
+			    uint64_t *code)
 {
 	const struct pylayout *l = python__layout(py);
 	uint64_t func, c;
@@ -78,22 +79,23 @@ static int method_code(const struct python *py, uint64_t type, const char *name,
 }
 
 /*
- * The code of a call's outermost frame. In PyTorch 1 it is _call_impl's, which is __call__, too.
- * While the program changes the class, a look can miss the other method, so it is repeated.
+ * Code object of the outermost frame of a module's call: _wrapped_call_impl's, or in PyTorch 1
+ * _call_impl's, which is also __call__. While the program changes the class, a look-up can miss the
+ * first method. So if __call__ is not _call_impl, both are looked up again.
  */
-static int outermost_code(const struct python *py, uint64_t type, uint64_t *code)
+static int find_outermost_code(const struct python *py, uint64_t type, uint64_t *code)
 {
 	static const struct timespec pause = { .tv_nsec = LOOK_PAUSE };
 	uint64_t called;
 	int err;
 
 	for (int i = 0;; i++) {
-		err = method_code(py, type, "_wrapped_call_impl", code);
+		err = find_method_code(py, type, "_wrapped_call_impl", code);
 		if (err != -ENOENT)
 			return err;
-		err = method_code(py, type, "_call_impl", code);
+		err = find_method_code(py, type, "_call_impl", code);
 		if (err || i == LOOKS ||
-		    (!method_code(py, type, "__call__", &called) && called == *code))
+		    (!find_method_code(py, type, "__call__", &called) && called == *code))
 			return err;
 		nanosleep(&pause, NULL);
 	}
@@ -106,7 +108,7 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 
 	if (!max)
 		return -EINVAL;
-	err = module_type(py, &type) ?: outermost_code(py, type, &code);
+	err = find_module_type(py, &type) ?: find_outermost_code(py, type, &code);
 	if (err)
 		return err;
 	codes[0] = code;
@@ -121,7 +123,7 @@ int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 	struct pymem m;
 	int err;
 
-	err = module_type(py, &type);
+	err = find_module_type(py, &type);
 	if (err)
 		return err;
 	pymem__init(&m, py, false);
@@ -137,6 +139,7 @@ int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 #define CODE_WORDS 16 /* words of a code object that are searched for its tuple of names */
 #define NAMES 64
 
+/* Whether a tuple of str objects has the name among its first NAMES items. */
 static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, const char *name)
 {
 	const struct pylayout *l = python__layout(py);
@@ -155,17 +158,18 @@ static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, c
 	return false;
 }
 
-/* Whether a code object uses a name. */
+/* Whether one of the tuples in a code object has the name. */
 static bool uses_name(const struct python *py, struct pymem *m, uint64_t code, const char *name)
 {
 	uint64_t words[CODE_WORDS], type;
-	char is[16];
+	char type_name[16];
 
 	if (pymem__read(m, code, words, sizeof(words)))
 		return false;
 	for (size_t i = 0; i < CODE_WORDS; i++) {
 		if (words[i] % 8 || pyobj__type(py, words[i], &type) ||
-		    pyobj__type_name(py, type, is, sizeof(is)) || strcmp(is, "tuple"))
+		    pyobj__type_name(py, type, type_name, sizeof(type_name)) ||
+		    strcmp(type_name, "tuple"))
 			continue;
 		if (has_name(py, m, words[i], name))
 			return true;
@@ -173,12 +177,12 @@ static bool uses_name(const struct python *py, struct pymem *m, uint64_t code, c
 	return false;
 }
 
-/* The function that Module._call_impl calls first. */
-static const char *first_called(const struct python *py, struct pymem *m)
+/* Name of the function that Module._call_impl calls first. */
+static const char *first_called_name(const struct python *py, struct pymem *m)
 {
 	uint64_t type, code;
 
-	if (!module_type(py, &type) && !method_code(py, type, "_call_impl", &code) &&
+	if (!find_module_type(py, &type) && !find_method_code(py, type, "_call_impl", &code) &&
 	    uses_name(py, m, code, IS_TRACING))
 		return IS_TRACING;
 	return TRACING_STATE;
@@ -188,12 +192,12 @@ int nnmodules__first_called(const struct python *py, uint64_t *addr, const char 
 {
 	const struct pylayout *l = python__layout(py);
 	uint64_t module, function, self, record, text, impl;
-	char is[32] = "";
+	char found_name[32] = "";
 	struct pymem m;
 	int err;
 
 	pymem__init(&m, py, false);
-	*name = first_called(py, &m);
+	*name = first_called_name(py, &m);
 	err = pyobj__module(py, "torch._C", &module)
 		      ?: pyobj__module_attr(py, module, *name, &function);
 	if (err)
@@ -202,10 +206,10 @@ int nnmodules__first_called(const struct python *py, uint64_t *addr, const char 
 		      ?: pymem__u64(&m, self + l->ob_type + RECORD, &record);
 	if (err)
 		return err;
-	err = pymem__u64(&m, record, &text) ?: pymem__read(&m, text, is, strlen(*name) + 1);
+	err = pymem__u64(&m, record, &text) ?: pymem__read(&m, text, found_name, strlen(*name) + 1);
 	if (err)
 		return err;
-	if (strcmp(is, *name))
+	if (strcmp(found_name, *name))
 		return -EBADMSG;
 	err = pymem__u64(&m, record + RECORD_IMPL, &impl);
 	if (!err)
@@ -215,7 +219,7 @@ int nnmodules__first_called(const struct python *py, uint64_t *addr, const char 
 
 #define MAX_ROOTS 256
 #define MAX_STRAYS 4096
-#define MAX_FRONTS 4096
+#define MAX_PREFIXES 4096
 #define PAUSE_NS 50000000ull   /* minimum time between two readings of a tree */
 #define PAUSE_COSTS 20	       /* minimum pause, as a multiple of the reading's duration */
 #define SHARE 10	       /* all readings take at most 1/SHARE of the time */
@@ -241,18 +245,19 @@ struct nnmodules {
 	size_t nroots;
 	struct stray strays[MAX_STRAYS];
 	size_t nstrays;
-	struct map64 *stray_at; /* address -> index */
-	uint64_t credit, credit_at, uses;
-	bool changed;	      /* a name that was returned has changed */
-	bool urgent;	      /* nnmodules__recheck() will change names */
-	struct map64 *models; /* module -> root of its model, from the census; NULL: none */
-	/* Text before the names below a root. */
-	struct front {
+	struct map64 *stray_at;	    /* address -> index */
+	uint64_t credit, credit_at; /* ns of reading that are allowed, and when that was computed */
+	uint64_t uses;		    /* counter for root.used */
+	bool changed;		    /* a name that was returned has changed */
+	bool urgent;		    /* nnmodules__recheck() will change names */
+	struct map64 *models;	    /* module -> root of its model, from the census; NULL: none */
+	/* Texts before the names of the modules below a root. */
+	struct prefix {
 		uint64_t type;
 		char *text;
-	} * fronts;
-	struct map64 *front_at; /* root -> index */
-	size_t nfronts, capfronts;
+	} * prefixes;
+	struct map64 *prefix_at; /* root -> index */
+	size_t nprefixes, capprefixes;
 	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
 	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* names being compared */
 };
@@ -264,10 +269,10 @@ struct nnmodules *nnmodules__new(const struct python *py)
 	if (!n)
 		return NULL;
 	n->stray_at = map64__new();
-	n->front_at = map64__new();
-	if (!n->stray_at || !n->front_at) {
+	n->prefix_at = map64__new();
+	if (!n->stray_at || !n->prefix_at) {
 		map64__free(n->stray_at);
-		map64__free(n->front_at);
+		map64__free(n->prefix_at);
 		free(n);
 		errno = ENOMEM;
 		return NULL;
@@ -286,12 +291,12 @@ static void forget_strays(struct nnmodules *n)
 	map64__clear(n->stray_at);
 }
 
-static void forget_fronts(struct nnmodules *n)
+static void forget_prefixes(struct nnmodules *n)
 {
-	for (size_t i = 0; i < n->nfronts; i++)
-		free(n->fronts[i].text);
-	n->nfronts = 0;
-	map64__clear(n->front_at);
+	for (size_t i = 0; i < n->nprefixes; i++)
+		free(n->prefixes[i].text);
+	n->nprefixes = 0;
+	map64__clear(n->prefix_at);
 }
 
 void nnmodules__free(struct nnmodules *n)
@@ -303,15 +308,15 @@ void nnmodules__free(struct nnmodules *n)
 	forget_strays(n);
 	map64__free(n->stray_at);
 	map64__free(n->models);
-	forget_fronts(n);
-	map64__free(n->front_at);
-	free(n->fronts);
+	forget_prefixes(n);
+	map64__free(n->prefix_at);
+	free(n->prefixes);
 	pymem__fini(&n->m);
 	free(n);
 }
 
-/* Whether a named module has another name in the later tree. Marks the modules that keep their
- * names. */
+/* Whether a module whose name was returned (marked) has another name in the later tree. Marks in
+ * that tree the modules that keep their names. */
 static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct nntree *later)
 {
 	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(later));
@@ -360,6 +365,7 @@ static struct root *find_root(struct nnmodules *n, uint64_t addr)
 	return NULL;
 }
 
+/* Adds a root; drops the least recently used one if there is no room. */
 static struct root *add_root(struct nnmodules *n, uint64_t addr)
 {
 	struct root *r;
@@ -391,7 +397,7 @@ static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
 	return false;
 }
 
-/* Reads a root's tree. On failure, or if the root is torn, keeps the old tree. */
+/* Reads a root's tree. Keeps the old one on failure, or if the new one may lack modules. */
 static int read_root(struct nnmodules *n, struct root *r)
 {
 	uint64_t start = clock__monotonic(), end, cost;
@@ -419,6 +425,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 	return 0;
 }
 
+/* Adds up the reading time that is allowed by now. True: some is left. */
 static bool may_read(struct nnmodules *n)
 {
 	uint64_t now = clock__monotonic();
@@ -468,7 +475,8 @@ static bool find_module(struct nnmodules *n, struct root *r, uint64_t self, uint
 	return false;
 }
 
-static int class_name(struct nnmodules *n, uint64_t type, char *buf)
+/* Reads the class name of a module's type. -EBADMSG: not a module. */
+static int read_class_name(struct nnmodules *n, uint64_t type, char *buf)
 {
 	int err;
 
@@ -488,6 +496,7 @@ static const struct stray *find_stray(const struct nnmodules *n, uint64_t addr, 
 	return &n->strays[i];
 }
 
+/* Keeps the name of a module outside of the root's tree. */
 static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type,
 		      const char *name)
 {
@@ -516,17 +525,17 @@ static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_
 /* Joins two names into n->name. If that is too long, the name is "?". */
 static void join_names(struct nnmodules *n, const char *a, const char *b)
 {
-	size_t la = strlen(a);
-	size_t lb = strlen(b);
+	size_t a_len = strlen(a);
+	size_t b_len = strlen(b);
 
-	if (la + lb + 1 > NN_MAX_NAME) {
+	if (a_len + b_len + 1 > NN_MAX_NAME) {
 		strcpy(n->name, "?");
 		return;
 	}
-	memmove(n->name, a, la);
-	if (la)
-		n->name[la++] = '.';
-	memcpy(n->name + la, b, lb + 1);
+	memmove(n->name, a, a_len);
+	if (a_len)
+		n->name[a_len++] = '.';
+	memcpy(n->name + a_len, b, b_len + 1);
 }
 
 /* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
@@ -559,7 +568,7 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 }
 
 /* The largest other root whose tree contains the module; NULL: none. */
-static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
+static struct root *find_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
 {
 	struct root *best = NULL;
 	size_t at;
@@ -575,7 +584,7 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 }
 
 /* The root of the model that a module is in, by the census, if its tree has the module; 0: none. */
-static uint64_t model_of(struct nnmodules *n, uint64_t addr, uint64_t type)
+static uint64_t find_model(struct nnmodules *n, uint64_t addr, uint64_t type)
 {
 	struct root *r = NULL;
 	uint64_t root;
@@ -586,6 +595,7 @@ static uint64_t model_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	return nntree__find(r->tree, addr, type, &at) ? root : 0;
 }
 
+/* Searches the trees that are already read, then uses the census's map. */
 uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 {
 	struct root *r = NULL, *holder;
@@ -593,10 +603,10 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 
 	if (pydict__type_of(&n->m, root, &type))
 		return root;
-	holder = holder_of(n, root, type);
+	holder = find_holder(n, root, type);
 	if (holder)
 		return holder->addr;
-	model = model_of(n, root, type);
+	model = find_model(n, root, type);
 	if (model)
 		return model;
 	if (!get_root(n, root, &r) && r)
@@ -623,61 +633,63 @@ void nnmodules__set_models(struct nnmodules *n, struct map64 *roots)
 		n->urgent = n->roots[i].sole && map64__get(roots, n->roots[i].addr, &root);
 }
 
-static const char *front_of(const struct nnmodules *n, uint64_t root, uint64_t type)
+static const char *prefix_of(const struct nnmodules *n, uint64_t root, uint64_t type)
 {
 	uint64_t i;
 
-	return map64__get(n->front_at, root, &i) && n->fronts[i].type == type ? n->fronts[i].text
-									      : "";
+	return map64__get(n->prefix_at, root, &i) && n->prefixes[i].type == type
+		       ? n->prefixes[i].text
+		       : "";
 }
 
-int nnmodules__set_front(struct nnmodules *n, uint64_t root, uint64_t type, const char *text)
+int nnmodules__set_prefix(struct nnmodules *n, uint64_t root, uint64_t type, const char *text)
 {
-	struct front f = { .type = type };
+	struct prefix f = { .type = type };
 	uint64_t i;
 	int err;
 
-	if (!strcmp(front_of(n, root, type), text))
+	if (!strcmp(prefix_of(n, root, type), text))
 		return 0;
 	for (i = 0; i < n->nroots; i++)
 		n->urgent |= n->roots[i].addr == root;
 	n->changed |= n->urgent;
-	if (n->nfronts == MAX_FRONTS)
-		forget_fronts(n);
+	if (n->nprefixes == MAX_PREFIXES)
+		forget_prefixes(n);
 	f.text = strndup(text, NN_MAX_NAME / 2);
 	if (!f.text)
 		return -ENOMEM;
-	if (map64__get(n->front_at, root, &i)) {
-		free(n->fronts[i].text);
-		n->fronts[i] = f;
+	if (map64__get(n->prefix_at, root, &i)) {
+		free(n->prefixes[i].text);
+		n->prefixes[i] = f;
 		return 0;
 	}
-	err = array__grow(&n->fronts, &n->capfronts, n->nfronts + 1, sizeof(f))
-		      ?: map64__set(n->front_at, root, n->nfronts);
+	err = array__grow(&n->prefixes, &n->capprefixes, n->nprefixes + 1, sizeof(f))
+		      ?: map64__set(n->prefix_at, root, n->nprefixes);
 	if (err) {
 		free(f.text);
 		return err;
 	}
-	n->fronts[n->nfronts++] = f;
+	n->prefixes[n->nprefixes++] = f;
 	return 0;
 }
 
-/* Puts the root's front before n->name, if there is room. */
-static void put_front(struct nnmodules *n, uint64_t root, uint64_t type)
+/* Puts the root's prefix before n->name, if there is room. */
+static void put_prefix(struct nnmodules *n, uint64_t root, uint64_t type)
 {
-	const char *front = front_of(n, root, type);
-	size_t a = strlen(front);
+	const char *prefix = prefix_of(n, root, type);
+	size_t a = strlen(prefix);
 	size_t b = strlen(n->name);
 	size_t dot = b > 0;
 
 	if (!a || a + dot + b > NN_MAX_NAME)
 		return;
 	memmove(n->name + a + dot, n->name, b + 1);
-	memcpy(n->name, front, a);
+	memcpy(n->name, prefix, a);
 	if (dot)
 		n->name[a] = '.';
 }
 
+/* Names a module without the root's prefix: by the root's tree, otherwise as a stray. */
 static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
 		       struct nnmodule *ret)
 {
@@ -696,14 +708,14 @@ static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64
 		ret->root = strcpy(n->root_cls, nntree__root_class(r->tree));
 		return 0;
 	}
-	err = class_name(n, type, n->cls);
+	err = read_class_name(n, type, n->cls);
 	if (err)
 		return err;
 	if (r)
 		strcpy(n->root_cls, nntree__root_class(r->tree));
 	else
 		err = pydict__type_of(&n->m, root, &root_type)
-			      ?: class_name(n, root_type, n->root_cls);
+			      ?: read_class_name(n, root_type, n->root_cls);
 	err = err ?: name_stray(n, self, type, r, root, parent);
 	if (err)
 		return err;
@@ -717,8 +729,8 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	uint64_t type;
 	int err = name_module(n, self, root, parent, ret);
 
-	if (!err && n->nfronts && !pydict__type_of(&n->m, root, &type))
-		put_front(n, root, type);
+	if (!err && n->nprefixes && !pydict__type_of(&n->m, root, &type))
+		put_prefix(n, root, type);
 	return err;
 }
 
@@ -755,6 +767,7 @@ bool nnmodules__is_urgent(const struct nnmodules *n)
 	return n->urgent;
 }
 
+/* Reads all trees again. A root that turns out to be part of a model is no longer `sole`. */
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 {
 	uint64_t start = clock__monotonic();
@@ -770,9 +783,9 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 		struct root *r = &n->roots[i];
 		uint64_t addr = r->addr;
 
-		if (!r->sole || (!holder_of(n, addr, r->type) && !model_of(n, addr, r->type)))
+		if (!r->sole || (!find_holder(n, addr, r->type) && !find_model(n, addr, r->type)))
 			continue;
-		r = find_root(n, addr); /* model_of() may move roots */
+		r = find_root(n, addr); /* find_model() may move roots */
 		if (r)
 			r->sole = false;
 		n->changed = true;

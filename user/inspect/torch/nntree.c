@@ -25,8 +25,8 @@
 #define TRIES 3
 #define NOT_A_MODULE UINT32_MAX
 
-struct pending {
-	uint64_t addr, key;
+struct pending {	    /* a module to visit */
+	uint64_t addr, key; /* key: the str under which its parent has it */
 	uint32_t parent;
 };
 
@@ -38,8 +38,8 @@ struct walk {
 	struct pyitems attrs, children;
 	struct pending *stack;
 	size_t n, cap, items;
-	/* Addresses of the strs "_modules", "_parameters" and "_buffers". */
-	uint64_t known, known_params, known_buffers;
+	/* Addresses of the strs "_modules", "_parameters" and "_buffers"; 0: not met yet. */
+	uint64_t modules_key, parameters_key, buffers_key;
 };
 
 static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
@@ -65,6 +65,7 @@ static bool is_local(int err)
 	       err == -E2BIG;
 }
 
+/* Adds a type and its name, if it is a module's; *ret: its index, or NOT_A_MODULE. */
 static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 {
 	struct nntree *t = w->t;
@@ -111,7 +112,7 @@ static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	return 0;
 }
 
-/* Whether the type is a wrapper that names its module "module". */
+/* Whether the type is a wrapper that names its module "module": 1, 0 or -errno. */
 static int is_parallel(struct walk *w, struct nntree_type *type)
 {
 	int err;
@@ -127,12 +128,12 @@ static int is_parallel(struct walk *w, struct nntree_type *type)
 	return type->parallel == PARALLEL_YES;
 }
 
-/* Offset of the name's component, or STRIPPED for a wrapper's own. */
+/* Offset of the text of key, the name of a module in its parent; STRIPPED if a wrapper added it. */
 static int find_component(struct walk *w, uint64_t key, const struct nntree_node *parent,
 			  uint32_t *ret)
 {
-	static const char *const own[] = { "_fsdp_wrapped_module", "_orig_mod",
-					   "_checkpoint_wrapped_module" };
+	static const char *const wrapper_names[] = { "_fsdp_wrapped_module", "_orig_mod",
+						     "_checkpoint_wrapped_module" };
 	char buf[NN_MAX_NAME + 1];
 	uint64_t known;
 	uint32_t text;
@@ -152,8 +153,8 @@ static int find_component(struct walk *w, uint64_t key, const struct nntree_node
 			return err;
 	}
 	*ret = text;
-	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-		if (!strcmp(w->t->text + text, own[i]))
+	for (size_t i = 0; i < sizeof(wrapper_names) / sizeof(wrapper_names[0]); i++)
+		if (!strcmp(w->t->text + text, wrapper_names[i]))
 			*ret = STRIPPED;
 	if (!strcmp(w->t->text + text, "module")) {
 		err = is_parallel(w, &w->t->types[parent->type]);
@@ -203,7 +204,8 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 	return 0;
 }
 
-/* Whether a dict of the module's attributes has a value that is not None. */
+/* Whether the dict in this attribute of a module has a value that is not None. True also if it
+ * cannot be read. */
 static bool has_value(struct walk *w, const char *attr, uint64_t *known)
 {
 	char name[NN_MAX_CLASS];
@@ -227,11 +229,11 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 
 	err = pydict__attrs(w->m, addr, type, &w->attrs);
 	if (!w->t->tensors)
-		w->t->tensors = err || has_value(w, "_parameters", &w->known_params) ||
-				has_value(w, "_buffers", &w->known_buffers);
+		w->t->tensors = err || has_value(w, "_parameters", &w->parameters_key) ||
+				has_value(w, "_buffers", &w->buffers_key);
 	if (err)
 		return err;
-	err = pystr__find(w->m, &w->attrs, "_modules", &w->known, &modules)
+	err = pystr__find(w->m, &w->attrs, "_modules", &w->modules_key, &modules)
 		      ?: pydict__items(w->m, modules, &w->children);
 	if (err)
 		return err;
@@ -247,6 +249,7 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	return 0;
 }
 
+/* Adds a module that is new, and pushes its children. */
 static int visit_module(struct walk *w, const struct pending *p)
 {
 	uint64_t type, seen;

@@ -14,7 +14,7 @@ struct nntree_node {
 	uint64_t addr;
 	uint32_t parent; /* index; the root is its own parent */
 	uint32_t type;	 /* index in types */
-	uint32_t text;	 /* offset of its component, or UINT32_MAX: a wrapper added it */
+	uint32_t text;	 /* offset of its own component in nntree.text; UINT32_MAX: a wrapper's */
 	uint16_t len;	 /* bytes of the whole name */
 	uint16_t depth : 15;
 	uint16_t marked : 1; /* for the caller's use */
@@ -25,7 +25,7 @@ enum parallel { PARALLEL_UNKNOWN, PARALLEL_NO, PARALLEL_YES };
 
 struct nntree_type {
 	uint64_t addr;
-	uint32_t text; /* text offset of its name */
+	uint32_t text; /* offset of its name in nntree.text */
 	enum parallel parallel;
 };
 
@@ -36,7 +36,7 @@ struct nntree {
 	size_t n;   /* modules; the root is the first */
 	size_t cap, ntypes, types_cap, text_len, text_cap;
 	struct map64 *by_addr;
-	size_t root_class; /* index of the node whose class the root has */
+	size_t root_class; /* node whose class names the tree: the root, or the module in a wrapper */
 	bool torn;	   /* part of the tree kept changing, so modules may be missing */
 	bool tensors;	   /* a module has a parameter or buffer, or could not be read */
 };

@@ -21,7 +21,7 @@
 #define AT_ONCE 256u /* nodes in a batch */
 /* malloc_chunk: a header of 16 bytes, whose first word the previous chunk may use. */
 #define MIN_CHUNK 32u
-#define MAX_CHUNK 16384u /* bytes; no class of autograd nodes is as large */
+#define MAX_CHUNK 16384u /* bytes; a larger chunk is not an autograd node */
 #define MAX_VECTOR (1u << 20)
 #define MAX_BATCH (64u << 20) /* bytes of a batch's vectors */
 #define MAX_CANDS (1u << 20)  /* pointers in a batch */
@@ -30,10 +30,10 @@
 #define IS_MMAPPED 2ull
 #define SLACK 24u /* malloc's maximum of extra bytes, whose content is undefined */
 
-struct item {
+struct item { /* a node of the batch; fields as in struct pygraph_saved */
 	uint64_t node, vptr, next;
 	uint32_t cls;
-	bool leaf, function;
+	bool leaf, function; /* function: of a torch.autograd.Function, with a Python object */
 };
 
 /* Memory that belongs to a node: the node itself, or a vector's buffer. */
@@ -85,12 +85,13 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 16 == 0 && p < 1ull << 56;
 }
 
+/* Queues an address that may be a node, unless it was queued before. */
 static int push_node(struct walk *w, uint64_t node)
 {
-	uint64_t one;
+	uint64_t unused;
 	int err;
 
-	if (!is_pointer(node) || map64__get(w->seen, node, &one) || w->nqueue >= MAX_NODES)
+	if (!is_pointer(node) || map64__get(w->seen, node, &unused) || w->nqueue >= MAX_NODES)
 		return 0;
 	err = array__grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue))
 		      ?: map64__set(w->seen, node, 1);
@@ -99,7 +100,8 @@ static int push_node(struct walk *w, uint64_t node)
 	return err;
 }
 
-static int kind_of(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
+/* As pytensors__node_kind(), cached. */
+static int find_kind(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t known;
 	int err;
@@ -176,6 +178,7 @@ static int read_spans(struct walk *w, size_t from)
 
 /* ---- nodes ---- */
 
+/* Whether the word can be the size word of a malloc chunk. */
 static bool is_chunk(uint64_t size)
 {
 	uint64_t n = size & ~SIZE_FLAGS;
@@ -199,7 +202,8 @@ static int add_class(struct walk *w, const char *name, uint32_t *ret)
 	return 0;
 }
 
-static int class_of(struct walk *w, uint64_t vptr, uint32_t *ret)
+/* Sets *ret to the index of the class with this vtable. */
+static int find_class(struct walk *w, uint64_t vptr, uint32_t *ret)
 {
 	char name[PYGRAPH_CLASS];
 	uint64_t known;
@@ -215,8 +219,8 @@ static int class_of(struct walk *w, uint64_t vptr, uint32_t *ret)
 	return err ? err : map64__set(w->classes, vptr, *ret);
 }
 
-/* The class of a custom Function, by its name. */
-static int class_named(struct walk *w, const char *name, uint32_t *ret)
+/* Sets *ret to the index of the class with this name, of a torch.autograd.Function. */
+static int find_named_class(struct walk *w, const char *name, uint32_t *ret)
 {
 	uint64_t hash = hash__bytes(w->seed, name, strlen(name)), known;
 	int err;
@@ -252,14 +256,14 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 
 		if (b->pieces[i].err || !is_chunk(size) || (size & ~SIZE_FLAGS) > MAX_CHUNK)
 			continue;
-		err = kind_of(w, b->head[i][1], &kind);
+		err = find_kind(w, b->head[i][1], &kind);
 		if (err || (kind != CXX_NODE && kind != CXX_ACCUMULATE))
 			continue;
 		*it = (struct item){ .node = w->queue[from + i],
 				     .vptr = b->head[i][1],
 				     .leaf = kind == CXX_ACCUMULATE };
 		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
-		err = class_of(w, it->vptr, &it->cls);
+		err = find_class(w, it->vptr, &it->cls);
 		if (err) {
 			err = is_fatal(err) ? err : 0;
 			continue;
@@ -281,8 +285,8 @@ static void check_nodes(struct batch *b)
 
 		if (!s->len)
 			continue;
-		next = proc__word(p +
-				  s->len); /* the last word is the size word of the next chunk */
+		/* The span's last word is the size word of the next chunk. */
+		next = proc__word(p + s->len);
 		if ((proc__word(p) & ~SIZE_FLAGS) != s->len ||
 		    proc__word(p + 8) != b->items[s->item].vptr || !(next & PREV_INUSE) ||
 		    (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
@@ -294,12 +298,15 @@ static void check_nodes(struct batch *b)
 
 /* ---- words ---- */
 
+/* Whether three words can be a std::vector: begin, end, end of storage. */
 static bool is_vector(const uint64_t v[3])
 {
 	return is_pointer(v[0]) && v[1] % 8 == 0 && v[2] % 8 == 0 && v[0] < v[1] && v[1] <= v[2] &&
 	       v[2] - v[0] <= MAX_VECTOR;
 }
 
+/* Adds the words of a span that may be pointers to the candidates, and the buffers of vectors in it
+ * to the spans. */
 static int find_pointers(struct batch *b, uint32_t span)
 {
 	const struct span s = b->spans[span];
@@ -364,7 +371,7 @@ static int find_objects(struct walk *w)
 				err = 0;
 				continue;
 			}
-			err = err ?: class_named(w, name, &b->items[s.item].cls);
+			err = err ?: find_named_class(w, name, &b->items[s.item].cls);
 			if (!err && size <= MAX_CHUNK)
 				err = add_span(b, obj, size, s.item, true, false);
 			break;
@@ -373,6 +380,7 @@ static int find_objects(struct walk *w)
 	return err == -E2BIG ? 0 : err;
 }
 
+/* Reads what the candidates point to, and sets their kinds. */
 static int find_kinds(struct walk *w)
 {
 	struct batch *b = &w->b;
@@ -386,11 +394,12 @@ static int find_kinds(struct walk *w)
 	for (size_t i = 0; !err && i < b->ncands; i++) {
 		b->cands[i].kind = CXX_OTHER;
 		if (!b->pieces[i].err)
-			err = kind_of(w, b->cands[i].head[0], &b->cands[i].kind);
+			err = find_kind(w, b->cands[i].head[0], &b->cands[i].kind);
 	}
 	return err;
 }
 
+/* Adds a saved tensor, unless the pointer may be in the undefined end of a node's chunk. */
 static int add_saved(struct walk *w, const struct cand *c)
 {
 	const struct span *s = &w->b.spans[c->span];
@@ -434,6 +443,7 @@ static int add_edge(struct walk *w, const struct cand *c)
 	return err;
 }
 
+/* Adds the tensors and nodes among the candidates to the graph, and queues the nodes. */
 static int add_candidates(struct walk *w)
 {
 	struct batch *b = &w->b;
@@ -458,6 +468,7 @@ static int add_candidates(struct walk *w)
 	return err;
 }
 
+/* Reads n queued nodes from index `from` on, their Python objects and vectors. */
 static int read_batch(struct walk *w, size_t from, size_t n)
 {
 	struct batch *b = &w->b;
@@ -507,6 +518,7 @@ static void walk__free(struct walk *w)
 	free(w);
 }
 
+/* Breadth first: each batch appends the nodes that it finds to the queue. */
 int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret)
 {
@@ -534,6 +546,8 @@ int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 	return err;
 }
 
+/* Words that are read again for each saved tensor: the pointer to it, the node's vtable, the next
+ * chunk's size word, the tensor's reference count. */
 enum { SLOT, NODE, NEXT, IMPL, CHECKS };
 
 /*
@@ -591,16 +605,17 @@ void pygraph__free(struct pygraph *g)
  * no node.
  */
 
-#define FIRST 24u /* at least three pointers */
+#define FIRST 24u /* lowest offset of the flags: at least three pointers precede them */
 #define STEP 8u
-/* Matches that suffice: five bytes that agree with one another and with the tensor are no
- * coincidence. */
-#define ENOUGH 4u
+/* Number of saved tensors whose flags must fit: that five bytes agree with one another and with the
+ * tensor is hardly a coincidence. */
+#define MATCHES_NEEDED 4u
 #define MAX_NUMBER 4096u /* maximum of output numbers of a node */
 
 enum { DEFAULT, INPLACE, ORIGINAL, LEAF, OUTPUT, FLAGS };
 
-static bool fits(const uint8_t *f, bool known, bool grad_fn)
+/* Whether the bytes at f can be the flags of a saved tensor. known, grad_fn: see pygraph__use(). */
+static bool flags_fit(const uint8_t *f, bool known, bool grad_fn)
 {
 	uint32_t number;
 
@@ -627,7 +642,7 @@ size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const b
 
 			if (g->saved[i].leaf || !g->saved[i].has_after)
 				continue;
-			if (!fits(f, known[i], grad_fn[i])) {
+			if (!flags_fit(f, known[i], grad_fn[i])) {
 				bad++;
 				continue;
 			}
@@ -637,7 +652,7 @@ size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const b
 		}
 		/* Needs outputs and others, so that zeroed memory does not match. Uninitialized
 		 * words may hold any value. */
-		if (!outputs || !others || good < ENOUGH || bad * 2 > good)
+		if (!outputs || !others || good < MATCHES_NEEDED || bad * 2 > good)
 			continue;
 		if (found)
 			return 0;
@@ -650,18 +665,18 @@ enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool 
 {
 	const uint8_t *f = s->after + flags;
 
-	if (s->leaf || !flags || !s->has_after || !fits(f, known, grad_fn))
+	if (s->leaf || !flags || !s->has_after || !flags_fit(f, known, grad_fn))
 		return PYGRAPH_HELD;
 	return f[OUTPUT] || (known && grad_fn) ? PYGRAPH_MADE : PYGRAPH_SAVED;
 }
 
-/* A tensor keeps all nodes that lead to it. Searches from all tensors mark nodes. A search that
- * reaches the node of another tensor takes over what that one keeps, so that the last tensor of a
- * chain has all of it. */
+/* A tensor keeps all nodes that can be reached from its own node. A search from each tensor marks
+ * them. A search that reaches the node of another tensor takes over what that tensor keeps, so the
+ * last tensor of a chain keeps all of it. */
 
 struct holders {
 	struct map64 *index; /* node -> index */
-	uint32_t *first;     /* of its edges in to; one more at the end */
+	uint32_t *first;     /* node i has the edges to[first[i]] to to[first[i + 1] - 1] */
 	uint32_t *to;
 	uint32_t *mark;	 /* of a node: 1 + tensor; 0: none */
 	uint32_t *over;	 /* of a tensor: 1 + the one that took over; 0: none */
@@ -670,7 +685,8 @@ struct holders {
 	uint32_t nodes;
 };
 
-static int index_of(struct holders *h, uint64_t node, uint32_t *ret)
+/* Sets *ret to the number of a node; a new node gets the next number. */
+static int number_node(struct holders *h, uint64_t node, uint32_t *ret)
 {
 	uint64_t known;
 	int err;
@@ -684,15 +700,17 @@ static int index_of(struct holders *h, uint64_t node, uint32_t *ret)
 	return err;
 }
 
+/* Numbers all nodes and sorts the edges by their start. */
 static int index_edges(struct holders *h, const struct pygraph *g, const uint64_t *roots, size_t n)
 {
 	uint32_t from, to;
-	int err = index_of(h, 0, &from); /* no node */
+	int err = number_node(h, 0, &from); /* no node */
 
 	for (size_t i = 0; !err && i < n; i++)
-		err = index_of(h, roots[i], &h->roots[i]);
+		err = number_node(h, roots[i], &h->roots[i]);
 	for (size_t i = 0; !err && i < g->nedges; i++)
-		err = index_of(h, g->edges[i].from, &from) ?: index_of(h, g->edges[i].to, &to);
+		err = number_node(h, g->edges[i].from, &from)
+			      ?: number_node(h, g->edges[i].to, &to);
 	if (err)
 		return err;
 	h->first = calloc(h->nodes + 2ul, sizeof(*h->first));
@@ -701,20 +719,23 @@ static int index_edges(struct holders *h, const struct pygraph *g, const uint64_
 	if (!h->first || !h->mark || !h->stack)
 		return -ENOMEM;
 	for (size_t i = 0; !err && i < g->nedges; i++) {
-		err = index_of(h, g->edges[i].from, &from);
+		err = number_node(h, g->edges[i].from, &from);
 		h->first[from + 2]++;
 	}
+	/* first[i + 1] becomes the start of node i's edges; filling `to` advances it to their end,
+	 * which is the start of the edges of node i + 1. */
 	for (uint32_t i = 2; i < h->nodes + 2; i++)
 		h->first[i] += h->first[i - 1];
 	for (size_t i = 0; !err && i < g->nedges; i++) {
-		err = index_of(h, g->edges[i].from, &from) ?: index_of(h, g->edges[i].to, &to);
+		err = number_node(h, g->edges[i].from, &from)
+			      ?: number_node(h, g->edges[i].to, &to);
 		h->to[h->first[from + 1]++] = to;
 	}
 	return err;
 }
 
 /* The tensor, as 1 + its number, that has taken over what this one keeps. */
-static uint32_t last(struct holders *h, uint32_t tensor)
+static uint32_t last_keeper(struct holders *h, uint32_t tensor)
 {
 	uint32_t end = tensor, next;
 
@@ -727,7 +748,8 @@ static uint32_t last(struct holders *h, uint32_t tensor)
 	return end;
 }
 
-static void mark_from(struct holders *h, uint32_t tensor)
+/* Searches from a tensor's node; tensor: 1 + its number. */
+static void mark_reachable(struct holders *h, uint32_t tensor)
 {
 	uint32_t n = 0, start = h->roots[tensor - 1];
 
@@ -744,7 +766,7 @@ static void mark_from(struct holders *h, uint32_t tensor)
 			if (!other) {
 				h->mark[to] = tensor;
 				h->stack[n++] = to;
-			} else if (h->roots[other - 1] == to && last(h, other) != tensor) {
+			} else if (h->roots[other - 1] == to && last_keeper(h, other) != tensor) {
 				h->over[other - 1] = tensor;
 			}
 		}
@@ -763,9 +785,10 @@ int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, u
 	uint64_t at;
 
 	for (uint32_t i = 0; !err && i < n; i++)
-		mark_from(&h, i + 1);
+		mark_reachable(&h, i + 1);
 	for (size_t i = 0; !err && i < g->nsaved; i++)
-		ret[i] = map64__get(h.index, g->saved[i].node, &at) ? last(&h, h.mark[at]) : 0;
+		ret[i] = map64__get(h.index, g->saved[i].node, &at) ? last_keeper(&h, h.mark[at])
+								    : 0;
 	map64__free(h.index);
 	free(h.first);
 	free(h.to);

@@ -2,10 +2,10 @@
 #pragma once
 /*
  * Autograd's graph, read from outside, for tensors saved for backward that no Python object holds.
- * The search follows nodes from the tensors' grad_fn. The fields of node classes are not known. The
- * node holds a tensor if a word in it, or in a vector of it, points to a c10::TensorImpl (by its
- * vtable). glibc malloc's chunk headers give the size of a node; with other allocators nothing is
- * found.
+ * The search follows nodes from the tensors' grad_fn. The fields of node classes are not known: a
+ * node holds a tensor if a word in the node, or in one of its vectors, points to a c10::TensorImpl
+ * (identified by its vtable). glibc malloc's chunk headers give the size of a node; with other
+ * allocators nothing is found.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,14 +18,14 @@ struct pytensors;
 #define PYGRAPH_CLASS 256
 
 struct pygraph_saved {
-	uint64_t impl; /* c10::TensorImpl */
-	uint64_t slot; /* address of the pointer to impl */
-	uint64_t node; /* node that holds it */
-	uint64_t vptr; /* vtable of the node */
-	uint64_t next; /* size word of malloc's chunk after the node */
-	uint32_t cls;  /* class name of the node: index in classes */
-	bool leaf;     /* the variable of an AccumulateGrad node, not a saved tensor */
-	bool has_after;
+	uint64_t impl;	/* c10::TensorImpl */
+	uint64_t slot;	/* address of the pointer to impl */
+	uint64_t node;	/* node that holds it */
+	uint64_t vptr;	/* vtable of the node */
+	uint64_t next;	/* size word of malloc's chunk after the node */
+	uint32_t cls;	/* class name of the node: index in classes */
+	bool leaf;	/* the variable of an AccumulateGrad node, not a saved tensor */
+	bool has_after; /* after is set */
 	uint8_t after[PYGRAPH_AFTER];
 };
 
@@ -39,7 +39,7 @@ struct pygraph_opts {
 	void *ctx;
 };
 
-/* A node keeps another. */
+/* Node `from` keeps node `to`. */
 struct pygraph_edge {
 	uint64_t from, to;
 };
@@ -59,12 +59,13 @@ struct pygraph {
 int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret);
 /*
- * Finds for each saved tensor which of n tensors keeps its node: the one that keeps the longest
- * graph. roots[i]: the node of the i-th. ret[i]: 1 + its number; 0: none of them. 0 or -ENOMEM.
+ * Finds for each saved tensor which of n tensors keeps its node; of several, the one that keeps the
+ * longest graph. roots[i]: the grad_fn of tensor i. ret[i]: 1 + the number of the tensor that keeps
+ * saved tensor i; 0: none. 0 or -ENOMEM.
  */
 int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, uint32_t *ret);
-/* Reads again: holds[i] is whether its node still holds the i-th tensor. 0, -ENOMEM, -ESRCH,
- * -EPERM. */
+/* Reads again and sets holds[i]: whether the node of saved tensor i still holds it. 0, -ENOMEM,
+ * -ESRCH, -EPERM. */
 int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds);
 /*
  * Finds SavedVariable's flags (saved original, leaf, output), as an offset after the tensor
@@ -79,6 +80,8 @@ enum pygraph_use {
 	 * grad_fn. */
 	PYGRAPH_MADE,
 };
+/* Purpose of a saved tensor. flags: from pygraph__find_flags(). grad_fn: it has a node; known: that
+ * was read. */
 enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known,
 			      bool grad_fn);
 void pygraph__free(struct pygraph *g); /* frees its contents and zeroes it */

@@ -11,7 +11,7 @@
 #include "inspect/proc.h"
 #include "inspect/pytensor.h"
 
-/* 0 or -ENOMEM; then shapes__fini() is due, too */
+/* 0 or -ENOMEM; shapes__fini() must follow in both cases. */
 static int shapes__init(struct shapes *s)
 {
 	s->numbers = map64__new();
@@ -21,7 +21,7 @@ static int shapes__init(struct shapes *s)
 	return s->numbers && s->v ? 0 : -ENOMEM;
 }
 
-/* all 0 is fine */
+/* Frees the contents; accepts a zeroed struct. */
 static void shapes__fini(struct shapes *s)
 {
 	free(s->v);
@@ -34,14 +34,15 @@ static void shapes__clear(struct shapes *s)
 	map64__clear(s->numbers);
 }
 
-/* Finds the number of PYTENSOR_DIMS sizes, or adds them. 0 or -ENOMEM. */
+/* Sets *ret to the number of a shape with these PYTENSOR_DIMS sizes; adds a new shape. 0 or
+ * -ENOMEM. */
 static int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret)
 {
 	const size_t room = sizeof(*s->v);
 	uint64_t hash, at = s->n - 1;
 	int err;
 
-	if (!memcmp(s->v[at], sizes, room)) { /* often as the tensor before */
+	if (!memcmp(s->v[at], sizes, room)) { /* often the same as the last new one */
 		*ret = (uint32_t)at;
 		return 0;
 	}
@@ -62,8 +63,8 @@ static int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret)
 
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
-/* With fewer samples, all must agree, and these elements are enough: hardly another word is equal
- * to the size of such a tensor, or to the product of other words. */
+/* With fewer samples all must agree, and one must have this many elements: then hardly another word
+ * equals the number of elements, or the size in bytes. */
 #define FEW_ELEMENTS 64
 #define MAX_VTABLES 4096
 #define MAX_BASES 16  /* base classes between a node's class and Node */
@@ -110,7 +111,7 @@ static int is_node(const struct proc *p, uint64_t info)
 {
 	static const char single[] = "N10__cxxabiv120__si_class_type_infoE",
 			  node[] = "N5torch8autograd4NodeE";
-	uint64_t of[3], own;
+	uint64_t info_words[3], meta_info;
 	char name[64];
 	int err;
 
@@ -119,17 +120,19 @@ static int is_node(const struct proc *p, uint64_t info)
 		if (err || !strcmp(name, node))
 			return err ? err : 1;
 		/* A class without a base has no third word. */
-		err = proc__read(p, info, of, sizeof(of));
+		err = proc__read(p, info, info_words, sizeof(info_words));
 		if (!err)
-			err = vtable_info(p, of[0], &own) ?: info_name(p, own, name, sizeof(name));
+			err = vtable_info(p, info_words[0], &meta_info)
+				      ?: info_name(p, meta_info, name, sizeof(name));
 		if (err || strcmp(name, single))
 			return err;
-		info = of[2];
+		info = info_words[2];
 	}
 	return 0;
 }
 
-static enum cxx_kind kind_of(const char *name)
+/* Kind by the mangled class name. */
+static enum cxx_kind kind_by_name(const char *name)
 {
 	/* Only these namespaces: a program's own derived classes are not supported. */
 	if (strncmp(name, "N3c10", 5) && strncmp(name, "N2at", 4) && strncmp(name, "N5torch", 7))
@@ -159,7 +162,7 @@ static int kind_of_vtable(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret
 	err = vtable_info(t->proc, vptr, &info) ?: info_name(t->proc, info, name, sizeof(name));
 	if (err)
 		return err == -EFAULT ? 0 : err;
-	*ret = kind_of(name);
+	*ret = kind_by_name(name);
 	/* A library may be unloaded and its addresses reused, so only positive results are
 	 * cached. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
@@ -190,10 +193,11 @@ static unsigned width_of(uint8_t dtype)
 	return pytensor__dtype_bits(dtype);
 }
 
-/* Reads shape, type and device from a TensorImpl's bytes. False: implausible at this offset. */
+/* Parses shape, type and device in a TensorImpl's bytes, with sizes_and_strides_ at `sizes`. False:
+ * the values are implausible, so the offset is wrong. */
 static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret)
 {
-	/* storage_offset_, numel_, data_type_, device_opt_ */
+	/* storage_offset_ (at 0), numel_ (8), data_type_ (16), device_opt_ (18) */
 	const uint8_t *after = impl + sizes + SIZES_BYTES;
 	uint64_t ndim = proc__word(impl + sizes);
 	uint64_t offset = proc__word(after);
@@ -231,7 +235,7 @@ static bool is_meta(const uint8_t *storage, unsigned at)
 	return storage[at + 24] == DEVICE_META && !proc__word(storage + at);
 }
 
-/* Minimum bytes of the tensor's storage; 0: not known. */
+/* Bytes of its storage that a tensor needs, from its sizes, strides and offset; 0: not known. */
 static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
 {
 	uint64_t last = proc__word(impl + sizes + SIZES_BYTES);
@@ -364,7 +368,7 @@ unsigned pytensor__dtype_bits(uint8_t dtype)
 	return dtype < N_DTYPES ? dtypes[dtype].bits : 0;
 }
 
-/* One round of reads and its results. */
+/* Buffers for up to AT_ONCE tensors that are read together. */
 struct round {
 	struct pytensors *t;
 	struct proc_piece *pieces;
@@ -407,7 +411,7 @@ static int round__init(struct round *r, struct pytensors *t)
 	return -ENOMEM;
 }
 
-/* Adds a read for tensor i if addr is plausible. */
+/* Plans a read for tensor i, for read_wanted(). If addr cannot be a pointer, r->err[i] is -EFAULT. */
 static void add_piece(struct round *r, size_t i, uint64_t addr, void *buf, size_t len)
 {
 	r->err[i] = -EFAULT;
@@ -417,6 +421,7 @@ static void add_piece(struct round *r, size_t i, uint64_t addr, void *buf, size_
 	r->pieces[r->n++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
 }
 
+/* Does the planned reads and sets r->err of their tensors. */
 static int read_wanted(struct round *r)
 {
 	int err = proc__readv(r->t->proc, r->pieces, r->n);
@@ -427,6 +432,7 @@ static int read_wanted(struct round *r)
 	return err;
 }
 
+/* Reads each Python tensor's pointer to its TensorImpl. */
 static int read_links(struct round *r, struct pytensor *v, size_t n)
 {
 	int err;
@@ -462,7 +468,7 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 	v->state = PYTENSOR_NO_STORAGE;
 	v->storage = proc__word(impl + r->t->l.storage);
 	if (r->t->l.pyobj)
-		v->pyobj = proc__word(impl + r->t->l.pyobj) & ~3ull;
+		v->pyobj = proc__word(impl + r->t->l.pyobj) & ~3ull; /* without flags */
 	return 0;
 }
 
@@ -478,6 +484,7 @@ static int read_impls(struct round *r, struct pytensor *v, size_t n)
 	return err;
 }
 
+/* Parses a StorageImpl; the state becomes OK if it fits the tensor, BAD if not. */
 static int take_storage(struct round *r, struct pytensor *v, size_t i)
 {
 	const uint8_t *s = r->storage[i];
@@ -607,6 +614,7 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	return err;
 }
 
+/* Reads the tensors step by step; each step follows pointers of the one before. */
 static int read_once(struct round *r, struct pytensor *v, size_t n)
 {
 	int err = read_links(r, v, n) ?: read_impls(r, v, n);
@@ -788,7 +796,7 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	return kind_of_vtable(s->owner, vptr, ret);
 }
 
-/* Whether n of all samples confirm an offset. */
+/* Whether n samples are enough to confirm an offset, of `all` that could. */
 static bool are_enough(const struct search *s, size_t n, size_t all)
 {
 	return s->few ? n && n == all : n >= MIN_SAMPLES && n * 10 >= all * 9;
@@ -811,7 +819,8 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
 	return best > second ? best : 0;
 }
 
-/* Drops samples without a TensorImpl: their object has ended, and says nothing of the layout. */
+/* Finds the field of a Python tensor that points to its TensorImpl. Drops samples without one,
+ * whose object has ended. 0, -EAGAIN, -ENOTSUP or the error of a read. */
 static int find_cdata(struct search *s)
 {
 	size_t votes[4] = { 0 }, at = 0, n, kept = 0;
@@ -895,6 +904,7 @@ static int find_pointer(struct search *s, enum cxx_kind want, uint16_t *ret, siz
 	return 0;
 }
 
+/* Finds the field of a TensorImpl that points back to the Python object. */
 static void find_pyobj(struct search *s)
 {
 	size_t votes[12] = { 0 }, at = 0;
@@ -907,6 +917,8 @@ static void find_pyobj(struct search *s)
 		s->l.pyobj = 8 * at;
 }
 
+/* Finds sizes_and_strides_. Candidate k is the offset 8 * (k / 2), with device_opt_'s flag first if
+ * k is odd. */
 static int find_sizes(struct search *s)
 {
 	size_t votes[32] = { 0 }, shaped[32] = { 0 }, at = 0, n;
@@ -935,6 +947,7 @@ static int find_sizes(struct search *s)
 	return 0;
 }
 
+/* Reads the samples' StorageImpls and parses their TensorImpls. */
 static int read_sample_storages(struct search *s)
 {
 	int err;
@@ -959,10 +972,10 @@ static int read_sample_storages(struct search *s)
 	return 0;
 }
 
-/* Checks data_ptr_ {data, context, deleter, device}, size_bytes_. The index of a CPU is -1 or 0, so
- * a size of 256 bytes is no device. A wrapper of tensors has a storage with a size and no memory. A
- * fake tensor has one of the meta device.
- */
+/* Whether data_ptr_ {data, context, deleter, device} and size_bytes_ can be at this offset of the
+ * storage. need: from impl_extent(). The index of a CPU is -1 or 0, so a size of 256 bytes is no
+ * device. A wrapper of tensors has a storage with a size and no memory. A fake tensor has one of
+ * the meta device. */
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
 	const uint8_t *device = x->storage + at + 24;
@@ -975,6 +988,8 @@ static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 	       (need <= size || !proc__word(x->storage + at));
 }
 
+/* Finds data_ptr_: the device and the size in bytes must fit in nearly all samples, and be exactly
+ * what the shape needs in some. */
 static int find_data(struct search *s)
 {
 	size_t votes[8] = { 0 }, exact[8] = { 0 }, all = 0, at = 0, n;
@@ -1062,6 +1077,8 @@ static int find_grad(struct search *s)
 	return 0;
 }
 
+/* Finds the fields in turn; each needs those before it. 0, -EAGAIN, -ENOTSUP with s->why; or
+ * -errno. */
 static int find_layout(struct search *s)
 {
 	size_t votes;
@@ -1085,8 +1102,8 @@ static int find_layout(struct search *s)
 	return votes ? find_grad(s) : 0;
 }
 
-/* Takes a layout of a released version. Whether gradients can be read is found as in
- * find_layout(). */
+/* Uses the layout of a released version that fits the samples, and finds the offset of gradients as
+ * find_layout() does. */
 static int take_known(struct search *s, const uint64_t *objs, size_t n)
 {
 	struct pytensor_layout l;
@@ -1117,6 +1134,7 @@ static int take_samples(struct search *s, const uint64_t *all, size_t n, uint64_
 	return 0;
 }
 
+/* Searches the layout field by field; if that fails, tries those of released versions. */
 int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, const char **why)
 {
 	struct search s = { .owner = t, .why = "no tensor could be read" };

@@ -9,7 +9,7 @@
 
 struct map64;
 
-/* Kind of a C++ object, by its vtable. */
+/* Kind of a C++ object, by the class name of its vtable. */
 enum cxx_kind {
 	CXX_OTHER,
 	CXX_TENSOR,
@@ -46,7 +46,7 @@ struct pytensor_layout {
 #define INLINE_DIMS 5
 #define MAX_DIMS 64
 
-/* Each shape once. Number 0 has no sizes. */
+/* All different shapes, by number. Number 0 has no sizes. */
 struct shapes {
 	int64_t (*v)[PYTENSOR_DIMS];
 	size_t n, cap;

@@ -76,7 +76,7 @@ struct file {
 /* ---- several PyTorchs ---- */
 
 /* Whether this mapping's file is named like the library with PyTorch's Python objects. */
-static bool is_python(const struct map *map)
+static bool is_libtorch_python(const struct map *map)
 {
 	return map->x && text__starts(map__base_name(map->path), "libtorch_python");
 }
@@ -87,7 +87,7 @@ static const char *python_folder(const struct maps *m, size_t *len)
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (is_python(&m->v[i])) {
+		if (is_libtorch_python(&m->v[i])) {
 			*len = (size_t)(map__base_name(m->v[i].path) - m->v[i].path);
 			return m->v[i].path;
 		}
@@ -95,7 +95,8 @@ static const char *python_folder(const struct maps *m, size_t *len)
 	return NULL;
 }
 
-static int rank_of(const char *path, const char *folder, size_t len)
+/* As torch__rank(). folder: from python_folder(), len bytes; NULL: none. */
+static int rank_path(const char *path, const char *folder, size_t len)
 {
 	const char *base = map__base_name(path);
 
@@ -109,7 +110,7 @@ int torch__rank(const struct maps *m, const char *path)
 	size_t len = 0;
 	const char *folder = python_folder(m, &len);
 
-	return rank_of(path, folder, len);
+	return rank_path(path, folder, len);
 }
 
 bool torch__is_other(const struct maps *m, const char *path)
@@ -117,13 +118,13 @@ bool torch__is_other(const struct maps *m, const char *path)
 	size_t len = 0;
 	const char *folder = python_folder(m, &len);
 
-	return folder && rank_of(path, folder, len) == 1;
+	return folder && rank_path(path, folder, len) == 1;
 }
 
 /* ---- version ---- */
 
-/* Characters of a version; any other ends it. */
-static bool version_char(char c)
+/* Whether c can be part of a version. */
+static bool is_version_char(char c)
 {
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
 	       c == '.' || c == '+' || c == '-' || c == '_' || c == '!';
@@ -152,7 +153,7 @@ static bool parse_version_line(const char *line, const char *end, char *buf, siz
 	if (p == end || (*p != '\'' && *p != '"'))
 		return false;
 	quote = *p++;
-	while (p + n < end && version_char(p[n]))
+	while (p + n < end && is_version_char(p[n]))
 		n++;
 	if (!n || n >= size || p + n == end || p[n] != quote)
 		return false;
@@ -161,6 +162,7 @@ static bool parse_version_line(const char *line, const char *end, char *buf, siz
 	return true;
 }
 
+/* Finds the first line that sets __version__. */
 static void parse_version(const char *text, size_t len, char *buf, size_t size)
 {
 	const char *p = text, *end = text + len, *eol;
@@ -192,7 +194,8 @@ static void read_version(const struct proc *p, const char *path, char *buf, size
 	close(fd);
 }
 
-/* ".../torch/lib/libtorch_cpu.so" or ".../torch/_C.cpython-312.so" -> ".../torch/version.py" */
+/* Writes the path of PyTorch's version.py, from that of a library: ".../torch/lib/libtorch_cpu.so"
+ * or ".../torch/_C.cpython-312.so" -> ".../torch/version.py". False: not such a library. */
 static bool version_path(const char *lib, char *buf, size_t size)
 {
 	const char *base = map__base_name(lib);
@@ -203,7 +206,7 @@ static bool version_path(const char *lib, char *buf, size_t size)
 		;
 	else if ((text__starts(base, "libtorch") || text__starts(base, "libc10")) && dir >= 11 &&
 		 !memcmp(base - 11, "/torch/lib/", 11))
-		dir -= 4;
+		dir -= 4; /* without "lib/" */
 	else
 		return false;
 	n = snprintf(buf, size, "%.*sversion.py", (int)dir, lib);
@@ -226,7 +229,7 @@ static void find_version(const struct proc *p, const struct maps *m, char *buf, 
 			const struct map *map = &m->v[i];
 
 			if (map->path[0] != '/' || !strcmp(map->path, last) ||
-			    rank_of(map->path, folder, len) != rank ||
+			    rank_path(map->path, folder, len) != rank ||
 			    !version_path(map->path, path, sizeof(path)))
 				continue;
 			last = map->path;
@@ -272,6 +275,7 @@ const char *hook__name(enum hook_id id)
 
 /* ---- one hook ---- */
 
+/* Writes the file's path, marked if it was deleted. A long path lacks its beginning. */
 static void name_file(const struct map *map, char *buf, size_t size)
 {
 	const char *mark = map->deleted ? " (deleted)" : "", *path = map->path;
@@ -385,8 +389,8 @@ static int set_hook(const struct proc *p, struct elf *e, const struct map *map, 
 
 /* ---- torch's own ---- */
 
-/* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the file cannot be named; or
- * -errno: the symbol cannot be used. */
+/* Fills the hook if the file exports one of its symbols. 0, also if not; -ESTALE: the file cannot
+ * be named; other -errno: the symbol cannot be used. */
 static int hook_from_file(const struct proc *p, const struct maps *m, struct elf *e,
 			  const struct map *file, const struct want *w, struct hook *h)
 {
@@ -436,13 +440,13 @@ static size_t list_files(const struct maps *m, struct file *files, size_t max)
 		for (k = 0; k < n && !map__same_file(files[k].map, map); k++)
 			;
 		if (k == n)
-			files[n++] = (struct file){ map, rank_of(map->path, folder, len) };
+			files[n++] = (struct file){ map, rank_path(map->path, folder, len) };
 	}
 	qsort(files, n, sizeof(*files), file_cmp);
 	return n;
 }
 
-static bool all_found(const struct hook *hooks)
+static bool required_found(const struct hook *hooks)
 {
 	size_t i;
 
@@ -469,6 +473,7 @@ static void init_hooks(struct hook *hooks)
 	}
 }
 
+/* Sets why_not of the hooks that were not found. err: of opening a library. */
 static void explain_unopened(struct hook *hooks, int err)
 {
 	const char *why = "torch's library cannot be opened";
@@ -484,6 +489,7 @@ static void explain_unopened(struct hook *hooks, int err)
 			hooks[wants[i].id].why_not = why;
 }
 
+/* Searches the files by rank; those that are not PyTorch's only while a required hook is missing. */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 {
 	int unopened = 0;
@@ -497,7 +503,7 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		return -ENOMEM;
 	n = list_files(m, files, FILES_MAX);
 	for (i = 0; i < n; i++) {
-		if (files[i].rank == 2 && all_found(hooks))
+		if (files[i].rank == 2 && required_found(hooks))
 			break;
 		e = elf__open_map(p, files[i].map);
 		if (!e && files[i].rank < 2 && errno != ENOEXEC)
@@ -509,7 +515,7 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		elf__free(e);
 	}
 	free(files);
-	if (all_found(hooks))
+	if (required_found(hooks))
 		return 0;
 	if (!proc__alive(p))
 		return -ESRCH;
@@ -525,15 +531,17 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 #define PLACES 64 /* pointers to one function in a file's data */
 #define NAME_MAX_LEN 64
 
-/* By what the file exports: a user can mount any file under any name. */
-static bool is_file(const struct elf *e, const struct hook_file *in)
+/* Whether this is the file of `in`, judged by an exported symbol: a user can give any file any
+ * path. */
+static bool is_hook_file(const struct elf *e, const struct hook_file *in)
 {
 	struct elf_sym sym;
 
 	return !elf__dynsym(e, in->symbol, &sym);
 }
 
-static bool is_text(const struct elf *e, uint64_t vaddr, const char *text)
+/* Whether the file has this NUL-terminated text at vaddr. */
+static bool has_text(const struct elf *e, uint64_t vaddr, const char *text)
 {
 	char buf[NAME_MAX_LEN];
 	size_t len = strlen(text) + 1;
@@ -541,7 +549,8 @@ static bool is_text(const struct elf *e, uint64_t vaddr, const char *text)
 	return len <= sizeof(buf) && !elf__read(e, vaddr, buf, len) && !memcmp(buf, text, len);
 }
 
-static bool in_type(const struct elf *e, const struct hook_file *in, uint64_t function)
+/* HOOK_OF_TYPE: whether the exported object has a pointer to the function. */
+static bool type_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
 {
 	struct elf_sym sym;
 	uint64_t value;
@@ -550,36 +559,37 @@ static bool in_type(const struct elf *e, const struct hook_file *in, uint64_t fu
 	       !elf__pointer(e, sym.value + in->offset, &value) && value == function;
 }
 
-static bool in_table(const struct elf *e, const struct hook_file *in, uint64_t function)
+/* HOOK_OF_TABLE: whether an entry with the name has a pointer to the function. */
+static bool table_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
 {
 	uint64_t at[PLACES], value, name;
 	size_t i, n = elf__pointers_to(e, function, at, PLACES);
 
 	for (i = 0; i < n; i++) {
 		if (at[i] >= in->offset && !elf__pointer(e, at[i] - in->offset, &name) &&
-		    is_text(e, name, in->name) && !elf__pointer(e, at[i], &value) &&
+		    has_text(e, name, in->name) && !elf__pointer(e, at[i], &value) &&
 		    value == function)
 			return true;
 	}
 	return false;
 }
 
-/* Whether the file itself says that this function is the one. */
+/* Whether the file itself confirms the function, as in->source says. */
 static bool is_fixed(const struct elf *e, const struct hook_file *in, uint64_t function)
 {
 	switch (in->source) {
 	case HOOK_OF_TYPE:
-		return in_type(e, in, function);
+		return type_points_to(e, in, function);
 	case HOOK_OF_TABLE:
-		return in_table(e, in, function);
+		return table_points_to(e, in, function);
 	default:
 		return false;
 	}
 }
 
-/* The function's virtual address in its file, and its offset. 0 or -errno with why_not. */
-static int place_of(const struct elf *e, const struct map *map, uint64_t addr, struct hook *h,
-		    uint64_t *vaddr, uint64_t *offset)
+/* Sets the function's virtual address in its file and its file offset. 0 or -errno with why_not. */
+static int locate_function(const struct elf *e, const struct map *map, uint64_t addr,
+			   struct hook *h, uint64_t *vaddr, uint64_t *offset)
 {
 	uint64_t bias = 0;
 	int err = elf__bias(e, map->start, map->offset, &bias);
@@ -592,15 +602,16 @@ static int place_of(const struct elf *e, const struct map *map, uint64_t addr, s
 	return 0;
 }
 
+/* As hook__at_address(), for a function in the open file e. */
 static int fill_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t addr,
 		     const struct hook_file *in, unsigned args, struct hook *h)
 {
 	uint64_t vaddr, offset, start, size;
 	int err;
 
-	if (!is_file(e, in))
+	if (!is_hook_file(e, in))
 		return refuse_hook(h, -EXDEV, "its address is in another file than it has to be");
-	err = place_of(e, map, addr, h, &vaddr, &offset);
+	err = locate_function(e, map, addr, h, &vaddr, &offset);
 	if (err)
 		return err;
 	if (elf__function(e, vaddr, &start, &size))
@@ -634,7 +645,7 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
 }
 
 /* PyMethodDescrObject.d_method and PyMethodDef.ml_meth (Include/cpython/descrobject.h,
- * methodobject.h), all versions; the first is that far behind the object's type. */
+ * methodobject.h), all versions. D_METHOD counts from the object's type. */
 #define D_METHOD 32
 #define ML_METH 8
 

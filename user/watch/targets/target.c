@@ -173,7 +173,7 @@ static void find_allocator(struct watch_target *t, uint64_t now)
 	}
 	if (!t->alloc)
 		return;
-	cudaalloc__look(t->alloc);
+	cudaalloc__update_backend(t->alloc);
 	err = cudaalloc__calibrate(t->alloc);
 	t->alloc_why[0] = '\0';
 	if (err)
