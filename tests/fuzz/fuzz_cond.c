@@ -26,7 +26,7 @@ static void feed(struct cond *c, const uint8_t *data, size_t size)
 		v.has_steps = x & 1 << 12;
 		v.series = x >> 13 & 3;
 		v.sampled = x & 1 << 15;
-		v.most = x & 1 << 16;
+		v.judge_largest = x & 1 << 16;
 		v.v[x % COND_FIGURES] = (struct cond_value){ x >> 17 & 1, x >> (x >> 18 & 63),
 							     x >> (x >> 24 & 63) };
 		if (cond__eval(c, &v, &a) || cond__eval(c, &v, &b))

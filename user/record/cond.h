@@ -17,30 +17,31 @@
 
 /* Figures that a condition can compare; cond__figure_name() has their names. */
 enum cond_figure {
-	COND_ALLOCATED, /* bytes in tensors; of: the device's memory */
+	COND_ALLOCATED, /* bytes in allocated blocks; 100% is the device's memory */
 	COND_RESERVED,	/* bytes that the allocator took from the device */
 	COND_PEAK,	/* peak of allocated bytes */
 	COND_PEAK_RESERVED,
 	COND_UNUSED, /* bytes reserved but not allocated */
 	COND_USED,   /* driver-reported use of the process */
 	COND_OTHER,  /* driver-reported use minus the allocator's memory */
-	COND_RSS,    /* resident memory of the process; of: the machine's memory */
-	/* Parts of the resident memory, as enum host_part has them. HOST_SHARED: all kinds. */
+	COND_RSS,    /* resident memory of the process; 100% is the machine's memory */
+	/* Parts of the resident memory: see enum host_part. COND_HOST_SHARED is the sum of the
+	   three kinds of shared memory. */
 	COND_HOST_TENSORS,
 	COND_HOST_MALLOC,
 	COND_HOST_PYTHON,
 	COND_HOST_PINNED,
 	COND_HOST_SHARED,
 	COND_HOST_UNKNOWN,
-	COND_HOST_CGROUP,   /* use of the memory control group; of: its limit */
-	COND_FRAGMENTATION, /* a share: value is unused bytes, of is reserved bytes */
-	COND_STEP_TIME,	    /* ns */
+	COND_HOST_CGROUP,   /* bytes in the memory control group; 100% is the group's limit */
+	COND_FRAGMENTATION, /* a share: value has the unused bytes, whole the reserved bytes */
+	COND_STEP_TIME,	    /* duration of a step, ns */
 	COND_OOMS,
 	COND_RETRIES, /* retries of an allocation after the cache was given back */
-	COND_LOST,    /* lost events */
-	COND_LEAKS,   /* lines that grow */
+	COND_LOST,    /* number of lost events */
+	COND_LEAKS,   /* number of source lines whose memory grows */
 	COND_FIGURES,
-	/* Growth of a figure over a window. */
+	/* Growth of one of the figures above over a window of steps or time. */
 	COND_GROWTH = COND_FIGURES,
 	COND_RESERVED_GROWTH,
 	COND_USED_GROWTH,
@@ -52,7 +53,7 @@ enum cond_figure {
 struct cond_value {
 	bool known;
 	uint64_t value;
-	uint64_t of; /* value of 100%; 0: unknown */
+	uint64_t whole; /* the value that counts as 100%; 0: unknown */
 };
 
 #define COND_SERIES 1024 /* most series (devices of processes) per condition */
@@ -60,16 +61,18 @@ struct cond_value {
 /* Values of one device of one process at one moment. */
 struct cond_values {
 	struct cond_value v[COND_FIGURES];
-	const char *why[COND_FIGURES]; /* reason why a value is unknown, for people; NULL: none */
-	uint64_t time;		       /* ns since a fixed moment */
-	uint64_t seq; /* caller's number of this moment, returned in struct cond_result */
-	bool has_steps;
-	uint64_t step; /* number of the current step; growth by steps needs it */
-	/* Number of the process's device, below COND_SERIES. Each series has its own growth. */
+	const char *why[COND_FIGURES]; /* reason why v[i] is unknown, for people; NULL: no reason */
+	uint64_t time;		       /* moment of the values, ns since any fixed moment */
+	uint64_t seq; /* the caller's number for this moment; cond_result.from and .to return it */
+	bool has_steps; /* step is valid */
+	uint64_t step;	/* number of the current step, for growth over a window of steps */
+	/* Number that the caller gave to this device of this process, below COND_SERIES. Growth is
+	 * computed separately for each number. */
 	unsigned series;
-	/* True if values are samples instead of a complete history; constant for a series. */
+	/* True if the values are samples, false if they are the complete history. A series must not
+	 * change between the two. */
 	bool sampled;
-	bool most; /* true: judge the largest growth so far instead of the present one */
+	bool judge_largest; /* true: judge the largest growth so far; false: the present growth */
 };
 
 enum cond_verdict { COND_NO, COND_HOLDS, COND_UNKNOWN };
@@ -78,14 +81,18 @@ enum cond_unit { COND_BYTES, COND_SHARE, COND_TIME, COND_COUNT };
 #define COND_TEXT 512
 struct cond_result {
 	enum cond_verdict verdict;
-	/* Data of the term that decided; the first one if several did. */
+	/* From here on: data of the comparison that decided the verdict; of the first one if
+	 * several did. */
 	enum cond_figure figure;
 	enum cond_unit unit;
-	/* Bytes, ns or a count. A percentage of a device is rounded down; negative growth is 0. */
+	/* The compared value and its limit in bytes, ns or as a count. A limit given as a
+	 * percentage is converted and rounded down. Negative growth is 0. */
 	uint64_t value, limit;
-	double share, share_limit; /* shares for COND_SHARE; 0.2 is 20% */
-	uint64_t at;		   /* time of the largest growth, ns, if cond_values.most is set */
-	/* Growth only: true if from and to are the seq numbers of its two lows. */
+	double share,
+		share_limit; /* value and limit as shares, if a percentage was given; 0.2 is 20% */
+	uint64_t at;	     /* growth only: cond_values.time at which this growth was found */
+	/* Growth is the difference of two lows. True if from and to are valid: cond_values.seq at
+	 * these lows. */
 	bool lows_known;
 	uint64_t from, to;
 	/* Explanation of the verdict, such as "allocated 71.20 GiB > 70.00 GiB". */
@@ -94,37 +101,38 @@ struct cond_result {
 
 struct cond;
 
-/* Parses a condition. Returns 0 and *ret; -EINVAL, with the reason in *why, clean, for free(); or
- * -ENOMEM with *why NULL. */
+/* Parses a condition. Returns 0 and sets *ret. Returns -EINVAL and sets *why to the reason as clean
+ * text, which the caller frees. Returns -ENOMEM and sets *why to NULL. */
 int cond__parse(const char *text, struct cond **ret, char **why);
 void cond__free(struct cond *c);	      /* NULL is fine */
-const char *cond__text(const struct cond *c); /* text as given */
-/* True if the condition uses this figure. For steps call cond__needs_steps(). */
+const char *cond__text(const struct cond *c); /* the text that was parsed; owned by c */
+/* True if the condition compares this figure or its growth. */
 bool cond__needs(const struct cond *c, enum cond_figure figure);
+/* True if the condition compares step_time or growth over a window of steps. */
 bool cond__needs_steps(const struct cond *c);
-/* True if the condition uses growth, so it must be fed. */
+/* True if the condition compares growth, so that it needs cond__feed() between judgements. */
 bool cond__needs_growth(const struct cond *c);
 
-/* Adds values for growth without judging. Returns 0 or -ENOMEM. */
+/* Adds values to the history that growth is computed from, without judging. Returns 0 or -ENOMEM. */
 int cond__feed(struct cond *c, const struct cond_values *v);
-/* Adds values and judges them. The verdict is unknown if a term is unknown and the others do not
- * decide. Returns 0 and *ret, or -ENOMEM. */
+/* Adds values to the history and judges them. The verdict is COND_UNKNOWN if a figure is unknown
+ * and the known figures do not decide. Returns 0 and sets *ret, or returns -ENOMEM. */
 int cond__eval(struct cond *c, const struct cond_values *v, struct cond_result *ret);
-/* Forgets the values of a series, when its number goes to another process. */
+/* Forgets the history of a series. Call it before another process gets the series's number. */
 void cond__forget(struct cond *c, unsigned series);
 
-/* Returns "allocated", "step_time", "growth", ... */
+/* Returns the figure's name in conditions: "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
 
-/* The figures host_tensors, host_malloc ... of conditions, from a reading of host memory. */
+/* The host_figures functions set the figures COND_HOST_*. */
 
-/*
- * Sets these figures. s NULL: there is no reading, and why, which v borrows, says so. ram: memory
- * of the machine, which is 100% of all but host_cgroup, in bytes; 0: not known.
+/* Sets all figures COND_HOST_* from s, a reading of the process's host memory. If s is NULL there
+ * was no reading, and the figures are unknown for the reason why, which v borrows. ram: bytes of
+ * the machine's memory, which count as 100% of all these figures but COND_HOST_CGROUP; 0: unknown.
  */
 void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
 		       const char *why);
-/* Sets host_cgroup alone. limit: UINT64_MAX without one. */
+/* Sets COND_HOST_CGROUP alone. limit: UINT64_MAX if the control group has none. */
 void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit);
-/* True for one of these figures but host_cgroup, which needs no reading of the process. */
+/* True if f is one of COND_HOST_* that needs a reading of the process: all but COND_HOST_CGROUP. */
 bool host_figures__is_part(enum cond_figure f);

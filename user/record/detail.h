@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/*
- * The detail of a recording over its time, as the fact "cost.changes" has it:
+/* A capture with a limit on its cost leaves out detail when tracing takes too long, and adds it
+ * again later. The fact "cost.changes" lists these changes:
  *
  *   TIME:OFF:BELOW:SHARE ...
- *
- * One entry a change, in the order of time: ns since start, mt_detail.off and .sample_below from
- * then on, and the share of the target's time that the capture added before it, in millionths.
+ * Each change has the ns since the capture's start, the mt_detail.off and mt_detail.sample_below
+ * that apply from then on, and the share of the target's time that tracing took before the change,
+ * in millionths. Changes are in the order of time.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,98 +16,107 @@
 
 struct json;
 
-#define DETAIL_MAX 512 /* changes */
-/* File and function of the one frame on the stack of allocations that were not drawn. */
+#define DETAIL_MAX 512 /* largest number of changes in a recording */
+/* If only a sample of allocations gets a stack, the others have a stack of one frame, with this
+ * file and this function. */
 #define DETAIL_FILE "not sampled"
 #define DETAIL_FUNCTION "small blocks"
 
 struct detail_change {
-	uint64_t time;	/* ns since start */
-	uint64_t below; /* bytes; 0: all allocations are walked */
-	uint32_t off;	/* enum mt_off */
-	uint32_t share; /* millionths */
+	uint64_t time; /* ns since the capture's start */
+	/* From this change on, only a sample of allocations below so many bytes has a stack. 0: all
+	 * have one. */
+	uint64_t below;
+	uint32_t off;	/* flags of enum mt_off: what is not recorded from this change on */
+	uint32_t share; /* share of the target's time before this change, millionths */
 };
 
 struct detail {
 	size_t n;
 	struct detail_change at[DETAIL_MAX];
-	double limit; /* the share that was asked for; 0: no limit */
-	double share; /* mean over the whole capture; negative: unknown */
+	double limit; /* largest share of the target's time that the user allows; 0: no limit */
+	double share; /* share of the target's time over the whole capture; negative: unknown */
 };
 
-/* Adds a change to the fact. Without effect once there are DETAIL_MAX. 0 or -errno. */
+/* Adds a change to the fact "cost.changes", unless it has DETAIL_MAX already. Returns 0 or -errno. */
 int detail__add(struct facts *f, const struct detail_change *c);
-/* Reads the facts. False: the capture had no limit. Damaged entries end the list. */
+/* Reads the facts of a capture. Returns false if it had no limit. A damaged entry ends the list of
+ * changes. */
 bool detail__read(const struct facts *f, struct detail *ret);
 /*
  * Writes what a recording with a limit lacks, for people: "tracing took 33.4 % of the target's
- * time, 1 % was the limit. Not recorded: backward nodes (from 1.52 s), ...". "": it had no limit,
- * or it kept the limit and lacks nothing. DETAIL_TEXT bytes suffice. Returns buf.
+ * time, the limit was 1 %. Not recorded: backward nodes (from 1.52 s on), ...". Writes "" if there
+ * was no limit, or if the capture kept the limit and lacks nothing. DETAIL_TEXT bytes suffice.
+ * Returns buf.
  */
 #define DETAIL_TEXT 512
 char *detail__sentence(char *buf, size_t size, const struct facts *f);
-/* Adds the object "detail" to a document; nothing if the recording had no limit:
- * docs/reference/report.md. */
+/* Writes the member "detail" of docs/reference/report.md. Writes nothing if the recording had no
+ * limit. */
 void detail__put(struct json *j, const struct facts *f);
-/* Name of the EVENT_MARK at a change of detail. Returns buf. */
+/* Writes the name that the EVENT_MARK at a change of detail has. off: flags of enum mt_off; below:
+ * see struct detail_change. Returns buf. */
 char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below);
-/* Reads mt_detail.sample_below from such a name; false: it is another mark. */
+/* Reads struct detail_change.below from the name of an EVENT_MARK. Returns false if the mark is not
+ * a change of detail. */
 bool detail__from_mark(const char *name, uint64_t *below);
-/* Writes what is left out: "backward nodes, module calls, most stacks of blocks below 64.0 KiB"; ""
- * if nothing is. Returns buf. */
+/* Writes what is not recorded: "backward nodes, module calls, most stacks of blocks below 64.0
+ * KiB". Writes "" if all is recorded. Returns buf. */
 char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below);
 
-/*
- * Estimates from allocations whose stacks are a sample. While the bound is T, an allocation of n <
- * T bytes has a stack with probability n / T (mt_detail.sample_below). So each one that has a stack
- * stands for T bytes.
+/* Estimates for recordings in which only a sample of small allocations has a stack. While the bound
+ * is T bytes (mt_detail.sample_below), an allocation of n < T bytes gets a stack with probability n
+ * / T. So each small allocation with a stack stands for T bytes.
  */
 
-#define SAMPLING_BOUNDS 8 /* different bounds: see sampling__bound() */
+#define SAMPLING_BOUNDS 8 /* number of values that the bound can have: see sampling__bound() */
 
-/* The bound over the time of a recording. */
+/* The bounds of a recording, with the times from which they apply. */
 struct sampling {
-	bool loaded;
+	bool loaded; /* sampling__load() was called */
 	size_t n;
 	struct {
-		uint64_t time; /* ns since start */
-		uint8_t of;    /* number of the bound, from 1; 0: none */
+		uint64_t time;	  /* ns since the capture's start */
+		uint8_t bound_no; /* argument for sampling__bound(); 0: no bound */
 	} at[DETAIL_MAX];
 };
 
-/* Takes the changes that the facts know, once. */
+/* Takes over the changes of detail from the facts. Only the first call has an effect. */
 void sampling__load(struct sampling *s, const struct facts *f);
-/* Takes a change that a mark in the stream names: detail__mark(). Other marks change nothing. */
+/* Takes over the change of detail that an EVENT_MARK names (detail__mark()). Other marks have no
+ * effect. */
 void sampling__mark(struct sampling *s, const char *name, uint64_t time);
-/* Number of the bound that applied to an allocation, from 1; 0: its stack was read for sure. */
-uint8_t sampling__of(const struct sampling *s, uint64_t time, uint64_t size);
-uint64_t sampling__bound(uint8_t number); /* bytes; 0: there is none */
+/* Returns the number of the bound, from 1, that applied to an allocation of so many bytes at this
+ * time. Returns 0 if no bound applied: its stack was read for sure. */
+uint8_t sampling__bound_no(const struct sampling *s, uint64_t time, uint64_t size);
+/* Returns the bound with this number (1 to SAMPLING_BOUNDS) in bytes, or 0 for number 0. */
+uint64_t sampling__bound(uint8_t bound_no);
 
-/* Blocks of a row that were below a bound: those that were drawn, and those without a stack, which
- * may be of this row. */
+/* Data on the blocks below one bound, to estimate the bytes of a row of a report. */
 struct drawn {
-	uint64_t count, bytes;
-	uint64_t others; /* bytes of all blocks without a stack */
+	uint64_t count, bytes; /* blocks of the row whose stack is in the sample */
+	uint64_t others; /* bytes of all blocks without a stack, which may belong to the row */
 };
 
-/* Bytes that a row would have if all stacks had been read. */
+/* Estimate of the bytes that a row of a report would have if all stacks had been read. */
 struct sampled {
 	uint64_t bytes;	    /* the expected value */
-	uint64_t low, high; /* the true value is between them in 95 of 100 recordings or more */
+	uint64_t low, high; /* in at least 95 % of recordings the true value is between them */
 };
 
-/* bytes: of all blocks of the row that have a stack. drawn: by number of the bound - 1. */
+/* Returns the estimate for a row. bytes: sum of all its blocks that have a stack. drawn[i]: blocks
+ * below sampling__bound(i + 1). */
 struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPLING_BOUNDS]);
 
-/*
- * The same for a row of host memory, of which an allocator of small objects took pieces. A piece is
- * charged to the object that needed it, and has objects of other rows, too. The interval is for the
- * row's share of all pieces, if the objects of rows do not come in step with the pieces.
+/* Data to estimate a row of host memory. An allocator of small objects maps memory in pieces. A
+ * piece counts for the row of the object that needed it, but objects of other rows are in it, too.
+ * The estimate is for the row's share of all pieces. It holds if the order of the objects does not
+ * depend on the pieces.
  */
 struct pieces {
-	uint64_t bytes;	 /* of the row's pieces */
-	double squares;	 /* sum of the squares of their sizes */
-	uint64_t others; /* bytes of other rows' pieces */
+	uint64_t bytes;	 /* sum of the sizes of the row's pieces */
+	double squares;	 /* sum of the squares of these sizes */
+	uint64_t others; /* sum of the sizes of other rows' pieces */
 };
-/* bytes: of all blocks of the row. */
+/* Returns the estimate for a row of host memory. bytes: sum of all its blocks, pieces included. */
 struct sampled sampling__pieces(uint64_t bytes, const struct pieces *p);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Numbers in files: LEB128, and the checksum of blocks. LEB128: seven bits per byte, least
- * significant first; bit 7 is set on all bytes but the last. At most ten bytes. */
+/* Encoding of numbers in recordings (LEB128), and the checksum of blocks. LEB128 has seven bits in
+ * each byte, least significant first; bit 7 is set in all bytes but the last. A number takes at
+ * most ten bytes. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define VARINT_MAX 10
 
-/* Writes v at p, which has room for VARINT_MAX bytes. Returns the end. */
+/* Writes v at p, which must have room for VARINT_MAX bytes. Returns the address after the last
+ * byte. */
 static inline uint8_t *varint__put(uint8_t *p, uint64_t v)
 {
 	while (v >= 0x80) {
@@ -19,9 +21,11 @@ static inline uint8_t *varint__put(uint8_t *p, uint64_t v)
 	return p;
 }
 
+/* As varint__get(), for numbers of any length. */
 bool varint__get_long(const uint8_t **p, const uint8_t *end, uint64_t *ret);
 
-/* Reads a number and moves *p past it. False: the number is cut off by end or exceeds 64 bits. */
+/* Reads a number into *ret and moves *p after it. Returns false if the number has no end before
+ * `end` or exceeds 64 bits. */
 static inline bool varint__get(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
 	const uint8_t *at = *p;
@@ -39,6 +43,7 @@ static inline bool varint__get(const uint8_t **p, const uint8_t *end, uint64_t *
 	return varint__get_long(p, end, ret);
 }
 
+/* As varint__get(); also returns false if the number exceeds 32 bits. */
 static inline bool varint__get32(const uint8_t **p, const uint8_t *end, uint32_t *ret)
 {
 	uint64_t v;
@@ -49,8 +54,8 @@ static inline bool varint__get32(const uint8_t **p, const uint8_t *end, uint32_t
 	return true;
 }
 
-/* Maps differences modulo 2^64 so that small ones of either sign take few bytes: 0, -1, 1, -2, ...
- * become 0, 1, 2, 3, ... */
+/* Maps differences modulo 2^64 to numbers so that small differences of either sign take few bytes:
+ * 0, -1, 1, -2, ... become 0, 1, 2, 3, ... */
 static inline uint64_t zigzag(uint64_t difference)
 {
 	return difference << 1 ^ (0 - (difference >> 63));

@@ -99,7 +99,7 @@ static void test_percent(void **state)
 	v.v[COND_ALLOCATED].value--;
 	assert_int_equal(cond__eval(c, &v, &r), 0);
 	assert_int_equal(r.verdict, COND_NO);
-	v.v[COND_ALLOCATED].of = 0;
+	v.v[COND_ALLOCATED].whole = 0;
 	assert_int_equal(cond__eval(c, &v, &r), 0);
 	assert_int_equal(r.verdict, COND_UNKNOWN);
 	assert_non_null(strstr(r.text, "total memory"));
@@ -189,7 +189,7 @@ static struct cond_result at(struct cond *c, unsigned series, uint64_t step, uin
 				 .step = step,
 				 .has_steps = step != UINT64_MAX,
 				 .series = series,
-				 .most = most };
+				 .judge_largest = most };
 	struct cond_result r;
 
 	v.v[COND_ALLOCATED] = (struct cond_value){ true, allocated, 0 };

@@ -184,7 +184,7 @@ static uint64_t device_total(const struct values *v, const struct level *l)
 static void set_figure(struct cond_values *cv, enum cond_figure figure, uint64_t value,
 		       uint64_t full)
 {
-	cv->v[figure] = (struct cond_value){ .known = true, .value = value, .of = full };
+	cv->v[figure] = (struct cond_value){ .known = true, .value = value, .whole = full };
 }
 
 static void set_figures(const struct values *v, const struct level *l, struct cond_values *cv)

@@ -131,7 +131,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.dev = dev->number,
 		.walk = walk,
 		.drawn = e->kind == EVENT_ALLOC && e->device.type != DEVICE_HOST
-				 ? sampling__of(&m->sampling, e->time, e->size)
+				 ? sampling__bound_no(&m->sampling, e->time, e->size)
 				 : 0,
 	};
 	uint64_t quick = quick_hash(e);

@@ -15,33 +15,33 @@
 #include "base/array.h"
 #include "base/text.h"
 
-/*
- * Growth of a figure over a window of steps or of time (cond.h). A window consists of units: single
- * steps, or 1/128 of the time; more than 4096 steps share units. Growth is the low of the last
- * units minus the low of as many units one window earlier.
- *
- * Sampled series have slots instead of units, because they miss values. A slot covers at least 1/16
- * of the window, 16 samples and a whole step. Growth is the difference of the lows of two slots at
- * least a window apart, scaled to one window.
+/* Growth of a figure over a window of steps or of time (cond.h). A window is divided into units. A
+ * unit is one step, or several equal steps if the window has more than 4096, or 1/128 of the
+ * window's time. The low of a unit is its lowest value. Growth is the low of the latest unit (of
+ * time: of the latest four) minus the low one window earlier. A sampled series misses values. It
+ * has slots instead of units: a slot covers at least 1/16 of the window, 16 samples and a whole
+ * step. Growth is the difference of the lows of two slots that begin at least a window apart,
+ * scaled to the length of one window.
  */
 
 struct growth_window {
 	bool steps;	 /* true: steps; false: time */
 	uint64_t length; /* length in steps or ns */
-	uint64_t unit;
-	unsigned span; /* steps or ns per unit */
+	uint64_t unit;	 /* length of a unit in steps or ns */
+	unsigned span;	 /* number of units in the window */
 };
 
 #define MOST_UNITS 4096u /* most units in a window of steps */
-#define TIME_UNITS 128u
-#define TIME_WIDTH 4u /* units per low */
-#define SLOTS 64u     /* slots kept: more than three of the shortest windows */
-#define SLOT_PART 16u /* fraction of a window per slot */
-#define SLOT_LOOKS 16u
-#define MOST_VALUE (INT64_MAX / 2) /* so that the difference of two values fits in an int64_t */
+#define TIME_UNITS 128u	 /* units in a window of time */
+#define TIME_WIDTH 4u	 /* units of a window of time that a low is taken over */
+#define SLOTS 64u	 /* slots kept: more than three of the shortest windows */
+#define SLOT_PART 16u	 /* a slot covers at least 1/16 of a window */
+#define SLOT_SAMPLES 16u /* and at least so many samples */
+/* Larger values are cut to this one, so that the difference of two values fits in an int64_t. */
+#define MOST_VALUE (INT64_MAX / 2)
 
 struct slot {
-	uint64_t from;
+	uint64_t from; /* step or time at which the slot begins */
 	int64_t low;
 };
 
@@ -51,28 +51,29 @@ struct value {
 };
 
 struct found {
-	int64_t by;
-	uint64_t at;
-	struct value from, to;
+	int64_t amount;	       /* growth in a window, bytes */
+	uint64_t at;	       /* time at which it was computed, ns */
+	struct value from, to; /* the two lows; unset in a sampled series */
 };
 
 struct growth_series {
-	unsigned room;	/* ring of lows */
-	unsigned width; /* units per low */
-	uint64_t done;	/* number of finished units */
-	bool begun;
+	unsigned room;		/* entries of the ring lows */
+	unsigned width;		/* number of units that a low is taken over */
+	uint64_t done;		/* number of finished units, or of finished slots */
+	bool begun;		/* a value or sample came */
 	uint64_t unit;		/* number of the current unit */
-	struct value low, last; /* low: of the current unit; last: latest value */
-	bool known;
-	struct found now, most;
-	/* Sampled series: the current slot, its number of samples, and the step at its start. */
+	struct value low;	/* lowest value of the current unit */
+	struct value last;	/* latest value */
+	bool known;		/* now and most are valid */
+	struct found now, most; /* latest growth, and the largest so far */
+	/* Sampled series only: the current slot, its number of samples, and the step at its start. */
 	struct slot slot;
-	unsigned looks;
+	unsigned samples;
 	uint64_t step;
-	uint64_t longest; /* time or steps from the first kept slot to the last finished one */
-	/* Ring of SLOTS slots; done counts them. NULL: the series is not sampled. */
+	uint64_t longest; /* ns or steps from the oldest kept slot to the latest finished one */
+	/* Ring of SLOTS finished slots. NULL: the series is not sampled. */
 	struct slot *slots;
-	struct value lows[];
+	struct value lows[]; /* ring of the lows of finished units */
 };
 
 static void growth_window__of_steps(struct growth_window *w, uint64_t steps)
@@ -103,7 +104,7 @@ static const char *growth_window__say(const struct growth_window *w, char *buf, 
 	return buf;
 }
 
-/* Writes why growth is unknown, such as "12 of 100 steps so far". s may be NULL. */
+/* Writes why growth is unknown, such as "12 of 100 steps so far". s: NULL before the first value. */
 static const char *growth_window__say_short(const struct growth_window *w,
 					    const struct growth_series *s, char *buf, size_t size)
 {
@@ -123,7 +124,7 @@ static const char *growth_window__say_short(const struct growth_window *w,
 	return buf;
 }
 
-/* NULL if memory is short */
+/* Returns NULL if memory is short. */
 static struct growth_series *growth_series__new(const struct growth_window *w, bool sampled)
 {
 	unsigned width = w->steps ? 1 : TIME_WIDTH;
@@ -151,7 +152,8 @@ static void growth_series__free(struct growth_series *s)
 	free(s);
 }
 
-/* The lowest value of `width` units, the last of them `back` units ago. */
+/* Returns the lowest value of s->width consecutive units, whose last one finished `back` units ago.
+ */
 static struct value low_of(const struct growth_series *s, unsigned back)
 {
 	struct value low = { .value = INT64_MAX };
@@ -164,21 +166,22 @@ static struct value low_of(const struct growth_series *s, unsigned back)
 	return low;
 }
 
-static int64_t bounded(int64_t value)
+static int64_t bound_value(int64_t value)
 {
 	if (value < -MOST_VALUE)
 		return -MOST_VALUE;
 	return value < MOST_VALUE ? value : MOST_VALUE;
 }
 
-static void set_found(struct growth_series *s, struct found f)
+static void record_growth(struct growth_series *s, struct found f)
 {
 	s->now = f;
-	if (!s->known || f.by > s->most.by)
+	if (!s->known || f.amount > s->most.amount)
 		s->most = f;
 	s->known = true;
 }
 
+/* Stores the low of a finished unit. Computes growth if there is a unit one window earlier. */
 static void end_unit(struct growth_series *s, const struct growth_window *w, struct value low,
 		     uint64_t time)
 {
@@ -190,20 +193,18 @@ static void end_unit(struct growth_series *s, const struct growth_window *w, str
 		return;
 	f.from = low_of(s, w->span);
 	f.to = low_of(s, 0);
-	f.by = f.to.value - f.from.value;
-	set_found(s, f);
+	f.amount = f.to.value - f.from.value;
+	record_growth(s, f);
 }
 
-/*
- * Adds a value that holds from now on. The argument where is a step or a time, as for the window;
- * an earlier one counts as the latest. seq is the caller's number of this moment. value may be
- * negative if it counts from the first value. It is bounded to 2^62 on both sides: a target and a
- * file may claim anything.
+/* Adds a value that holds from now on. where: the present step or time, like the window's length;
+ * one before the latest counts as the latest. seq: the caller's number of this moment. The value is
+ * cut to 2^62 on both sides, because a target and a file may claim anything.
  */
-static void growth_series__add(struct growth_series *s, const struct growth_window *w,
-			       uint64_t where, uint64_t time, uint64_t seq, int64_t value)
+static void growth_series__add_value(struct growth_series *s, const struct growth_window *w,
+				     uint64_t where, uint64_t time, uint64_t seq, int64_t value)
 {
-	struct value now = { bounded(value), seq };
+	struct value now = { bound_value(value), seq };
 	uint64_t unit = where / w->unit;
 
 	if (!s->begun) {
@@ -216,8 +217,8 @@ static void growth_series__add(struct growth_series *s, const struct growth_wind
 		uint64_t gap = unit - s->unit - 1;
 
 		end_unit(s, w, s->low, time);
-		/* The value did not change in between. Units beyond the ring's size have
-		 * no effect. */
+		/* In the units between, the value was the last one. More units than the ring has
+		 * would have no effect. */
 		for (gap = gap < 2 * s->room ? gap : 2 * s->room; gap; gap--)
 			end_unit(s, w, s->last, time);
 		s->unit = unit;
@@ -227,59 +228,60 @@ static void growth_series__add(struct growth_series *s, const struct growth_wind
 	s->last = now;
 }
 
+/* Stores the finished slot. Computes growth if a slot began at least one window before it. */
 static void end_slot(struct growth_series *s, const struct growth_window *w, uint64_t time)
 {
 	uint64_t kept = s->done < SLOTS ? s->done : SLOTS - 1, apart;
 	const struct slot *now = &s->slot, *then = NULL;
-	int64_t by;
+	int64_t amount;
 
 	/* Find the latest slot at least a window before this one. */
 	for (uint64_t i = 1; i <= kept && !then; i++) {
-		const struct slot *at = &s->slots[(s->done - i) % SLOTS];
+		const struct slot *earlier = &s->slots[(s->done - i) % SLOTS];
 
-		s->longest = now->from - at->from;
-		if (now->from - at->from >= w->length)
-			then = at;
+		s->longest = now->from - earlier->from;
+		if (now->from - earlier->from >= w->length)
+			then = earlier;
 	}
 	s->slots[s->done % SLOTS] = *now;
 	s->done++;
 	if (!then)
 		return;
 	apart = now->from - then->from;
-	by = now->low - then->low;
+	amount = now->low - then->low;
 	if (apart > w->length)
-		by = (int64_t)((double)by * ((double)w->length / (double)apart));
-	set_found(s, (struct found){ .by = by, .at = time });
+		amount = (int64_t)((double)amount * ((double)w->length / (double)apart));
+	record_growth(s, (struct found){ .amount = amount, .at = time });
 }
 
 static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t low)
 {
 	s->slot = (struct slot){ .from = where, .low = low };
-	s->looks = 1;
+	s->samples = 1;
 	s->step = step;
 	s->begun = true;
 }
 
 /* Adds a sample. step: number of the current step; 0: unknown. */
-static void growth_series__look(struct growth_series *s, const struct growth_window *w,
-				uint64_t where, uint64_t time, uint64_t step, int64_t value)
+static void growth_series__add_sample(struct growth_series *s, const struct growth_window *w,
+				      uint64_t where, uint64_t time, uint64_t step, int64_t value)
 {
-	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
-	int64_t low = bounded(value);
+	uint64_t least = (w->length - 1) / SLOT_PART + 1, length;
+	int64_t low = bound_value(value);
 
 	if (!s->begun) {
 		begin_slot(s, where, step, low);
 		return;
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
-	/* Without steps for a long time, slots end by time alone. */
-	if (length >= part && s->looks >= SLOT_LOOKS &&
-	    (!step || step > s->step || length / 4 >= part)) {
+	/* A slot ends with a step. It ends without one after four times the least length. */
+	if (length >= least && s->samples >= SLOT_SAMPLES &&
+	    (!step || step > s->step || length / 4 >= least)) {
 		end_slot(s, w, time);
 		begin_slot(s, where, step, low);
 		return;
 	}
-	s->looks++;
+	s->samples++;
 	s->slot.low = low < s->slot.low ? low : s->slot.low;
 }
 
@@ -293,18 +295,18 @@ enum op { OP_GT, OP_GE, OP_LT, OP_LE, OP_EQ, OP_NE };
 struct cond_figure_info {
 	const char *name;
 	enum cond_unit unit;
-	enum cond_figure of; /* figure whose growth this one is */
+	enum cond_figure of; /* if this is the growth of another figure: that figure */
 };
 
 struct term {
 	enum cond_figure figure;
 	enum op op;
 	bool percent;
-	uint64_t limit; /* bytes, ns or a count; with percent, limit / den is the percentage */
-	uint64_t den;
-	bool ends;		     /* true for the last term of a group joined by "and" */
+	uint64_t limit; /* bytes, ns or a count; if percent is set, limit / den is the percentage */
+	uint64_t den;	/* denominator of the percentage, a power of ten */
+	bool ends;	/* this is the last of the terms that "and" joins */
 	struct growth_window window; /* window of a growth figure */
-	/* Series by number, created on demand, at most COND_SERIES. */
+	/* series[cond_values.series], created on demand; at most COND_SERIES */
 	struct growth_series **series;
 	size_t nseries;
 };
@@ -362,16 +364,18 @@ struct parser {
 };
 
 static int set_error(struct parser *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Sets s->why to the condition and the reason. Returns -EINVAL or, if memory is short, -ENOMEM. */
 static int set_error(struct parser *s, const char *fmt, ...)
 {
-	char what[FIGURES_TEXT + 256], all[MOST_TEXT + sizeof(what) + 8], clean[2 * sizeof(all)];
+	char reason[FIGURES_TEXT + 256], message[MOST_TEXT + sizeof(reason) + 8],
+		clean[2 * sizeof(message)];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
+	vsnprintf(reason, sizeof(reason), fmt, ap);
 	va_end(ap);
-	snprintf(all, sizeof(all), "'%.*s': %s", MOST_TEXT, s->text, what);
-	s->why = strdup(text__clean(clean, sizeof(clean), all, strlen(all)));
+	snprintf(message, sizeof(message), "'%.*s': %s", MOST_TEXT, s->text, reason);
+	s->why = strdup(text__clean(clean, sizeof(clean), message, strlen(message)));
 	return s->why ? -EINVAL : -ENOMEM;
 }
 
@@ -380,7 +384,8 @@ static void skip_spaces(struct parser *s)
 	s->p += strspn(s->p, " \t\n");
 }
 
-/* Reads up to one of the ends or the end of the text. Longer words than any valid one are cut. */
+/* Reads a word into s->word: the text before the next character that is in ends. A word that is
+ * longer than any valid one is cut. */
 static const char *read_word(struct parser *s, const char *ends)
 {
 	size_t len = strcspn(s->p, ends);
@@ -637,6 +642,7 @@ const char *cond__text(const struct cond *c)
 
 /* ---- the figures of a condition ---- */
 
+/* Returns the figure whose value a term needs: growth needs the figure that grows. */
 static enum cond_figure base_figure(const struct term *t)
 {
 	return is_growth(t->figure) ? known_figures[t->figure].of : t->figure;
@@ -670,7 +676,8 @@ bool cond__needs_growth(const struct cond *c)
 }
 
 /* ---- growth ---- */
-/* Returns the series, created on demand. NULL: memory is short, or the number is too large. */
+/* Returns the series with this number, which it creates on demand. NULL: memory is short, or the
+ * number is COND_SERIES or more. */
 static struct growth_series *series_of(struct term *t, unsigned number, bool sampled)
 {
 	if (number >= COND_SERIES)
@@ -686,21 +693,22 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 {
 	for (size_t i = 0; i < c->n; i++) {
 		struct term *t = &c->terms[i];
-		const struct cond_value *of = &v->v[base_figure(t)];
+		const struct cond_value *value = &v->v[base_figure(t)];
 		uint64_t where = t->window.steps ? v->step : v->time;
 		struct growth_series *s;
 
-		if (!is_growth(t->figure) || !of->known || (t->window.steps && !v->has_steps))
+		if (!is_growth(t->figure) || !value->known || (t->window.steps && !v->has_steps))
 			continue;
 		s = series_of(t, v->series, v->sampled);
 		if (!s)
 			return -ENOMEM;
 		if (s->slots)
-			growth_series__look(s, &t->window, where, v->time,
-					    v->has_steps ? v->step : 0, (int64_t)of->value);
+			growth_series__add_sample(s, &t->window, where, v->time,
+						  v->has_steps ? v->step : 0,
+						  (int64_t)value->value);
 		else
-			growth_series__add(s, &t->window, where, v->time, v->seq,
-					   (int64_t)of->value);
+			growth_series__add_value(s, &t->window, where, v->time, v->seq,
+						 (int64_t)value->value);
 	}
 	return 0;
 }
@@ -769,8 +777,9 @@ static void add_text(struct cond_result *r, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Writes "allocated 71.20 GiB > 70.00 GiB", or "allocated 12.00 GiB is not > 70.00 GiB". */
-static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
+/* Writes "allocated 71.20 GiB > 70.00 GiB", or "allocated 12.00 GiB is not > 70.00 GiB". whole: the
+ * value of 100%. */
+static void write_text(const struct term *t, struct cond_result *r, uint64_t whole)
 {
 	const char *not = r->verdict == COND_NO ? "is not " : "";
 	char name[32], value[48], limit[48];
@@ -783,6 +792,7 @@ static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
 	}
 	format_value(value, sizeof(value), r->unit, r->value);
 	format_value(limit, sizeof(limit), r->unit, r->limit);
+	/* Rounded texts can be equal though the values are not: write all digits. */
 	if (!strcmp(value, limit) && r->unit != COND_COUNT && r->value != r->limit) {
 		text__count(value, sizeof(value), r->value);
 		text__count(limit, sizeof(limit), r->limit);
@@ -792,7 +802,7 @@ static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
 	add_text(r, "%s %s%s %s", value, not, ops[t->op], limit);
 	if (t->percent)
 		add_text(r, " (%g%% of %s)", (double)t->limit / (double)t->den,
-			 text__bytes(limit, sizeof(limit), of));
+			 text__bytes(limit, sizeof(limit), whole));
 	if (is_growth(t->figure))
 		add_text(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
 }
@@ -805,7 +815,7 @@ static void set_unknown(struct cond_result *r, const struct term *t, const char 
 	add_text(r, "%s is not known: %s", format_figure(name, sizeof(name), t->figure), why);
 }
 
-/* Computes a growth figure. False: unknown, with the reason in r. */
+/* Sets r to the growth that a term compares. Returns false if it is unknown, with the reason in r. */
 static bool judge_growth(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
 	struct growth_series *s = v->series < t->nseries ? t->series[v->series] : NULL;
@@ -825,8 +835,8 @@ static bool judge_growth(struct term *t, const struct cond_values *v, struct con
 		set_unknown(r, t, growth_window__say_short(&t->window, s, why, sizeof(why)));
 		return false;
 	}
-	f = v->most ? &s->most : &s->now;
-	r->value = f->by > 0 ? (uint64_t)f->by : 0;
+	f = v->judge_largest ? &s->most : &s->now;
+	r->value = f->amount > 0 ? (uint64_t)f->amount : 0;
 	r->at = f->at;
 	r->from = f->from.seq;
 	r->to = f->to.seq;
@@ -834,9 +844,10 @@ static bool judge_growth(struct term *t, const struct cond_values *v, struct con
 	return true;
 }
 
+/* Compares one figure with its limit and sets *r. */
 static void judge_term(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
-	const struct cond_value *x = &v->v[base_figure(t)];
+	const struct cond_value *value = &v->v[base_figure(t)];
 	unsigned __int128 a, b = t->limit;
 
 	r->figure = t->figure;
@@ -845,15 +856,15 @@ static void judge_term(struct term *t, const struct cond_values *v, struct cond_
 	if (is_growth(t->figure)) {
 		if (!judge_growth(t, v, r))
 			return;
-	} else if (!x->known) {
+	} else if (!value->known) {
 		set_unknown(r, t, v->why[t->figure] ?: "no value was reported");
 		return;
 	} else {
-		r->value = x->value;
+		r->value = value->value;
 	}
 	a = r->value;
 	if (t->percent) {
-		if (!x->of) {
+		if (!value->whole) {
 			set_unknown(
 				r, t,
 				t->figure == COND_HOST_CGROUP
@@ -861,18 +872,20 @@ static void judge_term(struct term *t, const struct cond_values *v, struct cond_
 					: "a percentage needs the total memory, which is unknown");
 			return;
 		}
+		/* Compares value / whole with limit / den / 100 without a division, which would
+		 * round. */
 		a = a * t->den * 100;
-		b = b * x->of;
+		b = b * value->whole;
 		r->limit = (uint64_t)(b / t->den / 100 > UINT64_MAX ? UINT64_MAX
 								    : b / t->den / 100);
-		r->share = (double)r->value / (double)x->of;
+		r->share = (double)r->value / (double)value->whole;
 		r->share_limit = (double)t->limit / (double)t->den / 100;
 	}
 	r->verdict = compare(t->op, a, b) ? COND_HOLDS : COND_NO;
-	write_text(t, r, x->of);
+	write_text(t, r, value->whole);
 }
 
-/* Appends the text of b to a. */
+/* Adds the text of b to that of a. If a has no text yet, a becomes b. */
 static void join_text(struct cond_result *a, const struct cond_result *b)
 {
 	if (!*a->text) {
@@ -882,47 +895,48 @@ static void join_text(struct cond_result *a, const struct cond_result *b)
 	add_text(a, " and %s", b->text);
 }
 
-/* Results by verdict: that of the first verdict if there is one, then the unknown one, then the
- * last. */
-static struct cond_result first_said(const struct cond_result of[3], int first, int last)
+/* Picks from the results by verdict: that of the verdict `first` if there is one, otherwise that of
+ * COND_UNKNOWN, otherwise that of `last`. */
+static struct cond_result first_decided(const struct cond_result by_verdict[3], int first, int last)
 {
-	if (*of[first].text)
-		return of[first];
-	return of[*of[COND_UNKNOWN].text ? COND_UNKNOWN : last];
+	if (*by_verdict[first].text)
+		return by_verdict[first];
+	return by_verdict[*by_verdict[COND_UNKNOWN].text ? COND_UNKNOWN : last];
 }
 
-/* Judges the terms joined by "and" from i on. A false term decides first, then an unknown one.
- * Returns the index after them. */
+/* Judges the terms that "and" joins, from the i-th on. A term that does not hold decides, otherwise
+ * an unknown one. Returns the index after the last of them. */
 static size_t judge_group(struct cond *c, size_t i, const struct cond_values *v,
 			  struct cond_result *ret)
 {
-	struct cond_result of[3] = { { .text = "" } };
+	struct cond_result by_verdict[3] = { { .text = "" } };
 	bool more = true;
 
 	for (; more; i++) {
 		struct cond_result r = { .text = "" };
 
 		judge_term(&c->terms[i], v, &r);
-		join_text(&of[r.verdict], &r);
+		join_text(&by_verdict[r.verdict], &r);
 		more = !c->terms[i].ends;
 	}
-	*ret = first_said(of, COND_NO, COND_HOLDS);
+	*ret = first_decided(by_verdict, COND_NO, COND_HOLDS);
 	return i;
 }
 
 int cond__eval(struct cond *c, const struct cond_values *v, struct cond_result *ret)
 {
-	struct cond_result of[3] = { { .text = "" } };
+	struct cond_result by_verdict[3] = { { .text = "" } };
 	int err = cond__feed(c, v);
 
 	if (err)
 		return err;
+	/* "or" joins the groups: one that holds decides. */
 	for (size_t i = 0; i < c->n;) {
 		struct cond_result r = { .text = "" };
 
 		i = judge_group(c, i, v, &r);
-		join_text(&of[r.verdict], &r);
+		join_text(&by_verdict[r.verdict], &r);
 	}
-	*ret = first_said(of, COND_HOLDS, COND_NO);
+	*ret = first_decided(by_verdict, COND_HOLDS, COND_NO);
 	return 0;
 }

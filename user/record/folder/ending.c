@@ -11,9 +11,9 @@
 #include "base/text.h"
 #include "record/stream.h"
 
-#define SHOWN 3			/* other processes in text */
-#define NAMED 100		/* processes in the facts, at most */
-#define OLD UINT64_C(100000000) /* ns: a reading that is older says so */
+#define SHOWN 3			/* other processes that the text names */
+#define NAMED 100		/* most other processes that the facts can name */
+#define OLD UINT64_C(100000000) /* ns before the end; the text says the age of older readings */
 
 struct writer {
 	char *buf;
@@ -48,12 +48,13 @@ static bool has_fact(const struct facts *f, const char *key)
 
 static bool fact_is(const struct facts *f, const char *key, const char *value)
 {
-	const char *is = facts__get(f, key);
+	const char *actual = facts__get(f, key);
 
-	return is && !strcmp(is, value);
+	return actual && !strcmp(actual, value);
 }
 
-static uint64_t number_of(const struct facts *f, const char *key)
+/* Returns 0 if there is no such fact. */
+static uint64_t number_fact(const struct facts *f, const char *key)
 {
 	uint64_t ret;
 
@@ -75,7 +76,7 @@ enum ending_reason ending__reason(const struct facts *f)
 	if (fact_is(f, "end_reason", "signal"))
 		return ENDING_SIGNAL;
 	if (fact_is(f, "end_reason", "exit"))
-		return number_of(f, "end_status") ? ENDING_EXIT : ENDING_GOOD;
+		return number_fact(f, "end_status") ? ENDING_EXIT : ENDING_GOOD;
 	return ENDING_UNKNOWN;
 }
 
@@ -104,14 +105,14 @@ static void add_sender(struct writer *w, const struct facts *f)
 	else if (has_fact(f, "end_signal_from"))
 		add_text(w, ", sent by %s (PID %" PRIu64 ")",
 			 clean_fact(f, "end_signal_from_name", name, sizeof(name)),
-			 number_of(f, "end_signal_from"));
+			 number_fact(f, "end_signal_from"));
 }
 
 static void add_limit(struct writer *w, const struct facts *f)
 {
 	if (has_fact(f, "oom_cgroup_limit")) {
 		add_text(w, "cgroup limit ");
-		add_bytes(w, number_of(f, "oom_cgroup_limit"));
+		add_bytes(w, number_fact(f, "oom_cgroup_limit"));
 		add_text(w, ", ");
 	} else if (fact_is(f, "oom_constraint", "machine")) {
 		add_text(w, "the machine had no memory left, ");
@@ -121,11 +122,11 @@ static void add_limit(struct writer *w, const struct facts *f)
 	}
 }
 
-/* Says when something was read, unless that was at the end. */
+/* Adds when a figure was read, unless that was at the end. fact: has the time of the reading. */
 static void add_age(struct writer *w, const struct facts *f, const char *fact)
 {
-	uint64_t end = number_of(f, "end_time");
-	uint64_t read = number_of(f, fact);
+	uint64_t end = number_fact(f, "end_time");
+	uint64_t read = number_fact(f, fact);
 	char text[24];
 
 	if (has_fact(f, fact) && end > read + OLD)
@@ -139,20 +140,20 @@ static void add_memory(struct writer *w, const struct facts *f)
 		return;
 	}
 	add_text(w, "the process had ");
-	add_bytes(w, number_of(f, "end_rss"));
+	add_bytes(w, number_fact(f, "end_rss"));
 	add_text(w, " (anonymous ");
-	add_bytes(w, number_of(f, "end_rss_anon"));
-	if (number_of(f, "end_rss_shmem")) {
+	add_bytes(w, number_fact(f, "end_rss_anon"));
+	if (number_fact(f, "end_rss_shmem")) {
 		add_text(w, ", shared ");
-		add_bytes(w, number_of(f, "end_rss_shmem"));
+		add_bytes(w, number_fact(f, "end_rss_shmem"));
 	}
 	add_text(w, ")");
-	if (number_of(f, "end_swap")) {
+	if (number_fact(f, "end_swap")) {
 		add_text(w, " and ");
-		add_bytes(w, number_of(f, "end_swap"));
+		add_bytes(w, number_fact(f, "end_swap"));
 		add_text(w, " in swap");
 	}
-	/* The kernel's counters are from the signal. */
+	/* Figures from elsewhere are the kernel's, taken with the signal, so they have no age. */
 	if (fact_is(f, "end_memory_from", "status"))
 		add_age(w, f, "end_memory_time");
 }
@@ -166,9 +167,9 @@ char *ending__text(char *buf, size_t size, const struct facts *f)
 	*buf = '\0';
 	if (reason == ENDING_UNKNOWN || reason == ENDING_GOOD)
 		return buf;
-	text__time(time, sizeof(time), number_of(f, "end_time"));
+	text__time(time, sizeof(time), number_fact(f, "end_time"));
 	if (reason == ENDING_EXIT) {
-		add_text(&w, "exited with status %" PRIu64 " at %s", number_of(f, "end_status"),
+		add_text(&w, "exited with status %" PRIu64 " at %s", number_fact(f, "end_status"),
 			 time);
 	} else if (reason == ENDING_OOM) {
 		add_text(&w, "killed by the kernel's OOM killer at %s", time);
@@ -178,7 +179,7 @@ char *ending__text(char *buf, size_t size, const struct facts *f)
 			add_text(&w, "killed by %s at %s", name, time);
 		else
 			add_text(&w, "killed by signal %" PRIu64 " at %s",
-				 number_of(f, "end_signal"), time);
+				 number_fact(f, "end_signal"), time);
 		add_sender(&w, f);
 	}
 	add_text(&w, ": ");
@@ -213,13 +214,13 @@ static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 static void add_cgroup(struct writer *w, const struct facts *f)
 {
 	bool oom = has_fact(f, "oom_cgroup_usage");
-	uint64_t limit = number_of(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
+	uint64_t limit = number_fact(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
 	char path[256];
 
 	if (!has_fact(f, "cgroup_memory") || !limit)
 		return;
 	add_text(w, "cgroup %s: ", clean_fact(f, "cgroup_memory", path, sizeof(path)));
-	add_bytes(w, number_of(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
+	add_bytes(w, number_fact(f, oom ? "oom_cgroup_usage" : "cgroup_usage"));
 	add_text(w, " used of ");
 	add_bytes(w, limit);
 	if (!oom)
@@ -230,7 +231,7 @@ char *ending__others(char *buf, size_t size, const struct facts *f)
 {
 	struct writer w = { .buf = buf, .size = size };
 	const char *where = fact_is(f, "end_processes_of", "cgroup") ? "in it" : "on this machine";
-	uint64_t all = number_of(f, "end_processes_all");
+	uint64_t all = number_fact(f, "end_processes_all");
 	struct other o;
 	unsigned int n;
 

@@ -36,8 +36,8 @@ struct folder {
 };
 
 #define INDEX_VERSION 1
-#define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index, read by element */
-#define LOCK_TRIES 200		/* tries of 10 ms each */
+#define INDEX_BYTES (256 << 20) /* size of the largest index that is read */
+#define LOCK_TRIES 200		/* 10 ms apart: 2 s in all */
 
 static bool is_good_name(const char *file)
 {
@@ -72,6 +72,7 @@ static void put_text(struct json *j, const char *key, const char *s)
 		json__string(j, key, s);
 }
 
+/* Writes a number, unless it is -1 (unknown). */
 static void put_known(struct json *j, const char *key, int64_t v)
 {
 	if (v >= 0)
@@ -167,7 +168,8 @@ static int store_index(struct folder *f)
 }
 
 /* ---- reading index.json ---- */
-/* Reads a text, "" if the key is missing. False: not a text, or too long. */
+/* Reads a text; "" if the key is missing. Returns false if it is not a text, is too long, or has a
+ * NUL. */
 static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 {
 	const json_t *v = json_object_get(o, key);
@@ -182,6 +184,7 @@ static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 	return true;
 }
 
+/* Reads a whole number from 0 on; -1 if the key is missing. False: it is something else. */
 static bool get_known(const json_t *o, const char *key, int64_t *ret)
 {
 	const json_t *v = json_object_get(o, key);
@@ -221,13 +224,13 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 	if (!json_is_array(a) || e->n_devices > FOLDER_DEVICES)
 		return false;
 	json_array_foreach(a, i, d) {
-		struct folder_device *to = &e->devices[i];
+		struct folder_device *dev = &e->devices[i];
 
-		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) ||
-		    !to->name[0] || !folder__count(d, "peak_allocated", &to->peak_allocated) ||
-		    !folder__count(d, "peak_reserved", &to->peak_reserved) ||
-		    !folder__count(d, "allocated", &to->allocated) ||
-		    !folder__count(d, "reserved", &to->reserved))
+		if (!json_is_object(d) || !get_text(d, "device", dev->name, sizeof(dev->name)) ||
+		    !dev->name[0] || !folder__count(d, "peak_allocated", &dev->peak_allocated) ||
+		    !folder__count(d, "peak_reserved", &dev->peak_reserved) ||
+		    !folder__count(d, "allocated", &dev->allocated) ||
+		    !folder__count(d, "reserved", &dev->reserved))
 			return false;
 	}
 	return true;
@@ -270,13 +273,13 @@ static bool get_missing(const json_t *o, struct folder_missing *m)
 	       get_text(o, "why", m->why, sizeof(m->why));
 }
 
-/* An index while it is read. */
+/* Data while an index is read. */
 struct reading {
 	struct folder read;
-	size_t room[3]; /* of each array */
-	bool seen[3];
-	int64_t version;
-	const char *why;
+	size_t room[3];	 /* entries that fit each array; index: enum index_array */
+	bool seen[3];	 /* the index has had this array; index: enum index_array */
+	int64_t version; /* version of the index; 0: not read yet */
+	const char *why; /* what is wrong with the index if the next step fails */
 };
 
 enum index_array { INDEX_RECORDINGS, INDEX_GAPS, INDEX_MISSING };
@@ -291,6 +294,7 @@ static enum index_array array_of(const char *name)
 	return i;
 }
 
+/* Called by json_items: an array begins (o is NULL), or has an element. */
 static int take_item(void *ctx, const char *array, json_t *o)
 {
 	enum index_array which = array_of(array);
@@ -328,6 +332,7 @@ static int take_item(void *ctx, const char *array, json_t *o)
 	return 0;
 }
 
+/* Called by json_items for the other members: reads the version. */
 static int take_member(void *ctx, const char *key, const json_t *value)
 {
 	struct reading *r = ctx;
@@ -344,7 +349,7 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 	return -EPROTONOSUPPORT;
 }
 
-/* Replaces the entries, after all of the document was valid. */
+/* Takes over the entries of an index that was valid to its end. */
 static void replace_entries(struct folder *f, const struct folder *from)
 {
 	free(f->entries);
@@ -359,8 +364,8 @@ static void replace_entries(struct folder *f, const struct folder *from)
 	sort_entries(f);
 }
 
-/* Reads the index and replaces the entries in memory. Returns 0, -ENOENT (nothing
- * changed), -EBADMSG and *why, or another -errno. */
+/* Reads the index and replaces the entries in memory. Returns 0, or -errno and changes nothing;
+ * -ENOENT: there is no index; -EBADMSG: *why, if why is not NULL, is the reason. */
 static int load_index(struct folder *f, const char **why)
 {
 	struct reading r = { .why = "it is not JSON" };
@@ -468,13 +473,13 @@ bool folder__is(const char *path)
 {
 	struct stat st;
 	char *index;
-	bool is;
+	bool exists;
 
 	if (!*path || asprintf(&index, "%s/%s", path, FOLDER_INDEX) < 0)
 		return false;
-	is = !lstat(index, &st) && S_ISREG(st.st_mode);
+	exists = !lstat(index, &st) && S_ISREG(st.st_mode);
 	free(index);
-	return is;
+	return exists;
 }
 
 /* ---- opening ---- */
@@ -534,7 +539,8 @@ static bool is_empty(int dir)
 	return empty;
 }
 
-/* Gives up after 2 s, so that another lock holder cannot block a capture. */
+/* Takes the lock (on) or releases it. Gives up after 2 s, so that another lock holder cannot block
+ * a capture. */
 static int lock_index(struct folder *f, bool on)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
@@ -551,9 +557,9 @@ static int lock_index(struct folder *f, bool on)
 
 int folder__create(const char *path, bool force, struct folder **ret)
 {
-	bool made = !mkdir(path, 0700);
+	bool created = !mkdir(path, 0700);
 	struct folder *f;
-	int err = made ? 0 : -errno;
+	int err = created ? 0 : -errno;
 
 	if (err == -EEXIST)
 		err = check_folder(path);
@@ -562,10 +568,11 @@ int folder__create(const char *path, bool force, struct folder **ret)
 	err = open_folder(path, &f);
 	if (err)
 		return err;
-	if (made)
+	if (created)
 		outfile__give(f->dir);
 	err = load_index(f, NULL);
-	if (err == -ENOENT) { /* create the index at once */
+	if (err ==
+	    -ENOENT) { /* another program may create the index now: look again with the lock */
 		err = lock_index(f, true);
 		err = err ? err : load_index(f, NULL);
 		if (err == -ENOENT)
@@ -674,7 +681,8 @@ void folder_entry__event(struct folder_entry *f, const struct event *e)
 	d->peak_reserved = e->reserved > d->peak_reserved ? e->reserved : d->peak_reserved;
 }
 
-/* Whether a file's name may have the character c, len bytes at s; 0: no UTF-8. */
+/* True if a file's name may have the character c, which takes len bytes at s. len is 0 if the bytes
+ * are not UTF-8. */
 static bool is_good_char(const char *s, size_t len, uint32_t c, bool first)
 {
 	if (len > 1)
@@ -694,7 +702,7 @@ char *folder__new_path(const struct folder *f, const char *stem, const char *suf
 		uint32_t c;
 		bool good;
 
-		/* The index is JSON, so a file name must be UTF-8 to be the same in it. */
+		/* A file's name must be UTF-8, because the index is JSON. */
 		len = utf8__decode(stem, strlen(stem), &c);
 		good = is_good_char(stem, len, c, !n);
 		if (good)
@@ -713,6 +721,7 @@ char *folder__new_path(const struct folder *f, const char *stem, const char *suf
 	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
 }
 
+/* Returns the index of the file's entry, or the number of entries if it has none. */
 static size_t find_entry(const struct folder *f, const char *file)
 {
 	size_t i = 0;
@@ -762,7 +771,7 @@ static int put_gap(struct folder *f, const struct folder_gap *g)
 	return 0;
 }
 
-/* Adds missing recordings to those of the index. */
+/* Adds missing recordings to those in memory. */
 static int put_missing(struct folder *f, const struct folder_missing *m, size_t n)
 {
 	struct folder_missing *bigger;
@@ -780,16 +789,19 @@ static int put_missing(struct folder *f, const struct folder_missing *m, size_t 
 	return 0;
 }
 
-/* Applies a change to the present index, which another program may have changed. */
+/* What change_index() changes: entries to add, an entry to remove, a gap and missing recordings to
+ * add. */
 struct change {
 	const struct folder_entry *add;
 	size_t n_add;
-	const char *drop; /* file; NULL: none */
+	const char *drop; /* file of the entry to remove; NULL: none */
 	const struct folder_gap *gap;
 	const struct folder_missing *missing;
 	size_t n_missing;
 };
 
+/* Reads the index again, because another program may have changed it, changes it and writes it, all
+ * under the lock. Returns 0 or -errno. */
 static int change_index(struct folder *f, const struct change *c)
 {
 	int err = lock_index(f, true);
@@ -842,7 +854,7 @@ int folder__drop(struct folder *f, const char *file, const struct folder_gap *ga
 	if (!is_good_name(file))
 		return -EINVAL;
 	err = change_index(f, &(struct change){ .drop = file, .gap = gap });
-	/* Change the index first: it must not name a missing file. */
+	/* The file is removed after its entry, so that the index never names a missing file. */
 	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
 		err = -errno;
 	return err;

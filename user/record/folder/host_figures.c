@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* The parts of each figure, from first to last. */
+/* A figure is the sum of the parts (enum host_part) from first to last. */
 static const struct {
 	enum cond_figure figure;
 	uint8_t first, last;
@@ -29,7 +29,7 @@ void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit
 {
 	v->v[COND_HOST_CGROUP] = (struct cond_value){ .known = true,
 						      .value = use,
-						      .of = limit == UINT64_MAX ? 0 : limit };
+						      .whole = limit == UINT64_MAX ? 0 : limit };
 }
 
 void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
@@ -38,13 +38,13 @@ void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64
 	const struct host_figure *group = s ? &s->part[HOST_GROUP] : NULL;
 
 	for (size_t i = 0; i < N_PARTS; i++) {
-		struct cond_value x = { .known = s, .of = ram };
+		struct cond_value sum = { .known = s, .whole = ram };
 
 		for (uint8_t k = parts[i].first; s && k <= parts[i].last; k++) {
-			x.value += s->part[k].bytes;
-			x.known &= s->part[k].known;
+			sum.value += s->part[k].bytes;
+			sum.known &= s->part[k].known;
 		}
-		v->v[parts[i].figure] = x;
+		v->v[parts[i].figure] = sum;
 		v->why[parts[i].figure] = s ? "the tables that it comes from could not be read"
 					    : why;
 	}

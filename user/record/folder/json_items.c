@@ -10,16 +10,17 @@
 
 #include "base/array.h"
 
-#define MEMBER_MOST 256 /* bytes of a member that is not the array */
-#define DEPTH 64
+#define MEMBER_MOST 256 /* bytes of the longest key or other member that is kept */
+#define DEPTH 64	/* most brackets open at once */
 
 struct reader {
 	gzFile in;
-	int c;	   /* the next byte; -1: the end */
-	char *buf; /* a value's text, NULL terminated */
-	size_t n, cap;
-	size_t most; /* bytes to keep of a value; it may be longer only if `skip` */
-	bool skip;
+	int c;	     /* the next byte; -1: end of the file */
+	char *buf;   /* text of the present value; not terminated */
+	size_t n;    /* length of the value so far, bytes that were not kept included */
+	size_t cap;  /* size of buf */
+	size_t most; /* bytes of a value that are kept */
+	bool skip;   /* true: ignore the bytes after `most`; false: they are the error -EMSGSIZE */
 	int err;
 };
 
@@ -34,6 +35,7 @@ static void skip_space(struct reader *r)
 		next_byte(r);
 }
 
+/* Appends the next byte to the value's text and reads the one after it. */
 static void keep_byte(struct reader *r)
 {
 	if (r->n < r->most) {
@@ -50,6 +52,7 @@ static void keep_byte(struct reader *r)
 	next_byte(r);
 }
 
+/* Reads a JSON text with its quotes. */
 static void read_text(struct reader *r)
 {
 	keep_byte(r); /* the quote */
@@ -71,7 +74,8 @@ static bool ends_value(int c)
 	       c == '\t';
 }
 
-/* Reads a value's text without judging it: brackets match in number. */
+/* Reads the text of one JSON value, up to the bracket that ends it. json_loadb() checks the text
+ * later. */
 static void read_value(struct reader *r)
 {
 	int depth = 0;
@@ -99,6 +103,7 @@ static void read_value(struct reader *r)
 		r->err = -EBADMSG;
 }
 
+/* Skips white space and then the byte c. Returns false if the next byte is another one. */
 static bool take_byte(struct reader *r, int c)
 {
 	skip_space(r);
@@ -108,6 +113,7 @@ static bool take_byte(struct reader *r, int c)
 	return true;
 }
 
+/* Reads an array from its opening bracket to its closing one. */
 static void read_elements(struct reader *r, const struct json_items *items, const char *array)
 {
 	size_t flags = JSON_DECODE_ANY | (items->strict ? JSON_REJECT_DUPLICATES : 0);
@@ -136,7 +142,7 @@ static void read_elements(struct reader *r, const struct json_items *items, cons
 		r->err = -EBADMSG;
 }
 
-/* The name among those of the arrays; NULL: another member. */
+/* Returns the entry of items->arrays that is equal to key, or NULL. */
 static const char *array_of(const struct json_items *items, const char *key)
 {
 	const char *const *name = items->arrays;
@@ -146,6 +152,7 @@ static const char *array_of(const struct json_items *items, const char *key)
 	return *name;
 }
 
+/* Reads a key and its value. */
 static void read_member(struct reader *r, const struct json_items *items)
 {
 	const char *array;

@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 
-#define POLY_REVERSED UINT32_C(0x82f63b78)
+#define POLY_REVERSED UINT32_C(0x82f63b78) /* the polynomial of CRC-32C, lowest bit first */
 
-/* Eight tables, eight bytes per round: portable and fast enough for readers. */
+/* tables[n][b]: CRC of the byte b and n zero bytes after it. With eight tables a round takes eight
+ * bytes, which is fast enough for readers without special instructions. */
 static uint32_t tables[8][256];
 
 static void make_tables(void)

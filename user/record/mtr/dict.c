@@ -11,7 +11,7 @@
 #include "memtrace.h"
 #include "record/stream/limits.h"
 
-#define NONE UINT32_MAX
+#define NONE UINT32_MAX /* returned instead of an entry's number on an error */
 #define CHUNK_BYTES (256u << 10)
 #define MIN_SLOTS 256
 #define NATIVE_LINE (1u << 31) /* a flag in struct dict_loc.line, as in recordings */
@@ -31,12 +31,12 @@ struct chunk {
 struct table {
 	char *entries;
 	size_t entry_size;
-	uint32_t n, max;
-	size_t room;
+	uint32_t n, max;  /* number of entries, and its bound */
+	size_t room;	  /* entries that fit the array */
 	uint32_t *slots;  /* entry number + 1; 0: empty */
-	uint32_t *hashes; /* hash of each slot's entry, so that most mismatches need no look at the
-			     entry */
-	uint32_t mask;
+	uint32_t *hashes; /* hash of each slot's entry, so that most mismatches are found without
+			     reading the entry */
+	uint32_t mask;	  /* number of slots - 1; the number is a power of two */
 };
 
 struct string {
@@ -50,8 +50,8 @@ struct dict {
 	struct table tables[KINDS];
 	struct chunk *chunks;
 	struct hash_seed seed;
-	uint64_t string_bytes, frames;
-	uint32_t phantom; /* location of frames that CPython hides; 0: none so far */
+	uint64_t string_bytes, frames; /* sums over all strings and stacks, for the bounds */
+	uint32_t phantom;	       /* location of frames that CPython hides; 0: none so far */
 };
 
 static int table__init(struct table *t, size_t entry_size, uint32_t max)
@@ -125,6 +125,7 @@ static const void *table__at(const struct table *t, uint32_t id)
 	return t->entries + (id < t->n ? id : 0) * t->entry_size;
 }
 
+/* Sets errno to -err and returns NONE. */
 static uint32_t fail_with(int err)
 {
 	errno = -err;
@@ -209,13 +210,13 @@ void dict__free(struct dict *d)
 	free(d);
 }
 
-/* Converts a string to valid UTF-8 without NUL, at most DICT_MAX_STRING long. Returns its
- * length. */
+/* Converts a string to valid UTF-8 and cuts it to DICT_MAX_STRING bytes. A NUL becomes the
+ * character for invalid bytes. Returns the new length. */
 static size_t clean_string(char dst[DICT_MAX_STRING + 1], const char *s, size_t len)
 {
 	static const char mark[] = "...";
-	char clean[DICT_MAX_STRING +
-		   4]; /* room for one extra character, which shows that the text is too long */
+	/* Room for one extra character, which shows that the text is too long. */
+	char clean[DICT_MAX_STRING + 4];
 	size_t out = 0, i = 0;
 
 	while (i < len && out < sizeof(clean) - 4) {
@@ -344,10 +345,10 @@ static uint32_t intern_stack(struct dict *d, const struct dict_frame *frames, ui
 	return table__append(t, hash, &entry);
 }
 
-/* Copies at most DICT_MAX_STACK_FRAMES + 1 frames, so that a stack that is too long stays that.
- * dst may be frames. Returns their number. */
-static uint32_t without_phantoms(const struct dict *d, struct dict_frame *dst,
-				 const struct dict_frame *frames, uint32_t n)
+/* Copies frames to dst without those of _Py_InitCleanup, and returns the number of copies. The bound
+ * DICT_MAX_STACK_FRAMES + 1 keeps a stack recognizable that is too long. dst may be frames. */
+static uint32_t copy_without_phantoms(const struct dict *d, struct dict_frame *dst,
+				      const struct dict_frame *frames, uint32_t n)
 {
 	uint32_t kept = 0;
 
@@ -363,7 +364,7 @@ uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n
 
 	if (!d->phantom)
 		return intern_stack(d, frames, n, walk);
-	n = without_phantoms(d, kept, frames, n);
+	n = copy_without_phantoms(d, kept, frames, n);
 	return intern_stack(d, kept, n, walk);
 }
 
@@ -376,8 +377,9 @@ uint32_t dict__recorded_stack(struct dict *d, const struct dict_frame *frames, u
 
 	if (id != before || !d->phantom)
 		return id;
+	/* A new entry: remove its hidden frames in place. The hash stays that of the whole stack. */
 	s = (struct dict_stack *)(t->entries + id * t->entry_size);
-	s->n = without_phantoms(d, (struct dict_frame *)(uintptr_t)s->frames, s->frames, s->n);
+	s->n = copy_without_phantoms(d, (struct dict_frame *)(uintptr_t)s->frames, s->frames, s->n);
 	return id;
 }
 

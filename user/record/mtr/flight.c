@@ -14,14 +14,14 @@
 #include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
 
-/* Chunks in a full window; the window moves by whole chunks. */
+/* Number of chunks that the kept events have at a bound. Events are dropped by whole chunks. */
 #define CHUNKS 8
 #define FLUSH_EVERY UINT64_C(1000000000) /* ns between flushes of an open file */
 
 struct chunk {
-	uint8_t *data; /* payload of an events block */
+	uint8_t *data; /* encoded events: payload of an events block */
 	size_t len;
-	uint32_t n;
+	uint32_t n;    /* number of events */
 	uint64_t last; /* time of the last event, ns */
 };
 
@@ -31,23 +31,23 @@ struct flight {
 	struct dict *dict;
 	const struct facts *facts;
 	struct flight_opts opts;
-	struct live_set *base; /* state before the first chunk */
-	struct chunk *chunks;  /* ring */
+	struct live_set *base; /* live blocks before the first chunk */
+	struct chunk
+		*chunks; /* ring: first has the index of the oldest, room the number of entries */
 	uint32_t first, n_chunks, room;
-	uint64_t bytes, events;	      /* bytes and events in chunks */
-	struct mtr_encoder *enc;      /* encoder of the open chunk */
-	uint64_t enc_first, enc_last; /* times of the open chunk's first and last event */
+	uint64_t bytes, events;	      /* sums of the bytes and events in chunks */
+	struct mtr_encoder *enc;      /* has the newest events, which are in no chunk yet */
+	uint64_t enc_first, enc_last; /* times of the first and the last event in enc, ns */
 	struct mtr_decoder *dec;
-	uint64_t cut_until; /* time of the last event removed at a bound */
-	unsigned int files;
-	struct dump *dump; /* open file; NULL: none */
-	uint64_t latest;   /* latest time of events and clock */
-	uint64_t steps;	   /* that ended in events of the base */
-	bool folded;	   /* true if the base contains events */
-	/* Out-of-memory events whose file is due. */
-	uint64_t ooms;
-	struct event oom;  /* first out-of-memory event */
-	uint64_t last_oom; /* time of the last out-of-memory event */
+	uint64_t cut_until; /* time of the latest event that was dropped at a bound, ns; 0: none */
+	unsigned int files; /* number of files written */
+	struct dump *dump;  /* the open window of flight__begin(); NULL: none */
+	uint64_t latest;    /* latest time of an event or of flight__tick(), ns */
+	uint64_t steps;	    /* number of steps that ended in events that the base has */
+	bool folded;	    /* true if the base contains events */
+	uint64_t ooms;	    /* number of out-of-memory events for which no file was written yet */
+	struct event oom;   /* the first of them */
+	uint64_t last_oom;  /* time of the last of them, ns */
 };
 
 /* A window's file. */
@@ -56,10 +56,10 @@ struct dump {
 	struct mtr_writer *w;
 	struct facts *facts; /* the capture's facts, with those of this file */
 	uint64_t begin;	     /* start of the window, ns */
-	bool begun;	     /* true once start() ran */
+	bool begun;	     /* start_dump() was called: the file has its live blocks */
 	bool whole;	     /* true if a step begins with the window */
-	int err;	     /* error of writing; the base is kept up to date even so */
-	uint64_t flushed;    /* time of the last flush */
+	int err;	     /* first error of writing; later events still update the base */
+	uint64_t flushed;    /* time of the last flush, ns */
 	uint64_t first_step; /* steps that ended before the window */
 	struct flight_report report;
 };
@@ -126,7 +126,7 @@ static struct chunk *chunk_at(const struct flight *fl, uint32_t i)
 	return &fl->chunks[(fl->first + i) % fl->room];
 }
 
-static int make_room(struct flight *fl)
+static int make_room_for_chunk(struct flight *fl)
 {
 	uint32_t room = fl->room ? fl->room * 2 : 16;
 	struct chunk *bigger;
@@ -145,7 +145,7 @@ static int make_room(struct flight *fl)
 	return 0;
 }
 
-/* Turns the encoder's events into a chunk. */
+/* Moves the encoder's events to a new chunk. Returns 0 or -ENOMEM. */
 static int close_chunk(struct flight *fl)
 {
 	struct mtr_part parts[MTR_PARTS];
@@ -157,7 +157,7 @@ static int close_chunk(struct flight *fl)
 	for (int i = 0; i < MTR_PARTS; i++)
 		c.len += parts[i].len;
 	c.data = malloc(c.len);
-	if (!c.data || make_room(fl)) {
+	if (!c.data || make_room_for_chunk(fl)) {
 		free(c.data);
 		return -ENOMEM;
 	}
@@ -174,7 +174,7 @@ static int close_chunk(struct flight *fl)
 	return 0;
 }
 
-static void drop_chunk(struct flight *fl)
+static void drop_oldest_chunk(struct flight *fl)
 {
 	struct chunk *c = chunk_at(fl, 0);
 
@@ -198,10 +198,11 @@ static int drain_chunk(struct flight *fl, int (*fn)(void *ctx, const struct even
 		err = fn(ctx, &e);
 	if (!err && why)
 		err = -EBADMSG;
-	drop_chunk(fl);
+	drop_oldest_chunk(fl);
 	return err;
 }
 
+/* Updates the base with an event that is not kept any more. */
 static int fold_event(void *ctx, const struct event *e)
 {
 	struct flight *fl = ctx;
@@ -217,13 +218,13 @@ static bool over_bounds(const struct flight *fl)
 	       (fl->opts.max_events && fl->events > fl->opts.max_events);
 }
 
-/* Removes chunks that are older than the window at the time now, or that exceed a bound. */
+/* Drops the oldest chunks while they are older than the kept time, or while there are too many. */
 static int trim_window(struct flight *fl, uint64_t now)
 {
 	while (fl->n_chunks) {
 		int err;
-		/* Keep FLIGHT_AFTER more, because an out-of-memory event's file is written
-		 * later. */
+		/* Keep events for FLIGHT_AFTER longer: the file of an out-of-memory event is
+		 * written so much later. */
 		bool old = chunk_at(fl, 0)->last + fl->opts.window + FLIGHT_AFTER < now;
 
 		if (!old && !over_bounds(fl))
@@ -237,6 +238,7 @@ static int trim_window(struct flight *fl, uint64_t now)
 	return 0;
 }
 
+/* True if the encoder has 1/CHUNKS of a bound, or cannot take more events. */
 static bool chunk_is_full(const struct flight *fl)
 {
 	struct mtr_part parts[MTR_PARTS];
@@ -245,6 +247,7 @@ static bool chunk_is_full(const struct flight *fl)
 	if (mtr_encoder__full(fl->enc) ||
 	    (fl->opts.max_events && mtr_encoder__count(fl->enc) >= fl->opts.max_events / CHUNKS))
 		return true;
+	/* mtr_encoder__full() ends a chunk at 64 KiB. Smaller chunks are measured every 64 events. */
 	if (fl->opts.max_bytes / CHUNKS >= 64 << 10 || mtr_encoder__count(fl->enc) % 64)
 		return false;
 	mtr_encoder__parts(fl->enc, 0, parts);
@@ -262,8 +265,8 @@ static int write_event(void *ctx, const struct event *e)
 	return mtr_writer__event(d->w, e);
 }
 
-/* Sets the file's facts: the capture's as they are now, then those that describe the dumped window.
- * Errors as facts__set(). */
+/* Copies the capture's facts as they are now to the file's facts, then adds those that describe
+ * this window. Returns an error as facts__set(). */
 static int update_facts(struct dump *d)
 {
 	const struct facts *from = d->fl->facts;
@@ -276,7 +279,7 @@ static int update_facts(struct dump *d)
 		if (strcmp(key, "attached_at") || !d->fl->folded)
 			err = err ?: facts__set(d->facts, key, value);
 	}
-	if (d->fl->folded) /* the start of the window counts as the attach */
+	if (d->fl->folded) /* the window has blocks from before its start, as after an attach */
 		err = err ?: facts__set(d->facts, "attached_at", "live");
 	if (d->whole)
 		err = err ?: facts__set(d->facts, "window_begins", "step");
@@ -288,7 +291,7 @@ static int update_facts(struct dump *d)
 	return err ?: facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
 }
 
-/* Begins the file with the live blocks. */
+/* Writes the facts and the live blocks, with which the file begins. */
 static int start_dump(struct dump *d, uint64_t time)
 {
 	int err;
@@ -304,6 +307,8 @@ static int start_dump(struct dump *d, uint64_t time)
 	return err ?: live_set__emit(d->fl->base, time, write_event, d);
 }
 
+/* Writes an event to the file if the window has begun, and updates the base with it. Returns an
+ * error of the base; that of writing is in d->err. */
 static int dump_event(void *ctx, const struct event *e)
 {
 	struct dump *d = ctx;
@@ -320,7 +325,7 @@ static int dump_event(void *ctx, const struct event *e)
 	return fold_event(d->fl, e);
 }
 
-/* Opens an empty file as *ret. On an error after open(), calls done(). */
+/* Opens a new file as *ret. Calls done() if an error follows after open(). */
 static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
 	struct dump *d = calloc(1, sizeof(*d));
@@ -377,8 +382,8 @@ static int close_dump(struct dump *d, const char *reason, const char *ended, int
 	return err;
 }
 
-/* Moves all kept events to the base. */
-static int move_all(struct flight *fl)
+/* Drops all kept events; they update the base. */
+static int drop_all_kept(struct flight *fl)
 {
 	int err = 0;
 
@@ -388,7 +393,7 @@ static int move_all(struct flight *fl)
 	return err;
 }
 
-/* Moves all kept events to the base and writes them to the file. */
+/* Writes all kept events to the file, then drops them; they update the base. */
 static int drain_window(struct dump *d)
 {
 	struct flight *fl = d->fl;
@@ -401,15 +406,16 @@ static int drain_window(struct dump *d)
 	return err;
 }
 
-/* A window lasts until its end, also if the last events came long before. */
+/* Moves the window's end to the present time, if the last event was long ago. */
 static void set_end(struct dump *d)
 {
 	if (d->begun && d->fl->latest > d->report.to + FLIGHT_AFTER)
 		d->report.to = d->fl->latest;
 }
 
-static int write_all(struct flight *fl, uint64_t begin, const char *why, const char *reason,
-		     const char *ended)
+/* Writes a file of all kept events from the time `begin` on. */
+static int write_kept(struct flight *fl, uint64_t begin, const char *why, const char *reason,
+		      const char *ended)
 {
 	struct dump *d;
 	int err = close_chunk(fl);
@@ -423,16 +429,16 @@ static int write_all(struct flight *fl, uint64_t begin, const char *why, const c
 	return close_dump(d, reason, ended, drain_window(d));
 }
 
-/* Writes the file of the out-of-memory events. */
-static int write_file(struct flight *fl)
+/* Writes the file that out-of-memory events caused. */
+static int write_oom_file(struct flight *fl)
 {
-	return write_all(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0,
-			 "", "oom", "out of memory");
+	return write_kept(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0,
+			  "", "oom", "out of memory");
 }
 
 int flight__save(struct flight *fl, const char *reason)
 {
-	return fl->dump ? -EBUSY : write_all(fl, 0, reason, "save", reason);
+	return fl->dump ? -EBUSY : write_kept(fl, 0, reason, "save", reason);
 }
 
 void flight__ignore_ooms(struct flight *fl)
@@ -467,8 +473,8 @@ int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *wh
 	if (err)
 		return err;
 	d->whole = whole && !before;
-	/* Without a look back the window starts here, even before its first event. */
-	err = before ? drain_window(d) : move_all(fl);
+	/* Without kept events the window starts now, even before its first event. */
+	err = before ? drain_window(d) : drop_all_kept(fl);
 	if (!err && !d->begun)
 		d->err = start_dump(d, fl->latest);
 	if (err || d->err)
@@ -521,7 +527,8 @@ static int add_unkept(struct flight *fl, const struct event *e)
 	return 0;
 }
 
-static bool is_due(const struct flight *fl, uint64_t now)
+/* True if the file that out-of-memory events caused has to be written. */
+static bool oom_file_is_due(const struct flight *fl, uint64_t now)
 {
 	if (!fl->ooms)
 		return false;
@@ -560,11 +567,11 @@ int flight__event(struct flight *fl, const struct event *e)
 		return err;
 	if (!fl->ooms)
 		return trim_window(fl, fl->enc_last);
-	/* Keep the events before an out-of-memory error. Later ones may exceed the bounds by a
-	 * quarter. */
+	/* Drop no events between an out-of-memory error and its file. They may exceed the bounds by
+	 * a quarter. */
 	if (fl->bytes > fl->opts.max_bytes + fl->opts.max_bytes / 4 ||
 	    (fl->opts.max_events && fl->events > fl->opts.max_events + fl->opts.max_events / 4))
-		return write_file(fl);
+		return write_oom_file(fl);
 	return 0;
 }
 
@@ -590,8 +597,8 @@ int flight__tick(struct flight *fl, uint64_t now)
 		fl->latest = now;
 	if (fl->dump)
 		return flush_dump(fl->dump, now);
-	if (is_due(fl, now))
-		return write_file(fl);
+	if (oom_file_is_due(fl, now))
+		return write_oom_file(fl);
 	if (fl->ooms)
 		return 0;
 	if (mtr_encoder__count(fl->enc) && fl->enc_first + fl->opts.window / CHUNKS < now)
@@ -601,5 +608,5 @@ int flight__tick(struct flight *fl, uint64_t now)
 
 int flight__finish(struct flight *fl)
 {
-	return fl->ooms && !flight__full(fl) ? write_file(fl) : 0;
+	return fl->ooms && !flight__full(fl) ? write_oom_file(fl) : 0;
 }

@@ -14,62 +14,65 @@
 
 struct block {
 	uint64_t size, requested, cuda_stream;
-	uint64_t time; /* time of the allocation */
-	uint64_t tensor_size;
+	uint64_t time;	      /* time of the allocation, ns; 0: before the first event */
+	uint64_t tensor_size; /* bytes of the tensor's storage, if tensor is set */
 	uint32_t stack, thread, node;
 	uint32_t name, module; /* data of EVENT_TENSOR, if tensor is set */
 	uint8_t walk, flags, how, category;
-	uint8_t item; /* element size as in TENSOR_ITEM */
-	bool tensor;
+	uint8_t item; /* size of the tensor's elements: the bits TENSOR_ITEM of an event's flags */
+	bool tensor;  /* EVENT_TENSOR reported a tensor's storage in this block */
 	bool only_tensor; /* true if only EVENT_TENSOR reported the block */
 };
 
 /* An EVENT_CUDA_ALLOC, EVENT_CUDA_FREE or EVENT_SEGMENT, kept unchanged. */
 struct range {
 	struct event e;
-	uint64_t seq; /* number of the event; 0: unused, and next is the next unused entry */
-	uint32_t next;
+	uint64_t seq;  /* number of the event in the stream, from 1; 0: this entry is unused */
+	uint32_t next; /* index of the next unused entry, if this one is unused */
 };
 
-/* Indexes of ranges by address: those of 2^i to 2^(i+1)-1 bytes have a list of their own, so one
- * that reaches an address begins shortly before it. */
+/* Ranges of similar size, from 2^i to 2^(i+1)-1 bytes, ordered by address. A range in the list that
+ * contains an address begins at most 2^(i+1)-2 bytes before it, so a short search finds it. */
 struct range_list {
-	uint32_t *v;
+	uint32_t *v; /* indexes in live_set.ranges */
 	size_t n, room;
 };
 
 struct base_device {
 	struct device device;
-	struct map64 *blocks;	/* address -> index in live_set.blocks */
-	struct map64 *segments; /* address -> index in live_set.ranges */
-	bool totals;
-	uint64_t allocated, reserved;
-	uint64_t live; /* bytes of blocks, without those that only wait for a stream */
+	struct map64 *blocks;	      /* address -> index in live_set.blocks */
+	struct map64 *segments;	      /* address -> index in live_set.ranges */
+	bool totals;		      /* the allocator reports its totals */
+	uint64_t allocated, reserved; /* these totals, bytes */
+	uint64_t live;		      /* sum of counted_bytes() of all blocks */
 	uint64_t peak_allocated, peak_reserved;
-	struct event census, used, left; /* the last of their kind, to emit; kind 0: none yet */
-	/* Number of the first EVENT_SEGMENT of the current reading. 0: none since the last
-	 * EVENT_STATE. */
+	struct event census, used,
+		left; /* the latest event of each of these kinds; kind 0: none yet */
+	/* range.seq of the first EVENT_SEGMENT since the last EVENT_STATE, which ends a reading of
+	 * the allocator's tables. 0: none since then. */
 	uint64_t reading;
 };
 
 struct live_set {
 	struct block *blocks;
-	/* Index of the first unused block; block.stack has the next one. */
+	/* free_block: index of the first unused block; block.stack of an unused block has the index
+	 * of the next one. NONE: no more. */
 	uint32_t n_blocks, free_block;
 	size_t room_blocks;
 	struct range *ranges;
-	uint32_t n_ranges, free_range;
+	uint32_t n_ranges, free_range; /* free_range: index of the first unused range; NONE: none */
 	size_t room_ranges;
-	struct range_list by_size[SIZE_CLASSES];
-	struct map64 *taken[MEM_HOW_NR]; /* address -> index in ranges */
+	struct range_list by_size[SIZE_CLASSES]; /* index: size_class() of a range's bytes */
+	struct map64 *taken[MEM_HOW_NR];	 /* by enum mem_how: address -> index in ranges */
 	struct base_device *devices;
 	uint32_t n_devices;
-	uint64_t seq;
-	uint64_t lost;
-	bool losing; /* true until the last loss has ended: see EVENT_LOST */
+	uint64_t seq;  /* number of events so far */
+	uint64_t lost; /* number of lost records so far */
+	bool losing;   /* the latest loss has not ended yet: see EVENT_LOST */
 	struct {
-		bool known;
-		struct host_sheet reading, last; /* the reading under way, and the last one */
+		bool known; /* last is valid */
+		struct host_sheet reading,
+			last; /* the incomplete reading, and the latest complete one */
 	} host;
 };
 
@@ -108,6 +111,7 @@ void live_set__free(struct live_set *b)
 	free(b);
 }
 
+/* Returns the device's entry, which it creates on demand. NULL if memory is short. */
 static struct base_device *device_of(struct live_set *b, struct device device)
 {
 	struct base_device d = { .device = device }, *bigger;
@@ -146,13 +150,14 @@ static int new_block(struct live_set *b, uint32_t *ret)
 	return 0;
 }
 
-/* Bytes that the allocator counts as allocated. */
+/* Returns the bytes that the allocator's total counts for this block: 0 if it was freed and only
+ * waits for a stream. */
 static uint64_t counted_bytes(const struct block *k)
 {
 	return k->flags & BLOCK_PENDING ? 0 : k->size;
 }
 
-/* Adds a block at e->addr. A block already there was freed by a lost event. */
+/* Adds a block at e->addr. Replaces one that is there: the event of its free was lost. */
 static int put_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t old;
@@ -190,7 +195,7 @@ static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
 	b->free_block = (uint32_t)old;
 }
 
-/* Sets the requested bytes. A block reported again by the allocator's tables keeps its stack. */
+/* Sets the requested bytes and the stream of the block at e->addr. */
 static void set_requested(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
@@ -201,6 +206,7 @@ static void set_requested(struct live_set *b, struct base_device *d, const struc
 	b->blocks[i].cuda_stream = e->cuda_stream;
 }
 
+/* Takes a block of the allocator's tables. If the block is known, it keeps its stack. */
 static int confirm_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
@@ -212,8 +218,8 @@ static int confirm_block(struct live_set *b, struct base_device *d, const struct
 	return 0;
 }
 
-/* Adds a tensor's storage. A storage from before the first event becomes a block if no event has
- * reported one. */
+/* Takes a tensor's storage. If no event has reported its block and the storage is from before the
+ * first event, adds a block. */
 static int set_tensor(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	struct block *k;
@@ -246,14 +252,15 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 	return 0;
 }
 
-/* ---- below the blocks ---- */
+/* ---- ranges: segments, and memory taken from CUDA ---- */
 
+/* Returns the i for which size is from 2^i to 2^(i+1)-1. */
 static unsigned size_class(uint64_t size)
 {
 	return 63 - (unsigned)__builtin_clzll(size | 1);
 }
 
-/* Position of the first range of a list at addr or behind it. */
+/* Returns the position in the list of the first range that begins at addr or later. */
 static size_t first_from(const struct live_set *b, const struct range_list *l, uint64_t addr)
 {
 	size_t low = 0, high = l->n;
@@ -295,6 +302,7 @@ static void unlist_range(struct live_set *b, uint32_t i)
 		memmove(l->v + at, l->v + at + 1, (--l->n - at) * sizeof(*l->v));
 }
 
+/* Adds a range at e->addr to the map, or replaces the one that is there. */
 static int put_range(struct live_set *b, struct map64 *map, const struct event *e)
 {
 	uint64_t old;
@@ -331,7 +339,7 @@ static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
 	b->free_range = (uint32_t)i;
 }
 
-/* Memory that the allocator took, or that its tables name. */
+/* True for memory of the allocator: it took the memory from CUDA, or its tables name it. */
 static bool is_segment(const struct event *e)
 {
 	return e->kind == EVENT_SEGMENT ||
@@ -339,12 +347,12 @@ static bool is_segment(const struct event *e)
 		(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
 }
 
-/* Which ranges latest_range() looks for. */
+/* Kinds of ranges that latest_range() can look for. */
 enum {
-	NAMED = 1,    /* segments in the allocator's tables */
-	TAKEN = 2,    /* segments that the allocator took */
+	NAMED = 1,    /* segments that the allocator's tables name */
+	TAKEN = 2,    /* segments that the allocator took from CUDA */
 	MAPPED = 4,   /* mappings, whoever made them */
-	UNMAPPED = 8, /* kept pieces of a mapping that were given back */
+	UNMAPPED = 8, /* events that gave back a piece of a mapping, see free_mapped() */
 };
 
 static unsigned kinds_of(const struct event *range)
@@ -356,17 +364,17 @@ static unsigned kinds_of(const struct event *range)
 	return is_segment(range) ? TAKEN : 0;
 }
 
-/* The latest range of these kinds that shares addresses with e; NULL: none. */
+/* Returns the latest range of these kinds that shares addresses with e; NULL: none. */
 static const struct range *latest_range(const struct live_set *b, const struct event *e,
 					unsigned kinds)
 {
-	uint64_t more = e->size ? e->size - 1 : 0;
-	uint64_t end = more < UINT64_MAX - e->addr ? e->addr + more : UINT64_MAX;
+	uint64_t after_first = e->size ? e->size - 1 : 0; /* bytes after the first one */
+	uint64_t end = after_first < UINT64_MAX - e->addr ? e->addr + after_first : UINT64_MAX;
 	const struct range *last = NULL;
 
 	for (unsigned c = 0; c < SIZE_CLASSES; c++) {
 		const struct range_list *l = &b->by_size[c];
-		uint64_t reach = (UINT64_C(2) << c) - 1;
+		uint64_t reach = (UINT64_C(2) << c) - 1; /* size of the largest range in the list */
 		size_t i = first_from(b, l, e->addr > reach ? e->addr - reach : 0);
 
 		for (; i < l->n && b->ranges[l->v[i]].e.addr <= end; i++) {
@@ -380,8 +388,8 @@ static const struct range *latest_range(const struct live_set *b, const struct e
 	return last;
 }
 
-/* Mappings are removed piece by piece. A removed piece of a larger range has to be kept as an
- * event. */
+/* Removes a mapping. If only a piece of a larger range is removed, the event is kept as a range, so
+ * that the state can be written again. */
 static int free_mapped(struct live_set *b, const struct event *e)
 {
 	struct map64 *taken = b->taken[MEM_MAPPED];
@@ -389,11 +397,12 @@ static int free_mapped(struct live_set *b, const struct event *e)
 
 	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
 		drop_range(b, taken, e->addr);
-	/* True if a kept segment or a larger mapping contains it. */
+	/* A segment or a larger mapping still has these addresses. */
 	return latest_range(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
 }
 
-/* Other memory is given back as a whole. One kind of call frees the memory of several kinds. */
+/* Removes memory that is always given back as a whole. freed_by: kinds of memory with the same
+ * number are freed by the same call; 0: no call. */
 static void free_whole(struct live_set *b, const struct event *e)
 {
 	static const uint8_t freed_by[MEM_HOW_NR] = {
@@ -408,8 +417,8 @@ static void free_whole(struct live_set *b, const struct event *e)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
 
-/* Removes ranges that were known before a complete reading of the allocator's tables and are not in
- * it. */
+/* Removes the device's segments that a complete reading of the allocator's tables does not name.
+ * since: range.seq of the first segment in that reading. */
 static void drop_missing(struct live_set *b, struct base_device *d, uint64_t since)
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
@@ -426,7 +435,7 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 	}
 }
 
-static void take_level(struct base_device *d)
+static void update_peaks(struct base_device *d)
 {
 	uint64_t allocated = d->totals ? d->allocated : d->live;
 
@@ -436,9 +445,8 @@ static void take_level(struct base_device *d)
 		d->peak_reserved = d->reserved;
 }
 
-/*
- * The latest segment that shares addresses with e. NULL: none, or a later free of a mapping is kept
- * there.
+/* Returns the latest segment that shares addresses with e. NULL: there is none, or a later event
+ * gave back these addresses.
  */
 static const struct event *find_segment(const struct live_set *b, const struct event *e)
 {
@@ -447,9 +455,8 @@ static const struct event *find_segment(const struct live_set *b, const struct e
 	return last && is_segment(&last->e) ? &last->e : NULL;
 }
 
-/*
- * The allocator took a segment, or gave one back, and reports its totals only with its next event.
- * Its reserved total changes at once, as in the model.
+/* Changes the reserved total after the allocator took a segment or gave one back. The allocator
+ * reports its totals only with its next event, but the total changes at once, as in the model.
  */
 static void change_reserved(struct live_set *b, struct device device, uint64_t size, bool taken)
 {
@@ -462,13 +469,14 @@ static void change_reserved(struct live_set *b, struct device device, uint64_t s
 			d->reserved += size;
 		else
 			d->reserved -= size < d->reserved ? size : d->reserved;
-		take_level(d);
+		update_peaks(d);
 	}
 }
 
 static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 {
-	/* The allocator's tables may have named it before the call returned. */
+	/* If the allocator's tables named the segment before the call returned, it is counted
+	 * already. */
 	bool is_new = is_segment(e) && !find_segment(b, e);
 
 	if (put_range(b, b->taken[e->how], e))
@@ -484,7 +492,7 @@ static int fold_cuda_free(struct live_set *b, const struct event *e)
 					      ? find_segment(b, e)
 					      : NULL;
 
-	/* Only mappings end in pieces. */
+	/* Only mappings are given back in pieces; other memory must be freed at its first address. */
 	if (segment && (e->how == MEM_MAPPED || segment->addr == e->addr))
 		change_reserved(b, segment->device,
 				e->how == MEM_MAPPED && e->size ? e->size : segment->size, false);
@@ -494,6 +502,7 @@ static int fold_cuda_free(struct live_set *b, const struct event *e)
 	return 0;
 }
 
+/* Returns a copy of an event with only the fields that live_set__emit() writes again. */
 static struct event figure_of(const struct event *e, uint8_t flags)
 {
 	return (struct event){
@@ -530,7 +539,7 @@ static int fold_on_device(struct live_set *b, struct base_device *d, const struc
 		break;
 	case EVENT_TENSOR:
 		return set_tensor(b, d, e);
-	case EVENT_CENSUS: /* the start of the window counts as the attach */
+	case EVENT_CENSUS: /* a recording that begins with this state was attached at its start */
 		d->census = figure_of(e, e->flags | CENSUS_FIRST);
 		break;
 	case EVENT_USED:
@@ -573,7 +582,7 @@ int live_set__fold(struct live_set *b, const struct event *e)
 	d = device_of(b, e->device);
 	if (!d || fold_on_device(b, d, e))
 		return -ENOMEM;
-	take_level(d);
+	update_peaks(d);
 	return 0;
 }
 
@@ -595,7 +604,7 @@ void live_set__new_peaks(struct live_set *b)
 {
 	for (uint32_t i = 0; i < b->n_devices; i++) {
 		b->devices[i].peak_allocated = b->devices[i].peak_reserved = 0;
-		take_level(&b->devices[i]);
+		update_peaks(&b->devices[i]);
 	}
 }
 
@@ -608,7 +617,7 @@ uint64_t live_set__blocks(const struct live_set *b)
 	return n;
 }
 
-/* ---- giving the state back ---- */
+/* ---- writing the state as events ---- */
 
 struct emitter {
 	const struct live_set *b;
@@ -684,7 +693,8 @@ static int emit_block(const struct emitter *t, struct device device, uint64_t ad
 	return err;
 }
 
-/* sum: bytes that count as allocated. */
+/* Emits the device's blocks by address. Adds to *sum the bytes that the allocator counts as
+ * allocated. */
 static int emit_blocks(const struct emitter *t, const struct base_device *d, uint64_t *sum)
 {
 	size_t n = 0, pos = 0, count = map64__count(d->blocks);
@@ -713,8 +723,8 @@ static int range_by_addr(const void *x, const void *y)
 	return (*a)->addr < (*b)->addr ? -1 : (*a)->addr > (*b)->addr;
 }
 
-/* Bytes in the device's segments, each address once. Ignores pieces given back from their
- * middle. */
+/* Sums up the bytes in the device's segments, and counts each address once. Pieces that were given
+ * back are not subtracted. Returns 0 or -ENOMEM. */
 static int sum_segments(const struct live_set *b, const struct base_device *d, uint64_t *ret)
 {
 	const struct event **all = malloc((b->n_ranges + 1) * sizeof(*all));

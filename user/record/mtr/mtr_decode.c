@@ -10,7 +10,8 @@
 #include "record/mtr/mtr_format.h"
 #include "record/varint.h"
 
-/* For functions whose argument kind is constant in the copies that run most. */
+/* For functions that get_event() calls with a constant kind, so that the compiler specializes them.
+ */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 struct cursor {
@@ -19,23 +20,26 @@ struct cursor {
 
 struct mtr_decoder {
 	const struct dict *dict;
-	struct dict_counts counts; /* counts of dict, which does not grow within a block */
+	struct dict_counts
+		counts; /* numbers of entries in dict, which does not grow within a block */
 	struct cursor cols[MTR_COLS];
-	uint16_t allowed[EVENT_KINDS]; /* fields allowed by kind, in a file of this version */
-	uint32_t n, left;
-	uint64_t time;
+	uint16_t allowed[EVENT_KINDS]; /* by kind: the fields (enum mtr_field) that it may have in a
+					  file of this version */
+	uint32_t n, left;	       /* numbers of events read and not yet read in this block */
+	uint64_t time;		       /* time and thread of the last event */
 	uint32_t thread;
-	uint32_t node;	    /* node of the last event that has one */
-	uint32_t called[2]; /* modules last entered and left */
-	uint64_t new_addr;
-	uint8_t walk;
-	struct mtr_touched *touched; /* state after each event with a block, in order */
+	uint32_t node;	    /* node of the last event that had one */
+	uint32_t called[2]; /* module of the last EVENT_ENTER and of the last EVENT_LEAVE */
+	uint64_t new_addr;  /* last address that was new in the block */
+	uint8_t walk;	    /* walk of the last event without a stack */
+	struct mtr_touched *touched; /* for each event that had an allocator block: the block's
+					state after it */
 	uint32_t n_touched;
-	uint64_t *sizes; /* sizes by number */
+	uint64_t *sizes; /* the different sizes in this events block, by order of appearance */
 	uint32_t n_sizes;
 	size_t room_touched, room_sizes;
 	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
-	uint32_t n_devices, device;
+	uint32_t n_devices, device; /* device: index of the last event's device */
 };
 
 struct mtr_decoder *mtr_decoder__new(const struct dict *d)
@@ -56,7 +60,7 @@ void mtr_decoder__free(struct mtr_decoder *dec)
 	free(dec);
 }
 
-/* The last kind that a file of this version may have. */
+/* Returns the last event kind that a file of this version may have: see MTR_VERSION. */
 static unsigned int last_kind(uint32_t version)
 {
 	static const uint8_t last[] = { 0,	     EVENT_LOST, EVENT_USED,
@@ -65,7 +69,8 @@ static unsigned int last_kind(uint32_t version)
 	return version < sizeof(last) ? last[version] : EVENT_KINDS - 1;
 }
 
-/* The fields that a kind may have. 0: the file's version lacks the kind. */
+/* Returns the fields that events of a kind may have (enum mtr_field); 0: the file's version lacks
+ * the kind. */
 static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 {
 	unsigned int allowed = MTR_THREAD | MTR_DEVICE;
@@ -145,7 +150,9 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	return 0;
 }
 
-static bool get(struct mtr_decoder *dec, enum mtr_column col, uint64_t *v)
+/* The get_ functions read a value from its column. They return false if the value is missing or out
+ * of range. */
+static bool get_number(struct mtr_decoder *dec, enum mtr_column col, uint64_t *v)
 {
 	return varint__get(&dec->cols[col].at, dec->cols[col].end, v);
 }
@@ -154,7 +161,7 @@ static bool get_thread(struct mtr_decoder *dec)
 {
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.threads)
+	if (!get_number(dec, MTR_COL_REST, &v) || v >= dec->counts.threads)
 		return false;
 	dec->thread = (uint32_t)v;
 	return true;
@@ -165,7 +172,7 @@ static bool get_device(struct mtr_decoder *dec)
 	struct cursor *rest = &dec->cols[MTR_COL_REST];
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_REST, &v) || v > dec->n_devices)
+	if (!get_number(dec, MTR_COL_REST, &v) || v > dec->n_devices)
 		return false;
 	if (v == dec->n_devices) {
 		if (v == MTR_MAX_BLOCK_DEVICES || rest->end - rest->at < 2)
@@ -182,10 +189,10 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 {
 	uint64_t number;
 
-	if (!get(dec, MTR_COL_SIZE, &number) || number > dec->n_sizes)
+	if (!get_number(dec, MTR_COL_SIZE, &number) || number > dec->n_sizes)
 		return false;
 	if (number == dec->n_sizes) { /* has room: at most one new size per event */
-		if (!get(dec, MTR_COL_SIZE, &dec->sizes[number]))
+		if (!get_number(dec, MTR_COL_SIZE, &dec->sizes[number]))
 			return false;
 		dec->n_sizes++;
 	}
@@ -193,13 +200,14 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 	return true;
 }
 
-static struct mtr_last *last_of(struct mtr_decoder *dec, unsigned int kind)
+static struct mtr_last *last_event(struct mtr_decoder *dec, unsigned int kind)
 {
 	return &dec->devices[dec->device].last[kind];
 }
 
-/* The entry `back` places before the latest one; NULL: none. */
-static struct mtr_touched *touched(struct mtr_decoder *dec, uint64_t back)
+/* Returns the entry of dec->touched that is `back` places before the latest one; NULL: there is
+ * none. */
+static struct mtr_touched *touched_before(struct mtr_decoder *dec, uint64_t back)
 {
 	return back < dec->n_touched ? &dec->touched[dec->n_touched - 1 - back] : NULL;
 }
@@ -208,7 +216,7 @@ static bool get_new_addr(struct mtr_decoder *dec, struct event *e)
 {
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_ADDR, &v))
+	if (!get_number(dec, MTR_COL_ADDR, &v))
 		return false;
 	e->addr = dec->new_addr += unzigzag(v);
 	return true;
@@ -224,7 +232,7 @@ ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struc
 		if (!get_new_addr(dec, e))
 			return false;
 	} else {
-		t = get(dec, MTR_COL_ADDR, &v) ? touched(dec, v) : NULL;
+		t = get_number(dec, MTR_COL_ADDR, &v) ? touched_before(dec, v) : NULL;
 		if (!t)
 			return false;
 		before = *t;
@@ -240,29 +248,30 @@ ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struc
 
 static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, e->kind);
+	const struct mtr_last *last = last_event(dec, e->kind);
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_ADDR, &v))
+	if (!get_number(dec, MTR_COL_ADDR, &v))
 		return false;
 	e->addr = last->end + unzigzag(v);
 	e->size = last->size;
 	return !(fields & MTR_SIZE) || get_size(dec, &e->size);
 }
 
-/* *t: the block of this EVENT_REQUESTED; NULL if no earlier event of this events block has it. */
+/* Reads the address of an EVENT_REQUESTED. Sets *t to its allocator block, or leaves *t if no
+ * earlier event of this events block has that. */
 static bool get_requested_block(struct mtr_decoder *dec, unsigned int fields, struct event *e,
 				struct mtr_touched **t)
 {
 	uint64_t back = 0;
 
 	if (fields & MTR_ADDR) {
-		if (!get(dec, MTR_COL_ADDR, &back))
+		if (!get_number(dec, MTR_COL_ADDR, &back))
 			return false;
 		if (!back)
 			return get_new_addr(dec, e);
 	}
-	*t = touched(dec, back);
+	*t = touched_before(dec, back);
 	if (!*t)
 		return false;
 	e->addr = (*t)->addr;
@@ -274,10 +283,10 @@ static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct e
 {
 	uint64_t v;
 
-	e->requested = mtr_predict_requested(e, t, last_of(dec, e->kind));
+	e->requested = mtr_predict_requested(e, t, last_event(dec, e->kind));
 	if (!(fields & (e->kind == EVENT_REQUESTED ? MTR_SIZE : MTR_REQUESTED)))
 		return true;
-	if (!get(dec, MTR_COL_SIZE, &v))
+	if (!get_number(dec, MTR_COL_SIZE, &v))
 		return false;
 	e->requested = mtr_requested_base(e, t) - unzigzag(v);
 	return true;
@@ -297,7 +306,7 @@ ALWAYS_INLINE bool get_memory(struct mtr_decoder *dec, unsigned int kind, unsign
 	} else if (kind == EVENT_REQUESTED) {
 		good = get_requested_block(dec, fields, e, &t);
 	} else if (mtr_has_size(kind)) {
-		e->size = mtr_repeats_size(kind) ? last_of(dec, kind)->size : 0;
+		e->size = mtr_repeats_size(kind) ? last_event(dec, kind)->size : 0;
 		if (fields & MTR_SIZE)
 			good = get_size(dec, &e->size);
 	}
@@ -315,14 +324,15 @@ ALWAYS_INLINE bool get_memory(struct mtr_decoder *dec, unsigned int kind, unsign
 ALWAYS_INLINE bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int kind,
 				       unsigned int fields, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, kind);
+	const struct mtr_last *last = last_event(dec, kind);
 	uint64_t how, flags;
 
 	e->how = last->how;
 	e->flags = last->flags;
 	if (fields & MTR_HOW) {
-		if (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags) ||
-		    how >= event__how_end(e->kind) || flags > UINT8_MAX)
+		if (!get_number(dec, MTR_COL_REST, &how) ||
+		    !get_number(dec, MTR_COL_REST, &flags) || how >= event__how_end(e->kind) ||
+		    flags > UINT8_MAX)
 			return false;
 		e->how = (uint8_t)how;
 		e->flags = (uint8_t)flags;
@@ -332,21 +342,21 @@ ALWAYS_INLINE bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int kin
 	e->cuda_stream = last->cuda_stream;
 	e->pool[0] = last->pool[0];
 	e->pool[1] = last->pool[1];
-	if ((fields & MTR_STREAM) && !get(dec, MTR_COL_REST, &e->cuda_stream))
+	if ((fields & MTR_STREAM) && !get_number(dec, MTR_COL_REST, &e->cuda_stream))
 		return false;
-	return !(fields & MTR_POOL) ||
-	       (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
+	return !(fields & MTR_POOL) || (get_number(dec, MTR_COL_REST, &e->pool[0]) &&
+					get_number(dec, MTR_COL_REST, &e->pool[1]));
 }
 
 ALWAYS_INLINE bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_STACK, &v) || v >= dec->counts.stacks)
+	if (!get_number(dec, MTR_COL_STACK, &v) || v >= dec->counts.stacks)
 		return false;
 	e->stack = (uint32_t)v;
 	if (fields & MTR_WALK) {
-		if (!get(dec, MTR_COL_REST, &v) || v >= MT_WALK_NR)
+		if (!get_number(dec, MTR_COL_REST, &v) || v >= MT_WALK_NR)
 			return false;
 		e->walk = (uint8_t)v;
 	} else {
@@ -368,14 +378,14 @@ ALWAYS_INLINE bool get_totals(struct mtr_decoder *dec, unsigned int kind, unsign
 	else if (kind == EVENT_FREE)
 		allocated -= e->size;
 	if (fields & MTR_TOTALS) {
-		if (!get(dec, MTR_COL_REST, &v) || v > 1)
+		if (!get_number(dec, MTR_COL_REST, &v) || v > 1)
 			return false;
 		d->totals = v;
 		if (v) {
-			if (!get(dec, MTR_COL_REST, &v))
+			if (!get_number(dec, MTR_COL_REST, &v))
 				return false;
 			allocated += unzigzag(v);
-			if (!get(dec, MTR_COL_REST, &v))
+			if (!get_number(dec, MTR_COL_REST, &v))
 				return false;
 			reserved += unzigzag(v);
 		}
@@ -392,7 +402,7 @@ static bool get_node(struct mtr_decoder *dec, struct event *e)
 {
 	uint64_t v;
 
-	if (!get(dec, MTR_COL_REST, &v))
+	if (!get_number(dec, MTR_COL_REST, &v))
 		return false;
 	v = dec->node + unzigzag(v);
 	if (!v || v >= dec->counts.nodes)
@@ -403,11 +413,11 @@ static bool get_node(struct mtr_decoder *dec, struct event *e)
 
 static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 {
-	const struct mtr_last *last = last_of(dec, e->kind);
+	const struct mtr_last *last = last_event(dec, e->kind);
 	uint64_t name, module, category;
 
-	if (!get(dec, MTR_COL_REST, &name) || !get(dec, MTR_COL_REST, &module) ||
-	    !get(dec, MTR_COL_REST, &category))
+	if (!get_number(dec, MTR_COL_REST, &name) || !get_number(dec, MTR_COL_REST, &module) ||
+	    !get_number(dec, MTR_COL_REST, &category))
 		return false;
 	name = last->name + unzigzag(name);
 	module = last->module + unzigzag(module);
@@ -425,7 +435,7 @@ static bool get_called(struct mtr_decoder *dec, struct event *e)
 	uint32_t *last = &dec->called[e->kind == EVENT_LEAVE];
 	uint64_t module;
 
-	if (!get(dec, MTR_COL_REST, &module))
+	if (!get_number(dec, MTR_COL_REST, &module))
 		return false;
 	module = *last + unzigzag(module);
 	if (module >= dec->counts.modules)
@@ -434,7 +444,8 @@ static bool get_called(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
-/* True if the tag has only bits that the kind, the position and the file's version allow. */
+/* True if the file's version has the kind, the kind may have these fields, and the block's first
+ * event has the fields that it needs. */
 static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
 	if (kind >= EVENT_KINDS || !dec->allowed[kind] || (fields & ~(uint64_t)dec->allowed[kind]))
@@ -452,7 +463,7 @@ static bool columns_are_used_up(const struct mtr_decoder *dec)
 	return true;
 }
 
-/* The fields of an event after tag and time. */
+/* Reads the fields of an event, after its tag and its time. */
 ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsigned int fields,
 			      struct event *e)
 {
@@ -472,7 +483,7 @@ ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsign
 	if (mtr_has_totals(kind) && !get_totals(dec, kind, fields, e))
 		return false;
 	if (kind == EVENT_CALL) {
-		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.modules)
+		if (!get_number(dec, MTR_COL_REST, &v) || v >= dec->counts.modules)
 			return false;
 		e->module = (uint32_t)v;
 	}
@@ -483,11 +494,11 @@ ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsign
 	if (mtr_is_call(kind) && !get_called(dec, e))
 		return false;
 	if (kind == EVENT_MARK) {
-		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
+		if (!get_number(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
 			return false;
 		e->name = (uint32_t)v;
 	}
-	mtr_remember(last_of(dec, kind), kind, e);
+	mtr_remember(last_event(dec, kind), kind, e);
 	return true;
 }
 
@@ -497,20 +508,20 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 	unsigned int kind, fields;
 	uint64_t v, tag, bits;
 
-	if (!get(dec, MTR_COL_TAG, &tag))
+	if (!get_number(dec, MTR_COL_TAG, &tag))
 		return false;
 	kind = mtr_tag_kind(tag, &bits);
-	if (!good_tag(dec, kind, bits) || !get(dec, MTR_COL_TIME, &v))
+	if (!good_tag(dec, kind, bits) || !get_number(dec, MTR_COL_TIME, &v))
 		return false;
 	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	/* A copy is faster: compilers clear a structure of this size with a slow string
-	 * instruction */
+	/* Copying zeroes is faster: compilers clear a structure of this size with a slow string
+	 * instruction. */
 	*e = blank;
 	e->kind = (uint8_t)kind;
 	e->time = dec->time;
-	/* Nearly all events are of two kinds. With a constant kind the compiler drops all that the
-	 * kind does not have. */
+	/* Nearly all events are of two kinds. For a constant kind the compiler drops the code for
+	 * fields that the kind does not have. */
 	switch (kind) {
 	case EVENT_ALLOC:
 		return get_fields(dec, EVENT_ALLOC, fields, e);

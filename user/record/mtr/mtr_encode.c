@@ -9,28 +9,29 @@
 #include "record/dict.h"
 #include "record/varint.h"
 
-#define FULL_BYTES (64u << 10)
+#define FULL_BYTES (64u << 10) /* a block with so many bytes or events is full */
 #define FULL_EVENTS (32u << 10)
-#define EVENT_MAX 192 /* upper bound of an event's bytes in all columns together */
+#define EVENT_MAX 192 /* an event takes at most so many bytes in all columns together */
 
 struct mtr_encoder {
 	const struct dict *dict;
-	uint8_t *cols[MTR_COLS]; /* start of each column; ends has the end */
-	uint8_t *ends[MTR_COLS];
+	uint8_t *cols[MTR_COLS]; /* start of each column */
+	uint8_t *ends[MTR_COLS]; /* end of what each column has */
 	uint8_t head[VARINT_MAX * (3 + MTR_COLS)];
-	uint32_t n;
-	uint64_t first_time, time;
-	uint32_t thread;
-	uint32_t node;		     /* node of the last event that has one */
-	uint32_t called[2];	     /* modules last entered and left */
-	uint64_t new_addr;	     /* last address that was new in the block */
-	uint8_t walk;		     /* walk of the last event without a stack */
-	struct map64 *addrs;	     /* address -> index of its last entry in touched */
-	struct mtr_touched *touched; /* state after each event with a block, in order */
+	uint32_t n;		   /* number of events in the block */
+	uint64_t first_time, time; /* times of the block's first event and of the last one */
+	uint32_t thread;	   /* thread of the last event */
+	uint32_t node;		   /* node of the last event that had one */
+	uint32_t called[2];	   /* module of the last EVENT_ENTER and of the last EVENT_LEAVE */
+	uint64_t new_addr;	   /* last address that was new in the block */
+	uint8_t walk;		   /* walk of the last event without a stack */
+	struct map64 *addrs;	   /* address -> index of its last entry in touched */
+	struct mtr_touched *touched; /* for each event that had an allocator block: the block's
+					state after it */
 	uint32_t n_touched;
 	struct map64 *size_numbers; /* size -> number, in order of appearance */
 	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
-	uint32_t n_devices, device;
+	uint32_t n_devices, device; /* device: index of the last event's device */
 };
 
 struct mtr_encoder *mtr_encoder__new(const struct dict *d)
@@ -87,6 +88,8 @@ static void put_number(struct mtr_encoder *enc, enum mtr_column col, uint64_t v)
 	enc->ends[col] = varint__put(enc->ends[col], v);
 }
 
+/* The functions below append a value to its column, unless the decoder predicts it. They return or
+ * set the field's flag (enum mtr_field) if they stored the value. */
 static unsigned int put_thread(struct mtr_encoder *enc, uint32_t thread)
 {
 	if (enc->n && thread == enc->thread)
@@ -114,6 +117,7 @@ static unsigned int put_device(struct mtr_encoder *enc, struct device device)
 	return MTR_DEVICE;
 }
 
+/* Stores a size as its number in the block. A new size gets the next number and follows it. */
 static int put_explicit_size(struct mtr_encoder *enc, uint64_t size)
 {
 	uint64_t number;
@@ -132,6 +136,7 @@ static int put_explicit_size(struct mtr_encoder *enc, uint64_t size)
 	return 0;
 }
 
+/* Adds the state of the allocator block after this event. Returns 0 or -ENOMEM. */
 static int touch_block(struct mtr_encoder *enc, const struct event *e,
 		       const struct mtr_touched *before)
 {
@@ -159,6 +164,8 @@ static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted,
 	return put_explicit_size(enc, size);
 }
 
+/* Stores address and size of an EVENT_ALLOC or EVENT_FREE. A known address is stored as the number
+ * of entries in touched since its last one. Returns 0 or -ENOMEM. */
 static int put_block(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
 {
 	struct mtr_touched before = { 0 };
@@ -176,6 +183,7 @@ static int put_block(struct mtr_encoder *enc, const struct event *e, unsigned in
 	return err ?: put_size(enc, e->size, before.size, fields);
 }
 
+/* Stores address and size of a kind of mtr_has_range(). Returns 0 or -ENOMEM. */
 static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
 {
 	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
@@ -187,8 +195,8 @@ static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned in
 	return err ?: put_size(enc, e->size, last->size, fields);
 }
 
-/* Stores the address of an EVENT_REQUESTED. Returns its block, or NULL if no earlier event of this
- * events block has it. */
+/* Stores the address of an EVENT_REQUESTED. Returns its allocator block, or NULL if no earlier
+ * event of this events block has that. */
 static struct mtr_touched *put_requested_block(struct mtr_encoder *enc, const struct event *e,
 					       unsigned int *fields)
 {

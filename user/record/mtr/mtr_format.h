@@ -15,13 +15,14 @@
 #define MTR_FILE_HEADER 16
 
 #define MTR_BLOCK_HEADER 24
-#define MTR_MAX_BLOCK (16u << 20) /* bytes, stored and uncompressed */
+/* Bounds of a block: bytes, both stored and uncompressed; events; devices. */
+#define MTR_MAX_BLOCK (16u << 20)
 #define MTR_MAX_BLOCK_EVENTS (1u << 20)
 #define MTR_MAX_BLOCK_DEVICES 256
 
 enum mtr_block { MTR_FACTS = 1, MTR_DICT = 2, MTR_EVENTS = 3, MTR_END = 4 };
 
-#define MTR_ZSTD 1u /* flag of a compressed block */
+#define MTR_ZSTD 1u /* flag in a block's header: the payload is compressed with zstd */
 
 /* Sections of a dictionary block. */
 enum mtr_section {
@@ -44,34 +45,35 @@ enum mtr_column {
 	MTR_COLS,
 };
 
-/*
- * An event's tag has three bits of code, four more bits for rare kinds, and one bit for each field
- * that the block stores. A block stores only fields that differ from their prediction. With these
- * codes the tags of EVENT_ALLOC and EVENT_FREE take one byte.
+/* Each event has a tag: three bits of code, which give the kind; four more bits if the kind is
+ * rare; and one bit (enum mtr_field) for each field that the event stores. An event stores only
+ * fields that differ from their prediction. With these codes the tags of EVENT_ALLOC and EVENT_FREE
+ * take one byte.
  */
-#define MTR_CODE_REQUESTED 0u
-#define MTR_CODE_MAX 6u /* codes from EVENT_ALLOC to here equal the kind */
-#define MTR_CODE_RARE 7u
-#define MTR_RARE_FIRST 7u /* kind of the value 0 of the four extra bits */
+#define MTR_CODE_REQUESTED 0u /* EVENT_REQUESTED */
+#define MTR_CODE_MAX 6u	      /* a code from EVENT_ALLOC to this one is the kind itself */
+#define MTR_CODE_RARE 7u      /* the four extra bits have the kind minus MTR_RARE_FIRST */
+#define MTR_RARE_FIRST 7u
 
 enum mtr_field {
 	MTR_THREAD = 1 << 0,
 	MTR_DEVICE = 1 << 1,
 	MTR_TOTALS = 1 << 2,
-	MTR_SIZE = 1 << 3, /* EVENT_REQUESTED: its requested bytes */
-	/* An address that is new in this block. EVENT_REQUESTED: an address other than that of the
-	 * latest block. */
+	MTR_SIZE = 1 << 3, /* the size; in an EVENT_REQUESTED the requested bytes */
+	/* An address that is new in this events block. In an EVENT_REQUESTED: an address that is
+	   not the latest one. */
 	MTR_ADDR = 1 << 4,
 	MTR_WALK = 1 << 5,
-	MTR_FIELDS_V1 = (1 << 6) - 1,
-	MTR_HOW = 1 << 6, /* how and flags */
+	MTR_FIELDS_V1 = (1 << 6) - 1, /* all fields of version 1 */
+	MTR_HOW = 1 << 6,	      /* how and flags */
 	MTR_REQUESTED = 1 << 7,
 	MTR_STREAM = 1 << 8,
 	MTR_POOL = 1 << 9,
-	MTR_FIELDS_V2 = (1 << 10) - 1,
-	MTR_NODE = 1 << 10, /* a node follows */
+	MTR_FIELDS_V2 = (1 << 10) - 1, /* all fields of version 2 */
+	MTR_NODE = 1 << 10,	       /* the autograd node */
 };
 
+/* Returns the tag of an event of this kind that stores these fields. */
 static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 {
 	if (kind <= MTR_CODE_MAX)
@@ -81,8 +83,8 @@ static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
 }
 
-/* Returns the kind, which may be invalid (EVENT_KINDS or more); sets *fields, which may have any
- * bit. */
+/* Returns the kind in a tag and sets *fields. Checks nothing: the kind may be EVENT_KINDS or more,
+ * and any bit of *fields may be set. */
 static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 {
 	unsigned int code = tag & 7;
@@ -93,23 +95,22 @@ static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 	return code == MTR_CODE_RARE ? MTR_RARE_FIRST + (tag >> 3 & 15) : code;
 }
 
-/* The fields of each kind. Kinds other than ALLOC and FREE predict address and size from the last
- * event of the same kind. */
+/* The functions mtr_has_ say which kinds of events have which fields. */
 
-/* Kinds with an address that usually occurred before. */
+/* Kinds whose address usually occurred before in the events block. */
 static inline bool mtr_has_block(unsigned int kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE;
 }
 
-/* Kinds with an address and a size, predicted from the last event of the kind. */
+/* Kinds whose address and size are predicted from the last event of the same kind. */
 static inline bool mtr_has_range(unsigned int kind)
 {
 	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT ||
 	       kind == EVENT_BLOCK || kind == EVENT_TENSOR || kind == EVENT_HOST;
 }
 
-/* Kinds without an address whose size is predicted from the last event of the kind. */
+/* Kinds without an address whose size is predicted from the last event of the same kind. */
 static inline bool mtr_repeats_size(unsigned int kind)
 {
 	return kind == EVENT_USED || kind == EVENT_CENSUS || kind == EVENT_LEFT;
@@ -159,7 +160,7 @@ static inline bool mtr_has_node(unsigned int kind)
 	       kind == EVENT_ENTER;
 }
 
-/* Calls of modules, which have no device. */
+/* Kinds for calls of modules. They have no device. */
 static inline bool mtr_is_call(unsigned int kind)
 {
 	return kind == EVENT_ENTER || kind == EVENT_LEAVE;
@@ -170,42 +171,46 @@ static inline bool mtr_has_device(unsigned int kind)
 	return !mtr_is_call(kind) && kind != EVENT_MARK;
 }
 
-/* The last event of a kind on a device; predicts the next one. */
+/* Fields of the last event of a kind on a device. They are the prediction for the next event of the
+ * kind. */
 struct mtr_last {
-	uint64_t end; /* address plus size */
+	uint64_t end; /* the event's address plus its size */
 	uint64_t size;
 	uint64_t cuda_stream, pool[2];
 	uint32_t name, module; /* EVENT_TENSOR only */
 	uint8_t how, flags;
-	bool requested; /* whether requested was known */
+	bool requested; /* the event's requested bytes were known */
 };
 
 /* The state of a device within an events block. */
 struct mtr_device {
 	struct device device;
-	bool totals;
+	bool totals; /* the device's last event had the totals allocated and reserved */
 	uint64_t allocated, reserved;
 	struct mtr_last last[EVENT_KINDS];
 };
 
-/* The state of an allocator block, as of its last EVENT_ALLOC, EVENT_FREE, EVENT_BLOCK or
- * EVENT_REQUESTED. */
+/* The state of an allocator block after an EVENT_ALLOC, EVENT_FREE, EVENT_BLOCK or EVENT_REQUESTED
+ * with its address. */
 struct mtr_touched {
 	uint64_t addr, size;
 	uint64_t requested; /* requested bytes; 0: unknown */
 };
 
-/* The new state of an allocator block. A free without a size keeps the size of the allocation. */
+/* Returns the state of an allocator block after the event e. before: its state until then. A free
+ * without a size keeps the size of the allocation. */
 static inline struct mtr_touched mtr_touch(const struct event *e, const struct mtr_touched *before)
 {
 	struct mtr_touched t = { e->addr, e->size ? e->size : before->size, e->requested };
 
-	/* The allocator reuses a cached block for a request of the same size. */
+	/* The allocator often reuses a cached block for a request of the same size. */
 	if (!t.requested && t.size == before->size)
 		t.requested = before->requested;
 	return t;
 }
 
+/* Returns the prediction of e->requested. t: state of the allocator block; last: of the event's
+ * kind. */
 static inline uint64_t mtr_predict_requested(const struct event *e, const struct mtr_touched *t,
 					     const struct mtr_last *last)
 {
@@ -214,12 +219,13 @@ static inline uint64_t mtr_predict_requested(const struct event *e, const struct
 	return t->requested ? t->requested : t->size;
 }
 
-/* Base size: the file stores it minus the requested bytes. */
+/* Returns the size from which the requested bytes are subtracted in the file. */
 static inline uint64_t mtr_requested_base(const struct event *e, const struct mtr_touched *t)
 {
 	return e->kind == EVENT_BLOCK ? e->size : t->size;
 }
 
+/* Stores an event as the last one of its kind. */
 static inline void mtr_remember(struct mtr_last *last, unsigned int kind, const struct event *e)
 {
 	last->how = e->how;

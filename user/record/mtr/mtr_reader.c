@@ -23,8 +23,9 @@
 #include "record/stream/limits.h"
 #include "record/varint.h"
 
-/* Reads the payloads of dictionary and facts blocks into a dict and facts, and checks all input. */
+/* ---- dictionary and facts blocks ---- */
 
+/* The part of a payload that is not yet read. */
 struct cursor {
 	const uint8_t *at, *end;
 };
@@ -34,7 +35,8 @@ static bool get32(struct cursor *c, uint32_t *v)
 	return varint__get32(&c->at, c->end, v);
 }
 
-/* Reads UTF-8 text without NUL, length first. *s points into the payload. */
+/* Reads a length and then so many bytes of UTF-8 text without NUL. Sets *s to the text in the
+ * payload. Returns false if it is damaged or longer than max. */
 static bool get_text(struct cursor *c, size_t max, const char **s, size_t *len)
 {
 	uint64_t n;
@@ -54,8 +56,9 @@ static bool get_text(struct cursor *c, size_t max, const char **s, size_t *len)
 	return true;
 }
 
-/* Reads one entry and adds it to d. *id: its number, or UINT32_MAX with errno if the dict refused
- * it. Returns false if the entry is bad. */
+/* Reads one entry of a section and adds it to d. have: numbers of entries that it may refer to.
+ * Sets *id to the entry's number, or to UINT32_MAX with errno if the dict refused it. Returns false
+ * if the entry is damaged. */
 typedef bool (*read_entry)(struct dict *d, struct cursor *c, const struct dict_counts *have,
 			   uint32_t *id);
 
@@ -159,6 +162,7 @@ static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 	return 0;
 }
 
+/* Reads one section with its entries. Returns as mtr_dict__read(). */
 static int read_section(struct dict *d, uint32_t version, struct cursor *c, const char **why)
 {
 	static const read_entry readers[] = {
@@ -190,10 +194,10 @@ static int read_section(struct dict *d, uint32_t version, struct cursor *c, cons
 	return 0;
 }
 
-/* version: of the file. Both return 0, -ENOMEM, or -EBADMSG and *why, a static text. Entries before
- * a bad one stay added. */
-static int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
-			  const char **why)
+/* Adds the entries of a dictionary block to d. version: of the file. Returns 0 or -ENOMEM, or
+ * returns -EBADMSG and sets *why to a static text. Entries before a bad one stay added. */
+static int read_dict(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
+		     const char **why)
 {
 	struct cursor c = { data, data + len };
 	int err = 0;
@@ -222,7 +226,8 @@ static int set_fact(struct facts *f, const char *key, size_t klen, const char *v
 	return -EBADMSG;
 }
 
-static int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why)
+/* Adds the facts of a facts block to f. Returns as read_dict(). */
+static int read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why)
 {
 	struct cursor c = { data, data + len };
 	uint32_t n;
@@ -245,18 +250,19 @@ static int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len
 	return c.at == c.end ? 0 : -EBADMSG;
 }
 
-#define LOOK_EVERY (1u << 16) /* events between checks of memory */
-/*
- * Bounds on compression, since kept events take a hundred times their compressed bytes. Writers
- * close a block after 64 KiB. Recordings whose times differ by a few bits reach 30:1; made-up ones,
- * in which all events are alike and come at equal intervals, 860:1.
+#define CHECK_EVERY (1u << 16) /* number of events between two calls of room__check() */
+/* Bounds on the compression ratio, because events in memory take a hundred times their compressed
+ * bytes. Writers close a block after 64 KiB. Real recordings reach a ratio of 30:1; made-up ones,
+ * in which all events are equal and come at equal intervals, 860:1.
  */
-#define SMALL_BLOCK (128u << 10) /* bytes; larger blocks have a bound of their own */
-#define MOST_OF_BLOCK 500u
-#define MOST_OF_FILE 1000u
-#define FREE_EVENTS (1u << 20) /* bytes of events that a file of any size may have */
-#define FREE_WORDS (16u << 20) /* bytes of dictionaries, likewise */
+#define SMALL_BLOCK (128u << 10) /* uncompressed bytes; MAX_RATIO_OF_BLOCK is for larger blocks */
+#define MAX_RATIO_OF_BLOCK 500u
+#define MAX_RATIO_OF_FILE 1000u
+/* Uncompressed bytes of events, and of dictionaries, that a file may have at any ratio. */
+#define FREE_EVENTS (1u << 20)
+#define FREE_DICTS (16u << 20)
 
+/* A block's header. stored, raw: bytes of the payload in the file, and uncompressed. */
 struct block {
 	uint32_t type, flags, stored, raw, crc;
 };
@@ -264,30 +270,30 @@ struct block {
 struct mtr_reader {
 	int fd;
 	bool close_fd;
-	bool by_position; /* true: read by position, so that other readers of the descriptor do not
-			     interfere */
+	/* Read with pread(), so that other users of the file description do not interfere. */
+	bool by_position;
 	uint32_t version;
-	uint64_t size;	      /* size of the file; 0: not a regular file */
-	uint64_t position;    /* bytes read */
-	uint64_t good;	      /* end of the last whole block */
+	uint64_t size;	      /* size of the file, bytes; 0: not a regular file */
+	uint64_t position;    /* number of bytes read */
+	uint64_t good;	      /* position of the end of the last whole block */
 	uint64_t events;      /* number of events in earlier blocks */
-	uint64_t unpacked[2]; /* bytes of blocks of events, and of dictionaries, so far */
-	uint64_t checked_at;  /* number of events at the last room__check() */
+	uint64_t unpacked[2]; /* uncompressed bytes so far: [0] of events, [1] of dictionaries */
+	uint64_t checked_at;  /* value of events at the last room__check() */
 	struct dict *dict;
 	struct facts *facts;
 	struct mtr_decoder *dec;
 	ZSTD_DCtx *zstd;
 	uint8_t *stored, *raw; /* buffers of the current block */
 	size_t stored_room, raw_room;
-	bool in_events;
-	bool ended;
-	int err;
+	bool in_events; /* dec has events left */
+	bool ended;	/* nothing more is read; end and why are valid */
+	int err;	/* the error that ended reading, -errno; 0: none */
 	enum mtr_end end;
 	const char *why;
 };
 
-/* Reads len bytes, or fewer at the end of the file. Returns their number or -errno. */
-static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
+/* Reads len bytes, or fewer at the end of the file. Returns the number of bytes or -errno. */
+static ssize_t read_bytes(struct mtr_reader *r, void *dst, size_t len)
 {
 	size_t done = 0;
 
@@ -315,7 +321,7 @@ static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 	return (ssize_t)done;
 }
 
-/* Ends reading; returns 0 for the caller of mtr_reader__next(). */
+/* Ends reading, with the reason for mtr_reader__end(). Returns 0, which callers return, too. */
 static int end_reading(struct mtr_reader *r, enum mtr_end end, const char *why)
 {
 	r->ended = true;
@@ -324,6 +330,7 @@ static int end_reading(struct mtr_reader *r, enum mtr_end end, const char *why)
 	return 0;
 }
 
+/* Ends reading because of an error, and returns the error. */
 static int fail_with(struct mtr_reader *r, int err)
 {
 	r->ended = true;
@@ -357,14 +364,14 @@ static bool good_header(const struct block *b)
 	return !(b->flags & ~MTR_ZSTD) && (b->flags & MTR_ZSTD || b->stored == b->raw);
 }
 
-/* Reads one block's header and stored payload. Returns 1, 0 at the end (r->end says why), or
- * -errno. */
+/* Reads the header and the stored payload of the next block. Returns 1, 0 at the end of the
+ * readable part (r->end has the reason), or -errno. */
 static int read_stored(struct mtr_reader *r, struct block *b)
 {
 	uint8_t h[MTR_BLOCK_HEADER];
 	ssize_t n;
 
-	n = read_some(r, h, sizeof(h));
+	n = read_bytes(r, h, sizeof(h));
 	if (n < 0)
 		return fail_with(r, (int)n);
 	if (n == 0)
@@ -379,7 +386,7 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 		return end_reading(r, MTR_DAMAGED, "a block's header makes no sense");
 	if (make_room(&r->stored, &r->stored_room, b->stored))
 		return fail_with(r, -ENOMEM);
-	n = read_some(r, r->stored, b->stored);
+	n = read_bytes(r, r->stored, b->stored);
 	if (n < 0)
 		return fail_with(r, (int)n);
 	if ((size_t)n < b->stored)
@@ -389,7 +396,7 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 	return 1;
 }
 
-/* Decompresses the payload. Returns as read_stored(). */
+/* Decompresses the payload and sets *data to it. Returns as read_stored(). */
 static int unpack_block(struct mtr_reader *r, const struct block *b, const uint8_t **data)
 {
 	size_t n;
@@ -407,7 +414,7 @@ static int unpack_block(struct mtr_reader *r, const struct block *b, const uint8
 	return 1;
 }
 
-/* Returns whether this block, or the file with it, was made to exhaust memory. */
+/* Counts the block, and returns true if its compression shows that it was made to exhaust memory. */
 static bool is_bomb(struct mtr_reader *r, const struct block *b)
 {
 	bool events = b->type == MTR_EVENTS;
@@ -416,11 +423,12 @@ static bool is_bomb(struct mtr_reader *r, const struct block *b)
 	if (!events && b->type != MTR_DICT)
 		return false;
 	*all += b->raw;
-	if (events && b->raw > SMALL_BLOCK && b->raw / MOST_OF_BLOCK > b->stored)
+	if (events && b->raw > SMALL_BLOCK && b->raw / MAX_RATIO_OF_BLOCK > b->stored)
 		return true;
-	return *all > (events ? FREE_EVENTS : FREE_WORDS) && *all / MOST_OF_FILE > r->position;
+	return *all > (events ? FREE_EVENTS : FREE_DICTS) && *all / MAX_RATIO_OF_FILE > r->position;
 }
 
+/* Reads the end block, which has the number of all events. Returns 0. */
 static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -433,7 +441,7 @@ static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 	return end_reading(r, MTR_COMPLETE, "complete");
 }
 
-/* Reads the next block. Returns 1, 0 at the end, or -errno. */
+/* Reads the next block and takes its content. Returns as read_stored(). */
 static int next_block(struct mtr_reader *r)
 {
 	const uint8_t *data;
@@ -456,9 +464,9 @@ static int next_block(struct mtr_reader *r)
 	if (b.type == MTR_END)
 		return read_end(r, data, b.raw);
 	if (b.type == MTR_FACTS)
-		err = mtr_dict__read_facts(r->facts, data, b.raw, &why);
+		err = read_facts(r->facts, data, b.raw, &why);
 	else if (b.type == MTR_DICT)
-		err = mtr_dict__read(r->dict, r->version, data, b.raw, &why) ?: room__check();
+		err = read_dict(r->dict, r->version, data, b.raw, &why) ?: room__check();
 	else
 		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
 	if (err == -EBADMSG)
@@ -472,7 +480,7 @@ static int next_block(struct mtr_reader *r)
 	return 1;
 }
 
-/* Reads up to `most` events of the current block, fewer at its end. */
+/* Reads up to `most` events of the current block, and returns their number. */
 static int read_events(struct mtr_reader *r, struct event *e, int most)
 {
 	const char *why;
@@ -494,11 +502,11 @@ int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
 	int n = 0;
 
 	while (!n && !r->ended) {
-		int got = r->in_events ? 1 : next_block(r);
+		int got = r->in_events ? 1 : next_block(r); /* 1, 0 or -errno */
 
 		if (got < 0)
 			return got;
-		if (got > 0 && r->events >= r->checked_at + LOOK_EVERY) {
+		if (got > 0 && r->events >= r->checked_at + CHECK_EVERY) {
 			r->checked_at = r->events;
 			got = room__check();
 			if (got)
@@ -520,7 +528,7 @@ int mtr_reader__next(struct mtr_reader *r, struct event *e)
 static int read_file_header(struct mtr_reader *r, const char **why)
 {
 	uint8_t h[MTR_FILE_HEADER];
-	ssize_t n = read_some(r, h, sizeof(h));
+	ssize_t n = read_bytes(r, h, sizeof(h));
 
 	if (n < 0) {
 		*why = "could not be read";
@@ -548,6 +556,8 @@ static int read_file_header(struct mtr_reader *r, const char **why)
 	return 0;
 }
 
+/* Opens the file or takes standard input, and reads the file header. Returns 0, or -errno with
+ * *why. */
 static int open_file(struct mtr_reader *r, const char *path, const char **why)
 {
 	struct stat st;

@@ -21,13 +21,15 @@ struct mtr_rolling {
 	struct renumber *renumber;
 	struct facts *own_facts;
 	struct mtr_writer *writer;
-	uint64_t before;		   /* bytes of the part that describe earlier blocks */
+	uint64_t before; /* bytes at the start of the part that describe earlier blocks */
 	struct mtr_ring_segment *segments; /* ring of parts; the open part is last */
-	uint32_t first, n, room;
-	unsigned int number;
-	uint64_t steps;
-	uint64_t used, most; /* used: bytes of closed parts; most: largest total */
-	bool has_gap;
+	uint32_t first, n,
+		room;	     /* of the ring: index of the oldest part, number of parts, entries */
+	unsigned int number; /* number of the latest part, from 1 */
+	uint64_t steps;	     /* number of steps so far */
+	uint64_t used;	     /* bytes of the closed parts on disk */
+	uint64_t most;	     /* largest number of bytes on disk so far */
+	bool has_gap;	     /* a part was removed: gap is valid */
 	struct mtr_ring_span gap;
 	int err; /* first error; nothing is written after it */
 };
@@ -103,6 +105,7 @@ const struct mtr_ring_span *mtr_rolling__gap(const struct mtr_rolling *r)
 	return r->has_gap ? &r->gap : NULL;
 }
 
+/* Rounds the size of a file up to whole units of the disk. */
 static uint64_t on_disk(uint64_t bytes)
 {
 	return (bytes + MTR_RING_ROUND - 1) & ~(MTR_RING_ROUND - 1);
@@ -166,7 +169,7 @@ static struct mtr_ring_device *device_of(struct mtr_ring_span *s, struct device 
 	return &s->devices[s->n_devices++];
 }
 
-/* Adds a period to the one that precedes it. */
+/* Adds the numbers of a period to those of the period before it. */
 static void add_span(struct mtr_ring_span *into, const struct mtr_ring_span *s)
 {
 	into->to = s->to;
@@ -194,6 +197,7 @@ static void add_span(struct mtr_ring_span *into, const struct mtr_ring_span *s)
 	}
 }
 
+/* Adds the oldest part to the gap and has its file removed. */
 static int drop_oldest(struct mtr_rolling *r)
 {
 	struct mtr_ring_segment s = *segment_at(r, 0);
@@ -209,28 +213,29 @@ static int drop_oldest(struct mtr_rolling *r)
 	return r->opts.drop(r->opts.ctx, &s, &r->gap);
 }
 
-/* Makes room before the writer adds bytes to the open part. */
+/* Called before the writer adds bytes to the open part: removes the oldest parts until the space
+ * suffices. Returns 0, -EFBIG if the open part alone needs more, or another error. */
 static int make_room_for(void *ctx, uint64_t bytes)
 {
 	struct mtr_rolling *r = ctx;
-	uint64_t now = on_disk(open_part(r)->bytes + bytes);
+	uint64_t part = on_disk(open_part(r)->bytes + bytes);
 	int err = r->err;
 
-	while (!err && r->used + now > r->opts.space) {
+	while (!err && r->used + part > r->opts.space) {
 		if (r->n == 1)
 			return -EFBIG;
 		err = drop_oldest(r);
 	}
 	open_part(r)->bytes += bytes;
-	if (r->used + now > r->most)
-		r->most = r->used + now;
+	if (r->used + part > r->most)
+		r->most = r->used + part;
 	return err;
 }
 
-/* ---- one part after another ---- */
+/* ---- opening and closing parts ---- */
 
-/* Copies the capture's facts and adds this part's own. why: stop_reason of the part; NULL: the
- * capture's. */
+/* Copies the capture's facts to the part's facts and adds those that describe the part. why: value
+ * of the fact stop_reason; NULL: leave the capture's. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
 	const struct mtr_ring_segment *s = open_part(r);
@@ -255,6 +260,7 @@ static int copy_facts(struct mtr_rolling *r, const char *why)
 	return err;
 }
 
+/* Writes an event to the open part, with the numbers of the part's own dictionary. */
 static int put_event(void *ctx, const struct event *e)
 {
 	struct mtr_rolling *r = ctx;
@@ -264,7 +270,7 @@ static int put_event(void *ctx, const struct event *e)
 	return err ?: mtr_writer__event(r->writer, &own);
 }
 
-/* Starts each known device at its present level. */
+/* Gives a new part the devices of the period before it, with their present bytes. */
 static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s,
 			  const struct mtr_ring_span *before)
 {
@@ -313,7 +319,7 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 	return err ?: r->opts.ready(r->opts.ctx, open_part(r));
 }
 
-/* Closes the open part. */
+/* Closes the open part. why: value of the fact stop_reason; NULL: leave the capture's. */
 static int end_part(struct mtr_rolling *r, const char *why)
 {
 	struct mtr_ring_segment *s = open_part(r);
@@ -325,10 +331,9 @@ static int end_part(struct mtr_rolling *r, const char *why)
 	return err ?: done_err;
 }
 
-/*
- * True if the part reached its size and at least half of it are new events. Otherwise, with many
- * live blocks, most of the space would describe earlier blocks. A part of a quarter of the space
- * needs fewer new events.
+/* True if the open part reached its size, and at least half of it are new events. Without the
+ * second rule, most of the space would describe earlier blocks if there are many of them. If the
+ * part has a quarter of the space, fewer new events suffice.
  */
 static bool is_full(const struct mtr_rolling *r)
 {

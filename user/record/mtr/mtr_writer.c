@@ -22,12 +22,12 @@
 struct buf {
 	uint8_t *data;
 	size_t len, room;
-	bool failed; /* memory was short: some is missing */
+	bool failed; /* memory was short: data lacks something */
 };
 
 #define ZSTD_LEVEL 3
-#define WORTH_COMPRESSING 64
-#define PART_OVERHEAD 64 /* upper bound of a zstd block boundary, bytes */
+#define WORTH_COMPRESSING 64 /* bytes; smaller payloads are stored as they are */
+#define PART_OVERHEAD 64     /* upper bound of a zstd block boundary, bytes */
 
 static bool buf__reserve(struct buf *b, size_t len)
 {
@@ -59,10 +59,10 @@ static void buf__free(struct buf *b)
 	*b = (struct buf){ 0 };
 }
 
-/*
- * Compresses all parts into one zstd frame at dst. Each part ends its own zstd block and so gets
- * its own Huffman table, because the noise of the times would spoil the other columns. Returns the
- * length, or 0 on failure.
+/* Compresses all parts into one zstd frame at dst, which has `room` bytes. raw: sum of the parts'
+ * lengths. Each part is a zstd block with its own Huffman table, because the times, which look
+ * random, would spoil the compression of the other columns. Returns the frame's length, or 0 on
+ * failure.
  */
 static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct mtr_part *parts,
 		       size_t n, size_t raw)
@@ -83,8 +83,8 @@ static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct 
 	return out.pos;
 }
 
-/* Appends one block to out. Its payload is the concatenation of the parts; each part is compressed
- * with its own statistics. Returns 0 or -ENOMEM. */
+/* Appends one block to out. Its payload is the concatenation of the parts, compressed if that makes
+ * it smaller. Returns 0 or -ENOMEM. */
 static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type,
 			     const struct mtr_part *parts, size_t n)
 {
@@ -119,7 +119,8 @@ static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block ty
 }
 
 /* ---- dictionary ---- */
-/* Far below MTR_MAX_BLOCK, even with the largest entry added. */
+/* A dictionary block ends after so many bytes. With the largest entry it stays far below
+ * MTR_MAX_BLOCK. */
 #define DICT_BLOCK_BYTES (1u << 20)
 
 static void put_text(struct buf *b, const char *s)
@@ -183,7 +184,8 @@ static void put_node(struct buf *b, const struct dict *d, uint32_t id)
 	buf__varint(b, n.module);
 }
 
-/* Appends one section with as many entries from *from on as fit a block. */
+/* Appends one section to a block: the entries from *from up to `to`, or as many as fit. Sets *from
+ * to the first entry that did not fit. */
 static void put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from,
 			uint32_t to)
 {
@@ -206,7 +208,7 @@ static void put_section(struct buf *b, const struct dict *d, enum mtr_section ki
 	*from = id;
 }
 
-/* Appends what is in b as a block, and empties b. 0 or -ENOMEM. */
+/* Appends the sections in b to out as a dictionary block, and empties b. Returns 0 or -ENOMEM. */
 static int append_dict_block(struct buf *out, ZSTD_CCtx *zstd, struct buf *b)
 {
 	struct mtr_part part = { b->data, b->len };
@@ -217,8 +219,8 @@ static int append_dict_block(struct buf *out, ZSTD_CCtx *zstd, struct buf *b)
 	return part.len ? mtr_block__append(out, zstd, MTR_DICT, &part, 1) : 0;
 }
 
-/* Appends dictionary blocks for the entries [from, to). Entries refer only to earlier entries.
- * Returns 0 or -ENOMEM. */
+/* Appends dictionary blocks with the entries of each kind from `from` up to, not including, `to`.
+ * The kinds are in an order in which entries refer only to earlier ones. Returns 0 or -ENOMEM. */
 static int mtr_block__append_dict(struct buf *out, ZSTD_CCtx *zstd, const struct dict *d,
 				  const struct dict_counts *from, const struct dict_counts *to)
 {
@@ -262,16 +264,16 @@ struct mtr_writer {
 	struct dict *dict;
 	const struct facts *facts;
 	struct mtr_writer_opts opts;
-	struct facts *written;	    /* facts with the values in the file */
-	struct dict_counts defined; /* dictionary entries in the file */
+	struct facts *written;	    /* the facts in the file, with their latest values there */
+	struct dict_counts defined; /* numbers of dictionary entries in the file */
 	struct mtr_encoder *enc;
 	ZSTD_CCtx *zstd;
-	struct buf out;
-	uint64_t bytes;
+	struct buf out;	   /* blocks that are not written yet */
+	uint64_t bytes;	   /* number of bytes written */
 	uint64_t events;   /* number of events in the file */
-	uint64_t happened; /* number of events that came, without those of readings */
-	uint64_t dropped;
-	const char *full; /* reason; NULL: not full */
+	uint64_t happened; /* number of events that count for opts.max_events */
+	uint64_t dropped;  /* number of events dropped at a bound */
+	const char *full;  /* the bound that was reached; NULL: none */
 };
 
 static void writer__free(struct mtr_writer *w)
@@ -285,7 +287,7 @@ static void writer__free(struct mtr_writer *w)
 	free(w);
 }
 
-/* Writes the whole buffer, or sets w->err. */
+/* Writes all of w->out. Returns 0 or -errno, which is then in w->err, too. */
 static int write_out(struct mtr_writer *w)
 {
 	size_t done = 0;
@@ -332,7 +334,8 @@ static bool fact_is_new(const struct mtr_writer *w, const char *key, const char 
 	return !old || strcmp(old, value);
 }
 
-/* Bytes that all facts would take uncompressed: an upper bound for the facts at the end. */
+/* Returns the bytes that a block of all facts takes at most: that of the uncompressed facts, and
+ * room for new ones. */
 static uint64_t facts_room(const struct mtr_writer *w)
 {
 	uint64_t bytes = MTR_BLOCK_HEADER + VARINT_MAX + ROOM_FOR_NEW_FACTS;
@@ -345,10 +348,11 @@ static uint64_t facts_room(const struct mtr_writer *w)
 	return bytes;
 }
 
-/*
- * Appends a block of the changed facts. dropped: text of the fact dropped_events, which comes
- * first; NULL before the end. Other facts follow while they fit max bytes; -EFBIG: some did
- * not. If memory is short, w->written can miss a fact, which is then written twice.
+/* Appends a block of the facts that are new or changed since the last call. dropped: value of the
+ * fact dropped_events, which comes first; NULL: leave it out, because the file does not end yet.
+ * Facts that would make the block longer than max bytes are left out. Returns 0, -EFBIG if facts
+ * were left out, or -ENOMEM. If memory is short, w->written can lack a fact, which is then written
+ * twice.
  */
 static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 {
@@ -393,7 +397,8 @@ out:
 }
 
 /* ---- events ---- */
-/* Bytes still available to blocks before the end; w->out counts as used. */
+/* Returns the bytes that blocks can still take before those at the end of the file. w->out counts
+ * as taken. */
 static uint64_t room_left(const struct mtr_writer *w)
 {
 	uint64_t taken = w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END;
@@ -403,6 +408,8 @@ static uint64_t room_left(const struct mtr_writer *w)
 	return taken < w->opts.max_size ? w->opts.max_size - taken : 0;
 }
 
+/* Appends the dictionary entries that are not in the file yet, then the block of events. Sets
+ * *defined to the numbers of entries that the file then has. */
 static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 {
 	struct mtr_part parts[MTR_PARTS];
@@ -416,8 +423,8 @@ static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 	return mtr_block__append(&w->out, w->zstd, MTR_EVENTS, parts, MTR_PARTS);
 }
 
-/* Writes the buffered events with the dictionary entries they need, or drops them if they do not
- * fit. */
+/* Writes the encoder's events with the dictionary entries they need. Drops the events if they do
+ * not fit max_size. */
 static int flush_events(struct mtr_writer *w)
 {
 	uint32_t n = mtr_encoder__count(w->enc);
@@ -445,7 +452,8 @@ static int flush_events(struct mtr_writer *w)
 	return write_out(w);
 }
 
-/* What a reading finds. Without all of the first one, the figures of a recording are wrong. */
+/* True for events that a reading of the target makes. If one of the first reading is missing, the
+ * figures of a recording are wrong. */
 static bool is_reading(const struct event *e)
 {
 	switch (e->kind) {
@@ -499,7 +507,7 @@ int mtr_writer__flush(struct mtr_writer *w)
 		return err;
 	before = w->out.len;
 	err = append_facts(w, NULL, room_left(w));
-	if (err == -EFBIG) /* the facts at the end have room for it */
+	if (err == -EFBIG) /* what was left out follows at the end, which has room for it */
 		err = 0;
 	if (err) {
 		w->out.len = before;
@@ -567,7 +575,7 @@ uint64_t mtr_writer__dropped(const struct mtr_writer *w)
 	return w->dropped;
 }
 
-/* Writes the last facts and the end block, within max_size. */
+/* Writes the last facts and the end block, within max_size. Returns as mtr_writer__close(). */
 static int write_end(struct mtr_writer *w)
 {
 	uint64_t end = w->bytes + ROOM_FOR_END, max = UINT64_MAX;

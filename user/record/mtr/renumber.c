@@ -49,8 +49,8 @@ struct dict *renumber__dict(struct renumber *r)
 	return r->to;
 }
 
-/* Looks up the new number of an old one. Returns 0 and *ret, 1 if the caller must create the entry,
- * or -ENOMEM. */
+/* Looks up the new number of an old one. Returns 0 and sets *ret; 1 if the new dict does not have
+ * the entry yet; or -ENOMEM. */
 static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *ret)
 {
 	*ret = 0;
@@ -63,8 +63,9 @@ static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *r
 	return !*ret;
 }
 
-/* Stores the new number of an entry. It cannot exceed a bound, because both dicts have the same
- * bounds. */
+/* Stores `made` as the new number of an old one, and sets *ret to it. made is UINT32_MAX if the new
+ * dict had no memory; it cannot be at a bound, because both dicts have the same bounds. Returns 0
+ * or -ENOMEM. */
 static int set_number(struct renumber *r, enum kind kind, uint32_t old, uint32_t made,
 		      uint32_t *ret)
 {

@@ -9,10 +9,10 @@
 #include "base/json.h"
 
 #define SECOND UINT64_C(1000000000) /* ns */
-#define ROW_BYTES 256		    /* upper bound of a row as text */
-#define FIXED_BYTES 640		    /* bytes of a series without its rows */
+#define ROW_BYTES 256		    /* a row as JSON text takes at most so many bytes */
+#define FIXED_BYTES 640		    /* a series without its rows takes at most so many */
 #define LEVELS 5
-#define COLUMNS 10
+#define COLUMNS 10 /* most columns of a row */
 
 /* How two values of a column are merged. */
 enum how { SUM, MIN, MAX, LAST };
@@ -29,10 +29,10 @@ static const struct column process_columns[P_COLUMNS] = {
 };
 
 enum device_column {
-	D_MIN,
+	D_MIN, /* allocated */
 	D_MAX,
 	D_LAST,
-	D_RMIN,
+	D_RMIN, /* reserved */
 	D_RMAX,
 	D_RLAST,
 	D_ALLOCS,
@@ -51,31 +51,31 @@ _Static_assert((int)P_COLUMNS <= COLUMNS && (int)D_COLUMNS <= COLUMNS,
 	       "a row has room for all columns");
 
 struct row {
-	uint64_t at; /* start of the row's interval, s */
-	uint64_t v[COLUMNS];
+	uint64_t at;	     /* start of the row's interval, s since the capture's start */
+	uint64_t v[COLUMNS]; /* values, index: enum process_column or enum device_column */
 };
 
 struct level {
-	uint64_t step;	  /* length of the interval, s */
-	struct row *rows; /* ring of finished rows */
-	uint32_t first, n, room;
-	struct row open; /* row that collects events */
-	bool has_open;	 /* true if open is valid */
+	uint64_t step;		 /* length of a row's interval, s */
+	struct row *rows;	 /* ring of finished rows */
+	uint32_t first, n, room; /* of the ring: index of the oldest row, number of rows, entries */
+	struct row open;	 /* the row of the present interval, which still collects events */
+	bool has_open;		 /* true if open is valid */
 };
 
 struct series {
 	const struct column *columns;
 	uint32_t n_columns;
-	struct totals_device d; /* only for a device */
+	struct totals_device d; /* only in the series of a device */
 	struct level levels[LEVELS];
 };
 
-/* The last level covers the whole capture; its step doubles when it is full. */
+/* The levels of a series. The last one covers the whole capture; its step doubles when it is full. */
 static const struct {
-	uint64_t step; /* s */
-	uint32_t rows;
+	uint64_t step; /* length of a row's interval, s */
+	uint32_t rows; /* most rows */
 } levels[LEVELS] = { { 1, 3600 }, { 10, 8640 }, { 60, 10080 }, { 600, 4320 }, { 3600, 1024 } };
-#define ROWS_MIN 16 /* least rows of a level, even with little room */
+#define ROWS_MIN 16 /* a level may have so many rows, even if max_bytes is small */
 
 struct totals {
 	uint64_t max_bytes;
@@ -126,8 +126,9 @@ void totals__free(struct totals *t)
 	free(t);
 }
 
-/* Most rows of a level, so that all series together fit max_bytes. */
-static uint32_t rows_max(const struct totals *t, int level)
+/* Returns the most rows that a level of one series may have, so that all series together fit
+ * max_bytes. */
+static uint32_t max_rows(const struct totals *t, int level)
 {
 	uint64_t all = 0, room = t->max_bytes / t->n;
 
@@ -146,7 +147,7 @@ static struct row *row_at(const struct level *l, uint32_t i)
 	return &l->rows[(l->first + i) % l->room];
 }
 
-/* Merges the values of a later row into an earlier one. */
+/* Merges a row into an earlier one. */
 static void merge_row(const struct series *s, struct row *into, const struct row *later)
 {
 	for (uint32_t i = 0; i < s->n_columns; i++) {
@@ -169,13 +170,14 @@ static void merge_row(const struct series *s, struct row *into, const struct row
 	}
 }
 
-/* Makes room for one more row: grows the ring, or removes the oldest rows at the bound. */
+/* Makes room for one more row: removes the oldest rows at the bound of max rows, otherwise grows
+ * the ring. Returns 0 or -ENOMEM. */
 static int make_room(struct level *l, uint32_t max)
 {
 	uint32_t room = l->room ? l->room * 2 : 64;
 	struct row *bigger;
 
-	while (l->n >= max) { /* max shrinks when series are added */
+	while (l->n >= max) { /* more than one row: max becomes smaller with each new series */
 		l->first = (l->first + 1) % l->room;
 		l->n--;
 	}
@@ -216,11 +218,12 @@ static void coarsen_level(const struct series *s, struct level *l, uint32_t max)
 
 static int put_row(const struct totals *t, struct series *s, int level, const struct row *r);
 
-/* Closes the open row: appends it to its level and adds it to the next one. */
+/* Closes the open row: appends it to its level, and adds its values to the next coarser level.
+ * Returns 0 or -ENOMEM. */
 static int close_row(const struct totals *t, struct series *s, int level)
 {
 	struct level *l = &s->levels[level];
-	uint32_t max = rows_max(t, level);
+	uint32_t max = max_rows(t, level);
 	struct row done = l->open;
 	int err;
 
@@ -239,6 +242,8 @@ static int close_row(const struct totals *t, struct series *s, int level)
 	return level + 1 < LEVELS ? put_row(t, s, level + 1, &l->open) : 0;
 }
 
+/* Adds the values of r to the level's open row. If r is of a later interval, closes the open row
+ * and opens a new one. Returns 0 or -ENOMEM. */
 static int put_row(const struct totals *t, struct series *s, int level, const struct row *r)
 {
 	struct level *l = &s->levels[level];
@@ -251,7 +256,7 @@ static int put_row(const struct totals *t, struct series *s, int level, const st
 		err = close_row(t, s, level);
 		if (err)
 			return err;
-		at = r->at - r->at % l->step;
+		at = r->at - r->at % l->step; /* close_row() may have doubled the step */
 	}
 	if (l->has_open) {
 		merge_row(s, &l->open, r);
@@ -263,6 +268,8 @@ static int put_row(const struct totals *t, struct series *s, int level, const st
 	return 0;
 }
 
+/* Sets *ret to the device's series, which it creates on demand, or to NULL if there are too many
+ * devices. Returns 0 or -ENOMEM. */
 static int series_of(struct totals *t, struct device device, struct series **ret)
 {
 	struct series *s;
@@ -328,7 +335,8 @@ static int add_on_device(struct totals *t, const struct event *e, uint64_t alloc
 	return put_row(t, s, 0, &r);
 }
 
-static bool has_levels(uint8_t kind)
+/* True for kinds of events that can change the bytes on a device. */
+static bool changes_bytes(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
 	       kind == EVENT_BLOCK || kind == EVENT_STATE;
@@ -357,7 +365,7 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	if (e->time > t->whole.last)
 		t->whole.last = e->time;
 	err = put_row(t, t->series[0], 0, &r);
-	return err || !has_levels(e->kind) ? err : add_on_device(t, e, allocated, reserved);
+	return err || !changes_bytes(e->kind) ? err : add_on_device(t, e, allocated, reserved);
 }
 
 void totals__whole(const struct totals *t, struct totals_whole *ret)
@@ -414,13 +422,13 @@ static void row_json(const struct series *s, const struct row *r, struct json *j
 	json__close_array(j);
 }
 
-/* later: open rows of finer levels that this level lacks, in order of time. The function adds this
- * level's own open row for the next level. */
+/* Writes a level's rows. later: the open rows of the finer levels in order of time, whose values
+ * this level does not have yet. The function adds its own open row to them, for the next level. */
 static void level_json(const struct series *s, const struct level *l, struct row *later,
 		       uint32_t *n_later, struct json *j)
 {
 	struct row last = { 0 };
-	bool any = false;
+	bool has_last = false; /* last has a row that is not written yet */
 
 	if (l->has_open) {
 		memmove(later + 1, later, *n_later * sizeof(*later));
@@ -434,16 +442,16 @@ static void level_json(const struct series *s, const struct level *l, struct row
 		struct row r = i < l->n ? *row_at(l, i) : later[i - l->n];
 
 		r.at -= r.at % l->step;
-		if (any && r.at <= last.at) {
+		if (has_last && r.at <= last.at) {
 			merge_row(s, &last, &r);
 			continue;
 		}
-		if (any)
+		if (has_last)
 			row_json(s, &last, j);
 		last = r;
-		any = true;
+		has_last = true;
 	}
-	if (any)
+	if (has_last)
 		row_json(s, &last, j);
 	json__close_array(j);
 	json__close_object(j);

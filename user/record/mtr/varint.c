@@ -6,20 +6,21 @@
 
 #define TOP_BITS UINT64_C(0x8080808080808080)
 
-/* Decodes a number of up to eight bytes without branches on its length, which are hard to
- * predict. */
+/* Decodes a number of up to eight bytes without a branch on its length, which processors predict
+ * badly. *p must have eight bytes. Returns false if the number is longer. */
 static bool get_eight(const uint8_t **p, uint64_t *ret)
 {
 	uint64_t v, ends;
 
 	memcpy(&v, *p, sizeof(v));
 	v = le64toh(v);
-	ends = ~v & TOP_BITS;
+	ends = ~v & TOP_BITS; /* the top bit of each byte that can end the number */
 	if (!ends)
 		return false;
 	*p += __builtin_ctzll(ends) / 8 + 1;
 	/* Keep the bytes up to the last one, the first byte with a clear top bit. */
 	v &= (ends ^ (ends - 1)) & ~TOP_BITS;
+	/* Close the gaps of one bit between the bytes, then of two, then of four. */
 	v = (v & UINT64_C(0x007f007f007f007f)) | (v & UINT64_C(0x7f007f007f007f00)) >> 1;
 	v = (v & UINT64_C(0x00003fff00003fff)) | (v & UINT64_C(0x3fff00003fff0000)) >> 2;
 	*ret = (v & UINT64_C(0x000000000fffffff)) | (v & UINT64_C(0x0fffffff00000000)) >> 4;

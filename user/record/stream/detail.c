@@ -58,7 +58,8 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	return ret->limit > 0;
 }
 
-/* Lists what is off, and the stacks that are sampled; "": none. */
+/* Lists what the flags `off` (enum mt_off) leave out, then the text `sampled` about stacks, which
+ * may be "". Writes "" if nothing is missing. */
 static void list_missing(char *buf, size_t size, uint32_t off, const char *sampled)
 {
 	static const char *const names[] = { "", "backward nodes", "module calls",
@@ -79,33 +80,34 @@ char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below)
 	return buf;
 }
 
-/* Writes when the part was missing: "from 1.52 s", "1.52 s to 40.1 s". part: an enum mt_off; 0:
- * stacks of small blocks. Returns the largest bound of these blocks, or 1; 0: never missing. */
+/* Writes when a part of the detail was missing: "from 1.52 s on" or "1.52 s to 40.1 s". part: a
+ * flag of enum mt_off, or 0 for stacks of small blocks. Returns 0 if the part was never missing,
+ * otherwise 1 or, for stacks, the largest bound of these blocks in bytes. */
 static uint64_t say_missing(char *buf, size_t size, const struct detail *d, uint32_t part)
 {
-	uint64_t most = 0, first = 0, last = 0;
+	uint64_t largest = 0, first = 0, last = 0;
 	char from[24], to[24];
 
 	for (size_t i = 0; i < d->n; i++) {
-		uint64_t is = part ? !!(d->at[i].off & part) : d->at[i].below;
+		uint64_t missing = part ? !!(d->at[i].off & part) : d->at[i].below;
 
-		if (is && !most)
+		if (missing && !largest)
 			first = d->at[i].time;
-		if (is)
-			last = 0;
-		else if (most && !last)
+		if (missing)
+			last = 0; /* the period goes on */
+		else if (largest && !last)
 			last = d->at[i].time;
-		most = is > most ? is : most;
+		largest = missing > largest ? missing : largest;
 	}
 	text__time(from, sizeof(from), first);
 	if (last)
 		snprintf(buf, size, "%s to %s", from, text__time(to, sizeof(to), last));
 	else
 		snprintf(buf, size, "from %s on", from);
-	return most;
+	return largest;
 }
 
-/* Two digits, or all before the point. Returns buf. */
+/* Writes a share as percents with two digits, or with all digits before the point. Returns buf. */
 static const char *percents(char *buf, size_t size, double share)
 {
 	snprintf(buf, size, share < 0.1 ? "%.2g" : "%.0f", share * 100);
@@ -200,13 +202,14 @@ bool detail__from_mark(const char *name, uint64_t *below)
 	return true;
 }
 
-#define FIRST 65536ULL	/* bytes; each bound is four times the one before */
-#define TAIL 0.025	/* probability that the value is below the interval, and above it */
-#define NORMAL 1.959964 /* quantile of the normal distribution at 1 - TAIL */
-#define EXACT 50	/* larger counts use an approximation within 0.1 % */
-#define TURNS 60
+#define FIRST_BOUND 65536ULL /* bytes */
+#define TAIL 0.025	     /* probability that the value is below the interval, and above it */
+#define NORMAL 1.959964	     /* quantile of the normal distribution at 1 - TAIL */
+#define EXACT 50 /* the limits for larger counts come from an approximation within 0.1 % */
+#define TURNS 60 /* halvings of an interval that find a mean to the last digit */
 
-static uint8_t number_of(uint64_t below)
+/* Returns the number of the bound of `below` bytes, from 1; 0: it is none of the possible bounds. */
+static uint8_t bound_no_of(uint64_t below)
 {
 	for (uint8_t i = 1; i <= SAMPLING_BOUNDS; i++)
 		if (sampling__bound(i) == below)
@@ -214,9 +217,10 @@ static uint8_t number_of(uint64_t below)
 	return 0;
 }
 
-uint64_t sampling__bound(uint8_t number)
+uint64_t sampling__bound(uint8_t bound_no)
 {
-	return number ? FIRST << 2 * (number - 1) : 0; /* each is four times the one before */
+	/* 65536 * 4^(bound_no - 1): each bound is four times the one before. */
+	return bound_no ? FIRST_BOUND << 2 * (bound_no - 1) : 0;
 }
 
 static void add_change(struct sampling *s, uint64_t time, uint64_t below)
@@ -224,7 +228,7 @@ static void add_change(struct sampling *s, uint64_t time, uint64_t below)
 	if (s->n == DETAIL_MAX || (s->n && time <= s->at[s->n - 1].time))
 		return;
 	s->at[s->n].time = time;
-	s->at[s->n++].of = number_of(below);
+	s->at[s->n++].bound_no = bound_no_of(below);
 }
 
 void sampling__load(struct sampling *s, const struct facts *f)
@@ -247,17 +251,17 @@ void sampling__mark(struct sampling *s, const char *name, uint64_t time)
 		add_change(s, time, below);
 }
 
-uint8_t sampling__of(const struct sampling *s, uint64_t time, uint64_t size)
+uint8_t sampling__bound_no(const struct sampling *s, uint64_t time, uint64_t size)
 {
 	size_t i = s->n;
 
 	/* Events come nearly in the order of time. */
 	while (i && s->at[i - 1].time > time)
 		i--;
-	return i && size < sampling__bound(s->at[i - 1].of) ? s->at[i - 1].of : 0;
+	return i && size < sampling__bound(s->at[i - 1].bound_no) ? s->at[i - 1].bound_no : 0;
 }
 
-/* Probability of at most n events where `mean` are expected: Poisson's distribution. */
+/* Returns the probability of at most n events in a Poisson distribution with this mean. */
 static double at_most(uint64_t n, double mean)
 {
 	double p = exp(-mean), sum = p;
@@ -269,7 +273,7 @@ static double at_most(uint64_t n, double mean)
 	return sum;
 }
 
-/* The mean with which at most n events have this probability. */
+/* Returns the mean for which at_most(n, mean) is this probability, by bisection. */
 static double mean_for(uint64_t n, double probability)
 {
 	double low = 0, high = (double)n + 10 * sqrt((double)n + 1) + 10;
@@ -285,31 +289,33 @@ static double mean_for(uint64_t n, double probability)
 	return high;
 }
 
-/* Wilson and Hilferty's approximation of the same for the quantile z. */
-static double approximate(double x, double z)
+/* Wilson and Hilferty's approximation of mean_for(): x is the count, z the quantile of the normal
+ * distribution. */
+static double approximate_mean(double x, double z)
 {
 	double root = 1 - 1 / (9 * x) + z / (3 * sqrt(x));
 
 	return x * root * root * root;
 }
 
-/*
- * The limits of a Poisson mean after n events, at 95 %. The number of drawn blocks is a sum of
- * independent draws, which varies less than a Poisson number, so the interval is rather too wide.
+/* The limits of the mean of a Poisson distribution of which n events were seen, at 95 %. The number
+ * of blocks in the sample varies less than a Poisson number does, so the interval is rather too
+ * wide.
  */
 static double lower_limit(uint64_t n)
 {
 	if (!n)
 		return 0;
-	return n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate((double)n, -NORMAL);
+	return n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate_mean((double)n, -NORMAL);
 }
 
 static double upper_limit(uint64_t n)
 {
-	return n < EXACT ? mean_for(n, TAIL) : approximate((double)n + 1, NORMAL);
+	return n < EXACT ? mean_for(n, TAIL) : approximate_mean((double)n + 1, NORMAL);
 }
 
-static uint64_t within(double v, uint64_t least, uint64_t most)
+/* Rounds v down and cuts it to the range from least to most. */
+static uint64_t clamp(double v, uint64_t least, uint64_t most)
 {
 	if (v <= (double)least)
 		return least;
@@ -325,14 +331,14 @@ struct sampled sampling__estimate(uint64_t bytes, const struct drawn drawn[SAMPL
 		double bound = (double)sampling__bound(i + 1), low;
 		uint64_t most = d->bytes + d->others;
 
-		if (!d->others) /* no block is without a stack: the row has what was drawn */
+		if (!d->others) /* every block has a stack: nothing to estimate */
 			continue;
 		low = lower_limit(d->count) * bound;
-		/* The row has at least what was drawn, and at most all that was not. A low limit
-		 * above that is wrong. */
-		e.bytes += within((double)d->count * bound, d->bytes, most) - d->bytes;
-		e.low += within(low > (double)most ? 0 : low, d->bytes, most) - d->bytes;
-		e.high += within(upper_limit(d->count) * bound, d->bytes, most) - d->bytes;
+		/* The row has at least its blocks in the sample, and at most all blocks without a
+		 * stack in addition. A lower limit above that is wrong. */
+		e.bytes += clamp((double)d->count * bound, d->bytes, most) - d->bytes;
+		e.low += clamp(low > (double)most ? 0 : low, d->bytes, most) - d->bytes;
+		e.high += clamp(upper_limit(d->count) * bound, d->bytes, most) - d->bytes;
 	}
 	return e;
 }
@@ -344,16 +350,16 @@ struct sampled sampling__pieces(uint64_t bytes, const struct pieces *p)
 
 	if (!p->bytes || p->squares <= 0)
 		return e;
-	/* As many pieces of equal size as vary by the same. One of which little is resident yet is
-	 * a whole one. */
+	/* Treat the pieces as n pieces of equal size whose sum varies as much. A single piece
+	 * counts as one even if little of it is resident. */
 	size = p->squares / (double)p->bytes;
 	n = (double)p->bytes / size;
 	if (n < 1)
 		n = 1;
-	low = sure + size * (n <= EXACT ? lower_limit((uint64_t)n) : approximate(n, -NORMAL));
-	high = sure +
-	       size * (n < EXACT ? upper_limit((uint64_t)ceil(n)) : approximate(n + 1, NORMAL));
-	e.low = within(low, bytes - p->bytes, bytes);
-	e.high = within(high, bytes, bytes + p->others);
+	low = sure + size * (n <= EXACT ? lower_limit((uint64_t)n) : approximate_mean(n, -NORMAL));
+	high = sure + size * (n < EXACT ? upper_limit((uint64_t)ceil(n))
+					: approximate_mean(n + 1, NORMAL));
+	e.low = clamp(low, bytes - p->bytes, bytes);
+	e.high = clamp(high, bytes, bytes + p->others);
 	return e;
 }

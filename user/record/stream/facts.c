@@ -23,7 +23,7 @@ struct facts {
 	struct fact *facts;
 	size_t n, room;
 	size_t bytes;	     /* bytes of keys and values */
-	struct map64 *index; /* hash of a key -> index in facts */
+	struct map64 *index; /* hash of a key -> index in facts, of the first key with this hash */
 	struct hash_seed seed;
 };
 
@@ -55,6 +55,7 @@ void facts__free(struct facts *f)
 	free(f);
 }
 
+/* Returns the fact with this key, or NULL. */
 static struct fact *find_fact(const struct facts *f, const char *key)
 {
 	uint64_t i;
@@ -63,13 +64,13 @@ static struct fact *find_fact(const struct facts *f, const char *key)
 		return NULL;
 	if (!strcmp(f->facts[i].key, key))
 		return &f->facts[i];
-	for (i = 0; i < f->n; i++) /* hash collision */
+	for (i = 0; i < f->n; i++) /* two keys have this hash: search all facts */
 		if (!strcmp(f->facts[i].key, key))
 			return &f->facts[i];
 	return NULL;
 }
 
-static bool good_key(const char *key)
+static bool is_good_key(const char *key)
 {
 	size_t len = strlen(key);
 
@@ -105,9 +106,10 @@ static char *make_value(const char *value)
 	return fit ? fit : copy;
 }
 
+/* Adds a fact with a new key. On success the facts own value. Returns 0 or -errno. */
 static int append_fact(struct facts *f, const char *key, char *value)
 {
-	uint64_t hash = hash__bytes(f->seed, key, strlen(key)), other;
+	uint64_t hash = hash__bytes(f->seed, key, strlen(key)), unused;
 	char *copy;
 	int err = 0;
 
@@ -118,7 +120,7 @@ static int append_fact(struct facts *f, const char *key, char *value)
 	copy = strdup(key);
 	if (!copy)
 		return -ENOMEM;
-	if (!map64__get(f->index, hash, &other))
+	if (!map64__get(f->index, hash, &unused))
 		err = map64__set(f->index, hash, f->n);
 	if (err) {
 		free(copy);
@@ -135,7 +137,7 @@ int facts__set(struct facts *f, const char *key, const char *value)
 	char *copy;
 	int err;
 
-	if (!good_key(key))
+	if (!is_good_key(key))
 		return -EINVAL;
 	copy = make_value(value);
 	if (!copy)

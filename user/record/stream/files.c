@@ -28,7 +28,8 @@ bool files__is(const char *path, const char *name)
 	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
 }
 
-/* A user's own folder may be named torch, so a known part of PyTorch must follow. */
+/* True for PyTorch's own files. A user's folder may be named torch, too, so a known part of PyTorch
+ * must follow. */
 static bool in_torch(const char *path)
 {
 	static const char *const parts[] = {
@@ -88,16 +89,17 @@ static bool in_torch(const char *path)
 	return false;
 }
 
-/* ".../lib/python3.12/..." and variants (lib64, python3.13t, python312.zip). */
+/* True for files of the standard library: in the folder of the fact "stdlib", or in
+ * ".../lib/python3.12/..." and its variants (lib64, python3.13t, python312.zip). */
 static bool in_stdlib(const char *path, const struct facts *facts)
 {
 	static const char *const dirs[] = { "lib/python3", "lib64/python3" };
-	const char *std = facts ? facts__get(facts, "stdlib") : NULL;
-	size_t len = std ? strlen(std) : 0;
+	const char *folder = facts ? facts__get(facts, "stdlib") : NULL;
+	size_t len = folder ? strlen(folder) : 0;
 
-	while (len && std[len - 1] == '/')
+	while (len && folder[len - 1] == '/')
 		len--;
-	if (len && !strncmp(path, std, len) && path[len] == '/')
+	if (len && !strncmp(path, folder, len) && path[len] == '/')
 		return true;
 	for (size_t i = 0; i < 2; i++) {
 		const char *p = files__after_dir(path, dirs[i]);
@@ -115,8 +117,9 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 	return false;
 }
 
-/* Code that Inductor generated, wherever its cache is (torch/_inductor/codecache.py):
- * ".../tz/ctz....py", the name being "c" and 51 digits of base 32. */
+/* True for code that Inductor generated, in any folder (torch/_inductor/codecache.py):
+ * ".../tz/ctz....py". The name is "c" and 51 digits of base 32; the folder has the first two
+ * digits. */
 static bool is_inductor(const char *path)
 {
 	const char *name = strrchr(path, '/');
@@ -128,11 +131,11 @@ static bool is_inductor(const char *path)
 	       !strcmp(name + 53, ".py");
 }
 
-/* The stem's length without what tempfile drew, 8 characters, or the "*" in their place. 0: nothing
- * was drawn. */
-static size_t without_drawn(const char *name)
+/* Returns the length of the name of a temporary file without its 8 random characters (Python's
+ * tempfile), or without the "*" in their place, and without ".py". 0: the name has none. */
+static size_t length_before_random(const char *name)
 {
-	static const char drawn[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	static const char random_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
 	size_t len = strlen(name);
 
 	if (len < 4 || strcmp(name + len - 3, ".py") != 0)
@@ -140,7 +143,7 @@ static size_t without_drawn(const char *name)
 	len -= 3;
 	if (name[len - 1] == '*')
 		return len - 1;
-	return len >= 8 && strspn(name + len - 8, drawn) >= 8 ? len - 8 : 0;
+	return len >= 8 && strspn(name + len - 8, random_chars) >= 8 ? len - 8 : 0;
 }
 
 static const char *base_name(const char *path)
@@ -150,13 +153,13 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* A layer of torch_geometric that its module_from_template() wrote:
+/* True for the code of a layer that torch_geometric's module_from_template() wrote:
  * ".../torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_89gz6hgy.py". */
 static bool is_layer_file(const char *path)
 {
 	static const char *const ends[] = { "_propagate_", "_edge_updater_" };
 	const char *name = base_name(path);
-	size_t len = without_drawn(name);
+	size_t len = length_before_random(name);
 
 	for (size_t i = 0; len && i < sizeof(ends) / sizeof(*ends); i++) {
 		size_t n = strlen(ends[i]);
@@ -167,12 +170,12 @@ static bool is_layer_file(const char *path)
 	return len && text__starts(name, "torch_geometric.");
 }
 
-/* A file that a program wrote to run it: tempfile's "tmp89gz6hgy.py", or a stem that no import
- * statement can name, "pkg.mod_89gz6hgy.py". */
+/* True for a file that a program wrote in order to run it: "tmp89gz6hgy.py" (Python's tempfile), or
+ * a name with a point that no import statement can name, "pkg.mod_89gz6hgy.py". */
 static bool is_written(const char *path)
 {
 	const char *name = base_name(path);
-	size_t len = without_drawn(name);
+	size_t len = length_before_random(name);
 
 	if (text__starts(name, "__autograph_generated_file"))
 		return true;
@@ -209,15 +212,16 @@ const char *files__cell(const char *path, size_t *len)
 bool files__stable(const char *path, char *buf, size_t size)
 {
 	const char *name = base_name(path);
-	size_t len = (size_t)(name - path) + without_drawn(name);
+	size_t len = (size_t)(name - path) + length_before_random(name);
 
 	if (*path == '<' || !is_layer_file(path))
 		return false;
 	return snprintf(buf, size, "%.*s*.py", (int)len, path) < (int)size;
 }
 
-/* Of "Net.f.<locals>.<lambda>" the innermost name, "f". Returns its length, 0: none. */
-static size_t named_part(const char *func, const char **ret)
+/* Finds the innermost part of a qualified name that is a plain name: "f" in
+ * "Net.f.<locals>.<lambda>". Returns its length, or 0 if there is none. */
+static size_t find_plain_name(const char *func, const char **ret)
 {
 	size_t end = strlen(func), from;
 
@@ -235,10 +239,11 @@ bool files__in_command(const struct facts *facts, const char *func)
 {
 	const char *at = facts ? facts__get(facts, "cmdline") : NULL, *name;
 	const char *script = at ? strstr(at, ".py\"") : NULL;
-	size_t len = named_part(func, &name);
+	size_t len = find_plain_name(func, &name);
 
-	/* The fact is a JSON array of the arguments. A script has arguments of its own. */
+	/* The fact is a JSON array of the arguments. Those after a script's name are the script's. */
 	while (at && (at = strstr(at, "\"-")) && (!script || at < script)) {
+		/* Python's one-letter options; -c must be the last one before the text. */
 		size_t flags = strspn(at += 2, "bBdEhiIOPqRsSuvVxc");
 
 		if (!flags || at[flags - 1] != 'c' || at[flags] != '"')
@@ -248,8 +253,8 @@ bool files__in_command(const struct facts *facts, const char *func)
 	return false;
 }
 
-/* Code that a person gave to an interpreter, a notebook or a debugger. torch.package keeps the
- * user's code. */
+/* True for code that a person typed into an interpreter, a notebook or a debugger, and for the
+ * user's code in a torch.package archive. */
 static bool is_typed(const char *path)
 {
 	static const char *const names[] = {
@@ -277,8 +282,8 @@ enum file_origin files__kind(const char *path, const struct facts *facts)
 
 enum file_origin files__origin(const char *path, const struct facts *facts)
 {
-	/* Names of generated code that is in no file. "<stdin>", "<string>" and notebook cells are
-	 * user code. */
+	/* Names of generated code that is in no file. Other such names count as the user's:
+	 * "<stdin>", "<string>", notebook cells. */
 	static const struct {
 		const char *name;
 		enum file_origin origin;
@@ -292,7 +297,7 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		{ "<makefun-gen-", FILE_PACKAGE },
 		{ "<boltons.funcutils.FunctionBuilder-", FILE_PACKAGE },
 	};
-	/* Headers of compiled code, and libraries of which only the name is known:
+	/* Compiled code: headers here, below libraries of which only the name is known:
 	 * "libnccl.so.2", "libc.so.6/malloc/malloc.c". */
 	static const char *const headers[] = { "/usr/include/", "/usr/local/include/",
 					       "/usr/local/cuda", "/rustc/" };
@@ -309,7 +314,7 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 			return FILE_PACKAGE;
 	if ((library && (!slash || library < slash)) || strstr(path, "/.cargo/registry/"))
 		return FILE_PACKAGE;
-	/* Packages may be nested; the innermost decides. */
+	/* A package can be in a folder of another one; the innermost package decides. */
 	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
 		for (const char *p = path; (p = strstr(p, packages[i]));) {
 			p += strlen(packages[i]);

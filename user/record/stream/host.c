@@ -77,6 +77,6 @@ bool host_sheet__take(struct host_sheet *s, const struct event *e)
 	if (e->how != HOST_TOTAL)
 		return false;
 	for (unsigned i = 0; i < HOST_PARTS_END; i++)
-		s->part[i].known |= !s->part[i].seen; /* parts that it lacks are 0 */
+		s->part[i].known |= !s->part[i].seen; /* a part without an event is known to be 0 */
 	return true;
 }

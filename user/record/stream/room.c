@@ -8,9 +8,10 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-static uint64_t bound, set_bound; /* bounds in bytes: by default, and as set; 0: none yet */
+static uint64_t default_bound; /* bytes; 0: not computed yet */
+static uint64_t set_bound;     /* bound of room__set() in bytes; 0: not set */
 
-static int find_default_bound(void)
+static int compute_default_bound(void)
 {
 	uint64_t bytes;
 	struct rlimit l;
@@ -23,7 +24,7 @@ static int find_default_bound(void)
 	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY &&
 	    l.rlim_cur - l.rlim_cur / 8 < bytes)
 		bytes = l.rlim_cur - l.rlim_cur / 8;
-	bound = bytes;
+	default_bound = bytes;
 	return 0;
 }
 
@@ -34,14 +35,14 @@ void room__set(uint64_t bytes)
 
 int room__check_more(uint64_t bytes)
 {
-	int err = bound ? 0 : find_default_bound();
+	int err = default_bound ? 0 : compute_default_bound();
 	uint64_t all;
 
 	if (err)
 		return err;
 	if (__builtin_add_overflow(memory__own(), bytes, &all))
 		return -ENOBUFS;
-	if (all > (set_bound ?: bound))
+	if (all > (set_bound ?: default_bound))
 		return -ENOBUFS;
 	return 0;
 }
@@ -64,6 +65,6 @@ char *room__why(char *buf, size_t size, int err)
 		snprintf(buf, size,
 			 "this recording needs more memory than %s, half of the available memory; "
 			 "--max-memory allows more",
-			 text__bytes(b, sizeof(b), bound));
+			 text__bytes(b, sizeof(b), default_bound));
 	return buf;
 }

@@ -620,7 +620,7 @@ static void put_device(struct judged *x)
 	put_value(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT,
 		  d->has_totals ? moment : why);
 	if (reserved && !d->mark_reserved)
-		x->low.v[COND_FRAGMENTATION].of = x->high.v[COND_FRAGMENTATION].of = 1;
+		x->low.v[COND_FRAGMENTATION].whole = x->high.v[COND_FRAGMENTATION].whole = 1;
 	put_value(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
 		  "the CPU allocator does not report out-of-memory errors");
 }
@@ -657,7 +657,7 @@ static void put_whole(struct judged *x)
 	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
-	x->low.most = x->high.most = true;
+	x->low.judge_largest = x->high.judge_largest = true;
 }
 
 /* After lost events, only the allocator's own totals are right again. */

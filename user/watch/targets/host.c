@@ -198,7 +198,7 @@ void watch_host__values(const struct watch *w, const struct watch_target *t, str
 {
 	const char *why = "the host memory was not read yet";
 
-	v->v[COND_RSS].of = w->ram;
+	v->v[COND_RSS].whole = w->ram;
 	if (!w->wants_host && !w->wants_cgroup)
 		return;
 	if (t->host.failed)
