@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/*
- * `estimate`: the memory that a script needs of a device, without that device. Runs the script in
- * the dry run (run.h), builds the answer, and prints it as text or JSON. docs/internals/ESTIMATE.md
- * explains the terms.
+/* The command estimate: finds out how much memory of a device a script needs, without that device.
+ * It runs the script in the dry run (run.h) and prints the estimate as text or JSON.
+ * docs/internals/ESTIMATE.md explains the terms.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +28,7 @@
  */
 
 enum figure_source {
-	FIGURE_UNKNOWN,	 /* unknown; bytes is 0 without meaning */
+	FIGURE_UNKNOWN,	 /* the figure is unknown; device_figure.bytes means nothing */
 	FIGURE_ASSUMED,	 /* taken from a similar device or setting */
 	FIGURE_REPORTED, /* published measurement by other people */
 	FIGURE_MEASURED, /* our own measurement */
@@ -38,7 +37,8 @@ enum figure_source {
 struct device_figure {
 	uint64_t bytes;
 	enum figure_source source;
-	const char *from; /* source in a few words: who, on which device; never NULL */
+	const char
+		*from; /* the source in a few words: who measured it on which device; never NULL */
 };
 
 struct device_kind {
@@ -53,12 +53,13 @@ struct device_kind {
 	 * GDDR.
 	 */
 	uint64_t total_bytes;
-	const char *total_from;
+	const char *total_from; /* source of total_bytes, as device_figure.from */
 };
 
 /* Finds a device by the text of a command line. Ignores case and a leading "rtx" or "rtx-". NULL:
  * unknown device. */
 const struct device_kind *device_kind__find(const char *text);
+/* Returns all kinds of devices and sets *n to their number. */
 const struct device_kind *device_kinds(size_t *n);
 
 /* Returns "assumed", "reported", ... */
@@ -90,16 +91,17 @@ enum estimate_format { ESTIMATE_TEXT, ESTIMATE_JSON };
 enum estimate_tracer { TRACER_AUTO, TRACER_INSIDE, TRACER_BPF };
 
 struct estimate_args {
-	/* Command, user, and dryrun without memory and context. */
+	/* Only the command, the user, and dryrun without its memory and context. */
 	struct run_command_args run;
 	const struct device_kind *kind; /* --device; NULL: not given */
-	uint64_t vram;
-	struct device_figure context;
-	struct estimate_ranks_args ranks; /* command is ignored; run.command counts */
+	uint64_t vram;			/* memory of the device, bytes */
+	struct device_figure context;	/* memory of the CUDA context */
+	struct estimate_ranks_args
+		ranks;	       /* its member command is ignored: run.command has the command */
 	const char *rank_list; /* text of --rank if it is more than a number; otherwise NULL */
-	uint64_t steps, max_time, max_host_memory;
-	bool min_vram, no_search;
-	const char *output; /* path of the recording to keep; NULL: none */
+	uint64_t steps, max_time, max_host_memory; /* as in struct estimate_run_opts */
+	bool min_vram, no_search; /* always search the smallest memory; never search it */
+	const char *output;	  /* path of the recording to keep; NULL: none */
 	bool force;
 	enum estimate_tracer tracer;
 	enum estimate_format format;
@@ -109,7 +111,7 @@ struct estimate_args {
 
 /* The smallest memory that the script runs with. */
 struct estimate_smallest {
-	bool asked, found;
+	bool asked, found; /* the search was made; it had a result */
 	uint64_t vram;	   /* valid if found: the script ran with it, and no request was refused */
 	bool less_refused; /* true if a run with one granule less had a refused request */
 	uint64_t guess;	   /* result of replaying the full run; 0: none */
@@ -120,24 +122,25 @@ struct estimate_smallest {
 struct estimate {
 	const struct estimate_args *args;
 	char dir[64]; /* folder for recordings and logs */
-	/* Run with the requested memory. named is NULL if the script never imported PyTorch. */
+	/* The run with the memory that the user named, and its recording. named is NULL if the
+	 * script never imported PyTorch. */
 	struct estimate_run run;
 	struct analysis *named;
-	/* Run that provides the figures: the same one, or, if it did not fit, a run with unlimited
-	 * memory. */
+	/* The run that provides the figures: the same one or, if the script did not fit, a run with
+	 * unlimited memory. */
 	struct estimate_run full_run;
 	struct analysis *full;
-	bool full_is_whole; /* true if that run ended normally; otherwise its figures are lower
-			       bounds */
-	uint64_t full_vram;
+	bool full_is_whole; /* full_run ended normally; otherwise its figures are lower bounds */
+	uint64_t full_vram; /* memory of the device in full_run, bytes */
 	struct advisor *advisor; /* advisor of the full run */
 	struct advice_list advice;
-	/* Growth of `device`; not GROWTH_VERDICT_GROWS without a device. */
+	/* Growth of memory on `device`. Its verdict is not GROWTH_VERDICT_GROWS if there is no
+	 * device. */
 	struct growth_summary growth;
-	bool of_ranks; /* true if the script ran as one rank; the fields below then count */
+	bool of_ranks; /* the script ran as one rank of a job; the fields up to missing_key are
+			  valid then */
 	unsigned rank, world_size, local_world_size;
-	char *missing_key; /* key that the script expected from another rank without success; NULL:
-			      none */
+	char *missing_key; /* key of the store that the script waited for in vain; NULL: none */
 	struct known_list known; /* unknowns of the full run */
 	/* args->context, with a source that depends on the script's CUDA version. */
 	struct device_figure context;
@@ -152,23 +155,25 @@ static inline bool estimate__failed(const struct estimate_run *run)
 {
 	return run->end == RUN_ENDED && run->wait_status != 0;
 }
-/* The i-th reason why the figures are only lower bounds; NULL: no more. The text may be in buf. */
+/* Returns the i-th reason why the figures are only lower bounds, as text that may be in buf; NULL:
+ * there are not so many. */
 const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size);
 
-/* Runs the script as often as necessary. Returns 0 or an exit code, logged. The caller zeroes e and
- * sets args. */
+/* Runs the script as often as necessary and sets *e, which the caller zeroes except for args.
+ * Returns 0, or logs an error and returns an exit code. */
 int estimate__run(struct estimate *e);
 void estimate__free(struct estimate *e);
 
 /* Exit code of the verdict. EXIT_OK: fits; EXIT_HELD: does not fit; EXIT_UNUSABLE: unknown. */
 int estimate__status(const struct estimate *e);
-/* Logs why the command gave no estimate, if so. */
+/* Logs why the command has no estimate, if it has none. */
 void estimate__complain(const struct estimate *e);
 
-/* Prints the answer; needs e->full. Both return 0 or -ENOMEM. */
+/* Print the estimate as text and as JSON. e->full must not be NULL. Both return 0 or -ENOMEM. */
 int estimate_text(FILE *out, const struct estimate *e);
 int estimate_json(FILE *out, const struct estimate *e);
-/* Writes the same as a value of a document. Without e->full writes only the data of the run. */
+/* Writes what estimate_json() prints as a value of the document j. If e->full is NULL, writes only
+ * the data of the run. */
 int estimate_json__put(struct json *j, const struct estimate *e);
 
 /* Estimates each rank of args->rank_list in turn (many.c). Returns the exit code of the

@@ -21,11 +21,12 @@ struct replay_opts {
 	const char *path; /* path of the recording; "-": standard input */
 	/* Interpreter whose PyTorch to use. NULL: the recorded one, if trust.h allows it. */
 	const char *python;
-	/* Arguments of this command, quoted for a shell, for the message that offers --python.
-	 * NULL: the message has a placeholder for the file. */
+	/* The arguments of the present command, quoted for a shell, for the message that tells to
+	 * repeat it with --python. NULL: the message has a placeholder instead. */
 	const char *again;
-	/* True if this program has just recorded the command, as this user (NULL: the present one).
-	 * That user may run its PyTorch again, whoever can change it. */
+	/* True if memtrace-bpf has just run the recorded command itself, as `user` (NULL: the
+	 * present user). Then the replay may run the command's PyTorch, whoever can change its
+	 * files. */
 	bool own;
 	const struct user *user;
 	/* Index of the CUDA device to replay; -1: the device with the largest peak. */
@@ -35,7 +36,7 @@ struct replay_opts {
 	/* Settings as in PYTORCH_CUDA_ALLOC_CONF; "": PyTorch's defaults; NULL: the recording's
 	 * own. */
 	const char *alloc_conf;
-	uint64_t vram; /* bytes of the device, all users included; 0: no limit */
+	uint64_t vram; /* total memory of the device, bytes; 0: no limit */
 	/* Rebuilds the blocks from before the first event without their recorded layout, even under
 	 * the recording's own settings. Other settings require it, so both become comparable. */
 	bool afresh;
@@ -46,10 +47,10 @@ struct replay_opts {
 };
 
 struct replay_oom {
-	bool there;
-	uint64_t event;		      /* number of the event in the recording, from 0 */
-	uint64_t time;		      /* time of the out-of-memory event, ns */
-	uint64_t asked;		      /* bytes of the block that did not fit */
+	bool there;	/* an out-of-memory error occurred; the other fields are valid */
+	uint64_t event; /* number of the event in the recording at which it occurred, from 0 */
+	uint64_t time;	/* time of this event, ns */
+	uint64_t asked; /* size of the block that did not fit, bytes */
 	uint64_t allocated, reserved; /* bytes at the failure */
 	/* Line of user code, clean for a terminal; "": unknown. */
 	char where[256];
@@ -65,9 +66,10 @@ struct replay_result {
 	uint64_t reserved_event, reserved_time;
 	uint64_t end_allocated, end_reserved;
 	double fragmentation; /* (peak_reserved - peak_allocated) / peak_reserved */
-	uint64_t segments;    /* cudaMallocs live at the peak; expandable segments do not count */
-	uint64_t takes;	      /* cudaMallocs in total */
-	/* Allocations that the device refused before the allocator gave back cached memory. */
+	uint64_t segments;    /* number of cudaMallocs live at the peak; expandable segments do not
+				 count */
+	uint64_t takes;	      /* number of all calls of cudaMalloc */
+	/* Number of allocations that succeeded only after the allocator gave back cached memory. */
 	uint64_t retries;
 	/* Peak of device memory taken by other code: the CUDA context and other libraries. */
 	uint64_t outside;
@@ -108,7 +110,7 @@ struct replay_about {
 };
 
 /* Reads the recording into an unnamed file in TMPDIR (a few bytes per event), finds the allocator,
- * and replays the recording once under its own settings. NULL and *f. */
+ * and replays the recording once under its own settings. On an error returns NULL and sets *f. */
 struct replay *replay__open(const struct replay_opts *opts, struct failure *f);
 const struct replay_about *replay__about(const struct replay *r);
 /* Replays with the fields of opts after `device`. Returns 0, also after an out-of-memory error (see

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Exports: a recording as a file of one format. A format reads either the finished model (flame
- * graph, folded, speedscope) or every event (timeline). struct export_format tells which. */
+/* Exports a recording as a file of another format. A format reads either the finished model (flame
+ * graph, folded, speedscope) or every event (timeline): see struct export_format. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -12,28 +12,31 @@
 /* The folder of a format that writes several files. */
 struct export_folder {
 	const char *path;
-	const char *job;  /* NULL: the recording's name */
-	const char *host; /* NULL: not known */
+	const char
+		*job; /* name of the job, a part of the files' paths; NULL: the recording's name */
+	const char *host; /* name of the machine that made the recording; NULL: unknown */
 	bool force;	  /* replace existing files */
 };
 
 struct export_ctx {
 	FILE *out; /* NULL: the format writes to `folder` */
 	const struct export_folder *folder;
-	const char *with; /* trace to merge, of torch.profiler; NULL: none */
-	bool with_failed; /* set if end() failed because of that trace */
+	const char
+		*with; /* path of a torch.profiler trace that is merged into the file; NULL: none */
+	bool with_failed; /* set if end() failed because of the trace `with` */
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;
-	/* model of the whole recording for formats that look ahead; NULL if the input cannot be
-	 * read twice */
+	/* A second model, which has processed the whole recording already, for formats that look
+	 * ahead. NULL: the format does not, or the input cannot be read twice. */
 	const struct model *ahead;
-	uint64_t ahead_duration; /* duration of the recording, in ns; 0 without `ahead` */
-	int device;	  /* index into the model's devices; -1: all, if the format can show them */
-	const char *name; /* file name of the recording */
+	uint64_t ahead_duration; /* duration of the recording, ns; 0: `ahead` is NULL */
+	int device; /* index of the device to show, as in the model; -1: all devices, if the format
+		       can */
+	const char *name;   /* file name of the recording */
 	const char *moment; /* name of the model's marked moment: "peak", "end", "oom", "12.8 s" */
-	/* The --device option, NULL: all. Formats that stream need it, because the devices are
-	 * known only at the end. */
+	/* Value of the option --device; NULL: all devices. Formats that write during the reading
+	 * use it instead of `device`, which is known only at the end. */
 	const char *device_name;
 	uint64_t duration; /* duration of the recording, in ns; valid in end() */
 	bool complete;	   /* the recording is complete; valid in end() */
@@ -44,16 +47,16 @@ struct export_format {
 	const char *suffix; /* suffix of the file name memtrace-<recording><suffix>,
 			       ".speedscope.json" */
 	const char *help;   /* one line for --help: the file and its readers */
-	bool whole;	    /* shows no moment: --at does not apply */
-	bool looks_ahead;   /* the output for an event depends on later events */
-	/* Shows the end of the recording unless --at is given; looks ahead for any other
-	 * moment. */
+	bool whole; /* the format shows the whole recording, so the option --at does not apply */
+	bool looks_ahead; /* what is written for an event depends on later events */
+	/* The format shows the end of the recording unless --at is given. It looks ahead if --at
+	 * names another moment. */
 	bool of_end;
 	/* Writes several files to export_ctx.folder; end() gives them their names. */
 	bool to_folder;
 	const char *next; /* advice on what to do with the file, for the final message */
-	/* For formats that read every event: begin() is called once, event() before the model
-	 * processes each event. May be NULL. */
+	/* Only for formats that read every event, otherwise NULL. begin() is called once, event()
+	 * for each event, before the model processes it. Both return 0 or -errno. */
 	int (*begin)(struct export_ctx *c, void **state);
 	int (*event)(struct export_ctx *c, void *state, const struct event *e);
 	/*
@@ -69,10 +72,11 @@ struct export_format {
 EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
 /* NULL-terminated array. */
 extern const struct export_format *const export_formats[];
+/* Returns the format with this name, or NULL. */
 const struct export_format *export__find(const char *name);
-/* A recording as tables for engines, a Parquet file each: events, blocks, rows, steps and devices.
- * Writes TABLE/job=JOB/date=DATE/NAME.parquet in the folder of the export. docs/reference/tables.md
- * has the columns. */
+/* The format of tables for query engines, a Parquet file for each: events, blocks, rows, steps and
+ * devices. Writes TABLE/job=JOB/date=DATE/NAME.parquet in the folder of the export.
+ * docs/reference/tables.md has the columns. */
 extern const struct export_format tables_parquet;
 
 /* ---- running an export: reads a recording and writes one file in one format ---- */
@@ -80,17 +84,20 @@ extern const struct export_format tables_parquet;
 struct export_job {
 	const struct export_format *format;
 	const char *recording; /* path; "-": standard input */
-	/* Path; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the current folder,
-	 * without the recording's own "memtrace-". */
+	/* Path of the file to write; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the
+	 * current folder; a "memtrace-" at the start of the recording's name is left out. */
 	const char *output;
-	const struct export_folder *folder; /* of a format that writes to a folder; then no output */
-	const char *device;		    /* device name; NULL: all */
-	const char *with;		    /* trace to merge; NULL: none */
-	bool force;			    /* replace an existing file */
-	/* --at is given; otherwise formats of the whole recording show its end */
+	const struct export_folder
+		*folder;    /* only for a format with to_folder; output is unused then */
+	const char *device; /* device name; NULL: all */
+	const char *with;   /* path of a torch.profiler trace to merge; NULL: none */
+	bool force;	    /* replace an existing file */
+	/* The option --at is given, so model.at has its moment. Otherwise formats with of_end show
+	 * the end. */
 	bool moment_given;
 	struct model_opts model;
 };
 
-/* Logs the written file or the error. Returns an exit code (base/exit.h). */
+/* Runs an export. Logs the name of the written file, or the error. Returns an exit code
+ * (base/exit.h). */
 int export__run(const struct export_job *job);

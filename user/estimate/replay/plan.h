@@ -23,11 +23,11 @@ struct replay_plan_info {
 	bool before_known; /* true if the blocks from before are known; otherwise the plan lacks
 			      them */
 	bool before_exact; /* true if the segments of those blocks are known, to the byte */
-	uint64_t unknown_frees; /* frees of unknown blocks; the plan lacks them */
+	uint64_t unknown_frees; /* number of frees of unknown blocks; the plan does not have them */
 	/* Blocks whose free is missing, inferred from a new block at the address. */
 	uint64_t mended;
 	uint64_t lost;
-	uint64_t asked;	  /* allocations with known requested bytes */
+	uint64_t asked;	  /* number of allocations whose requested bytes are known */
 	uint64_t empties; /* times the program emptied the cache */
 	uint64_t retries; /* times a full device made the allocator give back cached memory */
 	uint64_t ooms;
@@ -40,14 +40,15 @@ struct replay_plan_info {
 	unsigned pools_unknown; /* segments of unknown stream; the plan uses the default stream */
 };
 
-/* Writes to fd from its start. total: bytes of the device; 0: unknown. NULL with errno. */
+/* Makes a plan, which is written to fd from its start. device: index of the CUDA device; total: its
+ * memory in bytes, 0: unknown. Returns NULL and sets errno on an error. */
 struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t total);
 /* Adds the recording's next event, of any device. index: its number; stack: the stack that the
  * event is charged to. Returns 0, -ENOMEM, -EFBIG (too many live blocks), or -errno of a write. */
 int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint64_t index,
 		       uint32_t stack);
-/* Writes the rest. Returns 0 or -errno. */
+/* Writes the end of the plan and sets *ret. Returns 0 or -errno. */
 int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *ret);
-/* The live blocks: address to slot. The maker owns the map. */
+/* Returns the map of live blocks, address -> slot, which p owns. */
 const struct map64 *replay_plan__live(const struct replay_plan_maker *p);
 void replay_plan__free(struct replay_plan_maker *p); /* NULL is fine */

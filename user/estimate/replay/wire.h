@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/*
- * The protocol between memtrace-bpf and its replayer: a plan, in a file that the replayer maps, and
- * answers, through a pipe. Both sides are from one build, and both check the other's numbers.
+/* The protocol between memtrace-bpf and the replayer process. memtrace-bpf writes a plan to a file
+ * that the replayer maps; the replayer sends messages through a pipe. Both are from one build, and
+ * each checks the other's numbers.
  *
  * A plan has a header, operations, and the pool number (u32) of each segment. An operation is a
  * byte and its varints (record/varint.h), with zigzag for signed numbers.
@@ -37,8 +37,8 @@ enum replay_op {
 	 * ones */
 	REPLAY_RESERVED,
 	REPLAY_PLACE, /* address, size: result of the allocator's next call for this size */
-	/* The state before the first event. Slots here start at 1; 0: the block was freed but still
-	 * pending. */
+	/* The next three describe the state before the first event. Slots in them start at 1; slot
+	   0: the program freed the block, but a stream still uses it. */
 	/* segment, address, size, 1 for small blocks, number of blocks; per block: offset, size,
 	 * requested bytes, slot */
 	REPLAY_SEGMENT,
@@ -51,14 +51,14 @@ struct replay_plan {
 	uint64_t ops_end;  /* file offset of the pool numbers */
 	uint64_t segments; /* number of segments; segment 0 means none */
 	uint32_t slots;	   /* largest number of live blocks */
-	uint32_t takes;	   /* largest number of memory ranges of other code */
+	uint32_t takes;	   /* largest number of memory ranges that other code has at one time */
 	uint32_t pools;
 };
 
 /* Arguments in argv, in this order, as decimal numbers. */
 enum replay_arg {
-	/* From here on slots in the allocator's table of virtual functions; this one is
-	 * raw_alloc_with_stream. */
+	/* The arguments up to SET_FRACTION are slots in the allocator's table of virtual functions.
+	   This one is the slot of raw_alloc_with_stream. */
 	REPLAY_ARG_RAW_ALLOC = 1,
 	REPLAY_ARG_RAW_DELETE,
 	REPLAY_ARG_INIT,
@@ -86,7 +86,7 @@ enum replay_flag {
 
 enum replay_answer_kind { REPLAY_POINT = 1, REPLAY_DONE };
 
-/* The common start of all messages. */
+/* A message of the kind REPLAY_POINT. Every message begins with its kind. */
 struct replay_point {
 	uint64_t kind, event, time, allocated, reserved;
 };

@@ -14,8 +14,8 @@ enum known_kind {
 	/* Assumed figure: name, and its amount in count. Or an assumption at a place: name, file,
 	 * line, value. */
 	KNOWN_ASSUMED,
-	KNOWN_SHAPE, /* result sizes that depend on values: a lower bound */
-	KNOWN_VALUE, /* value that the host read and no kernel computed */
+	KNOWN_SHAPE, /* a result whose size depends on values, so that its bytes are a lower bound */
+	KNOWN_VALUE, /* a value that the script read, although no kernel computed it */
 	KNOWN_NR,
 };
 

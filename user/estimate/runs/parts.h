@@ -30,11 +30,12 @@ extern const struct part_words {
 
 struct estimate_parts {
 	uint64_t bytes[PART_NR];
-	uint64_t allocated; /* bytes at the peak: the sum of the parts before PART_ALLOCATED_NR */
-	uint64_t reserved;  /* allocated and PART_CACHED */
+	uint64_t allocated; /* allocated bytes at the peak: the sum of bytes[i] below
+			       PART_ALLOCATED_NR */
+	uint64_t reserved;  /* allocated + bytes[PART_CACHED] */
 	uint64_t needs;	    /* sum of all parts */
-	/* False if the allocator reports no totals (another backend). PART_CACHED is then 0 without
-	 * meaning. */
+	/* False if the allocator reports no totals, as other backends do not. bytes[PART_CACHED]
+	 * means nothing then. */
 	bool reserved_known;
 };
 
@@ -43,14 +44,14 @@ int estimate_parts(const struct model *m, size_t device, uint64_t context,
 		   struct estimate_parts *ret);
 
 enum verdict { VERDICT_FITS, VERDICT_DOES_NOT_FIT, VERDICT_UNKNOWN };
-/*
- * Judges a run with the requested memory, and `ooms` refused requests. whole: it ended without an
- * error, its steps repeated, or it reached the requested steps; then the script handled any refused
- * request. A run that was cut off without a refused request may still overflow, so it is unknown.
+/* Judges whether a script fits, by a run with the requested memory. ooms: number of requests that
+ * the device refused. whole: the run ended without an error, its steps repeated, or it reached the
+ * requested steps; so the script handled the refused requests. A run that was cut off without a
+ * refused request is VERDICT_UNKNOWN, because it may still overflow.
  */
 enum verdict verdict__of(bool whole, uint64_t ooms);
 
-/* vram minus needs; negative: the missing bytes. Both are below 2^63. */
+/* Returns vram - p->needs in bytes; negative: so many bytes are missing. Both must be below 2^63. */
 int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p);
 
 #define ESTIMATE_GRANULE (2ULL << 20) /* allocation unit of device memory, bytes */

@@ -25,15 +25,16 @@ enum launcher {
 struct launch {
 	enum launcher launcher;
 	const char *name; /* the launcher's name, such as "torchrun" */
-	/* Most machines, and processes per machine; 0: not given, or a word such as "gpu". */
+	/* Largest number of machines, and processes per machine; 0: not given, or a word such as
+	 * "gpu". */
 	unsigned nodes, processes;
 	unsigned all; /* accelerate: processes on all machines; 0: not given */
 	const char *role, *run_id;
 	const char *mixed_precision, *accumulation; /* accelerate's options; NULL: not given */
 	char **command; /* NULL-terminated command; NULL for LAUNCHER_NONE and LAUNCHER_OTHER */
 	size_t local_rank_at; /* LAUNCHER_LAUNCH: index of "--local-rank=N" in command; 0: none */
-	char *interpreter;    /* strings of command that this struct owns */
-	char *local_rank;
+	char *interpreter;    /* text in command that this struct owns */
+	char *local_rank;     /* likewise */
 };
 
 /* Parses argv, NULL-terminated, which must stay valid. Returns 0; -ENOMEM; or -EINVAL if a

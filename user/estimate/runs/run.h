@@ -31,12 +31,13 @@ struct repeat;
 
 #define REPEAT_CLOSE 256
 
-/* Steps after which even growth ends a run, and how many of the last ones are looked at. */
+/* Number of steps after which repeat__grows() may end a run, and number of the latest steps that it
+ * compares. */
 #define REPEAT_GROWS 64
 #define REPEAT_GROWN 48
 
 struct repeat_found {
-	uint64_t first, last; /* steps, from 1 */
+	uint64_t first, last; /* numbers of the first and the last step that repeat, from 1 */
 	unsigned cycle;	      /* steps per cycle; 1: all steps are equal */
 	uint64_t spread;      /* largest difference between their peaks of allocated bytes */
 };
@@ -48,10 +49,9 @@ int repeat__event(struct repeat *r, const struct event *e);
 /* True if the last finished step completed a repetition; fills *ret. */
 bool repeat__found(const struct repeat *r, struct repeat_found *ret);
 
-/*
- * True if steps repeat but for memory that they keep: over the last REPEAT_GROWN steps a device's
- * bytes at the steps' ends never fall, grow in each quarter about alike, and the rest of each step
- * (its peak above its end) stays the same. No device does otherwise.
+/* True if the steps repeat except for memory that each step keeps. Over the last REPEAT_GROWN
+ * steps, the bytes at the steps' ends never fall and grow about equally in each quarter, and each
+ * step's peak is equally far above its end. This holds for every device.
  */
 bool repeat__grows(const struct repeat *r);
 
@@ -62,9 +62,9 @@ enum run_end {
 	RUN_REPEATED, /* the steps repeated; the runner stopped the script, as for all ends below */
 	RUN_STEPS,    /* requested number of steps */
 	RUN_GROWS,    /* the steps repeated, but for memory that they keep */
-	RUN_OOM,      /* a request was refused, with until_oom */
-	RUN_TIME,
-	RUN_HOST_MEMORY,
+	RUN_OOM,      /* a request was refused, and until_oom is set */
+	RUN_TIME,     /* the run reached max_time */
+	RUN_HOST_MEMORY, /* the run reached max_host_memory */
 	RUN_INTERRUPTED, /* a signal asked this program to stop */
 };
 
@@ -76,8 +76,9 @@ struct estimate_run_opts {
 	uint64_t steps_at_most;	  /* most steps in any case; 0: no bound */
 	bool until_oom;		  /* stop at the first refused request */
 	bool lean;		  /* record only the data that decide whether the job fits */
-	uint64_t max_time;	  /* ns */
-	uint64_t max_host_memory; /* bytes of the script's process and its descendants */
+	uint64_t max_time;	  /* longest time of the run, ns */
+	uint64_t max_host_memory; /* most host memory of the script's process and its descendants,
+				     bytes */
 	/* File for the script's output and our messages; NULL: unchanged. */
 	const char *quiet;
 };
@@ -95,7 +96,8 @@ struct estimate_run {
 	bool killed_workers;  /* true if child processes still ran when the script was stopped */
 };
 
-/* Runs the script. Returns 0 or an exit code, logged: the recording failed. */
+/* Runs the script and sets *ret. Returns 0. If the recording failed, logs an error and returns an
+ * exit code. */
 int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret);
 
 /* ---- the processes of a running script: their memory use and their end ---- */

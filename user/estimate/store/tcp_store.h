@@ -30,7 +30,8 @@ struct tcp_store_opts {
 	/* Sends bytes to a client's connection. Returns 0, or an error, for which the client is
 	 * closed. */
 	int (*send)(void *ctx, void *connection, const void *bytes, size_t n);
-	/* Called when a wait timed out. key is clean for a terminal. May be NULL. */
+	/* Called when a client's wait for a key timed out. key is clean for a terminal. May be
+	 * NULL. */
 	void (*gave_up)(void *ctx, const char *key);
 	void *ctx;
 };
@@ -39,7 +40,7 @@ struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts); /* NULL if 
 void tcp_store__clear(struct tcp_store *s); /* removes all keys; call it without clients */
 void tcp_store__free(struct tcp_store *s);  /* frees its clients, too; NULL is fine */
 
-/* Adds a connection. NULL if memory is short. */
+/* Adds a client. connection is passed to send(). Returns NULL if memory is short. */
 struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection);
 void tcp_store__disconnect(struct tcp_store *s, struct tcp_store_client *c);
 /*

@@ -22,7 +22,7 @@ static bool has_stack(uint8_t kind)
 	       kind == EVENT_BLOCK;
 }
 
-/* False for events of the whole process or of a thread. */
+/* True for events of a device; false for those of the whole process or of a thread. */
 static bool is_of_device(uint8_t kind)
 {
 	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
@@ -85,6 +85,7 @@ static void set_block(const struct export_ctx *c, const struct events *ev, struc
 	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
 }
 
+/* Sets the place in the program that an event belongs to, and its category and name. */
 static void set_where(const struct export_ctx *c, const struct events *ev, struct event_row *t)
 {
 	struct event charged = *t->event;
@@ -148,7 +149,7 @@ void events__fields(const struct event_row *t, struct event_field ret[EVENT_FIEL
 	memcpy(ret, all, sizeof(all));
 }
 
-/* Puts the waiting event. Call when the model has processed it, but no later event. */
+/* Passes the waiting event on to ev->put(). The model must have processed it, but no later event. */
 static int flush(struct export_ctx *c, struct events *ev, void *state)
 {
 	const struct event *e = &ev->wait.event;
@@ -167,7 +168,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 	};
 
 	ev->wait.any = false;
-	t.step -= e->kind == EVENT_STEP && t.step; /* belongs to the step that it ended */
+	t.step -= e->kind == EVENT_STEP && t.step; /* the event belongs to the step that it ended */
 	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {
 		if (!passing__is_selected(c, d.name))
 			return 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Compares two recordings as a flame graph, with the page of export/formats/flamegraph.c. Each
- * stack has an old and a new size. A frame's width is the sum of the larger sizes, so that vanished
- * stacks appear, too.
+/* Compares two recordings as a flame graph, with the page of export/formats/flamegraph.c. Each
+ * stack has an old and a new size, and is drawn with the larger one. So a stack that only the old
+ * recording has appears, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,10 +17,11 @@
 #include "record/stream.h"
 #include "report/diff.h"
 
-/* A frame of either side or of both. */
+/* A frame of the old recording, of the new one, or of both. */
 struct merged_frame {
-	struct frame shown; /* the new side's frame, or the old side's if there is no new one */
-	uint32_t was;	    /* old line if it differs, otherwise 0 */
+	struct frame shown; /* the frame in the new recording, or in the old one if the new one
+			       lacks it */
+	uint32_t was;	    /* line in the old recording if that is another line, otherwise 0 */
 };
 
 struct flame {
@@ -29,15 +29,16 @@ struct flame {
 	struct json *j;
 	struct frames *frames[MATCH_SIDES];
 	struct map64 *by_key;		 /* identity of a frame -> index in all */
-	uint32_t *frame_no[MATCH_SIDES]; /* by each side's frame: its place in all; 0: none */
+	uint32_t *frame_no[MATCH_SIDES]; /* by side, then by frame of frames[side]: index in all +
+					    1; 0: none yet */
 	size_t room_ids[MATCH_SIDES];
 	struct merged_frame *all;
 	size_t n, room;
 	struct flametree *tree;
-	uint32_t *path;
+	uint32_t *path; /* frames of the present row, as indexes in all */
 	size_t room_path;
-	uint32_t smaller;
-	uint64_t left_out; /* number of stacks */
+	uint32_t smaller;  /* node of the tree for stacks that do not fit the tree */
+	uint64_t left_out; /* number of these stacks */
 };
 
 static const struct frame *frame_at(const void *ctx, uint32_t i)
@@ -45,7 +46,8 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 	return &((const struct flame *)ctx)->all[i].shown;
 }
 
-/* Matched lines share a number; other frames are identified by name. */
+/* Returns a key that is equal for the same frame in both recordings: for matched lines by their
+ * number, for other frames by name, file and line. */
 static uint64_t key_of(const struct flame *f, enum match_side side, const struct frame *frame)
 {
 	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name,
@@ -100,7 +102,7 @@ static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t
 	return 0;
 }
 
-/* Writes a row's frames of one side to path. */
+/* Sets f->path to the frames of a row, and *n to their number. */
 static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
 {
 	const uint32_t *frames;
@@ -112,8 +114,8 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 	return err;
 }
 
-/* Finds the node of a row. For a row of both sides it looks up both paths, so that each frame gets
- * its old line. The node is that of the new path. */
+/* Finds the node of a row in the tree. For a row of both recordings it looks up both paths, so that
+ * each frame gets its old line, and takes the node of the new path. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;

@@ -19,16 +19,16 @@
 
 struct view {
 	const char *id, *label;
-	bool there; /* the moment exists on this device */
+	bool there; /* the device has this moment */
 	struct holder_rows rows;
-	size_t smaller; /* rows combined into one frame */
+	size_t smaller; /* number of rows that did not fit the tree and share one frame */
 };
 
 enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
 
 struct page_device {
 	struct model_device info;
-	bool main;
+	bool main; /* this is the recording's main device, which the page shows first */
 	struct view views[VIEW_NR];
 };
 
@@ -42,7 +42,7 @@ struct page {
 	uint32_t smaller; /* node for rows that do not fit into the tree */
 };
 
-/* The node of a row, or p->smaller if the tree is full. */
+/* Sets *ret to the node of a row, or to p->smaller if the tree is full. Returns 0 or -ENOMEM. */
 static int node_of_row(struct page *p, struct view *v, const struct row *row, uint32_t *ret)
 {
 	const uint32_t *frames;

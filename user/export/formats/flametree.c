@@ -17,8 +17,8 @@
 #include "base/map64.h"
 #include "export/formats/template.h"
 
-/* Limit of what a browser draws quickly. Rows come in descending order of size; those over the
- * limit share one frame. */
+/* Most nodes of the tree, because browsers draw more of them slowly. Rows come in descending order
+ * of size; the small ones that do not fit share one frame. */
 #define MAX_NODES 100000
 
 struct node {
@@ -104,7 +104,8 @@ void flametree__put_nodes(const struct flametree *t, struct json *j)
 	json__close_object(j);
 }
 
-/* Equal strings are stored once in the dict, so pointers identify them. */
+/* Equal strings have the same address, because the dict stores them once. So an address stands for
+ * the string. */
 int flametree__put_frames(struct json *j, size_t n,
 			  const struct frame *(*at)(const void *ctx, uint32_t i), const void *ctx)
 {

@@ -20,9 +20,9 @@ static const char *base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-/* Replaces control characters and ';', which would end a line or a frame. Some readers end lines
- * at U+0085. */
-static void clean(char *s)
+/* Replaces control characters, which can end a line (U+0085 in some readers), and ';', which would
+ * end a frame. */
+static void replace_ends(char *s)
 {
 	size_t left = strlen(s), n;
 	uint32_t c;
@@ -38,8 +38,8 @@ static void clean(char *s)
 	}
 }
 
-/* True for "name 3" and "name 3.5": readers would parse the number as a second count of a
- * difference. */
+/* True for "name 3" and "name 3.5", with *space set to the place of the space. Readers would take
+ * the number for a second count, as files that compare two profiles have. */
 static bool ends_in_number(const char *s, size_t *space)
 {
 	size_t i = strlen(s);
@@ -55,6 +55,7 @@ static bool ends_in_number(const char *s, size_t *space)
 	return true;
 }
 
+/* Changes names that readers would take for something else. */
 static void avoid_traps(char *s)
 {
 	size_t space, n = strlen(s);
@@ -83,7 +84,7 @@ static int put_frame(FILE *out, const struct frame *f)
 		n = asprintf(&label, "%s", f->name);
 	if (n < 0)
 		return -ENOMEM;
-	clean(label);
+	replace_ends(label);
 	avoid_traps(label);
 	fputs(label, out);
 	free(label);
@@ -110,7 +111,8 @@ static int put_row(FILE *out, const char *device, struct frames *frames, const s
 	return err;
 }
 
-/* Also returns 0 if the moment does not exist on this device; *found tells. */
+/* Writes a device's stacks and sets *found. If the device does not have the moment, leaves *found
+ * and returns 0, too. */
 static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };

@@ -37,22 +37,25 @@ static const char *const notes[] = {
 	[NOTE_SMALLER] = "[smaller stacks]",
 };
 
-/* Keys of the map, shared by code locations, modules and notes. */
+/* Keys in frames.by_key: one of these flags, and in the low bits the number of the location,
+ * module, note or holder. */
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
 #define KEY_HOLDER (UINT64_C(4) << 32)
-#define KEY_NODE                                                                                   \
-	(UINT64_C(1) << 63) /* key of an autograd node, with the address of its class name */
+/* Key of an autograd node: this flag and the address of its class name. */
+#define KEY_NODE (UINT64_C(1) << 63)
 
 struct frames {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct map64 *by_key;
 	struct map64 *calls;  /* (module, location) -> frame; NULL: modules have no location */
-	struct dict *holders; /* their names; NULL: they are not shown */
+	struct dict *holders; /* names of the holders of memory from before attach; NULL: without
+				 FRAMES_HOLDERS */
 	struct frame *all;
-	char **owned; /* same index as `all`: names not stored in the dict, otherwise NULL */
+	char **owned; /* owned[i]: the name of all[i] if frames owns it; NULL: the dict has the name
+		       */
 	size_t n, room, room_owned;
 	uint32_t *row;
 	size_t row_room;
@@ -122,9 +125,10 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 	return kinds[files__origin(file, facts)];
 }
 
-/* Takes over `owned`, also on failure. */
-static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
-		  char *owned, uint32_t *ret)
+/* Adds a frame under a key of the map. owned: its name, if that must be freed later; the function
+ * frees it on failure. Returns 0 and sets *ret, or returns -ENOMEM. */
+static int add_to_map(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
+		      char *owned, uint32_t *ret)
 {
 	if (f->n >= UINT32_MAX || array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all)) ||
 	    array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned)) ||
@@ -138,9 +142,9 @@ static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct fram
 	return 0;
 }
 
-static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
+static int add_frame(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
 {
-	return add_to(f, f->by_key, key, frame, owned, ret);
+	return add_to_map(f, f->by_key, key, frame, owned, ret);
 }
 
 static int add_note(struct frames *f, enum note which, uint32_t *ret)
@@ -151,8 +155,8 @@ static int add_note(struct frames *f, enum note which, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add(f, KEY_NOTE | which, (struct frame){ .name = notes[which], .kind = FRAME_NOTE },
-		   NULL, ret);
+	return add_frame(f, KEY_NOTE | which,
+			 (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, NULL, ret);
 }
 
 static int add_module(struct frames *f, uint32_t id, uint32_t *ret)
@@ -178,7 +182,7 @@ static int add_module(struct frames *f, uint32_t id, uint32_t *ret)
 			return -ENOMEM;
 		frame.name = label;
 	}
-	return add(f, KEY_MODULE | id, frame, label, ret);
+	return add_frame(f, KEY_MODULE | id, frame, label, ret);
 }
 
 static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
@@ -202,14 +206,14 @@ static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
 		frame.file = NULL;
 	if (!*frame.name)
 		frame.name = "[function without a name]";
-	return add(f, KEY_LOC | id, frame, NULL, ret);
+	return add_frame(f, KEY_LOC | id, frame, NULL, ret);
 }
 
-/* A module call as the function of nn.Module. */
-static int add_call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
+/* Adds the frame of a module call as FRAMES_CALLS says. */
+static int add_call(struct frames *f, const struct dict_frame *call, uint32_t *ret)
 {
-	struct dict_loc l = dict__get_loc(f->dict, of->loc);
-	uint64_t key = (uint64_t)of->module << 32 | of->loc, i;
+	struct dict_loc l = dict__get_loc(f->dict, call->loc);
+	uint64_t key = (uint64_t)call->module << 32 | call->loc, i;
 	struct frame frame;
 	const char *file = dict__str(f->dict, l.file);
 	char *label;
@@ -219,7 +223,7 @@ static int add_call(struct frames *f, const struct dict_frame *of, uint32_t *ret
 		*ret = i;
 		return 0;
 	}
-	err = add_module(f, of->module, ret);
+	err = add_module(f, call->module, ret);
 	if (err)
 		return err;
 	if (asprintf(&label, "%s [%s]", dict__str(f->dict, l.func), f->all[*ret].name) < 0)
@@ -227,10 +231,10 @@ static int add_call(struct frames *f, const struct dict_frame *of, uint32_t *ret
 	frame = (struct frame){
 		.name = label, .file = *file ? file : NULL, .line = l.line, .kind = FRAME_MODULE
 	};
-	return add_to(f, f->calls, key, frame, label, ret);
+	return add_to_map(f, f->calls, key, frame, label, ret);
 }
 
-/* Frame of an autograd node. */
+/* Adds the frame of an autograd node. */
 static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 {
 	uint64_t key = KEY_NODE | (uintptr_t)cls, i;
@@ -239,10 +243,10 @@ static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
+	return add_frame(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
 }
 
-/* Frame of what holds memory from before attach. */
+/* Adds the frame of an object that holds memory from before attach. */
 static int add_holder(struct frames *f, const char *name, uint32_t *ret)
 {
 	uint32_t id = dict__string(f->holders, name, strlen(name));
@@ -258,11 +262,11 @@ static int add_holder(struct frames *f, const char *name, uint32_t *ret)
 	copy = strdup(dict__str(f->holders, id));
 	if (!copy)
 		return -ENOMEM;
-	return add(f, KEY_HOLDER | id, (struct frame){ .name = copy, .kind = FRAME_NOTE }, copy,
-		   ret);
+	return add_frame(f, KEY_HOLDER | id, (struct frame){ .name = copy, .kind = FRAME_NOTE },
+			 copy, ret);
 }
 
-/* Reason for the missing Python frames. */
+/* Returns the note that says why a row has no Python frames. */
 static enum note why_empty(const struct row *row, const struct dict_stack *s)
 {
 	if (row->before_attach)

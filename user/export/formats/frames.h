@@ -25,41 +25,43 @@ struct frame {
 	/* "forward", "encoder.layers.0 (TransformerEncoderLayer)" or "[before attach]";
 	 * untrusted text */
 	const char *name;
-	/* NULL: none, as for notes, and for modules without FRAMES_CALLS */
+	/* Source file; NULL for notes in brackets, and for modules unless FRAMES_CALLS is set. */
 	const char *file;
-	uint32_t line; /* line; 0: not known */
+	uint32_t line; /* line in the file; 0: unknown */
 	enum frame_kind kind;
 };
 
 struct frames;
 
 enum frames_show {
-	/*
-	 * Module calls are the function of nn.Module that makes the call, with file, line and
-	 * module: "Module._wrapped_call_impl [blocks.0 (Block)]".
+	/* The frame of a module call is the function of nn.Module that makes the call, with its
+	 * file and line, and with the module in brackets: "Module._wrapped_call_impl [blocks.0
+	 * (Block)]".
 	 */
 	FRAMES_CALLS = 1,
-	/* Memory from before attach has a frame with the name of what holds it. For rows of
-	 * frames__rows(). */
+	/* Memory from before attach has a frame with the name of the object that holds it. The rows
+	   must come from frames__rows(). */
 	FRAMES_HOLDERS = 2,
 };
 
-/* Borrows d and facts. show: enum frames_show. NULL: no memory. */
+/* Borrows d and facts. show: flags of enum frames_show. Returns NULL if memory is short. */
 struct frames *frames__new(const struct dict *d, const struct facts *facts, unsigned show);
 void frames__free(struct frames *f); /* NULL is fine */
 struct holder_rows;
-/* The model's rows, where memory from before attach has one row for each holder. Returns as
- * model__rows(); free ret with holder_rows__free(). */
+/* Gets the model's rows. Memory from before attach has one row for each object that holds it.
+ * Returns as model__rows(). The caller frees ret with holder_rows__free(). */
 int frames__rows(const struct model *m, size_t device, const struct row_opts *opts,
 		 struct holder_rows *ret);
-size_t frames__count(const struct frames *f);
-/* The frame with number i, valid until the next frames__of_row(). */
+size_t frames__count(const struct frames *f); /* number of different frames so far */
+/* Returns the frame with number i, which stays valid until the next frames__of_row(). */
 const struct frame *frames__at(const struct frames *f, uint32_t i);
-/* The frames of a row grouped BY_STACK, outermost first; at least one. *ret belongs to f and is
- * valid until the next call. Returns 0 or -ENOMEM. */
+/* Sets *ret to the numbers of a row's frames, outermost first, and *n to their count, at least 1.
+ * The row must be grouped BY_STACK. *ret belongs to f and is valid until the next call. Returns 0
+ * or -ENOMEM. */
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n);
-/* The frame that stands for all rows a format leaves out. Returns 0 or -ENOMEM. */
+/* Sets *ret to the frame "[smaller stacks]", for all rows that a format leaves out. Returns 0 or
+ * -ENOMEM. */
 int frames__smaller(struct frames *f, uint32_t *ret);
 
-/* The kind of code a file belongs to; see files__origin(). */
+/* Returns the kind of code that a file has, according to files__origin(). */
 enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts);

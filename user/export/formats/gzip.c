@@ -11,7 +11,7 @@
 struct gzip {
 	FILE *out;
 	z_stream z;
-	bool failed; /* some was not written */
+	bool failed; /* a write to out failed */
 	unsigned char buf[64 << 10];
 };
 
@@ -22,7 +22,7 @@ struct gzip *gzip__new(FILE *out)
 	if (!g)
 		return NULL;
 	g->out = out;
-	/* 16 selects gzip's header, without a time. */
+	/* zlib: 16 selects a gzip header, whose time is 0. */
 	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 9,
 			 Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(g);
@@ -32,7 +32,8 @@ struct gzip *gzip__new(FILE *out)
 	return g;
 }
 
-static void squeeze(struct gzip *g, int flush)
+/* Compresses the input and writes what comes out. flush: of deflate(). */
+static void compress_input(struct gzip *g, int flush)
 {
 	size_t n;
 
@@ -54,7 +55,7 @@ void gzip__write(struct gzip *g, const void *data, size_t len)
 
 		g->z.next_in = (unsigned char *)(uintptr_t)p;
 		g->z.avail_in = part;
-		squeeze(g, Z_NO_FLUSH);
+		compress_input(g, Z_NO_FLUSH);
 		p += part;
 		len -= part;
 	}
@@ -68,7 +69,7 @@ bool gzip__end(struct gzip *g)
 		return true;
 	g->z.next_in = NULL;
 	g->z.avail_in = 0;
-	squeeze(g, Z_FINISH);
+	compress_input(g, Z_FINISH);
 	deflateEnd(&g->z);
 	failed = g->failed;
 	free(g);

@@ -8,8 +8,8 @@
 
 struct gzip;
 
-struct gzip *gzip__new(FILE *out); /* NULL on ENOMEM; borrows out */
-/* A write error also shows in ferror(out), unless out is in memory: see gzip__end(). */
+struct gzip *gzip__new(FILE *out); /* NULL if memory is short; borrows out */
+/* Compresses and writes data. gzip__end() says whether a write failed. */
 void gzip__write(struct gzip *z, const void *data, size_t len);
-/* Writes the end. Frees z; NULL is fine. False: some was not written. */
+/* Writes the end and frees z; NULL is fine. Returns false if a write failed since gzip__new(). */
 bool gzip__end(struct gzip *z);

@@ -15,7 +15,7 @@
 
 struct ndjson {
 	struct events events;
-	uint8_t *shown; /* written stacks, by number */
+	uint8_t *shown; /* by stack number: 1 if the stack's line is written */
 	size_t nshown;
 };
 
@@ -48,6 +48,7 @@ static int put_frames(struct export_ctx *c, uint32_t stack)
 	return 0;
 }
 
+/* Writes the line of a stack before its first use. */
 static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 {
 	if (!stack || stack >= dict__counts(c->dict).stacks)

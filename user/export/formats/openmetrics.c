@@ -17,9 +17,9 @@
 #include "record/host.h"
 #include "base/text.h"
 
-#define LINES 10 /* lines shown separately */
+#define LINES 10 /* source lines that have a series of their own; the others are summed up */
 
-/* Writes a family with one sample. */
+/* Writes a metric family with one sample. */
 static void put_count(FILE *out, const struct openmetrics_family *f, uint64_t n)
 {
 	openmetrics__head(out, f, true);
@@ -105,7 +105,8 @@ static void put_value(struct export_ctx *c, const struct device_value *v)
 	}
 }
 
-/* The parts of the process's resident host memory, and what allocators have free in theirs. */
+/* Writes the parts of the process's resident host memory, and the bytes that allocators have free
+ * in their parts. */
 static void put_host(struct export_ctx *c)
 {
 	static const struct openmetrics_family bytes = {
@@ -151,6 +152,7 @@ static void put_fragmentation(struct export_ctx *c)
 	}
 }
 
+/* The three functions get a figure of growth. They return false if it is unknown. */
 static bool rate_per_step(const struct growth_summary *s, double *ret)
 {
 	*ret = s->verdict == GROWTH_VERDICT_GROWS ? s->per_step : 0;
@@ -169,7 +171,7 @@ static bool seconds_until_full(const struct growth_summary *s, double *ret)
 	return s->verdict == GROWTH_VERDICT_GROWS && s->full_known && s->seconds_left > 0;
 }
 
-/* Growth that is not known has no sample. */
+/* Writes how fast memory grows. A device whose growth is unknown has no sample. */
 static int put_growth(struct export_ctx *c)
 {
 	static const struct {
@@ -208,7 +210,8 @@ static int put_growth(struct export_ctx *c)
 	return err;
 }
 
-/* top: rank of the line, which keeps equal names distinct; 0: the remaining lines. */
+/* Writes one sample. top: rank of the line, from 1, which keeps lines with equal labels distinct;
+ * 0: the sum of the remaining lines. */
 static void put_row(FILE *out, const char *family, const char *device, enum group by,
 		    const struct row *r, size_t top)
 {

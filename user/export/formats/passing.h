@@ -9,27 +9,29 @@
 #include "model/model.h"
 #include "record/stream.h"
 
-struct passing {  /* initialize with zeroes */
-	bool any; /* an event is waiting */
-	struct event event;
-	struct model_device before; /* the event's device before the event; zeroes if it had none */
-	size_t device;		    /* index of the last event's device, as a search hint */
+struct passing {	    /* initialize with zeroes */
+	bool any;	    /* an event is waiting */
+	struct event event; /* the waiting event */
+	struct model_device
+		before; /* its device before the event; zeroes: the model had no such device */
+	size_t device;	/* index of the device of the last event, where a search begins */
 };
 
-/* Stores e, which the model has not processed, as the waiting event. */
+/* Stores e as the waiting event. The model must not have processed it yet. */
 void passing__hold(const struct export_ctx *c, struct passing *p, const struct event *e);
 /* True if --device is not given or selects this device. "cuda" means "cuda:0". */
 bool passing__is_selected(const struct export_ctx *c, const char *device);
-/* The current state of device i. Adds CPU tensors that the model found later but that existed
- * before. */
+/* Gets the current state of the model's i-th device. Adds CPU tensors that existed already, but
+ * that the model finds only later in the recording. */
 void passing__device_at(const struct export_ctx *c, size_t i, struct model_device *ret);
-/* The state of an event's device in the model. False: the device does not exist yet. */
+/* Gets the current state of a device. Returns false if the model does not have the device yet. */
 bool passing__device(const struct export_ctx *c, struct passing *p, struct device want,
 		     struct model_device *ret);
-/* The current state of the document's main device, with zero totals if it does not exist yet.
- * False: no device. */
+/* Gets the current state of the document's main device, with zero totals if the model does not have
+ * it yet. Returns false if the recording has no device. */
 bool passing__main(const struct export_ctx *c, struct model_device *ret);
-/* Number of finished steps. Counts optimizer steps if the whole recording has them. */
+/* Returns the number of finished steps: of optimizer steps, if the recording has them anywhere,
+ * otherwise of calls of the model. */
 size_t passing__steps(const struct export_ctx *c);
-/* Phase of an allocation or out-of-memory event. */
+/* Returns the phase of an allocation or out-of-memory event. */
 enum phase passing__phase(const struct export_ctx *c, const struct event *e);

@@ -13,10 +13,10 @@ struct pb { /* starts zeroed */
 };
 
 void pb__free(struct pb *b);
-void pb__clear(struct pb *b); /* empties the message; keeps its memory and `failed` */
+void pb__clear(struct pb *b); /* empties the message, but keeps its memory and its `failed` */
 void pb__uint(struct pb *b, uint32_t field, uint64_t v); /* uint64, int64, bool, enum */
 void pb__float(struct pb *b, uint32_t field, float v);
 void pb__double(struct pb *b, uint32_t field, double v);
 void pb__string(struct pb *b, uint32_t field, const char *s); /* must be UTF-8 */
-/* Adds message to b, with its `failed`. */
+/* Adds a message as a field of b. If it has failed, b fails, too. */
 void pb__message(struct pb *b, uint32_t field, const struct pb *message);

@@ -31,9 +31,9 @@
 struct merge {
 	struct json *j;
 	bool has_base;
-	int64_t base;  /* the trace's time 0, ns since 1970 */
-	int64_t shift; /* ns to add to its times */
-	uint64_t events;
+	int64_t base;  /* time 0 of the trace, ns since 1970 */
+	int64_t shift; /* ns to add to the trace's times, to get times since the capture's start */
+	uint64_t events; /* number of events of the trace that were written */
 };
 
 static int take_member(void *ctx, const char *key, const json_t *value)
@@ -74,8 +74,8 @@ static int put_event(void *ctx, const char *array, json_t *event)
 	return 0;
 }
 
-/* The recording's time 0, ns since 1970. False: not known. */
-static bool zero_of(const struct facts *f, int64_t *ret)
+/* Gets the time of the capture's start, ns since 1970. Returns false if it is unknown. */
+static bool find_start(const struct facts *f, int64_t *ret)
 {
 	const char *start = facts__get(f, "start");
 	uint64_t ns;
@@ -98,7 +98,7 @@ int perfetto__merge(struct json *j, const char *path, const struct facts *f)
 	int64_t zero;
 	int err;
 
-	if (!zero_of(f, &zero))
+	if (!find_start(f, &zero))
 		return -ESTALE;
 	err = json_items__read(
 		path, &(struct json_items){ .arrays = arrays, .member = take_member, .ctx = &m });
@@ -115,25 +115,27 @@ int perfetto__merge(struct json *j, const char *path, const struct facts *f)
 
 /* ---- counters: the curves of a device, with few points ---- */
 
-#define WINDOW 1000000 /* window length, in ns */
-#define WINDOWS 200000 /* largest number of windows; a long recording has longer windows */
+#define WINDOW 1000000 /* least length of a time window, ns */
+#define WINDOWS 200000 /* most windows; a long recording has longer windows */
 
-enum what { ALLOCATED, RESERVED, USED, WHAT_NR };
+enum curve { ALLOCATED, RESERVED, USED, CURVE_NR };
 
 struct point {
 	uint64_t time, value;
 };
 
 struct counter {
-	bool any, put;		      /* any: unwritten points exist; put: a point was written */
-	uint64_t until, put_value;    /* until: end of the window; put_value: last written value */
+	bool any;	/* the window has points that are not written yet */
+	bool put;	/* a point was written, with the value put_value */
+	uint64_t until; /* end of the window, ns */
+	uint64_t put_value;
 	struct point low, high, last; /* points of the current window */
 };
 
 struct series {
 	struct device device;
 	char name[16];
-	struct counter counters[WHAT_NR];
+	struct counter counters[CURVE_NR];
 };
 
 struct counters {
@@ -164,37 +166,37 @@ void perfetto_counters__free(struct counters *c)
 	free(c);
 }
 
-static void put_point(struct counters *c, struct series *s, enum what what, struct point p)
+static void put_point(struct counters *c, struct series *s, enum curve curve, struct point p)
 {
-	static const char *const names[WHAT_NR] = { "allocated", "reserved", "in use (driver)" };
-	struct counter *k = &s->counters[what];
+	static const char *const names[CURVE_NR] = { "allocated", "reserved", "in use (driver)" };
+	struct counter *k = &s->counters[curve];
 
 	if (k->put && k->put_value == p.value)
 		return;
 	k->put = true;
 	k->put_value = p.value;
-	c->put(c->ctx, s->name, names[what], p.time, p.value);
+	c->put(c->ctx, s->name, names[curve], p.time, p.value);
 }
 
-static void put_window(struct counters *c, struct series *s, enum what what)
+static void put_window(struct counters *c, struct series *s, enum curve curve)
 {
-	struct counter *k = &s->counters[what];
+	struct counter *k = &s->counters[curve];
 	bool low_first = k->low.time < k->high.time;
 
 	if (!k->any)
 		return;
-	put_point(c, s, what, low_first ? k->low : k->high);
-	put_point(c, s, what, low_first ? k->high : k->low);
-	put_point(c, s, what, k->last);
+	put_point(c, s, curve, low_first ? k->low : k->high);
+	put_point(c, s, curve, low_first ? k->high : k->low);
+	put_point(c, s, curve, k->last);
 	k->any = false;
 }
 
-static void add(struct counters *c, struct series *s, enum what what, struct point p)
+static void add_point(struct counters *c, struct series *s, enum curve curve, struct point p)
 {
-	struct counter *k = &s->counters[what];
+	struct counter *k = &s->counters[curve];
 
 	if (k->any && p.time >= k->until)
-		put_window(c, s, what);
+		put_window(c, s, curve);
 	if (!k->any) {
 		k->any = true;
 		k->until = p.time < UINT64_MAX - c->window ? p.time + c->window : UINT64_MAX;
@@ -238,9 +240,9 @@ int perfetto_counters__device(struct counters *c, const struct model_device *d, 
 
 	if (err)
 		return err;
-	add(c, s, ALLOCATED, (struct point){ time, d->allocated });
+	add_point(c, s, ALLOCATED, (struct point){ time, d->allocated });
 	if (d->has_totals)
-		add(c, s, RESERVED, (struct point){ time, d->reserved });
+		add_point(c, s, RESERVED, (struct point){ time, d->reserved });
 	return 0;
 }
 
@@ -251,14 +253,14 @@ int perfetto_counters__used(struct counters *c, const struct model_device *d, ui
 	int err = series_of(c, d, &s);
 
 	if (!err)
-		add(c, s, USED, (struct point){ time, used });
+		add_point(c, s, USED, (struct point){ time, used });
 	return err;
 }
 
 void perfetto_counters__end(struct counters *c)
 {
 	for (size_t i = 0; i < c->n; i++)
-		for (int what = 0; what < WHAT_NR; what++)
+		for (int what = 0; what < CURVE_NR; what++)
 			put_window(c, &c->all[i], what);
 }
 
@@ -269,7 +271,7 @@ void perfetto_counters__end(struct counters *c)
  * process's threads. */
 #define TID_MODULES 4194307
 
-struct stretch { /* interval of allocations in one phase on the main device */
+struct stretch { /* a period in which the main device's allocations are all of one phase */
 	bool any;
 	enum phase phase;
 	uint64_t begin, last;
@@ -282,13 +284,14 @@ struct perfetto {
 	struct spans *spans;
 	struct counters *counters;
 	uint64_t pid; /* process ID in the document; 0: the head is not written yet */
-	bool *named;  /* threads whose name was written, by number */
+	bool *named;  /* by thread number: the thread's name was written */
 	size_t nnamed;
-	bool *modules; /* likewise, their threads of modules */
+	bool *modules; /* by thread number: the name of its thread for modules (TID_MODULES) was
+			  written */
 	size_t nmodules;
 	size_t steps;
 	struct stretch stretch;
-	bool merges; /* with another trace */
+	bool merges; /* another trace is merged into the document */
 	int err;
 };
 
@@ -327,7 +330,7 @@ static void put_name(struct perfetto *p, const char *what, uint64_t tid, const c
 	free(text);
 }
 
-/* The thread's ID in the document. Writes its name on first use. */
+/* Returns the thread's ID in the document. Writes the thread's name on first use. */
 static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 {
 	struct dict_thread t = dict__get_thread(p->dict, thread);
@@ -346,7 +349,8 @@ static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 	return t.tid;
 }
 
-/* The thread of modules that belongs to a thread. */
+/* Returns the ID of the extra thread that shows the modules of a thread. Writes its name on first
+ * use. */
 static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
 {
 	uint64_t tid = TID_MODULES + thread;
@@ -464,7 +468,8 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
 	close_instant(p);
 }
 
-/* True for memory taken from the device. Mapping of previously created memory is counted again. */
+/* True for calls that take memory of the device. Memory that is created and then mapped appears
+ * twice. */
 static bool is_segment(const struct event *e)
 {
 	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED ||
@@ -488,7 +493,8 @@ static void put_segment(struct export_ctx *c, struct perfetto *p, const struct e
 	close_instant(p);
 }
 
-/* Allocations and frees one by one, which queries assign to the spans of the other trace. */
+/* Writes a single allocation or free, so that queries can assign it to the spans of the merged
+ * trace. */
 static void put_block(struct export_ctx *c, struct perfetto *p, const struct event *e,
 		      const char *device)
 {

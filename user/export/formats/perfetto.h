@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Parts of the export to Perfetto, for its tests. */
+/* Parts of the export format perfetto that tests call, too. */
 #include <stdint.h>
 
 #include "model/model.h"
@@ -8,17 +8,16 @@
 struct facts;
 struct json;
 
-/*
- * Memory curves of a device for charts, with few points. For each time window the lowest, highest
- * and last value are put, each at its own time. Unchanged values are not repeated, and no peak is
- * lost.
+/* Memory curves of devices for charts, with few points. Of each time window only the lowest, the
+ * highest and the last value are written, each at its own time. So no peak is lost. A value equal
+ * to the one before it is not written.
  */
 struct counters;
 /* Receives a point. what: "allocated", "reserved" or "in use (driver)". */
 typedef void counters_put(void *ctx, const char *device, const char *what, uint64_t time,
 			  uint64_t value);
 
-/* duration: of the recording, in ns; 0: not known. NULL: no memory. */
+/* duration: of the recording, ns; 0: unknown. Returns NULL if memory is short. */
 struct counters *perfetto_counters__new(uint64_t duration, counters_put *put, void *ctx);
 void perfetto_counters__free(struct counters *c); /* NULL is fine */
 /* Adds a device's totals at `time`. Returns 0 or -ENOMEM. */

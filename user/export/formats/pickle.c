@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * PyTorch's viewer takes a part of the format alone, and puts what is appended to a list onto
- * JavaScript's stack at once: so items are appended some hundred at a time.
+/* PyTorch's viewer reads only some opcodes of the format. It puts all items of one APPENDS onto
+ * JavaScript's stack, so long lists are written as several APPENDS of some hundred items.
  */
 #include "export/formats/pickle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH 32
-#define TOGETHER 512
-#define KEYS 64
+#define DEPTH 32     /* most lists and dicts open at once */
+#define TOGETHER 512 /* most items of one APPENDS */
+#define KEYS 64	     /* most keys that are written once and referred to */
 
 /* Opcodes, by the names of Python's pickletools. */
 enum {
@@ -36,8 +35,8 @@ enum {
 };
 
 struct level {
-	bool list;
-	uint32_t n; /* items since the last mark, in a list */
+	bool list;  /* true: a list; false: a dict */
+	uint32_t n; /* items since the last MARK; only in a list */
 };
 
 struct pickle {
@@ -76,8 +75,8 @@ static void put_le(struct pickle *p, uint64_t v, int bytes)
 		fputc((int)(v >> (8 * i) & 0xff), p->out);
 }
 
-/* Before each value. */
-static void begin(struct pickle *p)
+/* Called before each value: in a list, ends one APPENDS and begins the next after TOGETHER items. */
+static void begin_value(struct pickle *p)
 {
 	struct level *l = p->depth ? &p->levels[p->depth - 1] : NULL;
 
@@ -92,7 +91,7 @@ static void begin(struct pickle *p)
 
 static void open_level(struct pickle *p, bool list)
 {
-	begin(p);
+	begin_value(p);
 	if (p->depth == DEPTH)
 		abort();
 	p->levels[p->depth++] = (struct level){ .list = list };
@@ -139,7 +138,7 @@ static void put_string(struct pickle *p, const char *s)
 
 void pickle__string(struct pickle *p, const char *s)
 {
-	begin(p);
+	begin_value(p);
 	put_string(p, s);
 }
 
@@ -160,7 +159,7 @@ static void put_again(struct pickle *p, uint32_t i)
 
 void pickle__again(struct pickle *p, uint32_t kept)
 {
-	begin(p);
+	begin_value(p);
 	put_again(p, kept);
 }
 
@@ -205,7 +204,7 @@ static void put_uint(struct pickle *p, uint64_t v)
 
 void pickle__uint(struct pickle *p, uint64_t v)
 {
-	begin(p);
+	begin_value(p);
 	put_uint(p, v);
 }
 
@@ -215,7 +214,7 @@ void pickle__int(struct pickle *p, int64_t v)
 		pickle__uint(p, (uint64_t)v);
 		return;
 	}
-	begin(p);
+	begin_value(p);
 	if (v >= INT32_MIN) {
 		fputc(BININT, p->out);
 		put_le(p, (uint64_t)v, 4);
@@ -228,13 +227,13 @@ void pickle__int(struct pickle *p, int64_t v)
 
 void pickle__bool(struct pickle *p, bool v)
 {
-	begin(p);
+	begin_value(p);
 	fputc(v ? NEWTRUE : NEWFALSE, p->out);
 }
 
 void pickle__pair(struct pickle *p, uint64_t a, uint64_t b)
 {
-	begin(p);
+	begin_value(p);
 	put_uint(p, a);
 	put_uint(p, b);
 	fputc(TUPLE2, p->out);

@@ -47,11 +47,14 @@ struct pprof {
 	struct frames *frames;
 	/* String table: a dict used only for strings, whose string 0 is "" as required. */
 	struct dict *strings;
-	struct pb part, inner, inmost;
-	int err;
+	struct pb part;	  /* a message of the profile */
+	struct pb inner;  /* the field of the profile that has the message */
+	struct pb inmost; /* a message within the message */
+	int err;	  /* first error, -errno */
 };
 
-static uint32_t string(struct pprof *p, const char *s)
+/* Returns the number of a string in the profile's string table, which it adds on demand. */
+static uint32_t string_number(struct pprof *p, const char *s)
 {
 	uint32_t id = dict__string(p->strings, s, strlen(s));
 
@@ -94,11 +97,11 @@ static void put_types(struct pprof *p)
 
 	for (int i = 0; i < TYPES; i++) {
 		pb__clear(&p->part);
-		pb__uint(&p->part, TYPE_TYPE, string(p, types[i][0]));
-		pb__uint(&p->part, TYPE_UNIT, string(p, types[i][1]));
+		pb__uint(&p->part, TYPE_TYPE, string_number(p, types[i][0]));
+		pb__uint(&p->part, TYPE_UNIT, string_number(p, types[i][1]));
 		put_part(p, PROFILE_TYPE);
 	}
-	put_number(p, PROFILE_DEFAULT_TYPE, string(p, types[TYPES - 1][0]));
+	put_number(p, PROFILE_DEFAULT_TYPE, string_number(p, types[TYPES - 1][0]));
 }
 
 static void add_label(struct pprof *p, const char *key, const char *value)
@@ -106,15 +109,15 @@ static void add_label(struct pprof *p, const char *key, const char *value)
 	if (!value || !*value)
 		return;
 	pb__clear(&p->inmost);
-	pb__uint(&p->inmost, LABEL_KEY, string(p, key));
-	pb__uint(&p->inmost, LABEL_STR, string(p, value));
+	pb__uint(&p->inmost, LABEL_KEY, string_number(p, key));
+	pb__uint(&p->inmost, LABEL_STR, string_number(p, value));
 	pb__message(&p->part, SAMPLE_LABEL, &p->inmost);
 }
 
 static void add_number_label(struct pprof *p, const char *key, uint64_t value)
 {
 	pb__clear(&p->inmost);
-	pb__uint(&p->inmost, LABEL_KEY, string(p, key));
+	pb__uint(&p->inmost, LABEL_KEY, string_number(p, key));
 	pb__uint(&p->inmost, LABEL_NUM, value);
 	pb__message(&p->part, SAMPLE_LABEL, &p->inmost);
 }
@@ -134,7 +137,8 @@ static void add_labels(struct pprof *p, const char *device, const struct row *ro
 		add_number_label(p, "tid", row->tid);
 }
 
-/* Writes a sample. Values of the other view are 0. */
+/* Writes a sample. total: the row counts all allocations, so the values for memory in use are 0;
+ * otherwise the reverse. */
 static int put_sample(struct pprof *p, const char *device, const struct row *row, bool total)
 {
 	const uint32_t *frames;
@@ -205,10 +209,10 @@ static int put_frame(struct pprof *p, uint32_t i)
 		return -ENOMEM;
 	pb__clear(&p->part);
 	pb__uint(&p->part, FUNCTION_ID, (uint64_t)i + 1);
-	pb__uint(&p->part, FUNCTION_NAME, string(p, name ? name : f->name));
-	pb__uint(&p->part, FUNCTION_SYSTEM_NAME, string(p, f->name));
+	pb__uint(&p->part, FUNCTION_NAME, string_number(p, name ? name : f->name));
+	pb__uint(&p->part, FUNCTION_SYSTEM_NAME, string_number(p, f->name));
 	if (f->file)
-		pb__uint(&p->part, FUNCTION_FILE, string(p, f->file));
+		pb__uint(&p->part, FUNCTION_FILE, string_number(p, f->file));
 	put_part(p, PROFILE_FUNCTION);
 	free(name);
 	pb__clear(&p->inmost);
@@ -235,11 +239,11 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 	text__clean(name, sizeof(name), c->name, strlen(c->name));
 	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment,
 		 version);
-	put_number(p, PROFILE_COMMENT, string(p, comment));
+	put_number(p, PROFILE_COMMENT, string_number(p, comment));
 	if (!*detail__sentence(detail, sizeof(detail), c->facts))
 		return;
 	snprintf(comment, sizeof(comment), "reduced detail: %s", detail);
-	put_number(p, PROFILE_COMMENT, string(p, comment));
+	put_number(p, PROFILE_COMMENT, string_number(p, comment));
 }
 
 static void put_strings(struct pprof *p)

@@ -23,19 +23,22 @@
 
 /* ---- segments, blocks and stacks ---- */
 
-struct snapshot_sums {		  /* memory that the segments do not show */
+/* Memory of which the written segments lack something. */
+struct snapshot_sums {
 	uint64_t without_address; /* bytes from before attach at unknown addresses */
 	uint64_t outside;	  /* bytes of blocks outside known segments */
-	uint64_t made_up;	  /* bytes of segments invented for such blocks */
-	/* bytes of blocks beyond their segment's end or overlapping the next block, from a
-	 * corrupt recording */
+	uint64_t made_up; /* bytes of segments that were invented for the blocks outside known
+			     segments */
+	/* Bytes of blocks beyond their segment's end or in the next block, as damaged recordings
+	 * have them. */
 	uint64_t cut;
-	uint64_t unasked; /* blocks with unknown requested size; their own size is used */
+	uint64_t unasked; /* number of blocks whose requested size is unknown; their own size is
+			     written */
 };
 struct snapshot_range {
 	uint64_t addr, end;
 };
-/* address ranges of blocks and segments in the events; sorted and merged in place */
+/* Address ranges of the blocks and segments that the written events have. */
 struct snapshot_past {
 	struct snapshot_range *blocks, *segments;
 	size_t nblocks, nsegments;
@@ -43,23 +46,24 @@ struct snapshot_past {
 
 /* --- stacks */
 
-struct list {		   /* a written list of frames */
+/* A list of frames that the file has. */
+struct list {
 	uint32_t first, n; /* range in stacks.pool */
-	uint32_t kept;
-	uint32_t next_no; /* the next list with the same hash; 0: none */
+	uint32_t kept;	   /* its number from pickle__keep() */
+	uint32_t next_no;  /* index of the next list with the same hash, + 1; 0: none */
 };
 
 struct stacks {
 	struct pickle *p;
 	struct frames *frames;
 	struct hash_seed seed;
-	uint32_t *kept_no; /* by frame: the number of the written one; 0: not written */
+	uint32_t *kept_no; /* by frame: its number from pickle__keep() + 1; 0: not written yet */
 	size_t nkept;
 	uint32_t *pool;
 	size_t npool, cappool;
 	struct list *lists;
 	size_t nlists, caplists;
-	struct map64 *by_hash; /* hash -> number of the first list */
+	struct map64 *by_hash; /* hash -> index in lists of the first list with it */
 };
 
 static void free_stacks(struct stacks *s)
@@ -116,7 +120,7 @@ static int put_frame(struct stacks *s, uint32_t i)
 	return 0;
 }
 
-/* The first list with this hash; 0: none. */
+/* Returns the index of the first list with this hash, + 1; 0: none. */
 static uint32_t first_list_no(const struct stacks *s, uint64_t hash)
 {
 	uint64_t first;
@@ -124,7 +128,7 @@ static uint32_t first_list_no(const struct stacks *s, uint64_t hash)
 	return map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0;
 }
 
-/* The written list with these frames, or NULL. */
+/* Returns the list with these frames that the file has, or NULL. */
 static const struct list *find_list(const struct stacks *s, uint64_t hash, const uint32_t *frames,
 				    uint32_t n)
 {
@@ -137,7 +141,8 @@ static const struct list *find_list(const struct stacks *s, uint64_t hash, const
 	return NULL;
 }
 
-static int note_list(struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n)
+/* Remembers the list of frames that was just written. */
+static int remember_list(struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n)
 {
 	uint32_t next_no = first_list_no(s, hash);
 
@@ -174,7 +179,7 @@ static int put_stack(struct stacks *s, const struct row *row)
 	for (uint32_t i = n; i > 0 && !err; i--)
 		err = put_frame(s, frames[i - 1]);
 	pickle__close_list(s->p);
-	return err ? err : note_list(s, hash, frames, n);
+	return err ? err : remember_list(s, hash, frames, n);
 }
 
 /* --- segments */
@@ -214,7 +219,8 @@ static void put_gap(struct pickle *p, uint64_t from, uint64_t to)
 	pickle__close_dict(p);
 }
 
-/* Size of block i; in a corrupt recording, an overlapping block ends where the next one begins. */
+/* Returns the size of block i in a segment that ends at `end`. A block of a damaged recording that
+ * reaches into the next one ends there. */
 static uint64_t size_of(const struct tiles *t, size_t i, uint64_t end)
 {
 	const struct live_block *b = &t->blocks[i];
@@ -250,14 +256,15 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	return err;
 }
 
-/* Skips blocks before addr that lie in no segment, which happens only in corrupt recordings. */
+/* Skips blocks before addr that lie in no segment, as only damaged recordings have them. */
 static void skip_blocks(struct tiles *t, uint64_t addr)
 {
 	for (; t->next < t->n && t->blocks[t->next].addr < addr; t->next++)
 		t->sums->cut += t->blocks[t->next].size;
 }
 
-/* Writes a segment [addr, end) with its blocks, starting at t->next. */
+/* Writes a segment from addr up to `end` and its blocks, the first of which is t->next. seg: NULL
+ * for an invented segment. */
 static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
 {
 	static const char *const kinds[] = {
@@ -350,8 +357,8 @@ static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 	return k && addr < r[k - 1].end;
 }
 
-/* Finds blocks of the events and of the moment that lie in no current or past segment. The
- * caller frees *ret. */
+/* Finds the address ranges of blocks, from the events and from the moment, that no segment of the
+ * events or of the moment contains. The caller frees *ret. */
 static int find_outside(const struct tiles *t, const struct model_segments *segs,
 			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {
@@ -374,7 +381,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 	for (size_t i = 0; i < past->nblocks; i++)
 		if (!holds(known, nknown, past->blocks[i].addr))
 			all[k++] = past->blocks[i];
-	/* A block in a past segment is left out: PyTorch has no such blocks. */
+	/* A block in a segment that only the events have is left out: PyTorch has no such blocks. */
 	for (size_t i = 0; i < t->n; i++)
 		if (!holds(known, nknown, t->blocks[i].addr) &&
 		    t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
@@ -386,7 +393,8 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 	return 0;
 }
 
-/* Writes an invented segment for each range before `until`, cut at `until`. */
+/* Writes an invented segment for each range from *next on that begins before `until`. It ends at
+ * `until` at the latest. */
 static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next,
 		       uint64_t until)
 {
@@ -464,9 +472,10 @@ static int put_device_segments(struct export_ctx *c, struct pickle *p, struct st
 
 /* ---- events, and the document ---- */
 
-#define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */
-#define RECENT 65536 /* recent allocations searched for the one that an EVENT_REQUESTED describes */
-#define SIZE_BITS 56 /* bits of a segment's size; the other bits hold its device */
+#define TRACE_MAX 500000 /* most events in the file; older ones are dropped, as in PyTorch */
+#define RECENT 65536	 /* slots of snapshot.recent */
+#define SIZE_BITS                                                                                  \
+	56 /* low bits in snapshot.segments that have the size; the others have the device */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
 
@@ -481,14 +490,14 @@ struct entry {
 
 struct snapshot {
 	struct entry *ring;
-	size_t n, cap, first; /* first: index of the oldest entry when the ring is full */
-	uint64_t number, added;
-	uint64_t recent[RECENT]; /* by address hash: 1 + entries added before the allocation */
-	/* Address -> size and device of memory taken by the allocator, because a free event
-	 * lacks both. */
+	size_t n, cap, first;	 /* first: index of the oldest entry when the ring is full */
+	uint64_t number;	 /* number of the latest event */
+	uint64_t added;		 /* number of entries added, dropped ones included */
+	uint64_t recent[RECENT]; /* by hash of an address: value of `added` after its allocation */
+	/* Address -> size and device of memory that the allocator took. The event that gives it
+	 * back may have neither. */
 	struct map64 *segments;
-	/* memory left on the device according to the driver, and the reserved bytes at that
-	 * time */
+	/* Free bytes on the device according to the driver, and the reserved bytes at that time. */
 	struct left {
 		bool known;
 		uint64_t bytes, reserved;
@@ -527,7 +536,8 @@ static int add_entry(struct snapshot *s, const struct entry *entry)
 	return 0;
 }
 
-/* True if the current event is known to be after the device's marked moment. */
+/* True if the latest event is after the moment that the file shows of this device. False also if
+ * the moment is not known in advance. */
 static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s,
 			    struct device device)
 {
@@ -541,7 +551,7 @@ static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s
 	return false;
 }
 
-/* The model's index of the device with this number; -1: none. */
+/* Returns the model's index of the GPU with this device index; -1: none. */
 static int device_of(const struct export_ctx *c, unsigned int index)
 {
 	struct model_device d;
@@ -555,9 +565,9 @@ static int device_of(const struct export_ctx *c, unsigned int index)
 	return -1;
 }
 
-/* Free bytes on the device: the driver's figure, if the reserved bytes have not changed since.
- * -1: not known. */
-static int64_t free_of(const struct snapshot *s, const struct event *e)
+/* Returns the free bytes on the device: the driver's latest figure, if the reserved bytes have not
+ * changed since. -1: unknown. */
+static int64_t known_free_bytes(const struct snapshot *s, const struct event *e)
 {
 	const struct left *l = &s->left[e->device.index];
 
@@ -577,7 +587,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	entry.walk = charged.walk;
 	entry.cuda_stream = e->cuda_stream;
 	if (e->kind == EVENT_OOM)
-		entry.addr = (uint64_t)free_of(s, e);
+		entry.addr = (uint64_t)known_free_bytes(s, e);
 	else if (e->requested && e->requested < e->size)
 		entry.size = e->requested;
 	return add_entry(s, &entry);
@@ -603,7 +613,7 @@ static int add_free(const struct export_ctx *c, struct snapshot *s, const struct
 	return add_entry(s, &entry);
 }
 
-static int note_segment(struct snapshot *s, const struct event *e)
+static int remember_segment(struct snapshot *s, const struct event *e)
 {
 	return map64__set(s->segments, e->addr,
 			  (uint64_t)e->device.index << SIZE_BITS |
@@ -615,7 +625,7 @@ static int add_segment_alloc(struct snapshot *s, const struct event *e, struct e
 	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
 		return 0;
 	entry.action = e->how == MEM_MAPPED ? SEGMENT_MAP : SEGMENT_ALLOC;
-	return add_entry(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
+	return add_entry(s, &entry) || remember_segment(s, e) ? -ENOMEM : 0;
 }
 
 static int add_segment_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
@@ -636,6 +646,8 @@ static int add_segment_free(const struct export_ctx *c, struct snapshot *s, cons
 	return is_after_moment(c, s, device) ? 0 : add_entry(s, &entry);
 }
 
+/* Sets the requested size in the entry of the allocation that an EVENT_REQUESTED describes, if it
+ * is still known. */
 static void set_requested(struct snapshot *s, const struct event *e)
 {
 	uint64_t added = *recent_of(s, e->addr);
@@ -680,10 +692,10 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 							  .reserved = d.reserved };
 	}
 	if (e->kind == EVENT_SEGMENT)
-		return note_segment(s, e);
+		return remember_segment(s, e);
 	if (is_after_moment(c, s, e->device))
 		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR)
-			       ? note_segment(s, e)
+			       ? remember_segment(s, e)
 			       : 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
@@ -748,7 +760,10 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, action);
 	if (e->action == OOM) {
 		pickle__key(w->p, "device_free");
-		pickle__int(w->p, (int64_t)e->addr); /* free bytes on the device, from free_of() */
+		pickle__int(
+			w->p,
+			(int64_t)
+				e->addr); /* add_alloc() stores the free bytes of the device here */
 	} else {
 		pickle__key(w->p, "addr");
 		pickle__uint(w->p, e->addr);
@@ -792,7 +807,7 @@ static int put_trace(struct writer *w, unsigned int device, uint64_t last)
 	return err;
 }
 
-/* Like device_of(), but -1 for devices that --device excludes. */
+/* As device_of(), but returns -1 also for devices that --device excludes. */
 static int shown_device(const struct writer *w, unsigned int index)
 {
 	int i = device_of(w->c, index);

@@ -11,10 +11,10 @@
 
 #define MAX_DEPTH 256 /* nesting depth of modules per thread */
 
-struct inside { /* modules that a thread is in */
+struct inside { /* the modules that a thread has entered and not left */
 	uint32_t n;
-	uint32_t deeper;    /* number of calls beyond MAX_DEPTH */
-	uint64_t last;	    /* time of the last enter or leave, in ns */
+	uint32_t deeper;    /* number of calls that are nested deeper than MAX_DEPTH */
+	uint64_t last;	    /* time of the last enter or leave, ns */
 	uint32_t modules[]; /* numbers of the modules, outermost first */
 };
 
@@ -22,7 +22,7 @@ struct spans {
 	const struct dict *dict;
 	spans_put *put;
 	void *ctx;
-	bool calls;		 /* the recording has events of module calls */
+	bool calls; /* calls come from events; false: they are inferred from allocations */
 	struct inside **threads; /* state of each thread, by its number */
 	size_t nthreads;
 };
@@ -71,8 +71,8 @@ static void leave(struct spans *s, struct inside *in, uint32_t thread, uint64_t 
 	s->put(s->ctx, in->last, false, in->modules[--in->n], thread);
 }
 
-/* The modules of an allocation's stack, outermost first. A module in two successive frames is
- * one call. */
+/* Sets ret to the modules of an allocation's stack, outermost first, and returns their number. A
+ * module in two successive frames is one call. */
 static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 {
 	uint32_t n = 0;
@@ -86,14 +86,15 @@ static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 	return n;
 }
 
-/* Number of modules that the thread has not left since its last allocation. */
+/* Returns how many modules, counted from the outermost, the thread was in at its last allocation
+ * (was) and is still in (now). Adds to `now` the modules that a cut stack lacks. */
 static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now,
 			     uint32_t *n)
 {
 	uint32_t kept = 0, skip = 0;
 
-	/* If outer frames are missing, the visible modules continue the ones that the thread was
-	 * in. */
+	/* If the outer frames are missing, the modules that the thread was in, up to the first
+	 * visible one, are still there. */
 	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
 		while (*n && skip < was->n && was->modules[skip] != now[0])
 			skip++;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/*
- * Module calls of threads as enter and leave events. A recording without such events gets them from
- * its allocations: a thread is inside the modules of its last allocation's stack. Calls nest, every
- * enter has a leave, and times of a thread do not decrease.
+/* Gives the module calls of each thread as enters and leaves. If the recording has no events of
+ * calls, they are inferred: a thread is inside the modules that are on the stack of its last
+ * allocation. Calls nest, every enter has a leave, and the times of a thread never decrease.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,15 +14,16 @@ struct spans;
 /* Receives an enter or leave. module and thread are numbers of the dict. */
 typedef void spans_put(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread);
 
-/* calls: the recording is known to have EVENT_ENTER events. Borrows d. NULL: no memory. */
+/* calls: the recording has EVENT_ENTER events, as far as known. Borrows d. Returns NULL if memory
+ * is short. */
 struct spans *spans__new(const struct dict *d, bool calls, spans_put *put, void *ctx);
 void spans__free(struct spans *s); /* NULL is fine */
 /* Handles EVENT_ENTER and EVENT_LEAVE. Returns 0 or -ENOMEM. */
 int spans__call(struct spans *s, const struct event *e);
-/* For EVENT_ALLOC: puts the calls entered and left since the thread's last allocation. Returns 0
- * or -ENOMEM. */
+/* Handles EVENT_ALLOC, if calls are inferred: passes on the calls that the thread entered and left
+ * since its last allocation. Returns 0 or -ENOMEM. */
 int spans__alloc(struct spans *s, const struct event *e);
 void spans__close(struct spans *s, uint64_t time); /* leaves all modules of all threads */
 
-/* The module's dotted name, or its class for the root module. NULL: no module. */
+/* Returns the module's dotted name, or the class of a root module. NULL: module is 0. */
 const char *spans__name(const struct dict *d, uint32_t module);

@@ -18,7 +18,7 @@
 
 struct sample {
 	uint32_t *frames, n;
-	uint64_t weight; /* bytes or allocations, greater than 0 */
+	uint64_t weight; /* bytes or, if profile.counts is set, number of allocations; above 0 */
 };
 
 struct profile {
@@ -96,8 +96,8 @@ static int fill_profile(struct profiles *p, struct profile *profile, const char 
 	return err;
 }
 
-/* Adds a view of a device, unless it is empty. Returns -ENOENT if the moment does not exist on
- * this device. */
+/* Adds a profile for a view of a device, unless it is empty. Returns 0, -ENOMEM, or -ENOENT if the
+ * device does not have the moment. */
 static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when,
 		       const char *view, bool counts)
 {
@@ -154,7 +154,8 @@ static int collect(struct export_ctx *c, struct profiles *p)
 	return err;
 }
 
-/* The profile shown first: the marked moment of the main device. */
+/* Returns the index of the profile that speedscope shows first: the marked moment of the main
+ * device. */
 static size_t first_profile(struct export_ctx *c, const struct profiles *p)
 {
 	int main_device = model__main_device(c->model);

@@ -25,9 +25,9 @@ enum { VALUE_TAG = 1, VALUE_SIMPLE = 2 };
 
 #define SECOND UINT64_C(1000000000)
 
-struct curve { /* values of a device */
+struct curve { /* peaks of a device since its last point */
 	struct device device;
-	uint64_t step_peak, second_peak;
+	uint64_t step_peak, second_peak; /* allocated bytes: in this step, in this second */
 };
 
 struct tensorboard {
@@ -42,6 +42,7 @@ struct tensorboard {
 	int err;
 };
 
+/* The checksum of TFRecord: a rotated CRC-32C plus a constant. */
 static uint32_t masked_crc(const void *data, size_t len)
 {
 	uint32_t crc = crc32c(data, len);
@@ -78,12 +79,12 @@ static void put_event(struct export_ctx *c, struct tensorboard *t, uint64_t step
 		put_record(c->out, &t->event);
 }
 
-static void add_scalar(struct tensorboard *t, const char *of, const char *device, const char *what,
-		       double v)
+static void add_scalar(struct tensorboard *t, const char *prefix, const char *device,
+		       const char *what, double v)
 {
 	char tag[64];
 
-	snprintf(tag, sizeof(tag), "%s%s/%s", of, device, what);
+	snprintf(tag, sizeof(tag), "%s%s/%s", prefix, device, what);
 	pb__clear(&t->value);
 	pb__string(&t->value, VALUE_TAG, tag);
 	pb__float(&t->value, VALUE_SIMPLE, (float)v);
@@ -108,15 +109,15 @@ static struct curve *curve_of(struct tensorboard *t, const struct model_device *
 	return &t->curves[t->ncurves++];
 }
 
-static void add_device(struct tensorboard *t, const char *of, const struct model_device *d,
+static void add_device(struct tensorboard *t, const char *prefix, const struct model_device *d,
 		       uint64_t peak)
 {
-	add_scalar(t, of, d->name, "allocated_MiB", mib(d->allocated));
-	add_scalar(t, of, d->name, "peak_MiB", mib(peak > d->allocated ? peak : d->allocated));
+	add_scalar(t, prefix, d->name, "allocated_MiB", mib(d->allocated));
+	add_scalar(t, prefix, d->name, "peak_MiB", mib(peak > d->allocated ? peak : d->allocated));
 	if (!d->has_totals)
 		return;
-	add_scalar(t, of, d->name, "reserved_MiB", mib(d->reserved));
-	add_scalar(t, of, d->name, "fragmentation",
+	add_scalar(t, prefix, d->name, "reserved_MiB", mib(d->reserved));
+	add_scalar(t, prefix, d->name, "fragmentation",
 		   words__fragmentation(d->allocated, d->reserved));
 }
 
@@ -143,8 +144,8 @@ static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time,
 	struct model_step step;
 	size_t kept = 0;
 
-	/* Several steps may end at once: calls on several threads, noticed at the end. They get
-	 * one point. */
+	/* Several steps may end with one event, as calls on several threads do. They get one point.
+	 */
 	begin_event(t, time);
 	add_devices(c, t, true);
 	while (model__step(c->model, kept, &step))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Events as JSON objects, written as they arrive. Only the statistics are written at the end. An
- * event is written when the next one arrives, because only then are its totals known. */
+/* Writes each event as a JSON object when the next event arrives, because only then are the totals
+ * after it known. The statistics follow at the end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -146,7 +146,7 @@ static void put_summary(struct export_ctx *c, struct json *j, uint64_t written)
 
 struct snapshot_peak {
 	struct device device;
-	uint64_t shown; /* peak for which a snapshot was written */
+	uint64_t shown; /* the highest peak for which a snapshot was written, bytes */
 };
 
 struct timeline {
@@ -154,11 +154,11 @@ struct timeline {
 	const struct dict *dict;
 	struct passing wait;
 	struct spans *spans;
-	/* device shown with layer events, since module calls have none */
+	/* The device that layer events show, because module calls have no device. */
 	struct model_device layer_device;
 	uint64_t written;
 	uint64_t next_snapshot;
-	size_t steps; /* steps for which snapshots were written */
+	size_t steps; /* number of steps for which snapshots were written */
 	struct snapshot_peak *highs;
 	size_t nhighs, room_highs;
 };
@@ -217,7 +217,8 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 	}
 }
 
-/* Writes a snapshot for a new peak. d: state before memory shrinks, or at the end. */
+/* Writes a snapshot if the device is at a new peak. d: its state before memory shrinks, or at the
+ * end. */
 static int put_peak(struct timeline *t, const struct model_device *d)
 {
 	struct snapshot_peak *h = NULL;

@@ -27,10 +27,11 @@
 
 /* ---- the curve of allocated bytes ---- */
 
-#define CURVE_MAX 8192	 /* largest number of intervals */
-#define CURVE_FIRST 1024 /* first interval, in ns */
+#define CURVE_MAX 8192	 /* most intervals of the curve */
+#define CURVE_FIRST 1024 /* length of an interval at first, ns */
 
-static void cover(struct curve_part *a, const struct curve_part *b)
+/* Merges an interval into the one before it. */
+static void merge_parts(struct curve_part *a, const struct curve_part *b)
 {
 	a->min = b->min < a->min ? b->min : a->min;
 	a->max = b->max > a->max ? b->max : a->max;
@@ -39,7 +40,8 @@ static void cover(struct curve_part *a, const struct curve_part *b)
 	a->reserved = b->reserved;
 }
 
-static void halve(struct curve *c)
+/* Doubles the length of the intervals and merges each two of them. */
+static void halve_curve(struct curve *c)
 {
 	size_t k = 0;
 
@@ -47,7 +49,7 @@ static void halve(struct curve *c)
 	for (size_t i = 0; i < c->n; i++) {
 		c->parts[i].number /= 2;
 		if (k && c->parts[k - 1].number == c->parts[i].number)
-			cover(&c->parts[k - 1], &c->parts[i]);
+			merge_parts(&c->parts[k - 1], &c->parts[i]);
 		else
 			c->parts[k++] = c->parts[i];
 	}
@@ -67,10 +69,10 @@ static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t
 
 	c->width = c->width ? c->width : CURVE_FIRST;
 	while (time / c->width >= CURVE_MAX)
-		halve(c);
+		halve_curve(c);
 	part.number = time / c->width;
 	if (c->n && c->parts[c->n - 1].number == part.number) {
-		cover(&c->parts[c->n - 1], &part);
+		merge_parts(&c->parts[c->n - 1], &part);
 		return 0;
 	}
 	if (array__grow(&c->parts, &c->cap, c->n + 1, sizeof(*c->parts)))
@@ -81,19 +83,22 @@ static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t
 
 /* ---- moments ---- */
 
-#define OOMS_CHOSEN 8
-#define MOMENTS_EXACT 1500000 /* limit of moments over all devices */
+#define OOMS_CHOSEN                                                                                \
+	8 /* out-of-memory events at the start, and at the end, whose moments are kept */
+#define MOMENTS_EXACT 1500000 /* up to so many moments over all devices, every event is a moment */
 #define BLOCKS_MAX 3000000
 #define PASSED_MAX 3000000
 #define PAYLOAD_MAX (14 << 20)
-#define STRETCHES_MAX 20000
+#define STRETCHES_MAX 20000 /* periods of phases; beyond it, short ones are dropped */
 
 /* --- dropping of moments, and merging of changes between them */
 
-/* Choice among kept moments: every n-th step, and the first and last out-of-memory events. */
+/* Chooses among moments with a mark: those of every n-th step, and of the first and last
+ * out-of-memory events. */
 struct chooser {
-	size_t steps, ooms, every;
-	size_t step, oom;
+	size_t steps, ooms; /* numbers of moments with the marks KEEP_STEP and KEEP_OOM */
+	size_t every;	    /* every so many steps one is kept */
+	size_t step, oom;   /* numbers of these moments so far */
 };
 
 static void count_kept(struct chooser *c, const struct page_device *d, size_t most)
@@ -121,7 +126,7 @@ static bool is_kept(const struct page_data *p, const struct page_device *d, size
 	       m->time / p->bucket != m[1].time / p->bucket;
 }
 
-/* Drops moments. map[i]: new index of old moment i. */
+/* Drops moments. Sets *map, which the caller frees: (*map)[i] is the new index of moment i. */
 static int drop_moments(const struct page_data *p, struct page_device *d, uint32_t **map)
 {
 	struct chooser c = { 0 };
@@ -174,7 +179,8 @@ static uint32_t new_moment_no(const uint32_t *map, uint32_t moment_no)
 	return moment_no ? map[moment_no - 1] + 1 : 0;
 }
 
-/* Blocks allocated and freed between two remaining moments become counts. */
+/* Gives blocks their new moments. Blocks that are now allocated and freed between two moments
+ * become counts. */
 static int move_blocks(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
@@ -226,7 +232,8 @@ static int move_segments(struct page_device *d, const uint32_t *map)
 	return err;
 }
 
-/* Doubles the interval and keeps fewer step ends. False: there is only one interval. */
+/* Doubles the intervals that keep one moment each, and keeps fewer ends of steps. Returns false if
+ * there is only one interval. */
 static bool widen_intervals(struct page_data *p)
 {
 	if (!p->chosen) {
@@ -333,7 +340,8 @@ int64_t html_moments__of(const struct page_device *d, uint64_t seq)
 	return (int64_t)moments_up_to(d->moments, d->n, seq) - 1;
 }
 
-/* The first moment not before event seq; d->n + 1: the open one. */
+/* Returns the first moment at or after event number seq, as index + 1; d->n + 1 is the open one; 0:
+ * seq is 0. */
 static uint32_t moment_no_of(const struct page_device *d, uint64_t seq)
 {
 	return seq ? (uint32_t)moments_up_to(d->moments, d->n, seq - 1) + 1 : 0;
@@ -443,7 +451,7 @@ static int on_segment(void *ctx, const struct model_extent *x)
 
 /* --- moments */
 
-/* Turns d->now into a moment. */
+/* Makes d->now a moment, if the device changed. keep: marks for the moment. */
 static int close_moment(struct page_device *d, uint32_t keep)
 {
 	int err;
@@ -505,7 +513,8 @@ static int note_phase(struct page_device *d, const struct model_now *now, uint64
 	return 0;
 }
 
-/* Reads the state of a device after the last event. always: the event was about its blocks. */
+/* Reads the state of a device after the last event. always: it changed for sure, because the event
+ * was about its blocks. */
 static int read_device(struct page_data *p, uint32_t number, bool always)
 {
 	struct page_device *d;
@@ -519,7 +528,7 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	last = &d->last;
 	if (!last->seq)
 		model__first(p->c->model, number, last);
-	/* Ignore memory that the model learned of late: it existed before. */
+	/* Memory that the model found only now existed before: that is no change. */
 	if (!always && now.reserved == last->reserved &&
 	    now.allocated - now.late == last->allocated - last->late &&
 	    now.unknown - now.late + now.known == last->unknown - last->late + last->known) {
@@ -537,7 +546,7 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	return err ? err : note_phase(d, &now, p->time);
 }
 
-/* True if the device is at its peak and e will not raise it. */
+/* True if the device is at its peak and the next event e will not raise the peak. */
 static bool is_peak(const struct page_data *p, const struct page_device *d, const struct event *e)
 {
 	bool up = e->kind == EVENT_ALLOC &&
@@ -547,7 +556,8 @@ static bool is_peak(const struct page_data *p, const struct page_device *d, cons
 	       model__number_of(p->c->model, e->device) == d->number && !up;
 }
 
-/* Closes the moments that e comes after: each of them, or only those that are kept. */
+/* Closes the open moments before the next event e: all of them or, if moments are chosen, those at
+ * an interval's end and at a peak. */
 static int close_complete(struct page_data *p, const struct event *e)
 {
 	uint64_t time = e->time > p->time ? e->time : p->time;
@@ -642,13 +652,13 @@ int html_moments__end(struct page_data *p)
 
 /* ---- the head: data that the page shows at once ---- */
 
-#define BUCKETS 1600	/* buckets of the first chart, for all devices together */
-#define BUCKETS_MIN 200 /* smallest number of buckets per device */
+#define BUCKETS 1600	/* points of the first chart, for all devices together */
+#define BUCKETS_MIN 200 /* a device has at least so many points in it */
 #define ROWS_FIRST 30
 #define STRETCHES_FIRST 2500
 #define GROWTH_LINES 100 /* lines that grow, and as many that do not, with their curves */
 
-/* Index in the page of the model's device i; -1: left out. */
+/* Returns the index that the model's device i has in the page; -1: the page leaves it out. */
 static int page_index(const struct page_data *p, size_t i)
 {
 	if (p->c->device < 0)
@@ -677,8 +687,8 @@ static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserv
 	b->reserved = reserved > b->reserved ? reserved : b->reserved;
 }
 
-/* Each bucket covers some intervals of the curve and includes the value at its start. The first one
- * is that of the window's start. */
+/* Writes the points of the first chart. Each covers some intervals of the curve and includes the
+ * value at its start. The first point is that of the window's start. */
 static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
 {
 	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1, start = 0;
@@ -723,7 +733,7 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	return 0;
 }
 
-/* Index of the moment that the user requested, on this device. */
+/* Returns the index of the moment that --at asks for, on this device; -1: before the first one. */
 static int64_t requested_moment(const struct page_data *p, const struct page_device *d)
 {
 	struct model_opts o = model__opts(p->c->model);
@@ -813,7 +823,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 	json__close_array(j);
 }
 
-/* Phases of the main device. If there are too many, only the longer ones. */
+/* Writes the phases of the main device. If there are too many, only the longer ones. */
 static void put_phases(struct json *j, const struct page_data *p, const struct page_device *d)
 {
 	uint64_t least = 0, longest = p->c->duration;
@@ -853,7 +863,7 @@ static int put_devices(struct json *j, const struct page_data *p, const struct r
 	return err;
 }
 
-/* What `leaks` says of the recording, with each line's curve. */
+/* Writes what the command leaks reports on the recording, with the curve of each line. */
 static int put_leaks(struct json *j, const struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
@@ -946,7 +956,7 @@ out:
 /* The payload, compressed with gzip: the length of the JSON directory (4 bytes, little-endian),
  * the directory, and columns of numbers as LEB128, partly as differences. page/data.js reads it. */
 
-#define NODES_MAX 400000 /* limit of the stack tree; further stacks share one frame */
+#define NODES_MAX 400000 /* most nodes of the tree of stacks; further stacks share one frame */
 
 /* Columns of numbers, each named in the directory. */
 struct page_columns {
@@ -966,7 +976,7 @@ void bytes__free(struct bytes *b)
 	*b = (struct bytes){ 0 };
 }
 
-static bool room(struct bytes *b, size_t n)
+static bool make_room(struct bytes *b, size_t n)
 {
 	if (!b->failed && array__grow(&b->p, &b->cap, b->n + n, 1))
 		b->failed = true;
@@ -975,7 +985,7 @@ static bool room(struct bytes *b, size_t n)
 
 static void put_varint(struct bytes *b, uint64_t v)
 {
-	if (room(b, VARINT_MAX))
+	if (make_room(b, VARINT_MAX))
 		b->n = varint__put(b->p + b->n, v) - b->p;
 }
 
@@ -1001,7 +1011,7 @@ static struct page_column *add_column(struct page_columns *c, const char *name, 
 	return col;
 }
 
-static void put(struct page_column *c, uint64_t v)
+static void put_value(struct page_column *c, uint64_t v)
 {
 	put_varint(&c->bytes, c->zigzag ? zigzag(v) : v);
 	c->n++;
@@ -1054,7 +1064,7 @@ struct page_rows {
 	size_t nholders;
 };
 
-/* *ret: the string's number in the page, from 1. */
+/* Sets *ret to the string's number in the page, from 1. Returns 0 or -ENOMEM. */
 static int number_string(struct page_rows *r, const char *s, uint32_t *ret)
 {
 	uint64_t at;
@@ -1072,7 +1082,7 @@ static int number_string(struct page_rows *r, const char *s, uint32_t *ret)
 	return err;
 }
 
-/* The node of a stack; r->smaller if the tree is full. */
+/* Sets *ret to the node of a stack, or to r->smaller if the tree is full. Returns 0 or -ENOMEM. */
 static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
 	uint32_t parent_no = 0;
@@ -1171,7 +1181,7 @@ static const char *string_at(const struct page_rows *r, uint32_t string_no)
 	return string_no ? r->strings[string_no - 1] : NULL;
 }
 
-struct before { /* a row of memory from before attach, with the sum of its sizes of blocks */
+struct before { /* a row of memory from before attach, and the sum of its block classes' sizes */
 	uint64_t size;
 	uint32_t row;
 };
@@ -1196,7 +1206,8 @@ static struct held held_of(const struct page_rows *r, uint32_t row)
 			      .module_root = string_at(r, f[ROW_MODULE_ROOT]) };
 }
 
-/* Names the holders of a device's memory from before attach: n rows, the largest first. */
+/* Names the objects that hold a device's memory from before attach. before: n rows, the largest
+ * first. */
 static int name_holders(struct page_rows *r, const struct before *before, size_t n)
 {
 	struct holders *h = &r->holders[r->nholders++];
@@ -1217,7 +1228,8 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 	return err;
 }
 
-/* Over the whole recording, so that a holder has one name at all moments. */
+/* Names the holders of all rows. The names are for the whole recording, so that a holder has the
+ * same name at all moments. */
 static int add_holders(struct page_rows *r, const struct model *m)
 {
 	struct before *before = calloc(r->n + 1, sizeof(*before));
@@ -1328,15 +1340,15 @@ static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 	struct page_column *col = add_column(c, "node.frame", -1, false);
 
 	for (size_t i = 0; i < r->nnodes; i++)
-		put(col, r->nodes[i].frame);
+		put_value(col, r->nodes[i].frame);
 	/* distance back to the parent; 0: none */
 	col = add_column(c, "node.parent", -1, false);
 	for (size_t i = 0; i < r->nnodes; i++)
-		put(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
+		put_value(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
 	for (size_t k = 0; k < N_PAGE_FIELDS; k++) {
 		col = add_column(c, page_fields[k].column, -1, false);
 		for (size_t i = 0; i < r->n; i++)
-			put(col, r->rows[i].f[page_fields[k].field]);
+			put_value(col, r->rows[i].f[page_fields[k].field]);
 	}
 }
 
@@ -1345,8 +1357,9 @@ static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 /* A column of rarely changing values, stored as pairs: distance to the next change and the
  * difference. */
 struct changes {
-	struct bytes at, by;
-	uint64_t n, since, last;
+	struct bytes at, by;  /* the distances, and the differences */
+	uint64_t n;	      /* number of pairs */
+	uint64_t since, last; /* number of values since the last change, and the last value */
 };
 
 static void changes__put(struct changes *s, uint64_t v)
@@ -1382,7 +1395,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->n; k++) {
-		put(col, d->moments[k].time - last);
+		put_value(col, d->moments[k].time - last);
 		last = d->moments[k].time;
 	}
 	model__first(p->c->model, d->number, &first);
@@ -1391,7 +1404,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 	changes__end(&reserved, c, "reserved.at", "reserved.by", i);
 }
 
-/* Not needed if every event is a moment. */
+/* Writes the curve of allocated bytes. The page needs it only if not every event is a moment. */
 static void put_curve(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *number = add_column(c, "curve.number", i, false), *col;
@@ -1399,32 +1412,32 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < v->n; k++) {
-		put(number, v->parts[k].number - last);
+		put_value(number, v->parts[k].number - last);
 		last = v->parts[k].number;
 	}
 	col = add_column(c, "curve.last", i, true);
 	last = 0;
 	for (size_t k = 0; k < v->n; k++) {
-		put(col, html_moments__allocated(d, v->parts[k].last) - last);
+		put_value(col, html_moments__allocated(d, v->parts[k].last) - last);
 		last = html_moments__allocated(d, v->parts[k].last);
 	}
 	/* distances below and above the last value */
 	col = add_column(c, "curve.min", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		put(col, html_moments__allocated(d, v->parts[k].last) -
-				 html_moments__allocated(d, v->parts[k].min));
+		put_value(col, html_moments__allocated(d, v->parts[k].last) -
+				       html_moments__allocated(d, v->parts[k].min));
 	col = add_column(c, "curve.max", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		put(col, html_moments__allocated(d, v->parts[k].max) -
-				 html_moments__allocated(d, v->parts[k].last));
+		put_value(col, html_moments__allocated(d, v->parts[k].max) -
+				       html_moments__allocated(d, v->parts[k].last));
 	col = add_column(c, "curve.reserved", i, false); /* highest value and last value */
 	for (size_t k = 0; k < v->n; k++)
-		put(col, v->parts[k].reserved_max);
+		put_value(col, v->parts[k].reserved_max);
 	col = add_column(c, "curve.rlast", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		put(col, v->parts[k].reserved);
+		put_value(col, v->parts[k].reserved);
 	col = add_column(c, "curve.width", i, false);
-	put(col, v->width);
+	put_value(col, v->width);
 }
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
@@ -1434,8 +1447,8 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
 	return (int64_t)sum > 0 ? sum : 0;
 }
 
-/* Allocated bytes normally equal live blocks plus unknown bytes, so they are not stored. If
- * records were lost, the difference is stored as a column. */
+/* Writes the unknown bytes, and the allocated bytes minus live blocks and unknown bytes. This
+ * difference is 0 unless records were lost. */
 static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d,
 		    int i)
 {
@@ -1484,7 +1497,8 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Addresses as numbers in order of first use, because allocators reuse addresses often. */
+/* Writes the blocks' addresses as numbers in the order of first use, because allocators often reuse
+ * addresses. */
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
@@ -1498,11 +1512,11 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 			all[n] = d->blocks[k].addr;
 			number = n++;
 		}
-		put(col, number);
+		put_value(col, number);
 	}
 	col = add_column(c, "addr.of", i, true);
 	for (size_t k = 0; k < n; k++)
-		put(col, all[k] - (k ? all[k - 1] : 0));
+		put_value(col, all[k] - (k ? all[k - 1] : 0));
 	map64__free(numbers);
 	free(all);
 	return err;
@@ -1516,15 +1530,16 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
-		put(col, d->blocks[k].born_no - last);
+		put_value(col, d->blocks[k].born_no - last);
 		last = d->blocks[k].born_no;
 	}
 	col = add_column(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
-		put(col, d->blocks[k].block_class);
+		put_value(col, d->blocks[k].block_class);
 	col = add_column(c, "life", i, false); /* moments until the free; 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		put(col, d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
+		put_value(col,
+			  d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
@@ -1533,15 +1548,15 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->npassed; k++) {
-		put(col, d->passed[k].moment - last);
+		put_value(col, d->passed[k].moment - last);
 		last = d->passed[k].moment;
 	}
 	col = add_column(c, "pkin", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		put(col, d->passed[k].block_class);
+		put_value(col, d->passed[k].block_class);
 	col = add_column(c, "pn", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		put(col, d->passed[k].n);
+		put_value(col, d->passed[k].n);
 }
 
 /* addr, size, born_no, gone_no, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
@@ -1555,16 +1570,17 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 
 		if (!s->x.there)
 			continue;
-		put(col, s->x.addr);
-		put(col, s->x.size);
-		put(col, s->born_no);
-		put(col, s->gone_no);
-		put(col, s->x.range);
-		put(col, s->x.listed | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
-				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
-		put(col, s->x.cuda_stream);
-		put(col, s->x.pool[0]);
-		put(col, s->x.pool[1]);
+		put_value(col, s->x.addr);
+		put_value(col, s->x.size);
+		put_value(col, s->born_no);
+		put_value(col, s->gone_no);
+		put_value(col, s->x.range);
+		put_value(col, s->x.listed | s->x.expandable << 1 |
+				       (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+				       (s->x.kind == SEGMENT_OF_LARGE) << 3);
+		put_value(col, s->x.cuda_stream);
+		put_value(col, s->x.pool[0]);
+		put_value(col, s->x.pool[1]);
 	}
 }
 
@@ -1576,10 +1592,10 @@ static void put_block_classes(struct page_columns *c, const struct page_data *p,
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		put(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
+		put_value(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
 	size = add_column(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		put(size, model__block_class(p->c->model, k, &words));
+		put_value(size, model__block_class(p->c->model, k, &words));
 }
 
 /* --- complete payload */
@@ -1793,8 +1809,8 @@ static int drop_to_final_number(struct page_data *p)
 	return err == -EFBIG ? 0 : err;
 }
 
-/* Makes the payload, as complete as the size limit allows: first without addresses, then with
- * fewer moments. */
+/* Makes the payload within its size limit. If it is too large, leaves out addresses first, then
+ * moments. */
 static int make_payload(struct page_data *p, struct bytes *payload)
 {
 	int err = drop_to_final_number(p);

@@ -18,10 +18,12 @@
 enum { KEEP_STEP = 1, KEEP_OOM = 2, KEEP_ASKED = 4 };
 
 struct page_moment {
-	/* seq: number of the last event; time: latest time of all events so far, in ns */
+	/* seq: number of the event after which this is the state; time: latest time of all events
+	 * so far, ns */
 	uint64_t seq, time;
-	/* allocated: without model_now.late at that time. unknown: also with model_now.known
-	 * added. html_moments__allocated() adds what the model learned later. */
+	/* allocated: bytes without model_now.late of that time. unknown: the unknown bytes,
+	 * likewise, plus model_now.known. html_moments__allocated() adds memory that the model
+	 * finds only later. */
 	int64_t allocated, unknown;
 	uint64_t reserved;
 	uint32_t keep;
@@ -29,7 +31,7 @@ struct page_moment {
 
 /* --- the curve of allocated bytes */
 struct curve {
-	struct curve_part {		/* time intervals that contain an event */
+	struct curve_part {		/* one for each interval of time that has an event */
 		int64_t min, max, last; /* allocated bytes as in struct page_moment */
 		uint64_t reserved_max, reserved;
 		uint32_t number;
@@ -42,14 +44,14 @@ struct curve {
 struct page_block {
 	uint64_t addr;
 	uint32_t block_class;
-	/* Moments of allocation and free. born_no 0: before the first moment; gone_no
-	 * GONE_NEVER: live at the end. */
+	/* Moments of the allocation and of the free, as index + 1. born_no 0: allocated before the
+	 * first moment; gone_no GONE_NEVER: live at the end. */
 	uint32_t born_no, gone_no;
 };
 
-struct passed { /* number of blocks of a class allocated and freed between two moments */
+struct passed { /* blocks of one class that were allocated and freed between two moments */
 	uint32_t moment, block_class;
-	uint64_t n;
+	uint64_t n; /* number of blocks */
 };
 
 struct page_segment {
@@ -66,7 +68,7 @@ struct page_device {
 	uint32_t number; /* the device's number in the model */
 	struct page_moment *moments;
 	size_t n, cap;
-	bool open; /* `now` has changes after the last moment */
+	bool open; /* the device changed after the last moment; `now` has its state */
 	struct page_moment now;
 	struct page_block *blocks;
 	size_t nblocks, capblocks;
@@ -84,32 +86,37 @@ struct page_device {
 	struct model_now last;
 };
 
-/* largest number of intervals when moments are chosen; at least half as many are used */
+/* If not every event can be a moment, the recording is divided into at most so many intervals, and
+ * at least half as many. Each interval keeps one moment. */
 #define MOMENTS_CHOSEN 4096
 
 struct limits {
-	size_t moments, blocks,
-		passed; /* limits over all devices, above which moments are dropped */
-	size_t payload; /* gzip bytes; the file is a third larger and must stay below 20 MB */
+	/* Sums over all devices above which moments are dropped. */
+	size_t moments, blocks, passed;
+	size_t payload; /* most bytes of the compressed payload; the file is a third larger and must
+			   stay below 20 MB */
 };
 
 struct page_data {
 	struct export_ctx *c;
-	struct limits limits, next;  /* next: counts at which to drop moments again */
+	struct limits limits;
+	struct limits next;	     /* sums at which moments are dropped again */
 	struct page_device *devices; /* indexed by the model's device number */
 	size_t n;
-	uint64_t time;	/* latest time of all events, in ns */
-	uint64_t steps; /* number of finished steps */
-	bool chosen;
-	uint64_t bucket;   /* interval for choosing moments, in ns */
-	size_t most_steps; /* largest number of steps whose ends are kept */
-	bool requested_passed;
-	bool no_addresses; /* leave out addresses, because the page would be too large */
-	struct event last; /* latest event: the model has it, but its effect is not yet in this
-			      data; kind 0: none */
+	uint64_t time;	       /* latest time of all events, in ns */
+	uint64_t steps;	       /* number of finished steps */
+	bool chosen;	       /* moments were dropped: only chosen ones are kept */
+	uint64_t bucket;       /* length of the intervals that keep one moment each, ns */
+	size_t most_steps;     /* largest number of steps whose ends are kept */
+	bool requested_passed; /* the time of --at is over */
+	bool no_addresses;     /* leave out addresses, because the page would be too large */
+	/* The latest event. The model has processed it, but devices does not have its effect yet.
+	 * kind 0: there is no such event. */
+	struct event last;
 };
 
-/* Call when the recording has ended and the model is finished. Returns 0 or -errno. */
+/* Takes over the last event. Call it when the recording has ended and the model is finished.
+ * Returns 0 or -errno. */
 int html_moments__end(struct page_data *p);
 /*
  * Drops about half of the chosen moments; the first time keeps about MOMENTS_CHOSEN. Repeats until
@@ -117,9 +124,10 @@ int html_moments__end(struct page_data *p);
  * can be dropped.
  */
 int html_moments__thin(struct page_data *p);
-/* The index of the moment that contains event number seq; -1: before the first. */
+/* Returns the index of the latest moment at or before event number seq; -1: there is none. */
 int64_t html_moments__of(const struct page_device *d, uint64_t seq);
-/* Final value for a moment's `allocated`: adds memory that the model learned of later. */
+/* Returns the allocated bytes of a moment. value: page_moment.allocated, to which the function adds
+ * memory that the model found only later. */
 uint64_t html_moments__allocated(const struct page_device *d, int64_t value);
 
 /* --- the payload */
@@ -130,7 +138,7 @@ struct bytes {
 };
 void bytes__free(struct bytes *b);
 
-/* Makes the payload: gzip of a JSON directory and columns. The caller frees *ret. Returns 0 or
- * -ENOMEM. */
+/* Makes the payload: a JSON directory and columns, compressed with gzip. The caller frees *ret with
+ * bytes__free(). Returns 0 or -errno. */
 int html_payload__make(struct page_data *p, struct bytes *ret);
 void html_payload__base64(FILE *out, const struct bytes *b);

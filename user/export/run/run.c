@@ -110,8 +110,8 @@ static void explain_other(const struct export_run *r, int err)
 		log_err("%s: cannot read: %s", r->job.with, strerror(-err));
 }
 
-/* Logs the reason of a failed export. Returns EXIT_UNUSABLE if the recording lacks the data,
- * otherwise EXIT_FAILED. */
+/* Logs why an export failed. Returns EXIT_UNUSABLE if the recording does not have what the format
+ * needs, otherwise EXIT_FAILED. */
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->job.recording;
@@ -144,8 +144,8 @@ static int explain(const struct export_run *r, int err)
 										     : EXIT_FAILED;
 }
 
-/* Processes the recording in advance if the format needs it and the input is not a pipe. Leaves
- * warnings to the second reading. Returns 0 or an exit code, logged. */
+/* Processes the recording in advance if the format needs it and the input is not a pipe. The second
+ * reading logs the warnings. Returns 0, or logs an error and returns an exit code. */
 static int look_ahead(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;
@@ -240,8 +240,8 @@ static int finish(struct export_run *r)
 	return EXIT_OK;
 }
 
-/* Says what a recording with a limit of its cost lacks. The formats have no room for it that every
- * reader shows. */
+/* Logs what a recording lacks because of a limit on the capture's cost. Not every reader of a
+ * format shows what the file says about it. */
 static void say_detail(const struct export_run *r)
 {
 	char detail[DETAIL_TEXT];
@@ -277,7 +277,7 @@ int export__run(const struct export_job *job)
 	if (r.job.format->release)
 		r.job.format->release(r.state);
 	outfile__discard(r.file);
-	analysis__free(r.analysis); /* its model borrows facts of the other */
+	analysis__free(r.analysis); /* first: its model borrows the facts of r.ahead */
 	analysis__free(r.ahead);
 	inputs__free(&in);
 	return status;

@@ -29,7 +29,7 @@ static void thrift_bytes(struct thrift *t, const void *bytes, size_t n)
 	t->n += n;
 }
 
-static void byte(struct thrift *t, unsigned v)
+static void put_byte(struct thrift *t, unsigned v)
 {
 	uint8_t b = (uint8_t)v;
 
@@ -39,34 +39,35 @@ static void byte(struct thrift *t, unsigned v)
 static void thrift_varint(struct thrift *t, uint64_t v)
 {
 	for (; v > 127; v >>= 7)
-		byte(t, (unsigned)(v & 127) | 128);
-	byte(t, (unsigned)v);
+		put_byte(t, (unsigned)(v & 127) | 128);
+	put_byte(t, (unsigned)v);
 }
 
-static void zigzag(struct thrift *t, int64_t v)
+static void put_zigzag(struct thrift *t, int64_t v)
 {
 	thrift_varint(t, (uint64_t)v << 1 ^ (uint64_t)(v >> 63));
 }
 
-/* Fields of Parquet are less than 16 apart. */
-static void header(struct thrift *t, int field, unsigned type)
+/* Writes the head of a field: its distance from the last field in four bits, which suffice for
+ * Parquet, and its type. */
+static void put_field_head(struct thrift *t, int field, unsigned type)
 {
 	int16_t *last = &t->last[t->depth];
 
-	byte(t, (unsigned)(field - *last) << 4 | type);
+	put_byte(t, (unsigned)(field - *last) << 4 | type);
 	*last = (int16_t)field;
 }
 
 static void thrift_i32(struct thrift *t, int field, int32_t v)
 {
-	header(t, field, THRIFT_I32);
-	zigzag(t, v);
+	put_field_head(t, field, THRIFT_I32);
+	put_zigzag(t, v);
 }
 
 static void thrift_i64(struct thrift *t, int field, int64_t v)
 {
-	header(t, field, THRIFT_I64);
-	zigzag(t, v);
+	put_field_head(t, field, THRIFT_I64);
+	put_zigzag(t, v);
 }
 
 static void thrift_text_element(struct thrift *t, const char *s)
@@ -77,19 +78,19 @@ static void thrift_text_element(struct thrift *t, const char *s)
 
 static void thrift_text(struct thrift *t, int field, const char *s)
 {
-	header(t, field, THRIFT_BINARY);
+	put_field_head(t, field, THRIFT_BINARY);
 	thrift_text_element(t, s);
 }
 
 static void thrift_i32_element(struct thrift *t, int32_t v)
 {
-	zigzag(t, v);
+	put_zigzag(t, v);
 }
 
 static void thrift_open(struct thrift *t, int field)
 {
 	if (field)
-		header(t, field, THRIFT_STRUCT);
+		put_field_head(t, field, THRIFT_STRUCT);
 	if (t->depth + 1 == THRIFT_DEPTH)
 		t->err = -EOVERFLOW;
 	else
@@ -98,26 +99,26 @@ static void thrift_open(struct thrift *t, int field)
 
 static void thrift_close(struct thrift *t)
 {
-	byte(t, 0);
+	put_byte(t, 0);
 	if (t->depth)
 		t->depth--;
 }
 
 static void thrift_list(struct thrift *t, int field, enum thrift_type of, size_t n)
 {
-	header(t, field, LIST);
+	put_field_head(t, field, LIST);
 	if (n < 15) {
-		byte(t, (unsigned)n << 4 | of);
+		put_byte(t, (unsigned)n << 4 | of);
 		return;
 	}
-	byte(t, 0xf0 | of);
+	put_byte(t, 0xf0 | of);
 	thrift_varint(t, n);
 }
 
 /* ---- levels: Parquet's RLE and bit-packing hybrid ---- */
 
-#define GROUP 8
-#define GROUPS 63 /* a packed run's most, so that its header has one byte */
+#define GROUP 8	  /* numbers that are packed together */
+#define GROUPS 63 /* most groups of a packed run, so that its head takes one byte */
 
 unsigned parquet__level_width(size_t n)
 {
@@ -128,6 +129,7 @@ unsigned parquet__level_width(size_t n)
 	return width;
 }
 
+/* Returns how many numbers from v[at] on are equal. */
 static size_t run_at(const uint32_t *v, size_t n, size_t at)
 {
 	size_t end = at + 1;
@@ -190,10 +192,10 @@ void parquet__put_levels(struct thrift *t, const uint32_t *v, size_t n, unsigned
 
 /* ---- columns and pages ---- */
 
-#define ROWS 65536	 /* in a row group, which is what memory holds */
-#define TEXTS (32 << 20) /* bytes of texts in a row group, after which it ends */
-#define TEXT_MOST 65536	 /* bytes of a text; the rest is cut */
-#define LEVEL 3		 /* of zstd */
+#define ROWS 65536	 /* rows of a row group; memory has one group at a time */
+#define TEXTS (32 << 20) /* bytes of texts after which a row group ends earlier */
+#define TEXT_MOST 65536	 /* bytes of the longest text; longer ones are cut */
+#define LEVEL 3		 /* compression level of zstd */
 #define MAGIC "PAR1"
 
 /* Numbers of parquet.thrift. */
@@ -206,21 +208,22 @@ enum { DATA_PAGE = 0, DICTIONARY_PAGE = 2 };
 
 /* A column's values of the row group. */
 struct values {
-	uint32_t *present; /* for each row: 1, or 0 for null */
-	uint64_t *v;	   /* for each present value; texts have their number here */
-	size_t n, present_cap, v_cap;
-	struct strings *set;
-	struct thrift texts; /* in the order of their numbers, as the dictionary page has them */
+	uint32_t *present;	      /* for each row: 1, or 0 if the value is null */
+	uint64_t *v;		      /* the values that are not null; for a text its number */
+	size_t n, present_cap, v_cap; /* n: number of values in v */
+	struct strings *set;	      /* the different texts, with numbers from 0 */
+	struct thrift texts; /* the texts in the order of their numbers, as in the dictionary page */
 	uint32_t ntexts;
-	/* The last one: its number, and its place in texts. Neighbours are often equal. */
+	/* The last text: its number, and its place in texts. The next text is often equal. */
 	uint32_t last;
 	size_t last_at, last_len;
 };
 
 /* A column of a row group that is in the file. */
 struct chunk {
-	uint64_t dictionary, data; /* offsets; 0: no dictionary */
-	uint64_t values, plain, stored;
+	uint64_t dictionary, data; /* offsets of the pages in the file; dictionary 0: none */
+	uint64_t values;	   /* number of values */
+	uint64_t plain, stored;	   /* bytes uncompressed, and in the file */
 };
 
 struct group {
@@ -233,9 +236,9 @@ struct parquet {
 	const struct column *columns;
 	size_t n, at;
 	struct values *values;
-	uint64_t offset; /* in the file */
-	size_t rows;	 /* in the row group */
-	uint64_t all;
+	uint64_t offset; /* number of bytes written */
+	size_t rows;	 /* number of rows in the present row group */
+	uint64_t all;	 /* number of all rows */
 	struct group *groups;
 	size_t ngroups, groups_cap;
 	struct thrift page, header;
@@ -337,8 +340,8 @@ static void put_u32(struct thrift *t, uint32_t v)
 	thrift_bytes(t, &v, sizeof(v));
 }
 
-/* Adds a text to the set of the row group. The set takes no empty text, so each has a byte in
- * front. */
+/* Adds a text to the set of the row group. The set takes no empty text, so a byte is put before
+ * each text. */
 static int add_text(struct values *c, const char *s, size_t len)
 {
 	char *clean = malloc(3 * len + 2);
@@ -525,7 +528,8 @@ static int end_group(struct parquet *p)
 	return 0;
 }
 
-static size_t texts(const struct parquet *p)
+/* Returns the bytes of all texts in the row group. */
+static size_t text_bytes(const struct parquet *p)
 {
 	size_t n = 0;
 
@@ -543,7 +547,7 @@ int parquet__row(struct parquet *p)
 		return p->err;
 	p->rows++;
 	p->all++;
-	return p->rows == ROWS || texts(p) > TEXTS ? end_group(p) : 0;
+	return p->rows == ROWS || text_bytes(p) > TEXTS ? end_group(p) : 0;
 }
 
 uint64_t parquet__rows(const struct parquet *p)

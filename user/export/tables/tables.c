@@ -31,7 +31,7 @@ struct table_schema {
 	size_t n;
 };
 
-#define TABLE_COMMON 4
+#define TABLE_COMMON 4 /* number of columns in COMMON */
 
 #define INT(key) ((struct column){ key, COLUMN_INT })
 #define TIME(key) ((struct column){ key, COLUMN_TIME })
@@ -127,7 +127,7 @@ static const struct table_schema table_schemas[TABLE_NR] = {
 /* ---- files: FOLDER/TABLE/job=JOB/date=DATE/NAME-PID.parquet ---- */
 
 #define NO_DATE "__HIVE_DEFAULT_PARTITION__" /* Hive's word for null */
-#define NAME_MOST 128			     /* bytes of a job or of a recording's name in a path */
+#define NAME_MOST 128 /* most bytes of a job's or a recording's name that go into a path */
 
 struct table_files {
 	struct outfile *file[TABLE_NR];
@@ -135,7 +135,7 @@ struct table_files {
 	char *folder;
 };
 
-/* Hive's form of a value in a path: other characters than these become %XX. */
+/* Writes a value for a path in Hive's form: all but letters, digits, "-", "_" and "." become %XX. */
 static void escape(char *buf, size_t size, const char *s)
 {
 	size_t n = 0;
@@ -159,7 +159,7 @@ static void put_date(char *buf, size_t size, uint64_t start)
 		snprintf(buf, size, NO_DATE);
 }
 
-/* Makes the folders of a path, which it changes and restores. */
+/* Makes the folders of a path. Changes the path and restores it. Returns 0 or -errno. */
 static int make_folders(char *path)
 {
 	for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
@@ -255,15 +255,15 @@ static void free_files(struct table_files *t)
 struct tables {
 	struct events events;
 	struct table_files *files;
-	/* facts that all rows repeat */
+	/* Facts that each row of each table repeats. */
 	const char *recording, *host;
 	bool has_rank, has_pid;
 	int64_t rank, pid;
 	bool has_start;
-	uint64_t start; /* ns since 1970 */
-	size_t steps;	/* that have rows */
-	bool numbered;	/* first_job_step is known */
-	uint64_t first_job_step;
+	uint64_t start;		 /* ns since 1970 */
+	size_t steps;		 /* number of steps that have rows */
+	bool numbered;		 /* first_job_step is known */
+	uint64_t first_job_step; /* number of the recording's first step within the whole job */
 };
 
 static void put_common(const struct tables *s, struct parquet *p)
@@ -299,7 +299,8 @@ static struct parquet *table(const struct tables *s, enum table t)
 
 /* ---- events, and blocks that are freed ---- */
 
-/* freed NULL: live at the end. */
+/* Adds a row to the table of blocks. freed: time of the free, ns; NULL: the block is live at the
+ * end. */
 static int put_block(const struct tables *s, const struct event_row *t, const char *device,
 		     const struct live_block *b, const uint64_t *freed)
 {
@@ -369,7 +370,7 @@ static int put_step(const struct tables *s, const char *device, const struct mod
 	return parquet__row(p);
 }
 
-/* Puts the step that ended with the last event, if one did. */
+/* Adds rows for the step that ended with the last event, if one did. */
 static int put_steps(struct export_ctx *c, struct tables *s)
 {
 	size_t now = passing__steps(c);
@@ -392,9 +393,10 @@ static int put_steps(struct export_ctx *c, struct tables *s)
 
 /* ---- rows, devices, and blocks that are live at the end ---- */
 
-/* Columns of rows that are not fields of struct row. */
-static void put_other(struct parquet *p, const char *name, const struct model_device *d,
-		      const char *moment, uint64_t time, const struct row *r)
+/* Adds the value of a column that is not a field of struct row. */
+static void put_column_outside_row(struct parquet *p, const char *name,
+				   const struct model_device *d, const char *moment, uint64_t time,
+				   const struct row *r)
 {
 	if (!strcmp(name, "moment"))
 		parquet__text(p, moment);
@@ -410,7 +412,7 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 		   uint64_t time, const struct row *r)
 {
 	const struct table_schema *schema = &table_schemas[TABLE_ROWS];
-	unsigned of = words__row_properties(BY_LINE, 0);
+	unsigned fields_of_line = words__row_properties(BY_LINE, 0);
 	struct parquet *p = table(s, TABLE_ROWS);
 	struct row_value v;
 	enum row_field f;
@@ -419,10 +421,10 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 	for (size_t i = TABLE_COMMON; i < schema->n; i++) {
 		f = row_field__of(schema->columns[i].name);
 		if (f == ROW_FIELDS) {
-			put_other(p, schema->columns[i].name, d, moment, time, r);
+			put_column_outside_row(p, schema->columns[i].name, d, moment, time, r);
 			continue;
 		}
-		v = row_field__get(f, r, of);
+		v = row_field__get(f, r, fields_of_line);
 		if (schema->columns[i].type == COLUMN_TEXT)
 			parquet__text(p, v.text);
 		else
@@ -468,7 +470,7 @@ static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
 		err = put_block(s, &t, d.name, &all[i], NULL);
 	}
 	free(all);
-	return err == -ENOENT || err == -EINVAL ? 0 : err;
+	return err == -ENOENT || err == -EINVAL ? 0 : err; /* a device without blocks has no rows */
 }
 
 static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
