@@ -22,12 +22,13 @@ static int copy_text(char **ret, const char *s)
 	return s && *s && !*ret ? -ENOMEM : 0;
 }
 
-/* Computes the median step time. The first step does not count if its start is missing. The model
- * keeps only the last steps of very many. */
+/* Computes the median time of the steps that o chooses among those that the model keeps. The first
+ * step does not count if it began before the recording. */
 static int measure_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
 {
 	struct model_step s;
-	uint64_t *times = NULL, first, number, n = 0, partly = !model__first_step_whole(m);
+	uint64_t *times = NULL, first, number, n = 0,
+		 first_is_partial = !model__first_step_whole(m);
 	size_t room = 0, kept = 0;
 
 	c->steps = model__whole_steps(m);
@@ -36,8 +37,8 @@ static int measure_steps(struct compared *c, const struct model *m, const struct
 	first = model__steps(m) - kept;
 	for (size_t i = 0; i < kept; i++) {
 		number = first + i; /* number among all steps */
-		if (number < partly || number - partly < o->skip ||
-		    (o->steps && number - partly - o->skip >= o->steps))
+		if (number < first_is_partial || number - first_is_partial < o->skip ||
+		    (o->steps && number - first_is_partial - o->skip >= o->steps))
 			continue;
 		model__step(m, i, &s);
 		if (array__grow(&times, &room, n + 1, sizeof(*times))) {
@@ -131,7 +132,7 @@ void compare__drop(struct compared *c)
 	memset(c, 0, sizeof(*c));
 }
 
-/* Fragmentation when the most bytes were reserved but not allocated. */
+/* Returns the fragmentation at the moment when most reserved bytes were not allocated. */
 static double most_fragmentation(const struct model_device *d)
 {
 	if (!d->most_unused_reserved)
@@ -139,13 +140,15 @@ static double most_fragmentation(const struct model_device *d)
 	return (double)d->most_unused / (double)d->most_unused_reserved;
 }
 
-#define COMPARE_TEXT 560 /* size of a reason */
+#define COMPARE_TEXT 560 /* size of a warning's text */
 
+/* True if two facts are both known and differ. */
 static bool differ(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) != 0;
 }
 
+/* Warnings: why a recording is not reliable, or not comparable with the first one. */
 enum {
 	W_OOM,
 	W_LOST,
@@ -163,7 +166,7 @@ enum {
 	W_NR
 };
 
-/* Writes one reason. False: it does not apply. */
+/* Writes a warning W_*. Returns whether it applies; if not, buf may have any text. */
 static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
 	static const char *const since[] = { "from its start", "while it ran" };
@@ -232,9 +235,8 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 	return false;
 }
 
-/* Writes the i-th reason (from 0) why a capture is not comparable with the first one or not
- * reliable. False: no more reasons. */
-static bool warning(const struct compared *all, size_t which, size_t i, char buf[COMPARE_TEXT])
+/* Writes the i-th warning (from 0) about recording `which`. Returns false if it has no more. */
+static bool nth_warning(const struct compared *all, size_t which, size_t i, char buf[COMPARE_TEXT])
 {
 	for (int what = 0; what < W_NR; what++)
 		if (warn(&all[0], &all[which], what, buf) && !i--)
@@ -244,10 +246,9 @@ static bool warning(const struct compared *all, size_t which, size_t i, char buf
 
 /* ---- printing ---- */
 
-/* Smallest width of names; wider if names cut to it are equal. */
-#define NAME_WIDTH 24
-#define REST_WIDTH 96 /* width of all other columns */
-#define NAMES_COMPARED 256
+#define NAME_WIDTH 24	   /* least columns of names; more if names cut to it are equal */
+#define REST_WIDTH 96	   /* width of all other columns */
+#define NAMES_COMPARED 256 /* with more recordings, equal cut names are accepted */
 #define WHERE_WANTED 20
 
 enum {
@@ -315,6 +316,7 @@ static const char *cut_name(char buf[REPORT_TEXT], const struct compared *c, siz
 	return words__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), room);
 }
 
+/* True if two different names are equal when cut to this width. */
 static bool any_alike(const struct compared *all, size_t n, size_t room)
 {
 	char a[REPORT_TEXT], b[REPORT_TEXT];
@@ -329,7 +331,7 @@ static bool any_alike(const struct compared *all, size_t n, size_t room)
 	return false;
 }
 
-/* Chooses a width that fits and keeps the names distinct. */
+/* Returns the columns for names: as few as keep the names distinct. */
 static size_t name_width(const struct compared *all, size_t n, size_t width)
 {
 	size_t ret = width > NAME_WIDTH + REST_WIDTH ? width - REST_WIDTH : NAME_WIDTH;
@@ -339,7 +341,8 @@ static size_t name_width(const struct compared *all, size_t n, size_t width)
 	return ret;
 }
 
-/* first: NULL for the first itself. */
+/* Fills the cells of a recording's row. first: the recording to compare with; NULL: c is the
+ * first. */
 static void fill_cells(struct cells *s, const struct compared *c, const struct compared *first,
 		       size_t name_columns, size_t room)
 {
@@ -399,7 +402,7 @@ static void put_markdown(FILE *out, const char *s)
 	}
 }
 
-/* Prints the reasons against a comparison; in Markdown as a list. */
+/* Prints the warnings of all recordings; in Markdown as a list. */
 static void print_notes(FILE *out, const struct compared *all, size_t n, bool markdown)
 {
 	char text[COMPARE_TEXT], name[REPORT_TEXT], line[COMPARE_TEXT + REPORT_TEXT];
@@ -408,7 +411,7 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
-		for (size_t k = 0; warning(all, i, k, text); k++) {
+		for (size_t k = 0; nth_warning(all, i, k, text); k++) {
 			snprintf(line, sizeof(line), "%s: %s",
 				 text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)),
 				 text);
@@ -499,6 +502,7 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 	return 0;
 }
 
+/* Writes how many times the first recording's value this value is; null if that is 0. */
 static void put_times(struct json *j, const char *key, uint64_t first, uint64_t value)
 {
 	if (first)
@@ -568,7 +572,7 @@ static void put_capture(struct json *j, const struct compared *all, size_t i)
 	put_times(j, "step_time", c->timed ? all[0].step_time : 0, c->step_time);
 	json__close_object(j);
 	json__open_array(j, "warnings");
-	for (size_t k = 0; warning(all, i, k, text); k++)
+	for (size_t k = 0; nth_warning(all, i, k, text); k++)
 		json__string(j, NULL, text);
 	json__close_array(j);
 	json__close_object(j);

@@ -121,6 +121,7 @@ static int add_lines(struct match *m, enum match_side side, const struct diff_si
 	return err;
 }
 
+/* State of pairing the rows of both sides. */
 struct joiner {
 	const struct diff *d;
 	struct hash_seed seed;
@@ -128,6 +129,7 @@ struct joiner {
 	struct map64 *numbers;
 };
 
+/* Mixes a value into the hash *h. */
 static void mix(uint64_t *h, struct hash_seed seed, uint64_t value)
 {
 	*h = hash__u64(seed, *h ^ value) + value;
@@ -138,6 +140,8 @@ static void mix_text(uint64_t *h, struct hash_seed seed, const char *s)
 	mix(h, seed, s ? hash__bytes(seed, s, strlen(s)) : 1);
 }
 
+/* Returns the line's number in *ret, which is the same for the two lines of a pair. Returns 0 or
+ * -ENOMEM. */
 static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uint64_t *ret)
 {
 	const struct dict *d = j->d->side[side].a->dict;
@@ -151,6 +155,7 @@ static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uin
 	return map64__set(j->numbers, key, *ret);
 }
 
+/* Mixes a stack into the hash *h: the paired numbers of its lines, and its modules. */
 static int mix_stack(struct joiner *j, enum match_side side, const struct row *r, uint64_t *h)
 {
 	const struct dict *d = j->d->side[side].a->dict;
@@ -176,8 +181,8 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 	return err;
 }
 
-/* Computes the identity of a row: 64 bits with a random seed, so that collisions cannot be crafted.
- */
+/* Computes a row's identity, which is equal for rows to pair: a hash with a random seed, so that
+ * nobody can craft collisions. category: include the category. */
 static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
 		  uint64_t *ret)
 {
@@ -243,8 +248,8 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 	return SIZE_MAX;
 }
 
-/* Maps the keys of unpaired old rows to their indices. A row whose key is taken has the next free
- * one. */
+/* Maps the keys of unpaired old rows to their indices. If the key is taken, uses the next free key:
+ * find_old() tries the following keys, too. */
 static int map_old_rows(struct joiner *j, const struct diff *d, struct map64 *by_key, bool category)
 {
 	uint64_t key, found;
@@ -267,8 +272,8 @@ static int map_old_rows(struct joiner *j, const struct diff *d, struct map64 *by
 
 /*
  * Pairs rows that have no partner yet. Rows with the same key (such as threads of one name) pair in
- * order of size. category: it must be equal. Otherwise one side's may be unknown, because a short
- * recording recognizes fewer roles.
+ * order of size. category true: their categories must be equal. Otherwise one of them may be
+ * unknown, because a short recording recognizes fewer roles.
  */
 static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool category)
 {
@@ -298,6 +303,7 @@ static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool catego
 	return err;
 }
 
+/* Fills d->rows: pairs of rows, then rows that only one side has. */
 static int join_rows(struct diff *d)
 {
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
@@ -356,11 +362,13 @@ static int cmp_row(const void *pa, const void *pb)
 	return c ? c : (x->cumulative > y->cumulative) - (x->cumulative < y->cumulative);
 }
 
+/* Sets the status of each row, the sums by status, and whether the rows explain the whole
+ * change. */
 static void sum_up(struct diff *d)
 {
-	uint64_t sum = d->side[MATCH_NEW].sum - d->side[MATCH_OLD].sum;
-	uint64_t real = d->side[MATCH_NEW].device.mark_allocated -
-			d->side[MATCH_OLD].device.mark_allocated;
+	uint64_t rows_change = d->side[MATCH_NEW].sum - d->side[MATCH_OLD].sum;
+	uint64_t device_change = d->side[MATCH_NEW].device.mark_allocated -
+				 d->side[MATCH_OLD].device.mark_allocated;
 
 	memset(d->sums, 0, sizeof(d->sums));
 	for (size_t i = 0; i < d->n; i++) {
@@ -372,7 +380,7 @@ static void sum_up(struct diff *d)
 		s->bytes += change_of(&d->rows[i]);
 	}
 	d->overlap = d->opts.by == BY_LAYER;
-	d->missing = (int64_t)(real - sum);
+	d->missing = (int64_t)(device_change - rows_change);
 	d->adds_up = !d->overlap && !d->missing;
 }
 

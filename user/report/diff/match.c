@@ -15,12 +15,13 @@
 #define MATCH_THINGS 32 /* most actions and most details of a line that are compared */
 
 struct match_line {
-	uint32_t file, func, line; /* file, func: string numbers */
-	uint32_t partner_no;	   /* 0: none */
-	size_t first[2];	   /* in things: first action, first detail */
-	uint8_t n[2], side;
+	uint32_t file, func, line; /* file, func: indices in match.text */
+	uint32_t partner_no;	   /* line on the other side: index in match.lines + 1; 0: none */
+	size_t first[2];	   /* index in match.things of the first action, first detail */
+	uint8_t n[2], side;	   /* n: number of actions, of details; side: enum match_side */
 };
 
+/* An action of a line, or a detail: see match__add(). */
 struct match_thing {
 	uint64_t hash;
 	uint32_t line;
@@ -39,8 +40,8 @@ struct match {
 	size_t n, room;
 	struct match_thing *things;
 	size_t nthings, room_things;
-	/* By string number: the old file that a new file is paired with, or the file itself. NULL:
-	 * not settled. */
+	/* [new file]: the old file that it is paired with, or itself; indices in text. NULL before
+	 * match__settle(). */
 	uint32_t *file_of;
 	struct match_files *renamed;
 	size_t nrenamed, room_renamed;
@@ -53,7 +54,7 @@ static uint32_t settled_file(const struct match *m, const struct match_line *l)
 
 /* ---- files whose paths differ between the versions ---- */
 
-/* Old files times new files of one name. Above this, they stay unpaired. */
+/* Most pairs of old and new files of one name. If there are more, these files stay unpaired. */
 #define MAX_GROUP (UINT64_C(1) << 16)
 
 struct place { /* a function of a file */
@@ -62,11 +63,11 @@ struct place { /* a function of a file */
 };
 
 struct file {
-	uint32_t file;
+	uint32_t file; /* index of the path in match.text */
 	uint8_t side;
 	bool taken;
-	uint64_t base; /* hash of the file name */
-	const struct place *funcs;
+	uint64_t base;		   /* hash of the file name */
+	const struct place *funcs; /* its functions */
 	size_t nfuncs;
 };
 
@@ -108,7 +109,7 @@ static uint64_t hash_base(const struct match *m, uint32_t file)
 	return match__hash(m, slash ? slash + 1 : path, 0);
 }
 
-/* Number of common path components at the end. */
+/* Returns the number of equal path components at the end of two paths. */
 static uint64_t count_common(const char *a, const char *b)
 {
 	const char *x = a + strlen(a);
@@ -123,6 +124,7 @@ static uint64_t count_common(const char *a, const char *b)
 	return n + ((x == a || x[-1] == '/') && (y == b || y[-1] == '/') && *x != '/');
 }
 
+/* Returns the path relative to cwd; NULL: it is not below cwd. */
 static const char *path_below(const char *path, const char *cwd)
 {
 	size_t len = cwd ? strlen(cwd) : 0;
@@ -132,8 +134,8 @@ static const char *path_below(const char *path, const char *cwd)
 	return len && !strncmp(path, cwd, len) && path[len] == '/' ? path + len + 1 : NULL;
 }
 
-/* Weight of a pair: the same path below the programs' folders, then common path components, then
- * common functions. 0: no common function. */
+/* Returns the weight of a pair of files: first equal paths below the programs' folders, then the
+ * number of common path components, then of common functions. 0: no common function. */
 static uint64_t weigh_files(const struct match *m, const struct file *a, const struct file *b)
 {
 	const char *old_path = m->text[a->file], *new_path = m->text[b->file];
@@ -168,7 +170,8 @@ static int add_pair(struct match *m, struct file *old_file, struct file *new_fil
 	return 0;
 }
 
-/* Index of the best partner. SIZE_MAX: none, or two are equally good. */
+/* Returns the index of the best partner among n files; SIZE_MAX: none, or two are equally good.
+ * scores: their weights, each `step` entries after the one before. */
 static size_t find_best(const uint64_t *scores, size_t n, size_t step, const struct file *of)
 {
 	size_t found = SIZE_MAX;
@@ -220,9 +223,9 @@ static int pair_group(struct match *m, struct file *old_files, size_t nold, stru
 	return err;
 }
 
-/* The files that only one side has. places must be sorted. */
-static size_t unpaired_files(const struct match *m, const struct place *p, size_t n,
-			     struct file *files)
+/* Lists the files that only one side has. p: sorted. Returns their number. */
+static size_t list_unpaired(const struct match *m, const struct place *p, size_t n,
+			    struct file *files)
 {
 	size_t nfiles = 0;
 
@@ -242,6 +245,7 @@ static size_t unpaired_files(const struct match *m, const struct place *p, size_
 	return nfiles;
 }
 
+/* Lists the functions of all lines, sorted, each once. Returns their number. */
 static size_t unique_places(const struct match *m, struct place *p)
 {
 	size_t n = 0;
@@ -256,7 +260,7 @@ static size_t unique_places(const struct match *m, struct place *p)
 	return n;
 }
 
-/* Sets file_of and renamed. 0 or -ENOMEM. */
+/* Pairs files with different paths: sets m->file_of and m->renamed. Returns 0 or -ENOMEM. */
 static int pair_files(struct match *m)
 {
 	struct place *places = malloc((m->n + 1) * sizeof(*places));
@@ -271,7 +275,7 @@ static int pair_files(struct match *m)
 	}
 	for (size_t i = 0; i < m->ntext; i++)
 		m->file_of[i] = (uint32_t)i;
-	n = unpaired_files(m, places, unique_places(m, places), files);
+	n = list_unpaired(m, places, unique_places(m, places), files);
 	qsort_r(files, n, sizeof(*files), cmp_file, m);
 	for (size_t i = 0, end; i < n && !err; i = end) {
 		size_t new_from = i;
@@ -293,9 +297,10 @@ out:
 
 /* ---- lines ---- */
 
-/* Old lines times new lines of a function. Above this, lines pair by number alone. */
+/* Most pairs of old and new lines, of one function and of all. Beyond, lines pair by number
+ * alone. */
 #define MAX_PAIRS (UINT64_C(1) << 20)
-#define MAX_WORK (UINT64_C(1) << 24) /* the same limit over all functions */
+#define MAX_WORK (UINT64_C(1) << 24)
 
 struct match *match__new(const char *old_cwd, const char *new_cwd)
 {
@@ -386,14 +391,14 @@ static int add_line(struct match *m, enum match_side side, uint32_t file, uint32
 	return 0;
 }
 
-/* Adds an action of a line once. */
+/* Adds an action or a detail to a line, unless the line has it. */
 static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 {
 	uint64_t key = hash__u64(m->seed, hash ^ (uint64_t)line << 1 ^ detail), old;
-	bool had;
-	int err = map64__swap(m->known, key, 1, &had, &old);
+	bool is_known;
+	int err = map64__swap(m->known, key, 1, &is_known, &old);
 
-	if (err || had)
+	if (err || is_known)
 		return err;
 	err = array__grow(&m->things, &m->room_things, m->nthings + 1, sizeof(*m->things));
 	if (err)
@@ -424,8 +429,8 @@ static int cmp_thing(const void *a, const void *b)
 	return x->hash < y->hash ? -1 : x->hash > y->hash;
 }
 
-/* Gives each line its actions. A line with very many actions keeps those with the smallest hashes,
- * which are the same on both sides. */
+/* Sets each line's range of actions and of details. If it has more than MATCH_THINGS, those with
+ * the smallest hashes count: these are the same on both sides. */
 static void assign_things(struct match *m)
 {
 	if (m->nthings)
@@ -441,6 +446,7 @@ static void assign_things(struct match *m)
 	}
 }
 
+/* Counts the actions that two lines share, or the details. */
 static unsigned count_shared(const struct match *m, const struct match_line *a,
 			     const struct match_line *b, bool detail)
 {
@@ -460,8 +466,9 @@ static unsigned count_shared(const struct match *m, const struct match_line *a,
 	return n;
 }
 
-/* Weights of a pair of lines: a common action, its share of all actions, the share of details, the
- * same shift as the previous pair, and no shift. Among equals the nearer line wins. */
+/* The weight of a pair of lines is WEIGHT_PAIR, plus WEIGHT times the share of common actions, plus
+ * WEIGHT_DETAIL times that of common details, plus WEIGHT_UNMOVED for an equal line number, plus
+ * WEIGHT_FOLLOWS for the same shift as the previous pair, minus the shift (at most FAR). */
 #define WEIGHT INT64_C(4096)
 #define WEIGHT_PAIR (2 * WEIGHT)
 #define WEIGHT_DETAIL 4
@@ -469,6 +476,7 @@ static unsigned count_shared(const struct match *m, const struct match_line *a,
 #define WEIGHT_UNMOVED (1 * WEIGHT)
 #define FAR 1000
 
+/* Returns WEIGHT times the share that n is of the larger of a and b. */
 static int64_t weigh_part(unsigned n, unsigned a, unsigned b)
 {
 	if (!n)
@@ -476,6 +484,7 @@ static int64_t weigh_part(unsigned n, unsigned a, unsigned b)
 	return n * WEIGHT / (a > b ? a : b);
 }
 
+/* Returns the weight of a pair of lines; 0: they share no action. */
 static int64_t weigh_lines(const struct match *m, const struct match_line *a,
 			   const struct match_line *b)
 {
@@ -498,15 +507,15 @@ struct span { /* lines of a function, as index ranges in order[] */
 
 struct candidate { /* a pair, and the best sequence of pairs that ends with it */
 	uint32_t old_at, new_at;
-	uint32_t before_no; /* the previous pair */
-	int64_t sum;
+	uint32_t before_no; /* previous pair of the sequence: index in the candidates + 1; 0: none */
+	int64_t sum;	    /* sum of the weights in the sequence */
 };
 
 struct aligner {
 	struct match *m;
 	const uint32_t *order;
-	uint64_t work;
-	struct candidate *c;
+	uint64_t work;	     /* pairs of lines weighed so far */
+	struct candidate *c; /* of the function at hand */
 	size_t n, room;
 };
 
@@ -521,6 +530,7 @@ static void pair_lines(struct aligner *a, size_t old_at, size_t new_at)
 	line_at(a, new_at)->partner_no = a->order[old_at] + 1;
 }
 
+/* Pairs lines of equal numbers that share an action. */
 static void pair_unmoved(struct aligner *a, struct span s)
 {
 	while (s.old_from < s.old_end && s.new_from < s.new_end) {
@@ -534,14 +544,14 @@ static void pair_unmoved(struct aligner *a, struct span s)
 	}
 }
 
-/* Returns the sum of a sequence; 0: it is empty. */
+/* Returns the sum of the sequence that ends with a candidate; 0 for no candidate. */
 static int64_t sum_of(const struct aligner *a, uint32_t candidate_no)
 {
 	return candidate_no ? a->c[candidate_no - 1].sum : 0;
 }
 
-/* Adds a pair with the best sequence that ends with it. It follows the best sequence so far, or the
- * last pair with the same shift. */
+/* Adds a pair with the best sequence that ends with it. The pair follows the sequence best_no, or
+ * the best sequence that ends with a pair of the same shift (by_shift). */
 static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old_at, size_t new_at,
 			 int64_t weight, uint32_t best_no)
 {
@@ -650,8 +660,8 @@ static int cmp_order(const void *pa, const void *pb, void *ctx)
 	return a->line < b->line ? -1 : a->line > b->line;
 }
 
-/* Lines of one function name in paired files, from order[at] on. new_end is where the next function
- * starts. */
+/* Returns the lines of the function that starts at order[at], of both sides. The next function
+ * starts at new_end. */
 static struct span function_at(const struct aligner *a, size_t at)
 {
 	const struct match_line *first = line_at(a, at);

@@ -42,7 +42,8 @@ struct printer {
 	struct diff *d;
 	struct report_frames *frames[MATCH_SIDES]; /* for --by stack */
 	struct grid *table;
-	bool short_names; /* functions without their class */
+	bool short_names; /* print functions without their class */
+	/* width: of the output; top: most rows, 0: all; room: columns of the table's last column */
 	size_t width, top, room;
 	bool colour;
 	char text[REPORT_TEXT + 64], more[REPORT_TEXT];
@@ -68,8 +69,8 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 	return r->status == DIFF_GREW || r->status == DIFF_NEW ? RED : BLUE;
 }
 
-/* Finds the common pattern of both sides' modules and their number: "4", "4 -> 1", or "" for one
- * equal module. */
+/* Returns a row with a module pattern that covers both sides. count: number of modules, such as "4"
+ * or "4 -> 1"; "" if both sides have the same single module. */
 static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count,
 			       size_t size)
 {
@@ -95,7 +96,7 @@ static struct row both_modules(struct printer *p, const struct diff_row *dr, cha
 	return r;
 }
 
-/* Formats "blocks.*.mlp (4)". */
+/* Writes the row's modules to p->text: "blocks.*.mlp (4)". */
 static char *say_module(struct printer *p, const struct diff_row *dr)
 {
 	char count[32], words[40];
@@ -131,7 +132,7 @@ static void say_module_and_class(struct printer *p, const struct row *r)
 	}
 }
 
-/* Formats the last column: the row's location and its former line. */
+/* Writes the text of the last column to p->text: a row's location and its former line. */
 static char *say_where(struct printer *p, const struct diff_row *dr, size_t room)
 {
 	const struct row *r = diff__shown(dr);
@@ -220,12 +221,13 @@ static size_t count_changed(const struct diff *d)
 	return d->n - d->sums[DIFF_SAME].rows;
 }
 
-/* Counts the rows to print. Unchanged rows come last and are only counted. */
+/* Returns how many rows the table has. Unchanged rows come last and are not printed. */
 static size_t rows_shown(const struct printer *p)
 {
 	return p->top && p->top < count_changed(p->d) ? p->top : count_changed(p->d);
 }
 
+/* Prints the number and the change of the changed rows from index n on. */
 static void print_rest(struct printer *p, size_t n)
 {
 	size_t left = count_changed(p->d) - n;
@@ -318,7 +320,7 @@ static void print_table(struct printer *p)
 	p->short_names = false;
 }
 
-/* Prints the rows of only one side that the table has no room for. */
+/* Prints the rows with this status that --top leaves out of the table. */
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
 	uint64_t rows = p->d->sums[status].rows, sum = p->d->sums[status].bytes, n = 0;
@@ -413,7 +415,7 @@ static void print_recording(struct printer *p, enum match_side side)
 	fprintf(p->out, "%s)\n", words__phase(s->device.peak_phase));
 }
 
-/* Says that the recordings are of two programs. */
+/* Says so if the recordings are of two programs. */
 static void print_programs(struct printer *p)
 {
 	char name[MATCH_SIDES][64];
@@ -535,13 +537,14 @@ static void print_before(struct printer *p)
 	fprintf(p->out, "Rows that are %s may be the same memory.\n", of_old ? "new" : "gone");
 }
 
+/* Says so if the changes of the rows do not add up to the change of allocated memory. */
 static void print_check(struct printer *p)
 {
 	const struct diff_side *a = &p->d->side[MATCH_OLD], *b = &p->d->side[MATCH_NEW];
 	uint64_t short_of = p->d->missing < 0 ? 0 - (uint64_t)p->d->missing
 					      : (uint64_t)p->d->missing;
 	bool lost = words__lost(a->a->model, a->a->facts) || words__lost(b->a->model, b->a->facts);
-	char sum[24], real[24], bytes[24];
+	char sum[24], device_change[24], bytes[24];
 
 	if (p->d->overlap) {
 		fputs("\nRows of modules with all inside overlap: their changes do not add up.\n",
@@ -554,7 +557,8 @@ static void print_check(struct printer *p)
 		"\nThe changes add up to %s, not to the difference in memory of %s:\n"
 		"%s are in no row%s.\n",
 		say_change(sum, sizeof(sum), a->sum, b->sum),
-		say_change(real, sizeof(real), a->device.mark_allocated, b->device.mark_allocated),
+		say_change(device_change, sizeof(device_change), a->device.mark_allocated,
+			   b->device.mark_allocated),
 		text__bytes(bytes, sizeof(bytes), short_of),
 		lost ? " because events were lost" : "");
 }

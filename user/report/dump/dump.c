@@ -9,18 +9,18 @@
 #include "base/text.h"
 #include "inspect/pytensor.h"
 
-#define PASSES 5 /* readings of tables that change */
+#define PASSES 5 /* most readings of tables that change meanwhile */
 #define TYPE_CPU 0
 #define TYPE_CUDA 1
 #define NO_ROW UINT32_MAX
-#define VIEW_LEAST (64U << 10) /* bytes of a block; small ones are rounded up */
+#define VIEW_LEAST (64U << 10) /* bytes; rounding enlarges smaller blocks */
 
 /* Live blocks of all devices, by device and address. */
 struct blocks {
 	struct cuda_block *v;
 	uint32_t *row; /* index of the block's row, or NO_ROW */
 	size_t n;
-	const struct cudaalloc_state *state; /* their source */
+	const struct cudaalloc_state *state; /* reading that the blocks are from */
 };
 
 static int cmp_address(const void *a, const void *b)
@@ -32,6 +32,7 @@ static int cmp_address(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
+/* Copies the live blocks of a reading, sorted. */
 static int take_blocks(struct blocks *b, const struct cudaalloc_state *s)
 {
 	b->state = s;
@@ -53,7 +54,7 @@ static void free_blocks(struct blocks *b)
 	free(b->row);
 }
 
-/* Returns the block that contains the whole storage; SIZE_MAX: none. */
+/* Returns the index of the block that contains the tensor's whole storage; SIZE_MAX: none. */
 static size_t find_block(const struct blocks *b, const struct census_tensor *t)
 {
 	size_t lo = 0, hi = b->n;
@@ -78,8 +79,8 @@ static size_t find_block(const struct blocks *b, const struct census_tensor *t)
 	return lo - 1;
 }
 
-/* Whether a segment has a byte of the storage. */
-static bool reach_segment(const struct blocks *b, const struct census_tensor *t)
+/* True if any byte of the tensor's storage is in a segment. */
+static bool is_in_segment(const struct blocks *b, const struct census_tensor *t)
 {
 	const struct cuda_segment *all = b->state->segments;
 	size_t lo = 0, hi = b->state->nsegments;
@@ -96,6 +97,8 @@ static bool reach_segment(const struct blocks *b, const struct census_tensor *t)
 	       (all[lo].addr <= t->addr || all[lo].addr - t->addr < t->size);
 }
 
+/* Reads the allocator's tables, several times if they change meanwhile. Returns 0 or a negative
+ * errno. */
 static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
 {
 	for (int i = 0; i < PASSES; i++) {
@@ -115,6 +118,7 @@ static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
 	return 0;
 }
 
+/* Finds or adds a device. NULL if memory is short. */
 static struct dump_device *find_device(struct dump *d, uint8_t type, uint8_t index)
 {
 	struct dump_device *v;
@@ -160,7 +164,7 @@ static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 	return 0;
 }
 
-/* Counts a block whose only tensor uses at most half. */
+/* Adds a row to view_bytes and view_used if its only tensor uses at most half of the block. */
 static void count_view(struct dump_device *dev, const struct dump_row *r)
 {
 	const struct census_about *x = r->tensor->about;
@@ -186,21 +190,22 @@ static void count_view(struct dump_device *dev, const struct dump_row *r)
 static void add_tensor(struct dump *d, struct blocks *before, struct blocks *after,
 		       const struct census_tensor *t, struct dump_device *dev)
 {
-	size_t was = find_block(before, t);
-	size_t is = find_block(after, t);
+	size_t old_block = find_block(before, t);
+	size_t block = find_block(after, t);
 	struct dump_row *r;
 
-	if (was == SIZE_MAX || is == SIZE_MAX || before->v[was].addr != after->v[is].addr ||
-	    before->v[was].size != after->v[is].size ||
-	    before->v[was].requested != after->v[is].requested) {
-		if (!dev->consistent || reach_segment(before, t) || reach_segment(after, t))
+	if (old_block == SIZE_MAX || block == SIZE_MAX ||
+	    before->v[old_block].addr != after->v[block].addr ||
+	    before->v[old_block].size != after->v[block].size ||
+	    before->v[old_block].requested != after->v[block].requested) {
+		if (!dev->consistent || is_in_segment(before, t) || is_in_segment(after, t))
 			dev->moved++;
 		else
 			dev->elsewhere++;
 		return;
 	}
-	if (after->row[is] != NO_ROW) {
-		r = &d->rows[after->row[is]];
+	if (after->row[block] != NO_ROW) {
+		r = &d->rows[after->row[block]];
 		if (t->kind < r->kind ||
 		    (t->kind == r->kind && *t->about->name && !*r->tensor->about->name)) {
 			r->kind = t->kind;
@@ -208,17 +213,17 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 		}
 		return;
 	}
-	after->row[is] = d->nrows;
+	after->row[block] = d->nrows;
 	d->rows[d->nrows++] = (struct dump_row){
 		.tensor = t,
-		.bytes = after->v[is].size,
+		.bytes = after->v[block].size,
 		.count = 1,
 		.device = dev - d->devices,
 		.kind = t->kind,
 	};
 }
 
-/* Whether the same block is among others. */
+/* True if b has a block with the address and the size of x. */
 static bool have_block(const struct blocks *b, const struct cuda_block *x)
 {
 	const struct cuda_block *f = NULL;
@@ -228,6 +233,7 @@ static bool have_block(const struct blocks *b, const struct cuda_block *x)
 	return f && f->size == x->size;
 }
 
+/* Counts the device's memory that no row has. b: the blocks after the census. */
 static void count_unheld(struct dump_device *dev, const struct blocks *before,
 			 const struct blocks *b)
 {
@@ -250,6 +256,8 @@ static void count_unheld(struct dump_device *dev, const struct blocks *before,
 		dev->unheld_new = dev->unheld;
 }
 
+/* Makes a row for each tensor, and the sums of each device. before, after: blocks before and after
+ * the census. */
 static int make_rows(struct dump *d, struct blocks *before, struct blocks *after)
 {
 	const struct census_state *s = &d->census;
@@ -302,7 +310,7 @@ static int cmp_size(const void *a, const void *b)
 		return x->bytes > y->bytes ? -1 : 1;
 	if (!x->tensor || !y->tensor || x->tensor == y->tensor)
 		return !x->tensor - !y->tensor;
-	/* The same order each time, wherever the memory is. */
+	/* Addresses differ from run to run, so kind and name come first. */
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
 	if (x->tensor->about != y->tensor->about)
@@ -317,7 +325,7 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 {
 	struct census_opts o = { .limit_ns = limit_ns };
 	struct cudaalloc_state before = { 0 }, after = { 0 };
-	struct blocks was = { 0 }, is = { 0 };
+	struct blocks old_blocks = { 0 }, blocks = { 0 };
 	struct dump d = { 0 };
 	int err, alloc_err = -ENOENT;
 
@@ -331,12 +339,12 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	/* -EAGAIN means that the allocator is not in use yet, which is no failure. */
 	if (alloc && alloc_err && alloc_err != -EAGAIN)
 		snprintf(d.alloc_why, sizeof(d.alloc_why), "%s", cudaalloc__why(alloc));
-	if (!alloc_err && (take_blocks(&was, &before) || take_blocks(&is, &after) ||
+	if (!alloc_err && (take_blocks(&old_blocks, &before) || take_blocks(&blocks, &after) ||
 			   add_cuda_devices(&d, &after))) {
 		err = -ENOMEM;
 		goto out;
 	}
-	err = make_rows(&d, &was, &is);
+	err = make_rows(&d, &old_blocks, &blocks);
 	if (err)
 		goto out;
 	if (d.nrows)
@@ -345,8 +353,8 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 out:
 	if (err)
 		dump__free(&d);
-	free_blocks(&was);
-	free_blocks(&is);
+	free_blocks(&old_blocks);
+	free_blocks(&blocks);
 	cudaalloc_state__free(&before);
 	cudaalloc_state__free(&after);
 	return err;
@@ -418,7 +426,7 @@ static size_t merge_rows(const struct dump *d, enum dump_by by, struct dump_row 
 	return k;
 }
 
-#define DETAIL 128
+#define DETAIL 128 /* size of an entry in dump.details */
 
 static struct held held_of(const struct dump *d, const struct dump_row *r)
 {
@@ -438,8 +446,8 @@ static struct held held_of(const struct dump *d, const struct dump_row *r)
 			      .size = r->bytes };
 }
 
-/* Adds a device's holders to v. first, n: its rows. held: room for n. Returns their number, or
- * -ENOMEM. */
+/* Writes a row for each holder on a device to v. Its rows are n, from index first on. held: a
+ * buffer with n entries. Returns the number of holders, or -ENOMEM. */
 static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, struct held *held,
 		       struct dump_row *v)
 {

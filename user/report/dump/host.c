@@ -14,10 +14,11 @@
 #include "model/words.h"
 #include "record/stream.h"
 
-#define LIMIT_NS 10000000000ull
+#define LIMIT_NS 10000000000ull /* longest reading of tensors: 10 s */
 #define MAX_CHILDREN 256
 
-/* The CPU storages of the program's tensors. 0, or -errno with *why. */
+/* Reads the CPU storages of the program's tensors. Returns 0 and *ret, for free(), or a negative
+ * errno with the reason in *why. */
 static int read_tensors(const struct python *py, struct host_storage **ret, size_t *n,
 			const char **why)
 {
@@ -45,7 +46,7 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* Shared memory as in the ledger, if it has a file. */
+/* True for a mapping of a file of shared memory; the ledger's shared memory has more than these. */
 static bool is_shared_file(const struct map *m)
 {
 	return m->shared && m->inode &&
@@ -53,7 +54,7 @@ static bool is_shared_file(const struct map *m)
 		!strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero"));
 }
 
-/* Adds the files of one process's mappings. 0 or -ENOMEM. */
+/* Adds the shared files that a process maps. Returns 0 or -ENOMEM. */
 static int add_shared_files(struct dump_shared *s, const struct maps *m)
 {
 	uint64_t key, bytes, old;
@@ -79,8 +80,8 @@ static int add_shared_files(struct dump_shared *s, const struct maps *m)
 }
 
 /*
- * Reads a process. The interpreter and tensors are optional. proportional: see struct host_opts. 0
- * or -errno, as hostmem__read().
+ * Reads the host memory of a process. py NULL: no Python. Tensors that cannot be read are no error.
+ * proportional: see struct host_opts. Returns 0 or a negative errno, as hostmem__read().
  */
 static int read_process(const struct proc *p, const struct python *py, bool proportional,
 			struct dump_host_process *ret)
@@ -97,7 +98,7 @@ static int read_process(const struct proc *p, const struct python *py, bool prop
 	if (!h)
 		return -ENOMEM;
 	err = read_tensors(py, &storages, &o.n, &why);
-	/* A process without tensors has nothing that the other parts could hide. */
+	/* These errors mean that the process has no tensors, so their storages are known: none. */
 	o.storages_known = !err || err == -ENOENT || err == -EAGAIN;
 	if (!o.storages_known)
 		snprintf(ret->why, sizeof(ret->why), "%s", why);
@@ -233,7 +234,7 @@ static void print_processes(FILE *out, const struct dump_host *d, size_t columns
 				d->skipped == 1 ? "" : "es");
 }
 
-#define UNTOUCHED (UINT64_C(1) << 20) /* bytes of shared memory in no RSS: worth a line */
+#define UNTOUCHED (UINT64_C(1) << 20) /* least shared memory in no RSS that is printed, bytes */
 
 static void print_shared(FILE *out, const struct dump_host *d, size_t columns)
 {

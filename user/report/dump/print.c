@@ -23,8 +23,8 @@ static const char *const titles[] = {
 };
 static const char unheld[] = WORDS_UNHELD;
 
-#define MODELS_LISTED 100
-#define MODELS_SHOWN 8 /* kinds of models that have several */
+#define MODELS_LISTED 100 /* most kinds of models in JSON */
+#define MODELS_SHOWN 8	  /* most kinds of models in the text, of those that exist several times */
 
 enum { COL_SIZE, COL_PERCENT, COL_COUNT, COL_ROLE, COL_NR };
 
@@ -53,7 +53,7 @@ static const char *with_detail(struct table *t, const char *name, const char *de
 	return t->text;
 }
 
-/* The text of a row's last column. */
+/* Returns the text of a row's last column. */
 static const char *say_row(struct table *t, const struct dump_row *r, size_t room)
 {
 	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
@@ -171,7 +171,7 @@ static void print_device(FILE *out, const struct dump_device *dev)
 			dev->elsewhere == 1 ? "is" : "are");
 }
 
-/* Prints the sums by category, before the single rows. */
+/* Prints the sums by role on one line, or on more if the width needs it. */
 static void print_kinds(FILE *out, const struct dump_device *dev, size_t columns)
 {
 	size_t at = 0, len;
@@ -215,7 +215,7 @@ static void print_remarks(FILE *out, const struct dump_device *dev, size_t colum
 				text__bytes(all, sizeof(all), dev->view_bytes));
 }
 
-/* The command line without the interpreter's path, or the process's name. Returns buf. */
+/* Writes the process's command line, or its name if that is unknown. Returns buf. */
 static char *write_command(char *buf, size_t size, const struct dump_opts *o)
 {
 	if (*o->command)
@@ -285,18 +285,18 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 	*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
 	print_header(out, d, o, text__columns(out));
 	for (size_t i = 0; i < d->ndevices && !err; i++) {
-		size_t of = 0;
+		size_t nrows = 0;
 
 		fprintf(out, "\n");
 		print_device(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
 			print_kinds(out, &d->devices[i], t->width);
 		print_remarks(out, &d->devices[i], text__prose(t->width));
-		while (first + of < n && rows[first + of].device == i)
-			of++;
+		while (first + nrows < n && rows[first + nrows].device == i)
+			nrows++;
 		fprintf(out, "\n");
-		err = print_rows(t, &d->devices[i], &rows[first], of);
-		first += of;
+		err = print_rows(t, &d->devices[i], &rows[first], nrows);
+		first += nrows;
 	}
 	free(t);
 	return err;
@@ -404,7 +404,7 @@ static void put_models(struct json *j, const struct census_state *s)
 	json__close_array(j);
 }
 
-/* Puts the document into another one, with this key; NULL: into an array. */
+/* Writes a process's dump as an object. key: as in json.h. */
 static void put_dump(struct json *j, const char *key, const struct dump *d,
 		     const struct dump_row *rows, size_t n, const struct dump_opts *o)
 {
@@ -469,11 +469,11 @@ int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 
 /* ---- a process and its descendants ---- */
 
-/* A device in all processes. */
+/* The sum of a device over all processes. */
 struct sum {
 	char name[16];
 	uint64_t allocated, reserved;
-	unsigned processes, known; /* known: whose allocator was read */
+	unsigned processes, known; /* number of processes; of those whose allocator was read */
 };
 
 struct sums {
@@ -495,6 +495,7 @@ static struct sum *find_sum(struct sums *s, const char *name)
 	return &s->v[s->n++];
 }
 
+/* Sums up the devices of all processes. Returns 0 or -ENOMEM. */
 static int add_up(const struct dump_process *v, size_t n, struct sums *ret)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -517,6 +518,7 @@ static int add_up(const struct dump_process *v, size_t n, struct sums *ret)
 
 enum { TREE_PID, TREE_PARENT, TREE_DEVICE, TREE_ALLOCATED, TREE_RESERVED, TREE_NR };
 
+/* Adds a row of the table. p NULL: the sum of all processes. reserved NULL: not known. */
 static void put_row(struct grid *g, const struct dump_process *p, const char *device,
 		    uint64_t allocated, const uint64_t *reserved)
 {
@@ -557,7 +559,7 @@ static void put_rows(struct grid *g, const struct dump_process *v, size_t n, con
 			s->v[i].known ? &s->v[i].reserved : NULL);
 }
 
-/* The process's name for people, such as "EngineCore". */
+/* Writes the process's name to print, such as "EngineCore". Returns buf. */
 static char *process_name(char buf[PROCESS_NAME], const struct dump_process *p)
 {
 	struct process_id id = { .pid = (uint64_t)p->pid };
@@ -566,7 +568,7 @@ static char *process_name(char buf[PROCESS_NAME], const struct dump_process *p)
 	return process_id__name(&id, p->name, buf);
 }
 
-/* The last column of a process's row. */
+/* Writes the text of the last column: name, and why the process was not read. Returns buf. */
 static char *say_process(char buf[REPORT_TEXT], const struct dump_process *p)
 {
 	char name[PROCESS_NAME];

@@ -58,7 +58,8 @@ void process_facts__read(struct process_facts *ret, const struct facts *f, const
 		read_ancestors(ret, facts__get(f, "ancestors"));
 }
 
-/* The word after "python" and its options: the script, without its folder. NULL without a script. */
+/* Returns the script in a command line of Python, without its folder; *len: its length. NULL: there
+ * is none, as with -m and -c. */
 static const char *script_of(const char *title, size_t *len)
 {
 	const char *word = title, *slash;
@@ -119,7 +120,7 @@ void process_tree__free(struct process_tree *t)
 	*t = (struct process_tree){ 0 };
 }
 
-/* A key of the map; different processes may have the same one. */
+/* Returns a key for t->places. Different processes may have the same key. */
 static uint64_t key_of(const struct process_id *id)
 {
 	return id->pid * UINT64_C(0x9e3779b97f4a7c15) ^ id->started;
@@ -165,11 +166,12 @@ static uint32_t add_process(struct process_tree *t, const struct process_id *id)
 	return (uint32_t)t->n++;
 }
 
-/* Damaged facts can form a circle. */
-static bool descends(const struct process_tree *t, uint32_t from, uint32_t of)
+/* True if a process is `ancestor` or descends from it. Damaged facts could otherwise form a
+ * circle. */
+static bool descends(const struct process_tree *t, uint32_t from, uint32_t ancestor)
 {
 	for (; from != PROCESS_NONE; from = t->all[from].parent)
-		if (from == of)
+		if (from == ancestor)
 			return true;
 	return false;
 }
@@ -202,6 +204,7 @@ int process_tree__add(struct process_tree *t, const struct process_facts *f, uin
 	return 0;
 }
 
+/* Returns the length of a name without the number at its end. */
 static size_t without_number(const char *name)
 {
 	size_t len = strlen(name);
@@ -219,7 +222,7 @@ bool process_node__is_like(const struct process_node *a, const struct process_no
 	       !memcmp(a->name, b->name, len);
 }
 
-/* Siblings in order of their starts. */
+/* Orders siblings by their starts. */
 static int cmp_start(const void *a, const void *b, void *ctx)
 {
 	const struct process_node *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -230,7 +233,8 @@ static int cmp_start(const void *a, const void *b, void *ctx)
 	return x->id.pid < y->id.pid ? -1 : x->id.pid > y->id.pid;
 }
 
-/* Links of the tree while it is put in order. */
+/* Arrays by old index, while the tree is put in order. order: old indices by start; child: first
+ * child; next: next sibling; place: new index. */
 struct links {
 	uint32_t *order, *child, *next, *place;
 };

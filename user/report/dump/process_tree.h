@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Which process of several recordings started which. Recordings name the ancestors of their process
- * (capture/follow/tracees.c), also those without a recording, such as a router without
+/* The tree of the processes of several recordings. Each recording names the ancestors of its
+ * process (capture/follow/tracees.c), also those without a recording, such as a router without
  * PyTorch. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,19 +12,19 @@ struct facts;
 struct json;
 struct map64;
 
-#define PROCESS_ANCESTORS 8
+#define PROCESS_ANCESTORS 8 /* most ancestors of a process that count */
 #define PROCESS_NAME 64
-#define PROCESS_NONE UINT32_MAX
+#define PROCESS_NONE UINT32_MAX /* no index */
 
-/* A process as a recording names it. With the start, a PID is of one process, also on other hosts.
- * Texts are clean. */
+/* Identity of a process. PID and start together tell it from others, also on other hosts. Texts are
+ * clean. */
 struct process_id {
 	uint64_t pid, started; /* started: CLOCK_BOOTTIME, ns; 0: not known */
 	char title[256];       /* command line, the program without its folder */
 };
 
-/* The facts of one recording. name: the one in multiprocessing, or "" for a process that it did not
- * start. */
+/* What one recording says about its process. name: its name in multiprocessing; "" if that did not
+ * start it. */
 struct process_facts {
 	struct process_id own, ancestors[PROCESS_ANCESTORS]; /* nearest first */
 	size_t n_ancestors;
@@ -34,7 +34,8 @@ struct process_facts {
 /* Reads the hostile facts of a recording. command: its clean command line. Leaves out facts
  * that make no sense. */
 void process_facts__read(struct process_facts *ret, const struct facts *f, const char *command);
-/* Writes the name for people: the one of multiprocessing, "fork server", or the script or title. */
+/* Writes the name to print: name if it is not "", "fork server" or the like, the script, or the
+ * title. */
 char *process_id__name(const struct process_id *p, const char *name, char buf[PROCESS_NAME]);
 
 struct process_node {
@@ -43,19 +44,20 @@ struct process_node {
 	uint32_t recording; /* index of its first recording; PROCESS_NONE: none */
 	uint32_t parent;    /* index of a node; PROCESS_NONE: it is a root */
 	uint32_t depth;	    /* number of its ancestors */
-	uint64_t own;	    /* bytes of its recordings */
-	uint64_t all;	    /* the same with its descendants */
+	uint64_t own;	    /* bytes allocated in its recordings */
+	uint64_t all;	    /* bytes of the process and its descendants */
 };
 
 struct process_tree {
-	struct process_node *all; /* parents before children, in order of the tree */
+	struct process_node *all; /* the processes: each is followed by its descendants */
 	size_t n, room;
-	size_t roots;
+	size_t roots;	      /* number of processes without a parent */
 	size_t recordings;    /* recordings that say which process they are of */
-	struct map64 *places; /* private: processes while they are added */
+	struct map64 *places; /* private: finds processes while they are added */
 };
 
-/* True if the same process started both, and their names differ at most in a number at the end. */
+/* True if both processes have the same parent, and names that differ at most in a number at the
+ * end. */
 bool process_node__is_like(const struct process_node *a, const struct process_node *b);
 /* Adds recordings, then finishes: sorts and sums. Returns 0 or -ENOMEM. bytes: the recording's.
  * process_tree__add() must be called in the order of the recordings' indices. */

@@ -14,7 +14,7 @@ const char *const report_columns_csv[] = { "bytes",	"count",      "median",	    
 					   "category",	"source",     "thread",	      "stack",
 					   "name",	"node_class", "holder",	      NULL };
 
-/* A name of the list: its column of text, and its fields of CSV with spaces between. */
+/* Names for --columns: the column of text, and the fields of CSV with spaces between. */
 static const struct {
 	const char *name;
 	int column;
@@ -38,7 +38,7 @@ static const struct {
 };
 
 #define NAMES (sizeof(names) / sizeof(*names))
-#define OTHER_WORDS 3 /* at the end of names */
+#define OTHER_WORDS 3 /* synonyms at the end of names; messages do not list them */
 
 /* Returns the bit of a CSV field; 0: unknown name. */
 static uint32_t field_bit(const char *name, size_t len)
@@ -50,6 +50,7 @@ static uint32_t field_bit(const char *name, size_t len)
 	return 0;
 }
 
+/* Returns the bits of the CSV fields in a list with spaces. */
 static uint32_t field_bits(const char *list)
 {
 	uint32_t bits = 0;
@@ -63,7 +64,7 @@ static uint32_t field_bits(const char *list)
 
 bool report_columns__is_of(int column, unsigned groups)
 {
-	static const unsigned of[COL_NR] = {
+	static const unsigned needed_groups[COL_NR] = {
 		[COL_CUMULATIVE] = ~(1U << BY_LAYER), /* sums of overlapping rows mean nothing */
 		[COL_ROLE] = 1U << BY_CATEGORY,
 		[COL_PHASE] = 1U << BY_PHASE,
@@ -72,7 +73,7 @@ bool report_columns__is_of(int column, unsigned groups)
 		[COL_WHERE] = 1U << BY_LINE | 1U << BY_STACK,
 	};
 
-	return !of[column] || (of[column] & groups);
+	return !needed_groups[column] || (needed_groups[column] & groups);
 }
 
 /* Returns the index in names, or NAMES. */
@@ -85,7 +86,7 @@ static size_t find_name(const char *s, size_t len)
 	return i;
 }
 
-/* Returns the bits of a name; 0: this form has no such column. */
+/* Returns the bits of a name, for text or CSV; 0: the report has no such column. */
 static uint32_t parse_name(const char *s, size_t len, bool csv, unsigned groups)
 {
 	size_t i = find_name(s, len);

@@ -72,19 +72,19 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 	return 0;
 }
 
-/* Fields of a line of CSV that struct row does not have. NULL: empty. */
+/* Fields of a CSV line that struct row does not have. NULL: the field is empty. */
 struct other_fields {
 	const char *recording, *device, *stack, *holder; /* holder: as in struct holder */
 };
 
-static void put_value(FILE *out, const char *name, const struct row *r, unsigned of,
+static void put_value(FILE *out, const char *name, const struct row *r, unsigned groups,
 		      const struct other_fields *o)
 {
 	enum row_field f = row_field__of(name);
 	struct row_value v;
 
 	if (f < ROW_FIELDS) {
-		v = row_field__get(f, r, of);
+		v = row_field__get(f, r, groups);
 		if (v.applies && v.known && !v.text)
 			fprintf(out, "%" PRIu64, v.number);
 		else
@@ -103,8 +103,8 @@ static void put_value(FILE *out, const char *name, const struct row *r, unsigned
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
 		   const char *holder)
 {
-	unsigned of = words__row_properties(doc->by, doc->split);
-	bool stacks = (of & 1U << BY_STACK) && !r->before_attach, first = true;
+	unsigned groups = words__row_properties(doc->by, doc->split);
+	bool stacks = (groups & 1U << BY_STACK) && !r->before_attach, first = true;
 	char *stack = stacks ? stack_text(doc->dict, r) : NULL;
 	const struct other_fields other = { doc->name, device, stack, holder };
 
@@ -115,7 +115,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 			continue;
 		if (!first)
 			fputc(',', out);
-		put_value(out, report_columns_csv[n], r, of, &other);
+		put_value(out, report_columns_csv[n], r, groups, &other);
 		first = false;
 	}
 	fputs("\r\n", out);

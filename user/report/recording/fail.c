@@ -27,23 +27,24 @@
 
 /* ---- lines behind a figure that is too large ---- */
 
-#define BLAME_ROWS 8
+#define BLAME_ROWS 8 /* most lines for a condition */
 
 enum blame_kind {
 	BLAME_NONE,
 	BLAME_LARGEST, /* bytes at the moment, at the peak or at the first out of memory */
-	BLAME_GREW,    /* growth of each line in bytes */
-	/* bytes that cannot go back to CUDA, for the line with most bytes in the segment */
+	BLAME_GREW,    /* growth of each line, bytes */
+	/* bytes of segments that cannot be returned to CUDA, for the line with most bytes in
+	 * each */
 	BLAME_HOLDS_BACK,
-	BLAME_OTHERS, /* bytes that other code than the allocator took */
+	BLAME_OTHERS, /* bytes that other code than the allocator took from CUDA */
 };
 
 struct blame {
 	enum blame_kind kind;
 	enum moment at;		     /* moment of BLAME_LARGEST */
-	struct row rows[BLAME_ROWS]; /* strings owned by the set passed to the functions below */
+	struct row rows[BLAME_ROWS]; /* largest first; report_fail.words owns their strings */
 	size_t n;
-	char note[320]; /* a further sentence, cleaned; "": none */
+	char note[320]; /* a further sentence to print, cleaned; "": none */
 };
 
 /* Returns "largest", "grew", "holds_back" or "others"; NULL for no kind. */
@@ -58,7 +59,7 @@ static const char *blame_name(enum blame_kind k)
 	return names[k];
 }
 
-/* Adds the row if it is one of the largest. */
+/* Adds a row if it is one of the BLAME_ROWS largest. words: takes copies of its texts. */
 static int add_row(struct blame *b, const struct row *r, struct strings *words)
 {
 	size_t i = b->n < BLAME_ROWS ? b->n : BLAME_ROWS - 1;
@@ -130,6 +131,7 @@ out:
 	return err;
 }
 
+/* Finds the largest lines at the moment b->at. at: the moment of a's model. */
 static int find_largest(struct blame *b, const struct analysis *a, size_t device,
 			const struct model_opts *at, enum frame_choice which_line,
 			struct strings *words)
@@ -183,11 +185,13 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 	return err;
 }
 
-struct between { /* two moments, each by the number of events before it */
+/* Two moments of growth, as numbers of events before them. */
+struct between {
 	struct model *m;
-	uint64_t seen, from, to;
+	uint64_t seen, from, to; /* seen: events so far */
 };
 
+/* Callback for analysis__run(): makes the model keep its rows at both moments. */
 static int note_moments(void *ctx, const struct event *e)
 {
 	struct between *b = ctx;
@@ -251,17 +255,17 @@ static int add_grown(struct blame *b, const struct model *m, size_t device,
 
 /* Reads the recording again for the two moments of the growth. */
 static int find_grown(struct blame *b, const struct analysis *a, size_t device,
-		      const struct cond_result *of, enum frame_choice which_line,
+		      const struct cond_result *result, enum frame_choice which_line,
 		      const struct growth *g, struct strings *words)
 {
 	const struct model_opts end = { .at = AT_END };
-	struct between at = { .from = of->from, .to = of->to };
+	struct between at = { .from = result->from, .to = result->to };
 	struct analysis *again;
 	struct model_device d;
 	int found, err = 0;
 
 	b->kind = BLAME_GREW;
-	if (!of->lows_known || !strcmp(a->path, "-")) {
+	if (!result->lows_known || !strcmp(a->path, "-")) {
 		err = g ? blame_growth(g, words, b) : 0;
 		if (!err && !*b->note)
 			snprintf(b->note, sizeof(b->note),
@@ -372,12 +376,12 @@ static void say_lost(struct blame *b, const struct analysis *a)
  * moment, the recording is read again; standard input is not, and the note says so. g: growth of
  * the device by line; NULL: not watched. Returns 0 or -ENOMEM.
  */
-static int find_blame(struct analysis *a, size_t device, const struct cond_result *of,
+static int find_blame(struct analysis *a, size_t device, const struct cond_result *result,
 		      const struct model_opts *at, enum frame_choice which_line,
 		      const struct growth *g, struct strings *words, struct blame *ret)
 {
 	ret->at = at->at;
-	switch (of->figure) {
+	switch (result->figure) {
 	case COND_PEAK:
 		ret->at = AT_PEAK;
 		return find_largest(ret, a, device, at, which_line, words);
@@ -398,7 +402,7 @@ static int find_blame(struct analysis *a, size_t device, const struct cond_resul
 		return find_others(ret, a->model, device, which_line, words);
 	case COND_GROWTH:
 	case COND_RESERVED_GROWTH:
-		return find_grown(ret, a, device, of, which_line, g, words);
+		return find_grown(ret, a, device, result, which_line, g, words);
 	case COND_LEAKS:
 	case COND_USED_GROWTH:
 		return g ? blame_growth(g, words, ret) : 0;
@@ -412,7 +416,8 @@ static int find_blame(struct analysis *a, size_t device, const struct cond_resul
 
 /* ---- conditions ---- */
 
-struct failing { /* result of a condition for a device of a recording */
+/* The result of a condition for a device of a recording. */
+struct failing {
 	const char *condition;
 	struct cond_result result;
 	char *recording;
@@ -434,9 +439,10 @@ struct report_fail {
 	struct strings *words;
 	/* State of the current recording. */
 	struct model *model;
-	bool feed, leaks; /* some condition needs growth; lines that grow */
-	bool warm;
-	uint32_t number; /* device number of the last event; UINT32_MAX: none */
+	bool feed;	 /* some condition is about growth, so it needs all events */
+	bool leaks;	 /* some condition needs the lines that grow */
+	bool warm;	 /* WARM_UP steps have ended */
+	uint32_t number; /* model's number of the last event's device; UINT32_MAX: none */
 	uint64_t time;	 /* time of that event, ns */
 };
 
@@ -470,6 +476,7 @@ void report_fail__free(struct report_fail *f)
 	free(f);
 }
 
+/* Sets *why to the reason why a condition is refused. Returns -EINVAL or -ENOMEM. */
 static int refuse(const char *text, const char *what, const char *why_not, char **why)
 {
 	char all[1600], clean[2048];
@@ -481,15 +488,15 @@ static int refuse(const char *text, const char *what, const char *why_not, char 
 
 int report_fail__add(struct report_fail *f, const char *text, char **why)
 {
-	static const enum cond_figure not_in_it[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH,
-						      COND_USED_GROWTH, COND_OTHER_GROWTH };
+	static const enum cond_figure not_recorded[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH,
+							 COND_USED_GROWTH, COND_OTHER_GROWTH };
 	struct cond *c;
 	int err = cond__parse(text, &c, why);
 
-	for (size_t i = 0; !err && i < sizeof(not_in_it) / sizeof(*not_in_it); i++) {
-		if (!cond__needs(c, not_in_it[i]))
+	for (size_t i = 0; !err && i < sizeof(not_recorded) / sizeof(*not_recorded); i++) {
+		if (!cond__needs(c, not_recorded[i]))
 			continue;
-		err = refuse(text, cond__figure_name(not_in_it[i]),
+		err = refuse(text, cond__figure_name(not_recorded[i]),
 			     "is not in recordings; use it with `memtrace-bpf watch`", why);
 		cond__free(c);
 		return err;
@@ -578,7 +585,8 @@ int report_fail__event(void *ctx, const struct event *e)
 
 /* ---- results ---- */
 
-struct judged { /* device of a recording */
+/* A device of a recording, with the figures for its conditions. */
+struct judged {
 	struct analysis *a;
 	size_t device;
 	struct model_device d;
@@ -591,7 +599,8 @@ struct judged { /* device of a recording */
 	struct cond_values high, low;
 };
 
-/* A rule is about memory since attach if the rest is not known. */
+/* Sets a figure and its bounds. `of`: the value that 100 % is. is: how exact the value is; memory
+ * since attach counts as exact, since conditions are about it if the rest is unknown. */
 static void put_value(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
 		      enum figure is, const char *why)
 {
@@ -601,6 +610,7 @@ static void put_value(struct judged *x, enum cond_figure i, bool known, uint64_t
 	x->low.why[i] = x->high.why[i] = why;
 }
 
+/* Sets the figures of the device's allocator. */
 static void put_device(struct judged *x)
 {
 	const struct model_device *d = &x->d;
@@ -625,6 +635,7 @@ static void put_device(struct judged *x)
 		  "the CPU allocator does not report out-of-memory errors");
 }
 
+/* Sets the driver's figures. */
 static void put_below(struct judged *x)
 {
 	const char *why = "the recording has no driver figure";
@@ -644,6 +655,7 @@ static void put_below(struct judged *x)
 	put_value(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
 }
 
+/* Sets the figures of the whole recording. */
 static void put_whole(struct judged *x)
 {
 	static const char unread[] = "the recording has no reading of host memory";
@@ -682,7 +694,7 @@ static void put_growth(struct report_fail *f, struct judged *x)
 		  "events were lost, and without the allocator's totals later figures are unknown");
 }
 
-/* Explains a result for a figure with only a lower bound. */
+/* Makes a result unknown because its figure is only a lower bound. */
 static void say_at_least(struct cond_result *r)
 {
 	char text[COND_TEXT];
@@ -693,6 +705,7 @@ static void say_at_least(struct cond_result *r)
 	r->verdict = COND_UNKNOWN;
 }
 
+/* Judges a condition with the lower and the upper bounds. If the verdicts differ, it is unknown. */
 static int judge_cond(struct cond *c, struct judged *x, struct cond_result *ret)
 {
 	struct cond_result high;
@@ -765,6 +778,7 @@ static int judge_device(struct report_fail *f, struct judged *x, bool first)
 	return err;
 }
 
+/* Adds unknown results for a recording without memory events. */
 static int judge_nothing(struct report_fail *f, struct analysis *a)
 {
 	for (size_t i = 0; i < f->n; i++) {

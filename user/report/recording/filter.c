@@ -15,7 +15,7 @@
 #include "record/dict.h"
 
 #define MOST_VALUES 256 /* most values of all terms */
-#define LISTED 8	/* most values in a message */
+#define LISTED 8	/* most values that a message lists */
 
 enum key {
 	KEY_ANY,
@@ -55,10 +55,10 @@ static const struct {
 };
 
 struct value {
-	char *text;    /* text in the filter's copy of the expression */
-	uint32_t line; /* line number for KEY_LINE; 0: any */
-	char op[3];    /* comparison for KEY_SIZE */
-	uint64_t bytes;
+	char *text;	/* text in the filter's copy of the expression */
+	uint32_t line;	/* line number for KEY_LINE; 0: any */
+	char op[3];	/* comparison for KEY_SIZE, such as ">=" */
+	uint64_t bytes; /* size for KEY_SIZE */
 };
 
 struct term {
@@ -68,7 +68,7 @@ struct term {
 };
 
 struct filter {
-	char *copy;
+	char *copy; /* copy of the expression; values point into it */
 	struct term *terms;
 	struct value *values;
 	size_t nterms, nvalues;
@@ -76,6 +76,7 @@ struct filter {
 	size_t why_size;
 };
 
+/* Writes the cleaned reason of an error to f->why. Returns -EINVAL. */
 static __attribute__((format(printf, 2, 3))) int complain(struct filter *f, const char *fmt, ...)
 {
 	char text[512];
@@ -107,7 +108,7 @@ static int parse_size(struct filter *f, struct value *v)
 	return 0;
 }
 
-/* Splits "model.py:36". */
+/* Splits "model.py:36" into text and line number. Leaves a text without a number as it is. */
 static void parse_line(struct value *v)
 {
 	char *colon = strrchr(v->text, ':'), *end;
@@ -122,7 +123,8 @@ static void parse_line(struct value *v)
 	*colon = '\0';
 }
 
-/* parse: the name that the value means; NULL: it must be a name itself. */
+/* Checks that a value is one of n names. parse: returns the name for a synonym, otherwise NULL; it
+ * may be NULL itself. */
 static int parse_choice(struct filter *f, struct value *v, const char *key,
 			const char *(*name)(int), int n, const char *(*parse)(const char *))
 {
@@ -186,8 +188,8 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	return 0;
 }
 
-/* Takes the value at *p up to "|", a space or the next term, and removes quotes in place. *more:
- * another value follows. */
+/* Takes the value at *p, up to "|" or a space, removes its quotes in place, and advances *p. *more:
+ * true if another value follows. */
 static int take_value(struct filter *f, char **p, char **ret, bool *more)
 {
 	char *in = *p, *out = *p;
@@ -213,7 +215,8 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 	return 0;
 }
 
-/* Takes the key before a colon. Text that names no field, as in model.py:36, is part of a word. */
+/* Takes the key before a colon and advances *p. Text that cannot be a field, as in model.py:36, is
+ * left: it is part of a value for KEY_ANY. */
 static int take_key(struct filter *f, char **p, enum key *ret)
 {
 	size_t len = strspn(*p, "abcdefghijklmnopqrstuvwxyz_");
@@ -299,7 +302,7 @@ void filter__free(struct filter *f)
 
 /* ---- matching ---- */
 
-/* An empty value matches an empty field. */
+/* True if a field contains a value. An empty value matches only an empty field. */
 static bool has_text(const char *s, const char *value)
 {
 	if (!*value)
@@ -307,7 +310,7 @@ static bool has_text(const char *s, const char *value)
 	return s && strcasestr(s, value);
 }
 
-/* Matches a part of a dotted name, n bytes long, with a part of the pattern. */
+/* True if a part of a dotted name, n bytes long, matches a part of the pattern. */
 static bool part_is(const char *part, size_t n, const char *pattern, size_t npattern)
 {
 	char a[256], b[256];
@@ -339,6 +342,7 @@ static bool parts_from(const char *name, const char *pattern)
 	}
 }
 
+/* True if the pattern matches whole parts anywhere in a module's name. */
 static bool module_has(const char *name, const char *pattern)
 {
 	if (!*pattern)
@@ -424,6 +428,7 @@ static const char *text_of(enum key key, const struct row *r)
 	}
 }
 
+/* True if a row matches one value of a term. */
 static bool holds(enum key key, const struct value *v, const struct row *r)
 {
 	const char *text = text_of(key, r);
@@ -450,11 +455,11 @@ static bool matches_row(const struct filter *f, const struct row *r)
 {
 	for (size_t i = 0; i < f->nterms; i++) {
 		const struct term *t = &f->terms[i];
-		bool one = false;
+		bool any_matches = false;
 
-		for (size_t k = 0; k < t->n && !one; k++)
-			one = holds(t->key, &f->values[t->first + k], r);
-		if (one == t->negated)
+		for (size_t k = 0; k < t->n && !any_matches; k++)
+			any_matches = holds(t->key, &f->values[t->first + k], r);
+		if (any_matches == t->negated)
 			return false;
 	}
 	return true;
@@ -543,35 +548,35 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 	};
 	const struct term *t = s->filter->terms;
 	struct nearest near = { .word = s->filter->values[t->first].text };
-	char text[1024] = "", line[1300], mean[224] = "";
+	char text[1024] = "", line[1300], did_you_mean[224] = "";
 	const char *listed[LISTED];
-	size_t k = 0, len = 0, more = 0;
+	size_t nlisted = 0, len = 0, more = 0;
 
 	*buf = '\0';
 	if (t->negated || !words[t->key])
 		return buf;
 	for (size_t i = 0; i < n; i++) {
 		const char *value = text_of(t->key, &rows[i]);
-		size_t j = 0;
+		size_t known = 0;
 
 		if (!value || !*value)
 			continue;
 		nearest__try(&near, value);
-		while (j < k && strcmp(listed[j], value) != 0)
-			j++;
-		more += j == k && k == LISTED;
-		if (j < k || k == LISTED)
+		while (known < nlisted && strcmp(listed[known], value) != 0)
+			known++;
+		more += known == nlisted && nlisted == LISTED;
+		if (known < nlisted || nlisted == LISTED)
 			continue;
-		listed[k++] = value;
+		listed[nlisted++] = value;
 		if (len < sizeof(text))
 			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s",
-						k > 1 ? ", " : "", value);
+						nlisted > 1 ? ", " : "", value);
 	}
-	if (!k)
+	if (!nlisted)
 		return buf;
 	if (near.best)
-		snprintf(mean, sizeof(mean), "did you mean %.200s? ", near.best);
-	snprintf(line, sizeof(line), "%s%s here: %s%s", mean, words[t->key], text,
+		snprintf(did_you_mean, sizeof(did_you_mean), "did you mean %.200s? ", near.best);
+	snprintf(line, sizeof(line), "%s%s here: %s%s", did_you_mean, words[t->key], text,
 		 more ? " and others" : "");
 	return text__clean(buf, size, line, strlen(line));
 }

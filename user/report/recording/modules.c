@@ -13,13 +13,15 @@
 #include "report/text.h"
 
 struct module_node {
-	const char *root, *name,
-		/* names owned by the model. root: class of the outermost module; name: dotted */
-		*cls;
-	uint64_t total, own, count;   /* bytes with all inside, and alone; blocks with all inside */
-	uint32_t parent, first, next; /* numbers; 0: none. Siblings are sorted, largest first */
+	/* The model owns these. root: class of the outermost module; name: dotted; cls: class. */
+	const char *root, *name, *cls;
+	uint64_t total, own, count; /* bytes with submodules, and without; blocks with submodules */
+	/* Indices + 1 of parent, first child and next sibling; 0: none. Siblings are sorted,
+	 * largest first. */
+	uint32_t parent, first, next;
 };
 
+/* Memory that belongs to no module of the tree. */
 struct module_rest {
 	uint64_t bytes, count;
 };
@@ -28,9 +30,10 @@ struct module_tree {
 	/* modules sorted by root and name: a module precedes its children */
 	struct module_node *all;
 	size_t n;
-	uint32_t roots; /* number of the first root */
-	struct module_rest before, outside,
-		filtered; /* before attach; in no module; not selected. They and all own add up */
+	uint32_t roots; /* index + 1 of the first root; 0: none */
+	/* Before attach; in no module; left out by --filter. With all `own`, they add up to all
+	 * rows. */
+	struct module_rest before, outside, filtered;
 };
 
 static int cmp_names(const char *root_a, const char *a, const char *root_b, const char *b)
@@ -47,6 +50,7 @@ static int cmp_node(const void *a, const void *b)
 	return cmp_names(x->root, x->name, y->root, y->name);
 }
 
+/* Finds the module whose name is the first len characters of name. NULL: none. */
 static struct module_node *find_module(const struct module_tree *t, const char *root,
 				       const char *name, size_t len)
 {
@@ -88,7 +92,7 @@ static struct module_node *parent_of(const struct module_tree *t, const struct m
 	return p;
 }
 
-/* Sorts the largest last, because link_nodes() puts each node at the front of its list. */
+/* Orders the largest last, because link_nodes() puts each node at the front of its list. */
 static int cmp_total(const void *a, const void *b, void *ctx)
 {
 	const struct module_node *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -99,6 +103,7 @@ static int cmp_total(const void *a, const void *b, void *ctx)
 	return (x < y) - (x > y);
 }
 
+/* Sets parent, first and next of all nodes. Returns 0 or -ENOMEM. */
 static int link_nodes(struct module_tree *t)
 {
 	uint32_t *order = calloc(t->n + 1, sizeof(*order));
@@ -196,7 +201,7 @@ static int build_tree(const struct model *m, size_t device, enum row_when when,
 #define FIGURE 10 /* columns of a number of bytes */
 #define COUNT 9
 #define PERCENT 3
-#define DEPTH 64
+#define DEPTH 64 /* levels whose lines are drawn */
 #define INDENT 2
 #define NAME_MIN 40 /* columns of names, before bars are left out */
 
@@ -204,11 +209,11 @@ struct tree {
 	FILE *out;
 	/* used: columns before names; left: lines that --top still allows */
 	size_t width, used, left;
-	uint64_t hidden; /* nodes without a line */
-	uint64_t all_bytes;
+	uint64_t hidden;    /* number of nodes that --top leaves out */
+	uint64_t all_bytes; /* 100 % */
 	bool unicode, bars;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
-	bool more[DEPTH];		 /* by depth: siblings follow */
+	bool more[DEPTH];		 /* [depth]: siblings follow the node at that depth */
 	struct module_tree modules;
 	char text[REPORT_TEXT];
 };
@@ -251,12 +256,13 @@ static void lead_to(const struct tree *t, unsigned depth, char *buf, size_t size
 	}
 }
 
+/* Returns the node with index id - 1; NULL for 0. */
 static const struct module_node *node(const struct tree *t, uint32_t id)
 {
 	return id ? &t->modules.all[id - 1] : NULL;
 }
 
-/* The name without the parent's. */
+/* Returns the module's name without its parent's name. */
 static const char *own_name(const struct tree *t, const struct module_node *x)
 {
 	const struct module_node *p = node(t, x->parent);
@@ -264,7 +270,7 @@ static const char *own_name(const struct tree *t, const struct module_node *x)
 	return x->name + (p && *p->name ? strlen(p->name) + 1 : 0);
 }
 
-/* Whether two modules differ only in their numbers: all inside is alike, too. */
+/* True if two modules have equal figures and classes, and so have their submodules. */
 static bool are_alike(const struct tree *t, const struct module_node *x,
 		      const struct module_node *y)
 {
@@ -286,7 +292,8 @@ static bool is_number(const char *s)
 	return *s && !s[strspn(s, "0123456789")];
 }
 
-/* Counts the siblings from x on that are shown as one, and finds the one after them. */
+/* Returns how many siblings from x on are alike, and shown as one. *next: the sibling after
+ * them. */
 static uint32_t count_alike(const struct tree *t, const struct module_node *x, uint32_t *next)
 {
 	const struct module_node *y = node(t, x->next);
@@ -342,8 +349,8 @@ static void print_node(struct tree *t, const struct module_node *x, uint32_t n, 
 	print_line(t, x->total * factor, true, x->own * factor, x->count * factor, lead);
 }
 
-/* Prints siblings and all inside; factor: modules for which these stand. Names have at most 32
- * parts. */
+/* Prints siblings from id on with their submodules. factor: number of alike modules that each
+ * stands for. The recursion is at most 32 deep, the parts of a name. */
 static void print_siblings(struct tree *t, uint32_t id, unsigned depth, uint64_t factor)
 {
 	while (id) {
@@ -438,8 +445,8 @@ struct item {
 
 struct list {
 	const char *title;
-	struct item all[ROWS + 4]; /* the largest items, then those of add_rest() */
-	size_t n, named;
+	struct item all[ROWS + 4];     /* the largest items, then those of add_rest() */
+	size_t n, named;	       /* rows; those of add_item() */
 	uint64_t others, others_bytes; /* number and bytes of items without a row */
 };
 
@@ -465,11 +472,11 @@ static void add_item(struct list *l, const char *label, uint64_t bytes)
 
 	set_item(&i, label, bytes);
 	if (at == ROWS) {
-		bool goes = goes_before(&i, &l->all[--at]);
+		bool enters = goes_before(&i, &l->all[--at]);
 
 		l->others++;
-		l->others_bytes += goes ? l->all[at].bytes : bytes;
-		if (!goes)
+		l->others_bytes += enters ? l->all[at].bytes : bytes;
+		if (!enters)
 			return;
 	} else {
 		l->n = ++l->named;
@@ -524,6 +531,7 @@ static int list_categories(const struct model *m, size_t device, const struct re
 	return 0;
 }
 
+/* Returns the bytes in all modules. */
 static uint64_t in_modules(const struct module_tree *t)
 {
 	uint64_t sum = 0;
@@ -547,7 +555,7 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 	add_item(l, label, bytes);
 }
 
-/* Whether all siblings are numbered modules of one class, and there are several. */
+/* True if there are several siblings, all with numbers for names and of one class. */
 static bool are_numbered(const struct module_tree *t, uint32_t first)
 {
 	const struct module_node *x = &t->all[first - 1];
@@ -617,9 +625,10 @@ static int list_modules(const struct model *m, size_t device, const struct repor
 	return 0;
 }
 
+/* Format of a list. */
 struct shape {
 	size_t label, bar; /* widths in columns; bar 0: none */
-	uint64_t all;
+	uint64_t all;	   /* bytes that are 100 % */
 	bool unicode;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
 };

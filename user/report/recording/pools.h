@@ -9,20 +9,21 @@
 
 struct report_pool {
 	uint64_t id[2];
-	uint64_t size, allocated, free, empty,
-		segments; /* bytes; empty: in segments without blocks */
+	uint64_t size, allocated, free; /* bytes in all segments of the pool */
+	uint64_t empty;			/* bytes in its segments without blocks */
+	uint64_t segments;		/* number of its segments */
 	enum private_pool kind;
 	const struct segment *first; /* its oldest segment */
-	const struct row *most;	     /* the line with the most memory in it; NULL: none */
+	const struct row *most;	     /* line with the largest memory in a segment; NULL: none */
 };
 
 /* Sums the segments of each private pool, largest first. The result points into s; the caller frees
  * it by free(). Returns 0 or -ENOMEM. */
 int report_pools__of(const struct model_segments *s, struct report_pool **ret, size_t *n);
-/* Returns "CUDA graph", whose capture made a pool of its own, or "MemPool": also the pool of
- * graph_pool_handle(). */
+/* Returns "CUDA graph" for a pool that the capture of a CUDA graph made, otherwise "MemPool", also
+ * for the pool of graph_pool_handle(). */
 const char *report_pool__kind(enum private_pool kind);
-/* Writes what the free memory in the private pools of a kind is: "cached for MemPools only, 2.00
+/* Describes the free memory in the private pools of a kind: "cached for MemPools only, 2.00
  * MiB of it in 1 segment without blocks". */
 #define REPORT_POOLS_TEXT 128
 const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,

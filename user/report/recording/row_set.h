@@ -12,7 +12,8 @@ struct row_set {
 	struct strings *ids;   /* identity of each row, by its number */
 };
 
-int row_set__init(struct row_set *s); /* 0 or -ENOMEM; row_set__drop() in both cases */
+/* Returns 0 or -ENOMEM; call row_set__drop() in both cases. */
+int row_set__init(struct row_set *s);
 void row_set__drop(struct row_set *s);
 /* Orders texts; NULL counts as "". */
 static inline int row_set__compare(const char *a, const char *b)
@@ -22,11 +23,12 @@ static inline int row_set__compare(const char *a, const char *b)
 	return strcmp(a, b);
 }
 
-/* Replaces the row's texts with copies among texts. Returns 0 or -ENOMEM; then some are replaced. */
+/* Replaces the row's texts with copies in texts. Returns 0, or -ENOMEM with a part of them
+ * replaced. */
 int row_set__keep(struct strings *texts, struct row *row);
-/* Finds or adds a row by its words: file, func, line, source, node_class, the module's texts,
- * category, name, thread, phase, before_attach and filtered. kind and stack: more words, or NULL.
- * All texts are of the set. *ret: the row's number, from 0 in the order of adding. Returns 0 or
- * -ENOMEM. */
+/* Finds or adds a row by its identity: file, func, line, source, node_class, the module's texts,
+ * category, name, thread, phase, before_attach and filtered. kind and stack: further texts, or
+ * NULL. All texts must come from row_set__keep() with s->texts. *ret: the row's number, from 0 in
+ * the order of adding. Returns 0 or -ENOMEM. */
 int row_set__number(struct row_set *s, const struct row *words, const char *kind, const char *stack,
 		    uint32_t *ret);

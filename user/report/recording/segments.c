@@ -17,12 +17,12 @@
 
 /* ---- private pools ---- */
 
-#define FIGURE 10
-#define MOST 20		 /* pools in a text */
-#define TAKEN_COLUMNS 40 /* of the line that made a pool */
+#define FIGURE 10	 /* columns of a number of bytes */
+#define MOST 20		 /* most pools in a text */
+#define TAKEN_COLUMNS 40 /* most columns of the line that made a pool */
 #define POOL_HELD_MIN 24
 
-/* By pool, then the oldest segment first. Segments from before attach are older than all others. */
+/* Orders by pool, then the oldest segment first. Segments from before attach are the oldest. */
 static int cmp_pool(const void *a, const void *b)
 {
 	const struct report_pool *x = a, *y = b;
@@ -173,7 +173,7 @@ out:
 
 /* ---- segments ---- */
 
-#define HELD_MIN 28    /* least columns of the last one: others are left out first */
+#define HELD_MIN 28    /* least width of the last column: others are hidden first */
 #define HELD_WANTED 52 /* the same while Address, Stream or Taken by is shown */
 #define TAKEN_MAX 36
 
@@ -205,7 +205,7 @@ struct table {
 	const struct model_segments *s;
 	size_t shown;
 	struct grid *grid;
-	size_t room; /* columns of the last one */
+	size_t room; /* width of the last column */
 	char text[REPORT_TEXT];
 };
 
@@ -348,7 +348,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		      out);
 }
 
-/* Prints the sizes of unknown parts. */
+/* Prints the memory that is in no known segment or block. */
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
 	struct report_below b = words__below(s);
@@ -511,7 +511,7 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 				   report_pools__say_free(s, k, pool));
 }
 
-/* Prints the largest ones by function. */
+/* Prints the largest memory of other code, by function. */
 static void print_others_by_function(struct lines *l, const struct model_segments *s,
 				     const char *cwd)
 {

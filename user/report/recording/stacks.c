@@ -12,14 +12,14 @@
 #include "record/stream.h"
 #include "report/recording/row_set.h"
 
-#define INDENT 2
-#define DEEPEST 20 /* levels that are indented */
+#define INDENT 2   /* columns for each level */
+#define DEEPEST 20 /* most levels that are indented */
 
 struct report_frames {
 	const struct dict *d;
 	const struct facts *facts;
 	bool all;
-	uint8_t *origin; /* 1 + enum file_origin by string of the dict; 0: not known yet */
+	uint8_t *origin; /* [string in the dict]: 1 + enum file_origin; 0: not known yet */
 	char **patterns; /* modules of merged rows */
 	size_t npatterns;
 	char text[REPORT_TEXT];
@@ -53,6 +53,7 @@ void report_frames__free(struct report_frames *s)
 	free(s);
 }
 
+/* True for a frame of PyTorch's own code, unless all frames are shown. */
 static bool is_hidden(struct report_frames *s, struct dict_frame f)
 {
 	uint32_t file = dict__get_loc(s->d, f.loc).file;
@@ -72,7 +73,7 @@ static bool next_shown(struct report_frames *s, struct dict_stack st, uint32_t *
 	return *i < st.n;
 }
 
-/* Orders rows by what is shown of them. */
+/* Compares the shown frames and the headings of two rows: 0 if the rows look the same. */
 static int cmp_shown(const void *a, const void *b, void *ctx)
 {
 	const struct row *x = a, *y = b;
@@ -109,7 +110,7 @@ static int cmp_shown(const void *a, const void *b, void *ctx)
 	}
 }
 
-/* Covers both modules. Returns false if memory is short. */
+/* Makes to->module a pattern that also matches r's module. Returns false if memory is short. */
 static bool cover_modules(struct report_frames *s, struct row *to, const struct row *r)
 {
 	char **v, *pattern;
@@ -148,7 +149,8 @@ static int cmp_stack_module(const void *a, const void *b, void *ctx)
 	return c ? c : cmp_module(a, b);
 }
 
-/* last: the row before r in the order of cmp_stack_module(), as it was. */
+/* Adds row r to row `to`. last: the row before r in the order of cmp_stack_module(), unchanged.
+ * Returns false if memory is short. */
 static bool add_row(struct report_frames *s, struct row *to, const struct row *last,
 		    const struct row *r)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Rows of --by stack for people: PyTorch's own frames are left out unless all frames are asked for,
+/* Rows of --by stack as text. PyTorch's own frames are left out unless all frames are requested,
  * and rows whose other frames are equal become one. */
 #include <stdbool.h>
 #include <stddef.h>

@@ -21,7 +21,7 @@
 
 /* ---- lines of libraries ---- */
 
-#define SHOWN 5
+#define SHOWN 5 /* most lines of libraries below a row */
 
 struct lines {
 	struct row *all; /* file, func, line and bytes */
@@ -52,7 +52,8 @@ static int add_line(struct lines *l, const struct row *r)
 	return 0;
 }
 
-/* The innermost lines of the stacks whose blocks are those of the row. */
+/* Adds up the innermost lines of the stacks that belong to a row of the table. of_rows: options of
+ * the table's rows. */
 static int collect_lines(const struct model *m, size_t device, const struct row_opts *of_rows,
 			 const struct row *of, struct lines *l)
 {
@@ -86,6 +87,8 @@ static int cmp_bytes(const void *a, const void *b)
 	return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
+/* Prints the lines of libraries that allocated a row's memory, if they differ from the row's
+ * line. */
 static int print_library_lines(FILE *out, const struct model *m, size_t device,
 			       const struct row_opts *of_rows, const struct row *of,
 			       const char *cwd, size_t columns)
@@ -110,10 +113,10 @@ static int print_library_lines(FILE *out, const struct model *m, size_t device,
 
 /* ---- the table ---- */
 
-#define WHERE_MIN 24	/* least columns of the last one while Module or Role is shown */
+#define WHERE_MIN 24	/* least width of the last column while Module or Role is shown */
 #define WHERE_WANTED 26 /* the same while Phase is shown */
 #define MODULE_MAX 32
-#define MODULE_NARROW 18 /* the same if that saves a column */
+#define MODULE_NARROW 18 /* the same if another column then fits */
 #define LARGE 30	 /* percent; larger shares are red */
 
 static const char *const titles[COL_WHERE] = {
@@ -136,21 +139,21 @@ struct table {
 	const struct report_text_opts *o;
 	const char *cwd;
 	struct holder_rows of;
-	struct row *rows; /* of.all, or those after merging */
+	struct row *rows; /* the rows in `of`, after merging */
 	size_t n, shown;
 	struct row rest;	      /* sum of the rows that --top leaves out */
 	size_t nout;		      /* rows that --filter leaves out, after the n rows */
 	struct row out_rest;	      /* sum of those rows */
 	struct report_frames *frames; /* for --by stack */
 	uint64_t all;		      /* 100 %: the allocator's figure */
-	uint64_t sum;		      /* of all rows */
+	uint64_t sum;		      /* sum of all rows, bytes */
 	bool lost;		      /* events were lost */
-	enum group last;	      /* subject of the last column */
+	enum group last;	      /* what the last column shows */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
-	size_t where_width, room; /* columns of the last one: of its longest text; available */
-	size_t module_max;
-	struct growth_summary growth;	    /* unknown unless rows are by line */
+	size_t where_width, room;     /* width of the last column: of its longest text; available */
+	size_t module_max;	      /* most columns of Module */
+	struct growth_summary growth; /* unknown unless rows are by line */
 	const struct growth_line **growing; /* for each row: its line, at the largest row */
 	bool short_names;		    /* functions without their class in all rows */
 	char text[REPORT_TEXT];
@@ -310,14 +313,14 @@ static int fill_table(struct table *t)
 	return grid__error(t->grid);
 }
 
-/* Leaves out columns up to goes until the last one has room for its longest text, or for most
- * columns. */
+/* Hides columns whose rank is at most `goes` until the last column is as wide as its longest text,
+ * or `most` wide. */
 static void fit_table(struct table *t, size_t width, size_t most, int goes)
 {
 	t->room = grid__fit(t->grid, width, t->where_width < most ? t->where_width : most, goes);
 }
 
-/* Returns the subject of the last column: the widest of those that rows are split by. */
+/* Returns what the last column shows: the widest text among those that rows are split by. */
 static enum group last_column(const struct report_text_opts *o)
 {
 	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE };
@@ -341,7 +344,8 @@ static void add_bars(struct table *t, size_t width)
 	grid__show(t->grid, COL_BAR, bars);
 }
 
-/* Sets which columns go first where there is no room. Columns that the user named stay. */
+/* Sets the order in which columns are hidden if there is no room. Columns that the user named
+ * stay. */
 static void order_columns(struct table *t)
 {
 	static const int plain[COL_WHERE] = {
@@ -363,20 +367,20 @@ static void order_columns(struct table *t)
 /* Hides columns that the user did not choose, or that have no information. */
 static void hide_columns(struct table *t)
 {
-	unsigned of = words__row_properties(t->o->by, t->o->split);
+	unsigned groups = words__row_properties(t->o->by, t->o->split);
 	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
-	bool known = t->o->split || t->o->columns, module = known;
+	bool has_role = t->o->split || t->o->columns, has_module = has_role;
 
 	for (size_t i = 0; i < t->n; i++) {
-		known |= t->rows[i].category &&
-			 strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
-		module |= t->rows[i].modules != 0;
+		has_role |= t->rows[i].category &&
+			    strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
+		has_module |= t->rows[i].modules != 0;
 	}
 	for (int c = 0; c < COL_WHERE; c++)
 		grid__show(t->grid, c,
-			   (wanted & 1U << c) && report_columns__is_of(c, of) &&
+			   (wanted & 1U << c) && report_columns__is_of(c, groups) &&
 				   (c < COL_ROLE || !report_columns__is_of(c, 1U << t->last)) &&
-				   (c != COL_ROLE || known) && (c != COL_MODULE || module));
+				   (c != COL_ROLE || has_role) && (c != COL_MODULE || has_module));
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
@@ -412,7 +416,7 @@ void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n
 	grid__print(g, out, row, words__cut(words, room));
 }
 
-/* True if the row is a line of the user's code that has most of the memory. */
+/* True if the row is a line of the user's code that has more than 90 % of the memory. */
 static bool is_most(const struct table *t, const struct row *r)
 {
 	return t->last == BY_LINE && !t->o->split && t->o->which_line == FRAMES_USER &&
@@ -482,7 +486,7 @@ static void print_check(const struct table *t)
 			text__bytes(c, sizeof(c), by), above ? "too much" : "are missing", why);
 }
 
-/* Finds the rows of lines that grow; the largest of each. Returns 0 or -ENOMEM. */
+/* Fills t->growing: marks the largest row of each line that grows. Returns 0 or -ENOMEM. */
 static int mark_rows(struct table *t)
 {
 	const struct growth_line *line;
@@ -505,7 +509,8 @@ static int mark_rows(struct table *t)
 	return 0;
 }
 
-/* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
+/* Gets the rows from the model, and sums up those that --top and --filter leave out. Returns 0,
+ * -ENOMEM or -ENOENT. */
 static int take_rows(struct table *t, const struct model *m, size_t device,
 		     const struct row_opts *opts)
 {
@@ -548,7 +553,8 @@ static bool all_columns(const struct table *t)
 	       (grid__shown(t->grid, COL_PHASE) && grid__shown(t->grid, COL_BLOCKS));
 }
 
-/* Fills the grid and chooses columns; a narrower Module may save others. Returns 0 or -ENOMEM. */
+/* Fills the grid and chooses columns. If some are hidden, tries again with a narrower Module.
+ * Returns 0 or -ENOMEM. */
 static int lay_out(struct table *t, size_t width)
 {
 	int err;
@@ -567,7 +573,8 @@ static int lay_out(struct table *t, size_t width)
 	return err;
 }
 
-/* Functions have their class in all rows, or in none. */
+/* Decides whether functions are shown with their class: in all rows, if the last column has
+ * room. */
 static void choose_names(struct table *t)
 {
 	t->short_names = false;
@@ -644,7 +651,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 	} else if (t->last == BY_LINE && o->when != ROWS_TOTAL) {
 		err = growth_summary__of(m, f, device, duration, &t->growth);
 	}
-	if (err && err != -EINVAL) /* growth is not watched */
+	if (err && err != -EINVAL) /* -EINVAL: growth is not watched */
 		goto out;
 	err = prepare_table(t, m, device);
 	if (err)

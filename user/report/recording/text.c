@@ -20,20 +20,22 @@
 #include "record/ending.h"
 #include "record/stream.h"
 
-#define KEPT_ERROR_TEXT 768
+#define KEPT_ERROR_TEXT 768 /* size of a text of say_kept_error() */
 
 /* ---- memory of calls that failed, which a kept exception holds ---- */
 
 #define TRACEBACK "'s traceback"
-#define LEAST_PART 50 /* of the allocated memory: less is not worth a line */
+#define LEAST_PART 50 /* kept memory below allocated / LEAST_PART is not worth a line */
 
+/* The exception whose traceback holds most memory. */
 struct keeper {
-	const char *name; /* borrowed; up to TRACEBACK */
+	const char *name; /* borrowed; its first len characters */
 	size_t len;
-	uint64_t bytes;
+	uint64_t bytes; /* that the traceback holds */
 };
 
-/* Takes the traceback that holds most. Sees each set of equal blocks. */
+/* Callback for model__rows(), which gets each set of equal blocks: keeps the traceback that holds
+ * most. Returns true: keep the row. */
 static bool find_traceback(void *ctx, const struct row *r)
 {
 	const char *end = r->name ? strstr(r->name, TRACEBACK) : NULL;
@@ -49,7 +51,8 @@ static bool find_traceback(void *ctx, const struct row *r)
 	return true;
 }
 
-/* Finds the exception, if a reading named one: "global last_error". */
+/* Finds the exception that keeps memory, if a reading of objects named one: "global last_error".
+ * Otherwise ret->len is 0. */
 static void find_keeper(const struct model *m, size_t device, struct keeper *ret)
 {
 	struct row_opts o = { .by = BY_CATEGORY, .keep = find_traceback, .ctx = ret };
@@ -65,6 +68,7 @@ static void find_keeper(const struct model *m, size_t device, struct keeper *ret
 	}
 }
 
+/* Says which memory a kept exception holds: "" if that is little. Returns buf. */
 static const char *say_kept_error(const struct model *m, size_t device, char *buf, size_t size)
 {
 	struct model_oom o = { 0 };
@@ -104,7 +108,8 @@ struct line {
 	const char *lead; /* printed before the first part; NULL: nothing */
 };
 
-/* Breaks a part that is wider than a line at spaces, but not between a number and its unit. */
+/* Prints a part, and breaks it at spaces if it is too wide, but not between a number and its
+ * unit. */
 static void put_text(struct line *l, char *text)
 {
 	for (;;) {
@@ -130,6 +135,7 @@ static void put_text(struct line *l, char *text)
 	l->at += text__width(text);
 }
 
+/* Prints a part of a line, after a dot, or on a new line if there is no room. */
 static __attribute__((format(printf, 2, 3))) void add_part(struct line *l, const char *fmt, ...)
 {
 	char text[REPORT_TEXT];
@@ -158,7 +164,8 @@ static struct line line__begin(FILE *out, const struct report_text_opts *o)
 			      .first = true };
 }
 
-/* names: only the files' names of the arguments that are paths; otherwise only of the program. */
+/* Joins a command line, with the program's file name only. names: true: also only the file names of
+ * arguments that are absolute paths. */
 static void join_command(char *buf, size_t size, char **argv, bool names)
 {
 	char word[REPORT_TEXT / 4];
@@ -191,7 +198,7 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	words__free_cmdline(argv);
 }
 
-/* Adds container and pod, with ids cut as people type them. */
+/* Adds container and pod. Shows 12 characters of a container's ID, as docker does. */
 static void say_container(struct line *l, const struct facts *f)
 {
 	const char *name = facts__get(f, "container.name");
@@ -285,7 +292,8 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	fputc('\n', out);
 }
 
-/* at_peak: memory reserved at the peak is known; otherwise only its maximum. */
+/* Adds the device's peak. at_peak: d->mark_reserved is the memory reserved at the peak; otherwise
+ * only the maximum of reserved memory is known. */
 static void say_peak(struct line *l, const struct model *m, const struct model_device *d,
 		     bool at_peak)
 {
@@ -305,7 +313,7 @@ static void say_peak(struct line *l, const struct model *m, const struct model_d
 			 text__bytes(reserved, sizeof(reserved), d->peak_reserved));
 }
 
-/* Recorders that keep a window only may have seen all of the job, too. */
+/* True if the capture began with the process, also if only the end of it was kept. */
 static bool from_start(const struct facts *f)
 {
 	const char *attached = facts__get(f, "attached_at");
@@ -313,6 +321,7 @@ static bool from_start(const struct facts *f)
 	return attached && !strcmp(attached, "start");
 }
 
+/* Returns why the allocator's totals are unknown. */
 static const char *no_totals(const struct facts *f)
 {
 	const char *allocator = facts__get(f, "allocator");
@@ -331,7 +340,8 @@ static const char *no_totals(const struct facts *f)
 	return "its allocator carries no totals";
 }
 
-/* Whether much cached memory could not serve a request that is smaller than all of it. */
+/* True if a request failed although more memory was cached: in pieces that are too small. *cached:
+ * all cached bytes. */
 static bool is_fragmentation(const struct model_oom *o, uint64_t *cached)
 {
 	*cached = o->reserved > o->allocated ? o->reserved - o->allocated : 0;
@@ -424,8 +434,8 @@ static void print_all(FILE *out, const struct model *m, const struct report_text
 	fputc('\n', out);
 }
 
-/* Adds that nothing grows. *growing: the sentence about growth, for a line of its own, which the
- * caller frees; NULL: none. Returns 0 or -ENOMEM. */
+/* Adds that nothing grows. If something grows, sets *growing to a sentence about it for a line of
+ * its own, which the caller frees. Returns 0 or -ENOMEM. */
 static int say_growth(struct line *l, const struct model *m, size_t i, const struct facts *f,
 		      const struct report_text_opts *o, char **growing)
 {
@@ -555,7 +565,7 @@ static void say_drift(struct line *l, const struct model *m)
 		add_part(l, "%s frees missed", text__count(count, sizeof(count), missed));
 }
 
-/* Avoids "100.0 %" for less than all. */
+/* Writes the percentage of n in all; never "100.0 %" for a part. Returns buf. */
 static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
 {
 	double p = 100.0 * (double)n / (double)all;
@@ -701,7 +711,7 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 	return err;
 }
 
-/* Says which of the moment's memory has no Python line, if it is 1 % or more. */
+/* Says how much of the moment's memory has no Python line, and why, if it is 1 % or more. */
 static int say_no_line(struct line *l, const struct model *m, size_t device,
 		       const struct report_text_opts *o)
 {
@@ -756,7 +766,7 @@ static void print_ending(FILE *out, const struct facts *f, const struct report_t
 		text__paragraph(out, width, "  ", "  ", "%s", text);
 }
 
-#define MARKS_SHOWN 6
+#define MARKS_SHOWN 6 /* most marks that are named */
 
 /* Names the first marks. Those of a change of detail have a paragraph of their own. */
 static void print_marks(FILE *out, const struct model *m, const struct report_text_opts *o)
