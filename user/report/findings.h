@@ -98,6 +98,9 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
  */
 int findings__text(FILE *out, const struct findings_source *source, const struct findings *f,
 		   size_t width);
+/* Writes the findings and the verdict into the open object: "growth_known", "growth", "faults",
+ * "no_fault" and the array "findings", as in docs/reference/diagnose.md. */
+void findings__put_all(struct json *j, const struct findings *f);
 /* Writes the document of `diagnose --format json` as one object. */
 void findings__json(struct json *j, const struct findings_source *source, const struct findings *f);
 

@@ -16,6 +16,9 @@
 
 #define PAGE_LINES 20
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
+#define TITLE_TEXT 64
+#define SHARE_TEXT 96
+#define NO_FAULT_TEXT 256
 
 static const struct {
 	const char *name, *title;
@@ -122,23 +125,41 @@ static const char *whole_name(const struct finding *f)
 	}
 }
 
+/* Writes "Leak on cuda:0". Returns buf. */
+static char *say_title(const struct finding *f, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s%s%s", codes[f->code].title, *f->device ? " on " : "", f->device);
+	return buf;
+}
+
+/* Writes "232.00 MiB, 21 % of the peak"; "": not known, or the text has it. Returns buf. */
+static char *say_share(const struct finding *f, char *buf, size_t size)
+{
+	char part[24], bytes[24];
+
+	*buf = '\0';
+	if (f->bytes && f->whole && f->code != FINDING_OUT_OF_MEMORY &&
+	    f->code != FINDING_RANKS_DIFFER)
+		snprintf(buf, size, "%s, %s %% of %s", text__bytes(bytes, sizeof(bytes), f->bytes),
+			 text__percent(part, f->bytes, f->whole), whole_name(f));
+	return buf;
+}
+
 /* Prints a finding. number: the fault's number, from 1; 0: a saving, which gets a dash. */
 static void print_finding(FILE *out, const struct finding *f, size_t number, const char *ranks,
 			  size_t width)
 {
-	char first[24] = "  - ", part[24], bytes[24], share[96] = "", in[340] = "";
+	char first[24] = "  - ", title[TITLE_TEXT], in[340] = "";
+	char share[SHARE_TEXT], brackets[SHARE_TEXT + 3] = "";
 
+	if (*say_share(f, share, sizeof(share)))
+		snprintf(brackets, sizeof(brackets), " (%s)", share);
 	if (number)
 		snprintf(first, sizeof(first), "%2zu. ", number);
-	if (f->bytes && f->whole && f->code != FINDING_OUT_OF_MEMORY &&
-	    f->code != FINDING_RANKS_DIFFER)
-		snprintf(share, sizeof(share), " (%s, %s %% of %s)",
-			 text__bytes(bytes, sizeof(bytes), f->bytes),
-			 text__percent(part, f->bytes, f->whole), whole_name(f));
 	if (ranks && f->code != FINDING_RANKS_DIFFER && f->code != FINDING_DEVICE_SHARED)
 		snprintf(in, sizeof(in), " in %s", ranks);
-	text__paragraph(out, width, first, "    ", "%s%s%s%s: %s%s", codes[f->code].title,
-			*f->device ? " on " : "", f->device, in, f->text, share);
+	text__paragraph(out, width, first, "    ", "%s%s: %s%s", say_title(f, title, sizeof(title)),
+			in, f->text, brackets);
 	if (*f->remedy)
 		text__paragraph(out, width, "    do: ", "        ", "%s", f->remedy);
 }
@@ -205,12 +226,21 @@ int findings_page__end(struct findings_page *p, const char *details)
 	return 0;
 }
 
+/* Writes the verdict on a job without faults: "Nothing is wrong: no growth from step to step in 120
+ * steps; no out of memory." Returns buf. */
+static char *say_no_fault(const struct findings *f, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s: %s; no out of memory.",
+		 f->judged ? "Nothing is wrong" : "Nothing wrong was seen", f->growth);
+	return buf;
+}
+
 int findings__text(FILE *out, const struct findings_source *source, const struct findings *f,
 		   size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
 	bool grows = f->faults && f->all[0].per_step > 0;
-	char details[2 * PATH_MAX], file[PATH_MAX];
+	char details[2 * PATH_MAX], file[PATH_MAX], no_fault[NO_FAULT_TEXT];
 	const char *quoted = text__shell(file, sizeof(file), source->name) ?: "FILE";
 
 	findings_page__begin(&page);
@@ -222,9 +252,8 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 		return -ENOMEM;
 	}
 	if (!f->faults)
-		text__paragraph(page.mem, width, "", "  ", "%s: %s; no out of memory.",
-				f->judged ? "Nothing is wrong" : "Nothing wrong was seen",
-				f->growth);
+		text__paragraph(page.mem, width, "", "  ", "%s",
+				say_no_fault(f, no_fault, sizeof(no_fault)));
 	findings_page__end_head(&page, f->faults);
 	for (size_t i = 0; i < f->n; i++)
 		findings_page__add(&page, &f->all[i], NULL);
@@ -242,14 +271,18 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 
 void findings__put(struct json *j, const struct finding *f)
 {
+	char title[TITLE_TEXT], share[SHARE_TEXT];
+
 	json__string(j, "code", codes[f->code].name);
 	json__bool(j, "fault", finding__is_fault(f->code));
+	json__string(j, "title", say_title(f, title, sizeof(title)));
 	json__string(j, "device", *f->device ? f->device : NULL);
 	json__uint(j, "bytes", f->bytes);
 	if (f->whole)
 		json__double(j, "share", (double)f->bytes / (double)f->whole, 4);
 	else
 		json__null(j, "share");
+	json__string(j, "share_text", *say_share(f, share, sizeof(share)) ? share : NULL);
 	if (f->per_step > 0)
 		json__double(j, "bytes_per_step", f->per_step, 1);
 	json__string(j, "text", f->text);
@@ -257,6 +290,23 @@ void findings__put(struct json *j, const struct finding *f)
 	json__string(j, "held_by", *f->held_by ? f->held_by : NULL);
 	json__string(j, "confidence", f->sure);
 	json__string(j, "remedy", *f->remedy ? f->remedy : NULL);
+}
+
+void findings__put_all(struct json *j, const struct findings *f)
+{
+	char no_fault[NO_FAULT_TEXT];
+
+	json__bool(j, "growth_known", f->judged);
+	json__string(j, "growth", f->growth);
+	json__uint(j, "faults", f->faults);
+	json__string(j, "no_fault", f->faults ? NULL : say_no_fault(f, no_fault, sizeof(no_fault)));
+	json__open_array(j, "findings");
+	for (size_t i = 0; i < f->n; i++) {
+		json__open_object(j, NULL);
+		findings__put(j, &f->all[i]);
+		json__close_object(j);
+	}
+	json__close_array(j);
 }
 
 void findings__json(struct json *j, const struct findings_source *source, const struct findings *f)
@@ -274,15 +324,6 @@ void findings__json(struct json *j, const struct findings_source *source, const 
 	json__uint(j, "lost", words__lost(source->model, source->facts));
 	json__bool(j, "complete", source->complete);
 	json__uint(j, "steps", model__whole_steps(source->model));
-	json__bool(j, "growth_known", f->judged);
-	json__string(j, "growth", f->growth);
-	json__uint(j, "faults", f->faults);
-	json__open_array(j, "findings");
-	for (size_t i = 0; i < f->n; i++) {
-		json__open_object(j, NULL);
-		findings__put(j, &f->all[i]);
-		json__close_object(j);
-	}
-	json__close_array(j);
+	findings__put_all(j, f);
 	json__close_object(j);
 }
