@@ -242,26 +242,31 @@ static int from_files(struct diagnose_args *args)
 
 /* ---- a running process ---- */
 
+struct look {
+	struct advisor *advisor; /* owned */
+	bool counts_steps;	 /* the capture itself ends after --steps */
+};
+
 static int begin(void *ctx, struct live_model *l)
 {
-	struct advisor **advisor = ctx;
+	struct look *look = ctx;
 
-	*advisor = advisor__new(l->model, l->dict, l->facts);
-	return *advisor ? 0 : -ENOMEM;
+	look->advisor = advisor__new(l->model, l->dict, l->facts);
+	return look->advisor ? 0 : -ENOMEM;
 }
 
 static int take(void *ctx, const struct event *e)
 {
-	return advisor__event(*(struct advisor **)ctx, e);
+	return advisor__event(((struct look *)ctx)->advisor, e);
 }
 
 /* Ends the capture after enough steps, or when a finding is sure. */
 static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 {
+	const struct look *look = ctx;
 	uint64_t least = model__steps_are_calls(l->model) ? LEAST_CALLS_NS : LEAST_NS;
 
-	(void)ctx;
-	if (model__whole_steps(l->model) >= MOST_STEPS && now >= least)
+	if (!look->counts_steps && model__whole_steps(l->model) >= MOST_STEPS && now >= least)
 		return true;
 	return findings__are_sure(l->model, l->facts, now);
 }
@@ -279,14 +284,15 @@ static int from_kept_file(struct diagnose_args *args)
 /* Captures a process and prints the findings. Returns the exit code. */
 static int from_process(struct diagnose_args *args)
 {
-	struct advisor *advisor = NULL;
+	char until[80], time[24], name[32];
+	struct look look = { .counts_steps = args->capture.session.steps };
 	const struct live_model_opts o = { .args = &args->capture,
+					   .until = look.counts_steps ? NULL : until,
 					   .begin = begin,
 					   .event = take,
 					   .enough = enough,
-					   .ctx = &advisor };
+					   .ctx = &look };
 	struct live_model live;
-	char name[32];
 	int status;
 
 	args->capture.session.host = true;
@@ -296,6 +302,8 @@ static int from_process(struct diagnose_args *args)
 		args->capture.session.steps = MOST_STEPS;
 	if (args->output)
 		return from_kept_file(args);
+	snprintf(until, sizeof(until), "%d steps or %s have passed", MOST_STEPS,
+		 text__time(time, sizeof(time), args->capture.duration));
 	status = live_model__capture(&o, &live);
 	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
 	if (!status && !live.duration) {
@@ -306,7 +314,7 @@ static int from_process(struct diagnose_args *args)
 			.model = live.model,
 			.dict = live.dict,
 			.facts = live.facts,
-			.advisor = advisor,
+			.advisor = look.advisor,
 			.name = name,
 			.pid = args->capture.pid,
 			.duration = live.duration,
@@ -315,7 +323,7 @@ static int from_process(struct diagnose_args *args)
 
 		status = print(args, &of);
 	}
-	advisor__free(advisor);
+	advisor__free(look.advisor);
 	live_model__free(&live);
 	return status;
 }
