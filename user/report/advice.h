@@ -106,10 +106,11 @@ struct advisor *advisor__new(struct model *m, const struct dict *d, const struct
 /* Callback for analysis__run(), with the advisor as ctx. Call it for each event, before the model
  * takes that event. Returns 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);
-/* Computes advice for a device after the run; at most once for each device. device: index in the
- * model. duration: of the recording, ns. Returns 0 and *ret, for advice__free_list(), or
+/* Computes advice for a device, after the run or while it goes on. device: index in the model.
+ * duration: of the recording so far, ns. Returns 0 and *ret, for advice__free_list(), or
  * -ENOMEM. */
-int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret);
+int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
+		    struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 
 void advice__free_list(struct advice_list *list);

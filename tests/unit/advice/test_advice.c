@@ -29,6 +29,7 @@ struct job {
 	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
 	bool small;    /* the moments have 8 bits */
 	uint64_t leak; /* bytes kept in each step, in a job of LEAKY_STEPS */
+	unsigned look; /* asks for advice after each so many events; 0: only at the end */
 };
 
 struct play {
@@ -41,6 +42,7 @@ struct play {
 	uint32_t node[LAYERS];
 	uint64_t next, peak;
 	uint64_t sizes[4096];
+	unsigned events;
 };
 
 static void tell(struct play *p, struct event e)
@@ -50,6 +52,12 @@ static void tell(struct play *p, struct event e)
 	e.thread = e.thread ? e.thread : p->w.main_thread;
 	assert_int_equal(advisor__event(p->v, &e), 0);
 	assert_int_equal(model__event(p->w.m, &e), 0);
+	if (p->job.look && ++p->events % p->job.look == 0) {
+		struct advice_list list;
+
+		assert_int_equal(advisor__advise(p->v, 0, p->w.time, &list), 0);
+		advice__free_list(&list);
+	}
 }
 
 static uint64_t take(struct play *p, uint64_t size, uint32_t stack, uint32_t node)
@@ -283,7 +291,7 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	for (int n = 0; n < (job.leak ? LEAKY_STEPS : STEPS); n++)
 		step(&p, &k, n);
 	model__finish(p.w.m, p.w.time);
-	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
+	assert_int_equal(advisor__advise(p.v, 0, p.a.duration, &list), 0);
 	assert_int_equal(list.peak, p.peak);
 	*peak = p.peak;
 	advisor__free(p.v);
@@ -435,7 +443,7 @@ static void test_host(void **state)
 	host_sheet__emit(&high, 0, tell_host, &p);
 	host_sheet__emit(&low, 0, tell_host, &p);
 	model__finish(p.w.m, p.w.time);
-	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
+	assert_int_equal(advisor__advise(p.v, 0, p.a.duration, &list), 0);
 	a = of_kind(&list, ADVICE_MALLOC_FREE);
 	assert_true(a && a->of_host && a->saves == 150 * mib && a->after == 850 * mib);
 	assert_int_equal(a->figure, ADVICE_UP_TO);
@@ -446,12 +454,36 @@ static void test_host(void **state)
 	advice__free_list(&list);
 
 	facts__set(p.w.f, "dry_run", "1");
-	assert_int_equal(advisor__finish(p.v, 0, p.a.duration, &list), 0);
+	assert_int_equal(advisor__advise(p.v, 0, p.a.duration, &list), 0);
 	assert_null(of_kind(&list, ADVICE_MALLOC_FREE));
 	assert_non_null(of_kind(&list, ADVICE_PINNED_ROUNDING));
 	advice__free_list(&list);
 	advisor__free(p.v);
 	world__free(&p.w);
+}
+
+/* Advice while the job runs changes nothing about later advice. */
+static void test_repeated(void **state)
+{
+	struct job job = { .plain = true, .late = true, .held = true, .grad = 64, .casts = CASTS };
+	struct job looked_at = job;
+	struct advice_list once, often;
+	uint64_t peak;
+
+	looked_at.look = 7;
+	once = play(job, &peak);
+	often = play(looked_at, &peak);
+	assert_true(once.n > 2);
+	assert_int_equal(once.n, often.n);
+	assert_int_equal(once.steps, often.steps);
+	for (size_t i = 0; i < once.n; i++) {
+		assert_int_equal(once.all[i].kind, often.all[i].kind);
+		assert_int_equal(once.all[i].saves, often.all[i].saves);
+		assert_string_equal(once.all[i].text, often.all[i].text);
+		assert_string_equal(once.all[i].basis, often.all[i].basis);
+	}
+	advice__free_list(&once);
+	advice__free_list(&often);
 }
 
 static void test_nonsense(void **state)
@@ -491,7 +523,7 @@ static void test_nonsense(void **state)
 		for (size_t i = 0; i < model__devices(p.w.m) && i < 1; i++) {
 			FILE *null = fopen("/dev/null", "w");
 
-			assert_int_equal(advisor__finish(p.v, i, p.a.duration, &list), 0);
+			assert_int_equal(advisor__advise(p.v, i, p.a.duration, &list), 0);
 			advice__text(null, &list, 0, 80);
 			fclose(null);
 			advice__free_list(&list);
@@ -509,6 +541,7 @@ int main(void)
 		cmocka_unit_test(test_casts),	   cmocka_unit_test(test_foreach),
 		cmocka_unit_test(test_state),	   cmocka_unit_test(test_host),
 		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

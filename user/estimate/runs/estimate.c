@@ -444,7 +444,7 @@ int estimate__run(struct estimate *e)
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
 	if (!status && e->device >= 0 &&
-	    (advisor__finish(e->advisor, (size_t)e->device, e->full->duration, &e->advice) ||
+	    (advisor__advise(e->advisor, (size_t)e->device, e->full->duration, &e->advice) ||
 	     growth_summary__of(e->full->model, e->full->facts, (size_t)e->device,
 				e->full->duration, &e->growth))) {
 		log_err("out of memory");

@@ -93,9 +93,23 @@ static int advise_device(struct advising *a, size_t device, const struct model_d
 	return advise_cached(a, d);
 }
 
-int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct advice_list *ret)
+/* Ends a copy of the device's track for the advice. Returns 0 or -ENOMEM. */
+static int end_track(struct advising *a, struct device device, struct track *copy)
+{
+	for (uint32_t i = 0; i < a->v->ntracks; i++) {
+		if (!device__same(a->v->tracks[i]->device, device))
+			continue;
+		a->t = copy;
+		return track__end(a->v->tracks[i], copy);
+	}
+	return 0;
+}
+
+int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
+		    struct advice_list *ret)
 {
 	struct advice_list list = { 0 };
+	struct track at_end = { .nkept = 0 };
 	struct advising a = {
 		.v = v,
 		.m = v->model,
@@ -108,17 +122,14 @@ int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct 
 	int err;
 
 	model__device(a.m, device, &d);
-	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (device__same(v->tracks[i]->device, d.device))
-			a.t = v->tracks[i];
+	err = end_track(&a, d.device, &at_end);
+	if (err)
+		return err;
 	snprintf(list.device, sizeof(list.device), "%s", d.name);
 	list.peak = d.peak_allocated;
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
 	list.unnamed = d.before_attach;
 	if (a.t) {
-		err = track__end(a.t);
-		if (err)
-			return err;
 		for (uint32_t i = 0; i < a.t->nkept; i++)
 			if (!i || a.t->kept[i].peak > a.highest->peak)
 				a.highest = &a.t->kept[i];
@@ -138,9 +149,11 @@ int advisor__finish(struct advisor *v, size_t device, uint64_t duration, struct 
 	if (err)
 		goto fail;
 	sort_list(&list);
+	track__release_end(&at_end);
 	*ret = list;
 	return 0;
 fail:
+	track__release_end(&at_end);
 	advice__free_list(&list);
 	return err;
 }

@@ -76,8 +76,8 @@ struct track {
 	uint64_t number; /* number of the current window */
 	uint64_t total;	 /* allocated bytes */
 	uint64_t others; /* largest peak of a window that is not kept */
-	/* Blocks that were live at the end of the last step, and later ones that the program's
-	 * objects name. */
+	/* In a copy by track__end(): blocks that were live at the end of the last step, and later
+	 * ones that the program's objects name. */
 	struct ablock *lasting;
 	uint32_t nlasting;
 	struct map64 *lasting_at; /* window and place -> index in lasting */
@@ -95,9 +95,12 @@ struct advisor {
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */
-/* Ends the last window and fills t->lasting with the blocks that were live when the last step
- * ended. Frees at the end of the program belong to no step. */
-int track__end(struct track *t);
+/* Makes *ret a copy of the track with its last window ended, and fills ret->lasting with the blocks
+ * that were live when the last step ended. Frees at the end of the program belong to no step. The
+ * copy shares the track's memory: use it before the next event, then call
+ * track__release_end(). */
+int track__end(const struct track *t, struct track *ret);
+void track__release_end(struct track *t);
 /* Returns the next lasting block and advances *i, which starts at 0. NULL: no more. The order is
  * undefined. */
 const struct ablock *track__lasting(const struct track *t, uint32_t *i);
@@ -151,7 +154,7 @@ void instances__free(struct instances *s);
 /* ---- the kinds of advice; each adds to list and returns 0 or -ENOMEM ---- */
 struct advising {
 	const struct advisor *v;
-	struct track *t; /* the device's allocations; NULL: none */
+	struct track *t; /* the device's allocations, by track__end(); NULL: none */
 	const struct model *m;
 	const struct dict *d;
 	const struct facts *f;

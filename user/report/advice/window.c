@@ -45,8 +45,6 @@ static void free_track(struct track *t)
 	if (!t)
 		return;
 	map64__free(t->at);
-	map64__free(t->lasting_at);
-	free(t->lasting);
 	free(t->old);
 	free_window(&t->now);
 	for (uint32_t i = 0; i < t->nkept; i++)
@@ -200,7 +198,7 @@ static int add_lasting(struct track *t, const struct ablock *b)
 	return b->window ? map64__set(t->lasting_at, lasting_key(b), t->nlasting - 1) : 0;
 }
 
-int track__end(struct track *t)
+static int list_lasting(struct track *t)
 {
 	const struct window *w = &t->now;
 
@@ -221,7 +219,28 @@ int track__end(struct track *t)
 		if (add_lasting(t, b))
 			return -ENOMEM;
 	}
-	return end_window(t, false, false);
+	return 0;
+}
+
+int track__end(const struct track *t, struct track *ret)
+{
+	int err;
+
+	*ret = *t;
+	err = list_lasting(ret);
+	if (err) {
+		track__release_end(ret);
+		return err;
+	}
+	ret->now.end = NEVER;
+	keep_or_drop(ret);
+	return 0;
+}
+
+void track__release_end(struct track *t)
+{
+	map64__free(t->lasting_at);
+	free(t->lasting);
 }
 
 /* ---- events ---- */

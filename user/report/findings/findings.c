@@ -301,7 +301,7 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	model__device(source->model, device, &d);
 	/* CPU memory is advised about only if it is all that the job uses. */
 	takes_advice = is_main || !device__on_host(d.device);
-	err = advisor__finish(source->advisor, device, source->duration, &list);
+	err = advisor__advise(source->advisor, device, source->duration, &list);
 	if (err)
 		return err;
 	err = growth_summary__of(source->model, source->facts, device, source->duration, &s);

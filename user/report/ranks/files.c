@@ -295,7 +295,7 @@ static int print_advised(const struct analysis *a, struct reports *s, int device
 
 	if (!advisor || device < 0)
 		return print_recording(a, s, device, NULL);
-	err = advisor__finish(advisor, (size_t)device, a->duration, &list);
+	err = advisor__advise(advisor, (size_t)device, a->duration, &list);
 	if (err)
 		return err;
 	err = print_recording(a, s, device, &list);
