@@ -178,6 +178,48 @@ def test_growth_of_leaks():
           ("leak.py", "global history[*]", 16384, "high", 2), "the growth")
 
 
+def words(text):
+    return without_rate(re.sub(r"[ \n]+", " ", text)).strip()
+
+
+def findings_on(screen):
+    rows = screen.rows()
+    return words(" ".join(rows[screen.row_of("0 Findings") + 1:screen.row_of("q Quit") - 1]))
+
+
+def same_findings(mode, code, columns, said):
+    """A job attached late: view 0 of the live view has the findings of the recording that it saves, in the words of `diagnose`."""
+    if not IS_ROOT:
+        raise Skip("needs root")
+    job = workload("leak.py", mode, "--late", "20", "--steps", "140", "--wait")
+    job.wait_line("^ready", 120)
+    t = Terminal([TOOL, "-p", str(job.popen.pid), "-i", "200ms"], columns=columns, lines=50, cwd=scratch())
+    t.wait("before attach")
+    t.press("0", "Nothing wrong was seen: too few steps")
+    job.send("\n")
+    job.wait_line("^done", 120)
+    t.wait_for(lambda _: said in findings_on(t), said, 40)
+    t.press("w", "^saved memtrace-[0-9]+-[0-9T-]+.mtr: ")
+    path = os.path.join(scratch(), re.search("saved (memtrace-.*?[.]mtr)", t.text())[1])
+    own(path)
+    got, out, err = tool("diagnose", path)
+    equal(got, code, "diagnose: %s" % err)
+    want = words(re.search(r"^( 1[.] |Nothing )(.*\n)+", out, re.M)[0].partition("\n\n")[0])
+    t.wait_for(lambda _: findings_on(t) == want, want, 30)
+    t.send("q")
+    equal(t.end(), 0, "exit code of the live view")
+
+
+def test_findings():
+    same_findings("list", 4, 100, "(Work.leak), held by history[*]")
+
+
+@nightly("long")
+def test_findings_of_others():
+    same_findings("none", 0, 60, "Nothing is wrong: no growth from step to step")
+    same_findings("graph", 4, 200, "Leak of autograd's graph on cpu: ")
+
+
 @nightly("long")
 def test_growth_of_healthy():
     same_growth("none", ("no_growth",))

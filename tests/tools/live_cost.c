@@ -78,6 +78,7 @@ static double measure(struct live_state *s, enum live_view view, bool detail)
 	for (int i = 0; i < ROUNDS; i++) {
 		double begin = cpu_ms(), ms;
 
+		live_state__proc(s)->findings_due = 0;
 		if (live_state__refresh(s))
 			abort();
 		if (detail && !i && live_state__row(s)) {
@@ -97,17 +98,17 @@ int main(int argc, char **argv)
 	static const uint64_t usual[] = { 1000, 10000, 100000, 1000000 };
 	int n = argc > 1 ? argc - 1 : 4;
 
-	printf("%9s %12s %12s %12s %12s %12s %14s\n", "blocks", "lines", "modules", "categories",
-	       "tree", "a detail", "lines every");
+	printf("%9s %12s %12s %12s %12s %12s %14s %12s\n", "blocks", "lines", "modules",
+	       "categories", "tree", "a detail", "lines every", "findings");
 	for (int i = 0; i < n; i++) {
 		uint64_t blocks = argc > 1 ? strtoull(argv[i + 1], NULL, 10) : usual[i];
 		struct dict *d = dict__new();
 		struct facts *f = facts__new();
-		struct live_state s = { 0 };
+		struct live_state s = { .view = VIEW_LINES };
 		struct live_proc *p = live_proc__new(1, d, f);
 		double lines;
 
-		if (!p || live_state__add(&s, p))
+		if (!p || live_proc__watch_findings(p) || live_state__add(&s, p))
 			abort();
 		fill(p, d, blocks);
 		lines = measure(&s, VIEW_LINES, false);
@@ -115,8 +116,9 @@ int main(int argc, char **argv)
 		       measure(&s, VIEW_MODULES, false));
 		printf(" %9.1f ms %9.1f ms", measure(&s, VIEW_CATEGORIES, false),
 		       measure(&s, VIEW_TREE, false));
-		printf(" %9.1f ms %12.1f s\n", measure(&s, VIEW_LINES, true),
+		printf(" %9.1f ms %12.1f s", measure(&s, VIEW_LINES, true),
 		       lines / 10 > 1 ? lines / 10 : 1.0);
+		printf(" %9.1f ms\n", measure(&s, VIEW_FINDINGS, false));
 		live_state__release(&s);
 		dict__free(d);
 		facts__free(f);

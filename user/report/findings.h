@@ -98,6 +98,8 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
  */
 int findings__text(FILE *out, const struct findings_source *source, const struct findings *f,
 		   size_t width);
+/* Prints the findings as findings__text() does, all of them and without its head and last lines. */
+void findings__list(FILE *out, const struct findings *f, size_t width);
 /* Writes the findings and the verdict into the open object: "growth_known", "growth", "faults",
  * "no_fault" and the array "findings", as in docs/reference/diagnose.md. */
 void findings__put_all(struct json *j, const struct findings *f);

@@ -16,6 +16,7 @@
 #include "live/screen/paint.h"
 #include "live/view/plain.h"
 #include "model/words.h"
+#include "report/advice.h"
 
 #define S UINT64_C(1000000000)
 #define MIB UINT64_C(1048576)
@@ -202,7 +203,8 @@ struct live_world {
 	struct world w;
 	struct live_proc *p;
 	struct live_state s;
-	uint32_t a, b; /* stacks */
+	uint32_t a, b;		  /* stacks */
+	struct advisor *recorded; /* takes all events, as does w.m; NULL: neither does */
 };
 
 static struct live_world live__new(void)
@@ -217,6 +219,7 @@ static struct live_world live__new(void)
 	l.p = live_proc__new(4242, l.w.d, l.w.f);
 	assert_non_null(l.p);
 	assert_int_equal(live_state__add(&l.s, l.p), 0);
+	l.s.view = VIEW_LINES;
 	in_a[0].module = module(&l.w, "", "Net", "Net");
 	in_a[1].module = module(&l.w, "blocks.0.attn", "Attention", "Net");
 	in_b[1].module = module(&l.w, "head", "Linear", "Net");
@@ -245,6 +248,10 @@ static void give(struct live_world *l, struct event e)
 		e.reserved = 1000 * MIB;
 	}
 	assert_int_equal(l->p->sink.event(&l->p->sink, &e), 0);
+	if (l->recorded) {
+		assert_int_equal(advisor__event(l->recorded, &e), 0);
+		assert_int_equal(model__event(l->w.m, &e), 0);
+	}
 }
 
 static void come(struct live_world *l, uint64_t addr, uint64_t size, uint32_t stack)
@@ -390,6 +397,55 @@ static void test_judgement(void **state)
 	live_proc__end(l.p, "has ended");
 	refresh(&l, 0);
 	assert_int_equal(s->steps, 40);
+	live__free(&l);
+}
+
+/* The findings are judged while their view is shown, and not at each refresh. At the end they are
+ * those of a recording with the same events. */
+static void test_findings(void **state)
+{
+	struct live_world l = live__new();
+	struct findings_source source = { .model = l.w.m, .dict = l.w.d, .facts = l.w.f };
+	struct findings want;
+	char *live_text = NULL, *text = NULL;
+	size_t size;
+	FILE *out;
+
+	facts__set(l.w.f, "attached_at", "start");
+	source.advisor = advisor__new(l.w.m, l.w.d, l.w.f);
+	l.recorded = source.advisor;
+	assert_int_equal(live_proc__watch_findings(l.p), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		come(&l, 0x2000 + i * 0x10, MIB, l.a);
+		come(&l, 0x900000, 3 * MIB, l.b);
+		go(&l, 0x900000, 3 * MIB);
+		step(&l);
+		if (i == 5) {
+			assert_false(l.p->findings_known);
+			live_keys__press(&l.s, '0', 10);
+			assert_int_equal(l.s.view, VIEW_FINDINGS);
+		}
+	}
+	assert_int_equal(l.p->findings.faults, 1);
+	assert_int_equal(l.p->findings.all[0].code, FINDING_LEAK);
+	assert_true(l.p->findings_due > l.p->now);
+	source.duration = l.p->now;
+	live_proc__end(l.p, "has ended");
+	assert_null(l.p->advisor);
+	model__finish(l.w.m, l.p->now);
+	assert_int_equal(findings__judge(&source, &want), 0);
+	out = open_memstream(&text, &size);
+	findings__list(out, &want, 60);
+	fclose(out);
+	out = open_memstream(&live_text, &size);
+	findings__list(out, &l.p->findings, 60);
+	fclose(out);
+	assert_string_equal(live_text, text);
+	assert_non_null(strstr(text, " 1. Leak on cuda:0: +1.00 MiB/step"));
+	free(live_text);
+	free(text);
+	findings__free(&want);
+	advisor__free(source.advisor);
 	live__free(&l);
 }
 
@@ -705,7 +761,7 @@ static void test_keys_without_effect(void **state)
 	assert_int_equal(l.s.view, VIEW_SEGMENTS);
 	check_says(&l, "t", "one order");
 	press(&l, "\t");
-	assert_int_equal(l.s.view, VIEW_LINES);
+	assert_int_equal(l.s.view, VIEW_FINDINGS);
 	live_keys__press(&l.s, KEY_LIVE_BACKTAB, 10);
 	assert_int_equal(l.s.view, VIEW_SEGMENTS);
 	/* The CPU has no segments. */
@@ -721,6 +777,12 @@ static void test_keys_without_effect(void **state)
 	press(&l, "g");
 	assert_int_equal(l.s.view, VIEW_LINES);
 	check_says(&l, "5", "no segments: g");
+	press(&l, "0");
+	assert_int_equal(l.s.view, VIEW_FINDINGS);
+	check_says(&l, "t", "one order");
+	check_says(&l, "\n", "no row");
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	assert_int_equal(l.s.first, 1);
 	live_keys__press(&l.s, KEY_LIVE_BACKTAB, 10);
 	assert_int_equal(l.s.view, VIEW_TREE);
 	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_QUIT, 10), ACT_QUIT);
@@ -1037,6 +1099,7 @@ int main(void)
 		cmocka_unit_test(test_growth_between_steps),
 		cmocka_unit_test(test_rates),
 		cmocka_unit_test(test_judgement),
+		cmocka_unit_test(test_findings),
 		cmocka_unit_test(test_late_census_is_no_growth),
 		cmocka_unit_test(test_block_named_later_is_no_growth),
 		cmocka_unit_test(test_filter_keeps_growth),

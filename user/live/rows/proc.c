@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "live/rows/proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "model/words.h"
 #include "record/detail.h"
 #include "record/dict.h"
+#include "report/advice.h"
 #include "report/filter.h"
 
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
@@ -98,9 +100,12 @@ const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *ti
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct live_proc *p = (struct live_proc *)s;
-	int err = model__event(p->model, e);
+	int err = p->advisor ? advisor__event(p->advisor, e) : 0;
 	struct live_graph *g;
 
+	if (err)
+		return err;
+	err = model__event(p->model, e);
 	if (err)
 		return err;
 	if (p->also)
@@ -200,6 +205,8 @@ void live_proc__free(struct live_proc *p)
 	live_rows__release(&p->host);
 	for (size_t i = 0; i < p->njudgements; i++)
 		growth_summary__free(&p->judgements[i].growth);
+	findings__free(&p->findings);
+	advisor__free(p->advisor);
 	model__free(p->model);
 	for (size_t i = 0; i < p->ngraphs; i++)
 		graph__free(p->graphs[i].graph);
@@ -333,11 +340,19 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 	return 0;
 }
 
+/* Returns the earliest time of the next judgement, ns since the start of the capture. begin: the
+ * thread's processor time, ns, when this one began. */
+static uint64_t next_judgement(const struct live_proc *p, uint64_t begin)
+{
+	uint64_t pause = (clock__read(CLOCK_THREAD_CPUTIME_ID) - begin) * JUDGE_PART;
+
+	return p->now + (pause > JUDGE_EVERY ? pause : JUDGE_EVERY);
+}
+
 int live_proc__judge(struct live_proc *p, size_t device)
 {
 	char holders[LIVE_HOLDERS] = "";
-	/* cost: time, ns, that must pass before the next judgement */
-	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
+	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	struct growth_summary fresh;
 	struct model_device d;
 	size_t i;
@@ -355,11 +370,10 @@ int live_proc__judge(struct live_proc *p, size_t device)
 		growth_summary__free(&p->judgements[i].growth);
 	else
 		p->njudgements++;
-	cost = (clock__read(CLOCK_THREAD_CPUTIME_ID) - begin) * JUDGE_PART;
 	p->judgements[i] = (struct live_judgement){
 		.device = d.device,
 		.growth = fresh,
-		.due = p->now + (cost > JUDGE_EVERY ? cost : JUDGE_EVERY),
+		.due = next_judgement(p, begin),
 	};
 	memcpy(p->judgements[i].holders, holders, sizeof(holders));
 	return 0;
@@ -371,6 +385,37 @@ void live_proc__judge_anew(struct live_proc *p)
 		p->judgements[i].due = 0;
 }
 
+int live_proc__watch_findings(struct live_proc *p)
+{
+	p->advisor = advisor__new(p->model, p->dict, p->facts);
+	return p->advisor ? 0 : -ENOMEM;
+}
+
+int live_proc__judge_findings(struct live_proc *p)
+{
+	const struct findings_source source = {
+		.model = p->model,
+		.dict = p->dict,
+		.facts = p->facts,
+		.advisor = p->advisor,
+		.duration = p->now,
+	};
+	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	struct findings fresh;
+	int err;
+
+	if (!p->advisor || (p->findings_known && p->now < p->findings_due))
+		return 0;
+	err = findings__judge(&source, &fresh);
+	if (err)
+		return err;
+	findings__free(&p->findings);
+	p->findings = fresh;
+	p->findings_known = true;
+	p->findings_due = next_judgement(p, begin);
+	return 0;
+}
+
 void live_proc__end(struct live_proc *p, const char *why)
 {
 	p->ended = true;
@@ -378,4 +423,9 @@ void live_proc__end(struct live_proc *p, const char *why)
 	p->rate = 0;
 	snprintf(p->end, sizeof(p->end), "%s", why);
 	model__finish(p->model, p->now);
+	/* Without memory, the findings from before the end remain. */
+	p->findings_due = 0;
+	live_proc__judge_findings(p);
+	advisor__free(p->advisor);
+	p->advisor = NULL;
 }

@@ -11,7 +11,9 @@
 #include "model/growth_summary.h"
 #include "model/model.h"
 #include "record/stream.h"
+#include "report/findings.h"
 
+struct advisor;
 struct dict;
 struct facts;
 struct graph;
@@ -80,6 +82,12 @@ struct live_proc {
 	enum live_by by;       /* grouping of the shown rows */
 	struct live_judgement judgements[LIVE_DEVICES];
 	size_t njudgements;
+	/* Takes all events for the findings; NULL: live_proc__watch_findings() was not called, or
+	 * the process has ended. */
+	struct advisor *advisor;
+	struct findings findings; /* the last ones; valid if findings_known */
+	bool findings_known;
+	uint64_t findings_due; /* earliest next time to judge them, ns since the start */
 	struct live_mark marks[LIVE_MARKS]; /* the last marks; mark i is at i % LIVE_MARKS */
 	size_t nmarks, marks_said;	    /* number of all marks; of those that a message named */
 };
@@ -107,7 +115,13 @@ const struct growth_summary *live_proc__growth(const struct live_proc *p, struct
 const char *live_proc__holders(const struct live_proc *p, struct device d);
 /* Makes the next live_proc__judge() judge each device, however recent the last judgement is. */
 void live_proc__judge_anew(struct live_proc *p);
-/* Marks the process as ended. why: "has ended". */
+/* Prepares live_proc__judge_findings(): from now on, each event costs a bit more. Call it before
+ * the first event. Returns 0 or -ENOMEM. */
+int live_proc__watch_findings(struct live_proc *p);
+/* Judges the findings as `diagnose` does. Does nothing if the last ones are recent, or after the
+ * end. Returns 0 or -ENOMEM. */
+int live_proc__judge_findings(struct live_proc *p);
+/* Marks the process as ended, after a last judgement of its findings. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
 /* Which rows live_proc__select() selects. Another device, line choice or filter resets their rates.
  */

@@ -14,7 +14,7 @@
 /* True if the view shows rows of memory. */
 static bool has_table(const struct live_state *s)
 {
-	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
+	return s->view != VIEW_FINDINGS && s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
 }
 
 static void drop_segments(struct live_state *s)
@@ -179,7 +179,9 @@ int live_state__refresh(struct live_state *s)
 	err = live_proc__judge(p, (size_t)device);
 	if (err)
 		return err;
-	if (s->view == VIEW_SEGMENTS) {
+	if (s->view == VIEW_FINDINGS) {
+		err = live_proc__judge_findings(p);
+	} else if (s->view == VIEW_SEGMENTS) {
 		err = refresh_segments(s, p, device);
 	} else if (s->view != VIEW_PROCESSES) {
 		const struct live_selection a = { d.device, s->which_line, &s->select };
@@ -198,6 +200,8 @@ size_t live_state__rows(const struct live_state *s)
 {
 	const struct live_rows *r = live_state__table(s);
 
+	if (s->view == VIEW_FINDINGS)
+		return 0;
 	if (s->view == VIEW_PROCESSES)
 		return s->nprocs;
 	if (s->view == VIEW_SEGMENTS)

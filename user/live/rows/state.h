@@ -16,7 +16,9 @@
 #include "model/model.h"
 #include "report/filter.h"
 
+/* In the order of their keys, from 0 on. */
 enum live_view {
+	VIEW_FINDINGS,
 	VIEW_LINES,
 	VIEW_MODULES,
 	VIEW_CATEGORIES,
@@ -60,8 +62,9 @@ struct live_state {
 	bool offered;	/* typed is a suggestion, which the first key replaces */
 	unsigned marks; /* number of marks that the user set */
 
-	size_t selected, first; /* selected row and first row on the screen */
-	bool moved;		/* the user chose a row: keep it selected when rows move */
+	/* Selected row, and first row or line of the findings on the screen. */
+	size_t selected, first;
+	bool moved; /* the user chose a row: keep it selected when rows move */
 	uint64_t selected_key;
 	struct map64 *folded;	     /* keys of modules whose fold state differs from the default */
 	struct live_detail detailed; /* details of the selected row while `detail` is set */

@@ -213,8 +213,10 @@ void draw_head(struct paint *p, const struct live_state *s)
 static const char *view_name(const struct live_state *s, enum live_view v)
 {
 	static const char *const names[VIEW_NR] = {
-		[VIEW_LINES] = "Lines", [VIEW_MODULES] = "Modules",   [VIEW_CATEGORIES] = "Roles",
-		[VIEW_TREE] = "Tree",	[VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes"
+		[VIEW_FINDINGS] = "Findings",	[VIEW_LINES] = "Lines",
+		[VIEW_MODULES] = "Modules",	[VIEW_CATEGORIES] = "Roles",
+		[VIEW_TREE] = "Tree",		[VIEW_SEGMENTS] = "Segments",
+		[VIEW_PROCESSES] = "Processes",
 	};
 
 	return v == VIEW_LINES && s->by_function ? "Functions" : names[v];
@@ -228,30 +230,35 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	int x = 0;
 
 	paint__fill(p, y, INK_PLAIN);
+	if (s->typing) {
+		snprintf(text, sizeof(text), "%s%s_",
+			 s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
+		paint__put(p, y, 0, p->columns, INK_WARN,
+			   words__cut_front(text, (size_t)p->columns));
+		return;
+	}
 	for (int v = 0; v < VIEW_NR; v++) {
 		bool on = (int)s->view == v;
 
 		if (!live_state__offers(s, v))
 			continue;
-		snprintf(text, sizeof(text), "%d %s", v + 1, view_name(s, v));
-		if (!s->typing)
-			paint__hit(p, y, x, (int)text__width(text), '1' + v);
+		snprintf(text, sizeof(text), "%d %s", v, view_name(s, v));
+		paint__hit(p, y, x, (int)text__width(text), '0' + v);
 		x += paint__put(p, y, x, p->columns - x, on ? INK_BAR_ON : INK_PLAIN, text) + 2;
 	}
 	if (x >= p->columns)
 		return;
-	if (s->typing) {
-		ink = INK_WARN;
-		snprintf(text, sizeof(text), "%s%s_",
-			 s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
-	} else if (s->filter[0]) {
+	if (s->filter[0]) {
 		ink = s->paused ? INK_WARN : INK_BOLD;
 		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
 	} else if (s->paused) {
 		ink = INK_WARN;
 		strcpy(text, "PAUSED");
-	} else if (r && r->growth_known && s->view < VIEW_SEGMENTS) {
-		snprintf(text, sizeof(text), "growth since %s", live__clock(clock, r->since));
+	} else if (r && r->growth_known && s->view > VIEW_FINDINGS && s->view < VIEW_SEGMENTS) {
+		live__clock(clock, r->since);
+		snprintf(text, sizeof(text), "growth since %s", clock);
+		if ((int)text__width(text) > p->columns - x)
+			snprintf(text, sizeof(text), "since %s", clock);
 	} else {
 		return;
 	}
@@ -351,6 +358,8 @@ void draw_head__foot(struct paint *p, const struct live_state *s)
 	x = put_key(p, x, "Tab", "View");
 	if (s->detail)
 		x = put_key(p, x, "Esc", "Back");
+	else if (s->view == VIEW_FINDINGS)
+		x = put_key(p, x, "arrows", "Scroll");
 	else if (s->view != VIEW_SEGMENTS)
 		x = put_key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
 	if (!s->over)

@@ -11,6 +11,7 @@
 const struct live_key_help live_keys__help[] = {
 	{ NULL, "Views (what the screen shows: see the end of this list)", NULL },
 	{ "Tab, Shift-Tab", "next view, the one before", NULL },
+	{ "0", "findings: what is wrong, as `memtrace-bpf diagnose` says", NULL },
 	{ "1 2 3", "lines, modules, roles", NULL },
 	{ "4 5 6", "tree of modules, CUDA segments, processes", NULL },
 	{ "l", "lines or functions", NULL },
@@ -217,7 +218,7 @@ static enum live_act show_view(struct live_state *s, enum live_view v)
 
 static enum live_act sort_rows(struct live_state *s, enum live_sort by)
 {
-	if (s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
+	if (s->view == VIEW_FINDINGS || s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
 		return refuse(s, "this view has one order: 1 to 4 can be sorted");
 	s->sort = by;
 	s->moved = false;
@@ -299,13 +300,14 @@ static enum live_act press_view(struct live_state *s, int key)
 		return turn_view(s, false);
 	case KEY_LIVE_BACKTAB:
 		return turn_view(s, true);
+	case '0':
 	case '1':
 	case '2':
 	case '3':
 	case '4':
 	case '5':
 	case '6':
-		return choose_view(s, key - '1');
+		return choose_view(s, key - '0');
 	case 'l':
 		s->by_function = s->view == VIEW_LINES ? !s->by_function : s->by_function;
 		return show_view(s, VIEW_LINES);
@@ -463,7 +465,12 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 		s->offered = true;
 		return ACT_DRAW;
 	}
-	act = s->detail ? scroll_page(&s->detail_first, key, page) : move_selection(s, key, page);
+	if (s->detail)
+		act = scroll_page(&s->detail_first, key, page);
+	else if (s->view == VIEW_FINDINGS)
+		act = scroll_page(&s->first, key, page);
+	else
+		act = move_selection(s, key, page);
 	if (act == ACT_NONE)
 		act = press_view(s, key);
 	if (act == ACT_NONE)

@@ -61,6 +61,8 @@ void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
 /* Draws the memory graph; its last row is the time axis. */
 void draw_graph(struct paint *p, const struct live_state *s, int y, int rows);
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
+/* Draws what is wrong with the process, or that nothing is. */
+void draw_findings(struct paint *p, struct live_state *s, int y, int rows);
 /* Draws the table of rows; its first row has the titles. */
 void draw_table(struct paint *p, struct live_state *s, int y, int rows);
 void draw_table__segments(struct paint *p, struct live_state *s, int y, int rows);

@@ -45,6 +45,8 @@ static void draw_body(struct paint *p, struct live_state *s, int y, int rows)
 {
 	if (s->detail)
 		draw_detail(p, s, y, rows);
+	else if (s->view == VIEW_FINDINGS)
+		draw_findings(p, s, y, rows);
 	else if (s->view == VIEW_SEGMENTS)
 		draw_table__segments(p, s, y, rows);
 	else if (s->view == VIEW_PROCESSES)

@@ -749,7 +749,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	if (from)
 		from->save = new_save(pid, session__dict(s), session__facts(s),
 				      KEPT_BYTES / (1 + v->state.nprocs / 4));
-	if (!p || !from || !from->save) {
+	if (!p || !from || !from->save || live_proc__watch_findings(p)) {
 		log_err("out of memory");
 		if (from)
 			free_save(from->save);

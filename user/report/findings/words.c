@@ -15,6 +15,7 @@
 #include "report/findings/internal.h"
 
 #define PAGE_LINES 20
+#define SAVINGS_HEAD "Could be saved at the peak:\n"
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
 #define TITLE_TEXT 64
 #define SHARE_TEXT 96
@@ -209,8 +210,7 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 	if (p->broken)
 		return;
 	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
-	if (flush_lines(p, p->shown == p->faults ? "Could be saved at the peak:\n" : "",
-			PAGE_LINES - LAST_LINES))
+	if (flush_lines(p, p->shown == p->faults ? SAVINGS_HEAD : "", PAGE_LINES - LAST_LINES))
 		p->shown++;
 	else
 		p->left_out++;
@@ -235,12 +235,19 @@ static char *say_no_fault(const struct findings *f, char *buf, size_t size)
 	return buf;
 }
 
+static void print_no_fault(FILE *out, const struct findings *f, size_t width)
+{
+	char text[NO_FAULT_TEXT];
+
+	text__paragraph(out, width, "", "  ", "%s", say_no_fault(f, text, sizeof(text)));
+}
+
 int findings__text(FILE *out, const struct findings_source *source, const struct findings *f,
 		   size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
 	bool grows = f->faults && f->all[0].per_step > 0;
-	char details[2 * PATH_MAX], file[PATH_MAX], no_fault[NO_FAULT_TEXT];
+	char details[2 * PATH_MAX], file[PATH_MAX];
 	const char *quoted = text__shell(file, sizeof(file), source->name) ?: "FILE";
 
 	findings_page__begin(&page);
@@ -252,8 +259,7 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 		return -ENOMEM;
 	}
 	if (!f->faults)
-		text__paragraph(page.mem, width, "", "  ", "%s",
-				say_no_fault(f, no_fault, sizeof(no_fault)));
+		print_no_fault(page.mem, f, width);
 	findings_page__end_head(&page, f->faults);
 	for (size_t i = 0; i < f->n; i++)
 		findings_page__add(&page, &f->all[i], NULL);
@@ -267,6 +273,17 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 		snprintf(details, sizeof(details), "memtrace-bpf %s %s",
 			 grows ? "leaks" : "report --advice", quoted);
 	return findings_page__end(&page, details);
+}
+
+void findings__list(FILE *out, const struct findings *f, size_t width)
+{
+	if (!f->faults)
+		print_no_fault(out, f, width);
+	for (size_t i = 0; i < f->n; i++) {
+		if (i == f->faults)
+			fputs(SAVINGS_HEAD, out);
+		print_finding(out, &f->all[i], i < f->faults ? i + 1 : 0, NULL, width);
+	}
 }
 
 void findings__put(struct json *j, const struct finding *f)
