@@ -837,7 +837,7 @@ static void short_place(const struct growth_summary *s, char *buf, size_t size)
 char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT])
 {
-	char step[40], minute[40] = "", at[160] = "", full[96], held[600] = "", forms[7][1024];
+	char step[40], minute[40] = "", at[160] = "", full[96], held[600] = "", forms[8][1024];
 	const char *comma;
 
 	/* forms: from the longest to the shortest; the first one that fits is taken. */
@@ -871,11 +871,15 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 	snprintf(forms[0], sizeof(forms[0]), "growth %s%s%s%s%s%s", step, minute, at, held, comma,
 		 full);
 	snprintf(forms[1], sizeof(forms[1]), "growth %s%s%s%s%s", step, at, held, comma, full);
-	snprintf(forms[2], sizeof(forms[2]), "growth %s%s%s%s%s", step, minute, at, comma, full);
-	snprintf(forms[3], sizeof(forms[3]), "growth %s%s%s%s", step, at, comma, full);
-	snprintf(forms[4], sizeof(forms[4]), "growth %s%s%s", step, minute, at);
-	snprintf(forms[5], sizeof(forms[5]), "growth %s%s", step, at);
-	snprintf(forms[6], sizeof(forms[6]), "growth %s", step);
+	if (*held)
+		snprintf(forms[2], sizeof(forms[2]), "growth %s%s%s", step, at, held);
+	else
+		memcpy(forms[2], forms[1], sizeof(forms[2])); /* too long as well */
+	snprintf(forms[3], sizeof(forms[3]), "growth %s%s%s%s%s", step, minute, at, comma, full);
+	snprintf(forms[4], sizeof(forms[4]), "growth %s%s%s%s", step, at, comma, full);
+	snprintf(forms[5], sizeof(forms[5]), "growth %s%s%s", step, minute, at);
+	snprintf(forms[6], sizeof(forms[6]), "growth %s%s", step, at);
+	snprintf(forms[7], sizeof(forms[7]), "growth %s", step);
 	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
 		if (text__width(forms[i]) <= columns)
 			return strcpy(buf, forms[i]);
