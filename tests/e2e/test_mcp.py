@@ -72,7 +72,7 @@ def test_official_client():
     names, listed, report, document, leaks, diff, job = official(
         ["--folder", path], ["list", {}], ["report", {"recording": "base.mtr", "top": 5}], ["report", {"recording": "base.mtr", "format": "json", "top": 3}],
         ["leaks", {"recording": "leak.mtr"}], ["diff", {"old": "base.mtr", "new": "checkpoint.mtr", "by": "module"}], ["report", {"recording": "job"}])
-    equal(names, ["list", "report", "leaks", "diff"], "tools")
+    equal(names, ["list", "diagnose", "report", "leaks", "diff"], "tools")
     equal(sorted(r["path"] for r in json.loads(listed[1])["recordings"]),
           ["base.mtr", "checkpoint.mtr", "damaged.mtr", *("job/rank-%d.mtr" % i for i in range(4)), "leak.mtr", "oom.mtr"], "recordings")
     _, out, _ = tool("report", "--top=5", "./base.mtr", cwd=path, prefix=("env", "LC_ALL=C.UTF-8"))

@@ -167,6 +167,22 @@ def json_(f, c):
                           for m in MOMENTS for d in c.devices for by in BY})
 
 
+def of_diagnosis(f, output, doc):
+    f.put(output, ("", "findings"), [(x["code"], x["fault"], x["text"], x["remedy"]) for x in doc["findings"]])
+    f.put(output, ("", "verdict on growth"), doc["growth"])
+
+
+def diagnose(f, c):
+    code, out, err = tool("diagnose", "--format", "json", c.path)
+    check(code in (0, 4), "diagnose: %s", err)
+    of_diagnosis(f, "diagnose", json.loads(out))
+    # As text, where each finding has one line, and its remedy another one.
+    code, out, err = tool("diagnose", c.path, env={**os.environ, "COLUMNS": "4000"})
+    check(code in (0, 4), "diagnose: %s", err)
+    f.put("diagnose text", ("", "findings without codes"), re.findall(r"^(?:[ \d]\d[.]|  -) [^:]*?(?: on \S+)?: (.*?)(?: \([^()]* % of [^()]*\))?$", out, re.M))
+    f.put("diagnose", ("", "findings without codes"), [x[2] for x in f.of["", "findings"]["diagnose"]])
+
+
 def api(f, c):
     """The server that the dashboard asks."""
     s = server.Server(c.path, root=False)
@@ -180,7 +196,7 @@ def api(f, c):
 
 def mcp(f, c):
     calls = [("report", {"recording": "run.mtr", "at": m, "by": BY[by], "device": d, "format": "json", "top": 500}) for m in MOMENTS for d in c.devices for by in BY]
-    calls.append(("leaks", {"recording": "run.mtr", "format": "json"}))
+    calls += [("leaks", {"recording": "run.mtr", "format": "json"}), ("diagnose", {"recording": "run.mtr"})]
     lines = "".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": {"name": name, "arguments": arguments}}) + "\n"
                     for i, (name, arguments) in enumerate(calls))
     done = subprocess.run([harness.TOOL, "mcp", "--folder", os.path.dirname(c.path), "--max-answer", "8M"], input=lines, capture_output=True, text=True,
@@ -188,8 +204,9 @@ def mcp(f, c):
     equal(done.returncode, 0, "mcp: %s" % done.stderr)
     answers = {a["id"]: a for a in map(json.loads, done.stdout.splitlines())}
     docs = [json.loads(answers[i]["result"]["content"][0]["text"]) for i in range(len(calls))]
-    of_report(f, "mcp", {(a["at"], a["device"], next(k for k, v in BY.items() if v == a["by"])): doc for (_, a), doc in zip(calls[:-1], docs)})
-    of_leaks(f, "mcp leaks", docs[-1])
+    of_report(f, "mcp", {(a["at"], a["device"], next(k for k, v in BY.items() if v == a["by"])): doc for (_, a), doc in zip(calls[:-2], docs)})
+    of_leaks(f, "mcp leaks", docs[-2])
+    of_diagnosis(f, "mcp diagnose", docs[-1])
 
 
 def of_leaks(f, output, doc):
@@ -517,7 +534,7 @@ def notes(f, c):
             f.put("snapshot", ("", "lost"), pickle.load(file)["memtrace_bpf"]["events_lost"])
 
 
-OUTPUTS = (json_, text, table, page, api, mcp, leaks, compare, diff, openmetrics, lake, others, timeline, events, stacks, notes)
+OUTPUTS = (json_, text, table, diagnose, page, api, mcp, leaks, compare, diff, openmetrics, lake, others, timeline, events, stacks, notes)
 
 
 class Case:

@@ -135,6 +135,16 @@ static const struct mcp_argument report_arguments[] = {
 	FORMAT,
 	{ 0 },
 };
+static const struct mcp_argument diagnose_arguments[] = {
+	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	{ .name = "format",
+	  .help = "json (default) or text; memtrace-bpf diagnose --json-schema prints the schema",
+	  .option = "--format",
+	  .type = MCP_WORD,
+	  .words = formats,
+	  .fallback = "json" },
+	{ 0 },
+};
 static const struct mcp_argument leaks_arguments[] = {
 	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
 	{ .name = "by",
@@ -207,6 +217,7 @@ static const struct mcp_argument attach_arguments[] = {
 };
 
 static const char *const report_command[] = { "report", NULL };
+static const char *const diagnose_command[] = { "diagnose", NULL };
 static const char *const leaks_command[] = { "leaks", NULL };
 static const char *const diff_command[] = { "diff", NULL };
 static const char *const estimate_command[] = { "estimate", NULL };
@@ -216,6 +227,12 @@ static const struct mcp_tool tools[] = {
 	{ .name = "list",
 	  .help = "List the recordings of PyTorch memory in the folder.",
 	  .arguments = list_arguments },
+	{ .name = "diagnose",
+	  .help = "What is wrong with the memory of a recorded job: each finding with its code, "
+		  "bytes, line, holder, confidence and remedy, the worst first.",
+	  .command = diagnose_command,
+	  .arguments = diagnose_arguments,
+	  .seconds = 300 },
 	{ .name = "report",
 	  .help = "Which Python lines, modules and phases hold GPU memory at the peak, at the end "
 		  "or at an out-of-memory error of a recording.",
@@ -411,8 +428,12 @@ static int add_argument(struct mcp_argv *a, const struct mcp_argument *arg, cons
 {
 	if (!v && arg->required)
 		return refuse(why, "%s: missing", arg->name);
+	if (!v && !arg->fallback)
+		return 0;
+	if (!v && arg->type == MCP_WORD)
+		return add_word(a, arg, arg->fallback, why);
 	if (!v)
-		return arg->fallback ? add_arg(a, arg->option, arg->fallback, arg->suffix) : 0;
+		return add_arg(a, arg->option, arg->fallback, arg->suffix);
 	if (arg->type == MCP_NUMBER)
 		return add_number(a, arg, v, why);
 	if (arg->type == MCP_TEXTS)
@@ -840,10 +861,12 @@ static void send_initialize(struct server *s, const json_t *params)
 	json__string(j, "name", "memtrace-bpf");
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__close_object(j);
-	json__string(j, "instructions",
-		     "Recordings of the memory of PyTorch processes. Begin with list, then report "
-		     "of a recording: its rows say which line of Python holds how many bytes at "
-		     "the peak. leaks says what grows, diff what changed.");
+	json__string(
+		j, "instructions",
+		"Recordings of the memory of PyTorch processes. Begin with list, then "
+		"diagnose of a recording: it names what is wrong and what to do. report says "
+		"which line of Python holds how many bytes at the peak, leaks what grows, diff "
+		"what changed.");
 	json__close_object(j);
 	end_answer(j);
 }
