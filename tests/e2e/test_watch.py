@@ -143,12 +143,13 @@ def test_leak_is_captured():
         p.wait_line("^step 20$", 120)
     folder, told, metrics = scratch("captures"), scratch("told"), scratch("metrics.prom")
     w = watching("-p", str(bad.pid), "-p", str(good.pid), "--rule", "growth>%d/20steps" % (10 * STEP), "--rule", "rss>1T", "-o", folder,
-                 "--capture", "2s", "--metrics", metrics, "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_BLAME >>" + told)
+                 "--capture", "2s", "--metrics", metrics, "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_BLAME: $MEMTRACE_FINDINGS >>" + told)
     fired = wait_event(w, "fired", 60)
     equal((fired["pid"], fired["device"], fired["figure"]), (bad.pid, "cuda:0", "growth"), "who fired")
     check(fired["value"] > fired["limit"] == 10 * STEP, "what fired: %s", fired)
     captured = wait_event(w, "captured", 40)
     check(re.match(r"leak.py:%d .* a step$" % LINES["list"], captured["blame"]), "who is to blame: %s", captured)
+    equal(captured["findings"], ["leak"], "codes of the findings")
     for path in (folder, captured["file"], captured["snapshot"]):
         harness.own(path)
     doc = harness.report(captured["file"])
@@ -164,7 +165,7 @@ def test_leak_is_captured():
     equal(len(events(w, "ended")), 2, "ends told of")
     harness.own(told)
     with open(told, encoding="utf-8") as f:
-        check(re.search(r"^captured %d leak.py:%d" % (bad.pid, LINES["list"]), f.read(), re.M), "--exec was not run with the capture")
+        check(re.search(r"^captured %d leak.py:%d .*: leak$" % (bad.pid, LINES["list"]), f.read(), re.M), "--exec was not run with the capture")
     with open(metrics, encoding="utf-8") as f:
         text = f.read()
     check(text.endswith("# EOF\n") and 'memtrace_watch_captures_total{result="made"} 1' in text, "metrics: %s", text[-600:])

@@ -215,8 +215,9 @@ struct watch_shot {
 	uint64_t events, lost, bytes;
 	char detail[DETAIL_TEXT]; /* text: the detail that --cost left out; "": none */
 	bool growth;		  /* a growth rule has fired */
-	bool killed;	 /* the process was killed or failed; file is the recording of its end */
-	char blame[256]; /* line of code with the most memory, cleaned; "" */
+	bool killed;	    /* the process was killed or failed; file is the recording of its end */
+	char blame[256];    /* line of code with the most memory, cleaned; "" */
+	char findings[256]; /* codes of the faults by `diagnose`, "leak,ranks_differ"; "": none */
 };
 
 /* Fills the shot with the process, the rule and the present time. */

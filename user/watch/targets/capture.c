@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Captures after a rule has fired, one at a time. `dump` shows what is live now, without probes.
- * `record` then records for a while. `report`, and `leaks` for growth rules, read the recording for
- * the index and the responsible line. Each is a separate process, so that its memory is freed and
- * its failure does not end `watch`.
+ * `record` then records for a while. `report`, `leaks` for growth rules, and `diagnose` read the
+ * recording for the index, the responsible line and the codes of the findings. Each is a separate
+ * process, so that its memory is freed and its failure does not end `watch`.
  */
 #include "watch/watch.h"
 
@@ -31,7 +31,7 @@
 #define RECORD_MORE UINT64_C(60000000000)
 /* time limit of a capture that is limited only by steps, in ns */
 #define STEPS_MOST UINT64_C(1800000000000)
-#define REPORT_MOST UINT64_C(600000000000) /* time limit of `report` and of `leaks`, in ns */
+#define REPORT_MOST UINT64_C(600000000000) /* time limit of a command that reads, in ns */
 #define KILL_AFTER UINT64_C(20000000000)   /* delay between SIGINT and SIGKILL, in ns */
 #define TOP "8"				   /* rows of the report that are read */
 #define NICE 10				   /* nice value of background work */
@@ -45,8 +45,8 @@
 #define AGAIN_AFTER_FAILURE UINT64_C(60000000000)
 #define STOP_MOST 20000 /* time for the recorder to detach, in ms */
 
-/* The program of a capture that runs now: dump, record, report or leaks. */
-enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
+/* The program of a capture that runs now: dump, record, report, leaks or diagnose. */
+enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING, DIAGNOSING };
 
 /* A watched process that has ended. The recorder of --on-kill may still write its recording. */
 struct expected {
@@ -73,7 +73,7 @@ struct watch_capture {
 	struct subprocess process; /* process of the current stage */
 	uint64_t deadline;	   /* end of the stage, CLOCK_MONOTONIC, ns */
 	bool sigint_sent;	   /* to the process of the stage, because its time was over */
-	int out;		   /* memfd with the output of report or leaks; -1: none */
+	int out;		   /* memfd with the output of a command that reads; -1: none */
 	struct outfile *dump;	   /* file that dump writes; NULL: none */
 	char stem[128];		   /* file name of the recording, without ".mtr" */
 	json_t *doc;		   /* output of report; NULL: none, or unreadable */
@@ -241,15 +241,21 @@ static int begin_record(struct watch_capture *c)
 			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
 }
 
+/* Starts a command that reads the recording. */
+static int begin_reading(struct watch_capture *c, enum stage stage, const char *const *argv)
+{
+	c->out = memfd_create(argv[0], MFD_CLOEXEC);
+	if (c->out < 0)
+		return -errno;
+	return begin_stage(c, stage, argv, c->out, NICE, REPORT_MOST);
+}
+
 static int begin_report(struct watch_capture *c)
 {
 	const char *const argv[] = { "report", "--format", "json",	 "--at", "end",
 				     "--top",  TOP,	   c->shot.file, NULL };
 
-	c->out = memfd_create("report", MFD_CLOEXEC);
-	if (c->out < 0)
-		return -errno;
-	return begin_stage(c, REPORTING, argv, c->out, NICE, REPORT_MOST);
+	return begin_reading(c, REPORTING, argv);
 }
 
 /* For a growth rule: finds the line whose memory grows, if the recording is long enough. */
@@ -257,10 +263,14 @@ static int begin_leaks(struct watch_capture *c)
 {
 	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
 
-	c->out = memfd_create("leaks", MFD_CLOEXEC);
-	if (c->out < 0)
-		return -errno;
-	return begin_stage(c, BLAMING, argv, c->out, NICE, REPORT_MOST);
+	return begin_reading(c, BLAMING, argv);
+}
+
+static int begin_diagnose(struct watch_capture *c)
+{
+	const char *const argv[] = { "diagnose", "--format", "json", c->shot.file, NULL };
+
+	return begin_reading(c, DIAGNOSING, argv);
 }
 
 /* Makes the paths of recording and dump from time and PID; "" if one is too long. */
@@ -426,6 +436,21 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 	}
 }
 
+/* Sets s->findings to the codes of the faults, the worst first. */
+static void read_findings(struct watch_shot *s, const json_t *doc)
+{
+	const json_t *f;
+	size_t i, len;
+
+	json_array_foreach(json_object_get(doc, "findings"), i, f) {
+		if (!json_is_true(json_object_get(f, "fault")))
+			continue;
+		len = strlen(s->findings);
+		snprintf(s->findings + len, sizeof(s->findings) - len, "%s%s", len ? "," : "",
+			 string_of(f, "code"));
+	}
+}
+
 static void read_devices(struct folder_entry *e, const json_t *devices)
 {
 	size_t i;
@@ -528,27 +553,56 @@ static void end_capture(struct watch_capture *c)
 	go_idle(c);
 }
 
-static void end_report(struct watch_capture *c)
+static void end_readings(struct watch_capture *c)
 {
-	c->doc = watch_spawn__document(c->out);
-	close(c->out);
-	c->out = -1;
-	if (!c->doc)
-		say_failed(c, "the recording cannot be read");
-	/* After a growth rule, `leaks` reads the recording, too. */
 	if (c->shot.killed)
 		end_killed(c);
-	else if (!c->doc || !c->shot.growth || begin_leaks(c))
+	else
 		end_capture(c);
+}
+
+/* Takes the output of a command that reads; NULL: it is not valid JSON. */
+static json_t *take_document(struct watch_capture *c)
+{
+	json_t *doc = watch_spawn__document(c->out);
+
+	close(c->out);
+	c->out = -1;
+	return doc;
+}
+
+static void end_report(struct watch_capture *c)
+{
+	c->doc = take_document(c);
+	if (!c->doc) {
+		say_failed(c, "the recording cannot be read");
+		end_readings(c);
+		return;
+	}
+	/* After a growth rule, `leaks` reads the recording, too. */
+	if (c->shot.growth && !c->shot.killed && !begin_leaks(c))
+		return;
+	if (begin_diagnose(c))
+		end_readings(c);
 }
 
 static void end_leaks(struct watch_capture *c)
 {
-	json_t *leaks = watch_spawn__document(c->out);
+	json_t *leaks = take_document(c);
 
 	read_leaks(&c->shot, leaks);
 	json_decref(leaks);
-	end_capture(c);
+	if (begin_diagnose(c))
+		end_readings(c);
+}
+
+static void end_diagnose(struct watch_capture *c)
+{
+	json_t *doc = take_document(c);
+
+	read_findings(&c->shot, doc);
+	json_decref(doc);
+	end_readings(c);
 }
 
 static void end_record(struct watch_capture *c)
@@ -588,6 +642,9 @@ static void end_stage(struct watch_capture *c, int status)
 		break;
 	case BLAMING:
 		end_leaks(c);
+		break;
+	case DIAGNOSING:
+		end_diagnose(c);
 		break;
 	case IDLE:
 		break;

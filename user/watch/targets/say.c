@@ -148,6 +148,21 @@ static bool has_file(const char *event)
 	return !strcmp(event, "captured") || !strcmp(event, "killed");
 }
 
+/* Writes a list of codes with commas as the array "findings". */
+static void put_findings(struct json *j, const char *codes)
+{
+	char code[64];
+	size_t len;
+
+	json__open_array(j, "findings");
+	for (; *codes; codes += len + (codes[len] == ',')) {
+		len = strcspn(codes, ",");
+		snprintf(code, sizeof(code), "%.*s", (int)len, codes);
+		json__string(j, NULL, code);
+	}
+	json__close_array(j);
+}
+
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text)
 {
@@ -180,6 +195,7 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 			json__string(j, "detail", s->detail);
 		if (*s->blame)
 			json__string(j, "blame", s->blame);
+		put_findings(j, s->findings);
 	}
 	end_json(j);
 }

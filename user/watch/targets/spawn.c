@@ -126,6 +126,7 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 	put_variable(command, "FILE", s->file);
 	put_variable(command, "SNAPSHOT", s->snapshot);
 	put_variable(command, "BLAME", s->blame);
+	put_variable(command, "FINDINGS", s->findings);
 	snprintf(number, sizeof(number), "%lld", (long long)s->rank);
 	put_variable(command, "RANK", s->rank < 0 ? "" : number);
 	exec.n++;
