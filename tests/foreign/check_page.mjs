@@ -61,6 +61,9 @@ async function answer(page, what) {
 }
 
 async function checkMoments(page) {
+	assert.match(await text(page, "choice-text"), await page.isVisible("#go-oom") ? /^Out of memory at / : /^Peak /, "the first moment");
+	await page.click("#go-peak");
+	await settled(page);
 	assert.match(await text(page, "choice-text"), /^Peak /);
 	await answer(page, "the peak");
 	assert.match(await text(page, "sum"), /^Total [0-9.]+ .iB$/);
@@ -138,6 +141,11 @@ async function checkFilter(page) {
 	assert.match(await text(page, "filter-says"), /%$/);
 	assert.equal(sum(await filter("-category:" + most.category)) + Number(most.bytes), sum(all));
 	assert.equal((await filter("no row has these words")).length, 0);
+	assert.equal(await text(page, "filter-says"), "nothing matches");
+	for (const t of ["rol:input", "-rol:input"]) {
+		await filter(t);
+		assert.equal(await text(page, "filter-says"), "unknown field “rol”", t);
+	}
 	// What report makes of the same expressions is for the caller to find out.
 	const s = await state(page), device = await page.evaluate(() => Page.device().name);
 	for (const expression of ["forward", "category:activation module:blocks.*.mlp", "line:model.py -line:model.py:57 phase:forward|backward", "!source:frame",

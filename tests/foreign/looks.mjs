@@ -14,21 +14,22 @@ const [folder, ...args] = process.argv.slice(2);
 const SIZES = [[1400, 900], [1280, 700], [390, 844]];
 const said = {};
 
-// What an exported page says about growth. Others: all of their text.
+// What an exported page says about findings and growth. Others: all of their text.
 const words = page => page.evaluate(() => typeof Growth === "undefined" || !Page.findings ? { text: document.body.innerText } : {
 	findings: [...document.querySelectorAll("#findings li")].map(li => li.innerText.replace(/\s+/g, " ").trim()),
+	choice: document.getElementById("choice-text").innerText.replace(/\s+/g, " ").trim(),
 	growth: document.getElementById("view").innerText.replace(/\s+/g, " ").trim(),
 	curves: [...document.querySelectorAll("#view .curve polyline")].map(c => c.getAttribute("points").split(" ").length),
 });
 
 // A view of the dashboard is there once what the server sent for it is shown. A test serves a capture with a known growth.
-const shown = () => !document.getElementById("home") || Boolean(document.querySelector(
+const shown = () => !document.getElementById("home") || (!document.querySelector("#trace:not([hidden])") || document.querySelector("#trace-findings li")) && Boolean(document.querySelector(
 	"main:not([hidden]) :is(#job-growth:not([hidden]), #table:not([hidden], [aria-busy]) .row, #leaks .growth, #diff-table .row)"));
 
 // Texts that may not be cut, and heads of columns that are not aligned as their columns.
 const faults = () => {
 	const seen = e => e.getClientRects().length > 0;
-	const cut = [...document.querySelectorAll("button, .button, .row-head *, .k-growth, .tile *, #findings *, #job-growth, #trust li, #tabs *, h2, .c-size, .c-category, .g-size, .g-category")]
+	const cut = [...document.querySelectorAll("button, .button, .row-head *, .k-growth, .tile *, .findings *, #job-growth, #trust li, #tabs *, h2, .c-size, .c-category, .g-size, .g-category")]
 		.filter(e => seen(e) && getComputedStyle(e).overflowX !== "visible" && e.scrollWidth > e.clientWidth + 1).map(e => `${e.className || e.id || e.tagName} is cut: ${e.textContent}`);
 	const right = e => getComputedStyle(e).textAlign === "right";
 	const crooked = [...document.querySelectorAll(".row-head")].filter(seen).flatMap(head => {

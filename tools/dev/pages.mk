@@ -11,7 +11,7 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/dev/embed.py tools/dev/pack
 PAGE := user/export/page
 PAGE_STYLES := $(wildcard $(PAGE)/*.css)
 # kit.js and base.js have what the others stand on, main.js puts them together.
-PAGE_SCRIPTS := $(wildcard $(addprefix user/export/assets/,words.js dom.js flames.js growth.js) $(PAGE)/kit.js $(PAGE)/base.js) \
+PAGE_SCRIPTS := $(wildcard $(addprefix user/export/assets/,words.js dom.js flames.js growth.js findings.js) $(PAGE)/kit.js $(PAGE)/base.js) \
 	$(filter-out $(PAGE)/kit.js $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
 
 PAGE_FILES := uplot/dist/uPlot.iife.min.js uplot/dist/uPlot.min.css uplot/LICENSE
@@ -56,7 +56,7 @@ $(OUTPUT)/gen/assets/schemas.h: tools/dev/bundle_schemas.py tools/dev/packed.py 
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/web/page
 DASH_STYLES := $(PAGE)/page.css user/export/assets/rankmap.css $(wildcard $(DASH)/*.css)
-DASH_FIRST := $(addprefix user/export/assets/,words.js dom.js growth.js) $(PAGE)/kit.js user/export/assets/rankmap.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
+DASH_FIRST := $(addprefix user/export/assets/,words.js dom.js growth.js findings.js) $(PAGE)/kit.js user/export/assets/rankmap.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
 DASH_SCRIPTS := $(DASH_FIRST) $(filter-out $(DASH_FIRST) $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(DASH)/main.js
 DOCS := user/serve/web/docs
 DOCS_FILES := swagger-ui-dist/swagger-ui-bundle.js swagger-ui-dist/swagger-ui.css swagger-ui-dist/LICENSE swagger-ui-dist/NOTICE \

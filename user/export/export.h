@@ -35,6 +35,7 @@ struct export_ctx {
 		       can */
 	const char *name;   /* file name of the recording */
 	const char *moment; /* name of the model's marked moment: "peak", "end", "oom", "12.8 s" */
+	bool moment_given;  /* the user chose that moment with --at */
 	/* Value of the option --device; NULL: all devices. Formats that write during the reading
 	 * use it instead of `device`, which is known only at the end. */
 	const char *device_name;

@@ -33,5 +33,10 @@ const Dom = (() => {
 	}
 	const hideTip = () => { $("tip").hidden = true; };
 
-	return { $, el, tip, hideTip };
+	// Fills a box with words and what each means. tag: the element of a word.
+	function pairs(box, tag, list) {
+		box.replaceChildren(...list.flatMap(([word, meaning]) => [el(tag, { textContent: word }), el("span", { textContent: meaning })]));
+	}
+
+	return { $, el, tip, hideTip, pairs };
 })();

@@ -62,6 +62,17 @@ const Words = (() => {
 		return cls ? cls + " (model)" : "(no module)";
 	}
 
+	// Fields of a filter with examples, for people.
+	const FIELDS = [
+		["attention", "any of the fields has this word"],
+		["line:train.py:57", "file, or file and line"], ["func:forward", "function"],
+		["module:blocks.*.mlp", "module and everything inside it"], ["class:Linear", "class of the module"],
+		["role:activation", "role"], ["phase:backward", "phase"],
+		["name:history", "tensor or variable, for memory from before attach"],
+		["thread:, source:", "thread; how the line was found"],
+		["a|b", "one of them"], ["-role:input", "not"],
+	];
+
 	// Memory from before attach that no object was found for.
 	const UNHELD = "held by no Python object";
 
@@ -99,5 +110,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, NOTES, UNHELD };
+	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
 })();

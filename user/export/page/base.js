@@ -53,6 +53,15 @@ const Page = (() => {
 		set({ from, moment: to, time: timeOf(to) });
 	}
 
+	// The same time on another device.
+	function chooseDevice(i) {
+		const t = state.time;
+		if (i === state.device)
+			return;
+		set({ device: i, from: null, moment: -1 });
+		chooseTime(t);
+	}
+
 	// Steps are calls of the model where there is no optimizer.
 	const calls = (head.leaks?.devices ?? []).some(d => d.clock === "calls" && !d.after_steps);
 	const stepsWords = n => `${Words.count(n)} ${calls ? "call" : "step"}${n === 1 ? "" : "s"}`;
@@ -86,6 +95,6 @@ const Page = (() => {
 	const showAll = () => show(START, END);
 
 	return {
-		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseWindow, firstStep, stepAt, stepWords, stepsWords, show, showAll,
+		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseDevice, chooseWindow, firstStep, stepAt, stepWords, stepsWords, show, showAll,
 	};
 })();

@@ -16,13 +16,14 @@
 #include "export/formats/gzip.h"
 #include "export/formats/template.h"
 #include "export/page/html.h"
-#include "model/growth.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
 #include "model/fields.h"
 #include "model/words.h"
 #include "record/varint.h"
+#include "report/advice.h"
 #include "report/doc.h"
+#include "report/findings.h"
 #include "report/leaks.h"
 
 /* ---- the curve of allocated bytes ---- */
@@ -894,6 +895,29 @@ static int put_leaks(struct json *j, const struct page_data *p)
 	return err;
 }
 
+/* What `diagnose` says of the recording. */
+static int put_findings(struct json *j, const struct page_data *p)
+{
+	const struct export_ctx *c = p->c;
+	const struct findings_source source = { .model = c->model,
+						.dict = c->dict,
+						.facts = c->facts,
+						.advisor = p->advisor,
+						.name = c->name,
+						.duration = c->duration,
+						.complete = c->complete };
+	struct findings found;
+	int err = findings__judge(&source, &found);
+
+	if (err)
+		return err;
+	json__open_object(j, "diagnosis");
+	findings__put_all(j, &found);
+	json__close_object(j);
+	findings__free(&found);
+	return 0;
+}
+
 /* Writes the data that the page shows at once. */
 static int put_head(struct page_data *p)
 {
@@ -931,6 +955,7 @@ static int put_head(struct page_data *p)
 	json__seconds(j, "bucket", p->chosen ? p->bucket : 0, 9);
 	json__seconds(j, "at", asked.at == AT_TIME ? asked.at_time : main.mark_time, 9);
 	json__string(j, "at_name", c->moment);
+	json__bool(j, "at_given", c->moment_given);
 	json__int(j, "main", page_index(p, doc.device));
 	err = put_devices(j, p, &doc);
 	put_steps(j, c->model);
@@ -940,6 +965,9 @@ static int put_head(struct page_data *p)
 	for (int i = 0; i < CATEGORY_NR; i++)
 		json__string(j, NULL, category__name(i));
 	json__close_array(j);
+	if (err)
+		goto out;
+	err = put_findings(j, p);
 	if (err)
 		goto out;
 	err = put_leaks(j, p);
@@ -1774,7 +1802,8 @@ static int html_begin(struct export_ctx *c, void **state)
 	p->next = p->limits;
 	model__watch(c->model, &(struct model_watch){
 				       .on_block = on_block, .on_segment = on_segment, .ctx = p });
-	return growth__watch(c->model, BY_LINE);
+	p->advisor = advisor__new(c->model, c->dict, c->facts);
+	return p->advisor ? 0 : -ENOMEM;
 }
 
 /* The model processes e after this call. */
@@ -1782,8 +1811,11 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct page_data *p = state;
 	struct model_opts asked = model__opts(c->model);
-	int err = process_last_event(p) ?: close_complete(p, e);
+	int err = advisor__event(p->advisor, e);
 
+	if (err)
+		return err;
+	err = process_last_event(p) ?: close_complete(p, e);
 	if (!err && asked.at == AT_TIME && !p->requested_passed && e->time > asked.at_time) {
 		p->requested_passed = true;
 		err = close_all(p, KEEP_ASKED);
@@ -1885,6 +1917,7 @@ static void html_release(void *state)
 		map64__free(d->segment_at);
 	}
 	free(p->devices);
+	advisor__free(p->advisor);
 	free(p);
 }
 

@@ -99,6 +99,7 @@ struct limits {
 
 struct page_data {
 	struct export_ctx *c;
+	struct advisor *advisor; /* takes all events, for the findings; owned */
 	struct limits limits;
 	struct limits next;	     /* sums at which moments are dropped again */
 	struct page_device *devices; /* indexed by the model's device number */

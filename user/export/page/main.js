@@ -16,19 +16,18 @@
 	}
 
 	function top() {
-		const t = head.target ?? {}, c = head.capture ?? {};
+		const t = head.target ?? {}, c = head.capture ?? {}, d = Page.device();
 		$("command").textContent = command();
 		$("command").title = (t.cmdline ?? []).join(" ");
-		const facts = [t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
+		const facts = [`peak ${bytes(d.peak_allocated ?? 0)}`, t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
 			seconds(head.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${seconds(c.window_start)} on`, c.steps && Page.stepsWords(c.steps)];
 		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
-		const d = Page.device();
 		const items = [[`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]];
+		if (c.detail?.text)
+			items.push(["reduced detail", "bad", Words.detail(c.detail.text)]);
 		if (d.drift !== null && d.drift !== undefined)
 			items.push(d.drift ? [`totals differ by ${bytes(d.drift)}`, "bad", "The largest difference between the sum of the blocks and the allocator’s own total, after any event."] :
 				["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
-		if (c.detail?.text)
-			items.push(["reduced detail", "bad", Words.detail(c.detail.text)]);
 		if (c.complete === false)
 			items.push(["recording cut short", "bad"]);
 		if (head.host) {
@@ -44,12 +43,7 @@
 
 	function devices() {
 		$("device").replaceChildren(...head.devices.map((d, i) => el("option", { value: i, textContent: d.name, selected: i === state.device })));
-		$("device").addEventListener("change", e => {
-			const t = state.time;
-			Page.set({ device: Number(e.target.value), from: null, moment: -1 });
-			if (state.ready)
-				Page.chooseTime(t);
-		});
+		$("device").addEventListener("change", e => Page.chooseDevice(Number(e.target.value)));
 	}
 
 	// ---- selection as text
@@ -115,8 +109,11 @@
 		}
 		const f = Page.figures(), { unknown } = Page.filter.compile(state.filter), nothing = !f.bytes.some(Boolean);
 		$("filter-says").title = unknown ? `Fields: ${Page.filter.fields.join(", ")}` : "";
-		if (nothing)
-			$("filter-says").textContent = unknown ? `unknown field “${unknown}”` : "nothing matches";
+		// A word before a colon may also be text, as in "aten::mm"; then it makes a difference.
+		if (unknown && (nothing || f.sum === f.all))
+			$("filter-says").textContent = `unknown field “${unknown}”`;
+		else if (nothing)
+			$("filter-says").textContent = "nothing matches";
 		else
 			$("filter-says").textContent = f.all ? `${bytes(f.sum)} · ${percent(f.sum, f.all)}` : "";
 	}
@@ -276,15 +273,6 @@
 		["In a graph", "arrow keys move, Enter zooms in, Esc zooms out, f filters to a frame", null],
 	];
 
-	const FIELDS = [
-		["attention", "any of the fields has this word"],
-		["line:train.py:57", "file, or file and line"], ["func:forward", "function"],
-		["module:blocks.*.mlp", "module and everything inside it"], ["class:Linear", "class of the module"],
-		["role:activation", "role"], ["phase:backward", "phase"],
-		["name:history", "tensor or variable, for memory from before attach"],
-		["stack:loss", "any frame of the stack"], ["thread:, source:", "thread; how the line was found"],
-		["a|b", "one of them"], ["-role:input", "not"],
-	];
 	const SIGNS = [
 		["Areas", "live memory, by role or module (Bands)"], ["Dashed line", "memory that PyTorch has reserved"],
 		["Vertical dashes", "ends of steps"], ["Strip below", "phases: forward, backward, optimizer"],
@@ -344,10 +332,9 @@
 	}
 
 	function buttons() {
-		const pairs = (list, name) => list.flatMap(([k, what]) => [el(name, { textContent: k }), el("span", { textContent: what })]);
-		$("keys-list").replaceChildren(...pairs(KEYS, "kbd"));
-		$("fields-list").replaceChildren(...pairs(FIELDS, "code"));
-		$("signs-list").replaceChildren(...pairs(SIGNS, "b"));
+		Page.pairs($("keys-list"), "kbd", KEYS);
+		Page.pairs($("fields-list"), "code", [...Words.FIELDS, ["stack:loss", "any frame of the stack"]]);
+		Page.pairs($("signs-list"), "b", SIGNS);
 		$("help").addEventListener("click", () => $("keys").showModal());
 		$("theme").addEventListener("click", Page.toggleTheme);
 		$("wide").addEventListener("click", wide);
@@ -392,9 +379,11 @@
 
 	function fromAddress() {
 		const p = new URLSearchParams(location.hash.slice(1)), patch = {};
-		const d = head.devices.findIndex(x => x.name === p.get("device"));
+		const d = head.devices.findIndex(x => x.name === p.get("device")), oom = head.at_given ? null : Page.findings.oom();
 		if (d >= 0)
 			patch.device = d;
+		else if (oom)
+			patch.device = oom.device;
 		if ([...$("by").options].some(o => o.value === p.get("by")))
 			patch.by = p.get("by");
 		if (ORDER.includes(p.get("tab")))
@@ -404,7 +393,7 @@
 		patch.filter = $("filter").value = p.get("filter") ?? "";
 		Object.assign(state, patch);
 		const number = k => p.has(k) && isFinite(p.get(k)) ? Number(p.get(k)) : null;
-		return { t: number("t"), from: number("from") };
+		return { t: number("t") ?? oom?.time ?? null, from: number("from") };
 	}
 
 	// The initial range: the phases, because most of a recording can be time before the first step.
@@ -458,7 +447,7 @@
 		firstView();
 		const oom = () => { $("go-oom").hidden = !Page.timeline.oomsHere().length; };
 		oom();
-		Page.watch(["device", "ready"], () => { top(); oom(); tabs(); Page.findings.renew(); });
+		Page.watch(["device", "ready"], () => { top(); oom(); tabs(); $("device").value = state.device; });
 		Page.watch(["tab"], () => { tabs(); view(); });
 		Page.watch(["from", "measure"], measures);
 		Page.watch(["moment", "from", "measure", "filter", "device", "ready", "view", "theme"], renew);
@@ -466,7 +455,7 @@
 		Page.watch(["by", "tab"], keepAddress);
 		Page.timeline.start();
 		Page.table.start();
-		Page.findings.renew();
+		Page.findings.show();
 		view();
 		say();
 		Page.settle();

@@ -186,6 +186,7 @@ static int convert(struct export_run *r)
 		.device = -1,
 		.name = a->name,
 		.moment = r->moment,
+		.moment_given = r->job.moment_given,
 		.device_name = r->job.device,
 	};
 	if (ahead) {
