@@ -343,8 +343,8 @@ def test_ranks_of_one_job_of_several():
 
 def test_words_of_the_command_line():
     """Parameters have the values of the options, and messages name what is accepted, without the options' dashes."""
-    marks = made("marks.mtr", "marks")
-    s = server.Server(*(os.path.join(harness.REPO, "tests", "data", "guide", name) for name in ("base.mtr", "leak.mtr")), marks)
+    marks, guide = made("marks.mtr", "marks"), os.path.join(harness.REPO, "tests", "data", "guide")
+    s = server.Server(*(os.path.join(guide, name) for name in ("base.mtr", "leak.mtr")), marks)
     for trace_id in s.get("/api/trace/list").expect().json["active_traces"]:
         s.wait_trace(trace_id)
 
@@ -365,6 +365,11 @@ def test_words_of_the_command_line():
         code, out, err = tool(options[0], "--format=json", *options[1:])
         equal(code, 0, "%s: %s" % (options, err))
         equal(ask(call, **query).expect().json, json.loads(out), "%s %s" % (call, query))
+    for name, expected in (("base", 0), ("leak", 4)):
+        code, out, err = tool("diagnose", "--format=json", os.path.join(guide, name + ".mtr"))
+        equal(code, expected, "diagnose %s: %s" % (name, err))
+        told = ask("trace_%s/diagnose" % name).expect().json
+        equal({**told, "name": ""}, {**json.loads(out), "name": ""}, "diagnosis of %s" % name)
     exported = s.post("/api/trace/export", {"trace_id": old, "format": "folded", "at": "mark:memory unmapped*"}).expect().json
     code, out, err = tool("export", "folded", "--at=mark:memory unmapped*", "-o", "-", marks)
     equal((code, s.get(exported["download_url"]).expect().body.decode()), (0, out), "the export at a mark")

@@ -77,8 +77,7 @@ def test_looks():
          "page=%s/api/trace/%s/page" % (s.url, trace["trace_id"]))
     said = harness.read_json(os.path.join(folder, "looks.json"))
     for where, words in said.pop("page").items():
-        check(any(f.startswith("Growth " + growth["text"].partition(", held by")[0]) and "held by history[*]" in f for f in words["findings"]),
-              "page, %s: no %r: %s", where, growth["text"], words["findings"])
+        check(words["findings"][0].startswith("Leak on %s: %s" % (growth["device"], growth["text"])), "page, %s: no %r: %s", where, growth["text"], words["findings"])
     for view, where, text in ((v, w, " ".join(t["text"].split())) for v, at in said.items() for w, t in at.items()):
         if view in ("home", "capture", "growth"):
             check(growth["text"] in text, "%s, %s: no %r:\n%s", view, where, growth["text"], text)

@@ -218,6 +218,10 @@ async function checkReport(page, trace) {
 	await settled(page);
 	assert.match(await text(page, "#table-says"), /Filter: .*Percentages are of the filtered memory/);
 	assert.deepEqual(await page.evaluate(() => [...new Set([...document.querySelectorAll("#table .row:not([hidden]) .g-category")].map(e => e.textContent))]), ["parameter"]);
+	await page.fill("#filter", "no row has these words");
+	await until(page, () => Page.report.doc.filter === "no row has these words");
+	await settled(page);
+	assert.match(await text(page, "#table-says"), /Nothing matches the filter\./);
 	await page.keyboard.press("Escape");
 	await until(page, () => Page.report.doc.filter === undefined);
 	await page.click("#table .row >> nth=0");
@@ -308,6 +312,7 @@ async function checkKeys(page) {
 	await until(page, () => !document.getElementById("now").open);
 	await page.keyboard.press("?");
 	assert.ok(await page.isVisible("#keys-list kbd"));
+	assert.match(await text(page, "#fields-list"), /module:blocks.*block:>1M/, "the fields of filters");
 	await page.keyboard.press("Escape");
 	const dark = await page.evaluate(() => Page.isDark());
 	await page.evaluate(() => document.activeElement.blur());

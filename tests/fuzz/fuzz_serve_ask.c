@@ -43,8 +43,8 @@ static struct serve_args args = {
 /* Checks a command: only our own commands and valid values may run. */
 int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
-	static const char *const commands[] = { "record", "run",     "report", "leaks",
-						"diff",	  "compare", "export", "dump" };
+	static const char *const commands[] = { "record",   "run",     "report", "leaks", "diff",
+						"diagnose", "compare", "export", "dump" };
 	size_t known = 0, n = 0;
 
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)

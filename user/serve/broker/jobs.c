@@ -595,6 +595,14 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 	trace__fail(b, t, 503, both);
 }
 
+/* EXIT_HELD is the status of a diagnosis that found a fault. */
+static bool has_succeeded(const struct job *j, int status)
+{
+	return WIFEXITED(status) && !j->write_err &&
+	       (WEXITSTATUS(status) == EXIT_OK ||
+		(WEXITSTATUS(status) == EXIT_HELD && j->kind == JOB_DOCUMENT));
+}
+
 /* The worker has ended with this status: delivers its output, or answers with an error. */
 static void end_job(struct broker *b, struct job *j, int status)
 {
@@ -603,7 +611,7 @@ static void end_job(struct broker *b, struct job *j, int status)
 	int code;
 
 	take_output(j, PIPE_SIZE);
-	if (WIFEXITED(status) && !WEXITSTATUS(status) && !j->write_err) {
+	if (has_succeeded(j, status)) {
 		deliver_output(b, j);
 		return;
 	}
@@ -871,6 +879,7 @@ static const struct request_kind {
 	  { "compare", "--format=json" },
 	  { ASK_TEXT("device") },
 	  add_compared },
+	{ "diagnose", JOB_DOCUMENT, { "diagnose", "--format=json" }, { { 0 } }, add_named_trace },
 	{ "diff",
 	  JOB_DOCUMENT,
 	  { "diff", "--format=json" },

@@ -14,7 +14,7 @@ struct broker;
 struct peer;
 struct trace;
 
-/* Handles the requests compare, diff, dump, export, leaks, ranks and report. */
+/* Handles the requests compare, diagnose, diff, dump, export, leaks, ranks and report. */
 void jobs__asked(struct peer *p, json_t *msg);
 /* Queues a worker for the trace's report, which ends with trace__done() or trace__fail(). Returns 0
  * or -errno. */

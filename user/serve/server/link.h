@@ -18,6 +18,7 @@
  *   delete   trace_id                        -> remaining; a capture is stopped first
  *   report   trace_id, at, by, device, top, filter, frames      -> D
  *   leaks    trace_id                        -> D of `leaks --steps`
+ *   diagnose trace_id                        -> D
  *   diff     old, new (trace ids), by, at    -> D
  *   compare  traces: ids                     -> D
  *   export   trace_id, format, at, device    -> file: a name in the folder, size, type. Each file

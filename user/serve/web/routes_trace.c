@@ -468,6 +468,15 @@ static void send_leaks(struct request *r)
 			     send_document);
 }
 
+static void send_diagnosis(struct request *r)
+{
+	const char *id = request__path(r, "trace_id");
+
+	if (find_trace(r, id))
+		request__ask(r, json_pack("{s:s, s:s}", "do", "diagnose", "trace_id", id),
+			     send_document);
+}
+
 static void send_diff(struct request *r)
 {
 	if (find_trace(r, request__query(r, "old")) && find_trace(r, request__query(r, "new")))
@@ -884,6 +893,16 @@ const struct route trace_routes[] = {
 			     NOT_THERE, NOT_YET, CANNOT),
 	  .flags = ROUTE_COSTLY,
 	  .handle = send_leaks },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}/diagnose",
+	  .id = "getDiagnosis",
+	  .tag = "traces",
+	  .summary = "What is wrong",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `diagnose --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = send_diagnosis },
 	{ .method = "GET",
 	  .path = "/api/trace/{trace_id}/recording",
 	  .id = "getRecording",

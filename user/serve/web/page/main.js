@@ -2,12 +2,12 @@
 // Starts the dashboard: selects the view and handles keys.
 "use strict";
 (() => {
-	const { $, el, state } = Page;
+	const { $, state } = Page;
 	const VIEWS = { home: "home", trace: "trace", diff: "diff", ranks: "ranks" };
 	const KEYS = [
 		["/", "filter"], ["↑ ↓", "previous or next row; also PageUp, PageDown, Home, End"], ["Enter", "open the capture, or a row’s details"], ["Space", "mark a capture to compare"],
 		["c", "capture the selected process"], ["w", "what it holds now"], ["s", "stop a running capture"], ["Delete", "delete a capture"],
-		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["n p", "next and previous rank that differs"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show these keys"],
+		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["n p", "next and previous rank that differs"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show keys, filter fields and colours"],
 	];
 
 	const FOCUS = { home: "trace-list", trace: "table", diff: "diff-table", ranks: "ranks-grid" };
@@ -26,9 +26,12 @@
 		was = now;
 	}
 
+	const SIGNS = [["Blue", "allocated"], ["Grey", "reserved by PyTorch"], ["Faint", "in use by all processes"], ["Vertical line", "peak"]];
+
 	function keys() {
-		if (!$("keys-list").children.length)
-			$("keys-list").append(...KEYS.flatMap(([k, text]) => [el("kbd", { textContent: k }), el("span", { textContent: text })]));
+		Page.pairs($("keys-list"), "kbd", KEYS);
+		Page.pairs($("fields-list"), "code", [...Words.FIELDS, ["block:>1M", "blocks larger than that"]]);
+		Page.pairs($("signs-list"), "b", SIGNS);
 		$("keys").showModal();
 	}
 

@@ -10,12 +10,17 @@
 	const TOP = 2000; // requested rows; the server reports the number of further rows
 	let grid = null, doc = null, asked = "", abort = null;
 
-	const want = () => ({ tab: "rows", by: "line", at: "peak", device: "", filter: "", ...Object.fromEntries(state.route.query ?? []) });
+	// Without a moment in the address: where memory was out, otherwise the peak.
+	function want() {
+		const asked = Object.fromEntries(state.route.query ?? []), oom = Page.diagnosis.oomDevice(state.route.id);
+		const opens = oom && (asked.device ?? oom) === oom ? { at: "oom", device: oom } : { at: "peak", device: "" };
+		return { tab: "rows", by: "line", filter: "", ...opens, ...asked };
+	}
 
 	function change(patch) {
-		const w = { ...want(), ...patch }, p = new URLSearchParams();
+		const w = { ...want(), ...patch }, p = new URLSearchParams(), oom = Page.diagnosis.oomDevice(state.route.id);
 		for (const [k, v] of Object.entries(w))
-			if (v && !(k === "tab" && v === "rows") && !(k === "by" && v === "line") && !(k === "at" && v === "peak"))
+			if (v && !(k === "tab" && v === "rows") && !(k === "by" && v === "line") && !(k === "at" && v === "peak" && !oom))
 				p.set(k, v);
 		Page.stay(Page.traceAddress(state.route.id, String(p)));
 		Page.set({ route: Page.readRoute() });
@@ -85,11 +90,11 @@
 		if (doc) {
 			const d = device();
 			chips.push([`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]);
+			if (c.detail?.text)
+				chips.push(["reduced detail", "bad", Words.detail(c.detail.text)]);
 			if (d && d.drift !== null && d.drift !== undefined)
 				chips.push(d.drift ? [`totals differ by ${bytes(d.drift)}`, "bad", "The largest difference between the sum of the blocks and the allocator’s own total, after any event."] :
 					["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
-			if (c.detail?.text)
-				chips.push(["reduced detail", "bad", Words.detail(c.detail.text)]);
 			if (c.complete === false)
 				chips.push(["recording cut short", "bad"]);
 			if (doc.host) {
@@ -112,16 +117,19 @@
 			b.append(Page.meter({ allocated: d.peak_allocated, reserved: d.peak_reserved }));
 		b.append(el("span", { className: "t-figures" }, el("span", {}, el("b", { textContent: bytes(d.peak_allocated) }), " peak"),
 			d.peak_reserved ? el("span", {}, el("b", { textContent: bytes(d.peak_reserved) }), " reserved") : null,
-			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null,
-			d.ooms ? el("span", { className: "warn", textContent: `${count(d.ooms)} out of memory` }) : null));
-		if (d.growth?.text)
-			b.append(el("span", { className: d.growth.verdict === "grows" ? "t-growth warn" : "t-growth quiet", textContent: d.growth.verdict === "grows" ? `Growth: ${d.growth.text}` : d.growth.text[0].toUpperCase() + d.growth.text.slice(1) }));
+			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null));
 		return b;
+	}
+
+	// A device that never ran out of memory is shown at its peak instead.
+	function choose(name) {
+		const has = doc.devices.find(d => d.device === name)?.ooms || want().at !== "oom";
+		change(has ? { device: name } : { device: name, at: "peak" });
 	}
 
 	function devices() {
 		const list = doc?.devices ?? [], names = list.map(d => d.device);
-		Page.radios($("trace-devices"), names, doc?.device, name => change({ device: name }), name => tile(list[names.indexOf(name)]));
+		Page.radios($("trace-devices"), names, doc?.device, choose, name => tile(list[names.indexOf(name)]));
 		$("trace-devices").hidden = !names.length;
 		const ooms = list.some(d => d.ooms);
 		for (const o of $("at").options)
@@ -188,6 +196,8 @@
 			return [said + `${count(doc.rows.length)} segments.`, false];
 		if (doc.by === "layer")
 			return [said + "Rows include submodules, so they add up to more.", false];
+		if (doc.filter && !doc.rows.length)
+			return [said + "Nothing matches the filter.", true];
 		if (out.rows)
 			said += `Filter: ${bytes(all - out.bytes)}, ${percent(all - out.bytes, all)}. Percentages are of the filtered memory. `;
 		if (left.rows)
@@ -314,6 +324,7 @@
 			devices();
 			against();
 		}
+		Page.diagnosis.show(state.route.id, () => { if (state.route.view === "trace") route(); });
 		controls();
 		load();
 		if (want().tab === "leaks")
