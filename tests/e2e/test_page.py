@@ -6,7 +6,6 @@ byte. UPDATE=1 writes the reference pictures, tests/data/page."""
 import collections
 import json
 import os
-import re
 import subprocess
 
 import harness

@@ -168,8 +168,9 @@ def json_(f, c):
 
 
 def of_diagnosis(f, output, doc):
-    f.put(output, ("", "findings"), [(x["code"], x["fault"], x["text"], x["remedy"]) for x in doc["findings"]])
+    f.put(output, ("", "findings"), [(x["code"], x["fault"], x["title"], x["text"], x["share_text"], x["remedy"]) for x in doc["findings"]])
     f.put(output, ("", "verdict on growth"), doc["growth"])
+    f.put(output, ("", "no fault"), doc["no_fault"])
 
 
 def diagnose(f, c):
@@ -180,7 +181,7 @@ def diagnose(f, c):
     code, out, err = tool("diagnose", c.path, env={**os.environ, "COLUMNS": "4000"})
     check(code in (0, 4), "diagnose: %s", err)
     f.put("diagnose text", ("", "findings without codes"), re.findall(r"^(?:[ \d]\d[.]|  -) [^:]*?(?: on \S+)?: (.*?)(?: \([^()]* % of [^()]*\))?$", out, re.M))
-    f.put("diagnose", ("", "findings without codes"), [x[2] for x in f.of["", "findings"]["diagnose"]])
+    f.put("diagnose", ("", "findings without codes"), [x[3] for x in f.of["", "findings"]["diagnose"]])
 
 
 def api(f, c):
@@ -191,6 +192,7 @@ def api(f, c):
     of_report(f, "api", {(m, d, by): s.get("%s?at=%s&by=%s&device=%s" % (path, m, BY[by], d)).expect().json
                          for m in MOMENTS for d in c.devices for by in BY})
     of_leaks(f, "api leaks", s.get(path + "/leaks").expect().json)
+    of_diagnosis(f, "api", s.get(path + "/diagnose").expect().json)
     s.stop()
 
 
@@ -355,6 +357,7 @@ def page(f, c):
         if "window_start" not in head["capture"]:  # there, the first moment has what the window found
             f.put("page", (d["name"], "total"), window["allocated"])
             f.put("page", (d["name"], "allocs"), window["allocs"])
+    of_diagnosis(f, "page", head["diagnosis"])
     for d in head["leaks"]["devices"]:
         of_growth(f, "page", d["device"], d["growth"])
 
