@@ -3,7 +3,6 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,11 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/assets.h"
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/outfile.h"
-#include "base/text.h"
 #include "cmd/commands.h"
 #include "cmd/complete.h"
 #include "cmd/help.h"
@@ -24,15 +21,15 @@
 #include "in_this_build.h"
 #include "record/mtr.h"
 
-/* In the order of the list that help prints. */
+/* In the order of the list that help prints, by group. */
 static const struct command *const commands[] = {
-	&command_ps,	   &command_diagnose, &command_record, &command_run,
-	&command_estimate, &command_report,   &command_leaks,  &command_diff,
-	&command_compare,  &command_export,   &command_replay, &command_watch,
+	&command_diagnose, &command_live,   &command_leaks, &command_dump,    &command_ps,
+	&command_record,   &command_run,    &command_watch,
 #if MEMTRACE_SERVE
 	&command_serve,	   &command_fetch,
 #endif
-	&command_dump,	   &command_ctl,      &command_check,  &command_mcp,
+	&command_ctl,	   &command_report, &command_diff,  &command_compare, &command_export,
+	&command_estimate, &command_replay, &command_check, &command_mcp,
 };
 
 /* Not in the help: for completion scripts, and for the build. */
@@ -40,29 +37,6 @@ static const struct command *const commands[] = {
 #define MANUAL "--manual"
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
-
-static void help(FILE *out)
-{
-	fputs("memtrace-bpf attaches to a running PyTorch process and shows which Python line,\n"
-	      "module and phase holds its memory.\n\n"
-	      "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach: the live view\n"
-	      "       memtrace-bpf COMMAND [OPTION...]\n\nCommands:\n",
-	      out);
-	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
-	fputs("  help      print the help of a command, such as `memtrace-bpf help record`\n"
-	      "  version   print the version and the features of this build\n\n"
-	      "Examples:\n"
-	      "  sudo memtrace-bpf -p 4242                       which lines hold memory now\n"
-	      "  sudo memtrace-bpf diagnose -p 4242              what is wrong with its memory\n"
-	      "  sudo memtrace-bpf leaks -p 4242 --steps 60      which lines grow\n"
-	      "  sudo memtrace-bpf record -p 4242 -o run.mtr     record, then:\n"
-	      "  memtrace-bpf report run.mtr                     which lines make the peak\n"
-	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n\n"
-	      "Manual: man memtrace-bpf, man memtrace-bpf-record, ...\n",
-	      out);
-	fprintf(out, "Guide:  %s\n", docs__path("guide"));
-}
 
 static void version(FILE *out, struct argp_state *state)
 {
@@ -140,7 +114,7 @@ static const struct command *find(const char *name)
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		if (!strcmp(name, commands[i]->name))
 			return commands[i];
-	return !strcmp(name, "live") ? &command_live : NULL;
+	return NULL;
 }
 
 static bool is_recording(const char *word)
@@ -150,29 +124,9 @@ static bool is_recording(const char *word)
 	return len > 4 && !strcmp(word + len - 4, ".mtr");
 }
 
-/* Says what to type if the command is a PID, a recording or a misspelled word. */
-static int no_command(const char *word)
+static int no_command(int argc, char *const *argv)
 {
-	struct nearest n = { .word = word };
-	char quoted[PATH_MAX];
-
-	for (size_t i = 0; i < N_COMMANDS; i++)
-		nearest__try(&n, commands[i]->name);
-	nearest__try(&n, "help");
-	nearest__try(&n, "version");
-	fprintf(stderr, "memtrace-bpf: unknown command '%s'", word);
-	if (n.best)
-		fprintf(stderr, "; did you mean %s?\n", n.best);
-	else if (!word[strspn(word, "0123456789")])
-		fprintf(stderr,
-			"; what is wrong with that process: memtrace-bpf diagnose -p %s; the live "
-			"view: memtrace-bpf -p %s\n",
-			word, word);
-	else if (is_recording(word) || !access(word, F_OK))
-		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n",
-			text__shell(quoted, sizeof(quoted), word) ?: word);
-	else
-		fputs("\nSee `memtrace-bpf help`.\n", stderr);
+	usage__unknown_command(argc, argv);
 	return EXIT_USAGE;
 }
 
@@ -193,12 +147,12 @@ static int help_of(int argc, char **argv)
 		if (!strcmp(argv[i], "--all"))
 			all = true;
 		else if (!c && !(c = find(argv[i])))
-			return no_command(argv[i]);
+			return no_command(argc - i, argv + i);
 	}
 	if (c)
 		help__print(stdout, c, all);
 	else
-		help(stdout);
+		help__print_list(stdout, commands, N_COMMANDS, all);
 	return closed(EXIT_OK);
 }
 
@@ -224,14 +178,14 @@ int main(int argc, char **argv)
 	usage__know(commands, N_COMMANDS);
 	outlive_file_limit();
 	log__from_environment();
-	log = usage__take_log_options(argc - 1, argv + 1);
+	log = usage__take_common_options(argc - 1, argv + 1);
 	if (log < 0)
 		return EXIT_USAGE;
 	argv[log] = argv[0];
 	argv += log;
 	argc -= log;
 	if (argc < 2) {
-		help(stderr);
+		help__print_list(stderr, commands, N_COMMANDS, false);
 		return EXIT_USAGE;
 	}
 	if (!strcmp(argv[1], COMPLETE)) {
@@ -255,5 +209,5 @@ int main(int argc, char **argv)
 		return run(&command_live, argc, argv);
 	if (is_recording(argv[1]) && !access(argv[1], R_OK))
 		return report(argc - 1, argv + 1);
-	return no_command(argv[1]);
+	return no_command(argc - 1, argv + 1);
 }

@@ -94,6 +94,10 @@ COMPLETED = (
     ("memtrace-bpf export perf", ["memtrace-bpf", "export", "perfetto"]),
     ("memtrace-bpf export html -o no", ["memtrace-bpf", "export", "html", "-o", "notes.txt"]),
     ("memtrace-bpf export html --output=no", ["memtrace-bpf", "export", "html", "--output=notes.txt"]),
+    ("memtrace-bpf export ol", ["memtrace-bpf", "export", "old.mtr"]),
+    ("memtrace-bpf export old.mtr perf", ["memtrace-bpf", "export", "old.mtr", "perfetto"]),
+    ("memtrace-bpf -q --log-level debug repo", ["memtrace-bpf", "-q", "--log-level", "debug", "report"]),
+    ("memtrace-bpf leaks --log-fo", ["memtrace-bpf", "leaks", "--log-format="]),
     ("memtrace-bpf ctl stat", ["memtrace-bpf", "ctl", "status"]),
     ("memtrace-bpf estimate --device l40", ["memtrace-bpf", "estimate", "--device", "l40s"]),
     ("memtrace-bpf watch -o su", ["memtrace-bpf", "watch", "-o", "sub/"]),
@@ -159,13 +163,19 @@ def test_fish():
 
 
 def test_all_options():
-    """Every option of the help and every enumeration is in the completion."""
+    """Every option of the help and every enumeration is in the completion; so are the options of all commands, and those of record
+    that run and the live view have."""
+    common, of_record = test_cli.options(""), test_cli.options("record")
     for command in test_cli.COMMANDS:
         words = [] if command == "live" else [command]
         offered = [line.split("\t")[0] for line in tool("--complete", *words, "--")[1].splitlines()]
         given = test_cli.options(command)
-        equal(sorted(o.rstrip("=") for o in offered if o != "--help"), sorted(given), "options of %s" % command)
-        for option, value in given.items():
+        names = [o.rstrip("=") for o in offered if o != "--help"]
+        equal(sorted(set(names)), sorted(names), "an option of %s that is offered twice" % command)
+        more = set(names) - set(given)
+        equal((set(given) - set(names), {"--log-level", "--quiet"} - set(names)), (set(), set()), "options of %s that are not offered" % command)
+        check(more <= set(common) | (set(of_record) if command in ("run", "live") else set()), "options of %s that no help describes: %s", command, more)
+        for option, value in {**given, **{o: {**common, **of_record}[o] for o in more}}.items():
             values = [w for w in (value or "").split("|") if re.fullmatch(r"[a-z0-9.]+", w)]
             if len(values) > 1:
                 equal(tool("--complete", *words, option, "")[1].split(), values, "values of %s %s" % (command, option))

@@ -118,7 +118,7 @@ def test_suggestions():
     """Typing errors get a suggestion, in at most two lines that name where options are listed."""
     for args, words in ((("reprot", "x.mtr"), "did you mean report?"), (("expotr",), "did you mean export?"), (("hlep",), "did you mean help?"),
                         (("no-such.mtr",), "memtrace-bpf report no-such.mtr"), (("1234",), "memtrace-bpf -p 1234"),
-                        ((__file__,), "memtrace-bpf report " + __file__), (("nothing-like-it",), "unknown command 'nothing-like-it'"),
+                        (("/etc/hostname",), "memtrace-bpf report /etc/hostname"), ((__file__, "--epochs", "1 2"), "; use memtrace-bpf run -- python %s --epochs '1 2'\n" % __file__), (("nothing-like-it",), "unknown command 'nothing-like-it'"),
                         (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
                         (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
                         (("run", "--vrma", "8G", "--", "true"), "did you mean --vram?"), (("check", "foo"), "-p PID"),
@@ -169,8 +169,11 @@ def test_ctl():
     code, out, err = tool("ctl", "status", root=True)
     equal((code, err), (OK, ""), "status where two captures run")
     check(out.count("waits for a process that matches 'no-such-job-%s'" % pid) == 2, "what it says of two: %r", out)
-    code, _, err = tool("ctl", "--format", "json", "status", root=True)
-    equal(code, USAGE, "exit code of one document where two captures run")
+    code, out, err = tool("ctl", "status", "--json", root=True)
+    equal((code, err), (OK, ""), "status as JSON where two captures run")
+    check({recorder.pid, other.pid} <= {json.loads(line)["capturer"] for line in out.splitlines()}, "no line for each capture: %r", out)
+    code, _, err = tool("ctl", "save", root=True)
+    equal(code, USAGE, "exit code of save where two captures run")
     check("-p %d: several processes, captured by PID" % recorder.pid in err, "which captures there are: %r", err)
     for p in (recorder, other):
         finish(p)

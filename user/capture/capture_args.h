@@ -65,3 +65,6 @@ enum option_group {
 
 /* Option flag: the short help prints only the name of this option. */
 #define OPTION_RARE OPTION_NO_USAGE
+/* Option flag: several commands have this option, and only the list of commands (`memtrace-bpf
+ * help`) shows it. argp does not use this bit. */
+#define OPTION_COMMON 0x100

@@ -683,6 +683,7 @@ static const struct argp argp = {
 const struct command command_check = {
 	.name = "check",
 	.summary = "print whether this host and a process can be traced",
+	.group = COMMANDS_MORE,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf check\n"
 		    "sudo memtrace-bpf check -p 4242",

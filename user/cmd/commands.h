@@ -9,17 +9,29 @@ struct command_word {
 	const char *name, *help;
 };
 
+/* Groups of the list of commands, in its order. */
+enum command_group {
+	COMMANDS_LOOK,
+	COMMANDS_RECORD,
+	COMMANDS_READ,
+	COMMANDS_MORE,
+	COMMANDS_GROUPS
+};
+
 struct command {
-	const char *name;    /* word on the command line; "live" is the command without a word */
+	const char *name;    /* word on the command line; "live" is also the command without one */
 	const char *summary; /* for the list of commands */
+	enum command_group group;
 	/* The options. argp->doc: one or two sentences. argp->args_doc: the arguments, a line for
 	 * each form. Groups of options: capture/capture_args.h. */
 	const struct argp *argp;
 	struct command_word (*word)(size_t i); /* the i-th possible first argument; with name NULL:
 						  no more. NULL: there are none */
 	const char *words;		       /* heading of these words in help */
-	const char *examples;		       /* command lines, for help */
-	const char *status;		       /* exit codes, for help */
+	const struct command *shares; /* its help describes the rare options that both commands
+					 have; NULL: none */
+	const char *examples;	      /* command lines, for help */
+	const char *status;	      /* exit codes, for help */
 	/* Parses argv, with the command's word as argv[0]. Returns the exit code. */
 	int (*run)(int argc, char **argv);
 };

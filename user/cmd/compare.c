@@ -221,6 +221,7 @@ static int cmd_compare(int argc, char **argv)
 const struct command command_compare = {
 	.name = "compare",
 	.summary = "compare recordings: peak, reserved memory, step time",
+	.group = COMMANDS_READ,
 	.argp = &argp,
 	.examples = "memtrace-bpf compare before=old.mtr after=new.mtr\n"
 		    "memtrace-bpf compare runs/",

@@ -9,8 +9,10 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "capture/capture_args.h"
 #include "capture/pick.h"
 #include "cmd/options.h"
+#include "cmd/usage.h"
 #include "estimate/estimate.h"
 #include "watch/ps.h"
 
@@ -165,7 +167,9 @@ static void offer_options(const struct options_list *list, const char *typed)
 	for (size_t i = 0; i < list->n; i++) {
 		const struct argp_option *o = list->v[i];
 
-		if (!options_list__shows(o))
+		/* of two options with one name, argp takes the first */
+		if (!options_list__suggests(o) ||
+		    options_list__named(list, o->name, strlen(o->name)) != o)
 			continue;
 		snprintf(word, sizeof(word), "--%s%s", o->name,
 			 options_list__takes_next(o) ? "=" : "");
@@ -186,18 +190,26 @@ static void offer_assigned(const struct options_list *list, const char *word)
 		offer_values(o, word + len + 1, before);
 }
 
-/* Offers arguments that are not options. i: the number of such arguments before it. */
-static void offer_argument(const struct command *c, int i, const char *typed)
+/* Offers arguments that are not options. given: such an argument stands before it; has_word: one of
+ * them is a word of the command. */
+static void offer_argument(const struct command *c, bool given, bool has_word, const char *typed)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
+	bool takes_file = strstr(form, "FILE") || strstr(form, "OLD");
 
-	if (c->word && i == 0) {
+	if (c->word && !has_word && (takes_file || !given))
 		for (size_t k = 0; c->word(k).name; k++)
 			offer(typed, "", c->word(k).name, c->word(k).help);
-		return;
-	}
-	if (strstr(form, "FILE") || strstr(form, "OLD"))
+	if (takes_file && (has_word || !c->word || !given))
 		puts(":recording");
+}
+
+static bool is_word_of(const struct command *c, const char *argument)
+{
+	for (size_t k = 0; c->word && c->word(k).name; k++)
+		if (!strcmp(c->word(k).name, argument))
+			return true;
+	return false;
 }
 
 /* The option of an argument "-x..." whose value is the next argument. NULL: none. */
@@ -220,8 +232,7 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 	bool starts_command = c->argp->args_doc && strstr(c->argp->args_doc, "COMMAND");
 	const struct argp_option *pending = NULL; /* option whose value is the next word */
 	const char *typed = words[n - 1];
-	bool after_dashes = false;
-	int arguments = 0;
+	bool after_dashes = false, given = false, has_word = false;
 
 	options_list__fill(&list, c->argp);
 	for (int i = first; i < n - 1; i++) {
@@ -241,7 +252,8 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 			printf(":command %d\n", i);
 			return;
 		} else {
-			arguments++;
+			given = true;
+			has_word |= is_word_of(c, w);
 		}
 	}
 	if (pending)
@@ -253,7 +265,7 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 	else if (starts_command)
 		printf(":command %d\n", n - 1);
 	else
-		offer_argument(c, arguments, typed);
+		offer_argument(c, given, has_word, typed);
 }
 
 static void offer_commands(const struct command *const *commands, size_t n, const char *typed)
@@ -263,31 +275,55 @@ static void offer_commands(const struct command *const *commands, size_t n, cons
 	offer(typed, "", "help", "print the help of a command");
 }
 
-/* The first word is a command, or an option of the live view, or a recording for report. */
+/* Number of words in front of the command: options of all commands, with their values. */
+static int count_common(int n, char *const *words)
+{
+	struct options_list common = { .n = 0 };
+	int i = 0;
+
+	options_list__fill(&common, &log_argp);
+	while (i < n - 1) {
+		const char *w = words[i];
+		const struct argp_option *o = NULL;
+
+		if (!strncmp(w, "--", 2))
+			o = options_list__named(&common, w + 2, strcspn(w + 2, "="));
+		else if (w[0] == '-' && w[1] && !w[2])
+			o = options_list__short(&common, w[1]);
+		if (!o || !(o->flags & OPTION_COMMON))
+			break;
+		i += options_list__takes_next(o) && !strchr(w, '=') ? 2 : 1;
+	}
+	return i < n ? i : 0; /* 0: the last word is a value */
+}
+
+/* The word after common options is a command, or an option of the live view, or a recording for
+ * report. */
 void complete__print(const struct command *const *commands, size_t n_commands, int n,
 		     char *const *words)
 {
+	int first = count_common(n, words);
+
 	if (n < 1)
 		return;
-	if (n == 1 && words[0][0] != '-') {
-		offer_commands(commands, n_commands, words[0]);
-		offer(words[0], "", "version", "print the version");
+	if (n == first + 1 && words[first][0] != '-') {
+		offer_commands(commands, n_commands, words[first]);
+		offer(words[first], "", "version", "print the version");
 		puts(":recording");
 		return;
 	}
-	if (!strcmp(words[0], "help")) {
+	if (!strcmp(words[first], "help")) {
 		offer_commands(commands, n_commands, words[n - 1]);
-		offer(words[n - 1], "", "live", command_live.summary);
 		offer(words[n - 1], "", "--all", "Describe all options");
 		return;
 	}
 	for (size_t i = 0; i < n_commands; i++)
-		if (!strcmp(words[0], commands[i]->name)) {
-			offer_for_command(commands[i], n, words, 1);
+		if (!strcmp(words[first], commands[i]->name)) {
+			offer_for_command(commands[i], n, words, first + 1);
 			return;
 		}
-	if (words[0][0] == '-')
-		offer_for_command(&command_live, n, words, 0);
+	if (words[first][0] == '-')
+		offer_for_command(&command_live, n, words, first);
 	else
-		offer_for_command(&command_report, n, words, 0);
+		offer_for_command(&command_report, n, words, first);
 }

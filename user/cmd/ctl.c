@@ -30,8 +30,8 @@ struct ctl_args {
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "The traced process or the capture; needed if several captures run",
 	  OPTIONS_PROCESS },
-	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text); json: the answer unchanged",
-	  OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0,
+	  "Format (default text); json: a line for each capture", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -112,11 +112,11 @@ static const char *command_of(uint64_t pid, char *buf, size_t size)
 	return buf;
 }
 
-/* Finds the captures to send the action to: one, or for "status" as text all. *ret: for the caller
+/* Finds the captures to send the action to: one, or for "status" all. *ret: for the caller
  * to free. Returns 0, or an exit code after a message. */
 static int find_captures(const struct ctl_args *a, struct control_place **ret, size_t *found)
 {
-	bool each = !a->json && !strcmp(a->word, "status");
+	bool each = !strcmp(a->word, "status");
 	struct control_place *all = NULL;
 	ssize_t n = control__find(NULL, a->pid, &all);
 	char command[256];
@@ -325,6 +325,7 @@ static int cmd_ctl(int argc, char **argv)
 const struct command command_ctl = {
 	.name = "ctl",
 	.summary = "control a running capture",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
 	.word = action_word,
 	.words = "Actions",

@@ -55,9 +55,6 @@ static const struct argp_option options[] = {
 	  OPTIONS_TIME },
 	{ "output", 'o', "FILE", 0, "With -p: also keep the recording in FILE", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
-	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
-	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
-	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -97,12 +94,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'o':
 		a->output = arg;
-		break;
-	case 'q':
-		log__set_level(LOG_WARN);
-		break;
-	case 'v':
-		log__set_level(LOG_DEBUG);
 		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
@@ -355,6 +346,7 @@ static int cmd_diagnose(int argc, char **argv)
 const struct command command_diagnose = {
 	.name = "diagnose",
 	.summary = "say what is wrong with a job's memory",
+	.group = COMMANDS_LOOK,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf diagnose -p 4242\n"
 		    "memtrace-bpf diagnose run.mtr\n"

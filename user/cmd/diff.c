@@ -310,6 +310,7 @@ static int cmd_diff(int argc, char **argv)
 const struct command command_diff = {
 	.name = "diff",
 	.summary = "show what changed between two recordings",
+	.group = COMMANDS_READ,
 	.argp = &argp,
 	.examples = "memtrace-bpf diff old.mtr new.mtr\n"
 		    "memtrace-bpf diff --at 0,end run.mtr run.mtr   # within one recording\n"

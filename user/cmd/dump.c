@@ -321,6 +321,7 @@ static int cmd_dump(int argc, char **argv)
 const struct command command_dump = {
 	.name = "dump",
 	.summary = "list the tensors of a process, without attaching",
+	.group = COMMANDS_LOOK,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf dump -p 4242\n"
 		    "sudo memtrace-bpf dump -p 4242 --by module\n"

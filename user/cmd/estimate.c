@@ -427,6 +427,7 @@ static int cmd_estimate(int argc, char **argv)
 const struct command command_estimate = {
 	.name = "estimate",
 	.summary = "find out whether a training script fits, without a GPU",
+	.group = COMMANDS_MORE,
 	.argp = &argp,
 	.examples = "memtrace-bpf estimate --device a100 -- python train.py\n"
 		    "memtrace-bpf estimate --vram 24G --min-vram -- python train.py\n"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "record/folder.h"
 #include "model/inputs.h"
@@ -61,29 +62,61 @@ static struct command_word format_word(size_t i)
 	return f ? (struct command_word){ f->name, f->help } : (struct command_word){ 0 };
 }
 
-static void parse_format(struct argp_state *state, struct export_job *a, const char *arg)
+static const struct export_format *find_format(const char *name)
+{
+	for (size_t i = 0; folder_formats[i]; i++)
+		if (!strcmp(folder_formats[i]->name, name))
+			return folder_formats[i];
+	return export__find(name);
+}
+
+/* True for an argument that is meant as a recording: it exists, or has the name of one. */
+static bool is_recording(const char *arg)
+{
+	size_t len = strlen(arg);
+
+	return !strcmp(arg, "-") || strchr(arg, '/') ||
+	       (len > 4 && !strcmp(arg + len - 4, ".mtr")) || !access(arg, F_OK);
+}
+
+static void refuse_format(struct argp_state *state, const char *arg)
 {
 	const char *names[64] = { NULL };
 
-	a->format = export__find(arg);
-	for (size_t i = 0; folder_formats[i]; i++)
-		if (!strcmp(folder_formats[i]->name, arg))
-			a->format = folder_formats[i];
 	for (size_t i = 0; format_word(i).name && i < 63; i++)
 		names[i] = format_word(i).name;
-	if (!a->format)
-		usage__unknown(state, "unknown format", arg, names);
+	usage__unknown(state, "unknown format", arg, names);
+}
+
+/* Divides the arguments into a format, which is the first or the last of them, and recordings.
+ * Files without a format become a page. */
+static void parse_arguments(struct argp_state *state, struct options *o, char **args, size_t n)
+{
+	o->files = args;
+	o->n = n;
+	o->job.format = find_format(args[0]);
+	if (o->job.format) {
+		o->files++;
+		o->n--;
+	} else if (n > 1 && (o->job.format = find_format(args[n - 1]))) {
+		o->n--;
+	} else if (!is_recording(args[0])) {
+		refuse_format(state, args[0]);
+	} else if (n > 1 && !is_recording(args[n - 1])) {
+		refuse_format(state, args[n - 1]);
+	} else {
+		o->job.format = export__find("html");
+	}
+	o->job.recording = o->n ? o->files[0] : NULL;
 }
 
 static void check_options(struct argp_state *state, const struct options *o)
 {
 	const struct export_job *a = &o->job;
 
-	if (!a->format)
-		argp_error(state, "no format given; for example: memtrace-bpf export html run.mtr");
 	if (!a->recording)
 		argp_error(state, "no recording given; for example: memtrace-bpf export %s run.mtr",
-			   a->format ? a->format->name : "FORMAT");
+			   a->format ? a->format->name : "html");
 	if (a->with && strcmp(a->format->name, "perfetto") != 0)
 		argp_error(state, "--with is for the format perfetto");
 	if (a->format->whole && o->shown.at_given)
@@ -125,15 +158,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_HOST:
 		o->folder.host = arg;
 		break;
-	case ARGP_KEY_ARG:
-		if (state->arg_num > 0)
-			return ARGP_ERR_UNKNOWN; /* for ARGP_KEY_ARGS */
-		parse_format(state, a, arg);
-		break;
 	case ARGP_KEY_ARGS:
-		o->files = state->argv + state->next;
-		o->n = (size_t)(state->argc - state->next);
-		a->recording = o->files[0];
+		parse_arguments(state, o, state->argv + state->next,
+				(size_t)(state->argc - state->next));
 		break;
 	case ARGP_KEY_END:
 		check_options(state, o);
@@ -150,8 +177,9 @@ static const struct argp_child children[] = {
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
-	.args_doc = "FORMAT FILE\nparquet FILE...",
-	.doc = "Write a recording in a format that other programs read.",
+	.args_doc = "[FORMAT] FILE\nparquet FILE...",
+	.doc = "Write a recording as a page for any browser, or in a format that other programs "
+	       "read.",
 	.children = children,
 };
 
@@ -214,10 +242,12 @@ static int cmd_export(int argc, char **argv)
 const struct command command_export = {
 	.name = "export",
 	.summary = "write a page, flame graph, pprof, perfetto, csv, ...",
+	.group = COMMANDS_READ,
 	.argp = &argp,
 	.word = format_word,
-	.words = "Formats",
-	.examples = "memtrace-bpf export html run.mtr -o run.html\n"
+	.words = "Formats (default html)",
+	.examples = "memtrace-bpf export run.mtr\n"
+		    "memtrace-bpf export html run.mtr -o run.html\n"
 		    "memtrace-bpf export pprof run.mtr\n"
 		    "memtrace-bpf export csv run.mtr -o - | head\n"
 		    "memtrace-bpf export parquet run.mtr -o tables/",

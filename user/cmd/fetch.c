@@ -289,6 +289,7 @@ static int cmd_fetch(int argc, char **argv)
 const struct command command_fetch = {
 	.name = "fetch",
 	.summary = "record the same window of a job on many hosts",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
 	.examples = "memtrace-bpf fetch --hosts hosts.txt --token-file token -o job/\n"
 		    "memtrace-bpf fetch -d 10s --at /10s -o job/ node1 node2\n"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assets.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "cmd/options.h"
@@ -47,9 +48,34 @@ static int write_cell(char *buf, size_t size, const struct argp_option *o)
 	return snprintf(buf, size, "%s--%s%s", letter, o->name, value);
 }
 
-static bool is_in_group(const struct argp_option *o, int group, bool all)
+/* The command whose help describes the option: another one for rare options that it has, too. */
+static const struct command *describes(const struct command *c, const struct argp_option *o)
 {
-	return options_list__shows(o) && o->group == group && (all || !(o->flags & OPTION_RARE));
+	struct options_list others = { .n = 0 };
+
+	if (!c->shares || !(o->flags & OPTION_RARE))
+		return c;
+	options_list__fill(&others, c->shares->argp);
+	for (size_t i = 0; i < others.n; i++)
+		if (others.v[i] == o)
+			return c->shares;
+	return c;
+}
+
+/* Fills list with the headings and options that the help of c describes. */
+static void list_described(struct options_list *list, const struct command *c, bool all)
+{
+	struct options_list every = { .n = 0 };
+
+	options_list__fill(&every, c->argp);
+	for (size_t i = 0; i < every.n; i++) {
+		const struct argp_option *o = every.v[i];
+		bool described = options_list__shows(o) && describes(c, o) == c &&
+				 (all || !(o->flags & OPTION_RARE));
+
+		if (!o->name || described)
+			list->v[list->n++] = o;
+	}
 }
 
 /* The heading of a group of options. */
@@ -62,15 +88,13 @@ static const char *title_of(const struct options_list *list, int group)
 }
 
 /* The column at which the descriptions of options begin. */
-static size_t doc_column(const struct options_list *list, bool all)
+static size_t doc_column(const struct options_list *list)
 {
 	size_t widest = 0;
 	char buf[256];
 
 	for (size_t i = 0; i < list->n; i++) {
-		int n = is_in_group(list->v[i], list->v[i]->group, all)
-				? write_cell(buf, sizeof(buf), list->v[i])
-				: 0;
+		int n = list->v[i]->name ? write_cell(buf, sizeof(buf), list->v[i]) : 0;
 
 		if (n <= CELL_MAX && (size_t)n > widest)
 			widest = (size_t)n;
@@ -94,42 +118,52 @@ static void print_option(FILE *out, const struct argp_option *o, size_t at)
 	text__paragraph(out, WIDTH, first, rest, "%s", o->doc);
 }
 
-static void print_groups(FILE *out, const struct options_list *list, bool all, const char *gap)
+/* Prints the options of a group below its title. */
+static void print_group(FILE *out, const struct options_list *list, int group, const char *title,
+			const char *gap)
 {
-	size_t at = doc_column(list, all);
+	size_t at = doc_column(list);
+	bool any = false;
 
-	for (int group = 0; group <= OPTIONS_MESSAGES; group++) {
-		bool any = false;
-
-		for (size_t i = 0; i < list->n; i++) {
-			if (!is_in_group(list->v[i], group, all))
-				continue;
-			if (!any)
-				fprintf(out, "%s%s:\n", gap, title_of(list, group));
-			any = true;
-			print_option(out, list->v[i], at);
-		}
+	for (size_t i = 0; i < list->n; i++) {
+		if (!list->v[i]->name || list->v[i]->group != group)
+			continue;
+		if (!any)
+			fprintf(out, "%s%s:\n", gap, title);
+		any = true;
+		print_option(out, list->v[i], at);
 	}
 }
 
-/* Names the options that the short help does not describe. */
-static void print_rare(FILE *out, const struct options_list *list, const struct command *c,
-		       const char *gap)
+static void print_groups(FILE *out, const struct options_list *list, const char *gap)
 {
+	for (int group = 0; group <= OPTIONS_MESSAGES; group++)
+		print_group(out, list, group, title_of(list, group), gap);
+}
+
+/* Names the rare options of c that the complete help of a command describes: c, or c->shares. */
+static void name_rare(FILE *out, const struct command *c, const struct command *describing,
+		      const char *gap)
+{
+	struct options_list list = { .n = 0 };
 	char *names = NULL;
 	size_t size;
 	FILE *f = open_memstream(&names, &size);
 	bool any = false;
 
-	for (size_t i = 0; f && i < list->n; i++) {
-		if (!options_list__shows(list->v[i]) || !(list->v[i]->flags & OPTION_RARE))
+	options_list__fill(&list, c->argp);
+	for (size_t i = 0; f && i < list.n; i++) {
+		const struct argp_option *o = list.v[i];
+
+		if (!options_list__shows(o) || !(o->flags & OPTION_RARE) ||
+		    describes(c, o) != describing)
 			continue;
-		fprintf(f, "%s--%s", any ? ", " : "", list->v[i]->name);
+		fprintf(f, "%s--%s", any ? ", " : "", o->name);
 		any = true;
 	}
 	if (f && !fclose(f) && any) {
 		fprintf(out, "%sMore options, which `memtrace-bpf help %s --all` describes:\n", gap,
-			c->name);
+			describing->name);
 		text__paragraph(out, WIDTH, "  ", "  ", "%s", names);
 	}
 	free(names);
@@ -188,7 +222,7 @@ static void print_help(FILE *out, const struct command *c, bool all, const char 
 {
 	struct options_list list = { .n = 0 };
 
-	options_list__fill(&list, c->argp);
+	list_described(&list, c, all);
 	print_usage(out, c);
 	text__paragraph(out, WIDTH, "", "", "%s", c->argp->doc);
 	if (!*gap)
@@ -197,9 +231,11 @@ static void print_help(FILE *out, const struct command *c, bool all, const char 
 		fprintf(out, "%s%s:\n", gap, c->words);
 		print_words(out, c);
 	}
-	print_groups(out, &list, all, gap);
+	print_groups(out, &list, gap);
 	if (!all)
-		print_rare(out, &list, c, gap);
+		name_rare(out, c, c, gap);
+	if (c->shares)
+		name_rare(out, c, c->shares, gap);
 	fprintf(out, "%sExamples:\n", gap);
 	print_lines(out, c->examples);
 	fputs(gap, out);
@@ -223,6 +259,86 @@ void help__print(FILE *out, const struct command *c, bool all)
 	else
 		print_help(out, c, all, "");
 	free(text);
+}
+
+/* ---- the list of commands ---- */
+
+static const char *const group_titles[COMMANDS_GROUPS] = {
+	[COMMANDS_LOOK] = "Look at a job",
+	[COMMANDS_RECORD] = "Record a job",
+	[COMMANDS_READ] = "Read recordings",
+	[COMMANDS_MORE] = "More",
+};
+
+/* Adds the options of a group that several commands have to list, each once. */
+static void list_common(struct options_list *list, const struct command *const *commands, size_t n,
+			int group)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct options_list its = { .n = 0 };
+
+		options_list__fill(&its, commands[i]->argp);
+		for (size_t k = 0; k < its.n; k++) {
+			const struct argp_option *o = its.v[k];
+
+			if (!o->name || !(o->flags & OPTION_COMMON) || o->group != group ||
+			    options_list__named(list, o->name, strlen(o->name)))
+				continue;
+			list->v[list->n++] = o;
+		}
+	}
+}
+
+/* Names the options that several commands have. */
+static void name_common(FILE *out, const struct options_list *list)
+{
+	char names[512] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < list->n && used < sizeof(names); i++)
+		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
+					 i ? ", " : "", list->v[i]->name);
+	fputs("Options of several commands, which `memtrace-bpf help --all` describes:\n", out);
+	text__paragraph(out, WIDTH, "  ", "  ", "%s", names);
+}
+
+void help__print_list(FILE *out, const struct command *const *commands, size_t n, bool all)
+{
+	struct options_list common = { .n = 0 };
+
+	fputs("memtrace-bpf attaches to a running PyTorch process and shows which Python line,\n"
+	      "module and phase holds its memory.\n\n"
+	      "Usage: memtrace-bpf COMMAND [OPTION...]\n"
+	      "       sudo memtrace-bpf -p PID [OPTION...]    the live view\n"
+	      "       memtrace-bpf FILE.mtr [OPTION...]       the report of a recording\n\n",
+	      out);
+	for (int group = 0; group < COMMANDS_GROUPS; group++) {
+		fprintf(out, "%s:\n", group_titles[group]);
+		for (size_t i = 0; i < n; i++)
+			if ((int)commands[i]->group == group)
+				fprintf(out, "  %-8s  %s\n", commands[i]->name,
+					commands[i]->summary);
+	}
+	fputs("  help      print the help of a command, such as `memtrace-bpf help record`\n"
+	      "  version   print the version and the features of this build\n",
+	      out);
+	list_common(&common, commands, n, OPTIONS_MESSAGES);
+	list_common(&common, commands, n, OPTIONS_OUTPUT);
+	if (all) {
+		print_group(out, &common, OPTIONS_MESSAGES,
+			    "Options of all commands, before or after the command's name", "\n");
+		print_group(out, &common, OPTIONS_OUTPUT, "Options of several commands", "\n");
+	} else {
+		name_common(out, &common);
+	}
+	fputs("\nExamples:\n"
+	      "  sudo memtrace-bpf diagnose -p 4242            what is wrong with its memory\n"
+	      "  sudo memtrace-bpf -p 4242                     which lines hold memory now\n"
+	      "  sudo memtrace-bpf record -p 4242 -o run.mtr   record, then:\n"
+	      "  memtrace-bpf report run.mtr                   which lines make the peak\n\n",
+	      out);
+	fputs("Manual: man memtrace-bpf, man memtrace-bpf-record, ...\n", out);
+	fprintf(out, "Guide:  %s\n", docs__path("guide"));
 }
 
 /* ---- manual page ---- */
@@ -293,17 +409,35 @@ static void write_option(FILE *out, const struct argp_option *o)
 	text_line(out, o->doc, strlen(o->doc));
 }
 
+/* Names the options that the page of another command describes. */
+static void print_shared(FILE *out, const struct command *c)
+{
+	struct options_list list = { .n = 0 };
+	bool any = false;
+
+	options_list__fill(&list, c->argp);
+	fprintf(out, ".Ss Options of %s\n.Xr memtrace-bpf-%s 8\ndescribes more options:\n",
+		c->shares->name, c->shares->name);
+	for (size_t i = 0; i < list.n; i++) {
+		if (!options_list__shows(list.v[i]) || describes(c, list.v[i]) == c)
+			continue;
+		fprintf(out, "%s.Fl -%s", any ? " ,\n" : "", list.v[i]->name);
+		any = true;
+	}
+	fputs(" .\n", out);
+}
+
 static void print_options(FILE *out, const struct command *c)
 {
 	struct options_list list = { .n = 0 };
 
-	options_list__fill(&list, c->argp);
+	list_described(&list, c, true);
 	fputs(".Sh OPTIONS\n", out);
 	for (int group = 0; group <= OPTIONS_MESSAGES; group++) {
 		bool any = false;
 
 		for (size_t i = 0; i < list.n; i++) {
-			if (!options_list__shows(list.v[i]) || list.v[i]->group != group)
+			if (!list.v[i]->name || list.v[i]->group != group)
 				continue;
 			if (!any)
 				fprintf(out, ".Ss %s\n.Bl -tag -width Ds\n",
@@ -314,6 +448,11 @@ static void print_options(FILE *out, const struct command *c)
 		if (any)
 			fputs(".El\n", out);
 	}
+	if (c->shares)
+		print_shared(out, c);
+	fputs(".Ss Options of all commands\n"
+	      ".Xr memtrace-bpf 8\ndescribes options that several commands have.\n",
+	      out);
 }
 
 static void print_tail(FILE *out, const struct command *c)

@@ -32,6 +32,7 @@ struct leaks_args {
 	struct leaks_opts o;
 	struct capture_args capture;
 	bool json, fail;
+	bool found;	/* something grows */
 	char *per_file; /* --per, owned; NULL: not given */
 	uint32_t per_line;
 	char **files;
@@ -62,9 +63,7 @@ static const struct argp_option options[] = {
 	  "Ignore rows that grew by less than SIZE (default 1K)", OPTIONS_SHOW },
 	{ "fail", OPT_FAIL, NULL, 0, "Exit with 1 if something grows", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
-	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
-	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
-	  OPTIONS_MESSAGES },
+	OPTION_OUTPUT,
 	{ 0 },
 };
 
@@ -80,7 +79,8 @@ static void parse_per(struct leaks_args *a, char *arg, struct argp_state *state)
 	}
 	if (!line)
 		argp_error(state, "--per: '%s' is not FILE:LINE; try serve.py:41", arg);
-	free(a->per_file);
+	if (a->per_file)
+		argp_error(state, "--per: given twice; give it once");
 	a->per_file = strndup(arg, line ? (size_t)(colon - arg) : 0);
 	if (!a->per_file)
 		argp_failure(state, EXIT_FAILED, ENOMEM, "--per");
@@ -138,12 +138,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
 				   arg);
 		break;
-	case 'q':
-		log__set_level(LOG_WARN);
-		break;
-	case 'v':
-		log__set_level(LOG_DEBUG);
-		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
 		a->n = (size_t)(state->argc - state->next);
@@ -158,7 +152,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 /* Called after printing, with err, the result of that. Logs an error. Returns the exit code. */
-static int finish_output(const struct leaks_args *a, int err, const char *name, bool found)
+static int finish_output(struct leaks_args *a, int err, const char *name, bool found)
 {
 	char path[512], wanted[64];
 
@@ -174,10 +168,11 @@ static int finish_output(const struct leaks_args *a, int err, const char *name, 
 		log_err("%s", strerror(-err));
 		return EXIT_FAILED;
 	}
-	return found && a->fail ? EXIT_FAILED : EXIT_OK;
+	a->found = found;
+	return EXIT_OK;
 }
 
-static int print(const struct leaks_doc *doc, const struct leaks_args *a)
+static int print(const struct leaks_doc *doc, struct leaks_args *a)
 {
 	struct json *j = a->json ? json__new(stdout, true) : NULL;
 	bool found = false;
@@ -259,7 +254,7 @@ static int read_growth(const struct leaks_args *args, const char *path, struct a
 	return status;
 }
 
-static int from_file(const struct leaks_args *args)
+static int from_file(struct leaks_args *args)
 {
 	struct analysis *a;
 	int status = read_growth(args, args->files[0], &a);
@@ -282,7 +277,7 @@ static int from_file(const struct leaks_args *args)
 	return status;
 }
 
-static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
+static int print_ranks(struct leaks_args *args, struct leaks_ranks *r)
 {
 	int err = leaks_ranks__finish(r);
 	struct json *j;
@@ -301,7 +296,7 @@ static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
 }
 
 /* Judges the ranks of a job together. Returns the exit code. */
-static int from_files(const struct leaks_args *args)
+static int from_files(struct leaks_args *args)
 {
 	struct leaks_ranks *r = leaks_ranks__new(&args->o);
 	int status = EXIT_OK, err = r ? 0 : -ENOMEM;
@@ -334,11 +329,9 @@ static int begin(void *ctx, struct live_model *l)
 }
 
 /* Captures a process and prints what grows in it. Returns the exit code. */
-static int from_process(const struct leaks_args *args)
+static int from_process(struct leaks_args *args)
 {
-	const struct live_model_opts o = { .args = &args->capture,
-					   .begin = begin,
-					   .ctx = (void *)args };
+	const struct live_model_opts o = { .args = &args->capture, .begin = begin, .ctx = args };
 	struct live_model live;
 	char name[32];
 	int status = live_model__capture(&o, &live);
@@ -391,6 +384,23 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	return v;
 }
 
+/* Judges the recordings, or the process. Returns the exit code. */
+static int judge(struct leaks_args *args)
+{
+	struct inputs in;
+	int status = inputs__expand(args->files, args->n, INPUTS_PROCESSES, &in);
+
+	args->files = in.paths;
+	args->hosts = in.hosts;
+	args->n = in.n;
+	if (!status && args->n > 1)
+		status = from_files(args);
+	else if (!status)
+		status = args->n ? from_file(args) : from_process(args);
+	inputs__free(&in);
+	return status;
+}
+
 static const struct argp_child children[] = {
 	MEMORY_ARGP_CHILD, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 };
@@ -413,7 +423,7 @@ static int cmd_leaks(int argc, char **argv)
 		       .min_growth = GROWTH_SUMMARY_LEAST },
 	};
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
-	struct inputs in;
+	struct report_output output;
 	int status;
 
 	if (!v) {
@@ -425,15 +435,11 @@ static int cmd_leaks(int argc, char **argv)
 	args.o.by = by[args.shown.by];
 	args.o.device = args.shown.device;
 	args.o.top = args.shown.top_given || args.json ? args.shown.top : TOP;
-	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
-	args.files = in.paths;
-	args.hosts = in.hosts;
-	args.n = in.n;
-	if (!status && args.n > 1)
-		status = from_files(&args);
-	else if (!status)
-		status = args.n ? from_file(&args) : from_process(&args);
-	inputs__free(&in);
+	status = report_output__begin(&output, &args.shown);
+	if (!status)
+		status = report_output__end(&output, judge(&args));
+	if (!status && args.found && args.fail)
+		status = EXIT_FAILED;
 	free(args.per_file);
 	free(joined);
 	free(v);
@@ -443,6 +449,7 @@ static int cmd_leaks(int argc, char **argv)
 const struct command command_leaks = {
 	.name = "leaks",
 	.summary = "show which lines grow from step to step",
+	.group = COMMANDS_LOOK,
 	.argp = &argp,
 	.examples = "memtrace-bpf leaks run.mtr\n"
 		    "sudo memtrace-bpf leaks -p 4242 --steps 60\n"

@@ -131,8 +131,10 @@ static int cmd_live(int argc, char **argv)
 
 const struct command command_live = {
 	.name = "live",
-	.summary = "the live view (memtrace-bpf -p PID)",
+	.summary = "watch which lines hold memory now (also: memtrace-bpf -p PID)",
+	.group = COMMANDS_LOOK,
 	.argp = &argp,
+	.shares = &command_record,
 	.examples = "sudo memtrace-bpf -p 4242\n"
 		    "sudo memtrace-bpf --name train.py\n"
 		    "sudo memtrace-bpf -p 4242 -d 30s --format json > live.jsonl",

@@ -100,6 +100,7 @@ static int cmd_mcp(int argc, char **argv)
 const struct command command_mcp = {
 	.name = "mcp",
 	.summary = "answer questions of an agent about recordings (MCP)",
+	.group = COMMANDS_MORE,
 	.argp = &argp,
 	.examples = "memtrace-bpf mcp --folder runs/\n"
 		    "sudo memtrace-bpf mcp --folder runs/ --allow-attach",

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "capture/capture_args.h"
+
 /* True for the entry that ends a table of options. */
 static bool is_end(const struct argp_option *o)
 {
@@ -21,19 +23,13 @@ void options_list__fill(struct options_list *list, const struct argp *argp)
 const struct argp_option *options_list__named(const struct options_list *list, const char *name,
 					      size_t len)
 {
-	const struct argp_option *found = NULL;
-
 	for (size_t i = 0; i < list->n; i++) {
 		const struct argp_option *o = list->v[i];
 
-		if (!o->name || strncmp(o->name, name, len) != 0)
-			continue;
-		if (!o->name[len])
+		if (o->name && strlen(o->name) == len && !strncmp(o->name, name, len))
 			return o;
-		if (!found)
-			found = o;
 	}
-	return found;
+	return NULL;
 }
 
 const struct argp_option *options_list__short(const struct options_list *list, int key)
@@ -44,9 +40,14 @@ const struct argp_option *options_list__short(const struct options_list *list, i
 	return NULL;
 }
 
-bool options_list__shows(const struct argp_option *o)
+bool options_list__suggests(const struct argp_option *o)
 {
 	return o->name && !(o->flags & OPTION_HIDDEN);
+}
+
+bool options_list__shows(const struct argp_option *o)
+{
+	return options_list__suggests(o) && !(o->flags & OPTION_COMMON);
 }
 
 bool options_list__takes_next(const struct argp_option *o)

@@ -322,6 +322,7 @@ static int cmd_ps(int argc, char **argv)
 const struct command command_ps = {
 	.name = "ps",
 	.summary = "list processes with PyTorch, with their memory",
+	.group = COMMANDS_LOOK,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf ps\n"
 		    "sudo memtrace-bpf ps --watch\n"

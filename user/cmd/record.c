@@ -62,6 +62,7 @@ static int cmd_record(int argc, char **argv)
 const struct command command_record = {
 	.name = "record",
 	.summary = "record a running process into a file",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf record -p 4242 -d 1m -o run.mtr\n"
 		    "sudo memtrace-bpf record --name train.py --follow -o runs/\n"

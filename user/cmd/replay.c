@@ -301,6 +301,7 @@ static int cmd_replay(int argc, char **argv)
 const struct command command_replay = {
 	.name = "replay",
 	.summary = "repeat a recording with other allocator settings or less memory",
+	.group = COMMANDS_MORE,
 	.argp = &argp,
 	.examples = "memtrace-bpf replay --search run.mtr\n"
 		    "memtrace-bpf replay --alloc-conf expandable_segments:True run.mtr\n"

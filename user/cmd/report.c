@@ -69,7 +69,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_PARTS },
 	{ "side-by-side", OPT_SIDE, NULL, 0, "One report with a column for each recording",
 	  OPTIONS_PARTS },
-	{ "apart", OPT_APART, NULL, 0, "One report after the other", OPTIONS_PARTS },
+	{ "apart", OPT_APART, NULL, OPTION_RARE, "One report after the other", OPTIONS_PARTS },
 	{ "outliers", OPT_OUTLIERS, NULL, OPTION_RARE,
 	  "With --together --format json: only the rows in which recordings differ, without each "
 	  "recording's share",
@@ -82,6 +82,7 @@ static const struct argp_option options[] = {
 	{ "no-bars", OPT_NO_BARS, NULL, OPTION_RARE, "Draw no bars", OPTIONS_OUTPUT },
 	{ "no-overview", OPT_NO_OVERVIEW, NULL, OPTION_RARE,
 	  "Leave out the overview above the table", OPTIONS_OUTPUT },
+	OPTION_OUTPUT,
 	OPTION_COLOR,
 	{ "format", OPT_FORMAT, "text|json|csv|html", 0,
 	  "Format (default text); html: a page of the ranks of a job", OPTIONS_OUTPUT },
@@ -330,20 +331,28 @@ static int cmd_report(int argc, char **argv)
 					       [REPORT_AS_HTML] = "html",
 					       NULL };
 	struct options o = { .shown.formats = formats };
+	struct report_output output;
 	int status;
 
 	usage__parse(&command_report, argc, argv, 0, &o);
-	status = report(&o);
-	if (o.r.fail)
-		status = report_fail__say(o.r.fail, status);
+	status = report_output__begin(&output, &o.shown);
+	if (!status) {
+		status = report(&o);
+		if (o.r.fail)
+			status = report_fail__say(o.r.fail, status);
+		if (analysis__check_output(stdout, output.path ?: "standard output"))
+			status = EXIT_FAILED;
+		status = report_output__end(&output, status);
+	}
 	report_fail__free(o.r.fail);
 	report_select__drop(&o.shown.select);
-	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : status;
+	return status;
 }
 
 const struct command command_report = {
 	.name = "report",
 	.summary = "show which line, module and phase holds the memory",
+	.group = COMMANDS_READ,
 	.argp = &argp,
 	.examples = "memtrace-bpf report run.mtr\n"
 		    "memtrace-bpf report --by module --at end run.mtr\n"

@@ -2,13 +2,18 @@
 #include "cmd/report_args.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "assets/schemas.h"
 #include "base/exit.h"
+#include "base/log.h"
+#include "base/outfile.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "cmd/usage.h"
@@ -52,6 +57,17 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 		argp_failure(state, EXIT_FAILED, 0, "out of memory");
 }
 
+/* Calls argp_error() for the name of a recording: others may take -o as "keep what is recorded". */
+static void check_output(struct argp_state *state, const char *path)
+{
+	size_t len = strlen(path);
+
+	if (len > 4 && !strcmp(path + len - 4, ".mtr"))
+		argp_error(state,
+			   "--output: %s prints text and makes no recording '%s'; try report.txt",
+			   usage__command()->name, path);
+}
+
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a)
 {
 	static const char *const frames[] = { "user", "all", "native", NULL };
@@ -93,6 +109,13 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 	case OPT_HIDE:
 		parse_hide(a, arg, state);
 		break;
+	case 'o':
+		check_output(state, arg);
+		a->output = arg;
+		break;
+	case 'f':
+		a->force = true;
+		break;
 	case OPT_FORMAT:
 		a->format = report_args__choose(state, "--format", arg, a->formats);
 		break;
@@ -105,13 +128,64 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 	return 0;
 }
 
+/* ---- --output ---- */
+
+static int fail_output(const char *path, const char *what, int err)
+{
+	char name[512];
+
+	log_err("%s: %s: %s", text__clean(name, sizeof(name), path, strlen(path)), what,
+		outfile__why(err));
+	return EXIT_FAILED;
+}
+
+int report_output__begin(struct report_output *o, const struct report_args *a)
+{
+	int err;
+
+	*o = (struct report_output){ .path = a->output };
+	if (!a->output || !strcmp(a->output, "-"))
+		return 0;
+	err = outfile__create(a->output, OUTFILE_RENAME, a->force, &o->file);
+	if (err)
+		return fail_output(a->output, "cannot create", err);
+	fflush(stdout);
+	o->standard = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+	if (o->standard < 0 || dup2(outfile__fd(o->file), STDOUT_FILENO) < 0) {
+		err = -errno;
+		outfile__discard(o->file);
+		return fail_output(a->output, "cannot write", err);
+	}
+	outfile__discard_on_signal(o->file);
+	return 0;
+}
+
+int report_output__end(struct report_output *o, int status)
+{
+	struct stat st = { 0 };
+	int err;
+
+	if (!o->file)
+		return status;
+	err = outfile__flush(stdout);
+	if (dup2(o->standard, STDOUT_FILENO) < 0 && !err)
+		err = -errno;
+	close(o->standard);
+	if (err || status == EXIT_FAILED || (!fstat(outfile__fd(o->file), &st) && !st.st_size))
+		outfile__discard(o->file);
+	else
+		err = outfile__commit(o->file);
+	return err ? fail_output(o->path, "cannot write", err) : status;
+}
+
 /* ---- --csv ---- */
 
 enum { OPT_CSV = 0x8300 };
 
 static const struct argp_option csv_options[] = {
-	{ "csv", OPT_CSV, "safe|raw", OPTION_RARE,
-	  "Put ' before names that are formulas for a spreadsheet (safe, default) or not (raw)",
+	{ "csv", OPT_CSV, "safe|raw", OPTION_COMMON,
+	  "With CSV: put ' before names that are formulas for a spreadsheet (safe, default) or not "
+	  "(raw)",
 	  OPTIONS_OUTPUT },
 	{ 0 },
 };
@@ -140,9 +214,10 @@ const struct argp csv_argp = { .options = csv_options, .parser = parse_csv };
 enum { OPT_MAX_MEMORY = 0x8200 };
 
 static const struct argp_option memory_options[] = {
-	{ "max-memory", OPT_MAX_MEMORY, "SIZE", OPTION_RARE,
-	  "Stop if reading needs more memory than SIZE (default: half of the available memory)",
-	  OPTIONS_MESSAGES },
+	{ "max-memory", OPT_MAX_MEMORY, "SIZE", OPTION_COMMON,
+	  "Stop if reading recordings needs more memory than SIZE (default: half of the available "
+	  "memory)",
+	  OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -160,13 +235,15 @@ static error_t parse_memory(int key, char *arg, struct argp_state *state)
 
 const struct argp memory_argp = { .options = memory_options, .parser = parse_memory };
 
-/* ---- --json-schema ---- */
+/* ---- --json, --json-schema ---- */
 
-enum { OPT_SCHEMA = 0x8500 };
+enum { OPT_SCHEMA = 0x8500, OPT_JSON };
 
 static const struct argp_option schema_options[] = {
-	{ "json-schema", OPT_SCHEMA, NULL, OPTION_RARE,
-	  "Print the JSON Schema of this command's JSON", OPTIONS_OUTPUT },
+	/* usage__parse() makes it --format json before argp sees it */
+	{ "json", OPT_JSON, NULL, OPTION_COMMON, "Short for --format json", OPTIONS_OUTPUT },
+	{ "json-schema", OPT_SCHEMA, NULL, OPTION_COMMON,
+	  "Print the JSON Schema of the command's JSON", OPTIONS_OUTPUT },
 	{ 0 },
 };
 

@@ -27,6 +27,11 @@ enum {
 };
 
 /* Entries of options with the same help in all commands. */
+#define OPTION_OUTPUT                                                                              \
+	{ "output", 'o', "FILE", 0, "Write to FILE instead of standard output", OPTIONS_OUTPUT },  \
+	{                                                                                          \
+		"force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT                 \
+	}
 #define OPTION_FRAMES                                                                              \
 	{                                                                                          \
 		"frames", OPT_FRAMES, "user|all|native", OPTION_RARE,                              \
@@ -38,7 +43,7 @@ enum {
 	{ "color",                                                                                 \
 	  OPT_COLOR,                                                                               \
 	  "auto|always|never",                                                                     \
-	  OPTION_RARE,                                                                             \
+	  OPTION_COMMON,                                                                           \
 	  "Use colours (default auto: on a terminal, unless NO_COLOR is set)",                     \
 	  OPTIONS_OUTPUT },                                                                        \
 	{                                                                                          \
@@ -58,6 +63,8 @@ struct report_args {
 	enum frame_choice which_line; /* which frame of a stack is charged: --frames */
 	struct report_select select;  /* --filter and --hide; free it with report_select__drop() */
 	enum report_choice colour;
+	const char *output; /* -o; NULL: standard output */
+	bool force;	    /* -f: replace that file */
 };
 
 /* Parses an option that the command lists. Returns 0, or ARGP_ERR_UNKNOWN for other keys. */
@@ -67,6 +74,20 @@ extern const char *const report_args_formats[];
 /* Returns the index of arg in words, which end with NULL. Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);
+
+/* The file of OPTION_OUTPUT, while it takes the place of standard output. */
+struct report_output {
+	struct outfile *file; /* NULL: standard output itself */
+	const char *path;     /* borrowed */
+	int standard;	      /* descriptor of the real standard output */
+};
+
+/* Makes standard output go to the file of -o, if it is given. Returns 0, or an exit code after a
+ * message: then there is nothing to end. */
+int report_output__begin(struct report_output *o, const struct report_args *a);
+/* Makes standard output be itself again. Gives the file its name; removes it if nothing was written
+ * or status is EXIT_FAILED. Returns status, or another exit code after a message. */
+int report_output__end(struct report_output *o, int status);
 
 /* --csv of commands that write tables, as a child of their argp parsers. */
 
@@ -91,8 +112,8 @@ void report_args__check_csv(struct argp_state *state, bool given, bool is_csv);
 /* Parses --max-memory, which sets the limit of record/mtr.h. Has no input. */
 extern const struct argp memory_argp;
 
-/* --json-schema of commands that write JSON, as a child of their argp parsers. The schemas are the
- * files of user/cmd/schema, one for each command. */
+/* --json and --json-schema of commands that have --format json, as a child of their argp parsers.
+ * The schemas are the files of user/cmd/schema, one for each command. */
 
 #define SCHEMA_ARGP_CHILD                                                                          \
 	{                                                                                          \

@@ -206,7 +206,9 @@ static int cmd_run(int argc, char **argv)
 const struct command command_run = {
 	.name = "run",
 	.summary = "start a command and record it from its first allocation",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
+	.shares = &command_record,
 	.examples = "sudo memtrace-bpf run -o run.mtr -- python train.py\n"
 		    "memtrace-bpf run --inside -o run.mtr -- python train.py   # without root\n"
 		    "memtrace-bpf run --dry-run-cuda --vram 24G --inside -- python train.py",

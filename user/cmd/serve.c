@@ -126,8 +126,6 @@ static const struct argp_option options[] = {
 	  "Also send the token over http, where others can read it", 4 },
 	{ "push-ca", OPT_PUSH_CA, "FILE", OPTION_RARE,
 	  "Trust these authorities (PEM) instead of the system's", 4 },
-	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
-	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -468,9 +466,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'o':
 		a->folder = arg;
 		break;
-	case 'v':
-		a->verbose = true;
-		break;
 	case ARGP_KEY_ARG:
 		add_argument(a->files, &a->n_files, SERVE_FILES, arg, "FILE", state);
 		break;
@@ -574,8 +569,6 @@ static int cmd_serve(int argc, char **argv)
 		.interval = SECOND,
 	};
 	usage__parse(&command_serve, argc, argv, 0, &args);
-	if (args.verbose)
-		log__set_level(LOG_DEBUG);
 	if (!args.n_listen)
 		args.listen[args.n_listen++] = "127.0.0.1:8000";
 	status = prepare(&args);
@@ -592,6 +585,7 @@ static int cmd_serve(int argc, char **argv)
 const struct command command_serve = {
 	.name = "serve",
 	.summary = "serve an HTTP API, a dashboard and metrics",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
 	.examples = "memtrace-bpf serve run.mtr\n"
 		    "sudo memtrace-bpf serve --all\n"

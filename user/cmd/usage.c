@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "cmd/usage.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -82,7 +84,7 @@ static ssize_t put_message(void *cookie, const char *s, size_t n)
 static void try_options(struct nearest *n, const struct options_list *options)
 {
 	for (size_t i = 0; i < options->n; i++)
-		if (options_list__shows(options->v[i]))
+		if (options_list__suggests(options->v[i]))
 			nearest__try(n, options->v[i]->name);
 }
 
@@ -115,7 +117,7 @@ static void refuse_others_option(struct argp_state *state, const char *word, con
 
 	add_commands(commands, sizeof(commands), name);
 	for (size_t i = 0; i < at.options.n && !*own; i++) {
-		if (!options_list__shows(at.options.v[i]))
+		if (!options_list__suggests(at.options.v[i]))
 			continue;
 		n = strlen(at.options.v[i]->name);
 		if (n > len && at.options.v[i]->name[n - len - 1] == '-' &&
@@ -130,6 +132,28 @@ static void refuse_others_option(struct argp_state *state, const char *word, con
 		argp_error(state, "unknown option '--%s': it is for %s%s", word, commands, own);
 }
 
+/* Calls argp_error() if word is the beginning of options, and names them. */
+static void refuse_abbreviation(struct argp_state *state, const char *word)
+{
+	char names[256] = "";
+	size_t used = 0, found = 0;
+
+	for (size_t i = 0; i < at.options.n; i++) {
+		const struct argp_option *o = at.options.v[i];
+
+		if (!options_list__suggests(o) || strncmp(o->name, word, strlen(word)) != 0)
+			continue;
+		if (used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
+						 found ? ", " : "", o->name);
+		found++;
+	}
+	if (found == 1)
+		argp_error(state, "unknown option '--%s'; did you mean %s?", word, names);
+	else if (found)
+		argp_error(state, "unknown option '--%s'; write the whole name: %s", word, names);
+}
+
 /* Calls argp_error() for an unknown option of len bytes, with the nearest one of this command or,
  * if that is nearer, of another one. */
 static void refuse_unknown_option(struct argp_state *state, const char *name, size_t len)
@@ -139,6 +163,8 @@ static void refuse_unknown_option(struct argp_state *state, const char *name, si
 	struct nearest n = { .word = word }, of_others;
 
 	snprintf(word, sizeof(word), "%.*s", (int)len, name);
+	if (*word)
+		refuse_abbreviation(state, word);
 	try_options(&n, &at.options);
 	of_others = n;
 	for (size_t i = 0; i < at.ncommands; i++) {
@@ -173,6 +199,113 @@ void usage__unknown(struct argp_state *state, const char *what, const char *word
 		argp_error(state, "%s '%s'; did you mean %s?", what, word, n.best);
 	else
 		argp_error(state, "%s '%s'; use %s", what, word, all);
+}
+
+/* Commands of py-spy, memray and nsys, and what does the same here. */
+static const struct {
+	const char *word, *command, *argument;
+} elsewhere[] = {
+	{ "top", "-p", "PID" },
+	{ "attach", "-p", "PID" },
+	{ "profile", "record -p", "PID" },
+	{ "table", "report", "FILE" },
+	{ "summary", "report", "FILE" },
+	{ "stats", "report", "FILE" },
+	{ "tree", "report --by stack", "FILE" },
+	{ "parse", "export ndjson", "FILE" },
+};
+
+/* Prints "; use memtrace-bpf COMMAND next" with the argument that was given, or the name of one;
+ * "": it takes none. */
+static void print_use(const char *command, const char *next, const char *argument)
+{
+	char quoted[PATH_MAX];
+	const char *given = NULL;
+
+	if (next && *next != '-')
+		given = text__shell(quoted, sizeof(quoted), next);
+	given = given ?: argument;
+	fprintf(stderr, "; use memtrace-bpf %s%s%s\n", command, *given ? " " : "", given);
+}
+
+/* Prints a hint if the word is the first argument of one of our commands, such as a format of
+ * export. */
+static bool hint_of_word(const struct command *c, const char *word, const char *next)
+{
+	char command[64];
+
+	for (size_t i = 0; c->word && c->word(i).name; i++)
+		if (!strcmp(word, c->word(i).name)) {
+			snprintf(command, sizeof(command), "%s %s", c->name, word);
+			print_use(command, next, strstr(c->argp->args_doc, "FILE") ? "FILE" : "");
+			return true;
+		}
+	return false;
+}
+
+/* Prints a hint if the word is a command of another tool, or belongs to one of our commands. */
+static bool hint_of_other_command(const char *word, const char *next)
+{
+
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
+		if (!strcmp(word, elsewhere[i].word)) {
+			print_use(elsewhere[i].command, next, elsewhere[i].argument);
+			return true;
+		}
+	for (size_t i = 0; i < at.ncommands; i++)
+		if (hint_of_word(at.commands[i], word, next))
+			return true;
+	return false;
+}
+
+static bool ends_with(const char *word, const char *end)
+{
+	const char *dot = strrchr(word, '.');
+
+	return dot && dot != word && !strcmp(dot, end);
+}
+
+/* Prints a hint if the words are a script or start Python: "; use memtrace-bpf run -- python ...". */
+static bool hint_of_script(int argc, char *const *argv)
+{
+	bool script = ends_with(argv[0], ".py");
+	char quoted[PATH_MAX];
+
+	if (!script && strncmp(argv[0], "python", 6) != 0 && strcmp(argv[0], "torchrun") != 0)
+		return false;
+	fprintf(stderr, "; use memtrace-bpf run --%s", script ? " python" : "");
+	for (int i = 0; i < argc; i++)
+		fprintf(stderr, " %s", text__shell(quoted, sizeof(quoted), argv[i]) ?: "...");
+	fputc('\n', stderr);
+	return true;
+}
+
+void usage__unknown_command(int argc, char *const *argv)
+{
+	const char *word = argv[0];
+	struct nearest n = { .word = word };
+	char shown[256], quoted[PATH_MAX];
+
+	for (size_t i = 0; i < at.ncommands; i++)
+		nearest__try(&n, at.commands[i]->name);
+	nearest__try(&n, "help");
+	nearest__try(&n, "version");
+	fprintf(stderr, "memtrace-bpf: unknown command '%s'",
+		text__clean(shown, sizeof(shown), word, strlen(word)));
+	if (hint_of_other_command(word, argc > 1 ? argv[1] : NULL) || hint_of_script(argc, argv))
+		return;
+	if (n.best)
+		fprintf(stderr, "; did you mean %s?\n", n.best);
+	else if (!word[strspn(word, "0123456789")])
+		fprintf(stderr,
+			"; what is wrong with that process: memtrace-bpf diagnose -p %s; the live "
+			"view: memtrace-bpf -p %s\n",
+			word, word);
+	else if (ends_with(word, ".mtr") || !access(word, F_OK))
+		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n",
+			text__shell(quoted, sizeof(quoted), word) ?: word);
+	else
+		fputs("\nSee `memtrace-bpf help`.\n", stderr);
 }
 
 void usage__unexpected(struct argp_state *state, const char *argument, const char *next)
@@ -215,13 +348,10 @@ static bool check_long(struct argp_state *state, const char *argument, bool last
 	return !name[len] && options_list__takes_next(o);
 }
 
-/* True if the command has --format json: then --json means that. getopt would take it as a short
- * form of --json-schema. */
+/* True if the command has --json, which means --format json. */
 static bool takes_json(void)
 {
-	const struct argp_option *o = options_list__named(&at.options, "format", strlen("format"));
-
-	return o && !strcmp(o->name, "format") && o->arg && strstr(o->arg, "json");
+	return options_list__named(&at.options, "json", strlen("json"));
 }
 
 /* Checks options in getopt's order, with better messages than its own. */
@@ -257,11 +387,14 @@ static void begin_usage(struct argp_state *state)
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 
 static const struct argp_option common_options[] = {
-	{ "log-level", OPT_LOG_LEVEL, "LEVEL", OPTION_RARE,
+	{ "verbose", 'v', NULL, OPTION_COMMON,
+	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },
+	{ "quiet", 'q', NULL, OPTION_COMMON, "Print only warnings and errors", OPTIONS_MESSAGES },
+	{ "log-level", OPT_LOG_LEVEL, "LEVEL", OPTION_COMMON,
 	  "Lowest level: error, warn, info (default) or debug", OPTIONS_MESSAGES },
-	{ "log-file", OPT_LOG_FILE, "FILE", OPTION_RARE,
+	{ "log-file", OPT_LOG_FILE, "FILE", OPTION_COMMON,
 	  "Also append messages, with the time, to FILE", OPTIONS_MESSAGES },
-	{ "log-format", OPT_LOG_FORMAT, "text|json", OPTION_RARE,
+	{ "log-format", OPT_LOG_FORMAT, "text|json", OPTION_COMMON,
 	  "Format of messages (default text); json: one object per line", OPTIONS_MESSAGES },
 	{ "help", 'h', "all", OPTION_ARG_OPTIONAL | OPTION_HIDDEN, NULL, 0 },
 	{ NULL, '?', NULL, OPTION_HIDDEN, NULL, 0 },
@@ -291,6 +424,10 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 	case '?':
 		help__print(stdout, at.command, arg && !strcmp(arg, "all"));
 		exit(analysis__check_output(stdout, "standard output"));
+	case 'v':
+	case 'q':
+		log__set_level(key == 'v' ? LOG_DEBUG : LOG_WARN);
+		break;
 	case 'V':
 		argp_program_version_hook(stdout, state);
 		exit(analysis__check_output(stdout, "standard output"));
@@ -312,16 +449,29 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 
 const struct argp log_argp = { .options = common_options, .parser = parse_common };
 
-/* Takes --log-...=VALUE and --log-... VALUE, up to the first other argument. */
-int usage__take_log_options(int argc, char **argv)
+/* True for -v, -q and their long names, which it applies. */
+static bool take_level(const char *argument)
+{
+	bool verbose = !strcmp(argument, "-v") || !strcmp(argument, "--verbose");
+	bool quiet = !strcmp(argument, "-q") || !strcmp(argument, "--quiet");
+
+	if (verbose || quiet)
+		log__set_level(verbose ? LOG_DEBUG : LOG_WARN);
+	return verbose || quiet;
+}
+
+/* Takes -v, -q, --log-...=VALUE and --log-... VALUE, up to the first other argument. */
+int usage__take_common_options(int argc, char **argv)
 {
 	char why[128] = "it needs a value";
 	int i = 0;
 
-	while (i < argc) {
+	for (; i < argc; i++) {
 		const struct option_of *o = NULL;
 		const char *value = NULL;
 
+		if (take_level(argv[i]))
+			continue;
 		for (size_t k = 0; k < sizeof(takers) / sizeof(*takers); k++) {
 			size_t len = strlen(takers[k].name);
 
@@ -340,7 +490,6 @@ int usage__take_log_options(int argc, char **argv)
 			fprintf(stderr, "memtrace-bpf: %s: %s\n", o->name, why);
 			return -1;
 		}
-		i++;
 	}
 	return i;
 }

@@ -93,9 +93,6 @@ static const struct argp_option options[] = {
 	  "Write the latest figures to FILE, for Prometheus' textfile collector", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text); json: one object per line",
 	  OPTIONS_OUTPUT },
-	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
-	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
-	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -257,12 +254,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'd':
 		a->duration = parse_time(state, "--duration", arg, 1);
 		break;
-	case 'q':
-		log__set_level(LOG_WARN);
-		break;
-	case 'v':
-		log__set_level(LOG_DEBUG);
-		break;
 	case ARGP_KEY_ARG:
 		usage__unexpected(state, arg,
 				  "choose processes with -p PID, --name PATTERN or --all");
@@ -306,6 +297,7 @@ static int cmd_watch(int argc, char **argv)
 const struct command command_watch = {
 	.name = "watch",
 	.summary = "watch processes and capture one when a rule becomes true",
+	.group = COMMANDS_RECORD,
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf watch --all -o captures/\n"
 		    "sudo memtrace-bpf watch --name train.py --rule 'growth>1G/10m' -o captures/\n"

@@ -77,7 +77,6 @@ struct serve_args {
 	uint64_t push_profile;			/* length of the capture for each profile, in ns */
 	const char *push_token_file, *push_ca;
 	bool push_insecure; /* the token may be sent to http URLs of other machines */
-	bool verbose;
 	struct serve_secrets secrets;
 };
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/text.h"
 
 #define SWITCH_KEY(field, name, help) OPT_##field,
@@ -62,9 +61,6 @@ static const struct argp_option options[] = {
 	  OPTIONS_RECORD },
 	{ "cost", OPT_COST, "PERCENT", 0, "Record less detail while tracing adds more time: 1%",
 	  OPTIONS_RECORD },
-	{ "verbose", 'v', NULL, OPTION_RARE,
-	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },
-	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
 	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
 };
 
@@ -162,12 +158,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->children = true;
 		break;
 		SESSION_SWITCHES(SWITCH_CASE)
-	case 'v':
-		log__set_level(LOG_DEBUG);
-		break;
-	case 'q':
-		log__set_level(LOG_WARN);
-		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}

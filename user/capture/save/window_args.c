@@ -42,8 +42,8 @@ static const struct argp_option options[] = {
 	{ "skip", OPT_SKIP, "N", 0, "Start after N whole steps", OPTIONS_TIME },
 	{ "on", OPT_ON, "CONDITION", 0, "Write a window when this is true, such as 'allocated>70G'",
 	  OPTIONS_PARTS },
-	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", OPTION_RARE,
-	  "Short for --on 'growth>SIZE/SPAN', such as 1G/100steps or 500M/10m", OPTIONS_PARTS },
+	/* short for --on 'growth>SIZE/SPAN' */
+	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", OPTION_HIDDEN, NULL, 0 },
 	{ "until", OPT_UNTIL, "CONDITION", 0, "End the window when this is true", OPTIONS_PARTS },
 	{ "from-mark", OPT_FROM_MARK, "NAME", OPTION_RARE,
 	  "Start a window at each mark NAME (`memtrace-bpf ctl mark NAME`; also a pattern)",
@@ -174,10 +174,10 @@ static void check(const struct window_args *a, struct argp_state *state)
 			   "--at sets when the first window starts; it cannot be combined with %s",
 			   start ? start : "--skip");
 	if (a->before && !start)
-		argp_error(state, "--before needs --on, --on-growth, --from-mark or --wait");
+		argp_error(state, "--before needs --on, --from-mark or --wait");
 	if (a->keep && !window_args__repeat(a))
-		argp_error(state, "--keep needs several windows: --every, --on, --on-growth, "
-				  "--from-mark or --wait");
+		argp_error(state, "--keep needs several windows: --every, --on, --from-mark "
+				  "or --wait");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -466,6 +466,11 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		grid__print(t, out, i, words__cut(s->where, room));
 	}
 	print_notes(out, all, n, false);
+	if (n > 1) {
+		fputc('\n', out);
+		text__paragraph(out, width, "Lines that changed: ", "  ",
+				"memtrace-bpf diff OLD NEW");
+	}
 out:
 	grid__free(t);
 	free(s);

@@ -595,6 +595,9 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 	print_list(p, DIFF_GONE, "Gone");
 	print_before(p);
 	print_check(p);
+	fputc('\n', p->out);
+	text__paragraph(p->out, p->width, "Peaks and step times: ", "  ",
+			"memtrace-bpf compare OLD NEW");
 out:
 	grid__free(p->table);
 	for (int k = 0; k < MATCH_SIDES; k++)
