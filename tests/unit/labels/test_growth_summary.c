@@ -215,6 +215,33 @@ static void test_long_names(void **state)
 	free(name);
 }
 
+/* A line allocates a temporary block within a module, and then one that stays, outside of it. After
+ * the process has freed all, the module of the first block is not that of the growing line. */
+static void test_module_of_freed_blocks(void **state)
+{
+	struct world w = watched();
+	struct dict_frame in_module = { .loc = loc(&w, "/home/u/train.py", "train_step", 7) };
+	uint32_t keeps = at_line(&w, 7), temporary;
+	struct growth_summary s;
+
+	in_module.module = module(&w, "conv.0", "Conv2d", "Net");
+	temporary = dict__stack(w.d, &in_module, 1, MT_WALK_OK);
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CPU, 0x10, MIB, temporary);
+		dealloc(&w, CPU, 0x10, MIB);
+		alloc(&w, CPU, 0x100000 + i, MIB, keeps);
+		step(&w, (i + 1) * STEP);
+	}
+	for (int i = 0; i < 60; i++)
+		dealloc(&w, CPU, 0x100000 + i, MIB);
+	s = judged(&w, "cpu");
+	assert_int_equal(s.line->row.count, 60);
+	assert_string_equal(s.line->row.module, "");
+	assert_string_equal(s.line->row.module_class, "");
+	growth_summary__free(&s);
+	world__free(&w);
+}
+
 static void test_several_lines(void **state)
 {
 	struct world w = watched();
@@ -351,7 +378,9 @@ static void test_healthy(void **state)
 			 "no growth from step to step in %d steps (not sure: record 100)",
 			 steps[i]);
 		if (steps[i] < 100) {
-			is_unknown(&w, "cpu", "too_few_steps", steps[i] < 10 ? "" : expected);
+			is_unknown(&w, "cpu", "too_few_steps",
+				   steps[i] < 10 ? "growth not known in 5 steps: record 100"
+						 : expected);
 			continue;
 		}
 		snprintf(expected, sizeof(expected), "no growth from step to step in %s steps",
@@ -437,7 +466,10 @@ static void test_unknown(void **state)
 	uint32_t line;
 
 	leak(&w, CPU, 5, MIB);
-	is_unknown(&w, "cpu", "too_few_steps", "");
+	is_unknown(&w, "cpu", "too_few_steps", "growth not known in 5 steps: record 100");
+	w = watched();
+	alloc(&w, CPU, 0x10, MIB, at_line(&w, 7));
+	is_unknown(&w, "cpu", "too_short", "growth not known in 1.0 ms: record a minute");
 
 	/* `leaks` has these with medium confidence: 12 steps, and calls of a model, which a
 	 * sequence of generation looks like. */
@@ -584,6 +616,7 @@ int main(void)
 		cmocka_unit_test(test_mark),
 		cmocka_unit_test(test_not_sampled),
 		cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_module_of_freed_blocks),
 		cmocka_unit_test(test_several_lines),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_negligible),

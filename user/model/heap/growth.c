@@ -1313,18 +1313,24 @@ static bool are_of_one_line(const struct judge *j, const struct row *a, const st
 	}
 }
 
-/* Sets l->row: the row of the live blocks of this line, or if none is live, one from the stack. */
+/*
+ * Sets l->row: the row of the live blocks of this line, or if none is live, one from the stack of
+ * the line's first block. That block may be temporary, so its module says nothing of those that
+ * stay.
+ */
 static void describe_line(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
 {
 	const struct site *s = &j->m->sites.all[u->site];
+	bool found = false;
 
 	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &l->row);
-	for (size_t i = 0; i < j->nrows; i++) {
-		if (are_of_one_line(j, &l->row, &j->rows[i])) {
+	for (size_t i = 0; i < j->nrows && !found; i++) {
+		found = are_of_one_line(j, &l->row, &j->rows[i]);
+		if (found)
 			l->row = j->rows[i];
-			break;
-		}
 	}
+	if (!found && j->w->by == BY_LINE)
+		l->row.module = l->row.module_class = l->row.module_root = "";
 	l->row.bytes = sum_of_ages(&j->survey[u - j->w->units]);
 	l->row.count = j->survey[u - j->w->units].blocks;
 	l->row.cumulative = 0;
