@@ -58,6 +58,7 @@ enum device_value_flag {
 	VALUE_OF_BEFORE = 2, /* known if memory from before attach is known */
 	VALUE_OF_MOMENT = 4, /* known if the device reached the moment in model_opts.at */
 	VALUE_LEFT_OUT = 8, /* an unknown value is left out of JSON; without this flag it is null */
+	VALUE_FROM_ONE = 16, /* the member counts from 0, the value from 1 */
 };
 
 struct device_value {

@@ -692,6 +692,7 @@ static void test_compare_json(void **state)
 	       "   \"peak_is\": \"exact\",\n"
 	       "   \"peak_time\": 0.500000000,\n"
 	       "   \"peak_step\": 1,\n"
+	       "   \"peak_step_number\": 2,\n"
 	       "   \"peak_phase\": \"forward\",\n"
 	       "   \"peak_reserved\": 26214400,\n"
 	       "   \"reserved_at_peak\": 26214400,\n"

@@ -106,7 +106,8 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	json__uint(j, "needs", p.needs);
 	json__int(j, "left", estimate_parts__left(e->args->vram, &p));
 	json__string(j, "peak_is", figure__name(d.peak_is));
-	json__uint(j, "peak_step", d.peak_step + 1);
+	json__uint(j, "peak_step", d.peak_step + 1); /* from 1: for older readers */
+	json__uint(j, "peak_step_number", d.peak_step + 1);
 	json__string(j, "peak_phase", phase__name(d.peak_phase));
 	err = growth_summary__device_json(j, e->full->model, e->full->facts, device,
 					  e->full->duration);

@@ -598,6 +598,7 @@ void rolling_view__json(const struct rolling_view *v, struct json *j)
 		json__uint(j, "peak_allocated", d->peak_allocated);
 		json__seconds(j, "peak_time", d->peak_time, 9);
 		json__uint(j, "peak_step", d->peak_step);
+		json__uint(j, "peak_step_number", d->peak_step + 1);
 		json__uint(j, "peak_reserved", d->peak_reserved);
 		json__uint(j, "total_allocated", d->total_allocated);
 		json__uint(j, "allocs", d->allocs);

@@ -22,7 +22,8 @@ const struct device_value device_values[] = {
 	  OF(peak_reserved),
 	  VALUE_OF_TOTALS,
 	  { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." } },
-	{ "peak_step", OF(peak_step), 0, { 0 } },
+	{ "peak_step", OF(peak_step), 0, { 0 } }, /* from 0: for older readers */
+	{ "peak_step_number", OF(peak_step), VALUE_FROM_ONE, { 0 } },
 	{ "before_attach",
 	  OF(before_attach_start),
 	  VALUE_OF_BEFORE,
@@ -61,6 +62,7 @@ const size_t device_values_n = sizeof(device_values) / sizeof(*device_values);
 bool device_value__get(const struct device_value *v, const struct model_device *d, uint64_t *ret)
 {
 	memcpy(ret, (const char *)d + v->offset, sizeof(*ret));
+	*ret += v->flags & VALUE_FROM_ONE ? 1 : 0;
 	return !((v->flags & VALUE_OF_TOTALS) && !d->has_totals) &&
 	       !((v->flags & VALUE_OF_BEFORE) && !d->before_known) &&
 	       !((v->flags & VALUE_OF_MOMENT) && !d->marked);

@@ -523,6 +523,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "peak_is", figure__name(d->peak_is));
 	json__seconds(j, "peak_time", d->peak_time, 9);
 	json__uint(j, "peak_step", d->peak_step);
+	json__uint(j, "peak_step_number", d->peak_step + 1);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	if (d->has_totals) {
 		json__uint(j, "peak_reserved", d->peak_reserved);

@@ -178,6 +178,7 @@ static void put_inside(struct json *j, const struct growth *g, enum trend_confid
 	}
 	json__open_object(j, "inside_step");
 	json__uint(j, "step", in->step);
+	json__uint(j, "step_number", in->step + 1);
 	json__uint(j, "calls", in->calls);
 	json__bool(j, "open", in->open);
 	json__uint(j, "grown_on_device", in->grown);
