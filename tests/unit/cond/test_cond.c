@@ -42,6 +42,7 @@ static struct cond_values values(void)
 
 	v.v[COND_ALLOCATED] = (struct cond_value){ true, 64 * GIB, 80 * GIB };
 	v.v[COND_RESERVED] = (struct cond_value){ true, 72 * GIB, 80 * GIB };
+	v.v[COND_UNUSED] = (struct cond_value){ true, 8 * GIB, 80 * GIB };
 	v.v[COND_FRAGMENTATION] = (struct cond_value){ true, 8 * GIB, 72 * GIB };
 	v.v[COND_PEAK] = (struct cond_value){ true, 70 * GIB + 1, 80 * GIB };
 	v.v[COND_STEP_TIME] = (struct cond_value){ true, 1500000000, 0 };
@@ -69,6 +70,8 @@ static void test_to_the_byte(void **state)
 	is("peak>75161927681", COND_NO, "peak 70.00 GiB is not > 70.00 GiB");
 	is("peak>=75161927681", COND_HOLDS, "peak 70.00 GiB >= 70.00 GiB");
 	is("peak<=70G", COND_NO, "peak 75,161,927,681 B is not <= 75,161,927,680 B");
+	is("cached>=8G", COND_HOLDS, "cached 8.00 GiB >= 8.00 GiB");
+	is("unused<8G", COND_NO, "cached 8.00 GiB is not < 8.00 GiB");
 	is("allocated<65G", COND_HOLDS, "allocated 64.00 GiB < 65.00 GiB");
 	is("allocated=64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");
 	is("allocated==64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");

@@ -142,7 +142,7 @@ void replay_print__text(FILE *out, const struct replay_found *f)
 			"recording.\n",
 			text__bytes(b, sizeof(b), f->vram),
 			f->recorded_vram ? ", as recorded (--vram none: unlimited)" : "");
-	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.",
+	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Cached", "Segm.",
 		"Retries", "Settings");
 	for (size_t i = 0; i < f->n; i++) {
 		print_row(out, &f->v[i]);

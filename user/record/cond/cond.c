@@ -396,14 +396,19 @@ static const char *read_word(struct parser *s, const char *ends)
 	return s->word;
 }
 
+/* The figure's name for people. "unused" is its name in JSON and in older conditions. */
+static const char *word_of(enum cond_figure f)
+{
+	return f == COND_UNUSED ? "cached" : known_figures[f].name;
+}
+
 static char *list_figures(char *buf, size_t size)
 {
 	size_t len = 0;
 
 	*buf = '\0';
 	for (int i = 0; i < COND_NR && len < size; i++)
-		len += snprintf(buf + len, size - len, "%s%s", i ? ", " : "",
-				known_figures[i].name);
+		len += snprintf(buf + len, size - len, "%s%s", i ? ", " : "", word_of(i));
 	return buf;
 }
 
@@ -418,11 +423,11 @@ static int parse_figure(struct parser *s, struct term *t)
 		return set_error(s, "at '%s': a figure is missing, as in 'peak>16G'; use one of %s",
 				 s->p, list_figures(names, sizeof(names)));
 	for (int i = 0; i < COND_NR; i++) {
-		if (!strcmp(known_figures[i].name, s->word)) {
+		if (!strcmp(known_figures[i].name, s->word) || !strcmp(word_of(i), s->word)) {
 			t->figure = i;
 			return 0;
 		}
-		nearest__try(&n, known_figures[i].name);
+		nearest__try(&n, word_of(i));
 	}
 	if (n.best)
 		return set_error(s, "unknown figure '%s'; did you mean %s?", s->word, n.best);
@@ -758,7 +763,7 @@ static const char *format_value(char *buf, size_t size, enum cond_unit unit, uin
 /* Writes a figure's name for people, such as "step time". */
 static const char *format_figure(char *buf, size_t size, enum cond_figure f)
 {
-	snprintf(buf, size, "%s", known_figures[f].name);
+	snprintf(buf, size, "%s", word_of(f));
 	for (char *p = buf; *p; p++)
 		if (*p == '_')
 			*p = ' ';

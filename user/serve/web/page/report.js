@@ -165,7 +165,7 @@
 		return [
 			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
 			number("allocs", "Allocated", r => r.total_allocations), number("frees", "Freed", r => r.total_deallocations, "76px"),
-			{ id: "frag", title: "Frag.", width: "66px", right: true, narrow: null, sort: r => r.avg_fragmentation ?? 0, down: true, text: r => percent(r.avg_fragmentation ?? 0, 1) },
+			{ id: "frag", title: "Cached", width: "66px", right: true, narrow: null, sort: r => r.avg_fragmentation ?? 0, down: true, text: r => percent(r.avg_fragmentation ?? 0, 1) },
 			{ id: "ms", title: "Time", width: "80px", right: true, narrow: "72px", sort: r => r.duration_ms ?? 0, down: true, text: r => C.time((r.duration_ms ?? 0) / 1000) },
 			number("calls", "Calls", r => r.calls, "64px"),
 			{ id: "class", title: "Class", width: "minmax(70px, 1fr)", narrow: null, sort: r => r.layer_class ?? "", text: r => r.layer_class ?? "" },
