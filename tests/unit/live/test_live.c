@@ -325,6 +325,24 @@ static void test_growth_between_steps(void **state)
 	live__free(&l);
 }
 
+/* After the end of a process all rows have 0 B: those that had most at the peak come first. */
+static void test_order_of_empty_rows(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		struct live_world l = live__new();
+		uint64_t of_a = i ? 4 * MIB : 2 * MIB, of_b = 6 * MIB - of_a;
+
+		come(&l, 0x1000, of_a, l.a);
+		come(&l, 0x2000, of_b, l.b);
+		go(&l, 0x1000, of_a);
+		go(&l, 0x2000, of_b);
+		refresh(&l, 1);
+		assert_int_equal(live_state__table(&l.s)->all[0].at_peak, 4 * MIB);
+		assert_int_equal(live_state__table(&l.s)->all[1].at_peak, 2 * MIB);
+		live__free(&l);
+	}
+}
+
 static void test_rates(void **state)
 {
 	struct live_world l = live__new();
@@ -1097,6 +1115,7 @@ int main(void)
 		cmocka_unit_test(test_column_of_a_time),
 		cmocka_unit_test(test_graph_time_goes_back),
 		cmocka_unit_test(test_growth_between_steps),
+		cmocka_unit_test(test_order_of_empty_rows),
 		cmocka_unit_test(test_rates),
 		cmocka_unit_test(test_judgement),
 		cmocka_unit_test(test_findings),

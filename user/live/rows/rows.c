@@ -450,6 +450,9 @@ static int compare_rows(const struct live_row *x, const struct live_row *y, enum
 		return x->row.filtered ? 1 : -1;
 	if (vx != vy)
 		return vx > vy ? -1 : 1;
+	/* After the end of a process, all rows may hold nothing. */
+	if (x->row.bytes == y->row.bytes && x->at_peak != y->at_peak)
+		return x->at_peak > y->at_peak ? -1 : 1;
 	return row__compare(&x->row, &y->row);
 }
 
