@@ -469,7 +469,7 @@ static int find_files(struct python *py, const struct maps *m, const char **why)
 	if (err == -ENOENT) {
 		python__refuse(why, err,
 			       "no Python in the process: none of its %zu mapped programs and "
-			       "libraries defines _PyRuntime",
+			       "libraries is an interpreter",
 			       n);
 		goto out;
 	}
