@@ -33,6 +33,8 @@ MOMENTS = ("peak", "end")
 BY = {"line": "line", "module": "module", "role": "category"}
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = r"[\d.,]+ (?:[KMGT]i)?B"
+FOUND = 4  # exit status: something grows, or is wrong
+GROWTH_CODES = ("leak", "graph_kept", "cache_grows", "others_grow", "peaks_grow")
 VERDICTS = {"grows": "grows", "no_growth": "none", "unknown": "unknown"}
 
 
@@ -152,6 +154,7 @@ def of_device(f, output, d):
                       ("frees", "frees"), ("ooms", "ooms"), ("peak_reserved", "peak_reserved"), ("end_reserved", "reserved"), ("before_attach", "before_attach")):
         f.put(output, (device, name), d.get(key))
     f.put(output, (device, "peak_step"), d["peak_step"] + 1 if d["peak_step"] is not None else None)
+    f.put(output, (device, "peak_step"), d.get("peak_step_number"))
     of_growth(f, output, device, d["growth"])
 
 
@@ -176,7 +179,14 @@ def of_diagnosis(f, output, doc):
 def diagnose(f, c):
     code, out, err = tool("diagnose", "--format", "json", c.path)
     check(code in (0, 4), "diagnose: %s", err)
-    of_diagnosis(f, "diagnose", json.loads(out))
+    doc, main = json.loads(out), document("report", "--format", "json", c.path)["device"]
+    of_diagnosis(f, "diagnose", doc)
+    for name in ("steps", "events", "lost"):
+        f.put("diagnose", ("", name), doc[name])
+    f.put("diagnose", (main, "growth text"), doc["growth"])
+    for found in doc["findings"]:
+        if found["code"] in GROWTH_CODES:
+            f.put("diagnose finding", (found["device"], "growth text"), found["text"].split("; ")[0] if "models" in found["text"] else found["text"])
     # As text, where each finding has one line, and its remedy another one.
     code, out, err = tool("diagnose", c.path, env={**os.environ, "COLUMNS": "4000"})
     check(code in (0, 4), "diagnose: %s", err)
@@ -224,7 +234,14 @@ def of_leaks(f, output, doc):
 
 
 def leaks(f, c):
-    of_leaks(f, "leaks", document("leaks", "--steps", "--format", "json", c.path))
+    doc = document("leaks", "--steps", "--format", "json", c.path)
+    of_leaks(f, "leaks", doc)
+    code, out, err = tool("leaks", c.path)
+    check(code in (0, FOUND), "leaks: %s", err)
+    for d in doc["devices"]:
+        section = re.search(r"^%s · .*\n((?:.+\n)*)" % d["device"], out, re.M)
+        check(section, "no section of %s:\n%s", d["device"], out)
+        check(d["growth"]["text"] in " ".join(section[1].split()), "leaks says something else than %r:\n%s", d["growth"]["text"], section[1])
 
 
 def of_compare(f, output, doc):
@@ -234,6 +251,7 @@ def of_compare(f, output, doc):
     for name, key in (("peak", "peak_allocated"), ("total", "total_allocated"), ("ooms", "ooms"), ("peak_reserved", "peak_reserved"), ("before_attach", "before_attach")):
         f.put(output, (one["device"], name), one[key])
     f.put(output, (one["device"], "peak_step"), one["peak_step"] + 1 if one["peak_step"] is not None else None)
+    f.put(output, (one["device"], "peak_step"), one["peak_step_number"])
 
 
 def compare(f, c):
@@ -297,7 +315,7 @@ def head_of_text(f, device, moment, out):
     said(f, (device, "freed"), "(%s) allocated and freed in" % SIZE, head[0])
     rate = re.search(r"Growth +\+(%s)/(?:step|call)" % SIZE, head[0])
     f.put("text", (device, "growth"), Rounded(rate[1]) if rate else None)
-    said(f, (device, "growth text"), r"Growth (.*?) *(?:$|host|out of memory|Marks)", head[0], str)
+    said(f, (device, "growth text"), r"(?:Growth |· (?=no growth|growth not known))(.*?) *(?:$|·|host|out of memory|Marks)", head[0], str)
     roles = re.search(r"^By role.*\n(?:  .*\n)+", out, re.M)
     for name, size in re.findall(r"^  (\S.*?)  +(%s) " % SIZE, roles[0] if roles else "", re.M):
         f.put("text", (device, moment, "role", {"no role found": "unknown", "KV cache": "kv_cache"}.get(name, name.replace(" ", "_"))), Rounded(size))

@@ -41,7 +41,7 @@ struct growth_summary {
 	/* GROWTH_VERDICT_UNKNOWN: "too_few_steps", "too_short", "uneven", "events_lost" or
 	 * "no_line". */
 	const char *why;
-	bool judged;   /* there are enough steps for a text, even if the verdict is unknown */
+	bool judged;   /* there are enough values to say that no growth was seen */
 	bool may_grow; /* something grew, however unevenly */
 	char device[16];
 	enum growth_clock clock;
@@ -95,14 +95,12 @@ size_t growth_summary__models(const struct growth_name *n, size_t *at);
 bool growth_summary__in_models(const struct growth_line *l, const struct growth_name *n);
 /* Whether the verdict is known. */
 bool growth_summary__is_known(const struct growth_summary *s);
-/* Whether growth_summary__say() has a text: the verdict is known, there is growth within a step, or
- * there are enough steps to say that no growth was seen. */
-bool growth_summary__has_text(const struct growth_summary *s);
 /* Whether memory grows, from step to step or within one. Reports give this a separate line. */
 bool growth_summary__is_finding(const struct growth_summary *s);
 /*
  * Writes the verdict for people, clean: "no growth from step to step in 120 steps", "no growth from
- * step to step in 43 steps (not sure: record 100)", "growth not known: events were lost", or
+ * step to step in 43 steps (not sure: record 100)", "growth not known in 5 steps: record 100",
+ * "growth not known: events were lost", or
  * "+16.0 KiB/step (1.90 MiB/min) at leaky.py:22 (train_step), held by history[*], confidence high;
  * full in about 3 h (5,700 steps)". Returns buf, as all functions here do that have one.
  */
@@ -110,7 +108,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 /*
  * Writes the longest form that fits in columns: "growth +16.0 KiB/step, 1.88 MiB/min at
  * leaky.py:22, held by history[*], full in about 3 h", and less down to "growth +16.0 KiB/step", or
- * "no growth in 60 steps". "": no form fits, or growth is not known.
+ * "no growth in 60 steps". "": no form fits.
  */
 char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT]);

@@ -80,8 +80,9 @@ struct findings_source {
 struct findings {
 	struct finding *all; /* faults by code, then savings, the largest share first */
 	size_t n, faults;    /* number of entries, and of those that are faults */
-	/* The verdict on growth for people: "no growth from step to step in 60 steps", clean. */
-	char growth[160];
+	/* The verdict on growth for people, as growth_summary__say() writes it: "no growth from
+	 * step to step in 60 steps". Owned. */
+	char *growth;
 	bool judged; /* there were enough values to judge growth on the main device */
 };
 

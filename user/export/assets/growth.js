@@ -88,8 +88,8 @@ const Growth = (() => {
 
 	/*
 	 * A device of the answer of `leaks --steps --format json`. summary: the device's growth in a report, for the
-	 * sentence at the top. use(line): called for a click on a line. longer(): offers a longer capture where there
-	 * are too few steps; null: none.
+	 * sentence at the top. use(line): called for a click on a line. longer(): offers a longer capture if there are
+	 * too few steps; null: none.
 	 */
 	function device(d, doc, { summary, use, longer } = {}) {
 		const found = d.leaks?.length || d.pool_grows || d.others_grow, rest = REST.map(([verdict, text]) => [(d.no_leaks ?? []).filter(l => l.verdict === verdict).length, text]).filter(([n]) => n);
@@ -97,8 +97,6 @@ const Growth = (() => {
 		const box = el("section", { className: "growth" }, el("h3", {}, d.device, el("span", { className: "quiet", textContent: " · " + span(d, doc) })));
 		if (summary?.text)
 			box.append(el("p", {}, el("b", { textContent: summary.text.slice(0, 1).toUpperCase() + summary.text.slice(1) + "." })));
-		else if (!found && few)
-			box.append(el("p", {}, `${span(d, doc)} ${d.clock !== "time" && d.steps === 1 ? "is" : "are"} too few to judge growth. Record at least 20 steps, better 60.`));
 		if (!found && few)
 			box.append(longer?.() ?? "");
 		if (!found && /^no growth/.test(summary?.text ?? ""))

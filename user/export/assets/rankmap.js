@@ -311,13 +311,23 @@ const RankMap = (() => {
 			...(empty ? [el("li", {}, el("i", { className: "absent" }), empty)] : []), ...(map.node ? [el("li", { textContent: `a block is a node of ${map.node} ranks` })] : []));
 	}
 
-	// "Growth in ranks 1-3; most in rank 2: +32.0 KiB/step at train.py:7", "No growth.", or "" if it is not known.
+	// "ranks 1-3", "rank 2", "12 recordings"
+	function together(list) {
+		if (list.every(r => /^rank /.test(r.label)))
+			return `${list.length > 1 ? "ranks" : "rank"} ${ranges(list.map(r => r.rank))}`;
+		return list.length > 1 ? `${count(list.length)} recordings` : named(list[0]);
+	}
+
+	// "Growth in ranks 1-3; most in rank 2: +32.0 KiB/step at train.py:7", "No growth.", or the sentence of the first rank whose
+	// growth is not known: "In ranks 0-3: growth not known in 5 steps: record 100".
 	function growing(all) {
 		const known = all.filter(r => !r.absent), most = known.filter(grows).sort((a, b) => grows(b).bytes_per_step - grows(a).bytes_per_step);
-		if (!most.length)
-			return known.every(r => growth(r) === 0) ? "No growth." : "";
-		const [first] = most, ranks = most.every(r => /^rank /.test(r.label)) ? `${most.length > 1 ? "ranks" : "rank"} ${ranges(most.map(r => r.rank))}` : most.length > 1 ? `${count(most.length)} recordings` : named(first);
-		return `Growth in ${ranks}${most.length > 1 ? `; most in ${named(first)}` : ""}: ${grows(first).text}`;
+		if (most.length)
+			return `Growth in ${together(most)}${most.length > 1 ? `; most in ${named(most[0])}` : ""}: ${grows(most[0]).text}`;
+		if (known.every(r => growth(r) === 0))
+			return "No growth.";
+		const unknown = r => r.growth.find(g => g.verdict === "unknown"), unsure = known.filter(unknown);
+		return unsure.length ? `In ${together(unsure)}: ${unknown(unsure[0]).text}` : "";
 	}
 
 	// What grows, and the list of those that differ. open(recording): one was chosen.

@@ -488,8 +488,7 @@ static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 	parquet__text(p, grows ? trend__confidence(g.confidence) : NULL);
 	parquet__text(p, r->file);
 	parquet__int(p, r->file && r->line, r->line);
-	parquet__text(p,
-		      known && growth_summary__has_text(&g) ? growth_summary__say(&g, text) : NULL);
+	parquet__text(p, known ? growth_summary__say(&g, text) : NULL);
 	if (known)
 		growth_summary__free(&g);
 }

@@ -430,11 +430,6 @@ bool growth_summary__is_known(const struct growth_summary *s)
 	return s->verdict != GROWTH_VERDICT_UNKNOWN;
 }
 
-bool growth_summary__has_text(const struct growth_summary *s)
-{
-	return growth_summary__is_known(s) || s->inside || s->judged;
-}
-
 bool growth_summary__is_finding(const struct growth_summary *s)
 {
 	return s->verdict == GROWTH_VERDICT_GROWS || s->inside;
@@ -734,7 +729,7 @@ static void say_unknown(const struct growth_summary *s, bool brief, char buf[GRO
 		strcpy(buf, "growth not known: memory grew, but in no single line");
 	else if (!strcmp(s->why, "uneven"))
 		strcpy(buf, "growth not known: memory changes too unevenly");
-	else if (s->may_grow)
+	else if (s->may_grow || !s->judged)
 		snprintf(buf, GROWTH_SUMMARY_TEXT, "growth not known in %s: record %s", length,
 			 record);
 	else
@@ -782,9 +777,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	char where[REPORT_TEXT + GROWTH_SUMMARY_TEXT];
 
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
-		buf[0] = '\0';
-		if (growth_summary__has_text(s))
-			say_none(s, false, buf);
+		say_none(s, false, buf);
 		return buf;
 	}
 	if (s->part == GROWTH_OF_POOL)
@@ -842,15 +835,14 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 
 	/* forms: from the longest to the shortest; the first one that fits is taken. */
 	buf[0] = '\0';
-	if (s->verdict != GROWTH_VERDICT_GROWS && growth_summary__has_text(s)) {
+	if (s->verdict != GROWTH_VERDICT_GROWS) {
 		say_none(s, false, buf);
 		if (text__width(buf) > columns)
 			say_none(s, true, buf);
 		if (text__width(buf) > columns)
 			buf[0] = '\0';
-	}
-	if (s->verdict != GROWTH_VERDICT_GROWS)
 		return buf;
+	}
 	growth_summary__signed(step, sizeof(step),
 			       s->clock == GROWTH_TIME ? s->per_minute : s->per_step);
 	strcat(strcat(step, "/"),
@@ -956,8 +948,7 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 	json__uint(j, growth_summary__steps_key(s->clock), s->steps);
 	if (s->growth.after_steps)
 		json__uint(j, "after_steps", s->growth.after_steps);
-	if (growth_summary__has_text(s))
-		json__string(j, "text", growth_summary__say(s, text));
+	json__string(j, "text", growth_summary__say(s, text));
 	if (s->verdict == GROWTH_VERDICT_GROWS) {
 		json__string(j, "part", parts[s->part]);
 		json__double(j, growth_summary__rate_key(s->clock), s->per_step, 3);

@@ -276,15 +276,14 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 	return s->inside ? add_inside(j, d, s) : 0;
 }
 
-/* Keeps the verdict on the main device's growth as text. */
-static void note_growth(struct findings *ret, const struct growth_summary *s)
+/* Keeps the verdict on the main device's growth as text. Returns 0 or -ENOMEM. */
+static int note_growth(struct findings *ret, const struct growth_summary *s)
 {
 	char said[GROWTH_SUMMARY_TEXT];
 
-	ret->judged = s->verdict != GROWTH_VERDICT_UNKNOWN;
-	snprintf(ret->growth, sizeof(ret->growth), "%s",
-		 growth_summary__has_text(s) ? growth_summary__say(s, said)
-					     : "too few steps to judge growth");
+	ret->judged = growth_summary__is_known(s);
+	ret->growth = strdup(growth_summary__say(s, said));
+	return ret->growth ? 0 : -ENOMEM;
 }
 
 /* Adds a device's findings. is_main: true for the main device, which also gets the findings about
@@ -314,8 +313,8 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	for (size_t i = 0; i < list.n && !err; i++)
 		if (list.all[i].of_host ? is_main : takes_advice)
 			err = add_advice(j, &d, &list.all[i]);
-	if (is_main)
-		note_growth(j->ret, &s);
+	if (is_main && !err)
+		err = note_growth(j->ret, &s);
 free_growth:
 	growth_summary__free(&s);
 free_list:
@@ -408,13 +407,13 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	int main = model__main_device(source->model), err = 0;
 
 	*ret = (struct findings){ .n = 0 };
-	snprintf(ret->growth, sizeof(ret->growth), "no memory of PyTorch was seen");
 	for (size_t i = 0; i < model__devices(source->model); i++) {
 		err = judge_device(&j, i, (int)i == main);
 		if (err)
 			goto failed;
 	}
-	err = add_models(&j);
+	ret->growth = ret->growth ?: strdup("no memory of PyTorch was seen");
+	err = ret->growth ? add_models(&j) : -ENOMEM;
 	if (err)
 		goto failed;
 	err = add_host(&j);
@@ -435,6 +434,7 @@ void findings__free(struct findings *f)
 	for (size_t i = 0; i < f->n; i++)
 		findings__free_texts(&f->all[i]);
 	free(f->all);
+	free(f->growth);
 	*f = (struct findings){ .n = 0 };
 }
 

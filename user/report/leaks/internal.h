@@ -29,8 +29,8 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 /* Writes the length and its kind, for a heading: "60 requests, each a block of serve.py:41 on cpu",
  * "3.1 s in 155 equal slices (no steps)". */
 const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf, size_t size);
-/* Says that there are too few values: "Too short to judge: 4 steps. Record at least 20, better 60."
- */
+/* Says that there are too few values: "growth not known in 4 steps: record 100", the words of
+ * growth_summary__say(), for several recordings or rows other than lines. */
 void leaks__say_short(FILE *out, size_t width, const struct growth *g, const char *span);
 /* Writes "no growth from step to step", or what does not: "nothing grew by 1.00 GiB
  * (--min-growth)". */

@@ -53,12 +53,11 @@ const char *leaks__heading(const struct growth *g, uint64_t duration, char *buf,
 
 void leaks__say_short(FILE *out, size_t width, const struct growth *g, const char *span)
 {
-	if (g->clock == GROWTH_TIME)
-		text__paragraph(out, width, "", "  ",
-				"Too few allocations in %s to judge. Record a minute.", span);
-	else
-		text__paragraph(out, width, "", "  ",
-				"Too short to judge: %s. Record at least 20, better 60.", span);
+	char longer[16] = "a minute";
+
+	if (g->clock != GROWTH_TIME)
+		snprintf(longer, sizeof(longer), "%d", TREND_STEADY);
+	text__paragraph(out, width, "", "  ", "growth not known in %s: record %s", span, longer);
 }
 
 const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, char *buf,
@@ -168,9 +167,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 		snprintf(when, sizeof(when), "after the last %s", unit);
 	if (l->kind == GROWTH_ENLARGED)
 		snprintf(buf, size,
-			 "its blocks do not stay: each is replaced by a larger one (a tensor that "
-			 "is enlarged, or inputs "
-			 "that grow)");
+			 "each block is freed and a larger one replaces it (a tensor that is "
+			 "enlarged, or inputs that grow)");
 	else if (!l->ages)
 		snprintf(buf, size, "no block of it was recorded for a whole %s", unit);
 	else if (g->clock == GROWTH_TIME)

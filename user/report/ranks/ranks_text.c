@@ -733,6 +733,40 @@ static int print_tree(struct page *p)
 			       p->o->top ? most : SIZE_MAX);
 }
 
+/* The first device whose growth is not known. NULL: it is known of all. */
+static const struct growth_summary *find_unknown(const struct rank *k)
+{
+	for (size_t i = 0; i < k->ngrowth; i++)
+		if (!growth_summary__is_known(k->growth[i]))
+			return k->growth[i];
+	return NULL;
+}
+
+/* Names the recordings whose growth is not known, with the sentence of the first. */
+static int print_unknown_growth(struct page *p)
+{
+	const struct growth_summary *first = NULL;
+	bool *in = calloc(p->n, sizeof(*in));
+	char text[GROWTH_SUMMARY_TEXT];
+
+	if (!in)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->n; i++) {
+		const struct growth_summary *s = find_unknown(&p->r->all[i]);
+
+		in[i] = s != NULL;
+		first = first ?: s;
+	}
+	ranks__list(p->r, in, p->part, sizeof(p->part));
+	free(in);
+	if (!first)
+		return 0;
+	fputc('\n', p->out);
+	text__paragraph(p->out, text__one_line(p->width), "", "  ", "In %s: %s", p->part,
+			growth_summary__say(first, text));
+	return 0;
+}
+
 /* Names the recordings that grow, with the sentence of the one that grows most. */
 static int print_growth(struct page *p)
 {
@@ -763,6 +797,8 @@ static int print_growth(struct page *p)
 				p->part, more, growth_summary__say(most->grows, text));
 	else if (steady == p->n)
 		fputs("\nNo growth.\n", p->out);
+	else
+		return print_unknown_growth(p);
 	return 0;
 }
 
