@@ -103,6 +103,9 @@ struct advisor;
 /* Creates an advisor for a model before its first event, with the model's dictionary and facts.
  * Borrows all three, and makes the model watch growth by line. NULL if memory is short. */
 struct advisor *advisor__new(struct model *m, const struct dict *d, const struct facts *f);
+/* Bounds the memory, about 75 bytes for each of moves: a step, or a job without steps, of more
+ * allocations and frees gets no advice about its steps. The default is 2 million. */
+void advisor__limit_steps(struct advisor *v, uint32_t moves);
 /* Callback for analysis__run(), with the advisor as ctx. Call it for each event, before the model
  * takes that event. Returns 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);

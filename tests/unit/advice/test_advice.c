@@ -29,6 +29,7 @@ struct job {
 	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
 	bool small;    /* the moments have 8 bits */
 	uint64_t leak; /* bytes kept in each step, in a job of LEAKY_STEPS */
+	unsigned most; /* longest step that is replayed; 0: the default */
 	unsigned look; /* asks for advice after each so many events; 0: only at the end */
 };
 
@@ -280,6 +281,8 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
 	p.v = advisor__new(p.a.model, p.a.dict, p.a.facts);
 	assert_non_null(p.v);
+	if (job.most)
+		advisor__limit_steps(p.v, job.most);
 	make_stacks(&p);
 	for (int i = 0; i < LAYERS; i++) {
 		uint64_t mask = job.masks || !i ? take(&p, MASK, p.other, 0) : 0;
@@ -486,6 +489,23 @@ static void test_repeated(void **state)
 	advice__free_list(&often);
 }
 
+/* Steps that are longer than the limit get no advice. */
+static void test_limit(void **state)
+{
+	struct job job = { .plain = true, .grad = 64 };
+	struct advice_list list;
+	uint64_t peak;
+
+	list = play(job, &peak);
+	assert_non_null(of_kind(&list, ADVICE_CHECKPOINT));
+	advice__free_list(&list);
+	job.most = 20;
+	list = play(job, &peak);
+	assert_true(list.too_long);
+	assert_null(of_kind(&list, ADVICE_CHECKPOINT));
+	advice__free_list(&list);
+}
+
 static void test_nonsense(void **state)
 {
 	uint64_t seed = 88172645463325252;
@@ -541,7 +561,7 @@ int main(void)
 		cmocka_unit_test(test_casts),	   cmocka_unit_test(test_foreach),
 		cmocka_unit_test(test_state),	   cmocka_unit_test(test_host),
 		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_repeated),
+		cmocka_unit_test(test_repeated),   cmocka_unit_test(test_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,6 +280,10 @@ static void test_full(void **state)
 				  "steps)");
 	growth_summary__brief(&s, 60, text);
 	assert_string_equal(text, "growth +1.00 MiB/step, 120.00 MiB/min at train.py:7");
+	/* What holds the memory comes before the time that is left. */
+	s.holder = &(struct growth_name){ .text = "global history[*]" };
+	growth_summary__brief(&s, 83, text);
+	assert_string_equal(text, "growth +1.00 MiB/step at train.py:7, held by history[*]");
 	growth_summary__free(&s);
 	world__free(&w);
 

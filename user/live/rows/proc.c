@@ -20,6 +20,7 @@
 
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
 #define JUDGE_PART 400			 /* judging takes at most 1/400 of the time */
+#define STEP_MOVES (UINT32_C(1) << 18)	 /* longest step that findings analyse */
 #define HOLDERS_NAMED 2			 /* holders that the row "before attach" names */
 #define HOLDER_COLUMNS 48		 /* maximum width of a holder's name */
 /* A step is recent until STALE ns and STALE_STEPS times the duration of a step have passed. */
@@ -388,7 +389,10 @@ void live_proc__judge_anew(struct live_proc *p)
 int live_proc__watch_findings(struct live_proc *p)
 {
 	p->advisor = advisor__new(p->model, p->dict, p->facts);
-	return p->advisor ? 0 : -ENOMEM;
+	if (!p->advisor)
+		return -ENOMEM;
+	advisor__limit_steps(p->advisor, STEP_MOVES);
+	return 0;
 }
 
 int live_proc__judge_findings(struct live_proc *p)

@@ -12,7 +12,7 @@
 #include "report/advice.h"
 
 #define WINDOWS_KEPT 4
-/* Most allocations and frees of a window; a longer one is not replayed. */
+/* Most allocations and frees of a window by default; a longer one is not replayed. */
 #define WINDOW_MOVES (UINT32_C(1) << 21)
 #define NEVER UINT32_MAX
 
@@ -92,6 +92,7 @@ struct advisor {
 	const struct facts *facts;
 	struct track **tracks;
 	uint32_t ntracks;
+	uint32_t window_moves; /* most moves of a window */
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */

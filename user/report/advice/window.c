@@ -377,7 +377,7 @@ static int name_block(struct track *t, const struct event *e)
 	return 0;
 }
 
-static int add_event(struct track *t, const struct model *m, const struct event *e)
+static int add_event(const struct advisor *v, struct track *t, const struct event *e)
 {
 	struct window *w = &t->now;
 	int err;
@@ -396,7 +396,7 @@ static int add_event(struct track *t, const struct model *m, const struct event 
 	default:
 		return 0;
 	}
-	if (w->n + 2 >= WINDOW_MOVES) {
+	if (w->n + 2 >= v->window_moves) {
 		err = end_window(t, false, true);
 		if (err)
 			return err;
@@ -414,7 +414,7 @@ static int add_event(struct track *t, const struct model *m, const struct event 
 		if (err)
 			return err;
 	}
-	return alloc_block(t, m, e);
+	return alloc_block(t, v->model, e);
 }
 
 /* ---- the advisor ---- */
@@ -425,12 +425,17 @@ struct advisor *advisor__new(struct model *m, const struct dict *d, const struct
 
 	if (!v)
 		return NULL;
-	*v = (struct advisor){ .model = m, .dict = d, .facts = f };
+	*v = (struct advisor){ .model = m, .dict = d, .facts = f, .window_moves = WINDOW_MOVES };
 	if (growth__watch(m, BY_LINE)) {
 		free(v);
 		return NULL;
 	}
 	return v;
+}
+
+void advisor__limit_steps(struct advisor *v, uint32_t moves)
+{
+	v->window_moves = moves;
 }
 
 void advisor__free(struct advisor *v)
@@ -486,7 +491,7 @@ int advisor__event(void *advisor, const struct event *e)
 		err = find_track(v, e->device, &t);
 		if (err || !t)
 			return err;
-		return add_event(t, v->model, e);
+		return add_event(v, t, e);
 	}
 	return 0;
 }
