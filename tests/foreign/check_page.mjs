@@ -94,6 +94,39 @@ async function brush(page, a, b) {
 	await settled(page);
 }
 
+// A click on a finding leads to what it is about, and on "+ 2 more" to the others.
+async function checkFindings(page) {
+	if (await page.isVisible("#go-oom")) {
+		await page.click("#go-peak");
+		await page.click("#findings .worst button");
+		await settled(page);
+		assert.match(await text(page, "choice-text"), /^Out of memory at /);
+	}
+	await page.evaluate(() => {
+		const few = Page.head.diagnosis, f = { code: "leak", fault: true, title: "Leak on cuda:0", text: "", device: "cuda:0", bytes_per_step: 1, where: "a b/train.py:57 (f)" };
+		Page.head.diagnosis = { findings: [f, f, f, { ...f, bytes_per_step: undefined }, { ...f, fault: false, bytes_per_step: undefined, where: null }] };
+		Page.findings.show();
+		Page.head.diagnosis = few;
+	});
+	const said = () => page.locator("#findings li").allTextContents();
+	assert.deepEqual((await said()).slice(3), ["+ 2 more findings"]);
+	await page.click("#findings .more button");
+	assert.deepEqual((await said()).slice(3), ["Leak on cuda:0: ", "Could be saved at the peak:", "Leak on cuda:0: "]);
+	assert.equal(await page.evaluate(() => document.activeElement.title), "Filter to this line", "the first one that is new has the focus");
+	await page.click("#findings li:nth-child(4) button");
+	await settled(page);
+	assert.equal(await page.inputValue("#filter"), "line:train.py:57");
+	await page.evaluate(() => Page.find([]));
+	await page.click("#findings li:nth-child(1) button");
+	await settled(page);
+	assert.equal((await state(page)).tab, "growth");
+	assert.equal(await page.locator("#findings li:last-child button").count(), 0, "a finding without a place leads nowhere");
+	await key(page, "1");
+	await page.evaluate(() => Page.findings.show());
+	await page.click("#go-peak");
+	await settled(page);
+}
+
 async function checkWindow(page) {
 	assert.equal(await page.isVisible("#measures"), false);
 	await brush(page, 0.7, 0.3); // backwards is the same
@@ -405,6 +438,7 @@ async function compare(page, name) {
 let page = await open(browser, file);
 await compare(page, "1280-light");
 await checkMoments(page);
+await checkFindings(page);
 await checkWindow(page);
 await checkFilter(page);
 await page.click("#go-peak");

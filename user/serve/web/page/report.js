@@ -84,7 +84,7 @@
 		$("trace-name").textContent = name || line || state.route.id;
 		$("trace-name").title = (tgt.cmdline ?? []).join(" ");
 		$("trace-facts").textContent = doc ? [line !== name && line, tgt.pid && `PID ${tgt.pid}`, tgt.torch && `torch ${tgt.torch}`, tgt.python && `Python ${tgt.python}`,
-			c.duration !== undefined && C.time(c.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${C.time(c.window_start)} on`, c.steps ? `${count(c.steps)} steps` : "", c.start && Page.clock(Date.parse(c.start) / 1000)].filter(Boolean).join(" · ") : "";
+			c.duration !== undefined && C.time(c.duration - (c.window_start ?? 0)), c.window_start !== undefined && `window from ${C.time(c.window_start)} on`, c.steps ? `${count(c.steps)} step${c.steps === 1 ? "" : "s"}` : "", c.start && Page.clock(Date.parse(c.start) / 1000)].filter(Boolean).join(" · ") : "";
 		$("trace-facts").title = $("trace-facts").textContent;
 		const chips = [];
 		if (doc) {
