@@ -56,7 +56,10 @@ struct finding {
 	/* The figure that bytes is a share of: peak, reserved, pinned or private memory, or RSS;
 	 * 0: not known. */
 	uint64_t whole;
-	double per_step; /* growth in bytes a step, or call, request or second; 0: no growth */
+	/* Growth in bytes per step, call, request or second; 0: no growth. rate_key: its JSON key,
+	 * which names the unit, such as "bytes_per_second". */
+	double rate;
+	const char *rate_key;
 	/* Texts, clean and owned. */
 	char *text;	       /* what was found, with place and holder */
 	char *where, *held_by; /* "train.py:41 (step)", "history[*]"; "": not known */

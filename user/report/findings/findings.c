@@ -125,7 +125,7 @@ static bool repeats_cpu(const struct findings *found, const struct finding *f)
 	if (strcmp(f->device, "host") != 0 || !f->where || !*f->where)
 		return false;
 	for (size_t i = 0; i < found->n; i++)
-		if (!strcmp(found->all[i].device, "cpu") && found->all[i].per_step > 0 &&
+		if (!strcmp(found->all[i].device, "cpu") && found->all[i].rate > 0 &&
 		    !strcmp(found->all[i].where, f->where))
 			return true;
 	return false;
@@ -139,7 +139,8 @@ static int add_growth(struct judging *j, const struct model_device *d,
 	char text[GROWTH_SUMMARY_TEXT + WORDS_MODELS + 2];
 	struct finding f = {
 		.code = code_of_growth(s),
-		.per_step = s->per_step,
+		.rate = s->per_step,
+		.rate_key = growth_summary__rate_key(s->clock),
 		.text = growth_summary__say(s, said),
 		.held_by = holder,
 		.sure = (char *)trend__confidence(s->confidence),
@@ -174,7 +175,8 @@ static int add_inside(struct judging *j, const struct model_device *d,
 		.code = FINDING_CALLS_KEEP,
 		.bytes = in->grown,
 		.whole = d->peak_allocated,
-		.per_step = in->lines_per_call,
+		.rate = in->lines_per_call,
+		.rate_key = "bytes_per_call",
 		.text = growth_summary__inside(in, s->cwd, said),
 		.where = words__location(where, &in->line->row, s->cwd, 60),
 		.sure = (char *)trend__confidence(in->line->trend.confidence),

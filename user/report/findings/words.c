@@ -246,7 +246,7 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 		   size_t width)
 {
 	struct findings_page page = { .out = out, .width = width };
-	bool grows = f->faults && f->all[0].per_step > 0;
+	bool grows = f->faults && f->all[0].rate > 0;
 	char details[2 * PATH_MAX], file[PATH_MAX];
 	const char *quoted = text__shell(file, sizeof(file), source->name) ?: "FILE";
 
@@ -300,8 +300,8 @@ void findings__put(struct json *j, const struct finding *f)
 	else
 		json__null(j, "share");
 	json__string(j, "share_text", *say_share(f, share, sizeof(share)) ? share : NULL);
-	if (f->per_step > 0)
-		json__double(j, "bytes_per_step", f->per_step, 1);
+	if (f->rate > 0)
+		json__double(j, f->rate_key, f->rate, 1);
 	json__string(j, "text", f->text);
 	json__string(j, "where", *f->where ? f->where : NULL);
 	json__string(j, "held_by", *f->held_by ? f->held_by : NULL);
