@@ -1175,6 +1175,42 @@ static void test_segments(void **state)
 			"0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
 }
 
+/* Memory of other code by 12 lines, and managed memory, which has a line of its own. */
+static void test_memory_of_others(void **state)
+{
+	char path[96];
+	struct output *o;
+	struct tape t;
+
+	snprintf(path, sizeof(path), "%s/others.mtr", dir);
+	t = tape__new(path);
+	for (int i = 0; i < 13; i++) {
+		struct dict_frame f = frame(&t, "/home/u/gemma/a.py", "f", 1 + i, NULL);
+
+		put(&t, (struct event){ .kind = EVENT_CUDA_ALLOC,
+					.how = i == 12 ? MEM_MANAGED : MEM_DEVICE,
+					.device = CUDA,
+					.addr = (100 + 100 * i) * MIB,
+					.size = (20 - i) * MIB,
+					.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	}
+	put(&t, (struct event){ .kind = EVENT_CUDA_ALLOC,
+				.how = MEM_DEVICE,
+				.device = CUDA,
+				.addr = 10 * MIB,
+				.size = 2 * MIB,
+				.flags = MEM_BY_ALLOCATOR });
+	t.reserved = 2 * MIB;
+	alloc(&t, CUDA, 10 * MIB, MIB, 0);
+	tape__close(&t);
+	o = report("--by", "segment", path, NULL);
+	assert_non_null(strstr(o->out, "  174.00 MiB  taken by other code (cudaMalloc, "
+				       "a.py:1 (f), 11 more)\n"));
+	assert_non_null(strstr(o->out, "    8.00 MiB  managed, on the device or on the host\n"));
+	o = report("--by", "segment", "--frames", "native", path, NULL);
+	assert_non_null(strstr(o->out, "   19.00 MiB  taken by other code: + 2 more\n"));
+}
+
 /* The cached memory would do for the request, but each of its pieces is too small. */
 static void test_fragmentation(void **state)
 {
@@ -1395,6 +1431,7 @@ int main(void)
 		cmocka_unit_test(test_json_odd),
 		cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_memory_of_others),
 		cmocka_unit_test(test_fragmentation),
 		cmocka_unit_test(test_cut_and_damaged),
 		cmocka_unit_test(test_exit_codes),

@@ -511,6 +511,16 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 				   report_pools__say_free(s, k, pool));
 }
 
+/* Returns the number of entries of s->others except managed memory, which has a line for all. */
+static size_t count_unmanaged(const struct model_segments *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->nothers; i++)
+		n += s->others[i].how != MEM_MANAGED;
+	return n;
+}
+
 /* Prints the largest memory of other code, by function. */
 static void print_others_by_function(struct lines *l, const struct model_segments *s,
 				     const char *cwd)
@@ -530,14 +540,14 @@ static void print_others_by_function(struct lines *l, const struct model_segment
 	}
 	if (rest)
 		print_line(l, true, rest, "taken by other code: + %s more",
-			   text__count(n, sizeof(n), s->nothers - shown));
+			   text__count(n, sizeof(n), count_unmanaged(s) - shown));
 }
 
 static void print_others(struct lines *l, const struct model_segments *s, const char *cwd,
 			 enum frame_choice which_line)
 {
 	char where[REPORT_TEXT], more[48] = "", n[32];
-	size_t first = 0;
+	size_t first = 0, unmanaged = count_unmanaged(s);
 
 	while (first < s->nothers && s->others[first].how == MEM_MANAGED)
 		first++;
@@ -545,9 +555,8 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 		print_others_by_function(l, s, cwd);
 		first = s->nothers;
 	}
-	if (s->nothers > 1)
-		snprintf(more, sizeof(more), ", %s more",
-			 text__count(n, sizeof(n), s->nothers - 1));
+	if (unmanaged > 1)
+		snprintf(more, sizeof(more), ", %s more", text__count(n, sizeof(n), unmanaged - 1));
 	if (first < s->nothers) {
 		words__location(where, &s->others[first].row, cwd, 40);
 		print_line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
