@@ -444,6 +444,8 @@ struct report_fail {
 	bool warm;	 /* WARM_UP steps have ended */
 	uint32_t number; /* model's number of the last event's device; UINT32_MAX: none */
 	uint64_t time;	 /* time of that event, ns */
+	/* Reason why growth is not known; figures of struct judged point to it. */
+	char too_few_steps[PATH_MAX + 64];
 };
 
 struct report_fail *report_fail__new(void)
@@ -680,14 +682,14 @@ static bool growth_is_known(const struct judged *x)
 
 static void put_growth(struct report_fail *f, struct judged *x)
 {
-	static char few[PATH_MAX + 64]; /* results point to it */
-
 	if (!f->feed && !f->leaks)
 		return;
-	snprintf(few, sizeof(few), "too few steps to judge: see %s", docs__path("guide/growth.md"));
+	snprintf(f->too_few_steps, sizeof(f->too_few_steps), "too few steps to judge: see %s",
+		 docs__path("guide/growth.md"));
 	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
 	put_value(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
-		  x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
+		  x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT,
+		  f->too_few_steps);
 	if (growth_is_known(x))
 		return;
 	put_value(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
