@@ -646,13 +646,16 @@ int dump_tree__text(FILE *out, struct dump_process *v, size_t n)
 
 /* ---- JSON ---- */
 
+/* Writes a process as an object. -ENOMEM: nothing was written. */
 static int put_process(struct json *j, struct dump_process *p)
 {
 	char name[PROCESS_NAME];
-	struct dump_row *rows;
-	size_t n;
-	int err;
+	struct dump_row *rows = NULL;
+	size_t n = 0;
+	int err = *p->why ? 0 : dump__group(&p->dump, p->o.by, &rows, &n);
 
+	if (err)
+		return err;
 	json__open_object(j, NULL);
 	json__int(j, "pid", p->pid);
 	if (p->parent)
@@ -662,16 +665,12 @@ static int put_process(struct json *j, struct dump_process *p)
 	json__string(j, "comm", p->o.comm);
 	json__string(j, "name", process_name(name, p));
 	json__string(j, "why", *p->why ? p->why : NULL);
-	if (*p->why) {
+	if (*p->why)
 		json__null(j, "dump");
-	} else {
-		err = dump__group(&p->dump, p->o.by, &rows, &n);
-		if (err)
-			return err;
+	else
 		put_dump(j, "dump", &p->dump, rows, n, &p->o);
-		free(rows);
-	}
 	json__close_object(j);
+	free(rows);
 	return 0;
 }
 
