@@ -172,7 +172,7 @@ static int find_main(struct host_reading *r, struct arena *ret)
 		err = read_arena(r, pl->bins, 0, ret);
 		if (!err || !host_places__is_local(err))
 			return err;
-		*pl = (struct host_places){ .arenas = pl->arenas };
+		pl->bins = pl->delta = pl->mp = 0;
 		err = -ENOENT;
 	}
 	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
@@ -267,12 +267,12 @@ static int walk_fastbin(struct frees *f, uint64_t chunk)
 /* Adds the chunks of an arena's ten fastbins, which lie before top. */
 static int walk_fastbins(struct frees *f, const struct arena *a)
 {
-	uint64_t heads[10], n = (f->r->places->delta - 32) / 8;
+	uint64_t heads[10];
+	const size_t n = sizeof(heads) / sizeof(*heads);
 	int err;
 
 	if (f->r->places->delta != DELTA && f->r->places->delta != DELTA - 8)
 		return 0; /* a layout without fastbins */
-	n = sizeof(heads) / 8;
 	err = proc__read(f->r->proc, a->bins - 16 - sizeof(heads), heads, sizeof(heads));
 	if (err)
 		f->bad = true;
