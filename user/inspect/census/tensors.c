@@ -468,6 +468,7 @@ int census__calibrate(struct reading *r, bool all, const char **why)
 	uint64_t objs[2 * SAMPLES];
 	size_t n = 0, i;
 	bool unnamed;
+	int err;
 
 	if (pytensors__calibrated(r->c->tensors) && pytensors__know_grad(r->c->tensors))
 		return 0;
@@ -479,9 +480,9 @@ int census__calibrate(struct reading *r, bool all, const char **why)
 	unnamed = all || n < ENOUGH;
 	for (i = 0; unnamed && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
 		objs[n++] = r->tensors.v[i].obj;
-	i = pytensors__calibrate(r->c->tensors, objs, n, why);
+	err = pytensors__calibrate(r->c->tensors, objs, n, why);
 	/* Success if the layout is known, even if gradients are not. */
-	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
+	return pytensors__calibrated(r->c->tensors) ? 0 : err;
 }
 
 /* Lists the named tensors, then the others unless named_only is set. */
