@@ -246,7 +246,9 @@ void watch_capture__pump(struct watch_capture *c, uint64_t now);
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);
 /* Starts the next command when none runs, and ends one after a minute. now: CLOCK_MONOTONIC, ns. */
 void watch_exec__pump(uint64_t now);
-void watch_exec__finish(void); /* runs waiting commands, for at most ten seconds */
+/* Runs the waiting commands, for ten seconds at most. Then skips those that have not started; the
+ * command that runs goes on. */
+void watch_exec__finish(void);
 
 /* ---- output (say.c, metrics.c) ---- */
 

@@ -10,13 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "watch/watch.h"
 
-#define DOCUMENT_MAX (16u << 20)	/* largest document of a program, bytes */
-#define EXEC_QUEUE 8			/* commands of --exec that may wait */
-#define EXEC_MOST UINT64_C(60000000000) /* time limit of --exec, ns */
+#define DOCUMENT_MAX (16u << 20)	  /* largest document of a program, bytes */
+#define EXEC_QUEUE 8			  /* commands of --exec that may wait */
+#define EXEC_MOST UINT64_C(60000000000)	  /* time limit of --exec, ns */
+#define FINISH_MOST UINT64_C(10000000000) /* time of watch_exec__finish() at most, ns */
 
 static int hand_on_log(void *ctx)
 {
@@ -173,12 +175,17 @@ void watch_exec__pump(uint64_t now)
 
 void watch_exec__finish(void)
 {
-	/* 100 times 0.1 s */
-	for (int i = 0; i < 100 && (exec.process.pid || exec.n); i++) {
-		watch_exec__pump(0); /* a time of 0 reaches no deadline */
+	uint64_t end = clock__monotonic() + FINISH_MOST, now;
+
+	while ((exec.process.pid || exec.n) && (now = clock__monotonic()) < end) {
+		watch_exec__pump(now);
 		if (exec.process.pid || exec.n)
 			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
 	}
+	if (exec.process.pid)
+		log_warn("--exec: the last command is still running");
+	if (exec.n)
+		log_warn("--exec: %zu waiting commands: skipped them", exec.n);
 	while (exec.n)
 		free_command(&exec.queue[--exec.n]);
 }
