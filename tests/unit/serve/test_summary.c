@@ -9,6 +9,10 @@
 #define GROWS(rate)                                                                                \
 	"{'verdict': 'grows', 'text': '+" rate "', 'bytes_per_step': 1, 'bytes_per_minute': " rate \
 	"}"
+/* As in a dry run: there is no rate by the minute. */
+#define GROWS_BY(clock, unit, rate)                                                                \
+	"{'verdict': 'grows', 'text': '+" rate "', 'clock': '" clock "', "                         \
+	"'bytes_per_" unit "': " rate ", 'bytes_per_minute': null}"
 #define UNKNOWN "{'verdict': 'unknown', 'why': 'too_few_steps'}"
 
 /* The summary's growth with these growths of cuda:0, whose peak is the largest, and cuda:1. */
@@ -55,6 +59,14 @@ static void test_growth(void **state)
 	check_growth(UNKNOWN, GROWS("5"), "cuda:1", "+5");
 	check_growth(GROWS("4"), GROWS("5"), "cuda:1", "+5");
 	check_growth(GROWS("6"), GROWS("5"), "cuda:0", "+6");
+	/* Only rates of one unit are compared. */
+	check_growth(GROWS_BY("steps", "step", "4"), GROWS_BY("steps", "step", "5"), "cuda:1",
+		     "+5");
+	check_growth(GROWS_BY("steps", "step", "4"), GROWS_BY("time", "second", "5"), "cuda:0",
+		     "+4");
+	check_growth(GROWS_BY("steps", "step", "4"), GROWS_BY("calls", "step", "5"), "cuda:0",
+		     "+4");
+	check_growth(GROWS_BY("time", "second", "4"), GROWS("5"), "cuda:0", "+4");
 	growth = growth_of(UNKNOWN, NO_GROWTH);
 	assert_true(json_is_null(growth));
 	json_decref(growth);

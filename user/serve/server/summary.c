@@ -86,23 +86,28 @@ static json_t *layer_stats(const json_t *layers, bool fragmentation)
 	return ret;
 }
 
-/* The first known rate, in bytes a minute, step or second; 0: none. */
-static double rate_of(const json_t *growth)
+/* True if growth a is faster than b: by the first rate that both have. "bytes_per_step" is by
+ * optimizer step or by call of the model, as "clock" says. Without a rate in common: false. */
+static bool grows_faster(const json_t *a, const json_t *b)
 {
 	static const char *const keys[] = { "bytes_per_minute", "bytes_per_step",
 					    "bytes_per_second" };
+	bool same_clock = json_equal(json_object_get(a, "clock"), json_object_get(b, "clock")) ||
+			  (!json_object_get(a, "clock") && !json_object_get(b, "clock"));
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		const json_t *v = json_object_get(growth, keys[i]);
+		const json_t *rate_a = json_object_get(a, keys[i]);
+		const json_t *rate_b = json_object_get(b, keys[i]);
 
-		if (json_is_number(v))
-			return json_number_value(v);
+		if (json_is_number(rate_a) && json_is_number(rate_b) && (!i || same_clock))
+			return json_number_value(rate_a) > json_number_value(rate_b);
 	}
-	return 0;
+	return false;
 }
 
-/* The growth of the device that grows most, with the device's name. If no device grows: that of
- * main_device. null: not known. A new reference. */
+/* The growth of the device that grows fastest, with the device's name; the first of those whose
+ * rates have different units. If no device grows: that of main_device. null: not known. A new
+ * reference. */
 static json_t *growth_of(const json_t *report, const json_t *main_device)
 {
 	const json_t *devices = json_object_get(report, "devices"), *device;
@@ -114,8 +119,7 @@ static json_t *growth_of(const json_t *report, const json_t *main_device)
 		const json_t *growth = json_object_get(device, "growth");
 		const char *verdict = json_string_value(json_object_get(growth, "verdict"));
 
-		if (!verdict || strcmp(verdict, "grows") ||
-		    (best && rate_of(growth) <= rate_of(best)))
+		if (!verdict || strcmp(verdict, "grows") || (best && !grows_faster(growth, best)))
 			continue;
 		best = growth;
 		best_device = device;
