@@ -378,7 +378,7 @@ static void test_log(void **state)
 	assert_int_equal(l.all[2].line, 31);
 	assert_null(l.all[2].value);
 	assert_string_equal(l.all[3].value, "2.5");
-	assert_int_equal(l.all[4].kind, KNOWN_SHAPE);
+	assert_int_equal(l.all[4].kind, KNOWN_DATA_DEPENDENT);
 	assert_string_equal(l.all[4].func, "route");
 	/* The largest count of a line is used. */
 	assert_int_equal(l.all[5].count, 4);

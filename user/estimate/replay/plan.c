@@ -90,10 +90,11 @@ struct replay_plan_maker {
 	uint64_t reserved; /* reserved bytes after the last event with totals */
 	uint64_t expected; /* value of the last REPLAY_RESERVED */
 	bool has_totals, has_expected;
-	/* Memory that the allocator gave back or took since its last event. */
-	bool gave, took;
+	/* Since the allocator's last event: it returned memory to CUDA; it took memory, and how
+	 * many bytes in the last call. */
+	bool returned, took;
 	uint64_t took_bytes;
-	uint64_t highest_used;
+	uint64_t highest_used; /* highest figure of the driver that on_used() took over, bytes */
 	uint8_t device;
 	uint64_t total;
 	struct replay_plan_info info;
@@ -662,11 +663,11 @@ static int note_given_back(struct replay_plan_maker *p, const struct event *next
 	bool fell = next->totals && p->has_totals && next->reserved < p->reserved;
 	bool full = p->took && p->total &&
 		    p->reserved + p->took_bytes + outside + p->others_bytes > p->total;
-	bool gave = p->gave || fell;
+	bool returned = p->returned || fell;
 
-	p->gave = p->took = false;
+	p->returned = p->took = false;
 	p->took_bytes = 0;
-	if (!gave)
+	if (!returned)
 		return 0;
 	if (next->kind == EVENT_OOM || (next->kind == EVENT_ALLOC && full)) {
 		p->info.retries++;
@@ -779,18 +780,21 @@ static int on_give(struct replay_plan_maker *p, const struct event *e)
 	if (!(e->flags & MEM_BY_ALLOCATOR))
 		return give_from_others(p, e);
 	if (e->how == MEM_DEVICE)
-		p->gave |= remove_segment(&p->pools, e->addr);
+		p->returned |= remove_segment(&p->pools, e->addr);
 	else
-		p->gave |= e->how == MEM_MAPPED;
+		p->returned |= e->how == MEM_MAPPED;
 	return 0;
 }
 
+/* Estimates the CUDA context: what the driver counts (e->size) beyond the memory that events
+ * explain. Takes it where the driver counts most. */
 static void on_used(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t known = p->reserved + p->others_bytes;
+	/* After a memory call, `reserved` is outdated until the allocator's next event. */
+	bool outdated = p->returned || p->took;
 
-	/* Ignore figures between a memory call and its event, while reserved is outdated. */
-	if (!p->has_totals || p->gave || p->took || e->size < known || e->size < p->highest_used)
+	if (!p->has_totals || outdated || e->size < known || e->size < p->highest_used)
 		return;
 	p->highest_used = e->size;
 	p->info.context = e->size - known;
@@ -901,7 +905,7 @@ int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *re
 	struct replay_plan head = { .magic = REPLAY_MAGIC };
 	int err = flush_pending(p);
 
-	if (!err && p->gave)
+	if (!err && p->returned)
 		err = put_op(&p->out, REPLAY_EMPTY, NULL, 0);
 	if (err)
 		return err;

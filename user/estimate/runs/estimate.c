@@ -497,7 +497,7 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		reasons[count++] = buf;
 	if (e->missing_key)
 		reasons[count++] = "it waited for a value that only another rank sets";
-	if (e->known.kinds[KNOWN_SHAPE])
+	if (e->known.kinds[KNOWN_DATA_DEPENDENT])
 		reasons[count++] = "sizes of some results depend on values that were not computed";
 	if (e->device >= 0)
 		model__device(e->full->model, (size_t)e->device, &d);

@@ -184,7 +184,7 @@ static void put_known(struct json *j, const struct known_list *l)
 {
 	static const char *const kinds[KNOWN_NR] = { [KNOWN_UNMODELLED] = "unmodelled",
 						     [KNOWN_ASSUMED] = "assumed",
-						     [KNOWN_SHAPE] = "shape",
+						     [KNOWN_DATA_DEPENDENT] = "shape",
 						     [KNOWN_VALUE] = "value" };
 
 	json__open_array(j, "unknown");
@@ -198,7 +198,7 @@ static void put_known(struct json *j, const struct known_list *l)
 			json__uint(j, "value", k->count);
 		else if (k->value)
 			json__string(j, "value", k->value);
-		if (k->file || k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE) {
+		if (k->file || k->kind == KNOWN_DATA_DEPENDENT || k->kind == KNOWN_VALUE) {
 			if (k->kind != KNOWN_ASSUMED)
 				json__uint(j, "count", k->count);
 			json__string(j, "file", k->file);

@@ -105,10 +105,10 @@ static bool parse_depends(char *at, struct known *k)
 	k->func = next_word(&at, "\t");
 	if (!kind || !k->name || !*k->name || !parse_number(count, &k->count))
 		return false;
-	k->kind = !strcmp(kind, "shape") ? KNOWN_SHAPE : KNOWN_VALUE;
+	k->kind = !strcmp(kind, "shape") ? KNOWN_DATA_DEPENDENT : KNOWN_VALUE;
 	if (parse_number(line, &n) && n <= UINT32_MAX)
 		k->line = (uint32_t)n;
-	return k->kind == KNOWN_SHAPE || !strcmp(kind, "value");
+	return k->kind == KNOWN_DATA_DEPENDENT || !strcmp(kind, "value");
 }
 
 /* "NAME NUMBER", or "NAME FILE:LINE VALUE", where VALUE may be missing. FILE may contain spaces. */
@@ -161,7 +161,7 @@ static int by_kind(const void *a, const void *b)
 
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
-	if (x->kind >= KNOWN_SHAPE && x->count != y->count)
+	if (x->kind >= KNOWN_DATA_DEPENDENT && x->count != y->count)
 		return x->count > y->count ? -1 : 1;
 	return strcmp(x->name, y->name);
 }

@@ -14,15 +14,17 @@ enum known_kind {
 	/* Assumed figure: name, and its amount in count. Or an assumption at a place: name, file,
 	 * line, value. */
 	KNOWN_ASSUMED,
-	KNOWN_SHAPE, /* a result whose size depends on values, so that its bytes are a lower bound */
-	KNOWN_VALUE, /* a value that the script read, although no kernel computed it */
+	/* Operation whose result's size depends on values, such as nonzero(): its bytes are a lower
+	 * bound. */
+	KNOWN_DATA_DEPENDENT,
+	KNOWN_VALUE, /* value that the script read, although no kernel computed it */
 	KNOWN_NR,
 };
 
 struct known {
 	enum known_kind kind;
-	char *name;	   /* name as in the log */
-	uint64_t count;	   /* least number of occurrences, for KNOWN_SHAPE and KNOWN_VALUE */
+	char *name;	/* name as in the log */
+	uint64_t count; /* lower bound of occurrences, for KNOWN_DATA_DEPENDENT and KNOWN_VALUE */
 	char *file, *func; /* place in the script; NULL: unknown */
 	uint32_t line;
 	char *value; /* assumed value of KNOWN_ASSUMED at a place; NULL: the name implies it */

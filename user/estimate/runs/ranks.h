@@ -17,7 +17,7 @@ enum launcher {
 	LAUNCHER_TORCHRUN,
 	LAUNCHER_LAUNCH, /* torch.distributed.launch; passes the local rank as an argument */
 	LAUNCHER_ACCELERATE,
-	LAUNCHER_OTHER, /* launcher that is not parsed; name has its name */
+	LAUNCHER_OTHER, /* launcher whose arguments are not parsed, such as mpirun */
 };
 
 #define LAUNCH_WHY 320

@@ -361,7 +361,7 @@ static void put_one_known(struct text *t, const struct known *k)
 
 	text__clean(name, sizeof(name), k->name, strlen(k->name));
 	fputs("  ", t->out);
-	if (k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE)
+	if (k->kind == KNOWN_DATA_DEPENDENT || k->kind == KNOWN_VALUE)
 		fprintf(t->out, "%6s x %-14s", text__count(times, sizeof(times), k->count), name);
 	else if (k->kind == KNOWN_ASSUMED)
 		put_assumed(t, k, name);
@@ -380,14 +380,14 @@ static void put_one_known(struct text *t, const struct known *k)
 static void put_known(struct text *t)
 {
 	static const char *const titles[KNOWN_NR] = {
-		[KNOWN_SHAPE] =
+		[KNOWN_DATA_DEPENDENT] =
 			"Sizes that depend on values the dry run did not compute: a lower bound",
 		[KNOWN_VALUE] = "Values that the script read but the dry run did not compute",
 		[KNOWN_UNMODELLED] = "Not modelled: memory of these is missing from the figures",
 		[KNOWN_ASSUMED] = "Assumed",
 	};
-	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED,
-						 KNOWN_ASSUMED };
+	static const enum known_kind order[] = { KNOWN_DATA_DEPENDENT, KNOWN_VALUE,
+						 KNOWN_UNMODELLED, KNOWN_ASSUMED };
 	const struct known_list *l = &t->e->known;
 
 	for (size_t o = 0; o < KNOWN_NR; o++) {
