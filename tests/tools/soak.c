@@ -593,7 +593,7 @@ static void progress(const struct soak *k, double begun)
 	       text__count(n, sizeof(n), g.events), text__time(when, sizeof(when), g.time),
 	       clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun, text__bytes(mem, sizeof(mem), rss()),
 	       text__bytes(disk, sizeof(disk), sum.bytes),
-	       text__bytes(most, sizeof(most), sum.most_bytes), sum.segments, sum.dropped);
+	       text__bytes(most, sizeof(most), sum.most_bytes), sum.parts, sum.dropped);
 	fflush(stdout);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 /* Rolling recordings: a stream of any length in bounded space on disk.
  *
- * The stream is written as parts (segments), one file after another. Each part is a recording with
+ * The stream is written as parts, one file after another. Each part is a recording with
  * its own dictionary, and it starts with the blocks that are live at its first event (live_set.h).
  * So each part is readable alone. When the space is full, the oldest parts are removed. The sums of
  * their numbers are kept: the gap. Memory grows with the live blocks, not with the length of the
@@ -18,9 +18,9 @@
 struct dict;
 struct mtr_rolling;
 
-#define MTR_RING_DEVICES 16    /* most devices in struct mtr_ring_span */
-#define MTR_RING_SEGMENTS 1024 /* most parts; so a part has at least 1/1024 of the space */
-#define MTR_RING_SEGMENT_MIN (UINT64_C(64) << 10) /* least bytes of a part */
+#define MTR_RING_DEVICES 16 /* most devices in struct mtr_ring_span */
+#define MTR_RING_PARTS 1024 /* most parts; so a part has at least 1/1024 of the space */
+#define MTR_RING_PART_MIN (UINT64_C(64) << 10) /* least bytes of a part */
 
 /* Numbers of a period: of one part, or of all removed parts. */
 struct mtr_ring_span {
@@ -41,7 +41,7 @@ struct mtr_ring_span {
 	} devices[MTR_RING_DEVICES];
 };
 
-struct mtr_ring_segment {
+struct mtr_ring_part {
 	unsigned int number; /* number of the part, from 1 */
 	struct mtr_ring_span span;
 	uint64_t bytes; /* size of the file so far */
@@ -51,26 +51,26 @@ struct mtr_ring_segment {
 struct mtr_ring_opts {
 	uint64_t space; /* most bytes of all files together, the size of each rounded up to
 			   MTR_RING_ROUND */
-	/* Approximate bytes of a part: at least MTR_RING_SEGMENT_MIN and space / MTR_RING_SEGMENTS,
+	/* Approximate bytes of a part: at least MTR_RING_PART_MIN and space / MTR_RING_PARTS,
 	 * at most half of the space. */
-	uint64_t segment;
+	uint64_t part_bytes;
 	/* Opens a file for the part. Returns a file descriptor, which done() closes, or -errno. */
-	int (*open)(void *ctx, const struct mtr_ring_segment *s);
+	int (*open)(void *ctx, const struct mtr_ring_part *s);
 	/* Called when the file has the blocks that were live at its start: from now on the part is
 	 * readable alone. Returns 0 or -errno. */
-	int (*ready)(void *ctx, const struct mtr_ring_segment *s);
+	int (*ready)(void *ctx, const struct mtr_ring_part *s);
 	/* Called when a part is complete, to close its file. err: 0, or the error of writing the
 	 * part, after which nothing more is written. Returns 0 or -errno. */
-	int (*done)(void *ctx, const struct mtr_ring_segment *s, int err);
+	int (*done)(void *ctx, const struct mtr_ring_part *s, int err);
 	/* Called to remove a part. gap: sums over all removed parts, this part included. Returns 0
 	 * or -errno. */
-	int (*drop)(void *ctx, const struct mtr_ring_segment *s, const struct mtr_ring_span *gap);
+	int (*drop)(void *ctx, const struct mtr_ring_part *s, const struct mtr_ring_span *gap);
 	void *ctx;
 };
 #define MTR_RING_ROUND UINT64_C(4096) /* allocation unit of a disk, bytes */
 
 /* Borrows d and f, which must outlive the result. Returns NULL and sets errno on an error; EINVAL:
- * opts->segment does not fit opts->space. */
+ * opts->part_bytes does not fit opts->space. */
 struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f,
 				     const struct mtr_ring_opts *opts);
 /* Frees r. An unfinished part stays as it is on disk, without its end. NULL is fine. */
@@ -88,7 +88,7 @@ int mtr_rolling__finish(struct mtr_rolling *r);
 
 /* Returns the i-th part on disk. Part 0 is the oldest, the last one is still open. NULL: there are
  * not so many. */
-const struct mtr_ring_segment *mtr_rolling__segment(const struct mtr_rolling *r, uint32_t i);
+const struct mtr_ring_part *mtr_rolling__part(const struct mtr_rolling *r, uint32_t i);
 /* Returns the sums over all removed parts; NULL: no part was removed. */
 const struct mtr_ring_span *mtr_rolling__gap(const struct mtr_rolling *r);
 uint64_t mtr_rolling__used(

@@ -15,12 +15,12 @@
 #define SECOND UINT64_C(1000000000)
 #define FILES 4096
 #define SPACE (UINT64_C(1) << 20)
-#define SEGMENT (UINT64_C(64) << 10)
+#define PART (UINT64_C(64) << 10)
 
 /* Files in memory instead of a folder. */
 struct disk {
 	int fds[FILES]; /* by number; 0: no file */
-	struct mtr_ring_segment segments[FILES];
+	struct mtr_ring_part parts[FILES];
 	uint64_t most, dropped_events;
 	unsigned int n, n_ready, n_dropped;
 	struct mtr_ring_span gap;
@@ -47,7 +47,7 @@ static void check_disk(struct disk *d)
 	d->most = sum > d->most ? sum : d->most;
 }
 
-static int disk_open(void *ctx, const struct mtr_ring_segment *s)
+static int disk_open(void *ctx, const struct mtr_ring_part *s)
 {
 	struct disk *d = ctx;
 
@@ -61,7 +61,7 @@ static int disk_open(void *ctx, const struct mtr_ring_segment *s)
 }
 
 /* A part that a killed program leaves here has all blocks of the parts before it. */
-static int disk_ready(void *ctx, const struct mtr_ring_segment *s)
+static int disk_ready(void *ctx, const struct mtr_ring_part *s)
 {
 	struct disk *d = ctx;
 	struct mtr_reader *r = open_fd(d->fds[s->number], NULL);
@@ -87,16 +87,16 @@ static int disk_ready(void *ctx, const struct mtr_ring_segment *s)
 	return 0;
 }
 
-static int disk_done(void *ctx, const struct mtr_ring_segment *s, int err)
+static int disk_done(void *ctx, const struct mtr_ring_part *s, int err)
 {
 	struct disk *d = ctx;
 
-	d->segments[s->number] = *s;
+	d->parts[s->number] = *s;
 	check_disk(d);
 	return err;
 }
 
-static int disk_drop(void *ctx, const struct mtr_ring_segment *s, const struct mtr_ring_span *gap)
+static int disk_drop(void *ctx, const struct mtr_ring_part *s, const struct mtr_ring_span *gap)
 {
 	struct disk *d = ctx;
 
@@ -122,7 +122,7 @@ static struct disk *disk__new(uint64_t space)
 {
 	struct disk *d = calloc(1, sizeof(*d));
 	struct mtr_ring_opts opts = { .space = space,
-				      .segment = SEGMENT,
+				      .part_bytes = PART,
 				      .open = disk_open,
 				      .ready = disk_ready,
 				      .done = disk_done,
@@ -187,7 +187,7 @@ static void check_rows(const struct model *a, const struct model *b, size_t devi
 /* A part alone shows the same state at its end as the whole stream up to there. */
 static void check_alone(const struct disk *d, unsigned int number)
 {
-	const struct mtr_ring_segment *s = &d->segments[number];
+	const struct mtr_ring_part *s = &d->parts[number];
 	struct model *whole = model__new(d->dict, d->facts, NULL), *alone;
 	struct mtr_reader *r = open_fd(d->fds[number], NULL);
 	uint64_t until = 0;
@@ -195,7 +195,7 @@ static void check_alone(const struct disk *d, unsigned int number)
 
 	assert_non_null(r);
 	for (unsigned int i = 1; i <= number; i++)
-		until += d->segments[i].span.events;
+		until += d->parts[i].span.events;
 	for (uint64_t i = 0; i < until; i++)
 		assert_int_equal(model__event(whole, &d->all.e[i]), 0);
 	alone = model__new(mtr_reader__dict(r), mtr_reader__facts(r), NULL);
@@ -231,7 +231,7 @@ static void test_rolls(void **state)
 {
 	struct disk *d = disk__new(SPACE);
 	uint64_t sum = 0, steps = 0;
-	const struct mtr_ring_segment *s;
+	const struct mtr_ring_part *s;
 	unsigned int first;
 
 	while (d->n < 40)
@@ -244,7 +244,7 @@ static void test_rolls(void **state)
 	assert_true(mtr_rolling__most_used(d->ring) <= SPACE &&
 		    mtr_rolling__most_used(d->ring) >= d->most);
 	assert_true(d->n_dropped > 10);
-	for (uint32_t i = 0; (s = mtr_rolling__segment(d->ring, i)); i++) {
+	for (uint32_t i = 0; (s = mtr_rolling__part(d->ring, i)); i++) {
 		sum += s->span.events;
 		assert_true(s->span.first_step == d->gap.steps + steps);
 		steps += s->span.steps;
@@ -292,7 +292,7 @@ static void test_gap(void **state)
 /* Live blocks exceed the space: an error, and no write beyond the limit. */
 static void test_too_small(void **state)
 {
-	struct disk *d = disk__new(2 * SEGMENT);
+	struct disk *d = disk__new(2 * PART);
 	struct event e = { .kind = EVENT_ALLOC, .device = { DEVICE_CPU, 0 }, .size = 64 };
 	int err = 0;
 
@@ -305,7 +305,7 @@ static void test_too_small(void **state)
 	assert_int_equal(mtr_rolling__event(d->ring, &e), -EFBIG);
 	assert_int_equal(mtr_rolling__flush(d->ring), -EFBIG);
 	check_disk(d);
-	assert_true(d->most <= 2 * SEGMENT);
+	assert_true(d->most <= 2 * PART);
 	disk__free(d);
 }
 
@@ -315,7 +315,7 @@ static void test_errors(void **state)
 		.kind = EVENT_ALLOC, .device = { DEVICE_CPU, 0 }, .size = 64, .addr = 4096
 	};
 	struct event bad = { .kind = EVENT_KINDS };
-	struct mtr_ring_opts opts = { .space = SEGMENT, .segment = SEGMENT };
+	struct mtr_ring_opts opts = { .space = PART, .part_bytes = PART };
 	struct disk *d = disk__new(SPACE);
 
 	assert_null(mtr_rolling__new(d->dict, d->facts, &opts));

@@ -96,6 +96,6 @@ int output_file__finish_entry(const struct output *o, struct folder_entry *e, co
 int output_windows__prepare(struct recording *r, bool of_several);
 /* The constructor of windows of a process's events, by the options of window_argp or by --on-oom. */
 struct output *output_windows__new(const struct output *process);
-/* The constructor of a folder of segments of at most a given size (--rolling). The oldest segments
+/* The constructor of a folder of parts of at most a given size (--rolling). The oldest parts
  * are dropped. */
 struct output *output_rolling__new(const struct output *process);

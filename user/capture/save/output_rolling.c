@@ -20,8 +20,8 @@
 #include "record/folder.h"
 #include "record/mtr_rolling.h"
 
-#define SEGMENTS_MAX 256		/* segments at most, so that the index stays small */
-#define ENTRY_BYTES (5u << 10)		/* bytes of the index per segment, at most */
+#define PARTS_MAX 256			/* parts at most, so that the index stays small */
+#define ENTRY_BYTES (5u << 10)		/* bytes of the index per part, at most */
 #define TOTALS_MAX (UINT64_C(64) << 20) /* bytes of the totals, at most */
 /* The totals and the index are written again after 10 s, or later if they are large. */
 #define TOTALS_EVERY UINT64_C(10000000000) /* ns */
@@ -34,22 +34,21 @@ struct rolling_store {
 	struct folder *folder;
 	struct mtr_rolling *ring;
 	struct totals *totals;
-	struct outfile *file;		    /* segment that is being written */
-	char file_name[32];		    /* name of that segment in the folder */
+	struct outfile *file;		    /* part that is being written */
+	char file_name[32];		    /* name of that part in the folder */
 	uint64_t totals_room;		    /* bytes reserved for the totals */
 	uint64_t totals_bytes, index_bytes; /* bytes that totals and index take now */
 	uint64_t most;			    /* bytes that the folder took at most */
 	uint64_t next_totals;		    /* time to write the totals again, ns since the start */
-	uint64_t dropped;		    /* segments that were dropped */
+	uint64_t dropped;		    /* parts that were dropped */
 	uint64_t start;			    /* start of the capture, ns since 1970; 0: unknown */
 	char why[160];
 };
 
-/* Gets the smallest and the largest size of a segment, for a folder of `size` bytes. */
-static void segment_bounds(uint64_t size, uint64_t *min, uint64_t *max)
+/* Gets the smallest and the largest size of a part, for a folder of `size` bytes. */
+static void part_bounds(uint64_t size, uint64_t *min, uint64_t *max)
 {
-	*min = size / SEGMENTS_MAX > MTR_RING_SEGMENT_MIN ? size / SEGMENTS_MAX
-							  : MTR_RING_SEGMENT_MIN;
+	*min = size / PARTS_MAX > MTR_RING_PART_MIN ? size / PARTS_MAX : MTR_RING_PART_MIN;
 	*max = size / 4;
 }
 
@@ -92,14 +91,13 @@ static int64_t get_pid(const struct rolling_store *s)
 	return facts__number(s->facts, "pid", &pid) ? (int64_t)pid : -1;
 }
 
-static void segment_name(char buf[32], unsigned int number)
+static void part_name(char buf[32], unsigned int number)
 {
 	snprintf(buf, 32, "segment-%06u.mtr", number);
 }
 
-/* Makes the segment's entry in the index. */
-static struct folder_entry make_entry(const struct rolling_store *s,
-				      const struct mtr_ring_segment *g)
+/* Makes the part's entry in the index. */
+static struct folder_entry make_entry(const struct rolling_store *s, const struct mtr_ring_part *g)
 {
 	struct folder_entry e = {
 		.kind = "segment",
@@ -115,7 +113,7 @@ static struct folder_entry make_entry(const struct rolling_store *s,
 	char file[32];
 	size_t len;
 
-	segment_name(file, g->number);
+	part_name(file, g->number);
 	snprintf(e.file, sizeof(e.file), "%s", file);
 	len = text__utf8(e.name, 100, s->name, strlen(s->name));
 	snprintf(e.name + len, sizeof(e.name) - len, "#%u", g->number);
@@ -167,10 +165,9 @@ static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *
 		s->most = all;
 }
 
-/* Adds or replaces the segment's entry in the index. ended: why it ended; NULL: as in g. 0 or
+/* Adds or replaces the part's entry in the index. ended: why it ended; NULL: as in g. 0 or
  * -errno. */
-static int index_segment(struct rolling_store *s, const struct mtr_ring_segment *g,
-			 const char *ended)
+static int index_part(struct rolling_store *s, const struct mtr_ring_part *g, const char *ended)
 {
 	struct folder_entry e = make_entry(s, g);
 	int err;
@@ -184,8 +181,8 @@ static int index_segment(struct rolling_store *s, const struct mtr_ring_segment 
 
 /* ---- callbacks of mtr_rolling.h ---- */
 
-/* Creates the file of a segment. Returns its descriptor or -errno. */
-static int open_segment(void *ctx, const struct mtr_ring_segment *g)
+/* Creates the file of a part. Returns its descriptor or -errno. */
+static int open_part(void *ctx, const struct mtr_ring_part *g)
 {
 	struct rolling_store *s = ctx;
 	const char *start = facts__get(s->facts, "start");
@@ -194,7 +191,7 @@ static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 
 	if (!start || text__parse_date(start, &s->start))
 		s->start = 0;
-	segment_name(s->file_name, g->number);
+	part_name(s->file_name, g->number);
 	if (asprintf(&path, "%s/%s", folder__path(s->folder), s->file_name) < 0)
 		return -ENOMEM;
 	err = outfile__create(path, OUTFILE_DIRECT, false, &s->file);
@@ -202,15 +199,15 @@ static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 	return err ? err : outfile__fd(s->file);
 }
 
-/* The segment has all blocks that were live at its begin: lists it from now on, so that it is found
- * if we are killed. Until then, the segment before it is the newest that can be read. */
-static int segment_ready(void *ctx, const struct mtr_ring_segment *g)
+/* The part has all blocks that were live at its begin: lists it from now on, so that it is found
+ * if we are killed. Until then, the part before it is the newest that can be read. */
+static int part_ready(void *ctx, const struct mtr_ring_part *g)
 {
-	return index_segment(ctx, g, NULL);
+	return index_part(ctx, g, NULL);
 }
 
-/* The segment is complete, or failed with err. */
-static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
+/* The part is complete, or failed with err. */
+static int part_done(void *ctx, const struct mtr_ring_part *g, int err)
 {
 	struct rolling_store *s = ctx;
 	const char *ended = facts__get(s->facts, "stop_reason") ?: "segment";
@@ -218,15 +215,14 @@ static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
 
 	s->file = NULL;
 	err = err ?: close_err;
-	index_err = index_segment(s, g, err ? strerror(-err) : ended);
+	index_err = index_part(s, g, err ? strerror(-err) : ended);
 	return err ?: index_err;
 }
 
-static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
-			const struct mtr_ring_span *gap)
+static int drop_part(void *ctx, const struct mtr_ring_part *g, const struct mtr_ring_span *gap)
 {
 	struct rolling_store *s = ctx;
-	/* The gap ends where the next segment begins, whatever the index rounds. */
+	/* The gap ends where the next part begins, whatever the index rounds. */
 	struct folder_gap note = {
 		.from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes
 	};
@@ -234,7 +230,7 @@ static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
 	int err;
 
 	snprintf(note.why, sizeof(note.why), "the ring was full");
-	segment_name(name, g->number);
+	part_name(name, g->number);
 	err = folder__drop(s->folder, name, &note);
 	note_rewritten(s, FOLDER_INDEX, &s->index_bytes);
 	s->dropped++;
@@ -243,15 +239,15 @@ static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
 
 /* ---- totals ---- */
 
-/* Writes what is known of the dropped time: sums over the dropped segments. */
-static void put_gap(struct json *j, const struct mtr_ring_span *g, uint64_t segments)
+/* Writes what is known of the dropped time: sums over the dropped parts. */
+static void put_gap(struct json *j, const struct mtr_ring_span *g, uint64_t parts)
 {
 	char name[DEVICE_NAME];
 
 	json__open_object(j, "gap");
 	json__uint(j, "from_ns", g->from);
 	json__uint(j, "to_ns", g->to);
-	json__uint(j, "segments", segments);
+	json__uint(j, "segments", parts);
 	json__uint(j, "events", g->events);
 	json__uint(j, "lost", g->lost);
 	json__uint(j, "steps", g->steps);
@@ -307,11 +303,11 @@ static int write_totals(struct rolling_store *s)
 
 /* ---- open and close ---- */
 
-/* Reserves room for the totals. Returns the bytes for segments: the size without twice the index
+/* Reserves room for the totals. Returns the bytes for parts: the size without twice the index
  * and twice the totals, which exist twice while they are replaced. */
 static uint64_t compute_space(struct rolling_store *s)
 {
-	uint64_t index = round_up((s->opts.size / s->opts.segment + 4) * ENTRY_BYTES);
+	uint64_t index = round_up((s->opts.size / s->opts.part_bytes + 4) * ENTRY_BYTES);
 
 	s->totals_room = s->opts.size / 32 < TOTALS_MAX ? s->opts.size / 32 : TOTALS_MAX;
 	s->totals_room = s->totals_room / MTR_RING_ROUND * MTR_RING_ROUND;
@@ -333,10 +329,10 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 			const struct ring_store_opts *opts, struct rolling_store **ret)
 {
 	struct rolling_store *s = calloc(1, sizeof(*s));
-	struct mtr_ring_opts ro = { .open = open_segment,
-				    .ready = segment_ready,
-				    .done = segment_done,
-				    .drop = drop_segment,
+	struct mtr_ring_opts ro = { .open = open_part,
+				    .ready = part_ready,
+				    .done = part_done,
+				    .drop = drop_part,
 				    .ctx = s };
 	const char *slash;
 	uint64_t min, max;
@@ -346,20 +342,20 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 		return -ENOMEM;
 	s->opts = *opts;
 	s->facts = f;
-	segment_bounds(opts->size, &min, &max);
-	if (!s->opts.segment)
-		s->opts.segment = opts->size / 16 < (256u << 20) ? opts->size / 16 : 256u << 20;
-	if (s->opts.segment < min)
-		s->opts.segment = min;
-	if (s->opts.segment > max)
-		s->opts.segment = max;
+	part_bounds(opts->size, &min, &max);
+	if (!s->opts.part_bytes)
+		s->opts.part_bytes = opts->size / 16 < (256u << 20) ? opts->size / 16 : 256u << 20;
+	if (s->opts.part_bytes < min)
+		s->opts.part_bytes = min;
+	if (s->opts.part_bytes > max)
+		s->opts.part_bytes = max;
 	err = open_folder(s, path);
 	if (err)
 		goto fail;
 	slash = strrchr(folder__path(s->folder), '/');
 	s->name = strdup(slash ? slash + 1 : folder__path(s->folder));
 	ro.space = compute_space(s);
-	ro.segment = s->opts.segment;
+	ro.part_bytes = s->opts.part_bytes;
 	s->ring = mtr_rolling__new(d, f, &ro);
 	if (!s->ring) {
 		err = -errno;
@@ -409,30 +405,30 @@ int rolling_store__event(struct rolling_store *s, const struct event *e)
 	return totals__event(s->totals, e, allocated, reserved);
 }
 
-/* The newest segment; NULL: there is none. */
-static const struct mtr_ring_segment *last_segment(const struct rolling_store *s)
+/* The newest part; NULL: there is none. */
+static const struct mtr_ring_part *last_part(const struct rolling_store *s)
 {
-	const struct mtr_ring_segment *g, *last = NULL;
+	const struct mtr_ring_part *g, *last = NULL;
 
-	for (uint32_t i = 0; (g = mtr_rolling__segment(s->ring, i)); i++)
+	for (uint32_t i = 0; (g = mtr_rolling__part(s->ring, i)); i++)
 		last = g;
 	return last;
 }
 
 int rolling_store__tick(struct rolling_store *s, uint64_t now)
 {
-	const struct mtr_ring_segment *last;
+	const struct mtr_ring_part *last;
 	uint64_t pause;
 	int err = mtr_rolling__flush(s->ring);
 
 	if (err || now < s->next_totals)
 		return err;
-	last = last_segment(s);
+	last = last_part(s);
 	if (!last)
 		return 0;
 	err = write_totals(s);
 	if (!err && !last->closed)
-		err = index_segment(s, last, NULL);
+		err = index_part(s, last, NULL);
 	pause = (s->totals_bytes + s->index_bytes) * UINT64_C(1000000000) / TOTALS_RATE;
 	s->next_totals = now + (pause > TOTALS_EVERY ? pause : TOTALS_EVERY);
 	return err;
@@ -442,7 +438,7 @@ int rolling_store__finish(struct rolling_store *s)
 {
 	int err = mtr_rolling__finish(s->ring), totals_err = 0;
 
-	if (last_segment(s))
+	if (last_part(s))
 		totals_err = write_totals(s);
 	return err ?: totals_err;
 }
@@ -460,8 +456,8 @@ struct ring_store_sum rolling_store__sum(const struct rolling_store *s)
 	sum.events = whole.events;
 	sum.lost = whole.lost;
 	sum.most_bytes = s->most > most ? s->most : most;
-	while (mtr_rolling__segment(s->ring, (uint32_t)sum.segments))
-		sum.segments++;
+	while (mtr_rolling__part(s->ring, (uint32_t)sum.parts))
+		sum.parts++;
 	if (gap) {
 		sum.gap_events = gap->events;
 		sum.gap_to = gap->to;
@@ -486,12 +482,12 @@ static void check_segment(const struct rolling_args *a, struct argp_state *state
 	char low[24], high[24];
 	uint64_t min, max;
 
-	if (a->segment && !a->size)
+	if (a->part_bytes && !a->size)
 		argp_error(state, "--segment needs --rolling");
-	if (!a->segment)
+	if (!a->part_bytes)
 		return;
-	segment_bounds(a->size, &min, &max);
-	if (a->segment < min || a->segment > max)
+	part_bounds(a->size, &min, &max);
+	if (a->part_bytes < min || a->part_bytes > max)
 		argp_error(state, "--segment: with this --rolling, use a size from %s to %s",
 			   text__bytes(low, sizeof(low), min),
 			   text__bytes(high, sizeof(high), max));
@@ -509,7 +505,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 				   arg);
 		break;
 	case OPT_SEGMENT:
-		if (text__parse_size(arg, &a->segment) || !a->segment)
+		if (text__parse_size(arg, &a->part_bytes) || !a->part_bytes)
 			argp_error(state, "--segment: '%s' is not a size; try 64M", arg);
 		break;
 	case ARGP_KEY_END:
@@ -560,7 +556,7 @@ static char *folder_path(struct output_rolling *g)
 static int open_store(struct output_rolling *g)
 {
 	const struct rolling_args *a = &g->o.r->args.rolling;
-	const struct ring_store_opts opts = { .size = a->size, .segment = a->segment };
+	const struct ring_store_opts opts = { .size = a->size, .part_bytes = a->part_bytes };
 	char *path = folder_path(g);
 	int err = path ? rolling_store__open(path, session__dict(g->o.session),
 					     session__facts(g->o.session), &opts, &g->store)
@@ -628,12 +624,12 @@ static void say_written(const struct output_rolling *g)
 	log_event(LOG_INFO, "recorded",
 		  LOG_FIELDS(LOG_STRING("path", folder__path(g->store->folder)),
 			     LOG_UINT("events", s.events), LOG_UINT("lost", s.lost),
-			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.segments),
+			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.parts),
 			     LOG_UINT("dropped", s.gap_events)),
 		  "%s: %s, %s lost, %s in %u segment%s", folder__path(g->store->folder),
 		  text__counted(n, sizeof(n), s.events, "event"), text__count(l, sizeof(l), s.lost),
-		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
-		  s.segments == 1 ? "" : "s");
+		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.parts,
+		  s.parts == 1 ? "" : "s");
 	if (s.gap_to)
 		log_info("removed the first %s (%s); their totals are in " TOTALS_FILE,
 			 text__time(to, sizeof(to), s.gap_to),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * A folder that stores a capture of any length in at most a given size: segments
+ * A folder that stores a capture of any length in at most a given size: parts
  * (record/mtr_rolling.h), an index that also lists dropped time (folder.h), and totals.json with
  * the totals of the whole capture (record/mtr_rolling.h). The source of the events does not matter.
  */
@@ -18,8 +18,8 @@ struct totals;
 #define RING_SIZE_MAX (UINT64_C(1) << 60)
 
 struct ring_store_opts {
-	uint64_t size;	  /* bytes for all files of the folder, RING_SIZE_MIN to RING_SIZE_MAX */
-	uint64_t segment; /* bytes of a segment; 0: a sixteenth of size, at most 256 MiB */
+	uint64_t size;	     /* bytes for all files of the folder, RING_SIZE_MIN to RING_SIZE_MAX */
+	uint64_t part_bytes; /* bytes of a part; 0: a sixteenth of size, at most 256 MiB */
 };
 
 /*
@@ -42,11 +42,11 @@ const char *rolling_store__why(const struct rolling_store *s, int err);
 
 /* Sums over the files of a rolling folder, for the summary. */
 struct ring_store_sum {
-	uint64_t segments, dropped; /* segments in the folder; segments that were dropped */
+	uint64_t parts, dropped;    /* parts in the folder; parts that were dropped */
 	uint64_t bytes, most_bytes; /* bytes of all files now; at most, with files twice while they
 				       are replaced */
 	uint64_t events, lost;	    /* counts of the whole capture */
-	uint64_t gap_events;	    /* events in the dropped segments */
+	uint64_t gap_events;	    /* events in the dropped parts */
 	uint64_t gap_to;	    /* end of the dropped time, ns; 0: nothing was dropped */
 };
 struct ring_store_sum rolling_store__sum(const struct rolling_store *s);

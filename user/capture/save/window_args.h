@@ -25,8 +25,8 @@ struct window_args {
 };
 
 struct rolling_args {
-	uint64_t size;	  /* bytes; 0: no --rolling */
-	uint64_t segment; /* bytes; 0: default */
+	uint64_t size;	     /* bytes; 0: no --rolling */
+	uint64_t part_bytes; /* size of a part with --rolling; 0: default */
 };
 
 /* Options of --on-oom and --on-kill, whose windows end with an out-of-memory error or with the

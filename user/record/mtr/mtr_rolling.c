@@ -22,7 +22,7 @@ struct mtr_rolling {
 	struct facts *own_facts;
 	struct mtr_writer *writer;
 	uint64_t before; /* bytes at the start of the part that describe earlier blocks */
-	struct mtr_ring_segment *segments; /* ring of parts; the open part is last */
+	struct mtr_ring_part *parts; /* ring of parts; the open part is last */
 	uint32_t first, n,
 		room;	     /* of the ring: index of the oldest part, number of parts, entries */
 	unsigned int number; /* number of the latest part, from 1 */
@@ -39,8 +39,8 @@ struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f
 {
 	struct mtr_rolling *r;
 
-	if (opts->segment < MTR_RING_SEGMENT_MIN || opts->segment > opts->space / 2 ||
-	    opts->segment < opts->space / MTR_RING_SEGMENTS) {
+	if (opts->part_bytes < MTR_RING_PART_MIN || opts->part_bytes > opts->space / 2 ||
+	    opts->part_bytes < opts->space / MTR_RING_PARTS) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -79,25 +79,25 @@ void mtr_rolling__free(struct mtr_rolling *r)
 	r->err = r->err ?: -ECANCELED; /* makes closing write nothing */
 	close_writer(r);
 	live_set__free(r->base);
-	free(r->segments);
+	free(r->parts);
 	free(r);
 }
 
 /* ---- parts ---- */
 
-static struct mtr_ring_segment *segment_at(const struct mtr_rolling *r, uint32_t i)
+static struct mtr_ring_part *part_at(const struct mtr_rolling *r, uint32_t i)
 {
-	return &r->segments[(r->first + i) % r->room];
+	return &r->parts[(r->first + i) % r->room];
 }
 
-static struct mtr_ring_segment *open_part(const struct mtr_rolling *r)
+static struct mtr_ring_part *open_part(const struct mtr_rolling *r)
 {
-	return segment_at(r, r->n - 1);
+	return part_at(r, r->n - 1);
 }
 
-const struct mtr_ring_segment *mtr_rolling__segment(const struct mtr_rolling *r, uint32_t i)
+const struct mtr_ring_part *mtr_rolling__part(const struct mtr_rolling *r, uint32_t i)
 {
-	return i < r->n ? segment_at(r, i) : NULL;
+	return i < r->n ? part_at(r, i) : NULL;
 }
 
 const struct mtr_ring_span *mtr_rolling__gap(const struct mtr_rolling *r)
@@ -136,19 +136,19 @@ void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *
 	}
 }
 
-static int add_segment(struct mtr_rolling *r, struct mtr_ring_segment s)
+static int add_part(struct mtr_rolling *r, struct mtr_ring_part s)
 {
 	uint32_t room = r->room ? r->room * 2 : 16;
-	struct mtr_ring_segment *bigger;
+	struct mtr_ring_part *bigger;
 
 	if (r->n == r->room) {
 		bigger = malloc(room * sizeof(*bigger));
 		if (!bigger)
 			return -ENOMEM;
 		for (uint32_t i = 0; i < r->n; i++)
-			bigger[i] = *segment_at(r, i);
-		free(r->segments);
-		r->segments = bigger;
+			bigger[i] = *part_at(r, i);
+		free(r->parts);
+		r->parts = bigger;
 		r->first = 0;
 		r->room = room;
 	}
@@ -200,7 +200,7 @@ static void add_span(struct mtr_ring_span *into, const struct mtr_ring_span *s)
 /* Adds the oldest part to the gap and has its file removed. */
 static int drop_oldest(struct mtr_rolling *r)
 {
-	struct mtr_ring_segment s = *segment_at(r, 0);
+	struct mtr_ring_part s = *part_at(r, 0);
 
 	r->first = (r->first + 1) % r->room;
 	r->n--;
@@ -238,7 +238,7 @@ static int make_room_for(void *ctx, uint64_t bytes)
  * of the fact stop_reason; NULL: leave the capture's. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
-	const struct mtr_ring_segment *s = open_part(r);
+	const struct mtr_ring_part *s = open_part(r);
 	const char *key, *value;
 	int err = 0;
 
@@ -271,7 +271,7 @@ static int put_event(void *ctx, const struct event *e)
 }
 
 /* Gives a new part the devices of the period before it, with their present bytes. */
-static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s,
+static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_part *s,
 			  const struct mtr_ring_span *before)
 {
 	for (uint32_t i = 0; i < before->n_devices; i++) {
@@ -287,9 +287,8 @@ static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *
 /* Opens the next part, whose events start at this time. */
 static int begin_part(struct mtr_rolling *r, uint64_t time)
 {
-	struct mtr_ring_segment s = { .number = r->number + 1,
-				      .span = {
-					      .from = time, .to = time, .first_step = r->steps } };
+	struct mtr_ring_part s = { .number = r->number + 1,
+				   .span = { .from = time, .to = time, .first_step = r->steps } };
 	struct mtr_writer_opts opts = { .room = make_room_for, .ctx = r };
 	int err, fd;
 
@@ -299,7 +298,7 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 		begin_devices(r, &s, &r->gap);
 	r->own_facts = facts__new();
 	r->renumber = renumber__new(r->dict);
-	err = r->own_facts && r->renumber ? add_segment(r, s) : -ENOMEM;
+	err = r->own_facts && r->renumber ? add_part(r, s) : -ENOMEM;
 	if (err)
 		return err;
 	r->number++;
@@ -322,7 +321,7 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 /* Closes the open part. why: value of the fact stop_reason; NULL: leave the capture's. */
 static int end_part(struct mtr_rolling *r, const char *why)
 {
-	struct mtr_ring_segment *s = open_part(r);
+	struct mtr_ring_part *s = open_part(r);
 	int err = copy_facts(r, why) ?: close_writer(r), done_err;
 
 	r->used += on_disk(s->bytes);
@@ -339,10 +338,10 @@ static bool is_full(const struct mtr_rolling *r)
 {
 	uint64_t bytes = mtr_writer__bytes(r->writer);
 
-	if (bytes < r->opts.segment)
+	if (bytes < r->opts.part_bytes)
 		return false;
 	return bytes >= 2 * r->before ||
-	       (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.segment / 4);
+	       (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.part_bytes / 4);
 }
 
 static void count_event(struct mtr_rolling *r, const struct event *e)
