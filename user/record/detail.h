@@ -86,8 +86,9 @@ void sampling__load(struct sampling *s, const struct facts *f);
 /* Takes over the change of detail that an EVENT_MARK names (detail__mark()). Other marks have no
  * effect. */
 void sampling__mark(struct sampling *s, const char *name, uint64_t time);
-/* Returns the number of the bound, from 1, that applied to an allocation of so many bytes at this
- * time. Returns 0 if no bound applied: its stack was read for sure. */
+/* Returns the number (from 1) of the bound in force at this time, if an allocation of this size is
+ * below the bound: its stack was then read at random. Returns 0 otherwise: its stack was read for
+ * sure. */
 uint8_t sampling__bound_no(const struct sampling *s, uint64_t time, uint64_t size);
 /* Returns the bound with this number (1 to SAMPLING_BOUNDS) in bytes, or 0 for number 0. */
 uint64_t sampling__bound(uint8_t bound_no);

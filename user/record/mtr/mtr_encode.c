@@ -444,11 +444,13 @@ uint32_t mtr_encoder__count(const struct mtr_encoder *enc)
 	return enc->n;
 }
 
-void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first, struct mtr_part parts[MTR_PARTS])
+void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first_event,
+			struct mtr_part parts[MTR_PARTS])
 {
 	uint8_t *p = enc->head;
 
-	p = varint__put(p, first);
+	/* parts[0] is the head, which also has the length of each column. */
+	p = varint__put(p, first_event);
 	p = varint__put(p, enc->n);
 	p = varint__put(p, enc->first_time);
 	for (int i = 0; i < MTR_COLS; i++) {

@@ -31,8 +31,9 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *e);
 bool mtr_encoder__full(const struct mtr_encoder *enc);
 uint32_t mtr_encoder__count(const struct mtr_encoder *enc); /* number of events in the block */
 /* Sets parts to the block's payload, its head and its columns, which stay valid until the next
- * call. first: number of events in the file's earlier blocks. */
-void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first, struct mtr_part parts[MTR_PARTS]);
+ * call. first_event: number of events in the file's earlier blocks. */
+void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first_event,
+			struct mtr_part parts[MTR_PARTS]);
 void mtr_encoder__reset(struct mtr_encoder *enc); /* begins a new, empty block */
 
 /* Decodes the payload of an events block. The decoder checks all input. */
