@@ -72,7 +72,7 @@ struct growth_line {
 	 * warm-up. */
 	uint64_t old;
 	/* Share of the allocated bytes that is still live 1, 2, 4 ... steps (GROWTH_TIME: slices)
-	 * later. Blocks with a shorter history count up to their age. */
+	 * later. A live block that is younger than that is left out of the share. */
 	double survives[GROWTH_AGES];
 	unsigned ages;				/* number of valid entries in survives */
 	struct growth_name names[GROWTH_NAMES]; /* by bytes, largest first */

@@ -30,7 +30,7 @@ struct inputs {
 };
 
 /* Resolves the arguments. Returns 0 and *ret, for inputs__free(), or an exit code, logged. */
-int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret);
+int inputs__expand(char *const *args, size_t n, enum inputs_of wanted, struct inputs *ret);
 /* Adds an input and takes over path and name. path may be NULL, from an allocation that failed:
  * that is an error. Returns as inputs__expand(). */
 int inputs__add(struct inputs *in, char *path, char *name);

@@ -609,8 +609,8 @@ struct model_watch {
 void model__watch(struct model *m, const struct model_watch *w);
 /* The first error of a callback, or 0. Needed after model__finish(), which returns none. */
 int model__watch_error(const struct model *m);
-/* Number of block classes. Blocks of one class have the same size and the same fields in every row.
- * Classes are numbered in order of appearance. */
+/* Number of block classes. All blocks of a class have the same size, stack, module, category and
+ * name. Classes are numbered in order of appearance. */
 uint32_t model__block_classes(const struct model *m);
 /*
  * Sets *ret to the row of a block class, with line, stack, thread, category and name, charged to

@@ -88,11 +88,13 @@ void extents__mark(struct extents *x);
  * NULL: none. The result is valid until the next change. */
 const struct extent *extents__at(const struct extents *x, enum extent_class c, uint64_t addr);
 const struct extent *extents__over(const struct extents *x, enum extent_class c, uint64_t addr);
-/* Adds e, and replaces an extent with the same start. later: the change is after the mark, so the
- * extents at the mark stay as they were. Returns 0 or -ENOMEM. */
+/* Adds e, and replaces an extent with the same start. later: true if the change came after the
+ * mark, so that extents__list() at the mark still returns the extents from before; false if it
+ * returns the change, too. Returns 0 or -ENOMEM. */
 int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later);
-/* Removes the extent that starts at addr. later: as in extents__put(); false to move the extent to
- * another table, now and at the mark. Returns 0 or -ENOMEM; cannot fail if later is false. */
+/* Removes the extent that starts at addr. later: true if the removal came after the mark, so that
+ * extents__list() at the mark still returns the extent; false to remove it there, too, because it
+ * moves to another struct extents. Returns 0 or -ENOMEM; cannot fail if later is false. */
 int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later);
 /* Removes [addr, addr + size) from all extents; the rest of each stays. 0 or -ENOMEM. */
 int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t size);

@@ -1296,20 +1296,23 @@ static int gather_rows(struct judge *j)
 	return model__rows(j->m, device, &o, &j->rows, &j->nrows);
 }
 
-static bool are_of_one_line(const struct judge *j, const struct row *a, const struct row *b)
+/* True if a row of model__rows() is about the same module, stack or line of code as `line`, by what
+ * growth is split. Memory from before attach does not grow. */
+static bool is_row_of_line(const struct judge *j, const struct row *line, const struct row *row)
 {
-	if (b->before_attach)
+	if (row->before_attach)
 		return false;
 	switch (j->w->by) {
 	case BY_MODULE:
-		return a->module == b->module && a->module_class == b->module_class &&
-		       a->module_root == b->module_root;
+		return line->module == row->module && line->module_class == row->module_class &&
+		       line->module_root == row->module_root;
 	case BY_STACK:
-		return a->stack == b->stack && a->node_class == b->node_class &&
-		       !strcmp(a->source, b->source);
+		return line->stack == row->stack && line->node_class == row->node_class &&
+		       !strcmp(line->source, row->source);
 	default:
-		return a->file == b->file && a->func == b->func && a->line == b->line &&
-		       (a->file || !strcmp(a->source, b->source));
+		return line->file == row->file && line->func == row->func &&
+		       line->line == row->line &&
+		       (line->file || !strcmp(line->source, row->source));
 	}
 }
 
@@ -1325,7 +1328,7 @@ static void describe_line(const struct judge *j, const struct growth_unit *u, st
 
 	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &l->row);
 	for (size_t i = 0; i < j->nrows && !found; i++) {
-		found = are_of_one_line(j, &l->row, &j->rows[i]);
+		found = is_row_of_line(j, &l->row, &j->rows[i]);
 		if (found)
 			l->row = j->rows[i];
 	}

@@ -73,7 +73,8 @@ int steps__close_call(struct model *m)
 	return steps__end(m, STEP_CALL, m->steps.call_last);
 }
 
-/* A call ends when the next one begins in any thread, since a thread may end after its only call. */
+/* Handles EVENT_CALL: a call of a root module begins. No event says that a call returns, so the
+ * call before ends here at the latest, whichever thread made it: that thread may have ended. */
 int steps__call(struct model *m, const struct event *e)
 {
 	struct thread_state *t = m->threads.all[e->thread];

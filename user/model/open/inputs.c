@@ -135,7 +135,7 @@ static int open_folder(const char *path, struct folder **f)
 }
 
 /* Adds the parts in a folder of --rolling. Unless any number of inputs will do, there must be one. */
-static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
+static int add_rolling(struct inputs *in, const char *path, enum inputs_of wanted)
 {
 	const struct folder_entry *e;
 	struct folder *f;
@@ -145,7 +145,7 @@ static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
 	if (status)
 		return status;
 	e = folder__entries(f, &n);
-	if (n > 1 && what != INPUTS_EACH)
+	if (n > 1 && wanted != INPUTS_EACH)
 		status = log_choices(f, "which one?");
 	for (size_t i = 0; i < n && !status; i++)
 		status = add_path(in, f, &e[i]);
@@ -154,16 +154,16 @@ static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
 }
 
 static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e,
-		     enum inputs_of what)
+		     enum inputs_of wanted)
 {
 	char *path;
 	int status;
 
-	if (strcmp(e->kind, "rolling") || what == INPUTS_REPORT)
+	if (strcmp(e->kind, "rolling") || wanted == INPUTS_REPORT)
 		return add_path(in, f, e);
 	if (asprintf(&path, "%s/%s", folder__path(f), e->file) < 0)
 		return out_of_memory();
-	status = add_rolling(in, path, what);
+	status = add_rolling(in, path, wanted);
 	free(path);
 	return status;
 }
@@ -171,7 +171,7 @@ static int add_entry(struct inputs *in, const struct folder *f, const struct fol
 /* Adds the entry that FOLDER#name means: the one with this file or name, otherwise with this
  * number. */
 static int add_named(struct inputs *in, const struct folder *f, const char *name,
-		     enum inputs_of what)
+		     enum inputs_of wanted)
 {
 	const struct folder_entry *e;
 	size_t n, found = SIZE_MAX, matches = 0;
@@ -193,7 +193,7 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 		}
 	}
 	if (matches == 1)
-		return add_entry(in, f, &e[found], what);
+		return add_entry(in, f, &e[found], wanted);
 	return log_choices(f, matches ? "several have this name" : "unknown name; use one of");
 }
 
@@ -242,20 +242,21 @@ static const struct folder_entry **in_order(const struct folder *f, size_t *n)
 }
 
 /* Adds all entries, or with ends the first and the last one. */
-static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of what, bool ends)
+static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of wanted, bool ends)
 {
 	size_t n;
 	const struct folder_entry **e = in_order(f, &n);
 	int status = e ? EXIT_OK : out_of_memory();
 
 	for (size_t i = 0; i < n && !status; i += ends ? n - 1 : 1)
-		status = add_entry(in, f, e[i], what);
+		status = add_entry(in, f, e[i], wanted);
 	free(e);
 	return status;
 }
 
-/* Adds the recordings of a folder. others: number of the command line's other inputs. */
-static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
+/* Adds the recordings of a folder. n_others: number of the command line's other inputs. */
+static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of wanted,
+		      size_t n_others)
 {
 	const struct folder_entry *e;
 	int status;
@@ -266,26 +267,26 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		log_err("%s: contains no recording", folder__path(f));
 		return EXIT_UNUSABLE;
 	}
-	if (n > 1 && what == INPUTS_ENDS && !others)
-		return add_entries(in, f, what, true);
-	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
+	if (n > 1 && wanted == INPUTS_ENDS && !n_others)
+		return add_entries(in, f, wanted, true);
+	if (n > 1 && (wanted == INPUTS_ONE || wanted == INPUTS_ENDS))
 		return log_choices(f, "which one?");
-	if (what == INPUTS_REPORT && rolling_view__is(folder__path(f)))
+	if (wanted == INPUTS_REPORT && rolling_view__is(folder__path(f)))
 		return inputs__add(in, strdup(folder__path(f)), NULL);
-	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
+	for (size_t i = 0; (wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid && !strcmp(e[k].host, e[i].host))
 				return log_choices(f, "several recordings are of one process, and "
 						      "their memory cannot be added; choose one");
 		}
 	}
-	status = add_entries(in, f, what, false);
+	status = add_entries(in, f, wanted, false);
 	return status ? status : add_missing(in, f);
 }
 
 /* Splits "FOLDER#NAME". Returns the folder's path, which the caller frees, and *name within arg.
  * Returns NULL if arg is a file, or FOLDER is no folder with an index. */
-static char *split_name(const char *arg, const char **name)
+static char *split_folder_and_name(const char *arg, const char **name)
 {
 	const char *hash = strrchr(arg, '#');
 	char *path;
@@ -330,10 +331,13 @@ static int log_no_index(const char *path)
 	return EXIT_UNUSABLE;
 }
 
-static int expand_argument(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
+/* Adds the recordings of an argument: FILE, FOLDER (all in it), or FOLDER#NAME (one in it).
+ * n_others: number of the other arguments. Returns an exit code, logged. */
+static int expand_argument(struct inputs *in, const char *arg, enum inputs_of wanted,
+			   size_t n_others)
 {
 	const char *name = NULL;
-	char *folder = split_name(arg, &name);
+	char *folder = split_folder_and_name(arg, &name);
 	struct folder *f = NULL;
 	int status;
 
@@ -342,19 +346,20 @@ static int expand_argument(struct inputs *in, const char *arg, enum inputs_of wh
 					    : inputs__add(in, strdup(arg), NULL);
 	status = open_folder(folder ? folder : arg, &f);
 	if (!status)
-		status = folder ? add_named(in, f, name, what) : add_folder(in, f, what, others);
+		status = folder ? add_named(in, f, name, wanted)
+				: add_folder(in, f, wanted, n_others);
 	folder__free(f);
 	free(folder);
 	return status;
 }
 
-int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret)
+int inputs__expand(char *const *args, size_t n, enum inputs_of wanted, struct inputs *ret)
 {
 	int status = EXIT_OK;
 
 	*ret = (struct inputs){ 0 };
 	for (size_t i = 0; i < n && !status; i++)
-		status = expand_argument(ret, args[i], what, n - 1);
+		status = expand_argument(ret, args[i], wanted, n - 1);
 	if (status)
 		inputs__free(ret);
 	return status;
