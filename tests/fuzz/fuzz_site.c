@@ -51,7 +51,7 @@ static void check_site_a64(const uint8_t *code, size_t size, unsigned args, cons
 	}
 	if (pos != s->offset || s->length != INSN_A64_SIZE ||
 	    insn_a64__decode(code + pos, size - pos, &in) || sp != s->sp || sp > 0 ||
-	    s->saved_at > 0 || is_signed != (s->ret == SITE_X30_SIGNED))
+	    s->x30_saved_at > 0 || is_signed != (s->ret == SITE_X30_SIGNED))
 		abort();
 	switch (in.kind) {
 	case A64_LITERAL:

@@ -68,7 +68,7 @@ static int print_sites(void)
 			printf("none\n");
 		else
 			printf("+%u class %d, %s; return %d, sp %d, x30 at %d\n", s.offset, s.cls,
-			       s.text, s.ret, s.sp, s.saved_at);
+			       s.text, s.ret, s.sp, s.x30_saved_at);
 	}
 	return 0;
 }

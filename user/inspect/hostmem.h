@@ -24,15 +24,15 @@ struct python;
 
 /* Figures of glibc's malloc, from its own tables. */
 struct host_malloc {
-	bool known;	   /* malloc's tables were found, and they agree with the mappings */
-	uint64_t arenas;   /* number of arenas, the main one included */
-	uint64_t arena;	   /* bytes that the arenas have from the kernel (mallinfo2's arena) */
-	uint64_t free;	   /* bytes of free chunks in arenas (mallinfo2's fordblks) */
-	bool free_known;   /* false: malloc's lists of free chunks changed, were swapped out or are
-			      too long */
-	uint64_t top;	   /* bytes of free that lie at the ends of arenas */
-	uint64_t mapped;   /* bytes of chunks with a mapping of their own (hblkhd) */
-	bool mapped_known; /* mapped is known, from malloc's own statistics */
+	bool known;	 /* malloc's tables were found, and they agree with the mappings */
+	uint64_t arenas; /* number of arenas, the main one included */
+	uint64_t arena;	 /* bytes that the arenas have from the kernel (mallinfo2's arena) */
+	uint64_t free;	 /* bytes of free chunks in arenas (mallinfo2's fordblks) */
+	bool free_known; /* false: malloc's lists of free chunks changed, were swapped out or are
+			    too long */
+	uint64_t top; /* the part of `free` that lies at the ends of arenas (top chunks), bytes */
+	uint64_t mapped;       /* bytes of chunks with a mapping of their own (hblkhd) */
+	bool mapped_known;     /* mapped is known, from malloc's own statistics */
 	uint64_t mapped_found; /* bytes of such chunks found in the mappings */
 };
 

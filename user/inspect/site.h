@@ -64,12 +64,12 @@ struct site {
 	struct site_second second;
 	/*
 	 * AArch64 only. The site is in the function's straight-line beginning, so these hold at
-	 * each hit. sp: the stack pointer there minus the one at entry, 0 or less. saved_at: the
-	 * function stores x30 there before it calls another one, in bytes from the stack pointer at
-	 * entry; 0: not found.
+	 * each hit. sp: the stack pointer there minus the one at entry, 0 or less. x30_saved_at:
+	 * the function stores x30 there before it calls another one, in bytes from the stack
+	 * pointer at entry; 0: not found.
 	 */
 	enum site_return ret;
-	int32_t sp, saved_at;
+	int32_t sp, x30_saved_at;
 };
 
 /* Whether machine, a value of elf__machine(), is the one that the program is built for: the kernel

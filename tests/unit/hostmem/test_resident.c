@@ -179,7 +179,7 @@ static void test_reserved_addresses_cost_nothing(void **state)
 	unsigned calls = 0;
 
 	(void)state;
-	if (host_resident__is_old(r))
+	if (host_resident__lacks_scan(r))
 		skip(); /* not without PAGEMAP_SCAN */
 	assert_int_equal(mprotect((void *)(m + 9 * TIB), PAGE, PROT_READ | PROT_WRITE), 0);
 	m[9 * TIB] = 1;
@@ -211,7 +211,7 @@ static void test_empty_page_tables_end_a_call(void **state)
 	for (size_t i = 0; i < size; i += part)
 		madvise((void *)(m + i), part, MADV_DONTNEED);
 	r = host_resident__open(p);
-	if (host_resident__is_old(r) ||
+	if (host_resident__lacks_scan(r) ||
 	    host_resident__status(r)->page_tables < size / PAGE * sizeof(uint64_t))
 		skip(); /* such tables are gone, or cost as any addresses do */
 	host_resident__cancel_by(r, count, &calls);

@@ -260,7 +260,7 @@ static void test_frame(void **state)
 		unsigned args;
 		uint32_t offset;
 		enum site_return ret;
-		int32_t sp, saved_at;
+		int32_t sp, x30_saved_at;
 	} c[] = {
 		{ REPORT, 0x1f, 0, SITE_X30, 0, -56 },
 		{ REPORT, 0, 44, SITE_X30, -64, -56 },
@@ -287,9 +287,9 @@ static void test_frame(void **state)
 		len = from_words(c[i].words, buf, sizeof(buf));
 		assert_int_equal(site__pick(ELF_AARCH64, buf, len, len, c[i].args, &s), 0);
 		if (s.offset != c[i].offset || s.ret != c[i].ret || s.sp != c[i].sp ||
-		    s.saved_at != c[i].saved_at)
+		    s.x30_saved_at != c[i].x30_saved_at)
 			fail_msg("%s: +%u, return %d, sp %d, saved at %d", c[i].words, s.offset,
-				 (int)s.ret, s.sp, s.saved_at);
+				 (int)s.ret, s.sp, s.x30_saved_at);
 	}
 }
 

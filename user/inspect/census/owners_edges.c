@@ -311,9 +311,11 @@ static int search_generator(struct census_owners *l, const struct node *holder)
 
 #define CHUNK 512	     /* items read at once */
 #define ARRAY_MAX (1u << 24) /* items of a list or tuple; one with more is left out */
-#define TURN 4096u	     /* items of a container in a turn */
-#define TURNS 8u	     /* turns of a dict or deque, at most: each reads it from its start */
-#define CELLS_MAX 256	     /* variables of a closure */
+/* A large container is examined in turns, TURN items in each, with others in between. A dict or
+ * deque has TURNS turns at most, because each turn must read the items before it again. */
+#define TURN 4096u
+#define TURNS 8u
+#define CELLS_MAX 256 /* variables of a closure */
 /* Maximum entries of a dict whose keys appear in names; larger dicts show [*]. */
 #define WORDS_MAX 16
 #define FEW_ITEMS 64 /* entries of a small dict or object, which is read from cached pages */
@@ -572,7 +574,7 @@ static int read_function(struct census_owners *l, const struct node *holder,
 			 struct function_fields *f)
 {
 	bool old = l->r->m.l->minor < 10;
-	uint64_t w[8]; /* the fields after the head */
+	uint64_t w[8]; /* the 8 words after the function's PyObject_HEAD */
 	int err = pymem__read(&l->r->m, census_owners__field(l, holder, 0), w, sizeof(w));
 
 	f->defaults = old ? w[2] : w[5];

@@ -163,7 +163,8 @@ static int find_graph(struct reading *r, const struct census_list *l, const stru
 	return err;
 }
 
-/* Makes the names of saved tensors: the class of the node, and the tensor that keeps it. */
+/* Names each saved tensor by the class of the autograd node that saved it, and by the tensor whose
+ * graph has that node: "saved for MulBackward0, graph of loss". names: one for each of g->saved. */
 static int add_names(struct reading *r, const struct pygraph *g, const struct keepers *k,
 		     uint32_t *names)
 {

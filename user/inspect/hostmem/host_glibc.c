@@ -483,10 +483,12 @@ struct chunk_search {
 	struct host_reading *r;
 	const struct host_spans *solid; /* ranges of other parts, which hold no chunks */
 	struct host_spans found;	/* chunks that are certain, by address */
-	struct host_spans alone;	/* possible chunks, by address; see add_alone() */
-	uint64_t end;			/* end of the neighbouring mappings without a gap */
-	uint64_t done;			/* end of the last certain chunk */
-	size_t tries;			/* pages without a header so far */
+	/* By address: places with a valid header, but neither a chunk before nor a header or a
+	 * bound after them confirms that they are chunks. */
+	struct host_spans alone;
+	uint64_t end;  /* end of the neighbouring mappings without a gap */
+	uint64_t done; /* end of the last certain chunk */
+	size_t tries;  /* pages without a header so far */
 };
 
 /* Adds the chunks that begin in the stretch [at, end) of a mapping, and end at `bound` or before. A
@@ -561,8 +563,8 @@ static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
 	return end;
 }
 
-/* Claims the possible chunks, as long as malloc's own sum of mapped chunks (mp_) is higher than the
- * sum of those that were found. 0 or -ENOMEM. */
+/* Claims the chunks of c->alone, as long as malloc's own sum of mapped chunks (mp_) is higher than
+ * the sum of those that were found. 0 or -ENOMEM. */
 static int add_alone(struct chunk_search *c)
 {
 	struct host_malloc *m = &c->r->l->malloc;
@@ -583,7 +585,7 @@ static int add_alone(struct chunk_search *c)
 	return 0;
 }
 
-/* Claims certain chunks first, then possible ones. */
+/* Claims the chunks that are certain first, then those that only a header suggests. */
 int host_glibc__find_mapped(struct host_reading *r)
 {
 	struct host_spans solid = { 0 };

@@ -54,7 +54,8 @@ struct scan_arg {
 
 /* ---- opening ---- */
 
-/* Whether the kernel has no PAGEMAP_SCAN. MEMTRACE_BENCH=no-scan: docs/internals/OVERHEAD.md. */
+/* True if the kernel has no PAGEMAP_SCAN (before Linux 6.7), or if MEMTRACE_BENCH=no-scan asks not
+ * to use it, for measurements (docs/internals/OVERHEAD.md). */
 static bool lacks_scan(const struct host_resident *r)
 {
 	struct scan_arg a = { .size = sizeof(a), .end = r->page, .return_mask = SCAN_PRESENT };

@@ -246,7 +246,7 @@ static int read_figures(struct reading *g, size_t i, uint64_t end)
 	int err;
 
 	/* Without PAGEMAP_SCAN, pagemap's words have all figures at no extra cost. */
-	if (g->s->brief && !host_resident__is_old(g->r))
+	if (g->s->brief && !host_resident__lacks_scan(g->r))
 		err = host_resident__count(g->r, m->start, end, is_device(m), &f->rss);
 	else
 		err = host_resident__figures(g->r, m->start, end, g->shares, f);
@@ -254,7 +254,8 @@ static int read_figures(struct reading *g, size_t i, uint64_t end)
 	return err;
 }
 
-/* Reads mapping i, or puts it off if it is large and the kernel cannot skip absent pages. */
+/* Reads mapping i, except memory of drivers and of the kernel. Huge pages count apart from RSS.
+ * Puts a large mapping off if the kernel cannot skip addresses without memory. */
 static int read_first(struct reading *g, size_t i)
 {
 	const struct map *m = &g->s->maps.v[i];
@@ -263,7 +264,7 @@ static int read_first(struct reading *g, size_t i)
 		return 0;
 	if (host_huge__has(&g->huge, m))
 		return host_resident__count(g->r, m->start, m->end, false, &g->s->v[i].hugetlb);
-	if (host_resident__is_old(g->r) && m->end - m->start > LARGE) {
+	if (host_resident__lacks_scan(g->r) && m->end - m->start > LARGE) {
 		g->large[g->n_large++] = i;
 		return 0;
 	}

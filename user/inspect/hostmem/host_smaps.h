@@ -152,7 +152,7 @@ static inline const struct host_status *host_resident__status(const struct host_
 
 /* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7). The time of walks then grows with the
  * number of addresses. */
-static inline bool host_resident__is_old(const struct host_resident *r)
+static inline bool host_resident__lacks_scan(const struct host_resident *r)
 {
 	return r->no_scan;
 }

@@ -689,8 +689,9 @@ size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_
 /* Dynamic symbols. Large libraries export 100,000 of them, so a name is looked up in the hash
  * table, as the loader does, with few small reads. */
 
-/* A sparse file costs its owner nothing, so these are near what libraries have: libtorch_cpu has
- * 97,000 symbols, 6 MiB of names and chains of 13. */
+/* Limits for hostile files: a sparse file of any size costs its owner nothing. They are 10 to 80
+ * times what the largest known library has: libtorch_cpu with 97,000 symbols, 6 MiB of names and
+ * hash chains of up to 13. */
 #define STRTAB_MAX (64u << 20)
 #define SYM_MAX (2u << 20)
 /* Limits without a hash table; every linker writes one. */

@@ -11,9 +11,9 @@
 
 /* The stack and x30 in the straight-line beginning of a function. */
 struct frame {
-	int32_t sp;	  /* the stack pointer, minus the one at entry */
-	int32_t saved_at; /* place of the stored x30, from the stack pointer at entry; 0: none */
-	bool is_signed;	  /* x30 is signed */
+	int32_t sp;	      /* the stack pointer, minus the one at entry */
+	int32_t x30_saved_at; /* place of the stored x30, from the stack pointer at entry; 0: none */
+	bool is_signed;	      /* x30 is signed */
 };
 
 static const char *const cond_names[16] = { "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc",
@@ -71,8 +71,8 @@ static bool follow_stack(const struct insn_a64 *in, struct frame *f)
 {
 	int32_t at;
 
-	if (in->stores_x30 && !f->saved_at && !__builtin_add_overflow(f->sp, in->x30_at, &at))
-		f->saved_at = at;
+	if (in->stores_x30 && !f->x30_saved_at && !__builtin_add_overflow(f->sp, in->x30_at, &at))
+		f->x30_saved_at = at;
 	if (in->writes & 1u << INSN_A64_SP &&
 	    (!in->has_sp || __builtin_add_overflow(f->sp, in->sp, &f->sp) || f->sp > 0))
 		return false;
@@ -178,8 +178,8 @@ static void choose_site(const struct insn_a64 *in, size_t offset, enum site_clas
 	*ret = s;
 }
 
-/* Sets all members of *ret except saved_at. Takes the first emulated instruction, otherwise the one
- * of the highest rank. */
+/* Sets all members of *ret except x30_saved_at. Takes the first emulated instruction, otherwise the
+ * one of the highest rank. */
 static int pick_site(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 		     struct site *ret)
 {
@@ -215,19 +215,19 @@ static int pick_site(const uint8_t *code, size_t size, uint64_t func_size, unsig
 	return best_rank ? 0 : -EINVAL;
 }
 
-/* Finds the place where the straight-line code from the entry on stores x30: bytes from the stack
- * pointer at entry, below 0; 0: not found. */
-static int32_t find_saved(const uint8_t *code, size_t size)
+/* Finds where the straight-line code from the entry on stores x30, the return address. Returns that
+ * place in bytes from the stack pointer at entry, below 0; 0: not found. */
+static int32_t find_stored_x30(const uint8_t *code, size_t size)
 {
 	struct frame f = { 0 };
 	struct insn_a64 in;
 	size_t offset = 0;
 
-	while (!f.saved_at && offset < SITE_PASS_MAX * INSN_A64_SIZE &&
+	while (!f.x30_saved_at && offset < SITE_PASS_MAX * INSN_A64_SIZE &&
 	       !insn_a64__decode(code + offset, size - offset, &in) && insn_a64__continues(&in) &&
 	       follow_stack(&in, &f))
 		offset += INSN_A64_SIZE;
-	return f.saved_at < 0 ? f.saved_at : 0;
+	return f.x30_saved_at < 0 ? f.x30_saved_at : 0;
 }
 
 int site_a64__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
@@ -236,12 +236,13 @@ int site_a64__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 	struct site s = { 0 };
 	int err;
 
+	/* `code` may have code of the next function after this one. */
 	if (func_size && func_size < size)
 		size = func_size;
 	err = pick_site(code, size, func_size, args, &s);
 	if (err)
 		return err;
-	s.saved_at = find_saved(code, size);
+	s.x30_saved_at = find_stored_x30(code, size);
 	*ret = s;
 	return 0;
 }

@@ -549,7 +549,8 @@ static bool has_text(const struct elf *e, uint64_t vaddr, const char *text)
 	return len <= sizeof(buf) && !elf__read(e, vaddr, buf, len) && !memcmp(buf, text, len);
 }
 
-/* HOOK_OF_TYPE: whether the exported object has a pointer to the function. */
+/* For HOOK_OF_TYPE: true if the object that the file exports as in->symbol has a pointer to the
+ * function at in->offset. */
 static bool type_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
 {
 	struct elf_sym sym;
@@ -559,7 +560,8 @@ static bool type_points_to(const struct elf *e, const struct hook_file *in, uint
 	       !elf__pointer(e, sym.value + in->offset, &value) && value == function;
 }
 
-/* HOOK_OF_TABLE: whether an entry with the name has a pointer to the function. */
+/* For HOOK_OF_TABLE: true if the file's data has a table entry that begins with a pointer to the
+ * text in->name and has a pointer to the function at in->offset, like a PyMethodDef. */
 static bool table_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
 {
 	uint64_t at[PLACES], value, name;
