@@ -77,9 +77,10 @@ pid_t dryrun__keeper(const struct dryrun *d);
 void dryrun__free(struct dryrun *d);
 
 /*
- * Environment of a command that records itself: preloads a library that runs our programs, and
- * shares memory with us. For users without privileges; see docs/internals/ESTIMATE.md, "Without
- * privileges". Prints errors on standard error.
+ * struct inside: environment variables for a command that records itself. LD_PRELOAD loads a
+ * library into the command, which runs the BPF programs there and shares memory with this process.
+ * For users without privileges: see docs/internals/ESTIMATE.md, "Without privileges". Errors are
+ * logged.
  */
 
 struct inside;

@@ -212,7 +212,8 @@ void probes__reset_counters(struct probes *p, uint32_t number);
 
 /* Sets the code objects whose local 0 is a module. Bumps the epoch, so that all stacks are sent
  * again. */
-void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n);
+void probes__set_module_codes(struct probes *p, uint32_t process_number, const uint64_t *codes,
+			      size_t n);
 /* Raises the epoch as if a code object had been freed, so that all stacks are sent again. */
 void probes__bump_epoch(struct probes *p);
 /* Forgets which code objects are on sent stacks, and raises the epoch. probes__lost_ends() counts
@@ -222,12 +223,13 @@ void probes__forget_seen(struct probes *p);
 uint64_t probes__times_forgotten(const struct probes *p);
 uint64_t probes__epoch(const struct probes *p); /* the current epoch */
 uint64_t probes__bumps(const struct probes *p); /* raised by the functions above so far */
-/* Reports calls of this module object from now on. 0 or -errno (-E2BIG: the table is full). */
-int probes__add_root(struct probes *p, uint32_t number, uint64_t self);
-/* Reports calls of no module object any more. */
-void probes__clear_roots(struct probes *p, uint32_t number);
+/* Reports calls of the module object `self` of this process from now on. Returns 0 or -errno
+ * (-E2BIG: the table is full). */
+int probes__add_root(struct probes *p, uint32_t process_number, uint64_t self);
+/* Reports calls of no module object of this process any more. */
+void probes__clear_roots(struct probes *p, uint32_t process_number);
 /* Sets what a class is from now on; 0: unknown. 0 or -errno (-E2BIG: the table is full). */
-int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
+int probes__set_module_type(struct probes *p, uint32_t process_number, uint64_t type,
 			    enum mt_module_type is);
 
 /* Makes the programs forget the nodes and modules that threads are in, since some were entered

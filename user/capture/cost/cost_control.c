@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "capture/cost/cost_control.h"
 
-#define DEAR_LOOKS 2	     /* looks in a row above the limit, until detail is dropped */
-#define FAR 4.0		     /* a share of more than this many limits drops two levels at once */
-#define LOW 0.5		     /* a share below this many limits lets detail come back */
-#define FEW_WALKS 0.02	     /* share of hits; with fewer walks, sampling more gains nothing */
+#define DEAR_LOOKS 2 /* looks in a row above the limit, until detail is dropped */
+#define FAR 4.0	     /* a share of more than this many limits drops two levels at once */
+#define LOW 0.5	     /* a share below this many limits lets detail come back */
+/* If a smaller share of the probes' hits than this walks the stack, reading fewer stacks gains
+ * nothing. */
+#define FEW_WALKS 0.02
 #define SECOND 1000000000ULL /* ns */
 #define PATIENCE_MIN (30 * SECOND)
 #define PATIENCE_MAX (3600 * SECOND)

@@ -163,7 +163,8 @@ static void read_log(struct oom_log *l)
 		if (n <= 0)
 			return;
 		text[n] = '\0';
-		line = strchr(text, ';'); /* "priority,number,time,flags;text" */
+		/* a record of /dev/kmsg: "priority,number,time,flags;text" */
+		line = strchr(text, ';');
 		if (!line)
 			continue;
 		line++;

@@ -221,7 +221,7 @@ int programs__begin(struct programs *p, const char *const *names, size_t n)
 	return -err;
 }
 
-int programs__wait(struct programs *p)
+int programs__poll(struct programs *p)
 {
 	if (p->under_way && !__atomic_load_n(&p->done, __ATOMIC_ACQUIRE))
 		return -EINPROGRESS;

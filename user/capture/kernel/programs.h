@@ -19,15 +19,17 @@ struct programs;
 struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
 			       bool multi);
 void programs__free(struct programs *p); /* waits for programs__begin(); NULL is fine */
-/* Loads those of the n programs that are not loaded yet. names: static text. 0, -E2BIG (too many
- * programs), -ENOENT (the file has no program of this name) or -errno: none of them is loaded. */
+/* Loads those of the n programs that are not loaded yet. names: static text. Returns 0. On an error
+ * loads none of them, and returns -E2BIG (too many programs), -ENOENT (the file has no program of
+ * this name) or -errno. */
 int programs__load(struct programs *p, const char *const *names, size_t n);
-/* Begins to load programs like programs__load(), in one other thread. Until programs__wait()
- * returns something other than -EINPROGRESS, call only that and programs__free(). 0 or -errno. */
+/* Starts to load programs like programs__load(), in one other thread. Call nothing but
+ * programs__poll() and programs__free() while programs__poll() returns -EINPROGRESS. Returns 0, or
+ * -errno if the thread cannot be started. */
 int programs__begin(struct programs *p, const char *const *names, size_t n);
-/* The result of the loading that programs__begin() began, as of programs__load(). -EINPROGRESS: it
- * is not complete. */
-int programs__wait(struct programs *p);
+/* Returns the result of the load that programs__begin() started, with the values of
+ * programs__load(); -EINPROGRESS while it runs. Does not wait. */
+int programs__poll(struct programs *p);
 /* The program of this name; NULL: it is not loaded. */
 struct bpf_program *programs__get(const struct programs *p, const char *name);
 /*

@@ -556,11 +556,12 @@ uint64_t probes__epoch(const struct probes *p)
 	return __atomic_load_n(p->vars.code_epoch, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
+void probes__set_module_codes(struct probes *p, uint32_t process_number, const uint64_t *codes,
+			      size_t n)
 {
-	uint64_t *slots = p->group_id
-				  ? (uint64_t *)proc_group__member(p->group, number)->module_code
-				  : p->vars.module_code;
+	uint64_t *slots = p->group_id ? (uint64_t *)proc_group__member(p->group, process_number)
+						->module_code
+				      : p->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
@@ -568,29 +569,29 @@ void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t 
 	probes__bump_epoch(p);
 }
 
-/* A key for an address of the process with this number, as own_key() of the BPF programs makes
- * it. */
-static uint64_t own_key(uint32_t number, uint64_t addr)
+/* A key for an address of a process, as own_key() of the BPF programs makes it. */
+static uint64_t own_key(uint32_t process_number, uint64_t addr)
 {
-	return addr | (uint64_t)number << 48;
+	return addr | (uint64_t)process_number << 48;
 }
 
-int probes__add_root(struct probes *p, uint32_t number, uint64_t self)
+int probes__add_root(struct probes *p, uint32_t process_number, uint64_t self)
 {
-	return p->in->add_root(p, own_key(number, self));
+	return p->in->add_root(p, own_key(process_number, self));
 }
 
-void probes__clear_roots(struct probes *p, uint32_t number)
+/* Forgets the root modules of a process, whose calls the programs report. */
+void probes__clear_roots(struct probes *p, uint32_t process_number)
 {
-	p->in->clear_roots(p, number);
+	p->in->clear_roots(p, process_number);
 }
 
 /* Sets a class in the programs' map, and in the array known_types, a cache of the map that programs
  * read first. */
-int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
+int probes__set_module_type(struct probes *p, uint32_t process_number, uint64_t type,
 			    enum mt_module_type is)
 {
-	uint64_t key = own_key(number, type), *known = p->vars.known_types;
+	uint64_t key = own_key(process_number, type), *known = p->vars.known_types;
 	int err = p->in->set_module_type(p, key, is);
 
 	if (!known)

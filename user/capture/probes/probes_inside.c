@@ -104,7 +104,7 @@ static bool is_same_program(const struct inside_memory *m, const struct maps *ma
 
 /* Copies the addresses that the library wrote into the shared memory, if the maps confirm them;
  * otherwise 0. 0, or -ENOEXEC: the maps do not have the library. */
-static int take_places(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
+static int take_addresses(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
 	uint64_t slots = m->at->slots[0], near = m->at->slots[1], linker = m->at->linker;
@@ -135,8 +135,9 @@ static int open_target(struct inside_memory *m)
 
 	if (m->mem >= 0 && m->mem_image == image)
 		return 0;
-	/* Open before reading the maps: if the program changed in between, they do not have our
-	 * library. */
+	/* image: the library in the child counts the programs that loaded it; 0: none so far. Open
+	 * before reading the maps: if the program changed in between, they do not have the library,
+	 * and take_addresses() fails. */
 	fd = image ? open_as_user(m) : -ENOEXEC;
 	if (fd < 0)
 		return fd;
@@ -144,7 +145,7 @@ static int open_target(struct inside_memory *m)
 	err = proc ? proc__maps(proc, &maps) : -errno;
 	if (err)
 		goto out;
-	err = take_places(m, proc, &maps);
+	err = take_addresses(m, proc, &maps);
 	maps__free(&maps);
 	if (err)
 		goto out;

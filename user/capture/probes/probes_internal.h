@@ -115,20 +115,22 @@ struct probes {
 	bool keep_modules[MT_MEMBERS];
 	bool filter; /* without group: the programs compare the PID of each hit, since links by PID
 			miss threads */
-	/* Addresses of variables of the programs, which are read and written while these run. */
+	/* Addresses of variables of the BPF programs, which are read and written while these run. */
 	struct {
 		uint8_t *stopped, *seen_code;
 		uint64_t *notices, *code_epoch, *module_code;
-		uint64_t *known_types; /* NULL: programs in the process itself, which have the map
-					  only */
-		uint64_t *absent; /* NULL: programs in the process itself, which fault pages in */
+		uint64_t *known_types; /* cache of the map of classes, for speed */
+		/* Keys of pages that walks found absent. Like known_types NULL if the BPF programs
+		 * run inside the process: they read the map alone, and they fault pages in. */
+		uint64_t *absent;
 		struct mt_usdt_args *asked_args;
 		uint64_t *native_own;  /* address range of calls whose stacks are not copied: begin
 					  and end */
 		uint32_t *native_most; /* NULL: these programs copy no stacks */
 		uint64_t *native_from;
 		struct mt_node_layout *node_layout;
-		/* NULL: programs in the process itself, which record everything. */
+		/* How much detail the BPF programs record. NULL if they run inside the process
+		 * (struct inside): they record everything then. */
 		struct mt_detail *detail;
 		const struct mt_timed *timed;
 	} vars;

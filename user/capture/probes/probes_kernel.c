@@ -1137,7 +1137,7 @@ static int load_twins(struct kernel_probes *k)
 	int err;
 
 	if (k->twins)
-		return programs__wait(k->twins);
+		return programs__poll(k->twins);
 	k->twins = new_programs(k);
 	if (!k->twins)
 		return -ENOMEM;

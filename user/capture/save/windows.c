@@ -272,7 +272,9 @@ struct windows {
 	struct flight *flight;	 /* keeps the events, and writes the files */
 	struct cond *on, *until; /* conditions that begin and end a window; NULL: none */
 	struct values *values;	 /* figures of conditions; NULL: no conditions */
-	bool held; /* `on` held at the last judgement; a window begins when it changes to true */
+	/* True if the condition `on` was true when it was last judged. A window begins when it
+	 * becomes true. */
+	bool on_was_true;
 	struct step_clock clock;
 	bool at_step;  /* the next whole step begins a window */
 	uint64_t skip; /* ends of steps before that window */
@@ -797,13 +799,13 @@ static bool is_named(const struct windows *w, const struct event *e, const char 
 static int judge_begin(struct windows *w, uint64_t now, bool with_step)
 {
 	struct cond_result result;
-	bool held_before = w->held;
+	bool true_before = w->on_was_true;
 	int err = values__judge(w->values, w->on, now, &result);
 
 	if (err)
 		return err;
-	w->held = result.verdict == COND_HOLDS;
-	if (!w->held || held_before || is_open(w) || has_all(w))
+	w->on_was_true = result.verdict == COND_HOLDS;
+	if (!w->on_was_true || true_before || is_open(w) || has_all(w))
 		return 0;
 	return begin(w, now, with_step, result.text);
 }

@@ -40,9 +40,9 @@
 #define SEARCHES_MAX 8	      /* for the garbage collector's lists; the pause doubles each time */
 #define TORN_FIRST 8	      /* torn first readings that are repeated soon */
 #define NEAR_END 100000000ULL /* ns added to twice the last reading: so long before the last step */
-#define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
-#define OOMS_READ 3  /* out-of-memory errors that readings follow at once */
-#define STEPS_ALL 4  /* steps before the first reading of all tensors in a dry run */
+#define EARLY_STEPS 2 /* first steps that readings follow at once: they make gradients and state */
+#define OOMS_READ 3   /* out-of-memory errors that readings follow at once */
+#define STEPS_ALL 4   /* steps before the first reading of all tensors in a dry run */
 #define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
 
 /*
@@ -89,13 +89,13 @@ struct census_stage {
 	struct census_state last; /* parameters of the last reading that succeeded */
 	struct roles roles;
 	struct job_steps *job_steps;
-	uint64_t next_read;	 /* earliest next reading, ns since start */
-	uint64_t steps_read;	 /* optimizer steps at the last reading */
-	uint64_t next_all;	 /* when to read all tensors again, ns since start */
-	uint64_t next_all_steps; /* the same in a dry run that has steps: number of steps */
-	uint64_t took;		 /* length of the last reading, ns */
-	unsigned torn_first;	 /* readings that were torn before any found a lasting tensor */
-	struct hostmem *host;	 /* NULL: not opened */
+	uint64_t next_read;	   /* earliest next reading, ns since start */
+	uint64_t steps_at_reading; /* optimizer steps that had ended at the last reading */
+	uint64_t next_all;	   /* when to read all tensors again, ns since start */
+	uint64_t next_all_steps;   /* the same in a dry run that has steps: number of steps */
+	uint64_t took;		   /* length of the last reading, ns */
+	unsigned torn_first;	   /* readings that were torn before any found a lasting tensor */
+	struct hostmem *host;	   /* NULL: not opened */
 	/* Earliest next reading of host memory, which needs all tensors, ns since start: readings
 	 * take a thousandth of the time in the long run, apart from those that come with others. */
 	uint64_t next_host;
@@ -513,7 +513,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	if (c->job.opts.memory)
 		host_memory__begin_held(c->d->host);
 	c->first = !c->first_over;
-	c->steps_read = c->d->steps;
+	c->steps_at_reading = c->d->steps;
 	/* The new thread blocks all signals: they are for the thread that waits for them. */
 	sigfillset(&all_signals);
 	pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
@@ -580,10 +580,10 @@ static bool is_all_due(const struct census_stage *c, uint64_t now)
 						  : now >= c->next_all;
 }
 
-/* True after each of the first steps, until a reading has followed it. */
+/* True if a step has ended since the last reading, and fewer than EARLY_STEPS had ended then. */
 static bool is_early_due(const struct census_stage *c)
 {
-	return c->d->steps != c->steps_read && c->steps_read < STEPS_READ;
+	return c->d->steps != c->steps_at_reading && c->steps_at_reading < EARLY_STEPS;
 }
 
 /* True if a reading should follow an out-of-memory error at once: the program may end soon, or try

@@ -315,7 +315,7 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 	return environ__get(s->target.proc, &s->target.maps, name, buf, size);
 }
 
-/* Sets a fact to a number that is known, unless the fact is set. */
+/* Sets the fact `key` to n, if `known` is true and the fact is not set yet. */
 static void set_number(struct session *s, const char *key, bool known, uint64_t n)
 {
 	if (known && !facts__get(s->facts, key))
