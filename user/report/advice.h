@@ -84,13 +84,13 @@ struct advice_list {
 	char device[DEVICE_NAME];
 	uint64_t peak, reserved; /* peaks of the device, bytes */
 	uint64_t steps;		 /* number of distinct steps that were replayed */
-	uint64_t others;	 /* largest peak of a step that was not replayed, bytes; 0: none */
+	uint64_t other_peak;	 /* largest peak of a step that was not replayed, bytes; 0: none */
 	/* Bytes of blocks that were allocated before the first event. Advice covers such a block
 	 * only if the program's objects name its tensor. */
-	uint64_t unnamed;
+	uint64_t before_attach;
 	/* True if the step with the largest peak has too many allocations to replay, so there is
 	 * no advice about steps. */
-	bool too_long;
+	bool peak_too_long;
 };
 
 #define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */

@@ -501,7 +501,7 @@ static void test_limit(void **state)
 	advice__free_list(&list);
 	job.most = 20;
 	list = play(job, &peak);
-	assert_true(list.too_long);
+	assert_true(list.peak_too_long);
 	assert_null(of_kind(&list, ADVICE_CHECKPOINT));
 	advice__free_list(&list);
 }

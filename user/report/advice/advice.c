@@ -84,7 +84,7 @@ static int advise_device(struct advising *a, size_t device, const struct model_d
 
 	if (err)
 		return err;
-	if (a->t && a->t->nkept && !a->list->too_long)
+	if (a->t && a->t->nkept && !a->list->peak_too_long)
 		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 			err = kinds[i](a);
 			if (err)
@@ -128,15 +128,15 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 	snprintf(list.device, sizeof(list.device), "%s", d.name);
 	list.peak = d.peak_allocated;
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
-	list.unnamed = d.before_attach;
+	list.before_attach = d.before_attach;
 	if (a.t) {
 		for (uint32_t i = 0; i < a.t->nkept; i++)
 			if (!i || a.t->kept[i].peak > a.highest->peak)
 				a.highest = &a.t->kept[i];
 		a.peak = a.highest ? a.highest->peak : 0;
 		list.steps = a.t->nkept;
-		list.others = a.t->others;
-		list.too_long = a.t->others > a.peak && a.t->too_long;
+		list.other_peak = a.t->other_peak;
+		list.peak_too_long = a.t->other_peak > a.peak && a.t->too_long;
 	}
 	err = advise_device(&a, device, &d);
 	if (err)
@@ -221,18 +221,18 @@ void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigne
 		print_advice(out, &list->all[i], width);
 	if (shown < list->n)
 		fprintf(out, "  + %zu more (--top 0 shows all)\n", list->n - shown);
-	if (!list->n && !list->too_long)
+	if (!list->n && !list->peak_too_long)
 		fprintf(out, "  found no way to save %d %% of it\n", ADVICE_LEAST_PERCENT);
-	if (list->too_long)
+	if (list->peak_too_long)
 		fputs("  no advice: the step of the peak has too many allocations to analyse\n",
 		      out);
-	else if (list->others > list->peak / 2)
+	else if (list->other_peak > list->peak / 2)
 		fprintf(out, "  analysed %llu steps; another step has a peak of %s\n",
 			(unsigned long long)list->steps,
-			text__bytes(bytes, sizeof(bytes), list->others));
-	if (list->unnamed)
+			text__bytes(bytes, sizeof(bytes), list->other_peak));
+	if (list->before_attach)
 		fprintf(out, "  %s allocated before attach could be analysed only in part\n",
-			text__bytes(bytes, sizeof(bytes), list->unnamed));
+			text__bytes(bytes, sizeof(bytes), list->before_attach));
 }
 
 const char *const advice_figures[] = {

@@ -166,8 +166,8 @@ static bool is_gradient(const struct advising *a, const struct ablock *b,
 	return false;
 }
 
-/* Adds changes for the gradients that are never freed: each is absent until backward allocates it
- * again. Adds them to *f. Returns 0 or -ENOMEM. */
+/* Adds changes for the gradients that are never freed: each is absent from the start of the step
+ * until backward allocates it again. Adds their bytes and number to *f. Returns 0 or -ENOMEM. */
 static int change_never_freed(struct advising *a, const struct window *w, const struct places *at,
 			      struct changes *ch, struct found *f)
 {
@@ -179,9 +179,10 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 	if (!err)
 		err = index_temporaries(w, at->backward, &temporaries);
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
+		/* A gradient that this window or a later one allocated is not live at its start. */
 		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
-		changes__add(ch, 0, changes__less(b->size), false);
+		changes__add(ch, START_OF_STEP, changes__less(b->size), false);
 		changes__add(ch, reallocation_place(w, b, &temporaries, used, at->backward),
 			     (int64_t)b->size, false);
 		f->never += b->size;
@@ -208,7 +209,7 @@ static int change_window(struct advising *a, const struct window *w, struct chan
 			f->stack = b->stack;
 		if (!is_late(w, b, &at))
 			continue;
-		changes__absent(ch, b, 0, b->gone);
+		changes__absent(ch, b, START_OF_STEP, b->gone);
 		f->late += b->size;
 		f->n++;
 	}

@@ -73,9 +73,9 @@ struct track {
 	size_t capold;
 	struct window now, kept[WINDOWS_KEPT]; /* now: the current window */
 	uint32_t nkept;
-	uint64_t number; /* number of the current window */
-	uint64_t total;	 /* allocated bytes */
-	uint64_t others; /* largest peak of a window that is not kept */
+	uint64_t number;     /* number of the current window */
+	uint64_t total;	     /* allocated bytes */
+	uint64_t other_peak; /* largest peak of a window that is not kept */
 	/* In a copy by track__end(): blocks that were live at the end of the last step, and later
 	 * ones that the program's objects name. */
 	struct ablock *lasting;
@@ -108,8 +108,9 @@ const struct ablock *track__lasting(const struct track *t, uint32_t *i);
 /* True if a block of a window is among the lasting blocks. */
 bool track__lasts(const struct track *t, const struct ablock *b);
 
+#define START_OF_STEP 0
 struct change {
-	uint32_t at; /* place of the move that the change precedes; 0: from the start */
+	uint32_t at; /* place of the move that the change precedes, or START_OF_STEP */
 	bool once;   /* true: the bytes exist only at this place, not after it */
 	int64_t bytes;
 };

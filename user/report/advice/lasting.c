@@ -20,7 +20,7 @@ static void shrink(const struct track *t, struct remedy *r, const struct ablock 
 {
 	for (uint32_t i = 0; i < t->nkept; i++)
 		if (b->window < t->kept[i].number)
-			changes__add(&r->c[i], 0, changes__less(less), false);
+			changes__add(&r->c[i], START_OF_STEP, changes__less(less), false);
 		else if (b->window == t->kept[i].number)
 			changes__add(&r->c[i], b->place, changes__less(less), false);
 }
@@ -302,7 +302,7 @@ static void drop_gradients(const struct window *w, const struct track *t, struct
 		if (b->phase != PHASE_BACKWARD || b->size <= ROUND || !b->module)
 			continue;
 		if (!b->born && b->window && w->stepped)
-			changes__absent(ch, b, 0, b->gone);
+			changes__absent(ch, b, START_OF_STEP, b->gone);
 		else if (b->born && b->gone == NEVER && w->end != NEVER && !track__lasts(t, b))
 			changes__absent(ch, b, b->born + 1, NEVER);
 	}

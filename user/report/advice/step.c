@@ -268,7 +268,7 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 		const struct ablock *b = &w->blocks[i];
 
 		if (is_held_over(w, b)) {
-			changes__absent(ch, b, 0, b->gone);
+			changes__absent(ch, b, START_OF_STEP, b->gone);
 			continue;
 		}
 		/* Blocks below a thousandth of the peak do not matter. */

@@ -111,8 +111,8 @@ static void swap_windows(struct window *a, struct window *b)
 /* Keeps the largest peak of the windows that are not kept. */
 static void note_dropped(struct track *t, const struct window *w)
 {
-	if (w->peak > t->others)
-		t->others = w->peak;
+	if (w->peak > t->other_peak)
+		t->other_peak = w->peak;
 }
 
 /* Moves the current window into t->kept, or drops it. What is in t->now afterwards is only memory
@@ -125,7 +125,7 @@ static void keep_or_drop(struct track *t)
 	if (!w->known || !w->signature)
 		return;
 	if (w->part) {
-		t->too_long |= w->peak > t->others;
+		t->too_long |= w->peak > t->other_peak;
 		note_dropped(t, w);
 		return;
 	}
@@ -619,7 +619,7 @@ int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bo
 		peak = find_peak(&a->t->kept[i], &r->c[i]);
 		most = peak > most ? peak : most;
 	}
-	*sure = a->t->others <= most;
+	*sure = a->t->other_peak <= most;
 	*after = most < a->peak ? most : a->peak;
 	return 0;
 }

@@ -34,8 +34,8 @@ struct keeper {
 	uint64_t bytes; /* that the traceback holds */
 };
 
-/* Callback for model__rows(), which gets each set of equal blocks: keeps the traceback that holds
- * most. Returns true: keep the row. */
+/* Callback for model__rows(). r: a row, a set of equal blocks. Remembers the traceback that holds
+ * most bytes. Always returns true, which keeps the row. */
 static bool find_traceback(void *ctx, const struct row *r)
 {
 	const char *end = r->name ? strstr(r->name, TRACEBACK) : NULL;
