@@ -44,8 +44,8 @@ static uint64_t *came(const struct page_data *p, const struct page_device *d)
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
 		n[d->blocks[i].block_class] += d->blocks[i].born_no > 0;
-	for (size_t i = 0; i < d->npassed; i++)
-		n[d->passed[i].block_class] += d->passed[i].n;
+	for (size_t i = 0; i < d->n_brief; i++)
+		n[d->brief[i].block_class] += d->brief[i].n;
 	return n;
 }
 
@@ -110,13 +110,15 @@ static void test_chosen_moments_are_exact(void **state)
 	struct page_data *e = open_page(&every), *s = open_page(&some);
 	uint64_t last = 0;
 
-	s->limits = s->next = (struct limits){ .moments = 300, .blocks = 20000, .passed = 50000 };
+	s->limits = s->next_limits = (struct limits){ .moments = 300,
+						      .blocks = 20000,
+						      .brief = 50000 };
 	world__run(&every, opts);
 	finish(&every);
 	world__run(&some, opts);
 	finish(&some);
-	assert_false(e->chosen);
-	assert_true(s->chosen);
+	assert_false(e->thinned);
+	assert_true(s->thinned);
 	assert_int_equal(model__block_classes(every.m), model__block_classes(some.m));
 	assert_int_equal(e->n, s->n);
 	for (size_t i = 0; i < e->n; i++)
@@ -142,15 +144,17 @@ static void test_limits(void **state)
 	struct page_data *p = open_page(&w);
 	size_t blocks = 0, moments = 0;
 
-	p->limits = p->next = (struct limits){ .moments = 3000, .blocks = 3000, .passed = 6000 };
+	p->limits = p->next_limits = (struct limits){ .moments = 3000,
+						      .blocks = 3000,
+						      .brief = 6000 };
 	world__run(&w, opts);
 	finish(&w);
 	for (size_t i = 0; i < p->n; i++) {
 		blocks += p->devices[i].nblocks;
 		moments += p->devices[i].n;
-		assert_true(p->devices[i].npassed <= 6000);
+		assert_true(p->devices[i].n_brief <= 6000);
 	}
-	assert_true(p->chosen);
+	assert_true(p->thinned);
 	assert_true(blocks <= 3000 + 200 && blocks > 1000);
 	assert_true(moments > 50);
 	world__close(&w);
@@ -334,8 +338,8 @@ static void test_many_segments(void **state)
 	struct page_data *p = open_page(&w);
 	uint32_t seen = 0;
 
-	p->limits = p->next = (struct limits){
-		.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX
+	p->limits = p->next_limits = (struct limits){
+		.moments = 100000, .blocks = 1000, .brief = 1000, .payload = SIZE_MAX
 	};
 	send(&w, (struct event){ .kind = EVENT_ALLOC,
 				 .device = cuda,
@@ -514,7 +518,7 @@ static void test_room(void **state)
 		send_many(&w, 80000);
 		assert_int_equal(world__end(&w), i == 3 ? -EFBIG : 0);
 		assert_int_equal(p->no_addresses, i > 0);
-		assert_int_equal(p->chosen, i > 1);
+		assert_int_equal(p->thinned, i > 1);
 		n[i] = p->devices[0].n;
 		if (i < 2) { /* the next one has slightly too little space */
 			assert_int_equal(html_payload__make(p, &b), 0);

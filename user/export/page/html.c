@@ -88,7 +88,7 @@ static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t
 	8 /* out-of-memory events at the start, and at the end, whose moments are kept */
 #define MOMENTS_EXACT 1500000 /* up to so many moments over all devices, every event is a moment */
 #define BLOCKS_MAX 3000000
-#define PASSED_MAX 3000000
+#define BRIEF_MAX 3000000
 #define PAYLOAD_MAX (14 << 20)
 #define STRETCHES_MAX 20000 /* periods of phases; beyond it, short ones are dropped */
 
@@ -151,28 +151,28 @@ static int drop_moments(const struct page_data *p, struct page_device *d, uint32
 }
 
 /* comparison for qsort(): by moment, then by block class */
-static int cmp_passed(const void *a, const void *b)
+static int cmp_brief(const void *a, const void *b)
 {
-	const struct passed *x = a, *y = b;
+	const struct brief *x = a, *y = b;
 
 	if (x->moment != y->moment)
 		return x->moment < y->moment ? -1 : 1;
 	return x->block_class < y->block_class ? -1 : x->block_class > y->block_class;
 }
 
-static void merge_passed(struct page_device *d)
+static void merge_brief(struct page_device *d)
 {
 	size_t k = 0;
 
-	if (d->npassed)
-		qsort(d->passed, d->npassed, sizeof(*d->passed), cmp_passed);
-	for (size_t i = 0; i < d->npassed; i++) {
-		if (k && !cmp_passed(&d->passed[k - 1], &d->passed[i]))
-			d->passed[k - 1].n += d->passed[i].n;
+	if (d->n_brief)
+		qsort(d->brief, d->n_brief, sizeof(*d->brief), cmp_brief);
+	for (size_t i = 0; i < d->n_brief; i++) {
+		if (k && !cmp_brief(&d->brief[k - 1], &d->brief[i]))
+			d->brief[k - 1].n += d->brief[i].n;
 		else
-			d->passed[k++] = d->passed[i];
+			d->brief[k++] = d->brief[i];
 	}
-	d->npassed = k;
+	d->n_brief = k;
 }
 
 static uint32_t new_moment_no(const uint32_t *map, uint32_t moment_no)
@@ -186,8 +186,8 @@ static int move_blocks(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
 
-	for (size_t i = 0; i < d->npassed; i++)
-		d->passed[i].moment = map[d->passed[i].moment];
+	for (size_t i = 0; i < d->n_brief; i++)
+		d->brief[i].moment = map[d->brief[i].moment];
 	for (size_t i = 0; i < d->nblocks; i++) {
 		struct page_block b = d->blocks[i];
 
@@ -197,16 +197,16 @@ static int move_blocks(struct page_device *d, const uint32_t *map)
 			d->blocks[k++] = b;
 			continue;
 		}
-		if (array__grow(&d->passed, &d->cappassed, d->npassed + 1, sizeof(*d->passed)))
+		if (array__grow(&d->brief, &d->cap_brief, d->n_brief + 1, sizeof(*d->brief)))
 			return -ENOMEM;
-		d->passed[d->npassed++] = (struct passed){ .moment = b.born_no - 1,
-							   .block_class = b.block_class,
-							   .n = 1 };
-		if (d->npassed >= UINT32_C(1) << 22 && d->npassed == d->cappassed)
-			merge_passed(d);
+		d->brief[d->n_brief++] = (struct brief){ .moment = b.born_no - 1,
+							 .block_class = b.block_class,
+							 .n = 1 };
+		if (d->n_brief >= UINT32_C(1) << 22 && d->n_brief == d->cap_brief)
+			merge_brief(d);
 	}
 	d->nblocks = k;
-	merge_passed(d);
+	merge_brief(d);
 	return 0;
 }
 
@@ -237,7 +237,7 @@ static int move_segments(struct page_device *d, const uint32_t *map)
  * there is only one interval. */
 static bool widen_intervals(struct page_data *p)
 {
-	if (!p->chosen) {
+	if (!p->thinned) {
 		p->bucket = p->time / (MOMENTS_CHOSEN / 2) + 1;
 		return true;
 	}
@@ -274,7 +274,7 @@ static struct limits count_all(const struct page_data *p)
 	for (size_t i = 0; i < p->n; i++) {
 		all.moments += p->devices[i].n;
 		all.blocks += p->devices[i].nblocks + p->devices[i].nsegments;
-		all.passed += p->devices[i].npassed;
+		all.brief += p->devices[i].n_brief;
 	}
 	return all;
 }
@@ -284,6 +284,8 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
+/* An -EFBIG of the last round is no error, if an earlier round has dropped some moments: then the
+ * page stays as it is, and next_limits puts the next try off. */
 int html_moments__thin(struct page_data *p)
 {
 	struct limits before = count_all(p), left = before;
@@ -291,17 +293,17 @@ int html_moments__thin(struct page_data *p)
 
 	/* Leave room for growth, so that dropping is not repeated at every event. */
 	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 ||
-			left.passed > p->limits.passed / 4 * 3)) {
+			left.brief > p->limits.brief / 4 * 3)) {
 		err = widen_intervals(p) ? 0 : -EFBIG;
-		p->chosen = true;
+		p->thinned = true;
 		if (!err)
 			err = thin_devices(p);
 		left = count_all(p);
 	}
-	p->next = (struct limits){
+	p->next_limits = (struct limits){
 		.moments = 2 * left.moments + MOMENTS_CHOSEN,
 		.blocks = larger(left.blocks / 4 * 5, p->limits.blocks),
-		.passed = larger(left.passed / 4 * 5, p->limits.passed),
+		.brief = larger(left.brief / 4 * 5, p->limits.brief),
 	};
 	return err == -EFBIG && left.moments < before.moments ? 0 : err;
 }
@@ -350,32 +352,32 @@ static uint32_t moment_no_of(const struct page_device *d, uint64_t seq)
 
 /* --- blocks allocated and freed between two moments */
 
-static int add_passed(struct page_device *d, uint32_t block_class, uint64_t n)
+static int add_brief(struct page_device *d, uint32_t block_class, uint64_t n)
 {
 	uint64_t at;
 
 	if (!d->open_at && !(d->open_at = map64__new()))
 		return -ENOMEM;
 	if (map64__get(d->open_at, block_class, &at)) {
-		d->open_passed[at].n += n;
+		d->open_brief[at].n += n;
 		return 0;
 	}
-	if (array__grow(&d->open_passed, &d->capopen, d->nopen + 1, sizeof(*d->open_passed)))
+	if (array__grow(&d->open_brief, &d->capopen, d->nopen + 1, sizeof(*d->open_brief)))
 		return -ENOMEM;
-	d->open_passed[d->nopen] = (struct passed){ .block_class = block_class, .n = n };
+	d->open_brief[d->nopen] = (struct brief){ .block_class = block_class, .n = n };
 	return map64__set(d->open_at, block_class, d->nopen++);
 }
 
-static int flush_passed(struct page_device *d)
+static int flush_brief(struct page_device *d)
 {
 	if (!d->nopen)
 		return 0;
-	if (array__grow(&d->passed, &d->cappassed, d->npassed + d->nopen, sizeof(*d->passed)))
+	if (array__grow(&d->brief, &d->cap_brief, d->n_brief + d->nopen, sizeof(*d->brief)))
 		return -ENOMEM;
-	qsort(d->open_passed, d->nopen, sizeof(*d->open_passed), cmp_passed);
+	qsort(d->open_brief, d->nopen, sizeof(*d->open_brief), cmp_brief);
 	for (size_t i = 0; i < d->nopen; i++) {
-		d->passed[d->npassed] = d->open_passed[i];
-		d->passed[d->npassed++].moment = d->n;
+		d->brief[d->n_brief] = d->open_brief[i];
+		d->brief[d->n_brief++].moment = d->n;
 	}
 	d->nopen = 0;
 	map64__clear(d->open_at);
@@ -398,7 +400,7 @@ static int on_block(void *ctx, const struct model_block *b)
 	block.born_no = moment_no_of(d, b->born);
 	block.gone_no = b->gone ? d->n + 1 : GONE_NEVER;
 	if (b->gone && block.born_no == block.gone_no)
-		return add_passed(d, b->class, 1);
+		return add_brief(d, b->class, 1);
 	if (array__grow(&d->blocks, &d->capblocks, d->nblocks + 1, sizeof(*d->blocks)))
 		return -ENOMEM;
 	d->blocks[d->nblocks++] = block;
@@ -465,7 +467,7 @@ static int close_moment(struct page_device *d, uint32_t keep)
 	if (d->n >= UINT32_MAX - 2 ||
 	    array__grow(&d->moments, &d->cap, d->n + 1, sizeof(*d->moments)))
 		return -ENOMEM;
-	err = flush_passed(d);
+	err = flush_brief(d);
 	if (err)
 		return err;
 	d->moments[d->n] = d->now;
@@ -564,7 +566,7 @@ static int close_complete(struct page_data *p, const struct event *e)
 	uint64_t time = e->time > p->time ? e->time : p->time;
 	int err = 0;
 
-	if (!p->chosen || time / p->bucket != p->time / p->bucket)
+	if (!p->thinned || time / p->bucket != p->time / p->bucket)
 		err = close_all(p, 0);
 	for (size_t i = 0; i < p->n && !err; i++)
 		if (is_peak(p, &p->devices[i], e))
@@ -574,15 +576,16 @@ static int close_complete(struct page_data *p, const struct event *e)
 
 static int check_limits(struct page_data *p)
 {
-	size_t moments = 0, blocks = 0, passed = 0;
+	size_t moments = 0, blocks = 0, brief = 0;
 	int err = 0;
 
 	for (size_t i = 0; i < p->n; i++) {
 		moments += p->devices[i].n;
 		blocks += p->devices[i].nblocks + p->devices[i].nsegments;
-		passed += p->devices[i].npassed + p->devices[i].nopen;
+		brief += p->devices[i].n_brief + p->devices[i].nopen;
 	}
-	if (moments <= p->next.moments && blocks <= p->next.blocks && passed <= p->next.passed)
+	if (moments <= p->next_limits.moments && blocks <= p->next_limits.blocks &&
+	    brief <= p->next_limits.brief)
 		return 0;
 	err = html_moments__thin(p);
 	/* When no moments can be dropped, the number of live blocks bounds the memory. */
@@ -951,8 +954,8 @@ static int put_head(struct page_data *p)
 	report_json__capture(j, &doc);
 	report_json__host(j, c->model);
 	json__seconds(j, "duration", c->duration, 9);
-	json__string(j, "moments", p->chosen ? "chosen" : "every");
-	json__seconds(j, "bucket", p->chosen ? p->bucket : 0, 9);
+	json__string(j, "moments", p->thinned ? "chosen" : "every");
+	json__seconds(j, "bucket", p->thinned ? p->bucket : 0, 9);
 	json__seconds(j, "at", asked.at == AT_TIME ? asked.at_time : main.mark_time, 9);
 	json__string(j, "at_name", c->moment);
 	json__bool(j, "at_given", c->moment_given);
@@ -1198,9 +1201,9 @@ static int add_device(struct page_rows *r, const struct page_data *p, const stru
 	for (size_t i = 0; i < d->nblocks && !err; i++)
 		if (r->row_of_class[d->blocks[i].block_class] == UINT32_MAX)
 			err = add_block_class(r, p, d->blocks[i].block_class, device);
-	for (size_t i = 0; i < d->npassed && !err; i++)
-		if (r->row_of_class[d->passed[i].block_class] == UINT32_MAX)
-			err = add_block_class(r, p, d->passed[i].block_class, device);
+	for (size_t i = 0; i < d->n_brief && !err; i++)
+		if (r->row_of_class[d->brief[i].block_class] == UINT32_MAX)
+			err = add_block_class(r, p, d->brief[i].block_class, device);
 	return err;
 }
 
@@ -1570,21 +1573,21 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 			  d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
 }
 
-static void put_passed(struct page_columns *c, const struct page_device *d, int i)
+static void put_brief(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *col = add_column(c, "pmoment", i, false);
 	uint64_t last = 0;
 
-	for (size_t k = 0; k < d->npassed; k++) {
-		put_value(col, d->passed[k].moment - last);
-		last = d->passed[k].moment;
+	for (size_t k = 0; k < d->n_brief; k++) {
+		put_value(col, d->brief[k].moment - last);
+		last = d->brief[k].moment;
 	}
 	col = add_column(c, "pkin", i, false);
-	for (size_t k = 0; k < d->npassed; k++)
-		put_value(col, d->passed[k].block_class);
+	for (size_t k = 0; k < d->n_brief; k++)
+		put_value(col, d->brief[k].block_class);
 	col = add_column(c, "pn", i, false);
-	for (size_t k = 0; k < d->npassed; k++)
-		put_value(col, d->passed[k].n);
+	for (size_t k = 0; k < d->n_brief; k++)
+		put_value(col, d->brief[k].n);
 }
 
 /* addr, size, born_no, gone_no, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
@@ -1639,13 +1642,13 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 		if (k < 0 || number >= p->n)
 			continue;
 		put_moments(c, p, &p->devices[number], k);
-		if (p->chosen)
+		if (p->thinned)
 			put_curve(c, &p->devices[number], k);
 		err = put_rest(c, p, &p->devices[number], k);
 		put_blocks(c, &p->devices[number], k);
 		if (!err && p->devices[number].nsegments && !p->no_addresses)
 			err = put_addresses(c, &p->devices[number], k);
-		put_passed(c, &p->devices[number], k);
+		put_brief(c, &p->devices[number], k);
 		put_segments(c, &p->devices[number], k);
 	}
 	put_block_classes(c, p, r);
@@ -1795,11 +1798,11 @@ static int html_begin(struct export_ctx *c, void **state)
 		.c = c,
 		.limits = { .moments = MOMENTS_EXACT,
 			    .blocks = BLOCKS_MAX,
-			    .passed = PASSED_MAX,
+			    .brief = BRIEF_MAX,
 			    .payload = PAYLOAD_MAX },
-		.most_steps = MOMENTS_CHOSEN / 2,
+		.most_steps = MOMENTS_CHOSEN / 2, /* like the intervals: widen_intervals() */
 	};
-	p->next = p->limits;
+	p->next_limits = p->limits;
 	model__watch(c->model, &(struct model_watch){
 				       .on_block = on_block, .on_segment = on_segment, .ctx = p });
 	p->advisor = advisor__new(c->model, c->dict, c->facts);
@@ -1816,8 +1819,8 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 	if (err)
 		return err;
 	err = process_last_event(p) ?: close_complete(p, e);
-	if (!err && asked.at == AT_TIME && !p->requested_passed && e->time > asked.at_time) {
-		p->requested_passed = true;
+	if (!err && asked.at == AT_TIME && !p->requested_is_over && e->time > asked.at_time) {
+		p->requested_is_over = true;
 		err = close_all(p, KEEP_ASKED);
 	}
 	p->last = *e;
@@ -1829,7 +1832,7 @@ static int drop_to_final_number(struct page_data *p)
 {
 	int err = 0;
 
-	while (!err && p->chosen) {
+	while (!err && p->thinned) {
 		size_t moments = 0;
 
 		for (size_t i = 0; i < p->n; i++)
@@ -1908,8 +1911,8 @@ static void html_release(void *state)
 
 		free(d->moments);
 		free(d->blocks);
-		free(d->passed);
-		free(d->open_passed);
+		free(d->brief);
+		free(d->open_brief);
 		free(d->segments);
 		free(d->stretches);
 		free(d->curve.parts);

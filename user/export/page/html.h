@@ -49,7 +49,7 @@ struct page_block {
 	uint32_t born_no, gone_no;
 };
 
-struct passed { /* blocks of one class that were allocated and freed between two moments */
+struct brief { /* blocks of one class that were allocated and freed between two moments */
 	uint32_t moment, block_class;
 	uint64_t n; /* number of blocks */
 };
@@ -72,11 +72,11 @@ struct page_device {
 	struct page_moment now;
 	struct page_block *blocks;
 	size_t nblocks, capblocks;
-	struct passed *passed;
-	size_t npassed, cappassed;
-	struct passed *open_passed; /* changes since the last moment, by block class */
+	struct brief *brief;
+	size_t n_brief, cap_brief;
+	struct brief *open_brief; /* changes since the last moment, by block class */
 	size_t nopen, capopen;
-	struct map64 *open_at; /* block class -> index in open_passed; NULL: none yet */
+	struct map64 *open_at; /* block class -> index in open_brief; NULL: none yet */
 	struct page_segment *segments;
 	size_t nsegments, capsegments;
 	struct map64 *segment_at; /* address -> index in `segments`, for existing segments */
@@ -92,7 +92,7 @@ struct page_device {
 
 struct limits {
 	/* Sums over all devices above which moments are dropped. */
-	size_t moments, blocks, passed;
+	size_t moments, blocks, brief;
 	size_t payload; /* most bytes of the compressed payload; the file is a third larger and must
 			   stay below 20 MB */
 };
@@ -101,16 +101,16 @@ struct page_data {
 	struct export_ctx *c;
 	struct advisor *advisor; /* takes all events, for the findings; owned */
 	struct limits limits;
-	struct limits next;	     /* sums at which moments are dropped again */
+	struct limits next_limits;   /* sums at which moments are dropped again */
 	struct page_device *devices; /* indexed by the model's device number */
 	size_t n;
-	uint64_t time;	       /* latest time of all events, in ns */
-	uint64_t steps;	       /* number of finished steps */
-	bool chosen;	       /* moments were dropped: only chosen ones are kept */
-	uint64_t bucket;       /* length of the intervals that keep one moment each, ns */
-	size_t most_steps;     /* largest number of steps whose ends are kept */
-	bool requested_passed; /* the time of --at is over */
-	bool no_addresses;     /* leave out addresses, because the page would be too large */
+	uint64_t time;		/* latest time of all events, in ns */
+	uint64_t steps;		/* number of finished steps */
+	bool thinned;		/* moments were dropped: not every event has one */
+	uint64_t bucket;	/* length of the intervals that keep one moment each, ns */
+	size_t most_steps;	/* largest number of steps whose ends are kept */
+	bool requested_is_over; /* the time of --at is over */
+	bool no_addresses;	/* leave out addresses, because the page would be too large */
 	/* The latest event. The model has processed it, but devices does not have its effect yet.
 	 * kind 0: there is no such event. */
 	struct event last;
@@ -121,7 +121,7 @@ struct page_data {
 int html_moments__end(struct page_data *p);
 /*
  * Drops about half of the chosen moments; the first time keeps about MOMENTS_CHOSEN. Repeats until
- * blocks and passed blocks are within the limits. Returns 0, -ENOMEM, or -EFBIG if no more moments
+ * blocks and brief blocks are within the limits. Returns 0, -ENOMEM, or -EFBIG if no more moments
  * can be dropped.
  */
 int html_moments__thin(struct page_data *p);
