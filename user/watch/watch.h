@@ -33,8 +33,8 @@ struct watch_args {
 	const char *rules[WATCH_RULES];
 	size_t n_rules;
 	uint64_t every;		/* interval between checks, in ns */
-	uint64_t capture;	/* capture length, in ns; 0: no limit */
-	uint64_t capture_steps; /* capture length, in steps; 0: no limit; both 0: no captures */
+	uint64_t capture;	/* length of a capture, in ns; 0: capture_steps has it */
+	uint64_t capture_steps; /* length of a capture, in steps; 0: `capture` has it, in ns */
 	uint64_t cooldown;	/* time between captures of a process, in ns */
 	uint64_t duration;	/* run time, in ns; 0: no limit */
 	unsigned max_captures;	/* captures kept */

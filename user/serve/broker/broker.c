@@ -402,19 +402,24 @@ static void send_state(struct peer *p)
 /* Starts the process. 0 or -errno, logged. */
 static int start_peer(struct broker *b, enum peer_kind kind)
 {
-	static const struct subprocess_limit limits[] = { { RLIMIT_NOFILE, FILES },
-							  { RLIMIT_AS, MEMORY } };
+	enum { LIMIT_FILES, LIMIT_ADDRESS_SPACE, LIMIT_NR };
+	static const struct subprocess_limit limits[LIMIT_NR] = {
+		[LIMIT_FILES] = { RLIMIT_NOFILE, FILES },
+		[LIMIT_ADDRESS_SPACE] = { RLIMIT_AS, MEMORY },
+	};
 	struct peer *p = &b->peers[kind];
-	size_t n_limits = SANDBOX_SANITIZED ? 1 : 2;
+	/* AddressSanitizer reserves address space beyond the last limit. */
+	size_t n_limits = SANDBOX_SANITIZED ? LIMIT_ADDRESS_SPACE : LIMIT_NR;
 	int fds[2], err;
 
 	*p = (struct peer){
 		.b = b, .kind = kind, .failures = p->failures, .begun = clock__monotonic()
 	};
 	users__new(b, &p->uid, &p->gid);
+	/* PEER_LOOK reads other processes, as many and as large as there are. */
 	if (kind == PEER_LOOK) {
 		n_limits = 0;
-		scan_guard__enter(b->guard, 0, "");
+		scan_guard__enter(b->guard, 0, ""); /* it reads no process yet */
 	}
 	err = link__pair(fds);
 	if (err)
@@ -439,7 +444,7 @@ static int start_peer(struct broker *b, enum peer_kind kind)
 		err = -ENOMEM;
 	if (err)
 		goto failed;
-	if (kind != PEER_LOOK)
+	if (kind != PEER_LOOK) /* which only reports processes */
 		send_state(p);
 	return 0;
 failed:

@@ -804,12 +804,14 @@ static bool add_ranks(struct job *j, struct peer *p, json_t *msg)
 	return add_traces(j, p, msg, 1, SPAWN_FILES);
 }
 
-static bool add_process(struct job *j, struct peer *p, json_t *msg)
+/* Adds the arguments for the process that the request names. False: the request has been refused. */
+static bool put_process_argument(struct job *j, struct peer *p, json_t *msg)
 {
 	const struct serve_target *target;
 	struct broker_process *q = processes__find(p, j->id, msg, &target);
 
 	if (!q) {
+		/* processes__find() has refused the request, unless it names a command. */
 		if (target)
 			ask__refuse(p, j->id, 422, "model_name",
 				    "model_name: '%s' is a command, which runs only while it is "
@@ -885,7 +887,11 @@ static const struct request_kind {
 	  { "diff", "--format=json" },
 	  { ASK_TEXT("by"), ASK_TEXT("at"), ASK_TEXT("device"), TOP },
 	  add_old_and_new },
-	{ "dump", JOB_DUMP, { "dump", "--format=json" }, { ASK_TEXT("by"), TOP }, add_process },
+	{ "dump",
+	  JOB_DUMP,
+	  { "dump", "--format=json" },
+	  { ASK_TEXT("by"), TOP },
+	  put_process_argument },
 	{ "export", JOB_EXPORT, { "export" }, { ASK_TEXT("at"), ASK_TEXT("device") }, add_exported },
 	{ "leaks",
 	  JOB_DOCUMENT,

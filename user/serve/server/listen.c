@@ -212,7 +212,7 @@ int listen__describe(int fd, bool tls, struct listen_at *ret)
 
 /* ---- opening ---- */
 
-/* Writes "TEXT: cannot DOING: ERROR" and a hint to why. Returns err. */
+/* Writes "TEXT: cannot DOING: ERROR" and a hint into the buffer `why`. Returns err. */
 static int refuse(const char *text, const char *doing, int err, char *why)
 {
 	const char *hint = err == -EACCES ? ": not permitted" : "";
