@@ -123,15 +123,16 @@ static const struct event *event_at(const struct attach_state *s, size_t i)
 	return &s->chunks[i / CHUNK][i % CHUNK];
 }
 
-/* True for the native allocator: events of other blocks (CPU, runtime calls) have no totals. */
-static bool is_of_allocator(const struct event *e)
+/* True for events of the native allocator's blocks. Those of other blocks (CPU, runtime calls) have
+ * no totals. */
+static bool has_totals(const struct event *e)
 {
 	return e->device.type == DEVICE_CUDA && e->totals;
 }
 
 static bool is_of_block(const struct event *e)
 {
-	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && is_of_allocator(e);
+	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && has_totals(e);
 }
 
 /* Notes the first event of an address: index is its number. Otherwise notes that a later one
@@ -595,8 +596,34 @@ static int solve_segments(struct attach_state *s, uint64_t *sum)
 	return 0;
 }
 
-/* Finds the totals at T0: from the first event with totals, otherwise from the last reading, less
- * the segments that moved since T0. */
+/* Sets a device's totals at T0 from its first event with totals after T0. moved: bytes that the
+ * device's segments gained between T0 and the event. */
+static void set_totals_from_event(struct attach_state *s, const struct event *e, int64_t moved)
+{
+	uint8_t d = e->device.index;
+
+	s->t0_known[d] = true;
+	/* The event's totals include its own block. */
+	s->t0_allocated[d] = e->allocated;
+	if (e->kind == EVENT_ALLOC)
+		s->t0_allocated[d] -= e->size;
+	else if (e->kind == EVENT_FREE)
+		s->t0_allocated[d] += e->size;
+	s->t0_reserved[d] = e->reserved - (uint64_t)moved;
+}
+
+/* Sets the totals at T0 of a device without such an event. The blocks have not changed since T0, so
+ * the last reading's allocated total is right. moved: bytes that the device's segments gained. */
+static void set_totals_from_reading(struct attach_state *s, unsigned d, int64_t moved)
+{
+	s->t0_known[d] = true;
+	s->t0_allocated[d] = s->totals[d].allocated;
+	s->t0_reserved[d] = s->totals[d].reserved - (uint64_t)moved;
+}
+
+/* Finds the totals at T0: from the first event with totals, otherwise from the last reading.
+ * s->moves has the same events as moves_segments(), in the same order, with their devices and
+ * sizes. */
 static void solve_totals(struct attach_state *s)
 {
 	const struct event *next_move = s->moves.v;
@@ -614,23 +641,13 @@ static void solve_totals(struct attach_state *s)
 								  : -(int64_t)next_move->size;
 			next_move++;
 		}
-		if (!is_of_allocator(e) || s->t0_known[d] || i < s->begin[d])
-			continue;
-		s->t0_known[d] = true;
-		s->t0_allocated[d] = e->allocated;
-		if (e->kind == EVENT_ALLOC)
-			s->t0_allocated[d] -= e->size;
-		else if (e->kind == EVENT_FREE)
-			s->t0_allocated[d] += e->size;
-		s->t0_reserved[d] = e->reserved - (uint64_t)moved[d];
+		/* Events before begin[d] are from before T0: check_total(). */
+		if (has_totals(e) && !s->t0_known[d] && i >= s->begin[d])
+			set_totals_from_event(s, e, moved[d]);
 	}
-	for (i = 0; i < DEVICES; i++) {
-		if (s->t0_known[i] || !s->any[i])
-			continue;
-		s->t0_known[i] = true;
-		s->t0_allocated[i] = s->totals[i].allocated;
-		s->t0_reserved[i] = s->totals[i].reserved - (uint64_t)moved[i];
-	}
+	for (i = 0; i < DEVICES; i++)
+		if (!s->t0_known[i] && s->any[i])
+			set_totals_from_reading(s, i, moved[i]);
 }
 
 /* Finds the state at T0 from events and readings so far. 0 or -ENOMEM. */
@@ -782,7 +799,7 @@ static void state_seam__emitted(struct state_seam *m, const struct event *e)
 	if (e->kind == EVENT_STATE && e->totals) {
 		m->open[e->device.index] = true;
 		m->allocated[e->device.index] = e->allocated;
-	} else if (is_of_allocator(e)) {
+	} else if (has_totals(e)) {
 		m->open[e->device.index] = false;
 	}
 }
@@ -795,7 +812,7 @@ static bool state_seam__contains(struct state_seam *m, const struct event *e)
 	/* The lost event may have been the one that belongs to T0. */
 	if (e->kind == EVENT_LOST)
 		memset(m->open, 0, sizeof(m->open));
-	if (!is_of_allocator(e))
+	if (!has_totals(e))
 		return false;
 	was_open = m->open[e->device.index];
 	m->open[e->device.index] = false;
