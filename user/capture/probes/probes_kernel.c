@@ -814,27 +814,44 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	return err || !p->group ? err : map_group_counters(k);
 }
 
-/* Chooses programs and links by what the kernel can do, and loads. NULL with errno and *why. */
+/* Chooses the programs and the links, by what this kernel can do. */
+static void choose_programs(struct kernel_probes *k, const struct probes_opts *opts)
+{
+	struct probes *p = &k->p;
+
+	/* A kernel that lacks a feature gets other programs, without uprobe.multi and sleeping. */
+	p->old = needs_old(opts);
+	/* These programs read the kernel's memory, and in a PID namespace all do, to find the PID
+	 * there. keep_user_reads() must know that. */
+	reads_kernel = p->old || proc__pid_namespace();
+	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
+		   !prefers_perf(opts);
+	/* Links by PID would miss threads, so the links are for all processes, and the programs
+	 * compare the PID. With a group, they look the process up instead. */
+	p->filter = !opts->capture.group &&
+		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
+	/* Each program that reads the target's memory has a twin that can wait for pages: atomic,
+	 * never use the twins; sleepable, begin with them. */
+	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
+	p->sleepable = opts->sleepable && !k->atomic;
+}
+
+/* Loads the programs into the kernel. NULL with errno and *why. */
 static struct probes *load_in_kernel(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
 	struct probes *p = &k->p;
 	int err;
 
-	if (!k)
+	if (!k) {
+		*why = "out of memory";
 		return NULL;
+	}
 	p->in = &in_kernel;
 	p->wake = p->pidfd = k->types = -1;
 	p->py = opts->py;
 	libbpf_log__quiet();
-	p->old = needs_old(opts);
-	reads_kernel = p->old || proc__pid_namespace();
-	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
-		   !prefers_perf(opts);
-	p->filter = !opts->capture.group &&
-		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
-	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
-	p->sleepable = opts->sleepable && !k->atomic;
+	choose_programs(k, opts);
 	register_sections();
 	err = load(k, opts);
 	if (!err) {
