@@ -81,10 +81,13 @@ size_t shares__choose(const struct place *v, size_t n, const struct owner *owner
  * there. *uid: the user. */
 static bool find_slice_user(const char *path, unsigned *uid)
 {
+	int len = 0; /* of the slice's path; 0: the pattern does not match as a whole */
+
 	/* In a control group namespace, the path may start with "/..". */
 	while (!strncmp(path, "/../", 4))
 		path += 3;
-	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
+	return sscanf(path, "/user.slice/user-%u.slice%n", uid, &len) == 1 && len &&
+	       (path[len] == '/' || !path[len]);
 }
 
 /* Finds the outermost container of a path, since a container may make control groups that look like
