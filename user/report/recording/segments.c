@@ -468,32 +468,35 @@ static void print_used(struct lines *l, const struct model_segments *s,
 			   "not seen by memtrace-bpf (CUDA context, libraries)");
 }
 
-static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
+/* Prints the allocated bytes of a process without PyTorch's native allocator: each block is a call
+ * of another allocator, or of the program into CUDA. */
+static void print_blocks_are_calls(struct lines *l, const struct model_segments *s,
+				   const struct facts *f, const char *allocator)
 {
-	char a[24], b[24], c[24], pool[REPORT_POOLS_TEXT];
-	const char *allocator = facts__get(f, "allocator");
-	bool calls;
+	char tensors[24];
 
-	allocator = allocator ? allocator : "";
-	calls = !s->has_totals && s->allocated && strcmp(allocator, "native") != 0;
-	if (calls && !strcmp(allocator, "none"))
+	if (!strcmp(allocator, "none"))
 		print_line(l, true, s->allocated, "allocated: blocks are calls into CUDA");
-	else if (calls)
+	else
 		print_line(l, true, s->allocated, "allocated: blocks are %s calls",
 			   !strcmp(allocator, "pluggable") ? "the pluggable allocator's"
 							   : "cudaMallocAsync");
-	if (calls && facts__get(f, "allocator_block"))
+	if (facts__get(f, "allocator_block"))
 		print_line(l, true, words__fact_number(f, "allocator_block"),
 			   "in the largest block, and %s in all tensors found: the allocator hands "
-			   "out "
-			   "parts of blocks",
-			   text__bytes(a, sizeof(a), words__fact_number(f, "allocator_tensors")));
-	if (!s->has_totals)
-		return;
+			   "out parts of blocks",
+			   text__bytes(tensors, sizeof(tensors),
+				       words__fact_number(f, "allocator_tensors")));
+}
+
+/* Prints reserved memory, with what of it is cached. */
+static void print_cached(struct lines *l, const struct model_segments *s)
+{
+	uint64_t cached = s->reserved > s->allocated ? s->reserved - s->allocated : 0;
+	char a[24], b[24], pool[REPORT_POOLS_TEXT];
+
 	print_line(l, true, s->reserved, "reserved = %s allocated + %s cached",
-		   text__bytes(a, sizeof(a), s->allocated),
-		   text__bytes(b, sizeof(b),
-			       s->reserved > s->allocated ? s->reserved - s->allocated : 0));
+		   text__bytes(a, sizeof(a), s->allocated), text__bytes(b, sizeof(b), cached));
 	if (s->unmapped)
 		print_line(
 			l, true, s->unmapped,
@@ -503,12 +506,23 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 		print_line(l, true, s->releasable, "cached, can be returned to CUDA");
 		print_line(l, true, s->stuck,
 			   "cached, cannot be returned (blocks in use), largest gap %s",
-			   text__bytes(c, sizeof(c), s->largest_gap));
+			   text__bytes(a, sizeof(a), s->largest_gap));
 	}
 	for (int k = 0; k < PRIVATE_NR; k++)
 		if (s->private[k].free)
 			print_line(l, true, s->private[k].free, "%s",
 				   report_pools__say_free(s, k, pool));
+}
+
+static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
+{
+	const char *allocator = facts__get(f, "allocator") ?: "";
+
+	/* Only the native allocator reserves memory. It may have had no event yet. */
+	if (s->has_totals)
+		print_cached(l, s);
+	else if (s->allocated && strcmp(allocator, "native") != 0)
+		print_blocks_are_calls(l, s, f, allocator);
 }
 
 /* Returns the number of entries of s->others except managed memory, which has a line for all. */
