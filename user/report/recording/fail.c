@@ -99,7 +99,8 @@ static int add_largest(struct blame *b, const struct model *m, size_t device,
 	return err;
 }
 
-/* Reads the recording again for another moment. Errors are hidden: the first run logged them. */
+/* Reads the recording again for another moment; if that fails, adds nothing. Warnings are hidden,
+ * because the first run logged them. */
 static int add_largest_at(struct blame *b, const struct analysis *a, const char *device,
 			  enum frame_choice which_line, struct strings *words)
 {
@@ -253,41 +254,51 @@ static int add_grown(struct blame *b, const struct model *m, size_t device,
 	return err;
 }
 
-/* Reads the recording again for the two moments of the growth. */
+/* Finds lines that grow over the whole recording, when the two moments of the growth are not known
+ * or cannot be read again. g: as for find_blame(). */
+static int blame_whole_growth(struct blame *b, const struct analysis *a, const struct growth *g,
+			      struct strings *words)
+{
+	int err = g ? blame_growth(g, words, b) : 0;
+
+	if (!err && !*b->note && !strcmp(a->path, "-"))
+		snprintf(b->note, sizeof(b->note),
+			 "the lines are of the whole recording: standard input can be read only "
+			 "once");
+	return err;
+}
+
+/* Finds the lines that grew between the two moments of the growth. Reads the recording again for
+ * that; if that fails, names no lines. Returns 0 or -ENOMEM. */
 static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 		      const struct cond_result *result, enum frame_choice which_line,
 		      const struct growth *g, struct strings *words)
 {
 	const struct model_opts end = { .at = AT_END };
-	struct between at = { .from = result->from, .to = result->to };
-	struct analysis *again;
+	struct between moments = { .from = result->from, .to = result->to };
+	struct analysis *second_run;
 	struct model_device d;
 	int found, err = 0;
 
 	b->kind = BLAME_GREW;
-	if (!result->lows_known || !strcmp(a->path, "-")) {
-		err = g ? blame_growth(g, words, b) : 0;
-		if (!err && !*b->note)
-			snprintf(b->note, sizeof(b->note),
-				 "the lines are of the whole recording: standard input can be read "
-				 "only once");
-		return err;
-	}
+	if (!result->lows_known || !strcmp(a->path, "-"))
+		return blame_whole_growth(b, a, g, words);
 	model__device(a->model, device, &d);
-	log__hush(LOG_ERROR);
-	if (!analysis__open(a->path, &end, &again)) {
-		again->doing = "looking for what grew in";
-		at.m = again->model;
-		if (!analysis__run(again, note_moments, &at)) {
-			if (!model__noted(at.m, ROWS_AT_STEP, NULL))
-				model__note(at.m, ROWS_AT_STEP, again->duration);
-			found = model__find_device(at.m, d.name);
+	log__hush(LOG_ERROR); /* the first run printed the warnings */
+	if (!analysis__open(a->path, &end, &second_run)) {
+		second_run->doing = "looking for what grew in";
+		moments.m = second_run->model;
+		if (!analysis__run(second_run, note_moments, &moments)) {
+			/* The growth may have lasted until the end. */
+			if (!model__noted(moments.m, ROWS_AT_STEP, NULL))
+				model__note(moments.m, ROWS_AT_STEP, second_run->duration);
+			found = model__find_device(moments.m, d.name);
 			if (found >= 0)
-				err = add_grown(b, at.m, (size_t)found, which_line, words);
+				err = add_grown(b, moments.m, (size_t)found, which_line, words);
 		}
-		analysis__free(again);
+		analysis__free(second_run);
 	}
-	log__hush(LOG_DEBUG);
+	log__hush(LOG_DEBUG); /* print all messages again */
 	return err;
 }
 
