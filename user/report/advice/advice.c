@@ -105,6 +105,20 @@ static int end_track(struct advising *a, struct device device, struct track *cop
 	return 0;
 }
 
+/* Finds the highest of the windows to replay, and sets what the list says about them. */
+static void summarize_track(struct advising *a)
+{
+	const struct track *t = a->t;
+
+	for (uint32_t i = 0; i < t->nkept; i++)
+		if (!i || t->kept[i].peak > a->highest->peak)
+			a->highest = &t->kept[i];
+	a->peak = a->highest ? a->highest->peak : 0;
+	a->list->steps = t->nkept;
+	a->list->other_peak = t->other_peak;
+	a->list->peak_too_long = t->other_peak > a->peak && t->too_long;
+}
+
 int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 		    struct advice_list *ret)
 {
@@ -129,19 +143,12 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 	list.peak = d.peak_allocated;
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
 	list.before_attach = d.before_attach;
-	if (a.t) {
-		for (uint32_t i = 0; i < a.t->nkept; i++)
-			if (!i || a.t->kept[i].peak > a.highest->peak)
-				a.highest = &a.t->kept[i];
-		a.peak = a.highest ? a.highest->peak : 0;
-		list.steps = a.t->nkept;
-		list.other_peak = a.t->other_peak;
-		list.peak_too_long = a.t->other_peak > a.peak && a.t->too_long;
-	}
+	if (a.t)
+		summarize_track(&a);
 	err = advise_device(&a, device, &d);
 	if (err)
 		goto fail;
-	sort_list(&list);
+	sort_list(&list); /* so that the limit drops the smallest savings */
 	/* Advice about host memory comes after this limit, so that it displaces no other. */
 	while (list.n > ADVICE_MOST)
 		advice__free_texts(&list.all[--list.n]);
