@@ -717,6 +717,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct web *web = ctx;
 	struct state_trace *trace;
+	const char *event;
 
 	if (json_object_get(msg, "id")) {
 		take_answer(web, msg, fd);
@@ -726,11 +727,13 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		log_debug("serve: received an invalid message");
 		return;
 	}
-	if (!strcmp(json_string_value(json_object_get(msg, "event")), "hello")) {
+	event = json_string_value(json_object_get(msg, "event")); /* valid messages have one */
+	if (!strcmp(event, "hello")) {
+		/* The document has the limits of "hello": make it again when it is asked for. */
 		free(web->openapi);
 		web->openapi = NULL;
 	}
-	if (strcmp(json_string_value(json_object_get(msg, "event")), "scan") != 0)
+	if (strcmp(event, "scan") != 0)
 		sse__publish(web, msg, trace);
 	run_waiting(web);
 }
