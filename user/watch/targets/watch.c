@@ -434,9 +434,9 @@ static void tick(struct watch *w, uint64_t now)
 	}
 }
 
-/* Opens a signalfd; returns it, or -1. before: gets the original signal mask. Resets SIGCHLD,
- * because the parent process may have set it to be ignored. */
-static int open_signals(sigset_t *before)
+/* Opens a signalfd; returns it, or -1. Blocks its signals for the rest of the process's life.
+ * Resets SIGCHLD, because the parent process may have set it to be ignored. */
+static int open_signals(void)
 {
 	sigset_t set;
 
@@ -445,7 +445,7 @@ static int open_signals(sigset_t *before)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &set, before);
+	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -583,10 +583,11 @@ static void end(struct watch *w)
 	free(w);
 }
 
+/* Opens what w needs and watches until the end. Returns an exit code, logged. The caller frees w
+ * and all that it has with end(), also after an error. */
 static int run(struct watch *w)
 {
 	struct sysinfo si;
-	sigset_t before;
 	int signals, timer, status, err = 0;
 
 	w->ram = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
@@ -606,10 +607,10 @@ static int run(struct watch *w)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	signals = open_signals(&before);
+	signals = open_signals();
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (signals < 0 || timer < 0) {
-		log_err("cannot make a timer: %s", strerror(errno));
+		log_err("cannot make a descriptor of signals or a timer: %s", strerror(errno));
 		status = EXIT_FAILED;
 	} else {
 		status = begin(w);
