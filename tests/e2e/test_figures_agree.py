@@ -6,7 +6,8 @@ import json
 import os
 import re
 
-from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, nightly, own, report, run, scratch, spawn, tool, workload
+from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, nightly, own, python, report, run, scratch, spawn, tool, workload
+from server import PRELOAD
 from terminal import Terminal
 from test_leaks import same_elsewhere
 from test_same_everywhere import compared
@@ -178,6 +179,17 @@ def test_growth_of_leaks():
           ("leak.py", "global history[*]", 16384, "high", 2), "the growth")
 
 
+OUT_OF_MEMORY = """
+import torch
+kept = torch.zeros(3 << 20, device="cuda")
+input(print("ready", flush=True) or "")
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError:
+    input(print("done", flush=True) or "")
+"""
+
+
 def words(text):
     return without_rate(re.sub(r"[ \n]+", " ", text)).strip()
 
@@ -187,15 +199,18 @@ def findings_on(screen):
     return words(" ".join(rows[screen.row_of("0 Findings") + 1:screen.row_of("q Quit") - 1]))
 
 
-def same_findings(mode, code, columns, said):
-    """A job attached late: view 0 of the live view has the findings of the recording that it saves, in the words of `diagnose`."""
+def leaking(mode):
     if not IS_ROOT:
         raise Skip("needs root")
-    job = workload("leak.py", mode, "--late", "20", "--steps", "140", "--wait")
+    return workload("leak.py", mode, "--late", "20", "--steps", "140", "--wait")
+
+
+def same_findings(job, code, columns, said):
+    """A job attached late: view 0 of the live view has the findings of the recording that it saves, in the words of `diagnose`."""
     job.wait_line("^ready", 120)
     t = Terminal([TOOL, "-p", str(job.popen.pid), "-i", "200ms"], columns=columns, lines=50, cwd=scratch())
     t.wait("before attach")
-    t.press("0", "Nothing wrong was seen: too few steps")
+    t.press("0", "Nothing wrong was seen: ")
     job.send("\n")
     job.wait_line("^done", 120)
     t.wait_for(lambda _: said in findings_on(t), said, 40)
@@ -211,13 +226,15 @@ def same_findings(mode, code, columns, said):
 
 
 def test_findings():
-    same_findings("list", 4, 100, "(Work.leak), held by history[*]")
+    same_findings(leaking("list"), 4, 100, "(Work.leak), held by history[*]")
 
 
 @nightly("long")
 def test_findings_of_others():
-    same_findings("none", 0, 60, "Nothing is wrong: no growth from step to step")
-    same_findings("graph", 4, 200, "Leak of autograd's graph on cpu: ")
+    same_findings(leaking("none"), 0, 60, "Nothing is wrong: no growth from step to step")
+    same_findings(leaking("graph"), 4, 200, "Leak of autograd's graph on cpu: ")
+    same_findings(spawn([python(), "-c", OUT_OF_MEMORY], env={**os.environ, "LD_PRELOAD": PRELOAD, "MEMTRACE_DRYRUN_VRAM": "16G"}), 4, 120,
+                  "1. Out of memory on cuda:0: at <string>:6 (<module>): 1.00 TiB asked for")
 
 
 @nightly("long")
