@@ -367,7 +367,8 @@ void draw_head__foot(struct paint *p, const struct live_state *s)
 	if (s->view == VIEW_TREE && !s->detail)
 		x = put_key(p, x, "Left Right", "Fold");
 	x = put_key(p, x, "/", "Filter");
-	x = put_key(p, x, "tpdca", "Sort");
+	if (s->view != VIEW_FINDINGS)
+		x = put_key(p, x, "tpdca", "Sort");
 	if (proc && model__devices(proc->model) > 1)
 		x = put_key(p, x, "g", "Device");
 	if (s->nprocs > 1)
