@@ -239,6 +239,24 @@ async function checkReport(page, trace) {
 	await page.evaluate(() => { document.getElementById("detail").hidden = true; });
 }
 
+// A capture whose memory ran out is shown at that moment, until another one is chosen.
+async function checkFindings(page) {
+	const oom = (await traces(page)).find(t => t.file === "dashboard-new.mtr").trace_id;
+	const at = (moment, device) => until(page, ([m, d]) => Page.report.doc?.at === m && Page.report.doc.device === d, [moment, device]);
+	await page.evaluate(id => { location.hash = `#/trace/${id}`; }, oom);
+	await at("oom", "cuda:0");
+	const first = page.locator("#trace-findings button").first();
+	assert.match(await first.textContent(), /^Out of memory on cuda:0: /);
+	await page.selectOption("#at", "peak");
+	await at("peak", "cuda:0");
+	await first.click();
+	await at("oom", "cuda:0");
+	await page.click("#trace-devices .tile:has-text('cpu')");
+	await at("peak", "cpu");
+	await page.evaluate(() => { location.hash = "#/"; });
+	await until(page, () => document.body.dataset.view === "home");
+}
+
 async function checkFiles(page) {
 	await page.selectOption("#formats", "speedscope");
 	let [download] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
@@ -371,6 +389,7 @@ async function use() {
 		assert.deepEqual([t.begun, t.pid], [Date.UTC(2026, 0, 2, 3, 4, 5) / 1000, 4242], "start and PID are those of the recording");
 	const [timed] = await checkCapture(page);
 	await checkHost(page);
+	await checkFindings(page);
 	const command = await checkCommand(page);
 	await checkReport(page, timed);
 	await checkFiles(page);
