@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: reads-code cpu=40
 """`diagnose`: the right finding comes first, healthy jobs have none; from recordings and from running processes."""
+import concurrent.futures
+import functools
 import json
 import os
+import re
+import time
 
 import harness
 from harness import REPO, check, equal, nightly, python, run, spawn_job, tool
@@ -86,24 +90,113 @@ def test_attached_healthy():
     check(document["steps"] >= 60, "steps: %s", document["steps"])
 
 
-# The first fault of each kind of job in leak.py; None: it is healthy, although some look like a leak for a while.
-KINDS = {"list": "leak", "closure": "leak", "attribute": "leak", "concat": "leak", "graph": "graph_kept", "stepless": "leak",
-         "none": None, "cache": None, "sawtooth": None, "cycles": None, "kv": None, "lengths": None}
+# The finding that is named first for each program of tests/workloads with a planted fault; None: a healthy program, without findings.
+PROGRAMS = {
+    # a container or variable that grows
+    "leak.py list": "leak", "leak.py closure": "leak", "leak.py attribute": "leak", "leak.py concat": "leak",
+    "faults.py in_dict": "leak", "faults.py class_attribute": "leak", "faults.py lru_cache": "leak", "faults.py thread_per_request": "leak",
+    "faults.py forward_hook": "leak", "faults.py gradient_hook": "leak", "faults.py log_records": "leak", "faults.py metric": "leak",
+    "faults.py views": "leak", "faults.py tracebacks": "leak", "faults.py kv_sessions": "leak", "faults.py adapters": "leak",
+    "faults.py cycles": "leak", "faults.py best_models": "leak", "faults.py numpy_frames": "leak", "faults.py byte_strings": "leak",
+    # autograd's graph
+    "leak.py graph": "graph_kept", "faults.py running_sum": "graph_kept", "faults.py create_graph": "graph_kept",
+    "faults.py functional_update": "graph_kept", "faults.py state_in_thread": "graph_kept", "faults.py evaluation": "calls_keep",
+    # more than one of something
+    "faults.py best_model": "model_copies", "faults.py average": "model_copies", "faults.py second_state": "optimizer_state_twice",
+    "faults.py masks": "buffers",
+    # the peak
+    "faults.py growing_inputs": "peaks_grow", "faults.py oom_inputs": "out_of_memory", "faults.py oom_leak": "out_of_memory",
+    "faults.py late_zero_grad": "gradients_late", "faults.py float_logits": "logits", "faults.py output_variable": "outputs_held",
+    "faults.py autocast": "autocast_casts",
+    # memory without tensors
+    "leak.py others": "others_grow", "faults.py burst": "cached", "faults.py graph_pools": "cache_grows", "faults.py fragments": "cached",
+    "faults.py pinned_sizes": "pinned_grows", "faults.py free_heap": "malloc_free", "faults.py worker": "copies_grow",
+    # healthy
+    "leak.py none": None, "leak.py cache": None, "leak.py sawtooth": None, "leak.py lengths": None, "leak.py cycles": None, "leak.py kv": None,
+    "healthy.py accumulation": None, "healthy.py warm_up": None, "healthy.py evaluation": None, "healthy.py first_steps": None,
+    "healthy.py server": None, "healthy.py checkpoints": None,
+}
+# Faults of CUDA's memory, which do not exist on the CPU.
+ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "faults.py burst", "faults.py graph_pools",
+             "faults.py fragments", "faults.py pinned_sizes"}
+PATHS = {"leak.py": LEAK, **{name: os.path.join(harness.WORKLOADS, "faults", name) for name in ("faults.py", "healthy.py")}}
+
+
+@functools.cache
+def environment(device):
+    """The environment of a program: that of `run --dry-run-cuda`, which is all that makes a dry run, or this one."""
+    if device == "cpu":
+        return dict(os.environ)
+    code, out, err = tool("run", "--dry-run-cuda", "--vram", "2G", "--no-trace", "--", "env", "-0")
+    equal(code, 0, "exit code of run (%s)" % err)
+    return dict(variable.split("=", 1) for variable in out.split("\0")[:-1])
+
+
+def started(program, device):
+    """Starts a program of PROGRAMS and waits until its third step is done. Returns the job, and the PID to attach to."""
+    file, name = program.split()
+    command = [python(), PATHS[file], name, "--device", device, "--pause", "0.05", *(["--steps", "100000"] if file == "leak.py" else [])]
+    job = spawn_job(command, env=environment(device))
+    job.wait_line("^step 3$", 120)
+    attach = re.search(r"^attach (\d+)$", job.stdout(), re.M)
+    return job, int(attach[1]) if attach else job.pid
+
+
+def answer(program, device):
+    """What `diagnose` says of a program: the codes of its findings, the text of the first one, and the time that it took."""
+    try:
+        job, pid = started(program, device)
+    except harness.Failure as e:
+        return ["did not start"], str(e), 0
+    begin = time.monotonic()
+    code, out, err = tool("diagnose", "--format", "json", "-p", str(pid), root=True, seconds=120)
+    seconds = time.monotonic() - begin
+    job.stop()
+    document = json.loads(out) if code in (CLEAN, FOUND) else {"findings": [], "growth": err}
+    findings = document["findings"]
+    return [f["code"] for f in findings], findings[0]["text"] if findings else document["growth"], seconds
+
+
+def write_table(device, answers):
+    """Writes the answers as Markdown: .output/diagnose-cpu.md, .output/diagnose-cuda.md."""
+    with open(os.path.join(harness.OUT, "diagnose-%s.md" % device), "w", encoding="utf-8") as f:
+        f.write("| program | expected | found | s | first finding |\n|---|---|---|---|---|\n")
+        for program, (codes, text, seconds) in answers.items():
+            f.write("| `%s` | %s | %s | %.0f | %s |\n" % (program, PROGRAMS[program] or "nothing", codes[0] if codes else "nothing", seconds, text.replace("|", "/")))
+
+
+def diagnose_programs(device):
+    """The right finding comes first, and a healthy program has none. MEMTRACE_PROGRAMS: only these, "in_dict,metric"."""
+    names = os.environ.get("MEMTRACE_PROGRAMS", "").split(",")
+    programs = [p for p in PROGRAMS if (device != "cpu" or p not in ONLY_CUDA) and (names == [""] or p.split()[1] in names)]
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", "2"))) as pool:
+        answers = dict(zip(programs, pool.map(lambda p: answer(p, device), programs)))
+    write_table(device, answers)
+    wrong = ["%s: %s, expected %s" % (p, codes, PROGRAMS[p]) for p, (codes, _, _) in answers.items()
+             if codes[:1] != ([PROGRAMS[p]] if PROGRAMS[p] else [])]
+    check(not wrong, "%s", "; ".join(wrong))
 
 
 @nightly("long")
-def test_kinds():
-    """Each job attached to late: the right fault comes first, and a healthy job has none."""
-    wrong = []
-    for kind, expected in KINDS.items():
-        job = spawn_job([python(), LEAK, kind, "--steps", "100000", "--pause", "0.05"])
-        job.wait_line("step 3")
-        code, out, err = tool("diagnose", "--format", "json", "-p", str(job.pid), root=True, seconds=120)
-        job.stop()
-        got = faults(json.loads(out)) if code in (CLEAN, FOUND) else [err]
-        if got[:1] != ([expected] if expected else []):
-            wrong.append("%s: %s, expected %s" % (kind, got, expected))
-    check(not wrong, "%s", "; ".join(wrong))
+def test_programs_on_cpu():
+    diagnose_programs("cpu")
+
+
+@nightly("long")
+def test_programs_on_dry_run():
+    diagnose_programs("cuda")
+
+
+@nightly("long")
+def test_one_rank():
+    """One rank of two leaks: the finding is that rank's."""
+    folder = harness.scratch("one-rank") + os.sep
+    code, _, err = tool("run", "--children", "-q", "-o", folder, "--", python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                        PATHS["faults.py"], "one_rank", "--steps", "60", root=True, seconds=180)
+    equal(code, 0, "exit code of run (%s)" % err[-1000:])
+    document = diagnosed(folder, expect=FOUND, root=True)
+    first, ranks = document["findings"][0], [r["rank"] for r in document["recordings"]]
+    equal((first["code"], [ranks[i] for i in first["recordings"]]), ("leak", [1]), "the first finding, and the ranks that have it")
 
 
 def test_kept():
