@@ -229,6 +229,10 @@ static struct output *run(int (*command)(int argc, char **argv), const char *fir
 	return o;
 }
 
+/* The last line of each command's text names the other one. */
+#define OTHER_OF_DIFF "\nPeaks and step times: memtrace-bpf compare OLD NEW\n"
+#define OTHER_OF_COMPARE "\nLines that changed: memtrace-bpf diff OLD NEW\n"
+
 static void expect(const struct output *o, const char *text)
 {
 	if (o->status || strcmp(o->out, text) != 0)
@@ -256,7 +260,8 @@ static void test_text(void **state)
 	       "   Change        Old        New  Location\n"
 	       "+8.00 MiB  16.00 MiB  24.00 MiB  net.py:12 (Layer.forward), moved from :10\n"
 	       "-3.00 MiB   3.00 MiB          -  net.py:20 (Layer.forward)\n"
-	       "-2.00 MiB   4.00 MiB   2.00 MiB  net.py:14 (Layer.forward), moved from :12\n");
+	       "-2.00 MiB   4.00 MiB   2.00 MiB  net.py:14 (Layer.forward), moved from "
+	       ":12\n" OTHER_OF_DIFF);
 }
 
 static void test_modules(void **state)
@@ -276,7 +281,7 @@ static void test_modules(void **state)
 	       "   Change       Old       New  How   Module\n"
 	       "+8.00 MiB         -  8.00 MiB  new   layers.2 (Layer)\n"
 	       "-3.00 MiB  3.00 MiB         -  gone  head (Layer)\n"
-	       "+ 1 more row: -2.00 MiB\n");
+	       "+ 1 more row: -2.00 MiB\n" OTHER_OF_DIFF);
 }
 
 /* A line shared by several modules on one side is not named after the module left on the other
@@ -314,7 +319,8 @@ static void test_back(void **state)
 	       "   Change        Old        New  Location\n"
 	       "-8.00 MiB  24.00 MiB  16.00 MiB  net.py:10 (Layer.forward), moved from :12\n"
 	       "+3.00 MiB          -   3.00 MiB  net.py:20 (Layer.forward)\n"
-	       "+2.00 MiB   2.00 MiB   4.00 MiB  net.py:12 (Layer.forward), moved from :14\n");
+	       "+2.00 MiB   2.00 MiB   4.00 MiB  net.py:12 (Layer.forward), moved from "
+	       ":14\n" OTHER_OF_DIFF);
 }
 
 static void test_unlike_moments(void **state)
@@ -331,7 +337,7 @@ static void test_unlike_moments(void **state)
 	       "1 grew +7.00 MiB\n"
 	       "\n"
 	       "   Change       Old        New  How   Phase\n"
-	       "+7.00 MiB  8.00 MiB  15.00 MiB  grew  forward\n");
+	       "+7.00 MiB  8.00 MiB  15.00 MiB  grew  forward\n" OTHER_OF_DIFF);
 }
 
 /* Missing bytes are reported with their amount. */
@@ -353,7 +359,7 @@ static void test_lossy(void **state)
 	       "-3.00 MiB   3.00 MiB         -  gone    forward  net.py:20 (Layer.forward)\n"
 	       "\n"
 	       "The changes add up to -11.00 MiB, not to the difference in memory of -10.00 MiB:\n"
-	       "1.00 MiB are in no row because events were lost.\n");
+	       "1.00 MiB are in no row because events were lost.\n" OTHER_OF_DIFF);
 }
 
 static void test_csv(void **state)
@@ -616,7 +622,7 @@ static void test_compare(void **state)
 	       "cpu: its device is cpu, that of the first cuda:0\n"
 	       "cpu: it has 0 steps, the first has 3\n"
 	       "Dry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
-	       "nothing, so that the time of a step is the host's alone.\n");
+	       "nothing, so that the time of a step is the host's alone.\n" OTHER_OF_COMPARE);
 }
 
 /* Similar names stay distinguishable, and line numbers are never cut off. */
