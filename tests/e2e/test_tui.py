@@ -206,6 +206,7 @@ def test_views_and_keys():
     t = view(columns=120, lines=40)
     t.wait(r"watched\.py:\d+ \(keep\)")
     for key, what in (("2", r"%LIVE .* MODULE$"), ("3", "%LIVE .* ROLE$"), ("4", "%LIVE .* MODULE, WITH ALL INSIDE$"), ("5", r"(?i)\bSIZE\b.*"),
+                      ("0", r"^( 1\. |Nothing )"), ("BTAB", r"(?i)\bSIZE\b.*"),
                       ("1", r"%LIVE .* LINE$"), ("TAB", r"%LIVE .* MODULE$"), ("BTAB", r"%LIVE .* LINE$"), ("M", r"%LIVE .* MODULE$"),
                       ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("END", "unresolved  share of stacks"), ("F1", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
                       ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
