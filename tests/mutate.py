@@ -36,7 +36,7 @@ FAULTS = [
           "bpf/memtrace.bpf.c", "\tif (!r)\n\t\tcount_and_tell(MT_CNT_RING_LOST + type);\n\treturn r;", "\treturn r;",
           "test_lossless test_errors test_many"),
     Fault("wrong-line", "at the first instruction of a line, the line before is named (CPython 3.11 and newer)",
-          "user/inspect/python/pyline.c", "if (at < upto)", "if (at <= upto)",
+          "user/inspect/python/pyline.c", "if (at < entry_end)", "if (at <= entry_end)",
           "test_exact test_walk test_attribution"),
     Fault("missing-bound", "a block of a recording may name more devices than the decoder has room for",
           "user/record/mtr/mtr_decode.c", "if (v == MTR_MAX_BLOCK_DEVICES || rest->end - rest->at < 2)", "if (rest->end - rest->at < 2)",
