@@ -578,6 +578,17 @@ static void test_filter_in_text_and_csv(void **state)
 	assert_non_null(strstr(o->out, "filtered"));
 }
 
+/* The message has the words of texts, quoted as a filter takes them. */
+static void test_unknown_role(void **state)
+{
+	struct output *o = report("--filter", "role:optimizer state", recording, NULL);
+
+	assert_non_null(strstr(o->err, "role:optimizer is none of \"no role found\", parameter, "));
+	assert_non_null(strstr(o->err, ", \"optimizer state\", "));
+	assert_int_equal(report("--filter", "role:\"no role found\"", recording, NULL)->status,
+			 EXIT_OK);
+}
+
 static void test_filter_errors(void **state)
 {
 	static const char *const wrong[] = { "",
@@ -1411,6 +1422,7 @@ int main(void)
 		cmocka_unit_test(test_filter),
 		cmocka_unit_test(test_filter_in_text_and_csv),
 		cmocka_unit_test(test_filter_errors),
+		cmocka_unit_test(test_unknown_role),
 		cmocka_unit_test(test_hide),
 		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),

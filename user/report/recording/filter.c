@@ -123,13 +123,13 @@ static void parse_line(struct value *v)
 	*colon = '\0';
 }
 
-/* Checks that a value is one of n names. parse: returns the name for a synonym, otherwise NULL; it
- * may be NULL itself. */
+/* Checks that a value is one of n names. parse: returns the name for a synonym, such as the words
+ * that texts show, otherwise NULL; it may be NULL itself. */
 static int parse_choice(struct filter *f, struct value *v, const char *key,
-			const char *(*name)(int), int n, const char *(*parse)(const char *))
+			const char *(*shown)(int), int n, const char *(*parse)(const char *))
 {
 	const char *meant = parse ? parse(v->text) : NULL;
-	char all[200] = "";
+	char all[320] = "";
 	size_t len = 0;
 
 	if (meant) {
@@ -137,21 +137,24 @@ static int parse_choice(struct filter *f, struct value *v, const char *key,
 		return 0;
 	}
 	for (int i = 0; i < n; i++) {
-		if (!strcmp(v->text, name(i)))
+		const char *quote = strchr(shown(i), ' ') ? "\"" : "";
+
+		if (!strcmp(v->text, shown(i)))
 			return 0;
-		len += snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "", name(i));
+		len += snprintf(all + len, sizeof(all) - len, "%s%s%s%s", i ? ", " : "", quote,
+				shown(i), quote);
 	}
 	return complain(f, "%s:%s is none of %s", key, v->text, all);
 }
 
-static const char *category_at(int i)
+static const char *role_at(int i)
 {
-	return category__name(i);
+	return words__role(category__name(i));
 }
 
 static const char *phase_at(int i)
 {
-	return phase__name(i);
+	return words__phase(i);
 }
 
 static const char *source_at(int i)
@@ -174,7 +177,7 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	case KEY_SIZE:
 		return parse_size(f, v);
 	case KEY_CATEGORY:
-		return parse_choice(f, v, "role", category_at, CATEGORY_NR, words__parse_role);
+		return parse_choice(f, v, "role", role_at, CATEGORY_NR, words__parse_role);
 	case KEY_PHASE:
 		return parse_choice(f, v, "phase", phase_at, PHASE_NR, words__parse_phase);
 	case KEY_SOURCE:
