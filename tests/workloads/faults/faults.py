@@ -259,7 +259,7 @@ def evaluation(job):
     for i in job.steps():
         job.train()
         if i % 10 == 0:
-            outputs = [job.model(job.batch()) for _ in range(30)]
+            outputs = [job.model(job.batch()) for _ in range(60)]
             torch.cat(outputs)
             del outputs
 
@@ -334,10 +334,10 @@ def masks(job):
 @program
 def late_zero_grad(job):
     """The gradients of the last step are there until backward."""
-    job.model = net(512, layers=4).to(job.device)
+    job.model = nn.Sequential(nn.Embedding(16384, WIDTH), *[nn.Sigmoid() for _ in range(8)]).to(job.device)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=1e-3)
     for _ in job.steps():
-        loss = job.model(job.batch(512, 512)).pow(2).mean()
+        loss = job.model(torch.randint(16384, (2048,), device=job.device)).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -362,12 +362,22 @@ def float_logits(job):
         job.learn(F.cross_entropy(job.model(ids).float(), ids))
 
 
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        return x * self.weight
+
+
 @program
 def output_variable(job):
-    """A variable keeps the output during backward."""
+    """A variable keeps an output during backward that autograd does not need."""
+    job.model = Scale().to(job.device)
     for _ in job.steps():
-        output = job.model(job.batch(2048))
-        job.learn(output.pow(2).mean())
+        output = job.model(job.batch(8192))
+        job.learn(torch.tanh(output).mean())
 
 
 class Cell(nn.Module):
@@ -500,7 +510,7 @@ def byte_strings(job):
 
 class Rows(Dataset):
     def __init__(self):
-        self.items = [("file-%07d.jpg" % i, i % 1000) for i in range(400_000)]
+        self.items = [("file-%07d.jpg" % i, i % 1000) for i in range(600_000)]
 
     def __len__(self):
         return len(self.items)
@@ -513,7 +523,7 @@ class Rows(Dataset):
 @program
 def worker(job):
     """A worker of the DataLoader copies the pages of a list of objects that it reads."""
-    loader = DataLoader(Rows(), batch_size=512, shuffle=True, num_workers=1)
+    loader = DataLoader(Rows(), batch_size=256, num_workers=1)
     for i, _ in zip(job.steps(), loader):
         job.train()
         if i == 1:

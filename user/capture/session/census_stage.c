@@ -747,6 +747,25 @@ static int emit_ledger(struct census_stage *c, uint64_t latest)
 	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
 }
 
+/* Least size of a model whose copy is worth a mention, bytes. */
+#define COPY_LEAST (UINT64_C(1) << 20)
+
+/* True if there are several models of this class behind one variable, or another variable leads to
+ * a model of the same class and size. */
+static bool has_copies(const struct census_state *census, const struct census_model *m)
+{
+	if (m->count > 1)
+		return true;
+	for (size_t i = 0; i < census->nmodels && m->bytes >= COPY_LEAST; i++) {
+		const struct census_model *other = &census->models[i];
+
+		if (other != m && other->least <= m->bytes && m->bytes <= other->most &&
+		    !strcmp(other->cls, m->cls))
+			return true;
+	}
+	return false;
+}
+
 /* Sets the fact "models" about classes with several models, at most three: "73 models of class Net,
  * 16.00 MiB each: held by global best[*]". 0 or -ENOMEM. */
 static int set_models(struct census_stage *c, const struct census_state *census)
@@ -757,7 +776,7 @@ static int set_models(struct census_stage *c, const struct census_state *census)
 	int err;
 
 	for (size_t i = 0; i < census->nmodels && n_texts < 3; i++)
-		if (census->models[i].count > 1)
+		if (has_copies(census, &census->models[i]))
 			len += snprintf(text + len, sizeof(text) - len, "%s%s",
 					n_texts++ ? "; " : "",
 					census_model__say(census, &census->models[i], model_text,
