@@ -92,6 +92,20 @@ def test_every_command():
         equal((code, out, "--log-level: 'loud' is not a level" in err), (64, "", True), "%s with a wrong level: %r" % (command, err))
 
 
+def test_output_in_a_folder_of_another_user():
+    """leaks gives up its rights when it attaches, and still writes the file of -o."""
+    if not IS_ROOT:
+        raise Skip("needs root to give a folder away")
+    folder = scratch("of-nobody")
+    os.makedirs(folder)
+    os.chown(folder, 65534, 65534)
+    path = os.path.join(folder, "leaks.txt")
+    code, out, err = tool("leaks", "-p", str(job().pid), "-d", "1s", "-o", path, root=True)
+    equal((code, out, os.listdir(folder)), (0, "", ["leaks.txt"]), "leaks -o: %s" % err)
+    with open(path, encoding="utf-8") as f:
+        check(len(f.read()) > 20, "an empty file")
+
+
 def test_not_to_be_had():
     """A full disk, a link, a folder: one message, and everything else is unchanged."""
     path = scratch("whole.mtr")

@@ -435,7 +435,7 @@ static int cmd_leaks(int argc, char **argv)
 	args.o.by = by[args.shown.by];
 	args.o.device = args.shown.device;
 	args.o.top = args.shown.top_given || args.json ? args.shown.top : TOP;
-	status = report_output__begin(&output, &args.shown);
+	status = report_output__begin(&output, &args.shown, args.capture.pid);
 	if (!status)
 		status = report_output__end(&output, judge(&args));
 	if (!status && args.found && args.fail)

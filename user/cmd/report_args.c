@@ -139,14 +139,17 @@ static int fail_output(const char *path, const char *what, int err)
 	return EXIT_FAILED;
 }
 
-int report_output__begin(struct report_output *o, const struct report_args *a)
+int report_output__begin(struct report_output *o, const struct report_args *a, bool attaches)
 {
 	int err;
 
 	*o = (struct report_output){ .path = a->output };
 	if (!a->output || !strcmp(a->output, "-"))
 		return 0;
-	err = outfile__create(a->output, OUTFILE_RENAME, a->force, &o->file);
+	err = outfile__create(a->output, attaches ? OUTFILE_DIRECT : OUTFILE_RENAME, a->force,
+			      &o->file);
+	if (!err && attaches && (err = outfile__replace(o->file)))
+		outfile__discard(o->file);
 	if (err)
 		return fail_output(a->output, "cannot create", err);
 	fflush(stdout);
