@@ -108,6 +108,14 @@ struct model_device {
 	uint64_t total_allocated;     /* sum of all allocations seen */
 	uint64_t total_freed;	      /* part of total_allocated that was freed again */
 	uint64_t allocs, frees, ooms;
+	/* Calls that CUDA refused and that succeeded once the allocator had given back cached
+	 * memory (MEM_RETRIED): their number, and bytes and stack of the last one. */
+	uint64_t retries, retry_size;
+	uint32_t retry_stack;
+	/* The driver's last figures, from one reading: what it counts for this process, and what it
+	 * has left for all. */
+	bool driver_known;
+	uint64_t driver_used, driver_left;
 	/* Frees of blocks from before attach that the model did not know. */
 	uint64_t frees_unknown;
 	/* Allocations at an address that was still live: a free was missed. */

@@ -101,6 +101,8 @@ const char *words__device_fact(const struct facts *f, const struct model_device 
 			       const char *what);
 /* Bytes of a device, from the fact device.<i>.total; 0: unknown. */
 uint64_t words__device_total(const struct facts *f, const struct model_device *d);
+/* Bytes that other processes have on the device, by the driver's last figures. False: not known. */
+bool words__other_processes(const struct facts *f, const struct model_device *d, uint64_t *ret);
 /* Returns "small", "large" or "unknown". */
 const char *words__segment_kind(const struct segment *s);
 /* Comparison of the memory below the blocks with other figures at one moment. */

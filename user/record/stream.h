@@ -139,6 +139,9 @@ enum event_flag {
 	/* Each flag is for some kinds of events only, so that values repeat. */
 	/* CUDA_ALLOC, CUDA_FREE: the caller is PyTorch's allocator (code in libc10_cuda). */
 	MEM_BY_ALLOCATOR = 1 << 0,
+	/* CUDA_ALLOC: CUDA had refused the same call. The allocator gave back cached memory and
+	 * repeated the call. */
+	MEM_RETRIED = 1 << 6,
 	SEGMENT_SMALL = 1 << 1,	     /* SEGMENT: belongs to the pool for small blocks */
 	SEGMENT_EXPANDABLE = 1 << 2, /* SEGMENT: an expandable segment of PyTorch's allocator */
 	/* BLOCK: the program freed the block, but a CUDA stream still uses it. The allocated total

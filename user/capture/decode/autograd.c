@@ -60,6 +60,7 @@ struct autograd {
 	unsigned int looks, object_tries;
 	uint32_t unknown; /* dictionary number of the node AUTOGRAD_UNKNOWN; 0: it has none so far */
 	bool faults_warned;
+	uint64_t graphless; /* calls of root modules in which forward made no node so far */
 	uint64_t joined, unjoined, accumulated,
 		unnamed; /* nodes that ran, by how they were named */
 };
@@ -254,6 +255,28 @@ static uint32_t stack_of_maker(struct decoder *d, const struct mt_rec_node *r)
 	return t->accumulates ? 0 : dict__get_node(d->dict, t->node).stack;
 }
 
+void autograd__called(struct decoder *d, struct thread *t, uint64_t root)
+{
+	if (!d->autograd)
+		return;
+	d->autograd->graphless++;
+	t->called_root = root;
+}
+
+/* Forward made a node in a thread's last call of a root module. 0 or -ENOMEM. */
+static int note_graph(struct decoder *d, const struct mt_rec_node *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+
+	if (!t)
+		return -ENOMEM;
+	if (!t->called_root || decoder__outer_module(d, r->stack) != t->called_root)
+		return 0;
+	t->called_root = 0;
+	d->autograd->graphless--;
+	return 0;
+}
+
 int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct autograd *a = d->autograd;
@@ -264,8 +287,12 @@ int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 
 	if (!a)
 		return -EBADMSG;
-	if (r->h.node == MT_NODE_NONE)
+	if (r->h.node == MT_NODE_NONE) {
 		a->forward = r->h.time;
+		err = note_graph(d, r);
+		if (err)
+			return err;
+	}
 	refine_layout(d, r);
 	if (!a->layout)
 		return 0;
@@ -496,6 +523,8 @@ void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 	if (!a)
 		return;
 	facts__setf(d->facts, "counter.autograd.run", "%" PRIu64, c[MT_CNT_NODE_RUN]);
+	if (decoder__is_probed(d, HOOK_EDGE))
+		facts__setf(d->facts, "counter.autograd.graphless", "%" PRIu64, a->graphless);
 	facts__setf(d->facts, "counter.autograd.joined", "%" PRIu64, a->joined);
 	facts__setf(d->facts, "counter.autograd.unjoined", "%" PRIu64, a->unjoined);
 	facts__setf(d->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);

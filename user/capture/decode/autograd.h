@@ -24,6 +24,9 @@ bool autograd__is_due(const struct decoder *d, uint64_t now);
 void autograd__look(struct decoder *d, uint64_t now);
 void autograd__free(struct autograd *a); /* NULL is fine */
 
+/* Notes that a thread calls a root module. The fact counter.autograd.graphless counts such calls in
+ * which forward makes no node. */
+void autograd__called(struct decoder *d, struct thread *t, uint64_t root);
 /* Keeps a node that forward has made. 0 or -ENOMEM. */
 int autograd__made(struct decoder *d, const struct mt_rec_node *r);
 /* Notes that the record's thread begins to run a node: sets thread.node. 0 or -ENOMEM. */

@@ -285,6 +285,31 @@ static int set_native_stack(struct decoder *d, const struct mt_rec_call *r, stru
 	return 0;
 }
 
+/* cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY of the driver */
+#define CUDA_NO_MEMORY 2
+
+/* Keeps what CUDA refused to PyTorch's allocator, which may give back cached memory and repeat the
+ * call. */
+static void note_refused(const struct cuda_calls *c, const struct cuda_function *fn,
+			 const struct mt_rec_call *r, struct thread *t)
+{
+	uint64_t size;
+
+	if (r->result == CUDA_NO_MEMORY && fn->op == CUDA_TAKE && on_device(fn->how) &&
+	    in_ranges(c->own, c->n_own, r->caller) && get_size(fn, r, &size))
+		t->refused = size;
+}
+
+/* Marks the first call by PyTorch's allocator that succeeded after CUDA had refused the same. */
+static void mark_retried(struct thread *t, const struct taken *taken, struct event *e)
+{
+	if (!(e->flags & MEM_BY_ALLOCATOR) || !on_device(taken->how))
+		return;
+	if (t->refused && t->refused == taken->size)
+		e->flags |= MEM_RETRIED;
+	t->refused = 0;
+}
+
 /* A call took memory: keeps it, and emits its event. */
 static int on_take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct thread *thread, struct event e)
@@ -333,6 +358,7 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 			return err;
 	}
 	remember(c, space_of(fn->how), &t);
+	mark_retried(thread, &t, &e);
 	if (t.silent)
 		return 0;
 	e.kind = t.block ? EVENT_ALLOC : EVENT_CUDA_ALLOC;
@@ -697,6 +723,7 @@ int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r)
 		return -ENOMEM;
 	if (r->result) {
 		c->failed[r->fn]++;
+		note_refused(c, fn, r, t);
 		return 0;
 	}
 	c->done[r->fn]++;

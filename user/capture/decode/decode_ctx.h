@@ -52,8 +52,13 @@ struct thread {
 		uint64_t context;
 		uint8_t device;
 	} pushed[CUDA_PUSHED]; /* contexts below the current one, the top one last */
-	uint64_t cpu_addr;     /* address of the New or Delete that was the thread's last record,
-				  to drop PyTorch's second report of it; 0: none */
+	/* Bytes of device memory that CUDA refused PyTorch's allocator in its last such call; 0:
+	 * it did not refuse them. */
+	uint64_t refused;
+	uint64_t called_root; /* the root module that it called last, until forward makes a node of
+				 autograd in that call; 0: none */
+	uint64_t cpu_addr;    /* address of the New or Delete that was the thread's last record,
+				 to drop PyTorch's second report of it; 0: none */
 	int64_t cpu_size; /* bytes of that New; negative: it was a Delete, which does not pass the
 			     size */
 	struct mt_rec_mem first_twin; /* the sleepable programs' record of a hit while both sets

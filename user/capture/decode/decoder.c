@@ -159,8 +159,10 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 		/* PyTorch allocates on the thread's current device. */
 		t->cuda_device_no = e.device.index + 1;
 	e.kind = r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
-	if (r->h.type == MT_REC_OOM)
+	if (r->h.type == MT_REC_OOM) {
 		e.kind = EVENT_OOM;
+		t->refused = 0; /* the allocator gave up */
+	}
 	e.size = e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
 	e.thread = t->number;
 	e.time = decoder__since(d, r->h.time);
@@ -293,9 +295,15 @@ static enum root_kind root_kind(struct decoder *d, uint64_t self)
 static int emit_call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
 			     uint64_t self)
 {
+	struct thread *t;
+
 	if (is_before_alloc_probes(d, h) ||
 	    (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
 		return 0;
+	t = decoder__thread(d, h->tid);
+	if (!t)
+		return -ENOMEM;
+	autograd__called(d, t, self);
 	return emit_call(d, e);
 }
 

@@ -164,6 +164,11 @@ static int take_memory(struct model *m, const struct event *e)
 		return -ENOMEM;
 	if (dev && dev__is_new(dev, e))
 		dev__begin(m, dev, e);
+	if (dev && e->flags & MEM_RETRIED) {
+		dev->pub.retries++;
+		dev->pub.retry_size = e->size;
+		dev->pub.retry_stack = e->stack;
+	}
 	/* The allocator's tables may have listed the segment before the call returned. */
 	old = find_extent(m, c, e->addr, &in, &other);
 	if (old && old->listed && old->addr == e->addr && old->size == e->size && other == dev)
@@ -348,6 +353,7 @@ static int note_used(struct model *m, const struct event *e)
 	if (!dev->any)
 		dev__begin(m, dev, e);
 	dev->used = used_by(dev, e);
+	dev->pub.driver_used = e->size;
 	/* The driver's figure comes after the event that is the mark. If the sums are still those
 	 * of the mark, the figure is valid for the mark, too. */
 	if (dev->pub.marked && (!dev->mark_used.known || (has_sums_of_mark(dev, &dev->used) &&
@@ -364,6 +370,8 @@ static int note_left(struct model *m, const struct event *e)
 	if (err || !dev)
 		return err;
 	dev->left = used_by(dev, e);
+	dev->pub.driver_left = e->size;
+	dev->pub.driver_known = dev->used.known;
 	return 0;
 }
 

@@ -263,8 +263,8 @@ static const char *why_unknown(const struct growth_summary *s, uint64_t lost)
  * Sets per_minute, and when the device is full: when the peak of a step reaches the memory that is
  * left for PyTorch. The rate is that of all lines and of other code, without the pool, because
  * PyTorch returns cached memory before it runs out. The CUDA context and the memory of other
- * libraries are the driver-reported use without reserved memory. Other processes are not known. 0
- * or -ENOMEM.
+ * libraries are the driver-reported use without reserved memory. Other processes have
+ * what they had at the driver's last figures. 0 or -ENOMEM.
  */
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
 		     size_t device)
@@ -274,6 +274,7 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 	struct model_segments seg;
 	struct model_device d;
 	uint64_t taken = 0; /* bytes at the peak, by PyTorch and others */
+	uint64_t others;
 	int err;
 
 	model__device(m, device, &d);
@@ -294,7 +295,8 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 	}
 	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE))
 		rate += g->others.per_step;
-	taken += d.peak_allocated;
+	words__other_processes(f, &d, &others);
+	taken += d.peak_allocated + others;
 	s->room = s->capacity > taken ? s->capacity - taken : 0;
 	if (rate <= 0)
 		return 0;

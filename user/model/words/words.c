@@ -464,6 +464,18 @@ uint64_t words__device_total(const struct facts *f, const struct model_device *d
 	return device__on_host(d->device) ? 0 : words__fact_number(f, key);
 }
 
+bool words__other_processes(const struct facts *f, const struct model_device *d, uint64_t *ret)
+{
+	uint64_t total = words__device_total(f, d);
+
+	*ret = 0;
+	if (!total || !d->driver_known)
+		return false;
+	if (d->driver_used < total && d->driver_left < total - d->driver_used)
+		*ret = total - d->driver_used - d->driver_left;
+	return true;
+}
+
 const char *words__segment_kind(const struct segment *s)
 {
 	if (s->kind == SEGMENT_OF_SMALL)

@@ -24,7 +24,7 @@ struct block {
 	bool only_tensor; /* true if only EVENT_TENSOR reported the block */
 };
 
-/* An EVENT_CUDA_ALLOC, EVENT_CUDA_FREE or EVENT_SEGMENT, kept unchanged. */
+/* An EVENT_CUDA_ALLOC without MEM_RETRIED, EVENT_CUDA_FREE or EVENT_SEGMENT. */
 struct range {
 	struct event e;
 	uint64_t seq;  /* number of the event in the stream, from 1; 0: this entry is unused */
@@ -478,8 +478,11 @@ static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 	/* If the allocator's tables named the segment before the call returned, it is counted
 	 * already. */
 	bool is_new = is_segment(e) && !find_segment(b, e);
+	struct event kept = *e;
 
-	if (put_range(b, b->taken[e->how], e))
+	/* A retry before the window is none of the window. */
+	kept.flags &= (uint8_t)~MEM_RETRIED;
+	if (put_range(b, b->taken[e->how], &kept))
 		return -ENOMEM;
 	if (is_new)
 		change_reserved(b, e->device, e->size, true);
