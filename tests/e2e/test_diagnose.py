@@ -13,6 +13,7 @@ import harness
 from harness import REPO, check, equal, nightly, python, run, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
+EXCESS = os.path.join(harness.WORKLOADS, "excess.py")
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
 CLEAN, FOUND, USAGE = 0, 4, 64
 
@@ -33,6 +34,7 @@ def test_recordings():
     first = leak["findings"][0]
     equal((first["where"], first["held_by"], first["confidence"]), ("train.py:56 (GPT.forward)", "global history[*]", "high"), "the leak")
     equal(first["bytes_per_step"], 8 * 2**20, "bytes of the leak in a step")
+    check(820 <= first["full_in_steps"] < 830 and 60 < first["full_in_seconds"] < 80, "until the device is full: %s", first)
     oom = diagnosed(os.path.join(GUIDE, "oom.mtr"), expect=FOUND)
     equal(faults(oom), ["out_of_memory", "leak"], "faults of oom.mtr")
     equal(oom["findings"][0]["bytes"], 16 * 2**20, "bytes asked for")
@@ -61,8 +63,8 @@ def test_twenty_lines():
             equal(wide, [], "%s: lines wider than %d columns" % (name, columns))
 
 
-def attached(mode, expect):
-    job = spawn_job([python(), LEAK, mode, "--steps", "100000", "--pause", "0.02"])
+def attached(mode, expect, program=LEAK):
+    job = spawn_job([python(), program, mode, "--steps", "100000", "--pause", "0.02"])
     job.wait_line("step 3")
     document = diagnosed("-p", str(job.pid), expect=expect, root=True)
     job.stop()
@@ -88,6 +90,50 @@ def test_attached_healthy():
     document = attached("none", CLEAN)
     equal(document["findings"], [], "findings")  # 50 KiB of gradients are not worth a line
     check(document["steps"] >= 60, "steps: %s", document["steps"])
+
+
+def line_of(word):
+    with open(EXCESS, encoding="utf-8") as f:
+        return next("excess.py:%d " % number for number, text in enumerate(f, 1) if text.endswith("# FAULT %s\n" % word))
+
+
+def test_attached_no_grad():
+    """An evaluation that builds the graph is a fault; one under no_grad() is none, alone or next to training."""
+    first = attached("graded", FOUND, EXCESS)["findings"][0]
+    equal((first["code"], first["device"]), ("no_grad", "cpu"), "first finding")
+    check(line_of("graded") in first["where"], "where: %s", first)
+    for healthy in ("ungraded", "trained"):
+        equal(faults(attached(healthy, CLEAN, EXCESS)), [], "faults of %s" % healthy)
+
+
+def test_attached_twice():
+    """Weights of a checkpoint that stays, and state of an optimizer that is not used any more."""
+    (first,) = attached("checkpoint", FOUND, EXCESS)["findings"]
+    equal((first["code"], first["held_by"]), ("weights_held", "global kept[*]['model']"), "finding of a checkpoint")
+    (first,) = attached("optimizers", FOUND, EXCESS)["findings"]
+    equal((first["code"], "AdamW" in first["text"]), ("optimizer_state_twice", True), "finding of optimizers")
+    equal(attached("loaded", CLEAN, EXCESS)["findings"], [], "findings without the checkpoint")
+
+
+def dry_run(mode, vram, path):
+    """A job under the dry run, recorded from its start: the allocator's own count of retries."""
+    code, out, err = tool("run", "--dry-run-cuda", "--vram", vram, "-q", "-f", "-o", path, "--", python(), EXCESS, mode, "--device", "cuda", "--steps", "5",
+                          root=True, seconds=120)
+    check(code == 0 and "done" in out, "%s: %s %s", mode, out[-500:], err[-800:])
+    harness.own(path)
+    return int(re.search(r"^retries (\d+)$", out, re.M)[1])
+
+
+def test_retries():
+    """Retries are those that PyTorch counts, with the line that needed the memory."""
+    path = harness.scratch("retry.mtr")
+    counted = dry_run("retry", "1400M", path)
+    check(counted > 0, "PyTorch retried nothing")
+    (first,) = [f for f in diagnosed(path, expect=FOUND)["findings"] if f["fault"]]
+    equal((first["code"], first["bytes"]), ("retries", 600 * 2**20), "the finding")
+    check(line_of("retry") in first["where"] and "%d time" % counted in first["text"], "text: %s", first)
+    equal(dry_run("roomy", "1400M", path), 0, "retries of a cache that fits")
+    equal(faults(diagnosed(path, expect=CLEAN)), [], "faults of a cache that fits")
 
 
 # The finding that is named first for each program of tests/workloads with a planted fault; None: a healthy program, without findings.

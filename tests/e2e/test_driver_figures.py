@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """The driver's figures of a process not known to be a dry run: the recorder asks NVML, here the dry run's, with a simulated
 machine (docs/internals/DRYRUN.md, "Other processes")."""
+import json
 import os
 import time
 
@@ -127,6 +128,9 @@ def test_out_of_memory_beside_a_neighbour():
     equal((oom["driver_free"], oom["driver_free_counts_others"]), (VRAM - 45 * GIB, True), "what the driver had left")
     code, out, _ = tool("report", "--at", "oom", path)
     check(code == 0 and "the driver had 35.00 GiB left of 78.00 GiB" in " ".join(out.split()), "the report says: %s", out)
+    code, out, _ = tool("diagnose", "--format", "json", path)
+    others = [f for f in json.loads(out)["findings"] if f["code"] == "other_processes"]
+    equal((code, [f["bytes"] for f in others]), (4, [40 * GIB]), "the neighbour in the findings: %s" % out)
     check(not [x for x in doc["devices"] if x["device"] == "cuda:1"], "a device that the process does not have: %s", doc["devices"])
 
 

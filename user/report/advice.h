@@ -116,6 +116,17 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 		    struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 
+/* Calls of the model that build autograd's graph and throw it away: backward does not run. Such a
+ * call keeps most of what its forward allocates, for backward. */
+struct thrown_graphs {
+	uint64_t calls; /* their number */
+	uint64_t kept;	/* the most bytes that one of them kept */
+	uint32_t stack; /* of the largest block in that call */
+};
+/* False: there are none, or it is not known which calls
+ * build a graph. */
+bool advisor__thrown_graphs(const struct advisor *v, size_t device, struct thrown_graphs *ret);
+
 void advice__free_list(struct advice_list *list);
 
 /* Prints the advice as indented lines, at most top of them (0: all). Says so if the list is empty.

@@ -21,20 +21,26 @@ struct json;
 
 enum finding_code {
 	/* Faults, the worst first. */
-	FINDING_OUT_OF_MEMORY, /* an allocation failed */
-	FINDING_LEAK,	       /* memory of a line grows from step to step */
-	FINDING_GRAPH_KEPT,    /* a line's memory grows, and autograd's graph holds it */
-	FINDING_CALLS_KEEP,    /* calls of the model within one step keep memory */
-	FINDING_PEAKS_GROW,    /* peaks of steps grow; memory at the ends of steps does not */
-	FINDING_CACHE_GROWS,   /* reserved memory grows; the tensors in it do not */
-	FINDING_OTHERS_GROW,   /* memory that other code takes from CUDA grows */
-	FINDING_PINNED_GROWS,  /* PyTorch's cache of pinned memory grows */
-	FINDING_COPIES_GROW,   /* private copies of pages that were shared grow */
-	FINDING_DEVICE_SHARED, /* a rank has memory on another rank's device */
-	FINDING_RANKS_DIFFER,  /* a rank has more or less memory than the others */
-	FINDING_MODEL_COPIES,  /* several models of one class */
-	FINDING_CASTS,	       /* autocast casts parameters again in each call */
-	FINDING_OUTPUTS_HELD,  /* a variable keeps outputs of forward during backward */
+	FINDING_OUT_OF_MEMORY,	 /* an allocation failed */
+	FINDING_LEAK,		 /* memory of a line grows from step to step */
+	FINDING_GRAPH_KEPT,	 /* a line's memory grows, and autograd's graph holds it */
+	FINDING_CALLS_KEEP,	 /* calls of the model within one step keep memory */
+	FINDING_PEAKS_GROW,	 /* peaks of steps grow; memory at the ends of steps does not */
+	FINDING_CACHE_GROWS,	 /* reserved memory grows; the tensors in it do not */
+	FINDING_OTHERS_GROW,	 /* memory that other code takes from CUDA grows */
+	FINDING_PINNED_GROWS,	 /* PyTorch's cache of pinned memory grows */
+	FINDING_COPIES_GROW,	 /* private copies of pages that were shared grow */
+	FINDING_FRAGMENTATION,	 /* an allocation failed, and enough memory was cached in pieces */
+	FINDING_RETRIES,	 /* CUDA refused memory until PyTorch gave back cached memory */
+	FINDING_OTHER_PROCESSES, /* other processes have memory that the job lacks */
+	FINDING_DEVICE_SHARED,	 /* a rank has memory on another rank's device */
+	FINDING_RANKS_DIFFER,	 /* a rank has more or less memory than the others */
+	FINDING_MODEL_COPIES,	 /* several models of one class */
+	FINDING_WEIGHTS_HELD,	 /* a variable holds a copy of the model's weights */
+	FINDING_OPTIMIZERS,	 /* two optimizers have state of the same parameters */
+	FINDING_NO_GRAD,	 /* evaluation keeps activations for a backward that does not run */
+	FINDING_CASTS,		 /* autocast casts parameters again in each call */
+	FINDING_OUTPUTS_HELD,	 /* a variable keeps outputs of forward during backward */
 	/* Savings: memory that the peak need not have, although nothing is wrong. */
 	FINDING_GRADIENTS_LATE,
 	FINDING_LOGITS,
@@ -44,6 +50,7 @@ enum finding_code {
 	FINDING_MALLOC_FREE,
 	FINDING_PINNED_CACHED,
 	FINDING_PINNED_ROUNDING,
+	FINDING_TRACING, /* about the recording: tracing took more than a little time */
 	FINDING_NR,
 };
 /* True if the code is a fault, false if it is a saving. */
@@ -60,6 +67,8 @@ struct finding {
 	 * which names the unit, such as "bytes_per_second". */
 	double rate;
 	const char *rate_key;
+	/* Steps (or calls, as in rate) and seconds until the device is full; 0: not known. */
+	double full_in_steps, full_in_seconds;
 	/* Texts, clean and owned. */
 	char *text;	       /* what was found, with place and holder */
 	char *where, *held_by; /* "train.py:41 (step)", "history[*]"; "": not known */
@@ -86,6 +95,9 @@ struct findings {
 	/* The verdict on growth for people, as growth_summary__say() writes it: "no growth from
 	 * step to step in 60 steps". Owned. */
 	char *growth;
+	/* Memory that came once and stays, if nothing grows: "optimizer state 2.00 GiB, libraries
+	 * 120.00 MiB"; "": none worth a mention. */
+	char once[160];
 	bool judged; /* there were enough values to judge growth on the main device */
 };
 

@@ -28,6 +28,8 @@ struct ablock {
 	 * owner: the tensor's name and the module that owns it, 0: unknown. */
 	uint32_t stack, module, name, owner;
 	uint32_t epoch; /* number of forward passes begun until the allocation */
+	/* Number of the model's call whose forward allocated the block; 0: none. */
+	uint64_t call;
 	uint8_t phase;
 	uint8_t after;		/* latest phase before the allocation; PHASE_NR: none */
 	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
@@ -59,6 +61,17 @@ struct window {
 	bool stepped; /* true if the window starts at the end of a step */
 };
 
+/* A call of the model, and what its forward allocated on a device. */
+struct model_call {
+	uint64_t number;     /* from 1; 0: none */
+	uint64_t allocated;  /* bytes in all */
+	uint64_t live, most; /* bytes that are live now, and the most so far */
+	uint64_t largest;    /* size of the largest block */
+	uint32_t stack;	     /* of that block */
+	bool thrown; /* most of them were freed, and no backward had run since the call began */
+};
+#define CALLS_KEPT 4
+
 /* The allocations of one device. */
 struct track {
 	struct device device;
@@ -83,6 +96,11 @@ struct track {
 	struct map64 *lasting_at; /* window and place -> index in lasting */
 	uint8_t after;		  /* latest phase so far, as in struct ablock */
 	uint32_t epoch;		  /* number of forward passes begun so far */
+	/* The last calls, by number modulo CALLS_KEPT. */
+	struct model_call calls[CALLS_KEPT];
+	uint64_t call;		/* number of calls that began so far */
+	uint64_t backward_call; /* the same when backward allocated last */
+	struct thrown_graphs thrown;
 	bool too_long; /* a step too long to replay had the largest peak of those not kept */
 };
 
@@ -93,6 +111,7 @@ struct advisor {
 	struct track **tracks;
 	uint32_t ntracks;
 	uint32_t window_moves; /* most moves of a window */
+	uint64_t calls;	       /* of the model, that began so far */
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */
@@ -107,6 +126,11 @@ void track__release_end(struct track *t);
 const struct ablock *track__lasting(const struct track *t, uint32_t *i);
 /* True if a block of a window is among the lasting blocks. */
 bool track__lasts(const struct track *t, const struct ablock *b);
+
+/* ---- thrown_graphs.c ---- */
+/* Call them for each block that is allocated and freed. */
+void thrown_graphs__took(struct track *t, struct ablock *b);
+void thrown_graphs__freed(struct track *t, const struct ablock *b);
 
 #define START_OF_STEP 0
 struct change {

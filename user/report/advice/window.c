@@ -287,10 +287,12 @@ static int free_block(struct track *t, uint64_t addr, uint64_t size)
 	if (map64__del(t->at, addr, &i)) {
 		if (i & 1) {
 			w->blocks[i >> 1].gone = w->n + 1;
+			thrown_graphs__freed(t, &w->blocks[i >> 1]);
 			count_freed(t, w->blocks[i >> 1].size);
 			return add_move(w, (uint32_t)(i >> 1), true);
 		}
 		b = take_old(t, (uint32_t)(i >> 1));
+		thrown_graphs__freed(t, &b);
 	}
 	b.gone = w->n + 1;
 	count_freed(t, b.size);
@@ -327,6 +329,7 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	b.stack = e.stack;
 	b.window = w->number;
 	b.born = b.place = w->n + 1;
+	thrown_graphs__took(t, &b);
 	w->signature += hash__u64(hash__seed(), (uint64_t)e.stack << 32 ^ e.node ^ e.size << 7);
 	if (add_block(w, &b) || add_move(w, number, false) ||
 	    map64__set(t->at, e.addr, (uint64_t)number << 1 | 1))
@@ -467,9 +470,11 @@ static int find_track(struct advisor *v, struct device d, struct track **ret)
 		return -ENOMEM;
 	v->tracks = more;
 	err = new_track(d, ret);
-	if (!err)
-		v->tracks[v->ntracks++] = *ret;
-	return err;
+	if (err)
+		return err;
+	(*ret)->call = v->calls;
+	v->tracks[v->ntracks++] = *ret;
+	return 0;
 }
 
 int advisor__event(void *advisor, const struct event *e)
@@ -479,6 +484,11 @@ int advisor__event(void *advisor, const struct event *e)
 	int err = 0;
 
 	switch (e->kind) {
+	case EVENT_CALL:
+		v->calls++;
+		for (uint32_t i = 0; i < v->ntracks; i++)
+			v->tracks[i]->call = v->calls;
+		return 0;
 	case EVENT_STEP:
 		for (uint32_t i = 0; i < v->ntracks && !err; i++)
 			err = end_window(v->tracks[i], true, false);

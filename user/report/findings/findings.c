@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/words.h"
+#include "record/detail.h"
 #include "record/dict.h"
+#include "record/files.h"
 #include "report/advice.h"
 #include "report/findings/internal.h"
 #include "report/leaks.h"
@@ -21,6 +22,10 @@
 #define WORTH_BYTES (UINT64_C(1) << 20)
 /* Least saving of cached memory that is a finding, in percent of the device's memory. */
 #define CACHED_PERCENT 5
+/* Least part of the peak that memory which came once needs for a mention. */
+#define ONCE_PERCENT 2
+/* Least share of the job's time that tracing added for a finding. */
+#define TRACING_SHARE 0.05
 /* Steps, or calls of the model, after which growth of high confidence ends a capture. Calls also
  * need SURE_CALLS_NS, because a long step may begin with many of them. */
 #define SURE_STEPS 24
@@ -57,46 +62,27 @@ static enum finding_code code_of_advice(enum advice_kind k)
 	}
 }
 
-struct judging {
-	const struct findings_source *source;
-	struct findings *ret;
-	size_t cap;
-	bool models; /* the text of a leak already lists the process's models */
-};
-
-bool findings__is_whole(const struct finding *f)
+/* Writes the line of user code that called the model of a stack, or findings__place(). Returns
+ * buf. */
+static char *write_caller(const struct findings_source *source, uint32_t stack,
+			  char buf[REPORT_TEXT])
 {
-	return f->text && f->where && f->held_by && f->sure && f->remedy;
-}
+	struct dict_stack frames = dict__get_stack(source->dict, stack);
+	uint32_t model = frames.n;
 
-void findings__free_texts(struct finding *f)
-{
-	free(f->text);
-	free(f->where);
-	free(f->held_by);
-	free(f->sure);
-	free(f->remedy);
-}
+	for (uint32_t i = 0; i < frames.n; i++)
+		if (frames.frames[i].module)
+			model = i;
+	for (uint32_t i = model + 1; i < frames.n; i++) {
+		struct dict_loc loc = dict__get_loc(source->dict, frames.frames[i].loc);
+		struct row_frame line = { .file = dict__str(source->dict, loc.file),
+					  .func = dict__str(source->dict, loc.func),
+					  .line = loc.line };
 
-/* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */
-static int add_finding(struct judging *j, const struct finding *f)
-{
-	struct finding copy = *f;
-	int err = array__grow(&j->ret->all, &j->cap, j->ret->n + 1, sizeof(*j->ret->all));
-
-	if (err)
-		return err;
-	copy.text = strdup(f->text ? f->text : "");
-	copy.where = strdup(f->where ? f->where : "");
-	copy.held_by = strdup(f->held_by ? f->held_by : "");
-	copy.sure = strdup(f->sure ? f->sure : "");
-	copy.remedy = strdup(f->remedy ? f->remedy : "");
-	if (!findings__is_whole(&copy)) {
-		findings__free_texts(&copy);
-		return -ENOMEM;
+		if (loc.line && files__origin(line.file, source->facts) == FILE_USER)
+			return findings__write_line(source, &line, buf);
 	}
-	j->ret->all[j->ret->n++] = copy;
-	return 0;
+	return findings__place(source, stack, buf);
 }
 
 /* ---- one device ---- */
@@ -147,6 +133,10 @@ static int add_growth(struct judging *j, const struct model_device *d,
 	};
 
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	if (s->full_known) {
+		f.full_in_steps = s->steps_left;
+		f.full_in_seconds = s->seconds_left;
+	}
 	if (s->holder)
 		text__clean(holder, sizeof(holder), s->holder->text, strlen(s->holder->text));
 	if (advice) {
@@ -161,7 +151,7 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.text = text;
 		j->models = true;
 	}
-	return repeats_cpu(j->ret, &f) ? 0 : add_finding(j, &f);
+	return repeats_cpu(j->ret, &f) ? 0 : findings__add(j, &f);
 }
 
 /* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation
@@ -184,7 +174,7 @@ static int add_inside(struct judging *j, const struct model_device *d,
 	};
 
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	return add_finding(j, &f);
+	return findings__add(j, &f);
 }
 
 static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d)
@@ -192,23 +182,12 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], allocated[24], cached[24],
 	     n[32];
 	struct finding f = { .text = text, .where = where, .sure = "exact" };
-	struct row_frame line;
 	struct model_oom oom;
 	size_t len;
 
 	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom))
 		return 0;
-	if (model__stack_line(j->source->model, oom.stack, FRAMES_USER, &line)) {
-		struct row row = { .module = "",
-				   .module_class = "",
-				   .phase = oom.phase,
-				   .source = "frame",
-				   .file = line.file,
-				   .func = line.func,
-				   .line = line.line };
-
-		words__location(where, &row, facts__get(j->source->facts, "cwd"), 60);
-	}
+	findings__place(j->source, oom.stack, where);
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
 	f.bytes = oom.size;
 	f.whole = words__device_total(j->source->facts, d);
@@ -233,7 +212,44 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 			     "expandable_segments:True"
 			   : "free what this moment holds, or make the request smaller: "
 			     "`memtrace-bpf report --at oom` has every line";
-	return add_finding(j, &f);
+	return findings__add(j, &f);
+}
+
+/* Adds a finding about an allocation that failed although enough memory was cached, in pieces. */
+static int add_fragments(struct judging *j, size_t device, const struct model_device *d)
+{
+	char text[REPORT_TEXT], cached[24], asked[24], gap[24];
+	struct fragments fragments;
+	struct model_oom oom;
+	struct finding f = { .code = FINDING_FRAGMENTATION,
+			     .text = text,
+			     .where = fragments.where,
+			     .sure = "estimate",
+			     .remedy = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or "
+				       "allocate what lasts before what comes and goes" };
+	size_t len;
+
+	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom) || !oom.has_totals ||
+	    oom.reserved < oom.allocated || oom.reserved - oom.allocated < oom.size ||
+	    (oom.gap_known && oom.largest_gap >= oom.size))
+		return 0;
+	/* With less, other memory is the reason. */
+	if (oom.reserved - oom.allocated < oom.reserved / 100 * WORTH_PERCENT)
+		return 0;
+	fragments__find(j->source, device, &fragments);
+	f.bytes = oom.reserved - oom.allocated;
+	f.whole = oom.reserved;
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	len = (size_t)snprintf(text, sizeof(text), "%s were cached when %s were asked for",
+			       text__bytes(cached, sizeof(cached), f.bytes),
+			       text__bytes(asked, sizeof(asked), oom.size));
+	if (oom.gap_known)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, ", in pieces of at most %s",
+					text__bytes(gap, sizeof(gap), oom.largest_gap));
+	if (*fragments.where)
+		snprintf(text + len, sizeof(text) - len, ", most of them between blocks of %.200s",
+			 fragments.where);
+	return findings__add(j, &f);
 }
 
 static int add_advice(struct judging *j, const struct model_device *d, const struct advice *a)
@@ -261,7 +277,45 @@ static int add_advice(struct judging *j, const struct model_device *d, const str
 		snprintf(text, sizeof(text), "at %s: %s", a->where, a->basis);
 	else
 		snprintf(text, sizeof(text), "%s", a->basis);
-	return add_finding(j, &f);
+	return findings__add(j, &f);
+}
+
+/* Adds a finding about calls of the model that keep activations for a backward that does not
+ * run. */
+static int add_thrown_graphs(struct judging *j, size_t device, const struct model_device *d)
+{
+	char where[REPORT_TEXT], text[REPORT_TEXT], kept[24], n[32];
+	struct thrown_graphs thrown;
+	size_t len;
+	struct finding f = {
+		.code = FINDING_NO_GRAD,
+		.whole = d->peak_allocated,
+		.text = text,
+		.where = where,
+		.sure = (char *)advice_figures[ADVICE_UP_TO],
+		.remedy = "call the model in torch.no_grad() or torch.inference_mode()",
+	};
+
+	if (!advisor__thrown_graphs(j->source->advisor, device, &thrown) ||
+	    thrown.kept < WORTH_BYTES || thrown.kept < f.whole / 100 * WORTH_PERCENT)
+		return 0;
+	f.bytes = thrown.kept;
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	write_caller(j->source, thrown.stack, where);
+	len = findings__at(text, where);
+	snprintf(text + len, sizeof(text) - len,
+		 "%s of the model kept activations for a backward that did not run, up to %s each",
+		 text__counted(n, sizeof(n), thrown.calls, "call"),
+		 text__bytes(kept, sizeof(kept), thrown.kept));
+	return findings__add(j, &f);
+}
+
+/* Adds memory that is not needed, although it does not grow. */
+static int add_excess(struct judging *j, size_t device, const struct model_device *d)
+{
+	int err = add_thrown_graphs(j, device, d);
+
+	return err ? err : duplicates__add(j, device, d);
 }
 
 /* Adds a device's growth, or what calls within a step kept. list: its advice. */
@@ -288,6 +342,50 @@ static int note_growth(struct findings *ret, const struct growth_summary *s)
 	return ret->growth ? 0 : -ENOMEM;
 }
 
+/* Appends "NAME SIZE" to a list if it is worth a mention. */
+static void append_once(char *list, size_t size, const char *name, uint64_t bytes, uint64_t peak)
+{
+	size_t len = strlen(list);
+	char text[24];
+
+	if (bytes < WORTH_BYTES || bytes < peak / 100 * ONCE_PERCENT)
+		return;
+	snprintf(list + len, size - len, "%s%s %s", len ? ", " : "", name,
+		 text__bytes(text, sizeof(text), bytes));
+}
+
+/* Writes what the first steps add to a job that does not grow: people take it for a leak. Memory
+ * from before the first event came earlier. Returns 0 or -ENOMEM. */
+static int note_once(const struct judging *j, size_t device, const struct model_device *d)
+{
+	static const enum category lasting[] = { CATEGORY_OPTIMIZER_STATE, CATEGORY_WORKSPACE,
+						 CATEGORY_BUCKET };
+	uint64_t bytes[CATEGORY_NR] = { 0 };
+	struct findings *ret = j->ret;
+	struct model_segments segments;
+	struct live_block *all;
+	size_t n;
+	int err = model__live_blocks(j->source->model, device, ROWS_NOW, &all, &n);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (size_t i = 0; i < n; i++)
+		bytes[all[i].category] += all[i].older ? 0 : all[i].size;
+	free(all);
+	for (size_t i = 0; i < sizeof(lasting) / sizeof(*lasting); i++)
+		append_once(ret->once, sizeof(ret->once), words__role(category__name(lasting[i])),
+			    bytes[lasting[i]], d->peak_allocated);
+	if (device__on_host(d->device))
+		return 0;
+	err = model__segments(j->source->model, device, ROWS_NOW, FRAMES_USER, &segments);
+	if (err)
+		return err == -ENOMEM ? err : 0;
+	append_once(ret->once, sizeof(ret->once), "libraries", segments.others_bytes,
+		    d->peak_allocated);
+	model__free_segments(&segments);
+	return 0;
+}
+
 /* Adds a device's findings. is_main: true for the main device, which also gets the findings about
  * host memory from its advice. */
 static int judge_device(struct judging *j, size_t device, bool is_main)
@@ -311,12 +409,27 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	err = add_out_of_memory(j, device, &d);
 	if (err)
 		goto free_growth;
+	err = add_fragments(j, device, &d);
+	if (err)
+		goto free_growth;
+	err = driver_findings__add(j, &d);
+	if (err)
+		goto free_growth;
 	err = judge_growth(j, &d, &s, &list);
+	if (err)
+		goto free_growth;
+	if (takes_advice) {
+		err = add_excess(j, device, &d);
+		if (err)
+			goto free_growth;
+	}
 	for (size_t i = 0; i < list.n && !err; i++)
 		if (list.all[i].of_host ? is_main : takes_advice)
 			err = add_advice(j, &d, &list.all[i]);
 	if (is_main && !err)
 		err = note_growth(j->ret, &s);
+	if (is_main && !err && s.verdict == GROWTH_VERDICT_NONE)
+		err = note_once(j, device, &d);
 free_growth:
 	growth_summary__free(&s);
 free_list:
@@ -338,7 +451,7 @@ static int add_models(struct judging *j)
 	};
 
 	return *words__models(models, sizeof(models), j->source->facts) && !j->models
-		       ? add_finding(j, &f)
+		       ? findings__add(j, &f)
 		       : 0;
 }
 
@@ -363,7 +476,7 @@ static int add_host(struct judging *j)
 			 growth_summary__signed(rate, sizeof(rate), h.pinned_rate),
 			 text__bytes(cached, sizeof(cached), h.cached),
 			 text__bytes(all, sizeof(all), h.pinned_all));
-		err = add_finding(j, &f);
+		err = findings__add(j, &f);
 	}
 	if (!err && h.copies) {
 		f.code = FINDING_COPIES_GROW;
@@ -375,9 +488,26 @@ static int add_host(struct judging *j)
 			 "%s/s of private memory, resident memory is steady: pages shared with the "
 			 "parent process are copied",
 			 growth_summary__signed(rate, sizeof(rate), h.copied));
-		err = add_finding(j, &f);
+		err = findings__add(j, &f);
 	}
 	return err;
+}
+
+/* Adds what tracing added to the job's time, if it was measured and was more than a little. */
+static int add_tracing(struct judging *j)
+{
+	char text[DETAIL_TEXT];
+	struct finding f = {
+		.code = FINDING_TRACING,
+		.text = text,
+		.sure = "estimate",
+		.remedy = "capture for a shorter time, or look at one moment: memtrace-bpf dump",
+	};
+	struct detail detail;
+
+	if (!detail__read(j->source->facts, &detail) || detail.share < TRACING_SHARE)
+		return 0;
+	return *detail__sentence(text, sizeof(text), j->source->facts) ? findings__add(j, &f) : 0;
 }
 
 static double share_of(const struct finding *f)
@@ -393,6 +523,8 @@ int findings__compare(const struct finding *a, const struct finding *b)
 		return fault ? -1 : 1;
 	if (fault && a->code != b->code)
 		return (int)a->code - (int)b->code;
+	if ((a->code == FINDING_TRACING) != (b->code == FINDING_TRACING))
+		return a->code == FINDING_TRACING ? 1 : -1;
 	if (share_of(a) != share_of(b))
 		return share_of(a) > share_of(b) ? -1 : 1;
 	return strcmp(a->device, b->device);
@@ -419,6 +551,9 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	if (err)
 		goto failed;
 	err = add_host(&j);
+	if (err)
+		goto failed;
+	err = add_tracing(&j);
 	if (err)
 		goto failed;
 	if (ret->n)

@@ -1,7 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Declarations shared by the files of findings. */
+#include "model/words.h"
 #include "report/findings.h"
+
+struct judging {
+	const struct findings_source *source;
+	struct findings *ret;
+	size_t cap;
+	bool models; /* the text of a leak already lists the process's models */
+};
+
+/* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */
+int findings__add(struct judging *j, const struct finding *f);
+/* Writes a line, "train.py:41 (step)". Returns buf. */
+char *findings__write_line(const struct findings_source *source, const struct row_frame *line,
+			   char buf[REPORT_TEXT]);
+/* Begins a finding's text with "at train.py:41 (step): ", or nothing for "". Returns the length. */
+size_t findings__at(char text[REPORT_TEXT], const char *where);
+/* Writes the line of user code of a stack; "": not known. Returns buf. */
+char *findings__place(const struct findings_source *source, uint32_t stack, char buf[REPORT_TEXT]);
+
+/* Free memory at the peak that lies between blocks, so that the allocator cannot give it back. */
+struct fragments {
+	uint64_t stuck;		 /* its bytes */
+	uint64_t of_line;	 /* part of it in segments where one line has most of the blocks */
+	char where[REPORT_TEXT]; /* that line; "": not known */
+};
+/* False: there is none, or segments are not known. */
+bool fragments__find(const struct findings_source *source, size_t device, struct fragments *ret);
+
+/* Adds what a device has twice: weights, and state of optimizers. Returns 0 or -ENOMEM. */
+int duplicates__add(struct judging *j, size_t device, const struct model_device *d);
+/* Adds what CUDA's driver shows of a device: calls that it refused, and other processes. Returns 0
+ * or -ENOMEM. */
+int driver_findings__add(struct judging *j, const struct model_device *d);
 
 /* True if all texts of the finding were allocated. */
 bool findings__is_whole(const struct finding *f);

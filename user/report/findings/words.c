@@ -19,7 +19,7 @@
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
 #define TITLE_TEXT 64
 #define SHARE_TEXT 96
-#define NO_FAULT_TEXT 256
+#define NO_FAULT_TEXT 400
 
 static const struct {
 	const char *name, *title;
@@ -34,9 +34,15 @@ static const struct {
 	[FINDING_OTHERS_GROW] = { "others_grow", "Memory of other code grows" },
 	[FINDING_PINNED_GROWS] = { "pinned_grows", "Cached pinned memory grows" },
 	[FINDING_COPIES_GROW] = { "copies_grow", "Private memory grows" },
+	[FINDING_FRAGMENTATION] = { "fragmentation", "Fragmentation" },
+	[FINDING_RETRIES] = { "retries", "Allocations retried" },
+	[FINDING_OTHER_PROCESSES] = { "other_processes", "Memory of other processes" },
 	[FINDING_DEVICE_SHARED] = { "device_shared", "Memory on another rank's device" },
 	[FINDING_RANKS_DIFFER] = { "ranks_differ", "Ranks differ" },
 	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
+	[FINDING_WEIGHTS_HELD] = { "weights_held", "Weights held twice" },
+	[FINDING_OPTIMIZERS] = { "optimizer_state_twice", "Optimizer state twice" },
+	[FINDING_NO_GRAD] = { "no_grad", "Evaluation keeps activations" },
 	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
 	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
 	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
@@ -47,6 +53,7 @@ static const struct {
 	[FINDING_MALLOC_FREE] = { "malloc_free", "Free memory inside malloc", true },
 	[FINDING_PINNED_CACHED] = { "pinned_cached", "Cached pinned memory", true },
 	[FINDING_PINNED_ROUNDING] = { "pinned_rounding", "Rounding of pinned memory", true },
+	[FINDING_TRACING] = { "tracing", "Cost of tracing", true },
 };
 
 bool finding__is_fault(enum finding_code c)
@@ -115,15 +122,24 @@ static const char *whole_name(const struct finding *f)
 {
 	switch (f->code) {
 	case FINDING_CACHED:
+	case FINDING_FRAGMENTATION:
 	case FINDING_CACHE_GROWS:
 		return "reserved memory";
 	case FINDING_PINNED_GROWS:
 		return "pinned memory";
 	case FINDING_COPIES_GROW:
 		return "private memory";
+	case FINDING_OTHER_PROCESSES:
+		return "the device";
 	default:
 		return strcmp(f->device, "host") ? "the peak" : "resident memory";
 	}
+}
+
+/* Whether bytes and share of such a finding are not in its text already. */
+static bool has_share(enum finding_code c)
+{
+	return c != FINDING_OUT_OF_MEMORY && c != FINDING_RANKS_DIFFER && c != FINDING_RETRIES;
 }
 
 /* Writes "Leak on cuda:0". Returns buf. */
@@ -139,8 +155,7 @@ static char *say_share(const struct finding *f, char *buf, size_t size)
 	char part[24], bytes[24];
 
 	*buf = '\0';
-	if (f->bytes && f->whole && f->code != FINDING_OUT_OF_MEMORY &&
-	    f->code != FINDING_RANKS_DIFFER)
+	if (f->bytes && f->whole && has_share(f->code))
 		snprintf(buf, size, "%s, %s %% of %s", text__bytes(bytes, sizeof(bytes), f->bytes),
 			 text__percent(part, f->bytes, f->whole), whole_name(f));
 	return buf;
@@ -201,6 +216,7 @@ void findings_page__end_head(struct findings_page *p, size_t faults)
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
 {
 	bool saving = p->shown >= p->faults;
+	const char *heading = "";
 
 	if (p->left_out) {
 		p->left_out++;
@@ -210,7 +226,11 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 	if (p->broken)
 		return;
 	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
-	if (flush_lines(p, p->shown == p->faults ? SAVINGS_HEAD : "", PAGE_LINES - LAST_LINES))
+	if (f->code == FINDING_TRACING)
+		heading = "About the recording:\n";
+	else if (p->shown == p->faults)
+		heading = SAVINGS_HEAD;
+	if (flush_lines(p, heading, PAGE_LINES - LAST_LINES))
 		p->shown++;
 	else
 		p->left_out++;
@@ -230,8 +250,11 @@ int findings_page__end(struct findings_page *p, const char *details)
  * steps; no out of memory." Returns buf. */
 static char *say_no_fault(const struct findings *f, char *buf, size_t size)
 {
-	snprintf(buf, size, "%s: %s; no out of memory.",
-		 f->judged ? "Nothing is wrong" : "Nothing wrong was seen", f->growth);
+	const char *once = *f->once ? "; came once, which is normal: " : "";
+
+	snprintf(buf, size, "%s: %s%s%s; no out of memory.",
+		 f->judged ? "Nothing is wrong" : "Nothing wrong was seen", f->growth, once,
+		 f->once);
 	return buf;
 }
 
@@ -302,6 +325,10 @@ void findings__put(struct json *j, const struct finding *f)
 	json__string(j, "share_text", *say_share(f, share, sizeof(share)) ? share : NULL);
 	if (f->rate > 0)
 		json__double(j, f->rate_key, f->rate, 1);
+	if (f->full_in_steps > 0)
+		json__double(j, "full_in_steps", f->full_in_steps, 0);
+	if (f->full_in_seconds > 0)
+		json__double(j, "full_in_seconds", f->full_in_seconds, 0);
 	json__string(j, "text", f->text);
 	json__string(j, "where", *f->where ? f->where : NULL);
 	json__string(j, "held_by", *f->held_by ? f->held_by : NULL);

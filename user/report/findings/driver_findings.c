@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Findings about a device that is full, as CUDA's driver shows it. */
+#include <stdio.h>
+
+#include "base/text.h"
+#include "report/findings/internal.h"
+
+/* Least memory of other processes that is a finding, and memory left below which it matters, both
+ * in percent of the device. */
+#define OTHERS_PERCENT 10
+#define SCARCE_PERCENT 10
+
+/* Adds a finding about calls that CUDA refused until the allocator gave back its cache. */
+static int add_retries(struct judging *j, const struct model_device *d)
+{
+	char where[REPORT_TEXT], text[REPORT_TEXT], size[24], n[32];
+	struct finding f = {
+		.code = FINDING_RETRIES,
+		.bytes = d->retry_size,
+		.whole = words__device_total(j->source->facts, d),
+		.text = text,
+		.where = where,
+		.sure = "exact",
+		.remedy = "lower the peak, so that the cache can stay (`memtrace-bpf report "
+			  "--advice`), or let it fit: PYTORCH_CUDA_ALLOC_CONF="
+			  "expandable_segments:True",
+	};
+	size_t len;
+
+	if (!d->retries)
+		return 0;
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	findings__place(j->source, d->retry_stack, where);
+	len = findings__at(text, where);
+	snprintf(text + len, sizeof(text) - len,
+		 "CUDA had no %s left, and PyTorch gave back cached memory to get them; %s in all",
+		 text__bytes(size, sizeof(size), d->retry_size),
+		 text__counted(n, sizeof(n), d->retries, "time"));
+	return findings__add(j, &f);
+}
+
+/* Adds a finding about other processes, if the job lacks the memory that they have: it ran out, or
+ * little is left. */
+static int add_others(struct judging *j, const struct model_device *d)
+{
+	uint64_t total = words__device_total(j->source->facts, d), others;
+	char text[256], theirs[24], own[24], left[24];
+	struct finding f = {
+		.code = FINDING_OTHER_PROCESSES,
+		.whole = total,
+		.text = text,
+		.sure = "exact",
+		.remedy = "`nvidia-smi` lists them: end those that are not needed, or use another "
+			  "GPU",
+	};
+
+	if (!words__other_processes(j->source->facts, d, &others) ||
+	    others < total / 100 * OTHERS_PERCENT)
+		return 0;
+	if (!d->ooms && !d->retries && d->driver_left > total / 100 * SCARCE_PERCENT)
+		return 0;
+	f.bytes = others;
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(text, sizeof(text), "they have %s, this process %s; %s are left",
+		 text__bytes(theirs, sizeof(theirs), others),
+		 text__bytes(own, sizeof(own), d->driver_used),
+		 text__bytes(left, sizeof(left), d->driver_left));
+	return findings__add(j, &f);
+}
+
+int driver_findings__add(struct judging *j, const struct model_device *d)
+{
+	int err = add_retries(j, d);
+
+	return err ? err : add_others(j, d);
+}

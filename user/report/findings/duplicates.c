@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Findings about memory that is there twice: weights that a variable holds next to the model, and
+ * state that two optimizers have of the same parameters. Names and sizes are compared, contents are
+ * not. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/growth_summary.h"
+#include "report/findings/internal.h"
+
+/* Least duplicate that is a finding: bytes, and percent of the peak. */
+#define LEAST_BYTES (UINT64_C(1) << 20)
+#define LEAST_PERCENT 2
+/* Part of the parameters' bytes that a variable must hold to have a copy of the model. */
+#define COPY_PERCENT 90
+/* Least number of different sizes that show a copy where no names do: many lists have tensors of
+ * one size. */
+#define LEAST_SIZES 3
+/* The CUDA allocator may leave a remainder of up to 1 MiB in a large block. */
+#define UNSPLIT (UINT64_C(1) << 20)
+
+/* A block, by the part of its name that duplicates share. */
+struct part {
+	const char *name; /* "global checkpoint['model']['0.weight']", "AdamW exp_avg of 0.weight" */
+	size_t len;	  /* length of that part: of a holder, without the last key */
+	uint64_t size;
+};
+
+struct parts {
+	struct part *all;
+	size_t n;
+	uint64_t bytes;
+};
+
+static void add_part(struct parts *p, const char *name, size_t len, uint64_t size)
+{
+	p->all[p->n++] = (struct part){ name, len, size };
+	p->bytes += size;
+}
+
+static int compare_names(const struct part *a, const struct part *b)
+{
+	size_t len = a->len < b->len ? a->len : b->len;
+	int c = memcmp(a->name, b->name, len);
+
+	return c ? c : (a->len > b->len) - (a->len < b->len);
+}
+
+/* For qsort(): by name, then by size. */
+static int by_name(const void *x, const void *y)
+{
+	const struct part *a = x, *b = y;
+	int c = compare_names(a, b);
+
+	return c ? c : (a->size > b->size) - (a->size < b->size);
+}
+
+static int by_size(const void *x, const void *y)
+{
+	const struct part *a = x, *b = y;
+
+	return (a->size > b->size) - (a->size < b->size);
+}
+
+/* The blocks of a device at its peak. */
+struct named_blocks {
+	struct parts parameters, held, states;
+};
+
+static void free_blocks(struct named_blocks *b)
+{
+	free(b->parameters.all);
+	free(b->held.all);
+	free(b->states.all);
+}
+
+/* Sorts the blocks by what their names say. Returns 0, -ENOMEM, or -ENOENT: there was no peak. */
+static int read_blocks(const struct model *m, size_t device, struct named_blocks *ret)
+{
+	struct live_block *all;
+	size_t n;
+	int err = model__live_blocks(m, device, ROWS_AT_MARK, &all, &n);
+
+	*ret = (struct named_blocks){ .parameters.n = 0 };
+	if (err)
+		return err;
+	ret->parameters.all = calloc(n + 1, sizeof(struct part));
+	ret->held.all = calloc(n + 1, sizeof(struct part));
+	ret->states.all = calloc(n + 1, sizeof(struct part));
+	if (!ret->parameters.all || !ret->held.all || !ret->states.all) {
+		free(all);
+		free_blocks(ret);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct live_block *b = &all[i];
+		const struct growth_name name = { .text = b->name };
+
+		if (!b->name || !*b->name)
+			continue;
+		if (b->category == CATEGORY_PARAMETER)
+			add_part(&ret->parameters, b->name, strlen(b->name), b->size);
+		else if (b->category == CATEGORY_OPTIMIZER_STATE && strstr(b->name, " of "))
+			add_part(&ret->states, b->name, strlen(b->name), b->size);
+		else if (growth_summary__is_holder(&name) && strchr(b->name, '['))
+			add_part(&ret->held, b->name, (size_t)(strrchr(b->name, '[') - b->name),
+				 b->size);
+	}
+	free(all);
+	return 0;
+}
+
+static bool is_worth(uint64_t bytes, const struct model_device *d)
+{
+	return bytes >= LEAST_BYTES && bytes >= d->peak_allocated / 100 * LEAST_PERCENT;
+}
+
+/* ---- weights that a variable holds ---- */
+
+static bool is_same_size(uint64_t a, uint64_t b)
+{
+	uint64_t apart = a > b ? a - b : b - a;
+
+	return !apart || (apart <= UNSPLIT && apart <= a / 8);
+}
+
+/* True for "0.weight" and the key "0.weight" or "module.0.weight". */
+static bool is_key_of(const struct part *parameter, const char *key, size_t len)
+{
+	size_t more;
+
+	if (len < parameter->len)
+		return false;
+	more = len - parameter->len;
+	return !memcmp(key + more, parameter->name, parameter->len) &&
+	       (!more || key[more - 1] == '.');
+}
+
+/* Bytes of parameters that one of n tensors has the name and the size of. */
+static uint64_t match_keys(const struct parts *parameters, const struct part *held, size_t n)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const char *key = held[i].name + held[i].len;
+		size_t len = strlen(key), k = 0;
+
+		if (len < 5 || strncmp(key, "['", 2) != 0)
+			continue;
+		while (k < parameters->n && (!is_key_of(&parameters->all[k], key + 2, len - 4) ||
+					     !is_same_size(parameters->all[k].size, held[i].size)))
+			k++;
+		bytes += k < parameters->n ? parameters->all[k].size : 0;
+	}
+	return bytes;
+}
+
+/* Bytes of parameters that have a tensor of the same size in the first n of held. Both are sorted
+ * by size. *sizes: number of different sizes. */
+static uint64_t match_sizes(const struct parts *parameters, const struct part *held, size_t n,
+			    size_t *sizes)
+{
+	uint64_t bytes = 0, last = 0;
+	size_t i = 0, k = 0;
+
+	*sizes = 0;
+	while (i < parameters->n && k < n) {
+		uint64_t size = parameters->all[i].size;
+
+		if (is_same_size(size, held[k].size)) {
+			bytes += size;
+			*sizes += size != last;
+			last = size;
+			i++;
+			k++;
+		} else if (size < held[k].size) {
+			i++;
+		} else {
+			k++;
+		}
+	}
+	return bytes;
+}
+
+/* Bytes of parameters of which a variable has a copy. Its n tensors are sorted by size. The names of
+ * a large dictionary's keys are not known: then the number and the sizes of its tensors count. */
+static uint64_t match_variable(const struct parts *parameters, const struct part *held, size_t n)
+{
+	uint64_t bytes = match_keys(parameters, held, n < 64 ? n : 64);
+	size_t sizes;
+
+	if (bytes || n < parameters->n - parameters->n / 10 || n > 2 * parameters->n)
+		return bytes;
+	bytes = match_sizes(parameters, held, n, &sizes);
+	return sizes < LEAST_SIZES ? 0 : bytes;
+}
+
+static int add_weights(struct judging *j, const struct model_device *d, const struct part *held,
+		       size_t n, uint64_t bytes)
+{
+	char holder[512], text[700];
+	struct finding f = {
+		.code = FINDING_WEIGHTS_HELD,
+		.bytes = bytes,
+		.whole = d->peak_allocated,
+		.text = text,
+		.held_by = holder,
+		.sure = "estimate",
+		.remedy = "`del` it once it is loaded, or keep it on the host: "
+			  "torch.load(..., map_location=\"cpu\")",
+	};
+
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	text__clean(holder, sizeof(holder), held->name, held->len);
+	snprintf(text, sizeof(text), "%s holds %zu tensors with the sizes of the model's weights",
+		 holder, n);
+	return findings__add(j, &f);
+}
+
+/* Adds a finding for each variable that has a copy of the weights. */
+static int add_held_weights(struct judging *j, const struct model_device *d, struct named_blocks *b)
+{
+	struct parts *held = &b->held;
+	int err = 0;
+
+	if (b->parameters.n < 2)
+		return 0;
+	qsort(b->parameters.all, b->parameters.n, sizeof(*b->parameters.all), by_size);
+	qsort(held->all, held->n, sizeof(*held->all), by_name);
+	for (size_t first = 0, end; first < held->n && !err; first = end) {
+		const struct part *variable = &held->all[first];
+		uint64_t bytes;
+
+		for (end = first; end < held->n && !compare_names(&held->all[end], variable); end++)
+			;
+		bytes = match_variable(&b->parameters, variable, end - first);
+		if (bytes >= b->parameters.bytes / 100 * COPY_PERCENT && is_worth(bytes, d))
+			err = add_weights(j, d, variable, end - first, bytes);
+	}
+	return err;
+}
+
+/* ---- state that two optimizers have ---- */
+
+/* Bytes of all blocks but the first of each name. p is sorted by name. *names: number of names that
+ * several blocks have. */
+static uint64_t count_repeated(const struct parts *p, size_t *names)
+{
+	uint64_t bytes = 0;
+	bool again = false;
+
+	*names = 0;
+	for (size_t i = 1; i < p->n; i++) {
+		bool same = !compare_names(&p->all[i - 1], &p->all[i]);
+
+		*names += same && !again;
+		bytes += same ? p->all[i].size : 0;
+		again = same;
+	}
+	return bytes;
+}
+
+/* Adds a finding if tensors of optimizers' states have the same names. Several models may have
+ * parameters of the same names; then it is not known whose state is there twice. */
+static int add_states(struct judging *j, const struct model_device *d, struct named_blocks *b)
+{
+	char text[256], optimizer[64];
+	size_t names, repeated;
+	struct finding f = {
+		.code = FINDING_OPTIMIZERS,
+		.whole = d->peak_allocated,
+		.text = text,
+		.sure = "exact",
+		.remedy = "drop the optimizer that is not used any more, with its scheduler, and "
+			  "step the other",
+	};
+
+	qsort(b->parameters.all, b->parameters.n, sizeof(*b->parameters.all), by_name);
+	qsort(b->states.all, b->states.n, sizeof(*b->states.all), by_name);
+	count_repeated(&b->parameters, &repeated);
+	f.bytes = count_repeated(&b->states, &names);
+	if (repeated || !names || !is_worth(f.bytes, d) || f.bytes < b->states.bytes / 4)
+		return 0;
+	text__clean(optimizer, sizeof(optimizer), b->states.all[0].name,
+		    strcspn(b->states.all[0].name, " "));
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(text, sizeof(text),
+		 "two optimizers (%s) have state of the same parameters: %zu tensors are there "
+		 "again",
+		 optimizer, names);
+	return findings__add(j, &f);
+}
+
+int duplicates__add(struct judging *j, size_t device, const struct model_device *d)
+{
+	struct named_blocks blocks;
+	int err = read_blocks(j->source->model, device, &blocks);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	err = add_held_weights(j, d, &blocks);
+	if (!err)
+		err = add_states(j, d, &blocks);
+	free_blocks(&blocks);
+	return err;
+}
