@@ -54,6 +54,7 @@ def known_options(command, seen={}):
     if command not in seen:
         code, out, err = tool("help", command or "live", "--all")
         equal(code, 0, "help %s: %s" % (command, err))
+        out += tool("help", "--all")[1].partition("\nOptions of ")[2]
         seen[command] = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-zA-Z])(?![\w-])", out)) | {"-h", "--help"}
     return seen[command]
 
