@@ -244,10 +244,17 @@ static int begin_record(struct watch_capture *c)
 /* Starts a command that reads the recording. */
 static int begin_reading(struct watch_capture *c, enum stage stage, const char *const *argv)
 {
+	int err;
+
 	c->out = memfd_create(argv[0], MFD_CLOEXEC);
 	if (c->out < 0)
 		return -errno;
-	return begin_stage(c, stage, argv, c->out, NICE, REPORT_MOST);
+	err = begin_stage(c, stage, argv, c->out, NICE, REPORT_MOST);
+	if (err) {
+		close(c->out);
+		c->out = -1;
+	}
+	return err;
 }
 
 static int begin_report(struct watch_capture *c)
@@ -436,19 +443,28 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 	}
 }
 
-/* Sets s->findings to the codes of the faults, the worst first. */
+/* Adds a code to s->findings, unless it is there already or has no room. */
+static void add_code(struct watch_shot *s, const char *code)
+{
+	char listed[sizeof(s->findings) + 2], wanted[sizeof(s->findings) + 2];
+	size_t len = strlen(s->findings);
+
+	snprintf(listed, sizeof(listed), ",%s,", s->findings);
+	snprintf(wanted, sizeof(wanted), ",%s,", code);
+	if (!strstr(listed, wanted) && len + 1 + strlen(code) < sizeof(s->findings))
+		snprintf(s->findings + len, sizeof(s->findings) - len, "%s%s", len ? "," : "",
+			 code);
+}
+
+/* Sets s->findings to the codes of the faults, the worst first, each once. */
 static void read_findings(struct watch_shot *s, const json_t *doc)
 {
 	const json_t *f;
-	size_t i, len;
+	size_t i;
 
-	json_array_foreach(json_object_get(doc, "findings"), i, f) {
-		if (!json_is_true(json_object_get(f, "fault")))
-			continue;
-		len = strlen(s->findings);
-		snprintf(s->findings + len, sizeof(s->findings) - len, "%s%s", len ? "," : "",
-			 string_of(f, "code"));
-	}
+	json_array_foreach(json_object_get(doc, "findings"), i, f)
+		if (json_is_true(json_object_get(f, "fault")))
+			add_code(s, string_of(f, "code"));
 }
 
 static void read_devices(struct folder_entry *e, const json_t *devices)
