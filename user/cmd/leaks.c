@@ -331,7 +331,10 @@ static int begin(void *ctx, struct live_model *l)
 /* Captures a process and prints what grows in it. Returns the exit code. */
 static int from_process(struct leaks_args *args)
 {
-	const struct live_model_opts o = { .args = &args->capture, .begin = begin, .ctx = args };
+	const struct live_model_opts o = { .args = &args->capture,
+					   .writes_file = args->shown.output,
+					   .begin = begin,
+					   .ctx = args };
 	struct live_model live;
 	char name[32];
 	int status = live_model__capture(&o, &live);

@@ -84,9 +84,11 @@ int live_model__capture(const struct live_model_opts *o, struct live_model *ret)
 {
 	static const struct tracees_output output = { begin, NULL, full, end };
 	struct watcher w = { .sink = { .event = on_event }, .o = o, .live = ret };
-	struct capture_loop loop = {
-		.args = *o->args, .until = o->until, .output = &output, .ctx = &w
-	};
+	struct capture_loop loop = { .args = *o->args,
+				     .until = o->until,
+				     .writes_later = o->writes_file,
+				     .output = &output,
+				     .ctx = &w };
 	int status;
 
 	*ret = (struct live_model){ .model = NULL };

@@ -23,6 +23,7 @@ struct live_model {
 struct live_model_opts {
 	const struct capture_args *args; /* must name one process */
 	const char *until; /* the end of the capture in words, for messages; NULL: from args */
+	bool writes_file;  /* a file in another user's folder may have to be removed at the end */
 	/* Called when the model exists, before its first event. Returns 0 or a negative errno. */
 	int (*begin)(void *ctx, struct live_model *l);
 	/* Called with each event, before the model takes it; NULL: not wanted. Returns 0 or a
