@@ -544,9 +544,10 @@ static bool is_wanted(const struct page *p, const struct growth_summary *s)
 	return t->grown >= p->o->min_growth && trend__counts(t, p->o->min_confidence);
 }
 
-/* Prints the growth sentence of report and the live view, if it is about growth. Otherwise leaves
- * it in text, for say_nothing(); "": there is none. */
-static int print_summary(struct page *p, size_t device, char text[GROWTH_SUMMARY_TEXT])
+/* Prints the growth sentence of report and the live view, if it is about growth or lines follow.
+ * lines: their number. Otherwise leaves it in text, for say_nothing(); "": there is none. */
+static int print_summary(struct page *p, size_t device, size_t lines,
+			 char text[GROWTH_SUMMARY_TEXT])
 {
 	struct growth_summary s;
 	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
@@ -558,7 +559,9 @@ static int print_summary(struct page *p, size_t device, char text[GROWTH_SUMMARY
 	if ((s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s)) ||
 	    (s.verdict == GROWTH_VERDICT_NONE && s.little))
 		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s", text);
-	if (growth_summary__is_finding(&s) || s.little)
+	else if (s.verdict == GROWTH_VERDICT_UNKNOWN && lines && *text)
+		text__paragraph(p->out, p->width, "", "  ", "%s", text);
+	if (growth_summary__is_finding(&s) || s.little || lines)
 		*text = '\0';
 	growth_summary__free(&s);
 	return 0;
@@ -602,7 +605,7 @@ static int say_growth(struct page *p, const struct growth *g, size_t device, boo
 	size_t n = growth__count(g, p->o->min_confidence);
 	char summary[GROWTH_SUMMARY_TEXT];
 	bool without_line;
-	int err = print_summary(p, device, summary);
+	int err = print_summary(p, device, n, summary);
 
 	if (err)
 		return err;
