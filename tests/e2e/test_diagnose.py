@@ -108,7 +108,7 @@ def test_attached_no_grad():
 
 def test_attached_twice():
     """Weights of a checkpoint that stays, and state of an optimizer that is not used any more."""
-    (first,) = attached("checkpoint", FOUND, EXCESS)["findings"]
+    (first,) = attached("checkpoint", CLEAN, EXCESS)["findings"]
     equal((first["code"], first["held_by"]), ("weights_held", "global kept[*]['model']"), "finding of a checkpoint")
     (first,) = attached("optimizers", FOUND, EXCESS)["findings"]
     equal((first["code"], "AdamW" in first["text"]), ("optimizer_state_twice", True), "finding of optimizers")

@@ -35,13 +35,13 @@ enum finding_code {
 	FINDING_OTHER_PROCESSES, /* other processes have memory that the job lacks */
 	FINDING_DEVICE_SHARED,	 /* a rank has memory on another rank's device */
 	FINDING_RANKS_DIFFER,	 /* a rank has more or less memory than the others */
-	FINDING_MODEL_COPIES,	 /* several models of one class */
-	FINDING_WEIGHTS_HELD,	 /* a variable holds a copy of the model's weights */
 	FINDING_OPTIMIZERS,	 /* two optimizers have state of the same parameters */
 	FINDING_NO_GRAD,	 /* evaluation keeps activations for a backward that does not run */
 	FINDING_CASTS,		 /* autocast casts parameters again in each call */
 	FINDING_OUTPUTS_HELD,	 /* a variable keeps outputs of forward during backward */
 	/* Savings: memory that the peak need not have, although nothing is wrong. */
+	FINDING_MODEL_COPIES, /* several models of one class; a target network is one, too */
+	FINDING_WEIGHTS_HELD, /* a variable holds as much as the model's weights */
 	FINDING_GRADIENTS_LATE,
 	FINDING_LOGITS,
 	FINDING_BUFFERS,

@@ -24,12 +24,22 @@ static void retire(struct track *t, struct model_call *call)
 	*call = (struct model_call){ .number = 0 };
 }
 
+/* A backward pass runs. It may be that of calls of which something is left, such as the input of a
+ * small head: what they freed before was no graph. */
+static void begin_backward(struct track *t)
+{
+	t->backward_call = t->call;
+	for (int i = 0; i < CALLS_KEPT; i++)
+		if (t->calls[i].live)
+			t->calls[i].thrown = false;
+}
+
 void thrown_graphs__took(struct track *t, struct ablock *b)
 {
 	struct model_call *call = &t->calls[t->call % CALLS_KEPT];
 
 	if (b->phase == PHASE_BACKWARD)
-		t->backward_call = t->call;
+		begin_backward(t);
 	if (b->phase != PHASE_FORWARD || !t->call)
 		return;
 	if (call->number != t->call)

@@ -105,7 +105,8 @@ static int read_blocks(const struct model *m, size_t device, struct named_blocks
 			add_part(&ret->parameters, b->name, strlen(b->name), b->size);
 		else if (b->category == CATEGORY_OPTIMIZER_STATE && strstr(b->name, " of "))
 			add_part(&ret->states, b->name, strlen(b->name), b->size);
-		else if (growth_summary__is_holder(&name) && strchr(b->name, '['))
+		else if (b->category != CATEGORY_GRADIENT && growth_summary__is_holder(&name) &&
+			 strchr(b->name, '['))
 			add_part(&ret->held, b->name, (size_t)(strrchr(b->name, '[') - b->name),
 				 b->size);
 	}

@@ -246,7 +246,7 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	if (oom.gap_known)
 		len += (size_t)snprintf(text + len, sizeof(text) - len, ", in pieces of at most %s",
 					text__bytes(gap, sizeof(gap), oom.largest_gap));
-	if (*fragments.where)
+	if (*fragments.where && fragments.of_line > fragments.stuck / 2)
 		snprintf(text + len, sizeof(text) - len, ", most of them between blocks of %.200s",
 			 fragments.where);
 	return findings__add(j, &f);

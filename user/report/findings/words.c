@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/dict.h"
 #include "report/findings/internal.h"
@@ -19,7 +20,7 @@
 #define LAST_LINES 3 /* "+ 2 more", an empty line, where to look next */
 #define TITLE_TEXT 64
 #define SHARE_TEXT 96
-#define NO_FAULT_TEXT 400
+#define NO_FAULT_TEXT (GROWTH_SUMMARY_TEXT + 256)
 
 static const struct {
 	const char *name, *title;
@@ -39,12 +40,12 @@ static const struct {
 	[FINDING_OTHER_PROCESSES] = { "other_processes", "Memory of other processes" },
 	[FINDING_DEVICE_SHARED] = { "device_shared", "Memory on another rank's device" },
 	[FINDING_RANKS_DIFFER] = { "ranks_differ", "Ranks differ" },
-	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model" },
-	[FINDING_WEIGHTS_HELD] = { "weights_held", "Weights held twice" },
 	[FINDING_OPTIMIZERS] = { "optimizer_state_twice", "Optimizer state twice" },
 	[FINDING_NO_GRAD] = { "no_grad", "Evaluation keeps activations" },
 	[FINDING_CASTS] = { "autocast_casts", "Autocast casts again" },
 	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
+	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model", true },
+	[FINDING_WEIGHTS_HELD] = { "weights_held", "Weights held twice", true },
 	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
 	[FINDING_LOGITS] = { "logits", "Logits", true },
 	[FINDING_BUFFERS] = { "buffers", "Equal buffers", true },
@@ -213,10 +214,17 @@ void findings_page__end_head(struct findings_page *p, size_t faults)
 	flush_lines(p, "", SIZE_MAX);
 }
 
+/* Returns the line above a finding, "" for most. follows_faults: it is the first that is no fault. */
+static const char *say_heading(const struct finding *f, bool follows_faults)
+{
+	if (f->code == FINDING_TRACING)
+		return "About the recording:\n";
+	return follows_faults ? SAVINGS_HEAD : "";
+}
+
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
 {
 	bool saving = p->shown >= p->faults;
-	const char *heading = "";
 
 	if (p->left_out) {
 		p->left_out++;
@@ -226,11 +234,7 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 	if (p->broken)
 		return;
 	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
-	if (f->code == FINDING_TRACING)
-		heading = "About the recording:\n";
-	else if (p->shown == p->faults)
-		heading = SAVINGS_HEAD;
-	if (flush_lines(p, heading, PAGE_LINES - LAST_LINES))
+	if (flush_lines(p, say_heading(f, p->shown == p->faults), PAGE_LINES - LAST_LINES))
 		p->shown++;
 	else
 		p->left_out++;
@@ -303,8 +307,7 @@ void findings__list(FILE *out, const struct findings *f, size_t width)
 	if (!f->faults)
 		print_no_fault(out, f, width);
 	for (size_t i = 0; i < f->n; i++) {
-		if (i == f->faults)
-			fputs(SAVINGS_HEAD, out);
+		fputs(say_heading(&f->all[i], i == f->faults), out);
 		print_finding(out, &f->all[i], i < f->faults ? i + 1 : 0, NULL, width);
 	}
 }
