@@ -16,11 +16,20 @@ const Findings = (() => {
 			f.remedy ? el("span", { className: "quiet", textContent: `do: ${f.remedy}` }) : ""));
 	}
 
-	// Faults come before savings, which get a headline of their own.
+	// The line above a finding, as diagnose prints it; "": none. first: the finding is the first that is no fault.
+	function headline(f, first) {
+		if (f.code === "tracing")
+			return "About the recording:";
+		return first ? "Could be saved at the peak:" : "";
+	}
+
+	// Faults come before savings.
 	function items(findings, from, to, use) {
-		const firstSaving = findings.findIndex(f => !f.fault);
-		return findings.slice(from, to).flatMap((f, i) => from + i === firstSaving ?
-			[el("li", { className: "quiet", textContent: "Could be saved at the peak:" }), item(f, use)] : [item(f, use)]);
+		const firstOther = findings.findIndex(f => !f.fault);
+		return findings.slice(from, to).flatMap((f, i) => {
+			const above = headline(f, from + i === firstOther);
+			return above ? [el("li", { className: "quiet", textContent: above }), item(f, use)] : [item(f, use)];
+		});
 	}
 
 	// Fills a list with a diagnosis: an object with the members that docs/reference/diagnose.md names.

@@ -393,7 +393,7 @@
 		patch.filter = $("filter").value = p.get("filter") ?? "";
 		Object.assign(state, patch);
 		const number = k => p.has(k) && isFinite(p.get(k)) ? Number(p.get(k)) : null;
-		return { t: number("t") ?? oom?.time ?? null, from: number("from") };
+		return { t: number("t") ?? (oom?.device === state.device ? oom.time : null), from: number("from") };
 	}
 
 	// The initial range: the phases, because most of a recording can be time before the first step.

@@ -29,7 +29,8 @@
 			Findings.show($("trace-findings"), diagnosis, use);
 			then();
 		} catch {
-			of = ""; // the report says why the capture cannot be read
+			if (of === id)
+				of = ""; // the report says why the capture cannot be read
 		}
 	}
 
