@@ -24,8 +24,8 @@ static void retire(struct track *t, struct model_call *call)
 	*call = (struct model_call){ .number = 0 };
 }
 
-/* A backward pass runs. It may be that of calls of which something is left, such as the input of a
- * small head: what they freed before was no graph. */
+/* Notes that backward runs. Calls that still have a block, such as the input of a small head, may
+ * be its forward: what they freed before was no graph. */
 static void begin_backward(struct track *t)
 {
 	t->backward_call = t->call;
