@@ -108,11 +108,14 @@ def test_attached_no_grad():
 
 def test_attached_twice():
     """Weights of a checkpoint that stays, and state of an optimizer that is not used any more."""
-    (first,) = attached("checkpoint", CLEAN, EXCESS)["findings"]
+    def of_tensors(mode, expect):  # what malloc keeps free depends on the machine's load
+        return [f for f in attached(mode, expect, EXCESS)["findings"] if f["device"] == "cpu"]
+
+    (first,) = of_tensors("checkpoint", CLEAN)
     equal((first["code"], first["held_by"]), ("weights_held", "global kept[*]['model']"), "finding of a checkpoint")
-    (first,) = attached("optimizers", FOUND, EXCESS)["findings"]
+    (first,) = of_tensors("optimizers", FOUND)
     equal((first["code"], "AdamW" in first["text"]), ("optimizer_state_twice", True), "finding of optimizers")
-    equal(attached("loaded", CLEAN, EXCESS)["findings"], [], "findings without the checkpoint")
+    equal(of_tensors("loaded", CLEAN), [], "findings without the checkpoint")
 
 
 def dry_run(mode, vram, path):
