@@ -70,6 +70,7 @@ struct tracee {
 	uint64_t diverged;  /* time when the process of forked_by forked it or its ancestor */
 	uint64_t next;	    /* time of the next look */
 	uint64_t since;	    /* time when its session was opened, or attached */
+	uint64_t followed;  /* time before follow_ending(); 0: it was forked by a traced process */
 	uint64_t exec;	    /* time of its last exec */
 	uint64_t end;	    /* time of its end; valid with end_reported */
 	struct queue early; /* FORKED: records that came so far */
@@ -455,7 +456,9 @@ static void set_ending_facts(struct tracee *p)
 	if (!o->endings)
 		return;
 	read_endings(p->all);
-	known = ending_hooks__take(o->endings, p->pid, p->since, &r);
+	/* Not p->since: from Linux 6.16 on a process has its memory for a moment after the record
+	 * of its end, so that an attach may begin then, and work. */
+	known = ending_hooks__take(o->endings, p->pid, p->followed ? p->followed : p->since, &r);
 	/* Unless the process ended well, read the memory of its cgroup and of other processes. */
 	if (p->scene && (!known || r.status))
 		scene__read(p->scene, known ? &r : NULL);
@@ -918,6 +921,7 @@ static int await_torch(struct tracee *p, struct failure *f)
 	opts.started = opts.started && first;
 	/* A launcher may never have PyTorch itself. */
 	opts.late = !opts.started && (opts.group || !first);
+	p->followed = clock__kernel();
 	follow_ending(p);
 	p->since = clock__kernel();
 	p->session = session__new(p->pid, &opts, f);
