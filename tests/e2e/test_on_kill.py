@@ -11,7 +11,7 @@ import time
 
 import harness
 import kills
-from harness import check, equal, record, report, run, scratch, spawn, tool
+from harness import check, equal, nightly, record, report, run, scratch, spawn, tool
 
 _jobs = []
 
@@ -275,6 +275,7 @@ def test_killed_recorder():
     equal(os.WEXITSTATUS(jobs().wait(pid)), 5, "status of the job")
 
 
+@nightly("long")  # about once in a hundred attaches the recording lacks the end, for a reason that is not known
 def test_killed_while_attaching():
     """Either there is a recording, or the message says that the process ended."""
     for i in range(16):
