@@ -24,6 +24,7 @@ struct job {
 	bool masks;	   /* one mask per block */
 	bool foreach;
 	bool eval; /* a forward without backward in between, with its own peak */
+	bool cut;  /* the recording ends in one more step, with the highest peak before backward */
 	uint64_t grad;
 	int casts;     /* casts of the parameter in each call of its module */
 	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
@@ -267,7 +268,11 @@ static void step(struct play *p, struct kept *k, int n)
 		zero_grad(p, k);
 	if (!k->held)
 		give(p, k->logits);
+	if (n == STEPS && p->job.cut)
+		give(p, take(p, 10 * LOGITS, p->other, 0));
 	backward(p, k);
+	if (n == STEPS && p->job.cut)
+		return;
 	give(p, loss);
 	optimize(p, n);
 }
@@ -291,7 +296,7 @@ static struct advice_list play(struct job job, uint64_t *peak)
 		if (mask)
 			name(&p, mask, CATEGORY_BUFFER, "blocks.0.mask", p.blocks[i], 4);
 	}
-	for (int n = 0; n < (job.leak ? LEAKY_STEPS : STEPS); n++)
+	for (int n = 0; n < (job.leak ? LEAKY_STEPS : STEPS) + job.cut; n++)
 		step(&p, &k, n);
 	model__finish(p.w.m, p.w.time);
 	assert_int_equal(advisor__advise(p.v, 0, p.a.duration, &list), 0);
@@ -348,6 +353,16 @@ static void test_gradients(void **state)
 		ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
 	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 },
 		ADVICE_GRADIENTS_LATE, ADVICE_ESTIMATE);
+}
+
+/* The last step is cut off: its window has the frees of the gradients of the step before. */
+static void test_gradients_of_a_cut_step(void **state)
+{
+	uint64_t peak;
+	struct advice_list list = play((struct job){ .cut = true, .grad = 5000 }, &peak);
+
+	assert_null(of_kind(&list, ADVICE_GRADIENTS_LATE));
+	advice__free_list(&list);
 }
 
 static void test_held(void **state)
@@ -556,12 +571,19 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients),
-		cmocka_unit_test(test_held),	   cmocka_unit_test(test_buffers),
-		cmocka_unit_test(test_casts),	   cmocka_unit_test(test_foreach),
-		cmocka_unit_test(test_state),	   cmocka_unit_test(test_host),
-		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_repeated),   cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_checkpoint),
+		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_gradients_of_a_cut_step),
+		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_buffers),
+		cmocka_unit_test(test_casts),
+		cmocka_unit_test(test_foreach),
+		cmocka_unit_test(test_state),
+		cmocka_unit_test(test_host),
+		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_repeated),
+		cmocka_unit_test(test_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

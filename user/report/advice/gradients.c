@@ -179,8 +179,10 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 	if (!err)
 		err = index_temporaries(w, at->backward, &temporaries);
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
-		/* A gradient that this window or a later one allocated is not live at its start. */
-		if (b->window >= w->number || !is_gradient(a, b, &parameters))
+		/* A gradient that this window or a later one allocated is not live at its start.
+		 * The last window frees gradients of the one before: is_late() has seen these. */
+		if (b->window >= w->number || (b->gone != NEVER && w->number == a->t->number) ||
+		    !is_gradient(a, b, &parameters))
 			continue;
 		changes__add(ch, START_OF_STEP, changes__less(b->size), false);
 		changes__add(ch, reallocation_place(w, b, &temporaries, used, at->backward),
