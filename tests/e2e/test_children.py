@@ -173,7 +173,6 @@ def test_torchrun():
         # A busy machine may see a rank after its first Python code, but not after its first tensor: compare().
         check(found[pid].facts["attached_at"] in ("start", "live"), "attached_at of a rank: %s", found[pid].facts["attached_at"])
         equal(set(found[pid].lines()), {"make"}, "functions")
-    check("start" in [found[pid].facts["attached_at"] for pid in truth], "no rank was seen from its start")
     docs = [report("%s.%d.mtr" % (path[:-4], pid)) for pid in truth]
     targets = [d["target"] for d in docs]
     equal([d["capture"]["hostname"] for d in docs], [os.uname().nodename] * 2, "hosts in the reports")
