@@ -13,8 +13,9 @@ import harness
 from harness import REPO, check, equal, nightly, python, run, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
-EXCESS = os.path.join(harness.WORKLOADS, "excess.py")
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
+FAULTS = os.path.join(harness.WORKLOADS, "faults", "faults.py")
+HEALTHY = os.path.join(harness.WORKLOADS, "faults", "healthy.py")
 CLEAN, FOUND, USAGE = 0, 4, 64
 
 
@@ -93,17 +94,17 @@ def test_attached_healthy():
 
 
 def line_of(word):
-    with open(EXCESS, encoding="utf-8") as f:
-        return next("excess.py:%d " % number for number, text in enumerate(f, 1) if text.endswith("# FAULT %s\n" % word))
+    with open(FAULTS, encoding="utf-8") as f:
+        return next("faults.py:%d " % number for number, text in enumerate(f, 1) if text.endswith("# FAULT %s\n" % word))
 
 
 def test_attached_no_grad():
     """An evaluation that builds the graph is a fault; one under no_grad() is none, alone or next to training."""
-    first = attached("graded", FOUND, EXCESS)["findings"][0]
+    first = attached("thrown_graphs", FOUND, FAULTS)["findings"][0]
     equal((first["code"], first["device"]), ("no_grad", "cpu"), "first finding")
-    check(line_of("graded") in first["where"], "where: %s", first)
-    for healthy in ("ungraded", "trained"):
-        equal(faults(attached(healthy, CLEAN, EXCESS)), [], "faults of %s" % healthy)
+    check(line_of("thrown_graphs") in first["where"], "where: %s", first)
+    for healthy in ("no_grad", "validation"):
+        equal(faults(attached(healthy, CLEAN, HEALTHY)), [], "faults of %s" % healthy)
 
 
 def test_attached_twice():
@@ -111,31 +112,32 @@ def test_attached_twice():
     def held(document):
         return [f["held_by"] for f in document["findings"] if f["code"] == "weights_held"]
 
-    equal(held(attached("checkpoint", CLEAN, EXCESS)), ["global kept[*]['model']"], "finding of a checkpoint")
-    document = attached("optimizers", FOUND, EXCESS)
-    equal(faults(document), ["optimizer_state_twice"], "faults of optimizers")
-    check("AdamW" in document["findings"][0]["text"], "finding of optimizers: %s", document["findings"])
-    equal(held(attached("loaded", CLEAN, EXCESS)), [], "finding without the checkpoint")
+    equal(held(attached("checkpoint", CLEAN, FAULTS)), ["global kept[*]['model']"], "finding of a checkpoint")
+    document = attached("two_optimizers", FOUND, FAULTS)
+    equal(faults(document), ["optimizer_state_twice"], "faults of two_optimizers")
+    check("AdamW" in document["findings"][0]["text"], "finding of two_optimizers: %s", document["findings"])
+    equal(held(attached("loaded", CLEAN, HEALTHY)), [], "finding without the checkpoint")
 
 
-def dry_run(mode, vram, path):
+def dry_run(file, name, vram, path):
     """A job under the dry run, recorded from its start: the allocator's own count of retries."""
-    code, out, err = tool("run", "--dry-run-cuda", "--vram", vram, "-q", "-f", "-o", path, "--", python(), EXCESS, mode, "--device", "cuda", "--steps", "5",
+    code, out, err = tool("run", "--dry-run-cuda", "--vram", vram, "-q", "-f", "-o", path, "--", python(), file, name, "--device", "cuda", "--steps", "5",
                           root=True, seconds=120)
-    check(code == 0 and "done" in out, "%s: %s %s", mode, out[-500:], err[-800:])
+    counted = re.search(r"^retries (\d+)$", out, re.M)
+    check(code == 0 and counted, "%s: %s %s", name, out[-500:], err[-800:])
     harness.own(path)
-    return int(re.search(r"^retries (\d+)$", out, re.M)[1])
+    return int(counted[1])
 
 
 def test_retries():
     """Retries are those that PyTorch counts, with the line that needed the memory."""
     path = harness.scratch("retry.mtr")
-    counted = dry_run("retry", "1400M", path)
+    counted = dry_run(FAULTS, "retries", "1400M", path)
     check(counted > 0, "PyTorch retried nothing")
     (first,) = [f for f in diagnosed(path, expect=FOUND)["findings"] if f["fault"]]
     equal((first["code"], first["bytes"]), ("retries", 600 * 2**20), "the finding")
-    check(line_of("retry") in first["where"] and "%d time" % counted in first["text"], "text: %s", first)
-    equal(dry_run("roomy", "1400M", path), 0, "retries of a cache that fits")
+    check(line_of("retries") in first["where"] and "%d time" % counted in first["text"], "text: %s", first)
+    equal(dry_run(HEALTHY, "cache_that_fits", "1400M", path), 0, "retries of a cache that fits")
     equal(faults(diagnosed(path, expect=CLEAN)), [], "faults of a cache that fits")
 
 
@@ -150,9 +152,10 @@ PROGRAMS = {
     # autograd's graph
     "leak.py graph": "graph_kept", "faults.py running_sum": "graph_kept", "faults.py create_graph": "graph_kept",
     "faults.py functional_update": "graph_kept", "faults.py state_in_thread": "graph_kept", "faults.py evaluation": "calls_keep",
+    "faults.py thrown_graphs": "no_grad",
     # more than one of something
     "faults.py best_model": "model_copies", "faults.py average": "model_copies", "faults.py second_state": "optimizer_state_twice",
-    "faults.py masks": "buffers",
+    "faults.py two_optimizers": "optimizer_state_twice", "faults.py checkpoint": "weights_held", "faults.py masks": "buffers",
     # the peak
     "faults.py growing_inputs": "peaks_grow", "faults.py oom_inputs": "out_of_memory", "faults.py oom_leak": "out_of_memory",
     "faults.py late_zero_grad": "gradients_late", "faults.py float_logits": "logits", "faults.py output_variable": "outputs_held",
@@ -163,19 +166,21 @@ PROGRAMS = {
     # healthy
     "leak.py none": None, "leak.py cache": None, "leak.py sawtooth": None, "leak.py lengths": None, "leak.py cycles": None, "leak.py kv": None,
     "healthy.py accumulation": None, "healthy.py warm_up": None, "healthy.py evaluation": None, "healthy.py first_steps": None,
-    "healthy.py server": None, "healthy.py checkpoints": None,
+    "healthy.py server": None, "healthy.py checkpoints": None, "healthy.py no_grad": None, "healthy.py validation": None,
+    "healthy.py loaded": None, "healthy.py cache_that_fits": None,
 }
 # Faults of CUDA's memory, which do not exist on the CPU.
 ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "faults.py burst", "faults.py graph_pools",
-             "faults.py fragments", "faults.py pinned_sizes"}
+             "faults.py fragments", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
 # What `diagnose` does not find yet, or not each time.
 NOT_YET = {
-    "faults.py second_state",  # no finding about optimizer state that is there twice
+    "faults.py second_state",  # the second state is in a checkpoint; the finding needs a second optimizer
     "faults.py late_zero_grad",  # the step in which the capture begins lacks the gradients, and its peak is as high
     "faults.py pinned_sizes", "faults.py worker",  # host memory is read too seldom to judge in a few seconds
     "faults.py numpy_frames", "faults.py byte_strings", "faults.py float_logits",
 }
-PATHS = {"leak.py": LEAK, **{name: os.path.join(harness.WORKLOADS, "faults", name) for name in ("faults.py", "healthy.py")}}
+FAILED = "failed"  # in place of a code: the program did not start, or `diagnose` failed
+PATHS = {"leak.py": LEAK, "faults.py": FAULTS, "healthy.py": HEALTHY}
 
 
 @functools.cache
@@ -199,16 +204,16 @@ def started(program, device):
 
 
 def answer(program, device):
-    """What `diagnose` says of a program: the codes of its findings, the text of the first one, and the time that it took."""
+    """What `diagnose` says of a program: the codes of its findings or FAILED, the text of the first one, and the time that it took."""
     try:
         job, pid = started(program, device)
     except harness.Failure as e:
-        return ["did not start"], str(e), 0
+        return [FAILED], str(e), 0
     begin = time.monotonic()
     code, out, err = tool("diagnose", "--format", "json", "-p", str(pid), root=True, seconds=120)
     seconds = time.monotonic() - begin
     job.stop()
-    document = json.loads(out) if code in (CLEAN, FOUND) else {"findings": [], "growth": err}
+    document = json.loads(out) if code in (CLEAN, FOUND) else {"findings": [{"code": FAILED, "text": "exit code %d: %s" % (code, err)}]}
     findings = document["findings"]
     return [f["code"] for f in findings], findings[0]["text"] if findings else document["growth"], seconds
 
@@ -218,18 +223,20 @@ def write_table(device, answers):
     with open(os.path.join(harness.OUT, "diagnose-%s.md" % device), "w", encoding="utf-8") as f:
         f.write("| program | expected | found | s | first finding |\n|---|---|---|---|---|\n")
         for program, (codes, text, seconds) in answers.items():
-            f.write("| `%s` | %s | %s | %.0f | %s |\n" % (program, PROGRAMS[program] or "nothing", codes[0] if codes else "nothing", seconds, text.replace("|", "/")))
+            text = " ".join(text.replace("|", "/").split())
+            f.write("| `%s` | %s | %s | %.0f | %s |\n" % (program, PROGRAMS[program] or "nothing", codes[0] if codes else "nothing", seconds, text))
 
 
 def diagnose_programs(device):
     """The right finding comes first, and a healthy program has none. MEMTRACE_PROGRAMS: only these, "in_dict,metric"."""
     names = os.environ.get("MEMTRACE_PROGRAMS", "").split(",")
     programs = [p for p in PROGRAMS if (device != "cpu" or p not in ONLY_CUDA) and (names == [""] or p.split()[1] in names)]
+    check(programs, "no program has one of the names %s", names)
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", "2"))) as pool:
         answers = dict(zip(programs, pool.map(lambda p: answer(p, device), programs)))
     write_table(device, answers)
-    wrong = ["%s: %s, expected %s" % (p, codes, PROGRAMS[p]) for p, (codes, _, _) in answers.items()
-             if codes[:1] != ([PROGRAMS[p]] if PROGRAMS[p] else []) and p not in NOT_YET]
+    wrong = ["%s: %s (%s), expected %s" % (p, codes, text, PROGRAMS[p]) for p, (codes, text, _) in answers.items()
+             if codes[:1] != ([PROGRAMS[p]] if PROGRAMS[p] else []) and (p not in NOT_YET or FAILED in codes)]
     check(not wrong, "%s", "; ".join(wrong))
 
 
@@ -258,7 +265,7 @@ def test_one_rank():
     """One rank of two leaks: the finding is that rank's."""
     folder = harness.scratch("one-rank") + os.sep
     code, _, err = tool("run", "--children", "-q", "-o", folder, "--", python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                        PATHS["faults.py"], "one_rank", "--steps", "60", root=True, seconds=180)
+                        FAULTS, "one_rank", "--steps", "60", root=True, seconds=180)
     equal(code, 0, "exit code of run (%s)" % err[-1000:])
     document = diagnosed(folder, expect=FOUND, root=True)
     first, ranks = document["findings"][0], [r["rank"] for r in document["recordings"]]

@@ -18,11 +18,12 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.data import DataLoader, Dataset
 
-from job import MIB, WIDTH, main, net, program
+from job import MIB, WIDTH, main, net, print_retries, program
 
 # ---- a container that grows ----
 
 answers = {}
+kept = []
 
 
 @program
@@ -264,6 +265,18 @@ def evaluation(job):
             del outputs
 
 
+def count_positive(model, batch):
+    return (model(batch) > 0).sum().item()  # FAULT thrown_graphs
+
+
+@program
+def thrown_graphs(job):
+    """Evaluation without no_grad builds a graph in each call and throws it away."""
+    job.model = net(WIDTH, 8).to(job.device)
+    for _ in job.steps():
+        count_positive(job.model, job.batch(512))
+
+
 # ---- more than one of something ----
 
 
@@ -308,6 +321,27 @@ def second_state(job):
     for _ in job.steps():
         job.learn(job.model(job.batch(64, 1024)).pow(2).mean())
     del checkpoint
+
+
+@program
+def two_optimizers(job):
+    """An optimizer that is not used any more has state of the parameters, too."""
+    job.model = net(WIDTH, 8).to(job.device)
+    job.train()
+    kept.append(job.optimizer)
+    job.optimizer = torch.optim.AdamW(job.model.parameters(), lr=1e-4)
+    for _ in job.steps():
+        job.train()
+
+
+@program
+def checkpoint(job):
+    """A checkpoint stays next to the model that was loaded from it."""
+    job.model = net(WIDTH, 8).to(job.device)
+    kept.append({"model": copy.deepcopy(job.model.state_dict()), "step": 1})
+    job.model.load_state_dict(kept[0]["model"])
+    for _ in job.steps():
+        job.train()
 
 
 class Masked(nn.Module):
@@ -441,6 +475,17 @@ def burst(job):
     del del_me
     for _ in job.steps():
         job.train()
+
+
+@program
+def retries(job):
+    """The cache is in pieces that are too small, so that the allocator gives it back. The device has to be small."""
+    for _ in job.steps():
+        parts = [torch.empty(20 * MIB, dtype=torch.uint8, device=job.device) for _ in range(20)]
+        del parts
+        block = torch.empty(600 * MIB, dtype=torch.uint8, device=job.device)  # FAULT retries
+        del block
+    print_retries()
 
 
 @program

@@ -3,11 +3,12 @@
 Programs without a fault, some of which look for a while as if they had one: `python healthy.py NAME`, see job.py.
 """
 import collections
+import copy
 import io
 
 import torch
 
-from job import main, program
+from job import MIB, WIDTH, main, net, print_retries, program
 
 
 @program
@@ -62,6 +63,49 @@ def checkpoints(job):
         if i % 10 == 0:
             checkpoint = io.BytesIO()
             torch.save([job.model.state_dict(), job.optimizer.state_dict()], checkpoint)
+
+
+@torch.no_grad()
+def count_positive(model, batch):
+    return (model(batch) > 0).sum().item()
+
+
+@program
+def no_grad(job):
+    """Evaluation with no_grad, and no training."""
+    job.model = net(WIDTH, 8).to(job.device)
+    for _ in job.steps():
+        count_positive(job.model, job.batch(512))
+
+
+@program
+def validation(job):
+    """Training, and an evaluation with no_grad in each step."""
+    job.model = net(WIDTH, 8).to(job.device)
+    for _ in job.steps():
+        job.train(512)
+        count_positive(job.model, job.batch(512))
+
+
+@program
+def loaded(job):
+    """The checkpoint that the model was loaded from is dropped."""
+    job.model = net(WIDTH, 8).to(job.device)
+    checkpoint = {"model": copy.deepcopy(job.model.state_dict()), "step": 1}
+    job.model.load_state_dict(checkpoint["model"])
+    del checkpoint
+    for _ in job.steps():
+        job.train()
+
+
+@program
+def cache_that_fits(job):
+    """A large block fits into the allocator's cache."""
+    for _ in job.steps():
+        for _ in range(2):
+            block = torch.empty(600 * MIB, dtype=torch.uint8, device=job.device)
+            del block
+    print_retries()
 
 
 if __name__ == "__main__":

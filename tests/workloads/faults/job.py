@@ -61,6 +61,10 @@ class Job:
             time.sleep(self.pause)
 
 
+def print_retries():
+    print("retries %d" % torch.cuda.memory_stats()["num_alloc_retries"], flush=True)
+
+
 def main(programs):
     """Runs the program that the command line names. programs: globals() of the file; its functions that take a job."""
     p = argparse.ArgumentParser()
