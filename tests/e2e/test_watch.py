@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import harness
 import test_hostile
@@ -169,6 +170,31 @@ def test_leak_is_captured():
     with open(metrics, encoding="utf-8") as f:
         text = f.read()
     check(text.endswith("# EOF\n") and 'memtrace_watch_captures_total{result="made"} 1' in text, "metrics: %s", text[-600:])
+
+
+def command_of(pid):
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as f:
+            return b"".join(f.read().split(b"\0")[1:2]).decode()
+    except OSError:
+        return ""
+
+
+def test_failed_diagnosis():
+    """When `diagnose` fails, the findings are not known: that is not an empty list."""
+    p = job(LEAK, "list", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
+    p.wait_line("^step 20$", 120)
+    w = watching("-p", str(p.pid), "--rule", "rss>1", "-o", scratch("undiagnosed"), "--capture", "1s")
+    killed, until = None, time.monotonic() + 60
+    while not killed and time.monotonic() < until:
+        killed = next((pid for pid in harness.children_of(w.pid) if command_of(pid) == "diagnose"), None)
+        time.sleep(0.002)
+    subprocess.run(harness.sudo(["kill", "-9", str(killed)]), check=True)
+    captured = wait_event(w, "captured", 40)
+    p.stop()
+    w.wait(30)
+    check("findings" not in captured, "findings of a failed diagnosis: %s", captured)
+    check("%s: diagnose failed; the findings are not known" % captured["file"] in w.stderr(), "messages: %s", w.stderr()[-500:])
 
 
 def test_out_of_memory():

@@ -218,6 +218,7 @@ struct watch_shot {
 	bool killed;	    /* the process was killed or failed; file is the recording of its end */
 	char blame[256];    /* line of code with the most memory, cleaned; "" */
 	char findings[256]; /* codes of the faults by `diagnose`, "leak,ranks_differ"; "": none */
+	bool diagnosed;	    /* diagnose has read the recording; otherwise findings is not known */
 };
 
 /* Fills the shot with the process, the rule and the present time. */

@@ -571,6 +571,13 @@ static void end_capture(struct watch_capture *c)
 
 static void end_readings(struct watch_capture *c)
 {
+	const struct watch_shot *s = &c->shot;
+	char path[512];
+
+	/* Without a report, an error was printed already. */
+	if (c->doc && !s->diagnosed)
+		log_warn("%s: diagnose failed; the findings are not known",
+			 text__clean(path, sizeof(path), s->file, strlen(s->file)));
 	if (c->shot.killed)
 		end_killed(c);
 	else
@@ -616,6 +623,7 @@ static void end_diagnose(struct watch_capture *c)
 {
 	json_t *doc = take_document(c);
 
+	c->shot.diagnosed = doc != NULL;
 	read_findings(&c->shot, doc);
 	json_decref(doc);
 	end_readings(c);

@@ -195,7 +195,8 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 			json__string(j, "detail", s->detail);
 		if (*s->blame)
 			json__string(j, "blame", s->blame);
-		put_findings(j, s->findings);
+		if (s->diagnosed)
+			put_findings(j, s->findings);
 	}
 	end_json(j);
 }

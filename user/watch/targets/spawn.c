@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "watch/watch.h"
 
 #define DOCUMENT_MAX (16u << 20)	  /* largest document of a program, bytes */
@@ -176,6 +177,7 @@ void watch_exec__pump(uint64_t now)
 void watch_exec__finish(void)
 {
 	uint64_t end = clock__monotonic() + FINISH_MOST, now;
+	char skipped[48];
 
 	while ((exec.process.pid || exec.n) && (now = clock__monotonic()) < end) {
 		watch_exec__pump(now);
@@ -185,7 +187,8 @@ void watch_exec__finish(void)
 	if (exec.process.pid)
 		log_warn("--exec: the last command is still running");
 	if (exec.n)
-		log_warn("--exec: %zu waiting commands: skipped them", exec.n);
+		log_warn("--exec: skipped %s",
+			 text__counted(skipped, sizeof(skipped), exec.n, "waiting command"));
 	while (exec.n)
 		free_command(&exec.queue[--exec.n]);
 }

@@ -610,7 +610,7 @@ static int run(struct watch *w)
 	signals = open_signals();
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (signals < 0 || timer < 0) {
-		log_err("cannot make a descriptor of signals or a timer: %s", strerror(errno));
+		log_err("cannot create a signalfd or a timerfd: %s", strerror(errno));
 		status = EXIT_FAILED;
 	} else {
 		status = begin(w);
