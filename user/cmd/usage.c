@@ -215,14 +215,19 @@ static const struct {
 	{ "parse", "export ndjson", "FILE" },
 };
 
+static bool is_number(const char *word)
+{
+	return *word && !word[strspn(word, "0123456789")];
+}
+
 /* Prints "; use memtrace-bpf COMMAND next" with the argument that was given, or the name of one;
- * "": it takes none. */
+ * "": it takes none. A PID can only be a number. */
 static void print_use(const char *command, const char *next, const char *argument)
 {
 	char quoted[PATH_MAX];
 	const char *given = NULL;
 
-	if (next && *next != '-')
+	if (next && *next != '-' && (strcmp(argument, "PID") != 0 || is_number(next)))
 		given = text__shell(quoted, sizeof(quoted), next);
 	given = given ?: argument;
 	fprintf(stderr, "; use memtrace-bpf %s%s%s\n", command, *given ? " " : "", given);
@@ -234,19 +239,26 @@ static bool hint_of_word(const struct command *c, const char *word, const char *
 {
 	char command[64];
 
-	for (size_t i = 0; c->word && c->word(i).name; i++)
-		if (!strcmp(word, c->word(i).name)) {
-			snprintf(command, sizeof(command), "%s %s", c->name, word);
-			print_use(command, next, strstr(c->argp->args_doc, "FILE") ? "FILE" : "");
-			return true;
-		}
+	for (size_t i = 0; c->word && c->word(i).name; i++) {
+		if (strcmp(word, c->word(i).name) != 0)
+			continue;
+		snprintf(command, sizeof(command), "%s %s", c->name, word);
+		if (strstr(c->argp->args_doc, "FILE"))
+			print_use(command, next, "FILE");
+		else if (text__starts(c->word(i).help, "NAME: "))
+			print_use(command, next, "NAME");
+		else if (next && is_number(next))
+			print_use(strcat(command, " -p"), next, "PID");
+		else
+			print_use(command, NULL, "");
+		return true;
+	}
 	return false;
 }
 
 /* Prints a hint if the word is a command of another tool, or belongs to one of our commands. */
 static bool hint_of_other_command(const char *word, const char *next)
 {
-
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
 		if (!strcmp(word, elsewhere[i].word)) {
 			print_use(elsewhere[i].command, next, elsewhere[i].argument);
@@ -296,7 +308,7 @@ void usage__unknown_command(int argc, char *const *argv)
 		return;
 	if (n.best)
 		fprintf(stderr, "; did you mean %s?\n", n.best);
-	else if (!word[strspn(word, "0123456789")])
+	else if (is_number(word))
 		fprintf(stderr,
 			"; what is wrong with that process: memtrace-bpf diagnose -p %s; the live "
 			"view: memtrace-bpf -p %s\n",
@@ -310,7 +322,7 @@ void usage__unknown_command(int argc, char *const *argv)
 
 void usage__unexpected(struct argp_state *state, const char *argument, const char *next)
 {
-	if (*argument && !argument[strspn(argument, "0123456789")])
+	if (is_number(argument))
 		argp_error(state, "unexpected argument '%s'; did you mean -p %s?", argument,
 			   argument);
 	else
