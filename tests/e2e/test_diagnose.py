@@ -141,6 +141,16 @@ def test_retries():
     equal(faults(diagnosed(path, expect=CLEAN)), [], "faults of a cache that fits")
 
 
+def test_retries_of_handles():
+    """A request for several handles is retried once, and not at all if CUDA refuses one of them each time."""
+    path = harness.scratch("handles.mtr")
+    counted = dry_run(FAULTS, "handle_retries", "1400M", path)
+    (first,) = [f for f in diagnosed(path, expect=FOUND)["findings"] if f["code"] == "retries"]
+    check(line_of("handle_retries") in first["where"] and "; %d times in all" % counted in first["text"], "text: %s", first)
+    dry_run(FAULTS, "handle_oom", "1400M", path)
+    equal([code for code in faults(diagnosed(path, expect=FOUND)) if code == "retries"], [], "retries of requests that failed")
+
+
 # The finding that is named first for each program of tests/workloads with a planted fault; None: a healthy program, without findings.
 PROGRAMS = {
     # a container or variable that grows

@@ -489,6 +489,31 @@ def retries(job):
 
 
 @program
+def handle_retries(job):
+    """Another stream's cache has the memory that an expandable segment needs. The device has to be small."""
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    stream = torch.cuda.Stream()
+    for _ in job.steps():
+        with torch.cuda.stream(stream):
+            torch.empty(600 * MIB, dtype=torch.uint8, device=job.device)
+        torch.empty(600 * MIB, dtype=torch.uint8, device=job.device)  # FAULT handle_retries
+    print_retries()
+
+
+@program
+def handle_oom(job):
+    """The device is too full for an expandable segment, with or without the cache. The device has to be small."""
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    kept.append(torch.empty(600 * MIB, dtype=torch.uint8, device=job.device))
+    for _ in job.steps():
+        try:
+            torch.empty(600 * MIB, dtype=torch.uint8, device=job.device)
+        except torch.cuda.OutOfMemoryError:
+            pass
+    print_retries()
+
+
+@program
 def graph_pools(job):
     """A CUDA graph is captured for each request, and each has a pool of its own."""
     graphs, x = [], job.batch()

@@ -300,10 +300,12 @@ static void note_refused(const struct cuda_calls *c, const struct cuda_function 
 		t->refused = size;
 }
 
-/* Marks the first call by PyTorch's allocator that succeeded after CUDA had refused the same. */
+/* Marks the first call by PyTorch's allocator that succeeded after CUDA had refused the same. An
+ * expandable segment gets all its handles before it maps the first one. If CUDA refuses one, PyTorch
+ * gives back the others and begins again, so only a mapping shows that CUDA refused none. */
 static void mark_retried(struct thread *t, const struct taken *taken, struct event *e)
 {
-	if (!(e->flags & MEM_BY_ALLOCATOR) || !on_device(taken->how))
+	if (!(e->flags & MEM_BY_ALLOCATOR) || !on_device(taken->how) || taken->how == MEM_PHYSICAL)
 		return;
 	if (t->refused && t->refused == taken->size)
 		e->flags |= MEM_RETRIED;
