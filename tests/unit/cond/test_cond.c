@@ -135,6 +135,9 @@ static void test_refused(void **state)
 	refused("", "a figure is missing");
 	refused("peak", "after 'peak': expected > >= < <= = or !=");
 	refused("peak>", "after 'peak>': a value is missing");
+	refused("cached>", "after 'cached>': a value is missing");
+	refused("unused", "after 'cached': expected");
+	refused("cached>8G/10m", "cached has no window");
 	refused("peak=>3", "!=, not '=>3'");
 	refused("peak>>3", "expected >");
 	refused("peak>70X", "'70X' is not a size");

@@ -296,6 +296,7 @@ struct cond_figure_info {
 	const char *name;
 	enum cond_unit unit;
 	enum cond_figure of; /* if this is the growth of another figure: that figure */
+	const char *shown;   /* the name for people; NULL: name, which JSON has */
 };
 
 struct term {
@@ -333,7 +334,7 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_RESERVED] = { "reserved", COND_BYTES, 0 },
 	[COND_PEAK] = { "peak", COND_BYTES, 0 },
 	[COND_PEAK_RESERVED] = { "peak_reserved", COND_BYTES, 0 },
-	[COND_UNUSED] = { "unused", COND_BYTES, 0 },
+	[COND_UNUSED] = { "unused", COND_BYTES, 0, "cached" },
 	[COND_USED] = { "used", COND_BYTES, 0 },
 	[COND_OTHER] = { "other", COND_BYTES, 0 },
 	[COND_RSS] = { "rss", COND_BYTES, 0 },
@@ -396,10 +397,10 @@ static const char *read_word(struct parser *s, const char *ends)
 	return s->word;
 }
 
-/* The figure's name for people. "unused" is its name in JSON and in older conditions. */
+/* The figure's name for people. */
 static const char *word_of(enum cond_figure f)
 {
-	return f == COND_UNUSED ? "cached" : known_figures[f].name;
+	return known_figures[f].shown ?: known_figures[f].name;
 }
 
 static char *list_figures(char *buf, size_t size)
@@ -453,8 +454,8 @@ static int parse_op(struct parser *s, struct term *t)
 			return 0;
 		}
 	}
-	return set_error(s, "after '%s': expected > >= < <= = or !=, not '%s'",
-			 known_figures[t->figure].name, s->p);
+	return set_error(s, "after '%s': expected > >= < <= = or !=, not '%s'", word_of(t->figure),
+			 s->p);
 }
 
 /* Parses "80" or "12.5" as *num / *den. */
@@ -490,7 +491,7 @@ static int parse_percent(struct parser *s, struct term *t)
 
 static int parse_limit(struct parser *s, struct term *t)
 {
-	const char *name = known_figures[t->figure].name;
+	const char *name = word_of(t->figure);
 	size_t len;
 	uint64_t den;
 
@@ -527,7 +528,7 @@ static int parse_limit(struct parser *s, struct term *t)
 /* Parses "/100steps" or "/10m"; spaces are allowed. */
 static int parse_window(struct parser *s, struct term *t)
 {
-	const char *name = known_figures[t->figure].name;
+	const char *name = word_of(t->figure);
 	char number[32], all[sizeof(number) + sizeof(s->word)];
 	uint64_t n, den, time;
 	size_t digits;
