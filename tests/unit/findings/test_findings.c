@@ -160,7 +160,9 @@ static void test_other_processes(void **state)
 		assert_int_equal(f != NULL, cases[i].found);
 		if (f) {
 			assert_int_equal(f->bytes, 32 * GIB);
-			assert_non_null(strstr(f->text, "32.00 GiB, this process 46.00 GiB"));
+			assert_non_null(strstr(
+				f->text,
+				"other processes have 32.00 GiB, this process has 46.00 GiB"));
 		}
 		assert_int_equal(j.found.n, cases[i].found);
 		job__free(&j);

@@ -33,7 +33,7 @@ static int add_retries(struct judging *j, const struct model_device *d)
 	findings__place(j->source, d->retry_stack, where);
 	len = findings__at(text, where);
 	snprintf(text + len, sizeof(text) - len,
-		 "CUDA had no %s left, and PyTorch gave back cached memory to get them; %s in all",
+		 "CUDA refused %s until PyTorch gave back cached memory; %s in all",
 		 text__bytes(size, sizeof(size), d->retry_size),
 		 text__counted(n, sizeof(n), d->retries, "time"));
 	return findings__add(j, &f);
@@ -61,7 +61,7 @@ static int add_others(struct judging *j, const struct model_device *d)
 		return 0;
 	f.bytes = others;
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	snprintf(text, sizeof(text), "they have %s, this process %s; %s are left",
+	snprintf(text, sizeof(text), "other processes have %s, this process has %s; %s are left",
 		 text__bytes(theirs, sizeof(theirs), others),
 		 text__bytes(own, sizeof(own), d->driver_used),
 		 text__bytes(left, sizeof(left), d->driver_left));
