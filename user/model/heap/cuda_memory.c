@@ -353,7 +353,6 @@ static int note_used(struct model *m, const struct event *e)
 	if (!dev->any)
 		dev__begin(m, dev, e);
 	dev->used = used_by(dev, e);
-	dev->pub.driver_used = e->size;
 	/* The driver's figure comes after the event that is the mark. If the sums are still those
 	 * of the mark, the figure is valid for the mark, too. */
 	if (dev->pub.marked && (!dev->mark_used.known || (has_sums_of_mark(dev, &dev->used) &&
@@ -370,8 +369,6 @@ static int note_left(struct model *m, const struct event *e)
 	if (err || !dev)
 		return err;
 	dev->left = used_by(dev, e);
-	dev->pub.driver_left = e->size;
-	dev->pub.driver_known = dev->used.known;
 	return 0;
 }
 

@@ -101,6 +101,9 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	ret->late = dev->late;
 	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
 	ret->mark_event = dev->mark_seq;
+	ret->driver_known = dev->used.known && dev->left.known;
+	ret->driver_used = dev->used.bytes;
+	ret->driver_left = dev->left.bytes;
 	set_exactness(m, dev, ret);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
