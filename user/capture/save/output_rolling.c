@@ -619,17 +619,17 @@ static int on_attached(struct output *o)
 static void say_written(const struct output_rolling *g)
 {
 	struct ring_store_sum s = rolling_store__sum(g->store);
-	char n[32], l[32], size[24], gap[32], to[24];
+	char n[32], l[32], size[24], parts[32], gap[32], to[24];
 
 	log_event(LOG_INFO, "recorded",
 		  LOG_FIELDS(LOG_STRING("path", folder__path(g->store->folder)),
 			     LOG_UINT("events", s.events), LOG_UINT("lost", s.lost),
 			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.parts),
 			     LOG_UINT("dropped", s.gap_events)),
-		  "%s: %s, %s lost, %s in %u segment%s", folder__path(g->store->folder),
+		  "%s: %s, %s lost, %s in %s", folder__path(g->store->folder),
 		  text__counted(n, sizeof(n), s.events, "event"), text__count(l, sizeof(l), s.lost),
-		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.parts,
-		  s.parts == 1 ? "" : "s");
+		  text__bytes(size, sizeof(size), s.bytes),
+		  text__counted(parts, sizeof(parts), s.parts, "part"));
 	if (s.gap_to)
 		log_info("removed the first %s (%s); their totals are in " TOTALS_FILE,
 			 text__time(to, sizeof(to), s.gap_to),
