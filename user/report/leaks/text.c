@@ -402,12 +402,13 @@ static void say_nothing(struct page *p, const struct growth *g, const char *summ
 	size_t len;
 
 	length_words(p, g, sp);
-	if (g->values < TREND_MIN && *summary)
-		text__paragraph(p->out, p->width, "", "  ", "%s", summary);
-	else if (g->values < TREND_MIN)
-		leaks__say_short(p->out, p->width, g, sp);
-	if (g->values < TREND_MIN)
+	if (g->values < TREND_MIN) {
+		if (*summary)
+			text__paragraph(p->out, p->width, "", "  ", "%s", summary);
+		else
+			leaks__say_short(p->out, p->width, g, sp);
 		return;
+	}
 	if (g->observed < TREND_MIN) {
 		text__paragraph(p->out, p->width, "", "  ", "growth not known: %u readings in %s",
 				g->observed, sp);

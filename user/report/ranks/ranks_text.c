@@ -757,13 +757,13 @@ static int print_unknown_growth(struct page *p)
 		in[i] = s != NULL;
 		first = first ?: s;
 	}
-	ranks__list(p->r, in, p->part, sizeof(p->part));
+	if (first) {
+		ranks__list(p->r, in, p->part, sizeof(p->part));
+		fputc('\n', p->out);
+		text__paragraph(p->out, text__one_line(p->width), "", "  ", "In %s: %s", p->part,
+				growth_summary__say(first, text));
+	}
 	free(in);
-	if (!first)
-		return 0;
-	fputc('\n', p->out);
-	text__paragraph(p->out, text__one_line(p->width), "", "  ", "In %s: %s", p->part,
-			growth_summary__say(first, text));
 	return 0;
 }
 

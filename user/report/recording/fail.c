@@ -463,12 +463,15 @@ struct report_fail *report_fail__new(void)
 {
 	struct report_fail *f = calloc(1, sizeof(*f));
 
-	if (f)
-		f->words = strings__new();
-	if (f && !f->words) {
+	if (!f)
+		return NULL;
+	f->words = strings__new();
+	if (!f->words) {
 		free(f);
 		return NULL;
 	}
+	snprintf(f->too_few_steps, sizeof(f->too_few_steps), "too few steps to judge: see %s",
+		 docs__path("guide/growth.md"));
 	return f;
 }
 
@@ -695,8 +698,6 @@ static void put_growth(struct report_fail *f, struct judged *x)
 {
 	if (!f->feed && !f->leaks)
 		return;
-	snprintf(f->too_few_steps, sizeof(f->too_few_steps), "too few steps to judge: see %s",
-		 docs__path("guide/growth.md"));
 	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
 	put_value(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
 		  x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT,
