@@ -830,8 +830,8 @@ static void choose_programs(struct kernel_probes *k, const struct probes_opts *o
 	 * compare the PID. With a group, they look the process up instead. */
 	p->filter = !opts->capture.group &&
 		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
-	/* Each program that reads the target's memory has a twin that can wait for pages: atomic,
-	 * never use the twins; sleepable, begin with them. */
+	/* Each program that reads the target's memory has a twin that can wait for pages. With
+	 * k->atomic the twins are never used; with p->sleepable they are used from the start. */
 	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
 	p->sleepable = opts->sleepable && !k->atomic;
 }

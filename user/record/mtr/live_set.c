@@ -480,7 +480,7 @@ static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 	bool is_new = is_segment(e) && !find_segment(b, e);
 	struct event kept = *e;
 
-	/* A retry before the window is none of the window. */
+	/* A window does not count retries from before it. */
 	kept.flags &= (uint8_t)~MEM_RETRIED;
 	if (put_range(b, b->taken[e->how], &kept))
 		return -ENOMEM;

@@ -7,7 +7,7 @@
  */
 #include "report/advice/internal.h"
 
-/* Fewer such calls may be a warm-up. */
+/* Calls below which there is no finding: a few may be a warm-up. */
 #define LEAST_CALLS 8
 
 /* A later call takes the call's place. Under no_grad() a call frees its intermediate results while

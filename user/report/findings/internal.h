@@ -8,7 +8,7 @@ struct judging {
 	const struct findings_source *source;
 	struct findings *ret;
 	size_t cap;
-	bool models; /* the text of a leak already lists the process's models */
+	bool models; /* true if the text of a leak lists the process's models already */
 };
 
 /* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */

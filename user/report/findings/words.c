@@ -137,7 +137,7 @@ static const char *whole_name(const struct finding *f)
 	}
 }
 
-/* Whether bytes and share of such a finding are not in its text already. */
+/* True if the text of such a finding lacks its bytes and their share. */
 static bool has_share(enum finding_code c)
 {
 	return c != FINDING_OUT_OF_MEMORY && c != FINDING_RANKS_DIFFER && c != FINDING_RETRIES;
