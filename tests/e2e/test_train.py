@@ -110,7 +110,7 @@ def test_agrees_with_what_the_job_knows():
         expected = [known[k] for k in ("bytes", "file", "line", "function", "module")]
         if got != expected:
             wrong.append("%s, expected %s" % (got, expected))
-    check(compared >= 4, "only %d of %d known tensors fall into the recording", compared, len(t.truth))
+    check(compared >= 3, "only %d of %d known tensors fall into the recording", compared, len(t.truth))
     check(not wrong, "%d of %d tensors differ:\n    %s", len(wrong), compared, "\n    ".join(wrong[:10]))
 
 

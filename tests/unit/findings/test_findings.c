@@ -194,7 +194,7 @@ static void test_others_at_oom(void **state)
 #define LAYERS 6
 #define ACTIVATION (4 * MIB)
 
-/* CALL_HEAD: backward needs only a small block, what else forward took is freed before. */
+/* CALL_HEAD: forward frees all of its blocks but a small one, which backward needs. */
 enum call_kind { CALL_EVALUATED, CALL_TRAINED, CALL_HEAD, CALL_WITHOUT_GRAD, CALL_KEPT };
 
 /* A call of a model of six layers, and what follows it. */
@@ -223,7 +223,7 @@ static void call_model(struct job *j, enum call_kind kind, uint64_t base)
 		for (uint64_t i = 0; i < LAYERS; i++)
 			give(j, base + i * ACTIVATION, ACTIVATION);
 	}
-	if (kind == CALL_TRAINED || kind == CALL_HEAD)
+	if (kind == CALL_TRAINED || kind == CALL_HEAD) {
 		tell(j, (struct event){
 				.kind = EVENT_ALLOC,
 				.device = CUDA(0),
@@ -237,13 +237,15 @@ static void call_model(struct job *j, enum call_kind kind, uint64_t base)
 				.totals = true,
 				.allocated = j->w.allocated[0] += MIB,
 				.reserved = j->w.reserved });
-	if (kind == CALL_TRAINED || kind == CALL_HEAD)
 		give(j, base + GIB / 2, MIB);
+	}
 	if (kind == CALL_HEAD)
 		give(j, base + GIB / 4, MIB);
-	for (uint64_t i = kind == CALL_WITHOUT_GRAD ? LAYERS - 1 : 0;
-	     i < LAYERS && kind != CALL_KEPT && kind != CALL_HEAD; i++)
-		give(j, base + i * ACTIVATION, ACTIVATION);
+	if (kind == CALL_EVALUATED || kind == CALL_TRAINED)
+		for (uint64_t i = 0; i < LAYERS; i++)
+			give(j, base + i * ACTIVATION, ACTIVATION);
+	if (kind == CALL_WITHOUT_GRAD)
+		give(j, base + (LAYERS - 1) * ACTIVATION, ACTIVATION);
 }
 
 /* A job with calls of a kind. graphless: the recorder's count of calls without a node of autograd;

@@ -1186,6 +1186,18 @@ static void test_segments(void **state)
 			"0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
 }
 
+/* PyTorch's allocator takes its first segment. */
+static void add_segment(struct tape *t, uint64_t addr, uint64_t size)
+{
+	put(t, (struct event){ .kind = EVENT_CUDA_ALLOC,
+			       .how = MEM_DEVICE,
+			       .device = CUDA,
+			       .addr = addr,
+			       .size = size,
+			       .flags = MEM_BY_ALLOCATOR });
+	t->reserved = size;
+}
+
 /* Memory of other code by 12 lines, and managed memory, which has a line of its own. */
 static void test_memory_of_others(void **state)
 {
@@ -1205,13 +1217,7 @@ static void test_memory_of_others(void **state)
 					.size = (20 - i) * MIB,
 					.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
 	}
-	put(&t, (struct event){ .kind = EVENT_CUDA_ALLOC,
-				.how = MEM_DEVICE,
-				.device = CUDA,
-				.addr = 10 * MIB,
-				.size = 2 * MIB,
-				.flags = MEM_BY_ALLOCATOR });
-	t.reserved = 2 * MIB;
+	add_segment(&t, 10 * MIB, 2 * MIB);
 	alloc(&t, CUDA, 10 * MIB, MIB, 0);
 	tape__close(&t);
 	o = report("--by", "segment", path, NULL);
@@ -1234,13 +1240,7 @@ static void test_fragmentation(void **state)
 	for (uint64_t asked = 8; asked <= 24; asked += 4) {
 		snprintf(path, sizeof(path), "%s/oom%d.mtr", dir, (int)asked);
 		t = tape__new(path);
-		put(&t, (struct event){ .kind = EVENT_CUDA_ALLOC,
-					.how = MEM_DEVICE,
-					.device = CUDA,
-					.addr = 100 * MIB,
-					.size = 22 * MIB,
-					.flags = MEM_BY_ALLOCATOR });
-		t.reserved = 22 * MIB;
+		add_segment(&t, 100 * MIB, 22 * MIB);
 		alloc(&t, CUDA, 110 * MIB, 5 * MIB, 0);
 		put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = asked * MIB });
 		tape__close(&t);
