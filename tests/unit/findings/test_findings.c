@@ -326,7 +326,9 @@ static void test_fragmentation(void **state)
 		if (f) {
 			assert_string_equal(f->where, "/w/train.py:33 (keep)");
 			assert_int_equal(f->bytes, 75 * MIB);
-			assert_non_null(strstr(f->text, "at most 15.00 MiB"));
+			assert_non_null(strstr(f->text, "at most 15.00 MiB; at the peak, most of "
+							"the free pieces were between blocks of "
+							"/w/train.py:33"));
 		}
 		job__free(&j);
 	}
@@ -380,6 +382,18 @@ static void test_weights_held(void **state)
 	assert_int_equal(j.found.faults, 0);
 	assert_string_equal(f->held_by, "global checkpoint['model']");
 	assert_int_equal(f->bytes, 22 * MIB);
+	job__free(&j);
+
+	/* Several tensors with the name and the size of one weight are one copy of it. */
+	j = with_model();
+	for (uint64_t i = 0; i < 3; i++) {
+		char key[64];
+
+		snprintf(key, sizeof(key), "global averages['%c.3.weight']", (char)('a' + i));
+		name_block(&j, 3 * GIB + i * 16 * MIB, 7 * MIB, CATEGORY_UNKNOWN, key);
+	}
+	judge(&j);
+	assert_null(get(&j, FINDING_WEIGHTS_HELD));
 	job__free(&j);
 
 	/* A large dictionary, whose keys have no names; and a list of as many batches of one size. */

@@ -27,6 +27,7 @@ struct part {
 	const char *name; /* "global checkpoint['model']['0.weight']", "AdamW exp_avg of 0.weight" */
 	size_t len;	  /* length of that part: of a holder, without the last key */
 	uint64_t size;
+	bool matched; /* match_keys(): a key has this parameter's name and size */
 };
 
 struct parts {
@@ -37,7 +38,7 @@ struct parts {
 
 static void add_part(struct parts *p, const char *name, size_t len, uint64_t size)
 {
-	p->all[p->n++] = (struct part){ name, len, size };
+	p->all[p->n++] = (struct part){ .name = name, .len = len, .size = size };
 	p->bytes += size;
 }
 
@@ -140,21 +141,33 @@ static bool is_key_of(const struct part *parameter, const char *key, size_t len)
 	       (!more || key[more - 1] == '.');
 }
 
+/* True if no tensor so far is the copy of this parameter, and the one with this key and size is. */
+static bool is_copy_of(const struct part *parameter, const char *key, size_t len, uint64_t size)
+{
+	return !parameter->matched && is_same_size(parameter->size, size) &&
+	       is_key_of(parameter, key, len);
+}
+
 /* Bytes of parameters that one of n tensors has the name and the size of. */
-static uint64_t match_keys(const struct parts *parameters, const struct part *held, size_t n)
+static uint64_t match_keys(struct parts *parameters, const struct part *held, size_t n)
 {
 	uint64_t bytes = 0;
 
+	for (size_t k = 0; k < parameters->n; k++)
+		parameters->all[k].matched = false;
 	for (size_t i = 0; i < n; i++) {
 		const char *key = held[i].name + held[i].len;
 		size_t len = strlen(key), k = 0;
 
 		if (len < 5 || strncmp(key, "['", 2) != 0)
 			continue;
-		while (k < parameters->n && (!is_key_of(&parameters->all[k], key + 2, len - 4) ||
-					     !is_same_size(parameters->all[k].size, held[i].size)))
+		while (k < parameters->n &&
+		       !is_copy_of(&parameters->all[k], key + 2, len - 4, held[i].size))
 			k++;
-		bytes += k < parameters->n ? parameters->all[k].size : 0;
+		if (k == parameters->n)
+			continue;
+		parameters->all[k].matched = true;
+		bytes += parameters->all[k].size;
 	}
 	return bytes;
 }
@@ -188,7 +201,7 @@ static uint64_t match_sizes(const struct parts *parameters, const struct part *h
 
 /* Bytes of parameters of which a variable has a copy. Its n tensors are sorted by size. The names of
  * a large dictionary's keys are not known: then the number and the sizes of its tensors count. */
-static uint64_t match_variable(const struct parts *parameters, const struct part *held, size_t n)
+static uint64_t match_variable(struct parts *parameters, const struct part *held, size_t n)
 {
 	uint64_t bytes = match_keys(parameters, held, n < 64 ? n : 64);
 	size_t sizes;
@@ -224,6 +237,9 @@ static int add_weights(struct judging *j, const struct model_device *d, const st
 /* Adds a finding for each variable that has a copy of the weights. */
 static int add_held_weights(struct judging *j, const struct model_device *d, struct named_blocks *b)
 {
+	/* Tensors are compared with all parameters, so variables that are too small are left out.
+	 * By is_same_size() a copy has at least 7/8 of its parameter's bytes. */
+	const uint64_t least = b->parameters.bytes / 100 * (COPY_PERCENT * 7 / 8);
 	struct parts *held = &b->held;
 	int err = 0;
 
@@ -233,10 +249,12 @@ static int add_held_weights(struct judging *j, const struct model_device *d, str
 	qsort(held->all, held->n, sizeof(*held->all), by_name);
 	for (size_t first = 0, end; first < held->n && !err; first = end) {
 		const struct part *variable = &held->all[first];
-		uint64_t bytes;
+		uint64_t bytes = 0;
 
 		for (end = first; end < held->n && !compare_names(&held->all[end], variable); end++)
-			;
+			bytes += held->all[end].size;
+		if (bytes < least)
+			continue;
 		bytes = match_variable(&b->parameters, variable, end - first);
 		if (bytes >= b->parameters.bytes / 100 * COPY_PERCENT && is_worth(bytes, d))
 			err = add_weights(j, d, variable, end - first, bytes);

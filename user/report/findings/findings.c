@@ -193,12 +193,9 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	f.whole = words__device_total(j->source->facts, d);
 	text__bytes(asked, sizeof(asked), oom.size);
 	text__bytes(allocated, sizeof(allocated), oom.allocated);
-	if (*where)
-		len = (size_t)snprintf(text, sizeof(text), "at %.200s: %s asked for, %s allocated",
-				       where, asked, allocated);
-	else
-		len = (size_t)snprintf(text, sizeof(text), "%s asked for, %s allocated", asked,
-				       allocated);
+	len = findings__at(text, where);
+	len += (size_t)snprintf(text + len, sizeof(text) - len, "%s asked for, %s allocated", asked,
+				allocated);
 	if (oom.has_totals && oom.reserved > oom.allocated)
 		snprintf(text + len, sizeof(text) - len, ", %s cached",
 			 text__bytes(cached, sizeof(cached), oom.reserved - oom.allocated));
@@ -228,6 +225,7 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 			     .remedy = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or "
 				       "allocate what lasts before what comes and goes" };
 	size_t len;
+	int err;
 
 	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom) || !oom.has_totals ||
 	    oom.reserved < oom.allocated || oom.reserved - oom.allocated < oom.size ||
@@ -236,7 +234,9 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	/* With less, other memory is the reason. */
 	if (oom.reserved - oom.allocated < oom.reserved / 100 * WORTH_PERCENT)
 		return 0;
-	fragments__find(j->source, device, &fragments);
+	err = fragments__find(j->source, device, &fragments);
+	if (err)
+		return err;
 	f.bytes = oom.reserved - oom.allocated;
 	f.whole = oom.reserved;
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
@@ -247,7 +247,8 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 		len += (size_t)snprintf(text + len, sizeof(text) - len, ", in pieces of at most %s",
 					text__bytes(gap, sizeof(gap), oom.largest_gap));
 	if (*fragments.where && fragments.of_line > fragments.stuck / 2)
-		snprintf(text + len, sizeof(text) - len, ", most of them between blocks of %.200s",
+		snprintf(text + len, sizeof(text) - len,
+			 "; at the peak, most of the free pieces were between blocks of %.200s",
 			 fragments.where);
 	return findings__add(j, &f);
 }

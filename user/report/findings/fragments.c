@@ -37,15 +37,17 @@ static void charge_segment(struct pinning lines[LINES], size_t *n, const struct 
 	lines[i].free += s->stuck;
 }
 
-bool fragments__find(const struct findings_source *source, size_t device, struct fragments *ret)
+int fragments__find(const struct findings_source *source, size_t device, struct fragments *ret)
 {
 	struct pinning lines[LINES], most = { .line = NULL };
 	struct model_segments segments;
 	size_t n = 0;
+	int err;
 
 	*ret = (struct fragments){ .stuck = 0 };
-	if (model__segments(source->model, device, ROWS_AT_MARK, FRAMES_USER, &segments))
-		return false;
+	err = model__segments(source->model, device, ROWS_AT_MARK, FRAMES_USER, &segments);
+	if (err)
+		return err == -ENOMEM ? err : 0;
 	ret->stuck = segments.stuck;
 	for (size_t i = 0; i < segments.n; i++)
 		charge_segment(lines, &n, &segments.all[i]);
@@ -56,5 +58,5 @@ bool fragments__find(const struct findings_source *source, size_t device, struct
 		words__location(ret->where, most.line, facts__get(source->facts, "cwd"), 60);
 	ret->of_line = most.free;
 	model__free_segments(&segments);
-	return ret->stuck > 0;
+	return 0;
 }

@@ -27,8 +27,8 @@ struct fragments {
 	uint64_t of_line;	 /* part of it in segments where one line has most of the blocks */
 	char where[REPORT_TEXT]; /* that line; "": not known */
 };
-/* False: there is none, or segments are not known. */
-bool fragments__find(const struct findings_source *source, size_t device, struct fragments *ret);
+/* Sets *ret; all 0: there is none, or segments are not known. Returns 0 or -ENOMEM. */
+int fragments__find(const struct findings_source *source, size_t device, struct fragments *ret);
 
 /* Adds what a device has twice: weights, and state of optimizers. Returns 0 or -ENOMEM. */
 int duplicates__add(struct judging *j, size_t device, const struct model_device *d);
