@@ -116,7 +116,7 @@ def test_attached_twice():
     document = attached("two_optimizers", FOUND, FAULTS)
     equal(faults(document), ["optimizer_state_twice"], "faults of two_optimizers")
     check("AdamW" in document["findings"][0]["text"], "finding of two_optimizers: %s", document["findings"])
-    equal(held(attached("loaded", CLEAN, HEALTHY)), [], "finding without the checkpoint")
+    equal(attached("loaded", CLEAN, HEALTHY)["findings"], [], "findings without the checkpoint")
 
 
 def dry_run(file, name, vram, path):
@@ -255,9 +255,9 @@ def test_two_models():
     job, pid = started("faults.py best_model", "cpu")
     document = diagnosed("-p", str(pid), expect=CLEAN, root=True)
     job.stop()
-    (text,) = [f["text"] for f in document["findings"] if f["code"] == "model_copies"]
+    (found,) = document["findings"]
     # The other one is job.model, unless objects were read while a call had it.
-    check("held by local best in best_model" in text, "text: %s", text)
+    check(found["code"] == "model_copies" and "held by local best in best_model" in found["text"], "finding: %s", found)
 
 
 @nightly("long")
