@@ -255,6 +255,23 @@ async function checkFindings(page) {
 	await at("peak", "cpu");
 	await page.evaluate(() => { location.hash = "#/"; });
 	await until(page, () => document.body.dataset.view === "home");
+	await checkFailedDiagnosis(page, (await traces(page)).find(t => t.file === "dashboard-old.mtr").trace_id);
+}
+
+// A diagnosis that fails is said once and not started again by clicks.
+async function checkFailedDiagnosis(page, id) {
+	let asked = 0;
+	const before = page.problems.length;
+	await page.route("**/diagnose", r => { asked++; r.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ detail: "it failed" }) }); });
+	await page.evaluate(id => { location.hash = `#/trace/${id}`; }, id);
+	await until(page, () => document.getElementById("trace-findings").textContent === "The findings are not known: it failed");
+	await page.selectOption("#at", "end");
+	await until(page, () => Page.report.doc?.at === "end");
+	assert.equal(asked, 1, "how often a failing diagnosis was started");
+	assert.match(page.problems.splice(before).join("; "), /^console error: [^;]* 500 [^;]*$/);
+	await page.unroute("**/diagnose");
+	await page.evaluate(() => { location.hash = "#/"; });
+	await until(page, () => document.body.dataset.view === "home");
 }
 
 async function checkFiles(page) {

@@ -51,5 +51,8 @@ const Findings = (() => {
 		return place && `line:${place[1]}`;
 	}
 
-	return { show, line };
+	// True for a finding about memory that grows, by whichever clock.
+	const grows = f => Boolean(f.bytes_per_step || f.bytes_per_second || f.bytes_per_request);
+
+	return { show, line, grows };
 })();

@@ -10,9 +10,12 @@
 
 	const deviceOf = f => Math.max(0, head.devices.findIndex(d => d.name === f.device));
 
+	// The first out-of-memory error on the device of a finding, or undefined.
+	const firstOom = f => head.ooms.find(o => o.device === f.device);
+
 	// The first out-of-memory error, if a finding is about it: { device, time }, or null.
 	function oom() {
-		const f = head.diagnosis.findings.find(x => x.code === "out_of_memory"), first = f && head.ooms.find(o => o.device === f.device);
+		const f = head.diagnosis.findings.find(x => x.code === "out_of_memory"), first = f && firstOom(f);
 		return first ? { device: deviceOf(f), time: first.time } : null;
 	}
 
@@ -24,10 +27,10 @@
 				Page.chooseDevice(deviceOf(f));
 			run();
 		} });
-		const first = head.ooms.find(o => o.device === f.device), line = Findings.line(f);
+		const first = firstOom(f), line = Findings.line(f);
 		if (f.code === "out_of_memory" && first)
 			return go("Go to that moment", () => Page.chooseTime(first.time));
-		if (f.bytes_per_step)
+		if (Findings.grows(f))
 			return go("Show what grows", () => Page.set({ tab: "growth" }));
 		return line ? go("Filter to this line", () => Page.find([line])) : null;
 	}

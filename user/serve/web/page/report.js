@@ -10,7 +10,7 @@
 	const TOP = 2000; // requested rows; the server reports the number of further rows
 	let grid = null, doc = null, asked = "", abort = null;
 
-	// Without a moment in the address: where memory was out, otherwise the peak.
+	// An address without a moment opens the out-of-memory error, or the peak if there was none.
 	function want() {
 		const asked = Object.fromEntries(state.route.query ?? []), oom = Page.diagnosis.oomDevice(state.route.id);
 		const opens = oom && (asked.device ?? oom) === oom ? { at: "oom", device: oom } : { at: "peak", device: "" };
