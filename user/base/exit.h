@@ -7,7 +7,7 @@ enum {
 	EXIT_FAILED = 1,	/* I/O, memory, anything else */
 	EXIT_UNUSABLE = 2,	/* the target or the file is not usable */
 	EXIT_NOT_PERMITTED = 3, /* not permitted, or the kernel lacks what is needed */
-	EXIT_HELD = 4,	 /* a condition of --fail-if holds, or the job of `estimate` does not fit */
+	EXIT_HELD = 4,	 /* --fail-if: true; `estimate`: does not fit; `diagnose`: found a fault */
 	EXIT_USAGE = 64, /* wrong usage; argp uses it, too */
 };
 

@@ -284,8 +284,8 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* An -EFBIG of the last round is no error, if an earlier round has dropped some moments: then the
- * page stays as it is, and next_limits puts the next try off. */
+/* Returns 0 instead of -EFBIG if an earlier round dropped moments: the page stays as it is, and the
+ * new next_limits delay the next try. */
 int html_moments__thin(struct page_data *p)
 {
 	struct limits before = count_all(p), left = before;

@@ -444,7 +444,8 @@ static int start_peer(struct broker *b, enum peer_kind kind)
 		err = -ENOMEM;
 	if (err)
 		goto failed;
-	if (kind != PEER_LOOK) /* which only reports processes */
+	/* PEER_LOOK only reports processes and needs no state. */
+	if (kind != PEER_LOOK)
 		send_state(p);
 	return 0;
 failed:

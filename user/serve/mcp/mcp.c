@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/exit.h"
 #include "base/grammar.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -641,9 +642,9 @@ static int run_command(const struct mcp_tool *t, const struct mcp_argv *a, struc
 	if (err)
 		return err;
 	status = wait_for_command(&p, t->seconds, client, &ret->hung_up);
-	/* Exit code 4: a condition holds, or the job does not fit. That is an answer, too. */
+	/* EXIT_HELD is an answer, too. */
 	ret->failed = status < 0 || !WIFEXITED(status) ||
-		      (WEXITSTATUS(status) && WEXITSTATUS(status) != 4);
+		      (WEXITSTATUS(status) && WEXITSTATUS(status) != EXIT_HELD);
 	return status < 0 && !ret->hung_up ? -ETIMEDOUT : 0;
 }
 
