@@ -377,6 +377,8 @@ def test_report_to_full_disk():
                      ("help", "record", "--all")):
             done = subprocess.run([harness.TOOL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
             equal((done.returncode, done.stderr), (FAILED, FULL), "%s to a full disk" % (args,))
+    for command in ("report", "leaks"):
+        equal(tool(command, path, "-o", "/dev/full"), (FAILED, "", FULL.replace("standard output", "/dev/full")), "%s -o to a full disk" % command)
 
 
 def test_file_size_limit():

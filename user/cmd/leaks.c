@@ -156,8 +156,6 @@ static int finish_output(struct leaks_args *a, int err, const char *name, bool f
 {
 	char path[512], wanted[64];
 
-	if (analysis__check_output(stdout, "standard output"))
-		return EXIT_FAILED;
 	if (err == -ENOENT) {
 		log_err("%s: no device '%s' in this recording",
 			text__clean(path, sizeof(path), name, strlen(name)),

@@ -166,12 +166,13 @@ int report_output__begin(struct report_output *o, const struct report_args *a, b
 int report_output__end(struct report_output *o, int status)
 {
 	struct stat st = { 0 };
-	int err;
+	int err = 0;
 
+	if (analysis__check_output(stdout, o->file ? o->path : "standard output"))
+		status = EXIT_FAILED;
 	if (!o->file)
 		return status;
-	err = outfile__flush(stdout);
-	if (dup2(o->standard, STDOUT_FILENO) < 0 && !err)
+	if (dup2(o->standard, STDOUT_FILENO) < 0)
 		err = -errno;
 	close(o->standard);
 	if (err || status == EXIT_FAILED || (!fstat(outfile__fd(o->file), &st) && !st.st_size))

@@ -86,8 +86,9 @@ struct report_output {
  * its rights, so the file gets its name now. Returns 0, or an exit code after a message: then there
  * is nothing to end. */
 int report_output__begin(struct report_output *o, const struct report_args *a, bool attaches);
-/* Makes standard output be itself again. Gives the file its name; removes it if nothing was written
- * or status is EXIT_FAILED. Returns status, or another exit code after a message. */
+/* Reports an error of writing. Makes standard output be itself again. Gives the file its name;
+ * removes it if nothing was written or status is EXIT_FAILED. Returns status, or another exit code
+ * after a message. */
 int report_output__end(struct report_output *o, int status);
 
 /* --csv of commands that write tables, as a child of their argp parsers. */
