@@ -10,6 +10,7 @@ import harness
 import test_errors
 from harness import OUT, Skip, check, equal, python, run, scratch, spawn, tool
 
+DRYRUN = os.path.join(OUT, "dryrun")
 USAGE = 64
 CPU = """
 import time, torch
@@ -27,10 +28,10 @@ while True:
 """
 
 
-def listed():
+def listed(**kw):
     """The processes, of a list that leaves nobody out: on a busy machine there may be no time for all."""
     def look():
-        code, out, err = tool("ps", "--format", "json", root=True)
+        code, out, err = tool("ps", "--format", "json", root=True, **kw)
         equal(code, 0, "ps: %s" % err)
         document = json.loads(out)
         return not document["left_out"] and document
@@ -58,7 +59,7 @@ def test_without_torch():
 
 def test_dry_run():
     """Allocated memory grows. Text has the script's name, fits the terminal, and is sorted."""
-    if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):
+    if not os.path.exists(os.path.join(DRYRUN, "libcuda.so.1")):
         raise Skip("the dry run's libraries are not built")
     script = scratch("grows.py")
     with open(script, "w", encoding="ascii") as f:
@@ -83,6 +84,25 @@ def test_dry_run():
     equal(code, 0, "ps --watch: %s" % err)
     seen = [next(p for p in json.loads(line)["processes"] if p["pid"] == found["pid"])["allocated"] for line in out.splitlines()]
     check(len(seen) == 3 and seen[0] <= seen[1] <= seen[2], "three looks: %s", seen)
+    job.stop()
+
+
+def test_program_with_cuda_only():
+    """The driver's figures of a program without PyTorch: NVML's, here the dry run's, added up over GPUs."""
+    if not os.path.exists(os.path.join(DRYRUN, "libnvidia-ml.so.1")):
+        raise Skip("the dry run's libraries are not built")
+    env = {**os.environ, "LD_LIBRARY_PATH": DRYRUN}
+    job = spawn([sys.executable, "-u", "-c", "import ctypes, time; ctypes.CDLL('libcuda.so.1'); print('ready'); time.sleep(600)"], env=env)
+    job.wait_line("ready")
+    machine = scratch("machine")
+    with open(machine, "w", encoding="ascii") as f:
+        f.write("process 0 %d 3G\nprocess 1 %d 1G\nprocess 1 1 5G\n" % (job.pid, job.pid))
+    env.update(MEMTRACE_DRYRUN_NVML=machine, MEMTRACE_DRYRUN_DEVICES="2")
+    found = listed(env=env)[job.pid]
+    equal((found["used"], found["reserved"], found["allocated"]), (4 << 30, None, None), "used, reserved, allocated")
+    _, out, _ = tool("ps", root=True, env=env)
+    row = next(line for line in out.splitlines() if line.split()[0] == str(job.pid))
+    check(" 4.00 GiB" in row, "the driver's figure in %s", row)
     job.stop()
 
 

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/user.h"
 #include "inspect/container.h"
+#include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "watch/watch.h"
 
@@ -41,6 +42,7 @@ struct ps {
 	/* Processes for which v has no room. Some may have ended. */
 	pid_t not_listed[REST_MOST];
 	size_t n_not_listed;
+	bool gpus_open; /* gpus__close() is due */
 };
 
 struct ps *ps__new(void)
@@ -53,7 +55,7 @@ struct ps *ps__new(void)
 	s->find = watch_find__new_for_list();
 	if (s->find)
 		return s;
-	free(s);
+	ps__free(s);
 	return NULL;
 }
 
@@ -70,6 +72,8 @@ void ps__free(struct ps *s)
 	for (size_t i = 0; i < s->n; i++)
 		free_entry(s->v[i]);
 	watch_find__free(s->find);
+	if (s->gpus_open)
+		gpus__close();
 	free(s);
 }
 
@@ -252,6 +256,39 @@ static void set_rss(struct entry *e, uint64_t rss, uint64_t now)
 	e->p.rss_growth_known = set_growth(&e->host, rss, now, &e->p.rss_growth);
 }
 
+/* Adds up the driver's figures of a process on all GPUs. */
+static void set_used(struct ps_process *p, const struct gpus_answer *a)
+{
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct gpus_process *g = &a->process[i];
+
+		if (g->pid != (uint32_t)p->pid || g->used == UINT64_MAX)
+			continue;
+		p->used += g->used;
+		p->used_known = true;
+	}
+}
+
+/* The driver's figures of processes without a PyTorch allocator that can be read. */
+static void read_gpus(struct ps *s)
+{
+	const struct gpus_answer *a;
+	unsigned n;
+
+	if (proc__pid_namespace())
+		return; /* NVML has the PIDs of the initial namespace */
+	if (!s->gpus_open)
+		gpus__open();
+	s->gpus_open = true;
+	n = gpus__count();
+	if (!n || !gpus__wait(UINT64_MAX >> (GPUS_MAX - n), clock__monotonic()))
+		return;
+	a = gpus__answer();
+	for (size_t i = 0; a && i < s->n; i++)
+		if (!s->v[i]->p.has_allocator && !s->v[i]->p.used_known)
+			set_used(&s->v[i]->p, a);
+}
+
 /* Returns 0, or -ESRCH if the process ended or runs another program. */
 static int read_process(struct entry *e, uint64_t now)
 {
@@ -277,6 +314,8 @@ static int read_rss_only(struct entry *e, uint64_t now)
 	pick_process__free(&q);
 	if (q.started != e->started)
 		return -ESRCH;
+	e->p.used = 0;
+	e->p.used_known = false;
 	io__text_of_process(e->p.pid, "statm", text, sizeof(text));
 	if (sscanf(text, "%*u %llu", &resident) == 1)
 		set_rss(e, resident * (uint64_t)sysconf(_SC_PAGESIZE), now);
@@ -300,6 +339,7 @@ void ps__look(struct ps *s)
 		if (err)
 			drop_entry(s, i);
 	}
+	read_gpus(s);
 }
 
 uint64_t ps_process__device(const struct ps_process *p)
