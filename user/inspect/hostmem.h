@@ -46,6 +46,31 @@ struct host_python {
 	bool used_known; /* false: too many pools, or some changed or were swapped */
 };
 
+#define HOST_ALLOCATORS                                                                            \
+	4u /* most allocators of a ledger, glibc's malloc and CPython's not counted */
+
+/*
+ * An allocator that the process has in place of glibc's malloc, or next to it as a part of a
+ * library: by its own tables, in bytes. Its memory is live + free_blocks + purgeable + muzzy +
+ * tables. If `known` is false, its tables were not found or do not agree with each other and with
+ * the mappings; all figures are 0 then.
+ */
+struct host_allocator {
+	char name[16];	  /* "jemalloc", "mimalloc", "tcmalloc", "musl" */
+	char file[64];	  /* name of the mapped file that has its code, without folder; hostile */
+	char version[16]; /* as far as its layout tells, such as "5.3"; "": not known */
+	bool known;
+	bool free_known;      /* live and free_blocks are known; false in a brief reading */
+	uint64_t arenas;      /* number of arenas, heaps or caches that divide its memory */
+	uint64_t live;	      /* blocks that the program has, rounded up to their size classes */
+	uint64_t free_blocks; /* free blocks in pages that stay: next to live ones, and in caches of
+				 threads */
+	uint64_t purgeable;   /* whole free pages; a purge returns them (jemalloc: dirty) */
+	uint64_t muzzy;	   /* whole free pages that the kernel may take at any time (MADV_FREE) */
+	uint64_t retained; /* addresses without memory that the allocator keeps for later */
+	uint64_t tables;   /* its own tables */
+};
+
 /* The memory control group that limits the process: its own or one above, the one with the lowest
  * limit. Without a limit, its own. */
 struct host_group {
@@ -66,7 +91,8 @@ struct host_ledger {
 	uint64_t adjusted;   /* bytes of claims beyond the resident bytes of their mappings */
 	uint64_t processes;  /* number of processes in the ledger: 1, or those of a process tree */
 	uint64_t begin, end; /* time of the reading, CLOCK_MONOTONIC, ns */
-	char allocator[32]; /* file of another malloc, such as "libjemalloc.so.2"; "": none found */
+	struct host_allocator allocator[HOST_ALLOCATORS]; /* other allocators than glibc's */
+	size_t allocators;				  /* number of them */
 };
 
 /* A storage of tensors on the CPU. */

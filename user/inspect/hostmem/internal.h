@@ -90,11 +90,19 @@ int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint
 int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 			   struct host_data *ret);
 
-/* Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
+/* Readers of allocators. One that finds an allocator other than glibc's malloc in the process also
+ * adds it with host_reading__add_allocator(). It claims the allocator's memory for HOST_MALLOC, and
+ * the free part of it as the second figure of HOST_MALLOC.
+ *
+ * Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
  * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
 int host_pinned__read(struct host_reading *r); /* before the claims are resolved */
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
+/* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that
+ * has its code. Borrowed from r->l. NULL: no room. */
+struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
+						   size_t map);
 /* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
  * have shrunk since the mappings were read. After the claims are resolved. */
 bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);

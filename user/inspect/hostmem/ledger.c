@@ -248,18 +248,61 @@ static void take_status(struct host_reading *r)
 								   .known = s->page_tables_known };
 }
 
-/* Sets the ledger's allocator if a library that replaces malloc is mapped. */
-static void find_allocator(const struct host_reading *r)
+struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
+						   size_t map)
 {
-	static const char *const names[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
+	struct host_ledger *l = r->l;
+	struct host_allocator *a;
+
+	if (l->allocators == HOST_ALLOCATORS)
+		return NULL;
+	a = &l->allocator[l->allocators++];
+	*a = (struct host_allocator){ 0 };
+	snprintf(a->name, sizeof(a->name), "%s", name);
+	snprintf(a->file, sizeof(a->file), "%s", map__base_name(r->maps.maps.v[map].path));
+	return a;
+}
+
+static struct host_allocator *find_allocator(struct host_ledger *l, const char *name,
+					     const char *file)
+{
+	for (size_t i = 0; i < l->allocators; i++)
+		if (!strcmp(l->allocator[i].name, name) && !strcmp(l->allocator[i].file, file))
+			return &l->allocator[i];
+	return NULL;
+}
+
+/* Adds the allocators that a file's name tells and that no reader has added. */
+static int name_allocators(struct host_reading *r)
+{
+	static const char *const names[] = { "jemalloc", "tcmalloc", "mimalloc" };
 
 	for (size_t i = 0; i < r->maps.maps.n; i++) {
 		const char *base = map__base_name(r->maps.maps.v[i].path);
 
 		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
-			if (!strncmp(base, names[k], strlen(names[k])))
-				snprintf(r->l->allocator, sizeof(r->l->allocator), "%s", names[k]);
+			if (!strncmp(base, "lib", 3) &&
+			    !strncmp(base + 3, names[k], strlen(names[k])) &&
+			    !find_allocator(r->l, names[k], base))
+				host_reading__add_allocator(r, names[k], i);
 	}
+	return 0;
+}
+
+/* The part malloc is known if a table of any allocator was read, and its free memory if that of
+ * each allocator that was read is. */
+static void set_malloc_known(struct host_ledger *l)
+{
+	struct host_figure *part = &l->sheet.part[HOST_MALLOC];
+
+	part->known = l->malloc.known;
+	part->has_second = !l->malloc.known || l->malloc.free_known;
+	for (size_t i = 0; i < l->allocators; i++) {
+		part->known = part->known || l->allocator[i].known;
+		part->has_second = part->has_second &&
+				   (!l->allocator[i].known || l->allocator[i].free_known);
+	}
+	part->has_second = part->has_second && part->known;
 }
 
 /* Sets which figures of the ledger are known. */
@@ -283,8 +326,7 @@ static void set_known(struct host_reading *r)
 	part[HOST_PYTHON].has_second = r->l->python.used_known;
 	if (part[HOST_PYTHON].bytes > r->l->python.used)
 		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - r->l->python.used;
-	part[HOST_MALLOC].known = r->l->malloc.known;
-	part[HOST_MALLOC].has_second = r->l->malloc.free_known;
+	set_malloc_known(r->l);
 }
 
 /* Reads the control group that limits the process. Without one, *ret stays zeroed. */
@@ -327,8 +369,8 @@ static void set_group(struct host_ledger *l)
 static int read_all(struct host_reading *r)
 {
 	static int (*const readers[])(struct host_reading * r) = {
-		add_storages,	  host_pinned__read, host_pymalloc__read,
-		host_glibc__read, host_places__read, host_glibc__find_mapped,
+		add_storages,	   host_pinned__read,	    host_pymalloc__read, host_glibc__read,
+		host_places__read, host_glibc__find_mapped, name_allocators,
 	};
 	int err;
 
@@ -341,7 +383,6 @@ static int read_all(struct host_reading *r)
 	if (err)
 		return err;
 	r->l->mappings = r->maps.maps.n;
-	find_allocator(r);
 	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
 		err = readers[i](r);
 		if (err)
@@ -383,6 +424,28 @@ static void add_figure(struct host_figure *sum, const struct host_figure *f, boo
 	sum->has_second = f->has_second && (first || sum->has_second);
 }
 
+/* Adds an allocator of one process of a tree. Those of one name and file count together. */
+static void add_allocator(struct host_ledger *sum, const struct host_allocator *a)
+{
+	struct host_allocator *to = find_allocator(sum, a->name, a->file);
+
+	if (!to && sum->allocators < HOST_ALLOCATORS) {
+		sum->allocator[sum->allocators++] = *a;
+		return;
+	}
+	if (!to)
+		return;
+	to->known = to->known && a->known;
+	to->free_known = to->free_known && a->free_known;
+	to->arenas += a->arenas;
+	to->live += a->live;
+	to->free_blocks += a->free_blocks;
+	to->purgeable += a->purgeable;
+	to->muzzy += a->muzzy;
+	to->retained += a->retained;
+	to->tables += a->tables;
+}
+
 void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l)
 {
 	bool first = !sum->processes;
@@ -395,8 +458,9 @@ void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l)
 		sum->sheet.part[HOST_GROUP_KERNEL] = l->sheet.part[HOST_GROUP_KERNEL];
 		sum->group = l->group;
 		sum->begin = l->begin;
-		memcpy(sum->allocator, l->allocator, sizeof(sum->allocator));
 	}
+	for (size_t i = 0; i < l->allocators; i++)
+		add_allocator(sum, &l->allocator[i]);
 	sum->status_rss += l->status_rss;
 	sum->mappings += l->mappings;
 	sum->adjusted += l->adjusted;

@@ -201,6 +201,44 @@ static void print_malloc(FILE *out, const struct host_malloc *m, size_t columns)
 				    m->mapped_known ? m->mapped : m->mapped_found));
 }
 
+/* Prints an allocator other than glibc's malloc. */
+static void print_allocator(FILE *out, const struct host_allocator *a, size_t columns)
+{
+	char name[64], live[24], blocks[24], pages[24], lazy[24] = "", bytes[24], n[48],
+							more[64] = "";
+	char file[128];
+
+	text__clean(file, sizeof(file), a->file, strlen(a->file));
+	if (!a->known) {
+		text__paragraph(
+			out, columns, "", "  ",
+			"%s (%s) replaces malloc: memtrace-bpf could not read its tables, so "
+			"its memory is unknown",
+			a->name, file);
+		return;
+	}
+	snprintf(name, sizeof(name), "%s%s%s", a->name, *a->version ? " " : "", a->version);
+	if (a->muzzy)
+		snprintf(lazy, sizeof(lazy), ", %s muzzy",
+			 text__bytes(bytes, sizeof(bytes), a->muzzy));
+	if (a->retained)
+		snprintf(more, sizeof(more), ", and %s of addresses without memory",
+			 text__bytes(bytes, sizeof(bytes), a->retained));
+	if (a->free_known)
+		text__paragraph(out, columns, "", "  ",
+				"%s (%s): %s live; free inside: %s in blocks, %s in whole pages, "
+				"which a purge returns%s; %s%s",
+				name, file, text__bytes(live, sizeof(live), a->live),
+				text__bytes(blocks, sizeof(blocks), a->free_blocks),
+				text__bytes(pages, sizeof(pages), a->purgeable), lazy,
+				text__counted(n, sizeof(n), a->arenas, "arena"), more);
+	else
+		text__paragraph(out, columns, "", "  ",
+				"%s (%s): %s free in whole pages, which a purge returns%s; %s%s",
+				name, file, text__bytes(pages, sizeof(pages), a->purgeable), lazy,
+				text__counted(n, sizeof(n), a->arenas, "arena"), more);
+}
+
 static void print_python(FILE *out, const struct host_python *p, size_t columns)
 {
 	char arena[24], used[24], n[2][48];
@@ -281,11 +319,8 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 		print_malloc(out, &l->malloc, prose);
 		print_python(out, &l->python, prose);
 	}
-	if (*l->allocator)
-		text__paragraph(out, prose, "", "  ",
-				"%s replaces malloc: memtrace-bpf does not read its tables, so its "
-				"memory is unknown",
-				l->allocator);
+	for (size_t i = 0; i < l->allocators; i++)
+		print_allocator(out, &l->allocator[i], prose);
 	if (!d->tree && *d->v[0].why)
 		text__paragraph(out, prose, "", "  ", "CPU tensors were not read: %s", d->v[0].why);
 	return 0;
@@ -323,6 +358,22 @@ static void put_group(struct json *j, const struct host_group *g)
 	json__close_object(j);
 }
 
+static void put_allocator(struct json *j, const struct host_allocator *a)
+{
+	json__open_object(j, NULL);
+	json__string(j, "name", a->name);
+	json__string(j, "file", a->file);
+	json__string(j, "version", *a->version ? a->version : NULL);
+	json__uint_or_null(j, "arenas", a->known, a->arenas);
+	json__uint_or_null(j, "live", a->free_known, a->live);
+	json__uint_or_null(j, "free_blocks", a->free_known, a->free_blocks);
+	json__uint_or_null(j, "purgeable", a->known, a->purgeable);
+	json__uint_or_null(j, "muzzy", a->known, a->muzzy);
+	json__uint_or_null(j, "retained", a->known, a->retained);
+	json__uint_or_null(j, "tables", a->known, a->tables);
+	json__close_object(j);
+}
+
 static void put_allocators(struct json *j, const struct host_ledger *l)
 {
 	const struct host_malloc *m = &l->malloc;
@@ -335,8 +386,12 @@ static void put_allocators(struct json *j, const struct host_ledger *l)
 	json__uint_or_null(j, "top", m->free_known, m->top);
 	json__uint_or_null(j, "mapped", m->mapped_known, m->mapped);
 	json__uint_or_null(j, "mapped_found", m->known, m->mapped_found);
-	json__string(j, "replaced_by", *l->allocator ? l->allocator : NULL);
+	json__string(j, "replaced_by", l->allocators ? l->allocator[0].file : NULL);
 	json__close_object(j);
+	json__open_array(j, "allocators");
+	for (size_t i = 0; i < l->allocators; i++)
+		put_allocator(j, &l->allocator[i]);
+	json__close_array(j);
 	json__open_object(j, "python");
 	json__uint_or_null(j, "arenas", p->known, p->arenas);
 	json__uint_or_null(j, "arena_bytes", p->known, p->arena);
