@@ -8,9 +8,11 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -147,6 +149,21 @@ def test_suggestions():
         check(code == USAGE and "did you mean" not in err and err.endswith("See `memtrace-bpf help report`.\n"), "%s: %d, %r", args, code, err)
 
 
+def check_ending_capture():
+    """A capture that ends while all are listed is left out; asked for alone, it does not answer."""
+    path = "/run/memtrace-bpf/%d.%d.sock" % (ended_pid(), os.getpid())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as ending:
+        ending.bind(path)
+        try:
+            ending.listen()
+            threading.Thread(target=lambda: [ending.accept()[0].close() for _ in range(2)], daemon=True).start()
+            code, _, err = tool("ctl", "status", root=True)
+            equal((code, err), (OK, ""), "status while a capture ends")
+            refused(tool("ctl", "-p", str(os.getpid()), "status", root=True), FAILED, "does not answer")
+        finally:
+            os.unlink(path)
+
+
 def test_ctl():
     """A wrong action is wrong without a capture, too; a waiting capture names what it waits for; without a capture here, others
     are listed."""
@@ -172,6 +189,8 @@ def test_ctl():
     code, out, err = tool("ctl", "status", "--json", root=True)
     equal((code, err), (OK, ""), "status as JSON where two captures run")
     check({recorder.pid, other.pid} <= {json.loads(line)["capturer"] for line in out.splitlines()}, "no line for each capture: %r", out)
+    if harness.IS_ROOT:
+        check_ending_capture()
     code, _, err = tool("ctl", "save", root=True)
     equal(code, USAGE, "exit code of save where two captures run")
     check("-p %d: several processes, captured by PID" % recorder.pid in err, "which captures there are: %r", err)

@@ -266,6 +266,12 @@ static int show_answer(const struct ctl_args *a, const char *answer)
 	return status;
 }
 
+/* True for the errors of a capture that has ended, or is ending. */
+static bool has_ended(int err)
+{
+	return err == -ECONNRESET || err == -ECONNREFUSED || err == -EPIPE || err == -ENOENT;
+}
+
 /* Sends a request to a capture and shows the answer. Returns the exit code. */
 static int ask_capture(const struct ctl_args *a, const struct control_place *place,
 		       const char *request)
@@ -273,6 +279,12 @@ static int ask_capture(const struct ctl_args *a, const struct control_place *pla
 	char *answer;
 	int err = control__ask(NULL, place, request, &answer), status;
 
+	/* The list of all captures goes on without one that ended since it was made. */
+	if (!a->pid && has_ended(err)) {
+		log_debug("the capture of PID %d (it is PID %d) has ended", (int)place->target,
+			  (int)place->capturer);
+		return EXIT_OK;
+	}
 	if (err) {
 		log_err("the capture of PID %d (it is PID %d) does not answer: %s",
 			(int)place->target, (int)place->capturer, strerror(-err));
