@@ -255,12 +255,19 @@ def test_bad_places():
     got, _, err = tool("watch", *pid, root=True)
     equal(got, 2, "exit code where there is no such process: %s" % err)
     check("PID %d does not run" % p.popen.pid in err, "who is not there: %s", err)
+
+
+def test_any_program():
+    """A program without Python and PyTorch has resident memory; rules of a device are named at the start."""
     shell = spawn(["sh", "-c", "echo ready; read nothing"])
     shell.wait_line("^ready")
-    for options in ((), ("--follow",), ("--all",)):
-        got, out, err = tool("watch", "-p", str(shell.pid), *options, "-d", "5s", root=True)
-        equal((got, out), (2, ""), "exit code and output for a shell: %s" % err)
-        check("PID %d (sh) has no Python interpreter, PyTorch or CUDA" % shell.pid in err, "what is wrong with a shell: %s", err)
+    w = watching("-p", str(shell.pid), "--rule", "host_live>0", "--rule", "ooms>0")
+    text = wait_event(w, "watching", 20)["text"]
+    check(text.endswith("; 1 of 2 rules need it: ooms>0"), "what is said: %s", text)
+    fired = wait_event(w, "fired")
+    check(fired["figure"] == "host_live" and fired["value"] > 4096, "what fired: %s", fired)
+    shell.stop()
+    equal(w.wait(30), 0, "exit code after the end of the program: %s" % w.stderr())
 
 
 def test_rules_that_cannot_be_judged():

@@ -33,7 +33,9 @@ enum cond_figure {
 	COND_HOST_PINNED,
 	COND_HOST_SHARED,
 	COND_HOST_UNKNOWN,
-	COND_HOST_CGROUP,   /* bytes in the memory control group; 100% is the group's limit */
+	COND_HOST_LIVE,	  /* resident memory in use: host_sheet__live() */
+	COND_MALLOC_FREE, /* resident memory that is free inside malloc; 100% is malloc's memory */
+	COND_HOST_CGROUP, /* bytes in the memory control group; 100% is the group's limit */
 	COND_FRAGMENTATION, /* a share: value has the unused bytes, whole the reserved bytes */
 	COND_STEP_TIME,	    /* duration of a step, ns */
 	COND_OOMS,
@@ -47,6 +49,8 @@ enum cond_figure {
 	COND_USED_GROWTH,
 	COND_OTHER_GROWTH,
 	COND_RSS_GROWTH,
+	COND_HOST_LIVE_GROWTH,
+	COND_MALLOC_FREE_GROWTH,
 	COND_NR,
 };
 
@@ -121,18 +125,21 @@ int cond__eval(struct cond *c, const struct cond_values *v, struct cond_result *
 /* Forgets the history of a series. Call it before another process gets the series's number. */
 void cond__forget(struct cond *c, unsigned series);
 
+/* Returns the figure that f is the growth of; f itself if it is no growth. */
+enum cond_figure cond__base_figure(enum cond_figure f);
 /* Returns the figure's name in conditions: "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
 
-/* The host_figures functions set the figures COND_HOST_*. */
+/* The host_figures functions set the figures COND_HOST_* and COND_MALLOC_FREE. */
 
-/* Sets all figures COND_HOST_* from s, a reading of the process's host memory. If s is NULL there
- * was no reading, and the figures are unknown for the reason why, which v borrows. ram: bytes of
- * the machine's memory, which count as 100% of all these figures but COND_HOST_CGROUP; 0: unknown.
+/* Sets all of them from s, a reading of the process's host memory. If s is NULL there was no
+ * reading, and the figures are unknown for the reason why, which v borrows. ram: bytes of the
+ * machine's memory, which count as 100% of all these figures but COND_HOST_CGROUP and
+ * COND_MALLOC_FREE; 0: unknown.
  */
 void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
 		       const char *why);
 /* Sets COND_HOST_CGROUP alone. limit: UINT64_MAX if the control group has none. */
 void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit);
-/* True if f is one of COND_HOST_* that needs a reading of the process: all but COND_HOST_CGROUP. */
+/* True if f, or the figure that f is the growth of, needs a reading of the process's host memory. */
 bool host_figures__is_part(enum cond_figure f);

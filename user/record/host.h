@@ -73,6 +73,20 @@ static inline bool host_part__adds_up(unsigned part)
 	return part > HOST_TOTAL && part < HOST_PARTS_END;
 }
 
+/* Resident bytes in use, and resident bytes that are free inside allocators: malloc, CPython's
+ * arenas and PyTorch's pinned memory. */
+struct host_use {
+	bool malloc_known;	      /* malloc_free is known */
+	uint64_t malloc, malloc_free; /* memory of malloc; the part of it that is free */
+	bool known;		      /* free and live are known */
+	uint64_t rss, free, live;     /* free and live add up to rss */
+	/* Part of live: HOST_UNKNOWN. An allocator that is not read may have free memory in it. */
+	uint64_t unexplained;
+};
+
+/* Divides the resident memory of a sheet. */
+void host_sheet__use(const struct host_sheet *s, struct host_use *ret);
+
 /* Calls fn with an EVENT_HOST for each part of a sheet, HOST_TOTAL last. Returns 0 or the first
  * nonzero result of fn.
  */

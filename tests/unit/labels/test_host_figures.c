@@ -67,6 +67,45 @@ static void test_sheet(void **state)
 	expect(&v, "host_tensors>=0 or host_cgroup>=0", COND_UNKNOWN, "nothing was read");
 }
 
+static struct host_figure figure(uint64_t mib, uint64_t second_mib)
+{
+	return (struct host_figure){ mib * MIB, second_mib * MIB, true, true, false };
+}
+
+/* Memory in use and memory that is free inside allocators add up to RSS. */
+static void test_use(void **state)
+{
+	struct cond_values v = { 0 };
+	struct host_sheet s = { 0 };
+
+	s.part[HOST_MALLOC] = figure(80, 20);
+	s.part[HOST_PINNED] = figure(10, 4);
+	s.part[HOST_LIBRARIES] = figure(9, 7);
+	s.part[HOST_UNKNOWN] = (struct host_figure){ .bytes = 1 * MIB, .known = true };
+	host_figures__put(&v, &s, 200 * MIB, "");
+	expect(&v, "host_live=76M", COND_HOLDS, "host live 76.00 MiB = 76.00 MiB");
+	expect(&v, "host_live=38%", COND_HOLDS, "(38% of 200.00 MiB)");
+	expect(&v, "malloc_free=20M", COND_HOLDS, "malloc free 20.00 MiB = 20.00 MiB");
+	expect(&v, "malloc_free=25%", COND_HOLDS, "(25% of 80.00 MiB)");
+	/* CPython's arenas: their free memory is in neither until it is known. */
+	s.part[HOST_PYTHON] = (struct host_figure){ .bytes = 40 * MIB, .known = true };
+	host_figures__put(&v, &s, 0, "");
+	expect(&v, "host_live>0 and malloc_free>0", COND_UNKNOWN, "could not be read");
+	s.part[HOST_PYTHON].second = 30 * MIB;
+	s.part[HOST_PYTHON].has_second = true;
+	host_figures__put(&v, &s, 0, "");
+	expect(&v, "host_live=86M", COND_HOLDS, "");
+	/* Another malloc, or a program without one that is known. */
+	s.part[HOST_MALLOC].has_second = false;
+	host_figures__put(&v, &s, 0, "");
+	expect(&v, "malloc_free>0 or host_live>0", COND_UNKNOWN, "could not be read");
+	s.part[HOST_MALLOC] = figure(80, 500);
+	host_figures__put(&v, &s, 0, "");
+	expect(&v, "host_live=0", COND_HOLDS, "");
+	host_figures__put(&v, NULL, 0, "nothing was read");
+	expect(&v, "malloc_free>0 or host_live>0", COND_UNKNOWN, "nothing was read");
+}
+
 struct feed {
 	struct values *v;
 	bool news;
@@ -123,6 +162,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sheet),
+		cmocka_unit_test(test_use),
 		cmocka_unit_test(test_capture),
 	};
 

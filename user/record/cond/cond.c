@@ -344,6 +344,8 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_HOST_PINNED] = { "host_pinned", COND_BYTES, 0 },
 	[COND_HOST_SHARED] = { "host_shared", COND_BYTES, 0 },
 	[COND_HOST_UNKNOWN] = { "host_unknown", COND_BYTES, 0 },
+	[COND_HOST_LIVE] = { "host_live", COND_BYTES, 0 },
+	[COND_MALLOC_FREE] = { "malloc_free", COND_BYTES, 0 },
 	[COND_HOST_CGROUP] = { "host_cgroup", COND_BYTES, 0 },
 	[COND_FRAGMENTATION] = { "fragmentation", COND_SHARE, 0 },
 	[COND_STEP_TIME] = { "step_time", COND_TIME, 0 },
@@ -356,6 +358,8 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_USED_GROWTH] = { "used_growth", COND_BYTES, COND_USED },
 	[COND_OTHER_GROWTH] = { "other_growth", COND_BYTES, COND_OTHER },
 	[COND_RSS_GROWTH] = { "rss_growth", COND_BYTES, COND_RSS },
+	[COND_HOST_LIVE_GROWTH] = { "host_live_growth", COND_BYTES, COND_HOST_LIVE },
+	[COND_MALLOC_FREE_GROWTH] = { "malloc_free_growth", COND_BYTES, COND_MALLOC_FREE },
 };
 
 struct parser {
@@ -648,10 +652,15 @@ const char *cond__text(const struct cond *c)
 
 /* ---- the figures of a condition ---- */
 
+enum cond_figure cond__base_figure(enum cond_figure f)
+{
+	return is_growth(f) ? known_figures[f].of : f;
+}
+
 /* Returns the figure whose value a term needs: growth needs the figure that grows. */
 static enum cond_figure base_figure(const struct term *t)
 {
-	return is_growth(t->figure) ? known_figures[t->figure].of : t->figure;
+	return cond__base_figure(t->figure);
 }
 
 bool cond__needs(const struct cond *c, enum cond_figure figure)

@@ -19,6 +19,9 @@ static const struct {
 
 bool host_figures__is_part(enum cond_figure f)
 {
+	f = cond__base_figure(f);
+	if (f == COND_HOST_LIVE || f == COND_MALLOC_FREE)
+		return true;
 	for (size_t i = 0; i < N_PARTS; i++)
 		if (parts[i].figure == f)
 			return true;
@@ -30,6 +33,16 @@ void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit
 	v->v[COND_HOST_CGROUP] = (struct cond_value){ .known = true,
 						      .value = use,
 						      .whole = limit == UINT64_MAX ? 0 : limit };
+}
+
+static void put_use(struct cond_values *v, const struct host_sheet *s, uint64_t ram)
+{
+	struct host_use use;
+
+	host_sheet__use(s, &use);
+	v->v[COND_HOST_LIVE] = (struct cond_value){ use.known, use.live, ram };
+	v->v[COND_MALLOC_FREE] = (struct cond_value){ use.malloc_known, use.malloc_free,
+						      use.malloc };
 }
 
 void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64_t ram,
@@ -48,6 +61,11 @@ void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64
 		v->why[parts[i].figure] = s ? "the tables that it comes from could not be read"
 					    : why;
 	}
+	v->v[COND_HOST_LIVE] = v->v[COND_MALLOC_FREE] = (struct cond_value){ 0 };
+	v->why[COND_HOST_LIVE] = v->why[COND_MALLOC_FREE] =
+		s ? "malloc's lists of free memory could not be read" : why;
+	if (s)
+		put_use(v, s, ram);
 	v->v[COND_HOST_CGROUP] = (struct cond_value){ 0 };
 	v->why[COND_HOST_CGROUP] = s ? "the process has no memory control group" : why;
 	if (s && group->known)

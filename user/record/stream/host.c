@@ -36,6 +36,30 @@ const char *host_part__name(unsigned part)
 	return part < HOST_PART_NR ? names[part] : NULL;
 }
 
+void host_sheet__use(const struct host_sheet *s, struct host_use *ret)
+{
+	/* The second figures of these parts are bytes that are free inside. */
+	static const enum host_part allocators[] = { HOST_PINNED, HOST_PYTHON, HOST_MALLOC };
+	const struct host_figure *malloc = &s->part[HOST_MALLOC];
+
+	*ret = (struct host_use){ .malloc_known = malloc->known && malloc->has_second,
+				  .malloc = malloc->bytes,
+				  .malloc_free = malloc->second,
+				  .unexplained = s->part[HOST_UNKNOWN].bytes };
+	ret->known = ret->malloc_known;
+	for (unsigned k = 0; k < HOST_PARTS_END; k++)
+		ret->rss += host_part__adds_up(k) ? s->part[k].bytes : 0;
+	for (size_t i = 0; i < sizeof(allocators) / sizeof(*allocators); i++) {
+		const struct host_figure *f = &s->part[allocators[i]];
+
+		ret->known &= f->has_second || !f->known || !f->bytes;
+		ret->free += f->known && f->has_second ? f->second : 0;
+	}
+	/* The second figures were read a moment after the first. */
+	ret->free = ret->free < ret->rss ? ret->free : ret->rss;
+	ret->live = ret->rss - ret->free;
+}
+
 static int emit_part(const struct host_sheet *s, unsigned part, uint64_t time,
 		     int (*fn)(void *ctx, const struct event *e), void *ctx)
 {

@@ -504,8 +504,13 @@ static int refuse(const char *text, const char *what, const char *why_not, char 
 
 int report_fail__add(struct report_fail *f, const char *text, char **why)
 {
-	static const enum cond_figure not_recorded[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH,
-							 COND_USED_GROWTH, COND_OTHER_GROWTH };
+	static const enum cond_figure not_recorded[] = { COND_RSS,
+							 COND_RETRIES,
+							 COND_RSS_GROWTH,
+							 COND_HOST_LIVE_GROWTH,
+							 COND_MALLOC_FREE_GROWTH,
+							 COND_USED_GROWTH,
+							 COND_OTHER_GROWTH };
 	struct cond *c;
 	int err = cond__parse(text, &c, why);
 

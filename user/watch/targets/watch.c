@@ -18,7 +18,6 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/target.h"
 #include "inspect/proc.h"
 #include "record/cond.h"
 
@@ -351,12 +350,14 @@ static int open_rules(struct watch *w)
 		}
 		rule->is_per_process = uses_no_device(rule->cond);
 		w->wants_steps |= cond__needs_steps(rule->cond);
-		w->wants_growth |= cond__needs_growth(rule->cond);
 		w->wants_rss_growth |= cond__needs(rule->cond, COND_RSS_GROWTH);
 		w->wants_cgroup |= cond__needs(rule->cond, COND_HOST_CGROUP);
-		for (int figure = 0; figure < COND_FIGURES; figure++)
-			w->wants_host |= host_figures__is_part(figure) &&
-					 cond__needs(rule->cond, figure);
+		for (int f = 0; f < COND_NR; f++) {
+			if (!cond__needs(rule->cond, f))
+				continue;
+			w->wants_host |= host_figures__is_part(f);
+			w->wants_growth |= f >= COND_GROWTH && !host_figures__is_part(f);
+		}
 		for (size_t k = 0; k < sizeof(of_driver) / sizeof(*of_driver); k++)
 			w->wants_used |= cond__needs(rule->cond, of_driver[k]);
 	}
@@ -524,36 +525,11 @@ static int loop(struct watch *w, int signals, int timer)
 	}
 }
 
-/* Rejects PIDs that are not Python processes, such as mistyped ones, which would be watched
- * forever. Denied access is reported later. */
-static int check_pids(const struct watch *w)
-{
-	const struct pick_args *p = &w->args.pick;
-	int status = EXIT_OK;
-
-	for (size_t i = 0; i < p->n_pids && !status; i++) {
-		struct failure f;
-		struct target t;
-
-		if (target__open(p->pids[i], &t, &f))
-			continue;
-		if (target__look(&t, &f) == -ENOEXEC) {
-			log_err("%s", f.text);
-			status = f.status;
-		}
-		target__close(&t);
-	}
-	return status;
-}
-
 /* Finds the first processes. Returns 0, or an exit code, logged, if nothing can be watched. */
 static int begin(struct watch *w)
 {
 	char title[256];
-	int status = check_pids(w);
 
-	if (status)
-		return status;
 	scan_targets(w);
 	w->next_scan = watch_find__open_ended(w->find) ? clock__monotonic() + SCAN_EVERY
 						       : UINT64_MAX;
