@@ -10,6 +10,7 @@ import subprocess
 import time
 
 from harness import REPO, TOOL, check, equal, made, read_json, run, scratch, tool
+from mtr_writer import Writer
 
 MIB = 1 << 20
 
@@ -124,6 +125,50 @@ def test_order_of_ranks():
     names = [c["name"] for c in json.loads(tool("compare", "--format", "json", job)[1])["captures"]]
     equal(names, ["rank-0", "rank-1", "rank-2", "rank-3"], "rows of compare")
     equal([json.loads(tool("diff", "--format", "json", job)[1])[side]["recording"] for side in ("old", "new")], ["rank-0", "rank-3"], "first and last")
+
+
+def job_without_folder(name, launcher_has_memory):
+    """What `run --children -o NAME` writes: a launcher, its two ranks, and files of another run."""
+    path, extension = os.path.splitext(scratch(name))
+    launcher = {"pid": "10", "process_started": "1000", "cmdline": '["torchrun"]'}
+    files = {"": launcher}
+    for rank, pid in enumerate((12, 11)):
+        ancestors = [{"pid": 5, "started": 900, "title": "sh"}, {"pid": 10, "started": 1000, "title": "torchrun"}]
+        files[".%d" % pid] = {"pid": str(pid), "process_started": str(1000 + pid), "rank": str(rank), "world_size": "2", "parent": "10",
+                              "cmdline": '["python", "train.py"]', "ancestors": json.dumps(ancestors)}
+    files[".13"] = {**files[".12"], "pid": "13", "ancestors": '[{"pid": 10, "started": 7}]'}  # an older run
+    files[".14"] = {**files[".12"], "pid": "14", "ancestors": "[[]]"}
+    for suffix, facts in files.items():
+        w = Writer(path + suffix + extension, facts)
+        if suffix or launcher_has_memory:
+            w.block(4, 1 << 20, w.stack("/a/train.py", "main", 5))
+        w.close()
+    with open(path + ".15" + extension, "wb") as f:
+        f.write(b"no recording")
+    return path + extension
+
+
+def test_launcher():
+    """The name that -o got gives the whole job, if the launcher itself has no memory."""
+    for name in ("ddp", "job.mtr"):
+        path = job_without_folder(name, False)
+        code, out, err = tool("report", path)
+        check((code, err) == (0, "") and out.startswith("2 recordings of one job, ranks 0-1 of 2: python train.py\n"), "%s: %s %s", name, out, err)
+        code, out, err = tool("diagnose", path)
+        check(err == "" and "ranks 0-1 of 2" in out, "diagnose: %s %s", out, err)
+        code, out, err = tool("report", path, path)
+        check("2 recordings" not in out.splitlines()[0], "two arguments: %s", out)
+
+
+def test_process_with_children():
+    """A process with memory is reported by itself, and a line names the recordings of those that it started."""
+    path = job_without_folder("with children.mtr", True)
+    code, out, err = tool("report", path)
+    check(code == 0 and "recordings" not in out, "report: %s", out)
+    equal(err, "memtrace-bpf: %s: recordings of processes that it started, 2 in all: '%s'.*.mtr\n" % (path, path[:-4]), "hint")
+    code, out, err = tool("export", path, "-o", scratch("one.html"))
+    check(code == 0 and "2 in all" in err, "export: %d %s", code, err)
+    equal(tool("report", path.replace(".mtr", ".11.mtr"))[2], "", "hint of a process without children")
 
 
 def test_two_scripts():

@@ -12,6 +12,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/open/started.h"
 #include "record/folder.h"
 
 #define LISTED 12 /* recordings that a message lists */
@@ -331,6 +332,43 @@ static int log_no_index(const char *path)
 	return EXIT_UNUSABLE;
 }
 
+/* Says that the processes that a recorded process started have recordings, too. */
+static void log_started(const char *path, size_t n)
+{
+	size_t len = strlen(path);
+	char clean[512], stem[PATH_MAX], word[PATH_MAX];
+	bool has_extension = len > 4 && !strcmp(path + len - 4, ".mtr");
+
+	text__clean(clean, sizeof(clean), path, len);
+	if (has_extension)
+		len -= 4;
+	snprintf(stem, sizeof(stem), "%.*s", (int)len, path);
+	if (!text__shell(word, sizeof(word), stem))
+		text__clean(word, sizeof(word), stem, strlen(stem));
+	log_info("%s: recordings of processes that it started, %zu in all: %s.*%s", clean, n, word,
+		 has_extension ? ".mtr" : "");
+}
+
+/*
+ * Adds a file. If it is the only argument, looks for recordings of the processes that its process
+ * started. They are added to the recording of a launcher, which has no memory itself.
+ */
+static int add_file(struct inputs *in, const char *path, enum inputs_of wanted, size_t n_others)
+{
+	bool together = wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT;
+	int status = inputs__add(in, strdup(path), NULL);
+	struct started s = { 0 };
+
+	if (!status && !n_others && started__find(path, &s))
+		status = out_of_memory();
+	if (s.n && !(together && s.launcher))
+		log_started(path, s.n);
+	for (size_t i = 0; together && s.launcher && i < s.n && !status; i++)
+		status = inputs__add(in, strdup(s.paths[i]), NULL);
+	started__free(&s);
+	return status;
+}
+
 /* Adds the recordings of an argument: FILE, FOLDER (all in it), or FOLDER#NAME (one in it).
  * n_others: number of the other arguments. Returns an exit code, logged. */
 static int expand_argument(struct inputs *in, const char *arg, enum inputs_of wanted,
@@ -343,7 +381,7 @@ static int expand_argument(struct inputs *in, const char *arg, enum inputs_of wa
 
 	if (!folder && !folder__is(arg))
 		return is_plain_folder(arg) ? log_no_index(arg)
-					    : inputs__add(in, strdup(arg), NULL);
+					    : add_file(in, arg, wanted, n_others);
 	status = open_folder(folder ? folder : arg, &f);
 	if (!status)
 		status = folder ? add_named(in, f, name, wanted)
