@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 The last step of `make release`: next to the packages it puts the program itself, this version's part of the change log, and
-SHA256SUMS of all. `collect.py check` is the first step: it refuses changes that are not committed.
+SHA256SUMS of all. It fails if a file that docs/guide/install.md names is missing. `collect.py check` is the first step: it refuses
+changes that are not committed.
 """
+import fnmatch
 import hashlib
 import os
 import re
@@ -39,6 +41,16 @@ def sums(folder):
     return "".join(lines)
 
 
+def missing(folder):
+    """The names of files in the guide, such as `memtrace-bpf-*.tar.xz`, that no file in the folder has."""
+    with open(os.path.join(release.ROOT, "docs/guide/install.md"), encoding="utf-8") as f:
+        names = set(re.findall(r"`(memtrace[-_]bpf[-_](?:\*\.[\w.]+|VERSION-x86_64))`", f.read()))
+    if not names:
+        release.die("docs/guide/install.md names no file of a release")
+    patterns = {name: name.replace("VERSION", release.pep440()).replace("x86_64", release.arch()) for name in names}
+    return sorted(name for name, pattern in patterns.items() if not fnmatch.filter(os.listdir(folder), pattern))
+
+
 def check():
     if release.git("rev-parse", "HEAD") is None:
         release.die("make release needs the repository: the source tarball comes from it")
@@ -55,6 +67,8 @@ def main():
     write(os.path.join(folder, f"CHANGES-{release.pep440()}.md"), changes().encode())
     for name in ("deb", "rpm", "stage"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    if missing(folder):
+        release.die(f"docs/guide/install.md names files that are not in {folder}: {', '.join(missing(folder))}")
     text = sums(folder)
     write(os.path.join(folder, "SHA256SUMS"), text.encode())
     print(f"The release is in {folder}:\n{text}", end="")
