@@ -54,7 +54,7 @@ BUDGETS = pathlib.Path(__file__).with_name("rooms.txt")
 LEFT_LEG = "capture"  # works without what only needs a file:
 RIGHT_LEG = frozenset(("model", "report", "export"))
 # Other projects' files that comments may name: all in these folders, and these.
-FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "malloc/", "torch/csrc/")
+FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "gperftools/", "include/uapi/", "kernel/", "ldso/", "linux/", "malloc/", "torch/csrc/")
 FOREIGN = frozenset("""
     cmocka.h stdalign.h stdbool.h stddef.h stdint.h methodobject.h
     cublasLt.h cuda.h cudaTypedefs.h cuda_runtime_api.h cudnn_adv.h cudnn_cnn.h cudnn_graph.h cudnn_ops.h library_types.h nccl.h nvml.h

@@ -135,6 +135,21 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 	return spans_up_to(s->v, s->n, addr);
 }
 
+struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
+						   size_t map)
+{
+	struct host_ledger *l = r->l;
+	struct host_allocator *a;
+
+	if (l->allocators == HOST_ALLOCATORS)
+		return NULL;
+	a = &l->allocator[l->allocators++];
+	*a = (struct host_allocator){ 0 };
+	snprintf(a->name, sizeof(a->name), "%s", name);
+	snprintf(a->file, sizeof(a->file), "%s", map__base_name(r->maps.maps.v[map].path));
+	return a;
+}
+
 #define STACK_MAX (64u << 20)  /* maximum bytes of a thread's stack */
 #define STACK_USUAL (8u << 20) /* bytes of a thread's stack if the limit is not known */
 #define MAX_PHDRS 64u

@@ -49,6 +49,18 @@ struct host_data {
 	size_t len;
 };
 
+/* gperftools' tcmalloc: addresses of its tables. root 0: not found yet. */
+struct host_tcmalloc_places {
+	uint64_t data;	  /* start of the mapping that has the tables */
+	uint64_t root;	  /* PageHeap::pagemap_ */
+	uint64_t stats;	  /* PageHeap::stats_ */
+	uint64_t sizes;	  /* SizeMap::class_to_size_ */
+	uint64_t central; /* Static::central_cache_ */
+	uint64_t caches;  /* ThreadCache::thread_heaps_ */
+	unsigned shift;	  /* kPageShift: a page has 1 << shift bytes */
+	uint64_t absent;  /* start of the program's data, if it has no tables; 0: not searched */
+};
+
 /* Places of tables that earlier readings found, addresses in the target; 0: not found yet. Each
  * reading verifies them again. */
 struct host_places {
@@ -57,6 +69,7 @@ struct host_places {
 	uint64_t delta;	 /* glibc: offset of bins in struct malloc_state */
 	uint64_t mp;	 /* glibc: mp_.n_mmaps */
 	uint64_t pinned; /* PyTorch: implementation of the host allocator */
+	struct host_tcmalloc_places tcmalloc;
 };
 
 /* A reading in progress. */
@@ -69,6 +82,7 @@ struct host_reading {
 	struct host_resident *resident;
 	struct host_spans claims; /* ranges that parts claim */
 	struct host_spans second; /* ranges of parts' second figures, such as free chunks */
+	uint64_t free_blocks;	  /* bytes of malloc's free blocks that are in no range of second */
 	struct host_spans pinned; /* blocks of the host allocator that are in use */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
@@ -99,6 +113,7 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 int host_pinned__read(struct host_reading *r); /* before the claims are resolved */
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
+int host_tcmalloc__read(struct host_reading *r);
 /* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that
  * has its code. Borrowed from r->l. NULL: no room. */
 struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,

@@ -248,21 +248,6 @@ static void take_status(struct host_reading *r)
 								   .known = s->page_tables_known };
 }
 
-struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
-						   size_t map)
-{
-	struct host_ledger *l = r->l;
-	struct host_allocator *a;
-
-	if (l->allocators == HOST_ALLOCATORS)
-		return NULL;
-	a = &l->allocator[l->allocators++];
-	*a = (struct host_allocator){ 0 };
-	snprintf(a->name, sizeof(a->name), "%s", name);
-	snprintf(a->file, sizeof(a->file), "%s", map__base_name(r->maps.maps.v[map].path));
-	return a;
-}
-
 static struct host_allocator *find_allocator(struct host_ledger *l, const char *name,
 					     const char *file)
 {
@@ -287,6 +272,14 @@ static int name_allocators(struct host_reading *r)
 				host_reading__add_allocator(r, names[k], i);
 	}
 	return 0;
+}
+
+/* Adds free blocks that have no ranges to the free memory in the part malloc. */
+static void add_free_blocks(const struct host_reading *r)
+{
+	struct host_figure *part = &r->l->sheet.part[HOST_MALLOC];
+
+	part->second = host_smaps__min(part->second + r->free_blocks, part->bytes);
 }
 
 /* The part malloc is known if a table of any allocator was read, and its free memory if that of
@@ -326,6 +319,7 @@ static void set_known(struct host_reading *r)
 	part[HOST_PYTHON].has_second = r->l->python.used_known;
 	if (part[HOST_PYTHON].bytes > r->l->python.used)
 		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - r->l->python.used;
+	add_free_blocks(r);
 	set_malloc_known(r->l);
 }
 
@@ -369,8 +363,8 @@ static void set_group(struct host_ledger *l)
 static int read_all(struct host_reading *r)
 {
 	static int (*const readers[])(struct host_reading * r) = {
-		add_storages,	   host_pinned__read,	    host_pymalloc__read, host_glibc__read,
-		host_places__read, host_glibc__find_mapped, name_allocators,
+		add_storages,	     host_pinned__read, host_pymalloc__read,	 host_glibc__read,
+		host_tcmalloc__read, host_places__read, host_glibc__find_mapped, name_allocators,
 	};
 	int err;
 

@@ -1,0 +1,830 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * gperftools' tcmalloc, from outside. A stripped library has no symbol for its tables, so they are
+ * found in its data by their structure. Layouts: gperftools 2.7 to 2.18 on 64-bit machines with
+ * 48-bit addresses: PageHeap (gperftools/src/page_heap.h), TCMalloc_PageMap2 (pagemap), Span
+ * (span), SizeMap (common), CentralFreeList (central_freelist), ThreadCache (thread_cache).
+ *
+ * Each page belongs to a span: a large block, small blocks of one size class, or free pages. The
+ * page map leads from a page to its span. Ranges of memory come from the page map, and sums from
+ * tcmalloc's own counters. Both must agree, or tcmalloc's figures are unknown.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+
+#define DATA_MAX (32u << 20) /* bytes of a file's data that are searched */
+#define ADDRESS_BITS 48u     /* kAddressBits */
+#define LEAVES 1024u	     /* most leaves of a page map: 2 TiB of addresses */
+#define CLASSES 128u	     /* kClassSizesMax */
+#define CLASSES_LEAST 16u    /* size classes that identify a table of sizes */
+#define LARGEST (256u << 10) /* kMaxSize: size of the last class */
+#define SPAN 48u	     /* sizeof(Span) */
+#define CENTRAL 1216u	     /* sizeof(CentralFreeList), padded to the cache line */
+#define FREE_LIST 32u	     /* sizeof(ThreadCache::FreeList) */
+/* Offsets in ThreadCache: the end of its lists; beyond all members in all versions. */
+#define LISTS_END (CLASSES * FREE_LIST)
+#define CACHE_END (LISTS_END + 256u)
+#define MAX_CACHES 16384u		 /* threads */
+#define MOST_OBJECTS (UINT64_C(1) << 36) /* of one size class; sums stay below 64 bits */
+#define MAX_SPANS (8u << 20)
+#define MAX_LOADS (64u << 10) /* reads of spans; each has WINDOW bytes */
+#define MAX_TRIES (96u << 10) /* reads of what may be a thread's cache */
+#define MAX_STALE 4096u	      /* entries of the page map that changed during the reading */
+#define READINGS 3	      /* attempts while the process changes its tables */
+#define WINDOW 16384u	      /* bytes of spans that are read at once */
+#define WINDOWS 256u
+
+/* Span::location */
+enum { IN_USE, FREE, RETURNED };
+
+struct span_info {
+	uint64_t start, length; /* pages */
+	uint8_t size_class;	/* 0: one block */
+	uint8_t location;
+};
+
+/* Copies of small parts of the tables. */
+struct tables {
+	struct host_reading *r;
+	struct host_tcmalloc_places *at;
+	unsigned classes; /* number of size classes, with class 0 */
+	uint32_t size[CLASSES], move[CLASSES];
+	uint64_t pages[CLASSES];
+	uint64_t tries; /* reads of what may be a thread's cache */
+};
+
+static unsigned page_bits(unsigned shift)
+{
+	return ADDRESS_BITS - shift;
+}
+
+static unsigned leaf_bits(unsigned shift)
+{
+	return (page_bits(shift) + 1) / 2;
+}
+
+static uint64_t leaf_length(unsigned shift)
+{
+	return UINT64_C(1) << leaf_bits(shift);
+}
+
+static uint64_t root_length(unsigned shift)
+{
+	return UINT64_C(1) << (page_bits(shift) - leaf_bits(shift));
+}
+
+static uint32_t word4(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static bool is_private(const struct host_reading *r, uint64_t addr, uint64_t size)
+{
+	return addr % 8 == 0 && host_places__is_private_memory(&r->maps, addr, size);
+}
+
+/* As host_places__read_resident(). -ENOENT: the memory is not there any more. */
+static int read_table(const struct host_reading *r, uint64_t addr, void *buf, size_t len)
+{
+	int err = host_places__read_resident(r, addr, buf, len);
+
+	return host_places__is_local(err) ? -ENOENT : err;
+}
+
+/* ---- spans ---- */
+
+/* Parts of the target's memory with spans. */
+struct windows {
+	const struct host_reading *r;
+	uint64_t loads;
+	struct {
+		uint64_t addr;	 /* 0: empty */
+		uint8_t claimed; /* bits: pages that are in walk.entries */
+		uint8_t v[WINDOW + SPAN];
+	} w[WINDOWS];
+};
+
+/* Reads the span at addr. -ENOENT: there is none. -E2BIG: too many reads. */
+static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
+{
+	uint64_t start = addr & ~(uint64_t)(WINDOW - 1);
+	size_t slot = start / WINDOW % WINDOWS;
+	const uint8_t *s;
+	uint32_t bits;
+	int err;
+
+	if (c->w[slot].addr != start) {
+		if (!is_private(c->r, addr, SPAN))
+			return -ENOENT;
+		if (++c->loads > MAX_LOADS)
+			return -E2BIG;
+		c->w[slot].addr = 0;
+		err = read_table(c->r, start, c->w[slot].v, WINDOW + SPAN);
+		if (err)
+			return err;
+		c->w[slot].addr = start;
+		c->w[slot].claimed = 0;
+	}
+	if (addr % 8)
+		return -ENOENT;
+	/* start, length, next, prev, objects; refcount 16 bits, sizeclass 8, location 2 */
+	s = c->w[slot].v + (addr - start);
+	bits = word4(s + 40);
+	*ret = (struct span_info){ .start = proc__word(s),
+				   .length = proc__word(s + 8),
+				   .size_class = (uint8_t)(bits >> 16),
+				   .location = bits >> 24 & 3 };
+	return 0;
+}
+
+/* Whether s is the span that begins at this page. */
+static bool begins_at(const struct tables *t, const struct span_info *s, uint64_t page)
+{
+	uint64_t most = (UINT64_C(1) << page_bits(t->at->shift)) - page;
+
+	if (s->start != page || !s->length || s->length > most || s->location > RETURNED)
+		return false;
+	return !s->size_class || (s->size_class < t->classes && s->location == IN_USE &&
+				  s->length >= t->pages[s->size_class]);
+}
+
+/* ---- finding the tables ---- */
+
+/* Whether addr is code, as far as the mappings tell. */
+static bool is_code(const struct host_reading *r, uint64_t addr)
+{
+	const struct map *m = maps__find(&r->maps.maps, addr);
+
+	return m && m->x && m->inode;
+}
+
+/* Whether the first entry of this leaf that leads to a span agrees with the span. first: the leaf's
+ * first page. */
+static int is_leaf(struct windows *c, uint64_t leaf, uint64_t first, unsigned shift)
+{
+	uint64_t n = leaf_length(shift), v[512];
+	struct span_info s;
+	int err;
+
+	for (uint64_t i = 0; i < n; i += 512) {
+		err = read_table(c->r, leaf + 8 * i, v, sizeof(v));
+		if (err)
+			return err;
+		for (uint64_t k = 0; k < 512; k++) {
+			if (!v[k])
+				continue;
+			err = read_span(c, v[k], &s);
+			if (err)
+				return err == -E2BIG ? -ENOENT : err;
+			return s.start == first + i + k && s.length ? 0 : -ENOENT;
+		}
+	}
+	return -ENOENT;
+}
+
+/* Verifies root, a copy of a page map's root: each entry that is not 0 points to memory for a leaf,
+ * and the first leaf has spans. 0, -ENOENT or an error that ends the reading. */
+static int is_root(struct windows *c, const uint8_t *root, unsigned shift)
+{
+	uint64_t found = 0, first = 0, leaf;
+
+	for (uint64_t i = 0; i < root_length(shift); i++) {
+		leaf = proc__word(root + 8 * i);
+		if (!leaf)
+			continue;
+		if (!is_private(c->r, leaf, 8 * leaf_length(shift)))
+			return -ENOENT;
+		first = found++ ? first : i;
+	}
+	if (!found)
+		return -ENOENT;
+	return is_leaf(c, proc__word(root + 8 * first), first << leaf_bits(shift), shift);
+}
+
+/*
+ * Finds the page map's root for one size of pages: an array that is nearly empty, and then the
+ * address of the function that allocates its leaves. Returns its offset in the data, -ENOENT or an
+ * error that ends the reading.
+ */
+static int64_t find_root(struct windows *c, const struct host_data *d, unsigned shift)
+{
+	uint64_t bytes = 8 * root_length(shift), entries = 0;
+	int err;
+
+	/* entries: words that are not 0 in [at - bytes, at) */
+	for (uint64_t at = 0; at + 8 <= d->len; at += 8) {
+		uint64_t w = proc__word(d->v + at);
+
+		if (at >= bytes && w && entries && entries <= LEAVES && is_code(c->r, w)) {
+			err = is_root(c, d->v + at - bytes, shift);
+			if (!err)
+				return (int64_t)(at - bytes);
+			if (err != -ENOENT)
+				return err;
+		}
+		entries += w != 0;
+		if (at >= bytes)
+			entries -= proc__word(d->v + at - bytes) != 0;
+	}
+	return -ENOENT;
+}
+
+/* Whether a head of a list of spans, at the address addr, looks like one. */
+static bool is_list_head(const struct host_reading *r, const uint8_t *s, uint64_t addr)
+{
+	uint64_t next = proc__word(s + 16);
+	uint64_t prev = proc__word(s + 24);
+
+	if ((next == addr) != (prev == addr))
+		return false;
+	return next == addr || (is_private(r, next, SPAN) && is_private(r, prev, SPAN));
+}
+
+/* PageHeap::Stats; all in bytes. */
+struct heap_stats {
+	uint64_t system, free, returned;
+};
+
+static bool parse_stats(const uint8_t *w, struct heap_stats *ret)
+{
+	*ret = (struct heap_stats){ proc__word(w), proc__word(w + 8), proc__word(w + 16) };
+	return ret->system && ret->system >> ADDRESS_BITS == 0 && ret->system % HOST_PAGE == 0 &&
+	       ret->free % HOST_PAGE == 0 && ret->returned % HOST_PAGE == 0 &&
+	       ret->free <= ret->system && ret->returned <= ret->system - ret->free;
+}
+
+/*
+ * Finds PageHeap::stats_. After the page map: its function, two sets of large free spans (48 bytes
+ * each with libstdc++, 24 with libc++), the lists of small free spans (two heads for each length of
+ * less than 1 MiB), and the counters. 0: not found.
+ */
+static uint64_t find_stats(const struct host_reading *r, const struct host_data *d, uint64_t root,
+			   unsigned shift)
+{
+	static const uint64_t sets[] = { 2 * 48, 2 * 24 };
+	uint64_t heads = 2 * (UINT64_C(1) << (20 - shift));
+	struct heap_stats s;
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(*sets); i++) {
+		uint64_t at = root + 8 * root_length(shift) + 8 + sets[i], k = 0;
+
+		if (at + heads * SPAN + 24 > d->len)
+			continue;
+		while (k < heads && is_list_head(r, d->v + at + k * SPAN, d->addr + at + k * SPAN))
+			k++;
+		at += heads * SPAN;
+		if (k == heads && parse_stats(d->v + at, &s))
+			return d->addr + at;
+	}
+	return 0;
+}
+
+/* Parses num_objects_to_move_, class_to_size_ and class_to_pages_ of SizeMap. w: class_to_size_,
+ * with the others before and after it. Sizes increase up to 256 KiB. */
+static bool parse_sizes(const uint8_t *w, bool aligned, struct tables *t)
+{
+	const uint8_t *pages = w + 4 * CLASSES + (aligned ? 0 : 4), *move = w - 4 * CLASSES;
+	unsigned n = 1;
+
+	if (word4(w) || word4(w + 4) != 8 || word4(move) || proc__word(pages))
+		return false;
+	for (; n < CLASSES && t->size[n - 1] < LARGEST; n++) {
+		t->size[n] = word4(w + 4 * n);
+		t->move[n] = word4(move + 4 * n);
+		t->pages[n] = proc__word(pages + 8 * n);
+		if (t->size[n] <= t->size[n - 1] || t->size[n] % 8 || t->move[n] > 1u << 16 ||
+		    !t->pages[n] || t->pages[n] > LARGEST ||
+		    t->pages[n] << t->at->shift < t->size[n])
+			return false;
+	}
+	for (unsigned i = n; i < CLASSES; i++)
+		if (word4(w + 4 * i))
+			return false;
+	t->classes = n;
+	return n >= CLASSES_LEAST && t->size[n - 1] == LARGEST;
+}
+
+/* Bytes of the arrays of SizeMap before and after class_to_size_. */
+#define SIZES_BEFORE (4 * CLASSES)
+#define SIZES_AFTER (4 * CLASSES + 4 + 8 * CLASSES)
+
+static uint64_t find_sizes(const struct host_data *d, struct tables *t)
+{
+	for (uint64_t at = SIZES_BEFORE; at + SIZES_AFTER <= d->len; at += 4)
+		if (parse_sizes(d->v + at, (d->addr + at) % 8 == 0, t))
+			return d->addr + at;
+	return 0;
+}
+
+/* Free objects by size class. */
+struct free_objects {
+	uint64_t central, transfer, thread; /* bytes */
+	uint64_t caches;		    /* threads with a cache */
+};
+
+/* A CentralFreeList: the free blocks of one size class that are in no thread's cache. */
+struct central {
+	uint64_t size_class, spans, objects; /* objects: free ones in its spans */
+	uint32_t slots, most_slots;	     /* full and all places for move[] free objects each */
+};
+
+/* Parses the CentralFreeList w; addr: of the original. False: it is none. */
+static bool parse_central(const struct host_reading *r, const uint8_t *w, uint64_t addr,
+			  struct central *ret)
+{
+	ret->size_class = proc__word(w + 8);
+	ret->spans = proc__word(w + 112);
+	ret->objects = proc__word(w + 120);
+	ret->slots = word4(w + 1152);
+	ret->most_slots = word4(w + 1160);
+	return is_list_head(r, w + 16, addr + 16) && is_list_head(r, w + 64, addr + 64) &&
+	       ret->slots <= ret->most_slots && ret->most_slots <= 64 &&
+	       ret->spans <= MOST_OBJECTS && ret->objects <= MOST_OBJECTS;
+}
+
+/* Adds up Static::central_cache_: free objects, and as tcmalloc does the unused ends of spans.
+ * addr: of the original. False: it is another array. */
+static bool add_central(const struct tables *t, const uint8_t *w, uint64_t addr,
+			struct free_objects *ret)
+{
+	struct central c;
+
+	ret->central = ret->transfer = 0;
+	for (unsigned i = 0; i < t->classes; i++) {
+		size_t at = (size_t)CENTRAL * i;
+
+		if (!parse_central(t->r, w + at, addr + at, &c) || c.size_class != i)
+			return false;
+		if (!i)
+			continue; /* no blocks */
+		ret->central += c.objects * t->size[i] +
+				c.spans * ((t->pages[i] << t->at->shift) % t->size[i]);
+		ret->transfer += (uint64_t)c.slots * t->move[i] * t->size[i];
+	}
+	return true;
+}
+
+static uint64_t find_central(const struct host_data *d, const struct tables *t)
+{
+	struct free_objects sum;
+	uint64_t bytes = (uint64_t)CENTRAL * t->classes;
+
+	for (uint64_t at = 0; at + bytes <= d->len; at += 8)
+		if (!proc__word(d->v + at + 8) && proc__word(d->v + at + CENTRAL + 8) == 1 &&
+		    add_central(t, d->v + at, d->addr + at, &sum))
+			return d->addr + at;
+	return 0;
+}
+
+/* ---- caches of threads ---- */
+
+/* Reads the ThreadCache at addr: each list has the size of its objects. Sets *bytes to those of
+ * its free objects. -ENOENT: there is none. -E2BIG: too many reads. */
+static int read_cache(struct tables *t, uint64_t addr, uint8_t w[CACHE_END], uint64_t *bytes)
+{
+	uint8_t first[8];
+	int err;
+
+	if (!is_private(t->r, addr, LISTS_END))
+		return -ENOENT;
+	if (++t->tries > MAX_TRIES)
+		return -E2BIG;
+	/* most pointers lead to something else */
+	err = read_table(t->r, addr + FREE_LIST + 24, first, sizeof(first));
+	if (err || word4(first) != t->size[1])
+		return err ?: -ENOENT;
+	err = read_table(t->r, addr, w, CACHE_END);
+	if (err)
+		return err;
+	*bytes = 0;
+	for (unsigned i = 1; i < t->classes; i++) {
+		/* list, length, low water mark, longest, overages, size of objects */
+		const uint8_t *l = w + (size_t)FREE_LIST * i;
+		uint32_t length = word4(l + 8);
+
+		if (word4(l + 24) != t->size[i] || length > 1u << 24)
+			return -ENOENT;
+		*bytes += (uint64_t)length * t->size[i];
+	}
+	return 0;
+}
+
+/* Finds the offset of ThreadCache::next_ by a neighbour of the cache at addr: prev_ follows next_.
+ * w: its copy. *ret 0: the cache has no neighbour. 0 or an error that ends the reading. */
+static int find_next(struct tables *t, uint64_t addr, const uint8_t *w, uint64_t *ret)
+{
+	uint8_t other[CACHE_END];
+	uint64_t bytes;
+	int err;
+
+	*ret = 0;
+	for (uint64_t at = LISTS_END + 8; at + 16 <= CACHE_END && !*ret; at += 8) {
+		uint64_t x = proc__word(w + at);
+
+		if (!x || x == addr)
+			continue;
+		err = read_cache(t, x, other, &bytes);
+		if (err && err != -ENOENT)
+			return err;
+		if (err)
+			continue;
+		if (proc__word(other + at + 8) == addr)
+			*ret = at;
+		else if (proc__word(other + at - 8) == addr)
+			*ret = at - 8;
+	}
+	return 0;
+}
+
+/* Adds the caches of all threads, a list that begins at `first`. -ENOENT: it is no such list. */
+static int add_caches(struct tables *t, uint64_t first, struct free_objects *f)
+{
+	uint64_t addr = first, before = 0, next_at = 0, bytes, n = 0;
+	uint8_t w[CACHE_END];
+	int err = 0;
+
+	f->thread = f->caches = 0;
+	while (addr && !err) {
+		if (++n > MAX_CACHES)
+			return -ENOENT;
+		err = read_cache(t, addr, w, &bytes);
+		if (!err && !next_at)
+			err = find_next(t, addr, w, &next_at);
+		if (err)
+			break;
+		if (next_at && proc__word(w + next_at + 8) != before)
+			return -ENOENT; /* it is not the first one, or the list changed */
+		err = host_spans__add(&t->r->claims, addr, CACHE_END, HOST_MALLOC);
+		f->thread += bytes;
+		before = addr;
+		addr = next_at ? proc__word(w + next_at) : 0;
+	}
+	f->caches = n;
+	return err;
+}
+
+/* Finds the variable ThreadCache::thread_heaps_. -ENOENT: not found. */
+static int find_caches(struct tables *t, const struct host_data *d, uint64_t *ret)
+{
+	size_t claims = t->r->claims.n;
+	struct free_objects f;
+	int err;
+
+	for (uint64_t at = 0; at + 8 <= d->len; at += 8) {
+		uint64_t addr = proc__word(d->v + at);
+
+		if (addr < HOST_PAGE || !is_private(t->r, addr, LISTS_END))
+			continue;
+		err = add_caches(t, addr, &f);
+		t->r->claims.n = claims;
+		*ret = d->addr + at;
+		if (err != -ENOENT)
+			return err;
+	}
+	return -ENOENT;
+}
+
+/* Finds all tables in a file's data. -ENOENT: not there. */
+static int find_in_data(struct tables *t, struct windows *c, const struct host_data *d)
+{
+	static const unsigned shifts[] = { 13, 12, 14, 15, 16, 18 }; /* TCMALLOC_PAGE_SIZE_SHIFT */
+	struct host_tcmalloc_places *p = t->at;
+	int64_t root = -ENOENT;
+
+	for (size_t i = 0; i < sizeof(shifts) / sizeof(*shifts) && root == -ENOENT; i++) {
+		p->shift = shifts[i];
+		root = find_root(c, d, shifts[i]);
+	}
+	if (root < 0)
+		return (int)root;
+	p->root = d->addr + (uint64_t)root;
+	p->stats = find_stats(t->r, d, (uint64_t)root, p->shift);
+	p->sizes = p->stats ? find_sizes(d, t) : 0;
+	p->central = p->sizes ? find_central(d, t) : 0;
+	if (!p->central)
+		return -ENOENT;
+	return find_caches(t, d, &p->caches);
+}
+
+static bool is_own_file(const struct map *m)
+{
+	return !strncmp(map__base_name(m->path), "libtcmalloc", 11);
+}
+
+/* Finds the tables in the data of mapping i. -ENOENT: they are not there. */
+static int find_in_file(struct tables *t, struct windows *c, size_t i)
+{
+	struct host_data d;
+	int err = host_places__read_data(t->r, i, DATA_MAX, &d);
+
+	if (err)
+		return host_places__is_local(err) ? -ENOENT : err;
+	err = find_in_data(t, c, &d);
+	free(d.v);
+	if (err)
+		t->at->root = 0;
+	else
+		t->at->data = t->r->maps.maps.v[i].start;
+	return err;
+}
+
+/* Finds the tables, in the data of tcmalloc's own library or of the program. The latter is searched
+ * once. -ENOENT: not found. */
+static int find_tables(struct tables *t, struct windows *c)
+{
+	const struct maps *maps = &t->r->maps.maps;
+	int err = -ENOENT;
+	char exe[4096];
+
+	proc__exe(t->r->proc, exe, sizeof(exe));
+	for (size_t i = 0; i < maps->n && err == -ENOENT; i++) {
+		const struct map *m = &maps->v[i];
+
+		if (!m->w || m->shared || !m->inode)
+			continue;
+		if (is_own_file(m)) {
+			err = find_in_file(t, c, i);
+		} else if (!strcmp(m->path, exe) && m->start != t->at->absent) {
+			err = find_in_file(t, c, i);
+			t->at->absent = err == -ENOENT ? m->start : 0;
+		}
+	}
+	return err;
+}
+
+/* ---- the page map ---- */
+
+struct walk {
+	struct tables *t;
+	struct windows *c;
+	struct host_spans *claims, *second;
+	uint64_t next; /* the first page that is not in a span yet */
+	uint64_t spans, stale;
+	uint64_t pages;		   /* in all spans */
+	struct span run;	   /* of neighbouring spans */
+	struct host_spans entries; /* pages with spans' entries */
+	uint64_t tables;	   /* bytes of leaves and entries */
+};
+
+static int end_run(struct walk *w)
+{
+	int err = host_spans__add(w->claims, w->run.start, w->run.end - w->run.start, HOST_MALLOC);
+
+	w->run = (struct span){ 0 };
+	return err;
+}
+
+/* Adds the page with the entry of the span that was read last, at addr. */
+static int add_entry(struct walk *w, uint64_t addr)
+{
+	uint8_t *claimed = &w->c->w[addr / WINDOW % WINDOWS].claimed;
+	uint8_t bit = (uint8_t)(1u << addr % WINDOW / HOST_PAGE);
+
+	if (*claimed & bit)
+		return 0;
+	*claimed |= bit;
+	return host_spans__add(&w->entries, addr & ~(uint64_t)(HOST_PAGE - 1), HOST_PAGE,
+			       HOST_MALLOC);
+}
+
+/* Adds the span whose entry in the table of spans is at addr. */
+static int add_span(struct walk *w, uint64_t addr, const struct span_info *s)
+{
+	unsigned shift = w->t->at->shift;
+	uint64_t start = s->start << shift, size = s->length << shift;
+	int err = 0;
+
+	if (++w->spans > MAX_SPANS)
+		return -E2BIG;
+	w->pages += s->length;
+	if (start != w->run.end) {
+		err = end_run(w);
+		w->run.start = start;
+	}
+	w->run.end = start + size;
+	if (!err && s->location == FREE)
+		err = host_spans__add(w->second, start, size, HOST_MALLOC);
+	return err ?: add_entry(w, addr);
+}
+
+/* Adds the spans that begin in a leaf. v: its copy. */
+static int walk_leaf(struct walk *w, const uint64_t *v, uint64_t first, uint64_t n)
+{
+	uint64_t page = w->next > first ? w->next : first;
+	struct span_info s;
+	int err;
+
+	while (page < first + n) {
+		uint64_t addr = v[page - first];
+
+		if (!addr) {
+			page++;
+			continue;
+		}
+		err = read_span(w->c, addr, &s);
+		if (err && err != -ENOENT)
+			return err;
+		if (err || !begins_at(w->t, &s, page)) {
+			page++;
+			if (++w->stale > MAX_STALE)
+				return -ENOENT;
+			continue;
+		}
+		err = add_span(w, addr, &s);
+		page += s.length;
+		w->next = page;
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Adds all spans. -ENOENT: the page map changed, or is none. -E2BIG: too large. */
+static int walk_root(struct walk *w, const uint8_t *root, uint64_t *leaf)
+{
+	unsigned shift = w->t->at->shift;
+	uint64_t n = leaf_length(shift), leaves = 0;
+	int err = 0;
+
+	for (uint64_t i = 0; i < root_length(shift) && !err; i++) {
+		uint64_t addr = proc__word(root + 8 * i);
+
+		if (!addr)
+			continue;
+		if (!is_private(w->t->r, addr, 8 * n))
+			return -ENOENT;
+		if (++leaves > LEAVES)
+			return -E2BIG;
+		w->tables += 8 * n;
+		err = host_spans__add(w->claims, addr, 8 * n, HOST_MALLOC);
+		err = err ?: read_table(w->t->r, addr, leaf, 8 * n);
+		err = err ?: walk_leaf(w, leaf, i * n, n);
+	}
+	return err ?: end_run(w);
+}
+
+/* Claims the pages of w->entries. */
+static int claim_entries(struct walk *w)
+{
+	int err = host_spans__resolve(&w->entries);
+
+	for (size_t i = 0; i < w->entries.n && !err; i++) {
+		const struct span *s = &w->entries.v[i];
+
+		w->tables += s->end - s->start;
+		err = host_spans__add(w->claims, s->start, s->end - s->start, HOST_MALLOC);
+	}
+	return err;
+}
+
+static int walk_pages(struct walk *w)
+{
+	unsigned shift = w->t->at->shift;
+	uint8_t *root = malloc(8 * root_length(shift));
+	uint64_t *leaf = malloc(8 * leaf_length(shift));
+	int err = root && leaf ? 0 : -ENOMEM;
+
+	err = err ?: read_table(w->t->r, w->t->at->root, root, 8 * root_length(shift));
+	err = err ?: walk_root(w, root, leaf);
+	err = err ?: claim_entries(w);
+	host_spans__free(&w->entries);
+	free(root);
+	free(leaf);
+	return err;
+}
+
+/* ---- a reading ---- */
+
+/* Reads the small tables at their places. -ENOENT: they are not there any more. */
+static int read_counters(struct tables *t, struct heap_stats *s, struct free_objects *f)
+{
+	const struct host_tcmalloc_places *p = t->at;
+	uint8_t sizes[SIZES_BEFORE + SIZES_AFTER], stats[24], head[8];
+	uint8_t *central;
+	int err;
+
+	err = read_table(t->r, p->sizes - SIZES_BEFORE, sizes, sizeof(sizes));
+	err = err ?: read_table(t->r, p->stats, stats, sizeof(stats));
+	err = err ?: read_table(t->r, p->caches, head, sizeof(head));
+	if (err)
+		return err;
+	if (!parse_sizes(sizes + SIZES_BEFORE, p->sizes % 8 == 0, t) || !parse_stats(stats, s))
+		return -ENOENT;
+	central = malloc((size_t)CENTRAL * t->classes);
+	if (!central)
+		return -ENOMEM;
+	err = read_table(t->r, p->central, central, (size_t)CENTRAL * t->classes);
+	if (!err && !add_central(t, central, p->central, f))
+		err = -ENOENT;
+	free(central);
+	return err ?: add_caches(t, proc__word(head), f);
+}
+
+/* Whether the spans of the page map and the counters agree, but for changes meanwhile. */
+static bool agree(const struct walk *w, const struct heap_stats *s)
+{
+	uint64_t bytes = w->pages << w->t->at->shift;
+	uint64_t apart = bytes > s->system ? bytes - s->system : s->system - bytes;
+
+	return apart <= s->system / 32 + (4u << 20);
+}
+
+/* Reads the tables once. -ENOENT, -E2BIG: they do not verify. */
+static int read_once(struct tables *t, struct windows *c, struct host_allocator *a)
+{
+	struct walk w = { .t = t, .c = c, .claims = &t->r->claims, .second = &t->r->second };
+	struct free_objects f = { 0 };
+	struct heap_stats s;
+	uint64_t used, blocks;
+	int err;
+
+	for (size_t i = 0; i < WINDOWS; i++)
+		c->w[i].addr = 0;
+	c->loads = t->tries = 0;
+	if (!t->at->root) {
+		err = find_tables(t, c);
+		if (err)
+			return err;
+	}
+	err = read_counters(t, &s, &f) ?: walk_pages(&w);
+	if (err)
+		return err;
+	used = s.system - s.free - s.returned;
+	blocks = f.central + f.transfer + f.thread;
+	if (!agree(&w, &s) || blocks > used)
+		return -ENOENT;
+	*a = (struct host_allocator){ .arenas = f.caches,
+				      .live = used - blocks,
+				      .free_blocks = blocks,
+				      .purgeable = s.free,
+				      .retained = s.returned,
+				      .tables = w.tables + f.caches * CACHE_END };
+	return 0;
+}
+
+/* As read_once(). After an error all claims are as before. */
+static int try_once(struct tables *t, struct windows *c, struct host_allocator *a)
+{
+	size_t claims = t->r->claims.n, second = t->r->second.n;
+	int err = read_once(t, c, a);
+
+	if (!err)
+		return 0;
+	t->r->claims.n = claims;
+	t->r->second.n = second;
+	t->at->root = 0;
+	return err;
+}
+
+/* Index of the mapping that begins at addr, or of the one after it. */
+static size_t map_at(const struct maps *m, uint64_t addr)
+{
+	size_t i = 0;
+
+	while (i + 1 < m->n && m->v[i].start < addr)
+		i++;
+	return i;
+}
+
+static void add_allocator(struct host_reading *r, const struct host_allocator *figures)
+{
+	size_t map = map_at(&r->maps.maps, r->places->tcmalloc.data);
+	struct host_allocator *a = host_reading__add_allocator(r, "tcmalloc", map);
+
+	if (!a)
+		return;
+	r->free_blocks += figures->free_blocks;
+	a->known = a->free_known = true;
+	a->arenas = figures->arenas;
+	a->live = figures->live;
+	a->free_blocks = figures->free_blocks;
+	a->purgeable = figures->purgeable;
+	a->retained = figures->retained;
+	a->tables = figures->tables;
+}
+
+int host_tcmalloc__read(struct host_reading *r)
+{
+	struct tables t = { .r = r, .at = &r->places->tcmalloc };
+	struct windows *c = calloc(1, sizeof(*c));
+	struct host_allocator figures;
+	int err = -ENOENT;
+
+	if (!c)
+		return -ENOMEM;
+	c->r = r;
+	/* The process changes its tables meanwhile. */
+	for (int i = 0; i < READINGS && err == -ENOENT; i++)
+		err = try_once(&t, c, &figures);
+	free(c);
+	if (!err)
+		add_allocator(r, &figures);
+	return err == -ENOENT || err == -E2BIG ? 0 : err;
+}
