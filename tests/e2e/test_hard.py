@@ -351,12 +351,12 @@ def test_last_words_old():
 
 # ---- import during the capture ----------------------------------------------------------------------------
 
-def late_import(role):
+def late_import(role, *options, begins="recording its host memory"):
     target = workload("late_model.py", role=role, start=spawn)
     target.wait_line("^ready", 30)
-    path = scratch("late-%s.mtr" % role)
-    recorder = record(target.popen.pid, path, wait=False)
-    recorder.wait_line("waiting for `import torch`", 30, stream="err")
+    path = scratch("late-%s%s.mtr" % (role, len(options)))
+    recorder = record(target.popen.pid, path, *options, wait=False)
+    recorder.wait_line(begins, 30, stream="err")
     target.send()
     truth = {size: (line, module) for size, line, module in json.loads(target.wait_line(r"^\[", 120))}
     finish(recorder)
@@ -371,6 +371,11 @@ def late_import(role):
 
 
 def test_late_import():
+    late_import("main", "--wait-for", "torch", begins="waiting for `import torch`")
+
+
+def test_late_import_into_a_capture():
+    """A capture that began with host memory goes on with tensors."""
     late_import("main")
 
 

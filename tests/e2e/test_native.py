@@ -273,7 +273,7 @@ def test_torch_comes_late():
 
 def test_refused():
     job = spawn(["sleep", "60"])
-    code, _, err = tool("record", "-p", str(job.pid), "-o", scratch("refused.mtr"), "-d", "1s", root=True)
+    code, _, err = tool("record", "-p", str(job.pid), "--wait-for", "torch", "-o", scratch("refused.mtr"), "-d", "1s", root=True)
     job.stop()
     equal(code, 2, "exit code")
     check("has no Python interpreter, PyTorch or CUDA in it" in err, "why: %s", err)

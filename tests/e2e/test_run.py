@@ -305,7 +305,7 @@ def test_waiting_record_is_as_early():
     for attempt in range(12):
         target = spawn([python(), "-c", code, FIRST])
         path = scratch("waiting-%d.mtr" % attempt)
-        recorder = harness.record(target.popen.pid, path, wait=False)
+        recorder = harness.record(target.popen.pid, path, "--wait-for", "torch", wait=False)
         recorder.wait_line("waiting for `import torch`", 30, stream="err")
         target.send()
         known = json.loads(target.wait_line(r"^\{", 120))

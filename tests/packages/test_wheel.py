@@ -79,7 +79,7 @@ def installs_and_removes(version):
 
 def waiting_recorder(path, target):
     """A recorder that waits for the target to import PyTorch."""
-    p = harness.spawn([path, "record", "-p", str(target.pid), "-o", scratch("none.mtr")])
+    p = harness.spawn([path, "record", "-p", str(target.pid), "--wait-for", "torch", "-o", scratch("none.mtr")])
     p.wait_line("waiting for `import torch`", 20, "err")
     return p
 

@@ -60,8 +60,11 @@ bool session__lacks_number(const struct session *s);
 void session__give_number(struct session *s, uint32_t number);
 /* True if PyTorch, or CUDA without it, was found, so that the process is about to be attached to. */
 bool session__found_torch(const struct session *s);
-/* True if the process uses CUDA without PyTorch, so that only its calls into CUDA are recorded. */
-bool session__cuda_only(const struct session *s);
+/* True while there is no PyTorch, and host memory and calls into CUDA are recorded without it. */
+bool session__no_torch(const struct session *s);
+bool session__uses_cuda(const struct session *s);
+/* True if an interpreter was found, readable or not. */
+bool session__has_interpreter(const struct session *s);
 /* True if an interpreter, readable or not, PyTorch or CUDA was found so far. */
 bool session__has_python(const struct session *s);
 

@@ -40,11 +40,16 @@ int target__open(pid_t pid, struct target *t, struct failure *f);
 /* Finds the interpreter, PyTorch and the hooks in the files mapped now. 0 or negative with *f (the
  * process ended, ...). */
 int target__look(struct target *t, struct failure *f);
+/* After target__look(): 0 if the process has Python, PyTorch or CUDA; otherwise -ENOEXEC with *f.
+ * Host memory can be recorded of any process. */
+int target__check_tensors(const struct target *t, struct failure *f);
 /*
  * Whether the process uses CUDA: its driver or runtime is mapped. A dry run maps these in each
  * process, so there another file must import functions of CUDA, or a device must be in use.
  */
 bool target__uses_cuda(const struct target *t, const struct maps *m);
+/* As target__look(), and leaves the interpreter as it is, which others have borrowed. */
+int target__look_for_torch(struct target *t, struct failure *f);
 /* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
 void target__look_for_python(struct target *t, struct maps *maps);
 /* Reads the map and PyTorch's version again; the rest stays. 0 or -errno. */

@@ -513,7 +513,7 @@ static void check_census(struct check_lines *l, const struct target *t)
 
 	if (!t->python)
 		return;
-	c = census__open(t->python, CENSUS_WITHIN_NS, &why);
+	c = census__open(t->python, true, CENSUS_WITHIN_NS, &why);
 	if (c)
 		err = census__read(c, &o, &s, &why);
 	if (!err) {

@@ -152,12 +152,15 @@ struct census_state {
 };
 
 /*
- * Borrows py, which must outlive the result. NULL with errno and *why, a static text. ENOENT: torch
- * is not imported. ENOTSUP: a free-threaded Python (census__no_lists). EAGAIN: the lists of the
- * garbage collector were not found; see pygc__find(), also for within_ns. ESRCH: the process or its
- * Python has ended. Or ENOMEM, EPERM.
+ * Borrows py, which must outlive the result. need_torch: a program without PyTorch is an error;
+ * otherwise only its other memory is found (census_opts.memory), and its tensors once it has
+ * imported PyTorch. NULL with errno and *why, a static text. ENOENT: torch is not imported.
+ * ENOTSUP: a free-threaded Python (census__no_lists). EAGAIN: the lists of the garbage collector
+ * were not found; see pygc__find(), also for within_ns. ESRCH: the process or its Python has ended.
+ * Or ENOMEM, EPERM.
  */
-struct census *census__open(const struct python *py, uint64_t within_ns, const char **why);
+struct census *census__open(const struct python *py, bool need_torch, uint64_t within_ns,
+			    const char **why);
 #define CENSUS_WITHIN_NS 3000000000ull /* within_ns of a command that reads once */
 void census__free(struct census *c);   /* accepts NULL */
 /* Why tensors of a free-threaded Python have no names. */

@@ -45,7 +45,7 @@ static void read_lines(struct test *t)
 		if (!strcmp(f[0], "types")) {
 			t->c.tensor_base = number(f[1]);
 			t->c.tensor = number(f[2]);
-			t->c.module = number(f[3]);
+			t->c.python_class = number(f[3]);
 			continue;
 		}
 		assert_string_equal(f[0], "hold");

@@ -45,7 +45,7 @@ static void ended(const struct ending *e)
 
 	assert_true(python__ended(e->py));
 	errno = 0;
-	assert_null(census__open(e->py, 0, &why));
+	assert_null(census__open(e->py, true, 0, &why));
 	assert_int_equal(errno, ESRCH);
 	assert_non_null(strstr(why, "has ended"));
 	/* 3.8 keeps its lists in the runtime, which stays */

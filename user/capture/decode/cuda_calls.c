@@ -139,7 +139,7 @@ static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 {
 	const struct cuda_calls *c = d->calls;
 
-	if (d->cuda_only)
+	if (d->no_torch)
 		return how == MEM_DEVICE || how == MEM_ASYNC || how == MEM_MANAGED ||
 		       how == MEM_PHYSICAL;
 	if (c->backend == ALLOC_CUDA_ASYNC)
@@ -657,6 +657,11 @@ int cuda_calls__attach(struct decoder *d)
 	if (!err)
 		cuda_files__scan(d);
 	return err;
+}
+
+bool cuda_calls__any(const struct cuda_calls *c)
+{
+	return c->n_taken > 0;
 }
 
 bool cuda_calls__by_pid(const struct cuda_calls *c)

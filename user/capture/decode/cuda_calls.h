@@ -33,6 +33,8 @@ int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent);
 /* True if a file with CUDA functions is probed by PID, since it could not be opened
  * (elf__is_memory()). */
 bool cuda_calls__by_pid(const struct cuda_calls *c);
+/* True if a call has taken memory since the attach. */
+bool cuda_calls__any(const struct cuda_calls *c);
 void cuda_calls__free(struct cuda_calls *c); /* NULL is fine */
 /* Probes files that were mapped since the last look. Looks every 20 ms at most; now: ns since
  * start. */

@@ -94,7 +94,7 @@ struct decoder {
 	struct map64 *changed; /* set of addresses that were allocated or freed after .cut; NULL:
 				  there is no cut, or they are not all known */
 	bool from_start;       /* the probes were in place before PyTorch's code could run */
-	bool cuda_only;	       /* calls into CUDA are the blocks: there is no PyTorch */
+	bool no_torch;	       /* calls into CUDA are the blocks: there is no PyTorch */
 	bool forked;	       /* the process was forked by a traced one */
 	struct map64 *stacks;  /* stack id -> dictionary stack | STACK_... */
 	struct map64 *outer;   /* stack id -> outermost module object on that stack */

@@ -25,6 +25,7 @@ enum {
 	OPT_COST,
 	OPT_CLOCK,
 	OPT_CHILDREN,
+	OPT_WAIT_FOR,
 	OPT_NAME,
 	OPT_ALL,
 	OPT_FOLLOW,
@@ -52,6 +53,10 @@ static const struct argp_option pid_options[] = {
 
 static const struct argp_option options[] = {
 	{ "children", OPT_CHILDREN, NULL, 0, "Also trace child processes", OPTIONS_PROCESS },
+	{ "wait-for", OPT_WAIT_FOR, "torch", OPTION_RARE,
+	  "Begin when the process has imported PyTorch. Without this, host memory is recorded of a "
+	  "process without PyTorch",
+	  OPTIONS_PROCESS },
 	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 5m (default: at its end)",
 	  OPTIONS_TIME },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole optimizer steps", OPTIONS_TIME },
@@ -157,6 +162,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_CHILDREN:
 		a->children = true;
 		break;
+	case OPT_WAIT_FOR:
+		if (strcmp(arg, "torch") != 0)
+			argp_error(state, "--wait-for: '%s' is not known; it can wait for torch",
+				   arg);
+		a->session.wait_for_torch = true;
+		break;
 		SESSION_SWITCHES(SWITCH_CASE)
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -207,8 +218,10 @@ static void check_target(struct argp_state *state, struct capture_args *a)
 	const struct pick_args *p = &a->pick;
 
 	capture_args__check_pick(state, p);
-	if (!pick_args__many(p))
-		a->pid = p->pids[0];
+	if (pick_args__many(p))
+		return;
+	a->pid = p->pids[0];
+	a->session.host_alone = !a->children && !a->session.steps;
 }
 
 static error_t parse_target(int key, char *arg, struct argp_state *state)

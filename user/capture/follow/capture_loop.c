@@ -263,7 +263,7 @@ static void warn_silence(struct capture_loop *loop, const struct session *s, uin
 	if (loop->remarks.silent || now <= silence || session__events(s))
 		return;
 	loop->remarks.silent = true;
-	if (session__cuda_only(s)) {
+	if (session__no_torch(s) && session__uses_cuda(s)) {
 		log_warn("no event for %d s: attached, and waiting for PID %d to take memory from "
 			 "CUDA. What it took before is in the driver's figure",
 			 (int)(silence / 1000000000), (int)loop->args.pid);

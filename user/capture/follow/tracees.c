@@ -969,21 +969,40 @@ static void give_up(struct tracee *p)
 	remove_tracee(p, "");
 }
 
+/* Says what is recorded of a process without PyTorch. */
+static void say_what_it_lacks(const struct tracee *p)
+{
+	const struct session_opts *asked = &p->all->opts.session;
+	const char *what = "recording its host memory";
+	bool waits = session__has_interpreter(p->session) && !asked->started;
+
+	if (session__uses_cuda(p->session)) {
+		log_info(
+			"PID %d uses CUDA without PyTorch: recording its calls into CUDA%s; it may "
+			"have taken memory before",
+			(int)p->pid, asked->host ? ", and its host memory" : "");
+		return;
+	}
+	log_info("PID %d has neither PyTorch nor CUDA: %s%s", (int)p->pid, what,
+		 waits ? ". If it imports PyTorch, its tensors, too (--wait-for torch begins then)"
+		       : "");
+}
+
 /* Says that the process of opts.only is traced. start: from PyTorch's first allocation on. */
 static void say_only_traced(const struct tracee *p, bool start)
 {
 	const char *problem = session__python_problem(p->session);
 	const char *after = "; PyTorch may have allocated before";
 
-	if (session__cuda_only(p->session))
-		log_info("PID %d uses CUDA without PyTorch: recording its calls into CUDA",
-			 (int)p->pid);
+	if (session__no_torch(p->session))
+		say_what_it_lacks(p);
 	if (problem)
 		log_warn("no Python lines: %s", problem);
-	if (start)
+	if (session__no_torch(p->session))
+		after = "";
+	else if (start)
 		after = " from PyTorch's first allocation on";
-	else if (session__cuda_only(p->session))
-		after = "; it may have taken memory before";
+
 	if (p->all->opts.session.started)
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),

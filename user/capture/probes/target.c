@@ -291,14 +291,21 @@ bool target__uses_cuda(const struct target *t, const struct maps *m)
 	return has_linked_runtime(t->proc, dry_run) || is_device_used(t->proc, dry_run);
 }
 
-/* Reads everything about the process again: maps, PyTorch, hooks, Python. Then tells whether it can
- * be captured. */
-int target__look(struct target *t, struct failure *f)
+static int refuse_guest(const struct target *t, enum guest_kind guest, struct failure *f)
+{
+	const char *comm = proc__comm(t->proc);
+	char clean[64];
+
+	return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", proc__pid(t->proc),
+			    text__clean(clean, sizeof(clean), comm, strlen(comm)),
+			    guest__text(guest));
+}
+
+/* Reads the map, and finds PyTorch and its hooks in it. 0 or negative with *f. */
+static int look_for_torch(struct target *t, struct failure *f)
 {
 	int pid = proc__pid(t->proc), err;
-	enum guest_kind guest;
 	struct maps maps;
-	char comm[64];
 
 	err = proc__maps(t->proc, &maps);
 	if (err == -EPERM || err == -EACCES)
@@ -316,22 +323,50 @@ int target__look(struct target *t, struct failure *f)
 	t->uses_cuda = target__uses_cuda(t, &t->maps);
 	torch__info(t->proc, &t->maps, &t->torch);
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
+	return 0;
+}
+
+int target__look(struct target *t, struct failure *f)
+{
+	int err = look_for_torch(t, f);
+
+	if (err)
+		return err;
 	look_for_python(t);
 	look_for_code_dealloc(t);
 	need_code_dealloc(t);
-	guest = guest__kind(t->proc, &t->maps);
-	text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
-	if (guest == GUEST_GVISOR || (guest && !t->has_python && !t->torch.found && !t->uses_cuda))
-		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", pid, comm,
-				    guest__text(guest));
-	if (!t->has_python && !t->torch.found && !t->uses_cuda)
-		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
-				    "PID %d (%s) has no Python interpreter, PyTorch or CUDA in "
-				    "it; give the PID of the "
-				    "python process itself (not of its launcher: `ps --ppid %d` "
-				    "lists its children)",
-				    pid, comm, pid);
+	if (guest__kind(t->proc, &t->maps) == GUEST_GVISOR)
+		return refuse_guest(t, GUEST_GVISOR, f);
 	return 0;
+}
+
+int target__check_tensors(const struct target *t, struct failure *f)
+{
+	const char *comm = proc__comm(t->proc);
+	enum guest_kind guest;
+	char clean[64];
+
+	if (t->has_python || t->torch.found || t->uses_cuda)
+		return 0;
+	guest = guest__kind(t->proc, &t->maps);
+	if (guest)
+		return refuse_guest(t, guest, f);
+	return failure__set(
+		f, EXIT_UNUSABLE, -ENOEXEC,
+		"PID %d (%s) has no Python interpreter, PyTorch or CUDA in it; give the "
+		"PID of the python process itself (not of its launcher: `ps --ppid %d` "
+		"lists its children), or add --host to record its host memory",
+		proc__pid(t->proc), text__clean(clean, sizeof(clean), comm, strlen(comm)),
+		proc__pid(t->proc));
+}
+
+int target__look_for_torch(struct target *t, struct failure *f)
+{
+	int err = look_for_torch(t, f);
+
+	if (!err)
+		look_for_code_dealloc(t);
+	return err;
 }
 
 void target__look_for_python(struct target *t, struct maps *maps)

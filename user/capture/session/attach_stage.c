@@ -910,6 +910,7 @@ int attach_stage__begin(struct attach_stage *a)
 	enum alloc_backend backend;
 	int devices, err;
 
+	a->empty = false;
 	if (!alloc) {
 		a->empty = !a->target->torch.cuda;
 		return 0;

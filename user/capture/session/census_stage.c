@@ -100,7 +100,7 @@ struct census_stage {
 	 * take a thousandth of the time in the long run, apart from those that come with others. */
 	uint64_t next_host;
 	bool maybe_brief;   /* a child process, which may end before a reading after EVERY */
-	bool host_only;	    /* tensors cannot be read, but host memory can */
+	bool host_only;	    /* Python's objects cannot be read, but host memory can */
 	bool late;	    /* the reading near the last of the requested steps was begun */
 	bool ran_out;	    /* an out-of-memory error came since the last reading began */
 	unsigned ooms_read; /* readings that followed an out-of-memory error */
@@ -541,7 +541,7 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 		return true;
 	if (now < c->next_read)
 		return false;
-	c->census = census__open(c->d->target->python, 0, &why);
+	c->census = census__open(c->d->target->python, !c->d->no_torch, 0, &why);
 	if (c->census)
 		return true;
 	c->next_read = now + OPEN_EVERY;
@@ -968,8 +968,14 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 		c->next_read = EARLY + d->opts->number % SPREAD * (EARLY / 2 / SPREAD);
 		c->next_host = EVERY; /* that takes longer, and can hold up changes of mappings */
 	}
-	autograd__set_parameters(d, find_parameter, c);
+	c->host_only = d->opts->host && !d->target->python;
+	census_stage__name_parameters(c);
 	return c;
+}
+
+void census_stage__name_parameters(struct census_stage *c)
+{
+	autograd__set_parameters(c->d, find_parameter, c);
 }
 
 void census_stage__free(struct census_stage *c)

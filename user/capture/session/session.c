@@ -132,26 +132,6 @@ static void count_skipped(struct session *s)
 	counted->host = now.host > counted->host ? now.host : counted->host;
 }
 
-/* A process that was attached for its calls into CUDA alone may import PyTorch at any time. */
-static void look_for_torch(struct session *s)
-{
-	struct maps maps;
-	uint64_t pages;
-
-	if (!s->cuda_only || s->torch_came || proc__pages(s->target.proc, &pages) ||
-	    pages == s->wait.pages || proc__maps(s->target.proc, &maps))
-		return;
-	s->wait.pages = pages;
-	s->torch_came = arrival__maps_c10_functions(s->target.proc, &maps, true);
-	maps__free(&maps);
-	if (!s->torch_came)
-		return;
-	facts__set(s->facts, "torch_came", "1");
-	log_warn("PID %d has imported PyTorch: this capture goes on with its calls into CUDA. "
-		 "To record tensors by line, end it and begin another",
-		 (int)proc__pid(s->target.proc));
-}
-
 /* Regular work that emits no event about memory: each round, and some of it once a second. 0,
  * -ENOMEM or the sink's error. */
 static int housekeeping(struct session *s, uint64_t now)
@@ -179,7 +159,6 @@ static int housekeeping(struct session *s, uint64_t now)
 		count_unseen(s);
 		count_removed(s);
 		count_skipped(s);
-		look_for_torch(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
@@ -398,6 +377,8 @@ bool session__quiet(const struct session *s)
 {
 	uint64_t now = session__now(s);
 
+	if (s->no_torch && clock__monotonic() - s->wait.changed < QUIET)
+		return false; /* it may be importing PyTorch */
 	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
 	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
 }
@@ -444,6 +425,8 @@ int session__pump(struct session *s, struct sink *sink)
 			return err;
 	}
 	err = housekeeping(s, now);
+	if (!err)
+		err = session__meet_torch(s);
 	if (err)
 		return err;
 	return sink && sink->tick ? sink->tick(sink, now) : 0;

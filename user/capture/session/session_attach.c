@@ -143,6 +143,8 @@ static int fit_programs(struct session *s, struct failure *f)
 #define NUMBER 1000000000ULL	    /* ns between attempts to get a number in the group */
 #define NICE_WAITING (-20)	    /* our nice value while time is short */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
+#define LAUNCHES 100000000ULL	    /* the same: a launcher has run another program by then */
+#define NO_LINES 1000000000ULL	    /* ns until an interpreter counts as unreadable */
 #define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; it doubles */
 #define LOOK_PAUSE_MAX 100000000ULL /* longest pause between searches for torch.nn, ns */
 
@@ -172,6 +174,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	target__close(&s->target);
 	s->target = t;
 	s->wait.since = now;
+	s->wait.ran = true;
 	s->wait.pages = s->wait.changed = s->wait.next = 0;
 	log_debug("PID %d runs %s now", (int)proc__pid(t.proc), proc__comm(t.proc));
 	return 0;
@@ -298,11 +301,40 @@ static bool imports_torch(const struct session *s)
 	       initializing == python__symbol(py, "_Py_TrueStruct");
 }
 
+/* True if a process is recorded that has no PyTorch: for its host memory. */
+static bool records_any_process(const struct session_opts *o)
+{
+	return (o->host || o->host_alone) && !o->wait_for_torch && !o->steps_only && !o->inside;
+}
+
+/* True if the process has no PyTorch, and its host memory is to be recorded at once. A launcher
+ * that we started gets time to run the program proper. */
+static bool is_host_only(struct session *s, uint64_t now, struct failure *f)
+{
+	const bool settled = !s->opts.started && !s->opts.late; /* it runs its program for long */
+	const uint64_t since = now - s->wait.since;
+	bool ready;
+
+	if (!records_any_process(&s->opts) || (s->opts.started && !s->wait.ran))
+		return false;
+	if (s->target.has_python)
+		ready = s->target.has_slot || since > NO_LINES;
+	else
+		ready = settled || since > (s->opts.started ? LAUNCHES : NO_PYTHON);
+	if (!ready || target__look(&s->target, f) || s->target.torch.found || imports_torch(s))
+		return false;
+	if (s->target.uses_cuda && !s->opts.host)
+		return false;
+	s->opts.host = true;
+	return true;
+}
+
 /* True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
  * come. */
 static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 {
 	struct waiting *w = &s->wait;
+	bool alone;
 
 	if (s->opts.steps_only)
 		return false;
@@ -312,11 +344,11 @@ static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 		return false;
 	if (!s->target.has_python && !w->cuda_since && (s->opts.started || !s->target.uses_cuda))
 		return false;
-	s->cuda_only = !target__look(&s->target, f) && s->target.uses_cuda &&
-		       !s->target.torch.found && !imports_torch(s);
+	alone = !target__look(&s->target, f) && s->target.uses_cuda && !s->target.torch.found &&
+		!imports_torch(s);
 	/* If CUDA alone was not confirmed, wait for the whole time again. */
-	w->cuda_since = s->cuda_only || !w->cuda_since ? w->cuda_since : now;
-	return s->cuda_only;
+	w->cuda_since = alone || !w->cuda_since ? w->cuda_since : now;
+	return alone;
 }
 
 /* Notes that CUDA is mapped and PyTorch is not. Our command is held, as it may use CUDA at once. */
@@ -374,7 +406,7 @@ static int prepare_for_torch(struct session *s, struct maps *maps, uint64_t now,
 		err = prepare_programs(s, maps, now, f);
 	if (err)
 		return err;
-	if (cuda)
+	if (cuda && !s->no_torch)
 		note_cuda(s, now);
 	return -EAGAIN;
 }
@@ -382,7 +414,7 @@ static int prepare_for_torch(struct session *s, struct maps *maps, uint64_t now,
 /* 0: PyTorch is in the process; -EAGAIN: not yet; other negative with *f. */
 static int look_for_torch(struct session *s, struct failure *f)
 {
-	int err = target__look(&s->target, f);
+	int err = s->no_torch ? target__look_for_torch(&s->target, f) : target__look(&s->target, f);
 
 	if (err)
 		return err;
@@ -390,28 +422,14 @@ static int look_for_torch(struct session *s, struct failure *f)
 }
 
 /* Looks once whether PyTorch is in the process, and prepares what can be done before. 0: PyTorch is
- * there, and s->target has its facts, or only CUDA is to be recorded; -EAGAIN: not yet; other
- * negative with *f. */
-static int await_torch(struct session *s, struct failure *f)
+ * there, and s->target has its facts; -EAGAIN: not yet; other negative with *f. */
+static int look_for_arrival(struct session *s, uint64_t now, struct failure *f)
 {
-	uint64_t now = clock__monotonic(), pages;
+	uint64_t pages;
 	struct maps maps;
 	bool grew, untouched, all_mapped, arrived;
-	int err, maps_err;
+	int maps_err;
 
-	if (s->cuda_only || (s->target.torch.found && !s->target.hooks_err))
-		return 0;
-	err = follow_exec(s, now, f);
-	if (err)
-		return err;
-	if (is_cuda_only(s, now, f))
-		return 0;
-	s->wait.since = s->wait.since ?: now;
-	if (s->opts.started)
-		hasten(s);
-	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
-	    now - s->wait.since > NO_PYTHON)
-		return look_for_torch(s, f);
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
 	if (s->opts.inside)
@@ -431,7 +449,7 @@ static int await_torch(struct session *s, struct failure *f)
 	hasten(s); /* also for processes that we did not start: PyTorch is mapped now */
 	if (!maps_err) {
 		/* Libraries are mapped one by one and then relocated, which maps nothing. */
-		untouched = (s->opts.started || s->opts.late) &&
+		untouched = (s->opts.started || s->opts.late || s->no_torch) &&
 			    arrival__no_torch_code_ran(s->target.proc, &maps);
 		all_mapped = !grew || !untouched || arrived;
 		if (untouched && all_mapped)
@@ -443,6 +461,29 @@ static int await_torch(struct session *s, struct failure *f)
 		}
 	}
 	return look_for_torch(s, f); /* also sets *f if the maps cannot be read */
+}
+
+/* As look_for_arrival(); also 0 if the process is to be recorded without PyTorch. */
+static int await_torch(struct session *s, struct failure *f)
+{
+	uint64_t now = clock__monotonic();
+	int err;
+
+	if (s->no_torch || (s->target.torch.found && !s->target.hooks_err))
+		return 0;
+	err = follow_exec(s, now, f);
+	if (err)
+		return err;
+	s->wait.since = s->wait.since ?: now;
+	s->no_torch = is_host_only(s, now, f) || is_cuda_only(s, now, f);
+	if (s->no_torch)
+		return 0;
+	if (s->opts.started)
+		hasten(s);
+	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
+	    now - s->wait.since > NO_PYTHON)
+		return look_for_torch(s, f);
+	return look_for_arrival(s, now, f);
 }
 
 void session__look_into_torch(struct session *s, uint64_t now)
@@ -549,8 +590,8 @@ static int attach_all(struct session *s, struct failure *f)
 		 * event. */
 		if (i == 1)
 			session__look_into_torch(s, 0);
-		if (i && s->opts.steps_only)
-			break; /* steps need no hook of the allocator */
+		if (i && (s->opts.steps_only || s->no_torch))
+			break; /* steps and host memory need no hook of the allocator */
 		if (probes__attached(s->probes, pid, order[i]))
 			continue;
 		if (!h->found) {
@@ -585,7 +626,7 @@ static int open_attach_stage(struct session *s)
 
 static int open_census_stage(struct session *s)
 {
-	if (s->opts.no_census || s->cuda_only)
+	if (s->opts.no_census || (s->no_torch && !s->opts.host))
 		return 0;
 	s->census = census_stage__new(s->decoder, s->decoder->next);
 	if (!s->census)
@@ -597,11 +638,11 @@ static int open_census_stage(struct session *s)
 /* Records stacks of compiled code, if the options and the process want them. */
 static int open_native_stacks(struct session *s)
 {
-	uint32_t most = s->cuda_only || s->opts.native ? NATIVE_STACKS_A_SECOND
-						       : NATIVE_STACKS_OF_HOST;
+	uint32_t most = s->no_torch || s->opts.native ? NATIVE_STACKS_A_SECOND
+						      : NATIVE_STACKS_OF_HOST;
 
-	s->decoder->cuda_only = s->cuda_only;
-	if (s->opts.steps_only || (!s->cuda_only && !s->opts.native && !s->opts.host))
+	s->decoder->no_torch = s->no_torch;
+	if (s->opts.steps_only || (!s->no_torch && !s->opts.native && !s->opts.host))
 		return 0;
 	s->decoder->native = native_stacks__new(s->target.proc, s->dict, s->facts);
 	if (!s->decoder->native) {
@@ -626,7 +667,7 @@ static int open_stages(struct session *s)
 	if (!s->opts.steps_only &&
 	    (attach_stage__hint(s->attach) || cuda_calls__attach(s->decoder)))
 		return -ENOMEM;
-	if (s->cuda_only)
+	if (s->no_torch)
 		return 0;
 	if (!s->opts.no_autograd && autograd__attach(s->decoder))
 		return -ENOMEM;
@@ -646,21 +687,28 @@ static bool is_before_torch(const struct session *s)
 	return ret;
 }
 
+/* Notes whether the recording has all memory from the start. 0 or -ENOMEM. */
+static int set_from_start(struct session *s, bool from_start)
+{
+	s->decoder->from_start = from_start;
+	return facts__set(s->facts, "attached_at", from_start ? "start" : "live");
+}
+
 /* The probes are in place: events begin now. 0 or -ENOMEM. */
 static int begin_events(struct session *s)
 {
+	bool from_start = s->no_torch ? s->opts.started && s->opts.host : is_before_torch(s);
 	int err;
 
 	s->decoder->start = decoder__clock(s->decoder);
 	err = session__set_start(s); /* at once: events count their time from here */
 	if (err)
 		return err;
-	s->decoder->from_start = s->wait.joined_early || (!s->cuda_only && is_before_torch(s));
-	if (s->cuda_only)
+	if (s->no_torch)
 		err = facts__set(s->facts, "allocator", "none");
 	if (err)
 		return -ENOMEM;
-	err = facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live");
+	err = set_from_start(s, from_start || s->wait.joined_early);
 	if (err)
 		return -ENOMEM;
 	s->attached = true;
@@ -707,7 +755,7 @@ static int attach(struct session *s, struct failure *f)
 {
 	int err;
 
-	if (s->target.hooks_err && !s->cuda_only)
+	if (s->target.hooks_err && !s->no_torch)
 		return refuse_torch(s, f);
 	target__look_into_torch(&s->target); /* torch.nn may be imported already */
 	err = load_programs(s, f);
@@ -717,10 +765,82 @@ static int attach(struct session *s, struct failure *f)
 		return err;
 	if (open_stages(s))
 		return no_memory(f);
-	err = s->cuda_only ? 0 : attach_all(s, f);
+	err = attach_all(s, f);
 	if (err)
 		return err;
 	return begin_events(s) ? no_memory(f) : 0;
+}
+
+/* From now on the session has PyTorch: opens what open_stages() left out. 0 or -ENOMEM. */
+static int open_torch_stages(struct session *s)
+{
+	s->no_torch = s->decoder->no_torch = false;
+	if (facts__set(s->facts, "allocator", "") || session__set_torch_facts(s))
+		return -ENOMEM;
+	if (!s->opts.no_autograd && autograd__attach(s->decoder))
+		return -ENOMEM;
+	if (!s->opts.no_modules && s->target.has_slot && modules__open(s->decoder))
+		return -ENOMEM;
+	if (s->census)
+		census_stage__name_parameters(s->census);
+	if (s->target.torch.cuda)
+		target__open_allocator(&s->target, &s->target.maps);
+	return 0;
+}
+
+/* Records tensors, too, if PyTorch has come into a process whose host memory is recorded. 0;
+ * -EAGAIN: it has not; or other negative with *f. */
+static int add_torch(struct session *s, struct failure *f)
+{
+	struct mt_py_layout layout;
+	int err = look_for_arrival(s, clock__monotonic(), f);
+
+	if (err)
+		return err;
+	if (s->target.hooks_err)
+		return refuse_torch(s, f);
+	target__look_into_torch(&s->target);
+	layout = target__layout(&s->target);
+	layout.type_cell = s->layout.type_cell = 0; /* an address, see load_programs() */
+	if (memcmp(&layout, &s->layout, sizeof(layout)) != 0 ||
+	    cuda_calls__any(s->decoder->calls) ||
+	    (s->opts.group && probes__misfit(s->probes, s->target.hooks)) || !is_before_torch(s))
+		return failure__set(f, EXIT_UNUSABLE, -EBUSY, "it has begun to use memory before");
+	if (open_torch_stages(s))
+		return no_memory(f);
+	err = attach_all(s, f);
+	if (err)
+		return err;
+	if (set_from_start(s, is_before_torch(s)) || attach_stage__begin(s->attach))
+		return no_memory(f);
+	return 0;
+}
+
+int session__meet_torch(struct session *s)
+{
+	struct failure f;
+	int err;
+
+	if (!s->no_torch || s->torch_came || s->blind || s->stopped)
+		return 0;
+	err = add_torch(s, &f);
+	release_command(s, err == -EAGAIN);
+	if (err == -EAGAIN)
+		return 0;
+	if (err == -ENOMEM)
+		return err;
+	if (!err) {
+		log_info("PID %d has imported PyTorch: recording its tensors, too",
+			 (int)proc__pid(s->target.proc));
+		return 0;
+	}
+	s->torch_came = true;
+	facts__set(s->facts, "torch_came", "1");
+	log_warn(
+		"PID %d has imported PyTorch, and this capture goes on without its tensors: %s. To "
+		"record them, end it and begin another",
+		(int)proc__pid(s->target.proc), f.text);
+	return 0;
 }
 
 int session__attach(struct session *s, struct failure *f)
@@ -783,8 +903,11 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 
 	if (!s)
 		return NULL;
-	if (target__open(pid, &s->target, f) ||
-	    (!opts->started && !opts->late && target__look(&s->target, f)))
+	if (target__open(pid, &s->target, f))
+		goto fail;
+	if (!opts->started && !opts->late &&
+	    (target__look(&s->target, f) ||
+	     (!records_any_process(opts) && target__check_tensors(&s->target, f))))
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
@@ -980,7 +1103,7 @@ static int begin_forked(struct session *s, struct session *parent, pid_t pid, ui
 	err = open_decoder(s);
 	if (err)
 		return err;
-	s->cuda_only = parent->cuda_only;
+	s->no_torch = parent->no_torch;
 	err = open_native_stacks(s);
 	if (err)
 		return err;

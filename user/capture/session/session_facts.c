@@ -34,9 +34,19 @@ bool session__attached(const struct session *s)
 	return s->attached;
 }
 
-bool session__cuda_only(const struct session *s)
+bool session__no_torch(const struct session *s)
 {
-	return s->cuda_only;
+	return s->no_torch;
+}
+
+bool session__uses_cuda(const struct session *s)
+{
+	return s->target.uses_cuda;
+}
+
+bool session__has_interpreter(const struct session *s)
+{
+	return s->target.has_python;
 }
 
 bool session__has_python(const struct session *s)
@@ -118,7 +128,7 @@ bool session__replaced(const struct session *s)
 const char *session__python_problem(const struct session *s)
 {
 	/* Programs without Python need no lines of it. */
-	bool wanted = s->target.has_python || !s->cuda_only;
+	bool wanted = s->target.has_python || !s->no_torch;
 
 	return wanted && s->target.python_why[0] ? s->target.python_why : NULL;
 }
@@ -130,7 +140,7 @@ bool session__lacks_number(const struct session *s)
 
 bool session__found_torch(const struct session *s)
 {
-	return s->target.torch.found || s->cuda_only;
+	return s->target.torch.found || s->no_torch;
 }
 
 uint32_t session__number(const struct session *s)

@@ -39,6 +39,7 @@ struct waiting {
 	uint64_t cuda_since;	 /* when CUDA was seen first without PyTorch; 0: not yet */
 	bool lacks_number;	 /* at the last look, the group had no number left for it */
 	bool said_why;		 /* a debug message said why Python cannot be read */
+	bool ran;		 /* the command that we started runs its own program */
 	bool joined_early;   /* a group's probes recorded the process before it mapped PyTorch */
 	uint64_t next_look;  /* time of the next search for torch.nn, ns since start */
 	uint64_t look_pause; /* pause after that search, ns */
@@ -112,12 +113,13 @@ struct session {
 	uint64_t busy;	     /* ns since start: the last time with a new stack, a page that was
 			absent or much to drain */
 	bool attached;
-	bool forked;	 /* from session__new_forked() */
-	bool cuda_only;	 /* the process uses CUDA without PyTorch: only those calls are recorded */
-	bool torch_came; /* with cuda_only: the process has imported PyTorch since */
-	bool behind;	 /* the ring was not drained to its end */
-	bool stopped;	 /* the programs record and count no more */
-	bool blind;	 /* the probes are removed: code objects must not be read any more */
+	bool forked; /* from session__new_forked() */
+	/* There is no PyTorch: calls into CUDA and host memory are recorded, until PyTorch comes. */
+	bool no_torch;
+	bool torch_came;      /* with no_torch: PyTorch came, and its tensors cannot be recorded */
+	bool behind;	      /* the ring was not drained to its end */
+	bool stopped;	      /* the programs record and count no more */
+	bool blind;	      /* the probes are removed: code objects must not be read any more */
 	bool tried_sleepable; /* the sleepable programs were attached or refused */
 	bool have_codes;      /* the programs know which frames are calls of modules */
 };
@@ -126,6 +128,9 @@ struct session {
 
 /* Reads the map and PyTorch's facts again if more was mapped. */
 void session__renew(struct session *s);
+/* In a session that began without PyTorch: attaches to it when it comes. 0, -ENOMEM or a sink's
+ * error. */
+int session__meet_torch(struct session *s);
 /* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
 void session__look_into_torch(struct session *s, uint64_t now);
 

@@ -84,6 +84,8 @@ int attach_stage__finish(struct attach_stage *a);
 
 /* Borrows d and next. NULL: out of memory. */
 struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
+/* Lets the decoder's autograd nodes get names of parameters; again when it has opened them later. */
+void census_stage__name_parameters(struct census_stage *c);
 void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
 /* Time until the next reading, in ns. unchanged: readings in a row that found the same lasting
  * tensors. took: CPU time of the last reading, in ns. */

@@ -68,9 +68,19 @@ static int find_types(struct census *c)
 		return err;
 	if (find_type(c->py, "torch._C", "_FunctionBase", &c->function))
 		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
-	if (find_type(c->py, "builtins", "list", &c->list))
-		c->list = 0;
 	return 0;
+}
+
+/* PyTorch is not imported: no object is of its types. */
+static void set_no_types(struct census *c)
+{
+	c->tensor_base = c->tensor = c->parameter = c->module = c->optimizer = NOT_IMPORTED;
+	c->function = 0;
+}
+
+static bool is_not_imported(int err)
+{
+	return err == -ENOENT || err == -EBADMSG;
 }
 
 /* ---- objects ---- */
@@ -219,11 +229,14 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	err = walk_objects(r, &s->objects) ?: census__name_objects(r);
 	if (err)
 		return err;
-	if (!r->tensors.n && !r->nnamed) {
+	if (!r->tensors.n && !r->nnamed && !r->o->memory) {
 		*why = r->torn ? "the garbage collector runs all the time" : census__no_tensor;
 		return -EAGAIN;
 	}
-	err = find_layout(r, &s->objects, why) ?: census__read_tensors(r, l);
+	if (r->tensors.n || r->nnamed)
+		err = find_layout(r, &s->objects, why);
+	if (!err)
+		err = census__read_tensors(r, l);
 	if (err)
 		return err;
 	reading__forget_objects(r);
@@ -246,6 +259,8 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	int err;
 
 	*why = "";
+	if (c->tensor_base == NOT_IMPORTED && find_types(c))
+		set_no_types(c);
 	pytensors__forget_shapes(c->tensors);
 	err = reading__init(&r, c, o) ?: read_all(&r, &l, &s, why);
 	if (err) {
@@ -279,16 +294,22 @@ const char census__no_tensor[] = "there is no tensor yet";
 const char census__no_lists[] =
 	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
 
-static int find_objects(struct census *c, uint64_t within_ns, const char **why)
+static int find_objects(struct census *c, bool need_torch, uint64_t within_ns, const char **why)
 {
 	int err = find_types(c);
 
-	if (err == -ENOENT || err == -EBADMSG) {
+	if (is_not_imported(err) && need_torch) {
 		*why = "torch is not imported (yet)";
 		return -ENOENT;
 	}
-	if (err)
+	if (is_not_imported(err))
+		set_no_types(c);
+	else if (err)
 		return err;
+	if (find_type(c->py, "builtins", "list", &c->list))
+		c->list = 0;
+	if (find_type(c->py, "_frozen_importlib", "ModuleSpec", &c->python_class))
+		c->python_class = c->module;
 	if (python__layout(c->py)->free_threaded) {
 		*why = census__no_lists;
 		return -ENOTSUP;
@@ -301,7 +322,8 @@ static int find_objects(struct census *c, uint64_t within_ns, const char **why)
 	return -EAGAIN;
 }
 
-struct census *census__open(const struct python *py, uint64_t within_ns, const char **why)
+struct census *census__open(const struct python *py, bool need_torch, uint64_t within_ns,
+			    const char **why)
 {
 	struct census *c = calloc(1, sizeof(*c));
 	int err;
@@ -313,7 +335,7 @@ struct census *census__open(const struct python *py, uint64_t within_ns, const c
 	c->proc = python__proc(py);
 	c->cache = memcache__new(c->proc);
 	c->tensors = pytensors__new(c->proc);
-	err = c->cache && c->tensors ? find_objects(c, within_ns, why) : -ENOMEM;
+	err = c->cache && c->tensors ? find_objects(c, need_torch, within_ns, why) : -ENOMEM;
 	if (!err)
 		return c;
 	/* If the process has ended, report that as the cause. */

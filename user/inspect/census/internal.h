@@ -28,6 +28,7 @@ enum type_kind {
 };
 
 #define CENSUS_CACHE_TYPES 2
+#define NOT_IMPORTED UINT64_MAX /* the address of no object */
 
 /* See struct census_front. */
 struct front {
@@ -42,8 +43,10 @@ struct census {
 	struct pytensors *tensors;
 	struct pygc gc;
 	size_t saved_flags; /* see pygraph__find_flags() */
-	/* Addresses of type objects in the target; function may be 0. */
+	/* Addresses of type objects in the target; function may be 0. Those of PyTorch:
+	 * NOT_IMPORTED. */
 	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
+	uint64_t python_class;		     /* a class that is written in Python */
 	uint64_t list;			     /* 0: unknown */
 	uint64_t caches[CENSUS_CACHE_TYPES]; /* 0: not imported */
 	struct front *fronts;		     /* kept between readings */

@@ -329,7 +329,8 @@ int census_owners__search(struct reading *r, struct census_owners *l, struct cen
 	l->text[l->text_len++] = '\0';
 	pymem__forget(&r->m);
 	memcache__forget(r->c->cache);
-	err = pymem__constant_u64(&r->m, r->c->module + r->m.l->tp_dealloc, &l->python_dealloc);
+	err = pymem__constant_u64(&r->m, r->c->python_class + r->m.l->tp_dealloc,
+				  &l->python_dealloc);
 	if (err)
 		return census_owners__fatal(err) ? err : 0;
 	err = add_roots(l) ?: search_queue(l);

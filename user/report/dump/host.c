@@ -30,7 +30,7 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	*why = "no Python";
 	if (!py)
 		return -ENOENT;
-	c = census__open(py, CENSUS_WITHIN_NS, why);
+	c = census__open(py, true, CENSUS_WITHIN_NS, why);
 	if (!c)
 		return -errno;
 	err = census__read(c, &o, &s, why);

@@ -664,8 +664,7 @@ static void say_trust(struct line *l, const struct model *m, const struct facts 
 			 "memory that CUDA libraries take is not recorded: their calls bypass the "
 			 "probes");
 	if (facts__get(f, "torch_came"))
-		add_part(l, "PyTorch was imported after the attach: only its calls into CUDA are "
-			    "recorded");
+		add_part(l, "PyTorch was imported after the attach: its tensors are not recorded");
 	if (unread && *unread)
 		add_part(l, "%s", text__clean(text, sizeof(text), unread, strlen(unread)));
 	if (nameless)

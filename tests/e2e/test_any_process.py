@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Host memory of processes without PyTorch: Python and C, attached late and from the start, and killed by their cgroup."""
+import json
+import os
+import sys
+
+import chaos
+import harness
+import kills
+from harness import check, equal, finish, record, report, run, scratch, spawn, tool
+
+MIB = 1 << 20
+TIMES = 48
+GROWS = os.path.join(harness.WORKLOADS, "grows.py")
+C_SOURCE = os.path.join(harness.PROGRAMS, "grow.c")
+
+
+def line_of(path):
+    with open(path, encoding="utf-8") as f:
+        return next(n for n, text in enumerate(f, 1) if "GROWS" in text and "=" in text)
+
+
+def commands():
+    """By name: the command of a program that grows, the file and line where it does, and the function."""
+    return {"python": ([sys.executable, GROWS], GROWS, "grow"),
+            "c": ([chaos.compiled("grow.c", "grow", "-g", "-fno-omit-frame-pointer")], C_SOURCE, "grow")}
+
+
+def grow(p, times=TIMES):
+    for number in range(times):
+        p.send()
+        p.wait_line("^grown %d$" % number, 30)
+
+
+def check_rows(path, file, function, least, at="end"):
+    """The rows add up to RSS, and the line has nearly all that the program took."""
+    doc = report(path, "--device", "host", "--at", at, "--top", "0")
+    host = harness.device(doc, "host")
+    equal(sum(r["bytes"] for r in doc["rows"]), host["peak_allocated" if at == "peak" else "allocated"], "the sum of all rows")
+    rows = [r for r in doc["rows"] if os.path.basename(r["file"] or "") == os.path.basename(file) and r["line"] == line_of(file)]
+    of_line = sum(r["bytes"] for r in rows)
+    check(least * MIB <= of_line <= (TIMES + 2) * MIB, "the line has %d of %d bytes: %s", of_line, TIMES * MIB, doc["rows"][:5])
+    check(all(function in r["function"] for r in rows), "function: %s", rows)
+    return doc
+
+
+def attached(name, *options):
+    """Records a process that runs already, and returns the path."""
+    command, file, function = commands()[name]
+    path = scratch("%s-%d.mtr" % (name, len(options)))
+    p = spawn(command)
+    p.wait_line("^ready", 30)
+    recorder = record(p.pid, path, "-v", *options)
+    recorder.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+    check("has neither PyTorch nor CUDA: recording its host memory" in recorder.stderr(), "what it says: %s", recorder.stderr())
+    grow(p)
+    finish(recorder)
+    p.stop()
+    check_rows(path, file, function, TIMES * 0.9)
+    return path
+
+
+def test_python():
+    """Without --host, too. `leaks` names the container that holds the memory."""
+    path = attached("python")
+    code, out, err = tool("leaks", "--format", "json", "--top", "0", path)
+    check(code == 0, "leaks: %s", err)
+    (host,) = json.loads(out)["devices"]
+    rows = [r for r in host["leaks"] + host["no_leaks"] if os.path.basename(r["file"] or "") == "grows.py"]
+    equal([h["name"] for r in rows for h in r["held_by"]], ["global CACHE[*][*]"], "the holder")
+    attached("python", "--host")
+
+
+def test_compiled():
+    attached("c", "--host")
+
+
+def test_from_the_start():
+    for name, (command, file, function) in commands().items():
+        path = scratch("start-%s.mtr" % name)
+        recorder = spawn([harness.TOOL, "run", "--host", "-v", "-f", "-o", path, "--", *command], root=True)
+        recorder.wait_line("^ready", 30)
+        recorder.wait_line("recording PID", 30, stream="err")
+        grow(recorder)
+        recorder.wait_line("host memory: [0-9]+ mappings, [5-9][0-9]{7} bytes resident", 60, stream="err")
+        recorder.popen.stdin.close()
+        equal(recorder.wait(60), 0, "exit code of %s (%s)" % (name, recorder.stderr()))
+        harness.own(path)
+        check_rows(path, file, function, TIMES * 0.9, "peak")
+
+
+def test_killed_by_a_cgroup():
+    """The end has its reason, the cgroup and its limit, and the recording the line."""
+    for name, (command, file, function) in commands().items():
+        path, cgroup = scratch("killed-%s.mtr" % name), kills.Cgroup(32 * MIB)
+        try:
+            p = spawn(command)
+            p.wait_line("^ready", 30)
+            cgroup.write("cgroup.procs", p.pid)
+            recorder = record(p.pid, path, "--host", "--on-kill", "-v")
+            recorder.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+            readings = recorder.stderr().count(" mappings, ")
+            grow(p, 4)
+            # Then the line is known, however soon the end comes.
+            harness.until(lambda: recorder.stderr().count(" mappings, ") > readings, "a reading after the first growth")
+            for _ in range(TIMES):
+                p.send()
+            p.popen.stdin.close()
+            p.wait(60)
+            equal(recorder.wait(60), 0, "exit code of record (%s)" % recorder.stderr())
+            harness.own(path)
+        finally:
+            cgroup.remove()
+        doc = check_rows(path, file, function, 20)
+        equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", 32 * MIB), "the end of %s: %s" % (name, doc["end"]))
+
+
+def test_waits_if_asked():
+    """--wait-for torch waits, and says so; a program without Python will never have it."""
+    p = spawn(commands()["python"][0])
+    p.wait_line("^ready", 30)
+    code, _, err = tool("record", "-p", str(p.pid), "--host", "--wait-for", "torch", "-d", "1s", "-o", scratch("never.mtr"), root=True)
+    p.stop()
+    equal(code, 2, "exit code")
+    check("waiting for `import torch`" in err and "has not imported torch within the duration" in err, "what it says: %s", err)
+    p = spawn(commands()["c"][0])
+    p.wait_line("^ready", 30)
+    code, _, err = tool("record", "-p", str(p.pid), "--wait-for", "torch", "-d", "1s", "-o", scratch("never.mtr"), root=True)
+    p.stop()
+    equal(code, 2, "exit code")
+    check("has no Python interpreter, PyTorch or CUDA in it" in err and "--host" in err, "what it says: %s", err)
+
+
+if __name__ == "__main__":
+    run(globals())
