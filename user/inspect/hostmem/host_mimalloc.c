@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * mimalloc 2, from outside: the one that replaces malloc, and the one inside of CPython, which has
+ * all objects of a free-threaded build. A segment begins at a multiple of 32 MiB with an array that
+ * describes its slices of 64 KiB. Slices are pages with blocks of one size, or free spans. No
+ * symbol is needed: what looks like a segment is one if its slices follow each other to its end and
+ * each page verifies.
+ *
+ * Layouts: struct mi_segment_s and struct mi_page_s of mimalloc 2.0.9 to 2.4.1, and of
+ * the copy in CPython 3.13 and later.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+#include "inspect/python.h"
+
+#define SEGMENT (32u << 20) /* MI_SEGMENT_SIZE */
+#define SLICE (64u << 10)   /* MI_SEGMENT_SLICE_SIZE */
+#define SLICES (SEGMENT / SLICE)
+#define INFO_MAX 8u	       /* slices of a segment's own description */
+#define HUGE_SLICES (1u << 28) /* slices of a segment with one huge page: 16 TiB */
+#define HUGE_BLOCK (2u << 30)  /* MI_HUGE_BLOCK_SIZE: the block is as large as its page */
+#define PAGE_MAX (512u << 10)  /* bytes of a page with several small blocks */
+#define READINGS 3	       /* attempts while the process changes a segment */
+#define CANDIDATES (1u << 16)  /* addresses that one reading looks at: 2 TiB */
+#define LISTS_MAX (2ull << 30) /* bytes of pages whose lists are walked, about 0.4 s */
+#define NO_DELAYED_FREE 2u     /* mi_delayed_t in the low bits of a list of other threads */
+#define UNCERTAIN_PART 100u    /* live is known if less than 1/100 of it is uncertain */
+
+/* Byte offsets in struct mi_segment_s and struct mi_page_s. All have at: slice_count 0,
+ * slice_offset 4, capacity 10, reserved 12, free 16. */
+struct layout {
+	const char *version;
+	uint16_t slices;      /* of the array of slices in a segment */
+	uint16_t pages;	      /* of a segment's number of pages in use */
+	uint8_t slice;	      /* bytes of a slice's description */
+	bool wide;	      /* used has 16 bits and block_size 64; otherwise 32 and 32 */
+	uint8_t used, block;  /* of used, of block_size */
+	uint8_t local;	      /* of local_free */
+	uint8_t keys;	      /* of the two keys of encoded lists; 0: lists are not encoded */
+	uint8_t others, heap; /* of xthread_free, of xheap */
+	bool python;	      /* only CPython's free-threaded builds have this layout */
+};
+
+static const struct layout layouts[] = {
+	{ "2.1.8-2.4", 288, 216, 96, true, 32, 40, 24, 0, 56, 64, false },
+	{ "2.1.4-2.1.7", 264, 208, 96, true, 32, 40, 24, 0, 56, 64, false },
+	{ "2.0.9-2.1.2", 264, 208, 80, false, 24, 28, 32, 0, 40, 48, false },
+	{ "2.1 of CPython", 264, 208, 96, false, 24, 28, 32, 0, 40, 48, true },
+	/* MI_SECURE and debug builds */
+	{ "2.1.8-2.4", 288, 216, 112, true, 32, 40, 24, 56, 72, 80, false },
+	{ "2.1.4-2.1.7", 264, 208, 112, true, 32, 40, 24, 56, 72, 80, false },
+	{ "2.0.9-2.1.2", 264, 208, 96, false, 24, 28, 32, 40, 56, 64, false },
+	{ "2.1 of CPython", 264, 208, 112, false, 24, 28, 32, 40, 56, 64, true },
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(*layouts))
+#define DESCRIPTION (288u + (SLICES + 1) * 112u) /* most bytes of a segment's description */
+
+/* A page or a free span of a segment. */
+struct page {
+	uint64_t start, bytes; /* all of its slices */
+	uint64_t block, used;  /* bytes of a block, number of blocks in use; block 0: a free span */
+	uint64_t capacity;     /* blocks that were ever used, or can be next */
+	uint64_t others; /* xthread_free: list of blocks that other threads freed, and flags */
+	uint64_t key[2];
+	uint32_t index; /* of its first slice */
+};
+
+struct segment {
+	const struct layout *layout;
+	uint64_t addr, bytes;
+	uint64_t info; /* bytes of its own description */
+	uint64_t heap; /* address of the heap of one of its pages; 0: none */
+	struct page page[SLICES];
+	size_t n;
+	bool used; /* it has pages in use, all of which verify */
+};
+
+/* Sums over the segments of one owner. */
+struct sums {
+	const struct layout *layout; /* of its first segment; NULL: no segment */
+	uint64_t segments, bytes;
+	uint64_t blocks, live, free_blocks, purgeable, tables;
+	uint64_t uncertain; /* bytes of pages whose lists changed while they were read */
+	size_t map;	    /* of the file that has the allocator's data; SIZE_MAX: not known */
+};
+
+enum { MALLOC, PYTHON, OWNERS };
+
+struct search {
+	struct host_reading *r;
+	uint8_t copy[DESCRIPTION]; /* of a segment */
+	uint8_t area[PAGE_MAX];	   /* copy of a page's blocks */
+	struct segment segment;
+	struct resident_range *resident; /* resident ranges of the segment's first 32 MiB */
+	size_t n_resident, cap_resident;
+	uint64_t lists;	     /* bytes of pages whose lists were walked */
+	bool bad;	     /* a segment changed too often to be read */
+	bool known[LAYOUTS]; /* layouts of segments that have pages in use */
+	struct sums sums[OWNERS];
+};
+
+/* ---- a segment ---- */
+
+static uint32_t word32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static uint16_t word16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* Whether all of [addr, addr + size) is private memory without a file, mapped or reserved. */
+static bool is_reserved(const struct maps *maps, uint64_t addr, uint64_t size)
+{
+	const struct map *m = maps__find(maps, addr), *last = maps->v + maps->n;
+	uint64_t end = addr + size;
+
+	if (!m || end < addr)
+		return false;
+	for (uint64_t at = m->start; m < last && m->start == at; at = m->end, m++) {
+		if (m->inode || m->shared || m->x)
+			return false;
+		if (m->end >= end)
+			return true;
+	}
+	return false;
+}
+
+/* Whether a list's first block, or none, lies in the page. */
+static bool is_in_page(const struct page *p, uint64_t block)
+{
+	return !block || (block >= p->start && block - p->start < p->bytes);
+}
+
+/* Parses e, the description of a page that begins at index. left: slices up to the segment's end.
+ * Returns false if it does not verify. */
+static bool parse_page(const struct search *s, const struct layout *l, const uint8_t *e,
+		       uint64_t left, struct page *p)
+{
+	uint64_t heap = proc__word(e + l->heap);
+	uint32_t count = word32(e);
+	uint16_t reserved = word16(e + 12);
+
+	if (!count || count > left || word32(e + 4))
+		return false;
+	p->bytes = (uint64_t)count * SLICE;
+	p->used = l->wide ? word16(e + l->used) : word32(e + l->used);
+	p->block = l->wide ? proc__word(e + l->block) : word32(e + l->block);
+	p->capacity = word16(e + 10);
+	p->others = proc__word(e + l->others);
+	p->block = p->block == 1 ? 0 : p->block; /* a span of a segment that was freed */
+	if (!p->block)
+		return true;
+	if (!l->wide && p->block == HUGE_BLOCK)
+		p->block = p->bytes;
+	if (l->keys) {
+		p->key[0] = proc__word(e + l->keys);
+		p->key[1] = proc__word(e + l->keys + 8);
+	}
+	if (!p->used && !p->capacity)
+		return true; /* about to be initialized */
+	return p->block >= 8 && p->block % 8 == 0 && p->used <= p->capacity &&
+	       p->capacity <= reserved && p->block <= p->bytes / reserved &&
+	       is_in_page(p, proc__word(e + 16)) && is_in_page(p, proc__word(e + l->local)) &&
+	       is_in_page(p, p->others & ~UINT64_C(3)) &&
+	       (!heap || maps__find(&s->r->maps.maps, heap));
+}
+
+/* Whether the header of the copy can be that of a segment at addr. */
+static bool parse_header(const struct search *s, const struct layout *l, uint64_t addr,
+			 uint64_t *slices, uint64_t *entries, uint64_t *info)
+{
+	const uint8_t *h = s->copy + l->slices;
+	uint64_t kind = word32(h - 24);
+
+	*slices = proc__word(h - 40);
+	*info = proc__word(h - 32);
+	*entries = proc__word(h - 16);
+	if (kind > 1 || !*info || *info > INFO_MAX || *info >= *slices || *slices > HUGE_SLICES ||
+	    (!kind && *slices != SLICES) || word32(h) != *info || word32(h + 4))
+		return false;
+	/* MI_SECURE does not use the last slice. */
+	if (*entries != SLICES && *entries != *slices && *entries + 1 != *slices)
+		return false;
+	return *entries > *info && *entries <= SLICES &&
+	       is_reserved(&s->r->maps.maps, addr, *slices * SLICE);
+}
+
+/* Parses the copy of a segment at addr. Returns 1 and fills s->segment; 0: this is no segment of
+ * this layout; -1: it looks like one, but its pages do not verify. */
+static int parse_segment(struct search *s, const struct layout *l, uint64_t addr)
+{
+	struct segment *g = &s->segment;
+	uint64_t slices, entries, info, in_use = 0, i;
+
+	if (!parse_header(s, l, addr, &slices, &entries, &info))
+		return 0;
+	*g = (struct segment){
+		.layout = l, .addr = addr, .bytes = slices * SLICE, .info = info * SLICE
+	};
+	for (i = info; i < entries;) {
+		const uint8_t *e = s->copy + l->slices + i * l->slice;
+		struct page *p = &g->page[g->n];
+
+		*p = (struct page){ .start = addr + i * SLICE, .index = (uint32_t)i };
+		if (!parse_page(s, l, e, slices - i, p))
+			return -1;
+		in_use += p->block != 0;
+		g->used = g->used || p->used;
+		if (p->block && !g->heap)
+			g->heap = proc__word(e + l->heap);
+		g->n++;
+		i += p->bytes / SLICE;
+	}
+	/* A huge page may end after the last slice that has a description. */
+	if (i > entries && (slices == SLICES || g->n > 1))
+		return -1;
+	return in_use == proc__word(s->copy + l->pages) ? 1 : -1;
+}
+
+/* Reads what may be a segment at addr. Returns 1 and fills s->segment; 0: it is none; or an error
+ * that ends the reading. used: of segments without pages in use, which several layouts can match,
+ * take only those with the layout of another segment. */
+static int read_segment(struct search *s, uint64_t addr, bool used)
+{
+	for (int i = 0; i < READINGS; i++) {
+		int err = host_places__read_resident(s->r, addr, s->copy, sizeof(s->copy));
+		bool changed = false;
+
+		if (err)
+			return host_places__is_local(err) ? 0 : err;
+		for (size_t k = 0; k < LAYOUTS; k++) {
+			int parsed = 0;
+
+			if (used || s->known[k])
+				parsed = parse_segment(s, &layouts[k], addr);
+			if (parsed > 0)
+				return s->segment.used == used;
+			changed = changed || parsed < 0;
+		}
+		if (!changed)
+			return 0;
+	}
+	s->bad = s->bad || used;
+	return 0;
+}
+
+/* ---- lists of blocks that other threads freed ---- */
+
+/* The block after the one that begins with the word `next` in its list. The list of an encoded page
+ * ends with the page's own address. */
+static uint64_t decode(const struct page *p, uint64_t page, uint64_t next)
+{
+	uint64_t x = next - p->key[0], by = p->key[0] & 63;
+
+	if (!p->key[0] && !p->key[1])
+		return next;
+	x = by ? x >> by | x << (64 - by) : x;
+	x ^= p->key[1];
+	return x == page ? 0 : x;
+}
+
+/* Counts the blocks in a page's list of other threads. area: copy of its memory. page: address of
+ * its description. False: the list leads out of the page, or is longer than the page. */
+static bool count_list(const struct page *p, const uint8_t *area, uint64_t page, uint64_t *ret)
+{
+	uint64_t block = p->others & ~UINT64_C(3), n = 0;
+
+	while (block) {
+		uint64_t at = block - p->start;
+
+		if (block < p->start || at > p->bytes - 8 || ++n > p->used)
+			return false;
+		block = decode(p, page, proc__word(area + at));
+	}
+	*ret = n;
+	return true;
+}
+
+/*
+ * Takes the blocks that other threads freed off the page's used blocks, until the page's own thread
+ * does so. A flag in the list tells that one more block waits in a list of the heap. Adds the page
+ * to *uncertain if its list changes meanwhile. 0 or an error that ends the reading.
+ */
+static int take_freed(struct search *s, struct page *p, uint64_t *uncertain)
+{
+	const struct segment *g = &s->segment;
+	const struct layout *l = g->layout;
+	uint64_t page = g->addr + l->slices + (uint64_t)p->index * l->slice, freed = 0;
+	bool counted = !(p->others & ~UINT64_C(3));
+	uint8_t e[112];
+	int err = 0;
+
+	if (!counted && p->capacity == 1) /* a large block has a page of its own */
+		freed = counted = true;
+	for (int i = 0; i < READINGS && !counted && !err; i++) {
+		uint64_t others = p->others;
+
+		if (p->bytes > PAGE_MAX || s->lists > LISTS_MAX)
+			break;
+		s->lists += p->bytes;
+		err = host_places__read_resident(s->r, p->start, s->area, p->bytes);
+		if (!err)
+			err = proc__read(s->r->proc, page, e, l->slice);
+		if (err)
+			break;
+		p->others = proc__word(e + l->others);
+		p->used = l->wide ? word16(e + l->used) : word32(e + l->used);
+		p->used = p->used < p->capacity ? p->used : p->capacity;
+		counted = p->others == others && count_list(p, s->area, page, &freed);
+	}
+	freed += (p->others & 3) == NO_DELAYED_FREE;
+	*uncertain += counted ? 0 : p->used * p->block;
+	p->used -= freed < p->used ? freed : p->used;
+	return host_places__is_local(err) ? 0 : err;
+}
+
+/* ---- sums ---- */
+
+static int add_range(void *ctx, uint64_t start, uint64_t end)
+{
+	struct search *s = ctx;
+
+	if (array__grow(&s->resident, &s->cap_resident, s->n_resident + 1, sizeof(*s->resident)))
+		return -ENOMEM;
+	s->resident[s->n_resident++] = (struct resident_range){ start, end };
+	return 0;
+}
+
+/* Resident bytes of [start, end), in the segment's first 32 MiB. */
+static uint64_t resident_in(const struct search *s, uint64_t start, uint64_t end)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < s->n_resident; i++) {
+		struct span v = { s->resident[i].start, s->resident[i].end, 0 };
+
+		sum += span__bytes_in(&v, start, end);
+	}
+	return sum;
+}
+
+/* Adds the last `bytes` resident bytes of a page to the second figure of malloc. Their number is
+ * known, but not where the free blocks lie. */
+static int add_free(struct search *s, const struct page *p, uint64_t bytes)
+{
+	uint64_t end = p->start + p->bytes;
+	int err = 0;
+
+	for (size_t i = s->n_resident; i-- > 0 && bytes && !err;) {
+		uint64_t from = s->resident[i].start > p->start ? s->resident[i].start : p->start;
+		uint64_t to = s->resident[i].end < end ? s->resident[i].end : end;
+
+		if (from >= to)
+			continue;
+		from = to - from > bytes ? to - bytes : from;
+		err = host_spans__add(&s->r->second, from, to - from, HOST_MALLOC);
+		bytes -= to - from;
+	}
+	return err;
+}
+
+/* Adds a page or a span. second: its free memory is a second figure of malloc. */
+static int add_page(struct search *s, struct page *p, struct sums *to, bool second)
+{
+	uint64_t resident = resident_in(s, p->start, p->start + p->bytes), used, left;
+	int err = 0;
+
+	if (p->block && p->used && !s->r->o->brief)
+		err = take_freed(s, p, &to->uncertain);
+	used = p->block ? p->block * p->used : 0;
+	left = resident > used ? resident - used : 0;
+	to->blocks += p->block ? p->used : 0;
+	to->live += used;
+	*(used ? &to->free_blocks : &to->purgeable) += left;
+	if (!err && second)
+		err = add_free(s, p, left);
+	return err;
+}
+
+/* The mapping of the file that has the data at addr, also in its zeroed data. SIZE_MAX: none. */
+static size_t file_of(const struct maps *maps, uint64_t addr)
+{
+	const struct map *m = maps__find(maps, addr);
+
+	if (m && !m->inode && m > maps->v && m[-1].end == m->start)
+		m--;
+	return m && m->inode ? (size_t)(m - maps->v) : SIZE_MAX;
+}
+
+static int add_segment(struct search *s)
+{
+	struct host_reading *r = s->r;
+	struct segment *g = &s->segment;
+	size_t file = file_of(&r->maps.maps, g->heap);
+	bool python = r->python &&
+		      (g->layout->python || (file != SIZE_MAX && !strcmp(r->maps.maps.v[file].path,
+									 python__file(r->python))));
+	struct sums *to = &s->sums[python ? PYTHON : MALLOC];
+	int err;
+
+	s->n_resident = 0;
+	err = host_resident__walk(r->resident, g->addr, g->addr + SEGMENT, add_range, s);
+	if (err)
+		return err;
+	to->layout = to->layout ? to->layout : g->layout;
+	to->map = to->map == SIZE_MAX ? file : to->map;
+	to->segments++;
+	to->bytes += g->bytes;
+	to->tables += resident_in(s, g->addr, g->addr + g->info);
+	for (size_t i = 0; i < g->n && !err; i++)
+		err = add_page(s, &g->page[i], to, !python);
+	if (err)
+		return err;
+	return host_spans__add(&r->claims, g->addr, g->bytes, python ? HOST_PYTHON : HOST_MALLOC);
+}
+
+/* ---- all segments ---- */
+
+/* Adds the segments that begin in mapping i. */
+static int search_map(struct search *s, const struct map *m, size_t *tries, bool used)
+{
+	uint64_t at = (m->start + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
+	int err = 0;
+
+	while (at >= m->start && at < m->end && err >= 0 && ++*tries < CANDIDATES) {
+		uint64_t size = SEGMENT;
+
+		err = read_segment(s, at, used);
+		if (err > 0) {
+			size = s->segment.bytes;
+			s->known[s->segment.layout - layouts] = true;
+			err = add_segment(s);
+		}
+		at += (size + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
+	}
+	return err;
+}
+
+static int search_maps(struct search *s, bool used)
+{
+	const struct host_smaps *maps = &s->r->maps;
+	size_t tries = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < maps->maps.n && !err; i++)
+		if (maps->v[i].rss && host_places__is_anonymous(&maps->maps.v[i]))
+			err = search_map(s, &maps->maps.v[i], &tries, used);
+	s->bad = s->bad || tries >= CANDIDATES;
+	return err;
+}
+
+/* Returns a mapping of the file that has the allocator's code: the file with its data, the library,
+ * or the program. */
+static size_t file_of_code(const struct maps *maps, size_t known)
+{
+	size_t found = 0;
+
+	if (known != SIZE_MAX)
+		return known;
+	for (size_t i = maps->n; i-- > 0;) {
+		if (!strncmp(map__base_name(maps->v[i].path), "libmimalloc", 11))
+			return i;
+		if (maps->v[i].inode && maps->v[i].x)
+			found = i;
+	}
+	return found;
+}
+
+static void set_allocator(struct search *s)
+{
+	const struct sums *sum = &s->sums[MALLOC];
+	struct host_reading *r = s->r;
+	struct host_allocator *a = host_reading__add_allocator(
+		r, "mimalloc", file_of_code(&r->maps.maps, sum->map));
+
+	if (!a)
+		return;
+	a->known = !s->bad;
+	if (!a->known)
+		return;
+	snprintf(a->version, sizeof(a->version), "%s", sum->layout->version);
+	a->arenas = sum->segments;
+	a->free_known = !r->o->brief && !r->swap && sum->uncertain <= sum->live / UNCERTAIN_PART;
+	a->live = sum->live;
+	a->free_blocks = sum->free_blocks;
+	a->purgeable = sum->purgeable;
+	a->tables = sum->tables;
+}
+
+static void set_python(struct search *s)
+{
+	const struct sums *sum = &s->sums[PYTHON];
+	struct host_python *p = &s->r->l->python;
+
+	if (p->known) /* CPython's own arenas: mimalloc serves something else */
+		return;
+	p->known = !s->bad;
+	p->arenas = sum->segments;
+	p->arena = sum->bytes;
+	p->used_known = p->known && !s->r->o->brief && !s->r->swap &&
+			sum->uncertain <= sum->live / UNCERTAIN_PART;
+	p->blocks = sum->blocks;
+	p->used = sum->live;
+}
+
+static int search_all(struct search *s)
+{
+	int err = search_maps(s, true);
+
+	if (err || !(s->sums[MALLOC].segments + s->sums[PYTHON].segments))
+		return err;
+	/* Segments without pages in use: kept by the allocator, or freed a moment ago. */
+	err = search_maps(s, false);
+	if (err)
+		return err;
+	if (s->sums[MALLOC].segments)
+		set_allocator(s);
+	if (s->sums[PYTHON].segments)
+		set_python(s);
+	return 0;
+}
+
+int host_mimalloc__read(struct host_reading *r)
+{
+	struct search *s = calloc(1, sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	s->r = r;
+	for (size_t i = 0; i < OWNERS; i++)
+		s->sums[i].map = SIZE_MAX;
+	err = search_all(s);
+	free(s->resident);
+	free(s);
+	return err;
+}
