@@ -107,6 +107,40 @@ def test_text():
     check(re.search(r"tcmalloc \(libtcmalloc_minimal\.so\.[0-9.]+\): [0-9.]+ MiB live", out), "no row of tcmalloc: %s", out)
 
 
+def test_sampler():
+    """tcmalloc's own sampler is on: live memory by stack, which adds up to the live blocks but for the sampler's error."""
+    mix = Mix(library("tcmalloc"), "64", "2", "20000", program=built("-g"), env={"TCMALLOC_SAMPLE_PARAMETER": "65536"}.items())
+    p = mix.dump()
+    equal(p["allocators"][0]["live"], mix.own["current_allocated_bytes"], "live")
+    s = p["samples"]
+    equal(s["period"], 65536, "period")
+    check(s["samples"] > 100 and abs(s["bytes"] / mix.own["current_allocated_bytes"] - 1) < 0.4, "%s; live: %s", s, mix.own)
+    largest = s["stacks"][0]
+    check(largest["bytes"] > s["bytes"] // 2, "two threads run the same function: %s", s)
+    with open(os.path.join(PROGRAMS, "tcmalloc_mix.c"), encoding="utf-8") as f:
+        line = 1 + [n for n, text in enumerate(f) if "malloc(size)" in text][0]
+    first = largest["frames"][0]
+    equal((first["function"], os.path.basename(first["file"]), first["line"]), ("allocate", "tcmalloc_mix.c", line), "innermost frame")
+    check("run" in [f["function"] for f in largest["frames"]], "no caller: %s", largest)
+    code, out, err = tool("dump", "-p", str(mix.p.pid), "--device", "host", root=True)
+    check(code == 0 and "allocate (tcmalloc_mix.c:%d) from run (tcmalloc_mix.c:" % line in out, "%s %s", out, err)
+    equal(Mix(library("tcmalloc"), "1", "1").dump()["samples"], None, "without the sampler")
+
+
+def test_google_is_named():
+    """Google's tcmalloc is a part of the program, in a section of its own. Its tables are not read, so its figures are unknown."""
+    path = scratch("google_malloc")
+    source = ("#include <stdio.h>\n__attribute__((section(\"google_malloc\"))) int f(void) { return getchar(); }\n"
+              "int main(void) { puts(\"ready\"); fflush(stdout); return f(); }")
+    subprocess.run(["cc", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+    p = spawn([path])
+    p.wait_line("^ready")
+    code, out, err = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True)
+    check(code == 0, "%s", err)
+    (a,) = json.loads(out)["processes"][0]["allocators"]
+    equal((a["name"], a["file"], a["live"]), ("tcmalloc", "google_malloc", None), "allocator")
+
+
 @nightly("programs")
 def test_other_libraries():
     """The same tables in all libraries of gperftools, with its sampler, with many threads, and as a part of the program."""

@@ -2,95 +2,35 @@
 /*
  * libFuzzer target: the readers of malloc's and CPython's tables on damaged memory. A process is
  * built here: libc's data with main_arena and mp_, a heap with free chunks, the heap of a second
- * arena, a chunk with its own mapping, and two arenas of CPython. The input: flags, then steps of 8
- * bytes that overwrite a word: piece, offset, value. Without damage both readers must know all.
+ * arena, a chunk with its own mapping, and two arenas of CPython. The input: see pieces.h. Without
+ * damage both readers must know all.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "fake_process.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 #include "inspect/python/pyinternal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
-int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
-			       const struct resident_range **v, size_t *n);
-
-#define KIB 1024u
-#define MAX_STEPS 64
-
 enum { LIBC, INTERPRETER, HEAP, THREAD_HEAP, OF_PYTHON, MAPPED, PIECES };
 
-static struct piece {
-	const char *path;
-	uint64_t addr;
-	size_t size;
-	uint8_t *v; /* its memory */
-} pieces[PIECES] = {
-	[LIBC] = { "/usr/lib/libc.so.6", 0x7f0000000000, 16 * KIB, NULL },
-	[INTERPRETER] = { "/usr/bin/python3", 0x400000, 4 * KIB, NULL },
-	[HEAP] = { "[heap]", 0x555500000000, 64 * KIB, NULL },
-	[THREAD_HEAP] = { "", 0x7e0000000000, 64 * KIB, NULL },
-	[OF_PYTHON] = { "", 0x7e8000000000, 512 * KIB, NULL },
-	[MAPPED] = { "", 0x7e9000000000, 64 * KIB, NULL },
+#include "pieces.h"
+
+static struct piece pieces[PIECES] = {
+	[LIBC] = { "/usr/lib/libc.so.6", 0x7f0000000000, 16 * KIB, false, NULL },
+	[INTERPRETER] = { "/usr/bin/python3", 0x400000, 4 * KIB, false, NULL },
+	[HEAP] = { "[heap]", 0x555500000000, 64 * KIB, false, NULL },
+	[THREAD_HEAP] = { "", 0x7e0000000000, 64 * KIB, false, NULL },
+	[OF_PYTHON] = { "", 0x7e8000000000, 512 * KIB, false, NULL },
+	[MAPPED] = { "", 0x7e9000000000, 64 * KIB, false, NULL },
 };
-static struct {
-	uint8_t *at;
-	uint64_t was;
-	size_t len;
-} undo[MAX_STEPS];
-static size_t n_undo;
-static struct map maps[PIECES];
-static struct smaps_figures figures[PIECES];
 static struct proc *self;
 
 /* ---- the process ---- */
-
-static struct piece *piece_at(uint64_t addr)
-{
-	for (size_t i = 0; i < PIECES; i++)
-		if (addr >= pieces[i].addr && addr < pieces[i].addr + pieces[i].size)
-			return &pieces[i];
-	return NULL;
-}
-
-static size_t fake_memory(void *dst, size_t size, uint64_t addr)
-{
-	struct piece *p = piece_at(addr);
-	size_t left = p ? p->addr + p->size - addr : 0;
-
-	if (size > left)
-		size = left;
-	if (p)
-		memcpy(dst, p->v + (addr - p->addr), size);
-	return size;
-}
-
-/* All pages are resident. */
-int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
-			       const struct resident_range **v, size_t *n)
-{
-	static struct resident_range all;
-
-	all = (struct resident_range){ start, end };
-	*v = &all;
-	*n = piece_at(start) != NULL;
-	return 0;
-}
-
-static void put(int which, uint64_t at, uint64_t value)
-{
-	memcpy(pieces[which].v + at, &value, sizeof(value));
-}
-
-static void put4(int which, uint64_t at, uint32_t value)
-{
-	memcpy(pieces[which].v + at, &value, sizeof(value));
-}
 
 /* struct malloc_state of glibc 2.27 and later. top and next: addresses. */
 static void put_state(int which, uint64_t at, uint64_t top, uint64_t next, uint64_t system_mem)
@@ -195,41 +135,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 /* ---- a run ---- */
 
-static void set_maps(struct host_reading *r)
-{
-	static const int order[] = { INTERPRETER, HEAP, THREAD_HEAP, OF_PYTHON, MAPPED, LIBC };
-
-	for (size_t i = 0; i < PIECES; i++) {
-		const struct piece *p = &pieces[order[i]];
-		bool file = *p->path == '/';
-
-		maps[i] = (struct map){ .start = p->addr,
-					.end = p->addr + p->size,
-					.r = true,
-					.w = true,
-					.inode = file ? (uint64_t)order[i] + 1 : 0,
-					.path = p->path };
-		figures[i] = (struct smaps_figures){ .rss = p->size };
-	}
-	r->maps.maps.v = maps;
-	r->maps.maps.n = PIECES;
-	r->maps.v = figures;
-}
-
-static void damage(const uint8_t *d)
-{
-	const struct piece *p = &pieces[d[0] % PIECES], *to = &pieces[d[4] % PIECES];
-	uint64_t at = (d[1] | (uint64_t)d[2] << 8 | (uint64_t)(d[3] & 7) << 16) % p->size / 4 * 4;
-	uint64_t small = d[5] | (uint64_t)d[6] << 8, v = small << (d[7] & 0x3f);
-
-	if (d[7] & 0x80) /* a pointer */
-		v = to->addr + small * 8 % to->size;
-	undo[n_undo].at = p->v + at;
-	undo[n_undo].len = at + 8 <= p->size && !(d[3] & 0x80) ? 8 : 4;
-	memcpy(&undo[n_undo].was, p->v + at, undo[n_undo].len);
-	memcpy(p->v + at, &v, undo[n_undo++].len);
-}
-
 /* Checks the claims and figures of any process. */
 static void check(const struct host_reading *r)
 {
@@ -274,7 +179,7 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 	r->l = &l;
 	for (int i = 0; i < 2; i++) { /* the second time the places are known */
 		memset(&l, 0, sizeof(l));
-		for (size_t k = 1; k + 8 <= size && n_undo < MAX_STEPS && i == late; k += 8)
+		for (size_t k = 1; k + 8 <= size && i == late; k += 8)
 			damage(data + k);
 		if (host_pymalloc__read(r) || host_glibc__read(r) || host_glibc__find_mapped(r))
 			abort(); /* no error of a process that lives */
@@ -289,6 +194,7 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static const int order[] = { INTERPRETER, HEAP, THREAD_HEAP, OF_PYTHON, MAPPED, LIBC };
 	struct python py = { .proc = self,
 			     .major = 3,
 			     .minor = 9,
@@ -300,13 +206,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	py.layout = *pylayout__find(3, 9, false);
 	if (size <= 8)
 		o.brief = false;
-	set_maps(&r);
+	set_maps(&r, order);
 	read_twice(&r, data, size, size && data[0] & 1);
 	host_spans__free(&r.claims);
 	host_spans__free(&r.second);
-	while (n_undo) {
-		n_undo--;
-		memcpy(undo[n_undo].at, &undo[n_undo].was, undo[n_undo].len);
-	}
+	undo_damage();
 	return 0;
 }

@@ -95,6 +95,34 @@ struct host_ledger {
 	size_t allocators;				  /* number of them */
 };
 
+/* A function in a stack of malloc's sampler. Texts are owned, hostile, and "" if not known. */
+struct host_sample_frame {
+	char *function, *file, *module; /* file: source file; module: path of the mapped file */
+	uint32_t line;			/* 0: not known */
+};
+
+#define HOST_SAMPLE_CALLS 31u
+
+/* Live blocks with the same stack that malloc's own sampler chose. */
+struct host_sample {
+	uint64_t call[HOST_SAMPLE_CALLS]; /* return addresses, innermost first */
+	size_t calls;
+	uint64_t samples; /* number of chosen blocks */
+	uint64_t bytes;	  /* estimate of all live bytes with this stack */
+	/* Without malloc's own functions; none before host_samples__name(). */
+	struct host_sample_frame *frame;
+	size_t frames;
+};
+
+/* All of them, the largest first: if the sampler of gperftools' tcmalloc is on in the process
+ * (TCMALLOC_SAMPLE_PARAMETER). */
+struct host_samples {
+	struct host_sample *v; /* owned */
+	size_t n, cap;
+	uint64_t period;	 /* one block is chosen about each so many bytes; 0: no sampler */
+	uint64_t samples, bytes; /* sums */
+};
+
 /* A storage of tensors on the CPU. */
 struct host_storage {
 	uint64_t addr, size;
@@ -107,6 +135,9 @@ struct host_opts {
 	/* Count a page that n processes share as 1/n of a page, so that a process tree can be summed
 	 * up: the total is PSS then. Each part of a mapping is reduced in the same proportion. */
 	bool proportional;
+	/* Receives malloc's samples, for host_samples__free(), also after an error. NULL: they are
+	 * not read. */
+	struct host_samples *samples;
 	bool brief; /* leave out the lists of free chunks and the pools of Python's arenas */
 	bool (*cancelled)(
 		void *ctx); /* true: end with -ECANCELED; called between system calls; or NULL */
@@ -125,6 +156,10 @@ void hostmem__free(struct hostmem *h); /* accepts NULL */
  * unknown.
  */
 int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret);
+/* Names the frames of the `most` largest stacks. An address that cannot be named has no frame. 0 or
+ * -errno: some stacks have no frames then. */
+int host_samples__name(struct host_samples *s, const struct proc *p, size_t most);
+void host_samples__free(struct host_samples *s);
 /* Adds l, a proportional reading of one process of a tree, to sum, which is zeroed before the first
  * process. */
 void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l);

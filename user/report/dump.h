@@ -119,6 +119,8 @@ struct dump_host_process {
 	struct host_ledger ledger;
 	uint64_t tensors; /* bytes of CPU storages that the census found, resident or not */
 	char why[160];	  /* why tensors are not known; "": they are */
+	struct host_samples samples; /* live blocks by stack, if malloc's own sampler is on */
+	int names;		     /* result of host_samples__name() */
 };
 
 /* Files of shared memory that the processes map, each counted once. RSS lacks pages that no process

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inspect/elf.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
@@ -45,6 +46,7 @@ struct span_info {
 	uint64_t start, length; /* pages */
 	uint8_t size_class;	/* 0: one block */
 	uint8_t location;
+	uint64_t trace; /* StackTrace of a block that the sampler chose; 0: it did not */
 };
 
 /* Copies of small parts of the tables. */
@@ -134,13 +136,14 @@ static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
 	}
 	if (addr % 8)
 		return -ENOENT;
-	/* start, length, next, prev, objects; refcount 16 bits, sizeclass 8, location 2 */
+	/* start, length, next, prev, objects; refcount 16 bits, sizeclass 8, location 2, sample 1 */
 	s = c->w[slot].v + (addr - start);
 	bits = word4(s + 40);
 	*ret = (struct span_info){ .start = proc__word(s),
 				   .length = proc__word(s + 8),
 				   .size_class = (uint8_t)(bits >> 16),
-				   .location = bits >> 24 & 3 };
+				   .location = bits >> 24 & 3,
+				   .trace = bits >> 26 & 1 ? proc__word(s + 32) : 0 };
 	return 0;
 }
 
@@ -535,6 +538,18 @@ static int find_in_file(struct tables *t, struct windows *c, size_t i)
 	return err;
 }
 
+/* Whether Google's tcmalloc is a part of the file that mapping m maps: its functions are in a
+ * section of their own (google_malloc, gperftools has none). Its tables are not read. */
+static bool has_google_malloc(const struct proc *p, const struct map *m)
+{
+	struct elf *e = elf__open_map(p, m);
+	uint64_t addr, size;
+	bool found = e && !elf__section(e, "google_malloc", &addr, &size);
+
+	elf__free(e);
+	return found;
+}
+
 /* Finds the tables, in the data of tcmalloc's own library or of the program. The latter is searched
  * once. -ENOENT: not found. */
 static int find_tables(struct tables *t, struct windows *c)
@@ -554,6 +569,7 @@ static int find_tables(struct tables *t, struct windows *c)
 		} else if (!strcmp(m->path, exe) && m->start != t->at->absent) {
 			err = find_in_file(t, c, i);
 			t->at->absent = err == -ENOENT ? m->start : 0;
+			t->at->google = err == -ENOENT && has_google_malloc(t->r->proc, m);
 		}
 	}
 	return err;
@@ -594,6 +610,25 @@ static int add_entry(struct walk *w, uint64_t addr)
 			       HOST_MALLOC);
 }
 
+/* Adds a block that tcmalloc's sampler chose. StackTrace: size, number of return addresses, the
+ * addresses. */
+static int add_sample(struct walk *w, const struct span_info *s)
+{
+	struct host_samples *to = w->t->r->o->samples;
+	uint64_t v[2 + HOST_SAMPLE_CALLS];
+	int err;
+
+	if (!to || !to->period || s->location != IN_USE || s->size_class ||
+	    !is_private(w->t->r, s->trace, sizeof(v)))
+		return 0;
+	err = read_table(w->t->r, s->trace, v, sizeof(v));
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	if (v[0] > s->length << w->t->at->shift || !is_code(w->t->r, v[2]))
+		return 0; /* the block was freed meanwhile */
+	return host_samples__add(to, v[0], v + 2, v[1]);
+}
+
 /* Adds the span whose entry in the table of spans is at addr. */
 static int add_span(struct walk *w, uint64_t addr, const struct span_info *s)
 {
@@ -609,8 +644,10 @@ static int add_span(struct walk *w, uint64_t addr, const struct span_info *s)
 		w->run.start = start;
 	}
 	w->run.end = start + size;
-	if (!err && s->location == FREE)
-		err = host_spans__add(w->second, start, size, HOST_MALLOC);
+	if (s->location == FREE)
+		err = err ?: host_spans__add(w->second, start, size, HOST_MALLOC);
+	if (s->trace)
+		err = err ?: add_sample(w, s);
 	return err ?: add_entry(w, addr);
 }
 
@@ -769,7 +806,20 @@ static int read_once(struct tables *t, struct windows *c, struct host_allocator 
 	return 0;
 }
 
-/* As read_once(). After an error all claims are as before. */
+/* Sets the period of tcmalloc's sampler, which the program reads from its environment when it
+ * starts. 0: the sampler is off. */
+static void read_period(const struct host_reading *r, struct host_samples *s)
+{
+	char text[32];
+	long long n;
+
+	if (environ__get(r->proc, &r->maps.maps, "TCMALLOC_SAMPLE_PARAMETER", text, sizeof(text)))
+		return;
+	n = strtoll(text, NULL, 0);
+	s->period = n > 0 ? (uint64_t)n : 0;
+}
+
+/* As read_once(). After an error all claims and samples are as before. */
 static int try_once(struct tables *t, struct windows *c, struct host_allocator *a)
 {
 	size_t claims = t->r->claims.n, second = t->r->second.n;
@@ -779,6 +829,8 @@ static int try_once(struct tables *t, struct windows *c, struct host_allocator *
 		return 0;
 	t->r->claims.n = claims;
 	t->r->second.n = second;
+	if (t->r->o->samples)
+		t->r->o->samples->n = 0;
 	t->at->root = 0;
 	return err;
 }
@@ -820,11 +872,15 @@ int host_tcmalloc__read(struct host_reading *r)
 	if (!c)
 		return -ENOMEM;
 	c->r = r;
+	if (r->o->samples)
+		read_period(r, r->o->samples);
 	/* The process changes its tables meanwhile. */
 	for (int i = 0; i < READINGS && err == -ENOENT; i++)
 		err = try_once(&t, c, &figures);
 	free(c);
 	if (!err)
 		add_allocator(r, &figures);
+	else if (err == -ENOENT && t.at->google) /* its figures stay unknown */
+		host_reading__add_allocator(r, "tcmalloc", map_at(&r->maps.maps, t.at->absent));
 	return err == -ENOENT || err == -E2BIG ? 0 : err;
 }

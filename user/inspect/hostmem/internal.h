@@ -59,6 +59,7 @@ struct host_tcmalloc_places {
 	uint64_t caches;  /* ThreadCache::thread_heaps_ */
 	unsigned shift;	  /* kPageShift: a page has 1 << shift bytes */
 	uint64_t absent;  /* start of the program's data, if it has no tables; 0: not searched */
+	bool google;	  /* the program has Google's tcmalloc, whose tables are other ones */
 };
 
 /* Places of tables that earlier readings found, addresses in the target; 0: not found yet. Each
@@ -126,6 +127,12 @@ bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
 int host_glibc__find_mapped(struct host_reading *r);
 /* Claims the stacks of threads, and by their program headers the zeroed data of mapped libraries. */
 int host_places__read(struct host_reading *r);
+
+/* Adds a block of malloc's sampler with the stack of return addresses `call`. s->period is set. 0,
+ * -ENOMEM, -E2BIG. */
+int host_samples__add(struct host_samples *s, uint64_t size, const uint64_t *call, size_t calls);
+/* Adds up samples with the same stack, and sorts by bytes. */
+void host_samples__merge(struct host_samples *s);
 
 /* Whether an error concerns one object only. Other errors end the reading. */
 static inline bool host_places__is_local(int err)

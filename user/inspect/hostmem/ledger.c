@@ -404,6 +404,8 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	host_spans__free(&r.pinned);
 	if (err)
 		return err;
+	if (o->samples)
+		host_samples__merge(o->samples);
 	read_group(h->proc, &l.group);
 	set_group(&l);
 	l.end = clock__monotonic();

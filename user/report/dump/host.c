@@ -2,6 +2,7 @@
 #include "report/dump.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 
 #define LIMIT_NS 10000000000ull /* longest reading of tensors: 10 s */
 #define MAX_CHILDREN 256
+#define SAMPLED_STACKS 10 /* most stacks of malloc's sampler that have names */
 
 /* Reads the CPU storages of the program's tensors. Returns 0 and *ret, for free(), or a negative
  * errno with the reason in *why. */
@@ -103,10 +105,15 @@ static int read_process(const struct proc *p, const struct python *py, bool prop
 	if (!o.storages_known)
 		snprintf(ret->why, sizeof(ret->why), "%s", why);
 	o.storages = storages;
+	o.samples = &ret->samples;
 	for (size_t i = 0; i < o.n; i++)
 		ret->tensors += storages[i].size;
 	if (err != -ENOMEM && err != -ESRCH)
 		err = hostmem__read(h, &o, &ret->ledger);
+	if (err)
+		host_samples__free(&ret->samples);
+	else
+		ret->names = host_samples__name(&ret->samples, p, SAMPLED_STACKS);
 	hostmem__free(h);
 	free(storages);
 	return err;
@@ -177,6 +184,8 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 
 void dump_host__free(struct dump_host *d)
 {
+	for (size_t i = 0; i < d->n; i++)
+		host_samples__free(&d->v[i].samples);
 	free(d->v);
 	map64__free(d->shared.seen);
 	*d = (struct dump_host){ 0 };
@@ -272,6 +281,82 @@ static void print_processes(FILE *out, const struct dump_host *d, size_t columns
 				d->skipped == 1 ? "" : "es");
 }
 
+/* Writes a frame of a sampled stack, clean: "function (file:line)". Returns buf. */
+static char *sampled_frame(char *buf, size_t size, const struct host_sample_frame *f)
+{
+	const char *file = map__base_name(*f->file ? f->file : f->module);
+	char name[128], where[128], line[16] = "";
+
+	text__clean(name, sizeof(name), f->function, strlen(f->function));
+	text__clean(where, sizeof(where), file, strlen(file));
+	if (*f->file && f->line)
+		snprintf(line, sizeof(line), ":%u", f->line);
+	if (*name)
+		snprintf(buf, size, "%s (%s%s)", name, where, line);
+	else
+		snprintf(buf, size, "%s", *where ? where : "(no name)");
+	return buf;
+}
+
+#define SAMPLED_CALLS 5 /* most functions that a row of the text has */
+
+/* Whether a row of the text has this function: not those of C++'s library and of the start. */
+static bool is_own_function(const struct host_sample_frame *f)
+{
+	static const char *const others[] = { "std::",	"__gnu_cxx::",	"__libc_start",
+					      "_start", "start_thread", "clone" };
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (!strncmp(f->function, others[i], strlen(others[i])))
+			return false;
+	return true;
+}
+
+/* Prints a stack: the function that allocated, then its callers. */
+static void print_sample(FILE *out, const struct host_sample *x, uint64_t sum, size_t columns)
+{
+	static const char *const before[] = { "", " from ", ", " };
+	char calls[SAMPLED_CALLS * 320] = "", frame[312], bytes[24], percent[16], head[64];
+	size_t len = 0, n = 0;
+
+	for (size_t i = 0; i < x->frames && n < SAMPLED_CALLS; i++) {
+		if (!is_own_function(&x->frame[i]))
+			continue;
+		sampled_frame(frame, sizeof(frame), &x->frame[i]);
+		len += (size_t)snprintf(calls + len, sizeof(calls) - len, "%s%s",
+					before[n < 2 ? n : 2], frame);
+		n++;
+	}
+	snprintf(head, sizeof(head), "%10s %4s %8" PRIu64 "  ",
+		 text__bytes(bytes, sizeof(bytes), x->bytes), text__percent(percent, x->bytes, sum),
+		 x->samples);
+	text__paragraph(out, columns, head, "                            ", "%s",
+			n ? calls : "(no name)");
+}
+
+/* Prints the largest stacks of malloc's own sampler. */
+static void print_samples(FILE *out, const struct dump_host_process *p, size_t columns)
+{
+	const struct host_samples *s = &p->samples;
+	char bytes[24], period[24], n[48];
+
+	if (!s->period)
+		return;
+	text__paragraph(
+		out, columns, "\n", "",
+		"Live memory of PID %d by malloc's own sampler: about %s, from %s, one in %s",
+		p->pid, text__bytes(bytes, sizeof(bytes), s->bytes),
+		text__counted(n, sizeof(n), s->samples, "block"),
+		text__bytes(period, sizeof(period), s->period));
+	if (p->names)
+		text__paragraph(out, columns, "", "  ", "functions are not known: %s",
+				strerror(-p->names));
+	if (s->n)
+		fprintf(out, "      Size    %%  Samples  Location\n");
+	for (size_t i = 0; i < s->n && i < SAMPLED_STACKS; i++)
+		print_sample(out, &s->v[i], s->bytes, columns);
+}
+
 #define UNTOUCHED (UINT64_C(1) << 20) /* least shared memory in no RSS that is printed, bytes */
 
 static void print_shared(FILE *out, const struct dump_host *d, size_t columns)
@@ -321,6 +406,8 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 	}
 	for (size_t i = 0; i < l->allocators; i++)
 		print_allocator(out, &l->allocator[i], prose);
+	for (size_t i = 0; i < d->n; i++)
+		print_samples(out, &d->v[i], columns);
 	if (!d->tree && *d->v[0].why)
 		text__paragraph(out, prose, "", "  ", "CPU tensors were not read: %s", d->v[0].why);
 	return 0;
@@ -400,6 +487,43 @@ static void put_allocators(struct json *j, const struct host_ledger *l)
 	json__close_object(j);
 }
 
+static void put_sample(struct json *j, const struct host_sample *x)
+{
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", x->bytes);
+	json__uint(j, "samples", x->samples);
+	json__open_array(j, "frames");
+	for (size_t i = 0; i < x->frames; i++) {
+		const struct host_sample_frame *f = &x->frame[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "function", *f->function ? f->function : NULL);
+		json__string(j, "file", *f->file ? f->file : NULL);
+		json__uint_or_null(j, "line", f->line, f->line);
+		json__string(j, "module", *f->module ? f->module : NULL);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static void put_samples(struct json *j, const struct host_samples *s)
+{
+	if (!s->period) {
+		json__null(j, "samples");
+		return;
+	}
+	json__open_object(j, "samples");
+	json__uint(j, "period", s->period);
+	json__uint(j, "samples", s->samples);
+	json__uint(j, "bytes", s->bytes);
+	json__open_array(j, "stacks");
+	for (size_t i = 0; i < s->n && i < SAMPLED_STACKS; i++)
+		put_sample(j, &s->v[i]);
+	json__close_array(j);
+	json__close_object(j);
+}
+
 static void put_process(struct json *j, const struct dump_host_process *p)
 {
 	json__open_object(j, NULL);
@@ -413,6 +537,7 @@ static void put_process(struct json *j, const struct dump_host_process *p)
 	json__string(j, "tensors_unknown", *p->why ? p->why : NULL);
 	host_words__json(j, &p->ledger.sheet);
 	put_allocators(j, &p->ledger);
+	put_samples(j, &p->samples);
 	json__close_object(j);
 }
 
