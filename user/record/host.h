@@ -41,6 +41,14 @@ enum host_part {
 		24, /* the rest of the blocks with tensors: block sizes are powers of two */
 	HOST_PINNED_CACHED = 25, /* blocks that are not in use */
 	HOST_PINNED_OTHER = 26,	 /* blocks in use in which no tensor was found */
+	/* Resident memory that is free inside HOST_MALLOC, by what would return it. They overlap. */
+	HOST_MALLOC_TRIM = 27,	 /* pages that malloc_trim(0) would return */
+	HOST_MALLOC_ARENAS = 28, /* free memory of arenas other than the main one */
+	HOST_MALLOC_ENDS = 29,	 /* free memory at the ends of arenas */
+	/* Whole free pages of allocators other than glibc's, by their own tables. */
+	HOST_JEMALLOC = 30,
+	HOST_MIMALLOC = 31,
+	HOST_TCMALLOC = 32,
 	HOST_PART_NR,
 };
 
@@ -51,6 +59,9 @@ enum host_part {
  *   HOST_LIBRARIES, HOST_FILES            private copies of the file's pages
  *   HOST_PYTHON, HOST_MALLOC              bytes free inside the allocator's memory
  *   HOST_GROUP                            limit of the group
+ *   HOST_MALLOC_ARENAS                    number of malloc's arenas, the main one included
+ *   HOST_MALLOC_ENDS                      the same in arenas other than the main one
+ *   HOST_JEMALLOC to HOST_TCMALLOC        all bytes free inside the allocator
  */
 struct host_figure {
 	uint64_t bytes, second;

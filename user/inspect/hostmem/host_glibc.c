@@ -27,9 +27,10 @@
 #define HEAP_MAX (64u << 20) /* HEAP_MAX_SIZE: alignment of non-main heaps */
 #define MAX_ARENAS 4096u
 #define MAX_HEAPS (1u << 16)
-#define MAX_FREE (200u << 10) /* free chunks to read, about 0.2 s */
-#define READINGS 3	      /* attempts while the process changes its tables */
-#define EMPTY_LEAST 16u	      /* empty bins that identify main_arena */
+#define MAX_FREE (1u << 20) /* free chunks to read, at most about 1 s */
+#define PAGES 64u	    /* pages that a walk of free chunks keeps */
+#define READINGS 3	    /* attempts while the process changes its tables */
+#define EMPTY_LEAST 16u	    /* empty bins that identify main_arena */
 #define SIZE_MASK (~UINT64_C(7))
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
@@ -41,11 +42,20 @@ struct arena {
 	uint8_t w[16 + TAIL]; /* copy of its memory, from top to max_system_mem */
 };
 
+/* A page of the process, as it was once in a walk; addr 0: none. */
+struct page {
+	uint64_t addr;
+	uint8_t v[HOST_PAGE];
+};
+
 /* A walk of free chunks. */
 struct frees {
 	struct host_reading *r;
-	uint64_t bytes, n; /* of free chunks so far: bytes, number */
-	bool bad;	   /* a list changed or is too long */
+	struct page *pages; /* PAGES of them, by address: chunks of one page are often neighbours */
+	uint64_t bytes, n;  /* of free chunks so far: bytes, number */
+	uint64_t delta;	    /* offset of bins in malloc_state */
+	uint8_t other;	    /* HOST_FREE_OTHER while it walks an arena that is not the main one */
+	bool bad;	    /* a list changed or is too long */
 };
 
 /* A word of an arena, by its offset from the bins. */
@@ -195,24 +205,41 @@ static int find_main(struct host_reading *r, struct arena *ret)
 
 /* ---- free chunks ---- */
 
-static int add_free(struct frees *f, uint64_t chunk, uint64_t size)
+static int add_free(struct frees *f, uint64_t chunk, uint64_t size, enum host_free where)
 {
 	f->bytes += size;
-	return host_spans__add(&f->r->second, chunk, size, HOST_MALLOC);
+	return host_spans__add(&f->r->free_chunks, chunk, size, where | f->other);
+}
+
+/* Reads the first words of a chunk, which lie on resident pages. 0 or -errno. */
+static int read_words(const struct frees *f, uint64_t addr, uint64_t w[4])
+{
+	uint64_t start = addr & ~(uint64_t)(HOST_PAGE - 1);
+	struct page *page = &f->pages[start / HOST_PAGE % PAGES];
+	int err = 0;
+
+	if (addr - start > HOST_PAGE - 32)
+		return proc__read(f->r->proc, addr, w, 32);
+	if (page->addr != start)
+		err = proc__read(f->r->proc, start, page->v, HOST_PAGE);
+	page->addr = err ? 0 : start;
+	if (!err)
+		memcpy(w, page->v + (addr - start), 32);
+	return err;
 }
 
 /* Reads a free chunk's size and list pointers. Sets f->bad if it cannot be a chunk. 0 or an error
  * that ends the reading. */
 static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *fd, uint64_t *bk)
 {
-	uint64_t w[4];
+	uint64_t w[4] = { 0 };
 	int err;
 
 	if (++f->n > MAX_FREE || !may_be_chunk(f->r, addr)) {
 		f->bad = true;
 		return 0;
 	}
-	err = proc__read(f->r->proc, addr, w, sizeof(w));
+	err = read_words(f, addr, w);
 	*size = w[1] & SIZE_MASK;
 	*fd = w[2];
 	*bk = w[3];
@@ -235,7 +262,7 @@ static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
 		if (bk != prev)
 			f->bad = true;
 		else
-			err = add_free(f, chunk, size);
+			err = add_free(f, chunk, size, HOST_FREE_INSIDE);
 		prev = chunk;
 		chunk = fd;
 	}
@@ -257,7 +284,7 @@ static int walk_fastbin(struct frees *f, uint64_t chunk)
 			f->bad = true;
 			break;
 		}
-		err = add_free(f, chunk, size);
+		err = add_free(f, chunk, size, HOST_FREE_FAST);
 		unmangled = fd ^ (chunk + 16) >> 12;
 		chunk = !fd || may_be_chunk(f->r, fd) ? fd : unmangled;
 	}
@@ -271,7 +298,7 @@ static int walk_fastbins(struct frees *f, const struct arena *a)
 	const size_t n = sizeof(heads) / sizeof(*heads);
 	int err;
 
-	if (f->r->places->delta != DELTA && f->r->places->delta != DELTA - 8)
+	if (f->delta != DELTA && f->delta != DELTA - 8)
 		return 0; /* a layout without fastbins */
 	err = proc__read(f->r->proc, a->bins - 16 - sizeof(heads), heads, sizeof(heads));
 	if (err)
@@ -284,7 +311,7 @@ static int walk_fastbins(struct frees *f, const struct arena *a)
 /* Adds the free chunks of an arena. */
 static int walk_free(struct frees *f, const struct arena *a)
 {
-	uint64_t size = 0, from = f->r->second.n;
+	uint64_t size = 0, from = f->r->free_chunks.n;
 	struct frees before = *f;
 	int err = 0;
 
@@ -293,7 +320,7 @@ static int walk_free(struct frees *f, const struct arena *a)
 	if (!err && !f->bad)
 		err = walk_fastbins(f, a);
 	if (f->bad) { /* drop the lists that were read in part */
-		f->r->second.n = from;
+		f->r->free_chunks.n = from;
 		*f = before;
 		f->bad = true;
 	}
@@ -306,7 +333,70 @@ static int walk_free(struct frees *f, const struct arena *a)
 		return host_places__is_local(err) ? 0 : err;
 	}
 	f->r->l->malloc.top += size;
-	return add_free(f, a->top, size);
+	return add_free(f, a->top, size, HOST_FREE_END);
+}
+
+/* ---- what malloc_trim(0) would return ---- */
+
+#define CHUNK_BYTES 48u /* sizeof(struct malloc_chunk): a free chunk keeps these */
+#define LEAST_CHUNK 32u /* MINSIZE: what the main arena's top chunk keeps */
+
+/* Neighbouring free chunks: one chunk, once malloc_trim() has merged the fastbins' chunks. */
+struct free_run {
+	uint64_t start, end;
+	bool has_top, other; /* it has its arena's top chunk; the arena is not the main one */
+};
+
+/* Returns the end of the program break's memory. 0: the process has none. */
+static uint64_t end_of_heap(const struct host_reading *r)
+{
+	for (size_t i = 0; i < r->maps.maps.n; i++)
+		if (!strcmp(r->maps.maps.v[i].path, "[heap]"))
+			return r->maps.maps.v[i].end;
+	return 0;
+}
+
+/* Adds the pages of a run that malloc_trim(0) would return. malloc/malloc.c, glibc 2.36: mtrim()
+ * returns the whole pages of chunks behind their headers, and systrim() the end of the main arena,
+ * if it is the end of the program break. The ends of other arenas stay. */
+static int add_trimmed(struct host_reading *r, const struct free_run *run, uint64_t heap_end)
+{
+	const uint64_t mask = HOST_PAGE - 1;
+	uint64_t from = (run->start + CHUNK_BYTES + mask) & ~mask, to = run->end & ~mask, size;
+
+	if (run->has_top) {
+		size = run->end - run->start;
+		if (run->other || size <= LEAST_CHUNK + 1 || run->end < heap_end)
+			return 0;
+		to = run->end;
+		from = to - ((size - LEAST_CHUNK - 1) & ~mask);
+	}
+	return from < to ? host_spans__add(&r->trimmed, from, to - from, 0) : 0;
+}
+
+/* Makes the ranges of malloc's second figure and of malloc_trim() from the free chunks. Those that
+ * the arena's top chunk would take in count as its end. 0 or -ENOMEM. */
+static int use_free_chunks(struct host_reading *r)
+{
+	struct host_spans *chunks = &r->free_chunks;
+	uint64_t heap_end = end_of_heap(r);
+	int err = host_spans__resolve(&r->free_chunks);
+
+	for (size_t i = 0, next; i < chunks->n && !err; i = next) {
+		struct free_run run = { .start = chunks->v[i].start, .end = chunks->v[i].start };
+
+		for (next = i; next < chunks->n && chunks->v[next].start == run.end; next++) {
+			run.end = chunks->v[next].end;
+			run.other = chunks->v[next].part & HOST_FREE_OTHER;
+			run.has_top |= (chunks->v[next].part & ~HOST_FREE_OTHER) == HOST_FREE_END;
+		}
+		for (size_t k = i; k < next && run.has_top; k++)
+			chunks->v[k].part = (chunks->v[k].part & HOST_FREE_OTHER) | HOST_FREE_END;
+		err = host_spans__add(&r->second, run.start, run.end - run.start, HOST_MALLOC);
+		if (!err)
+			err = add_trimmed(r, &run, heap_end);
+	}
+	return err;
 }
 
 /* ---- arenas ---- */
@@ -356,8 +446,12 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 		    !host_places__is_private_memory(&r->maps, at, delta + TAIL))
 			return -ENOENT;
 		err = read_arena(r, at + delta, 0, &a) ?: add_heaps(r, &a, at, &heaps);
-		if (!err && f)
+		if (!err && f) {
+			f->delta = delta;
+			f->other = HOST_FREE_OTHER;
 			err = walk_free(f, &a);
+			f->other = 0;
+		}
 		if (err)
 			return err;
 		m->arena += a.system_mem;
@@ -371,7 +465,7 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 static int try_delta(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
 		     struct frees *f)
 {
-	size_t claims = r->claims.n, second = r->second.n;
+	size_t claims = r->claims.n, chunks = r->free_chunks.n;
 	struct frees before = { 0 };
 	int err;
 
@@ -382,7 +476,7 @@ static int try_delta(struct host_reading *r, const struct arena *main_arena, uin
 	if (!err)
 		return 0;
 	r->claims.n = claims;
-	r->second.n = second;
+	r->free_chunks.n = chunks;
 	r->l->malloc = (struct host_malloc){ 0 };
 	if (f)
 		*f = before;
@@ -429,29 +523,45 @@ bool host_glibc__is_heap(const struct host_reading *r, const struct map *m)
 	       r->claims.v[i].start == m->start && r->claims.v[i].part == HOST_MALLOC;
 }
 
-int host_glibc__read(struct host_reading *r)
+/* Reads the arenas. f: adds their free chunks; NULL: without them. 0 or an error that ends the
+ * reading; l->malloc.known is false if the arenas could not be read. */
+static int read_arenas(struct host_reading *r, struct frees *f)
 {
-	bool lists = !r->o->brief && !heap_is_swapped(r);
-	struct frees f = { .r = r };
 	struct arena main_arena;
 	int err = -ENOENT;
 
 	/* The process changes its tables meanwhile. */
 	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
+		if (f)
+			memset(f->pages, 0, PAGES * sizeof(*f->pages));
 		err = find_main(r, &main_arena);
 		if (!err)
-			err = all_arenas(r, &main_arena, lists ? &f : NULL);
+			err = all_arenas(r, &main_arena, f);
 	}
 	if (err)
 		return host_places__is_local(err) ? 0 : err;
 	r->l->malloc.known = true;
 	read_mp(r);
-	if (!lists)
+	if (!f)
 		return 0;
-	err = walk_free(&f, &main_arena);
+	f->delta = r->places->delta;
+	err = walk_free(f, &main_arena);
 	/* More free bytes than the arenas have: the lists are not malloc's. */
-	r->l->malloc.free_known = !err && !f.bad && f.bytes <= r->l->malloc.arena;
-	r->l->malloc.free = f.bytes;
+	r->l->malloc.free_known = !err && !f->bad && f->bytes <= r->l->malloc.arena;
+	r->l->malloc.free = f->bytes;
+	return err ?: use_free_chunks(r);
+}
+
+int host_glibc__read(struct host_reading *r)
+{
+	struct frees f = { .r = r };
+	int err;
+
+	if (r->o->brief || heap_is_swapped(r))
+		return read_arenas(r, NULL);
+	f.pages = malloc(PAGES * sizeof(*f.pages));
+	err = f.pages ? read_arenas(r, &f) : -ENOMEM;
+	free(f.pages);
 	return err;
 }
 

@@ -73,6 +73,16 @@ struct host_places {
 	struct host_tcmalloc_places tcmalloc;
 };
 
+/* Where a free chunk of glibc's malloc lies. An arena that is not the main one has these values
+ * plus HOST_FREE_OTHER. */
+enum host_free {
+	HOST_FREE_INSIDE = 1, /* between chunks in use: in a bin */
+	HOST_FREE_FAST = 2,   /* likewise, in a fastbin: not merged with its neighbours yet */
+	HOST_FREE_END = 3,    /* at the arena's end: its top chunk */
+	HOST_FREE_OTHER = 4,
+	HOST_FREE_NR = 8,
+};
+
 /* A reading in progress. */
 struct host_reading {
 	const struct proc *proc;
@@ -83,8 +93,11 @@ struct host_reading {
 	struct host_resident *resident;
 	struct host_spans claims; /* ranges that parts claim */
 	struct host_spans second; /* ranges of parts' second figures, such as free chunks */
-	uint64_t free_blocks;	  /* bytes of malloc's free blocks that are in no range of second */
-	struct host_spans pinned; /* blocks of the host allocator that are in use */
+	/* Free chunks of glibc's arenas by address; a span's `part` is an enum host_free. */
+	struct host_spans free_chunks;
+	struct host_spans trimmed; /* ranges that malloc_trim(0) would return, by address */
+	uint64_t free_blocks;	   /* bytes of malloc's free blocks that are in no range of second */
+	struct host_spans pinned;  /* blocks of the host allocator that are in use */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
 	bool pinned_known; /* the host allocator's tables were read, or there is no driver */

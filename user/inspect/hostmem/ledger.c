@@ -95,9 +95,11 @@ static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end,
 		by_part[s->v[i].part] += span__bytes_in(&s->v[i], start, end);
 }
 
-/* Resident bytes that each part claims in a mapping, for its first and for its second figure. */
+/* Resident bytes that each part claims in a mapping, for its first and for its second figure, and
+ * those of malloc's free chunks. */
 struct claimed {
 	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
+	uint64_t free[HOST_FREE_NR], trimmed;
 };
 
 static void add_range(const struct host_reading *r, uint64_t start, uint64_t end,
@@ -105,6 +107,8 @@ static void add_range(const struct host_reading *r, uint64_t start, uint64_t end
 {
 	add_claims(&r->claims, start, end, to->first);
 	add_claims(&r->second, start, end, to->second);
+	add_claims(&r->free_chunks, start, end, to->free);
+	add_claims(&r->trimmed, start, end, &to->trimmed);
 }
 
 /* Returns the next claim by address, of the first figures from index *i on and of the second
@@ -197,6 +201,12 @@ static void divide_mapping(struct host_reading *r, size_t i, const struct claime
 		part[own].second += share_of(r, f, host_smaps__min(f->anonymous, f->rss));
 	for (uint8_t k = 1; k < HOST_PARTS_END; k++)
 		part[k].second += share_of(r, f, c->second[k]);
+	part[HOST_MALLOC_TRIM].bytes += share_of(r, f, c->trimmed);
+	for (unsigned k = HOST_FREE_OTHER; k < HOST_FREE_NR; k++)
+		part[HOST_MALLOC_ARENAS].bytes += share_of(r, f, c->free[k]);
+	n = share_of(r, f, c->free[HOST_FREE_END | HOST_FREE_OTHER]);
+	part[HOST_MALLOC_ENDS].bytes += share_of(r, f, c->free[HOST_FREE_END]) + n;
+	part[HOST_MALLOC_ENDS].second += n;
 }
 
 static void add_figures(struct host_ledger *l, const struct smaps_figures *f, bool proportional)
@@ -298,6 +308,32 @@ static void set_malloc_known(struct host_ledger *l)
 	part->has_second = part->has_second && part->known;
 }
 
+/* Sets the figures of what would return free memory: those of glibc's malloc by its own lists,
+ * those of another allocator by its tables. */
+static void set_remedies_known(struct host_ledger *l)
+{
+	struct host_figure *part = l->sheet.part;
+
+	for (unsigned k = HOST_MALLOC_TRIM; k <= HOST_MALLOC_ENDS; k++)
+		part[k].known = l->malloc.free_known;
+	part[HOST_MALLOC_ARENAS].second = l->malloc.arenas;
+	part[HOST_MALLOC_ARENAS].has_second = l->malloc.free_known;
+	part[HOST_MALLOC_ENDS].has_second = l->malloc.free_known;
+	for (size_t i = 0; i < l->allocators; i++) {
+		const struct host_allocator *a = &l->allocator[i];
+		struct host_figure *f = &part[HOST_JEMALLOC];
+
+		while (f < &part[HOST_PART_NR] && strcmp(a->name, host_part__name(f - part)))
+			f++;
+		if (f == &part[HOST_PART_NR] || !a->known)
+			continue;
+		f->known = true;
+		f->bytes += a->purgeable + a->muzzy;
+		f->second += a->purgeable + a->muzzy + a->free_blocks;
+		f->has_second = a->free_known;
+	}
+}
+
 /* Sets which figures of the ledger are known. */
 static void set_known(struct host_reading *r)
 {
@@ -321,6 +357,7 @@ static void set_known(struct host_reading *r)
 		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - r->l->python.used;
 	add_free_blocks(r);
 	set_malloc_known(r->l);
+	set_remedies_known(r->l);
 }
 
 /* Reads the control group that limits the process. Without one, *ret stays zeroed. */
@@ -401,6 +438,8 @@ int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledg
 	host_resident__close(r.resident);
 	host_spans__free(&r.claims);
 	host_spans__free(&r.second);
+	host_spans__free(&r.free_chunks);
+	host_spans__free(&r.trimmed);
 	host_spans__free(&r.pinned);
 	if (err)
 		return err;

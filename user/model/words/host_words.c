@@ -42,6 +42,14 @@ static const struct {
 	[HOST_PINNED_ROUNDING] = { "rounding", NULL, "the rest of these blocks" },
 	[HOST_PINNED_CACHED] = { "cached", NULL, "pinned blocks that are not in use" },
 	[HOST_PINNED_OTHER] = { "in use without a tensor", NULL, "other pinned blocks in use" },
+	[HOST_MALLOC_TRIM] = { "malloc_trim would return", NULL, "whole free pages of malloc" },
+	[HOST_MALLOC_ARENAS] = { "free in arenas beyond the main one", "arenas in all",
+				 "free memory of arenas of threads" },
+	[HOST_JEMALLOC] = { "free pages of jemalloc", "free inside", "dirty and muzzy pages" },
+	[HOST_MIMALLOC] = { "free pages of mimalloc", "free inside", "pages that a purge returns" },
+	[HOST_TCMALLOC] = { "free pages of tcmalloc", "free inside", "its free spans" },
+	[HOST_MALLOC_ENDS] = { "free at the ends of arenas", "beyond the main arena",
+			       "malloc's top chunks" },
 };
 
 const char *host_words__part(unsigned part)

@@ -31,6 +31,12 @@ const char *host_part__name(unsigned part)
 		[HOST_PINNED_ROUNDING] = "pinned_rounding",
 		[HOST_PINNED_CACHED] = "pinned_cached",
 		[HOST_PINNED_OTHER] = "pinned_other",
+		[HOST_MALLOC_TRIM] = "malloc_trim",
+		[HOST_MALLOC_ARENAS] = "malloc_arenas",
+		[HOST_MALLOC_ENDS] = "malloc_ends",
+		[HOST_JEMALLOC] = "jemalloc",
+		[HOST_MIMALLOC] = "mimalloc",
+		[HOST_TCMALLOC] = "tcmalloc",
 	};
 
 	return part < HOST_PART_NR ? names[part] : NULL;
