@@ -169,6 +169,68 @@ sys.stdin.read()
 """
 
 
+# argv: bytes of a block, number, one of how many stays, threads that do it (0: the main thread). Then trims for each line of stdin, and
+# prints the fall of RSS.
+BURST = """
+import ctypes, sys, threading
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+size, number, stays, threads = (int(a) for a in sys.argv[1:])
+def burst():
+    blocks = [libc.malloc(size) for _ in range(number)]
+    for i, block in enumerate(blocks):
+        libc.memset(block, 1, size)
+    for i, block in enumerate(blocks):
+        if i % stays:
+            libc.free(block)
+done, end = threading.Barrier(threads + 1), threading.Event()
+def work():
+    burst()
+    done.wait()
+    end.wait()
+for _ in range(threads):
+    threading.Thread(target=work, daemon=True).start()
+if not threads:
+    burst()
+done.wait()
+def rss():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+rss()
+print("ready", flush=True)
+for _ in sys.stdin:
+    before = rss()
+    libc.malloc_trim(0)
+    print("fell %d" % (before - rss()), flush=True)
+"""
+BURSTS = (((600, 100000, 100, 0), "kept"), ((600, 100000, 2, 0), "fragmented"), ((600, 100000, 1, 0), "in_use"),
+          ((60000, 1000, 3, 0), "kept"), ((100, 50000, 9, 0), "fragmented"), ((6000, 2000, 5, 8), "kept"), ((100, 30000, 30000, 4), "kept"))
+
+
+def test_malloc_trim():
+    """The verdict on freed memory: in use, kept or fragmented. What malloc_trim() is said to return is what RSS falls by."""
+    for shape, kind in BURSTS:
+        p = spawn([python("main"), "-c", BURST, *map(str, shape)])
+        p.wait_line("^ready", 60)
+        code, out, err = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True)
+        check(code == 0, "dump ended with %d: %s", code, err)
+        host = json.loads(out)["host"]
+        verdict, said = host["verdict"], host["parts"]["malloc_trim"]["bytes"]
+        equal(verdict["kind"], kind, "%s: %s" % (shape, verdict["sentence"]))
+        equal(verdict["confidence"], "high", "%s: confidence" % (shape,))
+        equal(verdict["in_use"] + verdict["free"], verdict["resident"], "%s: in use and free" % (shape,))
+        p.send()
+        fell = int(p.wait_line("^fell", 60).split()[1])
+        near(said, fell, "%s: what malloc_trim() returns" % (shape,), 0.02, 32 << 10)
+        remedy = [r for r in verdict["remedies"] if r["name"] == "malloc_trim"]
+        equal([r["returns"] for r in remedy if r["exact"]], [said] if remedy else [], "%s: the remedy's bytes" % (shape,))
+        check(remedy or kind != "kept" or shape[3], "%s: no remedy: %s", shape, verdict)
+        p.stop()
+
+
 def test_untouched_shared_memory():
     """Shared memory that processes map and have not touched is in no RSS: its files count once."""
     p = spawn([python("main"), "-c", MAPS])

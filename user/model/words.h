@@ -137,3 +137,65 @@ void host_words__json(struct json *j, const struct host_sheet *s);
  * 0 or -ENOMEM.
  */
 int host_words__table(FILE *out, const struct host_sheet *s, size_t columns);
+
+/* ---- whether resident memory is in use, or kept by an allocator ---- */
+
+struct growth_summary; /* model/growth_summary.h */
+
+/* Allocators that keep memory which the program has freed. */
+enum host_keeper {
+	HOST_KEEPER_MALLOC,
+	HOST_KEEPER_PYTHON, /* CPython's arenas */
+	HOST_KEEPER_PINNED, /* PyTorch's cache of pinned memory */
+	HOST_KEEPER_NR,
+};
+enum host_verdict_kind {
+	HOST_VERDICT_IN_USE,
+	HOST_VERDICT_KEPT,	 /* malloc keeps whole pages that are free */
+	HOST_VERDICT_FRAGMENTED, /* malloc has free memory between blocks in use */
+	HOST_VERDICT_PYTHON,
+	HOST_VERDICT_PINNED,
+	HOST_VERDICT_UNKNOWN, /* half of RSS is memory whose use no table tells */
+};
+enum host_sure { HOST_SURE_LOW, HOST_SURE_MEDIUM, HOST_SURE_HIGH };
+
+/* What to do, and how much RSS it returns. */
+struct host_remedy {
+	const char *name; /* in JSON: "malloc_trim" */
+	const char *text;
+	uint64_t returns;  /* bytes; valid if known */
+	bool known, exact; /* exact: returned now; otherwise an upper bound */
+};
+#define HOST_REMEDIES 5
+#define HOST_VERDICT_TEXT 2560
+
+struct host_verdict {
+	enum host_verdict_kind kind;
+	enum host_sure sure;
+	uint64_t resident, in_use, free; /* bytes; resident = in_use + free */
+	uint64_t unknown;		 /* bytes whose use is not known; in_use has them */
+	uint64_t kept; /* part of free: that of the allocator which the verdict is about */
+	bool grows;    /* the sentence names a line that grows */
+	char sentence[HOST_VERDICT_TEXT];
+	struct host_remedy remedies[HOST_REMEDIES]; /* n of them, the first one is the best */
+	unsigned n;
+};
+
+/* Judges a sheet. g: growth of the device "host"; NULL: not known. */
+void host_verdict__judge(const struct host_sheet *s, const struct growth_summary *g,
+			 struct host_verdict *ret);
+/* Judges the host memory of a recording at the model's moment, with the growth of the device "host"
+ * if that is watched. The model has a reading. duration: ns so far; 0: of the facts. 0 or
+ * -ENOMEM. */
+int host_verdict__of_model(const struct model *m, const struct facts *f, uint64_t duration,
+			   struct host_verdict *ret);
+/* Judges as if this allocator's free memory were the largest. False: it has less than 1 % of RSS or
+ * 1 MiB free, or that is not known. */
+bool host_verdict__of_keeper(const struct host_sheet *s, enum host_keeper k,
+			     struct host_verdict *ret);
+/* Writes all remedies with their bytes on one line. Returns buf. */
+char *host_verdict__remedies(const struct host_verdict *v, char *buf, size_t size);
+/* Prints the sentence, the remedies and the confidence as paragraphs. */
+void host_verdict__text(FILE *out, const struct host_verdict *v, size_t columns);
+/* Writes "verdict": an object. */
+void host_verdict__json(struct json *j, const struct host_verdict *v);

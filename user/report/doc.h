@@ -59,8 +59,10 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 /* Writes the members of a device that need no list of blocks: its totals, peak, state and
  * fragmentation. */
 void report_json__figures(struct json *j, const struct model_device *d);
-/* Writes "host": the readings of host memory, or null. */
-void report_json__host(struct json *j, const struct model *m);
+/* Writes "host": the readings of host memory with their verdict, or null. duration: as in
+ * host_verdict__of_model(). 0 or -ENOMEM. */
+int report_json__host(struct json *j, const struct model *m, const struct facts *f,
+		      uint64_t duration);
 /* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
 /* Writes "stack" of a row, from the root on. */

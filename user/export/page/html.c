@@ -952,7 +952,9 @@ static int put_head(struct page_data *p)
 	json__string(j, "name", c->name);
 	report_json__target(j, &doc);
 	report_json__capture(j, &doc);
-	report_json__host(j, c->model);
+	err = report_json__host(j, c->model, c->facts, c->duration);
+	if (err)
+		goto out;
 	json__seconds(j, "duration", c->duration, 9);
 	json__string(j, "moments", p->thinned ? "chosen" : "every");
 	json__seconds(j, "bucket", p->thinned ? p->bucket : 0, 9);

@@ -306,6 +306,7 @@ int live_plain__json_line(FILE *out, const struct live_proc *p, const struct liv
 			  const char *end)
 {
 	struct json *j = json__new(out, false);
+	int err = 0;
 
 	if (!j)
 		return -ENOMEM;
@@ -315,11 +316,11 @@ int live_plain__json_line(FILE *out, const struct live_proc *p, const struct liv
 		json__string(j, "end", end);
 	put_devices(j, p);
 	if (model__host(p->model))
-		report_json__host(j, p->model);
+		err = report_json__host(j, p->model, p->facts, p->now);
 	put_rows(j, p, t);
 	json__close_object(j);
 	json__free(j);
-	return 0;
+	return err;
 }
 
 /* ---- the run ---- */

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/text.h"
+#include "model/words.h"
 #include "record/host.h"
 
 #define LEAST_BYTES                                                                                \
@@ -45,44 +46,34 @@ static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t b
 	return bytes;
 }
 
+/* Adds the verdict on the free memory of an allocator: its remedies and its sentence. */
+static int advise_free(const struct remedies *r, enum advice_kind kind, enum host_keeper keeper,
+		       const char *costs)
+{
+	struct host_verdict v;
+	char text[HOST_VERDICT_TEXT];
+
+	if (!host_verdict__of_keeper(r->sheet, keeper, &v))
+		return 0;
+	return add_advice(r, kind, v.kept,
+			  advice__format("%s", host_verdict__remedies(&v, text, sizeof(text))),
+			  advice__format("%s", v.sentence), advice__format("%s", costs));
+}
+
 static int advise_malloc_free(const struct remedies *r)
 {
-	uint64_t saves = worth_saving(r, HOST_MALLOC, r->sheet->part[HOST_MALLOC].second);
-	char bytes[24], free_bytes[24];
-
 	/* A dry run's heap differs from the job's: it computes nothing, and other libraries
 	 * replace CUDA's. */
-	if (!saves || facts__get(r->a->f, "dry_run"))
+	if (facts__get(r->a->f, "dry_run"))
 		return 0;
-	return add_advice(
-		r, ADVICE_MALLOC_FREE, saves,
-		advice__format("return free memory of malloc: MALLOC_ARENA_MAX=2 in the "
-			       "environment, or jemalloc (LD_PRELOAD), or "
-			       "ctypes.CDLL(None).malloc_trim(0) at quiet moments"),
-		advice__format("malloc's tables: %s resident, of it %s in free chunks; chunks "
-			       "smaller than a page cannot be returned",
-			       text__bytes(bytes, 24, r->sheet->part[HOST_MALLOC].bytes),
-			       text__bytes(free_bytes, 24, saves)),
-		advice__format("fewer arenas make threads wait for each other"));
+	return advise_free(r, ADVICE_MALLOC_FREE, HOST_KEEPER_MALLOC,
+			   "memory that is returned costs a page fault when it is needed again");
 }
 
 static int advise_pinned_cached(const struct remedies *r)
 {
-	uint64_t saves = worth_saving(r, HOST_PINNED, r->sheet->part[HOST_PINNED].second);
-	char bytes[24], cached[24];
-
-	if (!saves)
-		return 0;
-	return add_advice(
-		r, ADVICE_PINNED_CACHED, saves,
-		advice__format("release cached pinned memory: torch._C._host_emptyCache() after "
-			       "it was needed; PyTorch 2.15 and later: "
-			       "pinned_max_cached_size_mb in PYTORCH_ALLOC_CONF"),
-		advice__format("tables of PyTorch's host allocator: %s, of it %s in blocks that "
-			       "nothing uses",
-			       text__bytes(bytes, 24, r->sheet->part[HOST_PINNED].bytes),
-			       text__bytes(cached, 24, saves)),
-		advice__format("pinning memory again takes time"));
+	return advise_free(r, ADVICE_PINNED_CACHED, HOST_KEEPER_PINNED,
+			   "pinning memory again takes time");
 }
 
 static int advise_pinned_rounding(const struct remedies *r)

@@ -383,17 +383,18 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 	const struct host_ledger *l = &d->sum;
 	size_t columns = text__columns(out);
 	size_t prose = text__prose(columns);
-	char bytes[24], took[24], more[64] = "";
+	char took[24], more[64] = "";
+	struct host_verdict verdict;
 	int err;
 
 	if (d->tree)
 		snprintf(more, sizeof(more), "%s%zu process%s", text__dot(), d->n,
 			 d->n == 1 ? "" : "es");
-	fprintf(out, "%s%sPID %d%s\n", command, text__dot(), d->v[0].pid, more);
-	fprintf(out, "host  %s resident (%s), read in %s\n\n",
-		text__bytes(bytes, sizeof(bytes), l->sheet.part[HOST_TOTAL].bytes),
-		d->tree ? "PSS: shared pages once" : "RSS",
-		text__time(took, sizeof(took), l->end - l->begin));
+	host_verdict__judge(&l->sheet, NULL, &verdict);
+	fprintf(out, "%s%sPID %d%s%sread in %s\n", command, text__dot(), d->v[0].pid, more,
+		text__dot(), text__time(took, sizeof(took), l->end - l->begin));
+	host_verdict__text(out, &verdict, prose);
+	fprintf(out, "\nResident memory (%s):\n\n", d->tree ? "PSS: shared pages once" : "RSS");
 	err = host_words__table(out, &l->sheet, columns);
 	if (err)
 		return err;
@@ -544,6 +545,7 @@ static void put_process(struct json *j, const struct dump_host_process *p)
 int dump_host__json(FILE *out, const struct dump_host *d)
 {
 	struct json *j = json__new(out, true);
+	struct host_verdict verdict;
 
 	if (!j)
 		return -ENOMEM;
@@ -555,6 +557,8 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__seconds(j, "seconds", d->sum.end - d->sum.begin, 6);
 	json__string(j, "total", d->tree ? "pss" : "rss");
 	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
+	host_verdict__judge(&d->sum.sheet, NULL, &verdict);
+	host_verdict__json(j, &verdict);
 	host_words__json(j, &d->sum.sheet);
 	put_group(j, &d->sum.group);
 	json__open_object(j, "shared_mapped");

@@ -849,9 +849,8 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	report_json__target(j, doc);
 	report_json__capture(j, doc);
 	ending__json(j, doc->facts);
-	if (put_devices(j, doc))
+	if (put_devices(j, doc) || report_json__host(j, doc->model, doc->facts, doc->duration))
 		return -ENOMEM;
-	report_json__host(j, doc->model);
 	put_moment(j, doc);
 	if (put_categories(j, doc) || put_holders(j, doc))
 		return -ENOMEM;

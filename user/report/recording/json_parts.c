@@ -44,21 +44,29 @@ static void point_json(struct json *j, const char *key, const struct host_point 
 	json__close_object(j);
 }
 
-void report_json__host(struct json *j, const struct model *m)
+int report_json__host(struct json *j, const struct model *m, const struct facts *f,
+		      uint64_t duration)
 {
 	const struct model_host *h = model__host(m);
+	struct host_verdict verdict;
+	int err;
 
 	if (!h) {
 		json__null(j, "host");
-		return;
+		return 0;
 	}
+	err = host_verdict__of_model(m, f, duration, &verdict);
+	if (err)
+		return err;
 	json__open_object(j, "host");
 	json__uint(j, "readings", h->readings);
+	host_verdict__json(j, &verdict);
 	point_json(j, "moment", &h->at_moment);
 	point_json(j, "first", &h->first);
 	point_json(j, "highest", &h->highest);
 	point_json(j, "last", &h->last);
 	json__close_object(j);
+	return 0;
 }
 
 /* ---- a row's place ---- */

@@ -867,23 +867,30 @@ static void print_host_growth(FILE *out, const struct model_host *h, size_t colu
 			at ? text : "no part changed by more than 1 % of RSS");
 }
 
-/* Prints the parts of host memory at the moment as a table; nothing if it was not read. */
-static int print_host(FILE *out, const struct model *m, const struct report_text_opts *o)
+/* Prints the parts of host memory at the moment as a table, after the verdict; nothing if it was
+ * not read. */
+static int print_host(FILE *out, const struct model *m, const struct facts *f,
+		      const struct report_text_opts *o)
 {
 	const struct model_host *h = model__host(m);
 	const struct host_point *p;
 	unsigned width = report_text__width(out, o);
-	char bytes[24], time[24], n[32];
+	struct host_verdict verdict;
+	char time[24], n[32];
 	int err;
 
 	if (!h)
 		return 0;
 	p = &h->at_moment;
-	fprintf(out, "\nHost memory at %s: %s resident (RSS), %s of %s readings\n\n",
+	err = host_verdict__of_model(m, f, o->duration, &verdict);
+	if (err)
+		return err;
+	fprintf(out, "\nHost memory at %s, %s of %s readings\n",
 		text__time(time, sizeof(time), p->time),
-		text__bytes(bytes, sizeof(bytes), rss_of(p)),
 		p->time == h->highest.time ? "the highest" : "one",
 		text__count(n, sizeof(n), h->readings));
+	host_verdict__text(out, &verdict, text__prose(width));
+	fputc('\n', out);
 	err = host_words__table(out, &p->sheet, width);
 	if (!err)
 		print_host_growth(out, h, text__prose(width));
@@ -1021,7 +1028,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			return err;
 	}
 	print_all(out, m, o);
-	err = o->host ? print_host(out, m, o) : 0;
+	err = o->host ? print_host(out, m, f, o) : 0;
 	if (err)
 		return err;
 	/* If the host's memory is a device, its line knows more. */
