@@ -3,8 +3,8 @@
 The examples of README and guide. A fenced block of the language "console" has commands ("$ ...") and what they print:
 
 * On saved recordings (tests/data/guide) the output is compared to the byte. tools/dev/guide.py writes it anew.
-* Behind a comment <!-- live --> the commands run on one training job, whose PID stands for the example's. Numbers differ each
-  time: each line of the example must come, with other numbers, in this order.
+* Behind a comment <!-- live --> the commands run on one training job, whose PID stands for the example's, behind <!-- live service -->
+  on a service without PyTorch. Numbers differ each time: each line of the example must come, with other numbers, in this order.
 
 A comment <!-- lines 1-4, 9, /Peak/+3 --> before a block says which lines of the output the example shows: by number, or so many from
 the first match of an expression on. "..." stands for the others.
@@ -19,9 +19,10 @@ from harness import OUT, REPO, TOOL, check
 
 DATA = os.path.join(REPO, "tests", "data", "guide")
 JOB = os.path.join(harness.WORKLOADS, "guide", "train.py")
+SERVICE = os.path.join(harness.WORKLOADS, "guide", "service.py")
 COLUMNS = "100"
 EXAMPLE_PID = "4242"
-BLOCK = re.compile(r"((?:^<!-- (?:live|lines [^\n]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"((?:^<!-- (?:live(?: service)?|lines [^\n]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
 
 
@@ -36,7 +37,8 @@ class Example:
     def __init__(self, path, match):
         self.path, self.match = path, match
         notes = match[1]
-        self.live = "<!-- live -->" in notes
+        self.live = "<!-- live" in notes
+        self.service = "<!-- live service" in notes
         found = re.search(r"lines ([^\n]+) -->", notes)
         self.lines = found[1] if found else ""
         self.steps = []
@@ -80,6 +82,7 @@ def folder():
     there = harness.scratch("guide")
     shutil.copytree(DATA, there, dirs_exist_ok=True)
     shutil.copy(JOB, there)
+    shutil.copy(SERVICE, there)
     os.chmod(there, 0o777)
     return there
 
@@ -90,6 +93,13 @@ def start_job(cwd, *options, vram="8G"):
                         env=dict(os.environ, LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM=vram, PYTHONUNBUFFERED="1"))
     job.wait_line("^step 10", 120)
     return job
+
+
+def start_service(cwd):
+    """A service that has handled its burst."""
+    service = harness.spawn([harness.python(), "service.py"], cwd=cwd, kept=True)
+    service.wait_line("^ready", 120)
+    return service
 
 
 def execute(command, cwd, pid=0):

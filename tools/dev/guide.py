@@ -126,9 +126,10 @@ def make_recordings(names):
 
 
 def update(live):
-    cwd, pid = examples.folder(), 0
+    cwd, job, service = examples.folder(), 0, 0
     if live:
-        pid = examples.start_job(cwd, "--keep", "--pause", "0.1").pid
+        job = examples.start_job(cwd, "--keep", "--pause", "0.1").pid
+        service = examples.start_service(cwd).pid
     for path in examples.documents():
         with open(path, encoding="utf-8") as f:
             text = f.read()
@@ -138,7 +139,7 @@ def update(live):
                 continue
             body = ""
             for command, _ in example.steps:
-                code, output = examples.execute(command, cwd, pid)
+                code, output = examples.execute(command, cwd, service if example.service else job)
                 print("%d  %s" % (code, command))
                 body += "$ %s\n" % command + "".join(line + "\n" for line in example.chosen(output))
             new = new.replace(example.match[0], "%s```console\n%s```" % (example.match[1], body))

@@ -83,7 +83,7 @@ static void test_kept(void **state)
 	assert_non_null(strstr(text, "returns 50.00 MiB; or "));
 }
 
-/* What threads have freed up to the ends of their arenas stays, but is no fragmentation. */
+/* Free memory at the ends of threads' arenas stays after malloc_trim(), but is no fragmentation. */
 static void test_ends_of_arenas(void **state)
 {
 	struct host_sheet s = sheet(60);
@@ -117,7 +117,7 @@ static void test_fragmented(void **state)
 	assert_true(remedy(&v, "holes") && !remedy(&v, "holes")->known);
 }
 
-/* Without its lists, nothing is said about what malloc could return. */
+/* malloc's lists could not be read: the verdict names no bytes that malloc could return. */
 static void test_unread(void **state)
 {
 	struct host_sheet s = sheet(0);
@@ -184,7 +184,7 @@ static void test_other_malloc(void **state)
 	}
 }
 
-/* Figures of a recording may be any. */
+/* A damaged recording may have any figures. */
 static void test_hostile(void **state)
 {
 	struct host_sheet s = { 0 };
@@ -209,10 +209,10 @@ static void test_hostile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_use),	      cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_in_use),	       cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_ends_of_arenas), cmocka_unit_test(test_fragmented),
-		cmocka_unit_test(test_unread),	      cmocka_unit_test(test_other_keepers),
-		cmocka_unit_test(test_other_malloc),  cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_unread),	       cmocka_unit_test(test_other_keepers),
+		cmocka_unit_test(test_other_malloc),   cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

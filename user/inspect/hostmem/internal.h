@@ -96,8 +96,8 @@ struct host_reading {
 	/* Free chunks of glibc's arenas by address; a span's `part` is an enum host_free. */
 	struct host_spans free_chunks;
 	struct host_spans trimmed; /* ranges that malloc_trim(0) would return, by address */
-	uint64_t free_blocks;	   /* bytes of malloc's free blocks that are in no range of second */
-	struct host_spans pinned;  /* blocks of the host allocator that are in use */
+	uint64_t free_blocks;	  /* bytes of malloc's free blocks that are in no range of second */
+	struct host_spans pinned; /* blocks of the host allocator that are in use */
 	struct host_ledger *l;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
 	bool pinned_known; /* the host allocator's tables were read, or there is no driver */
