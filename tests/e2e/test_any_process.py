@@ -116,6 +116,19 @@ def test_killed_by_a_cgroup():
         equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", 32 * MIB), "the end of %s: %s" % (name, doc["end"]))
 
 
+def test_leaks_of_a_running_program():
+    """`leaks -p` judges host memory, and does not ask Python for the holder of a C program."""
+    p = spawn(commands()["c"][0])
+    p.wait_line("^ready", 30)
+    looks = spawn([harness.TOOL, "leaks", "-p", str(p.pid), "-d", "60s"], root=True)
+    looks.wait_line("attached to PID", 60, stream="err")
+    grow(p)
+    p.popen.stdin.close()
+    equal(looks.wait(60), 0, "exit code of leaks (%s)" % looks.stderr())
+    check("grow.c:%d (grow)" % line_of(C_SOURCE) in looks.stdout() and "objects were not read" not in looks.stdout(), "leaks: %s", looks.stdout())
+    p.stop()
+
+
 def test_waits_if_asked():
     """--wait-for torch waits, and says so; a program without Python will never have it."""
     p = spawn(commands()["python"][0])

@@ -628,7 +628,7 @@ static int check_target(struct check_lines *l, pid_t pid)
 	if (l->status)
 		printf(" PID %d cannot be attached: %s.\n", (int)pid, l->why);
 	else if (!t.torch.found)
-		printf(" PID %d can be attached when it has imported PyTorch.\n", (int)pid);
+		printf(" PID %d can be attached: it has no PyTorch, but host memory.\n", (int)pid);
 	else
 		printf(" PID %d can be attached.\n", (int)pid);
 	target__close(&t);

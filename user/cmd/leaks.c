@@ -100,6 +100,7 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 				  "recording, --steps alone lists each step");
 	if (!a->capture.pid && a->capture.duration)
 		argp_error(state, "--duration needs a running process, -p PID");
+	a->capture.session.host_alone = !a->capture.session.steps;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

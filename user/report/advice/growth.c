@@ -60,6 +60,12 @@ static char *graph_remedy(const struct advising *a, const struct growth_name *ho
 			      growth_summary__graph_remedy(holder->text, backward.count > 0));
 }
 
+/* True for the name of a device whose memory is the host's. */
+static bool is_on_host(const char *device)
+{
+	return !strcmp(device, "cpu") || !strcmp(device, "host");
+}
+
 /* Returns the remedy for what grows, for free(). NULL if memory is short. */
 static char *say_remedy(const struct advising *a, size_t device, const struct growth_summary *s)
 {
@@ -85,7 +91,7 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 	if (holder && growth_summary__in_models(s->line, holder))
 		return advice__format(
 			"keep one copy of the model, or its state_dict() on the host");
-	if (holder && growth_summary__is_holder(holder) && !strcmp(s->device, "cpu"))
+	if (holder && growth_summary__is_holder(holder) && is_on_host(s->device))
 		return advice__format("stop the leak: %.*s holds more each %s; bound its size, or "
 				      "empty it",
 				      HOLDER_CHARS, holder->text, growth_summary__unit(&s->growth));
@@ -101,6 +107,8 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 		return advice__format("stop the growth: this tensor is replaced by a larger one "
 				      "each %s (as torch.cat does)",
 				      growth_summary__unit(&s->growth));
+	if (!facts__get(a->f, "python"))
+		return advice__format("stop the leak: what this function allocates is never freed");
 	return advice__format(
 		"stop the leak: what this line allocates is never freed; "
 		"`memtrace-bpf leaks -p PID` says what holds it in a running process");

@@ -183,6 +183,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 
 const char *leaks__no_holder(const struct facts *f)
 {
+	if (!facts__get(f, "python"))
+		return " (the program is not Python)";
 	if (!facts__get(f, "census"))
 		return " (the program's objects were not read)";
 	if (facts__get(f, "counter.census.holders_cut"))
