@@ -26,11 +26,12 @@ static struct kept {
 	size_t n, cap;
 } kept[THREADS];
 
-/* Size of block i. Most blocks are small, and most bytes are in large ones. */
+/* Size of block i. Most blocks are small, and most bytes are in large ones. The sizes fill slots of
+ * musl, whose malloc_usable_size() is what was requested. */
 static size_t size_of(uint64_t i)
 {
-	static const size_t sizes[] = { 16,  24,   40,	 64,   100,   200,   350,    500,
-					900, 1500, 3000, 7000, 20000, 70000, 300000, 2000000 };
+	static const size_t sizes[] = { 12,  28,   44,	 60,   92,    188,   316,    492,
+					996, 1340, 2716, 6540, 18700, 65516, 300000, 2000000 };
 	size_t size = sizes[i * 2654435761u % 4294967291u % 16];
 
 	return size < largest ? size : largest;

@@ -129,6 +129,7 @@ int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
 int host_tcmalloc__read(struct host_reading *r);
 int host_mimalloc__read(struct host_reading *r); /* after host_pymalloc__read() */
+int host_musl__read(struct host_reading *r);
 /* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that
  * has its code. Borrowed from r->l. NULL: no room. */
 struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
