@@ -127,6 +127,7 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 int host_pinned__read(struct host_reading *r); /* before the claims are resolved */
 int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
+int host_jemalloc__read(struct host_reading *r);
 int host_tcmalloc__read(struct host_reading *r);
 int host_mimalloc__read(struct host_reading *r); /* after host_pymalloc__read() */
 int host_musl__read(struct host_reading *r);

@@ -1,0 +1,949 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * jemalloc 5.2 and later, from outside, as a library of its own or linked into a program. No symbol
+ * is needed: all of its tables are found by their structure, in the zeroed data of a mapped file.
+ *
+ * - bin_infos: sizes of small blocks and of their slabs (jemalloc/internal: bin_info).
+ * - The radix tree of extents (rtree): pages' addresses lead to an extent's header (edata; in 5.2
+ *   extent_structs). A header repeats the address, which verifies the whole path to it.
+ * - Blocks of memory for tables (base): a header at a multiple of 2 MiB.
+ * - Caches of threads (cache_bin), by the list in each arena.
+ *
+ * Layouts: jemalloc 5.2.1, 5.3.0, 5.3.1 and dev of May 2026, pages of 4 KiB, addresses of 48 or 57
+ * bits (LG_VADDR: what the machine has on which jemalloc was built).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/map64.h"
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+
+#define DATA_MIN (256u << 10) /* bytes of the smallest root of a tree */
+#define DATA_MAX (64u << 20)  /* bytes of a file's data that are searched */
+#define PAGE_MASK (~(uint64_t)(HOST_PAGE - 1))
+#define READINGS 3 /* attempts while the process changes its tables */
+
+/* A radix tree from addresses of pages to extents (rtree_levels). */
+struct tree_shape {
+	unsigned levels;
+	unsigned bits; /* bits of an address that a level decides on */
+	bool wide;     /* leaves have two words for each page */
+};
+
+static const struct tree_shape shapes[] = {
+	{ 2, 18, false }, /* addresses of 48 bits */
+	{ 3, 15, true },  /* addresses of 57 bits */
+};
+
+/* Fields of an extent's header that versions place differently. They are bits of its first word:
+ * arena in bits 0 to 11, slab in bit 12, state, size class (8 bits), free blocks (10 bits). */
+struct header_layout {
+	const char *version;
+	unsigned state, state_bits, szind, nfree;
+	unsigned leaf_flags;	 /* bits of a leaf's word below the header's address */
+	uint64_t arena_of_cache; /* offset of the arena's address from a cache's descriptor */
+};
+
+static const struct header_layout layouts[] = {
+	{ "5.3", 17, 3, 20, 28, 7, 24 },
+	{ "5.2", 16, 2, 18, 26, 6, 32 },
+};
+
+enum extent_state { ACTIVE, DIRTY, MUZZY, RETAINED }; /* higher: changing */
+
+#define HEADER_BYTES 128u /* an extent's header; ends with a slab's bitmap */
+#define BITMAP 64u
+#define SLAB_BIT (1u << 12)
+#define MAX_REGIONS 512u /* blocks in a slab */
+#define MAX_BINS 64u
+#define MIN_BINS 20u
+#define BIN_BYTES 40u
+#define MAX_ARENAS 4096u
+
+/* Small blocks of one size. */
+struct bin {
+	uint64_t size, slab; /* bytes of a block, of a slab */
+	uint32_t n;	     /* blocks in a slab */
+};
+
+#define CHUNK (16u << 10) /* piece of the tables that is read at once */
+#define CHUNKS 4096u	  /* pieces that are kept */
+#define MAX_LOADS (1u << 20)
+#define MAX_NODES 16384u	  /* nodes of the tree */
+#define MAX_EXTENTS (64u << 20)	  /* in the tree */
+#define BLOCK (UINT64_C(2) << 20) /* blocks for tables begin at multiples (LG_HUGEPAGE) */
+#define BLOCK_HEADER 144u	  /* size, next, header of an extent */
+#define MAX_STARTS 16384u	  /* addresses that may be such a beginning */
+#define MAX_BEFORE 16u		  /* beginnings below an address that are looked at */
+
+/* A piece of the allocator's tables. */
+struct chunk {
+	uint64_t addr; /* 0: none */
+	uint8_t v[CHUNK];
+};
+
+/* A block of memory for tables. */
+struct block {
+	uint64_t start, end, next; /* next: an older block of the same arena; 0: none */
+	uint64_t used;		   /* end of the part that is in use */
+};
+
+/* One jemalloc of the process. */
+struct jemalloc {
+	struct host_reading *r;
+	const struct tree_shape *shape;
+	const struct header_layout *layout;
+	struct host_data data; /* its file's data; borrowed */
+	uint64_t root;	       /* address of the tree's root */
+	struct bin bin[MAX_BINS];
+	unsigned bins;
+	struct chunk **chunks; /* by address */
+	size_t loads, nodes;
+	struct map64 *starts; /* multiples of BLOCK that were looked at -> number of the block; 0:
+				 none */
+	struct block *block;  /* blocks of memory for tables */
+	size_t n_blocks, cap_blocks;
+	struct host_allocator sum;
+	uint64_t *cached; /* addresses of blocks in threads' caches, ascending */
+	size_t n_cached, cap_cached, next_cached;
+	uint64_t last;			  /* header of the last extent */
+	uint64_t done;			  /* end of the last extent */
+	size_t extents, bad;		  /* extents that were read; those that do not verify */
+	size_t first_claim, first_second; /* own ranges begin at these indices */
+	bool arena_seen[MAX_ARENAS];
+};
+
+/* ---- sizes ---- */
+
+/* Reads the entry of bin_infos at w: block and slab bytes, blocks in a slab, shards, and as a part
+ * of bitmap_info the number of blocks and of the words of a bitmap. False: w is no entry. */
+static bool read_bin(const uint8_t *w, struct bin *ret)
+{
+	uint32_t n[2];
+
+	*ret = (struct bin){ .size = proc__word(w), .slab = proc__word(w + 8) };
+	memcpy(n, w + 16, sizeof(n));
+	ret->n = n[0];
+	return ret->size >= 8 && ret->size % 8 == 0 && ret->n && ret->n <= MAX_REGIONS && n[1] &&
+	       n[1] <= 64 && ret->slab % HOST_PAGE == 0 && ret->slab / ret->size == ret->n &&
+	       ret->slab % ret->size == 0 && proc__word(w + 24) == ret->n &&
+	       proc__word(w + 32) == (ret->n + 63) / 64;
+}
+
+/* Finds bin_infos in a file's data. Returns the number of bins; 0: not found. */
+static unsigned find_bins(const struct host_data *d, struct bin *ret)
+{
+	for (size_t at = 0; at + MIN_BINS * BIN_BYTES <= d->len; at += 8) {
+		unsigned n = 0;
+
+		if (proc__word(d->v + at) != 8)
+			continue;
+		while (n < MAX_BINS && at + (n + 1) * BIN_BYTES <= d->len &&
+		       read_bin(d->v + at + n * BIN_BYTES, &ret[n]) &&
+		       (!n || ret[n].size > ret[n - 1].size))
+			n++;
+		if (n >= MIN_BINS)
+			return n;
+	}
+	return 0;
+}
+
+/* Bytes of a block of a size class (sc): small ones have a bin, larger ones four classes for each
+ * doubling. 0: there is no such class. */
+static uint64_t class_bytes(const struct jemalloc *j, unsigned szind)
+{
+	unsigned k = szind - j->bins;
+
+	if (szind < j->bins)
+		return j->bin[szind].size;
+	return k / 4 < 40 ? (UINT64_C(4) + k % 4) * HOST_PAGE << k / 4 : 0;
+}
+
+/* ---- reading the tables ---- */
+
+/* Whether len bytes at addr are private memory, where jemalloc's tables are. */
+static bool may_be_table(const struct jemalloc *j, uint64_t addr, uint64_t len)
+{
+	return addr && host_places__is_private_memory(&j->r->maps, addr, len);
+}
+
+/* Returns the piece of the process's memory that has addr. Pages that are not resident read as
+ * zeros. NULL: it cannot be read; if *err is set, that ends the reading. */
+static const struct chunk *chunk_at(struct jemalloc *j, uint64_t addr, int *err)
+{
+	uint64_t start = addr & ~(uint64_t)(CHUNK - 1);
+	struct chunk **slot = &j->chunks[start / CHUNK % CHUNKS];
+
+	if (*slot && (*slot)->addr == start)
+		return *slot;
+	if (!*slot)
+		*slot = calloc(1, sizeof(**slot));
+	if (!*slot || ++j->loads > MAX_LOADS) {
+		*err = *slot ? -ENOENT : -ENOMEM;
+		return NULL;
+	}
+	(*slot)->addr = 0;
+	*err = host_places__read_resident(j->r, start, (*slot)->v, CHUNK);
+	if (*err) {
+		*err = host_places__is_local(*err) ? 0 : *err;
+		return NULL;
+	}
+	(*slot)->addr = start;
+	return *slot;
+}
+
+/* Reads tables. Returns true, or false if they cannot be read; if *err is set, that ends the
+ * reading. */
+static bool read_table(struct jemalloc *j, uint64_t addr, void *buf, size_t len, int *err)
+{
+	uint8_t *to = buf;
+
+	if (!may_be_table(j, addr, len))
+		return false;
+	while (len) {
+		const struct chunk *c = chunk_at(j, addr, err);
+		size_t n = CHUNK - addr % CHUNK;
+
+		if (!c)
+			return false;
+		n = n < len ? n : len;
+		memcpy(to, c->v + addr % CHUNK, n);
+		addr += n;
+		to += n;
+		len -= n;
+	}
+	return true;
+}
+
+/* ---- blocks of memory for tables ---- */
+
+/* Reads the header of a block for tables at start. Its second word is the next block's address. The
+ * header of an extent follows, for the part that is not in use, which ends where the block does. */
+static bool read_block(struct jemalloc *j, uint64_t start, struct block *ret, int *err)
+{
+	uint64_t w[5], size, end;
+
+	if (!read_table(j, start, w, sizeof(w), err))
+		return false;
+	size = w[0];
+	ret->start = start;
+	ret->next = w[1];
+	ret->used = w[3];
+	return size && size % BLOCK == 0 && ret->next % BLOCK == 0 &&
+	       !__builtin_add_overflow(start, size, &ret->end) &&
+	       ret->used >= start + BLOCK_HEADER && ret->used <= ret->end &&
+	       !__builtin_add_overflow(ret->used, w[4], &end) && end == ret->end;
+}
+
+/* Returns the block for tables that begins at start, or NULL. */
+static const struct block *block_from(struct jemalloc *j, uint64_t start, int *err)
+{
+	struct block b;
+	uint64_t no;
+
+	if (map64__get(j->starts, start, &no))
+		return no ? &j->block[no - 1] : NULL;
+	if (map64__count(j->starts) >= MAX_STARTS)
+		return NULL;
+	no = 0;
+	if (read_block(j, start, &b, err)) {
+		*err = array__grow(&j->block, &j->cap_blocks, j->n_blocks + 1, sizeof(b));
+		if (*err)
+			return NULL;
+		j->block[j->n_blocks++] = b;
+		no = j->n_blocks;
+	}
+	if (!*err)
+		*err = map64__set(j->starts, start, no);
+	return no && !*err ? &j->block[no - 1] : NULL;
+}
+
+/* Returns the block for tables that has the address. NULL: none was found. */
+static const struct block *block_of(struct jemalloc *j, uint64_t addr, int *err)
+{
+	uint64_t start = addr & ~(BLOCK - 1);
+
+	for (unsigned i = 0; i < MAX_BEFORE && start && !*err; i++, start -= BLOCK) {
+		const struct block *b = block_from(j, start, err);
+
+		if (b)
+			return addr < b->end ? b : NULL;
+		if (!may_be_table(j, start, 8))
+			return NULL;
+	}
+	return NULL;
+}
+
+#define BASE_BYTES 512u /* a struct base_s has its list of blocks in its first bytes */
+
+/* Finds all blocks: by the pointers to arenas in the file's data, then by the blocks' lists. The
+ * oldest block of an arena has its struct base_s, which leads to the newest block. */
+static int find_blocks(struct jemalloc *j)
+{
+	int err = 0;
+
+	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
+		uint64_t w = proc__word(j->data.v + at);
+
+		if (w && w % 8 == 0 && may_be_table(j, w, 8))
+			block_of(j, w, &err);
+	}
+	for (size_t i = 0; i < j->n_blocks && !err; i++) {
+		struct block b = j->block[i];
+		uint64_t w[BASE_BYTES / 8];
+
+		if (b.next) {
+			block_from(j, b.next, &err);
+			continue;
+		}
+		if (!read_table(j, b.start + BLOCK_HEADER, w, sizeof(w), &err))
+			continue;
+		for (size_t at = 0; at < BASE_BYTES / 8 && !err; at++)
+			if (w[at] && w[at] % BLOCK == 0)
+				block_from(j, w[at], &err);
+	}
+	return err;
+}
+
+/* ---- the tree ---- */
+
+/* A page of the tree's leaves. */
+struct leaf {
+	uint64_t page;	 /* address */
+	uint64_t header; /* of its extent */
+	unsigned szind;
+	bool slab;
+};
+
+/* Gets called for each page that the tree has. 0, or what ends the walk. */
+typedef int (*leaf_fn)(struct jemalloc *j, const struct leaf *l);
+
+/* Decodes the words of a leaf's page. 5.2 has the size class as 4 bytes and the flag after it, 5.3
+ * the flags below the size class (rtree_leaf_elm_s). */
+static struct leaf decode_leaf(const struct jemalloc *j, const uint8_t *w, uint64_t page)
+{
+	uint64_t v = proc__word(w);
+	uint64_t more = j->shape->wide ? proc__word(w + 8) : 0;
+	bool old = j->layout->state_bits == 2;
+	struct leaf l = { .page = page, .header = v, .szind = v >> 48, .slab = v & 1 };
+
+	if (j->shape->wide) {
+		l.szind = (uint32_t)more >> (old ? 0 : 5);
+		l.slab = (old ? more >> 32 : more) & 1;
+		return l;
+	}
+	/* The highest bit of an address is copied to those above it. */
+	l.header = (uint64_t)((int64_t)(v << 16) >> 16) >> j->layout->leaf_flags
+								   << j->layout->leaf_flags;
+	return l;
+}
+
+static int walk_leaf(struct jemalloc *j, const uint8_t *v, uint64_t base, leaf_fn fn)
+{
+	size_t step = j->shape->wide ? 16 : 8;
+	int err = 0;
+
+	for (uint64_t i = 0; i < UINT64_C(1) << j->shape->bits && !err; i++) {
+		struct leaf l;
+
+		if (!proc__word(v + i * step))
+			continue;
+		l = decode_leaf(j, v + i * step, base + i * HOST_PAGE);
+		if (l.header) /* pages within a freed extent keep a size class alone */
+			err = fn(j, &l);
+	}
+	return err;
+}
+
+/* Walks a node of the tree. level: from 0, the root. base: first address of its pages. v: a copy of
+ * it; NULL: read it at addr. */
+static int walk_node(struct jemalloc *j, unsigned level, uint64_t addr, uint64_t base,
+		     const uint8_t *v, leaf_fn fn)
+{
+	bool leaf = level + 1 == j->shape->levels;
+	unsigned below = (j->shape->levels - 1 - level) * j->shape->bits + 12;
+	size_t bytes = (leaf && j->shape->wide ? 16u : 8u) << j->shape->bits;
+	uint8_t *copy = NULL;
+	int err = 0;
+
+	if (!v) {
+		if (++j->nodes > MAX_NODES || !may_be_table(j, addr, bytes))
+			return -ENOENT;
+		copy = malloc(bytes);
+		err = copy ? host_places__read_resident(j->r, addr, copy, bytes) : -ENOMEM;
+		v = copy;
+	}
+	if (!err && leaf)
+		err = walk_leaf(j, v, base, fn);
+	for (uint64_t i = 0; i < UINT64_C(1) << j->shape->bits && !err && !leaf; i++) {
+		uint64_t child = proc__word(v + i * 8);
+
+		if (child)
+			err = walk_node(j, level + 1, child, base + (i << below), NULL, fn);
+	}
+	free(copy);
+	return err;
+}
+
+static int walk_tree(struct jemalloc *j, leaf_fn fn)
+{
+	j->nodes = 0;
+	return walk_node(j, 0, j->root, 0, j->data.v + (j->root - j->data.addr), fn);
+}
+
+/* ---- finding the tree ---- */
+
+#define SAMPLE 64u /* extents that have to verify */
+
+static unsigned field(uint64_t bits, unsigned shift, unsigned n)
+{
+	return bits >> shift & ((1u << n) - 1);
+}
+
+/* Number of free blocks by a slab's bitmap. */
+static unsigned count_free(const uint64_t *bitmap, unsigned n)
+{
+	unsigned sum = 0;
+
+	for (unsigned i = 0; i < (n + 63) / 64; i++)
+		sum += (unsigned)__builtin_popcountll(bitmap[i]);
+	return sum;
+}
+
+/* Copies the bitmap of a slab of n blocks, without what lies after it. */
+static void copy_bitmap(const uint8_t *header, unsigned n, uint64_t *ret)
+{
+	memset(ret, 0, MAX_REGIONS / 8);
+	memcpy(ret, header + BITMAP, (n + 63) / 64 * 8);
+	if (n % 64)
+		ret[n / 64] &= (UINT64_C(1) << n % 64) - 1;
+}
+
+/* Whether a header is that of an extent which begins at the page of a leaf. */
+static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint8_t *header)
+{
+	const struct header_layout *y = j->layout;
+	uint64_t bits = proc__word(header), bitmap[MAX_REGIONS / 64];
+	uint64_t addr = proc__word(header + 8) & PAGE_MASK;
+	uint64_t size = proc__word(header + 16) & PAGE_MASK;
+	unsigned szind = field(bits, y->szind, 8), state = field(bits, y->state, y->state_bits);
+	bool slab = bits & SLAB_BIT;
+
+	if (addr != l->page || !size || size > UINT64_MAX - addr)
+		return false;
+	if (state != ACTIVE)
+		return true;
+	if (szind != l->szind || slab != l->slab)
+		return false;
+	if (!slab) /* by class, or (5.3.1: disable_large_size_classes) by pages */
+		return szind && class_bytes(j, szind) && size > class_bytes(j, szind - 1);
+	if (szind >= j->bins || size != j->bin[szind].slab)
+		return false;
+	copy_bitmap(header, j->bin[szind].n, bitmap);
+	return count_free(bitmap, j->bin[szind].n) == field(bits, y->nfree, 10);
+}
+
+/* Counts extents that verify, until there are enough. */
+static int try_leaf(struct jemalloc *j, const struct leaf *l)
+{
+	uint8_t header[HEADER_BYTES];
+	int err = 0;
+
+	if (l->header == j->last)
+		return 0;
+	j->last = l->header;
+	j->extents++;
+	if (!read_table(j, l->header, header, sizeof(header), &err) || !is_extent(j, l, header))
+		j->bad++;
+	if (err)
+		return err;
+	return j->extents >= SAMPLE ? 1 : 0;
+}
+
+/* Whether a tree of j->shape and j->layout is at j->root. 1, 0 or an error that ends the reading.
+ */
+static int try_tree(struct jemalloc *j)
+{
+	int err;
+
+	j->extents = j->bad = j->last = 0;
+	err = walk_tree(j, try_leaf);
+	if (err < 0 && !host_places__is_local(err))
+		return err;
+	return err >= 0 && j->extents && j->bad * 8 <= j->extents;
+}
+
+/* Returns the address of the first page below a node of the tree, by the first extent's header. 0:
+ * this is no node. */
+static uint64_t page_below(struct jemalloc *j, unsigned level, uint64_t addr, int *err)
+{
+	bool leaf = level + 1 == j->shape->levels;
+	size_t step = leaf && j->shape->wide ? 16 : 8, bytes = step << j->shape->bits, at = 0;
+	uint64_t header[2], page = 0;
+	struct leaf l;
+	uint8_t *v;
+
+	if (addr % 64 || !may_be_table(j, addr, bytes))
+		return 0;
+	v = malloc(bytes);
+	*err = v ? host_places__read_resident(j->r, addr, v, bytes) : -ENOMEM;
+	while (!*err && at < bytes && !proc__word(v + at))
+		at += step;
+	if (*err || at == bytes) {
+		free(v);
+		return 0;
+	}
+	if (leaf) {
+		l = decode_leaf(j, v + at, 0);
+		if (read_table(j, l.header, header, sizeof(header), err))
+			page = header[1] & PAGE_MASK;
+	} else {
+		page = page_below(j, level + 1, proc__word(v + at), err);
+	}
+	free(v);
+	return page;
+}
+
+/* Looks for the root of a tree of j->shape and j->layout. A word of the root leads to a header, and
+ * the header's address tells the word's place in the root. Returns 1, 0 or an error. */
+static int find_root_of(struct jemalloc *j)
+{
+	unsigned below = (j->shape->levels - 1) * j->shape->bits + 12;
+	uint64_t bytes = UINT64_C(8) << j->shape->bits;
+	int err = 0;
+
+	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
+		uint64_t w = proc__word(j->data.v + at), page, first;
+
+		if (!w || w % 64 || !may_be_table(j, w, 8) || !block_of(j, w, &err) || err)
+			continue;
+		page = page_below(j, 1, w, &err);
+		first = (page >> below) * 8;
+		if (err || !page || first > at || at - first + bytes > j->data.len)
+			continue;
+		j->root = j->data.addr + at - first;
+		err = try_tree(j);
+	}
+	return err;
+}
+
+/* Finds the root in the file's data. 1, 0 or an error. */
+static int find_root(struct jemalloc *j)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes) && !err; i++)
+		for (size_t k = 0; k < sizeof(layouts) / sizeof(*layouts) && !err; k++) {
+			j->shape = &shapes[i];
+			j->layout = &layouts[k];
+			err = find_root_of(j);
+		}
+	return err;
+}
+
+/* ---- caches of threads ---- */
+
+#define ARENA_BYTES (64u << 10) /* an arena has its list of caches in its first bytes */
+#define MAX_CACHES 65536u
+#define MAX_CACHED (4u << 20) /* blocks in all caches */
+#define CACHE_BIN 24u	      /* bytes of a cache_bin_s */
+#define CACHE_BINS_MORE 40u   /* bins of large blocks: up to 8 MiB */
+
+/* Adds the blocks in a bin of a cache. 5.2: unused, number, requests, end of the stack. 5.3: top of
+ * the stack, requests, and the lowest 16 bits of the stack's marks; the stack grows down. */
+static int add_cached_of_bin(struct jemalloc *j, const uint8_t *bin)
+{
+	uint64_t top = proc__word(bin), n;
+	uint16_t marks[3];
+	int err = 0;
+
+	memcpy(marks, bin + 16, sizeof(marks));
+	if (j->layout->state_bits == 2) {
+		n = top >> 32;
+		top = proc__word(bin + 16) - 8 * n;
+	} else {
+		n = (uint16_t)(marks[2] - (uint16_t)top) / 8;
+	}
+	if (!n || n >= 8192 || top % 8 || !may_be_table(j, top, n * 8))
+		return 0;
+	if (j->n_cached + n > MAX_CACHED ||
+	    array__grow(&j->cached, &j->cap_cached, j->n_cached + n, sizeof(*j->cached)))
+		return -ENOMEM;
+	if (read_table(j, top, j->cached + j->n_cached, n * 8, &err))
+		j->n_cached += n;
+	return err;
+}
+
+static int add_cached_of_bins(struct jemalloc *j, uint64_t addr, unsigned n)
+{
+	uint8_t v[(MAX_BINS + CACHE_BINS_MORE) * CACHE_BIN];
+	int err = 0;
+
+	if (!read_table(j, addr, v, n * CACHE_BIN, &err))
+		return err;
+	for (unsigned i = 0; i < n && !err; i++)
+		err = add_cached_of_bin(j, v + i * CACHE_BIN);
+	return err;
+}
+
+/* Adds the blocks in the caches of an arena. list: address of the first descriptor in its list, a
+ * cache_bin_array_descriptor_s: next, previous, bins; in 5.2 bins of large blocks on their own. */
+static int add_caches(struct jemalloc *j, uint64_t list)
+{
+	uint64_t at = list;
+	size_t n = 0;
+	int err = 0;
+
+	do {
+		uint64_t w[4];
+
+		if (++n > MAX_CACHES || !read_table(j, at, w, sizeof(w), &err))
+			return err ?: -ENOENT;
+		if (j->layout->state_bits == 2)
+			err = add_cached_of_bins(j, w[2], j->bins)
+				      ?: add_cached_of_bins(j, w[3], CACHE_BINS_MORE);
+		else
+			err = add_cached_of_bins(j, w[2], j->bins + CACHE_BINS_MORE);
+		at = w[0];
+	} while (at != list && !err);
+	return err;
+}
+
+/* Whether a descriptor of a cache of this arena is at addr. */
+static bool is_cache(struct jemalloc *j, uint64_t arena, uint64_t addr, int *err)
+{
+	uint64_t w[5], next;
+
+	if (addr % 8 || !read_table(j, addr, w, sizeof(w), err))
+		return false;
+	next = w[0];
+	return w[j->layout->arena_of_cache / 8] == arena &&
+	       read_table(j, next, w, sizeof(w), err) && w[1] == addr;
+}
+
+/* Adds the blocks in the caches of the arena at addr, if there is one. */
+static int add_caches_of_arena(struct jemalloc *j, uint64_t addr, const struct block *b)
+{
+	uint64_t len = b->used - addr < ARENA_BYTES ? b->used - addr : ARENA_BYTES;
+	uint8_t *v = malloc(len);
+	int err = v ? host_places__read_resident(j->r, addr, v, len) : -ENOMEM;
+
+	for (size_t at = 0; at + 8 <= len && !err; at += 8) {
+		uint64_t list = proc__word(v + at);
+
+		if (!list || !is_cache(j, addr, list, &err))
+			continue;
+		err = add_caches(j, list);
+		break;
+	}
+	free(v);
+	return err;
+}
+
+/* Adds the blocks in the caches of all arenas, by the pointers to arenas in the file's data. */
+static int find_cached(struct jemalloc *j)
+{
+	uint64_t bytes = UINT64_C(8) << j->shape->bits, last = 0;
+	int err = 0;
+
+	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
+		uint64_t w = proc__word(j->data.v + at);
+		const struct block *b;
+
+		if (!w || w == last || w % 64 || !may_be_table(j, w, 8))
+			continue;
+		if (j->data.addr + at >= j->root && j->data.addr + at < j->root + bytes)
+			continue;
+		b = block_of(j, w, &err);
+		if (b && w > b->start && w < b->used && !err)
+			err = add_caches_of_arena(j, w, b);
+		last = w;
+	}
+	qsort(j->cached, j->n_cached, sizeof(*j->cached), array__compare_u64);
+	return err;
+}
+
+/* ---- extents ---- */
+
+/* Adds a range for HOST_MALLOC, to the last one if it touches. own: index of the first range of
+ * this allocator. */
+static int add_range(struct host_spans *s, size_t own, uint64_t start, uint64_t size)
+{
+	if (s->n > own && s->v[s->n - 1].end == start) {
+		s->v[s->n - 1].end += size;
+		return 0;
+	}
+	return host_spans__add(s, start, size, HOST_MALLOC);
+}
+
+static int add_free(struct jemalloc *j, uint64_t start, uint64_t size)
+{
+	return add_range(&j->r->second, j->first_second, start, size);
+}
+
+/* Returns the next cached block in [start, end); 0: none. */
+static uint64_t next_cached(struct jemalloc *j, uint64_t start, uint64_t end)
+{
+	while (j->next_cached < j->n_cached && j->cached[j->next_cached] < start)
+		j->next_cached++;
+	if (j->next_cached == j->n_cached || j->cached[j->next_cached] >= end)
+		return 0;
+	return j->cached[j->next_cached++];
+}
+
+/* Adds the free blocks of a slab to the second figure, as one range for each page: residency is a
+ * property of pages. */
+static int add_free_blocks(struct jemalloc *j, uint64_t start, const struct bin *b,
+			   const uint64_t *bitmap)
+{
+	uint64_t page = 0, bytes = 0; /* bytes: free ones in page */
+	int err = 0;
+
+	for (unsigned i = 0; i < b->n && !err; i++) {
+		uint64_t at = i * b->size, end = at + b->size;
+
+		if (!(bitmap[i / 64] >> i % 64 & 1))
+			continue;
+		while (at < end && !err) {
+			uint64_t to = (at / HOST_PAGE + 1) * HOST_PAGE;
+
+			to = to < end ? to : end;
+			if (at / HOST_PAGE != page) {
+				err = bytes ? add_free(j, start + page * HOST_PAGE, bytes) : 0;
+				page = at / HOST_PAGE;
+				bytes = 0;
+			}
+			bytes += to - at;
+			at = to;
+		}
+	}
+	if (err || !bytes)
+		return err;
+	return add_free(j, start + page * HOST_PAGE, bytes);
+}
+
+static int add_slab(struct jemalloc *j, uint64_t start, const struct bin *b, const uint8_t *header)
+{
+	uint64_t bitmap[MAX_REGIONS / 64], cached, n;
+
+	copy_bitmap(header, b->n, bitmap);
+	while ((cached = next_cached(j, start, start + b->slab)))
+		if ((cached - start) % b->size == 0) {
+			uint64_t i = (cached - start) / b->size;
+
+			bitmap[i / 64] |= UINT64_C(1) << i % 64;
+		}
+	n = count_free(bitmap, b->n);
+	j->sum.live += (b->n - n) * b->size;
+	j->sum.free_blocks += n * b->size;
+	return n ? add_free_blocks(j, start, b, bitmap) : 0;
+}
+
+static int add_large(struct jemalloc *j, uint64_t start, uint64_t size, unsigned szind)
+{
+	uint64_t usable = class_bytes(j, szind);
+
+	usable = usable < size ? usable : size;
+	j->sum.tables += size - usable;
+	if (!next_cached(j, start, start + size)) {
+		j->sum.live += usable;
+		return 0;
+	}
+	j->sum.free_blocks += usable;
+	return add_free(j, start, usable);
+}
+
+/* Adds the extent of a page, unless it is the last one. */
+static int add_extent(struct jemalloc *j, const struct leaf *l)
+{
+	const struct header_layout *y = j->layout;
+	uint8_t header[HEADER_BYTES];
+	uint64_t bits, size;
+	unsigned szind;
+	int err = 0;
+
+	if (l->header == j->last)
+		return 0;
+	if (++j->extents > MAX_EXTENTS)
+		return -ENOENT;
+	j->last = l->header;
+	if (!read_table(j, l->header, header, sizeof(header), &err) || l->page < j->done ||
+	    !is_extent(j, l, header)) {
+		j->bad++;
+		return err;
+	}
+	bits = proc__word(header);
+	size = proc__word(header + 16) & PAGE_MASK;
+	szind = field(bits, y->szind, 8);
+	j->done = l->page + size;
+	j->arena_seen[bits % MAX_ARENAS] = true;
+	err = add_range(&j->r->claims, j->first_claim, l->page, size);
+	if (err)
+		return err;
+	switch (field(bits, y->state, y->state_bits)) {
+	case ACTIVE:
+		return bits & SLAB_BIT ? add_slab(j, l->page, &j->bin[szind], header)
+				       : add_large(j, l->page, size, szind);
+	case MUZZY:
+		j->sum.muzzy += size;
+		break;
+	case RETAINED:
+		j->sum.retained += size;
+		break;
+	default:
+		j->sum.purgeable += size;
+	}
+	return add_free(j, l->page, size);
+}
+
+static int add_blocks(struct jemalloc *j)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < j->n_blocks && !err; i++) {
+		const struct block *b = &j->block[i];
+
+		j->sum.tables += b->used - b->start;
+		err = host_spans__add(&j->r->claims, b->start, b->end - b->start, HOST_MALLOC);
+	}
+	return err;
+}
+
+/* Reads all tables once. -ENOENT: they do not verify. */
+static int read_tables(struct jemalloc *j)
+{
+	int err = find_blocks(j) ?: find_cached(j);
+
+	j->first_claim = j->r->claims.n;
+	j->first_second = j->r->second.n;
+	j->last = j->done = j->extents = j->bad = j->next_cached = 0;
+	if (err)
+		return err;
+	err = walk_tree(j, add_extent);
+	if (err)
+		return err;
+	return j->bad > j->extents / 16 + 16 ? -ENOENT : add_blocks(j);
+}
+
+/* ---- a reading ---- */
+
+/* Forgets what was read of the process's memory. */
+static void forget_tables(struct jemalloc *j)
+{
+	for (size_t i = 0; i < CHUNKS; i++)
+		if (j->chunks[i])
+			j->chunks[i]->addr = 0;
+	map64__clear(j->starts);
+	memset(j->arena_seen, 0, sizeof(j->arena_seen));
+	j->n_blocks = j->n_cached = j->loads = 0;
+	j->sum = (struct host_allocator){ 0 };
+}
+
+static void free_jemalloc(struct jemalloc *j)
+{
+	for (size_t i = 0; i < CHUNKS && j->chunks; i++)
+		free(j->chunks[i]);
+	free(j->chunks);
+	map64__free(j->starts);
+	free(j->block);
+	free(j->cached);
+	free(j);
+}
+
+static struct jemalloc *new_jemalloc(struct host_reading *r)
+{
+	struct jemalloc *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->r = r;
+	j->chunks = calloc(CHUNKS, sizeof(*j->chunks));
+	j->starts = map64__new();
+	if (j->chunks && j->starts)
+		return j;
+	free_jemalloc(j);
+	return NULL;
+}
+
+/* Adds the jemalloc to the ledger. map: index of the mapping of its file's data. */
+static void add_to_ledger(struct jemalloc *j, size_t map)
+{
+	struct host_allocator *a = host_reading__add_allocator(j->r, "jemalloc", map);
+
+	if (!a)
+		return;
+	snprintf(a->version, sizeof(a->version), "%s", j->layout->version);
+	a->known = a->free_known = true;
+	for (unsigned i = 0; i < MAX_ARENAS; i++)
+		a->arenas += j->arena_seen[i];
+	a->live = j->sum.live;
+	a->free_blocks = j->sum.free_blocks;
+	a->purgeable = j->sum.purgeable;
+	a->muzzy = j->sum.muzzy;
+	a->retained = j->sum.retained;
+	a->tables = j->sum.tables;
+}
+
+/* Reads the jemalloc whose sizes are in j->data. map: index of its mapping. 0 or an error that ends
+ * the reading. */
+static int read_jemalloc(struct jemalloc *j, size_t map)
+{
+	size_t claims = j->r->claims.n, second = j->r->second.n;
+	int err = -ENOENT;
+
+	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
+		forget_tables(j);
+		err = find_blocks(j) ?: find_root(j);
+		if (!err)
+			return 0; /* not in use, or an unknown layout */
+		err = err == 1 ? read_tables(j) : err;
+		if (err) { /* forget its ranges */
+			j->r->claims.n = claims;
+			j->r->second.n = second;
+		}
+	}
+	if (err)
+		return host_places__is_local(err) ? 0 : err;
+	add_to_ledger(j, map);
+	return 0;
+}
+
+/* Whether mapping i is a file's writable data, with zeroed data after it that has room for a tree's
+ * root. */
+static bool may_have_tables(const struct host_reading *r, size_t i)
+{
+	const struct map *m = &r->maps.maps.v[i], *next = m + 1;
+
+	return m->w && !m->shared && m->inode && i + 1 < r->maps.maps.n && next->start == m->end &&
+	       host_places__is_anonymous(next) && next->end - next->start >= DATA_MIN - HOST_PAGE;
+}
+
+int host_jemalloc__read(struct host_reading *r)
+{
+	struct jemalloc *j = new_jemalloc(r);
+	int err = j ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
+		struct host_data d;
+
+		if (!may_have_tables(r, i))
+			continue;
+		err = host_places__read_data(r, i, DATA_MAX, &d);
+		if (err) {
+			err = host_places__is_local(err) ? 0 : err;
+			continue;
+		}
+		j->data = d;
+		j->bins = find_bins(&d, j->bin);
+		if (j->bins)
+			err = read_jemalloc(j, i);
+		free(d.v);
+	}
+	if (j)
+		free_jemalloc(j);
+	return err;
+}
