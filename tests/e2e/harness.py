@@ -498,19 +498,23 @@ def training():
     return _training[-1]
 
 
-def compiled(name, as_name="", options=()):
+def compiled(name, as_name=""):
     """A program of tests/programs as a library; as_name: another file name."""
-    path = scratch((as_name or name) + ".so")
+    return compile_c(name, scratch((as_name or name) + ".so"), "-shared", "-fPIC")
+
+
+def compiled_program(name):
+    return compile_c(name, scratch(name))
+
+
+def compile_c(name, path, *options):
     if not os.path.exists(path):
         if not shutil.which("cc"):
             raise Skip("no C compiler")
-        done = subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", path,
-                               os.path.join(PROGRAMS, name + ".c"), "-ldl", "-lpthread", *options], capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", path, os.path.join(PROGRAMS, name + ".c"), *options,
+                               "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
         check(done.returncode == 0, "%s.c: %s", name, done.stderr)
     return path
-
-
 
 
 CODE = ("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "python3")

@@ -317,6 +317,83 @@ def test_host_memory():
     p.stop()
 
 
+def metric(path, name):
+    """A figure of the metrics; 0: it is not there yet."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            found = re.search(r"^memtrace_watch_%s\{.*\} (\d+)$" % name, f.read(), re.M)
+    except FileNotFoundError:
+        found = None
+    return int(found[1]) if found else 0
+
+
+def grow(program, path, w, words, figure, step, rule):
+    """Lets the program grow by `step` MiB for each reading of its memory, until the rule fires. Returns the event."""
+    for i in range(1, 100):
+        least = metric(path, figure) + (step << 19)
+        program.send("%s %d\n" % (words, step * (i if words == "burst" else 1)))
+        harness.until(lambda least=least: metric(path, figure) > least, "a reading with the growth", 120)
+        if any(e["rule"] == rule for e in events(w, "fired")):
+            break
+    fired, = [e for e in events(w, "fired") if e["rule"] == rule]
+    return fired
+
+
+def test_what_grows():
+    """Live objects grow, then memory that malloc keeps: the rule of each fires, with what it is, and not the other's."""
+    live, kept = "host_live_growth>8M/1s", "malloc_free_growth>8M/1s"
+    for words, figure, rule, grows, text in (
+            ("keep", "host_live_bytes", live, "live", r"; host memory grows [\d.]+ [MG]iB/min: live objects \(in use [\d.]+ MiB of "),
+            ("burst", "host_free_bytes", kept, "free", r"; host memory grows [\d.]+ [MG]iB/min: free memory inside malloc \(kept by malloc: ")):
+        program, path = spawn([harness.compiled_program("bursts")]), scratch("grows.prom")
+        program.wait_line("ready")
+        w = watching("-p", str(program.pid), "--rule", live, "--rule", kept, "--metrics", path)
+        wait_event(w, "watching")
+        harness.until(lambda path=path: metric(path, "host_live_bytes"), "a first reading", 120)
+        fired = grow(program, path, w, words, figure, 8, rule)
+        check(re.search(text, fired["text"]), "what is said: %s", fired)
+        equal(fired["host_growth"]["grows"], grows, "what grows: %s" % fired)
+        equal(fired["host_growth"]["live"] + fired["host_growth"]["free"], fired["host_growth"]["rss"], "what adds up: %s" % fired)
+        equal([e["rule"] for e in events(w, "fired")], [rule], "the rules that fired")
+        equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr())
+        program.stop()
+        os.unlink(path)
+
+
+def test_kept_by_malloc():
+    """A burst that a Python program without PyTorch frees again: a rule on RSS says that malloc keeps it."""
+    code = "import sys\nprint('ready', flush=True)\nfor n in map(int, sys.stdin):\n    kept = [bytes(1000) for _ in range(n << 10)]\n" \
+           "    kept = kept[-1:]\n    print('done', flush=True)\n"
+    program, path = spawn([sys.executable, "-c", code]), scratch("kept.prom")
+    program.wait_line("ready")
+    w = watching("-p", str(program.pid), "--rule", "malloc_free>50%", "--rule", "rss>100M", "--metrics", path)
+    harness.until(lambda: metric(path, "host_live_bytes"), "a first reading", 120)
+    program.send("200\n")
+    program.wait_line("done")
+    fired = json.loads(w.wait_line('"fired".*"malloc_free>50%"', 120))
+    check(0.5 < fired["share"] if "share" in fired else fired["value"] > 150 << 20, "what fired: %s", fired)
+    growth = fired["host_growth"]
+    check(growth["malloc_free"] > 150 << 20 and growth["live"] < 40 << 20, "what is in use: %s", fired)
+    check("kept by malloc" in fired["text"], "what is said: %s", fired)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr())
+    program.stop()
+
+
+@nightly("long")
+def test_other_malloc():
+    """Memory in use is not known if the tables of the process's malloc are not: no rule fires, and the reason is said once."""
+    library = harness.compiled("empty", as_name="libjemalloc")
+    program = spawn([harness.compiled_program("bursts")], env={**os.environ, "LD_PRELOAD": library})
+    program.wait_line("ready")
+    w = watching("-p", str(program.pid), "--rule", "host_live>0", "--rule", "malloc_free>=0", "--rule", "rss>1T")
+    for rule in ("host_live>0", "malloc_free>=0"):
+        unknown = json.loads(w.wait_line('"unknown".*"%s"' % rule, 120))
+        check("libjemalloc.so" in unknown["text"], "the reason: %s", unknown)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr())
+    equal((len(events(w, "unknown")), events(w, "fired")), (2, []), "what was said: %s" % w.stdout())
+    program.stop()
+
+
 def test_fail_if_host_memory():
     """The reading at the report's moment is judged to the byte."""
     parts = harness.report(recording())["host"]["moment"]["parts"]

@@ -76,6 +76,9 @@ struct cond_values {
 	/* True if the values are samples, false if they are the complete history. A series must not
 	 * change between the two. */
 	bool sampled;
+	/* The figures that host_figures__put() sets are those of the last call: growth does not
+	 * count them twice. */
+	bool host_repeats;
 	bool judge_largest; /* true: judge the largest growth so far; false: the present growth */
 };
 
@@ -117,6 +120,10 @@ bool cond__needs_steps(const struct cond *c);
 /* True if the condition compares growth, so that it needs cond__feed() between judgements. */
 bool cond__needs_growth(const struct cond *c);
 
+/* The shortest window of time over which the condition compares growth of this figure, in ns; 0:
+ * none. */
+uint64_t cond__window(const struct cond *c, enum cond_figure figure);
+
 /* Adds values to the history that growth is computed from, without judging. Returns 0 or -ENOMEM. */
 int cond__feed(struct cond *c, const struct cond_values *v);
 /* Adds values to the history and judges them. The verdict is COND_UNKNOWN if a figure is unknown
@@ -127,6 +134,8 @@ void cond__forget(struct cond *c, unsigned series);
 
 /* Returns the figure that f is the growth of; f itself if it is no growth. */
 enum cond_figure cond__base_figure(enum cond_figure f);
+/* True if f, or the figure that f is the growth of, needs a reading of the process's host memory. */
+bool cond__reads_host(enum cond_figure f);
 /* Returns the figure's name in conditions: "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
 
@@ -141,5 +150,3 @@ void host_figures__put(struct cond_values *v, const struct host_sheet *s, uint64
 		       const char *why);
 /* Sets COND_HOST_CGROUP alone. limit: UINT64_MAX if the control group has none. */
 void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit);
-/* True if f, or the figure that f is the growth of, needs a reading of the process's host memory. */
-bool host_figures__is_part(enum cond_figure f);

@@ -138,6 +138,17 @@ struct dump_host {
 	bool tree; /* the children were read, too */
 };
 
+/* What a reading of one process leaves out. */
+struct dump_host_opts {
+	bool no_tensors;   /* the tensors on the CPU: they count for malloc */
+	bool brief;	   /* see struct host_opts */
+	bool proportional; /* nothing; see struct host_opts */
+};
+
+/* Reads the host memory of a process. py NULL: no Python. Tensors that cannot be read are no error.
+ * Returns 0 or a negative errno, as hostmem__read(). */
+int dump_host__read(const struct proc *p, const struct python *py,
+		    const struct dump_host_opts *opts, struct dump_host_process *ret);
 /* Reads the host memory of a process and, if tree is true, of its children. Returns 0 or a negative
  * errno. */
 int dump_host__read_all(const struct proc *p, const struct python *py, bool tree,

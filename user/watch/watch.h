@@ -6,8 +6,9 @@
  * that their failure does not end `watch`.
  *
  * watch.c: the table of processes, the rules and the loop. find.c: finds processes. target.c: one
- * process. host.c: its host memory. capture.c: captures, and recordings of killed processes. say.c:
- * lines on standard output. metrics.c: figures for other programs.
+ * process. host.c: its host memory. host_growth.c: what grows in it. capture.c: captures, and
+ * recordings of killed processes. say.c: lines on standard output. metrics.c: figures for other
+ * programs.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,59 @@ struct watch_args {
 	bool on_kill;		/* keep a recording of the last minutes of killed processes */
 	bool json;
 };
+
+/* ---- growth of a process's host memory (host_growth.c) ---- */
+
+#define HOST_GROWTH_READINGS 256
+
+struct host_growth_reading {
+	uint64_t time; /* ns of any clock */
+	struct host_use use;
+};
+
+/* Readings of a process's host memory, by time. All zero: none. */
+struct host_growth {
+	struct host_growth_reading v[HOST_GROWTH_READINGS];
+	size_t n;
+	uint64_t spacing; /* least time between two readings but the last, ns */
+};
+
+enum host_grows {
+	HOST_GROWS_UNKNOWN, /* memory in use is not known, or there are too few readings */
+	HOST_GROWS_NOTHING,
+	HOST_GROWS_LIVE, /* memory in use, by malloc and other allocators that are read */
+	HOST_GROWS_FREE, /* free memory inside allocators */
+	HOST_GROWS_UNEXPLAINED,
+	HOST_GROWS_SEVERAL, /* none of them has three quarters of the growth */
+};
+
+/* What has grown in a time. */
+struct host_growth_verdict {
+	enum host_grows what;
+	struct host_use now; /* the last reading */
+	uint64_t time;	     /* length of that time, ns */
+	bool rate_known;     /* rss is known */
+	/* Growth in bytes per minute; live + free is rss, unexplained is a part of live. Known if
+	 * `what` is not HOST_GROWS_UNKNOWN. */
+	double rss, live, free, unexplained;
+	uint64_t live_low; /* lowest memory in use in the last quarter of the time, bytes */
+	bool in_malloc;	   /* most of the growth of free memory is malloc's */
+};
+
+/* Adds a reading, which is later than those before. keep: time that the readings reach back at
+ * least, ns; in a long time there are fewer of them. */
+void host_growth__add(struct host_growth *g, uint64_t time, const struct host_use *use,
+		      uint64_t keep);
+/* Judges the readings of the last `window` ns. */
+void host_growth__judge(const struct host_growth *g, uint64_t window,
+			struct host_growth_verdict *ret);
+/* Writes a sentence: "host memory grows 12.0 MiB/min: live objects (...)". why: reason why memory
+ * in use is not known. Returns buf. */
+char *host_growth__say(char *buf, size_t size, const struct host_growth_verdict *v,
+		       const char *why);
+struct json;
+/* Writes the object "host_growth". */
+void host_growth__json(struct json *j, const struct host_growth_verdict *v);
 
 /* ---- a process (target.c) ---- */
 
@@ -97,9 +151,14 @@ struct watch_target {
 	struct watch_device self; /* series and rule states of the process itself */
 	struct {
 		struct host_sheet sheet; /* the last reading, if it is known */
+		struct host_use use;	 /* of that reading */
 		bool known, failed;
+		bool fresh;    /* no rule has judged the reading so far */
+		uint64_t rss;  /* t->rss when the last whole reading began */
 		uint64_t next; /* earliest next reading, CLOCK_MONOTONIC, ns */
-	} host;		       /* parts of host memory, if a rule needs them */
+		char why[160]; /* reason why memory in use is not known; "": it is */
+		struct host_growth growth;
+	} host; /* host memory, if a rule is about it */
 	/* Steps, if a rule needs them. */
 	struct session *session;      /* records only steps; NULL: none */
 	bool attached, steps_failed;  /* the session is attached; steps cannot be counted */
@@ -169,7 +228,15 @@ struct watch {
 	struct watch_rule rules[WATCH_RULES];
 	size_t n_rules;
 	bool wants_steps, wants_used, wants_growth, wants_rss_growth;
-	bool wants_host, wants_cgroup; /* parts of host memory; use of the control group */
+	bool wants_cgroup; /* use of the control group */
+	/* Readings of host memory that rules need. */
+	struct {
+		bool parts;    /* regularly: a rule has a figure of them */
+		bool tensors;  /* with the tensors on the CPU */
+		bool free;     /* with the free memory of allocators */
+		bool explains; /* when RSS changes: a rule is about RSS, and its event says why */
+		uint64_t every, window; /* interval; longest window of a growth rule; ns */
+	} host_needs;
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
@@ -199,6 +266,12 @@ void watch_host__free(struct watch_host *h); /* ends a reading under way; NULL i
 /* Takes a reading that has ended, or begins the next one that is due. Does not wait. now:
  * CLOCK_MONOTONIC, ns. */
 void watch_host__pump(struct watch_host *h, uint64_t now);
+/* Adds what a rule needs to w->host_needs. */
+void watch_host__need(struct watch *w, const struct cond *c);
+/* Says what grows in the host memory, if a figure is about it: fills *v and writes a sentence to
+ * buf. False: the figure is not, or no reading was made. */
+bool watch_host__explain(const struct watch_target *t, const struct cond *c, enum cond_figure f,
+			 struct host_growth_verdict *v, char *buf, size_t size);
 /* Sets the figures of host memory that rules need, and the machine's memory as 100 % of RSS. */
 void watch_host__values(const struct watch *w, const struct watch_target *t, struct cond_values *v);
 
@@ -215,6 +288,7 @@ struct watch_shot {
 	uint64_t events, lost, bytes;
 	char detail[DETAIL_TEXT]; /* text: the detail that --cost left out; "": none */
 	bool growth;		  /* a growth rule has fired */
+	bool host;		  /* the rule is about the parts of host memory */
 	bool killed;	    /* the process was killed or failed; file is the recording of its end */
 	char blame[256];    /* line of code with the most memory, cleaned; "" */
 	char findings[256]; /* codes of the faults by `diagnose`, "leak,ranks_differ"; "": none */
@@ -253,11 +327,12 @@ void watch_exec__finish(void);
 
 /* ---- output (say.c, metrics.c) ---- */
 
-/* Print a line on standard output. t, d and rule may be NULL. */
+/* Print a line on standard output. t, d, rule and grown may be NULL. */
 void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,
 		       const char *text);
 void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t,
-		     const struct watch_device *d, const char *rule, const struct cond_result *r);
+		     const struct watch_device *d, const char *rule, const struct cond_result *r,
+		     const struct host_growth_verdict *grown);
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text);
 /* Stores a figure of a device in *ret. Returns false if it is not known. */

@@ -284,6 +284,40 @@ static void test_sampled(void **state)
 	cond__free(c);
 }
 
+/* Host memory that grows by 1 byte a second is judged each second and read every ten. Between two
+ * readings there is no sample. */
+static void test_readings(void **state)
+{
+	struct cond *c = parse("host_live_growth>500/10m or host_live_growth>5K/2h");
+	struct cond_values v = { .sampled = true };
+	struct cond_result r;
+	uint64_t first = 0;
+
+	assert_int_equal(cond__window(c, COND_HOST_LIVE), 600 * S);
+	assert_int_equal(cond__window(c, COND_HOST_LIVE_GROWTH), 600 * S);
+	assert_int_equal(cond__window(c, COND_MALLOC_FREE_GROWTH), 0);
+	for (uint64_t i = 0; i < 3600; i++) {
+		v.time = i * S;
+		v.host_repeats = i % 10;
+		if (!v.host_repeats)
+			v.v[COND_HOST_LIVE] = (struct cond_value){ true, i, 0 };
+		assert_int_equal(cond__eval(c, &v, &r), 0);
+		first = !first && r.verdict == COND_HOLDS ? i : first;
+	}
+	assert_true(first > 600 && first < 720);
+	assert_true(r.verdict == COND_HOLDS && r.value > 590 && r.value < 610);
+	cond__free(c);
+	/* One reading only. */
+	c = parse("host_live_growth>=0/10m");
+	for (uint64_t i = 0; i < 3600; i++) {
+		v.time = i * S;
+		v.host_repeats = i;
+		assert_int_equal(cond__eval(c, &v, &r), 0);
+		assert_int_equal(r.verdict, COND_UNKNOWN);
+	}
+	cond__free(c);
+}
+
 /*
  * 20 samples/s of a job whose activations rise to 20 GiB and fall in each step of 0.7 s, for two
  * hours: without a leak, and with a leak of 2 GiB in ten minutes.
@@ -373,17 +407,12 @@ static void test_growth_of_any_totals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_to_the_byte),
-		cmocka_unit_test(test_percent),
-		cmocka_unit_test(test_and_or),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_needs),
-		cmocka_unit_test(test_growth_by_steps),
-		cmocka_unit_test(test_growth_by_time),
-		cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_looks_at_a_job),
-		cmocka_unit_test(test_extremes),
-		cmocka_unit_test(test_growth_of_any_totals),
+		cmocka_unit_test(test_to_the_byte),    cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_and_or),	       cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_needs),	       cmocka_unit_test(test_growth_by_steps),
+		cmocka_unit_test(test_growth_by_time), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_readings),       cmocka_unit_test(test_looks_at_a_job),
+		cmocka_unit_test(test_extremes),       cmocka_unit_test(test_growth_of_any_totals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

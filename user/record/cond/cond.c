@@ -19,9 +19,9 @@
  * unit is one step, or several equal steps if the window has more than 4096, or 1/128 of the
  * window's time. The low of a unit is its lowest value. Growth is the low of the latest unit (of
  * time: of the latest four) minus the low one window earlier. A sampled series misses values. It
- * has slots instead of units: a slot covers at least 1/16 of the window, 16 samples and a whole
- * step. Growth is the difference of the lows of two slots that begin at least a window apart,
- * scaled to the length of one window.
+ * has slots instead of units: a slot covers at least 1/16 of the window, 16 samples (4 readings of
+ * host memory) and a whole step. Growth is the difference of the lows of two slots that begin at
+ * least a window apart, scaled to the length of one window.
  */
 
 struct growth_window {
@@ -37,6 +37,7 @@ struct growth_window {
 #define SLOTS 64u	 /* slots kept: more than three of the shortest windows */
 #define SLOT_PART 16u	 /* a slot covers at least 1/16 of a window */
 #define SLOT_SAMPLES 16u /* and at least so many samples */
+#define SLOT_READINGS 4u /* of host memory: each sample is a reading, seconds apart */
 /* Larger values are cut to this one, so that the difference of two values fits in an int64_t. */
 #define MOST_VALUE (INT64_MAX / 2)
 
@@ -68,7 +69,7 @@ struct growth_series {
 	struct found now, most; /* latest growth, and the largest so far */
 	/* Sampled series only: the current slot, its number of samples, and the step at its start. */
 	struct slot slot;
-	unsigned samples;
+	unsigned samples, least_samples; /* least_samples: a slot covers so many */
 	uint64_t step;
 	uint64_t longest; /* ns or steps from the oldest kept slot to the latest finished one */
 	/* Ring of SLOTS finished slots. NULL: the series is not sampled. */
@@ -135,6 +136,7 @@ static struct growth_series *growth_series__new(const struct growth_window *w, b
 		return NULL;
 	s->room = room;
 	s->width = width;
+	s->least_samples = SLOT_SAMPLES;
 	s->slots = sampled ? calloc(SLOTS, sizeof(*s->slots)) : NULL;
 	if (sampled && !s->slots) {
 		free(s);
@@ -275,7 +277,7 @@ static void growth_series__add_sample(struct growth_series *s, const struct grow
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
 	/* A slot ends with a step. It ends without one after four times the least length. */
-	if (length >= least && s->samples >= SLOT_SAMPLES &&
+	if (length >= least && s->samples >= s->least_samples &&
 	    (!step || step > s->step || length / 4 >= least)) {
 		end_slot(s, w, time);
 		begin_slot(s, where, step, low);
@@ -297,6 +299,7 @@ struct cond_figure_info {
 	enum cond_unit unit;
 	enum cond_figure of; /* if this is the growth of another figure: that figure */
 	const char *shown;   /* the name for people; NULL: name, which JSON has */
+	bool reads_host;     /* cond__reads_host() */
 };
 
 struct term {
@@ -338,14 +341,14 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_USED] = { "used", COND_BYTES, 0 },
 	[COND_OTHER] = { "other", COND_BYTES, 0 },
 	[COND_RSS] = { "rss", COND_BYTES, 0 },
-	[COND_HOST_TENSORS] = { "host_tensors", COND_BYTES, 0 },
-	[COND_HOST_MALLOC] = { "host_malloc", COND_BYTES, 0 },
-	[COND_HOST_PYTHON] = { "host_python", COND_BYTES, 0 },
-	[COND_HOST_PINNED] = { "host_pinned", COND_BYTES, 0 },
-	[COND_HOST_SHARED] = { "host_shared", COND_BYTES, 0 },
-	[COND_HOST_UNKNOWN] = { "host_unknown", COND_BYTES, 0 },
-	[COND_HOST_LIVE] = { "host_live", COND_BYTES, 0 },
-	[COND_MALLOC_FREE] = { "malloc_free", COND_BYTES, 0 },
+	[COND_HOST_TENSORS] = { "host_tensors", COND_BYTES, .reads_host = true },
+	[COND_HOST_MALLOC] = { "host_malloc", COND_BYTES, .reads_host = true },
+	[COND_HOST_PYTHON] = { "host_python", COND_BYTES, .reads_host = true },
+	[COND_HOST_PINNED] = { "host_pinned", COND_BYTES, .reads_host = true },
+	[COND_HOST_SHARED] = { "host_shared", COND_BYTES, .reads_host = true },
+	[COND_HOST_UNKNOWN] = { "host_unknown", COND_BYTES, .reads_host = true },
+	[COND_HOST_LIVE] = { "host_live", COND_BYTES, .reads_host = true },
+	[COND_MALLOC_FREE] = { "malloc_free", COND_BYTES, .reads_host = true },
 	[COND_HOST_CGROUP] = { "host_cgroup", COND_BYTES, 0 },
 	[COND_FRAGMENTATION] = { "fragmentation", COND_SHARE, 0 },
 	[COND_STEP_TIME] = { "step_time", COND_TIME, 0 },
@@ -657,6 +660,11 @@ enum cond_figure cond__base_figure(enum cond_figure f)
 	return is_growth(f) ? known_figures[f].of : f;
 }
 
+bool cond__reads_host(enum cond_figure f)
+{
+	return known_figures[cond__base_figure(f)].reads_host;
+}
+
 /* Returns the figure whose value a term needs: growth needs the figure that grows. */
 static enum cond_figure base_figure(const struct term *t)
 {
@@ -690,6 +698,21 @@ bool cond__needs_growth(const struct cond *c)
 	return false;
 }
 
+uint64_t cond__window(const struct cond *c, enum cond_figure figure)
+{
+	uint64_t shortest = 0;
+
+	for (size_t i = 0; i < c->n; i++) {
+		const struct term *t = &c->terms[i];
+
+		if (!is_growth(t->figure) || base_figure(t) != cond__base_figure(figure) ||
+		    t->window.steps)
+			continue;
+		shortest = shortest && shortest < t->window.length ? shortest : t->window.length;
+	}
+	return shortest;
+}
+
 /* ---- growth ---- */
 /* Returns the series with this number, which it creates on demand. NULL: memory is short, or the
  * number is COND_SERIES or more. */
@@ -699,8 +722,11 @@ static struct growth_series *series_of(struct term *t, unsigned number, bool sam
 		return NULL;
 	if (array__grow_zero(&t->series, &t->nseries, number + 1, sizeof(struct growth_series *)))
 		return NULL;
-	if (!t->series[number])
-		t->series[number] = growth_series__new(&t->window, sampled);
+	if (t->series[number])
+		return t->series[number];
+	t->series[number] = growth_series__new(&t->window, sampled);
+	if (t->series[number] && cond__reads_host(t->figure))
+		t->series[number]->least_samples = SLOT_READINGS;
 	return t->series[number];
 }
 
@@ -713,6 +739,8 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 		struct growth_series *s;
 
 		if (!is_growth(t->figure) || !value->known || (t->window.steps && !v->has_steps))
+			continue;
+		if (v->host_repeats && cond__reads_host(t->figure))
 			continue;
 		s = series_of(t, v->series, v->sampled);
 		if (!s)

@@ -17,17 +17,6 @@ static const struct {
 };
 #define N_PARTS (sizeof(parts) / sizeof(*parts))
 
-bool host_figures__is_part(enum cond_figure f)
-{
-	f = cond__base_figure(f);
-	if (f == COND_HOST_LIVE || f == COND_MALLOC_FREE)
-		return true;
-	for (size_t i = 0; i < N_PARTS; i++)
-		if (parts[i].figure == f)
-			return true;
-	return false;
-}
-
 void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit)
 {
 	v->v[COND_HOST_CGROUP] = (struct cond_value){ .known = true,

@@ -81,14 +81,10 @@ static int add_shared_files(struct dump_shared *s, const struct maps *m)
 	return s->seen ? 0 : -ENOMEM;
 }
 
-/*
- * Reads the host memory of a process. py NULL: no Python. Tensors that cannot be read are no error.
- * proportional: see struct host_opts. Returns 0 or a negative errno, as hostmem__read().
- */
-static int read_process(const struct proc *p, const struct python *py, bool proportional,
-			struct dump_host_process *ret)
+int dump_host__read(const struct proc *p, const struct python *py,
+		    const struct dump_host_opts *opts, struct dump_host_process *ret)
 {
-	struct host_opts o = { .proportional = proportional };
+	struct host_opts o = { .proportional = opts->proportional, .brief = opts->brief };
 	struct hostmem *h = hostmem__new(p, py);
 	struct host_storage *storages = NULL;
 	const char *why = "";
@@ -99,10 +95,10 @@ static int read_process(const struct proc *p, const struct python *py, bool prop
 	snprintf(ret->comm, sizeof(ret->comm), "%s", proc__comm(p));
 	if (!h)
 		return -ENOMEM;
-	err = read_tensors(py, &storages, &o.n, &why);
+	err = opts->no_tensors ? 0 : read_tensors(py, &storages, &o.n, &why);
 	/* These errors mean that the process has no tensors, so their storages are known: none. */
-	o.storages_known = !err || err == -ENOENT || err == -EAGAIN;
-	if (!o.storages_known)
+	o.storages_known = !opts->no_tensors && (!err || err == -ENOENT || err == -EAGAIN);
+	if (err && !o.storages_known)
 		snprintf(ret->why, sizeof(ret->why), "%s", why);
 	o.storages = storages;
 	o.samples = &ret->samples;
@@ -133,7 +129,7 @@ static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shar
 	if (err)
 		goto out;
 	py = python__open(p, &m, &why);
-	err = read_process(p, py, true, ret);
+	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = true }, ret);
 	if (!err)
 		err = add_shared_files(shared, &m);
 out:
@@ -156,7 +152,7 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 	if (!d.v)
 		return -ENOMEM;
 	d.n = 1;
-	err = read_process(p, py, tree, &d.v[0]);
+	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = tree }, &d.v[0]);
 	if (!err && !proc__maps(p, &m))
 		err = add_shared_files(&d.shared, &m);
 	maps__free(&m);

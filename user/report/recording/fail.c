@@ -764,7 +764,7 @@ static bool is_of_all(const struct cond *c)
 {
 	for (int i = 0; i < COND_NR; i++)
 		if (i != COND_STEP_TIME && i != COND_LOST && i != COND_HOST_CGROUP &&
-		    !host_figures__is_part(i) && cond__needs(c, i))
+		    !cond__reads_host(i) && cond__needs(c, i))
 			return false;
 	return true;
 }

@@ -204,7 +204,11 @@ static int begin_stage(struct watch_capture *c, enum stage stage, const char *co
 static int begin_dump(struct watch_capture *c)
 {
 	char pid[16];
-	const char *const argv[] = { "dump", "-p", pid, "--format", "json", "--top", "1000", NULL };
+	const char *const of_tensors[] = { "dump", "-p",    pid,    "--format",
+					   "json", "--top", "1000", NULL };
+	const char *const of_host[] = { "dump", "-p",	    pid,    "--device",
+					"host", "--format", "json", NULL };
+	const char *const *argv = c->shot.host ? of_host : of_tensors;
 	int err = outfile__create(c->shot.snapshot, OUTFILE_RENAME, false, &c->dump);
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
@@ -237,6 +241,8 @@ static int begin_record(struct watch_capture *c)
 		argv[n_args++] = "--steps";
 		argv[n_args++] = steps;
 	}
+	if (c->shot.host)
+		argv[n_args++] = "--host";
 	return begin_stage(c, RECORDING, argv, -1, 0,
 			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
 }
@@ -369,7 +375,9 @@ static void end_dump(struct watch_capture *c, bool ok)
 		say_failed(c, strerror(-err));
 		return;
 	}
-	watch_say__shot(c->w, "snapshot", &c->shot, "wrote the live blocks");
+	watch_say__shot(c->w, "snapshot", &c->shot,
+			c->shot.host ? "wrote the parts of the host memory"
+				     : "wrote the live blocks");
 }
 
 static uint64_t number_of(const json_t *o, const char *key)

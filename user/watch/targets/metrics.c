@@ -80,13 +80,40 @@ static void put_host(FILE *out, const struct watch *w)
 	}
 }
 
+/* A figure of the last whole reading of host memory. */
+static void put_use(FILE *out, const struct watch *w, const char *name, const char *help,
+		    uint64_t (*figure)(const struct host_use *u))
+{
+	put_head(out, name, "gauge", help);
+	for (size_t i = 0; i < w->n_targets; i++)
+		if (w->targets[i]->host.use.known)
+			put_figure(out, name, w->targets[i], NULL,
+				   figure(&w->targets[i]->host.use));
+}
+
+static uint64_t live_of(const struct host_use *u)
+{
+	return u->live;
+}
+
+static uint64_t free_of(const struct host_use *u)
+{
+	return u->free;
+}
+
 static void put_processes(FILE *out, const struct watch *w)
 {
 	put_head(out, "resident_bytes", "gauge", "Resident memory of the process.");
 	for (size_t i = 0; i < w->n_targets; i++)
 		put_figure(out, "resident_bytes", w->targets[i], NULL, w->targets[i]->rss);
-	if (w->host)
+	if (w->host_needs.parts)
 		put_host(out, w);
+	if (w->host) {
+		put_use(out, w, "host_live_bytes", "Resident memory in use.", live_of);
+		put_use(out, w, "host_free_bytes",
+			"Resident memory that is free inside malloc and other allocators.",
+			free_of);
+	}
 	if (!w->wants_steps)
 		return;
 	put_head(out, "steps_total", "counter", "Optimizer steps seen.");

@@ -110,7 +110,8 @@ static void put_amount(struct json *j, const char *key, const struct cond_result
 }
 
 void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t,
-		     const struct watch_device *d, const char *rule, const struct cond_result *r)
+		     const struct watch_device *d, const char *rule, const struct cond_result *r,
+		     const struct host_growth_verdict *grown)
 {
 	char device[16];
 	struct line l = { t->pid,
@@ -139,6 +140,8 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 		put_amount(j, "value", r, r->value, r->share);
 		put_amount(j, "limit", r, r->limit, r->share_limit);
 	}
+	if (grown)
+		host_growth__json(j, grown);
 	end_json(j);
 }
 

@@ -88,10 +88,10 @@ static void report_target(struct watch *w, struct watch_target *t)
 		else if (!w->args.on_kill)
 			probes = "; no probe";
 		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s%s",
-			 w->wants_host ? " with its parts" : "", probes);
+			 w->host_needs.parts ? " with its parts" : "", probes);
 	} else {
 		snprintf(text, sizeof(text), "watching resident memory%s only: %s",
-			 w->wants_host ? " and its parts" : "",
+			 w->host_needs.parts ? " and its parts" : "",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 		add_idle_rules(w, text, sizeof(text));
 	}
@@ -243,14 +243,23 @@ static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 		      const struct cond_result *r, uint64_t now)
 {
 	const char *rule = cond__text(w->rules[i].cond);
+	struct host_growth_verdict grown;
+	struct cond_result said = *r;
 	struct watch_shot s;
+	char what_grows[320];
+	size_t len = strlen(said.text);
+	bool explained = watch_host__explain(t, w->rules[i].cond, r->figure, &grown, what_grows,
+					     sizeof(what_grows));
 
 	w->rules[i].fired++;
-	watch_say__rule(w, "fired", t, d, rule, r);
+	if (explained)
+		snprintf(said.text + len, sizeof(said.text) - len, "; %s", what_grows);
+	watch_say__rule(w, "fired", t, d, rule, &said, explained ? &grown : NULL);
 	watch_shot__fill(&s, t, rule);
 	watch_device__name(t, d, s.device);
-	snprintf(s.text, sizeof(s.text), "%s", r->text);
+	snprintf(s.text, sizeof(s.text), "%s", said.text);
 	s.growth = r->figure >= COND_GROWTH;
+	s.host = cond__reads_host(r->figure);
 	watch_exec__run(w, "fired", &s);
 	begin_capture(w, t, &s, now);
 }
@@ -276,12 +285,12 @@ static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct
 	} else if (result.verdict == COND_NO && state->holds) {
 		state->holds = false;
 		rule->holding--;
-		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &result);
+		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &result, NULL);
 	}
 	if (result.verdict == COND_UNKNOWN && !state->reported_unknown &&
 	    now - t->since >= UNKNOWN_AFTER) {
 		state->reported_unknown = true;
-		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &result);
+		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &result, NULL);
 	}
 	if (state->holds) {
 		state->ooms = d->ooms;
@@ -313,6 +322,7 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 			if (!w->rules[i].is_per_process)
 				judge_rule(w, i, t, d, &values, now);
 	}
+	t->host.fresh = false;
 }
 
 /* True if the condition has figures of the process only, none of a device. */
@@ -320,7 +330,7 @@ static bool uses_no_device(const struct cond *c)
 {
 	for (int f = 0; f < COND_NR; f++)
 		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME &&
-		    f != COND_HOST_CGROUP && !host_figures__is_part(f) && cond__needs(c, f))
+		    f != COND_HOST_CGROUP && !cond__reads_host(f) && cond__needs(c, f))
 			return false;
 	return true;
 }
@@ -351,13 +361,9 @@ static int open_rules(struct watch *w)
 		rule->is_per_process = uses_no_device(rule->cond);
 		w->wants_steps |= cond__needs_steps(rule->cond);
 		w->wants_rss_growth |= cond__needs(rule->cond, COND_RSS_GROWTH);
-		w->wants_cgroup |= cond__needs(rule->cond, COND_HOST_CGROUP);
-		for (int f = 0; f < COND_NR; f++) {
-			if (!cond__needs(rule->cond, f))
-				continue;
-			w->wants_host |= host_figures__is_part(f);
-			w->wants_growth |= f >= COND_GROWTH && !host_figures__is_part(f);
-		}
+		watch_host__need(w, rule->cond);
+		for (int f = COND_GROWTH; f < COND_NR; f++)
+			w->wants_growth |= cond__needs(rule->cond, f) && !cond__reads_host(f);
 		for (size_t k = 0; k < sizeof(of_driver) / sizeof(*of_driver); k++)
 			w->wants_used |= cond__needs(rule->cond, of_driver[k]);
 	}
@@ -565,6 +571,7 @@ static int run(struct watch *w)
 {
 	struct sysinfo si;
 	int signals, timer, status, err = 0;
+	bool reads_host;
 
 	w->ram = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
 	w->start = clock__monotonic();
@@ -578,8 +585,9 @@ static int run(struct watch *w)
 		if (!w->captures)
 			return EXIT_FAILED;
 	}
-	w->host = w->wants_host ? watch_host__new(w) : NULL;
-	if (w->wants_host && !w->host) {
+	reads_host = w->host_needs.parts || w->host_needs.explains;
+	w->host = reads_host ? watch_host__new(w) : NULL;
+	if (reads_host && !w->host) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
