@@ -8,6 +8,7 @@ import os
 import re
 import time
 
+import chaos
 import harness
 import host_leaks
 import http_fleet
@@ -117,6 +118,27 @@ def test_profile():
     job.send()
     job.wait_line("DONE", 60)
     job.send()
+    job.stop()
+
+
+def test_any_program():
+    """A program without Python is captured with the member, by function and line, and refused without it."""
+    job = harness.spawn([chaos.compiled("grow.c", "grow", "-g")])
+    job.wait_line("^ready", 30)
+    s = server.Server("--target", "grow=%d" % job.pid)
+    got = s.post("/api/trace/memory", {"pid": job.pid, "duration_s": 1}).expect(404).json
+    check("no Python interpreter, PyTorch or CUDA" in got["detail"], "without the member: %s", got)
+    trace_id = s.post("/api/trace/memory", {"pid": job.pid, "host": True, "duration_s": 60, "wait": False}).expect().json["trace_id"]
+    s.wait_trace(trace_id, ("capturing",))
+    for n in range(16):
+        job.send()
+        job.wait_line("^grown %d$" % n, 30)
+    s.post("/api/trace/%s/stop" % trace_id, {}).expect()
+    equal(s.wait_trace(trace_id)["state"], "done", "the capture")
+    doc = s.get("/api/trace/%s?device=host&at=end&top=0" % trace_id).expect().json
+    of_grow = sum(r["bytes"] for r in doc["rows"] if r["function"] == "grow")
+    check(of_grow > 15 << 20, "the function has %d bytes: %s", of_grow, doc["rows"][:4])
+    s.stop()
     job.stop()
 
 

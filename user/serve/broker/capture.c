@@ -377,6 +377,10 @@ static int start_recorder(struct broker *b, struct trace *t, const struct wanted
 		put_word(&a, "record");
 		put_word(&a, "-p");
 		put_word(&a, pid);
+		if (!w->host) {
+			put_word(&a, "--wait-for");
+			put_word(&a, "torch");
+		}
 		put_word(&a, "--cost");
 		put_word(&a, b->args->cost ?: cost);
 		put_recorder_options(&a, w, tell[1]);
