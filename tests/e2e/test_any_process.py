@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import signal
 import sys
 
 import chaos
@@ -144,6 +145,18 @@ def test_waits_if_asked():
     p.stop()
     equal(code, 2, "exit code")
     check("has no Python interpreter, PyTorch or CUDA in it" in err and "--host" in err, "what it says: %s", err)
+
+
+def test_killed_while_it_waits():
+    """How the process ended is told although nothing was recorded."""
+    for options in ((), ("--on-kill",)):
+        p = spawn(commands()["python"][0])
+        p.wait_line("^ready", 30)
+        recorder = record(p.pid, scratch("waits-%d.mtr" % len(options)), "--wait-for", "torch", *options, wait=False)
+        recorder.wait_line("waiting for `import torch`", 30, stream="err")
+        p.signal(signal.SIGKILL)
+        equal(recorder.wait(30), 2, "exit code")
+        check(re.search("PID %d: killed by SIGKILL at .*, sent by " % p.pid, recorder.stderr()), "what it says: %s", recorder.stderr())
 
 
 if __name__ == "__main__":

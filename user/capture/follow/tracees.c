@@ -38,6 +38,7 @@
 #include "capture/probes/proc_group.h"
 #include "capture/session.h"
 #include "inspect/proc.h"
+#include "record/ending.h"
 #include "record/stream.h"
 
 #define STRANGERS_MAX 1024	     /* processes that called exec between two pumps */
@@ -450,6 +451,7 @@ static void set_ending_facts(struct tracee *p)
 	const struct tracees_opts *o = &p->all->opts;
 	struct oom_report report;
 	struct mt_rec_ending r;
+	uint64_t start;
 	bool known;
 	int err;
 
@@ -467,8 +469,8 @@ static void set_ending_facts(struct tracee *p)
 	if (known && r.flags & MT_ENDING_VICTIM &&
 	    ending_hooks__oom_report(o->endings, p->pid, &report))
 		scene__take_report(p->scene, &report);
-	err = scene__set_facts(p->scene, session__facts(p->session), known ? &r : NULL,
-			       session__start(p->session));
+	start = session__start(p->session) ?: p->followed;
+	err = scene__set_facts(p->scene, session__facts(p->session), known ? &r : NULL, start);
 	if (err)
 		log_debug("PID %d: facts about its end: %s", (int)p->pid, strerror(-err));
 }
@@ -558,15 +560,30 @@ static void say_stopped(const struct tracee *p, const char *reason, int err)
 			  (int)p->pid);
 }
 
+/* Says how the process of opts.only ended that was waited for, if it did not end well. */
+static void say_ended_early(const struct tracee *p)
+{
+	char text[512];
+
+	ending__text(text, sizeof(text), session__facts(p->session));
+	if (p == p->all->only && !p->all->opts.session.started && *text)
+		log_warn("PID %d: %s", (int)p->pid, text);
+}
+
 /* Ends the session and the output; the process stays. reason and err: as in session__finish() and
  * end(). */
 static void finish_tracee(struct tracee *p, const char *reason, int err)
 {
+	bool ended = !strcmp(reason, "target exited");
 	int ret;
 
+	if (p->state == WAITING && ended) {
+		set_ending_facts(p);
+		say_ended_early(p);
+	}
 	if (p->state == TRACED) {
 		open_all_forked_by(p->all, p->session);
-		if (!strcmp(reason, "target exited"))
+		if (ended)
 			set_ending_facts(p);
 		ret = session__finish(p->session, p->sink, reason);
 		/* The last drain may have brought more of them. */
@@ -638,7 +655,7 @@ static bool begin_tracing(struct tracee *p)
 		return false;
 	}
 	p->state = TRACED;
-	if (r->opts.endings)
+	if (r->opts.endings && !p->scene)
 		p->scene = scene__new(p->pid);
 	if (pick__open_ended(r->opts.pick)) {
 		probes__free(r->kept);
@@ -923,6 +940,8 @@ static int await_torch(struct tracee *p, struct failure *f)
 	opts.late = !opts.started && (opts.group || !first);
 	p->followed = clock__kernel();
 	follow_ending(p);
+	if (p == p->all->only && p->all->opts.endings && !p->scene)
+		p->scene = scene__new(p->pid);
 	p->since = clock__kernel();
 	p->session = session__new(p->pid, &opts, f);
 	p->state = p->session ? WAITING : WATCHED;
