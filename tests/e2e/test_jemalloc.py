@@ -82,6 +82,24 @@ def test_mix():
             p.stop()
 
 
+def test_sampler():
+    """jemalloc's own sampler is on: live memory by stack, which adds up to the live blocks but for the sampler's error."""
+    p, stats = started(libraries()[0], [mix(), "2", "40000"], "prof:true,lg_prof_sample:16")
+    doc = json.loads(dump(p.pid, "--format", "json"))["processes"][0]
+    s = doc["samples"]
+    equal((s["sampler"], s["period"]), ("jemalloc", 65536), "sampler")
+    check(s["samples"] > 100, "%s", s)
+    same(s["bytes"], stats["stats.usable"], 0.4, "live by the sampler")
+    largest = s["stacks"][0]
+    check(largest["bytes"] > s["bytes"] // 2, "all threads run the same function: %s", s)
+    names = [f["function"] for f in largest["frames"]]
+    equal(names[:2], ["allocate", "run_thread"], "innermost frames")
+    check("by jemalloc's own sampler: about" in dump(p.pid) and "allocate (" in dump(p.pid), "%s", dump(p.pid))
+    p.stop()
+    p, _ = started(libraries()[0], [mix(), "1", "100"], "prof:false")
+    equal(json.loads(dump(p.pid, "--format", "json"))["processes"][0]["samples"], None, "without the sampler")
+
+
 def test_python():
     """A Python whose malloc is jemalloc: arrays and objects of up to 512 bytes (PYTHONMALLOC=malloc), and PyTorch."""
     program = """

@@ -114,12 +114,13 @@ struct host_sample {
 	size_t frames;
 };
 
-/* All of them, the largest first: if the sampler of gperftools' tcmalloc is on in the process
- * (TCMALLOC_SAMPLE_PARAMETER). */
+/* All of them, the largest first: if the sampler of gperftools' tcmalloc
+ * (TCMALLOC_SAMPLE_PARAMETER) or of jemalloc 5.3 (opt.prof) is on in the process. */
 struct host_samples {
 	struct host_sample *v; /* owned */
 	size_t n, cap;
-	uint64_t period;	 /* one block is chosen about each so many bytes; 0: no sampler */
+	const char *sampler;	 /* "tcmalloc", "jemalloc"; NULL: none is on */
+	uint64_t period;	 /* one block is chosen about each so many bytes; 0: not known */
 	uint64_t samples, bytes; /* sums */
 };
 

@@ -187,6 +187,13 @@ bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, u
 	return m && addr < end && host_places__is_anonymous(m) && size <= end - addr;
 }
 
+bool host_places__is_code(const struct host_smaps *s, uint64_t addr)
+{
+	const struct map *m = maps__find(&s->maps, addr);
+
+	return m && m->x && m->inode;
+}
+
 /* Whether mapping i has no file and directly follows a file's writable data, so that it begins with
  * the file's zeroed data (.bss). Other memory may follow in the same mapping. */
 static bool follows_data(const struct host_smaps *s, size_t i)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Blocks that malloc's own sampler chose, added up by their stacks. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,29 +10,19 @@
 
 #define SAMPLES_MAX (1u << 17) /* 64 GiB live at one block in 512 KiB */
 
-/* Estimated bytes of all blocks that a sampled one of this size stands for. A block of s bytes is
- * chosen with the probability 1 - exp(-s / period). */
-static uint64_t estimate(uint64_t size, uint64_t period)
-{
-	double chosen = -expm1(-(double)size / (double)period);
-
-	return (uint64_t)((double)size / chosen);
-}
-
-int host_samples__add(struct host_samples *s, uint64_t size, const uint64_t *call, size_t calls)
+int host_samples__add(struct host_samples *s, uint64_t blocks, uint64_t bytes, const uint64_t *call,
+		      size_t calls)
 {
 	struct host_sample *x;
 
-	if (!size || size > UINT64_C(1) << 48 || !calls || calls > HOST_SAMPLE_CALLS)
+	if (!calls || calls > HOST_SAMPLE_CALLS)
 		return 0;
 	if (s->n == SAMPLES_MAX)
 		return -E2BIG;
 	if (array__grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v)))
 		return -ENOMEM;
 	x = &s->v[s->n++];
-	*x = (struct host_sample){ .calls = calls,
-				   .samples = 1,
-				   .bytes = estimate(size, s->period) };
+	*x = (struct host_sample){ .calls = calls, .samples = blocks, .bytes = bytes };
 	memcpy(x->call, call, calls * sizeof(*call));
 	return 0;
 }
@@ -102,11 +91,13 @@ void host_samples__free(struct host_samples *s)
 /* Whether a frame is malloc's own, which every stack begins with. */
 static bool is_malloc(const struct native_frame *f)
 {
-	static const char *const begin[] = { "tc_",	 "tcmalloc::",	  "operator new",
-					     "malloc",	 "calloc",	  "realloc",
-					     "memalign", "posix_memalign" };
+	static const char *const begin[] = { "tc_",	     "je_",	 "tcmalloc::",
+					     "operator new", "malloc",	 "calloc",
+					     "realloc",	     "memalign", "posix_memalign" };
 
-	if (!strncmp(map__base_name(f->module), "libtcmalloc", 11))
+	const char *module = map__base_name(f->module);
+
+	if (!strncmp(module, "libtcmalloc", 11) || !strncmp(module, "libjemalloc", 11))
 		return true;
 	for (size_t i = 0; i < sizeof(begin) / sizeof(*begin); i++)
 		if (!strncmp(f->function, begin[i], strlen(begin[i])))

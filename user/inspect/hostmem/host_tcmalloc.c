@@ -10,6 +10,7 @@
  * tcmalloc's own counters. Both must agree, or tcmalloc's figures are unknown.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,14 +161,6 @@ static bool begins_at(const struct tables *t, const struct span_info *s, uint64_
 
 /* ---- finding the tables ---- */
 
-/* Whether addr is code, as far as the mappings tell. */
-static bool is_code(const struct host_reading *r, uint64_t addr)
-{
-	const struct map *m = maps__find(&r->maps.maps, addr);
-
-	return m && m->x && m->inode;
-}
-
 /* Whether the first entry of this leaf that leads to a span agrees with the span. first: the leaf's
  * first page. */
 static int is_leaf(struct windows *c, uint64_t leaf, uint64_t first, unsigned shift)
@@ -225,7 +218,8 @@ static int64_t find_root(struct windows *c, const struct host_data *d, unsigned 
 	for (uint64_t at = 0; at + 8 <= d->len; at += 8) {
 		uint64_t w = proc__word(d->v + at);
 
-		if (at >= bytes && w && entries && entries <= LEAVES && is_code(c->r, w)) {
+		if (at >= bytes && w && entries && entries <= LEAVES &&
+		    host_places__is_code(&c->r->maps, w)) {
 			err = is_root(c, d->v + at - bytes, shift);
 			if (!err)
 				return (int64_t)(at - bytes);
@@ -610,6 +604,15 @@ static int add_entry(struct walk *w, uint64_t addr)
 			       HOST_MALLOC);
 }
 
+/* Estimated bytes of all blocks that a sampled one of this size stands for. A block of s bytes is
+ * chosen with the probability 1 - exp(-s / period). */
+static uint64_t estimate(uint64_t size, uint64_t period)
+{
+	double chosen = -expm1(-(double)size / (double)period);
+
+	return (uint64_t)((double)size / chosen);
+}
+
 /* Adds a block that tcmalloc's sampler chose. StackTrace: size, number of return addresses, the
  * addresses. */
 static int add_sample(struct walk *w, const struct span_info *s)
@@ -624,9 +627,10 @@ static int add_sample(struct walk *w, const struct span_info *s)
 	err = read_table(w->t->r, s->trace, v, sizeof(v));
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	if (v[0] > s->length << w->t->at->shift || !is_code(w->t->r, v[2]))
+	if (!v[0] || v[0] > s->length << w->t->at->shift ||
+	    !host_places__is_code(&w->t->r->maps, v[2]))
 		return 0; /* the block was freed meanwhile */
-	return host_samples__add(to, v[0], v + 2, v[1]);
+	return host_samples__add(to, 1, estimate(v[0], to->period), v + 2, v[1]);
 }
 
 /* Adds the span whose entry in the table of spans is at addr. */
@@ -816,7 +820,8 @@ static void read_period(const struct host_reading *r, struct host_samples *s)
 	if (environ__get(r->proc, &r->maps.maps, "TCMALLOC_SAMPLE_PARAMETER", text, sizeof(text)))
 		return;
 	n = strtoll(text, NULL, 0);
-	s->period = n > 0 ? (uint64_t)n : 0;
+	if (n > 0)
+		s->period = (uint64_t)n;
 }
 
 /* As read_once(). After an error all claims and samples are as before. */
@@ -852,6 +857,8 @@ static void add_allocator(struct host_reading *r, const struct host_allocator *f
 
 	if (!a)
 		return;
+	if (r->o->samples && r->o->samples->period)
+		r->o->samples->sampler = "tcmalloc";
 	r->free_blocks += figures->free_blocks;
 	a->known = a->free_known = true;
 	a->arenas = figures->arenas;

@@ -109,6 +109,8 @@ bool host_places__is_anonymous(const struct map *m);
 /* Whether [addr, addr + size) lies in one host_places__is_anonymous() mapping. The heap's mapping
  * counts as longer, because the heap may have grown since the mappings were read. */
 bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size);
+/* Whether addr is in a mapped program's code. */
+bool host_places__is_code(const struct host_smaps *s, uint64_t addr);
 /* Reads the resident pages of [addr, addr + len); the others read as zeros. So it makes no page
  * resident. 0 or -errno. */
 int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
@@ -129,6 +131,7 @@ int host_pymalloc__read(struct host_reading *r);
 int host_glibc__read(struct host_reading *r);
 int host_jemalloc__read(struct host_reading *r);
 int host_tcmalloc__read(struct host_reading *r);
+int host_jeprof__read(struct host_reading *r);	 /* jemalloc's sampler; adds to o->samples only */
 int host_mimalloc__read(struct host_reading *r); /* after host_pymalloc__read() */
 int host_musl__read(struct host_reading *r);
 /* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that
@@ -143,9 +146,10 @@ int host_glibc__find_mapped(struct host_reading *r);
 /* Claims the stacks of threads, and by their program headers the zeroed data of mapped libraries. */
 int host_places__read(struct host_reading *r);
 
-/* Adds a block of malloc's sampler with the stack of return addresses `call`. s->period is set. 0,
- * -ENOMEM, -E2BIG. */
-int host_samples__add(struct host_samples *s, uint64_t size, const uint64_t *call, size_t calls);
+/* Adds blocks of malloc's sampler with the stack of return addresses `call`. bytes: estimate of all
+ * live bytes that they stand for. 0, -ENOMEM, -E2BIG. */
+int host_samples__add(struct host_samples *s, uint64_t blocks, uint64_t bytes, const uint64_t *call,
+		      size_t calls);
 /* Adds up samples with the same stack, and sorts by bytes. */
 void host_samples__merge(struct host_samples *s);
 

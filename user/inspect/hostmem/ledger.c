@@ -400,9 +400,10 @@ static void set_group(struct host_ledger *l)
 static int read_all(struct host_reading *r)
 {
 	static int (*const readers[])(struct host_reading * r) = {
-		add_storages,	     host_pinned__read,	      host_pymalloc__read, host_glibc__read,
-		host_jemalloc__read, host_tcmalloc__read,     host_mimalloc__read, host_musl__read,
-		host_places__read,   host_glibc__find_mapped, name_allocators,
+		add_storages,	   host_pinned__read,	    host_pymalloc__read,
+		host_glibc__read,  host_jemalloc__read,	    host_tcmalloc__read,
+		host_jeprof__read, host_mimalloc__read,	    host_musl__read,
+		host_places__read, host_glibc__find_mapped, name_allocators,
 	};
 	int err;
 

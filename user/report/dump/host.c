@@ -334,16 +334,17 @@ static void print_sample(FILE *out, const struct host_sample *x, uint64_t sum, s
 static void print_samples(FILE *out, const struct dump_host_process *p, size_t columns)
 {
 	const struct host_samples *s = &p->samples;
-	char bytes[24], period[24], n[48];
+	char bytes[24], period[24], one_in[48] = "", n[48];
 
-	if (!s->period)
+	if (!s->sampler)
 		return;
-	text__paragraph(
-		out, columns, "\n", "",
-		"Live memory of PID %d by malloc's own sampler: about %s, from %s, one in %s",
-		p->pid, text__bytes(bytes, sizeof(bytes), s->bytes),
-		text__counted(n, sizeof(n), s->samples, "block"),
-		text__bytes(period, sizeof(period), s->period));
+	if (s->period)
+		snprintf(one_in, sizeof(one_in), ", one in %s",
+			 text__bytes(period, sizeof(period), s->period));
+	text__paragraph(out, columns, "\n", "",
+			"Live memory of PID %d by %s's own sampler: about %s, from %s%s", p->pid,
+			s->sampler, text__bytes(bytes, sizeof(bytes), s->bytes),
+			text__counted(n, sizeof(n), s->samples, "block"), one_in);
 	if (p->names)
 		text__paragraph(out, columns, "", "  ", "functions are not known: %s",
 				strerror(-p->names));
@@ -506,12 +507,13 @@ static void put_sample(struct json *j, const struct host_sample *x)
 
 static void put_samples(struct json *j, const struct host_samples *s)
 {
-	if (!s->period) {
+	if (!s->sampler) {
 		json__null(j, "samples");
 		return;
 	}
 	json__open_object(j, "samples");
-	json__uint(j, "period", s->period);
+	json__string(j, "sampler", s->sampler);
+	json__uint_or_null(j, "period", s->period, s->period);
 	json__uint(j, "samples", s->samples);
 	json__uint(j, "bytes", s->bytes);
 	json__open_array(j, "stacks");

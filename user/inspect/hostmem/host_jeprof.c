@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The sampler of jemalloc (opt.prof), from outside: sampled live blocks by stack. A hash table
+ * leads from each stack to its blocks; it is found in the library's data by its structure. Layouts:
+ * jemalloc 5.3 on 64-bit machines: ckh_t (jemalloc/ckh), prof_gctx_t and prof_tctx_t
+ * (jemalloc/prof_structs).
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
+
+#define DATA_MAX (32u << 20)
+#define TABLE_BYTES 48u	   /* sizeof(ckh_t) */
+#define BUCKET_CELLS 4u	   /* 1 << LG_CKH_BUCKET_CELLS */
+#define LG_BUCKETS_MAX 16u /* 262,144 cells */
+#define CELL 16u	   /* sizeof(ckhc_t): key, data */
+#define GCTX_TREE 16u	   /* offsets in prof_gctx_t: tctxs, bt, vec */
+#define GCTX_STACK 104u
+#define GCTX_CALLS 120u
+#define TCTX_BYTES 128u /* of prof_tctx_t that are read */
+#define CALLS_MAX 128u	/* PROF_BT_MAX */
+#define READS_MAX (128u << 10)
+#define DEPTH_MAX 64u /* of a tree of counters */
+
+struct prof {
+	struct host_reading *r;
+	struct host_samples *to;
+	size_t reads;
+	double lg_period;  /* logarithm to base 2 of the period; from the smallest blocks */
+	double least_size; /* bytes of these blocks; 0: none */
+};
+
+/* Reads memory of the tables. -ENOENT: it is not there. -E2BIG: too many reads. */
+static int read_table(struct prof *p, uint64_t addr, void *buf, size_t len)
+{
+	int err;
+
+	if (addr % 8 || !host_places__is_private_memory(&p->r->maps, addr, len))
+		return -ENOENT;
+	if (++p->reads > READS_MAX)
+		return -E2BIG;
+	err = host_places__read_resident(p->r, addr, buf, len);
+	return host_places__is_local(err) ? -ENOENT : err;
+}
+
+/* Sums of the counters of one stack. */
+struct counts {
+	uint64_t blocks, bytes; /* sampled, live */
+	uint64_t estimate;	/* all live bytes, by jemalloc itself */
+};
+
+/* Adds the counters of one thread, a prof_tctx_t. gctx: the stack that it has to belong to. */
+static int add_counts(struct prof *p, uint64_t addr, uint64_t gctx, struct counts *c,
+		      uint64_t link[2])
+{
+	uint64_t w[TCTX_BYTES / 8];
+	int err = read_table(p, addr, w, sizeof(w));
+
+	if (err)
+		return err;
+	/* 4: curobjs, its estimate, curbytes, its estimate; 12: gctx, uid, left, right and colour */
+	if (w[12] != gctx || w[4] > w[6] || w[6] > w[7] || w[7] >> 48)
+		return -ENOENT;
+	c->blocks += w[4];
+	c->bytes += w[6];
+	c->estimate += w[7];
+	link[0] = w[14];
+	link[1] = w[15] & ~UINT64_C(1);
+	return 0;
+}
+
+/* Adds the counters of all threads that allocated with a stack. */
+static int add_tree(struct prof *p, uint64_t root, uint64_t gctx, struct counts *c)
+{
+	uint64_t todo[DEPTH_MAX], link[2];
+	size_t n = 0;
+	int err;
+
+	todo[n++] = root;
+	while (n) {
+		uint64_t addr = todo[--n];
+
+		if (!addr)
+			continue;
+		if (n + 2 > DEPTH_MAX)
+			return -ENOENT;
+		err = add_counts(p, addr, gctx, c, link);
+		if (err)
+			return err;
+		todo[n++] = link[0];
+		todo[n++] = link[1];
+	}
+	return 0;
+}
+
+/* Derives the period from a stack's counters: jemalloc counts blocks of s bytes as s / (1 - exp(-s
+ * / period)) bytes. The smallest blocks give it most exactly. */
+static void take_period(struct prof *p, const struct counts *c)
+{
+	double size = (double)c->bytes / (double)c->blocks;
+	double chosen = (double)c->bytes / (double)c->estimate;
+
+	if (chosen > 0.9 || (p->least_size > 0 && size >= p->least_size))
+		return;
+	p->least_size = size;
+	p->lg_period = log2(-size / log1p(-chosen));
+}
+
+/* Adds a stack, a prof_gctx_t with its key in the hash table. -ENOENT: it is none. */
+static int add_stack(struct prof *p, uint64_t key, uint64_t gctx)
+{
+	uint64_t w[GCTX_CALLS / 8], call[HOST_SAMPLE_CALLS] = { 0 };
+	uint32_t calls;
+	struct counts c = { 0 };
+	int err;
+
+	if (key != gctx + GCTX_STACK)
+		return -ENOENT;
+	err = read_table(p, gctx, w, sizeof(w));
+	if (err)
+		return err;
+	calls = (uint32_t)w[GCTX_STACK / 8 + 1];
+	if (w[GCTX_STACK / 8] != gctx + GCTX_CALLS || !calls || calls > CALLS_MAX)
+		return -ENOENT;
+	calls = calls < HOST_SAMPLE_CALLS ? calls : HOST_SAMPLE_CALLS;
+	err = read_table(p, gctx + GCTX_CALLS, call, calls * sizeof(*call));
+	err = err ?: add_tree(p, w[GCTX_TREE / 8], gctx, &c);
+	if (err || !c.blocks || !c.estimate)
+		return err;
+	take_period(p, &c);
+	return host_samples__add(p->to, c.blocks, c.estimate, call, calls);
+}
+
+/* Adds all stacks of the hash table whose cells are at addr. A stack that changes meanwhile is left
+ * out. -ENOENT: no cell has a stack. */
+static int add_stacks(struct prof *p, uint64_t addr, size_t cells)
+{
+	uint64_t *w = malloc(cells * CELL);
+	size_t found = 0;
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	err = read_table(p, addr, w, cells * CELL);
+	for (size_t i = 0; i < cells && !err; i++) {
+		if (!w[2 * i])
+			continue;
+		err = add_stack(p, w[2 * i], w[2 * i + 1]);
+		if (err == -ENOENT && found)
+			err = 0;
+		found += !err;
+	}
+	free(w);
+	if (!err && !found)
+		err = -ENOENT;
+	return err;
+}
+
+/* Whether w may be the hash table of stacks: state of random numbers, number of entries, least and
+ * current logarithm of buckets, two functions, cells. */
+static bool may_be_table(const struct host_reading *r, const uint8_t *w)
+{
+	uint64_t count = proc__word(w + 8);
+	uint64_t lg = proc__word(w + 16);
+	uint32_t least = (uint32_t)lg, now = (uint32_t)(lg >> 32);
+
+	return count && now && least <= now && now <= LG_BUCKETS_MAX &&
+	       count <= (uint64_t)BUCKET_CELLS << now &&
+	       host_places__is_code(&r->maps, proc__word(w + 24)) &&
+	       host_places__is_code(&r->maps, proc__word(w + 32));
+}
+
+/* Finds the table in a file's data and adds its stacks. -ENOENT: not there. */
+static int search_data(struct prof *p, const struct host_data *d)
+{
+	for (size_t at = 0; at + TABLE_BYTES <= d->len; at += 8) {
+		const uint8_t *w = d->v + at;
+		size_t cells;
+		int err;
+
+		if (!may_be_table(p->r, w))
+			continue;
+		cells = (size_t)BUCKET_CELLS << (proc__word(w + 16) >> 32);
+		err = add_stacks(p, proc__word(w + 40), cells);
+		if (err != -ENOENT)
+			return err;
+		p->to->n = 0;
+	}
+	return -ENOENT;
+}
+
+/* Whether mapping m is the writable data of jemalloc's library or of the program. */
+static bool may_have_jemalloc(const struct map *m, const char *exe)
+{
+	if (!m->w || m->shared || !m->inode)
+		return false;
+	return !strncmp(map__base_name(m->path), "libjemalloc", 11) || !strcmp(m->path, exe);
+}
+
+int host_jeprof__read(struct host_reading *r)
+{
+	struct prof p = { .r = r, .to = r->o->samples };
+	int err = -ENOENT;
+	char exe[4096];
+
+	if (!p.to || p.to->sampler)
+		return 0;
+	proc__exe(r->proc, exe, sizeof(exe));
+	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data d;
+
+		if (!may_have_jemalloc(&r->maps.maps.v[i], exe))
+			continue;
+		err = host_places__read_data(r, i, DATA_MAX, &d);
+		if (err) {
+			err = host_places__is_local(err) ? -ENOENT : err;
+			continue;
+		}
+		err = search_data(&p, &d);
+		free(d.v);
+	}
+	if (err) {
+		p.to->n = 0;
+		return err == -ENOENT || err == -E2BIG ? 0 : err;
+	}
+	p.to->sampler = "jemalloc";
+	if (p.least_size > 0 && p.lg_period > 0 && p.lg_period < 48)
+		p.to->period = UINT64_C(1) << lround(p.lg_period); /* lg_prof_sample */
+	return 0;
+}
