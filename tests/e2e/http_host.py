@@ -23,9 +23,11 @@ _shared = {}
 
 
 def metrics(s):
-    """Bytes of the metric `memtrace_NAME` by part, for each NAME that has them."""
-    found = {}
-    for name, part, value in re.findall(r'^memtrace_(\w+)\{.*part="(\w+)"\} (\d+)$', s.get("/metrics").expect().body.decode(), re.M):
+    """Bytes of the metric `memtrace_NAME` by part, for each NAME that has them; `host_use`: of memory in use, and free."""
+    found, text = {}, s.get("/metrics").expect().body.decode()
+    parts = re.findall(r'^memtrace_(\w+)\{.*part="(\w+)"\} (\d+)$', text, re.M)
+    parts += [("host_use", use, value) for use, value in re.findall(r"^memtrace_host_(live|free)_bytes\{.*\} (\d+)$", text, re.M)]
+    for name, part, value in parts:
         check(part not in found.setdefault(name, {}), "%s of %s is there twice", name, part)
         found[name][part] = int(value)
     return found
@@ -90,8 +92,11 @@ def test_metrics():
     c = captured()
     host = c["server"].get("/api/trace/" + c["trace"]["trace_id"]).expect().json["host"]
     of_report = {at: {n: p["bytes"] for n, p in host[at]["parts"].items() if p["of_rss"] and p["known"]} for at in ("first", "highest")}
+    use = c["running"].pop("host_use")
     equal(c["running"], {"host_bytes": of_report["first"]}, "while it captures, after the first reading")
     equal(sum(c["running"]["host_bytes"].values()), host["first"]["rss"], "the sum of the parts")
+    equal(use["live"] + use["free"], host["first"]["rss"], "memory in use, and free memory")
+    check(use["free"] >= host["first"]["parts"]["malloc"]["second"] > 0, "free memory: %s of %s", use, host["first"])
     equal(metrics(c["server"]), {"capture_host_bytes": of_report["highest"]}, "after the capture")
 
 

@@ -247,6 +247,7 @@ struct watch {
 	uint8_t series[COND_SERIES];	    /* 1: a device uses the growth series of this index */
 	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
 	struct watch_host *host;	    /* reader of host memory; NULL: none */
+	uint64_t host_cpu;		    /* CPU time of all its readings, ns, for the metrics */
 	uint64_t captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;			    /* memory of the machine, in bytes */
 	/* CLOCK_MONOTONIC, ns; next_scan: UINT64_MAX if no more processes may appear */

@@ -473,13 +473,24 @@ static json_t *host_parts(const struct host_sheet *s)
 	return o;
 }
 
+/* Resident bytes in use, and free inside allocators. NULL: not known. */
+static json_t *host_use(const struct host_sheet *s)
+{
+	struct host_use u;
+
+	host_sheet__use(s, &u);
+	return u.known ? json_pack("{s:I,s:I}", "live", (json_int_t)u.live, "free",
+				   (json_int_t)u.free)
+		       : NULL;
+}
+
 /*
  * Writes the status of a capture, as a JSON line, to the pipe of the program that started it
  * (--tell, from `serve`). Writing never blocks.
  * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
- * "bytes", "host" (once read: resident bytes of each known part), "reason" (ended alone)}
- * output: of the process of loop.args.pid; NULL: there is none. After "ended" nothing is written.
- * Lines are shorter than PIPE_BUF: the pipe takes a whole line or none.
+ * "bytes", "host" (once read: resident bytes of each known part), "host_use" ({"live", "free"}),
+ * "reason" (ended alone)} output: of the process of loop.args.pid; NULL: there is none. After
+ * "ended" nothing is written. Lines are shorter than PIPE_BUF: the pipe takes a whole line or none.
  */
 static void tell_status(struct recording *r, const struct output *output, const char *state,
 			const char *reason)
@@ -510,8 +521,10 @@ static void tell_status(struct recording *r, const struct output *output, const 
 		json_object_set_new(status, "dropped",
 				    json_integer((json_int_t)mtr_writer__dropped(writer)));
 	}
-	if (status && r->has_ledger)
+	if (status && r->has_ledger) {
 		json_object_set_new(status, "host", host_parts(&r->ledger));
+		json_object_set_new(status, "host_use", host_use(&r->ledger));
+	}
 	if (status && reason)
 		json_object_set_new(status, "reason", json_string(reason));
 	text = status ? json_dumps(status, JSON_COMPACT) : NULL;

@@ -597,14 +597,20 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, false);
 }
 
-/* Keeps the last reading of the process's host memory. parts NULL: none in this status line. */
-static void keep_host_parts(struct trace *t, const json_t *parts)
+static int64_t known_bytes(const json_t *v)
 {
-	for (unsigned i = 0; parts && i < HOST_PARTS_END; i++) {
-		const json_t *v = json_object_get(parts, host_part__name(i));
+	return json_is_integer(v) ? json_integer_value(v) : -1;
+}
 
-		t->host_part[i] = json_is_integer(v) ? json_integer_value(v) : -1;
-	}
+/* Keeps the last reading of the process's host memory. parts NULL: none in this status line. */
+static void keep_host_parts(struct trace *t, const json_t *parts, const json_t *use)
+{
+	if (!parts)
+		return;
+	t->host_live = known_bytes(json_object_get(use, "live"));
+	t->host_free = known_bytes(json_object_get(use, "free"));
+	for (unsigned i = 0; i < HOST_PARTS_END; i++)
+		t->host_part[i] = known_bytes(json_object_get(parts, host_part__name(i)));
 }
 
 /* Takes a status line of the recorder into the trace. */
@@ -626,7 +632,7 @@ static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 	if (json_is_number(seconds) && json_number_value(seconds) >= 0 &&
 	    json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
-	keep_host_parts(t, json_object_get(o, "host"));
+	keep_host_parts(t, json_object_get(o, "host"), json_object_get(o, "host_use"));
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
 	t->opened = true;

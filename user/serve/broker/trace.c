@@ -36,6 +36,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	t->given = t->tell = t->report = t->exit_status = -1;
 	t->run.err_fd = -1;
 	memset(t->host_part, -1, sizeof(t->host_part));
+	t->host_live = t->host_free = -1;
 	t->deadline = UINT64_MAX;
 	b->traces.v[b->traces.n++] = t;
 	return t;
@@ -262,6 +263,10 @@ static void add_host_parts(json_t *o, const struct trace *t)
 	if (t->state == TRACE_CAPTURING && json_object_size(parts))
 		json_object_set(o, "host_parts", parts);
 	json_decref(parts);
+	if (t->state == TRACE_CAPTURING && t->host_live >= 0 && t->host_free >= 0)
+		json_object_set_new(o, "host_use",
+				    json_pack("{s:I,s:I}", "live", (json_int_t)t->host_live, "free",
+					      (json_int_t)t->host_free));
 }
 
 json_t *trace__facts(const struct trace *t)

@@ -59,6 +59,7 @@ struct trace {
 	char line[1024]; /* the beginning of a status line */
 	size_t n_line;
 	int64_t host_part[HOST_PARTS_END]; /* resident bytes of host memory; -1: not known */
+	int64_t host_live, host_free;	   /* resident bytes in use, and free; -1: not known */
 	bool opened;			   /* the recorder has sent a status line */
 	bool attached;			   /* the recorder's probes are in the process */
 	bool stopping;			   /* capture__stop() was called */

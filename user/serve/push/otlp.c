@@ -156,7 +156,7 @@ static json_t *device_points(const struct state_process *p, int figure, size_t *
 
 static json_t *host_points(const struct state *s, const struct state_process *p, size_t *room)
 {
-	const json_t *parts = serve_state__host_parts(s, p->pid);
+	const json_t *parts = serve_state__host(s, p->pid, "host_parts");
 	json_t *points = json_array();
 
 	for (unsigned i = 0; parts && i < HOST_PARTS_END && *room; i++) {

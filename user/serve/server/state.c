@@ -66,15 +66,15 @@ struct state_process *serve_state__process(struct state *s, pid_t pid)
 	return NULL;
 }
 
-const json_t *serve_state__host_parts(const struct state *s, pid_t pid)
+const json_t *serve_state__host(const struct state *s, pid_t pid, const char *member)
 {
 	/* newest first */
 	for (size_t i = s->n_traces; i-- > 0;) {
 		const json_t *facts = s->traces[i]->facts;
-		const json_t *parts = json_object_get(facts, "host_parts");
+		const json_t *figures = json_object_get(facts, member);
 
-		if (parts && json_integer_value(json_object_get(facts, "pid")) == pid)
-			return parts;
+		if (figures && json_integer_value(json_object_get(facts, "pid")) == pid)
+			return figures;
 	}
 	return NULL;
 }

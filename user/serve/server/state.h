@@ -110,9 +110,10 @@ double serve_state__scan_age(const struct state *s);
 struct state_trace *serve_state__trace(struct state *s, const char *id);
 /* The process with this PID; NULL: none. */
 struct state_process *serve_state__process(struct state *s, pid_t pid);
-/* The parts of the process's host memory, in bytes by host_part__name(), as its newest running
- * capture with such figures read them last. NULL: none. */
-const json_t *serve_state__host_parts(const struct state *s, pid_t pid);
+/* Figures of the process's host memory, as its newest running capture with such figures read them
+ * last. member: "host_parts", in bytes by host_part__name(), or "host_use", with "live" and "free".
+ * NULL: none. */
+const json_t *serve_state__host(const struct state *s, pid_t pid, const char *member);
 /* The member "state" of the trace's facts, such as "capturing". */
 const char *serve_state__trace_state(const struct state_trace *t);
 bool serve_state__trace_ended(const struct state_trace *t); /* done or failed */

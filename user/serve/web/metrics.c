@@ -452,7 +452,7 @@ static void put_host(struct metrics_writer *w)
 	put_head(w, &f);
 	for (size_t i = 0; i < w->state->n_processes; i++) {
 		const struct state_process *p = w->state->processes[i];
-		const json_t *parts = serve_state__host_parts(w->state, p->pid);
+		const json_t *parts = serve_state__host(w->state, p->pid, "host_parts");
 
 		for (unsigned k = 0; parts && k < HOST_PARTS_END; k++) {
 			const json_t *v = json_object_get(parts, host_part__name(k));
@@ -464,6 +464,39 @@ static void put_host(struct metrics_writer *w)
 			fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
 		}
 	}
+}
+
+/* Writes a family with a member of "host_use" of each process. */
+static void put_host_use(struct metrics_writer *w, const struct openmetrics_family *f,
+			 const char *member)
+{
+	put_head(w, f);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		const struct state_process *p = w->state->processes[i];
+		const json_t *use = serve_state__host(w->state, p->pid, "host_use");
+		const json_t *v = json_object_get(use, member);
+
+		if (!json_is_integer(v))
+			continue;
+		open_process_labels(w, f, p);
+		fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
+	}
+}
+
+static void put_uses_of_host(struct metrics_writer *w)
+{
+	static const struct openmetrics_family live = {
+		"host_live_bytes", "gauge", "bytes",
+		"Resident host memory in use, of processes that are captured now."
+	};
+	static const struct openmetrics_family free = {
+		"host_free_bytes", "gauge", "bytes",
+		"Resident host memory that is free inside malloc and other allocators, of "
+		"processes that are captured now."
+	};
+
+	put_host_use(w, &live, "live");
+	put_host_use(w, &free, "free");
 }
 
 static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
@@ -676,6 +709,7 @@ void metrics__write(FILE *out, const struct state *s, const struct metrics *m, b
 	put_targets(&w);
 	put_processes(&w);
 	put_host(&w);
+	put_uses_of_host(&w);
 	put_devices(&w);
 	write_captures(&w);
 	put_self(&w, m);

@@ -31,7 +31,9 @@
 	"'file': " TEXT ", 'folder': " TEXT ", 'max_events': " INTEGER                             \
 	", 'host': {'type': 'boolean'},"                                                           \
 	"'host_parts': {'type': 'object', 'additionalProperties': " BYTES ", 'description': "      \
-	"'Resident host memory by part while the trace captures.'}"                                \
+	"'Resident host memory by part while the trace captures.'},"                               \
+	"'host_use': {'type': 'object', 'additionalProperties': " BYTES ", 'description': "        \
+	"'Resident host memory in use (live) and free inside allocators (free), meanwhile.'}"      \
 	", 'stop_reason': " TEXT ", 'error': " TEXT ", 'status': " INTEGER
 #define NO_CONTROL "^[^\\u0000-\\u001f\\u007f]*$"
 #define NO_COMMA "^[^,\\u0000-\\u001f\\u007f]*$"

@@ -396,17 +396,18 @@ static const char *string_of(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* Writes "train.py:36 (forward)". */
+/* Writes "train.py:36 (forward)"; without a line "[heap] (before attach)". */
 static void write_line(const json_t *row, char *buf, size_t size)
 {
 	const char *path = string_of(row, "file");
 	const char *func = string_of(row, "function");
 	const char *base = strrchr(path, '/');
-	char file[160], name[64];
+	char file[160], name[64], line[24] = "";
 
 	base = base ? base + 1 : path;
-	snprintf(buf, size, "%s:%" PRIu64 " (%s)",
-		 text__clean(file, sizeof(file), base, strlen(base)), number_of(row, "line"),
+	if (number_of(row, "line"))
+		snprintf(line, sizeof(line), ":%" PRIu64, number_of(row, "line"));
+	snprintf(buf, size, "%s%s (%s)", text__clean(file, sizeof(file), base, strlen(base)), line,
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 

@@ -261,6 +261,7 @@ static void take_reading(struct watch_host *h, bool ok, uint64_t now)
 
 	ok = ok && pread(h->out, &r, sizeof(r), 0) == sizeof(r);
 	close_output(h);
+	h->w->host_cpu += r.cpu;
 	/* Without a result the time is not known: the longest that a reading may take. */
 	h->next = now + (ok ? r.cpu : LONGEST / BUDGET) * BUDGET;
 	if (!t)

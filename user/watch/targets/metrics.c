@@ -161,7 +161,8 @@ static void put_self(FILE *out, const struct watch *w)
 	if (!getrusage(RUSAGE_SELF, &u))
 		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n",
 			(double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-				(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+				(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 +
+				(double)w->host_cpu / 1e9);
 }
 
 static int write_file(const struct watch *w)

@@ -246,7 +246,8 @@ static void test_host(void **unused)
 	static const char *const running[] = {
 		"{\"pid\": 42, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 1}}",
 		"{\"pid\": 42, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 2, "
-		"\"python\": 3, \"pss\": 4, \"rss\": 5, \"made up\": 6, \"files\": \"x\"}}",
+		"\"python\": 3, \"pss\": 4, \"rss\": 5, \"made up\": 6, \"files\": \"x\"}, "
+		"\"host_use\": {\"live\": 12, \"free\": 13}}",
 		"{\"pid\": 42, \"state\": \"capturing\"}",
 		"{\"pid\": 7, \"state\": \"capturing\", \"host_parts\": {\"malloc\": 8}}",
 	};
@@ -268,6 +269,8 @@ static void test_host(void **unused)
 	check_has(
 		text,
 		"memtrace_host_bytes{target=\"train\",process=\"0\",rank=\"3\",part=\"python\"} 3");
+	check_has(text, "memtrace_host_live_bytes{target=\"train\",process=\"0\",rank=\"3\"} 12");
+	check_has(text, "memtrace_host_free_bytes{target=\"train\",process=\"0\",rank=\"3\"} 13");
 	check_has(text, "memtrace_capture_host_bytes{target=\"train\",part=\"stacks\"} 9");
 	assert_int_equal(count(text, "\nmemtrace_host_bytes{"), 2);
 	assert_int_equal(count(text, "\nmemtrace_capture_host_bytes{"), 1);
