@@ -63,7 +63,7 @@ static int add_counts(struct prof *p, uint64_t addr, uint64_t gctx, struct count
 	if (err)
 		return err;
 	/* 4: curobjs, its estimate, curbytes, its estimate; 12: gctx, uid, left, right and colour */
-	if (w[12] != gctx || w[4] > w[6] || w[6] > w[7] || w[7] >> 48)
+	if (w[12] != gctx || w[4] > w[6] || w[6] > w[7] || w[7] >> 46)
 		return -ENOENT;
 	c->blocks += w[4];
 	c->bytes += w[6];
