@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """The ledger of host memory of processes with mimalloc and musl's malloc: it agrees with their own sizes. Needs Debian's libmimalloc2.0
-and musl-tools, and for Python a free-threaded CPython (tools/deps.sh pythons)."""
+and musl-tools, and for Python a free-threaded CPython (tools/deps.sh pythons). MIMALLOC=FILE tests another libmimalloc."""
 import ctypes.util
 import json
 import os
@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from harness import PROGRAMS, Skip, check, equal, run, scratch, spawn, tool
+from harness import PROGRAMS, REPO, Skip, check, equal, run, scratch, spawn, tool
 
 MIB = 1 << 20
 
@@ -27,7 +27,7 @@ def built(compiler="cc", *options):
 
 
 def library():
-    found = ctypes.util.find_library("mimalloc")
+    found = os.environ.get("MIMALLOC") or ctypes.util.find_library("mimalloc")
     if not found:
         raise Skip("no libmimalloc: apt-get install libmimalloc2.0")
     return found
@@ -74,6 +74,38 @@ def test_mimalloc():
 def test_mimalloc_small_blocks():
     """Small blocks, with a list of blocks that another thread freed in every page."""
     compare(Mix(built(), "64", "200", preload=library()), "mimalloc")
+
+
+OBJECTS = """
+import sys
+kept = [bytes(1000) for _ in range(30000)] + [{"a": i} for i in range(100000)] + [float(i) for i in range(300000)]
+large = [bytes(200000) for _ in range(100)]
+del kept[::3], large[::2]
+print("blocks", sys.getallocatedblocks())
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_free_threaded_python():
+    """A free-threaded CPython: all objects are in its own mimalloc."""
+    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "pythons"], capture_output=True, text=True, check=True)
+    pythons = [p for p in done.stdout.strip().split(":") if p.endswith("t")]
+    if not pythons:
+        raise Skip("no free-threaded CPython: tools/deps.sh pythons lists none")
+    for path in pythons:
+        p = spawn([path, "-c", OBJECTS])
+        p.wait_line("^ready$", 120)
+        blocks = int(re.search(r"^blocks (\d+)$", p.stdout(), re.M).group(1))
+        doc = dump(p.pid)
+        parts, python = doc["parts"], doc["python"]
+        check(python["blocks"] is not None and abs(python["blocks"] - blocks) <= blocks // 100, "%s: %s blocks, Python says %d", path, python, blocks)
+        # Two thirds of the bytes objects, each with a header of up to 64 bytes and rounded up by an eighth, and a half of the large ones.
+        least = 20000 * 1024 + 50 * 200000
+        check(least <= python["used"] <= parts["python"]["bytes"] + MIB, "%s: %s, %s", path, python, parts["python"])
+        equal(sum(x["bytes"] for x in parts.values() if x["of_rss"]), doc["rss"], "%s: sum of the parts" % path)
+        check(parts["unknown"]["bytes"] <= doc["rss"] // 100 + MIB // 8, "%s: %d bytes unknown, of %d", path, parts["unknown"]["bytes"], doc["rss"])
+        p.stop()
 
 
 def test_text():

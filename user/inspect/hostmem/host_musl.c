@@ -30,9 +30,10 @@
 #define UNIT 16u
 #define HEADER 4u /* bytes of a slot that its block cannot use */
 #define CLASSES 48u
-#define OF_ONE_BLOCK 63u    /* size class of a group with its own mapping */
-#define EXACT 512u	    /* bytes of slots from which on each free slot is a range */
-#define COUNTED (64u << 10) /* bytes of a free range from which on its resident bytes count */
+#define OF_ONE_BLOCK 63u /* size class of a group with its own mapping */
+#define EXACT 512u	 /* each free slot of this size or larger is a range */
+#define COUNTED                                                                                    \
+	(64u << 10) /* the resident bytes of a free range of this size or larger are counted */
 
 /* Units of a slot, by size class. */
 static const uint16_t class_units[CLASSES] = {
@@ -56,7 +57,7 @@ struct search {
 	struct host_allocator sums;
 	uint64_t groups;   /* in use */
 	uint64_t changing; /* those that do not verify: the process has just made or freed them */
-	size_t map;	   /* of the data that has the context */
+	size_t map;	   /* data that has the context */
 };
 
 /* Parses a description of a group. Returns 1; 0: it is not in use; -1: it does not verify. */
