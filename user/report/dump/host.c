@@ -206,6 +206,21 @@ static void print_malloc(FILE *out, const struct host_malloc *m, size_t columns)
 				    m->mapped_known ? m->mapped : m->mapped_found));
 }
 
+/* The word for the pieces of an allocator that struct host_allocator counts as arenas. */
+static const char *noun_of_arenas(const char *name)
+{
+	static const char *const nouns[][2] = {
+		{ "mimalloc", "segment" },
+		{ "musl", "group" },
+		{ "tcmalloc", "thread cache" },
+	};
+
+	for (size_t i = 0; i < sizeof(nouns) / sizeof(*nouns); i++)
+		if (!strcmp(nouns[i][0], name))
+			return nouns[i][1];
+	return "arena";
+}
+
 /* Prints an allocator other than glibc's malloc. */
 static void print_allocator(FILE *out, const struct host_allocator *a, size_t columns)
 {
@@ -223,6 +238,7 @@ static void print_allocator(FILE *out, const struct host_allocator *a, size_t co
 		return;
 	}
 	snprintf(name, sizeof(name), "%s%s%s", a->name, *a->version ? " " : "", a->version);
+	text__counted(n, sizeof(n), a->arenas, noun_of_arenas(a->name));
 	if (a->muzzy)
 		snprintf(lazy, sizeof(lazy), ", %s muzzy",
 			 text__bytes(bytes, sizeof(bytes), a->muzzy));
@@ -235,13 +251,12 @@ static void print_allocator(FILE *out, const struct host_allocator *a, size_t co
 				"which a purge returns%s; %s%s",
 				name, file, text__bytes(live, sizeof(live), a->live),
 				text__bytes(blocks, sizeof(blocks), a->free_blocks),
-				text__bytes(pages, sizeof(pages), a->purgeable), lazy,
-				text__counted(n, sizeof(n), a->arenas, "arena"), more);
+				text__bytes(pages, sizeof(pages), a->purgeable), lazy, n, more);
 	else
 		text__paragraph(out, columns, "", "  ",
 				"%s (%s): %s free in whole pages, which a purge returns%s; %s%s",
 				name, file, text__bytes(pages, sizeof(pages), a->purgeable), lazy,
-				text__counted(n, sizeof(n), a->arenas, "arena"), more);
+				n, more);
 }
 
 static void print_python(FILE *out, const struct host_python *p, size_t columns)
