@@ -174,15 +174,24 @@ struct host_verdict {
 	enum host_sure sure;
 	uint64_t resident, in_use, free; /* bytes; resident = in_use + free */
 	uint64_t unknown;		 /* bytes whose use is not known; in_use has them */
-	uint64_t kept; /* part of free: that of the allocator which the verdict is about */
-	bool grows;    /* the sentence names a line that grows */
+	uint64_t kept;	 /* part of free: that of the allocator which the verdict is about */
+	bool grows;	 /* the sentence names a line that grows */
+	bool grew_known; /* grew and grew_in_use are known */
+	uint64_t grew, grew_in_use; /* growth of RSS from the first to the last reading, bytes */
 	char sentence[HOST_VERDICT_TEXT];
 	struct host_remedy remedies[HOST_REMEDIES]; /* n of them, the first one is the best */
 	unsigned n;
 };
 
-/* Judges a sheet. g: growth of the device "host"; NULL: not known. */
-void host_verdict__judge(const struct host_sheet *s, const struct growth_summary *g,
+/* What a recording knows next to the sheet that is judged. All pointers are borrowed. */
+struct host_history {
+	const struct host_sheet *first, *last; /* its first and its last reading */
+	uint64_t time;			       /* between these two, ns */
+	bool has_lines;			       /* it has the device "host" */
+	const struct growth_summary *growth;   /* of that device; NULL: not known */
+};
+/* Judges a sheet. h: NULL for a single reading. */
+void host_verdict__judge(const struct host_sheet *s, const struct host_history *h,
 			 struct host_verdict *ret);
 /* Judges the host memory of a recording at the model's moment, with the growth of the device "host"
  * if that is watched. The model has a reading. duration: ns so far; 0: of the facts. 0 or

@@ -53,12 +53,35 @@ static void test_in_use(void **state)
 	assert_int_equal(v.kind, HOST_VERDICT_IN_USE);
 	assert_int_equal(v.sure, HOST_SURE_HIGH);
 	assert_true(v.in_use == 194 * MIB && v.free == 6 * MIB && v.unknown == MIB);
-	assert_string_equal(v.sentence,
-			    "in use: 200.00 MiB resident, 194.00 MiB in use, most of it malloc "
-			    "(95.00 MiB), 5.00 MiB free inside malloc (malloc_trim would return "
-			    "0 B)");
+	assert_string_equal(
+		v.sentence,
+		"in use: 194.00 MiB of 200.00 MiB resident, the largest part of it "
+		"malloc (95.00 MiB), 5.00 MiB free inside malloc (malloc_trim would return "
+		"0 B)");
 	assert_non_null(remedy(&v, "record"));
 	assert_null(remedy(&v, "jemalloc"));
+}
+
+/* Readings of a recording tell whether memory in use grows, or free memory. */
+static void test_growth(void **state)
+{
+	struct host_sheet s = sheet(5), before = sheet(5);
+	struct host_history h = { .first = &before, .last = &s, .time = 12000000000, true };
+	struct host_verdict v;
+
+	set(&before, HOST_TOTAL, 150, 0);
+	set(&before, HOST_MALLOC, 50, 5);
+	host_verdict__judge(&s, &h, &v);
+	assert_true(v.grew_known && v.grew == 50 * MIB && v.grew_in_use == 50 * MIB && !v.grows);
+	assert_non_null(strstr(v.sentence, "; it grew by 50.00 MiB in 12.0 s, of it 50.00 MiB in "
+					   "use"));
+	assert_non_null(remedy(&v, "leaks"));
+	set(&s, HOST_MALLOC, 100, 45);
+	host_verdict__judge(&s, &h, &v);
+	assert_true(v.grew == 50 * MIB && v.grew_in_use == 10 * MIB);
+	before.part[HOST_MALLOC].has_second = false;
+	host_verdict__judge(&s, &h, &v);
+	assert_true(!v.grew_known && !strstr(v.sentence, "grew"));
 }
 
 static void test_kept(void **state)
@@ -209,10 +232,11 @@ static void test_hostile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_use),	       cmocka_unit_test(test_kept),
-		cmocka_unit_test(test_ends_of_arenas), cmocka_unit_test(test_fragmented),
-		cmocka_unit_test(test_unread),	       cmocka_unit_test(test_other_keepers),
-		cmocka_unit_test(test_other_malloc),   cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_growth),	      cmocka_unit_test(test_in_use),
+		cmocka_unit_test(test_kept),	      cmocka_unit_test(test_ends_of_arenas),
+		cmocka_unit_test(test_fragmented),    cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_other_keepers), cmocka_unit_test(test_other_malloc),
+		cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,6 +72,24 @@ static uint64_t free_in(const struct host_sheet *s, enum host_keeper k)
 	return f->second < all ? f->second : all;
 }
 
+static uint64_t in_use(const struct host_sheet *s)
+{
+	uint64_t rss = s->part[HOST_TOTAL].bytes, all_free = 0;
+
+	for (enum host_keeper k = 0; k < HOST_KEEPER_NR; k++)
+		all_free += free_in(s, k);
+	return rss > all_free ? rss - all_free : 0;
+}
+
+/* Whether two readings know the free memory of the same allocators. */
+static bool tells_the_same(const struct host_sheet *a, const struct host_sheet *b)
+{
+	for (enum host_keeper k = 0; k < HOST_KEEPER_NR; k++)
+		if (a->part[keepers[k].part].has_second != b->part[keepers[k].part].has_second)
+			return false;
+	return true;
+}
+
 /* Returns the part of the allocator that replaces glibc's malloc, if it has most of the free
  * memory. HOST_TOTAL: none. */
 static unsigned other_malloc(const struct host_sheet *s)
@@ -203,31 +221,65 @@ static void say_returned(const struct host_sheet *s, struct host_verdict *v)
 	say(v, ")");
 }
 
-/* Says where memory grows, if it does. */
-static void say_growth(const struct growth_summary *g, struct host_verdict *v)
+/* Says how much RSS grew between the readings, and how much of that is in use. */
+static void say_change(const struct host_history *h, struct host_verdict *v)
 {
-	char text[GROWTH_SUMMARY_TEXT];
+	uint64_t first = h->first->part[HOST_TOTAL].bytes, last = h->last->part[HOST_TOTAL].bytes;
+	char bytes[24], grew_in_use[24], time[24];
+	uint64_t before, used;
 
-	if (!g || g->verdict != GROWTH_VERDICT_GROWS || g->part != GROWTH_OF_LINE)
+	if (!h->time || !tells_the_same(h->first, h->last))
 		return;
-	v->grows = true;
-	say(v, "; it grows: %s", growth_summary__say(g, text));
+	v->grew_known = true;
+	v->grew = last > first ? last - first : 0;
+	before = in_use(h->first);
+	used = in_use(h->last);
+	v->grew_in_use = used > before ? used - before : 0;
+	if (v->grew_in_use > v->grew)
+		v->grew_in_use = v->grew;
+	if (v->grew < LEAST_BYTES || !is_worth(v->grew, last, NAMED_PERCENT))
+		return;
+	say(v, "; it grew by %s in %s, of it %s in use", text__bytes(bytes, sizeof(bytes), v->grew),
+	    text__time(time, sizeof(time), h->time),
+	    text__bytes(grew_in_use, sizeof(grew_in_use), v->grew_in_use));
 }
 
-static void say_all(const struct host_sheet *s, const struct growth_summary *g,
+/* Says which line grows, if one does, unless what grows is mostly free. */
+static void say_growth(const struct host_history *h, struct host_verdict *v)
+{
+	const struct growth_summary *g = h->growth;
+	char text[GROWTH_SUMMARY_TEXT];
+
+	if (!g || g->verdict != GROWTH_VERDICT_GROWS || g->part != GROWTH_OF_LINE ||
+	    (v->grew_known && v->grew_in_use < v->grew / 2))
+		return;
+	v->grows = true;
+	say(v, "; live memory grows: %s", growth_summary__say(g, text));
+}
+
+/* Says how much is resident and in use. If most is, also which part has most of it. */
+static void say_use(const struct host_sheet *s, struct host_verdict *v)
+{
+	char resident[24], used[24], bytes[24];
+	uint64_t most;
+	unsigned part = largest_part(s, &most);
+
+	text__bytes(resident, sizeof(resident), v->resident);
+	text__bytes(used, sizeof(used), v->in_use);
+	if (v->kind == HOST_VERDICT_IN_USE)
+		say(v, "%s: %s of %s resident, %s of it %s (%s)", kinds[v->kind].answer, used,
+		    resident, most > v->in_use / 2 ? "most" : "the largest part",
+		    host_words__part(part), text__bytes(bytes, sizeof(bytes), most));
+	else
+		say(v, "%s: %s resident, %s in use", kinds[v->kind].answer, resident, used);
+}
+
+static void say_all(const struct host_sheet *s, const struct host_history *h,
 		    struct host_verdict *v)
 {
-	char bytes[24], used[24];
-	uint64_t most;
-	unsigned part;
+	char bytes[24];
 
-	say(v, "%s: %s resident, %s in use", kinds[v->kind].answer,
-	    text__bytes(bytes, sizeof(bytes), v->resident),
-	    text__bytes(used, sizeof(used), v->in_use));
-	part = largest_part(s, &most);
-	if (v->kind == HOST_VERDICT_IN_USE)
-		say(v, ", most of it %s (%s)", host_words__part(part),
-		    text__bytes(bytes, sizeof(bytes), most));
+	say_use(s, v);
 	for (enum host_keeper k = 0; k < HOST_KEEPER_NR; k++) {
 		if (!is_worth(free_in(s, k), v->resident, NAMED_PERCENT))
 			continue;
@@ -242,7 +294,10 @@ static void say_all(const struct host_sheet *s, const struct growth_summary *g,
 	if (s->part[HOST_MALLOC_ARENAS].known && !other_malloc(s) &&
 	    (v->kind == HOST_VERDICT_KEPT || v->kind == HOST_VERDICT_FRAGMENTED))
 		say(v, ", arenas: %llu", (unsigned long long)s->part[HOST_MALLOC_ARENAS].second);
-	say_growth(g, v);
+	if (h) {
+		say_change(h, v);
+		say_growth(h, v);
+	}
 }
 
 /* ---- what to do ---- */
@@ -291,13 +346,20 @@ static void add_of_malloc(const struct host_sheet *s, struct host_verdict *v)
 }
 
 /* Adds what to do about memory in use: the part that has most of it decides. */
-static void add_of_use(const struct host_sheet *s, struct host_verdict *v)
+static void add_of_use(const struct host_sheet *s, bool has_lines, struct host_verdict *v)
 {
 	uint64_t bytes;
 
 	if (v->grows) {
 		add(v, "holder", "fix the line that grows, or what holds its memory", false, 0,
 		    false);
+		return;
+	}
+	if (has_lines) {
+		add(v, "leaks",
+		    "`memtrace-bpf leaks --device host FILE` names the lines that grow, and what "
+		    "holds their memory",
+		    false, 0, false);
 		return;
 	}
 	switch (largest_part(s, &bytes)) {
@@ -319,7 +381,8 @@ static void add_of_use(const struct host_sheet *s, struct host_verdict *v)
 	}
 }
 
-static void add_remedies(const struct host_sheet *s, enum host_keeper k, struct host_verdict *v)
+static void add_remedies(const struct host_sheet *s, enum host_keeper k, bool has_lines,
+			 struct host_verdict *v)
 {
 	switch (k) {
 	case HOST_KEEPER_MALLOC:
@@ -339,53 +402,57 @@ static void add_remedies(const struct host_sheet *s, enum host_keeper k, struct 
 		    true, free_in(s, k), false);
 		break;
 	default:
-		add_of_use(s, v);
+		add_of_use(s, has_lines, v);
 	}
 }
 
 /* ---- the verdict ---- */
 
-static void judge(const struct host_sheet *s, enum host_keeper k, const struct growth_summary *g,
+static void judge(const struct host_sheet *s, enum host_keeper k, const struct host_history *h,
 		  struct host_verdict *ret)
 {
-	uint64_t all_free = 0;
-
 	*ret = (struct host_verdict){ .resident = s->part[HOST_TOTAL].bytes,
 				      .unknown = not_told(s),
 				      .kind = kind_of(s, k) };
-	for (enum host_keeper i = 0; i < HOST_KEEPER_NR; i++)
-		all_free += free_in(s, i);
 	ret->kept = k < HOST_KEEPER_NR ? free_in(s, k) : 0;
-	ret->in_use = ret->resident > all_free ? ret->resident - all_free : 0;
+	ret->in_use = in_use(s);
 	ret->free = ret->resident - ret->in_use;
 	if (!is_worth(ret->unknown, ret->resident, HIGH_PERCENT))
 		ret->sure = HOST_SURE_HIGH;
 	else if (!is_worth(ret->unknown, ret->resident, MEDIUM_PERCENT))
 		ret->sure = HOST_SURE_MEDIUM;
-	say_all(s, g, ret);
-	add_remedies(s, k, ret);
+	say_all(s, h, ret);
+	add_remedies(s, k, h && h->has_lines, ret);
 }
 
-void host_verdict__judge(const struct host_sheet *s, const struct growth_summary *g,
+void host_verdict__judge(const struct host_sheet *s, const struct host_history *h,
 			 struct host_verdict *ret)
 {
-	judge(s, main_keeper(s), g, ret);
+	judge(s, main_keeper(s), h, ret);
 }
 
 int host_verdict__of_model(const struct model *m, const struct facts *f, uint64_t duration,
 			   struct host_verdict *ret)
 {
-	const struct host_sheet *s = &model__host(m)->at_moment.sheet;
+	const struct model_host *readings = model__host(m);
+	struct host_history h = { .first = &readings->first.sheet,
+				  .last = &readings->last.sheet,
+				  .time = readings->last.time - readings->first.time };
 	int device = model__find_device(m, "host"), err = -EINVAL;
 	struct growth_summary g;
 
-	if (device >= 0)
+	h.has_lines = device >= 0;
+	if (h.has_lines)
 		err = growth_summary__of(m, f, (size_t)device,
 					 duration ?: words__fact_number(f, "duration_ns"), &g);
-	host_verdict__judge(s, err ? NULL : &g, ret);
-	if (!err)
-		growth_summary__free(&g);
-	return err == -EINVAL ? 0 : err; /* -EINVAL: growth is not watched */
+	if (err) {
+		host_verdict__judge(&readings->at_moment.sheet, &h, ret);
+		return err == -EINVAL ? 0 : err; /* -EINVAL: growth is not watched */
+	}
+	h.growth = &g;
+	host_verdict__judge(&readings->at_moment.sheet, &h, ret);
+	growth_summary__free(&g);
+	return 0;
 }
 
 bool host_verdict__of_keeper(const struct host_sheet *s, enum host_keeper k,
@@ -448,6 +515,8 @@ void host_verdict__json(struct json *j, const struct host_verdict *v)
 	json__uint(j, "in_use", v->in_use);
 	json__uint(j, "free", v->free);
 	json__uint(j, "unknown", v->unknown);
+	json__uint_or_null(j, "grew", v->grew_known, v->grew);
+	json__uint_or_null(j, "grew_in_use", v->grew_known, v->grew_in_use);
 	json__bool(j, "grows", v->grows);
 	json__open_array(j, "remedies");
 	for (unsigned i = 0; i < v->n; i++) {
