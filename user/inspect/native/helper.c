@@ -258,6 +258,7 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 
 #define CANDIDATES 8		  /* files with debug information that are tried */
 #define UNITS_MAX 200000	  /* compilation units that are searched for an address */
+#define SCOPES_DEPTH 64		  /* nested namespaces, types, functions and blocks */
 #define CHECKSUM_MAX (1ULL << 30) /* bytes of a file above which it is taken for another one */
 #define THREAD 1		  /* ID of the only thread that libdwfl knows */
 #define NAMED 4096		  /* addresses whose names are kept */
@@ -649,30 +650,63 @@ static const char *read_name(Dwarf_Die *die)
 	return name ? name : dwarf_diename(die);
 }
 
+/* Finds the function at an address, and the functions inlined in it, outermost first. Functions are
+ * in namespaces and types, too. dwarf_getscopes() finds none in a unit of which one function has
+ * ranges that libdw cannot read, such as most units of Rust. Returns the number of dies in v. */
+static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, size_t n, int depth)
+{
+	Dwarf_Die die;
+	size_t found;
+
+	if (depth > SCOPES_DEPTH || dwarf_child(parent, &die))
+		return n;
+	do {
+		switch (dwarf_tag(&die)) {
+		case DW_TAG_subprogram:
+		case DW_TAG_inlined_subroutine:
+			if (dwarf_haspc(&die, at) != 1)
+				continue;
+			if (n < NATIVE_FRAMES_MAX)
+				v[n++] = die;
+			return find_functions(&die, at, v, n, depth + 1);
+		case DW_TAG_lexical_block:
+		case DW_TAG_try_block:
+		case DW_TAG_catch_block:
+			if (dwarf_haspc(&die, at) == 1)
+				return find_functions(&die, at, v, n, depth + 1);
+			continue;
+		case DW_TAG_namespace:
+		case DW_TAG_module:
+		case DW_TAG_class_type:
+		case DW_TAG_structure_type:
+		case DW_TAG_union_type:
+		case DW_TAG_enumeration_type:
+			found = find_functions(&die, at, v, n, depth + 1);
+			if (found > n)
+				return found;
+		}
+	} while (dwarf_siblingof(&die, &die) == 0);
+	return n;
+}
+
 /* Fills the scopes of an address from a unit's debug information. v: NATIVE_FRAMES_MAX zeroed
  * scopes. Returns the number of scopes, at least 1. */
 static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 {
-	Dwarf_Die *innermost = NULL, *scopes = NULL;
-	size_t last = 0;
-	int n = 0;
+	Dwarf_Die functions[NATIVE_FRAMES_MAX];
+	size_t n = find_functions(unit, at, functions, 0, 0);
 
 	set_line(&v[0], unit, at);
-	if (dwarf_getscopes(unit, at, &innermost) > 0)
-		n = dwarf_getscopes_die(&innermost[0], &scopes);
-	for (int i = 0; i < n; i++) {
-		if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine &&
-		    last + 1 < NATIVE_FRAMES_MAX) {
-			v[last].function = read_name(&scopes[i]);
-			set_caller(&v[++last], unit, &scopes[i]);
-		} else if (dwarf_tag(&scopes[i]) == DW_TAG_subprogram) {
-			v[last].function = read_name(&scopes[i]);
-			break;
-		}
+	if (!n)
+		return 1;
+	for (size_t i = 0; i < n; i++) {
+		Dwarf_Die *function = &functions[n - 1 - i];
+
+		v[i].function = read_name(function);
+		if (i + 1 < n)
+			set_caller(&v[i + 1], unit, function);
 	}
-	free(innermost);
-	free(scopes);
-	return last + 1;
+	return n;
 }
 
 /*
