@@ -349,6 +349,7 @@ static void add_of_malloc(const struct host_sheet *s, struct host_verdict *v)
 static void add_of_use(const struct host_sheet *s, bool has_lines, struct host_verdict *v)
 {
 	uint64_t bytes;
+	unsigned part;
 
 	if (v->grows) {
 		add(v, "holder", "fix the line that grows, or what holds its memory", false, 0,
@@ -362,23 +363,18 @@ static void add_of_use(const struct host_sheet *s, bool has_lines, struct host_v
 		    false, 0, false);
 		return;
 	}
-	switch (largest_part(s, &bytes)) {
-	case HOST_TENSORS:
+	part = largest_part(s, &bytes);
+	if (part == HOST_TENSORS)
 		add(v, "dump", "`memtrace-bpf dump -p PID` names what holds the tensors", false, 0,
 		    false);
-		break;
-	case HOST_LIBRARIES:
-	case HOST_FILES:
+	if (part == HOST_LIBRARIES || part == HOST_FILES)
 		add(v, "none",
 		    "nothing: the kernel takes clean pages of files back when memory is short",
 		    false, 0, false);
-		break;
-	default:
-		add(v, "record",
-		    "`memtrace-bpf record --host -p PID`, then `memtrace-bpf leaks --device host "
-		    "FILE`, name the lines that grow",
-		    false, 0, false);
-	}
+	add(v, "record",
+	    "`memtrace-bpf record --host -p PID`, then `memtrace-bpf leaks --device host FILE`, "
+	    "name the lines that grow",
+	    false, 0, false);
 }
 
 static void add_remedies(const struct host_sheet *s, enum host_keeper k, bool has_lines,
