@@ -379,6 +379,25 @@ def test_kept_by_malloc():
     program.stop()
 
 
+def test_host_is_captured():
+    """A rule on host memory captures the ledger and a recording of host memory, also of a C program."""
+    program, folder = spawn([harness.compiled_program("bursts")]), scratch("host-captures")
+    program.wait_line("ready")
+    w = watching("-p", str(program.pid), "--rule", "host_live>32M", "-o", folder, "--capture", "1s")
+    program.send("keep 64\n")
+    snapshot = wait_event(w, "snapshot", 120)
+    captured = wait_event(w, "captured", 120)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr())
+    for path in (folder, snapshot["snapshot"]):
+        harness.own(path)
+    parts = harness.read_json(snapshot["snapshot"])["host"]["parts"]
+    check(parts["malloc"]["bytes"] > 64 << 20, "the ledger: %s", parts)
+    doc = harness.report(captured["file"])
+    equal([d["device"] for d in doc["devices"]], ["host"], "devices of the recording")
+    check("[heap]" in captured["blame"] and ":0" not in captured["blame"], "what has the memory: %s", captured)
+    program.stop()
+
+
 @nightly("long")
 def test_other_malloc():
     """Memory in use is not known if the tables of the process's malloc are not: no rule fires, and the reason is said once."""

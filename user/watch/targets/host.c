@@ -31,7 +31,6 @@
 #define EXPLAIN_WINDOW UINT64_C(600000000000) /* ns, for rules without a window of their own */
 #define LONGEST UINT64_C(30000000000)	      /* time limit of a reading, ns */
 #define KILL_AFTER UINT64_C(5000000000)	      /* delay between SIGINT and SIGKILL, in ns */
-#define NICE 10				      /* nice value of the reading process */
 
 /* The reader of host memory, and the reading under way, if there is one. */
 struct watch_host {
@@ -213,12 +212,13 @@ static void begin_reading(struct watch_host *h, struct watch_target *t, uint64_t
 	h->out = job.out = memfd_create("host", MFD_CLOEXEC);
 	if (h->out < 0)
 		return;
+	/* No lower priority: if the child waits for a processor while it holds the lock of the
+	 * process's address space, the process's threads wait, too. */
 	if (subprocess__start(&(struct subprocess_opts){ .main = read_in_child,
 							 .ctx = &job,
 							 .keep_all_fds = true,
 							 .group = SUBPROCESS_OWN_GROUP,
-							 .death_signal = SIGINT,
-							 .nice_by = NICE },
+							 .death_signal = SIGINT },
 			      &h->process)) {
 		close_output(h);
 		return;
