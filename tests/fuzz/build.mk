@@ -16,7 +16,7 @@ $(OUTPUT)/obj/tests/fuzz/fuzz_walk.o: override CPPFLAGS := -Ibpf/host $(CPPFLAGS
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment
 $(OUTPUT)/fuzz/fuzz_tensors $(OUTPUT)/tests/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
 $(OUTPUT)/fuzz/fuzz_objects $(OUTPUT)/tests/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
-$(foreach f,hostmem jeprof tcmalloc,$(OUTPUT)/fuzz/fuzz_$f $(OUTPUT)/tests/fuzz/fuzz_$f): FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
+$(foreach f,hostmem jemalloc jeprof tcmalloc,$(OUTPUT)/fuzz/fuzz_$f $(OUTPUT)/tests/fuzz/fuzz_$f): FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
 $(OUTPUT)/fuzz/fuzz_native $(OUTPUT)/tests/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
 $(OUTPUT)/fuzz/fuzz_serve_ask $(OUTPUT)/tests/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
 $(OUTPUT)/fuzz/fuzz_records $(OUTPUT)/tests/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \

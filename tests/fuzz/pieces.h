@@ -46,14 +46,16 @@ static struct piece *piece_at(uint64_t addr)
 
 static size_t fake_memory(void *dst, size_t size, uint64_t addr)
 {
-	struct piece *p = piece_at(addr);
-	size_t left = p ? p->addr + p->size - addr : 0;
+	size_t done = 0;
 
-	if (size > left)
-		size = left;
-	if (p)
-		memcpy(dst, p->v + (addr - p->addr), size);
-	return size;
+	for (const struct piece *p; done < size && (p = piece_at(addr + done));) {
+		size_t left = p->addr + p->size - addr - done;
+
+		left = left < size - done ? left : size - done;
+		memcpy((uint8_t *)dst + done, p->v + (addr + done - p->addr), left);
+		done += left;
+	}
+	return done;
 }
 
 /* All pages of pieces with memory are resident. */
@@ -61,12 +63,13 @@ int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t
 			       const struct resident_range **v, size_t *n)
 {
 	static struct resident_range all;
-	const struct piece *p = piece_at(start);
-	uint64_t last = p ? p->addr + p->size : start;
+	uint64_t last = start;
 
+	for (const struct piece *p; last < end && (p = piece_at(last));)
+		last = p->addr + p->size;
 	all = (struct resident_range){ start, end < last ? end : last };
 	*v = &all;
-	*n = p != NULL;
+	*n = last > start;
 	return 0;
 }
 

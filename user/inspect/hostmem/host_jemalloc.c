@@ -23,7 +23,7 @@
 #include "inspect/proc.h"
 
 #define DATA_MIN (256u << 10) /* bytes of the smallest root of a tree */
-#define DATA_MAX (64u << 20)  /* bytes of a file's data that are searched */
+#define DATA_MAX (16u << 20)  /* bytes of a file's zeroed data that are searched */
 #define PAGE_MASK (~(uint64_t)(HOST_PAGE - 1))
 #define READINGS 3 /* attempts while the process changes its tables */
 
@@ -70,9 +70,9 @@ struct bin {
 	uint32_t n;	     /* blocks in a slab */
 };
 
-#define CHUNK (16u << 10) /* piece of the tables that is read at once */
-#define CHUNKS 4096u	  /* pieces that are kept */
-#define MAX_LOADS (1u << 20)
+#define CHUNK (16u << 10)	  /* piece of the tables that is read at once */
+#define CHUNKS 4096u		  /* pieces that are kept */
+#define MAX_LOADS (1u << 18)	  /* pieces that one reading reads */
 #define MAX_NODES 16384u	  /* nodes of the tree */
 #define MAX_EXTENTS (64u << 20)	  /* in the tree */
 #define BLOCK (UINT64_C(2) << 20) /* blocks for tables begin at multiples (LG_HUGEPAGE) */
@@ -97,12 +97,12 @@ struct jemalloc {
 	struct host_reading *r;
 	const struct tree_shape *shape;
 	const struct header_layout *layout;
-	struct host_data data; /* its file's data; borrowed */
+	struct host_data data; /* its file's zeroed data; borrowed */
 	uint64_t root;	       /* address of the tree's root */
 	struct bin bin[MAX_BINS];
 	unsigned bins;
-	struct chunk **chunks; /* by address */
-	size_t loads, nodes;
+	struct chunk **chunks;	     /* by address */
+	size_t loads, nodes, caches; /* numbers of what was read */
 	struct map64 *starts; /* multiples of BLOCK that were looked at -> number of the block; 0:
 				 none */
 	struct block *block;  /* blocks of memory for tables */
@@ -219,6 +219,26 @@ static bool read_table(struct jemalloc *j, uint64_t addr, void *buf, size_t len,
 	return true;
 }
 
+/* Returns the offset of the first word from `at` on that is not 0, or len. Most pages of large
+ * tables are empty. */
+static size_t next_word(const uint8_t *v, size_t at, size_t len)
+{
+	static const uint8_t empty[HOST_PAGE];
+
+	while (at + 8 <= len) {
+		bool whole = at % HOST_PAGE == 0 && at + HOST_PAGE <= len;
+
+		if (whole && !memcmp(v + at, empty, HOST_PAGE)) {
+			at += HOST_PAGE;
+			continue;
+		}
+		if (proc__word(v + at))
+			return at;
+		at += 8;
+	}
+	return len;
+}
+
 /* ---- blocks of memory for tables ---- */
 
 /* Reads the header of a block for tables at start. Its second word is the next block's address. The
@@ -284,12 +304,14 @@ static const struct block *block_of(struct jemalloc *j, uint64_t addr, int *err)
  * oldest block of an arena has its struct base_s, which leads to the newest block. */
 static int find_blocks(struct jemalloc *j)
 {
+	const uint8_t *v = j->data.v;
+	size_t len = j->data.len;
 	int err = 0;
 
-	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
-		uint64_t w = proc__word(j->data.v + at);
+	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
+		uint64_t w = proc__word(v + at);
 
-		if (w && w % 8 == 0 && may_be_table(j, w, 8))
+		if (w % 8 == 0 && may_be_table(j, w, 8))
 			block_of(j, w, &err);
 	}
 	for (size_t i = 0; i < j->n_blocks && !err; i++) {
@@ -342,19 +364,19 @@ static struct leaf decode_leaf(const struct jemalloc *j, const uint8_t *w, uint6
 	return l;
 }
 
-static int walk_leaf(struct jemalloc *j, const uint8_t *v, uint64_t base, leaf_fn fn)
+static int walk_leaf(struct jemalloc *j, const uint8_t *v, size_t len, uint64_t base, leaf_fn fn)
 {
 	size_t step = j->shape->wide ? 16 : 8;
 	int err = 0;
 
-	for (uint64_t i = 0; i < UINT64_C(1) << j->shape->bits && !err; i++) {
+	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at, len)) {
 		struct leaf l;
 
-		if (!proc__word(v + i * step))
-			continue;
-		l = decode_leaf(j, v + i * step, base + i * HOST_PAGE);
+		at -= at % step;
+		l = decode_leaf(j, v + at, base + at / step * HOST_PAGE);
 		if (l.header) /* pages within a freed extent keep a size class alone */
 			err = fn(j, &l);
+		at += step;
 	}
 	return err;
 }
@@ -378,12 +400,13 @@ static int walk_node(struct jemalloc *j, unsigned level, uint64_t addr, uint64_t
 		v = copy;
 	}
 	if (!err && leaf)
-		err = walk_leaf(j, v, base, fn);
-	for (uint64_t i = 0; i < UINT64_C(1) << j->shape->bits && !err && !leaf; i++) {
-		uint64_t child = proc__word(v + i * 8);
-
-		if (child)
-			err = walk_node(j, level + 1, child, base + (i << below), NULL, fn);
+		err = walk_leaf(j, v, bytes, base, fn);
+	for (size_t at = 0; !err && !leaf; at += 8) {
+		at = next_word(v, at, bytes);
+		if (at == bytes)
+			break;
+		err = walk_node(j, level + 1, proc__word(v + at),
+				base + ((uint64_t)at / 8 << below), NULL, fn);
 	}
 	free(copy);
 	return err;
@@ -391,7 +414,6 @@ static int walk_node(struct jemalloc *j, unsigned level, uint64_t addr, uint64_t
 
 static int walk_tree(struct jemalloc *j, leaf_fn fn)
 {
-	j->nodes = 0;
 	return walk_node(j, 0, j->root, 0, j->data.v + (j->root - j->data.addr), fn);
 }
 
@@ -423,6 +445,14 @@ static void copy_bitmap(const uint8_t *header, unsigned n, uint64_t *ret)
 		ret[n / 64] &= (UINT64_C(1) << n % 64) - 1;
 }
 
+/* Whether a header says that its extent is a slab in use. */
+static bool is_active_slab(const struct jemalloc *j, const uint8_t *header)
+{
+	uint64_t bits = proc__word(header);
+
+	return bits & SLAB_BIT && field(bits, j->layout->state, j->layout->state_bits) == ACTIVE;
+}
+
 /* Whether a header is that of an extent which begins at the page of a leaf. */
 static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint8_t *header)
 {
@@ -447,34 +477,36 @@ static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint
 	return count_free(bitmap, j->bin[szind].n) == field(bits, y->nfree, 10);
 }
 
-/* Counts extents that verify, until there are enough. */
+/* Counts slabs, and those that do not verify, until there are enough. Other extents verify in both
+ * layouts. */
 static int try_leaf(struct jemalloc *j, const struct leaf *l)
 {
 	uint8_t header[HEADER_BYTES];
 	int err = 0;
 
-	if (l->header == j->last)
+	if (l->header == j->last || !l->slab)
 		return 0;
 	j->last = l->header;
 	j->extents++;
-	if (!read_table(j, l->header, header, sizeof(header), &err) || !is_extent(j, l, header))
+	if (!read_table(j, l->header, header, sizeof(header), &err) || !is_extent(j, l, header) ||
+	    !is_active_slab(j, header))
 		j->bad++;
 	if (err)
 		return err;
 	return j->extents >= SAMPLE ? 1 : 0;
 }
 
-/* Whether a tree of j->shape and j->layout is at j->root. 1, 0 or an error that ends the reading.
- */
+/* Returns how many slabs verify in a tree of j->shape and j->layout at j->root, or an error that
+ * ends the reading. Freed slabs leave their flag in the tree and do not verify. */
 static int try_tree(struct jemalloc *j)
 {
 	int err;
 
 	j->extents = j->bad = j->last = 0;
 	err = walk_tree(j, try_leaf);
-	if (err < 0 && !host_places__is_local(err))
-		return err;
-	return err >= 0 && j->extents && j->bad * 8 <= j->extents;
+	if (err < 0)
+		return host_places__is_local(err) ? 0 : err;
+	return (int)(j->extents - j->bad);
 }
 
 /* Returns the address of the first page below a node of the tree, by the first extent's header. 0:
@@ -487,12 +519,12 @@ static uint64_t page_below(struct jemalloc *j, unsigned level, uint64_t addr, in
 	struct leaf l;
 	uint8_t *v;
 
-	if (addr % 64 || !may_be_table(j, addr, bytes))
+	if (addr % 64 || !may_be_table(j, addr, bytes) || ++j->nodes > MAX_NODES)
 		return 0;
 	v = malloc(bytes);
 	*err = v ? host_places__read_resident(j->r, addr, v, bytes) : -ENOMEM;
-	while (!*err && at < bytes && !proc__word(v + at))
-		at += step;
+	if (!*err)
+		at = next_word(v, 0, bytes) / step * step;
 	if (*err || at == bytes) {
 		free(v);
 		return 0;
@@ -509,21 +541,23 @@ static uint64_t page_below(struct jemalloc *j, unsigned level, uint64_t addr, in
 }
 
 /* Looks for the root of a tree of j->shape and j->layout. A word of the root leads to a header, and
- * the header's address tells the word's place in the root. Returns 1, 0 or an error. */
+ * the header's address tells the word's place in the root. Returns as try_tree(). */
 static int find_root_of(struct jemalloc *j)
 {
 	unsigned below = (j->shape->levels - 1) * j->shape->bits + 12;
 	uint64_t bytes = UINT64_C(8) << j->shape->bits;
+	const uint8_t *v = j->data.v;
+	size_t len = j->data.len;
 	int err = 0;
 
-	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
-		uint64_t w = proc__word(j->data.v + at), page, first;
+	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
+		uint64_t w = proc__word(v + at), page, first;
 
-		if (!w || w % 64 || !may_be_table(j, w, 8) || !block_of(j, w, &err) || err)
+		if (w % 64 || !may_be_table(j, w, 8) || !block_of(j, w, &err) || err)
 			continue;
 		page = page_below(j, 1, w, &err);
 		first = (page >> below) * 8;
-		if (err || !page || first > at || at - first + bytes > j->data.len)
+		if (err || !page || first > at || at - first + bytes > len)
 			continue;
 		j->root = j->data.addr + at - first;
 		err = try_tree(j);
@@ -531,27 +565,57 @@ static int find_root_of(struct jemalloc *j)
 	return err;
 }
 
-/* Finds the root in the file's data. 1, 0 or an error. */
+/* Takes the root that an earlier reading found in this file's data, if there is one. */
+static bool take_known_root(struct jemalloc *j)
+{
+	const struct host_jemalloc_place *known = &j->r->places->jemalloc;
+
+	if (!known->root || known->data != j->data.addr)
+		return false;
+	j->shape = &shapes[known->shape];
+	if (known->root + (UINT64_C(8) << j->shape->bits) > j->data.addr + j->data.len)
+		return false; /* the data's mapping became smaller */
+	j->layout = &layouts[known->layout];
+	j->root = known->root;
+	return true;
+}
+
+/* Finds the root in the file's data, with the shape and layout in which most slabs verify. 1, 0 or
+ * an error. */
 static int find_root(struct jemalloc *j)
 {
-	int err = 0;
+	struct host_jemalloc_place found = { .data = j->data.addr };
+	int most = 0;
 
-	for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes) && !err; i++)
-		for (size_t k = 0; k < sizeof(layouts) / sizeof(*layouts) && !err; k++) {
+	if (take_known_root(j))
+		return 1;
+	for (uint8_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+		for (uint8_t k = 0; k < sizeof(layouts) / sizeof(*layouts); k++) {
+			int n;
+
 			j->shape = &shapes[i];
 			j->layout = &layouts[k];
-			err = find_root_of(j);
+			n = find_root_of(j);
+			if (n < 0)
+				return n;
+			if (n <= most)
+				continue;
+			most = n;
+			found.root = j->root;
+			found.shape = i;
+			found.layout = k;
 		}
-	return err;
+	j->r->places->jemalloc = found;
+	return take_known_root(j);
 }
 
 /* ---- caches of threads ---- */
 
 #define ARENA_BYTES (64u << 10) /* an arena has its list of caches in its first bytes */
-#define MAX_CACHES 65536u
-#define MAX_CACHED (4u << 20) /* blocks in all caches */
-#define CACHE_BIN 24u	      /* bytes of a cache_bin_s */
-#define CACHE_BINS_MORE 40u   /* bins of large blocks: up to 8 MiB */
+#define MAX_CACHES 65536u	/* of all threads */
+#define MAX_CACHED (4u << 20)	/* blocks in all caches */
+#define CACHE_BIN 24u		/* bytes of a cache_bin_s */
+#define CACHE_BINS_MORE 40u	/* bins of large blocks: up to 8 MiB */
 
 /* Adds the blocks in a bin of a cache. 5.2: unused, number, requests, end of the stack. 5.3: top of
  * the stack, requests, and the lowest 16 bits of the stack's marks; the stack grows down. */
@@ -570,9 +634,11 @@ static int add_cached_of_bin(struct jemalloc *j, const uint8_t *bin)
 	}
 	if (!n || n >= 8192 || top % 8 || !may_be_table(j, top, n * 8))
 		return 0;
-	if (j->n_cached + n > MAX_CACHED ||
-	    array__grow(&j->cached, &j->cap_cached, j->n_cached + n, sizeof(*j->cached)))
-		return -ENOMEM;
+	if (j->n_cached + n > MAX_CACHED)
+		return -ENOENT;
+	err = array__grow(&j->cached, &j->cap_cached, j->n_cached + n, sizeof(*j->cached));
+	if (err)
+		return err;
 	if (read_table(j, top, j->cached + j->n_cached, n * 8, &err))
 		j->n_cached += n;
 	return err;
@@ -595,13 +661,12 @@ static int add_cached_of_bins(struct jemalloc *j, uint64_t addr, unsigned n)
 static int add_caches(struct jemalloc *j, uint64_t list)
 {
 	uint64_t at = list;
-	size_t n = 0;
 	int err = 0;
 
 	do {
 		uint64_t w[4];
 
-		if (++n > MAX_CACHES || !read_table(j, at, w, sizeof(w), &err))
+		if (++j->caches > MAX_CACHES || !read_table(j, at, w, sizeof(w), &err))
 			return err ?: -ENOENT;
 		if (j->layout->state_bits == 2)
 			err = add_cached_of_bins(j, w[2], j->bins)
@@ -648,22 +713,25 @@ static int add_caches_of_arena(struct jemalloc *j, uint64_t addr, const struct b
 static int find_cached(struct jemalloc *j)
 {
 	uint64_t bytes = UINT64_C(8) << j->shape->bits, last = 0;
+	const uint8_t *v = j->data.v;
+	size_t len = j->data.len, arenas = 0;
 	int err = 0;
 
-	for (size_t at = 0; at + 8 <= j->data.len && !err; at += 8) {
-		uint64_t w = proc__word(j->data.v + at);
+	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
+		uint64_t w = proc__word(v + at);
 		const struct block *b;
 
-		if (!w || w == last || w % 64 || !may_be_table(j, w, 8))
+		if (w == last || w % 64 || !may_be_table(j, w, 8))
 			continue;
 		if (j->data.addr + at >= j->root && j->data.addr + at < j->root + bytes)
 			continue;
 		b = block_of(j, w, &err);
-		if (b && w > b->start && w < b->used && !err)
+		if (b && w > b->start && w < b->used && !err && arenas++ < MAX_ARENAS)
 			err = add_caches_of_arena(j, w, b);
 		last = w;
 	}
-	qsort(j->cached, j->n_cached, sizeof(*j->cached), array__compare_u64);
+	if (j->n_cached)
+		qsort(j->cached, j->n_cached, sizeof(*j->cached), array__compare_u64);
 	return err;
 }
 
@@ -826,7 +894,7 @@ static int read_tables(struct jemalloc *j)
 	err = walk_tree(j, add_extent);
 	if (err)
 		return err;
-	return j->bad > j->extents / 16 + 16 ? -ENOENT : add_blocks(j);
+	return !j->done || j->bad > j->extents / 16 + 16 ? -ENOENT : add_blocks(j);
 }
 
 /* ---- a reading ---- */
@@ -839,7 +907,7 @@ static void forget_tables(struct jemalloc *j)
 			j->chunks[i]->addr = 0;
 	map64__clear(j->starts);
 	memset(j->arena_seen, 0, sizeof(j->arena_seen));
-	j->n_blocks = j->n_cached = j->loads = 0;
+	j->n_blocks = j->n_cached = j->loads = j->nodes = j->caches = 0;
 	j->sum = (struct host_allocator){ 0 };
 }
 
@@ -901,9 +969,10 @@ static int read_jemalloc(struct jemalloc *j, size_t map)
 		if (!err)
 			return 0; /* not in use, or an unknown layout */
 		err = err == 1 ? read_tables(j) : err;
-		if (err) { /* forget its ranges */
+		if (err) { /* forget its ranges, and search again */
 			j->r->claims.n = claims;
 			j->r->second.n = second;
+			j->r->places->jemalloc.root = 0;
 		}
 	}
 	if (err)
@@ -912,8 +981,7 @@ static int read_jemalloc(struct jemalloc *j, size_t map)
 	return 0;
 }
 
-/* Whether mapping i is a file's writable data, with zeroed data after it that has room for a tree's
- * root. */
+/* Whether zeroed data with room for a tree's root follows the writable data of a file, mapping i. */
 static bool may_have_tables(const struct host_reading *r, size_t i)
 {
 	const struct map *m = &r->maps.maps.v[i], *next = m + 1;
@@ -922,28 +990,88 @@ static bool may_have_tables(const struct host_reading *r, size_t i)
 	       host_places__is_anonymous(next) && next->end - next->start >= DATA_MIN - HOST_PAGE;
 }
 
+/* The zeroed data after mapping i begins in the mapping's last page. */
+static struct host_data zeroed_data(const struct host_reading *r, size_t i)
+{
+	const struct map *m = &r->maps.maps.v[i];
+	uint64_t len = m[1].end - m->end + HOST_PAGE;
+
+	return (struct host_data){ .addr = m->end - HOST_PAGE,
+				   .len = len < DATA_MAX ? len : DATA_MAX };
+}
+
+/* Finds bin_infos in the resident parts of zeroed data. Returns 1, 0 or a negative errno. */
+static int find_sizes(struct jemalloc *j, const struct host_data *d)
+{
+	const struct resident_range *v;
+	size_t n;
+	int err = host_resident__read(j->r->resident, d->addr, d->addr + d->len, &v, &n);
+
+	for (size_t i = 0; i < n && !err; i++) {
+		struct host_data part = { .addr = v[i].start, .len = v[i].end - v[i].start };
+
+		part.v = malloc(part.len);
+		err = part.v ? proc__read(j->r->proc, part.addr, part.v, part.len) : -ENOMEM;
+		j->bins = err ? 0 : find_bins(&part, j->bin);
+		free(part.v);
+		if (j->bins)
+			return 1;
+	}
+	return err;
+}
+
+/* Reads the jemalloc of the file with mapping i, if it has one. Returns 1 if it has, 0 or an error
+ * that ends the reading. */
+static int read_file(struct jemalloc *j, size_t i)
+{
+	int err;
+
+	j->data = zeroed_data(j->r, i);
+	err = find_sizes(j, &j->data);
+	if (err != 1)
+		return host_places__is_local(err) ? 0 : err;
+	j->data.v = malloc(j->data.len);
+	if (!j->data.v)
+		return -ENOMEM;
+	err = host_places__read_resident(j->r, j->data.addr, j->data.v, j->data.len);
+	if (!err)
+		err = read_jemalloc(j, i);
+	free(j->data.v);
+	return err && !host_places__is_local(err) ? err : 1;
+}
+
+/* A checksum of the files that may have a jemalloc, and of their resident zeroed data. */
+static uint64_t sum_of_files(const struct host_reading *r)
+{
+	uint64_t sum = 1;
+
+	for (size_t i = 0; i < r->maps.maps.n; i++)
+		if (may_have_tables(r, i))
+			sum = (sum ^ r->maps.maps.v[i].start ^ r->maps.v[i + 1].rss) *
+			      0x9e3779b97f4a7c15;
+	return sum;
+}
+
 int host_jemalloc__read(struct host_reading *r)
 {
-	struct jemalloc *j = new_jemalloc(r);
-	int err = j ? 0 : -ENOMEM;
+	uint64_t sum = sum_of_files(r);
+	struct jemalloc *j;
+	bool found = false;
+	int err = 0;
 
-	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
-		struct host_data d;
-
-		if (!may_have_tables(r, i))
-			continue;
-		err = host_places__read_data(r, i, DATA_MAX, &d);
-		if (err) {
-			err = host_places__is_local(err) ? 0 : err;
-			continue;
+	if (sum == r->places->without_jemalloc)
+		return 0;
+	j = new_jemalloc(r);
+	if (!j)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->maps.maps.n && err >= 0; i++)
+		if (may_have_tables(r, i)) {
+			err = read_file(j, i);
+			found = found || err == 1;
 		}
-		j->data = d;
-		j->bins = find_bins(&d, j->bin);
-		if (j->bins)
-			err = read_jemalloc(j, i);
-		free(d.v);
-	}
-	if (j)
-		free_jemalloc(j);
-	return err;
+	free_jemalloc(j);
+	if (err < 0)
+		return err;
+	r->places->without_jemalloc = found ? 0 : sum;
+	return 0;
 }

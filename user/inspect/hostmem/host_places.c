@@ -204,6 +204,9 @@ static bool follows_data(const struct host_smaps *s, size_t i)
 	       before->inode && before->w && !before->shared;
 }
 
+/* The kernel holds the lock of the address space while it finds the pages of one read. */
+#define READ_PIECE (256u << 10)
+
 int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
 			       size_t len)
 {
@@ -217,9 +220,12 @@ int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint
 	err = host_resident__read(r->resident, start, end, &v, &n);
 	for (size_t i = 0; i < n && !err; i++) {
 		uint64_t from = v[i].start > addr ? v[i].start : addr;
-		uint64_t to = v[i].end < addr + len ? v[i].end : addr + len;
+		uint64_t to = v[i].end < addr + len ? v[i].end : addr + len, piece;
 
-		err = proc__read(r->proc, from, buf + (from - addr), to - from);
+		for (; from < to && !err; from += piece) {
+			piece = host_smaps__min(to - from, READ_PIECE);
+			err = proc__read(r->proc, from, buf + (from - addr), piece);
+		}
 	}
 	return err;
 }

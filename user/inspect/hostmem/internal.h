@@ -62,6 +62,12 @@ struct host_tcmalloc_places {
 	bool google;	  /* the program has Google's tcmalloc, whose tables are other ones */
 };
 
+/* The root of jemalloc's tree of extents. */
+struct host_jemalloc_place {
+	uint64_t data, root;   /* addresses of the file's zeroed data that has it, of the root */
+	uint8_t shape, layout; /* indices in host_jemalloc.c */
+};
+
 /* Places of tables that earlier readings found, addresses in the target; 0: not found yet. Each
  * reading verifies them again. */
 struct host_places {
@@ -70,6 +76,8 @@ struct host_places {
 	uint64_t delta;	 /* glibc: offset of bins in struct malloc_state */
 	uint64_t mp;	 /* glibc: mp_.n_mmaps */
 	uint64_t pinned; /* PyTorch: implementation of the host allocator */
+	struct host_jemalloc_place jemalloc;
+	uint64_t without_jemalloc; /* checksum of the files in which no jemalloc was found */
 	struct host_tcmalloc_places tcmalloc;
 };
 
