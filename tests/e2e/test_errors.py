@@ -220,7 +220,7 @@ def test_no_such_pid():
 
 def test_not_python():
     p = sleeper()
-    refused(tool("record", "-p", str(p.popen.pid), "-o", scratch("sleep.mtr"), root=True), UNUSABLE, "python", str(p.popen.pid))
+    refused(tool("record", "-p", str(p.popen.pid), "--wait-for", "torch", "-o", scratch("sleep.mtr"), root=True), UNUSABLE, "python", str(p.popen.pid))
     check(not os.path.exists(scratch("sleep.mtr")), "an output was left behind")
     refused(tool("dump", "-p", str(p.popen.pid), root=True), UNUSABLE, "python", str(p.popen.pid))
     check(p.alive(), "the process that was looked at ended")

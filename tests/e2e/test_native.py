@@ -51,8 +51,13 @@ def rows(doc, *keys):
 LATER = """
 import ctypes, sys
 at = ctypes.c_void_p()
-ctypes.CDLL(None).cudaMalloc(ctypes.byref(at), ctypes.c_size_t(64 << 20))
+def take(mib):
+    ctypes.CDLL(None).cudaMalloc(ctypes.byref(at), ctypes.c_size_t(mib << 20))
+take(64)
 print("has memory", flush=True)
+sys.stdin.readline()
+take(int(sys.argv[1]))
+print("has taken more", flush=True)
 sys.stdin.readline()
 import torch
 kept = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
@@ -61,22 +66,36 @@ sys.stdin.readline()
 """
 
 
-def test_torch_later():
-    """A process with CUDA alone imports PyTorch while it is recorded: the message and the report say what is recorded, and bytes are right."""
-    job = spawn([python(), "-c", LATER], env=truth.dry_run())
+def torch_later(more, said):
+    """A process with CUDA alone takes more MiB while it is recorded, and then imports PyTorch."""
+    job = spawn([python(), "-c", LATER, str(more)], env=truth.dry_run())
     job.wait_line("has memory")
-    path = scratch("later.mtr")
+    path = scratch("later-%d.mtr" % more)
     recorder = record(job.pid, path)
     recorder.wait_line("uses CUDA without PyTorch: recording its calls into CUDA", 30, stream="err")
     job.send()
+    job.wait_line("has taken more")
+    job.send()
     job.wait_line("has PyTorch", 120)
-    recorder.wait_line("has imported PyTorch: this capture goes on with its calls into CUDA", 30, stream="err")
+    recorder.wait_line("has imported PyTorch" + said, 30, stream="err")
     settle(recorder)
     job.stop()
     equal(recorder.wait(), 0, "exit code of record")
-    doc = report(path)
-    equal((doc["capture"]["torch_came"], harness.device(doc, "cuda:0")["total_allocated"]), (True, 30 * MIB), "what the report has")
-    check("PyTorch was imported after the attach: only its calls into CUDA are recorded" in tool("report", path)[1], "the report's text")
+    return report(path), tool("report", path)[1]
+
+
+def test_torch_later():
+    """Tensors are recorded, too, from the first on."""
+    doc, _ = torch_later(0, ": recording its tensors, too")
+    equal([(r["bytes"], r["line"]) for r in doc["rows"]], [(30 * MIB, 13)], "rows")
+    check("torch_came" not in doc["capture"], "capture: %s", doc["capture"])
+
+
+def test_torch_after_calls():
+    """Calls into CUDA were blocks and stay blocks: the capture goes on with them, and says so."""
+    doc, text = torch_later(7, ", and this capture goes on without its tensors: it has begun to use memory before")
+    equal((doc["capture"]["torch_came"], harness.device(doc, "cuda:0")["total_allocated"]), (True, 37 * MIB), "what the report has")
+    check("PyTorch was imported after the attach: its tensors are not recorded" in text, "the report's text: %s", text)
 
 
 def test_by_line():
