@@ -274,6 +274,18 @@ static void test_of_malloc(void **state)
 	stop(&c);
 }
 
+/* Allocates a chunk with a mapping of its own: pages without a header of 16 bytes. Uses up free
+ * memory of the heap first, which malloc prefers: earlier tests leave some. */
+static void *malloc_mapped(size_t size)
+{
+	void *p;
+
+	do
+		p = malloc(size);
+	while (p && (malloc_usable_size(p) + 16) % 4096);
+	return p;
+}
+
 #define CHUNKS 9
 #define CHUNK (200u << 10)
 
@@ -285,7 +297,7 @@ static void allocate_between(int from, int to)
 
 	mallopt(M_MMAP_THRESHOLD, 128 << 10);
 	for (int i = 0; i < CHUNKS; i++) {
-		chunks[i] = malloc(CHUNK);
+		chunks[i] = malloc_mapped(CHUNK);
 		memset(chunks[i], 1, CHUNK);
 	}
 	for (int i = 1; i < CHUNKS; i += 2) {
