@@ -23,8 +23,9 @@ struct job {
 	bool held;	   /* logits are held until the next ones exist */
 	bool masks;	   /* one mask per block */
 	bool foreach;
-	bool eval; /* a forward without backward in between, with its own peak */
-	bool cut;  /* the recording ends in one more step, with the highest peak before backward */
+	bool eval;     /* a forward without backward in between, with its own peak */
+	bool attached; /* the recording begins with parameters and gradients in place */
+	bool cut; /* the recording ends in one more step, with the highest peak before backward */
 	uint64_t grad;
 	int casts;     /* casts of the parameter in each call of its module */
 	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
@@ -158,6 +159,18 @@ static void make_stacks(struct play *p)
 	p->other = simple(&p->w, "/u/train.py", "main", 1);
 }
 
+/* A block that was there when the capture began. */
+static uint64_t older(struct play *p, uint64_t size)
+{
+	uint64_t addr = p->next++;
+
+	p->sizes[addr] = size;
+	p->w.allocated[0] += size;
+	tell(p, (struct event){
+			.kind = EVENT_BLOCK, .device = CUDA(0), .addr = addr << 12, .size = size });
+	return addr;
+}
+
 struct kept {
 	uint64_t kept[LAYERS][3], cast[LAYERS][CASTS], out[LAYERS], grad[LAYERS], logits,
 		old_logits;
@@ -289,7 +302,12 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	if (job.most)
 		advisor__limit_steps(p.v, job.most);
 	make_stacks(&p);
-	for (int i = 0; i < LAYERS; i++) {
+	for (int i = 0; i < LAYERS && job.attached; i++) {
+		name(&p, older(&p, job.grad), CATEGORY_PARAMETER, "w", p.inner[i], 4);
+		k.grad[i] = older(&p, job.grad);
+		k.graded = true;
+	}
+	for (int i = 0; i < LAYERS && !job.attached; i++) {
 		uint64_t mask = job.masks || !i ? take(&p, MASK, p.other, 0) : 0;
 
 		name(&p, take(&p, job.grad, p.other, 0), CATEGORY_PARAMETER, "w", p.inner[i], 4);
@@ -353,6 +371,21 @@ static void test_gradients(void **state)
 		ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
 	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 },
 		ADVICE_GRADIENTS_LATE, ADVICE_ESTIMATE);
+}
+
+/* A capture that begins within a step does not know that older blocks are gradients, but the peak
+ * of later steps is as high. */
+static void test_gradients_of_an_attached_job(void **state)
+{
+	uint64_t peak;
+	struct advice_list list = play((struct job){ .attached = true, .late = true, .grad = 5000 },
+				       &peak);
+	const struct advice *a = of_kind(&list, ADVICE_GRADIENTS_LATE);
+
+	assert_non_null(a);
+	assert_int_equal(a->saves + a->after, peak);
+	assert_in_range(a->saves, 1, LAYERS * 5000);
+	advice__free_list(&list);
 }
 
 /* The last step is cut off: its window has the frees of the gradients of the step before. */
@@ -573,6 +606,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_checkpoint),
 		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_gradients_of_an_attached_job),
 		cmocka_unit_test(test_gradients_of_a_cut_step),
 		cmocka_unit_test(test_held),
 		cmocka_unit_test(test_buffers),

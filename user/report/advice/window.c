@@ -16,6 +16,8 @@
 #include "model/words.h"
 
 #define TRACKS 64 /* devices, at most */
+/* Steps of one kind differ by small blocks, such as a loss: up to this part of the peak. */
+#define SAME_PEAK_PERCENT 1
 
 static int new_track(struct device d, struct track **ret)
 {
@@ -133,7 +135,7 @@ static void keep_or_drop(struct track *t)
 		struct window *k = &t->kept[i];
 
 		if (same_moves(k, w)) {
-			if (w->peak > k->peak)
+			if (w->peak > k->peak || (w->peak == k->peak && !k->stepped))
 				swap_windows(k, w);
 			return;
 		}
@@ -222,6 +224,26 @@ static int list_lasting(struct track *t)
 	return 0;
 }
 
+/* Leaves out the window that a late capture began with, if a whole step has as high a peak: nothing
+ * is known about the older blocks of that window. */
+static void leave_out_first(struct track *t)
+{
+	uint64_t peak = 0;
+	uint32_t first = NEVER;
+
+	for (uint32_t i = 0; i < t->nkept; i++) {
+		if (t->kept[i].number == 1)
+			first = i;
+		else if (t->kept[i].stepped && t->kept[i].peak > peak)
+			peak = t->kept[i].peak;
+	}
+	if (!t->began_late || first == NEVER ||
+	    t->kept[first].peak > peak + peak / 100 * SAME_PEAK_PERCENT)
+		return;
+	t->nkept--;
+	swap_windows(&t->kept[first], &t->kept[t->nkept]);
+}
+
 int track__end(const struct track *t, struct track *ret)
 {
 	int err;
@@ -234,6 +256,7 @@ int track__end(const struct track *t, struct track *ret)
 	}
 	ret->now.end = NEVER;
 	keep_or_drop(ret);
+	leave_out_first(ret);
 	return 0;
 }
 
@@ -351,6 +374,7 @@ static int add_known(struct track *t, const struct event *e)
 
 	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
 		return 0;
+	t->began_late |= t->number == 1 && !t->now.known;
 	/* The next event corrects the total, if the allocator reports totals. */
 	t->total += e->size;
 	return put_old(t, b);
