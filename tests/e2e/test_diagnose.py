@@ -164,7 +164,7 @@ PROGRAMS = {
     "faults.py functional_update": "graph_kept", "faults.py state_in_thread": "graph_kept", "faults.py evaluation": "calls_keep",
     "faults.py thrown_graphs": "no_grad",
     # more than one of something
-    "faults.py best_model": "model_copies", "faults.py average": "model_copies", "faults.py second_state": "optimizer_state_twice",
+    "faults.py best_model": "model_copies", "faults.py average": "model_copies", "faults.py second_state": "state_held",
     "faults.py two_optimizers": "optimizer_state_twice", "faults.py checkpoint": "weights_held", "faults.py masks": "buffers",
     # the peak
     "faults.py growing_inputs": "peaks_grow", "faults.py oom_inputs": "out_of_memory", "faults.py oom_leak": "out_of_memory",
@@ -184,7 +184,6 @@ ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "fa
              "faults.py fragments", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
 # What `diagnose` does not find yet, or not each time.
 NOT_YET = {
-    "faults.py second_state",  # the second state is in a checkpoint; the finding needs a second optimizer
     "faults.py late_zero_grad",  # the step in which the capture begins lacks the gradients, and its peak is as high
     "faults.py pinned_sizes", "faults.py worker",  # host memory is read too seldom to judge in a few seconds
     "faults.py numpy_frames", "faults.py byte_strings", "faults.py float_logits",

@@ -42,6 +42,7 @@ enum finding_code {
 	/* Savings: memory that the peak need not have, although nothing is wrong. */
 	FINDING_MODEL_COPIES, /* several models of one class; a target network is one, too */
 	FINDING_WEIGHTS_HELD, /* a variable holds as much as the model's weights */
+	FINDING_STATE_HELD,   /* a variable holds as much as the optimizer's state */
 	FINDING_GRADIENTS_LATE,
 	FINDING_LOGITS,
 	FINDING_BUFFERS,

@@ -365,6 +365,38 @@ static struct job with_model(void)
 	return j;
 }
 
+static void test_state_held(void **state)
+{
+	static const char *const keys[] = { "global kept[0]['optimizer']['state']",
+					    "local last['state']", "global kept[0]['state']",
+					    "global averages" };
+	static const char *const last[] = { "['exp_avg']", "['exp_avg'] in main (train.py:4)",
+					    "['exp']", "" };
+	static const char *const holders[] = { "global kept[0]", "local last", NULL, NULL };
+
+	for (int n = 0; n < 4; n++) {
+		struct job j = with_model();
+		const struct finding *f;
+
+		for (uint64_t i = 0; i < 4; i++) {
+			char name[96];
+
+			snprintf(name, sizeof(name), "%s[%d]%s", keys[n], (int)i, last[n]);
+			name_block(&j, 3 * GIB + i * 16 * MIB, (4 + i) * MIB, CATEGORY_UNKNOWN,
+				   name);
+		}
+		judge(&j);
+		f = get(&j, FINDING_STATE_HELD);
+		assert_int_equal(f != NULL, holders[n] != NULL);
+		if (f) {
+			assert_string_equal(f->held_by, holders[n]);
+			assert_int_equal(f->bytes, 22 * MIB);
+		}
+		assert_int_equal(j.found.faults, 0);
+		job__free(&j);
+	}
+}
+
 static void test_weights_held(void **state)
 {
 	static const char *const keys[] = { "global checkpoint['model']['0.weight']",
@@ -471,10 +503,11 @@ static void test_tracing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_retries),		cmocka_unit_test(test_other_processes),
-		cmocka_unit_test(test_others_at_oom),	cmocka_unit_test(test_no_grad),
-		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
-		cmocka_unit_test(test_optimizer_twice), cmocka_unit_test(test_tracing),
+		cmocka_unit_test(test_retries),	      cmocka_unit_test(test_other_processes),
+		cmocka_unit_test(test_others_at_oom), cmocka_unit_test(test_no_grad),
+		cmocka_unit_test(test_fragmentation), cmocka_unit_test(test_weights_held),
+		cmocka_unit_test(test_state_held),    cmocka_unit_test(test_optimizer_twice),
+		cmocka_unit_test(test_tracing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Findings about memory that is there twice: weights that a variable holds next to the model, and
+/* Findings about memory that is there twice: weights or optimizer state that a variable holds, and
  * state that two optimizers have of the same parameters. Names and sizes are compared, contents are
  * not. */
 #include <errno.h>
@@ -19,6 +19,8 @@
 /* Least number of different sizes that show a copy where no names do: many lists have tensors of
  * one size. */
 #define LEAST_SIZES 3
+/* Most tensors of one variable that are compared with the optimizer's state. */
+#define HELD_MOST 8192
 /* The CUDA allocator may leave a remainder of up to 1 MiB in a large block. */
 #define UNSPLIT (UINT64_C(1) << 20)
 
@@ -27,7 +29,7 @@ struct part {
 	const char *name; /* "global checkpoint['model']['0.weight']", "AdamW exp_avg of 0.weight" */
 	size_t len;	  /* length of that part: of a holder, without the last key */
 	uint64_t size;
-	bool matched; /* match_keys(): a key has this parameter's name and size */
+	bool matched; /* a key has this parameter's, or state's, name and size */
 };
 
 struct parts {
@@ -129,6 +131,16 @@ static bool is_same_size(uint64_t a, uint64_t b)
 	return !apart || (apart <= UNSPLIT && apart <= a / 8);
 }
 
+/* Length of the text in "['0.weight']" or "['0.weight'] in main (train.py:4)"; 0: the key is no
+ * text. */
+static size_t key_len(const char *key)
+{
+	const char *end = strstr(key, "'] in ");
+	size_t len = end ? (size_t)(end - key) + 2 : strlen(key);
+
+	return len > 4 && !strncmp(key, "['", 2) && !memcmp(key + len - 2, "']", 2) ? len - 4 : 0;
+}
+
 /* True for "0.weight" and the key "0.weight" or "module.0.weight". */
 static bool is_key_of(const struct part *parameter, const char *key, size_t len)
 {
@@ -157,12 +169,12 @@ static uint64_t match_keys(struct parts *parameters, const struct part *held, si
 		parameters->all[k].matched = false;
 	for (size_t i = 0; i < n; i++) {
 		const char *key = held[i].name + held[i].len;
-		size_t len = strlen(key), k = 0;
+		size_t len = key_len(key), k = 0;
 
-		if (len < 5 || strncmp(key, "['", 2) != 0)
+		if (!len)
 			continue;
 		while (k < parameters->n &&
-		       !is_copy_of(&parameters->all[k], key + 2, len - 4, held[i].size))
+		       !is_copy_of(&parameters->all[k], key + 2, len, held[i].size))
 			k++;
 		if (k == parameters->n)
 			continue;
@@ -199,8 +211,9 @@ static uint64_t match_sizes(const struct parts *parameters, const struct part *h
 	return bytes;
 }
 
-/* Bytes of parameters of which a variable has a copy. Its n tensors are sorted by size. The names of
- * a large dictionary's keys are not known: then the number and the sizes of its tensors count. */
+/* Bytes of the parameters that a variable has a copy of. Its n tensors are sorted by size. The
+ * names of a large dictionary's keys are not known: then the number and the sizes of its tensors
+ * count. */
 static uint64_t match_variable(struct parts *parameters, const struct part *held, size_t n)
 {
 	uint64_t bytes = match_keys(parameters, held, n < 64 ? n : 64);
@@ -313,6 +326,106 @@ static int add_states(struct judging *j, const struct model_device *d, struct na
 	return findings__add(j, &f);
 }
 
+/* ---- state that a variable holds ---- */
+
+/* Length of the variable in a holder's name: "global kept[0]['optimizer']['state'][0]" is "global
+ * kept[0]". */
+static size_t variable_len(const struct part *held)
+{
+	const char *key = memchr(held->name, '\'', held->len);
+
+	return key && key > held->name && key[-1] == '[' ? (size_t)(key - held->name) - 1
+							 : held->len;
+}
+
+/* True if the optimizer's state of some parameter has this key and size, "['exp_avg']" for "AdamW
+ * exp_avg of 0.weight". Marks that state, so that it has one copy only. */
+static bool take_state(struct parts *states, const char *key, uint64_t size)
+{
+	size_t len = key_len(key);
+
+	for (size_t i = 0; i < states->n && len; i++) {
+		struct part *s = &states->all[i];
+		const char *name = memchr(s->name, ' ', s->len);
+
+		if (s->matched || !name || !is_same_size(s->size, size) ||
+		    strncmp(name + 1, key + 2, len) != 0 || name[len + 1] != ' ')
+			continue;
+		s->matched = true;
+		return true;
+	}
+	return false;
+}
+
+static int add_held_state(struct judging *j, const struct model_device *d, const struct part *held,
+			  size_t len, uint64_t bytes)
+{
+	char holder[512], text[700];
+	struct finding f = {
+		.code = FINDING_STATE_HELD,
+		.bytes = bytes,
+		.whole = d->peak_allocated,
+		.text = text,
+		.held_by = holder,
+		.sure = "estimate",
+		.remedy = "`del` it once it is loaded, or keep it on the host: "
+			  "torch.load(..., map_location=\"cpu\")",
+	};
+
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	text__clean(holder, sizeof(holder), held->name, len);
+	snprintf(text, sizeof(text),
+		 "%s holds tensors with the names and sizes of the optimizer's "
+		 "state",
+		 holder);
+	return findings__add(j, &f);
+}
+
+static bool is_of_variable(const struct part *held, const struct part *variable, size_t len)
+{
+	return variable_len(held) == len && !memcmp(held->name, variable->name, len);
+}
+
+/* Bytes of n tensors of a variable that are copies of the optimizer's state. */
+static uint64_t match_states(struct parts *states, const struct part *held, size_t n)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < states->n; i++)
+		states->all[i].matched = false;
+	for (size_t i = 0; i < n; i++)
+		if (take_state(states, held[i].name + held[i].len, held[i].size))
+			bytes += held[i].size;
+	return bytes;
+}
+
+/* Adds a finding for each variable that has a copy of the optimizer's state. */
+static int add_held_states(struct judging *j, const struct model_device *d, struct named_blocks *b)
+{
+	const uint64_t least = b->states.bytes / 100 * (COPY_PERCENT * 7 / 8);
+	struct parts *held = &b->held;
+	int err = 0;
+
+	if (!b->states.n)
+		return 0;
+	qsort(held->all, held->n, sizeof(*held->all), by_name);
+	for (size_t first = 0, end; first < held->n && !err; first = end) {
+		const struct part *variable = &held->all[first];
+		size_t len = variable_len(variable);
+		uint64_t bytes = 0;
+
+		for (end = first; end < held->n && is_of_variable(&held->all[end], variable, len);
+		     end++)
+			bytes += held->all[end].size;
+		if (bytes < least || end - first > HELD_MOST)
+			continue;
+		bytes = match_states(&b->states, variable, end - first);
+		if (bytes >= b->states.bytes / 100 * COPY_PERCENT && is_worth(bytes, d))
+			err = add_held_state(j, d, variable, len, bytes);
+	}
+	return err;
+}
+
 int duplicates__add(struct judging *j, size_t device, const struct model_device *d)
 {
 	struct named_blocks blocks;
@@ -321,8 +434,13 @@ int duplicates__add(struct judging *j, size_t device, const struct model_device 
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	err = add_held_weights(j, d, &blocks);
-	if (!err)
-		err = add_states(j, d, &blocks);
+	if (err)
+		goto out;
+	err = add_held_states(j, d, &blocks);
+	if (err)
+		goto out;
+	err = add_states(j, d, &blocks);
+out:
 	free_blocks(&blocks);
 	return err;
 }

@@ -46,6 +46,7 @@ static const struct {
 	[FINDING_OUTPUTS_HELD] = { "outputs_held", "Outputs held during backward" },
 	[FINDING_MODEL_COPIES] = { "model_copies", "Several copies of a model", true },
 	[FINDING_WEIGHTS_HELD] = { "weights_held", "Weights held twice", true },
+	[FINDING_STATE_HELD] = { "state_held", "Optimizer state held twice", true },
 	[FINDING_GRADIENTS_LATE] = { "gradients_late", "Gradients live in forward", true },
 	[FINDING_LOGITS] = { "logits", "Logits", true },
 	[FINDING_BUFFERS] = { "buffers", "Equal buffers", true },
