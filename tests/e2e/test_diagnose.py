@@ -184,9 +184,8 @@ ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "fa
              "faults.py fragments", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
 # What `diagnose` does not find yet, or not each time.
 NOT_YET = {
-    "faults.py late_zero_grad",  # the step in which the capture begins lacks the gradients, and its peak is as high
-    "faults.py pinned_sizes", "faults.py worker",  # host memory is read too seldom to judge in a few seconds
-    "faults.py numpy_frames", "faults.py byte_strings", "faults.py float_logits",
+    "faults.py pinned_sizes",  # PyTorch's cache of pinned memory is read too seldom to judge in a few seconds
+    "faults.py float_logits",
 }
 FAILED = "failed"  # in place of a code: the program did not start, or `diagnose` failed
 PATHS = {"leak.py": LEAK, "faults.py": FAULTS, "healthy.py": HEALTHY}

@@ -26,8 +26,9 @@
 #include "report/text.h"
 
 /* A diagnosis with -p ends after MOST_STEPS, but not before LEAST_NS, so that objects can be read
- * for names. Calls of the model count as steps only after LEAST_CALLS_NS without an optimizer's
- * step. MOST_NS is the default of --duration. */
+ * for names, and not while host memory rises, which is measured only a few times a second. Calls of
+ * the model count as steps only after LEAST_CALLS_NS without an optimizer's step. MOST_NS is the
+ * default of --duration. */
 #define MOST_STEPS 60
 #define LEAST_NS 5000000000ull
 #define LEAST_CALLS_NS 10000000000ull
@@ -257,7 +258,8 @@ static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 	const struct look *look = ctx;
 	uint64_t least = model__steps_are_calls(l->model) ? LEAST_CALLS_NS : LEAST_NS;
 
-	if (!look->counts_steps && model__whole_steps(l->model) >= MOST_STEPS && now >= least)
+	if (!look->counts_steps && model__whole_steps(l->model) >= MOST_STEPS && now >= least &&
+	    !findings__host_may_grow(l->model, l->facts, now))
 		return true;
 	return findings__are_sure(l->model, l->facts, now);
 }
@@ -328,7 +330,8 @@ static const struct argp argp = {
 	.args_doc = "FILE...\n-p PID",
 	.doc = "Say what is wrong with the memory of a job: leaks, growing peaks, out of memory, "
 	       "memory that nothing needs. A running process is watched for 60 steps, at least "
-	       "5 s and at most 60 s, and less if memory surely grows.",
+	       "5 s and at most 60 s, less if memory surely grows, and longer while host memory "
+	       "rises.",
 	.children = children,
 };
 

@@ -110,6 +110,9 @@ void findings__free(struct findings *f);
  * needs a known holder, too), or the capture is long enough to say that no memory grows. now: ns
  * since the start. */
 bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now);
+/* True if host memory rises, and has not been measured often enough to say whether it grows: a
+ * running capture should go on. */
+bool findings__host_may_grow(const struct model *m, const struct facts *f, uint64_t now);
 
 /* Prints at most 20 lines of width columns, the lines of long texts included. Returns 0 or -ENOMEM.
  */

@@ -14,8 +14,6 @@
 #include "record/files.h"
 #include "report/advice.h"
 #include "report/findings/internal.h"
-#include "report/leaks.h"
-#include "report/leaks/internal.h"
 
 /* Least saving that is a finding: percent of the peak, and bytes. */
 #define WORTH_PERCENT 10
@@ -31,6 +29,9 @@
 #define SURE_STEPS 24
 #define SURE_CALLS 100
 #define SURE_CALLS_NS UINT64_C(5000000000) /* 5 s */
+/* Growth of host memory that is worth a longer look, bytes, and the values that end the look. */
+#define HOST_LEAST (UINT64_C(8) << 20)
+#define HOST_OBSERVED 40
 
 /* Returns the finding for a kind of advice; FINDING_NR: the advice is a trade-off, such as
  * checkpoints, and no finding. */
@@ -328,6 +329,8 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 	for (size_t i = 0; i < list->n; i++)
 		if (list->all[i].kind == ADVICE_GROWTH)
 			growth = &list->all[i];
+	if (s->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, s))
+		return host_findings__add_pinned(j, s, growth ? growth->where : NULL);
 	if (s->verdict == GROWTH_VERDICT_GROWS)
 		return add_growth(j, d, s, growth);
 	return s->inside ? add_inside(j, d, s) : 0;
@@ -456,44 +459,6 @@ static int add_models(struct judging *j)
 		       : 0;
 }
 
-/* Adds growth of host memory that no line of the program has. */
-static int add_host(struct judging *j)
-{
-	const struct leaks_opts o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
-				      .min_growth = GROWTH_SUMMARY_LEAST };
-	char text[256], rate[40], all[24], cached[24];
-	struct finding f = { .device = "host", .text = text, .sure = "medium" };
-	struct leaks_host h;
-	int err = 0;
-
-	leaks_host__judge(j->source->model, &o, &h);
-	if (h.pinned) {
-		f.code = FINDING_PINNED_GROWS;
-		f.bytes = h.cached;
-		f.whole = h.pinned_all;
-		f.remedy = "pin tensors of one size, so that PyTorch can use its cached pinned "
-			   "memory again";
-		snprintf(text, sizeof(text), "%s/s of pinned memory: %s of %s are cached",
-			 growth_summary__signed(rate, sizeof(rate), h.pinned_rate),
-			 text__bytes(cached, sizeof(cached), h.cached),
-			 text__bytes(all, sizeof(all), h.pinned_all));
-		err = findings__add(j, &f);
-	}
-	if (!err && h.copies) {
-		f.code = FINDING_COPIES_GROW;
-		f.bytes = h.to > h.from ? h.to - h.from : 0;
-		f.whole = h.to;
-		f.remedy = "keep data that workers read in arrays or tensors instead of lists of "
-			   "Python objects: reading an object writes its reference count";
-		snprintf(text, sizeof(text),
-			 "%s/s of private memory, resident memory is steady: pages shared with the "
-			 "parent process are copied",
-			 growth_summary__signed(rate, sizeof(rate), h.copied));
-		err = findings__add(j, &f);
-	}
-	return err;
-}
-
 /* Adds what tracing added to the job's time, if it was measured and was more than a little. */
 static int add_tracing(struct judging *j)
 {
@@ -542,6 +507,7 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	int main = model__main_device(source->model), err = 0;
 
 	*ret = (struct findings){ .n = 0 };
+	host_findings__judge(&j);
 	for (size_t i = 0; i < model__devices(source->model); i++) {
 		err = judge_device(&j, i, (int)i == main);
 		if (err)
@@ -551,7 +517,7 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	err = ret->growth ? add_models(&j) : -ENOMEM;
 	if (err)
 		goto failed;
-	err = add_host(&j);
+	err = host_findings__add(&j);
 	if (err)
 		goto failed;
 	err = add_tracing(&j);
@@ -576,6 +542,36 @@ void findings__free(struct findings *f)
 	*f = (struct findings){ .n = 0 };
 }
 
+/* True if an eighth of the growth, or more, is in the last quarter of the values. */
+static bool still_rises(const struct growth *g)
+{
+	const uint64_t *v = g->allocated.values;
+	size_t n = g->values, recent = n / 4;
+	uint64_t all, last;
+
+	if (!recent || v[n - 1] <= v[n - 1 - recent])
+		return false;
+	all = v[n - 1] > v[0] ? v[n - 1] - v[0] : 0;
+	last = v[n - 1] - v[n - 1 - recent];
+	return last >= all / 8;
+}
+
+bool findings__host_may_grow(const struct model *m, const struct facts *f, uint64_t now)
+{
+	int device = model__find_device(m, "host");
+	struct growth_summary s;
+	bool may;
+
+	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
+		return false;
+	may = s.verdict != GROWTH_VERDICT_GROWS && s.growth.observed < HOST_OBSERVED &&
+	      s.growth.values && still_rises(&s.growth) &&
+	      s.growth.allocated.values[s.growth.values - 1] - s.growth.allocated.values[0] >=
+		      HOST_LEAST;
+	growth_summary__free(&s);
+	return may;
+}
+
 bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now)
 {
 	int device = model__main_device(m);
@@ -589,7 +585,8 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
 		       ((s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS) ||
 			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS && now >= SURE_CALLS_NS));
 	else
-		sure = s.verdict == GROWTH_VERDICT_NONE && s.clock == GROWTH_STEPS;
+		sure = s.verdict == GROWTH_VERDICT_NONE && s.clock == GROWTH_STEPS &&
+		       !findings__host_may_grow(m, f, now);
 	growth_summary__free(&s);
 	return sure;
 }

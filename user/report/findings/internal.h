@@ -3,12 +3,17 @@
 /* Declarations shared by the files of findings. */
 #include "model/words.h"
 #include "report/findings.h"
+#include "report/leaks/internal.h"
+
+struct growth_summary;
 
 struct judging {
 	const struct findings_source *source;
 	struct findings *ret;
 	size_t cap;
-	bool models; /* true if the text of a leak lists the process's models already */
+	bool models;		/* true if the text of a leak lists the process's models already */
+	bool pinned;		/* true if growth of pinned memory has its finding already */
+	struct leaks_host host; /* by host_findings__judge() */
 };
 
 /* Adds a finding with copies of its texts; NULL is "". Returns 0 or -ENOMEM. */
@@ -35,6 +40,16 @@ int duplicates__add(struct judging *j, size_t device, const struct model_device 
 /* Adds what CUDA's driver shows of a device: calls that it refused, and other processes. Returns 0
  * or -ENOMEM. */
 int driver_findings__add(struct judging *j, const struct model_device *d);
+
+/* Growth of host memory. Call host_findings__judge() before the others; those that add return 0 or
+ * -ENOMEM. */
+void host_findings__judge(struct judging *j);
+/* True if growth of the device host is that of PyTorch's pinned memory, most of it cached. */
+bool host_findings__is_pinned(const struct judging *j, const struct growth_summary *s);
+/* s: that growth, and where: its line; NULL: only the readings show it. */
+int host_findings__add_pinned(struct judging *j, const struct growth_summary *s, const char *where);
+/* Adds growth that no line of the program has. */
+int host_findings__add(struct judging *j);
 
 /* True if all texts of the finding were allocated. */
 bool findings__is_whole(const struct finding *f);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Findings about growth of host memory: PyTorch's cache of pinned memory, and copies of pages that
+ * processes share. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/growth_summary.h"
+#include "record/stream.h"
+#include "report/findings/internal.h"
+#include "report/leaks.h"
+
+void host_findings__judge(struct judging *j)
+{
+	const struct leaks_opts o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
+				      .min_growth = GROWTH_SUMMARY_LEAST };
+
+	leaks_host__judge(j->source->model, &o, &j->host);
+}
+
+bool host_findings__is_pinned(const struct judging *j, const struct growth_summary *s)
+{
+	const struct leaks_host *h = &j->host;
+
+	/* Readings are few: the last one may be seconds before the end. */
+	return !strcmp(s->device, "host") && (h->pinned || h->pinned_before) &&
+	       h->pinned_all - h->pinned_first >= s->growth.allocated.trend.grown / 4;
+}
+
+int host_findings__add_pinned(struct judging *j, const struct growth_summary *s, const char *where)
+{
+	const struct leaks_host *h = &j->host;
+	char text[GROWTH_SUMMARY_TEXT + 80], said[GROWTH_SUMMARY_TEXT], rate[40], all[24],
+		cached[24];
+	struct finding f = {
+		.code = FINDING_PINNED_GROWS,
+		.device = "host",
+		.bytes = h->cached,
+		.whole = h->pinned_all,
+		.text = text,
+		.where = (char *)where,
+		.sure = "medium",
+		.remedy = "pin tensors of one size, so that PyTorch can use its cached pinned "
+			  "memory again",
+	};
+
+	if (s) {
+		f.rate = s->per_step;
+		f.rate_key = growth_summary__rate_key(s->clock);
+		growth_summary__say(s, said);
+	} else {
+		snprintf(said, sizeof(said), "%s/s of pinned memory",
+			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate));
+	}
+	snprintf(text, sizeof(text), "%s: %s of %s pinned are cached", said,
+		 text__bytes(cached, sizeof(cached), h->cached),
+		 text__bytes(all, sizeof(all), h->pinned_all));
+	j->pinned = true;
+	return findings__add(j, &f);
+}
+
+static int add_copies(struct judging *j)
+{
+	const struct leaks_host *h = &j->host;
+	char text[256], rate[40], from[24], to[24], all[80];
+	struct finding f = {
+		.code = FINDING_COPIES_GROW,
+		.device = "host",
+		.bytes = h->to - h->from,
+		.whole = h->to,
+		.text = text,
+		.sure = "medium",
+		.remedy = "keep data that workers read in arrays or tensors instead of lists of "
+			  "Python objects: reading an object writes its reference count",
+	};
+
+	snprintf(all, sizeof(all), "from %s to %s of private memory",
+		 text__bytes(from, sizeof(from), h->from), text__bytes(to, sizeof(to), h->to));
+	if (h->copies)
+		snprintf(all, sizeof(all), "%s/s of private memory",
+			 growth_summary__signed(rate, sizeof(rate), h->copied));
+	snprintf(text, sizeof(text),
+		 "%s, resident memory is steady: pages shared with the parent process are copied",
+		 all);
+	return findings__add(j, &f);
+}
+
+/* True if private memory grows, or grew in a DataLoader's worker: it reads the same objects in each
+ * epoch, so its growth ends. Other forked processes copy pages once, when they begin. */
+static bool has_copies(const struct judging *j)
+{
+	const char *comm = facts__get(j->source->facts, "comm");
+
+	if (j->host.copies)
+		return true;
+	return j->host.copied_before && comm && !strcmp(comm, "pt_data_worker");
+}
+
+int host_findings__add(struct judging *j)
+{
+	const struct leaks_host *h = &j->host;
+	int err = 0;
+
+	if (h->pinned && !j->pinned)
+		err = host_findings__add_pinned(j, NULL, NULL);
+	if (!err && has_copies(j) && h->to > h->from)
+		err = add_copies(j);
+	return err;
+}
