@@ -32,8 +32,9 @@ def served():
     return _shared["server"]
 
 
-def browse(what, *args, seconds=240):
-    done = subprocess.run(["node", os.path.join(readers(), "check_dashboard.mjs"), what, *args], capture_output=True, text=True, timeout=seconds, check=False)
+def browse(what, *args, seconds=240, browser="chromium"):
+    done = subprocess.run(["node", os.path.join(readers(), "check_dashboard.mjs"), what, *args], capture_output=True, text=True, timeout=seconds, check=False,
+                          env={**os.environ, "BROWSER": browser})
     if done.returncode == 77:
         raise Skip(done.stderr.strip() or done.stdout.strip())
     check(done.returncode == 0, "%s: exit code %d: %s %s", what, done.returncode, done.stdout[-600:], done.stderr[-2500:])
@@ -91,7 +92,18 @@ def test_looks():
     s.stop()
 
 
-def test_ranks():
+def test_firefox():
+    """Views of a capture and the documentation in Firefox. Skipped without it: tools/deps.sh browsers."""
+    s = served()
+    for what in ("use", "docs"):
+        browse(what, s.url, PICTURES, browser="firefox")
+
+
+def test_ranks_in_firefox():
+    test_ranks("firefox")
+
+
+def test_ranks(browser="chromium"):
     """The ranks of a job as a heat map: by mouse and keys, light and dark, and 4,096 of them."""
     server.needs_serve()
     os.makedirs(PICTURES, exist_ok=True)
@@ -104,7 +116,7 @@ def test_ranks():
     with open(path, "w", encoding="utf-8") as f:
         f.write(out)
     s = server.Server(*(os.path.join(few, "rank-%d.mtr" % n) for n in range(40)), *(os.path.join(other, "rank-%d.mtr" % n) for n in range(4)))
-    browse("ranks", s.url, PICTURES, path)
+    browse("ranks", s.url, PICTURES, path, browser=browser)
     s.stop()
 
 

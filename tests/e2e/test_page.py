@@ -24,17 +24,18 @@ def export(recording, *options):
     return page
 
 
-def node(script, *args):
-    done = subprocess.run(["node", os.path.join(readers(), script), *args], capture_output=True, text=True, timeout=240, check=False)
+def node(script, *args, browser="chromium"):
+    done = subprocess.run(["node", os.path.join(readers(), script), *args], capture_output=True, text=True, timeout=240, check=False,
+                          env={**os.environ, "BROWSER": browser})
     if done.returncode == 77:
         raise Skip(done.stderr.strip() or done.stdout.strip())
     check(done.returncode == 0, "%s: exit code %d: %s %s", script, done.returncode, done.stdout[-600:], done.stderr[-1600:])
 
 
-def browse(page, *args):
+def browse(page, *args, browser="chromium"):
     """The page's figures, moment by moment."""
     answers = page + ".json"
-    node("check_page.mjs", page, answers, *args)
+    node("check_page.mjs", page, answers, *args, browser=browser)
     return harness.read_json(answers)
 
 
@@ -106,6 +107,12 @@ def test_page_in_a_browser():
     if os.environ.get("UPDATE"):
         os.makedirs(REFERENCES, exist_ok=True)
     same_as_reports(recording, browse(export(recording), REFERENCES, PICTURES))
+
+
+def test_page_in_firefox():
+    """The same without the pictures, which are Chromium's. Skipped without Firefox: tools/deps.sh browsers."""
+    recording = made("page-oom.mtr", "oom")
+    same_as_reports(recording, browse(export(recording), browser="firefox"))
 
 
 def growth_of(recording):

@@ -14,28 +14,48 @@ function missing(path) {
 	process.exit(77);
 }
 
-export async function launch() {
+// Firefox is the system's, over WebDriver BiDi, which sets its colour scheme at the start only.
+async function firefox(scheme) {
+	const dark = scheme === "dark" ? 1 : 0;
+	const browser = await playwright._bidiFirefox.launch({
+		executablePath: FIREFOX, firefoxUserPrefs: { "ui.systemUsesDarkTheme": dark, "layout.css.prefers-color-scheme.content-override": 1 - dark },
+	});
+	return Object.assign(browser, { kind: "firefox", scheme });
+}
+
+// Chromium, or with BROWSER=firefox Firefox.
+export async function launch(scheme = "light") {
+	if (process.env.BROWSER === "firefox")
+		return existsSync(FIREFOX) ? firefox(scheme) : missing(FIREFOX);
 	return existsSync(CHROMIUM) ? playwright.chromium.launch({ executablePath: CHROMIUM, args: ARGS }) : missing(CHROMIUM);
 }
 
-// Functions that start each installed browser, or Chromium only, for a colour scheme. Firefox is the system's, over WebDriver BiDi, which
-// sets its scheme at the start only.
+// A context with a colour scheme: of a second Firefox, if the first was started with another one.
+export async function context(browser, options) {
+	if (browser.kind === "firefox" && options.colorScheme !== browser.scheme)
+		browser = browser.other ??= await firefox(options.colorScheme);
+	return browser.newContext(options);
+}
+
+export async function quit(browser) {
+	await browser.other?.close();
+	await browser.close();
+}
+
+// Functions that start each installed browser, or Chromium only, for a colour scheme.
 export function browsers(every) {
 	const all = [];
 	if (existsSync(CHROMIUM))
 		all.push(async () => Object.assign(await launch(), { kind: "chromium" }));
 	if (every && existsSync(FIREFOX))
-		all.push(async scheme => Object.assign(await playwright._bidiFirefox.launch({
-			executablePath: FIREFOX, firefoxUserPrefs: { "ui.systemUsesDarkTheme": scheme === "dark" ? 1 : 0, "layout.css.prefers-color-scheme.content-override": scheme === "dark" ? 0 : 1 },
-		}), { kind: "firefox" }));
+		all.push(firefox);
 	return all.length ? all : missing(CHROMIUM);
 }
 
 // Whatever the page asks for, says on the console or throws is a problem; there is no network.
 export async function open(browser, file, options = {}, hash = "") {
 	const url = pathToFileURL(resolve(file)).href;
-	const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", offline: true, ...options });
-	const page = await context.newPage();
+	const page = await (await context(browser, { viewport: { width: 1280, height: 900 }, colorScheme: "light", offline: true, ...options })).newPage();
 	page.problems = [];
 	page.on("console", m => page.problems.push(`console ${m.type()}: ${m.text()}`));
 	page.on("pageerror", e => page.problems.push(`error: ${e}`));

@@ -81,8 +81,8 @@ bench-compare: ## what the last make bench has better and worse than docs/intern
 browsers: deps-test ## open exported pages and the dashboard in Chromium and Firefox; pictures: .output/test-logs/looks*
 	$(Q)tools/deps.sh browsers
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)BROWSERS=all python3 tests/e2e/test_page.py test_looks
-	$(Q)BROWSERS=all python3 tests/e2e/http_dashboard.py test_looks
+	$(Q)BROWSERS=all python3 tests/e2e/test_page.py test_looks test_page_in_firefox
+	$(Q)BROWSERS=all python3 tests/e2e/http_dashboard.py test_looks test_firefox test_ranks_in_firefox
 
 bench-page: deps-test ## measure the page of export html: docs/internals/OVERHEAD.md (a minute)
 	$(Q)$(MAKE) --no-print-directory all tests
