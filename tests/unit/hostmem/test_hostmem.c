@@ -539,5 +539,8 @@ int main(void)
 		cmocka_unit_test(test_stale_places),
 	};
 
+	/* A free chunk of our heap could hold the blocks that allocate_between() expects in
+	 * mappings. */
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
