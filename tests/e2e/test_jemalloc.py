@@ -15,14 +15,14 @@ PAGE = 4096
 MIB = 1 << 20
 
 
-def mix():
+def mix(name="jemalloc_mix", options=()):
     """tests/programs/jemalloc_mix.c as a program."""
-    path = scratch("jemalloc_mix")
+    path = scratch(name)
     if not os.path.exists(path):
         if not shutil.which("cc"):
             raise Skip("no C compiler")
         done = subprocess.run(["cc", "-std=gnu11", "-O1", "-fno-builtin-malloc", "-Wall", "-Wextra", "-o", path,
-                               os.path.join(PROGRAMS, "jemalloc_mix.c"), "-lpthread"], capture_output=True, text=True, check=False)
+                               os.path.join(PROGRAMS, "jemalloc_mix.c"), *options, "-lpthread"], capture_output=True, text=True, check=False)
         check(done.returncode == 0, "jemalloc_mix.c: %s", done.stderr)
     return path
 
@@ -99,6 +99,17 @@ def test_sampler():
     p.stop()
     p, _ = started(libraries()[0], [mix(), "1", "100"], "prof:false")
     equal(json.loads(dump(p.pid, "--format", "json"))["processes"][0]["samples"], None, "without the sampler")
+
+
+def test_linked():
+    """A program with jemalloc linked into it: its tables are in the program's own data."""
+    probe = subprocess.run(["cc", "-print-file-name=libjemalloc.a"], capture_output=True, text=True, check=True)
+    if not os.path.isabs(probe.stdout):
+        raise Skip("no libjemalloc.a: apt-get install libjemalloc-dev")
+    program = mix("jemalloc_linked", ("-l:libjemalloc.a", "-lstdc++", "-lm"))
+    p, stats = started("", [program, "2", "20000"], "dirty_decay_ms:-1")
+    equal(compare(p, stats, "linked")["allocators"][0]["file"], "jemalloc_linked", "file")
+    p.stop()
 
 
 def test_python():
