@@ -170,6 +170,26 @@ static void check_whole(const struct host_ledger *l)
 		abort();
 }
 
+/* malloc_trim() returns free memory only, in ranges without common bytes. */
+static void check_trimmed(const struct host_reading *r)
+{
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < r->trimmed.n; i++) {
+		const struct span *s = &r->trimmed.v[i];
+		size_t k = host_spans__after(&r->free_chunks, s->start);
+		uint64_t at = s->start;
+
+		if (at < end)
+			abort();
+		for (; k < r->free_chunks.n && r->free_chunks.v[k].start <= at; k++)
+			at = r->free_chunks.v[k].end;
+		if (at < s->end)
+			abort();
+		end = s->end;
+	}
+}
+
 static void read_twice(struct host_reading *r, const uint8_t *data, size_t size, bool late)
 {
 	struct host_places places = { 0 };
@@ -188,7 +208,8 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 		check(r);
 		if (size <= 8)
 			check_whole(&l);
-		r->claims.n = r->second.n = 0;
+		check_trimmed(r);
+		r->claims.n = r->second.n = r->free_chunks.n = r->trimmed.n = 0;
 	}
 }
 
@@ -210,6 +231,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	read_twice(&r, data, size, size && data[0] & 1);
 	host_spans__free(&r.claims);
 	host_spans__free(&r.second);
+	host_spans__free(&r.free_chunks);
+	host_spans__free(&r.trimmed);
 	undo_damage();
 	return 0;
 }
