@@ -101,7 +101,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 /* Checks the samples of any process. */
 static void check(const struct host_samples *s)
 {
-	if ((s->sampler == NULL) != (s->n == 0))
+	if (s->n && !s->sampler)
 		abort();
 	for (size_t i = 0; i < s->n; i++)
 		if (!s->v[i].samples || s->v[i].bytes < s->v[i].samples || !s->v[i].calls ||

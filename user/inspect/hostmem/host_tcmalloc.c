@@ -215,7 +215,7 @@ static int64_t find_root(struct windows *c, const struct host_data *d, unsigned 
 	int err;
 
 	/* entries: words that are not 0 in [at - bytes, at) */
-	for (uint64_t at = 0; at + 8 <= d->len; at += 8) {
+	for (uint64_t at = 0; at + 8 <= d->len && bytes + 8 <= d->len; at += 8) {
 		uint64_t w = proc__word(d->v + at);
 
 		if (at >= bytes && w && entries && entries <= LEAVES &&
