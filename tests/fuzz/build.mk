@@ -17,6 +17,8 @@ $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignmen
 $(OUTPUT)/fuzz/fuzz_tensors $(OUTPUT)/tests/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
 $(OUTPUT)/fuzz/fuzz_objects $(OUTPUT)/tests/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
 $(foreach f,hostmem jemalloc jeprof tcmalloc,$(OUTPUT)/fuzz/fuzz_$f $(OUTPUT)/tests/fuzz/fuzz_$f): FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
+$(OUTPUT)/fuzz/fuzz_mallocs $(OUTPUT)/tests/fuzz/fuzz_mallocs: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=proc__exe \
+	$(foreach f,read walk count,-Wl,--wrap=host_resident__$(f))
 $(OUTPUT)/fuzz/fuzz_native $(OUTPUT)/tests/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
 $(OUTPUT)/fuzz/fuzz_serve_ask $(OUTPUT)/tests/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
 $(OUTPUT)/fuzz/fuzz_records $(OUTPUT)/tests/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \

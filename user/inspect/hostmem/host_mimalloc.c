@@ -148,6 +148,7 @@ struct search {
 	struct sums sums[OWNERS];
 	struct resident_range arena[ARENAS]; /* of mimalloc 3 */
 	size_t n_arenas;
+	uint64_t tries; /* reads of descriptions of mimalloc 3 */
 };
 
 /* ---- a segment ---- */
@@ -385,12 +386,15 @@ static int add_range(void *ctx, uint64_t start, uint64_t end)
 	return 0;
 }
 
+ARRAY_UP_TO(ranges_up_to, struct resident_range, end)
+
 /* Resident bytes of [start, end), as far as s has the resident ranges. */
 static uint64_t resident_in(const struct search *s, uint64_t start, uint64_t end)
 {
+	size_t i = ranges_up_to(s->resident, s->n_resident, start);
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < s->n_resident; i++) {
+	for (; i < s->n_resident && s->resident[i].start < end; i++) {
 		struct span v = { s->resident[i].start, s->resident[i].end, 0 };
 
 		sum += span__bytes_in(&v, start, end);
@@ -398,20 +402,19 @@ static uint64_t resident_in(const struct search *s, uint64_t start, uint64_t end
 	return sum;
 }
 
-/* Adds the last `bytes` resident bytes of a page to the second figure of malloc. Their number is
+/* Adds the first `bytes` resident bytes of a page to the second figure of malloc. Their number is
  * known, but not where the free blocks lie. */
 static int add_free(struct search *s, const struct page *p, uint64_t bytes)
 {
+	size_t i = ranges_up_to(s->resident, s->n_resident, p->start);
 	uint64_t end = p->start + p->bytes;
 	int err = 0;
 
-	for (size_t i = s->n_resident; i-- > 0 && bytes && !err;) {
+	for (; i < s->n_resident && bytes && !err && s->resident[i].start < end; i++) {
 		uint64_t from = s->resident[i].start > p->start ? s->resident[i].start : p->start;
 		uint64_t to = s->resident[i].end < end ? s->resident[i].end : end;
 
-		if (from >= to)
-			continue;
-		from = to - from > bytes ? to - bytes : from;
+		to = to - from > bytes ? from + bytes : to;
 		err = host_spans__add(&s->r->second, from, to - from, HOST_MALLOC);
 		bytes -= to - from;
 	}
@@ -517,8 +520,9 @@ static bool is_library(const char *name)
 
 /* ---- mimalloc 3 ---- */
 
-#define DATA_MAX (4u << 20) /* bytes of a file's data that are searched */
-#define TRIES_OUTSIDE 64u   /* slices before and between large blocks of a mapping */
+#define DATA_MAX (4u << 20)  /* bytes of a file's data that are searched */
+#define TRIES_MAX (1u << 20) /* descriptions that are read, about 3 s */
+#define TRIES_OUTSIDE 64u    /* slices before and between large blocks of a mapping */
 
 /* An arena. */
 struct arena {
@@ -613,7 +617,7 @@ static bool parse_page3(const struct layout *l, const uint8_t *e, struct page *p
 }
 
 /* Reads the page that begins at a slice. False: none does, or it does not verify. */
-static bool read_page3(const struct search *s, const struct layout *l, const struct arena *a,
+static bool read_page3(struct search *s, const struct layout *l, const struct arena *a,
 		       uint64_t slice, struct page *p)
 {
 	uint64_t start = a->addr + slice * SLICE, count;
@@ -621,7 +625,7 @@ static bool read_page3(const struct search *s, const struct layout *l, const str
 	uint8_t e[DESCRIBED_PAGE];
 	const uint8_t *memid = e + l->heap;
 
-	if (host_places__read_resident(s->r, at, e, l->slice))
+	if (++s->tries > TRIES_MAX || host_places__read_resident(s->r, at, e, l->slice))
 		return false;
 	count = word32(memid + 12);
 	if (word32(memid + 16) != MEM_ARENA || proc__word(memid) != a->addr ||
@@ -674,7 +678,7 @@ static int add_slices(struct search *s, const struct layout *l, const struct are
 }
 
 /* Returns the layout of the pages of an arena: the one that most pages have. */
-static const struct layout *layout_of_pages(const struct search *s, const struct arena *a)
+static const struct layout *layout_of_pages(struct search *s, const struct arena *a)
 {
 	const struct layout *best = &layouts3[0];
 	size_t most = 0;
@@ -697,6 +701,15 @@ static const struct layout *layout_of_pages(const struct search *s, const struct
 	return best;
 }
 
+/* Returns the end of the arena that addr lies in. addr: it lies in none. */
+static uint64_t after_arena(const struct search *s, uint64_t addr)
+{
+	for (size_t i = 0; i < s->n_arenas; i++)
+		if (addr >= s->arena[i].start && addr < s->arena[i].end)
+			return s->arena[i].end;
+	return addr;
+}
+
 /* Adds the arena at addr. -ENOENT: it does not verify. */
 static int add_arena(struct search *s, const struct arena_layout *l, uint64_t addr)
 {
@@ -705,8 +718,11 @@ static int add_arena(struct search *s, const struct arena_layout *l, uint64_t ad
 	uint64_t list[ARENAS];
 	struct arena a = { 0 };
 	size_t file;
-	int err = read_arena(s, l, addr, &a, list, &file);
+	int err = 0;
 
+	if (s->n_arenas == ARENAS || after_arena(s, addr) != addr)
+		return -ENOENT; /* twice in the list */
+	err = read_arena(s, l, addr, &a, list, &file);
 	if (err)
 		return err;
 	pages = layout_of_pages(s, &a);
@@ -714,8 +730,7 @@ static int add_arena(struct search *s, const struct arena_layout *l, uint64_t ad
 	to->map = to->map == SIZE_MAX ? file : to->map;
 	to->segments++;
 	to->bytes += a.slices * SLICE;
-	if (s->n_arenas < ARENAS)
-		s->arena[s->n_arenas++] = (struct resident_range){ addr, addr + a.slices * SLICE };
+	s->arena[s->n_arenas++] = (struct resident_range){ addr, addr + a.slices * SLICE };
 	err = add_slices(s, pages, &a);
 	free(a.free);
 	return err ?: host_spans__add(&s->r->claims, addr, a.slices * SLICE, HOST_MALLOC);
@@ -731,6 +746,8 @@ static int try_arena(struct search *s, uint64_t addr)
 	size_t file;
 	int err = -ENOENT;
 
+	if (++s->tries > TRIES_MAX)
+		return err;
 	for (; l < last && host_places__is_local(err); l += host_places__is_local(err))
 		err = read_arena(s, l, addr, &a, list, &file);
 	if (err)
@@ -834,15 +851,6 @@ static int add_page_outside(struct search *s, const struct map *m, uint64_t addr
 	return err ?: host_spans__add(&s->r->claims, addr, p.bytes, HOST_MALLOC);
 }
 
-/* Returns the end of the arena that addr lies in. addr: it lies in none. */
-static uint64_t after_arena(const struct search *s, uint64_t addr)
-{
-	for (size_t i = 0; i < s->n_arenas; i++)
-		if (addr >= s->arena[i].start && addr < s->arena[i].end)
-			return s->arena[i].end;
-	return addr;
-}
-
 /* Adds the pages in mapping m that are outside of arenas. The kernel joins neighbours, and other
  * memory of a few slices may precede them. */
 static int add_pages_outside(struct search *s, const struct map *m)
@@ -904,7 +912,7 @@ static void set_allocator(struct search *s)
 
 	if (!a)
 		return;
-	a->known = !s->bad;
+	a->known = !s->bad && s->tries <= TRIES_MAX;
 	if (!a->known)
 		return;
 	snprintf(a->version, sizeof(a->version), "%s", sum->layout->version);

@@ -24,7 +24,8 @@
 #define META 40u       /* struct meta */
 #define META_FIRST 24u /* offset of the first in its area */
 #define METAS ((AREA - META_FIRST) / META)
-#define MAX_AREAS (1u << 16) /* 256 MiB of tables, 6.6 million groups */
+#define MAX_CONTEXTS 4096u   /* candidates for a context */
+#define MAX_AREAS (1u << 16) /* read at most: 256 MiB, 6.6 million groups */
 #define READINGS 3	     /* attempts while the process changes its tables */
 #define CHANGING_PART 100u   /* live is known if less than 1/100 of the groups changes */
 #define UNIT 16u
@@ -56,6 +57,9 @@ struct search {
 	struct host_reading *r;
 	struct host_allocator sums;
 	uint64_t groups;   /* in use */
+	uint64_t inner;	   /* bytes of slots that hold groups */
+	uint64_t areas;	   /* areas that were read, in all attempts */
+	uint64_t contexts; /* candidates for a context that were read */
 	uint64_t changing; /* those that do not verify: the process has just made or freed them */
 	size_t map;	   /* data that has the context */
 };
@@ -143,11 +147,10 @@ static int add_free_slots(struct search *s, const struct group *g)
 static int add_group(struct search *s, const struct group *g)
 {
 	unsigned used = g->slots - (unsigned)__builtin_popcount(g->free);
-	uint64_t outer = g->nested ? outer_slot(g) : 0;
 	int err;
 
-	/* The slot that a nested group lies in is no block of the program. */
-	s->sums.live += used * g->slot - outer;
+	s->sums.live += used * g->slot;
+	s->inner += g->nested ? outer_slot(g) : 0;
 	s->sums.arenas += g->mapped != 0;
 	err = s->r->o->brief ? 0 : add_free_slots(s, g);
 	if (!err && g->mapped)
@@ -184,17 +187,20 @@ static int add_area(struct search *s, uint64_t secret, uint64_t at, uint8_t area
 static int add_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t tail)
 {
 	uint8_t area[AREA];
-	size_t n = 0;
 	int err;
 
 	for (uint64_t at = head, last = 0; last != tail; at = proc__word(area + 8)) {
-		err = ++n > MAX_AREAS ? -ENOENT : add_area(s, secret, at, area);
+		err = ++s->areas > MAX_AREAS ? -ENOENT : add_area(s, secret, at, area);
 		if (err)
 			return err;
 		last = at;
+		s->sums.tables += AREA;
 	}
-	s->sums.tables = n * AREA;
-	return s->changing > s->groups / CHANGING_PART ? -ENOENT : 0;
+	if (s->changing > s->groups / CHANGING_PART || s->inner > s->sums.live)
+		return -ENOENT;
+	/* A slot that holds a group is no block of the program. */
+	s->sums.live -= s->inner;
+	return 0;
 }
 
 /* As add_areas(), several times if the process changes its tables meanwhile. */
@@ -208,7 +214,7 @@ static int try_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t 
 		r->claims.n = claims;
 		r->second.n = second;
 		s->sums = (struct host_allocator){ 0 };
-		s->groups = s->changing = 0;
+		s->groups = s->changing = s->inner = 0;
 		err = add_areas(s, secret, head, tail);
 	}
 	if (err) {
@@ -219,16 +225,18 @@ static int try_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t 
 }
 
 /* Whether w, a copy of data, is a context: its first area has its secret. */
-static bool is_context(const struct host_reading *r, const uint8_t *w)
+static bool is_context(struct search *s, const uint8_t *w)
 {
 	uint64_t head = proc__word(w + AREA_HEAD);
 	uint64_t secret = proc__word(w), check;
+	const struct host_reading *r = s->r;
 	uint32_t init_done;
 
 	memcpy(&init_done, w + INIT_DONE, 4);
 	return init_done == 1 && secret && head && head % AREA == 0 &&
 	       proc__word(w + AREA_TAIL) % AREA == 0 &&
 	       host_places__is_private_memory(&r->maps, head, AREA) &&
+	       ++s->contexts <= MAX_CONTEXTS &&
 	       !host_places__read_resident(r, head, (uint8_t *)&check, sizeof(check)) &&
 	       check == secret;
 }
@@ -245,7 +253,7 @@ static int search_data(struct search *s, size_t i)
 	for (size_t at = 0; at + CONTEXT <= d.len && err == -ENOENT; at += 8) {
 		const uint8_t *w = d.v + at;
 
-		if (!is_context(s->r, w))
+		if (!is_context(s, w))
 			continue;
 		err = try_areas(s, proc__word(w), proc__word(w + AREA_HEAD),
 				proc__word(w + AREA_TAIL));
