@@ -216,7 +216,7 @@ static void put_musl(void)
 	put4(HEAP, 16, 101);
 	put(HEAP, meta + 16, pieces[GROUP].addr);
 	put4(HEAP, meta + 24, 0x3);
-	put(HEAP, meta + 32, 8 | 32 | 26 << 6 | 16 << 12);
+	put(HEAP, meta + 32, 8 | 32 | 30 << 6 | 16 << 12);
 	put(HEAP, meta + 40 + 16, pieces[GROUP].addr + 16 + 3 * 6544);
 	put4(HEAP, meta + 40 + 28, 0xf);
 	put(HEAP, meta + 40 + 32, 19 | 32 | 12 << 6);
