@@ -498,9 +498,9 @@ def training():
     return _training[-1]
 
 
-def compiled(name, as_name=""):
+def compiled(name, as_name="", options=()):
     """A program of tests/programs as a library; as_name: another file name."""
-    return compile_c(name, scratch((as_name or name) + ".so"), "-shared", "-fPIC")
+    return compile_c(name, scratch((as_name or name) + ".so"), "-shared", "-fPIC", *options)
 
 
 def compiled_program(name):
