@@ -377,8 +377,8 @@ bool session__quiet(const struct session *s)
 {
 	uint64_t now = session__now(s);
 
-	if (s->no_torch && clock__monotonic() - s->wait.changed < QUIET)
-		return false; /* it may be importing PyTorch */
+	if (s->no_torch && s->target.has_python && !s->torch_came)
+		return false; /* it may import PyTorch, whose code runs soon after */
 	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
 	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
 }

@@ -144,6 +144,7 @@ static int fit_programs(struct session *s, struct failure *f)
 #define NICE_WAITING (-20)	    /* our nice value while time is short */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
 #define LAUNCHES 100000000ULL	    /* the same: a launcher has run another program by then */
+#define TORCH_SIZE (64u << 20)	    /* bytes: PyTorch maps more than this, in one go */
 #define NO_LINES 1000000000ULL	    /* ns until an interpreter counts as unreadable */
 #define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; it doubles */
 #define LOOK_PAUSE_MAX 100000000ULL /* longest pause between searches for torch.nn, ns */
@@ -816,12 +817,28 @@ static int add_torch(struct session *s, struct failure *f)
 	return 0;
 }
 
+/* True while the process may be mapping PyTorch. Its map is not read more often than that: a
+ * reading keeps threads waiting that map memory. */
+static bool may_map_torch(struct session *s)
+{
+	const uint64_t least = TORCH_SIZE / (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t now = clock__monotonic(), pages;
+
+	if (proc__pages(s->target.proc, &pages))
+		return false;
+	if (pages < s->wait.pages)
+		s->wait.pages = pages;
+	if (pages - s->wait.pages >= least)
+		s->wait.jumped = now;
+	return s->wait.jumped && now - s->wait.jumped < QUIET;
+}
+
 int session__meet_torch(struct session *s)
 {
 	struct failure f;
 	int err;
 
-	if (!s->no_torch || s->torch_came || s->blind || s->stopped)
+	if (!s->no_torch || s->torch_came || s->blind || s->stopped || !may_map_torch(s))
 		return 0;
 	err = add_torch(s, &f);
 	release_command(s, err == -EAGAIN);

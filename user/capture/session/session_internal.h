@@ -32,6 +32,7 @@ struct waiting {
 	uint64_t since;		 /* when its present program was seen first; 0: not looked at yet */
 	uint64_t pages;		 /* size of the address space when its map was read last */
 	uint64_t changed;	 /* when that size changed last */
+	uint64_t jumped;	 /* when that size was larger by PyTorch's, or more; 0: not yet */
 	uint64_t next;		 /* when to read the map again, even if the size is the same */
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
