@@ -1037,10 +1037,14 @@ static void say_traced(const struct tracee *p)
 {
 	const char *at = facts__get(session__facts(p->session), "attached_at");
 	bool start = at && !strcmp(at, "start");
-	const char *how = start ? ", from PyTorch's first allocation on"
-				: "; PyTorch may have allocated before";
+	const char *how = "; PyTorch may have allocated before";
 	struct pick_process q;
 	char title[96];
+
+	if (session__no_torch(p->session))
+		how = ", which has no PyTorch";
+	else if (start)
+		how = ", from PyTorch's first allocation on";
 
 	if (p == p->all->only && p->times == 1) {
 		say_only_traced(p, start);
