@@ -24,6 +24,7 @@ locale.setlocale(locale.LC_ALL, "")
 def main(w):
     curses.curs_set(0)
     curses.mousemask(curses.ALL_MOUSE_EVENTS)
+    w.timeout(100)  # a signal of a new size that comes just before the read does not end it
     while True:
         h, l = w.getmaxyx()
         w.erase()
