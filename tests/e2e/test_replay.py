@@ -20,7 +20,7 @@ MIB = 1 << 20
 SYSTEM_PYTHON = "/usr/bin/python3"
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 CUDA = 1
-SMALL = 560 * MIB  # bytes of a device too small for the job under all settings
+SMALL = 540 * MIB  # bytes of a device too small for the job under all settings
 CONTEXT = 64 * MIB
 OTHERS = ("expandable_segments:True", "max_split_size_mb:20", "roundup_power2_divisions:4",
           "expandable_segments:True,roundup_power2_divisions:8")

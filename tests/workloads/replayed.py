@@ -82,6 +82,9 @@ def graph():
 
 def job(parts):
     rng = random.Random(7)
+    if hasattr(torch.autograd, "set_multithreading_enabled"):
+        # A thread of autograd's frees blocks a moment later on a busy machine: then the next ones are others.
+        torch.autograd.set_multithreading_enabled(False)
     kept = [train(rng.randrange(64, 1024) for _ in range(5))]
     kept.append(churn(rng, 200))
     if "streams" in parts:
