@@ -159,5 +159,23 @@ def test_killed_while_it_waits():
         check(re.search("PID %d: killed by SIGKILL at .*, sent by " % p.pid, recorder.stderr()), "what it says: %s", recorder.stderr())
 
 
+def test_picked():
+    """--name takes Python without PyTorch; --all stays with those that use PyTorch."""
+    command, file, function = commands()["python"]
+    p = spawn([*command, "picked-%d" % os.getpid()])
+    p.wait_line("^ready", 30)
+    folder = scratch("picked") + "/"
+    both = spawn([harness.TOOL, "record", "--name", "picked-%d$" % os.getpid(), "--host", "-v", "-f", "-o", folder], root=True)
+    both.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+    all_of_torch = spawn([harness.TOOL, "record", "--all", "--host", "-f", "-o", scratch("all") + "/"], root=True)
+    all_of_torch.wait_line("waiting for", 60, stream="err")
+    grow(p)
+    finish(both)
+    harness.interrupt(all_of_torch)
+    check("PID %d" % p.pid not in all_of_torch.stderr(), "--all took it: %s", all_of_torch.stderr())
+    p.stop()
+    check_rows(os.path.join(folder, "%d.mtr" % p.pid), file, function, TIMES * 0.9)
+
+
 if __name__ == "__main__":
     run(globals())

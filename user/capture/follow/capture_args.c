@@ -218,6 +218,8 @@ static void check_target(struct argp_state *state, struct capture_args *a)
 	const struct pick_args *p = &a->pick;
 
 	capture_args__check_pick(state, p);
+	/* --all are those that use PyTorch; with --host, too. */
+	a->session.wait_for_torch |= p->all;
 	if (pick_args__many(p))
 		return;
 	a->pid = p->pids[0];

@@ -992,7 +992,6 @@ static void give_up(struct tracee *p)
 static void say_what_it_lacks(const struct tracee *p)
 {
 	const struct session_opts *asked = &p->all->opts.session;
-	const char *what = "recording its host memory";
 	bool waits = session__has_interpreter(p->session) && !asked->started;
 
 	if (session__uses_cuda(p->session)) {
@@ -1002,7 +1001,7 @@ static void say_what_it_lacks(const struct tracee *p)
 			(int)p->pid, asked->host ? ", and its host memory" : "");
 		return;
 	}
-	log_info("PID %d has neither PyTorch nor CUDA: %s%s", (int)p->pid, what,
+	log_info("PID %d has neither PyTorch nor CUDA: recording its host memory%s", (int)p->pid,
 		 waits ? ". If it imports PyTorch, its tensors, too (--wait-for torch begins then)"
 		       : "");
 }
@@ -1021,7 +1020,6 @@ static void say_only_traced(const struct tracee *p, bool start)
 		after = "";
 	else if (start)
 		after = " from PyTorch's first allocation on";
-
 	if (p->all->opts.session.started)
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
@@ -1045,7 +1043,6 @@ static void say_traced(const struct tracee *p)
 		how = ", which has no PyTorch";
 	else if (start)
 		how = ", from PyTorch's first allocation on";
-
 	if (p == p->all->only && p->times == 1) {
 		say_only_traced(p, start);
 		return;

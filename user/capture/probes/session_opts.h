@@ -44,8 +44,8 @@ struct session_opts {
 	bool steps_only; /* record only the ends of optimizer steps: implies all no_* switches, and
 			    no probe but those for steps and for the ends of code objects */
 	bool wait_for_torch; /* begin when PyTorch is there, also with .host */
-	bool host_alone;     /* like .host, if the process has neither PyTorch nor CUDA when it is
-				looked     at first */
+	bool host_alone;     /* like .host, if the first look at the process finds neither PyTorch
+				nor CUDA */
 	uint64_t steps;	     /* the stream ends after so many whole optimizer steps; 0: no bound */
 	size_t ring_bytes; /* size of the ring in bytes, a power of two; 0: the default of 16 MiB */
 	bool dry_run;	   /* the target computes nothing, so its steps take no time */

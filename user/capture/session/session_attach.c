@@ -804,8 +804,9 @@ static int add_torch(struct session *s, struct failure *f)
 	layout = target__layout(&s->target);
 	layout.type_cell = s->layout.type_cell = 0; /* an address, see load_programs() */
 	if (memcmp(&layout, &s->layout, sizeof(layout)) != 0 ||
-	    cuda_calls__any(s->decoder->calls) ||
-	    (s->opts.group && probes__misfit(s->probes, s->target.hooks)) || !is_before_torch(s))
+	    (s->opts.group && probes__misfit(s->probes, s->target.hooks)))
+		return failure__set(f, EXIT_UNUSABLE, -EBUSY, "it needs other BPF programs");
+	if (cuda_calls__any(s->decoder->calls) || !is_before_torch(s))
 		return failure__set(f, EXIT_UNUSABLE, -EBUSY, "it has begun to use memory before");
 	if (open_torch_stages(s))
 		return no_memory(f);
