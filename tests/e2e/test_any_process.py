@@ -174,7 +174,7 @@ def test_picked():
     harness.interrupt(all_of_torch)
     check("PID %d" % p.pid not in all_of_torch.stderr(), "--all took it: %s", all_of_torch.stderr())
     p.stop()
-    check_rows(os.path.join(folder, "%d.mtr" % p.pid), file, function, TIMES * 0.9)
+    check_rows(os.path.join(folder, "grows-%d.mtr" % p.pid), file, function, TIMES * 0.9)
 
 
 if __name__ == "__main__":
