@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
-# Fetches CPython 3.13, 3.14 and 3.15 from Debian's unstable archive into a directory, without installing
+# Fetches the CPythons of $versions from Debian's unstable archive into a directory, without installing
 # anything and without root, and writes DESTDIR/python3.13 and so on, which run them with
 # their own libc. Exit status 77, with the reason, where that cannot be done here.
 #
 # usage: tests/get_debian_pythons.sh DESTDIR
 set -u
+versions="3.13 3.14 3.15"
 
 skip()
 {
@@ -41,7 +42,7 @@ apt()
 
 apt update >"$dest/apt/log" 2>&1 || skip "$mirror is not reachable: $(tail -n 1 "$dest/apt/log")"
 packages="libc6 libexpat1 zlib1g libffi8"
-for v in 3.13 3.14 3.15; do
+for v in $versions; do
 	packages="$packages python$v-minimal libpython$v-minimal libpython$v-stdlib"
 done
 # shellcheck disable=SC2086
@@ -51,7 +52,7 @@ for deb in "$dest"/deb/*.deb; do
 	dpkg-deb -x "$deb" "$dest/root" || exit 1
 done
 
-for v in 3.13 3.14 3.15; do
+for v in $versions; do
 	cat >"$dest/python$v" <<EOF
 #!/bin/sh
 export PYTHONHOME='$dest/root/usr' PYTHONDONTWRITEBYTECODE=1

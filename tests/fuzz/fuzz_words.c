@@ -16,6 +16,7 @@
 #include "inspect/elf.h"
 #include "model/words.h"
 #include "record/stream.h"
+#include "last_python.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -141,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_cmdline(s);
 		break;
 	case 3:
-		for (int minor = 8; minor <= 15; minor++) {
+		for (int minor = 8; minor <= LAST_MINOR; minor++) {
 			for (int32_t at = -2; at < 64; at++)
 				(void)pyline__find(minor, data + 1, size - 1, 7, at);
 			(void)pyline__find(minor, data + 1, size - 1, UINT32_MAX, INT32_MAX);

@@ -7,10 +7,10 @@
 #include "unit/cmocka.h"
 
 #include "bpf_host.h"
+#include "last_python.h"
 #include "walk_image.h"
 
 #define FIRST_MINOR 12 /* older ones have no shims */
-#define LAST_MINOR 15
 #define AREA 0x4000
 #define HEAP 0x500000000000ULL	/* thread state, objects */
 #define CHUNK 0x600000000000ULL /* the interpreter's stack */

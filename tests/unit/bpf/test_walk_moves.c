@@ -6,6 +6,7 @@
  */
 #include "unit/cmocka.h"
 #include "bpf_host.h"
+#include "last_python.h"
 #include "walk_image.h"
 
 #define C_STACK UINT64_C(0x7ffc00000000)
@@ -333,7 +334,7 @@ static void check_used(void)
 
 static void moves(void **state)
 {
-	for (int minor = 11; minor <= 15; minor++) {
+	for (int minor = 11; minor <= LAST_MINOR; minor++) {
 		for (uint64_t seed = 1; seed <= 16; seed++) {
 			begin_thread_of(minor, seed, seed % 2);
 			for (int i = 0; i < STEPS; i++)

@@ -7,9 +7,9 @@
 
 #include "inspect/arch.h"
 #include "inspect/python.h"
+#include "last_python.h"
 
 #define FIRST 8
-#define LAST 15
 #define FIRST_FREE_THREADED 13
 
 static const struct entry {
@@ -87,9 +87,9 @@ static void check_row(int minor, bool free_threaded)
 
 static void rows_equal_the_headers(void **state)
 {
-	for (int minor = FIRST; minor <= LAST; minor++)
+	for (int minor = FIRST; minor <= LAST_MINOR; minor++)
 		check_row(minor, false);
-	for (int minor = FIRST_FREE_THREADED; minor <= LAST; minor++)
+	for (int minor = FIRST_FREE_THREADED; minor <= LAST_MINOR; minor++)
 		check_row(minor, true);
 }
 
@@ -110,9 +110,9 @@ static void no_field_is_forgotten(void **state)
 
 static void rules_of_the_versions(void **state)
 {
-	for (int row = FIRST; row <= 2 * LAST - FIRST_FREE_THREADED + 1; row++) {
-		bool free_threaded = row > LAST;
-		int minor = free_threaded ? row - LAST - 1 + FIRST_FREE_THREADED : row;
+	for (int row = FIRST; row <= 2 * LAST_MINOR - FIRST_FREE_THREADED + 1; row++) {
+		bool free_threaded = row > LAST_MINOR;
+		int minor = free_threaded ? row - LAST_MINOR - 1 + FIRST_FREE_THREADED : row;
 		const struct pylayout *l = pylayout__find(3, minor, free_threaded);
 
 		assert_int_equal(l->free_threaded, free_threaded);
@@ -139,9 +139,9 @@ static void rules_of_the_versions(void **state)
 static void unknown_versions_have_no_row(void **state)
 {
 	assert_null(pylayout__find(3, 7, false));
-	assert_null(pylayout__find(3, LAST + 1, false));
+	assert_null(pylayout__find(3, LAST_MINOR + 1, false));
 	assert_null(pylayout__find(3, FIRST_FREE_THREADED - 1, true));
-	assert_null(pylayout__find(3, LAST + 1, true));
+	assert_null(pylayout__find(3, LAST_MINOR + 1, true));
 	assert_null(pylayout__find(2, 8, false));
 	assert_null(pylayout__find(4, 10, false));
 	assert_null(pylayout__find(3, -1, false));

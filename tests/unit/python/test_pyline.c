@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "inspect/python.h"
+#include "last_python.h"
 
 static size_t unhex(const char *hex, uint8_t *out, size_t max)
 {
@@ -76,7 +77,7 @@ static void replay_version(int minor)
 
 static void lines_equal_the_interpreters(void **state)
 {
-	for (int minor = 8; minor <= 15; minor++)
+	for (int minor = 8; minor <= LAST_MINOR; minor++)
 		replay_version(minor);
 }
 
@@ -84,7 +85,7 @@ static void unstarted_has_first_line(void **state)
 {
 	static const uint8_t table[] = { 0x80, 0x00 };
 
-	for (int minor = 8; minor <= 15; minor++) {
+	for (int minor = 8; minor <= LAST_MINOR; minor++) {
 		assert_int_equal(pyline__find(minor, table, sizeof(table), 42, -1), 42);
 		assert_int_equal(pyline__find(minor, NULL, 0, 42, INT32_MIN), 42);
 	}
@@ -144,7 +145,7 @@ static void random_tables_stay_inside(void **state)
 			seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
 			table[k] = (uint8_t)(seed >> 56);
 		}
-		for (int minor = 8; minor <= 15; minor++) {
+		for (int minor = 8; minor <= LAST_MINOR; minor++) {
 			for (size_t a = 0; a < sizeof(ats) / sizeof(ats[0]); a++)
 				assert_true(pyline__find(minor, table, len, 1, ats[a]) <=
 					    INT32_MAX);

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include "fake_python.h"
+#include "last_python.h"
 
 static void refused(struct world *w, int err, const char *text)
 {
@@ -124,7 +125,7 @@ static void impossible_offsets_refused(void **state)
 	unsigned pos, size;
 	FILE *f;
 
-	for (int minor = 13; minor <= 15; minor++) {
+	for (int minor = 13; minor <= LAST_MINOR; minor++) {
 		struct world w = make(minor);
 		size_t n = 0;
 
@@ -154,7 +155,7 @@ static void impossible_offsets_refused(void **state)
 /* The interpreter's own offsets take precedence over the table. */
 static void description_wins(void **state)
 {
-	for (int minor = 13; minor <= 15; minor++) {
+	for (int minor = 13; minor <= LAST_MINOR; minor++) {
 		struct world w = make(minor);
 
 		w.l.fr_local0 = 96;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Reads the stacks of tests/workloads/stacks.py from outside in every interpreter of
- * $MEMTRACE_PYTHONS (paths separated by colons; default: python3.8 to python3.15 of $PATH) and
+ * $MEMTRACE_PYTHONS (paths separated by colons; default: those from python3.8 on in $PATH) and
  * compares them with the workload's output. Missing versions are reported as skipped. Versions
  * without a layout must be refused.
  */
@@ -15,6 +15,7 @@
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pyinternal.h"
+#include "last_python.h"
 #include "live.h"
 
 #define MAX_STACK 512
@@ -70,7 +71,7 @@ static void open_python(struct test *t)
 	assert_non_null(t->proc);
 	assert_int_equal(proc__maps(t->proc, &maps), 0);
 	t->py = python__open(t->proc, &maps, &why);
-	if (t->version[1] < 8 || t->version[1] > 15) {
+	if (t->version[1] < 8 || t->version[1] > LAST_MINOR) {
 		char text[32];
 
 		assert_null(t->py);
@@ -412,7 +413,7 @@ static void test_path(size_t *tested)
 {
 	char name[16];
 
-	for (int minor = 8; minor <= 15; minor++) {
+	for (int minor = 8; minor <= LAST_MINOR; minor++) {
 		snprintf(name, sizeof(name), "python3.%d", minor);
 		if (runs(name, minor)) {
 			test_interpreter(name);
