@@ -65,7 +65,8 @@ BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bp
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 DEBIAN_PACKAGES=(python3-torch python3-numpy)
-TEST_PACKAGES=(curl:curl mandoc:mandoc util-linux python3-pyte python3-jsonschema zsh:zsh fish:fish libjemalloc-dev)
+TEST_PACKAGES=(curl:curl mandoc:mandoc util-linux python3-pyte python3-jsonschema zsh:zsh fish:fish libjemalloc-dev libmimalloc-dev
+	libgoogle-perftools-dev musl-tools:musl-gcc)
 PAGES_PACKAGES=(nodejs:node npm:npm chromium:chromium fonts-dejavu-core)
 GUESTS_PACKAGES=(runsc:runsc squashfuse:squashfuse squashfs-tools:mksquashfs musl-tools:musl-gcc)
 LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)

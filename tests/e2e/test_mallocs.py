@@ -29,7 +29,7 @@ def built(compiler="cc", *options):
 def library():
     found = os.environ.get("MIMALLOC") or ctypes.util.find_library("mimalloc")
     if not found:
-        raise Skip("no libmimalloc: apt-get install libmimalloc2.0")
+        raise Skip("no libmimalloc: apt-get install libmimalloc-dev")
     return found
 
 

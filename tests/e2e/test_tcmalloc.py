@@ -29,7 +29,7 @@ def built(*options):
 def library(name):
     found = ctypes.util.find_library(name)
     if not found:
-        raise Skip("no lib%s: apt-get install libtcmalloc-minimal4 libgoogle-perftools4" % name)
+        raise Skip("no lib%s: apt-get install libgoogle-perftools-dev" % name)
     return found
 
 
