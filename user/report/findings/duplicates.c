@@ -122,6 +122,29 @@ static bool is_worth(uint64_t bytes, const struct model_device *d)
 	return bytes >= LEAST_BYTES && bytes >= d->peak_allocated / 100 * LEAST_PERCENT;
 }
 
+/* Adds a finding about a variable that holds a copy. len: length of the variable in held's name.
+ * what: what it holds, for the text. */
+static int add_copy(struct judging *j, const struct model_device *d, enum finding_code code,
+		    const struct part *held, size_t len, uint64_t bytes, const char *what)
+{
+	char holder[512], text[700];
+	struct finding f = {
+		.code = code,
+		.bytes = bytes,
+		.whole = d->peak_allocated,
+		.text = text,
+		.held_by = holder,
+		.sure = "estimate",
+		.remedy = "`del` it once it is loaded, or keep it on the host: "
+			  "torch.load(..., map_location=\"cpu\")",
+	};
+
+	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	text__clean(holder, sizeof(holder), held->name, len);
+	snprintf(text, sizeof(text), "%s holds %s", holder, what);
+	return findings__add(j, &f);
+}
+
 /* ---- weights that a variable holds ---- */
 
 static bool is_same_size(uint64_t a, uint64_t b)
@@ -225,28 +248,6 @@ static uint64_t match_variable(struct parts *parameters, const struct part *held
 	return sizes < LEAST_SIZES ? 0 : bytes;
 }
 
-static int add_weights(struct judging *j, const struct model_device *d, const struct part *held,
-		       size_t n, uint64_t bytes)
-{
-	char holder[512], text[700];
-	struct finding f = {
-		.code = FINDING_WEIGHTS_HELD,
-		.bytes = bytes,
-		.whole = d->peak_allocated,
-		.text = text,
-		.held_by = holder,
-		.sure = "estimate",
-		.remedy = "`del` it once it is loaded, or keep it on the host: "
-			  "torch.load(..., map_location=\"cpu\")",
-	};
-
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	text__clean(holder, sizeof(holder), held->name, held->len);
-	snprintf(text, sizeof(text), "%s holds %zu tensors with the sizes of the model's weights",
-		 holder, n);
-	return findings__add(j, &f);
-}
-
 /* Adds a finding for each variable that has a copy of the weights. */
 static int add_held_weights(struct judging *j, const struct model_device *d, struct named_blocks *b)
 {
@@ -263,14 +264,18 @@ static int add_held_weights(struct judging *j, const struct model_device *d, str
 	for (size_t first = 0, end; first < held->n && !err; first = end) {
 		const struct part *variable = &held->all[first];
 		uint64_t bytes = 0;
+		char what[80];
 
 		for (end = first; end < held->n && !compare_names(&held->all[end], variable); end++)
 			bytes += held->all[end].size;
 		if (bytes < least)
 			continue;
 		bytes = match_variable(&b->parameters, variable, end - first);
+		snprintf(what, sizeof(what), "%zu tensors with the sizes of the model's weights",
+			 end - first);
 		if (bytes >= b->parameters.bytes / 100 * COPY_PERCENT && is_worth(bytes, d))
-			err = add_weights(j, d, variable, end - first, bytes);
+			err = add_copy(j, d, FINDING_WEIGHTS_HELD, variable, variable->len, bytes,
+				       what);
 	}
 	return err;
 }
@@ -357,30 +362,6 @@ static bool take_state(struct parts *states, const char *key, uint64_t size)
 	return false;
 }
 
-static int add_held_state(struct judging *j, const struct model_device *d, const struct part *held,
-			  size_t len, uint64_t bytes)
-{
-	char holder[512], text[700];
-	struct finding f = {
-		.code = FINDING_STATE_HELD,
-		.bytes = bytes,
-		.whole = d->peak_allocated,
-		.text = text,
-		.held_by = holder,
-		.sure = "estimate",
-		.remedy = "`del` it once it is loaded, or keep it on the host: "
-			  "torch.load(..., map_location=\"cpu\")",
-	};
-
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	text__clean(holder, sizeof(holder), held->name, len);
-	snprintf(text, sizeof(text),
-		 "%s holds tensors with the names and sizes of the optimizer's "
-		 "state",
-		 holder);
-	return findings__add(j, &f);
-}
-
 static bool is_of_variable(const struct part *held, const struct part *variable, size_t len)
 {
 	return variable_len(held) == len && !memcmp(held->name, variable->name, len);
@@ -421,7 +402,8 @@ static int add_held_states(struct judging *j, const struct model_device *d, stru
 			continue;
 		bytes = match_states(&b->states, variable, end - first);
 		if (bytes >= b->states.bytes / 100 * COPY_PERCENT && is_worth(bytes, d))
-			err = add_held_state(j, d, variable, len, bytes);
+			err = add_copy(j, d, FINDING_STATE_HELD, variable, len, bytes,
+				       "tensors with the names and sizes of the optimizer's state");
 	}
 	return err;
 }
