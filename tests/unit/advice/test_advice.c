@@ -27,12 +27,13 @@ struct job {
 	bool attached; /* the recording begins with parameters and gradients in place */
 	bool cut; /* the recording ends in one more step, with the highest peak before backward */
 	uint64_t grad;
-	int casts;     /* casts of the parameter in each call of its module */
-	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
-	bool small;    /* the moments have 8 bits */
-	uint64_t leak; /* bytes kept in each step, in a job of LEAKY_STEPS */
-	unsigned most; /* longest step that is replayed; 0: the default */
-	unsigned look; /* asks for advice after each so many events; 0: only at the end */
+	int casts;	    /* casts of the parameter in each call of its module */
+	uint8_t item;	    /* bytes per element of Adam's moments; 0: no state */
+	bool small;	    /* the moments have 8 bits */
+	uint64_t leak;	    /* bytes kept in each step, in a job of LEAKY_STEPS */
+	unsigned most;	    /* longest step that is replayed; 0: the default */
+	unsigned look;	    /* asks for advice after each so many events; 0: only at the end */
+	const char *models; /* the recording says this of the models of the program */
 };
 
 struct play {
@@ -301,6 +302,8 @@ static struct advice_list play(struct job job, uint64_t *peak)
 	assert_non_null(p.v);
 	if (job.most)
 		advisor__limit_steps(p.v, job.most);
+	if (job.models)
+		facts__set(p.w.f, "models", job.models);
 	make_stacks(&p);
 	for (int i = 0; i < LAYERS && job.attached; i++) {
 		name(&p, older(&p, job.grad), CATEGORY_PARAMETER, "w", p.inner[i], 4);
@@ -464,6 +467,26 @@ static void test_growth(void **state)
 	advice__free_list(&list);
 }
 
+/* Models that grow are copies, or garbage in reference cycles. */
+static void test_cycles(void **state)
+{
+	struct job job = { .plain = true, .late = true, .grad = 5000, .leak = 100 };
+	uint64_t peak;
+	struct advice_list list;
+
+	job.models = "73 models of class Net, 16.00 MiB each: no variable leads to them; reference "
+		     "cycles stay, because the garbage collector is off";
+	list = play(job, &peak);
+	assert_int_equal(list.all->kind, ADVICE_GROWTH);
+	assert_non_null(strstr(list.all->text, "gc.collect()"));
+	assert_null(strstr(list.all->text, "keep one copy"));
+	advice__free_list(&list);
+	job.models = "73 models of class Net, 16.00 MiB each: held by global best[*]";
+	list = play(job, &peak);
+	assert_non_null(strstr(list.all->text, "keep one copy"));
+	advice__free_list(&list);
+}
+
 /* Random events: advice must end, and no figure may exceed the total. */
 static int tell_host(void *ctx, const struct event *e)
 {
@@ -616,6 +639,7 @@ int main(void)
 		cmocka_unit_test(test_host),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_cycles),
 		cmocka_unit_test(test_repeated),
 		cmocka_unit_test(test_limit),
 	};

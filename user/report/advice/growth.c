@@ -60,6 +60,18 @@ static char *graph_remedy(const struct advising *a, const struct growth_name *ho
 			      growth_summary__graph_remedy(holder->text, backward.count > 0));
 }
 
+/* Returns the remedy for models that pile up. */
+static char *models_remedy(const struct advising *a)
+{
+	char models[WORDS_MODELS];
+
+	if (strstr(words__models(models, sizeof(models), a->f), "; reference cycles stay"))
+		return advice__format("stop the leak: these models are in reference cycles; break "
+				      "them (weakref.ref() in hooks and callbacks), or call "
+				      "gc.collect() now and then");
+	return advice__format("keep one copy of the model, or its state_dict() on the host");
+}
+
 /* True for the name of a device whose memory is the host's. */
 static bool is_on_host(const char *device)
 {
@@ -89,8 +101,7 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 	if (holder && growth_summary__of_graph(holder))
 		return graph_remedy(a, holder);
 	if (holder && growth_summary__in_models(s->line, holder))
-		return advice__format(
-			"keep one copy of the model, or its state_dict() on the host");
+		return models_remedy(a);
 	if (holder && growth_summary__is_holder(holder) && is_on_host(s->device))
 		return advice__format("stop the leak: %.*s holds more each %s; bound its size, or "
 				      "empty it",
