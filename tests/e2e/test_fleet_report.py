@@ -65,11 +65,11 @@ def test_outliers():
 
 
 def test_text():
-    code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100"))
+    code, out, err = tool("report", fleet(64), prefix=("env", "COLUMNS=100", "LC_ALL=C.UTF-8"))
     equal((code, err), (0, ""), "report")
     for words in ("5 groups of ranks that allocate alike\n", "ranks 16-20, 22-31\n", "median of the others in their group:\n",
                   "  rank 21 on node2: 300.00 MiB more at odd.py:42 (cache): 300.00 MiB", "  rank 32 on node4: 0.20 s a step, 100 % longer",
-                  "Clocks of the hosts differ by up to 7.00 s, measured to within 50.0 us"):
+                  "Clocks of the hosts differ by up to 7.00 s, measured to within 50.0 µs"):
         check(words in out, "%r is not in %s", words, out)
     check("Missing" not in out, "somebody is missing: %s", out)
     code, out, _ = tool("report", "--top", "0", fleet(64))

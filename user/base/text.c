@@ -260,6 +260,11 @@ static uint64_t rounded(uint64_t n, uint64_t by)
 	return n / by + (n % by >= by / 2);
 }
 
+static const char *microseconds(void)
+{
+	return text__unicode() ? "\xc2\xb5s" : "us";
+}
+
 char *text__time(char *buf, size_t size, uint64_t ns)
 {
 	static const struct {
@@ -267,8 +272,8 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 		unsigned int per; /* how many of them are one unit */
 		uint64_t limit;	  /* in last digits; from here on, the next row applies */
 		int places;	  /* digits after the point */
-		const char *name;
-	} units[] = { { 100, 10, 10000, 1, "us" },
+		const char *name; /* NULL: microseconds */
+	} units[] = { { 100, 10, 10000, 1, NULL },
 		      { 100000, 10, 1000, 1, "ms" },
 		      { 10000000, 100, 1000, 2, "s" },
 		      { 100000000, 10, 600, 1, "s" } };
@@ -283,7 +288,8 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 
 		if (n < units[i].limit) {
 			snprintf(buf, size, "%u.%0*u %s", (unsigned int)(n / units[i].per),
-				 units[i].places, (unsigned int)(n % units[i].per), units[i].name);
+				 units[i].places, (unsigned int)(n % units[i].per),
+				 units[i].name ?: microseconds());
 			return buf;
 		}
 	}

@@ -168,7 +168,7 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 		filter = probes__kernel_multi() == PROBES_MULTI_THREAD
 				 ? "this kernel's filter misses threads (Linux 6.6 to 6.9): probes "
 				   "are in every process that maps the same files, and cost others "
-				   "about 1 us a hit"
+				   "about 1 microsecond a hit"
 				 : "in the BPF programs, as MEMTRACE_BENCH asks";
 	add_line(l, !probes__everywhere(p), "process filter", filter, 0);
 	add_line(l, probes__kernel_sleepable(), "uprobe.s",
@@ -182,6 +182,7 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 static void check_cost(struct check_lines *l)
 {
 	struct hit_cost hit;
+	const char *us = text__unicode() ? "\xc2\xb5s" : "us";
 	char text[160];
 	int err = probes__hit_cost(&hit);
 
@@ -190,9 +191,9 @@ static void check_cost(struct check_lines *l)
 			 strerror(-err));
 	else
 		snprintf(text, sizeof(text),
-			 "%.1f us and the program's time; %.1f us at instructions that the "
+			 "%.1f %s and the program's time; %.1f %s at instructions that the "
 			 "kernel cannot emulate",
-			 hit.emulated / 1e3, hit.stepped / 1e3);
+			 hit.emulated / 1e3, us, hit.stepped / 1e3, us);
 	add_line(l, !err, "cost of a hit", text, 0);
 }
 
@@ -408,10 +409,11 @@ static void check_hook(struct check_lines *l, const struct hook *h, int id)
 	if (h->found && l->explain)
 		explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
 	else if (h->found)
-		snprintf(text, sizeof(text), "%s",
+		snprintf(text, sizeof(text),
 			 h->site.cls == SITE_STEPPED
-				 ? "single-stepped: about 9 us a hit on a virtual machine"
-				 : "emulated by the kernel: about 0.5 us a hit");
+				 ? "single-stepped: about 9 %s a hit on a virtual machine"
+				 : "emulated by the kernel: about 0.5 %s a hit",
+			 text__unicode() ? "\xc2\xb5s" : "us");
 	else
 		snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
 	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);

@@ -2,6 +2,7 @@
 #include "unit/cmocka.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -210,6 +211,10 @@ static void test_time(void **state)
 	check_time(999, "999 ns");
 	check_time(1000, "1.0 us");
 	check_time(999949, "999.9 us");
+	if (setlocale(LC_CTYPE, "C.UTF-8")) {
+		check_time(999949, "999.9 \xc2\xb5s");
+		setlocale(LC_CTYPE, "C");
+	}
 	check_time(999950, "1.0 ms");
 	check_time(2300000, "2.3 ms");
 	check_time(99949999, "99.9 ms");
