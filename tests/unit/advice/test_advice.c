@@ -23,8 +23,10 @@ struct job {
 	bool held;	   /* logits are held until the next ones exist */
 	bool masks;	   /* one mask per block */
 	bool foreach;
-	bool eval;     /* a forward without backward in between, with its own peak */
-	bool attached; /* the recording begins with parameters and gradients in place */
+	bool eval;	/* a forward without backward in between, with its own peak */
+	bool attached;	/* the recording begins with parameters and gradients in place */
+	bool on_cpu;	/* attached, on the CPU: the allocator tells no totals */
+	bool read_late; /* on_cpu, and the objects are read in the middle of the second step */
 	bool cut; /* the recording ends in one more step, with the highest peak before backward */
 	uint64_t grad;
 	int casts;	    /* casts of the parameter in each call of its module */
@@ -48,6 +50,11 @@ struct play {
 	uint64_t sizes[4096];
 	unsigned events;
 };
+
+static struct device device_of(const struct play *p)
+{
+	return p->job.on_cpu ? CPU : CUDA(0);
+}
 
 static void tell(struct play *p, struct event e)
 {
@@ -73,14 +80,14 @@ static uint64_t take(struct play *p, uint64_t size, uint32_t stack, uint32_t nod
 	p->w.allocated[0] += size;
 	p->peak = p->w.allocated[0] > p->peak ? p->w.allocated[0] : p->peak;
 	tell(p, (struct event){ .kind = EVENT_ALLOC,
-				.device = CUDA(0),
+				.device = device_of(p),
 				.addr = addr << 12,
 				.size = size,
 				.stack = stack,
 				.node = node,
 				.walk = node ? MT_WALK_NO_FRAME : MT_WALK_OK,
 				.thread = node ? p->w.autograd_thread : 0,
-				.totals = true,
+				.totals = !p->job.on_cpu,
 				.allocated = p->w.allocated[0],
 				.reserved = 1 << 20 });
 	return addr;
@@ -90,10 +97,10 @@ static void give(struct play *p, uint64_t addr)
 {
 	p->w.allocated[0] -= p->sizes[addr];
 	tell(p, (struct event){ .kind = EVENT_FREE,
-				.device = CUDA(0),
+				.device = device_of(p),
 				.addr = addr << 12,
 				.size = p->sizes[addr],
-				.totals = true,
+				.totals = !p->job.on_cpu,
 				.allocated = p->w.allocated[0],
 				.reserved = 1 << 20 });
 }
@@ -102,7 +109,7 @@ static void name(struct play *p, uint64_t addr, enum category c, const char *tex
 		 uint8_t item)
 {
 	tell(p, (struct event){ .kind = EVENT_TENSOR,
-				.device = CUDA(0),
+				.device = device_of(p),
 				.addr = addr << 12,
 				.size = p->sizes[addr],
 				.category = c,
@@ -167,8 +174,12 @@ static uint64_t older(struct play *p, uint64_t size)
 
 	p->sizes[addr] = size;
 	p->w.allocated[0] += size;
-	tell(p, (struct event){
-			.kind = EVENT_BLOCK, .device = CUDA(0), .addr = addr << 12, .size = size });
+	if (p->job.on_cpu)
+		return addr;
+	tell(p, (struct event){ .kind = EVENT_BLOCK,
+				.device = device_of(p),
+				.addr = addr << 12,
+				.size = size });
 	return addr;
 }
 
@@ -262,6 +273,25 @@ static void optimize(struct play *p, int step)
 	tell(p, (struct event){ .kind = EVENT_STEP });
 }
 
+/* The first reading of the program's objects: parameters, which are the oldest blocks, and
+ * gradients. */
+static void read_objects(struct play *p, const struct kept *k)
+{
+	for (int i = 0; i < 2 * LAYERS; i++) {
+		bool grad = i % 2;
+		uint64_t addr = grad ? k->grad[i / 2] : (uint64_t)i + 1;
+
+		tell(p, (struct event){ .kind = EVENT_TENSOR,
+					.device = device_of(p),
+					.addr = addr << 12,
+					.size = p->sizes[addr],
+					.category = grad ? CATEGORY_GRADIENT : CATEGORY_PARAMETER,
+					.name = str(&p->w, grad ? "w.grad" : "w"),
+					.module = p->inner[i / 2],
+					.flags = CENSUS_FIRST | 3 });
+	}
+}
+
 static void step(struct play *p, struct kept *k, int n)
 {
 	uint64_t loss;
@@ -272,6 +302,8 @@ static void step(struct play *p, struct kept *k, int n)
 		evaluate(p);
 	for (int i = 0; i < LAYERS; i++)
 		forward_block(p, k, i, false, p->job.plain);
+	if (n == 1 && p->job.read_late)
+		read_objects(p, k);
 	k->old_logits = k->logits;
 	k->logits = take(p, LOGITS, p->logits, 0);
 	if (k->held)
@@ -306,10 +338,15 @@ static struct advice_list play(struct job job, uint64_t *peak)
 		facts__set(p.w.f, "models", job.models);
 	make_stacks(&p);
 	for (int i = 0; i < LAYERS && job.attached; i++) {
-		name(&p, older(&p, job.grad), CATEGORY_PARAMETER, "w", p.inner[i], 4);
+		uint64_t parameter = older(&p, job.grad);
+
+		if (!job.on_cpu)
+			name(&p, parameter, CATEGORY_PARAMETER, "w", p.inner[i], 4);
 		k.grad[i] = older(&p, job.grad);
 		k.graded = true;
 	}
+	if (job.on_cpu && !job.read_late)
+		read_objects(&p, &k);
 	for (int i = 0; i < LAYERS && !job.attached; i++) {
 		uint64_t mask = job.masks || !i ? take(&p, MASK, p.other, 0) : 0;
 
@@ -487,6 +524,29 @@ static void test_cycles(void **state)
 	advice__free_list(&list);
 }
 
+/* Memory that is found in the middle of a step was there when the step began. */
+static void test_read_late(void **state)
+{
+	struct job job = {
+		.plain = true, .late = true, .grad = 5000, .attached = true, .on_cpu = true
+	};
+	uint64_t peak, late_peak;
+	struct advice_list first = play(job, &peak), late;
+
+	job.read_late = true;
+	late = play(job, &late_peak);
+	assert_int_equal(late_peak, peak);
+	assert_true(first.n > 0);
+	assert_int_equal(late.n, first.n);
+	for (size_t i = 0; i < first.n; i++) {
+		assert_int_equal(late.all[i].kind, first.all[i].kind);
+		assert_int_equal(late.all[i].saves, first.all[i].saves);
+		assert_int_equal(late.all[i].after, first.all[i].after);
+	}
+	advice__free_list(&first);
+	advice__free_list(&late);
+}
+
 /* Random events: advice must end, and no figure may exceed the total. */
 static int tell_host(void *ctx, const struct event *e)
 {
@@ -640,6 +700,7 @@ int main(void)
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_cycles),
+		cmocka_unit_test(test_read_late),
 		cmocka_unit_test(test_repeated),
 		cmocka_unit_test(test_limit),
 	};

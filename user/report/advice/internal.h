@@ -102,6 +102,7 @@ struct track {
 	uint64_t backward_call; /* the same when backward allocated last */
 	struct thrown_graphs thrown;
 	bool too_long;	 /* a step too long to replay had the largest peak of those not kept */
+	bool totals;	 /* the allocator reports totals */
 	bool began_late; /* blocks are older than the first event: the first window may be part of a
 			    step */
 };

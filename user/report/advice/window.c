@@ -300,6 +300,17 @@ static void count_freed(struct track *t, uint64_t size)
 	t->total -= size < t->total ? size : t->total;
 }
 
+/* Counts a block that was there when the window began, and was not known. The next event corrects
+ * the total, if the allocator reports totals. */
+static void add_older(struct track *t, uint64_t size)
+{
+	t->total += size;
+	if (t->now.known && !t->totals) {
+		t->now.base += size;
+		t->now.peak += size;
+	}
+}
+
 /* Adds the free of a block. size: bytes, used if the block is not known. */
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
@@ -316,6 +327,8 @@ static int free_block(struct track *t, uint64_t addr, uint64_t size)
 		}
 		b = take_old(t, (uint32_t)(i >> 1));
 		thrown_graphs__freed(t, &b);
+	} else if (!t->totals) {
+		add_older(t, size);
 	}
 	b.gone = w->n + 1;
 	count_freed(t, b.size);
@@ -375,8 +388,7 @@ static int add_known(struct track *t, const struct event *e)
 	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
 		return 0;
 	t->began_late |= t->number == 1 && !t->now.known;
-	/* The next event corrects the total, if the allocator reports totals. */
-	t->total += e->size;
+	add_older(t, e->size);
 	return put_old(t, b);
 }
 
@@ -429,6 +441,7 @@ static int add_event(const struct advisor *v, struct track *t, const struct even
 			return err;
 	}
 	/* Use the allocator's own total, because it includes unseen blocks. */
+	t->totals |= e->totals;
 	if (e->totals && e->kind == EVENT_FREE)
 		t->total = e->allocated + e->size;
 	else if (e->totals)
