@@ -377,11 +377,9 @@ async function checkDelete(page, trace) {
 // Every view in the dark, and on a small screen.
 async function pictures(trace, given) {
 	const views = { home: "", trace: `#/trace/${trace.trace_id}`, leaks: `#/trace/${trace.trace_id}?tab=leaks`, compare: `#/compare?traces=${given[0]},${trace.trace_id}` };
-	const page = await open();
-	await ready(page);
 	for (const [name, colorScheme, width, height] of [["light", "light", 1280, 900], ["dark", "dark", 1280, 900], ["small", "light", 360, 760]]) {
-		await page.emulateMedia({ colorScheme });
-		await page.setViewportSize({ width, height });
+		const page = await open("", { colorScheme, viewport: { width, height } }); // Firefox cannot change the scheme of a page
+		await ready(page);
 		await until(page, dark => Page.isDark() === dark, colorScheme === "dark");
 		for (const [view, hash] of Object.entries(views)) {
 			await page.evaluate(hash => { location.hash = hash || "#/"; }, hash);
@@ -391,8 +389,8 @@ async function pictures(trace, given) {
 			await picture(page, `${name}-${view}`, { fullPage: name === "small" });
 			await fits(page, `${name}, ${view}`);
 		}
+		await close(page);
 	}
-	await close(page);
 }
 
 async function use() {
