@@ -55,7 +55,7 @@ def test_probes_are_seen_in_the_code():
 
 def test_kill_9():
     rnd = random.Random(1)
-    target = train("killed.json")
+    target = train("killed.json", "--pause", "0.03")
     opened = 0
     for i in range(CYCLES):
         path = scratch("killed-%d.mtr" % i)
@@ -82,7 +82,7 @@ def test_kill_9():
 
 def test_attach_detach():
     rnd = random.Random(2)
-    target = train("detached.json", "--pause", "0.01")
+    target = train("detached.json", "--pause", "0.03")
     for i in range(CYCLES):
         path = scratch("detached-%d.mtr" % i)
         recorder = record(target.popen.pid, path)

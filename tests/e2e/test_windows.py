@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long cpu=140
-"""Four configurations captured by one script into one folder and compared in one table; a repetition is equal to the byte."""
+# run: long cpu=80
+"""Four configurations captured by one script into one folder and compared in one table; by night, a repetition is equal
+to the byte."""
 import json
 import os
 import subprocess
@@ -29,8 +30,8 @@ def peaks_of(folder):
     return doc
 
 
-def test_four_configurations_twice():
-    folders = [scratch("first"), scratch("second")]
+def captured(folders):
+    """Runs the script once for each folder, at the same time. What PyTorch said in each: a list by configuration."""
     jobs = [sweep(folder) for folder in folders]
     said = []
     for job in jobs:
@@ -38,29 +39,42 @@ def test_four_configurations_twice():
         said.append([json.loads(line) for line in job.stdout().splitlines()])
         for name in NAMES:
             check(name in job.stderr(), "%s is not in the table: %s", name, job.stderr())
-    first, second = (peaks_of(folder) for folder in folders)
-    for a, b, torch in zip(first, second, said[0]):
-        for key in ("peak_allocated", "peak_reserved", "steps", "steps_timed"):
-            equal(a[key], b[key], "%s, %s, the same script once more" % (a["name"], key))
+    return said
+
+
+def test_four_configurations():
+    folder = scratch("first")
+    (said,) = captured([folder])
+    first = peaks_of(folder)
+    for a, torch in zip(first, said):
         # The warm-up's peak is not higher than the later steps', so that PyTorch's peak is the window's.
         equal((a["peak_allocated"], a["steps"], a["steps_timed"]), (torch["max_memory_allocated"], 5, 5), a["name"])
-    equal(said[0][0]["max_memory_allocated"], said[1][0]["max_memory_allocated"], "PyTorch's own")
-    index = harness.read_json(os.path.join(folders[0], "index.json"))["recordings"]
+    index = harness.read_json(os.path.join(folder, "index.json"))["recordings"]
     equal([(e["name"], e["first_step"], e["last_step"], e["ended"]) for e in index], [(name, 2, 6, "5 steps") for name in NAMES], "index")
     for entry, row in zip(index, first):
         gpu = [d for d in entry["devices"] if d["device"] == "cuda:0"][0]
         equal((gpu["peak_allocated"], gpu["peak_reserved"]), (row["peak_allocated"], row["peak_reserved"]), "index and compare")
-        doc = report(os.path.join(folders[0], entry["file"]), at="peak")
+        doc = report(os.path.join(folder, entry["file"]), at="peak")
         equal(sum(r["bytes"] for r in doc["rows"]), gpu["peak_allocated"], "rows at the peak")
         equal((row["window_start"], row["duration"]), (doc["capture"]["window_start"], doc["capture"]["duration"]), "the window in compare and report")
-        gpu_now = harness.device(report(os.path.join(folders[0], entry["file"]), at="end"), "cuda:0")
+        gpu_now = harness.device(report(os.path.join(folder, entry["file"]), at="end"), "cuda:0")
         equal((gpu_now["allocated"], gpu_now["drift"], gpu_now["before_attach"], gpu_now["state"]), (gpu["allocated"], 0, 0, "exact"), "end")
-    code, out, err = tool("diff", "--format", "json", folders[0])
+    code, out, err = tool("diff", "--format", "json", folder)
     equal(code, 0, "diff of a folder, its first against its last: " + err)
     doc = json.loads(out)
     equal([doc[side]["allocated"] for side in ("old", "new")], [first[0]["peak_allocated"], first[-1]["peak_allocated"]], "diff")
-    code, out, _ = tool("report", "--format", "json", folders[0] + "#amp")
+    code, out, _ = tool("report", "--format", "json", folder + "#amp")
     equal((code, json.loads(out)["allocated"]), (0, first[2]["peak_allocated"]), "report of one of them")
+
+
+@harness.nightly("long")
+def test_four_configurations_twice():
+    folders = [scratch("once"), scratch("again")]
+    said = captured(folders)
+    for a, b in zip(*(peaks_of(folder) for folder in folders)):
+        for key in ("peak_allocated", "peak_reserved", "steps", "steps_timed"):
+            equal(a[key], b[key], "%s, %s, the same script once more" % (a["name"], key))
+    equal(said[0][0]["max_memory_allocated"], said[1][0]["max_memory_allocated"], "PyTorch's own")
 
 
 if __name__ == "__main__":
