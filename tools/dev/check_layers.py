@@ -313,6 +313,9 @@ def main():
     if sys.argv[1:] == ["--lower"]:
         lower_budgets(sources)
         return 0
+    if any(arg.startswith("-") for arg in sys.argv[1:]):
+        print(__doc__.strip())
+        return 0 if set(sys.argv[1:]) <= {"-h", "--help"} else 2
     commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
     violations = [*check_folders(sources), *check_documented_floors(), *check_includes(sources), *check_prefixes(sources), *check_budgets(lines_of_rooms(sources)),
                   *check_named_files(commented)]
