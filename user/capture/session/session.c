@@ -185,11 +185,9 @@ static void find_stepped(struct session *s)
 	static const enum mt_rec_type types[HOOK_NR] = { MT_HOOKS(RECORD) };
 #undef RECORD
 
-	/* The bound call has the records of the module call, which always has a probe. */
-	for (int i = 0; i < HOOK_NR; i++)
-		if (i != HOOK_MODULE_BOUND)
-			s->cost.measure.stepped[types[i]] = s->target.hooks[i].site.cls ==
-							    SITE_STEPPED;
+	/* Of hooks with records of one type, the first of the table: the others may have no probe. */
+	for (int i = HOOK_NR - 1; i >= 0; i--)
+		s->cost.measure.stepped[types[i]] = s->target.hooks[i].site.cls == SITE_STEPPED;
 }
 
 /* Notes a change of the recorded detail in the facts and, as a mark, in the stream. now: after the
