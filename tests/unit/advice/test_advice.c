@@ -456,6 +456,10 @@ static void test_casts(void **state)
 	compare((struct job){ .plain = true, .grad = 4000, .casts = CASTS },
 		(struct job){ .plain = true, .grad = 4000, .casts = 1 }, ADVICE_CASTS,
 		ADVICE_UP_TO);
+	/* The remedy moves the peak behind the frees of the casts. */
+	compare((struct job){ .plain = true, .grad = 4000, .casts = CASTS, .foreach = true },
+		(struct job){ .plain = true, .grad = 4000, .casts = 1, .foreach = true },
+		ADVICE_CASTS, ADVICE_UP_TO);
 }
 
 static void test_foreach(void **state)

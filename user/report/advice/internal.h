@@ -99,7 +99,7 @@ struct track {
 	/* The last calls, by number modulo CALLS_KEPT. */
 	struct model_call calls[CALLS_KEPT];
 	uint64_t call;		/* number of calls that began so far */
-	uint64_t backward_call; /* the same when backward allocated last */
+	uint64_t backward_call; /* value of `call` when backward allocated last */
 	struct thrown_graphs thrown;
 	bool too_long;	 /* a step too long to replay had the largest peak of those not kept */
 	bool totals;	 /* the allocator reports totals */
@@ -153,8 +153,8 @@ static inline int64_t changes__less(uint64_t bytes)
 {
 	return (int64_t)(0 - bytes);
 }
-/* Adds changes that remove a block at place from, and restore it at place to. NEVER: it is not
- * restored; nor is it if the window frees it before. */
+/* Adds changes that remove b at place `from` and restore it at place `to`. NEVER, or a free of b
+ * before `to`: b stays absent to the end of the window. */
 void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
 
 /* ---- modules.c: groups of repeated modules ---- */

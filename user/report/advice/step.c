@@ -56,7 +56,6 @@ static int advise_foreach(struct advising *a)
 			    !(name = multi_tensor_optimizer(a->d, b->stack)))
 				continue;
 			changes__absent(&r.c[i], b, b->born, NEVER);
-			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
 			optimizer = name;
 			stack = b->stack;
 			blocks_at_peak += w == a->highest;

@@ -559,7 +559,7 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 	if (from >= to)
 		return;
 	changes__add(c, from, changes__less(b->size), false);
-	if (to == NEVER)
+	if (to == NEVER && b->gone == NEVER)
 		return;
 	/* The replay subtracts the size at the block's free, although the block is absent. So a
 	 * free before `to` needs the bytes added after it. */
