@@ -2,6 +2,7 @@
 /* Names of host memory: of ranges of this process, by the objects that lie in them. */
 #include "unit/cmocka.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -235,10 +236,54 @@ static void test_late_records(void **state)
 	proc__free((struct proc *)c.proc);
 }
 
+/* Sets the size of new threads' stacks. A thread with too large a stack cannot start. */
+static void set_stack_size(size_t size)
+{
+	pthread_attr_t attr;
+
+	assert_int_equal(pthread_getattr_default_np(&attr), 0);
+	assert_int_equal(pthread_attr_setstacksize(&attr, size), 0);
+	assert_int_equal(pthread_setattr_default_np(&attr), 0);
+	pthread_attr_destroy(&attr);
+}
+
+/* A reading whose thread cannot start is due again, although memory does not change. */
+static void test_thread_fails(void **state)
+{
+	struct host_capture c = { .proc = proc__open(getpid()),
+				  .now = now,
+				  .since = since,
+				  .emit = emit,
+				  .thread = thread,
+				  .stack = stack,
+				  .native = native,
+				  .named = named };
+	struct host_memory *h = host_memory__new(&c, false);
+	uint8_t *area;
+
+	assert_non_null(c.proc);
+	assert_non_null(h);
+	area = map(h, MIB, 43);
+	read_once(h);
+	tell_of(h, area, MIB, 44);
+	set_stack_size(1UL << 50);
+	for (int i = 0; i < 3; i++) { /* the first one may grow the heap */
+		got.now += 10000000000;
+		host_memory__begin(h, false);
+		assert_false(host_memory__is_reading(h));
+		assert_int_equal(host_memory__join_reading(h), 0);
+	}
+	set_stack_size(1UL << 20);
+	read_once(h);
+	host_memory__free(h);
+	proc__free((struct proc *)c.proc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names),
 					    cmocka_unit_test(test_looks),
+					    cmocka_unit_test(test_thread_fails),
 					    cmocka_unit_test(test_late_records) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -411,8 +411,9 @@ struct host_memory {
 	uint64_t total;	     /* resident bytes of all ranges */
 	uint64_t looks;	     /* number of times that growth was charged */
 	uint64_t worked_out; /* bytes of growth that were charged since the last reading */
-	bool changed;	     /* the address space changed since the last reading began */
-	uint64_t heap_end;   /* end of the heap after the last brk(); 0: unknown */
+	/* The address space changed since the last reading began, or that reading failed. */
+	bool changed;
+	uint64_t heap_end; /* end of the heap after the last brk(); 0: unknown */
 	/* Smallest piece so far that a heap grew by, with brk() and with mprotect(), bytes; 0:
 	 * none. */
 	uint64_t least_brk, least_opened;
@@ -689,7 +690,17 @@ static int copy_ranges(struct host_memory *h)
 	return 0;
 }
 
-/* Whether a reading is due: the pause is over, and memory may have changed. */
+/* Frees a reading that did not succeed. The next one is then due although memory is the same. */
+static void fail_reading(struct host_memory *h, int err)
+{
+	if (proc__alive(h->c.proc))
+		log_debug("host memory was not read: %s", strerror(-err));
+	residency__free(&h->job);
+	h->changed = true;
+}
+
+/* True if the pause is over and memory may have changed. Then sets h->resident for the reading that
+ * the caller begins. */
 static bool is_due(struct host_memory *h, uint64_t now)
 {
 	uint64_t resident;
@@ -716,13 +727,14 @@ void host_memory__begin(struct host_memory *h, bool last)
 	/* The new thread inherits the mask: signals go to the thread that waits for them. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = -copy_ranges(h) ?: pthread_create(&h->thread, NULL, run_reading, h);
+	err = copy_ranges(h);
+	if (!err)
+		err = -pthread_create(&h->thread, NULL, run_reading, h);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	h->running = !err;
 	if (err) {
-		residency__free(&h->job);
 		h->next = h->c.now(h->c.ctx) + EVERY;
-		log_debug("host memory was not read: %s", strerror(err));
+		fail_reading(h, err);
 	}
 }
 
@@ -742,9 +754,7 @@ int host_memory__join_reading(struct host_memory *h)
 	h->next = h->c.now(h->c.ctx) + (pause > EVERY ? pause : EVERY);
 	if (!h->err)
 		return 1;
-	if (proc__alive(h->c.proc))
-		log_debug("host memory was not read: %s", strerror(-h->err));
-	residency__free(&h->job);
+	fail_reading(h, h->err);
 	return 0;
 }
 
