@@ -97,7 +97,8 @@ struct log_config {
 
 /*
  * Parses "debug,file=/var/log/memtrace.log,format=json" and adds it to c. levels_only:
- * allows only a level, as in the option. Returns 0, or -EINVAL with *why and c unchanged.
+ * allows only a level, as in the option. Returns 0, or -EINVAL or -ENOMEM with *why and c
+ * unchanged.
  */
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
 		      size_t size);

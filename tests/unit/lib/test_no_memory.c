@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/grid.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/map64.h"
 #include "base/outfile.h"
 #include "export/formats/pb.h"
@@ -252,13 +253,35 @@ static void test_outfile(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* A log's file that was set before is kept when another text cannot be parsed. */
+static int parse_log_config(void *ctx)
+{
+	struct log_config c = LOG_CONFIG_INIT;
+	char why[128] = "";
+	int err = log_config__parse(&c, "file=/a", false, why, sizeof(why));
+
+	if (!err) {
+		err = log_config__parse(&c, "debug", false, why, sizeof(why));
+		assert_non_null(c.file);
+		assert_string_equal(c.file, "/a");
+	}
+	assert_string_equal(why, err ? "out of memory" : "");
+	free(c.file);
+	return err;
+}
+
+static void test_log_config(void **state)
+{
+	assert_int_equal(no_memory__try(parse_log_config, NULL), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_map64),	cmocka_unit_test(test_strings),
 		cmocka_unit_test(test_array),	cmocka_unit_test(test_grid),
 		cmocka_unit_test(test_writers), cmocka_unit_test(test_pb),
-		cmocka_unit_test(test_outfile),
+		cmocka_unit_test(test_outfile), cmocka_unit_test(test_log_config),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

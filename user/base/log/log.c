@@ -81,6 +81,12 @@ static int refuse(char *why, size_t size, const char *text, size_t len, const ch
 	return -EINVAL;
 }
 
+static int refuse_no_memory(char *why, size_t size)
+{
+	snprintf(why, size, "out of memory");
+	return -ENOMEM;
+}
+
 static int parse_fd(struct log_config *c, const char *text, size_t len)
 {
 	char number[12], *end;
@@ -97,7 +103,8 @@ static int parse_fd(struct log_config *c, const char *text, size_t len)
 	return 0;
 }
 
-/* Parses one item of the comma-separated list: text, len bytes. 0, or -EINVAL with why. */
+/* Parses one item of the comma-separated list: text, len bytes. 0, or -EINVAL or -ENOMEM with
+ * *why. */
 static int parse_item(struct log_config *c, const char *text, size_t len, bool levels_only,
 		      char *why, size_t size)
 {
@@ -114,9 +121,11 @@ static int parse_item(struct log_config *c, const char *text, size_t len, bool l
 		return 0;
 	}
 	if (key == 4 && !strncmp(text, "file", 4)) {
+		if (!n)
+			return refuse(why, size, text, len, "names no file");
 		free(c->file);
-		c->file = n ? strndup(value, n) : NULL;
-		return c->file ? 0 : refuse(why, size, text, len, "names no file");
+		c->file = strndup(value, n);
+		return c->file ? 0 : refuse_no_memory(why, size);
 	}
 	if (key == 6 && !strncmp(text, "format", 6)) {
 		c->json = n == 4 && !strncmp(value, "json", 4);
@@ -143,6 +152,8 @@ int log_config__parse(struct log_config *c, const char *text, bool levels_only, 
 	int err;
 
 	parsed.file = c->file ? strdup(c->file) : NULL;
+	if (c->file && !parsed.file)
+		return refuse_no_memory(why, size);
 	for (;; at += len + 1) {
 		len = strcspn(at, ",");
 		err = len || levels_only ? parse_item(&parsed, at, len, levels_only, why, size) : 0;
