@@ -731,19 +731,18 @@ static bool detect_protocol(struct tcp_store_client *c, struct reader *r)
 	return true;
 }
 
-/* Handles one request. Leaves r unchanged if the request is incomplete. */
+/* Handles one request, of which r has at least one byte. Leaves r unchanged if the request is
+ * incomplete. */
 static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct reader begin;
-	const uint8_t *type;
 	unsigned query;
 	int err;
 
 	if (!c->known && (!detect_protocol(c, r) || r->at == r->end))
 		return 0;
 	begin = *r;
-	type = take(r, 1);
-	query = type ? *type + (unsigned)c->old : 0;
+	query = (uint8_t)*r->at++ + (unsigned)c->old; /* old numbers are one less: enum query */
 	if (query >= N_QUERIES || !requests[query]) {
 		r->bad = true;
 		return 0;

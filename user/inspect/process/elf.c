@@ -80,15 +80,16 @@ static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 		return -ERANGE;
 	if (place_of(e, off, len, &at))
 		return -EIO;
-	/* Not through /proc/PID/mem: that would hold the address space's lock until the server of
-	 * the file system replies. Meanwhile the process could not fork, and no probe be attached. */
+	/* proc__read() does not use /proc/PID/mem, which would hold the address space's lock until
+	 * the server of the file system replies. Meanwhile the process could not fork, and no probe
+	 * be attached. */
 	if (e->process)
 		return proc__read(e->process, at, buf, len) ? -EIO : 0;
-	/* Fewer bytes: truncated meanwhile, or an I/O error. */
+	/* Fewer bytes mean an I/O error, or that the file was truncated meanwhile. */
 	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
 
-/* 0, -ERANGE beyond the file or the span, -EIO. */
+/* Reads len bytes at offset `off` of a span. 0, -ERANGE beyond the file or the span, -EIO. */
 static int read_span(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end;
@@ -985,7 +986,9 @@ int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret)
 #define PE_PCREL 0x10
 #define PE_TABLE 0x3b /* relative to the header, signed 32 bits: the searchable form */
 #define ENTRIES_MAX (64u << 20)
-#define CIE_MAX 64 /* bytes of a CIE read, which contain its augmentation */
+/* Bytes of a CIE read, which contain its augmentation. A CIE that begins closer to the end of its
+ * segment is not found. */
+#define CIE_MAX 64
 
 struct hdr { /* beginning of .eh_frame_hdr */
 	uint8_t version, frame_enc, count_enc, table_enc;
@@ -1070,7 +1073,7 @@ static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
 static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 {
 	uint8_t b[CIE_MAX];
-	size_t pos = 9, aug, n; /* the augmentation is at 9 */
+	size_t aug = 9, pos, n; /* b + aug: first character of the augmentation */
 	uint32_t id;
 
 	if (elf__read(e, cie, b, sizeof(b)))
@@ -1078,7 +1081,6 @@ static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 	memcpy(&id, b + 4, sizeof(id));
 	if (id || (b[8] != 1 && b[8] != 3))
 		return -ENOENT;
-	aug = pos;
 	n = strnlen((const char *)b + aug, 8);
 	if (n == 8 || b[aug] != 'z')
 		return -ENOENT;

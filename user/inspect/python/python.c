@@ -150,7 +150,9 @@ static bool use_row(struct python *py, int major, int minor, int micro, bool fre
 	return row;
 }
 
-/* From 3.11 on: Py_Version, at addr, has the version. */
+/* From 3.11 on: Py_Version, at addr, has the version. From 3.13 on, _Py_DebugOffsets also has
+ * offsets, and tells whether the build is free-threaded: the table has both builds of these
+ * versions. */
 static int identify_exported(struct python *py, uint64_t addr, const char **why)
 {
 	uint8_t block[DEBUG_OFFSETS_MAX];
@@ -173,7 +175,8 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 	err = read_debug_offsets(py, v, block, why);
 	if (err)
 		return err;
-	use_row(py, py->major, py->minor, py->micro, proc__word(block + FREE_THREADED_AT));
+	if (!use_row(py, py->major, py->minor, py->micro, proc__word(block + FREE_THREADED_AT)))
+		return unknown_version(py->major, py->minor, why);
 	return apply_debug_offsets(py, block, why);
 }
 

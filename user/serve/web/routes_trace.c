@@ -558,8 +558,9 @@ static struct finished describe_finished(const struct state_trace *t)
 	return ret;
 }
 
-/* True if a trace of the same rank and job began after all[i] had ended. Traces of one rank that
- * overlap in time are of its process and its child processes, and all count. */
+/* True if a trace of the same rank and job began after all[i] had ended. all: n traces by their
+ * beginning. Traces of one rank that overlap in time are of its process and its child processes,
+ * and all count. An unknown rank is never superseded. */
 static bool is_superseded(const struct finished *all, size_t n, size_t i)
 {
 	for (size_t k = i + 1; k < n && all[i].rank >= 0; k++)
