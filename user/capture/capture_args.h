@@ -10,12 +10,12 @@
 #include "capture/probes/session_opts.h"
 
 struct capture_args {
-	pid_t pid;	       /* the one process, and its children; 0: pick chooses */
+	pid_t pid;	       /* the process to capture; 0: `pick` chooses several */
 	struct pick_args pick; /* choice of several processes; counts if pick_args__many(&pick) */
 	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
 	bool children;	       /* follow child processes and their children */
-	struct session_opts
-		session; /* options of each session; the capture's loop sets started to inside */
+	/* Options of each session. The capture's loop sets the fields from `started` to `inside`. */
+	struct session_opts session;
 };
 
 /* Parsers of the options. Their input (argp_state.input) is a struct capture_args. */

@@ -33,7 +33,8 @@ struct loop_source {
 /* A process that we started and that waits to run its program. It has the terminal and gets Ctrl-C,
  * and fewer messages are logged. */
 struct loop_command {
-	struct inside_memory *inside; /* its memory, if it records itself; NULL: the kernel does */
+	struct inside_memory *inside; /* memory of a command that records itself; NULL: the kernel
+					 records it */
 	int signals;		      /* signalfd of the caller */
 	/* Called when signals is readable. Returns false if no signal concerned the command. */
 	bool (*signalled)(void *ctx);
@@ -53,7 +54,8 @@ enum loop_endings {
 /* The messages logged so far, so that none is logged twice. */
 struct capture_remarks {
 	char until[96];		   /* text of capture_loop__until() */
-	bool silent, stepless;	   /* the warnings were logged that no event, no step came */
+	bool silent;		   /* a warning was logged that no event came */
+	bool stepless;		   /* a warning was logged that no step came */
 	bool busy;		   /* some process was traced at the last look */
 	uint64_t last_line;	   /* time of the last progress line, ns since the attach */
 	uint64_t next_call;	   /* time of the next call of loop_command.waiting() */

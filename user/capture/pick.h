@@ -76,8 +76,8 @@ enum pick_is {
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
 /* True for a process of -p, and with --follow for the successor of one that ended. */
 bool pick__is_given(const struct pick *p, const struct pick_process *q);
-/* With --follow of PIDs: remembers a traced process, whose place the next process with the same
- * command line, user and container takes. */
+/* With --follow of PIDs, remembers a traced process. The next process with the same command line,
+ * user and container takes its place. */
 int pick__remember(struct pick *p, const struct pick_process *q); /* returns 0 or -ENOMEM */
 /* Frees the place of a process that ended at this time (CLOCK_MONOTONIC, ns). */
 void pick__ended(struct pick *p, pid_t pid, uint64_t when);

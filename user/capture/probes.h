@@ -47,7 +47,7 @@ struct probes_opts {
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
  * errno; *why (static text) names what the kernel or the user lacks. */
 struct probes *probes__load(const struct probes_opts *opts, const char **why);
-void probes__free(struct probes *p); /* detaches, if they are not shared; NULL is fine */
+void probes__free(struct probes *p); /* detaches the probes unless they are shared; accepts NULL */
 /* A listed set for the same interpreter that is attached to no other hooks than these (HOOK_NR),
  * shared from now on; NULL: no such set. */
 struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
@@ -55,8 +55,8 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 struct probes *probes__share_set(struct probes *p); /* shares this set */
 /* Number of these programs in the group of processes (proc_group.h); 0: without a group. */
 uint32_t probes__group(const struct probes *p);
-bool probes__have_multi(const struct probes *p); /* they use uprobe.multi links */
-bool probes__sleepable(const struct probes *p);	 /* they can wait for pages */
+bool probes__have_multi(const struct probes *p); /* true if the probes use uprobe.multi links */
+bool probes__sleepable(const struct probes *p);	 /* true if the programs can wait for pages */
 /* True if these are the programs for kernels that lack a feature of features__missing(). */
 bool probes__old(const struct probes *p);
 /* True if the probes are in every process that maps the files, and the programs drop other
@@ -110,7 +110,7 @@ enum call_probe {
 	CALL_RETURN, /* cookie: MT_CALL_COOKIE; attach it before CALL_ENTER, so that each entry has
 			a return */
 	CALL_ENTER,
-	CALL_SET_DEVICE, /* a function that sets the current device; cookie: its number */
+	CALL_SET_DEVICE, /* a function that sets the current device; cookie: the function's number */
 	CALL_ASKED,	 /* pytorch:malloc; cookie: index in the arguments of probes__set_asked() */
 };
 
@@ -141,7 +141,7 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 /* Sets how many native stacks (struct mt_rec_native) are copied in a second, over all processes of
  * these programs. 0: none. Without effect for programs that run in the process itself. */
 void probes__copy_stacks(struct probes *p, uint32_t most);
-/* Also copies the stack of each allocation of PyTorch of at least so many bytes, not 0. */
+/* Also copies the native stack of each allocation of PyTorch of at least `bytes`, not 0. */
 void probes__copy_stacks_from(struct probes *p, uint64_t bytes);
 /* Copies no stacks of calls from the code at these addresses. Without effect with a group. */
 void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end);
@@ -245,7 +245,7 @@ void probes__want_level(struct probes *p, uint32_t number, unsigned int level, b
 			pid_t pid, const struct hook *hooks);
 /* True if the hook is not probed because of the level. */
 bool probes__is_off(const struct probes *p, enum hook_id id);
-/* What the programs leave out now. */
+/* Returns the detail that the programs leave out now. */
 struct cost_detail probes__detail(const struct probes *p);
 /* Time in the programs by enum mt_rec_type, of some of the hits of all processes; NULL: unknown. */
 const struct mt_timed *probes__timed(const struct probes *p);
@@ -253,7 +253,7 @@ const struct mt_timed *probes__timed(const struct probes *p);
  * or -errno. */
 int probes__hit_cost(struct hit_cost *ret);
 
-/* How this kernel's uprobe.multi links treat a PID. Needs CAP_BPF; found out once. */
+/* Support of this kernel for uprobe.multi links to one PID. */
 enum probes_multi {
 	PROBES_MULTI_NONE = 1, /* before Linux 6.6 */
 	PROBES_MULTI_THREAD,   /* only hits of the PID's main thread: 6.6 to 6.6.34, 6.7, 6.8, 6.9

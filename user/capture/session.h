@@ -29,10 +29,10 @@ struct proc;
 struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
 /*
  * A session for a process that was forked from parent's process, directly or through others. It
- * runs under the parent's probes. time: when it was forked; diverged: when the first process in
- * between was (CLOCK_MONOTONIC, ns). early: its records received so far, in the form of
- * capture/decode/queue.h; takes ownership. The process may have ended. NULL and *f on failure. The
- * fact attached_at is "fork", or "live" if session__misses_forks(parent).
+ * runs under the parent's probes. time: when pid was forked. diverged: when parent's process forked
+ * pid or the ancestor of pid (both CLOCK_MONOTONIC, ns). early: its records received so far, in the
+ * form of capture/decode/queue.h; takes ownership. The process may have ended. NULL and *f on
+ * failure. The fact attached_at is "fork", or "live" if session__misses_forks(parent).
  */
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
 				    uint64_t time, uint64_t diverged, struct queue *early,

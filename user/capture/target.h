@@ -48,7 +48,7 @@ int target__check_tensors(const struct target *t, struct failure *f);
  * process, so there another file must import functions of CUDA, or a device must be in use.
  */
 bool target__uses_cuda(const struct target *t, const struct maps *m);
-/* As target__look(), and leaves the interpreter as it is, which others have borrowed. */
+/* As target__look(), but keeps t->python, which others have borrowed. */
 int target__look_for_torch(struct target *t, struct failure *f);
 /* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
 void target__look_for_python(struct target *t, struct maps *maps);

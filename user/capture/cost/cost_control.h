@@ -16,8 +16,8 @@ enum cost_level {
 	COST_ALL = 0,
 	COST_NO_NODES,	 /* without autograd's nodes */
 	COST_NO_MODULES, /* also without calls of modules */
-	/* Also without the stacks of most allocations below a size: 64 KiB, then four times as much
-	 * with each level, up to 1 GiB. */
+	/* Also without the stacks of most allocations below a size: 64 KiB at this level, and four
+	 * times as much at each level above it, up to 1 GiB. */
 	COST_SAMPLED,
 	COST_LAST = COST_SAMPLED + 7,
 };

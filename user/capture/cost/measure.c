@@ -32,7 +32,7 @@ __asm__(".text\n" FUNCTION("cost_emulated", EMULATED) FUNCTION("cost_stepped", S
 void cost_emulated(void);
 void cost_stepped(void);
 
-/* Which offset of its file is mapped at addr? */
+/* Search for the offset in its file of the code at addr. */
 struct search {
 	uintptr_t addr;
 	uint64_t offset; /* the result */
@@ -112,7 +112,7 @@ int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret)
 #define SMOOTH 32.0	/* timed hits that the mean remembers */
 #define LEAST_ALONE 0.1 /* least share of the time that the target has for itself */
 
-/* How often the kernel's trap is taken for a hit of this type. */
+/* Returns the number of the kernel's traps for a hit of a type (enum mt_rec_type). */
 static unsigned traps(unsigned type)
 {
 	switch (type) {

@@ -35,8 +35,8 @@ struct measure {
 	bool stepped[MEASURE_TYPES]; /* by enum mt_rec_type: the kernel single-steps the probed
 					instruction; MT_REC_NODE: that of the hook for nodes that
 					begin to run */
-	/* As of the last look. */
-	bool begun;
+	/* What measure__look() got at the last look. */
+	bool begun; /* there was a look */
 	uint64_t hits[MEASURE_TYPES], wall, cpu;
 	struct mt_timed timed[MEASURE_TYPES];
 	double mean[MEASURE_TYPES]; /* mean time in the program for a hit, ns; 0: none was timed yet

@@ -22,9 +22,9 @@
 #include "record/files.h"
 
 #define NODES_MAX (1u << 20)	/* nodes kept; a new one then replaces the oldest */
-#define LOOK_PAUSE 200000000ULL /* ns between two looks for the functions */
+#define FIND_PAUSE 200000000ULL /* ns between two attempts to find PyTorch's functions */
+#define FIND_MAX 50		/* attempts before we give up */
 #define TYPES_MAX 4096		/* Python classes kept */
-#define LOOK_MAX 50		/* looks for the functions before we give up */
 #define OBJECT_WORDS 64		/* words of a node that may point to its Python object */
 #define OBJECT_TRIES 64		/* nodes whose Python object is searched */
 
@@ -44,7 +44,8 @@ struct class_name {
 
 struct autograd {
 	struct made *made; /* a ring buffer once it is full */
-	uint32_t n, next;  /* entries of .made; with NODES_MAX of them, the oldest one */
+	uint32_t n;	   /* entries of .made */
+	uint32_t next;	   /* index of the oldest entry, once there are NODES_MAX */
 	size_t cap;
 	struct map64 *at;	  /* address of a node -> index in made */
 	struct map64 *classes;	  /* vptr -> dictionary number of the C++ class's name, 0: none */
@@ -58,11 +59,11 @@ struct autograd {
 	uint64_t next_look; /* earliest time of the next autograd__look(), ns since start */
 	uint64_t forward;   /* time when forward last made a node, CLOCK_MONOTONIC, ns */
 	unsigned int looks, object_tries;
-	uint32_t unknown; /* dictionary number of the node AUTOGRAD_UNKNOWN; 0: it has none so far */
+	uint32_t unknown; /* dictionary number of AUTOGRAD_UNKNOWN; 0: not in the dictionary yet */
 	bool faults_warned;
 	uint64_t graphless; /* calls of root modules in which forward made no node so far */
-	uint64_t joined, unjoined, accumulated,
-		unnamed; /* nodes that ran, by how they were named */
+	/* Numbers of nodes that ran, by how they were named. */
+	uint64_t joined, unjoined, accumulated, unnamed;
 };
 
 void autograd__free(struct autograd *a)
@@ -121,7 +122,7 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 {
 	const struct autograd *a = d->autograd;
 
-	return a && a->looks < LOOK_MAX && now >= a->next_look &&
+	return a && a->looks < FIND_MAX && now >= a->next_look &&
 	       !decoder__is_probed(d, HOOK_EVALUATE) && !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
@@ -133,7 +134,7 @@ void autograd__look(struct decoder *d, uint64_t now)
 	struct autograd *a = d->autograd;
 	struct hook *hooks;
 
-	a->next_look = now + LOOK_PAUSE;
+	a->next_look = now + FIND_PAUSE;
 	a->looks++;
 	hooks = calloc(HOOK_NR, sizeof(*hooks));
 	if (!hooks)

@@ -106,7 +106,8 @@ int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	struct code *code = youngest(c, addr);
 
 	if (code && code->fresh && epoch <= c->read_until) {
-		/* It was freed before or during the reading. */
+		/* The object was freed before its reading ended, so that the reading may be of
+		 * another object at the address. */
 		drop_youngest(c, addr);
 		code = youngest(c, addr);
 	}

@@ -27,7 +27,7 @@ enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_N
 /* Memory that a call took and no call has given back; or a free entry of cuda_calls.taken. */
 struct taken {
 	uint64_t addr, size;
-	uint64_t time;	   /* when the call that took it returned, CLOCK_MONOTONIC, ns */
+	uint64_t time;	   /* when the call that took the memory returned, CLOCK_MONOTONIC, ns */
 	uint32_t physical; /* MEM_MAPPED: index in cuda_calls.taken of the physical memory, or
 			      NO_INDEX; in a free entry: index of the next free one */
 	uint32_t mappings; /* MEM_PHYSICAL: number of mappings */
@@ -35,8 +35,8 @@ struct taken {
 	struct device device;
 	uint8_t how; /* enum mem_how */
 	bool block;  /* the event for this memory was an EVENT_ALLOC */
-	bool owed; /* this address was taken again before its free was recorded: the record of that
-		      free is still to come */
+	bool owed;   /* the address was taken again before the record of its free, which is still to
+			come */
 	bool silent; /* makes no event: another process's memory, or a mapping of host memory that
 			is counted already */
 	bool in_context;	   /* the memory ends with the CUDA context that it was taken in */
@@ -100,10 +100,11 @@ struct cuda_calls {
 	bool by_pid; /* a file with CUDA functions is probed by PID: see probes__calls_each() */
 	/* The driver's figures; times are ns since start. */
 	struct nvml_figures figures;
-	uint64_t next_used, next_regular; /* earliest and latest time of the next reading of them */
-	bool moved;	   /* device memory was taken or given back since the last reading */
-	bool asking;	   /* a dry run's figures were read before this drain */
-	bool whole;	   /* the last drain emptied the ring */
+	uint64_t next_used;    /* earliest time of their next reading */
+	uint64_t next_regular; /* latest time of their next reading */
+	bool moved;	       /* device memory was taken or given back since the last reading */
+	bool asking;	       /* a dry run's figures were read before this drain */
+	bool whole;	       /* the last drain emptied the ring */
 	uint64_t asked_at; /* ticket of the question to NVML, for nvml__answered(); 0: none is open */
 	bool asked_whole;		  /* the drain before the question emptied the ring */
 	uint64_t changes, changes_at_ask; /* calls so far that may change a device's memory, and how

@@ -29,7 +29,7 @@ struct target;
 #define CUDA_PUSHED 4 /* size of thread.pushed: CUDA contexts kept below a thread's current one */
 
 /* Flags of an entry of decoder.stacks. The lower 32 bits are the stack's dictionary number. */
-#define STACK_OPTIMIZER_EXIT (1ULL << 32) /* it is the exit of an optimizer's step */
+#define STACK_OPTIMIZER_EXIT (1ULL << 32) /* the stack is of the exit of an optimizer's step */
 #define STACK_WHOLE (1ULL << 33)	  /* all frames and modules of the stack have names */
 #define STACK_BEGINS (1ULL << 34) /* the stack ends where the call of its only module begins */
 
@@ -55,12 +55,12 @@ struct thread {
 	/* Bytes of device memory that CUDA refused PyTorch's allocator in its last such call; 0:
 	 * it did not refuse them. */
 	uint64_t refused;
-	uint64_t called_root; /* the root module that it called last, until forward makes a node of
-				 autograd in that call; 0: none */
-	uint64_t cpu_addr;    /* address of the New or Delete that was the thread's last record,
-				 to drop PyTorch's second report of it; 0: none */
-	int64_t cpu_size; /* bytes of that New; negative: it was a Delete, which does not pass the
-			     size */
+	uint64_t called_root; /* the root module that the thread called last, until forward makes a
+				 node of autograd in that call; 0: none */
+	/* The thread's last record, if that was a New or Delete of CPU memory, to drop PyTorch's
+	 * second report of the same. */
+	uint64_t cpu_addr; /* address; 0: the last record was another */
+	int64_t cpu_size;  /* bytes of a New; negative: a Delete, which does not pass the size */
 	struct mt_rec_mem first_twin; /* the sleepable programs' record of a hit while both sets
 				    run; see is_twin() */
 	bool expects_twin;	      /* the other programs' record of .first_twin has not come */
@@ -92,14 +92,14 @@ struct decoder {
 				  dropped; 0: not yet */
 	bool has_memory;       /* a record of a probe on allocations has come */
 	struct map64 *changed; /* set of addresses that were allocated or freed after .cut; NULL:
-				  there is no cut, or they are not all known */
+				  there is no cut, or the set would lack some */
 	bool from_start;       /* the probes were in place before PyTorch's code could run */
 	bool no_torch;	       /* calls into CUDA are the blocks: there is no PyTorch */
 	bool forked;	       /* the process was forked by a traced one */
 	struct map64 *stacks;  /* stack id -> dictionary stack | STACK_... */
 	struct map64 *outer;   /* stack id -> outermost module object on that stack */
-	struct map64 *old_stacks, *old_outer; /* ids of earlier epochs: records still in the ring
-						 may refer to them */
+	/* .stacks and .outer of earlier epochs, for records that are still in the ring. */
+	struct map64 *old_stacks, *old_outer;
 	/* Root modules, by address: the programs report their calls -> enum root_kind. old_roots:
 	 * those before decoder__forget_roots() was called last. */
 	struct map64 *roots, *old_roots;

@@ -33,7 +33,7 @@ struct call {
 	uint64_t self;	  /* address of the object that was called */
 	uint64_t sp, ret; /* stack pointer and return address at the entry; 0: unknown */
 	uint32_t module;  /* the module's number in the dictionary, 0: unknown */
-	bool entered;	  /* it is a module's: EVENT_ENTER was emitted */
+	bool entered;	  /* the object is a module: EVENT_ENTER was emitted */
 };
 
 /* The calls that a thread is in. */
@@ -145,7 +145,8 @@ static int type_of(struct decoder *d, uint64_t type, enum mt_module_type *ret)
 	if (!*ret)
 		return 0;
 	if (probes__set_module_type(d->probes, d->opts->number, type, *ret)) {
-		/* No room: the programs report the classes that are in use again. */
+		/* The programs have no room for another class. After they have forgotten all, they
+		 * report those in use again. */
 		forget_types(d);
 		return 0;
 	}

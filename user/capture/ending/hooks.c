@@ -33,7 +33,7 @@ struct oom_log {
 		pid_t pid; /* the victim; 0: free */
 		struct oom_report report;
 	} found[REPORTS];
-	unsigned int next; /* number of the next report; the oldest one gives way */
+	unsigned int next; /* number of reports so far; a new one replaces the oldest */
 };
 
 static const struct oom_report unknown_report = {
@@ -209,7 +209,7 @@ struct ending_hooks {
 	void *ctx;
 };
 
-/* For the ring buffer: keeps an end of a process, and passes on other records. */
+/* Callback of the ring buffer: keeps the record of an end of a process, and passes on others. */
 static int on_record(void *ctx, void *data, size_t len)
 {
 	struct ending_hooks *h = ctx;
@@ -232,7 +232,7 @@ static int load(struct ending_hooks *h)
 	if (!h->skel)
 		return -errno;
 	h->skel->rodata->pid_ns = proc__pid_namespace();
-	/* That map is only for the programs of probes. */
+	/* Only the programs of probes use the map `members`. */
 	err = bpf_map__set_autocreate(h->skel->maps.members, false);
 	return err ? err : ending_bpf__load(h->skel);
 }

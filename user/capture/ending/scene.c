@@ -32,7 +32,7 @@ struct scene_memory {
 
 /* The processes with the most memory. */
 struct others {
-	bool of_cgroup; /* they are in a cgroup; false: on the machine, as far as visible */
+	bool of_cgroup; /* of a cgroup; false: of the machine, as far as they are visible */
 	uint64_t time;	/* of this reading: CLOCK_MONOTONIC, ns; 0: none */
 	size_t n;	/* entries of top */
 	size_t all;	/* processes that were compared */
@@ -45,7 +45,7 @@ struct others {
 
 struct scene {
 	pid_t pid;
-	int smaps, status;	   /* descriptors of its files in /proc; negative: none */
+	int smaps, status;	   /* descriptors of files in /proc/PID; negative: none */
 	uint64_t next;		   /* time of the next periodic reading, ns */
 	struct scene_memory last;  /* the last periodic reading */
 	struct scene_memory exact; /* reading at the end */
@@ -53,8 +53,9 @@ struct scene {
 	bool of_oom;	       /* limiting is the cgroup whose limit the OOM killer enforced */
 	struct memcg cgroup;   /* of the process */
 	struct memcg limiting; /* the cgroup whose limit counts: that one or one above */
-	struct memcg_figures before, after; /* its figures when the capture began, and at the end */
-	uint64_t after_time;		    /* as of scene_memory.time */
+	struct memcg_figures before; /* figures of `limiting` when the capture began */
+	struct memcg_figures after;  /* figures of `limiting` at the end */
+	uint64_t after_time;	     /* as of scene_memory.time */
 	struct others others;
 	struct oom_report report; /* constraint "": none */
 };
@@ -346,7 +347,7 @@ static void set_text(struct setting *s, const char *key, const char *value)
 		s->err = facts__set(s->facts, key, value);
 }
 
-/* Sets a fact to a number, unless that is not known. */
+/* Sets a fact to a number; nothing if the number is MEMCG_NONE. */
 static void set(struct setting *s, const char *key, uint64_t value)
 {
 	if (!s->err && value != MEMCG_NONE)
@@ -391,7 +392,7 @@ static void set_signal(struct setting *s, const struct mt_rec_ending *r)
 	if (r->status & 0x80) /* WCOREDUMP() */
 		set_text(s, "end_core", "1");
 	if (!r->sent)
-		return; /* it was not seen when it was sent */
+		return; /* no program saw who sent the signal */
 	set_signed(s, "end_signal_code", r->code);
 	if (r->flags & MT_ENDING_HAS_ADDRESS && !s->err)
 		s->err = facts__setf(s->facts, "end_signal_addr", "0x%" PRIx64,

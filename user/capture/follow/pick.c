@@ -74,7 +74,7 @@ static int read_users(pid_t pid, struct pick_process *p)
 
 	if (io__text_of_process(pid, "status", text, sizeof(text)) <= 0)
 		return -ESRCH;
-	at = strstr(text, "\nUid:"); /* the name before it has no newline */
+	at = strstr(text, "\nUid:"); /* the name, which precedes the line, has no newline */
 	return at && sscanf(at, " Uid: %u %u", &p->real_uid, &p->uid) == 2 ? 0 : -ESRCH;
 }
 

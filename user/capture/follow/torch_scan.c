@@ -19,11 +19,11 @@
 #define BLOCKED_MOST (SECOND / 2)   /* time that the helper may spend waiting for one process */
 #define ANSWER_MOST (10 * SECOND)   /* time for one process in all; a busy machine takes long */
 #define OWNER_MOST (SECOND / 5)	    /* time for all processes of an owner in a scan */
-#define HELD_FOR (10 * SECOND)	    /* time that a process is left out first; it doubles */
-#define HELD_MOST (600 * SECOND)    /* longest time that a process is left out */
-#define HELD 256		    /* processes that are remembered as left out */
-#define LOST 32			    /* helpers that did not end, at most */
-#define LOST_OF_OWNER 2		    /* helpers that did not end because of one owner, at most */
+#define HELD_FOR (10 * SECOND)	 /* time that a process is left out at first; doubles each time */
+#define HELD_MOST (600 * SECOND) /* longest time that a process is left out */
+#define HELD 256		 /* processes that are remembered as left out */
+#define LOST 32			 /* helpers that did not end, at most */
+#define LOST_OF_OWNER 2		 /* helpers that did not end because of one owner, at most */
 
 /* A process that is left out for a while, because its files did not answer. */
 struct held {
@@ -31,7 +31,7 @@ struct held {
 	struct owner *owner;
 	uint64_t started; /* as in struct pick_process */
 	uint64_t until;	  /* left out until then; CLOCK_MONOTONIC, ns */
-	unsigned times;	  /* how often it was left out */
+	unsigned times;	  /* number of times that the process was left out */
 };
 
 /* Time that an owner's processes took in this scan. */
@@ -52,7 +52,7 @@ struct torch_scan {
 	struct subprocess helper;
 	int link; /* socket to the helper; -1: no helper */
 	struct held held[HELD];
-	size_t next_held; /* number of the next entry of held; the oldest one gives way */
+	size_t next_held; /* number of entries made in `held`; a new one replaces the oldest */
 	struct spent *spent;
 	size_t n_spent, cap_spent;
 	struct lost lost[LOST];
@@ -287,7 +287,7 @@ void torch_scan__free(struct torch_scan *s)
 	torch_scan__begin(s);
 	if (s->link >= 0)
 		close(s->link);
-	subprocess__kill(&s->helper); /* it waits for a question, so it ends at once */
+	subprocess__kill(&s->helper); /* ends at once, because the helper waits for a question */
 	for (size_t i = 0; i < LOST; i++)
 		if (s->lost[i].process.pid)
 			close(s->lost[i].process.pidfd);

@@ -46,36 +46,36 @@
 
 enum state {
 	FORKED,	 /* forked by a traced process, without an allocation so far; has no session */
-	WATCHED, /* without a session: it cannot have one now, or its capture has ended */
-	WAITING, /* its session waits for PyTorch */
-	TRACED,	 /* its session is attached */
-	OVER,	 /* its recording has ended and does not begin again; without a session */
+	WATCHED, /* has no session: none is possible now, or the capture of the process has ended */
+	WAITING, /* the session waits for PyTorch */
+	TRACED,	 /* the session is attached */
+	OVER,	 /* has no session: the recording has ended and does not begin again */
 };
 
 struct tracee {
-	struct tracees *all; /* the table that has it */
+	struct tracees *all; /* the table that contains this struct */
 	pid_t pid, parent;
 	struct owner *owner;
-	uint64_t came;	 /* sequence number of its arrival */
+	uint64_t came;	 /* sequence number of the process's arrival */
 	size_t slot;	 /* index in tracees.at */
-	uint32_t number; /* number in the group (proc_group.h); 0: none, it is not recorded */
+	uint32_t number; /* number in the group (proc_group.h); 0: none, so it is not recorded */
 	enum state state;
 	unsigned int times;	   /* number of its next output, for tracees_output.begin() */
 	struct session *session;   /* NULL: none; see enum state */
 	struct session *forked_by; /* FORKED: session of the nearest traced ancestor */
 	void *output;		   /* from tracees_output.begin(); NULL: none */
-	struct scene *scene;	   /* reads its memory when it ends; NULL: none */
+	struct scene *scene;	   /* reads the process's memory when it ends; NULL: none */
 	struct sink *sink;	   /* sink of output */
 	/* CLOCK_MONOTONIC, ns. */
 	uint64_t forked;    /* time of the fork */
-	uint64_t diverged;  /* time when the process of forked_by forked it or its ancestor */
+	uint64_t diverged;  /* time when the process of forked_by forked this one or its ancestor */
 	uint64_t next;	    /* time of the next look */
-	uint64_t since;	    /* time when its session was opened, or attached */
-	uint64_t followed;  /* time before follow_ending(); 0: it was forked by a traced process */
-	uint64_t exec;	    /* time of its last exec */
-	uint64_t end;	    /* time of its end; valid with end_reported */
+	uint64_t since;	    /* time when the session was opened, or attached */
+	uint64_t followed;  /* time before follow_ending(); 0: a traced process forked this one */
+	uint64_t exec;	    /* time of the last exec */
+	uint64_t end;	    /* time of the process's end; valid with end_reported */
 	struct queue early; /* FORKED: records that came so far */
-	struct probes *early_from; /* FORKED: the programs that these are from; a reference */
+	struct probes *early_from; /* FORKED: the programs of the records in early; a reference */
 	bool picked;		   /* picked itself, not as a child of a picked process */
 	bool given;		   /* see pick__is_given() */
 	bool is_child;		   /* started by a process of the capture */
@@ -86,10 +86,10 @@ struct tracee {
 	bool execed, ended; /* exec or end was reported, and all records before it were drained */
 };
 
-/* A process of the last scan; it is not looked at again soon. */
+/* A process of the last scan. The next scans do not look at it again soon. */
 struct seen {
 	pid_t pid;
-	uint64_t pages; /* pages of its address space; 0: it cannot have PyTorch */
+	uint64_t pages; /* pages of the address space; 0: the process cannot have PyTorch */
 };
 
 struct tracees {
@@ -98,7 +98,7 @@ struct tracees {
 	int status;	     /* exit code of the first failure, logged; 0: none */
 	struct tracee *at[TRACEES_MAX]; /* below top, with gaps */
 	size_t top;
-	struct tracee *numbered[MT_MEMBERS]; /* by number: the process that has it */
+	struct tracee *numbered[MT_MEMBERS]; /* process with each number of the group */
 	uint32_t retired[MT_MEMBERS];	     /* numbers that are free once the rings are drained */
 	size_t n_retired;
 	struct tracee *heir[MT_MEMBERS]; /* gets a retired number; NULL: the number is freed */
@@ -106,7 +106,8 @@ struct tracees {
 	uint64_t came;	      /* last number given as tracee.came */
 	bool short_said;      /* a warning about missing numbers was logged */
 	int wake;	      /* epoll descriptor of tracees__wake_fd() */
-	size_t traced, ever;  /* processes that are traced now; that were ever traced */
+	size_t traced;	      /* processes that are traced now */
+	size_t ever;	      /* processes that were ever traced */
 	uint64_t begin;	      /* first attach, CLOCK_MONOTONIC in ns */
 	uint64_t next_look;   /* time of the next look_for_ends(), CLOCK_MONOTONIC, ns */
 	uint64_t missed_said; /* processes that were not followed, as logged */
@@ -458,8 +459,8 @@ static void set_ending_facts(struct tracee *p)
 	if (!o->endings)
 		return;
 	read_endings(p->all);
-	/* Not p->since: from Linux 6.16 on a process has its memory for a moment after the record
-	 * of its end, so that an attach may begin then, and work. */
+	/* p->since would be too late: from Linux 6.16 on, a process keeps its memory for a moment
+	 * after the record of its end, so that an attach after the record may succeed. */
 	known = ending_hooks__take(o->endings, p->pid, p->followed ? p->followed : p->since, &r);
 	/* Unless the process ended well, read the memory of its cgroup and of other processes. */
 	if (p->scene && (!known || r.status))
@@ -526,7 +527,8 @@ static void open_all_forked_by(struct tracees *r, const struct session *s)
 		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
 			continue;
 		open_forked(r->at[i]);
-		/* That drains the ring, and may add a process at any index: begin again. */
+		/* open_forked() drains the ring, and may add a process at any index. So begin
+		 * again. */
 		i = (size_t)-1;
 	}
 }
@@ -845,8 +847,8 @@ static bool has_number_to_come(const struct tracees *r, const struct tracee *p)
 	return false;
 }
 
-/* For a process that waits for a number: takes one from another process, of an owner with more. p
- * gets it once the rings are drained. */
+/* For p, which waits for a number: takes the number of another process, whose owner has more
+ * places. p gets it once the rings are drained. */
 static void free_a_number(struct tracee *p)
 {
 	struct tracees *r = p->all;
@@ -1369,7 +1371,8 @@ static void scan_processes(struct tracees *r)
 		if (array__grow(&seen, &cap, n + 1, sizeof(*seen)))
 			break;
 		seen[n] = (struct seen){ .pid = atoi(entry->d_name) };
-		/* Both lists are in order of PIDs, as the kernel lists them: go on in the old one. */
+		/* Both lists are in order of PIDs, as the kernel lists them. So the search in
+		 * r->seen continues where the last one ended. */
 		while (before < r->n_seen && r->seen[before].pid < seen[n].pid)
 			before++;
 		check_seen(r, &seen[n],

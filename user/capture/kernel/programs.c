@@ -152,7 +152,7 @@ static int deal_out(const struct programs *p, struct part *parts, size_t n_parts
 	return (int)dealt;
 }
 
-/* How many threads load programs at a time. */
+/* Returns the number of threads that load programs at the same time. */
 static size_t thread_count(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -198,6 +198,7 @@ int programs__load(struct programs *p, const char *const *names, size_t n)
 	return load(p, names, n, thread_count());
 }
 
+/* Thread: loads all programs, one after the other. */
 static void *load_all(void *arg)
 {
 	struct programs *p = arg;

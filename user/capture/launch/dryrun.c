@@ -114,7 +114,8 @@ static int keep(void *ctx)
 	return 0;
 }
 
-/* Starts the process that removes the folder for caches. 0 or -errno. */
+/* Starts the process that removes the folder for caches. It keeps only the read end of the pipe.
+ * d->done, the write end, is closed with d, also after an error. 0 or -errno. */
 static int start_keeper(struct dryrun *d, const struct user *user)
 {
 	int fds[2], err;

@@ -389,6 +389,7 @@ void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end)
 {
 	if (!p->vars.native_own || p->group_id)
 		return;
+	/* While the end is 0, no program sees a begin and an end of different ranges. */
 	__atomic_store_n(&p->vars.native_own[1], 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&p->vars.native_own[0], begin, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&p->vars.native_own[1], end, __ATOMIC_SEQ_CST);

@@ -31,8 +31,8 @@
 
 /* ---- breakpoints ---- */
 
-/* These are our only writes into any process. They need the right to write to /proc/PID/mem, which
- * a parent has. */
+/* The functions below make our only writes into any process. They need the right to write to
+ * /proc/PID/mem, which a parent has. */
 
 /* Opens the child's memory with the rights of the command's user, on this thread and for this call
  * only. So we cannot write to a set-user-ID program or another user's. Returns a descriptor or
@@ -364,7 +364,7 @@ static bool lost_breakpoint(const struct inside_memory *m, const struct mt_insid
 
 	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has_program; i++)
 		has_program = s->at[i].program != 0;
-	/* With other code there, the library was unloaded: that is no loss. */
+	/* Other code at the site means that the library was unloaded, which is no loss. */
 	return has_program && !read_at(m->mem, s->addr, now, sizeof(now)) &&
 	       !memcmp(now, &s->original, sizeof(now));
 }
@@ -418,6 +418,7 @@ struct inside_waker {
 	bool over; /* the thread is to end */
 };
 
+/* Thread: writes to the eventfd each time that at->wake changes, until end_waker(). */
 static void *wait_for_wakes(void *arg)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -915,7 +916,7 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 	memset(ip->at, 0, sizeof(ip->at));
 }
 
-/* Nothing to do: a read of the process's own memory brings pages in. */
+/* Does nothing: programs inside the process bring pages in when they read its memory. */
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	(void)pid;

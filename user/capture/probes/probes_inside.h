@@ -26,7 +26,7 @@ struct inside_memory {
 	size_t ring_bytes;
 	uint32_t image; /* at->image of the last program that inside_memory__meet() let run */
 	pid_t pid;	/* the child's PID; at->pid is not trusted */
-	/* Where and as whom we write. These fields are never read from the shared memory again. */
+	/* For writes into the child. These fields are never read from the shared memory again. */
 	bool other; /* the command runs as another user, .uid and .gid */
 	uid_t uid;
 	gid_t gid;

@@ -120,8 +120,9 @@ struct probes {
 		uint8_t *stopped, *seen_code;
 		uint64_t *notices, *code_epoch, *module_code;
 		uint64_t *known_types; /* cache of the map of classes, for speed */
-		/* Keys of pages that walks found absent. Like known_types NULL if the BPF programs
-		 * run inside the process: they read the map alone, and they fault pages in. */
+		/* Keys of pages that walks found absent. NULL, as known_types is, if the BPF
+		 * programs run inside the process: then they use the map of classes without a
+		 * cache, and no page stays absent. */
 		uint64_t *absent;
 		struct mt_usdt_args *asked_args;
 		uint64_t *native_own;  /* address range of calls whose stacks are not copied: begin
@@ -129,8 +130,8 @@ struct probes {
 		uint32_t *native_most; /* NULL: these programs copy no stacks */
 		uint64_t *native_from;
 		struct mt_node_layout *node_layout;
-		/* How much detail the BPF programs record. NULL if they run inside the process
-		 * (struct inside): they record everything then. */
+		/* The detail that the BPF programs record. NULL: they run inside the process
+		 * (struct inside) and record everything. */
 		struct mt_detail *detail;
 		const struct mt_timed *timed;
 	} vars;

@@ -821,8 +821,8 @@ static void choose_programs(struct kernel_probes *k, const struct probes_opts *o
 
 	/* A kernel that lacks a feature gets other programs, without uprobe.multi and sleeping. */
 	p->old = needs_old(opts);
-	/* These programs read the kernel's memory, and in a PID namespace all do, to find the PID
-	 * there. keep_user_reads() must know that. */
+	/* Tells keep_user_reads() whether programs read the kernel's memory: the old ones do, and
+	 * in a PID namespace all, to find the PID there. */
 	reads_kernel = p->old || proc__pid_namespace();
 	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
 		   !prefers_perf(opts);
@@ -985,7 +985,8 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	return attach_one(p, pid, h, sleepable);
 }
 
-/* How many processes have the hook for themselves; with a pid, 1 if that process has it. */
+/* Returns how many processes have a hook that is attached for them alone. pid not 0: counts only
+ * that process. */
 static size_t count_owners(const struct probes *p, pid_t pid, enum hook_id id)
 {
 	const struct kernel_probes *k = kernel(p);
@@ -1022,7 +1023,7 @@ static bool misses_threads(const struct probes *p)
 	return p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
 }
 
-/* How many processes have a hook for themselves at this place. */
+/* Returns how many processes have a hook at a place that is attached for them alone. */
 static size_t count_owners_at(const struct probes *p, const struct place *at)
 {
 	const struct kernel_probes *k = kernel(p);
@@ -1231,7 +1232,7 @@ static void forget_wake(struct probes *p)
 	epoll_wait(p->wake, &ev, 1, 0);
 }
 
-/* One of the copies of the counters of the process with this number. */
+/* Returns the counters of a process: its number in the group, and which of k->stripes copies. */
 static uint64_t *counter_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
 {
 	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
@@ -1335,6 +1336,7 @@ static void skipped(const struct probes *p, struct probes_skipped *ret)
 					 bpf_obj_get_info_by_fd);
 }
 
+/* key: own_key() of the class. is: 0 removes the class. 0 or -errno. */
 static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
 {
 	int fd = bpf_map__fd(kernel(p)->skel->maps.module_types);

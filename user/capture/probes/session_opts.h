@@ -6,8 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How far the clocks of this host and of another machine, which collects recordings of several
- * (fetch), are apart. */
+/* Difference of the clocks of this host and of a machine that collects recordings (fetch). */
 struct clock_offset {
 	int64_t offset; /* this host's clock minus the other's, ns */
 	uint64_t error; /* the offset is wrong by at most this, ns */
@@ -53,11 +52,11 @@ struct session_opts {
 			 program */
 	bool late; /* the target is not our child and does not wait for us; it has just begun, and
 		      may turn out to be any program */
-	/* With --children or several processes: the group of processes, the list of its sets of
-	 * programs, and the number of the process in it (proc_group.h; 0: it gets one when the
-	 * session needs it). Otherwise NULL, NULL, 0. */
+	/* The group of processes, with --children or several processes; otherwise NULL. */
 	struct proc_group *group;
-	struct probes_sets *sets;
+	struct probes_sets *sets; /* the group's sets of programs; NULL without a group */
+	/* Number of the process in the group (proc_group.h); 0: the session gets one when it needs
+	 * it, or there is no group. */
 	uint32_t number;
 	struct clock_offset clock_offset;
 	struct inside_memory

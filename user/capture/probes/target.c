@@ -179,9 +179,9 @@ static void set_hook(struct target *t, enum hook_id id, const char *symbol, int 
  * (torch/csrc/autograd/python_variable.h). */
 #define IN_TORCH "THPVariableClass"
 
-/* How to find functions by entries of tables: PyMethodDef (Include/methodobject.h) begins with
- * name and function; struct wrapperbase (Include/descrobject.h), of which CPython's table of slots
- * consists, with name, int and function. */
+/* Functions found by entries of tables. A PyMethodDef (Include/methodobject.h) begins with name and
+ * function. A struct wrapperbase (Include/descrobject.h), an entry of CPython's table of slots,
+ * begins with name, int and function. */
 static const struct hook_file of_scope_exit = { HOOK_OF_TABLE, IN_TORCH, "__exit__", 8 };
 static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__call__", 16 };
 /* pybind11 writes the address of a function that it wraps into an object on the heap, so no table

@@ -99,7 +99,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return output_file__event(f, e);
 }
 
-/* Also for a file in a folder, which begins with a struct output_file. */
+/* Also the callback of a file in a folder, whose struct begins with a struct output_file. */
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct output_file *f = (struct output_file *)s;

@@ -42,12 +42,13 @@ const char *rolling_store__why(const struct rolling_store *s, int err);
 
 /* Sums over the files of a rolling folder, for the summary. */
 struct ring_store_sum {
-	uint64_t parts, dropped;    /* parts in the folder; parts that were dropped */
-	uint64_t bytes, most_bytes; /* bytes of all files now; at most, with files twice while they
-				       are replaced */
-	uint64_t events, lost;	    /* counts of the whole capture */
-	uint64_t gap_events;	    /* events in the dropped parts */
-	uint64_t gap_to;	    /* end of the dropped time, ns; 0: nothing was dropped */
+	uint64_t parts, dropped; /* parts in the folder; parts that were dropped */
+	uint64_t bytes;		 /* bytes of all files now */
+	uint64_t most_bytes;	 /* most bytes of all files so far; a file counts twice while it is
+				    replaced */
+	uint64_t events, lost;	 /* counts of the whole capture */
+	uint64_t gap_events;	 /* events in the dropped parts */
+	uint64_t gap_to;	 /* end of the dropped time, ns; 0: nothing was dropped */
 };
 struct ring_store_sum rolling_store__sum(const struct rolling_store *s);
 const struct totals *rolling_store__totals(const struct rolling_store *s);

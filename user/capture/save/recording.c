@@ -573,7 +573,7 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 	return *at;
 }
 
-/* For tracees_output: makes the output of a process. The first one of loop.args.pid has times 0. */
+/* tracees_output.begin(): makes the output of a process. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	struct recording *r = ctx;
@@ -614,7 +614,7 @@ static const char *is_full(void *output)
 	return reason;
 }
 
-/* For tracees_output: removes the output from the list, and ends it. */
+/* tracees_output.end(): removes the output from the list, and ends it. */
 static int end(void *output, const char *reason, int err)
 {
 	struct output *o = output, **at = &o->r->outputs;
@@ -631,8 +631,8 @@ static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* ---- the recording ---- */
 
-/* For --on-kill: sets room for the last file aside, and protects this process. Returns 0 or an exit
- * code, logged. */
+/* With --on-kill, sets room for the last file aside, and protects this process. Returns 0 or an
+ * exit code, logged. */
 static int prepare_for_the_worst(struct recording *r)
 {
 	uint64_t file_bytes = r->args.bounds.max_size ? r->args.bounds.max_size : FLIGHT_BYTES;

@@ -21,7 +21,7 @@ struct window_args {
 	unsigned int keep;  /* number of newest windows to keep; 0: all */
 	unsigned int count; /* number of windows to write; 0: no limit */
 	const char *label;  /* name of the windows */
-	char *growth;	    /* owns the text of `on` if --on-growth made it */
+	char *growth;	    /* text of `on` that --on-growth made, owned; NULL: none */
 };
 
 struct rolling_args {

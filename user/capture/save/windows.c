@@ -286,20 +286,20 @@ struct windows {
 	uint64_t appointed, appointed_time, zero;
 	/* The open window. */
 	uint64_t begun;	      /* begin, ns */
-	uint64_t begun_steps; /* ends of steps before it */
-	bool whole;	      /* it began with a step */
+	uint64_t begun_steps; /* number of steps that ended before the window */
+	bool whole;	      /* the window began with a step */
 	struct outfile *file; /* file of the open window; NULL: none */
 	/* The complete windows. */
 	char *last; /* path of the last one */
 	struct window_kept {
 		char *name;	       /* file name in the folder */
-		struct folder_gap gap; /* gap that remains when it is dropped */
+		struct folder_gap gap; /* gap that remains when the window is dropped */
 	} * kept;		       /* oldest first */
 	unsigned int n_kept;
 	char reason[32];      /* reason why the last one ended */
 	unsigned int written; /* number of complete windows */
-	int err;	      /* first error, negative; it ended the stream */
-	bool said;	      /* that error was logged */
+	int err;	      /* first error, negative, which ended the stream; 0: none */
+	bool said;	      /* err was logged */
 };
 
 /* True if windows end with an error or the end of the process, and nothing begins them. */

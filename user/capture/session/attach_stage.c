@@ -47,8 +47,8 @@ struct vec {
 struct attach_state {
 	struct event **chunks; /* CHUNK events each */
 	size_t n_chunks, n_events;
-	struct map64
-		*first; /* address -> index of its first alloc or free among the events | REUSED */
+	/* Address -> index of the first event that allocates or frees it | REUSED. */
+	struct map64 *first;
 	struct map64 *blocks; /* address -> index in seen */
 	struct vec seen;      /* struct cuda_block: the blocks in use, from all readings */
 	struct vec segments;  /* struct cuda_segment, of the last reading and what earlier ones add;
@@ -69,7 +69,7 @@ struct attach_state {
 	/* Position of attach_state__next(). */
 	unsigned at_device;
 	size_t at_segment, at_block, at_event;
-	struct event made; /* the event that attach_state__next() returned last, if it made one */
+	struct event made; /* event that attach_state__next() made and returned */
 };
 
 /* Adds an element of that size, to be set by the caller. NULL: out of memory. */
@@ -154,9 +154,11 @@ static bool is_before_t0(const struct attach_state *s, size_t at, const struct e
 	return at < s->begin[e->device.index] && is_of_block(e);
 }
 
-/* For some microseconds a new probe is in place on some CPUs only, so an event may be missing
- * between two others. T0 is where each total begins to follow from the one before: if this total
- * does not, T0 is now, and earlier readings and events are forgotten. 0 or -ENOMEM. */
+/*
+ * Compares an event's total with the total before it. T0 is the first event since which no event is
+ * missing: for some microseconds a new probe is in place on some CPUs only. If e's total does not
+ * follow, T0 moves behind e, and earlier readings and events are forgotten. 0 or -ENOMEM.
+ */
 static int check_total(struct attach_state *s, const struct event *e)
 {
 	uint8_t device = e->device.index;
@@ -168,7 +170,7 @@ static int check_total(struct attach_state *s, const struct event *e)
 	if (follows || e->time > ARMING)
 		return 0;
 	s->begin[device] = s->n_events;
-	/* These readings may be from before T0. */
+	/* The readings so far may be from before T0. */
 	s->seen.n = 0;
 	map64__clear(s->blocks);
 	map64__clear(s->first);
@@ -279,7 +281,7 @@ static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
 			goto nomem;
 		*g = r->segments[i];
 	}
-	/* Then add the parts of the old segments that no new one overlaps. */
+	/* Add the parts of the old segments that no new one overlaps. */
 	n_new = merged.n;
 	if (merged.n)
 		qsort(merged.v, merged.n, sizeof(*g), by_address);
@@ -1009,7 +1011,7 @@ static int end_if_settled(struct attach_stage *a, int read_err, bool whole, uint
 	/* Before CUDA's first use there is nothing to read: the first events' totals tell. */
 	if (exact ? a->readings || attach_state__held(a->held) : is_overdue(a, now))
 		return end_holding(a, exact);
-	/* This allocator will never be readable. */
+	/* With -ENOTSUP no reading of this allocator will ever succeed. */
 	return read_err == -ENOTSUP ? end_holding(a, exact) : 0;
 }
 

@@ -33,13 +33,15 @@
 #define EVERY 10000000000ULL	   /* ns between two readings, at least */
 #define UNCHANGED_MAX 3		   /* times that the pause between two readings doubles */
 #define EARLY 1000000000ULL	   /* ns until the first reading of a process that may be brief */
-#define SPREAD 8		   /* processes forked together have 8 different times for it */
+#define SPREAD 8		   /* different times of the first such reading, by process */
 #define HOST_SHARE 1000		   /* readings of host memory take at most 1/1000 of the time */
 #define SHARE 50		   /* readings of tensors take at most 1/50 of the time */
 #define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
-#define SEARCHES_MAX 8	      /* for the garbage collector's lists; the pause doubles each time */
-#define TORN_FIRST 8	      /* torn first readings that are repeated soon */
-#define NEAR_END 100000000ULL /* ns added to twice the last reading: so long before the last step */
+#define SEARCHES_MAX 8		   /* searches for the garbage collector's lists; pauses double */
+#define TORN_FIRST 8		   /* torn first readings that are repeated soon */
+/* The last steps are near when they are expected in twice the time of the last reading plus these
+ * ns. */
+#define NEAR_END 100000000ULL
 #define EARLY_STEPS 2 /* first steps that readings follow at once: they make gradients and state */
 #define OOMS_READ 3   /* out-of-memory errors that readings follow at once */
 #define STEPS_ALL 4   /* steps before the first reading of all tensors in a dry run */
@@ -180,7 +182,7 @@ static int roles__begin(struct roles *p)
 	return p->during ? 0 : -ENOMEM;
 }
 
-/* The current reading gives no result. */
+/* Ends the current reading without a result. */
 static void roles__cancel(struct roles *p)
 {
 	map64__free(p->during);
@@ -339,7 +341,7 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0; /* says only that there is a tensor */
 	if (!decoder__stayed(c->d, t->addr))
-		return 0; /* its memory was freed meanwhile */
+		return 0; /* the tensor's memory was freed meanwhile */
 	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
 	if (c->job.state.torn_lists && t->kind == CENSUS_OTHER && roles__has(&c->roles, t->addr))
 		return 0;
@@ -551,7 +553,7 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 		c->next_read = now + (OPEN_EVERY << c->searches++);
 		return false;
 	}
-	/* This Python will never be readable, but its host memory is. */
+	/* No attempt to read this Python will succeed, but host memory can be read. */
 	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
 	log_failure(c, -errno, why);
 	if (c->refused)
@@ -729,7 +731,7 @@ int census_stage__end(struct census_stage *c)
 		log_failure(c, c->job.err, c->job.why);
 		say_problem(c, c->job.err, c->job.why);
 		c->next_read = decoder__now(c->d) + pause_after_failure(c);
-		/* Other failures do not end the capture: it notices by itself if the target ended. */
+		/* Only -ENOMEM ends the capture, which notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	c->took = c->job.state.end - c->job.state.begin;
@@ -911,7 +913,8 @@ int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
 	return whole && c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
 }
 
-/* For autograd__set_parameters(): the name and module of a parameter, as of the last reading. */
+/* Callback of autograd__set_parameters(). Finds the name and module of a parameter, as of the last
+ * reading. */
 static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module)
 {
 	struct census_stage *c = ctx;
@@ -958,7 +961,8 @@ struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
 	c->sink.event = on_event;
 	c->next = next;
 	c->d = d;
-	/* With the probes in place from the start, no block was there before. */
+	/* If the probes were in place from the start, no block is from before attach, so the first
+	 * reading is not needed. */
 	c->first_over = d->from_start || d->forked;
 	c->next_all = EVERY;
 	c->next_all_steps = STEPS_ALL;

@@ -27,7 +27,8 @@ static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c
 {
 	int err;
 
-	/* Load them before they are needed: until then, an absent page cuts a walk short. */
+	/* Load the sleepable programs before they are needed: until they run, an absent page cuts a
+	 * walk short. */
 	if (now > LOAD_SLEEPABLE_AFTER && !s->opts.steps_only)
 		probes__prepare_sleepable(s->probes);
 	if (probes__sleepable(s->probes) || s->tried_sleepable ||
@@ -132,8 +133,8 @@ static void count_skipped(struct session *s)
 	counted->host = now.host > counted->host ? now.host : counted->host;
 }
 
-/* Regular work that emits no event about memory: each round, and some of it once a second. 0,
- * -ENOMEM or the sink's error. */
+/* The work of each round apart from records: losses, page-ins, searches, and once a second the
+ * facts. Emits no event but losses. 0, -ENOMEM or the sink's error. */
 static int housekeeping(struct session *s, uint64_t now)
 {
 	const uint64_t *counters = s->losses.counters;
@@ -219,7 +220,8 @@ static int note_detail(struct session *s, uint64_t now, double share)
 	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &mark);
 }
 
-/* Measures what the capture adds to the target, and changes the recorded detail. 0 or -ENOMEM. */
+/* Every COST_EVERY, measures what the capture adds to the target. Records less detail if that is
+ * above the limit, and more once it stays far below. 0 or -ENOMEM. */
 static int pump_cost(struct session *s, uint64_t now)
 {
 	struct spending *cost = &s->cost;
@@ -233,6 +235,7 @@ static int pump_cost(struct session *s, uint64_t now)
 		return 0;
 	find_stepped(s);
 	cost->last = measure__look(&cost->measure, counters, probes__timed(s->probes), now, cpu);
+	/* now may be 0, which is no time for cost_control__look() */
 	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
 	/* Without an optimizer, calls of modules show the steps. */
 	probes__want_level(s->probes, s->opts.number, cost->control.level,
@@ -376,7 +379,7 @@ bool session__quiet(const struct session *s)
 	uint64_t now = session__now(s);
 
 	if (s->no_torch && s->target.has_python && !s->torch_came)
-		return false; /* it may import PyTorch, whose code runs soon after */
+		return false; /* the process may import PyTorch, whose code runs soon after */
 	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
 	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
 }

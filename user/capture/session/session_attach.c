@@ -133,20 +133,20 @@ static int fit_programs(struct session *s, struct failure *f)
 
 /* Pauses of session__poll_ms(), in ms */
 #define PAUSE 2		/* while the process maps files */
-#define PAUSE_QUIET 10	/* if it mapped nothing for QUIET: it does other things before torch */
-#define PAUSE_OTHER 100 /* if it has no Python either */
+#define PAUSE_QUIET 10	/* if the process mapped nothing for QUIET */
+#define PAUSE_OTHER 100 /* if the process also has no Python */
 /* Time after which a Python process with CUDA, without PyTorch, is captured for CUDA alone, in ns */
-#define CUDA_QUIET 1000000000ULL    /* if it maps nothing more */
-#define CUDA_ALONE 10000000000ULL   /* if it maps more */
+#define CUDA_QUIET 1000000000ULL    /* if the process maps nothing more */
+#define CUDA_ALONE 10000000000ULL   /* if the process maps more */
 #define QUIET 1000000000ULL	    /* ns without new mappings */
 #define RETRY 5000000ULL	    /* ns between attempts to read an interpreter that starts */
 #define NUMBER 1000000000ULL	    /* ns between attempts to get a number in the group */
 #define NICE_WAITING (-20)	    /* our nice value while time is short */
 #define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
-#define LAUNCHES 100000000ULL	    /* the same: a launcher has run another program by then */
+#define LAUNCHES 100000000ULL	    /* ns after an exec, by when a launcher has run its program */
 #define TORCH_SIZE (64u << 20)	    /* bytes: PyTorch maps more than this, in one go */
 #define NO_LINES 1000000000ULL	    /* ns until an interpreter counts as unreadable */
-#define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; it doubles */
+#define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; doubles */
 #define LOOK_PAUSE_MAX 100000000ULL /* longest pause between searches for torch.nn, ns */
 
 /* Starts over if the process runs another program. 0, -EAGAIN (it is ending), or negative with
@@ -205,7 +205,7 @@ static int load_programs(struct session *s, struct failure *f)
 	int err;
 
 	if (s->opts.group)
-		layout.type_cell = 0; /* an address: each process has its own */
+		layout.type_cell = 0; /* an address, which differs between processes */
 	if (s->probes && !memcmp(&layout, &s->layout, sizeof(layout))) {
 		if (s->opts.group)
 			proc_group__member(s->opts.group, s->opts.number)->type_cell = type_cell;
@@ -312,7 +312,8 @@ static bool records_any_process(const struct session_opts *o)
  * that we started gets time to run the program proper. */
 static bool is_host_only(struct session *s, uint64_t now, struct failure *f)
 {
-	const bool settled = !s->opts.started && !s->opts.late; /* it runs its program for long */
+	/* The process has run its program for long. */
+	const bool settled = !s->opts.started && !s->opts.late;
 	const uint64_t since = now - s->wait.since;
 	bool ready;
 
@@ -330,8 +331,11 @@ static bool is_host_only(struct session *s, uint64_t now, struct failure *f)
 	return true;
 }
 
-/* True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
- * come. */
+/*
+ * True if only calls into CUDA are to be recorded: the process uses CUDA, and PyTorch does not
+ * come. A process with Python must have had CUDA for CUDA_QUIET without new mappings, or for
+ * CUDA_ALONE. Looks at the process again; if that finds PyTorch or an error, the wait begins again.
+ */
 static bool is_cuda_only(struct session *s, uint64_t now, struct failure *f)
 {
 	struct waiting *w = &s->wait;
@@ -464,7 +468,8 @@ static int look_for_arrival(struct session *s, uint64_t now, struct failure *f)
 	return look_for_torch(s, f); /* also sets *f if the maps cannot be read */
 }
 
-/* As look_for_arrival(); also 0 if the process is to be recorded without PyTorch. */
+/* Looks for PyTorch. Returns 0 once it is found, or once the process is to be recorded without it;
+ * otherwise as look_for_arrival(). */
 static int await_torch(struct session *s, struct failure *f)
 {
 	uint64_t now = clock__monotonic();
@@ -560,7 +565,7 @@ static int refuse_probe(const struct session *s, struct failure *f, const struct
 				    pid, missing_right(s->probes));
 	if (err == -EXDEV || err == -ENOSPC)
 		return refuse_own(s, f, h, err);
-	/* For a process that is ending the kernel has other errors, too. */
+	/* The kernel also returns errors other than -ESRCH for a process that is ending. */
 	if (err == -ESRCH || !proc__alive(s->target.proc))
 		return failure__set(f, EXIT_UNUSABLE, -ESRCH, "PID %d ended while attaching", pid);
 	return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
@@ -929,7 +934,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
-	/* our own program, if we started the process and it has not run its own yet */
+	/* The image is our own program if we started the process and it has not run exec yet. */
 	s->image = proc__image(s->target.proc);
 	return s;
 fail:
@@ -979,7 +984,8 @@ static struct proc *open_proc(pid_t pid, const struct proc *like)
 	return proc__ended(pid, like);
 }
 
-/* Copies the parent's target: a forked process has the same at the same addresses. */
+/* Copies the parent's target: a forked process has the same at the same addresses. What a target
+ * owns is copied or shared; `alloc` stays NULL. 0 or -ENOMEM; the caller frees the target. */
 static int take_target(struct session *s, const struct session *parent, pid_t pid)
 {
 	const struct target *from = &parent->target;
@@ -1014,8 +1020,8 @@ static int take_queue(struct session *s, struct queue *early)
 	return session__catch_up(s);
 }
 
-/* Sets the facts. If the process has ended and facts are missing, copies those of its parent. 0 or
- * -ENOMEM. */
+/* Sets the facts. Facts that cannot be read, for example because the process has ended, are those
+ * of its parent. 0 or -ENOMEM. */
 static int take_facts(struct session *s, const struct session *parent)
 {
 	static const char *const keys[] = { "exe",

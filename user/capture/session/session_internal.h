@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Shared by the files of a session, of which each calls only those after it: regular work
- * (session.c), beginning, attaching, forked processes and groups (session_attach.c), host memory
- * (session_host.c), draining the ring (session_round.c), facts and answers about a session
- * (session_facts.c). stages.h has the way of the events.
+ * Shared by the files of a session. Each file calls only those below it in this list:
+ *
+ *   session.c         regular work
+ *   session_attach.c  beginning, attaching, forked processes and groups
+ *   session_host.c    host memory
+ *   session_round.c   draining the ring
+ *   session_facts.c   facts and answers about a session
+ *
+ * stages.h shows which stages an event passes.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,10 +34,10 @@ struct dict;
 
 /* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
 struct waiting {
-	uint64_t since;		 /* when its present program was seen first; 0: not looked at yet */
+	uint64_t since;		 /* when the process's present program was seen first; 0: not yet */
 	uint64_t pages;		 /* size of the address space when its map was read last */
 	uint64_t changed;	 /* when that size changed last */
-	uint64_t jumped;	 /* when that size was larger by PyTorch's, or more; 0: not yet */
+	uint64_t jumped;	 /* when .pages first grew by PyTorch's size at once; 0: not yet */
 	uint64_t next;		 /* when to read the map again, even if the size is the same */
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
@@ -54,7 +59,7 @@ struct code_ends {
 	uint64_t lost;	     /* records about ends of code objects lost so far */
 	uint64_t read_until; /* epoch when this round's reading ended; UINT64_MAX: before that */
 	uint64_t after;	     /* records of this round with a later epoch */
-	uint64_t sure_epoch; /* all records up to it are accounted for */
+	uint64_t sure_epoch; /* all records up to this epoch are accounted for */
 	uint64_t forgotten;  /* probes__times_forgotten() as of the last round */
 	uint32_t unmarked;   /* ends of code objects on no stack, since session__renew_marks() */
 };
@@ -62,7 +67,7 @@ struct code_ends {
 /* For session_round.c: records and hits of probes that got lost. */
 struct losses {
 	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
-	uint64_t notices;	      /* probes__notices() before they were read */
+	uint64_t notices;	      /* probes__notices() before `counters` were read */
 	uint64_t early;		      /* sum of losses that are not in counters: before attach,
 					 unseen, removed, skipped */
 	uint64_t unseen;	      /* reports that no probe saw: cuda_calls__unseen() */

@@ -85,7 +85,7 @@ int session__catch_up(struct session *s)
 			err = code_cache__gone(codes(s), gone->code, gone->epoch);
 	}
 	s->ends.forgotten = probes__times_forgotten(s->probes);
-	/* Lost ends may be of this process: no stack from before now gets names. */
+	/* If ends were lost, which may be of this process, no stack from before now gets names. */
 	if (!err && s->opts.group && !probes__lost_ends(s->probes, &lost) && lost) {
 		code_cache__lost(codes(s), 0, probes__epoch(s->probes));
 		s->ends.lost = lost;
@@ -176,7 +176,8 @@ static int confirm_names(struct session *s)
 	s->ends.read_until = probes__epoch(s->probes);
 	code_cache__read_until(codes(s), s->ends.read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
-		/* Each end raises the epoch once. Are as many accounted for as the epoch says? */
+		/* Each end raises the epoch once. The reading is confirmed if as many ends have
+		 * come in, or are known to be lost, as the epoch says. */
 		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->ends.after +
 			    s->ends.lost >=
 		    s->ends.read_until) {

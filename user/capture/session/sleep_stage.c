@@ -37,12 +37,12 @@
 /* Device memory that other code maps, or that is in a segment. */
 struct range {
 	uint64_t addr, size;
-	uint32_t blocks;  /* live blocks that begin in it */
-	uint32_t changed; /* number of the transition that changed it last */
+	uint32_t blocks;  /* live blocks that begin in the range */
+	uint32_t changed; /* number of the transition that changed the range last */
 	bool listed;	  /* a segment from the tables, not from a call: blocks may be too few */
-	bool foreign;	  /* other code maps and unmaps it */
-	bool pool;	  /* it is in a segment of a private pool */
-	bool asleep;	  /* other code has unmapped it below live blocks */
+	bool foreign;	  /* code other than PyTorch's maps and unmaps the range */
+	bool pool;	  /* the range is in a segment of a private pool */
+	bool asleep;	  /* other code has unmapped the range below live blocks */
 };
 
 struct sleep_stage {
@@ -60,7 +60,7 @@ struct sleep_stage {
 	bool whole;	 /* nothing is left to change */
 	uint32_t number; /* number of the transition, from 1 on */
 	uint64_t bytes;	 /* changed so far */
-	uint64_t last;	 /* time of its latest call */
+	uint64_t last;	 /* time of the transition's latest call */
 };
 
 /* ---- the ranges ---- */
@@ -272,7 +272,8 @@ static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint6
 
 /* ---- the events ---- */
 
-/* Other code maps or unmaps memory. Returns as end_transition(), or -ENOSPC. */
+/* Handles a call by which other code than PyTorch's allocator maps or unmaps memory. Returns as
+ * end_transition(), or -ENOSPC. */
 static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 {
 	struct range rest = { .addr = e->addr, .size = e->size, .foreign = true };

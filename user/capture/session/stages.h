@@ -93,8 +93,8 @@ uint64_t census_stage__pause(unsigned unchanged, uint64_t took);
 /* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
  * the state at attach is known. */
 void census_stage__begin(struct census_stage *c, uint64_t now);
-/* Reads once more how many steps the optimizers have counted, if it is time to: a few words, after
- * the end of a step. now: ns since start. 0 or -ENOMEM. */
+/* Reads the optimizers' step counts, which are a few words, if that is due after the end of a step.
+ * now: ns since start. 0 or -ENOMEM. */
 int census_stage__look(struct census_stage *c, uint64_t now);
 /* Reads the optimizers' step counts once more, at the end of a capture that has read them only a
  * few times. False: it has read them often enough, or the process has ended. */
@@ -131,10 +131,10 @@ void census_stage__give_up(struct census_stage *c);
 int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end);
 
 /*
- * Marks the moments when other code than PyTorch's allocator has unmapped memory below live
- * tensors, and when it has mapped memory there again: "memory unmapped: 1.20 GiB (sleep)", "memory
- * mapped again: 1.20 GiB (wake-up)". All calls of one transition are one EVENT_MARK. It comes when
- * the transition is over: 0.1 s after its last call if nothing is left to change, otherwise 1 s.
+ * Emits an EVENT_MARK when code other than PyTorch's allocator has unmapped the memory that live
+ * tensors are in, or has mapped memory there again: "memory unmapped: 1.20 GiB (sleep)", "memory
+ * mapped again: 1.20 GiB (wake-up)". Many calls make one such transition. Its mark comes 0.1 s
+ * after the last call if no memory is left to change, otherwise 1 s after it.
  */
 
 /* Borrows d. NULL: out of memory. */
