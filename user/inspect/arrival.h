@@ -14,8 +14,9 @@ bool arrival__maps_torch(const struct maps *m);
 bool arrival__is_cuda(const struct map *m);
 /* Whether code of CUDA's driver or runtime is mapped. */
 bool arrival__maps_cuda(const struct maps *m);
-/* As arrival__maps_torch(), and the file defines functions of namespace c10. unreadable: the result
- * for a file named libc10 that cannot be opened, such as one on another user's FUSE mount. */
+/* True if the code of a file named libc10 is mapped, and the file defines functions of namespace
+ * c10. unreadable: the result for a file that cannot be opened, such as one on another user's FUSE
+ * mount. */
 bool arrival__maps_c10_functions(const struct proc *p, const struct maps *m, bool unreadable);
 /*
  * Whether certainly no code of PyTorch's libraries has run: none is mapped, or one is not relocated

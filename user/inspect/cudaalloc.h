@@ -83,7 +83,7 @@ struct cuda_segment {
 /* The allocator's own statistics. */
 struct cuda_totals {
 	uint64_t allocated, reserved;
-	/* With pending blocks; valid if more_known. */
+	/* Bytes, with those of blocks that wait to be freed; valid if more_known. */
 	uint64_t active, requested;
 	uint64_t count; /* number of live blocks */
 };

@@ -18,8 +18,8 @@ struct proc;
 /* Maximum number of stacks that the BPF programs copy in a second. */
 #define NATIVE_STACKS_A_SECOND 1000
 #define NATIVE_STACKS_OF_HOST 64 /* the same, if only --host needs stacks */
-/* With --native, the stacks of PyTorch's allocations of at least so many bytes are copied. Buckets
- * of DDP and workspaces of cuBLAS are larger, most tensors are smaller. */
+/* Least bytes of a PyTorch allocation whose stack --native copies. Buckets of DDP and workspaces of
+ * cuBLAS are larger, most tensors are smaller. */
 #define NATIVE_STACKS_FROM (1 << 20)
 
 /* Borrows p, d and f. NULL with errno. */

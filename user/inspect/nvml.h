@@ -122,6 +122,7 @@ void gpus__open(void);
 void gpus__close(void);
 /* Number of GPUs; 0: none, or not known yet. */
 unsigned gpus__count(void);
+/* GPU i, which is below gpus__count(). Static. */
 const struct gpu *gpus__get(unsigned i);
 /* Requests an answer about the GPUs in mask (bit i: GPU i), with calls into NVML that begin at
  * not_before (CLOCK_MONOTONIC, ns) or later. The helper's calls are at least 50 ms apart and take

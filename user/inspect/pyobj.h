@@ -101,8 +101,9 @@ static inline void pymem__end_unchecked(struct pymem *m)
 /* Ends a snapshot. True: all data is still as it was read. */
 bool pymem__holds(struct pymem *m);
 
-/* Each reads all or nothing: 0, -EFAULT, -ESRCH, -EPERM. -EFAULT also if the address range wraps
- * around. _constant: data that does not change, which may come from cached pages. */
+/* These functions read all or nothing: 0, -EFAULT, -ESRCH, -EPERM. -EFAULT also if the address
+ * range wraps around. Those with "constant" are for data that does not change: it may come from
+ * cached pages. */
 int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);

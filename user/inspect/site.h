@@ -19,9 +19,9 @@
 #include "memtrace.h"
 #include "inside_shared.h"
 
-/* No probe on a call instruction, on x86-64: the kernel would not update the shadow stack, which
- * kills a process that has one (proc.h). AArch64 kernels with uprobes have shadow stacks from 6.18
- * on, and update them. */
+/* The site is no call instruction, on x86-64. A probe on one kills a process that has a shadow
+ * stack (proc.h), which the kernel does not update then. AArch64 kernels update it: from 6.18 on
+ * they have both uprobes and shadow stacks. */
 #define SITE_NO_CALLS (1u << 31)
 /* The frame at the site is as at the entry: the stack pointer, on AArch64 also x29 and x30, which
  * may have been signed. For programs that keep a call and look for it on the stack later. */
@@ -39,7 +39,8 @@ enum site_class {
 	SITE_JCC, /* all conditional jumps, also cbz and tbz */
 	SITE_ADR, /* adr, adrp */
 	SITE_RET,
-	/* No emulated instruction is in reach: the first one that is not a nop, single-stepped. */
+	/* The first instruction that is not a nop, single-stepped: none that the kernel emulates is
+	 * in reach. */
 	SITE_STEPPED,
 };
 

@@ -71,7 +71,7 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 enum hook_source {
 	HOOK_OF_TYPE, /* at an offset in an exported object */
 	HOOK_OF_TABLE, /* in an entry of a table, at an offset behind a pointer to the entry's name */
-	HOOK_OF_CODE, /* nowhere: only code writes the pointer, so nothing confirms it */
+	HOOK_OF_CODE, /* no data has the pointer, which only code writes: nothing confirms it */
 };
 /* The file that must contain a hook's function. */
 struct hook_file {

@@ -233,7 +233,7 @@ void job_steps__read(struct job_steps *j, const struct census_optimizer *v, size
 			add_waiting(j, &v[i]);
 }
 
-/* Only the first LOOKS readings follow ends of steps. After these, only the pause counts. */
+/* A reading is due after the pause. The first LOOKS readings are also due after an end of a step. */
 bool job_steps__is_due(const struct job_steps *j, uint64_t now)
 {
 	uint64_t since = now - j->last_look;

@@ -72,7 +72,7 @@ struct node {
 	bool is_state; /* its key in a dict is a parameter, or it is inside such a value */
 };
 
-/* Where paths begin: a function's variables share a root, and all globals do. */
+/* A place where paths begin. The variables of a function share a root, and all globals share one. */
 struct root {
 	char *suffix; /* end of the names: " in main (train.py:31)"; "" for globals */
 };

@@ -52,13 +52,15 @@ static int add_pointer(struct census_owners *l, const struct node *holder, uint6
 	return census_owners__add_found(l, &c, word);
 }
 
-/* Adds the value of a context variable. A context keeps both in a tree, one after the other. */
+#define CONTEXTVAR_NAME 8 /* offset of a ContextVar's name from its ob_type */
+
+/* Adds the value of var, a ContextVar: " NAME" is its path component. */
 static int add_variable(struct census_owners *l, const struct node *holder, uint64_t var,
 			uint64_t value)
 {
 	char component[72];
 	uint64_t name;
-	int err = pymem__u64(&l->r->m, var + l->r->m.l->ob_type + 8, &name);
+	int err = pymem__u64(&l->r->m, var + l->r->m.l->ob_type + CONTEXTVAR_NAME, &name);
 
 	if (err)
 		return err;
@@ -493,9 +495,9 @@ static int read_entries(struct census_owners *l, uint64_t obj, uint64_t type)
 }
 
 /*
- * As read_entries(). A program may have very many objects with few entries, so these come from
- * pages that this search has read before: a path counts only if the other search finds it, too. The
- * memory of many entries may have been moved as they grew, so these are read again.
+ * As read_entries(), but few entries come from pages that this search has read before: a program
+ * may have very many small objects, and a path counts only if the other search finds it, too. If
+ * there are many entries, they are read again, because their memory may have moved as they grew.
  */
 static int read_entries_cached(struct census_owners *l, uint64_t obj, uint64_t type)
 {

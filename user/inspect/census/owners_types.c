@@ -22,7 +22,7 @@
 #define MEMBER_OBJECT 16 /* Py_T_OBJECT_EX, which a slot has */
 #define TYPES_MAX (1u << 20)
 
-/* As Include/cpython/descrobject.h and Include/structmember.h have it. */
+/* CPython's struct PyMemberDef (Include/cpython/descrobject.h, Include/structmember.h). */
 struct member {
 	uint64_t name;
 	int32_t type, pad;
@@ -55,14 +55,14 @@ static const struct {
 	{ "numpy.ndarray", SHAPE_ARRAY },
 	{ "mmap.mmap", SHAPE_MMAP },
 	{ "bytearray", SHAPE_BYTEARRAY },
-	/* They do not own what they point to. */
+	/* Weak references do not own what they point to. */
 	{ "weakref", SHAPE_NONE },
 	{ "weakproxy", SHAPE_NONE },
 	{ "weakcallableproxy", SHAPE_NONE },
 	{ "weakref.ReferenceType", SHAPE_NONE },
 	{ "weakref.ProxyType", SHAPE_NONE },
 	{ "weakref.CallableProxyType", SHAPE_NONE },
-	/* They hold nothing of the program. Modules are roots. */
+	/* The following types hold nothing of the program, except modules, which are roots. */
 	{ "module", SHAPE_NONE },
 	{ "code", SHAPE_NONE },
 	{ "getset_descriptor", SHAPE_NONE },

@@ -56,7 +56,7 @@ static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
 	uint64_t mro[PYTYPE_MRO_MAX];
 	int n = cached_mro(r, type, mro);
 
-	/* The cached block may be older than the type. */
+	/* The cached memory may be older than the type: it is from any moment of this reading. */
 	if (n < 0 || mro[0] != type)
 		n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 	*ret = TYPE_OTHER;

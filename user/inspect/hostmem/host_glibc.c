@@ -461,7 +461,7 @@ static int add_arenas(struct host_reading *r, const struct arena *main_arena, ui
 	return 0;
 }
 
-/* As add_arenas(). After an error all is as before. */
+/* As add_arenas(). After an error, claims, free chunks and f are as before the call. */
 static int try_delta(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
 		     struct frees *f)
 {
@@ -483,7 +483,8 @@ static int try_delta(struct host_reading *r, const struct arena *main_arena, uin
 	return err;
 }
 
-/* As add_arenas(), with the known delta, or the first one for which the list closes. */
+/* As add_arenas(), with the delta that is known, or the first delta with which the list leads back
+ * to main_arena. */
 static int all_arenas(struct host_reading *r, const struct arena *main_arena, struct frees *f)
 {
 	int err = try_delta(r, main_arena, r->places->delta ? r->places->delta : DELTA, f);

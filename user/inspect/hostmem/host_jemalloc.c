@@ -103,9 +103,10 @@ struct jemalloc {
 	unsigned bins;
 	struct chunk **chunks;	     /* by address */
 	size_t loads, nodes, caches; /* numbers of what was read */
-	struct map64 *starts; /* multiples of BLOCK that were looked at -> number of the block; 0:
-				 none */
-	struct block *block;  /* blocks of memory for tables */
+	/* Address, a multiple of BLOCK -> index + 1 in block of the block that begins there; 0: the
+	 * address was looked at, and none begins there. */
+	struct map64 *starts;
+	struct block *block; /* blocks of memory for tables */
 	size_t n_blocks, cap_blocks;
 	struct host_allocator sum;
 	uint64_t *cached; /* addresses of blocks in threads' caches, ascending */
@@ -381,8 +382,8 @@ static int walk_leaf(struct jemalloc *j, const uint8_t *v, size_t len, uint64_t 
 	return err;
 }
 
-/* Walks a node of the tree. level: from 0, the root. base: first address of its pages. v: a copy of
- * it; NULL: read it at addr. */
+/* Walks a node of the tree. level: from 0, the root. base: first address of the pages below the
+ * node. v: a copy of the node; NULL: reads the node at addr. */
 static int walk_node(struct jemalloc *j, unsigned level, uint64_t addr, uint64_t base,
 		     const uint8_t *v, leaf_fn fn)
 {
@@ -469,7 +470,9 @@ static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint
 		return true;
 	if (szind != l->szind || slab != l->slab)
 		return false;
-	if (!slab) /* by class, or (5.3.1: disable_large_size_classes) by pages */
+	/* Large extents have sizes of a class, or with 5.3.1's disable_large_size_classes any
+	 * number of pages. */
+	if (!slab)
 		return szind && class_bytes(j, szind) && size > class_bytes(j, szind - 1);
 	if (szind >= j->bins || size != j->bin[szind].slab)
 		return false;

@@ -480,7 +480,8 @@ static int add_segment(struct search *s)
 
 /* ---- all segments ---- */
 
-/* Adds the segments that begin in mapping i. */
+/* Adds the segments that begin in m. tries: addresses looked at so far. used: as in search_maps().
+ * 0 or -errno. */
 static int search_map(struct search *s, const struct map *m, size_t *tries, bool used)
 {
 	uint64_t at = (m->start + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
@@ -500,6 +501,8 @@ static int search_map(struct search *s, const struct map *m, size_t *tries, bool
 	return err;
 }
 
+/* Adds the segments in all mappings. used: those with pages in use; otherwise those without. 0 or
+ * -errno. */
 static int search_maps(struct search *s, bool used)
 {
 	const struct host_smaps *maps = &s->r->maps;
@@ -947,7 +950,7 @@ static int search_2(struct search *s)
 
 	if (err || !(s->sums[MALLOC].segments + s->sums[PYTHON].segments))
 		return err;
-	/* Segments without pages in use: kept by the allocator, or freed a moment ago. */
+	/* The allocator keeps segments without pages in use, or freed them a moment ago. */
 	return search_maps(s, false);
 }
 

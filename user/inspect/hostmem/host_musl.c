@@ -60,7 +60,7 @@ struct search {
 	uint64_t inner;	   /* bytes of slots that hold groups */
 	uint64_t areas;	   /* areas that were read, in all attempts */
 	uint64_t contexts; /* candidates for a context that were read */
-	uint64_t changing; /* those that do not verify: the process has just made or freed them */
+	uint64_t changing; /* groups that do not verify: the process has just made or freed them */
 	size_t map;	   /* data that has the context */
 };
 
@@ -203,7 +203,7 @@ static int add_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t 
 	return 0;
 }
 
-/* As add_areas(), several times if the process changes its tables meanwhile. */
+/* As add_areas(), but tries again if the process changes its tables meanwhile. */
 static int try_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t tail)
 {
 	struct host_reading *r = s->r;
@@ -224,7 +224,8 @@ static int try_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t 
 	return err;
 }
 
-/* Whether w, a copy of data, is a context: its first area has its secret. */
+/* True if w, a copy of words of libc's data, is musl's malloc context: the first area of its
+ * tables begins with the context's secret. */
 static bool is_context(struct search *s, const uint8_t *w)
 {
 	uint64_t head = proc__word(w + AREA_HEAD);

@@ -24,7 +24,7 @@
 #define MAX_PINNED (1u << 20)
 #define ENTRY 24u /* bytes of an entry of the table: {distance, address, HostBlock *} */
 
-/* A walk over the entries of the table. */
+/* A walk over the entries of PyTorch's table of pinned blocks. */
 struct pinned {
 	struct host_reading *r;
 	uint64_t n; /* entries so far */

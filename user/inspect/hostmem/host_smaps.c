@@ -245,7 +245,8 @@ static int read_figures(struct reading *g, size_t i, uint64_t end)
 	struct smaps_figures *f = &g->s->v[i];
 	int err;
 
-	/* Without PAGEMAP_SCAN, pagemap's words have all figures at no extra cost. */
+	/* A brief reading needs RSS only, which PAGEMAP_SCAN counts. Without PAGEMAP_SCAN, each
+	 * page's word is read in any case, and has all figures. */
 	if (g->s->brief && !host_resident__lacks_scan(g->r))
 		err = host_resident__count(g->r, m->start, end, is_device(m), &f->rss);
 	else

@@ -129,9 +129,10 @@ struct host_resident {
 	uint64_t page; /* bytes */
 	uint64_t zero; /* frame of the page of zeros; 0: not permitted */
 	struct host_status status;
-	uint64_t reach;			/* most bytes of addresses of one PAGEMAP_SCAN */
-	uint64_t scan_step, words_step; /* pages of one PAGEMAP_SCAN, of one read of words */
-	uint64_t held;			/* ns under the address space's lock since the last pause */
+	uint64_t reach;	     /* most bytes of addresses of one PAGEMAP_SCAN */
+	uint64_t scan_step;  /* pages found by one PAGEMAP_SCAN */
+	uint64_t words_step; /* pages whose words one read() gets */
+	uint64_t held;	     /* ns under the address space's lock since the last pause */
 	bool (*cancelled)(void *ctx);
 	void *ctx;
 	struct resident_range *v; /* of the last host_resident__read() */

@@ -47,7 +47,7 @@ struct span_info {
 	uint64_t start, length; /* pages */
 	uint8_t size_class;	/* 0: one block */
 	uint8_t location;
-	uint64_t trace; /* StackTrace of a block that the sampler chose; 0: it did not */
+	uint64_t trace; /* StackTrace of a block that the sampler chose; 0: not chosen */
 };
 
 /* Copies of small parts of the tables. */
@@ -328,7 +328,7 @@ struct free_objects {
 
 /* A CentralFreeList: the free blocks of one size class that are in no thread's cache. */
 struct central {
-	uint64_t size_class, spans, objects; /* objects: free ones in its spans */
+	uint64_t size_class, spans, objects; /* objects: free objects in the spans */
 	uint32_t slots, most_slots;	     /* full and all places for move[] free objects each */
 };
 
@@ -824,7 +824,7 @@ static void read_period(const struct host_reading *r, struct host_samples *s)
 		s->period = (uint64_t)n;
 }
 
-/* As read_once(). After an error all claims and samples are as before. */
+/* As read_once(). After an error, all claims and samples are as before the call. */
 static int try_once(struct tables *t, struct windows *c, struct host_allocator *a)
 {
 	size_t claims = t->r->claims.n, second = t->r->second.n;

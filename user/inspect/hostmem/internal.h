@@ -81,11 +81,11 @@ struct host_places {
 	struct host_tcmalloc_places tcmalloc;
 };
 
-/* Where a free chunk of glibc's malloc lies. An arena that is not the main one has these values
- * plus HOST_FREE_OTHER. */
+/* Place of a free chunk of glibc's malloc. For arenas other than the main one, HOST_FREE_OTHER is
+ * added. */
 enum host_free {
 	HOST_FREE_INSIDE = 1, /* between chunks in use: in a bin */
-	HOST_FREE_FAST = 2,   /* likewise, in a fastbin: not merged with its neighbours yet */
+	HOST_FREE_FAST = 2,   /* in a fastbin: not merged with its neighbours yet */
 	HOST_FREE_END = 3,    /* at the arena's end: its top chunk */
 	HOST_FREE_OTHER = 4,
 	HOST_FREE_NR = 8,

@@ -50,7 +50,8 @@ static uint8_t part_of_shared(const struct map *m)
 {
 	const char *name = map__base_name(m->path);
 
-	/* torch/csrc/StorageSharing.cpp: "/torch_PID_RANDOM_N", and NCCL's src/misc/shmutils.cc */
+	/* Names of shared memory: "torch_PID_RANDOM_N" (torch/csrc/StorageSharing.cpp), "nccl-..."
+	 * (NCCL's src/misc/shmutils.cc). */
 	if (!strncmp(name, "torch_", 6))
 		return HOST_SHARED_LOADER;
 	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
@@ -95,11 +96,12 @@ static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end,
 		by_part[s->v[i].part] += span__bytes_in(&s->v[i], start, end);
 }
 
-/* Resident bytes that each part claims in a mapping, for its first and for its second figure, and
- * those of malloc's free chunks. */
+/* Resident bytes in a mapping. */
 struct claimed {
+	/* What each part claims, for its first and its second figure. */
 	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
-	uint64_t free[HOST_FREE_NR], trimmed;
+	uint64_t free[HOST_FREE_NR]; /* malloc's free chunks, by enum host_free */
+	uint64_t trimmed;	     /* what malloc_trim() would return of them */
 };
 
 static void add_range(const struct host_reading *r, uint64_t start, uint64_t end,

@@ -159,7 +159,7 @@ static void cut_parameters(char *s)
 	if (!len || s[len - 1] != ')')
 		return;
 	bracket = find_open_bracket(s, s + len);
-	/* "(anonymous namespace)" has no parameters after it; "f()::operator()" neither. */
+	/* The bracket is not of parameters in "(anonymous namespace)" and "f()::operator()". */
 	if (bracket && bracket > s && bracket[-1] != ':' &&
 	    strncmp(bracket, "(anonymous", 10) != 0 &&
 	    !(bracket - s >= 8 && !strncmp(bracket - 8, "operator", 8)))

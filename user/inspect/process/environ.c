@@ -159,7 +159,7 @@ int environ__get(const struct proc *p, const struct maps *m, const char *name, c
  * launcher; Slurm: "OUTPUT ENVIRONMENT VARIABLES" of srun's manual; Kubernetes: "Indexed Job". */
 static const struct launcher {
 	const char *rank, *local, *world;
-	bool batch; /* sets its variables for programs without ranks, too */
+	bool batch; /* the launcher sets its variables for programs without ranks, too */
 } launchers[] = {
 	{ "RANK", "LOCAL_RANK", "WORLD_SIZE", false },
 	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", true },

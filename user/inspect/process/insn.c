@@ -243,7 +243,8 @@ static uint16_t writes_two_byte(const struct insn *in)
 	}
 }
 
-/* Other opcode maps are rare in prologues and count as writing everything. */
+/* Returns the registers that an instruction writes. Other opcode maps are rare in prologues: their
+ * instructions count as writing all registers. */
 static uint16_t written_registers(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)
@@ -447,13 +448,12 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	}
 }
 
-/* Reads a VEX (first byte c4 or c5) or EVEX (62) prefix, opcode and operands. n: bytes of the
- * prefix after the first. */
+/* Reads a VEX (first byte c4 or c5) or EVEX (62) prefix, opcode and operands. */
 static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 {
 	bool evex = first == 0x62;
 	uint8_t b[3] = { 0 }, map = 1;
-	size_t n = evex ? 3 : 2, i;
+	size_t n = evex ? 3 : 2, i; /* n: bytes of the prefix after the first */
 	char form = 'm';
 
 	if (in->rex || in->p66 || in->pf2 || in->pf3 || in->lock)

@@ -7,6 +7,7 @@
 #define ZR 31u /* in most instructions register 31 reads as zero */
 
 /* Bits `to` down to `from` of a word, as in the manual: bits(w, 31, 30). */
+/* Bits to..from of w, both included. */
 static uint32_t bits(uint32_t w, unsigned to, unsigned from)
 {
 	return w >> from & ((1u << (to - from + 1)) - 1);
@@ -17,7 +18,7 @@ static bool bit(uint32_t w, unsigned n)
 	return w >> n & 1;
 }
 
-/* As bits(), as a signed number. */
+/* Bits to..from of w, sign-extended. */
 static int64_t signed_bits(uint32_t w, unsigned to, unsigned from)
 {
 	unsigned n = to - from + 1;

@@ -858,7 +858,7 @@ static bool is_possible(const struct proc_piece *v)
 	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
 }
 
-/* One process_vm_readv(): where the bytes go, and where they come from. */
+/* The arguments of one process_vm_readv(). */
 struct batch {
 	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
 	uint32_t first[PIECES_AT_ONCE]; /* first piece of each remote range */

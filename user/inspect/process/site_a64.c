@@ -155,7 +155,7 @@ static void describe_insn(const struct insn_a64 *in, size_t offset, char *buf, s
 	}
 }
 
-/* How good a site is an instruction that kernels do not emulate: 3 is best, 0: it cannot be one. */
+/* Rates an instruction that kernels do not emulate as a site: 3 is best, 0: it cannot be a site. */
 static unsigned rank_stepped(const struct insn_a64 *in)
 {
 	if (in->kind == A64_NOP)

@@ -86,7 +86,8 @@ struct keys {
 	size_t head; /* bytes from the header to the entries */
 };
 
-/* Parses a header to 3.10. *n: number of entries. -EAGAIN: implausible, so possibly changing. */
+/* Parses a header to 3.10. *index_bytes: size of the index. *n: number of entries. 0, -E2BIG, or
+ * -EAGAIN: implausible, so possibly changing. */
 static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	uint64_t size, width;
@@ -106,7 +107,7 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 	return 0;
 }
 
-/* As parse_old_head(), from 3.11 on. */
+/* Parses a header from 3.11 on. Returns as parse_old_head(). */
 static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	memcpy(n, head + 24, 8);
@@ -282,7 +283,7 @@ static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct
 	return 0;
 }
 
-/* As read_values_3_12(), from 3.13 on. */
+/* Reads the values of a split table from 3.13 on; the file's header has the layout. */
 static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 {
 	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];

@@ -72,7 +72,7 @@
 		      .is_next = 7264, .is_threads = 7336, .is_modules = 7592,                     \
 		      .ht_cached_keys = 888 + (h)
 
-/* Each thread has its own copy of the bytecode. */
+/* Free-threaded builds: each thread has its own copy of the bytecode. */
 #define COPIED_BYTECODE                                                                            \
 	.fr_owner = 78, .fr_tlbc = 72, .co_tlbc = 224, .co_code_adaptive = 232, .str_kind = 8
 

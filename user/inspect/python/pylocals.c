@@ -225,7 +225,7 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 	write_place(m, &code, place, sizeof(place));
 	snprintf(buf, size, "%s in %s (%s)", name, code.name, place);
 	pycode__free(&code);
-	/* Not a variable of the program: the argument of "<listcomp>", or made by a tool. */
+	/* The argument of "<listcomp>" and names made by tools are no variables of the program. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
 }
 

@@ -24,7 +24,7 @@
 #define TLS_HEADER 16	       /* bytes between the thread pointer and the first block */
 #define TLS_MODULES 8	       /* entries of the table that are looked at */
 #define TLS_BLOCKS (1u << 20)  /* the blocks that follow the thread pointer end before */
-#define ASK_THREADS 4	       /* threads that must agree on its distance */
+#define ASK_THREADS 4	       /* threads whose pointer_distance() must agree */
 #define TLS_WORDS 512	       /* words of a thread's storage that are searched for its state */
 #define TLS_READ 8	       /* words in one read */
 

@@ -83,7 +83,7 @@ static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k
 	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];
 }
 
-/* The version's layout comes first; another one must fit far better. */
+/* Prefers the layout of PyTorch's version, unless another one fits far better. */
 const struct node_layout *node_guess__layout(const struct node_guess *g)
 {
 	unsigned int best = NODE_LAYOUTS;

@@ -73,6 +73,7 @@ static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
 	struct stat_array blocks, allocated, reserved;
 
 	stat_array__parse(p, &blocks);
+	/* after allocation, segment, active and inactive_split */
 	stat_array__parse(p + 4 * STAT_ARRAY, &allocated);
 	stat_array__parse(p + 5 * STAT_ARRAY, &reserved);
 	*ret = (struct cuda_figures){

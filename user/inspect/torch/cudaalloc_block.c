@@ -35,7 +35,7 @@ struct search {
 static int on_live(void *ctx, const uint8_t *entry)
 {
 	struct search *k = ctx;
-	uint64_t key = proc__word(entry + 8);
+	uint64_t key = proc__word(entry + ENTRY_VALUE);
 	uint64_t at = proc__word(entry + 16);
 
 	if (!key || !pointer_like(at))
@@ -325,8 +325,8 @@ static void guess_links(struct search *k)
 
 /* ---- size, requested, device, stream ---- */
 
-/* No device has 16 TiB. Pointers that are multiples of 512 lie above that, except in programs
- * loaded at a fixed address. */
+/* True if v can be the size of a block. No device has 16 TiB, and pointers that are multiples of
+ * 512 lie above that, except in programs loaded at a fixed address. */
 static bool size_like(uint64_t v)
 {
 	return v && !(v % 512) && v < UINT64_C(1) << 44;
@@ -414,7 +414,7 @@ struct matches {
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct matches *m = ctx;
-	uint64_t at = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + ENTRY_VALUE);
 
 	if (bsearch(&at, m->at, m->n, sizeof(at), array__compare_u64))
 		m->found++;

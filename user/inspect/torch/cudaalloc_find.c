@@ -242,7 +242,8 @@ void devices__free(struct devices *d)
 	memset(d, 0, sizeof(*d));
 }
 
-/* Other heaps have no chunk sizes, so cut each window where the next device allocator begins. */
+/* Cuts each window where the next device allocator begins, for heaps other than glibc's, which do
+ * not tell the sizes of chunks. */
 static void split_windows(struct devices *d)
 {
 	for (size_t i = 0; i < d->n; i++) {

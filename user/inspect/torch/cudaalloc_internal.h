@@ -26,6 +26,7 @@
 /* Bytes of an entry: {distance, key, Block *} of a map, {distance, Block *} of a set. */
 #define MAP_ENTRY 24u
 #define SET_ENTRY 16u
+#define ENTRY_VALUE 8u /* offset of an entry's value: the distance from its place precedes it */
 
 #define TREE_HEADER 48u	 /* std::set: comparator, {colour, parent, left, right}, count */
 #define TABLE_HEADER 32u /* ska::flat_hash_map and _set */

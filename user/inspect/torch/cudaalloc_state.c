@@ -23,7 +23,7 @@ struct raw {
 	bool valid;   /* all fields are in range and the pool is known */
 	bool mapkey;  /* the allocator's map has it under ptr */
 	bool active;  /* in active_blocks */
-	bool reached; /* it was added to a segment */
+	bool reached; /* the block was added to a segment */
 };
 
 struct pass {
@@ -128,7 +128,7 @@ static int totals_after(struct gather *g)
 static int on_mapped(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
-	uint64_t key = proc__word(entry + 8);
+	uint64_t key = proc__word(entry + ENTRY_VALUE);
 	uint64_t at = proc__word(entry + 16);
 	int err;
 
@@ -141,7 +141,7 @@ static int on_mapped(void *ctx, const uint8_t *entry)
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
-	uint64_t at = proc__word(entry + 8);
+	uint64_t at = proc__word(entry + ENTRY_VALUE);
 
 	return pointer_like(at) ? addrs__add(&g->at, at | FROM_ACTIVE) : 0;
 }
@@ -601,7 +601,8 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 		if (last && st->addr < last->addr + last->size) {
 			mark_torn(b->s, "segments were changing");
 			st->segment = NO_BLOCK;
-			/* One of two segments of different pools no longer exists: keep the first. */
+			/* Two overlapping segments are of different pools, so one of them no longer
+			 * exists. Keep the first one. */
 			if (st->pool != pool)
 				continue;
 			if (st->end > last->addr + last->size)
@@ -626,7 +627,7 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 
 /* ---- blocks ---- */
 
-/* The block is allocated, and the allocator's map confirms it. */
+/* True if the block is allocated, and the allocator's map confirms that. */
 static bool is_live(const struct raw *r)
 {
 	return r->allocated && r->mapkey;
@@ -640,7 +641,7 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 	size_t kept = 0, last = 0;
 
 	if (!drop)
-		return 0; /* without memory, dropping all is still correct */
+		return 0; /* out of memory: drop all, because any block may overlap another */
 	for (size_t i = 1; i < n; i++) {
 		const struct raw *a = &v[order[last]], *c = &v[order[i]];
 

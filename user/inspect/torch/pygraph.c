@@ -41,8 +41,8 @@ struct span {
 	uint64_t addr;
 	size_t len, at; /* at: offset in the batch's bytes */
 	uint32_t item;
-	bool vectors; /* search it for vectors, too */
-	bool tight;   /* no extra bytes after its last element */
+	bool vectors; /* search the memory for vectors, too */
+	bool tight;   /* no extra bytes follow the last element */
 };
 
 /* A word that may be a pointer. */

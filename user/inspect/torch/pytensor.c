@@ -63,8 +63,8 @@ static int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret)
 
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
-/* With fewer samples all must agree, and one must have this many elements: then hardly another word
- * equals the number of elements, or the size in bytes. */
+/* With fewer than MIN_SAMPLES, all samples must agree, and one must have FEW_ELEMENTS: then hardly
+ * another word equals its number of elements, or its size in bytes. */
 #define FEW_ELEMENTS 64
 #define MAX_VTABLES 4096
 #define MAX_BASES 16  /* base classes between a node's class and Node */
@@ -134,7 +134,7 @@ static int is_node(const struct proc *p, uint64_t info)
 /* Kind by the mangled class name. */
 static enum cxx_kind kind_by_name(const char *name)
 {
-	/* Only these namespaces: a program's own derived classes are not supported. */
+	/* Classes of a program itself, which are in other namespaces, are not supported. */
 	if (strncmp(name, "N3c10", 5) && strncmp(name, "N2at", 4) && strncmp(name, "N5torch", 7))
 		return CXX_OTHER;
 	if (strstr(name, "UndefinedTensorImpl"))
@@ -625,7 +625,8 @@ static int read_once(struct round *r, struct pytensor *v, size_t n)
 	return err ?: read_grads(r, v, n);
 }
 
-/* Whether two readings agree. A gradient that came or went in between is temporary. */
+/* True if two readings of a tensor agree. A gradient that came or went between them makes them
+ * differ. */
 static bool same_reading(const struct pytensor *a, const struct pytensor *b)
 {
 	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage &&

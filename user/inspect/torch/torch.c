@@ -95,14 +95,18 @@ static const char *python_folder(const struct maps *m, size_t *len)
 	return NULL;
 }
 
+enum { RANK_THIS_TORCH, RANK_OTHER_TORCH, RANK_OTHER_FILE };
+
 /* As torch__rank(). folder: from python_folder(), len bytes; NULL: none. */
 static int rank_path(const char *path, const char *folder, size_t len)
 {
 	const char *base = map__base_name(path);
 
 	if (!text__starts(base, "libc10") && !text__starts(base, "libtorch"))
-		return 2;
-	return folder && (size_t)(base - path) == len && !memcmp(path, folder, len) ? 0 : 1;
+		return RANK_OTHER_FILE;
+	if (folder && (size_t)(base - path) == len && !memcmp(path, folder, len))
+		return RANK_THIS_TORCH;
+	return RANK_OTHER_TORCH;
 }
 
 int torch__rank(const struct maps *m, const char *path)
@@ -118,7 +122,7 @@ bool torch__is_other(const struct maps *m, const char *path)
 	size_t len = 0;
 	const char *folder = python_folder(m, &len);
 
-	return folder && rank_path(path, folder, len) == 1;
+	return folder && rank_path(path, folder, len) == RANK_OTHER_TORCH;
 }
 
 /* ---- version ---- */
@@ -224,7 +228,7 @@ static void find_version(const struct proc *p, const struct maps *m, char *buf, 
 	bool any = false;
 	int rank;
 
-	for (rank = 0; rank <= 2 && !any; rank++) {
+	for (rank = RANK_THIS_TORCH; rank <= RANK_OTHER_FILE && !any; rank++) {
 		for (i = 0; i < m->n && !buf[0]; i++) {
 			const struct map *map = &m->v[i];
 
@@ -503,10 +507,10 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		return -ENOMEM;
 	n = list_files(m, files, FILES_MAX);
 	for (i = 0; i < n; i++) {
-		if (files[i].rank == 2 && required_found(hooks))
+		if (files[i].rank == RANK_OTHER_FILE && required_found(hooks))
 			break;
 		e = elf__open_map(p, files[i].map);
-		if (!e && files[i].rank < 2 && errno != ENOEXEC)
+		if (!e && files[i].rank != RANK_OTHER_FILE && errno != ENOEXEC)
 			unopened = -errno;
 		for (k = 0; e && k < WANTS; k++)
 			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) ==
