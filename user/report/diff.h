@@ -92,7 +92,7 @@ struct diff_text_opts {
 	unsigned width; /* columns; 0: the terminal's */
 	enum report_choice colour;
 };
-/* Print the rows. All three functions return 0 or -ENOMEM. The caller checks out for errors. */
+/* Print the rows. All three functions return 0 or -ENOMEM. The caller checks ferror(out). */
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o);
 int diff_json__print(FILE *out, const struct diff *d, size_t top);
 int diff_csv__print(FILE *out, const struct diff *d, size_t top);

@@ -96,7 +96,7 @@ int dump_host__read(const struct proc *p, const struct python *py,
 	if (!h)
 		return -ENOMEM;
 	err = opts->no_tensors ? 0 : read_tensors(py, &storages, &o.n, &why);
-	/* These errors mean that the process has no tensors, so their storages are known: none. */
+	/* After -ENOENT and -EAGAIN the storages are known, too: the process has no tensors. */
 	o.storages_known = !opts->no_tensors && (!err || err == -ENOENT || err == -EAGAIN);
 	if (err && !o.storages_known)
 		snprintf(ret->why, sizeof(ret->why), "%s", why);

@@ -23,12 +23,11 @@ struct process_id {
 	char title[256];       /* command line, the program without its folder */
 };
 
-/* What one recording says about its process. name: its name in multiprocessing; "" if that did not
- * start it. */
+/* Facts of one recording about its process. */
 struct process_facts {
 	struct process_id own, ancestors[PROCESS_ANCESTORS]; /* nearest first */
 	size_t n_ancestors;
-	char name[PROCESS_NAME];
+	char name[PROCESS_NAME]; /* name in multiprocessing; "": that did not start the process */
 };
 
 /* Reads the hostile facts of a recording. command: its clean command line. Leaves out facts

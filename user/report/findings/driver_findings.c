@@ -5,10 +5,9 @@
 #include "base/text.h"
 #include "report/findings/internal.h"
 
-/* Least memory of other processes that is a finding, and memory left below which it matters, both
- * in percent of the device. */
-#define OTHERS_PERCENT 10
-#define SCARCE_PERCENT 10
+/* Percent of the device's memory: */
+#define OTHERS_PERCENT 10 /* least memory of other processes that is a finding */
+#define SCARCE_PERCENT 10 /* with more memory left, other processes are no finding */
 
 /* Adds a finding about calls that CUDA refused until the allocator gave back its cache. */
 static int add_retries(struct judging *j, const struct model_device *d)

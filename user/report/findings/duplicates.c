@@ -154,14 +154,17 @@ static bool is_same_size(uint64_t a, uint64_t b)
 	return !apart || (apart <= UNSPLIT && apart <= a / 8);
 }
 
-/* Length of the text in "['0.weight']" or "['0.weight'] in main (train.py:4)"; 0: the key is no
- * text. */
-static size_t key_len(const char *key)
+/* Returns the text "0.weight" in "['0.weight']" or "['0.weight'] in main (train.py:4)"; NULL: the
+ * key is no text. */
+static const char *key_text(const char *key, size_t *text_len)
 {
 	const char *end = strstr(key, "'] in ");
 	size_t len = end ? (size_t)(end - key) + 2 : strlen(key);
 
-	return len > 4 && !strncmp(key, "['", 2) && !memcmp(key + len - 2, "']", 2) ? len - 4 : 0;
+	if (len <= 4 || strncmp(key, "['", 2) != 0 || memcmp(key + len - 2, "']", 2) != 0)
+		return NULL;
+	*text_len = len - 4;
+	return key + 2;
 }
 
 /* True for "0.weight" and the key "0.weight" or "module.0.weight". */
@@ -183,7 +186,8 @@ static bool is_copy_of(const struct part *parameter, const char *key, size_t len
 	       is_key_of(parameter, key, len);
 }
 
-/* Bytes of parameters that one of n tensors has the name and the size of. */
+/* Returns the bytes of the parameters that have a copy, by name and size, in the n tensors of
+ * `held`. Sets part.matched of these parameters. */
 static uint64_t match_keys(struct parts *parameters, const struct part *held, size_t n)
 {
 	uint64_t bytes = 0;
@@ -191,13 +195,13 @@ static uint64_t match_keys(struct parts *parameters, const struct part *held, si
 	for (size_t k = 0; k < parameters->n; k++)
 		parameters->all[k].matched = false;
 	for (size_t i = 0; i < n; i++) {
-		const char *key = held[i].name + held[i].len;
-		size_t len = key_len(key), k = 0;
+		size_t len, k = 0;
+		const char *key = key_text(held[i].name + held[i].len, &len);
 
-		if (!len)
+		if (!key)
 			continue;
 		while (k < parameters->n &&
-		       !is_copy_of(&parameters->all[k], key + 2, len, held[i].size))
+		       !is_copy_of(&parameters->all[k], key, len, held[i].size))
 			k++;
 		if (k == parameters->n)
 			continue;
@@ -347,14 +351,15 @@ static size_t variable_len(const struct part *held)
  * exp_avg of 0.weight". Marks that state, so that it has one copy only. */
 static bool take_state(struct parts *states, const char *key, uint64_t size)
 {
-	size_t len = key_len(key);
+	size_t len;
+	const char *text = key_text(key, &len);
 
-	for (size_t i = 0; i < states->n && len; i++) {
+	for (size_t i = 0; i < states->n && text; i++) {
 		struct part *s = &states->all[i];
 		const char *name = memchr(s->name, ' ', s->len);
 
 		if (s->matched || !name || !is_same_size(s->size, size) ||
-		    strncmp(name + 1, key + 2, len) != 0 || name[len + 1] != ' ')
+		    strncmp(name + 1, text, len) != 0 || name[len + 1] != ' ')
 			continue;
 		s->matched = true;
 		return true;

@@ -29,9 +29,8 @@
 #define SURE_STEPS 24
 #define SURE_CALLS 100
 #define SURE_CALLS_NS UINT64_C(5000000000) /* 5 s */
-/* Growth of host memory that is worth a longer look, bytes, and the values that end the look. */
-#define HOST_LEAST (UINT64_C(8) << 20)
-#define HOST_OBSERVED 40
+#define HOST_LEAST (UINT64_C(8) << 20)	   /* growth of host memory worth a longer look, bytes */
+#define HOST_OBSERVED 40		   /* measured values that make it unnecessary */
 
 /* Returns the finding for a kind of advice; FINDING_NR: the advice is a trade-off, such as
  * checkpoints, and no finding. */
@@ -232,7 +231,7 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	    oom.reserved < oom.allocated || oom.reserved - oom.allocated < oom.size ||
 	    (oom.gap_known && oom.largest_gap >= oom.size))
 		return 0;
-	/* With less, other memory is the reason. */
+	/* If less was cached, memory outside of PyTorch is the reason. */
 	if (oom.reserved - oom.allocated < oom.reserved / 100 * WORTH_PERCENT)
 		return 0;
 	err = fragments__find(j->source, device, &fragments);

@@ -22,7 +22,7 @@ bool host_findings__is_pinned(const struct judging *j, const struct growth_summa
 {
 	const struct leaks_host *h = &j->host;
 
-	/* Readings are few: the last one may be seconds before the end. */
+	/* A quarter of the growth is enough: the last reading may be seconds before the end. */
 	return !strcmp(s->device, "host") && (h->pinned || h->pinned_before) &&
 	       h->pinned_all - h->pinned_first >= s->growth.allocated.trend.grown / 4;
 }

@@ -421,6 +421,7 @@ static int finish_together(struct reports *s)
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
+/* Reports all recordings as one. Returns the largest exit code. */
 static int report_together(struct reports *s)
 {
 	int worst = EXIT_OK, status;
@@ -429,8 +430,9 @@ static int report_together(struct reports *s)
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 	}
-	/* Print nothing if no recording could be read. */
-	status = worst == EXIT_OK || s->ranks->n ? finish_together(s) : EXIT_OK;
+	if (worst != EXIT_OK && !s->ranks->n) /* no recording could be read */
+		return worst;
+	status = finish_together(s);
 	return status ? status : worst;
 }
 

@@ -1212,7 +1212,7 @@ static void match_steps(struct ranks *r)
 			snprintf(m->why, sizeof(m->why), "no step is in all recordings");
 		else
 			snprintf(m->why, sizeof(m->why), "%s: %s", k->label, k->no_number);
-		m->older = !k->spans.n && k->older;
+		m->old_recording = !k->spans.n && k->older;
 	}
 	if (n < 2)
 		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* One report of several recordings: the bytes of each line in all of them and in each. A
- * recording can be freed after it was added; its texts and sums are copied. */
+/* One report of several recordings: the bytes of each line, in total and by recording. Texts and
+ * sums are copied, so that a recording can be freed after it was added. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -125,7 +125,7 @@ struct step_match {
 	enum step_match_by by;
 	uint64_t first, last; /* with STEPS_BY_OPTIMIZER: numbers of the steps */
 	char why[160];	      /* with STEPS_BY_TIME: why not by number */
-	bool older;	      /* the reason is a recording of an older version */
+	bool old_recording;   /* why: a recording is of a version that did not number steps */
 };
 
 /* ---- recordings that have more or less than the others ---- */

@@ -377,6 +377,7 @@ static const char *step_words(char *buf, size_t size, const struct step_match *m
 	return buf;
 }
 
+/* Prints the spread of step times and the slow ranks; nothing unless two ranks have steps. */
 static void print_steps(FILE *out, const struct ranks *r, size_t width)
 {
 	uint64_t *values = calloc(r->n + 1, sizeof(*values));
@@ -395,7 +396,7 @@ static void print_steps(FILE *out, const struct ranks *r, size_t width)
 			text__time(a, sizeof(a), outliers__median(values, known)),
 			text__time(b, sizeof(b), values[0]),
 			text__time(c, sizeof(c), values[known - 1]));
-	if (r->match.by == STEPS_BY_TIME && !r->match.older)
+	if (r->match.by == STEPS_BY_TIME && !r->match.old_recording)
 		text__paragraph(out, width, "  ", "  ",
 				"all steps of each recording: they have no numbers of the job in "
 				"common (%s)",

@@ -901,7 +901,8 @@ static int print_host(FILE *out, const struct model *m, const struct facts *f,
 
 #define SAMPLED_SHOWN 3 /* rows */
 
-/* How far a row may be off: what may be missing, or for small objects on the host the interval. */
+/* Returns how many bytes a row may lack. On the host, where small objects may be charged to other
+ * rows, returns the width of the row's interval. */
 static uint64_t doubt_of(const struct row *r, bool on_host)
 {
 	return r->sampled.high - (on_host ? r->sampled.low : r->bytes);
