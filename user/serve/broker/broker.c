@@ -885,7 +885,8 @@ static int start_broker(struct broker *b)
 	return 0;
 }
 
-static void stop_broker(struct broker *b)
+/* Stops the other processes and frees b. */
+static void close_broker(struct broker *b)
 {
 	notify_systemd("STOPPING=1");
 	b->quit = true;
@@ -932,6 +933,6 @@ int broker__run(const struct serve_args *args)
 		run_loop(b);
 		status = b->status;
 	}
-	stop_broker(b);
+	close_broker(b);
 	return status;
 }

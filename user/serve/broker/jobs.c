@@ -500,7 +500,8 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 	}
 	if (!*why)
 		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
-	/* Other messages may have text of the request, such as the name of a mark. */
+	/* Only messages of EXIT_FAILED are searched. Others may contain text of the request, such
+	 * as the name of a mark. */
 	if (WEXITSTATUS(status) >= 126 ||
 	    (WEXITSTATUS(status) == EXIT_FAILED &&
 	     (strstr(why, "out of memory") || strstr(why, "not enough memory") ||

@@ -64,9 +64,10 @@ struct job {
 	gid_t gid;
 	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
 	bool late;     /* the worker was killed because it took too long */
-	/* For an export. Its file names are chosen when it starts. */
+	/* The following fields are for an export. */
 	const struct export_format *format;
-	bool plain;		   /* an export of the default moment and device */
-	char key[600];		   /* of struct trace_export: format, moment, device */
-	char file[200], part[256]; /* name of the file, and while it is written */
+	bool plain;	/* the moment and the device are the default ones */
+	char key[600];	/* of struct trace_export: format, moment, device */
+	char file[200]; /* name of the file; set when the export starts */
+	char part[256]; /* name of the file while it is written */
 };

@@ -147,6 +147,7 @@ static int name_files(const struct spawn_opts *o, char *text, size_t size)
 	return 0;
 }
 
+/* Starts the program again as o says. err: descriptor for its standard error. 0 or -errno. */
 static int start_process(const struct spawn_opts *o, int err, struct subprocess *ret)
 {
 	const struct subprocess_limit limits[] = { { RLIMIT_CPU, o->cpu_seconds },
@@ -195,7 +196,7 @@ static int start_process(const struct spawn_opts *o, int err, struct subprocess 
 		so.out = o->out;
 	if (o->drop) {
 		so.death_signal = SIGKILL;
-		so.n_limits = SANDBOX_SANITIZED ? 1 : 2;
+		so.n_limits = SANDBOX_SANITIZED ? 1 : 2; /* sanitizers exceed RLIMIT_AS */
 	}
 	return subprocess__start(&so, ret);
 }
@@ -269,24 +270,27 @@ void spawned__close(struct spawned *s)
 	s->err_fd = -1;
 }
 
-/* Skips the prefixes of our messages: the program's name, and argp's command name. */
+/* Returns the text after a prefix; line itself if it does not begin with it. */
+static const char *skip(const char *line, const char *end, const char *prefix)
+{
+	size_t n = strlen(prefix);
+
+	return (size_t)(end - line) >= n && !strncmp(line, prefix, n) ? line + n : line;
+}
+
+/* Skips the prefixes of our messages, as in "memtrace-bpf: error: TEXT", and in argp's
+ * "memtrace-bpf report: TEXT". */
 static const char *skip_prefix(const char *line, const char *end)
 {
-	/* The second one is of "memtrace-bpf report: TEXT". */
-	const char *prefixes[] = { PREFIX, "memtrace-bpf ", "error: ", "warning: " };
+	const char *command, *colon;
 
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
-		size_t n = strlen(prefixes[i]);
-		const char *colon;
-
-		if ((size_t)(end - line) < n || strncmp(line, prefixes[i], n) != 0)
-			continue;
-		line += n;
-		colon = i == 1 ? memchr(line, ':', (size_t)(end - line)) : NULL;
-		if (colon && colon + 2 < end)
-			line = colon + 2;
+	line = skip(line, end, PREFIX);
+	command = skip(line, end, "memtrace-bpf ");
+	if (command != line) {
+		colon = memchr(command, ':', (size_t)(end - command));
+		line = colon && colon + 2 < end ? colon + 2 : command;
 	}
-	return line;
+	return skip(skip(line, end, "error: "), end, "warning: ");
 }
 
 /* A line of memtrace-bpf replaces earlier lines; another line replaces only lines that are not of

@@ -99,7 +99,8 @@ json_t *trace__facts(const struct trace *t);
 void trace__tell(struct broker *b, const struct trace *t, bool soft);
 /* Sends the facts, and the report of a finished trace, to one peer. */
 void trace__tell_one(struct peer *p, const struct trace *t);
-/* Saves the trace's facts to a file for the next start of the server: the recording lacks some. */
+/* Saves the trace's facts, some of which are not in the recording, for the next start of the server.
+ */
 void trace__note(const struct broker *b, const struct trace *t);
 /* Reads the facts of an earlier server from that file. False: the trace was made for a profile, and
  * is to be deleted. */

@@ -41,7 +41,8 @@ static bool worker_has_user(const struct broker *b, uid_t uid)
 	return false;
 }
 
-/* With ids.own, tries IDs from a random one on, until no process of the server has the ID. */
+/* With ids.own, tries IDs from a random one on, until one is found that no process of the server
+ * has. */
 void users__new(const struct broker *b, uid_t *uid, gid_t *gid)
 {
 	uint16_t random = 0;

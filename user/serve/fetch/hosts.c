@@ -52,20 +52,20 @@ static bool has_port(const char *host)
 	return strchr(end ? end : host, ':');
 }
 
-/* The URL of a server: scheme, host and port. From malloc(); NULL: no memory. */
+/* The URL of a server, without a path. A server without a scheme gets https://, or http:// if
+ * h->http, and if it has no port either HOSTS_PORT. From malloc(); NULL: no memory. */
 static char *make_url(const struct hosts *h, const char *server)
 {
 	const char *default_scheme = h->http ? "http://" : "https://";
 	const char *scheme = has_scheme(server) ? "" : default_scheme; /* to be added */
 	const char *host = *scheme ? server : authority(server);
-	size_t len = strcspn(host, "/");
+	int len = (int)(host + strcspn(host, "/") - server); /* bytes of server without a path */
 	char *url = NULL;
 
-	len += (size_t)(host - server);
 	if (*scheme && !has_port(host) &&
-	    asprintf(&url, "%s%.*s:%d", scheme, (int)len, server, HOSTS_PORT) < 0)
+	    asprintf(&url, "%s%.*s:%d", scheme, len, server, HOSTS_PORT) < 0)
 		return NULL;
-	if (!url && asprintf(&url, "%s%.*s", scheme, (int)len, server) < 0)
+	if (!url && asprintf(&url, "%s%.*s", scheme, len, server) < 0)
 		return NULL;
 	return url;
 }

@@ -515,7 +515,7 @@ static int empty_caps(void)
 
 /* ---- verification ---- */
 
-/* What of root is left in the process's IDs, for a message; NULL: nothing. */
+/* Returns what the process still has of root's rights by its IDs, for a message; NULL: nothing. */
 static const char *find_remaining_id(void)
 {
 	uid_t r, e, s;

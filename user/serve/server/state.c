@@ -454,6 +454,8 @@ static void take_origin(struct state *s, struct state_trace *t, const json_t *re
 	json_object_set_new(t->facts, "begun", json_real((double)ns / 1e9));
 }
 
+/* Adds or updates the trace of a message from the broker. fd: its report, once it is done,
+ * borrowed; -1: none. *trace is unchanged without room for the trace. Returns 0 or -EPROTO. */
 static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
 	json_t *facts = json_object_get(msg, "trace"), *report, *summary;

@@ -57,7 +57,7 @@ struct state_process {
 	 * of the target has. It does not change while the process lives. */
 	unsigned slot;
 	double time;   /* time of the last figures, in s since 1970; 0: none yet */
-	char why[160]; /* reason why device figures are missing; "" */
+	char why[160]; /* reason why device figures are missing; "": they are not */
 	bool has_rss;
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
