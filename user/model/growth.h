@@ -134,8 +134,8 @@ struct growth {
 	uint64_t stride; /* steps (slices) between two values */
 	double slice;	 /* s between two values, with GROWTH_TIME */
 	size_t values;
-	/* Number of values that were measured. Host memory is measured only at readings, so a value
-	 * may repeat the one before; elsewhere it equals values. */
+	/* Number of values that were measured. On devices it equals `values`. Host memory is
+	 * measured only at readings: the other values repeat the one before. */
 	uint32_t observed;
 	uint32_t tested; /* number of lines whose live bytes changed between steps */
 	bool coarse;	 /* too many lines: some are combined */

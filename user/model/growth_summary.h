@@ -166,5 +166,6 @@ size_t growth_summary__graph_keeper(const char *name, const char **at);
 /* "the graph of h, saved for MulBackward0" or "autograd's graph, saved for MulBackward0", cleaned.
  * brief: leaves out the operation (", saved for ...") if the keeper is known. Returns buf. */
 char *growth_summary__graph_words(const char *name, bool brief, char *buf, size_t size);
-/* How to free it: "keep its value (loss.item(), .detach())". backward: a backward pass ran. */
+/* Says how to free the graph: "keep its value (loss.item(), .detach())". backward: a backward pass
+ * ran. */
 const char *growth_summary__graph_remedy(const char *name, bool backward);

@@ -30,8 +30,8 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
-	/* Not "": AT_TIME is the time of the first mark of this name or pattern (event__mark_is()),
-	 * which model__event() puts into at_time. "" again from then on. */
+	/* Name or pattern of a mark (event__mark_is()); "": none. At the first such mark,
+	 * model__event() sets at_time, for AT_TIME, and clears at_mark. */
 	char at_mark[128];
 	/* AT_PEAK is the default, not the user's choice. Then analysis__run() marks the end in a
 	 * recording of a killed process's last moments (--on-kill). */
@@ -198,8 +198,8 @@ struct row_frame {
 
 struct row {
 	uint64_t bytes, count; /* count 0: not known (before attach) */
-	/* With before_attach: bytes of memory in no known block. They are part of bytes, but count
-	 * leaves them out. */
+	/* Memory from before attach in no known block, bytes. `bytes` includes it, `count` does
+	 * not. */
 	uint64_t anonymous;
 	/* Median block size, the larger of two in the middle; 0: not known. */
 	uint64_t median;

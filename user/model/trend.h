@@ -29,7 +29,7 @@ enum trend_confidence { TREND_NONE, TREND_LOW, TREND_MEDIUM, TREND_HIGH };
 
 struct trend {
 	enum trend_verdict verdict;
-	/* For TREND_GROWS (medium or high) and TREND_UNSURE (low). */
+	/* Medium or high with TREND_GROWS, low with TREND_UNSURE, otherwise TREND_NONE. */
 	enum trend_confidence confidence;
 	/* values: number of values. warmup: how many of the first values are left out of the fields
 	 * below, except rises, falls and intervals. */

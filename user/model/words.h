@@ -159,7 +159,7 @@ enum host_verdict_kind {
 };
 enum host_sure { HOST_SURE_LOW, HOST_SURE_MEDIUM, HOST_SURE_HIGH };
 
-/* What to do, and how much RSS it returns. */
+/* Something that the user can do, and the RSS that it returns. */
 struct host_remedy {
 	const char *name; /* in JSON: "malloc_trim" */
 	const char *text;
@@ -183,12 +183,12 @@ struct host_verdict {
 	unsigned n;
 };
 
-/* What a recording knows next to the sheet that is judged. All pointers are borrowed. */
+/* What a recording knows besides the sheet that is judged. All pointers are borrowed. */
 struct host_history {
-	const struct host_sheet *first, *last; /* its first and its last reading */
-	uint64_t time;			       /* between these two, ns */
-	bool has_lines;			       /* it has the device "host" */
-	const struct growth_summary *growth;   /* of that device; NULL: not known */
+	const struct host_sheet *first, *last; /* first and last reading of the recording */
+	uint64_t time;			       /* from the first to the last reading, ns */
+	bool has_lines;			       /* the recording has the device "host" */
+	const struct growth_summary *growth;   /* of the device "host"; NULL: not known */
 };
 /* Judges a sheet. h: NULL for a single reading. */
 void host_verdict__judge(const struct host_sheet *s, const struct host_history *h,

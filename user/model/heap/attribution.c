@@ -410,7 +410,8 @@ uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t
 	if (!forward || forward == stack || !stack)
 		return stack;
 	sw = attribution__stack(w, stack);
-	/* Only libraries' Python code ran in the node, and the forward call has user code. */
+	/* Returns the forward call's stack if only that has the user's code: the node ran Python
+	 * code of libraries alone. */
 	return sw.has_line && !sw.only_native && !sw.user_in_node && !sw.engine && !sw.role &&
 			       attribution__stack(w, forward).user_in_node
 		       ? forward

@@ -25,8 +25,8 @@ struct stamp {
 	uint8_t phase, after;
 	/* Number of stretches of each phase that had begun, including this one. */
 	uint32_t forwards, backwards, optimizers;
-	/* Number of optimizer steps and of calls that had ended before the stretch. In a free
-	 * stamp, steps is the number of the next free one, plus 1. */
+	/* Number of optimizer steps and of calls that had ended before the stretch. In an
+	 * unused stamp, steps is 1 plus the number of the next unused stamp. */
 	uint32_t steps, calls;
 };
 

@@ -217,7 +217,7 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 			dev__set_peak(m, dev, e->time, PHASE_OTHER);
 		dev__update_sums(m, dev, allocated, reserved, e->time);
 	}
-	/* moments noted earlier get this state */
+	/* moments that were noted before the first state get it */
 	for (int i = 0; first && i < 2; i++)
 		dev->noted[i] = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
 						.outside = dev->outside };
@@ -228,7 +228,8 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 		dev->first_reserved = dev->pub.reserved;
 		dev->first_outside = dev->outside;
 	}
-	/* This state is the one before the current event: a peak or mark set above is, too. */
+	/* The state is the one before the current event. So a peak or mark that was set above is
+	 * also before the event. */
 	if (dev->peak_seq && dev->peak_seq == m->seq)
 		dev->peak_seq--;
 	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)

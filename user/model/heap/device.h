@@ -40,10 +40,10 @@ struct dev {
 	uint64_t phase_total, phase_begin, phase_last;
 	struct model_phase phases[PHASE_NR];
 	struct extents extents; /* memory taken from CUDA */
-	uint64_t mark_outside;	/* outside at the mark, at least 0 */
+	uint64_t mark_outside;	/* value of `outside` at the mark, at least 0 */
 	uint64_t mark_seq;	/* last event before the mark */
 	struct noted {		/* state at ROWS_AT_BASE and ROWS_AT_STEP */
-		/* As mark_seq, pub.mark_allocated and mark_outside. */
+		/* These are like mark_seq, pub.mark_allocated and mark_outside. */
 		uint64_t seq, allocated, outside;
 	} noted[2];
 	uint64_t census; /* bytes of live blocks from before attach; part of pub.live */

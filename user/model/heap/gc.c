@@ -51,6 +51,7 @@ static void mark_used_by_device(const struct dev *dev, const struct in_use *u)
 		u->sites[dev->peak_site_no - 1] = 1;
 }
 
+/* Marks what the model's blocks refer to. 0 or -ENOMEM. The caller frees u's arrays in both cases. */
 static int mark_used(const struct model *m, struct in_use *u)
 {
 	u->sites = calloc((size_t)m->sites.n + 1, 1);

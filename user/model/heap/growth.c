@@ -1178,8 +1178,8 @@ static double per_step(const struct growth *g, double slope)
 
 /* ---- live blocks ---- */
 
-/* Adds blocks that were live at the last value and freed since. Then blocks allocated after it are
- * left out, because they were not live together. */
+/* Adds blocks that were live at the last value and have been freed since. If there are any, removes
+ * the blocks that were allocated after the last value: they were not live at the same time. */
 static void add_late(const struct judge *j, struct growth_unit *u, struct survey *s)
 {
 	const struct growth_late *late = current_late(j->w, u, j->track);
@@ -1196,6 +1196,7 @@ static void add_late(const struct judge *j, struct growth_unit *u, struct survey
 	s->blocks += late->blocks;
 }
 
+/* Adds a live block. Those allocated after the last value are also counted apart. */
 static void add_live(const struct judge *j, const struct rec *rec, struct survey *s)
 {
 	uint64_t size = j->m->sites.all[rec->site].size, age = age_of(j->m, j->dev, rec, j->track);
@@ -1414,8 +1415,8 @@ static int cmp_found(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Sets the largest names of a unit's blocks. If there are too many to list, similar ones are
- * combined in patterns. */
+/* Sets the largest names of a unit's blocks, from j->names, which are sorted by unit. If there are
+ * too many to list, combines similar ones in patterns. */
 static void set_names(const struct judge *j, uint32_t unit, struct growth_line *l)
 {
 	const struct growth_names *s = &j->names;

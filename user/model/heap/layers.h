@@ -31,8 +31,9 @@ struct layer {
 		double frag_sum;
 		uint64_t frag_n;
 		uint64_t duration; /* ns between allocations of one call */
-		/* From EVENT_ENTER: number of calls; ns in the layer or in a module below it. */
-		uint64_t calls, inside;
+		/* From EVENT_ENTER and EVENT_LEAVE: */
+		uint64_t calls;
+		uint64_t inside; /* ns in calls of the layer, with modules below it */
 	} part[PART_NR];
 };
 

@@ -62,7 +62,8 @@ static bool is_of_failed_call(const struct model *m, const struct dev *dev, uint
 	for (uint64_t i = 0; i < n && !failed; i++) {
 		const struct model_oom *o = &dev->ooms[i];
 
-		/* Only earlier calls count: inside one call, a program may try again with less. */
+		/* Calls under way do not count: inside one call, a program may try again with less.
+		 */
 		failed = o->begun < now->begun && rec->born <= o->seq &&
 			 s->calls == (uint32_t)o->ended;
 	}
@@ -297,7 +298,7 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 			return err;
 		rec = blocks__at(&dev->blocks, e->addr);
 	}
-	/* Not the tensor's block: it was allocated later, or is too small. */
+	/* A block that was allocated later, or is too small, is not the tensor's. */
 	if (!rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
 		return 0;
 	if (!label.category && !label.name && !label.module)

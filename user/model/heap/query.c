@@ -288,16 +288,17 @@ static bool step_number(const struct facts *f, const char *key, uint64_t *ret)
 
 bool model__job_step(const struct model *m, uint64_t *ret)
 {
-	uint64_t before = 0;
+	uint64_t steps_before = 0;
 
 	if (model__steps_are_calls(m) || !step_number(m->attribution->facts, "job_step", ret))
 		return false;
-	/* job_step is the number of the capture's first step; before: steps until the window. */
+	/* job_step is the number of the capture's first step, from 1. steps_before: number of steps
+	 * that ended before this part or window of the capture. */
 	if (facts__get(m->attribution->facts, "window_first_step") &&
-	    !step_number(m->attribution->facts, "window_first_step", &before))
+	    !step_number(m->attribution->facts, "window_first_step", &steps_before))
 		return false;
-	*ret += before;
-	return *ret != 0;
+	*ret += steps_before;
+	return *ret != 0; /* a recording may have a wrong 0 */
 }
 
 bool model__window(const struct model *m, uint64_t *ret)

@@ -108,17 +108,16 @@ struct bucket {
 	struct key key;
 	struct row row;
 	uint64_t largest;	  /* bytes of the largest part so far */
-	size_t pattern;		  /* offset in table.patterns plus 1; 0: no pattern */
+	size_t pattern_no;	  /* offset in table.patterns plus 1; 0: no pattern */
 	uint64_t requested_count; /* number of blocks whose requested size is known */
 	uint32_t name;		  /* dict string of the first block's name */
 	uint8_t category;	  /* category of the first block */
 	bool categories, names;	  /* the row has several categories, several names */
 	bool unsized;		  /* the size of some blocks is not known */
-	/* For estimates, see record/detail.h. not_sampled: the row has blocks that have no stack,
-	 * because only a sample of stacks was read. pieces: on the device "host". */
-	bool not_sampled;
+	/* For estimates from samples, see record/detail.h. */
+	bool not_sampled; /* some blocks have no stack, as only a sample of stacks was read */
 	struct drawn drawn[SAMPLING_BOUNDS];
-	struct pieces pieces;
+	struct pieces pieces; /* for the device "host" */
 };
 
 struct block_class {			   /* blocks of a site with equal properties */
@@ -159,7 +158,7 @@ static const char *source_of(uint8_t walk, const struct stack_origin *w)
 {
 	if (w->only_native)
 		return "native";
-	/* With MT_WALK_OFF the line says only that the block's stack was not in the sample. */
+	/* The line of MT_WALK_OFF is no frame: it says that the stack was not in the sample. */
 	if (w->has_line && walk != MT_WALK_OFF)
 		return "frame";
 	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
@@ -624,10 +623,10 @@ static int table__modules(struct table *t)
 			if (array__grow(&t->patterns, &t->cappatterns, t->npatterns + len, 1))
 				return -ENOMEM;
 			memcpy(t->patterns + t->npatterns, name, len - 3);
-			g->pattern = t->npatterns + 1;
+			g->pattern_no = t->npatterns + 1;
 			t->npatterns += len;
 		} else if (p->module) {
-			pattern__cover(t->patterns + g->pattern - 1, name);
+			pattern__cover(t->patterns + g->pattern_no - 1, name);
 		}
 	}
 	return 0;
@@ -712,8 +711,8 @@ static void table__estimate(const struct table *t, const struct bucket *g, struc
 	r->sampled = sampling__estimate(r->bytes, drawn);
 }
 
-/* Makes the row of a group. text: table.patterns. before: bytes in no known block, which the group
- * of anonymous blocks takes over. */
+/* Makes the row of a group. text: table.patterns. before: memory from before attach in no known
+ * block. The row of anonymous blocks gets its bytes, which become 0 in *before. */
 static void table__row(const struct table *t, const struct bucket *g, char *text,
 		       struct row *before, struct row *r)
 {
@@ -722,7 +721,7 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 	if (r->modules > 1 &&
 	    !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
 	    (t->split & SPLIT(BY_LINE)))
-		r->module = text + g->pattern - 1;
+		r->module = text + g->pattern_no - 1;
 	r->category = g->categories ? NULL : category__name(g->category);
 	r->name = g->names || !g->name ? NULL : dict__str(t->m->dict, g->name);
 	if (is_anonymous(g, before->filtered)) {

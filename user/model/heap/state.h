@@ -173,7 +173,7 @@ void rows__line(const struct model *m, enum frame_choice which_line, uint32_t st
 
 #define THREADS_KEPT 1024 /* exceeded if more are running */
 
-/* Both return 0 or -ENOMEM. */
+/* These functions return 0 or -ENOMEM. */
 int gc__all(struct model *m);
 int gc__threads(struct model *m);
 

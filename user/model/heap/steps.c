@@ -114,6 +114,6 @@ int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk)
 			m->steps.call_last = time;
 		return 0;
 	}
-	/* A truncated stack may lack the module. */
+	/* Only a complete stack shows that the allocation is outside of the call. */
 	return walk == MT_WALK_OK ? steps__close_call(m) : 0;
 }

@@ -355,8 +355,8 @@ void growth_summary__free(struct growth_summary *s)
 	growth__free(&s->growth);
 }
 
-/* One allocation has the summary, one line, its holder and all texts. Only one line is needed:
- * s->line, or without it the line inside a step, or the little one. */
+/* Copies the summary into one allocation, with its texts, one line and the line's holder. The line
+ * is the first of s->line, the line inside a step, and the little one that is not NULL. */
 struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 {
 	struct {
