@@ -1387,12 +1387,13 @@ static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 
 /* --- columns of a device */
 
-/* A column of rarely changing values, stored as pairs: distance to the next change and the
- * difference. */
+/* A column of rarely changing values, stored as its changes. */
 struct changes {
-	struct bytes at, by;  /* the distances, and the differences */
-	uint64_t n;	      /* number of pairs */
-	uint64_t since, last; /* number of values since the last change, and the last value */
+	struct bytes at; /* varints: number of values since the change before, or the beginning */
+	struct bytes by; /* zigzag varints: new value minus old value */
+	uint64_t n;	 /* number of changes */
+	uint64_t since;	 /* number of values since the last change */
+	uint64_t last;	 /* the last value; 0 at the beginning */
 };
 
 static void changes__put(struct changes *s, uint64_t v)
