@@ -69,6 +69,9 @@ static void draw_figures(struct page *g, const struct live_row *r, const struct 
 		   allocs, churn, requested);
 }
 
+_Static_assert(AGE_NR <= DETAIL_SIZES + 1, "the column of ages is not longer than that of sizes");
+
+/* Draws two columns: the block sizes with most bytes, and the ages that blocks have. */
 static void draw_sizes_and_ages(struct page *g, const struct live_detail *x)
 {
 	static const char *const ages[AGE_NR] = {

@@ -84,6 +84,7 @@ void screen__draw(struct screen *s, struct live_state *state)
 
 /* ---- the terminal ---- */
 
+/* Never runs: see take_over(). */
 static void on_stop(int sig)
 {
 	(void)sig;
