@@ -264,6 +264,7 @@ struct mt_rec_call {
 
 #define MT_NATIVE_STACK 16384 /* bytes of a stack that are copied, at most */
 #define MT_NATIVE_PIECE 1024  /* bytes read at a time; the copy ends before one that fails */
+#define MT_NATIVE_FAR 32      /* return addresses outside of the copied stack, at most */
 
 /* Belongs to the thread's next record with this time. */
 struct mt_rec_native {
@@ -271,7 +272,10 @@ struct mt_rec_native {
 	__u64 stack_id; /* of the Python stack; 0: none (see h.walk) */
 	__u64 ip, sp, fp, lr;
 	__u32 size; /* bytes of the stack that follow, from sp on */
-	__u32 pad;
+	__u32 n_far;
+	/* Return addresses of the frames that the frame pointers lead to outside of the copied
+	 * stack: Go's runtime runs on another stack than the goroutine that called it. */
+	__u64 far[MT_NATIVE_FAR];
 };
 
 /* Location of a USDT argument at its site. */
@@ -374,7 +378,7 @@ MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
 MT_ASSERT_SIZE(struct mt_rec_host, 64);
-MT_ASSERT_SIZE(struct mt_rec_native, 64);
+MT_ASSERT_SIZE(struct mt_rec_native, 320);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_detail, 16);
 MT_ASSERT_SIZE(struct mt_timed, 16);

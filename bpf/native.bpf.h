@@ -38,6 +38,27 @@ static __always_inline bool may_copy(__u64 time, __u64 caller)
 	return true;
 }
 
+/* Follows the frame pointers out of the copied stack, and keeps the return addresses from there on.
+ * Code without frame pointers has anything in that register, which user space finds out. */
+static __always_inline void copy_far_frames(struct mt_rec_native *r)
+{
+	__u64 frame[2] = { r->fp, 0 };
+	__u32 i;
+
+	for (i = 0; i < MT_NATIVE_FAR && frame[0] - r->sp < r->size; i++)
+		if (bpf_probe_read_user(frame, sizeof(frame), (const void *)frame[0]))
+			break;
+	r->n_far = 0;
+	if (frame[0] - r->sp < r->size)
+		return;
+	for (i = 0; i < MT_NATIVE_FAR; i++) {
+		if (bpf_probe_read_user(frame, sizeof(frame), (const void *)frame[0]) || !frame[1])
+			break;
+		r->far[i] = frame[1];
+	}
+	r->n_far = i;
+}
+
 /* Sends the thread's stack, for a record with this time and result of walk_stack(). caller: a
  * function's return address. */
 static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, __u64 caller)
@@ -63,12 +84,12 @@ static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, _
 #else
 	n->r.lr = 0;
 #endif
-	n->r.pad = 0;
 	for (i = 0; i < MT_NATIVE_STACK / MT_NATIVE_PIECE; i++)
 		if (bpf_probe_read_user(&n->stack[i * MT_NATIVE_PIECE], MT_NATIVE_PIECE,
 					(const void *)(sp + i * MT_NATIVE_PIECE)))
 			break;
 	n->r.size = i * MT_NATIVE_PIECE;
+	copy_far_frames(&n->r);
 	bpf_ringbuf_submit(n, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -72,7 +72,7 @@ def cc_program():
 
 
 # Name: command, kind, MiB, library that replaces malloc, kind of the verdict, and the share of the planted bytes that the line has, if that is
-# not about 1. jemalloc adds a page to each block of 16 KiB; mimalloc has half of the memory before the attach; Go's heap is the runtime's.
+# not about 1. jemalloc adds a page to each block of 16 KiB; mimalloc has half of the memory before the attach.
 CAUSES = {
     "Python: list of `bytes`": (python_program, "bytes", 64, None, "in_use"),
     "Python: dict cache": (python_program, "dict", 64, None, "in_use"),
@@ -93,7 +93,7 @@ CAUSES = {
     "C++: vector, mimalloc": (cc_program, "vector", 64, "libmimalloc.so", "in_use", 0.5),
     "C++: vector, tcmalloc": (cc_program, "vector", 64, "libtcmalloc", "in_use"),
     "Rust: vector": (lambda: made("rustc", "rs", "-g", "-O"), "rust", 64, None, "in_use"),
-    "Go: slice": (lambda: made("go", "go", "build"), "go", 64, None, "unknown", 0),
+    "Go: slice": (lambda: made("go", "go", "build"), "go", 64, None, "unknown"),
 }
 
 

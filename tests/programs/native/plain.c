@@ -30,6 +30,14 @@ __attribute__((noinline)) static int moves_stack(int n)
 	return alpha(n) + room[n]; /* the line of moves_stack */
 }
 
+/* Go's function that leaves the goroutine's stack, by its name. */
+__attribute__((noinline)) static int system_stack(int n) __asm__("runtime.systemstack.abi0");
+
+static int system_stack(int n)
+{
+	return beta(n) + 1; /* the line of system_stack */
+}
+
 static void *on_thread(void *arg)
 {
 	return (void *)(long)(alpha(1) + (arg != NULL));
@@ -51,6 +59,8 @@ int main(int argc, char **argv)
 	} else if (!strcmp(how, "signal")) {
 		signal(SIGUSR1, on_signal);
 		raise(SIGUSR1);
+	} else if (!strcmp(how, "go")) {
+		return system_stack(argc) < 0 || pause();
 	} else if (!strcmp(how, "alloca")) {
 		return moves_stack(argc) < 0 || pause();
 	} else {

@@ -144,6 +144,50 @@ static void native(void **state)
 	assert_int_equal(last()->call, MT_HOST_MMAP);
 }
 
+static void put_c_frame(uint64_t at, uint64_t next, uint64_t ret)
+{
+	memcpy(stack + at, &next, sizeof(next));
+	memcpy(stack + at + 8, &ret, sizeof(ret));
+}
+
+/* Frames that the frame pointers lead to outside of the copied stack, as in a program of Go. */
+static void other_stack(void **state)
+{
+	const uint64_t far = STACK + AREA - 4096;
+	struct pt_regs regs = call(0, 4096, 3, 0);
+	const struct mt_rec_native *n;
+
+	native_most = MOST_STACKS;
+	memset(stack, 0, sizeof(stack));
+	put_c_frame(64, STACK + 128, 0x100);
+	put_c_frame(128, far, 0x200);
+	put_c_frame(AREA - 4096, far + 64, 0x300);
+	put_c_frame(AREA - 4096 + 64, 0, 0x400);
+	run(host_mmap, &regs, 0x7000);
+	n = host.record[0].data;
+	assert_int_equal(n->n_far, 2);
+	assert_int_equal(n->far[0], 0x300);
+	assert_int_equal(n->far[1], 0x400);
+	/* a circle there, and one in the copied stack */
+	host_drop_records();
+	put_c_frame(AREA - 4096 + 64, far, 0x400);
+	run(host_mmap, &regs, 0x7000);
+	n = host.record[0].data;
+	assert_int_equal(n->n_far, MT_NATIVE_FAR);
+	host_drop_records();
+	put_c_frame(128, STACK + 64, 0x200);
+	run(host_mmap, &regs, 0x7000);
+	n = host.record[0].data;
+	assert_int_equal(n->n_far, 0);
+	/* anything in the register */
+	host_drop_records();
+	regs.bp = 0x1234;
+	run(host_mmap, &regs, 0x7000);
+	n = host.record[0].data;
+	assert_int_equal(n->n_far, 0);
+	assert_int_equal(n->size, MT_NATIVE_STACK);
+}
+
 static void native_is_bounded(void **state)
 {
 	struct pt_regs regs = call(0, 4096, 3, 0);
@@ -173,6 +217,7 @@ int main(void)
 		cmocka_unit_test_setup(not_recorded, setup),
 		cmocka_unit_test_setup(by_number, setup),
 		cmocka_unit_test_setup(native, setup),
+		cmocka_unit_test_setup(other_stack, setup),
 		cmocka_unit_test_setup(native_is_bounded, setup),
 	};
 

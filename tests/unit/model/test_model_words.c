@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The model's results from stacks: phases, lines, modules, layers, steps, groups. */
+#include "record/files.h"
 #include "unit/model_world.h"
 
 static void test_phases(void **state)
@@ -144,6 +145,46 @@ static void test_lines(void **state)
 	assert_false(model__stack_line(w.m, 0, false, &f));
 	assert_false(model__stack_line(w.m, UINT32_MAX, false, &f));
 	world__free(&w);
+}
+
+/* Files of Go and Rust: whose they are. */
+static void test_compiled_libraries(void **state)
+{
+	static const struct {
+		const char *path;
+		bool library;
+	} cases[] = {
+		{ "/usr/local/go/src/runtime/malloc.go", true },
+		{ "/usr/lib/go-1.19/src/net/http/server.go", true },
+		{ "/usr/src/go/src/runtime/asm_amd64.s", true },
+		{ "/opt/hostedtoolcache/go/1.22.1/x64/src/fmt/print.go", true },
+		{ "/root/go/pkg/mod/github.com/x/y@v1.2.3/z.go", true },
+		{ "/src/app/vendor/github.com/x/y/z.go", true },
+		{ "server/runtime/malloc.go", true },
+		{ "server/github.com/x/y@v1.2.3/z.go", true },
+		{ "/go/src/app/main.go", false },
+		{ "/home/u/go/src/github.com/me/app/main.go", false },
+		{ "/home/u/src/log/main.go", false },
+		{ "/home/u/app/runtime/run.go", false },
+		{ "server/example.com/server/main.go", false },
+		{ "server/./main.go", false },
+		{ "main.go", false },
+		{ "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/vec/mod.rs",
+		  true },
+		{ "server/library/alloc/src/alloc.rs", true },
+		{ "/rust/deps/hashbrown-0.16.1/src/raw/mod.rs", true },
+		{ "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/std/src/rt.rs",
+		  true },
+		{ "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/bytes-1.0/src/lib.rs",
+		  true },
+		{ "/home/u/server/src/main.rs", false },
+		{ "/home/u/library/src/lib.rs", false },
+		{ "/home/u/go/src/runtime/t.py", false },
+	};
+
+	for (size_t i = 0; i < N(cases); i++)
+		if ((files__origin(cases[i].path, NULL) != FILE_USER) != cases[i].library)
+			fail_msg("%s", cases[i].path);
 }
 
 #define IN_VLLM "/venv/lib/python3.12/site-packages/vllm/compilation/wrapper.py"
@@ -880,6 +921,7 @@ int main(void)
 		cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_compiled_libraries),
 		cmocka_unit_test(test_generated_code),
 		cmocka_unit_test(test_autograd),
 		cmocka_unit_test(test_steps_by_optimizer),

@@ -71,7 +71,7 @@ static void start(struct program *p, const char *name, const char *how)
 	assert_true(s.size <= STACK);
 	assert_int_equal(io__read(out[0], p->stack, s.size), s.size);
 	close(out[0]);
-	p->regs = (struct native_regs){ s.ip, s.sp, s.fp, s.lr };
+	p->regs = (struct native_regs){ .ip = s.ip, .sp = s.sp, .fp = s.fp, .lr = s.lr };
 	p->size = s.size;
 	p->proc = proc__open(p->pid);
 	assert_non_null(p->proc);
@@ -220,6 +220,63 @@ static void test_cplusplus(void **state)
 	stop(&p);
 }
 
+/* The frames of a goroutine are on another stack, to which the frame pointers lead. */
+static void test_goroutine(void **state)
+{
+	static const struct expected e[] = { { "beta", "the line of beta", false },
+					     { "runtime.systemstack", "the line of system_stack",
+					       false },
+					     { "beta", "the line of beta", false },
+					     { "beta", "the line of beta", false } };
+	struct program p;
+	uint64_t in_beta;
+
+	start(&p, "plain", "go");
+	unwind(&p);
+	assert_frames(&p, "plain.c", e, 2);
+	assert_string_equal(p.frames.v[3].function, "main");
+	in_beta = p.frames.v[1].at + p.regs.ip - p.frames.v[0].at;
+	p.regs.far[0] = p.regs.far[1] = in_beta;
+	p.regs.n_far = 2;
+	unwind(&p);
+	assert_frames(&p, "plain.c", e, 4);
+	assert_int_equal(p.frames.n, 5);
+	assert_true(p.frames.whole);
+	stop(&p);
+
+	/* other stacks do not continue there */
+	start(&p, "plain", NULL);
+	p.regs.far[0] = in_beta;
+	p.regs.n_far = 1;
+	unwind(&p);
+	assert_string_equal(p.frames.v[3].function, "main");
+	stop(&p);
+}
+
+static void test_names(void **state)
+{
+	static const char *const names[][2] = {
+		{ "main.handle", "main.handle" },
+		{ "runtime.(*mheap).alloc.func1", "runtime.(*mheap).alloc.func1" },
+		{ "net/http.(*conn).serve", "net/http.(*conn).serve" },
+		{ "encoding/json.structEncoder", "encoding/json.structEncoder" },
+		{ "main.cold2", "main.cold2" },
+		{ "runtime.systemstack.abi0", "runtime.systemstack" },
+		{ "take.isra.0", "take" },
+		{ "take.cold", "take" },
+		{ "take.constprop.0.cold", "take" },
+		{ "take.llvm.1234567", "take" },
+		{ "__do_fini.0", "__do_fini" },
+		{ "malloc@@GLIBC_2.2.5", "malloc" },
+		{ "_ZN3foo3barEi.part.0", "foo::bar" },
+		{ "", "" },
+	};
+	char buf[64];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		assert_string_equal(helper__demangle(names[i][0], buf, sizeof(buf)), names[i][1]);
+}
+
 static void test_rust(void **state)
 {
 	static const struct expected e[] = { { "rusty::deeper", "the line of deeper", true },
@@ -325,7 +382,9 @@ static void test_any_stack(void **state)
 		unwind(&p);
 		assert_true(p.frames.n <= NATIVE_FRAMES_MAX);
 	}
-	p.regs = (struct native_regs){ UINT64_MAX, UINT64_MAX - 7, UINT64_MAX, UINT64_MAX };
+	p.regs = (struct native_regs){
+		.ip = UINT64_MAX, .sp = UINT64_MAX - 7, .fp = UINT64_MAX, .lr = UINT64_MAX
+	};
 	unwind(&p);
 	assert_int_equal(p.frames.n, 1);
 	assert_string_equal(p.frames.v[0].module, "");
@@ -441,6 +500,8 @@ int main(void)
 		cmocka_unit_test(test_alloca),
 		cmocka_unit_test(test_thread_and_signal),
 		cmocka_unit_test(test_cplusplus),
+		cmocka_unit_test(test_goroutine),
+		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_rust),
 		cmocka_unit_test(test_stripped),
 		cmocka_unit_test(test_separate_debug_files),

@@ -112,11 +112,38 @@ int helper__confine(void)
 /* A function of the C++ library's ABI. The caller frees the result. */
 char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
 
-/* Returns the length of a name without the suffixes of compilers (".isra.0", ".cold", ".llvm.123",
- * " [clone .part.0]") and without its version ("@GLIBC_2.34"). */
+/* Returns the first suffix that a compiler has added to a name: ".isra.0", ".cold", ".llvm.123". A
+ * point is a part of names of Go: "runtime.mmap". */
+static const char *find_compiler_suffix(const char *s)
+{
+	static const struct {
+		const char *name;
+		bool number; /* a number follows */
+	} suffixes[] = { { "isra", true },	{ "part", true },  { "constprop", true },
+			 { "clone", true },	{ "llvm", true },  { "lto_priv", true },
+			 { "__uniq", true },	{ "cold", false }, { "localalias", false },
+			 { "resolver", false }, { "abi0", false }, { "abiinternal", false } };
+	size_t len;
+
+	for (s = *s ? strchr(s + 1, '.') : NULL; s; s = strchr(s + 1, '.')) {
+		len = strcspn(s + 1, ".");
+		if (isdigit((unsigned char)s[1]))
+			return s;
+		for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++)
+			if (len == strlen(suffixes[i].name) &&
+			    !strncmp(s + 1, suffixes[i].name, len) &&
+			    (!suffixes[i].number ||
+			     (s[1 + len] == '.' && isdigit((unsigned char)s[2 + len]))))
+				return s;
+	}
+	return NULL;
+}
+
+/* Returns the length of a name without the suffixes of compilers, also " [clone .part.0]", and
+ * without its version ("@GLIBC_2.34"). */
 static size_t length_without_suffix(const char *s)
 {
-	const char *dot = *s == '.' || *s == '_' ? strchr(s + 1, '.') : strchr(s, '.');
+	const char *suffix = find_compiler_suffix(s);
 	const char *clone = strstr(s, " [clone ");
 	const char *version = strchr(s, '@');
 
@@ -124,7 +151,7 @@ static size_t length_without_suffix(const char *s)
 		return (size_t)(version - s);
 	if (clone)
 		return (size_t)(clone - s);
-	return dot && !strchr(s, '(') ? (size_t)(dot - s) : strlen(s);
+	return suffix && !strchr(s, '(') ? (size_t)(suffix - s) : strlen(s);
 }
 
 /* Finds the opening bracket that belongs to the closing one at end[-1]. NULL: there is none. */
@@ -342,7 +369,8 @@ struct unwind {
 	const struct native_regs *regs;
 	const uint8_t *stack;
 	size_t size;
-	bool cut; /* a word outside the copied stack was needed */
+	bool cut;  /* a word outside the copied stack was needed */
+	bool left; /* the innermost frames of a goroutine come next, which are on another stack */
 	struct wire_frames *out;
 	struct wire_module *modules; /* of the last WIRE_MODULES; owned */
 	uint32_t n_modules;
@@ -790,6 +818,16 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	f->offset = symbol ? names->offset + (pc - in) : 0;
 }
 
+/* Whether the last frame is Go's function that runs others on the thread's own stack. The frame
+ * pointer is still the goroutine's there ("useful for stack unwinding", runtime/asm_amd64.s). */
+static bool left_goroutine(const struct wire_frames *out)
+{
+	static const char name[] = "runtime.systemstack";
+	const struct wire_frame *last = out->h.n ? &out->v[out->h.n - 1] : NULL;
+
+	return last && !strncmp(out->chars + last->function, name, sizeof(name) - 1);
+}
+
 /* libdwfl's callback for each address of a stack. */
 static int on_frame(Dwfl_Frame *state, void *arg)
 {
@@ -803,7 +841,16 @@ static int on_frame(Dwfl_Frame *state, void *arg)
 		return DWARF_CB_ABORT;
 	/* A return address is after the call, which may be the function's last instruction. */
 	add_frame(u, pc, interrupted ? pc : pc - 1);
-	return DWARF_CB_OK;
+	u->left = u->regs->n_far && left_goroutine(u->out);
+	return u->left ? DWARF_CB_ABORT : DWARF_CB_OK;
+}
+
+/* Adds the frames of the goroutine. Returns whether they reach its first one. */
+static bool add_far_frames(struct unwind *u)
+{
+	for (uint32_t i = 0; i < u->regs->n_far && u->out->h.n < NATIVE_FRAMES_MAX; i++)
+		add_frame(u, u->regs->far[i], u->regs->far[i] - 1);
+	return u->regs->n_far < NATIVE_FAR_MAX && u->out->h.n < NATIVE_FRAMES_MAX;
 }
 
 /* Unwinds a stack into *ret, an answer. */
@@ -817,9 +864,11 @@ static void unwind_stack(struct unwind *u, const struct native_regs *r, const ui
 	ret->h = (struct wire_hdr){ .kind = WIRE_FRAMES };
 	ret->chars[0] = '\0';
 	ret->text = 1;
-	u->cut = false;
+	u->cut = u->left = false;
 	/* If libdwfl cannot read a return address, it ends as at the end of the stack. */
 	ret->whole = dwfl_getthread_frames(u->dwfl, THREAD, on_frame, u) == DWARF_CB_OK && !u->cut;
+	if (u->left)
+		ret->whole = add_far_frames(u);
 }
 
 /* ---- the helper ---- */
@@ -853,7 +902,8 @@ int helper__run(int fd)
 		    n == sizeof(q->h) + q->h.n * sizeof(struct wire_module)) {
 			set_modules(u, (const struct wire_module *)(q->bytes + sizeof(q->h)),
 				    q->h.n);
-		} else if (n >= sizeof(q->unwind) && q->h.kind == WIRE_UNWIND) {
+		} else if (n >= sizeof(q->unwind) && q->h.kind == WIRE_UNWIND &&
+			   q->unwind.regs.n_far <= NATIVE_FAR_MAX) {
 			unwind_stack(u, &q->unwind.regs, q->bytes + sizeof(q->unwind),
 				     n - sizeof(q->unwind), ret);
 			send_answer(fd, ret);

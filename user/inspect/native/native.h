@@ -13,6 +13,7 @@
 
 #define NATIVE_FRAMES_MAX 128	     /* with inlined functions */
 #define NATIVE_STACK_MAX (64 * 1024) /* bytes of a copied stack */
+#define NATIVE_FAR_MAX 32	     /* frames outside of the copied stack */
 
 struct native;
 struct proc;
@@ -22,6 +23,10 @@ struct native_regs {
 	uint64_t ip, sp;
 	uint64_t fp; /* frame pointer: rbp, x29 */
 	uint64_t lr; /* link register x30; x86-64: 0 */
+	/* Return addresses that the frame pointers lead to outside of the copied stack, innermost
+	 * first. They are used where Go's runtime has left the goroutine's stack. */
+	uint64_t far[NATIVE_FAR_MAX];
+	uint32_t n_far;
 };
 
 /* A frame of a native stack. Text is hostile; "" if not known. */

@@ -450,6 +450,8 @@ struct native_stats native__stats(const struct native *n)
 #define KEPT_MAX 256   /* threads whose stack waits for its event */
 #define BUILDS_MAX 512 /* files whose build ID becomes a fact */
 
+_Static_assert(NATIVE_FAR_MAX == MT_NATIVE_FAR, "frames outside of the copied stack");
+
 struct native_stacks {
 	struct native *native;
 	struct dict *dict;
@@ -510,7 +512,7 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
 	uint64_t old;
 	bool replaced;
 
-	if (r->size > MT_NATIVE_STACK || len < sizeof(*r) + r->size)
+	if (r->size > MT_NATIVE_STACK || r->n_far > MT_NATIVE_FAR || len < sizeof(*r) + r->size)
 		return -EBADMSG;
 	if (map64__count(s->kept) >= KEPT_MAX) {
 		s->forgotten += map64__count(s->kept);
@@ -686,7 +688,10 @@ int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, ui
 
 	if (!r)
 		return 0;
-	regs = (struct native_regs){ r->ip, r->sp, r->fp, r->lr };
+	regs = (struct native_regs){
+		.ip = r->ip, .sp = r->sp, .fp = r->fp, .lr = r->lr, .n_far = r->n_far
+	};
+	memcpy(regs.far, r->far, r->n_far * sizeof(*r->far));
 	err = native__unwind(s->native, &regs, r + 1, r->size, &frames);
 	free(r);
 	return err ?: join_stacks(s, &frames, stack, walk);

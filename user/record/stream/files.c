@@ -269,6 +269,70 @@ static bool is_typed(const char *path)
 	return false;
 }
 
+static bool ends_in(const char *s, const char *end)
+{
+	size_t len = strlen(s), n = strlen(end);
+
+	return len >= n && !strcmp(s + len - n, end);
+}
+
+/* Whether a path after GOROOT/src/ is of Go's standard library: the first folder is a package that
+ * it has. */
+static bool is_go_package(const char *path)
+{
+	static const char *const packages[] = {
+		"archive",  "bufio",	"bytes",   "cmp",     "compress", "container", "context",
+		"crypto",   "database", "debug",   "embed",   "encoding", "errors",    "expvar",
+		"flag",	    "fmt",	"go",	   "hash",    "html",	  "image",     "index",
+		"internal", "io",	"iter",	   "log",     "maps",	  "math",      "mime",
+		"net",	    "os",	"path",	   "plugin",  "reflect",  "regexp",    "runtime",
+		"slices",   "sort",	"strconv", "strings", "structs",  "sync",      "syscall",
+		"testing",  "text",	"time",	   "unicode", "unique",	  "unsafe",    "vendor",
+		"weak"
+	};
+	size_t len = strcspn(path, "/");
+
+	for (size_t i = 0; path[len] && i < sizeof(packages) / sizeof(*packages); i++)
+		if (len == strlen(packages[i]) && !strncmp(path, packages[i], len))
+			return true;
+	return false;
+}
+
+/* Whether a file of Go is of its standard library, or of a module that was downloaded:
+ * ".../go/pkg/mod/github.com/x/y@v1.2.3/z.go". Programs that were built with -trimpath have
+ * "PROGRAM/runtime/malloc.go". */
+static bool is_go_library(const char *path)
+{
+	const char *src = path, *slash = strchr(path, '/');
+
+	if (!ends_in(path, ".go") && !ends_in(path, ".s"))
+		return false;
+	if (strstr(path, "@v") || strstr(path, "/vendor/"))
+		return true;
+	if (*path != '/')
+		return slash && is_go_package(slash + 1);
+	/* GOROOT is "/usr/local/go", "/usr/lib/go-1.19", "/opt/go/1.26.0/x64". */
+	while ((src = files__after_dir(src, "src/")))
+		if (memmem(path, (size_t)(src - path), "go", 2) && is_go_package(src))
+			return true;
+	return false;
+}
+
+/* Whether a file is of Rust's standard library, or of a crate that was downloaded. Other files of
+ * "/rustc/" are in the list of files__origin(). */
+static bool is_rust_library(const char *path)
+{
+	static const char *const folders[] = { "/.cargo/registry/",   "/.cargo/git/",
+					       "/rust/deps/",	      "/rustlib/src/rust/",
+					       "/library/alloc/src/", "/library/core/src/",
+					       "/library/std/src/" };
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		if (strstr(path, folders[i]) && ends_in(path, ".rs"))
+			return true;
+	return false;
+}
+
 enum file_origin files__kind(const char *path, const struct facts *facts)
 {
 	enum file_origin origin = files__origin(path, facts);
@@ -312,7 +376,8 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 	for (size_t i = 0; i < sizeof(headers) / sizeof(*headers); i++)
 		if (text__starts(path, headers[i]))
 			return FILE_PACKAGE;
-	if ((library && (!slash || library < slash)) || strstr(path, "/.cargo/registry/"))
+	if ((library && (!slash || library < slash)) || is_rust_library(path) ||
+	    is_go_library(path))
 		return FILE_PACKAGE;
 	/* A package can be in a folder of another one; the innermost package decides. */
 	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
