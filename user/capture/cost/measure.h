@@ -43,8 +43,8 @@ struct measure {
 				     */
 	uint64_t walks;		    /* walks so far */
 	double new_walks, new_hits; /* between the last two looks */
-	/* Sums over all looks, ns: added by the capture, and taken by the target without it. */
-	double added, alone;
+	double added;		    /* time that the capture added up to now, ns */
+	double alone;		    /* time that the target took up to now, apart from .added, ns */
 };
 
 /*

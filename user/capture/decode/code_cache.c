@@ -191,7 +191,7 @@ int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uin
 	while (!err && map64__next(from->at, &pos, &addr, &value)) {
 		const struct code *code = (const struct code *)(uintptr_t)value;
 
-		/* An object read later may exist in only one of the two processes. */
+		/* Only objects from before the fork: a later one may exist in one process only. */
 		if (!code->fresh && code->read_at < forked && (code->file || code->func))
 			err = inherit_one(c, addr, from, code);
 	}

@@ -123,6 +123,7 @@ struct decoder {
  * sink's error. */
 int decoder__emit(struct decoder *d, const struct event *e);
 
+/* True if the hook is attached for the process. */
 bool decoder__is_probed(const struct decoder *d, enum hook_id id);
 
 /* False if decoder__stayed() cannot tell any more: the requested steps are complete, and a loss or

@@ -399,7 +399,7 @@ static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t se
 	if (map64__get(d->roots, self, &unused))
 		return 0;
 	if (probes__add_root(d->probes, d->opts->number, self)) {
-		/* The table is full, mostly of modules that are gone. */
+		/* Empty the table, which is full, mostly of modules that are gone. */
 		decoder__forget_roots(d);
 		if (probes__add_root(d->probes, d->opts->number, self))
 			return 0;

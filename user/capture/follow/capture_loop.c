@@ -86,7 +86,7 @@ static int say_nobody(const struct capture_loop *loop)
 	return EXIT_UNUSABLE;
 }
 
-/* Says that the capture of one process waits for PyTorch. tracees.c says when it is attached to. */
+/* Logs that the capture of one process waits for PyTorch. tracees.c logs the attach. */
 static void say_only(const struct capture_loop *loop)
 {
 	const struct session *s = tracees__only(loop->tracees);

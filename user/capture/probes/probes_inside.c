@@ -102,8 +102,8 @@ static bool is_same_program(const struct inside_memory *m, const struct maps *ma
 	return is_library(maps__find(maps, m->returns));
 }
 
-/* Copies the addresses that the library wrote into the shared memory, if the maps confirm them;
- * otherwise 0. 0, or -ENOEXEC: the maps do not have the library. */
+/* Copies the addresses that the library wrote into the shared memory. Slots and linker become 0
+ * unless the maps confirm them. Returns 0, or -ENOEXEC: the maps do not have the library. */
 static int take_addresses(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;

@@ -42,8 +42,8 @@ static int output_file__open(struct output_file *f, char *path)
 	return 0;
 }
 
-/* Removes the file that -f replaces only now: a capture that never attaches must not cost the old
- * file. */
+/* Removes the file that -f replaces. Called only after the attach: a capture that never attaches
+ * must not delete the old file. */
 static int replace(struct output_file *f)
 {
 	int err = outfile__replace(f->file);

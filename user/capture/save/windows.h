@@ -65,7 +65,7 @@ const char *windows__over(const struct windows *w);
  * if the reason is "target exited". Returns 0 or a negative error; errors of files are
  * logged. */
 int windows__finish(struct windows *w, const char *reason);
-unsigned int windows__written(const struct windows *w);
+unsigned int windows__written(const struct windows *w); /* number of complete windows */
 /* Returns the first error, negative, or 0. *said: it was logged. */
 int windows__err(const struct windows *w, bool *said);
 

@@ -1030,6 +1030,7 @@ static int read_state(struct attach_stage *a, uint64_t now)
 
 /* ---- new segments ---- */
 
+/* Hash of a segment's properties apart from its address, which is the key. */
 static uint64_t segment_hash(const struct attach_stage *a, const struct cuda_segment *g)
 {
 	uint64_t v[6] = { g->size, g->stream, g->pool[0], g->pool[1], g->small, g->expandable };

@@ -144,8 +144,8 @@ static int drain_all(struct session *s)
 	return err;
 }
 
-/* The process has ended, or runs another program, and cannot be read. The fact end_rss has the
- * memory that it had at its end, from the kernel. */
+/* Charges the growth up to the process's end, when it cannot be read any more: it has ended, or
+ * runs another program. The kernel's figure is the fact end_rss; without it, nothing has grown. */
 static int take_kernels_rss(struct session *s)
 {
 	int err = drain_all(s);
