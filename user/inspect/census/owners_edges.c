@@ -52,6 +52,7 @@ static int add_pointer(struct census_owners *l, const struct node *holder, uint6
 	return census_owners__add_found(l, &c, word);
 }
 
+#define HEAD 16		  /* bytes of PyObject: reference count and type */
 #define CONTEXTVAR_NAME 8 /* offset of a ContextVar's name from its ob_type */
 
 /* Adds the value of var, a ContextVar: " NAME" is its path component. */
@@ -98,7 +99,7 @@ static int search_words(struct census_owners *l, const struct node *holder,
 			const struct owner_type *t)
 {
 	uint64_t w[OWNER_WORDS_MAX + ITEMS_MAX], n = t->words, n_items = 0;
-	unsigned dict_index = t->dict ? t->dict / 8 - 2 : UINT_MAX;
+	unsigned dict_index = t->dict ? (t->dict - HEAD) / 8 : UINT_MAX;
 	int err = 0;
 
 	pymem__begin_unchecked(&l->r->m);
@@ -114,7 +115,6 @@ static int search_words(struct census_owners *l, const struct node *holder,
 
 /* ---- variables of functions that no thread runs: suspended generators, tracebacks ---- */
 
-#define HEAD 16		      /* bytes of PyObject: reference count and type */
 #define FRAME_OBJECT_FRAME 24 /* PyFrameObject.f_frame, from CPython 3.11 on */
 #define STATE_BEFORE_FRAME 5  /* bytes from a generator's gi_frame_state to its frame */
 

@@ -239,7 +239,7 @@ int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t 
 		return err;
 	if (c->holder->depth >= DEPTH_MAX)
 		return 0;
-	if (l->nnodes >= NODES_MAX) { /* the containers in the queue are examined all the same */
+	if (l->nnodes >= NODES_MAX) { /* the containers in the queue are still examined */
 		l->full = true;
 		return 0;
 	}

@@ -704,7 +704,7 @@ static const struct layout *layout_of_pages(struct search *s, const struct arena
 	return best;
 }
 
-/* Returns the end of the arena that addr lies in. addr: it lies in none. */
+/* Returns the end of the arena that addr lies in, or addr if it lies in none. */
 static uint64_t after_arena(const struct search *s, uint64_t addr)
 {
 	for (size_t i = 0; i < s->n_arenas; i++)

@@ -17,15 +17,15 @@
 
 #define DATA_MAX (32u << 20) /* bytes of a file's data that are searched */
 #define CONTEXT 928u	     /* struct malloc_context */
-#define INIT_DONE 8u	     /* its members */
+#define INIT_DONE 8u	     /* offsets in struct malloc_context */
 #define AREA_HEAD 56u
 #define AREA_TAIL 64u
 #define AREA 4096u     /* struct meta_area: bytes and alignment */
 #define META 40u       /* struct meta */
-#define META_FIRST 24u /* offset of the first in its area */
+#define META_FIRST 24u /* offset of the first struct meta in an area */
 #define METAS ((AREA - META_FIRST) / META)
 #define MAX_CONTEXTS 4096u   /* candidates for a context */
-#define MAX_AREAS (1u << 16) /* read at most: 256 MiB, 6.6 million groups */
+#define MAX_AREAS (1u << 16) /* areas read at most: 256 MiB, 6.6 million groups */
 #define READINGS 3	     /* attempts while the process changes its tables */
 #define CHANGING_PART 100u   /* live is known if less than 1/100 of the groups changes */
 #define UNIT 16u

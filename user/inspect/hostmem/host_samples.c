@@ -118,7 +118,7 @@ static int add_frame(struct host_sample *x, const struct native_frame *f)
 					  .file = strdup(f->file),
 					  .module = strdup(f->module),
 					  .line = f->line };
-	x->frames++; /* also of a part: free_frames() frees it */
+	x->frames++; /* also if a text is missing: free_frames() then frees the others */
 	return to->function && to->file && to->module ? 0 : -ENOMEM;
 }
 

@@ -484,6 +484,7 @@ static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t 
 
 /* ---- the thread: callbacks of libdwfl ---- */
 
+/* Returns THREAD, the only thread, then 0. arg becomes *thread_arg. */
 static pid_t next_thread(Dwfl *dwfl, void *arg, void **thread_arg)
 {
 	(void)dwfl;

@@ -456,8 +456,8 @@ static uint64_t stack_start(const struct proc *p)
 	return ret;
 }
 
-/* The descriptor's position is a mapped address. Reading another one may expand the stack: the
- * kernel would lock the map for writing, and the process's threads would wait. */
+/* Sets the descriptor's position to a mapped address, for proc__image_gone(), which reads there. A
+ * read elsewhere may expand the stack: the kernel locks the map for writing, and threads wait. */
 int proc__image(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);

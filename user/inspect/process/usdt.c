@@ -171,8 +171,8 @@ static void adjust_addresses(const struct elf *e, struct usdt *u)
 		u->semaphore += base - u->base;
 }
 
-/* Whether vaddr can be a semaphore: 2 bytes in the section .probes. Checked, as the kernel writes
- * to it. */
+/* True if vaddr can be a semaphore: 2 bytes in the section .probes. Elsewhere the kernel's writes
+ * to the semaphore would do damage. */
 static bool is_semaphore(const struct elf *e, uint64_t vaddr)
 {
 	uint64_t addr, size;

@@ -63,7 +63,7 @@ struct layout {
 struct cudaalloc {
 	const struct proc *proc;
 	uint64_t slot;	 /* address of the pointer to the allocator object */
-	uint64_t object; /* value of that pointer at the last read */
+	uint64_t object; /* address of the allocator object, as the slot had it at the last read */
 	enum alloc_backend backend;
 	char type[256];
 	struct layout layout;

@@ -178,12 +178,12 @@ static int read_spans(struct walk *w, size_t from)
 
 /* ---- nodes ---- */
 
-/* Whether the word can be the size word of a malloc chunk. */
+/* True if the word can be the size word of a malloc chunk: a multiple of 16, with SIZE_FLAGS. */
 static bool is_chunk(uint64_t size)
 {
 	uint64_t n = size & ~SIZE_FLAGS;
 
-	return !(size & IS_MMAPPED) && n >= MIN_CHUNK && n % 16 == 0 && !(size & 8);
+	return !(size & IS_MMAPPED) && n >= MIN_CHUNK && n % 16 == 0;
 }
 
 static int add_class(struct walk *w, const char *name, uint32_t *ret)
@@ -678,9 +678,9 @@ struct holders {
 	struct map64 *index; /* node -> index */
 	uint32_t *first;     /* node i has the edges to[first[i]] to to[first[i + 1] - 1] */
 	uint32_t *to;
-	uint32_t *mark;	 /* of a node: 1 + tensor; 0: none */
-	uint32_t *over;	 /* of a tensor: 1 + the one that took over; 0: none */
-	uint32_t *roots; /* of a tensor: its node */
+	uint32_t *mark;	 /* by node: 1 + the tensor that keeps it; 0: none */
+	uint32_t *over;	 /* by tensor: 1 + the tensor that took over what it keeps; 0: none */
+	uint32_t *roots; /* by tensor: its own node */
 	uint32_t *stack;
 	uint32_t nodes;
 };
