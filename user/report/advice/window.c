@@ -123,7 +123,7 @@ static void keep_or_drop(struct track *t)
 {
 	struct window *w = &t->now, *least = NULL;
 
-	/* A window without allocations cannot exceed the memory at the end of the one before. */
+	/* Ignore a window without allocations: its peak is at most the end of the window before. */
 	if (!w->known || !w->signature)
 		return;
 	if (w->part) {

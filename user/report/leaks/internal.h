@@ -121,11 +121,10 @@ struct leaks_ranks {
 	struct ranks_opts rank_opts;
 	struct ranks *ranks; /* the recordings */
 	struct row_set set;  /* the lines' identities, by their index */
-	/* After leaks_ranks__finish(): lines by kind of device; of a kind, lines that count first,
-	 * then by growth. Cells by line. Devices by kind, then by recording. */
-	struct leaks_line *lines;
-	struct leaks_cell *cells;
-	struct leaks_device *devices;
+	/* Sorted by leaks_ranks__finish(). */
+	struct leaks_line *lines;     /* by kind of device, lines that count first, by growth */
+	struct leaks_cell *cells;     /* by line */
+	struct leaks_device *devices; /* by kind, by recording */
 	size_t nlines, room_lines, ncells, room_cells, ndevices, room_devices;
 	uint32_t taken; /* recordings with events so far */
 };

@@ -156,7 +156,7 @@ void outliers__sort(uint64_t *values, size_t n);
 uint64_t outliers__median(const uint64_t *sorted, size_t n);
 /* Returns the median of n values: n - zeros sorted values, and zeros times 0. */
 uint64_t outliers__median_with_zeros(const uint64_t *sorted, size_t n, size_t zeros);
-/* Adds a recording that has `bytes` where most others have nothing, if that is more than least.
+/* Adds a recording that has `bytes` where most others have nothing, if that is more than `least`.
  * Returns 0 or -ENOMEM. */
 int outliers__add_to_zeros(struct outliers *o, uint32_t recording, uint64_t bytes, uint64_t least,
 			   uint32_t line_no);
