@@ -569,7 +569,7 @@ static size_t cut_text(const char *text, size_t len, size_t most)
 	return n;
 }
 
-/* Writes a file in memory to f, cut to about `most` bytes. what: its name in the note on that. */
+/* Writes the file of fd to f, cut to about `most` bytes. A note says that `what` was cut. */
 static void put_file(FILE *f, int fd, size_t most, const char *what)
 {
 	size_t all = file_size(fd), len = all < most + 4 ? all : most + 4, kept;

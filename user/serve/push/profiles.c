@@ -258,7 +258,7 @@ static void check_trace(struct profiles *p)
 	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
 	const char *why;
 
-	/* The trace's first event may arrive after the answer. The deadline limits the wait. */
+	/* Wait, up to the deadline: the trace's first event may arrive after the answer. */
 	if (!state)
 		return;
 	if (!strcmp(state, "failed")) {

@@ -28,7 +28,7 @@ bool loopback__is(const char *url)
 	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
 }
 
-/* A plain http request to another machine shows its token to every proxy on the way. */
+/* An http request shows its token to each proxy on the way, an https request does not. */
 bool loopback__direct(const char *url, bool token)
 {
 	return loopback__is(url) || (token && strncmp(url, "https://", 8));
