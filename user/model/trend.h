@@ -64,8 +64,8 @@ struct trend_opts {
 
 /* Judges the last TREND_MAX of n values. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret);
-/* Limits verdict and confidence to what a series of observed values can show, for a series in which
- * only that many values were measured and the others repeat them. */
+/* For a series with only `observed` measured values, which its other values repeat: limits verdict
+ * and confidence to what a series of `observed` values can show. */
 void trend__limit(struct trend *t, uint32_t observed);
 /* Whether the series grows, or may grow, with at least this confidence. */
 bool trend__counts(const struct trend *t, enum trend_confidence least);
