@@ -92,6 +92,7 @@ class Popen:
                 theirs.append(os.open(os.devnull, os.O_RDWR) if end == subprocess.DEVNULL else os.dup(end if isinstance(end, int) else end.fileno()))
                 ours.append(None)
         self.stdin, self.stdout, self.stderr = ours
+        self.polling = threading.Lock()  # server_for() polls the jobs of other threads, and a status can be had once
         job = None
         try:
             self.pid = self.server.ask({"command": command, "cwd": cwd or os.getcwd()}, theirs)
@@ -103,10 +104,11 @@ class Popen:
                 os.close(fd)
 
     def poll(self):
-        if self.returncode is None:
-            status = self.server.ask({"wait": self.pid})
-            self.returncode = None if status is None else os.waitstatus_to_exitcode(status)
-        return self.returncode
+        with self.polling:
+            if self.returncode is None:
+                status = self.server.ask({"wait": self.pid})
+                self.returncode = None if status is None else os.waitstatus_to_exitcode(status)
+            return self.returncode
 
     def wait(self, timeout=None):
         if self.returncode is None and not select.select([self.pidfd], [], [], timeout)[0]:
