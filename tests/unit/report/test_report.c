@@ -381,6 +381,34 @@ static void test_age_of_host_memory(void **state)
 	assert_non_null(strstr(o->out, "host  peak 64.00 MiB RSS at 0.20 s - end 48.00 MiB"));
 }
 
+/* Host memory has one line, with as many of the largest parts as it has room for. */
+static void test_line_of_host_memory(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	alloc(&t, CPU, 1, 3000, 0);
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TENSORS].bytes = 48 * MIB;
+	s.part[HOST_MALLOC].bytes = 32 * MIB;
+	s.part[HOST_LIBRARIES].bytes = 16 * MIB;
+	s.part[HOST_TOTAL].bytes = 96 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 31000 * MS, put_host, &t), 0);
+	tape__close(&t);
+	setenv("COLUMNS", "100", 1);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out,
+			       "host  peak 96.00 MiB RSS at 31.0 s - end 96.00 MiB - CPU tensors "
+			       "48.00 MiB - (--device host)\n"));
+	setenv("COLUMNS", "60", 1);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 96.00 MiB RSS at 31.0 s - end 96.00 MiB"));
+	assert_null(strstr(o->out, "CPU tensors 48"));
+	unsetenv("COLUMNS");
+}
+
 /* The device "host" has the peak: its line and that of the readings do not both say "peak". */
 static void test_readings_beside_device(void **state)
 {
@@ -1427,6 +1455,7 @@ int main(void)
 		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_age_of_host_memory),
+		cmocka_unit_test(test_line_of_host_memory),
 		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

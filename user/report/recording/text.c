@@ -817,30 +817,43 @@ static char *say_end(char *buf, size_t size, const struct model_host *h, const s
 	return buf;
 }
 
-/* Prints the peak of host memory, and the last reading with its age, on one line; nothing if it was
- * not read. */
+/* Leaves out the last of the parts "NAME SIZE, NAME SIZE" until they have at most this many
+ * columns. */
+static void cut_parts(char *parts, size_t columns)
+{
+	while (text__width(parts) > columns) {
+		char *last = strrchr(parts, ',');
+
+		*(last ? last : parts) = '\0';
+	}
+}
+
+/* Prints the peak of host memory, the last reading with its age, and the largest parts on one line;
+ * nothing if it was not read. */
 static void print_host_line(FILE *out, const struct model *m, const struct facts *f,
 			    const struct report_text_opts *o)
 {
 	const struct model_host *h = model__host(m);
-	char bytes[24], time[24], end[96], parts[1024];
+	static const char tail[] = "(--device host)";
+	char bytes[24], time[24], end[96], parts[1024], head[256];
 	struct line l = line__begin(out, o);
-	bool device = model__find_device(m, "host") >= 0;
+	size_t dot = text__width(text__dot()), used;
 
 	if (!h)
 		return;
 	text__bytes(bytes, sizeof(bytes), rss_of(&h->highest));
 	text__time(time, sizeof(time), h->highest.time);
-	host_words__line(parts, sizeof(parts), &h->highest.sheet);
-	if (device) /* its line has the peak and the end; readings are fewer */
-		text__paragraph(out, l.width, "", "  ",
-				"host  highest reading %s RSS at %s%s%s%s(--device host)", bytes,
-				time, text__dot(), parts, text__dot());
+	/* The device's line has the peak and the end; readings are fewer. */
+	if (model__find_device(m, "host") >= 0)
+		snprintf(head, sizeof(head), "host  highest reading %s RSS at %s", bytes, time);
 	else
-		text__paragraph(out, l.width, "", "  ",
-				"host  peak %s RSS at %s%s%s%s%s%s(--device host)", bytes, time,
-				text__dot(), say_end(end, sizeof(end), h, f), text__dot(), parts,
-				text__dot());
+		snprintf(head, sizeof(head), "host  peak %s RSS at %s%s%s", bytes, time,
+			 text__dot(), say_end(end, sizeof(end), h, f));
+	host_words__line(parts, sizeof(parts), &h->highest.sheet);
+	used = text__width(head) + 2 * dot + strlen(tail);
+	cut_parts(parts, l.width > used ? l.width - used : 0);
+	text__paragraph(out, l.width, "", "  ", "%s%s%s%s%s", head, *parts ? text__dot() : "",
+			parts, text__dot(), tail);
 }
 
 /* Says which parts grew most between the first and the last reading. */
