@@ -184,7 +184,6 @@ ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "fa
              "faults.py fragments", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
 # What `diagnose` does not find yet, or not each time.
 NOT_YET = {
-    "faults.py pinned_sizes",  # PyTorch's cache of pinned memory is read too seldom to judge in a few seconds
     "faults.py float_logits",
 }
 FAILED = "failed"  # in place of a code: the program did not start, or `diagnose` failed

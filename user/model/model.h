@@ -387,6 +387,16 @@ struct taken {
 	struct row row; /* bytes, count and the origin as with --by line */
 };
 
+#define PINNED_SPANS 4
+/* Pinned host memory that was taken from CUDA in the recording and not returned. */
+struct model_pinned {
+	uint64_t bytes, count;
+	uint64_t spans[PINNED_SPANS]; /* bytes by the part of the time in which they were taken */
+	struct row line; /* line that took most of it, without sums; count 0: there is none */
+};
+/* Counts what was taken after a time and until another one, ns. Returns 0 or -ENOMEM. */
+int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct model_pinned *ret);
+
 /* Sets line, module and phase of the allocation that reached the device's peak, without sums.
  * Returns false if the peak was reached before the first event, or is 0. */
 bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,

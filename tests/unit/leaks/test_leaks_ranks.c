@@ -214,6 +214,53 @@ static void write_readings(const char *path, pid_t pid, pid_t parent, bool copie
 	tape__close(&t);
 }
 
+/* A minute with three readings, and pinned memory: 1 MiB each second until a time, of which tensors
+ * have a part. */
+static void write_pinned(const char *path, uint64_t until, uint64_t tensors)
+{
+	struct tape t = tape__new(path);
+	struct host_sheet s = { 0 };
+
+	alloc(&t, CPU, 1, 3000, line(&t, 5, "main"));
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 200 * MIB, line(&t, 5, "main"));
+	for (unsigned int i = 0; i < HOST_PART_NR; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = 200 * MIB;
+	for (uint64_t i = 0; i <= 60; i++) {
+		struct event e = { .kind = EVENT_CUDA_ALLOC, .how = MEM_HOST, .size = MIB };
+
+		e.addr = (i + 1) << 24;
+		e.time = t.time = (i + 1) * 1000 * MS;
+		e.stack = line(&t, 7, "load");
+		if (i < until)
+			assert_int_equal(mtr_writer__event(t.w, &e), 0);
+		s.part[HOST_PINNED].bytes = (20 + (i < until ? i : until)) * MIB;
+		s.part[HOST_PINNED_REQUESTED].bytes = tensors * MIB;
+		s.part[HOST_PINNED_CACHED].bytes = 2 * MIB;
+		if (i % 30 == 0)
+			assert_int_equal(host_sheet__emit(&s, t.time, put_host, &t), 0);
+	}
+	tape__close(&t);
+}
+
+/* Calls of CUDA show that pinned memory grows where readings are too few. Not if the growth ended,
+ * or if tensors have the memory. */
+static void test_pinned(void **state)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/pinned.mtr", dir);
+	setenv("COLUMNS", "400", 1);
+	write_pinned(path, 61, 0);
+	has(leaks(path, NULL),
+	    "Pinned memory grows: +1.00 MiB a second; 2.00 MiB of 80.00 MiB are in "
+	    "PyTorch's cache.");
+	write_pinned(path, 30, 0);
+	assert_null(strstr(leaks(path, NULL)->out, "Pinned memory grows"));
+	write_pinned(path, 61, 60);
+	assert_null(strstr(leaks(path, NULL)->out, "Pinned memory grows"));
+}
+
 /* Memory of the host that grows without a line: copied pages, and the cache of pinned memory. */
 static void test_host(void **state)
 {
@@ -382,6 +429,7 @@ int main(void)
 		cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_json),
 		cmocka_unit_test(test_workers),	     cmocka_unit_test(test_graph_pools),
 		cmocka_unit_test(test_host),
+		cmocka_unit_test(test_pinned),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

@@ -697,6 +697,46 @@ bool model_segments__graphs_keep(const struct model_segments *s)
 	return s->private[PRIVATE_GRAPH].free > others;
 }
 
+static void count_pinned(const struct extent *e, uint64_t from, uint64_t until,
+			 struct model_pinned *ret)
+{
+	uint64_t span = (e->time - from) / ((until - from) / PINNED_SPANS + 1);
+
+	ret->bytes += e->size;
+	ret->count++;
+	ret->spans[span < PINNED_SPANS ? span : PINNED_SPANS - 1] += e->size;
+}
+
+int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct model_pinned *ret)
+{
+	struct pass s = { .m = m, .which_line = FRAMES_USER };
+	const struct others *most = NULL;
+	struct extent *all;
+	size_t n;
+	int err = extents__list(&m->loose, EXTENT_HOST, false, &all, &n);
+
+	*ret = (struct model_pinned){ .bytes = 0 };
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++) {
+		if (all[i].how != MEM_HOST || all[i].time <= from || all[i].time > until)
+			continue;
+		count_pinned(&all[i], from, until, ret);
+		err = add_other(&s, MEM_HOST, &all[i]);
+	}
+	for (uint32_t i = 0; i < s.nothers; i++)
+		if (!most || s.others[i].bytes > most->bytes)
+			most = &s.others[i];
+	if (most)
+		ret->line = s.lines[most->line].row;
+	free(all);
+	free(s.lines);
+	free(s.line_index.slots);
+	free(s.others);
+	free(s.other_index.slots);
+	return err;
+}
+
 void model__free_segments(struct model_segments *s)
 {
 	free(s->all);

@@ -21,7 +21,11 @@ void host_findings__judge(struct judging *j)
 bool host_findings__is_pinned(const struct judging *j, const struct growth_summary *s)
 {
 	const struct leaks_host *h = &j->host;
+	const struct row *taken = &h->taken.line, *grows = s->line ? &s->line->row : NULL;
 
+	if (h->taken.count && grows && grows->file && taken->file && grows->line == taken->line &&
+	    !strcmp(grows->file, taken->file))
+		return true;
 	/* A quarter of the growth is enough: the last reading may be seconds before the end. */
 	return !strcmp(s->device, "host") && (h->pinned || h->pinned_before) &&
 	       h->pinned_all - h->pinned_first >= s->growth.allocated.trend.grown / 4;
@@ -31,7 +35,7 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 {
 	const struct leaks_host *h = &j->host;
 	char text[GROWTH_SUMMARY_TEXT + 80], said[GROWTH_SUMMARY_TEXT], rate[40], all[24],
-		cached[24];
+		cached[24], place[REPORT_TEXT], at[216] = "";
 	struct finding f = {
 		.code = FINDING_PINNED_GROWS,
 		.device = "host",
@@ -44,13 +48,19 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 			  "memory again",
 	};
 
-	if (s) {
+	if (h->taken.count) {
+		f.bytes = h->taken.bytes;
+		f.where = words__location(place, &h->taken.line,
+					  facts__get(j->source->facts, "cwd"), 60);
+		snprintf(at, sizeof(at), " at %.200s", place);
+	}
+	if (s && !h->taken.count) {
 		f.rate = s->per_step;
 		f.rate_key = growth_summary__rate_key(s->clock);
 		growth_summary__say(s, said);
 	} else {
-		snprintf(said, sizeof(said), "%s/s of pinned memory",
-			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate));
+		snprintf(said, sizeof(said), "%s/s of pinned memory%s",
+			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate), at);
 	}
 	snprintf(text, sizeof(text), "%s: %s of %s pinned are cached", said,
 		 text__bytes(cached, sizeof(cached), h->cached),

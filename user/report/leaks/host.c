@@ -8,6 +8,9 @@
 #include "report/leaks/internal.h"
 
 #define LEAST_GROWTH (UINT64_C(16) << 20) /* least growth worth a mention, bytes */
+/* Least pinned memory that was taken, in blocks and bytes, if readings are too few to show growth. */
+#define LEAST_TAKEN 8
+#define LEAST_TAKEN_BYTES (UINT64_C(8) << 20)
 
 /* Judges copies of shared pages: private memory grows, and resident memory does not. If both grow,
  * the growth has lines. */
@@ -28,6 +31,30 @@ static void judge_copies(const struct model *m, const struct leaks_opts *o, stru
 			   own.last - own.first >= own.last / 4 &&
 			   (rss.last < rss.first ||
 			    rss.last - rss.first < (own.last - own.first) / 2);
+}
+
+/* True if tensors have more than half of the pinned memory. */
+static bool tensors_have_pinned(const struct host_point *p)
+{
+	return p->sheet.part[HOST_PINNED_REQUESTED].bytes > p->sheet.part[HOST_PINNED].bytes / 2;
+}
+
+/* True if the program took pinned memory in all parts of the time, as CUDA calls show, and tensors
+ * do not have most of it at each reading: some readings are in the middle of a step. */
+static bool takes_pinned(const struct model *m, const struct model_host *readings,
+			 struct model_pinned *ret)
+{
+	const struct host_point *last = &readings->last;
+
+	if (model__pinned(m, 0, last->time, ret))
+		return false;
+	for (int i = 0; i < PINNED_SPANS; i++)
+		if (ret->spans[i] < ret->bytes / (4 * PINNED_SPANS))
+			return false;
+	return ret->count >= LEAST_TAKEN && ret->bytes >= LEAST_TAKEN_BYTES &&
+	       ret->bytes >= last->sheet.part[HOST_PINNED].bytes / 4 &&
+	       !(tensors_have_pinned(&readings->first) && tensors_have_pinned(last) &&
+		 tensors_have_pinned(&readings->highest));
 }
 
 /* Judges PyTorch's cache of pinned memory: pinned memory grows, and half of the growth is
@@ -53,6 +80,15 @@ static void judge_pinned(const struct model *m, const struct leaks_opts *o, stru
 			    pinned.per_second > 0 && h->cached >= pinned.trend.grown / 2;
 		return;
 	}
+	if (takes_pinned(m, readings, &h->taken)) {
+		h->pinned = true;
+		/* A reading in the middle of a change finds no pinned memory. */
+		if (h->pinned_all < h->taken.bytes)
+			h->pinned_all = h->taken.bytes;
+		h->pinned_rate = (double)h->taken.bytes * 1e9 / (double)readings->last.time;
+		return;
+	}
+	h->taken.count = 0;
 	grown = last->bytes > first->bytes ? last->bytes - first->bytes : 0;
 	h->pinned_before = first->known && grown >= LEAST_GROWTH && grown >= last->bytes / 4 &&
 			   h->cached >= grown / 2;

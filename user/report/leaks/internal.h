@@ -71,6 +71,9 @@ struct leaks_host {
 	bool pinned;	    /* pinned memory grows, and most of the growth is cached */
 	bool pinned_before; /* the same, in too few readings to say whether the growth goes on */
 	double pinned_rate; /* growth of pinned memory, bytes a second */
+	/* Pinned memory that was taken all the time; count 0: it was not, or was returned. Then
+	 * `pinned` follows from it and not from the readings. */
+	struct model_pinned taken;
 	uint64_t pinned_first, readings; /* pinned bytes at the first reading; number of readings */
 	uint64_t pinned_all, cached;	 /* pinned bytes at the last reading; cached part of them */
 };
