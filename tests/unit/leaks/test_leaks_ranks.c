@@ -428,8 +428,7 @@ int main(void)
 		cmocka_unit_test(test_report),	     cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_json),
 		cmocka_unit_test(test_workers),	     cmocka_unit_test(test_graph_pools),
-		cmocka_unit_test(test_host),
-		cmocka_unit_test(test_pinned),
+		cmocka_unit_test(test_host),	     cmocka_unit_test(test_pinned),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

@@ -59,6 +59,8 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 		f.rate_key = growth_summary__rate_key(s->clock);
 		growth_summary__say(s, said);
 	} else {
+		f.rate = h->pinned_rate;
+		f.rate_key = growth_summary__rate_key(GROWTH_TIME);
 		snprintf(said, sizeof(said), "%s/s of pinned memory%s",
 			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate), at);
 	}
