@@ -37,8 +37,8 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
 				    uint64_t time, uint64_t diverged, struct queue *early,
 				    struct failure *f);
-/* True if probes of this process are links with its PID, because a file could not be opened: a
- * process that it forks has none until session__new_forked(). */
+/* True if probes are for this PID alone, because a file could not be opened. A forked process then
+ * lacks them until session__new_forked(). */
 bool session__misses_forks(const struct session *s);
 bool session__is_forked(const struct session *s); /* from session__new_forked() */
 void session__free(struct session *s);		  /* detaches; NULL is fine */

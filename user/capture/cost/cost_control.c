@@ -60,8 +60,8 @@ static bool give_back_detail(struct cost_control *c, uint64_t now)
 	return true;
 }
 
-/* A share above the limit counts towards less detail, one below LOW of it towards more. In between,
- * both counts begin again. */
+/* Counts looks above the limit, for less detail, and times the looks below LOW of the limit, for
+ * more detail. A share in between restarts both. */
 bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	bool changed = false;

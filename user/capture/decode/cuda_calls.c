@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Calls into CUDA: what they have taken and not given back, contexts, and the events of both. */
+/* Calls into CUDA: the memory that they have taken and not given back, contexts, and the events
+ * about both. */
 #include "capture/decode/cuda_calls_internal.h"
 
 #include <errno.h>

@@ -168,6 +168,8 @@ static int attach_sites(struct decoder *d, const struct call_file *file,
 	return err ? err : probes__attach_calls(d->probes, pid, CALL_ENTER, file, calls, n);
 }
 
+/* Attaches the probes on the CUDA functions of a mapped file, unless return probes would end the
+ * process. 0 or -errno. */
 static int attach_file(struct decoder *d, const struct map *map, const struct cuda_file *f)
 {
 	struct call_file file = call_file(f, map);

@@ -36,7 +36,7 @@ struct target;
 /* A thread of the process that has sent a record. */
 struct thread {
 	uint32_t tid;
-	uint32_t number;  /* of the thread in the dictionary */
+	uint32_t number;  /* the dictionary's number of the thread */
 	uint64_t started; /* from proc__thread_started(); 0: the thread had ended */
 	bool gone;	  /* the thread has ended, and another one may have its tid */
 	uint64_t seen;	  /* time of the thread's last record, CLOCK_MONOTONIC, ns */

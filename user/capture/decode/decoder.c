@@ -417,6 +417,7 @@ static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
 }
 
+/* Names a stack and keeps its number for later records, which have only its id. */
 static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
 {
 	struct named_stack ns;

@@ -382,6 +382,8 @@ static uint64_t bytes(uint64_t pages)
 										     : all;
 }
 
+/* Sets the facts end_signal_*: the signal that ended the process, and who sent it if that is known.
+ */
 static void set_signal(struct setting *s, const struct mt_rec_ending *r)
 {
 	const char *name = sigabbrev_np((int)r->signal);
@@ -474,8 +476,8 @@ static bool prefers_kernel(const struct scene *scene, const struct mt_rec_ending
 		scene->last.time < r->memory.time + MUCH_LATER);
 }
 
-/* Sets the facts end_*: from the kernel's own counters, otherwise from the last periodic reading;
- * and those from smaps. */
+/* Sets the facts end_* about memory from the kernel's own counters, or from the last periodic
+ * reading; those named end_smaps_* are from smaps. */
 static void set_memory(struct setting *s, const struct scene *scene, const struct mt_rec_ending *r)
 {
 	struct scene_memory m = { 0 };

@@ -20,8 +20,7 @@ struct bpf_ring {
 	size_t mask;   /* size of the data - 1, in bytes */
 	size_t page;   /* size of a page, in bytes */
 	size_t mapped; /* bytes mapped from .producer on */
-	uint64_t at; /* position up to which records are consumed; others may change the one in the
-			consumer's page */
+	uint64_t at;   /* position after the last consumed record; others may change *consumer */
 	uint8_t *copy; /* RING_RECORD_MAX bytes for a copy, if writers could change a record during
 			  fn; otherwise NULL */
 };

@@ -872,6 +872,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 	return -ENOENT;
 }
 
+/* All sites in all mappings of the file, or none. 0 or -errno. */
 static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 			const struct call_file *in_file, const struct probe_site *sites, size_t n)
 {

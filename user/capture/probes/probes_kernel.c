@@ -1176,6 +1176,8 @@ static bool is_attached_singly(const struct probes *p)
 	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
 }
 
+/* Attaches the twins of all attached programs, then removes these: hits in between run both. After
+ * an error only the old programs are attached. */
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	struct kernel_probes *k = kernel(p);
@@ -1190,7 +1192,7 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 		if (err)
 			goto undo;
 	}
-	/* All twins run. Remove the other programs, at the same time. */
+	/* All twins run. Remove the other programs, all at the same time. */
 	for (i = 0; i < HOOK_NR; i++) {
 		if (k->at[i][1].link && k->at[i][0].link)
 			holder__begin_close(k->at[i][0].link);

@@ -399,7 +399,7 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 		if (!b)
 			return -ENOMEM;
 		*b = seen[k];
-		/* A pending block is freed, and not in the total. */
+		/* The total lacks pending blocks, which the program has freed. */
 		if (b->state != CUDA_BLOCK_PENDING)
 			sum[b->device] += b->size;
 	}
@@ -414,8 +414,8 @@ static int solve_blocks(struct attach_state *s, uint64_t *sum)
 		*b = (struct cuda_block){ .addr = addr,
 					  .size = e->size,
 					  .device = e->device.index };
-		/* A reading may have seen this block before it was freed, and later blocks at its
-		 * address. */
+		/* Take properties from a reading only if it saw this block, before it was freed,
+		 * and not a later one at the address. */
 		if (!(first & REUSED) && map64__get(s->blocks, addr, &seen_index) &&
 		    seen[seen_index].size == e->size) {
 			b->requested = seen[seen_index].requested;

@@ -101,20 +101,21 @@ struct census_stage {
 	/* Earliest next reading of host memory, which needs all tensors, ns since start: readings
 	 * take a thousandth of the time in the long run, apart from those that come with others. */
 	uint64_t next_host;
-	bool maybe_brief;   /* a child process, which may end before a reading after EVERY */
-	bool host_only;	    /* Python's objects cannot be read, but host memory can */
-	bool late;	    /* the reading near the last of the requested steps was begun */
-	bool ran_out;	    /* an out-of-memory error came since the last reading began */
-	unsigned ooms_read; /* readings that followed an out-of-memory error */
-	/* Readings taken; torn ones; with incomplete holders. */
-	unsigned readings, torn, holders_cut;
-	uint64_t lasting;    /* census_state__hash_lasting() of the last reading */
-	unsigned unchanged;  /* readings in a row with the same `lasting` */
-	bool have_last;	     /* `last` is set: a reading succeeded */
-	bool first_over;     /* the reading at attach was made or is not needed */
-	bool refused;	     /* this Python cannot be read, or the last reading was begun */
-	unsigned searches;   /* vain searches for the lists of the garbage collector */
-	const char *problem; /* why the last reading failed, as logged */
+	bool maybe_brief;     /* a child process, which may end before a reading after EVERY */
+	bool host_only;	      /* Python's objects cannot be read, but host memory can */
+	bool late;	      /* the reading near the last of the requested steps was begun */
+	bool ran_out;	      /* an out-of-memory error came since the last reading began */
+	unsigned ooms_read;   /* readings that followed an out-of-memory error */
+	unsigned readings;    /* readings taken */
+	unsigned torn;	      /* readings during which memory changed too much */
+	unsigned holders_cut; /* readings whose holders are incomplete */
+	uint64_t lasting;     /* census_state__hash_lasting() of the last reading */
+	unsigned unchanged;   /* readings in a row with the same `lasting` */
+	bool have_last;	      /* `last` is set: a reading succeeded */
+	bool first_over;      /* the reading at attach was made or is not needed */
+	bool refused;	      /* this Python cannot be read, or the last reading was begun */
+	unsigned searches;    /* vain searches for the lists of the garbage collector */
+	const char *problem;  /* why the last reading failed, as logged */
 };
 
 /* Lists the storages of tensors on the CPU, for the ledger. The caller frees them. NULL: no

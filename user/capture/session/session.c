@@ -508,7 +508,7 @@ static int drain_last(struct session *s, struct sink *sink)
 
 	if (err)
 		return err;
-	/* The probes go while the driver answers. */
+	/* Begin to remove the probes: that goes on while the driver answers. */
 	if (!s->opts.group)
 		probes__begin_detach(s->probes);
 	err = cuda_calls__used(s->decoder, true);

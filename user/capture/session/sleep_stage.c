@@ -253,8 +253,8 @@ static int end_if_over(struct sleep_stage *s, uint64_t now)
 	return end_transition(s);
 }
 
-/* Counts bytes that were mapped again (wakes) or unmapped. Ends a transition to the other side, and
- * begins one. Returns as end_transition(). */
+/* Counts bytes that were mapped again (wakes) or unmapped, in the transition under way. If that
+ * goes the other way, ends it and begins another. Returns as end_transition(). */
 static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t time)
 {
 	int err = s->open && s->wakes != wakes ? end_transition(s) : 0;
@@ -353,6 +353,8 @@ static void on_block(struct sleep_stage *s, const struct event *e)
 		r->blocks--;
 }
 
+/* Updates the ranges, and emits the mark of a transition that is over. Ignores ranges beyond
+ * RANGES_MAX. 0, -ENOMEM or the sink's error. */
 static int track_event(struct sleep_stage *s, const struct event *e)
 {
 	int err = end_if_over(s, e->time);

@@ -82,7 +82,7 @@ int attach_stage__finish(struct attach_stage *a);
  * name of the parameter they accumulate for.
  */
 
-/* Borrows d and next. NULL: out of memory. */
+/* Borrows d and `next`. NULL: out of memory. */
 struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
 /* Lets the decoder's autograd nodes get names of parameters; again when it has opened them later. */
 void census_stage__name_parameters(struct census_stage *c);
