@@ -220,6 +220,8 @@ static int find_layout(struct reading *r, uint64_t *objects, const char **why)
 	return err;
 }
 
+/* Reads the objects, then the tensors, and merges them into s. -EAGAIN: no tensor was found. Other
+ * errors set *why only if find_layout() does. */
 static int read_all(struct reading *r, struct census_list *l, struct census_state *s,
 		    const char **why)
 {
@@ -294,6 +296,8 @@ const char census__no_tensor[] = "there is no tensor yet";
 const char census__no_lists[] =
 	"a free-threaded Python keeps no lists of its objects, so tensors have no names";
 
+/* Finds the types and the garbage collector's lists. need_torch: -ENOENT if torch is not imported.
+ * 0 or -errno; *why (static) is set for -ENOENT, -ENOTSUP and -EAGAIN. */
 static int find_objects(struct census *c, bool need_torch, uint64_t within_ns, const char **why)
 {
 	int err = find_types(c);

@@ -18,7 +18,8 @@
 #define LOOK_FIRST                                                                                 \
 	2000000ULL /* ns between the first two readings without the end of a step; doubles */
 #define LOOK_EVERY 1000000000ULL
-#define LAST_LOOKS 32 /* readings that suffice at a capture's end; a quarter if they differ */
+/* Readings that suffice at a capture's end. A quarter suffices if they gave two offsets. */
+#define LAST_LOOKS 32
 #define FLOAT_MOST (1u << 24)	 /* the count where a float32 stays: adding 1 changes nothing */
 #define DOUBLE_MOST (1ULL << 53) /* likewise of a double; also the bound of integers */
 

@@ -319,6 +319,7 @@ static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
 	return err ?: name_items(w, &w->items, label);
 }
 
+/* Names the tensors of node i of a tree: parameters, buffers, then those in other attributes. */
 static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 {
 	struct label label = { .model_no = w->model_no };
@@ -587,6 +588,8 @@ static int name_group(struct reading *r, size_t optimizer, const char *cls, uint
 	return err;
 }
 
+/* Names the parameters and the state of an optimizer, an index in r->optimizers. 0 or an error that
+ * ends the reading. */
 static int name_optimizer(struct reading *r, size_t optimizer)
 {
 	const struct found *f = &r->optimizers.v[optimizer];

@@ -89,6 +89,7 @@ static bool is_empty_class(struct reading *r, uint64_t type)
 	return false;
 }
 
+/* Sets *ret to the shape of a type in C that by_name lists. False: it is not listed. */
 static bool shape_by_name(struct reading *r, uint64_t base, enum shape *ret)
 {
 	char name[64];

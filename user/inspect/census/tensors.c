@@ -61,9 +61,9 @@ static bool is_lasting(const char *name)
  * step replaces them. */
 struct keepers {
 	struct pytensor *v;
-	uint32_t *name; /* of each tensor: offset into reading.text */
+	uint32_t *name; /* by tensor: offset of its name in reading.text */
 	size_t n;
-	uint64_t *grad_fn; /* of each tensor; 0: none */
+	uint64_t *grad_fn; /* by tensor: address of its grad_fn; 0: none */
 };
 
 static void add_keeper(struct keepers *k, uint64_t obj, uint32_t name)

@@ -52,7 +52,7 @@ struct page {
 struct frees {
 	struct host_reading *r;
 	struct page *pages; /* PAGES of them, by address: chunks of one page are often neighbours */
-	uint64_t bytes, n;  /* of free chunks so far: bytes, number */
+	uint64_t bytes, n;  /* bytes and number of the free chunks so far */
 	uint64_t delta;	    /* offset of bins in malloc_state */
 	uint8_t other;	    /* HOST_FREE_OTHER while it walks an arena that is not the main one */
 	bool bad;	    /* a list changed or is too long */

@@ -114,7 +114,7 @@ struct jemalloc {
 	uint64_t last;			  /* header of the last extent */
 	uint64_t done;			  /* end of the last extent */
 	size_t extents, bad;		  /* extents that were read; those that do not verify */
-	size_t first_claim, first_second; /* own ranges begin at these indices */
+	size_t first_claim, first_second; /* in claims and second: first range of this jemalloc */
 	bool arena_seen[MAX_ARENAS];
 };
 
@@ -365,6 +365,8 @@ static struct leaf decode_leaf(const struct jemalloc *j, const uint8_t *w, uint6
 	return l;
 }
 
+/* Calls fn for each page with an extent in v, len bytes of a leaf of the tree. base: address of the
+ * first page. 0 or the first error of fn. */
 static int walk_leaf(struct jemalloc *j, const uint8_t *v, size_t len, uint64_t base, leaf_fn fn)
 {
 	size_t step = j->shape->wide ? 16 : 8;

@@ -575,6 +575,8 @@ static int on_brk(struct host_memory *h, const struct mt_rec_host *r, struct hos
 	return host_ranges__unmap(&h->ranges, end, old_end);
 }
 
+/* Handles mprotect() that makes [start, end) writable, such as a piece that a heap grows by. 0 or
+ * -ENOMEM, or the sink's error. */
 static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, struct host_range *like)
 {
 	size_t at = host_ranges__find(&h->ranges, start);

@@ -50,7 +50,7 @@ struct group {
 	uint64_t slot;	 /* bytes of a slot */
 	uint32_t free;	 /* bit i: slot i is free */
 	unsigned slots;
-	bool nested; /* it lies in a slot of another group */
+	bool nested; /* the group lies in a slot of another group */
 };
 
 struct search {

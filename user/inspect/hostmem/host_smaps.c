@@ -352,6 +352,8 @@ static int read_all(struct reading *g)
 	return err ?: read_large(g);
 }
 
+/* Reads all mappings from pagemap. shares: also PSS, and never a brief reading. *ret is set on
+ * success only; -ESRCH: the process is ending. */
 static int read_pages(const struct proc *p, struct host_resident *r, bool shares,
 		      struct host_smaps *ret)
 {

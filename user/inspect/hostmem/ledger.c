@@ -310,8 +310,8 @@ static void set_malloc_known(struct host_ledger *l)
 	part->has_second = part->has_second && part->known;
 }
 
-/* Sets the figures of what would return free memory: those of glibc's malloc by its own lists,
- * those of another allocator by its tables. */
+/* Sets the figures of the remedies, which return free memory: for glibc's malloc from its lists,
+ * for other allocators from their tables. */
 static void set_remedies_known(struct host_ledger *l)
 {
 	struct host_figure *part = l->sheet.part;
@@ -375,7 +375,7 @@ static void read_group(const struct proc *p, struct host_group *ret)
 		m = &limiting;
 	memcg__read(m, &ret->figures);
 	if (ret->figures.usage == MEMCG_NONE)
-		return; /* removed meanwhile, or the root of the hierarchy */
+		return; /* the cgroup was removed meanwhile, or is the root of the hierarchy */
 	ret->version = m->v2 ? 2 : 1;
 	snprintf(ret->path, sizeof(ret->path), "%s", memcg__path(m));
 	ret->kernel = ret->figures.kernel;

@@ -501,6 +501,7 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread_arg)
 	return tid == THREAD;
 }
 
+/* Reads a word of the copied stack. Beyond the copy, notes that the stack is cut. */
 static bool read_stack(Dwfl *dwfl, Dwarf_Addr addr, Dwarf_Word *ret, void *arg)
 {
 	struct unwind *u = arg;

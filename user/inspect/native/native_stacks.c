@@ -161,6 +161,7 @@ static int run_helper(void *ctx)
 	return helper__run(SOCKET);
 }
 
+/* Starts the helper unless it runs. -EAGAIN: not before n->retry_at; or another -errno. */
 static int start_helper(struct native *n)
 {
 	struct subprocess_limit limit = { RLIMIT_NOFILE, FILES_MAX };

@@ -78,7 +78,7 @@ static bool read_line_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 	}
 }
 
-/* From 3.11: the first byte of each entry has bit 7, and no other byte has. */
+/* Searches a location table (from 3.11 on). Only the first byte of each entry has bit 7. */
 static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	const uint8_t *p = table, *end = table + len;

@@ -12,8 +12,8 @@ int pynames__process(const struct python *py, char *buf, size_t size)
 	uint64_t module, process, name;
 	int err;
 
-	/* A spawned process names the initial object first and replaces it later: both have its
-	 * name. */
+	/* multiprocessing's object for this process. A spawned process replaces it by another one
+	 * with the same name. */
 	err = pyobj__module(py, "multiprocessing.process", &module)
 		      ?: pyobj__module_attr(py, module, "_current_process", &process);
 	if (err)

@@ -97,6 +97,7 @@ static int read_code_str(struct pymem *m, uint64_t code, unsigned at, char *buf,
 	return err < 0 ? err : 0;
 }
 
+/* Sets c->linetable, from malloc(). 0 or -errno. */
 static int read_linetable(struct pymem *m, uint64_t code, struct pycode *c)
 {
 	uint64_t obj, n;

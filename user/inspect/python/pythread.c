@@ -12,7 +12,7 @@
 #define MAX_THREADS 65536
 #define MAX_VOTERS 256 /* threads that are searched for the place of their state */
 #define LIST_TRIES 5   /* attempts, since the process changes the lists */
-#define WALKS 50       /* attempts, since the process goes on; the second nearly always does */
+#define WALKS 50       /* attempts while the process runs; the second one nearly always succeeds */
 
 #define BLOCK_KEYS 32
 #define PAIR 16

@@ -10,8 +10,8 @@
 #include "inspect/elf.h"
 #include "inspect/site.h"
 
-#define ENTRY_BYTES 16 /* enough for any instruction */
-#define BODY_MAX 4096  /* in cudaSetDevice, whose probe may be after the entry */
+#define ENTRY_BYTES 16 /* bytes read at an entry: enough for any instruction */
+#define BODY_MAX 4096  /* bytes read of cudaSetDevice, whose probe may be after the entry */
 #define STT_FUNC 2
 
 /* c10::cuda::CUDACachingAllocator::allocator, a pointer to the current allocator */

@@ -42,6 +42,7 @@ struct walk {
 	uint64_t modules_key, parameters_key, buffers_key;
 };
 
+/* Appends a text and its NUL to t->text. *ret: its offset. 0, -E2BIG or -ENOMEM. */
 static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
 {
 	int err;
