@@ -84,7 +84,7 @@ static inline const struct row *diff__shown(const struct diff_row *r)
 	return r->row[diff__shown_side(r)];
 }
 
-/* Writes the difference, such as "-24.7 %"; "" if from is 0. buf: 24 bytes. */
+/* Writes the difference, such as "-24.7 %"; "" if `from` is 0. buf: 24 bytes. */
 char *diff__percent(char *buf, size_t size, uint64_t from, uint64_t to);
 
 struct diff_text_opts {

@@ -157,5 +157,5 @@ void dump_host__free(struct dump_host *d); /* frees its contents */
 
 /* Prints host memory as text. command: the process's command line, clean. Returns 0 or -ENOMEM. */
 int dump_host__text(FILE *out, const struct dump_host *d, const char *command);
-/* Writes host memory as JSON. Returns 0 or -ENOMEM; the caller checks out for errors. */
+/* Writes host memory as JSON. Returns 0 or -ENOMEM; the caller checks ferror(out). */
 int dump_host__json(FILE *out, const struct dump_host *d);

@@ -63,6 +63,6 @@ int leaks_ranks__finish(struct leaks_ranks *r);
 bool leaks_ranks__found(const struct leaks_ranks *r);
 
 /* Print the results, after leaks_ranks__finish(). The text returns 0 or -ENOMEM. The caller checks
- * out for errors. */
+ * ferror(out). */
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r);
 void leaks_ranks__json(struct json *j, const struct leaks_ranks *r);

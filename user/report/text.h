@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* The report as text, for `report` and for the end of a live session. All text from the target
- * is cleaned. Zeroed options are the defaults. The caller checks out for errors. Functions
+ * is cleaned. Zeroed options are the defaults. The caller checks ferror(out). Functions
  * return 0 or -ENOMEM. */
 #include <stdbool.h>
 #include <stddef.h>

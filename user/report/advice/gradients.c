@@ -100,7 +100,7 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	return 0;
 }
 
-/* Indexes the temporaries of backward: blocks that it allocates at place from or later, and that
+/* Indexes the temporaries of backward: blocks that it allocates at place `from` or later, and that
  * the window frees. */
 static int index_temporaries(const struct window *w, uint32_t from, struct by_module *ret)
 {

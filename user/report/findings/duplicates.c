@@ -21,7 +21,8 @@
 #define LEAST_SIZES 3
 /* Most tensors of one variable that are compared with the optimizer's state. */
 #define HELD_MOST 8192
-/* The CUDA allocator may leave a remainder of up to 1 MiB in a large block. */
+/* Bytes by which blocks of one tensor size may differ: the CUDA allocator may leave a remainder in
+ * a large block. */
 #define UNSPLIT (UINT64_C(1) << 20)
 
 /* A block, by the part of its name that duplicates share. */

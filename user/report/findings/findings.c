@@ -20,7 +20,7 @@
 #define WORTH_BYTES (UINT64_C(1) << 20)
 /* Least saving of cached memory that is a finding, in percent of the device's memory. */
 #define CACHED_PERCENT 5
-/* Least part of the peak that memory which came once needs for a mention. */
+/* Least memory that came once and is mentioned, in percent of the peak. */
 #define ONCE_PERCENT 2
 /* Least share of the job's time that tracing added for a finding. */
 #define TRACING_SHARE 0.05

@@ -12,6 +12,7 @@
 #include "report/doc.h"
 #include "report/leaks/internal.h"
 
+/* values: t->values of them, written if `figures` is true. */
 static void put_trend(struct json *j, const struct growth *g, const struct trend *t,
 		      double per_step, const uint64_t *values, bool figures)
 {

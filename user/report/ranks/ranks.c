@@ -296,7 +296,7 @@ static bool narrow_steps(const struct job_spans *s, uint64_t *first, uint64_t *l
 	return *first <= *last;
 }
 
-/* Returns the median duration of the steps first to last. Sorts their durations. */
+/* Returns the median duration of the steps `first` to `last`. Sorts their durations. */
 static uint64_t median_span(struct job_spans *s, uint64_t first, uint64_t last)
 {
 	uint64_t *from = s->ns + (first - s->first);

@@ -189,7 +189,7 @@ struct rank_cell {
 
 struct rank_group {
 	uint32_t first, n; /* range of its members, in the order of recordings */
-	uint32_t family;   /* index of the group that it is compared with; its own: no other */
+	uint32_t family;   /* index of the group to compare with; its own index: none */
 };
 
 struct rank_groups {
@@ -292,7 +292,7 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
  * -ENOMEM. */
 int ranks__json(struct json *j, const struct ranks *r, size_t top);
 /* Writes an HTML page that shows the document of ranks__json(), for opts with outliers. Returns 0
- * or -ENOMEM; the caller checks out for errors. */
+ * or -ENOMEM; the caller checks ferror(out). */
 int ranks__html(FILE *out, const struct ranks *r);
 /* Writes the members that identify a recording into the open object. */
 void ranks_json__who(struct json *j, const struct rank *k);

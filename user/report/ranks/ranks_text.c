@@ -232,6 +232,8 @@ static uint32_t *order_groups(const struct rank_groups *g)
 	return order;
 }
 
+/* Prints a row of t and the names of the group's members. in: a buffer, all false, with an entry
+ * for each recording. */
 static void print_names(FILE *out, const struct ranks *r, const struct grid *t, size_t row,
 			const struct rank_group *g, bool *in, size_t room)
 {

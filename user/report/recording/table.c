@@ -453,7 +453,7 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 	enum figure is = o->when == ROWS_AT_MARK ? dev->mark_is : dev->allocated_is;
 	char bytes[24], time[24], title[64];
 
-	/* The device's line has the peak. */
+	/* Print nothing about the peak, which the device's line has. */
 	if (o->when == ROWS_TOTAL || (o->when == ROWS_AT_MARK && o->at == AT_PEAK))
 		return;
 	if (o->when == ROWS_NOW)
