@@ -758,6 +758,7 @@ static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *ke
 	return true;
 }
 
+/* Adds the request's `least` to `most` traces. False: the request has been refused. */
 static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least, size_t most)
 {
 	const json_t *list = json_object_get(msg, "traces"), *v;

@@ -87,7 +87,7 @@ size_t traces__running(const struct broker *b)
 	return n;
 }
 
-/* store__used() already counts the bytes that are written. */
+/* Sums the bytes that captures may still write. store__used() counts those already written. */
 uint64_t traces__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;

@@ -26,6 +26,8 @@ static void release_pair(struct pair *p)
 		gnutls_x509_privkey_deinit(p->key);
 }
 
+/* Parses the PEM texts of a certificate chain and its key. The paths are for messages. 0, or
+ * negative with why; the caller frees p in both cases. */
 static int load_pair(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
 		     const char *key, char *why)
 {

@@ -11,7 +11,7 @@ struct openapi_schema {
 	const char *name, *text; /* name, and JSON text with ' for " */
 };
 
-extern const struct openapi_schema openapi_schemas[]; /* of answers; ends with a name of NULL */
+extern const struct openapi_schema openapi_schemas[]; /* answers; ends with a name of NULL */
 
 /*
  * Returns the schema of the routes in tables, *size bytes of text from malloc(), or NULL if there

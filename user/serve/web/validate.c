@@ -71,6 +71,7 @@ static bool has_control(const char *s)
 	return false;
 }
 
+/* Checks a text of size bytes. what: its name for the complaint. 0, or complain()'s result. */
 static int check_string(const struct field *f, const char *what, const char *s, size_t size,
 			struct complaint *c)
 {

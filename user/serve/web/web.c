@@ -248,6 +248,7 @@ static enum MHD_Result refuse_query(struct queries *q, const char *field, const 
 	return MHD_NO;
 }
 
+/* Callback for each query parameter: checks it and adds it to the request. MHD_NO: it is refused. */
 static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *key,
 				size_t key_size, const char *value, size_t size)
 {
@@ -556,6 +557,8 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 	return true;
 }
 
+/* Adds a new connection, and refuses it if no other one makes room. *kept: the connection; NULL:
+ * out of memory, and it is shut down. */
 static void add_connection(struct web *web, struct MHD_Connection *mhd, void **kept)
 {
 	enum auth_room room;
