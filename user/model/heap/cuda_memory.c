@@ -205,7 +205,7 @@ static int return_memory(struct model *m, const struct event *e)
 
 	if (!e->how || e->how >= MEM_HOW_NR)
 		return 0;
-	/* Addresses that are given up cannot be mapped again. */
+	/* Forget unmapped ranges at addresses that are given up: none can be mapped there again. */
 	if (e->how == MEM_RESERVED && !bad_range(e) &&
 	    cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size))
 		return -ENOMEM;

@@ -410,7 +410,7 @@ static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, siz
 }
 
 /* Judges the growth of a device in the calls of a track. ret->unit_no stays 0 if the device grew by
- * at most least bytes, or no unit grew. 0 or -ENOMEM. */
+ * at most `least` bytes, or no unit grew. 0 or -ENOMEM. */
 static int examine_calls(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
 			 struct growth_interval *ret)
 {

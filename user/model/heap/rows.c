@@ -343,6 +343,9 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 		row__set_module(t->m, block_class__module(t, k), r);
 }
 
+/* Returns the key of the group that a class of blocks is in: only the properties of t->split are
+ * set.
+ */
 static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer_no)
 {
 	const struct site *s = &t->m->sites.all[k->site];

@@ -210,7 +210,7 @@ static uint64_t end_of(const struct segment *seg)
 }
 
 /* Bytes of whole mappings within [from, to), which the allocator can return to CUDA. *e: index of
- * an extent at or before from; it moves to the one that contains to. last: index after the
+ * an extent at or before `from`; it moves to the one that contains `to`. `last`: index after the
  * segment's extents. */
 static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uint64_t from,
 			       uint64_t to)

@@ -302,6 +302,7 @@ void trend__limit(struct trend *t, uint32_t observed)
 		t->verdict = TREND_UNSURE;
 }
 
+/* Judges all n values, without the warm-up at their beginning. */
 static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend t = { .p = 1 };

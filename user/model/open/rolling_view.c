@@ -427,9 +427,10 @@ static void print_device(const struct ring_device *d, FILE *out)
 
 /* A line of the table of memory over time. */
 struct piece {
-	uint64_t from;		      /* s since the start */
-	uint64_t max, last, reserved; /* allocated at most, at the end; reserved at most */
-	bool any;		      /* there are values */
+	uint64_t from;	    /* s since the start */
+	uint64_t max, last; /* largest and last allocated bytes */
+	uint64_t reserved;  /* largest reserved bytes */
+	bool any;	    /* there are values */
 };
 
 /* The device's history in totals.json, from the finest resolution to the coarsest; NULL: none. */

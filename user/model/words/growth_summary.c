@@ -180,7 +180,7 @@ static double grown_bytes(const struct growth_summary *s)
 	return sum;
 }
 
-/* Makes part the part that grows most, with its line (may be NULL), rate and trend. */
+/* Makes `part` the part that grows most, with `line` (may be NULL), `rate` and the trend t. */
 static void set_part(struct growth_summary *s, enum growth_part part,
 		     const struct growth_line *line, double rate, const struct trend *t)
 {
