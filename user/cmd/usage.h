@@ -35,7 +35,7 @@ void usage__unknown(struct argp_state *state, const char *what, const char *word
  * PID, a recording, a script, a misspelled word, or a command of another tool. */
 void usage__unknown_command(int argc, char *const *argv);
 /* Calls argp_error() for an argument of a command that takes none. For a number it suggests -p;
- * otherwise the message ends with next, which says what to do. */
+ * otherwise the message ends with `next`, which says what to do. */
 void usage__unexpected(struct argp_state *state, const char *argument, const char *next);
 /* The command whose command line is being parsed. */
 const struct command *usage__command(void);
