@@ -15,7 +15,7 @@ struct packed {
  * of the program. Returns NULL with errno ENOMEM if there is no memory. */
 const void *packed__unpack(struct packed *p);
 
-/* Writes the decompressed content of p to out. 0 or -ENOMEM; the caller checks out for errors. */
+/* Writes the decompressed content of p to out. 0 or -ENOMEM; the caller checks ferror(out). */
 int packed__write(struct packed *p, FILE *out);
 
 /*
