@@ -314,7 +314,7 @@ static double upper_limit(uint64_t n)
 	return n < EXACT ? mean_for(n, TAIL) : approximate_mean((double)n + 1, NORMAL);
 }
 
-/* Rounds v down and cuts it to the range from least to most. */
+/* Rounds v down and cuts it to the range from `least` to `most`. */
 static uint64_t clamp(double v, uint64_t least, uint64_t most)
 {
 	if (v <= (double)least)
