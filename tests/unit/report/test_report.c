@@ -420,11 +420,37 @@ static void test_readings_beside_device(void **state)
 		s.part[i].known = true;
 	s.part[HOST_TOTAL].bytes = s.part[HOST_TENSORS].bytes = 64 * MIB;
 	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	alloc(&t, CPU, 1, 3000, 0);
 	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 66 * MIB, 0);
 	tape__close(&t);
 	o = report(read_once, NULL);
-	assert_non_null(strstr(o->out, "host  peak 66.00 MiB allocated"));
+	assert_non_null(strstr(o->out, "host  peak 66.00 MiB resident"));
 	assert_non_null(strstr(o->out, "host  highest reading 64.00 MiB RSS at 0.20 s - CPU "));
+}
+
+/* Host memory is all that was recorded: the verdict, and no column or list that says nothing. */
+static void test_only_host(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = s.part[HOST_UNKNOWN].bytes = 64 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 64 * MIB, 0);
+	tape__close(&t);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 64.00 MiB resident at "));
+	assert_non_null(strstr(o->out,
+			       "\nnot known: 64.00 MiB resident, of it 64.00 MiB whose use is "
+			       "not known\n"));
+	assert_null(strstr(o->out, "highest reading"));
+	assert_null(strstr(o->out, "phase"));
+	assert_null(strstr(o->out, "Phase"));
+	assert_null(strstr(o->out, "role"));
+	assert_null(strstr(o->out, "allocated"));
 }
 
 /* The kernel's OOM killer ended it after the last reading: one figure for the host, and its table. */
@@ -1457,6 +1483,7 @@ int main(void)
 		cmocka_unit_test(test_age_of_host_memory),
 		cmocka_unit_test(test_line_of_host_memory),
 		cmocka_unit_test(test_readings_beside_device),
+		cmocka_unit_test(test_only_host),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),

@@ -383,7 +383,8 @@ int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t e
 #define LOOK_GROWTH (256ULL << 10) /* bytes of growth that are charged, at least */
 #define UNMAPPED_MAX 1024	   /* ranges, unmapped during a reading, that are kept */
 #define ATTACHED_MAX 16		   /* segments of shared memory whose size is not known yet */
-#define LARGE 4			   /* see grain_of() */
+#define GO_CHUNK (UINT64_C(4) << 20)
+#define LARGE 4 /* see grain_of() */
 /* Sizes of CPython's arenas: of 3.10 and later, and of earlier versions (ARENA_BITS). */
 #define PY_ARENA (1ULL << 20)
 #define PY_ARENA_OLD (256ULL << 10)
@@ -550,6 +551,16 @@ static bool is_python_arena(const struct mt_rec_host *r)
 	       (r->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
+/* True if the mapping is a piece of Go's heap, as far as the call shows: runtime.sysMapOS() maps
+ * multiples of pallocChunkBytes within what it reserved. */
+static bool is_go_chunk(const struct mt_rec_host *r)
+{
+	const uint32_t flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+
+	return r->len && r->len % GO_CHUNK == 0 && r->to == (PROT_READ | PROT_WRITE) &&
+	       r->flags == flags;
+}
+
 /* True if memory that becomes writable at `start` begins or extends one of malloc's heaps: the
  * memory below is writable, or start is aligned as heaps are. Neither is true for a stack. */
 static bool grows_heap(const struct host_memory *h, uint64_t start)
@@ -637,7 +648,7 @@ int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
 		return err;
 	switch (r->call) {
 	case MT_HOST_MMAP:
-		like.owner.grain = is_python_arena(r) ? r->len : 0;
+		like.owner.grain = is_python_arena(r) || is_go_chunk(r) ? r->len : 0;
 		return host_ranges__map(&h->ranges, r->addr, end, &like, 0);
 	case MT_HOST_MUNMAP:
 		note_unmapped(h, r->addr, end);

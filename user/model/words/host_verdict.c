@@ -239,9 +239,11 @@ static void say_change(const struct host_history *h, struct host_verdict *v)
 		v->grew_in_use = v->grew;
 	if (v->grew < LEAST_BYTES || !is_worth(v->grew, last, NAMED_PERCENT))
 		return;
-	say(v, "; it grew by %s in %s, of it %s in use", text__bytes(bytes, sizeof(bytes), v->grew),
-	    text__time(time, sizeof(time), h->time),
-	    text__bytes(grew_in_use, sizeof(grew_in_use), v->grew_in_use));
+	say(v, "; it grew by %s in %s", text__bytes(bytes, sizeof(bytes), v->grew),
+	    text__time(time, sizeof(time), h->time));
+	if (v->kind != HOST_VERDICT_UNKNOWN)
+		say(v, ", of it %s in use",
+		    text__bytes(grew_in_use, sizeof(grew_in_use), v->grew_in_use));
 }
 
 /* Says which line grows, if one does, unless what grows is mostly free. */
@@ -270,6 +272,9 @@ static void say_use(const struct host_sheet *s, struct host_verdict *v)
 		say(v, "%s: %s of %s resident, %s of it %s (%s)", kinds[v->kind].answer, used,
 		    resident, most > v->in_use / 2 ? "most" : "the largest part",
 		    host_words__part(part), text__bytes(bytes, sizeof(bytes), most));
+	else if (v->kind == HOST_VERDICT_UNKNOWN)
+		say(v, "%s: %s resident, of it %s whose use is not known", kinds[v->kind].answer,
+		    resident, text__bytes(bytes, sizeof(bytes), v->unknown));
 	else
 		say(v, "%s: %s resident, %s in use", kinds[v->kind].answer, resident, used);
 }
@@ -288,9 +293,6 @@ static void say_all(const struct host_sheet *s, const struct host_history *h,
 		if (k == HOST_KEEPER_MALLOC)
 			say_returned(s, v);
 	}
-	if (v->kind == HOST_VERDICT_UNKNOWN)
-		say(v, ", of it %s whose use is not known",
-		    text__bytes(bytes, sizeof(bytes), v->unknown));
 	if (s->part[HOST_MALLOC_ARENAS].known && !other_malloc(s) &&
 	    (v->kind == HOST_VERDICT_KEPT || v->kind == HOST_VERDICT_FRAGMENTED))
 		say(v, ", arenas: %llu", (unsigned long long)s->part[HOST_MALLOC_ARENAS].second);

@@ -531,6 +531,12 @@ static int list_categories(const struct model *m, size_t device, const struct re
 	return 0;
 }
 
+/* True if roles are known of some memory. */
+static bool tells_roles(const struct list *l)
+{
+	return l->n != 1 || strcmp(l->all[0].label, words__role(category__name(CATEGORY_UNKNOWN)));
+}
+
 /* Returns the bytes in all modules. */
 static uint64_t in_modules(const struct module_tree *t)
 {
@@ -741,6 +747,8 @@ int report_text__overview(FILE *out, const struct model *m, size_t device,
 
 	if (err)
 		return err;
+	if (!tells_roles(&l[0]))
+		l[0].n = 0;
 	err = list_modules(m, device, o, &l[1]);
 	if (err)
 		return err;

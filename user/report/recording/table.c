@@ -148,6 +148,7 @@ struct table {
 	uint64_t all;		      /* 100 %: the allocator's figure */
 	uint64_t sum;		      /* sum of all rows, bytes */
 	bool lost;		      /* events were lost */
+	bool on_host;		      /* the device is "host" */
 	enum group last;	      /* what the last column shows */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
@@ -369,9 +370,12 @@ static void hide_columns(struct table *t)
 {
 	unsigned groups = words__row_properties(t->o->by, t->o->split);
 	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
-	bool has_role = t->o->split || t->o->columns, has_module = has_role;
+	bool has_role = t->o->split || t->o->columns, has_module = has_role, has_phase = has_role;
 
 	for (size_t i = 0; i < t->n; i++) {
+		/* On the host, the location says what is from before attach. */
+		has_phase |= t->rows[i].before_attach ? !t->on_host
+						      : t->rows[i].phase != PHASE_OTHER;
 		has_role |= t->rows[i].category &&
 			    strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		has_module |= t->rows[i].modules != 0;
@@ -380,7 +384,8 @@ static void hide_columns(struct table *t)
 		grid__show(t->grid, c,
 			   (wanted & 1U << c) && report_columns__is_of(c, groups) &&
 				   (c < COL_ROLE || !report_columns__is_of(c, 1U << t->last)) &&
-				   (c != COL_ROLE || has_role) && (c != COL_MODULE || has_module));
+				   (c != COL_ROLE || has_role) && (c != COL_MODULE || has_module) &&
+				   (c != COL_PHASE || has_phase));
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
@@ -644,6 +649,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 	};
 	model__device(m, device, &dev);
 	t->lost = words__lost(m, f);
+	t->on_host = dev.device.type == DEVICE_HOST;
 	t->all = report_text__all(&dev, o->when);
 	if (t->last == BY_STACK) {
 		t->frames = report_frames__new(d, f, o->which_line);

@@ -298,7 +298,14 @@ static void say_peak(struct line *l, const struct model *m, const struct model_d
 		     bool at_peak)
 {
 	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
+	const char *phase = words__phase(d->peak_phase);
 
+	if (d->device.type == DEVICE_HOST && !model__steps(m) && d->peak_phase == PHASE_OTHER) {
+		add_part(l, "peak %s%s resident at %s", words__about(d->peak_is),
+			 text__bytes(allocated, sizeof(allocated), d->peak_allocated),
+			 text__time(time, sizeof(time), d->peak_time));
+		return;
+	}
 	if (model__steps(m))
 		snprintf(step, sizeof(step), "%s %s, ", model__steps_are_calls(m) ? "call" : "step",
 			 text__count(count, sizeof(count), d->peak_step + 1));
@@ -307,7 +314,7 @@ static void say_peak(struct line *l, const struct model *m, const struct model_d
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
 	add_part(l, "peak %s%s allocated%s at %s (%s%s)", words__about(d->peak_is),
 		 text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
-		 text__time(time, sizeof(time), d->peak_time), step, words__phase(d->peak_phase));
+		 text__time(time, sizeof(time), d->peak_time), step, phase);
 	if (d->has_totals && (!at_peak || d->mark_reserved != d->peak_reserved))
 		add_part(l, "at most %s reserved",
 			 text__bytes(reserved, sizeof(reserved), d->peak_reserved));
@@ -1001,6 +1008,12 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 
 /* ---- all of it ---- */
 
+/* True if host memory is all that was recorded. */
+static bool has_only_host(const struct model *m)
+{
+	return model__devices(m) == 1 && model__find_device(m, "host") == 0;
+}
+
 /* Prints the rows of a device, with their head. */
 static int print_rows(FILE *out, const struct model *m, size_t device, const struct dict *d,
 		      const struct facts *f, const struct report_text_opts *o)
@@ -1027,6 +1040,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 {
 	char detail[DETAIL_TEXT], models[WORDS_MODELS];
 	struct line l = line__begin(out, o);
+	bool host;
 	int err;
 
 	print_ending(out, f, o);
@@ -1042,11 +1056,12 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			return err;
 	}
 	print_all(out, m, o);
-	err = o->host ? print_host(out, m, f, o) : 0;
+	host = o->host || has_only_host(m);
+	err = host ? print_host(out, m, f, o) : 0;
 	if (err)
 		return err;
 	/* If the host's memory is a device, its line knows more. */
-	if (!o->host && !words__fact_number(f, "host_worked_out"))
+	if (!host && !words__fact_number(f, "host_worked_out"))
 		print_host_line(out, m, f, o);
 	if (device >= 0)
 		err = print_rows(out, m, (size_t)device, d, f, o);
