@@ -39,7 +39,7 @@ struct call {
 /* The calls that a thread is in. */
 struct inside {
 	uint32_t tid;
-	uint32_t n, cap; /* of .at */
+	uint32_t n, cap; /* entries of .at, and room */
 	struct call *at; /* the calls, the outermost one first */
 	uint64_t outer;	 /* address of the outermost module on the stack, if its call has no record;
 			    0: none */

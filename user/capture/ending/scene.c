@@ -32,8 +32,8 @@ struct scene_memory {
 
 /* The processes with the most memory. */
 struct others {
-	bool of_cgroup; /* of a cgroup; false: of the machine, as far as they are visible */
-	uint64_t time;	/* of this reading: CLOCK_MONOTONIC, ns; 0: none */
+	bool of_cgroup; /* processes of a cgroup; false: of the machine, as far as visible */
+	uint64_t time;	/* time of this reading, CLOCK_MONOTONIC, ns; 0: none */
 	size_t n;	/* entries of top */
 	size_t all;	/* processes that were compared */
 	struct other {

@@ -81,7 +81,7 @@ size_t shares__choose(const struct place *v, size_t n, const struct owner *owner
  * there. *uid: the user. */
 static bool find_slice_user(const char *path, unsigned *uid)
 {
-	int len = 0; /* of the slice's path; 0: the pattern does not match as a whole */
+	int len = 0; /* bytes of the slice's path; 0: the pattern does not match as a whole */
 
 	/* In a control group namespace, the path may start with "/..". */
 	while (!strncmp(path, "/../", 4))

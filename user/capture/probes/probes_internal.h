@@ -140,7 +140,7 @@ struct probes {
 	struct mt_py_layout py;
 	uint64_t bumps, ends, both_until, forgotten; /* results of probes__bumps(), ... */
 	struct place at_place[HOOK_NR];		     /* where each hook is attached */
-	unsigned int users;			     /* of probes__share() */
+	unsigned int users;			     /* users by probes__share() */
 	/* With a group only: */
 	struct proc_group *group;
 	uint32_t group_id; /* number from proc_group__new_group(); 0: without group */

@@ -60,7 +60,7 @@ struct attach_state {
 	size_t begin[DEVICES];	 /* index of the first event after T0 of a block on this device */
 	uint64_t total[DEVICES]; /* allocated total of the last event */
 	bool has_total[DEVICES];
-	struct cuda_totals totals[DEVICES]; /* of the last reading */
+	struct cuda_totals totals[DEVICES]; /* totals of the last reading */
 	bool any[DEVICES];		    /* a reading had figures of the device */
 	/* The state at T0, made by solve(). */
 	struct vec t0_blocks, t0_segments;

@@ -186,7 +186,7 @@ static void find_stepped(struct session *s)
 	static const enum mt_rec_type types[HOOK_NR] = { MT_HOOKS(RECORD) };
 #undef RECORD
 
-	/* Of hooks with records of one type, the first of the table: the others may have no probe. */
+	/* Take the first of the hooks with records of one type: the others may have no probe. */
 	for (int i = HOOK_NR - 1; i >= 0; i--)
 		s->cost.measure.stepped[types[i]] = s->target.hooks[i].site.cls == SITE_STEPPED;
 }
