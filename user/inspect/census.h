@@ -86,7 +86,7 @@ struct census_front {
 
 struct census_device {
 	uint8_t type, index;
-	uint64_t bytes[CENSUS_KINDS]; /* of its storages, by kind */
+	uint64_t bytes[CENSUS_KINDS]; /* bytes of the storages, by kind */
 	uint64_t count[CENSUS_KINDS];
 };
 
@@ -133,7 +133,7 @@ struct census_state {
 	struct census_front *fronts;
 	size_t nfronts;
 	struct map64 *module_roots; /* module -> root of the model that it is in */
-	struct census_about *about; /* of all tensors */
+	struct census_about *about; /* properties of all tensors */
 	size_t nabout;
 	char *text;		      /* private: all texts */
 	struct map64 *params;	      /* private: TensorImpl -> index of its storage in tensors */
@@ -175,7 +175,8 @@ struct census_opts {
 	/* Called every few milliseconds; NULL: none. True ends the reading with -ECANCELED. */
 	bool (*cancelled)(void *ctx);
 	void *ctx;
-	uint64_t (*clock)(void); /* of census_optimizer.begin and end; NULL: clock__monotonic() */
+	uint64_t (*clock)(
+		void); /* clock of census_optimizer.begin and end; NULL: clock__monotonic() */
 };
 
 /*

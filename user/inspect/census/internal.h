@@ -84,7 +84,7 @@ struct named {
 /* A tree of modules. Texts are offsets into reading.text; 0 is "". */
 struct model_root {
 	uint64_t root, type;	   /* the root module and its class */
-	uint64_t bytes;		   /* of its parameters and buffers */
+	uint64_t bytes;		   /* bytes of the parameters and buffers */
 	uint32_t cls, path, front; /* path: of a variable that leads to the model */
 	uint32_t first_alike;	   /* index of the first model that has a name in common with it */
 	bool has_tensors;
@@ -107,7 +107,7 @@ struct reading {
 	struct pymem m;
 	const struct census_opts *o;
 	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
-	uint64_t (*clock)(void);   /* of census_optimizer.begin and end */
+	uint64_t (*clock)(void);   /* clock of census_optimizer.begin and end */
 	struct map64 *types;	   /* type object -> enum type_kind */
 	struct map64 *seen;	   /* object -> enum type_kind, for objects in the lists below */
 	struct found_list tensors, modules, optimizers, caches;

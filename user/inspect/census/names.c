@@ -474,7 +474,7 @@ struct state_walk {
 	struct reading *r;
 	size_t optimizer;   /* its index */
 	const char *cls;    /* class of the optimizer */
-	const char *suffix; /* of the names: " of layers.3.weight", or "" */
+	const char *suffix; /* end of the names: " of layers.3.weight", or "" */
 	struct label label;
 };
 

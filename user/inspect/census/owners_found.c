@@ -21,7 +21,7 @@
 #define TEXT_MAX (32u << 20)
 #define CLOCKS_EVERY 16 /* checks of the limits; the clock of CPU time is a system call */
 #define FRESH_MAX 1024u
-#define BYTES_OVERHEAD 33   /* of a bytes object: head, ob_size, hash and the NUL at the end */
+#define BYTES_OVERHEAD 33   /* bytes of a bytes object besides its data: head, ob_size, hash, NUL */
 #define MEMORY_MAX 1000000u /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 

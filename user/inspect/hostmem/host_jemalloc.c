@@ -337,7 +337,7 @@ static int find_blocks(struct jemalloc *j)
 /* A page of the tree's leaves. */
 struct leaf {
 	uint64_t page;	 /* address */
-	uint64_t header; /* of its extent */
+	uint64_t header; /* address of the header of the page's extent */
 	unsigned szind;
 	bool slab;
 };
@@ -617,7 +617,7 @@ static int find_root(struct jemalloc *j)
 /* ---- caches of threads ---- */
 
 #define ARENA_BYTES (64u << 10) /* an arena has its list of caches in its first bytes */
-#define MAX_CACHES 65536u	/* of all threads */
+#define MAX_CACHES 65536u	/* caches of all threads */
 #define MAX_CACHED (4u << 20)	/* blocks in all caches */
 #define CACHE_BIN 24u		/* bytes of a cache_bin_s */
 #define CACHE_BINS_MORE 40u	/* bins of large blocks: up to 8 MiB */

@@ -21,10 +21,10 @@
 #define GCTX_TREE 16u	   /* offsets in prof_gctx_t: tctxs, bt, vec */
 #define GCTX_STACK 104u
 #define GCTX_CALLS 120u
-#define TCTX_BYTES 128u /* of prof_tctx_t that are read */
+#define TCTX_BYTES 128u /* bytes of prof_tctx_t that are read */
 #define CALLS_MAX 128u	/* PROF_BT_MAX */
 #define READS_MAX (128u << 10)
-#define DEPTH_MAX 64u /* of a tree of counters */
+#define DEPTH_MAX 64u /* depth of a tree of counters */
 
 struct prof {
 	struct host_reading *r;

@@ -400,7 +400,7 @@ struct host_memory {
 	struct residency job;
 	pthread_t thread;
 	atomic_bool done, cancel;
-	int err;	     /* of the reading */
+	int err;	     /* error of the reading; 0: none */
 	bool running;	     /* a reading is under way */
 	bool inherited;	     /* the first reading finds the parent's memory */
 	bool over;	     /* the last reading of the capture was begun */
@@ -429,7 +429,7 @@ struct host_memory {
 	size_t n_held;
 	uint64_t held_id; /* ranges that were born with a later id do not get the objects' names */
 	uint64_t readings;
-	uint64_t rss; /* of the last reading, or when growth was charged after it */
+	uint64_t rss; /* RSS at the last reading, or when growth was charged after it */
 };
 
 /* host_ranges_fn: emits a block that comes or goes. */

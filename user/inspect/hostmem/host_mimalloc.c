@@ -125,18 +125,18 @@ struct segment {
 
 /* Sums over the segments of one owner. */
 struct sums {
-	const struct layout *layout; /* of its first segment; NULL: no segment */
+	const struct layout *layout; /* layout of the first segment; NULL: no segment */
 	uint64_t segments, bytes;
 	uint64_t blocks, live, free_blocks, purgeable, tables;
 	uint64_t uncertain; /* bytes of pages whose lists changed while they were read */
-	size_t map;	    /* of the file that has the allocator's data; SIZE_MAX: not known */
+	size_t map; /* mapping of the file that has the allocator's data; SIZE_MAX: not known */
 };
 
 enum { MALLOC, PYTHON, OWNERS };
 
 struct search {
 	struct host_reading *r;
-	uint8_t copy[DESCRIPTION]; /* of a segment */
+	uint8_t copy[DESCRIPTION]; /* copy of a segment's description */
 	uint8_t area[PAGE_MAX];	   /* copy of a page's blocks */
 	struct segment segment;
 	/* Resident ranges of the segment's first 32 MiB, or of a page of an arena. */
@@ -146,7 +146,7 @@ struct search {
 	bool bad;	     /* a segment changed too often to be read */
 	bool known[LAYOUTS]; /* layouts of segments that have pages in use */
 	struct sums sums[OWNERS];
-	struct resident_range arena[ARENAS]; /* of mimalloc 3 */
+	struct resident_range arena[ARENAS]; /* arenas of mimalloc 3 */
 	size_t n_arenas;
 	uint64_t tries; /* reads of descriptions of mimalloc 3 */
 };

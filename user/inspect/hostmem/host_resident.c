@@ -22,7 +22,7 @@
 /* Documentation/admin-guide/mm/pagemap.rst: a word for each page. */
 #define WORD_PRESENT (UINT64_C(1) << 63)
 #define WORD_SWAPPED (UINT64_C(1) << 62)
-#define WORD_FILE (UINT64_C(1) << 61)	   /* of a file, or shared memory */
+#define WORD_FILE (UINT64_C(1) << 61)	   /* a page of a file or of shared memory */
 #define WORD_EXCLUSIVE (UINT64_C(1) << 56) /* mapped once */
 #define WORD_FRAME ((UINT64_C(1) << 55) - 1)
 

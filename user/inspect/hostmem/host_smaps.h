@@ -135,7 +135,7 @@ struct host_resident {
 	uint64_t held;	     /* ns under the address space's lock since the last pause */
 	bool (*cancelled)(void *ctx);
 	void *ctx;
-	struct resident_range *v; /* of the last host_resident__read() */
+	struct resident_range *v; /* result of the last host_resident__read() */
 	size_t n, cap;
 	struct scan_region regions[RESIDENT_REGIONS];
 	uint64_t words[RESIDENT_WORDS];

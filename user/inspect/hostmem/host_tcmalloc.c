@@ -31,7 +31,7 @@
 #define LISTS_END (CLASSES * FREE_LIST)
 #define CACHE_END (LISTS_END + 256u)
 #define MAX_CACHES 16384u		 /* threads */
-#define MOST_OBJECTS (UINT64_C(1) << 36) /* of one size class; sums stay below 64 bits */
+#define MOST_OBJECTS (UINT64_C(1) << 36) /* objects of one size class; sums stay below 64 bits */
 #define MAX_SPANS (8u << 20)
 #define MAX_LOADS (64u << 10) /* reads of spans; each has WINDOW bytes */
 #define MAX_TRIES (96u << 10) /* reads of what may be a thread's cache */
@@ -578,7 +578,7 @@ struct walk {
 	uint64_t next; /* the first page that is not in a span yet */
 	uint64_t spans, stale;
 	uint64_t pages;		   /* in all spans */
-	struct span run;	   /* of neighbouring spans */
+	struct span run;	   /* neighbouring spans */
 	struct host_spans entries; /* pages with spans' entries */
 	uint64_t tables;	   /* bytes of leaves and entries */
 };

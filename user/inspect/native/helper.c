@@ -372,7 +372,7 @@ struct unwind {
 	bool cut;  /* a word outside the copied stack was needed */
 	bool left; /* the innermost frames of a goroutine come next, which are on another stack */
 	struct wire_frames *out;
-	struct wire_module *modules; /* of the last WIRE_MODULES; owned */
+	struct wire_module *modules; /* modules of the last WIRE_MODULES; owned */
 	uint32_t n_modules;
 	struct named named[NAMED]; /* cache by hash of the address, for these modules */
 };
@@ -896,7 +896,7 @@ int helper__run(int fd)
 	int passed;
 
 	if (!q || !ret || !u || helper__confine())
-		return 2;
+		return HELPER_UNUSABLE;
 	while ((n = (size_t)receive(fd, q, sizeof(*q), &passed))) {
 		if (passed >= 0)
 			close(passed);

@@ -197,13 +197,13 @@ static int start_helper(struct native *n)
 }
 
 /* Kills the helper after err, an error in exchanging messages. Returns err, or -EPERM if the helper
- * exited because it could not be confined: then none is started again. */
+ * exited with HELPER_UNUSABLE: then none is started again. */
 static int give_up(struct native *n, int err)
 {
 	int status = 0;
 
 	if (subprocess__wait(&n->helper, err == -EPROTO ? 100 : 0, &status) && WIFEXITED(status) &&
-	    WEXITSTATUS(status) == 2)
+	    WEXITSTATUS(status) == HELPER_UNUSABLE)
 		err = -EPERM;
 	end_helper(n);
 	n->stats.killed++;

@@ -79,7 +79,8 @@ bool wire__read_answer(const struct wire_frames *a, size_t len, const struct ans
 /* ---- the helper, which parses files of the target: see native.h ---- */
 
 /* Main function of the helper, for base/subprocess.h. fd: the helper's end of the socket. Returns
- * the exit code: 0 when the other end is closed, 2 if the helper could not be confined. */
+ * the exit code: 0 when the other end is closed, or HELPER_UNUSABLE. */
+#define HELPER_UNUSABLE 2 /* the helper could not be confined, or had no memory */
 int helper__run(int fd);
 
 /*

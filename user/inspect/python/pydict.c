@@ -27,7 +27,7 @@
 #define TRIES 3
 #define PAGE 4096u
 #define WINDOW 1024	     /* bytes of a keys object read at once: about 40 entries */
-#define SHARED_KEYS_MAX 30   /* of a split table, from 3.11 on */
+#define SHARED_KEYS_MAX 30   /* keys of a split table, from 3.11 on */
 #define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
 
 /* Bits of tp_flags: Py_TPFLAGS_INLINE_VALUES, Py_TPFLAGS_MANAGED_DICT. */

@@ -29,7 +29,7 @@
 /* Byte positions in _Py_DebugOffsets of 3.13 to 3.15: of a field's offset, and of its structure's
  * size. The same in free-threaded builds. */
 struct described {
-	const char *name; /* of the field in struct pylayout */
+	const char *name; /* name of the field in struct pylayout */
 	size_t field;	  /* offset in struct pylayout */
 	uint16_t pos[3];  /* 3.13, 3.14, 3.15 */
 	uint16_t size[3]; /* 0: limited by MAX_STRUCT only */

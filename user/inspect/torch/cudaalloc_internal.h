@@ -136,7 +136,7 @@ int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_
 
 struct pool { /* a BlockPool */
 	uint64_t addr;
-	uint64_t id[2]; /* of its PrivatePool; both 0: the device's own pool */
+	uint64_t id[2]; /* id of the PrivatePool; both 0: the device's own pool */
 	uint8_t device;
 	bool small;
 };
