@@ -121,7 +121,7 @@ void advisor__free(struct advisor *v); /* NULL is fine */
 struct thrown_graphs {
 	uint64_t calls; /* their number */
 	uint64_t kept;	/* the most bytes that one of them kept */
-	uint32_t stack; /* of the largest block in that call */
+	uint32_t stack; /* stack of the largest block in that call */
 };
 /* False: there are none, or it is not known which calls
  * build a graph. */

@@ -35,7 +35,7 @@ struct report_doc {
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
 	size_t top;			    /* largest number of rows to write; 0: all */
-	uint32_t fields; /* of CSV, bits as in report/files.h; 0: all. Ignored for segments */
+	uint32_t fields; /* fields of CSV, bits as in report/files.h; 0: all. Ignored for segments */
 	const struct report_fail *fail;	  /* source of "failed"; NULL: no --fail-if */
 	size_t fail_from;		  /* index of this recording's first result in fail */
 	const struct advice_list *advice; /* source of "advice"; NULL: no --advice */

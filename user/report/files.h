@@ -64,13 +64,13 @@ struct report_files {
 	size_t n;
 	struct model_opts at;
 	enum group by;
-	unsigned split;		      /* as in struct row_opts */
-	bool segments;		      /* rows are segments; by and split are ignored */
-	bool tree;		      /* text only: print the modules as a tree */
-	const char *device;	      /* NULL: the main device of each recording */
-	uint32_t columns;	      /* of text: bits 1 << COL_*; 0: the default ones */
-	uint32_t fields;	      /* of CSV: bits 1 << index in report_columns_csv; 0: all */
-	size_t top;		      /* largest number of rows; 0: all */
+	unsigned split;	    /* as in struct row_opts */
+	bool segments;	    /* rows are segments; by and split are ignored */
+	bool tree;	    /* text only: print the modules as a tree */
+	const char *device; /* NULL: the main device of each recording */
+	uint32_t columns;   /* columns of text: bits 1 << COL_*; 0: the default ones */
+	uint32_t fields;    /* fields of CSV: bits 1 << index in report_columns_csv; 0: all */
+	size_t top;	    /* largest number of rows; 0: all */
 	enum frame_choice which_line; /* --frames all */
 	const struct report_select *select;
 	enum report_choice bars, colour;

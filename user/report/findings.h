@@ -86,7 +86,7 @@ struct findings_source {
 	const char *name;	 /* name of the recording, or "PID 4242" */
 	pid_t pid;		 /* captured process, still running; 0: a recording */
 	uint32_t format;	 /* version of the recording's format; 0: no file */
-	uint64_t duration;	 /* of the recording, ns */
+	uint64_t duration;	 /* length of the recording, ns */
 	bool complete;		 /* the recording has its end */
 };
 

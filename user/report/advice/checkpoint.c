@@ -94,7 +94,7 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
 			   struct call_list *c)
 {
-	uint32_t phase = PHASE_OTHER; /* of the last allocation */
+	uint32_t phase = PHASE_OTHER; /* phase of the last allocation */
 
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];

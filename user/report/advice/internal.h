@@ -67,7 +67,7 @@ struct model_call {
 	uint64_t allocated;  /* bytes in all */
 	uint64_t live, most; /* bytes that are live now, and the most so far */
 	uint64_t largest;    /* size of the largest block */
-	uint32_t stack;	     /* of that block */
+	uint32_t stack;	     /* stack of that block */
 	bool thrown; /* most of them were freed, and no backward had run since the call began */
 };
 #define CALLS_KEPT 4
@@ -114,7 +114,7 @@ struct advisor {
 	struct track **tracks;
 	uint32_t ntracks;
 	uint32_t window_moves; /* most moves of a window */
-	uint64_t calls;	       /* of the model, that began so far */
+	uint64_t calls;	       /* calls of the model that began so far */
 };
 
 /* ---- window.c: all functions return 0 or -ENOMEM ---- */
@@ -187,7 +187,7 @@ struct advising {
 	const struct model *m;
 	const struct dict *d;
 	const struct facts *f;
-	uint64_t duration; /* of the recording, ns */
+	uint64_t duration; /* length of the recording, ns */
 	struct advice_list *list;
 	size_t cap;
 	const struct window *highest; /* kept window with the largest peak */

@@ -10,8 +10,9 @@
 /* Calls below which there is no finding: a few may be a warm-up. */
 #define LEAST_CALLS 8
 
-/* A later call takes the call's place. Under no_grad() a call frees its intermediate results while
- * it goes on, so that it never has most of them at once. */
+/* Counts a call that kept a graph without a backward, when a later call takes its place. Calls
+ * under no_grad() do not count: they free intermediate results early, and never have most of them
+ * at once. */
 static void retire(struct track *t, struct model_call *call)
 {
 	if (call->number && call->thrown && call->most >= call->allocated / 2) {

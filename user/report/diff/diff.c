@@ -320,6 +320,7 @@ static int join_rows(struct diff *d)
 	err = pair_rows(&j, d, paired, true);
 	if (err)
 		goto out;
+	/* Then rows of the same line whose categories may differ. */
 	if (d->opts.by == BY_LINE && !d->opts.any_category)
 		err = pair_rows(&j, d, paired, false);
 	for (size_t i = 0; i < nnew; i++)

@@ -516,7 +516,7 @@ struct aligner {
 	struct match *m;
 	const uint32_t *order;
 	uint64_t work;	     /* pairs of lines weighed so far */
-	struct candidate *c; /* of the function at hand */
+	struct candidate *c; /* candidates in the current function */
 	size_t n, room;
 };
 

@@ -17,7 +17,7 @@
 struct findings_job {
 	struct ranks_opts opts;
 	struct ranks *ranks;
-	struct findings *all; /* of each recording, in the order of findings_job__add() */
+	struct findings *all; /* by recording, in the order of findings_job__add() */
 	size_t n, cap;
 	/* After findings_job__finish(). */
 	struct shared {

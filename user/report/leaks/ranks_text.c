@@ -181,6 +181,8 @@ static void say_line(struct page *p, const struct leaks_line *l)
 			trend__confidence(most_cell->at.trend.confidence), other);
 }
 
+/* Prints a line's row. all: number of recordings that are no workers. room: columns of the last
+ * column. */
 static void print_table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
 {
 	const struct leaks_cell *c = &p->r->cells[l->first];

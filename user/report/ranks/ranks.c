@@ -999,11 +999,11 @@ static void gather_cells(struct ranks *r)
 
 /* State of the comparison. Only the recordings of a family are compared with each other. */
 struct compared {
-	uint64_t *values, *sorted; /* of the family at hand */
+	uint64_t *values, *sorted; /* values of the current family */
 	uint32_t *which;	   /* the recordings of all families, family by family */
 	size_t n;		   /* number of values */
 	bool no_holders;	   /* skip memory from before attach: see has_unnamed_holders() */
-	uint32_t *family, *place;  /* of each recording: its family or NO_FAMILY, its place there */
+	uint32_t *family, *place;  /* by recording: family or NO_FAMILY, and index in it */
 	struct family {
 		uint32_t first, n; /* range of which */
 	} * families;

@@ -14,7 +14,7 @@
 
 /* ---- names of recordings ---- */
 
-#define MOST_NAMES 4 /* of recordings in one list */
+#define MOST_NAMES 4 /* names of recordings in one list */
 
 /* Appends a range to a list of numbers: "0-3, 7". Returns the new length, or len without room. */
 static size_t add_range(char *buf, size_t size, size_t len, uint64_t first, uint64_t last)
@@ -890,10 +890,11 @@ char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *b
 static void print_outlier(struct page *p, const struct outlier *o)
 {
 	char *where = o->line_no ? malloc(REPORT_TEXT) : NULL;
+	/* Leave room for the words around the place on the sentence's first line. */
+	size_t columns = p->width > 56 ? p->width - 20 : 36;
 
 	if (where)
-		say_row(p, where, &p->r->lines[o->line_no - 1].row,
-			p->width > 56 ? p->width - 20 : 36);
+		say_row(p, where, &p->r->lines[o->line_no - 1].row, columns);
 	say_outlier(p->r, o, p->n, where, p->text);
 	free(where);
 	text__paragraph(p->out, p->width, "  ", "  ", "%s", p->text);

@@ -740,6 +740,8 @@ static int judge_cond(struct cond *c, struct judged *x, struct cond_result *ret)
 	return 0;
 }
 
+/* Adds an entry for a recording; x NULL: without a device. Valid until the next call. NULL: out of
+ * memory. */
 static struct failing *add_failing(struct report_fail *f, const struct analysis *a,
 				   const struct judged *x)
 {
