@@ -14,7 +14,7 @@
 
 #define HOSTS_MAX 16384
 #define HOSTS_NAME 128	/* longest name of a host, in bytes with the NUL */
-#define HOSTS_PORT 8000 /* of a server that is given without a port */
+#define HOSTS_PORT 8000 /* port of a server that is given without one */
 
 struct hosts {
 	struct hosts_one {

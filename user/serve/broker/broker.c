@@ -82,13 +82,14 @@ static void add_recording(void *ctx, const char *name)
 	names->n += names->v[names->n] != NULL;
 }
 
-/* Removes an empty recording, left by a killed server. */
+/* Removes an empty recording, "trace_ID.mtr", left by a killed server, and its facts. */
 static void remove_empty_recording(const struct broker *b, const char *name)
 {
+	const int len = (int)(strlen(name) - strlen(".mtr"));
 	char facts[128];
 
 	store__remove(&b->store, name);
-	snprintf(facts, sizeof(facts), "%.*s.json", (int)strlen(name) - 4, name);
+	snprintf(facts, sizeof(facts), "%.*s.json", len, name);
 	store__remove(&b->store, facts);
 }
 
@@ -606,6 +607,7 @@ static void check_can_trace(struct broker *b)
 		b->can_trace = true;
 }
 
+/* Opens the sockets of --listen. Returns 0 or an exit code, logged. */
 static int open_listens(struct broker *b)
 {
 	const struct serve_args *a = b->args;

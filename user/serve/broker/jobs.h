@@ -67,7 +67,7 @@ struct job {
 	/* The following fields are for an export. */
 	const struct export_format *format;
 	bool plain;	/* the moment and the device are the default ones */
-	char key[600];	/* of struct trace_export: format, moment, device */
+	char key[600];	/* trace_export.key: format, moment, device */
 	char file[200]; /* name of the file; set when the export starts */
 	char part[256]; /* name of the file while it is written */
 };

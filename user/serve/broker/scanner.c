@@ -141,7 +141,7 @@ struct look {
 	struct owners owners;
 	struct seen seen[BROKER_PROCESSES];
 	size_t n;
-	uint64_t came; /* of the last arrival */
+	uint64_t came; /* number of the last arrival */
 	/* Running processes without a place in the table. */
 	pid_t left_out[LEFT_OUT];
 	size_t n_left_out;

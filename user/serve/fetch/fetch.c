@@ -61,8 +61,8 @@ struct fetch_process {
 	uint64_t known;		   /* when the trace became known, clock__monotonic() */
 	double start_at;	   /* begin of the capture on the host's clock, s since 1970 */
 	unsigned started;	   /* number of requests for the capture */
-	struct outfile *file;	   /* of the recording until it is kept; NULL: none */
-	struct folder_entry entry; /* of a kept recording */
+	struct outfile *file;	   /* the recording until it is kept; NULL: none */
+	struct folder_entry entry; /* entry in the index, of a kept recording */
 	bool complete;		   /* the kept recording has its end */
 	char why[HTTP_WHY];	   /* why the recording is missing */
 };

@@ -686,7 +686,7 @@ struct list {
 	size_t most;	     /* longest answer, in bytes */
 	size_t seen;	     /* entries of folders so far */
 	size_t left_out;     /* recordings that do not fit into the answer */
-	char path[PATH_MAX]; /* of the current entry, below the served folder */
+	char path[PATH_MAX]; /* path of the current entry, below the served folder */
 };
 
 static bool is_recording(const char *name)

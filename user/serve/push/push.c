@@ -14,7 +14,7 @@
 #include "base/exit.h"
 #include "base/log.h"
 
-#define TIMEOUT_S 30	/* of a post */
+#define TIMEOUT_S 30	/* time limit of a post */
 #define BACKOFF_MS 1000 /* before the second attempt */
 #define ATTEMPTS 6	/* to send a post */
 #define SECOND UINT64_C(1000000000)
@@ -33,7 +33,7 @@ struct push {
 	char *otlp_url;		   /* URL for metrics; NULL: not pushed */
 	char host[256];
 	int signals;
-	uint64_t last_id;		    /* of a request to the broker */
+	uint64_t last_id;		    /* ID of the last request to the broker */
 	uint64_t now;			    /* monotonic, ns */
 	uint64_t figures_due, profiles_due; /* next push in ns, monotonic; UINT64_MAX: never */
 	bool gone;			    /* the broker has ended */

@@ -62,7 +62,7 @@ struct state_process {
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
 	size_t n_devices;
-	struct lows lows;  /* of the memory allocated on all devices together, or of RSS */
+	struct lows lows;  /* lows of the bytes allocated on all devices together, or of RSS */
 	bool lows_of_host; /* `lows` has RSS, because no device's memory is known */
 	/* Ring buffer of samples for charts, oldest first, as JSON text:
 	 * {"time","rss"?,"devices"?}. */

@@ -24,7 +24,7 @@
 #define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 #define HOST_MAX 253
 #define BEARER "Bearer"
-#define SETS 256 /* of the table of peers; a peer's hash chooses its set */
+#define SETS 256 /* sets in the table of peers; a peer's hash chooses its set */
 #define WAYS 8	 /* entries of a set */
 #define SESSIONS 64
 #define SESSION_ID 32	/* hexadecimal digits, of 128 random bits */

@@ -716,6 +716,7 @@ static void end_requests(struct web *web)
 		end_unanswered(r);
 }
 
+/* Takes a message from the broker: an answer, or an event, which the streams get. Owns fd. */
 static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct web *web = ctx;
@@ -732,7 +733,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 	}
 	event = json_string_value(json_object_get(msg, "event")); /* valid messages have one */
 	if (!strcmp(event, "hello")) {
-		/* The document has the limits of "hello": make it again when it is asked for. */
+		/* The document has the limits of "hello", so the next request makes it again. */
 		free(web->openapi);
 		web->openapi = NULL;
 	}

@@ -84,8 +84,8 @@ struct request {
 	/* Takes the broker's answer. */
 	void (*then)(struct request *r, json_t *answer, int fd);
 	void (*again)(struct request *r); /* called after each event of the broker; NULL: none */
-	struct stream *stream;		  /* of server-sent events; NULL: an ordinary request */
-	uint64_t sent; /* when the answer was handed to the library, in ns; 0: not yet */
+	struct stream *stream; /* stream of server-sent events; NULL: an ordinary request */
+	uint64_t sent;	       /* when the answer was handed to the library, in ns; 0: not yet */
 	struct request *next, *prev;
 };
 
@@ -99,7 +99,7 @@ struct web {
 	size_t n_daemons;
 	struct conn *conns;
 	struct request *requests;
-	uint64_t last_id; /* of a question to the broker */
+	uint64_t last_id; /* ID of the last question to the broker */
 	uint64_t now;	  /* current time, ns, monotonic; updated once per loop iteration */
 	char *openapi;	  /* text of the API's schema; NULL: not made yet */
 	size_t openapi_size;
