@@ -49,7 +49,7 @@ uint64_t growth__requests(const struct model *m);
 struct growth_name {
 	/* A name, owned by the dict, or a pattern such as "layers.*.weight", owned by growth. */
 	const char *text;
-	uint64_t bytes, count; /* of the blocks with this name */
+	uint64_t bytes, count; /* bytes and number of the blocks with this name */
 	uint64_t same; /* the most blocks that have one name, if text is a pattern; otherwise count */
 };
 

@@ -359,7 +359,7 @@ enum segment_size { SEGMENT_ANY, SEGMENT_OF_SMALL, SEGMENT_OF_LARGE };
 struct segment {
 	uint64_t addr, size;
 	uint64_t allocated, blocks,
-		median;	    /* of the segment's blocks: bytes, number, median size */
+		median;	    /* bytes, number and median size of the segment's blocks */
 	uint64_t requested; /* requested bytes of the blocks; 0: not known */
 	/* Bytes freed before attach that still waited for a stream: neither allocated nor free. */
 	uint64_t pending;

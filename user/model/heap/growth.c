@@ -1687,7 +1687,7 @@ static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 	update_tops(w, u);
 	if (n < 2)
 		return 0;
-	mean = first + (n - 1) / 2;	/* of the steps' numbers */
+	mean = first + (n - 1) / 2;	/* mean of the steps' numbers */
 	squares = n * (n * n - 1) / 12; /* sum of their squared distances from the mean */
 	return (u->tops.moment - mean * u->tops.sum) / squares;
 }

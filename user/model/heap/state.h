@@ -91,7 +91,7 @@ struct model {
 	struct {
 		bool set;
 		uint64_t time;
-	} noted[2];	  /* of ROWS_AT_BASE and ROWS_AT_STEP, in this order */
+	} noted[2];	  /* the moments ROWS_AT_BASE and ROWS_AT_STEP */
 	bool time_passed; /* AT_TIME: the mark was set */
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
