@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who owns a process, and who gets a place in a full table. */
+/* Owners of processes, and places in a full table. */
 #include "unit/cmocka.h"
 
 #include <sched.h>

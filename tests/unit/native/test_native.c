@@ -220,7 +220,7 @@ static void test_cplusplus(void **state)
 	stop(&p);
 }
 
-/* The frames of a goroutine are on another stack, to which the frame pointers lead. */
+/* The frames of a goroutine are on another stack: the frame pointers lead there. */
 static void test_goroutine(void **state)
 {
 	static const struct expected e[] = { { "beta", "the line of beta", false },

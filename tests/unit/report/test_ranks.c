@@ -150,7 +150,7 @@ static void test_shared_device(void **state)
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "rank 1 has 64.00 MiB on cuda:0"));
 	assert_null(strstr(o->out, "rank 0: "));
-	/* Rank 3 is on another host, where cuda:0 is nobody's. */
+	/* Rank 3 is on another host, where no process uses cuda:0. */
 	o = report(path[0], path[1], path[2], path[3], NULL);
 	assert_non_null(strstr(o->out, "ranks 1-2 have 128.00 MiB on cuda:0 on one besides their "
 				       "own devices, most of it rank 1 with 64.00 MiB "

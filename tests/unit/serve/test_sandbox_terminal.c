@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a process without rights can still do with the terminal. */
+/* Use of the terminal by a process without rights. */
 #include "unit/cmocka.h"
 
 #include <errno.h>
