@@ -161,11 +161,16 @@ def test_killed_while_it_waits():
 
 
 def test_picked():
-    """--name takes Python without PyTorch; --all stays with those that use PyTorch."""
-    command, file, function = commands()["python"]
+    """--name takes any program; --all stays with those that use PyTorch."""
+    for name, output in (("python", "grows"), ("c", "grow")):
+        picked(name, output)
+
+
+def picked(name, output):
+    command, file, function = commands()[name]
     p = spawn([*command, "picked-%d" % os.getpid()])
     p.wait_line("^ready", 30)
-    folder = scratch("picked") + "/"
+    folder = scratch("picked-" + name) + "/"
     both = spawn([harness.TOOL, "record", "--name", "picked-%d$" % os.getpid(), "--host", "-v", "-f", "-o", folder], root=True)
     both.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
     all_of_torch = spawn([harness.TOOL, "record", "--all", "--host", "-f", "-o", scratch("all") + "/"], root=True)
@@ -175,7 +180,27 @@ def test_picked():
     harness.interrupt(all_of_torch)
     check("PID %d" % p.pid not in all_of_torch.stderr(), "--all took it: %s", all_of_torch.stderr())
     p.stop()
-    check_rows(os.path.join(folder, "grows-%d.mtr" % p.pid), file, function, TIMES * 0.9)
+    check_rows(os.path.join(folder, "%s-%d.mtr" % (output, p.pid)), file, function, TIMES * 0.9)
+
+
+def test_several_pids():
+    """A program without Python next to one with it."""
+    pids = {}
+    for name, (command, file, function) in commands().items():
+        pids[name] = spawn(command)
+        pids[name].wait_line("^ready", 30)
+    folder = scratch("several") + "/"
+    options = [text for p in pids.values() for text in ("-p", str(p.pid))]
+    recorder = spawn([harness.TOOL, "record", *options, "--host", "-v", "-f", "-o", folder], root=True)
+    harness.until(lambda: len(re.findall("host memory: [0-9]+ mappings", recorder.stderr())) >= 2, "a reading of each", 60)
+    for p in pids.values():
+        grow(p)
+    finish(recorder)
+    check("not traced" not in recorder.stderr(), "what it says: %s", recorder.stderr())
+    for name, (command, file, function) in commands().items():
+        pids[name].stop()
+        path = next(os.path.join(folder, f) for f in os.listdir(folder) if f.endswith("-%d.mtr" % pids[name].pid))
+        check_rows(path, file, function, TIMES * 0.9)
 
 
 if __name__ == "__main__":

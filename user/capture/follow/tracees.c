@@ -966,7 +966,8 @@ static bool is_hopeless(const struct tracee *p, uint64_t now)
 	const struct tracees *r = p->all;
 	size_t i, n_numbers = 0;
 
-	if (r->opts.only || r->opts.children || !p->picked || now <= p->since)
+	if (r->opts.only || r->opts.children || !p->picked || now <= p->since ||
+	    session_opts__any_process(&r->opts.session))
 		return false;
 	if (!session__has_python(p->session))
 		return now - p->since > NO_PYTHON;
@@ -1432,8 +1433,8 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 	if (n_named) {
 		if (len < size)
 			snprintf(buf + len, size - len, "%s",
-				 n_named > 1 ? " match, but are no Python"
-					     : " matches, but is no Python");
+				 n_named > 1 ? " match, but are no Python (--host records them)"
+					     : " matches, but is no Python (--host records it)");
 		return;
 	}
 	for (i = 0; i < r->n_seen && n_named < NEAREST && len < size; i++) {
@@ -1796,7 +1797,8 @@ static bool is_hopeful(const struct tracee *p)
 
 	if (p->state != WAITING || o->only)
 		return p->state == TRACED || (p->state == WAITING && p == p->all->only);
-	return o->children || session__has_python(p->session);
+	return o->children || session_opts__any_process(&o->session) ||
+	       session__has_python(p->session);
 }
 
 size_t tracees__hopeful(const struct tracees *r)

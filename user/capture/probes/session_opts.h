@@ -63,3 +63,9 @@ struct session_opts {
 		*inside; /* memory shared with a child of ours that records itself; NULL:
 			    the kernel records the target. Never together with group */
 };
+
+/* True if a process without PyTorch is recorded, too: its host memory. */
+static inline bool session_opts__any_process(const struct session_opts *o)
+{
+	return (o->host || o->host_alone) && !o->wait_for_torch && !o->steps_only && !o->inside;
+}

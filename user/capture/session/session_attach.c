@@ -302,12 +302,6 @@ static bool imports_torch(const struct session *s)
 	       initializing == python__symbol(py, "_Py_TrueStruct");
 }
 
-/* True if a process is recorded that has no PyTorch: for its host memory. */
-static bool records_any_process(const struct session_opts *o)
-{
-	return (o->host || o->host_alone) && !o->wait_for_torch && !o->steps_only && !o->inside;
-}
-
 /* True if the process has no PyTorch, and its host memory is to be recorded at once. A launcher
  * that we started gets time to run the program proper. */
 static bool is_host_only(struct session *s, uint64_t now, struct failure *f)
@@ -317,7 +311,7 @@ static bool is_host_only(struct session *s, uint64_t now, struct failure *f)
 	const uint64_t since = now - s->wait.since;
 	bool ready;
 
-	if (!records_any_process(&s->opts) || (s->opts.started && !s->wait.ran))
+	if (!session_opts__any_process(&s->opts) || (s->opts.started && !s->wait.ran))
 		return false;
 	if (s->target.has_python)
 		ready = s->target.has_slot || since > NO_LINES;
@@ -930,7 +924,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		goto fail;
 	if (!opts->started && !opts->late &&
 	    (target__look(&s->target, f) ||
-	     (!records_any_process(opts) && target__check_tensors(&s->target, f))))
+	     (!session_opts__any_process(opts) && target__check_tensors(&s->target, f))))
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
