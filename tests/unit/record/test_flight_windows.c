@@ -207,6 +207,27 @@ static void test_idle_window(void **state)
 	box__free(b);
 }
 
+/* Without events a file that is saved has the time that was kept, and that no other file has. */
+static void test_save_of_idle(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = 5 * SECOND });
+
+	assert_int_equal(flight__tick(b->fl, 3 * SECOND), 0);
+	assert_int_equal(flight__save(b->fl, "because"), 0);
+	assert_int_equal(flight__tick(b->fl, 4 * SECOND), 0);
+	assert_int_equal(flight__save(b->fl, "because"), 0);
+	assert_int_equal(flight__tick(b->fl, 10 * SECOND), 0);
+	assert_int_equal(flight__save(b->fl, "because"), 0);
+	assert_int_equal(b->n, 3);
+	for (int i = 0; i < 3; i++) {
+		static const uint64_t from[] = { 0, 3, 5 }, to[] = { 3, 4, 10 };
+
+		assert_true(b->reports[i].from == from[i] * SECOND);
+		assert_true(b->reports[i].to == to[i] * SECOND);
+	}
+	box__free(b);
+}
+
 /* Limits apply per file; a full disk ends the file and is reported. */
 static void test_bounds(void **state)
 {
@@ -241,9 +262,9 @@ static void test_bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_windows),		cmocka_unit_test(test_save),
-		cmocka_unit_test(test_oom_in_a_window), cmocka_unit_test(test_idle_window),
-		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_windows),	     cmocka_unit_test(test_save),
+		cmocka_unit_test(test_save_of_idle), cmocka_unit_test(test_oom_in_a_window),
+		cmocka_unit_test(test_idle_window),  cmocka_unit_test(test_bounds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,6 +43,7 @@ struct flight {
 	unsigned int files; /* number of files written */
 	struct dump *dump;  /* the open window of flight__begin(); NULL: none */
 	uint64_t latest;    /* latest time of an event or of flight__tick(), ns */
+	uint64_t closed;    /* the same when the last file was closed; 0: there is none */
 	uint64_t steps;	    /* number of steps that ended in events that the base has */
 	bool folded;	    /* true if the base contains events */
 	uint64_t ooms;	    /* number of out-of-memory events for which no file was written yet */
@@ -374,6 +375,7 @@ static int close_dump(struct dump *d, const char *reason, const char *ended, int
 	r->bytes = mtr_writer__bytes(d->w);
 	closed = mtr_writer__close(d->w);
 	d->w = NULL;
+	fl->closed = fl->latest;
 	err = err ?: closed;
 	if (!err)
 		fl->files++;
@@ -413,6 +415,19 @@ static void set_end(struct dump *d)
 		d->report.to = d->fl->latest;
 }
 
+/* Begins a file for which there is no event: it has the time that the recorder keeps, as far as no
+ * earlier file has it. */
+static void start_without_events(struct dump *d)
+{
+	const struct flight *fl = d->fl;
+	uint64_t kept = fl->latest > fl->opts.window ? fl->latest - fl->opts.window : 0;
+
+	if (d->err || d->begun)
+		return;
+	d->err = start_dump(d, kept > fl->closed ? kept : fl->closed);
+	d->report.to = fl->latest;
+}
+
 /* Writes a file of all kept events from the time `begin` on. */
 static int write_kept(struct flight *fl, uint64_t begin, const char *why, const char *reason,
 		      const char *ended)
@@ -426,7 +441,11 @@ static int write_kept(struct flight *fl, uint64_t begin, const char *why, const 
 	d->report.ooms = fl->ooms;
 	d->report.oom = fl->oom;
 	fl->ooms = 0;
-	return close_dump(d, reason, ended, drain_window(d));
+	err = drain_window(d);
+	start_without_events(d);
+	if (!d->report.ooms)
+		set_end(d);
+	return close_dump(d, reason, ended, err);
 }
 
 /* Writes the file that out-of-memory events caused. */
@@ -454,8 +473,7 @@ int flight__last(struct flight *fl, const char *reason, const char *ended)
 	if (err)
 		return err;
 	err = drain_window(d);
-	if (!d->err && !d->begun)
-		d->err = start_dump(d, fl->latest);
+	start_without_events(d);
 	d->report.to = fl->latest;
 	return close_dump(d, reason, ended, err);
 }
