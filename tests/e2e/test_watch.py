@@ -360,6 +360,26 @@ def test_what_grows():
         os.unlink(path)
 
 
+def test_near_the_limit():
+    """A figure that crosses its limit again and again fires once, and is normal when it has stayed below."""
+    code = "import sys\nprint('ready', flush=True)\nfor n in map(int, sys.stdin):\n    kept = None\n    kept = b'x' * (n << 20)\n"
+    program, path = spawn([sys.executable, "-c", code]), scratch("near.prom")
+    program.wait_line("ready")
+    w = watching("-p", str(program.pid), "--rule", "rss>200M", "--metrics", path)
+    wait_event(w, "watching")
+    for _ in range(3):
+        program.send("300\n")
+        harness.until(lambda: metric(path, "resident_bytes") > 300 << 20, "a reading above the limit", 60)
+        program.send("0\n")
+        harness.until(lambda: metric(path, "resident_bytes") < 100 << 20, "a reading below the limit", 60)
+    wait_event(w, "normal")
+    equal([len(events(w, kind)) for kind in ("fired", "normal")], [1, 1], "events")
+    program.send("300\n")
+    harness.until(lambda: len(events(w, "fired")) == 2, "the rule fires again", 60)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr())
+    program.stop()
+
+
 def test_kept_by_malloc():
     """A burst that a Python program without PyTorch frees again: a rule on RSS says that malloc keeps it."""
     code = "import sys\nprint('ready', flush=True)\nfor n in map(int, sys.stdin):\n    kept = [bytes(1000) for _ in range(n << 10)]\n" \

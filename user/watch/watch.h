@@ -105,7 +105,8 @@ void host_growth__json(struct json *j, const struct host_growth_verdict *v);
 
 /* State of a rule for a device. */
 struct watch_state {
-	bool holds;		/* the rule held when it was judged last */
+	bool holds;		/* the rule fired, and is not normal again */
+	uint64_t below_since;	/* time since which it does not hold any more, ns; 0: it holds */
 	bool reported_unknown;	/* the event "unknown" was printed */
 	uint64_t ooms, retries; /* counts when the rule held last: it counts from these */
 };

@@ -27,6 +27,9 @@
 #define GROWTH_EVERY UINT64_C(100000000)
 /* Time after which a rule's unknown figure is reported, once, in ns. */
 #define UNKNOWN_AFTER UINT64_C(30000000000)
+/* A rule that fired is normal when it has not held for 10 s, so that a figure near its limit does
+ * not fire again and again. */
+#define NORMAL_AFTER UINT64_C(10000000000)
 #define GROWTH_PROCESSES 8 /* processes read per GROWTH_EVERY */
 
 /* ---- series: growth is measured per device ---- */
@@ -264,6 +267,23 @@ static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 	begin_capture(w, t, &s, now);
 }
 
+/* Reports that a rule does not hold any more, once it has not for NORMAL_AFTER. Counts of errors go
+ * up only, and their rules are normal at once. */
+static void calm_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
+		      const struct cond_result *r, uint64_t now)
+{
+	bool counts = r->figure == COND_OOMS || r->figure == COND_RETRIES;
+	struct watch_state *state = &d->state[i];
+
+	if (!state->below_since)
+		state->below_since = now;
+	if (!counts && now - state->below_since < NORMAL_AFTER)
+		return;
+	state->holds = false;
+	w->rules[i].holding--;
+	watch_say__rule(w, "normal", t, d, cond__text(w->rules[i].cond), r, NULL);
+}
+
 /* Judges a rule for a device (t->self: the process). Reports when it begins or ceases to hold. */
 static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
 		       struct cond_values *values, uint64_t now)
@@ -278,14 +298,14 @@ static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct
 					(d->retries < state->retries ? d->retries : state->retries);
 	if (cond__eval(rule->cond, values, &result))
 		return; /* no memory: try again later */
+	if (result.verdict == COND_HOLDS)
+		state->below_since = 0;
 	if (result.verdict == COND_HOLDS && !state->holds) {
 		state->holds = true;
 		rule->holding++;
 		fire_rule(w, i, t, d, &result, now);
 	} else if (result.verdict == COND_NO && state->holds) {
-		state->holds = false;
-		rule->holding--;
-		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &result, NULL);
+		calm_rule(w, i, t, d, &result, now);
 	}
 	if (result.verdict == COND_UNKNOWN && !state->reported_unknown &&
 	    now - t->since >= UNKNOWN_AFTER) {
