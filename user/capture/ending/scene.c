@@ -394,7 +394,7 @@ static void set_signal(struct setting *s, const struct mt_rec_ending *r)
 	if (r->status & 0x80) /* WCOREDUMP() */
 		set_text(s, "end_core", "1");
 	if (!r->sent)
-		return; /* no program saw who sent the signal */
+		return; /* no program saw the signal when it was sent */
 	set_signed(s, "end_signal_code", r->code);
 	if (r->flags & MT_ENDING_HAS_ADDRESS && !s->err)
 		s->err = facts__setf(s->facts, "end_signal_addr", "0x%" PRIx64,

@@ -56,7 +56,7 @@ static const char *describe_error(int err)
 	}
 }
 
-/* ctl and signals cannot begin or end the windows of --on-oom. */
+/* True if ctl and signals can begin and end windows. Those of --on-oom and --on-kill they cannot. */
 static bool has_windows(const struct recording *r)
 {
 	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;

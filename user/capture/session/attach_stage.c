@@ -155,9 +155,9 @@ static bool is_before_t0(const struct attach_state *s, size_t at, const struct e
 }
 
 /*
- * Compares an event's total with the total before it. T0 is the first event since which no event is
+ * Compares an event's total with the total before it. T0 is the time since which no event is
  * missing: for some microseconds a new probe is in place on some CPUs only. If e's total does not
- * follow, T0 moves behind e, and earlier readings and events are forgotten. 0 or -ENOMEM.
+ * follow, T0 moves to e, and earlier readings and events are forgotten. 0 or -ENOMEM.
  */
 static int check_total(struct attach_state *s, const struct event *e)
 {

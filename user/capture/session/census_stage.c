@@ -55,9 +55,9 @@ struct roles {
 	struct map64 *addrs;  /* addresses of these tensors */
 	struct map64 *gone;   /* addresses freed since the last reading began */
 	struct map64 *during; /* addresses freed since the current reading began; NULL: none runs */
-	/* Events, maybe frees, were lost since the last reading began; since the current one did. */
-	bool lost, lost_during;
-	bool too_many; /* during is full */
+	bool lost;	      /* events, maybe frees, were lost since the last reading began */
+	bool lost_during;     /* events, maybe frees, were lost since the current reading began */
+	bool too_many;	      /* during is full */
 };
 
 /* A reading. Its thread owns all fields until done is set; state, err and why until tensors_done. */

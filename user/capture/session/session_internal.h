@@ -34,11 +34,11 @@ struct dict;
 
 /* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
 struct waiting {
-	uint64_t since;		 /* when the process's present program was seen first; 0: not yet */
-	uint64_t pages;		 /* size of the address space when its map was read last */
-	uint64_t changed;	 /* when that size changed last */
-	uint64_t jumped;	 /* when .pages first grew by PyTorch's size at once; 0: not yet */
-	uint64_t next;		 /* when to read the map again, even if the size is the same */
+	uint64_t since;	  /* when the process's present program was seen first; 0: not yet */
+	uint64_t pages;	  /* size of the address space when its map was read last */
+	uint64_t changed; /* when that size changed last */
+	uint64_t jumped;  /* when the size last exceeded .pages by PyTorch's size; 0: not yet */
+	uint64_t next;	  /* when to read the map again, even if the size is the same */
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
 	bool hastened;		 /* our nice value is lowered */
