@@ -42,7 +42,7 @@ void pycode__free(struct pycode *c); /* frees the table, not c */
  * non-zero; returns that value. */
 int pyobj__dict_each(const struct python *py, uint64_t dict,
 		     int (*fn)(uint64_t key, uint64_t value, void *ctx), void *ctx);
-/* Value under a str key. */
+/* Sets *value to a dict's value under a str key. */
 int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uint64_t *value);
 /* An attribute in an instance's own dictionary, materialized or inline (all versions). */
 int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value);

@@ -134,7 +134,7 @@ int reading__add_text(struct reading *r, const char *s, uint32_t *ret)
 int reading__key(struct reading *r, uint64_t key, char *buf, size_t size)
 {
 	bool cut = false;
-	int n = pystr__read(&r->m, key, buf, size - 3, &cut);
+	int n = pystr__read(&r->m, key, buf, size - sizeof(".."), &cut);
 
 	if (n < 0)
 		return n;

@@ -242,8 +242,8 @@ static size_t next_word(const uint8_t *v, size_t at, size_t len)
 
 /* ---- blocks of memory for tables ---- */
 
-/* Reads the header of a block for tables at start. Its second word is the next block's address. The
- * header of an extent follows, for the part that is not in use, which ends where the block does. */
+/* Reads the header of a block for tables: {size, next block, extent of the unused part}. The unused
+ * part ends where the block ends. */
 static bool read_block(struct jemalloc *j, uint64_t start, struct block *ret, int *err)
 {
 	uint64_t w[5], size, end;

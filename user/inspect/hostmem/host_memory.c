@@ -165,6 +165,8 @@ int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
 
 /* --- ranges */
 
+/* Inserts a copy of r at an index, with a new id. Counts it as dropped if there are too many. 0 or
+ * -ENOMEM. */
 static int insert_range(struct host_ranges *h, size_t at, const struct host_range *r)
 {
 	struct host_range *copy;

@@ -73,9 +73,8 @@ static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
 	struct stat_array blocks, allocated, reserved;
 
 	stat_array__parse(p, &blocks);
-	/* after allocation, segment, active and inactive_split */
-	stat_array__parse(p + 4 * STAT_ARRAY, &allocated);
-	stat_array__parse(p + 5 * STAT_ARRAY, &reserved);
+	stat_array__parse(p + STATS_ALLOCATED * STAT_ARRAY, &allocated);
+	stat_array__parse(p + STATS_RESERVED * STAT_ARRAY, &reserved);
 	*ret = (struct cuda_figures){
 		.allocated = allocated.current[0],
 		.peak_allocated = allocated.peak[0],
@@ -163,7 +162,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 	/* The pools begin after the statistics. */
 	len = (size_t)(f[F_LARGE] - f[F_STATS]);
 	len = len < STATS ? len : STATS;
-	if (len < 6 * STAT_ARRAY)
+	if (len < STATS_NR * STAT_ARRAY)
 		return -ESTALE;
 	/* If the devices have moved since the last reading, finds them and reads again. */
 	for (int i = 0; i < 2 && err == -EAGAIN; i++) {

@@ -477,22 +477,26 @@ bool stat_array__like(const struct stat_array *s)
 	       s->freed[0] == s->freed[1] + s->freed[2];
 }
 
-/* Whether DeviceStats are at p, with about these live samples or more. DeviceStats begins with the
- * arrays allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes. Each must
- * add up, and they must agree with one another. */
+/* True if DeviceStats can be at p, with about these live samples or more: each array must add up,
+ * and they must agree with one another. */
 static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes)
 {
-	struct stat_array s[6];
+	struct stat_array s[STATS_NR];
+	const struct stat_array *allocated = &s[STATS_ALLOCATED], *reserved = &s[STATS_RESERVED];
+	uint64_t blocks;
 
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < STATS_NR; i++) {
 		stat_array__parse(p + i * (int)STAT_ARRAY, &s[i]);
 		if (!stat_array__like(&s[i]))
 			return false;
 	}
-	return s[0].current[0] >= some_live - some_live / 4 && s[2].current[0] >= s[0].current[0] &&
-	       s[4].current[0] >= some_bytes - some_bytes / 4 && !(s[4].current[0] % 512) &&
-	       !(s[5].current[0] % 512) && s[4].current[0] / 512 >= s[0].current[0] &&
-	       s[5].current[0] >= s[4].current[0] && s[5].peak[0] >= s[4].peak[0];
+	blocks = s[STATS_BLOCKS].current[0];
+	return blocks >= some_live - some_live / 4 && s[STATS_ACTIVE].current[0] >= blocks &&
+	       allocated->current[0] >= some_bytes - some_bytes / 4 &&
+	       !(allocated->current[0] % 512) && !(reserved->current[0] % 512) &&
+	       allocated->current[0] / 512 >= blocks &&
+	       reserved->current[0] >= allocated->current[0] &&
+	       reserved->peak[0] >= allocated->peak[0];
 }
 
 /* Finds F_STATS: DeviceStats before the pools, which agree with the samples on every device that
@@ -501,7 +505,7 @@ static void find_stats(struct search *k)
 {
 	int *f = k->l->field;
 
-	for (int off = 40; off + 6 * (int)STAT_ARRAY <= f[F_LARGE]; off += 8) {
+	for (int off = 40; off + STATS_NR * (int)STAT_ARRAY <= f[F_LARGE]; off += 8) {
 		unsigned yes = 0, no = 0;
 
 		for (size_t d = 0; d < k->devices.n; d++) {

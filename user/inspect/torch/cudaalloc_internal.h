@@ -178,6 +178,16 @@ struct stat_array {
 	uint64_t current[3], peak[3], allocated[3], freed[3];
 };
 #define STAT_ARRAY 96u
+/* Indexes of the arrays that DeviceStats begins with: numbers of blocks and segments, then bytes. */
+enum {
+	STATS_BLOCKS,
+	STATS_SEGMENTS,
+	STATS_ACTIVE,
+	STATS_INACTIVE_SPLIT,
+	STATS_ALLOCATED,
+	STATS_RESERVED,
+	STATS_NR
+};
 void stat_array__parse(const uint8_t *p, struct stat_array *ret);
 bool stat_array__like(const struct stat_array *s); /* whether the values can be a StatArray's */
 

@@ -70,11 +70,11 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 {
 	size_t active, requested;
 
-	if (len < 6 * STAT_ARRAY)
+	if (len < STATS_NR * STAT_ARRAY)
 		return -ESTALE;
 	ret->count = proc__word(stats);
-	ret->allocated = proc__word(stats + 4 * STAT_ARRAY);
-	ret->reserved = proc__word(stats + 5 * STAT_ARRAY);
+	ret->allocated = proc__word(stats + STATS_ALLOCATED * STAT_ARRAY);
+	ret->reserved = proc__word(stats + STATS_RESERVED * STAT_ARRAY);
 	d->more_known = a->active_bytes >= 0 && a->requested_bytes >= 0;
 	if (!d->more_known)
 		return 0;
@@ -847,7 +847,7 @@ static void find_more_stats(struct cudaalloc *a, const struct layout *l, const s
 	int active = -1;
 
 	add_up(st, sums);
-	for (int off = f[F_STATS] + 6 * (int)STAT_ARRAY; off + (int)STAT_ARRAY <= f[F_LARGE];
+	for (int off = f[F_STATS] + STATS_NR * (int)STAT_ARRAY; off + (int)STAT_ARRAY <= f[F_LARGE];
 	     off += 8) {
 		bool fits = true, any = false;
 

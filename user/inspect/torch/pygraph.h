@@ -80,8 +80,8 @@ enum pygraph_use {
 	 * grad_fn. */
 	PYGRAPH_MADE,
 };
-/* Purpose of a saved tensor. flags: from pygraph__find_flags(). grad_fn: it has a node; known: that
- * was read. */
+/* Purpose of a saved tensor. flags: from pygraph__find_flags(). grad_fn: the tensor has a node;
+ * valid if `known`. */
 enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known,
 			      bool grad_fn);
 void pygraph__free(struct pygraph *g); /* frees its contents and zeroes it */

@@ -686,7 +686,7 @@ int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n)
  * layout needs one tensor that agrees in all fields.
  */
 
-/* Measured from the headers; grad depends on the C++ library and is found by search. */
+/* Offsets measured from PyTorch's headers. grad depends on the C++ library and is found by search. */
 static const struct pytensor_layout known_layouts[] = {
 	/* 2.10 to 2.12 */
 	{ .cdata = 16, .storage = 16, .meta = 24, .pyobj = 56, .sizes = 64, .data = 16 },
