@@ -292,7 +292,7 @@ static void put_place(struct parquet *p, const struct event_row *t)
 	parquet__text(p, t->name);
 }
 
-static struct parquet *table(const struct tables *s, enum table t)
+static struct parquet *parquet_of(const struct tables *s, enum table t)
 {
 	return s->files->p[t];
 }
@@ -304,7 +304,7 @@ static struct parquet *table(const struct tables *s, enum table t)
 static int put_block(const struct tables *s, const struct event_row *t, const char *device,
 		     const struct live_block *b, const uint64_t *freed)
 {
-	struct parquet *p = table(s, TABLE_BLOCKS);
+	struct parquet *p = parquet_of(s, TABLE_BLOCKS);
 	bool timed = !b->older;
 
 	put_common(s, p);
@@ -323,7 +323,7 @@ static int put_block(const struct tables *s, const struct event_row *t, const ch
 static int put(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	struct tables *s = state;
-	struct parquet *p = table(s, TABLE_EVENTS);
+	struct parquet *p = parquet_of(s, TABLE_EVENTS);
 	const struct event *e = t->event;
 	int err;
 
@@ -355,7 +355,7 @@ static int put(struct export_ctx *c, void *state, const struct event_row *t)
 
 static int put_step(const struct tables *s, const char *device, const struct model_step *step)
 {
-	struct parquet *p = table(s, TABLE_STEPS);
+	struct parquet *p = parquet_of(s, TABLE_STEPS);
 
 	put_common(s, p);
 	parquet__text(p, device);
@@ -413,7 +413,7 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 {
 	const struct table_schema *schema = &table_schemas[TABLE_ROWS];
 	unsigned fields_of_line = words__row_properties(BY_LINE, 0);
-	struct parquet *p = table(s, TABLE_ROWS);
+	struct parquet *p = parquet_of(s, TABLE_ROWS);
 	struct row_value v;
 	enum row_field f;
 
@@ -517,7 +517,7 @@ static void put_capture(struct export_ctx *c, const struct tables *s, struct par
 
 static int put_device(struct export_ctx *c, const struct tables *s, size_t device)
 {
-	struct parquet *p = table(s, TABLE_DEVICES);
+	struct parquet *p = parquet_of(s, TABLE_DEVICES);
 	char detail[DETAIL_TEXT];
 	struct model_device d;
 	uint64_t total;
