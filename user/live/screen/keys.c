@@ -269,7 +269,7 @@ static enum live_act next_device(struct live_state *s)
 	return ACT_REFRESH;
 }
 
-/* Shows the next view that exists now, or with back the one before. */
+/* Shows the next view that exists now; with `back`, the one before. */
 static enum live_act turn_view(struct live_state *s, bool back)
 {
 	unsigned v = s->view;
