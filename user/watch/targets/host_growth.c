@@ -93,7 +93,7 @@ struct quarters {
 	double minutes; /* between their first readings: growth at a steady rate has its lows there */
 };
 
-/* False: all readings have one time. */
+/* Sets the quarters of the readings from `from` on. False: all readings have the same time. */
 static bool set_quarters(struct quarters *q, const struct host_growth *g, uint64_t from)
 {
 	const struct host_growth_reading *r = g->v;
