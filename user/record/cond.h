@@ -141,7 +141,7 @@ const char *cond__figure_name(enum cond_figure f);
 
 /* The host_figures functions set the figures COND_HOST_* and COND_MALLOC_FREE. */
 
-/* Sets all of them from s, a reading of the process's host memory. If s is NULL there was no
+/* Sets these figures from s, a reading of the process's host memory. If s is NULL there was no
  * reading, and the figures are unknown for the reason why, which v borrows. ram: bytes of the
  * machine's memory, which count as 100% of all these figures but COND_HOST_CGROUP and
  * COND_MALLOC_FREE; 0: unknown.

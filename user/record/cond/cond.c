@@ -36,8 +36,8 @@ struct growth_window {
 #define TIME_WIDTH 4u	 /* units of a window of time that a low is taken over */
 #define SLOTS 64u	 /* slots kept: more than three of the shortest windows */
 #define SLOT_PART 16u	 /* a slot covers at least 1/16 of a window */
-#define SLOT_SAMPLES 16u /* and at least so many samples */
-#define SLOT_READINGS 4u /* of host memory: each sample is a reading, seconds apart */
+#define SLOT_SAMPLES 16u /* a slot has at least so many samples */
+#define SLOT_READINGS 4u /* the same for host memory, whose samples are seconds apart */
 /* Larger values are cut to this one, so that the difference of two values fits in an int64_t. */
 #define MOST_VALUE (INT64_MAX / 2)
 
