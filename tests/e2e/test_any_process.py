@@ -123,8 +123,8 @@ def test_leaks_of_a_running_program():
     """`leaks -p` judges host memory at once, without waiting for PyTorch."""
     p = spawn(commands()["c"][0])
     p.wait_line("^ready", 30)
-    looks = spawn([harness.TOOL, "leaks", "-p", str(p.pid), "-d", "60s"], root=True)
-    looks.wait_line("attached to PID", 60, stream="err")
+    looks = spawn([harness.TOOL, "leaks", "-v", "-p", str(p.pid), "-d", "60s"], root=True)
+    looks.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
     grow(p)
     p.popen.stdin.close()
     equal(looks.wait(60), 0, "exit code of leaks (%s)" % looks.stderr())
