@@ -119,6 +119,19 @@ def test_killed_by_a_cgroup():
         equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", 32 * MIB), "the end of %s: %s" % (name, doc["end"]))
 
 
+def test_killed_at_once():
+    """The report names the process, how it ended, and why no line is known."""
+    path = scratch("at-once.mtr")
+    code, _, err = tool("run", "--host", "--on-kill", "-f", "-o", path, "--", "sh", "-c", "kill -9 $$", root=True)
+    equal(code, 137, "exit code (%s)" % err)
+    check("ended before its memory was read: nothing to record" in err, "what it says: %s", err)
+    harness.own(path)
+    code, out, err = tool("report", path)
+    check(code == 0 and out.startswith("killed by SIGKILL at "), "report: %s %s", out, err)
+    check(re.search(r"^(sh -c kill -9 \$\$|unknown process) · PID [1-9]", out, re.M), "the process: %s", out)
+    check("The process ended before memtrace-bpf had read its memory, so no line is known." in out, "the reason: %s", out)
+
+
 def test_leaks_of_a_running_program():
     """`leaks -p` judges host memory at once, without waiting for PyTorch."""
     p = spawn(commands()["c"][0])

@@ -167,8 +167,10 @@ static int run(struct run_command *r)
 	if (status && !ended)
 		log_warn("the command continues without a recording");
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
-		log_info("PID %d ended without importing PyTorch: nothing to record%s",
-			 (int)child__pid(r->child),
+		log_info("PID %d ended %s: nothing to record%s", (int)child__pid(r->child),
+			 session_opts__any_process(&r->args.capture.session)
+				 ? "before its memory was read"
+				 : "without importing PyTorch",
 			 r->warned_of_child || r->args.inside
 				 ? ""
 				 : "; --children also records the processes that it starts");

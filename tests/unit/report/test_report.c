@@ -453,6 +453,20 @@ static void test_only_host(void **state)
 	assert_null(strstr(o->out, "allocated"));
 }
 
+/* Stacks of native code that were not copied have no line. */
+static void test_stacks_not_copied(void **state)
+{
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 64 * MIB, 0);
+	facts__set(t.f, "counter.native.not_copied", "4000");
+	tape__close(&t);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "4,000 stacks of native code were not copied, because too "
+				       "many came in a second"));
+}
+
 /* The kernel's OOM killer ended it after the last reading: one figure for the host, and its table. */
 static void test_killed_for_host_memory(void **state)
 {
@@ -1484,6 +1498,7 @@ int main(void)
 		cmocka_unit_test(test_line_of_host_memory),
 		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_only_host),
+		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),

@@ -178,7 +178,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	s->wait.ran = true;
 	s->wait.pages = s->wait.changed = s->wait.next = 0;
 	log_debug("PID %d runs %s now", (int)proc__pid(t.proc), proc__comm(t.proc));
-	return 0;
+	return session__set_who(s) ? no_memory(f) : 0;
 }
 
 /* Measures what a hit costs, if --cost needs it. */
@@ -930,7 +930,10 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		inside_memory__bind(opts->inside, pid);
 	/* The image is our own program if we started the process and it has not run exec yet. */
 	s->image = proc__image(s->target.proc);
-	return s;
+	/* A command's name and arguments are ours until it runs its program: follow_exec(). */
+	if (opts->started ? !facts__setf(s->facts, "pid", "%d", (int)pid) : !session__set_who(s))
+		return s;
+	no_memory(f);
 fail:
 	session__free(s);
 	return NULL;

@@ -285,16 +285,21 @@ int session__set_torch_facts(struct session *s)
 	return err ? -ENOMEM : 0;
 }
 
+int session__set_who(struct session *s)
+{
+	int err = facts__setf(s->facts, "pid", "%d", (int)proc__pid(s->target.proc));
+
+	err |= facts__set(s->facts, "comm", proc__comm(s->target.proc));
+	return err | set_cmdline(s) ? -ENOMEM : 0;
+}
+
 int session__set_facts(struct session *s)
 {
 	const struct target *t = &s->target;
 	char stdlib[4096], version[32];
-	int err = 0;
+	int err = session__set_who(s);
 	struct utsname un;
 
-	err |= facts__setf(s->facts, "pid", "%d", (int)proc__pid(t->proc));
-	err |= facts__set(s->facts, "comm", proc__comm(t->proc));
-	err |= set_cmdline(s);
 	set_link_fact(s, "exe", "exe");
 	set_link_fact(s, "cwd", "cwd");
 	if (t->python) {

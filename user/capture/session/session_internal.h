@@ -194,6 +194,9 @@ void session__renew_marks(struct session *s);
 
 /* ---- session_facts.c ---- */
 
+/* Sets the facts "pid", "comm" and "cmdline", for a process that ends before the attach. 0 or
+ * -ENOMEM. */
+int session__set_who(struct session *s);
 /* Sets the facts about target and capture, once the target is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
 /* Sets the facts "rank", "local_rank" and "world_size", unless they are set. */

@@ -653,6 +653,7 @@ static void say_trust(struct line *l, const struct model *m, const struct facts 
 	uint64_t n = count_lost(m, f, o);
 	uint64_t dropped = words__fact_number(f, "dropped_events");
 	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
+	uint64_t native = words__fact_number(f, "counter.native.not_copied");
 	const char *unread = facts__get(f, "census_problem");
 
 	if (n)
@@ -666,6 +667,11 @@ static void say_trust(struct line *l, const struct model *m, const struct facts 
 			 text__counted(count, sizeof(count), dropped, "event"),
 			 reason ? text__clean(text, sizeof(text), reason, strlen(reason))
 				: "a bound");
+	if (native)
+		add_part(l,
+			 "%s of native code were not copied, because too many came in a second: "
+			 "their memory has no line",
+			 text__counted(count, sizeof(count), native, "stack"));
 	if (facts__get(f, "driver_bypassed"))
 		add_part(l,
 			 "memory that CUDA libraries take is not recorded: their calls bypass the "
@@ -717,8 +723,8 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 	return err;
 }
 
-/* Says how much of the moment's memory has no Python line, and why, if it is 1 % or more. */
-static int say_no_line(struct line *l, const struct model *m, size_t device,
+/* Says how much of the moment's memory has no line of the program, and why, if it is 1 % or more. */
+static int say_no_line(struct line *l, const struct model *m, size_t device, const struct facts *f,
 		       const struct report_text_opts *o)
 {
 	struct row_opts opts = {
@@ -749,7 +755,8 @@ static int say_no_line(struct line *l, const struct model *m, size_t device,
 	none = autograd + native + other;
 	if (none < all / 100 || !none)
 		return 0;
-	add_part(l, "%s %% of this memory has no Python line", text__percent(share, none, all));
+	add_part(l, "%s %% of this memory has no %sline", text__percent(share, none, all),
+		 facts__get(f, "python") ? "Python " : "");
 	if (autograd)
 		add_part(l, "autograd's threads %s", text__bytes(bytes, sizeof(bytes), autograd));
 	if (native)
@@ -1008,6 +1015,15 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 
 /* ---- all of it ---- */
 
+/* Says why the recording has no device. */
+static const char *no_device(const struct facts *f)
+{
+	if (facts__get(f, "end_reason") && !facts__get(f, "attached_at"))
+		return "The process ended before memtrace-bpf had read its memory, so no line is "
+		       "known.\n";
+	return "No memory event was seen.\n";
+}
+
 /* True if host memory is all that was recorded. */
 static bool has_only_host(const struct model *m)
 {
@@ -1066,7 +1082,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (device >= 0)
 		err = print_rows(out, m, (size_t)device, d, f, o);
 	else if (!o->host)
-		fputs("No memory event was seen.\n", out);
+		fputs(no_device(f), out);
 	if (err)
 		return err;
 	err = o->host ? 0 : print_below(out, m, f, o);
@@ -1077,7 +1093,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 		err = print_sampled(out, m, (size_t)device, f, o);
 		if (err)
 			return err;
-		err = say_no_line(&l, m, (size_t)device, o);
+		err = say_no_line(&l, m, (size_t)device, f, o);
 		if (err)
 			return err;
 	}
