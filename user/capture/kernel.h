@@ -38,7 +38,7 @@ enum bpf_token_state {
 	BPF_TOKEN_NOT_DELEGATED, /* a user namespace without a token */
 	BPF_TOKEN_NOT_BUILT,	 /* a user namespace; this build's libbpf knows no tokens */
 };
-/* Returns how this process can load BPF programs. From NOT_DELEGATED on, it cannot. */
+/* Returns how this process can load BPF programs. From BPF_TOKEN_NOT_DELEGATED on, it cannot. */
 enum bpf_token_state bpf_token__state(void);
 /* The state in words, and what to do; static text. */
 const char *bpf_token__text(enum bpf_token_state state);

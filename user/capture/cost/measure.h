@@ -35,7 +35,7 @@ struct measure {
 	bool stepped[MEASURE_TYPES]; /* by enum mt_rec_type: the kernel single-steps the probed
 					instruction; MT_REC_NODE: that of the hook for nodes that
 					begin to run */
-	/* What measure__look() got at the last look. */
+	/* Arguments of the last measure__look(). */
 	bool begun; /* there was a look */
 	uint64_t hits[MEASURE_TYPES], wall, cpu;
 	struct mt_timed timed[MEASURE_TYPES];

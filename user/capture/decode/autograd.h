@@ -14,7 +14,7 @@ struct decoder;
 struct thread;
 struct autograd;
 
-#define AUTOGRAD_UNKNOWN "unknown node" /* class name of a node of which nothing is known */
+#define AUTOGRAD_UNKNOWN "unknown node" /* class name of a node about which nothing is known */
 
 /* Opens d->autograd, and probes PyTorch's two functions if they are mapped. 0 or -ENOMEM. */
 int autograd__attach(struct decoder *d);

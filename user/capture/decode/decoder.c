@@ -368,8 +368,8 @@ void decoder__forget_roots(struct decoder *d)
 	probes__bump_epoch(d->probes);
 }
 
-/* Emits the call by which a module became a root, if it counts: no record reported that call, only
- * its stack. It counts if the module is another one of the same name as an earlier root, since the
+/* Emits the call that made a module a root, if it counts: no record reported that call, only its
+ * stack. It counts if the module is another one of the same name as an earlier root, since the
  * program may make a model for each request. The first root of a name may have been called before
  * the attach. */
 static int emit_first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)

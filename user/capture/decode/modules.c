@@ -332,11 +332,9 @@ int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t sel
 	return err ?: decoder__emit(d, &e);
 }
 
-/*
- * Called when a stack has a module of which no call was recorded, although the thread has been
- * outside of all modules since attach: it was called through a bound method. Probes such calls
- * from now on. In other programs, which are most, that probe would double the price of a call.
- */
+/* Called when a stack has a module without a recorded call, although the thread has been outside of
+ * all modules since attach: the module was called through a bound method. Probes such calls from
+ * now on. In other programs, which are most, that probe would double the price of a call. */
 static void probe_bound_calls(struct decoder *d)
 {
 	if (d->modules->no_bound || decoder__is_probed(d, HOOK_MODULE_BOUND) ||

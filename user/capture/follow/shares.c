@@ -77,8 +77,8 @@ size_t shares__choose(const struct place *v, size_t n, const struct owner *owner
 
 #define NAMESPACES 32 /* the kernel's limit of nested user namespaces */
 
-/* True if this control group is below the slice of a user, whom systemd lets make control groups
- * there. *uid: the user. */
+/* True if this control group is below the slice of a user, who may make control groups there
+ * (systemd). *uid: the user. */
 static bool find_slice_user(const char *path, unsigned *uid)
 {
 	int len = 0; /* bytes of the slice's path; 0: the pattern does not match as a whole */

@@ -12,8 +12,8 @@
 /* A verifier's log has up to 16 MiB, and its reason is at the end. */
 #define LAST_LINES 40
 
-/* Logs libbpf's messages, of a long one only the last lines. Leaves out its debug messages, of
- * which an attach has more than a thousand. */
+/* Logs libbpf's messages, of a long one only the last lines. Leaves out its debug messages: an
+ * attach has more than a thousand. */
 __attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_level level,
 							      const char *fmt, va_list ap)
 {

@@ -162,7 +162,7 @@ static size_t thread_count(void)
 	return n > THREADS_MAX ? THREADS_MAX : (size_t)n;
 }
 
-/* Loads programs in n_parts threads, of which this one is the first. 0 or -errno: none is
+/* Loads programs in n_parts threads: this one, and others that it starts. 0 or -errno: none is
  * loaded. */
 static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)
 {

@@ -194,8 +194,8 @@ static bool is_breakpoint(const uint8_t *code)
 	return (word & BREAKPOINT_MASK) == BREAKPOINT;
 }
 
-/* The site of an address, or a free one for it. NULL: the table is full, of which half is used at
- * most. *used: number of sites in use. */
+/* The site of an address, or a free one for it. NULL: half of the table is used, which is the
+ * limit. *used: number of sites in use. */
 static struct mt_inside_site *find_site(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;

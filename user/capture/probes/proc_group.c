@@ -121,7 +121,7 @@ struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
 	return &k->members[number & (MT_MEMBERS - 1)];
 }
 
-/* Takes a number that nobody uses; 0: none. */
+/* Takes an unused number; 0: none. */
 static uint32_t claim_number(struct proc_group *k)
 {
 	uint32_t i;

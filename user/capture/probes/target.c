@@ -21,7 +21,7 @@
 #include "inspect/torch.h"
 #include "record/stream.h"
 
-/* Offset in a frame of CPython 3.10 and older from which a walk reads it: the fields are far from
+/* Offset in a frame of CPython 3.10 and older where a walk begins to read: the fields are far from
  * the start. A walk of 3.11 and newer reads from offset 0. */
 #define OLD_FRAME_BASE 24
 #define ALLOC_LOOK_EVERY 100000000ULL /* ns between two looks for the CUDA allocator */

@@ -371,7 +371,7 @@ static void set_sink(struct session *s, struct sink *sink)
 
 #define QUIET 500000000ULL /* ns without much to drain, after which a session is quiet */
 #define MUCH 64		   /* 1/64 of the ring, written since the last pump, is much to drain */
-/* ns after attach, and after the last search for a part of PyTorch, in which no session is quiet */
+/* No session is quiet for so many ns after attach, and after the last search for a part of PyTorch */
 #define BEGINS 3000000000ULL
 
 bool session__quiet(const struct session *s)
@@ -501,7 +501,7 @@ static int take_last_readings(struct session *s)
 	return take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
 }
 
-/* Brings in what was recorded until the programs were stopped. */
+/* Brings in all that was recorded until the programs were stopped. */
 static int drain_last(struct session *s, struct sink *sink)
 {
 	int err = session__pump(s, sink);

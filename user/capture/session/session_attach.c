@@ -981,7 +981,7 @@ static struct proc *open_proc(pid_t pid, const struct proc *like)
 	return proc__ended(pid, like);
 }
 
-/* Copies the parent's target: a forked process has the same at the same addresses. What a target
+/* Copies the parent's target: a forked process has the same at the same addresses. All that a target
  * owns is copied or shared; `alloc` stays NULL. 0 or -ENOMEM; the caller frees the target. */
 static int take_target(struct session *s, const struct session *parent, pid_t pid)
 {

@@ -90,7 +90,8 @@ int session__begin_host(struct session *s, bool inherited)
 	return open_host(s, inherited);
 }
 
-/* Takes a reading of host memory, once the ring is empty. ended: result of host_memory__end(). */
+/* Takes a reading of host memory, once the ring is empty. ended: result of
+ * host_memory__join_reading(). */
 static int take_host(struct session *s, int ended)
 {
 	bool drained = false;

@@ -85,7 +85,7 @@ struct losses {
 	bool steps_warned;   /* the loss of ends of steps was logged */
 };
 
-/* For session.c: what the capture adds to the target, and what it leaves out. */
+/* For session.c: the time that the capture adds to the target, and the detail that it leaves out. */
 struct spending {
 	struct cost_control control;
 	struct measure measure;

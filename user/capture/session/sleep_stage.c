@@ -272,7 +272,7 @@ static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint6
 
 /* ---- the events ---- */
 
-/* Handles a call by which other code than PyTorch's allocator maps or unmaps memory. Returns as
+/* Handles a call of code other than PyTorch's allocator that maps or unmaps memory. Returns as
  * end_transition(), or -ENOSPC. */
 static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
 {
