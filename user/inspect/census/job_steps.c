@@ -259,8 +259,8 @@ bool job_steps__has_few(const struct job_steps *j)
 	return any && !enough && !j->lost;
 }
 
-/* Reads an optimizer's count again: the highest of its parameters, of which some have no gradient
- * in each step. False: it cannot be read. */
+/* Reads an optimizer's count again, which is the highest of its parameters: some of these have no
+ * gradient in each step. False: it cannot be read. */
 static bool reread_count(struct census_optimizer *o, const struct proc *p)
 {
 	struct proc_piece pieces[CENSUS_COUNTERS];

@@ -722,8 +722,8 @@ static int search_simple_queue(struct census_owners *l, struct child *c)
 	return w[5] ? add_array(l, c, w[3], w[4]) : 0;
 }
 
-/* Adds the items of an itertools.tee: {it, numread, nextlink, values}, of which only numread values
- * are initialized. */
+/* Adds the items of an itertools.tee: {it, numread, nextlink, values}. Only numread values are
+ * initialized. */
 static int search_tee(struct census_owners *l, struct child *c)
 {
 	uint64_t n;

@@ -110,7 +110,7 @@ static void take_period(struct prof *p, const struct counts *c)
 	p->lg_period = log2(-size / log1p(-chosen));
 }
 
-/* Adds a stack, a prof_gctx_t with its key in the hash table. -ENOENT: it is none. */
+/* Adds a stack: a prof_gctx_t with its key in the hash table. -ENOENT: gctx is no stack. */
 static int add_stack(struct prof *p, uint64_t key, uint64_t gctx)
 {
 	uint64_t w[GCTX_CALLS / 8], call[HOST_SAMPLE_CALLS] = { 0 };

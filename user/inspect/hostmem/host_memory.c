@@ -629,7 +629,7 @@ static int make_template(struct host_memory *h, const struct mt_rec_host *r, str
 	if (r->call == MT_HOST_MMAP)
 		ret->writable = r->to & PROT_WRITE;
 	/* Memory that is mapped writable may become resident soon. mprotect() also makes a thread's
-	 * whole stack writable, of which little is used. */
+	 * whole stack writable, but the thread uses little of it. */
 	ret->fresh = ret->writable && r->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
 	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
 }

@@ -4,8 +4,8 @@
  * which has all objects of a free-threaded build. No symbol is needed.
  *
  * mimalloc 2: a segment begins at a multiple of 32 MiB with an array that describes its slices of
- * 64 KiB. Slices are pages with blocks of one size, or free spans. What looks like a segment is one
- * if its slices follow each other to its end and each page verifies.
+ * 64 KiB. Slices are pages with blocks of one size, or free spans. Memory that looks like a segment
+ * is one if its slices follow each other to its end and each page verifies.
  *
  * mimalloc 3: an arena, usually of 1 GiB, begins with bitmaps of its slices. A page has its
  * description at its first slice, or (since 3.3) in an array of the arena. All arenas are in a list

@@ -56,8 +56,8 @@ void host_huge__parse(const char *mountinfo, struct host_huge *ret)
 	}
 }
 
-/* Adds the devices of the kernel's own mounts, of which it has one for each size of huge pages. The
- * file that this makes in each takes no memory. */
+/* Adds the devices of the kernel's own mounts, one for each size of huge pages. The file that this
+ * function makes in each mount takes no memory. */
 static void find_own(struct host_huge *ret)
 {
 	for (unsigned size = SIZE_LEAST; size <= SIZE_MOST; size++) {

@@ -114,7 +114,7 @@ struct windows {
 	} w[WINDOWS];
 };
 
-/* Reads the span at addr. -ENOENT: there is none. -E2BIG: too many reads. */
+/* Reads the span at addr. -ENOENT: no span is there. -E2BIG: too many reads. */
 static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
 {
 	uint64_t start = addr & ~(uint64_t)(WINDOW - 1);
@@ -687,7 +687,7 @@ static int walk_leaf(struct walk *w, const uint64_t *v, uint64_t first, uint64_t
 	return 0;
 }
 
-/* Adds all spans. -ENOENT: the page map changed, or is none. -E2BIG: too large. */
+/* Adds all spans. -ENOENT: the page map changed, or the table is no page map. -E2BIG: too large. */
 static int walk_root(struct walk *w, const uint8_t *root, uint64_t *leaf)
 {
 	unsigned shift = w->t->at->shift;

@@ -98,10 +98,10 @@ static void add_claims(const struct host_spans *s, uint64_t start, uint64_t end,
 
 /* Resident bytes in a mapping. */
 struct claimed {
-	/* What each part claims, for its first and its second figure. */
+	/* Bytes that each part claims, for its first and its second figure. */
 	uint64_t first[HOST_PARTS_END], second[HOST_PARTS_END];
 	uint64_t free[HOST_FREE_NR]; /* malloc's free chunks, by enum host_free */
-	uint64_t trimmed;	     /* what malloc_trim() would return of them */
+	uint64_t trimmed;	     /* those that malloc_trim() would return */
 };
 
 static void add_range(const struct host_reading *r, uint64_t start, uint64_t end,

@@ -377,7 +377,7 @@ struct unwind {
 	struct named named[NAMED]; /* cache by hash of the address, for these modules */
 };
 
-/* The unwinder, for callbacks to which libdw passes no argument. The helper has one thread. */
+/* The unwinder, for callbacks that get no argument from libdw. The helper has one thread. */
 static struct unwind *current;
 
 /* ---- files ---- */
@@ -681,8 +681,8 @@ static const char *read_name(Dwarf_Die *die)
 }
 
 /* Finds the function at an address, and the functions inlined in it, outermost first. Functions are
- * in namespaces and types, too. dwarf_getscopes() finds none in a unit of which one function has
- * ranges that libdw cannot read, such as most units of Rust. Returns the number of dies in v. */
+ * in namespaces and types, too. dwarf_getscopes() finds none in a unit with a function whose ranges
+ * libdw cannot read, such as most units of Rust. Returns the number of dies in v. */
 static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, size_t n, int depth)
 {
 	Dwarf_Die die;

@@ -863,7 +863,7 @@ struct batch {
 	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
 	uint32_t first[PIECES_AT_ONCE]; /* first piece of each remote range */
 	size_t n_local, n_remote, bytes;
-	char gap[PAGE_LEAST]; /* receives the bytes between pieces, which nobody uses */
+	char gap[PAGE_LEAST]; /* receives the bytes between pieces, which are not used */
 };
 
 /*

@@ -192,8 +192,8 @@ static void choose_site(const uint8_t *code, const struct insn *in, size_t offse
 	*ret = s;
 }
 
-/* Bytes by which the instruction lowers the stack pointer, if it has no other effect on registers.
- * -1: it has one. */
+/* Bytes by which the instruction lowers the stack pointer, if that is its only effect on registers.
+ * -1: it has another effect. */
 static int bytes_pushed(const struct insn *in, const uint8_t *code)
 {
 	if (insn__is_nop(in))

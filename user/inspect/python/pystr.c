@@ -99,7 +99,8 @@ static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 	return n;
 }
 
-/* Character i of a text, `width` bytes each; U+FFFD for U+0000 and for what is no character. */
+/* Character i of a text, `width` bytes each; U+FFFD for U+0000 and for values that are no
+ * character. */
 static uint32_t character_at(const uint8_t *raw, size_t i, unsigned width)
 {
 	uint32_t c = 0;
