@@ -138,7 +138,7 @@ struct dump_host {
 	bool tree; /* the children were read, too */
 };
 
-/* What a reading of one process leaves out. */
+/* Parts that a reading of one process leaves out. */
 struct dump_host_opts {
 	bool no_tensors;   /* the tensors on the CPU: they count for malloc */
 	bool brief;	   /* see struct host_opts */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Finds evaluation without torch.no_grad(): calls of the model that keep their activations for a
+/* Finds evaluation without torch.no_grad(): calls of the model that keep their activations for a
  * backward that does not run. A recording has the memory of each call. The recorder counts the
- * calls in which forward made no node of autograd: if there are fewer of these than calls that keep
- * their activations, the others made a graph.
- */
+ * calls whose forward made no node of autograd: if there are fewer of these than calls that keep
+ * their activations, the others made a graph. */
 #include "report/advice/internal.h"
 
 /* Calls below which there is no finding: a few may be a warm-up. */

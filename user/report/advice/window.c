@@ -117,8 +117,7 @@ static void note_dropped(struct track *t, const struct window *w)
 		t->other_peak = w->peak;
 }
 
-/* Moves the current window into t->kept, or drops it. What is in t->now afterwards is only memory
- * to reuse. */
+/* Moves the current window into t->kept, or drops it. Afterwards t->now is only memory to reuse. */
 static void keep_or_drop(struct track *t)
 {
 	struct window *w = &t->now, *least = NULL;

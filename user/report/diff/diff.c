@@ -182,7 +182,7 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 }
 
 /* Computes a row's identity, which is equal for rows to pair: a hash with a random seed, so that
- * nobody can craft collisions. category: include the category. */
+ * collisions cannot be crafted. category: include the category. */
 static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
 		  uint64_t *ret)
 {

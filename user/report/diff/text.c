@@ -494,7 +494,7 @@ static void print_renamed(struct printer *p)
 		const char *old_path = f[i].path[MATCH_OLD], *new_path = f[i].path[MATCH_NEW];
 		const char *a = strchr(old_path, '\0');
 		const char *b = strchr(new_path, '\0');
-		const char *common = a; /* what both paths end with */
+		const char *common = a; /* the end that both paths share */
 		int old_len, new_len;	/* of the folders */
 
 		for (; a > old_path && b > new_path && a[-1] == b[-1]; a--, b--)

@@ -10,7 +10,7 @@
 
 #define LINES 64 /* lines that are compared; segments come by free bytes, the most first */
 
-/* A line, and free bytes of the segments in which it has most of the blocks. */
+/* A line, and the free bytes of segments whose blocks are mostly the line's. */
 struct pinning {
 	const struct row *line;
 	uint64_t free;

@@ -65,7 +65,7 @@ void findings__put(struct json *j, const struct finding *f);
 struct findings_page {
 	FILE *out, *mem;
 	size_t width;
-	char *text;			/* what was written to mem, valid after it is closed */
+	char *text;			/* text written to mem, valid after mem is closed */
 	size_t size;			/* length of text */
 	size_t lines;			/* lines printed so far */
 	size_t faults, shown, left_out; /* findings */

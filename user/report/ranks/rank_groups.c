@@ -157,8 +157,8 @@ static int cmp_size(const void *a, const void *b)
 	return x > y ? -1 : x < y;
 }
 
-/* Returns the least size of a group that others are compared with. Of many groups, only the largest
- * COMPARED ones count. sizes: a buffer with an entry for each group. */
+/* Returns the least size of a group that others are compared with. If there are many groups, only
+ * the largest COMPARED ones count. sizes: a buffer with an entry for each group. */
 static uint32_t least_size(const struct rank_groups *g, uint32_t *sizes)
 {
 	for (size_t i = 0; i < g->n; i++)

@@ -227,7 +227,8 @@ struct ranks_opts {
 	const struct report_fail *fail;	      /* source of "failed" in JSON; NULL: no --fail-if */
 	const struct folder_missing *missing; /* recordings that fetch did not get */
 	size_t n_missing;
-	bool outliers; /* in JSON, only the lines in which recordings differ, without their cells */
+	bool outliers; /* in JSON, only the lines that differ between recordings, without their
+			  cells */
 };
 
 /* Results are valid after ranks__finish(). */

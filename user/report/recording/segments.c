@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The table of --by segment: the memory in each segment, and the blocks that keep it from being
- * returned to CUDA. And the list of what is below blocks. */
+ * returned to CUDA. And the list of the memory below blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

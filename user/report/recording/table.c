@@ -345,8 +345,7 @@ static void add_bars(struct table *t, size_t width)
 	grid__show(t->grid, COL_BAR, bars);
 }
 
-/* Sets the order in which columns are hidden if there is no room. Columns that the user named
- * stay. */
+/* Sets the order of hiding columns if there is no room. Columns that the user named stay. */
 static void order_columns(struct table *t)
 {
 	static const int plain[COL_WHERE] = {
