@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* ---- the servers that are asked ---- */
+/* ---- the servers ---- */
 
 #define HOSTS_MAX 16384
 #define HOSTS_NAME 128	/* longest name of a host, in bytes with the NUL */
@@ -35,7 +35,7 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
 /* Adds the servers of a file ("-": standard input): each line has a server and, after a space, an
  * optional name. "#" begins a comment. Returns 0 or an exit code, logged. */
 int hosts__read(struct hosts *h, const char *path);
-/* The URL of the first server to which a token would go unencrypted over a network; NULL: none. */
+/* The URL of the first server that would get a token unencrypted over a network; NULL: none. */
 const char *hosts__unencrypted(const struct hosts *h);
 void hosts__free(struct hosts *h);
 

@@ -8,7 +8,7 @@
 #define LISTEN_PORT 8000 /* default port */
 #define LISTEN_WHY 256	 /* size of an error message, in bytes, with the NUL */
 
-/* Who may connect to a Unix socket. */
+/* Rights to connect to a Unix socket. */
 struct listen_opts {
 	uid_t uid; /* owner of the socket's file; (uid_t)-1: unchanged */
 	/* Group whose members may connect. (gid_t)-1: unchanged, and only the owner may

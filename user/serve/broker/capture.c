@@ -46,7 +46,7 @@
 
 /* ---- checking a request ---- */
 
-/* What a request asks for; 0: not given. */
+/* Values of a request; 0: not given. */
 struct wanted {
 	struct broker_process *process; /* process to capture; NULL: a command */
 	const struct serve_target *target;

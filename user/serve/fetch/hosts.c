@@ -128,7 +128,8 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
 	return 0;
 }
 
-/* Adds a host that cannot be asked. why: static. Returns 0, -ENOMEM or -EINVAL. */
+/* Adds a host without a request, because none is possible. why: static. Returns 0, -ENOMEM or
+ * -EINVAL. */
 static int add_missing(struct hosts *h, const char *name, const char *why)
 {
 	struct hosts_one one = { .url = strdup(""), .name = make_name("://", name), .why = why };

@@ -718,8 +718,8 @@ static void put_recording(struct list *l, const struct stat *st)
 
 static void walk_folder(struct list *l, int fd, int depth);
 
-/* Adds an entry of a folder, with what is below it. Skips links and hidden entries; recordings that
- * are not complete are hidden. */
+/* Adds an entry of a folder, with all entries below it. Skips links and hidden entries; recordings
+ * that are not complete are hidden. */
 static void visit_entry(struct list *l, int folder, const struct dirent *e, int depth)
 {
 	size_t at = strlen(l->path);

@@ -23,8 +23,8 @@ enum drop_flags {
 	SANDBOX_EXECS = 4,    /* will execute another program (workers); may start threads */
 };
 
-/* What the process keeps. Each list of paths ends with NULL, and the list NULL has none. Missing
- * paths are skipped. A folder includes everything below it. */
+/* Rights that the process keeps. Each list of paths ends with NULL, and the list NULL has none.
+ * Missing paths are skipped. A folder includes everything below it. */
 struct sandbox_opts {
 	/* User to change to, never root. Ignored if the process is not root: it keeps its user. */
 	uid_t uid;

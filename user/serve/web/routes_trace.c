@@ -520,7 +520,7 @@ static void send_comparison(struct request *r)
 	request__ask(r, msg, send_document);
 }
 
-/* What decides whether a finished trace is the last of its rank. */
+/* Facts that decide whether a finished trace is the last of its rank. */
 struct finished {
 	const struct state_trace *trace;
 	const char *job;

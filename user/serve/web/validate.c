@@ -373,7 +373,7 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 	}
 }
 
-/* The value of a hexadecimal digit; -1: c is none. */
+/* The value of a hexadecimal digit; -1: c is no such digit. */
 static int hex_value(char c)
 {
 	if (c >= '0' && c <= '9')

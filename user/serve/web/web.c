@@ -238,7 +238,7 @@ struct queries {
 	bool is_bad; /* a parameter is wrong, as c says */
 };
 
-/* Sets the error of a query. Returns MHD_NO, with which on_query() ends the search. */
+/* Sets the error of a query. Returns MHD_NO, so that on_query() ends the search. */
 static enum MHD_Result refuse_query(struct queries *q, const char *field, const char *what)
 {
 	text__clean(q->c.field, sizeof(q->c.field), field, strlen(field));
