@@ -128,7 +128,7 @@ struct model_device {
 	bool marked;
 	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
 	/* Number of the last event before the mark; 0: the mark comes before all events. Events are
-	 * numbered from 1 in the order in which model__event() gets them. */
+	 * numbered from 1 in the order of model__event(). */
 	uint64_t mark_event;
 	/* Exactness of peak_allocated, allocated and mark_allocated. */
 	enum figure peak_is, allocated_is, mark_is;
@@ -219,9 +219,9 @@ struct row {
 	const char *category; /* "unknown": no role found; NULL: several */
 	/* Name of the row's tensor in the program's objects; NULL: not known, or several. */
 	const char *name;
-	/* Where the line comes from: "frame" | "autograd" (line of the forward call that made the
-	 * node) | "native" (no Python frame; file is NULL if compiled code has no names) |
-	 * "untraced" | "hidden" | "census" (before attach) */
+	/* Origin of the line: "frame" | "autograd" (line of the forward call that made the node) |
+	 * "native" (no Python frame; file is NULL if compiled code has no names) | "untraced" |
+	 * "hidden" | "census" (before attach) */
 	const char *source;
 	/* Class of the autograd node that ran, in the row's largest part; NULL: none. */
 	const char *node_class;
@@ -402,7 +402,7 @@ int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct m
 bool model__peak_line(const struct model *m, size_t device, enum frame_choice which_line,
 		      struct row *ret);
 
-/* Who made a private pool of PyTorch's allocator; see docs/reference/report.md, "Segments". */
+/* Makers of a private pool of PyTorch's allocator; see docs/reference/report.md, "Segments". */
 enum private_pool {
 	PRIVATE_GRAPH,	 /* the capture of a CUDA graph */
 	PRIVATE_MEMPOOL, /* the program, with torch.cuda.MemPool */

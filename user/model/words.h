@@ -26,8 +26,8 @@ char *words__cut_front(char *s, size_t columns);
  * Paths start at the target's folder (cwd) or the installed package and are cut at the front.
  */
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns);
-/* As words__location(), but shows "forward" and not "Net.forward", for tables in which not all rows
- * have room for the class. */
+/* As words__location(), but shows "forward" and not "Net.forward", for tables without room for the
+ * class in all rows. */
 char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns);
 /* Cuts the middle of s in place to this width, for names that differ at the end. */
 char *words__cut_middle(char *s, size_t columns);
@@ -183,7 +183,7 @@ struct host_verdict {
 	unsigned n;
 };
 
-/* What a recording knows besides the sheet that is judged. All pointers are borrowed. */
+/* Facts of a recording besides the sheet that is judged. All pointers are borrowed. */
 struct host_history {
 	const struct host_sheet *first, *last; /* first and last reading of the recording */
 	uint64_t time;			       /* from the first to the last reading, ns */

@@ -28,7 +28,7 @@ struct dev {
 	/* Records were lost at the mark, or before the first event with totals after it. */
 	bool mark_unsure;
 	bool mark_open;			/* no event with totals since the mark */
-	uint64_t peak_step[STEP_KINDS]; /* 0-based step in which the peak was reached */
+	uint64_t peak_step[STEP_KINDS]; /* 0-based step with the peak */
 	uint32_t peak_site_no;		/* site of the allocation that made the peak; 0: none */
 	/* Rings parallel to steps.ring; NULL for devices beyond STEP_DEVICES. */
 	struct step_level *step[STEP_KINDS];

@@ -112,7 +112,7 @@ struct growth_watch {
 	size_t cap;
 	struct hash_index index;
 	struct growth_track track[TRACK_NR];
-	enum step_kind kind; /* what TRACK_STEPS has: optimizer steps, or calls */
+	enum step_kind kind; /* the steps of TRACK_STEPS: optimizer steps, or calls */
 	uint32_t max;	     /* maximum number of values of a unit */
 	uint64_t cells;	     /* number of values allocated for all units together */
 	bool coarse;	     /* too many units: later lines share one */
@@ -143,7 +143,7 @@ struct growth_watch {
 		uint32_t round;			/* number of steps that were judged */
 		uint64_t calls;			/* calls since the last step */
 		uint64_t steps_of[GROWTH_AGES]; /* number of steps, by bucket_of() their calls */
-		struct growth_interval *best;	/* by device: the step in which it grew most */
+		struct growth_interval *best;	/* by device: the step with its largest growth */
 		size_t nbest;
 	} inside;
 };

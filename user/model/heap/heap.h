@@ -30,8 +30,8 @@ struct site {
 	/* The entry is the sum of removed sites of several sizes: size is the bytes of all their
 	 * blocks, total the number. */
 	bool varied;
-	/* If only a sample of stacks below a size was read: number of that size limit, see
-	 * sampling__of() in record/detail.h. 0: all stacks were read. */
+	/* If only a sample of stacks below a size was read: number of that size limit, from
+	 * sampling__bound_no(). 0: all stacks were read. */
 	uint8_t drawn;
 };
 /* Bytes of count blocks of the site. */

@@ -24,7 +24,7 @@
 
 #define OOMS_FIRST 8 /* events kept of each device: the first ones */
 #define OOMS_LAST 8  /* and the last ones */
-/* Limit of model.oom_work, to which each event adds one more: a few seconds at most. */
+/* Limit of model.oom_work, a few seconds at most. Each event raises it by one. */
 #define GAP_WORK (UINT64_C(1) << 24)
 
 /* Finds the largest free piece, unless that takes too long: a job may have many blocks and many

@@ -156,7 +156,7 @@ static int cover_siblings(struct item *items, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		char *module = module_of_key(items[i].key);
 		uint64_t most = MANY;
-		unsigned at = COMPONENTS; /* component in which most keys differ; COMPONENTS: none */
+		unsigned at = COMPONENTS; /* component that differs in most keys; COMPONENTS: none */
 
 		for (unsigned k = 0; module && k < COMPONENTS; k++) {
 			if (!hash_without(seed, items[i].key, module, k, &hash))
