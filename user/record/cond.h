@@ -33,7 +33,7 @@ enum cond_figure {
 	COND_HOST_PINNED,
 	COND_HOST_SHARED,
 	COND_HOST_UNKNOWN,
-	COND_HOST_LIVE,	  /* resident memory in use: host_sheet__live() */
+	COND_HOST_LIVE,	  /* resident memory in use: host_sheet__use() */
 	COND_MALLOC_FREE, /* resident memory that is free inside malloc; 100% is malloc's memory */
 	COND_HOST_CGROUP, /* bytes in the memory control group; 100% is the group's limit */
 	COND_FRAGMENTATION, /* a share: value has the unused bytes, whole the reserved bytes */

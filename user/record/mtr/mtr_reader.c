@@ -162,7 +162,7 @@ static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 	return 0;
 }
 
-/* Reads one section with its entries. Returns as mtr_dict__read(). */
+/* Reads one section with its entries. Returns as read_dict(). */
 static int read_section(struct dict *d, uint32_t version, struct cursor *c, const char **why)
 {
 	static const read_entry readers[] = {
