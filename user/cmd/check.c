@@ -404,16 +404,16 @@ static void explain_site(char *buf, size_t size, const char *file, uint64_t offs
 
 static void check_hook(struct check_lines *l, const struct hook *h, int id)
 {
+	const char *unit = text__unicode() ? "\xc2\xb5s" : "us";
 	char text[1024];
 
 	if (h->found && l->explain)
 		explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
-	else if (h->found)
+	else if (h->found && h->site.cls == SITE_STEPPED)
 		snprintf(text, sizeof(text),
-			 h->site.cls == SITE_STEPPED
-				 ? "single-stepped: about 9 %s a hit on a virtual machine"
-				 : "emulated by the kernel: about 0.5 %s a hit",
-			 text__unicode() ? "\xc2\xb5s" : "us");
+			 "single-stepped: about 9 %s a hit on a virtual machine", unit);
+	else if (h->found)
+		snprintf(text, sizeof(text), "emulated by the kernel: about 0.5 %s a hit", unit);
 	else
 		snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
 	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);

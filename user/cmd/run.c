@@ -156,8 +156,9 @@ static void explain_failure(const struct run_command *r, int status)
 /* Records the command and waits for its end. Returns its exit code, or ours if it did not start. */
 static int run(struct run_command *r)
 {
+	const char *hint = "";
 	int status;
-	bool ended;
+	bool ended, any;
 
 	r->recording.calls.keep = note_event;
 	status = run_command__record(r);
@@ -166,14 +167,12 @@ static int run(struct run_command *r)
 	ended = run_command__has_ended(r);
 	if (status && !ended)
 		log_warn("the command continues without a recording");
+	any = session_opts__any_process(&r->args.capture.session);
+	if (!r->warned_of_child && !r->args.inside)
+		hint = "; --children also records the processes that it starts";
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
 		log_info("PID %d ended %s: nothing to record%s", (int)child__pid(r->child),
-			 session_opts__any_process(&r->args.capture.session)
-				 ? "before its memory was read"
-				 : "without importing PyTorch",
-			 r->warned_of_child || r->args.inside
-				 ? ""
-				 : "; --children also records the processes that it starts");
+			 any ? "before its memory was read" : "without importing PyTorch", hint);
 	status = run_command__wait(r);
 	explain_failure(r, status);
 	return status;

@@ -271,7 +271,8 @@ static bool is_typed(const char *path)
 
 static bool ends_in(const char *s, const char *end)
 {
-	size_t len = strlen(s), n = strlen(end);
+	size_t len = strlen(s);
+	size_t n = strlen(end);
 
 	return len >= n && !strcmp(s + len - n, end);
 }
