@@ -127,8 +127,9 @@ char *words__groups(char buf[64], enum group by, unsigned split);
 /* Name of a part for people, such as "CPU tensors" or "malloc"; NULL: no such part. */
 const char *host_words__part(unsigned part);
 /* Writes the largest parts on one line: "CPU tensors 1.2 GiB, malloc 310 MiB, unknown 2 MiB".
- * Parts below 1 % of the total are added up as "other". Returns buf. */
-char *host_words__line(char *buf, size_t size, const struct host_sheet *s);
+ * Parts below 1 % of the total are added up as "other". columns: room for the text; the smallest
+ * parts are left out. Returns buf. */
+char *host_words__line(char *buf, size_t size, const struct host_sheet *s, size_t columns);
 /* Writes "parts": an object of each part, with label, of_rss (whether it is part of RSS), bytes,
  * known, second and second_label. */
 void host_words__json(struct json *j, const struct host_sheet *s);

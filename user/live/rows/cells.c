@@ -22,7 +22,7 @@ const struct live_column live_columns[COL_NR] = {
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
 {
 	static const int min_width[COL_NR] = {
-		[COL_PEAK] = 72, [COL_ALLOCS] = 64, [COL_CHURN] = 110, [COL_CATEGORY] = 96
+		[COL_SHARE] = 48, [COL_PEAK] = 72, [COL_ALLOCS] = 92, [COL_CHURN] = 110, [COL_CATEGORY] = 96
 	};
 
 	if (live_columns[c].sort == (int)sort)

@@ -140,29 +140,46 @@ static void draw_host(struct paint *p, const struct live_proc *proc, int x)
 {
 	const struct model_host *host = model__host(proc->model);
 	char parts[1024], text[1040];
+	int room = p->columns - x - 5;
 
-	if (!host || p->columns - x < HOST_LEAST)
+	if (!host || room < HOST_LEAST)
 		return;
-	snprintf(text, sizeof(text), "RSS: %s",
-		 host_words__line(parts, sizeof(parts), &host->last.sheet));
-	put_part(p, x, INK_DIM, words__cut(text, (size_t)(p->columns - x)));
+	host_words__line(parts, sizeof(parts), &host->last.sheet, (size_t)room);
+	if (!*parts)
+		return;
+	snprintf(text, sizeof(text), "RSS: %s", parts);
+	put_part(p, x, INK_DIM, text);
+}
+
+/* Writes the number of steps and their time; "": there are none, or growth has no room next to
+ * them. Returns buf. */
+static const char *say_steps(const struct live_proc *proc, const struct growth_summary *growth,
+			     int columns, char *buf, size_t size)
+{
+	const char *step = model__steps_are_calls(proc->model) ? "call" : "step";
+	char time[24], count[32], said[GROWTH_SUMMARY_TEXT];
+	int room;
+
+	*buf = '\0';
+	if (!model__whole_steps(proc->model))
+		return buf;
+	snprintf(buf, size, "%s %-6s %8s a %s", step,
+		 text__count(count, sizeof(count), model__whole_steps(proc->model)),
+		 text__time(time, sizeof(time), model__step_time(proc->model)), step);
+	room = columns - (int)text__width(buf) - 2;
+	if (growth && growth->verdict == GROWTH_VERDICT_GROWS &&
+	    (room < 0 || !*growth_summary__brief(growth, (size_t)room, said)))
+		*buf = '\0';
+	return buf;
 }
 
 /* Draws row 2: steps, growth, cached memory, the peak's time, out-of-memory errors, host memory. */
 static void draw_row_2(struct paint *p, const struct live_proc *proc, const struct model_device *d)
 {
 	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
-	const char *step = model__steps_are_calls(proc->model) ? "call" : "step";
-	const struct growth_summary *growth;
-	int x = 0;
+	const struct growth_summary *growth = live_proc__growth(proc, d->device);
+	int x = put_part(p, 0, INK_BOLD, say_steps(proc, growth, p->columns, text, sizeof(text)));
 
-	if (model__whole_steps(proc->model)) {
-		snprintf(text, sizeof(text), "%s %-6s %8s a %s", step,
-			 text__count(count, sizeof(count), model__whole_steps(proc->model)),
-			 text__time(time, sizeof(time), model__step_time(proc->model)), step);
-		x = put_part(p, x, INK_BOLD, text);
-	}
-	growth = live_proc__growth(proc, d->device);
 	if (growth && x < p->columns) {
 		growth_summary__brief(growth, (size_t)(p->columns - x), said);
 		x = put_part(p, x, growth->verdict == GROWTH_VERDICT_GROWS ? INK_BOLD : INK_PLAIN,

@@ -72,8 +72,8 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 	if (host)
 		fprintf(out, "  RSS %s: %s\n",
 			live__bytes(bytes, host->last.sheet.part[HOST_TOTAL].bytes),
-			words__cut(host_words__line(parts, sizeof(parts), &host->last.sheet),
-				   (size_t)width - 18));
+			host_words__line(parts, sizeof(parts), &host->last.sheet,
+					 (size_t)width - 18));
 }
 
 static void put_cell(FILE *out, enum live_col c, const char *text)

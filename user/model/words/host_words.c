@@ -86,7 +86,7 @@ static size_t sort_parts(const struct host_sheet *s, struct item *v)
 	return n;
 }
 
-char *host_words__line(char *buf, size_t size, const struct host_sheet *s)
+char *host_words__line(char *buf, size_t size, const struct host_sheet *s, size_t columns)
 {
 	struct item v[HOST_PARTS_END];
 	size_t n = sort_parts(s, v), at = 0;
@@ -105,6 +105,11 @@ char *host_words__line(char *buf, size_t size, const struct host_sheet *s)
 	if (other && at < size)
 		snprintf(buf + at, size - at, "%sother %s", at ? ", " : "",
 			 text__bytes(bytes, sizeof(bytes), other));
+	while (strlen(buf) > columns) {
+		char *last = strrchr(buf, ',');
+
+		*(last ? last : buf) = '\0';
+	}
 	return buf;
 }
 

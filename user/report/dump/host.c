@@ -284,7 +284,8 @@ static void print_processes(FILE *out, const struct dump_host *d, size_t columns
 		text__clean(comm, sizeof(comm), p->comm, strlen(p->comm));
 		fprintf(out, "%10s  PID %d  %s: %s\n",
 			text__bytes(bytes, sizeof(bytes), p->ledger.sheet.part[HOST_TOTAL].bytes),
-			p->pid, comm, host_words__line(line, sizeof(line), &p->ledger.sheet));
+			p->pid, comm,
+			host_words__line(line, sizeof(line), &p->ledger.sheet, sizeof(line)));
 	}
 	if (d->skipped)
 		text__paragraph(out, columns, "", "  ",

@@ -831,17 +831,6 @@ static char *say_end(char *buf, size_t size, const struct model_host *h, const s
 	return buf;
 }
 
-/* Leaves out the last of the parts "NAME SIZE, NAME SIZE" until they have at most this many
- * columns. */
-static void cut_parts(char *parts, size_t columns)
-{
-	while (text__width(parts) > columns) {
-		char *last = strrchr(parts, ',');
-
-		*(last ? last : parts) = '\0';
-	}
-}
-
 /* Prints the peak of host memory, the last reading with its age, and the largest parts on one line;
  * nothing if it was not read. */
 static void print_host_line(FILE *out, const struct model *m, const struct facts *f,
@@ -863,9 +852,9 @@ static void print_host_line(FILE *out, const struct model *m, const struct facts
 	else
 		snprintf(head, sizeof(head), "host  peak %s RSS at %s%s%s", bytes, time,
 			 text__dot(), say_end(end, sizeof(end), h, f));
-	host_words__line(parts, sizeof(parts), &h->highest.sheet);
 	used = text__width(head) + 2 * dot + strlen(tail);
-	cut_parts(parts, l.width > used ? l.width - used : 0);
+	host_words__line(parts, sizeof(parts), &h->highest.sheet,
+			 l.width > used ? l.width - used : 0);
 	text__paragraph(out, l.width, "", "  ", "%s%s%s%s%s", head, *parts ? text__dot() : "",
 			parts, text__dot(), tail);
 }
