@@ -240,6 +240,9 @@ await checkSearch(page);
 await checkToggles(page);
 await checkViews(page);
 await checkKeyboardAndPointer(page);
+await page.setViewportSize({ width: 390, height: 844 });
+assert.deepEqual(await page.$$eval(".f .t", els => els.filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).textOverflow !== "ellipsis").map(e => e.textContent)), [],
+	"names that are cut end in an ellipsis");
 await page.setViewportSize({ width: 640, height: 800 });
 await page.waitForTimeout(100);
 await checkShape(page);

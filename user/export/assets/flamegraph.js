@@ -103,7 +103,7 @@
 	function texts(n, f, width) {
 		const span = (cls, text, ...inner) => el("span", { className: cls, textContent: text }, ...inner);
 		return [
-			width >= 24 && span("t", flames.short(n, width < 110), f?.file && width > 90 ? span("w", Flames.base(f)) : null),
+			width >= 36 && span("t", flames.short(n, width < 110), f?.file && width > 90 ? span("w", Flames.base(f)) : null),
 			width > 210 && span("b", data.diff ? Change.signed(sums.new[n] - sums.old[n]) : bytes(flames.values[n])),
 		].filter(Boolean);
 	}
