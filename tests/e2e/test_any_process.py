@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import urllib.request
 
 import chaos
 import harness
@@ -16,12 +17,13 @@ from harness import check, equal, finish, record, report, run, scratch, spawn, t
 MIB = 1 << 20
 TIMES = 48
 GROWS = os.path.join(harness.WORKLOADS, "grows.py")
+SERVICE = os.path.join(harness.WORKLOADS, "leaky_service.py")
 C_SOURCE = os.path.join(harness.PROGRAMS, "grow.c")
 
 
 def line_of(path):
     with open(path, encoding="utf-8") as f:
-        return next(n for n, text in enumerate(f, 1) if "GROWS" in text and "=" in text)
+        return next(n for n, text in enumerate(f, 1) if re.search(r"GROWS( \*/)?$", text))
 
 
 def commands():
@@ -117,6 +119,51 @@ def test_killed_by_a_cgroup():
             cgroup.remove()
         doc = check_rows(path, file, function, 20)
         equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", 32 * MIB), "the end of %s: %s" % (name, doc["end"]))
+
+
+def killed_service(interpreter, how):
+    """A service that keeps memory for each request, until its cgroup's limit: reason, limit and line."""
+    limit = 96 * MIB
+    path, cgroup = scratch("service-%s.mtr" % how), kills.Cgroup(limit)
+    try:
+        p = spawn([interpreter, SERVICE, how])
+        port = int(p.wait_line("^port", 30).split()[1])
+        requests(port, 1)
+        cgroup.write("cgroup.procs", p.pid)
+        recorder = record(p.pid, path, "--on-kill", "-v")
+        recorder.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+        answered = requests(port, 2 * limit // MIB)
+        p.wait(60)
+        equal(recorder.wait(60), 0, "exit code of record (%s)" % recorder.stderr())
+        harness.own(path)
+    finally:
+        cgroup.remove()
+    doc = report(path, "--device", "host", "--at", "end", "--top", "0")
+    equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", limit), "the end: %s" % doc["end"])
+    of_line = sum(r["bytes"] for r in doc["rows"] if os.path.basename(r["file"] or "") == "leaky_service.py" and r["line"] == line_of(SERVICE))
+    check(abs(of_line - answered * MIB) < 0.1 * answered * MIB, "the line has %d bytes after %d requests: %s", of_line, answered, doc["rows"][:4])
+    code, out, _ = tool("report", path)
+    check(code == 0 and "OOM killer" in out and "remember" in out, "report: %s", out)
+
+
+def requests(port, n):
+    """Sends requests until the service ends, at most n. Returns how many were answered."""
+    for i in range(n):
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:%d/" % port, timeout=20) as answer:
+                answer.read()
+        except OSError:
+            return i
+    return n
+
+
+def test_killed_service():
+    killed_service(sys.executable, "asyncio")
+
+
+@harness.nightly("programs")
+def test_killed_uvicorn():
+    killed_service(harness.installed("python", "tables", step="nightly"), "uvicorn")
 
 
 def test_killed_at_once():

@@ -14,6 +14,7 @@ import sys
 
 import chaos
 import harness
+import kills
 from harness import Skip, check, equal, finish, nightly, record, report, run, scratch, spawn, tool
 
 MIB = 1 << 20
@@ -144,6 +145,37 @@ def check_cause(name):
 
 def test_python():
     check_cause("Python: list of `bytes`")
+
+
+def killed(name):
+    """Killed by its cgroup while it grows: reason, limit and line."""
+    command, kind, mib, _, _ = CAUSES[name]
+    path, cgroup = scratch("killed-%s.mtr" % kind), kills.Cgroup(mib * MIB // 2)
+    try:
+        p = spawn([*command(), kind, str(mib)])
+        p.wait_line("^ready", 30)
+        cgroup.write("cgroup.procs", p.pid)
+        recorder = record(p.pid, path, "--on-kill", "-v")
+        recorder.wait_line("host memory: [0-9]+ mappings", 60, stream="err")
+        p.send()
+        p.wait(60)
+        equal(recorder.wait(60), 0, "exit code of record (%s)" % recorder.stderr())
+        harness.own(path)
+    finally:
+        cgroup.remove()
+    doc = report(path, "--device", "host", "--at", "end", "--top", "0")
+    equal((doc["end"]["reason"], doc["end"]["cgroup"]["limit"]), ("oom killer", mib * MIB // 2), "the end: %s" % doc["end"])
+    file, line = lines()[kind]
+    of_line = sum(r["bytes"] for r in doc["rows"] if os.path.basename(r["file"] or "") == file and r["line"] == line)
+    check(of_line > mib * MIB // 4, "the line has %d bytes: %s", of_line, doc["rows"][:4])
+
+
+def test_killed_rust():
+    killed("Rust: vector")
+
+
+def test_killed_go():
+    killed("Go: slice")
 
 
 def test_freed():

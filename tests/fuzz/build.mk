@@ -19,7 +19,7 @@ $(OUTPUT)/fuzz/fuzz_objects $(OUTPUT)/tests/fuzz/fuzz_objects: FUZZ_LDFLAGS := -
 $(foreach f,hostmem jemalloc jeprof tcmalloc,$(OUTPUT)/fuzz/fuzz_$f $(OUTPUT)/tests/fuzz/fuzz_$f): FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=host_resident__read
 $(OUTPUT)/fuzz/fuzz_mallocs $(OUTPUT)/tests/fuzz/fuzz_mallocs: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=proc__exe \
 	$(foreach f,read walk count,-Wl,--wrap=host_resident__$(f))
-$(OUTPUT)/fuzz/fuzz_native $(OUTPUT)/tests/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map open_file,-Wl,--wrap=proc__$(f))
+$(OUTPUT)/fuzz/fuzz_native $(OUTPUT)/tests/fuzz/fuzz_native: FUZZ_LDFLAGS := $(foreach f,maps pages open_map pin_map open_file,-Wl,--wrap=proc__$(f))
 $(OUTPUT)/fuzz/fuzz_serve_ask $(OUTPUT)/tests/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
 $(OUTPUT)/fuzz/fuzz_records $(OUTPUT)/tests/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
 	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f))

@@ -30,6 +30,7 @@ static size_t file_size;
 int __wrap_proc__maps(const struct proc *p, struct maps *ret);
 int __wrap_proc__pages(const struct proc *p, uint64_t *ret);
 int __wrap_proc__open_map(const struct proc *p, const struct map *m);
+int __wrap_proc__pin_map(const struct proc *p, const struct map *m);
 int __wrap_proc__open_file(const struct proc *p, const char *path);
 
 int __wrap_proc__maps(const struct proc *p, struct maps *ret)
@@ -58,6 +59,12 @@ static int open_bytes(void)
 int __wrap_proc__open_map(const struct proc *p, const struct map *m)
 {
 	return open_bytes();
+}
+
+int __wrap_proc__pin_map(const struct proc *p, const struct map *m)
+{
+	(void)p, (void)m;
+	return -ENOENT;
 }
 
 /* The file with debug information is the same. */

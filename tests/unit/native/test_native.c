@@ -491,6 +491,15 @@ static void test_ended(void **state)
 	assert_frames(&p, "plain.c", alpha_beta, 2);
 	native__free(p.native);
 	proc__free(p.proc);
+
+	/* before its first stack is read */
+	start(&p, "plain", NULL);
+	kill(p.pid, SIGKILL);
+	waitpid(p.pid, NULL, 0);
+	unwind(&p);
+	assert_frames(&p, "plain.c", alpha_beta, 2);
+	native__free(p.native);
+	proc__free(p.proc);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,11 +34,13 @@
 #define KILLED_MAX 5		    /* killed helpers after which none is started for a while */
 #define PAUSE 60000000000ULL	    /* ns of that pause */
 #define FILES_MAX 1024		    /* descriptors of the helper */
+#define PINS 32			    /* files that stay open: the program, and the first libraries */
 
 /* A mapped file with code. */
 struct module {
 	struct map first; /* lowest mapping of the file; its path is owned by `maps` */
 	uint64_t start, end;
+	int pin; /* O_PATH descriptor, for when the process has ended; negative: none */
 };
 
 struct native {
@@ -58,12 +61,11 @@ struct native {
 /* ---- mapped files ---- */
 
 /* Lists the files that are mapped with code, each from its beginning on. */
-static int list_modules(struct native *n)
+static int find_modules(struct native *n)
 {
 	struct module *m = NULL;
 	bool code = false;
 
-	n->n = 0;
 	for (size_t i = 0; i < n->maps.n; i++) {
 		const struct map *map = &n->maps.v[i];
 
@@ -77,7 +79,7 @@ static int list_modules(struct native *n)
 			if (array__grow(&n->module, &n->cap, n->n + 1, sizeof(*n->module)))
 				return -ENOMEM;
 			m = &n->module[n->n++];
-			*m = (struct module){ .first = *map, .start = map->start };
+			*m = (struct module){ .first = *map, .start = map->start, .pin = -1 };
 			code = false;
 		}
 		m->end = map->end;
@@ -85,6 +87,62 @@ static int list_modules(struct native *n)
 	}
 	n->n -= m && !code;
 	return 0;
+}
+
+static bool is_same(const struct module *a, const struct module *b)
+{
+	return a->start == b->start && map__same_file(&a->first, &b->first);
+}
+
+/* Moves the pin of a file that was mapped there before. Returns false if it has none. */
+static bool take_pin(struct module *m, struct module *before, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (before[i].pin < 0 || !is_same(m, &before[i]))
+			continue;
+		m->pin = before[i].pin;
+		before[i].pin = -1;
+		return true;
+	}
+	return false;
+}
+
+static void pin_file(const struct native *n, struct module *m)
+{
+	struct stat st;
+
+	m->pin = proc__pin_map(n->proc, &m->first);
+	/* The process may have mapped another file there since. */
+	if (m->pin < 0 || (!fstat(m->pin, &st) && st.st_ino == m->first.inode))
+		return;
+	close(m->pin);
+	m->pin = -1;
+}
+
+static void free_modules(struct module *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (v[i].pin >= 0)
+			close(v[i].pin);
+	free(v);
+}
+
+/* Lists the modules again. The first ones keep their files open: stacks may be read after the
+ * process has ended, of which /proc shows no files. 0 or -ENOMEM. */
+static int list_modules(struct native *n)
+{
+	struct module *before = n->module;
+	size_t n_before = n->n;
+	int err;
+
+	n->module = NULL;
+	n->n = n->cap = 0;
+	err = find_modules(n);
+	for (size_t i = 0; i < n->n && i < PINS; i++)
+		if (!take_pin(&n->module[i], before, n_before))
+			pin_file(n, &n->module[i]);
+	free_modules(before, n_before);
+	return err;
 }
 
 static int read_maps(struct native *n, uint64_t pages)
@@ -149,7 +207,7 @@ void native__free(struct native *n)
 		return;
 	end_helper(n);
 	maps__free(&n->maps);
-	free(n->module);
+	free_modules(n->module, n->n);
 	free(n);
 }
 
@@ -299,6 +357,19 @@ static bool debug_path(const struct module *m, const struct wire_need *need, cha
 	return n > 0 && (size_t)n < size;
 }
 
+/* Opens a module's file, from its pin if the process has ended. Returns a descriptor or a negative
+ * error. */
+static int open_module(const struct native *n, const struct module *m)
+{
+	int fd = proc__open_map(n->proc, &m->first);
+	char name[32];
+
+	if (fd >= 0 || m->pin < 0)
+		return fd;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", m->pin);
+	return io__open_regular(AT_FDCWD, name, LINKS_FOLLOW, NULL);
+}
+
 /* Opens the file that the helper requests. Returns a descriptor or a negative error. */
 static int open_needed(struct native *n, struct wire_need *need)
 {
@@ -308,7 +379,7 @@ static int open_needed(struct native *n, struct wire_need *need)
 	if (need->module >= n->n)
 		return -EINVAL;
 	if (need->h.kind == WIRE_NEED_ELF)
-		return proc__open_map(n->proc, &n->module[need->module].first);
+		return open_module(n, &n->module[need->module]);
 	if (!debug_path(&n->module[need->module], need, path, sizeof(path)))
 		return -ENOENT;
 	/* Candidate 1 is a file of this machine, the others are files of the process's container. */
