@@ -37,7 +37,7 @@ FLOORS = (
 # Folders of rooms, by floor within the room. A room's own folder has its doors, and may have code of its lowest floor.
 INSIDE = {
     "base": ("assets", "log"),
-    "record": ("cond stream", "mtr", "folder"),
+    "record": ("cond stream", "snapshot", "mtr", "folder"),
     "inspect": ("process", "python nvml native", "torch", "census hostmem"),
     "capture": ("kernel cost", "ending probes", "decode", "session", "follow launch", "save"),
     "model": ("heap", "words open"),

@@ -41,7 +41,7 @@ struct mtr_writer_opts {
  * and sets errno on an error. EFBIG: max_size is too small for any recording; EPIPE: a pipe without
  * a reader, if SIGPIPE is ignored.
  */
-struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f,
+struct mtr_writer *mtr_writer__new(int fd, const struct dict *d, const struct facts *f,
 				   const struct mtr_writer_opts *opts);
 /* Adds one event to the block in memory, and writes the block when it is full. Returns 0; -EINVAL
  * if the event refers to entries that d lacks, and ignores the event; or -errno of a write. After a
@@ -73,12 +73,17 @@ enum mtr_end {
 	MTR_DAMAGED,   /* a block has a wrong CRC or contents; earlier blocks are good */
 };
 
-/* Opens a recording, which may be a pipe. The path "-" means standard input. On an error returns
- * NULL, sets errno, and sets *why (if why is not NULL) to a static text. EINVAL: not a recording;
- * ENOTSUP: a newer version of the format; otherwise the error of open() or read().
+/* Opens a recording or a memory snapshot of PyTorch, which may be a pipe. mtr_reader__open()
+ * reads a snapshot as a whole, with progress on a terminal. The path "-"
+ * means standard input. On an error returns NULL, sets errno, and sets *why (if why is not NULL) to
+ * a static text. EINVAL: not a recording; ENOTSUP: a newer version of the format; EBADMSG: a
+ * snapshot that is damaged or refused; ENOBUFS: it needs too much memory; otherwise the error of
+ * open() or read().
  */
 struct mtr_reader *mtr_reader__open(const char *path, const char **why);
 void mtr_reader__free(struct mtr_reader *r);
+/* True if a regular file begins as a recording does, and not as a snapshot. */
+bool mtr_reader__is_recording(const char *path);
 /* Reads the next event. Returns 1 and sets *e, returns 0 at the end of the readable part, or
  * -errno. */
 int mtr_reader__next(struct mtr_reader *r, struct event *e);
@@ -91,8 +96,10 @@ const struct facts *mtr_reader__facts(const struct mtr_reader *r);
 /* Returns how the file ended; call it after mtr_reader__next() returned 0. Sets *offset to the end
  * of the last whole block, and *why to a static text for a message; both may be NULL. */
 enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const char **why);
-uint64_t mtr_reader__position(const struct mtr_reader *r); /* bytes read, for progress */
-uint64_t mtr_reader__size(const struct mtr_reader *r); /* size of the file in bytes; 0 for a pipe */
+/* Progress: bytes read, and the file's size (0 for a pipe); of a snapshot, entries of its traces. */
+uint64_t mtr_reader__position(const struct mtr_reader *r);
+uint64_t mtr_reader__size(const struct mtr_reader *r);
+bool mtr_reader__is_snapshot(const struct mtr_reader *r);
 uint32_t mtr_reader__version(const struct mtr_reader *r);
 
 /* A bound on the memory of this process while it reads recordings. A file of a few KB can describe

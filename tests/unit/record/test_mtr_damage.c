@@ -169,7 +169,7 @@ static void test_not_a_recording(void **state)
 
 	assert_null(open_fd(fd, &why));
 	assert_int_equal(errno, EINVAL);
-	assert_string_equal(why, "not a memtrace-bpf recording");
+	assert_string_equal(why, "not a memtrace-bpf recording, and no memory snapshot of PyTorch");
 	close(fd);
 	assert_null(mtr_reader__open("/nonexistent/file.mtr", &why));
 	assert_int_equal(errno, ENOENT);

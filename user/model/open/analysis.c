@@ -45,6 +45,7 @@ static const char *name_of(const char *path)
 void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
 {
 	const char *name = name_of(path), *remedy = "";
+	char room[256];
 
 	switch (err) {
 	case EINVAL:
@@ -53,6 +54,14 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 		return;
 	case ENOTSUP:
 		failure__set(f, EXIT_UNUSABLE, 0, "%s: %s", name, why ? why : "a newer format");
+		return;
+	case EBADMSG:
+		failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot read this snapshot of PyTorch: %s",
+			     name, why ? why : "damaged");
+		return;
+	case ENOBUFS:
+		failure__set(f, EXIT_FAILED, 0, "%s: %s", name,
+			     room__why(room, sizeof(room), -err));
 		return;
 	case ENOMEM:
 	case EIO:

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "record/mtr.h"
 #include "record/stream.h"
@@ -69,17 +68,10 @@ static bool is_name_of_started(const struct name_parts *p, const char *name)
 
 /* ---- recordings ---- */
 
-static bool is_regular(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISREG(st.st_mode);
-}
-
 /* Opens a regular file, and reads its first events, which come after the facts of its process. */
 static struct mtr_reader *open_regular(const char *path, struct event *first, bool *has_first)
 {
-	struct mtr_reader *r = is_regular(path) ? mtr_reader__open(path, NULL) : NULL;
+	struct mtr_reader *r = mtr_reader__is_recording(path) ? mtr_reader__open(path, NULL) : NULL;
 
 	if (r)
 		*has_first = mtr_reader__next(r, first) == 1;

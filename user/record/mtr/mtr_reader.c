@@ -19,6 +19,7 @@
 #include "record/dict.h"
 #include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
+#include "record/snapshot/torch_snapshot.h"
 #include "record/stream.h"
 #include "record/stream/limits.h"
 #include "record/varint.h"
@@ -281,6 +282,7 @@ struct mtr_reader {
 	uint64_t checked_at;  /* value of events at the last room__check() */
 	struct dict *dict;
 	struct facts *facts;
+	struct torch_snapshot *snapshot; /* NULL: the input is a recording */
 	struct mtr_decoder *dec;
 	ZSTD_DCtx *zstd;
 	uint8_t *stored, *raw; /* buffers of the current block */
@@ -497,10 +499,23 @@ static int read_events(struct mtr_reader *r, struct event *e, int most)
 	return n;
 }
 
+/* As mtr_reader__some(), for a snapshot. */
+static int read_snapshot_events(struct mtr_reader *r, struct event *e, int most)
+{
+	int n = r->ended ? r->err : torch_snapshot__some(r->snapshot, e, most);
+
+	if (n < 0)
+		return r->ended ? n : fail_with(r, n);
+	r->events += (uint64_t)n;
+	return n || r->ended ? n : end_reading(r, MTR_COMPLETE, "complete");
+}
+
 int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
 {
 	int n = 0;
 
+	if (r->snapshot)
+		return read_snapshot_events(r, e, most);
 	while (!n && !r->ended) {
 		int got = r->in_events ? 1 : next_block(r); /* 1, 0 or -errno */
 
@@ -524,8 +539,17 @@ int mtr_reader__next(struct mtr_reader *r, struct event *e)
 }
 
 /* ---- opening ---- */
+/* Reads a file that begins with h, n bytes, as a snapshot of PyTorch. Returns as
+ * read_file_header(). */
+static int open_snapshot(struct mtr_reader *r, const char *path, const uint8_t *h, size_t n,
+			 const char **why)
+{
+	return torch_snapshot__read(path, r->fd, r->by_position ? r->position : UINT64_MAX, r->size,
+				    h, n, r->dict, r->facts, &r->snapshot, why);
+}
+
 /* Reads and checks the file header. Returns 0, or -errno with *why. */
-static int read_file_header(struct mtr_reader *r, const char **why)
+static int read_file_header(struct mtr_reader *r, const char *path, const char **why)
 {
 	uint8_t h[MTR_FILE_HEADER];
 	ssize_t n = read_bytes(r, h, sizeof(h));
@@ -534,7 +558,10 @@ static int read_file_header(struct mtr_reader *r, const char **why)
 		*why = "could not be read";
 		return (int)n;
 	}
-	*why = n == 0 ? "an empty file" : "not a memtrace-bpf recording";
+	if (torch_snapshot__is(h, (size_t)n))
+		return open_snapshot(r, path, h, (size_t)n, why);
+	*why = n == 0 ? "an empty file"
+		      : "not a memtrace-bpf recording, and no memory snapshot of PyTorch";
 	if ((size_t)n < sizeof(h)) {
 		if (n >= MTR_MAGIC_SIZE && !memcmp(h, MTR_MAGIC, MTR_MAGIC_SIZE))
 			*why = "a recording that stops within its first bytes";
@@ -577,7 +604,7 @@ static int open_file(struct mtr_reader *r, const char *path, const char **why)
 		r->size = (uint64_t)st.st_size;
 		r->by_position = r->close_fd; /* standard input is read from its present position */
 	}
-	return read_file_header(r, why);
+	return read_file_header(r, path, why);
 }
 
 struct mtr_reader *mtr_reader__open(const char *path, const char **why)
@@ -608,12 +635,30 @@ fail:
 	return NULL;
 }
 
+bool mtr_reader__is_recording(const char *path)
+{
+	uint8_t h[MTR_MAGIC_SIZE];
+	struct stat st;
+	bool is;
+	int fd;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return false;
+	fd = passed_files__open(path);
+	if (fd < 0)
+		return false;
+	is = io__pread(fd, h, sizeof(h), 0) == sizeof(h) && !memcmp(h, MTR_MAGIC, sizeof(h));
+	close(fd);
+	return is;
+}
+
 void mtr_reader__free(struct mtr_reader *r)
 {
 	if (!r)
 		return;
 	if (r->close_fd)
 		close(r->fd);
+	torch_snapshot__free(r->snapshot); /* borrows dict and facts */
 	mtr_decoder__free(r->dec);
 	facts__free(r->facts);
 	dict__free(r->dict);
@@ -644,12 +689,17 @@ enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const
 
 uint64_t mtr_reader__position(const struct mtr_reader *r)
 {
-	return r->position;
+	return r->snapshot ? torch_snapshot__position(r->snapshot) : r->position;
 }
 
 uint64_t mtr_reader__size(const struct mtr_reader *r)
 {
-	return r->size;
+	return r->snapshot ? torch_snapshot__size(r->snapshot) : r->size;
+}
+
+bool mtr_reader__is_snapshot(const struct mtr_reader *r)
+{
+	return r->snapshot;
 }
 
 uint32_t mtr_reader__version(const struct mtr_reader *r)

@@ -261,7 +261,7 @@ static const char full_by_events[] = "max-events", full_by_size[] = "max-size";
 struct mtr_writer {
 	int fd;
 	int err; /* error of the first failed write; nothing is written after it */
-	struct dict *dict;
+	const struct dict *dict;
 	const struct facts *facts;
 	struct mtr_writer_opts opts;
 	struct facts *written;	    /* the facts in the file, with their latest values there */
@@ -517,7 +517,7 @@ int mtr_writer__flush(struct mtr_writer *w)
 	return write_out(w);
 }
 
-struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f,
+struct mtr_writer *mtr_writer__new(int fd, const struct dict *d, const struct facts *f,
 				   const struct mtr_writer_opts *opts)
 {
 	struct mtr_writer *w = calloc(1, sizeof(*w));

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* PyTorch's memory snapshots as events, and pickles that are hostile or damaged. */
+#include "unit/cmocka.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "record/dict.h"
+#include "record/mtr.h"
+
+#define BASE "139971360980992" /* 0x7f4d9f400000 */
+
+/* Opens bytes as a file. NULL: *why has the reason, errno the error. */
+static struct mtr_reader *open_bytes(const void *bytes, size_t len, const char **why)
+{
+	int fd = memfd_create("snapshot", MFD_CLOEXEC);
+	struct mtr_reader *r;
+	char path[32];
+	int err;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, len), len);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	r = mtr_reader__open(path, why);
+	err = errno;
+	close(fd);
+	errno = err;
+	return r;
+}
+
+static struct mtr_reader *open_text(const char *text)
+{
+	const char *why = "?";
+	struct mtr_reader *r = open_bytes(text, strlen(text), &why);
+
+	if (!r)
+		print_message("%s\n", why);
+	assert_non_null(r);
+	return r;
+}
+
+#define MOST 64
+struct all {
+	struct event e[MOST];
+	size_t n;
+};
+
+static struct all read_all(struct mtr_reader *r)
+{
+	struct all a = { .n = 0 };
+	int n;
+
+	while ((n = mtr_reader__next(r, &a.e[a.n])) == 1)
+		assert_true(++a.n < MOST);
+	assert_int_equal(n, 0);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	return a;
+}
+
+/* The n-th event of the kind, from 0. */
+static const struct event *event_of(const struct all *a, unsigned kind, size_t n)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (a->e[i].kind == kind && !n--)
+			return &a->e[i];
+	fail_msg("no event of kind %u", kind);
+	return NULL;
+}
+
+#define FRAMES(line) "\"frames\":[{\"filename\":\"/w/train.py\",\"line\":" #line ",\"name\":\"f\"}]"
+#define SEGMENT(blocks)                                                                            \
+	"{\"device\":0,\"address\":" BASE ",\"total_size\":20971520,\"stream\":0,"                 \
+	"\"segment_type\":\"large\",\"segment_pool_id\":[0,1],\"is_expandable\":false,"            \
+	"\"blocks\":[" blocks "]}"
+
+/* A block from before the trace, one that the trace frees, and one that it allocates, whose size is
+ * that of the whole free range. */
+static void trace_of_blocks(void **state)
+{
+	struct mtr_reader *r = open_text("{\"segments\":[" SEGMENT(
+		"{\"size\":2097152,\"requested_size\":2097000,\"state\":"
+		"\"active_allocated\"," FRAMES(
+			7) "},"
+			   "{\"size\":18874368,\"requested_size\":18000000,\"state\":"
+			   "\"active_allocated\"," FRAMES(
+				   8) "}") "],"
+					   "\"device_traces\":[["
+					   "{\"action\":\"free_requested\",\"addr\":"
+					   "139971363078144,\"size\":18874368,"
+					   "\"stream\":0,\"time_us\":1000000,\"frames\":[]},"
+					   "{\"action\":\"free_completed\",\"addr\":"
+					   "139971363078144,\"size\":18874368,"
+					   "\"stream\":0,\"time_us\":1000001,\"frames\":[]},"
+					   "{\"action\":\"alloc\",\"addr\":139971363078144,"
+					   "\"size\":18000000,\"stream\":0,"
+					   "\"time_us\":1000005," FRAMES(
+						   8) "},"
+						      "{\"action\":\"oom\",\"device_free\":4096,"
+						      "\"size\":1099511627776,\"stream\":0,"
+						      "\"time_us\":1000006," FRAMES(9) "}]]}");
+	struct all a = read_all(r);
+	const struct event *e = event_of(&a, EVENT_SEGMENT, 0);
+	struct dict_stack s;
+
+	assert_int_equal(e->size, 20971520);
+	assert_int_equal(e->pool[1], 1);
+	e = event_of(&a, EVENT_BLOCK, 0);
+	assert_int_equal(e->size, 2097152);
+	assert_int_equal(e->requested, 2097000);
+	s = dict__get_stack(mtr_reader__dict(r), e->stack);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(dict__get_loc(mtr_reader__dict(r), s.frames[0].loc).line, 7);
+	/* nothing tells where the block came from that the trace only frees */
+	e = event_of(&a, EVENT_BLOCK, 1);
+	assert_int_equal(e->size, 18874368);
+	assert_int_equal(e->stack, 0);
+	e = event_of(&a, EVENT_STATE, 0);
+	assert_int_equal(e->allocated, 20971520);
+	assert_int_equal(e->reserved, 20971520);
+	e = event_of(&a, EVENT_FREE, 0);
+	assert_int_equal(e->allocated, 2097152);
+	e = event_of(&a, EVENT_ALLOC, 0);
+	assert_int_equal(e->time, 5000);
+	assert_int_equal(e->size, 18874368);
+	assert_int_equal(e->allocated, 20971520);
+	e = event_of(&a, EVENT_REQUESTED, 0);
+	assert_int_equal(e->requested, 18000000);
+	assert_int_equal(event_of(&a, EVENT_LEFT, 0)->size, 4096);
+	assert_int_equal(event_of(&a, EVENT_OOM, 0)->size, 1099511627776);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "source"), "snapshot");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "stop_reason"), "oom");
+	mtr_reader__free(r);
+}
+
+/* A block keeps the rest of its range if that is at most a MiB. */
+static void sizes_follow_from_ranges(void **state)
+{
+	struct mtr_reader *r = open_text(
+		"{\"segments\":[],\"device_traces\":[["
+		"{\"action\":\"segment_alloc\",\"addr\":" BASE ",\"size\":20971520,\"time_us\":1},"
+		"{\"action\":\"alloc\",\"addr\":" BASE ",\"size\":2000000,\"time_us\":2},"
+		"{\"action\":\"alloc\",\"addr\":139971362981376,\"size\":18500000,\"time_us\":3},"
+		"{\"action\":\"free_completed\",\"addr\":" BASE ",\"size\":2000000,\"time_us\":4},"
+		"{\"action\":\"free_completed\",\"addr\":139971362981376,\"size\":1,\"time_us\":5},"
+		"{\"action\":\"alloc\",\"addr\":" BASE ",\"size\":20971520,\"time_us\":6}]]}");
+	struct all a = read_all(r);
+
+	assert_int_equal(event_of(&a, EVENT_ALLOC, 0)->size, 2000384);
+	assert_int_equal(event_of(&a, EVENT_ALLOC, 1)->size, 18971136);
+	assert_int_equal(event_of(&a, EVENT_ALLOC, 1)->allocated, 20971520);
+	assert_int_equal(event_of(&a, EVENT_FREE, 1)->allocated, 0);
+	assert_int_equal(event_of(&a, EVENT_ALLOC, 2)->allocated, 20971520);
+	mtr_reader__free(r);
+}
+
+/* ---- pickles ---- */
+
+/* {"segments": [{"device": 0, "total_size": 512, "address": 4096, "blocks": []}]} in each protocol.
+ */
+static void each_protocol(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t len;
+	} pickles[] = {
+#define PICKLE(s) { s, sizeof(s) - 1 }
+		PICKLE("(dp0\nVsegments\np1\n(lp2\n(dp3\nVdevice\np4\nI0\nsVtotal_size\np5\nI512\n"
+		       "sVaddress\np6\nL4096L\nsVblocks\np7\n(lp8\nsas."),
+		PICKLE("}q\0X\10\0\0\0segmentsq\1]q\2}q\3(X\6\0\0\0deviceq\4K\0X\12\0\0\0total_"
+		       "sizeq\5"
+		       "M\0\2X\7\0\0\0addressq\6M\0\20X\6\0\0\0blocksq\7]q\10uas."),
+		PICKLE("\200\2}q\0X\10\0\0\0segmentsq\1]q\2}q\3(X\6\0\0\0deviceq\4K\0X\12\0\0\0"
+		       "total_sizeq\5M\0\2X\7\0\0\0addressq\6\212\2\0\20X\6\0\0\0blocksq\7]"
+		       "q\10uas."),
+		PICKLE("\200\4\225\77\0\0\0\0\0\0\0}\224\214\10segments\224]\224}\224(\214\6device"
+		       "\224K\0\214\12total_size\224M\0\2\214\7address\224M\0\20\214\6blocks\224]"
+		       "\224uas."),
+		PICKLE("\200\5}(\214\10segments](}(\214\6deviceK\0\214\12total_size"
+		       "M\0\2\214\7addressM\0\20ueu."),
+	};
+
+	for (size_t i = 0; i < sizeof(pickles) / sizeof(*pickles); i++) {
+		const char *why = "?";
+		struct mtr_reader *r = open_bytes(pickles[i].bytes, pickles[i].len, &why);
+		struct all a;
+
+		if (!r)
+			print_message("pickle %zu: %s\n", i, why);
+		assert_non_null(r);
+		a = read_all(r);
+		assert_int_equal(event_of(&a, EVENT_SEGMENT, 0)->addr, 4096);
+		assert_int_equal(event_of(&a, EVENT_SEGMENT, 0)->size, 512);
+		mtr_reader__free(r);
+	}
+}
+
+static void assert_refused(const char *bytes, size_t len, const char *reason)
+{
+	const char *why = NULL;
+	struct mtr_reader *r = open_bytes(bytes, len, &why);
+
+	assert_null(r);
+	assert_int_equal(errno, EBADMSG);
+	if (!strstr(why, reason))
+		fail_msg("'%s' instead of '%s'", why, reason);
+}
+#define REFUSED(s, reason) assert_refused(s, sizeof(s) - 1, reason)
+
+static void code_is_refused(void **state)
+{
+	REFUSED("\200\2cos\nsystem\n(S'id'\ntR.", "GLOBAL");
+	REFUSED("\200\4\214\2os\214\6system\223.", "STACK_GLOBAL");
+	REFUSED("\200\2(S'id'\ntR.", "REDUCE");
+	REFUSED("(lios\nsystem\n.", "INST");
+	REFUSED("\200\2(]o.", "OBJ");
+	REFUSED("\200\2}}b.", "BUILD");
+	REFUSED("\200\2])\201.", "NEWOBJ");
+	REFUSED("\200\4])}\222.", "NEWOBJ");
+	REFUSED("\200\2\202\1.", "EXT");
+	REFUSED("\200\2P1\n.", "PERSID");
+	REFUSED("\200\2]Q.", "PERSID");
+	REFUSED("\200\5\227.", "NEXT_BUFFER");
+}
+
+static void damage_is_refused(void **state)
+{
+	char *deep = malloc(4096);
+
+	REFUSED("\200\2", "cut off");
+	REFUSED("\200\2}", "cut off");
+	REFUSED("\200\2X\377\377\377\377a.", "cut off");
+	REFUSED("\200\2e.", "no list");
+	REFUSED("\200\2]a.", "no list");
+	REFUSED("\200\2a.", "no list");
+	REFUSED("\200\2s.", "no list");
+	REFUSED("\200\2u.", "no list");
+	REFUSED("\200\2t.", "no begin");
+	REFUSED("\200\2\207.", "no items");
+	REFUSED("\200\2d.", "no begin");
+	REFUSED("\200\2q\0.", "not there");
+	REFUSED("\200\2h\0.", "does not have");
+	REFUSED("\200\2]r\377\377\377\177.", "gaps");
+	REFUSED("\200\2]q\0h\0a.", "no list"); /* a list within itself */
+	REFUSED("\200\2]q\0(h\0e.", "within itself");
+	REFUSED("\200\2]].", "within a value");
+	REFUSED("\200\2].", "no memory snapshot");
+	REFUSED("\200\2}.", "no memory snapshot");
+	REFUSED("\200\2\200\6.", "protocol");
+	REFUSED("\200\2I1x\n.", "number");
+	REFUSED("\200\2\213\377\377\377\177.", "too long");
+	memset(deep, '(', 4096);
+	memcpy(deep, "\200\2", 2);
+	assert_refused(deep, 4096, "too deep");
+	memset(deep, '[', 4096);
+	assert_refused(deep, 4096, "too deep");
+	free(deep);
+	REFUSED("{\"a\":", "cut off");
+	REFUSED("{\"a\" 1}", "no JSON");
+	REFUSED("{1:2}", "no text");
+	REFUSED("[\"\\ud800x\"]", "half a character");
+	REFUSED("\37\213\10\0\0\0\0\0\0\3garbage", "gzip");
+	REFUSED("\50\265\57\375garbage, and more of it", "zstd");
+}
+
+/* A gzip file of 1 GB of zeros is a bomb. */
+static void bombs_are_refused(void **state)
+{
+	size_t size = 1 << 20, room = 4 << 20;
+	uint8_t *packed = malloc(room), *zeros = calloc(1, size);
+	z_stream z = { .next_out = packed, .avail_out = (uInt)room };
+
+	assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY),
+			 Z_OK);
+	/* a bytes object of 1 GB */
+	z.next_in = (uint8_t *)"\200\4\216\0\0\0\100\0\0\0\0";
+	z.avail_in = 11;
+	deflate(&z, Z_NO_FLUSH);
+	for (int i = 0; i < 1024; i++) {
+		z.next_in = zeros;
+		z.avail_in = (uInt)size;
+		deflate(&z, Z_NO_FLUSH);
+	}
+	z.avail_in = 0;
+	deflate(&z, Z_FINISH);
+	assert_refused((char *)packed, room - z.avail_out, "to exhaust memory");
+	deflateEnd(&z);
+	free(packed);
+	free(zeros);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(trace_of_blocks),   cmocka_unit_test(sizes_follow_from_ranges),
+		cmocka_unit_test(each_protocol),     cmocka_unit_test(code_is_refused),
+		cmocka_unit_test(damage_is_refused), cmocka_unit_test(bombs_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

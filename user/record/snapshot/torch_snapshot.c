@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/snapshot/torch_snapshot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/mtr.h"
+#include "record/snapshot/inflow.h"
+#include "record/snapshot/origin.h"
+#include "record/snapshot/records.h"
+#include "record/snapshot/tiling.h"
+#include "record/snapshot/unjson.h"
+#include "record/snapshot/unpickle.h"
+#include "record/snapshot/nested.h"
+
+#define DEVICES_MOST 255 /* an event's device index has 8 bits, and 255 is "not known" */
+/* torch/optim/optimizer.py: "Optimizer.step#AdamW.step" and the like */
+#define OPTIMIZER_NOTE "Optimizer."
+#define STEP_NOTE "Optimizer.step#"
+#define AUTOGRAD_THREAD "pt_autograd_ (no Python frames)"
+
+/* The trace of a device. */
+struct track {
+	struct device device;
+	const struct value_list *trace; /* NULL: none */
+	size_t at;			/* next entry */
+	struct tiling *tiling;
+	uint64_t allocated, reserved;
+	bool completes; /* the trace tells when the memory of a freed block can be used again */
+};
+
+enum part { PART_BEGIN, PART_TRACE, PART_END, PART_DONE };
+
+struct torch_snapshot {
+	struct records r;
+	struct facts *facts;
+	struct track *tracks;
+	size_t n_tracks, cap_tracks;
+	enum part part;
+	/* Events of the begin or of the end, then of the last entry. */
+	struct event *queue;
+	size_t n_queue, cap_queue, next;
+	size_t next_note;
+	uint64_t zero; /* us: time 0 of the recording */
+	bool has_times;
+	uint64_t now;		/* ns: time of the last event */
+	uint64_t done, entries; /* entries of traces: given, in all */
+	uint32_t autograd;	/* number of the thread of allocations without Python frames */
+	bool in_optimizer;	/* the last allocation with frames is in an optimizer's step */
+	bool has_steps;		/* annotations tell when an optimizer's step ends */
+	uint64_t events;
+	bool ends_with_oom;
+};
+
+/* ---- reading ---- */
+
+bool torch_snapshot__is(const uint8_t *first, size_t n)
+{
+	static const uint8_t zstd[] = { 0x28, 0xb5, 0x2f, 0xfd };
+
+	if (n < 2)
+		return false;
+	if (first[0] == 0x80) /* a pickle of protocol 2 to 5 */
+		return first[1] >= 2 && first[1] <= 5;
+	if (first[0] == 0x1f && first[1] == 0x8b)
+		return true;
+	if (n >= sizeof(zstd) && !memcmp(first, zstd, sizeof(zstd)))
+		return true;
+	/* protocol 0 and 1, or JSON */
+	return (first[0] == '(' && (first[1] == 'd' || first[1] == 'l')) ||
+	       strchr("{[}]", first[0]) != NULL;
+}
+
+struct reading {
+	struct inflow in;
+	struct progress progress;
+	struct records *records;
+};
+
+static int on_part(void *ctx)
+{
+	struct reading *r = ctx;
+
+	progress__at(&r->progress, r->in.position, r->records->n_entries);
+	return room__check();
+}
+
+/* Reads the whole input into v. */
+static int read_input(struct reading *r, struct nested *v)
+{
+	if (!inflow__fill(&r->in, 2))
+		return r->in.err ?: -EBADMSG;
+	if (*r->in.at == '{' || *r->in.at == '[')
+		return unjson__run(&r->in, v, on_part, r);
+	return unpickle__run(&r->in, v, on_part, r);
+}
+
+/* Reads the contents into s->r. Returns as torch_snapshot__read(). */
+static int read_contents(struct torch_snapshot *s, struct reading *reading, const char **why)
+{
+	struct nested v;
+	value top;
+	int err;
+
+	nested__init(&v, &s->r);
+	err = read_input(reading, &v) ?: nested__finish(&v, &top);
+	*why = v.why;
+	if (!*why)
+		*why = reading->in.why ?: "it is empty";
+	nested__free(&v);
+	/* torch.cuda.memory_snapshot() returns a list of segments. */
+	if (!err && value__kind(top) == VALUE_LIST)
+		s->r.top.segments = top;
+	if (err != -ENOSPC)
+		return err;
+	*why = "it has more names or stacks than a recording can have";
+	return -EBADMSG;
+}
+
+static const struct value_list *list_of(const struct torch_snapshot *s, value v)
+{
+	return value__kind(v) == VALUE_LIST ? &s->r.lists[value__number(v)] : NULL;
+}
+
+/* ---- tracks ---- */
+
+static struct track *add_track(struct torch_snapshot *s, uint32_t device)
+{
+	if (array__grow(&s->tracks, &s->cap_tracks, s->n_tracks + 1, sizeof(*s->tracks)))
+		return NULL;
+	s->tracks[s->n_tracks] = (struct track){
+		.device = { .type = DEVICE_CUDA, .index = (uint8_t)device },
+	};
+	return &s->tracks[s->n_tracks++];
+}
+
+static bool has_segments(const struct torch_snapshot *s, uint32_t device)
+{
+	for (size_t i = 0; i < s->r.n_segments; i++)
+		if (s->r.segments[i].device == device)
+			return true;
+	return false;
+}
+
+static void look_at_trace(struct torch_snapshot *s, struct track *t)
+{
+	for (size_t i = 0; i < t->trace->n; i++) {
+		value v = value_list__at(t->trace, i);
+		const struct snapshot_entry *e = &s->r.entries[value__number(v)];
+
+		if (value__kind(v) != VALUE_ENTRY)
+			continue;
+		s->entries++;
+		t->completes |= e->action == ACTION_FREE_COMPLETED;
+		if (e->time && (!s->has_times || e->time < s->zero))
+			s->zero = e->time;
+		s->has_times |= e->time;
+	}
+}
+
+/* Makes a track for each device with a segment or a trace. */
+static int find_tracks(struct torch_snapshot *s)
+{
+	const struct value_list *traces = list_of(s, s->r.top.traces), *trace;
+
+	for (uint32_t i = 0; i < DEVICES_MOST; i++) {
+		struct track *t;
+
+		trace = traces && i < traces->n ? list_of(s, value_list__at(traces, i)) : NULL;
+		if (!trace && !has_segments(s, i))
+			continue;
+		t = add_track(s, i);
+		if (!t)
+			return -ENOMEM;
+		t->trace = trace;
+		if (trace)
+			look_at_trace(s, t);
+	}
+	return 0;
+}
+
+/* ---- events ---- */
+
+static struct event *add_event(struct torch_snapshot *s, const struct track *t,
+			       enum event_kind kind)
+{
+	struct event *e;
+
+	if (array__grow(&s->queue, &s->cap_queue, s->n_queue + 1, sizeof(*s->queue)))
+		return NULL;
+	e = &s->queue[s->n_queue++];
+	*e = (struct event){ .kind = kind, .device = t->device, .time = s->now };
+	return e;
+}
+
+static void set_totals(const struct track *t, struct event *e)
+{
+	e->totals = true;
+	e->allocated = t->allocated;
+	e->reserved = t->reserved;
+}
+
+static void set_pool(const struct torch_snapshot *s, struct event *e, uint32_t pool_no)
+{
+	if (!pool_no)
+		return;
+	e->pool[0] = s->r.pairs[pool_no - 1].a;
+	e->pool[1] = s->r.pairs[pool_no - 1].b;
+}
+
+/* Sets the stack of an allocation. */
+static void set_stack(const struct torch_snapshot *s, struct event *e, uint32_t stack,
+		      bool no_frames)
+{
+	e->stack = stack;
+	e->walk = stack ? MT_WALK_OK : MT_WALK_OFF;
+	if (stack && stack < s->r.n_nodes)
+		e->node = s->r.nodes[stack];
+	if (!no_frames)
+		return;
+	/* PyTorch reads the frames of the thread's Python state: autograd's own threads have none. */
+	e->walk = MT_WALK_NO_FRAME;
+	e->thread = s->autograd;
+}
+
+static int list_segment(struct torch_snapshot *s, const struct track *t,
+			const struct origin_segment *o)
+{
+	struct event *e = add_event(s, t, EVENT_SEGMENT);
+
+	if (!e)
+		return -ENOMEM;
+	e->addr = o->addr;
+	e->size = o->size;
+	e->cuda_stream = o->stream;
+	e->flags = o->small ? SEGMENT_SMALL : 0;
+	e->flags |= o->mapped ? SEGMENT_EXPANDABLE : 0;
+	set_pool(s, e, o->pool_no);
+	return 0;
+}
+
+static int list_block(struct torch_snapshot *s, const struct track *t, const struct origin_block *o)
+{
+	struct event *e = add_event(s, t, EVENT_BLOCK);
+
+	if (!e)
+		return -ENOMEM;
+	e->addr = o->addr;
+	e->size = o->size;
+	e->requested = o->requested;
+	e->cuda_stream = o->stream;
+	e->flags = o->waits ? BLOCK_PENDING : 0;
+	if (o->stack || o->no_frames)
+		set_stack(s, e, o->stack, o->no_frames);
+	return 0;
+}
+
+static int list_state(struct torch_snapshot *s, const struct track *t, uint8_t flags)
+{
+	struct event *e = add_event(s, t, EVENT_STATE);
+
+	if (!e)
+		return -ENOMEM;
+	e->flags = flags;
+	set_totals(t, e);
+	return 0;
+}
+
+/* Gives a segment of the begin to the track's tiling: its blocks, from *k on, and what is free
+ * between them. */
+static int tile_segment(struct track *t, const struct origin *o, const struct origin_segment *g,
+			size_t *k)
+{
+	uint64_t at = g->addr, end = g->addr + g->size;
+
+	if (tiling__add_borders(t->tiling, g->addr, g->size, g->mapped))
+		return -ENOMEM;
+	for (; *k < o->n_blocks && o->blocks[*k].addr < end; ++*k) {
+		const struct origin_block *b = &o->blocks[*k];
+
+		if (tiling__know_block(t->tiling, b->addr, b->size, b->waits))
+			return -ENOMEM;
+		if (b->addr < at)
+			continue;
+		if (tiling__add_gap(t->tiling, at, b->addr - at))
+			return -ENOMEM;
+		at = b->addr + b->size;
+	}
+	if (g->mapped)
+		tiling__set_expandable(t->tiling);
+	return at < end ? tiling__add_gap(t->tiling, at, end - at) : 0;
+}
+
+static int list_origin(struct torch_snapshot *s, struct track *t, const struct origin *o)
+{
+	size_t k = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < o->n_segments && !err; i++)
+		err = list_segment(s, t, &o->segments[i])
+			      ?: tile_segment(t, o, &o->segments[i], &k);
+	for (size_t i = 0; i < o->n_blocks && !err; i++)
+		err = list_block(s, t, &o->blocks[i]);
+	if (err)
+		return err;
+	t->allocated = o->allocated;
+	t->reserved = o->reserved;
+	return list_state(s, t, o->rounded ? STATE_SEGMENTS_EXACT : STATE_EXACT);
+}
+
+/* Makes the events of a device's state at the begin of its trace. */
+static int begin_track(struct torch_snapshot *s, struct track *t)
+{
+	static const struct value_list nothing;
+	struct origin o = { 0 };
+	int err;
+
+	t->tiling = tiling__new(&s->r.settings);
+	if (!t->tiling)
+		return -ENOMEM;
+	err = origin__find(&s->r, t->trace ?: &nothing, t->device.index, &o);
+	if (!err)
+		err = list_origin(s, t, &o);
+	origin__free(&o);
+	return err;
+}
+
+/* Makes the events of a device's state at its end, which name the pools of all segments. */
+static int end_track(struct torch_snapshot *s, const struct track *t)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->r.n_segments && !err; i++) {
+		const struct snapshot_segment *g = &s->r.segments[i];
+		struct origin_segment o = { .addr = g->addr,
+					    .size = g->size,
+					    .stream = g->stream,
+					    .pool_no = g->pool_no,
+					    .small = g->small,
+					    .mapped = g->expandable };
+
+		if (g->device == t->device.index)
+			err = list_segment(s, t, &o);
+	}
+	return err ? err : list_state(s, t, STATE_EXACT);
+}
+
+/* ---- entries ---- */
+
+/* An optimizer's step has ended when an allocation with frames comes from elsewhere. */
+static int note_optimizer(struct torch_snapshot *s, const struct track *t, uint32_t stack)
+{
+	bool inside = stack < s->r.n_optimizer && s->r.optimizer[stack];
+	struct event *e;
+
+	if (!stack || s->has_steps)
+		return 0;
+	if (s->in_optimizer && !inside) {
+		e = add_event(s, t, EVENT_STEP);
+		if (!e)
+			return -ENOMEM;
+		set_totals(t, e);
+	}
+	s->in_optimizer = inside;
+	return 0;
+}
+
+static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
+{
+	uint64_t size = entry->block, before;
+	struct event *e;
+
+	if (note_optimizer(s, t, entry->stack) ||
+	    tiling__add_block(t->tiling, entry->addr, entry->size, &size, &before))
+		return -ENOMEM;
+	t->allocated += size - before;
+	e = add_event(s, t, EVENT_ALLOC);
+	if (!e)
+		return -ENOMEM;
+	e->addr = entry->addr;
+	e->size = size;
+	set_stack(s, e, entry->stack, entry->no_frames);
+	set_totals(t, e);
+	e = add_event(s, t, EVENT_REQUESTED);
+	if (!e)
+		return -ENOMEM;
+	e->addr = entry->addr;
+	e->requested = entry->size < size ? entry->size : size;
+	e->cuda_stream = entry->stream;
+	return 0;
+}
+
+static int on_free(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
+{
+	struct event *e;
+	uint64_t size;
+
+	if (tiling__free_block(t->tiling, entry->addr, &size) ||
+	    (!t->completes && tiling__reuse_block(t->tiling, entry->addr)))
+		return -ENOMEM;
+	t->allocated -= size;
+	e = add_event(s, t, EVENT_FREE);
+	if (!e)
+		return -ENOMEM;
+	e->addr = entry->addr;
+	e->size = size;
+	set_totals(t, e);
+	return 0;
+}
+
+/* The memory of a block whose free_requested is missing ends here, too. */
+static int on_reuse(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
+{
+	uint64_t size;
+	int err = tiling__free_block(t->tiling, entry->addr, &size);
+	struct event *e;
+
+	if (err || !size)
+		return err ? err : tiling__reuse_block(t->tiling, entry->addr);
+	t->allocated -= size;
+	e = add_event(s, t, EVENT_FREE);
+	if (!e)
+		return -ENOMEM;
+	e->addr = entry->addr;
+	e->size = size;
+	set_totals(t, e);
+	return tiling__reuse_block(t->tiling, entry->addr);
+}
+
+static int on_taken(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry,
+		    bool mapped)
+{
+	struct event *e = add_event(s, t, EVENT_CUDA_ALLOC);
+
+	if (!e || tiling__add_segment(t->tiling, entry->addr, entry->size, mapped))
+		return -ENOMEM;
+	if (mapped)
+		tiling__set_expandable(t->tiling);
+	t->reserved += entry->size;
+	e->addr = entry->addr;
+	e->size = entry->size;
+	e->how = mapped ? MEM_MAPPED : MEM_DEVICE;
+	e->flags = MEM_BY_ALLOCATOR;
+	set_stack(s, e, entry->stack, entry->no_frames);
+	return 0;
+}
+
+static int on_given_back(struct torch_snapshot *s, struct track *t,
+			 const struct snapshot_entry *entry, bool mapped)
+{
+	struct event *e = add_event(s, t, EVENT_CUDA_FREE);
+
+	if (!e || tiling__drop_segment(t->tiling, entry->addr, entry->size, mapped))
+		return -ENOMEM;
+	t->reserved -= entry->size < t->reserved ? entry->size : t->reserved;
+	e->addr = entry->addr;
+	e->size = entry->size;
+	e->how = mapped ? MEM_MAPPED : MEM_DEVICE;
+	e->flags = MEM_BY_ALLOCATOR;
+	return 0;
+}
+
+static int on_oom(struct torch_snapshot *s, const struct track *t,
+		  const struct snapshot_entry *entry)
+{
+	struct event *e;
+
+	/* PyTorch writes the free bytes of the device; -1: not known. */
+	if (entry->addr <= INT64_MAX) {
+		e = add_event(s, t, EVENT_LEFT);
+		if (!e)
+			return -ENOMEM;
+		e->size = entry->addr;
+	}
+	e = add_event(s, t, EVENT_OOM);
+	if (!e)
+		return -ENOMEM;
+	e->size = entry->size;
+	set_stack(s, e, entry->stack, entry->no_frames);
+	set_totals(t, e);
+	return 0;
+}
+
+static int on_entry(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
+{
+	if (entry->action != ACTION_SNAPSHOT)
+		s->ends_with_oom = entry->action == ACTION_OOM;
+	switch (entry->action) {
+	case ACTION_ALLOC:
+		return on_alloc(s, t, entry);
+	case ACTION_FREE_REQUESTED:
+		return on_free(s, t, entry);
+	case ACTION_FREE_COMPLETED:
+		return on_reuse(s, t, entry);
+	case ACTION_SEGMENT_ALLOC:
+	case ACTION_SEGMENT_MAP:
+		return on_taken(s, t, entry, entry->action == ACTION_SEGMENT_MAP);
+	case ACTION_SEGMENT_FREE:
+	case ACTION_SEGMENT_UNMAP:
+		return on_given_back(s, t, entry, entry->action == ACTION_SEGMENT_UNMAP);
+	case ACTION_OOM:
+		return on_oom(s, t, entry);
+	}
+	return 0;
+}
+
+/* The time of an entry or annotation, ns. Without times in the file, each entry takes a
+ * microsecond. */
+static uint64_t time_of(const struct torch_snapshot *s, uint64_t time)
+{
+	uint64_t us = s->done;
+
+	if (s->has_times)
+		us = time > s->zero ? time - s->zero : 0;
+	return us < STREAM_MOST / 1000 ? us * 1000 : STREAM_MOST;
+}
+
+/* Returns the track's next entry, or NULL at its end. */
+static const struct snapshot_entry *entry_at(const struct torch_snapshot *s, struct track *t)
+{
+	for (; t->trace && t->at < t->trace->n; t->at++) {
+		value v = value_list__at(t->trace, t->at);
+
+		if (value__kind(v) == VALUE_ENTRY)
+			return &s->r.entries[value__number(v)];
+	}
+	return NULL;
+}
+
+/* ---- annotations ---- */
+
+static struct track *track_of(struct torch_snapshot *s, uint32_t device)
+{
+	for (size_t i = 0; i < s->n_tracks; i++)
+		if (s->tracks[i].device.index == device)
+			return &s->tracks[i];
+	return &s->tracks[0];
+}
+
+static bool starts_with(const struct torch_snapshot *s, const struct snapshot_note *n,
+			const char *start)
+{
+	return text__starts(dict__str(s->r.dict, n->name), start);
+}
+
+/* Makes the event of an annotation: the end of an optimizer's step, or a mark with the name that
+ * the program gave to a stretch. */
+static int on_note(struct torch_snapshot *s, const struct snapshot_note *n)
+{
+	const struct track *t = track_of(s, n->device);
+	bool step = n->ends && starts_with(s, n, STEP_NOTE);
+	struct event *e;
+
+	if (!step && (n->ends || starts_with(s, n, OPTIMIZER_NOTE)))
+		return 0;
+	s->now = time_of(s, n->time);
+	e = add_event(s, t, step ? EVENT_STEP : EVENT_MARK);
+	if (!e)
+		return -ENOMEM;
+	if (step)
+		set_totals(t, e);
+	else
+		e->name = n->name;
+	return 0;
+}
+
+/* Makes the events of the annotations before this time, us. */
+static int notes_until(struct torch_snapshot *s, uint64_t time)
+{
+	int err = 0;
+
+	while (s->next_note < s->r.n_notes && s->r.notes[s->next_note].time < time && !err)
+		err = on_note(s, &s->r.notes[s->next_note++]);
+	return err;
+}
+
+/* Without times, an annotation has no place in the trace. */
+static void look_at_notes(struct torch_snapshot *s)
+{
+	if (!s->has_times)
+		s->r.n_notes = 0;
+	for (size_t i = 0; i < s->r.n_notes; i++) {
+		const struct snapshot_note *n = &s->r.notes[i];
+
+		s->has_steps |= n->ends && n->time >= s->zero && starts_with(s, n, STEP_NOTE);
+	}
+	while (s->next_note < s->r.n_notes && s->r.notes[s->next_note].time < s->zero)
+		s->next_note++;
+}
+
+/* Makes the events of the next entry of all traces, in order of time. Returns 1, 0 at the end, or
+ * -ENOMEM. */
+static int next_entry(struct torch_snapshot *s)
+{
+	const struct snapshot_entry *first = NULL, *e;
+	struct track *from = NULL;
+	int err;
+
+	for (size_t i = 0; i < s->n_tracks; i++) {
+		e = entry_at(s, &s->tracks[i]);
+		if (!e || (first && e->time >= first->time))
+			continue;
+		first = e;
+		from = &s->tracks[i];
+	}
+	if (!first)
+		return 0;
+	err = notes_until(s, first->time);
+	if (err)
+		return err;
+	s->now = time_of(s, first->time);
+	from->at++;
+	s->done++;
+	err = on_entry(s, from, first);
+	return err ? err : 1;
+}
+
+/* ---- facts ---- */
+
+static int set_conf(const struct torch_snapshot *s)
+{
+	value v;
+
+	if (!s->r.settings.conf)
+		return 0;
+	v = value__of(VALUE_TEXT, s->r.settings.conf - 1);
+	return facts__set(s->facts, "alloc_conf", records__string(&s->r, v));
+}
+
+static int set_first_facts(const struct torch_snapshot *s)
+{
+	char when[40];
+	int err = facts__set(s->facts, "version", MEMTRACE_VERSION) |
+		  facts__set(s->facts, "source", "snapshot") |
+		  facts__set(s->facts, "attached_at", "live") |
+		  facts__set(s->facts, "allocator", "native");
+
+	if (s->has_times && s->zero < STREAM_MOST / 1000)
+		err |= facts__set(s->facts, "start",
+				  text__date(when, sizeof(when), s->zero * 1000));
+	/* A conf with odd characters is no reason to read nothing. */
+	(void)set_conf(s);
+	return err ? -ENOMEM : 0;
+}
+
+static int set_last_facts(const struct torch_snapshot *s)
+{
+	int err = facts__setf(s->facts, "duration_ns", "%" PRIu64, s->now) |
+		  facts__setf(s->facts, "events", "%" PRIu64, s->events) |
+		  facts__set(s->facts, "lost", "0");
+
+	if (s->ends_with_oom)
+		err |= facts__set(s->facts, "stop_reason", "oom");
+	return err ? -ENOMEM : 0;
+}
+
+/* ---- all ---- */
+
+static int begin(struct torch_snapshot *s)
+{
+	uint32_t name = dict__string(s->r.dict, AUTOGRAD_THREAD, strlen(AUTOGRAD_THREAD));
+	int err = find_tracks(s);
+
+	look_at_notes(s);
+	if (name == UINT32_MAX)
+		return -ENOMEM;
+	s->autograd = dict__thread(s->r.dict, (struct dict_thread){ .name = name });
+	if (s->autograd == UINT32_MAX)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n_tracks && !err; i++)
+		err = begin_track(s, &s->tracks[i]);
+	return err ? err : set_first_facts(s);
+}
+
+/* Reads the file, and finds the state at its begin. */
+static int read_all(struct torch_snapshot *s, struct reading *reading, const char *path,
+		    uint64_t size, const char **why)
+{
+	const char *base = strrchr(path, '/');
+	char what[96];
+	int err;
+
+	snprintf(what, sizeof(what), "reading %s", base ? base + 1 : path);
+	reading->progress = progress__begin(what, size, "entries");
+	err = read_contents(s, reading, why);
+	progress__end(&reading->progress);
+	if (err)
+		return err;
+	err = begin(s);
+	if (err || s->n_tracks)
+		return err;
+	*why = "it is no memory snapshot of PyTorch, or one without a segment and an entry";
+	return -EBADMSG;
+}
+
+int torch_snapshot__read(const char *path, int fd, uint64_t at, uint64_t size, const uint8_t *first,
+			 size_t n, struct dict *d, struct facts *f, struct torch_snapshot **ret,
+			 const char **why)
+{
+	struct torch_snapshot *s = calloc(1, sizeof(*s));
+	struct reading reading = { .records = s ? &s->r : NULL };
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	s->facts = f;
+	err = records__init(&s->r, d) ?: inflow__open(&reading.in, fd, at, first, n);
+	if (!err)
+		err = read_all(s, &reading, path, size, why);
+	inflow__close(&reading.in);
+	if (err)
+		torch_snapshot__free(s);
+	else
+		*ret = s;
+	return err;
+}
+
+void torch_snapshot__free(struct torch_snapshot *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n_tracks; i++)
+		tiling__free(s->tracks[i].tiling);
+	free(s->tracks);
+	free(s->queue);
+	records__free(&s->r);
+	free(s);
+}
+
+/* Makes more events. Returns 1, 0 at the end, or -ENOMEM. */
+static int make_events(struct torch_snapshot *s)
+{
+	int err;
+
+	s->n_queue = s->next = 0;
+	if (s->part == PART_BEGIN)
+		s->part = PART_TRACE;
+	if (s->part == PART_TRACE) {
+		err = next_entry(s);
+		if (err)
+			return err;
+		s->part = PART_END;
+		err = notes_until(s, UINT64_MAX);
+		for (size_t i = 0; i < s->n_tracks && !err; i++)
+			err = end_track(s, &s->tracks[i]);
+		return err ? err : 1;
+	}
+	if (s->part == PART_DONE)
+		return 0;
+	s->part = PART_DONE;
+	return set_last_facts(s);
+}
+
+int torch_snapshot__some(struct torch_snapshot *s, struct event *e, int most)
+{
+	int n = 0, more = 1;
+
+	while (n < most && more > 0) {
+		if (s->next == s->n_queue) {
+			more = make_events(s);
+			continue;
+		}
+		e[n] = s->queue[s->next++];
+		s->events += event__counts(&e[n++]);
+	}
+	return more < 0 ? more : n;
+}
+
+uint64_t torch_snapshot__position(const struct torch_snapshot *s)
+{
+	return s->done;
+}
+
+uint64_t torch_snapshot__size(const struct torch_snapshot *s)
+{
+	return s->entries;
+}
