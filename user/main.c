@@ -23,13 +23,13 @@
 
 /* In the order of the list that help prints, by group. */
 static const struct command *const commands[] = {
-	&command_diagnose, &command_live,   &command_leaks, &command_dump,    &command_ps,
-	&command_record,   &command_run,    &command_watch,
+	&command_diagnose, &command_live,     &command_leaks,  &command_dump,	 &command_ps,
+	&command_record,   &command_run,      &command_watch,
 #if MEMTRACE_SERVE
 	&command_serve,	   &command_fetch,
 #endif
-	&command_ctl,	   &command_report, &command_diff,  &command_compare, &command_export,
-	&command_estimate, &command_replay, &command_check, &command_mcp,
+	&command_ctl,	   &command_report,   &command_diff,   &command_compare, &command_export,
+	&command_import,   &command_estimate, &command_replay, &command_check,	 &command_mcp,
 };
 
 /* Not in the help: for completion scripts, and for the build. */
@@ -119,9 +119,16 @@ static const struct command *find(const char *name)
 
 static bool is_recording(const char *word)
 {
+	static const char *const ends[] = { ".mtr", ".pickle", ".pickle.gz" };
 	size_t len = strlen(word);
 
-	return len > 4 && !strcmp(word + len - 4, ".mtr");
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		size_t n = strlen(ends[i]);
+
+		if (len > n && !strcmp(word + len - n, ends[i]))
+			return true;
+	}
+	return false;
 }
 
 static int no_command(int argc, char *const *argv)

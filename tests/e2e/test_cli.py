@@ -11,7 +11,7 @@ import subprocess
 import harness
 from harness import REPO, check, equal, run, scratch, tool
 
-COMMANDS = ("live", "record", "run", "ps", "diagnose", "estimate", "report", "leaks", "diff", "compare", "export", "replay", "watch", "serve", "fetch", "dump", "ctl", "check", "mcp")
+COMMANDS = ("live", "record", "run", "ps", "diagnose", "estimate", "report", "leaks", "diff", "compare", "export", "import", "replay", "watch", "serve", "fetch", "dump", "ctl", "check", "mcp")
 GOLDEN = os.path.join(REPO, "tests", "data", "golden", "help")
 OK, UNUSABLE, USAGE = 0, 2, 64
 # Arguments with which an option's value is parsed and nothing else happens.

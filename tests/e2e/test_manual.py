@@ -14,7 +14,7 @@ import test_cli
 from harness import REPO, Skip, check, equal, run, scratch, tool
 
 PAGES = os.path.join(os.path.dirname(harness.TOOL), "man")
-COMMANDS = ("record", "run", "ps", "diagnose", "estimate", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "watch", "serve", "fetch", "dump", "check", "mcp")
+COMMANDS = ("record", "run", "ps", "diagnose", "estimate", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "import", "watch", "serve", "fetch", "dump", "check", "mcp")
 # What the examples run on: their own recordings, no process, no host-wide choice, and nothing for long.
 FILES = ("run.mtr", "old.mtr", "new.mtr", "runs/run.mtr")
 CHANGES = ((r"^sudo ", ""), (r"\b4242\b", "%(pid)d"), (r"(?<!serve )--all\b", "--name no-such-job"), (r"--name '?train.py[^']*?'?(?= |$)", "--name no-such-job"),

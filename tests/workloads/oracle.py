@@ -31,6 +31,7 @@ def arguments(doc, **defaults):
     p.add_argument("--device", default="cuda", help="cuda, or cpu to see whether the job itself is right")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--oracle", metavar="FILE", help="write what the allocator knows at the end")
+    p.add_argument("--snapshot", metavar="FILE", help="write a memory snapshot of PyTorch at the end, with Python stacks")
     p.add_argument("--no-history", action="store_true", help="its totals only: for runs of very many events")
     p.add_argument("--stop-before", type=int, metavar="N", help="say ready and wait for a line before step N")
     p.add_argument("--until-told", action="store_true", help="go on until a line comes; says ready after --steps steps")
@@ -121,6 +122,9 @@ def begin(args, with_frames=False):
     if not args.device.startswith("cuda"):
         return False
     torch.cuda.init()
+    if args.snapshot and backend() == "native":
+        torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks=os.environ.get("SNAPSHOT_STACKS", "python"))
+        return False
     if not args.oracle or args.no_history or backend() != "native":
         return False
     if not with_frames:
@@ -137,6 +141,8 @@ def end(args, truth, history):
         torch.cuda.synchronize()
         truth["backend"] = backend()
         truth["end"] = look(history)
+    if args.snapshot:
+        torch.cuda.memory._dump_snapshot(args.snapshot)
     if args.oracle:
         with open(args.oracle, "wb") as f:
             pickle.dump(truth, f, 4)

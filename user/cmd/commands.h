@@ -43,4 +43,4 @@ struct command {
 extern const struct command command_live, command_record, command_run, command_estimate,
 	command_report, command_compare, command_diff, command_replay, command_export, command_dump,
 	command_watch, command_leaks, command_serve, command_fetch, command_ctl, command_check,
-	command_mcp, command_diagnose, command_ps;
+	command_mcp, command_diagnose, command_ps, command_import;

@@ -138,6 +138,8 @@ void model__device(const struct model *m, size_t i, struct model_device *ret);
 /* Index of the device that a report shows by default: the one with the largest peak other than the
  * CPU, or the CPU if no other is used. -1: no device. */
 int model__main_device(const struct model *m);
+/* True if the events are those of a PyTorch memory snapshot. */
+bool model__is_snapshot(const struct model *m);
 /* Whether the main device's allocator reports reserved bytes. */
 bool model__reserves(const struct model *m);
 /* One reading of the process's host memory from /proc. */
@@ -231,6 +233,8 @@ struct row {
 	/* The row's memory was allocated before the first event; file is NULL. All such memory that
 	 * has no name is one row. */
 	bool before_attach;
+	bool history;  /* with before_attach: the recording is a snapshot, which calls that its
+			  history */
 	bool filtered; /* the caller's filter excludes the row */
 	/* Estimates of bytes, if only a sample of stacks was read, or of small objects on the host
 	 * (record/detail.h). All are equal to bytes where the row is exact. */

@@ -49,6 +49,9 @@ const char *words__parse_role(const char *text);
 const char *words__parse_phase(const char *text);
 /* A phase for people: "forward", "data loading", "between phases". */
 const char *words__phase(enum phase p);
+/* What memory from before the first event is called: "before attach", or with history "before the
+ * history". */
+const char *words__before(bool history);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */
 char *words__thread(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */

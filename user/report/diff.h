@@ -113,6 +113,7 @@ struct compared {
 	char *file, *func, *module;
 	uint32_t line;
 	bool dry_run, complete, live; /* live: true if the recorder attached to a running process */
+	bool history;		      /* it is a snapshot of PyTorch */
 	uint64_t duration, events, lost;
 	bool is_window;	       /* the recording has only the end of its capture */
 	uint64_t window_start; /* start of that window, ns since the start of the capture */

@@ -441,6 +441,13 @@ uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t nod
 	return attribution__stack(w, n.stack).module;
 }
 
+bool attribution__is_snapshot(const struct attribution *w)
+{
+	const char *source = facts__get(w->facts, "source");
+
+	return source && !strcmp(source, "snapshot");
+}
+
 void attribution__free(struct attribution *w)
 {
 	if (!w)

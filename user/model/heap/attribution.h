@@ -75,4 +75,6 @@ static inline enum phase attribution__node_phase(struct attribution *w, uint32_t
 }
 /* Whether a call of the module is on the stack. */
 bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
+/* True if the recording is made from a snapshot of PyTorch. */
+bool attribution__is_snapshot(const struct attribution *w);
 void attribution__free(struct attribution *w);

@@ -41,6 +41,11 @@ const char *figure__name(enum figure f)
 	return names[f];
 }
 
+bool model__is_snapshot(const struct model *m)
+{
+	return attribution__is_snapshot(m->attribution);
+}
+
 size_t model__devices(const struct model *m)
 {
 	return m->ndevs;

@@ -210,8 +210,9 @@ static void row__set_module(const struct model *m, uint32_t module, struct row *
 	r->module_root = dict__str(m->dict, mod.root);
 }
 
-static void row__set_before_attach(struct row *r)
+static void row__set_before_attach(const struct model *m, struct row *r)
 {
+	r->history = attribution__is_snapshot(m->attribution);
 	r->before_attach = true;
 	r->module = r->module_class = r->module_root = "";
 	r->phase = PHASE_OTHER;
@@ -235,7 +236,7 @@ void rows__line(const struct model *m, enum frame_choice which_line, uint32_t st
 
 	*r = (struct row){ .stack = stack, .category = category__name(CATEGORY_UNKNOWN) };
 	if (walk == WALK_CENSUS) {
-		row__set_before_attach(r);
+		row__set_before_attach(m, r);
 		return;
 	}
 	w = attribution__stack(m->attribution, stack);
@@ -327,7 +328,7 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 	r->stack = s->stack;
 	r->module = r->module_class = r->module_root = "";
 	if (goes_before_attach(t, k)) {
-		row__set_before_attach(r);
+		row__set_before_attach(t->m, r);
 	} else {
 		r->phase = s->phase;
 		r->source = s->walk == WALK_CENSUS ? "census" : source_of(s->walk, &w);
@@ -417,7 +418,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 		r.name = dict__str(t->m->dict, name);
 	r.module = r.module_class = r.module_root = "";
 	if (s->walk == WALK_CENSUS) {
-		row__set_before_attach(&r);
+		row__set_before_attach(t->m, &r);
 	} else {
 		r.phase = s->phase;
 		r.source = source_of(s->walk, &w);
@@ -682,13 +683,13 @@ static bool is_anonymous(const struct bucket *g, bool filtered)
 }
 
 /* A row of bytes from before attach that lie in no known block. */
-static struct row before_row(uint64_t bytes)
+static struct row before_row(const struct model *m, uint64_t bytes)
 {
 	struct row r = { .bytes = bytes,
 			 .anonymous = bytes,
 			 .category = category__name(CATEGORY_UNKNOWN) };
 
-	row__set_before_attach(&r);
+	row__set_before_attach(m, &r);
 	return r;
 }
 
@@ -741,7 +742,7 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
 {
 	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
-	struct row before = before_row(outside);
+	struct row before = before_row(t->m, outside);
 	uint64_t sum = 0;
 	size_t nr = 0;
 	char *text;

@@ -567,8 +567,10 @@ static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 	for (size_t i = 0; i < r->holders.n; i++)
 		rows[i] = row_of_holder(&r->holders.all[i]);
 	for (size_t i = 0; i < k; i++)
-		if (named[i].before_attach)
+		if (named[i].before_attach) {
 			rows[r->holders.holder_of[i]].anonymous += named[i].anonymous;
+			rows[r->holders.holder_of[i]].history = named[i].history;
+		}
 	k = r->holders.n;
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->all[i].before_attach || r->all[i].filtered)

@@ -135,13 +135,18 @@ void words__put_window(struct json *j, const struct model *m)
 		json__seconds(j, "window_start", from, 9);
 }
 
+const char *words__before(bool history)
+{
+	return history ? "before the history" : "before attach";
+}
+
 /* Writes the location of memory that has no Python line. Returns false if it has one. */
 static bool write_without_line(char *buf, const struct row *r)
 {
 	if (r->before_attach && r->name)
 		text__clean(buf, REPORT_TEXT, r->name, strlen(r->name));
 	else if (r->before_attach)
-		strcpy(buf, "before attach");
+		strcpy(buf, words__before(r->history));
 	else if (r->file)
 		return false;
 	else if (!strcmp(r->source, "native"))
@@ -305,7 +310,7 @@ char *words__where(char *buf, const struct row *r, enum group by, const char *cw
 	if (by == BY_LINE || by == BY_STACK)
 		return words__location(buf, r, cwd, columns);
 	if (r->before_attach)
-		return words__cut(strcpy(buf, "before attach"), columns);
+		return words__cut(strcpy(buf, words__before(r->history)), columns);
 	if (by == BY_PHASE)
 		strcpy(buf, words__phase(r->phase));
 	else if (by == BY_CATEGORY)

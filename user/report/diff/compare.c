@@ -73,6 +73,7 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 		return -ENOMEM;
 	words__program(c->program, sizeof(c->program), a->facts);
 	c->dry_run = facts__get(a->facts, "dry_run");
+	c->history = model__is_snapshot(a->model);
 	c->complete = a->complete;
 	c->live = !attached || !strcmp(attached, "live");
 	c->duration = a->duration;
@@ -193,8 +194,9 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__bytes(a, 24, c->device.drift));
 		return c->device.has_totals && c->device.drift;
 	case W_BEFORE:
-		snprintf(buf, COMPARE_TEXT, "%s were there before attach",
-			 text__bytes(a, 24, c->device.before_attach_start));
+		snprintf(buf, COMPARE_TEXT, "%s were there %s",
+			 text__bytes(a, 24, c->device.before_attach_start),
+			 words__before(c->history));
 		return c->device.has_totals && c->device.before_attach_start;
 	case W_PROGRAM:
 		snprintf(buf, COMPARE_TEXT, "it ran %s, the first ran %s", c->program,

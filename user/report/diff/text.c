@@ -188,7 +188,7 @@ static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr
 		[COL_NEW] = bytes[MATCH_NEW],
 		[COL_STATUS] = diff__status(dr->status),
 		[COL_CATEGORY] = role_of(dr),
-		[COL_PHASE] = r->before_attach ? "before attach" : words__phase(r->phase),
+		[COL_PHASE] = r->before_attach ? words__before(r->history) : words__phase(r->phase),
 		[COL_MODULE] = strcpy(name, say_module(p, dr)),
 	};
 
@@ -522,18 +522,21 @@ static void print_before(struct printer *p)
 {
 	uint64_t before[MATCH_SIDES] = { 0 };
 	char bytes[24];
+	bool history = false;
 	bool of_old;
 
 	for (int k = 0; k < MATCH_SIDES; k++)
 		for (size_t i = 0; i < p->d->side[k].n; i++)
-			if (p->d->side[k].rows[i].before_attach)
+			if (p->d->side[k].rows[i].before_attach) {
 				before[k] += p->d->side[k].rows[i].bytes;
+				history |= p->d->side[k].rows[i].history;
+			}
 	if (!before[MATCH_OLD] == !before[MATCH_NEW])
 		return;
 	of_old = before[MATCH_OLD] > 0;
-	fprintf(p->out, "\n%s of the %s recording were there before attach and have no line.\n",
+	fprintf(p->out, "\n%s of the %s recording were there %s and have no line.\n",
 		text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
-		of_old ? "old" : "new");
+		of_old ? "old" : "new", words__before(history));
 	fprintf(p->out, "Rows that are %s may be the same memory.\n", of_old ? "new" : "gone");
 }
 

@@ -552,6 +552,7 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 		if (rows.n)
 			*largest = (struct row){ .bytes = rows.all[0].bytes,
 						 .before_attach = rows.all[0].before_attach,
+						 .history = rows.all[0].history,
 						 .file = rows.all[0].file,
 						 .line = rows.all[0].line,
 						 .name = rows.all[0].name,

@@ -821,7 +821,7 @@ static char *say_row(struct page *p, char *buf, const struct row *r, size_t colu
 
 	if (!o->split)
 		return words__where(buf, r, o->by, cwd, columns);
-	strcpy(buf, r->before_attach ? "before attach" : "");
+	strcpy(buf, r->before_attach ? words__before(r->history) : "");
 	row.before_attach = false;
 	for (size_t i = 0; i < N_PARTS; i++) {
 		bool said = order[i] == BY_CATEGORY || (order[i] == BY_MODULE && *r->module);

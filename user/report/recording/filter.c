@@ -394,7 +394,7 @@ static bool any_has(const struct row *r, const char *value)
 	    has_text(r->node_class, value))
 		return true;
 	if (r->before_attach)
-		return has_text("before attach", value);
+		return has_text(words__before(r->history), value);
 	if (has_text(phase__name(r->phase), value))
 		return true;
 	if (!r->file || !strchr(value, ':'))

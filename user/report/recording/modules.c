@@ -213,6 +213,7 @@ struct tree {
 	uint64_t all_bytes; /* 100 % */
 	bool unicode, bars;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
+	const char *before;		 /* words__before() */
 	bool more[DEPTH];		 /* [depth]: siblings follow the node at that depth */
 	struct module_tree modules;
 	char text[REPORT_TEXT];
@@ -384,7 +385,7 @@ static void print_tree(struct tree *t)
 	if (t->hidden)
 		fprintf(t->out, "%*s+ %s\n", (int)t->used, "",
 			text__counted(t->text, 48, t->hidden, "more row"));
-	print_rest(t, &t->modules.before, "before attach");
+	print_rest(t, &t->modules.before, t->before);
 	print_rest(t, &t->modules.outside, "(no module)");
 	print_rest(t, &t->modules.filtered, "(filtered out)");
 }
@@ -406,6 +407,7 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 	}
 	model__device(m, device, &dev);
 	t->out = out;
+	t->before = words__before(model__is_snapshot(m));
 	t->width = report_text__width(out, o);
 	t->left = o->top ? o->top : SIZE_MAX;
 	t->unicode = text__unicode();
@@ -525,7 +527,7 @@ static int list_categories(const struct model *m, size_t device, const struct re
 		else if (rows[i].bytes)
 			add_item(l, words__role(rows[i].category), rows[i].bytes);
 	add_others(l);
-	add_rest(l, "before attach", before);
+	add_rest(l, words__before(model__is_snapshot(m)), before);
 	add_rest(l, "(filtered out)", out);
 	free(rows);
 	return 0;
@@ -624,7 +626,7 @@ static int list_modules(const struct model *m, size_t device, const struct repor
 		add_parts(&t, t.roots, in_modules(&t), l);
 		add_others(l);
 		add_rest(l, "(no module)", t.outside.bytes);
-		add_rest(l, "before attach", t.before.bytes);
+		add_rest(l, words__before(model__is_snapshot(m)), t.before.bytes);
 		add_rest(l, "(filtered out)", t.filtered.bytes);
 	}
 	free(t.all);
@@ -637,6 +639,7 @@ struct shape {
 	uint64_t all;	   /* bytes that are 100 % */
 	bool unicode;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
+	const char *before;		 /* words__before() */
 };
 
 static size_t shape_width(const struct shape *s)

@@ -255,7 +255,7 @@ static const char *say_cell(struct table *t, const struct row *r, int col, size_
 	case COL_THREAD:
 		return words__cut(words__thread(t->text, r), MODULE_MAX);
 	case COL_PHASE:
-		return r->before_attach ? "before attach" : words__phase(r->phase);
+		return r->before_attach ? words__before(r->history) : words__phase(r->phase);
 	case COL_MODULE:
 		return r->modules || *r->module_class ? say_modules(t, r, columns) : "(no module)";
 	}

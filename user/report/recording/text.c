@@ -186,6 +186,7 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 {
 	char **argv = words__cmdline(f);
 	const char *comm = facts__get(f, "comm");
+	const char *source = facts__get(f, "source");
 
 	join_command(buf, size, argv, false);
 	if (text__width(buf) > columns)
@@ -193,7 +194,9 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	if (!*buf && comm)
 		text__clean(buf, size, comm, strlen(comm));
 	if (!*buf)
-		snprintf(buf, size, "unknown process");
+		snprintf(buf, size, "%s",
+			 source && !strcmp(source, "snapshot") ? "PyTorch snapshot"
+							       : "unknown process");
 	words__cut(buf, columns);
 	words__free_cmdline(argv);
 }
@@ -271,7 +274,8 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	}
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
 	add_part(&l, "%s", cmd);
-	add_part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
+	if (!model__is_snapshot(m))
+		add_part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
 	say_container(&l, f);
 	text__time(time, sizeof(time), length_of(m, f, o));
 	if (model__whole_steps(m))
@@ -515,7 +519,7 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 
 		add_part(&l, "cached %.1f %%", 100 * part);
 		if (d.before_attach_start || !d.before_known)
-			add_part(&l, "before attach %s",
+			add_part(&l, "%s %s", words__before(model__is_snapshot(m)),
 				 text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_HOST) {
 		say_host(&l, f);

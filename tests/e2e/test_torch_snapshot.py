@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long cpu=180
+"""PyTorch's memory snapshots as input of commands. Each job writes a snapshot at its end while it is recorded, and both must give the
+same figures: totals, peaks, and bytes by line."""
+import gzip
+import json
+import os
+import pickle
+import subprocess
+
+import harness
+import truth
+from harness import check, equal, nightly, report, run, scratch, tool
+
+_made = {}
+
+
+def both(name, backend="native", role="main"):
+    """Paths of the recording and of the snapshot of a job."""
+    if (name, backend, role) not in _made:
+        job = {j.name: j for j in truth.JOBS}[name]
+        path, snapshot = scratch("%d.mtr" % len(_made)), scratch("%d.pickle" % len(_made))
+        target = harness.spawn([harness.TOOL, "run", "-f", "--requested", "-o", path, "--", harness.python(role),
+                                os.path.join(harness.WORKLOADS, job.file), *job.args, "--steps", str(job.steps), "--snapshot", snapshot],
+                               root=True, env=truth.dry_run(backend, devices=job.devices))
+        code = target.wait(300)
+        check(code == 0, "run ended with %s: %s", code, target.tail(target.stderr()))
+        _made[name, backend, role] = path, snapshot
+    return _made[name, backend, role]
+
+
+def figures(doc):
+    """What a report says of each GPU."""
+    return {d["device"]: {key: d[key] for key in ("allocated", "reserved", "peak_allocated", "peak_reserved")}
+            for d in doc["devices"] if d["device"].startswith("cuda")}
+
+
+def lines(path, device, at):
+    """(file, line) -> bytes. Memory without a line is together: a recording knows the forward call of what autograd allocates."""
+    found = {}
+    for r in report(path, "--device", device, at=at)["rows"]:
+        place = (r["file"], r["line"]) if r["file"] and r["source"] == "frame" else None
+        found[place] = found.get(place, 0) + r["bytes"]
+    return {k: v for k, v in found.items() if v}
+
+
+def compare(name, backend="native", role="main"):
+    path, snapshot = both(name, backend, role)
+    ours, theirs = report(path), report(snapshot)
+    want, got = figures(ours), figures(theirs)
+    equal(got, want, "figures of " + name)
+    n = 0
+    for device in want:
+        for at in ("peak", "end"):
+            a, b = lines(path, device, at), lines(snapshot, device, at)
+            equal(b, a, "bytes by line of %s on %s at the %s" % (name, device, at))
+            n += len(a)
+    check(n > 1, "%s: %d lines", name, n)
+    print("     %s, %s, torch %s: %s, %d lines are equal" % (name, backend, role, ", ".join(want), n))
+
+
+def test_same_as_the_recording():
+    for name in ("mlp", "empty_cache", "caught OOM", "two devices", "MemPool", "CUDA graphs"):
+        compare(name)
+
+
+def test_expandable_segments():
+    for name in ("mlp", "empty_cache"):
+        compare(name, "expandable")
+
+
+def test_other_containers():
+    """gzip, zstd, JSON, older protocols and standard input give what the pickle gives."""
+    _, snapshot = both("mlp")
+    want = figures(report(snapshot))
+    with open(snapshot, "rb") as f:
+        raw = f.read()
+    doc = pickle.loads(raw)
+    with gzip.open(scratch("s.pickle.gz"), "wb") as f:
+        f.write(raw)
+    with open(scratch("s.json"), "w", encoding="utf-8") as f:
+        json.dump(doc, f)
+    for protocol in range(6):
+        with open(scratch("p%d.pickle" % protocol), "wb") as f:
+            pickle.dump(doc, f, protocol)
+    for name in ("s.pickle.gz", "s.json", *("p%d.pickle" % p for p in range(6))):
+        equal(figures(report(scratch(name))), want, name)
+    done = subprocess.run([harness.TOOL, "report", "--format", "json", "--at", "end", "-"], input=raw, capture_output=True, check=False)
+    equal(done.returncode, 0, "report -: %s" % done.stderr.decode())
+    equal(figures(json.loads(done.stdout)), want, "standard input")
+
+
+def test_round_trip():
+    """A recording that is exported as a snapshot gives the same report again."""
+    path, _ = both("mlp")
+    made = scratch("made.pickle")
+    code, _, err = tool("export", "snapshot", path, "-f", "-o", made)
+    equal(code, 0, "export: %s" % err)
+    equal(figures(report(made)), figures(report(path)), "figures")
+    equal(lines(made, "cuda:0", "end").keys() - {None}, lines(path, "cuda:0", "end").keys() - {None}, "lines")
+
+
+def test_state_only():
+    """Without a trace, the snapshot has what is live: all of it is from before."""
+    _, snapshot = both("mlp")
+    with open(snapshot, "rb") as f:
+        doc = pickle.load(f)
+    want = figures(report(snapshot))["cuda:0"]
+    doc["device_traces"] = []
+    path = scratch("state.pickle")
+    with open(path, "wb") as f:
+        pickle.dump(doc, f)
+    got = figures(report(path))["cuda:0"]
+    equal((got["allocated"], got["reserved"]), (want["allocated"], want["reserved"]), "the state")
+    equal(lines(path, "cuda:0", "end"), lines(snapshot, "cuda:0", "end"), "lines of the state")
+
+
+def test_part_of_the_trace():
+    """A history that began late, or whose ring was full: the rest of the memory is from before it."""
+    _, snapshot = both("empty_cache")
+    with open(snapshot, "rb") as f:
+        doc = pickle.load(f)
+    want = figures(report(snapshot))["cuda:0"]
+    trace = doc["device_traces"][0]
+    path = scratch("part.pickle")
+    for part in range(1, 8):
+        doc["device_traces"][0] = trace[len(trace) * part // 8:]
+        with open(path, "wb") as f:
+            pickle.dump(doc, f)
+        got = figures(report(path))["cuda:0"]
+        equal((got["allocated"], got["reserved"]), (want["allocated"], want["reserved"]), "the end of part %d" % part)
+    out = tool("report", path)[1]
+    check("before the history" in out and "before attach" not in out, "%s", out)
+
+
+def test_every_command():
+    """Each command that takes a recording takes a snapshot."""
+    path, snapshot = both("mlp")
+    for command in (["leaks", snapshot], ["diff", snapshot, path], ["compare", snapshot, path], ["report", "--by", "segment", snapshot],
+                    ["export", "html", snapshot, "-f", "-o", scratch("s.html")], ["export", "folded", snapshot, "-f", "-o", scratch("s.folded")],
+                    ["export", "snapshot", snapshot, "-f", "-o", scratch("again.pickle")]):
+        code, _, err = tool(*command)
+        equal(code, 0, "%s: %s" % (" ".join(command), err))
+    equal(figures(report(scratch("again.pickle"))), figures(report(snapshot)), "a snapshot of a snapshot")
+
+
+def test_refused():
+    path = scratch("bad.pickle")
+    with open(path, "wb") as f:
+        f.write(b"\x80\x02cos\nsystem\n(S'echo'\ntR.")
+    code, _, err = tool("report", path)
+    check(code == 2 and "it would import code (GLOBAL)" in err and err.count("\n") == 1, "exit %d: %s", code, err)
+    with open(path, "wb") as f:
+        f.write(pickle.dumps(subprocess.PIPE.__class__, 4))
+    code, _, err = tool("report", path)
+    check(code == 2 and "it would import code (STACK_GLOBAL)" in err and err.count("\n") == 1, "exit %d: %s", code, err)
+
+
+@nightly("versions")
+def test_versions():
+    for role in ("newest", "old", "oldest"):
+        for name in ("mlp", "empty_cache"):
+            compare(name, role=role)
+
+
+run(globals())
