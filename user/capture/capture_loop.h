@@ -115,10 +115,10 @@ struct tracees;
 
 /* The outputs of the processes, from the command. */
 struct tracees_output {
-	/* A process is about to be traced, for the times-th time. times is 0 for the process of
-	 * tracees_opts.only, whose output begins before it is attached to, so that a full disk is
-	 * known then; otherwise it counts from 1. Returns the output, for the calls below, and sets
-	 * *sink; NULL: failed, logged. */
+	/* A process is about to be traced. times: number of this output of the process, from 1; 0
+	 * for the process of tracees_opts.only, whose output begins before the attach, so that a
+	 * full disk is known then. Returns the output, for the calls below, and sets *sink; NULL:
+	 * failed, logged. */
 	void *(*begin)(void *ctx, struct session *s, pid_t pid, unsigned int times,
 		       struct sink **sink);
 	/* The process is attached to, and its facts are known. Returns 0 or an exit code, logged.

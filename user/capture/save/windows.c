@@ -849,7 +849,8 @@ static int end_if_due(struct windows *w, uint64_t now)
 	return end(w, "duration", why);
 }
 
-/* Begins a window whose time has come; with the next step if steps count. */
+/* Begins a window whose time has come, unless one is open. If its length is in steps, it begins
+ * with the next step. */
 static int begin_due(struct windows *w, uint64_t time, const char *why)
 {
 	if (is_open(w) || has_all(w))

@@ -55,8 +55,9 @@ int attach_stage__hint(struct attach_stage *a);
 /* Begins to hold events and reads the tables. Call it when the probes are attached. 0 or -ENOMEM. */
 int attach_stage__begin(struct attach_stage *a);
 /*
- * The same for a forked process. If its parent has used CUDA, the tables are a copy and the memory
- * is the parent's: events of such blocks are dropped and counted (counter.cuda_copies).
+ * As attach_stage__begin(), for a forked process. If its parent has used CUDA, the tables are a
+ * copy and the memory is the parent's: events of such blocks are dropped and counted
+ * (counter.cuda_copies).
  */
 int attach_stage__begin_forked(struct attach_stage *a, const struct target *parent);
 /*
