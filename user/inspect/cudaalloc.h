@@ -107,7 +107,7 @@ struct cudaalloc_state {
 	struct cuda_block *blocks;     /* sorted by segment, then by address */
 	size_t ndevices, nsegments, nblocks;
 	bool consistent; /* all devices are consistent */
-	const char *why; /* reason of the first device that is not; static text */
+	const char *why; /* why the first other device is not consistent; static text */
 };
 
 /*

@@ -94,9 +94,11 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len);
  * that enables them. The notes are hostile. */
 
 struct usdt {
-	/* Virtual addresses in the file; semaphore 0: none. */
-	uint64_t pc, base, semaphore; /* pc: of the probe; base: of .stapsdt.base when linked */
-	char args[256];		      /* text in the note: "-8@%rax -1@%dl" */
+	/* Virtual addresses in the file. */
+	uint64_t pc;	    /* the probe */
+	uint64_t base;	    /* .stapsdt.base when the file was linked */
+	uint64_t semaphore; /* 0: none */
+	char args[256];	    /* text in the note: "-8@%rax -1@%dl" */
 };
 
 /* Finds the probes of this name in a .note.stapsdt section and stores the first max of them in v.

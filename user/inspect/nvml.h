@@ -150,5 +150,5 @@ struct gpus_greeting {
 };
 
 struct gpus_question {
-	uint64_t mask; /* bit i: GPU i is asked about */
+	uint64_t mask; /* bit i: the answer shall have GPU i */
 };

@@ -42,15 +42,17 @@
  * slice_offset 4, capacity 10, reserved 12, free 16. */
 struct layout {
 	const char *version;
-	uint16_t slices;      /* array of slices in a segment */
-	uint16_t pages;	      /* a segment's number of pages in use */
-	uint8_t slice;	      /* bytes of a slice's description */
-	bool wide;	      /* used has 16 bits and block_size 64; otherwise 32 and 32 */
-	uint8_t used, block;  /* used; block_size */
-	uint8_t local;	      /* local_free */
-	uint8_t keys;	      /* the two keys of encoded lists; 0: lists are not encoded */
-	uint8_t others, heap; /* xthread_free; xheap */
-	bool python;	      /* only CPython's free-threaded builds have this layout */
+	uint16_t slices; /* array of slices in a segment */
+	uint16_t pages;	 /* a segment's number of pages in use */
+	uint8_t slice;	 /* bytes of a slice's description */
+	bool wide;	 /* used has 16 bits and block_size 64; otherwise 32 and 32 */
+	uint8_t used;	 /* mi_page_s.used */
+	uint8_t block;	 /* mi_page_s.block_size */
+	uint8_t local;	 /* mi_page_s.local_free */
+	uint8_t keys;	 /* the two keys of encoded lists; 0: lists are not encoded */
+	uint8_t others;	 /* mi_page_s.xthread_free */
+	uint8_t heap;	 /* mi_page_s.xheap */
+	bool python;	 /* only CPython's free-threaded builds have this layout */
 };
 
 static const struct layout layouts[] = {

@@ -332,7 +332,7 @@ struct central {
 	uint32_t slots, most_slots;	     /* full and all places for move[] free objects each */
 };
 
-/* Parses the CentralFreeList w; addr: of the original. False: it is none. */
+/* Parses w, a copy of the CentralFreeList at addr. False: w is no CentralFreeList. */
 static bool parse_central(const struct host_reading *r, const uint8_t *w, uint64_t addr,
 			  struct central *ret)
 {
@@ -457,7 +457,7 @@ static int add_caches(struct tables *t, uint64_t first, struct free_objects *f)
 		if (err)
 			break;
 		if (next_at && proc__word(w + next_at + 8) != before)
-			return -ENOENT; /* it is not the first one, or the list changed */
+			return -ENOENT; /* `first` is not the first cache, or the list changed */
 		err = host_spans__add(&t->r->claims, addr, CACHE_END, HOST_MALLOC);
 		f->thread += bytes;
 		before = addr;

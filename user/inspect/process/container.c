@@ -84,7 +84,8 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 	}
 }
 
-/* Stores the container id, if a path component is "<id>" or like "docker-<id>.scope". True: it is. */
+/* Stores the container id of a path component such as "<id>" or "docker-<id>.scope". False: the
+ * component has no id. */
 static bool take_container(struct cgroup *c, const char *part, size_t len)
 {
 	size_t prefix_len;

@@ -538,7 +538,7 @@ int insn__decode(const uint8_t *code, size_t size, struct insn *ret)
 	return 0;
 }
 
-/* 90 (xchg %eax, %eax), 0f 1f and 0f 1e; not f3 0f 1e, which is endbr64 or rdssp */
+/* Nops are 90 (xchg %eax, %eax), 0f 1f and 0f 1e, but not f3 0f 1e, which is endbr64 or rdssp. */
 bool insn__is_nop(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)
