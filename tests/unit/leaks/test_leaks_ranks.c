@@ -326,8 +326,8 @@ static void test_when(void **state)
 	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status,
 			 EXIT_OK);
 	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL),
-	    "nothing grew by 1.00 GiB (--min-growth) in any recording: 39 steps, memory at\n  "
-	    "their ends varies by 170.00 MiB");
+	    "nothing grew by 1.00 GiB (--min-growth) in 39 steps in any recording; memory at\n  "
+	    "the ends of steps varies by 170.00 MiB");
 	/* The options exclude the line of the summary, too. */
 	has(leaks(ranks[0], NULL), "\nGrowth  +");
 	o = leaks("--min-growth", "1G", "--min-confidence", "high", ranks[0], NULL);

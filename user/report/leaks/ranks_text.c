@@ -339,16 +339,27 @@ static void say_range(const struct page *p,
 static void say_nothing(struct page *p, const char *sp)
 {
 	uint64_t range = 0;
-	bool long_enough = false, sum_grows = false;
-	char text[24], nothing[LEAKS_NOTHING];
+	bool long_enough = false, sum_grows = false, sure = true;
+	enum growth_clock clock = p->devices->growth.clock;
+	const char *unit = clock == GROWTH_TIME ? "slice"
+						: growth_summary__unit(&p->devices->growth);
+	char text[24], nothing[LEAKS_NOTHING], record[48] = "";
+	bool narrowed = p->r->opts->min_growth > GROWTH_SUMMARY_LEAST ||
+			p->r->opts->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		uint64_t here = p->devices[i].growth.allocated.trend.range;
 
 		range = here > range ? here : range;
 		long_enough |= p->devices[i].growth.values >= TREND_MIN;
+		sure &= p->devices[i].growth.observed >= TREND_STEADY;
 		sum_grows |= growth__sum_grows(&p->devices[i].growth);
 	}
+	/* The words of growth_summary__say() about one recording. */
+	if (!sure && !narrowed && clock == GROWTH_TIME)
+		strcpy(record, " (not sure: record longer)");
+	else if (!sure && !narrowed)
+		snprintf(record, sizeof(record), " (not sure: record %d)", TREND_STEADY);
 	if (long_enough && sum_grows)
 		text__paragraph(p->out, p->width, "", "  ",
 				"no single line is shown to grow in any recording, but the sum of "
@@ -356,10 +367,11 @@ static void say_nothing(struct page *p, const char *sp)
 				sp);
 	else if (long_enough)
 		text__paragraph(p->out, p->width, "", "  ",
-				"%s in any recording: %s, memory at their ends varies by %s",
-				leaks__nothing(p->r->opts, p->devices->growth.clock, nothing,
-					       sizeof(nothing)),
-				sp, text__bytes(text, sizeof(text), range));
+				"%s in %s in any recording%s; memory at the %ss of %ss varies by "
+				"%s",
+				leaks__nothing(p->r->opts, clock, nothing, sizeof(nothing)), sp,
+				record, clock == GROWTH_REQUESTS ? "start" : "end", unit,
+				text__bytes(text, sizeof(text), range));
 	else
 		leaks__say_short(p->out, p->width, &p->devices->growth, sp);
 }
