@@ -7,6 +7,7 @@ import collections
 import json
 import os
 import subprocess
+import sys
 
 import harness
 from harness import OUT, Skip, check, equal, made, run, scratch, tool
@@ -162,6 +163,21 @@ def test_looks():
         for where, words in said[name].items():
             for text in texts:
                 check(text in words["text"], "%s, %s: no %s", name, where, text)
+
+
+def test_verdict():
+    """A page of host memory has the verdict of report."""
+    recording, folder = scratch("page-host.mtr"), os.path.join(OUT, "test-logs", "looks-host")
+    p = harness.spawn([sys.executable, "-c", "print('ready', flush=True); input()"])
+    p.wait_line("^ready", 30)
+    code, _, err = tool("record", "-p", str(p.pid), "--host", "-d", "2s", "-f", "-o", recording, root=True)
+    equal(code, 0, "record: " + err)
+    harness.own(recording)
+    p.stop()
+    node("looks.mjs", folder, "host=" + export(recording))
+    verdict = report(recording, "peak", "host", "line")["host"]["verdict"]["sentence"]
+    for where, words in harness.read_json(os.path.join(folder, "looks.json"))["host"].items():
+        equal(words["verdict"], verdict, where)
 
 
 def test_other_pages():

@@ -17,6 +17,7 @@ const said = {};
 // What an exported page says about findings and growth. Others: all of their text.
 const words = page => page.evaluate(() => typeof Growth === "undefined" || !Page.findings ? { text: document.body.innerText } : {
 	findings: [...document.querySelectorAll("#findings li")].map(li => li.innerText.replace(/\s+/g, " ").trim()),
+	verdict: document.getElementById("verdict").hidden ? "" : document.getElementById("verdict").innerText.replace(/\s+/g, " ").trim(),
 	choice: document.getElementById("choice-text").innerText.replace(/\s+/g, " ").trim(),
 	growth: document.getElementById("view").innerText.replace(/\s+/g, " ").trim(),
 	curves: [...document.querySelectorAll("#view .curve polyline")].map(c => c.getAttribute("points").split(" ").length),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 A server on the CPU, for bench.py: answers requests over HTTP on threads, one a connection, each with a forward of a small model and
-some JSON. A client process sends requests one after the other and appends [begin, end, CPU seconds of the server] to a file. The two
+some JSON, or without PyTorch with a text that is built, searched and dropped. A client process sends requests one after the other and appends [begin, end, CPU seconds of the server] to a file. The two
 share a core, on which one of them waits for the other: no wake-up of another core is in the figures.
 
-    host_server.py TIMES [--seconds N]
+    host_server.py TIMES [--seconds N] [--without-torch]
 """
 import argparse
 import http.client
@@ -44,12 +44,31 @@ def client(port, pid, path, seconds):
             time.sleep(0.01)
 
 
-def serve(path, seconds):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+def forward():
+    """A function that answers with a model."""
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 64))
+
+    def answer(rows):
+        with torch.no_grad():
+            return model(torch.tensor(rows)).tolist()
+    return answer
+
+
+def count_words(rows):
+    """Takes and frees about 1 MiB, in one piece and in small ones."""
+    words = (" ".join("%.6f" % value for row in rows for value in row) + " ") * 50
+    found = {}
+    for word in words.split()[:4096]:
+        found[word] = found.get(word, 0) + 1
+    return sorted(found.items())[:64]
+
+
+def serve(path, seconds, without_torch):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    work = count_words if without_torch else forward()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -58,8 +77,7 @@ def serve(path, seconds):
 
         def do_POST(self):
             rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["rows"]
-            with torch.no_grad():
-                answer = json.dumps(model(torch.tensor(rows)).tolist()).encode()
+            answer = json.dumps(work(rows)).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -82,13 +100,14 @@ def main():
     args = argparse.ArgumentParser()
     args.add_argument("times")
     args.add_argument("--seconds", type=float, default=3600)
+    args.add_argument("--without-torch", action="store_true")
     args.add_argument("--client", type=int)
     args.add_argument("--pid", type=int)
     args = args.parse_args()
     if args.client:
         client(args.client, args.pid, args.times, args.seconds)
     else:
-        serve(args.times, args.seconds)
+        serve(args.times, args.seconds, args.without_torch)
 
 
 if __name__ == "__main__":

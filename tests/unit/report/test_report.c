@@ -453,6 +453,32 @@ static void test_only_host(void **state)
 	assert_null(strstr(o->out, "allocated"));
 }
 
+/* Memory that no table explains may be free or live. */
+static void test_fail_if_live(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = 64 * MIB;
+	s.part[HOST_MALLOC] = (struct host_figure){ 30 * MIB, 10 * MIB, true, true, false };
+	s.part[HOST_UNKNOWN].bytes = 34 * MIB;
+	s.part[HOST_PYTHON].has_second = s.part[HOST_PINNED].has_second = true;
+	alloc(&t, CPU, 1, 3000, 0);
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	tape__close(&t);
+	o = report("--fail-if", "host_live>60M", read_once, NULL);
+	assert_int_equal(o->status, 0);
+	o = report("--fail-if", "host_live>10M", read_once, NULL);
+	assert_int_equal(o->status, EXIT_HELD);
+	o = report("--fail-if", "host_live>40M", read_once, NULL);
+	assert_int_equal(o->status, EXIT_FAILED);
+	assert_non_null(strstr(o->err, "the use of some memory is not known, so live is at least "
+				       "that: host live 20.00 MiB"));
+}
+
 /* Stacks of native code that were not copied have no line. */
 static void test_stacks_not_copied(void **state)
 {
@@ -1498,6 +1524,7 @@ int main(void)
 		cmocka_unit_test(test_line_of_host_memory),
 		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_only_host),
+		cmocka_unit_test(test_fail_if_live),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

@@ -13,6 +13,8 @@ from bench.steps import rounds_of
 # "plain" is recorded without --host as well: against "recorded" it shows the noise, and "host", which is always between the two, is
 # compared with their mean: what changes slowly in the machine cancels out.
 HOST_STATES = ("untraced", "recorded", "host", "plain")
+# A process without PyTorch: record without --host records its host memory as well, so the other states are without a capture.
+ALONE_STATES = ("untraced", "host", "again")
 COLUMNS = {"wall": lambda r: r[1] - r[0], "cpu": lambda r: r[2]}
 CALLS = r"""
 import ctypes, time
@@ -42,6 +44,14 @@ def summary(rounds):
     return out
 
 
+def summary_alone(rounds):
+    out = {"noise": spread([r["again"]["cpu"] / r["untraced"]["cpu"] for r in rounds]),
+           "ms": spread([1e3 * r["untraced"]["wall"] for r in rounds])}
+    for c in COLUMNS:
+        out["added " + c] = spread([2 * r["host"][c] / (r["untraced"][c] + r["again"][c]) for r in rounds])
+    return out
+
+
 def hits_of(pid, tail, seconds):
     """Runs a step of the programs of --host, and the time of one in ns. sys_exit: one for each system call of the whole machine."""
     with bpf_stats():
@@ -51,15 +61,15 @@ def hits_of(pid, tail, seconds):
     return {"hits": hits, "program_ns": sum(h * ns for h, ns in own) / hits if hits else 0}
 
 
-def of_job(name, command, args, seconds):
+def of_job(name, command, args, seconds, states=HOST_STATES, of_rounds=summary):
     path = harness.scratch(name + ".jsonl")
     p = harness.spawn([*command, *(["--times"] if name == "training" else []), path])
     p.wait_line("^step|^ready", 120)
     time.sleep(2)
-    rounds = rounds_of("host " + name, p.popen.pid, Tail(path), args, COLUMNS, seconds, HOST_STATES, turn=False, middle=decile)
+    rounds = rounds_of("host " + name, p.popen.pid, Tail(path), args, COLUMNS, seconds, states, turn=False, middle=decile)
     counted = hits_of(p.popen.pid, Tail(path), seconds)
     p.stop()
-    return {**summary(rounds), **counted}
+    return {**of_rounds(rounds), **counted}
 
 
 def of_calls(python, args):
@@ -84,9 +94,11 @@ def of_calls(python, args):
 
 def bench(args, python):
     job = os.path.join(harness.WORKLOADS, "train_gpt.py")
+    server = [python, os.path.join(harness.WORKLOADS, "host_server.py")]
     return {
         "training": of_job("training", [python, job, "--warmup", "20", "--every", "1000", *harness.TINY], args, 2 * args.seconds),
-        "server": of_job("server", [python, os.path.join(harness.WORKLOADS, "host_server.py")], args, 2 * args.seconds),
+        "server": of_job("server", server, args, 2 * args.seconds),
+        "alone": of_job("alone", [*server, "--without-torch"], args, 2 * args.seconds, ALONE_STATES, summary_alone),
         "calls": of_calls(python, args),
     }
 
@@ -110,5 +122,12 @@ def show(doc):
             line("recorded with --host / untraced, %s time" % c, s["host " + c], 3)
             line("recorded with --host / recorded, %s time" % c, s["added " + c], 3)
         show_counted(s, doc["calls"])
+    s = doc["alone"]
+    print("\n20 requests to a server without PyTorch")
+    line("untraced, ms", s["ms"], 2)
+    line("untraced again / untraced, CPU time", s["noise"], 3)
+    for c in ("wall", "cpu"):
+        line("recorded with --host / untraced, %s time" % c, s["added " + c], 3)
+    show_counted(s, doc["calls"])
     print("\ngetppid() of another process during a capture with --host (by %s)" % doc["calls"]["way"])
     line("added, CPU ns", doc["calls"]["ns"], 0)

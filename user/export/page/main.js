@@ -37,6 +37,9 @@
 		if (head.moments === "chosen")
 			items.push(["exact at chosen moments", "", "The recording has too many events for one page. Between the chosen moments, only the curve is known."]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
+		const verdict = d.name === "host" && head.host?.verdict.sentence;
+		$("verdict").textContent = verdict || "";
+		$("verdict").hidden = !verdict;
 		$("device-box").hidden = head.devices.length < 2;
 		document.title = `${bytes(d.peak_allocated ?? 0)} peak, ${d.name} · ${command()}`;
 	}

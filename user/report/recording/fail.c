@@ -676,6 +676,11 @@ static void put_below(struct judged *x)
 	put_value(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
 }
 
+static void lower(uint64_t *value, uint64_t by)
+{
+	*value -= *value < by ? *value : by;
+}
+
 /* Sets the figures of the whole recording. */
 static void put_whole(struct judged *x)
 {
@@ -688,6 +693,10 @@ static void put_whole(struct judged *x)
 	put_value(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	host_figures__put(&x->low, host ? &host->at_moment.sheet : NULL, 0, unread);
 	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
+	/* Memory of an allocator that was not read may be free. */
+	if (host)
+		lower(&x->low.v[COND_HOST_LIVE].value,
+		      host->at_moment.sheet.part[HOST_UNKNOWN].bytes);
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
 	x->low.judge_largest = x->high.judge_largest = true;
@@ -716,10 +725,12 @@ static void put_growth(struct report_fail *f, struct judged *x)
 /* Makes a result unknown because its figure is only a lower bound. */
 static void say_at_least(struct cond_result *r)
 {
+	const char *why = r->figure == COND_HOST_LIVE
+				  ? "the use of some memory is not known, so live is at least that"
+				  : "events were lost, so the figures are lower bounds";
 	char text[COND_TEXT];
 
-	snprintf(text, sizeof(text), "events were lost, so the figures are lower bounds: %.300s",
-		 r->text);
+	snprintf(text, sizeof(text), "%s: %.300s", why, r->text);
 	memcpy(r->text, text, sizeof(text));
 	r->verdict = COND_UNKNOWN;
 }
