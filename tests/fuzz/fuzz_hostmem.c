@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
@@ -28,7 +27,6 @@ static struct piece pieces[PIECES] = {
 	[OF_PYTHON] = { "", 0x7e8000000000, 512 * KIB, false, NULL },
 	[MAPPED] = { "", 0x7e9000000000, 64 * KIB, false, NULL },
 };
-static struct proc *self;
 
 /* ---- the process ---- */
 
@@ -118,16 +116,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static const uint8_t flags;
 
-	self = proc__open(getpid());
-	if (!self)
-		exit(1);
-	for (size_t i = 0; i < PIECES; i++) {
-		struct piece *p = &pieces[i];
-
-		p->v = calloc(1, p->size);
-		if (!p->v)
-			exit(1);
-	}
+	make_pieces(-1);
 	put_malloc();
 	put_python();
 	return LLVMFuzzerTestOneInput(&flags, 0);
@@ -139,16 +128,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void check(const struct host_reading *r)
 {
 	const struct host_ledger *l = r->l;
-	uint64_t end = 0;
 
-	for (size_t i = 0; i < r->claims.n; i++) {
-		const struct span *s = &r->claims.v[i];
-
-		if (s->start < end || s->end <= s->start ||
-		    (s->part != HOST_MALLOC && s->part != HOST_PYTHON))
-			abort();
-		end = s->end;
-	}
+	check_claims(r, HOST_PYTHON);
 	if (l->malloc.free_known && (!l->malloc.known || l->malloc.free > l->malloc.arena))
 		abort();
 	if (l->python.used_known && (!l->python.known || l->python.used > l->python.arena))

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
@@ -26,7 +25,6 @@ static struct piece pieces[PIECES] = {
 	[CODE] = { LIBRARY_PATH, 0x7f0000100000, 4 * KIB, true, NULL },
 	[TABLES] = { "", 0x7e0000000000, 8 * KIB, false, NULL },
 };
-static struct proc *self;
 
 /* ---- the process ---- */
 
@@ -84,14 +82,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static const uint8_t flags;
 
-	self = proc__open(getpid());
-	if (!self)
-		exit(1);
-	for (size_t i = 0; i < PIECES; i++) {
-		pieces[i].v = calloc(1, pieces[i].size);
-		if (!pieces[i].v)
-			exit(1);
-	}
+	make_pieces(-1);
 	put_tables();
 	return LLVMFuzzerTestOneInput(&flags, 0);
 }

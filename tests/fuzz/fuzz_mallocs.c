@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "fake_process.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
@@ -284,15 +285,7 @@ static void damage(const uint8_t *d)
 /* Checks the claims and figures of any process. */
 static void check(const struct host_reading *r)
 {
-	uint64_t end = 0;
-
-	for (size_t i = 0; i < r->claims.n; i++) {
-		const struct span *s = &r->claims.v[i];
-
-		if (s->start < end || s->end <= s->start || s->part != HOST_MALLOC)
-			abort();
-		end = s->end;
-	}
+	check_claims(r, HOST_MALLOC);
 	for (size_t i = 0; i < r->l->allocators; i++) {
 		const struct host_allocator *a = &r->l->allocator[i];
 

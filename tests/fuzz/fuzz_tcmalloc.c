@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
@@ -32,7 +31,6 @@ static struct piece pieces[PIECES] = {
 	[HEAP] = { "", 0x7d0000000000, HEAP_PAGES *PAGE, false, NULL }, /* not read */
 	[TABLES] = { "", 0x7e0000000000, 288 * KIB, false, NULL },
 };
-static struct proc *self;
 
 /* ---- the process ---- */
 
@@ -138,43 +136,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static const uint8_t flags;
 
-	self = proc__open(getpid());
-	if (!self)
-		exit(1);
-	for (size_t i = 0; i < PIECES; i++) {
-		struct piece *p = &pieces[i];
-
-		if (i == HEAP)
-			continue;
-		p->v = calloc(1, p->size);
-		if (!p->v)
-			exit(1);
-	}
+	make_pieces(HEAP);
 	put_tables();
 	return LLVMFuzzerTestOneInput(&flags, 0);
 }
 
 /* ---- a run ---- */
-
-/* Checks the claims and figures of any process. */
-static void check(const struct host_reading *r)
-{
-	const struct host_allocator *a = r->l->allocator;
-	uint64_t end = 0, most = UINT64_C(1) << 48;
-
-	for (size_t i = 0; i < r->claims.n; i++) {
-		const struct span *s = &r->claims.v[i];
-
-		if (s->start < end || s->end <= s->start || s->part != HOST_MALLOC)
-			abort();
-		end = s->end;
-	}
-	if (r->l->allocators > 1 || (!r->l->allocators && (r->claims.n || r->second.n)))
-		abort();
-	if (r->l->allocators && (a->live > most || a->free_blocks > most || a->purgeable > most ||
-				 a->retained > most || strcmp(a->name, "tcmalloc")))
-		abort();
-}
 
 /* Checks the process without damage. */
 static void check_whole(const struct host_ledger *l, const struct host_samples *s)
@@ -208,7 +175,8 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 		host_samples__merge(r->o->samples);
 		if (host_spans__resolve(&r->claims) || host_spans__resolve(&r->second))
 			abort();
-		check(r);
+		check_claims(r, HOST_MALLOC);
+		check_allocator(r, "tcmalloc", UINT64_C(1) << 48);
 		if (size <= 8)
 			check_whole(&l, r->o->samples);
 		host_samples__free(r->o->samples);

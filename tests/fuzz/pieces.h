@@ -10,9 +10,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "claims.h"
 #include "fake_process.h"
 #include "inspect/hostmem/internal.h"
+#include "inspect/proc.h"
 
 int __wrap_host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
 			       const struct resident_range **v, size_t *n);
@@ -35,6 +38,22 @@ static struct {
 	size_t len;
 } undo[MAX_STEPS];
 static size_t n_undo;
+static struct proc *self; /* the process that is read: this one */
+
+/* Makes the memory of all pieces but `unread`; -1: of all. */
+static void make_pieces(int unread)
+{
+	self = proc__open(getpid());
+	if (!self)
+		exit(1);
+	for (int i = 0; i < PIECES; i++) {
+		if (i == unread)
+			continue;
+		pieces[i].v = calloc(1, pieces[i].size);
+		if (!pieces[i].v)
+			exit(1);
+	}
+}
 
 static struct piece *piece_at(uint64_t addr)
 {
