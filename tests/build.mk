@@ -33,7 +33,7 @@ $(OUTPUT)/tests/unit/nvml/test_gpus: | dryrun
 
 # Programs whose stacks it unwinds, as compilers and strip leave them.
 NATIVE := $(OUTPUT)/tests/programs/native
-NATIVE_PROGRAMS := plain with_pointer clang stripped linked mistaken inlined $(if $(shell command -v xz),mini) $(if $(shell rustc --version 2>/dev/null),rusty)
+NATIVE_PROGRAMS := plain with_pointer clang stripped linked mistaken inlined $(if $(shell command -v xz),mini) $(if $(shell rustc --version 2>/dev/null),rusty rusty_v0)
 $(OUTPUT)/tests/unit/native/test_native: | $(NATIVE_PROGRAMS:%=$(NATIVE)/%)
 $(NATIVE)/snapshot.o: tests/programs/native/snapshot.c tests/programs/native/snapshot.h
 	$(call msg,CC,$@)
@@ -64,9 +64,9 @@ $(NATIVE)/mini: $(NATIVE)/plain
 	$(Q)$(CROSS_COMPILE)objcopy --only-keep-debug --strip-debug $< $@.names
 	$(Q)xz -kf $@.names
 	$(Q)$(CROSS_COMPILE)objcopy --strip-all --add-section .gnu_debugdata=$@.names.xz $< $@
-$(NATIVE)/rusty: tests/programs/native/rusty.rs $(NATIVE)/snapshot.o
+$(NATIVE)/rusty $(NATIVE)/rusty_v0: tests/programs/native/rusty.rs $(NATIVE)/snapshot.o
 	$(call msg,RUST,$@)
-	$(Q)MAKEFLAGS= rustc -O -g -C link-arg=$(NATIVE)/snapshot.o -o $@ $<
+	$(Q)MAKEFLAGS= rustc -O -g $(if $(filter %_v0,$@),-C symbol-mangling-version=v0) -C link-arg=$(NATIVE)/snapshot.o -o $@ $<
 
 # Their allocations fail: see tests/unit/no_memory.h.
 NO_MEMORY_WRAPS := malloc calloc realloc reallocarray strdup strndup free

@@ -281,6 +281,8 @@ static void test_rust(void **state)
 {
 	static const struct expected e[] = { { "rusty::deeper", "the line of deeper", true },
 					     { "rusty::Pool::take", "the line of take", false } };
+	static const struct expected plain[] = { { "deeper", "the line of deeper", true },
+						 { "take", "the line of take", false } };
 	struct program p;
 
 	if (access(path_of("rusty"), X_OK)) {
@@ -290,6 +292,11 @@ static void test_rust(void **state)
 	start(&p, "rusty", NULL);
 	unwind(&p);
 	assert_frames(&p, "rusty.rs", e, 2);
+	stop(&p);
+	/* Names of the newer kind are not demangled: the debug information has plain ones. */
+	start(&p, "rusty_v0", NULL);
+	unwind(&p);
+	assert_frames(&p, "rusty.rs", plain, 2);
 	stop(&p);
 }
 

@@ -669,6 +669,14 @@ static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
 		s->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
+/* Whether a name is one of Rust's newer ones, which are not demangled. */
+static bool is_rust_v0(const char *symbol)
+{
+	return symbol && !strncmp(symbol, "_R", 2);
+}
+
+/* Returns the function's name for the linker, which has its namespace and type, unless only its
+ * plain name can be read. */
 static const char *read_name(Dwarf_Die *die)
 {
 	Dwarf_Attribute a;
@@ -677,7 +685,7 @@ static const char *read_name(Dwarf_Die *die)
 	if (dwarf_attr_integrate(die, DW_AT_linkage_name, &a) ||
 	    dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &a))
 		name = dwarf_formstring(&a);
-	return name ? name : dwarf_diename(die);
+	return name && !is_rust_v0(name) ? name : dwarf_diename(die);
 }
 
 /* Finds the function at an address, and the functions inlined in it, outermost first. Functions are
@@ -792,6 +800,7 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *f;
 	const struct named *names;
 	Dwarf_Addr bias = 0;
+	const char *plain;
 	void **userdata;
 	bool symbol;
 
@@ -814,9 +823,9 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	f = next_frame(u->out, &like, names ? &names->scopes[names->n - 1] : &unknown);
 	if (!f || !names)
 		return;
-	symbol = names->symbol && *names->symbol;
-	f->function = add_name(u->out,
-			       symbol ? names->symbol : names->scopes[names->n - 1].function);
+	plain = names->scopes[names->n - 1].function;
+	symbol = names->symbol && *names->symbol && !(plain && is_rust_v0(names->symbol));
+	f->function = add_name(u->out, symbol ? names->symbol : plain);
 	f->offset = symbol ? names->offset + (pc - in) : 0;
 }
 
