@@ -44,7 +44,7 @@ def made(compiler, name, *command):
     """A program that another compiler makes, once."""
     if not shutil.which(compiler):
         raise Skip("no " + compiler)
-    path = scratch(name)
+    path = scratch("-".join([name, *(re.sub(r"\W", "", c) for c in command)]))
     if not os.path.exists(path):
         done = subprocess.run([compiler, *command, "-o", path, os.path.join(SOURCES, "causes." + name)], capture_output=True, text=True, check=False)
         check(done.returncode == 0, "%s: %s", compiler, done.stderr)
@@ -95,6 +95,7 @@ CAUSES = {
     "C++: vector, tcmalloc": (cc_program, "vector", 64, "libtcmalloc", "in_use"),
     "Rust: vector": (lambda: made("rustc", "rs", "-g", "-O"), "rust", 64, None, "in_use"),
     "Go: slice": (lambda: made("go", "go", "build"), "go", 64, None, "unknown"),
+    "Go: slice, stripped": (lambda: made("go", "go", "build", "-trimpath", "-ldflags=-s -w"), "go", 64, None, "unknown"),
 }
 
 
@@ -176,6 +177,11 @@ def test_killed_rust():
 
 def test_killed_go():
     killed("Go: slice")
+
+
+def test_stripped_go():
+    """Lines come from the table that each program of Go has."""
+    check_cause("Go: slice, stripped")
 
 
 def test_freed():

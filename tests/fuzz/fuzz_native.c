@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "inspect/native/go_table.h"
 #include "inspect/native/wire.h"
 #include "inspect/native/native.h"
 #include "inspect/proc.h"
@@ -132,6 +133,27 @@ static void read_name(const uint8_t *data, size_t size)
 	free(symbol);
 }
 
+/* A table of Go, and addresses around its code. */
+static void read_go(const uint8_t *data, size_t size)
+{
+	struct go_place place;
+	struct go_table t;
+	uint8_t *copy = malloc(size + !size);
+
+	if (!copy)
+		abort();
+	if (size)
+		memcpy(copy, data, size);
+	if (go_table__read(copy, size, BASE, &t)) {
+		for (uint64_t at = 0; at < 4096; at += 7)
+			if (go_table__find(&t, t.text - 64 + at, &place)) {
+				check_text(place.function, size);
+				check_text(place.file ? place.file : "", size);
+			}
+	}
+	free(copy);
+}
+
 static void read_stack(const uint8_t *data, size_t size)
 {
 	static struct native_frames frames;
@@ -167,6 +189,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (data[0] % 16 == 0)
 		read_stack(data + 1, size - 1);
+	else if (data[0] % 16 == 2)
+		read_go(data + 1, size - 1);
 	else if (data[0] % 2)
 		read_answer(data + 1, size - 1);
 	else

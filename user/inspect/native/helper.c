@@ -26,6 +26,7 @@
 #include <zlib.h>
 
 #include "base/io.h"
+#include "inspect/native/go_table.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define SANITIZED 1 /* its own calls and its shadow memory need more than we allow */
@@ -289,6 +290,7 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 #define CHECKSUM_MAX (1ULL << 30) /* bytes of a file above which it is taken for another one */
 #define THREAD 1		  /* ID of the only thread that libdwfl knows */
 #define NAMED 4096		  /* addresses whose names are kept */
+#define GO_MODULES 4		  /* modules whose table of Go is known */
 
 union request {
 	struct wire_hdr h;
@@ -362,6 +364,13 @@ struct named {
 	size_t n; /* number of scopes, at least 1 */
 };
 
+/* The table of Go in a module. */
+struct go_module {
+	Dwfl_Module *mod; /* NULL: this entry is empty */
+	struct go_table table;
+	bool found;
+};
+
 struct unwind {
 	int fd;
 	Dwfl *dwfl;
@@ -374,6 +383,8 @@ struct unwind {
 	struct wire_frames *out;
 	struct wire_module *modules; /* modules of the last WIRE_MODULES; owned */
 	uint32_t n_modules;
+	struct go_module go[GO_MODULES]; /* the last modules that were asked for their table */
+	unsigned next_go;
 	struct named named[NAMED]; /* cache by hash of the address, for these modules */
 };
 
@@ -471,6 +482,7 @@ static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t 
 	for (size_t i = 0; i < NAMED; i++)
 		free(u->named[i].scopes);
 	memset(u->named, 0, sizeof(u->named));
+	memset(u->go, 0, sizeof(u->go));
 	dwfl_report_begin(u->dwfl);
 	for (uint32_t i = 0; i < n; i++) {
 		/* libdwfl keeps a module with the same name and place. */
@@ -747,6 +759,35 @@ static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
 	return n;
 }
 
+/* Returns the table of Go in a module. NULL: it has none. */
+static const struct go_table *go_table_of(struct unwind *u, Dwfl_Module *mod)
+{
+	struct go_module *g = u->go;
+	Dwarf_Addr bias;
+	Elf *elf;
+
+	for (; g < u->go + GO_MODULES; g++)
+		if (g->mod == mod)
+			return g->found ? &g->table : NULL;
+	g = &u->go[u->next_go++ % GO_MODULES];
+	elf = dwfl_module_getelf(mod, &bias);
+	g->mod = mod;
+	g->found = elf && go_table__open(elf, &g->table);
+	return g->found ? &g->table : NULL;
+}
+
+/* Fills a scope from the table of Go. */
+static void read_go_scope(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, struct scope *s)
+{
+	const struct go_table *table = go_table_of(u, mod);
+	struct go_place place;
+	Dwarf_Addr bias;
+
+	if (!table || !dwfl_module_getelf(mod, &bias) || !go_table__find(table, in - bias, &place))
+		return;
+	*s = (struct scope){ place.function, place.file, place.line };
+}
+
 /*
  * Returns the names of an address, valid until the next call. NULL: out of memory. Keeps them in
  * u->named, because libdw searches the module's whole symbol table (20 ms for libtorch) and the
@@ -767,6 +808,8 @@ static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwar
 	names->symbol = dwfl_module_addrinfo(mod, in, &names->offset, &sym, NULL, NULL, NULL);
 	unit = find_unit(mod, in, &bias);
 	names->n = unit ? read_scopes(found, unit, in - bias) : 1;
+	if (!unit)
+		read_go_scope(u, mod, in, &found[0]);
 	names->scopes = malloc(names->n * sizeof(*names->scopes));
 	if (!names->scopes)
 		return NULL;
@@ -864,6 +907,39 @@ static bool add_far_frames(struct unwind *u)
 	return u->regs->n_far < NATIVE_FAR_MAX && u->out->h.n < NATIVE_FRAMES_MAX;
 }
 
+/* Whether the stack ends in code of Go that is not the first of a thread or goroutine: the program
+ * has no tables to unwind it. */
+static bool lacks_tables_of_go(struct unwind *u)
+{
+	const struct wire_frames *out = u->out;
+	const char *function = out->h.n ? out->chars + out->v[out->h.n - 1].function : "";
+	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, u->regs->ip);
+
+	return !u->left && mod && go_table_of(u, mod) && strncmp(function, "runtime.goexit", 14) &&
+	       strncmp(function, "runtime.mstart", 14) && strncmp(function, "_rt0_", 5);
+}
+
+/* Unwinds by the frame pointers, which all functions of Go keep. Returns whether the stack is
+ * whole. */
+static bool follow_frame_pointers(struct unwind *u)
+{
+	uint64_t at = u->regs->fp - u->regs->sp, frame[2];
+
+	u->out->h.n = 0;
+	u->out->text = 1;
+	add_frame(u, u->regs->ip, u->regs->ip);
+	while (u->out->h.n < NATIVE_FRAMES_MAX && at < u->size && u->size - at >= sizeof(frame)) {
+		memcpy(frame, u->stack + at, sizeof(frame));
+		if (!frame[1])
+			return true;
+		add_frame(u, frame[1], frame[1] - 1);
+		if (frame[0] - u->regs->sp <= at) /* frames further out are above */
+			return !frame[0];
+		at = frame[0] - u->regs->sp;
+	}
+	return u->regs->n_far && add_far_frames(u);
+}
+
 /* Unwinds a stack into *ret, an answer. */
 static void unwind_stack(struct unwind *u, const struct native_regs *r, const uint8_t *stack,
 			 size_t size, struct wire_frames *ret)
@@ -880,6 +956,8 @@ static void unwind_stack(struct unwind *u, const struct native_regs *r, const ui
 	ret->whole = dwfl_getthread_frames(u->dwfl, THREAD, on_frame, u) == DWARF_CB_OK && !u->cut;
 	if (u->left)
 		ret->whole = add_far_frames(u);
+	else if (lacks_tables_of_go(u))
+		ret->whole = follow_frame_pointers(u);
 }
 
 /* ---- the helper ---- */
