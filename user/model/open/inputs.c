@@ -310,6 +310,65 @@ static bool is_plain_folder(const char *path)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+static int compare_names(const void *a, const void *b)
+{
+	return strverscmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Finds the snapshots of PyTorch in a folder, by their names' ends. Returns 0 or an error of
+ * glob(); the caller frees *ret. */
+static int find_snapshots(const char *path, glob_t *ret)
+{
+	static const char *const ends[] = { "pickle", "pickle.gz", "pickle.zst" };
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !err; i++) {
+		char *pattern;
+
+		if (asprintf(&pattern, "%s/*.%s", path, ends[i]) < 0)
+			return GLOB_NOSPACE;
+		err = glob(pattern, i ? GLOB_APPEND : 0, NULL, ret);
+		err = err == GLOB_NOMATCH ? 0 : err;
+		free(pattern);
+	}
+	if (!err && ret->gl_pathc)
+		qsort(ret->gl_pathv, ret->gl_pathc, sizeof(*ret->gl_pathv), compare_names);
+	return err;
+}
+
+/* Explains that one of a folder's snapshots must be chosen. */
+static int log_snapshots(const char *path, const glob_t *found)
+{
+	char clean[512];
+
+	log_err("%s: which one of its %zu snapshots?",
+		text__clean(clean, sizeof(clean), path, strlen(path)), found->gl_pathc);
+	for (size_t i = 0; i < found->gl_pathc && i < LISTED; i++)
+		log_err("  %s", text__clean(clean, sizeof(clean), found->gl_pathv[i],
+					    strlen(found->gl_pathv[i])));
+	if (found->gl_pathc > LISTED)
+		log_err("  and %zu more", found->gl_pathc - LISTED);
+	return EXIT_USAGE;
+}
+
+/* Adds the snapshots in a folder without an index: the ranks of a job. *found: there are any. */
+static int add_snapshots(struct inputs *in, const char *path, enum inputs_of wanted,
+			 size_t n_others, bool *found)
+{
+	bool ends = wanted == INPUTS_ENDS && !n_others;
+	glob_t g = { 0 };
+	int status = find_snapshots(path, &g) ? out_of_memory() : EXIT_OK;
+	size_t n = g.gl_pathc;
+
+	*found = n > 0 || status;
+	if (!status && n > 1 && (wanted == INPUTS_ONE || (wanted == INPUTS_ENDS && !ends)))
+		status = log_snapshots(path, &g);
+	for (size_t i = 0; i < n && !status; i += ends && n > 1 ? n - 1 : 1)
+		status = inputs__add(in, strdup(g.gl_pathv[i]), NULL);
+	globfree(&g);
+	return status;
+}
+
 /* Explains that a folder has no index. */
 static int log_no_index(const char *path)
 {
@@ -377,11 +436,15 @@ static int expand_argument(struct inputs *in, const char *arg, enum inputs_of wa
 	const char *name = NULL;
 	char *folder = split_folder_and_name(arg, &name);
 	struct folder *f = NULL;
+	bool found;
 	int status;
 
-	if (!folder && !folder__is(arg))
-		return is_plain_folder(arg) ? log_no_index(arg)
-					    : add_file(in, arg, wanted, n_others);
+	if (!folder && !folder__is(arg) && !is_plain_folder(arg))
+		return add_file(in, arg, wanted, n_others);
+	if (!folder && !folder__is(arg)) {
+		status = add_snapshots(in, arg, wanted, n_others, &found);
+		return found ? status : log_no_index(arg);
+	}
 	status = open_folder(folder ? folder : arg, &f);
 	if (!status)
 		status = folder ? add_named(in, f, name, wanted)

@@ -89,6 +89,7 @@ static int find_block(struct backwards *b, const struct snapshot_segment *s,
 		.stack = block->stack,
 		.waits = later == LATER_WAITS,
 		.no_frames = block->no_frames,
+		.metadata = block->metadata,
 	};
 	return 0;
 }

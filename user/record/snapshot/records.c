@@ -160,6 +160,7 @@ const char *records__string(const struct records *r, value v)
 	return value__kind(v) == VALUE_TEXT ? r->texts->all[value__number(v)].bytes : "";
 }
 
+/* The string number of a text in the dict; 0: no text; UINT32_MAX with errno: it has no room. */
 static uint32_t string_of(struct records *r, value v)
 {
 	if (value__kind(v) != VALUE_TEXT)
@@ -550,6 +551,12 @@ static uint32_t pool_at(const struct draft *d, enum key k)
 		       : 0;
 }
 
+/* As string_of(). */
+static uint32_t metadata_at(struct records *r, const struct draft *d)
+{
+	return has(d, KEY_USER_METADATA) ? string_of(r, d->at[KEY_USER_METADATA]) : 0;
+}
+
 /* Adds a zeroed record to an array of r, and returns it. NULL: no memory. */
 #define ADD(r, array)                                                                              \
 	(array__grow(&(r)->array, &(r)->cap_##array, (r)->n_##array + 1, sizeof(*(r)->array))      \
@@ -591,7 +598,9 @@ static value make_entry(struct records *r, const struct draft *d)
 	e->stack = stack_at(d);
 	e->no_frames = no_frames(d);
 	e->pool_no = pool_at(d, KEY_POOL_ID);
-	r->metadata += has(d, KEY_USER_METADATA) && *records__string(r, d->at[KEY_USER_METADATA]);
+	e->metadata = metadata_at(r, d);
+	if (e->metadata == UINT32_MAX)
+		return fail(errno);
 	return value__of(VALUE_ENTRY, r->n_entries - 1);
 }
 
@@ -638,6 +647,9 @@ static value make_block(struct records *r, const struct draft *d)
 		b->stack = stack_at(d);
 		b->no_frames = no_frames(d);
 	}
+	b->metadata = metadata_at(r, d);
+	if (b->metadata == UINT32_MAX)
+		return fail(errno);
 	return value__of(VALUE_BLOCK, r->n_blocks - 1);
 }
 

@@ -85,6 +85,9 @@ struct snapshot_entry {
 	uint32_t pool_no;
 	uint8_t action; /* enum snapshot_action */
 	bool no_frames; /* the stack was read and has no frame */
+	/* String number in the dict: user_metadata, the text that the program set for the
+	 * allocations of a thread; 0: none. */
+	uint32_t metadata;
 };
 
 enum snapshot_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_WAITS };
@@ -94,6 +97,7 @@ struct snapshot_block {
 	uint32_t stack;
 	uint8_t state; /* enum snapshot_state */
 	bool no_frames;
+	uint32_t metadata; /* as above */
 };
 
 struct snapshot_segment {
@@ -151,7 +155,6 @@ struct records {
 	size_t n_nodes;
 	uint8_t *optimizer; /* by stack number: a frame is in torch/optim */
 	size_t n_optimizer;
-	uint64_t metadata; /* blocks and entries with user_metadata */
 };
 
 /* d must outlive r. Returns 0 or -ENOMEM. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "record/snapshot/torch_snapshot.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ enum part { PART_BEGIN, PART_TRACE, PART_END, PART_DONE };
 struct torch_snapshot {
 	struct records r;
 	struct facts *facts;
+	const char *name; /* of the file, without its folder; not valid after the reading */
 	struct track *tracks;
 	size_t n_tracks, cap_tracks;
 	enum part part;
@@ -153,10 +155,11 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 {
 	for (size_t i = 0; i < t->trace->n; i++) {
 		value v = value_list__at(t->trace, i);
-		const struct snapshot_entry *e = &s->r.entries[value__number(v)];
+		const struct snapshot_entry *e;
 
 		if (value__kind(v) != VALUE_ENTRY)
 			continue;
+		e = &s->r.entries[value__number(v)];
 		s->entries++;
 		t->completes |= e->action == ACTION_FREE_COMPLETED;
 		if (e->time && (!s->has_times || e->time < s->zero))
@@ -230,6 +233,23 @@ static void set_stack(const struct torch_snapshot *s, struct event *e, uint32_t 
 	e->thread = s->autograd;
 }
 
+/* The program's text is the name of the block that is at the address now. */
+static int name_block(struct torch_snapshot *s, const struct track *t, uint64_t addr, uint64_t size,
+		      uint32_t metadata)
+{
+	struct event *e;
+
+	if (!metadata)
+		return 0;
+	e = add_event(s, t, EVENT_TENSOR);
+	if (!e)
+		return -ENOMEM;
+	e->addr = addr;
+	e->size = size;
+	e->name = metadata;
+	return 0;
+}
+
 static int list_segment(struct torch_snapshot *s, const struct track *t,
 			const struct origin_segment *o)
 {
@@ -259,7 +279,7 @@ static int list_block(struct torch_snapshot *s, const struct track *t, const str
 	e->flags = o->waits ? BLOCK_PENDING : 0;
 	if (o->stack || o->no_frames)
 		set_stack(s, e, o->stack, o->no_frames);
-	return 0;
+	return o->waits ? 0 : name_block(s, t, o->addr, o->size, o->metadata);
 }
 
 static int list_state(struct torch_snapshot *s, const struct track *t, uint8_t flags)
@@ -394,7 +414,7 @@ static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snap
 	e->addr = entry->addr;
 	e->requested = entry->size < size ? entry->size : size;
 	e->cuda_stream = entry->stream;
-	return 0;
+	return name_block(s, t, entry->addr, size, entry->metadata);
 }
 
 static int on_free(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
@@ -634,10 +654,43 @@ static int set_conf(const struct torch_snapshot *s)
 	return facts__set(s->facts, "alloc_conf", records__string(&s->r, v));
 }
 
+/* Finds the rank in the name of a file, as frameworks write it: "oom_rank3.pickle",
+ * "rank-3_x.pickle", "snapshot_3.pickle". */
+static bool rank_of_name(const char *name, uint64_t *rank)
+{
+	static const char *const words[] = { "rank", "snapshot" };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		const char *s = name;
+
+		while ((s = strcasestr(s, words[i]))) {
+			const char *end = s + strlen(words[i]);
+			bool word = s == name || !isalpha((unsigned char)s[-1]);
+
+			end += *end && strchr("_-=", *end) != NULL;
+			s++;
+			/* A long number is a time or a process. */
+			if (word && facts__digits(&end, rank) && *rank < 100000)
+				return true;
+		}
+	}
+	return false;
+}
+
+static int set_rank(const struct torch_snapshot *s)
+{
+	uint64_t rank;
+
+	if (!rank_of_name(s->name, &rank))
+		return 0;
+	return facts__setf(s->facts, "rank", "%" PRIu64, rank) |
+	       facts__set(s->facts, "rank_from", "file name");
+}
+
 static int set_first_facts(const struct torch_snapshot *s)
 {
 	char when[40];
-	int err = facts__set(s->facts, "version", MEMTRACE_VERSION) |
+	int err = set_rank(s) | facts__set(s->facts, "version", MEMTRACE_VERSION) |
 		  facts__set(s->facts, "source", "snapshot") |
 		  facts__set(s->facts, "attached_at", "live") |
 		  facts__set(s->facts, "allocator", "native");
@@ -687,7 +740,8 @@ static int read_all(struct torch_snapshot *s, struct reading *reading, const cha
 	char what[96];
 	int err;
 
-	snprintf(what, sizeof(what), "reading %s", base ? base + 1 : path);
+	s->name = base ? base + 1 : path;
+	snprintf(what, sizeof(what), "reading %s", s->name);
 	reading->progress = progress__begin(what, size, "entries");
 	err = read_contents(s, reading, why);
 	progress__end(&reading->progress);

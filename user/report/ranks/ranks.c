@@ -689,7 +689,8 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	k->name = strdup(a->name);
 	k->host = host ? strdup(host) : NULL;
 	k->cwd = cwd ? strdup(cwd) : NULL;
-	k->command = command_of(a->facts);
+	k->command = model__is_snapshot(a->model) ? strdup("PyTorch snapshot")
+						  : command_of(a->facts);
 	k->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
 	k->has_number = facts__number(a->facts, "rank", &k->number);
 	k->has_local = facts__number(a->facts, "local_rank", &k->local);
