@@ -127,7 +127,7 @@ int call_enter(struct pt_regs *ctx)
 		t = this_thread(ctx);
 		c->stack = walk_stack_atomic(t, c->call.sp, c->entered);
 		c->node = current_node(t, c->call.sp, c->entered);
-		copy_stack(ctx, c->entered, c->stack, c->call.ret);
+		copy_stack(ctx, c->entered, c->stack, c->call.ret, 0);
 	}
 	return 0;
 }

@@ -63,7 +63,7 @@ static __always_inline int host_record(struct pt_regs *regs, __u64 ret, __u32 ca
 	if (walks) {
 		stack = walk_stack_atomic(0, PT_REGS_SP(regs), time);
 		if (stack < MT_STACK_WALKS)
-			copy_stack(regs, time, stack, 0);
+			copy_stack(regs, time, stack, 0, 0);
 	}
 	r = reserve(MT_REC_HOST, sizeof(*r));
 	if (!r)

@@ -132,7 +132,7 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 		}
 		node = current_node(t, sp_of(ctx), time);
 		if (type != MT_REC_CPU_NEW && is_stack_copied(size))
-			copy_stack(ctx, time, stack, 0);
+			copy_stack(ctx, time, stack, 0, 0);
 	}
 	r = reserve(type, sizeof(*r));
 	if (!r)
@@ -351,6 +351,7 @@ int code_gone(struct pt_regs *ctx)
 
 #include "calls.bpf.h"
 #include "host.bpf.h"
+#include "malloc.bpf.h"
 #if MT_OLD
 
 /* Removes the state of a thread that ends. The kernel does that for task storage. */
@@ -359,6 +360,7 @@ int thread_gone(void *ctx)
 {
 	thread_end(&thread_slots);
 	thread_end(&calls);
+	thread_end(&malloc_calls);
 	return 0;
 }
 

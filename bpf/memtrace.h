@@ -51,6 +51,8 @@ enum mt_rec_type {
 	 * mt_rec_native */
 	MT_REC_NATIVE = 15,
 	MT_REC_HOST = 16, /* a system call changed the process's address space: struct mt_rec_host */
+	MT_REC_MALLOC = 17, /* malloc gave a block that is in the sample: struct mt_rec_malloc */
+	MT_REC_MALLOC_FREE = 18, /* a block of the sample is freed: struct mt_rec_free */
 };
 
 #define MT_REC_TYPES 32 /* room for types of records in tables; a power of two */
@@ -94,7 +96,8 @@ enum mt_counter {
 	MT_CNT_AGAIN = 90,	   /* shortened walks that were repeated in full */
 	MT_CNT_AGAIN_OTHER = 91,   /* repeated walks with a different result: a bug if not 0 */
 	MT_CNT_NATIVE_OVER = 92,   /* stacks not copied: more than `native_most` in this second */
-	MT_CNT_CALL_DRIVER = 94,   /* MT_CALL_DRIVER calls within a recorded MT_CALL_RUNTIME call */
+	MT_CNT_MALLOC_FULL = 93, /* blocks left out of malloc's sample: no room for their address */
+	MT_CNT_CALL_DRIVER = 94, /* MT_CALL_DRIVER calls within a recorded MT_CALL_RUNTIME call */
 	MT_CNT_FILTERED =
 		96, /* + MT_REC_*: hits without a record, because they had nothing to report */
 	MT_CNT_NR = 128,
@@ -272,7 +275,8 @@ struct mt_rec_native {
 	__u64 stack_id; /* of the Python stack; 0: none (see h.walk) */
 	__u64 ip, sp, fp, lr;
 	__u32 size; /* bytes of the stack that follow, from sp on */
-	__u32 n_far;
+	__u16 n_far;
+	__u16 in_call; /* 1: ip is in the caller's call; 0: in the called function */
 	/* Return addresses of the frames that the frame pointers lead to outside of the copied
 	 * stack: Go's runtime runs on another stack than the goroutine that called it. */
 	__u64 far[MT_NATIVE_FAR];
@@ -324,6 +328,30 @@ struct mt_rec_host {
 	__u64 stack; /* stack id, 0: none (see h.walk) */
 	__u32 call;  /* enum mt_host_call */
 	__u32 flags;
+};
+
+#define MT_MALLOC_RANGES 32	     /* code of malloc's functions: ranges of addresses */
+#define MT_MALLOC_MAX (1ULL << 47)   /* bytes; calls for more fail */
+#define MT_MALLOC_SETS_MAX (1 << 15) /* sets of 8 blocks of malloc's sample; a power of two */
+
+/* The arguments of a function that gives blocks: the cookie of its probe. */
+enum mt_malloc_how {
+	MT_MALLOC_SIZE = 3,	     /* number of the argument with the size, from 1 */
+	MT_MALLOC_COUNT_AT = 2,	     /* bits below ... */
+	MT_MALLOC_COUNT = 3 << 2,    /* ... the number of the argument to multiply it by; 0: none */
+	MT_MALLOC_OLD = 1 << 4,	     /* argument 1 is a block that the call ends (realloc) */
+	MT_MALLOC_OUT = 1 << 5,	     /* the block's address goes to *argument 1 */
+	MT_MALLOC_FORWARDS = 1 << 6, /* without such a block, the function jumps to another one */
+};
+
+/* A block of malloc's sample. h.time: when the call returned. */
+struct mt_rec_malloc {
+	struct mt_hdr h;
+	__u64 addr;
+	__u64 size;    /* bytes that the program asked for */
+	__u64 every;   /* it was drawn with the probability size / every, at most 1 */
+	__u64 stack;   /* stack id at the entry; 0: none (see h.walk) */
+	__u64 entered; /* CLOCK_MONOTONIC, ns: time of its mt_rec_native */
 };
 
 /* Additional word to read of a node that begins to run. User space may change it at any time. */
@@ -379,6 +407,7 @@ MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
 MT_ASSERT_SIZE(struct mt_rec_host, 64);
 MT_ASSERT_SIZE(struct mt_rec_native, 320);
+MT_ASSERT_SIZE(struct mt_rec_malloc, 56);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_detail, 16);
 MT_ASSERT_SIZE(struct mt_timed, 16);

@@ -10,7 +10,9 @@ __u32 native_most = 0;
 __u64 native_own[2] = {};
 /* PyTorch's allocations of at least so many bytes have their stack copied, too; 0: none. */
 __u64 native_from = 0;
-__u32 native_copied = 0; /* in this second; may miss some of another CPU's */
+/* In this second, by mt_rec_native.in_call, so that those of system calls leave room for those of
+ * malloc; may miss some of another CPU's. */
+__u32 native_copied[2] = {};
 __u64 native_second = 0;
 
 struct native_record {
@@ -18,8 +20,9 @@ struct native_record {
 	__u8 stack[MT_NATIVE_STACK];
 };
 
-static __always_inline bool may_copy(__u64 time, __u64 caller)
+static __always_inline bool may_copy(__u64 time, __u64 caller, __u32 returned)
 {
+	__u32 *copied = &native_copied[returned & 1];
 	__u32 most = *(volatile __u32 *)&native_most;
 
 	__u64 first = *(volatile __u64 *)&native_own[0], end = *(volatile __u64 *)&native_own[1];
@@ -28,13 +31,13 @@ static __always_inline bool may_copy(__u64 time, __u64 caller)
 		return false;
 	if (native_second != time / 1000000000) {
 		native_second = time / 1000000000;
-		native_copied = 0;
+		native_copied[0] = native_copied[1] = 0;
 	}
-	if (native_copied >= most) {
+	if (*copied >= most) {
 		count(MT_CNT_NATIVE_OVER);
 		return false;
 	}
-	native_copied++;
+	(*copied)++;
 	return true;
 }
 
@@ -60,14 +63,15 @@ static __always_inline void copy_far_frames(struct mt_rec_native *r)
 }
 
 /* Sends the thread's stack, for a record with this time and result of walk_stack(). caller: a
- * function's return address. */
-static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, __u64 caller)
+ * function's return address. returned: 1: the function has returned to its caller; otherwise 0. */
+static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, __u64 caller,
+				 __u32 returned)
 {
 	struct native_record *n;
 	__u64 sp;
 	__u32 i;
 
-	if (!may_copy(time, caller))
+	if (!may_copy(time, caller, returned))
 		return 0;
 	count(MT_CNT_HIT + MT_REC_NATIVE);
 	n = reserve(MT_REC_NATIVE, sizeof(*n));
@@ -76,7 +80,7 @@ static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, _
 	sp = PT_REGS_SP(ctx);
 	fill(&n->r.h, MT_REC_NATIVE, time, stack, false);
 	n->r.stack_id = stack_id(stack);
-	n->r.ip = PT_REGS_IP(ctx);
+	n->r.ip = PT_REGS_IP(ctx) - returned; /* the call comes before its return address */
 	n->r.sp = sp;
 	n->r.fp = PT_REGS_FP(ctx);
 #ifdef __TARGET_ARCH_arm64
@@ -84,6 +88,7 @@ static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, _
 #else
 	n->r.lr = 0;
 #endif
+	n->r.in_call = returned;
 	for (i = 0; i < MT_NATIVE_STACK / MT_NATIVE_PIECE; i++)
 		if (bpf_probe_read_user(&n->stack[i * MT_NATIVE_PIECE], MT_NATIVE_PIECE,
 					(const void *)(sp + i * MT_NATIVE_PIECE)))

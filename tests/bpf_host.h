@@ -55,7 +55,7 @@ static struct {
 		     uint64_t addr); /* replaces the regions, to read a process; 0 or -EFAULT */
 	struct task_struct task;
 	struct pt_regs *regs; /* registers of the running program */
-	uint64_t cookie, now;
+	uint64_t cookie, now, func_ip;
 	uint32_t random; /* state of bpf_get_prandom_u32() */
 } host;
 
@@ -238,6 +238,11 @@ __u64 bpf_get_attach_cookie(void *ctx)
 	return host.cookie;
 }
 
+__u64 bpf_get_func_ip(void *ctx)
+{
+	return host.func_ip;
+}
+
 __u64 bpf_ktime_get_ns(void)
 {
 	return ++host.now;
@@ -349,13 +354,15 @@ static void host_reset(void)
 	stopped = 0;
 	woken = code_epoch = 0;
 	host_pid = 0;
-	native_second = native_copied = native_most = 0;
+	native_second = native_copied[0] = native_copied[1] = native_most = 0;
+	malloc_every = 0;
+	memset(malloc_own, 0, sizeof(malloc_own));
 	host_trampoline = 0;
 	host.task = (struct task_struct){ .pid = 1000, .tgid = 1000 };
 	memset(unkept, 0, sizeof(unkept));
 	any_unkept = 0;
 	host.no_storage = false;
-	host.cookie = host.now = 0;
+	host.cookie = host.now = host.func_ip = 0;
 }
 
 static void host_add(uint64_t addr, uint64_t size, void *data)

@@ -114,7 +114,7 @@ static int stack_record(struct decoder *dec, struct mt_hdr h, uint64_t id, const
 
 static int record(struct decoder *dec, const uint8_t *d)
 {
-	struct mt_hdr h = { .type = d[0] & 15,
+	struct mt_hdr h = { .type = d[0] & 31,
 			    .tid = 1000 + (d[1] & 3),
 			    .walk = d[1] >> 2 & 7,
 			    .node = d[3] % 3,
@@ -142,6 +142,18 @@ static int record(struct decoder *dec, const uint8_t *d)
 					      .device = (uint16_t)(d[12] | d[13] << 8) },
 			sizeof(struct mt_rec_mem));
 	case MT_REC_CPU_DELETE:
+		return decoder__record(dec, &(struct mt_rec_free){ .h = h, .addr = a },
+				       sizeof(struct mt_rec_free));
+	case MT_REC_MALLOC:
+		return decoder__record(dec,
+				       &(struct mt_rec_malloc){ .h = h,
+								.addr = a,
+								.size = b,
+								.every = value(d + 12),
+								.stack = id,
+								.entered = h.time },
+				       sizeof(struct mt_rec_malloc));
+	case MT_REC_MALLOC_FREE:
 		return decoder__record(dec, &(struct mt_rec_free){ .h = h, .addr = a },
 				       sizeof(struct mt_rec_free));
 	case MT_REC_SCOPE_END:
@@ -202,6 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!d || modules__open(d) || autograd__attach(d))
 		abort();
 	d->next = &sink;
+	d->same_until = UINT64_MAX;
 	both_until = 1000 + data[1];
 	current = d;
 	for (size_t i = 2; i + 16 <= size && i < 2 + 128 * 16; i += 16) {

@@ -16,10 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(struct pt_regs *);
 } programs[] = {
-	{ report },	  { report_s },	   { oom },	   { oom_s },	    { cpu_new },
-	{ cpu_new_s },	  { cpu_delete },  { scope_end },  { scope_end_s }, { module_call },
-	{ module_bound }, { code_gone },   { evaluate },   { edge },	    { edge_s },
-	{ call_enter },	  { call_return }, { set_device }, { asked },
+	{ report },	   { report_s },    { oom },	    { oom_s },	     { cpu_new },
+	{ cpu_new_s },	   { cpu_delete },  { scope_end },  { scope_end_s }, { module_call },
+	{ module_bound },  { code_gone },   { evaluate },   { edge },	     { edge_s },
+	{ call_enter },	   { call_return }, { set_device }, { asked },	     { malloc_enter },
+	{ malloc_return }, { malloc_free },
 };
 #define NR_PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 
@@ -58,6 +59,8 @@ static void check_record(const struct host_record *r)
 		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
 		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
 		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_MALLOC] = sizeof(struct mt_rec_malloc),
+		[MT_REC_MALLOC_FREE] = sizeof(struct mt_rec_free),
 		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
 		[MT_REC_STACK] = 0,
 	};
@@ -138,6 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!at)
 		return 0;
 	regs.sp = host.task.thread.fsbase;
+	malloc_every = 1 << 10;
 	for (size_t n = 0; n < MAX_STEPS && size - at >= 8; n++, at += 8)
 		step(data + at, &regs);
 	regs.si = 512;

@@ -39,7 +39,8 @@ struct probes_opts {
 	bool seen;	/* begin with the marks of all code objects set, so that each end counts */
 	bool atomic; /* without the programs that can wait for pages, even if the kernel has them */
 	bool perf;   /* perf uprobes, even if the kernel has uprobe.multi links */
-	bool old;    /* the programs for older kernels, even if this one can run the others */
+	bool returns;  /* return probes on malloc, even if the kernel has uprobe.session links */
+	bool old;      /* the programs for older kernels, even if this one can run the others */
 	bool host_raw; /* probes__attach_host() uses the tracepoint sys_exit, even if the kernel has
 			  fexit */
 };
@@ -112,6 +113,13 @@ enum call_probe {
 	CALL_ENTER,
 	CALL_SET_DEVICE, /* a function that sets the current device; cookie: the function's number */
 	CALL_ASKED,	 /* pytorch:malloc; cookie: index in the arguments of probes__set_asked() */
+	/* Functions of malloc (malloc.bpf.h); cookie: enum mt_malloc_how. Those that give blocks
+	 * have CALL_MALLOC if probes__has_sessions(), otherwise CALL_MALLOC_RETURN and
+	 * CALL_MALLOC_ENTER. */
+	CALL_MALLOC,
+	CALL_MALLOC_RETURN,
+	CALL_MALLOC_ENTER,
+	CALL_MALLOC_FREE,
 };
 
 /* A mapped file with calls. */
@@ -138,6 +146,17 @@ void probes__leave(struct probes *p, pid_t pid);
  * Sets where pytorch:malloc's arguments are, by site, before attaching to it. n <= MT_ASKED_SITES.
  */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
+/* True if one link probes the entry of a function and the returns that its program asks for, so
+ * that other calls pay no return probe: Linux 6.13 and newer. */
+bool probes__has_sessions(const struct probes *p);
+/* Makes the probes on malloc choose one byte in `every` (at most 2^31); 0: they only count calls.
+ * Needs session_opts.malloc_probes. */
+void probes__sample_malloc(struct probes *p, uint64_t every);
+/* Adds the code of a function of malloc at these addresses, whose calls are parts of another. No
+ * effect when there are MT_MALLOC_RANGES. */
+void probes__add_malloc_code(struct probes *p, uint64_t begin, uint64_t end);
+/* Removes the probes on malloc. */
+void probes__detach_malloc(struct probes *p);
 /* Sets how many native stacks (struct mt_rec_native) are copied in a second, over all processes of
  * these programs. 0: none. Without effect for programs that run in the process itself. */
 void probes__copy_stacks(struct probes *p, uint32_t most);
@@ -249,9 +268,9 @@ bool probes__is_off(const struct probes *p, enum hook_id id);
 struct cost_detail probes__detail(const struct probes *p);
 /* Time in the programs by enum mt_rec_type, of some of the hits of all processes; NULL: unknown. */
 const struct mt_timed *probes__timed(const struct probes *p);
-/* The cost of a hit on this host. Needs CAP_BPF and CAP_PERFMON; found out once, in about 60 ms. 0
- * or -errno. */
-int probes__hit_cost(struct hit_cost *ret);
+/* The cost of a hit on this host. Needs CAP_BPF and CAP_PERFMON; found out once for each pace, in
+ * about 60 ms. 0 or -errno. */
+int probes__hit_cost(enum hit_pace pace, struct hit_cost *ret);
 
 /* Support of this kernel for uprobe.multi links to one PID. */
 enum probes_multi {

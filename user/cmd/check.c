@@ -184,7 +184,7 @@ static void check_cost(struct check_lines *l)
 	struct hit_cost hit;
 	const char *us = text__unicode() ? "\xc2\xb5s" : "us";
 	char text[160];
-	int err = probes__hit_cost(&hit);
+	int err = probes__hit_cost(HIT_SELDOM, &hit);
 
 	if (err)
 		snprintf(text, sizeof(text), "cannot be measured (%s): --cost has no effect",

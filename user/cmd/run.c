@@ -121,6 +121,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			other = "--children";
 		else if (a->capture.session.cost > 0)
 			other = "--cost";
+		else if (a->capture.session.malloc_probes)
+			other = "--malloc-probes";
+		if (a->capture.session.malloc_probes && a->capture.children)
+			argp_error(state, "--malloc-probes takes one process: leave out "
+					  "--children");
 		if (a->inside && other)
 			argp_error(state, "--inside cannot be combined with %s", other);
 		break;

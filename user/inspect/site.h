@@ -93,6 +93,17 @@ bool site__is_native(uint16_t machine);
 int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func_size,
 	       unsigned args, struct site *ret);
 
+struct elf;
+struct elf_sym;
+/*
+ * Picks the site of a function of a file. entry_only: for a return probe. It replaces the return
+ * address: on x86-64 on top of the stack, on AArch64 in x30, before the function signs and saves
+ * it. So it must be at the first instruction. That must be decodable and not a 5-byte nop. args and
+ * the result are those of site__pick(), or the error of elf__read().
+ */
+int site__of_symbol(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
+		    struct site *ret);
+
 /*
  * Finds how a process that records itself emulates the instruction at addr. code: n bytes from addr
  * on. Sets all members of *s except addr and at. If s->way becomes MT_INSIDE_SLOT_RUN, the caller

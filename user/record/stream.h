@@ -18,6 +18,9 @@ enum device_type {
 	/* Not one of PyTorch's types: all memory that the process mapped from the kernel, tensors
 	   on the CPU included. See docs/internals/HOST_LINES.md. */
 	DEVICE_HOST = 30,
+	/* Not one of PyTorch's types either: blocks inside malloc, a sample (--malloc-probes).
+	   Their memory is also a part of DEVICE_HOST. */
+	DEVICE_MALLOC = 31,
 };
 
 struct device {
@@ -28,7 +31,14 @@ struct device {
 /* True if the device is memory of the host. Each such type has a single device. */
 static inline bool device__on_host(struct device d)
 {
-	return d.type == DEVICE_CPU || d.type == DEVICE_HOST;
+	return d.type == DEVICE_CPU || d.type == DEVICE_HOST || d.type == DEVICE_MALLOC;
+}
+
+/* True if the device's blocks are pieces or a sample: their "requested" bytes are the data for
+ * sampling__pieces(). */
+static inline bool device__in_pieces(struct device d)
+{
+	return d.type == DEVICE_HOST || d.type == DEVICE_MALLOC;
 }
 
 static inline bool device__same(struct device a, struct device b)

@@ -42,6 +42,7 @@ struct task_struct *bpf_get_current_task_btf(void);
 __u64 bpf_get_current_task(void);
 __u64 bpf_get_current_pid_tgid(void);
 __u64 bpf_get_attach_cookie(void *ctx);
+__u64 bpf_get_func_ip(void *ctx);
 __u64 bpf_ktime_get_ns(void);
 __u32 bpf_get_prandom_u32(void);
 __u32 bpf_get_smp_processor_id(void);

@@ -214,7 +214,7 @@ static void test_hit_cost(void **state)
 	uint8_t code[2][4];
 	FILE *f = fopen("/proc/self/exe", "re");
 
-	assert_int_equal(hit_cost__measure(note_offset, &cost), 0);
+	assert_int_equal(hit_cost__measure(note_offset, HIT_SELDOM, &cost), 0);
 	assert_int_equal(probes, 2);
 	assert_non_null(f);
 	for (int i = 0; i < 2; i++) {
@@ -229,7 +229,7 @@ static void test_hit_cost(void **state)
 	assert_memory_equal(code[0], "\x01\x00\x00\x14", 4); /* b .+4 */
 	assert_memory_equal(code[1], "\xe0\x03\x01\xaa", 4);
 #endif
-	assert_int_equal(hit_cost__measure(refuse, &cost), -1);
+	assert_int_equal(hit_cost__measure(refuse, HIT_OFTEN, &cost), -1);
 }
 
 int main(void)

@@ -11,8 +11,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-#define CALLS 65	  /* measured calls; the median counts */
-#define CACHES (4u << 20) /* bytes written between two calls, to replace the caches' contents */
+#define CALLS 65 /* measured calls; the median counts */
 #define CACHE_LINE 64
 #define HIT_MAX 1000000000 /* ns; a larger cost of a hit is impossible */
 
@@ -57,13 +56,13 @@ static int find_offset(struct dl_phdr_info *info, size_t size, void *ctx)
 	return 0;
 }
 
-/* Median time of a call of function, ns. */
-static uint64_t median_time(void (*function)(void), volatile char *caches)
+/* Median time of a call of function, ns. caches: memory that is written between two calls. */
+static uint64_t median_time(void (*function)(void), volatile char *caches, enum hit_pace pace)
 {
 	uint64_t took[CALLS];
 
 	for (size_t i = 0; i < CALLS; i++) {
-		for (size_t at = 0; at < CACHES; at += CACHE_LINE)
+		for (size_t at = 0; at < pace; at += CACHE_LINE)
 			caches[at]++;
 		took[i] = clock__monotonic();
 		function();
@@ -75,7 +74,7 @@ static uint64_t median_time(void (*function)(void), volatile char *caches)
 
 /* Sets *ret to the time that a probe adds to a call of function, ns. 0 or -errno. */
 static int measure(hit_cost_probe probe, void (*function)(void), volatile char *caches,
-		   uint32_t *ret)
+		   enum hit_pace pace, uint32_t *ret)
 {
 	struct search s = { .addr = (uintptr_t)function };
 	uint64_t without, with, added;
@@ -83,27 +82,27 @@ static int measure(hit_cost_probe probe, void (*function)(void), volatile char *
 
 	if (!dl_iterate_phdr(find_offset, &s))
 		return -ENOENT;
-	without = median_time(function, caches);
+	without = median_time(function, caches, pace);
 	fd = probe(s.offset);
 	if (fd < 0)
 		return fd;
-	with = median_time(function, caches);
+	with = median_time(function, caches, pace);
 	close(fd);
 	added = with > without ? with - without : 0;
 	*ret = added < HIT_MAX ? added : HIT_MAX;
 	return 0;
 }
 
-int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret)
+int hit_cost__measure(hit_cost_probe probe, enum hit_pace pace, struct hit_cost *ret)
 {
-	char *caches = malloc(CACHES);
+	char *caches = malloc(pace);
 	int err;
 
 	if (!caches)
 		return -ENOMEM;
-	memset(caches, 1, CACHES);
-	err = measure(probe, cost_emulated, caches, &ret->emulated);
-	err = err ?: measure(probe, cost_stepped, caches, &ret->stepped);
+	memset(caches, 1, pace);
+	err = measure(probe, cost_emulated, caches, pace, &ret->emulated);
+	err = err ?: measure(probe, cost_stepped, caches, pace, &ret->stepped);
 	free(caches);
 	return err;
 }
@@ -113,7 +112,7 @@ int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret)
 #define LEAST_ALONE 0.1 /* least share of the time that the target has for itself */
 
 /* Returns the number of the kernel's traps for a hit of a type (enum mt_rec_type). */
-static unsigned traps(unsigned type)
+static unsigned traps(const struct measure *m, unsigned type)
 {
 	switch (type) {
 	case MT_REC_STACK:
@@ -123,6 +122,8 @@ static unsigned traps(unsigned type)
 		return 0; /* no hits of their own: programs of other hits write them */
 	case MT_REC_CUDA_CALL:
 		return 2; /* at the entry and the return */
+	case MT_REC_MALLOC:
+		return m->returns ? 2 : 1;
 	default:
 		return 1;
 	}
@@ -131,6 +132,11 @@ static unsigned traps(unsigned type)
 static uint64_t hits_of(const uint64_t c[MT_CNT_NR], unsigned type)
 {
 	return type == MT_REC_NODE ? c[MT_CNT_NODE_RUN] : c[MT_CNT_HIT + type];
+}
+
+static bool is_counted(const struct measure *m, unsigned type)
+{
+	return m->malloc == (type == MT_REC_MALLOC || type == MT_REC_MALLOC_FREE);
 }
 
 /* Updates the mean time in the program from the hits that were timed since the last look. */
@@ -153,8 +159,8 @@ static double added_by(struct measure *m, unsigned type, uint64_t hits)
 	double trap = m->stepped[type] ? m->hit.stepped : m->hit.emulated;
 
 	m->hits[type] = hits;
-	m->new_hits += (double)new_hits * traps(type);
-	return (double)new_hits * traps(type) * (trap + (m->mean[type] ?: UNTIMED));
+	m->new_hits += (double)new_hits * traps(m, type);
+	return (double)new_hits * traps(m, type) * (trap + (m->mean[type] ?: UNTIMED));
 }
 
 double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
@@ -178,7 +184,7 @@ double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struc
 		struct mt_timed now = timed[i]; /* a copy: the programs write the original */
 
 		update_mean(m, i, &now);
-		if (MT_CNT_HIT + i < MT_CNT_WALK)
+		if (MT_CNT_HIT + i < MT_CNT_WALK && is_counted(m, i))
 			added += added_by(m, i, hits_of(c, i));
 	}
 	if (first || took <= 0)

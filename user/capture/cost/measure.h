@@ -7,10 +7,7 @@
 
 #include "memtrace.h"
 
-/*
- * Cost of a hit, ns of a thread's time. It is measured like hits in a busy process: other data has
- * replaced the kernel's in the processor's caches.
- */
+/* Cost of a hit, ns of a thread's time. */
 struct hit_cost {
 	uint32_t emulated; /* if the kernel emulates the probed instruction; see inspect/site.h */
 	uint32_t stepped;  /* if the probed instruction is any other */
@@ -20,21 +17,29 @@ struct hit_cost {
  * Returns a descriptor that holds the probe, or -errno. */
 typedef int (*hit_cost_probe)(uint64_t offset);
 
+/* Bytes of other data between two hits, which replaces the kernel's in the processor's caches. */
+enum hit_pace {
+	HIT_SELDOM = 4 << 20, /* in a busy process */
+	HIT_OFTEN = 1 << 20,  /* many thousand times a second: only in the nearest cache */
+};
+
 /* Calls two functions of ours without a probe and with one: about 60 ms, nearly all of it to remove
  * the probes. 0 or -errno. */
-int hit_cost__measure(hit_cost_probe probe, struct hit_cost *ret);
+int hit_cost__measure(hit_cost_probe probe, enum hit_pace pace, struct hit_cost *ret);
 
 /*
  * The time that a capture adds to its target: hits of the probes times the cost of a hit, which is
  * that of the kernel's trap plus the mean time in the program (mt_timed).
  */
-#define MEASURE_TYPES 16 /* more than enum mt_rec_type has */
+#define MEASURE_TYPES MT_REC_TYPES
 
 struct measure {
 	struct hit_cost hit;
 	bool stepped[MEASURE_TYPES]; /* by enum mt_rec_type: the kernel single-steps the probed
 					instruction; MT_REC_NODE: that of the hook for nodes that
 					begin to run */
+	bool malloc;  /* only hits of the probes on malloc count; otherwise all others do */
+	bool returns; /* each call of malloc also has a return probe */
 	/* Arguments of the last measure__look(). */
 	bool begun; /* there was a look */
 	uint64_t hits[MEASURE_TYPES], wall, cpu;

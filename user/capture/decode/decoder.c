@@ -204,6 +204,54 @@ static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
 	return decoder__emit(d, &e);
 }
 
+/* A block of malloc's sample stands for all bytes of its size: on average for `every` bytes. Its
+ * error follows as its requested bytes, in the form of sampling__pieces(). */
+static int on_malloc(struct decoder *d, const struct mt_rec_malloc *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_ALLOC,
+			   .device = { .type = DEVICE_MALLOC },
+			   .walk = r->h.walk,
+			   .addr = r->addr,
+			   .size = r->size > r->every ? r->size : r->every };
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr || r->size > MT_MALLOC_MAX || decoder__since(d, r->h.time) > d->same_until)
+		return 0;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	e.stack = decoder__stack(d, r->stack, &e.walk);
+	err = decoder__join_native(d, r->h.tid, r->entered, &e.stack, &e.walk);
+	if (err)
+		return err;
+	err = decoder__emit(d, &e);
+	if (err || r->size >= r->every)
+		return err;
+	e = (struct event){ .kind = EVENT_REQUESTED,
+			    .device = e.device,
+			    .thread = e.thread,
+			    .time = e.time,
+			    .addr = r->addr,
+			    .requested = r->every - r->size };
+	return decoder__emit(d, &e);
+}
+
+static int on_malloc_free(struct decoder *d, const struct mt_rec_free *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_FREE,
+			   .device = { .type = DEVICE_MALLOC },
+			   .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	return e.time > d->same_until ? 0 : decoder__emit(d, &e);
+}
+
 /*
  * True as long as the probes on allocations are not attached: probes are attached one after the
  * other. Steps of that time are not recorded, since their allocations were not seen.
@@ -476,6 +524,8 @@ static size_t min_record_size(uint8_t type)
 		[MT_REC_NODE] = sizeof(struct mt_rec_node),
 		[MT_REC_HOST] = sizeof(struct mt_rec_host),
 		[MT_REC_NATIVE] = sizeof(struct mt_rec_native),
+		[MT_REC_MALLOC] = sizeof(struct mt_rec_malloc),
+		[MT_REC_MALLOC_FREE] = sizeof(struct mt_rec_free),
 	};
 
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
@@ -531,6 +581,10 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 		return autograd__runs(d, rec);
 	case MT_REC_NATIVE:
 		return d->native ? native_stacks__record(d->native, rec, len) : 0;
+	case MT_REC_MALLOC:
+		return on_malloc(d, rec);
+	case MT_REC_MALLOC_FREE:
+		return on_malloc_free(d, rec);
 	case MT_REC_HOST:
 		return decoder__since(d, h->time) > d->same_until
 			       ? 0

@@ -220,6 +220,9 @@ static void check_target(struct argp_state *state, struct capture_args *a)
 	capture_args__check_pick(state, p);
 	/* --all are those that use PyTorch; with --host, too. */
 	a->session.wait_for_torch |= p->all;
+	if (a->session.malloc_probes && (pick_args__many(p) || a->children))
+		argp_error(state, "--malloc-probes takes one process: give -p PID once, without "
+				  "--children");
 	if (pick_args__many(p))
 		return;
 	a->pid = p->pids[0];

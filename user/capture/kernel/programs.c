@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRACE_UPROBE_MULTI 48 /* younger than Debian 12's headers: include/uapi/linux/bpf.h */
+/* Younger than Debian 12's headers: include/uapi/linux/bpf.h */
+#define TRACE_UPROBE_MULTI 48
+#define TRACE_UPROBE_SESSION 57
 #define PROGRAMS_MAX 32
 #define THREADS_MAX 4
 
@@ -93,6 +95,13 @@ static int share_maps(const struct programs *p, struct bpf_object *obj)
 	return err;
 }
 
+/* How a program for uprobe.multi links is attached. */
+static int attach_type(const struct bpf_program *prog)
+{
+	return strcmp(bpf_program__name(prog), PROGRAMS_SESSION) ? TRACE_UPROBE_MULTI
+								 : TRACE_UPROBE_SESSION;
+}
+
 /* Makes an object load the part's programs and no others. 0 or -ENOENT. */
 static int select_programs(const struct part *part, struct bpf_object *obj)
 {
@@ -102,7 +111,7 @@ static int select_programs(const struct part *part, struct bpf_object *obj)
 	{
 		bpf_program__set_autoload(prog, false);
 		if (part->owner->multi && bpf_program__type(prog) == BPF_PROG_TYPE_KPROBE)
-			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
+			bpf_program__set_expected_attach_type(prog, attach_type(prog));
 	}
 	for (size_t i = 0; i < part->n; i++) {
 		prog = bpf_object__find_program_by_name(obj, part->names[i]);

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The program that one link runs at the entry of a function and, if it returned 0 there, at the
+ * return: an uprobe.session link of Linux 6.13 and newer. */
+#define PROGRAMS_SESSION "malloc_session"
+
 struct bpf_object;
 struct bpf_program;
 struct programs;

@@ -122,6 +122,7 @@ void probes__from_environment(struct probes_opts *opts)
 		opts->seen |= !strcmp(word, "seen");
 		opts->atomic |= !strcmp(word, "atomic");
 		opts->perf |= !strcmp(word, "perf");
+		opts->returns |= !strcmp(word, "returns");
 		opts->old |= !strcmp(word, "old");
 		opts->host_raw |= !strcmp(word, "sys-exit");
 	}
@@ -371,6 +372,32 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 	if (n > MT_ASKED_SITES)
 		n = MT_ASKED_SITES;
 	memcpy(p->vars.asked_args, args, n * sizeof(*args));
+}
+
+bool probes__has_sessions(const struct probes *p)
+{
+	return p->sessions;
+}
+
+void probes__sample_malloc(struct probes *p, uint64_t every)
+{
+	__atomic_store_n(p->vars.malloc_every, every, __ATOMIC_SEQ_CST);
+}
+
+void probes__add_malloc_code(struct probes *p, uint64_t begin, uint64_t end)
+{
+	for (size_t i = 0; i < MT_MALLOC_RANGES; i++) {
+		if (p->vars.malloc_own[i][1])
+			continue;
+		__atomic_store_n(&p->vars.malloc_own[i][0], begin, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&p->vars.malloc_own[i][1], end, __ATOMIC_SEQ_CST);
+		return;
+	}
+}
+
+void probes__detach_malloc(struct probes *p)
+{
+	p->in->detach_malloc(p);
 }
 
 void probes__copy_stacks(struct probes *p, uint32_t most)

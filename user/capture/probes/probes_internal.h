@@ -71,6 +71,7 @@ struct probes_place {
 	int (*add_root)(struct probes *p, uint64_t key);
 	void (*clear_roots)(struct probes *p, uint32_t number);
 	int (*set_module_type)(struct probes *p, uint64_t key, enum mt_module_type is);
+	void (*detach_malloc)(struct probes *p);
 	int (*attach_host)(struct probes *p,
 			   const char **way); /* probes__attach_host(); NULL: not possible */
 	void (*skipped)(const struct probes *p, struct probes_skipped *ret); /* NULL: never any */
@@ -108,6 +109,7 @@ struct probes {
 	int pidfd;	/* a pidfd of the target, borrowed; -1: none */
 	int wake;	/* descriptor that is readable after a program saw a new stack */
 	bool multi;	/* attached by uprobe.multi links, not perf's uprobes */
+	bool sessions;	/* uprobe.session links are possible, too */
 	bool sleepable; /* programs run that can wait for pages */
 	bool old;	/* the programs are those for older kernels, bpf/memtrace_old.bpf.c */
 	/* By number of the process: arguments of probes__want_level(). */
@@ -129,6 +131,7 @@ struct probes {
 					  and end */
 		uint32_t *native_most; /* NULL: these programs copy no stacks */
 		uint64_t *native_from;
+		uint64_t *malloc_every, (*malloc_own)[2];
 		struct mt_node_layout *node_layout;
 		/* The detail that the BPF programs record. NULL: they run inside the process
 		 * (struct inside) and record everything. */

@@ -168,6 +168,7 @@ static size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_C
  * kernel's, include/uapi/linux/bpf.h. */
 #define LINK_CREATE 28
 #define TRACE_UPROBE_MULTI 48
+#define TRACE_UPROBE_SESSION 57
 #define UPROBE_MULTI_RETURN 1
 
 #define OWN_TABLES 64	   /* links whose descriptors each have a thread: holder.h */
@@ -190,7 +191,8 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 struct attachment {
 	struct holder *link; /* holds the link's descriptor; NULL: it is not attached */
 	pid_t pid;	     /* the process that the probe is for; 0: all processes */
-	bool is_hook;	     /* in .listed: a hook of this process; false: calls into CUDA */
+	bool is_hook;	     /* in .listed: a hook of this process; false: calls */
+	bool is_malloc;	     /* calls of malloc */
 	enum hook_id id;     /* with is_hook */
 	struct place place;  /* with is_hook: where the hook is attached */
 };
@@ -219,12 +221,12 @@ static struct kernel_probes *kernel(const struct probes *p)
 	return (struct kernel_probes *)p;
 }
 
-/* Makes a uprobe.multi link. Returns its descriptor or -errno. */
+/* Makes a uprobe.multi link. attach_type 0: the usual one. Returns its descriptor or -errno. */
 static long link_create(struct link_create_uprobe_multi *attr)
 {
 	long fd;
 
-	attr->attach_type = TRACE_UPROBE_MULTI;
+	attr->attach_type = attr->attach_type ?: TRACE_UPROBE_MULTI;
 	fd = syscall(__NR_bpf, LINK_CREATE, attr, sizeof(*attr));
 	return fd < 0 ? -errno : fd;
 }
@@ -297,14 +299,31 @@ static int probe_self(uint64_t offset)
 	return fd;
 }
 
-int probes__hit_cost(struct hit_cost *ret)
+int probes__hit_cost(enum hit_pace pace, struct hit_cost *ret)
 {
-	static struct hit_cost known;
-	int err = known.emulated ? 0 : hit_cost__measure(probe_self, &known);
+	static struct hit_cost all[2];
+	struct hit_cost *known = &all[pace == HIT_OFTEN];
+	int err = known->emulated ? 0 : hit_cost__measure(probe_self, pace, known);
 
 	if (!err)
-		*ret = known;
+		*ret = *known;
 	return err;
+}
+
+/* True if this kernel has uprobe.session links (Linux 6.13). Found out once. */
+static bool kernel_has_sessions(void)
+{
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = TRACE_UPROBE_SESSION);
+	static int known = -1;
+	int fd;
+
+	if (known >= 0)
+		return known;
+	fd = features__load_empty(BPF_PROG_TYPE_KPROBE, &opts);
+	known = fd >= 0;
+	if (fd >= 0)
+		close(fd);
+	return known;
 }
 
 static bool needs_old(const struct probes_opts *opts)
@@ -361,10 +380,12 @@ static const char *program_name(enum hook_id id, bool sleepable)
 
 static const char *call_name(enum call_probe which)
 {
-	static const char *const names[] = { [CALL_RETURN] = "call_return",
-					     [CALL_ENTER] = "call_enter",
-					     [CALL_SET_DEVICE] = "set_device",
-					     [CALL_ASKED] = "asked" };
+	static const char *const names[] = {
+		[CALL_RETURN] = "call_return",	      [CALL_ENTER] = "call_enter",
+		[CALL_SET_DEVICE] = "set_device",     [CALL_ASKED] = "asked",
+		[CALL_MALLOC] = PROGRAMS_SESSION,     [CALL_MALLOC_RETURN] = "malloc_return",
+		[CALL_MALLOC_ENTER] = "malloc_enter", [CALL_MALLOC_FREE] = "malloc_free"
+	};
 
 	return names[which];
 }
@@ -552,6 +573,8 @@ static void find_variables(struct probes *p)
 	p->vars.native_own = (uint64_t *)skel->bss->native_own;
 	p->vars.native_most = &skel->bss->native_most;
 	p->vars.native_from = (uint64_t *)&skel->bss->native_from;
+	p->vars.malloc_every = (uint64_t *)&skel->bss->malloc_every;
+	p->vars.malloc_own = (uint64_t(*)[2])skel->bss->malloc_own;
 	p->vars.node_layout = &skel->bss->node_layout;
 	p->vars.detail = &skel->bss->detail;
 	p->vars.timed = skel->bss->timed;
@@ -621,6 +644,7 @@ SAME_PLACE(rodata, counter_stripes);
 SAME_PLACE(rodata, group);
 SAME_PLACE(rodata, only);
 SAME_PLACE(rodata, pid_ns);
+SAME_PLACE(rodata, malloc_sets);
 SAME_PLACE(bss, stopped);
 SAME_PLACE(bss, notices);
 SAME_PLACE(bss, absent);
@@ -632,6 +656,8 @@ SAME_PLACE(bss, asked_args);
 SAME_PLACE(bss, native_own);
 SAME_PLACE(bss, native_most);
 SAME_PLACE(bss, native_from);
+SAME_PLACE(bss, malloc_every);
+SAME_PLACE(bss, malloc_own);
 SAME_PLACE(bss, node_layout);
 SAME_PLACE(bss, detail);
 SAME_PLACE(bss, timed);
@@ -740,14 +766,15 @@ static int load_programs(struct kernel_probes *k, const struct probes_opts *opts
 
 /* Starts what only the programs for older kernels have: the programs of sites, and the one that
  * runs when a thread ends. 0 or -errno. */
-static int start_old(struct kernel_probes *k)
+static int start_old(struct kernel_probes *k, bool with_malloc)
 {
-	static const enum call_probe calls[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED };
-	size_t i;
+	static const enum call_probe calls[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED,
+						 CALL_MALLOC_ENTER, CALL_MALLOC_FREE };
+	size_t n = sizeof(calls) / sizeof(calls[0]) - (with_malloc ? 0 : 2), i;
 
 	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
 	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
-	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+	for (i = 0; i < n; i++) {
 		uint32_t index = calls[i];
 		int fd = program_fd(&k->p, call_name(calls[i]));
 
@@ -792,6 +819,10 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	if (opts->capture.ring_bytes)
 		bpf_map__set_max_entries(k->skel->maps.ring, opts->capture.ring_bytes);
 	set_constants(k, opts);
+	if (opts->capture.malloc_probes) {
+		k->skel->rodata->malloc_sets = MT_MALLOC_SETS_MAX;
+		bpf_map__set_max_entries(k->skel->maps.malloc_blocks, MT_MALLOC_SETS_MAX);
+	}
 	if (opts->capture.host)
 		host_programs__prepare(&k->host, k->skel, opts->host_raw);
 	err = memtrace_bpf__load(k->skel);
@@ -803,7 +834,7 @@ static int load(struct kernel_probes *k, const struct probes_opts *opts)
 	err = load_programs(k, opts);
 	if (err)
 		return err;
-	err = p->old ? start_old(k) : 0;
+	err = p->old ? start_old(k, opts->capture.malloc_probes) : 0;
 	if (err)
 		return err;
 	p->ring = bpf_ring__new(bpf_map__fd(k->skel->maps.ring),
@@ -826,6 +857,7 @@ static void choose_programs(struct kernel_probes *k, const struct probes_opts *o
 	reads_kernel = p->old || proc__pid_namespace();
 	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
 		   !prefers_perf(opts);
+	p->sessions = p->multi && !opts->returns && kernel_has_sessions();
 	/* Links by PID would miss threads, so the links are for all processes, and the programs
 	 * compare the PID. With a group, they look the process up instead. */
 	p->filter = !opts->capture.group &&
@@ -1056,6 +1088,17 @@ static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
 	return err;
 }
 
+static bool is_return(enum call_probe which)
+{
+	return which == CALL_RETURN || which == CALL_MALLOC_RETURN;
+}
+
+/* How the program of a call is attached by a uprobe.multi link. */
+static uint32_t link_type(enum call_probe which)
+{
+	return which == CALL_MALLOC ? TRACE_UPROBE_SESSION : TRACE_UPROBE_MULTI;
+}
+
 /* Attaches the program of a call to n sites of a file, by one link. 0 or -errno. */
 static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
 			      const struct call_file *file, const struct probe_site *sites,
@@ -1069,11 +1112,13 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.offsets = (uintptr_t)offsets,
 		.cookies = (uintptr_t)cookies,
 		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
+		.attach_type = link_type(which),
 		.cnt = n,
-		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
+		.uflags = is_return(which) ? UPROBE_MULTI_RETURN : 0,
 		.pid = probes__calls_pid(p, pid, file),
 	};
-	struct attachment *a = add_listed(p, (struct attachment){ .pid = attr.pid });
+	struct attachment *a = add_listed(
+		p, (struct attachment){ .pid = attr.pid, .is_malloc = which >= CALL_MALLOC });
 	long fd;
 	size_t i;
 
@@ -1100,17 +1145,17 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 	const struct uprobe_place at = { .path = elf__name(file->elf, name),
 					 .offset = site->offset,
 					 .ref_ctr = site->ref_ctr,
-					 .cookie = p->old && which == CALL_RETURN ? 0
-										  : site->cookie,
-					 .returns = which == CALL_RETURN };
+					 .cookie = p->old && is_return(which) ? 0 : site->cookie,
+					 .returns = is_return(which) };
 	pid_t target = probes__calls_pid(p, pid, file) ?: -1;
 	struct attachment *a = add_listed(p,
-					  (struct attachment){ .pid = target == -1 ? 0 : target });
+					  (struct attachment){ .pid = target == -1 ? 0 : target,
+							       .is_malloc = which >= CALL_MALLOC });
 	int fd;
 
 	if (!a)
 		return -ENOMEM;
-	fd = p->old && which != CALL_RETURN
+	fd = p->old && !is_return(which)
 		     ? site_program__attach(&kernel(p)->sites, which, target, &at)
 		     : site_program__probe(prog, target, &at);
 	if (fd >= 0)
@@ -1220,6 +1265,18 @@ static void detach_hook(struct probes *p, enum hook_id id)
 	}
 	for (size_t i = k->n_listed; i-- > 0;) {
 		if (!k->listed[i].is_hook || k->listed[i].id != id)
+			continue;
+		holder__drop(k->listed[i].link);
+		k->listed[i] = k->listed[--k->n_listed];
+	}
+}
+
+static void detach_malloc(struct probes *p)
+{
+	struct kernel_probes *k = kernel(p);
+
+	for (size_t i = k->n_listed; i-- > 0;) {
+		if (!k->listed[i].is_malloc)
 			continue;
 		holder__drop(k->listed[i].link);
 		k->listed[i] = k->listed[--k->n_listed];
@@ -1366,6 +1423,7 @@ static const struct probes_place in_kernel = {
 	.add_root = add_root,
 	.clear_roots = clear_roots,
 	.set_module_type = set_module_type,
+	.detach_malloc = detach_malloc,
 	.attach_host = attach_host,
 	.skipped = skipped,
 };

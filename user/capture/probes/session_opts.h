@@ -23,6 +23,9 @@ struct probes_sets;
 	SWITCH(requested, "requested",                                                             \
 	       "Also record the requested size and the stream of each block (one more probe)")     \
 	SWITCH(host, "host", "Also record all memory that the process maps on the host, by line")  \
+	SWITCH(malloc_probes, "malloc-probes",                                                     \
+	       "Also record a sample of the blocks inside malloc, by line: probes malloc and "     \
+	       "free of one process, and implies --host")                                          \
 	SWITCH(no_autograd, "no-autograd",                                                         \
 	       "Do not link allocations in backward to their lines in forward (two probes less)")  \
 	SWITCH(no_modules, "no-modules",                                                           \
@@ -67,5 +70,6 @@ struct session_opts {
 /* True if a process without PyTorch is recorded, too: its host memory. */
 static inline bool session_opts__any_process(const struct session_opts *o)
 {
-	return (o->host || o->host_alone) && !o->wait_for_torch && !o->steps_only && !o->inside;
+	return (o->host || o->host_alone || o->malloc_probes) && !o->wait_for_torch &&
+	       !o->steps_only && !o->inside;
 }

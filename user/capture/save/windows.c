@@ -222,9 +222,14 @@ static void set_figures(const struct values *v, const struct level *l, struct co
 static bool is_judged(const struct values *v, const struct level *l)
 {
 	bool others = false;
+	size_t n = 0;
 
+	if (l->device.type == DEVICE_MALLOC)
+		return false;
+	for (size_t i = 0; i < v->n; i++)
+		n += v->levels[i].device.type != DEVICE_MALLOC;
 	if (l->device.type == DEVICE_HOST)
-		return v->n == 1;
+		return n == 1;
 	for (size_t i = 0; i < v->n; i++)
 		others |= !device__on_host(v->levels[i].device);
 	return !others || !device__on_host(l->device);

@@ -419,6 +419,9 @@ int session__pump(struct session *s, struct sink *sink)
 	err = pump_cost(s, now);
 	if (err)
 		return err;
+	err = session__pump_malloc(s, now);
+	if (err)
+		return err;
 	/* Events held or in the ring may belong to a transition. */
 	if (!s->behind && attach_stage__settled(s->attach)) {
 		err = sleep_stage__pump(s->sleep, now);

@@ -136,18 +136,19 @@ static int fit_programs(struct session *s, struct failure *f)
 #define PAUSE_QUIET 10	/* if the process mapped nothing for QUIET */
 #define PAUSE_OTHER 100 /* if the process also has no Python */
 /* Time after which a Python process with CUDA, without PyTorch, is captured for CUDA alone, in ns */
-#define CUDA_QUIET 1000000000ULL    /* if the process maps nothing more */
-#define CUDA_ALONE 10000000000ULL   /* if the process maps more */
-#define QUIET 1000000000ULL	    /* ns without new mappings */
-#define RETRY 5000000ULL	    /* ns between attempts to read an interpreter that starts */
-#define NUMBER 1000000000ULL	    /* ns between attempts to get a number in the group */
-#define NICE_WAITING (-20)	    /* our nice value while time is short */
-#define NO_PYTHON 1000000000ULL	    /* ns after an exec, by when Python would have started */
-#define LAUNCHES 100000000ULL	    /* ns after an exec, by when a launcher has run its program */
-#define TORCH_SIZE (64u << 20)	    /* bytes: PyTorch maps more than this, in one go */
-#define NO_LINES 1000000000ULL	    /* ns until an interpreter counts as unreadable */
-#define LOOK_PAUSE_MIN 50000000ULL  /* first pause between searches for torch.nn, ns; doubles */
-#define LOOK_PAUSE_MAX 100000000ULL /* longest pause between searches for torch.nn, ns */
+#define CUDA_QUIET 1000000000ULL     /* if the process maps nothing more */
+#define CUDA_ALONE 10000000000ULL    /* if the process maps more */
+#define QUIET 1000000000ULL	     /* ns without new mappings */
+#define RETRY 5000000ULL	     /* ns between attempts to read an interpreter that starts */
+#define NUMBER 1000000000ULL	     /* ns between attempts to get a number in the group */
+#define RING_WITH_MALLOC (64u << 20) /* bytes: room for a second's stacks of compiled code */
+#define NICE_WAITING (-20)	     /* our nice value while time is short */
+#define NO_PYTHON 1000000000ULL	     /* ns after an exec, by when Python would have started */
+#define LAUNCHES 100000000ULL	     /* ns after an exec, by when a launcher has run its program */
+#define TORCH_SIZE (64u << 20)	     /* bytes: PyTorch maps more than this, in one go */
+#define NO_LINES 1000000000ULL	     /* ns until an interpreter counts as unreadable */
+#define LOOK_PAUSE_MIN 50000000ULL   /* first pause between searches for torch.nn, ns; doubles */
+#define LOOK_PAUSE_MAX 100000000ULL  /* longest pause between searches for torch.nn, ns */
 
 /* Starts over if the process runs another program. 0, -EAGAIN (it is ending), or negative with
  * *f. */
@@ -185,7 +186,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 static void measure_hit(struct session *s)
 {
 	struct hit_cost *hit = &s->cost.measure.hit;
-	int err = s->opts.cost ? probes__hit_cost(hit) : 0;
+	int err = s->opts.cost ? probes__hit_cost(HIT_SELDOM, hit) : 0;
 
 	if (err)
 		log_warn("cannot measure the cost of a probe on this host (%s): --cost is ignored",
@@ -638,8 +639,9 @@ static int open_census_stage(struct session *s)
 /* Records stacks of compiled code, if the options and the process want them. */
 static int open_native_stacks(struct session *s)
 {
-	uint32_t most = s->no_torch || s->opts.native ? NATIVE_STACKS_A_SECOND
-						      : NATIVE_STACKS_OF_HOST;
+	uint32_t most = s->no_torch || s->opts.native || s->opts.malloc_probes
+				? NATIVE_STACKS_A_SECOND
+				: NATIVE_STACKS_OF_HOST;
 
 	s->decoder->no_torch = s->no_torch;
 	if (s->opts.steps_only || (!s->no_torch && !s->opts.native && !s->opts.host))
@@ -713,6 +715,9 @@ static int begin_events(struct session *s)
 		return -ENOMEM;
 	s->attached = true;
 	err = session__begin_host(s, false);
+	if (err)
+		return err;
+	err = session__begin_malloc(s);
 	if (!err && !s->opts.steps_only)
 		err = attach_stage__begin(s->attach);
 	return err ? err : open_census_stage(s);
@@ -765,6 +770,9 @@ static int attach(struct session *s, struct failure *f)
 		return err;
 	if (open_stages(s))
 		return no_memory(f);
+	err = session__attach_malloc(s, f);
+	if (err)
+		return err;
 	err = attach_all(s, f);
 	if (err)
 		return err;
@@ -903,6 +911,9 @@ static struct session *make_session(const struct session_opts *opts, struct fail
 		s->opts = *opts;
 		if (opts->steps_only)
 			s->opts.no_autograd = s->opts.no_modules = s->opts.no_census = true;
+		s->opts.host |= s->opts.malloc_probes;
+		if (s->opts.malloc_probes && !s->opts.ring_bytes)
+			s->opts.ring_bytes = RING_WITH_MALLOC;
 		s->image = -1;
 		s->dict = dict__new();
 		s->facts = facts__new();

@@ -446,7 +446,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		[MT_REC_CUDA_CALL] = "cuda_call",   [MT_REC_REQUESTED] = "asked",
 		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
 		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave",
-		[MT_REC_NATIVE] = "native",	    [MT_REC_HOST] = "host"
+		[MT_REC_NATIVE] = "native",	    [MT_REC_HOST] = "host",
+		[MT_REC_MALLOC] = "malloc",	    [MT_REC_MALLOC_FREE] = "malloc_free"
 	};
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
@@ -472,6 +473,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	set_unless_0(s, "counter.breakpoints_removed", s->losses.removed);
 	set_unless_0(s, "counter.skipped.events", s->losses.skipped.events);
 	set_unless_0(s, "counter.skipped.host", s->losses.skipped.host);
+	set_unless_0(s, "counter.malloc.no_room", c[MT_CNT_MALLOC_FULL]);
 	set_unless_0(s, "counter.twins", s->decoder->twins);
 	set_unless_0(s, "counter.faults_retried", c[MT_CNT_FAULT_RETRIED]);
 	set_unless_0(s, "counter.pages_brought_in", s->losses.brought_in);

@@ -6,6 +6,7 @@
  *   session.c         regular work
  *   session_attach.c  beginning, attaching, forked processes and groups
  *   session_host.c    host memory
+ *   session_malloc.c  probes on malloc
  *   session_round.c   draining the ring
  *   session_facts.c   facts and answers about a session
  *
@@ -94,6 +95,19 @@ struct spending {
 	double last;		  /* share of the target's time, at the last measurement */
 };
 
+/* For session_malloc.c: the probes on malloc. */
+struct session_malloc {
+	struct measure measure;
+	double limit;	  /* share of a core that they may take */
+	uint64_t took;	  /* ns that were measured */
+	uint64_t every;	  /* one byte in so many is in the sample */
+	uint64_t samples; /* blocks chosen until the last look */
+	uint64_t next;	  /* time of the next look at their cost, ns since start */
+	unsigned dear;	  /* looks in a row above the limit */
+	bool on;	  /* they are in place and choose blocks */
+	char files[256];  /* names of the files whose malloc is probed, with commas */
+};
+
 struct session {
 	struct session_opts opts;
 	struct target target;
@@ -111,6 +125,7 @@ struct session {
 	struct code_ends ends;
 	struct losses losses;
 	struct spending cost;
+	struct session_malloc malloc;
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */
 	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
@@ -148,6 +163,17 @@ int session__begin_host(struct session *s, bool inherited);
 int session__pump_host(struct session *s);
 /* The last reading, before the probes are removed. Returns as session__pump_host(). */
 int session__last_host(struct session *s);
+
+/* ---- session_malloc.c ---- */
+
+/* Probes malloc, if wanted, and counts its calls. 0; negative with *f: not possible, or it would
+ * cost more than the limit. */
+int session__attach_malloc(struct session *s, struct failure *f);
+/* From now on the probes choose blocks. 0 or -ENOMEM. */
+int session__begin_malloc(struct session *s);
+/* Removes the probes when they have cost too much for two seconds. now: ns since start. 0 or
+ * -ENOMEM. */
+int session__pump_malloc(struct session *s, uint64_t now);
 
 /* ---- session_round.c ---- */
 

@@ -718,17 +718,18 @@ static bool is_dispatch(const struct native_frame *f)
 	return !strncmp(f->function, glue, sizeof(glue) - 1);
 }
 
-/* Adds the stack of native frames f and the Python frames of *stack to the dictionary. 0 or
- * -ENOMEM. */
-static int join_stacks(struct native_stacks *s, const struct native_frames *f, uint32_t *stack,
-		       uint8_t *walk)
+/* Adds the stack of native frames f and the Python frames of *stack to the dictionary. in_call: as
+ * in struct mt_rec_native. 0 or -ENOMEM. */
+static int join_stacks(struct native_stacks *s, const struct native_frames *f, bool in_call,
+		       uint32_t *stack, uint8_t *walk)
 {
 	struct dict_stack python = dict__get_stack(s->dict, *stack);
 	struct dict_frame out[NATIVE_FRAMES_MAX + MT_MAX_ENTRIES];
 	size_t end = python.n ? count_outside_python(f) : f->n, i = 0, n = 0;
 
 	/* The event itself names the called function, so leave out its frame. */
-	while (i < end && f->v[i].at == f->v[0].at && !strcmp(f->v[i].module, f->v[0].module))
+	while (!in_call && i < end && f->v[i].at == f->v[0].at &&
+	       !strcmp(f->v[i].module, f->v[0].module))
 		i++;
 	while (i < end && is_of_allocator(&f->v[i]))
 		i++;
@@ -756,17 +757,19 @@ int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, ui
 	struct mt_rec_native *r = take_copy(s, tid, time);
 	struct native_frames frames;
 	struct native_regs regs;
+	bool in_call;
 	int err;
 
 	if (!r)
 		return 0;
+	in_call = r->in_call;
 	regs = (struct native_regs){
 		.ip = r->ip, .sp = r->sp, .fp = r->fp, .lr = r->lr, .n_far = r->n_far
 	};
 	memcpy(regs.far, r->far, r->n_far * sizeof(*r->far));
 	err = native__unwind(s->native, &regs, r + 1, r->size, &frames);
 	free(r);
-	return err ?: join_stacks(s, &frames, stack, walk);
+	return err ?: join_stacks(s, &frames, in_call, stack, walk);
 }
 
 /* Sets a counter as a fact unless it is 0. */

@@ -10,8 +10,6 @@
 #include "inspect/elf.h"
 #include "inspect/site.h"
 
-#define ENTRY_BYTES 16 /* bytes read at an entry: enough for any instruction */
-#define BODY_MAX 4096  /* bytes read of cudaSetDevice, whose probe may be after the entry */
 #define STT_FUNC 2
 
 /* c10::cuda::CUDACachingAllocator::allocator, a pointer to the current allocator */
@@ -110,26 +108,6 @@ const struct cuda_function *cuda__function(uint32_t fn)
 	return fn < FUNCTIONS ? &functions[fn] : NULL;
 }
 
-/* Picks a function's site. entry_only: for a return probe. It replaces the return address: on
- * x86-64 on top of the stack, on AArch64 in x30, before the function signs and saves it. So it must
- * be at the first instruction. That must be decodable and not a 5-byte nop (see site.h). */
-static int pick_site(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
-		     struct site *site)
-{
-	/* On x86-64 the rest of the function shows whether the entry has a second place. */
-	bool only_start = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
-	uint8_t code[BODY_MAX];
-	size_t len = only_start ? ENTRY_BYTES : sym->size;
-	uint64_t func_size = entry_only && only_start ? 0 : sym->size;
-
-	if (!sym->size || sym->size < len)
-		len = sym->size ?: ENTRY_BYTES;
-	if (entry_only)
-		args |= SITE_FIRST;
-	return elf__read(e, sym->value, code, len)
-		       ?: site__pick(elf__machine(e), code, len, func_size, args, site);
-}
-
 static bool has_site_at(const struct cuda_file *f, uint64_t offset)
 {
 	size_t i;
@@ -159,7 +137,7 @@ static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *
 	    elf__vaddr_to_offset(l->e, sym->value, &offset) ||
 	    !maps__find_code(l->m, l->map, offset))
 		return;
-	if (pick_site(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
+	if (site__of_symbol(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
 		f->refused++;
 		if (functions[fn].op == CUDA_TAKE)
 			f->refused_take = functions[fn].name;

@@ -177,8 +177,8 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	bool in_same_stretch = l->stretch_no == rec->stamp + 1;
 
 	/* A block of the device "host" is the memory of many objects, and is found some time after
-	 * they are made. */
-	if (s->phase == LIFE_NONE || dev->pub.device.type == DEVICE_HOST)
+	 * they are made. One of "malloc" stands for others. */
+	if (s->phase == LIFE_NONE || device__in_pieces(dev->pub.device))
 		return CATEGORY_UNKNOWN;
 	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
 	if (in_same_stretch && s->phase == PHASE_BACKWARD && dead && freed_by_other_thread)

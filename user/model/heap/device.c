@@ -13,10 +13,12 @@
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 
-/* The order of devices: accelerators come first, and the host's memory, which contains the CPU's
- * tensors, last. */
+/* The order of devices: accelerators come first, then the CPU, the host's memory, which contains
+ * the CPU's tensors, and the sample of a part of that. */
 static int rank_of(struct device d)
 {
+	if (d.type == DEVICE_MALLOC)
+		return 3;
 	return d.type == DEVICE_HOST ? 2 : d.type == DEVICE_CPU;
 }
 

@@ -738,7 +738,7 @@ static bool begins_request(const struct model *m, const struct site *s)
 	const struct growth_requests *r = &m->growth->requests;
 
 	if (!r->file || (r->dev_no && r->dev_no != s->dev + 1u) ||
-	    m->devs[s->dev]->pub.device.type == DEVICE_HOST)
+	    device__in_pieces(m->devs[s->dev]->pub.device))
 		return false;
 	return is_request_line(m, s->stack) &&
 	       !attribution__charged(m->attribution, s->stack, s->node);
@@ -1772,7 +1772,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 
 	*ret = (struct growth_peaks){ .known = false };
 	if (w->requests.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
-	    dev->pub.device.type == DEVICE_HOST)
+	    device__in_pieces(dev->pub.device))
 		return;
 	n = read_step_peaks(m, dev, v, &stride);
 	o.min_growth = least > min_growth ? least : min_growth;

@@ -130,7 +130,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.node = e->node,
 		.dev = dev->number,
 		.walk = walk,
-		.drawn = e->kind == EVENT_ALLOC && e->device.type != DEVICE_HOST
+		.drawn = e->kind == EVENT_ALLOC && !device__in_pieces(e->device)
 				 ? sampling__bound_no(&m->sampling, e->time, e->size)
 				 : 0,
 	};

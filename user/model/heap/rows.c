@@ -148,7 +148,8 @@ struct table {
 	size_t capparts;
 	struct hash_index index;
 	uint64_t not_sampled[SAMPLING_BOUNDS]; /* bytes of blocks without a sampled stack */
-	bool host;	 /* the device "host": requested sizes are of pieces */
+	bool host;	 /* device__in_pieces(): requested sizes are of pieces */
+	bool sample;	 /* with host: the pieces are a sample, whose sum is not that of all */
 	uint64_t pieces; /* bytes of all pieces */
 	char *patterns;	 /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
@@ -705,7 +706,8 @@ static void table__estimate(const struct table *t, const struct bucket *g, struc
 	if (t->host) {
 		struct pieces p = g->pieces;
 
-		p.others = t->pieces - p.bytes;
+		/* Others' pieces may be a row's in part. A sample does not tell the sum. */
+		p.others = t->sample ? INT64_MAX : t->pieces - p.bytes;
 		r->sampled = sampling__pieces(r->bytes, &p);
 		return;
 	}
@@ -795,7 +797,8 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		return -ENOENT;
 	number = m->order[device];
 	dev = m->devs[number];
-	t.host = dev->pub.device.type == DEVICE_HOST;
+	t.host = device__in_pieces(dev->pub.device);
+	t.sample = dev->pub.device.type == DEVICE_MALLOC;
 	if (opts->when < ROWS_MOMENTS &&
 	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked
 					 : m->noted[opts->when - ROWS_AT_BASE].set))

@@ -239,12 +239,17 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 const char *device__name(struct device d, char *buf, size_t size)
 {
 	static const char *const types[UINT8_MAX + 1] = {
-		[DEVICE_CPU] = "cpu", [DEVICE_HOST] = "host", [DEVICE_CUDA] = "cuda",
-		[DEVICE_HIP] = "hip", [DEVICE_XPU] = "xpu",   [DEVICE_PRIVATE] = "privateuseone",
+		[DEVICE_CPU] = "cpu",
+		[DEVICE_HOST] = "host",
+		[DEVICE_MALLOC] = "malloc",
+		[DEVICE_CUDA] = "cuda",
+		[DEVICE_HIP] = "hip",
+		[DEVICE_XPU] = "xpu",
+		[DEVICE_PRIVATE] = "privateuseone",
 	};
 	const char *type = types[d.type];
 
-	if (d.type == DEVICE_CPU || d.type == DEVICE_HOST)
+	if (device__on_host(d))
 		snprintf(buf, size, "%s", type);
 	else if (type && d.index == DEVICE_UNKNOWN)
 		snprintf(buf, size, "%.11s:?", type);

@@ -429,6 +429,30 @@ static void put_marks(struct json *j, const struct model *m)
 		json__uint(j, "marks_left_out", n - MODEL_MARKS);
 }
 
+/* The probes on malloc: --malloc-probes. */
+static void put_malloc(struct json *j, const struct facts *f)
+{
+	uint64_t removed = words__fact_number(f, "malloc.removed_ns");
+	const char *share = facts__get(f, "malloc.share");
+
+	json__open_object(j, "malloc");
+	json__string(j, "files", facts__get(f, "malloc.files"));
+	json__uint(j, "every", words__fact_number(f, "malloc.every"));
+	json__uint(j, "lost",
+		   words__fact_number(f, "counter.malloc.no_room") +
+			   words__fact_number(f, "counter.lost.malloc"));
+	json__uint(j, "lost_frees", words__fact_number(f, "counter.lost.malloc_free"));
+	if (share)
+		json__double(j, "cost", strtod(share, NULL), 6);
+	else
+		json__null(j, "cost");
+	if (removed)
+		json__seconds(j, "removed", removed, 9);
+	else
+		json__null(j, "removed");
+	json__close_object(j);
+}
+
 void report_json__capture(struct json *j, const struct report_doc *doc)
 {
 	const struct facts *f = doc->facts;
@@ -454,6 +478,8 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 		put_uint_or_null(j, f, "host_rss");
 		put_uint_if(j, f, "host_worked_out");
 	}
+	if (facts__get(f, "malloc.every"))
+		put_malloc(j, f);
 	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);

@@ -497,6 +497,30 @@ static void say_host(struct line *l, const struct facts *f)
 			 text__bytes(bytes, sizeof(bytes), unread));
 }
 
+/* The device "malloc" has a sample of the blocks that were allocated since the attach. */
+static void say_malloc(struct line *l, const struct facts *f)
+{
+	uint64_t removed = words__fact_number(f, "malloc.removed_ns");
+	uint64_t missing = words__fact_number(f, "counter.malloc.no_room") +
+			   words__fact_number(f, "counter.lost.malloc");
+	uint64_t frees = words__fact_number(f, "counter.lost.malloc_free");
+	char bytes[24], time[32], count[32];
+
+	add_part(l, "blocks inside malloc, allocated since the attach: a sample, one byte in %s",
+		 text__bytes(bytes, sizeof(bytes), words__fact_number(f, "malloc.every")));
+	if (removed)
+		add_part(
+			l,
+			"the probes cost more than the limit and were removed after %s: as of then",
+			text__time(time, sizeof(time), removed));
+	if (missing)
+		add_part(l, "%s of the sample missing, since there was no room",
+			 text__counted(count, sizeof(count), missing, "block"));
+	if (frees)
+		add_part(l, "%s lost: their blocks count as live",
+			 text__counted(count, sizeof(count), frees, "free"));
+}
+
 static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
 			const struct report_text_opts *o)
 {
@@ -523,6 +547,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 				 text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_HOST) {
 		say_host(&l, f);
+	} else if (d.device.type == DEVICE_MALLOC) {
+		say_malloc(&l, f);
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
 		add_part(&l, "before attach at least %s (tensors found in Python objects)",
 			 text__bytes(bytes, sizeof(bytes),
@@ -954,12 +980,12 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 	size_t n, size, shown = 0;
 	struct model_device d;
 	struct row *rows;
-	bool on_host;
+	bool on_host; /* the rows are made of pieces */
 	FILE *list;
 	int err;
 
 	model__device(m, device, &d);
-	on_host = d.device.type == DEVICE_HOST;
+	on_host = device__in_pieces(d.device);
 	if (!on_host && !facts__get(f, "cost.changes"))
 		return 0;
 	err = model__rows(m, device, &opts, &rows, &n);
@@ -990,7 +1016,12 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 		free(text);
 		return -ENOMEM;
 	}
-	if (on_host && shown)
+	if (d.device.type == DEVICE_MALLOC && shown)
+		text__paragraph(out, l.width, "\n", "  ",
+				"These lines are estimates from a sample of their blocks, 95 %% "
+				"sure: %s",
+				text);
+	else if (on_host && shown)
 		text__paragraph(out, l.width, "\n", "  ",
 				"Lines of small objects are a sample: an allocator takes memory in "
 				"pieces, and the line that needed one has all of it. With their "

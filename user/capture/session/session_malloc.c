@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * --malloc-probes: a sample of the blocks inside malloc (bpf/malloc.bpf.h). Every call of malloc
+ * and free of the process pays for a probe. So the probes first only count: with their number, and
+ * the cost of a hit on this host, the session goes on or refuses. Later it looks twice a second and
+ * removes the probes when they cost more than the limit.
+ */
+#include "capture/session/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "capture/decode/decoder.h"
+#include "inspect/container.h"
+#include "inspect/elf.h"
+#include "inspect/mallocs.h"
+#include "inspect/proc.h"
+
+#define EVERY (512ULL << 10) /* bytes: as tcmalloc and jemalloc */
+#define LIMIT 0.05	     /* without --cost: share of a core */
+#define COUNTS 250000000ULL  /* ns that the probes only count */
+#define EVERY_MAX (1ULL << 31)
+#define SAMPLES 1000 /* blocks in a second, above which fewer are chosen */
+#define DEAR_LOOKS 4 /* looks in a row above the limit, until the probes are removed */
+
+/* Why malloc of this process cannot be probed, static text; NULL: it can. */
+static const char *why_not(const struct session *s)
+{
+	struct utsname un;
+
+	if (s->opts.group || s->opts.inside)
+		return "--malloc-probes takes one process, and the kernel must record it: leave "
+		       "out --children and --inside";
+	if (probes__everywhere(s->probes))
+		return "on this kernel (Linux 6.6 to 6.9) probes for one process miss threads, and "
+		       "probes in all processes would slow down the whole machine. Linux 6.10 has "
+		       "the fix; as root, memtrace-bpf needs none";
+	if (!seccomp__allows_returns(s->target.proc))
+		return "it has a seccomp filter, and on this kernel (Linux 6.11 to 6.13) the "
+		       "filter "
+		       "would end it at the first return probe. Linux 6.12.14, 6.13.3 and 6.14 "
+		       "have the fix";
+	if (proc__shadow_stack(s->target.proc) &&
+	    (uname(&un) || !seccomp__keeps_shadow_stack(un.release)))
+		return "it has a shadow stack, and before Linux 6.11 a return probe would end it";
+	return NULL;
+}
+
+static int attach_which(struct session *s, const struct malloc_file *f,
+			const struct call_file *file, enum call_probe which)
+{
+	struct probe_site sites[MALLOCS_SITES_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		if (!f->site[i].how == (which == CALL_MALLOC_FREE))
+			sites[n++] = (struct probe_site){ .offset = f->site[i].offset,
+							  .cookie = f->site[i].how };
+	return probes__attach_calls(s->probes, proc__pid(s->target.proc), which, file, sites, n);
+}
+
+/* Attaches to malloc's functions in a file. Frees come first: no free of a block of the sample is
+ * missed. 0 or -errno. */
+static int attach_file(struct session *s, const struct map *map, const struct malloc_file *f)
+{
+	const struct call_file file = { f->elf, map->inode, map->dev_major, map->dev_minor };
+	struct measure *m = &s->malloc.measure;
+	int err = attach_which(s, f, &file, CALL_MALLOC_FREE);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < f->n_own; i++)
+		probes__add_malloc_code(s->probes, f->own[i][0], f->own[i][1]);
+	for (size_t i = 0; i < f->n; i++)
+		m->stepped[f->site[i].how ? MT_REC_MALLOC : MT_REC_MALLOC_FREE] |=
+			f->site[i].stepped &&
+			(!f->site[i].how || !strcmp(f->site[i].name, "malloc"));
+	if (probes__has_sessions(s->probes))
+		return attach_which(s, f, &file, CALL_MALLOC);
+	m->returns = true;
+	err = attach_which(s, f, &file, CALL_MALLOC_RETURN);
+	return err ? err : attach_which(s, f, &file, CALL_MALLOC_ENTER);
+}
+
+/* Adds the name of a file with malloc to the names for messages and the fact. */
+static void add_name(struct session *s, const struct map *map)
+{
+	char *names = s->malloc.files;
+	size_t used = strlen(names);
+	const char *base = map__base_name(map->path);
+	char name[64];
+
+	text__clean(name, sizeof(name), base, strlen(base));
+	snprintf(names + used, sizeof(s->malloc.files) - used, "%s%s", used ? ", " : "", name);
+}
+
+static int probe_file(struct session *s, const struct map *map, const struct malloc_file *f,
+		      struct failure *fail)
+{
+	int pid = proc__pid(s->target.proc);
+	int err = attach_file(s, map, f);
+
+	if (err)
+		return failure__set(fail, EXIT_NOT_PERMITTED, err,
+				    "--malloc-probes: PID %d: no probes on malloc in %s: %s", pid,
+				    map->path, strerror(-err));
+	if (f->refused)
+		log_warn("%s: no probe is possible on %s: its blocks have no rows", map->path,
+			 f->refused);
+	if (f->has_new)
+		log_warn(
+			"%s has operators new of its own, which are not probed, since an exception "
+			"must not pass a return probe: objects made by them have no rows",
+			map->path);
+	add_name(s, map);
+	return 0;
+}
+
+/* True if an earlier mapping is code of the same file. */
+static bool was_seen(const struct maps *m, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (m->v[k].x && map__same_file(&m->v[k], &m->v[i]))
+			return true;
+	return false;
+}
+
+/* Probes malloc in all files that the process maps. 0 or negative with *f. */
+static int probe_files(struct session *s, const struct maps *m, struct failure *f)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const struct map *map = &m->v[i];
+		struct malloc_file file;
+		int err;
+
+		if (!map->x || !map->inode || map->path[0] != '/' || was_seen(m, i) ||
+		    mallocs__look(s->target.proc, m, map, &file) || !file.elf)
+			continue;
+		err = probe_file(s, map, &file, f);
+		elf__free(file.elf);
+		if (err)
+			return err;
+	}
+	if (*s->malloc.files)
+		return 0;
+	return failure__set(
+		f, EXIT_UNUSABLE, -ENOEXEC,
+		"--malloc-probes: PID %d: no file that it maps has functions malloc and "
+		"free. Programs in Go and Java have allocators of their own, and a "
+		"static program needs its symbols: record it with --host alone",
+		(int)proc__pid(s->target.proc));
+}
+
+/* Share of a core that the probes took since the last look; negative: not known. Sets *calls to the
+ * number of calls so far. */
+static double look(struct session *s, uint64_t *calls)
+{
+	struct measure *m = &s->malloc.measure;
+	uint64_t c[MT_CNT_NR], now = clock__monotonic(), since = m->wall;
+	double before = m->added;
+
+	if (probes__counters(s->probes, s->opts.number, c) || !proc__alive(s->target.proc))
+		return -1;
+	*calls = c[MT_CNT_HIT + MT_REC_MALLOC] + c[MT_CNT_HIT + MT_REC_MALLOC_FREE];
+	measure__look(m, c, probes__timed(s->probes), now, now);
+	s->malloc.took += since ? now - since : 0;
+	return since && now > since ? (m->added - before) / (double)(now - since) : 0;
+}
+
+static void pause_ns(uint64_t ns)
+{
+	const struct timespec t = { .tv_nsec = (long)ns };
+
+	nanosleep(&t, NULL);
+}
+
+/* A limit in percent that a process with this share stays below, also if it has busier moments. */
+static double enough(double share)
+{
+	double percent = ceil(share * 150);
+
+	return percent > 100 ? 100 : percent;
+}
+
+/* Lets the probes count for a moment, and tells what they will cost. 0, or negative with *f: more
+ * than the limit. */
+static int judge_cost(struct session *s, struct failure *f)
+{
+	struct session_malloc *m = &s->malloc;
+	uint64_t before = 0, after = 0, from = clock__monotonic(), took;
+	double share, rate;
+	char calls[32];
+
+	look(s, &before);
+	pause_ns(COUNTS);
+	share = look(s, &after);
+	took = clock__monotonic() - from;
+	if (share < 0 || took == 0)
+		return failure__set(
+			f, EXIT_UNUSABLE, -ESRCH,
+			"--malloc-probes: the calls of malloc cannot be counted: PID %d "
+			"has ended",
+			(int)proc__pid(s->target.proc));
+	rate = (double)(after - before) * 1e9 / (double)took;
+	text__count(calls, sizeof(calls), (uint64_t)rate);
+	if (share <= m->limit) {
+		log_info("PID %d calls malloc and free %s times a second: the probes take about "
+			 "%.1f %% of a core (%g %% are allowed)",
+			 (int)proc__pid(s->target.proc), calls, share * 100, m->limit * 100);
+		return 0;
+	}
+	return failure__set(f, EXIT_NOT_PERMITTED, -EDQUOT,
+			    "--malloc-probes: PID %d calls malloc and free %s times a second: the "
+			    "probes would take about %.1f %% of a core, and %g %% are allowed. To "
+			    "record it in spite of that, allow more: --cost %.0f%%. Without "
+			    "--malloc-probes, --host has lines for the calls that made memory grow",
+			    (int)proc__pid(s->target.proc), calls, share * 100, m->limit * 100,
+			    enough(share));
+}
+
+int session__attach_malloc(struct session *s, struct failure *f)
+{
+	struct session_malloc *m = &s->malloc;
+	const char *why = s->opts.malloc_probes ? why_not(s) : NULL;
+	struct maps maps;
+	int err;
+
+	if (!s->opts.malloc_probes)
+		return 0;
+	if (why)
+		return failure__set(f, EXIT_NOT_PERMITTED, -EOPNOTSUPP,
+				    "--malloc-probes: PID %d is not probed: %s",
+				    (int)proc__pid(s->target.proc), why);
+	m->measure.malloc = true;
+	err = probes__hit_cost(HIT_OFTEN, &m->measure.hit);
+	if (err)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "--malloc-probes: the cost of a probe on this host cannot be "
+				    "measured: %s",
+				    strerror(-err));
+	m->limit = s->opts.cost ?: LIMIT;
+	if (proc__maps(s->target.proc, &maps))
+		return failure__set(f, EXIT_UNUSABLE, -ESRCH, "PID %d ended while attaching",
+				    (int)proc__pid(s->target.proc));
+	err = probe_files(s, &maps, f);
+	maps__free(&maps);
+	/* A command that begins now says nothing about its later rate. */
+	return err || s->opts.started ? err : judge_cost(s, f);
+}
+
+/* One byte in `every` is in the sample from now on. 0 or -ENOMEM. */
+static int sample(struct session *s, uint64_t every)
+{
+	s->malloc.every = every;
+	probes__sample_malloc(s->probes, every);
+	return facts__setf(s->facts, "malloc.every", "%" PRIu64, every);
+}
+
+int session__begin_malloc(struct session *s)
+{
+	if (!s->opts.malloc_probes)
+		return 0;
+	s->malloc.on = true;
+	return sample(s, EVERY) | facts__set(s->facts, "malloc.files", s->malloc.files) ? -ENOMEM
+											: 0;
+}
+
+/* Chooses half as many blocks from now on if there are too many to read all their stacks. 0 or
+ * -ENOMEM. */
+static int limit_samples(struct session *s, uint64_t since)
+{
+	struct session_malloc *m = &s->malloc;
+	uint64_t n = probes__records(s->probes, s->opts.number, MT_REC_MALLOC),
+		 more = n - m->samples;
+
+	m->samples = n;
+	if (more * 1000000000 <= SAMPLES * since || m->every >= EVERY_MAX)
+		return 0;
+	return sample(s, m->every * 2);
+}
+
+int session__pump_malloc(struct session *s, uint64_t now)
+{
+	struct session_malloc *m = &s->malloc;
+	uint64_t calls;
+	double share;
+
+	if (!m->on || s->stopped || now < m->next)
+		return 0;
+	m->next = now + COST_EVERY;
+	share = look(s, &calls);
+	if (share < 0)
+		return 0;
+	m->dear = share > m->limit ? m->dear + 1 : 0;
+	if (facts__setf(s->facts, "malloc.share", "%.6f", m->measure.added / (double)(m->took + 1)))
+		return -ENOMEM;
+	if (m->dear < DEAR_LOOKS)
+		return limit_samples(s, COST_EVERY);
+	m->on = false;
+	probes__sample_malloc(s->probes, 0);
+	probes__detach_malloc(s->probes);
+	log_warn("PID %d: the probes on malloc take %.1f %% of a core, %g %% are allowed: they "
+		 "are removed, and the device \"malloc\" stays as it is now. --cost allows more",
+		 (int)proc__pid(s->target.proc), share * 100, m->limit * 100);
+	return facts__setf(s->facts, "malloc.removed_ns", "%" PRIu64, now) ? -ENOMEM : 0;
+}

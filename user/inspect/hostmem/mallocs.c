@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "inspect/mallocs.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/elf.h"
+#include "inspect/proc.h"
+#include "inspect/site.h"
+
+#define TABLE_MAX (64u << 20) /* bytes of an executable's table of symbols */
+#define BODY_MAX 8192	      /* bytes of a function that are searched for jumps */
+
+#define HOW(size, count) ((size) | (count) << MT_MALLOC_COUNT_AT)
+
+/* Functions that give or free blocks. reallocarray() calls realloc(). */
+static const struct function {
+	const char *name;
+	uint32_t how; /* as in struct malloc_site */
+} functions[] = {
+	{ "malloc", HOW(1, 0) },
+	{ "free", 0 },
+	{ "calloc", HOW(1, 2) },
+	{ "realloc", HOW(2, 0) | MT_MALLOC_OLD },
+	{ "memalign", HOW(2, 0) },
+	{ "aligned_alloc", HOW(2, 0) },
+	{ "posix_memalign", HOW(3, 0) | MT_MALLOC_OUT },
+	{ "valloc", HOW(1, 0) },
+	{ "pvalloc", HOW(1, 0) },
+	{ "cfree", 0 },
+	{ "free_sized", 0 },
+	{ "free_aligned_sized", 0 },
+};
+#define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
+#define NEEDED 2 /* the first ones: without them the file has no malloc */
+_Static_assert(FUNCTIONS <= MALLOCS_SITES_MAX, "room for all");
+
+/* Symbols of the functions; .type STT_NOTYPE: the file does not have it. */
+struct found {
+	struct elf_sym sym[FUNCTIONS];
+};
+
+static bool is_whole(const struct found *f)
+{
+	for (size_t i = 0; i < NEEDED; i++)
+		if (f->sym[i].type != STT_FUNC)
+			return false;
+	return true;
+}
+
+static void find_dynamic(const struct elf *e, struct found *f)
+{
+	for (size_t i = 0; i < FUNCTIONS; i++)
+		if (elf__dynsym(e, functions[i].name, &f->sym[i]) || f->sym[i].type != STT_FUNC)
+			f->sym[i] = (struct elf_sym){ 0 };
+}
+
+static bool is_global_code(const Elf64_Sym *s)
+{
+	unsigned bind = ELF64_ST_BIND(s->st_info);
+
+	return s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
+	       (bind == STB_GLOBAL || bind == STB_WEAK);
+}
+
+/* As find_dynamic(), in the table that a linker leaves in a program: it is not loaded, and hostile
+ * as all of the file. */
+static void find_static(const struct elf *e, struct found *f)
+{
+	uint8_t *symbols = NULL, *names = NULL;
+	size_t len, names_len;
+	Elf64_Sym s;
+
+	if (elf__section_bytes(e, ".symtab", TABLE_MAX, &symbols, &len) ||
+	    elf__section_bytes(e, ".strtab", TABLE_MAX, &names, &names_len))
+		goto out;
+	for (size_t at = 0; len - at >= sizeof(s); at += sizeof(s)) {
+		memcpy(&s, symbols + at, sizeof(s));
+		if (!is_global_code(&s) || s.st_name >= names_len)
+			continue;
+		for (size_t i = 0; i < FUNCTIONS; i++) {
+			size_t n = strlen(functions[i].name) + 1;
+
+			if (names_len - s.st_name >= n &&
+			    !memcmp(names + s.st_name, functions[i].name, n))
+				f->sym[i] = (struct elf_sym){ .value = s.st_value,
+							      .size = s.st_size,
+							      .type = STT_FUNC };
+		}
+	}
+out:
+	free(symbols);
+	free(names);
+}
+
+/* The target of the jump to another function at code; 0: no such jump. at: its address. */
+static uint64_t jump_target(uint16_t machine, const uint8_t *code, size_t n, uint64_t at)
+{
+	uint32_t word;
+	int32_t by;
+
+	if (machine == ELF_AARCH64) {
+		memcpy(&word, code, sizeof(word));
+		by = (int32_t)(word << 6) >> 4;
+		return at % 4 || word >> 26 != 5 ? 0 : at + (uint64_t)(int64_t)by;
+	}
+	if (n >= 5 && code[0] == 0xe9) {
+		memcpy(&by, code + 1, sizeof(by));
+		return at + 5 + (uint64_t)(int64_t)by;
+	}
+	if (n >= 6 && code[0] == 0x0f && code[1] >> 4 == 8) {
+		memcpy(&by, code + 2, sizeof(by));
+		return at + 6 + (uint64_t)(int64_t)by;
+	}
+	return 0;
+}
+
+/* True if a function may end by jumping to another one that gives blocks. Looks at each byte, since
+ * instructions have no fixed length: data that looks like such a jump is most unlikely. */
+static bool jumps_to_another(const struct elf *e, const struct found *f, size_t which)
+{
+	const struct elf_sym *sym = &f->sym[which];
+	uint8_t code[BODY_MAX];
+	size_t n = sym->size < sizeof(code) ? sym->size : sizeof(code);
+
+	if (elf__read(e, sym->value, code, n))
+		return false;
+	for (size_t at = 0; at + 4 <= n; at++) {
+		uint64_t to = jump_target(elf__machine(e), code + at, n - at, sym->value + at);
+
+		for (size_t i = 0; to && i < FUNCTIONS; i++)
+			if (functions[i].how && f->sym[i].type && f->sym[i].value == to &&
+			    to != sym->value)
+				return true;
+	}
+	return false;
+}
+
+struct search {
+	const struct elf *e;
+	const struct maps *m;
+	const struct map *map;
+	uint64_t bias;
+	unsigned args; /* for site__pick() */
+	bool whole;    /* all code of the file is an allocator's */
+	struct malloc_file *ret;
+};
+
+static bool has_site_at(const struct malloc_file *f, uint64_t offset)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (f->site[i].offset == offset)
+			return true; /* another name of the same function */
+	return false;
+}
+
+static void add_own(const struct search *l, const struct elf_sym *sym)
+{
+	struct malloc_file *ret = l->ret;
+
+	ret->own[ret->n_own][0] = l->bias + sym->value;
+	ret->own[ret->n_own++][1] = l->bias + sym->value + sym->size;
+}
+
+static void add_site(const struct search *l, const struct found *f, size_t i)
+{
+	const struct elf_sym *sym = &f->sym[i];
+	struct malloc_file *ret = l->ret;
+	uint32_t how = functions[i].how;
+	uint64_t offset;
+	struct site in;
+
+	if (sym->type != STT_FUNC || elf__vaddr_to_offset(l->e, sym->value, &offset) ||
+	    !maps__find_code(l->m, l->map, offset))
+		return;
+	if (how && jumps_to_another(l->e, f, i)) {
+		if (!(how & MT_MALLOC_OLD))
+			return; /* the other function has a probe */
+		how |= MT_MALLOC_FORWARDS;
+	}
+	if (site__of_symbol(l->e, sym, how != 0, l->args, &in)) {
+		ret->refused = functions[i].name;
+		return;
+	}
+	if (has_site_at(ret, offset + in.offset))
+		return;
+	ret->site[ret->n++] = (struct malloc_site){ functions[i].name, offset + in.offset, how,
+						    in.cls == SITE_STEPPED };
+	if (how && !l->whole)
+		add_own(l, sym);
+}
+
+static bool is_executable(const struct proc *p, const struct map *map)
+{
+	char exe[4096];
+
+	return !strcmp(proc__exe(p, exe, sizeof(exe)), map->path);
+}
+
+/* True if the file is a C library or a program, which has other code than malloc's, too. */
+static bool has_other_code(const struct proc *p, const struct map *map)
+{
+	static const char *const names[] = { "libc.so", "libc-", "libc.musl", "ld-musl" };
+	const char *base = map__base_name(map->path);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(base, names[i], strlen(names[i])))
+			return true;
+	return is_executable(p, map);
+}
+
+/* The dynamic linker of glibc: older ones have a malloc for the time before the C library's. */
+static bool is_linker(const struct map *map)
+{
+	const char *base = map__base_name(map->path);
+
+	return !strncmp(base, "ld-linux", 8) || !strncmp(base, "ld-2.", 5);
+}
+
+int mallocs__look(const struct proc *p, const struct maps *m, const struct map *map,
+		  struct malloc_file *ret)
+{
+	struct malloc_file f = { 0 };
+	struct found found = { 0 };
+	struct elf_sym sym;
+	struct search l = { .m = m,
+			    .map = map,
+			    .args = 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
+			    .whole = !has_other_code(p, map),
+			    .ret = &f };
+	struct elf *e = elf__open_map(p, map);
+
+	if (!e)
+		return -errno;
+	l.e = e;
+	find_dynamic(e, &found);
+	if (!is_whole(&found) && is_executable(p, map))
+		find_static(e, &found);
+	if (!is_whole(&found) || is_linker(map) || !site__is_native(elf__machine(e)) ||
+	    elf__bias(e, map->start, map->offset, &l.bias)) {
+		elf__free(e);
+		*ret = f;
+		return 0;
+	}
+	for (size_t i = 0; i < FUNCTIONS; i++)
+		add_site(&l, &found, i);
+	if (l.whole) {
+		f.own[0][0] = map->start;
+		f.own[0][1] = map->end;
+		f.n_own = 1;
+	}
+	f.has_new = !elf__dynsym(e, "_Znwm", &sym);
+	f.elf = e;
+	*ret = f;
+	return 0;
+}
