@@ -269,6 +269,12 @@ static void test_names(void **state)
 		{ "__do_fini.0", "__do_fini" },
 		{ "malloc@@GLIBC_2.2.5", "malloc" },
 		{ "_ZN3foo3barEi.part.0", "foo::bar" },
+		/* An identifier of 17 characters that begins with "h" is no hash of Rust. */
+		{ "_ZN2at6native17hardtanh_backwardERKNS_6TensorES3_",
+		  "at::native::hardtanh_backward" },
+		{ "_ZN5rusty4Pool4take17h0123456789abcdefE", "rusty::Pool::take" },
+		{ "_ZN4core14drop_$LT$T$GT$17h0123456789abcdefE", "core::drop_<T>" },
+		{ "_RNvCs1234_7mycrate3foo", "_RNvCs1234_7mycrate3foo" },
 		{ "", "" },
 	};
 	char buf[64];

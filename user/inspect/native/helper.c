@@ -213,17 +213,19 @@ static void cut_return_type(char *s)
 	memmove(s, name, strlen(name) + 1);
 }
 
-/* Cuts the hash off that ends Rust's older names: "::h" and 16 digits. */
-static void cut_rust_hash(char *s)
+/* Cuts off the hash that ends Rust's older names: "::h" and 16 digits. False: s has none, so it is
+ * no name of Rust. */
+static bool cut_rust_hash(char *s)
 {
 	size_t len = strlen(s);
 
 	if (len <= 19 || strncmp(s + len - 19, "::h", 3) != 0)
-		return;
+		return false;
 	for (size_t i = len - 16; i < len; i++)
 		if (!isxdigit((unsigned char)s[i]))
-			return;
+			return false;
 	s[len - 19] = '\0';
+	return true;
 }
 
 /* Replaces "$LT$" by "<" and so on in Rust's older names, and ".." by "::". */
@@ -262,23 +264,22 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 	char *plain = NULL;
 	int status;
 
-	snprintf(buf, size, "%.*s", (int)(size < INT32_MAX ? size - 1 : 0), symbol);
 	if (!strncmp(symbol, "_Z", 2) && strlen(symbol) < SYMBOL_MAX)
 		plain = __cxa_demangle(symbol, NULL, NULL, &status);
 	if (!plain) {
+		snprintf(buf, size, "%.*s", (int)(size < INT32_MAX ? size - 1 : 0), symbol);
 		buf[length_without_suffix(buf)] = '\0';
 		return buf;
 	}
+	plain[length_without_suffix(plain)] = '\0';
+	if (cut_rust_hash(plain)) {
+		undo_rust_escapes(plain);
+	} else {
+		cut_parameters(plain);
+		cut_return_type(plain);
+	}
 	snprintf(buf, size, "%s", plain);
 	free(plain);
-	buf[length_without_suffix(buf)] = '\0';
-	if (strstr(symbol, "17h")) { /* Rust's hash: 'h' and 16 digits, with their length */
-		cut_rust_hash(buf);
-		undo_rust_escapes(buf);
-		return buf;
-	}
-	cut_parameters(buf);
-	cut_return_type(buf);
 	return buf;
 }
 

@@ -35,7 +35,7 @@ struct native_frame {
 	const char *build_id; /* build ID of that file, in hexadecimal */
 	uint64_t at;	      /* virtual address of the instruction, as in the file; without a file,
 				 the target's address */
-	const char *function; /* without parameters; names of C++ and Rust are demangled */
+	const char *function; /* as helper__demangle() writes it (wire.h) */
 	uint64_t offset;      /* bytes from the function's start to `at`; 0 for inlined functions */
 	const char *file;     /* source file, as the debug information has it */
 	uint32_t line;	      /* 0: not known */

@@ -91,5 +91,6 @@ int helper__run(int fd);
 int helper__confine(void);
 
 /* Writes a symbol's name as people read it: C++ and Rust names demangled, without parameters,
- * return type and the compiler's suffixes (".isra.0"). Other names stay. Returns buf. */
+ * return type and the compiler's suffixes (".isra.0"). Other names stay, also those of Rust's newer
+ * scheme ("_R..."). Returns buf. */
 char *helper__demangle(const char *symbol, char *buf, size_t size);
