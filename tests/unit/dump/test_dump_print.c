@@ -146,7 +146,7 @@ static void test_by_holder(void **state)
 			       "\n  32.0 KiB    6        2  no role found  "
 			       "local trainer...ning_loop (train.py:31)\n"));
 	assert_non_null(strstr(print("80", DUMP_BY_HOLDER, 2),
-			       "\n   2.0 KiB   <1        3                 + 3 more rows"));
+			       "\n   2.0 KiB   <1        2                 + 3 more rows"));
 }
 
 static void test_by_tensor(void **state)

@@ -124,7 +124,7 @@ static int print_rows(struct table *t, const struct dump_device *dev, const stru
 	}
 	for (size_t i = shown; i < n; i++) {
 		rest.bytes += rows[i].bytes;
-		rest.count += rows[i].count;
+		rest.count += rows[i].tensor ? rows[i].count : 0;
 	}
 	if (shown < n)
 		put_cells(t, &rest, dev->allocated);
