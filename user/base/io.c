@@ -146,6 +146,13 @@ static bool is_of_kernel(int fd)
 	return false;
 }
 
+bool io__is_program(const char *path)
+{
+	struct stat st;
+
+	return !access(path, X_OK) && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 /* 0, with the fstat() of an open file in *st, if it is a regular file and not the kernel's;
  * otherwise -errno. */
 static int check_regular(int fd, struct stat *st)

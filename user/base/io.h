@@ -46,6 +46,9 @@ enum io_links {
  */
 int io__open_regular(int dir, const char *path, enum io_links links, struct stat *st);
 
+/* True if the path is a file, and no folder, that this process may run. */
+bool io__is_program(const char *path);
+
 /* Raises this process's soft limit of open descriptors, up to the hard one. */
 void io__raise_limit(uint64_t wanted);
 

@@ -65,6 +65,9 @@ const struct device_kind *device_kinds(size_t *n);
 /* Returns "assumed", "reported", ... */
 const char *figure_source__name(enum figure_source source);
 
+/* Returns the CUDART_VERSION of a PyTorch version such as "2.11.0+cu130" or
+ * "2.0.1+cu117.with.pypi.cudnn", or 0 if that does not name it. NULL is fine. */
+int device_kind__cuda_version(const char *torch);
 /*
  * Memory of the CUDA context in a process that trains with PyTorch on this device. It includes the
  * code of all kernels used so far (CUDA_MODULE_LOADING=LAZY, PyTorch's default) and the handles of

@@ -98,12 +98,23 @@ static void test_nccl(void **state)
 	assert_false(device_kind__nccl(device_kind__find("h100"), 0, &f));
 }
 
+static void test_cuda_version(void **state)
+{
+	assert_int_equal(device_kind__cuda_version("2.11.0+cu130"), 13000);
+	assert_int_equal(device_kind__cuda_version("2.4.1+cu124"), 12040);
+	assert_int_equal(device_kind__cuda_version("2.0.1+cu117.with.pypi.cudnn"), 11070);
+	assert_int_equal(device_kind__cuda_version("2.4.1+cu1241"), 0);
+	assert_int_equal(device_kind__cuda_version("2.4.1+cu"), 0);
+	assert_int_equal(device_kind__cuda_version("2.4.1+cpu"), 0);
+	assert_int_equal(device_kind__cuda_version("2.4.1"), 0);
+	assert_int_equal(device_kind__cuda_version(NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_each),
-		cmocka_unit_test(test_context),
+		cmocka_unit_test(test_find),	cmocka_unit_test(test_each),
+		cmocka_unit_test(test_context), cmocka_unit_test(test_cuda_version),
 		cmocka_unit_test(test_nccl),
 	};
 

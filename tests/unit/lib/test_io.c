@@ -48,11 +48,19 @@ static void test_offset_and_load(void **state)
 	close(full);
 }
 
+static void test_is_program(void **state)
+{
+	assert_true(io__is_program("/proc/self/exe"));
+	assert_false(io__is_program("/proc/self")); /* a folder can be entered, but not run */
+	assert_false(io__is_program("/proc/self/none"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_read),
 		cmocka_unit_test(test_offset_and_load),
+		cmocka_unit_test(test_is_program),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

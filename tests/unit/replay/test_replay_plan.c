@@ -10,6 +10,7 @@
 
 #include "estimate/replay/plan.h"
 #include "estimate/replay/trust.h"
+#include "estimate/replay/wire.h"
 #include "replay_plan_check.h"
 #include "unit/scratch.h"
 
@@ -17,7 +18,7 @@
 #define GIB (1ULL << 30)
 #define BASE 0x7f0000000000ULL
 
-static struct event events[4096];
+static struct event events[8192];
 static size_t n_events;
 static uint64_t allocated, reserved;
 
@@ -160,6 +161,22 @@ static void test_pools(void **state)
 			  "1048576 0 @13\npool 1\nalloc 6 1048576 0 @15\n");
 	assert_int_equal(info.pools, 3);
 	assert_int_equal(info.pools_unknown, 1);
+}
+
+/* More private pools than a plan has: the other segments count as unknown. */
+static void test_too_many_pools(void **state)
+{
+	struct replay_plan_info info;
+
+	for (uint64_t i = 0; i < REPLAY_MAX_POOLS + 4; i++)
+		segment(BASE + i * 32 * MIB, 20 * MIB, 0, 1 + i, 0);
+	add(EVENT_STATE, 0, 0);
+	/* An allocation names the stream of one of them. */
+	alloc(BASE + (REPLAY_MAX_POOLS + 1) * 32 * MIB, MIB);
+	add(EVENT_REQUESTED, BASE + (REPLAY_MAX_POOLS + 1) * 32 * MIB, 0)->cuda_stream = 3;
+	info = planned(0, NULL);
+	assert_int_equal(info.pools, REPLAY_MAX_POOLS);
+	assert_int_equal(info.pools_unknown, 5); /* pool 0 is no private one */
 }
 
 static void range(uint64_t addr)
@@ -436,6 +453,7 @@ int main(void)
 		cmocka_unit_test_setup(test_blocks, begin),
 		cmocka_unit_test_setup(test_missed_free, begin),
 		cmocka_unit_test_setup(test_pools, begin),
+		cmocka_unit_test_setup(test_too_many_pools, begin),
 		cmocka_unit_test_setup(test_full_or_emptied, begin),
 		cmocka_unit_test_setup(test_emptied, begin),
 		cmocka_unit_test_setup(test_others, begin),

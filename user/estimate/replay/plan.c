@@ -37,7 +37,7 @@ enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
 
 /* The pool of a segment, by the segment's number. */
 struct plan_owner {
-	uint32_t pool_no; /* 0: unknown */
+	uint32_t pool_no; /* 1 + index in plan_pools.pools; 0: unknown */
 	bool has_stream;
 	/* True for the address range of an expandable segment. A pool has one for small and one for
 	 * large blocks. */
@@ -261,26 +261,26 @@ static struct plan_segment *find_segment(struct plan_pools *p, uint64_t addr)
 	return i < p->n && p->segments[i].addr <= addr ? &p->segments[i] : NULL;
 }
 
-/* The number of a pool, from 0. */
-static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id_low, uint64_t id_high)
+/* Adds a pool, unless p has it. Returns its pool_no; 0: it would be one more than a plan has. */
+static uint32_t add_pool(struct plan_pools *p, uint64_t stream, uint64_t id_low, uint64_t id_high)
 {
 	struct plan_pool want = { stream, { id_low, id_high } };
 
 	for (uint32_t i = 0; i < p->n_pools; i++)
 		if (!memcmp(&p->pools[i], &want, sizeof(want)))
-			return i;
+			return 1 + i;
 	if (p->n_pools == REPLAY_MAX_POOLS)
 		return 0;
-	p->pools[p->n_pools] = want;
-	return p->n_pools++;
+	p->pools[p->n_pools++] = want;
+	return p->n_pools;
 }
 
-/* set_pool() sets a segment's stream and private pool, from the allocator's tables.
- * set_stream() sets only its stream, from an allocation. */
+/* set_pool() sets the pool of the segment with this number, from the allocator's tables.
+ * set_stream() sets only its stream, from an allocation. Number 0 is no segment. */
 static void set_pool(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
 {
 	if (number)
-		p->owners[number].pool_no = 1 + pool_of(p, stream, id[0], id[1]);
+		p->owners[number].pool_no = add_pool(p, stream, id[0], id[1]);
 }
 
 static void set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
@@ -298,8 +298,9 @@ static void note_block(struct plan_pools *p, uint32_t number, uint64_t size)
 		p->owners[number].size = size <= SMALL_BLOCK ? PLAN_SMALL : PLAN_LARGE;
 }
 
-/* Gives unknown ranges of expandable segments distinct pools. Two ranges for blocks of the same
- * size never share a pool. The choice of the stream does not affect the replay. */
+/* Gives unknown ranges of expandable segments distinct pools, as long as there are any. Two ranges
+ * for blocks of the same size never share a pool. The choice of the stream does not affect the
+ * replay. Returns the number of ranges that got one. */
 static unsigned separate_ranges(struct plan_pools *p)
 {
 	bool used[PLAN_SIZES][REPLAY_MAX_POOLS] = { 0 };
@@ -318,7 +319,7 @@ static unsigned separate_ranges(struct plan_pools *p)
 		while (*n < p->n_pools && used[o->size][*n])
 			++*n;
 		if (*n == p->n_pools)
-			pool_of(p, UINT64_MAX - *n, 0, 0);
+			add_pool(p, UINT64_MAX - *n, 0, 0);
 		if (*n == p->n_pools)
 			break; /* no more pools */
 		o->pool_no = 1 + (*n)++;
@@ -327,55 +328,49 @@ static unsigned separate_ranges(struct plan_pools *p)
 	return separated;
 }
 
-/* Returns the pool of a stream named by allocations. A segment with both a name and a pool defines
- * it; otherwise the stream gets a new pool. names: streams defined so far. */
-static bool pool_of_stream(struct plan_pools *p, struct map64 *names, uint64_t stream,
-			   uint32_t *ret)
+/* Sets the pool_no of a stream named by allocations. A segment with both a name and a pool defines
+ * it; otherwise the stream gets a new pool. names: pool_no by stream. Returns 0 or -ENOMEM. */
+static int pool_of_stream(struct plan_pools *p, struct map64 *names, uint64_t stream,
+			  uint32_t *pool_no)
 {
-	uint64_t pool;
+	uint64_t known;
 
-	if (!map64__get(names, stream, &pool)) {
-		pool = pool_of(p, stream, 0, 0);
-		if (map64__set(names, stream, pool))
-			return false;
+	if (map64__get(names, stream, &known)) {
+		*pool_no = (uint32_t)known;
+		return 0;
 	}
-	*ret = (uint32_t)pool;
-	return true;
+	*pool_no = add_pool(p, stream, 0, 0);
+	return map64__set(names, stream, *pool_no);
 }
 
+/* Sets the pools of the segments whose stream allocations name. *unknown: segments that are still
+ * without a pool. Returns 0 or -ENOMEM. */
 static int settle_streams(struct plan_pools *p, unsigned *unknown)
 {
 	struct map64 *names = map64__new();
-	uint32_t pool;
 	int err = names ? 0 : -ENOMEM;
 
+	*unknown = 0;
 	for (size_t i = 1; i < p->n_owners && !err; i++)
 		if (p->owners[i].pool_no && p->owners[i].has_stream)
-			err = map64__set(names, p->owners[i].stream, p->owners[i].pool_no - 1);
+			err = map64__set(names, p->owners[i].stream, p->owners[i].pool_no);
 	for (size_t i = 1; i < p->n_owners && !err; i++) {
 		struct plan_owner *o = &p->owners[i];
 
-		if (o->pool_no)
-			continue;
-		if (!o->has_stream)
-			++*unknown;
-		else if (pool_of_stream(p, names, o->stream, &pool))
-			o->pool_no = 1 + pool;
-		else
-			err = -ENOMEM;
+		if (!o->pool_no && o->has_stream)
+			err = pool_of_stream(p, names, o->stream, &o->pool_no);
+		*unknown += !o->pool_no;
 	}
 	map64__free(names);
 	return err;
 }
 
 /* Chooses a pool for every segment at the end, so that no pool_no is 0. *unknown: segments whose
- * stream is unknown. Returns 0 or -ENOMEM. */
+ * pool is unknown; they go to pool 0. Returns 0 or -ENOMEM. */
 static int settle_pools(struct plan_pools *p, unsigned *unknown)
 {
-	int err;
+	int err = settle_streams(p, unknown);
 
-	*unknown = 0;
-	err = settle_streams(p, unknown);
 	if (err)
 		return err;
 	*unknown -= separate_ranges(p);

@@ -37,7 +37,9 @@ struct replay_plan_info {
 	/* True if the blocks are CUDA calls, from an allocator other than the native one. */
 	bool async;
 	uint32_t pools;
-	unsigned pools_unknown; /* segments of unknown stream; the plan uses the default stream */
+	/* Segments of unknown stream, or of a pool beyond REPLAY_MAX_POOLS. The plan has them in
+	 * the pool of the default stream. */
+	unsigned pools_unknown;
 };
 
 /* Makes a plan, which is written to fd from its start. device: index of the CUDA device; total: its

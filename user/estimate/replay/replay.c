@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/io.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "capture/preload.h"
@@ -247,11 +248,6 @@ static uint64_t context_of(const struct replay *r)
 
 /* ---- a run of the replayer: its environment, bounds and answer ---- */
 
-static bool is_program(const char *path)
-{
-	return !access(path, X_OK);
-}
-
 /* Finds the replayer and sets r->replayer. Returns 0, or -errno and *f. */
 static int find_replayer(struct replay *r, struct failure *f)
 {
@@ -264,7 +260,7 @@ static int find_replayer(struct replay *r, struct failure *f)
 				    "the libraries of the dry run are missing (%s): build them "
 				    "with `make`, install them with `make install`",
 				    r->dryrun);
-	if (preload__find(places, is_program, r->replayer))
+	if (preload__find(places, io__is_program, r->replayer))
 		return 0;
 	return failure__set(
 		f, EXIT_NOT_PERMITTED, -ENOENT,
@@ -557,6 +553,9 @@ static void explain(const struct replay *r, struct replay_truth *t)
 	else if (strcmp(r->torch.version, r->about.torch))
 		snprintf(t->why, sizeof(t->why), "recorded with PyTorch %.60s, replayed by %.60s",
 			 or_unknown(r->about.torch), or_unknown(r->torch.version));
+	else if (i->pools_unknown && i->pools == REPLAY_MAX_POOLS)
+		snprintf(t->why, sizeof(t->why), "the job has more than %u pools of segments",
+			 REPLAY_MAX_POOLS - 1);
 	else if (i->pools_unknown)
 		snprintf(t->why, sizeof(t->why), "the streams of %u segments are unknown",
 			 i->pools_unknown);

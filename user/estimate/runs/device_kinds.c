@@ -115,6 +115,17 @@ const char *figure_source__name(enum figure_source source)
 	return "unknown";
 }
 
+int device_kind__cuda_version(const char *torch)
+{
+	const char *cu = torch ? strstr(torch, "+cu") : NULL;
+	unsigned n; /* 130 for CUDA 13.0 */
+	char rest = '\0';
+
+	if (!cu || sscanf(cu + 3, "%3u%c", &n, &rest) < 1 || (rest && rest != '.') || n < 90)
+		return 0;
+	return (int)(n / 10 * 1000 + n % 10 * 10);
+}
+
 bool device_kind__context(const struct device_kind *kind, int cuda_version,
 			  struct device_figure *ret)
 {

@@ -349,18 +349,6 @@ static int choose_device(struct estimate *e)
 	return EXIT_OK;
 }
 
-/* CUDART_VERSION of a torch version such as "2.11.0+cu130"; 0: unknown. */
-static int cuda_version(const char *torch)
-{
-	const char *cu = torch ? strstr(torch, "+cu") : NULL;
-	unsigned n;
-	char rest;
-
-	if (!cu || sscanf(cu + 3, "%3u%c", &n, &rest) != 1 || n < 90)
-		return 0;
-	return (int)(n / 10 * 1000 + n % 10 * 10);
-}
-
 /* Sets e->context: a figure reported for another CUDA version counts as assumed. */
 static void set_context_source(struct estimate *e)
 {
@@ -369,7 +357,8 @@ static void set_context_source(struct estimate *e)
 
 	e->context = a->context;
 	if (a->kind && !a->run.dryrun.context_given && e->full &&
-	    device_kind__context(a->kind, cuda_version(facts__get(e->full->facts, "torch")), &f) &&
+	    device_kind__context(
+		    a->kind, device_kind__cuda_version(facts__get(e->full->facts, "torch")), &f) &&
 	    f.bytes == a->context.bytes)
 		e->context = f;
 }

@@ -188,7 +188,7 @@ static bool in_path(const char *name, char *buf, size_t size)
 	for (; *at; at = *end ? end + 1 : end) {
 		end = at + strcspn(at, ":");
 		if (snprintf(buf, size, "%.*s/%s", (int)(end - at), at, name) < (int)size &&
-		    !access(buf, X_OK))
+		    io__is_program(buf))
 			return true;
 	}
 	return false;
@@ -206,13 +206,13 @@ static char *interpreter_of(const char *program)
 	end = line + strcspn(line, "\n");
 	*end = '\0';
 	line[strcspn(line, " \t\r")] = '\0';
-	if (!strncmp(line, "#!/", 3) && is_python(line + 2) && !access(line + 2, X_OK))
+	if (!strncmp(line, "#!/", 3) && is_python(line + 2) && io__is_program(line + 2))
 		return strdup(line + 2);
 	end = strrchr(path, '/');
 	if (!end)
 		return strdup("python3");
 	snprintf(end, sizeof(path) - (size_t)(end - path), "/python");
-	return strdup(access(path, X_OK) ? "python3" : path);
+	return strdup(io__is_program(path) ? path : "python3");
 }
 
 /* True if the n characters of arg are the option's name or its beginning, with '-' or '_'. */
