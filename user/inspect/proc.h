@@ -81,7 +81,7 @@ int proc__cpu_time(const struct proc *p, uint64_t *ret);
 const char *proc__comm(const struct proc *p);
 /* Writes the path of the executable as in its maps, or "" if it cannot be read. Returns buf. */
 char *proc__exe(const struct proc *p, char *buf, size_t size);
-/* NUL-separated arguments as read at open, *len bytes; owned by p. */
+/* NUL-separated arguments as read at open, *len bytes and a NUL after them; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
 /* Reads the arguments again if there were none at open: a process that is starting a program has
  * its new name first, and the arguments a little later. */

@@ -165,8 +165,8 @@ bool session__misses_forks(const struct session *s)
 /* Sets the fact "cmdline": the arguments as one JSON array. */
 static int set_cmdline(struct session *s)
 {
-	size_t len, used = 0, n;
 	const char *args;
+	size_t len;
 	char *text = NULL;
 	size_t size;
 	struct json *j;
@@ -184,14 +184,8 @@ static int set_cmdline(struct session *s)
 		return -ENOMEM;
 	}
 	json__open_array(j, NULL);
-	while (used < len) {
-		n = strnlen(args + used, len - used);
-		char *arg = strndup(args + used, n);
-
-		json__string(j, NULL, arg);
-		free(arg);
-		used += n + 1;
-	}
+	for (size_t at = 0; at < len; at += strlen(args + at) + 1)
+		json__string(j, NULL, args + at);
 	json__close_array(j);
 	json__free(j);
 	err = fclose(out) ? -errno : 0;
