@@ -112,6 +112,8 @@ enum mt_tls_kind {
 	MT_TLS_EITHER,	 /* *(thread pointer + first), or *(thread pointer + second) if that is 0 */
 };
 
+#define MT_NO_OFFSET 0xffffffffU /* the field does not exist */
+
 /* Layout of CPython's thread state and frames in the target; constant while programs are loaded. */
 struct mt_py_layout {
 	__u32 tls_kind;		     /* enum mt_tls_kind */
@@ -123,14 +125,14 @@ struct mt_py_layout {
 	__u32 frame_code;
 	__u32 frame_prev;
 	__u32 frame_instr;   /* f_lasti (i32) before 3.11, prev_instr / instr_ptr from 3.11 */
-	__u32 frame_owner;   /* offset of a u8; 0xffffffff: none (before 3.12: no shims) */
+	__u32 frame_owner;   /* offset of a u8; MT_NO_OFFSET: none (before 3.12: no shims) */
 	__u32 frame_local0;  /* offset from the frame's start, not from frame_base */
 	__u32 owner_shim;    /* frames with owner >= this are shims */
 	__u32 lasti_scale;   /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
 	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
 	__u32 ob_type;	     /* offset of an object's type; a cell's content follows it */
 	__u32 pad;
-	__u32 frame_tlbc; /* number of the thread's copy of the bytecode; 0xffffffff: one copy */
+	__u32 frame_tlbc; /* number of the thread's copy of the bytecode; MT_NO_OFFSET: one copy */
 	__u32 code_tlbc;  /* offset of the array of copies in the code object */
 	__u64 tag_mask;	  /* and-mask for f_executable and localsplus: ~3 from 3.14 on */
 	__u64 type_cell;  /* &PyCell_Type: a captured `self` is in a cell */

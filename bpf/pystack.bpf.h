@@ -303,7 +303,7 @@ static __always_inline bool find_bytecode(struct scratch *s, const __u8 *frame, 
 	__u32 number;
 
 	s->word = code + py.code_adaptive;
-	if (py.frame_tlbc == 0xffffffff)
+	if (py.frame_tlbc == MT_NO_OFFSET)
 		return true;
 	number = *(__u32 *)(frame + py.frame_tlbc);
 	return !number ||
@@ -325,7 +325,7 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 		s->outcome = MT_WALK_FAULT_FRAME;
 		return 1;
 	}
-	if (py.frame_owner != 0xffffffff && frame[py.frame_owner] >= py.owner_shim) {
+	if (py.frame_owner != MT_NO_OFFSET && frame[py.frame_owner] >= py.owner_shim) {
 		code = s->frame;
 		s->frame = *(__u64 *)(frame + py.frame_prev);
 		return t && s->level && pass_shim(s, t, code, sleepable);
@@ -704,11 +704,11 @@ static __always_inline void read_frames(struct scratch *s, struct thread_slot *t
 	s->level = 0;
 	s->hash = 0;
 	s->power = 1;
-	if (!t || !t->modules.n || py.frame_owner == 0xffffffff || !quick_frame(s, t)) {
+	if (!t || !t->modules.n || py.frame_owner == MT_NO_OFFSET || !quick_frame(s, t)) {
 		s->stack.ends = 0;
 		if (t)
 			settle(t, s->sp, time);
-		s->level = t && py.frame_owner != 0xffffffff ? (__u32)t->modules.n : 0;
+		s->level = t && py.frame_owner != MT_NO_OFFSET ? (__u32)t->modules.n : 0;
 		if (sleepable)
 			first_frame_sleepable(s, t);
 		else
@@ -716,7 +716,7 @@ static __always_inline void read_frames(struct scratch *s, struct thread_slot *t
 	}
 	if (!s->frame)
 		return;
-	if (t && py.frame_owner != 0xffffffff)
+	if (t && py.frame_owner != MT_NO_OFFSET)
 		s->level = t->modules.n;
 	walk_frames(&ctx, sleepable);
 	if (s->outcome == MT_WALK_OK && (s->frame || s->frames > MT_MAX_FRAMES))

@@ -188,7 +188,8 @@ void probes__detach(struct probes *p);
  */
 typedef int (*probes_fn)(void *ctx, const void *rec, size_t len);
 int probes__consume(struct probes *p, probes_fn fn, void *ctx);
-/* Places in the ring, as in bpf_ring.h. */
+/* Bytes that the programs have written to the ring, and that probes__consume() has read from it,
+ * since the beginning. */
 uint64_t probes__written(const struct probes *p);
 uint64_t probes__taken(const struct probes *p);
 /* Sets the function that gets the records of a process; fn NULL: they are dropped. */

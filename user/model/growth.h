@@ -42,7 +42,7 @@ bool growth__watches(const struct model *m, enum group by);
  * Returns -EINVAL without growth__watch().
  */
 int growth__use_requests_at(struct model *m, const char *file, uint32_t line);
-/* Number of requests so far. */
+/* Number of requests so far, if growth__use_requests_at() was called; otherwise 0. */
 uint64_t growth__requests(const struct model *m);
 
 /* A name that the program's objects give to blocks of a growing line, such as "history[*]". */

@@ -26,8 +26,8 @@ struct cost_detail cost_control__detail(unsigned level)
 	return d;
 }
 
-/* Takes a share above the limit. True if the level went up, by one or two, so that less is
- * recorded. */
+/* Takes a share above the limit. walks: see FEW_WALKS. True if the level went up, by one or two, so
+ * that less is recorded. */
 static bool drop_detail(struct cost_control *c, uint64_t now, double share, double walks)
 {
 	unsigned more = share > FAR * c->limit ? 2 : 1;

@@ -1303,11 +1303,12 @@ static void pick_found(struct tracees *r, const struct pick_process *q)
 		log_debug("%s", f.text);
 }
 
-/* Checks a process outside the capture that called exec. */
+/* Adds a process outside the capture that called exec, if the capture wants it now. If that is not
+ * known yet, a scan of /proc checks the process again. */
 static void look_at_stranger(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
-	bool later;
+	bool later; /* not used */
 
 	if (find_tracee(r, pid) || pick_process__read(pid, &q))
 		return;

@@ -129,6 +129,8 @@ struct holder *holder__new(int fd, bool own_table)
 	return h;
 }
 
+/* With a table of its own, the thread that holds the descriptor closes it; otherwise a new thread
+ * does. Without a thread, closes it at once. */
 void holder__begin_close(struct holder *h)
 {
 	if (h->closing)

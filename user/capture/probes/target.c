@@ -416,14 +416,14 @@ struct mt_py_layout target__layout(const struct target *t)
 	layout.frame_code = l->fr_code - layout.frame_base;
 	layout.frame_prev = l->fr_prev - layout.frame_base;
 	layout.frame_instr = l->fr_instr - layout.frame_base;
-	layout.frame_owner = l->shim_owner ? l->fr_owner - layout.frame_base : 0xffffffff;
+	layout.frame_owner = l->shim_owner ? l->fr_owner - layout.frame_base : MT_NO_OFFSET;
 	layout.frame_local0 = l->fr_local0;
 	layout.owner_shim = l->shim_owner;
 	layout.lasti_scale = l->lasti_scale;
 	layout.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
 	layout.tag_mask = l->tag_mask;
 	layout.ob_type = l->ob_type;
-	layout.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0xffffffff : l->fr_tlbc;
+	layout.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? MT_NO_OFFSET : l->fr_tlbc;
 	layout.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
 	layout.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)

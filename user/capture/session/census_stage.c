@@ -573,10 +573,10 @@ static bool is_near_end(const struct census_stage *c, uint64_t now)
 	       (wanted_steps - steps_done - 1) * (now / steps_done) < 2 * c->took + NEAR_END;
 }
 
-/* True if it is time to read all tensors, which says what holds memory that grows. A program that
- * ends by itself leaves no time for a last reading, so the time between two of them doubles: the
- * last is of the second half. In a dry run, where thousands of steps may take a second, the number
- * of steps doubles instead. */
+/* True if it is time to read all tensors, which says what holds memory that grows. The time until
+ * the next reading doubles with each one. So if a program ends by itself, which leaves no time for
+ * a last reading, the latest one is from the second half of its run. In a dry run, where thousands
+ * of steps may take a second, the number of steps doubles instead. */
 static bool is_all_due(const struct census_stage *c, uint64_t now)
 {
 	return c->d->opts->dry_run && c->d->steps ? c->d->steps >= c->next_all_steps

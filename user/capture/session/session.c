@@ -504,7 +504,9 @@ static int take_last_readings(struct session *s)
 	return take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
 }
 
-/* Brings in all that was recorded until the programs were stopped. */
+/* Emits what was recorded until the programs were stopped. Accounts for all records of a process in
+ * a group, which the group forgets next; for other processes finish_stages() does. Returns as
+ * session__account(). */
 static int drain_last(struct session *s, struct sink *sink)
 {
 	int err = session__pump(s, sink);
@@ -518,7 +520,8 @@ static int drain_last(struct session *s, struct sink *sink)
 	return err || !s->opts.group ? err : session__account(s);
 }
 
-/* Passes on all that is left, once the probes are removed. */
+/* Passes on all that is left, once the probes are removed. end: the stop, ns since start. Returns
+ * as session__account(). */
 static int finish_stages(struct session *s, struct sink *sink, uint64_t end)
 {
 	int err = s->opts.group ? 0 : session__account(s), rounds = 0;

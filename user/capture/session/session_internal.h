@@ -188,8 +188,9 @@ int session__catch_up(struct session *s);
 /* Drains the ring once, decodes what was in it, and asks for the driver's figure. 0, -ENOMEM or the
  * sink's error. */
 int session__round(struct session *s);
-/* session__round() without the driver's figure. only_names: the ring is drained for the names of a
- * new stack, so look for losses only if it is half full. */
+/* session__round() without cuda_calls__before_drain(): drains the ring to the queue, reads new
+ * names, and decodes the queue. only_names: the ring is drained for the names of a new stack, so
+ * look for losses only if it is half full. 0, -errno or the sink's error. */
 int session__drain_ring(struct session *s, bool only_names);
 /* Emits the event that ends a loss, once all records from before the loss are decoded. 0 or the
  * sink's error. */

@@ -323,6 +323,7 @@ int session__drain_ring(struct session *s, bool only_names)
 	s->ends.read_until = UINT64_MAX;
 	note_forgotten(s);
 	err = consume(s);
+	/* The notes that follow are true after an error, too. */
 	taken = probes__taken(s->probes);
 	note_same_program(s);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);

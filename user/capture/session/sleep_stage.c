@@ -235,7 +235,8 @@ static int end_transition(struct sleep_stage *s)
 	return put_mark(s, asleep);
 }
 
-/* Ends the transition if it is over by now (ns since start). Returns as end_transition(). */
+/* Ends the transition if it is over by now (ns since start): after SETTLED if all memory has
+ * changed, otherwise after QUIET. Returns as end_transition(). */
 static int end_if_over(struct sleep_stage *s, uint64_t now)
 {
 	uint64_t mapped, asleep;
@@ -245,9 +246,9 @@ static int end_if_over(struct sleep_stage *s, uint64_t now)
 	if (!s->whole && now < s->last + QUIET) {
 		sum_foreign(s, &mapped, &asleep);
 		s->whole = s->wakes ? !asleep : !mapped;
+		if (!s->whole)
+			return 0;
 	}
-	if (!s->whole && now < s->last + QUIET)
-		return 0;
 	if (now > s->time)
 		s->time = now;
 	return end_transition(s);

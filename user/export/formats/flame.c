@@ -28,9 +28,10 @@ struct flame {
 	struct diff *d;
 	struct json *j;
 	struct frames *frames[MATCH_SIDES];
-	struct map64 *by_key;		 /* identity of a frame -> index in all */
-	uint32_t *frame_no[MATCH_SIDES]; /* by side, then by frame of frames[side]: index in all +
-					    1; 0: none yet */
+	struct map64 *by_key; /* identity of a frame -> index in all */
+	/* frame_no[side][i]: the frame in `all` that is frame i of frames[side], as its index + 1;
+	 * 0: none yet. */
+	uint32_t *frame_no[MATCH_SIDES];
 	size_t room_ids[MATCH_SIDES];
 	struct merged_frame *all;
 	size_t n, room;

@@ -84,13 +84,14 @@ static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t
 
 /* ---- moments ---- */
 
-#define OOMS_CHOSEN                                                                                \
-	8 /* out-of-memory events at the start, and at the end, whose moments are kept */
-#define MOMENTS_EXACT 1500000 /* up to so many moments over all devices, every event is a moment */
-#define BLOCKS_MAX 3000000
-#define BRIEF_MAX 3000000
-#define PAYLOAD_MAX (14 << 20)
-#define STRETCHES_MAX 20000 /* periods of phases; beyond it, short ones are dropped */
+/* The moments of so many out-of-memory events from the start, and of so many before the end, stay. */
+#define OOMS_CHOSEN 8
+/* Limits of a page, over all devices. Up to MOMENTS_EXACT moments, every event is a moment. */
+#define MOMENTS_EXACT 1500000
+#define BLOCKS_MAX 3000000     /* blocks and segments */
+#define BRIEF_MAX 3000000      /* struct brief */
+#define PAYLOAD_MAX (14 << 20) /* bytes of the compressed data */
+#define STRETCHES_MAX 20000    /* periods of phases; beyond it, short ones are dropped */
 
 /* --- dropping of moments, and merging of changes between them */
 

@@ -16,10 +16,12 @@
 #define MAX_NAME (NN_MAX_NAME + READING_KEY + 64)
 #define MAX_LIST 65536u /* list items examined */
 #define FIRST_ITEMS 64	/* a longer list whose first items hold nothing is a history */
-#define MAX_STATE_DEPTH 3
-#define COUNT_DEPTH 1 /* depth of state[parameter]["step"] */
-#define LIST_ITEMS 24 /* PyListObject.ob_item */
-#define DEPTH_MAX 3   /* levels of containers in a cache: its list, a layer, the layer's list */
+/* Depths of name_state(). */
+#define MAX_STATE_DEPTH 3 /* tensors are named down to here */
+#define COUNT_DEPTH 1	  /* of state[parameter]["step"] */
+#define SETTING_DEPTH 2	  /* for a setting of a group: a tensor, or one list or dict of tensors */
+#define LIST_ITEMS 24	  /* PyListObject.ob_item */
+#define DEPTH_MAX 3	  /* levels of containers in a cache: its list, a layer, the layer's list */
 
 /* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
 static bool is_kv_name(const char *name)
@@ -479,7 +481,7 @@ struct state_walk {
 };
 
 /* Names the tensors in an entry of a parameter's state: a tensor, or lists and dicts of tensors.
- * path: keys from the state to obj, such as "exp_avg". */
+ * path: keys from the state to obj, such as "exp_avg". depth: number of these keys. */
 static int name_state(struct state_walk *w, uint64_t obj, const char *path, int depth)
 {
 	char name[MAX_NAME * 2], key[READING_KEY];
@@ -550,8 +552,9 @@ static int name_param_state(struct reading *r, size_t optimizer, const char *cls
 	return name_state(&w, item->value, "", 0);
 }
 
-/* Names the tensors of a parameter group: parameters outside modules, and settings, such as a
- * learning rate. */
+/* Names the tensors of parameter group `number`, the dict `group`: parameters outside modules, and
+ * settings, such as a learning rate. "step" counts as in a parameter's state. 0 or an error that
+ * ends the reading. */
 static int name_group(struct reading *r, size_t optimizer, const char *cls, uint64_t group,
 		      size_t number)
 {
@@ -569,7 +572,7 @@ static int name_group(struct reading *r, size_t optimizer, const char *cls, uint
 		if (strcmp(key, "params")) {
 			w.label = (struct label){ .kind = CENSUS_OPTIMIZER };
 			err = name_state(&w, items.v[i].value, key,
-					 strcmp(key, "step") ? MAX_STATE_DEPTH - 1 : COUNT_DEPTH);
+					 strcmp(key, "step") ? SETTING_DEPTH : COUNT_DEPTH);
 		} else {
 			err = list_items(r, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {

@@ -339,7 +339,7 @@ static int walk_free(struct frees *f, const struct arena *a)
 /* ---- what malloc_trim(0) would return ---- */
 
 #define CHUNK_BYTES 48u /* sizeof(struct malloc_chunk): a free chunk keeps these */
-#define LEAST_CHUNK 32u /* MINSIZE: what the main arena's top chunk keeps */
+#define TOP_KEEPS 33u	/* MINSIZE + 1: bytes that the main arena's top chunk keeps at least */
 
 /* Neighbouring free chunks: one chunk, once malloc_trim() has merged the fastbins' chunks. */
 struct free_run {
@@ -357,8 +357,8 @@ static uint64_t end_of_heap(const struct host_reading *r)
 }
 
 /* Adds the pages of a run that malloc_trim(0) would return. malloc/malloc.c, glibc 2.36: mtrim()
- * returns the whole pages of chunks behind their headers, and systrim() the end of the main arena,
- * if it is the end of the program break. The ends of other arenas stay. */
+ * returns the whole pages of chunks behind their headers. systrim() returns whole pages from the
+ * end of the main arena, if that is the end of the program break. The ends of other arenas stay. */
 static int add_trimmed(struct host_reading *r, const struct free_run *run, uint64_t heap_end)
 {
 	const uint64_t mask = HOST_PAGE - 1;
@@ -366,16 +366,17 @@ static int add_trimmed(struct host_reading *r, const struct free_run *run, uint6
 
 	if (run->has_top) {
 		size = run->end - run->start;
-		if (run->other || size <= LEAST_CHUNK + 1 || run->end < heap_end)
+		if (run->other || size <= TOP_KEEPS || run->end < heap_end)
 			return 0;
 		to = run->end;
-		from = to - ((size - LEAST_CHUNK - 1) & ~mask);
+		from = to - ((size - TOP_KEEPS) & ~mask);
 	}
 	return from < to ? host_spans__add(&r->trimmed, from, to - from, 0) : 0;
 }
 
-/* Makes the ranges of malloc's second figure and of malloc_trim() from the free chunks. Those that
- * the arena's top chunk would take in count as its end. 0 or -ENOMEM. */
+/* Joins neighbouring free chunks to runs. Adds each run to r->second (free memory of HOST_MALLOC),
+ * and to r->trimmed what malloc_trim() would return of it. Chunks in a run with the arena's top
+ * chunk become HOST_FREE_END. 0 or -ENOMEM. */
 static int use_free_chunks(struct host_reading *r)
 {
 	struct host_spans *chunks = &r->free_chunks;

@@ -422,7 +422,7 @@ static int walk_tree(struct jemalloc *j, leaf_fn fn)
 
 /* ---- finding the tree ---- */
 
-#define SAMPLE 64u /* extents that have to verify */
+#define SAMPLE 64u /* slabs that are read to try a layout */
 
 static unsigned field(uint64_t bits, unsigned shift, unsigned n)
 {
@@ -482,8 +482,8 @@ static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint
 	return count_free(bitmap, j->bin[szind].n) == field(bits, y->nfree, 10);
 }
 
-/* Counts slabs, and those that do not verify, until there are enough. Other extents verify in both
- * layouts. */
+/* Counts a slab in j->extents, and in j->bad if its header does not verify. Skips other extents,
+ * which would verify in both layouts. Returns 1, which ends the walk, once SAMPLE slabs were read. */
 static int try_leaf(struct jemalloc *j, const struct leaf *l)
 {
 	uint8_t header[HEADER_BYTES];

@@ -64,7 +64,9 @@ struct search {
 	size_t map;	   /* data that has the context */
 };
 
-/* Parses a description of a group. Returns 1; 0: it is not in use; -1: it does not verify. */
+/* Parses a description of a group, struct meta: {prev, next, mem, avail_mask, freed_mask, bits}.
+ * bits, from the lowest: last_idx (5), freeable (1), sizeclass (6), maplen in pages. Returns 1; 0:
+ * it is not in use; -1: it does not verify. */
 static int parse_group(const struct host_reading *r, const uint8_t *e, struct group *g)
 {
 	uint64_t bits = proc__word(e + 32), units = bits >> 6 & 63, all;

@@ -583,6 +583,7 @@ struct walk {
 	uint64_t tables;	   /* bytes of leaves and entries */
 };
 
+/* Claims the run of neighbouring spans, and begins an empty one. */
 static int end_run(struct walk *w)
 {
 	int err = host_spans__add(w->claims, w->run.start, w->run.end - w->run.start, HOST_MALLOC);

@@ -311,7 +311,8 @@ static void set_malloc_known(struct host_ledger *l)
 }
 
 /* Sets the figures of the remedies, which return free memory: for glibc's malloc from its lists,
- * for other allocators from their tables. */
+ * for other allocators from their tables. An allocator's part has its name; allocators of the same
+ * name, such as two copies of jemalloc, add up. */
 static void set_remedies_known(struct host_ledger *l)
 {
 	struct host_figure *part = l->sheet.part;

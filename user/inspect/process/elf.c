@@ -870,7 +870,9 @@ static uint64_t sym_count(const struct elf *e)
 	return n < fits ? n : fits;
 }
 
-/* names: the whole string table, with a NUL added at the end. */
+/* Calls fn for each dynamic symbol with a name that is defined, or if imports is true, undefined,
+ * until fn returns other than 0. names: the whole string table, with a NUL added at the end.
+ * Returns the last result of fn, -ENOMEM or -EIO. */
 static int each_symbol(const struct elf *e, const char *names, bool imports,
 		       int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {

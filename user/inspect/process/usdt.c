@@ -87,7 +87,8 @@ static const struct {
 	{ 8, { "r14", "r14d", "r14w", "r14b" } },  { 0, { "r15", "r15d", "r15w", "r15b" } },
 };
 
-/* Parses "%rax" at *s and moves *s past it. whole: only 8-byte names. */
+/* Parses "%rax" at *s and moves *s past it. *offset: the register's offset in struct pt_regs.
+ * whole: only 8-byte names. */
 static bool parse_register(const char **s, bool whole, uint16_t *offset)
 {
 	size_t len, i, k;

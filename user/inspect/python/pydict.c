@@ -86,8 +86,9 @@ struct keys {
 	size_t head; /* bytes from the header to the entries */
 };
 
-/* Parses a header to 3.10. *index_bytes: size of the index. *n: number of entries. 0, -E2BIG, or
- * -EAGAIN: implausible, so possibly changing. */
+/* Parses a header to 3.10: {refcnt, size, lookup, usable, nentries}. *index_bytes: size of the
+ * index. *slots: its slots. *n: number of entries. 0, -E2BIG, or -EAGAIN: implausible, so possibly
+ * changing. */
 static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	uint64_t size, width;
@@ -107,7 +108,8 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 	return 0;
 }
 
-/* Parses a header from 3.11 on. Returns as parse_old_head(). */
+/* Parses a header from 3.11 on: {refcnt, log2_size, log2_index_bytes, kind, version, usable,
+ * nentries}, with one byte for each of the second to fourth. Returns as parse_old_head(). */
 static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
 	memcpy(n, head + 24, 8);
@@ -283,7 +285,8 @@ static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct
 	return 0;
 }
 
-/* Reads the values of a split table from 3.13 on; the file's header has the layout. */
+/* Reads the values of a split table from 3.13 on, {capacity, size, embedded, valid}: the file's
+ * header has the layout. */
 static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 {
 	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];

@@ -137,7 +137,8 @@ static bool are_four_lists(uint64_t addr, const uint64_t *w)
 	return true;
 }
 
-/* Searches lists that a pointer leads to (pointed), otherwise four lists in a row. */
+/* Searches from base on. pointed: for a pointer to the youngest generation, which leads to the
+ * lists; otherwise for the lists themselves, four in a row. 0, -ENOENT or the error of a read. */
 static int search_lists(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
 {
 	uint64_t w[(STEP + FOUR_LISTS) / 8];

@@ -83,6 +83,8 @@ static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp
 	return 0;
 }
 
+/* Adds the threads of all interpreters to the list. 0, -E2BIG, -ENOMEM, -EAGAIN: the lists change,
+ * or the error of a read. */
 static int list_threads(const struct python *py, struct threads *list)
 {
 	const struct pylayout *l = &py->layout;

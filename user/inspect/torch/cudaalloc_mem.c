@@ -50,27 +50,32 @@ struct batch {
 	size_t first, end;
 };
 
-/* Fills the batch with items from `first` on. Near items share a piece, which ends at `stop`. */
+/* The address of item i. Those in the upper half, where no memory of a process is, become one whose
+ * read fails and whose end does not wrap around. */
+static uint64_t item_addr(const struct batch *b, size_t i)
+{
+	return b->addrs[i] < UINT64_MAX / 2 ? b->addrs[i] : UINT64_MAX / 2;
+}
+
+/* Fills the batch with items from `first` on, as many as fit, and sets b->end. Near items share a
+ * piece, whose buffer is the last one in b->scratch while it grows. */
 static void batch_fill(struct batch *b, size_t first, size_t n)
 {
 	struct proc_piece *piece = NULL;
-	uint64_t stop = 0, addr;
+	uint64_t stop = 0; /* where the piece ends */
 	size_t i;
 
 	b->npieces = b->bytes = 0;
 	b->first = first;
 	for (i = first; i < n; i++) {
-		addr = b->addrs[i];
-		if (addr > UINT64_MAX / 2)
-			addr = UINT64_MAX / 2; /* this read fails */
+		uint64_t addr = item_addr(b, i), end = addr + b->len;
+		uint64_t more = end > stop ? end - stop : 0;
+
 		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP &&
-		    addr + b->len - piece->addr <= RUN_MAX &&
-		    b->bytes + (addr + b->len > stop ? addr + b->len - stop : 0) <= BATCH_BYTES) {
-			if (addr + b->len <= stop)
-				continue;
-			b->bytes += addr + b->len - stop;
-			piece->len += addr + b->len - stop;
-			stop = addr + b->len;
+		    end - piece->addr <= RUN_MAX && b->bytes + more <= BATCH_BYTES) {
+			b->bytes += more;
+			piece->len += more;
+			stop += more;
 			continue;
 		}
 		if (b->npieces == BATCH_PIECES || b->bytes + b->len > BATCH_BYTES)
@@ -80,7 +85,7 @@ static void batch_fill(struct batch *b, size_t first, size_t n)
 					      .buf = b->scratch + b->bytes,
 					      .len = b->len };
 		b->bytes += b->len;
-		stop = addr + b->len;
+		stop = end;
 	}
 	b->end = i;
 }
@@ -93,7 +98,7 @@ static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
 	int err = 0;
 
 	for (size_t i = b->first; i < b->end && !err; i++) {
-		uint64_t addr = b->addrs[i] > UINT64_MAX / 2 ? UINT64_MAX / 2 : b->addrs[i];
+		uint64_t addr = item_addr(b, i);
 
 		while (addr < piece->addr || addr + b->len > piece->addr + piece->len)
 			piece++;

@@ -383,7 +383,8 @@ static struct root *add_root(struct nnmodules *n, uint64_t addr)
 	return r;
 }
 
-/* Whether the tree contains a module that nnmodules__model() returned as its own root. */
+/* Whether the tree contains, below its root, a module that nnmodules__model() returned as its own
+ * root. */
 static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
 {
 	size_t at;
@@ -391,7 +392,7 @@ static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
 	for (size_t i = 0; i < n->nroots; i++) {
 		const struct root *r = &n->roots[i];
 
-		if (r->sole && nntree__find(t, r->addr, r->type, &at) && at)
+		if (r->sole && nntree__find(t, r->addr, r->type, &at) && at > 0)
 			return true;
 	}
 	return false;

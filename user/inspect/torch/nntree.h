@@ -49,7 +49,8 @@ struct nntree {
 int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);
 void nntree__free(struct nntree *t); /* accepts NULL */
 
-/* Index of a module of this type. False: the tree has none there. */
+/* Sets *ret to the index of the module of this type at addr; 0: the root. False: the tree has none
+ * there. */
 bool nntree__find(const struct nntree *t, uint64_t addr, uint64_t type, size_t *ret);
 uint64_t nntree__type(const struct nntree *t, size_t i);
 const char *nntree__class(const struct nntree *t, size_t i);

@@ -64,7 +64,7 @@ void blocks__free(struct blocks *b);
 /* Record of the live block at addr; NULL: none. Valid until the next blocks__put(). */
 struct rec *blocks__at(const struct blocks *b, uint64_t addr);
 /* Adds a block. If addr has a live block, removes it, sets *replaced and copies it to *old. Returns
- * 0 or -ENOMEM. */
+ * 0, or -ENOMEM: the block may have been added, and the model can only be freed. */
 int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
 		bool *replaced, struct rec *old);
 /* Removes the block at addr and copies it to *ret. 0, -ENOENT or -ENOMEM. */

@@ -1250,6 +1250,7 @@ static int survey_blocks(struct judge *j)
 	return 0;
 }
 
+/* Returns the bytes of the unit's live blocks. */
 static uint64_t sum_of_ages(const struct survey *s)
 {
 	uint64_t sum = 0;
@@ -1318,13 +1319,14 @@ static bool is_row_of_line(const struct judge *j, const struct row *line, const 
 }
 
 /*
- * Sets l->row: the row of the live blocks of this line, or if none is live, one from the stack of
- * the line's first block. That block may be temporary, so its module says nothing of those that
- * stay.
+ * Sets l->row: the row of the line's live blocks, or if none is live, a row made from the stack of
+ * the line's first block. That block may be temporary, so the made row has no module. bytes, count
+ * and category are those of the survey.
  */
 static void describe_line(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
 {
 	const struct site *s = &j->m->sites.all[u->site];
+	const struct survey *survey = &j->survey[u - j->w->units];
 	bool found = false;
 
 	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &l->row);
@@ -1335,10 +1337,10 @@ static void describe_line(const struct judge *j, const struct growth_unit *u, st
 	}
 	if (!found && j->w->by == BY_LINE)
 		l->row.module = l->row.module_class = l->row.module_root = "";
-	l->row.bytes = sum_of_ages(&j->survey[u - j->w->units]);
-	l->row.count = j->survey[u - j->w->units].blocks;
+	l->row.bytes = sum_of_ages(survey);
+	l->row.count = survey->blocks;
 	l->row.cumulative = 0;
-	l->row.category = category__name(j->survey[u - j->w->units].category);
+	l->row.category = category__name(survey->category);
 }
 
 /* Counts the names of blocks that were live at the last value. 0 or -ENOMEM. */

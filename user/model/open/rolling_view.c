@@ -313,6 +313,8 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 	return EXIT_UNUSABLE;
 }
 
+/* Chooses the part with the highest peak of the chosen device that is left, or the last part if no
+ * device is chosen. Sets v->peak_gone if a deleted part had a higher one. */
 static int pick_peak(struct rolling_view *v)
 {
 	uint64_t highest;

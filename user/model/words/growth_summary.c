@@ -764,6 +764,7 @@ static bool is_not_sampled(const struct growth_summary *s)
 	return s->line && s->line->row.file && !strcmp(s->line->row.file, DETAIL_FILE);
 }
 
+/* Writes " in the peak of each step, most of it at train.py:9 (main)". */
 static void say_peaks(const struct growth_summary *s, char *buf, size_t size)
 {
 	char drivers[GROWTH_SUMMARY_TEXT];
@@ -773,29 +774,36 @@ static void say_peaks(const struct growth_summary *s, char *buf, size_t size)
 		 *drivers ? ", " : "", drivers);
 }
 
+/* Writes where memory grows: " at leaky.py:22 (train_step)", or words for the part of s that has no
+ * line. */
+static void say_where(const struct growth_summary *s, char *buf, size_t size)
+{
+	char place[REPORT_TEXT];
+
+	if (s->part == GROWTH_OF_POOL)
+		snprintf(buf, size, " in reserved memory, but not in the tensors in it");
+	else if (s->part == GROWTH_OF_OTHERS)
+		snprintf(buf, size, " in memory allocated outside PyTorch's allocator");
+	else if (s->part == GROWTH_OF_PEAKS)
+		say_peaks(s, buf, size);
+	else if (is_not_sampled(s))
+		snprintf(buf, size, " in small blocks, whose stacks were not recorded (--cost)");
+	else
+		snprintf(buf, size, " at %s", words__location(place, &s->line->row, s->cwd, 200));
+}
+
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
 {
 	char rate[96], full[96], held[600] = "", more[96] = "", all[40], calls[96] = "";
-	char where[REPORT_TEXT + GROWTH_SUMMARY_TEXT];
+	char where[GROWTH_SUMMARY_TEXT + 64];
 
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
 		say_none(s, false, buf);
 		return buf;
 	}
-	if (s->part == GROWTH_OF_POOL)
-		strcpy(where, " in reserved memory, but not in the tensors in it");
-	else if (s->part == GROWTH_OF_OTHERS)
-		strcpy(where, " in memory allocated outside PyTorch's allocator");
-	else if (s->part == GROWTH_OF_PEAKS)
-		say_peaks(s, where, sizeof(where));
-	else if (is_not_sampled(s))
-		strcpy(where, " in small blocks, whose stacks were not recorded (--cost)");
-	else
-		memcpy(where, " at ", 5);
+	say_where(s, where, sizeof(where));
 	if (s->growth.after_steps)
 		call_words(s->steps, s->growth.after_steps, calls, sizeof(calls));
-	if (s->line && !is_not_sampled(s) && s->part != GROWTH_OF_PEAKS)
-		words__location(where + 4, &s->line->row, s->cwd, 200);
 	if (s->holder)
 		say_holder(s->line, s->holder, held, sizeof(held));
 	if (s->line && s->lines > 1)

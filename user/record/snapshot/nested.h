@@ -11,7 +11,7 @@
 
 #include "record/snapshot/records.h"
 
-#define NESTED_DEPTH 64 /* most open marks, and so the depth of nesting */
+#define NESTED_DEPTH 64 /* marks that may be open at once, which bounds the depth of nesting */
 
 struct nested {
 	struct records *records;

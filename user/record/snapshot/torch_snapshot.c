@@ -293,8 +293,8 @@ static int list_state(struct torch_snapshot *s, const struct track *t, uint8_t f
 	return 0;
 }
 
-/* Gives a segment of the begin to the track's tiling: its blocks, from *k on, and what is free
- * between them. */
+/* Adds a segment from before the history to the track's tiling: its borders, its blocks, and the
+ * gaps between them. *k: index of its first block; becomes that of the next segment's. */
 static int tile_segment(struct track *t, const struct origin *o, const struct origin_segment *g,
 			size_t *k)
 {

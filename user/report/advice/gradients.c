@@ -154,7 +154,7 @@ static bool is_gradient(const struct advising *a, const struct ablock *b,
 	size_t first = find_first(parameters, b->module);
 
 	if (b->category)
-		return b->category == CATEGORY_GRADIENT &&
+		return b->category == CATEGORY_GRADIENT && /* "grad of w and 3 more" */
 		       !strstr(dict__str(a->d, b->name), " and ");
 	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
 		return false;

@@ -55,6 +55,8 @@ void thrown_graphs__took(struct track *t, struct ablock *b)
 	}
 }
 
+/* A call is thrown away once it has freed nine tenths of its most memory, and no backward has run
+ * since it began. */
 void thrown_graphs__freed(struct track *t, const struct ablock *b)
 {
 	struct model_call *call = &t->calls[b->call % CALLS_KEPT];

@@ -28,8 +28,8 @@ static const char *cwd(const struct page *p)
 	return p->n ? p->r->ranks->all[0].cwd : NULL;
 }
 
-/* Clears p->in. */
-static void name_none(struct page *p)
+/* Sets p->in of all recordings to false. */
+static void forget_named(struct page *p)
 {
 	memset(p->in, 0, p->n * sizeof(*p->in));
 }
@@ -40,7 +40,7 @@ static size_t count_compared(struct page *p)
 {
 	size_t n = 0;
 
-	name_none(p);
+	forget_named(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
 		uint32_t k = p->devices[i].recording;
 
@@ -59,7 +59,7 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 	bool job = ranks__one_job(p->r->ranks);
 	const char *only;
 
-	name_none(p);
+	forget_named(p);
 	for (uint32_t i = 0; i < l->n; i++) {
 		uint32_t k = p->r->devices[c[i].device].recording;
 
@@ -135,7 +135,7 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
 		bool any = false;
 
-		name_none(p);
+		forget_named(p);
 		for (size_t i = 0; i < p->ndevices; i++) {
 			const struct leaks_cell *c = NULL;
 
@@ -191,7 +191,7 @@ static void print_table_row(struct page *p, const struct leaks_line *l, size_t a
 	uint64_t bytes = 0, blocks = 0;
 	size_t n = 0;
 
-	name_none(p);
+	forget_named(p);
 	for (uint32_t i = 0; i < l->n; i++) {
 		uint32_t k = p->r->devices[c[i].device].recording;
 
@@ -293,7 +293,7 @@ static bool say_host(struct page *p, bool pinned)
 	char who[700];
 	size_t n = 0;
 
-	name_none(p);
+	forget_named(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_host *h = &p->devices[i].host;
 

@@ -1256,6 +1256,7 @@ static int make_groups(struct ranks *r)
 	return err;
 }
 
+/* Compares the memory of processes of a tree that are alike, as families. */
 static int compare_tree(struct ranks *r, struct compared *c)
 {
 	for (size_t i = 0; i < r->tree.n; i++)
@@ -1264,6 +1265,8 @@ static int compare_tree(struct ranks *r, struct compared *c)
 	return compare_families(r, c);
 }
 
+/* Compares the step times of all ranks, and the memory of those in one family: groups that allocate
+ * alike. */
 static int compare_groups(struct ranks *r, struct compared *c)
 {
 	int err;

@@ -199,6 +199,7 @@ static void put_bytes(struct grid *t, size_t column, uint64_t n)
 	grid__put(t, column, text__bytes(text, sizeof(text), n), NULL);
 }
 
+/* Adds a group's row. values: a buffer for the figures of all members. */
 static void put_group(struct grid *t, const struct ranks *r, const struct rank_group *g,
 		      uint64_t *values)
 {
