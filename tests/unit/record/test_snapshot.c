@@ -159,6 +159,56 @@ static void sizes_follow_from_ranges(void **state)
 	mtr_reader__free(r);
 }
 
+/* PyTorch 2.0 has the stack and the request of a block in its history, newest first, and no times. */
+static void history_of_blocks(void **state)
+{
+	struct mtr_reader *r = open_text("{\"segments\":[" SEGMENT(
+		"{\"size\":20971520,\"state\":\"active_allocated\",\"history\":["
+		"{\"addr\":" BASE ",\"real_size\":20000000," FRAMES(
+			3) "},"
+			   "{\"addr\":" BASE ",\"real_size\":7," FRAMES(
+				   4) "}]}") "],"
+					     "\"device_traces\":[[{\"action\":\"snapshot\","
+					     "\"addr\":0,\"size\":0}]]}");
+	struct all a = read_all(r);
+	const struct event *e = event_of(&a, EVENT_BLOCK, 0);
+	struct dict_stack s = dict__get_stack(mtr_reader__dict(r), e->stack);
+
+	assert_int_equal(e->requested, 20000000);
+	assert_int_equal(dict__get_loc(mtr_reader__dict(r), s.frames[0].loc).line, 3);
+	assert_null(facts__get(mtr_reader__facts(r), "start"));
+	mtr_reader__free(r);
+}
+
+/* The module of a call is named by the class of its forward; our own exports have its name. */
+static void modules_of_stacks(void **state)
+{
+#define CALL "{\"filename\":\"/v/torch/nn/modules/module.py\",\"line\":9,\"name\":\"_call_impl\"}"
+#define FORWARD(file, name) "{\"filename\":\"" file "\",\"line\":7,\"name\":\"" name "\"},"
+	struct mtr_reader *r = open_text(
+		"{\"segments\":[],\"device_traces\":[[{\"action\":\"alloc\",\"addr\":4096,"
+		"\"size\":512,\"time_us\":1,\"frames\":[" FORWARD("/w/train.py", "Mlp.forward") CALL
+		"," FORWARD("/w/net.py", "forward") CALL
+		"]},"
+		"{\"action\":\"alloc\",\"addr\":8192,\"size\":512,\"time_us\":2,\"frames\":["
+		"{\"filename\":\"/v/torch/nn/modules/module.py\",\"line\":1,"
+		"\"name\":\"Module._wrapped_call_impl [blocks.0 (Block)]\"}]}]]}");
+	struct all a = read_all(r);
+	const struct dict *d = mtr_reader__dict(r);
+	struct dict_stack s = dict__get_stack(d, event_of(&a, EVENT_ALLOC, 0)->stack);
+	struct dict_module m = dict__get_module(d, s.frames[1].module);
+
+	assert_string_equal(dict__str(d, m.name), "Mlp");
+	assert_string_equal(dict__str(d, m.root), "net");
+	s = dict__get_stack(d, event_of(&a, EVENT_ALLOC, 1)->stack);
+	m = dict__get_module(d, s.frames[0].module);
+	assert_string_equal(dict__str(d, m.name), "blocks.0");
+	assert_string_equal(dict__str(d, m.cls), "Block");
+	assert_string_equal(dict__str(d, dict__get_loc(d, s.frames[0].loc).func),
+			    "Module._wrapped_call_impl");
+	mtr_reader__free(r);
+}
+
 /* ---- pickles ---- */
 
 /* {"segments": [{"device": 0, "total_size": 512, "address": 4096, "blocks": []}]} in each protocol.
@@ -297,6 +347,7 @@ static void bombs_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(history_of_blocks), cmocka_unit_test(modules_of_stacks),
 		cmocka_unit_test(trace_of_blocks),   cmocka_unit_test(sizes_follow_from_ranges),
 		cmocka_unit_test(each_protocol),     cmocka_unit_test(code_is_refused),
 		cmocka_unit_test(damage_is_refused), cmocka_unit_test(bombs_are_refused),
