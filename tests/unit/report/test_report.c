@@ -453,6 +453,26 @@ static void test_only_host(void **state)
 	assert_null(strstr(o->out, "allocated"));
 }
 
+/* The reading is old, and the process has grown since: its verdict is not the end's. */
+static void test_only_host_later(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	s.part[HOST_TOTAL].bytes = s.part[HOST_UNKNOWN].bytes = 8 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	alloc(&t, (struct device){ .type = DEVICE_HOST }, 0x1000, 64 * MIB, 0);
+	tape__close(&t);
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "host  peak 64.00 MiB resident at "));
+	assert_null(strstr(o->out, "not known: 8.00 MiB"));
+	o = report("--device", "host", read_once, NULL);
+	assert_non_null(strstr(o->out, "not known: 8.00 MiB"));
+}
+
 /* Memory that no table explains may be free or live. */
 static void test_fail_if_live(void **state)
 {
@@ -1524,6 +1544,7 @@ int main(void)
 		cmocka_unit_test(test_line_of_host_memory),
 		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_only_host),
+		cmocka_unit_test(test_only_host_later),
 		cmocka_unit_test(test_fail_if_live),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),

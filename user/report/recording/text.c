@@ -1048,10 +1048,20 @@ static const char *no_device(const struct facts *f)
 	return "No memory event was seen.\n";
 }
 
-/* True if host memory is all that was recorded. */
-static bool has_only_host(const struct model *m)
+/* True if host memory is all that was recorded, and its reading is of about the moment that is
+ * shown: a process that is killed may have grown much since. */
+static bool has_only_host(const struct model *m, const struct report_text_opts *o)
 {
-	return model__devices(m) == 1 && model__find_device(m, "host") == 0;
+	const struct model_host *h = model__host(m);
+	struct model_device d;
+	uint64_t all, rss;
+
+	if (!h || model__devices(m) != 1 || model__find_device(m, "host") != 0)
+		return false;
+	model__device(m, 0, &d);
+	all = report_text__all(&d, o->when);
+	rss = rss_of(&h->at_moment);
+	return rss >= all - all / 10 && rss - rss / 10 <= all;
 }
 
 /* Prints the rows of a device, with their head. */
@@ -1096,7 +1106,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			return err;
 	}
 	print_all(out, m, o);
-	host = o->host || has_only_host(m);
+	host = o->host || has_only_host(m, o);
 	err = host ? print_host(out, m, f, o) : 0;
 	if (err)
 		return err;
