@@ -500,6 +500,46 @@ static void test_tracing(void **state)
 	}
 }
 
+/* 120 steps, each of which keeps a tensor on the CPU. Host memory grows by an arena of malloc now
+ * and then, at another line. */
+static struct job grow_on_cpu(uint64_t tensor)
+{
+	struct job j = job__new();
+	uint32_t step = simple(&j.w, "/w/train.py", "step", 3);
+	uint32_t other = simple(&j.w, "/w/train.py", "other", 9);
+	const struct device cpu = { .type = DEVICE_CPU }, host = { .type = DEVICE_HOST };
+
+	for (uint64_t i = 0; i < 120; i++) {
+		if (tensor)
+			tell(&j, (struct event){ .kind = EVENT_ALLOC,
+						 .device = cpu,
+						 .addr = GIB + (i << 20),
+						 .size = tensor,
+						 .stack = step });
+		tell(&j, (struct event){ .kind = EVENT_ALLOC,
+					 .device = host,
+					 .addr = 8 * GIB + (i << 20),
+					 .size = 3 * tensor / 2 + (tensor ? 0 : MIB),
+					 .stack = other });
+		tell(&j, (struct event){ .kind = EVENT_STEP });
+	}
+	judge(&j);
+	return j;
+}
+
+static void test_host_of_cpu(void **state)
+{
+	struct job j = grow_on_cpu(MIB);
+
+	assert_int_equal(j.found.faults, 1);
+	assert_string_equal(j.found.all->device, "cpu");
+	job__free(&j);
+	j = grow_on_cpu(0);
+	assert_true(j.found.faults > 0);
+	assert_string_equal(j.found.all->device, "host");
+	job__free(&j);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -507,7 +547,7 @@ int main(void)
 		cmocka_unit_test(test_others_at_oom), cmocka_unit_test(test_no_grad),
 		cmocka_unit_test(test_fragmentation), cmocka_unit_test(test_weights_held),
 		cmocka_unit_test(test_state_held),    cmocka_unit_test(test_optimizer_twice),
-		cmocka_unit_test(test_tracing),
+		cmocka_unit_test(test_tracing),	      cmocka_unit_test(test_host_of_cpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

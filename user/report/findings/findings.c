@@ -104,12 +104,17 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
 }
 
-/* True if a finding about host memory repeats one about the device cpu: the same line grows.
- * Tensors on the CPU are a part of the process's host memory. */
-static bool repeats_cpu(const struct findings *found, const struct finding *f)
+/* True if a finding about host memory repeats one about the device cpu: the same line grows, or
+ * tensors on the CPU explain half of the growth. They are a part of the process's host memory, and
+ * malloc charges all of a new arena to the line that needed it. */
+static bool repeats_cpu(const struct judging *j, const struct finding *f)
 {
+	const struct findings *found = j->ret;
+
 	if (strcmp(f->device, "host") != 0 || !f->where || !*f->where)
 		return false;
+	if (j->cpu_grows > 0 && j->cpu_grows >= f->rate / 2)
+		return true;
 	for (size_t i = 0; i < found->n; i++)
 		if (!strcmp(found->all[i].device, "cpu") && found->all[i].rate > 0 &&
 		    !strcmp(found->all[i].where, f->where))
@@ -151,7 +156,9 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.text = text;
 		j->models = true;
 	}
-	return repeats_cpu(j->ret, &f) ? 0 : findings__add(j, &f);
+	if (!strcmp(f.device, "cpu"))
+		j->cpu_grows = s->lines_per_step > s->per_step ? s->lines_per_step : s->per_step;
+	return repeats_cpu(j, &f) ? 0 : findings__add(j, &f);
 }
 
 /* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation

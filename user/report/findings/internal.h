@@ -12,6 +12,7 @@ struct judging {
 	struct findings *ret;
 	size_t cap;
 	bool models;		/* true if the text of a leak lists the process's models already */
+	double cpu_grows;	/* bytes by which tensors on the CPU grow in a step, all lines */
 	bool pinned;		/* true if growth of pinned memory has its finding already */
 	struct leaks_host host; /* by host_findings__judge() */
 };
