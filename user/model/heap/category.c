@@ -46,7 +46,7 @@ void category__drop(struct life *l, uint32_t stamp)
 
 	if (--s->refs)
 		return;
-	s->steps = l->free_no;
+	s->steps = l->free_no; /* links the free stamps */
 	l->free_no = stamp + 1;
 }
 

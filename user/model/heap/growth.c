@@ -876,6 +876,8 @@ static const struct growth_late *current_late(const struct growth_watch *w, stru
 	return NULL;
 }
 
+/* Returns the names of blocks that were freed since the track's last value; empties the list first
+ * if they are from before it. */
 static const struct growth_names *current_late_names(struct growth_watch *w, unsigned track)
 {
 	struct growth_late_names *l = &w->late_names[track];

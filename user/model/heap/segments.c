@@ -113,6 +113,7 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 	return err < 0 ? err : 0;
 }
 
+/* As find_line(), for a site; remembers the line. */
 static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 {
 	const struct site *o = &s->m->sites.all[site];

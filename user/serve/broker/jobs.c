@@ -308,7 +308,7 @@ static void name_export(const struct broker *b, struct job *j)
 
 	format_suffix(j->format, end, sizeof(end));
 	snprintf(file, sizeof(file), "%s%s", t->id, end);
-	/* not plain: at least once */
+	/* Takes a number while the name is used; a file that is not plain gets one in any case. */
 	for (; !plain || !is_free_name(b, file); plain = true)
 		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
 	snprintf(j->file, sizeof(j->file), "%s", file);
