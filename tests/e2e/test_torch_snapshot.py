@@ -110,6 +110,14 @@ def test_round_trip():
     equal(lines(made, "cuda:0", "end").keys() - {None}, lines(path, "cuda:0", "end").keys() - {None}, "lines")
 
 
+def test_round_trip_of_a_window():
+    """Of a capture that began late, segments are in the trace after the blocks in them."""
+    path, made = os.path.join(harness.REPO, "tests", "data", "guide", "base.mtr"), scratch("window.pickle")
+    code, _, err = tool("export", "snapshot", path, "-f", "-o", made)
+    equal(code, 0, "export: %s" % err)
+    equal(figures(report(made)), figures(report(path)), "the report of the snapshot")
+
+
 def test_state_only():
     """Without a trace, the snapshot has what is live: all of it is from before."""
     _, snapshot = both("mlp")

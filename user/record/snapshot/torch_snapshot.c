@@ -326,6 +326,10 @@ static int list_origin(struct torch_snapshot *s, struct track *t, const struct o
 	for (size_t i = 0; i < o->n_segments && !err; i++)
 		err = list_segment(s, t, &o->segments[i])
 			      ?: tile_segment(t, o, &o->segments[i], &k);
+	/* A trace that was cut out of a longer one may take a segment after the blocks in it. */
+	for (; k < o->n_blocks && !err; k++)
+		err = tiling__know_block(t->tiling, o->blocks[k].addr, o->blocks[k].size,
+					 o->blocks[k].waits);
 	for (size_t i = 0; i < o->n_blocks && !err; i++)
 		err = list_block(s, t, &o->blocks[i]);
 	if (err)
