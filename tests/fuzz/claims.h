@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What holds for a reading of any process's allocators, however damaged its tables are. */
+/* Checks of a reading of any process's allocators, for tables with any damage. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
