@@ -64,9 +64,9 @@ void target__attach_optional(const struct target *t, struct probes *p, enum hook
 /* Sets t->alloc if a file in this map has PyTorch's CUDA allocator; it stays NULL otherwise. */
 void target__open_allocator(struct target *t, const struct maps *m);
 /*
- * The CUDA allocator's backend now, also as the fact "allocator"; now: ns since the capture's
- * start. Looks for an allocator that was not mapped before, at most every 100 ms. ALLOC_NONE: no
- * allocator was found.
+ * Returns the CUDA allocator's current backend, and sets the fact "allocator" to it. now: ns since
+ * the capture's start. Looks for an allocator that was not mapped before, at most every 100 ms.
+ * ALLOC_NONE: no allocator was found.
  */
 enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now);
 /* Sets the fact "allocator" to the backend seen last, unless that is unknown. */

@@ -224,7 +224,7 @@ int host_memory__check_growth(struct host_memory *h);
 /* Charges growth of RSS to rss bytes at once. All records must have come in. Returns as
  * host_memory__check_growth(). */
 int host_memory__charge_growth(struct host_memory *h, uint64_t rss);
-/* Memory of an object or tensor. name: the dictionary's number of the path of what holds it. */
+/* Memory of an object or tensor. name: number, in the dictionary, of the path to its holder. */
 struct host_held {
 	uint64_t addr, size;
 	uint32_t name;

@@ -75,7 +75,8 @@ const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape);
 /* Forgets the shapes of all tensors read so far. */
 void pytensors__forget_shapes(struct pytensors *t);
 
-/* Whether a tensor read with gradients can be a leaf of autograd's graph, such as a parameter. */
+/* True if the tensor can be a leaf of autograd's graph, such as a parameter. t must have been read
+ * together with its autograd fields. */
 bool pytensor__is_leaf(const struct pytensor *t);
 /* "float32"; "dtype 77" for an unknown one. buf has 16 bytes. */
 const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size);

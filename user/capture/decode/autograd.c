@@ -126,8 +126,8 @@ bool autograd__is_due(const struct decoder *d, uint64_t now)
 	       !decoder__is_probed(d, HOOK_EVALUATE) && !probes__is_off(d->probes, HOOK_EVALUATE);
 }
 
-/* Finds the two functions among all hooks of PyTorch. Takes over those that are not probed, and
- * probes them. */
+/* Takes over those of the two functions that are not probed from all hooks of PyTorch. Once its
+ * version is known, begins to guess the layout of nodes. Then probes the functions. */
 void autograd__look(struct decoder *d, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };

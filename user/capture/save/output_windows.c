@@ -259,8 +259,8 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	return err;
 }
 
-/* Sets o->folder or o->path, and with times 0 opens the only file. Returns 0 or a negative
- * error, logged. */
+/* Sets o->folder or o->path, and opens the only file for the process's first capture (times is the
+ * number of captures before). Returns 0 or a negative error, logged. */
 static int open_place(struct output_windows *ow, struct windows_opts *o)
 {
 	int err;

@@ -78,7 +78,8 @@ int session__catch_up(struct session *s)
 	size_t pos = 0, len;
 	int err = 0;
 
-	/* A forked process inherits code objects that these ends closed in its parent. */
+	/* The queue dropped older records of freed code objects. A forked process has its parent's
+	 * code objects, so no reading from before that epoch is valid. */
 	code_cache__floor(codes(s), s->queue.floor);
 	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (gone->h.type == MT_REC_CODE_GONE)
@@ -323,7 +324,7 @@ int session__drain_ring(struct session *s, bool only_names)
 	s->ends.read_until = UINT64_MAX;
 	note_forgotten(s);
 	err = consume(s);
-	/* The notes that follow are true after an error, too. */
+	/* What the next three calls note about the drain is true after an error, too. */
 	taken = probes__taken(s->probes);
 	note_same_program(s);
 	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);

@@ -802,7 +802,7 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	return err;
 }
 
-static uint64_t round_up(uint64_t bytes)
+static uint64_t round_up_to_step(uint64_t bytes)
 {
 	return (bytes + STEP - 1) & ~(STEP - 1);
 }
@@ -820,12 +820,12 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	err = replay__try(r, &o, &result, f);
 	if (err)
 		return err;
-	low = round_up(result.peak_allocated + context_of(r));
+	low = round_up_to_step(result.peak_allocated + context_of(r));
 	low = low > DRYRUN_VRAM_MIN ? low - STEP : DRYRUN_VRAM_MIN;
 	/* This size suffices without pressure. Memory of other code may peak at another time, so
 	 * try larger ones. */
-	for (high = round_up(result.peak_reserved + result.outside); high <= DRYRUN_VRAM_MAX;
-	     high += high / 8 / STEP * STEP + STEP) {
+	for (high = round_up_to_step(result.peak_reserved + result.outside);
+	     high <= DRYRUN_VRAM_MAX; high += high / 8 / STEP * STEP + STEP) {
 		o.vram = high;
 		err = replay__try(r, &o, ret, f);
 		if (err)
@@ -836,6 +836,7 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	}
 	if (high > DRYRUN_VRAM_MAX)
 		return failure__set(f, EXIT_FAILED, -ERANGE, "it fits on no device");
+	/* low does not fit; high does, and *ret is its result. */
 	while (high - low > STEP) {
 		o.vram = low + (high - low) / 2 / STEP * STEP;
 		err = o.vram > context_of(r) ? replay__try(r, &o, &result, f) : 0;

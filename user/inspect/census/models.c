@@ -114,7 +114,8 @@ static char *variable_of(const char *path)
 	return strndup(path, end ? (size_t)(end - path) : strlen(path));
 }
 
-/* Keeps the variable in a path as the model's front, unless it has one. */
+/* Keeps the variable in a path as the front of the model's names ("net" of "net.fc.weight"), unless
+ * the model has one. */
 static int keep_front(struct census *c, const struct model_root *m, const char *path)
 {
 	struct front f = { .root = m->root, .type = m->type };

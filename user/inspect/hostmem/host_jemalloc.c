@@ -78,7 +78,7 @@ struct bin {
 #define BLOCK (UINT64_C(2) << 20) /* blocks for tables begin at multiples (LG_HUGEPAGE) */
 #define BLOCK_HEADER 144u	  /* size, next, header of an extent */
 #define MAX_STARTS 16384u	  /* addresses that may be such a beginning */
-#define MAX_BEFORE 16u		  /* beginnings below an address that are looked at */
+#define MAX_BEFORE 16u		  /* blocks below an address that are tried, nearest first */
 
 /* A piece of the allocator's tables. */
 struct chunk {

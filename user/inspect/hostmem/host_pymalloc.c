@@ -238,8 +238,8 @@ static int read_batch(const struct host_reading *r, struct batch *b)
 	return 0;
 }
 
-/* Reads the headers of all pools that were ever used. 0, and *ret has blocks and used; or an error
- * that ends the reading. */
+/* Reads the headers of all pools that were ever used. 0, and *ret has blocks and used, unless
+ * used_known is false: pools changed meanwhile or are too many. Or an error that ends the reading. */
 static int read_pools(const struct host_reading *r, const struct arenas *a, struct host_python *ret)
 {
 	struct batch *b = calloc(1, sizeof(*b));

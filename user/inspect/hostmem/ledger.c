@@ -180,7 +180,8 @@ static uint64_t share_of(const struct host_reading *r, const struct smaps_figure
 /*
  * Divides the resident bytes of mapping i among the parts. Only claims of parts before the
  * mapping's own part count: a tensor in shared memory is shared memory. The claims were read a
- * moment after the mapping's resident bytes, so these limit their sum.
+ * moment after the mapping's resident bytes, so these limit their sum. The second figure of shared
+ * parts is the bytes in tensors, of libraries and files the private bytes.
  */
 static void divide_mapping(struct host_reading *r, size_t i, const struct claimed *c)
 {

@@ -494,8 +494,8 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 		*dict = values_and_dict[0] ? 0 : values_and_dict[1];
 		return 0;
 	}
-	/* From 3.12 on, one word before PyGC_Head (16 bytes) or, in free-threaded builds, right
-	 * before the object leads to the dict or to the values. 3.12 stores values minus 1. */
+	/* From 3.12 on, a word before the object has the address of the dict or of the values: at
+	 * -24, before PyGC_Head, or at -8 in free-threaded builds. 3.12 stores values minus 1. */
 	err = pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &managed);
 	if (err)
 		return err;

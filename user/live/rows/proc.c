@@ -56,7 +56,8 @@ const struct live_graph *live_proc__graph(const struct live_proc *p, struct devi
 }
 
 /* Handles the end of an optimizer step. Growth is measured from the first step end to the last, so
- * that memory that lives only within a step does not count. */
+ * that memory that lives only within a step does not count: the first one replaces the base that
+ * refreshes noted. */
 static void note_step_end(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);

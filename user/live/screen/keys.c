@@ -195,6 +195,8 @@ static enum live_act zoom_graph(struct live_state *s, bool in)
 	uint64_t shown = old_span ? old_span : all;
 	size_t i = 0;
 
+	/* in: the longest span below the shown one; i is SIZE_MAX if there is none. out: the
+	 * shortest above it; i is n if there is none. */
 	if (in) {
 		for (i = n; i-- > 0 && spans[i] * SECOND >= shown;)
 			;

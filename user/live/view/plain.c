@@ -487,7 +487,7 @@ static int finish(struct shown *s, const char *reason)
 
 /* Prints the last output of a process and frees it. Processes other than the first one may never
  * allocate a tensor: they are printed only if they had events. Returns the exit code. */
-static int end(void *output, const char *reason, int err)
+static int end_process(void *output, const char *reason, int err)
 {
 	struct shown *s = output;
 	struct plain *l = s->plain;
@@ -506,7 +506,7 @@ static int end(void *output, const char *reason, int err)
 
 int live_plain__run(const struct live_args *args)
 {
-	static const struct tracees_output outputs = { begin, NULL, NULL, end };
+	static const struct tracees_output outputs = { begin, NULL, NULL, end_process };
 	struct plain l = { .args = args, .loop.args = args->capture };
 	char until[64];
 	int status;

@@ -242,7 +242,7 @@ static int list_segment(struct model *m, const struct event *e)
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev, *other;
-	bool same;
+	bool only_details; /* calls gave the segment already: the listing adds its stream and pool */
 
 	if (bad_range(e))
 		return 0;
@@ -268,13 +268,13 @@ static int list_segment(struct model *m, const struct event *e)
 		segment.walk = old->walk;
 		segment.flags |= old->flags & MEM_BY_ALLOCATOR;
 	}
-	/* Stream and pool of a segment do not change. If it was there at the mark, its pool was the
-	 * same one. */
-	same = old && other == dev && !old->listed && old->addr == e->addr &&
-	       old->size == e->size && extent__sum(old) == extent__sum(&segment);
-	if (!same && cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size))
+	/* They do not change, so they held at the mark, too: no note. A segment that was listed
+	 * before is noted again, since only its last listing tells whether it is still there. */
+	only_details = old && other == dev && !old->listed && old->addr == e->addr &&
+		       old->size == e->size && extent__sum(old) == extent__sum(&segment);
+	if (!only_details && cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size))
 		return -ENOMEM;
-	return extents__put(&dev->extents, EXTENT_MEMORY, &segment, !same);
+	return extents__put(&dev->extents, EXTENT_MEMORY, &segment, !only_details);
 }
 
 /* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the

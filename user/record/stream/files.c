@@ -362,8 +362,8 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 		{ "<makefun-gen-", FILE_PACKAGE },
 		{ "<boltons.funcutils.FunctionBuilder-", FILE_PACKAGE },
 	};
-	/* Compiled code: headers here, below libraries of which only the name is known:
-	 * "libnccl.so.2", "libc.so.6/malloc/malloc.c". */
+	/* Compiled code counts as a package if its file is a system header, or below a library of
+	 * which only the name is known: "libnccl.so.2", "libc.so.6/malloc/malloc.c". */
 	static const char *const headers[] = { "/usr/include/", "/usr/local/include/",
 					       "/usr/local/cuda", "/rustc/" };
 	const char *slash = strchr(path, '/');

@@ -100,8 +100,8 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	return 0;
 }
 
-/* Indexes the temporaries of backward: blocks that it allocates at place `from` or later, and that
- * the window frees. */
+/* Indexes the temporaries of backward: blocks that backward allocates at place `from` or later and
+ * that are freed within the window. */
 static int index_temporaries(const struct window *w, uint32_t from, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));

@@ -644,6 +644,7 @@ out:
 	return err;
 }
 
+/* Orders places in m->lines by file (as paired between the versions), function, side and line. */
 static int cmp_order(const void *pa, const void *pb, void *ctx)
 {
 	const struct match *m = ctx;

@@ -166,8 +166,8 @@ static uint32_t add_process(struct process_tree *t, const struct process_id *id)
 	return (uint32_t)t->n++;
 }
 
-/* True if a process is `ancestor` or descends from it. Damaged facts could otherwise form a
- * circle. */
+/* True if process `from` is `ancestor` or descends from it. Asked before a parent is set: damaged
+ * facts could form a circle. */
 static bool descends(const struct process_tree *t, uint32_t from, uint32_t ancestor)
 {
 	for (; from != PROCESS_NONE; from = t->all[from].parent)

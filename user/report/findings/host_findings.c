@@ -97,8 +97,9 @@ static int add_copies(struct judging *j)
 	return findings__add(j, &f);
 }
 
-/* True if private memory grows, or grew in a DataLoader's worker: it reads the same objects in each
- * epoch, so its growth ends. Other forked processes copy pages once, when they begin. */
+/* True if private copies of shared pages grow. For a DataLoader's worker also if that growth has
+ * ended: it reads the same objects in each epoch and copies each page at most once. Other forked
+ * processes copy pages when they begin, which is no fault. */
 static bool has_copies(const struct judging *j)
 {
 	const char *comm = facts__get(j->source->facts, "comm");

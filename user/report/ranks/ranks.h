@@ -137,7 +137,8 @@ struct step_match {
 struct outlier {
 	uint32_t recording;
 	uint32_t line_no;	/* index in ranks.lines + 1; 0: all allocated memory */
-	uint64_t bytes, others; /* bytes in the recording, and the median of the others */
+	uint64_t bytes, others; /* bytes in the recording, and the median of the others; of slow
+				   ranks ns of a step */
 };
 
 static inline uint64_t outlier__distance(const struct outlier *o)
