@@ -80,6 +80,8 @@ def test_return_probes():
     for bench in ("returns", "perf", "old"):
         truth, path = recorded(bench, [program(), "threads"], bench=bench)
         check_lines(truth, path, "mallocs.c")
+        nowhere = [r for r in report(path, "--device", "host", "--top", "0")["rows"] if (r["function"] or "").startswith("+0x") and not r["file"]]
+        check(not nowhere, "the kernel's page of probes has rows: %s", nowhere)
 
 
 def test_threads():

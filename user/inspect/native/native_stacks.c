@@ -735,6 +735,9 @@ static int join_stacks(struct native_stacks *s, const struct native_frames *f, b
 		i++;
 	if (i == end)
 		return 0;
+	/* A return probe hides the caller: its page is in no file. The caller is then unknown. */
+	while (!f->whole && end > i + 1 && !*f->v[end - 1].module && !*f->v[end - 1].function)
+		end--;
 	for (; i < end; i++) {
 		if (is_dispatch(&f->v[i]))
 			continue;
