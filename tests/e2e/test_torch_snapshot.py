@@ -205,6 +205,10 @@ def test_refused():
     code, _, err = tool("report", path)
     check(code == 2 and "it would import code (GLOBAL)" in err and err.count("\n") == 1, "exit %d: %s", code, err)
     with open(path, "wb") as f:
+        f.write(bytes(4096))
+    code, _, err = tool("report", path)
+    check(code == 2 and "not a memtrace-bpf recording" in err, "zeros: exit %d: %s", code, err)
+    with open(path, "wb") as f:
         f.write(pickle.dumps(subprocess.PIPE.__class__, 4))
     code, _, err = tool("report", path)
     check(code == 2 and "it would import code (STACK_GLOBAL)" in err and err.count("\n") == 1, "exit %d: %s", code, err)

@@ -77,7 +77,7 @@ bool torch_snapshot__is(const uint8_t *first, size_t n)
 		return true;
 	/* protocol 0 and 1, or JSON */
 	return (first[0] == '(' && (first[1] == 'd' || first[1] == 'l')) ||
-	       strchr("{[}]", first[0]) != NULL;
+	       memchr("{[}]", first[0], 4) != NULL;
 }
 
 struct reading {
