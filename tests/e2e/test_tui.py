@@ -412,13 +412,16 @@ def test_other_terminals():
 
 
 def test_quiet_cost():
-    """A view of an idle job uses almost no CPU: a loose bound; docs/internals/OVERHEAD.md has figures."""
+    """A view of an idle job uses almost no CPU once it is attached: a loose bound; docs/internals/OVERHEAD.md has figures."""
     paused()
     t = view(interval="1s")
-    before, begin = cpu_seconds(t.pid), time.monotonic()
-    time.sleep(3)
-    used = cpu_seconds(t.pid) - before
-    check(used < 0.15 * (time.monotonic() - begin), "%.2f s of CPU time in %.1f s", used, time.monotonic() - begin)
+
+    def is_quiet():
+        before, begin = cpu_seconds(t.pid), time.monotonic()
+        time.sleep(2)
+        return cpu_seconds(t.pid) - before < 0.15 * (time.monotonic() - begin)
+
+    harness.until(is_quiet, "two seconds in which the view takes less than 15 % of a core")
     t.send("q")
     equal(t.end(), 0, "exit code")
 
