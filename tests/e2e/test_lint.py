@@ -106,7 +106,7 @@ SLEEPS = {
     "test_on_kill.py test_killed_while_attaching": "at different moments of attaching",
     "test_reuse.py test_classes_of_nodes": "nothing shows that the recorder has looked at the class",
     "test_reuse.py test_thread_numbers": "nothing shows that the recorder has looked for ended threads",
-    "test_tui.py test_quiet_cost": "a rate",
+    "test_tui.py is_quiet": "a rate",
 }
 
 
