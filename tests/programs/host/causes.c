@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
+#define READ_WRITE (PROT_READ | PROT_WRITE)
 
 static void *volatile last; /* keeps the compiler from leaving blocks out */
 static char **kept;
@@ -73,22 +74,24 @@ static void take_file(size_t mib)
 {
 	char path[] = "/tmp/memtrace-causes-XXXXXX";
 	int fd = mkstemp(path);
+	void *p;
 
 	unlink(path);
 	if (fd < 0 || ftruncate(fd, mib * MIB))
 		exit(1);
-	fill(mmap(NULL, mib * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
-	     mib * MIB); /* LEAK: file */
+	p = mmap(NULL, mib * MIB, READ_WRITE, MAP_SHARED, fd, 0); /* LEAK: file */
+	fill(p, mib * MIB);
 }
 
 static void take_memfd(size_t mib)
 {
 	int fd = memfd_create("causes", 0);
+	void *p;
 
 	if (fd < 0 || ftruncate(fd, mib * MIB))
 		exit(1);
-	fill(mmap(NULL, mib * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
-	     mib * MIB); /* LEAK: memfd */
+	p = mmap(NULL, mib * MIB, READ_WRITE, MAP_SHARED, fd, 0); /* LEAK: memfd */
+	fill(p, mib * MIB);
 }
 
 static void *use_stack(void *unused)
