@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,24 +95,28 @@ static void take_memfd(size_t mib)
 	fill(p, mib * MIB);
 }
 
-static void *use_stack(void *unused)
+static void *use_stack(void *filled)
 {
 	char frame[MIB];
 
-	(void)unused;
 	fill(frame, sizeof(frame));
+	sem_post(filled);
 	pause();
 	return NULL;
 }
 
-/* Threads that never end. */
+/* Threads that never end. Returns when all stacks are filled. */
 static void take_stacks(size_t mib)
 {
+	static sem_t filled;
 	pthread_t thread;
 
-	for (size_t i = 0; i < mib; i++)
-		if (pthread_create(&thread, NULL, use_stack, NULL)) /* LEAK: stacks */
+	sem_init(&filled, 0, 0);
+	for (size_t i = 0; i < mib; i++) {
+		if (pthread_create(&thread, NULL, use_stack, &filled)) /* LEAK: stacks */
 			exit(1);
+		sem_wait(&filled);
+	}
 }
 
 /* A child that writes to memory of its parent, which then has a copy of its own. */

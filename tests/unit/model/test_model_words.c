@@ -152,7 +152,7 @@ static void test_compiled_libraries(void **state)
 {
 	static const struct {
 		const char *path;
-		bool library;
+		bool is_others;
 	} cases[] = {
 		{ "/usr/local/go/src/runtime/malloc.go", true },
 		{ "/usr/lib/go-1.19/src/net/http/server.go", true },
@@ -183,7 +183,7 @@ static void test_compiled_libraries(void **state)
 	};
 
 	for (size_t i = 0; i < N(cases); i++)
-		if ((files__origin(cases[i].path, NULL) != FILE_USER) != cases[i].library)
+		if ((files__origin(cases[i].path, NULL) != FILE_USER) != cases[i].is_others)
 			fail_msg("%s", cases[i].path);
 }
 
