@@ -137,6 +137,9 @@ struct growth {
 	/* Number of values that were measured. On devices it equals `values`. Host memory is
 	 * measured only at readings: the other values repeat the one before. */
 	uint32_t observed;
+	/* Host memory: blocks are pieces of mappings, which join and are replaced as they grow. How
+	 * long memory stays is not known: lines have no ages, and per_block is 0. */
+	bool pieces;
 	uint32_t tested; /* number of lines whose live bytes changed between steps */
 	bool coarse;	 /* too many lines: some are combined */
 	/* Lines that grow or grew: by verdict (growing first), then by bytes per step. */

@@ -1822,6 +1822,11 @@ static int judge_all(struct judge *j)
 			t->confidence = TREND_MEDIUM;
 		trend__limit(t, g->observed);
 	}
+	g->pieces = j->dev->pub.device.type == DEVICE_HOST;
+	for (size_t i = 0; i < g->n && g->pieces; i++) {
+		g->lines[i].ages = 0;
+		g->lines[i].per_block = 0;
+	}
 	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_RESERVED, &g->reserved);
 	judge_sum(j, SUM_TAKEN, &g->others);

@@ -94,7 +94,7 @@ static void print_table(struct page *p, const struct growth *g, size_t shown)
 		k++;
 		snprintf(grew, sizeof(grew), "%u/%u", l->trend.rises, l->trend.intervals);
 		percent = leaks__stays_percent(l, &less);
-		snprintf(share, sizeof(share), "%s%u %%", less, percent);
+		snprintf(share, sizeof(share), g->pieces ? "-" : "%s%u %%", less, percent);
 		fprintf(p->out, "%10s  %8s  %5s  %10s  %7s  %s\n",
 			growth_summary__signed(slope, sizeof(slope), l->per_step), grew, share,
 			text__bytes(live, sizeof(live), l->row.bytes),

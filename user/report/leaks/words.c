@@ -169,6 +169,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 		snprintf(buf, size,
 			 "each block is freed and a larger one replaces it (a tensor that is "
 			 "enlarged, or inputs that grow)");
+	else if (g->pieces)
+		snprintf(buf, size, "%s %s", blocks, when);
 	else if (!l->ages)
 		snprintf(buf, size, "no block of it was recorded for a whole %s", unit);
 	else if (g->clock == GROWTH_TIME)
