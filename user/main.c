@@ -119,7 +119,7 @@ static const struct command *find(const char *name)
 
 static bool is_recording(const char *word)
 {
-	static const char *const ends[] = { ".mtr", ".pickle", ".pickle.gz" };
+	static const char *const ends[] = { ".mtr", ".pickle", ".pickle.gz", ".pickle.zst" };
 	size_t len = strlen(word);
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {

@@ -218,7 +218,7 @@ struct watch_rule {
 	struct cond *cond;
 	bool is_per_process; /* the rule has no device figure: it is judged once per process */
 	uint64_t fired;	     /* how often the rule began to hold, for the metrics */
-	size_t holding;	     /* number of devices for which the rule holds now */
+	size_t holding; /* number of devices for which the rule fired and is not normal again */
 };
 
 struct watch_capture;

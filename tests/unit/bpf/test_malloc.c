@@ -29,8 +29,8 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Calls a function with these arguments. Returns whether its return was asked for; then the program
- * runs there, too. */
+/* Calls a function of malloc with these arguments. True: the program asked to run at its return,
+ * too, and has run there. */
 static bool call(uint64_t how, uint64_t a, uint64_t b, uint64_t c, uint64_t result)
 {
 	struct pt_regs regs = { .di = a, .si = b, .dx = c, .sp = STACK, .ip = ENTRY };

@@ -218,7 +218,7 @@ static void check_target(struct argp_state *state, struct capture_args *a)
 	const struct pick_args *p = &a->pick;
 
 	capture_args__check_pick(state, p);
-	/* --all are those that use PyTorch; with --host, too. */
+	/* --all picks only processes with PyTorch, also with --host. */
 	a->session.wait_for_torch |= p->all;
 	if (a->session.malloc_probes && (pick_args__many(p) || a->children))
 		argp_error(state, "--malloc-probes takes one process: give -p PID once, without "

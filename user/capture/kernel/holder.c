@@ -22,7 +22,7 @@ struct holder {
 	bool runs;    /* the thread exists, or did until holder__close() */
 	bool alone;   /* the thread has its own table of descriptors */
 	bool closing; /* holder__begin_close() was called */
-	bool dropped; /* nobody waits for the thread, which then frees this struct */
+	bool dropped; /* nobody joins the thread: it frees this struct */
 	pthread_t thread;
 	sem_t ready, end; /* the thread is ready; the thread is to close the descriptor */
 };

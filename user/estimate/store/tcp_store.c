@@ -219,8 +219,8 @@ static uint64_t take_u64(struct reader *r)
 	return n;
 }
 
-/* Takes a length and its bytes. Of a slice that is too long or cut off only r is to be asked:
- * is_complete(). */
+/* Takes a length and its bytes. Use the slice only if is_complete(r): it may be too long or cut
+ * off. */
 static struct slice take_slice(struct reader *r, size_t max)
 {
 	uint64_t n = take_u64(r);

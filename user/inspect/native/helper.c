@@ -384,7 +384,7 @@ struct unwind {
 	struct wire_frames *out;
 	struct wire_module *modules; /* modules of the last WIRE_MODULES; owned */
 	uint32_t n_modules;
-	struct go_module go[GO_MODULES]; /* the last modules that were asked for their table */
+	struct go_module go[GO_MODULES]; /* the tables of the last modules that were looked up */
 	unsigned next_go;
 	struct named named[NAMED]; /* cache by hash of the address, for these modules */
 };

@@ -97,7 +97,7 @@ static void add_code_point(struct unjson *u, uint32_t c)
 	}
 }
 
-/* \uXXXX, with a second one for a code point above 0xffff. */
+/* The four hex digits after \u. A code point above 0xffff takes two such groups. */
 static int take_unicode(struct unjson *u)
 {
 	int high = take_hex(u), low;

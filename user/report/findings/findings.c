@@ -336,7 +336,8 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 		if (list->all[i].kind == ADVICE_GROWTH)
 			growth = &list->all[i];
 	if (s->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, s))
-		return host_findings__add_pinned(j, s, growth ? growth->where : NULL);
+		return j->pinned ? 0
+				 : host_findings__add_pinned(j, s, growth ? growth->where : NULL);
 	if (s->verdict == GROWTH_VERDICT_GROWS)
 		return add_growth(j, d, s, growth);
 	return s->inside ? add_inside(j, d, s) : 0;
@@ -515,6 +516,12 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	*ret = (struct findings){ .n = 0 };
 	host_findings__judge(&j);
 	for (size_t i = 0; i < model__devices(source->model); i++) {
+		struct model_device d;
+
+		/* Its memory is a part of the device host, and begins with nothing at attach. */
+		model__device(source->model, i, &d);
+		if (d.device.type == DEVICE_MALLOC)
+			continue;
 		err = judge_device(&j, i, (int)i == main);
 		if (err)
 			goto failed;

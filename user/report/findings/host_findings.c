@@ -23,11 +23,15 @@ bool host_findings__is_pinned(const struct judging *j, const struct growth_summa
 	const struct leaks_host *h = &j->host;
 	const struct row *taken = &h->taken.line, *grows = s->line ? &s->line->row : NULL;
 
+	/* A copy on a GPU that grows at the same line is a leak there. */
+	if (text__starts(s->device, "cuda"))
+		return false;
 	if (h->taken.count && grows && grows->file && taken->file && grows->line == taken->line &&
 	    !strcmp(grows->file, taken->file))
 		return true;
 	/* A quarter of the growth is enough: the last reading may be seconds before the end. */
 	return !strcmp(s->device, "host") && (h->pinned || h->pinned_before) &&
+	       h->pinned_all > h->pinned_first &&
 	       h->pinned_all - h->pinned_first >= s->growth.allocated.trend.grown / 4;
 }
 

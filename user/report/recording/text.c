@@ -1055,10 +1055,12 @@ static bool has_only_host(const struct model *m, const struct report_text_opts *
 	const struct model_host *h = model__host(m);
 	struct model_device d;
 	uint64_t all, rss;
+	int host = model__find_device(m, "host");
+	size_t others = model__find_device(m, "malloc") >= 0; /* a part of host */
 
-	if (!h || model__devices(m) != 1 || model__find_device(m, "host") != 0)
+	if (!h || host < 0 || model__devices(m) != 1 + others)
 		return false;
-	model__device(m, 0, &d);
+	model__device(m, (size_t)host, &d);
 	all = report_text__all(&d, o->when);
 	rss = rss_of(&h->at_moment);
 	return rss >= all - all / 10 && rss - rss / 10 <= all;

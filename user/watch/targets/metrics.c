@@ -131,7 +131,8 @@ static void put_processes(FILE *out, const struct watch *w)
 
 static void put_rules(FILE *out, const struct watch *w)
 {
-	put_head(out, "rule_firing", "gauge", "Number of devices for which the rule is true.");
+	put_head(out, "rule_firing", "gauge",
+		 "Number of devices for which the rule fired and is not normal again.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_firing{", out);
 		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
