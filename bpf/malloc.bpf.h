@@ -93,7 +93,8 @@ static __noinline bool add_block(__u64 addr, __u64 size)
 	if (!s || !claim_set(s))
 		return false;
 	for (__u32 i = 0; i < MALLOC_WAYS; i++)
-		if (!s->key[i] || s->key[i] == key)
+		if (s->key[i] == key ||
+		    (!s->key[i] && (found == MALLOC_WAYS || s->key[found] != key)))
 			found = i;
 	if (found < MALLOC_WAYS) {
 		s->size[found] = size;
@@ -183,6 +184,9 @@ static __noinline bool keep_malloc(struct pt_regs *ctx, __u64 how, __u64 every, 
 	if (!keep_call(&c->next, &c->read, PT_REGS_SP(ctx)))
 		c->next.ret = 0;
 	if (is_malloc_inner(c->next.ret)) {
+		/* Another call has the new block, but this one ends the old block. */
+		if (how & MT_MALLOC_OLD && find_block(ARG(ctx, 1), 1))
+			send_malloc_free(ARG(ctx, 1));
 		malloc_unrecorded(MT_REC_MALLOC);
 		return false;
 	}

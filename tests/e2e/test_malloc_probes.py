@@ -119,6 +119,10 @@ def test_refused():
     p.stop()
 
 
+def check_unprobed(p):
+    harness.until(lambda: harness.patched_bytes(p.pid, ("libc.so",)) == 0, "malloc's code is as in its file")
+
+
 def test_removed():
     """The program calls malloc all the time later: the probes go, the recording goes on and says so."""
     p = spawn([program(), "slow"])
@@ -127,6 +131,7 @@ def test_removed():
     recorder = record(p.pid, path, "--malloc-probes", "-v", "--cost", "20%")
     p.send()
     recorder.wait_line("they are removed", 60, stream="err")
+    check_unprobed(p)
     finish(recorder)
     p.stop()
     check(report(path, "--device", "host")["capture"]["malloc"]["removed"] > 0, "the time of the removal")
@@ -139,9 +144,11 @@ def test_killed_recorder():
     recorder = record(p.pid, scratch("killed.mtr"), "--malloc-probes", "--cost", ALLOWED)
     p.send()
     harness.until(lambda: harness.cpu_seconds(p.pid) > 0.05, "the program runs")
+    check(harness.patched_bytes(p.pid, ("libc.so",)) > 0, "no probe is in malloc's code")
     recorder.signal(signal.SIGKILL)
     recorder.wait(10)
     p.wait_line("^done", 120)
+    check_unprobed(p)
     p.stop()
 
 

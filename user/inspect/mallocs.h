@@ -35,8 +35,11 @@ struct malloc_file {
 	/* Addresses of their code in the process: a call from there belongs to another call. */
 	uint64_t own[MALLOCS_SITES_MAX][2];
 	size_t n_own;
-	const char *refused; /* name of a function that no probe is possible on; NULL: none */
-	bool has_new;	     /* the file has operators new of its own */
+	/* Name of a function that no probe is possible on; NULL: none. One that ends blocks, free
+	 * or realloc, comes before others. */
+	const char *refused;
+	bool misses_ends; /* it is one of these: blocks would seem to live on */
+	bool has_new;	  /* the file has operators new of its own */
 };
 
 /*

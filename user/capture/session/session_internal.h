@@ -102,7 +102,8 @@ struct session_malloc {
 	uint64_t took;	  /* ns that were measured */
 	uint64_t every;	  /* one byte in so many is in the sample */
 	uint64_t samples; /* blocks chosen until the last look */
-	uint64_t next;	  /* time of the next look at their cost, ns since start */
+	uint64_t looked;  /* time of the last look at their cost, ns since start; 0: none */
+	uint64_t next;	  /* time of the next one */
 	unsigned dear;	  /* looks in a row above the limit */
 	bool on;	  /* they are in place and choose blocks */
 	char files[256];  /* names of the files whose malloc is probed, with commas */

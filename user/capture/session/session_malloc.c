@@ -105,8 +105,14 @@ static int probe_file(struct session *s, const struct map *map, const struct mal
 		      struct failure *fail)
 {
 	int pid = proc__pid(s->target.proc);
-	int err = attach_file(s, map, f);
+	int err;
 
+	if (f->misses_ends)
+		return failure__set(fail, EXIT_UNUSABLE, -EOPNOTSUPP,
+				    "--malloc-probes: PID %d: no probe is possible on %s in %s, so "
+				    "freed blocks would seem to live on; --host alone works",
+				    pid, f->refused, map->path);
+	err = attach_file(s, map, f);
 	if (err)
 		return failure__set(fail, EXIT_NOT_PERMITTED, err,
 				    "--malloc-probes: PID %d: no probes on malloc in %s: %s", pid,
@@ -289,11 +295,13 @@ static int limit_samples(struct session *s, uint64_t since)
 int session__pump_malloc(struct session *s, uint64_t now)
 {
 	struct session_malloc *m = &s->malloc;
-	uint64_t calls;
+	uint64_t calls, since;
 	double share;
 
 	if (!m->on || s->stopped || now < m->next)
 		return 0;
+	since = m->looked ? now - m->looked : COST_EVERY;
+	m->looked = now;
 	m->next = now + COST_EVERY;
 	share = look(s, &calls);
 	if (share < 0)
@@ -302,7 +310,7 @@ int session__pump_malloc(struct session *s, uint64_t now)
 	if (facts__setf(s->facts, "malloc.share", "%.6f", m->measure.added / (double)(m->took + 1)))
 		return -ENOMEM;
 	if (m->dear < DEAR_LOOKS)
-		return limit_samples(s, COST_EVERY);
+		return limit_samples(s, since);
 	m->on = false;
 	probes__sample_malloc(s->probes, 0);
 	probes__detach_malloc(s->probes);

@@ -181,7 +181,9 @@ static void add_site(const struct search *l, const struct found *f, size_t i)
 		how |= MT_MALLOC_FORWARDS;
 	}
 	if (site__of_symbol(l->e, sym, how != 0, l->args, &in)) {
-		ret->refused = functions[i].name;
+		if (!ret->misses_ends)
+			ret->refused = functions[i].name;
+		ret->misses_ends |= !how || how & MT_MALLOC_OLD;
 		return;
 	}
 	if (has_site_at(ret, offset + in.offset))
