@@ -16,21 +16,9 @@
 #include "base/json.h"
 #include "export/formats/perfetto.h"
 #include "record/stream.h"
+#include "memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const char *file_of(const uint8_t *data, size_t size)
-{
-	static char path[32];
-	static int fd = -1;
-
-	if (fd < 0)
-		fd = memfd_create("fuzz", 0);
-	if (fd < 0 || ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size)
-		abort();
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return path;
-}
 
 static void check_array(const char *text, size_t size)
 {
@@ -60,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!f || !j || facts__set(f, "clock_zero_ns", "1700000000123456789"))
 		abort();
 	json__open_array(j, NULL);
-	err = perfetto__merge(j, file_of(data, size), f);
+	err = perfetto__merge(j, memory_file__of(data, size), f);
 	json__close_array(j);
 	json__free(j);
 	if (fclose(out))

@@ -14,21 +14,9 @@
 
 #include "record/dict.h"
 #include "record/mtr.h"
+#include "memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const char *file_of(const uint8_t *data, size_t size)
-{
-	static char path[32];
-	static int fd = -1;
-
-	if (fd < 0)
-		fd = memfd_create("fuzz", 0);
-	if (fd < 0 || ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size)
-		abort();
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return path;
-}
 
 static void read_events(struct mtr_reader *r)
 {
@@ -60,7 +48,7 @@ static void read_events(struct mtr_reader *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *why = NULL;
-	struct mtr_reader *r = mtr_reader__open(file_of(data, size), &why);
+	struct mtr_reader *r = mtr_reader__open(memory_file__of(data, size), &why);
 
 	if (r && mtr_reader__is_snapshot(r))
 		read_events(r);
