@@ -111,16 +111,22 @@ static uint64_t bytes_named(const void *area, uint32_t name)
 	return sum;
 }
 
+/* The capture's side of a reading of this process. The caller frees .proc. */
+static struct host_capture of_this_process(void)
+{
+	return (struct host_capture){ .proc = proc__open(getpid()),
+				      .now = now,
+				      .since = since,
+				      .emit = emit,
+				      .thread = thread,
+				      .stack = stack,
+				      .native = native,
+				      .named = named };
+}
+
 static void test_names(void **state)
 {
-	struct host_capture c = { .proc = proc__open(getpid()),
-				  .now = now,
-				  .since = since,
-				  .emit = emit,
-				  .thread = thread,
-				  .stack = stack,
-				  .native = native,
-				  .named = named };
+	struct host_capture c = of_this_process();
 	struct host_memory *h = host_memory__new(&c, false);
 	uint8_t *most, *little, *two, *late;
 	struct host_held *v = calloc(8, sizeof(*v));
@@ -163,14 +169,7 @@ static void test_names(void **state)
 /* Between readings, memory that was mapped since the last one has the growth of RSS. */
 static void test_looks(void **state)
 {
-	struct host_capture c = { .proc = proc__open(getpid()),
-				  .now = now,
-				  .since = since,
-				  .emit = emit,
-				  .thread = thread,
-				  .stack = stack,
-				  .native = native,
-				  .named = named };
+	struct host_capture c = of_this_process();
 	struct host_memory *h = host_memory__new(&c, false);
 	struct facts *f = facts__new();
 
@@ -204,14 +203,7 @@ static void test_looks(void **state)
 static void test_late_records(void **state)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
-	struct host_capture c = { .proc = proc__open(getpid()),
-				  .now = now,
-				  .since = since,
-				  .emit = emit,
-				  .thread = thread,
-				  .stack = stack,
-				  .native = native,
-				  .named = named };
+	struct host_capture c = of_this_process();
 	struct host_memory *h = host_memory__new(&c, false);
 	uint8_t *two, *heap;
 
@@ -250,14 +242,7 @@ static void set_stack_size(size_t size)
 /* A reading whose thread cannot start is due again, although memory does not change. */
 static void test_thread_fails(void **state)
 {
-	struct host_capture c = { .proc = proc__open(getpid()),
-				  .now = now,
-				  .since = since,
-				  .emit = emit,
-				  .thread = thread,
-				  .stack = stack,
-				  .native = native,
-				  .named = named };
+	struct host_capture c = of_this_process();
 	struct host_memory *h = host_memory__new(&c, false);
 	uint8_t *area;
 
