@@ -93,7 +93,9 @@ def test_other_containers():
     for protocol in range(6):
         with open(scratch("p%d.pickle" % protocol), "wb") as f:
             pickle.dump(doc, f, protocol)
-    for name in ("s.pickle.gz", "s.json", *("p%d.pickle" % p for p in range(6))):
+    with open(scratch("s.pickle.zst"), "wb") as f:
+        subprocess.run(["zstd", "-q", "-c"], input=raw, stdout=f, check=True)
+    for name in ("s.pickle.gz", "s.pickle.zst", "s.json", *("p%d.pickle" % p for p in range(6))):
         equal(figures(report(scratch(name))), want, name)
     done = subprocess.run([harness.TOOL, "report", "--format", "json", "--at", "end", "-"], input=raw, capture_output=True, check=False)
     equal(done.returncode, 0, "report -: %s" % done.stderr.decode())
@@ -196,6 +198,24 @@ def test_ranks():
     check(out.index("oom_rank_2") < out.index("oom_rank_10"), "%s", out)
     code, _, err = tool("export", "html", folder, "-o", scratch("ranks.html"))
     check(code != 0, "a page of a folder of snapshots: %s", err)
+
+
+def test_what_counts():
+    """Segments of pinned memory are none of the device's, an unknown item leaves the others, and what several segments refer to counts once."""
+    def segment(addr, blocks):
+        return {"device": 0, "address": addr, "total_size": 2 << 20, "stream": 0, "segment_type": "large", "blocks": blocks}
+
+    def live():
+        return {"size": 2 << 20, "requested_size": 2 << 20, "state": "active_allocated", "frames": []}
+
+    shared = [live()]
+    for name, segments, others, allocated in (("pinned", [segment(1 << 40, [live()])], [segment(1 << 41, [live()])], 2 << 20),
+                                              ("unknown", [segment(1 << 40, [{"x": 1}, live()])], [], 2 << 20),
+                                              ("shared", [segment(1 << 40, shared), segment(1 << 41, shared)], [], 2 << 20)):
+        path = scratch(name + ".pickle")
+        with open(path, "wb") as f:
+            pickle.dump({"segments": segments, "device_traces": [], "host_segments": others}, f)
+        equal(harness.device(report(path, at="end"), "cuda:0")["allocated"], allocated, name)
 
 
 def test_refused():

@@ -507,6 +507,13 @@ static int read_snapshot_events(struct mtr_reader *r, struct event *e, int most)
 	if (n < 0)
 		return r->ended ? n : fail_with(r, n);
 	r->events += (uint64_t)n;
+	if (r->events >= r->checked_at + CHECK_EVERY) {
+		int err = room__check();
+
+		r->checked_at = r->events;
+		if (err)
+			return fail_with(r, err);
+	}
 	return n || r->ended ? n : end_reading(r, MTR_COMPLETE, "complete");
 }
 

@@ -199,6 +199,8 @@ bool inflow__fill(struct inflow *in, size_t n)
 	struct inflow_source *s = in->source;
 	size_t left = (size_t)(in->end - in->at);
 
+	if (left >= n)
+		return true;
 	in->given += (uint64_t)(in->at - s->buf);
 	memmove(s->buf, in->at, left);
 	in->at = s->buf;

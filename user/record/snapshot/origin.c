@@ -7,10 +7,14 @@
 
 #include "base/array.h"
 #include "base/map64.h"
+#include "record/mtr.h"
 #include "record/snapshot/tiling.h"
 
 #define SMALL_SEGMENT (2u << 20) /* kSmallBuffer */
 #define SMALL (1u << 20)
+#define MOVED_MOST (UINT64_C(1) << 31) /* segments moved in all, some seconds */
+
+#define CHECK_EVERY (1u << 16) /* entries between two calls of room__check() */
 
 /* The next use of an address in the rest of the trace. */
 enum later { LATER_LIVE, LATER_WAITS, LATER_FREED, LATER_REUSED };
@@ -23,6 +27,7 @@ struct backwards {
 	size_t n_found, cap_found;
 	struct origin_segment *segments; /* in order of addresses */
 	size_t n_segments, cap_segments;
+	uint64_t moved; /* segments that insertions and removals moved */
 };
 
 ARRAY_UP_TO(segments_up_to, struct origin_segment, addr)
@@ -30,8 +35,17 @@ ARRAY_COMPARE(by_address, struct origin_block, addr)
 
 /* ---- segments ---- */
 
+/* Counts the segments from place i on as moved. -ENOSPC: more than any program's trace moves. */
+static int count_moved(struct backwards *b, size_t i)
+{
+	b->moved += b->n_segments - i;
+	return b->moved > MOVED_MOST ? -ENOSPC : 0;
+}
+
 static int insert_segment(struct backwards *b, size_t i, const struct origin_segment *s)
 {
+	if (count_moved(b, i))
+		return -ENOSPC;
 	if (array__grow(&b->segments, &b->cap_segments, b->n_segments + 1, sizeof(*b->segments)))
 		return -ENOMEM;
 	memmove(b->segments + i + 1, b->segments + i, (b->n_segments - i) * sizeof(*b->segments));
@@ -45,6 +59,11 @@ static int add_segment(struct backwards *b, const struct origin_segment *s)
 	size_t i = segments_up_to(b->segments, b->n_segments, s->addr);
 
 	if (!s->size || s->size > UINT64_MAX - s->addr)
+		return 0;
+	/* Segments do not overlap. */
+	if (i && s->addr - b->segments[i - 1].addr < b->segments[i - 1].size)
+		return 0;
+	if (i < b->n_segments && b->segments[i].addr - s->addr < s->size)
 		return 0;
 	return insert_segment(b, i, s);
 }
@@ -62,6 +81,8 @@ static int cut_segment(struct backwards *b, uint64_t addr, uint64_t size)
 	rest.size = s->addr + s->size > rest.addr ? s->addr + s->size - rest.addr : 0;
 	s->size = addr - s->addr;
 	if (!s->size) {
+		if (count_moved(b, i))
+			return -ENOSPC;
 		memmove(s, s + 1, (b->n_segments - i) * sizeof(*s));
 		b->n_segments--;
 		i--;
@@ -248,6 +269,22 @@ static int list_begin(struct backwards *b, struct origin *ret)
 	return 0;
 }
 
+/* Takes back all entries of the trace, the last one first. */
+static int undo_trace(struct backwards *b, const struct value_list *trace)
+{
+	for (size_t i = trace->n; i > 0; i--) {
+		value v = value_list__at(trace, i - 1);
+		int err = value__kind(v) == VALUE_ENTRY ? undo_entry(b, value__number(v)) : 0;
+
+		if (err)
+			return err;
+		err = i % CHECK_EVERY ? 0 : room__check();
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
 int origin__find(struct records *r, const struct value_list *trace, uint32_t device,
 		 struct origin *ret)
 {
@@ -255,14 +292,7 @@ int origin__find(struct records *r, const struct value_list *trace, uint32_t dev
 	int err = b.later ? find_end(&b, device) : -ENOMEM;
 
 	*ret = (struct origin){ 0 };
-	for (size_t i = trace->n; i > 0 && !err; i--) {
-		value v = value_list__at(trace, i - 1);
-
-		if (value__kind(v) == VALUE_ENTRY)
-			err = undo_entry(&b, value__number(v));
-	}
-	if (!err)
-		err = list_begin(&b, ret);
+	err = err ?: undo_trace(&b, trace) ?: list_begin(&b, ret);
 	map64__free(b.later);
 	free(b.found);
 	free(b.segments);

@@ -33,7 +33,8 @@ struct origin {
 };
 
 /* Finds the state at the begin of the device's trace, and sets entry.block of allocations whose
- * block is there at the end. Returns 0 and *ret, for origin__free(), or -ENOMEM. */
+ * block is there at the end. Returns 0 and *ret, for origin__free(), -ENOMEM
+ * (also: the limit on memory), or -ENOSPC: the trace moves too many segments. */
 int origin__find(struct records *r, const struct value_list *trace, uint32_t device,
 		 struct origin *ret);
 void origin__free(struct origin *o);

@@ -478,7 +478,9 @@ static int note_stack(struct records *r, uint32_t stack, const uint32_t *numbers
 	if (!node.cls || r->nodes[stack])
 		return 0;
 	number = dict__node(r->dict, node);
-	r->nodes[stack] = number == UINT32_MAX ? 0 : number;
+	if (number == UINT32_MAX)
+		return -errno;
+	r->nodes[stack] = number;
 	return 0;
 }
 
@@ -592,6 +594,9 @@ static value make_entry(struct records *r, const struct draft *d)
 		return fail(ENOMEM);
 	e->action = action_of(records__string(r, d->at[KEY_ACTION]));
 	e->addr = number_at(r, d, addr);
+	/* Without the driver's figure, what was left is not known. */
+	if (e->action == ACTION_OOM && !has(d, KEY_DEVICE_FREE))
+		e->addr = UINT64_MAX;
 	e->size = number_at(r, d, KEY_SIZE);
 	e->stream = number_at(r, d, KEY_STREAM);
 	e->time = number_at(r, d, KEY_TIME_US);
@@ -668,8 +673,11 @@ static value make_segment(struct records *r, const struct draft *d)
 	s->small = has(d, KEY_SEGMENT_TYPE) &&
 		   !strcmp(records__string(r, d->at[KEY_SEGMENT_TYPE]), "small");
 	s->expandable = number_at(r, d, KEY_IS_EXPANDABLE);
-	if (has(d, KEY_BLOCKS) && value__kind(d->at[KEY_BLOCKS]) == VALUE_LIST)
+	/* A list of blocks is that of one segment: the others that refer to it get none. */
+	if (has(d, KEY_BLOCKS) && value__kind(d->at[KEY_BLOCKS]) == VALUE_LIST) {
 		s->blocks = r->lists[value__number(d->at[KEY_BLOCKS])];
+		r->lists[value__number(d->at[KEY_BLOCKS])].n = 0;
+	}
 	return value__of(VALUE_SEGMENT, r->n_segments - 1);
 }
 
@@ -711,13 +719,10 @@ static value take_settings(struct records *r, const struct draft *d)
 
 static value take_top(struct records *r, const struct draft *d)
 {
-	static const enum key keys[] = { KEY_SEGMENTS, KEY_DEVICE_TRACES, KEY_HOST_SEGMENTS,
-					 KEY_HOST_TRACES, KEY_EXTERNAL_ANNOTATIONS };
-	value *const to[] = { &r->top.segments, &r->top.traces, &r->top.host_segments,
-			      &r->top.host_traces, &r->top.notes };
+	const value none = value__of(VALUE_NONE, 0);
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-		*to[i] = has(d, keys[i]) ? d->at[keys[i]] : value__of(VALUE_NONE, 0);
+	r->top.segments = has(d, KEY_SEGMENTS) ? d->at[KEY_SEGMENTS] : none;
+	r->top.traces = has(d, KEY_DEVICE_TRACES) ? d->at[KEY_DEVICE_TRACES] : none;
 	return value__of(VALUE_SNAPSHOT, 0);
 }
 
@@ -780,10 +785,10 @@ value value_list__at(const struct value_list *l, size_t i)
 	return l->items ? l->items[i] : l->first + ((value)i << VALUE_BITS);
 }
 
-static bool all_frames(const struct value_list *l)
+static bool all_of(const struct value_list *l, enum value_kind kind)
 {
 	for (size_t i = 0; i < l->n; i++)
-		if (value__kind(value_list__at(l, i)) != VALUE_FRAME)
+		if (value__kind(value_list__at(l, i)) != kind)
 			return false;
 	return true;
 }
@@ -792,12 +797,12 @@ value records__list(struct records *r, struct value_list *l)
 {
 	value v;
 
-	if (!l->n || value__kind(value_list__at(l, 0)) == VALUE_OTHER) {
+	if (!l->n || all_of(l, VALUE_OTHER)) {
 		v = value__of(l->n ? VALUE_OTHER : VALUE_EMPTY, 0);
 		free(l->items);
 		return v;
 	}
-	if (all_frames(l)) {
+	if (all_of(l, VALUE_FRAME)) {
 		v = make_stack(r, l);
 		free(l->items);
 		return v;

@@ -106,6 +106,7 @@ struct snapshot_segment {
 	uint32_t stack, pool_no;
 	uint32_t device;
 	bool small, expandable;
+	bool listed; /* in the snapshot's list of segments */
 };
 
 /* An annotation of torch.profiler.record_function(). */
@@ -145,7 +146,7 @@ struct records {
 	struct snapshot_settings settings;
 	/* The outermost dict. VALUE_NONE: it has no such key. */
 	struct {
-		value segments, traces, host_segments, host_traces, notes;
+		value segments, traces;
 	} top;
 	struct texts *texts;
 	struct frame_record *frames;

@@ -19,6 +19,7 @@ struct tiling {
 	/* Begins and ends of segments: free ranges never join there. */
 	struct map64 *begins, *ends;
 	uint64_t searched;
+	size_t most; /* largest number of free ranges: searches pass as many places */
 };
 
 struct tiling *tiling__new(const struct snapshot_settings *settings)
@@ -69,9 +70,11 @@ static int put_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	if (!size)
 		return 0;
-	return map64__set(t->free_at, addr, size) | map64__set(t->free_end, addr + size, addr)
-		       ? -ENOMEM
-		       : 0;
+	if (map64__set(t->free_at, addr, size) | map64__set(t->free_end, addr + size, addr))
+		return -ENOMEM;
+	if (map64__count(t->free_at) > t->most)
+		t->most = map64__count(t->free_at);
+	return 0;
 }
 
 static bool is_border(const struct tiling *t, uint64_t addr)
@@ -107,7 +110,9 @@ static bool find_range(struct tiling *t, uint64_t addr, uint64_t *start, uint64_
 	*start = addr;
 	if (map64__get(t->free_at, addr, bytes))
 		return true;
-	t->searched += map64__count(t->free_at);
+	if (!map64__count(t->free_at))
+		return false;
+	t->searched += t->most;
 	while (t->searched < SEARCH_WORK && map64__next(t->free_at, &pos, start, bytes))
 		if (addr - *start < *bytes)
 			return true;

@@ -131,6 +131,24 @@ static const struct value_list *list_of(const struct torch_snapshot *s, value v)
 	return value__kind(v) == VALUE_LIST ? &s->r.lists[value__number(v)] : NULL;
 }
 
+/* Keeps the segments that the snapshot lists, each once. Others, such as those of pinned memory,
+ * are no memory of a device. */
+static void keep_listed(struct records *r, const struct value_list *listed)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; listed && i < listed->n; i++) {
+		value v = value_list__at(listed, i);
+
+		if (value__kind(v) == VALUE_SEGMENT)
+			r->segments[value__number(v)].listed = true;
+	}
+	for (size_t i = 0; i < r->n_segments; i++)
+		if (r->segments[i].listed)
+			r->segments[n++] = r->segments[i];
+	r->n_segments = n;
+}
+
 /* ---- tracks ---- */
 
 static struct track *add_track(struct torch_snapshot *s, uint32_t device)
@@ -168,6 +186,15 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 	}
 }
 
+/* True if an earlier device has the same list: one that is referred to again is no other trace. */
+static bool has_track_of(const struct torch_snapshot *s, const struct value_list *trace)
+{
+	for (size_t i = 0; i < s->n_tracks; i++)
+		if (s->tracks[i].trace == trace)
+			return true;
+	return false;
+}
+
 /* Makes a track for each device with a segment or a trace. */
 static int find_tracks(struct torch_snapshot *s)
 {
@@ -177,6 +204,8 @@ static int find_tracks(struct torch_snapshot *s)
 		struct track *t;
 
 		trace = traces && i < traces->n ? list_of(s, value_list__at(traces, i)) : NULL;
+		if (trace && has_track_of(s, trace))
+			trace = NULL;
 		if (!trace && !has_segments(s, i))
 			continue;
 		t = add_track(s, i);
@@ -625,6 +654,7 @@ static int next_entry(struct torch_snapshot *s)
 {
 	const struct snapshot_entry *first = NULL, *e;
 	struct track *from = NULL;
+	uint64_t time;
 	int err;
 
 	for (size_t i = 0; i < s->n_tracks; i++) {
@@ -639,7 +669,9 @@ static int next_entry(struct torch_snapshot *s)
 	err = notes_until(s, first->time);
 	if (err)
 		return err;
-	s->now = time_of(s, first->time);
+	/* Clocks are set: events do not go back. */
+	time = time_of(s, first->time);
+	s->now = time > s->now ? time : s->now;
 	from->at++;
 	s->done++;
 	err = on_entry(s, from, first);
@@ -703,7 +735,7 @@ static int set_first_facts(const struct torch_snapshot *s)
 		err |= facts__set(s->facts, "start",
 				  text__date(when, sizeof(when), s->zero * 1000));
 	/* A conf with odd characters is no reason to read nothing. */
-	(void)set_conf(s);
+	err |= set_conf(s) == -ENOMEM;
 	return err ? -ENOMEM : 0;
 }
 
@@ -723,8 +755,10 @@ static int set_last_facts(const struct torch_snapshot *s)
 static int begin(struct torch_snapshot *s)
 {
 	uint32_t name = dict__string(s->r.dict, AUTOGRAD_THREAD, strlen(AUTOGRAD_THREAD));
-	int err = find_tracks(s);
+	int err;
 
+	keep_listed(&s->r, list_of(s, s->r.top.segments));
+	err = find_tracks(s);
 	look_at_notes(s);
 	if (name == UINT32_MAX)
 		return -ENOMEM;
@@ -752,6 +786,10 @@ static int read_all(struct torch_snapshot *s, struct reading *reading, const cha
 	if (err)
 		return err;
 	err = begin(s);
+	if (err == -ENOSPC) {
+		*why = "its trace takes and returns too many segments at odd places";
+		return -EBADMSG;
+	}
 	if (err || s->n_tracks)
 		return err;
 	*why = "it is no memory snapshot of PyTorch, or one without a segment and an entry";

@@ -335,9 +335,11 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 	for (size_t i = 0; i < list->n; i++)
 		if (list->all[i].kind == ADVICE_GROWTH)
 			growth = &list->all[i];
-	if (s->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, s))
-		return j->pinned ? 0
-				 : host_findings__add_pinned(j, s, growth ? growth->where : NULL);
+	if (s->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, s)) {
+		if (j->pinned)
+			return 0;
+		return host_findings__add_pinned(j, s, growth ? growth->where : NULL);
+	}
 	if (s->verdict == GROWTH_VERDICT_GROWS)
 		return add_growth(j, d, s, growth);
 	return s->inside ? add_inside(j, d, s) : 0;

@@ -263,7 +263,9 @@ static bool check_recording(struct fetch_process *p)
 	bool ok;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", outfile__fd(p->file));
-	r = mtr_reader__open(path, &why);
+	/* A server records: a snapshot of PyTorch, which is read as a whole, is none of its files. */
+	why = "not a memtrace-bpf recording";
+	r = mtr_reader__is_recording(path) ? mtr_reader__open(path, &why) : NULL;
 	if (!r)
 		return refuse_recording(p, why ? why : strerror(errno));
 	e->events = 0;
