@@ -292,7 +292,9 @@ int origin__find(struct records *r, const struct value_list *trace, uint32_t dev
 	int err = b.later ? find_end(&b, device) : -ENOMEM;
 
 	*ret = (struct origin){ 0 };
-	err = err ?: undo_trace(&b, trace) ?: list_begin(&b, ret);
+	if (!err)
+		err = undo_trace(&b, trace);
+	err = err ? err : list_begin(&b, ret);
 	map64__free(b.later);
 	free(b.found);
 	free(b.segments);
