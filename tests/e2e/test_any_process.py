@@ -67,8 +67,17 @@ def attached(name, *options):
 
 
 def test_python():
-    """Without --host, too. `leaks` names the container that holds the memory."""
-    path = attached("python")
+    """Without --host, too. `leaks` names the container that holds the memory: of a growth that many readings saw."""
+    attached("python")
+    command, _, _ = commands()["python"]
+    path, p = scratch("held.mtr"), spawn(command)
+    p.wait_line("^ready", 30)
+    recorder = record(p.pid, path, "-v")
+    for least in range(1, 10):
+        harness.until(lambda: recorder.stderr().count(" mappings, ") >= least, "reading %d" % least)
+        p.send()
+    finish(recorder)
+    p.stop()
     code, out, err = tool("leaks", "--format", "json", "--top", "0", path)
     check(code == 0, "leaks: %s", err)
     (host,) = json.loads(out)["devices"]
