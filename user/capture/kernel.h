@@ -5,6 +5,7 @@
  * are not needed, tokens, and features of BPF.
  */
 #include <stdbool.h>
+#include <stddef.h>
 
 /* The capabilities missing to trace others, as text ("CAP_BPF, CAP_PERFMON"); "": none. */
 const char *caps__missing(void);
@@ -61,3 +62,8 @@ const char *features__missing(void);
 /* Loads a program that does nothing, to test the kernel. opts: get the token, if there is one;
  * NULL: none. A descriptor or -errno. */
 int features__load_empty(int type, struct bpf_prog_load_opts *opts);
+
+/* Tests whether this kernel shows how processes end (capture/ending/hooks.h): loads the programs
+ * and removes them. Returns whether it shows all. buf gets the result in words; 256 bytes
+ * suffice. */
+bool ending_hooks__try(char *buf, size_t size);

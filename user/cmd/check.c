@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
-#include "capture/hooks.h"
 #include "capture/kernel.h"
 #include "capture/preload.h"
 #include "capture/probes.h"
@@ -200,20 +199,10 @@ static void check_cost(struct check_lines *l)
 /* Adds a line on whether the ends of processes are seen, for recordings and --on-kill. */
 static void check_endings(struct check_lines *l)
 {
-	const char *why = "", *missing;
-	struct ending_hooks *h = ending_hooks__new(&why);
 	char text[256];
+	bool all = ending_hooks__try(text, sizeof(text));
 
-	missing = h ? ending_hooks__missing(h) : "";
-	if (!h)
-		snprintf(text, sizeof(text), "not seen, and no --on-kill: %s (%s)", why,
-			 strerror(errno));
-	else if (*missing)
-		snprintf(text, sizeof(text), "this kernel does not tell %s", missing);
-	else
-		snprintf(text, sizeof(text), "signals, the OOM killer and exit statuses are seen");
-	add_line(l, h && !*missing, "process ends", text, 0);
-	ending_hooks__free(h);
+	add_line(l, all, "process ends", text, 0);
 }
 
 /* Adds lines on all that the BPF programs need. Loads them, to see whether the kernel accepts

@@ -8,7 +8,6 @@
 #include "capture/capture_args.h"
 #include "base/text.h"
 #include "live/args.h"
-#include "live/tty.h"
 #include "base/log.h"
 
 enum { OPT_SORT = OPT_COMMANDS_OWN, OPT_NO_MOUSE };
@@ -73,25 +72,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Shows the live view on a terminal, otherwise text. */
-static int show(struct live_args *args)
-{
-	const char *why = NULL;
-	struct tty *t = args->format == LIVE_SCREEN && !args->count ? tty__open(&why) : NULL;
-	int status;
-
-	if (!args->interval)
-		args->interval = t ? UINT64_C(1000000000) : UINT64_C(2000000000);
-	if (!t) {
-		if (why)
-			log_info("no live view: %s; plain text instead", why);
-		return live_plain__run(args);
-	}
-	status = live_view__run(args, t);
-	tty__close(t);
-	return status;
-}
-
 static const struct argp_child children[] = {
 	{ &capture_argp, 0, NULL, 0 }, SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 };
@@ -124,7 +104,7 @@ static int cmd_live(int argc, char **argv)
 	o.live.which_line = o.shown.which_line;
 	o.live.select = o.shown.select;
 	o.live.colour = o.shown.colour;
-	status = show(&o.live);
+	status = live__run(&o.live);
 	report_select__drop(&o.shown.select);
 	return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Options of the live view (memtrace-bpf -p PID). */
+/* The live view (memtrace-bpf -p PID) and its options. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,10 +26,9 @@ struct live_args {
 	bool no_mouse;
 };
 
-struct tty;
-
-/* Runs the live view on a terminal until its end. Logs errors. Returns the exit code. */
-int live_view__run(const struct live_args *args, struct tty *t);
-/* Prints a block of text or JSON every interval and a summary at the end. Logs errors. Returns
- * the exit code. */
-int live_plain__run(const struct live_args *args);
+/*
+ * Runs the live view until its end, for LIVE_SCREEN without a count and on a suitable terminal.
+ * Otherwise prints a block of text or JSON every interval. Prints a summary at the end. Sets
+ * args->interval if it is 0. Logs errors. Returns the exit code.
+ */
+int live__run(struct live_args *args);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "capture/hooks.h"
+#include "capture/ending/hooks.h"
 
 static pid_t feed(struct oom_report *r, const char *const *lines)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/hooks.h"
+#include "capture/ending/hooks.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -370,4 +370,24 @@ bool ending_hooks__oom_report(struct ending_hooks *h, pid_t pid, struct oom_repo
 uint64_t ending_hooks__lost(const struct ending_hooks *h)
 {
 	return __atomic_load_n(&h->skel->bss->lost, __ATOMIC_SEQ_CST);
+}
+
+bool ending_hooks__try(char *buf, size_t size)
+{
+	const char *why = "", *missing;
+	struct ending_hooks *h = ending_hooks__new(&why);
+	bool all;
+
+	if (!h) {
+		snprintf(buf, size, "not seen, and no --on-kill: %s (%s)", why, strerror(errno));
+		return false;
+	}
+	missing = ending_hooks__missing(h);
+	all = !*missing;
+	if (all)
+		snprintf(buf, size, "signals, the OOM killer and exit statuses are seen");
+	else
+		snprintf(buf, size, "this kernel does not tell %s", missing);
+	ending_hooks__free(h);
+	return all;
 }

@@ -14,7 +14,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "capture/hooks.h"
+#include "capture/ending/hooks.h"
 #include "record/stream.h"
 
 /* The file of /proc/PID that figures are from: status or smaps_rollup. */

@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "capture/hooks.h"
+#include "capture/ending/hooks.h"
 #include "capture/kernel.h"
 #include "capture/pick.h"
 #include "capture/probes.h"

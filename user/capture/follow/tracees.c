@@ -31,7 +31,7 @@
 #include "base/log.h"
 #include "capture/decode/queue.h"
 #include "capture/ending/scene.h"
-#include "capture/hooks.h"
+#include "capture/ending/hooks.h"
 #include "capture/kernel.h"
 #include "capture/pick.h"
 #include "capture/probes.h"

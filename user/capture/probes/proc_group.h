@@ -17,7 +17,7 @@
 struct proc_group;
 
 /* Loads and attaches the programs that follow processes. processes: the map of followed processes,
- * if other programs share it (capture/hooks.h); negative: make a new one. NULL with errno and *why
+ * if other programs share it (ending/hooks.h); negative: make a new one. NULL with errno and *why
  * (static text). */
 struct proc_group *proc_group__new(int processes, const char **why);
 void proc_group__free(struct proc_group *k); /* NULL is fine */

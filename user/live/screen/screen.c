@@ -14,7 +14,7 @@
 #include "live/screen/keys.h"
 #include "live/screen/paint.h"
 #include "live/screen/terminal.h"
-#include "live/tty.h"
+#include "live/screen/tty.h"
 
 #define ESCAPE_DELAY 40 /* ms after Esc during which further bytes belong to a key sequence */
 

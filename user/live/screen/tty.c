@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "live/tty.h"
+#include "live/screen/tty.h"
 
 #include <curses.h>
 #include <errno.h>

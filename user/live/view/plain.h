@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* JSON of a live view: one object per line and interval. The header is for its test.
- * docs/reference/live.md describes the keys. */
+/* The live view without a screen. */
 #include <stddef.h>
 #include <stdio.h>
 
 #include "live/rows/proc.h"
+
+struct live_args;
+
+/* Prints a block of text or JSON every args->interval, and a summary at the end. Logs errors.
+ * Returns the exit code. */
+int live_plain__run(const struct live_args *args);
+
+/* ---- for tests ---- */
 
 struct live_table {
 	enum live_sort sort;
@@ -19,7 +26,8 @@ static inline bool live_table__cuts(const struct live_table *t, size_t i, const 
 	return t->top && i >= t->top && !r->row.filtered;
 }
 
-/* Prints the process as JSON, with the sorted rows of the last refresh. end: reason for the last
- * line, "" if more follow. The caller checks `out` for errors. Returns 0 or -ENOMEM. */
+/* Prints the process as one line of JSON, whose keys docs/reference/live.md describes, with the
+ * sorted rows of the last refresh. end: reason for the last line, "" if more follow. The caller
+ * checks `out` for errors. Returns 0 or -ENOMEM. */
 int live_plain__json_line(FILE *out, const struct live_proc *p, const struct live_table *t,
 			  const char *end);

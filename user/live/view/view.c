@@ -34,7 +34,8 @@
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
 #include "live/screen/screen.h"
-#include "live/tty.h"
+#include "live/screen/tty.h"
+#include "live/view/plain.h"
 #include "record/dict.h"
 #include "record/flight.h"
 #include "record/stream.h"
@@ -50,6 +51,9 @@
 /* The first refreshes come early: after 50, 100, 200, 400 ... ms. */
 #define EARLY UINT64_C(50000000) /* ns */
 #define EARLY_REFRESHES 6
+/* Refresh intervals if none is given, ns. */
+#define SCREEN_INTERVAL UINT64_C(1000000000)
+#define PLAIN_INTERVAL UINT64_C(2000000000)
 
 /* ---- saving ---- */
 
@@ -931,7 +935,8 @@ static void set_state(struct live_state *s, const struct live_args *a)
 		live_state__set_filter(s, a->select.expr, why, sizeof(why));
 }
 
-int live_view__run(const struct live_args *args, struct tty *t)
+/* Shows the live view on the terminal until its end. Returns the exit code. */
+static int show_screen(const struct live_args *args, struct tty *t)
 {
 	static const int handled[] = { SIGTSTP, SIGCONT, SIGWINCH };
 	static const struct tracees_output outputs = { begin, attached, NULL, end };
@@ -956,5 +961,23 @@ int live_view__run(const struct live_args *args, struct tty *t)
 	if (v.clock >= 0)
 		close(v.clock);
 	close(v.signals);
+	return status;
+}
+
+int live__run(struct live_args *args)
+{
+	const char *why = NULL;
+	struct tty *t = args->format == LIVE_SCREEN && !args->count ? tty__open(&why) : NULL;
+	int status;
+
+	if (!args->interval)
+		args->interval = t ? SCREEN_INTERVAL : PLAIN_INTERVAL;
+	if (!t) {
+		if (why)
+			log_info("no live view: %s; plain text instead", why);
+		return live_plain__run(args);
+	}
+	status = show_screen(args, t);
+	tty__close(t);
 	return status;
 }
