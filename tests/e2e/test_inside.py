@@ -87,7 +87,7 @@ def test_same_as_the_kernels():
         p = spawn([*start, TOOL, "run", *options, "--dry-run-cuda", "-o", output, "--", python(), JOB, "train", go], root=True)
         # A census of the second step: it found the state of all parameters, not of the first ones only.
         until_recorded(output, lambda doc: {bool(r["module"]) for r in doc["rows"] if r["category"] == "optimizer_state"} == {True},
-                       "the modules of all optimizer state", "--at", "end", "--top", "0")
+                       "the modules of all optimizer state", "--at", "end", "--top", "0", seconds=120)
         with open(go, "wb"):
             equal(p.wait(120), 0, "exit of the run %s, which said %r" % (options, p.stderr()[-800:]))
         os.unlink(go)

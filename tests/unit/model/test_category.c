@@ -335,6 +335,33 @@ static void test_not_for_a_later_block(void **state)
 	world__free(&w);
 }
 
+static void module_is(struct world *w, const char *expected)
+{
+	size_t n;
+	struct row *r = split(w, "cuda:0", ROWS_NOW, 1U << BY_MODULE, &n);
+
+	assert_int_equal(n, 1);
+	assert_string_equal(r[0].module, expected);
+	free(r);
+}
+
+/* A program that ends takes its modules apart before its optimizer: the last reading finds the
+ * state of parameters that no module has any more. */
+static void test_module_of_an_earlier_reading(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t lin = module(&w, "lin", "Linear", "Net");
+
+	alloc(&w, CUDA(0), 0x10, 512, simple(&w, "/u/a.py", "f", 9));
+	tensor(&w, CUDA(0), 0x10, 9, CATEGORY_OPTIMIZER_STATE, "s", lin, 0);
+	tensor(&w, CUDA(0), 0x10, 9, CATEGORY_OPTIMIZER_STATE, "s", 0, 0);
+	module_is(&w, "lin");
+	/* In another role, it has the module of that role only. */
+	tensor(&w, CUDA(0), 0x10, 9, CATEGORY_BUFFER, "b", 0, 0);
+	module_is(&w, "");
+	world__free(&w);
+}
+
 /* --- random streams, compared with a model that keeps and searches everything */
 
 #define MOMENTS 700
@@ -651,10 +678,15 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_training),      cmocka_unit_test(test_no_optimizer),
-		cmocka_unit_test(test_inference),     cmocka_unit_test(test_before_attach),
-		cmocka_unit_test(test_no_totals),     cmocka_unit_test(test_not_for_a_later_block),
-		cmocka_unit_test(test_compiled_code), cmocka_unit_test(test_kept_by_an_error),
+		cmocka_unit_test(test_training),
+		cmocka_unit_test(test_no_optimizer),
+		cmocka_unit_test(test_inference),
+		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_no_totals),
+		cmocka_unit_test(test_not_for_a_later_block),
+		cmocka_unit_test(test_module_of_an_earlier_reading),
+		cmocka_unit_test(test_compiled_code),
+		cmocka_unit_test(test_kept_by_an_error),
 		cmocka_unit_test(test_random),
 	};
 

@@ -276,6 +276,15 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 	return heap__add_known(m, dev, &block, true, dev->any);
 }
 
+/* Number of the module that an earlier reading gave to this block in the same role; 0: none. A
+ * program that ends takes its modules apart before its optimizer. */
+static uint32_t module_of_same_role(const struct model *m, const struct rec *rec, uint8_t category)
+{
+	const struct label *earlier = &m->labels.all[rec->label_no - 1];
+
+	return earlier->category == category ? earlier->module : 0;
+}
+
 /* Handles EVENT_TENSOR: labels the tensor's block with the name, module and category that the
  * program's objects give it. */
 static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
@@ -303,6 +312,8 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 		return 0;
 	if (!label.category && !label.name && !label.module)
 		return 0;
+	if (!label.module && rec->label_no)
+		label.module = module_of_same_role(m, rec, label.category);
 	if (hash_index__entry(&m->labels.index, m->seed, &label, sizeof(label), &m->labels.all,
 			      &m->labels.n, &m->labels.cap, sizeof(label), &i) < 0)
 		return -ENOMEM;
