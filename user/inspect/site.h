@@ -9,8 +9,9 @@
  * - on AArch64 (arch/arm64/kernel/probes/decode-insn.c): adr(p), b, bl, b.cond, cbz, tbz, br, blr,
  *   ret; nop from Linux 6.13 on.
  *
- * The picker takes the first emulated instruction of the straight-line prologue where arguments
- * are still in registers and no branch leads past or into it.
+ * The picker takes the first emulated instruction in the straight line of code from the entry,
+ * if the arguments that the program reads are still in their registers, and no branch of the
+ * function leads past the site or into that code.
  */
 #include <stdbool.h>
 #include <stddef.h>

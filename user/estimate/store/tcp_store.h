@@ -11,6 +11,9 @@
  *
  * A barrier in one request succeeds at once. Any other wait ends after a while, and the store
  * reports its key. The store checks all input.
+ *
+ * A store in Python in the job cannot replace it: PyTorch's PrefixStore refuses queues and the list
+ * of keys of such a store, and the rank's other processes would not reach it.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -3,6 +3,10 @@
 /* Writes a table as a Parquet file (github.com/apache/parquet-format), row by row, in bounded
  * memory and without seeking. Each value may be null. Pages are compressed with zstd; texts are
  * numbers of a dictionary.
+ *
+ * Debian 12 and 13 have no C or C++ library that writes Parquet or Arrow, and the program must
+ * build there and link statically. Replace this writer by libparquet when the oldest supported
+ * Debian has it.
  */
 #include <stdbool.h>
 #include <stddef.h>
