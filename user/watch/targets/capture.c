@@ -34,9 +34,12 @@
 #define REPORT_MOST UINT64_C(600000000000) /* time limit of a command that reads, in ns */
 #define KILL_AFTER UINT64_C(20000000000)   /* delay between SIGINT and SIGKILL, in ns */
 #define TOP "8"				   /* rows of the report that are read */
-#define NICE 10				   /* nice value of background work */
-#define LABEL "watch-killed"		   /* prefix of the recorder's file names, with --on-kill */
-#define EXPECTED_MAX 64 /* ended processes whose recordings are awaited at a time */
+#define RECORDING_SUFFIX ".mtr"
+#define DUMP_SUFFIX ".dump.json" /* in place of RECORDING_SUFFIX, for the dump before a recording */
+#define MAX_SIZE_LEAST UINT64_C(65536) /* smallest --max-size that `record` accepts, in bytes */
+#define NICE 10			       /* nice value of background work */
+#define LABEL "watch-killed"	       /* prefix of the recorder's file names, with --on-kill */
+#define EXPECTED_MAX 64		       /* ended processes whose recordings are awaited at a time */
 /* How long a recording of an ended process is awaited, in ns: one that ended well has none. */
 #define WRITE_MOST UINT64_C(60000000000)
 /* Delays before the recorder of --on-kill starts again, in ns: after it has ended by itself, and
@@ -122,16 +125,17 @@ bool watch_capture__busy(const struct watch_capture *c)
 
 /* ---- stored captures ---- */
 
-/* Removes the dump next to a recording: STEM.dump.json next to STEM.mtr. */
+/* Removes the dump next to a recording: STEM.dump.json next to STEM.mtr. file: the name in the
+ * index, which others may have written. */
 static void drop_dump(const struct watch_capture *c, const char *file)
 {
 	char path[4096];
-	const size_t suffix = strlen(".mtr");
+	const size_t suffix = strlen(RECORDING_SUFFIX);
 	size_t len = strlen(file);
 
 	if (len < suffix || strchr(file, '/'))
 		return;
-	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder),
+	if (snprintf(path, sizeof(path), "%s/%.*s" DUMP_SUFFIX, folder__path(c->folder),
 		     (int)(len - suffix), file) < (int)sizeof(path))
 		unlink(path);
 }
@@ -171,6 +175,7 @@ static void drop_old(struct watch_capture *c)
 
 /* ---- the stages ---- */
 
+/* Counts a failure and reports it. what: the step that failed, and why. */
 static void say_failed(struct watch_capture *c, const char *what)
 {
 	c->w->failed++;
@@ -201,6 +206,7 @@ static int begin_stage(struct watch_capture *c, enum stage stage, const char *co
 	return 0;
 }
 
+/* Starts `dump` of the process into the file of c->shot.snapshot. Returns 0 or -errno. */
 static int begin_dump(struct watch_capture *c)
 {
 	char pid[16];
@@ -221,6 +227,8 @@ static int begin_dump(struct watch_capture *c)
 	return err;
 }
 
+/* Starts `record` of the process into c->shot.file, with the limits of the command line. Returns 0
+ * or -errno. */
 static int begin_record(struct watch_capture *c)
 {
 	char pid[16], duration[32], steps[32], size[32];
@@ -230,7 +238,7 @@ static int begin_record(struct watch_capture *c)
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
 	snprintf(size, sizeof(size), "%" PRIu64,
-		 c->w->args.max_bytes < 65536 ? UINT64_C(65536) : c->w->args.max_bytes);
+		 c->w->args.max_bytes < MAX_SIZE_LEAST ? MAX_SIZE_LEAST : c->w->args.max_bytes);
 	if (c->w->args.capture) {
 		snprintf(duration, sizeof(duration), "%" PRIu64 "ns", c->w->args.capture);
 		argv[n_args++] = "-d";
@@ -247,7 +255,7 @@ static int begin_record(struct watch_capture *c)
 			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
 }
 
-/* Starts a command that reads the recording. */
+/* Starts a command that reads the recording. Its output goes into c->out. Returns 0 or -errno. */
 static int begin_reading(struct watch_capture *c, enum stage stage, const char *const *argv)
 {
 	int err;
@@ -291,19 +299,20 @@ static void make_paths(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
 	char when[40], *path;
+	bool fits; /* the paths of recording and dump fit */
 
 	snprintf(when, sizeof(when), "%s", s->begin);
 	for (char *p = when; *p; p++)
 		if (*p == ':' || *p == '.')
 			*p = '-';
 	snprintf(c->stem, sizeof(c->stem), "watch-%s-%d", when, (int)s->pid);
-	path = folder__new_path(c->folder, c->stem, ".mtr");
-	snprintf(s->file, sizeof(s->file), "%s",
-		 path && strlen(path) < sizeof(s->file) - 16 ? path : "");
+	path = folder__new_path(c->folder, c->stem, RECORDING_SUFFIX);
+	fits = path && strlen(path) + strlen(DUMP_SUFFIX) < sizeof(s->file);
+	snprintf(s->file, sizeof(s->file), "%s", fits ? path : "");
 	free(path);
 	if (*s->file)
-		snprintf(s->snapshot, sizeof(s->snapshot), "%.*s.dump.json",
-			 (int)strlen(s->file) - 4, s->file);
+		snprintf(s->snapshot, sizeof(s->snapshot), "%.*s" DUMP_SUFFIX,
+			 (int)(strlen(s->file) - strlen(RECORDING_SUFFIX)), s->file);
 }
 
 /* dump runs first. If it cannot start, the capture goes on without a dump. */
@@ -356,6 +365,8 @@ static int take_recording(struct watch_capture *c, const struct watch_shot *shot
 
 /* ---- results of the stages ---- */
 
+/* Keeps the dump if `dump` succeeded (ok) and wrote something. Otherwise removes it and reports
+ * that. */
 static void end_dump(struct watch_capture *c, bool ok)
 {
 	struct outfile *dump = c->dump;
@@ -380,6 +391,7 @@ static void end_dump(struct watch_capture *c, bool ok)
 				     : "wrote the live blocks");
 }
 
+/* The positive integer with this key; 0 if there is none. */
 static uint64_t number_of(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
@@ -389,6 +401,7 @@ static uint64_t number_of(const json_t *o, const char *key)
 	return 0;
 }
 
+/* The text with this key; "" if there is none. */
 static const char *string_of(const json_t *o, const char *key)
 {
 	const char *s = json_string_value(json_object_get(o, key));
@@ -555,6 +568,8 @@ static void end_killed(struct watch_capture *c)
 	go_idle(c);
 }
 
+/* Puts the recording into the index, reports it and runs --exec. A missing report (c->doc) leaves
+ * its figures 0. */
 static void end_capture(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
@@ -578,6 +593,7 @@ static void end_capture(struct watch_capture *c)
 	go_idle(c);
 }
 
+/* Ends a capture after the commands that read its recording. */
 static void end_readings(struct watch_capture *c)
 {
 	const struct watch_shot *s = &c->shot;
@@ -694,6 +710,8 @@ static void enforce_deadline(struct watch_capture *c, uint64_t now)
 	c->deadline = now + KILL_AFTER;
 }
 
+/* Goes on to the next stage if the program of this one has ended. Otherwise enforces its time
+ * limit. */
 static void check_stage(struct watch_capture *c, uint64_t now)
 {
 	int status;
@@ -787,6 +805,7 @@ static void start_recorder(struct watch_capture *c, uint64_t now)
 	log_warn("--on-kill: cannot start the recorder: %s; tried again in 1m", strerror(-err));
 }
 
+/* Starts the recorder of --on-kill if it is due. If it has ended, sets when it starts again. */
 static void check_recorder(struct watch_capture *c, uint64_t now)
 {
 	struct black_box *box = c->box;

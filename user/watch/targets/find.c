@@ -20,8 +20,10 @@
 /* Result for a PID in the last scan. */
 struct seen {
 	pid_t pid;
-	bool taken;	/* the caller has accepted the process */
-	uint64_t pages; /* not taken: its address space then; 0: it cannot match; or LATER */
+	bool taken; /* the caller has accepted the process */
+	/* If not taken: the pages of its address space then, since a process that grows may have
+	 * loaded PyTorch; 0: it cannot match; LATER. */
+	uint64_t pages;
 };
 
 struct watch_find {
@@ -60,6 +62,8 @@ static bool may_use_torch(pid_t pid)
 	return ret;
 }
 
+/* has_torch: tells whether a process may be of interest; runs in a helper process. NULL: out of
+ * memory. */
 static struct watch_find *new_find(const struct pick_args *args, bool (*has_torch)(pid_t pid))
 {
 	struct watch_find *f = calloc(1, sizeof(*f));
@@ -90,9 +94,9 @@ size_t watch_find__unanswered(const struct watch_find *f)
 {
 	size_t n = 0;
 
-	/* 0 pages: the process has ended since. */
+	/* A process that has ended since has no pages. */
 	for (size_t i = 0; i < f->n_seen; i++)
-		n += f->seen[i].pages == LATER && descendants__pages(f->seen[i].pid);
+		n += f->seen[i].pages == LATER && descendants__pages(f->seen[i].pid) > 0;
 	return n;
 }
 
@@ -130,7 +134,8 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 	pick__ended(f->pick, pid, now);
 }
 
-/* Reads the process, offers it to fn if it matches, and sets s->taken or s->pages. */
+/* Reads the process and offers it to fn if it matches. Sets s->taken to the answer of fn, or
+ * s->pages to what tells the next scan whether to check again. */
 static void check_process(struct watch_find *f, struct seen *s,
 			  bool (*fn)(void *ctx, const struct pick_process *process), void *ctx)
 {

@@ -69,6 +69,7 @@ struct watch_host *watch_host__new(struct watch *w)
 	return h;
 }
 
+/* Closes the memfd of the last reading. */
 static void close_output(struct watch_host *h)
 {
 	if (h->out >= 0)
@@ -158,10 +159,24 @@ static uint64_t larger_of(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+static uint64_t smaller_of(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Interval of readings for a figure of a rule, in ns. window: that of a growth figure, ns;
+ * otherwise 0. */
+static uint64_t reading_interval(enum cond_figure f, uint64_t window)
+{
+	bool is_of_moment = !window && f < COND_GROWTH;
+
+	return is_of_moment ? EVERY : window / WINDOW_PART;
+}
+
 void watch_host__need(struct watch *w, const struct cond *c)
 {
 	static const enum cond_figure of_free[] = { COND_HOST_LIVE, COND_MALLOC_FREE };
-	uint64_t every = LONGEST_EVERY;
+	uint64_t every = LONGEST_EVERY; /* shortest interval that a figure of c needs, ns */
 
 	w->wants_cgroup |= cond__needs(c, COND_HOST_CGROUP);
 	w->host_needs.tensors |= cond__needs(c, COND_HOST_TENSORS);
@@ -178,10 +193,7 @@ void watch_host__need(struct watch *w, const struct cond *c)
 		window = cond__window(c, f);
 		w->host_needs.window = larger_of(w->host_needs.window,
 						 larger_of(window, EXPLAIN_WINDOW));
-		if (!window && f < COND_GROWTH)
-			every = EVERY < every ? EVERY : every;
-		else if (window / WINDOW_PART < every)
-			every = window / WINDOW_PART;
+		every = smaller_of(every, reading_interval(f, window));
 	}
 	if (!w->host_needs.every || every < w->host_needs.every)
 		w->host_needs.every = every;
@@ -201,13 +213,17 @@ static bool is_due(const struct watch *w, const struct watch_target *t, uint64_t
 	return t->host.next <= now && (w->host_needs.parts || has_changed(t));
 }
 
+/* Starts the child that reads a process, without tables of free memory if no rule needs them. If
+ * that fails, the next one comes after the interval. */
 static void begin_reading(struct watch_host *h, struct watch_target *t, uint64_t now)
 {
 	const struct watch *w = h->w;
 	struct job job = { t, &h->what, -1 };
+	bool explains_rss = w->host_needs.explains && has_changed(t);
 
 	h->what = (struct dump_host_opts){ .no_tensors = !w->host_needs.tensors };
-	h->what.brief = !w->host_needs.free && !(w->host_needs.explains && has_changed(t));
+	h->what.brief = !w->host_needs.free && !explains_rss;
+
 	t->host.next = now + w->host_needs.every;
 	h->out = job.out = memfd_create("host", MFD_CLOEXEC);
 	if (h->out < 0)
@@ -254,6 +270,7 @@ static struct watch_target *find_target(const struct watch_host *h)
 	return NULL;
 }
 
+/* Takes the result of the child, which ended well or not (ok), into the figures of its process. */
 static void take_reading(struct watch_host *h, bool ok, uint64_t now)
 {
 	struct watch_target *t = find_target(h);

@@ -16,16 +16,19 @@
 #define FEW 16			  /* readings that a judgement has at least, if there are so many */
 #define MINUTE 60e9		  /* ns */
 
-/* Drops readings that are older than `keep`; if there are none, every second one. */
+/* Drops readings that are older than `keep` ns; if there are none, every second one, and sets
+ * g->spacing to the interval that readings have then. */
 static void make_room(struct host_growth *g, uint64_t keep)
 {
 	struct host_growth_reading *v = g->v;
 	uint64_t end = v[g->n - 1].time;
-	size_t old = 0, n = 0;
+	size_t old = 0, n = 0, step; /* old: readings that are too old; n: kept ones */
 
 	while (end - v[old].time > keep)
 		old++;
-	for (size_t i = old; i < g->n; i += old ? 1 : 2)
+	step = old ? 1 : 2;
+
+	for (size_t i = old; i < g->n; i += step)
 		v[n++] = v[i];
 	g->spacing = old ? g->spacing : (end - v[0].time) / n;
 	g->n = n;
@@ -132,16 +135,17 @@ static uint64_t above_zero(int64_t bytes)
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-/* The cause with three quarters of the growth. */
+/* The cause with at least three quarters of the growth, of which each part is in bytes; otherwise
+ * HOST_GROWS_SEVERAL. */
 static enum host_grows choose_cause(uint64_t live, uint64_t unexplained, uint64_t free)
 {
-	uint64_t most = (live + unexplained + free) / 4 * 3;
+	uint64_t three_quarters = (live + unexplained + free) / 4 * 3;
 
-	if (live >= most)
+	if (live >= three_quarters)
 		return HOST_GROWS_LIVE;
-	if (free >= most)
+	if (free >= three_quarters)
 		return HOST_GROWS_FREE;
-	return unexplained >= most ? HOST_GROWS_UNEXPLAINED : HOST_GROWS_SEVERAL;
+	return unexplained >= three_quarters ? HOST_GROWS_UNEXPLAINED : HOST_GROWS_SEVERAL;
 }
 
 /* Begin of the last `window` ns. Starts earlier if few readings are in it, and later if readings
@@ -181,6 +185,7 @@ void host_growth__judge(const struct host_growth *g, uint64_t window,
 	ret->live = (double)live / q.minutes;
 	ret->free = (double)(rss - live) / q.minutes;
 	ret->unexplained = (double)unexplained / q.minutes;
+	/* More than half of the new free memory is in malloc. */
 	ret->in_malloc = 2 * other_free < rss - live;
 	ret->live_low = find_low(g, q.last_begin, q.to, true, live_of)->use.live;
 	least = ret->now.rss / LEAST_PART > LEAST ? ret->now.rss / LEAST_PART : LEAST;

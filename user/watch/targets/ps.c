@@ -84,6 +84,7 @@ static void put_clean(char *buf, size_t size, const char *text)
 	text__clean(buf, size, text, strlen(text));
 }
 
+/* Sets the names of the container and the pod, as far as they are known. */
 static void set_container(struct ps_process *p, const struct cgroup *c)
 {
 	struct container_names names = { 0 };
@@ -121,6 +122,7 @@ static void set_why(struct ps_process *p, const char *why)
 	put_clean(p->why, sizeof(p->why), why);
 }
 
+/* Marks the process as one that this user may not read. */
 static void set_denied(struct ps_process *p)
 {
 	p->denied = true;
@@ -213,6 +215,8 @@ static bool set_growth(struct past *last, uint64_t bytes, uint64_t now, double *
 	return known;
 }
 
+/* Takes the sums of all devices from the last look at the process, and their growth since the look
+ * before. */
 static void read_devices(struct entry *e, uint64_t now)
 {
 	const struct watch_target *t = e->t;
@@ -274,6 +278,7 @@ static void read_gpus(struct ps *s)
 {
 	const struct gpus_answer *a;
 	unsigned n;
+	uint64_t all; /* bits of all n GPUs */
 
 	if (proc__pid_namespace())
 		return; /* NVML has the PIDs of the initial namespace */
@@ -281,8 +286,12 @@ static void read_gpus(struct ps *s)
 		gpus__open();
 	s->gpus_open = true;
 	n = gpus__count();
-	if (!n || !gpus__wait(UINT64_MAX >> (GPUS_MAX - n), clock__monotonic()))
+	if (!n)
 		return;
+	all = UINT64_MAX >> (GPUS_MAX - n);
+	if (!gpus__wait(all, clock__monotonic()))
+		return;
+
 	a = gpus__answer();
 	for (size_t i = 0; a && i < s->n; i++)
 		if (!s->v[i]->p.has_allocator && !s->v[i]->p.used_known)
@@ -322,6 +331,7 @@ static int read_rss_only(struct entry *e, uint64_t now)
 	return 0;
 }
 
+/* Removes entry i, whose process has ended. */
 static void drop_entry(struct ps *s, size_t i)
 {
 	watch_find__ended(s->find, s->v[i]->p.pid, clock__monotonic());
@@ -347,6 +357,7 @@ uint64_t ps_process__device(const struct ps_process *p)
 	return p->used_known ? p->used : p->reserved;
 }
 
+/* For qsort(): device memory, then RSS, both largest first, then the PID. */
 static int by_memory(const void *a, const void *b)
 {
 	const struct ps_process *x = *(const struct ps_process *const *)a;

@@ -21,6 +21,7 @@
 #define EXEC_MOST UINT64_C(60000000000)	  /* time limit of --exec, ns */
 #define FINISH_MOST UINT64_C(10000000000) /* time of watch_exec__finish() at most, ns */
 
+/* For subprocess_opts.prepare, in the child: it writes into our log. */
 static int hand_on_log(void *ctx)
 {
 	(void)ctx;
@@ -99,6 +100,7 @@ static void free_command(struct waiting *command)
 	command->n = 0;
 }
 
+/* Adds the variable MEMTRACE_NAME. Leaves it out if memory is short. */
 static void put_variable(struct waiting *command, const char *name, const char *value)
 {
 	if (command->n + 1 < sizeof(command->env) / sizeof(*command->env) &&
@@ -135,6 +137,7 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 	exec.n++;
 }
 
+/* Starts a command of --exec. If that fails, logs it, and the command is dropped. */
 static void start_command(struct waiting *command, uint64_t now)
 {
 	const char *argv[] = { "sh", "-c", exec.command, NULL };

@@ -135,11 +135,13 @@ static int read_statm(struct watch_target *t)
 /* Address, in the process, of the figures of the dry run's CUDA library; 0: it is not loaded. */
 static uint64_t find_dry_run_usage(const struct watch_target *t, const struct maps *m)
 {
+	static const char name[] = "/libcuda.so";
+
 	for (size_t i = 0; i < m->n; i++) {
 		const char *base = strrchr(m->v[i].path, '/');
 		struct cuda_file f;
 
-		if (!m->v[i].x || !base || strncmp(base, "/libcuda.so", 11) ||
+		if (!m->v[i].x || !base || strncmp(base, name, strlen(name)) != 0 ||
 		    cuda__look(t->proc, m, &m->v[i], &f))
 			continue;
 		elf__free(f.elf);
@@ -199,13 +201,16 @@ static void read_allocator(struct watch_target *t)
 	for (int i = 0; i < n && i < WATCH_DEVICES; i++) {
 		struct watch_device *d = &t->devices[i];
 
-		if (figures[i].peak_reserved || figures[i].reserved)
-			t->n_devices = (size_t)i + 1 > t->n_devices ? (size_t)i + 1 : t->n_devices;
+		bool used = figures[i].peak_reserved || figures[i].reserved;
+
+		if (used && (size_t)i >= t->n_devices)
+			t->n_devices = (size_t)i + 1;
+
 		d->now = figures[i];
 		if (!figures[i].counts_known)
 			continue;
 		if (!d->counts_known && !t->reported) {
-			/* Counts from before the start of watching are not reported. */
+			/* First look: rules count errors from here on. */
 			for (size_t k = 0; k < WATCH_RULES; k++) {
 				d->state[k].ooms = figures[i].ooms;
 				d->state[k].retries = figures[i].retries;
@@ -217,6 +222,7 @@ static void read_allocator(struct watch_target *t)
 	}
 }
 
+/* Takes the driver's figures of each device. A figure that is not in f is not known from now on. */
 static void set_driver_figures(struct watch_target *t, const struct nvml_figures *f)
 {
 	const char *name;
@@ -235,7 +241,8 @@ static void set_driver_figures(struct watch_target *t, const struct nvml_figures
 	}
 }
 
-/* Asks the driver if it is time to, or if a rule needs it (wanted), and takes its answer. */
+/* Asks the driver every USED_EVERY, or at each look if a rule needs the figures (wanted), and takes
+ * its answer when it has come. */
 static void read_driver(struct watch_target *t, uint64_t now, bool wanted)
 {
 	struct nvml_figures f;
@@ -365,6 +372,7 @@ static void put_value(struct cond_values *v, enum cond_figure figure, bool known
 	v->why[figure] = why;
 }
 
+/* Sets the values of conditions that are figures of a device. */
 static void put_device(const struct watch_target *t, const struct watch_device *d,
 		       struct cond_values *ret)
 {

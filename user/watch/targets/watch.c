@@ -116,6 +116,7 @@ static void forget_rules(struct watch *w, const struct watch_device *d)
 		w->rules[i].holding -= d->state[i].holds;
 }
 
+/* Forgets the process: its rules, series and place. */
 static void drop_target(struct watch *w, size_t i)
 {
 	struct watch_target *t = w->targets[i];
@@ -242,6 +243,7 @@ static void begin_capture(struct watch *w, struct watch_target *t, const struct 
 	watch_say__shot(w, "skipped", s, text);
 }
 
+/* Rule i has begun to hold: reports it with what grows, runs --exec and begins a capture. */
 static void fire_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
 		      const struct cond_result *r, uint64_t now)
 {
@@ -284,7 +286,7 @@ static void calm_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 	watch_say__rule(w, "normal", t, d, cond__text(w->rules[i].cond), r, NULL);
 }
 
-/* Judges a rule for a device (t->self: the process). Reports when it begins or ceases to hold. */
+/* Judges rule i for a device (t->self: the process). Reports when it begins or ceases to hold. */
 static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
 		       struct cond_values *values, uint64_t now)
 {
@@ -318,12 +320,12 @@ static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct
 	}
 }
 
+/* Judges rules on figures of the process once; others for each device that the process has used, or
+ * once if it used none. */
 static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 {
 	struct cond_values values;
 
-	/* Judge rules without device figures once; others for each device, or once if the process
-	 * uses none. */
 	watch_target__values(t, NULL, now, &values);
 	watch_host__values(w, t, &values);
 	for (size_t i = 0; i < w->n_rules; i++)
@@ -345,12 +347,25 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 	t->host.fresh = false;
 }
 
+/* True if a process has this figure once, and not for each device. */
+static bool is_of_process(enum cond_figure f)
+{
+	switch ((int)f) {
+	case COND_RSS:
+	case COND_RSS_GROWTH:
+	case COND_STEP_TIME:
+	case COND_HOST_CGROUP:
+		return true;
+	default:
+		return cond__reads_host(f);
+	}
+}
+
 /* True if the condition has figures of the process only, none of a device. */
 static bool uses_no_device(const struct cond *c)
 {
 	for (int f = 0; f < COND_NR; f++)
-		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME &&
-		    f != COND_HOST_CGROUP && !cond__reads_host(f) && cond__needs(c, f))
+		if (cond__needs(c, f) && !is_of_process(f))
 			return false;
 	return true;
 }
@@ -408,6 +423,15 @@ static void look_at_targets(struct watch *w, uint64_t now)
 	}
 }
 
+/* True if judge_target() judges the rule for this device (NULL: for the process without a device). */
+static bool is_judged(const struct watch_rule *rule, const struct watch_target *t,
+		      const struct watch_device *d)
+{
+	bool once = rule->is_per_process || !t->n_devices;
+
+	return once ? !d : d != NULL;
+}
+
 /* Feeds growth rules between two ticks: they need to see the lows of steps. */
 static void read_growth(struct watch *w, uint64_t now)
 {
@@ -424,10 +448,9 @@ static void read_growth(struct watch *w, uint64_t now)
 			if (d && d->series >= COND_SERIES)
 				continue;
 			watch_target__values(t, d, now, &values);
-			/* as judge_target(). */
 			for (size_t r = 0; r < w->n_rules; r++)
 				if (cond__needs_growth(w->rules[r].cond) &&
-				    (!d == w->rules[r].is_per_process || !t->n_devices))
+				    is_judged(&w->rules[r], t, d))
 					cond__feed(w->rules[r].cond, &values);
 		}
 	}
@@ -441,6 +464,8 @@ static uint64_t timer_interval(const struct watch *w)
 	return w->wants_growth && growth_interval < w->args.every ? growth_interval : w->args.every;
 }
 
+/* Looks for processes if that is due, reads and judges all, and goes on with what runs next to
+ * that. */
 static void tick(struct watch *w, uint64_t now)
 {
 	if (now >= w->next_scan) {
@@ -515,7 +540,14 @@ static bool any_has_ended(const struct pollfd *fds, size_t n)
 	return false;
 }
 
-/* Returns 0 at the end, or -errno. */
+/* The interval, changed by up to an eighth, so that readings do not run in step with a program.
+ * now: the clock, whose last digits are as good as random. */
+static uint64_t vary(uint64_t interval, uint64_t now)
+{
+	return interval - interval / 8 + now % (interval / 4);
+}
+
+/* Waits for signals, the timer and ends of processes, and ticks. Returns 0 at the end, or -errno. */
 static int loop(struct watch *w, int signals, int timer)
 {
 	struct pollfd fds[2 + WATCH_TARGETS] = { { .fd = signals, .events = POLLIN },
@@ -545,9 +577,7 @@ static int loop(struct watch *w, int signals, int timer)
 		}
 		if (is_over(w))
 			return 0;
-		/* 7/8 to 9/8 of the interval, to avoid running in step with a program */
-		set_timer(timer, timer_interval(w) - timer_interval(w) / 8 +
-					 now % (timer_interval(w) / 4));
+		set_timer(timer, vary(timer_interval(w), now));
 	}
 }
 
