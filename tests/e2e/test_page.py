@@ -6,6 +6,7 @@ byte. UPDATE=1 writes the reference pictures, tests/data/page."""
 import collections
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -178,6 +179,22 @@ def test_verdict():
     verdict = report(recording, "peak", "host", "line")["host"]["verdict"]["sentence"]
     for where, words in harness.read_json(os.path.join(folder, "looks.json"))["host"].items():
         equal(words["verdict"], verdict, where)
+
+
+def test_snapshot():
+    """The page of a memory snapshot whose history began late says what is from before the history, and nothing of an attach."""
+    whole, late, said = scratch("whole.pickle"), scratch("late.pickle"), scratch("said.json")
+    code, _, err = tool("export", "snapshot", os.path.join(harness.REPO, "tests", "data", "guide", "base.mtr"), "-o", whole)
+    equal(code, 0, "export: " + err)
+    with open(whole, "rb") as f:
+        doc = pickle.load(f)
+    doc["device_traces"] = [trace[len(trace) // 2:] for trace in doc["device_traces"]]
+    with open(late, "wb") as f:
+        pickle.dump(doc, f)
+    node("read_page.mjs", export(late), said)
+    for where, text in harness.read_json(said).items():
+        check("attach" not in text, "%s: %s", where, text)
+    check(any("before the history" in text for text in harness.read_json(said).values()), "%s", harness.read_json(said))
 
 
 def test_other_pages():

@@ -151,6 +151,12 @@ def test_part_of_the_trace():
         equal((got["allocated"], got["reserved"]), (want["allocated"], want["reserved"]), "the end of part %d" % part)
     out = tool("report", path)[1]
     check("before the history" in out and "before attach" not in out, "%s", out)
+    for command in (["report", "--by", "phase"], ["report", "--by", "segment"], ["leaks"], ["diff", snapshot], ["compare", snapshot],
+                    ["report", "--advice"], ["export", "folded", "-o", "-"], ["export", "openmetrics", "-o", "-"]):
+        code, out, err = tool(*command, path)
+        equal(code, 0, "%s: %s" % (command, err))
+        check("before attach" not in out + err, "%s: %s", command, out)
+    equal(report(path)["capture"]["attached_at"], "history", "attached_at")
 
 
 def test_every_command():

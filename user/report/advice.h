@@ -88,6 +88,7 @@ struct advice_list {
 	/* Bytes of blocks that were allocated before the first event. Advice covers such a block
 	 * only if the program's objects name its tensor. */
 	uint64_t before_attach;
+	bool history; /* the recording is a snapshot: see words__before() */
 	/* True if the step with the largest peak has too many allocations to replay, so there is
 	 * no advice about steps. */
 	bool peak_too_long;

@@ -101,6 +101,10 @@ int diff_flame__print(FILE *out, struct diff *d);
 
 /* ---- any number of recordings ---- */
 
+/* How a recording was made: from the process's start, by an attach to the running process, or by
+ * PyTorch, as a snapshot. */
+enum recorded { RECORDED_WHOLE, RECORDED_LIVE, RECORDED_BY_TORCH };
+
 /* The figures of a recording: peak memory, fragmentation, and the time of a step. */
 struct compared {
 	/* recording: the file's name without folder and ".mtr". name: the name that the user gave
@@ -112,8 +116,8 @@ struct compared {
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
 	uint32_t line;
-	bool dry_run, complete, live; /* live: true if the recorder attached to a running process */
-	bool history;		      /* it is a snapshot of PyTorch */
+	bool dry_run, complete;
+	enum recorded recorded;
 	uint64_t duration, events, lost;
 	bool is_window;	       /* the recording has only the end of its capture */
 	uint64_t window_start; /* start of that window, ns since the start of the capture */

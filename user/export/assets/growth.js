@@ -18,7 +18,7 @@ const Growth = (() => {
 	const rate = (l, d) => `${signed(l.bytes_per_step ?? l.bytes_per_second)}/${unit(d)}`;
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 	const place = l => l.file || l.function ? base(l.file) + (l.line ? ":" + l.line : "") + (l.function ? ` (${l.function})` : "") :
-		l.before_attach ? "memory from before attach" : l.source === "native" ? "a native thread (no Python)" : "memory without a Python line";
+		l.before_attach ? "memory from " + Words.before() : l.source === "native" ? "a native thread (no Python)" : "memory without a Python line";
 
 	// ---- sentences, in the words of `leaks`
 

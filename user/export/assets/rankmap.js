@@ -25,7 +25,7 @@ const RankMap = (() => {
 	const moment = doc => ({ peak: "at the peak", end: "at the end", oom: "when it was out of memory" })[doc.at] ?? "at the moment chosen";
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 	const where = row => row.file || row.function ? base(row.file) + (row.line ? ":" + row.line : "") + (row.function ? ` (${row.function})` : "") :
-		row.name || row.module || row.category || row.phase || (row.before_attach ? "memory from before attach" : "memory without a Python line");
+		row.name || row.module || row.category || row.phase || (row.before_attach ? "memory from " + Words.before() : "memory without a Python line");
 
 	// A line has a row for each role and phase of its memory.
 	const place = row => [where(row), row.file && row.category && row.category !== "unknown" && Words.role(row.category), row.file && row.phase && row.phase !== "other" && Words.inPhase(row.phase)].filter(Boolean).join(", ");

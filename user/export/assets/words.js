@@ -68,10 +68,15 @@ const Words = (() => {
 		["line:train.py:57", "file, or file and line"], ["func:forward", "function"],
 		["module:blocks.*.mlp", "module and everything inside it"], ["class:Linear", "class of the module"],
 		["role:activation", "role"], ["phase:backward", "phase"],
-		["name:history", "tensor or variable, for memory from before attach"],
+		["name:history", "tensor or variable, where no line is known"],
 		["thread:, source:", "thread; how the line was found"],
 		["a|b", "one of them"], ["-role:input", "not"],
 	];
+
+	// What memory from before the first event is called; words__before() in C. at: attached_at of a document's capture.
+	let first = "before attach";
+	const began = at => { first = at === "history" ? "before the history" : "before attach"; };
+	const before = () => first;
 
 	// Memory from before attach that no object was found for.
 	const UNHELD = "held by no Python object";
@@ -100,6 +105,7 @@ const Words = (() => {
 
 	const NOTES = {
 		"[before attach]": "Allocated before attach: no stack was recorded.",
+		"[before the history]": "Allocated before the history of the snapshot began: it has no stack.",
 		"[backward, no Python frame]": "Allocated by the autograd engine on a thread that has no Python frames.",
 		"[native thread]": "Allocated on a thread that runs no Python.",
 		"[stack unreadable]": "The Python frames could not be read at that moment.",
@@ -110,5 +116,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
+	return { began, before, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
 })();

@@ -15,6 +15,7 @@
 
 enum note {
 	NOTE_BEFORE,
+	NOTE_BEFORE_HISTORY,
 	NOTE_BACKWARD,
 	NOTE_NATIVE,
 	NOTE_UNREADABLE,
@@ -27,6 +28,7 @@ enum note {
 
 static const char *const notes[] = {
 	[NOTE_BEFORE] = "[before attach]",
+	[NOTE_BEFORE_HISTORY] = "[before the history]",
 	[NOTE_BACKWARD] = "[backward, no Python frame]",
 	[NOTE_NATIVE] = "[native thread]",
 	[NOTE_UNREADABLE] = "[stack unreadable]",
@@ -270,7 +272,7 @@ static int add_holder(struct frames *f, const char *name, uint32_t *ret)
 static enum note why_empty(const struct row *row, const struct dict_stack *s)
 {
 	if (row->before_attach)
-		return NOTE_BEFORE;
+		return row->history ? NOTE_BEFORE_HISTORY : NOTE_BEFORE;
 	switch (row->stack ? s->walk : MT_WALK_OK) {
 	case MT_WALK_OFF:
 		return NOTE_OFF;

@@ -220,12 +220,13 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 	fprintf(out, "memtrace_%s{device=\"%s\"", family, device);
 	if (by == BY_CATEGORY)
 		openmetrics__label(out, "category",
-				   r->before_attach || !r->category ? "before attach" : r->category,
+				   r->before_attach || !r->category ? words__before(r->history)
+								    : r->category,
 				   true);
 	if (by == BY_PHASE)
-		openmetrics__label(out, "phase",
-				   r->before_attach ? "before attach" : phase__name(r->phase),
-				   true);
+		openmetrics__label(
+			out, "phase",
+			r->before_attach ? words__before(r->history) : phase__name(r->phase), true);
 	if (by == BY_LINE) {
 		snprintf(number, sizeof(number), "%zu", top);
 		openmetrics__label(out, "top", top ? number : "rest", true);

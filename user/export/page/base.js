@@ -4,6 +4,7 @@
 const Page = (() => {
 	const { $ } = Kit;
 	const head = JSON.parse($("head").textContent);
+	Words.began(head.capture?.attached_at);
 
 	// The time before the first phase (imports, making the model) does not belong to the first step.
 	const begin = (head.phases ?? []).find(p => p[2] !== "other"), first = head.steps?.[0];

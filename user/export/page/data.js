@@ -462,12 +462,12 @@ class History {
 		if (key === "category")
 			return { of: r => r.category, unknown: "unknown" };
 		if (key === "phase")
-			return { of: r => r.phase || "before attach", unknown: "before attach" };
+			return { of: r => r.phase || Words.before(), unknown: Words.before() };
 		return {
 			// Group by the first part of the module's name, or by the class for the root module.
 			of: r => r.module ? r.module.split(".", 1)[0] : r.module_class ? r.module_class + " (model)" :
-				r.before_attach ? "before attach" : "(no module)",
-			unknown: "before attach",
+				r.before_attach ? Words.before() : "(no module)",
+			unknown: Words.before(),
 		};
 	}
 

@@ -19,7 +19,7 @@
 		// Memory from before attach has no stack but a note, and the name of what holds it. These have negative numbers.
 		Page.frames = data.frames.slice();
 		const note = name => Page.frames.push({ name, file: "", line: 0, kind: "note" }) - 1;
-		const before = note("[before attach]"), made = [Int32Array.of(before)], of = new Map();
+		const before = note(`[${Words.before()}]`), made = [Int32Array.of(before)], of = new Map();
 		const stackOf = holder => {
 			if (!of.has(holder))
 				of.set(holder, -made.push(Int32Array.of(before, note(holder))));

@@ -85,7 +85,7 @@
 		const segment = `segment of ${bytes(s.size)} at 0x${s.address.toString(16)}${where ? ", " + where : ""}`;
 		if (o.i !== undefined) {
 			const b = Page.data.blocks(state.device), r = Page.rows[b.row[o.i]];
-			return [`${bytes(b.size[o.i])} ${Words.role(r.category)}`, Page.placeOf(r), r.before_attach && "before attach", r.module, r.name, `at 0x${b.address[o.i].toString(16)}`, segment];
+			return [`${bytes(b.size[o.i])} ${Words.role(r.category)}`, Page.placeOf(r), r.before_attach && Words.before(), r.module, r.name, `at 0x${b.address[o.i].toString(16)}`, segment];
 		}
 		if (o.gap)
 			return [`${bytes(o.gap)} cached`, "reserved, without a block", segment];

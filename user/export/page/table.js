@@ -93,7 +93,7 @@
 		case "share": return Words.share(x.bytes, now.sum);
 		case "count": return g.row.nothing && !x.count ? "–" : count(x.count);
 		case "module": return g.module;
-		case "phase": return g.row.before_attach ? "before attach" : Words.phase(g.row.phase);
+		case "phase": return g.row.before_attach ? Words.before() : Words.phase(g.row.phase);
 		default: return (x.parts ? unfolded.has(g.place) ? "▾ " : "▸ " : "") + g.place;
 		}
 	}

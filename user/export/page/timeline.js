@@ -4,7 +4,7 @@
 (() => {
 	const { $, head, state, el, colour } = Page;
 	const { bytes, count, seconds } = Words;
-	const NOBODY = ["before attach", "(no module)"]; // groups without an owner, drawn lowest and grey
+	const NOBODY = [Words.before(), "(no module)"]; // groups without an owner, drawn lowest and grey
 	const STRIP = 5; // px; height of the phases below the curves
 	let plot = null, over = null, shown = null, names = [], hover = null, dense = false;
 

@@ -728,7 +728,7 @@ static int set_first_facts(const struct torch_snapshot *s)
 	char when[40];
 	int err = set_rank(s) | facts__set(s->facts, "version", MEMTRACE_VERSION) |
 		  facts__set(s->facts, "source", "snapshot") |
-		  facts__set(s->facts, "attached_at", "live") |
+		  facts__set(s->facts, "attached_at", "history") |
 		  facts__set(s->facts, "allocator", "native");
 
 	if (s->has_times && s->zero < STREAM_MOST / 1000)

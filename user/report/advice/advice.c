@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/words.h"
 #include "report/advice.h"
 
 const char *advice__kind(enum advice_kind k)
@@ -143,6 +144,7 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 	list.peak = d.peak_allocated;
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
 	list.before_attach = d.before_attach;
+	list.history = model__is_snapshot(a.m);
 	if (a.t)
 		summarize_track(&a);
 	err = advise_device(&a, device, &d);
@@ -238,8 +240,9 @@ void advice__text(FILE *out, const struct advice_list *list, size_t top, unsigne
 			(unsigned long long)list->steps,
 			text__bytes(bytes, sizeof(bytes), list->other_peak));
 	if (list->before_attach)
-		fprintf(out, "  %s allocated before attach could be analysed only in part\n",
-			text__bytes(bytes, sizeof(bytes), list->before_attach));
+		fprintf(out, "  %s allocated %s could be analysed only in part\n",
+			text__bytes(bytes, sizeof(bytes), list->before_attach),
+			words__before(list->history));
 }
 
 const char *const advice_figures[] = {

@@ -57,11 +57,20 @@ static int measure_steps(struct compared *c, const struct model *m, const struct
 	return 0;
 }
 
+static enum recorded how_recorded(const struct analysis *a)
+{
+	const char *attached = facts__get(a->facts, "attached_at");
+
+	if (model__is_snapshot(a->model))
+		return RECORDED_BY_TORCH;
+	return !attached || !strcmp(attached, "live") ? RECORDED_LIVE : RECORDED_WHOLE;
+}
+
 /* Copies the figures of a recording, so that the recording itself can be freed. */
 static int copy_figures(struct compared *c, const struct analysis *a, size_t device,
 			const struct compare_opts *o)
 {
-	const char *attached = facts__get(a->facts, "attached_at"), *name;
+	const char *name;
 	char detail[DETAIL_TEXT];
 	struct row r = { 0 };
 
@@ -73,9 +82,8 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 		return -ENOMEM;
 	words__program(c->program, sizeof(c->program), a->facts);
 	c->dry_run = facts__get(a->facts, "dry_run");
-	c->history = model__is_snapshot(a->model);
 	c->complete = a->complete;
-	c->live = !attached || !strcmp(attached, "live");
+	c->recorded = how_recorded(a);
 	c->duration = a->duration;
 	c->is_window = model__window(a->model, &c->window_start);
 	c->events = model__events(a->model);
@@ -170,7 +178,9 @@ enum {
 /* Writes a warning W_*. Returns whether it applies; if not, buf may have any text. */
 static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
-	static const char *const since[] = { "from its start", "while it ran" };
+	static const char *const recorded[] = { [RECORDED_WHOLE] = "from its start",
+						[RECORDED_LIVE] = "while it ran",
+						[RECORDED_BY_TORCH] = "by PyTorch itself" };
 	char a[100], b[100];
 	bool same = c == first;
 
@@ -196,7 +206,7 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 	case W_BEFORE:
 		snprintf(buf, COMPARE_TEXT, "%s were there %s",
 			 text__bytes(a, 24, c->device.before_attach_start),
-			 words__before(c->history));
+			 words__before(c->recorded == RECORDED_BY_TORCH));
 		return c->device.has_totals && c->device.before_attach_start;
 	case W_PROGRAM:
 		snprintf(buf, COMPARE_TEXT, "it ran %s, the first ran %s", c->program,
@@ -230,9 +240,9 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 			 text__counted(a, 32, c->steps, "step"), text__count(b, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
-		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s", since[c->live],
-			 since[first->live]);
-		return !same && c->live != first->live;
+		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s",
+			 recorded[c->recorded], recorded[first->recorded]);
+		return !same && c->recorded != first->recorded;
 	}
 	return false;
 }

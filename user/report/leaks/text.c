@@ -48,8 +48,9 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 		}
 	free(rows);
 	if (bytes)
-		snprintf(buf + len, size - len, ". It also has %s from before attach, %s",
+		snprintf(buf + len, size - len, ". It also has %s from %s, %s",
 			 text__counted(c, sizeof(c), count, "block"),
+			 words__before(model__is_snapshot(p->doc->model)),
 			 text__bytes(b, sizeof(b), bytes));
 }
 
@@ -188,12 +189,14 @@ static int private_words(const struct model_segments *s, char *buf, size_t size)
 static int say_segments(struct page *p, const struct model_segments *s)
 {
 	char all[24], used[24], stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
-	char pools[320], waits[64] = "", unknown[64] = "";
+	char pools[320], waits[64] = "", unknown[64] = "", before[48];
 	uint64_t reserved = s->has_totals ? s->reserved : s->known, known = s->allocated;
 	int err = private_words(s, pools, sizeof(pools));
 
 	if (err || !s->n)
 		return err;
+	snprintf(before, sizeof(before), "memory from %s",
+		 words__before(model__is_snapshot(p->doc->model)));
 	known += s->stuck + s->releasable + s->pending;
 	for (int kind = 0; kind < PRIVATE_NR; kind++)
 		known += s->private[kind].free;
@@ -213,7 +216,7 @@ static int say_segments(struct page *p, const struct model_segments *s)
 			text__bytes(size, sizeof(size), s->releasable), unknown);
 	for (size_t i = 0; i < s->n && i < POOL_LINES && s->all[i].stuck; i++) {
 		const struct segment *g = &s->all[i];
-		const char *taken = "memory from before attach", *holder = "";
+		const char *taken = before, *holder = "";
 
 		if (segment__private_pool(g) >= 0)
 			continue;

@@ -362,8 +362,9 @@ static int find_others(struct blame *b, const struct model *m, size_t device,
 
 		snprintf(b->note, sizeof(b->note),
 			 "the driver counts %s more for the process: CUDA's own memory, or memory "
-			 "from before attach",
-			 text__bytes(size, sizeof(size), s.used - s.used_below - s.used_others));
+			 "from %s",
+			 text__bytes(size, sizeof(size), s.used - s.used_below - s.used_others),
+			 words__before(model__is_snapshot(m)));
 	}
 	model__free_segments(&s);
 	return err;

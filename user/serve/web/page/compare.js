@@ -36,7 +36,7 @@
 		["Peak at", c => c.peak_file ? C.placeOf({ file: c.peak_file, line: c.peak_line, function: c.peak_function }) : "–"],
 		["In", c => [c.peak_step !== null && c.peak_step !== undefined && Words.step(c.peak_step), Words.phase(c.peak_phase)].filter(Boolean).join(", ") || "–"],
 		["Allocated in total", c => bytes(c.total_allocated)],
-		["Before attach", c => c.before_attach === null || c.before_attach === undefined ? "unknown" : bytes(c.before_attach)],
+		["Before the first event", c => c.before_attach === null || c.before_attach === undefined ? "unknown" : bytes(c.before_attach)],
 		["Out of memory", c => count(c.ooms ?? 0)],
 		["Events", c => `${count(c.events)}, ${count(c.lost)} lost`],
 		["Device", c => c.device],
@@ -121,6 +121,7 @@
 			if (question !== asked)
 				return;
 			doc = answer;
+			Words.began([doc.old, doc.new].some(side => side.attached_at === "history") ? "history" : "");
 			showDiff();
 		} catch (err) {
 			asked = "";

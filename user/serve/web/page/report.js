@@ -43,6 +43,7 @@
 		$("table").setAttribute("aria-busy", "true");
 		try {
 			doc = await Page.net.api(question, { signal: abort.signal });
+			Words.began(doc.capture.attached_at);
 			fault("");
 			show();
 		} catch (err) {
@@ -117,7 +118,7 @@
 			b.append(Page.meter({ allocated: d.peak_allocated, reserved: d.peak_reserved }));
 		b.append(el("span", { className: "t-figures" }, el("span", {}, el("b", { textContent: bytes(d.peak_allocated) }), " peak"),
 			d.peak_reserved ? el("span", {}, el("b", { textContent: bytes(d.peak_reserved) }), " reserved") : null,
-			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null));
+			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), ` ${Words.before()}`) : null));
 		return b;
 	}
 
@@ -155,7 +156,7 @@
 		case "thread": return [size, C.share(sum), C.count, { id: "thread", title: "Thread", width: "minmax(120px, 1fr)", narrow: "1fr", sort: r => r.thread ?? "", text: r => [r.thread, r.tid && `(${r.tid})`].filter(Boolean).join(" ") || "unknown" }];
 		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Cached", r => r.free), sizeText("stuck", "Cannot be returned", r => r.stuck, "128px", null), C.count,
 			{ id: "kind", title: "Kind", width: "80px", narrow: null, sort: r => r.kind ?? "", text: r => r.kind ?? "" },
-			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? C.pathOf(r.taken_by) : "" }];
+			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : Words.before(), sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? C.pathOf(r.taken_by) : "" }];
 		default:
 			return [size, C.share(sum), C.count, ...(ofHost() ? [rows.some(r => r.phase && r.phase !== "other") && C.phase, rows.some(r => r.module) && C.module].filter(Boolean) : [C.category, C.phase, C.module]), C.place];
 		}
