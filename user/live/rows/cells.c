@@ -9,6 +9,7 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 
+/* Titles, widths in columns of the screen, and what a click on the title sorts by; -1: nothing. */
 const struct live_column live_columns[COL_NR] = {
 	[COL_LIVE] = { "LIVE", 9, SORT_LIVE, false },
 	[COL_SHARE] = { "%LIVE", 5, -1, false },
@@ -19,6 +20,8 @@ const struct live_column live_columns[COL_NR] = {
 	[COL_CATEGORY] = { "ROLE", 15, -1, true },
 };
 
+/* The column that the rows are sorted by is always shown. Others need a screen of min_width
+ * columns. */
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
 {
 	static const int min_width[COL_NR] = {
@@ -33,11 +36,13 @@ bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum liv
 		return false;
 	if (by == LIVE_LAYER && c == COL_CATEGORY)
 		return false;
+	/* Sorted by bytes per second, a narrow screen shows these in place of the allocations. */
 	if (c == COL_ALLOCS && sort == SORT_CHURN && width < min_width[COL_CHURN])
 		return false;
 	return width >= min_width[c];
 }
 
+/* Narrow screens have no column for the module: the line of code is more useful. */
 int live_cells__module_width(enum live_by by, int width)
 {
 	if ((by != LIVE_LINE && by != LIVE_FUNCTION) || width < 128)
@@ -74,6 +79,7 @@ const char *live_cells__title(enum live_col c, const struct live_rows *r)
 								       : live_columns[c].title;
 }
 
+/* Writes "forward (model.py)", cut at the front to width characters. Returns buf. */
 static char *function_words(char *buf, const struct row *r, int width)
 {
 	char name[REPORT_TEXT / 4], file[REPORT_TEXT / 4];
@@ -86,11 +92,18 @@ static char *function_words(char *buf, const struct row *r, int width)
 	return words__cut_front(buf, (size_t)width);
 }
 
-/* Writes "- attn (Attention)", indented below its parent. "-": unfolded, "+": folded. */
+#define INDENT_DEEPEST 32 /* deeper modules are not indented more */
+#define NAME_LEAST 4	  /* characters of a module's name, at least */
+
+/* Writes "- attn (Attention)", indented below its parent. "-": unfolded, "+": folded. buf:
+ * REPORT_TEXT bytes. Returns buf. */
 static char *tree_words(char *buf, const struct live_row *r, int width)
 {
-	int indent = r->depth < 32 ? 2 * (int)r->depth : 64;
+	int indent = 2 * (int)(r->depth < INDENT_DEEPEST ? r->depth : INDENT_DEEPEST);
+
+	int room; /* characters for the name, after the mark and a space */
 	char mark = r->open ? '-' : '+';
+
 	/* Bytes of the parent's name at the beginning of the module's name. */
 	size_t skip = r->under && *r->under ? strlen(r->under) + 1 : 0;
 	struct row row = r->row;
@@ -99,8 +112,8 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 	indent = indent > width / 2 ? width / 2 : indent;
 	if (row.module && strlen(row.module) > skip)
 		row.module += skip;
-	words__where(name, &row, BY_LAYER, NULL,
-		     (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
+	room = width - indent - 2;
+	words__where(name, &row, BY_LAYER, NULL, (size_t)(room > NAME_LEAST ? room : NAME_LEAST));
 	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "", r->has_inside ? mark : ' ',
 		 REPORT_TEXT - 80, name);
 	return buf;
@@ -109,6 +122,8 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 #define MARK_SHORT 10 /* columns of "  <- grows" */
 #define MARKED_MIN 12 /* minimum columns of a line before a mark */
 
+/* Writes the row's line of code and, if the line grows, a mark such as "  <- grows". buf:
+ * REPORT_TEXT bytes. Returns buf. */
 static char *line_words(char *buf, const struct facts *f, const struct live_row *r,
 			const struct growth_summary *growth, int width)
 {

@@ -18,7 +18,8 @@ struct match {
 	struct map64 *stacks; /* stacks of the row's blocks */
 };
 
-/* True if the module is the row's module or, with LIVE_LAYER, inside it. */
+/* True if the module with this root, name and class is the row's module or, with LIVE_LAYER, inside
+ * it. */
 static bool matches_module(const struct match *x, const char *root, const char *name,
 			   const char *cls)
 {
@@ -30,6 +31,7 @@ static bool matches_module(const struct match *x, const char *root, const char *
 		return false;
 	if (x->r->by == LIVE_MODULE)
 		return !strcmp(row->module, name) && !strcmp(row->module_class, cls);
+	/* The root itself has all modules inside. Without a root, "" means memory of no module. */
 	if (!len)
 		return *own_root || !*name;
 	return !strncmp(row->module, name, len) && (!name[len] || name[len] == '.');
@@ -67,6 +69,7 @@ static bool keep(void *ctx, const struct row *r)
 	return matches_module(x, r->module_root, r->module, r->module_class);
 }
 
+/* Hands row_opts.hide on to that of the table. */
 static bool hide(void *ctx, const char *file)
 {
 	const struct match *x = ctx;
@@ -74,6 +77,8 @@ static bool hide(void *ctx, const char *file)
 	return x->r->hide(x->r->ctx, file);
 }
 
+/* Sets the stacks of the row's blocks, largest first, and x->stacks. Returns 0 or a negative error.
+ */
 static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 {
 	struct row_opts o = { .by = BY_STACK,
@@ -86,6 +91,7 @@ static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 
 	if (err)
 		return err;
+	/* The last rows have what keep() left out. */
 	while (ret->nstacks && ret->stacks[ret->nstacks - 1].filtered)
 		ret->nstacks--;
 	for (size_t i = 0; i < ret->nstacks && !err; i++)
@@ -93,7 +99,8 @@ static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 	return err;
 }
 
-/* Memory from before attach has no stacks, but objects that hold it. */
+/* Sets the objects that hold the row's memory: memory from before attach has no stacks. Returns 0
+ * or a negative error. */
 static int take_holders(struct match *x, size_t device, struct live_detail *ret)
 {
 	const struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW, .keep = keep, .ctx = x };
@@ -104,7 +111,8 @@ static int take_holders(struct match *x, size_t device, struct live_detail *ret)
 	return err;
 }
 
-/* Whether a block is in the row. */
+/* Whether a block is in the row. Goes by the same rules as keep(), which sees rows in place of
+ * blocks. */
 static bool is_of_row(const struct match *x, const struct live_block *b)
 {
 	const struct row *row = &x->row->row;
@@ -173,6 +181,8 @@ static void take_sizes(uint64_t *sizes, size_t n, struct live_detail *ret)
 	}
 }
 
+/* Sets sizes, ages and bytes of the row's blocks. now: ns since the start of the capture. Returns 0
+ * or a negative error. */
 static int take_blocks(struct match *x, size_t device, uint64_t now, struct live_detail *ret)
 {
 	struct live_block *all;

@@ -69,6 +69,7 @@ static void push(struct graph *g, uint64_t number, const struct graph_column *c)
 		level__push(&g->levels[i], number >> (i * SHIFT), c);
 }
 
+/* A bucket in which the values of now have not changed. */
 static struct graph_column current_values(const struct graph *g)
 {
 	return (struct graph_column){
@@ -76,7 +77,7 @@ static struct graph_column current_values(const struct graph *g)
 	};
 }
 
-/* Makes the bucket of `time` the current one. Buckets in between get the values of now. */
+/* Makes the bucket of `time`, in ns, the current one. Buckets in between get the values of now. */
 static void advance_to(struct graph *g, uint64_t time)
 {
 	uint64_t number = time / GRAPH_STEP, n;
@@ -88,7 +89,7 @@ static void advance_to(struct graph *g, uint64_t time)
 	/* After a long pause, fill only the buckets that each level keeps: far from the end, push
 	 * once for each bucket of a coarse level. */
 	for (n = g->number + 1; n < number;) {
-		uint64_t left = number - n, step = 1;
+		uint64_t left = number - n, step = 1; /* in buckets of the finest level */
 
 		for (unsigned i = 0; i + 1 < LEVELS && left > (uint64_t)BUCKETS << (i * SHIFT); i++)
 			step = UINT64_C(1) << ((i + 1) * SHIFT);
@@ -136,7 +137,8 @@ bool graph__extend(struct graph *g, uint64_t now)
 	return g->begun;
 }
 
-/* The values of the finest-level buckets [from, to), read from `level`. */
+/* The values of the finest-level buckets [from, to), read from `level`, whose buckets may be wider.
+ * Not known: they are older than what the level keeps. */
 static struct graph_column read_range(const struct graph *g, unsigned level, uint64_t from,
 				      uint64_t to)
 {
@@ -162,7 +164,8 @@ static uint64_t newest_of(const struct graph *g, uint64_t now)
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns)
 {
-	uint64_t end, width, newest = newest_of(g, now);
+	/* width of a column, and step of a level: in buckets of the finest level */
+	uint64_t end, width, step, newest = newest_of(g, now);
 	unsigned level = 0;
 
 	for (size_t i = 0; i < columns; i++)
@@ -177,8 +180,9 @@ uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct 
 	 * step. */
 	while (level + 1 < LEVELS && (width * columns) >> (level * SHIFT) > BUCKETS - 1)
 		level++;
-	width = (width + (UINT64_C(1) << (level * SHIFT)) - 1) >> (level * SHIFT)
-									  << (level * SHIFT);
+	step = UINT64_C(1) << (level * SHIFT);
+	width = (width + step - 1) / step * step;
+
 	end = newest / width + 1;
 	for (size_t i = 0; i < columns; i++) {
 		uint64_t back = columns - i, from;
@@ -192,6 +196,7 @@ uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct 
 	return width * GRAPH_STEP;
 }
 
+/* Columns end at multiples of their width, so that they do not change while time goes on. */
 int graph__column(const struct graph *g, uint64_t now, uint64_t width, size_t columns,
 		  uint64_t time)
 {

@@ -23,6 +23,7 @@
 #define STEP_MOVES (UINT32_C(1) << 18)	 /* longest step that findings analyse */
 #define HOLDERS_NAMED 2			 /* holders that the row "before attach" names */
 #define HOLDER_COLUMNS 48		 /* maximum width of a holder's name */
+#define MORE_HOLDERS 40			 /* bytes kept free for ", + N more" */
 /* A step is recent until STALE ns and STALE_STEPS times the duration of a step have passed. */
 #define STALE UINT64_C(3000000000)
 #define STALE_STEPS 3
@@ -79,6 +80,7 @@ static void note_step_end(struct live_proc *p, uint64_t time)
 			      model__noted_allocated(p->model, (size_t)device, ROWS_AT_BASE));
 }
 
+/* Keeps a mark of the user or the program, the newest LIVE_MARKS of them. */
 static void keep_mark(struct live_proc *p, const struct event *e)
 {
 	uint64_t ignored;
@@ -99,6 +101,8 @@ const char *live_proc__mark(const struct live_proc *p, size_t back, uint64_t *ti
 	return dict__str(p->dict, m->name);
 }
 
+/* Hands the event to the advisor, the model and the recording, and keeps what the screen shows of
+ * it. Returns 0 or a negative error. */
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct live_proc *p = (struct live_proc *)s;
@@ -130,6 +134,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return 0;
 }
 
+/* Sets what the table r shows. Forgets its rows if that is another set of blocks than before. */
 static void select_rows(const struct live_proc *p, struct live_rows *r, enum live_by by,
 			const struct live_selection *a)
 {
@@ -256,6 +261,7 @@ bool live_proc__last_step(const struct live_proc *p, size_t device, struct model
 	return p->now < ret->end + STALE_STEPS * model__step_time(p->model) + STALE;
 }
 
+/* Resident memory of the process in bytes; 0: not known, as after its end. */
 static uint64_t read_rss(pid_t pid)
 {
 	unsigned long long all, resident;
@@ -329,7 +335,7 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 			len = (size_t)snprintf(buf, LIVE_HOLDERS, "%s " WORDS_UNHELD ", ",
 					       live__bytes(bytes, unnamed));
 		words__location(name, &h.all[i], cwd, HOLDER_COLUMNS);
-		if (named == HOLDERS_NAMED || len + strlen(name) > LIVE_HOLDERS - 40) {
+		if (named == HOLDERS_NAMED || len + strlen(name) > LIVE_HOLDERS - MORE_HOLDERS) {
 			others++;
 			continue;
 		}
@@ -342,8 +348,9 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 	return 0;
 }
 
-/* Returns the earliest time of the next judgement, ns since the start of the capture. begin: the
- * thread's processor time, ns, when this one began. */
+/* The earliest time of the next judgement, ns since the start of the capture, so that judging takes
+ * at most 1/JUDGE_PART of the time. begin: this thread's processor time, ns, when the last one
+ * began. */
 static uint64_t next_judgement(const struct live_proc *p, uint64_t begin)
 {
 	uint64_t pause = (clock__read(CLOCK_THREAD_CPUTIME_ID) - begin) * JUDGE_PART;

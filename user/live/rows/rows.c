@@ -44,7 +44,7 @@ static uint64_t mix(uint64_t h, const char *s)
 
 uint64_t live_rows__key(enum live_by by, const struct row *r)
 {
-	uint64_t key = 1 + (r->filtered ? 2 : 0);
+	uint64_t key = 1 + (r->filtered ? 2 : 0); /* filtered rows have other keys */
 
 	/* Filtered memory is one row, except in the module tree. */
 	if (r->filtered && by != LIVE_LAYER)
@@ -65,6 +65,7 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 	}
 }
 
+/* Sets the options of model__rows() for the rows of this table at a moment. */
 static void make_opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
 {
 	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE,
@@ -240,7 +241,7 @@ static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct l
 	return 0;
 }
 
-/* Updates the bytes at the peak if there is a new peak. */
+/* Updates the rows' bytes at the peak if the device has a new peak. Returns 0 or a negative error. */
 static int take_peak(struct live_rows *r, const struct model *m, size_t device,
 		     const struct model_device *d)
 {
@@ -268,12 +269,14 @@ static double growth_interval(const struct live_rows *r)
 	return r->now - r->since >= LEAST_INTERVAL ? minutes : 0;
 }
 
-/* Growth below LEAST_PACE counts as 0: a block was replaced by one of another size. */
+/* The growth that is shown, bytes per step or minute. Less than LEAST_PACE counts as 0: a block was
+ * replaced by one of another size. */
 static int64_t pace_of(double bytes)
 {
 	return bytes > -LEAST_PACE && bytes < LEAST_PACE ? 0 : (int64_t)bytes;
 }
 
+/* Sets what is known of each row from this and earlier refreshes: peak, growth, pace and holders. */
 static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 {
 	double interval = growth_interval(r);
@@ -314,6 +317,7 @@ static void fetched__free(struct fetched *f)
 	free(f->all);
 }
 
+/* Reads the model's rows at a moment. The caller frees *rows. Returns 0 or a negative error. */
 static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device,
 		      enum row_when when, struct row **rows, size_t *n)
 {
@@ -323,7 +327,8 @@ static int fetch_rows(const struct live_rows *r, const struct model *m, size_t d
 	return model__rows(m, device, &o, rows, n);
 }
 
-/* Reads each row's bytes at the start and end of the growth interval. */
+/* Reads each row's bytes at the start and at the end of the growth interval: from ends of steps if
+ * there are steps, otherwise now. Returns 0 or a negative error. */
 static int take_growth(struct live_rows *r, const struct model *m, size_t device,
 		       const struct fetched *f)
 {
@@ -342,6 +347,8 @@ static int take_growth(struct live_rows *r, const struct model *m, size_t device
 	return err;
 }
 
+/* Reads the rows of this refresh into *f, for fetched__free(), also after an error. Returns 0 or a
+ * negative error. */
 static int fetch(struct live_rows *r, const struct model *m, size_t device,
 		 const struct model_device *d, struct fetched *f)
 {
@@ -369,6 +376,7 @@ static int fetch(struct live_rows *r, const struct model *m, size_t device,
 	return err ?: take_peak(r, m, device, d);
 }
 
+/* Frees the model's rows of the last refresh, whose strings the shown rows use. */
 static void free_strings(struct live_rows *r)
 {
 	for (size_t i = 0; i < sizeof(r->strings) / sizeof(*r->strings); i++) {
@@ -424,6 +432,7 @@ void live_rows__forget(struct live_rows *r)
 	r->round = 0;
 }
 
+/* The number that the row is sorted by, largest first. */
 static double sort_value(const struct live_row *x, enum live_sort sort)
 {
 	switch (sort) {
@@ -440,7 +449,7 @@ static double sort_value(const struct live_row *x, enum live_sort sort)
 	}
 }
 
-/* Filtered rows last, then by the sort's value, largest first. */
+/* For sorting: filtered rows last, then by the sort's value, largest first. */
 static int compare_rows(const struct live_row *x, const struct live_row *y, enum live_sort sort)
 {
 	double vx = sort_value(x, sort);
@@ -484,6 +493,7 @@ struct tree {
 	void *ctx;
 };
 
+/* The root that the row's module is in; "": none. */
 static const char *root_of(const struct row *r)
 {
 	return r->module_root ? r->module_root : "";
@@ -516,10 +526,12 @@ static int compare_names(const char *a, const char *b)
 	return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
 }
 
+/* For qsort(), before link_parents(): each module before those inside it; memory from before attach
+ * and filtered rows last. */
 static int by_place(const void *x, const void *y)
 {
-	const struct row *a = &((const struct live_row *)x)->row,
-			 *b = &((const struct live_row *)y)->row;
+	const struct row *a = &((const struct live_row *)x)->row;
+	const struct row *b = &((const struct live_row *)y)->row;
 	int c = strcmp(root_of(a), root_of(b));
 
 	if (a->filtered != b->filtered)
@@ -548,7 +560,8 @@ static void link_parents(struct tree *t)
 	}
 }
 
-/* Builds the lists of children. Goes from the last row to the first, since it prepends. */
+/* Builds the lists of children, in the order of the row indexes `order`. Goes from the last row to
+ * the first, since it prepends. *roots: the first row without a parent, as index + 1. */
 static void link_children(struct tree *t, const size_t *order, size_t *roots)
 {
 	for (size_t i = t->n; i-- > 0;) {
@@ -560,7 +573,8 @@ static void link_children(struct tree *t, const size_t *order, size_t *roots)
 	}
 }
 
-/* Copies the visible rows to `to` in display order, then the hidden ones. */
+/* Copies the visible rows to `to` in display order, then the hidden ones. roots: as from
+ * link_children(). */
 static void lay_out(struct tree *t, size_t roots, struct live_row *to)
 {
 	size_t shown = 0, hidden = t->n, id = roots;
@@ -600,6 +614,7 @@ struct sorting {
 	enum live_sort sort;
 };
 
+/* For qsort_r(): compares rows by their indexes. */
 static int by_sort(const void *a, const void *b, void *ctx)
 {
 	const struct sorting *s = ctx;

@@ -17,6 +17,7 @@ static bool has_table(const struct live_state *s)
 	return s->view != VIEW_FINDINGS && s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
 }
 
+/* Frees the segments of the last refresh. */
 static void drop_segments(struct live_state *s)
 {
 	if (s->has_segments)
@@ -48,6 +49,7 @@ int live_state__add(struct live_state *s, struct live_proc *p)
 	return err;
 }
 
+/* The first ended process that is not the chosen one is the oldest. */
 struct live_proc *live_state__remove_ended(struct live_state *s, size_t most)
 {
 	struct live_proc *old = NULL;
@@ -74,6 +76,7 @@ struct live_proc *live_state__proc(const struct live_state *s)
 	return s->chosen < s->nprocs ? s->procs[s->chosen] : NULL;
 }
 
+/* The device that the user chose, if the process has it; otherwise its main device. */
 int live_state__device(const struct live_state *s, struct model_device *d)
 {
 	const struct live_proc *p = live_state__proc(s);
@@ -124,6 +127,8 @@ struct live_rows *live_state__table(const struct live_state *s)
 	return p ? &p->rows[live_state__by(s)] : NULL;
 }
 
+/* Reads the segments of a device. Keeps an error other than -ENOMEM, which it returns, in
+ * s->segments_err. */
 static int refresh_segments(struct live_state *s, const struct live_proc *p, int device)
 {
 	struct model_segments fresh;
@@ -138,6 +143,7 @@ static int refresh_segments(struct live_state *s, const struct live_proc *p, int
 	return err == -ENOMEM ? err : 0;
 }
 
+/* Reads the details of the selected row. Returns 0 or -ENOMEM. */
 static int refresh_detail(struct live_state *s, const struct live_proc *p, int device)
 {
 	const struct live_row *row = live_state__row(s);

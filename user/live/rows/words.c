@@ -10,7 +10,7 @@ char *live__bytes(char *buf, uint64_t bytes)
 {
 	static const char units[] = "KMGTPE";
 	double v = (double)bytes;
-	int unit = -1;
+	int unit = -1; /* index in units; -1: bytes */
 
 	if (bytes < 1024) {
 		snprintf(buf, SIZE, "%" PRIu64 " B", bytes);
@@ -21,6 +21,7 @@ char *live__bytes(char *buf, uint64_t bytes)
 		v /= 1024;
 		unit++;
 	}
+	/* No digit after the point where rounding would print 1000.0. */
 	snprintf(buf, SIZE, v >= 999.95 ? "%.0f %ciB" : "%.1f %ciB", v, units[unit]);
 	return buf;
 }
@@ -41,8 +42,9 @@ char *live__change(char *buf, int64_t bytes)
 char *live__rate(char *buf, double v)
 {
 	static const char units[] = "kMGT";
-	int unit = -1;
+	int unit = -1; /* index in units; -1: none */
 
+	/* Use the next unit if rounding would print 1000. */
 	while (unit < 3 && v >= (unit < 0 ? 999.5 : 999.95)) {
 		v /= 1000;
 		unit++;
@@ -101,7 +103,8 @@ char *live__ago(char *buf, uint64_t ns)
 	return buf;
 }
 
-/* base: the largest power of 2 up to v. The result is base, 5/4, 6/4 or 7/4 of it, or twice base. */
+/* base: the largest power of 2 up to v, at least 1 KiB. The result is base, 5/4, 6/4 or 7/4 of it,
+ * or twice base. */
 uint64_t live__scale(uint64_t v)
 {
 	uint64_t base = 1024, unit;

@@ -15,8 +15,10 @@
 #include "model/words.h"
 #include "record/dict.h"
 
-#define FRAMES 200 /* frames shown per stack */
-#define STACKS 50  /* stacks shown */
+#define FRAMES 200	 /* frames shown per stack */
+#define STACKS 50	 /* stacks shown */
+#define BEFORE_HOLDER 37 /* columns before the name of a holder, and right of it */
+#define HOLDER_LEAST 13	 /* columns of that name, at least */
 
 struct page { /* a page of text lines that can be scrolled */
 	struct paint *p;
@@ -40,6 +42,7 @@ static void print_line(struct page *g, int indent, enum ink ink, const char *fmt
 	paint__put(g->p, g->y++, indent, g->p->columns - indent, ink, text);
 }
 
+/* Draws two lines with the figures of the row. all: the table that it is in. */
 static void draw_figures(struct page *g, const struct live_row *r, const struct live_rows *all)
 {
 	char live[24], share[24], median[24] = "-", peak[24], growth[24] = "-", pace[24],
@@ -106,6 +109,7 @@ static void draw_sizes_and_ages(struct page *g, const struct live_detail *x)
 	}
 }
 
+/* Draws a frame of a stack. The frame that the row is charged to is bold, after ">". */
 static void draw_frame(struct page *g, const struct dict *d, struct dict_frame f,
 		       const struct row *r)
 {
@@ -126,6 +130,7 @@ static void draw_frame(struct page *g, const struct dict *d, struct dict_frame f
 		print_line(g, 2, INK_PLAIN, "  %.700s%.210s", text, module);
 }
 
+/* Draws stack i of n of the row: its figures, then its frames. */
 static void draw_stack(struct page *g, const struct live_proc *proc, const struct row *r, size_t i,
 		       size_t n)
 {
@@ -159,18 +164,20 @@ static void draw_stack(struct page *g, const struct live_proc *proc, const struc
 		print_line(g, 2, INK_DIM, "+ %u more frames", s.n - FRAMES);
 }
 
+/* Lists the objects that hold the row's memory from before attach. */
 static void draw_holders(struct page *g, const struct live_proc *proc, const struct live_detail *x)
 {
 	const char *cwd = facts__get(proc->facts, "cwd");
 	char bytes[24], count[32], where[REPORT_TEXT];
-	int width = g->p->columns > 50 ? g->p->columns - 37 : 13;
+	int width = g->p->columns - BEFORE_HOLDER;
 
 	print_line(g, 0, INK_PLAIN, "%s", "");
 	print_line(g, 0, INK_BOLD, "HELD BY (allocated before attach, so no stack was recorded)");
 	for (size_t i = 0; i < x->held.n; i++) {
 		const struct row *r = &x->held.all[i];
 
-		words__location(where, r, cwd, (size_t)width);
+		words__location(where, r, cwd,
+				(size_t)(width > HOLDER_LEAST ? width : HOLDER_LEAST));
 		*count = '\0';
 		if (r->count)
 			text__count(count, sizeof(count), r->count);
@@ -202,6 +209,7 @@ static void draw_names(struct page *g, struct live_state *s, const struct live_r
 	}
 }
 
+/* Draws the details of a row of memory. */
 static void draw_all(struct page *g, struct live_state *s, const struct live_row *r)
 {
 	const struct live_proc *proc = live_state__proc(s);
@@ -226,6 +234,7 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 		print_line(g, 0, INK_DIM, "+ %zu more stacks", x->nstacks - STACKS);
 }
 
+/* Draws the details of a segment: its figures, who took it, and which lines hold memory in it. */
 static void draw_segment(struct page *g, const struct live_state *s, const struct segment *x)
 {
 	const struct live_proc *proc = live_state__proc(s);

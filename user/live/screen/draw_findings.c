@@ -27,7 +27,7 @@ static size_t count_lines(const char *text)
 static void draw_lines(struct paint *p, struct live_state *s, char *text, int y, int rows)
 {
 	size_t n = count_lines(text), page = rows > 0 ? (size_t)rows : 0;
-	size_t most = n > page ? n - page : 0;
+	size_t most = n > page ? n - page : 0; /* largest s->first */
 	char *line = text, *end;
 
 	if (s->first > most)

@@ -24,6 +24,7 @@ static uint64_t eighths_of(uint64_t v, uint64_t top, int rows)
 	return v && !e ? 1 : e;
 }
 
+/* Draws column x of the screen, from row y on, in `rows` rows. top: bytes at the upper edge. */
 static void draw_column(struct paint *p, int x, int y, int rows, const struct graph_column *c,
 			uint64_t top)
 {
@@ -34,8 +35,7 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 	int line = c->reserved ? (int)((eighths_of(c->reserved, top, rows) - 1) / 8) : -1;
 
 	for (int r = 0; r < rows; r++) {
-		/* here: eighths of this row that are filled. held: with bytes allocated all the
-		 * time. */
+		/* here: eighths of this row that are filled; held: all the time */
 		uint64_t bottom = (uint64_t)r * 8, here = most > bottom ? most - bottom : 0;
 		bool held, full = here >= 8;
 		const char *sign;
@@ -55,6 +55,7 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 	}
 }
 
+/* Draws the labels of the graph's left edge: top, its half if there is room, and 0. top 0: only 0. */
 static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 {
 	char text[24];
@@ -73,7 +74,8 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 	}
 }
 
-/* Draws the time axis. With marks it has no legend: their arrows are in the same row. */
+/* Draws the time axis, for columns of `width` ns. With marks it has no legend: their arrows are in
+ * the same row. */
 static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bool marks)
 {
 	char ago[24];
@@ -92,9 +94,9 @@ static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bo
 
 struct marked { /* what the marks need to know of the graph */
 	const struct graph_column *c;
-	int columns, y, rows;
-	uint64_t top;  /* bytes at the upper edge of the highest row; 0: nothing is drawn */
-	int used_from; /* the highest row has names of marks from this column on */
+	int columns, y, rows; /* size; row of the screen that it begins at */
+	uint64_t top;	      /* bytes at the upper edge of the highest row; 0: nothing is drawn */
+	int used_from;	      /* the highest row has names of marks from this column on */
 };
 
 /* Whether the highest row is free of memory in n columns from x on. */
@@ -122,6 +124,8 @@ static void draw_mark_name(struct paint *p, struct marked *m, int x, const char 
 	m->used_from = at < x ? at : x;
 }
 
+/* Draws a mark in column x of the graph: a dotted line, an arrow below it, and its name. raw: the
+ * name, not cleaned. */
 static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 {
 	const struct graph_column *c = &m->c[x];
@@ -136,7 +140,8 @@ static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 	draw_mark_name(p, m, x, text__clean(name, sizeof(name), raw, strlen(raw)));
 }
 
-/* Draws the marks from the last one to the first. Returns true if the graph's time has any. */
+/* Draws the marks from the last one to the first. width: ns of a column. Returns true if the
+ * graph's time has any. */
 static bool draw_marks(struct paint *p, struct marked *m, const struct live_proc *proc,
 		       const struct graph *g, uint64_t width)
 {
@@ -179,6 +184,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 		top = c[i].known && c[i].most > top ? c[i].most : top;
 		top = c[i].known && c[i].reserved > top ? c[i].reserved : top;
 	}
+	/* A little room above the highest column. */
 	top = top ? live__scale(top + top / 64) : 0;
 	rows--;
 	draw_axis(p, y, rows, top);

@@ -15,6 +15,8 @@
 #include "report/text.h"
 
 #define HOST_LEAST 30		   /* columns that the host memory needs */
+#define RANK_DIGITS 6		   /* characters of a rank that are shown */
+#define FIGURE_COLUMNS 9	   /* columns of a figure, such as "999.9 MiB" */
 #define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
 /* Writes "cuda:0 (1 of 2) NVIDIA H200 80.0 GiB"; the number only if there are several devices. */
@@ -37,11 +39,13 @@ static void describe_device(char *buf, size_t size, const struct live_proc *p,
 		snprintf(buf + len, size - len, " %s", live__bytes(bytes, total));
 }
 
+/* Draws row 0: process and command, device, time. device: index of the device d; negative: none. */
 static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
 		     const struct model_device *d, int device)
 {
 	char right[200] = "", device_text[160] = "", clock[24], cmd[1024] = "", text[1200];
 	char details[80] = ""; /* rank, number and end of the process */
+	char rank_text[RANK_DIGITS + 2];
 	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
 	int room;
 
@@ -57,7 +61,8 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 	room = p->columns - (int)text__width(right) - 2;
 	if (rank && *rank)
 		snprintf(details, sizeof(details), " rank %s",
-			 text__clean(text, 8, rank, strnlen(rank, 6)));
+			 text__clean(rank_text, sizeof(rank_text), rank,
+				     strnlen(rank, RANK_DIGITS)));
 	if (s->nprocs > 1)
 		snprintf(details + strlen(details), sizeof(details) - strlen(details),
 			 " (%zu of %zu)", s->chosen + 1, s->nprocs);
@@ -71,13 +76,14 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		     right);
 }
 
-/* Draws "name value  " with the value in a field of 9 columns. Returns the next x. */
+/* Draws "name value  " in row y, with the value in a field of FIGURE_COLUMNS, unless it does not
+ * fit. Returns the next x. */
 static int put_figure(struct paint *p, int y, int x, const char *name, const char *value,
 		      enum ink ink)
 {
 	int n = (int)strlen(name) + 1;
 	int len = (int)text__width(value);
-	int field = len > 9 ? len : 9;
+	int field = len > FIGURE_COLUMNS ? len : FIGURE_COLUMNS;
 
 	if (x + n + field > p->columns)
 		return x;
@@ -86,8 +92,8 @@ static int put_figure(struct paint *p, int y, int x, const char *name, const cha
 	return x + n + field + 2;
 }
 
-/* While steps run, the current value changes all the time. Then the bytes at the last step's end
- * and its peak tell more. */
+/* Draws the memory of tensors in row 1. While steps run, the current value changes all the time:
+ * then the bytes at the last step's end and its peak tell more. Returns the next x. */
 static int draw_allocated(struct paint *p, const struct live_proc *proc,
 			  const struct model_device *d, int device)
 {
@@ -103,6 +109,8 @@ static int draw_allocated(struct paint *p, const struct live_proc *proc,
 			  live__bytes(buf, step.peak), INK_WITHIN);
 }
 
+/* Draws row 1: memory of tensors, reserved, peak, driver, RSS and before attach, as far as they are
+ * known. */
 static void draw_figures(struct paint *p, const struct live_proc *proc,
 			 const struct model_device *d, int device)
 {
@@ -140,7 +148,7 @@ static void draw_host(struct paint *p, const struct live_proc *proc, int x)
 {
 	const struct model_host *host = model__host(proc->model);
 	char parts[1024], text[1040];
-	int room = p->columns - x - 5;
+	int room = p->columns - x - (int)strlen("RSS: ");
 
 	if (!host || room < HOST_LEAST)
 		return;
@@ -282,7 +290,7 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	paint__right(p, y, x, p->columns - x, ink, text);
 }
 
-/* Draws the last message while it is recent, otherwise counts of events and losses. */
+/* Draws row y: the last message while it is recent, otherwise counts of events and losses. */
 static void draw_events(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_message *m = live_state__message(s, 0);
@@ -323,7 +331,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	}
 }
 
-/* The key that a name in the footer stands for; 0: it stands for several keys. */
+/* The key that a name in the footer stands for; 0: the name stands for several keys. */
 static int key_of(const char *name)
 {
 	static const struct {
@@ -341,6 +349,8 @@ static int key_of(const char *name)
 	return name[1] ? 0 : name[0];
 }
 
+/* Draws a key and what it does in the footer, for clicks as well. Returns the next x, or the
+ * screen's width if there is no room. */
 static int put_key(struct paint *p, int x, const char *name, const char *does)
 {
 	int y = p->rows - 1, width = (int)(strlen(name) + strlen(does)) + 2;

@@ -29,6 +29,7 @@ static size_t wrap(struct region *g, const char *label, int x, enum ink ink, con
 	do {
 		size_t len = strlen(text);
 
+		/* part: as many whole characters as fit; len: their bytes, and a space after them */
 		snprintf(part, sizeof(part), "%s", text);
 		while ((int)text__width(part) > width) {
 			for (len = strlen(part) - 1; len && (part[len] & 0xc0) == 0x80; len--)

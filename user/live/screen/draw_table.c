@@ -17,6 +17,7 @@
 
 #define HELD_BY 65 /* column of the line that holds most of a segment */
 
+/* Draws a cell in its column's width and alignment. */
 static void put_cell(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {
 	if (live_columns[c].left)
@@ -25,6 +26,7 @@ static void put_cell(struct paint *p, int y, int x, enum live_col c, enum ink in
 		paint__right(p, y, x, live_columns[c].width, ink, text);
 }
 
+/* Draws the titles of a table. A click on one sorts by it. */
 static void draw_titles(struct paint *p, const struct live_state *s, enum live_by by, int y)
 {
 	static const int keys[SORT_NR] = { [SORT_LIVE] = 't',
@@ -51,7 +53,7 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 	paint__put(p, y, x + 1, p->columns - x - 1, INK_BAR, live_cells__where_title(by));
 }
 
-/* most: the growth of the row that grew most. */
+/* The colour of a cell. most: the growth, in bytes, of the row that grew most. */
 static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most)
 {
 	if (c == COL_LIVE)
@@ -63,6 +65,7 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 	return r->growth == most ? INK_GREW_MOST : INK_GREW;
 }
 
+/* Draws a row of memory. most: as for cell_ink(). */
 static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc,
 		     const struct live_row *r, int y, bool selected, int64_t most)
 {
@@ -91,6 +94,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	paint__put(p, y, x + 1, p->columns - x - 1, selected ? INK_SELECTED : INK_PLAIN, text);
 }
 
+/* Bytes by which the row that grew most has grown; 0: none has. */
 static int64_t most_growth(const struct live_rows *r)
 {
 	int64_t most = 0;
@@ -131,6 +135,7 @@ void draw_table(struct paint *p, struct live_state *s, int y, int rows)
 
 /* ---- segments and processes ---- */
 
+/* Draws a segment, and the line that holds most of it. */
 static void draw_segment(struct paint *p, const struct live_proc *proc, const struct segment *g,
 			 int y, bool selected)
 {
@@ -225,6 +230,7 @@ static void describe_process(char *buf, size_t size, const struct live_proc *pro
 
 /* Format of a row of the table of processes, and of its titles. */
 #define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %11s %7s %6s"
+#define BEFORE_GROWTH 44 /* columns of a row before GROWTH/STEP, without the device */
 
 /* Draws a process and adds its figures to sums. y: -1 to add only. */
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
@@ -265,7 +271,8 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 		 live__rate(rate, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
 	if (!selected && pace)
-		paint__right(p, y, 44 + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK, growth);
+		paint__right(p, y, BEFORE_GROWTH + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK,
+			     growth);
 	if (p->columns - x < 3)
 		return;
 	describe_process(cmd, sizeof(cmd), proc, p->columns - x);

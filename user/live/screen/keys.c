@@ -63,7 +63,17 @@ const struct live_key_help live_keys__help[] = {
 	{ NULL, NULL, NULL },
 };
 
-/* Handles a key in the prompt for a filter or a mark. */
+/* True for a byte of a character in UTF-8 that is no control character. */
+static bool is_byte_of_text(int key)
+{
+	return key >= ' ' && key <= 0xff && key != 0x7f;
+}
+
+/* The code of Ctrl with a letter. */
+#define KEY_CTRL(letter) ((letter) - '@')
+
+/* Handles a key in the prompt for a filter or a mark. Enter takes the text; a filter that is not
+ * valid stays in the prompt. */
 static enum live_act type_key(struct live_state *s, int key)
 {
 	size_t len = strlen(s->typed);
@@ -99,12 +109,13 @@ static enum live_act type_key(struct live_state *s, int key)
 			len--;
 		s->typed[len] = '\0';
 		return ACT_DRAW;
-	case 'U' - '@':
+	case KEY_CTRL('U'):
 		s->typed[0] = '\0';
 		return ACT_DRAW;
 	default:
-		if (key < ' ' || key > 0xff || key == 0x7f || len + 1 >= sizeof(s->typed))
+		if (!is_byte_of_text(key) || len + 1 >= sizeof(s->typed))
 			return ACT_NONE;
+		/* The first key replaces a name that was offered. */
 		len = offered ? 0 : len;
 		s->typed[len] = (char)key;
 		s->typed[len + 1] = '\0';
@@ -112,6 +123,7 @@ static enum live_act type_key(struct live_state *s, int key)
 	}
 }
 
+/* Selects a row, or the last one if there are fewer. */
 static enum live_act select_row(struct live_state *s, size_t to)
 {
 	size_t n = live_state__rows(s), last = n ? n - 1 : 0;
@@ -129,7 +141,7 @@ static size_t minus_or_0(size_t n, size_t by)
 	return n > by ? n - by : 0;
 }
 
-/* Scrolls a page that has no selected row. */
+/* Scrolls a page that has no selected row. *first: its first line; page: lines on the screen. */
 static enum live_act scroll_page(size_t *first, int key, size_t page)
 {
 	switch (key) {
@@ -156,6 +168,7 @@ static enum live_act scroll_page(size_t *first, int key, size_t page)
 	}
 }
 
+/* Moves the selection. page: rows on the screen. */
 static enum live_act move_selection(struct live_state *s, int key, size_t page)
 {
 	switch (key) {
@@ -218,6 +231,7 @@ static enum live_act show_view(struct live_state *s, enum live_view v)
 	return ACT_REFRESH;
 }
 
+/* Sorts the table and goes to its first row. */
 static enum live_act sort_rows(struct live_state *s, enum live_sort by)
 {
 	if (s->view == VIEW_FINDINGS || s->view == VIEW_SEGMENTS || s->view == VIEW_PROCESSES)
@@ -229,6 +243,7 @@ static enum live_act sort_rows(struct live_state *s, enum live_sort by)
 	return ACT_DRAW;
 }
 
+/* Shows the selected row's details, or hides them. A process becomes the chosen one. */
 static enum live_act open_row(struct live_state *s)
 {
 	if (s->view == VIEW_PROCESSES) {
@@ -282,6 +297,7 @@ static enum live_act turn_view(struct live_state *s, bool back)
 	return show_view(s, v);
 }
 
+/* Shows a view, unless there is nothing to show in it. */
 static enum live_act choose_view(struct live_state *s, enum live_view v)
 {
 	const struct live_proc *p = live_state__proc(s);
@@ -295,6 +311,7 @@ static enum live_act choose_view(struct live_state *s, enum live_view v)
 				 : "the CPU allocator has no segments");
 }
 
+/* Handles the keys that choose what is shown. ACT_NONE: it is another key. */
 static enum live_act press_view(struct live_state *s, int key)
 {
 	switch (key) {
@@ -356,6 +373,7 @@ static enum live_act unfold_row(struct live_state *s, bool open)
 	return open ? ACT_NONE : select_row(s, i);
 }
 
+/* Handles the keys of a table. ACT_NONE: it is another key. */
 static enum live_act press_table(struct live_state *s, int key)
 {
 	switch (key) {
@@ -408,6 +426,7 @@ static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 
 #define WHEEL 3 /* rows by which the wheel scrolls */
 
+/* Acts as WHEEL presses of an arrow key. */
 static enum live_act turn_wheel(struct live_state *s, bool up, size_t page)
 {
 	enum live_act act = ACT_NONE;
@@ -434,7 +453,7 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	if (key >= KEY_LIVE_ROW)
 		return click_row(s, s->first + (size_t)(key - KEY_LIVE_ROW));
 
-	if (key == 'L' - '@')
+	if (key == KEY_CTRL('L'))
 		return ACT_REDRAW;
 	if (s->typing)
 		return type_key(s, key);

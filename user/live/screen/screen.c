@@ -41,6 +41,7 @@ static int graph_rows(int rows)
 	return n > 16 ? 16 : n;
 }
 
+/* Draws what is below the tabs: details, or the view. */
 static void draw_body(struct paint *p, struct live_state *s, int y, int rows)
 {
 	if (s->detail)
@@ -216,10 +217,16 @@ static int mouse_key(const struct screen *s)
 	return e.bstate & BUTTON1_PRESSED ? paint__clicked(&s->paint, e.y, e.x) : 0;
 }
 
+#define ESCAPE 27	 /* code of the key Esc */
 #define SEQUENCE_MOST 32 /* bytes of an escape sequence */
 
-/*
- * Returns the key for Esc and the bytes that follow it at once. Arrows have two forms, and curses
+/* True for the last byte of an escape sequence (ECMA-48). */
+static bool ends_sequence(int byte)
+{
+	return byte >= 0x40 && byte <= 0x7e;
+}
+
+/* Returns the key for Esc and the bytes that follow it at once. Arrows have two forms, and curses
  * knows one of them; this is the other. 0: Alt with a key, or an unknown sequence. Bytes that come
  * later are separate keys.
  */
@@ -236,7 +243,7 @@ static int escape_key(void)
 		return KEY_LIVE_ESCAPE;
 	if (next != '[' && next != 'O')
 		return 0;
-	while (n++ < SEQUENCE_MOST && (last = getch()) != ERR && (last < 0x40 || last > 0x7e))
+	while (n++ < SEQUENCE_MOST && (last = getch()) != ERR && !ends_sequence(last))
 		;
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && n == 1; i++)
 		if (last == keys[i].last)
@@ -255,7 +262,7 @@ int screen__key(struct screen *s)
 		{ KEY_HOME, KEY_LIVE_HOME },	 { KEY_END, KEY_LIVE_END },
 		{ KEY_ENTER, KEY_LIVE_ENTER },	 { '\r', KEY_LIVE_ENTER },
 		{ '\n', KEY_LIVE_ENTER },	 { KEY_BACKSPACE, KEY_LIVE_BACKSPACE },
-		{ 127, KEY_LIVE_BACKSPACE },	 { 8, KEY_LIVE_BACKSPACE },
+		{ 127, KEY_LIVE_BACKSPACE },	 { '\b', KEY_LIVE_BACKSPACE },
 		{ KEY_BTAB, KEY_LIVE_BACKTAB },	 { KEY_F(1), KEY_LIVE_HELP },
 		{ KEY_F(10), KEY_LIVE_QUIT },
 	};
@@ -268,7 +275,7 @@ int screen__key(struct screen *s)
 		return isatty(fileno(s->in)) ? -1 : -2;
 	if (key == KEY_MOUSE)
 		return mouse_key(s);
-	if (key == 27)
+	if (key == ESCAPE)
 		return escape_key();
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (key == keys[i].curses)

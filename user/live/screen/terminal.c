@@ -8,10 +8,12 @@
 
 #include "built_in_terminal.h"
 
+/* Beginnings of the values of TERM whose terminals take the sequences of xterm. */
 static const char *const like_xterm[] = { "xterm", "screen",  "tmux",	 "rxvt",    "linux",
 					  "vte",   "gnome",   "konsole", "putty",   "alacritty",
 					  "foot",  "ghostty", "kitty",	 "wezterm", "st-" };
 
+/* True if the built-in description suits this value of TERM. NULL is fine. */
 static bool is_like_xterm(const char *term)
 {
 	for (size_t i = 0; term && i < sizeof(like_xterm) / sizeof(*like_xterm); i++)
@@ -36,6 +38,7 @@ static bool with_built_in(bool (*f)(void *ctx), void *ctx)
 	return done;
 }
 
+/* For with_built_in(): loads the description. False on failure. */
 static bool load_built_in(void *ctx)
 {
 	int err;
@@ -58,6 +61,7 @@ struct files {
 	SCREEN *screen;
 };
 
+/* For with_built_in(): opens a screen with the description. False on failure. */
 static bool open_built_in(void *ctx)
 {
 	struct files *f = ctx;

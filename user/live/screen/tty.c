@@ -37,6 +37,7 @@ static struct tty *shown;
 /* The terminal for collect(). Global, because tputs() passes no context. */
 static struct tty *collect_target;
 
+/* For tputs(): adds a byte to the sequences of collect_target. Too long ones are cut. */
 static int collect(int c)
 {
 	if (collect_target->len < sizeof(collect_target->restore))
@@ -73,6 +74,7 @@ static void collect_restore(struct tty *t)
 	}
 }
 
+/* Whether standard output can show a screen. If not, *why as for tty__open(). */
 static bool can_show(const char **why)
 {
 	*why = NULL;
@@ -139,9 +141,11 @@ void tty__restore(struct tty *t)
 
 	if (write(t->out, t->restore, t->len) < 0)
 		return; /* the terminal is gone */
+
 	/* In the background, leave the settings to the foreground process. */
 	if (group >= 0 && group != getpgrp())
 		return;
+	/* If the terminal has no foreground group, SIGTTOU would stop this process. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTTOU);
 	sigprocmask(SIG_BLOCK, &set, &old);

@@ -41,6 +41,7 @@ static void print_allocated(FILE *out, const struct live_proc *p, const struct m
 			live__bytes(b, s.peak));
 }
 
+/* Prints the lines above the table. who: print the PID; width: columns of a line. */
 static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who,
 		       int width)
 {
@@ -76,6 +77,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 					 (size_t)width - 18));
 }
 
+/* Prints a cell in its column's width and alignment. */
 static void put_cell(FILE *out, enum live_col c, const char *text)
 {
 	int room = live_columns[c].width - (int)text__width(text);
@@ -112,6 +114,7 @@ static int print_cells(FILE *out, enum live_by by, const struct live_rows *rows,
 	return left > 4 ? left : 4;
 }
 
+/* Prints the titles and the rows, and what the rows left out by t->top add up to. */
 static void print_table(FILE *out, const struct live_proc *p, const struct live_rows *rows,
 			const struct live_table *t, int width)
 {
@@ -216,6 +219,7 @@ static void put_devices(struct json *j, const struct live_proc *p)
 	json__close_array(j);
 }
 
+/* Adds what the row stands for: line, module, category. */
 static void put_words(struct json *j, enum live_by by, const struct row *r)
 {
 	if (by == LIVE_LINE || by == LIVE_FUNCTION) {
@@ -283,6 +287,7 @@ static void put_table(struct json *j, const struct live_proc *p, const struct li
 		json__uint(j, names[2], rest);
 }
 
+/* Adds the table of the main device and that of the host memory. */
 static void put_rows(struct json *j, const struct live_proc *p, const struct live_table *t)
 {
 	static const char *main_names[] = { "rows", "more_rows", "more_bytes" },
@@ -344,6 +349,7 @@ struct shown {		  /* a process in the output */
 	uint64_t blocks; /* number of outputs so far */
 };
 
+/* For the sink: hands the event to the process. */
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct live_proc *p = ((struct shown *)s)->proc;
@@ -374,6 +380,7 @@ static int output_status(struct plain *l)
 	return EXIT_FAILED;
 }
 
+/* Reads the rows and figures of a process for its next output. Returns 0 or a negative error. */
 static int refresh(struct shown *s)
 {
 	const struct live_args *a = s->plain->args;
@@ -421,11 +428,13 @@ static int print_proc(struct shown *s, const char *end)
 	return err ? err : flush_output(l);
 }
 
+/* Sets the process's time (ns since the start) and counts. */
 static void pass_time(struct shown *s, uint64_t now)
 {
 	live_proc__set_time(s->proc, now, session__events(s->session), session__lost(s->session));
 }
 
+/* Prints the process when its interval is over, and ends the capture after the last of --count. */
 static int on_tick(struct sink *sink, uint64_t now)
 {
 	struct shown *s = (struct shown *)sink;
@@ -440,6 +449,7 @@ static int on_tick(struct sink *sink, uint64_t now)
 	return print_proc(s, "");
 }
 
+/* For tracees_output.begin: begins a process. Returns NULL if memory is short, logged. */
 static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int times,
 		   struct sink **sink)
 {
@@ -462,7 +472,8 @@ static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int t
 	return s;
 }
 
-/* Prints the last output of a process: a summary or a final line. */
+/* Prints the last output of a process: a summary, or a final line of JSON. reason: why the capture
+ * ended; NULL: the process ended. Returns 0 or a negative error. */
 static int finish(struct shown *s, const char *reason)
 {
 	struct report_text_opts opts = { .by = BY_LINE,
@@ -485,17 +496,20 @@ static int finish(struct shown *s, const char *reason)
 	return flush_output(s->plain);
 }
 
-/* Prints the last output of a process and frees it. Processes other than the first one may never
- * allocate a tensor: they are printed only if they had events. Returns the exit code. */
+/* For tracees_output.end: prints the last output of a process and frees it. The first one is
+ * printed if its capture began, others only if they had events: they may never allocate a tensor.
+ * err: negative error that ended the capture. Returns the exit code. */
 static int end_process(void *output, const char *reason, int err)
 {
 	struct shown *s = output;
 	struct plain *l = s->plain;
 	int status = err ? EXIT_FAILED : EXIT_OK;
+	bool shows = s->first ? session__now(s->session) > 0
+			      : !err && session__events(s->session) > 0;
 
 	if (err && !l->err)
 		log_err("the capture of PID %d broke off: %s", (int)s->proc->pid, strerror(-err));
-	if (!l->err && (s->first ? session__now(s->session) : !err && session__events(s->session)))
+	if (!l->err && shows)
 		l->err = finish(s, reason);
 	if (l->err)
 		status = output_status(l);

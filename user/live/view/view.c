@@ -45,6 +45,8 @@
 #define NAMES 100		    /* names that are tried for a file */
 #define NICE 10			    /* nice value of an export */
 #define BUDGET 100		    /* refreshing uses at most 1/BUDGET of the time */
+#define KEYS_AT_ONCE 64		    /* keys that are handled before other work goes on */
+#define FEW_PROCESSES 4		    /* each so many further processes, one has fewer kept events */
 /* Bytes of events kept for saving of one process; fewer if there are many processes. */
 #define KEPT_BYTES (UINT64_C(64) << 20)
 #define ENDED_KEPT 32 /* processes kept after their end */
@@ -67,6 +69,8 @@ struct live_save {
 	struct flight_report written;
 };
 
+/* For flight_opts.open: makes memtrace-PID-TIME.mtr in the current folder, with -2, -3 ... if that
+ * exists. Returns its descriptor or a negative error. */
 static int open_file(void *ctx, unsigned int number)
 {
 	struct live_save *s = ctx;
@@ -87,6 +91,8 @@ static int open_file(void *ctx, unsigned int number)
 	return err ? err : outfile__fd(s->file);
 }
 
+/* For flight_opts.done: keeps the complete file, or removes it after an error. Returns 0 or a
+ * negative error. */
 static int file_done(void *ctx, const struct flight_report *r, int err)
 {
 	struct live_save *s = ctx;
@@ -103,7 +109,7 @@ static int file_done(void *ctx, const struct flight_report *r, int err)
 	return err;
 }
 
-/* Errors end saving only, not the live view. */
+/* Keeps an event for saving. Errors end saving only, not the live view. */
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct live_save *s = (struct live_save *)sink;
@@ -115,6 +121,7 @@ static int on_event(struct sink *sink, const struct event *e)
 	return 0;
 }
 
+/* Tells the flight recorder the time, ns since the start of the capture. */
 static int keep_tick(struct sink *sink, uint64_t now)
 {
 	struct live_save *s = (struct live_save *)sink;
@@ -252,6 +259,7 @@ struct source {			 /* the capture of a process; live_proc.owner points to it */
 	bool listed; /* the process is in live_state.procs */
 };
 
+/* For log__divert(): shows a message of the program in the view. */
 static void on_message(void *ctx, enum log_level level, const char *text)
 {
 	struct view *v = ctx;
@@ -281,12 +289,14 @@ static void take_errors(struct view *v)
 	}
 }
 
+/* Calls ready(v) from now on when fd is readable. fd -1 is fine: never. */
 static void add_source(struct view *v, int fd, void (*ready)(void *ctx))
 {
 	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
 		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
 }
 
+/* Undoes add_source(). */
 static void drop_source(struct view *v, int fd)
 {
 	for (size_t i = 0; i < v->loop.n_sources; i++) {
@@ -342,6 +352,7 @@ static bool save_proc(struct view *v, struct live_proc *p)
 	return !err;
 }
 
+/* The exporting process has ended: shows its messages, and whether it failed. */
 static void on_exported(void *ctx)
 {
 	struct view *v = ctx;
@@ -395,6 +406,7 @@ static bool mark_proc(struct view *v, struct live_proc *p, const char *name)
 
 /* ---- memtrace-bpf ctl ---- */
 
+/* True while the process is captured. */
 static bool is_captured(const struct live_proc *p)
 {
 	const struct source *from = source_of(p);
@@ -402,12 +414,14 @@ static bool is_captured(const struct live_proc *p)
 	return from && from->session && !p->ended;
 }
 
+/* Adds the error of an action that needs a captured process. Returns -ENXIO. */
 static int no_process_error(struct json *j)
 {
 	json__string(j, "error", "no process is being captured");
 	return -ENXIO;
 }
 
+/* Action "mark": writes a mark into the capture of each process. Returns 0 or a negative error. */
 static int mark_all(struct view *v, const char *name, struct json *j)
 {
 	bool any = false;
@@ -421,6 +435,8 @@ static int mark_all(struct view *v, const char *name, struct json *j)
 	return 0;
 }
 
+/* Action "save": writes a recording for each process. Returns 0, or a negative error if none was
+ * written. */
 static int save_all(struct view *v, struct json *j)
 {
 	bool any = false;
@@ -447,6 +463,7 @@ static int save_all(struct view *v, struct json *j)
 	return any ? 0 : no_process_error(j);
 }
 
+/* Action "status": lists the captured processes. Returns 0. */
 static int put_status(const struct view *v, struct json *j)
 {
 	json__string(j, "writes", "live view");
@@ -469,6 +486,7 @@ static int put_status(const struct view *v, struct json *j)
 	return 0;
 }
 
+/* For control__open(): handles an action of `memtrace-bpf ctl`. */
 static int handle_request(void *ctx, const char *word, const char *argument, struct json *j)
 {
 	struct view *v = ctx;
@@ -506,6 +524,7 @@ static void open_control(struct view *v)
 
 /* ---- the clock ---- */
 
+/* Sets the next refresh, in ns from now. */
 static void set_clock(struct view *v, uint64_t ns)
 {
 	struct itimerspec it = { .it_value = { .tv_sec = ns / UINT64_C(1000000000),
@@ -515,7 +534,8 @@ static void set_clock(struct view *v, uint64_t ns)
 		timerfd_settime(v->clock, 0, &it, NULL);
 }
 
-/* Time until the next refresh, ns. cost: CPU time of the last one, ns. */
+/* Time until the next refresh, ns: the interval, or more if refreshing would take over 1/BUDGET of
+ * the time. cost: CPU time of the last one, ns. */
 static uint64_t pause_after(struct view *v, uint64_t cost)
 {
 	uint64_t wanted = v->state.interval;
@@ -526,6 +546,7 @@ static uint64_t pause_after(struct view *v, uint64_t cost)
 	return cost * BUDGET > wanted ? cost * BUDGET : wanted;
 }
 
+/* Draws the screen from the state as it is. */
 static void draw(struct view *v)
 {
 	v->state.now = clock__monotonic() - v->begun;
@@ -567,7 +588,8 @@ static void refresh_rows(struct view *v)
 	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
 }
 
-/* by_clock: called by the timer, not by a key. */
+/* Draws the screen after reading what has changed. by_clock: called by the timer, not by a key;
+ * then the rows are read only when they are due. */
 static void refresh(struct view *v, bool by_clock)
 {
 	uint64_t begin;
@@ -595,6 +617,7 @@ static void on_clock(void *ctx)
 
 /* ---- keys and signals ---- */
 
+/* Does what a key asks for. */
 static void run_action(struct view *v, enum live_act a)
 {
 	struct live_proc *p = live_state__proc(&v->state);
@@ -636,12 +659,13 @@ static void run_action(struct view *v, enum live_act a)
 	}
 }
 
+/* Handles the pressed keys. If the terminal is gone, ends the view. */
 static void on_key(void *ctx)
 {
 	struct view *v = ctx;
 	int key, n = 0;
 
-	while (n++ < 64 && (key = screen__key(v->screen)) >= 0)
+	while (n++ < KEYS_AT_ONCE && (key = screen__key(v->screen)) >= 0)
 		run_action(v, live_keys__press(&v->state, key, screen__page(v->screen)));
 	if (key != -2)
 		return;
@@ -656,6 +680,7 @@ static void suspend(struct view *v)
 	raise(SIGSTOP);
 }
 
+/* Handles signals that the view has taken: stop and continue, a new size, the end. */
 static void on_signal(void *ctx)
 {
 	struct view *v = ctx;
@@ -722,6 +747,7 @@ static int show(struct view *v)
 
 /* ---- processes ---- */
 
+/* For the sink of a process: sets its time, in ns since the start, and counts. */
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct live_proc *p = (struct live_proc *)s;
@@ -733,6 +759,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	return 0;
 }
 
+/* Frees what only a running capture of the process needs. */
 static void free_source(struct live_proc *p)
 {
 	struct source *from = source_of(p);
@@ -744,6 +771,7 @@ static void free_source(struct live_proc *p)
 	p->also = NULL;
 }
 
+/* For tracees_output.begin: begins a process. Returns NULL if memory is short, logged. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	struct view *v = ctx;
@@ -752,7 +780,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 
 	if (from)
 		from->save = new_save(pid, session__dict(s), session__facts(s),
-				      KEPT_BYTES / (1 + v->state.nprocs / 4));
+				      KEPT_BYTES / (1 + v->state.nprocs / FEW_PROCESSES));
 	if (!p || !from || !from->save || live_proc__watch_findings(p)) {
 		log_err("out of memory");
 		if (from)
@@ -771,6 +799,8 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	return p;
 }
 
+/* For tracees_output.attached: the process is captured. Lists it, and opens the screen. Returns 0
+ * or an exit code, logged. */
 static int attached(void *output)
 {
 	struct live_proc *p = output;
@@ -799,7 +829,8 @@ static void drop_old(struct view *v)
 		free_proc(old);
 }
 
-/* Ends the capture of a process, but keeps its dict and facts, so that it can still be viewed. */
+/* For tracees_output.end: ends the capture of a process, but keeps its dict and facts, so that it
+ * can still be viewed. err: negative error that ended it. Returns the exit code. */
 static int end(void *output, const char *reason, int err)
 {
 	struct live_proc *p = output;
@@ -852,6 +883,7 @@ static void view_after_end(struct view *v)
 	}
 }
 
+/* Prints the summary of a process on standard output. */
 static void print_summary(const struct view *v, const struct live_proc *p)
 {
 	const struct report_text_opts opts = {
@@ -896,6 +928,7 @@ static void finish_view(struct view *v)
 			print_summary(v, v->state.procs[i]);
 }
 
+/* Captures until the end, and shows the view until the user quits. Returns the exit code. */
 static int capture(struct view *v)
 {
 	int status = capture_loop__open(&v->loop);
@@ -915,6 +948,7 @@ static int capture(struct view *v)
 	return v->failed ? EXIT_FAILED : status;
 }
 
+/* Sets the view that the command line asks for. */
 static void set_state(struct live_state *s, const struct live_args *a)
 {
 	static const enum live_view views[LIVE_BY_NR] = { [LIVE_LINE] = VIEW_LINES,
