@@ -35,6 +35,10 @@
 #include "model/words.h"
 
 #define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps takes a moment to answer */
+/* Typical times of a hit, in microseconds; docs/internals/OVERHEAD.md. */
+#define EMULATED_HIT "0.5"
+#define STEPPED_HIT "9"
+#define CENSUS_LIMIT UINT64_C(5000000000) /* time for reading the tensors, ns */
 
 struct check_lines {
 	FILE *out;	/* collects the lines in memory; they are printed after the verdict */
@@ -99,6 +103,7 @@ static bool check_kernel(struct check_lines *l)
 	return !gvisor;
 }
 
+/* Adds a line on the kernel's lockdown, which can keep BPF programs from reading memory. */
 static void check_lockdown(struct check_lines *l)
 {
 	char text[128];
@@ -178,6 +183,7 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 		 0);
 }
 
+/* Adds a line on the time that a hit of a probe costs here, measured now. */
 static void check_cost(struct check_lines *l)
 {
 	struct hit_cost hit;
@@ -267,6 +273,7 @@ static unsigned ask_nvml(void)
 	return gpus__count();
 }
 
+/* Adds lines on NVIDIA's driver and the GPUs that it reports. */
 static void check_driver(struct check_lines *l)
 {
 	char text[512], version[256], total[24];
@@ -293,6 +300,7 @@ static void check_driver(struct check_lines *l)
 	gpus__close();
 }
 
+/* Adds a line on whether the libraries of dry runs are there. */
 static void check_dryrun(struct check_lines *l)
 {
 	char dir[2 * PATH_MAX];
@@ -326,6 +334,8 @@ static void check_host(struct check_lines *l)
 
 /* ---- facts about a process ---- */
 
+/* Adds lines on whether frames of threads can be read: where the thread state is, and how many
+ * threads have frames. Without -v only what is missing. */
 static void check_threads(struct check_lines *l, struct target *t)
 {
 	struct pythread *threads = NULL;
@@ -353,6 +363,7 @@ static void check_threads(struct check_lines *l, struct target *t)
 		add_line(l, n_threads > 0, "Python threads", text, 0);
 }
 
+/* Adds lines on the interpreter of the process. */
 static void check_python(struct check_lines *l, struct target *t)
 {
 	char version[32], text[512];
@@ -368,6 +379,7 @@ static void check_python(struct check_lines *l, struct target *t)
 	check_threads(l, t);
 }
 
+/* Adds a line on whether calls of nn.Module can be named. */
 static void check_modules(struct check_lines *l, struct target *t)
 {
 	bool modules = t->python && !target__look_into_torch(t);
@@ -391,6 +403,8 @@ static void explain_site(char *buf, size_t size, const char *file, uint64_t offs
 		 s->offset);
 }
 
+/* Adds a line for a probe. The times of a hit are typical ones, for people who choose between
+ * machines. */
 static void check_hook(struct check_lines *l, const struct hook *h, int id)
 {
 	const char *unit = text__unicode() ? "\xc2\xb5s" : "us";
@@ -400,9 +414,11 @@ static void check_hook(struct check_lines *l, const struct hook *h, int id)
 		explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
 	else if (h->found && h->site.cls == SITE_STEPPED)
 		snprintf(text, sizeof(text),
-			 "single-stepped: about 9 %s a hit on a virtual machine", unit);
+			 "single-stepped: about " STEPPED_HIT " %s a hit on a virtual machine",
+			 unit);
 	else if (h->found)
-		snprintf(text, sizeof(text), "emulated by the kernel: about 0.5 %s a hit", unit);
+		snprintf(text, sizeof(text),
+			 "emulated by the kernel: about " EMULATED_HIT " %s a hit", unit);
 	else
 		snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
 	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);
@@ -464,22 +480,32 @@ static void add_calls(struct check_lines *l, const struct cuda_file *f, const st
 	}
 }
 
+/* True if mapping i is a file's first executable one. */
+static bool is_first_of_file(const struct maps *m, size_t i)
+{
+	const struct map *map = &m->v[i];
+
+	if (!map->x || !map->inode || map->path[0] != '/')
+		return false;
+	for (size_t k = 0; k < i; k++) {
+		const struct map *before = &m->v[k];
+		bool same = before->inode == map->inode && before->dev_major == map->dev_major &&
+			    before->dev_minor == map->dev_minor;
+
+		if (same && before->x)
+			return false;
+	}
+	return true;
+}
+
 /* Looks for CUDA functions in all mapped files, in each once: at its first executable mapping. */
 static void check_calls(struct check_lines *l, const struct target *t)
 {
 	const struct maps *m = &t->maps;
 	struct cuda_file f;
-	size_t i, k;
 
-	for (i = 0; i < m->n; i++) {
-		if (!m->v[i].x || !m->v[i].inode || m->v[i].path[0] != '/')
-			continue;
-		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode &&
-				       m->v[k].dev_major == m->v[i].dev_major &&
-				       m->v[k].dev_minor == m->v[i].dev_minor);
-		     k++)
-			;
-		if (k < i || cuda__look(t->proc, m, &m->v[i], &f))
+	for (size_t i = 0; i < m->n; i++) {
+		if (!is_first_of_file(m, i) || cuda__look(t->proc, m, &m->v[i], &f))
 			continue;
 		if (f.n || f.throws)
 			add_calls(l, &f, &m->v[i]);
@@ -487,6 +513,7 @@ static void check_calls(struct check_lines *l, const struct target *t)
 	}
 }
 
+/* The ending of a regular noun after this number. */
 static const char *plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
@@ -495,7 +522,7 @@ static const char *plural(uint64_t n)
 /* Checks whether tensors can be named: reads all of them once, as a capture and `dump` do. */
 static void check_census(struct check_lines *l, const struct target *t)
 {
-	const struct census_opts o = { .limit_ns = 5000000000ull };
+	const struct census_opts o = { .limit_ns = CENSUS_LIMIT };
 	struct census_state s;
 	const char *why = "";
 	char text[256], n[48];
@@ -590,6 +617,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Prints the verdict on this host. The verdict on a process follows on the same line. */
 static void host_verdict(const struct check_lines *l)
 {
 	if (l->status)

@@ -40,6 +40,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Parses a number of steps, 0 included. Calls argp_error() for anything else. */
 static uint64_t parse_steps(const char *option, const char *arg, struct argp_state *state)
 {
 	unsigned long long n;
@@ -105,7 +106,8 @@ static char *split_name(char *arg, const char **path)
 	return arg;
 }
 
-/* Adds an argument, or the recordings in the folder that it names. */
+/* Adds an argument, or the recordings in the folder that it names. Names them as the argument says,
+ * otherwise as the index does. Returns 0, or an exit code after a message. */
 static int expand(struct compare_args *args, char *arg)
 {
 	const char *path;
@@ -147,6 +149,8 @@ static int expand_all(struct compare_args *args)
 	return status;
 }
 
+/* Reads args->n recordings into all[], with the names of --name. Returns 0, or an exit code after a
+ * message. */
 static int read_all(struct compare_args *args, struct compared *all)
 {
 	char *names = args->names;
@@ -163,6 +167,7 @@ static int read_all(struct compare_args *args, struct compared *all)
 	return status;
 }
 
+/* Prints the table in the chosen format. Returns 0 or -ENOMEM. */
 static int print(const struct compare_args *args, const struct compared *all)
 {
 	const struct report_text_opts o = { .colour = args->shown.colour };

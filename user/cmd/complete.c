@@ -114,6 +114,7 @@ static void offer_devices(const char *typed, const char *before)
 	offer(typed, before, "cpu", "");
 }
 
+/* Offers the devices that `estimate` knows by name. */
 static void offer_kinds(const char *typed, const char *before)
 {
 	size_t n;
@@ -160,6 +161,7 @@ static void offer_values(const struct argp_option *o, const char *typed, const c
 
 /* ---- words of a command ---- */
 
+/* Offers the command's options, with "=" after those that need a value. */
 static void offer_options(const struct options_list *list, const char *typed)
 {
 	char word[128];
@@ -204,6 +206,7 @@ static void offer_argument(const struct command *c, bool given, bool has_word, c
 		puts(":recording");
 }
 
+/* True if the argument is a word of the command, such as a format of `export`. */
 static bool is_word_of(const struct command *c, const char *argument)
 {
 	for (size_t k = 0; c->word && c->word(k).name; k++)
@@ -268,6 +271,7 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 		offer_argument(c, given, has_word, typed);
 }
 
+/* Offers the names of the commands. */
 static void offer_commands(const struct command *const *commands, size_t n, const char *typed)
 {
 	for (size_t i = 0; i < n; i++)

@@ -21,6 +21,8 @@
 #include "inspect/proc.h"
 #include "capture/control.h"
 
+#define COMMAND_SHOWN 48 /* characters of a command line */
+
 struct ctl_args {
 	pid_t pid;
 	bool json;
@@ -96,7 +98,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Writes a process's command line for people. "": it has none. Returns buf. */
+/* Writes a process's command line for people, cut to COMMAND_SHOWN characters. "": it has none.
+ * Returns buf. */
 static const char *command_of(uint64_t pid, char *buf, size_t size)
 {
 	struct proc *p = pid && pid <= INT_MAX ? proc__open((pid_t)pid) : NULL;
@@ -106,7 +109,7 @@ static const char *command_of(uint64_t pid, char *buf, size_t size)
 	buf[0] = '\0';
 	if (p) {
 		cmdline = proc__cmdline(p, &len);
-		words__cut(words__arguments(buf, size, cmdline, len), 48);
+		words__cut(words__arguments(buf, size, cmdline, len), COMMAND_SHOWN);
 	}
 	proc__free(p);
 	return buf;
@@ -211,6 +214,7 @@ static void print_process(const json_t *p)
 	}
 }
 
+/* Prints what the action (word) did for the capture of one process: a file, a window, or an error. */
 static void print_done(const json_t *p, const char *word)
 {
 	char file[4096], error[256];
@@ -224,6 +228,7 @@ static void print_done(const json_t *p, const char *word)
 		       string(p, "error", error, sizeof(error)));
 }
 
+/* Prints an answer for people. word: the action. */
 static void print_text(const json_t *doc, const char *word)
 {
 	const json_t *p;

@@ -59,6 +59,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Calls argp_error() for options that need a process, or a recording, that is not given. */
 static void check_args(const struct diagnose_args *a, struct argp_state *state)
 {
 	if (!a->capture.pid && !a->n)
@@ -199,6 +200,8 @@ static int print_together(const struct diagnose_args *args, const struct finding
 	return 0;
 }
 
+/* Judges the recordings that were added and prints the findings. Returns 0, or an exit code after a
+ * message. */
 static int judge_job(struct diagnose_args *args, struct findings_job *job)
 {
 	if (findings_job__finish(job) || print_together(args, job)) {
@@ -239,6 +242,7 @@ struct look {
 	bool counts_steps;	 /* the capture itself ends after --steps */
 };
 
+/* For live_model_opts.begin: makes the advisor, which the findings need. Returns 0 or -ENOMEM. */
 static int begin(void *ctx, struct live_model *l)
 {
 	struct look *look = ctx;
@@ -247,6 +251,7 @@ static int begin(void *ctx, struct live_model *l)
 	return look->advisor ? 0 : -ENOMEM;
 }
 
+/* For live_model_opts.event: hands the event to the advisor. Returns 0 or a negative error. */
 static int take(void *ctx, const struct event *e)
 {
 	return advisor__event(((struct look *)ctx)->advisor, e);
@@ -257,14 +262,14 @@ static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 {
 	const struct look *look = ctx;
 	uint64_t least = model__steps_are_calls(l->model) ? LEAST_CALLS_NS : LEAST_NS;
+	bool has_steps = !look->counts_steps && model__whole_steps(l->model) >= MOST_STEPS;
 
-	if (!look->counts_steps && model__whole_steps(l->model) >= MOST_STEPS && now >= least &&
-	    !findings__host_may_grow(l->model, l->facts, now))
+	if (has_steps && now >= least && !findings__host_may_grow(l->model, l->facts, now))
 		return true;
 	return findings__are_sure(l->model, l->facts, now);
 }
 
-/* Captures into the file of --output, and judges that recording. */
+/* Captures into the file of --output, and judges that recording. Returns the exit code. */
 static int from_kept_file(struct diagnose_args *args)
 {
 	struct recording r = { .args.output = args->output, .loop.args = args->capture };

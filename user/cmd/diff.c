@@ -159,6 +159,7 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 	return 0;
 }
 
+/* Writes the difference in the chosen format. Returns 0 or a negative error. */
 static int print(FILE *out, struct diff *d, const struct diff_args *args)
 {
 	size_t top = args->shown.top;
@@ -177,7 +178,8 @@ static int print(FILE *out, struct diff *d, const struct diff_args *args)
 	}
 }
 
-/* Writes to a file that gets its name when it is complete. */
+/* Writes to a file that gets its name when it is complete, or to standard output ("-"). Returns the
+ * exit code. */
 static int write_file(struct diff *d, const struct diff_args *args, const char *path)
 {
 	struct outfile *file;

@@ -111,6 +111,7 @@ struct seen {
 	struct failure failure;
 };
 
+/* Frees what read_process() has opened, and the result. */
 static void free_reading(struct seen *s)
 {
 	dump__free(&s->process->dump);
@@ -170,6 +171,7 @@ fail:
 	return explain_unreadable(&s->failure, p->pid, err, why);
 }
 
+/* Prints the tensors of one process. Returns 0 or a negative error. */
 static int print(const struct dump_args *a, struct dump *d)
 {
 	struct dump_row *rows;
@@ -187,6 +189,7 @@ static int print(const struct dump_args *a, struct dump *d)
 	return err;
 }
 
+/* Prints the tensors of the process. 0, or negative with *f. */
 static int dump_one(struct dump_args *a, struct failure *f)
 {
 	struct dump_process p = { .pid = a->o.pid };

@@ -20,6 +20,7 @@
 #include "estimate/estimate.h"
 
 #define DEFAULT_TOP 10			       /* rows of each table */
+#define DEVICES_NAMED 63		       /* devices that a message lists, at most */
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* 30 minutes in ns */
 #define HOST_SHARE 80			       /* percentage of the available memory */
 
@@ -99,6 +100,8 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Parses a size from min to max bytes. limits: the end of the message for another one. Calls
+ * argp_error() for it. */
 static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg,
 			   uint64_t min, uint64_t max, const char *limits)
 {
@@ -109,6 +112,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	return bytes;
 }
 
+/* Parses a number from min to max. Calls argp_error() for anything else. */
 static uint64_t parse_limited(struct argp_state *state, const char *option, const char *arg,
 			      uint64_t min, uint64_t max)
 {
@@ -119,6 +123,7 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 	return n;
 }
 
+/* Parses --sm. Calls argp_error() for a compute capability that the dry run does not know. */
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
 {
 	/* those that the dry run's library knows */
@@ -130,14 +135,15 @@ static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *
 	d->sm_minor = atoi(strchr(name, '.') + 1);
 }
 
+/* Parses --device. Calls argp_error() for an unknown one, with those that there are. */
 static void parse_device(struct estimate_args *a, const char *arg, struct argp_state *state)
 {
-	const char *names[64] = { NULL };
+	const char *names[DEVICES_NAMED + 1] = { NULL };
 	size_t n;
 	const struct device_kind *all = device_kinds(&n);
 
 	a->kind = device_kind__find(arg);
-	for (size_t i = 0; i < n && i < 63; i++)
+	for (size_t i = 0; i < n && i < DEVICES_NAMED; i++)
 		names[i] = all[i].option;
 	if (!a->kind)
 		usage__unknown(state, "--device: unknown device", arg, names);
@@ -206,6 +212,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Calls argp_error() for options that cannot be combined, or without a command. */
 static void check_options(struct estimate_args *a, struct argp_state *state)
 {
 	if (!a->run.command)
@@ -362,6 +369,7 @@ static int keep_recording(const struct estimate *e, struct outfile *file)
 	return EXIT_FAILED;
 }
 
+/* Prints the answer, or logs why there is none. Returns the exit code. */
 static int print_result(const struct estimate *e)
 {
 	int err;

@@ -17,6 +17,8 @@
 /* Formats that write to a folder. The HTTP API has none of them. */
 static const struct export_format *const folder_formats[] = { &tables_parquet, NULL };
 
+#define FORMATS_NAMED 63 /* formats that a message lists, at most */
+
 enum { OPT_JOB = OPT_COMMANDS_OWN, OPT_HOST, OPT_WITH };
 
 struct options {
@@ -51,6 +53,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* For command.word: format i of all, those for folders last; no name: there is none. */
 static struct command_word format_word(size_t i)
 {
 	size_t n = 0;
@@ -62,6 +65,7 @@ static struct command_word format_word(size_t i)
 	return f ? (struct command_word){ f->name, f->help } : (struct command_word){ 0 };
 }
 
+/* The format with this name; NULL: unknown. */
 static const struct export_format *find_format(const char *name)
 {
 	for (size_t i = 0; folder_formats[i]; i++)
@@ -70,20 +74,22 @@ static const struct export_format *find_format(const char *name)
 	return export__find(name);
 }
 
-/* True for an argument that is meant as a recording: it exists, or has the name of one. */
+/* True for an argument that is meant as a recording: it exists, or has the name of one, such as
+ * "runs/1" or "run.mtr". */
 static bool is_recording(const char *arg)
 {
-	size_t len = strlen(arg);
+	const char *dot = strrchr(arg, '.');
+	bool has_suffix = dot && dot != arg && !strcmp(dot, ".mtr");
 
-	return !strcmp(arg, "-") || strchr(arg, '/') ||
-	       (len > 4 && !strcmp(arg + len - 4, ".mtr")) || !access(arg, F_OK);
+	return has_suffix || !strcmp(arg, "-") || strchr(arg, '/') || !access(arg, F_OK);
 }
 
+/* Calls argp_error() for an unknown format, with those that there are. */
 static void refuse_format(struct argp_state *state, const char *arg)
 {
-	const char *names[64] = { NULL };
+	const char *names[FORMATS_NAMED + 1] = { NULL };
 
-	for (size_t i = 0; format_word(i).name && i < 63; i++)
+	for (size_t i = 0; format_word(i).name && i < FORMATS_NAMED; i++)
 		names[i] = format_word(i).name;
 	usage__unknown(state, "unknown format", arg, names);
 }
@@ -110,6 +116,7 @@ static void parse_arguments(struct argp_state *state, struct options *o, char **
 	o->job.recording = o->n ? o->files[0] : NULL;
 }
 
+/* Calls argp_error() for options that the format does not have. */
 static void check_options(struct argp_state *state, const struct options *o)
 {
 	const struct export_job *a = &o->job;
@@ -183,7 +190,8 @@ static const struct argp argp = {
 	.children = children,
 };
 
-/* The last part of a folder's path, for the caller to free. */
+/* The last part of a folder's path, for the caller to free: "runs" of "/data/runs/". NULL: no
+ * memory. */
 static char *folder_name(const char *path)
 {
 	size_t end = strlen(path), begin;
@@ -195,7 +203,7 @@ static char *folder_name(const char *path)
 	return strndup(path + begin, end - begin);
 }
 
-/* Writes the tables of all recordings that an argument names. */
+/* Writes the tables of all recordings that an argument names. Returns the exit code. */
 static int write_tables(const struct options *o, char *file)
 {
 	char *name = o->folder.job || !folder__wanted(file) ? NULL : folder_name(file);

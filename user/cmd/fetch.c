@@ -15,7 +15,9 @@
 #include "serve/fetch.h"
 #include "serve/secret.h"
 
-#define SECOND UINT64_C(1000000000)
+#define MILLISECOND UINT64_C(1000000) /* ns */
+#define SECOND UINT64_C(1000000000)   /* ns */
+#define PARALLEL_MOST 1024	      /* --parallel */
 
 struct fetch_args {
 	struct report_args shown;
@@ -91,18 +93,20 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Parses a time from 1 ms to `most` ns. Calls argp_error() for anything else. */
 static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg,
 			   uint64_t most)
 {
 	uint64_t ns = 0;
 	char text[24];
 
-	if (text__parse_time(arg, &ns) || ns < 1000000 || ns > most)
+	if (text__parse_time(arg, &ns) || ns < MILLISECOND || ns > most)
 		argp_error(state, "%s: '%s' is not a time between 1ms and %s; try 10s", option, arg,
 			   text__time(text, sizeof(text), most));
 	return ns;
 }
 
+/* Calls argp_error() if hosts or the folder are missing. Sets the default of --duration. */
 static void check_args(struct fetch_args *a, struct argp_state *state)
 {
 	if (!a->n_files && !a->n_hosts && !a->slurm && !a->selector)
@@ -187,7 +191,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_PARALLEL:
 		n = capture_args__parse_count(state, "--parallel", arg, 1);
-		a->o.parallel = n > 1024 ? 1024 : (unsigned)n;
+		a->o.parallel = n > PARALLEL_MOST ? PARALLEL_MOST : (unsigned)n;
 		break;
 	case OPT_MAX_SIZE:
 		if (text__parse_size(arg, &a->o.max_size) || a->o.max_size < 65536)

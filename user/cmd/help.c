@@ -18,6 +18,7 @@
 
 /* ---- help ---- */
 
+/* Headings of the groups of options; NULL: a command gives its own. */
 static const char *const titles[OPTIONS_MESSAGES + 1] = {
 	[OPTIONS_PROCESS] = "Which process",
 	[OPTIONS_COMMAND] = "The command",
@@ -29,6 +30,7 @@ static const char *const titles[OPTIONS_MESSAGES + 1] = {
 	[OPTIONS_MESSAGES] = "Messages",
 };
 
+/* True if the option has a letter: argp takes a key that is a character for that. */
 static bool is_short(const struct argp_option *o)
 {
 	return o->key > ' ' && o->key < 127;
@@ -102,6 +104,8 @@ static size_t doc_column(const struct options_list *list)
 	return INDENT + widest + 2;
 }
 
+/* Prints an option, with its description from column `at` on. An option that is too long has its
+ * own line. */
 static void print_option(FILE *out, const struct argp_option *o, size_t at)
 {
 	char first[256], rest[WIDTH], name[128];
@@ -118,7 +122,8 @@ static void print_option(FILE *out, const struct argp_option *o, size_t at)
 	text__paragraph(out, WIDTH, first, rest, "%s", o->doc);
 }
 
-/* Prints the options of a group below its title. */
+/* Prints the options of a group below its title, unless there are none. gap: text before the title.
+ */
 static void print_group(FILE *out, const struct options_list *list, int group, const char *title,
 			const char *gap)
 {
@@ -135,6 +140,7 @@ static void print_group(FILE *out, const struct options_list *list, int group, c
 	}
 }
 
+/* Prints all groups of options. gap: text before each title. */
 static void print_groups(FILE *out, const struct options_list *list, const char *gap)
 {
 	for (int group = 0; group <= OPTIONS_MESSAGES; group++)
@@ -169,6 +175,7 @@ static void name_rare(FILE *out, const struct command *c, const struct command *
 	free(names);
 }
 
+/* Prints the words of a command, such as the formats of `export`, with their descriptions. */
 static void print_words(FILE *out, const struct command *c)
 {
 	int widest = 0;
@@ -187,6 +194,7 @@ static void print_words(FILE *out, const struct command *c)
 	}
 }
 
+/* Prints lines, indented. */
 static void print_lines(FILE *out, const char *lines)
 {
 	for (const char *s = lines; *s;) {
@@ -197,11 +205,14 @@ static void print_lines(FILE *out, const char *lines)
 	}
 }
 
+/* True for the live view, which is called without the name of a command. */
 static bool is_live(const struct command *c)
 {
 	return !strcmp(c->name, "live");
 }
 
+/* Prints a line for each form of the command, such as "Usage: memtrace-bpf diff [OPTION...] OLD
+ * NEW". */
 static void print_usage(FILE *out, const struct command *c)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
@@ -343,7 +354,8 @@ void help__print_list(FILE *out, const struct command *const *commands, size_t n
 
 /* ---- manual page ---- */
 
-/* Writes text as a line of a manual page, with the escapes of mdoc. */
+/* Writes n bytes of text as a line of a manual page, with the escapes of mdoc. A sentence begins a
+ * new line, as mdoc wants it. */
 static void text_line(FILE *out, const char *s, size_t n)
 {
 	if (n && strchr(".'", s[0]))
@@ -353,23 +365,27 @@ static void text_line(FILE *out, const char *s, size_t n)
 			fputs("\\e", out);
 		else if (s[i] == '-')
 			fputs("\\-", out);
-		else if (s[i] == '`' || s[i] == '\'')
-			fputs(s[i] == '`' ? "\\(oq" : "\\(aq", out);
+		else if (s[i] == '`')
+			fputs("\\(oq", out);
+		else if (s[i] == '\'')
+			fputs("\\(aq", out);
 		else if (s[i] == ' ' && i && strchr(".;", s[i - 1]) &&
 			 isupper((unsigned char)s[i + 1]))
-			fputc('\n', out); /* mdoc has a sentence on a line */
+			fputc('\n', out);
 		else
 			fputc(s[i], out);
 	}
 	fputc('\n', out);
 }
 
+/* Writes text in upper case. */
 static void write_upper(FILE *out, const char *s)
 {
 	for (; *s; s++)
 		fputc(toupper((unsigned char)*s), out);
 }
 
+/* Writes the beginning of a manual page: title, name and synopsis. */
 static void print_head(FILE *out, const struct command *c)
 {
 	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
@@ -395,6 +411,7 @@ static void print_head(FILE *out, const struct command *c)
 	fputs(".Ed\n", out);
 }
 
+/* Writes an option as an item of a list in a manual page. */
 static void write_option(FILE *out, const struct argp_option *o)
 {
 	bool optional = o->flags & OPTION_ARG_OPTIONAL;
@@ -427,6 +444,7 @@ static void print_shared(FILE *out, const struct command *c)
 	fputs(" .\n", out);
 }
 
+/* Writes the section OPTIONS of a manual page. */
 static void print_options(FILE *out, const struct command *c)
 {
 	struct options_list list = { .n = 0 };
@@ -455,6 +473,7 @@ static void print_options(FILE *out, const struct command *c)
 	      out);
 }
 
+/* Writes the last sections of a manual page. */
 static void print_tail(FILE *out, const struct command *c)
 {
 	fputs(".Sh EXIT STATUS\n", out);

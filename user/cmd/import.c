@@ -88,8 +88,9 @@ static char *default_output(const char *file)
 	return asprintf(&ret, "%.*s.mtr", (int)n, base) < 0 ? NULL : ret;
 }
 
-/* Copies all events. Returns 0, or -errno with *from set if the reading failed. */
-static int copy_events(struct mtr_reader *r, struct mtr_writer *w, bool *from)
+/* Copies all events. Returns 0 or -errno. *by_reader: true if the reading failed, and not the
+ * writing. */
+static int copy_events(struct mtr_reader *r, struct mtr_writer *w, bool *by_reader)
 {
 	struct event e[BATCH];
 	int n;
@@ -101,7 +102,7 @@ static int copy_events(struct mtr_reader *r, struct mtr_writer *w, bool *from)
 			if (err)
 				return err;
 		}
-	*from = n < 0;
+	*by_reader = n < 0;
 	return n;
 }
 
@@ -111,12 +112,12 @@ static int write_recording(const struct import_args *a, struct mtr_reader *r, st
 	const struct mtr_writer_opts no_bounds = { 0 };
 	struct mtr_writer *w = mtr_writer__new(outfile__fd(out), mtr_reader__dict(r),
 					       mtr_reader__facts(r), &no_bounds);
-	bool from = false;
+	bool by_reader = false;
 	char why[256];
-	int err = w ? copy_events(r, w, &from) : -errno;
+	int err = w ? copy_events(r, w, &by_reader) : -errno;
 	int last = mtr_writer__close(w);
 
-	if (err && from) {
+	if (err && by_reader) {
 		log_err("%s: %s", a->file, room__why(why, sizeof(why), err));
 		return EXIT_FAILED;
 	}
@@ -138,6 +139,7 @@ static void say_done(const char *output, const struct mtr_reader *r)
 		 text__counted(count, sizeof(count), events, "event"));
 }
 
+/* Writes the recording into a new file. Returns an exit code, logged. */
 static int import_to(const struct import_args *a, struct mtr_reader *r, const char *output)
 {
 	struct outfile *out;

@@ -87,6 +87,8 @@ static void parse_per(struct leaks_args *a, char *arg, struct argp_state *state)
 	a->per_line = (uint32_t)line;
 }
 
+/* Calls argp_error() for options that need a process, or a recording, that is not given. A capture
+ * without --steps may be of host memory alone. */
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
 	if (!a->capture.pid && !a->n)
@@ -152,7 +154,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Called after printing, with err, the result of that. Logs an error. Returns the exit code. */
+/* Ends printing. err: its result, negative or 0; name: the recording; found: something grows. Logs
+ * an error. Returns the exit code. */
 static int finish_output(struct leaks_args *a, int err, const char *name, bool found)
 {
 	char path[512], wanted[64];
@@ -171,6 +174,7 @@ static int finish_output(struct leaks_args *a, int err, const char *name, bool f
 	return EXIT_OK;
 }
 
+/* Prints what grows. Returns 0, or an exit code after a message. */
 static int print(const struct leaks_doc *doc, struct leaks_args *a)
 {
 	struct json *j = a->json ? json__new(stdout, true) : NULL;
@@ -253,6 +257,7 @@ static int read_growth(const struct leaks_args *args, const char *path, struct a
 	return status;
 }
 
+/* Judges a recording. Returns the exit code. */
 static int from_file(struct leaks_args *args)
 {
 	struct analysis *a;
@@ -276,6 +281,7 @@ static int from_file(struct leaks_args *args)
 	return status;
 }
 
+/* Judges the recordings that were added and prints the result. Returns the exit code. */
 static int print_ranks(struct leaks_args *args, struct leaks_ranks *r)
 {
 	int err = leaks_ranks__finish(r);
@@ -322,6 +328,7 @@ static int from_files(struct leaks_args *args)
 
 /* ---- a running process ---- */
 
+/* For live_model_opts.begin, with the struct leaks_args. Returns 0 or -ENOMEM. */
 static int begin(void *ctx, struct live_model *l)
 {
 	return watch_growth(l->model, ctx);
@@ -356,6 +363,17 @@ static int from_process(struct leaks_args *args)
 	return status;
 }
 
+static bool is_number(const char *word)
+{
+	return *word && !word[strspn(word, "0123456789")];
+}
+
+/* True if "--steps" takes this word as its number. With a recording it may be a file. */
+static bool is_number_of_steps(const char *word, bool has_pid)
+{
+	return is_number(word) && (has_pid || access(word, F_OK));
+}
+
 /* Joins "--steps" and "60" to "--steps=60", which goes to *joined: argp takes optional arguments
  * only after "=". With a recording, the next word is a file if such a file exists. Returns a new
  * argv and its *argc; NULL: out of memory. The caller frees both. */
@@ -368,10 +386,9 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	for (int i = 1; i < *argc; i++)
 		has_pid |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
 	for (int i = 0; v && i < *argc; i++) {
-		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") &&
-		    strspn(argv[i + 1], "0123456789") &&
-		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] &&
-		    (has_pid || access(argv[i + 1], F_OK))) {
+		bool steps = i + 1 < *argc && !strcmp(argv[i], "--steps");
+
+		if (!*joined && steps && is_number_of_steps(argv[i + 1], has_pid)) {
 			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
 				*joined = NULL;
 				free(v);

@@ -22,6 +22,7 @@ struct watcher {
 	bool ended;	 /* end() was called: dict and facts are ours */
 };
 
+/* For the sink: hands the event to the command, then to the model. Returns 0 or a negative error. */
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct watcher *w = (struct watcher *)s;
@@ -30,7 +31,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return err ? err : model__event(w->live->model, e);
 }
 
-/* The capture begins: makes the model. The arguments are those of tracees_output.begin. */
+/* For tracees_output.begin: makes the model. NULL: no memory, logged. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	const struct model_opts mo = { .at = AT_END };
@@ -53,7 +54,8 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	return NULL;
 }
 
-/* Called often: a text ends the capture. */
+/* For tracees_output.full: ends the capture ("enough") when the command has seen enough. NULL: it
+ * goes on. */
 static const char *full(void *output)
 {
 	struct watcher *w = output;
@@ -65,7 +67,8 @@ static const char *full(void *output)
 	return w->o->enough(w->o->ctx, w->live, session__now(w->session)) ? "enough" : NULL;
 }
 
-/* The capture ends: takes over the dictionary and the facts. */
+/* For tracees_output.end: takes over the dictionary and the facts. err: negative error that ended
+ * the capture. Returns the exit code. */
 static int end(void *output, const char *reason, int err)
 {
 	struct watcher *w = output;

@@ -22,6 +22,7 @@
 #include "watch/ps.h"
 
 #define INTERVAL UINT64_C(1000000000)	   /* --interval, ns */
+#define CLEAR_SCREEN "\033[H\033[J"	   /* cursor to the first line; delete all after it */
 #define INTERVAL_LEAST UINT64_C(100000000) /* ns */
 #define COMMAND_WANTED 16		   /* least width of the last column, in characters */
 
@@ -87,6 +88,7 @@ enum column_id {
 	COL_NR
 };
 
+/* Sets a cell to a size; "-": it is not known. */
 static void put_bytes(struct grid *g, enum column_id column, bool known, uint64_t bytes)
 {
 	char text[24];
@@ -94,6 +96,7 @@ static void put_bytes(struct grid *g, enum column_id column, bool known, uint64_
 	grid__put(g, column, known ? text__bytes(text, sizeof(text), bytes) : "-", NULL);
 }
 
+/* Sets a cell to bytes per second with a sign; "-": they are not known. */
 static void put_growth(struct grid *g, enum column_id column, bool known, double growth)
 {
 	char bytes[24], text[32];
@@ -168,6 +171,7 @@ static int print_rows(struct ps *s)
 	return err;
 }
 
+/* Prints the list for people. Returns 0 or -ENOMEM. */
 static int print_text(struct ps *s)
 {
 	size_t n, denied = 0, left_out = ps__left_out(s);
@@ -191,11 +195,13 @@ static int print_text(struct ps *s)
 
 /* ---- JSON ---- */
 
+/* Adds a text; "" as null. */
 static void put_text(struct json *j, const char *key, const char *text)
 {
 	json__string(j, key, *text ? text : NULL);
 }
 
+/* Adds bytes per second; null: they are not known. */
 static void put_rate(struct json *j, const char *key, bool known, double rate)
 {
 	if (known)
@@ -225,6 +231,7 @@ static void put_process(struct json *j, const struct ps_process *p)
 	json__close_object(j);
 }
 
+/* Prints the list as JSON, with --watch on one line. Returns 0 or -ENOMEM. */
 static int print_json(struct ps *s, const struct ps_args *args)
 {
 	struct json *j = json__new(stdout, !args->watch);
@@ -260,6 +267,8 @@ static void sleep_ns(uint64_t ns)
 		;
 }
 
+/* Prints the list. lists: how many were printed before. On a terminal, --watch replaces the one
+ * before. Returns 0 or a negative error. */
 static int print(struct ps *s, const struct ps_args *args, uint64_t lists)
 {
 	int err;
@@ -268,7 +277,7 @@ static int print(struct ps *s, const struct ps_args *args, uint64_t lists)
 		err = print_json(s, args);
 	} else {
 		if (args->watch && isatty(STDOUT_FILENO))
-			fputs("\033[H\033[J", stdout);
+			fputs(CLEAR_SCREEN, stdout);
 		else if (lists)
 			putchar('\n');
 		err = print_text(s);

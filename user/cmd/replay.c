@@ -20,6 +20,8 @@
 #include "model/analysis.h"
 #include "model/inputs.h"
 
+#define DEVICE_LAST 254 /* largest index of a device in a recording; 255 is none */
+
 struct replay_args {
 	struct replay_opts opts;
 	bool json, search, smallest, force, unlimited;
@@ -62,17 +64,19 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Parses "cuda:0". Calls argp_error() for anything else. */
 static int parse_device(const char *arg, struct argp_state *state)
 {
 	const char *number = strncmp(arg, "cuda:", 5) ? "" : arg + 5;
 	char *end;
 	unsigned long n = strtoul(number, &end, 10);
 
-	if (end == number || *end || n > 254 || number[0] == '-')
+	if (end == number || *end || n > DEVICE_LAST || number[0] == '-')
 		argp_error(state, "--device: '%s' is not a CUDA device; try cuda:0", arg);
 	return (int)n;
 }
 
+/* Calls argp_error() for options that cannot be combined. */
 static void check_options(struct argp_state *state, const struct replay_args *a)
 {
 	if (a->search && (a->opts.alloc_conf || a->curve))
@@ -145,7 +149,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* Writes a point of --curve as a line of CSV. */
+/* For replay_opts.curve: writes a point as a line of CSV. time: ns since the start. Returns 0 or
+ * -EIO. */
 static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t allocated,
 		       uint64_t reserved)
 {
@@ -183,10 +188,12 @@ static int try_one(struct replay *r, const struct replay_args *a, struct replay_
 			   : replay__try(r, &a->opts, &t->result, f);
 }
 
-/* The recorded memory of the device; 0: not known. */
+/* The recorded memory of the device in bytes; 0: not known, or none that a dry run can have. */
 static uint64_t recorded_vram(const struct replay_about *about)
 {
-	return about->vram >= DRYRUN_VRAM_MIN && about->vram <= DRYRUN_VRAM_MAX ? about->vram : 0;
+	bool possible = about->vram >= DRYRUN_VRAM_MIN && about->vram <= DRYRUN_VRAM_MAX;
+
+	return possible ? about->vram : 0;
 }
 
 /* Replays as the options ask, and prints the result. curve: file of --curve; NULL: none. Returns
@@ -198,11 +205,14 @@ static int run(struct replay_args *a, FILE *curve)
 	struct replay_found found = { .vram = a->opts.vram, .v = pair };
 	struct replay *r = replay__open(&a->opts, &f);
 	int err = -1;
+	bool chooses; /* no option says how much memory the device has */
 
 	if (!r)
 		goto out;
 	found.about = replay__about(r);
-	if (found.about->ooms && !a->unlimited && !a->smallest && !a->opts.vram)
+	/* Where the recorded job ran out of memory, the replay has no more than that. */
+	chooses = !a->unlimited && !a->smallest && !a->opts.vram;
+	if (found.about->ooms && chooses)
 		a->opts.vram = recorded_vram(found.about);
 	found.recorded_vram = a->opts.vram && a->opts.vram != found.vram;
 	found.vram = a->opts.vram;
@@ -229,7 +239,7 @@ out:
 	return analysis__check_output(stdout, "standard output");
 }
 
-/* Runs with --curve. Its file gets its name when it is complete. */
+/* Runs with --curve. Its file gets its name when it is complete. Returns the exit code. */
 static int run_with_curve(struct replay_args *a)
 {
 	struct outfile *file;

@@ -89,14 +89,19 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* True if the len bytes of text are this word. */
+static bool is_word(const char *text, size_t len, const char *word)
+{
+	return strlen(word) == len && !strncmp(text, word, len);
+}
+
 /* Finds the group with this name of len bytes. False: no group has it. */
 static bool find_group(const char *arg, size_t len, enum group *ret)
 {
 	for (int by = 0; by < BY_NR; by++) {
-		const char *name = group_names[by];
+		bool role = by == BY_CATEGORY && is_word(arg, len, "role");
 
-		if ((strlen(name) == len && !strncmp(arg, name, len)) ||
-		    (by == BY_CATEGORY && len == strlen("role") && !strncmp(arg, "role", len))) {
+		if (role || is_word(arg, len, group_names[by])) {
 			*ret = by;
 			return true;
 		}
@@ -146,6 +151,7 @@ static void parse_by(struct report_files *r, const char *arg, struct argp_state 
 	r->split = n_groups > 1 ? groups : 0;
 }
 
+/* Adds a condition of --fail-if. Calls argp_error() for one that cannot be parsed. */
 static void parse_fail_if(struct report_files *r, const char *arg, struct argp_state *state)
 {
 	char *why = NULL;
@@ -179,13 +185,15 @@ static void parse_columns(struct options *o, struct argp_state *state)
 		argp_error(state, "--columns: %s", why);
 }
 
+/* Calls argp_error() for options that cannot be combined. */
 static void check_options(struct options *o, struct argp_state *state)
 {
 	const struct report_files *r = &o->r;
 	bool html = o->shown.format == REPORT_AS_HTML;
+	bool by_modules = r->by == BY_MODULE && !r->segments && !r->split;
+	bool by_others = o->by_given && !by_modules;
 
-	if (r->tree && ((o->by_given && (r->segments || r->split || r->by != BY_MODULE)) ||
-			o->shown.format != REPORT_AS_TEXT))
+	if (r->tree && (by_others || o->shown.format != REPORT_AS_TEXT))
 		argp_error(state,
 			   "--tree works only with --by module and --format text; see --by layer");
 	report_args__check_csv(state, o->csv, o->shown.format == REPORT_AS_CSV);
@@ -209,6 +217,7 @@ static void check_options(struct options *o, struct argp_state *state)
 				  "use --together");
 }
 
+/* Parses --together, --side-by-side and --apart, of which the last excludes the others. */
 static void parse_together(struct report_files *r, int key, struct argp_state *state)
 {
 	enum report_together together = key == OPT_APART ? TOGETHER_NO : TOGETHER_YES;

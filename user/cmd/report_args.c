@@ -47,6 +47,7 @@ int report_args__choose(struct argp_state *state, const char *option, const char
 	return 0;
 }
 
+/* Adds a pattern of --hide. Calls argp_error() for an empty one. */
 static void parse_hide(struct report_args *a, const char *arg, struct argp_state *state)
 {
 	int err = report_select__add_hide(&a->select, arg);
@@ -60,9 +61,9 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 /* Calls argp_error() for the name of a recording: others may take -o as "keep what is recorded". */
 static void check_output(struct argp_state *state, const char *path)
 {
-	size_t len = strlen(path);
+	const char *dot = strrchr(path, '.');
 
-	if (len > 4 && !strcmp(path + len - 4, ".mtr"))
+	if (dot && dot != path && !strcmp(dot, ".mtr"))
 		argp_error(state,
 			   "--output: %s prints text and makes no recording '%s'; try report.txt",
 			   usage__command()->name, path);
@@ -130,6 +131,7 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 
 /* ---- --output ---- */
 
+/* Logs that `what` failed for the file of --output. Returns EXIT_FAILED. */
 static int fail_output(const char *path, const char *what, int err)
 {
 	char name[512];
@@ -194,6 +196,7 @@ static const struct argp_option csv_options[] = {
 	{ 0 },
 };
 
+/* state->input: a bool that says whether --csv was given. */
 static error_t parse_csv(int key, char *arg, struct argp_state *state)
 {
 	static const char *const words[] = { "safe", "raw", NULL };

@@ -45,10 +45,26 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Takes the rest of the command line as the command. */
 static void take_command(struct run_command_args *a, struct argp_state *state)
 {
 	a->command = state->argv + state->next - 1;
 	state->next = state->argc;
+}
+
+/* True if an option is given that says what is captured. */
+static bool limits_capture(const struct run_command_args *a)
+{
+	return a->capture.duration || a->capture.session.steps || a->capture.children;
+}
+
+/* True if an option is given that says what is written, and when. */
+static bool describes_recording(const struct recording_args *r)
+{
+	bool bounded = r->bounds.max_size || r->bounds.max_events || r->rolling.size;
+	bool waits = r->oom.on || r->oom.kill || r->windows.given;
+
+	return r->output || bounded || waits;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -107,12 +123,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				"--vram: the CUDA context alone takes 512.00 MiB of each device; "
 				"give more, or set the context's size by "
 				"MEMTRACE_DRYRUN_CONTEXT=SIZE in the environment");
-		if (a->no_trace &&
-		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
-		     a->capture.children || a->recording.bounds.max_size ||
-		     a->recording.bounds.max_events || a->recording.oom.on ||
-		     a->recording.oom.kill || a->recording.rolling.size ||
-		     a->recording.windows.given))
+		if (a->no_trace && (limits_capture(a) || describes_recording(&a->recording)))
 			argp_error(state, "--no-trace records nothing; it cannot be combined with "
 					  "-o or options about the recording");
 		if (a->no_trace)
@@ -137,6 +148,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 #define SIGNALLED 128 /* a command that a signal ended has a higher exit code */
 
+/* For the sink of the recording: notes that memory ran out. Keeps every event. */
 static bool note_event(void *ctx, const struct event *e)
 {
 	struct run_command *r = ctx;

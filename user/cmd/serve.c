@@ -140,6 +140,7 @@ static bool is_target_name(const char *name, size_t len)
 	return len && len < sizeof(((struct serve_target *)0)->name);
 }
 
+/* Makes room for a target. NULL: there are too many, after argp_error(). */
 static struct serve_target *new_target(struct serve_args *a, struct argp_state *state)
 {
 	/* A mask has a bit for each target, so their number is limited. */
@@ -158,11 +159,13 @@ static pid_t parse_pid(const char *text)
 
 	errno = 0;
 	n = strtol(text, &end, 10);
-	return isdigit((unsigned char)*text) && !*end && !errno && n > 0 && n <= INT32_MAX
-		       ? (pid_t)n
-		       : 0;
+	if (!isdigit((unsigned char)*text) || *end || errno)
+		return 0;
+	return n > 0 && n <= INT32_MAX ? (pid_t)n : 0;
 }
 
+/* Parses NAME=PID or NAME=PATTERN, or with `command` NAME=COMMAND. Calls argp_error() for anything
+ * else, and for a name that is taken. */
 static void parse_target(struct serve_args *a, const char *option, const char *arg, bool command,
 			 struct argp_state *state)
 {
@@ -196,6 +199,7 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 			   bad);
 }
 
+/* Adds the target of --all, once. */
 static void parse_all(struct serve_args *a, struct argp_state *state)
 {
 	struct serve_target *t;
@@ -237,6 +241,7 @@ static void parse_target_users(struct serve_args *a, struct argp_state *state)
 
 /* ---- the rest ---- */
 
+/* Parses a time of at least `least` ns. Calls argp_error() for anything else. */
 static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg,
 			   uint64_t least)
 {
@@ -248,6 +253,7 @@ static uint64_t parse_time(struct argp_state *state, const char *option, const c
 	return ns;
 }
 
+/* Parses a size in bytes. Calls argp_error() for one out of bounds. */
 static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg,
 			   uint64_t least, uint64_t most)
 {
@@ -260,6 +266,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	return bytes;
 }
 
+/* Parses a number from min to max. Calls argp_error() for anything else. */
 static unsigned parse_limited(struct argp_state *state, const char *option, const char *arg,
 			      uint64_t min, uint64_t max)
 {
@@ -270,6 +277,7 @@ static unsigned parse_limited(struct argp_state *state, const char *option, cons
 	return (unsigned)n;
 }
 
+/* Adds the value of an option that may be given `most` times. Calls argp_error() for one more. */
 static void add_argument(const char **v, size_t *n, size_t most, const char *arg,
 			 const char *option, struct argp_state *state)
 {
@@ -279,6 +287,7 @@ static void add_argument(const char **v, size_t *n, size_t most, const char *arg
 		v[(*n)++] = arg;
 }
 
+/* Sets *ret to a URL of HTTP. Calls argp_error() for anything else. */
 static void parse_url(struct argp_state *state, const char *option, const char *arg,
 		      const char **ret)
 {
@@ -293,14 +302,18 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 static void check_push(const struct serve_args *a, const char *url, const char *option,
 		       struct argp_state *state)
 {
-	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) &&
-	    !loopback__is(url))
+	bool in_clear = url && !strncmp(url, "http://", strlen("http://"));
+
+	if (!a->push_token_file || a->push_insecure)
+		return;
+	if (in_clear && !loopback__is(url))
 		argp_error(state,
 			   "%s: '%s' would get the token of --push-token-file unencrypted: use "
 			   "https, or --push-insecure",
 			   option, url);
 }
 
+/* Calls argp_error() for options that cannot be combined, or need another one. */
 static void check_options(const struct serve_args *a, struct argp_state *state)
 {
 	bool commands = false;
@@ -314,7 +327,7 @@ static void check_options(const struct serve_args *a, struct argp_state *state)
 	if (a->no_dry_run && (a->vram || a->devices))
 		argp_error(state, "--vram and --devices cannot be combined with --no-dry-run; they "
 				  "describe a simulated GPU");
-	if (!a->tls_cert != !a->tls_key)
+	if ((a->tls_cert != NULL) != (a->tls_key != NULL))
 		argp_error(state, "--tls-cert and --tls-key need each other");
 	if (!a->push_pyroscope && !a->push_otlp &&
 	    (a->push_every || a->push_profile || a->push_token_file || a->push_ca ||
@@ -327,6 +340,7 @@ static void check_options(const struct serve_args *a, struct argp_state *state)
 	check_push(a, a->push_otlp, "--push-otlp", state);
 }
 
+/* Parses the options about limits. ARGP_ERR_UNKNOWN: it is none of them. */
 static error_t parse_limit(int key, char *arg, struct argp_state *state)
 {
 	struct serve_args *a = state->input;
@@ -369,6 +383,7 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Parses the options about pushing, and those of parse_limit(). */
 static error_t parse_push(int key, char *arg, struct argp_state *state)
 {
 	struct serve_args *a = state->input;
@@ -401,6 +416,7 @@ static error_t parse_push(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Parses the options about commands and users, and those of parse_push(). */
 static error_t parse_command(int key, char *arg, struct argp_state *state)
 {
 	struct serve_args *a = state->input;

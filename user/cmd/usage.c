@@ -26,10 +26,11 @@ static struct {
 	size_t ncommands;
 	bool over;	    /* argp's own lines have begun */
 	bool wants_process; /* the error message tells the user to choose a process */
-} at;
+} at; /* the command line that is parsed; argp hands over nothing of it to put_message() */
 
 #define NAMED 5 /* most processes that a message names */
 
+/* True if a line of a message tells the user to give a PID. */
 static bool says_pid(const char *line, size_t len)
 {
 	return memmem(line, len, "-p PID", 6) || memmem(line, len, "--pid=PID", 9);
@@ -81,6 +82,7 @@ static ssize_t put_message(void *cookie, const char *s, size_t n)
 	return (ssize_t)n;
 }
 
+/* Compares the word with the options that are suggested. */
 static void try_options(struct nearest *n, const struct options_list *options)
 {
 	for (size_t i = 0; i < options->n; i++)
@@ -88,7 +90,9 @@ static void try_options(struct nearest *n, const struct options_list *options)
 			nearest__try(n, options->v[i]->name);
 }
 
-/* Adds the commands that have this option, three at most. */
+#define COMMANDS_NAMED 3 /* commands that a message names, at most */
+
+/* Writes the commands that have this option: "record, run, live and 2 more". */
 static void add_commands(char *buf, size_t size, const char *option)
 {
 	size_t used = 0, shown = 0, more = 0;
@@ -99,10 +103,10 @@ static void add_commands(char *buf, size_t size, const char *option)
 		options_list__fill(&theirs, at.commands[i]->argp);
 		if (!options_list__named(&theirs, option, strlen(option)))
 			continue;
-		if (shown < 3 && used < size)
+		if (shown < COMMANDS_NAMED && used < size)
 			used += (size_t)snprintf(buf + used, size - used, "%s%s", shown ? ", " : "",
 						 at.commands[i]->name);
-		more += shown++ >= 3;
+		more += shown++ >= COMMANDS_NAMED;
 	}
 	if (more && used < size)
 		snprintf(buf + used, size - used, " and %zu more", more);
@@ -220,8 +224,8 @@ static bool is_number(const char *word)
 	return *word && !word[strspn(word, "0123456789")];
 }
 
-/* Prints "; use memtrace-bpf COMMAND next" with the argument that was given, or the name of one;
- * "": it takes none. A PID can only be a number. */
+/* Prints "; use memtrace-bpf COMMAND NEXT". next: the argument that was given, NULL: none;
+ * argument: what the command takes, "": nothing. A PID can only be a number. */
 static void print_use(const char *command, const char *next, const char *argument)
 {
 	char quoted[PATH_MAX];
@@ -270,6 +274,7 @@ static bool hint_of_other_command(const char *word, const char *next)
 	return false;
 }
 
+/* True if the word has this extension, and a name before it. */
 static bool ends_with(const char *word, const char *end)
 {
 	const char *dot = strrchr(word, '.');
@@ -383,6 +388,7 @@ static void check_options(struct argp_state *state)
 	}
 }
 
+/* Begins to parse: takes over argp's messages, and checks the options before argp does. */
 static void begin_usage(struct argp_state *state)
 {
 	const cookie_io_functions_t io = { .write = put_message };
@@ -414,6 +420,7 @@ static const struct argp_option common_options[] = {
 	{ 0 },
 };
 
+/* The options about logs, which are taken before and after the name of a command. */
 static const struct option_of {
 	const char *name;
 	int (*take)(const char *arg, char *why, size_t size);

@@ -96,6 +96,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Parses a time of at least min ns: 100 ms, 1 or 0. Calls argp_error() for anything else. */
 static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg,
 			   uint64_t min)
 {
@@ -107,6 +108,7 @@ static uint64_t parse_time(struct argp_state *state, const char *option, const c
 	return ns;
 }
 
+/* Parses --capture: "30s" or "20steps". */
 static void parse_capture(struct argp_state *state, struct watch_args *a, const char *arg)
 {
 	size_t digits = strspn(arg, "0123456789");
@@ -123,6 +125,8 @@ static void parse_capture(struct argp_state *state, struct watch_args *a, const 
 			   arg);
 }
 
+/* Adds the value of an option that may be given `max` times. Calls argp_error() for one more, or an
+ * empty one. */
 static void add_argument(struct argp_state *state, const char *option, const char **list, size_t *n,
 			 size_t max, const char *arg)
 {
@@ -133,6 +137,7 @@ static void add_argument(struct argp_state *state, const char *option, const cha
 	list[(*n)++] = arg;
 }
 
+/* Parses the options that choose processes. ARGP_ERR_UNKNOWN: it is none of them. */
 static error_t parse_processes(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
@@ -170,6 +175,7 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Calls argp_error() for options that need another one. Sets the default rules. */
 static void check_args(struct argp_state *state, struct options *o)
 {
 	struct watch_args *a = &o->args;
@@ -188,6 +194,7 @@ static void check_args(struct argp_state *state, struct options *o)
 		a->n_rules = sizeof(defaults) / sizeof(*defaults);
 }
 
+/* Parses the options about captures, and those of parse_processes(). */
 static error_t parse_captures(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
