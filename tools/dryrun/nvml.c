@@ -12,12 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { /* nvmlReturn_t */
        NVML_OK = 0,
        NVML_INVALID_ARGUMENT = 2,
        NVML_NOT_SUPPORTED = 3,
+       NVML_NO_PERMISSION = 4,
        NVML_NOT_FOUND = 6,
        NVML_INSUFFICIENT_SIZE = 7,
        NVML_VERSION_MISMATCH = 25,
@@ -29,6 +31,8 @@ struct nvml_device {
 };
 
 static struct nvml_device devices[DRYRUN_MAX_DEVICES];
+/* Handles of slices: see slice_of(). */
+static struct nvml_device slices[DRYRUN_MAX_DEVICES][MACHINE_SLICES];
 
 /* NVML sees all devices and ignores CUDA_VISIBLE_DEVICES. */
 static int n_devices(void)
@@ -41,6 +45,19 @@ static int index_of(const struct nvml_device *device)
 	size_t i = (size_t)(device - devices);
 
 	return device >= devices && i < (size_t)n_devices() ? (int)i : -1;
+}
+
+/* Sets the device and the place of a slice's handle. False: another handle. */
+static bool slice_of(const struct nvml_device *handle, int *device, unsigned int *slice)
+{
+	const struct nvml_device *first = &slices[0][0];
+	size_t i = (size_t)(handle - first);
+
+	if (handle < first || i >= sizeof(slices) / sizeof(*first))
+		return false;
+	*device = (int)(i / MACHINE_SLICES);
+	*slice = i % MACHINE_SLICES;
+	return true;
 }
 
 static uint64_t used_by_us(int device)
@@ -183,8 +200,16 @@ static void uuid_text(int device, char text[48])
 
 API(int, nvmlDeviceGetUUID, struct nvml_device *device, char *out, unsigned int size)
 {
-	char text[48];
+	unsigned int slice;
+	char text[64];
+	int i;
 
+	if (slice_of(device, &i, &slice)) {
+		uuid_text(i, text);
+		memcpy(text, "MIG-", 4);
+		text[4] = (char)('0' + slice);
+		return put_text(out, size, text);
+	}
 	if (index_of(device) < 0)
 		return NVML_INVALID_ARGUMENT;
 	uuid_text(index_of(device), text);
@@ -298,8 +323,9 @@ static bool memory_of(int device, struct memory_v2 *out)
 	out->total = dryrun__config()->vram;
 	out->reserved = m.device[device].reserved;
 	out->used = used_by_us(device);
+	out->used += m.device[device].more;
 	for (unsigned int i = 0; i < m.n_processes; i++)
-		if (m.process[i].device == device)
+		if (m.process[i].device == device && m.process[i].used != UINT64_MAX)
 			out->used += m.process[i].used;
 	if (out->reserved > out->total)
 		out->reserved = out->total;
@@ -309,14 +335,37 @@ static bool memory_of(int device, struct memory_v2 *out)
 	return true;
 }
 
+/* Memory of a slice: its total, and the processes in it. */
+static bool slice_memory(int device, unsigned int slice, struct memory_v2 *out)
+{
+	struct machine m;
+
+	if (!machine__read(&m) || slice >= m.device[device].n_slices)
+		return false;
+	machine__wait(&m);
+	out->total = m.device[device].slice[slice].total;
+	out->reserved = out->used = 0;
+	for (unsigned int i = 0; i < m.n_processes; i++)
+		if (m.process[i].device == device && m.process[i].used != UINT64_MAX &&
+		    m.process[i].slice == m.device[device].slice[slice].number)
+			out->used += m.process[i].used;
+	out->free = out->total - out->used;
+	return true;
+}
+
 /* The first version has no field for memory reserved by the driver, and counts it as used. */
 API(int, nvmlDeviceGetMemoryInfo, struct nvml_device *device, struct memory *out)
 {
 	int i = index_of(device);
 	struct memory_v2 v2;
+	unsigned int slice;
 	struct machine m;
 
-	if (i < 0 || !out)
+	if (slice_of(device, &i, &slice) && out && slice_memory(i, slice, &v2)) {
+		*out = (struct memory){ v2.total, v2.free, v2.used };
+		return NVML_OK;
+	}
+	if (index_of(device) < 0 || !out)
 		return NVML_INVALID_ARGUMENT;
 	if (!machine__read(&m) || !memory_of(i, &v2))
 		return NVML_UNKNOWN;
@@ -353,27 +402,62 @@ struct process_v2 { /* nvmlProcessInfo of _v2 and _v3 */
 	unsigned int gpu_instance, compute_instance;
 };
 
-/* This process, once it has a context, and the processes in the machine's file. */
-static int list_processes(struct nvml_device *device, unsigned int *count, struct process_v1 *v1,
-			  struct process_v2 *v2)
+/* Where a process is listed. */
+struct list {
+	int device;
+	unsigned int slice; /* number of the slice; UINT32_MAX: the whole device */
+	unsigned int kind;  /* MACHINE_COMPUTE ... */
+};
+
+/* True if a list has process k of the machine. */
+static bool is_listed(const struct machine *m, unsigned int k, const struct list *l)
 {
-	int i = index_of(device);
+	return m->process[k].device == l->device && m->process[k].kinds & l->kind &&
+	       (l->slice == UINT32_MAX || m->process[k].slice == l->slice);
+}
+
+static bool find_list(struct nvml_device *handle, const struct machine *m, struct list *ret)
+{
+	unsigned int slice;
+
+	ret->slice = UINT32_MAX;
+	ret->device = index_of(handle);
+	if (ret->device >= 0)
+		return true;
+	if (!slice_of(handle, &ret->device, &slice) || slice >= m->device[ret->device].n_slices)
+		return false;
+	ret->slice = m->device[ret->device].slice[slice].number;
+	return true;
+}
+
+/* This process, once it has a context, and the processes in the machine's file. */
+static int list_processes(struct nvml_device *device, unsigned int kind, unsigned int *count,
+			  struct process_v1 *v1, struct process_v2 *v2)
+{
+	struct list l = { .kind = kind };
 	unsigned int room, n = 0;
 	struct machine m;
 	uint64_t used;
 
-	if (i < 0 || !count || (*count && !v1 && !v2))
+	if (!count || (*count && !v1 && !v2))
 		return NVML_INVALID_ARGUMENT;
 	if (!machine__read(&m))
 		return NVML_UNKNOWN;
+	if (!find_list(device, &m, &l))
+		return NVML_INVALID_ARGUMENT;
+	if (m.no_processes)
+		return NVML_NOT_SUPPORTED;
+	/* Only the administrator may ask a device that has slices as a whole. */
+	if (l.slice == UINT32_MAX && m.device[l.device].n_slices)
+		return NVML_NO_PERMISSION;
 	machine__wait(&m);
-	used = used_by_us(i);
+	used = l.slice == UINT32_MAX && kind == MACHINE_COMPUTE ? used_by_us(l.device) : 0;
 	room = *count;
 	for (unsigned int k = 0; k <= m.n_processes; k++) {
 		bool own = k == m.n_processes;
-		struct process_v2 p = { (unsigned int)getpid(), used, UINT32_MAX, UINT32_MAX };
+		struct process_v2 p = { (unsigned int)getpid(), used, l.slice, UINT32_MAX };
 
-		if (own ? !used : m.process[k].device != i)
+		if (own ? !used : !is_listed(&m, k, &l))
 			continue;
 		if (!own) {
 			p.pid = m.process[k].pid;
@@ -392,32 +476,107 @@ static int list_processes(struct nvml_device *device, unsigned int *count, struc
 API(int, nvmlDeviceGetComputeRunningProcesses, struct nvml_device *device, unsigned int *count,
     struct process_v1 *out)
 {
-	return list_processes(device, count, out, NULL);
+	return list_processes(device, MACHINE_COMPUTE, count, out, NULL);
 }
 
-API(int, nvmlDeviceGetComputeRunningProcesses_v2, struct nvml_device *device, unsigned int *count,
-    struct process_v2 *out)
-{
-	return list_processes(device, count, NULL, out);
-}
+#define LIST(name, kind)                                                                           \
+	API(int, name, struct nvml_device *device, unsigned int *count, struct process_v2 *out)    \
+	{                                                                                          \
+		return list_processes(device, kind, count, NULL, out);                             \
+	}
 
-API(int, nvmlDeviceGetComputeRunningProcesses_v3, struct nvml_device *device, unsigned int *count,
-    struct process_v2 *out)
-{
-	return list_processes(device, count, NULL, out);
-}
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, MACHINE_COMPUTE)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, MACHINE_COMPUTE)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, MACHINE_GRAPHICS)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, MACHINE_GRAPHICS)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, MACHINE_MPS)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MACHINE_MPS)
 
 API(int, nvmlDeviceGetGraphicsRunningProcesses, struct nvml_device *device, unsigned int *count,
-    void *out)
+    struct process_v1 *out)
 {
-	*count = 0;
+	return list_processes(device, MACHINE_GRAPHICS, count, out, NULL);
+}
+
+struct work { /* nvmlProcessUtilizationSample_t */
+	unsigned int pid;
+	unsigned long long time; /* us since 1970 */
+	unsigned int sm, memory, encoder, decoder;
+};
+
+/* A sample of each process whose last work is known, at the time of that work. */
+API(int, nvmlDeviceGetProcessUtilization, struct nvml_device *device, struct work *out,
+    unsigned int *count, unsigned long long since)
+{
+	int i = index_of(device);
+	unsigned int n = 0, room;
+	struct timespec now;
+	struct machine m;
+
+	(void)since;
+	if (i < 0 || !count || (*count && !out))
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	room = *count;
+	clock_gettime(CLOCK_REALTIME, &now);
+	for (unsigned int k = 0; k < m.n_processes; k++) {
+		if (m.process[k].device != i || !m.process[k].worked)
+			continue;
+		if (n < room)
+			out[n] = (struct work){
+				m.process[k].pid,
+				((unsigned long long)now.tv_sec - m.process[k].ago) * 1000000,
+				50,
+				1,
+				0,
+				0
+			};
+		n++;
+	}
+	*count = n;
+	if (!n)
+		return NVML_NOT_FOUND;
+	return n > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
+}
+
+/* ---- slices of multi-instance mode ---- */
+
+API(int, nvmlDeviceGetMaxMigDeviceCount, struct nvml_device *device, unsigned int *count)
+{
+	if (index_of(device) < 0)
+		return NVML_INVALID_ARGUMENT;
+	*count = MACHINE_SLICES;
 	return NVML_OK;
 }
 
-API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, unsigned int *count,
-    void *out)
+API(int, nvmlDeviceGetMigDeviceHandleByIndex, struct nvml_device *device, unsigned int slice,
+    struct nvml_device **out)
 {
-	*count = 0;
+	int i = index_of(device);
+	struct machine m;
+
+	if (i < 0)
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	if (slice >= m.device[i].n_slices)
+		return NVML_NOT_FOUND;
+	*out = &slices[i][slice];
+	return NVML_OK;
+}
+
+API(int, nvmlDeviceGetGpuInstanceId, struct nvml_device *handle, unsigned int *out)
+{
+	unsigned int slice;
+	struct machine m;
+	int i;
+
+	if (!slice_of(handle, &i, &slice))
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m) || slice >= m.device[i].n_slices)
+		return NVML_NOT_FOUND;
+	*out = m.device[i].slice[slice].number;
 	return NVML_OK;
 }
 

@@ -23,13 +23,80 @@ __attribute__((constructor)) static void open_file(void)
 		file = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static bool add_process(struct machine *m, unsigned int device, unsigned int pid, uint64_t used)
+/* Reads the words after BYTES of a process. False: another word. */
+static bool take_words(struct machine *m, const char *words)
 {
-	if (m->n_processes == MACHINE_PROCESSES)
+	unsigned int i = m->n_processes, n;
+	char word[32];
+	int len;
+
+	for (; sscanf(words, "%31s%n", word, &len) == 1; words += len) {
+		if (!strcmp(word, "graphics"))
+			m->process[i].kinds = MACHINE_GRAPHICS;
+		else if (!strcmp(word, "mps"))
+			m->process[i].kinds = MACHINE_MPS;
+		else if (!strcmp(word, "both"))
+			m->process[i].kinds = MACHINE_COMPUTE | MACHINE_GRAPHICS;
+		else if (sscanf(word, "slice=%u", &n) == 1)
+			m->process[i].slice = n;
+		else if (sscanf(word, "worked=%u", &m->process[i].ago) == 1)
+			m->process[i].worked = true;
+		else
+			return false;
+	}
+	return true;
+}
+
+static bool take_process(struct machine *m, unsigned int device, unsigned int pid, const char *size,
+			 const char *words)
+{
+	unsigned int i = m->n_processes;
+
+	if (i == MACHINE_PROCESSES || device >= DRYRUN_MAX_DEVICES)
 		return false;
-	m->process[m->n_processes].device = (int)device;
-	m->process[m->n_processes].pid = pid;
-	m->process[m->n_processes++].used = used;
+	m->process[i].device = (int)device;
+	m->process[i].pid = pid;
+	m->process[i].kinds = MACHINE_COMPUTE;
+	m->process[i].slice = UINT32_MAX;
+	m->process[i].used = UINT64_MAX;
+	if (strcmp(size, "-") != 0 && !dryrun__parse_size(size, &m->process[i].used))
+		return false;
+	if (!take_words(m, words))
+		return false;
+	m->n_processes++;
+	return true;
+}
+
+static bool take_slice(struct machine *m, unsigned int device, unsigned int number, uint64_t total)
+{
+	unsigned int *n = &m->device[device].n_slices;
+
+	if (*n == MACHINE_SLICES)
+		return false;
+	m->device[device].slice[*n].number = number;
+	m->device[device].slice[(*n)++].total = total;
+	return true;
+}
+
+/* A directive of a device with a size. */
+static bool take_size(struct machine *m, const char *line)
+{
+	unsigned int device = 0, n = 0;
+	char size[32] = "";
+	uint64_t bytes = 0;
+
+	if (sscanf(line, "slice %u %u %31s", &device, &n, size) == 3)
+		return device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes) &&
+		       take_slice(m, device, n, bytes);
+	if (sscanf(line, "reserved %u %31s", &device, size) != 2 &&
+	    sscanf(line, "more %u %31s", &device, size) != 2)
+		return false;
+	if (device >= DRYRUN_MAX_DEVICES || !dryrun__parse_size(size, &bytes))
+		return false;
+	if (*line == 'r')
+		m->device[device].reserved = bytes;
+	else
+		m->device[device].more = bytes;
 	return true;
 }
 
@@ -37,17 +104,15 @@ static bool take_line(struct machine *m, const char *line)
 {
 	unsigned int device = 0, n = 0;
 	char size[32] = "";
-	uint64_t bytes = 0;
+	int end = 0;
 
 	if (!*line || *line == '#')
 		return true;
-	if (sscanf(line, "process %u %u %31s", &device, &n, size) == 3 &&
-	    device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes))
-		return add_process(m, device, n, bytes);
-	if (sscanf(line, "reserved %u %31s", &device, size) == 2 && device < DRYRUN_MAX_DEVICES &&
-	    dryrun__parse_size(size, &bytes))
-		m->device[device].reserved = bytes;
-	else if (sscanf(line, "minor %u %u", &device, &n) == 2 && device < DRYRUN_MAX_DEVICES)
+	if (sscanf(line, "process %u %u %31s%n", &device, &n, size, &end) == 3)
+		return take_process(m, device, n, size, line + end);
+	if (take_size(m, line))
+		return true;
+	if (sscanf(line, "minor %u %u", &device, &n) == 2 && device < DRYRUN_MAX_DEVICES)
 		m->device[device].minor = n;
 	else if (sscanf(line, "mig %u %u", &device, &n) == 2 && device < DRYRUN_MAX_DEVICES)
 		m->device[device].mig = n;
@@ -59,6 +124,8 @@ static bool take_line(struct machine *m, const char *line)
 		m->no_v2 = true;
 	else if (!strcmp(line, "no_memory"))
 		m->no_memory = true;
+	else if (!strcmp(line, "no_processes"))
+		m->no_processes = true;
 	else
 		return false;
 	return true;
