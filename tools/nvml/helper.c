@@ -48,6 +48,12 @@ struct nvml_process { /* nvmlProcessInfo_v2_t, also used by the _v3 function */
 	unsigned gpu_instance, compute_instance;
 };
 
+struct nvml_work { /* nvmlProcessUtilizationSample_t */
+	unsigned pid;
+	unsigned long long time; /* us since 1970 */
+	unsigned sm, memory, encoder, decoder;
+};
+
 #define PROCESSES_MAX 4096
 #define NOBODY 65534
 
@@ -63,6 +69,12 @@ struct nvml {
 	/* NULL with older drivers. */
 	int (*memory_v2)(nvml_device d, struct nvml_memory_v2 *ret);
 	int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
+	int (*graphics)(nvml_device d, unsigned *n, struct nvml_process *v);
+	int (*mps)(nvml_device d, unsigned *n, struct nvml_process *v);
+	int (*work)(nvml_device d, struct nvml_work *v, unsigned *n, unsigned long long since);
+	int (*slices)(nvml_device d, unsigned *n);
+	int (*slice)(nvml_device d, unsigned i, nvml_device *ret);
+	int (*slice_number)(nvml_device slice, unsigned *ret);
 };
 
 static const struct function {
@@ -81,6 +93,14 @@ static const struct function {
 	  offsetof(struct nvml, processes), false },
 	{ "nvmlDeviceGetMemoryInfo_v2", NULL, offsetof(struct nvml, memory_v2), true },
 	{ "nvmlDeviceGetMigMode", NULL, offsetof(struct nvml, mig_mode), true },
+	{ "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2",
+	  offsetof(struct nvml, graphics), true },
+	{ "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+	  "nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps), true },
+	{ "nvmlDeviceGetProcessUtilization", NULL, offsetof(struct nvml, work), true },
+	{ "nvmlDeviceGetMaxMigDeviceCount", NULL, offsetof(struct nvml, slices), true },
+	{ "nvmlDeviceGetMigDeviceHandleByIndex", NULL, offsetof(struct nvml, slice), true },
+	{ "nvmlDeviceGetGpuInstanceId", NULL, offsetof(struct nvml, slice_number), true },
 };
 
 struct helper {
@@ -89,6 +109,7 @@ struct helper {
 	unsigned n;
 	uint64_t mig; /* bit i: GPU i is in multi-instance mode */
 	struct nvml_process processes[PROCESSES_MAX];
+	struct nvml_work work[PROCESSES_MAX];
 	struct gpus_answer answer;
 };
 
@@ -213,23 +234,126 @@ static void find_gpus(struct helper *h, struct gpus_greeting *g)
 	g->n = h->n = n;
 }
 
-/* Adds all processes of a GPU to the answer. False: adds none. */
-static bool list_processes(struct helper *h, unsigned gpu)
+/* The entry of a process that another list has, too; a new one otherwise. NULL: no room. */
+static struct gpus_process *entry_of(struct gpus_answer *a, unsigned gpu, unsigned pid,
+				     unsigned slice)
 {
-	struct gpus_answer *a = &h->answer;
+	for (unsigned i = a->n; i-- > 0;) {
+		struct gpus_process *p = &a->process[i];
+
+		if (p->gpu == gpu && p->pid == pid && p->slice == slice)
+			return p;
+	}
+	if (a->n == GPUS_PROCESSES)
+		return NULL;
+	a->process[a->n] = (struct gpus_process){ gpu, pid, UINT64_MAX, 0, 0, slice };
+	return &a->process[a->n++];
+}
+
+/* Adds a list of processes to the answer. A process in two lists has the same figure in both, and
+ * counts once. slice: number of the slice. False: the list is not complete. */
+static bool add_list(struct helper *h, unsigned gpu, unsigned slice, unsigned kind,
+		     int (*list)(nvml_device d, unsigned *n, struct nvml_process *v), nvml_device d)
+{
 	unsigned n = PROCESSES_MAX;
 
-	if (h->nvml.processes(h->device[gpu], &n, h->processes) || n > PROCESSES_MAX ||
-	    n > GPUS_PROCESSES - a->n)
+	if (list(d, &n, h->processes) || n > PROCESSES_MAX)
 		return false;
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
+		const struct nvml_process *p = &h->processes[i];
+		bool in_slice = slice == GPUS_NO_SLICE && h->mig >> gpu & 1;
+		struct gpus_process *e = entry_of(&h->answer, gpu, p->pid,
+						  in_slice ? p->gpu_instance : slice);
+
+		if (!e)
+			return false;
+		e->kinds |= kind;
 		/* NVML also uses ~0 for "not known" */
-		a->process[a->n++] = (struct gpus_process){ gpu, h->processes[i].pid,
-							    h->processes[i].used };
+		if (e->used == UINT64_MAX || (p->used != UINT64_MAX && p->used > e->used))
+			e->used = p->used;
+	}
 	return true;
 }
 
-static size_t answer(struct helper *h, uint64_t mask)
+static bool add_lists(struct helper *h, unsigned gpu, unsigned slice, bool all, nvml_device d)
+{
+	bool known = add_list(h, gpu, slice, GPUS_COMPUTE, h->nvml.processes, d);
+
+	if (all && h->nvml.graphics)
+		add_list(h, gpu, slice, GPUS_GRAPHICS, h->nvml.graphics, d);
+	if (all && h->nvml.mps)
+		add_list(h, gpu, slice, GPUS_MPS, h->nvml.mps, d);
+	return known;
+}
+
+/* Adds the slices of a GPU and their processes. A user who may not see them gets none. */
+static bool add_slices(struct helper *h, unsigned gpu)
+{
+	struct gpus_answer *a = &h->answer;
+	bool known = false;
+	unsigned n = 0;
+
+	if (!(h->mig >> gpu & 1) || !h->nvml.slices || !h->nvml.slice || !h->nvml.slice_number ||
+	    h->nvml.slices(h->device[gpu], &n))
+		return false;
+	for (unsigned i = 0; i < n && a->n_slices < GPUS_SLICES; i++) {
+		struct gpus_slice *s = &a->slice[a->n_slices];
+		struct nvml_memory memory;
+		nvml_device d;
+
+		*s = (struct gpus_slice){ .gpu = gpu };
+		if (h->nvml.slice(h->device[gpu], i, &d) || h->nvml.slice_number(d, &s->number))
+			continue;
+		if (h->nvml.uuid(d, s->uuid, sizeof(s->uuid)))
+			s->uuid[0] = '\0';
+		if (!h->nvml.memory(d, &memory) && memory.free <= memory.total) {
+			s->total = memory.total;
+			s->used = memory.total - memory.free;
+		}
+		a->n_slices++;
+		known = add_lists(h, gpu, s->number, true, d) || known;
+	}
+	return known;
+}
+
+/* Sets the time of the last work of each process, as far back as the driver remembers. */
+static void add_work(struct helper *h, unsigned gpu)
+{
+	uint64_t now = clock__read(CLOCK_REALTIME), mono = clock__monotonic();
+	struct gpus_answer *a = &h->answer;
+	unsigned n = PROCESSES_MAX;
+
+	if (!h->nvml.work || h->nvml.work(h->device[gpu], h->work, &n, 0) || n > PROCESSES_MAX)
+		return;
+	for (unsigned i = 0; i < n; i++) {
+		const struct nvml_work *w = &h->work[i];
+		uint64_t at = w->time * 1000, ago = now > at ? now - at : 0;
+
+		if (!(w->sm | w->memory | w->encoder | w->decoder) || ago >= mono)
+			continue;
+		for (unsigned k = 0; k < a->n; k++)
+			if (a->process[k].gpu == gpu && a->process[k].pid == w->pid &&
+			    a->process[k].worked < mono - ago)
+				a->process[k].worked = mono - ago;
+	}
+}
+
+/* Sets what the driver tells of the memory of a GPU that has its own. */
+static void add_memory(struct helper *h, unsigned gpu)
+{
+	struct nvml_memory_v2 v2 = { .version = NVML_MEMORY_V2 };
+	struct gpus_memory *m = &h->answer.memory[gpu];
+	struct nvml_memory v1 = { 0 };
+
+	if (h->nvml.memory_v2 && !h->nvml.memory_v2(h->device[gpu], &v2) && v2.free <= v2.total)
+		*m = (struct gpus_memory){ v2.total, v2.total - v2.free, v2.reserved };
+	else if (!h->nvml.memory(h->device[gpu], &v1) && v1.free <= v1.total)
+		*m = (struct gpus_memory){ v1.total, v1.total - v1.free, UINT64_MAX };
+	if (m->total)
+		h->answer.has_memory |= UINT64_C(1) << gpu;
+}
+
+static size_t answer(struct helper *h, const struct gpus_question *q)
 {
 	struct gpus_answer *a = &h->answer;
 	struct nvml_memory memory;
@@ -239,10 +363,15 @@ static size_t answer(struct helper *h, uint64_t mask)
 	for (unsigned i = 0; i < h->n; i++) {
 		uint64_t bit = UINT64_C(1) << i;
 
-		if (!(mask & bit))
+		if (!(q->mask & bit))
 			continue;
-		if (list_processes(h, i))
+		if (add_lists(h, i, GPUS_NO_SLICE, q->all, h->device[i]) |
+		    (q->all && add_slices(h, i)))
 			a->known |= bit;
+		if (q->all) {
+			add_memory(h, i);
+			add_work(h, i);
+		}
 		/* In multi-instance mode this is the whole GPU's figure. */
 		if (h->mig & bit || !memory_of(&h->nvml, h->device[i], &memory))
 			continue;
@@ -282,7 +411,7 @@ int main(int argc, char **argv)
 		size_t size;
 
 		alarm(GPUS_ANSWERS_WITHIN + 1);
-		size = answer(h, q.mask);
+		size = answer(h, &q);
 		if (send(STDIN_FILENO, &h->answer, size, MSG_NOSIGNAL) != (ssize_t)size)
 			break;
 	}

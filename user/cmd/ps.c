@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,9 +17,11 @@
 #include "base/text.h"
 #include "capture/capture_args.h"
 #include "cmd/commands.h"
+#include "cmd/ps_device.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "model/words.h"
+#include "record/cond.h"
 #include "watch/ps.h"
 
 #define INTERVAL UINT64_C(1000000000)	   /* --interval, ns */
@@ -26,15 +29,31 @@
 #define INTERVAL_LEAST UINT64_C(100000000) /* ns */
 #define COMMAND_WANTED 16		   /* least width of the last column, in characters */
 
-enum { OPT_WATCH = OPT_COMMANDS_OWN };
+enum { OPT_WATCH = OPT_COMMANDS_OWN, OPT_IDLE, OPT_ORPHANS, OPT_FAIL };
 
 struct ps_args {
 	struct report_args shown;
+	struct ps_device_args device;
+	bool by_device; /* --device */
 	uint64_t interval, count;
 	bool watch;
 };
 
 static const struct argp_option options[] = {
+	{ "device", OPT_DEVICE, "DEVICE", OPTION_ARG_OPTIONAL,
+	  "List all that hold the memory of GPU DEVICE (number or UUID; default: of all GPUs), "
+	  "with "
+	  "the driver's reserve and the rest. What is probably left over comes first",
+	  OPTIONS_SHOW },
+	{ "orphans", OPT_ORPHANS, NULL, 0, "With --device: only what is probably left over",
+	  OPTIONS_SHOW },
+	{ "idle", OPT_IDLE, "TIME", 0,
+	  "With --device: only processes whose last work, by the driver, is so long ago",
+	  OPTIONS_SHOW },
+	{ "fail-if", OPT_FAIL, "CONDITION", 0,
+	  "With --device: exit with 4 if CONDITION is true of a GPU, such as 'free<20G' or "
+	  "'used>90%'; repeatable",
+	  OPTIONS_SHOW },
 	{ "watch", OPT_WATCH, NULL, 0, "Print the list again every interval, until Ctrl-C",
 	  OPTIONS_TIME },
 	{ "interval", 'i', "TIME", 0, "Time between two looks (default 1s)", OPTIONS_TIME },
@@ -42,6 +61,42 @@ static const struct argp_option options[] = {
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
+
+static void parse_fail_if(struct ps_device_args *a, const char *arg, struct argp_state *state)
+{
+	char *why = NULL;
+	int err;
+
+	if (a->n_conds == PS_DEVICE_CONDS)
+		argp_error(state, "--fail-if: more than %d conditions", PS_DEVICE_CONDS);
+	err = cond__parse(arg, &a->conds[a->n_conds], &why);
+	if (err)
+		argp_error(state, "--fail-if: %s", why ? why : "out of memory");
+	free(why);
+	a->n_conds++;
+}
+
+/* --device and its number may be two words. */
+static void parse_word(struct ps_args *a, char *arg, struct argp_state *state)
+{
+	bool number = *arg && arg[strspn(arg, "0123456789")] == '\0';
+
+	if (!a->by_device || a->device.device || !(number || text__starts(arg, "GPU-")))
+		usage__unexpected(state, arg, "ps lists all processes");
+	a->device.device = arg;
+}
+
+static void check_options(const struct ps_args *a, struct argp_state *state)
+{
+	if (a->count && !a->watch)
+		argp_error(state, "--count is for --watch");
+	if (!a->by_device && (a->device.orphans || a->device.idle || a->device.n_conds))
+		argp_error(state, "--orphans, --idle and --fail-if are for --device");
+	for (size_t i = 0; i < a->device.n_conds; i++)
+		if (cond__needs_growth(a->device.conds[i]))
+			argp_error(state, "--fail-if '%s': growth is for `watch --rule`",
+				   cond__text(a->device.conds[i]));
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -59,12 +114,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'n':
 		a->count = capture_args__parse_count(state, "--count", arg, 1);
 		break;
+	case OPT_DEVICE:
+		a->by_device = true;
+		a->device.device = arg;
+		break;
+	case OPT_ORPHANS:
+		a->device.orphans = true;
+		break;
+	case OPT_IDLE:
+		if (text__parse_time(arg, &a->device.idle) || !a->device.idle)
+			argp_error(state, "--idle: '%s' is not a time; try 10m", arg);
+		break;
+	case OPT_FAIL:
+		parse_fail_if(&a->device, arg, state);
+		break;
 	case ARGP_KEY_ARG:
-		usage__unexpected(state, arg, "ps lists all processes");
+		parse_word(a, arg, state);
 		break;
 	case ARGP_KEY_END:
-		if (a->count && !a->watch)
-			argp_error(state, "--count is for --watch");
+		check_options(a, state);
 		break;
 	default:
 		return report_args__parse(key, arg, state, &a->shown);
@@ -312,6 +380,21 @@ static const struct argp argp = {
 	.children = children,
 };
 
+static int list_by_device(struct ps_args *args)
+{
+	struct ps_device_args *d = &args->device;
+	int status;
+
+	d->json = args->shown.format != 0;
+	d->watch = args->watch;
+	d->interval = args->interval;
+	d->count = args->count;
+	status = ps_device__run(d);
+	for (size_t i = 0; i < d->n_conds; i++)
+		cond__free(d->conds[i]);
+	return status;
+}
+
 static int cmd_ps(int argc, char **argv)
 {
 	struct ps_args args = { .shown = { .formats = report_args_formats }, .interval = INTERVAL };
@@ -319,6 +402,8 @@ static int cmd_ps(int argc, char **argv)
 	int err;
 
 	usage__parse(&command_ps, argc, argv, 0, &args);
+	if (args.by_device)
+		return list_by_device(&args);
 	s = ps__new();
 	err = s ? list(s, &args) : -ENOMEM;
 	ps__free(s);
@@ -335,7 +420,10 @@ const struct command command_ps = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf ps\n"
 		    "sudo memtrace-bpf ps --watch\n"
+		    "sudo memtrace-bpf ps --device 0\n"
+		    "sudo memtrace-bpf ps --device --orphans\n"
+		    "sudo memtrace-bpf ps --device 0 --fail-if 'free<20G'\n"
 		    "sudo memtrace-bpf ps --format json",
-	.status = "0 done, 1 failed, 64 usage",
+	.status = "0 done, 1 failed, 2 no such GPU, 4 --fail-if, 64 usage",
 	.run = cmd_ps,
 };

@@ -22,6 +22,7 @@ struct cgroup {
 	char name[65];		    /* name of the container, if in the path (LXC, nspawn) */
 	/* UID of the pod: 8-4-4-4-12 hexadecimal digits, or 32 without dashes (static pods). */
 	char pod[37];
+	bool deleted; /* the control group was removed; only ended processes can be in such a one */
 };
 
 /* Sets *ret from text, the content of /proc/PID/cgroup, which may be any bytes. Ignores unknown
@@ -57,6 +58,10 @@ struct container_names {
  * paths on the host; "" except in tests. */
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret);
+
+/* True if the control group was removed (processes that have ended may still be in it), or docker's
+ * files on this host lack the container. root: as in container__names(). */
+bool container__is_gone(const struct cgroup *c, const char *root);
 
 /*
  * Processes of this host that run programs under a kernel of their own: gVisor, virtual machines.

@@ -45,6 +45,10 @@ void nvml__set_process(struct nvml *s, int devices, uint64_t in_use);
  * to programs; "" and 0: not known. False: the device is not known. */
 bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint64_t *total);
 
+/* The machine's GPU that a device of the process is, in a dry run the one with the same number; -1:
+ * not certain. */
+int nvml__gpu(const struct nvml *s, unsigned device);
+
 struct nvml_figures {
 	unsigned n; /* number of devices, in the process's numbering */
 	uint64_t used[NVML_DEVICES_MAX];
@@ -103,9 +107,31 @@ struct gpu {
 				    its own; 0: not known */
 };
 
+#define GPUS_SLICES 128		 /* maximum slices (multi-instance mode) in one answer */
+#define GPUS_NO_SLICE UINT32_MAX /* a process that is in no slice */
+
+enum { GPUS_COMPUTE = 1, GPUS_GRAPHICS = 2, GPUS_MPS = 4 }; /* NVML's lists of processes */
+
+/* A process on a GPU. With gpus__ask_all() also those of graphics and MPS, and with slices. */
 struct gpus_process {
 	uint32_t gpu, pid;
-	uint64_t used; /* bytes; UINT64_MAX: not known */
+	uint64_t used;	 /* bytes; UINT64_MAX: not known */
+	uint64_t worked; /* last work that the driver remembers, CLOCK_MONOTONIC, ns; 0: not known */
+	uint32_t kinds;	 /* the lists that it is in: GPUS_COMPUTE ... */
+	uint32_t slice;	 /* number of the GPU instance, or GPUS_NO_SLICE */
+};
+
+/* A slice of a GPU in multi-instance mode. */
+struct gpus_slice {
+	uint32_t gpu, number; /* number of the GPU instance */
+	uint64_t total, used; /* bytes; used: all that is not free. total 0: not known */
+	char uuid[80];	      /* NUL-terminated; "": not known */
+};
+
+/* Memory of a whole GPU, of which the driver tells. Bytes. */
+struct gpus_memory {
+	uint64_t total, used; /* used: all that is not free, with the reserve */
+	uint64_t reserved;    /* the driver's own; UINT64_MAX: not known */
 };
 
 struct gpus_answer {
@@ -113,7 +139,11 @@ struct gpus_answer {
 	uint64_t known;		 /* bit i: all processes of GPU i are listed */
 	uint64_t has_free;	 /* bit i: free[i] is known */
 	uint64_t free[GPUS_MAX]; /* bytes of GPU i that no process holds */
-	uint32_t n, pad;
+	/* Only after gpus__ask_all(). has_memory: bit i: memory[i] is known. */
+	uint64_t has_memory;
+	struct gpus_memory memory[GPUS_MAX];
+	struct gpus_slice slice[GPUS_SLICES];
+	uint32_t n_slices, n;
 	struct gpus_process process[GPUS_PROCESSES];
 };
 
@@ -128,6 +158,15 @@ const struct gpu *gpus__get(unsigned i);
  * not_before (CLOCK_MONOTONIC, ns) or later. The helper's calls are at least 50 ms apart and take
  * at most a twentieth of the time. */
 void gpus__ask(uint64_t mask, uint64_t not_before);
+/* From now on, answers have all that NVML knows of the processes: graphics, MPS, slices, the last
+ * work. Such an answer takes more calls. */
+void gpus__ask_all(void);
+/* Waits at most `within` ms for the number of GPUs, which NVML may take seconds to find. Returns
+ * it; 0: there is none, or NVML is not ready. */
+unsigned gpus__wait_count(unsigned within);
+/* Why there are no figures, as a clause: "this machine has no libnvidia-ml.so.1". "": not known.
+ * Static. */
+const char *gpus__why(void);
 /* Returns the helper's last answer, which all users share. NULL: there is none. Valid until the
  * next call of a gpus__ function. */
 const struct gpus_answer *gpus__answer(void);
@@ -136,6 +175,8 @@ bool gpus__answered(uint64_t mask, uint64_t not_before);
 /* Waits at most 250 ms for an answer about all GPUs in mask that began at not_before or later.
  * False: none came. */
 bool gpus__wait(uint64_t mask, uint64_t not_before);
+/* As gpus__wait(), until the helper's own limit: GPUS_ANSWERS_WITHIN. */
+bool gpus__wait_long(uint64_t mask, uint64_t not_before);
 
 /* ---- the helper: tools/nvml/helper.c ---- */
 
@@ -151,4 +192,5 @@ struct gpus_greeting {
 
 struct gpus_question {
 	uint64_t mask; /* bit i: the answer shall have GPU i */
+	uint64_t all;  /* 1: all that gpus__ask_all() asks for */
 };

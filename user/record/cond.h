@@ -24,6 +24,7 @@ enum cond_figure {
 	COND_UNUSED, /* bytes reserved but not allocated */
 	COND_USED,   /* driver-reported use of the process */
 	COND_OTHER,  /* driver-reported use minus the allocator's memory */
+	COND_FREE,   /* bytes of the device that no process holds; 100% is the device's memory */
 	COND_RSS,    /* resident memory of the process; 100% is the machine's memory */
 	/* Parts of the resident memory: see enum host_part. COND_HOST_SHARED is the sum of the
 	   three kinds of shared memory. */

@@ -47,5 +47,9 @@ const struct ps_process *const *ps__list(struct ps *s, size_t *n);
 /* Number of processes that are not in the list: the list is full, or the process's files did not
  * answer. */
 size_t ps__left_out(const struct ps *s);
+struct holder_torch;
+/* Writes PyTorch's figures of each process on each GPU to v, which has room for `most`. Leaves out
+ * devices of which it is not certain which GPU they are. Returns the number. */
+size_t ps__on_gpus(const struct ps *s, struct holder_torch *v, size_t most);
 /* The list's sort key: driver-reported use if it is known, otherwise reserved bytes. */
 uint64_t ps_process__device(const struct ps_process *p);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x10u /* include/uapi/linux/memfd.h, Linux 6.3 */
@@ -37,9 +38,11 @@ static struct {
 	int fd;	   /* socket to the helper; valid if running */
 	/* greeted: the helper has sent its greeting. asked: a question has no answer yet. */
 	bool running, greeted, asked;
-	bool timed_out;	   /* gpus__wait() timed out on the current question */
-	uint64_t since;	   /* start time of the helper or of the question */
-	uint64_t retry_at; /* no new helper before; UINT64_MAX: never */
+	bool all, asked_all; /* gpus__ask_all() was called; the last question was for all */
+	char why[160];	     /* gpus__why() */
+	bool timed_out;	     /* gpus__wait() timed out on the current question */
+	uint64_t since;	     /* start time of the helper or of the question */
+	uint64_t retry_at;   /* no new helper before; UINT64_MAX: never */
 	/* next: time of the next question at the earliest. not_before: users want an answer whose
 	 * calls begin at this time or later. */
 	uint64_t next, not_before;
@@ -146,7 +149,9 @@ static void start_helper(uint64_t now)
 	if (err) {
 		g.pid = 0;
 		close(fd[0]);
-		log_debug("no driver figures: cannot start the helper process: %s", strerror(err));
+		snprintf(g.why, sizeof(g.why), "the helper process cannot be started: %s",
+			 strerror(err));
+		log_debug("no driver figures: %s", g.why);
 		return;
 	}
 	g.fd = fd[0];
@@ -161,6 +166,7 @@ static void give_up(const char *why)
 		 "memtrace-bpf asks again in 5 minutes",
 		 why);
 	g.retry_at = clock__monotonic() + AGAIN_AFTER;
+	snprintf(g.why, sizeof(g.why), "the NVIDIA driver %s", why);
 	end_helper();
 }
 
@@ -183,6 +189,7 @@ static void on_greeting(size_t len)
 	if (h->n)
 		return;
 	log_debug("no driver figures: %s", h->why);
+	text__clean(g.why, sizeof(g.why), h->why, strlen(h->why));
 	g.retry_at = UINT64_MAX;
 	end_helper();
 }
@@ -191,13 +198,16 @@ static void on_answer(const struct gpus_answer *a, size_t len)
 {
 	size_t head = offsetof(struct gpus_answer, process);
 
-	if (len < head || a->n > GPUS_PROCESSES || len != head + a->n * sizeof(*a->process) ||
-	    a->end < a->begin) {
+	if (len < head || a->n > GPUS_PROCESSES || a->n_slices > GPUS_SLICES ||
+	    len != head + a->n * sizeof(*a->process) || a->end < a->begin) {
 		give_up("was not understood");
 		return;
 	}
 	memcpy(&g.answer, a, len);
-	g.answered_mask = g.asked_mask;
+	for (uint32_t i = 0; i < a->n_slices; i++)
+		g.answer.slice[i].uuid[sizeof(a->slice[i].uuid) - 1] = '\0';
+	/* An answer to an older question lacks parts that are wanted now. */
+	g.answered_mask = g.asked_all == g.all ? g.asked_mask : 0;
 	g.has_answer = true;
 	g.asked = g.timed_out = false;
 	g.next = a->begin + PAUSE;
@@ -232,7 +242,7 @@ static void receive_messages(void)
 /* Asks about all GPUs that were requested recently. */
 static void put_question(uint64_t now)
 {
-	struct gpus_question q = { 0 };
+	struct gpus_question q = { .all = g.all };
 
 	for (unsigned i = 0; i < g.greeting.n; i++)
 		if (g.wanted[i] && now - g.wanted[i] < RECENT)
@@ -241,6 +251,7 @@ static void put_question(uint64_t now)
 		return;
 	g.asked = true;
 	g.asked_mask = q.mask;
+	g.asked_all = g.all;
 	g.since = now;
 }
 
@@ -281,6 +292,7 @@ void gpus__close(void)
 	end_helper();
 	g.retry_at = 0;
 	g.not_before = 0;
+	g.all = false;
 	memset(g.wanted, 0, sizeof(g.wanted));
 }
 
@@ -324,9 +336,10 @@ bool gpus__answered(uint64_t mask, uint64_t not_before)
 	return is_answered(mask, not_before);
 }
 
-bool gpus__wait(uint64_t mask, uint64_t not_before)
+/* Waits at most `within` ns. */
+static bool wait_within(uint64_t mask, uint64_t not_before, uint64_t within)
 {
-	uint64_t end = clock__monotonic() + WAIT_MS * MS, now;
+	uint64_t end = clock__monotonic() + within, now;
 
 	gpus__ask(mask, not_before);
 	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.timed_out &&
@@ -337,7 +350,42 @@ bool gpus__wait(uint64_t mask, uint64_t not_before)
 		poll(&p, 1, g.asked ? (int)((end - now) / MS) + 1 : 2);
 		drive_helper();
 	}
-	/* Captures that end together wait only once. */
-	g.timed_out = g.asked && !is_answered(mask, not_before);
 	return is_answered(mask, not_before);
+}
+
+bool gpus__wait(uint64_t mask, uint64_t not_before)
+{
+	bool answered = wait_within(mask, not_before, WAIT_MS * MS);
+
+	/* Captures that end together wait only once. */
+	g.timed_out = g.asked && !answered;
+	return answered;
+}
+
+bool gpus__wait_long(uint64_t mask, uint64_t not_before)
+{
+	return wait_within(mask, not_before, (GPUS_ANSWERS_WITHIN + 1) * 1000 * MS);
+}
+
+void gpus__ask_all(void)
+{
+	g.all = true;
+}
+
+unsigned gpus__wait_count(unsigned within)
+{
+	uint64_t end = clock__monotonic() + within * MS;
+	unsigned n;
+
+	while (!(n = gpus__count()) && g.running && clock__monotonic() < end) {
+		struct pollfd p = { .fd = g.fd, .events = POLLIN };
+
+		poll(&p, 1, 50);
+	}
+	return n;
+}
+
+const char *gpus__why(void)
+{
+	return g.why;
 }

@@ -406,6 +406,13 @@ bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint
 	return true;
 }
 
+int nvml__gpu(const struct nvml *s, unsigned device)
+{
+	if (s->table)
+		return device < s->dry_devices ? (int)device : -1;
+	return (int)device < s->n_order ? (int)s->order[device] : -1;
+}
+
 /* Calls fn if the figure changed. A device without use is not reported until it has some. */
 static int report_used(struct nvml *s, unsigned device, uint64_t used,
 		       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "inspect/container.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
@@ -34,6 +35,7 @@
 #define UID_LEN 36
 #define UID_PLAIN_LEN 32
 #define PATH_TEXT_MAX (64u << 10)
+#define DELETED " (deleted)" /* the kernel's suffix of a removed control group's path */
 
 static bool is_hex(const char *s, size_t n)
 {
@@ -242,6 +244,8 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 		n = end ? (size_t)(end - text) : len;
 		weight = n && !memchr(text, '\0', n) ? rank_line(text, n, &path, &path_len) : 0;
 		memset(&c, 0, sizeof(c));
+		c.deleted = weight && ends_with(path, path_len, DELETED);
+		path_len -= c.deleted ? strlen(DELETED) : 0;
 		if (weight && path_len < PATH_TEXT_MAX && parse_path(&c, path, path_len))
 			weight += 8; /* preferred to all without */
 		if (weight > best) {
@@ -463,4 +467,32 @@ void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		read_containerenv(pid, ret);
 	if (c->pod[0] && !ret->pod[0])
 		read_environment(pid, ret);
+}
+
+/* Number of container ids in a path. */
+static unsigned count_ids(const char *path)
+{
+	unsigned n = 0;
+
+	for (size_t len; *path; path += len ?: 1) {
+		len = strspn(path, "0123456789abcdef");
+		n += len == ID_LEN;
+	}
+	return n;
+}
+
+bool container__is_gone(const struct cgroup *c, const char *root)
+{
+	char path[PATH_MAX];
+
+	if (c->deleted)
+		return true;
+	/* docker inside of a container has its files there. */
+	if (strcmp(c->runtime, "docker") != 0 || count_ids(c->path) != 1)
+		return false;
+	snprintf(path, sizeof(path), "%s/var/lib/docker/containers", root);
+	if (access(path, F_OK))
+		return false;
+	snprintf(path, sizeof(path), "%s/var/lib/docker/containers/%s", root, c->container);
+	return access(path, F_OK) && errno == ENOENT;
 }

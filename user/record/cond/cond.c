@@ -340,6 +340,7 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_UNUSED] = { "unused", COND_BYTES, 0, "cached" },
 	[COND_USED] = { "used", COND_BYTES, 0 },
 	[COND_OTHER] = { "other", COND_BYTES, 0 },
+	[COND_FREE] = { "free", COND_BYTES, 0 },
 	[COND_RSS] = { "rss", COND_BYTES, 0 },
 	[COND_HOST_TENSORS] = { "host_tensors", COND_BYTES, .reads_host = true },
 	[COND_HOST_MALLOC] = { "host_malloc", COND_BYTES, .reads_host = true },

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/user.h"
 #include "inspect/container.h"
+#include "inspect/gpu_holders.h"
 #include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "watch/watch.h"
@@ -350,6 +351,26 @@ void ps__look(struct ps *s)
 			drop_entry(s, i);
 	}
 	read_gpus(s);
+}
+
+size_t ps__on_gpus(const struct ps *s, struct holder_torch *v, size_t most)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct watch_target *t = s->v[i]->t;
+
+		for (size_t d = 0; s->v[i]->p.has_allocator && d < t->n_devices; d++) {
+			int gpu = t->smi ? nvml__gpu(t->smi, (unsigned)d) : -1;
+
+			if (gpu < 0 || n == most)
+				continue;
+			v[n++] = (struct holder_torch){ t->pid, (uint32_t)gpu,
+							t->devices[d].now.allocated,
+							t->devices[d].now.reserved };
+		}
+	}
+	return n;
 }
 
 uint64_t ps_process__device(const struct ps_process *p)

@@ -391,6 +391,7 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 	put_value(ret, COND_FRAGMENTATION, known, unused, figures->reserved ? figures->reserved : 1,
 		  why_allocator);
 	put_value(ret, COND_USED, d->used_known, d->used, d->total, why_driver);
+	put_value(ret, COND_FREE, d->left_known, d->left, d->total, why_driver);
 	put_value(ret, COND_OTHER, d->used_known && known,
 		  d->used > figures->reserved ? d->used - figures->reserved : 0, d->total,
 		  why_driver);
@@ -415,8 +416,9 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 			  struct cond_values *ret)
 {
 	static const enum cond_figure of_device[] = {
-		COND_ALLOCATED, COND_RESERVED, COND_PEAK,	   COND_PEAK_RESERVED, COND_UNUSED,
-		COND_USED,	COND_OTHER,    COND_FRAGMENTATION, COND_OOMS,	       COND_RETRIES
+		COND_ALLOCATED,	    COND_RESERVED, COND_PEAK,	COND_PEAK_RESERVED,
+		COND_UNUSED,	    COND_USED,	   COND_OTHER,	COND_FREE,
+		COND_FRAGMENTATION, COND_OOMS,	   COND_RETRIES
 	};
 	const char *why = t->alloc_why[0] ? t->alloc_why
 					  : "PyTorch's CUDA allocator is not in the process";

@@ -373,8 +373,8 @@ static bool uses_no_device(const struct cond *c)
 /* Parses the rules, and notes which figures they need. Returns 0 or an exit code, logged. */
 static int open_rules(struct watch *w)
 {
-	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_USED_GROWTH,
-						      COND_OTHER_GROWTH };
+	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_FREE,
+						      COND_USED_GROWTH, COND_OTHER_GROWTH };
 	char *why;
 
 	for (size_t i = 0; i < w->args.n_rules; i++) {

@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/ps_device.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/text.h"
+#include "inspect/gpu_holders.h"
+#include "model/words.h"
+#include "record/cond.h"
+#include "watch/ps.h"
+
+#define READY_WITHIN 10000		    /* ms for the driver to name its GPUs */
+#define IDLE_DEFAULT UINT64_C(600000000000) /* ns; a process that is idle for so long is unusual */
+#define TORCH_MOST 4096			    /* PyTorch's figures: processes times devices */
+#define COMMAND_WANTED 24		    /* least width of the last column, in characters */
+
+/* One look at all GPUs. */
+struct look {
+	const struct ps_device_args *args;
+	struct ps *ps;
+	struct holder_processes *processes;
+	struct holder_torch *torch;
+	size_t n_torch;
+	const struct gpus_answer *answer; /* NULL: none */
+	char why[200];			  /* why there is no answer */
+	unsigned n;			  /* number of GPUs, by the driver or by device nodes */
+	bool by_driver;
+	uint64_t monotonic, boottime;
+	struct gpu_table table[GPUS_MAX];
+	bool wanted[GPUS_MAX]; /* table is filled and to be shown */
+};
+
+/* ---- reading ---- */
+
+static void ask_driver(struct look *l)
+{
+	unsigned n = gpus__wait_count(READY_WITHIN);
+	uint64_t mask = n ? UINT64_MAX >> (GPUS_MAX - n) : 0;
+
+	l->answer = NULL;
+	l->by_driver = n > 0;
+	l->n = n;
+	if (mask && gpus__wait_long(mask, clock__monotonic()))
+		l->answer = gpus__answer();
+	snprintf(l->why, sizeof(l->why), "%s",
+		 *gpus__why() ? gpus__why() : "the NVIDIA driver was not ready within 10 s");
+}
+
+/* Without the driver, the open device nodes show which GPUs there are. */
+static void count_nodes(struct look *l)
+{
+	for (size_t i = 0; i < l->processes->n && !l->by_driver; i++)
+		for (unsigned m = l->n; m < GPUS_MAX; m++)
+			if (l->processes->v[i].nodes >> m & 1)
+				l->n = m + 1;
+}
+
+static bool is_wanted(const struct look *l, unsigned gpu)
+{
+	const char *device = l->args->device;
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", gpu);
+	if (!device || !strcmp(device, number))
+		return true;
+	return l->by_driver && strlen(device) > 4 && text__starts(gpus__get(gpu)->uuid, device);
+}
+
+static int join(struct look *l, unsigned gpu)
+{
+	const struct gpu *g = l->by_driver ? gpus__get(gpu) : NULL;
+	struct gpu_table_input in = {
+		.answer = l->answer,
+		.no_answer = l->why,
+		.gpu = gpu,
+		.minor = g ? g->minor : (int)gpu,
+		.mig = g && g->mig,
+		.processes = l->processes,
+		.torch = l->torch,
+		.n_torch = l->n_torch,
+		.monotonic = l->monotonic,
+		.boottime = l->boottime,
+		.idle = IDLE_DEFAULT,
+	};
+
+	if (l->args->idle)
+		in.idle = l->args->idle;
+	return gpu_table__join(&in, &l->table[gpu]);
+}
+
+static void drop_tables(struct look *l)
+{
+	for (unsigned i = 0; i < GPUS_MAX; i++) {
+		gpu_table__free(&l->table[i]);
+		l->wanted[i] = false;
+	}
+}
+
+/* Reads all. 0 or -ENOMEM. */
+static int look(struct look *l)
+{
+	drop_tables(l);
+	ps__find(l->ps);
+	ps__look(l->ps);
+	l->n_torch = ps__on_gpus(l->ps, l->torch, TORCH_MOST);
+	ask_driver(l);
+	holder_processes__read(l->processes, l->answer);
+	count_nodes(l);
+	l->monotonic = clock__monotonic();
+	l->boottime = clock__read(CLOCK_BOOTTIME);
+	for (unsigned i = 0; i < l->n; i++) {
+		if (!is_wanted(l, i))
+			continue;
+		if (join(l, i))
+			return -ENOMEM;
+		l->wanted[i] = true;
+	}
+	return 0;
+}
+
+/* True if --idle and --orphans leave the row in. */
+static bool is_shown(const struct ps_device_args *a, const struct gpu_holder *h)
+{
+	if (a->orphans && !h->left_over)
+		return false;
+	return !a->idle || (h->idle_known && h->idle >= a->idle);
+}
+
+/* ---- text ---- */
+
+enum column_id {
+	COL_PID,
+	COL_USER,
+	COL_HELD,
+	COL_RESERVED,
+	COL_ALLOCATED,
+	COL_IDLE,
+	COL_AGE,
+	COL_STATE,
+	COL_PLACE,
+	COL_JOB,
+	COL_NR
+};
+
+static const char *state_name(char state)
+{
+	switch (state) {
+	case 'R':
+		return "running";
+	case 'D':
+		return "uninterruptible";
+	case 'T':
+	case 't':
+		return "stopped";
+	case 'Z':
+		return "zombie";
+	case 'X':
+		return "gone";
+	default:
+		return "sleeping";
+	}
+}
+
+static void put_bytes(struct grid *g, enum column_id column, bool known, uint64_t bytes)
+{
+	char text[24];
+
+	grid__put(g, column, known ? text__bytes(text, sizeof(text), bytes) : "-", NULL);
+}
+
+static void put_time(struct grid *g, enum column_id column, bool known, uint64_t ns)
+{
+	char text[24];
+
+	grid__put(g, column, known ? text__time(text, sizeof(text), ns) : "-", NULL);
+}
+
+static bool has_age(const struct look *l, const struct gpu_holder *h)
+{
+	return h->process->state != 'X' && l->boottime >= h->process->started;
+}
+
+static void put_row(struct grid *g, const struct look *l, const struct gpu_holder *h)
+{
+	const struct holder_process *p = h->process;
+	char text[32];
+
+	grid__row(g);
+	snprintf(text, sizeof(text), "%d", (int)p->pid);
+	grid__put(g, COL_PID, text, NULL);
+	grid__put(g, COL_USER, p->user, NULL);
+	put_bytes(g, COL_HELD, h->bytes_known, h->bytes);
+	put_bytes(g, COL_RESERVED, h->torch_known, h->reserved);
+	put_bytes(g, COL_ALLOCATED, h->torch_known, h->allocated);
+	put_time(g, COL_IDLE, h->idle_known, h->idle);
+	put_time(g, COL_AGE, has_age(l, h), l->boottime - p->started);
+	grid__put(g, COL_STATE, state_name(p->state), NULL);
+	grid__put(g, COL_PLACE, *p->pod ? p->pod : p->container, NULL);
+	grid__put(g, COL_JOB, p->job, NULL);
+}
+
+static void put_part(struct grid *g, bool known, uint64_t bytes)
+{
+	grid__row(g);
+	put_bytes(g, COL_HELD, known, bytes);
+}
+
+/* The last column of a row: what it is. */
+static void describe_row(const struct gpu_holder *h, char *buf, size_t size)
+{
+	const struct holder_process *p = h->process;
+	char inner[48] = "", slice[32] = "";
+
+	if (p->inner > 0 && p->inner != p->pid)
+		snprintf(inner, sizeof(inner), " (PID %d in its namespace)", (int)p->inner);
+	if (h->slice != GPUS_NO_SLICE)
+		snprintf(slice, sizeof(slice), "[slice %u] ", h->slice);
+	snprintf(buf, size, "%s%s%s", slice, p->state == 'X' ? "(no such process)" : p->command,
+		 inner);
+}
+
+/* What the rows do not have, and what it adds up to. */
+static size_t add_parts(struct grid *g, const struct look *l, const struct gpu_table *t,
+			char parts[5][160])
+{
+	uint64_t filtered = 0, rest = t->unexplained < 0 ? 0 : (uint64_t)t->unexplained;
+	size_t n = 0, left = 0;
+	char count[48];
+
+	for (size_t i = 0; i < t->n; i++) {
+		if (is_shown(l->args, &t->v[i]))
+			continue;
+		filtered += t->v[i].bytes;
+		left++;
+	}
+	if (left) {
+		put_part(g, true, filtered);
+		snprintf(parts[n++], sizeof(parts[0]), "+ %s more process%s",
+			 text__count(count, sizeof(count), left), left == 1 ? "" : "es");
+	}
+	put_part(g, t->reserved_known, t->reserved);
+	snprintf(parts[n++], sizeof(parts[0]), "driver's reserve");
+	if (t->n_hidden) {
+		put_part(g, true, t->hidden);
+		snprintf(parts[n++], sizeof(parts[0]), "%s process%s not shown by this host",
+			 text__count(count, sizeof(count), t->n_hidden),
+			 t->n_hidden == 1 ? "" : "es");
+	}
+	put_part(g, t->used_known, rest);
+	if (t->unexplained < 0)
+		snprintf(parts[n++], sizeof(parts[0]), "not explained: the rows have %s too many",
+			 text__bytes(count, sizeof(count), (uint64_t)-t->unexplained));
+	else
+		snprintf(parts[n++], sizeof(parts[0]), "not explained");
+	put_part(g, t->used_known, t->used);
+	snprintf(parts[n++], sizeof(parts[0]), "in use");
+	return n;
+}
+
+static void print_title(const struct look *l, unsigned gpu)
+{
+	const struct gpu_table *t = &l->table[gpu];
+	char name[128] = "", used[24], total[24], left[24];
+
+	if (l->by_driver)
+		text__clean(name, sizeof(name), gpus__get(gpu)->name, strlen(gpus__get(gpu)->name));
+	printf("GPU %u%s%s", gpu, *name ? ": " : "", name);
+	if (t->used_known)
+		printf(", %s of %s in use, %s free", text__bytes(used, sizeof(used), t->used),
+		       text__bytes(total, sizeof(total), t->total),
+		       text__bytes(left, sizeof(left), t->total - t->used));
+	if (l->by_driver && gpus__get(gpu)->mig)
+		printf(", multi-instance mode");
+	putchar('\n');
+}
+
+static void print_slices(const struct look *l, unsigned gpu)
+{
+	char used[24], total[24], uuid[128];
+
+	for (uint32_t i = 0; l->answer && i < l->answer->n_slices; i++) {
+		const struct gpus_slice *s = &l->answer->slice[i];
+
+		if (s->gpu != gpu)
+			continue;
+		text__clean(uuid, sizeof(uuid), s->uuid, strlen(s->uuid));
+		printf("  slice %u: ", s->number);
+		if (s->total)
+			printf("%s of %s in use", text__bytes(used, sizeof(used), s->used),
+			       text__bytes(total, sizeof(total), s->total));
+		printf("  %s\n", uuid);
+	}
+}
+
+static void print_reason(const struct gpu_holder *h, unsigned width)
+{
+	static const char indent[] = "          ";
+	const char *verdict = h->left_over ? "probably left over: " : "";
+	const char *end = *h->command ? ". To end it: " : "";
+
+	if (*h->reason)
+		text__paragraph(stdout, text__prose(width), indent, indent, "%s%s%s%s", verdict,
+				h->reason, end, h->command);
+}
+
+static int print_table(const struct look *l, unsigned gpu)
+{
+	static const struct column columns[COL_NR] = {
+		[COL_PID] = { .title = "PID", .right = true, .least = 7 },
+		[COL_USER] = { .title = "User", .goes = 6 },
+		[COL_HELD] = { .title = "Held", .right = true, .least = 10 },
+		[COL_RESERVED] = { .title = "Reserved", .right = true, .goes = 4 },
+		[COL_ALLOCATED] = { .title = "Allocated", .right = true, .goes = 3 },
+		[COL_IDLE] = { .title = "Idle", .right = true, .goes = 5 },
+		[COL_AGE] = { .title = "Age", .right = true, .goes = 2 },
+		[COL_STATE] = { .title = "State", .goes = 1 },
+		[COL_PLACE] = { .title = "Container", .goes = 7 },
+		[COL_JOB] = { .title = "Job", .goes = 8 },
+	};
+	const struct gpu_table *t = &l->table[gpu];
+	struct grid *g = grid__new(columns, COL_NR);
+	unsigned width = text__columns(stdout);
+	bool torch = false, idle = false, place = false, job = false;
+	char parts[5][160], text[512];
+	size_t rows = 0, n, room;
+	int err;
+
+	if (!g)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++) {
+		const struct gpu_holder *h = &t->v[i];
+
+		if (!is_shown(l->args, h))
+			continue;
+		put_row(g, l, h);
+		torch |= h->torch_known;
+		idle |= h->idle_known;
+		place |= *h->process->container || *h->process->pod;
+		job |= *h->process->job != '\0';
+	}
+	n = add_parts(g, l, t, parts);
+	grid__show(g, COL_RESERVED, torch);
+	grid__show(g, COL_ALLOCATED, torch);
+	grid__show(g, COL_IDLE, idle);
+	grid__show(g, COL_PLACE, place);
+	grid__show(g, COL_JOB, job);
+	room = grid__fit(g, width, COMMAND_WANTED, COL_NR);
+	err = grid__error(g);
+	if (!err)
+		grid__print_titles(g, stdout, text__colour(stdout), "Command");
+	for (size_t i = 0; i < t->n && !err; i++) {
+		if (!is_shown(l->args, &t->v[i]))
+			continue;
+		describe_row(&t->v[i], text, sizeof(text));
+		grid__print(g, stdout, rows++, words__cut(text, room));
+		print_reason(&t->v[i], width);
+	}
+	for (size_t i = 0; i < n && !err; i++)
+		grid__print(g, stdout, rows++, words__cut(parts[i], room));
+	grid__free(g);
+	return err;
+}
+
+static int print_text(const struct look *l)
+{
+	char count[48];
+	bool any = false;
+	int err = 0;
+
+	for (unsigned i = 0; i < l->n && !err; i++) {
+		if (!l->wanted[i])
+			continue;
+		if (any)
+			putchar('\n');
+		any = true;
+		print_title(l, i);
+		print_slices(l, i);
+		err = print_table(l, i);
+		if (*l->table[i].why)
+			printf("figures are missing: %s\n", l->table[i].why);
+	}
+	if (l->processes->closed)
+		printf("%s process%s could not be searched for open devices; run it with sudo\n",
+		       text__count(count, sizeof(count), l->processes->closed),
+		       l->processes->closed == 1 ? "" : "es");
+	return err;
+}
+
+/* ---- JSON ---- */
+
+static void put_text(struct json *j, const char *key, const char *text)
+{
+	json__string(j, key, *text ? text : NULL);
+}
+
+static void put_seconds(struct json *j, const char *key, bool known, uint64_t ns)
+{
+	if (known)
+		json__seconds(j, key, ns, 3);
+	else
+		json__null(j, key);
+}
+
+static void put_kinds(struct json *j, uint32_t kinds)
+{
+	json__open_array(j, "kinds");
+	if (kinds & GPUS_COMPUTE)
+		json__string(j, NULL, "compute");
+	if (kinds & GPUS_GRAPHICS)
+		json__string(j, NULL, "graphics");
+	if (kinds & GPUS_MPS)
+		json__string(j, NULL, "mps");
+	json__close_array(j);
+}
+
+static void put_holder(struct json *j, const struct look *l, const struct gpu_holder *h)
+{
+	const struct holder_process *p = h->process;
+	bool gone = p->state == 'X';
+
+	json__open_object(j, NULL);
+	json__int(j, "pid", p->pid);
+	json__uint_or_null(j, "inner_pid", p->inner > 0, (uint64_t)p->inner);
+	json__uint_or_null(j, "uid", !gone, p->uid);
+	put_text(j, "user", p->user);
+	put_text(j, "command", p->command);
+	put_text(j, "container", p->container);
+	put_text(j, "pod", p->pod);
+	json__bool(j, "container_gone", p->container_gone);
+	put_text(j, "job", p->job);
+	json__uint_or_null(j, "parent", p->parent > 0, (uint64_t)p->parent);
+	put_text(j, "parent_command", p->parent_command);
+	json__bool(j, "parent_gone", p->parent_gone);
+	json__string(j, "state", state_name(p->state));
+	put_seconds(j, "age", has_age(l, h), l->boottime - p->started);
+	put_kinds(j, h->kinds);
+	json__uint_or_null(j, "slice", h->slice != GPUS_NO_SLICE, h->slice);
+	json__bool(j, "open", h->open);
+	json__uint_or_null(j, "bytes", h->bytes_known, h->bytes);
+	put_text(j, "why", h->why);
+	json__uint_or_null(j, "reserved", h->torch_known, h->reserved);
+	json__uint_or_null(j, "allocated", h->torch_known, h->allocated);
+	put_seconds(j, "idle", h->idle_known, h->idle);
+	json__bool(j, "left_over", h->left_over);
+	put_text(j, "reason", h->reason);
+	put_text(j, "end_command", h->command);
+	json__close_object(j);
+}
+
+static void put_slices(struct json *j, const struct look *l, unsigned gpu)
+{
+	json__open_array(j, "slices");
+	for (uint32_t i = 0; l->answer && i < l->answer->n_slices; i++) {
+		const struct gpus_slice *s = &l->answer->slice[i];
+
+		if (s->gpu != gpu)
+			continue;
+		json__open_object(j, NULL);
+		json__uint(j, "slice", s->number);
+		put_text(j, "uuid", s->uuid);
+		json__uint_or_null(j, "total", s->total, s->total);
+		json__uint_or_null(j, "used", s->total, s->used);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_device(struct json *j, const struct look *l, unsigned gpu)
+{
+	const struct gpu_table *t = &l->table[gpu];
+	const struct gpu *g = l->by_driver ? gpus__get(gpu) : NULL;
+	size_t filtered = 0;
+
+	json__open_object(j, NULL);
+	json__uint(j, "device", gpu);
+	json__string(j, "name", g && *g->name ? g->name : NULL);
+	json__string(j, "uuid", g && *g->uuid ? g->uuid : NULL);
+	json__bool(j, "mig", g && g->mig);
+	json__uint_or_null(j, "total", t->used_known, t->total);
+	json__uint_or_null(j, "used", t->used_known, t->used);
+	json__uint_or_null(j, "free", t->used_known, t->total - t->used);
+	json__uint_or_null(j, "reserved_by_driver", t->reserved_known, t->reserved);
+	json__uint(j, "listed", t->listed);
+	json__uint_or_null(j, "hidden", l->answer, t->hidden);
+	json__uint(j, "hidden_processes", t->n_hidden);
+	if (t->used_known)
+		json__int(j, "not_explained", t->unexplained);
+	else
+		json__null(j, "not_explained");
+	put_text(j, "why", t->why);
+	put_slices(j, l, gpu);
+	json__open_array(j, "holders");
+	for (size_t i = 0; i < t->n; i++) {
+		if (is_shown(l->args, &t->v[i]))
+			put_holder(j, l, &t->v[i]);
+		else
+			filtered++;
+	}
+	json__close_array(j);
+	json__uint(j, "filtered", filtered);
+	json__close_object(j);
+}
+
+static int print_json(const struct look *l)
+{
+	struct json *j = json__new(stdout, !l->args->watch);
+	char date[40];
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__string(j, "time", text__date(date, sizeof(date), clock__read(CLOCK_REALTIME)));
+	json__open_array(j, "devices");
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->wanted[i])
+			put_device(j, l, i);
+	json__close_array(j);
+	json__uint(j, "not_searched", l->processes->closed);
+	json__uint(j, "left_out", l->processes->left_out);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+/* ---- conditions ---- */
+
+static int judge(const struct look *l, struct cond *c, unsigned gpu)
+{
+	const struct gpu_table *t = &l->table[gpu];
+	struct cond_values v = { .time = l->monotonic, .series = gpu, .sampled = true };
+	struct cond_result r;
+
+	for (int i = 0; i < COND_FIGURES; i++)
+		v.why[i] = "it is no figure of a whole device; use free or used";
+	v.v[COND_FREE] = (struct cond_value){ t->used_known, t->total - t->used, t->total };
+	v.v[COND_USED] = (struct cond_value){ t->used_known, t->used, t->total };
+	v.why[COND_FREE] = v.why[COND_USED] = t->why;
+	if (cond__eval(c, &v, &r))
+		return EXIT_FAILED;
+	if (r.verdict == COND_NO)
+		return EXIT_OK;
+	if (r.verdict == COND_HOLDS)
+		log_err("--fail-if '%s' holds on GPU %u: %s", cond__text(c), gpu, r.text);
+	else
+		log_err("--fail-if '%s' cannot be judged on GPU %u: %s", cond__text(c), gpu,
+			r.text);
+	return r.verdict == COND_HOLDS ? EXIT_HELD : EXIT_FAILED;
+}
+
+static int judge_all(const struct look *l)
+{
+	int status = EXIT_OK;
+
+	for (unsigned i = 0; i < l->n; i++) {
+		for (size_t k = 0; k < l->args->n_conds && l->wanted[i]; k++) {
+			int mine = judge(l, l->args->conds[k], i);
+
+			status = mine > status ? mine : status;
+		}
+	}
+	return status;
+}
+
+/* ---- */
+
+/* Says why there is no table. Returns the exit code. */
+static int no_device(const struct look *l)
+{
+	if (l->args->device && l->n)
+		log_err("no GPU '%s': this machine has %u, numbered from 0; `nvidia-smi -L` has "
+			"their UUIDs",
+			l->args->device, l->n);
+	else
+		log_err("no GPU: %s, and no process has a device node of NVIDIA open", l->why);
+	return EXIT_UNUSABLE;
+}
+
+static bool has_table(const struct look *l)
+{
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->wanted[i])
+			return true;
+	return false;
+}
+
+/* Prints once. Returns the exit code of the conditions, or -errno. */
+static int print_once(struct look *l, bool first)
+{
+	int err = look(l);
+
+	if (err)
+		return err;
+	if (!has_table(l))
+		return no_device(l);
+	if (l->args->json) {
+		err = print_json(l);
+	} else {
+		if (l->args->watch && isatty(STDOUT_FILENO))
+			fputs("\033[H\033[J", stdout);
+		else if (!first)
+			putchar('\n');
+		err = print_text(l);
+	}
+	err = err ?: outfile__flush(stdout);
+	return err ?: judge_all(l);
+}
+
+static int print_all(struct look *l)
+{
+	uint64_t n = 0;
+	int status;
+
+	do {
+		if (n)
+			poll(NULL, 0, (int)(l->args->interval / 1000000));
+		status = print_once(l, !n);
+		n++;
+	} while (!status && l->args->watch && (!l->args->count || n < l->args->count));
+	return status;
+}
+
+int ps_device__run(const struct ps_device_args *args)
+{
+	struct look *l = calloc(1, sizeof(*l));
+	int status = -ENOMEM;
+
+	if (!l)
+		goto out;
+	l->args = args;
+	l->ps = ps__new();
+	l->processes = calloc(1, sizeof(*l->processes));
+	l->torch = calloc(TORCH_MOST, sizeof(*l->torch));
+	if (!l->ps || !l->processes || !l->torch)
+		goto out;
+	gpus__open();
+	gpus__ask_all();
+	status = print_all(l);
+	gpus__close();
+out:
+	if (status < 0)
+		log_err("%s", outfile__why(status));
+	if (l) {
+		drop_tables(l);
+		ps__free(l->ps);
+		free(l->processes);
+		free(l->torch);
+		free(l);
+	}
+	return status < 0 ? EXIT_FAILED : status;
+}
