@@ -13,11 +13,11 @@
 #include "estimate/replay/wire.h"
 #include "record/varint.h"
 
-#define MAX_NUMBERS (1u << 24)
-#define MAX_SEGMENTS (1u << 17)	 /* present at one time; jobs have about 10,000 */
-#define SMALL_BLOCK (1ULL << 20) /* largest block in the pool for small blocks */
-#define MAX_KEPT (1u << 24)
-#define GRAIN 512
+#define MAX_NUMBERS (1u << 24)	     /* numbers of segments; further ones count as no segment */
+#define MAX_SEGMENTS (1u << 17)	     /* present at one time; jobs have about 10,000 */
+#define SMALL_BLOCK (1ULL << 20)     /* largest block in the pool for small blocks */
+#define MAX_KEPT (1u << 24)	     /* segments, and blocks, from before the first event */
+#define GRAIN 512		     /* bytes: addresses and sizes of segments are multiples */
 #define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
 
 struct plan_out {
@@ -102,6 +102,7 @@ struct replay_plan_maker {
 
 /* ---- writing operations ---- */
 
+/* Writes the buffer to the plan. Returns 0 or -errno. */
 static int flush_out(struct plan_out *o)
 {
 	int err = io__write(o->fd, o->buf, o->n);
@@ -113,7 +114,7 @@ static int flush_out(struct plan_out *o)
 	return 0;
 }
 
-/* Writes raw bytes. All functions return 0 or -errno. */
+/* Writes raw bytes. Returns 0 or -errno. */
 static int put_bytes(struct plan_out *o, const void *data, size_t size)
 {
 	const uint8_t *p = data;
@@ -135,7 +136,7 @@ static int put_bytes(struct plan_out *o, const void *data, size_t size)
 /* Most numbers of an operation, with those of EVENT. */
 #define NUMBERS_MAX 8
 
-/* Writes an operation with n numbers. */
+/* Writes an operation with n numbers. Returns 0 or -errno. */
 static int put_op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n)
 {
 	uint8_t *p;
@@ -151,7 +152,8 @@ static int put_op(struct plan_out *o, enum replay_op op, const uint64_t *v, size
 	return 0;
 }
 
-/* Writes an operation with EVENT and n numbers. */
+/* Writes an operation with EVENT (number and time, as differences) and n numbers. Returns 0 or
+ * -errno. */
 static int put_event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
 		     const uint64_t *v, size_t n)
 {
@@ -205,7 +207,8 @@ static size_t find_above(const struct plan_pools *p, uint64_t addr)
 	return low;
 }
 
-/* Adds a segment and removes segments that it overlaps. Returns 0 or -ENOMEM. */
+/* Adds a segment and removes segments that it overlaps. range: as in struct plan_owner. Beyond
+ * MAX_NUMBERS it has number 0. Returns 0 or -ENOMEM. */
 static int add_segment(struct plan_pools *p, uint64_t addr, uint64_t size, bool range)
 {
 	size_t from = find_above(p, addr), to = from;
@@ -236,8 +239,12 @@ static void extend_segment(struct plan_pools *p, uint64_t addr, uint64_t size)
 	size_t next = find_above(p, addr);
 	struct plan_segment *s = next ? &p->segments[next - 1] : NULL;
 
-	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size &&
-	    (next == p->n || p->segments[next].addr >= addr + size))
+	bool has_room;
+
+	if (!s || s->addr + s->size != addr || addr > UINT64_MAX - size)
+		return;
+	has_room = next == p->n || p->segments[next].addr >= addr + size;
+	if (has_room)
 		s->size += size;
 }
 
@@ -275,14 +282,16 @@ static uint32_t add_pool(struct plan_pools *p, uint64_t stream, uint64_t id_low,
 	return p->n_pools;
 }
 
-/* set_pool() sets the pool of the segment with this number, from the allocator's tables.
- * set_stream() sets only its stream, from an allocation. Number 0 is no segment. */
+/* Sets the pool of the segment with this number, from the allocator's tables. Number 0 is no
+ * segment. */
 static void set_pool(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
 {
 	if (number)
 		p->owners[number].pool_no = add_pool(p, stream, id[0], id[1]);
 }
 
+/* Sets only the stream of the segment with this number, from an allocation. Number 0 is no segment.
+ */
 static void set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
 {
 	if (number) {
@@ -291,7 +300,7 @@ static void set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
 	}
 }
 
-/* Notes the size of a block in the segment. */
+/* Notes from the first block in the segment whether it serves small or large ones. */
 static void note_block(struct plan_pools *p, uint32_t number, uint64_t size)
 {
 	if (number && !p->owners[number].size)
@@ -382,7 +391,7 @@ static int settle_pools(struct plan_pools *p, unsigned *unknown)
 
 /* ---- slots ---- */
 
-/* Returns a free number, or a new one. */
+/* Sets *ret to a free number, or a new one (*n). Returns 0, or -EFBIG: there are too many. */
 static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint32_t *ret)
 {
 	if (*n_free) {
@@ -395,6 +404,7 @@ static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint
 	return 0;
 }
 
+/* Puts a number on the list of free ones. Returns 0 or -ENOMEM. */
 static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uint32_t number)
 {
 	if (array__grow(free_numbers, cap, *n_free + 1, sizeof(**free_numbers)))
@@ -428,6 +438,7 @@ static int keep_state(struct plan_state *s, const struct event *e)
 	return 0;
 }
 
+/* Frees the events from before the first one. */
 static void free_state(struct plan_state *s)
 {
 	free(s->segments);
@@ -438,7 +449,8 @@ static void free_state(struct plan_state *s)
 
 ARRAY_COMPARE(by_addr, struct event, addr)
 
-/* Sorts by address and drops entries that overlap an earlier one. */
+/* Sorts by address and drops entries that overlap an earlier one. Returns the number of those that
+ * are left. */
 static size_t sort_and_drop_overlaps(struct event *v, size_t n)
 {
 	size_t kept = 0;
@@ -451,6 +463,8 @@ static size_t sort_and_drop_overlaps(struct event *v, size_t n)
 	return kept;
 }
 
+/* Assigns a slot to a block from before the first event. *slot_no: slot + 1; 0: the program has
+ * freed the block, and only a stream still uses it. Returns 0 or -errno. */
 static int slot_of(struct replay_plan_maker *p, const struct event *block, uint64_t *slot_no)
 {
 	uint32_t slot;
@@ -467,6 +481,7 @@ static int slot_of(struct replay_plan_maker *p, const struct event *block, uint6
 	return 0;
 }
 
+/* Writes a segment from before the first event with its n blocks. Returns 0 or -errno. */
 static int write_segment(struct replay_plan_maker *p, const struct event *s,
 			 const struct event *blocks, size_t n)
 {
@@ -494,6 +509,7 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 	return err;
 }
 
+/* Writes a block from before the first event that is in no known segment. Returns 0 or -errno. */
 static int write_block(struct replay_plan_maker *p, const struct event *b)
 {
 	uint64_t slot_no;
@@ -588,7 +604,8 @@ void replay_plan__free(struct replay_plan_maker *p)
 	free(p);
 }
 
-/* Writes the recorded reserved bytes after the event; the plan has them before the event. */
+/* Writes the recorded reserved bytes after the event, if they have changed; the plan has them
+ * before the event. Returns 0 or -errno. */
 static int write_expected(struct replay_plan_maker *p, const struct event *e)
 {
 	if (!e->totals)
@@ -606,6 +623,7 @@ static int write_expected(struct replay_plan_maker *p, const struct event *e)
 	return put_op(&p->out, REPLAY_RESERVED, &e->reserved, 1);
 }
 
+/* Writes a free. index, time: of the event. Returns 0 or -errno. */
 static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index, uint64_t time)
 {
 	int err = put_event(&p->out, REPLAY_FREE, index, time, &slot, 1);
@@ -613,7 +631,7 @@ static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index,
 	return err ? err : free_number(&p->free_slots, &p->n_free, &p->cap_free, (uint32_t)slot);
 }
 
-/* Writes the pending allocation. */
+/* Writes the pending allocation, if there is one. Returns 0 or -errno. */
 static int flush_pending(struct replay_plan_maker *p)
 {
 	const struct event *e = &p->pending;
@@ -672,6 +690,8 @@ static int note_given_back(struct replay_plan_maker *p, const struct event *next
 	return put_op(&p->out, REPLAY_EMPTY, NULL, 0);
 }
 
+/* Keeps an allocation until no EVENT_REQUESTED for it can follow. index: number of the event;
+ * stack: the line that it is charged to. Returns 0 or -errno. */
 static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index,
 		    uint32_t stack)
 {
@@ -685,6 +705,7 @@ static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t
 	return err;
 }
 
+/* Writes a free. Frees of unknown blocks are only counted. Returns 0 or -errno. */
 static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t index)
 {
 	int err = note_given_back(p, e);
@@ -700,6 +721,7 @@ static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t 
 	return write_expected(p, e) ?: free_slot(p, slot, index, e->time);
 }
 
+/* Writes a refused request. Returns 0 or -errno. */
 static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index,
 		  uint32_t stack)
 {
@@ -717,6 +739,7 @@ static bool is_device_memory(const struct event *e)
 	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_PHYSICAL;
 }
 
+/* Writes that other code than the allocator takes device memory. Returns 0 or -errno. */
 static int take_for_others(struct replay_plan_maker *p, const struct event *e)
 {
 	uint32_t number;
@@ -731,6 +754,7 @@ static int take_for_others(struct replay_plan_maker *p, const struct event *e)
 	return err ? err : put_op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
 }
 
+/* Writes that other code gives device memory back, if it is known. Returns 0 or -errno. */
 static int give_from_others(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t number;
@@ -745,6 +769,7 @@ static int give_from_others(struct replay_plan_maker *p, const struct event *e)
 				 (uint32_t)number);
 }
 
+/* A call takes memory: for the allocator (its segments), or for other code. Returns 0 or -errno. */
 static int on_take(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t number;
@@ -770,6 +795,7 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
 }
 
+/* A call gives memory back, of the allocator or of other code. Returns 0 or -errno. */
 static int on_give(struct replay_plan_maker *p, const struct event *e)
 {
 	if (!(e->flags & MEM_BY_ALLOCATOR))
@@ -796,6 +822,7 @@ static void on_used(struct replay_plan_maker *p, const struct event *e)
 	p->info.context_known = true;
 }
 
+/* A reading of the allocator's tables names the pool of a segment. Returns 0 or -ENOMEM. */
 static int on_segment(struct replay_plan_maker *p, const struct event *e)
 {
 	struct plan_segment *seg = find_segment(&p->pools, e->addr);
@@ -810,6 +837,7 @@ static int on_segment(struct replay_plan_maker *p, const struct event *e)
 	return err;
 }
 
+/* Names the stream and the requested size of the last allocation. */
 static void on_requested(struct replay_plan_maker *p, const struct event *e)
 {
 	const struct plan_segment *seg = find_segment(&p->pools, e->addr);
@@ -820,16 +848,19 @@ static void on_requested(struct replay_plan_maker *p, const struct event *e)
 		p->pending.requested = e->requested;
 }
 
-/* True for events of this device. The device of a memory call may be unknown. */
+/* True for events of this device. The device of a call that takes memory may be unknown; one that
+ * gives it back names only the address. */
 static bool is_on_device(const struct replay_plan_maker *p, const struct event *e)
 {
-	bool call = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
+	bool take = e->kind == EVENT_CUDA_ALLOC && e->device.index == DEVICE_UNKNOWN;
+	bool give = e->kind == EVENT_CUDA_FREE;
 
-	return e->device.type == DEVICE_CUDA &&
-	       (e->device.index == p->device ||
-		(call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
+	if (e->device.type != DEVICE_CUDA)
+		return false;
+	return e->device.index == p->device || take || give;
 }
 
+/* True for what was there before the first event. */
 static bool is_state(const struct event *e)
 {
 	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK;
@@ -883,6 +914,7 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 	}
 }
 
+/* Writes the pool of each segment, by its number. Returns 0 or -errno. */
 static int write_pools(struct replay_plan_maker *p)
 {
 	int err = settle_pools(&p->pools, &p->info.pools_unknown);

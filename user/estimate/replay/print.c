@@ -9,11 +9,13 @@
 #include "base/text.h"
 #include "record/stream.h"
 
+/* Allocator settings for people, cleaned into buf; "" are PyTorch's defaults. */
 static const char *settings(const char *conf, char *buf, size_t size)
 {
 	return *conf ? text__clean(buf, size, conf, strlen(conf)) : "PyTorch's defaults";
 }
 
+/* Prints what was recorded, and whose allocator repeats it. */
 static void print_about(FILE *out, const struct replay_about *a)
 {
 	char b[4][32], clean[600];
@@ -34,6 +36,7 @@ static void print_about(FILE *out, const struct replay_about *a)
 		fprintf(out, "recorded with unknown settings: using PyTorch's defaults\n");
 }
 
+/* Prints how often memory ran out when it was recorded. */
 static void print_ooms(FILE *out, const struct replay_found *f)
 {
 	char b[32];
@@ -46,6 +49,7 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 			: ": the replay grants the refused requests.");
 }
 
+/* Prints how well a replay under the recording's own settings agrees with the recording. */
 static void print_truth(FILE *out, const struct replay_truth *t)
 {
 	char b[3][32];
@@ -72,6 +76,7 @@ static void print_truth(FILE *out, const struct replay_truth *t)
 			text__bytes(b[2], sizeof(b[2]), t->largest), t->why);
 }
 
+/* Prints the request that did not fit. */
 static void print_oom(FILE *out, const struct replay_oom *o)
 {
 	char b[4][32];
@@ -90,6 +95,7 @@ static void print_oom(FILE *out, const struct replay_oom *o)
 	fputc('\n', out);
 }
 
+/* Prints the row of a try. */
 static void print_row(FILE *out, const struct replay_tried *t)
 {
 	const struct replay_result *r = &t->result;
@@ -113,6 +119,7 @@ static void print_row(FILE *out, const struct replay_tried *t)
 	fputs(r->oom.there ? ": OUT OF MEMORY\n" : "\n", out);
 }
 
+/* Prints the recommendation of a search. */
 static void print_verdict(FILE *out, const struct replay_found *f)
 {
 	char clean[200];
@@ -204,6 +211,7 @@ static void json_oom(struct json *j, const struct replay_oom *o)
 	json__close_object(j);
 }
 
+/* Adds a try. key NULL: in an array. */
 static void json_tried(struct json *j, const char *key, const struct replay_tried *t)
 {
 	const struct replay_result *r = &t->result;

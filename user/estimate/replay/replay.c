@@ -30,14 +30,17 @@
 #include "record/dict.h"
 #include "record/mtr.h"
 
-#define TOTAL_MAX (1ULL << 50)
-#define MEMORY (8ULL << 30) /* limit, bytes: 16 per block, and the allocator's tables */
-#define SECONDS 60	    /* limit of CPU time, plus 1 s per EVENTS_A_SECOND */
+#define TOTAL_MAX (1ULL << 50) /* bytes; a device with more in the recording is damage */
+#define MEMORY (8ULL << 30)    /* limit, bytes: 16 per block, and the allocator's tables */
+#define SECONDS 60	       /* limit of CPU time, plus 1 s per EVENTS_A_SECOND */
 #define EVENTS_A_SECOND 20000
-#define MESSAGES_MAX 4096
+#define MESSAGES_MAX 4096	       /* bytes of the replayer's messages that are kept */
 #define CONTEXT_DEFAULT (512ULL << 20) /* the dry run's default */
-#define CONF_MAX 4096u
-#define STEP (2ULL << 20)
+#define CONF_MAX 4096u		       /* bytes of allocator settings */
+#define STEP (2ULL << 20)	       /* bytes: steps of the search for the smallest device */
+#define FD_LEAST 16	/* above the descriptors of the replayer (REPLAY_PLAN_FD ...) */
+#define DEVICE_LAST 254 /* largest index of a device; 255 is none */
+#define POLL_MOST_MS 60000
 
 struct replay {
 	struct mtr_reader *reader; /* reader of the recording; its dictionary has the names */
@@ -61,7 +64,8 @@ struct replay {
 
 /* Reads a recording and makes the plan: first chooses the device, then converts the events. */
 
-/* Creates an unnamed file whose descriptor is above the numbers that the replayer uses. */
+/* Creates an unnamed file whose descriptor is above the numbers that the replayer uses. Returns the
+ * descriptor, or -1 and *f. */
 static int temporary(struct failure *f)
 {
 	const char *dir = getenv("TMPDIR");
@@ -77,7 +81,7 @@ static int temporary(struct failure *f)
 		if (fd >= 0)
 			unlink(path);
 	}
-	high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
+	high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LEAST);
 	if (fd >= 0)
 		close(fd);
 	if (high < 0)
@@ -88,6 +92,7 @@ static int temporary(struct failure *f)
 	return high;
 }
 
+/* Copies standard input to a file, since it is read twice. Returns 0, or negative and *f. */
 static int spool_input(struct replay *r, struct failure *f)
 {
 	char buf[1 << 16];
@@ -106,6 +111,7 @@ static int spool_input(struct replay *r, struct failure *f)
 	return 0;
 }
 
+/* Opens the recording, or its copy if it came through a pipe. NULL and *f on failure. */
 static struct mtr_reader *open_reader(const struct replay *r, const char *path, struct failure *f)
 {
 	char self[64];
@@ -122,6 +128,7 @@ static struct mtr_reader *open_reader(const struct replay *r, const char *path, 
 	return reader;
 }
 
+/* Sets *f for an error of the reading or the plan. Returns err. */
 static int fail(const struct replay_opts *opts, int err, struct failure *f)
 {
 	const char *why = strerror(-err);
@@ -173,6 +180,7 @@ static int find_device(struct replay *r, const struct replay_opts *opts, struct 
 	return err;
 }
 
+/* Converts all events. Returns 0 or a negative error. */
 static int plan_events(struct replay *r, struct replay_plan_maker *p)
 {
 	struct event e, charged;
@@ -191,7 +199,7 @@ static int plan_events(struct replay *r, struct replay_plan_maker *p)
 }
 
 /* Converts the recording of opts->path to a plan. Sets reader, resolver, spool, plan, info, and the
- * fields of about that follow from them. */
+ * fields of about that follow from them. Returns 0, or negative and *f. */
 static int read_plan(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
 	struct replay_plan_maker *p;
@@ -202,7 +210,7 @@ static int read_plan(struct replay *r, const struct replay_opts *opts, struct fa
 	err = find_device(r, opts, f);
 	if (err)
 		return err;
-	if (r->about.device < 0 || r->about.device > 254)
+	if (r->about.device < 0 || r->about.device > DEVICE_LAST)
 		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
 				    "%s: the recording has no CUDA allocations", opts->path);
 	r->reader = open_reader(r, opts->path, f);
@@ -268,7 +276,8 @@ static int find_replayer(struct replay *r, struct failure *f)
 		r->replayer, places[0]);
 }
 
-static uint64_t seconds(const struct replay *r)
+/* Limit of the replayer's CPU time, in seconds. */
+static uint64_t cpu_limit(const struct replay *r)
 {
 	return SECONDS + r->info.events / EVENTS_A_SECOND;
 }
@@ -279,6 +288,7 @@ struct strings {
 	bool failed;
 };
 
+/* Adds a formatted string. s->failed: memory was short, then or before. */
 __attribute__((format(printf, 2, 3))) static void add_string(struct strings *s, const char *fmt,
 							     ...)
 {
@@ -299,6 +309,7 @@ static void free_strings(struct strings *s)
 		free(s->v[--s->n]);
 }
 
+/* For subprocess_opts.prepare: gives up root's rights in the replayer. Returns 0 or an exit code. */
 static int become(void *ctx)
 {
 	const struct replay *r = ctx;
@@ -306,14 +317,14 @@ static int become(void *ctx)
 	return replay_trust__become(r->own, r->user);
 }
 
-/* answer, messages: pipes that the replayer writes to. */
+/* Starts the replayer. answer, messages: pipes that it writes to. Returns 0 or -errno. */
 static int start_replayer(const struct replay *r, const struct run_opts *o, int answer,
 			  int messages, struct subprocess *ret)
 {
 	const struct subprocess_fd fds[] = { { r->plan, REPLAY_PLAN_FD },
 					     { answer, REPLAY_ANSWER_FD },
 					     { r->torch.dir, REPLAY_LIB_FD } };
-	const struct subprocess_limit limits[] = { { RLIMIT_CPU, seconds(r) },
+	const struct subprocess_limit limits[] = { { RLIMIT_CPU, cpu_limit(r) },
 						   { RLIMIT_DATA, MEMORY } };
 	const char *libraries = getenv("LD_LIBRARY_PATH");
 	struct strings argv = { 0 }, env = { 0 };
@@ -363,6 +374,8 @@ struct output {
 	bool done;
 };
 
+/* Takes the complete parts of the answer: points of the curve, and at the end *ret. Returns 0,
+ * -EPROTO for anything else, or the error of o->curve(). */
 static int read_answers(struct output *h, const struct run_opts *o, struct replay_answer *ret)
 {
 	size_t at = 0;
@@ -401,7 +414,7 @@ static int read_output(const struct replay *r, int answer, int messages, const s
 	struct pollfd p[2] = { { .fd = answer, .events = POLLIN },
 			       { .fd = messages, .events = POLLIN } };
 	/* Twice the CPU limit, because other processes use the machine, too. */
-	const uint64_t deadline = clock__monotonic() + 2 * seconds(r) * 1000000000;
+	const uint64_t deadline = clock__monotonic() + 2 * cpu_limit(r) * 1000000000;
 
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
 		int64_t ms = (int64_t)(deadline - clock__monotonic()) / 1000000;
@@ -410,7 +423,7 @@ static int read_output(const struct replay *r, int answer, int messages, const s
 
 		if (ms <= 0)
 			return -ETIMEDOUT;
-		if (poll(p, 2, (int)(ms > 60000 ? 60000 : ms)) < 0 && errno != EINTR)
+		if (poll(p, 2, (int)(ms > POLL_MOST_MS ? POLL_MOST_MS : ms)) < 0 && errno != EINTR)
 			return -errno;
 		if (p[1].fd >= 0 && p[1].revents) {
 			size_t left = sizeof(h->messages) - 1 - h->n_messages;
@@ -460,6 +473,8 @@ static void explain_failure(struct output *h, int status, int err, struct failur
 			     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
+/* Starts the replayer with new pipes, of which [0] are the ends to read from. Returns 0, or
+ * negative and *f. */
 static int start_with_pipes(const struct replay *r, const struct run_opts *o, int answer[2],
 			    int messages[2], struct subprocess *ret, struct failure *f)
 {
@@ -516,11 +531,13 @@ static int run_replayer(const struct replay *r, const struct run_opts *o, struct
 
 /* ---- the replay ---- */
 
+/* The recorded settings; "": PyTorch's defaults, or not known. */
 static const char *own_conf(const struct replay *r)
 {
 	return r->about.alloc_conf ? r->about.alloc_conf : "";
 }
 
+/* True if the settings have this text. */
 static bool contains(const char *conf, const char *key)
 {
 	return strstr(conf, key) != NULL;
@@ -568,6 +585,8 @@ static void explain(const struct replay *r, struct replay_truth *t)
 			 "become free later, or the program changed settings while it ran");
 }
 
+/* Replays under the recorded settings, to compare. flags: enum replay_flag, besides the usual ones.
+ * Returns 0, or negative and *f. */
 static int own_run(const struct replay *r, unsigned flags, struct replay_answer *a,
 		   struct failure *f)
 {
@@ -584,7 +603,8 @@ static int own_run(const struct replay *r, unsigned flags, struct replay_answer 
 	return run_replayer(r, &o, a, f);
 }
 
-/* Replays under another assumption and keeps the result if more events match. */
+/* Replays under another assumption (flags) and keeps the result if more events match: *holds.
+ * Returns 0, or negative and *f. */
 static int keep_if_better(const struct replay *r, unsigned flags, bool *holds,
 			  struct replay_answer *a, struct failure *f)
 {
@@ -599,6 +619,8 @@ static int keep_if_better(const struct replay *r, unsigned flags, bool *holds,
 	return 0;
 }
 
+/* Compares a replay under the recorded settings with the recording: sets about.truth, refuse and
+ * fraction. Returns 0, or negative and *f. */
 static int find_truth(struct replay *r, struct failure *f)
 {
 	struct replay_truth *t = &r->about.truth;
@@ -641,6 +663,7 @@ static int find_truth(struct replay *r, struct failure *f)
 	return 0;
 }
 
+/* Sets what replay__about() returns, from the recording and the plan. */
 static void fill_about(struct replay *r)
 {
 	const struct facts *facts = mtr_reader__facts(r->reader);
@@ -658,6 +681,7 @@ static void fill_about(struct replay *r)
 	a->peak_reserved = r->info.peak_reserved;
 	a->before = r->info.before;
 	a->lost = r->info.lost;
+	/* Requested sizes of at least 99 % of the allocations. */
 	a->requested = r->info.asked && r->info.asked * 100 >= r->info.allocs * 99;
 	a->pools = r->info.pools;
 	a->ooms = r->info.ooms;
@@ -710,6 +734,7 @@ const struct replay_about *replay__about(const struct replay *r)
 	return &r->about;
 }
 
+/* Sets the line and the module of the request that did not fit. */
 static void set_where(const struct replay *r, const struct replay_answer *a, struct replay_oom *oom)
 {
 	const struct dict *d = mtr_reader__dict(r->reader);
@@ -727,6 +752,7 @@ static void set_where(const struct replay *r, const struct replay_answer *a, str
 	text__clean(oom->module, sizeof(oom->module), module, strlen(module));
 }
 
+/* Sets *ret from the replayer's answer. */
 static void fill_result(const struct replay *r, const struct replay_answer *a,
 			struct replay_result *ret)
 {
@@ -760,6 +786,12 @@ static void fill_result(const struct replay *r, const struct replay_answer *a,
 	set_where(r, a, &ret->oom);
 }
 
+/* True if a dry run can have a device of so many bytes, and memory is left on it for PyTorch. */
+static bool is_size_of_device(const struct replay *r, uint64_t vram)
+{
+	return vram >= DRYRUN_VRAM_MIN && vram <= DRYRUN_VRAM_MAX && vram > context_of(r);
+}
+
 int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret,
 		struct failure *f)
 {
@@ -768,7 +800,8 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 			      .curve = opts->curve,
 			      .ctx = opts->ctx };
 	struct replay_answer a = { 0 };
-	bool own;
+	bool own,
+		collects; /* collects: the program sets a fraction, so that garbage is collected */
 	int err;
 
 	if (!o.alloc_conf)
@@ -776,8 +809,7 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	if (strlen(o.alloc_conf) > CONF_MAX)
 		return failure__set(f, EXIT_USAGE, -EINVAL,
 				    "allocator settings longer than %u characters", CONF_MAX);
-	if (o.vram &&
-	    (o.vram < DRYRUN_VRAM_MIN || o.vram > DRYRUN_VRAM_MAX || o.vram <= context_of(r))) {
+	if (o.vram && !is_size_of_device(r, o.vram)) {
 		char b[24];
 
 		return failure__set(f, EXIT_USAGE, -EINVAL,
@@ -788,7 +820,8 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	own = !strcmp(o.alloc_conf, own_conf(r));
 	if (own && !opts->afresh)
 		o.flags |= REPLAY_AS_FOUND;
-	if (own ? r->fraction : contains(o.alloc_conf, "garbage_collection_threshold"))
+	collects = own ? r->fraction : contains(o.alloc_conf, "garbage_collection_threshold");
+	if (collects)
 		o.flags |= REPLAY_FRACTION;
 	if (contains(o.alloc_conf, "expandable_segments:True"))
 		o.flags |= REPLAY_EXPANDABLE;
@@ -821,7 +854,7 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	if (err)
 		return err;
 	low = round_up_to_step(result.peak_allocated + context_of(r));
-	low = low > DRYRUN_VRAM_MIN ? low - STEP : DRYRUN_VRAM_MIN;
+	low = low > DRYRUN_VRAM_MIN ? low - STEP : DRYRUN_VRAM_MIN; /* assumed not to fit */
 	/* This size suffices without pressure. Memory of other code may peak at another time, so
 	 * try larger ones. */
 	for (high = round_up_to_step(result.peak_reserved + result.outside);

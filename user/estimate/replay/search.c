@@ -44,6 +44,8 @@ static const struct candidate {
 };
 #define N_CANDIDATES (sizeof(candidates) / sizeof(*candidates))
 
+/* Replays under the settings of t. afresh: without the layout from before the first event. Returns
+ * 0, or negative and *f. */
 static int try_settings(struct replay *r, const struct replay_opts *opts, struct replay_tried *t,
 			bool afresh, struct failure *f)
 {
@@ -62,7 +64,7 @@ static int try_settings(struct replay *r, const struct replay_opts *opts, struct
 	return err;
 }
 
-/* True if a is better: it fits, or, if both or none fit, it reserves less. */
+/* True if a is better: it fits, or gets further if none fits; if both fit, it reserves less. */
 static bool is_better(const struct replay_tried *a, const struct replay_tried *b)
 {
 	if (a->result.oom.there != b->result.oom.there)
@@ -72,6 +74,8 @@ static bool is_better(const struct replay_tried *a, const struct replay_tried *b
 	return a->result.peak_reserved < b->result.peak_reserved;
 }
 
+/* Chooses the settings to recommend, and says why: found->best and verdict. Gains below 1 %,
+ * LEAST_GAIN or twice the replay's error do not count. */
 static void choose_best(struct replay_found *found)
 {
 	const struct replay_tried *own = &found->v[0], *best = own;

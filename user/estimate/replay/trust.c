@@ -30,7 +30,7 @@
 #include "record/stream.h"
 
 /* Limit on the interpreter, ms; it only looks for torch and does not import it. */
-#define TIMEOUT 20000
+#define TIMEOUT 20000  /* ms */
 #define LINKS 40       /* as many links as the kernel follows */
 #define LINES_MAX 1000 /* of the list */
 #define CLASS "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
@@ -39,6 +39,8 @@
 #define RELA_MAX (1ULL << 28)
 #define CHUNK 4096u /* relocations per read */
 #define NONE (~0u)
+#define CANNOT_RUN 126 /* exit code, as a shell's for a program that it cannot run */
+#define FD_LEAST 16    /* above the descriptors of the replayer (REPLAY_LIB_FD ...) */
 
 /* Removes the current folder from the path, which Python would search first. */
 static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import "
@@ -54,11 +56,12 @@ struct walk {
 	char left[2 * PATH_MAX];
 };
 
-/* Returns 0 if only root can change the file. A link is safe if its folder is, which was checked
- * before. */
+/* Returns 0 if only root can change the file, -EPERM if others can, -EXDEV in /proc and /sys, or
+ * another -errno. A link is safe if its folder is, which was checked before. */
 static int check_root_only(int fd, struct stat *st)
 {
 	struct statfs fs;
+	bool others_write;
 
 	if (fstat(fd, st) || fstatfs(fd, &fs))
 		return -errno;
@@ -66,10 +69,11 @@ static int check_root_only(int fd, struct stat *st)
 		return -EXDEV;
 	/* Sticky folders are no exception: others may mount on folders that they add there, with
 	 * any owner. */
-	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM
-											  : 0;
+	others_write = !S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH);
+	return st->st_uid || others_write ? -EPERM : 0;
 }
 
+/* Goes to the root folder. Returns 0 or -errno. */
 static int begin(struct walk *w)
 {
 	struct stat st;
@@ -80,7 +84,7 @@ static int begin(struct walk *w)
 	return w->at < 0 ? -errno : check_root_only(w->at, &st);
 }
 
-/* Puts the link's target before the rest of the path. */
+/* Puts the link's target before the rest of the path. Returns 0 or -errno. */
 static int follow(struct walk *w, int link)
 {
 	char to[2 * PATH_MAX];
@@ -99,6 +103,7 @@ static int follow(struct walk *w, int link)
 	return to[0] == '/' ? begin(w) : 0;
 }
 
+/* Goes to the next part of the path, if only root can change it. Returns 0 or -errno. */
 static int step(struct walk *w)
 {
 	char name[PATH_MAX], *from = w->left + strspn(w->left, "/");
@@ -171,7 +176,8 @@ static bool is_in(const char *path, const char *folder)
 	return n > 1 && !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
 }
 
-/* Finds the real folder of a file. False: unknown. */
+/* Finds the real folder of a file, with follow_it that of the file that its link leads to. buf:
+ * PATH_MAX bytes. False: unknown. */
 static bool folder_of(const char *file, bool follow_it, char *buf)
 {
 	char path[PATH_MAX], *slash;
@@ -212,10 +218,12 @@ static bool is_near_recording(const struct replay_opts *opts, int fd)
 	return false;
 }
 
-/* True if the file's own name is that of a Python: "python3.12", "python3.13t". Ignores
- * link names. */
+/* True if the file's own name is that of a Python: "python3.12", "python3.13t". Ignores link names.
+ */
 static bool is_python(int fd)
 {
+	static const char prefix[] = "/python";
+
 	char link[32], path[PATH_MAX];
 	const char *name;
 	ssize_t n;
@@ -224,10 +232,11 @@ static bool is_python(int fd)
 	n = readlink(link, path, sizeof(path) - 1);
 	path[n > 0 ? n : 0] = '\0';
 	name = strrchr(path, '/');
-	if (!name || strncmp(name, "/python", 7) != 0)
+	if (!name || strncmp(name, prefix, strlen(prefix)) != 0)
 		return false;
-	name += 7 + strspn(name + 7, "0123456789.");
-	return !name[strspn(name, "dmtu")];
+	name += strlen(prefix);
+	name += strspn(name, "0123456789.");
+	return !name[strspn(name, "dmtu")]; /* letters of special builds (PEP 3149) */
 }
 
 /* ---- the interpreter ---- */
@@ -244,7 +253,7 @@ int replay_trust__become(bool own, const struct user *user)
 	}
 	if (!err && user)
 		err = user__become(user);
-	return err ? 126 : 0;
+	return err ? CANNOT_RUN : 0;
 }
 
 /* A question to an interpreter. fd: the checked file; -1: the user named it, perhaps for PATH. */
@@ -253,7 +262,7 @@ struct question_ctx {
 	int fd;
 };
 
-/* In the process of the interpreter. 0 or an exit code. */
+/* For subprocess_opts.prepare, in the process of the interpreter. Returns 0 or an exit code. */
 static int become(void *ctx)
 {
 	const struct question_ctx *q = ctx;
@@ -261,7 +270,7 @@ static int become(void *ctx)
 
 	if (status)
 		return status;
-	return q->fd >= 0 && chdir("/") ? 126 : 0;
+	return q->fd >= 0 && chdir("/") ? CANNOT_RUN : 0;
 }
 
 /* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes
@@ -344,6 +353,7 @@ static void find_interpreter(const struct facts *facts, char *buf, size_t size)
 	json_decref(words);
 }
 
+/* Why a file that can be opened is not used; NULL: another error. */
 static const char *refusal(int err)
 {
 	switch (err) {
@@ -359,7 +369,7 @@ static const char *refusal(int err)
 	return NULL;
 }
 
-/* Explains why the path is not used, and which command would use it. */
+/* Explains in *f why the path is not used, and which command would use it. Returns err. */
 static int explain_refusal(const struct replay_opts *opts, const struct facts *facts,
 			   const char *path, int err, struct failure *f)
 {
@@ -385,7 +395,8 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 			    clean, refusal(err), word, opts->again ? opts->again : "FILE");
 }
 
-/* 0; -EEXIST: near the recording; -EDOM: in no place of packages. */
+/* Whether a file is where packages are. 0; -EEXIST: near the recording; -EDOM: in no place of
+ * packages. */
 static int check_place(const struct replay_opts *opts, const char *path, int fd)
 {
 	if (is_near_recording(opts, fd))
@@ -393,6 +404,8 @@ static int check_place(const struct replay_opts *opts, const char *path, int fd)
 	return replay_trust__has_place(path, fd, REPLAY_PLACES_LIST) ? 0 : -EDOM;
 }
 
+/* Opens (O_PATH) a file that the recording names, if it may be used. Returns the descriptor, or
+ * negative and *f. */
 static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
 		      struct failure *f)
 {
@@ -413,6 +426,7 @@ static int open_named(const struct replay_opts *opts, const struct facts *facts,
 	return explain_refusal(opts, facts, path, err, f);
 }
 
+/* Logs that a file is used because the recording names it. */
 static void log_use(const struct replay_opts *opts, const char *does, const char *path)
 {
 	char clean[PATH_MAX];
@@ -422,7 +436,8 @@ static void log_use(const struct replay_opts *opts, const char *does, const char
 			 text__clean(clean, sizeof(clean), path, strlen(path)));
 }
 
-/* Opens the folder in the fact torch_lib. */
+/* Opens the folder in the fact torch_lib (lib), if its library may be used. path: for messages.
+ * Returns the descriptor, or negative and *f. */
 static int recorded_folder(const struct replay_opts *opts, const struct facts *facts,
 			   const char *lib, char *path, size_t size, struct failure *f)
 {
@@ -444,6 +459,8 @@ static int recorded_folder(const struct replay_opts *opts, const struct facts *f
 	return dir;
 }
 
+/* Asks the recorded interpreter, if it may be used, for the folder of its PyTorch. Returns 0, or
+ * negative and *f. */
 static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts,
 				char *torch, size_t size, struct failure *f)
 {
@@ -539,6 +556,7 @@ static bool is_below(const char *path, const char *folder)
 	return false;
 }
 
+/* True if path is below a folder that packages fill. */
 static bool is_built_in(const char *path)
 {
 	for (size_t i = 0; i < sizeof(built_in) / sizeof(*built_in); i++)
@@ -547,6 +565,7 @@ static bool is_built_in(const char *path)
 	return false;
 }
 
+/* Opens the list of folders, if only root can change it. NULL: there is none. */
 static FILE *open_list(const char *list)
 {
 	int checked = replay_trust__open(list), fd;
@@ -569,6 +588,7 @@ static void trim(char *line)
 		line[--n] = '\0';
 }
 
+/* True if path is below a folder of the list. */
 static bool is_listed(const char *path, const char *list)
 {
 	char line[PATH_MAX];
@@ -630,6 +650,10 @@ static const struct wanted {
 };
 #define N_WANTED (sizeof(wanted) / sizeof(*wanted))
 
+/* A class's table: an offset and the class's type, then the functions. */
+#define BEFORE_SLOTS 2 /* words */
+#define WORD 8	       /* bytes */
+
 struct table {
 	uint64_t addr, size;
 	uint64_t function[N_WANTED]; /* addresses of the functions in the file; 0: missing */
@@ -637,6 +661,7 @@ struct table {
 	uint64_t dynsym, n_dynsym;
 };
 
+/* Sets the address of each function in the file, where it has one. */
 static void find_functions(const struct elf *e, struct table *t)
 {
 	for (size_t i = 0; i < N_WANTED; i++) {
@@ -660,23 +685,24 @@ static uint64_t target_of(const struct elf *e, const struct table *t, const Elf6
 
 	if (type == (arm ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE))
 		return (uint64_t)r->r_addend;
-	if (type != (arm ? R_AARCH64_ABS64 : R_X86_64_64) || index >= t->n_dynsym ||
-	    elf__read(e, t->dynsym + index * sizeof(sym), &sym, sizeof(sym)))
+	if (type != (arm ? R_AARCH64_ABS64 : R_X86_64_64) || index >= t->n_dynsym)
+		return 0;
+	if (elf__read(e, t->dynsym + index * sizeof(sym), &sym, sizeof(sym)))
 		return 0;
 	return sym.st_shndx == SHN_UNDEF ? 0 : sym.st_value;
 }
 
+/* Sets the slot of the function that this relocation puts into the table. */
 static void match_relocation(const struct elf *e, struct table *t, const Elf64_Rela *r)
 {
 	uint64_t to, in = r->r_offset - t->addr;
 
-	/* Skip two words before the first function: an offset and the class's type. */
-	if (in >= t->size || in < 16 || in % 8)
+	if (in >= t->size || in < BEFORE_SLOTS * WORD || in % WORD)
 		return;
 	to = target_of(e, t, r);
 	for (size_t i = 0; i < N_WANTED && to; i++)
 		if (t->function[i] == to)
-			t->slot[i] = (unsigned)(in / 8 - 2);
+			t->slot[i] = (unsigned)(in / WORD - BEFORE_SLOTS);
 }
 
 /* Fills t->slot. False: the file has no such table. */
@@ -710,6 +736,8 @@ static bool read_table(const struct elf *e, struct table *t)
 	return ok;
 }
 
+/* Finds the slots of the allocator's functions in PyTorch's libraries. dir: their folder, for
+ * messages. Returns 0, or negative and *f. */
 static int find_slots(struct replay_torch *ret, const char *dir, struct failure *f)
 {
 	static const char *const files[] = { "libtorch_cuda.so", "libtorch_python.so" };
@@ -741,7 +769,7 @@ static int find_slots(struct replay_torch *ret, const char *dir, struct failure 
 			    dir);
 }
 
-/* Parses a line such as: __version__ = '2.11.0+cu130' */
+/* Sets ret->version from a line such as: __version__ = '2.11.0+cu130'. Unchanged if there is none. */
 static void read_version(struct replay_torch *ret)
 {
 	char text[4096], *at, *end, quote;
@@ -768,7 +796,7 @@ int replay_torch__find(const struct replay_opts *opts, const struct facts *facts
 	if (ret->dir < 0)
 		return ret->dir;
 	/* Move the descriptor above the numbers that the replayer uses. */
-	high = fcntl(ret->dir, F_DUPFD_CLOEXEC, 16);
+	high = fcntl(ret->dir, F_DUPFD_CLOEXEC, FD_LEAST);
 	if (high < 0)
 		return failure__set(f, EXIT_FAILED, -errno, "%s: %s", dir, strerror(errno));
 	close(ret->dir);

@@ -89,6 +89,7 @@ const struct device_kind *device_kind__find(const char *text)
 		const char *alias, *option;
 	} aliases[] = { { "a100-80g", "a100" }, { "h100-80g", "h100" }, { "v100-16g", "v100" } };
 
+	/* "RTX-4090" and "rtx4090" are "4090". */
 	if (!strncasecmp(text, "rtx", 3))
 		text += text[3] == '-' ? 4 : 3;
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(*aliases); i++)

@@ -20,17 +20,23 @@
 
 /* Additional steps of later runs: a run short of memory may repeat later than the first run. */
 #define TRY_STEPS 8
-#define TRIES 16
+#define TRIES 16 /* runs of a search, at most */
 
 /* True if the run ended normally: its steps repeated or grew evenly, it reached the requested
  * steps, or the script succeeded. */
 static bool is_whole(const struct estimate_run *run)
 {
-	return run->end == RUN_REPEATED || run->end == RUN_STEPS || run->end == RUN_GROWS ||
-	       (run->end == RUN_ENDED && !run->wait_status);
+	switch (run->end) {
+	case RUN_REPEATED:
+	case RUN_STEPS:
+	case RUN_GROWS:
+		return true;
+	default:
+		return run->end == RUN_ENDED && !run->wait_status;
+	}
 }
 
-/* Path of a file in the folder. */
+/* Writes the path of a file in the folder of the runs. Returns buf. */
 static const char *join_path(const struct estimate *e, const char *name, char *buf, size_t size)
 {
 	snprintf(buf, size, "%s/%s", e->dir, name);
@@ -48,7 +54,8 @@ static bool is_other_user(const struct estimate *e, struct user *user)
 	return !user__behind_sudo(user, &other) && other;
 }
 
-/* Creates the log file of the script, because the script may run as another user. */
+/* Creates the log file of the script, because the script may run as another user. Returns 0 or
+ * -errno. */
 static int make_log(const struct estimate *e)
 {
 	struct user user;
@@ -68,6 +75,7 @@ static int make_log(const struct estimate *e)
 	return 0;
 }
 
+/* Makes the folder of the runs, with the log. Returns 0 or an exit code, logged. */
 static int make_dir(struct estimate *e)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -85,6 +93,7 @@ static int make_dir(struct estimate *e)
 	return EXIT_FAILED;
 }
 
+/* Removes the folder and all files that runs leave there. */
 static void remove_dir(const struct estimate *e)
 {
 	static const char *const names[] = { "named.mtr", "full.mtr", "try.mtr", "try.txt", "log" };
@@ -95,7 +104,7 @@ static void remove_dir(const struct estimate *e)
 	rmdir(e->dir);
 }
 
-/* Runs the script, as one rank of many if requested. */
+/* Runs the script, as one rank of many if requested. Returns 0 or an exit code, logged. */
 static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 		      struct run_command_args *args, struct estimate_run *ret)
 {
@@ -127,7 +136,8 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 	return status;
 }
 
-/* Runs the script once more with vram bytes of memory and records it under this name. */
+/* Runs the script with vram bytes of memory and records it under this name. lean: without names,
+ * until a request is refused. Returns 0 or an exit code, logged. */
 static int run_once_more(struct estimate *e, const char *name, uint64_t vram, bool lean,
 			 struct estimate_run *ret)
 {
@@ -167,7 +177,7 @@ struct search {
 	uint64_t fails, fits; /* granules: largest size known or assumed to fail, smallest known or
 				 assumed to fit */
 	bool fails_run, fits_run;
-	const char *why;
+	const char *why; /* why the search cannot go on; NULL: it can */
 };
 
 /* Runs the script. Returns 0 or an exit code, logged. *fits: it ended normally without a refused
@@ -203,7 +213,14 @@ static int try_size(struct search *s, uint64_t granules, bool *fits)
 	return EXIT_OK;
 }
 
-/* Searches outwards from a guess until one size fails and one fits. */
+/* True if there are sizes left to try, no run failed for another reason, and TRIES are not over. */
+static bool goes_on(const struct search *s)
+{
+	return !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES;
+}
+
+/* Searches outwards from a guess, in granules, until one size fails and one fits. Returns 0 or an
+ * exit code, logged. */
 static int search_around(struct search *s, uint64_t guess_by_replay)
 {
 	uint64_t step = 1, at = guess_by_replay;
@@ -214,7 +231,7 @@ static int search_around(struct search *s, uint64_t guess_by_replay)
 		return EXIT_OK;
 	status = try_size(s, at, &fits);
 	up = !fits;
-	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
+	while (!status && goes_on(s)) {
 		if (up)
 			at = guess_by_replay + step;
 		else
@@ -229,12 +246,14 @@ static int search_around(struct search *s, uint64_t guess_by_replay)
 	return status;
 }
 
+/* Searches between the bounds, then runs the bounds that were only assumed. Returns 0 or an exit
+ * code, logged. */
 static int bisect(struct search *s)
 {
 	int status = EXIT_OK;
 	bool fits;
 
-	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES)
+	while (!status && goes_on(s))
 		status = try_size(s, s->fails + (s->fits - s->fails) / 2, &fits);
 	/* Run the assumed bounds, too. */
 	if (!status && !s->why && !s->fits_run)
@@ -325,7 +344,7 @@ static int analyse(struct estimate *e, const char *name, struct analysis **ret)
 	return EXIT_FAILED;
 }
 
-/* Chooses the CUDA device that needs most. */
+/* Chooses the CUDA device that needs most. Returns 0 or an exit code, logged. */
 static int choose_device(struct estimate *e)
 {
 	const struct model *m = e->full->model;
@@ -354,12 +373,13 @@ static void set_context_source(struct estimate *e)
 {
 	const struct estimate_args *a = e->args;
 	struct device_figure f;
+	int cuda;
 
 	e->context = a->context;
-	if (a->kind && !a->run.dryrun.context_given && e->full &&
-	    device_kind__context(
-		    a->kind, device_kind__cuda_version(facts__get(e->full->facts, "torch")), &f) &&
-	    f.bytes == a->context.bytes)
+	if (!a->kind || a->run.dryrun.context_given || !e->full)
+		return;
+	cuda = device_kind__cuda_version(facts__get(e->full->facts, "torch"));
+	if (device_kind__context(a->kind, cuda, &f) && f.bytes == a->context.bytes)
 		e->context = f;
 }
 
@@ -384,7 +404,7 @@ static void show_tail(const struct estimate *e)
 			log_info("  %s", text__clean(clean, sizeof(clean), line, strlen(line)));
 }
 
-/* Runs the script with unlimited memory after it did not fit. */
+/* Runs the script with unlimited memory after it did not fit. Returns 0 or an exit code, logged. */
 static int run_full(struct estimate *e)
 {
 	int status;
@@ -399,6 +419,19 @@ static int run_full(struct estimate *e)
 		return status ? status : EXIT_FAILED;
 	}
 	return analyse(e, "full.mtr", &e->full);
+}
+
+/* Sets the advice and the growth of the device. Returns 0 or an exit code, logged. */
+static int judge(struct estimate *e)
+{
+	const struct analysis *a = e->full;
+	size_t device = (size_t)e->device;
+
+	if (!advisor__advise(e->advisor, device, a->duration, &e->advice) &&
+	    !growth_summary__of(a->model, a->facts, device, a->duration, &e->growth))
+		return EXIT_OK;
+	log_err("out of memory");
+	return EXIT_FAILED;
 }
 
 int estimate__run(struct estimate *e)
@@ -432,13 +465,8 @@ int estimate__run(struct estimate *e)
 	status = choose_device(e);
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
-	if (!status && e->device >= 0 &&
-	    (advisor__advise(e->advisor, (size_t)e->device, e->full->duration, &e->advice) ||
-	     growth_summary__of(e->full->model, e->full->facts, (size_t)e->device,
-				e->full->duration, &e->growth))) {
-		log_err("out of memory");
-		status = EXIT_FAILED;
-	}
+	if (!status && e->device >= 0)
+		status = judge(e);
 	e->smallest.asked = e->args->min_vram ||
 			    (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
 	if (!status && e->smallest.asked && e->device >= 0)
@@ -501,6 +529,7 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 	return reasons[i];
 }
 
+/* Logs how the script ended, if it failed. */
 static void log_failed(const struct estimate *e)
 {
 	const struct estimate_run *run = e->full ? &e->full_run : &e->run;

@@ -61,6 +61,7 @@ static const char *const ends[] = {
 	[RUN_INTERRUPTED] = "interrupted",
 };
 
+/* Adds a run: how it ended, steps and times. vram: bytes of its device. */
 static void put_run(struct json *j, const char *key, const struct estimate_run *r, uint64_t vram)
 {
 	json__open_object(j, key);
@@ -86,6 +87,7 @@ static void put_run(struct json *j, const char *key, const struct estimate_run *
 	json__close_object(j);
 }
 
+/* Adds a device with its parts. Returns 0 or -ENOMEM. */
 static int put_parts(struct json *j, const struct estimate *e, size_t device)
 {
 	struct estimate_parts p;
@@ -115,6 +117,7 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	return err;
 }
 
+/* Adds all CUDA devices. Returns 0 or -ENOMEM. */
 static int put_devices(struct json *j, const struct estimate *e)
 {
 	struct model_device d;
@@ -130,6 +133,7 @@ static int put_devices(struct json *j, const struct estimate *e)
 	return err;
 }
 
+/* Adds the first request that was refused; null: none was. */
 static void put_overflow(struct json *j, const struct estimate *e)
 {
 	const struct model *m = e->named->model;
@@ -180,6 +184,7 @@ static void put_smallest(struct json *j, const struct estimate_smallest *s)
 	json__close_object(j);
 }
 
+/* Adds what the dry run did not know, or assumed. */
 static void put_known(struct json *j, const struct known_list *l)
 {
 	static const char *const kinds[KNOWN_NR] = { [KNOWN_UNMODELLED] = "unmodelled",
@@ -244,7 +249,7 @@ static void put_verdict(struct json *j, const struct estimate *e)
 	json__close_array(j);
 }
 
-/* Writes the tables: documents of `report`, at the peak. */
+/* Adds the tables: documents of `report`, at the peak. Returns 0 or -ENOMEM. */
 static int put_reports(struct json *j, const struct estimate *e)
 {
 	struct report_doc doc = report_doc__of(e->full, e->device);

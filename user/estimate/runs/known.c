@@ -16,11 +16,13 @@
 #define LINE_MAX_BYTES 4096 /* most bytes of a line */
 #define LOG_MAX (4 << 20)   /* most bytes of a log */
 
+/* True for equal texts, and for two NULLs. */
 static bool equal(const char *a, const char *b)
 {
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
+/* The entry for the same place; NULL: none. */
 static struct known *find_entry(struct known_list *l, const struct known *k)
 {
 	for (size_t i = 0; i < l->n; i++) {
@@ -33,6 +35,7 @@ static struct known *find_entry(struct known_list *l, const struct known *k)
 	return NULL;
 }
 
+/* Copies a text; NULL for NULL and "". Sets *err to -ENOMEM if memory is short. */
 static char *copy(const char *s, int *err)
 {
 	char *ret = s && *s ? strdup(s) : NULL;
@@ -42,6 +45,7 @@ static char *copy(const char *s, int *err)
 	return ret;
 }
 
+/* Adds an entry, or updates the one for the same place: counts only grow. Returns 0 or -ENOMEM. */
 static int add_entry(struct known_list *l, const struct known *k)
 {
 	struct known *x = find_entry(l, k);
@@ -67,6 +71,8 @@ static int add_entry(struct known_list *l, const struct known *k)
 	return err;
 }
 
+/* Takes the word at *at, which ends at one of `ends`, and moves *at behind it; NULL after the last.
+ * NULL: there is no word. */
 static char *next_word(char **at, const char *ends)
 {
 	char *s = *at;
@@ -81,6 +87,7 @@ static char *next_word(char **at, const char *ends)
 	return s;
 }
 
+/* Parses a decimal number. False: s is NULL, or no number. */
 static bool parse_number(const char *s, uint64_t *ret)
 {
 	char *end;
@@ -92,7 +99,9 @@ static bool parse_number(const char *s, uint64_t *ret)
 	return !errno && !*end;
 }
 
-/* "depends<TAB>shape|value<TAB>OPERATION<TAB>COUNT<TAB>FILE<TAB>LINE<TAB>FUNCTION" */
+/* Parses the rest of
+ * "depends<TAB>shape|value<TAB>OPERATION<TAB>COUNT<TAB>FILE<TAB>LINE<TAB>FUNCTION". False: damaged.
+ */
 static bool parse_depends(char *at, struct known *k)
 {
 	char *kind = next_word(&at, "\t"), *count, *line;
@@ -111,7 +120,8 @@ static bool parse_depends(char *at, struct known *k)
 	return k->kind == KNOWN_DATA_DEPENDENT || !strcmp(kind, "value");
 }
 
-/* "NAME NUMBER", or "NAME FILE:LINE VALUE", where VALUE may be missing. FILE may contain spaces. */
+/* Parses the rest of "assumed NAME NUMBER", or "assumed NAME FILE:LINE VALUE", where VALUE may be
+ * missing. FILE may contain spaces. False: damaged. */
 static bool parse_assumed(char *at, struct known *k)
 {
 	char *colon;
@@ -120,8 +130,10 @@ static bool parse_assumed(char *at, struct known *k)
 
 	k->kind = KNOWN_ASSUMED;
 	k->name = next_word(&at, " \t");
-	if (!k->name || !*k->name || !at || parse_number(at, &k->count))
-		return k->name && *k->name && at;
+	if (!k->name || !*k->name || !at)
+		return false;
+	if (parse_number(at, &k->count))
+		return true;
 	colon = strrchr(at, ':');
 	digits = colon ? strspn(colon + 1, "0123456789") : 0;
 	if (!digits || colon == at || (colon[1 + digits] && colon[1 + digits] != ' '))
@@ -137,6 +149,7 @@ static bool parse_assumed(char *at, struct known *k)
 	return true;
 }
 
+/* Adds the entry of a line. Lines of other kinds are skipped. Returns 0 or -ENOMEM. */
 static int parse_line(struct known_list *l, char *text)
 {
 	struct known k = { 0 };
@@ -155,6 +168,7 @@ static int parse_line(struct known_list *l, char *text)
 	return good ? add_entry(l, &k) : 0;
 }
 
+/* For qsort(): by kind; the largest counts first, where there are any; then by name. */
 static int by_kind(const void *a, const void *b)
 {
 	const struct known *x = a, *y = b;
@@ -166,6 +180,7 @@ static int by_kind(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
+/* Reads all lines. Returns 0 or -ENOMEM. */
 static int read_all(FILE *f, struct known_list *l)
 {
 	char text[LINE_MAX_BYTES];

@@ -25,6 +25,7 @@ static const char *bytes(char buf[24], uint64_t n)
 	return text__bytes(buf, 24, n);
 }
 
+/* Prints the row of a rank. */
 static void put_row(const struct many *m, const struct estimate *e)
 {
 	static const char *const verdicts[] = {
@@ -51,6 +52,14 @@ static int worse_status(int a, int b)
 	return a ? a : b;
 }
 
+/* True if the rank has figures, and needs more than those before it. */
+static bool needs_most(const struct many *m, const struct estimate *e)
+{
+	if (!e->full || e->device < 0)
+		return false;
+	return !m->have_most || e->parts.needs > m->most.parts.needs;
+}
+
 /* Prints e, then keeps it if it needs most, or frees it. Returns 0 or -ENOMEM. */
 static int finish_rank(struct many *m, struct estimate *e)
 {
@@ -62,8 +71,7 @@ static int finish_rank(struct many *m, struct estimate *e)
 		put_row(m, e);
 	estimate__complain(e);
 	m->status = worse_status(m->status, e->full ? estimate__status(e) : EXIT_UNUSABLE);
-	if (m->json || !e->full || e->device < 0 ||
-	    (m->have_most && e->parts.needs <= m->most.parts.needs)) {
+	if (m->json || !needs_most(m, e)) {
 		estimate__free(e);
 		return err;
 	}
@@ -74,6 +82,7 @@ static int finish_rank(struct many *m, struct estimate *e)
 	return err;
 }
 
+/* Estimates n ranks, one after the other. Returns 0 or an exit code, logged. */
 static int run_all(struct many *m, const unsigned *ranks, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -18,6 +18,7 @@ const struct part_words part_words[PART_NR] = {
 	[PART_CONTEXT] = { "context", "CUDA context" },
 };
 
+/* The part that blocks of this category belong to. NULL is fine. */
 static enum part part_of(const char *category)
 {
 	static const struct {
@@ -39,6 +40,8 @@ static enum part part_of(const char *category)
 	return PART_OTHER;
 }
 
+/* Sets *bytes to the memory that other code than the allocator had at the peak; unchanged if that
+ * is not known. Returns 0 or -ENOMEM. */
 static int outside_bytes(const struct model *m, size_t device, uint64_t *bytes)
 {
 	struct model_segments s;

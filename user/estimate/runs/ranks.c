@@ -18,22 +18,23 @@
 #include "capture/preload.h"
 #include "estimate/store/tcp_store.h"
 
-#define MAX_PROCESSES (1u << 20)
-#define MACHINE 8u	 /* default of ranks per machine */
-#define RANKS_LIST 1024u /* most entries of a list; each takes a run */
+#define MAX_PROCESSES (1u << 20) /* largest number that a launcher's option may have */
+#define MACHINE 8u		 /* default of ranks per machine */
+#define RANKS_LIST 1024u	 /* most entries of a list; each takes a run */
 
 /* ---- command lines of launchers ---- */
 
 /* An option of a launcher, with '-' in its name; '_' means the same. */
 struct option_of {
 	const char *name;
-	char letter;
-	bool value;
+	char letter; /* short form; 0: none */
+	bool value;  /* it has a value */
 	void (*take)(struct launch *l, const char *value);
 	bool refused; /* true: the option would change how the script runs, and the parser does not
 			 support it */
 };
 
+/* The number that text is; 0: it is none, or too large. */
 static unsigned number(const char *text)
 {
 	char *end;
@@ -150,6 +151,7 @@ static const struct option_of accelerate_options[] = {
 	{ NULL, 0, false, NULL, false },
 };
 
+/* The part of a path after the last slash. */
 static const char *file_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -157,16 +159,19 @@ static const char *file_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* True for "python", "python3", "python3.12", ... */
+/* True for "python", "python3", "/usr/bin/python3.12", ... */
 static bool is_python(const char *path)
 {
 	const char *s = file_name(path);
 
-	if (strncmp(s, "python", 6))
+	const char *version = s + strlen("python");
+
+	if (strncmp(s, "python", strlen("python")) != 0)
 		return false;
-	return !s[6 + strspn(s + 6, "0123456789.")];
+	return !version[strspn(version, "0123456789.")];
 }
 
+/* Sets why to "LAUNCHER: WHAT OF". Returns -EINVAL. */
 static int refuse(char *why, const struct launch *l, const char *what, const char *of)
 {
 	char shown[96];
@@ -176,7 +181,7 @@ static int refuse(char *why, const struct launch *l, const char *what, const cha
 	return -EINVAL;
 }
 
-/* Finds a program in PATH, as a shell does. */
+/* Finds a program in PATH, as a shell does. False: it is not there. */
 static bool in_path(const char *name, char *buf, size_t size)
 {
 	const char *at = getenv("PATH") ?: "", *end;
@@ -195,7 +200,8 @@ static bool in_path(const char *name, char *buf, size_t size)
 }
 
 /* The interpreter of a Python script, from its first line. If that path is too long for the kernel,
- * installers use a shell; then the interpreter is the one in the script's folder. */
+ * installers use a shell; then the interpreter is the one in the script's folder. The caller frees
+ * it; NULL: no memory. */
 static char *interpreter_of(const char *program)
 {
 	char path[PATH_MAX], line[PATH_MAX + 3] = "", *end;
@@ -256,7 +262,7 @@ struct how {
 	bool module, no_python, use_env;
 };
 
-/* Reads options up to the script and leaves *at there. */
+/* Reads options up to the script and leaves *at there. Returns 0, or -EINVAL and why. */
 static int read_options(struct launch *l, char ***at, const struct option_of *all, struct how *how,
 			char *why)
 {
@@ -296,7 +302,7 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 	return *arg ? 0 : refuse(why, l, "no script", "");
 }
 
-/* Builds: interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS */
+/* Builds: interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS. Returns 0 or -ENOMEM. */
 static int make_command(struct launch *l, char **flags, size_t n_flags, char **script,
 			const struct how *how)
 {
@@ -337,7 +343,8 @@ int launch__set_local_rank(struct launch *l, unsigned local_rank)
 	return 0;
 }
 
-/* Recognizes a launcher by the name of a program or Python module, and moves *argv past it. */
+/* Recognizes a launcher by the name of a program or, with `module`, of a Python module, and moves
+ * *argv past it. */
 static void find_launcher(struct launch *l, char ***argv, bool module)
 {
 	static const struct {
@@ -387,6 +394,7 @@ static size_t python_flags(char **argv)
 	return n;
 }
 
+/* Takes torchrun's defaults, and its variables for them. */
 static void read_environment(struct launch *l)
 {
 	const char *nodes = getenv("PET_NNODES");
@@ -494,6 +502,14 @@ static unsigned default_local_size(unsigned world_size)
 	return n;
 }
 
+/* True if n ranks a machine give whole machines. 0 does not. */
+static bool divides(unsigned n, unsigned world_size)
+{
+	return n && n <= world_size && world_size % n == 0;
+}
+
+/* Finds the number of ranks, and of those on a machine, from options and launcher. Returns 0, or
+ * -EINVAL, logged. */
 static int find_sizes(const struct estimate_ranks_args *a, const struct launch *l,
 		      unsigned *world_size, unsigned *local)
 {
@@ -526,10 +542,9 @@ static int find_sizes(const struct estimate_ranks_args *a, const struct launch *
 	if (!processes && l->all && l->nodes && l->all % l->nodes == 0)
 		processes = l->all / l->nodes;
 	/* The launcher's ranks per machine may not divide the given world size. */
-	if (!a->local_world_size &&
-	    (!processes || processes > *world_size || *world_size % processes))
+	if (!a->local_world_size && !divides(processes, *world_size))
 		processes = default_local_size(*world_size);
-	if (processes > *world_size || *world_size % processes || processes > DRYRUN_DEVICES_MAX) {
+	if (!divides(processes, *world_size) || processes > DRYRUN_DEVICES_MAX) {
 		log_err("--local-world-size %u: it must divide the world's %u ranks, and be no "
 			"more than %d",
 			processes, *world_size, DRYRUN_DEVICES_MAX);
@@ -552,6 +567,7 @@ int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_si
 	return err;
 }
 
+/* Adds a variable. If memory is short, the number of variables is too small then. */
 __attribute__((format(printf, 2, 3))) static void add_env(struct estimate_ranks *r, const char *fmt,
 							  ...)
 {
@@ -565,11 +581,13 @@ __attribute__((format(printf, 2, 3))) static void add_env(struct estimate_ranks 
 	va_end(ap);
 }
 
-/* Sets torchrun's variables. TORCHELASTIC_USE_AGENT_STORE makes rank 0 a client, too. */
+/* Sets torchrun's variables, for accelerate also its own. TORCHELASTIC_USE_AGENT_STORE makes rank 0
+ * a client, too. Returns 0 or -ENOMEM. */
 static int make_env(struct estimate_ranks *r)
 {
 	const struct launch *l = &r->launch;
-	const size_t base = 18;
+	const size_t base = 18; /* variables of torchrun */
+	const size_t more = 3;	/* of accelerate */
 
 	add_env(r, "RANK=%u", r->rank);
 	add_env(r, "WORLD_SIZE=%u", r->world_size);
@@ -599,7 +617,7 @@ static int make_env(struct estimate_ranks *r)
 	add_env(r, "ACCELERATE_MIXED_PRECISION=%s", l->mixed_precision ? l->mixed_precision : "no");
 	add_env(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s",
 		l->accumulation ? l->accumulation : "1");
-	return r->n_env == base + 3 ? 0 : -ENOMEM;
+	return r->n_env == base + more ? 0 : -ENOMEM;
 }
 
 struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
@@ -660,6 +678,8 @@ void estimate_ranks__free(struct estimate_ranks *r)
 
 /* ---- lists of ranks ---- */
 
+/* Takes the number of a rank at *text and moves behind it. Returns 0, -EINVAL: no number, or
+ * -ERANGE: no such rank. */
 static int take_number(const char **text, unsigned world_size, unsigned *ret)
 {
 	char *end;
@@ -683,7 +703,8 @@ static int by_number(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Appends "3" or "0-3". */
+/* Appends the ranks of "3" or "0-3" and moves *text behind it. Returns 0, -EINVAL, -ERANGE, or
+ * -E2BIG: too many ranks. */
 static int take_range(const char **text, unsigned world_size, unsigned *all, size_t *n)
 {
 	unsigned from, to;
@@ -703,7 +724,7 @@ static int take_range(const char **text, unsigned world_size, unsigned *all, siz
 	return 0;
 }
 
-/* Reads "0,1,63" or "0-3,7". */
+/* Reads "0,1,63" or "0-3,7". Returns as take_range(). */
 static int take_ranges(const char *text, unsigned world_size, unsigned *all, size_t *n)
 {
 	int err = take_range(&text, world_size, all, n);

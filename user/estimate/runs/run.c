@@ -27,9 +27,10 @@
 
 /* ---- repeated steps ---- */
 
-#define DEVICES 64
-#define KEPT (2 * REPEAT_CYCLE)
+#define DEVICES 64		/* devices whose steps are compared */
+#define KEPT (2 * REPEAT_CYCLE) /* steps that are kept: each of a cycle twice */
 
+/* Bytes of a device: the largest of a step, and those at its end. */
 struct level {
 	uint64_t peak_allocated, peak_reserved, allocated, reserved;
 };
@@ -39,8 +40,9 @@ struct number {
 	uint64_t allocs, frees;
 };
 
+/* A step of the optimizer. */
 struct step {
-	uint64_t stack;
+	uint64_t stack; /* of its EVENT_STEP: several optimizers have different ones */
 	struct level of[DEVICES];
 	struct number number[DEVICES];
 };
@@ -85,6 +87,7 @@ static int find_device(struct repeat *r, struct device d)
 	return (int)r->n++;
 }
 
+/* Counts the bytes of device i, whose allocator reports no totals. Returns 0 or -ENOMEM. */
 static int count_block(struct repeat *r, int i, const struct event *e)
 {
 	struct level *l = &r->now.of[i];
@@ -103,6 +106,7 @@ static int count_block(struct repeat *r, int i, const struct event *e)
 	return 0;
 }
 
+/* Takes an allocation or free into the current step. Returns 0 or -ENOMEM. */
 static int add_block(struct repeat *r, const struct event *e)
 {
 	int i = find_device(r, e->device), err = 0;
@@ -127,6 +131,7 @@ static int add_block(struct repeat *r, const struct event *e)
 	return err;
 }
 
+/* Keeps the current step and begins the next. stack: of its EVENT_STEP. */
 static void end_step(struct repeat *r, uint32_t stack)
 {
 	r->now.stack = stack;
@@ -159,10 +164,9 @@ static uint64_t difference(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
-/*
- * Compares two levels. A cached block may be up to 1 MiB larger than requested and counts in full.
+/* Compares two levels. A cached block may be up to 1 MiB larger than requested and counts in full.
  * Which one is used depends on the history, so allocated bytes differ even between identical steps.
- */
+ * *spread: raised to the difference of the peaks, bytes. */
 static bool levels_are_close(const struct level *a, const struct level *b, uint64_t *spread)
 {
 	uint64_t peak = difference(a->peak_allocated, b->peak_allocated);
@@ -174,6 +178,8 @@ static bool levels_are_close(const struct level *a, const struct level *b, uint6
 	       peak <= a->peak_allocated / REPEAT_CLOSE && end <= a->allocated / REPEAT_CLOSE;
 }
 
+/* True if both steps end at the same place, have the same numbers of blocks and close levels.
+ * *spread: as in levels_are_close(). */
 static bool steps_are_close(const struct repeat *r, const struct step *a, const struct step *b,
 			    uint64_t *spread)
 {
@@ -241,6 +247,7 @@ bool repeat__found(const struct repeat *r, struct repeat_found *ret)
 	return false;
 }
 
+/* How the memory of steps goes on: it stays the same, grows evenly, or anything else. */
 enum manner { STEADY, GROWS, OTHERWISE };
 
 /* How the ends and peaks of a device's last steps go on. */
@@ -265,6 +272,7 @@ static enum manner manner_of(const struct repeat *r, size_t device)
 		    last->above / REPEAT_CLOSE + most)
 			return OTHERWISE;
 	for (int q = 0; q < 4; q++)
+		/* Even growth: each quarter of the steps has about a quarter of it. */
 		if (quarter[q] < all / 8 || quarter[q] > all / 2)
 			return OTHERWISE;
 	return all ? GROWS : STEADY;
@@ -288,12 +296,13 @@ bool repeat__grows(const struct repeat *r)
 
 /* ---- processes of the script ---- */
 
-#define MEMBERS 256
-#define TERM_WITHIN 3000 /* ms until SIGKILL */
-#define KILL_WITHIN 10000
+#define MEMBERS 256	  /* descendants that are looked at */
+#define TERM_WITHIN 3000  /* ms until SIGKILL */
+#define KILL_WITHIN 10000 /* ms to wait after SIGKILL */
 #define ROUNDS 5 /* rounds of killing, because a process may start another just before its end */
 #define LOOK_EVERY 250000000ULL /* ns between checks of the host's memory */
 
+/* Resident bytes of a process; 0: it has ended. */
 static uint64_t rss_of(pid_t pid)
 {
 	char buf[128];
@@ -305,6 +314,7 @@ static uint64_t rss_of(pid_t pid)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Bytes of a process in which shared pages count in part; its resident bytes if that is not known. */
 static uint64_t pss_of(pid_t pid)
 {
 	char buf[2048];
@@ -316,6 +326,7 @@ static uint64_t pss_of(pid_t pid)
 	return rss_of(pid);
 }
 
+/* The sum of a figure over a process and n others. */
 static uint64_t sum(uint64_t (*of)(pid_t), pid_t pid, const pid_t *pids, size_t n)
 {
 	uint64_t bytes = of(pid);
@@ -338,13 +349,15 @@ uint64_t estimate_run__memory(pid_t pid, uint64_t enough)
  * a run that computed nothing. */
 static bool catches_term(pid_t pid)
 {
+	static const char caught[] = "\nSigCgt:"; /* a bit for each signal, in hexadecimal */
 	char buf[4096], *at;
 
 	io__text_of_process(pid, "status", buf, sizeof(buf));
-	at = strstr(buf, "\nSigCgt:");
-	return at && (strtoull(at + 8, NULL, 16) >> (SIGTERM - 1) & 1);
+	at = strstr(buf, caught);
+	return at && (strtoull(at + strlen(caught), NULL, 16) >> (SIGTERM - 1) & 1);
 }
 
+/* True if the process has ended after at most ms milliseconds. */
 static bool ended_within(int pidfd, int ms)
 {
 	struct pollfd fd = { .fd = pidfd, .events = POLLIN };
@@ -357,6 +370,7 @@ static void send(int pidfd, int number)
 	syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0u);
 }
 
+/* Ends a process: by SIGTERM, or by SIGKILL if it has a handler for that or does not end. */
 static void end_one(pid_t pid, int pidfd)
 {
 	if (!catches_term(pid)) {
@@ -368,7 +382,8 @@ static void end_one(pid_t pid, int pidfd)
 	ended_within(pidfd, KILL_WITHIN);
 }
 
-/* Kills the remaining descendants, also those inherited from dead processes. */
+/* Kills the remaining descendants but `spare`, also those inherited from dead processes. Returns
+ * how many there were. */
 static unsigned end_others(pid_t spare)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS], again[MEMBERS];
@@ -426,25 +441,28 @@ struct runner {
 	uint64_t start, checked_at;
 };
 
+/* A step has ended: ends the recording after --steps, or when steps repeat or grow evenly. */
 static void on_step(struct runner *r)
 {
 	const struct estimate_run_opts *o = r->opts;
 	uint64_t steps = r->repeat->steps;
+	bool compares = !o->steps && !r->failed;
+	uint64_t most = o->steps ? o->steps : UINT64_MAX;
 
 	r->ret->steps = steps;
-	if (o->steps ? steps >= o->steps
-		     : !r->failed && repeat__found(r->repeat, &r->ret->repeat)) {
-		r->ret->end = o->steps ? RUN_STEPS : RUN_REPEATED;
+	if (compares && repeat__found(r->repeat, &r->ret->repeat)) {
+		r->ret->end = RUN_REPEATED;
 		r->over = true;
-	} else if (!o->steps && !r->failed && repeat__grows(r->repeat)) {
+	} else if (compares && repeat__grows(r->repeat)) {
 		r->ret->end = RUN_GROWS;
 		r->over = true;
-	} else if (o->steps_at_most && steps >= o->steps_at_most) {
+	} else if (steps >= most || (o->steps_at_most && steps >= o->steps_at_most)) {
 		r->ret->end = RUN_STEPS;
 		r->over = true;
 	}
 }
 
+/* A request was refused: counts it, and ends the recording if it goes only until then. */
 static void on_oom(struct runner *r)
 {
 	r->ret->ooms++;
@@ -508,6 +526,7 @@ static const char *reached_bound(struct runner *r)
 	return "host-memory";
 }
 
+/* For the sink of the recording: why it ends; NULL: it goes on. */
 static const char *over(void *ctx)
 {
 	struct runner *r = ctx;
@@ -515,12 +534,14 @@ static const char *over(void *ctx)
 	return r->over ? "steps" : reached_bound(r);
 }
 
+/* For run_command.idle, before PyTorch is imported: ends the run at a bound. */
 static void idle(struct run_command *cmd)
 {
 	if (reached_bound((struct runner *)cmd))
 		cmd->recording.loop.quit = true;
 }
 
+/* Sends standard output and error to the end of a file, otherwise nowhere. */
 static void make_quiet(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -533,6 +554,8 @@ static void make_quiet(const char *path)
 	}
 }
 
+/* Records the script and ends it with all its processes. Sets how it ended in *r->ret. Returns 0 or
+ * an exit code, logged. */
 static int record(struct runner *r)
 {
 	struct run_command *cmd = &r->cmd;

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "model/words.h"
 
-#define BAR 20
+#define BAR 20	      /* columns of a bar */
 #define KNOWN_SHOWN 8 /* entries shown per kind */
 
 struct text {
@@ -24,6 +24,7 @@ static const char *bytes(char buf[24], uint64_t n)
 	return text__bytes(buf, 24, n);
 }
 
+/* Prints the title of a section, in bold if there is colour. */
 static void put_title(struct text *t, const char *title)
 {
 	fprintf(t->out, t->colour ? "\n\033[1m%s\033[0m\n" : "\n%s\n", title);
@@ -45,20 +46,22 @@ static bool is_growth_said(const struct estimate *e)
 	       !(leads_with_smallest(e) && e->growth.part == GROWTH_OF_POOL);
 }
 
-/* Adds to the verdict that memory grows, and for how many steps what is left is enough. The
- * run with unlimited memory says nothing about the device asked for. */
+/* Adds to the verdict that memory grows, and for how many steps what is left is enough. The run
+ * with unlimited memory says nothing about the device asked for. and: "and" or "but". */
 static void put_growth(struct text *t, const char *and)
 {
 	const struct estimate *e = t->e;
 	const struct growth_summary *s = &e->growth;
 	char rate[40], count[32];
 	uint64_t steps = growth_summary__steps_left(s);
+	bool of_device = e->verdict != VERDICT_DOES_NOT_FIT && e->full_vram == e->args->vram;
+	bool steps_known = s->full_known && s->clock != GROWTH_TIME;
 
 	growth_summary__signed(rate, sizeof(rate), s->per_step);
+	/* rate begins with its sign. */
 	fprintf(t->out, ", %s memory grows %s per %s", and, rate + 1,
 		growth_summary__unit(&s->growth));
-	if (e->verdict != VERDICT_DOES_NOT_FIT && e->full_vram == e->args->vram && s->full_known &&
-	    s->clock != GROWTH_TIME)
+	if (of_device && steps_known)
 		fprintf(t->out, ": enough for about %s more %s%s",
 			text__count(count, sizeof(count), steps), growth_summary__unit(&s->growth),
 			steps == 1 ? "" : "s");
@@ -74,6 +77,7 @@ static void put_growing(struct text *t)
 			growth_summary__say(&t->e->growth, text));
 }
 
+/* Prints the verdict with its figures and the reasons why they may be too small. */
 static void put_verdict(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -132,6 +136,7 @@ static void put_verdict(struct text *t)
 		e->run.ooms == 1 ? "request for memory was" : "requests for memory were");
 }
 
+/* Prints the smallest device that fits, if it was asked for. */
 static void put_smallest(struct text *t)
 {
 	const struct estimate_smallest *s = &t->e->smallest;
@@ -151,6 +156,7 @@ static void put_smallest(struct text *t)
 
 /* ---- the refused request ---- */
 
+/* Prints the first request of each device that was refused. */
 static void put_overflow(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -184,6 +190,7 @@ static void put_overflow(struct text *t)
 
 /* ---- parts ---- */
 
+/* Prints a part with a bar. n of whole: bytes; note "": none. */
 static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title,
 		     const char *note)
 {
@@ -196,6 +203,7 @@ static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *tit
 			*note ? ": " : "", note);
 }
 
+/* Prints a sum below its parts. n: bytes; note "": none. */
 static void put_sum(struct text *t, uint64_t n, const char *title, const char *note)
 {
 	char a[24];
@@ -221,6 +229,7 @@ static void put_nccl(struct text *t)
 				nccl.from);
 }
 
+/* Prints the parts of the device that needs most. */
 static void put_parts(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -260,6 +269,7 @@ static void put_parts(struct text *t)
 		put_nccl(t);
 }
 
+/* Prints all CUDA devices, if there are several. Returns 0 or -ENOMEM. */
 static int put_devices(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -308,6 +318,7 @@ static void put_phases(struct text *t)
 	}
 }
 
+/* Prints the tables by module and by line. Returns 0 or -ENOMEM. */
 static int put_tables(struct text *t)
 {
 	const struct analysis *a = t->e->full;
@@ -352,6 +363,7 @@ static void put_assumed(struct text *t, const struct known *k, const char *name)
 		fputs(name, t->out);
 }
 
+/* Prints a line about something that the dry run did not know, or assumed. */
 static void put_one_known(struct text *t, const struct known *k)
 {
 	const char *cwd = facts__get(t->e->full->facts, "cwd");
@@ -406,6 +418,7 @@ static void put_known(struct text *t)
 
 /* ---- the run ---- */
 
+/* Prints the command, what it ran on, and how the run ended. */
 static void put_run(struct text *t)
 {
 	const struct estimate *e = t->e;

@@ -25,12 +25,15 @@
 #include "base/text.h"
 #include "base/user.h"
 
-#define MAGIC 0x3c85f7ceu
+#define MAGIC                                                                                      \
+	0x3c85f7ceu			  /* validationMagicNumber, after VALIDATE                 \
+					     (torch/csrc/distributed/c10d/TCPStoreBackend.hpp) */
 #define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */
 #define LARGE (1u << 20)		  /* bytes; larger buffers are freed when they are empty */
-#define NCCL_ID 128u
+#define NCCL_ID 128u			  /* bytes of ncclUniqueId */
+#define RANDOM 32u			  /* of them random, to differ between communicators */
 #define LAST_WORKER ":last_worker"
-#define SHOWN_KEY 256u
+#define SHOWN_KEY 256u /* bytes of a key in a message */
 #define BUCKETS 4096u
 
 struct slice {
@@ -62,11 +65,11 @@ struct tcp_store_client {
 	struct tcp_store *store;
 	void *connection;
 	struct bytes in, out;
-	bool old; /* true for the protocol before 2.2 */
-	bool known;
+	bool old;	      /* true for the protocol before 2.2 */
+	bool known;	      /* the protocol is known */
 	struct entry **waits; /* absent keys that the client waits for */
 	size_t n_waits, cap_waits;
-	uint64_t since_ms;
+	uint64_t since_ms; /* time of the last request */
 };
 
 struct tcp_store {
@@ -134,6 +137,7 @@ static struct value *make_value(struct tcp_store *s, struct slice a, struct slic
 	return v;
 }
 
+/* Frees a value; NULL is fine. *v becomes NULL. */
 static void drop_value(struct tcp_store *s, struct value **v)
 {
 	if (*v)
@@ -188,8 +192,8 @@ enum query {
 	BARRIER,
 	N_QUERIES,
 };
-enum { READY, NOT_READY };
-enum { STOP_WAITING, WAIT_CANCELED };
+enum { READY, NOT_READY };	      /* answers to CHECK */
+enum { STOP_WAITING, WAIT_CANCELED }; /* answers to WAIT */
 
 /* A request being parsed; is_short is set if bytes are missing. */
 struct reader {
@@ -197,6 +201,7 @@ struct reader {
 	bool is_short, bad;
 };
 
+/* Takes n bytes of the request. NULL: they are missing, or something before was wrong. */
 static const void *take(struct reader *r, size_t n)
 {
 	const char *at = r->at;
@@ -245,6 +250,7 @@ static bool is_complete(const struct reader *r)
 	return !r->is_short && !r->bad;
 }
 
+/* Adds bytes to a buffer of the client. Returns 0, or -ENOMEM, also at a bound. */
 static int append(struct tcp_store_client *c, struct bytes *b, const void *data, size_t n)
 {
 	size_t *held = &c->store->buffered, had = b->cap;
@@ -275,6 +281,7 @@ static int put_u64(struct tcp_store_client *c, uint64_t n)
 	return append(c, &c->out, &n, sizeof(n));
 }
 
+/* Answers with a length and bytes. Returns 0 or -errno. */
 static int put_slice(struct tcp_store_client *c, const void *data, size_t n)
 {
 	int err = c->out.n + n > STORE_BYTES_MAX ? -EPROTO : put_u64(c, n);
@@ -282,6 +289,7 @@ static int put_slice(struct tcp_store_client *c, const void *data, size_t n)
 	return err ? err : append(c, &c->out, data, n);
 }
 
+/* Frees a buffer of the client. */
 static void drop(struct tcp_store_client *c, struct bytes *b)
 {
 	c->store->buffered -= b->cap;
@@ -289,6 +297,7 @@ static void drop(struct tcp_store_client *c, struct bytes *b)
 	*b = (struct bytes){ 0 };
 }
 
+/* Sends the answers so far. Returns 0 or -errno. */
 static int flush(struct tcp_store *s, struct tcp_store_client *c)
 {
 	int err = c->out.n ? s->opts.send(s->opts.ctx, c->connection, c->out.data, c->out.n) : 0;
@@ -299,13 +308,14 @@ static int flush(struct tcp_store *s, struct tcp_store_client *c)
 	return err;
 }
 
+/* True if the key has a value or a queue with values. */
 static bool is_there(const struct entry *e)
 {
 	return e && (e->value || e->queue);
 }
 
-/* Answers the clients that waited only for this entry. one: only the first, which waited
- * longest. */
+/* Answers the clients that waited only for this entry. one: only the first, which waited longest.
+ * Returns 0. */
 static int wake(struct tcp_store *s, struct entry *e, bool one)
 {
 	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
@@ -333,6 +343,7 @@ static int wake(struct tcp_store *s, struct entry *e, bool one)
 	return 0;
 }
 
+/* Sets the value of a key and wakes who waits for it. Returns 0 or -ENOMEM. */
 static int set_key(struct tcp_store *s, struct slice key, struct slice value)
 {
 	struct entry *e = make_entry(s, key);
@@ -351,6 +362,7 @@ static int set_key(struct tcp_store *s, struct slice key, struct slice value)
 
 /* ---- keys of the missing ranks ---- */
 
+/* True if the key ends with this text. */
 static bool ends_with(struct slice key, const char *text)
 {
 	size_t n = strlen(text);
@@ -370,7 +382,7 @@ static bool is_nccl_id(struct slice key)
 			     ends_with((struct slice){ key.data, i }, "nccl_storekey"));
 }
 
-/* Sets a key that another rank would have set, if its value is known. */
+/* Sets a key that another rank would have set, if its value is known. Returns 0 or -errno. */
 static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 {
 	char id[NCCL_ID];
@@ -381,12 +393,13 @@ static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 		return 0;
 	/* Any identity works, because the dry run's NCCL ignores it. */
 	memset(id, 0, sizeof(id));
-	if (getrandom(id, 32, 0) < 0)
+	if (getrandom(id, RANDOM, 0) < 0)
 		return -errno;
 	return set_key(s, key, (struct slice){ id, sizeof(id) });
 }
 
-/* ---- requests: each parses completely before it acts, and answers into c->out ---- */
+/* ---- requests: each parses completely before it acts, and answers into c->out. They return 0 or
+ * -errno ---- */
 
 static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
@@ -423,6 +436,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 	return err ? err : put_slice(c, wanted.data, wanted.n);
 }
 
+/* Answers with the value of a key; an absent one has length 0. Returns 0 or -errno. */
 static int put_value(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	const struct entry *e = find_entry(s, key);
@@ -461,7 +475,8 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 	return err ? err : put_u64(c, sum);
 }
 
-/* Calls one() for each key of a list; stops at its first nonzero result. */
+/* Calls one() for each key of a list, if the list is complete; stops at its first nonzero result,
+ * which is returned. */
 static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r,
 		    int (*one)(struct tcp_store *s, struct tcp_store_client *c, struct slice key))
 {
@@ -484,6 +499,8 @@ static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct read
 	return err;
 }
 
+/* Returns 1 if the key is missing, 0 if it is there, also because it was set for a missing rank, or
+ * -errno. */
 static int check_missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	int err = is_there(find_entry(s, key)) ? 0 : set_for_missing_rank(s, key);
@@ -501,6 +518,7 @@ static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct read
 	return put_u8(c, ret ? NOT_READY : READY);
 }
 
+/* Makes the client wait for a key if that is missing. Returns 0 or -errno. */
 static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	struct entry *e;
@@ -734,7 +752,7 @@ static bool detect_protocol(struct tcp_store_client *c, struct reader *r)
 }
 
 /* Handles one request, of which r has at least one byte. Leaves r unchanged if the request is
- * incomplete. */
+ * incomplete. Returns 0 or -errno. */
 static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct reader begin;
@@ -865,7 +883,7 @@ void tcp_store__free(struct tcp_store *s)
 
 /* ---- the process that serves a store ---- */
 
-#define CONNECTIONS_MAX 256u
+#define CONNECTIONS_MAX 256u /* clients at a time */
 #define WAIT_LIMIT_MS 30000u
 #define SEND_SECONDS 10
 #define KEY_TEXT 256u
@@ -917,6 +935,7 @@ static int send_all(void *ctx, void *connection, const void *bytes, size_t n)
 	return 0;
 }
 
+/* For tcp_store_opts.gave_up: logs the key, and reports it to the parent process. */
 static void gave_up(void *ctx, const char *key)
 {
 	const struct serving *s = ctx;
@@ -963,6 +982,7 @@ static bool is_ours(int fd)
 	return found || none;
 }
 
+/* Takes a new connection, unless it is of another user or one too many. */
 static void accept_client(struct serving *s)
 {
 	const struct timeval limit = { .tv_sec = SEND_SECONDS };
@@ -991,6 +1011,7 @@ static void accept_client(struct serving *s)
 	s->connections[s->n++] = c;
 }
 
+/* Ends connection i. */
 static void close_client(struct serving *s, size_t i)
 {
 	struct connection *c = s->connections[i];
@@ -1004,6 +1025,7 @@ static void close_client(struct serving *s, size_t i)
 		tcp_store__clear(s->store);
 }
 
+/* Handles what a client has sent. False: the connection is to be closed. */
 static bool read_client(struct serving *s, const struct connection *c)
 {
 	static char buf[64 << 10];
@@ -1014,6 +1036,7 @@ static bool read_client(struct serving *s, const struct connection *c)
 	return n && !tcp_store__feed(s->store, c->client, buf, (size_t)n, now_ms());
 }
 
+/* Serves until the parent process closes its pipe. */
 static void serve(struct serving *s)
 {
 	for (;;) {
@@ -1041,11 +1064,14 @@ static void serve(struct serving *s)
 /* Descriptors of the server process, which has no others of its parent. */
 enum { LISTENING = 3, ALIVE, REPORT };
 
+/* For subprocess_opts.prepare: changes to the user of the job; NULL: stays. Returns 0 or an exit
+ * code. */
 static int become_server(void *user)
 {
 	return user && user__become(user) ? 1 : 0;
 }
 
+/* For subprocess_opts.main: serves a store. Returns the exit code. */
 static int be_server(void *user)
 {
 	static struct serving s = { .listening = LISTENING, .alive = ALIVE, .report = REPORT };
@@ -1063,6 +1089,7 @@ static int be_server(void *user)
 	return 0;
 }
 
+/* Listens on 127.0.0.1. Returns the descriptor and *port, or -1. */
 static int listen_here(uint16_t *port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
