@@ -284,14 +284,16 @@ def test_kept():
     job = spawn_job([python(), LEAK, "list", "--steps", "100000", "--pause", "0.02"])
     job.wait_line("step 3")
     path = harness.scratch("kept.mtr")
-    first = diagnosed("-p", str(job.pid), "--steps", "50", "-o", path, expect=FOUND, root=True)
+    with open(path, "wb"):
+        pass
+    first = diagnosed("-p", str(job.pid), "--steps", "50", "-f", "-o", path, expect=FOUND, root=True)
     job.stop()
     harness.own(path)
     equal(diagnosed(path, expect=FOUND)["findings"], first["findings"], "findings of the recording that was kept")
 
 
 def test_usage():
-    for args in ((), ("-p", "1", "x.mtr"), ("-o", "y.mtr", "x.mtr"), ("-p", "1", "-o", "-"), ("-p", "1", "-o", "runs/"), ("--steps", "5", "x.mtr"), ("-d", "5s", "x.mtr")):
+    for args in ((), ("-f", "x.mtr"), ("-p", "1", "x.mtr"), ("-o", "y.mtr", "x.mtr"), ("-p", "1", "-o", "-"), ("-p", "1", "-o", "runs/"), ("--steps", "5", "x.mtr"), ("-d", "5s", "x.mtr")):
         code, out, err = tool("diagnose", *args)
         equal((code, out), (USAGE, ""), "diagnose %s" % " ".join(args))
         check("diagnose" in err, "error: %s", err)

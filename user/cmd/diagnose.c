@@ -40,6 +40,7 @@ struct diagnose_args {
 	struct report_text_opts text; /* only for the width of the output */
 	bool json;
 	const char *output; /* NULL: the capture is not kept */
+	bool force;
 	char **files;
 	size_t n;
 	size_t faults; /* number of faults that were found */
@@ -55,6 +56,7 @@ static const struct argp_option options[] = {
 	{ "steps", OPT_STEPS, "N", 0, "With -p: end after N steps (default 60 steps and 5 s)",
 	  OPTIONS_TIME },
 	{ "output", 'o', "FILE", 0, "With -p: also keep the recording in FILE", OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
@@ -71,6 +73,8 @@ static void check_args(const struct diagnose_args *a, struct argp_state *state)
 	if (!a->capture.pid && a->output)
 		argp_error(state, "--output needs a running process, -p PID; a recording is kept "
 				  "anyway");
+	if (a->force && !a->output)
+		argp_error(state, "--force is for the file of --output");
 	if (a->output && (!strcmp(a->output, "-") || folder__wanted(a->output)))
 		argp_error(state, "--output: '%s' is not a file; try run.mtr", a->output);
 	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
@@ -96,6 +100,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'o':
 		a->output = arg;
+		break;
+	case 'f':
+		a->force = true;
 		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
@@ -272,7 +279,9 @@ static bool enough(void *ctx, const struct live_model *l, uint64_t now)
 /* Captures into the file of --output, and judges that recording. Returns the exit code. */
 static int from_kept_file(struct diagnose_args *args)
 {
-	struct recording r = { .args.output = args->output, .loop.args = args->capture };
+	struct recording r = { .args.output = args->output,
+			       .args.force = args->force,
+			       .loop.args = args->capture };
 	int status = recording__run(&r);
 
 	capture_loop__close(&r.loop);

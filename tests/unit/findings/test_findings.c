@@ -501,12 +501,13 @@ static void test_tracing(void **state)
 }
 
 /* 120 steps, each of which keeps a tensor on the CPU. Host memory grows by an arena of malloc now
- * and then, at another line. */
-static struct job grow_on_cpu(uint64_t tensor)
+ * and then, at another line. array: bytes that one more line keeps in each step. */
+static struct job grow_on_cpu(uint64_t tensor, uint64_t array)
 {
 	struct job j = job__new();
 	uint32_t step = simple(&j.w, "/w/train.py", "step", 3);
 	uint32_t other = simple(&j.w, "/w/train.py", "other", 9);
+	uint32_t frames = simple(&j.w, "/w/train.py", "frames", 12);
 	const struct device cpu = { .type = DEVICE_CPU }, host = { .type = DEVICE_HOST };
 
 	for (uint64_t i = 0; i < 120; i++) {
@@ -521,6 +522,12 @@ static struct job grow_on_cpu(uint64_t tensor)
 					 .addr = 8 * GIB + (i << 20),
 					 .size = 3 * tensor / 2 + (tensor ? 0 : MIB),
 					 .stack = other });
+		if (array)
+			tell(&j, (struct event){ .kind = EVENT_ALLOC,
+						 .device = host,
+						 .addr = 16 * GIB + (i << 20),
+						 .size = array,
+						 .stack = frames });
 		tell(&j, (struct event){ .kind = EVENT_STEP });
 	}
 	judge(&j);
@@ -529,25 +536,38 @@ static struct job grow_on_cpu(uint64_t tensor)
 
 static void test_host_of_cpu(void **state)
 {
-	struct job j = grow_on_cpu(MIB);
+	struct job j = grow_on_cpu(MIB / 2, 0);
 
 	assert_int_equal(j.found.faults, 1);
 	assert_string_equal(j.found.all->device, "cpu");
 	job__free(&j);
-	j = grow_on_cpu(0);
+	j = grow_on_cpu(0, 0);
 	assert_true(j.found.faults > 0);
 	assert_string_equal(j.found.all->device, "host");
+	job__free(&j);
+}
+
+static void test_host_beside_cpu(void **state)
+{
+	struct job j = grow_on_cpu(MIB / 2, MIB);
+
+	assert_int_equal(j.found.faults, 2);
+	assert_string_equal(j.found.all[0].device, "cpu");
+	assert_string_equal(j.found.all[0].where, "/w/train.py:3 (step)");
+	assert_string_equal(j.found.all[1].device, "host");
+	assert_string_equal(j.found.all[1].where, "/w/train.py:12 (frames)");
 	job__free(&j);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_retries),	      cmocka_unit_test(test_other_processes),
-		cmocka_unit_test(test_others_at_oom), cmocka_unit_test(test_no_grad),
-		cmocka_unit_test(test_fragmentation), cmocka_unit_test(test_weights_held),
-		cmocka_unit_test(test_state_held),    cmocka_unit_test(test_optimizer_twice),
-		cmocka_unit_test(test_tracing),	      cmocka_unit_test(test_host_of_cpu),
+		cmocka_unit_test(test_retries),		cmocka_unit_test(test_other_processes),
+		cmocka_unit_test(test_others_at_oom),	cmocka_unit_test(test_no_grad),
+		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
+		cmocka_unit_test(test_state_held),	cmocka_unit_test(test_optimizer_twice),
+		cmocka_unit_test(test_tracing),		cmocka_unit_test(test_host_of_cpu),
+		cmocka_unit_test(test_host_beside_cpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

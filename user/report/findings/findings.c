@@ -104,24 +104,6 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
 }
 
-/* True if a finding about host memory repeats one about the device cpu: the same line grows, or
- * tensors on the CPU explain half of the growth. They are a part of the process's host memory, and
- * malloc charges all of a new arena to the line that needed it. */
-static bool repeats_cpu(const struct judging *j, const struct finding *f)
-{
-	const struct findings *found = j->ret;
-
-	if (strcmp(f->device, "host") != 0 || !f->where || !*f->where)
-		return false;
-	if (j->cpu_grows > 0 && j->cpu_grows >= f->rate / 2)
-		return true;
-	for (size_t i = 0; i < found->n; i++)
-		if (!strcmp(found->all[i].device, "cpu") && found->all[i].rate > 0 &&
-		    !strcmp(found->all[i].where, f->where))
-			return true;
-	return false;
-}
-
 /* Adds a finding about growth. advice: the advice about it, for place and remedy; NULL: none. */
 static int add_growth(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s, const struct advice *advice)
@@ -156,9 +138,7 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		f.text = text;
 		j->models = true;
 	}
-	if (!strcmp(f.device, "cpu"))
-		j->cpu_grows = s->lines_per_step > s->per_step ? s->lines_per_step : s->per_step;
-	return repeats_cpu(j, &f) ? 0 : findings__add(j, &f);
+	return findings__add(j, &f);
 }
 
 /* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation
@@ -331,6 +311,8 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 			const struct growth_summary *s, const struct advice_list *list)
 {
 	const struct advice *growth = NULL;
+	struct growth_summary tensors;
+	int err;
 
 	for (size_t i = 0; i < list->n; i++)
 		if (list->all[i].kind == ADVICE_GROWTH)
@@ -339,6 +321,12 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 		if (j->pinned)
 			return 0;
 		return host_findings__add_pinned(j, s, growth ? growth->where : NULL);
+	}
+	if (s->verdict == GROWTH_VERDICT_GROWS && d->device.type == DEVICE_HOST &&
+	    host_findings__tensors_grow(j, &tensors)) {
+		err = host_findings__add_beside(j, d, s, &tensors);
+		growth_summary__free(&tensors);
+		return err;
 	}
 	if (s->verdict == GROWTH_VERDICT_GROWS)
 		return add_growth(j, d, s, growth);
@@ -571,6 +559,14 @@ static bool still_rises(const struct growth *g)
 	return last >= all / 8;
 }
 
+/* Bytes from the first value to the last; 0: it shrank. */
+static uint64_t risen(const struct growth *g)
+{
+	const uint64_t *v = g->allocated.values;
+
+	return g->values && v[g->values - 1] > v[0] ? v[g->values - 1] - v[0] : 0;
+}
+
 bool findings__host_may_grow(const struct model *m, const struct facts *f, uint64_t now)
 {
 	int device = model__find_device(m, "host");
@@ -580,9 +576,25 @@ bool findings__host_may_grow(const struct model *m, const struct facts *f, uint6
 	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
 		return false;
 	may = s.verdict != GROWTH_VERDICT_GROWS && s.growth.observed < HOST_OBSERVED &&
-	      s.growth.values && still_rises(&s.growth) &&
-	      s.growth.allocated.values[s.growth.values - 1] - s.growth.allocated.values[0] >=
-		      HOST_LEAST;
+	      still_rises(&s.growth) && risen(&s.growth) >= HOST_LEAST;
+	growth_summary__free(&s);
+	return may;
+}
+
+/* True if host memory may have a leak of its own beside these tensors on the CPU, and is measured
+ * too shortly to say so. */
+static bool host_may_grow_beside(const struct model *m, const struct facts *f, uint64_t now,
+				 const struct growth_summary *tensors)
+{
+	int device = model__find_device(m, "host");
+	struct growth_summary s;
+	bool may;
+
+	if (device < 0 || strcmp(tensors->device, "cpu") != 0 ||
+	    growth_summary__of(m, f, (size_t)device, now, &s))
+		return false;
+	may = s.growth.observed < HOST_OBSERVED && still_rises(&s.growth) &&
+	      risen(&s.growth) >= risen(&tensors->growth) + HOST_LEAST;
 	growth_summary__free(&s);
 	return may;
 }
@@ -598,7 +610,9 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
 	if (s.verdict == GROWTH_VERDICT_GROWS)
 		sure = s.confidence == TREND_HIGH && (s.part != GROWTH_OF_LINE || s.holder) &&
 		       ((s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS) ||
-			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS && now >= SURE_CALLS_NS));
+			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS &&
+			 now >= SURE_CALLS_NS)) &&
+		       !host_may_grow_beside(m, f, now, &s);
 	else
 		sure = s.verdict == GROWTH_VERDICT_NONE && s.clock == GROWTH_STEPS &&
 		       !findings__host_may_grow(m, f, now);

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "model/growth_summary.h"
+#include "model/trend.h"
 #include "record/stream.h"
 #include "report/findings/internal.h"
 #include "report/leaks.h"
@@ -72,6 +73,105 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 		 text__bytes(cached, sizeof(cached), h->cached),
 		 text__bytes(all, sizeof(all), h->pinned_all));
 	j->pinned = true;
+	return findings__add(j, &f);
+}
+
+bool host_findings__tensors_grow(const struct judging *j, struct growth_summary *ret)
+{
+	const struct findings_source *source = j->source;
+	int device = model__find_device(source->model, "cpu");
+
+	if (device < 0 ||
+	    growth_summary__of(source->model, source->facts, (size_t)device, source->duration, ret))
+		return false;
+	if (ret->verdict == GROWTH_VERDICT_GROWS)
+		return true;
+	growth_summary__free(ret);
+	return false;
+}
+
+static bool is_line(const struct row *a, const struct row *b)
+{
+	return a->file && b->file && a->line == b->line && !strcmp(a->file, b->file);
+}
+
+/* True if the line's growth is that of tensors on the CPU: it allocates them, or the object that
+ * holds them holds its blocks. malloc charges all of a new arena to the line that needed it. */
+static bool is_of_tensors(const struct growth_line *l, const struct growth_summary *tensors)
+{
+	for (size_t i = 0; i < tensors->growth.n; i++)
+		if (is_line(&l->row, &tensors->growth.lines[i].row))
+			return true;
+	return tensors->holder && l->nnames && !strcmp(l->names[0].text, tensors->holder->text);
+}
+
+/* Returns a summary's rate in bytes per minute, or per step if no minute is known. */
+static double in_minutes(const struct growth_summary *s, double rate)
+{
+	return s->per_minute > 0 && s->per_step > 0 ? rate * s->per_minute / s->per_step : rate;
+}
+
+/* Returns the line of host memory that grows most beside the tensors, NULL if they explain the
+ * growth: what they leave is less than half of that line's, or than a quarter of theirs. */
+static const struct growth_line *find_beside(const struct growth_summary *s,
+					     const struct growth_summary *tensors)
+{
+	double taken = in_minutes(tensors, tensors->lines_per_step > tensors->per_step
+						   ? tensors->lines_per_step
+						   : tensors->per_step);
+	double left = in_minutes(s, s->lines_per_step) - taken;
+
+	for (size_t i = 0; i < s->growth.n; i++) {
+		const struct growth_line *l = &s->growth.lines[i];
+
+		if (!trend__is_sure(&l->trend, s->clock == GROWTH_STEPS) ||
+		    is_of_tensors(l, tensors))
+			continue;
+		return left >= in_minutes(s, l->per_step) / 2 && left >= taken / 4 ? l : NULL;
+	}
+	return NULL;
+}
+
+int host_findings__add_beside(struct judging *j, const struct model_device *d,
+			      const struct growth_summary *s, const struct growth_summary *tensors)
+{
+	const struct growth_line *line = find_beside(s, tensors);
+	struct growth_summary beside = *s; /* of this line alone; s owns its parts */
+	char said[GROWTH_SUMMARY_TEXT], where[REPORT_TEXT], holder[400] = "", remedy[512];
+	struct finding f = {
+		.code = FINDING_LEAK,
+		.device = "host",
+		.whole = d->peak_allocated,
+		.rate_key = growth_summary__rate_key(s->clock),
+		.text = said,
+		.where = where,
+		.held_by = holder,
+		.remedy = remedy,
+	};
+
+	if (!line)
+		return 0;
+	beside.part = GROWTH_OF_LINE;
+	beside.line = line;
+	beside.lines = 1;
+	beside.per_minute = in_minutes(s, line->per_step) * (s->per_minute > 0);
+	beside.per_step = beside.lines_per_step = line->per_step;
+	beside.confidence = line->trend.confidence;
+	beside.holder = line->nnames ? &line->names[0] : NULL;
+	beside.full_known = false;
+	growth_summary__say(&beside, said);
+	words__location(where, &line->row, s->cwd, 60);
+	strcpy(remedy, "stop the leak: what this line allocates is never freed");
+	if (beside.holder)
+		text__clean(holder, sizeof(holder), beside.holder->text,
+			    strlen(beside.holder->text));
+	if (beside.holder && growth_summary__is_holder(beside.holder))
+		snprintf(remedy, sizeof(remedy),
+			 "stop the leak: %.200s holds more each %s; bound its size, or empty it",
+			 holder, growth_summary__unit(&s->growth));
+	f.bytes = line->trend.grown;
+	f.rate = line->per_step;
+	f.sure = (char *)trend__confidence(line->trend.confidence);
 	return findings__add(j, &f);
 }
 

@@ -12,7 +12,6 @@ struct judging {
 	struct findings *ret;
 	size_t cap;
 	bool models;		/* true if the text of a leak lists the process's models already */
-	double cpu_grows;	/* bytes by which tensors on the CPU grow in a step, all lines */
 	bool pinned;		/* true if growth of pinned memory has its finding already */
 	struct leaks_host host; /* by host_findings__judge() */
 };
@@ -49,6 +48,11 @@ void host_findings__judge(struct judging *j);
 bool host_findings__is_pinned(const struct judging *j, const struct growth_summary *s);
 /* s: that growth, and where: its line; NULL: only the readings show it. */
 int host_findings__add_pinned(struct judging *j, const struct growth_summary *s, const char *where);
+/* True if tensors on the CPU grow: they are a part of host memory. The caller frees *ret then. */
+bool host_findings__tensors_grow(const struct judging *j, struct growth_summary *ret);
+/* Adds what grows in host memory (d, s) beside these tensors: nothing if they explain it. */
+int host_findings__add_beside(struct judging *j, const struct model_device *d,
+			      const struct growth_summary *s, const struct growth_summary *tensors);
 /* Adds growth that no line of the program has. */
 int host_findings__add(struct judging *j);
 
