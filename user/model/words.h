@@ -89,6 +89,9 @@ uint64_t words__lost(const struct model *m, const struct facts *f);
 /* Writes how many models of one class the program had at the last reading of its objects: "73
  * models of class Net, 16.00 MiB each: held by global best[*]"; "" if no class has several. */
 const char *words__models(char *buf, size_t size, const struct facts *f);
+/* How the steps of a snapshot were found: "steps by the trace's own period (sure)", "steps not
+ * known". "": they are an optimizer's, or it is a recording. */
+const char *words__steps_from(const struct facts *f);
 /* Writes "window from 43.9 s on", or "part ..." for a part of a rolling folder. Writes "" if the
  * recording begins with its capture. Returns buf. */
 const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size);

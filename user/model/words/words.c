@@ -140,6 +140,19 @@ const char *words__before(bool history)
 	return history ? "before the history" : "before attach";
 }
 
+const char *words__steps_from(const struct facts *f)
+{
+	const char *from = facts__get(f, "steps_from");
+
+	if (!from)
+		return "";
+	if (!strcmp(from, "period"))
+		return "steps by the trace's own period (sure)";
+	if (!strcmp(from, "likely period"))
+		return "steps by the trace's own period (likely)";
+	return strcmp(from, "unknown") != 0 ? "" : "steps not known";
+}
+
 /* Writes the location of memory that has no Python line. Returns false if it has one. */
 static bool write_without_line(char *buf, const struct row *r)
 {

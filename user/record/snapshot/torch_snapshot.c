@@ -15,6 +15,7 @@
 #include "record/mtr.h"
 #include "record/snapshot/inflow.h"
 #include "record/snapshot/origin.h"
+#include "record/snapshot/period.h"
 #include "record/snapshot/records.h"
 #include "record/snapshot/tiling.h"
 #include "record/snapshot/unjson.h"
@@ -34,7 +35,8 @@ struct track {
 	size_t at;			/* next entry */
 	struct tiling *tiling;
 	uint64_t allocated, reserved;
-	bool completes; /* the trace tells when the memory of a freed block can be used again */
+	bool completes;	    /* the trace tells when the memory of a freed block can be used again */
+	size_t allocations; /* entries of allocations in the trace */
 };
 
 enum part { PART_BEGIN, PART_TRACE, PART_END, PART_DONE };
@@ -55,8 +57,11 @@ struct torch_snapshot {
 	uint64_t now;		/* ns: time of the last event */
 	uint64_t done, entries; /* entries of traces: given, in all */
 	uint32_t autograd;	/* number of the thread of allocations without Python frames */
+	bool optimizes;		/* an allocation is in an optimizer's step */
 	bool in_optimizer;	/* the last allocation with frames is in an optimizer's step */
-	bool has_steps;		/* annotations tell when an optimizer's step ends */
+	bool has_steps;		/* annotations or the trace's period tell when a step ends */
+	struct period period;	/* of one track's trace */
+	size_t period_track, next_start;
 	uint64_t events;
 	bool ends_with_oom;
 };
@@ -169,6 +174,11 @@ static bool has_segments(const struct torch_snapshot *s, uint32_t device)
 	return false;
 }
 
+static bool in_optimizer(const struct torch_snapshot *s, uint32_t stack)
+{
+	return stack < s->r.n_optimizer && s->r.optimizer[stack];
+}
+
 static void look_at_trace(struct torch_snapshot *s, struct track *t)
 {
 	for (size_t i = 0; i < t->trace->n; i++) {
@@ -180,6 +190,8 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 		e = &s->r.entries[value__number(v)];
 		s->entries++;
 		t->completes |= e->action == ACTION_FREE_COMPLETED;
+		t->allocations += e->action == ACTION_ALLOC;
+		s->optimizes |= e->action == ACTION_ALLOC && in_optimizer(s, e->stack);
 		if (e->time && (!s->has_times || e->time < s->zero))
 			s->zero = e->time;
 		s->has_times |= e->time;
@@ -215,6 +227,25 @@ static int find_tracks(struct torch_snapshot *s)
 		if (trace)
 			look_at_trace(s, t);
 	}
+	return 0;
+}
+
+/* Finds the steps of a trace without an optimizer: of the device with most allocations. */
+static int find_period(struct torch_snapshot *s)
+{
+	size_t best = 0;
+
+	if (s->has_steps || s->optimizes || !s->n_tracks)
+		return 0;
+	for (size_t i = 0; i < s->n_tracks; i++)
+		if (s->tracks[i].allocations > s->tracks[best].allocations)
+			best = i;
+	if (!s->tracks[best].allocations)
+		return 0;
+	s->period_track = best;
+	if (period__find(&s->r, s->tracks[best].trace, &s->period))
+		return -ENOMEM;
+	s->has_steps = s->period.n;
 	return 0;
 }
 
@@ -407,22 +438,43 @@ static int end_track(struct torch_snapshot *s, const struct track *t)
 
 /* ---- entries ---- */
 
+static int add_step(struct torch_snapshot *s, const struct track *t)
+{
+	struct event *e = add_event(s, t, EVENT_STEP);
+
+	if (!e)
+		return -ENOMEM;
+	set_totals(t, e);
+	return 0;
+}
+
 /* An optimizer's step has ended when an allocation with frames comes from elsewhere. */
 static int note_optimizer(struct torch_snapshot *s, const struct track *t, uint32_t stack)
 {
-	bool inside = stack < s->r.n_optimizer && s->r.optimizer[stack];
-	struct event *e;
+	bool ends = s->in_optimizer && !in_optimizer(s, stack);
 
 	if (!stack || s->has_steps)
 		return 0;
-	if (s->in_optimizer && !inside) {
-		e = add_event(s, t, EVENT_STEP);
-		if (!e)
-			return -ENOMEM;
-		set_totals(t, e);
-	}
-	s->in_optimizer = inside;
-	return 0;
+	s->in_optimizer = in_optimizer(s, stack);
+	return ends ? add_step(s, t) : 0;
+}
+
+/* Ends a step of the trace's period before the entry that begins the next one. The first step ends
+ * nothing if the trace begins with it. */
+static int note_period(struct torch_snapshot *s, const struct track *t)
+{
+	const struct period *p = &s->period;
+
+	if (s->next_start == p->n || t != &s->tracks[s->period_track] ||
+	    t->at - 1 != p->starts[s->next_start])
+		return 0;
+	return s->next_start++ || !p->begins ? add_step(s, t) : 0;
+}
+
+/* The rest of the trace may be a whole step. */
+static int end_period(struct torch_snapshot *s)
+{
+	return s->period.ends ? add_step(s, &s->tracks[s->period_track]) : 0;
 }
 
 static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
@@ -430,7 +482,7 @@ static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snap
 	uint64_t size = entry->block, before;
 	struct event *e;
 
-	if (note_optimizer(s, t, entry->stack) ||
+	if (note_optimizer(s, t, entry->stack) || note_period(s, t) ||
 	    tiling__add_block(t->tiling, entry->addr, entry->size, &size, &before))
 		return -ENOMEM;
 	t->allocated += size - before;
@@ -723,6 +775,26 @@ static int set_rank(const struct torch_snapshot *s)
 	       facts__set(s->facts, "rank_from", "file name");
 }
 
+/* Says how the steps were found. */
+static int set_steps(const struct torch_snapshot *s)
+{
+	static const char *const periods[] = {
+		[PERIOD_UNKNOWN] = "unknown",
+		[PERIOD_LIKELY] = "likely period",
+		[PERIOD_SURE] = "period",
+	};
+	const char *from = periods[s->period.confidence];
+
+	if (!s->entries)
+		return 0;
+	if (s->optimizes || (s->has_steps && !s->period.n))
+		from = "optimizer";
+	/* Its first step begins with the trace. */
+	if (s->period.begins && facts__set(s->facts, "window_begins", "step"))
+		return -ENOMEM;
+	return facts__set(s->facts, "steps_from", from);
+}
+
 static int set_first_facts(const struct torch_snapshot *s)
 {
 	char when[40];
@@ -734,6 +806,7 @@ static int set_first_facts(const struct torch_snapshot *s)
 	if (s->has_times && s->zero < STREAM_MOST / 1000)
 		err |= facts__set(s->facts, "start",
 				  text__date(when, sizeof(when), s->zero * 1000));
+	err |= set_steps(s);
 	/* A conf with odd characters is no reason to read nothing. */
 	err |= set_conf(s) == -ENOMEM;
 	return err ? -ENOMEM : 0;
@@ -760,6 +833,7 @@ static int begin(struct torch_snapshot *s)
 	keep_listed(&s->r, list_of(s, s->r.top.segments));
 	err = find_tracks(s);
 	look_at_notes(s);
+	err = err ? err : find_period(s);
 	if (name == UINT32_MAX)
 		return -ENOMEM;
 	s->autograd = dict__thread(s->r.dict, (struct dict_thread){ .name = name });
@@ -826,6 +900,7 @@ void torch_snapshot__free(struct torch_snapshot *s)
 		tiling__free(s->tracks[i].tiling);
 	free(s->tracks);
 	free(s->queue);
+	period__free(&s->period);
 	records__free(&s->r);
 	free(s);
 }
@@ -843,7 +918,7 @@ static int make_events(struct torch_snapshot *s)
 		if (err)
 			return err;
 		s->part = PART_END;
-		err = notes_until(s, UINT64_MAX);
+		err = notes_until(s, UINT64_MAX) ?: end_period(s);
 		for (size_t i = 0; i < s->n_tracks && !err; i++)
 			err = end_track(s, &s->tracks[i]);
 		return err ? err : 1;

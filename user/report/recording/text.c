@@ -285,6 +285,8 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 			 text__time(step, sizeof(step), model__step_time(m)));
 	else
 		add_part(&l, "%s", time);
+	if (*words__steps_from(f))
+		add_part(&l, "%s", words__steps_from(f));
 	if (*words__window(m, f, window, sizeof(window)))
 		add_part(&l, "%s", window);
 	say_job_steps(&l, m);
