@@ -167,7 +167,7 @@ def test_looks():
 
 
 def test_verdict():
-    """A page of host memory has the verdict of report."""
+    """A page of host memory has the verdict of report, and no column or view that says nothing there."""
     recording, folder = scratch("page-host.mtr"), os.path.join(OUT, "test-logs", "looks-host")
     p = harness.spawn([sys.executable, "-c", "print('ready', flush=True); input()"])
     p.wait_line("^ready", 30)
@@ -179,6 +179,7 @@ def test_verdict():
     verdict = report(recording, "peak", "host", "line")["host"]["verdict"]["sentence"]
     for where, words in harness.read_json(os.path.join(folder, "looks.json"))["host"].items():
         equal(words["verdict"], verdict, where)
+        equal((words["columns"], words["tabs"]), (["Size", "%", "Blocks", "Location"], ["flame", "growth", "lives"]), where)
 
 
 def test_snapshot():

@@ -18,6 +18,8 @@ const said = {};
 const words = page => page.evaluate(() => typeof Growth === "undefined" || !Page.findings ? { text: document.body.innerText } : {
 	findings: [...document.querySelectorAll("#findings li")].map(li => li.innerText.replace(/\s+/g, " ").trim()),
 	verdict: document.getElementById("verdict").hidden ? "" : document.getElementById("verdict").innerText.replace(/\s+/g, " ").trim(),
+	columns: [...document.querySelectorAll("#table .row-head button")].map(b => b.textContent),
+	tabs: Page.tabsHere,
 	choice: document.getElementById("choice-text").innerText.replace(/\s+/g, " ").trim(),
 	growth: document.getElementById("view").innerText.replace(/\s+/g, " ").trim(),
 	curves: [...document.querySelectorAll("#view .curve polyline")].map(c => c.getAttribute("points").split(" ").length),

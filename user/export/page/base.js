@@ -36,6 +36,8 @@ const Page = (() => {
 	// ---- moments
 
 	const device = () => head.devices[state.device];
+	// Whether the device is the process's memory without its tensors: its rows have no role and no module.
+	const onHost = () => ["host", "malloc"].includes(device().name);
 	const moments = () => Page.data.moments(state.device);
 	const timeOf = m => m < 0 ? START : moments()[Math.min(m, moments().length - 1)] ?? 0;
 	const clampMoment = m => Math.max(-1, Math.min(moments().length - 1, m));
@@ -96,6 +98,6 @@ const Page = (() => {
 	const showAll = () => show(START, END);
 
 	return {
-		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, moments, timeOf, chooseMoment, chooseTime, chooseDevice, chooseWindow, firstStep, stepAt, stepWords, stepsWords, show, showAll,
+		...Kit, START, END, head, state, data: null, views: {}, watch, set, settle, device, onHost, moments, timeOf, chooseMoment, chooseTime, chooseDevice, chooseWindow, firstStep, stepAt, stepWords, stepsWords, show, showAll,
 	};
 })();

@@ -181,5 +181,5 @@
 		renew();
 	}
 
-	Page.views.modules = { title: "Modules", open, renew, close: () => { box = null; }, rows: () => seen.map(i => nodes[i]) };
+	Page.views.modules = { title: "Modules", open, renew, close: () => { box = null; }, here: () => !Page.onHost(), rows: () => seen.map(i => nodes[i]) };
 })();

@@ -168,5 +168,5 @@
 		renew();
 	}
 
-	Page.views.segments = { title: "Segments", open, renew, slow: true, close: () => { box = null; }, here: () => Page.device().name !== "cpu", segments: () => segments };
+	Page.views.segments = { title: "Segments", open, renew, slow: true, close: () => { box = null; }, here: () => Page.device().name !== "cpu" && !Page.onHost(), segments: () => segments };
 })();

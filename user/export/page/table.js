@@ -12,13 +12,27 @@
 		module: ["size", "share", "bar", "count", "category", "module"],
 	};
 	const TITLES = { size: "Size", share: "%", count: "Blocks", category: "Role", phase: "Phase", module: "Module", place: "Location" };
+	// Columns of lines and stacks that are hidden if no row of the device says anything there, as in `report`.
+	const SAYS = {
+		category: r => r.category && r.category !== "unknown",
+		phase: r => r.before_attach ? !Page.onHost() : r.phase && r.phase !== "other",
+		module: r => Boolean(r.module),
+	};
 	let now = null, list = null, sort = { column: "size", down: true };
+	let silent = new Set();
 	const unfolded = new Set(); // places of the groups that show their tensors
 
 	const rowOf = i => now.shown[i];
+	const hides = c => (state.by === "line" || state.by === "stack") && silent.has(c);
+	const shownColumns = () => COLUMNS[state.by].filter(c => !hides(c));
+
+	function findSilent() {
+		const rows = state.ready ? Page.rows.filter(r => r.device === state.device) : head.rows ?? [];
+		silent = new Set(Object.keys(SAYS).filter(c => rows.length && !rows.some(SAYS[c])));
+	}
 
 	function make() {
-		return el("div", { role: "row" }, ...COLUMNS[state.by].map(c =>
+		return el("div", { role: "row" }, ...shownColumns().map(c =>
 			el("span", { role: c === "bar" ? "presentation" : "gridcell", className: "c-" + c }, c === "bar" ? el("i", { className: "bar-fill" }) : null)));
 	}
 
@@ -29,7 +43,7 @@
 			e.setAttribute("aria-expanded", String(unfolded.has(g.place)));
 		else
 			e.removeAttribute("aria-expanded");
-		COLUMNS[state.by].forEach((c, k) => {
+		shownColumns().forEach((c, k) => {
 			const cell = e.children[k];
 			if (c === "bar")
 				bar(cell.firstChild, x);
@@ -198,7 +212,9 @@
 	}
 
 	function columns() {
-		const header = el("div", { className: "row-head", role: "row" }, ...COLUMNS[state.by].map(c => c === "bar" ? el("span", { className: "c-bar", role: "presentation" }) : el("button", {
+		if (hides(sort.column))
+			sort = { column: "size", down: true };
+		const header = el("div", { className: "row-head", role: "row" }, ...shownColumns().map(c => c === "bar" ? el("span", { className: "c-bar", role: "presentation" }) : el("button", {
 			type: "button",
 			role: "columnheader",
 			className: "c-" + c,
@@ -211,7 +227,7 @@
 				update();
 			},
 		})));
-		$("table").className = "fill by-" + state.by;
+		$("table").className = ["fill", "by-" + state.by, ...Object.keys(SAYS).filter(hides).map(c => "no-" + c)].join(" ");
 		list ??= Page.list($("table"), { make, fill, use, keys });
 		list.reset(header);
 	}
@@ -314,11 +330,14 @@
 	}
 
 	function start() {
+		findSilent();
 		columns();
 		$("by").addEventListener("change", e => Page.set({ by: e.target.value }));
 		$("copy").addEventListener("click", copy);
 		Page.watch(["by", "moment", "from", "measure", "filter", "device", "ready", "theme"], changed => {
-			if (changed.has("by")) {
+			if (changed.has("device") || changed.has("ready"))
+				findSilent();
+			if (["by", "device", "ready"].some(x => changed.has(x))) {
 				$("by").value = state.by;
 				columns();
 			}
