@@ -169,7 +169,7 @@ def select_line(t):
     while True:
         t.click(next(r for r in table(t)[1:] if line.search(r))[-12:], r"%LIVE .* LINE$")
         with contextlib.suppress(harness.Failure):
-            t.wait_for(lambda _: any(line.search(row) and all(c.reverse for c in t.cells(y)) for y, row in enumerate(t.rows())),
+            t.wait_for(lambda _: any(line.search(row) and all(c.bg == "cyan" for c in t.cells(y)) for y, row in enumerate(t.rows())),
                        "a selected row of a line", 1)
             return
         check(time.monotonic() < limit, "no click selects a row of a line:\n%s", t.text())
@@ -184,6 +184,7 @@ def test_figures_at_all_sizes():
     for columns, lines in ((200, 60), (80, 24), (160, 50), (40, 10), (100, 30), (80, 24)):
         t.resize(columns, lines)
         if columns < 80:
+            t.wait(r"^ PID \d+  \S.*  cuda:0  ")
             t.wait_for(lambda _: shown(t, "allocated") or re.search("(?i)small|larger", t.text()), "something at %dx%d" % (columns, lines))
             continue
         t.wait_for(lambda _, n=lines: t.row_of("q Quit") == n - 1 and re.match(r" (memtrace-bpf  )?PID \d+ ", t.rows()[0]), "the view at %dx%d" % (columns, lines))
@@ -227,6 +228,11 @@ def test_views_and_keys():
     t.press("/", "(?i)filter")
     t.send("\x15", "size:>no", "ENTER")
     t.wait("(?i)size")
+    # A message that is wider than the screen has two lines.
+    t.resize(80, 40)
+    t.send("\x15", "foo:bar", "ENTER")
+    t.wait(r"^unknown field 'foo'; use line, .*\n.*source, block, text$")
+    t.resize(120, 40)
     t.press("ESC", "Tab View")
     # Alt with a letter, and an unknown sequence, do nothing; arrows come in two forms.
     t.send("\x1bx")

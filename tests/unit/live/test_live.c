@@ -294,6 +294,7 @@ static void test_growth_between_steps(void **state)
 	refresh(&l, 1);
 	r = find(&l.s, "forward", NULL);
 	assert_true(r && !r->growth_known && !r->rates_known && r->row.bytes == 4 * MIB);
+	give(&l, (struct event){ .kind = EVENT_STEP }); /* had begun before attach */
 	for (unsigned step = 0; step < 4; step++) {
 		come(&l, 0x100000, 100 * MIB, l.b);	  /* allocated and freed within the step */
 		come(&l, 0x2000 + step * 0x10, MIB, l.a); /* stays */
@@ -475,6 +476,22 @@ static int64_t growth_of(struct live_world *l, const char *mod)
 	return r->growth;
 }
 
+/* Gradients of the step in which the capture began have another line than those of later steps. */
+static void test_first_step_is_no_growth(void **state)
+{
+	struct live_world l = live__new();
+
+	live_state__choose_view(&l.s, VIEW_MODULES);
+	come(&l, 0x1000, 8 * MIB, l.b);
+	step(&l);
+	go(&l, 0x1000, 8 * MIB);
+	come(&l, 0x1000, 8 * MIB, l.a);
+	step(&l);
+	step(&l);
+	assert_int_equal(growth_of(&l, "blocks.0.attn"), 0);
+	live__free(&l);
+}
+
 /* A census some time after attach: blocks that it finds from before attach are no growth. */
 static void test_late_census_is_no_growth(void **state)
 {
@@ -482,6 +499,7 @@ static void test_late_census_is_no_growth(void **state)
 
 	l.w.allocated[0] = 100 * MIB; /* before attach */
 	come(&l, 0x1000, MIB, l.a);
+	step(&l);
 	step(&l);
 	come(&l, 0x2000, MIB, l.a);
 	step(&l);
@@ -509,6 +527,7 @@ static void test_block_named_later_is_no_growth(void **state)
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	come(&l, 0x1000, 50 * MIB, l.a);      /* named, stays live */
 	come(&l, 0x100000000, 20 * MIB, l.a); /* named, freed later */
+	step(&l);
 	step(&l);
 	come(&l, 0x200000000, MIB, l.a); /* grows */
 	step(&l);
@@ -550,6 +569,7 @@ static void test_filter_keeps_growth(void **state)
 
 	come(&l, 0x1000, 4 * MIB, l.a);
 	come(&l, 0x100000000, 4 * MIB, l.b);
+	step(&l);
 	step(&l);
 	come(&l, 0x200000000, MIB, l.a);
 	come(&l, 0x300000000, 2 * MIB, l.b);
@@ -596,6 +616,7 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 	l.w.allocated[0] = 12 * MIB;
 	live_state__choose_view(&l.s, VIEW_CATEGORIES);
 	come(&l, 0x1000, MIB, l.a);
+	step(&l);
 	step(&l);
 	come(&l, 0x100000000, 3 * MIB, l.a);
 	step(&l);
@@ -1115,6 +1136,7 @@ int main(void)
 		cmocka_unit_test(test_column_of_a_time),
 		cmocka_unit_test(test_graph_time_goes_back),
 		cmocka_unit_test(test_growth_between_steps),
+		cmocka_unit_test(test_first_step_is_no_growth),
 		cmocka_unit_test(test_order_of_empty_rows),
 		cmocka_unit_test(test_rates),
 		cmocka_unit_test(test_judgement),

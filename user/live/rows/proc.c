@@ -21,6 +21,7 @@
 #define JUDGE_EVERY UINT64_C(2000000000) /* ns */
 #define JUDGE_PART 400			 /* judging takes at most 1/400 of the time */
 #define STEP_MOVES (UINT32_C(1) << 18)	 /* longest step that findings analyse */
+#define FIRST_WHOLE_STEP 2		 /* the first step that ends may have begun before attach */
 #define HOLDERS_NAMED 2			 /* holders that the row "before attach" names */
 #define HOLDER_COLUMNS 48		 /* maximum width of a holder's name */
 #define MORE_HOLDERS 40			 /* bytes kept free for ", + N more" */
@@ -56,16 +57,16 @@ const struct live_graph *live_proc__graph(const struct live_proc *p, struct devi
 	return NULL;
 }
 
-/* Handles the end of an optimizer step. Growth is measured from the first step end to the last, so
- * that memory that lives only within a step does not count: the first one replaces the base that
- * refreshes noted. */
+/* Handles the end of an optimizer step. Growth is measured from the end of the first whole step to
+ * the last step end, so that memory that lives only within a step does not count, and blocks of the
+ * step in which the capture began, some of which have other lines, do not either. */
 static void note_step_end(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);
 	struct model_device d;
 
 	p->ends++;
-	if (!p->by_steps || !model__noted(p->model, ROWS_AT_BASE, NULL)) {
+	if (p->ends <= FIRST_WHOLE_STEP || !model__noted(p->model, ROWS_AT_BASE, NULL)) {
 		p->by_steps = true;
 		p->base_end = p->ends;
 		model__note(p->model, ROWS_AT_BASE, time);

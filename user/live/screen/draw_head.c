@@ -56,8 +56,11 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 	}
 	if (device >= 0)
 		describe_device(device_text, sizeof(device_text), proc, d, device);
-	snprintf(right, sizeof(right), "%s%s%s ", device_text, *device_text ? "  " : "",
-		 live__clock(clock, proc->now));
+	live__clock(clock, proc->now);
+	/* On a narrow screen, the process needs the room more than the device's size. */
+	if (device >= 0 && (int)(text__width(device_text) + strlen(clock)) > p->columns / 2)
+		snprintf(device_text, sizeof(device_text), "%s", d->name);
+	snprintf(right, sizeof(right), "%s%s%s ", device_text, *device_text ? "  " : "", clock);
 	room = p->columns - (int)text__width(right) - 2;
 	if (rank && *rank)
 		snprintf(details, sizeof(details), " rank %s",
@@ -290,6 +293,30 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	paint__right(p, y, x, p->columns - x, ink, text);
 }
 
+/* Draws a message in row y, and its first line in the row above if it needs both. */
+static void draw_message(struct paint *p, int y, enum ink ink, const char *message)
+{
+	char *text = NULL, *rest;
+	size_t size;
+	FILE *mem;
+
+	mem = (int)text__width(message) > p->columns ? open_memstream(&text, &size) : NULL;
+	if (!mem) {
+		paint__put(p, y, 0, p->columns, ink, message);
+		return;
+	}
+	text__paragraph(mem, (size_t)p->columns, "", "", "%s", message);
+	if (!fclose(mem)) {
+		rest = strchr(text, '\n');
+		*rest++ = '\0';
+		paint__fill(p, y - 1, INK_PLAIN);
+		paint__put(p, y - 1, 0, p->columns, ink, text);
+		rest[strcspn(rest, "\n")] = '\0';
+		paint__put(p, y, 0, p->columns, ink, rest);
+	}
+	free(text);
+}
+
 /* Draws row y: the last message while it is recent, otherwise counts of events and losses. */
 static void draw_events(struct paint *p, const struct live_state *s, int y)
 {
@@ -301,8 +328,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	int x;
 
 	if (m && (s->now - m->time < FRESH || !proc)) {
-		paint__put(p, y, 0, p->columns, m->level <= LOG_WARN ? INK_WARN : INK_BOLD,
-			   m->text);
+		draw_message(p, y, m->level <= LOG_WARN ? INK_WARN : INK_BOLD, m->text);
 		return;
 	}
 	if (!proc)

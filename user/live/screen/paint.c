@@ -23,7 +23,7 @@ void paint__set_inks(bool colour)
 		[INK_DIM] = { A_DIM, -1 },
 		[INK_BAR] = { A_REVERSE, -1 },
 		[INK_BAR_ON] = { A_REVERSE | A_BOLD | A_UNDERLINE, -1 },
-		[INK_SELECTED] = { A_REVERSE, -1 },
+		[INK_SELECTED] = { A_REVERSE, COLOR_BLACK }, /* with colours black on cyan */
 		[INK_ALLOCATED] = { A_NORMAL, COLOR_GREEN },
 		[INK_WITHIN] = { A_DIM, COLOR_GREEN },
 		[INK_RESERVED] = { A_NORMAL, COLOR_CYAN },
@@ -36,11 +36,13 @@ void paint__set_inks(bool colour)
 	};
 
 	for (short i = 0; i < INK_NR; i++) {
+		bool on_cyan = i == INK_SELECTED;
+
 		inks[i] = all[i].attr;
 		if (!colour || all[i].colour < 0)
 			continue;
-		init_pair((short)(i + 1), all[i].colour, -1);
-		inks[i] |= COLOR_PAIR(i + 1);
+		init_pair((short)(i + 1), all[i].colour, on_cyan ? COLOR_CYAN : -1);
+		inks[i] = COLOR_PAIR(i + 1) | (on_cyan ? A_NORMAL : all[i].attr);
 	}
 }
 
