@@ -4,6 +4,7 @@
 """`ps`: processes with PyTorch or CUDA and no others, with what can be read of each."""
 import json
 import os
+import shutil
 import sys
 
 import harness
@@ -91,19 +92,27 @@ def test_program_with_cuda_only():
     """The driver's figures of a program without PyTorch: NVML's, here the dry run's, added up over GPUs."""
     if not os.path.exists(os.path.join(DRYRUN, "libnvidia-ml.so.1")):
         raise Skip("the dry run's libraries are not built")
-    env = {**os.environ, "LD_LIBRARY_PATH": DRYRUN}
-    job = spawn([sys.executable, "-u", "-c", "import ctypes, time; ctypes.CDLL('libcuda.so.1'); print('ready'); time.sleep(600)"], env=env)
+    env = {**os.environ, "LD_LIBRARY_PATH": DRYRUN, "PYTHONHOME": sys.base_prefix}
+    own = os.path.join(harness.scratch("own"), "memtrace-bpf")
+    os.makedirs(os.path.dirname(own), exist_ok=True)
+    shutil.copy(os.path.realpath(sys.executable), own)
+    job, recorder = (spawn([program, "-u", "-c", "import ctypes, time; ctypes.CDLL('libcuda.so.1'); print('ready'); time.sleep(600)"], env=env)
+                     for program in (sys.executable, own))
     job.wait_line("ready")
+    recorder.wait_line("ready")
     machine = scratch("machine")
     with open(machine, "w", encoding="ascii") as f:
         f.write("process 0 %d 3G\nprocess 1 %d 1G\nprocess 1 1 5G\n" % (job.pid, job.pid))
     env.update(MEMTRACE_DRYRUN_NVML=machine, MEMTRACE_DRYRUN_DEVICES="2")
-    found = listed(env=env)[job.pid]
+    processes = listed(env=env)
+    check(recorder.pid not in processes, "memtrace-bpf, which maps the CUDA of a dry run, is listed")
+    found = processes[job.pid]
     equal((found["used"], found["reserved"], found["allocated"]), (4 << 30, None, None), "used, reserved, allocated")
     _, out, _ = tool("ps", root=True, env=env)
     row = next(line for line in out.splitlines() if line.split()[0] == str(job.pid))
     check(" 4.00 GiB" in row, "the driver's figure in %s", row)
     job.stop()
+    recorder.stop()
 
 
 def test_not_permitted():

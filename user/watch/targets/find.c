@@ -5,7 +5,9 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -40,6 +42,15 @@ struct watch_find {
 /* bytes: a smaller address space has no PyTorch, whose library for the CPU alone is larger */
 #define TORCH_LEAST (128u << 20)
 
+/* True for memtrace-bpf, which maps the CUDA of a dry run to read what the driver would report. */
+static bool is_own(const struct proc *p)
+{
+	char exe[PATH_MAX];
+	const char *base = strrchr(proc__exe(p, exe, sizeof(exe)), '/');
+
+	return base && !strcmp(base, "/memtrace-bpf");
+}
+
 /* In a helper process: true for PyTorch or CUDA, and for a Python process whose files are not
  * readable. */
 static bool may_use_torch(pid_t pid)
@@ -51,7 +62,8 @@ static bool may_use_torch(pid_t pid)
 	int err = p ? proc__maps(p, &maps) : -errno;
 
 	if (!err) {
-		ret = arrival__maps_c10_functions(p, &maps, true) || arrival__maps_cuda(&maps);
+		ret = arrival__maps_c10_functions(p, &maps, true) ||
+		      (arrival__maps_cuda(&maps) && !is_own(p));
 		maps__free(&maps);
 	} else if ((err == -EACCES || err == -EPERM) && !pick_process__read(pid, &q)) {
 		ret = pick_process__is_python(&q) &&
