@@ -7,10 +7,13 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import time
 
 import harness
-from harness import OUT, Skip, check, equal, python, run, scratch, spawn, tool, until
+import test_json_schema
+from harness import OUT, TOOL, Skip, check, equal, python, run, scratch, spawn, tool, until
 
 DRYRUN = os.path.join(OUT, "dryrun")
 GIB = 1 << 30
@@ -31,7 +34,7 @@ kept = os.open("/dev/nvidia0", os.O_PATH)
 for i in range(3):
     if not os.fork():
         held = torch.ones((i + 1) << 20, device="cuda")
-        print("worker", i, os.getpid(), flush=True)
+        os.write(1, b"worker %d %d\\n" % (i, os.getpid()))
         time.sleep(600)
 time.sleep(600)
 """
@@ -107,8 +110,9 @@ def test_workers_of_a_killed_parent():
     equal({row(before, pid)["parent"] for pid in workers}, {service.pid}, "parent of the workers")
     os.kill(service.pid, signal.SIGKILL)
     until(lambda: not harness.children_of(service.pid), "the end of the service")
-    d = look(env)
-    equal([h["pid"] for h in d["holders"]][:3], sorted(workers, key=lambda pid: -used[pid]), "the orphans come first")
+    # On a busy machine there may be no time for all processes in one look.
+    d = until(lambda: (x := look(env)) and all(row(x, pid)["allocated"] for pid in workers) and x, "PyTorch's figures")
+    equal([h["pid"] for h in d["holders"] if h["pid"] in workers or not h["left_over"]][:3], sorted(workers, key=lambda pid: -used[pid]), "the orphans come first")
     for i, pid in enumerate(workers):
         h = row(d, pid)
         equal((h["left_over"], h["reason"], h["end_command"]), (True, "parent gone, idle for 1h 06m", "sudo kill %d" % pid), "verdict")
@@ -117,12 +121,242 @@ def test_workers_of_a_killed_parent():
     equal((d["reserved_by_driver"], d["hidden"], d["not_explained"]), (450 << 20, 0, 0), "the rest")
     equal((row(d, other.pid)["left_over"], row(d, other.pid)["reason"]), (False, None), "a process whose parent lives")
     only = devices(env, "--orphans")[0]
-    equal((sorted(h["pid"] for h in only["holders"]), only["filtered"]), (sorted(workers), 1), "--orphans")
+    check(set(workers) <= {h["pid"] for h in only["holders"]} and all(h["left_over"] for h in only["holders"]) and only["filtered"] >= 1, "--orphans: %s", only)
     code, out, err = tool("ps", "--device", "0", root=True, env=env)
     lines = out.splitlines()
     equal(code, 0, "text: %s" % err)
     equal(" ".join(out.split()).count("probably left over: parent gone, idle for 1h 06m. To end it: sudo kill "), 3, "reasons in %s" % out)
     check(lines[0].startswith("GPU 0: ") and lines[-1].split()[-2:] == ["in", "use"], "text: %s", out)
+
+
+def test_states():
+    """Stopped, ended and not collected, gone, its main thread gone, or without a figure: each with its reason."""
+    stopped, plain, open_only = holder(), holder(), holder()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    # A child that has ended and that nobody collects; one whose main thread has ended while another runs.
+    parent = holder(program=HOLD.replace("print(", """
+import ctypes, threading
+child = os.fork()
+if not child:
+    os._exit(0)
+if not (other := os.fork()):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+print("child", child, other, flush=True)
+print(""", 1))
+    text = parent.stdout()
+    zombie, headless = (int(x) for x in re.search(r"child (\d+) (\d+)", text).groups())
+    until(lambda: harness.state_of(headless) == "Z", "the end of the main thread")
+    dead = dead_pid()
+    env = machine(*("process 0 %d %d" % (pid, i << 20) for i, pid in enumerate((stopped.pid, plain.pid, zombie, dead, headless), 1)), "process 0 %d -" % parent.pid, "more 0 12345", "reserved 0 1M")
+    d = look(env)
+    equal([h["pid"] for h in d["holders"] if h["kinds"]][:3], [dead, headless, zombie], "the first")
+    equal({pid: (row(d, pid)["state"], row(d, pid)["left_over"], row(d, pid)["reason"], row(d, pid)["end_command"]) for pid in (dead, zombie, headless, stopped.pid, plain.pid)},
+          {dead: ("gone", True, "the driver lists it, but no process has this PID", None),
+           zombie: ("zombie", True, "it has ended, and its parent %d has not collected it" % parent.pid, "sudo kill -CHLD %d" % parent.pid),
+           headless: ("zombie", True, "its main thread has ended, and others have not", "sudo kill -KILL %d" % headless),
+           stopped.pid: ("stopped", False, "it is stopped", None), plain.pid: ("sleeping", False, None, None)}, "verdicts")
+    equal((row(d, parent.pid)["bytes"], row(d, parent.pid)["why"]), (None, "the driver does not tell the figure of this process"), "a figure that NVML does not have")
+    equal((row(d, open_only.pid)["bytes"], row(d, open_only.pid)["kinds"], row(d, open_only.pid)["why"]), (None, [], "it has the device open, and the driver lists no memory of it"), "only open")
+    equal((d["not_explained"], d["listed"], d["hidden"]), (12345, 15 << 20, 0), "the rest")
+
+
+def dead_pid():
+    """A PID that no process has."""
+    p = spawn([sys.executable, "-c", ""])
+    p.popen.wait(30)
+    return p.popen.pid
+
+
+def test_no_thread_has_run():
+    """Without the driver's word, a process whose threads sleep is idle for at least that time."""
+    p = holder()
+    env = machine("process 0 %d 1M" % p.pid)
+    d = until(lambda: (x := look(env)) and (row(x, p.pid)["idle"] or 0) > 1 and x, "a process that has slept for a second")
+    h = row(d, p.pid)
+    equal(h["idle_by"], "threads", "source")
+    check(h["idle"] <= h["age"] + 0.1, "idle for longer than it lives: %s", h)
+    busy = spawn([sys.executable, "-c", "while True: pass"])
+    env = machine("process 0 %d 1M" % p.pid, "process 0 %d 1M" % busy.pid)
+    check((row(look(env), busy.pid)["idle"] or 0) < 0.9, "a busy process: %s", d)
+    d = devices(env, "--idle", "1s")[0]
+    check(row(d, p.pid)["reason"].startswith("no thread has run for ") and busy.pid not in [h["pid"] for h in d["holders"]] and d["filtered"] >= 1, "--idle: %s", d)
+    busy.stop()
+
+
+def test_namespaces_and_jobs():
+    """A PID in the process's own namespace; Ray's job; a name and arguments that are hostile."""
+    p = holder("--pid", "--fork", env={**os.environ, "RAY_JOB_ID": "0100\x1b[31m"})
+    equal(p.stdout().split()[1], "1", "PID inside")
+    (inside,) = harness.children_of(p.pid)
+    hostile = holder(program="import ctypes; ctypes.CDLL(None).prctl(15, b') Z 1 1 1 (\\n\\033[2J', 0, 0, 0)\n" + HOLD)
+    d = look(machine("process 0 %d 3M" % inside, "process 0 %d 5M" % hostile.pid))
+    h = row(d, inside)
+    equal((h["inner_pid"], h["state"], h["parent"], h["left_over"], h["job"]), (1, "sleeping", p.pid, False, r"ray 0100\x1b[31m"), "in a namespace")
+    h = row(d, hostile.pid)
+    equal((h["state"], h["parent_gone"], h["inner_pid"]), ("sleeping", False, hostile.pid), "a hostile name")
+    code, out, _ = tool("ps", "--device", root=True, env=machine("process 0 %d 3M" % inside, "process 0 %d 5M" % hostile.pid))
+    check(code == 0 and "\x1b" not in out and "(PID 1 in its namespace)" in out, "text: %r", out)
+
+
+def test_removed_cgroup():
+    """A process that has ended in a control group that was removed after it: docker rm -f, for the kernel."""
+    parent = holder(program=HOLD.replace("time.sleep(600)", """
+child = os.fork()
+if not child:
+    sys.stdin.readline()
+    os._exit(0)
+print("child", child, flush=True)
+time.sleep(600)"""))
+    child = int(parent.wait_line("^child", 20).split()[1])
+    top = scratch("cgroup")
+    os.mkdir(top)
+    if subprocess.run(["mount", "-t", "cgroup2", "none", top], capture_output=True, check=False).returncode:
+        raise Skip("no second version of control groups")
+    identity = "%064x" % (os.getpid() << 200)
+    group = os.path.join(top, "docker-%s.scope" % identity)
+    os.mkdir(group)
+    try:
+        with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
+            f.write(str(child))
+        env = machine("process 0 %d 7M" % child)
+        h = row(look(env), child)
+        equal((h["container"], h["container_gone"], h["left_over"]), (identity[:12], False, False), "in its container")
+        os.kill(child, signal.SIGKILL)
+        until(lambda: harness.state_of(child) == "Z", "the end of the child")
+    finally:
+        until(lambda: not remove(group), "the end of the group", 20)
+        subprocess.run(["umount", "-l", top], check=False)
+    h = row(look(env), child)
+    equal((h["container"], h["container_gone"], h["left_over"]), (identity[:12], True, True), "its container is gone")
+    check(h["reason"].endswith(", its container no longer exists"), "reason: %s", h["reason"])
+
+
+def remove(group):
+    try:
+        os.rmdir(group)
+    except OSError as e:
+        return e
+    return None
+
+
+def test_two_users():
+    """nobody may not search root's processes, but what the driver lists is named. The sums hold."""
+    mine = holder()
+    theirs = spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", HOLD.replace('kept =', '#')])
+    theirs.wait_line("^ready", 30)
+    for path in (harness.OUT, DRYRUN, os.path.dirname(scratch("x"))):
+        if not os.stat(path).st_mode & 1:
+            raise Skip("another user cannot enter %s" % path)
+    env = machine("process 0 %d 2G" % mine.pid, "process 0 %d 1G" % theirs.pid)
+    d = look(env)
+    equal((row(d, theirs.pid)["user"], row(d, mine.pid)["user"], row(d, mine.pid)["open"]), ("nobody", "root", True), "as root")
+    done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", TOOL, "ps", "--device", "--json"], env=env,
+                          capture_output=True, text=True, check=False, timeout=60)
+    equal(done.returncode, 0, "as nobody: %s" % done.stderr)
+    document = json.loads(done.stdout)
+    d = document["devices"][0]
+    adds_up(d)
+    h = row(d, mine.pid)
+    equal((h["user"], h["state"], h["bytes"], h["open"], h["parent"]), ("root", "sleeping", 2 * GIB, False, row(look(env), mine.pid)["parent"]), "root's process as nobody sees it")
+    check(h["command"] and document["not_searched"] > 0, "named by what all may see: %s", document)
+
+
+def test_slices():
+    """Multi-instance mode: processes are listed by slice. What a slice does not tell is not explained."""
+    first, second = holder(), holder()
+    env = machine("mig 0 1", "slice 0 3 20G", "slice 0 5 40G", "process 0 %d 4G slice=3" % first.pid, "process 0 %d 6G slice=5" % second.pid, "process 0 %d 1G slice=5" % dead_pid(), "more 0 3M", "reserved 0 512M")
+    d = look(env)
+    equal([(s["slice"], s["total"], s["used"]) for s in d["slices"]], [(3, 20 * GIB, 4 * GIB), (5, 40 * GIB, 7 * GIB)], "slices")
+    check(all(s["uuid"].startswith("MIG-") for s in d["slices"]), "UUIDs: %s", d["slices"])
+    equal((row(d, first.pid)["slice"], row(d, second.pid)["slice"], row(d, second.pid)["bytes"]), (3, 5, 6 * GIB), "rows")
+    equal((d["mig"], d["not_explained"], d["holders"][0]["state"]), (True, 3 << 20, "gone"), "the device")
+    code, out, _ = tool("ps", "--device", "0", root=True, env=env)
+    check(code == 0 and "slice 3: 4.00 GiB of 20.0" in out and "[slice 5] " in out, "text: %s", out)
+
+
+def test_lists_that_overlap():
+    """A process that computes and draws counts once; MPS has its own list."""
+    both, mps = holder(), holder()
+    d = look(machine("process 0 %d 4G both" % both.pid, "process 0 %d 2G mps" % mps.pid, "process 0 %d 1G" % mps.pid))
+    equal((row(d, both.pid)["kinds"], row(d, both.pid)["bytes"]), (["compute", "graphics"], 4 * GIB), "in two lists")
+    equal(row(d, mps.pid)["kinds"], ["compute", "mps"], "MPS")
+
+
+def test_figures_that_are_missing():
+    """Each missing figure has a reason, and the table is printed."""
+    p = holder()
+    line = "process 0 %d 4G" % p.pid
+    d = look(machine(line, "reserved 0 1G", "no_v2"))
+    equal((d["reserved_by_driver"], d["not_explained"], d["why"]), (None, GIB, None), "a driver without the reserve")
+    d = look(machine(line, "no_processes"))
+    equal((row(d, p.pid)["bytes"], d["not_explained"]), (None, 4 * GIB), "a driver that lists no processes")
+    check("vGPU" in d["why"] and "does not list" in row(d, p.pid)["why"], "why: %s", d)
+    d = devices(machine(line, "no_memory"))[0]
+    equal((d["used"], d["not_explained"], row(d, p.pid)["bytes"]), (None, None, 4 * GIB), "unified memory")
+    check("uses the host's" in d["why"], "why: %s", d)
+    d = look(machine("process 0 %d 90G" % p.pid))
+    equal((d["not_explained"], d["used"]), (-10 * GIB, 80 * GIB), "more than the device has")
+    code, out, err = tool("ps", "--device", "--json", "--fail-if", "free<1G", root=True, env=machine(line, "no_memory"))
+    check(code == 1 and "cannot be judged on GPU 0" in err and json.loads(out), "--fail-if without a figure: %d %s", code, err)
+
+
+def test_two_devices():
+    first = holder()
+    env = machine("process 0 %d 4G" % first.pid, "process 1 %d 2G" % first.pid, "process 1 1 3G")
+    env["MEMTRACE_DRYRUN_DEVICES"] = "2"
+    both = devices(env)
+    for d in both:
+        adds_up(d)
+    equal([d["used"] for d in both], [4 * GIB, 5 * GIB], "used")
+    equal([d["device"] for d in devices(env, "1")], [1], "--device 1")
+    equal([d["device"] for d in devices(env, both[1]["uuid"])], [1], "--device UUID")
+    code, out, err = tool("ps", "--device=7", root=True, env=env)
+    check(code == 2 and not out and "no GPU '7': this machine has 2" in err, "--device=7: %d %s %s", code, out, err)
+    code, out, err = tool("ps", "--device", "--fail-if", "free<76G", "--fail-if", "used>90%", root=True, env=env)
+    check(code == 4 and "holds on GPU 1: free 75.00 GiB < 76.00 GiB" in err and "GPU 0" not in err and "used" not in err, "--fail-if: %d %s", code, err)
+
+
+def test_driver_that_hangs():
+    """The table has what /proc shows, and the helper process is given up."""
+    p = holder()
+    begin = time.monotonic()
+    code, out, err = tool("ps", "--device", "--json", root=True, env=machine("process 0 %d 4G" % p.pid, "hang"))
+    check(code == 0 and time.monotonic() - begin < 50, "ps: %d, %s", code, err)
+    d = json.loads(out)["devices"][0]
+    equal((row(d, p.pid)["bytes"], d["used"], d["not_explained"]), (None, None, None), "figures")
+    check("was not ready within 10 s" in d["why"] and "was not ready within 10 s" in row(d, p.pid)["why"], "why: %s", d)
+    env = machine("process 0 %d 4G" % p.pid)
+    watch = spawn([TOOL, "ps", "--device", "--json", "--watch", "--count", "2"], env=env)
+    adds_up(json.loads(watch.wait_line("^{", 30))["devices"][0])
+    machine("process 0 %d 4G" % p.pid, "hang")
+    second = until(lambda: (lines := watch.stdout().splitlines())[1:] and lines[1], "the second list", 40)
+    d = json.loads(second)["devices"][0]
+    check("has not answered for 5 s" in d["why"] and row(d, p.pid)["bytes"] is None, "why: %s", d)
+    equal(watch.popen.wait(20), 0, "end: %s" % watch.stderr())
+
+
+def test_without_nvml():
+    p = holder()
+    code, out, err = tool("ps", "--device", "--json", root=True)
+    equal(code, 0, "ps: %s" % err)
+    d = json.loads(out)["devices"][0]
+    check(row(d, p.pid)["open"] and "libnvidia-ml" in d["why"], "device: %s", d)
+
+
+def test_schema():
+    env = machine("mig 0 1", "slice 0 3 20G", "process 0 1 4G slice=3", "process 0 %d 1G slice=3" % dead_pid(), "more 0 3M")
+    code, out, err = tool("ps", "--device", "--json", root=True, env=env)
+    equal(code, 0, "ps: %s" % err)
+    test_json_schema.validate([["ps --device", "ps", json.loads(out)]])
+    code, out, err = tool("ps", "--device", "--json", "--watch", "--count", "3", "--interval", "100ms", root=True, env=env)
+    equal((code, [len(json.loads(line)["devices"]) for line in out.splitlines()]), (0, [1, 1, 1]), "--watch: %s" % err)
+
+
+def test_usage():
+    for args in (("--orphans",), ("--idle", "10m"), ("--fail-if", "free<1G"), ("--device", "--idle", "soon"), ("--device", "--fail-if", "fre<1G"), ("--device", "--fail-if", "growth>1G/10m"), ("--device", "0", "1")):
+        code, out, err = tool("ps", *args)
+        equal((code, out), (64, ""), "ps %s: %s" % (" ".join(args), err))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ static const struct argp_option options[] = {
 	{ "orphans", OPT_ORPHANS, NULL, 0, "With --device: only what is probably left over",
 	  OPTIONS_SHOW },
 	{ "idle", OPT_IDLE, "TIME", 0,
-	  "With --device: only processes whose last work, by the driver, is so long ago",
+	  "With --device: only processes that have given the GPU no work for so long",
 	  OPTIONS_SHOW },
 	{ "fail-if", OPT_FAIL, "CONDITION", 0,
 	  "With --device: exit with 4 if CONDITION is true of a GPU, such as 'free<20G' or "

@@ -114,7 +114,8 @@ static int look(struct look *l)
 	ps__look(l->ps);
 	l->n_torch = ps__on_gpus(l->ps, l->torch, TORCH_MOST);
 	ask_driver(l);
-	holder_processes__read(l->processes, l->answer);
+	if (holder_processes__read(l->processes, l->answer))
+		return -ENOMEM;
 	count_nodes(l);
 	l->monotonic = clock__monotonic();
 	l->boottime = clock__read(CLOCK_BOOTTIME);
@@ -229,7 +230,7 @@ static void describe_row(const struct gpu_holder *h, char *buf, size_t size)
 		 inner);
 }
 
-/* What the rows do not have, and what it adds up to. */
+/* Adds the rows after the processes, up to the sum, with their texts. */
 static size_t add_parts(struct grid *g, const struct look *l, const struct gpu_table *t,
 			char parts[5][160])
 {
@@ -423,6 +424,13 @@ static void put_kinds(struct json *j, uint32_t kinds)
 	json__close_array(j);
 }
 
+static const char *idle_source(const struct gpu_holder *h)
+{
+	if (!h->idle_known)
+		return "";
+	return h->idle_by_driver ? "driver" : "threads";
+}
+
 static void put_holder(struct json *j, const struct look *l, const struct gpu_holder *h)
 {
 	const struct holder_process *p = h->process;
@@ -451,6 +459,7 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 	json__uint_or_null(j, "reserved", h->torch_known, h->reserved);
 	json__uint_or_null(j, "allocated", h->torch_known, h->allocated);
 	put_seconds(j, "idle", h->idle_known, h->idle);
+	put_text(j, "idle_by", idle_source(h));
 	json__bool(j, "left_over", h->left_over);
 	put_text(j, "reason", h->reason);
 	put_text(j, "end_command", h->command);

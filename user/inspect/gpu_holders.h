@@ -3,7 +3,7 @@
 /*
  * Who holds a GPU's memory: the processes that have its device node open, joined with NVML's lists,
  * and the rest of the device's used bytes. In each table the parts add up to the used bytes.
- * holder_processes reads /proc. gpu_table computes from what it is given, without any system call.
+ * holder_processes reads /proc. gpu_table computes from its input, without any system call.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +27,9 @@ struct holder_process {
 	char container[128]; /* name, or start of the ID; "": none */
 	char pod[128];	     /* name, or UID; "": none */
 	char job[96];	     /* "slurm 123", "ray 01000000"; "": none */
+	bool asleep_known;   /* no thread of it has run for `asleep` ns */
+	uint64_t asleep;
+	bool threads_left;   /* a zombie: its main thread has ended, others have not */
 	bool container_gone; /* its control group, or the container of that ID, no longer exists */
 	bool parent_gone;    /* the process that started it has ended */
 	char parent_command[64]; /* "": not known */
@@ -47,8 +50,9 @@ struct holder_processes {
 };
 
 /* Reads all processes that have a device node open or that the answer lists. a: NULL, no answer.
- * Opens no file of another user's process that /proc does not show to everybody. */
-void holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a);
+ * As another user than root, reads of other users' processes what /proc shows to everybody. 0 or
+ * -ENOMEM. */
+int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a);
 /* The process with this PID, or NULL. */
 const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid);
 
@@ -79,7 +83,10 @@ struct gpu_holder {
 	bool bytes_known, torch_known, idle_known;
 	uint64_t bytes;
 	uint64_t allocated, reserved;
-	uint64_t idle;	  /* ns since its last work */
+	/* ns since its last work: the driver's figure, or a lower bound, the time for which no
+	   thread of the process ran */
+	uint64_t idle;
+	bool idle_by_driver;
 	char why[160];	  /* why bytes is not known; "": it is */
 	bool left_over;	  /* probably left over */
 	unsigned rank;	  /* sort key: larger is more probably left over */

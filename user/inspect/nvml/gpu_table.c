@@ -33,14 +33,17 @@ static void judge(struct gpu_holder *h, uint64_t idle)
 
 	if (p->state == 'X')
 		add_reason(h, 64, "the driver lists it, but no process has this PID");
-	if (p->state == 'Z')
+	if (p->state == 'Z' && p->threads_left)
+		add_reason(h, 32, "its main thread has ended, and others have not");
+	else if (p->state == 'Z')
 		add_reason(h, 32, "it has ended, and its parent %d has not collected it",
 			   (int)p->parent);
 	if (p->parent_gone)
 		add_reason(h, 8, "parent gone");
 	h->left_over = h->rank || p->container_gone;
 	if (h->idle_known && h->idle >= idle)
-		add_reason(h, 2, "idle for %s", text__time(time, sizeof(time), h->idle));
+		add_reason(h, 2, h->idle_by_driver ? "idle for %s" : "no thread has run for %s",
+			   text__time(time, sizeof(time), h->idle));
 	if (p->container_gone)
 		add_reason(h, 16, "its container no longer exists");
 	if (p->state == 'T' || p->state == 't')
@@ -49,15 +52,18 @@ static void judge(struct gpu_holder *h, uint64_t idle)
 		add_reason(h, 1, "it waits in the kernel and cannot be ended");
 }
 
-/* Writes the command that would end a process which is probably left over. A zombie has ended: only
- * its parent can collect it. */
+/* Writes the command that would end a process which is probably left over. A zombie without threads
+ * has ended: only its parent can collect it. A stopped process would not see a signal that it may
+ * handle. */
 static void set_command(struct gpu_holder *h)
 {
 	const struct holder_process *p = h->process;
 
 	if (!h->left_over || p->state == 'X')
 		return;
-	if (p->state != 'Z')
+	if (p->state == 'T' || p->state == 't' || p->threads_left)
+		snprintf(h->command, sizeof(h->command), "sudo kill -KILL %d", (int)p->pid);
+	else if (p->state != 'Z')
 		snprintf(h->command, sizeof(h->command), "sudo kill %d", (int)p->pid);
 	else if (p->parent > 1)
 		snprintf(h->command, sizeof(h->command), "sudo kill -CHLD %d", (int)p->parent);
@@ -114,14 +120,19 @@ static void put_row(struct gpu_table *t, const struct gpu_table_input *in,
 	struct gpu_holder *h = &t->v[t->n++];
 
 	*h = (struct gpu_holder){ .process = p, .slice = GPUS_NO_SLICE };
+	h->idle_known = p->asleep_known;
+	h->idle = p->asleep;
 	h->open = in->minor >= 0 && in->minor < 64 && p->nodes >> in->minor & 1;
 	if (g) {
 		h->kinds = g->kinds;
 		h->slice = g->slice;
 		h->bytes_known = g->used != UINT64_MAX;
 		h->bytes = h->bytes_known ? g->used : 0;
-		h->idle_known = g->worked && g->worked <= in->monotonic;
-		h->idle = h->idle_known ? in->monotonic - g->worked : 0;
+		h->idle_by_driver = g->worked && g->worked <= in->monotonic;
+	}
+	if (h->idle_by_driver) {
+		h->idle_known = true;
+		h->idle = in->monotonic - g->worked;
 	}
 	t->listed += h->bytes;
 	complete_row(h, in);

@@ -345,9 +345,10 @@ static bool wait_within(uint64_t mask, uint64_t not_before, uint64_t within)
 	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.timed_out &&
 	       (now = clock__monotonic()) < end) {
 		struct pollfd p = { .fd = g.fd, .events = POLLIN };
+		uint64_t left = end - now < 100 * MS ? end - now : 100 * MS;
 
 		/* Without a current question, wait for the pause between questions to end. */
-		poll(&p, 1, g.asked ? (int)((end - now) / MS) + 1 : 2);
+		poll(&p, 1, g.asked ? (int)(left / MS) + 1 : 2);
 		drive_helper();
 	}
 	return is_answered(mask, not_before);
@@ -364,6 +365,7 @@ bool gpus__wait(uint64_t mask, uint64_t not_before)
 
 bool gpus__wait_long(uint64_t mask, uint64_t not_before)
 {
+	g.timed_out = false;
 	return wait_within(mask, not_before, (GPUS_ANSWERS_WITHIN + 1) * 1000 * MS);
 }
 

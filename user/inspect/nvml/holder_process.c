@@ -14,6 +14,7 @@
 #include "base/user.h"
 #include "inspect/container.h"
 #include "inspect/gpu_holders.h"
+#include "inspect/nvml/holder_sleep.h"
 #include "inspect/proc.h"
 
 #define NVIDIA_MAJOR 195      /* major number of /dev/nvidia<minor> */
@@ -258,7 +259,8 @@ static void read_nodes(struct holder_process *p)
 }
 
 /* Reads who a process is. False: it ended. */
-static bool read_who(const struct holder_processes *known, struct holder_process *p)
+static bool read_who(const struct holder_processes *known, struct holder_sleep *sleep,
+		     struct holder_process *p)
 {
 	char text[4096], *env = calloc(1, ENVIRON_MAX);
 	struct cgroup c;
@@ -277,6 +279,8 @@ static bool read_who(const struct holder_processes *known, struct holder_process
 		set_container(p, &c);
 		holder_process__set_job(p, c.path, env, (size_t)len);
 		read_comm(p->parent, p->parent_command, sizeof(p->parent_command));
+		p->threads_left = p->state == 'Z' && proc__lost_leader(p->pid);
+		p->asleep_known = p->state != 'Z' && holder_sleep__of(sleep, p->pid, &p->asleep);
 		p->parent_gone = lost_parent(p, session, env, (size_t)len);
 	}
 	free(env);
@@ -295,7 +299,7 @@ static struct holder_process *new_place(struct holder_processes *ps)
 
 /* Adds a process that NVML lists. A PID that no process has belongs to one that ended, unless the
  * PID is of another namespace. */
-static void add_listed(struct holder_processes *ps, pid_t pid)
+static void add_listed(struct holder_processes *ps, struct holder_sleep *sleep, pid_t pid)
 {
 	struct holder_process *p;
 
@@ -306,7 +310,7 @@ static void add_listed(struct holder_processes *ps, pid_t pid)
 		return;
 	*p = (struct holder_process){ .pid = pid };
 	read_nodes(p);
-	if (read_who(ps, p)) {
+	if (read_who(ps, sleep, p)) {
 		ps->n++;
 		return;
 	}
@@ -327,7 +331,7 @@ static bool has_program(pid_t pid)
 }
 
 /* Adds a process if it has a device node open. */
-static void add_open(struct holder_processes *ps, pid_t pid)
+static void add_open(struct holder_processes *ps, struct holder_sleep *sleep, pid_t pid)
 {
 	struct holder_process q = { .pid = pid }, *p;
 
@@ -339,26 +343,31 @@ static void add_open(struct holder_processes *ps, pid_t pid)
 	if (!q.nodes)
 		return;
 	p = new_place(ps);
-	if (p && read_who(ps, &q)) {
+	if (p && read_who(ps, sleep, &q)) {
 		*p = q;
 		ps->n++;
 	}
 }
 
-void holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a)
+int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a)
 {
+	struct holder_sleep *sleep = holder_sleep__new();
 	struct dirent *e;
 	DIR *d;
 
+	if (!sleep)
+		return -ENOMEM;
 	ret->n = ret->left_out = ret->closed = 0;
 	ret->hidden = false;
 	ret->own_namespace = proc__pid_namespace() != 0;
 	for (uint32_t i = 0; a && i < a->n; i++)
-		add_listed(ret, (pid_t)a->process[i].pid);
+		add_listed(ret, sleep, (pid_t)a->process[i].pid);
 	d = opendir("/proc");
 	for (int i = 0; d && i < PROCESSES_LOOKED && (e = readdir(d)); i++)
 		if (*e->d_name >= '1' && *e->d_name <= '9')
-			add_open(ret, (pid_t)strtol(e->d_name, NULL, 10));
+			add_open(ret, sleep, (pid_t)strtol(e->d_name, NULL, 10));
 	if (d)
 		closedir(d);
+	holder_sleep__free(sleep);
+	return 0;
 }

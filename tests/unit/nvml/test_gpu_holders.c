@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Who holds a GPU: the joined table, and texts of /proc. */
+#include "unit/cmocka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/container.h"
+#include "inspect/gpu_holders.h"
+
+#define GB (1ull << 30)
+#define S UINT64_C(1000000000)
+#define MINUTES (60 * S)
+
+static struct holder_processes processes;
+static struct gpus_answer answer;
+static struct gpu_table_input input;
+
+static struct holder_process *add_process(pid_t pid, char state)
+{
+	struct holder_process *p = &processes.v[processes.n++];
+
+	*p = (struct holder_process){ .pid = pid, .state = state, .nodes = 1, .parent = 7 };
+	return p;
+}
+
+static void add_listed(uint32_t pid, uint64_t used, uint64_t worked)
+{
+	answer.process[answer.n++] = (struct gpus_process){ 0,	    pid,	  used,
+							    worked, GPUS_COMPUTE, GPUS_NO_SLICE };
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	memset(&processes, 0, sizeof(processes));
+	memset(&answer, 0, sizeof(answer));
+	answer.known = answer.has_memory = 1;
+	answer.memory[0] = (struct gpus_memory){ 80 * GB, 50 * GB, GB };
+	input = (struct gpu_table_input){ .answer = &answer,
+					  .no_answer = "no driver",
+					  .processes = &processes,
+					  .monotonic = 7200 * S,
+					  .idle = 10 * MINUTES };
+	return 0;
+}
+
+static struct gpu_table join(void)
+{
+	struct gpu_table t;
+
+	assert_int_equal(gpu_table__join(&input, &t), 0);
+	if (t.used_known)
+		assert_int_equal((int64_t)(t.reserved + t.listed + t.hidden) + t.unexplained,
+				 t.used);
+	return t;
+}
+
+static void check_row(const struct gpu_table *t, size_t i, pid_t pid, bool left_over,
+		      const char *reason)
+{
+	assert_true(i < t->n);
+	assert_int_equal(t->v[i].process->pid, pid);
+	assert_string_equal(t->v[i].reason, reason);
+	assert_int_equal(t->v[i].left_over, left_over);
+}
+
+static void test_order(void **state)
+{
+	struct holder_process *p;
+	struct gpu_table t;
+
+	add_process(10, 'S');
+	add_process(11, 'S')->parent_gone = true;
+	add_process(12, 'X');
+	p = add_process(13, 'S');
+	p->parent_gone = p->container_gone = true;
+	add_process(14, 'Z');
+	add_process(15, 'T');
+	add_process(16, 'D');
+	for (uint32_t pid = 10; pid <= 16; pid++)
+		add_listed(pid, GB, pid == 13 ? 7200 * S - 41 * MINUTES : 7199 * S);
+	t = join();
+	check_row(&t, 0, 12, true, "the driver lists it, but no process has this PID");
+	check_row(&t, 1, 14, true, "it has ended, and its parent 7 has not collected it");
+	check_row(&t, 2, 13, true, "parent gone, idle for 41m 00s, its container no longer exists");
+	check_row(&t, 3, 11, true, "parent gone");
+	check_row(&t, 4, 15, false, "it is stopped");
+	check_row(&t, 5, 16, false, "it waits in the kernel and cannot be ended");
+	check_row(&t, 6, 10, false, "");
+	assert_string_equal(t.v[0].command, "");
+	assert_string_equal(t.v[1].command, "sudo kill -CHLD 7");
+	assert_string_equal(t.v[2].command, "sudo kill 13");
+	assert_string_equal(t.v[4].command, "");
+	assert_int_equal(t.unexplained, 42 * GB);
+	gpu_table__free(&t);
+}
+
+static void test_sums(void **state)
+{
+	struct gpu_table t;
+
+	add_process(10, 'S');
+	add_process(11, 'S')->nodes = 2; /* another device */
+	add_listed(10, 20 * GB, 0);
+	add_listed(99, 5 * GB, 0); /* not shown by this host */
+	add_listed(98, UINT64_MAX, 0);
+	t = join();
+	assert_int_equal(t.n, 1);
+	assert_int_equal(t.listed, 20 * GB);
+	assert_int_equal(t.n_hidden, 2);
+	assert_int_equal(t.hidden, 5 * GB);
+	assert_int_equal(t.unexplained, 24 * GB);
+	gpu_table__free(&t);
+	/* the rows have more than the device */
+	answer.process[0].used = 60 * GB;
+	t = join();
+	assert_int_equal(t.unexplained, -16 * (int64_t)GB);
+	gpu_table__free(&t);
+	/* the driver does not tell its reserve */
+	answer.memory[0].reserved = UINT64_MAX;
+	t = join();
+	assert_false(t.reserved_known);
+	assert_int_equal(t.unexplained, -15 * (int64_t)GB);
+	gpu_table__free(&t);
+	/* figures that cannot be */
+	answer.process[0].used = UINT64_MAX - 1;
+	t = join();
+	gpu_table__free(&t);
+}
+
+static void expect_why(const char *row, const char *table)
+{
+	struct gpu_table t = join();
+
+	assert_non_null(strstr(t.v[0].why, row));
+	if (*table)
+		assert_non_null(strstr(t.why, table));
+	else
+		assert_string_equal(t.why, "");
+	assert_false(t.v[0].bytes_known);
+	gpu_table__free(&t);
+}
+
+static void test_reasons(void **state)
+{
+	add_process(10, 'S');
+	expect_why("has the device open", "");
+	add_listed(10, UINT64_MAX, 0);
+	expect_why("does not tell the figure of this process", "");
+	input.mig = true;
+	expect_why("MIG", "");
+	input.mig = false;
+	answer.has_memory = 0;
+	expect_why("uses the host's memory", "uses the host's");
+	answer.has_memory = 1;
+	answer.known = 0;
+	expect_why("does not list the processes", "vGPU");
+	answer.known = 1;
+	processes.own_namespace = true;
+	expect_why("PID namespace", "--pid=host");
+	input.answer = NULL;
+	expect_why("no driver", "no driver");
+	input.no_answer = "";
+	expect_why("has not answered", "has not answered");
+}
+
+/* In a PID namespace of its own, all that the driver lists is hidden. */
+static void test_own_namespace(void **state)
+{
+	struct gpu_table t;
+
+	add_process(10, 'S');
+	add_listed(10, 20 * GB, 0);
+	processes.own_namespace = true;
+	t = join();
+	assert_int_equal(t.n, 1);
+	assert_false(t.v[0].bytes_known);
+	assert_int_equal(t.hidden, 20 * GB);
+	gpu_table__free(&t);
+}
+
+static void test_idle_and_torch(void **state)
+{
+	struct holder_torch torch[] = { { 10, 1, 1, 2 },
+					{ 10, 0, 3 * GB, 4 * GB },
+					{ 11, 0, 5, 6 } };
+	struct holder_process *p = add_process(10, 'S');
+	struct gpu_table t;
+
+	input.torch = torch;
+	input.n_torch = 3;
+	p->asleep_known = true;
+	p->asleep = 20 * MINUTES;
+	add_listed(10, GB, 0);
+	t = join();
+	check_row(&t, 0, 10, false, "no thread has run for 20m 00s");
+	assert_int_equal(t.v[0].allocated, 3 * GB);
+	assert_int_equal(t.v[0].reserved, 4 * GB);
+	gpu_table__free(&t);
+	answer.process[0].worked = 7199 * S; /* the driver knows better */
+	t = join();
+	check_row(&t, 0, 10, false, "");
+	assert_int_equal(t.v[0].idle, S);
+	gpu_table__free(&t);
+	answer.process[0].worked = 8000 * S; /* later than now */
+	t = join();
+	assert_int_equal(t.v[0].idle, 20 * MINUTES);
+	gpu_table__free(&t);
+	/* one row for each slice */
+	add_listed(10, GB, 0);
+	answer.process[0].slice = 1;
+	answer.process[1].slice = 0;
+	t = join();
+	assert_int_equal(t.n, 2);
+	assert_int_equal(t.v[0].slice, 0);
+	gpu_table__free(&t);
+}
+
+/* ---- texts of /proc ---- */
+
+#define REST " 4 20 1 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0"
+
+static void test_stat(void **state)
+{
+	struct holder_process p = { .pid = 5 };
+	pid_t session = 0;
+
+	assert_true(holder_process__parse_stat(&p, "5 (a) b (c)) S 1 2 3" REST, &session));
+	assert_int_equal(p.state, 'S');
+	assert_int_equal(p.parent, 1);
+	assert_int_equal(session, 3);
+	assert_true(p.started >= 12 * S);
+	assert_false(holder_process__parse_stat(&p, "", &session));
+	assert_false(holder_process__parse_stat(&p, "5 (x) S 1 2", &session));
+	assert_false(holder_process__parse_stat(&p, "5 (x S 1 2 3" REST, &session));
+}
+
+static void check_job(const char *cgroup, const char *env, size_t len, const char *job)
+{
+	struct holder_process p = { .pid = 5 };
+
+	holder_process__set_job(&p, cgroup, env, len);
+	assert_string_equal(p.job, job);
+}
+
+static void test_job(void **state)
+{
+	static const char slurm[] = "A=1\0SLURM_JOB_ID=77\0RAY_JOB_ID=01000000";
+	static const char hostile[] = "XSLURM_JOB_ID=1\0SLURM_JOB_ID=\0PBS_JOBID=1\n\033[2J";
+	char *large = malloc(100000);
+
+	check_job("/", "", 0, "");
+	check_job("/slurm/uid_1000/job_123/step_0", "", 0, "slurm 123");
+	check_job("/system.slice/slurmstepd.scope/job_9/x", slurm, sizeof(slurm),
+		  "slurm 9, ray 01000000");
+	check_job("/a/job_9", slurm, sizeof(slurm), "slurm 77, ray 01000000");
+	check_job("/slurm/job_x", hostile, sizeof(hostile), "pbs 1\\x0a\\x1b[2J");
+	assert_non_null(large);
+	memset(large, 'A', 100000);
+	memcpy(large, "LSB_JOBID=", 10);
+	large[99999] = '\0';
+	check_job("/", large, 100000, "lsf AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+	free(large);
+}
+
+static void test_gone_container(void **state)
+{
+	static const char id[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+	char root[] = "/tmp/memtrace-holders-XXXXXX", text[300], path[400];
+	struct cgroup c;
+
+	snprintf(text, sizeof(text), "0::/system.slice/docker-%s.scope (deleted)\n", id);
+	cgroup__parse(text, strlen(text), &c);
+	assert_string_equal(c.container, id);
+	assert_null(strstr(c.path, "deleted"));
+	assert_true(container__is_gone(&c, "/nowhere"));
+	snprintf(text, sizeof(text), "0::/system.slice/docker-%s.scope\n", id);
+	cgroup__parse(text, strlen(text), &c);
+	assert_false(container__is_gone(&c, "/nowhere"));
+	assert_non_null(mkdtemp(root));
+	snprintf(path, sizeof(path), "mkdir -p %s/var/lib/docker/containers", root);
+	assert_int_equal(system(path), 0);
+	assert_true(container__is_gone(&c, root));
+	snprintf(path, sizeof(path), "mkdir %s/var/lib/docker/containers/%s", root, id);
+	assert_int_equal(system(path), 0);
+	assert_false(container__is_gone(&c, root));
+	snprintf(path, sizeof(path), "rm -r %s/var/lib/docker/containers/%s", root, id);
+	assert_int_equal(system(path), 0);
+	/* docker in docker: the inner one's files are elsewhere */
+	snprintf(text, sizeof(text), "0::/docker/%s/docker/%s\n", id, id);
+	cgroup__parse(text, strlen(text), &c);
+	assert_false(container__is_gone(&c, root));
+	snprintf(path, sizeof(path), "rm -r %s", root);
+	assert_int_equal(system(path), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_order, begin),
+		cmocka_unit_test_setup(test_sums, begin),
+		cmocka_unit_test_setup(test_reasons, begin),
+		cmocka_unit_test_setup(test_own_namespace, begin),
+		cmocka_unit_test_setup(test_idle_and_torch, begin),
+		cmocka_unit_test(test_stat),
+		cmocka_unit_test(test_job),
+		cmocka_unit_test(test_gone_container),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
