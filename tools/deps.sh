@@ -7,7 +7,7 @@
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what `make test` needs: the same, Debian's own PyTorch, shells, what make lint checks code with
 #   tools/deps.sh nightly        what `tests/run.py --ring nightly` needs besides; each of these is a part of it:
-#   tools/deps.sh versions       other versions of PyTorch (19 GB)
+#   tools/deps.sh versions       other versions of PyTorch (26 GB)
 #   tools/deps.sh pages          Chromium, and the programs of tests/foreign that open pages and exports
 #   tools/deps.sh guests         gVisor, images that squashfuse mounts, and musl
 #   tools/deps.sh golden         what tests/e2e/test_kernels.py emulates: the oldest kernel, and one for aarch64
@@ -31,7 +31,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, middle, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api or fleet
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -56,6 +56,7 @@ MAIN_TORCH=2.11.0
 OLD_TORCH=2.1.2
 OLDEST_TORCH=1.13.1 # the oldest that is supported
 CU12_TORCH=2.4.1 # for CUDA 12
+MIDDLE_TORCH=2.8.0
 MEMRAY=1.20.0
 NEED_MIB=6144 # of disk, for one environment
 
@@ -388,6 +389,15 @@ venv_cu12() {
 		return 0
 	}
 	make_venv cu12 $CU12_TORCH "$python" 'numpy<2'
+}
+
+venv_middle() {
+	local python
+	python=$(find_python 3.12 3.11 3.10 3.13 3.9) || {
+		say "no CPython 3.9 to 3.13 found: tests with PyTorch $MIDDLE_TORCH will be skipped"
+		return 0
+	}
+	make_venv middle $MIDDLE_TORCH "$python" numpy
 }
 
 venvs() {
@@ -842,7 +852,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|bench|kernels|arm64 ... or python main|debian|newest|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|bench|kernels|arm64 ... or python main|debian|newest|middle|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -872,7 +882,7 @@ steps() {
 		case $word in
 		torch) echo main ;;
 		test) echo main debian checks lint ;;
-		versions) echo main newest old oldest cu12 ;;
+		versions) echo main newest middle old oldest cu12 ;;
 		nightly) steps test versions formats tables api fleet pages guests golden zoo ;;
 		*) echo "$word" ;;
 		esac
@@ -886,6 +896,7 @@ size() {
 	main) echo "4850 2740 PyTorch $MAIN_TORCH" ;;
 	debian) echo "930 220 the distribution's own PyTorch" ;;
 	newest) echo "5580 3200 the newest PyTorch" ;;
+	middle) echo "6900 3300 PyTorch $MIDDLE_TORCH" ;;
 	old) echo "4890 2400 PyTorch $OLD_TORCH" ;;
 	oldest) echo "3440 2100 PyTorch $OLDEST_TORCH" ;;
 	cu12) echo "5220 2700 PyTorch $CU12_TORCH" ;;
@@ -909,6 +920,7 @@ is_there() {
 	case $1 in
 	build) package=("${BUILD_PACKAGES[@]}") ;;
 	main) compgen -G "$VENVS/torch-$MAIN_TORCH-py*/.complete" >/dev/null && return ;;
+	middle) compgen -G "$VENVS/torch-$MIDDLE_TORCH-py*/.complete" >/dev/null && return ;;
 	old) compgen -G "$VENVS/torch-$OLD_TORCH-py*/.complete" >/dev/null && return ;;
 	oldest) compgen -G "$VENVS/torch-$OLDEST_TORCH-py*/.complete" >/dev/null && return ;;
 	cu12) compgen -G "$VENVS/torch-$CU12_TORCH-py*/.complete" >/dev/null && return ;;
@@ -969,7 +981,7 @@ for what in "${all[@]}"; do
 	kernels)
 		kernels "${KERNEL_PACKAGES[@]}"
 		;;
-	main | newest | old | oldest | cu12) packages "${TORCH_PACKAGES[@]}" && venvs "$what" ;;
+	main | newest | middle | old | oldest | cu12) packages "${TORCH_PACKAGES[@]}" && venvs "$what" ;;
 	debian) debian ;;
 	checks) packages "${TEST_PACKAGES[@]}" ;;
 	pages) packages "${PAGES_PACKAGES[@]}" && foreign ;;

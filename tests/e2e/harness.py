@@ -459,7 +459,7 @@ def device(doc, name="cpu"):
 
 # ---- targets ----------------------------------------------------------------------------------------------
 
-VERSIONS = ("newest", "old", "oldest", "cu12")  # roles of the night; a test with one is @nightly
+VERSIONS = ("newest", "middle", "old", "oldest", "cu12")  # roles of the night; a test with one is @nightly
 
 
 def python(role="main"):

@@ -12,56 +12,8 @@ import subprocess
 
 import harness
 import snapshots
-import truth
 from harness import check, equal, nightly, report, run, scratch, tool
-
-_made = {}
-
-
-def both(name, backend="native", role="main"):
-    """Paths of the recording and of the snapshot of a job."""
-    if (name, backend, role) not in _made:
-        job = {j.name: j for j in truth.JOBS}[name]
-        path, snapshot = scratch("%d.mtr" % len(_made)), scratch("%d.pickle" % len(_made))
-        target = harness.spawn([harness.TOOL, "run", "-f", "--requested", "-o", path, "--", harness.python(role),
-                                os.path.join(harness.WORKLOADS, job.file), *job.args, "--steps", str(job.steps), "--snapshot", snapshot],
-                               root=True, env=truth.dry_run(backend, devices=job.devices))
-        code = target.wait(300)
-        check(code == 0, "run ended with %s: %s", code, target.tail(target.stderr()))
-        _made[name, backend, role] = path, snapshot
-    return _made[name, backend, role]
-
-
-def figures(doc):
-    """What a report says of each GPU."""
-    return {d["device"]: {key: d[key] for key in ("allocated", "reserved", "peak_allocated", "peak_reserved")}
-            for d in doc["devices"] if d["device"].startswith("cuda")}
-
-
-def lines(path, device, at):
-    """(file, line) -> bytes. Memory without a line of the user is together: a recording knows the forward call of what autograd
-    allocates, also where only libraries run in it."""
-    found = {}
-    for r in report(path, "--device", device, at=at)["rows"]:
-        place = (r["file"], r["line"]) if r["file"] and r["source"] == "frame" and "/site-packages/" not in r["file"] else None
-        found[place] = found.get(place, 0) + r["bytes"]
-    return {k: v for k, v in found.items() if v}
-
-
-def compare(name, backend="native", role="main"):
-    path, snapshot = both(name, backend, role)
-    ours, theirs = report(path), report(snapshot)
-    want, got = figures(ours), figures(theirs)
-    equal(got, want, "figures of " + name)
-    n = 0
-    for device in want:
-        for at in ("peak", "end"):
-            a, b = lines(path, device, at), lines(snapshot, device, at)
-            equal(b, a, "bytes by line of %s on %s at the %s" % (name, device, at))
-            n += len(a)
-    check(n > 1, "%s: %d lines", name, n)
-    print("     %s, %s, torch %s: %s, %d lines are equal" % (name, backend, role, ", ".join(want), n))
-
+from torch_snapshots import both, compare, figures, lines
 
 def test_same_as_the_recording():
     for name in ("mlp", "empty_cache", "caught OOM", "two devices"):
@@ -238,13 +190,6 @@ def test_refused():
         f.write(pickle.dumps(subprocess.PIPE.__class__, 4))
     code, _, err = tool("report", path)
     check(code == 2 and "it would import code (STACK_GLOBAL)" in err and err.count("\n") == 1, "exit %d: %s", code, err)
-
-
-@nightly("versions")
-def test_versions():
-    for role in ("newest", "old", "oldest"):
-        for name in ("mlp", "empty_cache"):
-            compare(name, role=role)
 
 
 run(globals())

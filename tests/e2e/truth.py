@@ -54,6 +54,8 @@ JOBS = [
     Job("threads", "cuda/threads.py"),
     Job("MemPool", "cuda/mempool.py", torch=(2, 5), native=True),
     Job("fraction", "cuda/fraction.py"),
+    Job("inference", "cuda/inference.py"),
+    Job("fragments", "cuda/fragments.py"),
 ]
 BACKENDS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 

@@ -31,7 +31,13 @@ def arguments(doc, **defaults):
     p.add_argument("--device", default="cuda", help="cuda, or cpu to see whether the job itself is right")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--oracle", metavar="FILE", help="write what the allocator knows at the end")
-    p.add_argument("--snapshot", metavar="FILE", help="write a memory snapshot of PyTorch at the end, with Python stacks")
+    p.add_argument("--snapshot", metavar="FILE", help="write a memory snapshot of PyTorch at the end")
+    p.add_argument("--history", choices=("all", "state", "legacy"), default="all", help="what of the snapshot's history is kept; legacy: the call "
+                   "of PyTorch 2.0")
+    p.add_argument("--stacks", choices=("python", "all"), default="python", help="of the snapshot")
+    p.add_argument("--pinned", action="store_true", help="the history has pinned host memory, too; torch >= 2.15")
+    p.add_argument("--written", choices=("dump", "by hand", "list"), default="dump",
+                   help="how: _dump_snapshot(), _snapshot() pickled with the oldest protocol, or memory_snapshot()'s list")
     p.add_argument("--no-history", action="store_true", help="its totals only: for runs of very many events")
     p.add_argument("--stop-before", type=int, metavar="N", help="say ready and wait for a line before step N")
     p.add_argument("--until-told", action="store_true", help="go on until a line comes; says ready after --steps steps")
@@ -115,6 +121,24 @@ def look(history):
     return facts
 
 
+def begin_snapshot(args):
+    """Turns on the history of --snapshot."""
+    if args.history == "legacy":
+        return torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=1 << 22, trace_alloc_record_context=True,
+                                                        record_context_cpp=args.stacks == "all")
+    more = {"record_pinned_host_memory": True} if args.pinned else {}
+    return torch.cuda.memory._record_memory_history(enabled=args.history, context="all", stacks=args.stacks, **more)
+
+
+def write_snapshot(args):
+    if args.written == "dump":
+        return torch.cuda.memory._dump_snapshot(args.snapshot)
+    with open(args.snapshot, "wb") as f:
+        if args.written == "list":
+            return pickle.dump(torch.cuda.memory_snapshot(), f)
+        return pickle.dump(torch.cuda.memory._snapshot(), f, 0)
+
+
 def begin(args, with_frames=False):
     """Turns the allocator's history on. with_frames: with Python's stacks, torch >= 2.3. Returns whether it is: False, True or "frames"."""
     torch.manual_seed(args.seed)
@@ -123,7 +147,7 @@ def begin(args, with_frames=False):
         return False
     torch.cuda.init()
     if args.snapshot and backend() == "native":
-        torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks=os.environ.get("SNAPSHOT_STACKS", "python"))
+        begin_snapshot(args)
         return False
     if not args.oracle or args.no_history or backend() != "native":
         return False
@@ -142,7 +166,7 @@ def end(args, truth, history):
         truth["backend"] = backend()
         truth["end"] = look(history)
     if args.snapshot:
-        torch.cuda.memory._dump_snapshot(args.snapshot)
+        write_snapshot(args)
     if args.oracle:
         with open(args.oracle, "wb") as f:
             pickle.dump(truth, f, 4)

@@ -7,6 +7,7 @@ docs/reference/SUPPORT.md: which kernels, machines, C libraries, CPythons, PyTor
     tools/dev/matrix.py --check           compares it; 1: it differs
     tools/dev/matrix.py interpreters      tests every CPython that is here: the golden job of tests/kernels
     tools/dev/matrix.py pytorch           tests every PyTorch that is here: a training job on the CPU, and one with dry-run CUDA
+    tools/dev/matrix.py snapshots         compares PyTorch's snapshots with recordings, on every PyTorch that is here: tests/e2e/test_snapshot_table.py
     tools/dev/matrix.py night TARGET...   runs `make TARGET` for each and adds its result: make nightly
     tools/dev/matrix.py add TABLE CELL    adds a cell, a JSON object: {"suite": "trixie", ...}
 
@@ -30,9 +31,9 @@ DATA = os.path.join(REPO, "tests", "data", "matrix")
 PAGE = os.path.join(REPO, "docs", "reference", "SUPPORT.md")
 OUT = os.path.join(REPO, os.environ.get("OUTPUT", ".output"))
 TOOL = os.path.join(OUT, "memtrace-bpf")
-ROLES = ("main", "newest", "old", "oldest", "cu12")
+ROLES = ("main", "newest", "middle", "old", "oldest", "cu12")
 
-# A table: the fields that name a cell, and its columns: heading and field. Each cell has also `result` ("passed", "refused: WHY" or
+# A table: the fields that name a cell, and its columns: heading and field. Each cell has also `result` ("passed", "equal", "refused: WHY" or
 # "failed: WHAT") and `date`.
 TABLES = {
     "kernels": (("arch", "kernel", "args", "filter"),
@@ -40,6 +41,8 @@ TABLES = {
     "interpreters": (("python", "arch", "libc"), (("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("kernel", "kernel"))),
     "pytorch": (("torch", "python", "arch", "job"),
                 (("PyTorch", "torch"), ("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("CUDA of the package", "cuda"), ("job", "job"))),
+    "snapshots": (("torch", "history", "written"),
+                  (("PyTorch", "torch"), ("history", "history"), ("written by", "written"), ("jobs", "jobs"), ("lines compared", "lines"))),
     "python": (("torch", "python", "arch"),
                (("PyTorch", "torch"), ("CPython", "python"), ("machine", "arch"), ("C library", "libc"), ("CUDA of the package", "cuda"),
                 ("names of tensors", "names"))),
@@ -55,6 +58,10 @@ TITLES = {
     "pytorch": ("PyTorch and CUDA", "make matrix",
                 "A training job from its first allocation: no event lost, lines, modules and roles. Dry-run CUDA is PyTorch's own CUDA code and allocator "
                 "over a CUDA that computes nothing. `make test` runs more on the same versions."),
+    "snapshots": ("PyTorch's snapshots", "tools/dev/matrix.py snapshots",
+                  "Jobs on the dry run that write a memory snapshot while they are recorded. The report of the snapshot has the same bytes as that of the "
+                  "recording: allocated, reserved, their peaks, what was allocated in all, the numbers of allocations, frees and failed requests, and each "
+                  "line at the peak and at the end. A history of the state has no trace: its end is compared."),
     "python": ("CPython and PyTorch", "tools/dev/matrix_python.py", "Environments that are made for this: a recorded job's lines, and `dump`'s names."),
     "systems": ("Systems", "make distros",
                 "The README's first command in a fresh chroot of each Debian suite, with compiler warnings as errors; then a job on the suite's own PyTorch, as "
@@ -247,6 +254,9 @@ def main():
         bad = interpreters()
     elif what[0] == "night" and len(what) > 1:
         bad = night(what[1:])
+    elif what == ["snapshots"]:
+        bad = subprocess.run([sys.executable, os.path.join(REPO, "tests", "e2e", "test_snapshot_table.py")], check=False,
+                             env={**os.environ, "MATRIX": "1"}).returncode
     elif what == ["pytorch"]:
         bad = pytorch()
     elif what != ["write"]:

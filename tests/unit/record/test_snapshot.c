@@ -213,6 +213,67 @@ static void modules_of_stacks(void **state)
 
 /* {"segments": [{"device": 0, "total_size": 512, "address": 4096, "blocks": []}]} in each protocol.
  */
+#define FRAME(file, at, name) "{\"filename\":\"" file "\",\"line\":" #at ",\"name\":\"" name "\"}"
+#define STACK_OF(address, frames)                                                                  \
+	"{\"action\":\"alloc\",\"addr\":" address ",\"size\":512,\"stream\":0,\"time_us\":1,"      \
+	"\"frames\":[" frames "]}"
+
+static void assert_frame(struct mtr_reader *r, const struct event *e, uint32_t i, const char *file,
+			 const char *func, uint32_t line)
+{
+	const struct dict *d = mtr_reader__dict(r);
+	struct dict_loc loc = dict__get_loc(d, dict__get_stack(d, e->stack).frames[i].loc);
+
+	assert_string_equal(dict__str(d, loc.file), file);
+	assert_string_equal(dict__str(d, loc.func), func);
+	assert_int_equal(loc.line, line);
+}
+
+/* PyTorch 2.15 names binaries in place of sources, and older ones the files of libtorch without
+ * their folder. */
+static void frames_of_compiled_code(void **state)
+{
+	struct mtr_reader *r = open_text("{\"segments\":[],\"device_traces\":[[" STACK_OF(
+		"4096", FRAME("/t/lib/libtorch_cpu.so", 108146796, "torch::unwind::unwind()") "," FRAME("/t/lib/libtorch_cuda.so", 68989582, "??") "," FRAME("/t/lib/libtorch_cpu.so", 25971484, "at::_ops::to::call(int)") "," FRAME(
+				"/p/lib/libpython3.13.so.1.0", 583178,
+				"??") "," FRAME("/w/a.py", 7,
+						"f") "," FRAME("/b/Python-3.12.1/Python/"
+							       "bltinmodule.c",
+							       1510,
+							       "builtin_next_impl") "," FRAME("/lib"
+											      "/lib"
+											      "c."
+											      "so."
+											      "6",
+											      160329,
+											      "??") "," FRAME("/p/bin/python3.13",
+													      4224,
+													      "_start") "," FRAME("/w/train",
+																  9,
+																  "<module>")) "," STACK_OF("8192",
+																			    FRAME("memory_snapshot.cpp", 0, "torch::cuda::(anonymous namespace)::gather()") "," FRAME("", 0, "at::Tensor at::empty<int>(int)") "," FRAME(
+																				    "my_kernel.cpp",
+																				    0,
+																				    "launch(int)")) "," STACK_OF("12288",
+																								 FRAME("/opt/plugin.so",
+																								       77,
+																								       "??")) "]]}");
+	struct all a = read_all(r);
+	const struct event *e = event_of(&a, EVENT_ALLOC, 0);
+
+	assert_int_equal(dict__get_stack(mtr_reader__dict(r), e->stack).n, 3);
+	assert_frame(r, e, 0, "/t/lib/libtorch_cpu.so", "at::_ops::to::call(int)", 0);
+	assert_frame(r, e, 1, "/w/a.py", "f", 7);
+	assert_frame(r, e, 2, "/w/train", "<module>", 9);
+	e = event_of(&a, EVENT_ALLOC, 1);
+	assert_int_equal(dict__get_stack(mtr_reader__dict(r), e->stack).n, 2);
+	assert_frame(r, e, 0, "libtorch.so", "at::Tensor at::empty<int>(int)", 0);
+	assert_frame(r, e, 1, "my_kernel.cpp", "launch(int)", 0);
+	/* without another frame, the library is what is known */
+	assert_frame(r, event_of(&a, EVENT_ALLOC, 2), 0, "/opt/plugin.so", "??", 0);
+	mtr_reader__free(r);
+}
+
 static void each_protocol(void **state)
 {
 	static const struct {
@@ -349,8 +410,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(history_of_blocks), cmocka_unit_test(modules_of_stacks),
 		cmocka_unit_test(trace_of_blocks),   cmocka_unit_test(sizes_follow_from_ranges),
-		cmocka_unit_test(each_protocol),     cmocka_unit_test(code_is_refused),
-		cmocka_unit_test(damage_is_refused), cmocka_unit_test(bombs_are_refused),
+		cmocka_unit_test(each_protocol),     cmocka_unit_test(frames_of_compiled_code),
+		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
+		cmocka_unit_test(bombs_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,7 @@ static bool makes_any_tensor(const char *function)
 	static const char *const made_by[] = { "c10::",
 					       "at::detail::empty",
 					       "at::detail::_empty",
+					       "at::TensorBase at::detail::_empty",
 					       "at::native::empty",
 					       "at::_ops::empty",
 					       "at::empty",

@@ -235,6 +235,7 @@ struct frame_record {
 	uint32_t cls, name;
 	uint32_t node_cls; /* string number: class of the autograd node that this function runs */
 	bool threadless;   /* a note that the thread had no Python frame */
+	bool unnamed;	   /* compiled code whose function is not known */
 };
 
 static bool ends_with(const char *s, const char *end)
@@ -245,26 +246,64 @@ static bool ends_with(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-/* The traces have frames of Python and of compiled code, and do not say which is which. */
-static bool is_compiled(const char *file, const char *func)
+static const char *base_of(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	return slash ? slash + 1 : file;
+}
+
+/* A library, or CPython's executable. PyTorch 2.15 gives them in place of a source file. */
+static bool is_binary(const char *file)
+{
+	const char *so = strstr(file, ".so");
+
+	if (ends_with(file, ".py"))
+		return false;
+	return (so && (!so[3] || so[3] == '.')) || text__starts(base_of(file), "python");
+}
+
+static bool is_source(const char *file)
 {
 	static const char *const suffixes[] = { ".cpp", ".cc",	".cxx", ".c",  ".S",
 						".h",	".hpp", ".cu",	".cuh" };
 
-	if (ends_with(file, ".py") || *file == '<')
-		return false;
 	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++)
 		if (ends_with(file, suffixes[i]))
 			return true;
-	return !*file || !strcmp(file, "??") || strstr(file, ".so") || strstr(func, "::");
+	return false;
+}
+
+/* The traces have frames of Python and of compiled code, and do not say which is which. */
+static bool is_compiled(const char *file, const char *func)
+{
+	if (ends_with(file, ".py") || *file == '<')
+		return false;
+	return !*file || !strcmp(file, "??") || is_source(file) || is_binary(file) ||
+	       strstr(func, "::");
+}
+
+/* Sources and binaries of CPython. */
+static bool is_interpreter(const char *file)
+{
+	static const char *const folders[] = { "/Python/", "/Objects/", "/Modules/", "/Include/" };
+
+	if (is_binary(file))
+		return text__starts(base_of(file), "libpython") ||
+		       text__starts(base_of(file), "python");
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		if (strstr(file, folders[i]))
+			return ends_with(file, ".c") || ends_with(file, ".h");
+	return false;
 }
 
 /* Frames of the recorder itself, of CPython's interpreter and of the C library's start. */
-static bool is_noise(const char *func)
+static bool is_noise(const char *file, const char *func)
 {
 	static const char *const starts[] = {
 		"torch::unwind::",
 		"torch::CapturedTraceback::gather",
+		"torch::cuda::(anonymous namespace)::gather",
 		"unwind::",
 		"Py",
 		"_Py",
@@ -278,7 +317,7 @@ static bool is_noise(const char *func)
 	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++)
 		if (text__starts(func, starts[i]))
 			return true;
-	return false;
+	return is_interpreter(file);
 }
 
 /* Our own exports have a frame with a note where a stack is missing: export/formats/frames.c. */
@@ -287,16 +326,22 @@ static bool is_note(const char *file, const char *func)
 	return !strcmp(file, "??") && *func == '[' && ends_with(func, "]");
 }
 
-/* Names the library of a function, where the file is not known because there is no debug
- * information. */
-static const char *library_of(const char *func)
+/* Names the library of a function, where the path of the file is not known because there is no
+ * debug information. A name may begin with the type of what it returns. */
+static const char *library_of(const char *file, const char *func)
 {
-	static const char *const starts[] = { "torch::", "at::", "c10::", "c10d::", "caffe2::" };
+	static const char *const starts[] = { "torch::", "at::",     "c10::",
+					      "c10d::",	 "caffe2::", "THP" };
 
-	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++)
-		if (text__starts(func, starts[i]))
-			return "libtorch.so";
-	return "??";
+	if (text__starts(func, "std::"))
+		return "libstdc++.so";
+	for (const char *s = func; s; s = strchr(s, ' ')) {
+		s += *s == ' ';
+		for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++)
+			if (text__starts(s, starts[i]))
+				return "libtorch.so";
+	}
+	return *file ? file : "??";
 }
 
 /* Finds the class of an autograd node in the name of its function:
@@ -320,10 +365,10 @@ static bool node_class(const char *func, const char **cls, size_t *len)
 static bool forward_class(const char *file, const char *func, const char **cls, size_t *len)
 {
 	const char *end = strrchr(func, '.');
-	const char *s = strrchr(file, '/');
+	const char *s;
 
 	if (!strcmp(func, "forward")) {
-		*cls = s ? s + 1 : file;
+		*cls = base_of(file);
 		*len = strcspn(*cls, ".");
 		return *len > 0;
 	}
@@ -360,10 +405,14 @@ static int describe_frame(struct records *r, struct frame_record *l)
 	size_t len;
 
 	l->threadless = is_note(file, func) && strstr(func, "backward") != NULL;
-	if ((compiled && is_noise(func)) || is_note(file, func))
+	if ((compiled && is_noise(file, func)) || is_note(file, func))
 		return 0;
-	if (compiled && (!*file || !strcmp(file, "??")))
-		file = library_of(func);
+	l->unnamed = compiled && !strcmp(func, "??");
+	/* In a binary, the number is that of a byte. */
+	if (compiled && is_binary(file))
+		loc.line = 0;
+	if (compiled && !strchr(file, '/'))
+		file = library_of(file, func);
 	len = named_module(r, func, l);
 	l->optimizer = files__after_dir(file, "torch/optim/") != NULL;
 	l->calls_module = files__is(file, "torch/nn/modules/module.py") &&
@@ -484,17 +533,29 @@ static int note_stack(struct records *r, uint32_t stack, const uint32_t *numbers
 	return 0;
 }
 
-/* A list of frames, innermost first. */
+static bool has_named(const struct records *r, const struct value_list *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		const struct frame_record *f = &r->frames[value__number(value_list__at(l, i))];
+
+		if (f->loc && !f->unnamed)
+			return true;
+	}
+	return false;
+}
+
+/* A list of frames, innermost first. Functions without a name are only in stacks that have no other
+ * frame. */
 static value make_stack(struct records *r, const struct value_list *l)
 {
 	struct dict_frame frames[DICT_MAX_STACK_FRAMES];
 	uint32_t numbers[DICT_MAX_STACK_FRAMES], n = 0, stack;
-	bool cut = false, threadless = false;
+	bool cut = false, threadless = false, named = has_named(r, l);
 	int err;
 
 	for (size_t i = 0; i < l->n; i++) {
 		uint32_t number = (uint32_t)value__number(value_list__at(l, i));
-		uint32_t loc = r->frames[number].loc;
+		uint32_t loc = named && r->frames[number].unnamed ? 0 : r->frames[number].loc;
 
 		threadless |= r->frames[number].threadless;
 		cut |= loc && n == DICT_MAX_STACK_FRAMES;
