@@ -101,6 +101,7 @@ def test_documents_of_processes():
     pid = str(p.pid)
     documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]
     documents.append(document("ps", root=True))
+    documents.append(document("ps", "--machine", root=True))
     path = scratch("schema-process.mtr")
     recorder = spawn([harness.TOOL, "record", "-p", pid, "--host", "-f", "-o", path], root=True)
     recorder.wait_line("attached", stream="err")

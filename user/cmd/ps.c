@@ -18,6 +18,7 @@
 #include "capture/capture_args.h"
 #include "cmd/commands.h"
 #include "cmd/ps_device.h"
+#include "cmd/ps_machine.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "model/words.h"
@@ -29,12 +30,14 @@
 #define INTERVAL_LEAST UINT64_C(100000000) /* ns */
 #define COMMAND_WANTED 16		   /* least width of the last column, in characters */
 
-enum { OPT_WATCH = OPT_COMMANDS_OWN, OPT_IDLE, OPT_ORPHANS, OPT_FAIL };
+enum { OPT_WATCH = OPT_COMMANDS_OWN, OPT_IDLE, OPT_ORPHANS, OPT_FAIL, OPT_MACHINE, OPT_FILES };
 
 struct ps_args {
 	struct report_args shown;
 	struct ps_device_args device;
 	bool by_device; /* --device */
+	struct ps_machine_args machine;
+	bool by_machine; /* --machine */
 	uint64_t interval, count;
 	bool watch;
 };
@@ -53,6 +56,13 @@ static const struct argp_option options[] = {
 	{ "fail-if", OPT_FAIL, "CONDITION", 0,
 	  "With --device: exit with 4 if CONDITION is true of a GPU, such as 'free<20G' or "
 	  "'used>90%'; repeatable",
+	  OPTIONS_SHOW },
+	{ "machine", OPT_MACHINE, NULL, 0,
+	  "Print who has this machine's memory: processes, page cache, kernel, drivers, free",
+	  OPTIONS_SHOW },
+	{ "files", OPT_FILES, "PATH", 0,
+	  "With --machine: also look for the page cache of this file, or of a folder's files; "
+	  "repeatable",
 	  OPTIONS_SHOW },
 	{ "watch", OPT_WATCH, NULL, 0, "Print the list again every interval, until Ctrl-C",
 	  OPTIONS_TIME },
@@ -90,6 +100,10 @@ static void check_options(const struct ps_args *a, struct argp_state *state)
 {
 	if (a->count && !a->watch)
 		argp_error(state, "--count is for --watch");
+	if (a->machine.n_paths && !a->by_machine)
+		argp_error(state, "--files is for --machine");
+	if (a->by_machine && a->by_device)
+		argp_error(state, "--machine and --device are two tables: give one of them");
 	if (!a->by_device && (a->device.orphans || a->device.idle || a->device.n_conds))
 		argp_error(state, "--orphans, --idle and --fail-if are for --device");
 	for (size_t i = 0; i < a->device.n_conds; i++)
@@ -127,6 +141,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_FAIL:
 		parse_fail_if(&a->device, arg, state);
+		break;
+	case OPT_MACHINE:
+		a->by_machine = true;
+		break;
+	case OPT_FILES:
+		if (a->machine.n_paths == PS_MACHINE_PATHS)
+			argp_error(state, "--files: more than %d paths", PS_MACHINE_PATHS);
+		a->machine.paths[a->machine.n_paths++] = arg;
 		break;
 	case ARGP_KEY_ARG:
 		parse_word(a, arg, state);
@@ -395,6 +417,17 @@ static int list_by_device(struct ps_args *args)
 	return status;
 }
 
+static int print_machine(struct ps_args *args)
+{
+	struct ps_machine_args *m = &args->machine;
+
+	m->json = args->shown.format != 0;
+	m->watch = args->watch;
+	m->interval = args->interval;
+	m->count = args->count;
+	return ps_machine__run(m);
+}
+
 static int cmd_ps(int argc, char **argv)
 {
 	struct ps_args args = { .shown = { .formats = report_args_formats }, .interval = INTERVAL };
@@ -404,6 +437,8 @@ static int cmd_ps(int argc, char **argv)
 	usage__parse(&command_ps, argc, argv, 0, &args);
 	if (args.by_device)
 		return list_by_device(&args);
+	if (args.by_machine)
+		return print_machine(&args);
 	s = ps__new();
 	err = s ? list(s, &args) : -ENOMEM;
 	ps__free(s);
@@ -423,6 +458,7 @@ const struct command command_ps = {
 		    "sudo memtrace-bpf ps --device 0\n"
 		    "sudo memtrace-bpf ps --device --orphans\n"
 		    "sudo memtrace-bpf ps --device 0 --fail-if 'free<20G'\n"
+		    "sudo memtrace-bpf ps --machine\n"
 		    "sudo memtrace-bpf ps --format json",
 	.status = "0 done, 1 failed, 2 no such GPU, 4 --fail-if, 64 usage",
 	.run = cmd_ps,

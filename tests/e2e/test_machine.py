@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: cpu=30
+"""`ps --machine`: its lines add up to MemTotal, and say who has the machine's memory: tmpfs, page cache, slab, huge pages."""
+import json
+import mmap
+import os
+import shutil
+import sys
+import tempfile
+
+import harness
+import test_errors
+from harness import Skip, check, equal, run, scratch, spawn, tool
+
+MIB = 1 << 20
+LOAD = 200 * MIB
+HUGE = "/proc/sys/vm/nr_hugepages"
+# Lines and the names of /proc/meminfo whose sum they are.
+SAME = {"processes": ("AnonPages",), "page_cache": ("Cached", "Buffers", "-Shmem"), "shared_memory": ("Shmem",), "slab": ("Slab",),
+        "page_tables": ("PageTables", "SecPageTables"), "huge_pages": ("Hugetlb",)}
+
+
+def ledger(*args, **kw):
+    kw.setdefault("root", True)
+    code, out, err = tool("ps", "--machine", "--json", *args, **kw)
+    equal(code, 0, "ps --machine: %s" % err)
+    return json.loads(out)
+
+
+def line(document, name):
+    return next(x for x in document["ledger"] if x["line"] == name)
+
+
+def meminfo():
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return {k: int(v.split()[0]) * 1024 for k, v in (x.split(":") for x in f)}
+
+
+def check_sums(document):
+    equal(sum(x["bytes"] for x in document["ledger"]), document["total"], "sum of the lines, and MemTotal")
+    for x in document["ledger"]:
+        if x["parts"]:
+            equal(sum(x["parts"].values()), x["bytes"], "parts of " + x["line"])
+
+
+def read_ledger(*args):
+    """A ledger that agrees with what /proc/meminfo says before and after it, to 1 % of the machine."""
+    before, document, after = meminfo(), ledger(*args), meminfo()
+    check_sums(document)
+    slack = document["total"] // 100
+    for name, fields in SAME.items():
+        figures = [sum(-m.get(f[1:], 0) if f[0] == "-" else m.get(f, 0) for f in fields) for m in (before, after)]
+        check(min(figures) - slack <= line(document, name)["bytes"] <= max(figures) + slack, "%s: %s, meminfo: %s", name, line(document, name), figures)
+    check(abs(line(document, "not_explained")["bytes"]) <= slack * 2, "not explained: %s", document["ledger"])
+    return document
+
+
+def fill(path, size=LOAD):
+    block = os.urandom(MIB)
+    with open(path, "wb") as f:
+        for _ in range(size // MIB):
+            f.write(block)
+
+
+def test_page_cache_of_a_file():
+    """Weights that nobody has open are found by their path, with the pages that are not on the disk yet."""
+    folder = scratch("weights")
+    os.mkdir(folder)
+    path = os.path.join(folder, "model-00001.safetensors")
+    fill(path)
+    document = read_ledger("--files", folder)
+    found = document["files"][0]
+    equal((found["path"], found["cached"], found["size"], found["checkpoint"], found["pid"]), (path, LOAD, LOAD, True, None), "the file")
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        equal(ledger("--files", path)["files"][0]["dirty"], 0, "dirty after fsync()")
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        check(not [x for x in ledger("--files", path)["files"] if x["path"] == path], "a file without pages in memory is listed")
+
+
+def test_files_of_processes():
+    """Open and mapped files, also deleted ones, with the PID."""
+    opened, mapped = scratch("opened.bin"), scratch("mapped.safetensors")
+    fill(opened)
+    fill(mapped)
+    code = ("import mmap, os, sys\nf = open(sys.argv[1], 'rb'); os.unlink(sys.argv[1])\nwith open(sys.argv[2], 'rb') as g:\n"
+            " m = mmap.mmap(g.fileno(), 0, prot=mmap.PROT_READ)\nprint('ready', flush=True); sys.stdin.read()")
+    job = spawn([sys.executable, "-c", code, opened, mapped])
+    job.wait_line("ready")
+    document = read_ledger()
+    found = {x["path"]: x for x in document["files"]}
+    for path, deleted in ((opened, True), (mapped, False)):
+        check(path in found, "%s is not in %s", path, found)
+        equal((found[path]["pid"], found[path]["cached"], found[path]["deleted"]), (job.pid, LOAD, deleted), path)
+    job.stop()
+
+
+def test_tmpfs():
+    before = read_ledger()
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as f:
+        fill(f.name)
+        document = read_ledger()
+        grown = line(document, "shared_memory")["parts"]["tmpfs"] - line(before, "shared_memory")["parts"]["tmpfs"]
+        check(abs(grown - LOAD) <= document["total"] // 100, "tmpfs grew by %d", grown)
+        check(next(x for x in document["tmpfs"] if x["path"] == "/dev/shm")["used"] >= LOAD, "mounts: %s", document["tmpfs"])
+        found = next(x for x in document["shared_files"] if x["path"] == f.name)
+        equal((found["cached"], found["pid"]), (LOAD, os.getpid()), "the file in /dev/shm")
+
+
+def test_slab():
+    folder = scratch("names")
+    before = read_ledger()
+    os.mkdir(folder)
+    for i in range(60000):
+        os.close(os.open(os.path.join(folder, "%d" % i), os.O_CREAT | os.O_WRONLY, 0o600))
+    after = read_ledger()
+    shutil.rmtree(folder)
+    grown = line(after, "slab")["bytes"] - line(before, "slab")["bytes"]
+    check(grown > 20 * MIB, "the slab grew by %d for 60,000 files", grown)
+
+
+def test_huge_pages():
+    if os.geteuid():
+        raise Skip("needs root")
+    with open(HUGE, encoding="ascii") as f:
+        old = f.read()
+    try:
+        with open(HUGE, "w", encoding="ascii") as f:
+            f.write("%d" % (int(old) + 32))
+        with open(HUGE, encoding="ascii") as f:
+            got = int(f.read())
+        if got < int(old) + 32:
+            raise Skip("this machine has no 32 free huge pages")
+        size = meminfo()["Hugepagesize"]
+        with mmap.mmap(-1, 8 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000) as used:  # MAP_HUGETLB
+            used[0] = 1
+            parts = line(read_ledger(), "huge_pages")["parts"]
+            check(parts["used"] >= size and parts["reserved"] >= 7 * size and parts["free"] >= 16 * size, "huge pages: %s", parts)
+    finally:
+        with open(HUGE, "w", encoding="ascii") as f:
+            f.write(old)
+
+
+def test_processes():
+    job = spawn([sys.executable, "-c", "import sys\nheld = b'x' * (1200 << 20)\nprint('ready', flush=True); sys.stdin.read()"])
+    job.wait_line("ready")
+    document = read_ledger()
+    found = next(x for x in document["processes"] if x["pid"] == job.pid)
+    check(found["private"] > 1200 * MIB and found["command"].startswith(os.path.basename(sys.executable)), "the process: %s", found)
+    job.stop()
+
+
+def test_as_nobody():
+    """A user sees the whole ledger, and is told whose files are missing."""
+    code, out, err = test_errors.as_nobody("ps", "--machine", "--json")
+    equal(code, 0, "ps --machine as nobody: %s" % err)
+    document = json.loads(out)
+    check_sums(document)
+    check(document["processes"], "no processes")
+    check([x for x in document["missing"] if "not permitted; run it with sudo" in x], "missing: %s", document["missing"])
+
+
+def test_text():
+    for columns in (40, 60, 80, 120, 200):
+        code, out, err = tool("ps", "--machine", root=True, env={**os.environ, "COLUMNS": str(columns)})
+        equal(code, 0, "ps --machine: %s" % err)
+        equal([x for x in out.splitlines() if len(x) > columns], [], "lines wider than %d columns" % columns)
+        for word in ("memory of this machine", "processes", "page cache", "free", "all", "Processes with most private memory"):
+            check(word in out, "%d columns, no %s: %s", columns, word, out)
+    code, out, err = tool("ps", "--machine", "--watch", "--count", "2", "--interval", "100ms", "--json", root=True)
+    equal(code, 0, "ps --machine --watch: %s" % err)
+    for document in map(json.loads, out.splitlines()):
+        check_sums(document)
+    equal(len(out.splitlines()), 2, "ledgers")
+
+
+def test_usage():
+    code, _, err = tool("ps", "--files", "/")
+    check(code == 64 and "--files is for --machine" in err, "%d %s", code, err)
+
+
+if __name__ == "__main__":
+    run(globals())
