@@ -25,9 +25,8 @@
 #include "base/text.h"
 #include "base/user.h"
 
-#define MAGIC                                                                                      \
-	0x3c85f7ceu			  /* validationMagicNumber, after VALIDATE                 \
-					     (torch/csrc/distributed/c10d/TCPStoreBackend.hpp) */
+/* validationMagicNumber of PyTorch's TCPStore, which a client of 2.2 and later sends first. */
+#define MAGIC 0x3c85f7ceu
 #define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */
 #define LARGE (1u << 20)		  /* bytes; larger buffers are freed when they are empty */
 #define NCCL_ID 128u			  /* bytes of ncclUniqueId */
@@ -398,8 +397,9 @@ static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 	return set_key(s, key, (struct slice){ id, sizeof(id) });
 }
 
-/* ---- requests: each parses completely before it acts, and answers into c->out. They return 0 or
- * -errno ---- */
+/* ---- requests ---- */
+
+/* Each parses completely before it acts, and answers into c->out. They return 0 or -errno. */
 
 static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
