@@ -169,7 +169,7 @@ static void offer_options(const struct options_list *list, const char *typed)
 	for (size_t i = 0; i < list->n; i++) {
 		const struct argp_option *o = list->v[i];
 
-		/* of two options with one name, argp takes the first */
+		/* argp takes the first of two options with one name */
 		if (!options_list__suggests(o) ||
 		    options_list__named(list, o->name, strlen(o->name)) != o)
 			continue;

@@ -20,7 +20,7 @@
 #include "model/analysis.h"
 #include "model/inputs.h"
 
-#define DEVICE_LAST 254 /* largest index of a device in a recording; 255 is none */
+#define DEVICE_LAST 254 /* largest index of a device in a recording; 255: no device */
 
 struct replay_args {
 	struct replay_opts opts;

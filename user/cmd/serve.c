@@ -340,7 +340,7 @@ static void check_options(const struct serve_args *a, struct argp_state *state)
 	check_push(a, a->push_otlp, "--push-otlp", state);
 }
 
-/* Parses the options about limits. ARGP_ERR_UNKNOWN: it is none of them. */
+/* Parses the options about limits. ARGP_ERR_UNKNOWN: key is another option. */
 static error_t parse_limit(int key, char *arg, struct argp_state *state)
 {
 	struct serve_args *a = state->input;

@@ -137,7 +137,7 @@ static void add_argument(struct argp_state *state, const char *option, const cha
 	list[(*n)++] = arg;
 }
 
-/* Parses the options that choose processes. ARGP_ERR_UNKNOWN: it is none of them. */
+/* Parses the options that choose processes. ARGP_ERR_UNKNOWN: key is another option. */
 static error_t parse_processes(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;

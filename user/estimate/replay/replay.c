@@ -39,7 +39,7 @@
 #define CONF_MAX 4096u		       /* bytes of allocator settings */
 #define STEP (2ULL << 20)	       /* bytes: steps of the search for the smallest device */
 #define FD_LEAST 16	/* above the descriptors of the replayer (REPLAY_PLAN_FD ...) */
-#define DEVICE_LAST 254 /* largest index of a device; 255 is none */
+#define DEVICE_LAST 254 /* largest index of a device; 255: no device */
 #define POLL_MOST_MS 60000
 
 struct replay {

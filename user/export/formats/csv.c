@@ -8,6 +8,7 @@
 #include "export/formats/events.h"
 #include "model/csv.h"
 
+/* Writes the value of a field; nothing if it is unknown. */
 static void put_field(FILE *out, const struct event_field *f)
 {
 	if (!f->known)
@@ -29,6 +30,7 @@ static void put_field(FILE *out, const struct event_field *f)
 	}
 }
 
+/* For events.put: writes the row of an event. */
 static int put_event(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	struct event_field fields[EVENT_FIELDS];
@@ -44,6 +46,7 @@ static int put_event(struct export_ctx *c, void *state, const struct event_row *
 	return 0;
 }
 
+/* Writes the header line and creates the state. Returns 0 or -ENOMEM. */
 static int csv_begin(struct export_ctx *c, void **state)
 {
 	struct event_field fields[EVENT_FIELDS];
@@ -52,7 +55,8 @@ static int csv_begin(struct export_ctx *c, void **state)
 	if (!ev)
 		return -ENOMEM;
 	ev->put = put_event;
-	events__fields(&(struct event_row){ .event = &(struct event){ 0 } }, fields);
+	/* an empty event suffices for the names of the fields */ events__fields(
+		&(struct event_row){ .event = &(struct event){ 0 } }, fields);
 	for (size_t i = 0; i < EVENT_FIELDS; i++)
 		fprintf(c->out, "%s%s", i ? "," : "", fields[i].name);
 	fputs("\r\n", c->out);

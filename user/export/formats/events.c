@@ -6,6 +6,7 @@
 #include "record/dict.h"
 #include "record/host.h"
 
+/* The values of the field "event". */
 static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_ALLOC] = "alloc",     [EVENT_FREE] = "free",	 [EVENT_OOM] = "oom",
 	[EVENT_STEP] = "step",	     [EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",
@@ -16,6 +17,8 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_LEFT] = "left",	     [EVENT_HOST] = "host",
 };
 
+/* True for events that have the stack of their own call. A free has none; it is shown at the place
+ * of its allocation. */
 static bool has_stack(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_CUDA_ALLOC ||
@@ -25,16 +28,27 @@ static bool has_stack(uint8_t kind)
 /* True for events of a device; false for those of the whole process or of a thread. */
 static bool is_of_device(uint8_t kind)
 {
-	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
-	       kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
-	       kind != EVENT_HOST;
+	switch (kind) {
+	case EVENT_STEP:
+	case EVENT_CALL:
+	case EVENT_LOST:
+	case EVENT_ENTER:
+	case EVENT_LEAVE:
+	case EVENT_MARK:
+	case EVENT_HOST:
+		return false;
+	default:
+		return true;
+	}
 }
 
+/* Returns s, or NULL if it is empty or missing: fields without a text are unknown. */
 static const char *non_empty(const char *s)
 {
 	return s && *s ? s : NULL;
 }
 
+/* Sets the name and class of a module; leaves both for module 0. */
 static void set_module(const struct export_ctx *c, uint32_t module, struct event_row *t)
 {
 	struct dict_module m = dict__get_module(c->dict, module);
@@ -45,6 +59,8 @@ static void set_module(const struct export_ctx *c, uint32_t module, struct event
 	t->module_class = dict__str(c->dict, m.cls);
 }
 
+/* Sets the place in the program that a stack stands for, as the report finds it. node: the autograd
+ * node, or 0. walk: how the read of the stack ended (MT_WALK_*). */
 static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread,
 		      uint8_t walk, struct event_row *t)
 {
@@ -72,6 +88,8 @@ void events__place(const struct export_ctx *c, const struct live_block *b, struc
 	t->name = b->name;
 }
 
+/* For a free: sets what is known about the freed block, and its lifetime if its allocation was
+ * recorded. */
 static void set_block(const struct export_ctx *c, const struct events *ev, struct event_row *t)
 {
 	const struct live_block *b = &ev->block;
@@ -109,6 +127,7 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 		t->name = non_empty(dict__str(c->dict, charged.name));
 }
 
+/* Returns the name of what caused the event, or of the part of host memory; NULL: unknown. */
 static const char *how_of(const struct event *e)
 {
 	if (e->kind == EVENT_HOST)
@@ -149,7 +168,8 @@ void events__fields(const struct event_row *t, struct event_field ret[EVENT_FIEL
 	memcpy(ret, all, sizeof(all));
 }
 
-/* Passes the waiting event on to ev->put(). The model must have processed it, but no later event. */
+/* Passes the waiting event on to ev->put(). The model must have processed it, but no later event.
+ * Returns 0 or the error of put(). */
 static int flush(struct export_ctx *c, struct events *ev, void *state)
 {
 	const struct event *e = &ev->wait.event;
@@ -168,7 +188,8 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 	};
 
 	ev->wait.any = false;
-	t.step -= e->kind == EVENT_STEP && t.step; /* the event belongs to the step that it ended */
+	if (e->kind == EVENT_STEP && t.step)
+		t.step--; /* the event belongs to the step that it ended */
 	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {
 		if (!passing__is_selected(c, d.name))
 			return 0;
@@ -178,7 +199,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		t.has_reserved = d.has_totals;
 		t.reserved = d.has_totals ? d.reserved : 0;
 	} else if (is_of_device(e->kind) && c->device_name) {
-		return 0;
+		return 0; /* its device is unknown, so it is not the chosen one */
 	}
 	set_where(c, ev, &t);
 	return ev->put(c, state, &t);

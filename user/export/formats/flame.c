@@ -61,6 +61,8 @@ static uint64_t key_of(const struct flame *f, enum match_side side, const struct
 			   match__hash(f->d->match, frame->file, frame->line) + frame->kind);
 }
 
+/* Sets *ret to the index in all of a frame of one side, which it adds if the other side lacks it.
+ * Returns 0 or -ENOMEM. */
 static int add_frame(struct flame *f, enum match_side side, const struct frame *frame,
 		     uint32_t *ret)
 {
@@ -70,7 +72,7 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 	if (map64__get(f->by_key, key, &found)) {
 		struct merged_frame *b = &f->all[found];
 
-		if (side == MATCH_NEW) {
+		if (side == MATCH_NEW) { /* so far, the frame of the old recording */
 			b->was = b->shown.line != frame->line ? b->shown.line : 0;
 			b->shown = *frame;
 		}
@@ -86,7 +88,7 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 	return 0;
 }
 
-/* Maps a frame of one side to its index in all, and caches the result. */
+/* Sets *ret to the index in all of frame i of one side, and caches it. Returns 0 or -ENOMEM. */
 static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
 {
 	int err = array__grow_zero(&f->frame_no[side], &f->room_ids[side], (size_t)i + 1,
@@ -103,7 +105,7 @@ static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t
 	return 0;
 }
 
-/* Sets f->path to the frames of a row, and *n to their number. */
+/* Sets f->path to the frames of a row, and *n to their number. Returns 0 or -ENOMEM. */
 static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
 {
 	const uint32_t *frames;
@@ -116,13 +118,14 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 }
 
 /* Finds the node of a row in the tree. For a row of both recordings it looks up both paths, so that
- * each frame gets its old line, and takes the node of the new path. */
+ * each frame gets its old line, and takes the node of the new path. A row that does not fit the
+ * tree gets f->smaller. Returns 0 or -ENOMEM. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;
 	int err;
 
-	for (int k = 0; k < MATCH_SIDES; k++)
+	for (int k = 0; k < MATCH_SIDES; k++) /* the new one last, so that its path stays */
 		if (r->row[k] && path_of(f, k, r->row[k], &n))
 			return -ENOMEM;
 	err = flametree__find(f->tree, f->path, n, ret);
@@ -133,6 +136,7 @@ static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 	return 0;
 }
 
+/* Writes the node of each row, and its bytes in both recordings. Returns 0 or -ENOMEM. */
 static int put_view(struct flame *f)
 {
 	uint32_t node;
@@ -161,6 +165,7 @@ static int put_view(struct flame *f)
 	return err;
 }
 
+/* Writes the facts of one of the two recordings. */
 static void put_side(struct flame *f, enum match_side side)
 {
 	static const char *const facts[] = { "pid", "comm", "cmdline", "python", "torch" };
@@ -184,6 +189,7 @@ static void put_side(struct flame *f, enum match_side side)
 	json__close_object(f->j);
 }
 
+/* For flametree__put_page(): writes the data of the page. Returns 0 or -ENOMEM. */
 static int put_data(void *ctx)
 {
 	struct flame *f = ctx;

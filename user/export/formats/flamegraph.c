@@ -24,7 +24,12 @@ struct view {
 	size_t smaller; /* number of rows that did not fit the tree and share one frame */
 };
 
-enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
+enum {
+	VIEW_MARK,  /* memory at the marked moment */
+	VIEW_END,   /* memory at the end; missing if that is the marked moment */
+	VIEW_TOTAL, /* all allocations */
+	VIEW_NR
+};
 
 struct page_device {
 	struct model_device info;
@@ -58,6 +63,8 @@ static int node_of_row(struct page *p, struct view *v, const struct row *row, ui
 	return 0;
 }
 
+/* Gets the rows of a view. A device that lacks the moment leaves v->there false, which is no error.
+ * Returns 0 or -errno. */
 static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = when };
@@ -67,6 +74,8 @@ static int get_rows(struct page *p, size_t device, enum row_when when, struct vi
 	return err == -ENOENT ? 0 : err;
 }
 
+/* Returns the label of the button for a moment. Other moments than these are shown as the user
+ * named them. */
 static const char *moment_label(const char *moment)
 {
 	if (!strcmp(moment, "peak"))
@@ -76,6 +85,7 @@ static const char *moment_label(const char *moment)
 	return !strcmp(moment, "end") ? "End" : moment;
 }
 
+/* Adds device i of the model to the page, with its views. Returns 0 or -errno. */
 static int add_device(struct page *p, size_t i)
 {
 	struct page_device *d = &p->devices[p->ndevices];
@@ -95,6 +105,8 @@ static int add_device(struct page *p, size_t i)
 	return err ?: get_rows(p, i, ROWS_TOTAL, &d->views[VIEW_TOTAL]);
 }
 
+/* Collects the chosen device, or all. Returns 0, -ENODATA (no devices), -ENOENT (no device has the
+ * marked moment) or -ENOMEM. */
 static int collect(struct page *p)
 {
 	size_t n = model__devices(p->c->model);
@@ -116,7 +128,9 @@ static int collect(struct page *p)
 	return err;
 }
 
-static int put_view(struct page *p, struct view *v, const struct model_device *d, bool marked)
+/* Writes a view of device d. at_mark: it shows the marked moment, whose time and reserved memory
+ * are in d. Returns 0 or -ENOMEM. */
+static int put_view(struct page *p, struct view *v, const struct model_device *d, bool at_mark)
 {
 	uint32_t node;
 	int err = 0;
@@ -124,11 +138,11 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 	json__open_object(p->j, NULL);
 	json__string(p->j, "id", v->id);
 	json__string(p->j, "label", v->label);
-	if (marked) {
+	if (at_mark) {
 		json__uint(p->j, "reserved", d->has_totals ? d->mark_reserved : 0);
 		json__seconds(p->j, "time", d->mark_time, 3);
 	}
-	if (marked && !strcmp(v->id, "peak")) {
+	if (at_mark && !strcmp(v->id, "peak")) {
 		if (model__steps(p->c->model))
 			json__uint(p->j, "step", d->peak_step);
 		json__string(p->j, "phase", phase__name(d->peak_phase));
@@ -152,6 +166,8 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 	return err;
 }
 
+/* Writes the devices with their views. Adds their frames and nodes, so these must be written later.
+ * Returns 0 or -ENOMEM. */
 static int put_devices(struct page *p)
 {
 	uint32_t smaller;
@@ -183,6 +199,7 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 	return frames__at(ctx, i);
 }
 
+/* For flametree__put_page(): writes the data of the page. Returns 0 or -ENOMEM. */
 static int put_data(void *ctx)
 {
 	static const char *const facts[] = { "pid",    "comm",	       "cmdline",    "python",
@@ -213,6 +230,7 @@ static int put_data(void *ctx)
 	return err;
 }
 
+/* Writes the whole page, since only the end of the recording shows what was live when. */
 static int flamegraph_end(struct export_ctx *c, void *state)
 {
 	struct page p = { .c = c };

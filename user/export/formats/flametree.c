@@ -26,7 +26,7 @@ struct node {
 };
 
 struct flametree {
-	struct map64 *children; /* (parent + 1, frame) -> node */
+	struct map64 *children; /* child_key() -> node */
 	struct node *nodes;
 	size_t used, room;
 };
@@ -57,6 +57,7 @@ void flametree__free(struct flametree *t)
 
 #define NO_NODE UINT32_MAX
 
+/* Adds a node under its child_key(). Returns 0 or -ENOMEM. */
 static int add_node(struct flametree *t, uint64_t key, struct node node)
 {
 	if (array__grow(&t->nodes, &t->room, t->used + 1, sizeof(*t->nodes)))
@@ -65,17 +66,26 @@ static int add_node(struct flametree *t, uint64_t key, struct node node)
 	return map64__set(t->children, key, t->used++);
 }
 
+/* The parent is in the high half, as its number + 1, so that NO_NODE becomes 0. */
+static uint64_t child_key(uint32_t parent, uint32_t frame)
+{
+	uint32_t parent_no = parent + 1; /* NO_NODE wraps */
+
+	return (uint64_t)parent_no << 32 | frame;
+}
+
 int flametree__find(struct flametree *t, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
 	bool full = t->used >= MAX_NODES;
 	uint32_t parent = NO_NODE;
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t key = (uint64_t)(uint32_t)(parent + 1) << 32 | frames[i], found;
+		uint64_t key = child_key(parent, frames[i]), found;
 		int err;
 
 		if (!map64__get(t->children, key, &found)) {
-			if (full)
+			if (full) /* when the search began, so a path is added as a whole or not at
+				     all */
 				return -ENOENT;
 			found = t->used;
 			err = add_node(t, key,
@@ -114,7 +124,7 @@ int flametree__put_frames(struct json *j, size_t n,
 	int err = numbers ? 0 : -ENOMEM;
 
 	json__open_array(j, "strings");
-	for (size_t i = 0; i < 2 * n && !err; i++) {
+	for (size_t i = 0; i < 2 * n && !err; i++) { /* name and file of each frame */
 		const struct frame *f = at(ctx, (uint32_t)(i / 2));
 		const char *s = i % 2 ? f->file : f->name;
 

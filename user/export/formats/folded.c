@@ -13,6 +13,7 @@
 #include "export/formats/frames.h"
 #include "model/holders.h"
 
+/* The part after the last slash; the whole path if that is empty. */
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -55,7 +56,17 @@ static bool ends_in_number(const char *s, size_t *space)
 	return true;
 }
 
-/* Changes names that readers would take for something else. */
+#define COLOUR_LEN 4 /* bytes of "_[k]", by whose letter flamegraph.pl colours the frame */
+
+static bool ends_in_colour(const char *s)
+{
+	size_t n = strlen(s);
+	const char *end = n < COLOUR_LEN ? "" : s + n - COLOUR_LEN;
+
+	return !strncmp(end, "_[", 2) && end[COLOUR_LEN - 1] == ']';
+}
+
+/* Changes names that readers would take for something else. The length stays. */
 static void avoid_traps(char *s)
 {
 	size_t space, n = strlen(s);
@@ -64,13 +75,14 @@ static void avoid_traps(char *s)
 		s[--n] = '_';
 	if (ends_in_number(s, &space))
 		s[space] = '_';
-	/* Readers treat "-" and "--" as separators and "_[k]" as a colour mark. */
+	/* Readers treat "-" and "--" as separators. */
 	if (!strcmp(s, "-") || !strcmp(s, "--"))
 		s[0] = '_';
-	if (n >= 4 && s[n - 4] == '_' && s[n - 3] == '[' && s[n - 1] == ']')
-		s[n - 3] = '(';
+	if (ends_in_colour(s))
+		s[n - COLOUR_LEN + 1] = '(';
 }
 
+/* Writes the name of a frame, with its file and line if it has them. Returns 0 or -ENOMEM. */
 static int put_frame(FILE *out, const struct frame *f)
 {
 	char *label;
@@ -91,6 +103,7 @@ static int put_frame(FILE *out, const struct frame *f)
 	return 0;
 }
 
+/* Writes the line of a row; none for a row without bytes. Returns 0 or -ENOMEM. */
 static int put_row(FILE *out, const char *device, struct frames *frames, const struct row *row)
 {
 	const uint32_t *ids;
@@ -112,7 +125,7 @@ static int put_row(FILE *out, const char *device, struct frames *frames, const s
 }
 
 /* Writes a device's stacks and sets *found. If the device does not have the moment, leaves *found
- * and returns 0, too. */
+ * and returns 0, too. Returns -ENOMEM on failure. */
 static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };
@@ -130,6 +143,7 @@ static int put_device(struct export_ctx *c, struct frames *frames, size_t device
 	return err;
 }
 
+/* Returns 0, -ENODATA (no devices), -ENOENT (no device has the moment) or -ENOMEM. */
 static int folded_end(struct export_ctx *c, void *state)
 {
 	struct frames *frames = frames__new(c->dict, c->facts, FRAMES_HOLDERS);

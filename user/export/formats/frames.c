@@ -13,6 +13,7 @@
 #include "record/dict.h"
 #include "record/files.h"
 
+/* Frames that stand for what a stack lacks. */
 enum note {
 	NOTE_BEFORE,
 	NOTE_BEFORE_HISTORY,
@@ -59,7 +60,7 @@ struct frames {
 	char **owned; /* owned[i]: the name of all[i] if frames owns it; NULL: the dict has the name
 		       */
 	size_t n, room, room_owned;
-	uint32_t *row;
+	uint32_t *row; /* the result of frames__of_row() */
 	size_t row_room;
 };
 
@@ -76,9 +77,14 @@ struct frames *frames__new(const struct dict *d, const struct facts *facts, unsi
 		f->calls = map64__new();
 	if (show & FRAMES_HOLDERS)
 		f->holders = dict__new();
-	if (f->by_key && (f->calls || !(show & FRAMES_CALLS)) &&
-	    (f->holders || !(show & FRAMES_HOLDERS)))
-		return f;
+	if (!f->by_key)
+		goto no_memory;
+	if (show & FRAMES_CALLS && !f->calls)
+		goto no_memory;
+	if (show & FRAMES_HOLDERS && !f->holders)
+		goto no_memory;
+	return f;
+no_memory:
 	frames__free(f);
 	errno = ENOMEM;
 	return NULL;
@@ -127,16 +133,27 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 	return kinds[files__origin(file, facts)];
 }
 
+/* Makes room for one more frame, whose index must fit 32 bits. Returns 0 or -ENOMEM. */
+static int make_room(struct frames *f)
+{
+	if (f->n >= UINT32_MAX)
+		return -ENOMEM;
+	return array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all))
+		       ?: array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned));
+}
+
 /* Adds a frame under a key of the map. owned: its name, if that must be freed later; the function
  * frees it on failure. Returns 0 and sets *ret, or returns -ENOMEM. */
 static int add_to_map(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
 		      char *owned, uint32_t *ret)
 {
-	if (f->n >= UINT32_MAX || array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all)) ||
-	    array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned)) ||
-	    map64__set(map, key, f->n)) {
+	int err = make_room(f);
+
+	if (!err)
+		err = map64__set(map, key, f->n);
+	if (err) {
 		free(owned);
-		return -ENOMEM;
+		return err;
 	}
 	f->all[f->n] = frame;
 	f->owned[f->n] = owned;
@@ -144,11 +161,13 @@ static int add_to_map(struct frames *f, struct map64 *map, uint64_t key, struct 
 	return 0;
 }
 
+/* As add_to_map(), for the keys KEY_*. */
 static int add_frame(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
 {
 	return add_to_map(f, f->by_key, key, frame, owned, ret);
 }
 
+/* Sets *ret to the frame of a note. Returns 0 or -ENOMEM. */
 static int add_note(struct frames *f, enum note which, uint32_t *ret)
 {
 	uint64_t i;
@@ -161,6 +180,7 @@ static int add_note(struct frames *f, enum note which, uint32_t *ret)
 			 (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, NULL, ret);
 }
 
+/* Sets *ret to the frame of a module: "name (class)". Returns 0 or -ENOMEM. */
 static int add_module(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_module m = dict__get_module(f->dict, id);
@@ -187,6 +207,8 @@ static int add_module(struct frames *f, uint32_t id, uint32_t *ret)
 	return add_frame(f, KEY_MODULE | id, frame, label, ret);
 }
 
+/* Sets *ret to the frame of a line of a function, or to a note if nothing is known about it.
+ * Returns 0 or -ENOMEM. */
 static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_loc l = dict__get_loc(f->dict, id);
@@ -211,7 +233,7 @@ static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
 	return add_frame(f, KEY_LOC | id, frame, NULL, ret);
 }
 
-/* Adds the frame of a module call as FRAMES_CALLS says. */
+/* Sets *ret to the frame of a module call as FRAMES_CALLS says. Returns 0 or -ENOMEM. */
 static int add_call(struct frames *f, const struct dict_frame *call, uint32_t *ret)
 {
 	struct dict_loc l = dict__get_loc(f->dict, call->loc);
@@ -236,7 +258,8 @@ static int add_call(struct frames *f, const struct dict_frame *call, uint32_t *r
 	return add_to_map(f, f->calls, key, frame, label, ret);
 }
 
-/* Adds the frame of an autograd node. */
+/* Sets *ret to the frame of an autograd node. cls: a string of the dict, which has each string
+ * once. Returns 0 or -ENOMEM. */
 static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 {
 	uint64_t key = KEY_NODE | (uintptr_t)cls, i;
@@ -248,7 +271,7 @@ static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 	return add_frame(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
 }
 
-/* Adds the frame of an object that holds memory from before attach. */
+/* Sets *ret to the frame of an object that holds memory from before attach. Returns 0 or -ENOMEM. */
 static int add_holder(struct frames *f, const char *name, uint32_t *ret)
 {
 	uint32_t id = dict__string(f->holders, name, strlen(name));
@@ -287,13 +310,16 @@ static enum note why_empty(const struct row *row, const struct dict_stack *s)
 	return row->source && !strcmp(row->source, "untraced") ? NOTE_UNREADABLE : NOTE_NATIVE;
 }
 
+/* Besides the frames of its stack, a row may have a note, a holder and an autograd node. */
+#define EXTRA_FRAMES 3
+
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n)
 {
 	struct dict_stack s = dict__get_stack(f->dict, row->before_attach ? 0 : row->stack);
 	uint32_t used = 0;
 	int err = 0;
 
-	if (array__grow(&f->row, &f->row_room, (size_t)s.n + 3, sizeof(*f->row)))
+	if (array__grow(&f->row, &f->row_room, (size_t)s.n + EXTRA_FRAMES, sizeof(*f->row)))
 		return -ENOMEM;
 	if (!s.n)
 		err = add_note(f, why_empty(row, &s), &f->row[used++]);
@@ -301,7 +327,7 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 		err = add_note(f, NOTE_CUT, &f->row[used++]);
 	else if (s.walk == MT_WALK_FAULT_FRAME)
 		err = add_note(f, NOTE_OUTER_UNREADABLE, &f->row[used++]);
-	for (uint32_t i = s.n; i > 0 && !err; i--) {
+	for (uint32_t i = s.n; i > 0 && !err; i--) { /* the dict has the innermost first */
 		const struct dict_frame *frame = &s.frames[i - 1];
 
 		if (frame->module && frame->loc && f->calls)

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+/* Arguments of zlib's deflateInit2(). */
+#define GZIP_HEADER 16 /* a gzip header instead of a zlib header; its time is 0 */
+#define MEM_LEVEL 9    /* most memory, for speed */
+
 struct gzip {
 	FILE *out;
 	z_stream z;
@@ -22,9 +26,8 @@ struct gzip *gzip__new(FILE *out)
 	if (!g)
 		return NULL;
 	g->out = out;
-	/* zlib: 16 selects a gzip header, whose time is 0. */
-	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 9,
-			 Z_DEFAULT_STRATEGY) != Z_OK) {
+	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_HEADER + MAX_WBITS,
+			 MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(g);
 		errno = ENOMEM;
 		return NULL;

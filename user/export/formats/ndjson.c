@@ -19,6 +19,7 @@ struct ndjson {
 	size_t nshown;
 };
 
+/* Writes the line of a stack. Returns 0 or -ENOMEM. */
 static int put_frames(struct export_ctx *c, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(c->dict, stack);
@@ -48,7 +49,7 @@ static int put_frames(struct export_ctx *c, uint32_t stack)
 	return 0;
 }
 
-/* Writes the line of a stack before its first use. */
+/* Writes the line of a stack before its first use. Returns 0 or -ENOMEM. */
 static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 {
 	if (!stack || stack >= dict__counts(c->dict).stacks)
@@ -61,6 +62,7 @@ static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 	return put_frames(c, stack);
 }
 
+/* Writes a field as a member; nothing if it is unknown. */
 static void put_field(struct json *j, const struct event_field *f)
 {
 	char address[24];
@@ -84,6 +86,7 @@ static void put_field(struct json *j, const struct event_field *f)
 	}
 }
 
+/* For events.put: writes the line of an event. Returns 0 or -ENOMEM. */
 static int put_event(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	struct event_field fields[EVENT_FIELDS];

@@ -27,6 +27,7 @@ static void put_count(FILE *out, const struct openmetrics_family *f, uint64_t n)
 	fprintf(out, " %" PRIu64 "\n", n);
 }
 
+/* Writes a metric family with one sample, a time in seconds. ns: the time in nanoseconds. */
 static void put_seconds(FILE *out, const struct openmetrics_family *f, uint64_t ns)
 {
 	openmetrics__head(out, f, true);
@@ -34,6 +35,7 @@ static void put_seconds(FILE *out, const struct openmetrics_family *f, uint64_t 
 	fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
 }
 
+/* Writes the metrics of the whole recording. Those whose figures are unknown are left out. */
 static void put_recording(struct export_ctx *c)
 {
 	static const char *const facts[] = { "pid",	     "comm",	  "python",  "torch",
@@ -83,11 +85,13 @@ static void put_recording(struct export_ctx *c)
 		put_seconds(c->out, &step, model__step_time(c->model));
 }
 
+/* True if device i is the chosen one, or all are. */
 static bool is_shown(const struct export_ctx *c, size_t i)
 {
 	return c->device < 0 || (size_t)c->device == i;
 }
 
+/* Writes a figure of each device that has it. */
 static void put_value(struct export_ctx *c, const struct device_value *v)
 {
 	struct model_device d;
@@ -103,6 +107,12 @@ static void put_value(struct export_ctx *c, const struct device_value *v)
 		openmetrics__name(c->out, &v->family);
 		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, value);
 	}
+}
+
+/* Parts of host memory whose second figure is the memory that they hold but do not use. */
+static bool has_spare(unsigned part)
+{
+	return part == HOST_PINNED || part == HOST_PYTHON || part == HOST_MALLOC;
 }
 
 /* Writes the parts of the process's resident host memory, and the bytes that allocators have free
@@ -122,19 +132,20 @@ static void put_host(struct export_ctx *c)
 	if (!h)
 		return;
 	openmetrics__head(c->out, &bytes, true);
-	for (unsigned i = 1; i < HOST_PARTS_END; i++)
+	for (unsigned i = 1; i < HOST_PARTS_END; i++) /* 0: no part */
 		fprintf(c->out, "memtrace_host_bytes{part=\"%s\"} %" PRIu64 "\n",
 			host_part__name(i), h->at_moment.sheet.part[i].bytes);
 	openmetrics__head(c->out, &spare, true);
 	for (unsigned i = 1; i < HOST_PARTS_END; i++) {
 		const struct host_figure *f = &h->at_moment.sheet.part[i];
 
-		if (f->has_second && (i == HOST_PINNED || i == HOST_PYTHON || i == HOST_MALLOC))
+		if (f->has_second && has_spare(i))
 			fprintf(c->out, "memtrace_host_free_bytes{part=\"%s\"} %" PRIu64 "\n",
 				host_part__name(i), f->second);
 	}
 }
 
+/* Writes the share of reserved memory that no block uses, of each device where it is known. */
 static void put_fragmentation(struct export_ctx *c)
 {
 	static const struct openmetrics_family f = {
@@ -142,11 +153,15 @@ static void put_fragmentation(struct export_ctx *c)
 		"(reserved - allocated) / reserved at the chosen moment."
 	};
 	struct model_device d;
+	bool known;
 
 	openmetrics__head(c->out, &f, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
+		if (!is_shown(c, i))
+			continue;
 		model__device(c->model, i, &d);
-		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
+		known = d.has_totals && d.marked;
+		if (known && d.mark_reserved)
 			fprintf(c->out, "memtrace_%s{device=\"%s\"} %.6f\n", f.name, d.name,
 				words__fragmentation(d.mark_allocated, d.mark_reserved));
 	}
@@ -171,7 +186,8 @@ static bool seconds_until_full(const struct growth_summary *s, double *ret)
 	return s->verdict == GROWTH_VERDICT_GROWS && s->full_known && s->seconds_left > 0;
 }
 
-/* Writes how fast memory grows. A device whose growth is unknown has no sample. */
+/* Writes how fast memory grows. A device whose growth is unknown has no sample. Returns 0 or
+ * -ENOMEM. */
 static int put_growth(struct export_ctx *c)
 {
 	static const struct {
@@ -239,7 +255,8 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
 
-/* Writes the rows of a device at the marked moment. Lines beyond the limit are combined. */
+/* Writes the rows of a device at the marked moment, if it has that. Lines beyond the limit are
+ * combined. Returns 0 or -ENOMEM. */
 static int put_rows(struct export_ctx *c, const struct openmetrics_family *f, enum group by,
 		    size_t device)
 {
@@ -264,6 +281,7 @@ static int put_rows(struct export_ctx *c, const struct openmetrics_family *f, en
 	return 0;
 }
 
+/* Writes the memory at the marked moment in the three groupings. Returns 0 or -ENOMEM. */
 static int put_groups(struct export_ctx *c)
 {
 	static const struct {
@@ -297,6 +315,7 @@ static int openmetrics_begin(struct export_ctx *c, void **state)
 	return growth__watch(c->model, BY_LINE);
 }
 
+/* Returns 0, -ENODATA (no devices), -ENOENT (no device has the marked moment) or -ENOMEM. */
 static int openmetrics_end(struct export_ctx *c, void *state)
 {
 	size_t n = model__devices(c->model);

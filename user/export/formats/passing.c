@@ -18,6 +18,7 @@ bool passing__is_selected(const struct export_ctx *c, const char *device)
 
 	if (!want || !strcmp(want, device))
 		return true;
+	/* "cuda" means "cuda:0" */
 	return !strncmp(want, device, n) && !strcmp(device + n, ":0");
 }
 
@@ -33,6 +34,7 @@ void passing__device_at(const struct export_ctx *c, size_t i, struct model_devic
 	if (k < 0)
 		return;
 	model__device(c->ahead, k, &ahead);
+	/* This model has yet to find these blocks, which were there before their first event. */
 	ret->allocated += ahead.late - ret->late;
 	ret->peak_allocated += ahead.late - ret->late;
 }
@@ -42,7 +44,7 @@ bool passing__device(const struct export_ctx *c, struct passing *p, struct devic
 {
 	size_t n = model__devices(c->model);
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) { /* the last one first: events of a device come in rows */
 		size_t k = (p->device + i) % n;
 
 		passing__device_at(c, k, ret);

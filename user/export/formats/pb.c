@@ -7,8 +7,11 @@
 
 #include "base/array.h"
 
-#define VARINT_MAX 10
+/* Protocol Buffers: a varint has 7 bits a byte, lowest first; the top bit says that more follow. */
+#define VARINT_MAX 10 /* most bytes of a 64-bit varint */
+#define VARINT_MORE 0x80
 
+/* How a value is encoded, in the low 3 bits of a field's key. */
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 void pb__free(struct pb *b)
@@ -22,6 +25,7 @@ void pb__clear(struct pb *b)
 	b->len = 0;
 }
 
+/* Makes room for n more bytes. Returns false, and sets b->failed, without memory. */
 static bool make_room(struct pb *b, size_t n)
 {
 	size_t need;
@@ -32,6 +36,7 @@ static bool make_room(struct pb *b, size_t n)
 	return !b->failed;
 }
 
+/* Appends bytes. */
 static void put(struct pb *b, const void *data, size_t n)
 {
 	if (!n || !make_room(b, n))
@@ -44,8 +49,8 @@ static void put_varint(struct pb *b, uint64_t v)
 {
 	if (!make_room(b, VARINT_MAX))
 		return;
-	for (; v >= 0x80; v >>= 7)
-		b->data[b->len++] = (char)(v | 0x80);
+	for (; v >= VARINT_MORE; v >>= 7)
+		b->data[b->len++] = (char)(v | VARINT_MORE);
 	b->data[b->len++] = (char)v;
 }
 

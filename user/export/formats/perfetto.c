@@ -36,6 +36,7 @@ struct merge {
 	uint64_t events; /* number of events of the trace that were written */
 };
 
+/* For json_items.member: takes the time that the trace counts from. */
 static int take_member(void *ctx, const char *key, const json_t *value)
 {
 	struct merge *m = ctx;
@@ -47,6 +48,8 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 	return 0;
 }
 
+/* For json_items.item: writes an event of the trace with its time moved by m->shift. Leaves out
+ * what is no event. Returns 0 or -ENOMEM. */
 static int put_event(void *ctx, const char *array, json_t *event)
 {
 	struct merge *m = ctx;
@@ -58,7 +61,8 @@ static int put_event(void *ctx, const char *array, json_t *event)
 	if (!json_is_object(event))
 		return 0;
 	if (ts) {
-		/* Times since the base have 13 digits, so a double keeps nanoseconds. */
+		/* In microseconds. Those since the base have 13 digits with the nanoseconds, so a
+		 * double keeps them. */
 		at = json_number_value(ts) + (double)(m->shift / 1000) +
 		     (double)(m->shift % 1000) / 1e3;
 		if (!json_is_number(ts) || !isfinite(at) ||
@@ -166,6 +170,7 @@ void perfetto_counters__free(struct counters *c)
 	free(c);
 }
 
+/* Writes a point, if its value differs from the last one written. */
 static void put_point(struct counters *c, struct series *s, enum curve curve, struct point p)
 {
 	static const char *const names[CURVE_NR] = { "allocated", "reserved", "in use (driver)" };
@@ -178,6 +183,8 @@ static void put_point(struct counters *c, struct series *s, enum curve curve, st
 	c->put(c->ctx, s->name, names[curve], p.time, p.value);
 }
 
+/* Ends the window of a curve: writes its lowest and highest point, in the order of time, and its
+ * last. */
 static void put_window(struct counters *c, struct series *s, enum curve curve)
 {
 	struct counter *k = &s->counters[curve];
@@ -191,6 +198,7 @@ static void put_window(struct counters *c, struct series *s, enum curve curve)
 	k->any = false;
 }
 
+/* Adds a point to the window of a curve. Writes the window if the point is beyond it. */
 static void add_point(struct counters *c, struct series *s, enum curve curve, struct point p)
 {
 	struct counter *k = &s->counters[curve];
@@ -214,6 +222,8 @@ static void add_point(struct counters *c, struct series *s, enum curve curve, st
 	k->last = p;
 }
 
+/* Sets *ret to the counters of a device, which it adds on first use. It stays valid until the next
+ * call. Returns 0 or -ENOMEM. */
 static int series_of(struct counters *c, const struct model_device *d, struct series **ret)
 {
 	for (size_t i = 0; i < c->n; i++) {
@@ -264,17 +274,17 @@ void perfetto_counters__end(struct counters *c)
 			put_window(c, &c->all[i], what);
 }
 
-/* Thread IDs that Linux does not assign. */
+/* Thread IDs that Linux does not assign: its PID_MAX_LIMIT is 4194304. */
 #define TID_STEPS 4194305
 #define TID_PHASES 4194306
 /* With another trace, modules have threads of their own, because that trace's spans are on the
  * process's threads. */
 #define TID_MODULES 4194307
 
-struct stretch { /* a period in which the main device's allocations are all of one phase */
-	bool any;
+struct stretch {  /* a period in which the main device's allocations are all of one phase */
+	bool any; /* there is one */
 	enum phase phase;
-	uint64_t begin, last;
+	uint64_t begin, last; /* times of its first and last event, ns */
 };
 
 struct perfetto {
@@ -295,11 +305,14 @@ struct perfetto {
 	int err;
 };
 
+/* Writes a time, ns, in the microseconds of the format. */
 static void put_time(struct perfetto *p, const char *key, uint64_t ns)
 {
-	json__double(p->j, key, (double)ns / 1e3, 3); /* microseconds */
+	json__double(p->j, key, (double)ns / 1e3, 3);
 }
 
+/* Opens an event of the format. ph: its phase, i.e. kind: "B" begin, "E" end, "X" complete, "C"
+ * counter, "i" instant. time: ns. */
 static void open_event(struct perfetto *p, const char *ph, const char *name, uint64_t time)
 {
 	json__open_object(p->j, NULL);
@@ -309,6 +322,8 @@ static void open_event(struct perfetto *p, const char *ph, const char *name, uin
 	put_time(p, "ts", time);
 }
 
+/* Writes a metadata event: the name of a process or thread. what: "process_name" or "thread_name".
+ * more: follows the name; NULL: nothing. */
 static void put_name(struct perfetto *p, const char *what, uint64_t tid, const char *name,
 		     const char *more)
 {
@@ -367,6 +382,7 @@ static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
 	return tid;
 }
 
+/* For spans__new(): writes the begin or end of a module call. */
 static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
 {
 	struct perfetto *p = ctx;
@@ -387,6 +403,7 @@ static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint
 	json__close_object(p->j);
 }
 
+/* For perfetto_counters__new(): writes a point of a curve. */
 static void put_counter(void *ctx, const char *device, const char *what, uint64_t time,
 			uint64_t value)
 {
@@ -403,6 +420,7 @@ static void put_counter(void *ctx, const char *device, const char *what, uint64_
 	json__close_object(p->j);
 }
 
+/* Opens a span with known begin and end (ns). */
 static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin,
 			 uint64_t end)
 {
@@ -411,7 +429,12 @@ static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uin
 	put_time(p, "dur", end > begin ? end - begin : 0);
 }
 
-/* Opens an instant event with the given scope, and its "args". */
+/* Scopes of the format: how far the line of an instant event is drawn. */
+#define SCOPE_GLOBAL "g"
+#define SCOPE_PROCESS "p"
+#define SCOPE_THREAD "t"
+
+/* Opens an instant event, and its "args". scope: SCOPE_*. */
 static void open_instant(struct perfetto *p, const struct event *e, const char *name,
 			 const char *scope)
 {
@@ -423,12 +446,14 @@ static void open_instant(struct perfetto *p, const struct event *e, const char *
 	json__open_object(p->j, "args");
 }
 
+/* Closes the "args" and the event. */
 static void close_instant(struct perfetto *p)
 {
 	json__close_object(p->j);
 	json__close_object(p->j);
 }
 
+/* Writes the Python line of an event into its "args", if it is known. */
 static void put_line(struct export_ctx *c, struct perfetto *p, const struct event *e)
 {
 	struct row_frame f;
@@ -459,7 +484,7 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
 
 	snprintf(name, sizeof(name), "out of memory: %s asked on %s",
 		 text__bytes(size, sizeof(size), e->size), d->name);
-	open_instant(p, e, name, "g");
+	open_instant(p, e, name, SCOPE_GLOBAL);
 	json__uint(p->j, "asked", e->size);
 	json__uint(p->j, "allocated", d->allocated);
 	json__uint(p->j, "reserved", d->reserved);
@@ -472,10 +497,19 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
  * twice. */
 static bool is_segment(const struct event *e)
 {
-	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED ||
-	       e->how == MEM_MAPPED || e->how == MEM_PHYSICAL;
+	switch (e->how) {
+	case MEM_DEVICE:
+	case MEM_ASYNC:
+	case MEM_MANAGED:
+	case MEM_MAPPED:
+	case MEM_PHYSICAL:
+		return true;
+	default:
+		return false;
+	}
 }
 
+/* Writes that the process took or gave back memory of the device. */
 static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e,
 			const char *device)
 {
@@ -484,7 +518,7 @@ static void put_segment(struct export_ctx *c, struct perfetto *p, const struct e
 	char name[80];
 
 	snprintf(name, sizeof(name), "%s %s %s", device, what, take ? "taken" : "given back");
-	open_instant(p, e, name, "p");
+	open_instant(p, e, name, SCOPE_PROCESS);
 	if (e->size)
 		json__uint(p->j, "bytes", e->size);
 	put_address(p, e->addr);
@@ -498,7 +532,7 @@ static void put_segment(struct export_ctx *c, struct perfetto *p, const struct e
 static void put_block(struct export_ctx *c, struct perfetto *p, const struct event *e,
 		      const char *device)
 {
-	open_instant(p, e, e->kind == EVENT_ALLOC ? "alloc" : "free", "t");
+	open_instant(p, e, e->kind == EVENT_ALLOC ? "alloc" : "free", SCOPE_THREAD);
 	json__string(p->j, "device", device);
 	if (e->size)
 		json__uint(p->j, "bytes", e->size);
@@ -512,17 +546,18 @@ static void put_block(struct export_ctx *c, struct perfetto *p, const struct eve
 
 static void put_lost(struct perfetto *p, const struct event *e)
 {
-	open_instant(p, e, "records lost", "g");
+	open_instant(p, e, "records lost", SCOPE_GLOBAL);
 	json__uint(p->j, "records", e->size);
 	close_instant(p);
 }
 
 static void put_mark(struct perfetto *p, const struct event *e)
 {
-	open_instant(p, e, dict__str(p->dict, e->name), "g");
+	open_instant(p, e, dict__str(p->dict, e->name), SCOPE_GLOBAL);
 	close_instant(p);
 }
 
+/* Writes the present stretch, if there is one, as a span of the phases. */
 static void close_stretch(struct perfetto *p)
 {
 	struct stretch *s = &p->stretch;
@@ -558,9 +593,12 @@ static void put_phase(struct export_ctx *c, struct perfetto *p, const struct eve
 		s->last = e->time;
 }
 
+/* Writes the steps that ended since the last call, as far as the model still has them. */
 static void put_steps(struct export_ctx *c, struct perfetto *p)
 {
 	size_t steps = passing__steps(c), kept = 0;
+	size_t added; /* number of steps to write */
+	size_t first; /* of those that the model has kept */
 	struct model_step step;
 	char name[40];
 
@@ -573,7 +611,9 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 		return;
 	while (model__step(c->model, kept, &step)) /* at most a few thousand steps are kept */
 		kept++;
-	for (size_t i = steps - p->steps < kept ? kept - (steps - p->steps) : 0; i < kept; i++) {
+	added = steps - p->steps;
+	first = added < kept ? kept - added : 0;
+	for (size_t i = first; i < kept; i++) {
 		model__step(c->model, i, &step);
 		put_complete(p, text__step(name, steps - kept + i), TID_STEPS, step.start,
 			     step.end);
@@ -587,8 +627,11 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	p->steps = steps;
 }
 
+/* Writes an event of a device: what happened, and the points of its curves. */
 static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct event *e)
 {
+	const bool of_block = e->kind == EVENT_ALLOC || e->kind == EVENT_FREE;
+	const bool of_cuda = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
 	struct model_device d;
 
 	if (!passing__device(c, &p->wait, e->device, &d) || !passing__is_selected(c, d.name))
@@ -606,18 +649,18 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 			put_segment(c, p, e, d.name);
 		break;
 	}
-	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ||
-			e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
+	if (!p->err && (of_block || of_cuda))
 		p->err = perfetto_counters__device(p->counters, &d, e->time);
 	if (!p->err && e->kind == EVENT_USED)
 		p->err = perfetto_counters__used(p->counters, &d, e->time, e->size);
-	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)
+	if (of_block)
 		put_phase(c, p, e);
-	if (p->merges && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE))
+	if (p->merges && of_block)
 		put_block(c, p, e, d.name);
 }
 
-/* Call after the first event, because the recording's facts come with it. */
+/* Writes the head of the document, once. Call after the first event, because the recording's facts
+ * come with it. */
 static void put_head(struct export_ctx *c, struct perfetto *p)
 {
 	const char *comm = facts__get(c->facts, "comm");
@@ -635,6 +678,8 @@ static void put_head(struct export_ctx *c, struct perfetto *p)
 	put_name(p, "thread_name", TID_PHASES, "phases", c->ahead ? NULL : "(as far as known)");
 }
 
+/* Writes the waiting event, if there is one. The model must have processed it, but no later event.
+ * Returns 0 or -errno. */
 static int flush(struct export_ctx *c, struct perfetto *p)
 {
 	const struct event *e = &p->wait.event;
@@ -654,6 +699,7 @@ static int flush(struct export_ctx *c, struct perfetto *p)
 	return p->err;
 }
 
+/* Writes the event before e, and holds e back until the model has processed it. */
 static int perfetto_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct perfetto *p = state;
@@ -698,6 +744,7 @@ static int perfetto_begin(struct export_ctx *c, void **state)
 	return 0;
 }
 
+/* Writes the facts of the recording as "otherData", which the format leaves to its writers. */
 static void put_facts(struct export_ctx *c, struct perfetto *p)
 {
 	static const char *const keys[] = { "version", "start",	      "cmdline",    "python",

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROTOCOL 2   /* version of the format; the lowest that has all opcodes below */
 #define DEPTH 32     /* most lists and dicts open at once */
 #define TOGETHER 512 /* most items of one APPENDS */
 #define KEYS 64	     /* most keys that are written once and referred to */
@@ -57,7 +58,7 @@ struct pickle *pickle__new(FILE *out)
 		return NULL;
 	p->out = out;
 	fputc(PROTO, out);
-	fputc(2, out);
+	fputc(PROTOCOL, out);
 	return p;
 }
 
@@ -69,6 +70,7 @@ void pickle__end(struct pickle *p)
 	free(p);
 }
 
+/* Writes the low bytes of v, lowest first. */
 static void put_le(struct pickle *p, uint64_t v, int bytes)
 {
 	for (int i = 0; i < bytes; i++)
@@ -89,6 +91,7 @@ static void begin_value(struct pickle *p)
 	l->n = 1;
 }
 
+/* Opens a list or a dict. */
 static void open_level(struct pickle *p, bool list)
 {
 	begin_value(p);
@@ -99,6 +102,7 @@ static void open_level(struct pickle *p, bool list)
 	fputc(MARK, p->out);
 }
 
+/* Closes a list or a dict. list: what the caller takes it for, which must be true. */
 static void close_level(struct pickle *p, bool list)
 {
 	if (!p->depth || p->levels[--p->depth].list != list)
@@ -126,6 +130,7 @@ void pickle__close_list(struct pickle *p)
 	close_level(p, true);
 }
 
+/* Writes a string, without begin_value(). */
 static void put_string(struct pickle *p, const char *s)
 {
 	size_t len = strlen(s);
@@ -142,19 +147,28 @@ void pickle__string(struct pickle *p, const char *s)
 	put_string(p, s);
 }
 
+/* Writes an opcode with the number of a kept value: the short one with a byte, or the long one
+ * with 4. */
+static void put_kept(struct pickle *p, uint32_t i, int short_op, int long_op)
+{
+	bool is_short = i <= UINT8_MAX;
+
+	fputc(is_short ? short_op : long_op, p->out);
+	put_le(p, i, is_short ? 1 : 4);
+}
+
 uint32_t pickle__keep(struct pickle *p)
 {
 	uint32_t i = p->kept++;
 
-	fputc(i < 256 ? BINPUT : LONG_BINPUT, p->out);
-	put_le(p, i, i < 256 ? 1 : 4);
+	put_kept(p, i, BINPUT, LONG_BINPUT);
 	return i;
 }
 
+/* Writes the kept value with this number again. */
 static void put_again(struct pickle *p, uint32_t i)
 {
-	fputc(i < 256 ? BINGET : LONG_BINGET, p->out);
-	put_le(p, i, i < 256 ? 1 : 4);
+	put_kept(p, i, BINGET, LONG_BINGET);
 }
 
 void pickle__again(struct pickle *p, uint32_t kept)
@@ -178,9 +192,10 @@ void pickle__key(struct pickle *p, const char *key)
 	p->keys[p->nkeys++].kept = pickle__keep(p);
 }
 
+/* Writes a number with the shortest opcode that has room for it, without begin_value(). */
 static void put_uint(struct pickle *p, uint64_t v)
 {
-	int n = 5;
+	int n = 5; /* bytes of a LONG1: BININT has 4 */
 
 	if (v <= 0xff) {
 		fputc(BININT1, p->out);

@@ -79,6 +79,7 @@ static void put_part(struct pprof *p, uint32_t field)
 		p->err = -ENOMEM;
 }
 
+/* Writes a number as a field of the profile. */
 static void put_number(struct pprof *p, uint32_t field, uint64_t v)
 {
 	pb__clear(&p->inner);
@@ -86,6 +87,7 @@ static void put_number(struct pprof *p, uint32_t field, uint64_t v)
 	gzip__write(p->z, p->inner.data, p->inner.len);
 }
 
+/* Writes what the values of a sample are. Memory in use is shown first. */
 static void put_types(struct pprof *p)
 {
 	static const char *const types[TYPES][2] = {
@@ -104,6 +106,7 @@ static void put_types(struct pprof *p)
 	put_number(p, PROFILE_DEFAULT_TYPE, string_number(p, types[TYPES - 1][0]));
 }
 
+/* Adds a label to the sample in p->part; none for an empty value. */
 static void add_label(struct pprof *p, const char *key, const char *value)
 {
 	if (!value || !*value)
@@ -122,6 +125,7 @@ static void add_number_label(struct pprof *p, const char *key, uint64_t value)
 	pb__message(&p->part, SAMPLE_LABEL, &p->inmost);
 }
 
+/* Adds what is known about a row to the sample in p->part. total: the row counts all allocations. */
 static void add_labels(struct pprof *p, const char *device, const struct row *row, bool total)
 {
 	add_label(p, "device", device);
@@ -138,7 +142,7 @@ static void add_labels(struct pprof *p, const char *device, const struct row *ro
 }
 
 /* Writes a sample. total: the row counts all allocations, so the values for memory in use are 0;
- * otherwise the reverse. */
+ * otherwise the reverse. Returns 0 or -errno. */
 static int put_sample(struct pprof *p, const char *device, const struct row *row, bool total)
 {
 	const uint32_t *frames;
@@ -159,6 +163,8 @@ static int put_sample(struct pprof *p, const char *device, const struct row *row
 	return p->err;
 }
 
+/* Writes the samples of a device at the marked moment or for all allocations (when). Returns 0,
+ * -ENOENT if it lacks the moment, or -errno. */
 static int put_view(struct export_ctx *c, struct pprof *p, size_t device, enum row_when when)
 {
 	const struct row_opts opts = {
@@ -180,6 +186,8 @@ static int put_view(struct export_ctx *c, struct pprof *p, size_t device, enum r
 	return err;
 }
 
+/* Writes the samples of the chosen device, or of all. Returns 0, -ENODATA (no devices), -ENOENT (no
+ * device has the moment) or -errno. */
 static int put_samples(struct export_ctx *c, struct pprof *p)
 {
 	size_t n = model__devices(c->model);
@@ -200,6 +208,8 @@ static int put_samples(struct export_ctx *c, struct pprof *p)
 	return err;
 }
 
+/* Writes frame i as a function and a location, both with the ID i + 1, since 0 is not allowed.
+ * Returns 0 or -errno. */
 static int put_frame(struct pprof *p, uint32_t i)
 {
 	const struct frame *f = frames__at(p->frames, i);
@@ -226,6 +236,7 @@ static int put_frame(struct pprof *p, uint32_t i)
 	return p->err;
 }
 
+/* Writes the start, the duration, and what else is known as comments. */
 static void put_facts(struct export_ctx *c, struct pprof *p)
 {
 	const char *start = facts__get(c->facts, "start");
@@ -246,6 +257,7 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 	put_number(p, PROFILE_COMMENT, string_number(p, comment));
 }
 
+/* Writes the string table. Call it last, because the other parts add to it. */
 static void put_strings(struct pprof *p)
 {
 	uint32_t n = dict__counts(p->strings).strings;
@@ -259,6 +271,7 @@ static void put_strings(struct pprof *p)
 	}
 }
 
+/* Writes the whole profile. Returns 0 or -errno. */
 static int put_profile(struct export_ctx *c, struct pprof *p)
 {
 	int err;

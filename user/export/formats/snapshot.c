@@ -95,6 +95,7 @@ static struct stacks *new_stacks(const struct export_ctx *c, struct pickle *p)
 	return s;
 }
 
+/* Writes a frame, or a reference to it if the file has it already. Returns 0 or -ENOMEM. */
 static int put_frame(struct stacks *s, uint32_t i)
 {
 	const struct frame *f;
@@ -107,6 +108,7 @@ static int put_frame(struct stacks *s, uint32_t i)
 		return 0;
 	}
 	f = frames__at(s->frames, i);
+	/* The viewer needs a file; PyTorch writes "??" for an unknown one, too. */
 	file = f->kind == FRAME_MODULE ? "nn.Module" : "??";
 	pickle__open_dict(s->p);
 	pickle__key(s->p, "filename");
@@ -141,16 +143,21 @@ static const struct list *find_list(const struct stacks *s, uint64_t hash, const
 	return NULL;
 }
 
-/* Remembers the list of frames that was just written. */
+/* Remembers the list of frames that was just written. Returns 0 or -ENOMEM. */
 static int remember_list(struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n)
 {
 	uint32_t next_no = first_list_no(s, hash);
+	int err;
 
-	if (s->npool > UINT32_MAX - n || s->nlists == UINT32_MAX - 1 ||
-	    array__grow(&s->pool, &s->cappool, s->npool + n, sizeof(*s->pool)) ||
-	    array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists)) ||
-	    map64__set(s->by_hash, hash, s->nlists))
+	/* Both are counted in 32 bits; next_no is an index + 1. */
+	if (s->npool > UINT32_MAX - n || s->nlists == UINT32_MAX - 1)
 		return -ENOMEM;
+	if (array__grow(&s->pool, &s->cappool, s->npool + n, sizeof(*s->pool)))
+		return -ENOMEM;
+	err = array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists))
+		      ?: map64__set(s->by_hash, hash, s->nlists);
+	if (err)
+		return err;
 	memcpy(s->pool + s->npool, frames, n * sizeof(*frames));
 	s->lists[s->nlists++] = (struct list){
 		.first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next_no = next_no
@@ -159,6 +166,8 @@ static int remember_list(struct stacks *s, uint64_t hash, const uint32_t *frames
 	return 0;
 }
 
+/* Writes the list of frames of a stack, innermost first, or a reference to it if the file has it
+ * already. Returns 0 or -ENOMEM. */
 static int put_stack(struct stacks *s, const struct row *row)
 {
 	const uint32_t *frames;
@@ -184,16 +193,19 @@ static int put_stack(struct stacks *s, const struct row *row)
 
 /* --- segments */
 
+/* The blocks of a device, which its segments are tiled with. */
 struct tiles {
 	struct export_ctx *c;
 	struct pickle *p;
 	struct stacks *stacks;
 	struct snapshot_sums *sums;
-	struct live_block *blocks;
-	size_t n, next;
-	unsigned int index;
+	struct live_block *blocks; /* by address */
+	size_t n;
+	size_t next;	    /* the first block that no written segment has */
+	unsigned int index; /* device index */
 };
 
+/* Writes the members that all blocks have. state: "active_allocated" or "inactive". */
 static void put_size(struct pickle *p, uint64_t addr, uint64_t size, uint64_t requested,
 		     const char *state)
 {
@@ -207,6 +219,7 @@ static void put_size(struct pickle *p, uint64_t addr, uint64_t size, uint64_t re
 	pickle__key(p, state);
 }
 
+/* Writes the free memory between two addresses as an inactive block. */
 static void put_gap(struct pickle *p, uint64_t from, uint64_t to)
 {
 	if (to <= from)
@@ -231,6 +244,7 @@ static uint64_t size_of(const struct tiles *t, size_t i, uint64_t end)
 	return b->size < room ? b->size : room;
 }
 
+/* Returns the requested size of block i, at most `size`; that size if it is unknown. */
 static uint64_t requested_of(const struct tiles *t, size_t i, uint64_t size)
 {
 	uint64_t requested = t->blocks[i].requested;
@@ -238,6 +252,7 @@ static uint64_t requested_of(const struct tiles *t, size_t i, uint64_t size)
 	return requested && requested < size ? requested : size;
 }
 
+/* Writes block i with the size that it has in its segment. Returns 0 or -ENOMEM. */
 static int put_block(struct tiles *t, size_t i, uint64_t size)
 {
 	const struct live_block *b = &t->blocks[i];
@@ -264,7 +279,7 @@ static void skip_blocks(struct tiles *t, uint64_t addr)
 }
 
 /* Writes a segment from addr up to `end` and its blocks, the first of which is t->next. seg: NULL
- * for an invented segment. */
+ * for an invented segment. Returns 0 or -ENOMEM. */
 static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
 {
 	static const char *const kinds[] = {
@@ -350,6 +365,7 @@ static size_t merge_ranges(struct snapshot_range *r, size_t n)
 
 ARRAY_UP_TO(ranges_up_to, struct snapshot_range, addr)
 
+/* True if one of the ranges, which are sorted and apart, has the address. */
 static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 {
 	size_t k = ranges_up_to(r, n, addr);
@@ -358,11 +374,12 @@ static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 }
 
 /* Finds the address ranges of blocks, from the events and from the moment, that no segment of the
- * events or of the moment contains. The caller frees *ret. */
+ * events or of the moment contains. The caller frees *ret. Returns 0 or -ENOMEM. */
 static int find_outside(const struct tiles *t, const struct model_segments *segs,
 			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {
-	size_t nknown = past->nsegments + segs->n, k = 0;
+	size_t nknown = past->nsegments + segs->n;
+	size_t k = 0; /* number of ranges in `all` */
 	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known));
 	struct snapshot_range *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
 
@@ -382,11 +399,13 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 		if (!holds(known, nknown, past->blocks[i].addr))
 			all[k++] = past->blocks[i];
 	/* A block in a segment that only the events have is left out: PyTorch has no such blocks. */
-	for (size_t i = 0; i < t->n; i++)
-		if (!holds(known, nknown, t->blocks[i].addr) &&
-		    t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
-			all[k++] = (struct snapshot_range){ t->blocks[i].addr,
-							    t->blocks[i].addr + t->blocks[i].size };
+	for (size_t i = 0; i < t->n; i++) {
+		const struct live_block *b = &t->blocks[i];
+		bool wraps = b->size > UINT64_MAX - b->addr; /* only in a damaged recording */
+
+		if (!wraps && !holds(known, nknown, b->addr))
+			all[k++] = (struct snapshot_range){ b->addr, b->addr + b->size };
+	}
 	free(known);
 	*n = merge_ranges(all, k);
 	*ret = all;
@@ -394,7 +413,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 }
 
 /* Writes an invented segment for each range from *next on that begins before `until`. It ends at
- * `until` at the latest. */
+ * `until` at the latest. Returns 0 or -ENOMEM. */
 static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next,
 		       uint64_t until)
 {
@@ -406,15 +425,17 @@ static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n
 		skip_blocks(t, r[*next].addr);
 		for (size_t i = t->next; i < t->n && t->blocks[i].addr < end; i++)
 			t->sums->outside += size_of(t, i, end);
-		t->sums->made_up += end > r[*next].addr ? end - r[*next].addr : 0;
-		if (end > r[*next].addr)
-			err = put_segment(t, r[*next].addr, end, NULL);
+		if (end <= r[*next].addr)
+			continue;
+		t->sums->made_up += end - r[*next].addr;
+		err = put_segment(t, r[*next].addr, end, NULL);
 	}
 	return err;
 }
 
 ARRAY_COMPARE(by_address, struct segment, addr)
 
+/* Writes the known segments, and in between the invented ones, by address. Returns 0 or -ENOMEM. */
 static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot_past *past)
 {
 	struct snapshot_range *outside;
@@ -439,8 +460,12 @@ static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot
 	return err;
 }
 
-/*
- * Appends the device's segments at the marked moment to the open list. Readers need a segment below
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Appends the device's segments at the marked moment to the open list. Readers need a segment below
  * every block of the events, so blocks outside known segments get invented ones. Returns 0,
  * -ENOMEM, or -ENOENT if the moment does not exist.
  */
@@ -459,9 +484,7 @@ static int put_device_segments(struct export_ctx *c, struct pickle *p, struct st
 	t.index = d.device.index;
 	sums->without_address += d.mark_allocated;
 	for (size_t i = 0; i < t.n; i++)
-		sums->without_address -= t.blocks[i].size < sums->without_address
-						 ? t.blocks[i].size
-						 : sums->without_address;
+		sums->without_address -= min64(t.blocks[i].size, sums->without_address);
 	err = model__segments(c->model, device, ROWS_AT_MARK, false, &segs);
 	if (!err)
 		err = put_all(&t, &segs, past);
@@ -474,8 +497,10 @@ static int put_device_segments(struct export_ctx *c, struct pickle *p, struct st
 
 #define TRACE_MAX 500000 /* most events in the file; older ones are dropped, as in PyTorch */
 #define RECENT 65536	 /* slots of snapshot.recent */
-#define SIZE_BITS                                                                                  \
-	56 /* low bits in snapshot.segments that have the size; the others have the device */
+/* Values of snapshot.segments: the size in the low bits, the device in the others. */
+#define SIZE_BITS 56
+#define SIZE_MASK ((UINT64_C(1) << SIZE_BITS) - 1)
+#define BLOCK_SHIFT 9 /* PyTorch aligns blocks to 512 bytes */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
 
@@ -514,12 +539,15 @@ static struct entry *entry_at(struct snapshot *s, size_t i)
 	return &s->ring[(s->first + i) % s->n];
 }
 
+/* The slot of an address. Addresses that share one displace each other. */
 static uint64_t *recent_of(struct snapshot *s, uint64_t addr)
 {
-	/* Blocks are aligned to 512 bytes. */
-	return &s->recent[(addr >> 9 ^ addr >> 25) % RECENT];
+	uint64_t block = addr >> BLOCK_SHIFT;
+
+	return &s->recent[(block ^ block / RECENT) % RECENT];
 }
 
+/* Adds an entry, in place of the oldest one if there are TRACE_MAX. Returns 0 or -ENOMEM. */
 static int add_entry(struct snapshot *s, const struct entry *entry)
 {
 	if (s->n == TRACE_MAX) {
@@ -576,6 +604,8 @@ static int64_t known_free_bytes(const struct snapshot *s, const struct event *e)
 	return (int64_t)l->bytes;
 }
 
+/* Adds an allocation or an out-of-memory event with the stack that it is charged to. Returns 0 or
+ * -ENOMEM. */
 static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e,
 		     struct entry entry)
 {
@@ -593,7 +623,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	return add_entry(s, &entry);
 }
 
-/* Adds a free with the stack of the allocation, as PyTorch does by default. */
+/* Adds a free with the stack of the allocation, as PyTorch does by default. Returns 0 or -ENOMEM. */
 static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
 		    struct entry entry)
 {
@@ -613,34 +643,44 @@ static int add_free(const struct export_ctx *c, struct snapshot *s, const struct
 	return add_entry(s, &entry);
 }
 
+/* Remembers size and device of a segment for the event that gives it back. Returns 0 or -ENOMEM. */
 static int remember_segment(struct snapshot *s, const struct event *e)
 {
 	return map64__set(s->segments, e->addr,
-			  (uint64_t)e->device.index << SIZE_BITS |
-				  (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
+			  (uint64_t)e->device.index << SIZE_BITS | (e->size & SIZE_MASK));
 }
 
+/* True for memory that PyTorch lists as a segment: plain (cudaMalloc) or a mapped part of an
+ * expandable one. */
+static bool is_segment(const struct event *e)
+{
+	return e->how == MEM_DEVICE || e->how == MEM_MAPPED;
+}
+
+/* Adds memory that the allocator took. Leaves out memory of others, and calls that give no address.
+ * Returns 0 or -ENOMEM. */
 static int add_segment_alloc(struct snapshot *s, const struct event *e, struct entry entry)
 {
-	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
+	if (!(e->flags & MEM_BY_ALLOCATOR) || !is_segment(e))
 		return 0;
 	entry.action = e->how == MEM_MAPPED ? SEGMENT_MAP : SEGMENT_ALLOC;
 	return add_entry(s, &entry) || remember_segment(s, e) ? -ENOMEM : 0;
 }
 
+/* Adds memory that the allocator gave back, if it is known that the allocator took it. Returns 0 or
+ * -ENOMEM. */
 static int add_segment_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
 			    struct entry entry)
 {
 	struct device device = { .type = DEVICE_CUDA };
 	uint64_t old;
 
-	if ((e->how != MEM_DEVICE && e->how != MEM_MAPPED) ||
-	    !map64__del(s->segments, e->addr, &old))
+	if (!is_segment(e) || !map64__del(s->segments, e->addr, &old))
 		return 0;
 	entry.action = e->how == MEM_MAPPED ? SEGMENT_UNMAP : SEGMENT_FREE;
 	entry.device = device.index = old >> SIZE_BITS;
 	if (!entry.size)
-		entry.size = old & ((UINT64_C(1) << SIZE_BITS) - 1);
+		entry.size = old & SIZE_MASK;
 	if (is_of_gpu(e))
 		device = e->device;
 	return is_after_moment(c, s, device) ? 0 : add_entry(s, &entry);
@@ -654,15 +694,18 @@ static void set_requested(struct snapshot *s, const struct event *e)
 	struct entry *entry;
 
 	if (!added || s->added - added >= s->n)
-		return;
+		return; /* none, or dropped */
 	entry = entry_at(s, s->n - 1 - (s->added - added));
-	if (entry->action != ALLOC || entry->addr != e->addr || entry->device != e->device.index)
+	if (entry->action != ALLOC)
 		return;
+	if (entry->addr != e->addr || entry->device != e->device.index)
+		return; /* another block with this slot */
 	if (e->requested && e->requested < entry->size)
 		entry->size = e->requested;
 	entry->cuda_stream = e->cuda_stream;
 }
 
+/* Keeps what the file needs of an event, unless that is after its moment. Returns 0 or -ENOMEM. */
 static int snapshot_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct snapshot *s = state;
@@ -686,17 +729,20 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		struct model_device d;
 		int i = device_of(c, e->device.index);
 
-		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
+		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i,
+			      &d); /* SIZE_MAX: sets all to 0 */
 		s->left[e->device.index] = (struct left){ .known = i >= 0,
 							  .bytes = e->size,
 							  .reserved = d.reserved };
 	}
 	if (e->kind == EVENT_SEGMENT)
 		return remember_segment(s, e);
-	if (is_after_moment(c, s, e->device))
-		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR)
-			       ? remember_segment(s, e)
-			       : 0;
+	if (is_after_moment(c, s, e->device)) {
+		/* Only what its EVENT_CUDA_FREE needs, which may lack the device. */
+		if (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR)
+			return remember_segment(s, e);
+		return 0;
+	}
 	switch (e->kind) {
 	case EVENT_ALLOC:
 	case EVENT_OOM:
@@ -748,6 +794,7 @@ struct writer {
 	struct snapshot_sums sums;
 };
 
+/* Writes an entry under the name of its action. Returns 0 or -ENOMEM. */
 static int put_entry(struct writer *w, const struct entry *e, const char *action)
 {
 	struct row row;
@@ -780,6 +827,8 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	return err;
 }
 
+/* Writes the entries of a device up to event number `last`. device: its device index. Returns 0 or
+ * -ENOMEM. */
 static int put_trace(struct writer *w, unsigned int device, uint64_t last)
 {
 	static const char *const names[] = {
@@ -815,8 +864,8 @@ static int shown_device(const struct writer *w, unsigned int index)
 	return w->c->device < 0 || w->c->device == i ? i : -1;
 }
 
-/* Writes one list per device number, also for missing devices, because readers use it as an
- * index. */
+/* Writes one list per device index, also for missing devices, because readers use it as an index.
+ * devices: the number of lists. Returns 0 or -ENOMEM. */
 static int put_traces(struct writer *w, unsigned int devices)
 {
 	struct model_device d;
@@ -834,8 +883,8 @@ static int put_traces(struct writer *w, unsigned int devices)
 	return err;
 }
 
-/* Collects address ranges of the device's blocks and segments from the events. The caller frees
- * past->blocks, which holds both arrays. Returns 0 or -ENOMEM. */
+/* Collects address ranges of the device's blocks and segments from the events up to number `last`.
+ * The caller frees past->blocks, which holds both arrays. Returns 0 or -ENOMEM. */
 static int collect_ranges(const struct writer *w, unsigned int device, uint64_t last,
 			  struct snapshot_past *past)
 {
@@ -847,9 +896,10 @@ static int collect_ranges(const struct writer *w, unsigned int device, uint64_t 
 	for (size_t i = 0; i < w->s->n; i++) {
 		const struct entry *e = entry_at(w->s, i);
 
-		if (e->device != device || e->number > last || e->action == OOM ||
-		    e->size > UINT64_MAX - e->addr)
+		if (e->device != device || e->number > last)
 			continue;
+		if (e->action == OOM || e->size > UINT64_MAX - e->addr)
+			continue; /* no range */
 		range = (struct snapshot_range){ e->addr, e->addr + e->size };
 		if (e->action == ALLOC || e->action == FREE)
 			past->blocks[past->nblocks++] = range;
@@ -859,6 +909,8 @@ static int collect_ranges(const struct writer *w, unsigned int device, uint64_t 
 	return 0;
 }
 
+/* Writes the segments of a device. device: the model's index. Returns 0, -ENOENT if it lacks the
+ * moment, or -ENOMEM. */
 static int put_device(struct writer *w, size_t device)
 {
 	struct snapshot_past past = { 0 };
@@ -875,6 +927,8 @@ static int put_device(struct writer *w, size_t device)
 	return err;
 }
 
+/* Writes the segments of the devices with the indices below `devices`. Returns 0, -ENOENT if none
+ * has the moment, or -ENOMEM. */
 static int put_segments(struct writer *w, unsigned int devices)
 {
 	bool marked = false;
@@ -929,9 +983,12 @@ static void put_notes(const struct writer *w)
 	pickle__close_dict(w->p);
 }
 
+/* Writes the file. Returns 0, -ENODATA (no devices), -ENODEV (no GPU, or --device names the host),
+ * -ENOENT (no device has the moment) or -ENOMEM. */
 static int put_document(struct writer *w)
 {
-	unsigned int devices = 0;
+	unsigned int devices = 0; /* the highest index of a GPU + 1 */
+
 	struct model_device d;
 	int err;
 
@@ -942,8 +999,9 @@ static int put_document(struct writer *w)
 	}
 	for (size_t i = 0; i < model__devices(w->c->model); i++) {
 		model__device(w->c->model, i, &d);
-		if (!device__on_host(d.device) && d.device.index != DEVICE_UNKNOWN &&
-		    d.device.index >= devices)
+		if (device__on_host(d.device) || d.device.index == DEVICE_UNKNOWN)
+			continue;
+		if (d.device.index >= devices)
 			devices = d.device.index + 1U;
 	}
 	if (!devices)

@@ -9,7 +9,7 @@
 #include "memtrace.h"
 #include "record/dict.h"
 
-#define MAX_DEPTH 256 /* nesting depth of modules per thread */
+#define MAX_DEPTH 256 /* most nested modules per thread; deeper ones are not shown */
 
 struct inside { /* the modules that a thread has entered and not left */
 	uint32_t n;
@@ -57,6 +57,7 @@ void spans__free(struct spans *s)
 	free(s);
 }
 
+/* Enters a module. Times of different threads may differ, so they are kept from going back. */
 static void enter(struct spans *s, struct inside *in, uint32_t thread, uint32_t module,
 		  uint64_t time)
 {
@@ -65,6 +66,7 @@ static void enter(struct spans *s, struct inside *in, uint32_t thread, uint32_t 
 	s->put(s->ctx, in->last, true, module, thread);
 }
 
+/* Leaves the innermost module. */
 static void leave(struct spans *s, struct inside *in, uint32_t thread, uint64_t time)
 {
 	in->last = time > in->last ? time : in->last;
@@ -111,12 +113,15 @@ static uint32_t still_inside(const struct inside *was, const struct dict_stack *
 	return kept;
 }
 
+/* True if no frame of the stack was read. walk: MT_WALK_*. */
 static bool walk_failed(uint8_t walk)
 {
 	return walk == MT_WALK_FAULT_THREAD || walk == MT_WALK_BUSY || walk == MT_WALK_LOST ||
 	       walk == MT_WALK_OFF;
 }
 
+/* Sets *ret to the modules that a thread is in, which it creates on first use. A number that the
+ * dict does not know counts as thread 0. Returns 0 or -ENOMEM. */
 static int inside_of(struct spans *s, uint32_t thread, struct inside **ret)
 {
 	uint32_t need = dict__counts(s->dict).threads;
@@ -162,6 +167,8 @@ int spans__call(struct spans *s, const struct event *e)
 		in->deeper--;
 		return 0;
 	}
+	/* Leave the innermost call of this module, if any, with all calls inside it, whose ends
+	 * were lost. */
 	for (i = in->n; i && in->modules[i - 1] != e->module; i--)
 		;
 	while (i && in->n >= i)

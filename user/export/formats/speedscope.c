@@ -50,6 +50,7 @@ static void profiles__free(struct profiles *p)
 	frames__free(p->frames);
 }
 
+/* Comparison for qsort(): frames from the outermost; a stack comes before those that it begins. */
 static int by_frames(const void *a, const void *b)
 {
 	const struct sample *x = a, *y = b;
@@ -60,6 +61,7 @@ static int by_frames(const void *a, const void *b)
 	return (x->n > y->n) - (x->n < y->n);
 }
 
+/* Adds a row as a sample; none for a row without weight. Returns 0 or -ENOMEM. */
 static int add_sample(struct profiles *p, struct profile *profile, const struct row *row)
 {
 	uint64_t weight = profile->counts ? row->count : row->bytes;
@@ -80,6 +82,8 @@ static int add_sample(struct profiles *p, struct profile *profile, const struct 
 	return 0;
 }
 
+/* Sets the name and the samples of a profile. On failure, profile__free() must still be called.
+ * Returns 0 or -ENOMEM. */
 static int fill_profile(struct profiles *p, struct profile *profile, const char *device,
 			const char *view, const struct row *rows, size_t n)
 {
@@ -125,6 +129,7 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 	return 0;
 }
 
+/* Adds the profiles of a device. Sets *marked if it has the marked moment. Returns 0 or -ENOMEM. */
 static int add_device(struct export_ctx *c, struct profiles *p, size_t device, bool *marked)
 {
 	int err = add_profile(c, p, device, ROWS_AT_MARK, c->moment, false);
@@ -140,6 +145,8 @@ static int add_device(struct export_ctx *c, struct profiles *p, size_t device, b
 	return err ?: add_profile(c, p, device, ROWS_TOTAL, "allocations", true);
 }
 
+/* Adds the profiles of the chosen device, or of all. Returns 0, -ENODATA (no devices), -ENOENT (no
+ * device has the marked moment) or -ENOMEM. */
 static int collect(struct export_ctx *c, struct profiles *p)
 {
 	size_t n = model__devices(c->model);
@@ -164,6 +171,7 @@ static size_t first_profile(struct export_ctx *c, const struct profiles *p)
 	if (main_device < 0)
 		return 0;
 	model__device(c->model, main_device, &d);
+	/* Names begin with the device, and the marked moment is its first profile. */
 	for (size_t i = 0; i < p->n; i++)
 		if (!strncmp(p->all[i].name, d.name, strlen(d.name)) &&
 		    p->all[i].name[strlen(d.name)] == ' ')
@@ -182,6 +190,7 @@ static void put_frame(struct json *j, const struct frame *f)
 	json__close_object(j);
 }
 
+/* Writes a profile; its values run from 0 to the sum of the weights. */
 static void put_profile(struct json *j, const struct profile *p)
 {
 	uint64_t sum = 0;
@@ -209,6 +218,7 @@ static void put_profile(struct json *j, const struct profile *p)
 	json__close_object(j);
 }
 
+/* Writes the file: frames, which all profiles share, and profiles. */
 static void put_document(struct export_ctx *c, struct json *j, const struct profiles *p)
 {
 	char exporter[64], detail[DETAIL_TEXT], name[DETAIL_TEXT + 256];

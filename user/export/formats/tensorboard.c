@@ -42,14 +42,17 @@ struct tensorboard {
 	int err;
 };
 
-/* The checksum of TFRecord: a rotated CRC-32C plus a constant. */
+#define MASK_DELTA 0xa282ead8 /* kMaskDelta of TensorFlow's crc32c.h */
+
+/* The checksum of TFRecord: a CRC-32C, rotated by 15 bits, plus a constant. */
 static uint32_t masked_crc(const void *data, size_t len)
 {
 	uint32_t crc = crc32c(data, len);
 
-	return ((crc >> 15) | (crc << 17)) + 0xa282ead8;
+	return ((crc >> 15) | (crc << 17)) + MASK_DELTA;
 }
 
+/* Writes a TFRecord: the length and its checksum, the message and its checksum. */
 static void put_record(FILE *out, const struct pb *message)
 {
 	uint64_t len = htole64(message->len);
@@ -62,6 +65,7 @@ static void put_record(FILE *out, const struct pb *message)
 	fwrite(&crc, sizeof(crc), 1, out);
 }
 
+/* Begins an event without values. time: ns since the start of the capture. */
 static void begin_event(struct tensorboard *t, uint64_t time)
 {
 	pb__clear(&t->event);
@@ -69,6 +73,8 @@ static void begin_event(struct tensorboard *t, uint64_t time)
 	pb__double(&t->event, EVENT_WALL_TIME, (double)(t->start + time) / 1e9);
 }
 
+/* Writes the event with the values that were added to it. step: what TensorBoard shows on the x
+ * axis. */
 static void put_event(struct export_ctx *c, struct tensorboard *t, uint64_t step)
 {
 	pb__uint(&t->event, EVENT_STEP_NUMBER, step);
@@ -79,6 +85,7 @@ static void put_event(struct export_ctx *c, struct tensorboard *t, uint64_t step
 		put_record(c->out, &t->event);
 }
 
+/* Adds a value to the event. Its tag is "PREFIXdevice/what". */
 static void add_scalar(struct tensorboard *t, const char *prefix, const char *device,
 		       const char *what, double v)
 {
@@ -96,6 +103,7 @@ static double mib(uint64_t bytes)
 	return (double)bytes / 1048576;
 }
 
+/* Returns the peaks of a device, which it adds on first use. NULL: no memory; sets t->err. */
 static struct curve *curve_of(struct tensorboard *t, const struct model_device *d)
 {
 	for (size_t i = 0; i < t->ncurves; i++)
@@ -109,6 +117,7 @@ static struct curve *curve_of(struct tensorboard *t, const struct model_device *
 	return &t->curves[t->ncurves++];
 }
 
+/* Adds the values of a device to the event. peak: highest allocated bytes since the last event. */
 static void add_device(struct tensorboard *t, const char *prefix, const struct model_device *d,
 		       uint64_t peak)
 {
@@ -121,7 +130,8 @@ static void add_device(struct tensorboard *t, const char *prefix, const struct m
 		   words__fragmentation(d->allocated, d->reserved));
 }
 
-/* Adds a point for each device in its current state. */
+/* Adds the values of each device in its current state, and begins new peaks. by_step: those of the
+ * step; false: of the second. */
 static void add_devices(struct export_ctx *c, struct tensorboard *t, bool by_step)
 {
 	struct model_device d;
@@ -139,23 +149,25 @@ static void add_devices(struct export_ctx *c, struct tensorboard *t, bool by_ste
 	}
 }
 
+/* Writes the values at the end of a step. steps: number of steps that ended. Several steps may end
+ * with one event, as calls on several threads do. They get one point. */
 static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time, size_t steps)
 {
 	struct model_step step;
 	size_t kept = 0;
 
-	/* Several steps may end with one event, as calls on several threads do. They get one point.
-	 */
 	begin_event(t, time);
 	add_devices(c, t, true);
 	while (model__step(c->model, kept, &step))
 		kept++;
+	/* The first step has no known beginning. */
 	if (kept && model__step(c->model, kept - 1, &step) && steps > 1)
 		add_scalar(t, "step", "", "seconds", (double)(step.end - step.start) / 1e9);
 	put_event(c, t, steps);
 	t->steps = steps;
 }
 
+/* Writes the values at the end of the current second, and goes on to `second`. */
 static void put_second(struct export_ctx *c, struct tensorboard *t, uint64_t second)
 {
 	uint64_t end = (t->second + 1) * SECOND;
@@ -166,6 +178,8 @@ static void put_second(struct export_ctx *c, struct tensorboard *t, uint64_t sec
 	t->second = second;
 }
 
+/* Writes the head of the file, once. Call after the first event, because the recording's facts come
+ * with it. */
 static void put_head(struct export_ctx *c, struct tensorboard *t)
 {
 	const char *start = facts__get(c->facts, "start");
@@ -176,11 +190,14 @@ static void put_head(struct export_ctx *c, struct tensorboard *t)
 	if (start && text__parse_date(start, &t->start))
 		t->start = 0;
 	begin_event(t, 0);
-	pb__string(&t->event, EVENT_FILE_VERSION, "brain.Event:2");
+	pb__string(&t->event, EVENT_FILE_VERSION,
+		   "brain.Event:2"); /* the only version that readers know */
 	if (!t->event.failed)
 		put_record(c->out, &t->event);
 }
 
+/* Adds the waiting event to the peaks, and writes the step that it ended. The model must have
+ * processed it, but no later event. Returns 0 or -ENOMEM. */
 static int flush(struct export_ctx *c, struct tensorboard *t)
 {
 	const struct event *e = &t->wait.event;
@@ -203,6 +220,7 @@ static int flush(struct export_ctx *c, struct tensorboard *t)
 	return t->err;
 }
 
+/* Holds e back until the model has processed it. Returns 0 or -ENOMEM. */
 static int tensorboard_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct tensorboard *t = state;

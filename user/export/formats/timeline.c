@@ -19,12 +19,14 @@
 
 /* ---- statistics at the end ---- */
 
+/* A layer under the name that the file shows. */
 struct named {
 	struct model_layer layer;
 	size_t number;
 	const char *name;
 };
 
+/* Comparison for qsort(): by name, then by number. */
 static int by_name(const void *a, const void *b)
 {
 	const struct named *x = a, *y = b;
@@ -33,6 +35,7 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
+/* Writes the statistics of a layer. reserved: the model knows reserved memory. */
 static void put_layer(struct json *j, const struct named *n, const char *key, bool reserved)
 {
 	const struct model_layer *l = &n->layer;
@@ -44,8 +47,8 @@ static void put_layer(struct json *j, const struct named *n, const char *key, bo
 	json__close_object(j);
 }
 
-/* Object keys must differ, so layers with equal names (two models in one program) get a number,
- * except for the first. */
+/* Writes a layer. same: number of layers before it with its name. Object keys must differ, so
+ * layers with equal names (two models in one program) get a number, except for the first. */
 static int put_same_name(struct json *j, const struct named *n, size_t same, bool reserved)
 {
 	char *key;
@@ -61,6 +64,7 @@ static int put_same_name(struct json *j, const struct named *n, size_t same, boo
 	return 0;
 }
 
+/* Writes the statistics of all layers, by name. Returns 0 or -ENOMEM. */
 static int put_layer_stats(struct export_ctx *c, struct json *j)
 {
 	size_t n = model__layers(c->model), same = 0;
@@ -85,6 +89,7 @@ static int put_layer_stats(struct export_ctx *c, struct json *j)
 	return err;
 }
 
+/* Writes the figures of a device into the open object. */
 static void put_device(struct json *j, const struct model_device *d)
 {
 	json__string(j, "device", d->name);
@@ -103,6 +108,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__uint_or_null(j, "drift", d->has_totals, d->drift);
 }
 
+/* Writes the figures of the whole recording. written: number of written events. */
 static void put_summary(struct export_ctx *c, struct json *j, uint64_t written)
 {
 	int main_device = c->device >= 0 ? c->device : model__main_device(c->model);
@@ -156,15 +162,17 @@ struct timeline {
 	struct spans *spans;
 	/* The device that layer events show, because module calls have no device. */
 	struct model_device layer_device;
-	uint64_t written;
-	uint64_t next_snapshot;
-	size_t steps; /* number of steps for which snapshots were written */
+	uint64_t written;	/* number of written events */
+	uint64_t next_snapshot; /* time of the next snapshot with reason "interval", ns */
+	size_t steps;		/* number of steps for which snapshots were written */
 	struct snapshot_peak *highs;
 	size_t nhighs, room_highs;
 };
 
 #define SNAPSHOT_EVERY 1000000000 /* ns between two snapshots */
 
+/* Opens an event with the members that all have. time: ns. layer: NULL: none. d: the device after
+ * the event. */
 static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
 		       const char *layer, const struct model_device *d)
 {
@@ -182,7 +190,7 @@ static void open_event(struct timeline *t, uint64_t time, const char *type, uint
 	json__string(t->j, "device", d->name);
 }
 
-/* Writes a module call with the device of the last event. */
+/* For spans__new(): writes a module call with the device of the last event. */
 static void put_layer_event(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
 {
 	struct timeline *t = ctx;
@@ -195,6 +203,7 @@ static void put_layer_event(void *ctx, uint64_t time, bool enter, uint32_t modul
 	json__close_object(t->j);
 }
 
+/* Writes the state of a device. reason: "peak", "step", "interval" or "end". */
 static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d,
 			 const char *reason)
 {
@@ -205,6 +214,7 @@ static void put_snapshot(struct timeline *t, uint64_t time, const struct model_d
 	json__close_object(t->j);
 }
 
+/* Writes the state of each chosen device. time: ns. */
 static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t time,
 			  const char *reason)
 {
@@ -218,7 +228,7 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 }
 
 /* Writes a snapshot if the device is at a new peak. d: its state before memory shrinks, or at the
- * end. */
+ * end. Returns 0 or -ENOMEM. */
 static int put_peak(struct timeline *t, const struct model_device *d)
 {
 	struct snapshot_peak *h = NULL;
@@ -241,24 +251,26 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	return 0;
 }
 
+/* Writes an allocation, a free or an out-of-memory event. A free has no place in the program.
+ * after: the device after it. */
 static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e,
 		       const char *type, uint64_t size, const struct model_device *after)
 {
-	bool stack = e->kind != EVENT_FREE;
+	bool has_place = e->kind != EVENT_FREE;
 	uint32_t module;
 	struct event charged = *e;
 	struct row_frame line;
 	char address[24];
 
 	model__charge(c->model, &charged);
-	module = stack ? model__stack_module(c->model, charged.stack) : 0;
+	module = has_place ? model__stack_module(c->model, charged.stack) : 0;
 	open_event(t, e->time, type, size, spans__name(c->dict, module), after);
 	if (e->addr) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
 		json__string(t->j, "address", address);
 	}
 	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
-	if (stack) {
+	if (has_place) {
 		json__string(t->j, "phase", phase__name(passing__phase(c, e)));
 		if (model__event_line(c->model, e, &line)) {
 			json__string(t->j, "file", line.file);
@@ -269,6 +281,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 	json__close_object(t->j);
 }
 
+/* Writes that records were lost, which no device is known for. */
 static void put_lost(struct timeline *t, const struct event *e)
 {
 	static const struct model_device none = { .name = "" };
@@ -278,6 +291,7 @@ static void put_lost(struct timeline *t, const struct event *e)
 	json__close_object(t->j);
 }
 
+/* Writes an event of a device, if it is of a kind that the file has. Returns 0 or -ENOMEM. */
 static int put_on_device(struct export_ctx *c, struct timeline *t, const struct event *e)
 {
 	const struct model_device *before = &t->wait.before;
@@ -310,13 +324,13 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 	return err;
 }
 
-/* Writes the waiting event. Call when the model has processed it, but no later event. */
+/* Writes the waiting event, and the snapshots that are due. Call when the model has processed it,
+ * but no later event. Returns 0 or -ENOMEM. */
 static int flush(struct export_ctx *c, struct timeline *t)
 {
 	const struct event *e = &t->wait.event;
 	size_t steps = passing__steps(c);
-	int err;
-
+	int err = 0;
 	if (!t->wait.any)
 		return 0;
 	t->wait.any = false;
@@ -325,13 +339,12 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
 		passing__main(c, &t->layer_device);
 		err = spans__call(t->spans, e);
-	} else if (e->kind == EVENT_MARK || e->kind == EVENT_HOST) {
-		err = 0;
-	} else {
+	} else if (e->kind != EVENT_MARK && e->kind != EVENT_HOST) {
 		err = put_on_device(c, t, e);
 	}
 	if (steps != t->steps) {
-		bool ended = steps > t->steps;
+		bool ended = steps > t->steps; /* false: from a pipe, optimizer steps replaced the
+						  calls counted so far */
 
 		t->steps = steps;
 		if (ended)

@@ -90,6 +90,7 @@ static int curve_add(struct curve *c, uint64_t time, int64_t allocated, uint64_t
 #define MOMENTS_EXACT 1500000
 #define BLOCKS_MAX 3000000     /* blocks and segments */
 #define BRIEF_MAX 3000000      /* struct brief */
+#define BRIEF_MERGE (4 << 20)  /* from so many struct brief on, equal ones are merged at once */
 #define PAYLOAD_MAX (14 << 20) /* bytes of the compressed data */
 #define STRETCHES_MAX 20000    /* periods of phases; beyond it, short ones are dropped */
 
@@ -103,6 +104,8 @@ struct chooser {
 	size_t step, oom;   /* numbers of these moments so far */
 };
 
+/* Counts the moments with marks, and chooses how many steps are kept. most: most moments with
+ * KEEP_STEP. */
 static void count_kept(struct chooser *c, const struct page_device *d, size_t most)
 {
 	for (size_t i = 0; i < d->n; i++) {
@@ -112,6 +115,8 @@ static void count_kept(struct chooser *c, const struct page_device *d, size_t mo
 	c->every = c->steps > most ? (c->steps + most - 1) / most : 1;
 }
 
+/* Decides whether moment i stays, and takes the marks from it that are not chosen. peak: index of
+ * the moment of the peak. Call it for each moment in turn. */
 static bool is_kept(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak,
 		    struct chooser *c)
 {
@@ -124,11 +129,14 @@ static bool is_kept(const struct page_data *p, const struct page_device *d, size
 		m->keep &= ~(uint32_t)KEEP_STEP;
 	if (!oom)
 		m->keep &= ~(uint32_t)KEEP_OOM;
-	return m->keep || (int64_t)i == peak || i + 1 == d->n ||
-	       m->time / p->bucket != m[1].time / p->bucket;
+	if (m->keep || (int64_t)i == peak || i + 1 == d->n)
+		return true;
+	/* The last moment of an interval stays. */
+	return m->time / p->bucket != m[1].time / p->bucket;
 }
 
-/* Drops moments. Sets *map, which the caller frees: (*map)[i] is the new index of moment i. */
+/* Drops moments. Sets *map, which the caller frees: (*map)[i] is the new index of moment i; a
+ * dropped one gets that of the next that stays. Returns 0 or -ENOMEM. */
 static int drop_moments(const struct page_data *p, struct page_device *d, uint32_t **map)
 {
 	struct chooser c = { 0 };
@@ -151,7 +159,7 @@ static int drop_moments(const struct page_data *p, struct page_device *d, uint32
 	return 0;
 }
 
-/* comparison for qsort(): by moment, then by block class */
+/* Comparison for qsort(): by moment, then by block class. */
 static int cmp_brief(const void *a, const void *b)
 {
 	const struct brief *x = a, *y = b;
@@ -161,6 +169,7 @@ static int cmp_brief(const void *a, const void *b)
 	return x->block_class < y->block_class ? -1 : x->block_class > y->block_class;
 }
 
+/* Sorts the counts of brief blocks, and adds up those of the same moment and class. */
 static void merge_brief(struct page_device *d)
 {
 	size_t k = 0;
@@ -176,13 +185,14 @@ static void merge_brief(struct page_device *d)
 	d->n_brief = k;
 }
 
+/* Returns the new index + 1 of a moment; 0 stays 0. map: from drop_moments(). */
 static uint32_t new_moment_no(const uint32_t *map, uint32_t moment_no)
 {
 	return moment_no ? map[moment_no - 1] + 1 : 0;
 }
 
 /* Gives blocks their new moments. Blocks that are now allocated and freed between two moments
- * become counts. */
+ * become counts. Returns 0 or -ENOMEM. */
 static int move_blocks(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
@@ -203,14 +213,16 @@ static int move_blocks(struct page_device *d, const uint32_t *map)
 		d->brief[d->n_brief++] = (struct brief){ .moment = b.born_no - 1,
 							 .block_class = b.block_class,
 							 .n = 1 };
-		if (d->n_brief >= UINT32_C(1) << 22 && d->n_brief == d->cap_brief)
-			merge_brief(d);
+		if (d->n_brief >= BRIEF_MERGE && d->n_brief == d->cap_brief)
+			merge_brief(d); /* instead of growing the array */
 	}
 	d->nblocks = k;
 	merge_brief(d);
 	return 0;
 }
 
+/* Gives segments their new moments. Drops those that are now taken and given back between two
+ * moments. Returns 0 or -ENOMEM. */
 static int move_segments(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
@@ -234,6 +246,8 @@ static int move_segments(struct page_device *d, const uint32_t *map)
 	return err;
 }
 
+#define STEPS_LEAST 64 /* about the fewest ends of steps that stay */
+
 /* Doubles the intervals that keep one moment each, and keeps fewer ends of steps. Returns false if
  * there is only one interval. */
 static bool widen_intervals(struct page_data *p)
@@ -248,10 +262,12 @@ static bool widen_intervals(struct page_data *p)
 	while (p->time / p->bucket > MOMENTS_CHOSEN)
 		p->bucket *= 2;
 	p->bucket *= 2;
-	p->most_steps = p->most_steps > 64 ? p->most_steps / 2 : p->most_steps;
+	if (p->most_steps > STEPS_LEAST)
+		p->most_steps /= 2;
 	return true;
 }
 
+/* Drops moments of all devices as p->bucket and p->most_steps say. Returns 0 or -ENOMEM. */
 static int thin_devices(struct page_data *p)
 {
 	int err = 0;
@@ -268,6 +284,7 @@ static int thin_devices(struct page_data *p)
 	return err;
 }
 
+/* Returns what the page has of everything that is limited. */
 static struct limits count_all(const struct page_data *p)
 {
 	struct limits all = { 0 };
@@ -289,17 +306,20 @@ static size_t larger(size_t a, size_t b)
  * new next_limits delay the next try. */
 int html_moments__thin(struct page_data *p)
 {
+	/* Leave room for growth, so that dropping is not repeated at every event. */
+	const size_t most_blocks = p->limits.blocks / 4 * 3, most_brief = p->limits.brief / 4 * 3;
 	struct limits before = count_all(p), left = before;
 	int err = 0;
 
-	/* Leave room for growth, so that dropping is not repeated at every event. */
-	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 ||
-			left.brief > p->limits.brief / 4 * 3)) {
+	while (left.moments >= before.moments || left.blocks > most_blocks ||
+	       left.brief > most_brief) {
 		err = widen_intervals(p) ? 0 : -EFBIG;
 		p->thinned = true;
 		if (!err)
 			err = thin_devices(p);
 		left = count_all(p);
+		if (err)
+			break;
 	}
 	p->next_limits = (struct limits){
 		.moments = 2 * left.moments + MOMENTS_CHOSEN,
@@ -320,6 +340,8 @@ uint64_t html_moments__allocated(const struct page_device *d, int64_t value)
 
 /* --- devices */
 
+/* Sets *ret to the page's device with the model's number, which it adds on first use. It stays
+ * valid until the next call. Returns 0 or -ENOMEM. */
 static int find_device(struct page_data *p, uint32_t number, struct page_device **ret)
 {
 	struct page_device *all;
@@ -353,6 +375,8 @@ static uint32_t moment_no_of(const struct page_device *d, uint64_t seq)
 
 /* --- blocks allocated and freed between two moments */
 
+/* Counts n blocks of a class that are allocated and freed within the open moment. Returns 0 or
+ * -ENOMEM. */
 static int add_brief(struct page_device *d, uint32_t block_class, uint64_t n)
 {
 	uint64_t at;
@@ -369,6 +393,8 @@ static int add_brief(struct page_device *d, uint32_t block_class, uint64_t n)
 	return map64__set(d->open_at, block_class, d->nopen++);
 }
 
+/* Moves the counts of the open moment to those of the moments, as it becomes moment d->n. Returns 0
+ * or -ENOMEM. */
 static int flush_brief(struct page_device *d)
 {
 	if (!d->nopen)
@@ -385,6 +411,8 @@ static int flush_brief(struct page_device *d)
 	return 0;
 }
 
+/* For the model: takes a block that was freed or, at the end, one that is live. Returns 0 or
+ * -ENOMEM. */
 static int on_block(void *ctx, const struct model_block *b)
 {
 	struct page_data *p = ctx;
@@ -410,20 +438,26 @@ static int on_block(void *ctx, const struct model_block *b)
 
 /* --- segments */
 
+/* True if both are the same segment in all that the page shows. */
 static bool same_segment(const struct model_extent *a, const struct model_extent *b)
 {
-	return a->addr == b->addr && a->size == b->size && a->cuda_stream == b->cuda_stream &&
-	       a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1] && a->listed == b->listed &&
-	       a->expandable == b->expandable && a->kind == b->kind && a->range == b->range;
+	if (a->addr != b->addr || a->size != b->size || a->range != b->range)
+		return false;
+	if (a->pool[0] != b->pool[0] || a->pool[1] != b->pool[1])
+		return false;
+	if (a->cuda_stream != b->cuda_stream || a->kind != b->kind)
+		return false;
+	return a->listed == b->listed && a->expandable == b->expandable;
 }
 
+/* For the model: takes a segment that came (x->there) or went. Returns 0 or -ENOMEM. */
 static int on_segment(void *ctx, const struct model_extent *x)
 {
 	struct page_data *p = ctx;
 	struct page_device *d;
 	struct model_now now;
 	struct page_segment *s;
-	uint32_t here_no;
+	uint32_t here_no; /* index + 1 of the open moment; 0: before the first event */
 	uint64_t at;
 	int err = find_device(p, x->device, &d);
 
@@ -455,7 +489,8 @@ static int on_segment(void *ctx, const struct model_extent *x)
 
 /* --- moments */
 
-/* Makes d->now a moment, if the device changed. keep: marks for the moment. */
+/* Makes d->now a moment, if the device changed; otherwise marks the last moment. keep: KEEP_*,
+ * marks for the moment. Returns 0 or -ENOMEM. */
 static int close_moment(struct page_device *d, uint32_t keep)
 {
 	int err;
@@ -477,6 +512,7 @@ static int close_moment(struct page_device *d, uint32_t keep)
 	return 0;
 }
 
+/* close_moment() for all devices. Returns 0 or -ENOMEM. */
 static int close_all(struct page_data *p, uint32_t keep)
 {
 	int err = 0;
@@ -486,6 +522,8 @@ static int close_all(struct page_data *p, uint32_t keep)
 	return err;
 }
 
+/* Adds the phase that the device is in at a time to its periods. If there are too many, drops short
+ * ones and joins equal neighbours. Returns 0 or -ENOMEM. */
 static int note_phase(struct page_device *d, const struct model_now *now, uint64_t time)
 {
 	struct stretch *s = d->nstretches ? &d->stretches[d->nstretches - 1] : NULL;
@@ -498,6 +536,7 @@ static int note_phase(struct page_device *d, const struct model_now *now, uint64
 		return 0;
 	}
 	if (d->nstretches >= STRETCHES_MAX) {
+		/* So at most a quarter stays: those of at least this length, ns. */
 		uint64_t least = time / (STRETCHES_MAX / 4);
 
 		for (size_t i = 0; i < d->nstretches; i++) {
@@ -517,13 +556,26 @@ static int note_phase(struct page_device *d, const struct model_now *now, uint64
 	return 0;
 }
 
+/* Both may be negative: memory that is found later may have been freed by now. */
+static int64_t allocated_but_late(const struct model_now *now)
+{
+	return (int64_t)(now->allocated - now->late);
+}
+
+static int64_t unknown_but_late(const struct model_now *now)
+{
+	return (int64_t)(now->unknown - now->late + now->known);
+}
+
 /* Reads the state of a device after the last event. always: it changed for sure, because the event
- * was about its blocks. */
+ * was about its blocks. Returns 0 or -ENOMEM. */
 static int read_device(struct page_data *p, uint32_t number, bool always)
 {
 	struct page_device *d;
 	struct model_now now, *last;
 	struct page_moment *m;
+	int64_t allocated, unknown;
+	bool same;
 	int err = find_device(p, number, &d);
 
 	if (err || !model__now(p->c->model, number, &now))
@@ -532,17 +584,19 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 	last = &d->last;
 	if (!last->seq)
 		model__first(p->c->model, number, last);
-	/* Memory that the model found only now existed before: that is no change. */
-	if (!always && now.reserved == last->reserved &&
-	    now.allocated - now.late == last->allocated - last->late &&
-	    now.unknown - now.late + now.known == last->unknown - last->late + last->known) {
+	/* Memory that the model found only now (late) existed before: that is no change. */
+	allocated = allocated_but_late(&now);
+	unknown = unknown_but_late(&now);
+	same = now.reserved == last->reserved && allocated == allocated_but_late(last) &&
+	       unknown == unknown_but_late(last);
+	if (same && !always) {
 		*last = now;
 		return 0;
 	}
 	m->seq = now.seq;
 	m->time = p->time;
-	m->allocated = (int64_t)(now.allocated - now.late);
-	m->unknown = (int64_t)(now.unknown - now.late + now.known);
+	m->allocated = allocated;
+	m->unknown = unknown;
 	m->reserved = now.reserved;
 	d->open = true;
 	*last = now;
@@ -553,15 +607,19 @@ static int read_device(struct page_data *p, uint32_t number, bool always)
 /* True if the device is at its peak and the next event e will not raise the peak. */
 static bool is_peak(const struct page_data *p, const struct page_device *d, const struct event *e)
 {
-	bool up = e->kind == EVENT_ALLOC &&
-		  (e->totals ? e->allocated > d->last.allocated : e->size > 0);
+	bool at_peak = d->last.seq && d->last.peak_seq == d->last.seq;
 
-	return d->open && d->last.seq && d->last.peak_seq == d->last.seq &&
-	       model__number_of(p->c->model, e->device) == d->number && !up;
+	if (!d->open || !at_peak)
+		return false;
+	if (model__number_of(p->c->model, e->device) != d->number)
+		return false;
+	if (e->kind != EVENT_ALLOC)
+		return true;
+	return e->totals ? e->allocated <= d->last.allocated : !e->size;
 }
 
 /* Closes the open moments before the next event e: all of them or, if moments are chosen, those at
- * an interval's end and at a peak. */
+ * an interval's end and at a peak. Returns 0 or -ENOMEM. */
 static int close_complete(struct page_data *p, const struct event *e)
 {
 	uint64_t time = e->time > p->time ? e->time : p->time;
@@ -575,30 +633,37 @@ static int close_complete(struct page_data *p, const struct event *e)
 	return err;
 }
 
+/* Drops moments if there is too much of something. Returns 0 or -ENOMEM. */
 static int check_limits(struct page_data *p)
 {
-	size_t moments = 0, blocks = 0, brief = 0;
-	int err = 0;
+	const struct limits *most = &p->next_limits;
+	struct limits all = count_all(p);
+	int err;
 
-	for (size_t i = 0; i < p->n; i++) {
-		moments += p->devices[i].n;
-		blocks += p->devices[i].nblocks + p->devices[i].nsegments;
-		brief += p->devices[i].n_brief + p->devices[i].nopen;
-	}
-	if (moments <= p->next_limits.moments && blocks <= p->next_limits.blocks &&
-	    brief <= p->next_limits.brief)
+	for (size_t i = 0; i < p->n; i++)
+		all.brief += p->devices[i].nopen;
+	if (all.moments <= most->moments && all.blocks <= most->blocks && all.brief <= most->brief)
 		return 0;
 	err = html_moments__thin(p);
 	/* When no moments can be dropped, the number of live blocks bounds the memory. */
 	return err == -EFBIG ? 0 : err;
 }
 
-/* Events of module calls, marks and statistics do not change memory. */
+/* False for events of module calls, marks and statistics, which do not change memory. */
 static bool may_change(uint8_t kind)
 {
-	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
-	       kind != EVENT_REQUESTED && kind != EVENT_USED && kind != EVENT_LEFT &&
-	       kind != EVENT_HOST;
+	switch (kind) {
+	case EVENT_ENTER:
+	case EVENT_LEAVE:
+	case EVENT_MARK:
+	case EVENT_REQUESTED:
+	case EVENT_USED:
+	case EVENT_LEFT:
+	case EVENT_HOST:
+		return false;
+	default:
+		return true;
+	}
 }
 
 static int read_all_devices(struct page_data *p)
@@ -610,20 +675,20 @@ static int read_all_devices(struct page_data *p)
 	return err;
 }
 
-/* Processes the last event's effect on the model. */
+/* Processes the last event's effect on the model. Returns 0 or -ENOMEM. */
 static int process_last_event(struct page_data *p)
 {
 	uint8_t kind = p->last.kind;
 	uint64_t steps = model__steps(p->c->model);
-	bool blocks = kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM;
+	bool of_block = kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM;
 	uint32_t number = model__number_of(p->c->model, p->last.device);
 	int err = 0;
 
-	if (!kind)
+	if (!kind) /* none yet, or processed already */
 		return 0;
 	if (p->last.time > p->time)
 		p->time = p->last.time;
-	if (blocks && number != UINT32_MAX)
+	if (of_block && number != UINT32_MAX)
 		err = read_device(p, number, true);
 	else if (may_change(kind))
 		err = read_all_devices(p);
@@ -657,11 +722,11 @@ int html_moments__end(struct page_data *p)
 
 /* ---- the head: data that the page shows at once ---- */
 
-#define BUCKETS 1600	/* points of the first chart, for all devices together */
-#define BUCKETS_MIN 200 /* a device has at least so many points in it */
-#define ROWS_FIRST 30
-#define STRETCHES_FIRST 2500
-#define GROWTH_LINES 100 /* lines that grow, and as many that do not, with their curves */
+#define BUCKETS 1600	     /* points of the first chart, for all devices together */
+#define BUCKETS_MIN 200	     /* a device has at least so many points in it */
+#define ROWS_FIRST 30	     /* rows of the first table */
+#define STRETCHES_FIRST 2500 /* most periods of phases */
+#define GROWTH_LINES 100     /* lines that grow, and as many that do not, with their curves */
 
 /* Returns the index that the model's device i has in the page; -1: the page leaves it out. */
 static int page_index(const struct page_data *p, size_t i)
@@ -671,8 +736,9 @@ static int page_index(const struct page_data *p, size_t i)
 	return (size_t)p->c->device == i ? 0 : -1;
 }
 
-struct picture {
-	uint64_t min, max, reserved;
+struct picture {	   /* a point of the first chart, bytes */
+	uint64_t min, max; /* allocated */
+	uint64_t reserved; /* most reserved */
 };
 
 /* Writes the field at an offset of struct picture, of each bucket. */
@@ -685,6 +751,7 @@ static void put_picture(struct json *j, const char *key, const struct picture *b
 	json__close_array(j);
 }
 
+/* Adds values to a point. */
 static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserved)
 {
 	b->min = min < b->min ? min : b->min;
@@ -693,12 +760,14 @@ static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserv
 }
 
 /* Writes the points of the first chart. Each covers some intervals of the curve and includes the
- * value at its start. The first point is that of the window's start. */
+ * value at its start. The first point is that of the window's start. Returns 0 or -ENOMEM. */
 static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
 {
 	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1, start = 0;
 	size_t wanted = BUCKETS / model__devices(p->c->model);
-	uint64_t since, all, each, held, reserved;
+	uint64_t since, all; /* first interval of the curve to show, and how many follow it */
+	uint64_t each;	     /* how many of them a point covers */
+	uint64_t held, reserved;
 	struct picture *b;
 	struct model_now first;
 	size_t n, k = 0;
@@ -758,6 +827,7 @@ static int64_t requested_moment(const struct page_data *p, const struct page_dev
 	return lo < d->n ? (int64_t)lo : (int64_t)d->n - 1;
 }
 
+/* Writes what the page shows at once of a device. Returns 0 or -ENOMEM. */
 static int put_device(struct json *j, const struct page_data *p, const struct report_doc *doc,
 		      size_t i)
 {
@@ -780,6 +850,7 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 	return err;
 }
 
+/* Writes begin and end of the steps that the model has kept. */
 static void put_steps(struct json *j, const struct model *m)
 {
 	struct model_step s;
@@ -798,6 +869,7 @@ static void put_steps(struct json *j, const struct model *m)
 	json__close_array(j);
 }
 
+/* Writes the out-of-memory events of the devices. */
 static void put_ooms(struct json *j, const struct page_data *p)
 {
 	struct model_device d;
@@ -835,7 +907,8 @@ static void put_phases(struct json *j, const struct page_data *p, const struct p
 	size_t n = d ? d->nstretches : 0;
 
 	while (n > STRETCHES_FIRST) {
-		least = least ? least * 2 : longest / (1 << 20) + 1;
+		least = least ? least * 2
+			      : longest / (1 << 20) + 1; /* begins far below what can be seen */
 		n = 0;
 		for (size_t i = 0; i < d->nstretches; i++)
 			n += d->stretches[i].end - d->stretches[i].start >= least;
@@ -868,7 +941,8 @@ static int put_devices(struct json *j, const struct page_data *p, const struct r
 	return err;
 }
 
-/* Writes what the command leaks reports on the recording, with the curve of each line. */
+/* Writes what the command leaks reports on the recording, with the curve of each line. Returns 0 or
+ * -ENOMEM. */
 static int put_leaks(struct json *j, const struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
@@ -899,7 +973,7 @@ static int put_leaks(struct json *j, const struct page_data *p)
 	return err;
 }
 
-/* What `diagnose` says of the recording. */
+/* Writes what `diagnose` says of the recording. Returns 0 or -errno. */
 static int put_findings(struct json *j, const struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
@@ -922,7 +996,7 @@ static int put_findings(struct json *j, const struct page_data *p)
 	return 0;
 }
 
-/* Writes the data that the page shows at once. */
+/* Writes the data that the page shows at once. Returns 0 or -errno. */
 static int put_head(struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
@@ -997,8 +1071,8 @@ struct page_columns {
 	struct page_column {
 		char name[24];
 		struct bytes bytes;
-		uint64_t n;
-		bool zigzag;
+		uint64_t n;  /* number of values */
+		bool zigzag; /* values are signed: 0, -1, 1, -2, ... become 0, 1, 2, 3, ... */
 	} * all;
 	size_t n, cap;
 	bool failed;
@@ -1010,6 +1084,7 @@ void bytes__free(struct bytes *b)
 	*b = (struct bytes){ 0 };
 }
 
+/* Makes room for n more bytes. Returns false, and sets b->failed, without memory. */
 static bool make_room(struct bytes *b, size_t n)
 {
 	if (!b->failed && array__grow(&b->p, &b->cap, b->n + n, 1))
@@ -1017,13 +1092,15 @@ static bool make_room(struct bytes *b, size_t n)
 	return !b->failed;
 }
 
+/* Appends a number as LEB128. */
 static void put_varint(struct bytes *b, uint64_t v)
 {
 	if (make_room(b, VARINT_MAX))
 		b->n = varint__put(b->p + b->n, v) - b->p;
 }
 
-/* Adds a column for a device of the page (-1: none). Fill it before adding the next one. */
+/* Adds a column for a device of the page (-1: none). Fill it before adding the next one. zigzag: as
+ * in struct page_column. */
 static struct page_column *add_column(struct page_columns *c, const char *name, int device,
 				      bool zigzag)
 {
@@ -1145,11 +1222,13 @@ static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, ui
 	return 0;
 }
 
+/* Sets *ret to the number of a row, which it adds if it is new. Returns 0 or -ENOMEM. */
 static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *ret)
 {
 	uint64_t hash = hash__bytes(hash__seed(), row, sizeof(*row)), at;
 
-	for (; map64__get(r->row_at, hash, &at); hash++) {
+	for (; map64__get(r->row_at, hash, &at);
+	     hash++) { /* other rows with this hash took the next free one */
 		if (!memcmp(&r->rows[at], row, sizeof(*row))) {
 			*ret = at;
 			return 0;
@@ -1162,6 +1241,7 @@ static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *r
 	return map64__set(r->row_at, hash, r->n++);
 }
 
+/* Sets the row of a block class. device: that of the page. Returns 0 or -ENOMEM. */
 static int add_block_class(struct page_rows *r, const struct page_data *p, uint32_t block_class,
 			   int device)
 {
@@ -1195,7 +1275,8 @@ static int add_block_class(struct page_rows *r, const struct page_data *p, uint3
 	return err ? err : find_row(r, &out, &r->row_of_class[block_class]);
 }
 
-/* Rows in the order of their first block, so that similar recordings give similar pages. */
+/* Adds the rows of a device in the order of their first block, so that similar recordings give
+ * similar pages. Returns 0 or -ENOMEM. */
 static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d,
 		      int device)
 {
@@ -1210,6 +1291,7 @@ static int add_device(struct page_rows *r, const struct page_data *p, const stru
 	return err;
 }
 
+/* The string with this number; NULL: none (0). */
 static const char *string_at(const struct page_rows *r, uint32_t string_no)
 {
 	return string_no ? r->strings[string_no - 1] : NULL;
@@ -1220,6 +1302,7 @@ struct before { /* a row of memory from before attach, and the sum of its block 
 	uint32_t row;
 };
 
+/* Comparison for qsort(): the largest first. */
 static int cmp_before(const void *a, const void *b)
 {
 	const struct before *x = a, *y = b;
@@ -1229,6 +1312,7 @@ static int cmp_before(const void *a, const void *b)
 	return x->row < y->row ? -1 : x->row > y->row;
 }
 
+/* Returns what a row says about memory from before attach. */
 static struct held held_of(const struct page_rows *r, uint32_t row)
 {
 	const uint32_t *f = r->rows[row].f;
@@ -1241,7 +1325,7 @@ static struct held held_of(const struct page_rows *r, uint32_t row)
 }
 
 /* Names the objects that hold a device's memory from before attach. before: n rows, the largest
- * first. */
+ * first. Returns 0 or -ENOMEM. */
 static int name_holders(struct page_rows *r, const struct before *before, size_t n)
 {
 	struct holders *h = &r->holders[r->nholders++];
@@ -1263,7 +1347,7 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 }
 
 /* Names the holders of all rows. The names are for the whole recording, so that a holder has the
- * same name at all moments. */
+ * same name at all moments. Returns 0 or -ENOMEM. */
 static int add_holders(struct page_rows *r, const struct model *m)
 {
 	struct before *before = calloc(r->n + 1, sizeof(*before));
@@ -1293,6 +1377,8 @@ static int add_holders(struct page_rows *r, const struct model *m)
 	return err;
 }
 
+/* Makes the rows of all block classes that the page has. Call free_rows(*ret) also after an error.
+ * Returns 0 or -ENOMEM. */
 static int make_rows(const struct page_data *p, struct page_rows **ret)
 {
 	struct page_rows *r = calloc(1, sizeof(*r));
@@ -1309,6 +1395,7 @@ static int make_rows(const struct page_data *p, struct page_rows **ret)
 	r->row_of_class = malloc(((size_t)classes + 1) * sizeof(*r->row_of_class));
 	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->row_of_class)
 		return -ENOMEM;
+	/* UINT32_MAX each: no row yet */
 	memset(r->row_of_class, 0xff, ((size_t)classes + 1) * sizeof(*r->row_of_class));
 	err = frames__smaller(r->frames, &smaller);
 	if (!err)
@@ -1369,6 +1456,7 @@ static void put_words(const struct page_rows *r, struct json *j)
 	json__close_array(j);
 }
 
+/* Adds the columns of the tree of stacks and of the rows. */
 static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 {
 	struct page_column *col = add_column(c, "node.frame", -1, false);
@@ -1397,6 +1485,7 @@ struct changes {
 	uint64_t last;	 /* the last value; 0 at the beginning */
 };
 
+/* Adds the next value of the column. */
 static void changes__put(struct changes *s, uint64_t v)
 {
 	if (v != s->last) {
@@ -1409,6 +1498,7 @@ static void changes__put(struct changes *s, uint64_t v)
 	s->since++;
 }
 
+/* Adds the changes as two columns, which take the memory. */
 static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by,
 			 int device)
 {
@@ -1421,6 +1511,7 @@ static void changes__end(struct changes *s, struct page_columns *c, const char *
 	col->n = s->n;
 }
 
+/* Adds the times of the moments, and the reserved bytes before the first one and at each. */
 static void put_moments(struct page_columns *c, const struct page_data *p,
 			const struct page_device *d, int i)
 {
@@ -1439,7 +1530,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 	changes__end(&reserved, c, "reserved.at", "reserved.by", i);
 }
 
-/* Writes the curve of allocated bytes. The page needs it only if not every event is a moment. */
+/* Adds the curve of allocated bytes. The page needs it only if not every event is a moment. */
 static void put_curve(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *number = add_column(c, "curve.number", i, false), *col;
@@ -1475,6 +1566,8 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 	put_value(col, v->width);
 }
 
+/* Returns the bytes that belong to no known block. value: the `unknown` of a moment or of struct
+ * model_now; what the model found later is added here. */
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
 {
 	uint64_t sum = (uint64_t)value + d->last.late - d->last.known;
@@ -1482,11 +1575,12 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
 	return (int64_t)sum > 0 ? sum : 0;
 }
 
-/* Writes the unknown bytes, and the allocated bytes minus live blocks and unknown bytes. This
- * difference is 0 unless records were lost. */
+/* Adds the unknown bytes, and the allocated bytes minus live blocks and unknown bytes. This
+ * difference is 0 unless records were lost. Returns 0 or -ENOMEM. */
 static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d,
 		    int i)
 {
+	/* sums[k]: bytes allocated minus bytes freed at moment k - 1; k = 0: before the first one */
 	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0;
 	struct changes unknown = { 0 }, rest = { 0 };
 	struct model_now first;
@@ -1519,6 +1613,7 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	return 0;
 }
 
+/* Comparison for qsort(): by first moment, class, last moment and address. */
 static int cmp_block(const void *a, const void *b)
 {
 	const struct page_block *x = a, *y = b;
@@ -1532,8 +1627,8 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Writes the blocks' addresses as numbers in the order of first use, because allocators often reuse
- * addresses. */
+/* Adds the blocks' addresses as numbers in the order of first use, because allocators often reuse
+ * addresses. Returns 0 or -ENOMEM. */
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
@@ -1557,6 +1652,7 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 	return err;
 }
 
+/* Sorts the blocks, and adds their moments and classes. */
 static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 {
 	struct page_column *col = add_column(c, "born", i, false);
@@ -1577,6 +1673,7 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 			  d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
 }
 
+/* Adds the counts of blocks that are allocated and freed within a moment. */
 static void put_brief(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *col = add_column(c, "pmoment", i, false);
@@ -1594,8 +1691,8 @@ static void put_brief(struct page_columns *c, const struct page_device *d, int i
 		put_value(col, d->brief[k].n);
 }
 
-/* addr, size, born_no, gone_no, range, flags (1: listed, 2: expandable, 4: small, 8: large), stream
- * and pool of each segment. */
+/* Adds addr, size, born_no, gone_no, range, flags (1: listed, 2: expandable, 4: small, 8: large),
+ * stream and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *col = add_column(c, "segments", i, false);
@@ -1619,22 +1716,24 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 	}
 }
 
+/* Adds the row and the size of each block class. */
 static void put_block_classes(struct page_columns *c, const struct page_data *p,
 			      const struct page_rows *r)
 {
 	struct page_column *row = add_column(c, "kin.row", -1, false), *size;
 	uint32_t n = model__block_classes(p->c->model);
-	struct row words;
+	struct row unused;
 
 	for (uint32_t k = 0; k < n; k++)
 		put_value(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
 	size = add_column(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		put_value(size, model__block_class(p->c->model, k, &words));
+		put_value(size, model__block_class(p->c->model, k, &unused));
 }
 
 /* --- complete payload */
 
+/* Adds all columns. Returns 0 or -ENOMEM. */
 static int put_columns(struct page_columns *c, struct page_data *p, const struct page_rows *r)
 {
 	int err = 0;
@@ -1664,6 +1763,7 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 	return err;
 }
 
+/* Writes the layers into the directory. */
 static void put_layers(struct json *j, const struct model *m)
 {
 	json__open_array(j, "layers");
@@ -1681,7 +1781,8 @@ static void put_layers(struct json *j, const struct model *m)
 	json__close_array(j);
 }
 
-/* Writes the directory to memory that the caller frees, also after an error. */
+/* Writes the directory to memory that the caller frees, also after an error. Returns 0, -ENOMEM, or
+ * -EFBIG if its length needs more than 4 bytes. */
 static int put_directory(char **ret, size_t *n, const struct page_data *p,
 			 const struct page_rows *r, const struct page_columns *c)
 {
@@ -1713,6 +1814,8 @@ static int put_directory(char **ret, size_t *n, const struct page_data *p,
 	return *n > UINT32_MAX ? -EFBIG : 0;
 }
 
+/* Compresses directory and columns into *ret, which the caller frees. n: length of the directory.
+ * Returns 0 or -ENOMEM. */
 static int compress_all(const char *directory, size_t n, const struct page_columns *c,
 			struct bytes *ret)
 {
@@ -1782,7 +1885,7 @@ void html_payload__base64(FILE *out, const struct bytes *b)
 		text[n++] = digits[v >> 12 & 63];
 		text[n++] = left > 1 ? digits[v >> 6 & 63] : '=';
 		text[n++] = left > 2 ? digits[v & 63] : '=';
-		if (n == sizeof(text) || left <= 3) {
+		if (n == sizeof(text) || left <= 3) { /* full, or the last digits */
 			fwrite(text, 1, n, out);
 			n = 0;
 		}
@@ -1791,6 +1894,7 @@ void html_payload__base64(FILE *out, const struct bytes *b)
 
 /* ---- the format ---- */
 
+/* Has the model report blocks and segments. Returns 0 or -ENOMEM. */
 static int html_begin(struct export_ctx *c, void **state)
 {
 	struct page_data *p = malloc(sizeof(*p));
@@ -1813,17 +1917,19 @@ static int html_begin(struct export_ctx *c, void **state)
 	return p->advisor ? 0 : -ENOMEM;
 }
 
-/* The model processes e after this call. */
+/* The model processes e after this call. Returns 0 or -errno. */
 static int html_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct page_data *p = state;
 	struct model_opts asked = model__opts(c->model);
+	bool passes_asked; /* the moment that --at asks for is before e */
 	int err = advisor__event(p->advisor, e);
 
 	if (err)
 		return err;
 	err = process_last_event(p) ?: close_complete(p, e);
-	if (!err && asked.at == AT_TIME && !p->requested_is_over && e->time > asked.at_time) {
+	passes_asked = asked.at == AT_TIME && e->time > asked.at_time;
+	if (!err && passes_asked && !p->requested_is_over) {
 		p->requested_is_over = true;
 		err = close_all(p, KEEP_ASKED);
 	}
@@ -1831,7 +1937,8 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 	return err ?: check_limits(p);
 }
 
-/* Reduces moments chosen during streaming to the final number. */
+/* Reduces moments chosen during streaming to the final number: at most two per interval. Returns 0
+ * or -ENOMEM. */
 static int drop_to_final_number(struct page_data *p)
 {
 	int err = 0;
@@ -1849,7 +1956,7 @@ static int drop_to_final_number(struct page_data *p)
 }
 
 /* Makes the payload within its size limit. If it is too large, leaves out addresses first, then
- * moments. */
+ * moments. Returns 0, -EFBIG if that does not suffice, or -ENOMEM. */
 static int make_payload(struct page_data *p, struct bytes *payload)
 {
 	int err = drop_to_final_number(p);
@@ -1867,6 +1974,7 @@ static int make_payload(struct page_data *p, struct bytes *payload)
 	return err;
 }
 
+/* Writes the page. Returns 0, -ENODATA (no devices), -ENOENT (no device has the moment) or -errno. */
 static int html_end(struct export_ctx *c, void *state)
 {
 	const char *html = packed__unpack(&asset_page_html), *end;

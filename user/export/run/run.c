@@ -38,6 +38,7 @@ struct export_run {
 	char moment[24];
 };
 
+/* Sets the name of the moment that the files and messages show. */
 static void name_moment(struct export_run *r)
 {
 	const struct model_opts *o = &r->job.model;
@@ -61,6 +62,11 @@ static void name_moment(struct export_run *r)
 	}
 }
 
+#define PREFIX "memtrace-" /* of file names */
+#define PREFIX_LEN strlen(PREFIX)
+
+/* Creates the output file: --output or "memtrace-FORMAT-NAME.SUFFIX". Returns EXIT_OK, or logs an
+ * error and returns EXIT_FAILED. */
 static int open_output(struct export_run *r)
 {
 	const struct export_job *a = &r->job;
@@ -69,10 +75,10 @@ static int open_output(struct export_run *r)
 	int err;
 
 	/* Recordings have the prefix by default: do not repeat it. */
-	if (!strncmp(name, "memtrace-", 9) && name[9])
-		name += 9;
+	if (!strncmp(name, PREFIX, PREFIX_LEN) && name[PREFIX_LEN])
+		name += PREFIX_LEN;
 	if (!a->output &&
-	    asprintf(&path, "memtrace-%s-%s%s", a->format->name, name, a->format->suffix) < 0) {
+	    asprintf(&path, PREFIX "%s-%s%s", a->format->name, name, a->format->suffix) < 0) {
 		log_err("not enough memory");
 		return EXIT_FAILED;
 	}
@@ -87,6 +93,7 @@ static int open_output(struct export_run *r)
 	return r->file && outfile__stream(r->file) ? EXIT_OK : EXIT_FAILED;
 }
 
+/* For analysis__run(): passes an event on to the format. */
 static int each_event(void *ctx, const struct event *e)
 {
 	struct export_run *r = ctx;
@@ -108,6 +115,12 @@ static void explain_other(const struct export_run *r, int err)
 		log_err("%s: one of its events is larger than 1 MiB", r->job.with);
 	else
 		log_err("%s: cannot read: %s", r->job.with, strerror(-err));
+}
+
+/* True if the recording does not have what the format needs; false: a failure. */
+static bool is_unusable(int err)
+{
+	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE;
 }
 
 /* Logs why an export failed. Returns EXIT_UNUSABLE if the recording does not have what the format
@@ -140,8 +153,7 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: cannot export: %s", file, strerror(-err));
 	if (r->ctx.with_failed)
 		return EXIT_FAILED;
-	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE
-										     : EXIT_FAILED;
+	return is_unusable(err) ? EXIT_UNUSABLE : EXIT_FAILED;
 }
 
 /* Processes the recording in advance if the format needs it and the input is not a pipe. The second
@@ -152,9 +164,11 @@ static int look_ahead(struct export_run *r)
 	struct stat st;
 	int status;
 
-	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) ||
-	    !strcmp(r->job.recording, "-") || passed_files__stat(r->job.recording, &st) ||
-	    !S_ISREG(st.st_mode))
+	if (!f->looks_ahead && !(f->of_end && r->job.model.at != AT_END))
+		return 0;
+	if (!strcmp(r->job.recording, "-"))
+		return 0;
+	if (passed_files__stat(r->job.recording, &st) || !S_ISREG(st.st_mode))
 		return 0;
 	log__hush(LOG_ERROR);
 	status = analysis__open(r->job.recording, &r->job.model, &r->ahead);
@@ -168,6 +182,8 @@ static int look_ahead(struct export_run *r)
 	return status;
 }
 
+/* Passes the recording through the format. Returns EXIT_OK, or logs an error and returns an exit
+ * code. */
 static int convert(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;
@@ -214,7 +230,8 @@ static int convert(struct export_run *r)
 	return err ? explain(r, err) : EXIT_OK;
 }
 
-/* Renames the file to its final name and logs it. */
+/* Renames the file to its final name and logs it. Returns EXIT_OK, or logs an error and returns
+ * EXIT_FAILED. */
 static int finish(struct export_run *r)
 {
 	char name[512], size[24] = "";

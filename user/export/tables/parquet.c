@@ -14,10 +14,18 @@
 
 /* ---- Thrift's compact protocol ---- */
 
+/* A struct is its fields with their numbers (`field`) and a byte 0. Elements of a list have no
+ * field number. */
+
 enum thrift_type { THRIFT_I32 = 5, THRIFT_I64 = 6, THRIFT_BINARY = 8, THRIFT_STRUCT = 12 };
 
-enum { LIST = 9 };
+enum {
+	LIST = 9,
+	LIST_SHORT_MOST = 14,
+	LIST_LONG = 0xf0
+}; /* type; most elements with the count in the head byte; head of others */
 
+/* Appends bytes; without memory, sets t->err. */
 static void thrift_bytes(struct thrift *t, const void *bytes, size_t n)
 {
 	if (t->err || !n)
@@ -36,6 +44,7 @@ static void put_byte(struct thrift *t, unsigned v)
 	thrift_bytes(t, &b, 1);
 }
 
+/* Appends a number, 7 bits a byte, lowest first; the top bit says that more follow. */
 static void thrift_varint(struct thrift *t, uint64_t v)
 {
 	for (; v > 127; v >>= 7)
@@ -43,6 +52,7 @@ static void thrift_varint(struct thrift *t, uint64_t v)
 	put_byte(t, (unsigned)v);
 }
 
+/* Appends a signed number: 0, -1, 1, -2, ... as 0, 1, 2, 3, ... */
 static void put_zigzag(struct thrift *t, int64_t v)
 {
 	thrift_varint(t, (uint64_t)v << 1 ^ (uint64_t)(v >> 63));
@@ -87,6 +97,7 @@ static void thrift_i32_element(struct thrift *t, int32_t v)
 	put_zigzag(t, v);
 }
 
+/* Opens a struct. field: 0: it is the whole text, or an element of a list. */
 static void thrift_open(struct thrift *t, int field)
 {
 	if (field)
@@ -104,14 +115,15 @@ static void thrift_close(struct thrift *t)
 		t->depth--;
 }
 
+/* Opens a list of n elements, which the caller writes. */
 static void thrift_list(struct thrift *t, int field, enum thrift_type of, size_t n)
 {
 	put_field_head(t, field, LIST);
-	if (n < 15) {
+	if (n <= LIST_SHORT_MOST) {
 		put_byte(t, (unsigned)n << 4 | of);
 		return;
 	}
-	put_byte(t, 0xf0 | of);
+	put_byte(t, LIST_LONG | of);
 	thrift_varint(t, n);
 }
 
@@ -139,23 +151,25 @@ static size_t run_at(const uint32_t *v, size_t n, size_t at)
 	return end - at;
 }
 
+/* Writes a number that comes n times. */
 static void put_run(struct thrift *t, uint32_t v, size_t n, unsigned width)
 {
 	uint8_t bytes[4] = { (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16),
 			     (uint8_t)(v >> 24) };
 
-	thrift_varint(t, (uint64_t)n << 1);
+	thrift_varint(t, (uint64_t)n << 1); /* lowest bit 0: a run */
 	thrift_bytes(t, bytes, (width + 7) / 8);
 }
 
-/* Packs n numbers, the last group filled up with zeroes. */
+/* Writes n numbers one after the other, each in `width` bits, lowest first; the last group is
+ * filled up with zeroes. */
 static void put_packed(struct thrift *t, const uint32_t *v, size_t n, unsigned width)
 {
 	size_t groups = (n + GROUP - 1) / GROUP;
 
-	thrift_varint(t, (uint64_t)groups << 1 | 1);
+	thrift_varint(t, (uint64_t)groups << 1 | 1); /* lowest bit 1: packed */
 	for (size_t g = 0; g < groups; g++) {
-		uint8_t bytes[4 * GROUP] = { 0 };
+		uint8_t bytes[4 * GROUP] = { 0 }; /* 8 numbers of `width` bits are `width` bytes */
 
 		for (size_t i = 0; i < GROUP && g * GROUP + i < n; i++)
 			for (unsigned b = 0; b < width; b++)
@@ -205,6 +219,26 @@ enum { UTF8 = 0, TIMESTAMP_MICROS = 10 };
 enum { PLAIN = 0, RLE = 3, RLE_DICTIONARY = 8 };
 enum { ZSTD = 6 };
 enum { DATA_PAGE = 0, DICTIONARY_PAGE = 2 };
+/* Its fields: of PageHeader, DataPageHeader and DictionaryPageHeader (the first two are the same). */
+enum { PAGE_TYPE = 1, PAGE_PLAIN, PAGE_STORED, PAGE_DATA = 5, PAGE_DICTIONARY = 7 };
+enum { VALUES_NUMBER = 1, VALUES_ENCODING, VALUES_DEFINITION, VALUES_REPETITION };
+/* FileMetaData, SchemaElement, RowGroup. */
+enum { FILE_VERSION = 1, FILE_SCHEMA, FILE_ROWS, FILE_GROUPS, FILE_CREATOR = 6 };
+enum { SCHEMA_TYPE = 1, SCHEMA_REPETITION = 3, SCHEMA_NAME, SCHEMA_CHILDREN, SCHEMA_CONVERTED };
+enum { GROUP_COLUMNS = 1, GROUP_PLAIN, GROUP_ROWS };
+/* ColumnChunk, ColumnMetaData. */
+enum { CHUNK_OFFSET = 2, CHUNK_COLUMN };
+enum {
+	META_TYPE = 1,
+	META_ENCODINGS,
+	META_PATH,
+	META_CODEC,
+	META_VALUES,
+	META_PLAIN,
+	META_STORED,
+	META_DATA = 9,
+	META_DICTIONARY = 11,
+};
 
 /* A column's values of the row group. */
 struct values {
@@ -234,19 +268,20 @@ struct group {
 struct parquet {
 	FILE *out;
 	const struct column *columns;
-	size_t n, at;
+	size_t n, at; /* number of columns; the column that gets the next value */
 	struct values *values;
 	uint64_t offset; /* number of bytes written */
 	size_t rows;	 /* number of rows in the present row group */
 	uint64_t all;	 /* number of all rows */
 	struct group *groups;
 	size_t ngroups, groups_cap;
-	struct thrift page, header;
-	void *stored;
+	struct thrift page, header; /* the page that is being written */
+	void *stored;		    /* the page, compressed */
 	size_t stored_cap;
 	int err;
 };
 
+/* Appends to the file. After a failure, it does nothing. */
 static void write_bytes(struct parquet *p, const void *bytes, size_t n)
 {
 	if (!p->err && fwrite(bytes, 1, n, p->out) != n)
@@ -295,6 +330,7 @@ void parquet__free(struct parquet *p)
 
 /* ---- values ---- */
 
+/* Sets the next column of the row. known: false: the value is null. */
 static void put(struct parquet *p, bool known, uint64_t v)
 {
 	struct values *c = &p->values[p->at++];
@@ -340,11 +376,13 @@ static void put_u32(struct thrift *t, uint32_t v)
 	thrift_bytes(t, &v, sizeof(v));
 }
 
-/* Adds a text to the set of the row group. The set takes no empty text, so a byte is put before
- * each text. */
+/* Adds a text to the set of the row group, and sets c->last to its number. The set takes no empty
+ * text, so a byte is put before each text. Returns 0 or -ENOMEM. */
 static int add_text(struct values *c, const char *s, size_t len)
 {
-	char *clean = malloc(3 * len + 2);
+	/* Each invalid byte becomes U+FFFD, which has 3 bytes. */
+	const size_t most = 3 * len + 1;
+	char *clean = malloc(most + 1);
 	uint32_t number;
 	size_t n;
 	int err;
@@ -352,7 +390,7 @@ static int add_text(struct values *c, const char *s, size_t len)
 	if (!clean)
 		return -ENOMEM;
 	clean[0] = 't';
-	n = text__utf8(clean + 1, 3 * len + 1, s, len);
+	n = text__utf8(clean + 1, most, s, len);
 	err = strings__number(c->set, clean, n + 1, &number);
 	if (!err && number == c->ntexts) {
 		put_u32(&c->texts, (uint32_t)n);
@@ -384,6 +422,7 @@ void parquet__text(struct parquet *p, const char *s)
 
 /* ---- pages ---- */
 
+/* Compresses p->page into p->stored. Sets *stored to its size. Returns 0 or -errno. */
 static int compress_page(struct parquet *p, size_t *stored)
 {
 	size_t n = ZSTD_compressBound(p->page.n);
@@ -400,7 +439,8 @@ static int compress_page(struct parquet *p, size_t *stored)
 	return ZSTD_isError(*stored) ? -EIO : 0;
 }
 
-/* Writes the page in p->page with its header. */
+/* Writes the page in p->page with its header, and adds its bytes to *k. type: DATA_PAGE or
+ * DICTIONARY_PAGE. values: their number. encoding: of the values. */
 static void put_page(struct parquet *p, int type, size_t values, int encoding, struct chunk *k)
 {
 	struct thrift *h = &p->header;
@@ -412,15 +452,15 @@ static void put_page(struct parquet *p, int type, size_t values, int encoding, s
 		return;
 	h->n = 0;
 	thrift_open(h, 0);
-	thrift_i32(h, 1, type);
-	thrift_i32(h, 2, (int32_t)p->page.n);
-	thrift_i32(h, 3, (int32_t)stored);
-	thrift_open(h, type == DATA_PAGE ? 5 : 7);
-	thrift_i32(h, 1, (int32_t)values);
-	thrift_i32(h, 2, encoding);
+	thrift_i32(h, PAGE_TYPE, type);
+	thrift_i32(h, PAGE_PLAIN, (int32_t)p->page.n);
+	thrift_i32(h, PAGE_STORED, (int32_t)stored);
+	thrift_open(h, type == DATA_PAGE ? PAGE_DATA : PAGE_DICTIONARY);
+	thrift_i32(h, VALUES_NUMBER, (int32_t)values);
+	thrift_i32(h, VALUES_ENCODING, encoding);
 	if (type == DATA_PAGE) {
-		thrift_i32(h, 3, RLE); /* of definition levels */
-		thrift_i32(h, 4, RLE); /* of repetition levels; this file has none */
+		thrift_i32(h, VALUES_DEFINITION, RLE);
+		thrift_i32(h, VALUES_REPETITION, RLE); /* this file has none */
 	}
 	thrift_close(h);
 	thrift_close(h);
@@ -431,6 +471,8 @@ static void put_page(struct parquet *p, int type, size_t values, int encoding, s
 	write_bytes(p, p->stored, stored);
 }
 
+/* Appends to the page which values are not null: Parquet's definition levels, with their length in
+ * bytes before them. */
 static void put_present(struct parquet *p, const struct values *c)
 {
 	size_t at = p->page.n;
@@ -444,6 +486,8 @@ static void put_present(struct parquet *p, const struct values *c)
 	memcpy(p->page.buf + at, &len, sizeof(len));
 }
 
+/* Appends the numbers of the texts to the page, with their width in bits before them. Returns 0 or
+ * -ENOMEM. */
 static int put_numbers(struct parquet *p, const struct values *c)
 {
 	uint32_t *numbers = calloc(c->n + 1, sizeof(*numbers));
@@ -459,17 +503,17 @@ static int put_numbers(struct parquet *p, const struct values *c)
 	return 0;
 }
 
+/* Appends the values to the page: 8 bytes each, or a bit for a boolean. */
 static void put_plain(struct parquet *p, const struct values *c, enum column_type type)
 {
-	uint8_t bits = 0;
+	uint8_t bits = 0; /* up to 8 booleans */
 
-	if (type != COLUMN_BOOL)
-		for (size_t i = 0; i < c->n; i++) {
-			uint64_t v = htole64(c->v[i]);
+	for (size_t i = 0; i < c->n && type != COLUMN_BOOL; i++) {
+		uint64_t v = htole64(c->v[i]);
 
-			thrift_bytes(&p->page, &v, sizeof(v));
-		}
-	for (size_t i = 0; type == COLUMN_BOOL && i < c->n; i++) {
+		thrift_bytes(&p->page, &v, sizeof(v));
+	}
+	for (size_t i = 0; i < c->n && type == COLUMN_BOOL; i++) {
 		bits |= (uint8_t)(c->v[i] << i % 8);
 		if (i % 8 == 7 || i + 1 == c->n) {
 			thrift_bytes(&p->page, &bits, 1);
@@ -478,6 +522,7 @@ static void put_plain(struct parquet *p, const struct values *c, enum column_typ
 	}
 }
 
+/* Writes the pages of column i, and empties it for the next row group. Failures are in p->err. */
 static void put_chunk(struct parquet *p, size_t i, struct chunk *k)
 {
 	struct values *c = &p->values[i];
@@ -508,6 +553,7 @@ static void put_chunk(struct parquet *p, size_t i, struct chunk *k)
 	c->texts.n = c->ntexts = 0;
 }
 
+/* Writes the row group and begins the next one. Returns 0 or -errno. */
 static int end_group(struct parquet *p)
 {
 	struct chunk *chunks = calloc(p->n, sizeof(*chunks));
@@ -557,6 +603,7 @@ uint64_t parquet__rows(const struct parquet *p)
 
 /* ---- the file's end ---- */
 
+/* Returns Parquet's type of a column. */
 static int physical(enum column_type type)
 {
 	static const int types[] = { [COLUMN_INT] = INT64,
@@ -568,62 +615,65 @@ static int physical(enum column_type type)
 	return types[type];
 }
 
+/* Writes the names and types of the columns: a list with a root element before them. */
 static void put_schema(struct parquet *p, struct thrift *t)
 {
-	thrift_list(t, 2, THRIFT_STRUCT, p->n + 1);
+	thrift_list(t, FILE_SCHEMA, THRIFT_STRUCT, p->n + 1);
 	thrift_open(t, 0);
-	thrift_text(t, 4, "schema");
-	thrift_i32(t, 5, (int32_t)p->n);
+	thrift_text(t, SCHEMA_NAME, "schema");
+	thrift_i32(t, SCHEMA_CHILDREN, (int32_t)p->n);
 	thrift_close(t);
 	for (size_t i = 0; i < p->n; i++) {
 		thrift_open(t, 0);
-		thrift_i32(t, 1, physical(p->columns[i].type));
-		thrift_i32(t, 3, OPTIONAL);
-		thrift_text(t, 4, p->columns[i].name);
+		thrift_i32(t, SCHEMA_TYPE, physical(p->columns[i].type));
+		thrift_i32(t, SCHEMA_REPETITION, OPTIONAL);
+		thrift_text(t, SCHEMA_NAME, p->columns[i].name);
 		if (p->columns[i].type == COLUMN_TEXT)
-			thrift_i32(t, 6, UTF8);
+			thrift_i32(t, SCHEMA_CONVERTED, UTF8);
 		else if (p->columns[i].type == COLUMN_TIME)
-			thrift_i32(t, 6, TIMESTAMP_MICROS);
+			thrift_i32(t, SCHEMA_CONVERTED, TIMESTAMP_MICROS);
 		thrift_close(t);
 	}
 }
 
+/* Writes what the file says about a column of a row group. */
 static void put_column(struct thrift *t, const struct column *column, const struct chunk *k)
 {
 	thrift_open(t, 0);
-	thrift_i64(t, 2, (int64_t)(k->dictionary ? k->dictionary : k->data));
-	thrift_open(t, 3);
-	thrift_i32(t, 1, physical(column->type));
-	thrift_list(t, 2, THRIFT_I32, k->dictionary ? 3 : 2);
+	thrift_i64(t, CHUNK_OFFSET, (int64_t)(k->dictionary ? k->dictionary : k->data));
+	thrift_open(t, CHUNK_COLUMN);
+	thrift_i32(t, META_TYPE, physical(column->type));
+	thrift_list(t, META_ENCODINGS, THRIFT_I32, k->dictionary ? 3 : 2);
 	thrift_i32_element(t, PLAIN);
 	thrift_i32_element(t, RLE);
 	if (k->dictionary)
 		thrift_i32_element(t, RLE_DICTIONARY);
-	thrift_list(t, 3, THRIFT_BINARY, 1);
+	thrift_list(t, META_PATH, THRIFT_BINARY, 1);
 	thrift_text_element(t, column->name);
-	thrift_i32(t, 4, ZSTD);
-	thrift_i64(t, 5, (int64_t)k->values);
-	thrift_i64(t, 6, (int64_t)k->plain);
-	thrift_i64(t, 7, (int64_t)k->stored);
-	thrift_i64(t, 9, (int64_t)k->data);
+	thrift_i32(t, META_CODEC, ZSTD);
+	thrift_i64(t, META_VALUES, (int64_t)k->values);
+	thrift_i64(t, META_PLAIN, (int64_t)k->plain);
+	thrift_i64(t, META_STORED, (int64_t)k->stored);
+	thrift_i64(t, META_DATA, (int64_t)k->data);
 	if (k->dictionary)
-		thrift_i64(t, 11, (int64_t)k->dictionary);
+		thrift_i64(t, META_DICTIONARY, (int64_t)k->dictionary);
 	thrift_close(t);
 	thrift_close(t);
 }
 
+/* Writes what the file says about a row group. */
 static void put_group(struct parquet *p, struct thrift *t, const struct group *g)
 {
 	uint64_t bytes = 0;
 
 	thrift_open(t, 0);
-	thrift_list(t, 1, THRIFT_STRUCT, p->n);
+	thrift_list(t, GROUP_COLUMNS, THRIFT_STRUCT, p->n);
 	for (size_t i = 0; i < p->n; i++) {
 		put_column(t, &p->columns[i], &g->chunks[i]);
 		bytes += g->chunks[i].plain;
 	}
-	thrift_i64(t, 2, (int64_t)bytes);
-	thrift_i64(t, 3, (int64_t)g->rows);
+	thrift_i64(t, GROUP_PLAIN, (int64_t)bytes);
+	thrift_i64(t, GROUP_ROWS, (int64_t)g->rows);
 	thrift_close(t);
 }
 
@@ -636,13 +686,13 @@ int parquet__finish(struct parquet *p)
 	if (err)
 		return err;
 	thrift_open(&t, 0);
-	thrift_i32(&t, 1, 1); /* version */
+	thrift_i32(&t, FILE_VERSION, 1);
 	put_schema(p, &t);
-	thrift_i64(&t, 3, (int64_t)p->all);
-	thrift_list(&t, 4, THRIFT_STRUCT, p->ngroups);
+	thrift_i64(&t, FILE_ROWS, (int64_t)p->all);
+	thrift_list(&t, FILE_GROUPS, THRIFT_STRUCT, p->ngroups);
 	for (size_t i = 0; i < p->ngroups; i++)
 		put_group(p, &t, &p->groups[i]);
-	thrift_text(&t, 6, "memtrace-bpf version " MEMTRACE_VERSION);
+	thrift_text(&t, FILE_CREATOR, "memtrace-bpf version " MEMTRACE_VERSION);
 	thrift_close(&t);
 	err = t.err;
 	if (!err) {

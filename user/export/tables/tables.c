@@ -127,6 +127,9 @@ static const struct table_schema table_schemas[TABLE_NR] = {
 /* ---- files: FOLDER/TABLE/job=JOB/date=DATE/NAME-PID.parquet ---- */
 
 #define NO_DATE "__HIVE_DEFAULT_PARTITION__" /* Hive's word for null */
+/* Not isalnum(), which depends on the locale. */
+#define PATH_PLAIN "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+#define ESCAPED 3     /* bytes of %XX */
 #define NAME_MOST 128 /* most bytes of a job's or a recording's name that go into a path */
 
 struct table_files {
@@ -140,16 +143,16 @@ static void escape(char *buf, size_t size, const char *s)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; s[i] && i < NAME_MOST && n + 4 < size; i++) {
+	for (size_t i = 0; s[i] && i < NAME_MOST && n + ESCAPED + 1 < size; i++) {
 		unsigned char b = (unsigned char)s[i];
-		bool plain = (b >= '0' && b <= '9') || (b >= 'a' && b <= 'z') ||
-			     (b >= 'A' && b <= 'Z') || strchr("-_", b) || (b == '.' && i);
+		bool plain = strchr(PATH_PLAIN, b) || (b == '.' && i); /* no hidden file */
 
 		n += (size_t)snprintf(buf + n, size - n, plain ? "%c" : "%%%02X", b);
 	}
 	buf[n] = '\0';
 }
 
+/* Writes the day, in UTC, of a time in ns since 1970; 0: unknown. */
 static void put_date(char *buf, size_t size, uint64_t start)
 {
 	time_t seconds = (time_t)(start / 1000000000);
@@ -174,6 +177,8 @@ static int make_folders(char *path)
 	return 0;
 }
 
+/* Creates the file of a table. rest: its path below FOLDER/TABLE. Returns 0 or -errno, which it
+ * logs unless memory is short. */
 static int open_table(struct table_files *t, enum table table, const char *folder, const char *rest,
 		      bool force)
 {
@@ -195,10 +200,13 @@ static int open_table(struct table_files *t, enum table table, const char *folde
 	return t->p[table] ? 0 : -ENOMEM;
 }
 
+/* Creates the files of all tables. Call free_files(*ret) also after an error. start: ns since 1970;
+ * 0: unknown. Returns 0 or -errno. */
 static int open_files(struct table_files **ret, const struct export_folder *f,
 		      const char *recording, int64_t pid, uint64_t start)
 {
-	char job[4 * NAME_MOST], name[4 * NAME_MOST], date[40], rest[9 * NAME_MOST];
+	char job[(ESCAPED + 1) * NAME_MOST], name[(ESCAPED + 1) * NAME_MOST], date[40];
+	char rest[sizeof(job) + sizeof(name) + NAME_MOST];
 	struct table_files *t = calloc(1, sizeof(*t));
 	int err = 0;
 
@@ -217,6 +225,7 @@ static int open_files(struct table_files **ret, const struct export_folder *f,
 	return err;
 }
 
+/* Ends the files, gives them their final names and logs them. Returns 0 or -errno. */
 static int commit_files(struct table_files *t)
 {
 	char name[512], events[32], blocks[32];
@@ -266,6 +275,7 @@ struct tables {
 	uint64_t first_job_step; /* number of the recording's first step within the whole job */
 };
 
+/* Adds the columns COMMON. */
 static void put_common(const struct tables *s, struct parquet *p)
 {
 	parquet__text(p, s->recording);
@@ -274,11 +284,14 @@ static void put_common(const struct tables *s, struct parquet *p)
 	parquet__int(p, s->has_pid, s->pid);
 }
 
+/* Adds a time, ns since the start of the capture, as one since 1970 in the microseconds of the
+ * format. */
 static void put_time(const struct tables *s, struct parquet *p, uint64_t ns)
 {
 	parquet__uint(p, s->has_start, (s->start + ns) / 1000);
 }
 
+/* Adds the columns PLACE. */
 static void put_place(struct parquet *p, const struct event_row *t)
 {
 	parquet__text(p, t->phase);
@@ -300,7 +313,7 @@ static struct parquet *parquet_of(const struct tables *s, enum table t)
 /* ---- events, and blocks that are freed ---- */
 
 /* Adds a row to the table of blocks. freed: time of the free, ns; NULL: the block is live at the
- * end. */
+ * end. Returns 0 or -errno. */
 static int put_block(const struct tables *s, const struct event_row *t, const char *device,
 		     const struct live_block *b, const uint64_t *freed)
 {
@@ -320,6 +333,8 @@ static int put_block(const struct tables *s, const struct event_row *t, const ch
 	return parquet__row(p);
 }
 
+/* For events.put: adds a row to the table of events and, for a free, one to that of blocks. Returns
+ * 0 or -errno. */
 static int put(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	struct tables *s = state;
@@ -353,6 +368,7 @@ static int put(struct export_ctx *c, void *state, const struct event_row *t)
 
 /* ---- steps ---- */
 
+/* Adds a row for the last step on a device. Returns 0 or -errno. */
 static int put_step(const struct tables *s, const char *device, const struct model_step *step)
 {
 	struct parquet *p = parquet_of(s, TABLE_STEPS);
@@ -370,7 +386,7 @@ static int put_step(const struct tables *s, const char *device, const struct mod
 	return parquet__row(p);
 }
 
-/* Adds rows for the step that ended with the last event, if one did. */
+/* Adds rows for the step that ended with the last event, if one did. Returns 0 or -errno. */
 static int put_steps(struct export_ctx *c, struct tables *s)
 {
 	size_t now = passing__steps(c);
@@ -408,6 +424,7 @@ static void put_column_outside_row(struct parquet *p, const char *name,
 		parquet__bool(p, true, r->before_attach);
 }
 
+/* Adds a row to the table of rows. time: of the moment, ns. Returns 0 or -errno. */
 static int put_row(const struct tables *s, const struct model_device *d, const char *moment,
 		   uint64_t time, const struct row *r)
 {
@@ -433,6 +450,8 @@ static int put_row(const struct tables *s, const struct model_device *d, const c
 	return parquet__row(p);
 }
 
+/* Adds the lines of a device at the marked moment or, with ROWS_NOW, at the end. Returns 0 or
+ * -errno. */
 static int put_rows(struct export_ctx *c, const struct tables *s, size_t device, enum row_when when)
 {
 	struct row_opts o = { .by = BY_LINE, .when = when };
@@ -455,6 +474,7 @@ static int put_rows(struct export_ctx *c, const struct tables *s, size_t device,
 	return err == -ENOENT ? 0 : err; /* the device never reached the moment */
 }
 
+/* Adds the blocks of a device that are live at the end. Returns 0 or -errno. */
 static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
 {
 	struct live_block *all = NULL;
@@ -473,9 +493,11 @@ static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
 	return err == -ENOENT || err == -EINVAL ? 0 : err; /* a device without blocks has no rows */
 }
 
+/* Adds the columns growth to growth_text. */
 static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 {
-	static const char *const verdicts[] = { "unknown", "none", "grows" };
+	static const char *const verdicts[] = { "unknown", "none",
+						"grows" }; /* by GROWTH_VERDICT_* */
 	struct growth_summary g = { 0 };
 	char text[GROWTH_SUMMARY_TEXT];
 	bool known = !growth_summary__of(c->model, c->facts, device, c->duration, &g);
@@ -493,6 +515,7 @@ static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 		growth_summary__free(&g);
 }
 
+/* Adds the columns start to python, which are the same for all devices. */
 static void put_capture(struct export_ctx *c, const struct tables *s, struct parquet *p)
 {
 	const struct facts *f = c->facts;
@@ -515,6 +538,7 @@ static void put_capture(struct export_ctx *c, const struct tables *s, struct par
 	parquet__text(p, facts__get(f, "python"));
 }
 
+/* Adds a row to the table of devices. Returns 0 or -errno. */
 static int put_device(struct export_ctx *c, const struct tables *s, size_t device)
 {
 	struct parquet *p = parquet_of(s, TABLE_DEVICES);
@@ -552,6 +576,7 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 
 /* ---- the format ---- */
 
+/* Gets a fact that is a number; *has: false if the recording lacks it. */
 static void set_number(const struct facts *f, const char *key, bool *has, int64_t *ret)
 {
 	uint64_t number = 0;
