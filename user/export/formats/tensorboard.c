@@ -42,7 +42,7 @@ struct tensorboard {
 	int err;
 };
 
-#define MASK_DELTA 0xa282ead8 /* kMaskDelta of TensorFlow's crc32c.h */
+#define MASK_DELTA 0xa282ead8 /* TensorFlow's kMaskDelta */
 
 /* The checksum of TFRecord: a CRC-32C, rotated by 15 bits, plus a constant. */
 static uint32_t masked_crc(const void *data, size_t len)
