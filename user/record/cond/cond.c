@@ -125,7 +125,7 @@ static const char *growth_window__say_short(const struct growth_window *w,
 	return buf;
 }
 
-/* Returns NULL if memory is short. */
+/* Creates an empty series. sampled: it has slots instead of units. NULL: memory is short. */
 static struct growth_series *growth_series__new(const struct growth_window *w, bool sampled)
 {
 	unsigned width = w->steps ? 1 : TIME_WIDTH;
@@ -145,7 +145,6 @@ static struct growth_series *growth_series__new(const struct growth_window *w, b
 	return s;
 }
 
-/* NULL is fine */
 static void growth_series__free(struct growth_series *s)
 {
 	if (!s)
@@ -168,6 +167,7 @@ static struct value low_of(const struct growth_series *s, unsigned back)
 	return low;
 }
 
+/* Cuts a value to MOST_VALUE on both sides. */
 static int64_t bound_value(int64_t value)
 {
 	if (value < -MOST_VALUE)
@@ -175,6 +175,7 @@ static int64_t bound_value(int64_t value)
 	return value < MOST_VALUE ? value : MOST_VALUE;
 }
 
+/* Sets the latest growth, and the largest so far. */
 static void record_growth(struct growth_series *s, struct found f)
 {
 	s->now = f;
@@ -256,6 +257,8 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	record_growth(s, (struct found){ .amount = amount, .at = time });
 }
 
+/* Begins a slot with its first sample. where: its step or time. step: number of the current step;
+ * 0: unknown. */
 static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t low)
 {
 	s->slot = (struct slot){ .from = where, .low = low };
@@ -264,12 +267,14 @@ static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, i
 	s->begun = true;
 }
 
-/* Adds a sample. step: number of the current step; 0: unknown. */
+/* Adds a sample. where: the present step or time, like the window's length. time: ns. step: number
+ * of the current step; 0: unknown. */
 static void growth_series__add_sample(struct growth_series *s, const struct growth_window *w,
 				      uint64_t where, uint64_t time, uint64_t step, int64_t value)
 {
 	uint64_t least = (w->length - 1) / SLOT_PART + 1, length;
 	int64_t low = bound_value(value);
+	bool step_ends;
 
 	if (!s->begun) {
 		begin_slot(s, where, step, low);
@@ -277,8 +282,8 @@ static void growth_series__add_sample(struct growth_series *s, const struct grow
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
 	/* A slot ends with a step. It ends without one after four times the least length. */
-	if (length >= least && s->samples >= s->least_samples &&
-	    (!step || step > s->step || length / 4 >= least)) {
+	step_ends = !step || step > s->step || length / 4 >= least;
+	if (length >= least && s->samples >= s->least_samples && step_ends) {
 		end_slot(s, w, time);
 		begin_slot(s, where, step, low);
 		return;
@@ -287,8 +292,8 @@ static void growth_series__add_sample(struct growth_series *s, const struct grow
 	s->slot.low = low < s->slot.low ? low : s->slot.low;
 }
 
-#define MOST_TERMS 32
-#define MOST_TEXT 1024
+#define MOST_TERMS 32	 /* most comparisons in a condition */
+#define MOST_TEXT 1024	 /* most bytes of a condition */
 #define FIGURES_TEXT 768 /* names of all figures */
 
 enum op { OP_GT, OP_GE, OP_LT, OP_LE, OP_EQ, OP_NE };
@@ -321,6 +326,7 @@ struct cond {
 	size_t n;
 };
 
+/* COND_GROWTH is the first of the figures of growth, which are the last ones. */
 static bool is_growth(enum cond_figure f)
 {
 	return f >= COND_GROWTH;
@@ -411,6 +417,7 @@ static const char *word_of(enum cond_figure f)
 	return known_figures[f].shown ?: known_figures[f].name;
 }
 
+/* Writes the names of all figures for people, "allocated, reserved, ...". */
 static char *list_figures(char *buf, size_t size)
 {
 	size_t len = 0;
@@ -421,6 +428,8 @@ static char *list_figures(char *buf, size_t size)
 	return buf;
 }
 
+/* Reads the name of a figure, that of JSON or that for people. Returns 0 or the error of
+ * set_error(). */
 static int parse_figure(struct parser *s, struct term *t)
 {
 	struct nearest n = { .word = s->word };
@@ -444,6 +453,7 @@ static int parse_figure(struct parser *s, struct term *t)
 			 list_figures(names, sizeof(names)));
 }
 
+/* Reads an operator; "==" is "=". Returns 0 or the error of set_error(). */
 static int parse_op(struct parser *s, struct term *t)
 {
 	char op[3] = "";
@@ -466,7 +476,7 @@ static int parse_op(struct parser *s, struct term *t)
 			 s->p);
 }
 
-/* Parses "80" or "12.5" as *num / *den. */
+/* Parses "80" or "12.5" as *num / *den. Returns 0, or -EINVAL also for more than about ten digits. */
 static int parse_decimal(const char *w, size_t len, uint64_t *num, uint64_t *den)
 {
 	bool point = false, digits = false;
@@ -487,6 +497,7 @@ static int parse_decimal(const char *w, size_t len, uint64_t *num, uint64_t *den
 	return digits ? 0 : -EINVAL;
 }
 
+/* Parses s->word, which ends in "%". Returns 0 or the error of set_error(). */
 static int parse_percent(struct parser *s, struct term *t)
 {
 	size_t len = strlen(s->word);
@@ -497,6 +508,8 @@ static int parse_percent(struct parser *s, struct term *t)
 	return 0;
 }
 
+/* Reads the value that the figure is compared with, in its unit. Returns 0 or the error of
+ * set_error(). */
 static int parse_limit(struct parser *s, struct term *t)
 {
 	const char *name = word_of(t->figure);
@@ -533,7 +546,8 @@ static int parse_limit(struct parser *s, struct term *t)
 	return -EINVAL;
 }
 
-/* Parses "/100steps" or "/10m"; spaces are allowed. */
+/* Parses "/100steps" or "/10m"; spaces are allowed. Only growth has a window, and must have one.
+ * Returns 0 or the error of set_error(). */
 static int parse_window(struct parser *s, struct term *t)
 {
 	const char *name = word_of(t->figure);
@@ -570,6 +584,7 @@ static int parse_window(struct parser *s, struct term *t)
 	return set_error(s, "'%s' is not a window; try 100steps, 30s or 10m", all);
 }
 
+/* Reads a comparison, such as "growth>1G/10m". Returns 0 or the error of set_error(). */
 static int parse_term(struct parser *s, struct term *t)
 {
 	int err = parse_figure(s, t);
@@ -579,6 +594,7 @@ static int parse_term(struct parser *s, struct term *t)
 	return err ?: parse_window(s, t);
 }
 
+/* Reads the comparisons up to the end of the text. Returns 0 or the error of set_error(). */
 static int parse_all(struct parser *s, struct cond *c)
 {
 	for (;;) {
@@ -771,7 +787,8 @@ void cond__forget(struct cond *c, unsigned number)
 
 /* ---- judging ---- */
 
-static enum cond_verdict compare(enum op op, unsigned __int128 a, unsigned __int128 b)
+/* True if the comparison holds. a: the figure; b: the limit. */
+static bool compare(enum op op, unsigned __int128 a, unsigned __int128 b)
 {
 	switch (op) {
 	case OP_GT:
@@ -787,9 +804,10 @@ static enum cond_verdict compare(enum op op, unsigned __int128 a, unsigned __int
 	case OP_NE:
 		return a != b;
 	}
-	return COND_NO;
+	return false;
 }
 
+/* Writes a value in its unit. */
 static const char *format_value(char *buf, size_t size, enum cond_unit unit, uint64_t value)
 {
 	if (unit == COND_BYTES)
@@ -811,6 +829,7 @@ static const char *format_figure(char *buf, size_t size, enum cond_figure f)
 
 static void add_text(struct cond_result *r, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* Appends to r->text, which is cut at its end. */
 static void add_text(struct cond_result *r, const char *fmt, ...)
 {
 	size_t len = strlen(r->text);
@@ -851,6 +870,7 @@ static void write_text(const struct term *t, struct cond_result *r, uint64_t who
 		add_text(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
 }
 
+/* Says that the figure is not known. why: follows its name. */
 static void set_unknown(struct cond_result *r, const struct term *t, const char *why)
 {
 	char name[32];

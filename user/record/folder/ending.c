@@ -20,6 +20,7 @@ struct writer {
 	size_t size, len;
 };
 
+/* Appends to the text, which is cut at the end of the buffer. */
 static void add_text(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void add_text(struct writer *w, const char *fmt, ...)
 {
@@ -53,15 +54,16 @@ static bool fact_is(const struct facts *f, const char *key, const char *value)
 	return actual && !strcmp(actual, value);
 }
 
-/* Returns 0 if there is no such fact. */
+/* Returns a fact that is a number; 0 if there is no such fact. */
 static uint64_t number_fact(const struct facts *f, const char *key)
 {
-	uint64_t ret;
+	uint64_t ret; /* facts__number() sets it to 0 on failure */
 
 	facts__number(f, key, &ret);
 	return ret;
 }
 
+/* Writes a fact to buf without control characters; "" if it is missing. */
 static const char *clean_fact(const struct facts *f, const char *key, char *buf, size_t size)
 {
 	const char *s = facts__get(f, key) ?: "";
@@ -89,6 +91,7 @@ bool ending__killed(const struct facts *f)
 
 /* ---- the sentence ---- */
 
+/* Adds who sent the signal, as far as that is known. */
 static void add_sender(struct writer *w, const struct facts *f)
 {
 	char name[128], addr[32];
@@ -108,6 +111,7 @@ static void add_sender(struct writer *w, const struct facts *f)
 			 number_fact(f, "end_signal_from"));
 }
 
+/* Adds which limit the OOM killer enforced. */
 static void add_limit(struct writer *w, const struct facts *f)
 {
 	if (has_fact(f, "oom_cgroup_limit")) {
@@ -133,6 +137,7 @@ static void add_age(struct writer *w, const struct facts *f, const char *fact)
 		add_text(w, ", read %s before the end", text__time(text, sizeof(text), end - read));
 }
 
+/* Adds the memory that the process had at its end. */
 static void add_memory(struct writer *w, const struct facts *f)
 {
 	if (!has_fact(f, "end_rss")) {
@@ -196,7 +201,7 @@ struct other {
 	char name[128];
 };
 
-/* Reads the fact end_process.N, "PID:BYTES:NAME". */
+/* Reads the fact end_process.N, "PID:BYTES:NAME". Returns false if it is missing or damaged. */
 static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 {
 	char key[32];
@@ -204,16 +209,20 @@ static bool read_other(const struct facts *f, unsigned int n, struct other *ret)
 
 	snprintf(key, sizeof(key), "end_process.%u", n);
 	s = facts__get(f, key);
-	if (!s || !facts__digits(&s, &ret->pid) || *s++ != ':' || !facts__digits(&s, &ret->bytes) ||
-	    *s++ != ':')
+	if (!s)
+		return false;
+	if (!facts__digits(&s, &ret->pid) || *s++ != ':')
+		return false;
+	if (!facts__digits(&s, &ret->bytes) || *s++ != ':')
 		return false;
 	text__clean(ret->name, sizeof(ret->name), s, strlen(s));
 	return true;
 }
 
+/* Adds what the memory cgroup had of its limit; nothing without a limit. */
 static void add_cgroup(struct writer *w, const struct facts *f)
 {
-	bool oom = has_fact(f, "oom_cgroup_usage");
+	bool oom = has_fact(f, "oom_cgroup_usage"); /* figures of the OOM killer, which are exact */
 	uint64_t limit = number_fact(f, oom ? "oom_cgroup_limit" : "cgroup_limit");
 	char path[256];
 

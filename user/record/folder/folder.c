@@ -37,8 +37,10 @@ struct folder {
 
 #define INDEX_VERSION 1
 #define INDEX_BYTES (256 << 20) /* size of the largest index that is read */
+#define MOST_SECONDS 1e9	/* longest time that an index may have, about 32 years */
 #define LOCK_TRIES 200		/* 10 ms apart: 2 s in all */
 
+/* True if an entry may have this file: a visible one in the folder itself, and not the index. */
 static bool is_good_name(const char *file)
 {
 	size_t len = strlen(file);
@@ -47,7 +49,7 @@ static bool is_good_name(const char *file)
 	       !strchr(file, '/') && strcmp(file, FOLDER_INDEX);
 }
 
-/* Orders by time. All times have the same format, so text order is time order. */
+/* Comparison for qsort(): by time. All times have the same format, so text order is time order. */
 static int by_time(const void *x, const void *y)
 {
 	const struct folder_entry *a = x, *b = y;
@@ -66,6 +68,7 @@ static void sort_entries(struct folder *f)
 
 /* ---- writing index.json: times in seconds and sizes in bytes, as all machine formats ---- */
 
+/* Writes a text; nothing if it is empty (unknown). */
 static void put_text(struct json *j, const char *key, const char *s)
 {
 	if (*s)
@@ -130,6 +133,7 @@ static void write_missing(struct json *j, const struct folder *f)
 	json__close_array(j);
 }
 
+/* For outfile__rewrite(): writes the index. Returns 0 or -ENOMEM. */
 static int write_index(FILE *out, const void *ctx)
 {
 	const struct folder *f = ctx;
@@ -162,6 +166,7 @@ static int write_index(FILE *out, const void *ctx)
 	return 0;
 }
 
+/* Writes the index file. Returns 0 or -errno. */
 static int store_index(struct folder *f)
 {
 	return outfile__rewrite(f->path, FOLDER_INDEX, write_index, f);
@@ -177,8 +182,9 @@ static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 	buf[0] = '\0';
 	if (!v)
 		return true;
-	if (!json_is_string(v) || json_string_length(v) >= size ||
-	    strlen(json_string_value(v)) != json_string_length(v))
+	if (!json_is_string(v) || json_string_length(v) >= size)
+		return false;
+	if (strlen(json_string_value(v)) != json_string_length(v))
 		return false;
 	memcpy(buf, json_string_value(v), json_string_length(v) + 1);
 	return true;
@@ -204,17 +210,19 @@ bool folder__count(const json_t *o, const char *key, uint64_t *ret)
 	return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
+/* Reads a time in seconds as *ret in ns. False: it is missing, or makes no sense. */
 static bool get_seconds(const json_t *o, const char *key, uint64_t *ret)
 {
 	const json_t *v = json_object_get(o, key);
 	double s = json_number_value(v);
 
-	if (!json_is_number(v) || !isfinite(s) || s < 0 || s > 1e9)
+	if (!json_is_number(v) || !isfinite(s) || s < 0 || s > MOST_SECONDS)
 		return false;
 	*ret = (uint64_t)llround(s * 1e9);
 	return true;
 }
 
+/* Reads the devices of an entry. False: they are missing or invalid. */
 static bool get_devices(const json_t *o, struct folder_entry *e)
 {
 	const json_t *a = json_object_get(o, "devices"), *d;
@@ -226,8 +234,11 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 	json_array_foreach(a, i, d) {
 		struct folder_device *dev = &e->devices[i];
 
-		if (!json_is_object(d) || !get_text(d, "device", dev->name, sizeof(dev->name)) ||
-		    !dev->name[0] || !folder__count(d, "peak_allocated", &dev->peak_allocated) ||
+		if (!json_is_object(d) || !get_text(d, "device", dev->name, sizeof(dev->name)))
+			return false;
+		if (!dev->name[0])
+			return false;
+		if (!folder__count(d, "peak_allocated", &dev->peak_allocated) ||
 		    !folder__count(d, "peak_reserved", &dev->peak_reserved) ||
 		    !folder__count(d, "allocated", &dev->allocated) ||
 		    !folder__count(d, "reserved", &dev->reserved))
@@ -236,6 +247,7 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 	return true;
 }
 
+/* Reads a recording of the index. False: something is missing or invalid. */
 static bool get_entry(const json_t *o, struct folder_entry *e)
 {
 	memset(e, 0, sizeof(*e));
@@ -257,6 +269,7 @@ static bool get_entry(const json_t *o, struct folder_entry *e)
 	       get_devices(o, e);
 }
 
+/* Reads a gap of the index. False: something is missing or invalid. */
 static bool get_gap(const json_t *o, struct folder_gap *g)
 {
 	memset(g, 0, sizeof(*g));
@@ -265,6 +278,7 @@ static bool get_gap(const json_t *o, struct folder_gap *g)
 	       folder__count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
 }
 
+/* Reads a missing recording of the index. False: something is missing or invalid. */
 static bool get_missing(const json_t *o, struct folder_missing *m)
 {
 	memset(m, 0, sizeof(*m));
@@ -285,6 +299,7 @@ struct reading {
 enum index_array { INDEX_RECORDINGS, INDEX_GAPS, INDEX_MISSING };
 static const char *const index_arrays[] = { "recordings", "gaps", "missing", NULL };
 
+/* The array with this name, which is one of index_arrays. */
 static enum index_array array_of(const char *name)
 {
 	int i = 0;
@@ -440,6 +455,7 @@ const char *folder__why(int err)
 	}
 }
 
+/* True for a name that says that it is a folder's. */
 static bool ends_in_slash(const char *path)
 {
 	size_t len = strlen(path);
@@ -484,6 +500,8 @@ bool folder__is(const char *path)
 
 /* ---- opening ---- */
 
+/* Opens the folder without its index. A folder that was passed in is not followed through a link.
+ * Returns 0 or -errno. */
 static int open_folder(const char *path, struct folder **ret)
 {
 	struct folder *f = calloc(1, sizeof(*f));
@@ -521,6 +539,7 @@ void folder__free(struct folder *f)
 	free(f);
 }
 
+/* True if the folder has no files; false also if it cannot be read. */
 static bool is_empty(int dir)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -633,6 +652,7 @@ const char *folder__path(const struct folder *f)
 
 /* ---- changes ---- */
 
+/* True if the folder has a file of this name, be it a link that leads nowhere. */
 static bool exists(const struct folder *f, const char *name)
 {
 	struct stat st;
@@ -640,6 +660,7 @@ static bool exists(const struct folder *f, const char *name)
 	return !fstatat(f->dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
+/* Copies a fact as UTF-8, cut to size; "" if it is missing. */
 static void copy_fact(char *to, size_t size, const struct facts *f, const char *key)
 {
 	const char *value = facts__get(f, key);
@@ -731,6 +752,7 @@ static size_t find_entry(const struct folder *f, const char *file)
 	return i;
 }
 
+/* Adds an entry to those in memory, or replaces that of the same file. Returns 0 or -errno. */
 static int put_entry(struct folder *f, const struct folder_entry *e)
 {
 	size_t i = find_entry(f, e->file);
@@ -751,11 +773,15 @@ static int put_entry(struct folder *f, const struct folder_entry *e)
 	return 0;
 }
 
+/* Adds a gap to those in memory; one that goes on with the last one makes that longer. Returns 0 or
+ * -errno. */
 static int put_gap(struct folder *f, const struct folder_gap *g)
 {
 	struct folder_gap *last = f->n_gaps ? &f->gaps[f->n_gaps - 1] : NULL, *bigger;
 
-	if (last && g->from <= last->to && g->to >= last->to && !strcmp(last->why, g->why)) {
+	bool goes_on = last && g->from <= last->to && g->to >= last->to;
+
+	if (goes_on && !strcmp(last->why, g->why)) {
 		last->to = g->to;
 		last->events += g->events;
 		last->bytes += g->bytes;
@@ -771,7 +797,7 @@ static int put_gap(struct folder *f, const struct folder_gap *g)
 	return 0;
 }
 
-/* Adds missing recordings to those in memory. */
+/* Adds missing recordings to those in memory. Returns 0 or -errno. */
 static int put_missing(struct folder *f, const struct folder_missing *m, size_t n)
 {
 	struct folder_missing *bigger;

@@ -24,6 +24,7 @@ void host_figures__put_group(struct cond_values *v, uint64_t use, uint64_t limit
 						      .whole = limit == UINT64_MAX ? 0 : limit };
 }
 
+/* Sets the figures of live and of free memory. ram: bytes of the machine; 0: unknown. */
 static void put_use(struct cond_values *v, const struct host_sheet *s, uint64_t ram)
 {
 	struct host_use use;

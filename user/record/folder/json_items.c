@@ -24,6 +24,7 @@ struct reader {
 	int err;
 };
 
+/* Reads the next byte into r->c. */
 static void next_byte(struct reader *r)
 {
 	r->c = gzgetc(r->in);
@@ -68,10 +69,10 @@ static void read_text(struct reader *r)
 		keep_byte(r);
 }
 
+/* True for a byte that ends a number, true, false or null. */
 static bool ends_value(int c)
 {
-	return c < 0 || c == ',' || c == ']' || c == '}' || c == ' ' || c == '\n' || c == '\r' ||
-	       c == '\t';
+	return c < 0 || (c && strchr(",]} \n\r\t", c));
 }
 
 /* Reads the text of one JSON value, up to the bracket that ends it. json_loadb() checks the text
@@ -95,7 +96,7 @@ static void read_value(struct reader *r)
 			keep_byte(r);
 		} else if (depth)
 			keep_byte(r);
-		else
+		else /* a number, true, false or null */
 			while (!r->err && !ends_value(r->c))
 				keep_byte(r);
 	} while (!r->err && depth > 0);
@@ -189,13 +190,14 @@ static void read_member(struct reader *r, const struct json_items *items)
 	json_decref(v);
 }
 
+/* Reads the file and closes it. Returns 0 or -errno. */
 static int read_all(gzFile in, const struct json_items *items)
 {
 	struct reader r = { .in = in };
 
 	gzbuffer(r.in, 1 << 16);
 	next_byte(&r);
-	if (items->strict && !gzdirect(r.in))
+	if (items->strict && !gzdirect(r.in)) /* it is compressed */
 		r.err = -EBADMSG;
 	if (!r.err && !take_byte(&r, '{'))
 		r.err = -EBADMSG;

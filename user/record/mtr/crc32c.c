@@ -9,6 +9,7 @@
  * bytes, which is fast enough for readers without special instructions. */
 static uint32_t tables[8][256];
 
+/* Fills the tables. */
 static void make_tables(void)
 {
 	for (uint32_t i = 0; i < 256; i++) {

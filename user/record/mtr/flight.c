@@ -17,6 +17,7 @@
 /* Number of chunks that the kept events have at a bound. Events are dropped by whole chunks. */
 #define CHUNKS 8
 #define FLUSH_EVERY UINT64_C(1000000000) /* ns between flushes of an open file */
+#define MEASURE_EVERY 64		 /* events after which a chunk's bytes are counted */
 
 struct chunk {
 	uint8_t *data; /* encoded events: payload of an events block */
@@ -65,6 +66,7 @@ struct dump {
 	struct flight_report report;
 };
 
+/* Closes the file and frees d; NULL is fine. */
 static void drop_dump(struct dump *d)
 {
 	if (!d)
@@ -122,11 +124,13 @@ bool flight__full(const struct flight *fl)
 
 /* ---- the window ---- */
 
+/* The i-th oldest chunk. */
 static struct chunk *chunk_at(const struct flight *fl, uint32_t i)
 {
 	return &fl->chunks[(fl->first + i) % fl->room];
 }
 
+/* Makes room for one more chunk. Returns 0 or -ENOMEM. */
 static int make_room_for_chunk(struct flight *fl)
 {
 	uint32_t room = fl->room ? fl->room * 2 : 16;
@@ -175,6 +179,7 @@ static int close_chunk(struct flight *fl)
 	return 0;
 }
 
+/* Forgets the events of the oldest chunk. */
 static void drop_oldest_chunk(struct flight *fl)
 {
 	struct chunk *c = chunk_at(fl, 0);
@@ -213,13 +218,27 @@ static int fold_event(void *ctx, const struct event *e)
 	return live_set__fold(fl->base, e);
 }
 
+/* True if the kept events have more bytes than allowed, or are more. max_events: 0: no bound. */
 static bool over_bounds(const struct flight *fl)
 {
-	return fl->bytes > fl->opts.max_bytes ||
-	       (fl->opts.max_events && fl->events > fl->opts.max_events);
+	if (fl->bytes > fl->opts.max_bytes)
+		return true;
+	return fl->opts.max_events && fl->events > fl->opts.max_events;
 }
 
-/* Drops the oldest chunks while they are older than the kept time, or while there are too many. */
+/* True if the kept events exceed a bound by more than a quarter. Until the file of an out-of-memory
+ * error is written, no events are dropped, so they may exceed the bounds so far. */
+static bool far_over_bounds(const struct flight *fl)
+{
+	const struct flight_opts *o = &fl->opts;
+
+	if (fl->bytes > o->max_bytes + o->max_bytes / 4)
+		return true;
+	return o->max_events && fl->events > o->max_events + o->max_events / 4;
+}
+
+/* Drops the oldest chunks while they are older than the kept time, or while there are too many.
+ * now: ns. Returns 0 or the first error. */
 static int trim_window(struct flight *fl, uint64_t now)
 {
 	while (fl->n_chunks) {
@@ -245,11 +264,14 @@ static bool chunk_is_full(const struct flight *fl)
 	struct mtr_part parts[MTR_PARTS];
 	size_t len = 0;
 
-	if (mtr_encoder__full(fl->enc) ||
-	    (fl->opts.max_events && mtr_encoder__count(fl->enc) >= fl->opts.max_events / CHUNKS))
+	uint32_t n = mtr_encoder__count(fl->enc);
+
+	if (mtr_encoder__full(fl->enc))
 		return true;
-	/* mtr_encoder__full() ends a chunk at 64 KiB. Smaller chunks are measured every 64 events. */
-	if (fl->opts.max_bytes / CHUNKS >= 64 << 10 || mtr_encoder__count(fl->enc) % 64)
+	if (fl->opts.max_events && n >= fl->opts.max_events / CHUNKS)
+		return true;
+	/* mtr_encoder__full() ends a chunk at 64 KiB. Smaller chunks are measured now and then. */
+	if (fl->opts.max_bytes / CHUNKS >= 64 << 10 || n % MEASURE_EVERY)
 		return false;
 	mtr_encoder__parts(fl->enc, 0, parts);
 	for (int i = 0; i < MTR_PARTS; i++)
@@ -259,6 +281,7 @@ static bool chunk_is_full(const struct flight *fl)
 
 /* ---- the file ---- */
 
+/* For live_set__emit(): writes an event that stands for a live block. */
 static int write_event(void *ctx, const struct event *e)
 {
 	struct dump *d = ctx;
@@ -292,7 +315,8 @@ static int update_facts(struct dump *d)
 	return err ?: facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
 }
 
-/* Writes the facts and the live blocks, with which the file begins. */
+/* Writes the facts and the live blocks, with which the file begins. time: start of the window, ns.
+ * Returns 0 or -errno. */
 static int start_dump(struct dump *d, uint64_t time)
 {
 	int err;
@@ -326,7 +350,8 @@ static int dump_event(void *ctx, const struct event *e)
 	return fold_event(d->fl, e);
 }
 
-/* Opens a new file as *ret. Calls done() if an error follows after open(). */
+/* Opens a new file as *ret. begin: start of the window, ns. why: what began it; "": nothing in
+ * particular. Calls done() if an error follows after open(). Returns 0 or -errno. */
 static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
 	struct dump *d = calloc(1, sizeof(*d));
@@ -355,7 +380,8 @@ static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct 
 	return 0;
 }
 
-/* Completes the file and frees d. err: an earlier error. */
+/* Completes the file, calls done() and frees d. reason: the fact stop_reason. ended: what ended the
+ * window. err: an earlier error. Returns 0 or the first error. */
 static int close_dump(struct dump *d, const char *reason, const char *ended, int err)
 {
 	struct flight *fl = d->fl;
@@ -384,7 +410,7 @@ static int close_dump(struct dump *d, const char *reason, const char *ended, int
 	return err;
 }
 
-/* Drops all kept events; they update the base. */
+/* Drops all kept events; they update the base. Returns 0 or the first error. */
 static int drop_all_kept(struct flight *fl)
 {
 	int err = 0;
@@ -395,7 +421,8 @@ static int drop_all_kept(struct flight *fl)
 	return err;
 }
 
-/* Writes all kept events to the file, then drops them; they update the base. */
+/* Writes all kept events to the file, then drops them; they update the base. Returns 0 or the first
+ * error. */
 static int drain_window(struct dump *d)
 {
 	struct flight *fl = d->fl;
@@ -428,7 +455,8 @@ static void start_without_events(struct dump *d)
 	d->report.to = fl->latest;
 }
 
-/* Writes a file of all kept events from the time `begin` on. */
+/* Writes a file of all kept events from the time `begin` (ns) on. The texts are as for open_dump()
+ * and close_dump(). Returns 0 or the first error. */
 static int write_kept(struct flight *fl, uint64_t begin, const char *why, const char *reason,
 		      const char *ended)
 {
@@ -585,14 +613,11 @@ int flight__event(struct flight *fl, const struct event *e)
 		return err;
 	if (!fl->ooms)
 		return trim_window(fl, fl->enc_last);
-	/* Drop no events between an out-of-memory error and its file. They may exceed the bounds by
-	 * a quarter. */
-	if (fl->bytes > fl->opts.max_bytes + fl->opts.max_bytes / 4 ||
-	    (fl->opts.max_events && fl->events > fl->opts.max_events + fl->opts.max_events / 4))
-		return write_oom_file(fl);
-	return 0;
+	return far_over_bounds(fl) ? write_oom_file(fl) : 0;
 }
 
+/* Writes what the open file lacks, if FLUSH_EVERY has passed. A failure closes the file. Returns 0
+ * or the first error. */
 static int flush_dump(struct dump *d, uint64_t now)
 {
 	if (now < d->flushed + FLUSH_EVERY)

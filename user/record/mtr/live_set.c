@@ -9,8 +9,8 @@
 #include "base/map64.h"
 #include "record/host.h"
 
-#define NONE UINT32_MAX
-#define SIZE_CLASSES 64
+#define NONE UINT32_MAX /* no index */
+#define SIZE_CLASSES 64 /* one for each bit of a size */
 
 struct block {
 	uint64_t size, requested, cuda_stream;
@@ -136,6 +136,7 @@ static struct base_device *device_of(struct live_set *b, struct device device)
 
 /* ---- blocks ---- */
 
+/* Sets *ret to the index of an unused block. Returns 0 or -ENOMEM. */
 static int new_block(struct live_set *b, uint32_t *ret)
 {
 	if (b->free_block != NONE) {
@@ -157,7 +158,8 @@ static uint64_t counted_bytes(const struct block *k)
 	return k->flags & BLOCK_PENDING ? 0 : k->size;
 }
 
-/* Adds a block at e->addr. Replaces one that is there: the event of its free was lost. */
+/* Adds a block at e->addr. Replaces one that is there: the event of its free was lost. Returns 0 or
+ * -ENOMEM. */
 static int put_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t old;
@@ -184,6 +186,7 @@ static int put_block(struct live_set *b, struct base_device *d, const struct eve
 	return 0;
 }
 
+/* Forgets the block at an address, if there is one. */
 static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
 {
 	uint64_t old;
@@ -206,20 +209,22 @@ static void set_requested(struct live_set *b, struct base_device *d, const struc
 	b->blocks[i].cuda_stream = e->cuda_stream;
 }
 
-/* Takes a block of the allocator's tables. If the block is known, it keeps its stack. */
+/* Takes a block of the allocator's tables. If the block is known, it keeps its stack. Returns 0 or
+ * -ENOMEM. */
 static int confirm_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
 
-	if (!map64__get(d->blocks, e->addr, &i) || b->blocks[i].size != e->size ||
-	    ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING))
+	if (!map64__get(d->blocks, e->addr, &i) || b->blocks[i].size != e->size)
+		return put_block(b, d, e);
+	if ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING)
 		return put_block(b, d, e);
 	set_requested(b, d, e);
 	return 0;
 }
 
 /* Takes a tensor's storage. If no event has reported its block and the storage is from before the
- * first event, adds a block. */
+ * first event, adds a block. Returns 0 or -ENOMEM. */
 static int set_tensor(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	struct block *k;
@@ -276,6 +281,7 @@ static size_t first_from(const struct live_set *b, const struct range_list *l, u
 	return low;
 }
 
+/* Puts range i into the list of its size. Returns 0 or -ENOMEM. */
 static int list_range(struct live_set *b, uint32_t i)
 {
 	const struct event *e = &b->ranges[i].e;
@@ -290,6 +296,7 @@ static int list_range(struct live_set *b, uint32_t i)
 	return 0;
 }
 
+/* Takes range i out of the list of its size. */
 static void unlist_range(struct live_set *b, uint32_t i)
 {
 	const struct event *e = &b->ranges[i].e;
@@ -302,7 +309,7 @@ static void unlist_range(struct live_set *b, uint32_t i)
 		memmove(l->v + at, l->v + at + 1, (--l->n - at) * sizeof(*l->v));
 }
 
-/* Adds a range at e->addr to the map, or replaces the one that is there. */
+/* Adds a range at e->addr to the map, or replaces the one that is there. Returns 0 or -ENOMEM. */
 static int put_range(struct live_set *b, struct map64 *map, const struct event *e)
 {
 	uint64_t old;
@@ -328,6 +335,7 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 	return list_range(b, i);
 }
 
+/* Forgets the range at an address, if the map has one. */
 static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
 {
 	uint64_t i;
@@ -342,9 +350,9 @@ static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
 /* True for memory of the allocator: it took the memory from CUDA, or its tables name it. */
 static bool is_segment(const struct event *e)
 {
-	return e->kind == EVENT_SEGMENT ||
-	       (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR &&
-		(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
+	if (e->kind != EVENT_CUDA_ALLOC)
+		return e->kind == EVENT_SEGMENT;
+	return e->flags & MEM_BY_ALLOCATOR && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
 /* Kinds of ranges that latest_range() can look for. */
@@ -355,6 +363,7 @@ enum {
 	UNMAPPED = 8, /* events that gave back a piece of a mapping, see free_mapped() */
 };
 
+/* Returns the kinds that a range is of. */
 static unsigned kinds_of(const struct event *range)
 {
 	if (range->kind != EVENT_CUDA_ALLOC)
@@ -380,8 +389,9 @@ static const struct range *latest_range(const struct live_set *b, const struct e
 		for (; i < l->n && b->ranges[l->v[i]].e.addr <= end; i++) {
 			const struct range *r = &b->ranges[l->v[i]];
 
-			if (kinds_of(&r->e) & kinds && (!last || r->seq > last->seq) &&
-			    (r->e.addr >= e->addr || e->addr - r->e.addr < r->e.size))
+			bool shares = r->e.addr >= e->addr || e->addr - r->e.addr < r->e.size;
+
+			if (shares && kinds_of(&r->e) & kinds && (!last || r->seq > last->seq))
 				last = r;
 		}
 	}
@@ -389,7 +399,7 @@ static const struct range *latest_range(const struct live_set *b, const struct e
 }
 
 /* Removes a mapping. If only a piece of a larger range is removed, the event is kept as a range, so
- * that the state can be written again. */
+ * that the state can be written again. Returns 0 or -ENOMEM. */
 static int free_mapped(struct live_set *b, const struct event *e)
 {
 	struct map64 *taken = b->taken[MEM_MAPPED];
@@ -401,10 +411,10 @@ static int free_mapped(struct live_set *b, const struct event *e)
 	return latest_range(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
 }
 
-/* Removes memory that is always given back as a whole. freed_by: kinds of memory with the same
- * number are freed by the same call; 0: no call. */
+/* Removes memory that is always given back as a whole. */
 static void free_whole(struct live_set *b, const struct event *e)
 {
+	/* Kinds of memory with the same number are freed by the same call; 0: no call. */
 	static const uint8_t freed_by[MEM_HOW_NR] = {
 		[MEM_DEVICE] = 1,     [MEM_ASYNC] = 1,	  [MEM_MANAGED] = 1, [MEM_HOST] = 2,
 		[MEM_REGISTERED] = 2, [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4
@@ -413,7 +423,9 @@ static void free_whole(struct live_set *b, const struct event *e)
 	for (int how = 0; how < MEM_HOW_NR; how++)
 		if (freed_by[how] == freed_by[e->how])
 			drop_range(b, b->taken[how], e->addr);
-	for (uint32_t d = 0; d < b->n_devices && freed_by[e->how] == 1; d++)
+	if (freed_by[e->how] != freed_by[MEM_DEVICE])
+		return;
+	for (uint32_t d = 0; d < b->n_devices; d++)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
 
@@ -425,8 +437,9 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 		struct event e = b->ranges[i].e;
 		const struct range *named;
 
-		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !is_segment(&e) ||
-		    memcmp(&e.device, &d->device, sizeof(e.device)))
+		if (!b->ranges[i].seq || b->ranges[i].seq >= since)
+			continue; /* unused, or named by this reading */
+		if (!is_segment(&e) || memcmp(&e.device, &d->device, sizeof(e.device)))
 			continue;
 		named = e.kind == EVENT_CUDA_ALLOC ? latest_range(b, &e, NAMED) : NULL;
 		if (!named || named->seq < since)
@@ -435,6 +448,7 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 	}
 }
 
+/* Raises the peaks to the present bytes. */
 static void update_peaks(struct base_device *d)
 {
 	uint64_t allocated = d->totals ? d->allocated : d->live;
@@ -473,6 +487,7 @@ static void change_reserved(struct live_set *b, struct device device, uint64_t s
 	}
 }
 
+/* Takes memory that the process got from CUDA. Returns 0 or -ENOMEM. */
 static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 {
 	/* If the allocator's tables named the segment before the call returned, it is counted
@@ -489,17 +504,19 @@ static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 	return 0;
 }
 
+/* Takes memory that the process gave back to CUDA. Returns 0 or -ENOMEM. */
 static int fold_cuda_free(struct live_set *b, const struct event *e)
 {
-	const struct event *segment = e->how == MEM_DEVICE || e->how == MEM_MAPPED
-					      ? find_segment(b, e)
-					      : NULL;
+	bool mapped = e->how == MEM_MAPPED;
+	const struct event *segment = mapped || e->how == MEM_DEVICE ? find_segment(b, e) : NULL;
+	uint64_t size;
 
 	/* Only mappings are given back in pieces; other memory must be freed at its first address. */
-	if (segment && (e->how == MEM_MAPPED || segment->addr == e->addr))
-		change_reserved(b, segment->device,
-				e->how == MEM_MAPPED && e->size ? e->size : segment->size, false);
-	if (e->how == MEM_MAPPED)
+	if (segment && (mapped || segment->addr == e->addr)) {
+		size = mapped && e->size ? e->size : segment->size;
+		change_reserved(b, segment->device, size, false);
+	}
+	if (mapped)
 		return free_mapped(b, e);
 	free_whole(b, e);
 	return 0;
@@ -513,6 +530,7 @@ static struct event figure_of(const struct event *e, uint8_t flags)
 	};
 }
 
+/* Takes an event about a device. Returns 0 or -ENOMEM. */
 static int fold_on_device(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	if (e->totals) {
@@ -629,12 +647,14 @@ struct emitter {
 	void *ctx;
 };
 
+/* Passes an event on, with the time of the state. */
 static int emit_event(const struct emitter *t, struct event e)
 {
 	e.time = t->time;
 	return t->fn(t->ctx, &e);
 }
 
+/* Comparison for qsort(): by event number. */
 static int by_seq(const void *x, const void *y)
 {
 	const struct range *const *a = x, *const *b = y;
@@ -642,6 +662,7 @@ static int by_seq(const void *x, const void *y)
 	return (*a)->seq < (*b)->seq ? -1 : (*a)->seq > (*b)->seq;
 }
 
+/* Emits the ranges in the order in which they came. Returns 0, -ENOMEM or the first error of fn(). */
 static int emit_ranges(const struct emitter *t)
 {
 	const struct range **all = malloc((t->b->n_ranges + 1) * sizeof(*all));
@@ -666,6 +687,7 @@ struct place {
 
 ARRAY_COMPARE(by_addr, struct place, addr)
 
+/* Emits a block and its tensor. Returns 0 or the first error of fn(). */
 static int emit_block(const struct emitter *t, struct device device, uint64_t addr,
 		      const struct block *k)
 {
@@ -697,7 +719,7 @@ static int emit_block(const struct emitter *t, struct device device, uint64_t ad
 }
 
 /* Emits the device's blocks by address. Adds to *sum the bytes that the allocator counts as
- * allocated. */
+ * allocated. Returns 0, -ENOMEM or the first error of fn(). */
 static int emit_blocks(const struct emitter *t, const struct base_device *d, uint64_t *sum)
 {
 	size_t n = 0, pos = 0, count = map64__count(d->blocks);
@@ -712,13 +734,14 @@ static int emit_blocks(const struct emitter *t, const struct base_device *d, uin
 	for (size_t i = 0; i < n && !err; i++) {
 		const struct block *k = &t->b->blocks[all[i].block];
 
-		*sum += k->flags & BLOCK_PENDING ? 0 : k->size;
+		*sum += counted_bytes(k);
 		err = emit_block(t, d->device, all[i].addr, k);
 	}
 	free(all);
 	return err;
 }
 
+/* Comparison for qsort(): by address. */
 static int range_by_addr(const void *x, const void *y)
 {
 	const struct event *const *a = x, *const *b = y;
@@ -738,9 +761,11 @@ static int sum_segments(const struct live_set *b, const struct base_device *d, u
 		return -ENOMEM;
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		const struct event *e = &b->ranges[i].e;
-		if (b->ranges[i].seq && is_segment(e) &&
-		    !memcmp(&e->device, &d->device, sizeof(e->device)) &&
-		    e->size <= UINT64_MAX - e->addr)
+		if (!b->ranges[i].seq || !is_segment(e))
+			continue;
+		if (memcmp(&e->device, &d->device, sizeof(e->device)))
+			continue;
+		if (e->size <= UINT64_MAX - e->addr) /* otherwise damaged */
 			all[n++] = e;
 	}
 	qsort(all, n, sizeof(*all), range_by_addr);
@@ -758,6 +783,8 @@ static int sum_segments(const struct live_set *b, const struct base_device *d, u
 	return 0;
 }
 
+/* Emits the blocks of a device, its totals and the latest figures. Returns 0, -ENOMEM or the first
+ * error of fn(). */
 static int emit_device(const struct emitter *t, const struct base_device *d)
 {
 	struct event state = { .kind = EVENT_STATE,

@@ -129,7 +129,9 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 		dec->cols[i] = (struct cursor){ p, p + lens[i] };
 		p += lens[i];
 	}
-	if (p != end || (!n && p != dec->cols[0].at))
+	if (p != end)
+		return -EBADMSG;
+	if (!n && p != dec->cols[0].at) /* bytes, but no events */
 		return -EBADMSG;
 	for (unsigned int kind = 0; kind < EVENT_KINDS; kind++)
 		dec->allowed[kind] = allowed_fields(version, kind);
@@ -150,8 +152,8 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	return 0;
 }
 
-/* The get_ functions read a value from its column. They return false if the value is missing or out
- * of range. */
+/* The get_ functions read a value from its column (mtr_encode.c writes it), or predict it if
+ * `fields` lacks its flag. They return false if the value is missing or out of range. */
 static bool get_number(struct mtr_decoder *dec, enum mtr_column col, uint64_t *v)
 {
 	return varint__get(&dec->cols[col].at, dec->cols[col].end, v);
@@ -200,6 +202,7 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 	return true;
 }
 
+/* The stored fields of the last event of a kind on the present device. */
 static struct mtr_last *last_event(struct mtr_decoder *dec, unsigned int kind)
 {
 	return &dec->devices[dec->device].last[kind];
@@ -222,6 +225,7 @@ static bool get_new_addr(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
+/* Address and size of an EVENT_ALLOC or EVENT_FREE. */
 ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_touched *t;
@@ -246,6 +250,7 @@ ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struc
 	return true;
 }
 
+/* Address and size of a kind of mtr_has_range(). */
 static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_last *last = last_event(dec, e->kind);
@@ -278,6 +283,7 @@ static bool get_requested_block(struct mtr_decoder *dec, unsigned int fields, st
 	return true;
 }
 
+/* The requested bytes. t: the allocator block of the event. */
 static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct event *e,
 			  const struct mtr_touched *t)
 {
@@ -292,6 +298,7 @@ static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct e
 	return true;
 }
 
+/* All that the event says about its memory. */
 ALWAYS_INLINE bool get_memory(struct mtr_decoder *dec, unsigned int kind, unsigned int fields,
 			      struct event *e)
 {
@@ -430,6 +437,7 @@ static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
+/* The module of an EVENT_ENTER or EVENT_LEAVE. */
 static bool get_called(struct mtr_decoder *dec, struct event *e)
 {
 	uint32_t *last = &dec->called[e->kind == EVENT_LEAVE];
@@ -451,7 +459,7 @@ static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t 
 	if (kind >= EVENT_KINDS || !dec->allowed[kind] || (fields & ~(uint64_t)dec->allowed[kind]))
 		return false;
 	/* The first event must have thread and device, because nothing precedes it. */
-	return dec->n || (~fields & (MTR_THREAD | MTR_DEVICE)) == 0;
+	return dec->n || (fields & MTR_THREAD && fields & MTR_DEVICE);
 }
 
 static bool columns_are_used_up(const struct mtr_decoder *dec)
@@ -502,6 +510,7 @@ ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsign
 	return true;
 }
 
+/* Reads the next event. Returns false if it makes no sense. */
 static bool get_event(struct mtr_decoder *dec, struct event *e)
 {
 	static const struct event blank;

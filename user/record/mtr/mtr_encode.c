@@ -83,6 +83,7 @@ void mtr_encoder__reset(struct mtr_encoder *enc)
 	map64__clear(enc->size_numbers);
 }
 
+/* Appends a number to a column, which has room: mtr_encoder__full(). */
 static void put_number(struct mtr_encoder *enc, enum mtr_column col, uint64_t v)
 {
 	enc->ends[col] = varint__put(enc->ends[col], v);
@@ -147,6 +148,7 @@ static int touch_block(struct mtr_encoder *enc, const struct event *e,
 	return err;
 }
 
+/* Stores an address that is new in the block as its distance from the last new one. */
 static void put_new_addr(struct mtr_encoder *enc, uint64_t addr)
 {
 	put_number(enc, MTR_COL_ADDR, zigzag(addr - enc->new_addr));
@@ -217,6 +219,8 @@ static struct mtr_touched *put_requested_block(struct mtr_encoder *enc, const st
 	return &enc->touched[place];
 }
 
+/* Stores the requested bytes if they differ from their prediction. t: the allocator block of the
+ * event. */
 static void put_requested(struct mtr_encoder *enc, const struct event *e,
 			  const struct mtr_touched *t, unsigned int *fields)
 {
@@ -226,6 +230,7 @@ static void put_requested(struct mtr_encoder *enc, const struct event *e,
 	put_number(enc, MTR_COL_SIZE, zigzag(mtr_requested_base(e, t) - e->requested));
 }
 
+/* Stores all that the event says about its memory. Returns 0 or -ENOMEM. */
 static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
 {
 	const struct mtr_touched none = { 0 };
@@ -330,6 +335,7 @@ static void put_tensor(struct mtr_encoder *enc, const struct event *e)
 	put_number(enc, MTR_COL_REST, e->category);
 }
 
+/* Stores the module of an EVENT_ENTER or EVENT_LEAVE. */
 static void put_called(struct mtr_encoder *enc, const struct event *e)
 {
 	uint32_t *last = &enc->called[e->kind == EVENT_LEAVE];
@@ -386,10 +392,14 @@ bool mtr_encoder__takes(const struct mtr_encoder *enc, const struct event *e)
 {
 	struct dict_counts have = dict__counts(enc->dict);
 
-	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
-	       e->how < event__how_end(e->kind) && e->thread < have.threads &&
-	       e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
-	       e->name < have.strings && e->category < CATEGORY_OF_EVENTS;
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS)
+		return false;
+	if (e->walk >= MT_WALK_NR || e->how >= event__how_end(e->kind))
+		return false;
+	if (e->category >= CATEGORY_OF_EVENTS)
+		return false;
+	return e->thread < have.threads && e->stack < have.stacks && e->module < have.modules &&
+	       e->node < have.nodes && e->name < have.strings;
 }
 
 int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)

@@ -13,8 +13,18 @@
 #define MTR_MAGIC_SIZE 8
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
+/* Offsets in the file header, after the magic. */
+#define MTR_AT_VERSION 8
+#define MTR_AT_BYTE_ORDER 12
 
 #define MTR_BLOCK_HEADER 24
+/* Offsets in a block's header. Its checksum is last and covers what is before it. */
+#define MTR_AT_TYPE 0
+#define MTR_AT_FLAGS 4
+#define MTR_AT_STORED 8 /* bytes of the payload in the file */
+#define MTR_AT_RAW 12	/* bytes of the payload, uncompressed */
+#define MTR_AT_CRC 16	/* checksum of the payload in the file */
+#define MTR_AT_HEADER_CRC 20
 /* Bounds of a block: bytes, both stored and uncompressed; events; devices. */
 #define MTR_MAX_BLOCK (16u << 20)
 #define MTR_MAX_BLOCK_EVENTS (1u << 20)

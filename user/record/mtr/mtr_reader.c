@@ -144,6 +144,7 @@ static bool read_node(struct dict *d, struct cursor *c, const struct dict_counts
 	return true;
 }
 
+/* Returns the number of entries of a kind, which is the number of the next one. */
 static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 {
 	switch (kind) {
@@ -209,6 +210,7 @@ static int read_dict(struct dict *d, uint32_t version, const uint8_t *data, size
 	return err;
 }
 
+/* Sets a fact from texts that do not end in NUL. Returns 0, -ENOMEM or -EBADMSG. */
 static int set_fact(struct facts *f, const char *key, size_t klen, const char *value, size_t vlen)
 {
 	char *copy = malloc(klen + vlen + 2);
@@ -342,6 +344,7 @@ static int fail_with(struct mtr_reader *r, int err)
 	return err;
 }
 
+/* Makes the buffer at least `need` bytes large. Returns 0 or -ENOMEM. */
 static int make_room(uint8_t **buf, size_t *room, size_t need)
 {
 	uint8_t *bigger;
@@ -356,6 +359,7 @@ static int make_room(uint8_t **buf, size_t *room, size_t need)
 	return 0;
 }
 
+/* True if this program can read the block, or can skip it because it does not know its type. */
 static bool good_header(const struct block *b)
 {
 	if (b->stored > MTR_MAX_BLOCK || b->raw > MTR_MAX_BLOCK)
@@ -363,7 +367,9 @@ static bool good_header(const struct block *b)
 	/* Blocks of an unknown type may have any flags. */
 	if (b->type < MTR_FACTS || b->type > MTR_END)
 		return true;
-	return !(b->flags & ~MTR_ZSTD) && (b->flags & MTR_ZSTD || b->stored == b->raw);
+	if (b->flags & ~MTR_ZSTD)
+		return false;
+	return b->flags & MTR_ZSTD || b->stored == b->raw;
 }
 
 /* Reads the header and the stored payload of the next block. Returns 1, 0 at the end of the
@@ -380,10 +386,13 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 		return end_reading(r, MTR_TRUNCATED, "the end is missing");
 	if ((size_t)n < sizeof(h))
 		return end_reading(r, MTR_TRUNCATED, "it stops within a block's header");
-	if (crc32c(h, 20) != get_le32(h + 20))
+	if (crc32c(h, MTR_AT_HEADER_CRC) != get_le32(h + MTR_AT_HEADER_CRC))
 		return end_reading(r, MTR_DAMAGED, "a block's header has a wrong checksum");
-	*b = (struct block){ get_le32(h), get_le32(h + 4), get_le32(h + 8), get_le32(h + 12),
-			     get_le32(h + 16) };
+	*b = (struct block){ .type = get_le32(h + MTR_AT_TYPE),
+			     .flags = get_le32(h + MTR_AT_FLAGS),
+			     .stored = get_le32(h + MTR_AT_STORED),
+			     .raw = get_le32(h + MTR_AT_RAW),
+			     .crc = get_le32(h + MTR_AT_CRC) };
 	if (!good_header(b))
 		return end_reading(r, MTR_DAMAGED, "a block's header makes no sense");
 	if (make_room(&r->stored, &r->stored_room, b->stored))
@@ -576,8 +585,8 @@ static int read_file_header(struct mtr_reader *r, const char *path, const char *
 	}
 	if (memcmp(h, MTR_MAGIC, MTR_MAGIC_SIZE))
 		return -EINVAL;
-	r->version = get_le32(h + 8);
-	if (get_le32(h + 12) != MTR_BYTE_ORDER || !r->version) {
+	r->version = get_le32(h + MTR_AT_VERSION);
+	if (get_le32(h + MTR_AT_BYTE_ORDER) != MTR_BYTE_ORDER || !r->version) {
 		*why = "a recording whose header is damaged";
 		return -EINVAL;
 	}

@@ -39,8 +39,10 @@ struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f
 {
 	struct mtr_rolling *r;
 
-	if (opts->part_bytes < MTR_RING_PART_MIN || opts->part_bytes > opts->space / 2 ||
-	    opts->part_bytes < opts->space / MTR_RING_PARTS) {
+	bool too_small = opts->part_bytes < MTR_RING_PART_MIN ||
+			 opts->part_bytes < opts->space / MTR_RING_PARTS;
+
+	if (too_small || opts->part_bytes > opts->space / 2) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -85,6 +87,7 @@ void mtr_rolling__free(struct mtr_rolling *r)
 
 /* ---- parts ---- */
 
+/* The i-th oldest part. */
 static struct mtr_ring_part *part_at(const struct mtr_rolling *r, uint32_t i)
 {
 	return &r->parts[(r->first + i) % r->room];
@@ -136,6 +139,7 @@ void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *
 	}
 }
 
+/* Adds a part as the open one. Returns 0 or -ENOMEM. */
 static int add_part(struct mtr_rolling *r, struct mtr_ring_part s)
 {
 	uint32_t room = r->room ? r->room * 2 : 16;
@@ -197,7 +201,7 @@ static void add_span(struct mtr_ring_span *into, const struct mtr_ring_span *s)
 	}
 }
 
-/* Adds the oldest part to the gap and has its file removed. */
+/* Adds the oldest part to the gap and has its file removed. Returns 0 or the error of drop(). */
 static int drop_oldest(struct mtr_rolling *r)
 {
 	struct mtr_ring_part s = *part_at(r, 0);
@@ -235,7 +239,7 @@ static int make_room_for(void *ctx, uint64_t bytes)
 /* ---- opening and closing parts ---- */
 
 /* Copies the capture's facts to the part's facts and adds those that describe the part. why: value
- * of the fact stop_reason; NULL: leave the capture's. */
+ * of the fact stop_reason; NULL: leave the capture's. Returns 0 or -errno. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
 	const struct mtr_ring_part *s = open_part(r);
@@ -284,7 +288,8 @@ static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_part *s,
 	}
 }
 
-/* Opens the next part, whose events start at this time. */
+/* Opens the next part, whose events start at this time (ns), with the live blocks. Returns 0 or
+ * -errno. */
 static int begin_part(struct mtr_rolling *r, uint64_t time)
 {
 	struct mtr_ring_part s = { .number = r->number + 1,
@@ -318,7 +323,8 @@ static int begin_part(struct mtr_rolling *r, uint64_t time)
 	return err ?: r->opts.ready(r->opts.ctx, open_part(r));
 }
 
-/* Closes the open part. why: value of the fact stop_reason; NULL: leave the capture's. */
+/* Closes the open part. why: value of the fact stop_reason; NULL: leave the capture's. Returns 0 or
+ * -errno. */
 static int end_part(struct mtr_rolling *r, const char *why)
 {
 	struct mtr_ring_part *s = open_part(r);
@@ -340,10 +346,28 @@ static bool is_full(const struct mtr_rolling *r)
 
 	if (bytes < r->opts.part_bytes)
 		return false;
-	return bytes >= 2 * r->before ||
-	       (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.part_bytes / 4);
+	if (bytes >= 2 * r->before)
+		return true;
+	return bytes >= r->opts.space / 4 && bytes > r->before + r->opts.part_bytes / 4;
 }
 
+/* True for events that a part's figures of a device take into account. */
+static bool is_of_device(uint8_t kind)
+{
+	switch (kind) {
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+	case EVENT_OOM:
+	case EVENT_BLOCK:
+	case EVENT_STATE:
+	case EVENT_TENSOR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Counts an event in the numbers of the open part. The base has it already. */
 static void count_event(struct mtr_rolling *r, const struct event *e)
 {
 	struct mtr_ring_span *s = &open_part(r)->span;
@@ -361,8 +385,7 @@ static void count_event(struct mtr_rolling *r, const struct event *e)
 		s->steps++;
 		r->steps++;
 	}
-	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_OOM &&
-	    e->kind != EVENT_BLOCK && e->kind != EVENT_STATE && e->kind != EVENT_TENSOR)
+	if (!is_of_device(e->kind))
 		return;
 	d = device_of(s, e->device);
 	if (!d)
@@ -379,6 +402,8 @@ static void count_event(struct mtr_rolling *r, const struct event *e)
 	d->total_allocated += e->kind == EVENT_ALLOC ? e->size : 0;
 }
 
+/* Writes an event to the open part, which it opens on demand and closes when it is full. Returns 0
+ * or -errno. */
 static int add_event(struct mtr_rolling *r, const struct event *e)
 {
 	int err = r->writer ? 0 : begin_part(r, e->time);
@@ -395,8 +420,11 @@ int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
 {
 	if (r->err)
 		return r->err;
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
-	    e->how >= event__how_end(e->kind) || e->category >= CATEGORY_OF_EVENTS)
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS)
+		return -EINVAL;
+	if (e->walk >= MT_WALK_NR || e->how >= event__how_end(e->kind))
+		return -EINVAL;
+	if (e->category >= CATEGORY_OF_EVENTS)
 		return -EINVAL;
 	r->err = add_event(r, e);
 	return r->err;

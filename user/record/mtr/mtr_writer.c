@@ -25,10 +25,11 @@ struct buf {
 	bool failed; /* memory was short: data lacks something */
 };
 
-#define ZSTD_LEVEL 3
+#define ZSTD_LEVEL 3	     /* of 22; fast enough for every event of a capture */
 #define WORTH_COMPRESSING 64 /* bytes; smaller payloads are stored as they are */
 #define PART_OVERHEAD 64     /* upper bound of a zstd block boundary, bytes */
 
+/* Makes room for len more bytes. Returns false, and sets b->failed, without memory. */
 static bool buf__reserve(struct buf *b, size_t len)
 {
 	size_t need;
@@ -69,9 +70,11 @@ static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct 
 {
 	ZSTD_outBuffer out = { dst, room, 0 };
 
-	if (ZSTD_isError(ZSTD_CCtx_reset(zstd, ZSTD_reset_session_and_parameters)) ||
-	    ZSTD_isError(ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL)) ||
-	    ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(zstd, raw)))
+	if (ZSTD_isError(ZSTD_CCtx_reset(zstd, ZSTD_reset_session_and_parameters)))
+		return 0;
+	if (ZSTD_isError(ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL)))
+		return 0;
+	if (ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(zstd, raw)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		ZSTD_inBuffer in = { parts[i].data, parts[i].len, 0 };
@@ -100,8 +103,8 @@ static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block ty
 	if (raw >= WORTH_COMPRESSING)
 		stored = compress(zstd, payload, out->room - start - MTR_BLOCK_HEADER, parts, n,
 				  raw);
-	put_le32(header, type);
-	put_le32(header + 4, stored && stored < raw ? MTR_ZSTD : 0);
+	put_le32(header + MTR_AT_TYPE, type);
+	put_le32(header + MTR_AT_FLAGS, stored && stored < raw ? MTR_ZSTD : 0);
 	if (!stored || stored >= raw) {
 		stored = 0;
 		for (size_t i = 0; i < n; i++) {
@@ -110,10 +113,10 @@ static int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block ty
 			stored += parts[i].len;
 		}
 	}
-	put_le32(header + 8, (uint32_t)stored);
-	put_le32(header + 12, (uint32_t)raw);
-	put_le32(header + 16, crc32c(payload, stored));
-	put_le32(header + 20, crc32c(header, 20));
+	put_le32(header + MTR_AT_STORED, (uint32_t)stored);
+	put_le32(header + MTR_AT_RAW, (uint32_t)raw);
+	put_le32(header + MTR_AT_CRC, crc32c(payload, stored));
+	put_le32(header + MTR_AT_HEADER_CRC, crc32c(header, MTR_AT_HEADER_CRC));
 	out->len = start + MTR_BLOCK_HEADER + stored;
 	return 0;
 }
@@ -322,11 +325,13 @@ static int write_out(struct mtr_writer *w)
 
 /* ---- facts ---- */
 
+/* Returns the bytes that a fact takes at most, uncompressed. */
 static size_t fact_bytes(const char *key, const char *value)
 {
 	return strlen(key) + strlen(value) + 2 * VARINT_MAX;
 }
 
+/* True if the file does not have this value of the fact yet. */
 static bool fact_is_new(const struct mtr_writer *w, const char *key, const char *value)
 {
 	const char *old = facts__get(w->written, key);
@@ -409,7 +414,7 @@ static uint64_t room_left(const struct mtr_writer *w)
 }
 
 /* Appends the dictionary entries that are not in the file yet, then the block of events. Sets
- * *defined to the numbers of entries that the file then has. */
+ * *defined to the numbers of entries that the file then has. Returns 0 or -ENOMEM. */
 static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 {
 	struct mtr_part parts[MTR_PARTS];
@@ -424,7 +429,7 @@ static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 }
 
 /* Writes the encoder's events with the dictionary entries they need. Drops the events if they do
- * not fit max_size. */
+ * not fit max_size. Returns 0 or -errno, which is then in w->err, too. */
 static int flush_events(struct mtr_writer *w)
 {
 	uint32_t n = mtr_encoder__count(w->enc);
@@ -482,6 +487,7 @@ int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 	w->happened += !reading;
 	if (!w->full && w->opts.max_events && w->happened > w->opts.max_events)
 		w->full = full_by_events;
+	/* A bound on the events that happened leaves room for readings. */
 	if (w->full && !(reading && w->full == full_by_events)) {
 		w->dropped++;
 		return 0;
@@ -539,8 +545,8 @@ struct mtr_writer *mtr_writer__new(int fd, const struct dict *d, const struct fa
 	if (!w->written || !w->enc || !w->zstd)
 		goto fail;
 	memcpy(header, MTR_MAGIC, MTR_MAGIC_SIZE);
-	put_le32(header + 8, MTR_VERSION);
-	put_le32(header + 12, MTR_BYTE_ORDER);
+	put_le32(header + MTR_AT_VERSION, MTR_VERSION);
+	put_le32(header + MTR_AT_BYTE_ORDER, MTR_BYTE_ORDER);
 	buf__put(&w->out, header, sizeof(header));
 	if (w->out.failed)
 		goto fail;
