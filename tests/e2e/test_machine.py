@@ -175,6 +175,25 @@ def test_text():
     equal(len(out.splitlines()), 2, "ledgers")
 
 
+def test_unified_memory():
+    """A GPU without memory of its own: CUDA's figures from the helper, and why they are below MemAvailable."""
+    dryrun = os.path.join(harness.OUT, "dryrun")
+    if not os.path.exists(os.path.join(dryrun, "libcuda.so.1")):
+        raise Skip("the dry run's libraries are not built")
+    machine = scratch("gb10")
+    with open(machine, "w", encoding="ascii") as f:
+        f.write("no_memory\n")
+    total = meminfo()["MemTotal"] * 9 // 10 >> 21 << 21
+    env = {**os.environ, "LD_LIBRARY_PATH": dryrun, "MEMTRACE_DRYRUN_NVML": machine, "MEMTRACE_DRYRUN_DEVICES": "1", "MEMTRACE_DRYRUN_VRAM": "%d" % total,
+           "MEMTRACE_DRYRUN_CONTEXT": "%d" % (total - (64 << 20))}
+    unified = ledger(env=env)["unified"]
+    check(len(unified) == 1 and unified[0]["total"] == total and unified[0]["free"] <= 64 << 20, "CUDA's figures: %s", unified)
+    _, out, _ = tool("ps", "--machine", root=True, env={**env, "COLUMNS": "80"})
+    check("CUDA on " in out and "less than the kernel could make available" in " ".join(out.split()), "text: %s", out)
+    # A GPU with memory of its own is not asked: that would take a context.
+    equal(ledger(env={k: v for k, v in env.items() if k != "MEMTRACE_DRYRUN_NVML"})["unified"], [], "unified memory of another GPU")
+
+
 def test_usage():
     code, _, err = tool("ps", "--files", "/")
     check(code == 64 and "--files is for --machine" in err, "%d %s", code, err)

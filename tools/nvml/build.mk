@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # The helper that calls NVML, as an array in the program.
 NVML_HELPER := $(OUTPUT)/nvml/helper
-NVML_HELPER_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/nvml/%.o,helper io memory clock)
+NVML_HELPER_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/nvml/%.o,helper cuda_memory io memory clock)
 
 $(OUTPUT)/obj/tools/nvml/helper.o: tools/nvml/helper.c
+$(OUTPUT)/obj/tools/nvml/cuda_memory.o: tools/nvml/cuda_memory.c
 $(OUTPUT)/obj/tools/nvml/io.o: user/base/io.c
 $(OUTPUT)/obj/tools/nvml/memory.o: user/base/memory.c
 $(OUTPUT)/obj/tools/nvml/clock.o: user/base/clock.c

@@ -2,7 +2,8 @@
 /*
  * The helper process that calls NVML; user/inspect/nvml.h has its messages. A program of its own,
  * because it loads a shared library of the host, which a static program cannot. memtrace-bpf has it
- * in itself as an array and starts it from memory. Usage: HELPER gpus-helper PARENT.
+ * in itself as an array and starts it from memory. Usage: HELPER gpus-helper PARENT, or HELPER
+ * cuda-memory PARENT for one answer of CUDA.
  */
 #include <dlfcn.h>
 #include <grp.h>
@@ -24,6 +25,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "cuda_memory.h"
 #include "inspect/nvml.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
@@ -142,6 +144,8 @@ static bool are_gpus_public(void)
 	char path[32] = "/dev/nvidiactl";
 	struct stat st;
 
+	if (!stat("/dev/nvmap", &st)) /* Jetson, whose nodes belong to a group */
+		return false;
 	for (int i = -1; i < GPUS_MAX; i++) {
 		if (i >= 0)
 			snprintf(path, sizeof(path), "/dev/nvidia%d", i);
@@ -382,6 +386,23 @@ static size_t answer(struct helper *h, const struct gpus_question *q)
 	return offsetof(struct gpus_answer, process) + a->n * sizeof(*a->process);
 }
 
+/* Sends one answer of CUDA to standard input, a socket. Returns the exit code. */
+static int tell_cuda_memory(int parent)
+{
+	struct gpus_cuda a = { 0 };
+	bool loaded;
+
+	alarm(GPUS_CUDA_WITHIN + 1);
+	loaded = cuda_memory__load(&a);
+	give_up_rights();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		return 1;
+	if (loaded)
+		cuda_memory__read(&a);
+	return send(STDIN_FILENO, &a, sizeof(a), MSG_NOSIGNAL) != sizeof(a);
+}
+
 /* Runs until its standard input, a socket, is closed by the parent, or the parent ends. */
 int main(int argc, char **argv)
 {
@@ -392,6 +413,8 @@ int main(int argc, char **argv)
 
 	if (argc != 3 || syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
 		return 1;
+	if (!strcmp(argv[1], "cuda-memory"))
+		return tell_cuda_memory(atoi(argv[2]));
 	/* The helper ends itself if it is late: its parent may not have the right to kill another
 	 * user's process. */
 	alarm(GPUS_GREETS_WITHIN + 1);

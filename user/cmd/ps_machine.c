@@ -16,10 +16,13 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "inspect/machine.h"
+#include "inspect/nvml.h"
 #include "model/words.h"
 
 #define TEXT 512
-#define LAST_WANTED 20 /* least width of the last column, in characters */
+#define READY_WITHIN 3000		 /* ms for NVML to name its GPUs */
+#define CUDA_EVERY UINT64_C(10000000000) /* ns between two questions to CUDA */
+#define LAST_WANTED 20			 /* least width of the last column, in characters */
 
 /* One look at the machine. */
 struct look {
@@ -28,7 +31,33 @@ struct look {
 	struct machine_processes processes;
 	struct machine_scan scan;
 	struct machine_groups groups;
+	struct gpus_cuda cuda; /* GPUs that share the host's memory */
+	uint64_t cuda_asked;   /* CLOCK_MONOTONIC, ns; 0: never */
 };
+
+/* Whether a GPU seems to use the host's memory: NVML has no figure for its own, or it is Jetson's,
+ * which NVML may not know. */
+static bool has_unified_memory(uint64_t host)
+{
+	unsigned n = gpus__wait_count(READY_WITHIN);
+
+	for (unsigned i = 0; i < n; i++)
+		if (gpus__get(i)->total == host)
+			return true;
+	return !n && !access("/dev/nvmap", F_OK);
+}
+
+/* Asks CUDA, if a GPU shares the host's memory. Not often: a question takes a CUDA context. */
+static void ask_cuda(struct look *l)
+{
+	uint64_t now = clock__monotonic();
+
+	if (l->cuda_asked && now - l->cuda_asked < CUDA_EVERY)
+		return;
+	l->cuda_asked = now;
+	if (has_unified_memory(l->readings.total))
+		gpus_cuda__read(&l->cuda);
+}
 
 static int take_look(struct look *l)
 {
@@ -42,6 +71,7 @@ static int take_look(struct look *l)
 	err = machine_readings__read(&l->readings);
 	if (err)
 		return err;
+	ask_cuda(l);
 	l->readings.tmpfs = l->scan.tmpfs;
 	machine_ledger__make(&l->readings, &l->ledger);
 	return 0;
@@ -209,6 +239,46 @@ static void print_swap(const struct machine_readings *r)
 		add_bytes(text, r->zram_used, "after compression");
 	printf("\n");
 	text__paragraph(stdout, text__prose(text__columns(stdout)), "swap: ", "  ", "%s", text);
+}
+
+/* Why CUDA has less for programs than the kernel. Returns "" if it does not. */
+static char *say_difference(const struct look *l, uint64_t left, char *buf)
+{
+	const struct machine_readings *r = &l->readings;
+	char less[24], clean[24], slab[24];
+	uint64_t cache = l->ledger.line[MACHINE_CACHE].part[0].bytes;
+
+	*buf = '\0';
+	if (r->available == MACHINE_NONE || left + r->total / 100 >= r->available)
+		return buf;
+	snprintf(buf, TEXT,
+		 "that is %s less than the kernel could make available: it can take back %s of "
+		 "clean "
+		 "page cache and %s of slab, which CUDA does not count as free. To return the "
+		 "cache: "
+		 "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches",
+		 text__bytes(less, sizeof(less), r->available - left),
+		 text__bytes(clean, sizeof(clean), cache),
+		 text__bytes(slab, sizeof(slab), r->slab_reclaimable));
+	return buf;
+}
+
+static void print_cuda(const struct look *l)
+{
+	unsigned width = text__prose(text__columns(stdout));
+	char left[24], total[24], name[96], why[TEXT];
+
+	for (uint32_t i = 0; i < l->cuda.n; i++) {
+		text__clean(name, sizeof(name), l->cuda.device[i].name,
+			    strlen(l->cuda.device[i].name));
+		say_difference(l, l->cuda.device[i].free, why);
+		printf("\n");
+		text__paragraph(stdout, width, "", "  ", "CUDA on %s: %s of %s free%s%s",
+				*name ? name : "a GPU that shares this memory",
+				text__bytes(left, sizeof(left), l->cuda.device[i].free),
+				text__bytes(total, sizeof(total), l->cuda.device[i].total),
+				*why ? "; " : "", why);
+	}
 }
 
 /* ---- text: who has it ---- */
@@ -412,6 +482,10 @@ static void each_missing(const struct look *l, void (*say)(void *ctx, const char
 			 l->ledger.line[i].name);
 		say(ctx, text);
 	}
+	if (*l->cuda.why) {
+		text__clean(text, sizeof(text), l->cuda.why, strlen(l->cuda.why));
+		say(ctx, text);
+	}
 	if (!l->groups.version)
 		say(ctx, "no control groups for memory are seen here");
 }
@@ -436,6 +510,7 @@ static int print_text(const struct look *l)
 	if (err)
 		return err;
 	print_swap(&l->readings);
+	print_cuda(l);
 	err = print_processes(l);
 	err = err ?: print_files(l, false);
 	err = err ?: print_files(l, true);
@@ -491,6 +566,23 @@ static void put_swap(struct json *j, const struct machine_readings *r)
 	put_figure(j, "zram_data", r->zram_data);
 	put_figure(j, "zram_used", r->zram_used);
 	json__close_object(j);
+}
+
+static void put_cuda(struct json *j, const struct gpus_cuda *c)
+{
+	char name[96];
+
+	json__open_array(j, "unified");
+	for (uint32_t i = 0; i < c->n; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "name",
+			     text__clean(name, sizeof(name), c->device[i].name,
+					 strlen(c->device[i].name)));
+		json__uint(j, "total", c->device[i].total);
+		json__uint(j, "free", c->device[i].free);
+		json__close_object(j);
+	}
+	json__close_array(j);
 }
 
 static void put_processes(struct json *j, const struct machine_processes *p)
@@ -584,6 +676,7 @@ static int print_json(const struct look *l, bool pretty)
 	put_ledger(j, &l->ledger);
 	put_free_blocks(j, &l->ledger);
 	put_swap(j, &l->readings);
+	put_cuda(j, &l->cuda);
 	json__uint(j, "all_processes", l->processes.count);
 	put_processes(j, &l->processes);
 	json__uint(j, "files_cached", l->scan.cached);
@@ -624,6 +717,7 @@ int ps_machine__run(const struct ps_machine_args *args)
 	uint64_t printed = 0;
 	int err = l ? 0 : -ENOMEM;
 
+	gpus__open();
 	if (l) {
 		l->scan.paths = args->paths;
 		l->scan.n_paths = args->n_paths;
@@ -635,6 +729,7 @@ int ps_machine__run(const struct ps_machine_args *args)
 			break;
 		poll(NULL, 0, (int)(args->interval / 1000000));
 	}
+	gpus__close();
 	free(l);
 	if (!err)
 		return EXIT_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* ps --machine: the ledger of the machine's memory, and who has it. */
+/* ps --machine: the ledger of the machine's memory, with the largest processes and files. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

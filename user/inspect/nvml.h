@@ -178,7 +178,31 @@ bool gpus__wait(uint64_t mask, uint64_t not_before);
 /* As gpus__wait(), until the helper's own limit: GPUS_ANSWERS_WITHIN. */
 bool gpus__wait_long(uint64_t mask, uint64_t not_before);
 
+/*
+ * Memory that GPUs share with the host (GB10, Jetson), by CUDA: cudaMemGetInfo's figures. NVML has
+ * none there. The helper process needs a CUDA context on the device for a moment, which takes some
+ * memory: ask only where NVML has no figures.
+ */
+
+#define GPUS_CUDA_MAX 8
+#define GPUS_CUDA_WITHIN 10 /* s */
+
+struct gpus_cuda {
+	uint32_t n; /* number of devices without memory of their own */
+	struct {
+		char name[96]; /* NUL-terminated, hostile */
+		uint64_t total, free;
+	} device[GPUS_CUDA_MAX];
+	char why[160]; /* why figures are missing; "": none is */
+};
+
+/* Asks in a helper process. Waits at most 10 s. */
+void gpus_cuda__read(struct gpus_cuda *ret);
+
 /* ---- the helper: tools/nvml/helper.c ---- */
+
+/* Writes the helper's program into a file in memory. Returns its descriptor or -errno. */
+int gpus__write_helper(void);
 
 #define GPUS_GREETS_WITHIN 30 /* s after its start; NVML may have to wake up the GPUs */
 #define GPUS_ANSWERS_WITHIN 5 /* s after a question */

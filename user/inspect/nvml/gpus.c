@@ -56,8 +56,7 @@ static struct {
 
 /* ---- start and end of the helper ---- */
 
-/* Writes the helper's program into a file in memory. Returns its descriptor or -errno. */
-static int write_helper(void)
+int gpus__write_helper(void)
 {
 	const void *helper = packed__unpack(&asset_gpus_helper);
 	int fd, err;
@@ -141,7 +140,7 @@ static void start_helper(uint64_t now)
 	g.retry_at = now + AGAIN_AFTER;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd))
 		return;
-	helper = write_helper();
+	helper = gpus__write_helper();
 	err = helper < 0 ? -helper : spawn_helper(helper, fd[1]);
 	if (helper >= 0)
 		close(helper);
