@@ -599,7 +599,6 @@ static void test_all_devices(void **state)
 	world__free(&w);
 }
 
-/* A later reading replaces the state: segments missing in it are gone. */
 /* A call of other code for a MemPool at 1 GB. */
 static void foreign(struct world *w, uint8_t kind, uint8_t how, uint32_t stack)
 {
@@ -664,6 +663,39 @@ static void test_sleep(void **state)
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.unmapped, 0);
 	assert_int_equal(s.outside, 60 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
+/* The first reading of the tables that lists a MemPool's segment comes after other code unmapped
+ * the segment: it stays unmapped, and the wake-up finds its pool. */
+static void test_listed_asleep(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, a);
+	w.reserved += 64 * MB;
+	alloc(&w, CUDA(0), 1000 * MB, 60 * MB, a);
+	foreign(&w, EVENT_CUDA_FREE, MEM_MAPPED, 0);
+	feed(&w, (struct event){ .kind = EVENT_SEGMENT,
+				 .device = CUDA(0),
+				 .addr = 1000 * MB,
+				 .size = 64 * MB,
+				 .pool = { 0, 1 } });
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 0);
+	assert_int_equal(s.unmapped, 64 * MB);
+	assert_int_equal(s.unmapped_inside, 60 * MB);
+	model__free_segments(&s);
+
+	foreign(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, a);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.unmapped, 0);
+	assert_int_equal(s.reserved, 64 * MB);
+	assert_int_equal(s.known, 64 * MB);
+	assert_int_equal(at(&s, 1000 * MB)->pool[1], 1);
 	model__free_segments(&s);
 	world__free(&w);
 }
@@ -1120,23 +1152,15 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gaps_and_pins),
-		cmocka_unit_test(test_no_segments),
-		cmocka_unit_test(test_expandable),
-		cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_incomplete_tables),
-		cmocka_unit_test(test_others),
-		cmocka_unit_test(test_unknown_device),
-		cmocka_unit_test(test_asked),
-		cmocka_unit_test(test_used_of_the_peak),
-		cmocka_unit_test(test_ooms),
-		cmocka_unit_test(test_memory_left_at_oom),
-		cmocka_unit_test(test_all_devices),
-		cmocka_unit_test(test_second_reading),
-		cmocka_unit_test(test_pool_at_mark),
-		cmocka_unit_test(test_private_pools),
-		cmocka_unit_test(test_sleep),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_gaps_and_pins),	   cmocka_unit_test(test_no_segments),
+		cmocka_unit_test(test_expandable),	   cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_incomplete_tables),  cmocka_unit_test(test_others),
+		cmocka_unit_test(test_unknown_device),	   cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_used_of_the_peak),   cmocka_unit_test(test_ooms),
+		cmocka_unit_test(test_memory_left_at_oom), cmocka_unit_test(test_all_devices),
+		cmocka_unit_test(test_second_reading),	   cmocka_unit_test(test_pool_at_mark),
+		cmocka_unit_test(test_private_pools),	   cmocka_unit_test(test_sleep),
+		cmocka_unit_test(test_listed_asleep),	   cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,21 @@ static int return_memory(struct model *m, const struct event *e)
 	return 0;
 }
 
+/* Adds what a listing says to a segment whose memory other code has unmapped: the allocator goes on
+ * to list it. False in *found: there is none such. 0 or -ENOMEM. */
+static int list_unmapped(struct dev *dev, const struct extent *listing, bool *found)
+{
+	const struct extent *old = extents__at(&dev->extents, EXTENT_UNMAPPED, listing->addr);
+	struct extent unmapped;
+
+	*found = old && old->size == listing->size;
+	if (!*found)
+		return 0;
+	unmapped = *old;
+	keep_details(&unmapped, listing, listing->listed);
+	return extents__put(&dev->extents, EXTENT_UNMAPPED, &unmapped, false);
+}
+
 /* Handles EVENT_SEGMENT, an entry of the allocator's tables. The first one begins a reading. */
 static int list_segment(struct model *m, const struct event *e)
 {
@@ -243,6 +258,8 @@ static int list_segment(struct model *m, const struct event *e)
 	struct extents *in;
 	struct dev *dev, *other;
 	bool only_details; /* calls gave the segment already: the listing adds its stream and pool */
+	bool unmapped;
+	int err;
 
 	if (bad_range(e))
 		return 0;
@@ -258,6 +275,9 @@ static int list_segment(struct model *m, const struct event *e)
 	}
 	segment.listed = dev->round;
 	segment.how = 0;
+	err = list_unmapped(dev, &segment, &unmapped);
+	if (err || unmapped)
+		return err;
 	/* Keep the caller if the segment's allocation was seen. */
 	old = find_extent(m, EXTENT_MEMORY, e->addr, &in, &other);
 	if (old) {
