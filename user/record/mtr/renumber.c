@@ -75,6 +75,8 @@ static int set_number(struct renumber *r, enum kind kind, uint32_t old, uint32_t
 	return 0;
 }
 
+/* The map_ functions set *ret to the new number of an old one, and add the entry to the new dict on
+ * first use. They return 0 or -ENOMEM. */
 static int map_string(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	const char *s;

@@ -11,8 +11,8 @@
 #define SECOND UINT64_C(1000000000) /* ns */
 #define ROW_BYTES 256		    /* a row as JSON text takes at most so many bytes */
 #define FIXED_BYTES 640		    /* a series without its rows takes at most so many */
-#define LEVELS 5
-#define COLUMNS 10 /* most columns of a row */
+#define LEVELS 5		    /* of detail, from seconds to the whole capture */
+#define COLUMNS 10		    /* most columns of a row */
 
 /* How two values of a column are merged. */
 enum how { SUM, MIN, MAX, LAST };
@@ -85,6 +85,7 @@ struct totals {
 	uint32_t n;
 };
 
+/* Creates a series of rows with these columns. NULL: no memory. */
 static struct series *series__new(const struct column *columns, uint32_t n)
 {
 	struct series *s = calloc(1, sizeof(*s));
@@ -142,6 +143,7 @@ static uint32_t max_rows(const struct totals *t, int level)
 	return room < ROWS_MIN ? ROWS_MIN : (uint32_t)room;
 }
 
+/* The i-th oldest row. */
 static struct row *row_at(const struct level *l, uint32_t i)
 {
 	return &l->rows[(l->first + i) % l->room];
@@ -292,6 +294,8 @@ static int series_of(struct totals *t, struct device device, struct series **ret
 	return 0;
 }
 
+/* Adds an event to the series of its device. allocated, reserved: bytes after it. Returns 0 or
+ * -ENOMEM. */
 static int add_on_device(struct totals *t, const struct event *e, uint64_t allocated,
 			 uint64_t reserved)
 {
@@ -338,8 +342,16 @@ static int add_on_device(struct totals *t, const struct event *e, uint64_t alloc
 /* True for kinds of events that can change the bytes on a device. */
 static bool changes_bytes(uint8_t kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
-	       kind == EVENT_BLOCK || kind == EVENT_STATE;
+	switch (kind) {
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+	case EVENT_OOM:
+	case EVENT_BLOCK:
+	case EVENT_STATE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 int totals__event(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved)
@@ -381,6 +393,7 @@ bool totals__device(const struct totals *t, uint32_t i, struct totals_device *re
 	return true;
 }
 
+/* Writes the sums over the whole capture. */
 static void whole_json(const struct totals *t, struct json *j)
 {
 	char name[DEVICE_NAME];

@@ -40,7 +40,7 @@ bool varint__get_long(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 		if (at == end)
 			return false;
 		byte = *at++;
-		if (shift == 63 && byte > 1)
+		if (shift == 63 && byte > 1) /* more than 64 bits */
 			return false;
 		v |= (uint64_t)(byte & 0x7f) << shift;
 		if (byte < 0x80) {

@@ -9,8 +9,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#define ROOM (4u << 20)	  /* bytes in memory */
-#define PACKED (1u << 18) /* compressed bytes in memory */
+#define ROOM (4u << 20)	  /* most bytes that wait to be taken */
+#define PACKED (1u << 18) /* most compressed bytes that are read at once */
+#define GZIP_HEADER 16	  /* for inflateInit2(): the input has a gzip header */
 /* A compressed input may have so many times its own bytes, beyond the first ones. Snapshots reach
  * 60 : 1. */
 #define MAX_RATIO 1000u
@@ -20,8 +21,8 @@ enum packing { PLAIN, GZIP, ZSTD };
 
 struct inflow_source {
 	int fd;
-	uint64_t at; /* for pread(); UINT64_MAX: read() */
-	uint8_t first[64];
+	uint64_t at;	   /* for pread(); UINT64_MAX: read() */
+	uint8_t first[64]; /* bytes of the file that were read before */
 	size_t n_first;
 	bool ended; /* of the file */
 	enum packing packing;
@@ -37,6 +38,8 @@ struct inflow_source {
 static const uint8_t GZIP_MAGIC[] = { 0x1f, 0x8b };
 static const uint8_t ZSTD_MAGIC[] = { 0x28, 0xb5, 0x2f, 0xfd };
 
+/* Reads at most n bytes with one call, for which it waits. Returns their number, 0 at the end, or
+ * -errno. */
 static ssize_t read_once(struct inflow_source *s, void *dst, size_t n)
 {
 	for (;;) {
@@ -82,6 +85,7 @@ static ssize_t read_file(struct inflow *in, uint8_t *dst, size_t n)
 int inflow__open(struct inflow *in, int fd, uint64_t at, const uint8_t *first, size_t n)
 {
 	struct inflow_source *s = calloc(1, sizeof(*s));
+	bool ready;
 
 	*in = (struct inflow){ .source = s, .position = n };
 	if (!s)
@@ -99,10 +103,12 @@ int inflow__open(struct inflow *in, int fd, uint64_t at, const uint8_t *first, s
 	if (s->packing == ZSTD)
 		s->zstd = ZSTD_createDCtx();
 	if (s->packing == GZIP)
-		s->gzip_open = inflateInit2(&s->gzip, 16 + MAX_WBITS) == Z_OK;
+		s->gzip_open = inflateInit2(&s->gzip, GZIP_HEADER + MAX_WBITS) == Z_OK;
 	in->at = in->end = s->buf;
-	if (s->buf && (s->packing == PLAIN || s->packed) && (s->packing != ZSTD || s->zstd) &&
-	    (s->packing != GZIP || s->gzip_open))
+	ready = s->buf != NULL;
+	if (s->packing != PLAIN)
+		ready &= s->packed && (s->packing == ZSTD ? s->zstd != NULL : s->gzip_open);
+	if (ready)
 		return 0;
 	inflow__close(in);
 	return -ENOMEM;
@@ -125,6 +131,7 @@ void inflow__close(struct inflow *in)
 
 /* ---- decompression ---- */
 
+/* Sets why the input cannot be read. */
 static ssize_t bad(struct inflow *in, const char *why)
 {
 	in->why = why;

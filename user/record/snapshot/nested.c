@@ -7,8 +7,8 @@
 
 #include "base/array.h"
 
-#define STACK_MOST (1u << 26)
-#define MEMO_MOST (1u << 28)
+#define STACK_MOST (1u << 26) /* most values on the stack */
+#define MEMO_MOST (1u << 28)  /* largest index of the memo */
 
 /* A list or dict under construction. A list whose values have consecutive numbers needs no items. */
 struct box {
@@ -35,6 +35,7 @@ void nested__free(struct nested *v)
 	*v = (struct nested){ 0 };
 }
 
+/* Sets why the file cannot be read. */
 static int bad(struct nested *v, const char *why)
 {
 	v->why = why;
@@ -81,7 +82,7 @@ static size_t floor_of(const struct nested *v)
 
 /* ---- containers ---- */
 
-/* Makes all items explicit. */
+/* Makes all items explicit, with room for `more` others. Returns 0 or -ENOMEM. */
 static int spread(struct box *b, size_t more)
 {
 	struct value_list *l = &b->list;
@@ -94,6 +95,8 @@ static int spread(struct box *b, size_t more)
 	return 0;
 }
 
+/* Adds a value to a container; without memory, as long as its values have consecutive numbers.
+ * Returns 0 or -ENOMEM. */
 static int add_item(struct box *b, value x)
 {
 	struct value_list *l = &b->list;
@@ -109,7 +112,8 @@ static int add_item(struct box *b, value x)
 	return 0;
 }
 
-/* Makes a record of an open container, and puts it into *x. Other values stay. */
+/* Makes a record of an open container, and puts it into *x. Other values stay. Returns 0 or -errno.
+ */
 static int close_value(struct nested *v, value *x)
 {
 	uint32_t i = (uint32_t)value__number(*x);
@@ -149,6 +153,7 @@ static int finish_dict_below(struct nested *v)
 	return close_value(v, x);
 }
 
+/* Pushes an empty container. Returns 0, -ENOMEM, or -EBADMSG with v->why. */
 static int open_box(struct nested *v, bool dict)
 {
 	uint32_t i;
@@ -196,7 +201,8 @@ static struct box *container(struct nested *v, size_t first, bool dict)
 	return b && b->dict == dict ? b : NULL;
 }
 
-/* Adds the values from index `first` on to the container below. */
+/* Adds the values from index `first` on to the container below. Returns 0, -errno, or -EBADMSG with
+ * v->why. */
 static int add_all(struct nested *v, size_t first, bool dict)
 {
 	struct box *b;
@@ -261,7 +267,7 @@ int nested__close_tuple(struct nested *v)
 	return first > v->n ? bad(v, "a tuple has no begin") : nested__tuple(v, v->n - first);
 }
 
-/* Makes a container of the values above the last mark. */
+/* Makes a container of the values above the last mark. Returns 0, -errno, or -EBADMSG with v->why. */
 static int close_container(struct nested *v, bool dict)
 {
 	size_t first = take_mark(v);

@@ -10,8 +10,9 @@
 #include "record/mtr.h"
 #include "record/snapshot/tiling.h"
 
-#define SMALL_SEGMENT (2u << 20) /* kSmallBuffer */
-#define SMALL (1u << 20)
+/* Of PyTorch's allocator: bytes of a segment for small blocks, and of the largest such block. */
+#define SMALL_SEGMENT (2u << 20)       /* kSmallBuffer */
+#define SMALL (1u << 20)	       /* kSmallSize */
 #define MOVED_MOST (UINT64_C(1) << 31) /* segments moved in all, some seconds */
 
 #define CHECK_EVERY (1u << 16) /* entries between two calls of room__check() */
@@ -42,6 +43,7 @@ static int count_moved(struct backwards *b, size_t i)
 	return b->moved > MOVED_MOST ? -ENOSPC : 0;
 }
 
+/* Inserts a segment at place i. Returns 0, -ENOMEM or -ENOSPC as count_moved(). */
 static int insert_segment(struct backwards *b, size_t i, const struct origin_segment *s)
 {
 	if (count_moved(b, i))
@@ -54,6 +56,7 @@ static int insert_segment(struct backwards *b, size_t i, const struct origin_seg
 	return 0;
 }
 
+/* Adds a segment, unless it is damaged or overlaps another one. Returns 0, -ENOMEM or -ENOSPC. */
 static int add_segment(struct backwards *b, const struct origin_segment *s)
 {
 	size_t i = segments_up_to(b->segments, b->n_segments, s->addr);
@@ -68,7 +71,7 @@ static int add_segment(struct backwards *b, const struct origin_segment *s)
 	return insert_segment(b, i, s);
 }
 
-/* Removes the addresses, which may be a part of a segment. */
+/* Removes the addresses, which may be a part of a segment. Returns 0, -ENOMEM or -ENOSPC. */
 static int cut_segment(struct backwards *b, uint64_t addr, uint64_t size)
 {
 	size_t i = segments_up_to(b->segments, b->n_segments, addr);
@@ -92,6 +95,7 @@ static int cut_segment(struct backwards *b, uint64_t addr, uint64_t size)
 
 /* ---- the end ---- */
 
+/* Takes a block of the end, at an address of segment s. Returns 0 or -ENOMEM. */
 static int find_block(struct backwards *b, const struct snapshot_segment *s,
 		      const struct snapshot_block *block, uint64_t addr)
 {
@@ -115,6 +119,7 @@ static int find_block(struct backwards *b, const struct snapshot_segment *s,
 	return 0;
 }
 
+/* Takes a segment of the end with its blocks. Returns 0, -ENOMEM or -ENOSPC. */
 static int find_segment(struct backwards *b, const struct snapshot_segment *s)
 {
 	struct origin_segment segment = {
@@ -176,6 +181,7 @@ static int undo_free(struct backwards *b, struct snapshot_entry *e, uint64_t num
 	return map64__set(b->later, e->addr, number << 2 | LATER_FREED);
 }
 
+/* Before the allocator gave back a segment, it was there. */
 static int undo_taken(struct backwards *b, const struct snapshot_entry *e, bool mapped)
 {
 	struct origin_segment s = {
@@ -190,6 +196,7 @@ static int undo_taken(struct backwards *b, const struct snapshot_entry *e, bool 
 	return add_segment(b, &s);
 }
 
+/* Takes back an entry of the trace. number: its number. Returns 0, -ENOMEM or -ENOSPC. */
 static int undo_entry(struct backwards *b, uint64_t number)
 {
 	struct snapshot_entry *e = &b->r->entries[number];
@@ -214,6 +221,8 @@ static int undo_entry(struct backwards *b, uint64_t number)
 
 /* ---- the begin ---- */
 
+/* Returns the block of an address at the begin of the trace. later: the value in b->later. Sets
+ * *rounded if its size is only what the request was rounded to. */
 static struct origin_block begin_block(const struct backwards *b, uint64_t later, bool *rounded)
 {
 	const struct snapshot_entry *e;
@@ -235,7 +244,8 @@ static struct origin_block begin_block(const struct backwards *b, uint64_t later
 	return block;
 }
 
-/* Sizes that were rounded cannot reach into the next block. */
+/* Sums up the bytes of the begin. Sizes that were rounded cannot reach into the next block, so they
+ * are cut. */
 static void sum_up(struct origin *o)
 {
 	for (size_t i = 0; i < o->n_blocks; i++) {
@@ -251,6 +261,7 @@ static void sum_up(struct origin *o)
 		o->reserved += o->segments[i].size;
 }
 
+/* Lists the blocks and segments of the begin. Returns 0 or -ENOMEM. */
 static int list_begin(struct backwards *b, struct origin *ret)
 {
 	size_t pos = 0, n = map64__count(b->later);

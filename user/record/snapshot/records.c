@@ -19,6 +19,7 @@
 #define FAILED UINT64_MAX
 #define TEXT_BYTES (256u << 20) /* most bytes of all texts */
 
+/* Returns FAILED with errno. The make_ and take_ functions below return it, too. */
 static value fail(int err)
 {
 	errno = err;
@@ -111,6 +112,7 @@ struct texts {
 	size_t bytes;
 };
 
+/* Sets *ret to the number of a text, which is added on first use. Returns 0, -ENOSPC or -ENOMEM. */
 static int texts__number(struct texts *t, const void *bytes, size_t len, uint64_t *ret)
 {
 	uint64_t key = hash__bytes(hash__seed(), bytes, len);
@@ -430,6 +432,7 @@ static int describe_frame(struct records *r, struct frame_record *l)
 	return l->loc == UINT32_MAX ? -errno : 0;
 }
 
+/* Returns the frame of a function, which is added on first use. */
 static value make_frame(struct records *r, value file, value func, uint64_t line)
 {
 	struct frame_record l = { .file = value__number(file),
@@ -508,6 +511,8 @@ static int name_modules(struct records *r, struct dict_frame *frames, const uint
 	return 0;
 }
 
+/* Remembers whether a stack is in an optimizer's step, and its innermost autograd node. Returns 0
+ * or -errno. */
 static int note_stack(struct records *r, uint32_t stack, const uint32_t *numbers, size_t n)
 {
 	struct dict_node node = { .cls = 0 };
@@ -585,16 +590,19 @@ struct draft {
 };
 _Static_assert(KEY_NR <= 64, "the keys fit into draft.has");
 
+/* True if the dict has the key. */
 static bool has(const struct draft *d, enum key k)
 {
 	return d->has & UINT64_C(1) << k;
 }
 
+/* The number at a key; 0: none. */
 static uint64_t number_at(const struct records *r, const struct draft *d, enum key k)
 {
 	return has(d, k) ? records__number(r, d->at[k]) : 0;
 }
 
+/* The stack of the dict; 0: none. */
 static uint32_t stack_at(const struct draft *d)
 {
 	value v = d->at[KEY_FRAMES];
@@ -602,11 +610,13 @@ static uint32_t stack_at(const struct draft *d)
 	return has(d, KEY_FRAMES) && value__kind(v) == VALUE_STACK ? (uint32_t)value__number(v) : 0;
 }
 
+/* True if the thread had no Python frame. */
 static bool no_frames(const struct draft *d)
 {
 	return has(d, KEY_FRAMES) && value__kind(d->at[KEY_FRAMES]) == VALUE_EMPTY;
 }
 
+/* The number of the pool at a key, + 1; 0: none. */
 static uint32_t pool_at(const struct draft *d, enum key k)
 {
 	return has(d, k) && value__kind(d->at[k]) == VALUE_PAIR
@@ -626,6 +636,7 @@ static uint32_t metadata_at(struct records *r, const struct draft *d)
 		 ? NULL                                                                            \
 		 : memset(&(r)->array[(r)->n_##array++], 0, sizeof(*(r)->array)))
 
+/* The action with this name; ACTION_OTHER: none. */
 static enum snapshot_action action_of(const char *s)
 {
 	static const char *const names[] = {
@@ -670,6 +681,7 @@ static value make_entry(struct records *r, const struct draft *d)
 	return value__of(VALUE_ENTRY, r->n_entries - 1);
 }
 
+/* The state with this name. */
 static enum snapshot_state state_of(const char *s)
 {
 	if (!strcmp(s, "active_allocated"))
@@ -846,6 +858,7 @@ value value_list__at(const struct value_list *l, size_t i)
 	return l->items ? l->items[i] : l->first + ((value)i << VALUE_BITS);
 }
 
+/* True if all values of the list are of this kind. */
 static bool all_of(const struct value_list *l, enum value_kind kind)
 {
 	for (size_t i = 0; i < l->n; i++)

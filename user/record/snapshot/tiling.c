@@ -60,12 +60,14 @@ void tiling__set_expandable(struct tiling *t)
 
 /* ---- free ranges ---- */
 
+/* Forgets a free range. */
 static void remove_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	map64__del(t->free_at, addr, NULL);
 	map64__del(t->free_end, addr + size, NULL);
 }
 
+/* Adds a free range, unless it is empty. Returns 0 or -ENOMEM. */
 static int put_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	if (!size)
@@ -77,6 +79,7 @@ static int put_range(struct tiling *t, uint64_t addr, uint64_t size)
 	return 0;
 }
 
+/* True if a segment begins or ends at the address. */
 static bool is_border(const struct tiling *t, uint64_t addr)
 {
 	uint64_t unused;
@@ -84,7 +87,7 @@ static bool is_border(const struct tiling *t, uint64_t addr)
 	return map64__get(t->begins, addr, &unused) || map64__get(t->ends, addr, &unused);
 }
 
-/* Adds a free range, and joins it with its neighbours. */
+/* Adds a free range, and joins it with its neighbours. Returns 0 or -ENOMEM. */
 static int add_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	uint64_t before, bytes;
@@ -102,7 +105,8 @@ static int add_range(struct tiling *t, uint64_t addr, uint64_t size)
 	return put_range(t, addr, size);
 }
 
-/* Finds the free range with the address in it. */
+/* Finds the free range with the address in it: its begin and its bytes. False: none, or the
+ * searches took too long. */
 static bool find_range(struct tiling *t, uint64_t addr, uint64_t *start, uint64_t *bytes)
 {
 	size_t pos = 0;
@@ -119,7 +123,8 @@ static bool find_range(struct tiling *t, uint64_t addr, uint64_t *start, uint64_
 	return false;
 }
 
-/* Removes the part of a free range from addr on. Bytes outside the range stay. */
+/* Removes the part of a free range from addr on. Bytes outside the range stay. Returns 0 or
+ * -ENOMEM. */
 static int cut_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	uint64_t start, bytes, end = addr + size;
@@ -134,6 +139,7 @@ static int cut_range(struct tiling *t, uint64_t addr, uint64_t size)
 
 /* ---- segments ---- */
 
+/* True for an empty range, or one that wraps. */
 static bool bad_range(uint64_t addr, uint64_t size)
 {
 	return !size || size > UINT64_MAX - addr;

@@ -26,6 +26,7 @@
 /* torch/optim/optimizer.py: "Optimizer.step#AdamW.step" and the like */
 #define OPTIMIZER_NOTE "Optimizer."
 #define STEP_NOTE "Optimizer.step#"
+#define RANK_END 100000 /* from here on, a number in a file's name is no rank */
 #define AUTOGRAD_THREAD "pt_autograd_ (no Python frames)"
 
 /* The trace of a device. */
@@ -76,7 +77,7 @@ bool torch_snapshot__is(const uint8_t *first, size_t n)
 		return false;
 	if (first[0] == 0x80) /* a pickle of protocol 2 to 5 */
 		return first[1] >= 2 && first[1] <= 5;
-	if (first[0] == 0x1f && first[1] == 0x8b)
+	if (first[0] == 0x1f && first[1] == 0x8b) /* gzip */
 		return true;
 	if (n >= sizeof(zstd) && !memcmp(first, zstd, sizeof(zstd)))
 		return true;
@@ -131,6 +132,7 @@ static int read_contents(struct torch_snapshot *s, struct reading *reading, cons
 	return -EBADMSG;
 }
 
+/* The list that a value is; NULL: it is something else. */
 static const struct value_list *list_of(const struct torch_snapshot *s, value v)
 {
 	return value__kind(v) == VALUE_LIST ? &s->r.lists[value__number(v)] : NULL;
@@ -156,6 +158,7 @@ static void keep_listed(struct records *r, const struct value_list *listed)
 
 /* ---- tracks ---- */
 
+/* Adds the track of a device. NULL: no memory. */
 static struct track *add_track(struct torch_snapshot *s, uint32_t device)
 {
 	if (array__grow(&s->tracks, &s->cap_tracks, s->n_tracks + 1, sizeof(*s->tracks)))
@@ -166,6 +169,7 @@ static struct track *add_track(struct torch_snapshot *s, uint32_t device)
 	return &s->tracks[s->n_tracks++];
 }
 
+/* True if the device has segments at the end. */
 static bool has_segments(const struct torch_snapshot *s, uint32_t device)
 {
 	for (size_t i = 0; i < s->r.n_segments; i++)
@@ -179,6 +183,7 @@ static bool in_optimizer(const struct torch_snapshot *s, uint32_t stack)
 	return stack < s->r.n_optimizer && s->r.optimizer[stack];
 }
 
+/* Counts the entries of a trace, and finds the earliest time of all traces. */
 static void look_at_trace(struct torch_snapshot *s, struct track *t)
 {
 	for (size_t i = 0; i < t->trace->n; i++) {
@@ -251,6 +256,7 @@ static int find_period(struct torch_snapshot *s)
 
 /* ---- events ---- */
 
+/* Adds an event of now to the queue. NULL: no memory. */
 static struct event *add_event(struct torch_snapshot *s, const struct track *t,
 			       enum event_kind kind)
 {
@@ -263,6 +269,7 @@ static struct event *add_event(struct torch_snapshot *s, const struct track *t,
 	return e;
 }
 
+/* Sets the totals of the device after the event. */
 static void set_totals(const struct track *t, struct event *e)
 {
 	e->totals = true;
@@ -270,6 +277,7 @@ static void set_totals(const struct track *t, struct event *e)
 	e->reserved = t->reserved;
 }
 
+/* Sets the pool. pool_no: number + 1; 0: unknown. */
 static void set_pool(const struct torch_snapshot *s, struct event *e, uint32_t pool_no)
 {
 	if (!pool_no)
@@ -310,6 +318,7 @@ static int name_block(struct torch_snapshot *s, const struct track *t, uint64_t 
 	return 0;
 }
 
+/* The list_ functions add the events of a state. They return 0 or -ENOMEM. */
 static int list_segment(struct torch_snapshot *s, const struct track *t,
 			const struct origin_segment *o)
 {
@@ -378,6 +387,8 @@ static int tile_segment(struct track *t, const struct origin *o, const struct or
 	return at < end ? tiling__add_gap(t->tiling, at, end - at) : 0;
 }
 
+/* Adds the events of the state at the begin of a trace, and fills the track's tiling with it.
+ * Returns 0 or -ENOMEM. */
 static int list_origin(struct torch_snapshot *s, struct track *t, const struct origin *o)
 {
 	size_t k = 0;
@@ -477,6 +488,7 @@ static int end_period(struct torch_snapshot *s)
 	return s->period.ends ? add_step(s, &s->tracks[s->period_track]) : 0;
 }
 
+/* The on_ functions add the events of an entry. They return 0 or -ENOMEM. */
 static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
 {
 	uint64_t size = entry->block, before;
@@ -641,6 +653,7 @@ static const struct snapshot_entry *entry_at(const struct torch_snapshot *s, str
 
 /* ---- annotations ---- */
 
+/* The track of a device; the first one if it has none. */
 static struct track *track_of(struct torch_snapshot *s, uint32_t device)
 {
 	for (size_t i = 0; i < s->n_tracks; i++)
@@ -732,6 +745,7 @@ static int next_entry(struct torch_snapshot *s)
 
 /* ---- facts ---- */
 
+/* Sets the fact about PyTorch's settings. Returns 0 or the error of facts__set(). */
 static int set_conf(const struct torch_snapshot *s)
 {
 	value v;
@@ -758,13 +772,14 @@ static bool rank_of_name(const char *name, uint64_t *rank)
 			end += *end && strchr("_-=", *end) != NULL;
 			s++;
 			/* A long number is a time or a process. */
-			if (word && facts__digits(&end, rank) && *rank < 100000)
+			if (word && facts__digits(&end, rank) && *rank < RANK_END)
 				return true;
 		}
 	}
 	return false;
 }
 
+/* Sets the facts about the rank, if the file's name has it. Returns 0 or not 0. */
 static int set_rank(const struct torch_snapshot *s)
 {
 	uint64_t rank;
@@ -795,6 +810,7 @@ static int set_steps(const struct torch_snapshot *s)
 	return facts__set(s->facts, "steps_from", from);
 }
 
+/* Sets the facts that are known at the begin. Returns 0 or -ENOMEM. */
 static int set_first_facts(const struct torch_snapshot *s)
 {
 	char when[40];
@@ -812,6 +828,7 @@ static int set_first_facts(const struct torch_snapshot *s)
 	return err ? -ENOMEM : 0;
 }
 
+/* Sets the facts that are known at the end. Returns 0 or -ENOMEM. */
 static int set_last_facts(const struct torch_snapshot *s)
 {
 	int err = facts__setf(s->facts, "duration_ns", "%" PRIu64, s->now) |
@@ -825,6 +842,8 @@ static int set_last_facts(const struct torch_snapshot *s)
 
 /* ---- all ---- */
 
+/* Makes the tracks, and the events of the state at their begin. Returns 0, -ENOMEM or -ENOSPC
+ * (origin.c). */
 static int begin(struct torch_snapshot *s)
 {
 	uint32_t name = dict__string(s->r.dict, AUTOGRAD_THREAD, strlen(AUTOGRAD_THREAD));

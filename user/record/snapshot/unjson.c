@@ -23,6 +23,7 @@ struct unjson {
 	size_t depth;
 };
 
+/* Sets why the file cannot be read. */
 static int bad(struct unjson *u, const char *why)
 {
 	u->v->why = why;
@@ -42,6 +43,7 @@ static int peek(struct unjson *u)
 	}
 }
 
+/* The next byte, which is taken. -1: the end. */
 static int take(struct unjson *u)
 {
 	const uint8_t *p = inflow__take(u->in, 1);
@@ -49,6 +51,7 @@ static int take(struct unjson *u)
 	return p ? *p : -1;
 }
 
+/* The input ended, or could not be read. */
 static int ended(struct unjson *u)
 {
 	return u->in->err ? u->in->err : bad(u, "the file is cut off, or it is no JSON");
@@ -56,6 +59,7 @@ static int ended(struct unjson *u)
 
 /* ---- texts ---- */
 
+/* Adds a byte to the text. */
 static void add_byte(struct unjson *u, int c)
 {
 	if (u->len < TEXT_MOST)
@@ -78,6 +82,7 @@ static int take_hex(struct unjson *u)
 	return p ? ret : -1;
 }
 
+/* Adds a character to the text, as UTF-8. */
 static void add_code_point(struct unjson *u, uint32_t c)
 {
 	if (c < 0x80) {
@@ -117,6 +122,7 @@ static int take_unicode(struct unjson *u)
 	return 0;
 }
 
+/* Reads an escape after its backslash. Returns 0, or the error of bad() or ended(). */
 static int take_escape(struct unjson *u)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -154,6 +160,17 @@ static int take_text(struct unjson *u)
 
 /* ---- values ---- */
 
+static bool is_of_word(int c)
+{
+	return c > 0 && (isalnum(c) || strchr("+-.", c));
+}
+
+/* The next byte, which stays. -1: the end. */
+static int next_byte(struct unjson *u)
+{
+	return u->in->at < u->in->end || inflow__fill(u->in, 1) ? *u->in->at : -1;
+}
+
 /* A number, or true, false, null, NaN, Infinity. */
 static int push_word(struct unjson *u)
 {
@@ -162,8 +179,7 @@ static int push_word(struct unjson *u)
 	uint64_t x;
 	int c;
 
-	for (c = peek(u); c > 0 && (isalnum(c) || strchr("+-.", c)) && n < sizeof(word) - 1;
-	     c = u->in->at < u->in->end || inflow__fill(u->in, 1) ? *u->in->at : -1) {
+	for (c = peek(u); is_of_word(c) && n < sizeof(word) - 1; c = next_byte(u)) {
 		word[n++] = (char)c;
 		u->in->at++;
 	}
@@ -190,6 +206,7 @@ static int add_to_container(struct unjson *u)
 					: nested__append(u->v, true);
 }
 
+/* Opens a list or a dict. Returns 0, -ENOMEM, or the error of bad(). */
 static int open_container(struct unjson *u, bool dict)
 {
 	if (u->depth == NESTED_DEPTH)
@@ -215,7 +232,8 @@ static int push_key(struct unjson *u)
 	return nested__push_text(u->v, u->text, u->len);
 }
 
-/* JSON has no tuples, and a pool's id is one. */
+/* Reads the end of the innermost container. JSON has no tuples, and a pool's id is one: records.c
+ * makes it of the list. */
 static int end_container(struct unjson *u)
 {
 	u->in->at++;

@@ -11,6 +11,7 @@
 
 #define LINE_MOST 4096u	      /* bytes of a line in protocol 0 */
 #define TEXT_MOST (64u << 10) /* longer texts are left out: no name or path is so long */
+#define LONG_MOST 4096u	      /* bytes of an integer */
 #define EACH 16384	      /* operations between two calls of each() */
 
 struct unpickle {
@@ -19,6 +20,7 @@ struct unpickle {
 	bool stopped;
 };
 
+/* Sets why the file cannot be read. */
 static int bad(struct unpickle *u, const char *why)
 {
 	u->v->why = why;
@@ -31,6 +33,7 @@ static int ended(struct unpickle *u)
 	return u->in->err ? u->in->err : bad(u, "the file is cut off");
 }
 
+/* The number of n bytes, lowest first. */
 static uint64_t little_endian(const uint8_t *p, size_t n)
 {
 	uint64_t ret = 0;
@@ -82,7 +85,7 @@ static int push_long(struct unpickle *u, size_t n)
 
 	if (!p)
 		return ended(u);
-	if (n > 9 || (n == 9 && p[8]))
+	if (n > 9 || (n == 9 && p[8])) /* the ninth byte has the sign of a large unsigned number */
 		return nested__push(u->v, value__of(VALUE_OTHER, 0));
 	x = little_endian(p, n < 8 ? n : 8);
 	if (n && n < 8 && p[n - 1] & 0x80)
@@ -98,9 +101,10 @@ static int push_sized_long(struct unpickle *u, size_t size)
 
 	if (err)
 		return err;
-	return n > 4096 ? bad(u, "a number is too long") : push_long(u, (size_t)n);
+	return n > LONG_MOST ? bad(u, "a number is too long") : push_long(u, (size_t)n);
 }
 
+/* BININT, BININT1 and BININT2: n bytes, of which four are signed. */
 static int push_int(struct unpickle *u, size_t n)
 {
 	uint64_t x;
@@ -139,6 +143,7 @@ static int push_decimal(struct unpickle *u)
 	return nested__push(u->v, records__unsigned(u->v->records, x));
 }
 
+/* FLOAT of protocol 0. No use is made of floats. */
 static int push_float_line(struct unpickle *u)
 {
 	const char *line;
@@ -150,6 +155,7 @@ static int push_float_line(struct unpickle *u)
 
 /* ---- texts ---- */
 
+/* Skips n bytes and pushes a value of which no use is made. */
 static int push_other(struct unpickle *u, uint64_t n)
 {
 	if (!inflow__skip(u->in, n))
@@ -198,6 +204,7 @@ static int push_quoted_line(struct unpickle *u)
 
 /* ---- memo ---- */
 
+/* Stores the top value in the memo (put), or pushes one of the memo. The index has `size` bytes. */
 static int memo_index(struct unpickle *u, size_t size, bool put)
 {
 	uint64_t i;
@@ -208,6 +215,7 @@ static int memo_index(struct unpickle *u, size_t size, bool put)
 	return put ? nested__put(u->v, i) : nested__get(u->v, i);
 }
 
+/* PUT and GET of protocol 0: as memo_index(), with the index as text. */
 static int memo_line(struct unpickle *u, bool put)
 {
 	char buf[16], *end;
@@ -264,6 +272,7 @@ static const char *why_refused(uint8_t op)
 	return "it has an operation that no snapshot has";
 }
 
+/* PROTO: checks the version. */
 static int protocol(struct unpickle *u)
 {
 	uint64_t n;
@@ -282,6 +291,7 @@ static int frame(struct unpickle *u)
 	return get_number(u, 8, &n);
 }
 
+/* The operations with texts, and those of protocol 0. */
 static int text_operation(struct unpickle *u, uint8_t op)
 {
 	switch (op) {
@@ -316,6 +326,7 @@ static int text_operation(struct unpickle *u, uint8_t op)
 	return bad(u, why_refused(op));
 }
 
+/* Runs an operation. Returns 0, -errno, or -EBADMSG with v->why. */
 static int operation(struct unpickle *u, uint8_t op)
 {
 	struct nested *v = u->v;

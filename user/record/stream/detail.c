@@ -22,13 +22,14 @@ int detail__add(struct facts *f, const struct detail_change *c)
 	size_t n = 0;
 
 	for (const char *p = was; *p; p++)
-		n += *p == ':';
+		n += *p == ':'; /* three in each change */
 	if (n / 3 >= DETAIL_MAX)
 		return 0;
 	return facts__setf(f, "cost.changes", "%s%s%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32,
 			   was, *was ? " " : "", c->time, c->off, c->below, c->share);
 }
 
+/* Returns a fact that is a number below a million; `unknown` if it is missing or makes no sense. */
 static double read_number(const struct facts *f, const char *key, double unknown)
 {
 	const char *text = facts__get(f, key);
@@ -41,7 +42,7 @@ static double read_number(const struct facts *f, const char *key, double unknown
 bool detail__read(const struct facts *f, struct detail *ret)
 {
 	const char *text = facts__get(f, "cost.changes") ?: "";
-	int len;
+	int len, got;
 
 	*ret = (struct detail){ .limit = read_number(f, "cost.limit", 0),
 				.share = read_number(f, "cost.share", -1) };
@@ -49,9 +50,11 @@ bool detail__read(const struct facts *f, struct detail *ret)
 		struct detail_change *c = &ret->at[ret->n];
 
 		len = 0;
-		if (sscanf(text, "%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 "%n", &c->time,
-			   &c->off, &c->below, &c->share, &len) != 4 ||
-		    !len || (ret->n && c->time < c[-1].time))
+		got = sscanf(text, "%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 "%n", &c->time,
+			     &c->off, &c->below, &c->share, &len);
+		if (got != 4 || !len)
+			break;
+		if (ret->n && c->time < c[-1].time)
 			break;
 		ret->n++;
 	}
@@ -121,7 +124,7 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 		const char *name;
 	} parts[] = { { MT_OFF_NODES, "backward nodes" },
 		      { MT_OFF_MODULES, "module calls" },
-		      { 0, "most stacks of blocks below " } };
+		      { 0, "most stacks of blocks below " } }; /* part 0: as for say_missing() */
 	struct detail d;
 	char number[32];
 	size_t len = 0;
@@ -223,6 +226,7 @@ uint64_t sampling__bound(uint8_t bound_no)
 	return bound_no ? FIRST_BOUND << 2 * (bound_no - 1) : 0;
 }
 
+/* Adds a change of the bound. time: ns. A change that does not follow the last one is left out. */
 static void add_change(struct sampling *s, uint64_t time, uint64_t below)
 {
 	if (s->n == DETAIL_MAX || (s->n && time <= s->at[s->n - 1].time))

@@ -13,7 +13,7 @@
 
 #define NONE UINT32_MAX /* returned instead of an entry's number on an error */
 #define CHUNK_BYTES (256u << 10)
-#define MIN_SLOTS 256
+#define MIN_SLOTS 256	       /* of a hash table; a power of two */
 #define NATIVE_LINE (1u << 31) /* a flag in struct dict_loc.line, as in recordings */
 
 _Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES,
@@ -54,6 +54,8 @@ struct dict {
 	uint32_t phantom;	       /* location of frames that CPython hides; 0: none so far */
 };
 
+/* Makes an empty table for at most max entries. Returns 0 or -ENOMEM; call table__fini() also then.
+ */
 static int table__init(struct table *t, size_t entry_size, uint32_t max)
 {
 	t->entry_size = entry_size;
@@ -71,6 +73,7 @@ static void table__fini(struct table *t)
 	free(t->hashes);
 }
 
+/* Puts an entry into the first empty slot from that of its hash on. value: the entry number + 1. */
 static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t hash,
 		     uint32_t value)
 {
@@ -82,7 +85,8 @@ static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t 
 	hashes[i] = hash;
 }
 
-/* Makes room for one more entry in the array and in the hash table (at most 2/3 full). */
+/* Makes room for one more entry in the array and in the hash table (at most 2/3 full). Returns 0,
+ * -ENOSPC (bound) or -ENOMEM. */
 static int table__reserve(struct table *t)
 {
 	if (t->n >= t->max)
@@ -112,7 +116,7 @@ static int table__reserve(struct table *t)
 	return 0;
 }
 
-/* Adds an entry; call table__reserve() before. */
+/* Adds an entry and returns its number; call table__reserve() before. */
 static uint32_t table__append(struct table *t, uint32_t hash, const void *entry)
 {
 	memcpy(t->entries + t->n * t->entry_size, entry, t->entry_size);
@@ -120,6 +124,7 @@ static uint32_t table__append(struct table *t, uint32_t hash, const void *entry)
 	return t->n++;
 }
 
+/* The entry with this number; that of 0 for a number that is out of range. */
 static const void *table__at(const struct table *t, uint32_t id)
 {
 	return t->entries + (id < t->n ? id : 0) * t->entry_size;
@@ -132,7 +137,8 @@ static uint32_t fail_with(int err)
 	return NONE;
 }
 
-/* Interns an entry by its bytes, which must contain no padding. */
+/* Returns the number of the entry with these bytes, which must contain no padding; adds it on first
+ * use. NONE with errno on failure. */
 static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
 {
 	struct table *t = &d->tables[kind];
@@ -149,9 +155,10 @@ static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
 	return err ? fail_with(err) : table__append(t, hash, entry);
 }
 
+/* Returns a copy of the bytes that never moves; NULL: no memory. */
 static void *store_bytes(struct dict *d, const void *data, size_t len)
 {
-	size_t padded = (len + 7) & ~(size_t)7;
+	size_t padded = (len + 7) & ~(size_t)7; /* aligned as chunk.data */
 	struct chunk *c = d->chunks;
 	void *p;
 
@@ -169,6 +176,35 @@ static void *store_bytes(struct dict *d, const void *data, size_t len)
 	return p;
 }
 
+/* Makes the tables of all kinds. Returns 0 or -ENOMEM. */
+static int init_tables(struct dict *d)
+{
+	static const struct {
+		size_t entry_size;
+		uint32_t max;
+	} kinds[KINDS] = {
+		[STRINGS] = { sizeof(struct string), DICT_MAX_STRINGS },
+		[LOCS] = { sizeof(struct dict_loc), DICT_MAX_LOCS },
+		[MODULES] = { sizeof(struct dict_module), DICT_MAX_MODULES },
+		[STACKS] = { sizeof(struct dict_stack), DICT_MAX_STACKS },
+		[THREADS] = { sizeof(struct dict_thread), DICT_MAX_THREADS },
+		[NODES] = { sizeof(struct dict_node), DICT_MAX_NODES },
+	};
+
+	for (int i = 0; i < KINDS; i++)
+		if (table__init(&d->tables[i], kinds[i].entry_size, kinds[i].max))
+			return -ENOMEM;
+	return 0;
+}
+
+/* Adds the empty entry of each kind, whose number must be 0. Returns true without memory. */
+static bool lacks_first_entries(struct dict *d)
+{
+	return dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
+	       dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
+	       dict__thread(d, (struct dict_thread){ 0 }) || dict__node(d, (struct dict_node){ 0 });
+}
+
 struct dict *dict__new(void)
 {
 	struct dict *d = calloc(1, sizeof(*d));
@@ -176,23 +212,12 @@ struct dict *dict__new(void)
 	if (!d)
 		return NULL;
 	d->seed = hash__seed();
-	if (table__init(&d->tables[STRINGS], sizeof(struct string), DICT_MAX_STRINGS) ||
-	    table__init(&d->tables[LOCS], sizeof(struct dict_loc), DICT_MAX_LOCS) ||
-	    table__init(&d->tables[MODULES], sizeof(struct dict_module), DICT_MAX_MODULES) ||
-	    table__init(&d->tables[STACKS], sizeof(struct dict_stack), DICT_MAX_STACKS) ||
-	    table__init(&d->tables[THREADS], sizeof(struct dict_thread), DICT_MAX_THREADS) ||
-	    table__init(&d->tables[NODES], sizeof(struct dict_node), DICT_MAX_NODES))
-		goto fail;
-	/* Entry 0 of each kind. */
-	if (dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
-	    dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
-	    dict__thread(d, (struct dict_thread){ 0 }) || dict__node(d, (struct dict_node){ 0 }))
-		goto fail;
+	if (init_tables(d) || lacks_first_entries(d)) {
+		dict__free(d);
+		errno = ENOMEM;
+		return NULL;
+	}
 	return d;
-fail:
-	dict__free(d);
-	errno = ENOMEM;
-	return NULL;
 }
 
 void dict__free(struct dict *d)
@@ -269,8 +294,8 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 	return table__append(t, hash, &entry);
 }
 
-/* From CPython 3.13 on, a class's __init__ has a frame of _Py_InitCleanup (Python/specialize.c)
- * around it. Its code is in no file, and tracebacks leave it out. */
+/* True for the frame that CPython 3.13 and later have around a class's __init__: _Py_InitCleanup
+ * (Python/specialize.c). Its code is in no file, and tracebacks leave it out. */
 static bool is_phantom(const struct dict *d, struct dict_loc loc)
 {
 	return !loc.line && loc.file == loc.func && !strcmp(dict__str(d, loc.file), "__init__");
@@ -308,6 +333,7 @@ uint32_t dict__node(struct dict *d, struct dict_node n)
 	return intern_plain(d, NODES, &n);
 }
 
+/* As intern_plain(), for a stack, of which the frames beyond the bound are left out. */
 static uint32_t intern_stack(struct dict *d, const struct dict_frame *frames, uint32_t n,
 			     uint8_t walk)
 {

@@ -70,6 +70,7 @@ static struct fact *find_fact(const struct facts *f, const char *key)
 	return NULL;
 }
 
+/* True for a short key of visible ASCII characters. */
 static bool is_good_key(const char *key)
 {
 	size_t len = strlen(key);

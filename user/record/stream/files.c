@@ -117,6 +117,8 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 	return false;
 }
 
+#define INDUCTOR_NAME 52 /* "c" and 51 digits */
+
 /* True for code that Inductor generated, in any folder (torch/_inductor/codecache.py):
  * ".../tz/ctz....py". The name is "c" and 51 digits of base 32; the folder has the first two
  * digits. */
@@ -124,14 +126,17 @@ static bool is_inductor(const char *path)
 {
 	const char *name = strrchr(path, '/');
 
-	if (!name || name - path < 3 || name[-3] != '/' || name[1] != 'c' ||
-	    strncmp(name - 2, name + 2, 2) != 0)
+	if (!name || name - path < 3 || name[-3] != '/')
 		return false;
-	return strspn(name + 1, "abcdefghijklmnopqrstuvwxyz234567") == 52 &&
-	       !strcmp(name + 53, ".py");
+	if (name[1] != 'c' || strncmp(name - 2, name + 2, 2) != 0)
+		return false;
+	return strspn(name + 1, "abcdefghijklmnopqrstuvwxyz234567") == INDUCTOR_NAME &&
+	       !strcmp(name + 1 + INDUCTOR_NAME, ".py");
 }
 
-/* Returns the length of the name of a temporary file without its 8 random characters (Python's
+#define RANDOM_CHARS 8 /* in the name of a temporary file */
+
+/* Returns the length of the name of a temporary file without its random characters (Python's
  * tempfile), or without the "*" in their place, and without ".py". 0: the name has none. */
 static size_t length_before_random(const char *name)
 {
@@ -143,9 +148,12 @@ static size_t length_before_random(const char *name)
 	len -= 3;
 	if (name[len - 1] == '*')
 		return len - 1;
-	return len >= 8 && strspn(name + len - 8, random_chars) >= 8 ? len - 8 : 0;
+	if (len < RANDOM_CHARS || strspn(name + len - RANDOM_CHARS, random_chars) < RANDOM_CHARS)
+		return 0;
+	return len - RANDOM_CHARS;
 }
 
+/* The name of a file without its folders. */
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -179,8 +187,11 @@ static bool is_written(const char *path)
 
 	if (text__starts(name, "__autograph_generated_file"))
 		return true;
-	return len && ((len == 3 && text__starts(name, "tmp")) ||
-		       (name[len - 1] == '_' && memchr(name, '.', len)));
+	if (!len)
+		return false;
+	if (len == strlen("tmp") && text__starts(name, "tmp"))
+		return true;
+	return name[len - 1] == '_' && memchr(name, '.', len);
 }
 
 const char *files__cell(const char *path, size_t *len)
@@ -269,6 +280,7 @@ static bool is_typed(const char *path)
 	return false;
 }
 
+/* True if s ends with `end`. */
 static bool ends_in(const char *s, const char *end)
 {
 	size_t len = strlen(s);

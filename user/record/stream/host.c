@@ -66,6 +66,7 @@ void host_sheet__use(const struct host_sheet *s, struct host_use *ret)
 	ret->live = ret->rss - ret->free;
 }
 
+/* Emits the event of a part. time: ns. Returns the result of fn(). */
 static int emit_part(const struct host_sheet *s, unsigned part, uint64_t time,
 		     int (*fn)(void *ctx, const struct event *e), void *ctx)
 {

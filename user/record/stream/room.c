@@ -11,9 +11,11 @@
 static uint64_t default_bound; /* bytes; 0: not computed yet */
 static uint64_t set_bound;     /* bound of room__set() in bytes; 0: not set */
 
+/* Sets default_bound to half of the available memory, or to 7/8 of RLIMIT_AS if that is less.
+ * Returns 0 or -errno. */
 static int compute_default_bound(void)
 {
-	uint64_t bytes;
+	uint64_t bytes, limit = UINT64_MAX;
 	struct rlimit l;
 	int err = memory__available(&bytes);
 
@@ -21,10 +23,9 @@ static int compute_default_bound(void)
 		return err;
 	bytes = bytes ? bytes / 2 : UINT64_MAX;
 	/* RLIMIT_AS also counts addresses without memory. */
-	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY &&
-	    l.rlim_cur - l.rlim_cur / 8 < bytes)
-		bytes = l.rlim_cur - l.rlim_cur / 8;
-	default_bound = bytes;
+	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY)
+		limit = l.rlim_cur - l.rlim_cur / 8;
+	default_bound = bytes < limit ? bytes : limit;
 	return 0;
 }
 
