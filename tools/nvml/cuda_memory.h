@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What CUDA says of the memory that GPUs share with the host, for the helper process. */
+/* CUDA's figures of the memory that GPUs share with the host, for the helper process. */
 #include <stdbool.h>
 
 #include "inspect/nvml.h"

@@ -252,7 +252,7 @@ static char *say_difference(const struct look *l, uint64_t left, char *buf)
 	if (r->available == MACHINE_NONE || left + r->total / 100 >= r->available)
 		return buf;
 	snprintf(buf, TEXT,
-		 "that is %s less than the kernel could make available: it can take back %s of "
+		 "; that is %s less than the kernel could make available: it can take back %s of "
 		 "clean "
 		 "page cache and %s of slab, which CUDA does not count as free. To return the "
 		 "cache: "
@@ -271,13 +271,12 @@ static void print_cuda(const struct look *l)
 	for (uint32_t i = 0; i < l->cuda.n; i++) {
 		text__clean(name, sizeof(name), l->cuda.device[i].name,
 			    strlen(l->cuda.device[i].name));
+		text__bytes(left, sizeof(left), l->cuda.device[i].free);
+		text__bytes(total, sizeof(total), l->cuda.device[i].total);
 		say_difference(l, l->cuda.device[i].free, why);
 		printf("\n");
-		text__paragraph(stdout, width, "", "  ", "CUDA on %s: %s of %s free%s%s",
-				*name ? name : "a GPU that shares this memory",
-				text__bytes(left, sizeof(left), l->cuda.device[i].free),
-				text__bytes(total, sizeof(total), l->cuda.device[i].total),
-				*why ? "; " : "", why);
+		text__paragraph(stdout, width, "", "  ", "CUDA on %s: %s of %s free%s", name, left,
+				total, why);
 	}
 }
 

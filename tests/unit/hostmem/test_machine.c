@@ -170,7 +170,7 @@ static void test_shared_memory(void **state)
 	assert_int_equal(part(&l, MACHINE_SHMEM, "sysv"), 0);
 }
 
-/* What the kernel counts twice shows as a negative rest, and the sum stays. */
+/* Pages that the kernel counts twice show as a negative rest, and the sum stays. */
 static void test_counted_twice(void **state)
 {
 	struct machine_readings r;
