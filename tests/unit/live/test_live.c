@@ -933,7 +933,7 @@ static void test_mark_prompt(void **state)
 	live__free(&l);
 }
 
-/* The last marks have names, whoever set them. Changes of detail are none. */
+/* The last marks have names, whoever set them. Changes of detail do not count. */
 static void test_marks(void **state)
 {
 	struct live_world l = live__new();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who holds a GPU: the joined table, and texts of /proc. */
+/* Tests the table of processes that hold a GPU, and the reading of /proc. */
 #include "unit/cmocka.h"
 
 #include <stdio.h>
