@@ -74,7 +74,10 @@ def test_a_file_that_is_mapped_after_the_look():
         p.wait_line("^swapped", 60)
     bystander.stays_the_same("mapped later")
     recorder.signal(2)
-    equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr()[-500:])
+    # 1: all had swapped before the recorder read them, so that it refused each.
+    code = recorder.wait(60)
+    check(code == 0 or (code == 1 and recorder.stderr().count("code is not mapped") >= len(TIMES)), "exit code %d (%s)",
+          code, recorder.stderr()[-500:])
     bystander.stays_the_same("at the end")
 
 
