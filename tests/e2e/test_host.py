@@ -243,4 +243,17 @@ def test_without_the_option():
     check("host" not in doc["capture"] and "hits.host" not in doc["capture"]["counters"], "facts: %s", doc["capture"])
 
 
+def test_last_reading():
+    """A capture of N steps reads the process's memory at its end, too."""
+    job, path = harness.workload("leak.py", "list", "--steps", "100000", "--pause", "0.02"), scratch("last.mtr")
+    job.wait_line("step 3")
+    for steps in (40, 80):
+        code, _, err = tool("record", "-p", str(job.pid), "--steps", str(steps), "-q", "-f", "-o", path, root=True, seconds=120)
+        equal(code, 0, "record: " + err)
+        harness.own(path)
+        host = next(line for line in tool("report", path, env={**os.environ, "COLUMNS": "160"})[1].splitlines() if line.startswith("host "))
+        check(" end " in host and "last read" not in host, "%d steps: %s", steps, host)
+    job.stop()
+
+
 run(globals())

@@ -365,6 +365,13 @@ static uint64_t limit_to_cut(const struct census_stage *c, uint64_t time)
 	return c->d->cut && time > c->d->cut ? c->d->cut : time;
 }
 
+/* True if host memory is read. After the requested steps only its sums count: blocks of host memory
+ * that came later are not recorded, and rows by line would not add up to the sums. */
+static bool reads_host(const struct census_stage *c)
+{
+	return !c->d->cut || !c->d->host;
+}
+
 /* Emits all tensors of a reading, then for each device their sum. 0, -ENOMEM or the sink's
  * error. */
 static int emit_reading(struct census_stage *c, const struct census_state *census)
@@ -512,7 +519,7 @@ static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
 	c->job.why = "";
 	if (all && !c->host)
 		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
-	c->job.host = all && !c->d->cut ? c->host : NULL;
+	c->job.host = all && reads_host(c) ? c->host : NULL;
 	if (c->job.opts.memory)
 		host_memory__begin_held(c->d->host);
 	c->first = !c->first_over;
@@ -911,7 +918,8 @@ int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
 	if (!c->running || !c->is_last)
 		return 0;
 	end_thread(c);
-	return whole && c->job.has_ledger && !c->d->cut ? emit_ledger(c, end) : 0;
+	return whole && c->job.has_ledger && reads_host(c) ? emit_ledger(c, limit_to_cut(c, end))
+							   : 0;
 }
 
 /* Callback of autograd__set_parameters(). Finds the name and module of a parameter, as of the last
