@@ -294,6 +294,12 @@ def test_nothing_runs_because_root_owns_it():
             tool("replay", "--python", named, path)
             check(os.path.exists(ran), "%s does not run at all: this has tried nothing", named)
             os.unlink(ran)
+        # Started as "python", a job does not say which one: the command has that around its PyTorch.
+        os.symlink("python3", os.path.join(environment, "bin/python"))
+        os.makedirs(os.path.join(site, "torch/lib"))
+        path = shutil.copy(saying("rooted.mtr", torch_lib=os.path.join(site, "torch/lib"), exe=SYSTEM_PYTHON, cmdline='["python", "train.py"]'), folder)
+        err = tool("replay", path)[2]
+        check("replay --python %s %s" % (os.path.join(environment, "bin/python"), path) in err, "what to type: %s", err)
 
 
 def test_only_python_is_run():

@@ -369,6 +369,20 @@ static const char *refusal(int err)
 	return NULL;
 }
 
+/* Writes the interpreter that imports the PyTorch of this folder: bin/python of the virtual
+ * environment or installation around PREFIX/lib/python3.12/site-packages/torch/lib. False: there is
+ * none. */
+static bool interpreter_around(const char *lib, char *buf, size_t size)
+{
+	const char *packages = strstr(lib, "/lib/python");
+
+	if (!packages || differs_by_process(lib) || !strstr(packages, "/torch/lib"))
+		return false;
+	if ((size_t)snprintf(buf, size, "%.*s/bin/python", (int)(packages - lib), lib) >= size)
+		return false;
+	return !access(buf, X_OK);
+}
+
 /* Explains in *f why the path is not used, and which command would use it. Returns err. */
 static int explain_refusal(const struct replay_opts *opts, const struct facts *facts,
 			   const char *path, int err, struct failure *f)
@@ -385,7 +399,8 @@ static int explain_refusal(const struct replay_opts *opts, const struct facts *f
 	if (!refusal(err))
 		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
 				    clean, strerror(-err));
-	find_interpreter(facts, python, sizeof(python));
+	if (!interpreter_around(path, python, sizeof(python)))
+		find_interpreter(facts, python, sizeof(python));
 	if (differs_by_process(python) || access(python, X_OK) ||
 	    !text__shell(word, sizeof(word), python))
 		snprintf(word, sizeof(word), "PATH");
