@@ -4,6 +4,7 @@
 """The dashboard of `serve` and the API's documentation in a browser, used as a person would, with a live job in the dry run.
 Screenshots of all views are in test-logs/dashboard."""
 import os
+import pickle
 import re
 import subprocess
 import time
@@ -117,6 +118,23 @@ def test_ranks(browser="chromium"):
         f.write(out)
     s = server.Server(*(os.path.join(few, "rank-%d.mtr" % n) for n in range(40)), *(os.path.join(other, "rank-%d.mtr" % n) for n in range(4)))
     browse("ranks", s.url, PICTURES, path, browser=browser)
+    s.stop()
+
+
+def test_upload():
+    """Memory snapshots that are picked and dropped."""
+    server.needs_serve()
+    os.makedirs(PICTURES, exist_ok=True)
+    whole, path = scratch("whole.pickle"), scratch("upload.pickle")
+    code, _, err = harness.tool("export", "snapshot", os.path.join(harness.REPO, "tests", "data", "guide", "base.mtr"), "-o", whole)
+    equal(code, 0, "export: %s" % err)
+    with open(whole, "rb") as f:
+        doc = pickle.load(f)
+    doc["device_traces"] = [trace[len(trace) // 2:] for trace in doc["device_traces"]]
+    with open(path, "wb") as f:
+        pickle.dump(doc, f)
+    s = server.Server(root=False)
+    browse("upload", s.url, PICTURES, path)
     s.stop()
 
 

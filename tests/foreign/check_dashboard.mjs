@@ -2,7 +2,7 @@
 // Uses the dashboard of a live server in headless Chromium, or with BROWSER=firefox in Firefox, as a person would:
 //   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
 // WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
-// TOKEN), ranks (a server with 40 recordings of tests/tools/make_fleet.c in a folder ranks-few, and 4 in ranks-other; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+// TOKEN), upload (a server without recordings; TOKEN is the path of a snapshot, upload.pickle), ranks (a server with 40 recordings of tests/tools/make_fleet.c in a folder ranks-few, and 4 in ranks-other; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { context as newContext, launch, quit } from "./page.mjs";
 
 const [what, url, folder, token] = process.argv.slice(2);
 if (!folder) {
-	console.error("usage: node check_dashboard.mjs use|docs|login|ranks URL FOLDER [TOKEN]");
+	console.error("usage: node check_dashboard.mjs use|docs|login|ranks|upload URL FOLDER [TOKEN]");
 	process.exit(64);
 }
 const browser = await launch();
@@ -439,6 +439,51 @@ async function docs() {
 	await close(page);
 }
 
+// ---- files that are sent: token is the path of a memory snapshot, "FOLDER/upload.pickle"
+
+async function dropped(page, files) {
+	const data = await page.evaluateHandle(files => {
+		const d = new DataTransfer();
+		for (const { name, base64 } of files)
+			d.items.add(new File([Uint8Array.from(atob(base64), c => c.charCodeAt(0))], name));
+		return d;
+	}, files);
+	await page.dispatchEvent("body", "dragover", { dataTransfer: data });
+	assert.ok(await page.evaluate(() => document.body.classList.contains("drop")), "the page says where to drop");
+	await picture(page, "drop");
+	await page.dispatchEvent("body", "drop", { dataTransfer: data });
+	assert.ok(!await page.evaluate(() => document.body.classList.contains("drop")), "and no longer");
+}
+
+async function upload() {
+	const page = await open(), base64 = readFileSync(token).toString("base64");
+	await until(page, () => Page.state.link === "open" && Page.model.hello);
+	assert.match(await text(page, "#captures-none"), /Drop a recording or a memory snapshot/);
+	// Picked: the capture opens, in the words of a snapshot.
+	await page.setInputFiles("#file", token);
+	await until(page, () => document.body.dataset.view === "trace" && document.querySelector("#table .row:not([hidden])"));
+	assert.equal(await text(page, "#trace-name"), "upload.pickle");
+	assert.match(await text(page, "#trace-devices"), /before the history/);
+	assert.doesNotMatch(await page.innerText("body"), /before attach|Python object/);
+	await picture(page, "upload");
+	await page.keyboard.press("Escape");
+	await until(page, () => document.body.dataset.view === "home");
+	// Dropped: several are in the list, with their names as text.
+	await dropped(page, [{ name: "<img src=x>.pickle", base64 }, { name: "two.pickle", base64 }]);
+	await until(page, () => [...Page.model.traces.values()].filter(t => t.state === "done").length === 3);
+	await until(page, () => /two\.pickle/.test(document.getElementById("trace-list").textContent));
+	assert.match(await text(page, "#trace-list"), /<img src=x>\.pickle/);
+	assert.equal(await page.locator("img").count(), 0, "no element is made of a name");
+	// No snapshot: one line says why, and nothing stays.
+	await dropped(page, [{ name: "notes.txt", base64: btoa("hello") }]);
+	await until(page, () => /^notes\.txt: .*no memory snapshot of PyTorch/.test(document.getElementById("upload-says").textContent));
+	await until(page, () => Page.model.traces.size === 3);
+	await fits(page, "home with an error");
+	await picture(page, "upload-refused");
+	page.problems.splice(0, page.problems.length, ...page.problems.filter(p => !/status of 422/.test(p)));
+	await close(page);
+}
+
 // ---- a server that wants a token, and goes away
 
 async function login() {
@@ -575,5 +620,5 @@ async function ranks() {
 	await close(page);
 }
 
-await { use, docs, login, ranks }[what]();
+await { use, docs, login, ranks, upload }[what]();
 await quit(browser);

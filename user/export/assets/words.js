@@ -80,6 +80,8 @@ const Words = (() => {
 
 	// Memory from before attach that no object was found for.
 	const UNHELD = "held by no Python object";
+	// The place of such memory. Nobody looks for the objects of a snapshot.
+	const unheld = () => first === "before attach" ? UNHELD : first;
 
 	// The sentence about what --cost left out.
 	const detail = text => text ? text[0].toUpperCase() + text.slice(1) : "";
@@ -116,5 +118,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { began, before, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
+	return { began, before, unheld, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
 })();

@@ -109,7 +109,7 @@
 
 	function placeOf(r) {
 		if (r.before_attach)
-			return r.holder || r.name || Words.UNHELD;
+			return r.holder || r.name || Words.unheld();
 		if (r.file || r.function)
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? " (" + r.function + ")" : "");
 		return r.source === "native" ? "native thread (no Python)" : "untraced";

@@ -38,6 +38,7 @@
 #include "serve/broker/scanner.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
+#include "serve/broker/upload.h"
 #include "serve/broker/users.h"
 #include "serve/serve.h"
 #include "serve/server/link.h"
@@ -744,7 +745,9 @@ static void pump_all(struct broker *b)
 		if (tell && i < b->traces.n && b->traces.v[i] == t && trace__runs(t))
 			trace__tell(b, t, true);
 	}
+	upload__pump(b);
 	jobs__pump(b, now);
+	upload__sweep(b);
 	if (b->processes.scanning && now >= b->processes.scan_until)
 		processes__release(b);
 	if (tell)
@@ -777,6 +780,7 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 		if (t->tell >= 0)
 			fds[n++] = (struct pollfd){ .fd = t->tell, .events = POLLIN };
 	}
+	n += upload__poll(b, fds + n, room - n);
 	return n + jobs__poll(b, fds + n, room - n);
 }
 

@@ -166,20 +166,11 @@ static uint64_t choose_share(const struct broker *b, uint64_t max_events)
 	return want < share ? want : share;
 }
 
-/* Checks the limits of captures, traces and the folder, and sets w->bytes. Deletes failed traces if
- * there are too many. False: the request has been refused. */
-static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
+bool trace__has_room(struct peer *p, json_int_t id)
 {
 	struct broker *b = p->b;
 	size_t kept = 0;
 
-	if (traces__running(b) >= b->args->max_captures) {
-		ask__refuse(p, id, 429, NULL,
-			    "%u captures are running, the most that may run at once "
-			    "(--max-captures): try again when one has ended",
-			    b->args->max_captures);
-		return false;
-	}
 	for (size_t i = 0; i < b->traces.n; i++)
 		kept += b->traces.v[i]->given < 0;
 	/* Failed traces make room for new traces. */
@@ -192,13 +183,29 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 			i++;
 		}
 	}
-	if (kept >= b->args->max_traces) {
+	if (kept < b->args->max_traces)
+		return true;
+	ask__refuse(p, id, 429, NULL,
+		    "%u traces are stored, the most that may be kept (--max-traces): delete some",
+		    b->args->max_traces);
+	return false;
+}
+
+/* Checks the limits of captures, traces and the folder, and sets w->bytes. False: the request has
+ * been refused. */
+static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
+{
+	struct broker *b = p->b;
+
+	if (traces__running(b) >= b->args->max_captures) {
 		ask__refuse(p, id, 429, NULL,
-			    "%u traces are stored, the most that may be kept (--max-traces): "
-			    "delete some",
-			    b->args->max_traces);
+			    "%u captures are running, the most that may run at once "
+			    "(--max-captures): try again when one has ended",
+			    b->args->max_captures);
 		return false;
 	}
+	if (!trace__has_room(p, id))
+		return false;
 	w->bytes = choose_share(b, w->max_events);
 	if (!w->bytes) {
 		ask__refuse(p, id, 429, NULL,
@@ -341,8 +348,7 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	put_environment(a, w);
 }
 
-/* Makes an unused trace ID from the milliseconds since 1970. */
-static void make_id(struct broker *b, char *buf, size_t size)
+void trace__make_id(struct broker *b, char *buf, size_t size)
 {
 	char file[96];
 
@@ -445,7 +451,7 @@ void capture__asked(struct peer *p, json_t *msg)
 		w.duration_s = DEFAULT_SECONDS * 1e9 <= (double)b->args->max_duration
 				       ? DEFAULT_SECONDS
 				       : (double)b->args->max_duration / 1e9;
-	make_id(b, name, sizeof(name));
+	trace__make_id(b, name, sizeof(name));
 	t = trace__new(b, name);
 	if (!t) {
 		ask__refuse(p, id, 503, NULL, "out of memory");
@@ -525,6 +531,7 @@ void trace__delete(struct broker *b, struct trace *t)
 		return;
 	}
 	jobs__forget_trace(b, t);
+	trace__end_upload(b, t, true);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
 		trace__forget_note(b, t);
@@ -540,18 +547,6 @@ void trace__delete(struct broker *b, struct trace *t)
 		break;
 	}
 	trace__free(t);
-}
-
-void trace__finish(struct broker *b, struct trace *t)
-{
-	int err;
-
-	t->state = TRACE_FINISHING;
-	trace__tell(b, t, false);
-	trace__note(b, t);
-	err = jobs__report(b, t);
-	if (err)
-		trace__fail(b, t, 503, strerror(-err));
 }
 
 /* ---- status lines ---- */

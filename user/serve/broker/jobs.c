@@ -36,7 +36,8 @@
 #define PIPE_SIZE (1 << 20)	   /* size of a worker's pipe, in bytes */
 #define TAKEN_AT_ONCE 8		   /* full pipes read from a worker at a time */
 #define NICE 5
-#define COMPARED_MAX 16 /* most traces of one comparison */
+#define IMPORTED "upload" /* name of an uploaded snapshot in its worker */
+#define COMPARED_MAX 16	  /* most traces of one comparison */
 
 /* ---- formats: names of files and their content types ---- */
 
@@ -113,12 +114,14 @@ static void free_job(struct job *j)
 	free(j);
 }
 
-/* Removes the incomplete file of an export. */
+/* Removes the incomplete file of an export or import, and the file that is imported. */
 static void remove_part(struct broker *b, struct job *j)
 {
 	if (*j->part)
 		store__remove(&b->store, j->part);
-	*j->part = '\0';
+	if (*j->source)
+		store__remove(&b->store, j->source);
+	*j->part = *j->source = '\0';
 }
 
 static void remove_job(struct broker *b, struct job *j)
@@ -177,7 +180,8 @@ static void append_job(struct broker *b, struct job *j)
 	*at = j;
 }
 
-int jobs__report(struct broker *b, struct trace *t)
+/* Queues a worker for the trace's report. Returns 0 or -errno. */
+static int queue_report(struct broker *b, struct trace *t)
 {
 	struct job *j = new_job(JOB_REPORT, NULL, 0);
 
@@ -192,13 +196,53 @@ int jobs__report(struct broker *b, struct trace *t)
 	return 0;
 }
 
+void trace__finish(struct broker *b, struct trace *t)
+{
+	int err;
+
+	t->state = TRACE_FINISHING;
+	trace__tell(b, t, false);
+	trace__note(b, t);
+	err = queue_report(b, t);
+	if (err)
+		trace__fail(b, t, 503, strerror(-err));
+}
+
+int jobs__import(struct broker *b, struct trace *t, const char *file)
+{
+	struct job *j = new_job(JOB_IMPORT, NULL, 0);
+
+	if (!j)
+		return -ENOMEM;
+	put_argument(j, "import");
+	put_argument(j, "--output=-");
+	put_argument(j, "%s", IMPORTED);
+	snprintf(j->source, sizeof(j->source), "%s", file);
+	snprintf(j->part, sizeof(j->part), ".%s.part-import", t->id);
+	j->traces[j->n_traces++] = t;
+	append_job(b, j);
+	return 0;
+}
+
+/* Whether the job ends a trace, and answers no request. */
+static bool ends_trace(const struct job *j)
+{
+	return j->kind == JOB_REPORT || j->kind == JOB_IMPORT;
+}
+
+/* Whether the job's output is a file of the folder, and no document. */
+static bool writes_file(const struct job *j)
+{
+	return j->kind == JOB_EXPORT || j->kind == JOB_IMPORT;
+}
+
 /* Number of requests that wait for a worker. */
 static size_t count_waiting(const struct broker *b)
 {
 	size_t n = 0;
 
 	for (const struct job *j = b->jobs; j; j = j->next)
-		n += !j->running && j->kind != JOB_REPORT;
+		n += !j->running && !ends_trace(j);
 	return n;
 }
 
@@ -332,12 +376,12 @@ uint64_t jobs__reserved(const struct broker *b)
 	uint64_t sum = 0;
 
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->running && j->kind == JOB_EXPORT)
+		if (j->running && writes_file(j))
 			sum += j->max_size - j->size;
 	return sum;
 }
 
-/* Bytes of the folder for a new export: an equal share of the unreserved bytes for each worker that
+/* Bytes of the folder for a new file: an equal share of the unreserved bytes for each worker that
  * may still start. 0: nothing is left. */
 static uint64_t export_share(const struct broker *b)
 {
@@ -351,7 +395,7 @@ static uint64_t export_share(const struct broker *b)
  * -EDQUOT (the folder is full) or another -errno. */
 static int open_output(struct broker *b, struct job *j)
 {
-	if (j->kind != JOB_EXPORT) {
+	if (!writes_file(j)) {
 		j->max_size = DOCUMENT_MAX;
 		j->out = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		return j->out < 0 ? -errno : 0;
@@ -359,7 +403,8 @@ static int open_output(struct broker *b, struct job *j)
 	j->max_size = export_share(b);
 	if (!j->max_size)
 		return -EDQUOT;
-	name_export(b, j);
+	if (j->kind == JOB_EXPORT)
+		name_export(b, j);
 	j->out = store__create(&b->store, j->part);
 	return j->out < 0 ? j->out : 0;
 }
@@ -425,13 +470,16 @@ static int start_job(struct broker *b, struct job *j)
 		return out;
 	users__new(b, &j->uid, &j->gid);
 	for (; n < j->n_traces; n++) {
-		int fd = trace__open(b, j->traces[n], &size);
+		bool import = j->kind == JOB_IMPORT;
+		int fd = import ? store__open_file(&b->store, j->source, &size)
+				: trace__open(b, j->traces[n], &size);
 
 		if (fd < 0) {
 			err = fd;
 			goto close_files;
 		}
-		files[n] = (struct spawn_file){ .fd = fd, .name = j->traces[n]->file };
+		files[n] = (struct spawn_file){ .fd = fd,
+						.name = import ? IMPORTED : j->traces[n]->file };
 	}
 	err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
 						.out = out,
@@ -481,7 +529,7 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 			snprintf(why, size, "cannot write the file: %s", strerror(-j->write_err));
 		else
 			snprintf(why, size, "%s",
-				 j->kind == JOB_EXPORT
+				 writes_file(j)
 					 ? "the file would be larger than its share of the space "
 					   "left by --max-disk"
 					 : "the answer would be larger than the limit of 256 MiB");
@@ -566,12 +614,32 @@ static void keep_export(struct broker *b, struct job *j)
 	answer_export(j->peer, j->id, e);
 }
 
+/* Keeps the recording that was made of a snapshot. */
+static void keep_import(struct broker *b, struct job *j)
+{
+	struct trace *t = j->traces[0];
+	int err = store__rename(&b->store, j->part, t->file);
+
+	if (err) {
+		trace__fail(b, t, 503, strerror(-err));
+		return;
+	}
+	*j->part = '\0';
+	t->bytes = j->size;
+	remove_part(b, j);
+	trace__finish(b, t);
+}
+
 /* Hands on the output of a successful job: to the exported files, to its trace or to its peer. */
 static void deliver_output(struct broker *b, struct job *j)
 {
 	uint64_t size = 0;
 	int fd;
 
+	if (j->kind == JOB_IMPORT) {
+		keep_import(b, j);
+		return;
+	}
 	if (j->kind == JOB_EXPORT) {
 		keep_export(b, j);
 		return;
@@ -593,7 +661,7 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 	char both[sizeof(t->error) + 512];
 
 	snprintf(both, sizeof(both), "%s%s%s", t->error, *t->error ? "; " : "", why);
-	trace__fail(b, t, 503, both);
+	trace__fail(b, t, t->uploaded ? 422 : 503, both);
 }
 
 /* EXIT_HELD is the status of a diagnosis that found a fault. */
@@ -602,6 +670,14 @@ static bool has_succeeded(const struct job *j, int status)
 	return WIFEXITED(status) && !j->write_err &&
 	       (WEXITSTATUS(status) == EXIT_OK ||
 		(WEXITSTATUS(status) == EXIT_HELD && j->kind == JOB_DOCUMENT));
+}
+
+/* A message of an import, without the name that the file has in its worker. */
+static const char *after_name(const char *why)
+{
+	const size_t n = strlen(IMPORTED ": ");
+
+	return strncmp(why, IMPORTED ": ", n) ? why : why + n;
 }
 
 /* The worker has ended with this status: delivers its output, or answers with an error. */
@@ -621,6 +697,8 @@ static void end_job(struct broker *b, struct job *j, int status)
 	remove_part(b, j); /* before the answer, so that a client finds no leftover file */
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
+	else if (j->kind == JOB_IMPORT)
+		trace__fail(b, j->traces[0], code, after_name(why));
 	else
 		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }
@@ -631,13 +709,13 @@ static void refuse_start(struct broker *b, struct job *j, int err)
 				  ? "the server's folder is full (--max-disk): delete some traces"
 				  : strerror(-err);
 
-	if (j->kind == JOB_REPORT)
+	if (ends_trace(j))
 		trace__fail(b, j->traces[0], 503, why);
 	else
 		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
 }
 
-/* The job to start next; NULL: none can start. Reports of ending traces go first: clients wait for
+/* The job to start next; NULL: none can start. Jobs that end traces go first: clients wait for
  * them, and they are few. A second export of the same file waits. */
 static struct job *next_job(const struct broker *b)
 {
@@ -646,7 +724,7 @@ static struct job *next_job(const struct broker *b)
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->running || (j->kind == JOB_EXPORT && is_being_made(b, j)))
 			continue;
-		if (j->kind == JOB_REPORT)
+		if (ends_trace(j))
 			return j;
 		first = first ? first : j;
 	}

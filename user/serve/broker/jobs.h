@@ -16,9 +16,9 @@ struct trace;
 
 /* Handles the requests compare, diagnose, diff, dump, export, leaks, ranks and report. */
 void jobs__asked(struct peer *p, json_t *msg);
-/* Queues a worker for the trace's report, which ends with trace__done() or trace__fail(). Returns 0
- * or -errno. */
-int jobs__report(struct broker *b, struct trace *t);
+/* Queues a worker that makes the trace's recording from a snapshot, a file of the folder, which it
+ * takes over and removes. trace__finish() or trace__fail() follows. Returns 0 or -errno. */
+int jobs__import(struct broker *b, struct trace *t, const char *file);
 /* Starts waiting jobs and reads running ones. now: monotonic, ns. */
 void jobs__pump(struct broker *b, uint64_t now);
 /* Fills in at most room descriptors to wait for; returns their number. */
@@ -41,12 +41,19 @@ const char *jobs__content_type(const char *file);
 
 struct export_format;
 
-enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
+enum job_kind {
+	JOB_REPORT, /* for a trace that ends */
+	JOB_IMPORT, /* makes the recording of an uploaded snapshot */
+	JOB_DOCUMENT,
+	JOB_EXPORT,
+	JOB_DUMP
+};
 
 struct job {
 	struct job *next;
 	enum job_kind kind;
-	struct peer *peer; /* process that sent the request; NULL: none, for JOB_REPORT */
+	struct peer *peer; /* process that sent the request; NULL: none, for JOB_REPORT and
+			      JOB_IMPORT */
 	json_int_t id;	   /* of the request */
 	struct trace *traces[SPAWN_FILES];
 	size_t n_traces;
@@ -66,8 +73,9 @@ struct job {
 	bool late;     /* the worker was killed because it took too long */
 	/* The following fields are for an export. */
 	const struct export_format *format;
-	bool plain;	/* the moment and the device are the default ones */
-	char key[600];	/* trace_export.key: format, moment, device */
-	char file[200]; /* name of the file; set when the export starts */
-	char part[256]; /* name of the file while it is written */
+	bool plain;	  /* the moment and the device are the default ones */
+	char key[600];	  /* trace_export.key: format, moment, device */
+	char file[200];	  /* name of the file; set when the export starts */
+	char part[256];	  /* name of the file while it is written; of an import, too */
+	char source[128]; /* of an import: name of the snapshot in the folder; "": none */
 };

@@ -42,8 +42,30 @@ struct trace *trace__new(struct broker *b, const char *id)
 	return t;
 }
 
+static void close_upload(struct trace *t)
+{
+	struct trace_upload *u = t->upload;
+
+	t->upload = NULL;
+	if (!u)
+		return;
+	if (u->from >= 0)
+		close(u->from);
+	if (u->out >= 0)
+		close(u->out);
+	free(u);
+}
+
+void trace__end_upload(const struct broker *b, struct trace *t, bool remove)
+{
+	if (t->upload && remove)
+		store__remove(&b->store, t->upload->part);
+	close_upload(t);
+}
+
 void trace__free(struct trace *t)
 {
+	close_upload(t);
 	spawned__close(&t->run);
 	if (t->tell >= 0)
 		close(t->tell);
@@ -87,14 +109,19 @@ size_t traces__running(const struct broker *b)
 	return n;
 }
 
-/* Sums the bytes that captures may still write. store__used() counts those already written. */
+/* Sums the bytes that captures and uploads may still write. store__used() counts those already
+ * written. */
 uint64_t traces__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < b->traces.n; i++)
-		if (trace__runs(b->traces.v[i]) && b->traces.v[i]->reserved > b->traces.v[i]->bytes)
-			sum += b->traces.v[i]->reserved - b->traces.v[i]->bytes;
+	for (size_t i = 0; i < b->traces.n; i++) {
+		const struct trace *t = b->traces.v[i];
+
+		sum += t->upload ? t->upload->size - t->upload->got : 0;
+		if (trace__runs(t) && t->reserved > t->bytes)
+			sum += t->reserved - t->bytes;
+	}
 	return sum;
 }
 
@@ -166,6 +193,7 @@ static const struct fact {
 	FACT("log", LOG, log),
 	FACT("given", GIVEN, given),
 	FACT("folder", TEXT, folder),
+	FACT("uploaded", FLAG, uploaded, .kept = true),
 	FACT("keep", KEEP, asker),
 	FACT("host", FLAG, host, .kept = true),
 	FACT("duration_s", NUMBER, duration_s, .kept = true),

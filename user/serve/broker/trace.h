@@ -28,6 +28,14 @@ struct trace_export {
 	const char *type; /* content type, static */
 };
 
+/* A file that a client sends: upload.c. */
+struct trace_upload {
+	int from; /* read end of the web process's pipe; -1: none */
+	int out;  /* the file; -1: none */
+	uint64_t size, got;
+	char part[128]; /* name of the file while it arrives */
+};
+
 struct trace {
 	char id[LINK_ID];
 	enum trace_state state;
@@ -42,7 +50,8 @@ struct trace {
 	/* dropped: events that are not in the file; bytes: its size */
 	uint64_t events, lost, steps, dropped, bytes, max_events;
 	bool fragmentation;
-	bool host; /* also records host memory by line */
+	bool host;     /* also records host memory by line */
+	bool uploaded; /* a client sent the recording, or the snapshot that it was made from */
 	/* Requested limits and facts; 0: not requested. */
 	double duration_s, start_at, align_s;
 	uint64_t steps_wanted, batch_size;
@@ -50,8 +59,9 @@ struct trace {
 	size_t n_shape;
 	/* For a command that the server runs. */
 	bool is_command;
-	int exit_status; /* -1: not known */
-	char *log;	 /* the end of the command's output; NULL: none */
+	int exit_status;	     /* -1: not known */
+	char *log;		     /* the end of the command's output; NULL: none */
+	struct trace_upload *upload; /* NULL: none */
 	/* The running capture. */
 	struct peer *asker; /* the trace is deleted when this peer ends; NULL: it stays */
 	struct spawned run;
@@ -89,7 +99,7 @@ struct trace *trace__of_recording(const struct broker *b, const char *file);
 struct trace *trace__asked(struct peer *p, json_t *msg, const char *key);
 /* True while the recorder's process runs. */
 bool trace__runs(const struct trace *t);
-/* Number of running captures, and bytes of the folder that they may still take. */
+/* Number of running captures, and bytes of the folder that they and uploads may still take. */
 size_t traces__running(const struct broker *b);
 uint64_t traces__reserved(const struct broker *b);
 /* Frees the struct alone; the files stay. */
@@ -107,6 +117,8 @@ void trace__note(const struct broker *b, const struct trace *t);
 bool trace__read_note(const struct broker *b, struct trace *t);
 /* Removes the file with the facts. */
 void trace__forget_note(const struct broker *b, const struct trace *t);
+/* Ends the trace's upload, if it has one. remove: with the file that has arrived. */
+void trace__end_upload(const struct broker *b, struct trace *t, bool remove);
 /* Ends a complete trace. Takes over report, a descriptor; -1: none. */
 void trace__done(struct broker *b, struct trace *t, int report);
 /* Ends a failed trace with an HTTP status and the reason. */
@@ -115,7 +127,14 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
 
 /* capture.c */
+/* False: there are --max-traces traces, none of them failed, and the request has been refused.
+ * Failed ones are deleted to make room. */
+bool trace__has_room(struct peer *p, json_int_t id);
+/* Makes an unused trace ID from the milliseconds since 1970. */
+void trace__make_id(struct broker *b, char *buf, size_t size);
 /* Deletes a trace with its files. If the capture runs, stops it; its end deletes the trace. */
 void trace__delete(struct broker *b, struct trace *t);
+
+/* jobs.c */
 /* Queues the report of a complete recording. trace__done() or trace__fail() follows. */
 void trace__finish(struct broker *b, struct trace *t);

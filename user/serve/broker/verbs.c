@@ -12,6 +12,7 @@
 #include "serve/broker/processes.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
+#include "serve/broker/upload.h"
 
 static void stop_capture(struct peer *p, json_t *msg)
 {
@@ -19,6 +20,11 @@ static void stop_capture(struct peer *p, json_t *msg)
 
 	if (!t)
 		return;
+	if (t->uploaded) {
+		ask__refuse(p, ask__id(msg), 409, "trace_id",
+			    "trace_id: %s is an upload, not a capture; DELETE ends it", t->id);
+		return;
+	}
 	if (t->state != TRACE_STARTING && t->state != TRACE_CAPTURING) {
 		ask__refuse(p, ask__id(msg), 409, "trace_id", "trace_id: %s is no longer capturing",
 			    t->id);
@@ -154,6 +160,7 @@ static const struct verb {
 	{ "leaks", jobs__asked, 0 },	       { "open", open_file, 0 },
 	{ "pushed", forward_counts, OF_PUSH }, { "ranks", jobs__asked, 0 },
 	{ "report", jobs__asked, 0 },	       { "stop", stop_capture, 0 },
+	{ "upload", upload__asked, 0 },
 };
 
 void ask__handle(struct peer *p, json_t *msg)

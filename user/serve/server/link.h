@@ -28,6 +28,9 @@
  *            worker is killed. An export that is being made is completed and kept
  *   open     file: a name that `export` returned, or a trace's recording -> descriptor, size, type
  *   dump     pid or model_name, by, top      -> D of the process's memory now
+ *   upload   name, size: a recording or snapshot of so many bytes -> trace, and a pipe that takes
+ *            them. The trace is "starting" until it has a recording, and gone if the pipe closes
+ *            before all have arrived
  *   pushed   (only from push) pyroscope, otlp: {"sent", "failed", "dropped"} since the beginning
  *
  * Events of the broker have "event" and members. At the beginning it sends hello, targets, every

@@ -422,8 +422,9 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	if (json_number_value(json_object_get(t->facts, "begun")) <
 	    json_number_value(json_object_get(s->hello, "start")))
 		return;
-	/* Recordings given on the command line do not count. */
-	if (json_is_true(json_object_get(t->facts, "given")))
+	/* Recordings given on the command line, and those that clients sent, do not count. */
+	if (json_is_true(json_object_get(t->facts, "given")) ||
+	    json_is_true(json_object_get(t->facts, "uploaded")))
 		return;
 	if (strcmp(serve_state__trace_state(t), "done")) {
 		s->captures_failed++;

@@ -29,7 +29,7 @@
 	"'begun': {'type': 'number'}, 'seconds': " NUMBER ", 'events': " INTEGER                   \
 	", 'lost': " INTEGER ", 'bytes': " INTEGER ","                                             \
 	"'file': " TEXT ", 'folder': " TEXT ", 'max_events': " INTEGER                             \
-	", 'host': {'type': 'boolean'},"                                                           \
+	", 'host': {'type': 'boolean'}, 'uploaded': {'type': 'boolean'},"                          \
 	"'host_parts': {'type': 'object', 'additionalProperties': " BYTES ", 'description': "      \
 	"'Resident host memory by part while the trace captures.'},"                               \
 	"'host_use': {'type': 'object', 'additionalProperties': " BYTES ", 'description': "        \
@@ -440,6 +440,8 @@ static json_t *answers_of(const struct route *r, bool token)
 	add_answer(o, 413, json, "Error", "The body is too large.");
 	if (r->in_body)
 		add_answer(o, 415, json, "Error", "The body is not application/json.");
+	if (r->flags & ROUTE_UPLOAD)
+		add_answer(o, 415, json, "Error", "The body is not " ROUTE_FILE_TYPE ".");
 	add_answer(o, 422, json, "Error", "A field or parameter is invalid; `field` names it.");
 	add_answer(o, 429, json, "Error", "Too many requests; Retry-After says when to try again.");
 	return o;
@@ -458,6 +460,11 @@ static json_t *operation_of(const struct route *r, const json_t *limits, bool to
 	json_decref(parameters);
 	if (r->in_body)
 		json_object_set_new(o, "requestBody", request_body_of(r, limits));
+	if (r->flags & ROUTE_UPLOAD)
+		json_object_set_new(o, "requestBody",
+				    json_pack("{s:b, s:{s:{s:{s:s, s:s}}}}", "required", 1,
+					      "content", ROUTE_FILE_TYPE, "schema", "type",
+					      "string", "format", "binary"));
 	json_object_set_new(o, "responses", answers_of(r, token));
 	if (token && r->flags & ROUTE_OPEN)
 		json_object_set_new(o, "security", json_array());

@@ -29,6 +29,8 @@ enum route_flags {
 	/* Unknown query parameters are ignored. Without this flag they are errors, so that
 	 * typing mistakes are found. */
 	ROUTE_ANY_QUERY = 8,
+	/* The body is a file of any size, which goes to the broker as it arrives. receive.c */
+	ROUTE_UPLOAD = 16,
 };
 
 struct route {
@@ -49,6 +51,8 @@ struct route {
 	const char *body_extra;
 };
 
+/* How a file's body arrives: its Content-Type. */
+#define ROUTE_FILE_TYPE "application/octet-stream"
 /* Shorthands for the tables. */
 #define JSON "application/json"
 #define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })

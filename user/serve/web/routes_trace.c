@@ -140,6 +140,15 @@ static const struct field trace_path[] = {
 	{ 0 },
 };
 
+static const struct field upload_query[] = {
+	{ .name = "name",
+	  .type = FIELD_STRING,
+	  .longest = 200,
+	  .help = "The file's name, which is shown for the trace.",
+	  .example = "\"oom_rank3.pickle\"" },
+	{ 0 },
+};
+
 static const struct field file_path[] = {
 	{ .name = "file",
 	  .type = FIELD_STRING,
@@ -315,9 +324,7 @@ static void wait_for_end(struct request *r)
 	}
 }
 
-/* Adds the trace of the broker's answer to the state. The trace's event may arrive before or
- * after the answer. */
-static struct state_trace *take_trace(struct request *r, json_t *answer)
+struct state_trace *routes_trace__take(struct request *r, json_t *answer)
 {
 	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace",
 				json_object_get(answer, "trace"));
@@ -329,9 +336,20 @@ static struct state_trace *take_trace(struct request *r, json_t *answer)
 	return t;
 }
 
+void routes_trace__answer_at_end(struct request *r, const char *id)
+{
+	request__keep(r, strdup(id), free);
+	if (!request__kept(r)) {
+		request__error(r, 503, NULL, "no memory");
+		return;
+	}
+	request__wait(r, wait_for_end);
+	wait_for_end(r);
+}
+
 static void on_capture(struct request *r, json_t *answer, int fd)
 {
-	struct state_trace *t = take_trace(r, answer);
+	struct state_trace *t = routes_trace__take(r, answer);
 
 	if (fd >= 0)
 		close(fd);
@@ -343,13 +361,19 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 		request__json(r, 200, state_public__trace(t));
 		return;
 	}
-	request__keep(r, strdup(t->id), free);
-	if (!request__kept(r)) {
+	routes_trace__answer_at_end(r, t->id);
+}
+
+/* All of the file has arrived: request.kept is the trace's ID. */
+static void end_upload(struct request *r)
+{
+	char *id = strdup(request__kept(r));
+
+	if (id)
+		routes_trace__answer_at_end(r, id);
+	else
 		request__error(r, 503, NULL, "no memory");
-		return;
-	}
-	request__wait(r, wait_for_end);
-	wait_for_end(r);
+	free(id);
 }
 
 /* Checks the name against the known targets, if there are any, to spare the broker a request. The
@@ -390,7 +414,7 @@ static void capture_memory(struct request *r)
 
 static void on_trace(struct request *r, json_t *answer, int fd)
 {
-	struct state_trace *t = take_trace(r, answer);
+	struct state_trace *t = routes_trace__take(r, answer);
 
 	if (fd >= 0)
 		close(fd);
@@ -778,6 +802,18 @@ const struct route trace_routes[] = {
 		  CANNOT),
 	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
 	  .handle = capture_memory },
+	{ .method = "POST",
+	  .path = "/api/trace/upload",
+	  .id = "uploadTrace",
+	  .tag = "traces",
+	  .summary = "Send a recording or a memory snapshot of PyTorch",
+	  .help = "The body is the file, with Content-Length. A snapshot becomes a recording. The "
+		  "answer is the result, as of a capture.",
+	  .in_query = upload_query,
+	  .answers = ANSWERS({ 200, JSON, "TraceResult", "The result." },
+			     { 411, JSON, "Error", "The request has no Content-Length." }, CANNOT),
+	  .flags = ROUTE_CHANGES | ROUTE_COSTLY | ROUTE_UPLOAD,
+	  .handle = end_upload },
 	{ .method = "POST",
 	  .path = "/api/trace/export",
 	  .id = "exportTrace",

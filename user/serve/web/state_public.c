@@ -85,9 +85,10 @@ json_t *state_public__trace(const struct state_trace *t)
 
 	if (!t->summary)
 		return ret;
-	if (json_is_true(json_object_get(ret, "given"))) {
-		/* The recording was given on the command line, so these facts come from its
-		 * report. */
+	if (json_is_true(json_object_get(ret, "given")) ||
+	    json_is_true(json_object_get(ret, "uploaded"))) {
+		/* The recording was given on the command line, or a client sent it, so these facts
+		 * come from its report. */
 		json_object_set(ret, "events", json_object_get(t->summary, "total_events"));
 		json_object_set(ret, "lost", json_object_get(t->summary, "lost"));
 		json_object_set(ret, "steps", json_object_get(t->summary, "steps"));

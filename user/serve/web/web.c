@@ -311,11 +311,39 @@ static bool check_type(struct request *r)
 {
 	const char *type = header(r, "Content-Type");
 
+	/* A page of another site cannot send this type without asking first. */
+	if (r->route->flags & ROUTE_UPLOAD) {
+		if (type && !strcasecmp(type, ROUTE_FILE_TYPE))
+			return true;
+		request__error(r, 415, NULL, "a file must have the Content-Type " ROUTE_FILE_TYPE);
+		return false;
+	}
 	if (!r->route->in_body || !type || validate__is_json_type(type))
 		return true;
 	request__error(r, 415, NULL,
 		       "the body must be application/json, but its Content-Type is \"%.80s\"",
 		       type);
+	return false;
+}
+
+/* Checks the length of a request's body. */
+static bool check_length(struct request *r, const char *length, unsigned long long size)
+{
+	if (!(r->route->flags & ROUTE_UPLOAD)) {
+		if (size <= WEB_BODY)
+			return true;
+		request__error(r, 413, NULL,
+			       "the body must be at most %d bytes long, but it has %llu", WEB_BODY,
+			       size);
+	} else if (!length) {
+		request__error(r, 411, NULL, "a file must come with its Content-Length");
+	} else if (!size) {
+		request__error(r, 422, NULL, "the file is empty");
+	} else if (size > r->web->args->max_disk) {
+		request__error(r, 413, NULL, "the file is larger than --max-disk allows");
+	} else {
+		return true;
+	}
 	return false;
 }
 
@@ -335,10 +363,9 @@ static bool begin_request(struct request *r, const char *url, const char *method
 		return false;
 	}
 	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
-	    check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
-		request__error(r, 413, NULL,
-			       "the body must be at most %d bytes long, but it has %llu", WEB_BODY,
-			       size);
+	    check_path(r, values, n) && check_query(r) && check_type(r) &&
+	    check_length(r, length, size) && r->route->flags & ROUTE_UPLOAD)
+		receive__begin(r, size);
 	/* Do not read the body if its end is ambiguous or it is too long. With Expect, the
 	 * client waits for this answer before it sends the body. */
 	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
@@ -369,6 +396,8 @@ static bool take_body(struct request *r, const char *data, size_t size)
 
 static void free_request(struct request *r)
 {
+	if (r->upload.state && r->upload.to >= 0)
+		close(r->upload.to);
 	if (r->release)
 		r->release(r->kept);
 	if (r->response)
@@ -447,6 +476,13 @@ static void handle_request(struct request *r)
 	r->route->handle(r);
 }
 
+static enum MHD_Result suspend(struct request *r)
+{
+	r->suspended = true;
+	MHD_suspend_connection(r->mhd);
+	return MHD_YES;
+}
+
 /* The library calls this for the headers of a request (*kept NULL), for each piece of the body
  * (*size > 0), for the end of the body, and after the request was resumed. */
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const char *url,
@@ -463,7 +499,26 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
 			return MHD_NO;
 		/* If the body is far too long, answer now and close the connection without
 		 * reading it. */
-		return begin_request(r, url, method) ? MHD_YES : queue_answer(r);
+		if (!begin_request(r, url, method))
+			return queue_answer(r);
+		if (!r->upload.state)
+			return MHD_YES;
+		return r->answered ? queue_answer(r) : suspend(r);
+	}
+	if (r->upload.state == UPLOAD_ASKED) {
+		/* The broker has answered, and no part of the body has been read. */
+		r->upload.state = UPLOAD_OPEN;
+		if (r->answered)
+			return queue_answer(r);
+		return MHD_YES;
+	}
+	if (*size && r->upload.state == UPLOAD_OPEN && !r->answered) {
+		size_t left = receive__take(r, data, *size);
+
+		if (!r->answered) {
+			*size = left;
+			return MHD_YES;
+		}
 	}
 	if (*size) {
 		bool accepted = take_body(r, data, *size);
@@ -476,11 +531,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
 		if (!r->answered)
 			handle_request(r);
 	}
-	if (r->answered)
-		return queue_answer(r);
-	r->suspended = true;
-	MHD_suspend_connection(mhd);
-	return MHD_YES;
+	return r->answered ? queue_answer(r) : suspend(r);
 }
 
 /* ---- connections ---- */
@@ -616,7 +667,7 @@ static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept,
 static void close_slow(struct web *web)
 {
 	for (struct conn *c = web->conns; c; c = c->next) {
-		if (c->request && c->request->read)
+		if (c->request && (c->request->read || c->request->suspended))
 			continue;
 		if (!c->began && (c->request || count_received(c) > c->received))
 			c->began = web->now;
@@ -744,11 +795,12 @@ static void on_message(void *ctx, json_t *msg, int fd)
 
 /* ---- the loop ---- */
 
-/* Waits for events and handles them. Returns 0, -EINTR (a signal ends the process), -EPIPE (the
- * broker has ended) or another -errno. */
+/* Waits for events and handles them. fds: n descriptors, with room for those of uploads. Returns 0,
+ * -EINTR (a signal ends the process), -EPIPE (the broker has ended) or another -errno. */
 static int run_once(struct web *web, struct pollfd *fds, size_t n)
 {
 	uint64_t timeout = 1000;
+	size_t n_uploads = receive__poll(web, fds + n);
 	MHD_UNSIGNED_LONG_LONG t;
 	int err;
 
@@ -757,7 +809,7 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 			timeout = t;
 	/* fds: signals, the link, the daemons */
 	fds[1].events = link__events(web->link);
-	if (poll(fds, n, (int)timeout) < 0 && errno != EINTR)
+	if (poll(fds, n + n_uploads, (int)timeout) < 0 && errno != EINTR)
 		return -errno;
 	web->now = clock__monotonic();
 	if (fds[0].revents)
@@ -765,6 +817,7 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 	err = link__pump(web->link, on_message, web);
 	if (err)
 		return err;
+	receive__resume(web, fds + n, n_uploads);
 	for (size_t i = 0; i < web->n_daemons; i++)
 		if (MHD_run(web->daemons[i]) != MHD_YES)
 			return -EIO;
@@ -775,8 +828,8 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
  * requests and connections that take too long. */
 static int run_loop(struct web *web, int signals)
 {
-	struct pollfd fds[2 + SERVE_LISTEN] = { { .fd = signals, .events = POLLIN },
-						{ .fd = link__fd(web->link) } };
+	struct pollfd fds[2 + SERVE_LISTEN + WEB_UPLOADS] = { { .fd = signals, .events = POLLIN },
+							      { .fd = link__fd(web->link) } };
 	uint64_t swept = clock__monotonic();
 	int err = 0;
 

@@ -4,6 +4,7 @@
  * uses it. */
 #include <jansson.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,8 @@
 #define WEB_ASK_NS 300000000000ull /* time limit for the broker's answer */
 #define WEB_PARAMS 16		   /* most parameters of a query */
 #define WEB_HEADERS 8		   /* headers that a handler may add */
+#define WEB_UPLOADS 8		   /* files that arrive at the same time */
+#define WEB_PACE 65536		   /* bytes of a file that must arrive in each WEB_READ_NS */
 
 struct stream;
 
@@ -57,7 +60,12 @@ struct request {
 	char *body;
 	size_t body_size, body_room;
 	size_t drained; /* bytes of the body that were discarded */
-	json_t *doc;	/* validated body of the request */
+	struct {
+		enum upload_state { UPLOAD_NONE, UPLOAD_ASKED, UPLOAD_OPEN } state;
+		int to;		/* the broker's pipe for the file; -1: none */
+		uint64_t paced; /* bytes that have arrived since conn.began */
+	} upload;
+	json_t *doc; /* validated body of the request */
 	/* Client and headers. The strings belong to the library and live as long as the request. */
 	struct guard_request who;
 	struct guard_verdict verdict;
@@ -125,6 +133,12 @@ const struct route *routes__at(const struct route *const *tables, size_t i);
  */
 json_t *routes_trace__last_of_job(const struct state *s, const char *job);
 
+/* Waits for the end of the trace with this ID, and answers with its result or error. */
+void routes_trace__answer_at_end(struct request *r, const char *id);
+/* Adds the trace of the broker's answer to the state. The trace's event may arrive before or after
+ * the answer. NULL: it is not valid, or already gone. */
+struct state_trace *routes_trace__take(struct request *r, json_t *answer);
+
 /* ---- request.c ---- */
 /* True if the client of a suspended request has disconnected. */
 bool request__client_gone(const struct request *r);
@@ -132,6 +146,18 @@ bool request__client_gone(const struct request *r);
 void request__respond(struct request *r, int status, struct MHD_Response *response,
 		      const char *type);
 void request__resume(struct request *r); /* lets the library go on with a suspended request */
+
+/* ---- receive.c ---- */
+/* Asks the broker for a pipe for the request's file, of size bytes. The request is suspended until
+ * the answer. */
+void receive__begin(struct request *r, uint64_t size);
+/* Passes on a piece of the file. Returns the number of bytes that are left: the request is then
+ * suspended until the pipe takes more. */
+size_t receive__take(struct request *r, const char *data, size_t size);
+/* Fills fds with the pipes that suspended requests wait for; returns their number. */
+size_t receive__poll(const struct web *web, struct pollfd fds[WEB_UPLOADS]);
+/* Resumes the requests whose pipes are ready. */
+void receive__resume(struct web *web, const struct pollfd *fds, size_t n);
 
 /* ---- sse.c ---- */
 /* Sends a broker message to all streams, after serve_state__take(). trace: as set by that call. */

@@ -24,7 +24,7 @@
 
 	function words(t) {
 		if (t.state === "starting")
-			return "starting…";
+			return t.uploaded ? "reading…" : "starting…";
 		const far = t.steps_wanted ? `${count(t.steps ?? 0)} of ${count(t.steps_wanted)} steps` : t.duration_s ? `${(t.seconds ?? 0).toFixed(1)} of ${seconds(t.duration_s)}` : seconds(t.seconds ?? 0);
 		return `${t.state === "finishing" ? "finishing · " : ""}${far} · ${count(t.events ?? 0)} events · ${count(t.lost ?? 0)} lost`;
 	}

@@ -87,7 +87,7 @@
 
 	function placeOf(r) {
 		if (r.before_attach)
-			return r.holder || r.name || Words.UNHELD;
+			return r.holder || r.name || Words.unheld();
 		if (r.file || r.function)
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
 		return r.source === "native" ? "native thread (no Python)" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
@@ -161,7 +161,7 @@
 			cell.lastChild.data = r.category ? Words.role(r.category) : "several roles";
 		},
 	};
-	const phaseColumn = { id: "phase", title: "Phase", width: "106px", sort: r => r.phase ?? "", text: r => r.before_attach ? Words.before() : Words.phase(r.phase), narrow: null };
+	const phaseColumn = { id: "phase", title: "Phase", width: "116px", sort: r => r.phase ?? "", text: r => r.before_attach ? Words.before() : Words.phase(r.phase), narrow: null };
 	const moduleColumn = { id: "module", title: "Module", width: "minmax(80px, 1fr)", sort: r => r.module ?? "", text: moduleOf, narrow: null,
 		tip: r => r.of?.size > 1 ? [...r.of].slice(0, 30).map(m => m || "(no module)").join("\n") : [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
 	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: pathOf };

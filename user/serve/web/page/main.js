@@ -6,7 +6,7 @@
 	const VIEWS = { home: "home", trace: "trace", diff: "diff", ranks: "ranks" };
 	const KEYS = [
 		["/", "filter"], ["↑ ↓", "previous or next row; also PageUp, PageDown, Home, End"], ["Enter", "open the capture, or a row’s details"], ["Space", "mark a capture to compare"],
-		["c", "capture the selected process"], ["w", "what it holds now"], ["s", "stop a running capture"], ["Delete", "delete a capture"],
+		["c", "capture the selected process"], ["w", "what it holds now"], ["o", "open a recording or snapshot"], ["s", "stop a running capture"], ["Delete", "delete a capture"],
 		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["n p", "next and previous rank that differs"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show keys, filter fields and colours"],
 	];
 
@@ -59,6 +59,7 @@
 		"/": () => $("job-filter").focus(),
 		c: () => { $("length").hidden ? $("go").focus() : $("length").select(); },
 		w: () => Page.holds.open(),
+		o: () => $("pick").click(),
 	};
 	const TRACE = {
 		"/": () => { Page.report.change({ tab: "rows" }); requestAnimationFrame(() => $("filter").select()); },
@@ -98,7 +99,7 @@
 		$("theme").addEventListener("click", Page.toggleTheme);
 		$("help").addEventListener("click", keys);
 		Page.watch(["route"], view);
-		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "compare", "ranks", "holds", "net"])
+		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "upload", "compare", "ranks", "holds", "net"])
 			Page[part].start();
 		Page.touch("route");
 		Page.settle();

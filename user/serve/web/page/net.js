@@ -28,6 +28,11 @@
 		return new ApiError(r.status, detail, field);
 	}
 
+	function refused(status) {
+		if (status === 401)
+			login();
+	}
+
 	// Returns JSON, or throws an ApiError whose message is shown to the user.
 	async function api(path, { method = "GET", body, signal } = {}) {
 		let r;
@@ -42,8 +47,7 @@
 				throw err;
 			throw new ApiError(0, "The server does not answer.");
 		}
-		if (r.status === 401)
-			login();
+		refused(r.status);
 		if (!r.ok)
 			throw await reason(r);
 		return r.status === 204 ? null : r.json();
@@ -145,5 +149,5 @@
 		addEventListener("pageshow", e => e.persisted && open());
 	}
 
-	Page.net = { api, ApiError, start, history: history_ };
+	Page.net = { api, ApiError, refused, start, history: history_ };
 })();

@@ -57,7 +57,7 @@
 		when.title = t.begun ? `Start of the recording: ${new Date(t.begun * 1000).toISOString()}` : "";
 		at.children[0].hidden = !going;
 		at.children[0].firstChild.style.width = Page.capture.part(t) * 100 + "%";
-		at.children[1].textContent = going && t.state === "capturing" ? "" : STATES[t.state] ?? t.state;
+		at.children[1].textContent = going && t.state === "capturing" ? "" : (t.uploaded && t.state === "starting" ? "reading" : STATES[t.state] ?? t.state);
 		at.title = going ? Page.capture.words(t) : t.error ?? t.stop_reason ?? "";
 		at.classList.toggle("warn", t.state === "failed");
 		peak.textContent = peakOf(t) !== undefined ? bytes(peakOf(t)) : t.state === "failed" ? t.error ?? "" : "";
@@ -77,8 +77,8 @@
 		length.textContent = long ? Page.columns.time(long) : "";
 		file.textContent = t.bytes ? bytes(t.bytes) : "";
 		file.title = t.file ?? "";
-		act.children[0].hidden = !going || t.state === "finishing";
-		act.children[1].hidden = going;
+		act.children[0].hidden = !going || t.uploaded || t.state === "finishing";
+		act.children[1].hidden = going && !t.uploaded;
 	}
 
 	function open(t) {
@@ -134,7 +134,7 @@
 			return false;
 		if (e.key === "Delete" && !Page.capture.underWay(t))
 			remove(t).then(() => $("trace-list").focus());
-		else if (e.key === "s" && Page.capture.underWay(t))
+		else if (e.key === "s" && Page.capture.underWay(t) && !t.uploaded)
 			Page.capture.stop(t.trace_id);
 		else
 			return false;
@@ -146,7 +146,7 @@
 		rows.sort((a, b) => (b.begun ?? Infinity) - (a.begun ?? Infinity));
 		$("captures-none").hidden = rows.length > 0;
 		$("trace-list").hidden = !rows.length;
-		$("captures-none").textContent = model.hello ? "No captures yet. Select a process above and capture it." : "";
+		$("captures-none").textContent = model.hello ? (model.processes.size || model.targets.length ? "No captures yet. Select a process above and capture it, or drop" : "No captures. Drop") + " a recording or a memory snapshot of PyTorch on this page." : "";
 		list.update(rows.length);
 		compare();
 	}
