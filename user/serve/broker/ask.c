@@ -101,6 +101,7 @@ void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, c
 
 /* ---- members of a request ---- */
 
+/* Refuses a request because of a member, and says what it must be. */
 static void refuse_field(struct peer *p, const json_t *msg, const struct field *f)
 {
 	json_int_t id = ask__id(msg);

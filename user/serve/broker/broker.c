@@ -44,22 +44,26 @@
 #include "serve/server/link.h"
 #include "serve/server/sandbox.h"
 
-#define TELL_EVERY UINT64_C(500000000)	 /* ns */
+#define TELL_EVERY UINT64_C(500000000)	 /* ns between two reports on running captures */
 #define ENDS_WITHIN UINT64_C(6000000000) /* ns, time for captures to end when the server ends */
-#define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
-#define FILES_WANTED 4096
+#define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns, time for the first search */
+#define FILES_WANTED 4096		       /* descriptors, if the hard limit allows so many */
 
 /* ---- recordings of earlier servers in the folder ---- */
 
+/* Comparison for qsort() of names. */
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-struct names {
+struct names { /* of recordings */
 	char **v;
 	size_t n, room;
 };
+
+#define ID_PREFIX "trace_" /* begins the ID of a trace, and the names of its files */
+#define SUFFIX ".mtr"
 
 /* True for "trace_1705536000000.mtr". Exported files do not count: they are made again on
  * request. */
@@ -67,10 +71,13 @@ static bool is_recording(const char *name)
 {
 	size_t len = strlen(name);
 
-	return len > strlen("trace_.mtr") && len < 64 && passed_files__good_name(name) &&
-	       !strncmp(name, "trace_", 6) && !strcmp(name + len - 4, ".mtr");
+	if (len <= strlen(ID_PREFIX SUFFIX) || len >= 64 || !passed_files__good_name(name))
+		return false;
+	return !strncmp(name, ID_PREFIX, strlen(ID_PREFIX)) &&
+	       !strcmp(name + len - strlen(SUFFIX), SUFFIX);
 }
 
+/* For store__each(): adds the name of a recording. One without memory is left out. */
 static void add_recording(void *ctx, const char *name)
 {
 	struct names *names = ctx;
@@ -94,27 +101,31 @@ static void remove_empty_recording(const struct broker *b, const char *name)
 	store__remove(&b->store, facts);
 }
 
-/* Removes a file if it is an export of an earlier server, complete or not, or has the facts of a
- * recording that is gone. */
+/* For store__each(): removes a file if it is an export of an earlier server, complete or not, or
+ * has the facts of a recording that is gone. */
 static void remove_old_export(void *ctx, const char *name)
 {
 	struct broker *b = ctx;
-	size_t len = strlen(name);
+	bool lost_facts; /* those of a recording that is gone */
 	char recording[128];
-	const char *digits = name + 6, *end;
+	const char *digits = name + strlen(ID_PREFIX),
+		   *end; /* the number in the ID, if it has the prefix */
 
 	if (!strncmp(name, ".trace_", 7) && strstr(name, ".part-")) {
 		store__remove(&b->store, name);
 		return;
 	}
-	if (strncmp(name, "trace_", 6) != 0 || !passed_files__good_name(name) || is_recording(name))
+	if (strncmp(name, ID_PREFIX, strlen(ID_PREFIX)) != 0)
+		return;
+	if (!passed_files__good_name(name) || is_recording(name))
 		return;
 	for (end = digits; isdigit((unsigned char)*end); end++)
 		;
 	if (end == digits || end - name > 60)
 		return;
 	snprintf(recording, sizeof(recording), "%.*s.mtr", (int)(end - name), name);
-	if (*end == '_' || (len > 5 && !strcmp(end, ".json") && !store__has(&b->store, recording)))
+	lost_facts = !strcmp(end, ".json") && !store__has(&b->store, recording);
+	if (*end == '_' || lost_facts)
 		store__remove(&b->store, name);
 }
 
@@ -141,7 +152,7 @@ static void load_folder(struct broker *b)
 			close(fd);
 		if (fd >= 0 && !size)
 			remove_empty_recording(b, names.v[i]);
-		names.v[i][strlen(names.v[i]) - 4] = '\0';
+		names.v[i][strlen(names.v[i]) - strlen(SUFFIX)] = '\0';
 		if (fd >= 0 && size)
 			t = trace__new(b, names.v[i]);
 		if (t && !trace__read_note(b, t)) {
@@ -177,8 +188,8 @@ static void choose_id(const struct broker *b, const char *path, char *buf, size_
 	for (; base[n] && n < sizeof(stem) - 1; n++)
 		stem[n] = isalnum((unsigned char)base[n]) || strchr("._-", base[n]) ? base[n] : '_';
 	stem[n] = '\0';
-	if (n > 4 && !strcmp(stem + n - 4, ".mtr"))
-		stem[n - 4] = '\0';
+	if (n > strlen(SUFFIX) && !strcmp(stem + n - strlen(SUFFIX), SUFFIX))
+		stem[n - strlen(SUFFIX)] = '\0';
 	if (*stem == '-' || *stem == '.')
 		*stem = '_';
 	snprintf(buf, size, "trace_%s", stem);
@@ -257,6 +268,7 @@ int broker_saved__take(struct broker *b)
 #define FILES 4096		     /* limit of descriptors */
 #define PEER_ENDS_WITHIN 2000	     /* ms */
 
+/* Gives up the rights of a peer in its process. False: failed, logged. */
 static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 {
 	struct sandbox_opts d = {
@@ -287,6 +299,7 @@ static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 	return true;
 }
 
+/* Erases a text from memory; NULL: does nothing. */
 static void wipe_secret(char *secret)
 {
 	if (secret)
@@ -355,6 +368,7 @@ static int run_peer(void *ctx)
 
 /* ---- child processes: first messages to them ---- */
 
+/* The first message to a peer: what the server can do, and its limits. NULL: no memory. */
 static json_t *make_hello(const struct broker *b)
 {
 	const struct serve_args *a = b->args;
@@ -458,6 +472,7 @@ failed:
 	return err;
 }
 
+/* For link__pump(): takes a message of a peer. */
 static void take_message(void *ctx, json_t *msg, int fd)
 {
 	struct peer *p = ctx;
@@ -632,6 +647,8 @@ static int open_listens(struct broker *b)
 	return 0;
 }
 
+/* Blocks the signals that end the server, and SIGCHLD. Returns a descriptor that reads them, or -1
+ * with errno. */
 static int open_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD };
@@ -654,7 +671,9 @@ static void notify_systemd(const char *text)
 	size_t len = path ? strlen(path) : 0;
 	int fd;
 
-	if (!len || len >= sizeof(un.sun_path) || (*path != '/' && *path != '@'))
+	if (!len || len >= sizeof(un.sun_path))
+		return;
+	if (*path != '/' && *path != '@') /* '@': a name in the abstract namespace */
 		return;
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -668,6 +687,7 @@ static void notify_systemd(const char *text)
 	close(fd);
 }
 
+/* Logs the URLs, and tells systemd that the server is ready. */
 static void announce_ready(const struct broker *b)
 {
 	for (size_t i = 0; i < b->n_listens; i++) {
@@ -708,6 +728,7 @@ static void replace_stuck_look(struct broker *b)
 	abandon_peer(p);
 }
 
+/* Reads the signals that have come. All but SIGCHLD end the server. */
 static void read_signals(struct broker *b)
 {
 	struct signalfd_siginfo si;
@@ -721,7 +742,7 @@ static void read_signals(struct broker *b)
 static void pump_all(struct broker *b)
 {
 	uint64_t now = clock__monotonic();
-	bool tell = now >= b->next_tell;
+	bool tell = now >= b->next_tell, start_is_due;
 
 	replace_stuck_look(b);
 	for (int k = 0; k < PEER_NR; k++) {
@@ -732,7 +753,8 @@ static void pump_all(struct broker *b)
 			b->quit = true;
 			b->status = EXIT_FAILED;
 		}
-		if (!p->process.pid && p->again && now >= p->again && !b->quit && start_peer(b, k))
+		start_is_due = !p->process.pid && p->again && now >= p->again;
+		if (start_is_due && !b->quit && start_peer(b, k))
 			p->again = now + AGAIN_MOST;
 	}
 	/* From the end, because a trace may be deleted on the way. */
@@ -796,6 +818,7 @@ static int poll_limit(const struct broker *b)
 	return b->peers[PEER_LOOK].process.pid ? 2000 : -1; /* for replace_stuck_look() */
 }
 
+/* Serves until b->quit. Sets b->status on failure. */
 static void run_loop(struct broker *b)
 {
 	struct pollfd fds[512];

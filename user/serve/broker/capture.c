@@ -35,13 +35,14 @@
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
 #define CLOCK_OFFSET_MAX 9e15 /* ns: largest offset of a client's clock */
-#define BYTES_PER_EVENT                                                                            \
-	40 /* upper bound of an event's size in a recording, without names;                        \
-	      docs/reference/mtr.md: usually 4 to 12 */
+/* Upper bound of an event's size in a recording, without names; usually 4 to 12:
+ * docs/reference/mtr.md. */
+#define BYTES_PER_EVENT 40
 #define BYTES_OF_NAMES (UINT64_C(8) << 20) /* reserved for the rest of a recording */
 #define SHARE_MIN (UINT64_C(1) << 20)	   /* fewer bytes are not worth a capture */
 #define LOG_SHOWN 2048			   /* bytes of a command's output that go into its trace */
 #define SECOND UINT64_C(1000000000)
+#define SHELL_FAILS 126 /* exit code of a shell that cannot execute a command; others are higher */
 #define URGE_AFTER (8 * SECOND) /* time between two signals that end a capture, ns */
 
 /* ---- checking a request ---- */
@@ -63,6 +64,7 @@ struct wanted {
 	uint64_t bytes; /* size limit of the recording; reserved in the folder */
 };
 
+/* Reads the shape of the model's input, which is checked. */
 static void read_shape(const json_t *msg, struct wanted *w)
 {
 	const json_t *a = json_object_get(msg, "input_shape");
@@ -171,13 +173,15 @@ bool trace__has_room(struct peer *p, json_int_t id)
 	struct broker *b = p->b;
 	size_t kept = 0;
 
-	for (size_t i = 0; i < b->traces.n; i++)
+	for (size_t i = 0; i < b->traces.n; i++) /* those of the command line do not count */
 		kept += b->traces.v[i]->given < 0;
 	/* Failed traces make room for new traces. */
 	for (size_t i = 0; kept >= b->args->max_traces && i < b->traces.n;) {
-		if (b->traces.v[i]->state == TRACE_FAILED && b->traces.v[i]->given < 0 &&
-		    !b->traces.v[i]->dropping) {
-			trace__delete(b, b->traces.v[i]);
+		struct trace *t = b->traces.v[i];
+		bool has_failed = t->state == TRACE_FAILED && t->given < 0;
+
+		if (has_failed && !t->dropping) {
+			trace__delete(b, t);
 			kept--;
 		} else {
 			i++;
@@ -227,6 +231,7 @@ struct argv {
 	char *shell;	/* see shell_text(); NULL: bash is used */
 };
 
+/* Adds an argument, which must stay valid. */
 static void put_word(struct argv *a, const char *word)
 {
 	if (a->n < SPAWN_ARGS)
@@ -251,11 +256,13 @@ __attribute__((format(printf, 3, 4))) static void put_text(struct argv *a, const
 	put_word(a, to);
 }
 
+/* Adds an option and its value, a number with a unit, such as "ns". */
 static void put_number(struct argv *a, const char *option, uint64_t n, const char *unit)
 {
 	put_text(a, option, "%" PRIu64 "%s", n, unit);
 }
 
+/* Adds the options about the begin of the capture and about the client's clock. */
 static void put_start(struct argv *a, const struct wanted *w)
 {
 	char date[40];
@@ -290,6 +297,7 @@ static void put_recorder_options(struct argv *a, const struct wanted *w, int tel
 	put_start(a, w);
 }
 
+/* Adds the variables that tell the command about the request. One without memory is left out. */
 static void put_environment(struct argv *a, const struct wanted *w)
 {
 	char shape[TRACE_SHAPE * 12] = "";
@@ -308,18 +316,17 @@ static void put_environment(struct argv *a, const struct wanted *w)
 	a->env[n] = NULL;
 }
 
-/* The command line for a shell other than bash. The capture must trace the command, not its shell.
- * bash replaces itself by its last command, but other shells may not, so a single command gets
- * "exec". "env" allows variables before the command's name. */
+/* The command line for a shell other than bash; NULL: no memory. The capture must trace the
+ * command, not its shell. bash replaces itself by its last command, but other shells may not, so a
+ * single command gets "exec". "env" allows variables before the command's name. */
 static char *shell_text(const char *text)
 {
 	char *ret = NULL;
 
 	text += strspn(text, " \t");
-	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5) ||
-	    asprintf(&ret, "exec env %s", text) < 0)
-		ret = strdup(text);
-	return ret;
+	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5))
+		return strdup(text);
+	return asprintf(&ret, "exec env %s", text) < 0 ? NULL : ret;
 }
 
 /* Adds `run` with its options and the target's command, which a shell runs. */
@@ -407,6 +414,7 @@ static int start_recorder(struct broker *b, struct trace *t, const struct wanted
 	return err;
 }
 
+/* Sets what the request says about the trace, and the deadline of its start. */
 static void fill_trace(struct trace *t, struct peer *p, const struct wanted *w)
 {
 	snprintf(t->model, sizeof(t->model), "%s", w->target ? w->target->name : "");
@@ -592,6 +600,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, false);
 }
 
+/* A number of bytes of a status line; -1: unknown. */
 static int64_t known_bytes(const json_t *v)
 {
 	return json_is_integer(v) ? json_integer_value(v) : -1;
@@ -615,6 +624,7 @@ static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 	const char *reason = json_string_value(json_object_get(o, "reason"));
 	const json_t *seconds = json_object_get(o, "seconds");
 	pid_t pid_before = t->pid;
+	bool has_attached, has_ended; /* the recorder */
 
 	t->pid = (pid_t)read_count(o, "pid", (uint64_t)t->pid);
 	t->dropped = read_count(o, "dropped", t->dropped);
@@ -631,13 +641,14 @@ static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
 	t->opened = true;
-	if (state && strcmp(state, "opened") != 0 && !t->attached && seconds)
+	has_attached = state && strcmp(state, "opened") != 0 && seconds;
+	if (has_attached && !t->attached)
 		begin_capturing(b, t);
 	else if (t->pid != pid_before)
 		trace__tell(b, t, false);
 	/* The recording has ended before the command, so end the command, too. */
-	if (state && !strcmp(state, "ended") && t->is_command && t->attached &&
-	    strcmp(t->stop_reason, "target exited") != 0)
+	has_ended = state && !strcmp(state, "ended") && t->attached;
+	if (t->is_command && has_ended && strcmp(t->stop_reason, "target exited") != 0)
 		capture__stop(t);
 }
 
@@ -705,11 +716,12 @@ static void keep_log(struct trace *t)
 static void explain_failure(const struct broker *b, const struct trace *t, int status, char *buf,
 			    size_t size)
 {
+	const bool was_not_executed = t->is_command && WIFEXITED(status) &&
+				      WEXITSTATUS(status) >= SHELL_FAILS;
 	char last[360];
 
 	spawned__last_message(&t->run, last, sizeof(last));
-	if (*last && t->is_command && !b->args->command_user && WIFEXITED(status) &&
-	    WEXITSTATUS(status) >= 126)
+	if (*last && was_not_executed && !b->args->command_user)
 		snprintf(buf, size,
 			 "%s; commands run as user %s: choose another with --command-user", last,
 			 *b->command_user ? b->command_user : "who serves");
@@ -743,6 +755,7 @@ static void end_capture(struct broker *b, struct trace *t, int status)
 {
 	uint64_t size = 0;
 	char why[512];
+	bool was_killed;
 	int fd;
 
 	read_status(b, t);
@@ -773,7 +786,8 @@ static void end_capture(struct broker *b, struct trace *t, int status)
 		trace__fail(b, t, choose_http_status(status), why);
 	} else {
 		/* The recorder failed, but the recording before the failure is readable. */
-		if (!t->is_command && status && !(WIFSIGNALED(status) && t->stopping))
+		was_killed = WIFSIGNALED(status) && t->stopping; /* by us */
+		if (!t->is_command && status && !was_killed)
 			snprintf(t->error, sizeof(t->error), "%s", why);
 		trace__finish(b, t);
 	}

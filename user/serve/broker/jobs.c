@@ -30,12 +30,13 @@
 #define SECOND UINT64_C(1000000000)
 #define MEMORY (UINT64_C(4) << 30)	   /* limit of the address space, in bytes */
 #define DOCUMENT_MAX (UINT64_C(256) << 20) /* limit of a document in memory, in bytes */
-#define CPU_SECONDS 300
-#define WORKER_TIME (600 * SECOND) /* time limit of a worker, in ns */
-#define DUMP_TIME (60 * SECOND)	   /* time limit of `dump`, in ns */
-#define PIPE_SIZE (1 << 20)	   /* size of a worker's pipe, in bytes */
-#define TAKEN_AT_ONCE 8		   /* full pipes read from a worker at a time */
-#define NICE 5
+#define CPU_SECONDS 300			   /* limit of a worker */
+#define WORKER_TIME (600 * SECOND)	   /* time limit of a worker, in ns */
+#define DUMP_TIME (60 * SECOND)		   /* time limit of `dump`, in ns */
+#define PIPE_SIZE (1 << 20)		   /* size of a worker's pipe, in bytes */
+#define TAKEN_AT_ONCE 8			   /* full pipes read from a worker at a time */
+#define NICE 5				   /* priority of workers: captures go first */
+#define CANNOT_RUN 126	  /* exit code of a worker that could not be started; others are higher */
 #define IMPORTED "upload" /* name of an uploaded snapshot in its worker */
 #define COMPARED_MAX 16	  /* most traces of one comparison */
 
@@ -102,6 +103,7 @@ json_t *jobs__formats(void)
 
 /* ---- the list ---- */
 
+/* Frees a job, and kills its worker. */
 static void free_job(struct job *j)
 {
 	spawned__close(&j->run);
@@ -124,6 +126,7 @@ static void remove_part(struct broker *b, struct job *j)
 	*j->part = *j->source = '\0';
 }
 
+/* Takes a job off the list and frees it. */
 static void remove_job(struct broker *b, struct job *j)
 {
 	for (struct job **at = &b->jobs; *at; at = &(*at)->next) {
@@ -257,6 +260,7 @@ void jobs__forget_peer(struct broker *b, const struct peer *p)
 	}
 }
 
+/* True if a job reads the recording of this trace. */
 static bool uses_trace(const struct job *j, const struct trace *t)
 {
 	for (size_t i = 0; i < j->n_traces; i++)
@@ -314,11 +318,16 @@ static const struct trace_export *use_export(struct trace *t, const char *key)
 	return NULL;
 }
 
+static bool is_running_export(const struct job *j)
+{
+	return j->running && j->kind == JOB_EXPORT;
+}
+
 /* True if a worker already makes the file of this job. */
 static bool is_being_made(const struct broker *b, const struct job *wanted)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == wanted->traces[0] &&
+		if (is_running_export(j) && j->traces[0] == wanted->traces[0] &&
 		    !strcmp(j->key, wanted->key))
 			return true;
 	return false;
@@ -362,6 +371,7 @@ static void name_export(const struct broker *b, struct job *j)
 
 /* ---- running ---- */
 
+/* Number of workers. */
 static size_t count_running(const struct broker *b)
 {
 	size_t n = 0;
@@ -520,6 +530,19 @@ static int seal_output(const struct job *j, uint64_t *size)
 	return fd < 0 ? -errno : fd;
 }
 
+/* True if the kernel ended the worker because of a limit: of time, or of memory. */
+static bool hit_limit(int status)
+{
+	return WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
+}
+
+/* True if a message says that memory or the disk is full: the request may succeed later. */
+static bool lacks_room(const char *why)
+{
+	return strstr(why, "out of memory") || strstr(why, "not enough memory") ||
+	       strstr(why, "cannot write") || strstr(why, "disk is full");
+}
+
 /* The HTTP status of a failed job, with the reason in why. */
 static int explain_failure(const struct job *j, int status, char *why, size_t size)
 {
@@ -535,8 +558,7 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 					 : "the answer would be larger than the limit of 256 MiB");
 		return 503;
 	}
-	if (j->late ||
-	    (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
+	if (j->late || hit_limit(status)) {
 		snprintf(why, size, "the request took more time (%d s) or memory than allowed",
 			 CPU_SECONDS);
 		return 503;
@@ -550,10 +572,9 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
 	/* Only messages of EXIT_FAILED are searched. Others may contain text of the request, such
 	 * as the name of a mark. */
-	if (WEXITSTATUS(status) >= 126 ||
-	    (WEXITSTATUS(status) == EXIT_FAILED &&
-	     (strstr(why, "out of memory") || strstr(why, "not enough memory") ||
-	      strstr(why, "cannot write") || strstr(why, "disk is full"))))
+	if (WEXITSTATUS(status) >= CANNOT_RUN)
+		return 503;
+	if (WEXITSTATUS(status) == EXIT_FAILED && lacks_room(why))
 		return 503;
 	if (j->kind == JOB_DUMP && WEXITSTATUS(status) == EXIT_UNUSABLE)
 		return 404;
@@ -664,12 +685,15 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 	trace__fail(b, t, t->uploaded ? 422 : 503, both);
 }
 
-/* EXIT_HELD is the status of a diagnosis that found a fault. */
+/* True if the output of a worker is complete. EXIT_HELD is the status of a diagnosis that found a
+ * fault. */
 static bool has_succeeded(const struct job *j, int status)
 {
-	return WIFEXITED(status) && !j->write_err &&
-	       (WEXITSTATUS(status) == EXIT_OK ||
-		(WEXITSTATUS(status) == EXIT_HELD && j->kind == JOB_DOCUMENT));
+	if (!WIFEXITED(status) || j->write_err)
+		return false;
+	if (WEXITSTATUS(status) == EXIT_HELD)
+		return j->kind == JOB_DOCUMENT;
+	return WEXITSTATUS(status) == EXIT_OK;
 }
 
 /* A message of an import, without the name that the file has in its worker. */
@@ -703,6 +727,7 @@ static void end_job(struct broker *b, struct job *j, int status)
 		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }
 
+/* Answers a job that could not be started. err: of start_job(). */
 static void refuse_start(struct broker *b, struct job *j, int err)
 {
 	const char *why = err == -EDQUOT
@@ -864,6 +889,8 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg, size_t least,
 	return true;
 }
 
+/* The add_ functions add the recordings that the request names, and further arguments. False: the
+ * request has been answered. */
 static bool add_named_trace(struct job *j, struct peer *p, json_t *msg)
 {
 	return add_trace(j, p, msg, "trace_id", NULL);
@@ -992,6 +1019,7 @@ static const struct request_kind {
 	{ 0 },
 };
 
+/* Sets the command of a job from a request. False: the request has been answered. */
 static bool fill_job(struct job *j, struct peer *p, json_t *msg, const struct request_kind *s)
 {
 	if (!ask__fits(p, msg, s->options))

@@ -14,6 +14,7 @@
 
 #define SCAN_WITHIN UINT64_C(3000000000) /* longest wait for a search, ns */
 
+/* The reported process with this PID; NULL: none. */
 static struct broker_process *find_process(struct broker *b, pid_t pid)
 {
 	for (size_t i = 0; i < b->processes.n; i++)
@@ -22,6 +23,7 @@ static struct broker_process *find_process(struct broker *b, pid_t pid)
 	return NULL;
 }
 
+/* The target with this name, "" excluded; NULL: none. */
 static const struct serve_target *find_target(const struct broker *b, const char *name)
 {
 	for (size_t i = 0; i < b->args->n_targets; i++)

@@ -29,9 +29,9 @@
 #include "watch/watch.h"
 
 #define SECOND UINT64_C(1000000000)
-#define STUCK_AFTER (10 * SECOND) /* PEER_LOOK waits in a read for longer: it is stuck */
-#define BUSY_MOST (60 * SECOND)	  /* the same if it computes, on a busy machine */
-#define LEFT_OUT_FOR (600 * SECOND)
+#define STUCK_AFTER (10 * SECOND)	/* PEER_LOOK waits in a read for longer: it is stuck */
+#define BUSY_MOST (60 * SECOND)		/* the same if it computes, on a busy machine */
+#define LEFT_OUT_FOR (600 * SECOND)	/* a stuck process is not read again for so long */
 #define LEFT_OUT_MOST 256		/* processes left out because a read did not return */
 #define TIMES_OF_OWNER 2		/* so many of one owner: all of the owner are left out */
 #define SCAN_EVERY UINT64_C(2000000000) /* time between two searches, ns */
@@ -161,6 +161,7 @@ static double date_of(uint64_t boot_ns)
 	return (double)(clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME) + boot_ns) / 1e9;
 }
 
+/* Sends a message to the broker. Without the broker, the process ends. */
 static void send_message(struct look *l, json_t *msg)
 {
 	if (link__send(l->link, msg, -1))
@@ -169,6 +170,7 @@ static void send_message(struct look *l, json_t *msg)
 
 /* ---- targets ---- */
 
+/* Reports the targets with their processes. */
 static void send_targets(struct look *l)
 {
 	json_t *list = json_array();
@@ -195,6 +197,7 @@ static const char *target_name(const struct look *l, uint64_t targets)
 	return "";
 }
 
+/* The message about a process; NULL: no memory. */
 static json_t *process_message(const struct look *l, const struct seen *s)
 {
 	return json_pack("{s:s,s:i,s:f,s:I,s:s,s:s}", "event", "process", "pid", (int)s->t->pid,
@@ -202,6 +205,7 @@ static json_t *process_message(const struct look *l, const struct seen *s)
 			 target_name(l, s->targets), "name", s->t->name);
 }
 
+/* Adds a text without control characters; nothing for "". */
 static void put_clean(json_t *o, const char *key, const char *text)
 {
 	char clean[80];
@@ -211,6 +215,7 @@ static void put_clean(json_t *o, const char *key, const char *text)
 			o, key, json_string(text__clean(clean, sizeof(clean), text, strlen(text))));
 }
 
+/* Reports a process, with its container if it has one. */
 static void send_process(struct look *l, const struct seen *s)
 {
 	const struct cgroup *c = &s->t->cgroup;
@@ -317,6 +322,7 @@ static bool add_match(void *ctx, const struct pick_process *p)
 	struct look *l = ctx;
 	uint64_t bit = UINT64_C(1) << l->target_index;
 	const struct serve_target *wanted = &l->args->targets[l->target_index];
+	bool of_all = wanted->kind == TARGET_ALL, fits;
 	struct watch_target *t;
 	struct owner *owner;
 	struct seen *s;
@@ -332,14 +338,14 @@ static bool add_match(void *ctx, const struct pick_process *p)
 		return true;
 	}
 	owner = owners__of(&l->owners, p);
-	if (owner &&
-	    !(scan_guard__enter(l->guard, p->pid, wanted->kind == TARGET_ALL ? owner->name : "") &&
-	      make_room(l, owner))) {
+	fits = owner && scan_guard__enter(l->guard, p->pid, of_all ? owner->name : "") &&
+	       make_room(l, owner);
+	if (owner && !fits) {
 		leave_out(l, p->pid);
 		owner__drop(owner);
 		return false;
 	}
-	t = owner ? watch_target__new(p, wanted->kind == TARGET_ALL, &err) : NULL;
+	t = owner ? watch_target__new(p, of_all, &err) : NULL;
 	if (!t) {
 		owner__drop(owner);
 		return false;
@@ -393,6 +399,7 @@ static void scan_targets(struct look *l, bool first)
 		l->quit = true;
 }
 
+/* Removes process i from the table, and reports that. */
 static void remove_seen(struct look *l, size_t i)
 {
 	struct seen *s = &l->seen[i];
@@ -412,6 +419,7 @@ static void remove_seen(struct look *l, size_t i)
 
 /* ---- figures ---- */
 
+/* The figures of device i as an object; NULL: no memory. */
 static json_t *device_figures_of(const struct watch_target *t, size_t i)
 {
 	const struct watch_device *d = &t->devices[i];
@@ -428,6 +436,7 @@ static json_t *device_figures_of(const struct watch_target *t, size_t i)
 	return o;
 }
 
+/* Reports the figures of a process, or why they are unknown. */
 static void send_sample(struct look *l, const struct watch_target *t)
 {
 	const char *none = t->n_devices ? "" : "the trace has no CUDA allocations";
@@ -500,6 +509,7 @@ static void add_process(struct look *l, pid_t pid, const char *target)
 	pick_process__free(&p);
 }
 
+/* For link__pump(): takes a message of the broker. */
 static void take_message(void *ctx, json_t *msg, int fd)
 {
 	const char *action = json_string_value(json_object_get(msg, "do"));
@@ -535,6 +545,7 @@ static int open_finds(struct look *l)
 	return 0;
 }
 
+/* Searches and reads until l->quit. */
 static void run_loop(struct look *l)
 {
 	struct pollfd fds[1 + BROKER_PROCESSES];

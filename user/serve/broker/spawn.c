@@ -293,6 +293,16 @@ static const char *skip_prefix(const char *line, const char *end)
 	return skip(skip(line, end, "error: "), end, "warning: ");
 }
 
+#define ADVICE "See `" /* "See `memtrace-bpf help report`." is advice for a terminal */
+
+/* True for a message of memtrace-bpf or of one of its commands. */
+static bool is_of_us(const char *line, const char *end)
+{
+	const char *rest = skip(line, end, "memtrace-bpf");
+
+	return rest != line && (size_t)(end - line) > strlen(PREFIX) && strchr(": ", *rest);
+}
+
 /* A line of memtrace-bpf replaces earlier lines; another line replaces only lines that are not of
  * memtrace-bpf. */
 char *spawned__last_message(const struct spawned *s, char *buf, size_t size)
@@ -302,17 +312,14 @@ char *spawned__last_message(const struct spawned *s, char *buf, size_t size)
 	bool best_is_ours = false;
 
 	for (; line < end; line = line_end + 1) {
-		bool is_ours = (size_t)(end - line) > strlen(PREFIX) &&
-			       !strncmp(line, "memtrace-bpf", 12) &&
-			       (line[12] == ':' || line[12] == ' ');
+		bool is_ours = is_of_us(line, end);
 
 		line_end = memchr(line, '\n', (size_t)(end - line));
 		line_end = line_end ? line_end : end;
-		/* "See `memtrace-bpf help report`." is advice for a terminal. */
-		if (line_end == line ||
-		    !strncmp(line, "See `",
-			     (size_t)(line_end - line) < 5 ? (size_t)(line_end - line) : 5) ||
-		    (best_is_ours && !is_ours))
+
+		if (line_end == line || skip(line, line_end, ADVICE) != line)
+			continue;
+		if (best_is_ours && !is_ours)
 			continue;
 		best = is_ours ? skip_prefix(line, line_end) : line;
 		best_end = line_end;

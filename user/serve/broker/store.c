@@ -16,12 +16,14 @@
 #define WHY_SIZE 256
 #define TEMPORARY "memtrace-serve-" /* begin of the names of temporary folders */
 
+/* Sets why to a text. Returns err. */
 static int set_error(int err, char *why, const char *text)
 {
 	snprintf(why, WHY_SIZE, "%s", text);
 	return err;
 }
 
+/* Calls fn for each file in a folder. */
 static void call_each(int dir, void (*fn)(void *ctx, const char *name), void *ctx)
 {
 	int fd = dup(dir);
@@ -42,6 +44,7 @@ static void call_each(int dir, void (*fn)(void *ctx, const char *name), void *ct
 
 /* ---- folders of killed servers ---- */
 
+/* For call_each(): removes a file. ctx: the folder's descriptor. */
 static void unlink_in(void *ctx, const char *name)
 {
 	unlinkat(*(int *)ctx, name, 0);
@@ -74,6 +77,7 @@ static void remove_stale(const char *parent)
 
 /* ---- the folder ---- */
 
+/* Makes a folder that ends with the server. Returns 0, or -errno with why. */
 static int make_temporary(struct store *s, char *why)
 {
 	const char *parent = getenv("TMPDIR");
@@ -221,6 +225,7 @@ struct sum {
 	uint64_t bytes;
 };
 
+/* For store__each(): adds the bytes of a file. */
 static void add_size(void *ctx, const char *name)
 {
 	struct sum *sum = ctx;

@@ -206,6 +206,7 @@ static const struct fact {
 
 #define FACTS (sizeof(facts) / sizeof(*facts))
 
+/* A number for JSON, which has signed ones. */
 static json_t *count_json(uint64_t n)
 {
 	return json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n));
@@ -316,6 +317,7 @@ json_t *trace__facts(const struct trace *t)
 	return o;
 }
 
+/* The message about a trace; NULL: no memory. */
 static json_t *make_message(const struct trace *t)
 {
 	return json_pack("{s:s,s:o}", "event", "trace", "trace", trace__facts(t));

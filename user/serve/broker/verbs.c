@@ -14,6 +14,7 @@
 #include "serve/broker/trace.h"
 #include "serve/broker/upload.h"
 
+/* The functions below handle the requests of their names, and answer them. */
 static void stop_capture(struct peer *p, json_t *msg)
 {
 	struct trace *t = trace__asked(p, msg, "trace_id");

@@ -157,6 +157,7 @@ static void set_process_missing(struct fetch_process *p, const char *fmt, ...)
 	p->file = NULL;
 }
 
+/* Number of processes in a state. */
 static size_t count_of(const struct fetch *f, enum fetch_state state)
 {
 	size_t n = 0;
@@ -184,6 +185,7 @@ static json_t *parse_answer(const struct http_answer *a)
 
 /* ---- checks of downloaded recordings ---- */
 
+/* Copies a fact without control characters; "" if it is missing. */
 static void copy_text(char *to, size_t size, const struct facts *f, const char *key)
 {
 	const char *s = facts__get(f, key) ?: "";
@@ -296,6 +298,7 @@ static bool check_recording(struct fetch_process *p)
 
 /* ---- the index ---- */
 
+/* Fills an entry of the index for a missing recording or host. */
 static void set_missing(struct folder_missing *m, const struct fetch_host *h, int64_t pid,
 			int64_t rank, const char *why)
 {
@@ -376,12 +379,18 @@ static void delete_trace(struct fetch_process *p)
 
 static void on_started(void *ctx, const struct http_answer *a);
 
+#define ID_PREFIX "trace_"
+#define ID_DIGITS 20 /* digits of the largest 64-bit number */
+
 /* True for an ID as a server makes it: no other text of the server goes into later URLs. */
 static bool is_trace(const char *id)
 {
-	size_t digits = id && !strncmp(id, "trace_", 6) ? strspn(id + 6, "0123456789") : 0;
+	const char *number = id && !strncmp(id, ID_PREFIX, strlen(ID_PREFIX))
+				     ? id + strlen(ID_PREFIX)
+				     : "";
+	size_t digits = strspn(number, "0123456789");
 
-	return digits && digits <= 20 && !id[6 + digits];
+	return digits && digits <= ID_DIGITS && !number[digits];
 }
 
 /* Keeps the ID of the process's trace. False: the server's answer has no valid ID. */
@@ -437,8 +446,11 @@ static void on_list_for_start(void *ctx, const struct http_answer *a)
 	json_array_foreach(list, i, t) {
 		double at = json_number_value(json_object_get(t, "start_at"));
 
-		if (json_integer_value(json_object_get(t, "pid")) == p->pid &&
-		    fabs(at - p->start_at) < 1e-3 && keep_trace_id(p, t))
+		bool is_ours = json_integer_value(json_object_get(t, "pid")) == p->pid &&
+			       fabs(at - p->start_at) <
+				       1e-3; /* to the millisecond, as the API has it */
+
+		if (is_ours && keep_trace_id(p, t))
 			break;
 	}
 	json_decref(doc);
@@ -448,6 +460,7 @@ static void on_list_for_start(void *ctx, const struct http_answer *a)
 		request_capture(p);
 }
 
+/* The host has answered the request for a capture, or its answer was lost. */
 static void on_started(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
@@ -494,6 +507,7 @@ static void check_trace(struct fetch_process *p, const json_t *t)
 	}
 }
 
+/* The host has listed its traces: goes on with each process whose capture runs. */
 static void on_list(void *ctx, const struct http_answer *a)
 {
 	struct fetch_host *h = ctx;
@@ -530,6 +544,7 @@ static void on_list(void *ctx, const struct http_answer *a)
 
 /* ---- download ---- */
 
+/* The download has ended: has the recording checked, or gives it up. */
 static void on_recording(void *ctx, const struct http_answer *a)
 {
 	struct fetch_process *p = ctx;
@@ -591,6 +606,7 @@ static void download(struct fetch_process *p)
 
 /* ---- checks in threads: a recording that is slow to read must not delay other hosts ---- */
 
+/* The main function of a thread. */
 static void *run_check(void *arg)
 {
 	struct fetch_check *c = arg;
@@ -624,6 +640,8 @@ static struct fetch_process *next_arrived(struct fetch *f)
 	return NULL;
 }
 
+/* Starts the check of the next recording, if there is one. Without a thread, gives the recording
+ * up. */
 static void start_check(struct fetch *f, struct fetch_check *c)
 {
 	c->p = next_arrived(f);
@@ -638,6 +656,7 @@ static void start_check(struct fetch *f, struct fetch_check *c)
 	c->p = NULL;
 }
 
+/* Takes the result of a check whose thread ends. */
 static void end_check(struct fetch *f, struct fetch_check *c)
 {
 	struct fetch_process *p = c->p;
@@ -684,6 +703,7 @@ static bool has_running_captures(const struct fetch_host *h)
 	return false;
 }
 
+/* Gives up the captures of a host that still run. */
 static void miss_running(struct fetch_host *h)
 {
 	for (size_t i = 0; i < h->n; i++)
@@ -789,6 +809,7 @@ static void ask_next(struct fetch_host *h)
 		call_host(h, "GET", "/api/targets", NULL, 0, on_targets, h);
 }
 
+/* The host has told the time: uses it and asks on. */
 static void on_clock(void *ctx, const struct http_answer *a)
 {
 	struct fetch_host *h = ctx;
@@ -824,12 +845,14 @@ static bool is_of_pods(const struct hosts *h, const char *pod)
 	return !h->n_pods;
 }
 
+/* True for a process of the job's pods and of the chosen target. */
 static bool is_wanted(const struct fetch *f, const json_t *process)
 {
 	const char *target = json_string_value(json_object_get(process, "target"));
 
-	return is_of_pods(f->o->hosts, json_string_value(json_object_get(process, "pod"))) &&
-	       (!f->o->target || (target && !strcmp(target, f->o->target)));
+	if (f->o->target && (!target || strcmp(target, f->o->target) != 0))
+		return false;
+	return is_of_pods(f->o->hosts, json_string_value(json_object_get(process, "pod")));
 }
 
 /* Adds a process of the host's answer. False: the answer is not valid. */
@@ -853,6 +876,7 @@ static bool take_process(struct fetch_host *h, const json_t *o)
 	return true;
 }
 
+/* The host has listed its processes: takes those that are wanted. */
 static void on_targets(void *ctx, const struct http_answer *a)
 {
 	struct fetch_host *h = ctx;
@@ -892,6 +916,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 	progress__at(&h->f->progress, (uint64_t)(h - h->f->hosts) + 1, h->f->processes);
 }
 
+/* For http__run(): ends it when the user wants that. */
 static int tick_of_asking(void *ctx)
 {
 	return is_interrupted(ctx) ? -1 : 0;
@@ -932,6 +957,7 @@ static const struct fetch_host *find_worst_clock(const struct fetch *f, uint64_t
 	return worst;
 }
 
+/* Prints the hosts and processes without a recording, and recordings without an end. */
 static void print_missing(const struct fetch *f, FILE *out)
 {
 	size_t n = 0;
@@ -959,6 +985,7 @@ static void print_missing(const struct fetch *f, FILE *out)
 	}
 }
 
+/* Prints the result for people. */
 static void print_text(const struct fetch *f, FILE *out)
 {
 	size_t kept = count_of(f, FETCH_KEPT), hosts = 0;
@@ -991,6 +1018,7 @@ static void print_text(const struct fetch *f, FILE *out)
 				?: folder__path(f->folder));
 }
 
+/* Writes a host with its processes. */
 static void put_host(struct json *j, const struct fetch_host *h)
 {
 	bool known = h->error != UINT64_MAX;
@@ -1057,6 +1085,7 @@ static void print_result(const struct fetch *f, FILE *out)
 
 /* ---- names ---- */
 
+/* Comparison for qsort(): by rank; unknown ones (-1) first. */
 static int by_rank(const void *a, const void *b)
 {
 	const struct fetch_process *x = *(struct fetch_process *const *)a,
@@ -1066,7 +1095,8 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* Names each recording after its rank or, if the rank is not known or several processes have it,
- * after host and PID. The ranks are those that the hosts report: no recording is here yet. */
+ * after host and PID. The ranks are those that the hosts report: no recording is here yet. Returns
+ * 0 or -ENOMEM. */
 static int name_all(struct fetch *f)
 {
 	struct fetch_process **all = calloc(f->processes + 1, sizeof(*all));
@@ -1079,8 +1109,9 @@ static int name_all(struct fetch *f)
 			all[n++] = &f->hosts[i].processes[k];
 	qsort(all, n, sizeof(*all), by_rank);
 	for (size_t i = 0; i < n; i++) {
-		bool is_unique = all[i]->rank >= 0 && (!i || all[i - 1]->rank != all[i]->rank) &&
-				 (i + 1 == n || all[i + 1]->rank != all[i]->rank);
+		bool like_last = i && all[i - 1]->rank == all[i]->rank;
+		bool like_next = i + 1 < n && all[i + 1]->rank == all[i]->rank;
+		bool is_unique = all[i]->rank >= 0 && !like_last && !like_next;
 
 		if (is_unique)
 			snprintf(all[i]->stem, sizeof(all[i]->stem), "rank-%" PRId64, all[i]->rank);
@@ -1094,6 +1125,7 @@ static int name_all(struct fetch *f)
 
 /* ---- phases ---- */
 
+/* Blocks the signals that end the command, and makes the hosts. Returns 0 or -ENOMEM. */
 static int set_up_fetch(struct fetch *f)
 {
 	const struct http_opts http = { .token = f->o->token,

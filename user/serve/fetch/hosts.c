@@ -22,6 +22,7 @@
 #define OUTPUT_MAX (64UL << 20) /* largest output of a program, in bytes */
 #define CHART_LABEL "app.kubernetes.io/name=memtrace-bpf"
 
+/* True for a URL; false for a host alone. */
 static bool has_scheme(const char *server)
 {
 	return !strncmp(server, "http://", 7) || !strncmp(server, "https://", 8);
@@ -132,16 +133,24 @@ int hosts__add(struct hosts *h, const char *server, const char *name, const char
  * -EINVAL. */
 static int add_missing(struct hosts *h, const char *name, const char *why)
 {
-	struct hosts_one one = { .url = strdup(""), .name = make_name("://", name), .why = why };
+	struct hosts_one one = { .why = why };
+	int err = -ENOMEM;
 
-	if (one.url && one.name && h->n < HOSTS_MAX &&
-	    !array__grow(&h->all, &h->room, h->n + 1, sizeof(*h->all))) {
-		h->all[h->n++] = one;
-		return 0;
-	}
+	if (h->n >= HOSTS_MAX)
+		return -EINVAL;
+	one.url = strdup("");
+	one.name = make_name("://", name);
+	if (!one.url || !one.name)
+		goto failed;
+	err = array__grow(&h->all, &h->room, h->n + 1, sizeof(*h->all));
+	if (err)
+		goto failed;
+	h->all[h->n++] = one;
+	return 0;
+failed:
 	free(one.url);
 	free(one.name);
-	return h->n < HOSTS_MAX ? -ENOMEM : -EINVAL;
+	return err;
 }
 
 /* Adds the UID of a pod of the job. Returns 0 or -ENOMEM. */
@@ -335,6 +344,7 @@ int hosts__add_slurm(struct hosts *h, const char *nodes)
 
 /* ---- Kubernetes ---- */
 
+/* A text in an object of an object; NULL: none. */
 static const char *member(const json_t *o, const char *outer, const char *key)
 {
 	return json_string_value(json_object_get(json_object_get(o, outer), key));
@@ -387,8 +397,11 @@ static bool runs_on(const json_t *pod, const char *node)
 	const char *on = member(pod, "spec", "nodeName");
 	const char *phase = member(pod, "status", "phase");
 
-	return on && !strcmp(on, node) && phase && !strcmp(phase, "Running") &&
-	       member(pod, "status", "podIP") && !member(pod, "metadata", "deletionTimestamp");
+	if (!on || strcmp(on, node) != 0)
+		return false;
+	if (!phase || strcmp(phase, "Running") != 0)
+		return false;
+	return member(pod, "status", "podIP") && !member(pod, "metadata", "deletionTimestamp");
 }
 
 /* Adds the server in the memtrace-bpf pod on the node, or the node as missing. Returns 0 or an exit
@@ -423,6 +436,7 @@ static int add_node(struct hosts *h, const char *node, const json_t *tracers)
 	return err ? log_failure(node, err, why) : EXIT_OK;
 }
 
+/* True if a host has this name. */
 static bool is_known(const struct hosts *h, const char *node)
 {
 	for (size_t i = 0; i < h->n; i++)

@@ -16,8 +16,9 @@
 #include "serve/server/authorities.h"
 
 #define MS UINT64_C(1000000)
-#define FIRST_WAIT (250 * MS) /* before the second attempt; doubled with each attempt */
-#define LONGEST_WAIT (4000 * MS)
+#define FIRST_WAIT (250 * MS)	  /* before the second attempt; doubled with each attempt */
+#define LONGEST_WAIT (4000 * MS)  /* between two attempts, unless the server asks for more */
+#define RETRY_AFTER_MOST 600	  /* s; a server that asks for more is not obeyed */
 #define TURN 200		  /* longest time between two calls of tick(), ms */
 #define ERROR_TEXT (HTTP_WHY * 4) /* bytes kept of an error document that comes instead of a file */
 
@@ -118,6 +119,7 @@ void http__free(struct http *h)
 int http__call(struct http *h, const struct http_call *call)
 {
 	struct call *c = calloc(1, sizeof(*c));
+	bool lacks_memory;
 
 	if (!c)
 		return -ENOMEM;
@@ -128,7 +130,8 @@ int http__call(struct http *h, const struct http_call *call)
 	c->data = call->fd < 0 ? malloc(1) : NULL;
 	*h->last = c;
 	h->last = &c->next;
-	if (c->url && (c->body || !call->body) && (c->data || call->fd >= 0))
+	lacks_memory = !c->url || (call->body && !c->body) || (call->fd < 0 && !c->data);
+	if (!lacks_memory)
 		return 0;
 	drop_call(c);
 	return -ENOMEM;
@@ -224,6 +227,7 @@ static int before_request(void *ctx, char *ip, char *own_ip, int port, int own_p
 	return CURL_PREREQFUNC_OK;
 }
 
+/* Adds a header to the attempt. False: no memory. */
 static bool add_header(struct call *c, const char *text)
 {
 	struct curl_slist *more = curl_slist_append(c->headers, text);
@@ -233,6 +237,7 @@ static bool add_header(struct call *c, const char *text)
 	return more;
 }
 
+/* Sets the options of libcurl and begins the attempt. False: no memory, or no valid URL. */
 static bool set_up_attempt(struct call *c, CURL *e)
 {
 	const struct http *h = c->http;
@@ -242,9 +247,11 @@ static bool set_up_attempt(struct call *c, CURL *e)
 		ca = h->ca;
 
 	/* No "Expect" header: servers that do not support it cause a delay of 1 s. */
-	if (!add_header(c, "Expect:") || !add_header(c, "Accept: application/json, */*") ||
-	    (c->body && !add_header(c, "Content-Type: application/json")) ||
-	    (h->token && !add_header(c, h->token)))
+	if (!add_header(c, "Expect:") || !add_header(c, "Accept: application/json, */*"))
+		return false;
+	if (c->body && !add_header(c, "Content-Type: application/json"))
+		return false;
+	if (h->token && !add_header(c, h->token))
 		return false;
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -354,6 +361,22 @@ static bool is_refusal(const struct call *c, CURLcode code, long status)
 	       (c->error_full || code == CURLE_OPERATION_TIMEDOUT);
 }
 
+/* True for an error that another attempt cannot mend. attempts: their number so far. */
+static bool is_final(CURLcode code, unsigned attempts)
+{
+	switch (code) {
+	case CURLE_PEER_FAILED_VERIFICATION:
+	case CURLE_SSL_CACERT_BADFILE:
+	case CURLE_URL_MALFORMAT:
+	case CURLE_UNSUPPORTED_PROTOCOL:
+		return true;
+	case CURLE_SSL_CONNECT_ERROR: /* a server without TLS, if it comes again */
+		return attempts > 1;
+	default:
+		return false;
+	}
+}
+
 /* Sets the status and error of the answer. Returns whether another attempt may succeed. */
 static bool should_repeat(struct call *c, CURLcode code, long status)
 {
@@ -389,10 +412,7 @@ static bool should_repeat(struct call *c, CURLcode code, long status)
 		c->answer.status = (int)status;
 		explain_status(c, status);
 	}
-	if (c->too_long || c->failed_to_write || c->too_late ||
-	    code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-	    code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
-	    (code == CURLE_SSL_CONNECT_ERROR && c->attempts > 1)) /* a server without TLS */
+	if (c->too_long || c->failed_to_write || c->too_late || is_final(code, c->attempts))
 		return false;
 	if (!code)
 		return status == 408 || status == 429 || status >= 500;
@@ -415,10 +435,12 @@ static void finish_attempt(struct call *c, CURLcode code)
 	end_attempt(c);
 	if (wait > LONGEST_WAIT)
 		wait = LONGEST_WAIT;
-	/* A random part, so that calls do not all come back at once. */
+	/* A random part, up to a quarter, so that calls do not all come back at once. The generator
+	 * is that of C's rand(). */
 	h->random = h->random * 1103515245u + 12345u;
 	wait += wait * (h->random >> 16 & 0xff) / 1024;
-	if (retry_after > 0 && retry_after < 600 && (uint64_t)retry_after * 1000 * MS > wait)
+	if (retry_after > 0 && retry_after < RETRY_AFTER_MOST &&
+	    (uint64_t)retry_after * 1000 * MS > wait)
 		wait = (uint64_t)retry_after * 1000 * MS;
 	if (again && now + wait < c->wanted.until)
 		c->wanted.after = now + wait;

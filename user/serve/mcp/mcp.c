@@ -37,11 +37,12 @@
 #define END_WITHIN 2000		 /* ms between SIGINT and SIGKILL */
 #define DEPTH_MAX 6		 /* levels of folders below the served folder */
 #define ENTRIES_MAX 20000	 /* most entries of folders that `list` looks at */
+#define ENTRY_TEXT 200		 /* bytes of a recording in the list, without its path */
 #define LINE_MAX_BYTES (1 << 20) /* longest message of the client */
 #define ID_MAX 256		 /* bytes of a text that identifies a request */
 #define TEXT_MAX 4096		 /* bytes of one text */
-#define ARGV_MAX 64
-#define WHY_SIZE 256
+#define ARGV_MAX 64		 /* most arguments of a command */
+#define WHY_SIZE 256		 /* bytes of a reason */
 
 /* ---- tools ---- */
 
@@ -266,6 +267,7 @@ static const struct mcp_tool tools[] = {
 	  .seconds = 420 },
 };
 
+/* True for a tool that the options allow. */
 static bool is_allowed(const struct mcp_opts *o, const struct mcp_tool *t)
 {
 	return (!t->attaches || o->allow_attach) && (!t->runs || o->allow_run);
@@ -280,6 +282,7 @@ static const struct mcp_tool *tool_at(const struct mcp_opts *o, size_t i)
 	return NULL;
 }
 
+/* The allowed tool with this name; NULL: none. */
 static const struct mcp_tool *find_tool(const struct mcp_opts *o, const char *name)
 {
 	const struct mcp_tool *t;
@@ -375,6 +378,8 @@ static bool is_text(const json_t *v)
 	return true;
 }
 
+/* The add_ functions check a value and add it to the command line. They return 0, -E2BIG or
+ * -ENOMEM, or -EINVAL with the reason in why. */
 static int add_word(struct mcp_argv *a, const struct mcp_argument *arg, const char *word,
 		    char why[WHY_SIZE])
 {
@@ -423,7 +428,7 @@ static int add_texts(struct mcp_argv *a, const struct mcp_argument *arg, const j
 	return err == -E2BIG ? refuse(why, "%s: too many", arg->name) : err;
 }
 
-/* Checks and adds an argument of a call. v NULL: it was not given. */
+/* Checks and adds an argument of a call. v NULL: it was not given. Returns as the functions above. */
 static int add_argument(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
 			int folder, char why[WHY_SIZE])
 {
@@ -448,6 +453,7 @@ static int add_argument(struct mcp_argv *a, const struct mcp_argument *arg, cons
 	return add_text(a, arg, json_string_value(v), why);
 }
 
+/* The tool's argument with this name; NULL: none. */
 static const struct mcp_argument *find_argument(const struct mcp_tool *t, const char *name)
 {
 	for (const struct mcp_argument *a = t->arguments; a->name; a++)
@@ -456,7 +462,7 @@ static const struct mcp_argument *find_argument(const struct mcp_tool *t, const 
 	return NULL;
 }
 
-/* Checks that the tool has all given arguments. */
+/* Checks that the tool has all given arguments. Returns 0, or -EINVAL with the reason in why. */
 static int check_names(const struct mcp_tool *t, const json_t *given, char why[WHY_SIZE])
 {
 	const char *key;
@@ -514,6 +520,7 @@ struct job {
 	int out, err; /* files in memory for its output and messages */
 };
 
+/* In the command's process. Returns 0 or an exit code. */
 static int enter_folder(void *ctx)
 {
 	return fchdir(((struct job *)ctx)->folder) ? EXIT_FAILURE : 0;
@@ -547,6 +554,7 @@ static int wait_for_command(struct subprocess *p, int seconds, int client, bool 
 	return status;
 }
 
+/* The bytes of a file in memory. */
 static size_t file_size(int fd)
 {
 	struct stat st;
@@ -623,6 +631,8 @@ static int run_command(const struct mcp_tool *t, const struct mcp_argv *a, struc
 	/* JSON-RPC is UTF-8 wherever the client runs. */
 	static const char *const env[] = { "LC_ALL=C.UTF-8", NULL };
 	bool reads = !t->attaches && !t->runs;
+	bool has_answer;
+
 	struct subprocess p = { 0 };
 	int status, err = subprocess__start(
 			    &(struct subprocess_opts){ .program = "/proc/self/exe",
@@ -643,8 +653,9 @@ static int run_command(const struct mcp_tool *t, const struct mcp_argv *a, struc
 		return err;
 	status = wait_for_command(&p, t->seconds, client, &ret->hung_up);
 	/* EXIT_HELD is an answer, too. */
-	ret->failed = status < 0 || !WIFEXITED(status) ||
-		      (WEXITSTATUS(status) && WEXITSTATUS(status) != EXIT_HELD);
+	has_answer = status >= 0 && WIFEXITED(status) &&
+		     (!WEXITSTATUS(status) || WEXITSTATUS(status) == EXIT_HELD);
+	ret->failed = !has_answer;
 	return status < 0 && !ret->hung_up ? -ETIMEDOUT : 0;
 }
 
@@ -702,7 +713,7 @@ static void put_recording(struct list *l, const struct stat *st)
 	char date[40];
 
 	fflush(l->f);
-	if ((size_t)ftell(l->f) + 2 * strlen(l->path) + 200 > l->most) {
+	if ((size_t)ftell(l->f) + 2 * strlen(l->path) + ENTRY_TEXT > l->most) {
 		l->left_out++;
 		return;
 	}
@@ -725,9 +736,11 @@ static void visit_entry(struct list *l, int folder, const struct dirent *e, int 
 	size_t at = strlen(l->path);
 	struct stat st;
 
-	if (e->d_name[0] == '.' || ++l->seen > ENTRIES_MAX ||
-	    fstatat(folder, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-	    at + strlen(e->d_name) + 2 > sizeof(l->path))
+	if (e->d_name[0] == '.' || ++l->seen > ENTRIES_MAX)
+		return;
+	if (at + strlen(e->d_name) + 2 > sizeof(l->path)) /* a slash and a NUL */
+		return;
+	if (fstatat(folder, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 		return;
 	snprintf(l->path + at, sizeof(l->path) - at, "%s%s", at ? "/" : "", e->d_name);
 	if (S_ISREG(st.st_mode) && is_recording(e->d_name))
@@ -787,12 +800,12 @@ static int answer_of_list(struct mcp_answer *ret, const struct mcp_opts *o)
 
 /* ---- messages ---- */
 
-enum {
-	PARSE_ERROR = -32700,
-	INVALID_REQUEST = -32600,
-	METHOD_NOT_FOUND = -32601,
-	INVALID_PARAMS = -32602,
-	INTERNAL_ERROR = -32603,
+enum { /* codes of JSON-RPC */
+       PARSE_ERROR = -32700,
+       INVALID_REQUEST = -32600,
+       METHOD_NOT_FOUND = -32601,
+       INVALID_PARAMS = -32602,
+       INTERNAL_ERROR = -32603,
 };
 
 /* Versions with the handshake `initialize`, oldest first. */
@@ -828,6 +841,7 @@ static void end_answer(struct json *j)
 	json__free(j);
 }
 
+/* The send_ functions write the answer to a request; nothing without memory. code: of JSON-RPC. */
 static void send_error(struct server *s, int code, const char *message)
 {
 	struct json *j = begin_answer(s);
@@ -872,6 +886,7 @@ static void send_initialize(struct server *s, const json_t *params)
 	end_answer(j);
 }
 
+/* Writes the JSON schema of an argument into the open object. */
 static void put_type(struct json *j, const struct mcp_argument *a)
 {
 	static const char *const types[] = {
@@ -898,6 +913,7 @@ static void put_type(struct json *j, const struct mcp_argument *a)
 	json__close_array(j);
 }
 
+/* Writes a tool as tools/list has it. */
 static void put_tool(struct json *j, const struct mcp_tool *t)
 {
 	json__open_object(j, NULL);
@@ -927,6 +943,7 @@ static void put_tool(struct json *j, const struct mcp_tool *t)
 	json__close_object(j);
 }
 
+/* Answers with the allowed tools. */
 static void list_tools(struct server *s)
 {
 	const struct mcp_tool *t;
@@ -961,6 +978,7 @@ static void send_result(struct server *s, const struct mcp_answer *a)
 	end_answer(j);
 }
 
+/* Runs a tool and answers with its output. params: of the request. */
 static void call_tool(struct server *s, const json_t *params)
 {
 	const char *name = json_string_value(json_object_get(params, "name"));
@@ -1000,6 +1018,7 @@ static void send_pong(struct server *s)
 	end_answer(j);
 }
 
+/* Answers a request by its method. params NULL: none. */
 static void handle_request(struct server *s, const char *method, const json_t *params)
 {
 	if (params && !json_is_object(params))
@@ -1016,6 +1035,7 @@ static void handle_request(struct server *s, const char *method, const json_t *p
 		send_error(s, METHOD_NOT_FOUND, "this server has tools only");
 }
 
+/* True for what may identify a request. */
 static bool is_id(const json_t *id)
 {
 	return json_is_integer(id) || (json_is_string(id) && json_string_length(id) <= ID_MAX);
@@ -1043,6 +1063,7 @@ static void handle_message(struct server *s, const json_t *m)
 	/* The rest are notifications, and answers to questions that we never ask. */
 }
 
+/* Handles a line of the input. */
 static void handle_line(struct server *s, const char *text, size_t len)
 {
 	json_error_t why;

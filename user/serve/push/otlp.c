@@ -23,6 +23,7 @@ static const struct device_figure_names host_memory = {
 	.otlp_unit = "By"
 };
 
+/* True for a figure that only grows. */
 static bool is_counter(const struct device_figure_names *f)
 {
 	return !strcmp(f->family.type, "counter");
@@ -46,6 +47,7 @@ static json_t *nanoseconds_json(double t)
 	return number_json(s * 1000000000 + (uint64_t)((t - (double)s) * 1e9));
 }
 
+/* Adds an attribute that is a text. */
 static void add_text(json_t *attributes, const char *key, const char *value)
 {
 	json_array_append_new(attributes, json_pack("{s:s, s:{s:s}}", "key", key, "value",
@@ -154,6 +156,7 @@ static json_t *device_points(const struct state_process *p, int figure, size_t *
 	return points;
 }
 
+/* A point for each known part of the process's host memory. *room: as for device_points(). */
 static json_t *host_points(const struct state *s, const struct state_process *p, size_t *room)
 {
 	const json_t *parts = serve_state__host(s, p->pid, "host_parts");
@@ -171,6 +174,7 @@ static json_t *host_points(const struct state *s, const struct state_process *p,
 	return points;
 }
 
+/* All metrics of a process. *room: as for device_points(). */
 static json_t *metrics_of(const struct state *s, const struct state_process *p, size_t *room)
 {
 	json_t *metrics = json_array(), *points;
@@ -187,6 +191,16 @@ static json_t *metrics_of(const struct state *s, const struct state_process *p, 
 	return metrics;
 }
 
+#define CLOCKS_DIFFER 3600 /* s by which a time may be in the future */
+
+/* False for a process whose times make no sense, as after a clock was set. now: ns since 1970. */
+static bool has_possible_times(const struct state_process *p, uint64_t now)
+{
+	if (!(p->time > 0) || !(p->started > 0))
+		return false;
+	return p->started < p->time + CLOCKS_DIFFER && p->time < (double)now / 1e9 + CLOCKS_DIFFER;
+}
+
 json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 {
 	json_t *resources = json_array();
@@ -196,9 +210,7 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 		const struct state_process *p = s->processes[i];
 		json_t *metrics;
 
-		/* Skip processes with impossible times. */
-		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 &&
-		      p->time < (double)now / 1e9 + 3600))
+		if (!has_possible_times(p, now))
 			continue;
 		metrics = metrics_of(s, p, &room);
 		if (!json_array_size(metrics)) {

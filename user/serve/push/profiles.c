@@ -38,10 +38,11 @@ static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-na
 			     "\"alloc_objects\":{\"units\":\"objects\",\"display-name\":\"alloc_"
 			     "objects\",\"aggregation\":\"sum\",\"sampled\":false}}";
 
+#define PLAIN "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-"
+
 static bool is_plain_char(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-	       c == '.' || c == '_' || c == '-';
+	return c && strchr(PLAIN, c);
 }
 
 /* Writes s for a URL; replaces special characters with underscores. */
@@ -318,6 +319,7 @@ static void post_profile(struct profiles *p, int fd)
 	free(data);
 }
 
+/* Takes the trace of the capture that the broker has begun. */
 static void keep_trace_id(struct profiles *p, const json_t *msg)
 {
 	const char *id = json_string_value(
@@ -331,6 +333,7 @@ static void keep_trace_id(struct profiles *p, const json_t *msg)
 	p->step = WAIT;
 }
 
+/* Asks the broker for the exported file. */
 static void open_profile(struct profiles *p, const json_t *msg)
 {
 	const char *file = json_string_value(json_object_get(msg, "file"));
@@ -343,8 +346,9 @@ bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t 
 {
 	const char *why = json_string_value(json_object_get(msg, "detail"));
 
-	if (p->step == IDLE || p->step == WAIT ||
-	    json_integer_value(json_object_get(msg, "id")) != (json_int_t)p->asked)
+	if (p->step == IDLE || p->step == WAIT) /* no request is pending */
+		return false;
+	if (json_integer_value(json_object_get(msg, "id")) != (json_int_t)p->asked)
 		return false;
 	if (p->step == DELETE) {
 		*p->trace = '\0';

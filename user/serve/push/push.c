@@ -18,8 +18,8 @@
 #define BACKOFF_MS 1000 /* before the second attempt */
 #define ATTEMPTS 6	/* to send a post */
 #define SECOND UINT64_C(1000000000)
-#define FIGURES_EVERY                                                                              \
-	(15 * SECOND) /* default interval; profiles are rarer because each needs a capture */
+/* Default intervals. Profiles are rarer because each needs a capture. */
+#define FIGURES_EVERY (15 * SECOND)
 #define PROFILES_EVERY (300 * SECOND)
 #define PROFILE_TAKES (5 * SECOND) /* default length of a capture for a profile */
 #define END_TIMEOUT (3 * SECOND)   /* time for pending posts after SIGTERM */
@@ -42,6 +42,7 @@ struct push {
 	struct push_counts reported[PUSH_NR];
 };
 
+/* For link__pump(): takes an event or an answer of the broker. */
 static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct push *p = ctx;
@@ -53,6 +54,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		close(fd);
 }
 
+/* Queues the present figures of all processes. */
 static void push_figures(struct push *p)
 {
 	json_t *doc = otlp__metrics(&p->state, *p->host ? p->host : NULL,
@@ -187,6 +189,7 @@ static int limit_wait(const struct push *p, int ms)
 	return left < (uint64_t)ms ? (int)left : ms;
 }
 
+/* Waits for something to do and does it. */
 static void run_once(struct push *p)
 {
 	struct pollfd fds[2] = { { p->signals, POLLIN, 0 },

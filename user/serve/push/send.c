@@ -21,7 +21,8 @@
 #define AT_ONCE 4		 /* most posts being sent at the same time */
 /* longest delay between two attempts, in s, also if the server asks for more */
 #define LONGEST_WAIT 300
-#define ANSWER 160 /* bytes of a server's answer kept for messages */
+#define DOUBLINGS 10 /* the delay is doubled so often; more would exceed LONGEST_WAIT anyway */
+#define ANSWER 160   /* bytes of a server's answer kept for messages */
 
 struct post {
 	enum push_to to;
@@ -104,6 +105,7 @@ static void end_transfer(struct sender *s, struct post *p)
 	s->busy--;
 }
 
+/* Takes a post off the queue and frees it. */
 static void drop_post(struct sender *s, struct post *p)
 {
 	struct post **at = &s->posts;
@@ -181,6 +183,7 @@ static size_t take_answer(char *data, size_t one, size_t n, void *ctx)
 	return len;
 }
 
+/* Adds a header to the post. False: no memory. */
 static bool add_header(struct post *p, const char *text)
 {
 	struct curl_slist *more = curl_slist_append(p->headers, text);
@@ -190,6 +193,7 @@ static bool add_header(struct post *p, const char *text)
 	return more;
 }
 
+/* Sets the options of libcurl and begins the transfer. False: no memory, or no valid URL. */
 static bool set_up_transfer(struct sender *s, struct post *p, CURL *e)
 {
 	char type[160];
@@ -221,6 +225,7 @@ static bool set_up_transfer(struct sender *s, struct post *p, CURL *e)
 	       !curl_multi_add_handle(s->multi, e);
 }
 
+/* Counts a post as failed and drops it. */
 static void give_up(struct sender *s, struct post *p)
 {
 	s->counts[p->to].failed++;
@@ -273,9 +278,10 @@ static bool is_retryable(CURLcode code, long status)
  * return at once. */
 static void schedule_retry(struct sender *s, struct post *p, curl_off_t retry_after, uint64_t now)
 {
-	uint64_t ms = (uint64_t)s->opts.backoff << (p->attempts - 1 < 10 ? p->attempts - 1 : 10);
+	uint64_t ms = (uint64_t)s->opts.backoff
+		      << (p->attempts - 1 < DOUBLINGS ? p->attempts - 1 : DOUBLINGS);
 
-	s->random = s->random * 1103515245u + 12345u;
+	s->random = s->random * 1103515245u + 12345u; /* the generator of C's rand() */
 	ms += ms * (s->random >> 16 & 0xff) / 1024;
 	if (retry_after > 0 && (uint64_t)retry_after * 1000 > ms)
 		ms = (uint64_t)retry_after * 1000;
@@ -302,6 +308,7 @@ static void log_failure(struct sender *s, struct post *p, CURLcode code, long st
 			 status, *answer ? ": " : "", answer, next);
 }
 
+/* A transfer has ended: drops the post, or plans the next attempt. */
 static void finish_post(struct sender *s, struct post *p, CURLcode code, uint64_t now)
 {
 	curl_off_t retry_after = 0;

@@ -53,20 +53,27 @@ static int load_pair(struct pair *p, const char *cert_path, const char *cert, co
 	return rc < 0 ? secret__refuse(-EINVAL, key_path, gnutls_strerror(rc), why) : 0;
 }
 
+/* Checks that the key is that of the certificate. 0, or negative with why. */
 static int check_key(const struct pair *p, const char *key_path, char *why)
 {
 	unsigned char cert_id[64], key_id[64];
 	size_t cert_len = sizeof(cert_id), key_len = sizeof(key_id);
+	bool matches;
 
-	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, cert_id, &cert_len) ||
-	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, key_id, &key_len) ||
-	    cert_len != key_len || memcmp(cert_id, key_id, key_len))
+	matches = !gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, cert_id,
+					      &cert_len) &&
+		  !gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, key_id,
+						  &key_len) &&
+		  cert_len == key_len && !memcmp(cert_id, key_id, key_len);
+	if (!matches)
 		return secret__refuse(
 			-EINVAL, key_path,
 			"does not match the certificate, which must be the first in its file", why);
 	return 0;
 }
 
+/* Checks that the certificate is valid now; warning: it expires soon, or "". 0, or negative with
+ * why. */
 static int check_time(const struct pair *p, const char *path, char *warning, char *why)
 {
 	time_t valid_from = gnutls_x509_crt_get_activation_time(p->chain[0]);
@@ -94,6 +101,7 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	return 0;
 }
 
+/* Checks a certificate and its key. 0, or negative with why. */
 static int check_pair(const char *cert_path, const char *cert, const char *key_path,
 		      const char *key, char *warning, char *why)
 {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+/* True for a number in the bounds of the field; both 0: no bounds. */
 static bool in_range(const struct field *f, double v)
 {
 	if (!f->min && !f->max)
@@ -18,6 +19,7 @@ bool field__is_text(const struct field *f, const json_t *v)
 	return json_is_string(v) && n >= f->shortest && (!f->longest || n <= f->longest);
 }
 
+/* True for a text with a control character. */
 static bool has_control(const json_t *v)
 {
 	const char *s = json_string_value(v);
@@ -28,6 +30,7 @@ static bool has_control(const json_t *v)
 	return false;
 }
 
+/* True for one of the texts that the field allows. */
 static bool is_choice(const struct field *f, const json_t *v)
 {
 	if (!f->choices)

@@ -60,6 +60,7 @@ struct link *link__new(int fd)
 	return l;
 }
 
+/* Frees a message and closes its descriptor. */
 static void drop_waiting(struct waiting *w)
 {
 	free(w->text);
@@ -198,9 +199,8 @@ static int take_fd(struct msghdr *m, int *ret)
 
 	*ret = -1;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
-				   ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
-				   : 0;
+		bool has_fds = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS;
+		size_t n = has_fds ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
 
 		for (size_t i = 0; i < n; i++) {
 			int fd;

@@ -87,7 +87,8 @@ static bool parse_inet6(char *host, struct sockaddr_in6 *in6)
 	return inet_pton(AF_INET6, host, &in6->sin6_addr) == 1;
 }
 
-/* No name lookup: a name server must not decide the listening address. */
+/* Parses HOST:PORT. Does not look up names: a name server must not decide the listening address.
+ * Returns 0, or -EINVAL with why. */
 static int parse_inet(const char *text, union address *a, socklen_t *len, char *why)
 {
 	char host[64], port[8];
@@ -110,12 +111,14 @@ static int parse_inet(const char *text, union address *a, socklen_t *len, char *
 	return 0;
 }
 
+/* True for an address that only this host reaches. */
 static bool is_loopback(const union address *a)
 {
 	return a->any.sa_family == AF_INET ? ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
 					   : IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr);
 }
 
+/* Checks the path of a Unix socket. Returns 0, or -EINVAL with why. */
 static int check_path(const char *path, char why[LISTEN_WHY])
 {
 	struct sockaddr_un sa;
@@ -155,6 +158,7 @@ int listen__is_local(const char *text, bool *ret, char *why)
 
 /* ---- description ---- */
 
+/* Sets host, port and URL of an address. */
 static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
 {
 	const char *scheme = tls ? "https" : "http";
@@ -173,6 +177,7 @@ static void describe_inet(const union address *a, bool tls, struct listen_at *re
 		 ret->host, ret->port);
 }
 
+/* Sets path and URL of a Unix socket. Returns 0, or -EINVAL for one without a path. */
 static int describe_unix(const union address *a, socklen_t len, struct listen_at *ret)
 {
 	size_t n;
@@ -227,6 +232,7 @@ static int refuse(const char *text, const char *doing, int err, char *why)
 	return err;
 }
 
+/* Opens a socket on HOST:PORT. Returns 0, or -errno with why. */
 static int open_inet(const char *text, bool tls, struct listen_at *ret, char *why)
 {
 	const int on = 1;
@@ -254,7 +260,8 @@ static int open_inet(const char *text, bool tls, struct listen_at *ret, char *wh
 	return err;
 }
 
-/* In a world-writable folder without the sticky bit, other users could replace the socket. */
+/* Checks the folder of a socket: in a world-writable one without the sticky bit, other users could
+ * replace the socket. Returns 0, or -errno with why. */
 static int check_folder(const char *path, char *why)
 {
 	char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -270,7 +277,8 @@ static int check_folder(const char *path, char *why)
 	return -EPERM;
 }
 
-/* Returns 0 if the path does not exist or is a socket without a listener. */
+/* Returns 0 if the path does not exist or is a socket without a listener, otherwise -errno with
+ * why. */
 static int check_existing(const char *path, const struct sockaddr_un *sa, char *why)
 {
 	struct stat st;
@@ -294,12 +302,14 @@ static int check_existing(const char *path, const struct sockaddr_un *sa, char *
 	return err;
 }
 
-/* Creates the socket under a temporary name and renames it once its owner is set and it listens. */
+/* Creates the socket under a temporary name and renames it once its owner is set and it listens.
+ * Returns 0 or -errno. */
 static int bind_unix(int fd, const char *path, const struct listen_opts *opts,
 		     struct listen_at *ret)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	bool shared = opts && opts->gid != (gid_t)-1;
+	bool has_owner = shared || (opts && opts->uid != (uid_t)-1);
 	struct stat st;
 	mode_t mask;
 	int err = 0;
@@ -313,10 +323,11 @@ static int bind_unix(int fd, const char *path, const struct listen_opts *opts,
 	umask(mask);
 	if (err)
 		return err;
-	if ((opts && (opts->uid != (uid_t)-1 || shared) &&
-	     lchown(sa.sun_path, opts->uid, opts->gid)) ||
-	    listen(fd, BACKLOG) || lstat(sa.sun_path, &st) || rename(sa.sun_path, path)) {
+	if (has_owner && lchown(sa.sun_path, opts->uid, opts->gid))
 		err = -errno;
+	else if (listen(fd, BACKLOG) || lstat(sa.sun_path, &st) || rename(sa.sun_path, path))
+		err = -errno;
+	if (err) {
 		unlink(sa.sun_path);
 		return err;
 	}
@@ -325,6 +336,7 @@ static int bind_unix(int fd, const char *path, const struct listen_opts *opts,
 	return 0;
 }
 
+/* Opens a socket on a path. Returns 0, or -errno with why. */
 static int open_unix(const char *path, const struct listen_opts *opts, struct listen_at *ret,
 		     char *why)
 {

@@ -243,6 +243,7 @@ static int refuse_to_others(scmp_filter_ctx ctx)
 				      SCMP_A0(SCMP_CMP_NE, 0));
 }
 
+/* Adds all rules. Returns 0 or -errno. */
 static int add_rules(scmp_filter_ctx ctx, const struct sandbox_opts *o)
 {
 	bool opens = o->readable || o->writable || o->runnable;
@@ -335,6 +336,7 @@ static int allow_path(int rules, const char *path, uint64_t access)
 	return err;
 }
 
+/* allow_path() for a list that ends with NULL; NULL: an empty one. Returns 0 or -errno. */
 static int allow_paths(int rules, const char *const *paths, uint64_t access)
 {
 	int err = 0;
@@ -420,6 +422,7 @@ const char *const sandbox_names[] = { "/etc/resolv.conf",
 				      "/dev/urandom",
 				      NULL };
 
+/* Writes to why what failed. Returns err. */
 static int failed(char *why, const char *what, int err)
 {
 	snprintf(why, WHY_SIZE, "%s: %s", what, strerror(-err));
@@ -462,6 +465,7 @@ static int leave_terminal(void)
 
 /* ---- user, groups and capabilities ---- */
 
+/* Reads the capabilities of this process. Returns 0 or -errno. */
 static int get_caps(struct __user_cap_data_struct data[2])
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -492,6 +496,7 @@ static int empty_bounding(bool *ret)
 	return 0;
 }
 
+/* Becomes the user without rights, if this process is root's. Returns 0 or -errno. */
 static int change_user(const struct sandbox_opts *o)
 {
 	if (geteuid() && getuid())
@@ -504,6 +509,7 @@ static int change_user(const struct sandbox_opts *o)
 	return 0;
 }
 
+/* Gives up all capabilities. Returns 0 or -errno. */
 static int empty_caps(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -568,6 +574,8 @@ static int check_files(void)
 	return -EPERM;
 }
 
+/* Gives up user, groups and capabilities, and checks that. *bounding: the bounding set is empty,
+ * too. Returns 0, or -errno with why. */
 static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 {
 	bool was_root = !geteuid() || !getuid();
@@ -596,6 +604,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 	return -EPERM;
 }
 
+/* Gives up files, and checks that. Returns 0, or -errno with why. */
 static int give_up_files(int rules, char *why)
 {
 	int err = enforce_rules(rules);

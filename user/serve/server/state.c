@@ -23,6 +23,7 @@ void serve_state__init(struct state *s)
 	memset(s, 0, sizeof(*s));
 }
 
+/* Frees a process with its history. */
 static void free_process(struct state_process *p)
 {
 	for (size_t i = 0; i < STATE_HISTORY; i++)
@@ -158,11 +159,13 @@ static const struct field
 			  COUNT("dropped", .required = true),
 			  { 0 } };
 
+/* True for a whole number from 0 on. */
 static bool is_count(const json_t *v)
 {
 	return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
+/* Copies a text of a message without control characters; "" if it is missing. */
 static void copy_text(char *to, size_t size, const json_t *msg, const char *key)
 {
 	const char *v = json_string_value(json_object_get(msg, key)) ?: "";
@@ -177,6 +180,8 @@ static pid_t pid_of(const json_t *msg)
 
 /* ---- one function per kind of message ---- */
 
+/* The take_ functions take a message of their name, whose members are checked. They return 0, or
+ * -EPROTO and change nothing. */
 static int take_hello(struct state *s, json_t *msg)
 {
 	json_decref(s->hello);
@@ -200,15 +205,18 @@ static int take_targets(struct state *s, json_t *msg)
 	return 0;
 }
 
+static bool has_slot(const struct state_process *p, const char *target, unsigned slot)
+{
+	return p->pid && p->slot == slot && !strcmp(p->target, target);
+}
+
 /* The smallest slot number that no other process of this target has. */
 static unsigned free_slot(const struct state *s, const char *target)
 {
 	for (unsigned slot = 0;; slot++) {
 		size_t i = 0;
 
-		while (i < s->n_processes &&
-		       !(s->processes[i]->pid && s->processes[i]->slot == slot &&
-			 !strcmp(s->processes[i]->target, target)))
+		while (i < s->n_processes && !has_slot(s->processes[i], target, slot))
 			i++;
 		if (i == s->n_processes)
 			return slot;
@@ -271,6 +279,7 @@ static int take_process(struct state *s, json_t *msg)
 	return 0;
 }
 
+/* True for valid figures of a device. */
 static bool is_device(const json_t *d)
 {
 	if (field__wrong(device_fields, d))
@@ -369,12 +378,12 @@ static void forget_layers(struct state *s)
 	size_t n_with_layers = 0;
 
 	for (size_t i = s->n_traces; i-- > 0;)
-		if (s->traces[i]->summary &&
-		    json_object_get(s->traces[i]->summary, "layer_stats") &&
+		if (json_object_get(s->traces[i]->summary, "layer_stats") &&
 		    ++n_with_layers > WITH_LAYERS)
 			json_object_del(s->traces[i]->summary, "layer_stats");
 }
 
+/* Takes a trace off the list. */
 static void unlink_trace(struct state *s, const struct state_trace *t)
 {
 	size_t i = 0;
@@ -403,6 +412,7 @@ static void place_trace(struct state *s, struct state_trace *t, double begun)
 	s->n_traces++;
 }
 
+/* Adds a trace, in place of the one that began first if there are too many. NULL: no memory. */
 static struct state_trace *add_trace(struct state *s, const char *id, double begun)
 {
 	struct state_trace *t = calloc(1, sizeof(*t));

@@ -119,7 +119,9 @@ static json_t *growth_of(const json_t *report, const json_t *main_device)
 		const json_t *growth = json_object_get(device, "growth");
 		const char *verdict = json_string_value(json_object_get(growth, "verdict"));
 
-		if (!verdict || strcmp(verdict, "grows") || (best && !grows_faster(growth, best)))
+		if (!verdict || strcmp(verdict, "grows") != 0)
+			continue;
+		if (best && !grows_faster(growth, best))
 			continue;
 		best = growth;
 		best_device = device;
@@ -187,9 +189,11 @@ static json_t *host_parts(const json_t *host)
 	json_object_foreach(all, name, part) {
 		json_t *bytes = json_object_get(part, "bytes");
 
-		if (json_is_true(json_object_get(part, "of_rss")) &&
-		    json_is_true(json_object_get(part, "known")) && json_is_integer(bytes) &&
-		    json_object_size(ret) < SUMMARY_PARTS)
+		bool counts = json_is_true(json_object_get(part, "of_rss")) &&
+			      json_is_true(json_object_get(part, "known")) &&
+			      json_is_integer(bytes);
+
+		if (counts && json_object_size(ret) < SUMMARY_PARTS)
 			json_object_set(ret, name, bytes);
 	}
 	return ret;

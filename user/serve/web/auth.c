@@ -22,11 +22,11 @@
 #define SESSION_LONGEST (7 * 24 * HOUR) /* longest session, in ns */
 #define SECOND UINT64_C(1000000000)
 #define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
-#define HOST_MAX 253
+#define HOST_MAX 253	/* bytes of the longest name in DNS */
 #define BEARER "Bearer"
-#define SETS 256 /* sets in the table of peers; a peer's hash chooses its set */
-#define WAYS 8	 /* entries of a set */
-#define SESSIONS 64
+#define SETS 256	/* sets in the table of peers; a peer's hash chooses its set */
+#define WAYS 8		/* entries of a set */
+#define SESSIONS 64	/* most sessions */
 #define SESSION_ID 32	/* hexadecimal digits, of 128 random bits */
 #define WRONG_TOKENS 10 /* wrong tokens that a peer may send at once, and then per minute */
 #define HOUR (3600 * UINT64_C(1000000000))
@@ -118,6 +118,7 @@ static struct rate make_rate(double per_minute, double least)
 	return (struct rate){ capacity > per_minute ? per_minute : capacity, per_minute / 60 };
 }
 
+/* Sets the limits. per_minute: requests of a peer; 0: no limit. A tenth of them may be costly. */
 static void set_rates(struct auth *g, unsigned per_minute)
 {
 	g->per_minute = per_minute;
@@ -165,6 +166,7 @@ static bool is_same_peer(const struct auth_peer *a, const struct auth_peer *b)
 	return a->is_unix == b->is_unix && !memcmp(a->key, b->key, sizeof(a->key));
 }
 
+/* The set of the table that a peer may have an entry in. */
 static struct peer *find_set(struct auth *g, const struct auth_peer *p)
 {
 	return g->peers[hash__bytes(g->seed, p->key, sizeof(p->key)) % SETS];
@@ -307,6 +309,7 @@ static bool is_equal(const unsigned char *a, const unsigned char *b, size_t len)
 	return !differs;
 }
 
+/* Sets the token that requests need; NULL: none. Returns 0, or -EINVAL for one of a wrong length. */
 static int set_token(struct auth *g, const char *token)
 {
 	size_t len = token ? strlen(token) : 0;
@@ -321,6 +324,7 @@ static int set_token(struct auth *g, const char *token)
 	return 0;
 }
 
+/* True for the token. Takes the same time for any text. */
 static bool is_token(const struct auth *g, const char *text, size_t len)
 {
 	unsigned char given[SECRET_TOKEN_MAX] = { 0 };
@@ -367,11 +371,13 @@ bool auth__wants_token(const struct auth *g)
 
 /* ---- sessions ---- */
 
+/* True for an unused entry, and for a session that has ended. */
 static bool has_expired(const struct session *s, uint64_t now)
 {
 	return !*s->id || now > s->used + SESSION_IDLE || now > s->begun + SESSION_LONGEST;
 }
 
+/* The session with this ID; NULL: none. */
 static struct session *find_session(struct auth *g, const char *id, uint64_t now)
 {
 	struct session *found = NULL;
@@ -436,12 +442,15 @@ static bool has_session(struct auth *g, const struct guard_request *r)
 	return s;
 }
 
+#define COOKIE_TEXT 200 /* size of a Set-Cookie header's value, in bytes */
+
+/* Writes the header Set-Cookie that sets or deletes our cookie. ret: COOKIE_TEXT bytes. */
 static void format_cookie(const struct auth *g, const char *value, bool is_deleted, char *ret)
 {
 	const char *secure = g->tls ? "; Secure" : "";
 
-	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value, secure,
-		 is_deleted ? "; Max-Age=0" : "");
+	snprintf(ret, COOKIE_TEXT, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value,
+		 secure, is_deleted ? "; Max-Age=0" : "");
 }
 
 /* The entry for a new session: a free one, otherwise the one whose last use is oldest. */
@@ -502,6 +511,7 @@ void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cook
 
 /* ---- creation ---- */
 
+/* Copies the accepted names; NULL: none. Returns 0 or -ENOMEM. */
 static int copy_hosts(struct auth *g, const char *const *hosts)
 {
 	size_t n = 0;
@@ -651,6 +661,7 @@ static bool host_is_ours(struct auth *g, const struct guard_request *r, struct g
 
 /* ---- Origin, Sec-Fetch-Site ---- */
 
+/* True for a request without an Origin header, or with that of this server. */
 static bool origin_is_ours(const struct auth *g, const struct guard_request *r)
 {
 	const char *at = r->origin;
@@ -673,9 +684,11 @@ static bool is_navigation(const struct guard_request *r)
 {
 	bool reads = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
 
-	return reads && !(r->flags & (ROUTE_CHANGES | ROUTE_COSTLY)) && r->fetch_mode &&
-	       !strcmp(r->fetch_mode, "navigate") && r->fetch_dest &&
-	       !strcmp(r->fetch_dest, "document");
+	if (!reads || r->flags & (ROUTE_CHANGES | ROUTE_COSTLY))
+		return false;
+	if (!r->fetch_mode || strcmp(r->fetch_mode, "navigate") != 0)
+		return false;
+	return r->fetch_dest && !strcmp(r->fetch_dest, "document");
 }
 
 /* Rejects requests that a page of another site made in the user's browser. */
@@ -686,8 +699,10 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 		refuse(v, 403, "Origin: requests from pages of other sites are refused");
 		return false;
 	}
-	if (!r->fetch_site || !strcmp(r->fetch_site, "same-origin") ||
-	    !strcmp(r->fetch_site, "none") || is_navigation(r))
+	/* "none": the user asked, not a page. Missing: no browser, or an old one. */
+	if (!r->fetch_site || !strcmp(r->fetch_site, "same-origin"))
+		return true;
+	if (!strcmp(r->fetch_site, "none") || is_navigation(r))
 		return true;
 	refuse(v, 403, "Sec-Fetch-Site: requests from pages of other sites are refused");
 	return false;
@@ -695,6 +710,8 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 
 /* ---- limits and token ---- */
 
+/* Refuses a request because of a limit. wait: seconds until the next one is accepted. costly: the
+ * limit of costly requests. */
 static void refuse_too_many(const struct auth *g, struct guard_verdict *v, unsigned wait,
 			    bool costly)
 {

@@ -22,6 +22,7 @@ struct metrics_writer {
 	uint64_t devices_left_out, captures_left_out;
 };
 
+/* Writes the head of a family. */
 static inline void put_head(struct metrics_writer *w, const struct openmetrics_family *f)
 {
 	openmetrics__head(w->out, f, w->openmetrics);
@@ -43,6 +44,7 @@ struct last_captures {
 	size_t n;
 };
 
+/* A text of an object; "" if it is missing. */
 static const char *text_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -63,6 +65,7 @@ static const char *target_of(const struct state *s, const struct state_trace *t)
 	return name;
 }
 
+/* True if a capture of the target is in the list. */
 static bool has_target(const struct last_captures *l, const char *target)
 {
 	for (size_t i = 0; i < l->n; i++)
@@ -78,8 +81,9 @@ static void find_last_captures(struct metrics_writer *w, struct last_captures *l
 		const struct state_trace *t = w->state->traces[i];
 		const char *target;
 
-		if (!t->report || strcmp(text_of(t->facts, "state"), "done") ||
-		    json_is_false(json_object_get(t->facts, "keep")))
+		bool is_temporary = json_is_false(json_object_get(t->facts, "keep"));
+
+		if (!t->report || is_temporary || strcmp(text_of(t->facts, "state"), "done") != 0)
 			continue;
 		target = target_of(w->state, t);
 		if (has_target(l, target))
@@ -111,6 +115,7 @@ static void end_sample(struct metrics_writer *w, const json_t *number)
 		fprintf(w->out, "} %.6f\n", json_number_value(number));
 }
 
+/* The put_ functions write a family with a sample for each capture that has the figure. */
 static void put_devices_of_capture(struct metrics_writer *w, const struct last_captures *l)
 {
 	static const struct {
@@ -245,6 +250,7 @@ static const char *tail(const char *path)
 	return path;
 }
 
+/* Writes a sample of a row of the report. top: its rank, from 1. */
 static void put_line(struct metrics_writer *w, const struct openmetrics_family *f,
 		     const struct last_capture *l, const json_t *row, size_t top)
 {
@@ -338,6 +344,7 @@ static void put_one(struct metrics_writer *w, const struct openmetrics_family *f
 	fprintf(w->out, " %" PRIu64 "\n", value);
 }
 
+/* As put_one(), for a number with a fraction. */
 static void put_one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value)
 {
 	put_head(w, f);
@@ -408,6 +415,8 @@ static void put_infos(struct metrics_writer *w)
 	}
 }
 
+/* The functions below write the families that their names say, with a sample for each process that
+ * has the figure. */
 static void put_processes(struct metrics_writer *w)
 {
 	static const struct openmetrics_family rss = { "resident_bytes", "gauge", "bytes",
@@ -499,6 +508,7 @@ static void put_uses_of_host(struct metrics_writer *w)
 	put_host_use(w, &free, "free");
 }
 
+/* Writes a figure of all devices, of which at most METRICS_DEVICES are shown. */
 static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
 		       enum device_figure figure)
 {
@@ -640,6 +650,7 @@ static void put_pushes(struct metrics_writer *w)
 	}
 }
 
+/* Writes the families about the server itself. */
 static void put_self(struct metrics_writer *w, const struct metrics *m)
 {
 	static const struct openmetrics_family start = { "serve_start_time_seconds", "gauge",
@@ -683,7 +694,7 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 	put_one_real(w, &cpu,
 		     (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 			     (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
-	put_one(w, &rss, (uint64_t)u.ru_maxrss * 1024);
+	put_one(w, &rss, (uint64_t)u.ru_maxrss * 1024); /* ru_maxrss is in KiB */
 }
 
 static void put_left_out(struct metrics_writer *w)

@@ -204,6 +204,7 @@ const struct openapi_schema openapi_schemas[] = {
 
 /* ---- the document ---- */
 
+/* Parses JSON of any type. NULL: no memory, or not JSON. */
 static json_t *parse_text(const char *text)
 {
 	return json_loads(text, JSON_DECODE_ANY, NULL);
@@ -224,6 +225,7 @@ static json_t *parse_quoted(const char *text)
 	return ret;
 }
 
+/* A number, as an integer if it is whole. */
 static json_t *number_json(double v)
 {
 	return v == trunc(v) ? json_integer((json_int_t)v) : json_real(v);
@@ -316,6 +318,7 @@ static json_t *value_schema(const struct field *f, enum field_type type, const j
 	return o;
 }
 
+/* The schema of a field. limits: of the broker. A new reference. */
 static json_t *field_schema(const struct field *f, const json_t *limits)
 {
 	enum field_type member_type = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
@@ -358,6 +361,7 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 	}
 }
 
+/* What the document says about the body of a request. limits: of the broker. A new reference. */
 static json_t *request_body_of(const struct route *r, const json_t *limits)
 {
 	json_t *properties = json_object();
@@ -422,6 +426,7 @@ static void add_answer(json_t *to, int status, const char *type, const char *sch
 	json_object_set_new(to, code, answer);
 }
 
+/* What the document says about the answers of a route. token: requests need one. A new reference. */
 static json_t *answers_of(const struct route *r, bool token)
 {
 	static const char json[] = "application/json";
@@ -447,6 +452,8 @@ static json_t *answers_of(const struct route *r, bool token)
 	return o;
 }
 
+/* What the document says about a route. limits: of the broker. token: requests need one. A new
+ * reference. */
 static json_t *operation_of(const struct route *r, const json_t *limits, bool token)
 {
 	json_t *o = json_pack("{s:s, s:[s], s:s*, s:s*}", "operationId", r->id, "tags", r->tag,
@@ -471,6 +478,8 @@ static json_t *operation_of(const struct route *r, const json_t *limits, bool to
 	return o;
 }
 
+/* The schemas, and how a client proves who it is. cookie: name of the session's; NULL: no token is
+ * needed. A new reference. */
 static json_t *make_components(const char *cookie)
 {
 	json_t *schemas = json_object(), *ret;

@@ -26,6 +26,7 @@ struct state *request__state(struct request *r)
 	return &r->web->state;
 }
 
+/* The value of a parameter; NULL: the request lacks it. */
 static const char *find_param(const struct param *params, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
@@ -80,6 +81,7 @@ void request__header(struct request *r, const char *name, const char *value)
 	r->n_headers++;
 }
 
+/* True if the answer has the header already. */
 static bool has_header(const struct request *r, const char *name)
 {
 	for (size_t i = 0; i < r->n_headers; i++)
@@ -88,6 +90,7 @@ static bool has_header(const struct request *r, const char *name)
 	return false;
 }
 
+/* Adds the headers of the answer to the response. type: of the content; NULL: none. */
 static void add_headers(struct request *r, struct MHD_Response *response, const char *type)
 {
 	static const char *const usual[][2] = {
@@ -175,6 +178,9 @@ void request__error(struct request *r, int status, const char *field, const char
 				field && *field ? field : NULL));
 }
 
+#define RANGE_UNIT "bytes="
+#define RANGE_MOST 40 /* bytes of the two largest 64-bit numbers with a "-" */
+
 /* Parses the header Range of a file of this size: "bytes=A-B", "bytes=A-" or "bytes=-N". *from,
  * *length: the bytes to send. False: send the whole file, also for other kinds of ranges. */
 static bool parse_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
@@ -183,11 +189,12 @@ static bool parse_range(struct request *r, uint64_t size, uint64_t *from, uint64
 	unsigned long long first, last;
 	char *end;
 
-	if (!range || strncmp(range, "bytes=", 6) || strchr(range, ',') ||
-	    MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "If-Range"))
+	if (!range || strncmp(range, RANGE_UNIT, strlen(RANGE_UNIT)) || strchr(range, ','))
 		return false;
-	p = range + 6;
-	if (strspn(p, "0123456789-") != strlen(p) || !strchr(p, '-') || strlen(p) > 40 || !size)
+	if (!size || MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "If-Range"))
+		return false;
+	p = range + strlen(RANGE_UNIT);
+	if (strspn(p, "0123456789-") != strlen(p) || !strchr(p, '-') || strlen(p) > RANGE_MOST)
 		return false;
 	if (*p == '-') {
 		/* "-N": the last N bytes */

@@ -12,6 +12,7 @@
 
 /* ---- metrics ---- */
 
+/* Answers GET /metrics. */
 static void send_metrics(struct request *r)
 {
 	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept");
@@ -92,6 +93,7 @@ static void release_profile(void *ctx)
 	free(p);
 }
 
+/* The broker has opened the file: sends it. */
 static void on_profile_opened(struct request *r, json_t *answer, int fd)
 {
 	struct profile *p = request__kept(r);
@@ -102,6 +104,7 @@ static void on_profile_opened(struct request *r, json_t *answer, int fd)
 	request__whole(r, "application/octet-stream", name, fd);
 }
 
+/* The broker has made the file: asks for it. */
 static void on_profile_exported(struct request *r, json_t *answer, int fd)
 {
 	const char *file = json_string_value(json_object_get(answer, "file"));
@@ -115,6 +118,7 @@ static void on_profile_exported(struct request *r, json_t *answer, int fd)
 		request__error(r, 503, NULL, "cannot make the profile");
 }
 
+/* Asks the broker to make the file of the trace, which has ended. */
 static void export_profile(struct request *r)
 {
 	const struct profile *p = request__kept(r);
@@ -152,6 +156,7 @@ static void wait_for_end(struct request *r)
 	request__error(r, gone ? 404 : 503, NULL, "%s", error);
 }
 
+/* The broker has started the capture: waits for its end. */
 static void on_capture(struct request *r, json_t *answer, int fd)
 {
 	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace",
@@ -234,6 +239,7 @@ static json_t *capture_message(struct request *r)
 	return NULL;
 }
 
+/* Answers GET /debug/pprof/: of a trace, or of a new capture. */
 static void send_profile(struct request *r)
 {
 	const char *id = request__query(r, "trace_id");

@@ -29,6 +29,7 @@ struct page_asset {
 	POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "       \
 	       "font-src data:; worker-src blob:"
 
+/* The file with this name in a folder of the pages; NULL: none. */
 static struct page_asset *find_asset(const char *folder, const char *name)
 {
 	size_t n = strlen(folder);
@@ -40,6 +41,7 @@ static struct page_asset *find_asset(const char *folder, const char *name)
 	return NULL;
 }
 
+/* True if the client takes gzip. */
 static bool accepts_gzip(struct request *r)
 {
 	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
@@ -71,6 +73,7 @@ static void send_asset(struct request *r, struct page_asset *a, const char *cach
 			 a->type);
 }
 
+/* Sends a page with the headers that protect it. path: of a file that exists. */
 static void send_page(struct request *r, const char *path, const char *policy)
 {
 	request__header(r, "Content-Security-Policy", policy);

@@ -50,6 +50,7 @@ static const struct field dump_query[] = {
 	{ 0 },
 };
 
+/* Number of traces that have not ended. */
 static size_t count_capturing(const struct state *s)
 {
 	size_t n = 0;
@@ -61,6 +62,8 @@ static size_t count_capturing(const struct state *s)
 
 #define STALE_AFTER 10.0 /* s; a search for processes starts every 2 s */
 
+/* Answers GET /api/health. The functions below answer the requests of their names, too; an on_
+ * function goes on when the broker has answered. */
 static void send_health(struct request *r)
 {
 	struct state *s = request__state(r);
@@ -70,6 +73,7 @@ static void send_health(struct request *r)
 	json_t *o = json_pack("{s:s, s:s, s:i}", "status", status, "version", MEMTRACE_VERSION,
 			      "api_version", HTTP_API_VERSION),
 	       *names, *t;
+	const char *why = json_string_value(json_object_get(s->hello, "why"));
 	bool authorized;
 	double uptime;
 	size_t i;
@@ -87,11 +91,7 @@ static void send_health(struct request *r)
 		 json_number_value(json_object_get(s->hello, "start"));
 	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));
 	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));
-	json_object_set_new(
-		o, "why",
-		json_string(json_string_value(json_object_get(s->hello, "why"))
-				    ? json_string_value(json_object_get(s->hello, "why"))
-				    : ""));
+	json_object_set_new(o, "why", json_string(why ?: ""));
 	json_object_set_new(o, "scan_age_s", age < 0 ? json_null() : json_real(age));
 	json_object_set_new(o, "targets", names);
 	json_object_set_new(o, "processes", json_integer((json_int_t)s->n_processes));

@@ -260,12 +260,15 @@ static struct state_trace *find_trace(struct request *r, const char *id)
 	return t;
 }
 
+/* For request__ask(): sends the JSON document that the broker made. */
 static void send_document(struct request *r, json_t *answer, int fd)
 {
 	(void)answer;
 	request__whole(r, "application/json", NULL, fd);
 }
 
+/* The functions below answer the requests of their names; an on_ function goes on when the broker
+ * has answered. */
 static void list_traces(struct request *r)
 {
 	struct state *s = request__state(r);
@@ -570,6 +573,7 @@ static double find_seconds(const struct state_trace *t)
 	return by_report > 0 ? by_report : json_number_value(json_object_get(t->facts, "seconds"));
 }
 
+/* The facts of a trace that has ended. */
 static struct finished describe_finished(const struct state_trace *t)
 {
 	const json_t *rank = json_object_get(json_object_get(t->report, "target"), "rank");
@@ -587,10 +591,12 @@ static struct finished describe_finished(const struct state_trace *t)
  * and all count. An unknown rank is never superseded. */
 static bool is_superseded(const struct finished *all, size_t n, size_t i)
 {
-	for (size_t k = i + 1; k < n && all[i].rank >= 0; k++)
-		if (all[k].rank == all[i].rank && all[k].begun >= all[i].ended &&
-		    !strcmp(all[k].job, all[i].job))
+	for (size_t k = i + 1; k < n && all[i].rank >= 0; k++) {
+		bool is_of_rank = all[k].rank == all[i].rank && !strcmp(all[k].job, all[i].job);
+
+		if (is_of_rank && all[k].begun >= all[i].ended)
 			return true;
+	}
 	return false;
 }
 
@@ -652,6 +658,8 @@ static void stream_trace(struct request *r)
 
 /* ---- files ---- */
 
+#define FILE_NAME_MOST 128 /* bytes */
+
 /* True for a file name as the broker makes them: letters, digits, '.', '_' and '-', no leading dot.
  */
 static bool is_file_name(const char *name)
@@ -659,8 +667,9 @@ static bool is_file_name(const char *name)
 	static const char letters[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-	return name && *name && *name != '.' && strlen(name) <= 128 &&
-	       strspn(name, letters) == strlen(name);
+	if (!name || !*name || *name == '.')
+		return false;
+	return strlen(name) <= FILE_NAME_MOST && strspn(name, letters) == strlen(name);
 }
 
 static void on_exported(struct request *r, json_t *answer, int fd)
