@@ -59,6 +59,7 @@ static char *event_text(struct web *web, const char *name, const json_t *data)
 	return text;
 }
 
+/* Queues an event; nothing without memory. */
 static void put_event(struct stream *s, const char *name, const json_t *data)
 {
 	char *text = event_text(s->r->web, name, data);
@@ -146,6 +147,7 @@ static size_t count_peer_streams(const struct request *r)
 	return n;
 }
 
+/* For request__keep(): the request has ended. */
 static void release_stream(void *p)
 {
 	struct stream *s = p;

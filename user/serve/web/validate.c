@@ -37,7 +37,8 @@ const struct field *validate__field(const struct field *fields, const char *name
 	return NULL;
 }
 
-/* what: how the error names the value, such as "steps" or "input_shape[2]"; also below. */
+/* Checks a number. what: how the error names the value, such as "steps" or "input_shape[2]"; also
+ * below. 0, or complain()'s result. */
 static int check_range(const struct field *f, const char *what, double v, struct complaint *c)
 {
 	if (!isfinite(v))
@@ -63,6 +64,7 @@ static size_t count_characters(const char *s, size_t size)
 	return n;
 }
 
+/* True for a text with a control character. */
 static bool has_control(const char *s)
 {
 	for (; *s; s++)
@@ -117,6 +119,7 @@ static bool is_whole(const json_t *v)
 	return json_is_integer(v) || (json_is_real(v) && isfinite(d) && d == trunc(d));
 }
 
+/* The type of a value, for an error. */
 static const char *type_word(const json_t *v)
 {
 	switch (json_typeof(v)) {
@@ -185,6 +188,7 @@ static int check_value(const struct field *f, enum field_type type, const char *
 	return err;
 }
 
+/* Checks the number of members of an array. 0, or complain()'s result. */
 static int check_length(const struct field *f, size_t n, struct complaint *c)
 {
 	if (n < f->shortest)
@@ -196,6 +200,8 @@ static int check_length(const struct field *f, size_t n, struct complaint *c)
 	return 0;
 }
 
+/* Checks an array and its members. *ret gets a new reference to a copy with members of the field's
+ * type. 0, or complain()'s result. */
 static int check_array(const struct field *f, json_t *v, json_t **ret, struct complaint *c)
 {
 	enum field_type member_type = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
@@ -222,6 +228,8 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	return 0;
 }
 
+#define NUL_ESCAPE "\\u0000"
+
 /* Replaces escaped NULs, which jansson rejects in member names, by another control character. No
  * known field accepts either. From malloc(). */
 static char *replace_nuls(const char *text, size_t size)
@@ -235,9 +243,10 @@ static char *replace_nuls(const char *text, size_t size)
 	for (size_t i = 0; i + 1 < size; i++) {
 		if (copy[i] != '\\')
 			continue;
-		if (size - i >= 6 && !memcmp(copy + i, "\\u0000", 6))
-			copy[i + 5] = '1';
-		i++;
+		if (size - i >= strlen(NUL_ESCAPE) &&
+		    !memcmp(copy + i, NUL_ESCAPE, strlen(NUL_ESCAPE)))
+			copy[i + strlen(NUL_ESCAPE) - 1] = '1';
+		i++; /* what the backslash escapes */
 	}
 	return copy;
 }
@@ -326,7 +335,7 @@ bool validate__as_number(const char *text, double *ret)
 	return true;
 }
 
-/* Checks a parameter whose value is a comma-separated list. */
+/* Checks a parameter whose value is a comma-separated list. 0, or complain()'s result. */
 static int check_list(const struct field *f, const char *text, struct complaint *c)
 {
 	size_t n = 0;
@@ -349,14 +358,17 @@ static int check_list(const struct field *f, const char *text, struct complaint 
 int validate__text(const struct field *f, const char *text, size_t size, struct complaint *c)
 {
 	double v;
+	bool good;
 
 	if (memchr(text, '\0', size))
 		return complain(c, f->name, "%s: holds a NUL character", f->name);
 	switch (f->type) {
 	case FIELD_INTEGER:
 	case FIELD_NUMBER:
-		if (!validate__as_number(text, &v) ||
-		    (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT_MAX)))
+		good = validate__as_number(text, &v);
+		if (good && f->type == FIELD_INTEGER)
+			good = v == trunc(v) && fabs(v) <= EXACT_MAX;
+		if (!good)
 			return complain(c, f->name, "%s: must be a %snumber, not \"%.40s\"",
 					f->name, f->type == FIELD_INTEGER ? "whole " : "", text);
 		return check_range(f, f->name, v, c);
@@ -383,6 +395,7 @@ static int hex_value(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+/* True for valid UTF-8. */
 static bool is_utf8(const char *text, size_t size)
 {
 	uint32_t c;
@@ -412,16 +425,22 @@ bool validate__unescape(char *text, size_t *size)
 	return is_utf8(text, out);
 }
 
+/* True if the text begins with `begin`, in any case. */
+static bool starts(const char *text, const char *begin)
+{
+	return !strncasecmp(text, begin, strlen(begin));
+}
+
 /* A type is "application/json" or "application/NAME+json", with an optional charset after it. */
 bool validate__is_json_type(const char *type)
 {
 	size_t len = strcspn(type, "; \t");
 	const char *more = type + len, *charset = strcasestr(more, "charset=");
 
-	if (charset && strncasecmp(charset + 8, "utf-8", 5) &&
-	    strncasecmp(charset + 8, "\"utf-8\"", 7))
+	if (charset && !starts(charset, "charset=utf-8") && !starts(charset, "charset=\"utf-8\""))
 		return false;
-	return (len == 16 && !strncasecmp(type, "application/json", 16)) ||
-	       (len > 17 && !strncasecmp(type, "application/", 12) &&
-		!strncasecmp(type + len - 5, "+json", 5));
+	if (len == strlen("application/json") && starts(type, "application/json"))
+		return true;
+	return len > strlen("application/+json") && starts(type, "application/") &&
+	       starts(type + len - strlen("+json"), "+json");
 }

@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "serve/web/validate.h"
 
+/* Versions and algorithms, as GnuTLS names them. */
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 /* Strict parsing: a bare line feed does not end a line, and chunk sizes contain no blanks.
  * libmicrohttpd 0.9.75 has this only as STRICT_FOR_CLIENT. */
@@ -35,6 +36,7 @@
 
 /* ---- requests: reading and checking them ---- */
 
+/* A header of the request; NULL: it lacks it. */
 static const char *header(const struct request *r, const char *name)
 {
 	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
@@ -61,6 +63,7 @@ static bool is_header_name(const char *key, size_t size)
 			   ".^_`|~") >= size;
 }
 
+/* For MHD_get_connection_values_n(): checks a header. */
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key,
 				 size_t key_size, const char *value, size_t size)
 {
@@ -79,6 +82,7 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
 static bool check_headers(struct request *r)
 {
 	struct header_checks h = { .is_bad = false };
+	bool ambiguous; /* the length of the body is */
 	const char *length = header(r, "Content-Length");
 	const char *coding = header(r, "Transfer-Encoding");
 
@@ -90,9 +94,12 @@ static bool check_headers(struct request *r)
 		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
 		return false;
 	}
-	if (h.is_bad || (length && coding) ||
-	    (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
-	    (coding && strcasecmp(coding, "chunked"))) {
+	ambiguous = length && coding;
+	if (length)
+		ambiguous |= !*length || strspn(length, "0123456789") != strlen(length);
+	if (coding)
+		ambiguous |= strcasecmp(coding, "chunked") != 0;
+	if (h.is_bad || ambiguous) {
 		request__header(r, "Connection", "close");
 		request__error(r, 400, NULL, "the headers do not give the length of the request");
 		return false;
@@ -208,6 +215,7 @@ static bool check_route(struct request *r, char *values[4], size_t *n)
 	return true;
 }
 
+/* Checks the parameters of the path and takes them. False: the request has an error answer. */
 static bool check_path(struct request *r, char *values[4], size_t n)
 {
 	struct complaint c;
@@ -294,6 +302,7 @@ static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *
 	return MHD_YES;
 }
 
+/* Checks the parameters of the query and takes them. False: the request has an error answer. */
 static bool check_query(struct request *r)
 {
 	struct queries q = { .r = r };
@@ -307,6 +316,7 @@ static bool check_query(struct request *r)
 	return !q.is_bad;
 }
 
+/* Checks the type of the body, if there is one. False: the request has an error answer. */
 static bool check_type(struct request *r)
 {
 	const char *type = header(r, "Content-Type");
@@ -355,6 +365,7 @@ static bool begin_request(struct request *r, const char *url, const char *method
 	unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
 	char *values[4];
 	size_t n;
+	bool good;
 
 	snprintf(r->method, sizeof(r->method), "%s", method);
 	r->url = strdup(url);
@@ -362,9 +373,10 @@ static bool begin_request(struct request *r, const char *url, const char *method
 		r->answered = true;
 		return false;
 	}
-	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
-	    check_path(r, values, n) && check_query(r) && check_type(r) &&
-	    check_length(r, length, size) && r->route->flags & ROUTE_UPLOAD)
+	good = check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
+	       check_path(r, values, n) && check_query(r) && check_type(r) &&
+	       check_length(r, length, size);
+	if (good && r->route->flags & ROUTE_UPLOAD)
 		receive__begin(r, size);
 	/* Do not read the body if its end is ambiguous or it is too long. With Expect, the
 	 * client waits for this answer before it sends the body. */
@@ -394,6 +406,7 @@ static bool take_body(struct request *r, const char *data, size_t size)
 
 /* ---- requests: from the first call to the end ---- */
 
+/* Takes a request off the list and frees it. */
 static void free_request(struct request *r)
 {
 	if (r->upload.state && r->upload.to >= 0)
@@ -422,6 +435,7 @@ static void free_request(struct request *r)
 	free(r);
 }
 
+/* Adds a request to the list. NULL: no memory. */
 static struct request *new_request(struct web *web, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -584,6 +598,15 @@ static uint64_t idle_since(const struct conn *c)
 	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
 }
 
+/* True if idle connection c is to be closed rather than `other`: one without a valid token,
+ * otherwise the one that has been idle for longer. */
+static bool goes_first(const struct conn *c, const struct conn *other)
+{
+	if (c->known != other->known)
+		return !c->known;
+	return idle_since(c) < idle_since(other);
+}
+
 /* Closes the connection that has been idle for the longest time, but first one without a valid
  * token. If `full` is AUTH_PEER_FULL, only connections of the newcomer's peer count. False: none is
  * idle. */
@@ -597,8 +620,7 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 		if (full == AUTH_PEER_FULL &&
 		    !auth__same_peer(web->guard, &c->peer, &newcomer->peer))
 			continue;
-		if (!idle || c->known < idle->known ||
-		    (c->known == idle->known && idle_since(c) < idle_since(idle)))
+		if (!idle || goes_first(c, idle))
 			idle = c;
 	}
 	if (!idle)
@@ -640,6 +662,7 @@ static void add_connection(struct web *web, struct MHD_Connection *mhd, void **k
 		refuse_connection(c);
 }
 
+/* Takes a connection off the list and frees it. */
 static void remove_connection(struct web *web, struct conn *c)
 {
 	if (!c->refused)
@@ -653,6 +676,7 @@ static void remove_connection(struct web *web, struct conn *c)
 	free(c);
 }
 
+/* The library calls this when a connection begins and when it ends. */
 static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept,
 			  enum MHD_ConnectionNotificationCode what)
 {
@@ -667,14 +691,17 @@ static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept,
 static void close_slow(struct web *web)
 {
 	for (struct conn *c = web->conns; c; c = c->next) {
+		bool is_slow, is_idle;
+
 		if (c->request && (c->request->read || c->request->suspended))
 			continue;
 		if (!c->began && (c->request || count_received(c) > c->received))
 			c->began = web->now;
 		/* For a Unix socket, `began` stays 0 between requests, so only WEB_IDLE_S
 		 * applies. */
-		if ((c->began && web->now - c->began > WEB_READ_NS) ||
-		    (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
+		is_slow = c->began && web->now - c->began > WEB_READ_NS;
+		is_idle = !c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull;
+		if (is_slow || is_idle) {
 			log_debug("serve: a request took too long to arrive");
 			shutdown(c->fd, SHUT_RDWR);
 		}
@@ -853,6 +880,7 @@ static int run_loop(struct web *web, int signals)
 
 /* ---- start and end ---- */
 
+/* For the library: logs its messages. */
 __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *fmt, va_list ap)
 {
 	char raw[512], clean[512];
@@ -864,7 +892,8 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* check_route() and on_query() decode, after the path is split: "%2F" is not a separator. */
+/* For the library: leaves a text as it is. check_route() and on_query() decode, after the path is
+ * split: "%2F" is not a separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {
 	(void)ctx;
@@ -872,7 +901,7 @@ static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 	return strlen(text);
 }
 
-/* Starts to serve the listening socket fd, which it takes over. */
+/* Starts to serve the listening socket fd, which it takes over. Returns 0 or -EIO. */
 static int start_daemon(struct web *web, int fd)
 {
 	const struct serve_secrets *s = &web->args->secrets;
@@ -903,7 +932,8 @@ static int start_daemon(struct web *web, int fd)
 	return 0;
 }
 
-/* Creates the access control. It is local if all listening addresses are. */
+/* Creates the access control. It is local if all listening addresses are. NULL with errno on
+ * failure. */
 static struct auth *make_guard(const struct serve_args *args, const int *fds, size_t n)
 {
 	const char *hosts[SERVE_HOSTS + 1] = { NULL };
@@ -923,7 +953,7 @@ static struct auth *make_guard(const struct serve_args *args, const int *fds, si
 		if (getsockname(fds[i], (struct sockaddr *)&a, &size))
 			continue;
 		if (a.ss_family == AF_INET)
-			o.local &= ntohl(in->sin_addr.s_addr) >> 24 == 127;
+			o.local &= ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 		else if (a.ss_family == AF_INET6)
 			o.local &= IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 		if (!o.port && a.ss_family != AF_UNIX)
@@ -932,6 +962,7 @@ static struct auth *make_guard(const struct serve_args *args, const int *fds, si
 	return auth__new(&o);
 }
 
+/* Ends the requests and frees what web has. */
 static void release_web(struct web *web)
 {
 	end_requests(web);
