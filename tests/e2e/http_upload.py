@@ -66,17 +66,17 @@ def begun(s, size, headers=b""):
 
 def test_snapshot():
     s, path = served(), snapshot()
-    got = send(s, content(path), "runs/base.pickle").expect().json
+    got = send(s, content(path), "runs/oom_rank3.pickle").expect().json
     want = harness.device(report(path), "cuda:0")
     equal((got["peak_allocated"], got["peak_reserved"], got["total_events"]),
           (want["peak_allocated"], want["peak_reserved"], report(path)["capture"]["events"]), "the result")
     trace_id = got["trace_id"]
     trace = traces(s)[0]
-    equal((trace["process"], trace["uploaded"], trace["state"], trace["pid"]), ("base.pickle", True, "done", None), "the trace")
+    equal((trace["process"], trace["uploaded"], trace["state"], trace["pid"]), ("oom_rank3.pickle", True, "done", None), "the trace")
     equal(files(s), [trace_id + ".json", trace_id + ".mtr"], "files")
     doc = s.get("/api/trace/%s?at=end" % trace_id).expect().json
     equal(doc["rows"], report(path, at="end")["rows"], "rows")
-    equal(doc["capture"]["attached_at"], "history", "attached_at")
+    equal((doc["capture"]["attached_at"], doc["target"]["rank"]), ("history", 3), "attached_at, and the rank in the file's name")
     for call in ("leaks", "diagnose", "page"):
         s.get("/api/trace/%s/%s" % (trace_id, call)).expect()
     with open(scratch("kept.mtr"), "wb") as f:

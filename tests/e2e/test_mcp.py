@@ -142,6 +142,35 @@ def test_values_of_the_command_line():
     check("no mark" in text(answer, failed=True), "%s", answer)
 
 
+def test_snapshots():
+    """PyTorch's own memory snapshots are listed, and each tool that takes a recording takes one, also a folder of them."""
+    ranks = os.path.join(folder(), "ranks")
+    os.mkdir(ranks)
+    for rank in (0, 1):
+        code, _, err = tool("export", "snapshot", os.path.join(GUIDE, "base.mtr"), "-o", os.path.join(ranks, "oom_rank%d.pickle" % rank))
+        equal(code, 0, "export: %s" % err)
+    with open(os.path.join(ranks, "bad.pickle.gz"), "wb") as f:
+        f.write(b"\x80\x02cos\nsystem\n(S'echo'\ntR.")
+    listed, bad, tools = talk(call("list"), call("report", recording="ranks/bad.pickle.gz"), {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    paths = [r["path"] for r in json.loads(text(listed))["recordings"]]
+    equal([p for p in paths if "pickle" in p], ["ranks/" + n for n in ("bad.pickle.gz", "oom_rank0.pickle", "oom_rank1.pickle")], "listed")
+    check("it would import code" in text(bad, failed=True), "%s", bad)
+    os.unlink(os.path.join(ranks, "bad.pickle.gz"))
+    one = "ranks/oom_rank0.pickle"
+    asked = [("report", {"recording": one}), ("leaks", {"recording": one}), ("diagnose", {"recording": one}), ("diff", {"old": "base.mtr", "new": one}),
+             ("report", {"recording": "ranks"}), ("diagnose", {"recording": "ranks"})]
+    for (name, arguments), answer in zip(asked, talk(*(call(name, format="json", **({} if name == "diagnose" else {"top": 2}), **arguments) for name, arguments in asked),
+                                                     options=("--max-answer", "1M"))):
+        top = () if name == "diagnose" else ("--top=2",)
+        code, out, err = tool(name, "--format=json", *top, *("./" + arguments[key] for key in ("recording", "old", "new") if key in arguments), cwd=folder())
+        equal((code in (0, 4), json.loads(text(answer))), (True, json.loads(out)), "%s %s (%s)" % (name, arguments, err))
+    named = {t["name"]: t["inputSchema"]["properties"] for t in tools["result"]["tools"]}
+    for name, keys in (("report", ["recording"]), ("leaks", ["recording"]), ("diagnose", ["recording"]), ("diff", ["old", "new"])):
+        for key in keys:
+            check("snapshot" in named[name][key]["description"], "%s of %s: %s", key, name, named[name][key])
+    shutil.rmtree(ranks)
+
+
 def test_attach_is_offered_on_request():
     if not IS_ROOT:
         raise Skip("needs root")

@@ -84,6 +84,9 @@ struct mtr_reader *mtr_reader__open(const char *path, const char **why);
 void mtr_reader__free(struct mtr_reader *r);
 /* True if a regular file begins as a recording does, and not as a snapshot. */
 bool mtr_reader__is_recording(const char *path);
+/* True if a file's name ends as those of snapshots: ".pickle", also with ".gz" or ".zst". Another
+ * name says nothing. */
+bool mtr_reader__names_snapshot(const char *name);
 /* Reads the next event. Returns 1 and sets *e, returns 0 at the end of the readable part, or
  * -errno. */
 int mtr_reader__next(struct mtr_reader *r, struct event *e);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "model/inputs.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include "base/text.h"
 #include "model/open/started.h"
 #include "record/folder.h"
+#include "record/mtr.h"
 
 #define LISTED 12 /* recordings that a message lists */
 
@@ -310,45 +313,41 @@ static bool is_plain_folder(const char *path)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-static int compare_names(const void *a, const void *b)
+static int is_snapshot(const struct dirent *e)
 {
-	return strverscmp(*(const char *const *)a, *(const char *const *)b);
+	return e->d_name[0] != '.' && mtr_reader__names_snapshot(e->d_name);
 }
 
-/* Finds the snapshots of PyTorch in a folder, by their names' ends. Returns 0 or an error of
- * glob(); the caller frees *ret. */
-static int find_snapshots(const char *path, glob_t *ret)
+/* Finds the snapshots of PyTorch in a folder, by their names, in the order of the numbers in them.
+ * Returns their number or -errno; the caller frees (*ret)[i] and *ret. */
+static int find_snapshots(const char *path, struct dirent ***ret)
 {
-	static const char *const ends[] = { "pickle", "pickle.gz", "pickle.zst" };
-	int err = 0;
+	int n = scandir(path, ret, is_snapshot, versionsort);
 
-	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !err; i++) {
-		char *pattern;
-
-		if (asprintf(&pattern, "%s/*.%s", path, ends[i]) < 0)
-			return GLOB_NOSPACE;
-		err = glob(pattern, i ? GLOB_APPEND : 0, NULL, ret);
-		err = err == GLOB_NOMATCH ? 0 : err;
-		free(pattern);
-	}
-	if (!err && ret->gl_pathc)
-		qsort(ret->gl_pathv, ret->gl_pathc, sizeof(*ret->gl_pathv), compare_names);
-	return err;
+	return n < 0 ? -errno : n;
 }
 
 /* Explains that one of a folder's snapshots must be chosen. */
-static int log_snapshots(const char *path, const glob_t *found)
+static int log_snapshots(const char *path, struct dirent *const *found, size_t n)
 {
 	char clean[512];
 
 	log_err("%s: which one of its %zu snapshots?",
-		text__clean(clean, sizeof(clean), path, strlen(path)), found->gl_pathc);
-	for (size_t i = 0; i < found->gl_pathc && i < LISTED; i++)
-		log_err("  %s", text__clean(clean, sizeof(clean), found->gl_pathv[i],
-					    strlen(found->gl_pathv[i])));
-	if (found->gl_pathc > LISTED)
-		log_err("  and %zu more", found->gl_pathc - LISTED);
+		text__clean(clean, sizeof(clean), path, strlen(path)), n);
+	for (size_t i = 0; i < n && i < LISTED; i++)
+		log_err("  %s", text__clean(clean, sizeof(clean), found[i]->d_name,
+					    strlen(found[i]->d_name)));
+	if (n > LISTED)
+		log_err("  and %zu more", n - LISTED);
 	return EXIT_USAGE;
+}
+
+/* The path of a folder's file. The caller frees it; NULL: no memory. */
+static char *path_in(const char *folder, const char *name)
+{
+	char *ret;
+
+	return asprintf(&ret, "%s/%s", folder, name) < 0 ? NULL : ret;
 }
 
 /* Adds the snapshots in a folder without an index: the ranks of a job. *found: there are any. */
@@ -356,16 +355,18 @@ static int add_snapshots(struct inputs *in, const char *path, enum inputs_of wan
 			 size_t n_others, bool *found)
 {
 	bool ends = wanted == INPUTS_ENDS && !n_others;
-	glob_t g = { 0 };
-	int status = find_snapshots(path, &g) ? out_of_memory() : EXIT_OK;
-	size_t n = g.gl_pathc;
+	struct dirent **all = NULL;
+	int got = find_snapshots(path, &all), status = got == -ENOMEM ? out_of_memory() : EXIT_OK;
+	size_t n = got > 0 ? (size_t)got : 0;
 
 	*found = n > 0 || status;
-	if (!status && n > 1 && (wanted == INPUTS_ONE || (wanted == INPUTS_ENDS && !ends)))
-		status = log_snapshots(path, &g);
+	if (n > 1 && (wanted == INPUTS_ONE || (wanted == INPUTS_ENDS && !ends)))
+		status = log_snapshots(path, all, n);
 	for (size_t i = 0; i < n && !status; i += ends && n > 1 ? n - 1 : 1)
-		status = inputs__add(in, strdup(g.gl_pathv[i]), NULL);
-	globfree(&g);
+		status = inputs__add(in, path_in(path, all[i]->d_name), NULL);
+	for (size_t i = 0; i < n; i++)
+		free(all[i]);
+	free(all);
 	return status;
 }
 

@@ -668,6 +668,20 @@ bool mtr_reader__is_recording(const char *path)
 	return is;
 }
 
+bool mtr_reader__names_snapshot(const char *name)
+{
+	static const char *const ends[] = { ".pickle", ".pickle.gz", ".pickle.zst" };
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		size_t n = strlen(ends[i]);
+
+		if (len > n && !strcmp(name + len - n, ends[i]))
+			return true;
+	}
+	return false;
+}
+
 void mtr_reader__free(struct mtr_reader *r)
 {
 	if (!r)

@@ -36,9 +36,8 @@
 #define PIPE_SIZE (1 << 20)		   /* size of a worker's pipe, in bytes */
 #define TAKEN_AT_ONCE 8			   /* full pipes read from a worker at a time */
 #define NICE 5				   /* priority of workers: captures go first */
-#define CANNOT_RUN 126	  /* exit code of a worker that could not be started; others are higher */
-#define IMPORTED "upload" /* name of an uploaded snapshot in its worker */
-#define COMPARED_MAX 16	  /* most traces of one comparison */
+#define CANNOT_RUN 126	/* exit code of a worker that could not be started; others are higher */
+#define COMPARED_MAX 16 /* most traces of one comparison */
 
 /* ---- formats: names of files and their content types ---- */
 
@@ -211,6 +210,17 @@ void trace__finish(struct broker *b, struct trace *t)
 		trace__fail(b, t, 503, strerror(-err));
 }
 
+/* Names the snapshot in its worker as the client did, because frameworks put the rank into the
+ * name. Other characters than those of simple file names are replaced. */
+static void name_import(struct job *j, const struct trace *t)
+{
+	size_t n = (size_t)snprintf(j->imported, sizeof(j->imported), "upload.%s", t->name);
+
+	for (size_t i = 0; i < n && j->imported[i]; i++)
+		if (!isalnum((unsigned char)j->imported[i]) && !strchr("._-", j->imported[i]))
+			j->imported[i] = '_';
+}
+
 int jobs__import(struct broker *b, struct trace *t, const char *file)
 {
 	struct job *j = new_job(JOB_IMPORT, NULL, 0);
@@ -219,7 +229,8 @@ int jobs__import(struct broker *b, struct trace *t, const char *file)
 		return -ENOMEM;
 	put_argument(j, "import");
 	put_argument(j, "--output=-");
-	put_argument(j, "%s", IMPORTED);
+	name_import(j, t);
+	put_argument(j, "%s", j->imported);
 	snprintf(j->source, sizeof(j->source), "%s", file);
 	snprintf(j->part, sizeof(j->part), ".%s.part-import", t->id);
 	j->traces[j->n_traces++] = t;
@@ -489,7 +500,7 @@ static int start_job(struct broker *b, struct job *j)
 			goto close_files;
 		}
 		files[n] = (struct spawn_file){ .fd = fd,
-						.name = import ? IMPORTED : j->traces[n]->file };
+						.name = import ? j->imported : j->traces[n]->file };
 	}
 	err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
 						.out = out,
@@ -697,11 +708,11 @@ static bool has_succeeded(const struct job *j, int status)
 }
 
 /* A message of an import, without the name that the file has in its worker. */
-static const char *after_name(const char *why)
+static const char *after_name(const struct job *j, const char *why)
 {
-	const size_t n = strlen(IMPORTED ": ");
+	size_t n = strlen(j->imported);
 
-	return strncmp(why, IMPORTED ": ", n) ? why : why + n;
+	return strncmp(why, j->imported, n) || strncmp(why + n, ": ", 2) ? why : why + n + 2;
 }
 
 /* The worker has ended with this status: delivers its output, or answers with an error. */
@@ -722,7 +733,7 @@ static void end_job(struct broker *b, struct job *j, int status)
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else if (j->kind == JOB_IMPORT)
-		trace__fail(b, j->traces[0], code, after_name(why));
+		trace__fail(b, j->traces[0], code, after_name(j, why));
 	else
 		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }

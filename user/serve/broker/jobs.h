@@ -73,9 +73,10 @@ struct job {
 	bool late;     /* the worker was killed because it took too long */
 	/* The following fields are for an export. */
 	const struct export_format *format;
-	bool plain;	  /* the moment and the device are the default ones */
-	char key[600];	  /* trace_export.key: format, moment, device */
-	char file[200];	  /* name of the file; set when the export starts */
-	char part[256];	  /* name of the file while it is written; of an import, too */
-	char source[128]; /* of an import: name of the snapshot in the folder; "": none */
+	bool plain;	/* the moment and the device are the default ones */
+	char key[600];	/* trace_export.key: format, moment, device */
+	char file[200]; /* name of the file; set when the export starts */
+	char part[256]; /* name of the file while it is written; of an import, too */
+	/* Of an import: the snapshot's names in the folder ("": none) and in the worker. */
+	char source[128], imported[128];
 };

@@ -29,6 +29,7 @@
 #include "base/json.h"
 #include "base/subprocess.h"
 #include "base/text.h"
+#include "record/mtr.h"
 
 #define MESSAGES_MAX 4096		 /* bytes of standard error in an answer */
 #define OUTPUT_MAX ((uint64_t)256 << 20) /* a command that writes more fails */
@@ -95,6 +96,10 @@ static const char *const formats[] = { "text", "json", NULL };
 	{                                                                                          \
 		.name = key, .help = text, .type = MCP_RECORDING, .required = true                 \
 	}
+#define RECORDING_HELP                                                                             \
+	"path of a recording (.mtr), of a memory snapshot of PyTorch (.pickle, also .gz or "       \
+	".zst), "                                                                                  \
+	"or of a folder with those of one job"
 #define FORMAT                                                                                     \
 	{                                                                                          \
 		.name = "format",                                                                  \
@@ -117,7 +122,7 @@ static const struct mcp_argument list_arguments[] = {
 	{ 0 },
 };
 static const struct mcp_argument report_arguments[] = {
-	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	RECORDING("recording", RECORDING_HELP),
 	{ .name = "by",
 	  .help = "grouping of the rows: " HELP_GROUPS,
 	  .option = "--by",
@@ -138,7 +143,7 @@ static const struct mcp_argument report_arguments[] = {
 	{ 0 },
 };
 static const struct mcp_argument diagnose_arguments[] = {
-	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	RECORDING("recording", RECORDING_HELP),
 	{ .name = "format",
 	  .help = "json (default) or text; memtrace-bpf diagnose --json-schema prints the schema",
 	  .option = "--format",
@@ -148,7 +153,7 @@ static const struct mcp_argument diagnose_arguments[] = {
 	{ 0 },
 };
 static const struct mcp_argument leaks_arguments[] = {
-	RECORDING("recording", "path of a recording, or of a folder with recordings of one job"),
+	RECORDING("recording", RECORDING_HELP),
 	{ .name = "by",
 	  .help = "grouping of the rows (default line)",
 	  .option = "--by",
@@ -165,8 +170,8 @@ static const struct mcp_argument leaks_arguments[] = {
 	{ 0 },
 };
 static const struct mcp_argument diff_arguments[] = {
-	RECORDING("old", "path of the first recording"),
-	RECORDING("new", "path of the second recording"),
+	RECORDING("old", "path of the first recording or snapshot"),
+	RECORDING("new", "path of the second recording or snapshot"),
 	{ .name = "by",
 	  .help = "grouping of the rows (default line)",
 	  .option = "--by",
@@ -227,7 +232,9 @@ static const char *const attach_command[] = { "record", NULL };
 
 static const struct mcp_tool tools[] = {
 	{ .name = "list",
-	  .help = "List the recordings of PyTorch memory in the folder.",
+	  .help = "List the recordings of PyTorch memory, and PyTorch's own memory snapshots, in "
+		  "the "
+		  "folder.",
 	  .arguments = list_arguments },
 	{ .name = "diagnose",
 	  .help = "What is wrong with the memory of a recorded job: each finding with its code, "
@@ -700,11 +707,12 @@ struct list {
 	char path[PATH_MAX]; /* path of the current entry, below the served folder */
 };
 
+/* A memory snapshot of PyTorch counts as a recording. */
 static bool is_recording(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > 4 && !strcmp(name + n - 4, ".mtr");
+	return (n > 4 && !strcmp(name + n - 4, ".mtr")) || mtr_reader__names_snapshot(name);
 }
 
 /* Adds the recording l->path to the answer, if there is room. */
@@ -878,7 +886,8 @@ static void send_initialize(struct server *s, const json_t *params)
 	json__close_object(j);
 	json__string(
 		j, "instructions",
-		"Recordings of the memory of PyTorch processes. Begin with list, then "
+		"Recordings of the memory of PyTorch processes, and PyTorch's own memory "
+		"snapshots, which all tools read as recordings. Begin with list, then "
 		"diagnose of a recording: it names what is wrong and what to do. report says "
 		"which line of Python holds how many bytes at the peak, leaks what grows, diff "
 		"what changed.");
