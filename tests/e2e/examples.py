@@ -4,14 +4,16 @@ The examples of README and guide. A fenced block of the language "console" has c
 
 * On saved recordings (tests/data/guide) the output is compared to the byte. tools/dev/guide.py writes it anew.
 * Behind a comment <!-- live --> the commands run on one training job, whose PID stands for the example's, behind <!-- live service -->
-  on a service without PyTorch. Numbers differ each time: each line of the example must come, with other numbers, in this order.
+  on a service without PyTorch, behind <!-- live gpu --> with a GPU that the workers of a killed server hold. Numbers differ each time: each line of the example must come, with other numbers, in this order.
 
 A comment <!-- lines 1-4, 9, /Peak/+3 --> before a block says which lines of the output the example shows: by number, or so many from
 the first match of an expression on. "..." stands for the others.
 """
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import harness
@@ -20,9 +22,10 @@ from harness import OUT, REPO, TOOL, check
 DATA = os.path.join(REPO, "tests", "data", "guide")
 JOB = os.path.join(harness.WORKLOADS, "guide", "train.py")
 SERVICE = os.path.join(harness.WORKLOADS, "guide", "service.py")
+SERVER = os.path.join(harness.WORKLOADS, "guide", "serve.py")
 COLUMNS = "100"
 EXAMPLE_PID = "4242"
-BLOCK = re.compile(r"((?:^<!-- (?:live(?: service)?|lines [^\n]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"((?:^<!-- (?:live(?: service| gpu)?|lines [^\n]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
 
 
@@ -39,6 +42,7 @@ class Example:
         notes = match[1]
         self.live = "<!-- live" in notes
         self.service = "<!-- live service" in notes
+        self.gpu = "<!-- live gpu" in notes
         found = re.search(r"lines ([^\n]+) -->", notes)
         self.lines = found[1] if found else ""
         self.steps = []
@@ -83,6 +87,7 @@ def folder():
     shutil.copytree(DATA, there, dirs_exist_ok=True)
     shutil.copy(JOB, there)
     shutil.copy(SERVICE, there)
+    shutil.copy(SERVER, there)
     os.chmod(there, 0o777)
     return there
 
@@ -102,19 +107,39 @@ def start_service(cwd):
     return service
 
 
-def execute(command, cwd, pid=0):
-    """Runs a command of an example with the shell: (exit status, output and messages)."""
+def start_gpu(cwd, job):
+    """A GPU that the workers of a killed server hold, and a job. Its driver is the dry run's: the variables for it."""
+    server = harness.spawn([harness.python(), "serve.py"], cwd=cwd, kept=True, env=dict(os.environ, LD_PRELOAD=PRELOAD))
+    server.wait_line("^worker(.|\n)*", 120)
+    workers = harness.until(lambda: len(x := re.findall(r"worker (\d+)", server.stdout())) == 3 and x, "three workers", 120)
+    os.kill(server.pid, signal.SIGKILL)
+    # On a busy machine there may be no time for all processes in one look.
+    used = harness.until(lambda: (x := uses()) and all(x.get(int(pid)) for pid in (*workers, job)) and x, "the figures of the processes")
+    machine = os.path.join(cwd, ".machine")
+    with open(machine, "w", encoding="ascii") as f:
+        f.write("".join("process 0 %s %d\n" % (pid, used[int(pid)]) for pid in (*workers, job)) + "reserved 0 450M\n")
+    return {"LD_LIBRARY_PATH": os.path.join(OUT, "dryrun"), "MEMTRACE_DRYRUN_NVML": machine}
+
+
+def uses():
+    """Driver-reported use of processes with PyTorch."""
+    return {p["pid"]: p["used"] for p in json.loads(harness.tool("ps", "--json", root=True)[1])["processes"]}
+
+
+def execute(command, cwd, pid=0, more=None):
+    """Runs a command of an example with the shell: (exit status, output and messages). more: variables of its environment."""
     bin_folder = os.path.join(cwd, ".bin")
     if not os.path.isdir(bin_folder):
         os.mkdir(bin_folder)
         os.symlink(TOOL, os.path.join(bin_folder, "memtrace-bpf"))
-        for name, command_line in ("python", harness.python()), ("sudo", " ".join(harness.sudo(["env", "PATH=$PATH"]))):
+        for name, command_line in ("python", harness.python()), ("sudo", " ".join(harness.sudo(["env", "PATH=$PATH", "$MEMTRACE_EXAMPLE"]))):
             with open(os.path.join(bin_folder, name), "w", encoding="utf-8") as f:
                 f.write("#!/bin/sh\nexec %s \"$@\"\n" % command_line)
             os.chmod(os.path.join(bin_folder, name), 0o755)
     if pid:
         command = re.sub(r"\b%s\b" % EXAMPLE_PID, str(pid), command)
     env = dict(os.environ, PATH="%s:%s" % (bin_folder, os.environ["PATH"]), COLUMNS=COLUMNS, LC_ALL="C.UTF-8", TZ="UTC")
+    env["MEMTRACE_EXAMPLE"] = " ".join("%s=%s" % item for item in (more or {}).items())
     done = subprocess.run(["bash", "-c", command], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=120, check=False)
     output = done.stdout.decode("utf-8", "replace")

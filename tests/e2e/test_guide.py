@@ -25,14 +25,14 @@ def tracked(*patterns):
     return [n for n in names if os.path.exists(os.path.join(REPO, n))]
 
 
-def run_examples(live, job=0, service=0):
+def run_examples(live, job=0, service=0, gpu=None):
     wrong, count, cwd = [], 0, examples.folder()
     for path in examples.documents():
         for example in examples.examples(path):
             if example.live != live:
                 continue
             for command, shown in example.steps:
-                code, output = examples.execute(command, cwd, service if example.service else job)
+                code, output = examples.execute(command, cwd, service if example.service else job, gpu if example.gpu else None)
                 count += 1
                 what = examples.differences(example, command, shown, output)
                 if what or code not in (0, 4) or "memtrace-bpf: unknown option" in output:
@@ -48,7 +48,8 @@ def test_examples_on_recordings():
 def test_examples_on_a_job():
     cwd = examples.folder()
     job, service = examples.start_job(cwd, "--keep", "--pause", "0.1"), examples.start_service(cwd)
-    check(run_examples(live=True, job=job.popen.pid, service=service.popen.pid) > 4, "no examples were found")
+    gpu = examples.start_gpu(cwd, job.popen.pid)
+    check(run_examples(live=True, job=job.popen.pid, service=service.popen.pid, gpu=gpu) > 4, "no examples were found")
 
 
 def known_options(command, seen={}):

@@ -126,10 +126,11 @@ def make_recordings(names):
 
 
 def update(live):
-    cwd, job, service = examples.folder(), 0, 0
+    cwd, job, service, gpu = examples.folder(), 0, 0, None
     if live:
         job = examples.start_job(cwd, "--keep", "--pause", "0.1").pid
         service = examples.start_service(cwd).pid
+        gpu = examples.start_gpu(cwd, job)
     for path in examples.documents():
         with open(path, encoding="utf-8") as f:
             text = f.read()
@@ -139,7 +140,7 @@ def update(live):
                 continue
             body = ""
             for command, _ in example.steps:
-                code, output = examples.execute(command, cwd, service if example.service else job)
+                code, output = examples.execute(command, cwd, service if example.service else job, gpu if example.gpu else None)
                 print("%d  %s" % (code, command))
                 body += "$ %s\n" % command + "".join(line + "\n" for line in example.chosen(output))
             new = new.replace(example.match[0], "%s```console\n%s```" % (example.match[1], body))

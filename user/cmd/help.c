@@ -122,7 +122,7 @@ static void print_option(FILE *out, const struct argp_option *o, size_t at)
 	text__paragraph(out, WIDTH, first, rest, "%s", o->doc);
 }
 
-/* Prints the options of a group below its title, unless there are none. gap: text before the title.
+/* Prints the options of a group, if any, below its title. gap: text before the title.
  */
 static void print_group(FILE *out, const struct options_list *list, int group, const char *title,
 			const char *gap)

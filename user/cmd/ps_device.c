@@ -42,6 +42,14 @@ struct look {
 
 /* ---- reading ---- */
 
+static bool has_gone(const struct holder_processes *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (p->v[i].state == 'X')
+			return true;
+	return false;
+}
+
 static void ask_driver(struct look *l)
 {
 	unsigned n = gpus__wait_count(READY_WITHIN);
@@ -113,9 +121,13 @@ static int look(struct look *l)
 	ps__find(l->ps);
 	ps__look(l->ps);
 	l->n_torch = ps__on_gpus(l->ps, l->torch, TORCH_MOST);
-	ask_driver(l);
-	if (holder_processes__read(l->processes, l->answer))
-		return -ENOMEM;
+	/* A process that ends in this moment is listed by the driver and has no PID any more. So
+	 * ask again about each that is gone. */
+	for (int i = 0; i < 2 && (!i || has_gone(l->processes)); i++) {
+		ask_driver(l);
+		if (holder_processes__read(l->processes, l->answer))
+			return -ENOMEM;
+	}
 	count_nodes(l);
 	l->monotonic = clock__monotonic();
 	l->boottime = clock__read(CLOCK_BOOTTIME);
@@ -181,9 +193,11 @@ static void put_bytes(struct grid *g, enum column_id column, bool known, uint64_
 
 static void put_time(struct grid *g, enum column_id column, bool known, uint64_t ns)
 {
-	char text[24];
+	char text[24] = "0 s";
 
-	grid__put(g, column, known ? text__time(text, sizeof(text), ns) : "-", NULL);
+	if (ns >= UINT64_C(1000000000))
+		text__time(text, sizeof(text), ns);
+	grid__put(g, column, known ? text : "-", NULL);
 }
 
 static bool has_age(const struct look *l, const struct gpu_holder *h)
@@ -424,6 +438,24 @@ static void put_kinds(struct json *j, uint32_t kinds)
 	json__close_array(j);
 }
 
+/* Why PyTorch's figures of a process are not known; "": they are. */
+static const char *allocator_why(const struct look *l, const struct gpu_holder *h)
+{
+	size_t n;
+	const struct ps_process *const *v = ps__list(l->ps, &n);
+
+	if (h->torch_known)
+		return "";
+	for (size_t i = 0; i < n; i++) {
+		if (v[i]->pid != h->process->pid)
+			continue;
+		return *v[i]->why ? v[i]->why
+				  : "it has nothing on this device, or it is not "
+				    "certain which GPU its devices are";
+	}
+	return "no PyTorch was found in it";
+}
+
 static const char *idle_source(const struct gpu_holder *h)
 {
 	if (!h->idle_known)
@@ -458,6 +490,7 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 	put_text(j, "why", h->why);
 	json__uint_or_null(j, "reserved", h->torch_known, h->reserved);
 	json__uint_or_null(j, "allocated", h->torch_known, h->allocated);
+	put_text(j, "allocator_why", allocator_why(l, h));
 	put_seconds(j, "idle", h->idle_known, h->idle);
 	put_text(j, "idle_by", idle_source(h));
 	json__bool(j, "left_over", h->left_over);

@@ -46,7 +46,6 @@ struct holder_processes {
 	size_t closed;	    /* processes whose descriptors this user may not read */
 	bool own_namespace; /* memtrace-bpf runs in a PID namespace of its own: NVML's PIDs are the
 			       host's */
-	bool hidden;	    /* /proc hides processes of other users (hidepid) */
 };
 
 /* Reads all processes that have a device node open or that the answer lists. a: NULL, no answer.

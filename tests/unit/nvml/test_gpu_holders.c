@@ -87,7 +87,7 @@ static void test_order(void **state)
 	check_row(&t, 2, 13, true, "parent gone, idle for 41m 00s, its container no longer exists");
 	check_row(&t, 3, 11, true, "parent gone");
 	check_row(&t, 4, 15, false, "it is stopped");
-	check_row(&t, 5, 16, false, "it waits in the kernel and cannot be ended");
+	check_row(&t, 5, 16, false, "it waits in the kernel (uninterruptible)");
 	check_row(&t, 6, 10, false, "");
 	assert_string_equal(t.v[0].command, "");
 	assert_string_equal(t.v[1].command, "sudo kill -CHLD 7");
@@ -111,6 +111,7 @@ static void test_sums(void **state)
 	assert_int_equal(t.listed, 20 * GB);
 	assert_int_equal(t.n_hidden, 2);
 	assert_int_equal(t.hidden, 5 * GB);
+	assert_non_null(strstr(t.why, "hidepid"));
 	assert_int_equal(t.unexplained, 24 * GB);
 	gpu_table__free(&t);
 	/* the rows have more than the device */

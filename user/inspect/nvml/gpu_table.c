@@ -49,7 +49,7 @@ static void judge(struct gpu_holder *h, uint64_t idle)
 	if (p->state == 'T' || p->state == 't')
 		add_reason(h, 4, "it is stopped");
 	if (p->state == 'D')
-		add_reason(h, 1, "it waits in the kernel and cannot be ended");
+		add_reason(h, 1, "it waits in the kernel (uninterruptible)");
 }
 
 /* Writes the command that would end a process which is probably left over. A zombie without threads
@@ -216,6 +216,8 @@ static void set_table_why(struct gpu_table *t, const struct gpu_table_input *in)
 	else if (in->processes->own_namespace)
 		why = "memtrace-bpf runs in a PID namespace of its own, and the driver has the "
 		      "host's PIDs: run it on the host, or with --pid=host";
+	else if (t->n_hidden)
+		why = "/proc hides processes of other users (hidepid): run it with sudo";
 	snprintf(t->why, sizeof(t->why), "%s", why);
 }
 

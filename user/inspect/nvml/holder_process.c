@@ -206,6 +206,20 @@ static bool is_init(pid_t pid)
 	return p.inner == 1;
 }
 
+/* True for what has no parent by intention: NVIDIA's daemons, and services of systemd. */
+static bool is_daemon(const struct holder_process *p, const char *cgroup)
+{
+	static const char service[] = ".service";
+	size_t len = strlen(cgroup);
+	char comm[64];
+
+	read_comm(p->pid, comm, sizeof(comm));
+	if (text__starts(comm, "nvidia-") || text__starts(comm, "nv-hostengine"))
+		return true;
+	return p->parent == 1 && !*p->job && len >= strlen(service) &&
+	       !strcmp(cgroup + len - strlen(service), service);
+}
+
 /* A process has the session of the process that started it, unless it began its own. If its parent
  * has another session, the kernel gave it this parent because its own one ended. A process of
  * torchrun begins its own session, but its parent is torchrun. */
@@ -281,7 +295,7 @@ static bool read_who(const struct holder_processes *known, struct holder_sleep *
 		read_comm(p->parent, p->parent_command, sizeof(p->parent_command));
 		p->threads_left = p->state == 'Z' && proc__lost_leader(p->pid);
 		p->asleep_known = p->state != 'Z' && holder_sleep__of(sleep, p->pid, &p->asleep);
-		p->parent_gone = lost_parent(p, session, env, (size_t)len);
+		p->parent_gone = lost_parent(p, session, env, (size_t)len) && !is_daemon(p, c.path);
 	}
 	free(env);
 	return ok;
@@ -314,10 +328,8 @@ static void add_listed(struct holder_processes *ps, struct holder_sleep *sleep, 
 		ps->n++;
 		return;
 	}
-	if (!kill(pid, 0) || errno != ESRCH) {
-		ps->hidden = true;
-		return;
-	}
+	if (!kill(pid, 0) || errno != ESRCH)
+		return; /* /proc hides it */
 	*p = (struct holder_process){ .pid = pid, .state = 'X', .nodes_known = true };
 	ps->n++;
 }
@@ -358,7 +370,6 @@ int holder_processes__read(struct holder_processes *ret, const struct gpus_answe
 	if (!sleep)
 		return -ENOMEM;
 	ret->n = ret->left_out = ret->closed = 0;
-	ret->hidden = false;
 	ret->own_namespace = proc__pid_namespace() != 0;
 	for (uint32_t i = 0; a && i < a->n; i++)
 		add_listed(ret, sleep, (pid_t)a->process[i].pid);
