@@ -214,6 +214,8 @@ def test_recording_without_command():
     equal(tool(path, "--by", "module"), tool("report", "--by", "module", path), "with an option")
     code, out, err = tool("1234")
     equal((code, out, err), (USAGE, "", "memtrace-bpf: unknown command '1234'; what is wrong with that process: memtrace-bpf diagnose -p 1234; the live view: memtrace-bpf -p 1234\n"), "a PID")
+    code, _, err = tool("leaks", "987654321")
+    check(code != OK and "memtrace-bpf diagnose -p 987654321" in err, "a PID where a file belongs: %r", err)
     code, out, err = tool("no-such.mtr")
     check(code == USAGE and "memtrace-bpf report no-such.mtr" in err, "a file that is not there: %r", err)
 

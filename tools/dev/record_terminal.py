@@ -31,7 +31,8 @@ from terminal import Terminal  # noqa: E402
 # Keys, a pattern of the screen after them, seconds to look at it, and the caption.
 STORY = (
     ((), r"^ .*train\.py:\d+", 14, "Attached to the running job. Each line of the program, with the memory that it holds now."),
-    (("d", "HOME", "ENTER"), r"(?i)stack 1 of", 5, "d, Enter: the line that grows most, with its stacks, sizes and ages"),
+    (("0",), r"^ 1\. Leak", 6, "0: what is wrong, its line, what holds it, and what to do"),
+    (("1", "d", "HOME", "ENTER"), r"(?i)stack 1 of", 5, "d, Enter: the line that grows most, with its stacks, sizes and ages"),
     (("ESC", "t", "2"), r"MODULE$", 5, "2: by module"),
     (("3",), r"(?i)(role|category)", 4, "3: by role"),
     (("4",), r"(?i)module", 4, "4: modules inside modules"),

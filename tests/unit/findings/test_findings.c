@@ -559,6 +559,30 @@ static void test_host_beside_cpu(void **state)
 	job__free(&j);
 }
 
+/* A cache of functools that is never hit. */
+static void test_cache(void **state)
+{
+	struct job j = job__new();
+	uint32_t stack = simple(&j.w, "/w/train.py", "table", 3);
+
+	for (uint64_t i = 0; i < 60; i++) {
+		take(&j, GIB + (i << 20), MIB, stack);
+		tell(&j, (struct event){ .kind = EVENT_STEP });
+	}
+	for (uint64_t i = 0; i < 60; i++)
+		tell(&j, (struct event){ .kind = EVENT_TENSOR,
+					 .device = CUDA(0),
+					 .addr = GIB + (i << 20),
+					 .size = MIB,
+					 .name = str(&j.w, "global table's cache[*]") });
+	tell(&j, (struct event){ .kind = EVENT_CENSUS });
+	judge(&j);
+	assert_true(j.found.n > 0);
+	assert_int_equal(j.found.all->code, FINDING_LEAK);
+	assert_non_null(strstr(j.found.all->remedy, "lru_cache(maxsize=N)"));
+	job__free(&j);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -567,7 +591,7 @@ int main(void)
 		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
 		cmocka_unit_test(test_state_held),	cmocka_unit_test(test_optimizer_twice),
 		cmocka_unit_test(test_tracing),		cmocka_unit_test(test_host_of_cpu),
-		cmocka_unit_test(test_host_beside_cpu),
+		cmocka_unit_test(test_host_beside_cpu), cmocka_unit_test(test_cache),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -473,6 +473,31 @@ static void test_only_host_later(void **state)
 	assert_non_null(strstr(o->out, "not known: 8.00 MiB"));
 }
 
+/* What changed from reading to reading is said of parts that both have: memory of a part that was
+ * not read counts for others. */
+static void test_parts_of_both_readings(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	for (unsigned int i = 0; i < HOST_PARTS_END; i++)
+		s.part[i].known = true;
+	alloc(&t, CPU, 1, 3000, 0);
+	s.part[HOST_MALLOC].bytes = 32 * MIB;
+	s.part[HOST_TOTAL].bytes = 32 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 100 * MS, put_host, &t), 0);
+	s.part[HOST_MALLOC] = (struct host_figure){ 0 };
+	s.part[HOST_UNKNOWN].bytes = 32 * MIB;
+	s.part[HOST_STACKS].bytes = 8 * MIB;
+	s.part[HOST_TOTAL].bytes = 40 * MIB;
+	assert_int_equal(host_sheet__emit(&s, 200 * MS, put_host, &t), 0);
+	tape__close(&t);
+	o = report("--device", "host", read_once, NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "from 0.10 s to 0.20 s: stacks +8.00 MiB\n"));
+}
+
 /* Memory that no table explains may be free or live. */
 static void test_fail_if_live(void **state)
 {
@@ -1545,6 +1570,7 @@ int main(void)
 		cmocka_unit_test(test_readings_beside_device),
 		cmocka_unit_test(test_only_host),
 		cmocka_unit_test(test_only_host_later),
+		cmocka_unit_test(test_parts_of_both_readings),
 		cmocka_unit_test(test_fail_if_live),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),

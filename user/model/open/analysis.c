@@ -42,10 +42,23 @@ static const char *name_of(const char *path)
 	return !strcmp(path, "-") ? "standard input" : path;
 }
 
+/* Writes what to do if there is no such file: people also give a PID. Returns buf. */
+static const char *say_missing(const char *name, char *buf, size_t size)
+{
+	if (*name && !name[strspn(name, "0123456789")])
+		snprintf(buf, size,
+			 "; if it is a PID: `memtrace-bpf diagnose -p %.20s`, or another "
+			 "command with -p",
+			 name);
+	else
+		snprintf(buf, size, "; `memtrace-bpf record` says at its end which file it wrote");
+	return buf;
+}
+
 void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
 {
 	const char *name = name_of(path), *remedy = "";
-	char room[256];
+	char room[256], missing[128];
 
 	switch (err) {
 	case EINVAL:
@@ -76,7 +89,7 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 			     name);
 		return;
 	case ENOENT:
-		remedy = "; `memtrace-bpf record` says at its end which file it wrote";
+		remedy = say_missing(name, missing, sizeof(missing));
 		break;
 	case EACCES:
 		remedy = "; the recording belongs to another user: run memtrace-bpf with sudo";

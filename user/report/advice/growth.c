@@ -102,6 +102,10 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 		return graph_remedy(a, holder);
 	if (holder && growth_summary__in_models(s->line, holder))
 		return models_remedy(a);
+	if (holder && strstr(holder->text, "'s cache["))
+		return advice__format("stop the leak: %.*s holds more each %s; bound it "
+				      "(functools.lru_cache(maxsize=N)), or call cache_clear()",
+				      HOLDER_CHARS, holder->text, growth_summary__unit(&s->growth));
 	if (holder && growth_summary__is_holder(holder) && is_on_host(s->device))
 		return advice__format("stop the leak: %.*s holds more each %s; bound its size, or "
 				      "empty it",

@@ -891,7 +891,16 @@ static void print_host_line(FILE *out, const struct model *m, const struct facts
 			parts, text__dot(), tail);
 }
 
-/* Says which parts grew most between the first and the last reading. */
+/* True if both readings have all parts. Memory of a part that is not read counts for others. */
+static bool same_parts(const struct model_host *h, unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		if (h->first.sheet.part[i].known != h->last.sheet.part[i].known)
+			return false;
+	return true;
+}
+
+/* Says which parts grew most between the first and the last reading, of those that both have. */
 static void print_host_growth(FILE *out, const struct model_host *h, size_t columns)
 {
 	char from[24], to[24], bytes[24], text[1024] = "";
@@ -902,12 +911,14 @@ static void print_host_growth(FILE *out, const struct model_host *h, size_t colu
 		uint64_t by = is > was ? is - was : was - is;
 		char sign = is > was ? '+' : '-';
 
+		if (!same_parts(h, i == HOST_UNKNOWN ? 1 : i, i + 1))
+			continue;
 		if (by > rss_of(&h->last) / 100 && at < sizeof(text))
 			at += snprintf(text + at, sizeof(text) - at, "%s%s %c%s", at ? ", " : "",
 				       host_words__part(i), sign,
 				       text__bytes(bytes, sizeof(bytes), by));
 	}
-	if (h->readings < 2)
+	if (h->readings < 2 || (!at && !same_parts(h, 1, HOST_PARTS_END)))
 		return;
 	text__paragraph(out, columns, "", "  ", "from %s to %s: %s",
 			text__time(from, sizeof(from), h->first.time),
