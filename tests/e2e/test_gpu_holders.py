@@ -344,6 +344,20 @@ def test_without_nvml():
     check(row(d, p.pid)["open"] and "libnvidia-ml" in d["why"], "device: %s", d)
 
 
+def test_own_namespace():
+    """In a container, the driver's PIDs are others': nothing is joined with a wrong process, and the sums hold."""
+    p = holder()
+    env = machine("process 0 %d 4G" % p.pid, "process 0 1 2G", "reserved 0 1G")
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", TOOL, "ps", "--device", "--json"], env=env, capture_output=True, text=True, check=False, timeout=60)
+    if re.search("unshare", done.stderr):
+        raise Skip("no PID namespace: %s" % done.stderr)
+    equal(done.returncode, 0, "ps: %s" % done.stderr)
+    d = json.loads(done.stdout)["devices"][0]
+    adds_up(d)
+    equal((d["hidden"], d["hidden_processes"], d["holders"]), (6 * GIB, 2, []), "nothing that the host has")
+    check("--pid=host" in d["why"], "why: %s", d["why"])
+
+
 def test_schema():
     env = machine("mig 0 1", "slice 0 3 20G", "process 0 1 4G slice=3", "process 0 %d 1G slice=3" % dead_pid(), "more 0 3M")
     code, out, err = tool("ps", "--device", "--json", root=True, env=env)

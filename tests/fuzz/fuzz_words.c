@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "inspect/pytensor.h"
+#include "inspect/gpu_holders.h"
 #include "inspect/nvml.h"
 #include "inspect/python.h"
 #include "inspect/elf.h"
@@ -18,6 +19,19 @@
 #include "record/stream.h"
 #include "last_python.h"
 #include "terminal.h"
+
+/* Texts of /proc, of a process that holds a GPU. */
+static void read_holder(const char *s)
+{
+	struct holder_process p = { .pid = 1 };
+	pid_t session;
+
+	holder_process__parse_stat(&p, s, &session);
+	holder_process__set_job(&p, s, s, strlen(s) + 1);
+	for (const char *c = p.job; *c; c++)
+		if ((unsigned char)*c < ' ')
+			abort();
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -161,6 +175,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 7:
 		read_devices(s);
+		read_holder(s);
 		break;
 	}
 	free(s);

@@ -43,10 +43,9 @@ struct ps_args {
 };
 
 static const struct argp_option options[] = {
-	{ "device", OPT_DEVICE, "DEVICE", OPTION_ARG_OPTIONAL,
-	  "List all that hold the memory of GPU DEVICE (number or UUID; default: of all GPUs), "
-	  "with "
-	  "the driver's reserve and the rest. What is probably left over comes first",
+	{ "device", OPT_DEVICE, "GPU", OPTION_ARG_OPTIONAL,
+	  "List all that hold the memory of this GPU (number or UUID; default: all GPUs), with the "
+	  "driver's reserve and the rest. What is probably left over comes first",
 	  OPTIONS_SHOW },
 	{ "orphans", OPT_ORPHANS, NULL, 0, "With --device: only what is probably left over",
 	  OPTIONS_SHOW },
