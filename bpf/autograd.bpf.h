@@ -139,6 +139,8 @@ static __noinline bool unkept_runs(__u64 sp)
 	return unkept[i].tid == tid && state_of(&unkept[i].call, sp, &unkept[i].read) != CALL_LEFT;
 }
 
+/* Keeps the call of a node on a thread without task storage, unless one that is still running is
+ * kept: only the outermost one matters. */
 static __noinline int enter_unkept(struct pt_regs *ctx)
 {
 	__u64 sp = PT_REGS_SP(ctx);

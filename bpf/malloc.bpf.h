@@ -83,7 +83,9 @@ static __always_inline bool claim_set(struct malloc_set *s)
 	return false;
 }
 
-/* Adds a block to the sample. False: there is no room for it. */
+/* Adds a block to the sample: where its set has the address already (its free was not seen),
+ * otherwise in a free place. The key is written last, for find_block(), which does not
+ * claim the set. False: there is no room for it. */
 static __noinline bool add_block(__u64 addr, __u64 size)
 {
 	__u64 key = own_key(addr);

@@ -122,6 +122,8 @@ static int mark(struct recording *r, const char *name, struct json *j)
 	return err;
 }
 
+/* When the recording is written, for `ctl status`: at the kill by the kernel, at an out-of-memory
+ * error, in windows, or always. */
 static const char *what_is_written(const struct recording *r)
 {
 	if (r->args.oom.kill)

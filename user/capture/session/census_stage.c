@@ -561,7 +561,8 @@ static bool is_ready(struct census_stage *c, uint64_t now)
 		c->next_read = now + (OPEN_EVERY << c->searches++);
 		return false;
 	}
-	/* No attempt to read this Python will succeed, but host memory can be read. */
+	/* A Python without lists of objects, or whose lists are not found: no later attempt will
+	 * succeed, but host memory can be read. After other errors it tries again. */
 	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
 	log_failure(c, -errno, why);
 	if (c->refused)

@@ -50,7 +50,8 @@ static uint32_t named(void *decoder, const char *file, const char *function)
 	return decoder__named_stack(decoder, file, function);
 }
 
-/* inherited: the process was forked, with a copy of its parent's memory. 0 or -ENOMEM. */
+/* Makes s->decoder->host, which turns calls and readings of host memory into events. inherited: the
+ * process was forked, with a copy of its parent's memory. 0 or -ENOMEM. */
 static int open_host(struct session *s, bool inherited)
 {
 	const struct host_capture c = { .proc = s->target.proc,

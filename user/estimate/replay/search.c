@@ -55,7 +55,7 @@ static int try_settings(struct replay *r, const struct replay_opts *opts, struct
 				 .afresh = afresh };
 	int err = replay__try(r, &o, &t->result, f);
 
-	/* A PyTorch version that refuses one setting can still try the others. */
+	/* This PyTorch may not have one of the settings, and can still try the others. */
 	if (err && !t->own && f->status == EXIT_FAILED) {
 		t->failed = true;
 		text__clean(t->why, sizeof(t->why), f->text, strlen(f->text));

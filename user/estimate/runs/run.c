@@ -164,9 +164,10 @@ static uint64_t difference(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
-/* Compares two levels. A cached block may be up to 1 MiB larger than requested and counts in full.
- * Which one is used depends on the history, so allocated bytes differ even between identical steps.
- * *spread: raised to the difference of the peaks, bytes. */
+/* True if reserved bytes are equal, and allocated bytes to 1/REPEAT_CLOSE. A cached block may be up
+ * to 1 MiB larger than requested and counts in full. Which one is used depends on the history, so
+ * allocated bytes differ even between identical steps. *spread: raised to the difference of the
+ * peaks, bytes. */
 static bool levels_are_close(const struct level *a, const struct level *b, uint64_t *spread)
 {
 	uint64_t peak = difference(a->peak_allocated, b->peak_allocated);
@@ -174,8 +175,9 @@ static bool levels_are_close(const struct level *a, const struct level *b, uint6
 
 	if (peak > *spread)
 		*spread = peak;
-	return a->peak_reserved == b->peak_reserved && a->reserved == b->reserved &&
-	       peak <= a->peak_allocated / REPEAT_CLOSE && end <= a->allocated / REPEAT_CLOSE;
+	if (a->peak_reserved != b->peak_reserved || a->reserved != b->reserved)
+		return false;
+	return peak <= a->peak_allocated / REPEAT_CLOSE && end <= a->allocated / REPEAT_CLOSE;
 }
 
 /* True if both steps end at the same place, have the same numbers of blocks and close levels.

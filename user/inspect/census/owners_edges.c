@@ -451,8 +451,8 @@ static bool has_parameters(struct census_owners *l, const struct node *holder)
 	return l->is_parameter;
 }
 
-/* Adds the values in l->it, with their keys in the paths if keys_in_path, otherwise as [*] and in
- * turns. */
+/* Adds the values in l->it, with their keys in the paths, between before and after, if
+ * keys_in_path; otherwise as [*] and in turns. */
 static int add_items(struct census_owners *l, const struct node *holder, const char *before,
 		     const char *after, bool keys_in_path)
 {
@@ -511,6 +511,7 @@ static int read_entries_cached(struct census_owners *l, uint64_t obj, uint64_t t
 	return read_entries(l, obj, type);
 }
 
+/* Adds the values of a dict: as ['key'], or as [*] if there are too many for a path each. */
 static int search_dict(struct census_owners *l, const struct node *holder)
 {
 	int err = read_entries_cached(l, holder->obj, 0);
@@ -518,6 +519,7 @@ static int search_dict(struct census_owners *l, const struct node *holder)
 	return err ?: add_items(l, holder, "['", "']", l->it.n <= WORDS_MAX);
 }
 
+/* Adds the attributes of an object, whose words are ".name" without an end. As many as there are. */
 static int search_attrs(struct census_owners *l, const struct node *holder)
 {
 	int err = read_entries_cached(l, holder->obj, holder->type);

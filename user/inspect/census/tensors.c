@@ -107,19 +107,28 @@ static int add_gradients(struct reading *r, const struct census_list *l, struct 
 	return err;
 }
 
-/* Finds all tensors that may keep a graph. The caller frees k's arrays. */
-static int find_keepers(struct reading *r, const struct census_list *l, struct keepers *k)
+/* Allocates k's arrays for all tensors that find_keepers() may add. 0 or -ENOMEM. */
+static int make_room(struct keepers *k, const struct reading *r, const struct census_list *l)
 {
-	size_t max = r->npassing + 1;
-	int err;
+	size_t most = r->npassing + 1; /* an array is never empty */
 
 	for (size_t i = 0; i < l->n; i++)
-		max += l->v[i].grad_fn || l->labels[i].kind == CENSUS_PARAMETER;
-	k->v = calloc(max, sizeof(*k->v));
-	k->name = calloc(max, sizeof(*k->name));
-	k->grad_fn = calloc(max, sizeof(*k->grad_fn));
-	if (!k->v || !k->name || !k->grad_fn)
-		return -ENOMEM;
+		most += l->v[i].grad_fn || l->labels[i].kind == CENSUS_PARAMETER;
+	k->v = calloc(most, sizeof(*k->v));
+	k->name = calloc(most, sizeof(*k->name));
+	k->grad_fn = calloc(most, sizeof(*k->grad_fn));
+	return k->v && k->name && k->grad_fn ? 0 : -ENOMEM;
+}
+
+/* Finds all tensors that may keep a graph: those of the list in lasting places, gradients with a
+ * graph, and those that were replaced in lasting places during the reading. The caller frees k's
+ * arrays. */
+static int find_keepers(struct reading *r, const struct census_list *l, struct keepers *k)
+{
+	int err = make_room(k, r, l);
+
+	if (err)
+		return err;
 	for (size_t i = 0; i < l->n; i++)
 		if (l->v[i].obj && l->v[i].state == PYTENSOR_OK && l->v[i].grad_fn &&
 		    is_lasting(r->text + l->labels[i].name))

@@ -22,7 +22,10 @@
 #define POINTERS 16u	 /* words of the static object that may point to the implementation */
 #define BLOCK_BYTES 128u /* bytes of a HostBlock that are read */
 #define MAX_PINNED (1u << 20)
-#define ENTRY 24u /* bytes of an entry of the table: {distance, address, HostBlock *} */
+/* An entry of the table: {distance, address, HostBlock *}. */
+#define ENTRY 24u
+#define ENTRY_ADDRESS 8u
+#define ENTRY_BLOCK 16u
 
 /* A walk over the entries of PyTorch's table of pinned blocks. */
 struct pinned {
@@ -106,25 +109,30 @@ static int find_offset(const uint8_t *block, uint64_t addr)
 static int on_entry(void *ctx, const uint8_t *entry)
 {
 	struct pinned *p = ctx;
-	uint64_t key = proc__word(entry + 8);
-	uint64_t at = proc__word(entry + 16), size;
+	uint64_t addr = proc__word(entry + ENTRY_ADDRESS);
+	uint64_t host_block = proc__word(entry + ENTRY_BLOCK), size;
 	uint8_t block[BLOCK_BYTES];
 	struct host_spans *blocks;
+	bool in_use;
 	int offset;
 
-	if (!pointer_like(at) || key % HOST_PAGE || !key || ++p->n > MAX_PINNED ||
-	    proc__read(p->r->proc, at, block, sizeof(block)))
+	if (++p->n > MAX_PINNED)
 		return 1;
-	offset = find_offset(block, key);
-	if (offset < 0 || (p->at >= 0 && offset != p->at) || !maps__find(&p->r->maps.maps, key))
+	if (!addr || addr % HOST_PAGE || !maps__find(&p->r->maps.maps, addr))
+		return 1;
+	if (!pointer_like(host_block) || proc__read(p->r->proc, host_block, block, sizeof(block)))
+		return 1;
+	offset = find_offset(block, addr);
+	if (offset < 0 || (p->at >= 0 && offset != p->at)) /* the same in all blocks */
 		return 1;
 	p->at = offset;
 	size = proc__word(block + offset - 8);
-	if (size > UINT64_MAX - key)
+	if (size > UINT64_MAX - addr)
 		return 1;
-	blocks = block[offset + 8] ? &p->r->pinned : &p->r->second;
-	p->err = host_spans__add(&p->r->claims, key, size, HOST_PINNED)
-			 ?: host_spans__add(blocks, key, size, HOST_PINNED);
+	in_use = block[offset + 8];
+	blocks = in_use ? &p->r->pinned : &p->r->second;
+	p->err = host_spans__add(&p->r->claims, addr, size, HOST_PINNED)
+			 ?: host_spans__add(blocks, addr, size, HOST_PINNED);
 	return p->err;
 }
 

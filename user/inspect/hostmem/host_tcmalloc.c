@@ -26,7 +26,10 @@
 #define LARGEST (256u << 10) /* kMaxSize: size of the last class */
 #define SPAN 48u	     /* sizeof(Span) */
 #define CENTRAL 1216u	     /* sizeof(CentralFreeList), padded to the cache line */
-#define FREE_LIST 32u	     /* sizeof(ThreadCache::FreeList) */
+/* ThreadCache::FreeList: list, length, low water mark, longest, overages, size of its objects. */
+#define FREE_LIST 32u
+#define FREE_LIST_LENGTH 8u
+#define FREE_LIST_SIZE 24u
 /* Offsets in ThreadCache: the end of its lists; beyond all members in all versions. */
 #define LISTS_END (CLASSES * FREE_LIST)
 #define CACHE_END (LISTS_END + 256u)
@@ -393,8 +396,8 @@ static int read_cache(struct tables *t, uint64_t addr, uint8_t w[CACHE_END], uin
 		return -ENOENT;
 	if (++t->tries > MAX_TRIES)
 		return -E2BIG;
-	/* most pointers lead to something else */
-	err = read_table(t->r, addr + FREE_LIST + 24, first, sizeof(first));
+	/* Most pointers lead to something else: look at one list, of the first size class. */
+	err = read_table(t->r, addr + FREE_LIST + FREE_LIST_SIZE, first, sizeof(first));
 	if (err || word4(first) != t->size[1])
 		return err ?: -ENOENT;
 	err = read_table(t->r, addr, w, CACHE_END);
@@ -402,11 +405,10 @@ static int read_cache(struct tables *t, uint64_t addr, uint8_t w[CACHE_END], uin
 		return err;
 	*bytes = 0;
 	for (unsigned i = 1; i < t->classes; i++) {
-		/* list, length, low water mark, longest, overages, size of objects */
 		const uint8_t *l = w + (size_t)FREE_LIST * i;
-		uint32_t length = word4(l + 8);
+		uint32_t length = word4(l + FREE_LIST_LENGTH);
 
-		if (word4(l + 24) != t->size[i] || length > 1u << 24)
+		if (word4(l + FREE_LIST_SIZE) != t->size[i] || length > 1u << 24)
 			return -ENOENT;
 		*bytes += (uint64_t)length * t->size[i];
 	}

@@ -60,6 +60,8 @@ static void add_files(const struct machine_readings *r, struct machine_ledger *l
 	add_part(line, "others", "others", shmem - tmpfs - sysv);
 }
 
+/* Adds what the kernel takes for itself: slab, page tables, and the rest. "Reclaimable" of
+ * /proc/meminfo has the reclaimable slab, and what drivers can give back. */
 static void add_kernel(const struct machine_readings *r, struct machine_ledger *l)
 {
 	uint64_t slab = or_none(r->slab_reclaimable) + or_none(r->slab_unreclaimable);

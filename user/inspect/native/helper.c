@@ -400,7 +400,8 @@ static uint32_t module_of(void **userdata)
 	return *userdata ? (uint32_t)(uintptr_t)*userdata - 1 : WIRE_NO_MODULE;
 }
 
-/* libdwfl's callback: returns a descriptor of a module's file. */
+/* libdwfl's callback: returns a descriptor of a module's file, which the parent process opens; -1:
+ * none. */
 static int find_elf(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
 		    char **file_name, Elf **elf)
 {

@@ -71,17 +71,19 @@ static uint16_t reg_mask(const struct insn *in, unsigned low, bool extended)
 	return (uint16_t)BIT(n);
 }
 
-/* Register of ModRM.reg; below: of ModRM.rm, unless that is memory; in the opcode's low bits. */
+/* The register in ModRM.reg, as a mask. */
 static uint16_t modrm_reg(const struct insn *in)
 {
 	return reg_mask(in, op_of(in), in->rex & 4);
 }
 
+/* The register in ModRM.rm, as a mask; 0: that is memory. */
 static uint16_t modrm_rm(const struct insn *in)
 {
 	return mod_of(in) == 3 ? reg_mask(in, in->modrm & 7, in->rex & 1) : 0;
 }
 
+/* The register in the opcode's low bits, as a mask. */
 static uint16_t opcode_reg(const struct insn *in)
 {
 	return reg_mask(in, in->opcode & 7, in->rex & 1);

@@ -71,13 +71,15 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	g->last[slot].node = node;
 }
 
-/* Whether few of the nodes have impossible values in layout i. */
+/* Whether few of the nodes have impossible values in layout i: at most an eighth of the other
+ * nodes' number, and 4 more, since few nodes prove little. */
 static bool is_plausible(const struct node_guess *g, unsigned int i)
 {
 	return g->bad[i] <= 4 + (g->seen - g->bad[i]) / 8;
 }
 
-/* Whether layout i has far more nodes in order than layout k. */
+/* Whether layout i has far more nodes in order than layout k: twice as many, and 8 more, since few
+ * nodes prove little. */
 static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k)
 {
 	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];

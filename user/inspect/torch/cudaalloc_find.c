@@ -9,7 +9,10 @@
 #include "base/array.h"
 #include "inspect/torch/cudaalloc_internal.h"
 
-#define MAX_SETS 4	  /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */
+#define MAX_SETS 4 /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */
+/* What follows the sets in a BlockPool: bool is_small, PrivatePool *owner. */
+#define POOL_OWNER 8u
+#define POOL_TAIL 16u
 #define PRIVATE_ENTRY 32u /* {distance, two halves of the id, PrivatePool *} */
 
 /* ---- pools ---- */
@@ -53,13 +56,13 @@ static unsigned parse_pool(const uint8_t *w, size_t len, uint64_t addr, size_t o
 	while (n < most && off + (n + 1) * TREE_HEADER <= len &&
 	       tree__parse(w + off + n * TREE_HEADER, addr + off + n * TREE_HEADER, &trees[n]))
 		n++;
-	if (n < 2 || (sets && n != sets) || off + n * TREE_HEADER + 16 > len)
+	if (n < 2 || (sets && n != sets) || off + n * TREE_HEADER + POOL_TAIL > len)
 		return 0;
 	off += n * TREE_HEADER;
 	if (w[off] > 1)
 		return 0;
 	*small = w[off];
-	*owner = proc__word(w + off + 8);
+	*owner = proc__word(w + off + POOL_OWNER);
 	return n;
 }
 
@@ -97,11 +100,13 @@ static int add_own_pool(const struct layout *l, const struct device *d, unsigned
 {
 	size_t off = (size_t)l->field[small ? F_SMALL : F_LARGE];
 	unsigned sets = (unsigned)l->field[F_SETS], n = 0;
-	size_t flag = off + sets * TREE_HEADER;
+	size_t is_small = off + sets * TREE_HEADER; /* offset of this bool */
 	struct tree trees[MAX_SETS];
 	struct pool pool = { .addr = d->addr + off, .device = (uint8_t)index, .small = small };
 
-	if (flag + 16 > d->len || d->window[flag] != small || proc__word(d->window + flag + 8))
+	if (is_small + POOL_TAIL > d->len || d->window[is_small] != small)
+		return -ESTALE;
+	if (proc__word(d->window + is_small + POOL_OWNER)) /* not a pool of the device itself */
 		return -ESTALE;
 	for (unsigned i = 0; i < sets; i++, off += TREE_HEADER) {
 		if (tree__parse(d->window + off, d->addr + off, &trees[n]))

@@ -89,7 +89,8 @@ struct live_proc {
 	bool findings_known;
 	uint64_t findings_due; /* earliest next time to judge them, ns since the start */
 	struct live_mark marks[LIVE_MARKS]; /* the last marks; mark i is at i % LIVE_MARKS */
-	size_t nmarks, marks_said;	    /* number of all marks; of those that a message named */
+	size_t nmarks;			    /* number of all marks */
+	size_t marks_said; /* number of marks that a message of the screen has named */
 };
 
 /* Borrows dict and facts, which must outlive the process unless `owns` is set. NULL: no memory. */

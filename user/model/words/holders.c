@@ -293,6 +293,12 @@ static void put_module_name(FILE *out, const struct item *v, size_t n, const cha
 		fprintf(out, "%s%s", first.middle, module);
 }
 
+/* The pattern of the name in the key of memory that belongs to no module. */
+static const char *name_of_key(const char *key)
+{
+	return strchr(key, SEP) + strlen("_n");
+}
+
 /* Writes a name for n items of one key, and '\0': the name that they share, or a pattern. */
 static void put_name(FILE *out, const struct item *v, size_t n, const char *module)
 {
@@ -306,7 +312,7 @@ static void put_name(FILE *out, const struct item *v, size_t n, const char *modu
 	else if (held__is_of_module(v->held))
 		put_module_name(out, v, n, module);
 	else
-		fputs(strchr(v->key, SEP) + 2, out);
+		fputs(name_of_key(v->key), out);
 	fputc('\0', out);
 }
 

@@ -351,6 +351,8 @@ static int list_block(struct torch_snapshot *s, const struct track *t, const str
 	return o->waits ? 0 : name_block(s, t, o->addr, o->size, o->metadata);
 }
 
+/* Ends the list of a device's blocks and segments with its totals. flags: STATE_EXACT or
+ * STATE_SEGMENTS_EXACT. 0 or -ENOMEM. */
 static int list_state(struct torch_snapshot *s, const struct track *t, uint8_t flags)
 {
 	struct event *e = add_event(s, t, EVENT_STATE);

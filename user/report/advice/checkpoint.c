@@ -67,7 +67,7 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 		      struct call_list *c)
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		const struct ablock *b = &w->blocks[window__block_no(w, p)];
 		uint32_t no = is_from_forward(b) ? instance_no(s, group, b->module) : 0;
 		struct call *call;
 
@@ -81,10 +81,10 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 			call = &c->all[c->n++];
 			*call = (struct call){ .back = NEVER };
 		}
-		if (w->moves[p] & 1)
+		if (window__is_free(w, p))
 			continue;
 		call->leave = p;
-		call->output_no = (w->moves[p] >> 1) + 1;
+		call->output_no = window__block_no(w, p) + 1;
 	}
 	return 0;
 }
@@ -97,8 +97,8 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 	uint32_t phase = PHASE_OTHER; /* phase of the last allocation */
 
 	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		bool is_free = w->moves[p] & 1;
+		const struct ablock *b = &w->blocks[window__block_no(w, p)];
+		bool is_free = window__is_free(w, p);
 		struct call *call;
 
 		if (!is_free)
@@ -121,17 +121,18 @@ static bool is_kept(const struct window *w, const struct ablock *b, const struct
 	       b->gone >= call->back;
 }
 
-/* Computes the peak of recomputing each call, up to its last kept block. */
+/* Computes the peak of recomputing each call: the most bytes of its forward that are live at a
+ * time, up to the allocation of its last kept block. */
 static void find_recompute_peaks(const struct window *w, const struct instances *s, uint32_t group,
 				 struct call_list *c)
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		const struct ablock *b = &w->blocks[window__block_no(w, p)];
 		struct call *call = is_from_forward(b) ? find_call(c, s, group, b) : NULL;
 
 		if (!call)
 			continue;
-		if (w->moves[p] & 1) {
+		if (window__is_free(w, p)) {
 			call->live -= b->size;
 			continue;
 		}

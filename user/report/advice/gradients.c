@@ -25,9 +25,9 @@ static struct places places_of(const struct window *w)
 	struct places r = { NEVER, NEVER };
 
 	for (uint32_t p = 1; p <= w->n && (r.forward == NEVER || r.backward == NEVER); p++) {
-		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		const struct ablock *b = &w->blocks[window__block_no(w, p)];
 
-		if (w->moves[p] & 1)
+		if (window__is_free(w, p))
 			continue;
 		if (b->phase == PHASE_FORWARD && r.forward == NEVER)
 			r.forward = p;

@@ -61,6 +61,15 @@ struct window {
 	bool stepped; /* true if the window starts at the end of a step */
 };
 
+static inline uint32_t window__block_no(const struct window *w, uint32_t place)
+{
+	return w->moves[place] >> 1;
+}
+static inline bool window__is_free(const struct window *w, uint32_t place)
+{
+	return w->moves[place] & 1;
+}
+
 /* A call of the model, and what its forward allocated on a device. */
 struct model_call {
 	uint64_t number;     /* from 1; 0: none */

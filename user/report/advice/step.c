@@ -208,9 +208,9 @@ static uint32_t find_backward(const struct window *w, uint32_t place, uint32_t *
 
 	*end = w->end;
 	for (uint32_t p = place; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
+		const struct ablock *b = &w->blocks[window__block_no(w, p)];
 
-		if (w->moves[p] & 1)
+		if (window__is_free(w, p))
 			continue;
 		if (b->phase == PHASE_BACKWARD && begin == NEVER)
 			begin = p;

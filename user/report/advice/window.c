@@ -600,10 +600,10 @@ static uint64_t find_peak(const struct window *w, struct changes *c)
 		if (place && total > most) /* with the changes before this move */
 			most = total;
 		if (place) {
-			uint64_t size = w->blocks[w->moves[place] >> 1].size;
+			uint64_t size = w->blocks[window__block_no(w, place)].size;
 
-			total = add_wrapping(total, w->moves[place] & 1 ? changes__less(size)
-									: (int64_t)size);
+			total = add_wrapping(total, window__is_free(w, place) ? changes__less(size)
+									      : (int64_t)size);
 		}
 		if (total > most)
 			most = total;

@@ -353,7 +353,8 @@ static void put_tensor(struct json *j, const struct census_tensor *t)
 	json__uint(j, "views", t->views);
 }
 
-/* shape and dtype are written if all tensors of the holder have the same. */
+/* Writes the holder's properties. t: one of its tensors, for shape and dtype, which are written if
+ * all tensors of the holder have the same. */
 static void put_holder(struct json *j, const struct holder *h, const struct census_tensor *t)
 {
 	json__string(j, "holder", *h->name ? h->name : NULL);

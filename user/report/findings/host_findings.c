@@ -19,20 +19,24 @@ void host_findings__judge(struct judging *j)
 	leaks_host__judge(j->source->model, &o, &j->host);
 }
 
+static bool is_same_line(const struct row *a, const struct row *b)
+{
+	return a->file && b->file && a->line == b->line && !strcmp(a->file, b->file);
+}
+
 bool host_findings__is_pinned(const struct judging *j, const struct growth_summary *s)
 {
 	const struct leaks_host *h = &j->host;
-	const struct row *taken = &h->taken.line, *grows = s->line ? &s->line->row : NULL;
 
 	/* A copy on a GPU that grows at the same line is a leak there. */
 	if (text__starts(s->device, "cuda"))
 		return false;
-	if (h->taken.count && grows && grows->file && taken->file && grows->line == taken->line &&
-	    !strcmp(grows->file, taken->file))
+	if (h->taken.count && s->line && is_same_line(&s->line->row, &h->taken.line))
 		return true;
+	if (strcmp(s->device, "host") != 0 || !(h->pinned || h->pinned_before))
+		return false;
 	/* A quarter of the growth is enough: the last reading may be seconds before the end. */
-	return !strcmp(s->device, "host") && (h->pinned || h->pinned_before) &&
-	       h->pinned_all > h->pinned_first &&
+	return h->pinned_all > h->pinned_first &&
 	       h->pinned_all - h->pinned_first >= s->growth.allocated.trend.grown / 4;
 }
 

@@ -1062,6 +1062,7 @@ static bool is_first_like(const struct ranks *r, size_t at)
 	return r->tree.all[at].recording != PROCESS_NONE;
 }
 
+/* For qsort_r(): by family, then by recording. ctx: family of each recording. */
 static int cmp_family(const void *a, const void *b, void *ctx)
 {
 	const uint32_t *family = ctx;

@@ -242,6 +242,8 @@ static void put_spread(struct json *j, const char *key, const struct ranks *r,
 	json__close_object(j);
 }
 
+/* Writes the groups of recordings that were compared: members, the group with which this one was
+ * compared, and the spread of both figures. */
 static void put_groups(struct json *j, const struct ranks *r)
 {
 	const struct rank_groups *g = &r->groups;
