@@ -189,6 +189,30 @@ static void test_others_at_oom(void **state)
 	job__free(&j);
 }
 
+/* Memory runs out because of a leak: that is what to mend, and not the cache. */
+static void test_leak_at_oom(void **state)
+{
+	struct job j = job__new();
+	uint32_t stack = simple(&j.w, "/w/train.py", "step", 3);
+
+	for (uint64_t i = 0; i < 60; i++) {
+		take(&j, GIB + (i << 20), MIB, stack);
+		tell(&j, (struct event){ .kind = EVENT_STEP });
+	}
+	tell(&j, (struct event){ .kind = EVENT_OOM,
+				 .device = CUDA(0),
+				 .size = MIB,
+				 .totals = true,
+				 .allocated = j.w.allocated[0],
+				 .reserved = j.w.allocated[0] + 8 * MIB });
+	judge(&j);
+	assert_true(j.found.faults >= 2);
+	assert_int_equal(j.found.all[0].code, FINDING_OUT_OF_MEMORY);
+	assert_int_equal(j.found.all[1].code, FINDING_LEAK);
+	assert_non_null(strstr(j.found.all[0].remedy, "stop the growth"));
+	job__free(&j);
+}
+
 /* ---- calls without backward ---- */
 
 #define LAYERS 6
@@ -591,7 +615,8 @@ int main(void)
 		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
 		cmocka_unit_test(test_state_held),	cmocka_unit_test(test_optimizer_twice),
 		cmocka_unit_test(test_tracing),		cmocka_unit_test(test_host_of_cpu),
-		cmocka_unit_test(test_host_beside_cpu), cmocka_unit_test(test_cache),
+		cmocka_unit_test(test_host_beside_cpu), cmocka_unit_test(test_leak_at_oom),
+		cmocka_unit_test(test_cache),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,7 +164,26 @@ static int add_inside(struct judging *j, const struct model_device *d,
 	return findings__add(j, &f);
 }
 
-static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d)
+/* Returns what to do about a failed allocation. What grows needs more than the cached memory soon. */
+static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summary *growth)
+{
+	bool cached = oom->has_totals && oom->reserved > oom->allocated &&
+		      oom->reserved - oom->allocated >= oom->size;
+
+	if (growth->verdict == GROWTH_VERDICT_GROWS && cached)
+		return "stop the growth, the finding after this one; until then "
+		       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True uses the cached memory";
+	if (growth->verdict == GROWTH_VERDICT_GROWS)
+		return "stop the growth, the finding after this one; `memtrace-bpf report --at "
+		       "oom` has every line";
+	if (cached)
+		return "use the cached memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+	return "free what this moment holds, or make the request smaller: `memtrace-bpf report "
+	       "--at oom` has every line";
+}
+
+static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d,
+			     const struct growth_summary *growth)
 {
 	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], allocated[24], cached[24],
 	     n[32];
@@ -190,12 +209,7 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	if (d->ooms > 1)
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
 			 text__count(n, sizeof(n), d->ooms));
-	f.remedy = oom.has_totals && oom.reserved > oom.allocated &&
-				   oom.reserved - oom.allocated >= oom.size
-			   ? "use the cached memory: PYTORCH_CUDA_ALLOC_CONF="
-			     "expandable_segments:True"
-			   : "free what this moment holds, or make the request smaller: "
-			     "`memtrace-bpf report --at oom` has every line";
+	f.remedy = remedy_of_oom(&oom, growth);
 	return findings__add(j, &f);
 }
 
@@ -407,7 +421,7 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	err = growth_summary__of(source->model, source->facts, device, source->duration, &s);
 	if (err)
 		goto free_list;
-	err = add_out_of_memory(j, device, &d);
+	err = add_out_of_memory(j, device, &d, &s);
 	if (err)
 		goto free_growth;
 	err = add_fragments(j, device, &d);
