@@ -79,7 +79,7 @@ def test_fail_if_in_json():
 
 def test_fail_if_cannot_be_judged():
     """Unknown figures are an error with a reason, not false; invalid conditions are refused with the position."""
-    for condition, words in (("growth>1/1000steps", "of 1,000 steps so far"), ("rss>1", "watch"), ("alocated>1", "unknown figure 'alocated'")):
+    for condition, words in (("growth>1/1000steps", "of 1,000 steps so far"), ("rss>1", "watch"), ("free<1G", "watch"), ("alocated>1", "unknown figure 'alocated'")):
         code, _, err = fail_if(condition)
         equal(code, 1 if "growth" in condition else 64, "exit code of %s: %s" % (condition, err))
         check(words in err, "%s: no '%s' in: %s", condition, words, err)
@@ -216,6 +216,18 @@ def test_out_of_memory():
     harness.own(folder)
     kept = [name for name in os.listdir(folder) if name.endswith(".mtr")]
     equal(kept, [os.path.basename(events(w, "captured")[1]["file"])], "recordings that are kept")
+    p.stop()
+
+
+def test_free_memory_of_a_device():
+    """A rule on what the driver has left, in bytes and as a share of the device."""
+    p = job("-c", OOM)
+    p.wait_line("ready", 120)
+    w = watching("-p", str(p.pid), "--rule", "free<16G", "--rule", "free<1%")
+    fired = wait_event(w, "fired")
+    check((15 << 30) < fired["value"] < (16 << 30) and fired["rule"] == "free<16G", "what fired: %s", fired)
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
+    equal([e["rule"] for e in events(w, "fired")], ["free<16G"], "rules that fired")
     p.stop()
 
 

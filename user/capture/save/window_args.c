@@ -103,10 +103,13 @@ static unsigned int parse_number(struct argp_state *state, const char *option, c
  * Returns arg. */
 static const char *check_condition(struct argp_state *state, const char *option, const char *arg)
 {
-	static const enum cond_figure not_here[] = {
-		COND_RSS,   COND_RSS_GROWTH, COND_HOST_LIVE_GROWTH, COND_MALLOC_FREE_GROWTH,
-		COND_LEAKS, COND_RETRIES
-	};
+	static const enum cond_figure not_here[] = { COND_FREE,
+						     COND_RSS,
+						     COND_RSS_GROWTH,
+						     COND_HOST_LIVE_GROWTH,
+						     COND_MALLOC_FREE_GROWTH,
+						     COND_LEAKS,
+						     COND_RETRIES };
 	struct cond *c;
 	char *why;
 

@@ -505,7 +505,8 @@ static int refuse(const char *text, const char *what, const char *why_not, char 
 
 int report_fail__add(struct report_fail *f, const char *text, char **why)
 {
-	static const enum cond_figure not_recorded[] = { COND_RSS,
+	static const enum cond_figure not_recorded[] = { COND_FREE,
+							 COND_RSS,
 							 COND_RETRIES,
 							 COND_RSS_GROWTH,
 							 COND_HOST_LIVE_GROWTH,
@@ -691,8 +692,6 @@ static void put_whole(struct judged *x)
 	uint64_t time = model__step_time(m);
 
 	put_value(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
-	put_value(x, COND_FREE, false, 0, 0, FIGURE_EXACT,
-		  "a recording is of one process; `ps --device` and `watch` know it");
 	put_value(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	host_figures__put(&x->low, host ? &host->at_moment.sheet : NULL, 0, unread);
 	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
