@@ -373,6 +373,27 @@ static void step(struct live_world *l)
 	refresh(l, 1);
 }
 
+/* A view without faults says that resident memory grows, which it cannot explain. */
+static void test_rss_grows(void **state)
+{
+	struct live_world l = live__new();
+	char said[LIVE_RSS_TEXT];
+
+	l.p->pid = 4242;
+	l.p->rss_first = 1024 * MIB;
+	l.p->rss_since = l.p->now;
+	l.p->now += 20000000000;
+	l.p->rss = 1060 * MIB;
+	assert_string_equal(live_proc__say_rss(l.p, said), "");
+	l.p->rss = 1124 * MIB;
+	assert_string_equal(live_proc__say_rss(l.p, said),
+			    "But RSS grew by 100.00 MiB in 20.0 s, and this view does not see what "
+			    "is in it: `memtrace-bpf diagnose -p 4242` does.");
+	l.p->findings.faults = 1;
+	assert_string_equal(live_proc__say_rss(l.p, said), "");
+	live__free(&l);
+}
+
 /* The judgement of a report, while the process runs; in JSON, too. It is not made anew at each
  * refresh. */
 static void test_judgement(void **state)
@@ -1139,6 +1160,7 @@ int main(void)
 		cmocka_unit_test(test_first_step_is_no_growth),
 		cmocka_unit_test(test_order_of_empty_rows),
 		cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_rss_grows),
 		cmocka_unit_test(test_judgement),
 		cmocka_unit_test(test_findings),
 		cmocka_unit_test(test_late_census_is_no_growth),

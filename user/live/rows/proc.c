@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "live/rows/graph.h"
 #include "live/rows/words.h"
 #include "model/holders.h"
@@ -22,6 +23,7 @@
 #define JUDGE_PART 400			 /* judging takes at most 1/400 of the time */
 #define STEP_MOVES (UINT32_C(1) << 18)	 /* longest step that findings analyse */
 #define FIRST_WHOLE_STEP 2		 /* the first step that ends may have begun before attach */
+#define RSS_LEAST (UINT64_C(32) << 20)	 /* growth of RSS worth a mention, bytes */
 #define HOLDERS_NAMED 2			 /* holders that the row "before attach" names */
 #define HOLDER_COLUMNS 48		 /* maximum width of a holder's name */
 #define MORE_HOLDERS 40			 /* bytes kept free for ", + N more" */
@@ -281,6 +283,10 @@ void live_proc__rates(struct live_proc *p)
 	if (!span || p->ended)
 		return;
 	p->rss = read_rss(p->pid);
+	if (!p->rss_first) {
+		p->rss_first = p->rss;
+		p->rss_since = p->now;
+	}
 	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
 	p->rate_events = p->events;
 	p->rate_time = p->now;
@@ -427,6 +433,23 @@ int live_proc__judge_findings(struct live_proc *p)
 	p->findings_known = true;
 	p->findings_due = next_judgement(p, begin);
 	return 0;
+}
+
+const char *live_proc__say_rss(const struct live_proc *p, char buf[LIVE_RSS_TEXT])
+{
+	uint64_t grown = p->rss > p->rss_first ? p->rss - p->rss_first : 0;
+	char bytes[24], time[24];
+
+	*buf = '\0';
+	if (!p->rss_first || grown < RSS_LEAST || grown < p->rss_first / 20 || p->findings.faults ||
+	    model__find_device(p->model, "host") >= 0)
+		return buf;
+	snprintf(buf, LIVE_RSS_TEXT,
+		 "But RSS grew by %s in %s, and this view does not see what is in it: "
+		 "`memtrace-bpf diagnose -p %d` does.",
+		 text__bytes(bytes, sizeof(bytes), grown),
+		 text__time(time, sizeof(time), p->now - p->rss_since), (int)p->pid);
+	return buf;
 }
 
 void live_proc__end(struct live_proc *p, const char *why)

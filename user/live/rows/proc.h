@@ -64,6 +64,7 @@ struct live_proc {
 	double rate;			 /* events per second between the last two refreshes */
 	uint64_t rate_events, rate_time; /* events and now at the last refresh */
 	uint64_t rss;			 /* resident bytes at the last refresh; 0: not known */
+	uint64_t rss_first, rss_since;	 /* the first of these that was known, and its time */
 	bool ended;
 	char end[96]; /* reason of the end, "has ended" */
 
@@ -122,6 +123,10 @@ int live_proc__watch_findings(struct live_proc *p);
 /* Judges the findings as `diagnose` does. Does nothing if the last ones are recent, or after the
  * end. Returns 0 or -ENOMEM. */
 int live_proc__judge_findings(struct live_proc *p);
+/* Writes a sentence about growth of resident memory for a view that found no fault, and whose
+ * capture has no host memory; "": it grew little, or a fault was found. Returns buf. */
+#define LIVE_RSS_TEXT 256
+const char *live_proc__say_rss(const struct live_proc *p, char buf[LIVE_RSS_TEXT]);
 /* Marks the process as ended, after a last judgement of its findings. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
 /* Which rows live_proc__select() selects. Another device, line choice or filter resets their rates.

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "live/rows/state.h"
 
 /* True for the first line of a fault: " 1. Leak on cuda:0: ...". */
@@ -45,7 +46,7 @@ static void draw_lines(struct paint *p, struct live_state *s, char *text, int y,
 void draw_findings(struct paint *p, struct live_state *s, int y, int rows)
 {
 	const struct live_proc *proc = live_state__proc(s);
-	char *text = NULL;
+	char *text = NULL, rss[LIVE_RSS_TEXT];
 	size_t size;
 	FILE *mem;
 
@@ -58,6 +59,8 @@ void draw_findings(struct paint *p, struct live_state *s, int y, int rows)
 	if (!mem)
 		return;
 	findings__list(mem, &proc->findings, (size_t)p->columns);
+	if (*live_proc__say_rss(proc, rss))
+		text__paragraph(mem, (size_t)p->columns, "", "  ", "%s", rss);
 	fclose(mem);
 	draw_lines(p, s, text, y, rows);
 	free(text);
