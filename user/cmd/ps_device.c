@@ -224,7 +224,8 @@ static void put_row(struct grid *g, const struct look *l, const struct gpu_holde
 	grid__put(g, COL_JOB, p->job, NULL);
 }
 
-static void put_part(struct grid *g, bool known, uint64_t bytes)
+/* Adds a row that is no process: it has only the bytes, if they are known. */
+static void add_part_row(struct grid *g, bool known, uint64_t bytes)
 {
 	grid__row(g);
 	put_bytes(g, COL_HELD, known, bytes);
@@ -259,25 +260,25 @@ static size_t add_parts(struct grid *g, const struct look *l, const struct gpu_t
 		left++;
 	}
 	if (left) {
-		put_part(g, true, filtered);
+		add_part_row(g, true, filtered);
 		snprintf(parts[n++], sizeof(parts[0]), "+ %s more process%s",
 			 text__count(count, sizeof(count), left), left == 1 ? "" : "es");
 	}
-	put_part(g, t->reserved_known, t->reserved);
+	add_part_row(g, t->reserved_known, t->reserved);
 	snprintf(parts[n++], sizeof(parts[0]), "driver's reserve");
 	if (t->n_hidden) {
-		put_part(g, true, t->hidden);
+		add_part_row(g, true, t->hidden);
 		snprintf(parts[n++], sizeof(parts[0]), "%s process%s not shown by this host",
 			 text__count(count, sizeof(count), t->n_hidden),
 			 t->n_hidden == 1 ? "" : "es");
 	}
-	put_part(g, t->used_known, rest);
+	add_part_row(g, t->used_known, rest);
 	if (t->unexplained < 0)
 		snprintf(parts[n++], sizeof(parts[0]), "not explained: the rows have %s too many",
 			 text__bytes(count, sizeof(count), (uint64_t)-t->unexplained));
 	else
 		snprintf(parts[n++], sizeof(parts[0]), "not explained");
-	put_part(g, t->used_known, t->used);
+	add_part_row(g, t->used_known, t->used);
 	snprintf(parts[n++], sizeof(parts[0]), "in use");
 	return n;
 }

@@ -270,8 +270,9 @@ void watch_host__free(struct watch_host *h); /* ends a reading under way; NULL i
 void watch_host__pump(struct watch_host *h, uint64_t now);
 /* Adds what a rule needs to w->host_needs. */
 void watch_host__need(struct watch *w, const struct cond *c);
-/* Says what grows in the host memory, if a figure is about it: fills *v and writes a sentence to
- * buf. False: the figure is not, or no reading was made. */
+/* Says what grows in the target's host memory since the window of figure f began, which condition c
+ * compares: fills *v and writes a sentence to buf. False: f is no figure of host memory, or no
+ * reading of it was made. */
 bool watch_host__explain(const struct watch_target *t, const struct cond *c, enum cond_figure f,
 			 struct host_growth_verdict *v, char *buf, size_t size);
 /* Sets the figures of host memory that rules need, and the machine's memory as 100 % of RSS. */

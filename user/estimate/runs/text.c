@@ -339,7 +339,8 @@ static int put_tables(struct text *t)
 
 /* ---- unknowns ---- */
 
-/* Prints an assumption of the dry run in words. */
+/* Prints an assumption of the dry run in words. name: k->name without control characters; an
+ * unknown one is printed with its value or count. */
 static void put_assumed(struct text *t, const struct known *k, const char *name)
 {
 	char value[256], bytes_[24];

@@ -751,7 +751,7 @@ static void put_picture(struct json *j, const char *key, const struct picture *b
 	json__close_array(j);
 }
 
-/* Adds values to a point. */
+/* Widens a point of the curve, so that its range has these bytes, too. */
 static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserved)
 {
 	b->min = min < b->min ? min : b->min;

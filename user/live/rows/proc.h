@@ -97,7 +97,8 @@ struct live_proc {
 /* Borrows dict and facts, which must outlive the process unless `owns` is set. NULL: no memory. */
 struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *facts);
 void live_proc__free(struct live_proc *p); /* NULL is fine */
-/* Sets the time (ns) and the counts of events and losses. */
+/* Sets the time (ns) and the numbers of events and of lost ones so far, and adds the present use of
+ * each device to its graph. Without steps, growth is measured from the first call. */
 void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
 /* Updates rates since the last call, and the RSS. Call at most a few times per second. */
 void live_proc__rates(struct live_proc *p);

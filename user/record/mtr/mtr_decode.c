@@ -250,7 +250,9 @@ ALWAYS_INLINE bool get_block(struct mtr_decoder *dec, unsigned int fields, struc
 	return true;
 }
 
-/* Address and size of a kind of mtr_has_range(). */
+/* Reads e's address, which is relative to the end of the last event of this kind, and its size,
+ * which is the last one's unless fields has MTR_SIZE. For a kind of mtr_has_range(). False:
+ * damaged. */
 static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_last *last = last_event(dec, e->kind);

@@ -55,13 +55,14 @@ struct torch_snapshot {
 	size_t next_note;
 	uint64_t zero; /* us: time 0 of the recording */
 	bool has_times;
-	uint64_t now;		/* ns: time of the last event */
-	uint64_t done, entries; /* entries of traces: given, in all */
-	uint32_t autograd;	/* number of the thread of allocations without Python frames */
-	bool optimizes;		/* an allocation is in an optimizer's step */
-	bool in_optimizer;	/* the last allocation with frames is in an optimizer's step */
-	bool has_steps;		/* annotations or the trace's period tell when a step ends */
-	struct period period;	/* of one track's trace */
+	uint64_t now;	      /* ns: time of the last event */
+	uint64_t entries;     /* number of entries of all traces */
+	uint64_t done;	      /* how many of them have become events */
+	uint32_t autograd;    /* number of the thread of allocations without Python frames */
+	bool optimizes;	      /* an allocation is in an optimizer's step */
+	bool in_optimizer;    /* the last allocation with frames is in an optimizer's step */
+	bool has_steps;	      /* annotations or the trace's period tell when a step ends */
+	struct period period; /* of one track's trace */
 	size_t period_track, next_start;
 	uint64_t events;
 	bool ends_with_oom;

@@ -80,6 +80,19 @@ static const struct serve_target *target_of(const struct broker *b, const struct
 	return name ? find_target(b, name) : NULL;
 }
 
+/* The process with this PID; NULL: refused, because none of the targets' has it. */
+static struct broker_process *find_by_pid(struct peer *p, json_int_t id, pid_t pid)
+{
+	struct broker_process *q = find_process(p->b, pid);
+
+	if (!q)
+		ask__refuse(p, id, 404, "pid",
+			    "Process %d not found among those of the targets; GET /api/targets "
+			    "lists them",
+			    (int)pid);
+	return q;
+}
+
 /* *target is NULL wherever the request is refused. */
 struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *msg,
 				       const struct serve_target **target)
@@ -115,23 +128,15 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	}
 	if (!pid && (*target)->kind == TARGET_COMMAND)
 		return NULL; /* with *target: not refused */
-	q = pid ? find_process(b, (pid_t)pid) : find_only_process(p, id, *target);
-	if (pid && !q) {
-		*target = NULL;
-		ask__refuse(p, id, 404, "pid",
-			    "Process %d not found among those of the targets; GET /api/targets "
-			    "lists them",
-			    (int)pid);
-	}
+	q = pid ? find_by_pid(p, id, (pid_t)pid) : find_only_process(p, id, *target);
 	if (q && !is_alive(q)) {
-		*target = NULL;
 		ask__refuse(p, id, 404, pid ? "pid" : "model_name",
 			    "PID %d has ended or cannot be traced", (int)q->pid);
-		return NULL;
+		q = NULL;
 	}
 	if (!q)
 		*target = NULL;
-	if (q && !*target)
+	else if (!*target)
 		*target = target_of(b, q);
 	return q;
 }
