@@ -23,8 +23,9 @@ def module(file, *inner):
     return (*inner, (file, "forward", 10), (TORCH + "module.py", "_call_impl", 1786))
 
 
-def snapshot(name, allocations):
-    """Writes a snapshot. allocations: (frames, size, kept). One that is not kept ends three allocations later, or when a step ends."""
+def snapshot(name, allocations, each=10):
+    """Writes a snapshot. allocations: (frames, size, kept). One that is not kept ends three allocations later, or when a step ends.
+    each: microseconds from one entry to the next."""
     trace, live = [], []
     for i, (stack, size, kept) in enumerate(allocations):
         addr = (1 << 32) + i * (1 << 24)
@@ -35,7 +36,7 @@ def snapshot(name, allocations):
             addr, size = live.pop(0)
             trace += [{"action": act, "addr": addr, "size": size, "frames": []} for act in ("free_requested", "free_completed")]
     for i, e in enumerate(trace):
-        e.update(stream=0, time_us=1000 + 10 * i)
+        e.update(stream=0, time_us=1000 + each * i)
     path = scratch(name + ".pickle")
     with open(path, "wb") as f:
         pickle.dump({"segments": [], "device_traces": [trace]}, f)
@@ -111,6 +112,19 @@ def test_leak_of_requests():
     path = snapshot("leak", [a for _ in range(120) for a in step() + kept])
     code, out, err = tool("leaks", path)
     check(code == 0 and "+1.00 MiB/step" in out and "serve.py:70" in out and "confidence high" in out, "%d: %s %s", code, out, err)
+    check("a snapshot does not tell" in out, "the holder: %s", out)
+
+
+def test_leak_without_steps():
+    """Without a period, slices of the trace's time take the place of steps."""
+    r = random.Random(7)
+    work = [(frames(x), r.randrange(1000, 200000 * x), x == 70) for x in r.choices((10, 20, 70), (45, 50, 5), k=3000)]
+    work = [(stack, size if not kept else size % 200000 + 512, kept) for stack, size, kept in work]
+    path = snapshot("slow_leak", work, each=15000)
+    equal(steps(path), ("unknown", 0), "steps")
+    code, out, err = tool("leaks", path)
+    check(code == 0 and "equal slices (no steps)" in out and "MiB/min at /job/serve.py:70" in out and "confidence high" in out,
+          "%d: %s %s", code, out, err)
 
 
 run(globals())

@@ -471,6 +471,21 @@ int model__segments(const struct model *m, size_t device, enum row_when when,
 		    enum frame_choice which_line, struct model_segments *ret);
 void model__free_segments(struct model_segments *s);
 
+/* Memory of one pool of the allocator and one stream when an allocation failed. The allocator gives
+ * free memory only to requests of the same pool and stream. */
+struct model_oom_pool {
+	bool rest; /* the sum of all further ones */
+	bool stream_known;
+	uint64_t cuda_stream;
+	uint64_t pool[2]; /* as in struct segment */
+	int private;	  /* enum private_pool; -1: none, or not known */
+	bool small;	  /* only for blocks of at most 1 MiB */
+	uint64_t segments, size, allocated;
+	uint64_t pending; /* bytes that the program has freed, and that a stream still uses */
+	uint64_t free, gaps, largest_gap; /* as in struct segment */
+};
+#define MODEL_OOM_POOLS 8
+
 struct model_oom {
 	uint64_t number; /* from 0, on this device */
 	uint64_t time, size;
@@ -478,7 +493,11 @@ struct model_oom {
 	uint64_t allocated, reserved;
 	bool gap_known; /* all segments are known, and largest_gap is their largest free piece */
 	uint64_t largest_gap;
-	bool used_known; /* used is the last driver-reported figure */
+	/* By free bytes, largest first, if gap_known; otherwise none. */
+	struct model_oom_pool pools[MODEL_OOM_POOLS];
+	size_t npools;
+	bool pending_known; /* otherwise free bytes may be pending */
+	bool used_known;    /* used is the last driver-reported figure */
 	uint64_t used;
 	/* left: bytes that the driver had available for all processes. It is the driver's last
 	 * figure, corrected by the memory that this process took and returned since. */

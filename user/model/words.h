@@ -92,6 +92,16 @@ const char *words__models(char *buf, size_t size, const struct facts *f);
 /* How the steps of a snapshot were found: "steps by the trace's own period (sure)", "steps not
  * known". "": they are an optimizer's, or it is a recording. */
 const char *words__steps_from(const struct facts *f);
+#define WORDS_OOM 256
+/* A pool at an out-of-memory event: "default pool, stream 0x5", "CUDA graph 1, small blocks". */
+const char *words__oom_pool(char buf[WORDS_OOM], const struct model_oom_pool *p);
+/* The pool with a free piece that is large enough, but was not the request's; NULL: none. */
+const struct model_oom_pool *words__oom_fits(const struct model_oom *o);
+/* Why the request found no place: "2.30 GiB are free, but in 41 pieces: the largest has 512.0
+ * MiB". "": not known. */
+const char *words__oom_why(char buf[WORDS_OOM], const struct model_oom *o);
+/* "CUDA graph", or "MemPool" also for the pool of graph_pool_handle(). */
+const char *words__private_pool(enum private_pool kind);
 /* Writes "window from 43.9 s on", or "part ..." for a part of a rolling folder. Writes "" if the
  * recording begins with its capture. Returns buf. */
 const char *words__window(const struct model *m, const struct facts *f, char *buf, size_t size);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -405,6 +406,49 @@ static void bombs_are_refused(void **state)
 	free(zeros);
 }
 
+/* Flags of the last EVENT_STATE of a snapshot with so many segments, and allocations at an address
+ * that is in none of them. */
+static unsigned last_state(unsigned n_segments, unsigned n_odd)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	const char *why = NULL;
+	struct mtr_reader *r;
+	struct event e;
+	unsigned flags = 0;
+
+	assert_non_null(f);
+	fputs("{\"segments\":[", f);
+	for (unsigned i = 0; i < n_segments; i++)
+		fprintf(f,
+			"%s{\"device\":0,\"stream\":0,\"address\":%u,\"total_size\":512,\"blocks\":"
+			"[]}",
+			i ? "," : "", (i + 1) * 1024);
+	fputs("],\"device_traces\":[[", f);
+	for (unsigned i = 0; i < n_odd; i++)
+		fprintf(f,
+			"%s{\"action\":\"alloc\",\"addr\":%" PRIu64 ",\"size\":512,\"time_us\":%u}",
+			i ? "," : "", (UINT64_C(1) << 40) + (uint64_t)i * 1024, i + 1);
+	fputs("]]}", f);
+	assert_int_equal(fclose(f), 0);
+	r = open_bytes(text, len, &why);
+	assert_non_null(r);
+	while (mtr_reader__next(r, &e) == 1)
+		if (e.kind == EVENT_STATE)
+			flags = e.flags;
+	mtr_reader__free(r);
+	free(text);
+	return flags;
+}
+
+/* Searches have a bound. Beyond it, sizes are guesses, and the state is not called exact. */
+static void guesses_are_not_exact(void **state)
+{
+	assert_int_equal(last_state(1000, 10), STATE_EXACT);
+	assert_int_equal(last_state(48000, 1500), STATE_SEGMENTS_EXACT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,7 +456,7 @@ int main(void)
 		cmocka_unit_test(trace_of_blocks),   cmocka_unit_test(sizes_follow_from_ranges),
 		cmocka_unit_test(each_protocol),     cmocka_unit_test(frames_of_compiled_code),
 		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
-		cmocka_unit_test(bombs_are_refused),
+		cmocka_unit_test(bombs_are_refused), cmocka_unit_test(guesses_are_not_exact),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

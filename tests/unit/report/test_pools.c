@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/words.h"
 #include "report/recording/pools.h"
 
 #define MB (UINT64_C(1) << 20)
@@ -50,7 +51,7 @@ static void test_sums(void **state)
 	assert_int_equal(p[0].empty, 34 * MB);
 	assert_ptr_equal(p[0].first, &all[4]);
 	assert_null(p[0].most);
-	assert_string_equal(report_pool__kind(p[0].kind), "MemPool");
+	assert_string_equal(words__private_pool(p[0].kind), "MemPool");
 	assert_int_equal(p[1].id[0], 3);
 	assert_int_equal(p[1].size, 22 * MB);
 	assert_int_equal(p[1].allocated, 11 * MB);
@@ -58,7 +59,7 @@ static void test_sums(void **state)
 	assert_int_equal(p[1].empty, 0);
 	assert_ptr_equal(p[1].first, &all[2]);
 	assert_ptr_equal(p[1].most, &rows[1]);
-	assert_string_equal(report_pool__kind(p[1].kind), "CUDA graph");
+	assert_string_equal(words__private_pool(p[1].kind), "CUDA graph");
 	free(p);
 }
 

@@ -875,6 +875,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 	struct model_device d;
 	struct row_frame line;
 	struct model_oom o;
+	char why[WORDS_OOM];
 
 	json__open_array(j, "ooms");
 	for (size_t i = 0; i < model__devices(p->c->model); i++) {
@@ -891,6 +892,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 			json__uint(j, "asked", o.size);
 			json__uint(j, "allocated", o.allocated);
 			json__uint(j, "reserved", o.reserved);
+			json__string(j, "why", *words__oom_why(why, &o) ? why : NULL);
 			json__string(j, "file", known ? line.file : NULL);
 			json__uint(j, "line", known ? line.line : 0);
 			json__string(j, "function", known ? line.func : NULL);

@@ -69,7 +69,7 @@
 			const what = oom ? "Out of memory" : state.moment === peakMoment() ? "Peak" : "Moment";
 			$("choice-text").replaceChildren(`${what} at `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
 				end.reserved ? ` · ${bytes(end.reserved)} reserved, ${percent(end.reserved - end.allocated, end.reserved)} of it cached` : "",
-			oom ? ` · ${bytes(oom.asked)} requested${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}` : "");
+			oom ? ` · ${bytes(oom.asked)} requested${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}${oom.why ? `: ${oom.why}` : ""}` : "");
 			return;
 		}
 		const a = Page.timeOf(state.from), grew = end.allocated - f.begin.allocated, apart = state.time - a;

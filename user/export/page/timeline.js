@@ -250,7 +250,7 @@
 		const marks = marksHere().filter(m => Math.abs(u.valToPos(m.time, "x") - u.cursor.left) < 6);
 		lines.splice(1, 0, ...marks.slice(0, 4).map(m => `Mark: ${m.name}`));
 		if (near)
-			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} requested` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""));
+			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} requested` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""), ...near.why ? [near.why] : []);
 		Page.tip(lines, r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 60));
 	}
 

@@ -324,18 +324,22 @@ static int end_reading(struct model *m, const struct event *e)
 
 	if (err || !dev)
 		return err;
+	if (dev->pending && dev->pending_over)
+		map64__clear(dev->pending);
+	dev->pending_over = attribution__is_snapshot(m->attribution);
 	listing = dev->listing;
 	dev->listing = false;
 	if (listing && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)) && drop_unlisted(dev))
 		return -ENOMEM;
 	/* Only the first EVENT_STATE is the state at attach. A later one has no known place among
-	 * the events. */
+	 * the events. Of a snapshot, a later one says whether its trace was followed exactly. */
 	if (dev__is_new(dev, e) || !dev->pub.has_totals) {
 		if (dev__is_new(dev, e))
 			dev__begin(m, dev, e);
 		dev__set_totals(m, dev, e, -1);
 		dev->pub.state = exact ? STATE_FULL : STATE_PARTLY;
-	} else if (dev->pub.state == STATE_NONE) {
+	} else if (dev->pub.state == STATE_NONE ||
+		   (!exact && attribution__is_snapshot(m->attribution))) {
 		dev->pub.state = STATE_PARTLY;
 	}
 	return 0;

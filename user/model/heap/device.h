@@ -53,8 +53,10 @@ struct dev {
 	/* Addresses of blocks from before attach that were freed, kept until census_done; NULL:
 	 * none. */
 	struct map64 *freed;
-	/* address -> size: freed before attach, waiting for a stream; NULL: none. */
+	/* address -> size: freed before attach, waiting for a stream; NULL: none. A snapshot tells
+	 * at an out-of-memory event and at its end, too, which blocks wait. */
 	struct map64 *pending;
+	bool pending_over; /* in a snapshot, the next ones replace them */
 	/* Bytes of outside that became known blocks from before attach. */
 	uint64_t known;
 	/* Event that reached the peak. If the peak was there at the first event: the event before

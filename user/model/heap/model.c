@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/hash.h"
@@ -27,6 +28,61 @@
 /* Limit of model.oom_work, a few seconds at most. Each event raises it by one. */
 #define GAP_WORK (UINT64_C(1) << 24)
 
+static bool is_of_pool(const struct model_oom_pool *p, const struct segment *s)
+{
+	return p->rest || (p->stream_known == s->stream_known && p->cuda_stream == s->cuda_stream &&
+			   !memcmp(p->pool, s->pool, sizeof(p->pool)) &&
+			   p->small == (s->kind == SEGMENT_OF_SMALL));
+}
+
+/* Finds or adds the pool and stream of a segment. The last entry takes what has no room. */
+static struct model_oom_pool *oom__pool_of(struct model_oom *o, const struct segment *s)
+{
+	struct model_oom_pool *p = o->pools;
+
+	for (; p < o->pools + o->npools; p++)
+		if (is_of_pool(p, s))
+			return p;
+	*p = (struct model_oom_pool){
+		.rest = ++o->npools == MODEL_OOM_POOLS,
+		.stream_known = s->stream_known,
+		.cuda_stream = s->cuda_stream,
+		.pool = { s->pool[0], s->pool[1] },
+		.private = segment__private_pool(s),
+		.small = s->kind == SEGMENT_OF_SMALL,
+	};
+	return p;
+}
+
+static int most_free(const void *a, const void *b)
+{
+	const struct model_oom_pool *x = a, *y = b;
+
+	if (x->rest != y->rest)
+		return x->rest ? 1 : -1;
+	if (x->free != y->free)
+		return x->free > y->free ? -1 : 1;
+	return x->size > y->size ? -1 : x->size < y->size;
+}
+
+static void oom__sum_pools(struct model_oom *o, const struct model_segments *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct segment *seg = &s->all[i];
+		struct model_oom_pool *p = oom__pool_of(o, seg);
+
+		p->segments++;
+		p->size += seg->size;
+		p->allocated += seg->allocated;
+		p->pending += seg->pending;
+		p->free += seg->free;
+		p->gaps += seg->gaps;
+		if (seg->largest_gap > p->largest_gap)
+			p->largest_gap = seg->largest_gap;
+	}
+	qsort(o->pools, o->npools, sizeof(*o->pools), most_free);
+}
+
 /* Finds the largest free piece, unless that takes too long: a job may have many blocks and many
  * out-of-memory events. 0 or -ENOMEM. */
 static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
@@ -44,6 +100,9 @@ static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 		return err;
 	o->gap_known = s.n && s.reserved <= s.known;
 	o->largest_gap = s.largest_gap;
+	o->pending_known = s.pending_known;
+	if (o->gap_known)
+		oom__sum_pools(o, &s);
 	model__free_segments(&s);
 	return 0;
 }
@@ -244,6 +303,9 @@ static int add_known_block(struct model *m, struct dev *dev, const struct event 
 	struct rec *rec;
 
 	if (e->flags & BLOCK_PENDING) { /* freed, and still waits for a stream */
+		if (dev->pending && dev->pending_over)
+			map64__clear(dev->pending);
+		dev->pending_over = false;
 		if (!dev->pending)
 			dev->pending = map64__new();
 		return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;

@@ -599,7 +599,7 @@ static void sum_up(const struct pass *s, struct model_segments *ret)
 			ret->others_bytes += ret->others[i].row.bytes;
 	}
 	/* PyTorch reports a free when the program frees, and not when the streams are done. */
-	ret->pending_known = !dev->pub.frees;
+	ret->pending_known = !dev->pub.frees || facts__get(s->m->attribution->facts, "pending");
 	ret->has_totals = dev->pub.has_totals;
 	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
 	ret->reserved = s->at_mark ? dev->pub.mark_reserved : dev->pub.reserved;

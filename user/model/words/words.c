@@ -501,6 +501,102 @@ const char *words__segment_kind(const struct segment *s)
 	return s->kind == SEGMENT_OF_LARGE ? "large" : "unknown";
 }
 
+const char *words__private_pool(enum private_pool kind)
+{
+	return kind == PRIVATE_GRAPH ? "CUDA graph" : "MemPool";
+}
+
+const char *words__oom_pool(char buf[WORDS_OOM], const struct model_oom_pool *p)
+{
+	int len;
+
+	if (p->rest)
+		return strcpy(buf, "others");
+	if (p->private >= 0)
+		len = snprintf(buf, WORDS_OOM, "%s %" PRIu64, words__private_pool(p->private),
+			       p->pool[0] ? p->pool[0] : p->pool[1]);
+	else
+		len = snprintf(buf, WORDS_OOM, "default pool");
+	if (!p->stream_known)
+		len += snprintf(buf + len, WORDS_OOM - (size_t)len, ", stream not known");
+	else if (p->cuda_stream)
+		len += snprintf(buf + len, WORDS_OOM - (size_t)len, ", stream 0x%" PRIx64,
+				p->cuda_stream);
+	if (p->small)
+		snprintf(buf + len, WORDS_OOM - (size_t)len, ", for blocks up to 1 MiB");
+	return buf;
+}
+
+#define SMALL_MOST (UINT64_C(1) << 20) /* kSmallSize of CUDACachingAllocator.cpp */
+
+/* The pools that a request may have come to, together. */
+struct oom_sum {
+	uint64_t free, gaps, largest, pending;
+	uint64_t private; /* free bytes of private pools, which are in no other sum */
+	const struct model_oom_pool *fits; /* the largest piece, if it is large enough */
+};
+
+static struct oom_sum sum_pools(const struct model_oom *o)
+{
+	struct oom_sum s = { .free = 0 };
+
+	for (size_t i = 0; i < o->npools; i++) {
+		const struct model_oom_pool *p = &o->pools[i];
+
+		if (p->small && o->size > SMALL_MOST)
+			continue;
+		if (p->largest_gap >= o->size && (!s.fits || p->largest_gap > s.fits->largest_gap))
+			s.fits = p;
+		s.pending += p->pending;
+		if (p->private >= 0) {
+			s.private += p->free;
+			continue;
+		}
+		s.free += p->free;
+		s.gaps += p->gaps;
+		s.largest = p->largest_gap > s.largest ? p->largest_gap : s.largest;
+	}
+	return s;
+}
+
+const struct model_oom_pool *words__oom_fits(const struct model_oom *o)
+{
+	struct oom_sum s = sum_pools(o);
+
+	return s.fits;
+}
+
+const char *words__oom_why(char buf[WORDS_OOM], const struct model_oom *o)
+{
+	struct oom_sum s = sum_pools(o);
+	char a[24], b[24], n[48], pool[WORDS_OOM];
+	int len;
+
+	*buf = '\0';
+	if (!o->npools)
+		return buf;
+	if (s.fits)
+		len = snprintf(buf, WORDS_OOM, "%s are free in one piece, but only for the %.80s",
+			       text__bytes(a, sizeof(a), s.fits->largest_gap),
+			       words__oom_pool(pool, s.fits));
+	else if (s.free >= o->size)
+		len = snprintf(buf, WORDS_OOM, "%s are free, but in %s: the largest has %s",
+			       text__bytes(a, sizeof(a), s.free),
+			       text__counted(n, sizeof(n), s.gaps, "piece"),
+			       text__bytes(b, sizeof(b), s.largest));
+	else
+		len = snprintf(buf, WORDS_OOM, "only %s are free",
+			       text__bytes(a, sizeof(a), s.free));
+	if (s.private && !s.fits)
+		len += snprintf(buf + len, WORDS_OOM - (size_t)len, ", %s more in private pools",
+				text__bytes(a, sizeof(a), s.private));
+	if (s.pending)
+		snprintf(buf + len, WORDS_OOM - (size_t)len,
+			 "; the program has freed %s that a stream still uses",
+			 text__bytes(a, sizeof(a), s.pending));
+	return buf;
+}
+
 struct report_below words__below(const struct model_segments *s)
 {
 	struct report_below b = {

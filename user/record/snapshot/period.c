@@ -24,7 +24,8 @@
 #define SHORT 8		    /* allocations: of shorter steps, nearly all must be equal */
 #define EVIDENCE_LEAST 16   /* allocations in all steps */
 #define REPEATS_MOST 4	    /* occurrences in a step of the symbol that it begins with */
-#define TRIES_MOST 16	    /* periods whose frames are looked at */
+#define FEW_LINES 64
+#define TRIES_MOST 16 /* periods whose frames are looked at */
 
 struct symbols {
 	const struct records *r;
@@ -33,8 +34,9 @@ struct symbols {
 	size_t n;     /* allocations */
 	uint32_t *at; /* index in the trace */
 	uint32_t *symbol, *stack;
-	uint64_t *sum;	/* n + 1: hashes of the symbols before this one, added up */
-	int64_t *level; /* live bytes before it, from the begin of the trace on */
+	uint32_t *by_stack; /* number of a stack's symbol, from 1 on; 0: none yet */
+	uint64_t *sum;	    /* n + 1: hashes of the symbols before this one, added up */
+	int64_t *level;	    /* live bytes before it, from the begin of the trace on */
 	size_t n_symbols;
 	uint32_t *first;    /* n_symbols + 1: index in order[] of the symbol's first occurrence */
 	uint32_t *order;    /* the allocations by symbol, each symbol's in order */
@@ -68,6 +70,7 @@ static void symbols__free(struct symbols *s)
 	free(s->at);
 	free(s->symbol);
 	free(s->stack);
+	free(s->by_stack);
 	free(s->sum);
 	free(s->level);
 	free(s->first);
@@ -96,18 +99,28 @@ static int make_room(struct symbols *s)
 	s->at = malloc(n * sizeof(*s->at));
 	s->symbol = malloc(n * sizeof(*s->symbol));
 	s->stack = malloc(n * sizeof(*s->stack));
+	s->by_stack = calloc(s->r->n_nodes + 1, sizeof(*s->by_stack));
 	s->sum = malloc(n * sizeof(*s->sum));
 	s->level = malloc(n * sizeof(*s->level));
 	s->order = malloc(n * sizeof(*s->order));
-	return s->at && s->symbol && s->stack && s->sum && s->level && s->order ? room__check()
-										: -ENOMEM;
+	return s->at && s->symbol && s->stack && s->by_stack && s->sum && s->level && s->order
+		       ? room__check()
+		       : -ENOMEM;
 }
 
-/* Numbers the symbols in order of their first occurrence. */
-static int number_symbol(struct symbols *s, struct map64 *numbers, uint64_t key, uint32_t *ret)
+/* Sets *ret to the symbol's number, in order of the first occurrence. numbers: NULL: a stack is a
+ * symbol. */
+static int number_symbol(struct symbols *s, struct map64 *numbers, const struct snapshot_entry *e,
+			 uint32_t *ret)
 {
-	uint64_t number;
+	uint64_t key = e->stack ^ mix(e->size), number;
 
+	if (!numbers) {
+		if (!s->by_stack[e->stack])
+			s->by_stack[e->stack] = ++s->n_symbols;
+		*ret = s->by_stack[e->stack] - 1;
+		return 0;
+	}
 	if (!map64__get(numbers, key, &number)) {
 		number = s->n_symbols++;
 		if (map64__set(numbers, key, number))
@@ -117,8 +130,8 @@ static int number_symbol(struct symbols *s, struct map64 *numbers, uint64_t key,
 	return 0;
 }
 
-/* Collects the allocations. sized: an allocation's size belongs to its symbol. */
-static int collect(struct symbols *s, struct map64 *numbers, bool sized)
+/* Collects the allocations. numbers: as in number_symbol(). */
+static int collect(struct symbols *s, struct map64 *numbers)
 {
 	int64_t level = 0;
 
@@ -136,8 +149,7 @@ static int collect(struct symbols *s, struct map64 *numbers, bool sized)
 			s->at[s->n] = (uint32_t)i;
 			s->stack[s->n] = e->stack;
 			s->level[s->n] = level;
-			if (number_symbol(s, numbers, e->stack ^ (sized ? mix(e->size) : 0),
-					  &s->symbol[s->n]))
+			if (number_symbol(s, numbers, e, &s->symbol[s->n]))
 				return -ENOMEM;
 			s->sum[s->n + 1] = s->sum[s->n] + mix(s->symbol[s->n]);
 			s->n++;
@@ -168,8 +180,8 @@ static int sort_by_symbol(struct symbols *s)
 
 static int read_symbols(struct symbols *s, bool sized)
 {
-	struct map64 *numbers = map64__new();
-	int err = numbers ? collect(s, numbers, sized) : -ENOMEM;
+	struct map64 *numbers = sized ? map64__new() : NULL;
+	int err = sized && !numbers ? -ENOMEM : collect(s, numbers);
 
 	map64__free(numbers);
 	return err ? err : sort_by_symbol(s);
@@ -501,7 +513,8 @@ int period__find(const struct records *r, const struct value_list *trace, struct
 	err = make_room(&s);
 	if (!err && s.framed)
 		err = find(&s, false, ret);
-	if (!err && !ret->n)
+	/* Sizes tell more where there are few lines. */
+	if (!err && !ret->n && (!s.framed || s.n_symbols < FEW_LINES))
 		err = find(&s, true, ret);
 	symbols__free(&s);
 	return err;

@@ -8,7 +8,7 @@
 
 #define SMALLEST 512u	 /* kMinBlockSize */
 #define SMALL (1u << 20) /* kSmallSize: up to this size, a block is in the pool for small blocks */
-#define SEARCH_WORK (1u << 28) /* most ranges looked at by all searches */
+#define SEARCH_WORK (1u << 26) /* most ranges looked at by all searches */
 
 struct tiling {
 	const struct snapshot_settings *settings;
@@ -259,4 +259,21 @@ int tiling__reuse_block(struct tiling *t, uint64_t addr)
 	if (!map64__del(t->blocks, addr, &old) || old < 2)
 		return 0;
 	return add_range(t, addr, old >> 1);
+}
+
+bool tiling__guessed(const struct tiling *t)
+{
+	return t->searched >= SEARCH_WORK;
+}
+
+bool tiling__next_waiting(const struct tiling *t, size_t *pos, uint64_t *addr, uint64_t *size)
+{
+	while (map64__next(t->blocks, pos, addr, size)) {
+		bool waits = *size & 1;
+
+		*size >>= 1;
+		if (waits && *size)
+			return true;
+	}
+	return false;
 }

@@ -41,5 +41,10 @@ int tiling__free_block(struct tiling *t, uint64_t addr, uint64_t *size);
 /* The memory of a freed block can be used again. */
 int tiling__reuse_block(struct tiling *t, uint64_t addr);
 
+/* True if the bound on searches was reached: sizes of blocks may be guesses since then. */
+bool tiling__guessed(const struct tiling *t);
+/* Gets the next block that waits for a stream, in any order; *pos starts at 0. Returns false if
+ * there are no more. */
+bool tiling__next_waiting(const struct tiling *t, size_t *pos, uint64_t *addr, uint64_t *size);
 /* Returns the bytes of a block for this request, if it is cut from a larger free range. */
 uint64_t tiling__round(const struct snapshot_settings *s, uint64_t requested);

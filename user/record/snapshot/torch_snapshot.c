@@ -26,7 +26,8 @@
 /* torch/optim/optimizer.py: "Optimizer.step#AdamW.step" and the like */
 #define OPTIMIZER_NOTE "Optimizer."
 #define STEP_NOTE "Optimizer.step#"
-#define RANK_END 100000 /* from here on, a number in a file's name is no rank */
+#define RANK_END 100000	 /* from here on, a number in a file's name is no rank */
+#define LISTINGS_MOST 16 /* out-of-memory events of a device whose segments are listed */
 #define AUTOGRAD_THREAD "pt_autograd_ (no Python frames)"
 
 /* The trace of a device. */
@@ -38,6 +39,8 @@ struct track {
 	uint64_t allocated, reserved;
 	bool completes;	    /* the trace tells when the memory of a freed block can be used again */
 	size_t allocations; /* entries of allocations in the trace */
+	size_t last_moved;  /* index of the last entry that takes or returns a segment, from 1 on */
+	unsigned listings;  /* of the segments, at out-of-memory events */
 };
 
 enum part { PART_BEGIN, PART_TRACE, PART_END, PART_DONE };
@@ -197,6 +200,8 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 		s->entries++;
 		t->completes |= e->action == ACTION_FREE_COMPLETED;
 		t->allocations += e->action == ACTION_ALLOC;
+		if (e->action >= ACTION_SEGMENT_ALLOC && e->action <= ACTION_SEGMENT_UNMAP)
+			t->last_moved = i + 1;
 		s->optimizes |= e->action == ACTION_ALLOC && in_optimizer(s, e->stack);
 		if (e->time && (!s->has_times || e->time < s->zero))
 			s->zero = e->time;
@@ -430,10 +435,33 @@ static int begin_track(struct torch_snapshot *s, struct track *t)
 	return err;
 }
 
+/* Makes the events of the blocks that the program has freed, and that a stream still uses. */
+static int list_waiting(struct torch_snapshot *s, const struct track *t)
+{
+	uint64_t addr, size;
+	size_t pos = 0;
+
+	while (tiling__next_waiting(t->tiling, &pos, &addr, &size)) {
+		struct event *e = add_event(s, t, EVENT_BLOCK);
+
+		if (!e)
+			return -ENOMEM;
+		e->addr = addr;
+		e->size = e->requested = size;
+		e->flags = BLOCK_PENDING;
+	}
+	return 0;
+}
+
+static uint8_t exactness(const struct track *t)
+{
+	return tiling__guessed(t->tiling) ? STATE_SEGMENTS_EXACT : STATE_EXACT;
+}
+
 /* Makes the events of a device's state at its end, which name the pools of all segments. */
 static int end_track(struct torch_snapshot *s, const struct track *t)
 {
-	int err = 0;
+	int err = list_waiting(s, t);
 
 	for (size_t i = 0; i < s->r.n_segments && !err; i++) {
 		const struct snapshot_segment *g = &s->r.segments[i];
@@ -447,7 +475,7 @@ static int end_track(struct torch_snapshot *s, const struct track *t)
 		if (g->device == t->device.index)
 			err = list_segment(s, t, &o);
 	}
-	return err ? err : list_state(s, t, STATE_EXACT);
+	return err ? err : list_state(s, t, exactness(t));
 }
 
 /* ---- entries ---- */
@@ -587,11 +615,23 @@ static int on_given_back(struct torch_snapshot *s, struct track *t,
 	return 0;
 }
 
-static int on_oom(struct torch_snapshot *s, const struct track *t,
-		  const struct snapshot_entry *entry)
+/* Makes the events of a device's state in the middle. Segments that stay until the end have their
+ * pools there. */
+static int list_now(struct torch_snapshot *s, struct track *t)
+{
+	if (t->listings++ >= LISTINGS_MOST)
+		return 0;
+	if (t->at > t->last_moved)
+		return end_track(s, t);
+	return list_waiting(s, t) ?: list_state(s, t, exactness(t));
+}
+
+static int on_oom(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
 {
 	struct event *e;
 
+	if (list_now(s, t))
+		return -ENOMEM;
 	/* PyTorch writes the free bytes of the device; -1: not known. */
 	if (entry->addr <= INT64_MAX) {
 		e = add_event(s, t, EVENT_LEFT);
@@ -813,6 +853,15 @@ static int set_steps(const struct torch_snapshot *s)
 	return facts__set(s->facts, "steps_from", from);
 }
 
+/* True if each trace tells when the memory of a freed block can be used again. */
+static bool completes(const struct torch_snapshot *s)
+{
+	for (size_t i = 0; i < s->n_tracks; i++)
+		if (s->tracks[i].trace && !s->tracks[i].completes)
+			return false;
+	return true;
+}
+
 /* Sets the facts that are known at the begin. Returns 0 or -ENOMEM. */
 static int set_first_facts(const struct torch_snapshot *s)
 {
@@ -826,6 +875,8 @@ static int set_first_facts(const struct torch_snapshot *s)
 		err |= facts__set(s->facts, "start",
 				  text__date(when, sizeof(when), s->zero * 1000));
 	err |= set_steps(s);
+	if (completes(s))
+		err |= facts__set(s->facts, "pending", "1");
 	/* A conf with odd characters is no reason to read nothing. */
 	err |= set_conf(s) == -ENOMEM;
 	return err ? -ENOMEM : 0;

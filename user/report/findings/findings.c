@@ -176,6 +176,10 @@ static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summ
 	if (growth->verdict == GROWTH_VERDICT_GROWS)
 		return "stop the growth, the finding after this one; `memtrace-bpf report --at "
 		       "oom` has every line";
+	if (words__oom_fits(oom))
+		return "the free memory is another stream's or pool's: allocate on one stream, or "
+		       "call torch.cuda.empty_cache() when the other one is done; `memtrace-bpf "
+		       "report --at oom` has all pools";
 	if (cached)
 		return "use the cached memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
 	return "free what this moment holds, or make the request smaller: `memtrace-bpf report "

@@ -179,7 +179,7 @@ static int private_words(const struct model_segments *s, char *buf, size_t size)
 				"; %s cached in %s of %ss, which nothing else can use",
 				text__bytes(bytes, sizeof(bytes), s->private[kind].free),
 				text__counted(count, sizeof(count), of_kind, "private pool"),
-				report_pool__kind(kind));
+				words__private_pool(kind));
 	}
 	free(pools);
 	return 0;

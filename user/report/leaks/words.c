@@ -185,6 +185,10 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 
 const char *leaks__no_holder(const struct facts *f)
 {
+	const char *source = facts__get(f, "source");
+
+	if (source && !strcmp(source, "snapshot"))
+		return " (a snapshot does not tell what holds memory)";
 	if (!facts__get(f, "python"))
 		return " (the program is not Python)";
 	if (!facts__get(f, "census"))

@@ -282,6 +282,36 @@ static int put_below(struct json *j, const struct report_doc *doc, size_t device
 	return err;
 }
 
+/* Writes why the request found no place, and the memory by pool and stream. */
+static void put_oom_pools(struct json *j, const struct model_oom *o)
+{
+	char text[WORDS_OOM];
+
+	json__string(j, "why", o->npools ? words__oom_why(text, o) : NULL);
+	json__open_array(j, "pools");
+	for (size_t i = 0; i < o->npools; i++) {
+		const struct model_oom_pool *p = &o->pools[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "label", words__oom_pool(text, p));
+		snprintf(text, sizeof(text), "%" PRIu64 ",%" PRIu64, p->pool[0], p->pool[1]);
+		json__string(j, "pool", p->rest ? NULL : text);
+		snprintf(text, sizeof(text), "0x%" PRIx64, p->cuda_stream);
+		json__string(j, "stream", p->stream_known && !p->rest ? text : NULL);
+		json__bool(j, "small", p->small);
+		json__uint(j, "segments", p->segments);
+		json__uint(j, "size", p->size);
+		json__uint(j, "allocated", p->allocated);
+		json__uint(j, "pending", p->pending);
+		json__uint(j, "free", p->free);
+		json__uint(j, "gaps", p->gaps);
+		json__uint(j, "largest_gap", p->largest_gap);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__bool(j, "pending_known", o->pending_known);
+}
+
 static void put_ooms(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct row_frame line;
@@ -306,6 +336,7 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 				   o.left_known || (all && o.used_known && o.used <= all),
 				   o.left_known ? o.left : all - o.used);
 		json__bool(j, "driver_free_counts_others", o.left_known);
+		put_oom_pools(j, &o);
 		json__uint(j, "kept", o.kept);
 		json__string(j, "phase", phase__name(o.phase));
 		if (model__stack_line(doc->model, o.stack, doc->which_line, &line)) {

@@ -20,14 +20,14 @@ struct report_pool {
 /* Sums the segments of each private pool, largest first. The result points into s; the caller frees
  * it by free(). Returns 0 or -ENOMEM. */
 int report_pools__of(const struct model_segments *s, struct report_pool **ret, size_t *n);
-/* Returns "CUDA graph" for a pool that the capture of a CUDA graph made, otherwise "MemPool", also
- * for the pool of graph_pool_handle(). */
-const char *report_pool__kind(enum private_pool kind);
 /* Describes the free memory in the private pools of a kind: "cached for MemPools only, 2.00
  * MiB of it in 1 segment without blocks". */
 #define REPORT_POOLS_TEXT 128
 const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
 				   char buf[REPORT_POOLS_TEXT]);
+/* Prints a table of the memory by pool and stream at an out-of-memory event. Returns 0 or -ENOMEM.
+ */
+int report_pools__print_oom(FILE *out, const struct model_oom *o, size_t width, bool bold);
 /* Prints a table of the private pools, if there are any. Returns 0 or -ENOMEM. */
 int report_pools__print(FILE *out, const struct model_segments *s, const char *cwd, size_t width,
 			bool bold);

@@ -92,16 +92,12 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 	return 0;
 }
 
-const char *report_pool__kind(enum private_pool kind)
-{
-	return kind == PRIVATE_GRAPH ? "CUDA graph" : "MemPool";
-}
-
 const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
 				   char buf[REPORT_POOLS_TEXT])
 {
 	char bytes[24], n[48];
-	int len = snprintf(buf, REPORT_POOLS_TEXT, "cached for %ss only", report_pool__kind(kind));
+	int len = snprintf(buf, REPORT_POOLS_TEXT, "cached for %ss only",
+			   words__private_pool(kind));
 
 	if (s->private[kind].empties)
 		snprintf(buf + len, REPORT_POOLS_TEXT - (size_t)len,
@@ -124,7 +120,7 @@ static void put_pool(struct grid *t, const struct report_pool *p, const char *cw
 	grid__put(t, POOL_SIZE, text__bytes(text, 24, p->size), NULL);
 	grid__put(t, POOL_ALLOCATED, text__bytes(text, 24, p->allocated), NULL);
 	grid__put(t, POOL_SEGMENTS, text__count(text, 32, p->segments), NULL);
-	snprintf(text, 64, "%s %" PRIu64, report_pool__kind(p->kind),
+	snprintf(text, 64, "%s %" PRIu64, words__private_pool(p->kind),
 		 p->id[0] ? p->id[0] : p->id[1]);
 	grid__put(t, POOL_KIND, text, NULL);
 	grid__put(t, POOL_TAKEN, line_of(text, &p->first->taken, cwd, TAKEN_COLUMNS), NULL);
@@ -168,6 +164,63 @@ int report_pools__print(FILE *out, const struct model_segments *s, const char *c
 out:
 	grid__free(t);
 	free(all);
+	return err;
+}
+
+/* ---- at an out-of-memory event ---- */
+
+enum { OOM_FREE, OOM_LARGEST, OOM_PIECES, OOM_PENDING, OOM_ALLOCATED, OOM_RESERVED, OOM_POOL };
+
+#define OOM_POOL_MIN 32
+
+static const char *say_bytes(char *buf, uint64_t bytes)
+{
+	return bytes ? text__bytes(buf, 24, bytes) : "-";
+}
+
+static void put_oom_pool(struct grid *t, const struct model_oom_pool *p)
+{
+	char text[48];
+
+	grid__row(t);
+	grid__put(t, OOM_FREE, say_bytes(text, p->free), NULL);
+	grid__put(t, OOM_LARGEST, say_bytes(text, p->largest_gap), NULL);
+	grid__put(t, OOM_PIECES, text__count(text, 32, p->gaps), NULL);
+	grid__put(t, OOM_PENDING, say_bytes(text, p->pending), NULL);
+	grid__put(t, OOM_ALLOCATED, say_bytes(text, p->allocated), NULL);
+	grid__put(t, OOM_RESERVED, say_bytes(text, p->size), NULL);
+}
+
+int report_pools__print_oom(FILE *out, const struct model_oom *o, size_t width, bool bold)
+{
+	static const struct column columns[] = {
+		[OOM_FREE] = { "Free", true, 0, FIGURE },
+		[OOM_LARGEST] = { "Largest", true, 0, FIGURE },
+		[OOM_PIECES] = { "Pieces", true, 2, 6 },
+		[OOM_PENDING] = { "Awaits free", true, 3, FIGURE },
+		[OOM_ALLOCATED] = { "Allocated", true, 0, FIGURE },
+		[OOM_RESERVED] = { "Reserved", true, 1, FIGURE },
+	};
+	struct grid *t = grid__new(columns, OOM_POOL);
+	char text[WORDS_OOM];
+	bool pending = false;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < o->npools; i++) {
+		put_oom_pool(t, &o->pools[i]);
+		pending |= o->pools[i].pending;
+	}
+	grid__show(t, OOM_PENDING, pending);
+	err = grid__error(t);
+	if (!err) {
+		grid__fit(t, width, OOM_POOL_MIN, 3);
+		grid__print_titles(t, out, bold, "Pool and stream");
+		for (size_t i = 0; i < o->npools; i++)
+			grid__print(t, out, i, words__oom_pool(text, &o->pools[i]));
+	}
+	grid__free(t);
 	return err;
 }
 

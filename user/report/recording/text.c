@@ -19,6 +19,7 @@
 #include "record/dict.h"
 #include "record/ending.h"
 #include "record/stream.h"
+#include "report/recording/pools.h"
 
 #define KEPT_ERROR_TEXT 768 /* size of a text of say_kept_error() */
 
@@ -387,6 +388,8 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	if (is_fragmentation(oom, &cached))
 		add_part(&l, "fragmentation: %s are cached in pieces that are too small",
 			 text__bytes(b, sizeof(b), cached));
+	else if (o->at != AT_OOM && *words__oom_why(where, oom))
+		add_part(&l, "%s", where);
 	if (total && oom->left_known)
 		add_part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
 			 text__bytes(c, sizeof(c), total));
@@ -406,28 +409,42 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	fputc('\n', out);
 }
 
+/* Prints why the request found no place, and the memory by pool and stream. Returns 0 or -ENOMEM. */
+static int print_oom_pools(FILE *out, const struct model_oom *oom, const struct report_text_opts *o)
+{
+	size_t width = report_text__width(out, o);
+	char why[WORDS_OOM], bytes[24];
+
+	if (!*words__oom_why(why, oom))
+		return 0;
+	text__paragraph(out, text__prose(width), "\n", "  ", "%s found no place: %s",
+			text__bytes(bytes, sizeof(bytes), oom->size), why);
+	return report_pools__print_oom(out, oom, width, report_text__colour(out, o));
+}
+
 /* Prints the first out of memory. At such a moment, and if an earlier call's memory was kept until
- * then, prints the last one as well. */
-static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
-		       const struct facts *f, const struct report_text_opts *o)
+ * then, prints the last one as well. Returns 0 or -ENOMEM. */
+static int print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
+		      const struct facts *f, const struct report_text_opts *o)
 {
 	struct model_oom first, last;
 	char text[KEPT_ERROR_TEXT];
 	size_t n = 0;
 
 	if (!model__oom(m, i, 0, &first))
-		return;
+		return 0;
 	print_oom(out, m, d, &first, f, o);
 	while (model__oom(m, i, n, &last))
 		n++;
-	if (!last.number)
-		return;
-	say_kept_error(m, i, text, sizeof(text));
-	if (o->at == AT_OOM || *text)
+	*text = '\0';
+	if (last.number)
+		say_kept_error(m, i, text, sizeof(text));
+	if (last.number && (o->at == AT_OOM || *text))
 		print_oom(out, m, d, &last, f, o);
 	if (*text)
 		text__paragraph(out, text__prose(report_text__width(out, o)), "  ", "  ", "%s",
 				text);
+	return o->at == AT_OOM ? print_oom_pools(out, &first, o) : 0;
 }
 
 static void print_all(FILE *out, const struct model *m, const struct report_text_opts *o)
@@ -574,8 +591,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	if (growing)
 		text__paragraph(out, text__one_line(l.width), "", "  ", "Growth  %s", growing);
 	free(growing);
-	if (d.ooms)
-		print_ooms(out, m, i, &d, f, o);
+	if (d.ooms && !err)
+		err = print_ooms(out, m, i, &d, f, o);
 	return err;
 }
 
