@@ -5,11 +5,13 @@ Writes the output of the examples on saved recordings into README and guide (see
 
     tools/dev/guide.py            runs the examples; writes those whose output changed
     tools/dev/guide.py --live     also writes the output of the examples on a running job. Needs root
-    tools/dev/guide.py --record [leak|oom|pair|job ...]
+    tools/dev/guide.py --record [leak|oom|pair|job|upgrade ...]
                                   makes the recordings of tests/data/guide, or these. Needs root
 """
 import argparse
+import gzip
 import os
+import pickle
 import shutil
 import struct
 import sys
@@ -29,8 +31,13 @@ PRIVATE = "mount -t tmpfs none /srv && mount -t tmpfs none /opt && mkdir /srv/jo
 RANKS = "for r in 0 1 2 3; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=4 /opt/venv/bin/python train.py --keep --layers 1 --batch 4 --steps 48 & done; wait"
 
 
-def private(command, **env):
-    venv = os.path.dirname(os.path.dirname(harness.python()))
+# Prints the version of PyTorch, runs the job, and writes the history of its memory.
+SNAPSHOT = "import runpy, sys, torch; print('.'.join(torch.__version__.split('.')[:2])); torch.cuda.memory._record_memory_history();" \
+    " sys.argv[1:] = ['--steps', '3']; runpy.run_path('/srv/job/train.py', run_name='__main__'); torch.cuda.memory._dump_snapshot('%s')"
+
+
+def private(command, role="main", **env):
+    venv = os.path.dirname(os.path.dirname(harness.python(role)))
     there = PRIVATE % (os.path.dirname(examples.JOB), venv, command)
     return harness.spawn(["unshare", "-m", "sh", "-c", there], env=dict(os.environ, **env))
 
@@ -46,10 +53,13 @@ def record(*args):
     harness.check(code == 0, "record %s: %s", args, err)
 
 
+def home_of_python(role="main"):
+    return os.path.dirname(os.path.dirname(os.path.realpath(harness.python(role))))
+
+
 def without_this_machine(text):
     """A path of the interpreter, as if it lay in /opt/python."""
-    prefix = os.path.dirname(os.path.dirname(os.path.realpath(harness.python())))
-    return text.replace(prefix, "/opt/python")
+    return text.replace(home_of_python(), "/opt/python")
 
 
 def scrub(path):
@@ -109,7 +119,28 @@ def make_job(to):
     harness.check(private(run % (harness.TOOL, os.path.join(to, "job/"), RANKS)).wait(300) == 0, "the ranks failed")
 
 
-RECORDINGS = {"leak": make_leak, "oom": make_oom, "pair": make_pair, "job": make_job}
+def without_paths(o, prefix, texts):
+    """A snapshot whose texts have /opt/python instead of a prefix. Equal texts are one, as in PyTorch's own files."""
+    if isinstance(o, str):
+        return texts.setdefault(o, o.replace(prefix, "/opt/python"))
+    if isinstance(o, dict):
+        return {texts.setdefault(k, k): without_paths(v, prefix, texts) for k, v in o.items()}
+    return type(o)(without_paths(v, prefix, texts) for v in o) if isinstance(o, (list, tuple)) else o
+
+
+def make_upgrade(to):
+    """The snapshots that PyTorch 2.8 and the newest one write of three steps of the job."""
+    for role in "middle", "newest":
+        path = harness.scratch(role + ".pickle")
+        p = private("exec /opt/venv/bin/python -c \"%s\"" % SNAPSHOT % path, role, LD_PRELOAD=examples.PRELOAD, MEMTRACE_DRYRUN_VRAM="8G")
+        harness.check(p.wait(300) == 0, "PyTorch of the role %s: %s", role, p.stderr())
+        with open(path, "rb") as f:
+            doc = without_paths(pickle.load(f), home_of_python(role), {})
+        with gzip.GzipFile(os.path.join(to, "torch-%s.pickle.gz" % p.stdout().split()[0]), "wb", 9, mtime=0) as f:
+            pickle.dump(doc, f, 4)
+
+
+RECORDINGS = {"leak": make_leak, "oom": make_oom, "pair": make_pair, "job": make_job, "upgrade": make_upgrade}
 
 
 def make_recordings(names):

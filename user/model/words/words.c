@@ -203,6 +203,9 @@ static char *write_location(char *buf, const struct row *r, const char *cwd, siz
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
 	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	/* Of a C++ function without a line, the parameters are longer than its name. */
+	if (!r->line && *func != '(')
+		func[strcspn(func, "(")] = '\0';
 	if (r->line)
 		snprintf(line, sizeof(line), ":%u", r->line);
 	dot = strrchr(func, '.');
@@ -219,6 +222,8 @@ static char *write_location(char *buf, const struct row *r, const char *cwd, siz
 			return buf;
 	if (format_location(buf, path_tail(path, 1), 0, line, name) <= columns)
 		return buf;
+	if (!r->line && *name && strlen(name) <= columns)
+		return strcpy(buf, name);
 	/* The line number is the last thing to be cut. */
 	snprintf(buf, REPORT_TEXT, "%s%s", path_tail(path, 1), line);
 	return words__cut_front(buf, columns);

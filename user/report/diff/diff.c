@@ -67,35 +67,52 @@ static bool is_machinery(const struct dict *d, struct dict_frame f)
 	return rest && !strcmp(rest, "module.py");
 }
 
+/* The file of a line, as lines are paired by it. Versions of a program have a compiled function in
+ * other libraries, so without a line its name alone counts. */
+static const char *paired_file(const char *file, const char *func, uint32_t line, bool native)
+{
+	return native && !line && *func && *func != '+' ? "" : file;
+}
+
 /* Adds the lines of a stack: each calls the next inner one, and the innermost one allocates. All
- * calls of modules go through one function, so class and name of the module distinguish them. */
+ * calls of modules go through one function, so class and name of the module distinguish them. For
+ * a line of Python, compiled functions inside it are its own work: their names depend on the
+ * PyTorch version. */
 static int add_stack(struct match *m, enum match_side side, const struct dict *d,
 		     const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
 	uint64_t does = match__hash(m, "allocates", r->phase);
 	uint64_t detail = match__hash(m, "size", r->median);
-	uint64_t calls = match__hash(m, "calls a module", 0);
+	uint64_t calls = match__hash(m, "calls a module", 0), native_does = does;
+	/* Of a compiled function without a line there is only one. */
+	uint64_t whole = match__hash(m, "a function", 0);
 	int err = 0;
 
 	for (uint32_t i = 0; i < s.n && !err; i++) {
 		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
 		struct dict_module mod = dict__get_module(d, s.frames[i].module);
 		bool machinery = is_machinery(d, s.frames[i]);
+		const char *file = dict__str(d, loc.file), *func = dict__str(d, loc.func);
 
+		if (s.frames[i].loc && dict__is_native(d, s.frames[i].loc)) {
+			err = match__add(m, side, paired_file(file, func, loc.line, true), func,
+					 loc.line, loc.line ? native_does : whole, detail);
+			native_does = match__hash(m, func, 0);
+			continue;
+		}
 		if (s.frames[i].loc && machinery)
-			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
-					 loc.line, calls, 0);
+			err = match__add(m, side, file, func, loc.line, calls, 0);
 		else if (s.frames[i].loc)
-			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
-					 loc.line, does, detail);
+			err = match__add(m, side, file, func, loc.line, does, detail);
 		if (s.frames[i].module) {
 			does = match__hash(m, dict__str(d, mod.cls), 1);
 			detail = hash_name(m, dict__str(d, mod.name));
 		} else if (!machinery) {
-			does = match__hash(m, dict__str(d, loc.func), 0);
+			does = match__hash(m, func, 0);
 			detail = 0;
 		}
+		native_does = does;
 	}
 	return err;
 }
@@ -151,7 +168,10 @@ static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uin
 	if (map64__get(j->numbers, key, ret))
 		return 0;
 	l = dict__get_loc(d, loc);
-	*ret = match__number(j->d->match, side, dict__str(d, l.file), dict__str(d, l.func), l.line);
+	*ret = match__number(j->d->match, side,
+			     paired_file(dict__str(d, l.file), dict__str(d, l.func), l.line,
+					 dict__is_native(d, loc)),
+			     dict__str(d, l.func), l.line);
 	return map64__set(j->numbers, key, *ret);
 }
 
@@ -193,7 +213,11 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 
 	mix(&h, j->seed, r->before_attach);
 	if (line && r->file)
-		mix(&h, j->seed, match__number(j->d->match, side, r->file, r->func, r->line));
+		mix(&h, j->seed,
+		    match__number(j->d->match, side,
+				  paired_file(r->file, r->func, r->line,
+					      !strcmp(r->source, "native")),
+				  r->func, r->line));
 	else if (line)
 		mix_text(&h, j->seed, r->source);
 	if (line && !o->any_phase && !r->before_attach)
