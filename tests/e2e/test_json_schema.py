@@ -102,6 +102,11 @@ def test_documents_of_processes():
     documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]
     documents.append(document("ps", root=True))
     documents.append(document("ps", "--machine", root=True))
+    machine = scratch("schema-machine")
+    code, out, err = tool("watch", "--machine", "-o", machine, "-d", "300ms", "--every", "100ms", "--rule", "machine_free<100%", "--format", "json", root=True)
+    check(code == 0 and '"fired"' in out, "watch --machine: %d: %s %s", code, out, err)
+    documents += lines("watch", out)
+    documents.append(document("report", machine, root=True))
     path = scratch("schema-process.mtr")
     recorder = spawn([harness.TOOL, "record", "-p", pid, "--host", "-f", "-o", path], root=True)
     recorder.wait_line("attached", stream="err")

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -192,6 +193,81 @@ def test_unified_memory():
     check("CUDA on " in out and "less than the kernel could make available" in " ".join(out.split()), "text: %s", out)
     # A GPU with memory of its own is not asked: that would take a context.
     equal(ledger(env={k: v for k, v in env.items() if k != "MEMTRACE_DRYRUN_NVML"})["unified"], [], "unified memory of another GPU")
+
+
+def recording(folder, *args):
+    recorder = spawn([harness.TOOL, "watch", "--machine", "--every", "100ms", "-o", folder, *args], root=True)
+    recorder.wait_line("watching")
+    return recorder
+
+
+def report(folder, *args):
+    code, out, err = tool("report", *args, folder, root=True)
+    equal(code, 0, "report of a machine: %s" % err)
+    return json.loads(out) if args else out
+
+
+def looks(folder):
+    try:
+        return json.loads(tool("report", "--json", folder, root=True)[1])["looks"]
+    except ValueError:
+        return 0
+
+
+def test_recorder_is_killed():
+    """After kill -9, and a cut as after a power loss, the report says what grew, and another recorder goes on."""
+    folder = scratch("machine")
+    recorder = recording(folder)
+    harness.until(lambda: looks(folder) > 3, "looks in the recording")
+    check(report(folder, "--json")["running"], "the recorder is not seen")
+    job = spawn([sys.executable, "-c", "import sys\nheld = b'x' * (1500 << 20)\nprint('ready', flush=True); sys.stdin.read()"])
+    job.wait_line("ready")
+    now = looks(folder)
+    harness.until(lambda: looks(folder) > now + 3, "looks behind the growth")
+    os.kill(recorder.pid, signal.SIGKILL)
+    recorder.wait()
+    job.stop()
+    path = os.path.join(folder, "machine.log")
+    os.truncate(path, os.path.getsize(path) - 7)
+    document = report(folder, "--json")
+    equal((document["running"], document["damaged"], len(document["breaks"])), (False, 1, 1), "the recording")
+    gap = document["breaks"][0]
+    equal((gap["next"], gap["restarted"]), (None, False), "the break")
+    grown = next(x for x in gap["changes"] if x["kind"] == "line" and x["name"] == "processes")
+    check(grown["after"] - grown["before"] > 1000 * MIB, "growth of processes: %s", grown)
+    out = report(folder)
+    check("breaks off at" in out and "the recorder was killed, or the machine was reset" in out and "processes" in out, "text: %s", out)
+    recorder = recording(folder)
+    harness.until(lambda: looks(folder) > document["looks"] + 2, "looks of the next recorder")
+    code, _, err = tool("watch", "--machine", "-o", folder, root=True)
+    check(code == 1 and "another watch --machine writes there" in err, "a second recorder: %d %s", code, err)
+    harness.finish(recorder)
+    check(not report(folder, "--json")["running"], "it was stopped")
+
+
+def test_end_is_no_break():
+    folder = scratch("machine-end")
+    code, _, err = tool("watch", "--machine", "--every", "100ms", "-d", "1s", "-o", folder, root=True)
+    equal(code, 0, "watch --machine: %s" % err)
+    document = report(folder, "--json")
+    equal((document["breaks"], document["damaged"], document["starts"]), ([], 0, 1), "the recording")
+    check(document["looks"] >= 5 and "before its end" in report(folder), "%s", document)
+
+
+def test_rules():
+    """Rules about the machine fire once and run --exec; figures of processes are refused, and these figures elsewhere."""
+    marks = scratch("marks")
+    code, out, err = tool("watch", "--machine", "--every", "100ms", "-d", "1s", "--rule", "machine_free<100% and machine_available>1M", "--rule",
+                          "machine_cache>99%", "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_RULE >>" + marks, "--format", "json", root=True)
+    equal(code, 0, "watch --machine: %s" % err)
+    events = [json.loads(x) for x in out.splitlines()]
+    equal([(x["event"], x.get("rule")) for x in events], [("watching", None), ("fired", "machine_free<100% and machine_available>1M")], "events")
+    with open(marks, encoding="ascii") as f:
+        equal(f.read(), "fired machine_free<100% and machine_available>1M\n", "--exec")
+    for args, text in ((("watch", "--machine", "--rule", "rss>1G"), "rss is a figure of a process"), (("watch", "--all", "--rule", "machine_free<1G"), "is for watch --machine"),
+                       (("watch", "--machine"), "--machine needs a folder"), (("watch", "--machine", "--all", "-o", "x"), "--machine watches no process")):
+        code, out, err = tool(*args, root=True)
+        check(code == 64 and text in err, "%s: %d %s", args, code, err)
 
 
 def test_usage():

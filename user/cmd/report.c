@@ -6,10 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit.h"
+#include "base/log.h"
 #include "model/analysis.h"
 #include "model/inputs.h"
+#include "record/machine_log.h"
 #include "cmd/commands.h"
 #include "cmd/report_args.h"
+#include "cmd/report_machine.h"
 #include "cmd/usage.h"
 #include "model/words.h"
 #include "report/text.h"
@@ -287,13 +291,33 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* Prints a folder of `watch --machine`. Returns the exit code. */
+static int report_machine(const struct options *o)
+{
+	bool json = o->shown.format == REPORT_AS_JSON;
+
+	if (!json && o->shown.format != REPORT_AS_TEXT) {
+		log_err("%s: a recording of watch --machine has only the formats text and json",
+			o->r.paths[0]);
+		return EXIT_USAGE;
+	}
+	if (o->r.fail) {
+		log_err("%s: --fail-if is for recordings of processes", o->r.paths[0]);
+		return EXIT_USAGE;
+	}
+	return report_machine__print(o->r.paths[0], json);
+}
+
 /* Turns the options into those of report_files, and prints. Returns the exit code. */
 static int report(struct options *o)
 {
 	struct report_files *r = &o->r;
 	struct inputs in;
-	int status = inputs__expand(r->paths, r->n, INPUTS_REPORT, &in);
+	int status;
 
+	if (r->n == 1 && machine_log__is(r->paths[0]))
+		return report_machine(o);
+	status = inputs__expand(r->paths, r->n, INPUTS_REPORT, &in);
 	r->paths = in.paths;
 	r->hosts = in.hosts;
 	r->n = in.n;

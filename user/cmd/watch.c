@@ -39,7 +39,8 @@ enum {
 	OPT_ALL,
 	OPT_CONTAINER,
 	OPT_POD,
-	OPT_FOLLOW
+	OPT_FOLLOW,
+	OPT_MACHINE
 };
 
 struct options {
@@ -61,6 +62,10 @@ static const struct argp_option options[] = {
 	  OPTIONS_PROCESS },
 	{ "follow", OPT_FOLLOW, NULL, OPTION_RARE,
 	  "With -p: after the end of a process, watch the one that replaces it", OPTIONS_PROCESS },
+	{ "machine", OPT_MACHINE, NULL, 0,
+	  "No process: record this machine's memory into the folder of -o, so that it survives a "
+	  "reset",
+	  OPTIONS_PROCESS },
 	{ NULL, 0, NULL, 0, "Rules", OPTIONS_RECORD },
 	{ "rule", OPT_RULE, "CONDITION", 0,
 	  "Capture when CONDITION becomes true; repeatable (default: ooms>0, retries>0, "
@@ -169,10 +174,29 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 	case OPT_FOLLOW:
 		p->follow = true;
 		break;
+	case OPT_MACHINE:
+		o->args.machine = true;
+		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
+}
+
+/* Calls argp_error() for options that --machine does not have. */
+static void check_machine(struct argp_state *state, const struct options *o)
+{
+	const struct watch_args *a = &o->args;
+
+	if (a->pick.all || a->pick.n_pids || a->pick.n_names || a->pick.follow)
+		argp_error(state, "--machine watches no process: leave out -p, --name and --all");
+	if (a->on_kill || a->metrics)
+		argp_error(state, "--on-kill and --metrics are for processes, not for --machine");
+	if (o->capture_option && strcmp(o->capture_option, "--max-size") != 0)
+		argp_error(state, "%s is for captures, and --machine makes none",
+			   o->capture_option);
+	if (!a->output && !a->n_rules)
+		argp_error(state, "--machine needs a folder, -o FOLDER, or rules, --rule");
 }
 
 /* Calls argp_error() for options that need another one. Sets the default rules. */
@@ -180,6 +204,10 @@ static void check_args(struct argp_state *state, struct options *o)
 {
 	struct watch_args *a = &o->args;
 
+	if (a->machine) {
+		check_machine(state, o);
+		return;
+	}
 	capture_args__check_pick(state, &a->pick);
 	if (o->capture_option && !a->output)
 		argp_error(state,
@@ -278,7 +306,7 @@ static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD,
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
-	.args_doc = "-p PID | --name PATTERN | --all",
+	.args_doc = "-p PID | --name PATTERN | --all\n--machine -o FOLDER",
 	.doc = "Watch running PyTorch processes from outside, without probes, and capture one when "
 	       "a rule becomes true.",
 	.children = children,
@@ -298,7 +326,7 @@ static int cmd_watch(int argc, char **argv)
 	};
 
 	usage__parse(&command_watch, argc, argv, 0, &o);
-	return watch__run(&o.args);
+	return o.args.machine ? watch_machine__run(&o.args) : watch__run(&o.args);
 }
 
 const struct command command_watch = {
@@ -308,7 +336,8 @@ const struct command command_watch = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf watch --all -o captures/\n"
 		    "sudo memtrace-bpf watch --name train.py --rule 'growth>1G/10m' -o captures/\n"
-		    "sudo memtrace-bpf watch --all --rule 'reserved>=95%' --exec ./notify.sh",
+		    "sudo memtrace-bpf watch --all --rule 'reserved>=95%' --exec ./notify.sh\n"
+		    "sudo memtrace-bpf watch --machine --rule 'machine_free<4G' -o machine/",
 	.status = STATUS_ATTACH,
 	.run = cmd_watch,
 };

@@ -122,6 +122,10 @@ struct machine_processes {
 /* 0 or -errno. Commands are the names of the main threads until machine_scan__run(). */
 int machine_processes__read(struct machine_processes *ret);
 
+/* Reads the figures of the processes in the list again, and drops those that have ended. The order
+ * stays. Much cheaper than a new list. */
+void machine_processes__refresh(struct machine_processes *p);
+
 /* ---- files (machine_scan.c) ---- */
 
 struct machine_file {

@@ -43,6 +43,10 @@ enum cond_figure {
 	COND_RETRIES, /* retries of an allocation after the cache was given back */
 	COND_LOST,    /* number of lost events */
 	COND_LEAKS,   /* number of source lines whose memory grows */
+	/* Of the machine, only for `watch --machine`; 100% is MemTotal. */
+	COND_MACHINE_FREE,	/* free pages */
+	COND_MACHINE_AVAILABLE, /* what the kernel can give to programs */
+	COND_MACHINE_CACHE,	/* page cache */
 	COND_FIGURES,
 	/* Growth of one of the figures above over a window of steps or time. */
 	COND_GROWTH = COND_FIGURES,
@@ -116,6 +120,8 @@ void cond__free(struct cond *c);	      /* NULL is fine */
 const char *cond__text(const struct cond *c); /* the text that was parsed; owned by c */
 /* True if the condition compares this figure or its growth. */
 bool cond__needs(const struct cond *c, enum cond_figure figure);
+/* True if the figure is one of the machine: COND_MACHINE_*. */
+bool cond__is_of_machine(enum cond_figure f);
 /* True if the condition compares step_time or growth over a window of steps. */
 bool cond__needs_steps(const struct cond *c);
 /* True if the condition compares growth, so that it needs cond__feed() between judgements. */

@@ -8,7 +8,7 @@
  * watch.c: the table of processes, the rules and the loop. find.c: finds processes. target.c: one
  * process. host.c: its host memory. host_growth.c: what grows in it. capture.c: captures, and
  * recordings of killed processes. say.c: lines on standard output. metrics.c: figures for other
- * programs.
+ * programs. machine.c: the recorder of the machine's memory.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +44,7 @@ struct watch_args {
 	const char *output;	/* folder of captures; NULL: no captures */
 	const char *exec;	/* shell command to run at each event; NULL: none */
 	const char *metrics;	/* file of metrics; NULL: none */
+	bool machine;		/* record the machine, and no process */
 	bool on_kill;		/* keep a recording of the last minutes of killed processes */
 	bool json;
 };
@@ -319,6 +320,12 @@ void watch_capture__expect(struct watch_capture *c, const struct watch_target *t
 /* Goes on with a capture, and with --on-kill: starts the recorder if it does not run, and reads the
  * files that it has written. now: CLOCK_MONOTONIC, ns. */
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
+
+/* ---- the machine (machine.c) ---- */
+
+/* Records the machine's memory until a signal or the duration ends it: watch_args.machine. Judges
+ * the rules, which are about the machine and its GPUs. Logs errors. Returns the exit code. */
+int watch_machine__run(const struct watch_args *args);
 
 /* Queues the --exec command for an event. watch_exec__pump() runs it. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);

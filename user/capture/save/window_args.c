@@ -109,7 +109,10 @@ static const char *check_condition(struct argp_state *state, const char *option,
 						     COND_HOST_LIVE_GROWTH,
 						     COND_MALLOC_FREE_GROWTH,
 						     COND_LEAKS,
-						     COND_RETRIES };
+						     COND_RETRIES,
+						     COND_MACHINE_FREE,
+						     COND_MACHINE_AVAILABLE,
+						     COND_MACHINE_CACHE };
 	struct cond *c;
 	char *why;
 

@@ -96,3 +96,18 @@ int machine_processes__read(struct machine_processes *ret)
 		set_user(ret, i);
 	return 0;
 }
+
+void machine_processes__refresh(struct machine_processes *p)
+{
+	char text[8192];
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->n; i++) {
+		struct machine_process *to = &p->v[n];
+
+		*to = p->v[i];
+		if (io__text_of_process(to->pid, "status", text, sizeof(text)) > 0)
+			n += parse_status(text, to);
+	}
+	p->n = n;
+}

@@ -176,11 +176,14 @@ static void read_zrams(struct machine_readings *r)
 {
 	char path[64], text[256];
 	uint64_t data, used;
+	int missing = 0; /* in a row: devices have numbers without large gaps */
 
-	for (int i = 0; i < ZRAMS; i++) {
+	for (int i = 0; i < ZRAMS && missing < 4; i++) {
 		snprintf(path, sizeof(path), "/sys/block/zram%d/mm_stat", i);
+		missing++;
 		if (io__text(path, text, sizeof(text)) <= 0)
 			continue;
+		missing = 0;
 		if (sscanf(text, "%" SCNu64 " %*u %" SCNu64, &data, &used) != 2)
 			continue;
 		r->zram_data = r->zram_data == MACHINE_NONE ? data : r->zram_data + data;

@@ -292,9 +292,9 @@ static void growth_series__add_sample(struct growth_series *s, const struct grow
 	s->slot.low = low < s->slot.low ? low : s->slot.low;
 }
 
-#define MOST_TERMS 32	 /* most comparisons in a condition */
-#define MOST_TEXT 1024	 /* most bytes of a condition */
-#define FIGURES_TEXT 768 /* names of all figures */
+#define MOST_TERMS 32	  /* most comparisons in a condition */
+#define MOST_TEXT 1024	  /* most bytes of a condition */
+#define FIGURES_TEXT 1024 /* names of all figures */
 
 enum op { OP_GT, OP_GE, OP_LT, OP_LE, OP_EQ, OP_NE };
 #define OP_NR (OP_NE + 1)
@@ -363,6 +363,9 @@ static const struct cond_figure_info known_figures[COND_NR] = {
 	[COND_RETRIES] = { "retries", COND_COUNT, 0 },
 	[COND_LOST] = { "lost", COND_COUNT, 0 },
 	[COND_LEAKS] = { "leaks", COND_COUNT, 0 },
+	[COND_MACHINE_FREE] = { "machine_free", COND_BYTES, 0 },
+	[COND_MACHINE_AVAILABLE] = { "machine_available", COND_BYTES, 0 },
+	[COND_MACHINE_CACHE] = { "machine_cache", COND_BYTES, 0 },
 	[COND_GROWTH] = { "growth", COND_BYTES, COND_ALLOCATED },
 	[COND_RESERVED_GROWTH] = { "reserved_growth", COND_BYTES, COND_RESERVED },
 	[COND_USED_GROWTH] = { "used_growth", COND_BYTES, COND_USED },
@@ -646,6 +649,11 @@ int cond__parse(const char *text, struct cond **ret, char **why)
 }
 
 /* ---- conditions ---- */
+
+bool cond__is_of_machine(enum cond_figure f)
+{
+	return f >= COND_MACHINE_FREE && f <= COND_MACHINE_CACHE;
+}
 
 const char *cond__figure_name(enum cond_figure f)
 {

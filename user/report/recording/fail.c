@@ -512,7 +512,10 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 							 COND_HOST_LIVE_GROWTH,
 							 COND_MALLOC_FREE_GROWTH,
 							 COND_USED_GROWTH,
-							 COND_OTHER_GROWTH };
+							 COND_OTHER_GROWTH,
+							 COND_MACHINE_FREE,
+							 COND_MACHINE_AVAILABLE,
+							 COND_MACHINE_CACHE };
 	struct cond *c;
 	int err = cond__parse(text, &c, why);
 

@@ -393,6 +393,13 @@ static int open_rules(struct watch *w)
 				w->args.rules[i]);
 			return EXIT_USAGE;
 		}
+		for (int f = 0; f < COND_FIGURES; f++) {
+			if (!cond__is_of_machine(f) || !cond__needs(rule->cond, f))
+				continue;
+			log_err("--rule '%s': %s is for watch --machine", w->args.rules[i],
+				cond__figure_name(f));
+			return EXIT_USAGE;
+		}
 		rule->is_per_process = uses_no_device(rule->cond);
 		w->wants_steps |= cond__needs_steps(rule->cond);
 		w->wants_rss_growth |= cond__needs(rule->cond, COND_RSS_GROWTH);
