@@ -43,7 +43,7 @@ enum cond_figure {
 	COND_RETRIES, /* retries of an allocation after the cache was given back */
 	COND_LOST,    /* number of lost events */
 	COND_LEAKS,   /* number of source lines whose memory grows */
-	/* Of the machine, only for `watch --machine`; 100% is MemTotal. */
+	/* Figures of the machine, only for `watch --machine`; 100% is MemTotal. */
 	COND_MACHINE_FREE,	/* free pages */
 	COND_MACHINE_AVAILABLE, /* what the kernel can give to programs */
 	COND_MACHINE_CACHE,	/* page cache */

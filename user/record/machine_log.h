@@ -25,7 +25,7 @@ struct machine_row {
 	/* Bytes. large: in free blocks of at least 2 MiB. */
 	uint64_t total, available, large, swap;
 	struct {
-		char key[24]; /* of struct machine_line: "page_cache" */
+		char key[24]; /* key of a struct machine_line: "page_cache" */
 		int64_t bytes;
 	} line[MACHINE_ROW_LINES];
 	size_t lines;

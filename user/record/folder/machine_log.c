@@ -291,7 +291,7 @@ static int read_file(int folder, const char *name,
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
 	char text[LINE_MOST];
 	struct machine_row row;
-	bool inside = false; /* of a line that is too long */
+	bool inside = false; /* a line that is too long */
 
 	if (fd < 0)
 		return fd;
