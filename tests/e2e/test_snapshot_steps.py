@@ -5,7 +5,6 @@
 import pickle
 import random
 
-import harness
 from harness import check, equal, report, run, scratch, tool
 
 FILE, TORCH = "/job/serve.py", "/site-packages/torch/nn/modules/"

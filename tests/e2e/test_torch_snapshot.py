@@ -12,6 +12,7 @@ import subprocess
 
 import harness
 import snapshots
+import truth
 from harness import check, equal, nightly, report, run, scratch, tool
 from torch_snapshots import both, compare, figures, lines
 
@@ -61,7 +62,46 @@ def test_round_trip():
     code, _, err = tool("export", "snapshot", path, "-f", "-o", made)
     equal(code, 0, "export: %s" % err)
     equal(figures(report(made)), figures(report(path)), "figures")
-    equal(lines(made, "cuda:0", "end").keys() - {None}, lines(path, "cuda:0", "end").keys() - {None}, "lines")
+    for at in ("peak", "end"):
+        equal(charged(made, at), charged(path, at), "bytes by line at the " + at)
+
+
+def charged(path, at):
+    """(file, line) -> bytes, with what autograd allocates at the forward call's line."""
+    found = {}
+    for r in report(path, "--device", "cuda:0", at=at)["rows"]:
+        found[r["file"], r["line"]] = found.get((r["file"], r["line"]), 0) + r["bytes"]
+    return found
+
+
+VIZ = """
+import pickle, sys
+from torch.cuda import _memory_viz
+for path in sys.argv[1:]:
+    with open(path, "rb") as f:
+        doc = pickle.load(f)
+    print(_memory_viz.segsum(doc), file=sys.stderr)
+    print(_memory_viz.trace(doc))
+"""
+
+
+def test_round_trip_of_a_snapshot():
+    """A snapshot that is read and exported is the same to PyTorch's own viewer. Entries of the action snapshot are not kept, begins
+    are rounded to a millisecond, and a free is completed when it is requested."""
+    for name, backend in (("mlp", "native"), ("empty_cache", "expandable")):
+        _, snapshot = both(name, backend)
+        made, seen = scratch("again.pickle"), {}
+        equal(tool("export", "snapshot", snapshot, "-f", "-o", made)[0], 0, "export")
+        for path in (snapshot, made):
+            done = subprocess.run([harness.python(), "-W", "ignore", "-c", VIZ, path], capture_output=True, text=True, check=True)
+            trace = [line for line in done.stdout.split("\n") if not line.startswith(("{'action'", "TOTAL MEM")) and "entries" not in line]
+            with open(path, "rb") as f:
+                entries = [e for e in pickle.load(f)["device_traces"][0] if e["action"] != "snapshot"]
+            seen[path] = done.stderr, trace, [(e["action"], e["addr"], e["size"], e["stream"], e["action"] == "free_completed" or e["time_us"] - entries[0]["time_us"])
+                                           for e in entries]
+        for what, ours, theirs in zip(("segsum", "trace", "entries"), seen[made], seen[snapshot]):
+            check(len(theirs) > 20, "%s of %s: %s", what, name, theirs)
+            equal(ours, theirs, "%s of %s, %s" % (what, name, backend))
 
 
 def test_round_trip_of_a_window():
@@ -156,6 +196,54 @@ def test_ranks():
     check(out.index("oom_rank_2") < out.index("oom_rank_10"), "%s", out)
     code, _, err = tool("export", "html", folder, "-o", scratch("ranks.html"))
     check(code != 0, "a page of a folder of snapshots: %s", err)
+
+
+def dumps(names, rank):
+    """Snapshots with the calls and names of frameworks, in a folder for each."""
+    folder = scratch("dumps")
+    if not os.path.exists(os.path.join(folder, names.split(",")[0])) or rank:
+        env = {**truth.dry_run(), "TORCH_SYMBOLIZE_MODE": "dladdr"}
+        job = harness.spawn([harness.python(), os.path.join(harness.WORKLOADS, "cuda", "dumps.py"), names, str(rank), folder], env=env)
+        code = job.wait(300)
+        equal(code, 0, "dumps: %s" % job.tail(job.stderr()))
+    return folder
+
+
+FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan", "torchtnt", "sglang", "slime", "composer", "mindspeed", "monarch")
+
+
+def test_ranks_of_frameworks():
+    """Names as frameworks write them: each folder is a job of two ranks."""
+    for rank in (0, 1):
+        folder = dumps(",".join(FRAMEWORKS), rank)
+    for name in FRAMEWORKS:
+        files = [os.path.join(folder, name)] if name != "torchtnt" else \
+            [os.path.join(folder, name, "oom_rank%d" % rank, "snapshot.pickle") for rank in (0, 1)]
+        code, out, err = tool("report", "--format", "json", "--together", *files)
+        equal(code, 0, "%s: %s" % (name, err))
+        equal([r["rank"] for r in json.loads(out)["recordings"]], [0, 1], "ranks of " + name)
+        code, out, err = tool("report", *files)
+        equal((code, "of one job, ranks 0-1" in out), (0, True), "%s: %s%s" % (name, out[:500], err))
+
+
+def test_moments_of_one_process():
+    """snapshot_0.pickle and snapshot_1.pickle of one process are no ranks, also if the history began anew."""
+    folder = dumps("steps,steps_cleared", 0)
+    for name in ("steps", "steps_cleared"):
+        code, out, err = tool("report", os.path.join(folder, name))
+        equal(code, 0, "%s: %s" % (name, err))
+        check("snapshots of one process, not of two ranks" in err and "ranks" not in out, "%s: %s%s", name, out[:500], err)
+        code, _, err = tool("report", "--together", os.path.join(folder, name))
+        check(code == 64 and "their memory cannot be added" in err, "%s together: %d, %s", name, code, err)
+        equal(tool("diff", os.path.join(folder, name))[0], 0, "diff of " + name)
+
+
+def test_folder_with_brackets():
+    """A folder's name is no pattern."""
+    folder = scratch("run [0]*")
+    os.mkdir(folder)
+    shutil.copy(both("mlp")[1], os.path.join(folder, "rank0.pickle"))
+    equal(figures(report(folder, at="peak")), figures(report(both("mlp")[1])), "the folder")
 
 
 def test_what_counts():

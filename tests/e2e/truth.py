@@ -54,7 +54,7 @@ JOBS = [
     Job("threads", "cuda/threads.py"),
     Job("MemPool", "cuda/mempool.py", torch=(2, 5), native=True),
     Job("fraction", "cuda/fraction.py"),
-    Job("inference", "cuda/inference.py"),
+    Job("inference", "cuda/decoding.py"),
     Job("fragments", "cuda/fragments.py"),
 ]
 BACKENDS = {"native": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}

@@ -36,8 +36,8 @@ def arguments(doc, **defaults):
                    "of PyTorch 2.0")
     p.add_argument("--stacks", choices=("python", "all"), default="python", help="of the snapshot")
     p.add_argument("--pinned", action="store_true", help="the history has pinned host memory, too; torch >= 2.15")
-    p.add_argument("--written", choices=("dump", "by hand", "list"), default="dump",
-                   help="how: _dump_snapshot(), _snapshot() pickled with the oldest protocol, or memory_snapshot()'s list")
+    p.add_argument("--each-way", action="store_true",
+                   help="write FILE.hand, too: _snapshot() pickled with the oldest protocol, and FILE.list: memory_snapshot(), pickled")
     p.add_argument("--no-history", action="store_true", help="its totals only: for runs of very many events")
     p.add_argument("--stop-before", type=int, metavar="N", help="say ready and wait for a line before step N")
     p.add_argument("--until-told", action="store_true", help="go on until a line comes; says ready after --steps steps")
@@ -131,12 +131,13 @@ def begin_snapshot(args):
 
 
 def write_snapshot(args):
-    if args.written == "dump":
-        return torch.cuda.memory._dump_snapshot(args.snapshot)
-    with open(args.snapshot, "wb") as f:
-        if args.written == "list":
-            return pickle.dump(torch.cuda.memory_snapshot(), f)
-        return pickle.dump(torch.cuda.memory._snapshot(), f, 0)
+    torch.cuda.memory._dump_snapshot(args.snapshot)
+    if not args.each_way:
+        return
+    with open(args.snapshot + ".hand", "wb") as f:
+        pickle.dump(torch.cuda.memory._snapshot(), f, 0)
+    with open(args.snapshot + ".list", "wb") as f:
+        pickle.dump(torch.cuda.memory_snapshot(), f)
 
 
 def begin(args, with_frames=False):

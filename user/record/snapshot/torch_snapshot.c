@@ -17,6 +17,7 @@
 #include "record/snapshot/origin.h"
 #include "record/snapshot/period.h"
 #include "record/snapshot/records.h"
+#include "record/snapshot/sketch.h"
 #include "record/snapshot/tiling.h"
 #include "record/snapshot/unjson.h"
 #include "record/snapshot/unpickle.h"
@@ -49,6 +50,7 @@ struct torch_snapshot {
 	struct records r;
 	struct facts *facts;
 	const char *name; /* of the file, without its folder; not valid after the reading */
+	char *folder;	  /* the name of its folder; NULL: none */
 	struct track *tracks;
 	size_t n_tracks, cap_tracks;
 	enum part part;
@@ -56,7 +58,7 @@ struct torch_snapshot {
 	struct event *queue;
 	size_t n_queue, cap_queue, next;
 	size_t next_note;
-	uint64_t zero; /* us: time 0 of the recording */
+	uint64_t zero, last; /* us: time 0 of the recording, and the time of the last entry */
 	bool has_times;
 	uint64_t now;	      /* ns: time of the last event */
 	uint64_t entries;     /* number of entries of all traces */
@@ -206,6 +208,7 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 		if (e->time && (!s->has_times || e->time < s->zero))
 			s->zero = e->time;
 		s->has_times |= e->time;
+		s->last = e->time > s->last ? e->time : s->last;
 	}
 }
 
@@ -799,27 +802,49 @@ static int set_conf(const struct torch_snapshot *s)
 	return facts__set(s->facts, "alloc_conf", records__string(&s->r, v));
 }
 
-/* Finds the rank in the name of a file, as frameworks write it: "oom_rank3.pickle",
- * "rank-3_x.pickle", "snapshot_3.pickle". */
-static bool rank_of_name(const char *name, uint64_t *rank)
+/* Reads the number after a word: "rank3", "rank_3", "rank-3". A long number is a time or a
+ * process. */
+static bool number_after(const char *name, const char *word, uint64_t *number)
 {
-	static const char *const words[] = { "rank", "snapshot" };
+	const char *s = name;
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-		const char *s = name;
+	while ((s = strcasestr(s, word))) {
+		const char *end = s + strlen(word);
+		bool begins = s == name || !isalpha((unsigned char)s[-1]);
 
-		while ((s = strcasestr(s, words[i]))) {
-			const char *end = s + strlen(words[i]);
-			bool word = s == name || !isalpha((unsigned char)s[-1]);
-
-			end += *end && strchr("_-=", *end) != NULL;
-			s++;
-			/* A long number is a time or a process. */
-			if (word && facts__digits(&end, rank) && *rank < RANK_END)
-				return true;
-		}
+		end += *end && strchr("_-=", *end) != NULL;
+		s++;
+		if (begins && facts__digits(&end, number) && *number < RANK_END)
+			return true;
 	}
 	return false;
+}
+
+/* Skips a date in "snapshot_2026-11-30-06-15_3.pickle". */
+static const char *after_date(const char *s)
+{
+	size_t n = strspn(s, "0123456789-");
+
+	return n >= 10 && s[4] == '-' && s[n] == '_' ? s + n + 1 : s;
+}
+
+/* Reads the rank in the name of a snapshot or of its folder, as frameworks write it:
+ * "rank3_memory_snapshot.pickle" of torchtitan, "oom_rank-3_snapshot.pickle" of Megatron-LM,
+ * "1764.5-TP-3-memory.pickle" of SGLang, "oom_rank3/snapshot.pickle" of torchtnt. */
+static bool rank_in(const char *name, uint64_t *rank)
+{
+	return number_after(name, "rank", rank) || number_after(name, "TP", rank);
+}
+
+/* The number in "snapshot_3.pickle" may be that of a rank or of a step. */
+static bool number_in(const char *name, uint64_t *number)
+{
+	const char *s = strcasestr(name, "snapshot_");
+
+	if (!s)
+		return false;
+	s = after_date(s + strlen("snapshot_"));
+	return facts__digits(&s, number) && *s == '.' && *number < RANK_END;
 }
 
 /* Sets the facts about the rank, if the file's name has it. Returns 0 or not 0. */
@@ -827,10 +852,14 @@ static int set_rank(const struct torch_snapshot *s)
 {
 	uint64_t rank;
 
-	if (!rank_of_name(s->name, &rank))
+	if (rank_in(s->name, &rank) || (s->folder && rank_in(s->folder, &rank)))
+		return facts__setf(s->facts, "rank", "%" PRIu64, rank) |
+		       facts__set(s->facts, "rank_from", "file name");
+	if (!number_in(s->name, &rank))
 		return 0;
 	return facts__setf(s->facts, "rank", "%" PRIu64, rank) |
-	       facts__set(s->facts, "rank_from", "file name");
+	       facts__set(s->facts, "rank_from", "number in the file name") |
+	       sketch__set(&s->r, s->has_times ? s->zero : 0, s->last, s->facts);
 }
 
 /* Says how the steps were found. */
@@ -917,15 +946,29 @@ static int begin(struct torch_snapshot *s)
 	return err ? err : set_first_facts(s);
 }
 
+/* Notes the names of the file and of its folder. Returns 0 or -ENOMEM. */
+static int set_names(struct torch_snapshot *s, const char *path)
+{
+	const char *base = strrchr(path, '/'), *folder = base;
+
+	s->name = base ? base + 1 : path;
+	if (!base)
+		return 0;
+	while (folder > path && folder[-1] != '/')
+		folder--;
+	s->folder = strndup(folder, (size_t)(base - folder));
+	return s->folder ? 0 : -ENOMEM;
+}
+
 /* Reads the file, and finds the state at its begin. */
 static int read_all(struct torch_snapshot *s, struct reading *reading, const char *path,
 		    uint64_t size, const char **why)
 {
-	const char *base = strrchr(path, '/');
 	char what[96];
-	int err;
+	int err = set_names(s, path);
 
-	s->name = base ? base + 1 : path;
+	if (err)
+		return err;
 	snprintf(what, sizeof(what), "reading %s", s->name);
 	reading->progress = progress__begin(what, size, "entries");
 	err = read_contents(s, reading, why);
@@ -973,6 +1016,7 @@ void torch_snapshot__free(struct torch_snapshot *s)
 		tiling__free(s->tracks[i].tiling);
 	free(s->tracks);
 	free(s->queue);
+	free(s->folder);
 	period__free(&s->period);
 	records__free(&s->r);
 	free(s);

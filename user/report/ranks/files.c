@@ -432,6 +432,11 @@ static int report_together(struct reports *s)
 	}
 	if (worst != EXIT_OK && !s->ranks->n) /* no recording could be read */
 		return worst;
+	if (ranks__of_one_process(s->ranks)) {
+		log_err("their memory cannot be added; choose one, or compare two: "
+			"memtrace-bpf diff");
+		return EXIT_USAGE;
+	}
 	status = finish_together(s);
 	return status ? status : worst;
 }

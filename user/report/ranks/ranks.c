@@ -2,10 +2,12 @@
 #include "report/ranks/ranks.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "model/growth_summary.h"
 #include "model/holders.h"
@@ -308,6 +310,7 @@ static uint64_t median_span(struct job_spans *s, uint64_t first, uint64_t last)
 
 /* ---- recordings ---- */
 
+#define SKETCH_MOST 4096	  /* bytes of a sketch: larger ones are not compared */
 #define SLOW_NS UINT64_C(1000000) /* least difference of step times that counts, ns */
 
 struct ranks *ranks__new(const struct ranks_opts *o)
@@ -333,6 +336,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].cwd);
 		free(r->all[i].detail);
 		free(r->all[i].command);
+		free(r->all[i].sketch);
 		free_spans(&r->all[i].spans);
 		for (size_t k = 0; k < r->all[i].ngrowth; k++)
 			free(r->all[i].growth[k]);
@@ -684,6 +688,7 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	const char *cwd = facts__get(a->facts, "cwd");
 	const char *comm = facts__get(a->facts, "comm");
 	const char *host = a->host ? a->host : facts__get(a->facts, "hostname");
+	const char *sketch = facts__get(a->facts, "sketch");
 	char detail[DETAIL_TEXT];
 
 	k->name = strdup(a->name);
@@ -692,6 +697,9 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	k->command = model__is_snapshot(a->model) ? strdup("PyTorch snapshot")
 						  : command_of(a->facts);
 	k->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
+	if (sketch && strlen(sketch) > SKETCH_MOST)
+		sketch = NULL;
+	k->sketch = sketch ? strdup(sketch) : NULL;
 	k->has_number = facts__number(a->facts, "rank", &k->number);
 	k->has_local = facts__number(a->facts, "local_rank", &k->local);
 	k->has_world = facts__number(a->facts, "world_size", &k->world);
@@ -702,7 +710,8 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	k->lost = words__lost(a->model, a->facts);
 	k->complete = a->complete;
 	read_clock(&k->clock, a->facts);
-	if (!k->name || !k->command || !k->detail || (cwd && !k->cwd) || (host && !k->host))
+	if (!k->name || !k->command || !k->detail || (cwd && !k->cwd) || (host && !k->host) ||
+	    (sketch && !k->sketch))
 		return -ENOMEM;
 	return read_steps(k, a);
 }
@@ -783,6 +792,56 @@ static int add_figures(struct ranks *r, const struct analysis *a, size_t device,
 	return device__on_host(d->device) ? add_shared(k, a, device) : 0;
 }
 
+/* True if two lists of words have one in common. */
+static bool share_word(const char *a, const char *b)
+{
+	for (a += strspn(a, " "); *a && *a != '/'; a += strspn(a, " ")) {
+		size_t n = strcspn(a, " ");
+
+		for (const char *s = b; (s = memmem(s, strcspn(s, "/"), a, n)); s++)
+			if (s[-1] == ' ' && (!s[n] || s[n] == ' '))
+				return true;
+		a += n;
+	}
+	return false;
+}
+
+/* True if two snapshots are of one process at two moments: they have entries in common, or, if none
+ * was made while both have a trace, segments. */
+static bool of_one_process(const char *a, const char *b)
+{
+	unsigned long long from_a, to_a, from_b, to_b;
+	const char *segments_a = strchr(a, '/');
+	const char *segments_b = strchr(b, '/');
+	int skip_a = 0, skip_b = 0;
+
+	if (sscanf(a, "%llu %llu%n", &from_a, &to_a, &skip_a) < 2 || !segments_a ||
+	    sscanf(b, "%llu %llu%n", &from_b, &to_b, &skip_b) < 2 || !segments_b)
+		return false;
+	if (share_word(a + skip_a, b + skip_b))
+		return true;
+	if (to_a && to_b && from_a <= to_b && from_b <= to_a)
+		return false;
+	return share_word(segments_a + 1, segments_b + 1);
+}
+
+/* A snapshot with a number in its name is of another rank, or of another moment. */
+static void find_same_process(struct ranks *r)
+{
+	struct rank *last = &r->all[r->n - 1];
+
+	for (size_t i = 0; i + 1 < r->n && last->sketch && !last->again; i++) {
+		const struct rank *k = &r->all[i];
+
+		if (!k->sketch || !of_one_process(k->sketch, last->sketch))
+			continue;
+		log_info("%s and %s: snapshots of one process, not of two ranks", k->name,
+			 last->name);
+		last->again = true;
+		last->has_number = false;
+	}
+}
+
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
 {
 	size_t n = model__devices(a->model);
@@ -801,6 +860,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n,
 				      .steady = growth__watches(a->model, BY_LINE) };
 	err = describe_recording(&r->all[r->n++], a);
+	if (!err)
+		find_same_process(r);
 	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
 		model__device(a->model, i, &d);
@@ -824,6 +885,14 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 static bool is_twin(const struct rank *a, const struct rank *b)
 {
 	return a != b && !a->worker && !b->worker && a->number == b->number;
+}
+
+bool ranks__of_one_process(const struct ranks *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->all[i].again)
+			return true;
+	return false;
 }
 
 bool ranks__one_job(const struct ranks *r)

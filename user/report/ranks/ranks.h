@@ -73,6 +73,8 @@ struct rank {		/* one recording */
 	char *cwd;     /* working directory; NULL: unknown */
 	char *detail;  /* sentence on the detail that --cost left out; "": nothing left out */
 	char *command; /* command line, cleaned, without arguments that differ for each rank */
+	char *sketch;  /* of a snapshot with a number in its name: the fact; otherwise NULL */
+	bool again;    /* a snapshot of the same process as an earlier one */
 	uint64_t number, local, world; /* rank, local rank, number of ranks */
 	bool has_number, has_local, has_world;
 	/* True for a helper process of another recording's process, such as a DataLoader worker.
@@ -263,6 +265,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device);
 /* Ends adding: sorts recordings by rank, if all have one, and finds outliers. Returns 0 or
  * -ENOMEM. */
 int ranks__finish(struct ranks *r);
+/* Returns whether several of the recordings are snapshots of one process. */
+bool ranks__of_one_process(const struct ranks *r);
 /* Returns whether these are at least two ranks of one job: the same command and number of ranks,
  * different ranks, workers ignored. */
 bool ranks__one_job(const struct ranks *r);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/snapshot/sketch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "record/mtr.h"
+#include "record/snapshot/records.h"
+
+#define KEPT 64
+
+/* The hashes that end with so many zero bits that at most KEPT are left. Two samples of sets that
+ * overlap have hashes in common, as each keeps the same ones. */
+struct sample {
+	uint64_t all[KEPT];
+	size_t n;
+	unsigned zeros;
+};
+
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return x ^ (x >> 31);
+}
+
+static bool is_kept(const struct sample *s, uint64_t hash)
+{
+	return !(hash & ((UINT64_C(1) << s->zeros) - 1));
+}
+
+static void drop_half(struct sample *s)
+{
+	size_t n = 0;
+
+	s->zeros++;
+	for (size_t i = 0; i < s->n; i++)
+		if (is_kept(s, s->all[i]))
+			s->all[n++] = s->all[i];
+	s->n = n;
+}
+
+static void sample__add(struct sample *s, uint64_t hash)
+{
+	while (s->n == KEPT && s->zeros < 63)
+		drop_half(s);
+	if (s->n < KEPT && is_kept(s, hash))
+		s->all[s->n++] = hash;
+}
+
+static void sample__print(const struct sample *s, FILE *out)
+{
+	for (size_t i = 0; i < s->n; i++)
+		fprintf(out, " %" PRIx64, s->all[i]);
+}
+
+int sketch__set(const struct records *r, uint64_t first, uint64_t last, struct facts *f)
+{
+	struct sample entries = { .n = 0 }, segments = { .n = 0 };
+	char text[(2 * KEPT + 4) * 20];
+	FILE *out = fmemopen(text, sizeof(text), "w");
+
+	if (!out)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->n_entries && last; i++)
+		sample__add(&entries, mix(mix(r->entries[i].time) ^ r->entries[i].addr ^
+					  (uint64_t)r->entries[i].action << 56));
+	for (size_t i = 0; i < r->n_segments; i++)
+		sample__add(&segments, mix(r->segments[i].addr ^ mix(r->segments[i].device + 1)));
+	fprintf(out, "%" PRIu64 " %" PRIu64, first, last);
+	sample__print(&entries, out);
+	fputs(" /", out);
+	sample__print(&segments, out);
+	fclose(out);
+	return facts__set(f, "sketch", text);
+}
