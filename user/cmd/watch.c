@@ -62,9 +62,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_PROCESS },
 	{ "follow", OPT_FOLLOW, NULL, OPTION_RARE,
 	  "With -p: after the end of a process, watch the one that replaces it", OPTIONS_PROCESS },
-	{ "machine", OPT_MACHINE, NULL, 0,
-	  "No process: record this machine's memory into the folder of -o, so that it survives a "
-	  "reset",
+	{ "machine", OPT_MACHINE, NULL, 0, "No process: record the machine's memory, for -o",
 	  OPTIONS_PROCESS },
 	{ NULL, 0, NULL, 0, "Rules", OPTIONS_RECORD },
 	{ "rule", OPT_RULE, "CONDITION", 0,
@@ -336,8 +334,7 @@ const struct command command_watch = {
 	.argp = &argp,
 	.examples = "sudo memtrace-bpf watch --all -o captures/\n"
 		    "sudo memtrace-bpf watch --name train.py --rule 'growth>1G/10m' -o captures/\n"
-		    "sudo memtrace-bpf watch --all --rule 'reserved>=95%' --exec ./notify.sh\n"
-		    "sudo memtrace-bpf watch --machine --rule 'machine_free<4G' -o machine/",
+		    "sudo memtrace-bpf watch --all --rule 'reserved>=95%' --exec ./notify.sh",
 	.status = STATUS_ATTACH,
 	.run = cmd_watch,
 };
