@@ -123,6 +123,13 @@ struct scratch {
 	__u32 member;
 	__u32 number; /* the slot's index; only programs for older kernels use it */
 	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
+	/* Position in the variables of a thread's frames, see oom.bpf.h. */
+	struct {
+		__u64 time, frame, code, object, type;
+		__u64 head[2], name[3];
+		__s32 at;
+		__u32 frames, slot, slots, tensors;
+	} local;
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];
 };

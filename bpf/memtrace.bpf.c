@@ -91,6 +91,7 @@ static __always_inline __u64 sp_of(struct pt_regs *ctx)
 #include "modules.bpf.h"
 #include "autograd.bpf.h"
 #include "native.bpf.h"
+#include "oom.bpf.h"
 
 /* True if an allocation of this size is to be walked: see mt_detail.sample_below. */
 static __always_inline bool is_sampled(__u64 size)
@@ -111,9 +112,9 @@ static __always_inline bool is_stack_copied(__s64 size)
 
 /* size: bytes that are allocated; 0 or less: a free, which has no stack. */
 static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, __s64 size,
-						     const bool sleepable)
+						     __u64 time, const bool sleepable)
 {
-	__u64 time = bpf_ktime_get_ns(), stack = 0;
+	__u64 stack = 0;
 	__u32 node = MT_NODE_NONE;
 	struct thread_slot *t;
 	struct mt_rec_mem *r;
@@ -153,7 +154,7 @@ static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_REPORT))
 		return 0;
-	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2), sleepable);
+	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2), bpf_ktime_get_ns(), sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 1);
@@ -180,11 +181,13 @@ int report_s(struct pt_regs *ctx)
 /* void c10::reportOutOfMemoryToProfiler(int64_t size, size_t allocated, size_t reserved, Device) */
 static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
 {
+	__u64 time = bpf_ktime_get_ns();
 	struct mt_rec_mem *r;
 
 	if (!begin(MT_REC_OOM))
 		return 0;
-	r = mem_record(ctx, MT_REC_OOM, ALWAYS_WALKED, sleepable);
+	copy_tensors(sp_of(ctx), time);
+	r = mem_record(ctx, MT_REC_OOM, ALWAYS_WALKED, time, sleepable);
 	if (!r)
 		return 0;
 	r->addr = 0;
@@ -192,7 +195,8 @@ static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
 	r->allocated = ARG(ctx, 2);
 	r->reserved = ARG(ctx, 3);
 	r->device = (__u16)ARG(ctx, 4);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	/* Wake user space: what names the copied tensors may end soon. */
+	bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 
@@ -215,7 +219,7 @@ static __always_inline int do_cpu_new(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_CPU_NEW))
 		return 0;
-	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3), sleepable);
+	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3), bpf_ktime_get_ns(), sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 2);

@@ -53,6 +53,9 @@ enum mt_rec_type {
 	MT_REC_HOST = 16, /* a system call changed the process's address space: struct mt_rec_host */
 	MT_REC_MALLOC = 17, /* malloc gave a block that is in the sample: struct mt_rec_malloc */
 	MT_REC_MALLOC_FREE = 18, /* a block of the sample is freed: struct mt_rec_free */
+	/* A tensor in a local variable, before the MT_REC_OOM of the same time: struct
+	 * mt_rec_tensor */
+	MT_REC_TENSOR = 19,
 };
 
 #define MT_REC_TYPES 32 /* room for types of records in tables; a power of two */
@@ -131,11 +134,14 @@ struct mt_py_layout {
 	__u32 lasti_scale;   /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
 	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
 	__u32 ob_type;	     /* offset of an object's type; a cell's content follows it */
-	__u32 pad;
+	__u32 code_names;    /* offset of the tuple of local variables' names in the code object */
 	__u32 frame_tlbc; /* number of the thread's copy of the bytecode; MT_NO_OFFSET: one copy */
 	__u32 code_tlbc;  /* offset of the array of copies in the code object */
 	__u64 tag_mask;	  /* and-mask for f_executable and localsplus: ~3 from 3.14 on */
 	__u64 type_cell;  /* &PyCell_Type: a captured `self` is in a cell */
+	__u32 ob_size;	  /* offset of the length of a tuple */
+	__u32 tp_name, tp_base; /* offsets in a type */
+	__u32 pad;
 };
 
 /* The autograd node that runs on a thread. */
@@ -164,6 +170,35 @@ struct mt_rec_mem {
 	__u64 stack;  /* stack id, 0: none (see h.walk) */
 	__u16 device; /* c10::Device as passed: low byte type, high byte index */
 	__u16 pad[3];
+};
+
+/* What an out of memory's record is preceded by, at most. */
+#define MT_LOCAL_TENSORS 64
+#define MT_LOCAL_FRAMES 64  /* frames whose variables are read */
+#define MT_LOCAL_SLOTS 128  /* variables of a frame */
+#define MT_LOCAL_LOOKS 2048 /* variables and frames together, at most */
+#define MT_TENSOR_IMPL 192
+#define MT_TENSOR_STORAGE 64
+#define MT_TENSOR_SIZES 8
+
+/*
+ * A tensor that is the value of a local variable of a frame of the failed allocation: copies of its
+ * C++ objects, because they may change as soon as the thread goes on. user/inspect/pytensor.h reads
+ * them.
+ */
+struct mt_rec_tensor {
+	struct mt_hdr h;	   /* time: as of the MT_REC_OOM that follows */
+	__u64 epoch;		   /* code epoch when the frames were read */
+	__u64 code;		   /* code object of the frame */
+	__s32 at;		   /* byte offset of the frame's instruction */
+	__u16 depth;		   /* number of frames inside of it */
+	__u16 number;		   /* index of the variable */
+	__u64 object;		   /* the Python object */
+	__u64 impl_at, storage_at; /* its c10::TensorImpl, and perhaps its c10::StorageImpl */
+	__u8 impl[MT_TENSOR_IMPL];
+	__u8 storage[MT_TENSOR_STORAGE]; /* all 0: could not be read */
+	/* The first sizes, if there are too many for the TensorImpl; otherwise 0. */
+	__u64 sizes[MT_TENSOR_SIZES];
 };
 
 struct mt_rec_free {
@@ -413,4 +448,5 @@ MT_ASSERT_SIZE(struct mt_rec_malloc, 56);
 MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_detail, 16);
 MT_ASSERT_SIZE(struct mt_timed, 16);
-MT_ASSERT_SIZE(struct mt_py_layout, 104);
+MT_ASSERT_SIZE(struct mt_rec_tensor, 384);
+MT_ASSERT_SIZE(struct mt_py_layout, 120);

@@ -311,6 +311,22 @@ static __always_inline bool find_bytecode(struct scratch *s, const __u8 *frame, 
 		!read_user(&s->word, sizeof(s->word), s->word + 8 + 8 * (__u64)number, sleepable));
 }
 
+/* Sets *at to the byte offset of a frame's instruction. False: unreadable. */
+static __always_inline bool find_instruction(struct scratch *s, const __u8 *frame, __u64 code,
+					     __s32 *at, const bool sleepable)
+{
+	if (py.lasti_scale) {
+		*at = *(__s32 *)(frame + py.frame_instr);
+		if (*at >= 0)
+			*at *= py.lasti_scale;
+		return true;
+	}
+	if (!find_bytecode(s, frame, code, sleepable))
+		return false;
+	*at = (__s32)(*(__u64 *)(frame + py.frame_instr) - s->word);
+	return true;
+}
+
 static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 				       const bool sleepable)
 {
@@ -339,16 +355,9 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 		s->end.prev = *(__u64 *)(frame + py.frame_prev);
 	}
 	code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
-	if (py.lasti_scale) {
-		at = *(__s32 *)(frame + py.frame_instr);
-		if (at >= 0)
-			at *= py.lasti_scale;
-	} else {
-		if (!find_bytecode(s, frame, code, sleepable)) {
-			s->outcome = MT_WALK_FAULT_FRAME;
-			return 1;
-		}
-		at = (__s32)(*(__u64 *)(frame + py.frame_instr) - s->word);
+	if (!find_instruction(s, frame, code, &at, sleepable)) {
+		s->outcome = MT_WALK_FAULT_FRAME;
+		return 1;
 	}
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;

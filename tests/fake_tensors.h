@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "memtrace.h"
+
 /* Offsets measured from PyTorch's headers. */
 struct layout {
 	const char *versions;
@@ -100,6 +102,19 @@ static void make_fake(const struct layout *l, struct fake *f, size_t i, struct f
 	memset(grad, 0, sizeof(*grad));
 	put_impl(l, grad, i + 2, 3 * i + 5);
 	put(f->meta, 8 + l->string, i % 3 ? at(grad->impl) : 0);
+}
+
+/* A copy of the tensor as the BPF program makes it (bpf/oom.bpf.h). */
+__attribute__((unused)) static struct mt_rec_tensor copy_fake(const struct fake *f)
+{
+	struct mt_rec_tensor r = { .object = at(f->obj),
+				   .impl_at = at(f->impl),
+				   .storage_at = at(f->storage) };
+
+	memcpy(r.impl, f->impl, sizeof(r.impl));
+	memcpy(r.storage, f->storage, sizeof(r.storage));
+	memcpy(r.sizes, f->meta, sizeof(r.sizes)); /* any */
+	return r;
 }
 
 static struct fake fakes[N_FAKES], grads[N_FAKES];

@@ -112,6 +112,28 @@ static int stack_record(struct decoder *dec, struct mt_hdr h, uint64_t id, const
 	return decoder__record(dec, &r, sizeof(r.s) + r.s.n * sizeof(r.f[0]));
 }
 
+/* A copy whose words are all chosen by the 16 bytes. */
+static int tensor_record(struct decoder *dec, struct mt_hdr h, const uint8_t *d)
+{
+	struct mt_rec_tensor r = { .h = h,
+				   .epoch = d[3] & 7,
+				   .code = value(d + 4),
+				   .at = (int8_t)d[12],
+				   .depth = d[13] & 3,
+				   .number = d[13] >> 2,
+				   .object = value(d + 8),
+				   .impl_at = d[14] & 7,
+				   .storage_at = d[15] };
+	uint64_t word = value(d + 8);
+
+	for (size_t i = 0; i + 8 <= sizeof(r.impl); i += 8) {
+		word = d[14] & 1 ? word * 0x9e3779b97f4a7c15ull : word;
+		memcpy(r.impl + i, &word, sizeof(word));
+		memcpy(r.storage + i % sizeof(r.storage), &word, sizeof(word));
+	}
+	return decoder__record(dec, &r, sizeof(r));
+}
+
 static int record(struct decoder *dec, const uint8_t *d)
 {
 	struct mt_hdr h = { .type = d[0] & 31,
@@ -141,6 +163,8 @@ static int record(struct decoder *dec, const uint8_t *d)
 					      .stack = id,
 					      .device = (uint16_t)(d[12] | d[13] << 8) },
 			sizeof(struct mt_rec_mem));
+	case MT_REC_TENSOR:
+		return tensor_record(dec, h, d);
 	case MT_REC_CPU_DELETE:
 		return decoder__record(dec, &(struct mt_rec_free){ .h = h, .addr = a },
 				       sizeof(struct mt_rec_free));

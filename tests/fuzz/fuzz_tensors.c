@@ -154,6 +154,28 @@ static void read_tensors(struct pytensors *t)
 	}
 }
 
+/* Reads copies of the tensors, as at an out of memory. */
+static void read_copies(struct pytensors *t)
+{
+	uint64_t shape[PYTENSOR_DIMS], product;
+	struct mt_rec_tensor copy;
+	struct pytensor v;
+	bool known;
+
+	for (size_t i = 0; i < N_FAKES; i++) {
+		copy = copy_fake(&world.fakes[i]);
+		if (pytensors__of_copy(t, &copy, &v, shape, &known))
+			continue;
+		if ((v.state != PYTENSOR_OK && v.state != PYTENSOR_NO_STORAGE) || v.ndim > 64)
+			abort();
+		product = 1;
+		for (size_t k = 0; known && v.ndim <= PYTENSOR_DIMS && k < v.ndim; k++)
+			product *= shape[k];
+		if (known && v.ndim <= PYTENSOR_DIMS && product != v.numel)
+			abort();
+	}
+}
+
 static void read_graph(struct pytensors *t)
 {
 	uint64_t roots[] = { at(world.nodes[0].node), at(world.nodes[3].node), at(world.objects) };
@@ -229,6 +251,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		damage(data + i);
 	if (pytensors__calibrated(t) && data[1] % 3 == 0)
 		read_tensors(t);
+	read_copies(t);
 	if (data[1] % 3 == 1)
 		read_graph(t);
 	if (data[1] % 3 == 2)

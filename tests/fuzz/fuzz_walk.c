@@ -2,7 +2,7 @@
 /*
  * libFuzzer target: the kernel side's programs in user space, on hostile memory. The input is an
  * image (tests/walk_image.h), then steps of 8 bytes: damage, or a probe hit. At the end, both
- * programs for allocations run.
+ * programs for allocations run, and that for an out of memory.
  */
 
 #include "bpf_host.h"
@@ -12,6 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MAX_STEPS 64
 #define MAX_READS (6 * MT_MAX_VISIT + 2 * MT_MODULE_DEPTH) /* reads of memory per hit */
+/* The same for an out of memory, which looks at variables, too. */
+#define MAX_OOM_READS (MAX_READS + (3 * TYPE_BASES + 10) * MT_LOCAL_LOOKS)
 
 static const struct {
 	int (*run)(struct pt_regs *);
@@ -62,6 +64,7 @@ static void check_record(const struct host_record *r)
 		[MT_REC_MALLOC] = sizeof(struct mt_rec_malloc),
 		[MT_REC_MALLOC_FREE] = sizeof(struct mt_rec_free),
 		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
+		[MT_REC_TENSOR] = sizeof(struct mt_rec_tensor),
 		[MT_REC_STACK] = 0,
 	};
 	const struct mt_hdr *h = r->data;
@@ -79,8 +82,11 @@ static void hit(size_t which, struct pt_regs *regs)
 {
 	size_t records = host.records, reads = host.reads;
 
-	if (host_run(programs[which].run, regs) || host.open || host.records > records + 5 ||
-	    host.reads - reads > MAX_READS)
+	bool failed = programs[which].run == oom || programs[which].run == oom_s;
+
+	if (host_run(programs[which].run, regs) || host.open ||
+	    host.records > records + 5 + (failed ? MT_LOCAL_TENSORS : 0) ||
+	    host.reads - reads > (failed ? MAX_OOM_READS : MAX_READS))
 		abort();
 	for (size_t i = records; i < host.records; i++)
 		check_record(&host.record[i]);
@@ -147,6 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	regs.si = 512;
 	hit(0, &regs);
 	hit(1, &regs);
+	hit(2, &regs);
 	host_drop_records();
 	return 0;
 }

@@ -125,6 +125,10 @@ int pytype__is_a(struct pymem *m, uint64_t type, const char *name, const char *m
 
 #define PYTYPE_MRO_MAX 128
 
+/* Name of a function's local variable, by its index in the frame. 0; -EBADMSG: fewer variables, or
+ * not a code object; -EFAULT, -ESRCH. */
+int pylocals__name(const struct python *py, uint64_t code, uint32_t number, char *buf, size_t size);
+
 /*
  * Reads the name of the target in its module multiprocessing.process: "EngineCore", or
  * "SpawnProcess-1" without a name of its own. The text is hostile and cut to size. Returns 0;

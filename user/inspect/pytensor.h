@@ -75,6 +75,16 @@ const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape);
 /* Forgets the shapes of all tensors read so far. */
 void pytensors__forget_shapes(struct pytensors *t);
 
+/*
+ * Reads a tensor from the copies of its objects that a BPF program made (bpf/oom.bpf.h). Needs no
+ * calibration: a TensorImpl points back to its Python object right before its sizes. Sets only
+ * storage, addr, size, numel, ndim, dtype, device and state, which is PYTENSOR_OK or
+ * PYTENSOR_NO_STORAGE. shape: as pytensors__shape(). *shape_known: false if it has many dimensions,
+ * which could not be copied. 0; -EBADMSG: not a tensor; -ESRCH, -EPERM, -ENOMEM.
+ */
+int pytensors__of_copy(struct pytensors *t, const struct mt_rec_tensor *copy, struct pytensor *ret,
+		       uint64_t shape[PYTENSOR_DIMS], bool *shape_known);
+
 /* True if the tensor can be a leaf of autograd's graph, such as a parameter. t must have been read
  * together with its autograd fields. */
 bool pytensor__is_leaf(const struct pytensor *t);

@@ -613,6 +613,10 @@ uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uin
 /* Line that an allocation is charged to. False: no Python line. */
 bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret);
+/* Whether a frame with this place is on the stack, from the innermost one to that of
+ * model__stack_line(). */
+bool model__stack_leads(const struct model *m, uint32_t stack, enum frame_choice which_line,
+			const struct row_frame *place);
 /* Sets the line that reports charge the event's allocation to: if only library code ran in its
  * autograd node, the line of the forward call that made the node. False: no Python line. */
 bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret);

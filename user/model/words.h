@@ -15,6 +15,8 @@
 #define REPORT_TEXT 16640
 
 struct json;
+struct oom_tensor; /* record/oom.h */
+struct oom_tensors;
 
 /* Cuts s in place to this width at a whole character, with "..." at the end. Returns s. */
 char *words__cut(char *s, size_t columns);
@@ -52,6 +54,18 @@ const char *words__phase(enum phase p);
 /* What memory from before the first event is called: "before attach", or with history "before the
  * history". */
 const char *words__before(bool history);
+/* The tensors in the variables of the failed call: of the frames from the innermost one to the line
+ * that reports show, each tensor once, largest first. 0 or -ENOMEM; oom__free() must follow. */
+int words__oom_tensors(const struct model *m, const struct facts *f, const struct model_oom *o,
+		       enum frame_choice which_line, struct oom_tensors *ret);
+/* Writes a tensor, clean: "x bfloat16 [1, 245000, 100352] 45.79 GiB", and where it differs from
+ * the tensors of a failed call on this device: "view of 91.58 GiB", "on cpu". Returns buf. */
+#define WORDS_TENSOR 512
+char *words__oom_tensor(char buf[WORDS_TENSOR], const struct oom_tensor *t, const char *device);
+/* Writes the shape: "[1, 245000, 100352]"; "[]" for a scalar, "[7 dimensions]" if that is all that
+ * is known. Returns buf. */
+#define WORDS_SHAPE 224
+char *words__shape(char buf[WORDS_SHAPE], const struct oom_tensor *t);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */
 char *words__thread(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */

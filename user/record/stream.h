@@ -14,6 +14,7 @@ enum device_type {
 	DEVICE_CUDA = 1,
 	DEVICE_HIP = 6,
 	DEVICE_XPU = 12,
+	DEVICE_META = 14, /* tensors without memory; no event has it */
 	DEVICE_PRIVATE = 20,
 	/* Not one of PyTorch's types: all memory that the process mapped from the kernel, tensors
 	   on the CPU included. See docs/internals/HOST_LINES.md. */

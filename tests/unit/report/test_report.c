@@ -18,6 +18,7 @@
 #include "record/dict.h"
 #include "record/host.h"
 #include "record/mtr.h"
+#include "record/oom.h"
 #include "unit/golden.h"
 #include "unit/report_tape.h"
 #include "unit/scratch.h"
@@ -1390,6 +1391,80 @@ static void test_fragmentation(void **state)
 	}
 }
 
+/* Tensors of the failed call: of the frames up to the line that the report shows, each one once. */
+static void test_tensors_of_failed_call(void **state)
+{
+	static const char said[] =
+		"\n  tensors there: x float32 [2, 3] 24 B, view of 48 B, on cpu - "
+		"big float32 [2, 3] 24 B\n  flag bool [] 1 B\n";
+	struct oom_tensor v[] = {
+		{ .impl = 1,
+		  .bytes = 1,
+		  .dtype = "bool",
+		  .name = "flag",
+		  .line = 134,
+		  .sized = true },
+		{ .impl = 2, .bytes = 24, .dtype = "float32", .name = "input", .line = 134 },
+		{ .impl = 3,
+		  .bytes = 24,
+		  .storage = 48,
+		  .dtype = "float32",
+		  .name = "x",
+		  .line = 12 },
+		{ .impl = 2, .bytes = 24, .dtype = "float32", .name = "big", .line = 12 },
+		{ .impl = 4, .bytes = 99, .dtype = "float32", .name = "other", .line = 13 },
+		{ .impl = 5, .bytes = 99, .dtype = "float32", .name = "outer", .line = 20 },
+	};
+	struct output *o;
+	json_t *doc, *failed, *t0;
+	char path[96];
+	struct tape t;
+
+	snprintf(path, sizeof(path), "%s/failed.mtr", dir);
+	t = tape__new(path);
+	struct dict_frame f[] = {
+		frame(&t, SP "nn/modules/linear.py", "Linear.forward", 134, NULL),
+		frame(&t, "/home/u/gemma/net.py", "Net.forward", 12, NULL),
+		frame(&t, "/home/u/gemma/train.py", "<module>", 20, NULL),
+	};
+
+	alloc(&t, CUDA, 110 * MIB, 5 * MIB, 0);
+	put(&t, (struct event){ .kind = EVENT_OOM,
+				.device = CUDA,
+				.size = 9 * MIB,
+				.stack = dict__stack(t.d, f, 3, MT_WALK_OK) });
+	for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++) {
+		v[i].depth = v[i].line == 134 ? 0 : 1;
+		v[i].file = v[i].depth ? "/home/u/gemma/net.py" : SP "nn/modules/linear.py";
+		v[i].func = v[i].depth ? "Net.forward" : "Linear.forward";
+		v[i].device = v[i].impl == 3 ? CPU : CUDA;
+		if (v[i].impl != 1) {
+			v[i].sized = true;
+			v[i].ndim = 2;
+			v[i].shape[0] = 2;
+			v[i].shape[1] = 3;
+		}
+	}
+	assert_int_equal(oom__add(t.f, 0, t.time, v, sizeof(v) / sizeof(v[0])), 0);
+	tape__close(&t);
+	setenv("COLUMNS", "100", 1);
+	o = report("--at", "oom", path, NULL);
+	setenv("COLUMNS", "80", 1);
+	assert_int_equal(o->status, 0);
+	if (!strstr(o->out, said))
+		fail_msg("%s", o->out);
+	doc = parse(report("--format", "json", path, NULL)->out);
+	failed = json_array_get(json_object_get(json_array_get(json_object_get(doc, "devices"), 0),
+						"out_of_memory"),
+				0);
+	assert_int_equal(json_array_size(json_object_get(failed, "tensors")), 3);
+	t0 = json_array_get(json_object_get(failed, "tensors"), 0);
+	assert_string_equal(json_string_value(json_object_get(t0, "name")), "x");
+	assert_string_equal(json_string_value(json_object_get(t0, "function")), "Net.forward");
+	assert_int_equal(json_array_size(json_object_get(t0, "shape")), 2);
+	json_decref(doc);
+}
+
 static void test_cut_and_damaged(void **state)
 {
 	struct output *o = report("--format", "json", cut, NULL);
@@ -1590,6 +1665,7 @@ int main(void)
 		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_memory_of_others),
 		cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_tensors_of_failed_call),
 		cmocka_unit_test(test_cut_and_damaged),
 		cmocka_unit_test(test_exit_codes),
 		cmocka_unit_test(test_full_disk),

@@ -118,6 +118,7 @@ static unsigned traps(const struct measure *m, unsigned type)
 	case MT_REC_STACK:
 	case MT_REC_MODULE_LEAVE:
 	case MT_REC_NATIVE:
+	case MT_REC_TENSOR:
 	case MT_REC_HOST: /* no trap: it runs within a system call, which takes longer */
 		return 0; /* no hits of their own: programs of other hits write them */
 	case MT_REC_CUDA_CALL:

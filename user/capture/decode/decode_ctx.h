@@ -22,6 +22,7 @@ struct host_memory;
 struct map64;
 struct modules;
 struct native_stacks;
+struct oom_copies;
 struct probes;
 struct symbolizer;
 struct target;
@@ -78,6 +79,7 @@ struct decoder {
 	struct modules *modules;      /* NULL: calls of modules are not recorded */
 	struct native_stacks *native; /* NULL: native stacks are not recorded */
 	bool warned_native;	  /* the warning that a native stack could not be read was given */
+	struct oom_copies *oom;	  /* NULL: no allocation with tensors in its frames failed */
 	struct host_memory *host; /* NULL: host memory is not recorded */
 	uint64_t same_until;	  /* ns since start; later records of host memory are dropped: the
 				     process may have become another program (exec) */

@@ -11,6 +11,7 @@
 #include "capture/decode/code_cache.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/oom_tensors.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/target.h"
@@ -57,6 +58,7 @@ void decoder__free(struct decoder *d)
 	autograd__free(d->autograd);
 	modules__free(d->modules);
 	native_stacks__free(d->native);
+	oom_tensors__free(d->oom);
 	host_memory__free(d->host);
 	symbolizer__free(d->names);
 	map64__free(d->stacks);
@@ -183,8 +185,12 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 		if (err)
 			return err;
 	}
-	if (e.kind == EVENT_OOM)
+	if (e.kind == EVENT_OOM) {
 		cuda_calls__used_soon(d);
+		/* The facts first: a window's file is written at the event. */
+		if (oom_tensors__failed(d, &r->h, e.time))
+			return -ENOMEM;
+	}
 	return decoder__emit(d, &e);
 }
 
@@ -526,6 +532,7 @@ static size_t min_record_size(uint8_t type)
 		[MT_REC_NATIVE] = sizeof(struct mt_rec_native),
 		[MT_REC_MALLOC] = sizeof(struct mt_rec_malloc),
 		[MT_REC_MALLOC_FREE] = sizeof(struct mt_rec_free),
+		[MT_REC_TENSOR] = sizeof(struct mt_rec_tensor),
 	};
 
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
@@ -581,6 +588,8 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 		return autograd__runs(d, rec);
 	case MT_REC_NATIVE:
 		return d->native ? native_stacks__record(d->native, rec, len) : 0;
+	case MT_REC_TENSOR:
+		return oom_tensors__record(d, rec);
 	case MT_REC_MALLOC:
 		return on_malloc(d, rec);
 	case MT_REC_MALLOC_FREE:

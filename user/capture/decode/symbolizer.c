@@ -134,13 +134,30 @@ uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, 
 	return symbolizer__number(n, dict__module(n->dict, m));
 }
 
-/* The dictionary's location of a frame, 0: unknown. */
-static uint32_t location(struct symbolizer *n, const struct mt_frame *f, const struct code *c)
+static struct dict_loc place(const struct symbolizer *n, const struct code *c, int32_t at)
 {
 	struct dict_loc loc = { .file = c->file, .func = c->func };
 
-	loc.line = pyline__find(n->minor, c->linetable, c->linetable_len, c->firstlineno, f->at);
-	return symbolizer__number(n, dict__loc(n->dict, loc));
+	loc.line = pyline__find(n->minor, c->linetable, c->linetable_len, c->firstlineno, at);
+	return loc;
+}
+
+/* The dictionary's location of a frame, 0: unknown. */
+static uint32_t location(struct symbolizer *n, const struct mt_frame *f, const struct code *c)
+{
+	return symbolizer__number(n, dict__loc(n->dict, place(n, c, f->at)));
+}
+
+bool symbolizer__place(const struct symbolizer *n, uint64_t code, uint64_t epoch, int32_t at,
+		       struct dict_loc *ret, uint32_t *firstlineno)
+{
+	const struct code *c = code_cache__find(n->codes, code, epoch);
+
+	if (!c || (!c->file && !c->func))
+		return false;
+	*ret = place(n, c, at);
+	*firstlineno = c->firstlineno;
+	return true;
 }
 
 int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, struct named_stack *ret)

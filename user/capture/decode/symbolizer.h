@@ -10,6 +10,7 @@
 struct census_state;
 struct code_cache;
 struct dict;
+struct dict_loc;
 struct symbolizer;
 struct python;
 
@@ -43,6 +44,11 @@ struct named_stack {
 /* Translates a stack. Frames and modules whose names are not certain get none. 0 or -ENOMEM. */
 int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec,
 		      struct named_stack *ret);
+
+/* The place of a frame: code object, epoch of its stack, and instruction. Also the function's first
+ * line. False: not certain, or not read. */
+bool symbolizer__place(const struct symbolizer *n, uint64_t code, uint64_t epoch, int32_t at,
+		       struct dict_loc *ret, uint32_t *firstlineno);
 
 /* The dictionary's number of a root module that was called, by its address. 0: unknown. */
 uint32_t symbolizer__root(struct symbolizer *n, uint64_t self);

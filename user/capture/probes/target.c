@@ -425,6 +425,10 @@ struct mt_py_layout target__layout(const struct target *t)
 	layout.ob_type = l->ob_type;
 	layout.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? MT_NO_OFFSET : l->fr_tlbc;
 	layout.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
+	layout.code_names = l->co_filename - (l->co_qualname == PYLAYOUT_NONE ? 32u : 16u);
+	layout.ob_size = l->ob_size;
+	layout.tp_name = l->tp_name;
+	layout.tp_base = l->tp_base;
 	layout.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)
 		layout.type_cell = 0; /* a plain local, whose type needs no check */

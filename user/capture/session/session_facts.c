@@ -441,7 +441,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
 		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave",
 		[MT_REC_NATIVE] = "native",	    [MT_REC_HOST] = "host",
-		[MT_REC_MALLOC] = "malloc",	    [MT_REC_MALLOC_FREE] = "malloc_free"
+		[MT_REC_MALLOC] = "malloc",	    [MT_REC_MALLOC_FREE] = "malloc_free",
+		[MT_REC_TENSOR] = "tensor"
 	};
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;

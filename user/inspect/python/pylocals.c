@@ -205,6 +205,21 @@ static void write_place(struct pymem *m, const struct pycode *code, char *buf, s
 		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);
 }
 
+int pylocals__name(const struct python *py, uint64_t code, uint32_t number, char *buf, size_t size)
+{
+	uint8_t kinds[MAX_VARIABLES];
+	uint64_t tuple, n;
+	struct pymem m;
+	int err;
+
+	pymem__init(&m, py, false);
+	err = read_names(&m, code, &tuple, &n, kinds);
+	if (!err)
+		err = number < n ? read_name(&m, tuple, number, buf, size) : -EBADMSG;
+	pymem__fini(&m);
+	return err;
+}
+
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
 {
 	uint64_t tuple, n;

@@ -679,6 +679,92 @@ int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n)
 	return err;
 }
 
+/* ---- copies ---- */
+
+/* Finds sizes_and_strides_ in the copy, right after the pointer to the Python object, and parses
+ * the TensorImpl. 0: not found. */
+static unsigned find_copied_sizes(const struct mt_rec_tensor *copy, struct pytensor *ret)
+{
+	for (unsigned at = 32; at + 8 + SIZES_BYTES + 24 <= sizeof(copy->impl); at += 8) {
+		if ((proc__word(copy->impl + at) & ~3ull) != copy->object)
+			continue;
+		if (parse_impl(copy->impl, at + 8, false, ret) ||
+		    parse_impl(copy->impl, at + 8, true, ret))
+			return at + 8;
+	}
+	return 0;
+}
+
+/* Whether data_ptr_ can be at this offset of the copied storage. */
+static bool copied_data_fits(const struct mt_rec_tensor *copy, unsigned at, uint64_t need,
+			     const struct pytensor *t)
+{
+	const uint8_t *data = copy->storage + at;
+	uint64_t size = proc__word(data + 32);
+
+	return data[24] == t->device_type && (!data[24] || data[25] == t->device_index) &&
+	       proc__word(data) >= 4096 && size && size <= 1ull << 50 && need <= size;
+}
+
+/* Sets the fields of the tensor's storage, if it has memory. */
+static int take_copied_storage(struct pytensors *t, const struct mt_rec_tensor *copy,
+			       unsigned sizes, struct pytensor *ret)
+{
+	uint64_t need = impl_extent(copy->impl, sizes, ret);
+	enum cxx_kind kind;
+	int err = kind_of_vtable(t, proc__word(copy->storage), &kind);
+
+	/* At 16, in PyTorch 2.0 to 2.2 at 24. */
+	for (unsigned at = 16; !err && kind == CXX_STORAGE && at <= 24; at += 8) {
+		if (!copied_data_fits(copy, at, need, ret))
+			continue;
+		ret->storage = copy->storage_at;
+		ret->addr = proc__word(copy->storage + at);
+		ret->size = proc__word(copy->storage + at + 32);
+		ret->state = PYTENSOR_OK;
+		break;
+	}
+	return err;
+}
+
+/* Takes the sizes. False: those outside of the TensorImpl could not be copied. */
+static bool take_copied_shape(const struct mt_rec_tensor *copy, unsigned sizes,
+			      const struct pytensor *t, uint64_t shape[PYTENSOR_DIMS])
+{
+	size_t n = t->ndim < PYTENSOR_DIMS ? t->ndim : PYTENSOR_DIMS;
+	uint64_t product = 1;
+
+	_Static_assert(PYTENSOR_DIMS <= MT_TENSOR_SIZES, "the copy has the sizes");
+	memset(shape, 0, PYTENSOR_DIMS * sizeof(*shape));
+	if (t->ndim <= INLINE_DIMS)
+		memcpy(shape, copy->impl + sizes + 8, n * sizeof(*shape));
+	else
+		memcpy(shape, copy->sizes, n * sizeof(*shape));
+	for (size_t i = 0; i < n; i++)
+		if (__builtin_mul_overflow(product, shape[i], &product))
+			return false;
+	if (n == t->ndim)
+		return product == t->numel;
+	return !t->numel || (product && t->numel % product == 0);
+}
+
+int pytensors__of_copy(struct pytensors *t, const struct mt_rec_tensor *copy, struct pytensor *ret,
+		       uint64_t shape[PYTENSOR_DIMS], bool *shape_known)
+{
+	enum cxx_kind kind;
+	unsigned sizes;
+	int err = kind_of_vtable(t, proc__word(copy->impl), &kind);
+
+	*ret = (struct pytensor){ .state = PYTENSOR_NO_STORAGE };
+	if (err)
+		return err;
+	sizes = kind == CXX_TENSOR ? find_copied_sizes(copy, ret) : 0;
+	if (!sizes)
+		return -EBADMSG;
+	*shape_known = take_copied_shape(copy, sizes, ret, shape);
+	return take_copied_storage(t, copy, sizes, ret);
+}
+
 /*
  * ---- layouts of released versions of PyTorch ----
  *

@@ -865,6 +865,24 @@ bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice 
 	return true;
 }
 
+bool model__stack_leads(const struct model *m, uint32_t stack, enum frame_choice which_line,
+			const struct row_frame *place)
+{
+	struct stack_origin w = attribution__stack(m->attribution, stack);
+	struct dict_stack s = dict__get_stack(m->dict, stack);
+	struct dict_loc loc;
+
+	for (uint32_t i = 0; w.has_line && i < s.n; i++) {
+		loc = dict__get_loc(m->dict, s.frames[i].loc);
+		if (loc.line == place->line && !strcmp(dict__str(m->dict, loc.func), place->func) &&
+		    !strcmp(dict__str(m->dict, loc.file), place->file))
+			return true;
+		if (s.frames[i].loc == attribution__loc(&w, which_line))
+			break;
+	}
+	return false;
+}
+
 bool model__event_line(const struct model *m, const struct event *e, struct row_frame *ret)
 {
 	struct event charged = *e;

@@ -240,17 +240,14 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 const char *device__name(struct device d, char *buf, size_t size)
 {
 	static const char *const types[UINT8_MAX + 1] = {
-		[DEVICE_CPU] = "cpu",
-		[DEVICE_HOST] = "host",
-		[DEVICE_MALLOC] = "malloc",
-		[DEVICE_CUDA] = "cuda",
-		[DEVICE_HIP] = "hip",
-		[DEVICE_XPU] = "xpu",
-		[DEVICE_PRIVATE] = "privateuseone",
+		[DEVICE_CPU] = "cpu",	    [DEVICE_HOST] = "host",
+		[DEVICE_MALLOC] = "malloc", [DEVICE_CUDA] = "cuda",
+		[DEVICE_HIP] = "hip",	    [DEVICE_XPU] = "xpu",
+		[DEVICE_META] = "meta",	    [DEVICE_PRIVATE] = "privateuseone",
 	};
 	const char *type = types[d.type];
 
-	if (device__on_host(d))
+	if (device__on_host(d) || d.type == DEVICE_META)
 		snprintf(buf, size, "%s", type);
 	else if (type && d.index == DEVICE_UNKNOWN)
 		snprintf(buf, size, "%.11s:?", type);

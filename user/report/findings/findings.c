@@ -12,6 +12,7 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/files.h"
+#include "record/oom.h"
 #include "report/advice.h"
 #include "report/findings/internal.h"
 
@@ -186,6 +187,21 @@ static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summ
 	       "--at oom` has every line";
 }
 
+/* Adds the largest tensor of the failed call to a finding's text. Without memory for it, nothing. */
+static void add_largest_tensor(const struct judging *j, const struct model_oom *oom,
+			       const char *device, char text[REPORT_TEXT])
+{
+	struct oom_tensors t;
+	char tensor[WORDS_TENSOR];
+	size_t len = strlen(text);
+
+	words__oom_tensors(j->source->model, j->source->facts, oom, FRAMES_USER, &t);
+	if (t.n)
+		snprintf(text + len, REPORT_TEXT - len, "; largest tensor there: %s",
+			 words__oom_tensor(tensor, &t.v[0], device));
+	oom__free(&t);
+}
+
 static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d,
 			     const struct growth_summary *growth)
 {
@@ -213,6 +229,7 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	if (d->ooms > 1)
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
 			 text__count(n, sizeof(n), d->ooms));
+	add_largest_tensor(j, &oom, d->name, text);
 	f.remedy = remedy_of_oom(&oom, growth);
 	return findings__add(j, &f);
 }

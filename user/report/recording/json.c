@@ -16,6 +16,7 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
+#include "record/oom.h"
 #include "report/advice.h"
 #include "report/doc.h"
 #include "report/files.h"
@@ -312,6 +313,41 @@ static void put_oom_pools(struct json *j, const struct model_oom *o)
 	json__bool(j, "pending_known", o->pending_known);
 }
 
+/* Without memory for the tensors, writes none. */
+static void put_oom_tensors(struct json *j, const struct report_doc *doc, const struct model_oom *o)
+{
+	struct oom_tensors t;
+	char device[DEVICE_NAME];
+
+	words__oom_tensors(doc->model, doc->facts, o, doc->which_line, &t);
+	json__open_array(j, "tensors");
+	for (size_t i = 0; i < t.n; i++) {
+		const struct oom_tensor *x = &t.v[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "name", x->name);
+		json__string(j, "dtype", x->dtype);
+		if (x->sized) {
+			json__open_array(j, "shape");
+			for (size_t k = 0; k < x->ndim && k < OOM_DIMS; k++)
+				json__uint(j, NULL, x->shape[k]);
+			json__close_array(j);
+		} else {
+			json__null(j, "shape");
+		}
+		json__uint(j, "dimensions", x->ndim);
+		json__uint_or_null(j, "bytes", x->bytes, x->bytes);
+		json__uint_or_null(j, "storage_bytes", x->storage, x->storage);
+		json__string(j, "device", device__name(x->device, device, sizeof(device)));
+		json__string(j, "file", x->file);
+		json__uint_or_null(j, "line", x->line, x->line);
+		json__string(j, "function", x->func);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	oom__free(&t);
+}
+
 static void put_ooms(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct row_frame line;
@@ -345,6 +381,7 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 			json__string(j, "function", line.func);
 		}
 		json__uint(j, "tid", dict__get_thread(doc->dict, o.thread).tid);
+		put_oom_tensors(j, doc, &o);
 		json__close_object(j);
 	}
 	json__close_array(j);

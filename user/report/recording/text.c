@@ -18,6 +18,7 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
+#include "record/oom.h"
 #include "record/stream.h"
 #include "report/recording/pools.h"
 
@@ -363,6 +364,31 @@ static bool is_fragmentation(const struct model_oom *o, uint64_t *cached)
 	       *cached >= o->reserved / 10 && (!o->left_known || o->left < o->size);
 }
 
+#define TENSORS_SHOWN 4
+
+/* Prints the tensors that the failed call has in its variables. Without memory for them, none. */
+static void print_oom_tensors(FILE *out, const struct model *m, const struct model_device *d,
+			      const struct model_oom *oom, const struct facts *f,
+			      const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	struct oom_tensors t;
+	char text[WORDS_TENSOR];
+
+	if (words__oom_tensors(m, f, oom, o->which_line, &t) || !t.n) {
+		oom__free(&t);
+		return;
+	}
+	l.lead = "  tensors there: ";
+	l.at = strlen(l.lead);
+	for (size_t i = 0; i < t.n && i < TENSORS_SHOWN; i++)
+		add_part(&l, "%s", words__oom_tensor(text, &t.v[i], d->name));
+	if (t.n > TENSORS_SHOWN)
+		add_part(&l, "+ %zu more", t.n - TENSORS_SHOWN);
+	fputc('\n', out);
+	oom__free(&t);
+}
+
 static void print_oom(FILE *out, const struct model *m, const struct model_device *d,
 		      const struct model_oom *oom, const struct facts *f,
 		      const struct report_text_opts *o)
@@ -407,6 +433,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		add_part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
 	}
 	fputc('\n', out);
+	print_oom_tensors(out, m, d, oom, f, o);
 }
 
 /* Prints why the request found no place, and the memory by pool and stream. Returns 0 or -ENOMEM. */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The tensors that were local variables of the frames of an allocation that failed. They are in
+ * facts: "oom.0" to "oom.15" for the first eight such events and the last eight. A value has lines:
+ *
+ *   TIME
+ *   DEPTH LINE IMPL BYTES STORAGE TYPE INDEX NDIM SIZES <tab> DTYPE <tab> NAME <tab> FUNCTION <tab>
+ *   FILE
+ * SIZES are joined by commas; "-": none; "?": not known.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+#define OOM_FACTS 16	/* events with tensors that a recording keeps */
+#define OOM_TENSORS 64	/* tensors of one event */
+#define OOM_DIMS 8	/* sizes that are kept; a tensor may have more dimensions */
+#define OOM_MAX_DIMS 64 /* as PyTorch */
+
+struct oom_tensor {
+	uint64_t impl;	  /* address of the TensorImpl: two variables may have one tensor */
+	uint64_t bytes;	  /* of its elements; 0: none, or of an unknown type */
+	uint64_t storage; /* bytes of the storage that it is in; 0: none, or not known */
+	uint32_t depth;	  /* number of frames inside of that of the variable */
+	uint32_t line;	  /* of the frame; 0: unknown */
+	uint32_t order;	  /* set by oom__read(): arguments come first, then other variables */
+	struct device device;
+	bool sized;   /* the shape is known */
+	uint8_t ndim; /* at most OOM_MAX_DIMS */
+	uint64_t shape[OOM_DIMS];
+	const char *dtype;	 /* "bfloat16"; hostile, as all texts here */
+	const char *name;	 /* of the variable */
+	const char *func, *file; /* of the frame: "" if unknown */
+};
+
+struct oom_tensors {
+	struct oom_tensor v[OOM_TENSORS];
+	size_t n;
+	char *text; /* owned; all texts are in it */
+};
+
+/* Sets the fact for the number-th event with tensors, from 0, at `time` (ns since start). Texts are
+ * cut, and lose tabs and ends of lines. At most OOM_TENSORS are kept. 0 or -errno, as
+ * facts__set(). */
+int oom__add(struct facts *f, uint64_t number, uint64_t time, const struct oom_tensor *v, size_t n);
+/* Finds the tensors of the event at this time. None: *ret is empty. 0 or -ENOMEM; oom__free() must
+ * follow. */
+int oom__read(const struct facts *f, uint64_t time, struct oom_tensors *ret);
+void oom__free(struct oom_tensors *t); /* frees the contents */
