@@ -74,6 +74,21 @@ def test_texts():
     equal(code, 0, "export html: %s" % err)
 
 
+def test_little_cached():
+    """The cached memory is no remedy if it is a few percent. Annotations of DataLoader, one for each batch, are no marks."""
+    path = snapshot("percent", 10 * MIB, [segment(1, ("live", 1000), ("free", 6), ("live", 1000), ("free", 6))])
+    with open(path, "rb") as f:
+        doc = pickle.load(f)
+    doc["external_annotations"] = [{"name": name, "stage": "START", "time_us": 6, "device": 0}
+                                   for name in ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "my own")]
+    with open(path, "wb") as f:
+        pickle.dump(doc, f)
+    _, out, _ = tool("diagnose", path)
+    check("free what this moment holds" in out and "expandable_segments" not in out, "%s", out)
+    _, out, _ = tool("report", path)
+    check("my own" in out and "DataLoader" not in out, "%s", out)
+
+
 def test_many_streams():
     """The streams with least free memory are one row, and nothing is left out."""
     o = oom_of(snapshot("many", 90 * MIB, [segment(i, ("live", 2), ("free", i), stream=2 * i) for i in range(1, 31)]))

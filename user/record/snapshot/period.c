@@ -261,7 +261,8 @@ static bool is_regular(const struct candidate *c)
 /* Equal sequences that keep most of their memory make something, such as a model's parameters. */
 static bool keeps_memory(const struct symbols *s, const struct candidate *c)
 {
-	uint32_t from = start_at(s, c, c->from), to = start_at(s, c, c->from - c->number);
+	uint32_t from = start_at(s, c, c->from);
+	uint32_t to = start_at(s, c, c->from - c->number);
 	int64_t grown = s->level[to] - s->level[from];
 	double bytes = 0;
 
@@ -411,7 +412,8 @@ static bool is_of_layers(const struct symbols *s, const struct candidate *c, boo
 /* True if what comes after the last step also comes in steps. */
 static bool known_rest(const struct symbols *s, const struct candidate *c, bool *mine)
 {
-	uint32_t from = start_at(s, c, c->from), to = start_at(s, c, c->from - c->number);
+	uint32_t from = start_at(s, c, c->from);
+	uint32_t to = start_at(s, c, c->from - c->number);
 
 	memset(mine, 0, s->n_symbols);
 	for (uint32_t i = from; i < to; i++)
@@ -428,7 +430,8 @@ static bool known_rest(const struct symbols *s, const struct candidate *c, bool 
  * before something else must not be taken for steps. */
 static bool is_most(const struct symbols *s, const struct candidate *c, bool *mine)
 {
-	uint32_t from = start_at(s, c, c->from), to = start_at(s, c, c->from - c->number);
+	uint32_t from = start_at(s, c, c->from);
+	uint32_t to = start_at(s, c, c->from - c->number);
 
 	if (s->framed && (to - from) * (uint64_t)2 > s->n)
 		return true;
@@ -464,7 +467,8 @@ static const struct candidate *choose(const struct symbols *s, const struct cand
 
 static int list_starts(const struct symbols *s, const struct candidate *c, struct period *ret)
 {
-	uint32_t first = start_at(s, c, c->from), last = start_at(s, c, c->from - c->number);
+	uint32_t first = start_at(s, c, c->from);
+	uint32_t last = start_at(s, c, c->from - c->number);
 	bool sure = s->framed && c->number >= STEPS_SURE && c->same * 10 >= c->number * 9;
 
 	ret->starts = malloc((c->number + 1) * sizeof(*ret->starts));
@@ -502,6 +506,16 @@ static int find(struct symbols *s, bool sized, struct period *ret)
 	return err;
 }
 
+static int find_any(struct symbols *s, struct period *ret)
+{
+	int err = s->framed ? find(s, false, ret) : 0;
+
+	/* Sizes tell more where there are few lines. */
+	if (err || ret->n || (s->framed && s->n_symbols >= FEW_LINES))
+		return err;
+	return find(s, true, ret);
+}
+
 int period__find(const struct records *r, const struct value_list *trace, struct period *ret)
 {
 	struct symbols s = { .r = r, .trace = trace };
@@ -510,12 +524,7 @@ int period__find(const struct records *r, const struct value_list *trace, struct
 	*ret = (struct period){ .confidence = PERIOD_UNKNOWN };
 	if (trace->n >= UINT32_MAX)
 		return 0;
-	err = make_room(&s);
-	if (!err && s.framed)
-		err = find(&s, false, ret);
-	/* Sizes tell more where there are few lines. */
-	if (!err && !ret->n && (!s.framed || s.n_symbols < FEW_LINES))
-		err = find(&s, true, ret);
+	err = make_room(&s) ?: find_any(&s, ret);
 	symbols__free(&s);
 	return err;
 }

@@ -27,6 +27,7 @@
 /* torch/optim/optimizer.py: "Optimizer.step#AdamW.step" and the like */
 #define OPTIMIZER_NOTE "Optimizer."
 #define STEP_NOTE "Optimizer.step#"
+#define LOADER_NOTE "enumerate(DataLoader)#" /* torch/utils/data/dataloader.py */
 #define RANK_END 100000	 /* from here on, a number in a file's name is no rank */
 #define LISTINGS_MOST 16 /* out-of-memory events of a device whose segments are listed */
 #define AUTOGRAD_THREAD "pt_autograd_ (no Python frames)"
@@ -722,7 +723,8 @@ static int on_note(struct torch_snapshot *s, const struct snapshot_note *n)
 	bool step = n->ends && starts_with(s, n, STEP_NOTE);
 	struct event *e;
 
-	if (!step && (n->ends || starts_with(s, n, OPTIMIZER_NOTE)))
+	if (!step &&
+	    (n->ends || starts_with(s, n, OPTIMIZER_NOTE) || starts_with(s, n, LOADER_NOTE)))
 		return 0;
 	s->now = time_of(s, n->time);
 	e = add_event(s, t, step ? EVENT_STEP : EVENT_MARK);

@@ -168,8 +168,10 @@ static int add_inside(struct judging *j, const struct model_device *d,
 /* Returns what to do about a failed allocation. What grows needs more than the cached memory soon. */
 static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summary *growth)
 {
+	/* A few percent are gone with the next request. */
 	bool cached = oom->has_totals && oom->reserved > oom->allocated &&
-		      oom->reserved - oom->allocated >= oom->size;
+		      oom->reserved - oom->allocated >= oom->size &&
+		      oom->reserved - oom->allocated >= oom->reserved / 10;
 
 	if (growth->verdict == GROWTH_VERDICT_GROWS && cached)
 		return "stop the growth, the finding after this one; until then "
