@@ -24,6 +24,7 @@ RUNS = (
     ('enabled="all", stacks="all"', "native", ("--stacks", "all"), FEW, False),
     ('enabled="state", stacks="python"', "native", ("--history", "state"), FEW, True),
     ('enabled="state", stacks="all"', "native", ("--history", "state", "--stacks", "all"), FEW, True),
+    # PyTorch 2.1 passes this call's arguments in another order than it takes them, and keeps one entry at most.
     ("enabled=True, PyTorch 2.0's call", "native", ("--history", "legacy"), FEW, False))
 # How the file was written: its name's end, and whether it has no trace.
 WAYS = (("_dump_snapshot()", "", False), ("_snapshot(), protocol 0", ".hand", False), ("memory_snapshot()", ".list", True))
@@ -47,7 +48,7 @@ def table_of(role):
         for written, end, without_trace in WAYS:
             what, lines, result = "%s, torch %s, %s, %s" % (history, torch, backend, written), 0, "equal"
             try:
-                lines = compare_files(path, snapshot + end, what, state or without_trace)
+                lines = compare_files(path, snapshot + end, what, state or without_trace or (torch.startswith("2.1.") and "--history" in options))
                 print("     %s: %d lines are equal" % (what, lines), flush=True)
             except harness.Failure as e:
                 bad.append(str(e))

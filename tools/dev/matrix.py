@@ -61,7 +61,8 @@ TITLES = {
     "snapshots": ("PyTorch's snapshots", "tools/dev/matrix.py snapshots",
                   "Jobs on the dry run that write a memory snapshot while they are recorded. The report of the snapshot has the same bytes as that of the "
                   "recording: allocated, reserved, their peaks, what was allocated in all, the numbers of allocations, frees and failed requests, and each "
-                  "line at the peak and at the end. A history of the state has no trace: its end is compared."),
+                  "line at the peak and at the end. A history of the state and the list of memory_snapshot() have no trace, and PyTorch 2.1 keeps one entry with PyTorch 2.0's call: "
+                  "their end is compared."),
     "python": ("CPython and PyTorch", "tools/dev/matrix_python.py", "Environments that are made for this: a recorded job's lines, and `dump`'s names."),
     "systems": ("Systems", "make distros",
                 "The README's first command in a fresh chroot of each Debian suite, with compiler warnings as errors; then a job on the suite's own PyTorch, as "
