@@ -195,7 +195,9 @@ def test_ranks():
     equal(code, 0, "compare: %s" % err)
     check(out.index("oom_rank_2") < out.index("oom_rank_10"), "%s", out)
     code, _, err = tool("export", "html", folder, "-o", scratch("ranks.html"))
-    check(code != 0, "a page of a folder of snapshots: %s", err)
+    check(code == 64 and "oom_rank_2.pickle" in err and "report --format html" in err, "a page of a folder of snapshots: %d, %s", code, err)
+    code, out, err = tool("report", "--format", "html", folder)
+    check(code == 0 and "oom_rank_10" in out, "the page of all ranks: %d, %s", code, err)
 
 
 def dumps(names, rank):

@@ -339,6 +339,8 @@ static int log_snapshots(const char *path, struct dirent *const *found, size_t n
 					    strlen(found[i]->d_name)));
 	if (n > LISTED)
 		log_err("  and %zu more", n - LISTED);
+	log_err("Name one of them. memtrace-bpf report --format html FOLDER writes a page of all "
+		"ranks.");
 	return EXIT_USAGE;
 }
 
