@@ -22,10 +22,10 @@
 
 struct oom_tensor {
 	uint64_t impl;	  /* address of the TensorImpl: two variables may have one tensor */
-	uint64_t bytes;	  /* of its elements; 0: none, or of an unknown type */
+	uint64_t bytes;	  /* size of its elements; 0: none, or an unknown type */
 	uint64_t storage; /* bytes of the storage that it is in; 0: none, or not known */
 	uint32_t depth;	  /* number of frames inside of that of the variable */
-	uint32_t line;	  /* of the frame; 0: unknown */
+	uint32_t line;	  /* line of the frame; 0: unknown */
 	uint32_t order;	  /* set by oom__read(): arguments come first, then other variables */
 	struct device device;
 	bool sized;   /* the shape is known */

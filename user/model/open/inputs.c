@@ -358,7 +358,8 @@ static int add_snapshots(struct inputs *in, const char *path, enum inputs_of wan
 {
 	bool ends = wanted == INPUTS_ENDS && !n_others;
 	struct dirent **all = NULL;
-	int got = find_snapshots(path, &all), status = got == -ENOMEM ? out_of_memory() : EXIT_OK;
+	int got = find_snapshots(path, &all);
+	int status = got == -ENOMEM ? out_of_memory() : EXIT_OK;
 	size_t n = got > 0 ? (size_t)got : 0;
 
 	*found = n > 0 || status;

@@ -300,7 +300,7 @@ static bool judge_symbol(const struct symbols *s, uint32_t symbol, struct candid
 			return false;
 		find_majority(s, c, starts);
 		judge_steps(s, c, starts);
-		/* Twice a period is none. */
+		/* Two periods in a row are not a longer period. */
 		if (is_regular(c))
 			return is_step(s, c);
 	}
@@ -388,7 +388,7 @@ static uint32_t first_module(const struct dict_stack *s, uint32_t depth)
 }
 
 /* True if all steps are within one call of a module that calls something else as well, as a model
- * calls its embedding and then its layers. What a data-parallel wrapper calls is all there is. */
+ * calls its embedding and then its layers. A data-parallel wrapper calls one module only. */
 static bool is_of_layers(const struct symbols *s, const struct candidate *c, bool *mine)
 {
 	struct dict_stack all;

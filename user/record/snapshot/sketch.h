@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* A sample of a snapshot's entries and segments, by which two snapshots of one process are known:
+/* A sample of a snapshot's entries and segments. It shows that two snapshots are of one process:
  * the fact `sketch` (docs/reference/mtr.md). */
 #include <stdint.h>
 

@@ -42,7 +42,7 @@ struct track {
 	bool completes;	    /* the trace tells when the memory of a freed block can be used again */
 	size_t allocations; /* entries of allocations in the trace */
 	size_t last_moved;  /* index of the last entry that takes or returns a segment, from 1 on */
-	unsigned listings;  /* of the segments, at out-of-memory events */
+	unsigned listings;  /* listings of the segments, at out-of-memory events */
 };
 
 enum part { PART_BEGIN, PART_TRACE, PART_END, PART_DONE };

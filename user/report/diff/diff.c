@@ -84,7 +84,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 	struct dict_stack s = dict__get_stack(d, r->stack);
 	uint64_t does = match__hash(m, "allocates", r->phase);
 	uint64_t detail = match__hash(m, "size", r->median);
-	uint64_t calls = match__hash(m, "calls a module", 0), native_does = does;
+	uint64_t calls = match__hash(m, "calls a module", 0);
+	uint64_t native_does = does;
 	/* Of a compiled function without a line there is only one. */
 	uint64_t whole = match__hash(m, "a function", 0);
 	int err = 0;
@@ -93,7 +94,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
 		struct dict_module mod = dict__get_module(d, s.frames[i].module);
 		bool machinery = is_machinery(d, s.frames[i]);
-		const char *file = dict__str(d, loc.file), *func = dict__str(d, loc.func);
+		const char *file = dict__str(d, loc.file);
+		const char *func = dict__str(d, loc.func);
 
 		if (s.frames[i].loc && dict__is_native(d, s.frames[i].loc)) {
 			err = match__add(m, side, paired_file(file, func, loc.line, true), func,
