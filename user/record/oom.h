@@ -22,7 +22,7 @@
 
 struct oom_tensor {
 	uint64_t impl;	  /* address of the TensorImpl: two variables may have one tensor */
-	uint64_t bytes;	  /* size of its elements; 0: none, or an unknown type */
+	uint64_t bytes;	  /* bytes of its elements; 0: none, or the dtype is unknown */
 	uint64_t storage; /* bytes of the storage that it is in; 0: none, or not known */
 	uint32_t depth;	  /* number of frames inside of that of the variable */
 	uint32_t line;	  /* line of the frame; 0: unknown */
@@ -32,8 +32,8 @@ struct oom_tensor {
 	uint8_t ndim; /* at most OOM_MAX_DIMS */
 	uint64_t shape[OOM_DIMS];
 	const char *dtype;	 /* "bfloat16"; hostile, as all texts here */
-	const char *name;	 /* of the variable */
-	const char *func, *file; /* of the frame: "" if unknown */
+	const char *name;	 /* name of the variable */
+	const char *func, *file; /* places of the frame: "" if unknown */
 };
 
 struct oom_tensors {

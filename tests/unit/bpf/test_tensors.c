@@ -112,7 +112,7 @@ static void load(const char *version, bool flagged)
 	for (size_t i = 0; i < MT_TENSOR_STORAGE; i += 8)
 		put(STORAGE + i, 0x200 + i);
 	put(TUPLE + py.ob_size, 1);
-	if (py.type_cell) /* variables that are in cells already */
+	if (py.type_cell) /* for variables that are in cells already */
 		put(py.type_cell + py.tp_name, NAME(3));
 	for (size_t i = 0; i < frames; i++)
 		put(frame[i].code + py.code_names, TUPLE);

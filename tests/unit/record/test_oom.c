@@ -140,7 +140,7 @@ static void hostile_facts(void **state)
 	assert_string_equal(t.v[1].name, "x1");
 	assert_string_equal(t.v[1].file, "");
 	oom__free(&t);
-	/* another time, and no time */
+	/* another time, and none */
 	assert_int_equal(facts__set(f, "oom.3", "70\n0 1 ff 8 8 1 0 1 9\tf\tx"), 0);
 	assert_int_equal(oom__read(f, 7, &t), 0);
 	assert_int_equal(t.n, 0);
