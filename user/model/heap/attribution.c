@@ -26,7 +26,9 @@ enum file_flag {
 	/* An installed package, or a part of PyTorch that generates code. Other parts of PyTorch
 	 * and the standard library only call code that somebody else generated. */
 	FILE_GENERATES = 512,
-	FILE_STARTS = 1024, /* multiprocessing's code that a new process runs first */
+	FILE_STARTS = 1024,  /* multiprocessing's code that a new process runs first */
+	FILE_MODULES = 2048, /* torch/nn/modules/ */
+	FILE_LOADS = 4096,   /* code that puts a model's weights onto a device */
 };
 
 const char *phase__name(enum phase p)
@@ -53,6 +55,14 @@ static bool starts_process(const char *path)
 	return files__is(path, "multiprocessing/spawn.py") ||
 	       files__is(path, "multiprocessing/forkserver.py") ||
 	       files__is(path, "multiprocessing/resource_tracker.py");
+}
+
+/* transformers 4 and 5, accelerate, safetensors */
+static bool loads_weights(const char *path)
+{
+	return files__is(path, "transformers/core_model_loading.py") ||
+	       files__is(path, "accelerate/utils/modeling.py") ||
+	       files__is(path, "safetensors/torch.py");
 }
 
 /* The enum file_flag bits of a file. */
@@ -84,6 +94,10 @@ static uint16_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_OPTIM;
 	if (files__after_dir(path, "torch/utils/data/"))
 		flags |= FILE_DATA;
+	if (files__after_dir(path, "torch/nn/modules/"))
+		flags |= FILE_MODULES;
+	if (loads_weights(path))
+		flags |= FILE_LOADS;
 	if (!strncmp(path, "libcuda.so", 10) || !strncmp(path, "libcudart", 9))
 		flags |= FILE_CUDA;
 	/* Without memory for the cache, the next call computes the flags again. */
@@ -122,6 +136,38 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 	if ((flags & FILE_DATA) && p == PHASE_OTHER)
 		return PHASE_DATA;
 	return p;
+}
+
+/* The function's name without those of classes and functions around it. */
+static const char *short_name(const char *function)
+{
+	const char *dot = strrchr(function, '.');
+
+	return dot ? dot + 1 : function;
+}
+
+/* The role of memory that stays and that PyTorch's Python code makes in this frame or in one that
+ * it calls: a module's parameters and buffers, made or moved, and an optimizer's state. */
+static enum category made_for(struct attribution *w, uint32_t location)
+{
+	static const char *const modules[] = { "__init__", "reset_parameters", "_apply",
+					       "initialize_parameters" };
+	struct dict_loc loc = dict__get_loc(w->dict, location);
+	uint16_t flags = attribution__file(w, loc.file);
+	const char *function;
+
+	if (flags & FILE_LOADS)
+		return CATEGORY_PARAMETER;
+	if (!(flags & (FILE_MODULES | FILE_OPTIM)))
+		return CATEGORY_UNKNOWN;
+	function = short_name(dict__str(w->dict, loc.func));
+	if (flags & FILE_OPTIM)
+		return strcmp(function, "_init_group") ? CATEGORY_UNKNOWN
+						       : CATEGORY_OPTIMIZER_STATE;
+	for (size_t i = 0; i < sizeof(modules) / sizeof(*modules); i++)
+		if (!strcmp(function, modules[i]))
+			return CATEGORY_PARAMETER;
+	return CATEGORY_UNKNOWN;
 }
 
 /* Whether a library, not the user, generated the code of s.frames[i], which is in no file. */
@@ -295,6 +341,7 @@ static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 		inner = f.loc;
 		if (!f.loc)
 			continue;
+		r.made_for = made_for(w, f.loc) ?: r.made_for;
 		if (starts_engine(w, f.loc))
 			/* frames further out are outside all nodes that this engine runs */
 			r.inside_node = r.user_in_node = false;

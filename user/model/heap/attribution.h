@@ -19,6 +19,8 @@ struct stack_origin {
 	uint32_t outermost; /* root module, 0: none */
 	bool only_native;   /* no Python frame has a line */
 	uint8_t role;	    /* enum category that the compiled code on the stack implies */
+	/* enum category that PyTorch's own Python code on the stack implies, if the block stays */
+	uint8_t made_for;
 	/* Dict locations for each enum frame_choice. Valid if has_line. */
 	uint32_t user_loc, inner_loc, native_loc;
 };

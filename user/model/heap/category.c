@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "base/array.h"
+#include "base/map64.h"
 #include "model/heap/blocks.h"
 #include "model/heap/device.h"
 #include "model/heap/extents.h"
@@ -19,6 +20,12 @@
 /* A block that is live after this many steps is no activation, gradient or input. Programs with two
  * optimizers have two steps per iteration. */
 #define OUTLIVED 3
+
+/* Bits of the values in life.sizes. */
+enum size_seen {
+	SIZE_LATE = 1, /* in backward or an optimizer */
+	SIZE_PARAMETER = 2
+};
 
 const char *category__name(enum category c)
 {
@@ -109,6 +116,7 @@ int category__stamp_new_block(const struct model *m, struct dev *dev, enum phase
 {
 	struct life *l = &dev->life;
 
+	l->failed = false;
 	if ((!l->stretch_no || l->stamps[l->stretch_no - 1].phase != phase) &&
 	    begin_stretch(m, l, phase))
 		return -ENOMEM;
@@ -131,6 +139,31 @@ int category__stamp_known_block(struct dev *dev, int phase, uint32_t *ret)
 	*ret = l->known_no[phase] - 1;
 	l->stamps[*ret].refs++;
 	return 0;
+}
+
+int category__note_size(const struct model *m, struct life *l, const struct site *site)
+{
+	struct stack_origin origin = attribution__stack(m->attribution, site->stack);
+	bool late = site->phase == PHASE_BACKWARD || site->phase == PHASE_OPTIMIZER;
+	bool first = site->phase == PHASE_OTHER && origin.made_for == CATEGORY_PARAMETER;
+	uint64_t seen = 0;
+
+	if (!l->infers || (!late && !first))
+		return 0;
+	if (!l->sizes)
+		l->sizes = map64__new();
+	if (!l->sizes)
+		return -ENOMEM;
+	map64__get(l->sizes, site->size, &seen);
+	return map64__set(l->sizes, site->size, seen | (late ? SIZE_LATE : SIZE_PARAMETER));
+}
+
+/* True if a site of this kind allocates blocks of the size. */
+static bool has_size(const struct life *l, uint64_t size, enum size_seen kind)
+{
+	uint64_t seen;
+
+	return l->sizes && map64__get(l->sizes, size, &seen) && seen & kind;
 }
 
 void category__step(struct model *m)
@@ -199,6 +232,66 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, l, s, steps, dead);
 }
 
+/* Category of a block from before the first forward that is live. A model is moved to the device,
+ * made or loaded by known functions, or has gradients and optimizer state of the same sizes. */
+static uint8_t category_of_first(const struct life *l, const struct stamp *s,
+				 const struct site *site, uint8_t made_for)
+{
+	if (made_for == CATEGORY_PARAMETER)
+		return made_for;
+	if (s->after != LIFE_NONE || site->again || !l->backwards)
+		return CATEGORY_UNKNOWN;
+	return has_size(l, site->size, SIZE_LATE) ? CATEGORY_PARAMETER : CATEGORY_UNKNOWN;
+}
+
+/* Category of a live block in a recording without the program's objects, if the rules above, which
+ * need the end of its life, do not tell. Live means: at the end, or when an allocation failed. */
+static uint8_t category_of_live(const struct model *m, const struct life *l, const struct rec *rec)
+{
+	const struct stamp *s = &l->stamps[rec->stamp];
+	const struct site *site = &m->sites.all[rec->site];
+	struct stack_origin origin = attribution__stack(m->attribution, site->stack);
+	uint64_t opt_steps = m->steps.n[STEP_OPT];
+	uint32_t steps = opt_steps ? (uint32_t)opt_steps - s->steps : l->optimizers - s->optimizers;
+	bool this_pass = !steps && l->backwards == s->backwards;
+	/* In a server, memory that a forward leaves is a cache, too. */
+	bool trains = l->backwards || l->optimizers || l->failed;
+
+	switch (s->phase) {
+	case PHASE_FORWARD:
+		return this_pass && trains ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+	case PHASE_BACKWARD:
+		/* Gradients that are set to zero stay, as a library's workspace does. */
+		if (steps)
+			return has_size(l, site->size, SIZE_PARAMETER) ? CATEGORY_GRADIENT
+								       : CATEGORY_UNKNOWN;
+		/* Checkpointing calls modules again. */
+		return origin.module ? CATEGORY_ACTIVATION : CATEGORY_GRADIENT;
+	case PHASE_OPTIMIZER:
+		return steps ? CATEGORY_OPTIMIZER_STATE : origin.made_for;
+	}
+	/* After the model's forward: the loss. */
+	if (s->after == PHASE_FORWARD && this_pass && trains)
+		return CATEGORY_ACTIVATION;
+	return category_of_first(l, s, site, origin.made_for);
+}
+
+static uint8_t category_without_objects(const struct model *m, const struct dev *dev,
+					const struct rec *rec, bool dead)
+{
+	const struct life *l = &dev->life;
+	bool live = !dead || l->failed;
+	uint8_t phase = l->stamps[rec->stamp].phase, c;
+
+	if (!live || phase == LIFE_NONE || device__in_pieces(dev->pub.device))
+		return category_by_life(m, dev, rec, dead);
+	/* A parameter may also be an input by its life. */
+	c = category_by_life(m, dev, rec, false);
+	if (c == CATEGORY_UNKNOWN || c == LIFE_MAYBE_INPUT)
+		c = category_of_live(m, l, rec) ?: c;
+	return c ? c : category_by_life(m, dev, rec, dead);
+}
+
 uint8_t category__of_record(const struct model *m, const struct dev *dev, const struct rec *rec,
 			    bool dead)
 {
@@ -206,7 +299,10 @@ uint8_t category__of_record(const struct model *m, const struct dev *dev, const 
 
 	if (!c)
 		c = m->sites.all[rec->site].role;
-	return c ? c : category_by_life(m, dev, rec, dead);
+	if (c)
+		return c;
+	return dev->life.infers ? category_without_objects(m, dev, rec, dead)
+				: category_by_life(m, dev, rec, dead);
 }
 
 uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,

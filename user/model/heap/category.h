@@ -40,6 +40,11 @@ struct life {
 	uint32_t known_no[PHASE_NR + 1];
 	uint8_t after;		    /* which of forward, backward and optimizer came last */
 	uint32_t freeing_thread_no; /* thread of the free that is processed now; 0: none */
+	/* The last allocation failed. Frees that follow are of what it leaves behind. */
+	bool failed;
+	/* The recording has no roles of the program's own objects, as one of a snapshot. */
+	bool infers;
+	struct map64 *sizes; /* size -> who makes blocks of it: category.c; NULL: none */
 	uint32_t forwards, backwards, optimizers; /* number of stretches that began */
 };
 /* Stamp of a block that is allocated now in this phase; takes a reference. 0 or -ENOMEM. */
@@ -47,6 +52,8 @@ int category__stamp_new_block(const struct model *m, struct dev *dev, enum phase
 			      uint32_t *ret);
 /* Stamp of a block from before the first event; phase may be LIFE_NONE. 0 or -ENOMEM. */
 int category__stamp_known_block(struct dev *dev, int phase, uint32_t *ret);
+/* Notes the size of a new site's blocks. 0 or -ENOMEM. */
+int category__note_size(const struct model *m, struct life *l, const struct site *site);
 /* Drops a reference to a stamp. */
 void category__drop(struct life *l, uint32_t stamp);
 /* A step ended: the next allocation begins a new stretch, whatever its phase. */

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/map64.h"
+#include "model/heap/attribution.h"
 #include "model/heap/blocks.h"
 #include "model/heap/category.h"
 #include "model/heap/extents.h"
@@ -66,6 +67,7 @@ static int dev__add(struct model *m, struct device d, struct dev **ret)
 	dev->number = m->ndevs;
 	dev->phase = -1;
 	dev->life.after = LIFE_NONE;
+	dev->life.infers = attribution__is_snapshot(m->attribution);
 	device__name(d, dev->pub.name, sizeof(dev->pub.name));
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
 	observers__device(m, dev);

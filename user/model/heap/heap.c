@@ -82,7 +82,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 				 : attribution__node_phase(m->attribution, k->stack, k->node,
 							   k->thread, k->walk),
 	};
-	return 0;
+	return category__note_size(m, &m->devs[k->dev]->life, &m->sites.all[*ret]);
 }
 
 uint32_t heap__site_hash(const struct model *m, const struct site *s)

@@ -186,6 +186,7 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 		dev__begin(m, dev, e);
 	dev__set_totals(m, dev, e, -1);
 	dev->pub.ooms++;
+	dev->life.failed = true;
 	if (!nr && m->opts.at == AT_OOM)
 		dev__mark(m, dev, e->time);
 	o.number = nr;
@@ -433,6 +434,7 @@ void model__free(struct model *m)
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		blocks__free(&m->devs[i]->blocks);
 		free(m->devs[i]->life.stamps);
+		map64__free(m->devs[i]->life.sizes);
 		map64__free(m->devs[i]->pending);
 		map64__free(m->devs[i]->freed);
 		extents__free(&m->devs[i]->extents);
