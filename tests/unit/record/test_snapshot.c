@@ -275,6 +275,52 @@ static void frames_of_compiled_code(void **state)
 	mtr_reader__free(r);
 }
 
+#define ENTRY(action, addr, size) "{\"action\":\"" action "\",\"addr\":" addr ",\"size\":" size
+
+/* Host memory from before the history is what the trace only returns, and what it does not have. */
+static void pinned_memory(void **state)
+{
+	struct mtr_reader *r = open_text("{\"segments\":[" SEGMENT(
+		"") "],\"device_traces\":[[]],\"host_segments\":["
+		    "{\"device\":-1,\"address\":12288,\"total_size\":4096,\"blocks\":[]},"
+		    "{\"device\":-1,\"address\":20480,\"total_size\":8192,\"blocks\":[]}],"
+		    "\"host_traces\":[" ENTRY("segment_free", "4096", "4096") "}," ENTRY(
+			    "segment_alloc", "20480",
+			    "8192") "," FRAMES(5) "}," ENTRY("alloc", "20480",
+							     "8192") "}," ENTRY("segment_alloc",
+										"4096",
+										"512") "}," ENTRY("segment_free",
+												  "4096",
+												  "512") "}]}");
+	static const struct {
+		uint8_t kind;
+		uint64_t addr, size;
+	} want[] = {
+		{ EVENT_CUDA_ALLOC, 4096, 4096 }, { EVENT_CUDA_ALLOC, 12288, 4096 },
+		{ EVENT_CUDA_FREE, 4096, 4096 },  { EVENT_CUDA_ALLOC, 20480, 8192 },
+		{ EVENT_CUDA_ALLOC, 4096, 512 },  { EVENT_CUDA_FREE, 4096, 512 },
+	};
+	struct all a = read_all(r);
+	size_t n = 0;
+
+	for (size_t i = 0; i < a.n; i++) {
+		const struct event *e = &a.e[i];
+
+		if (e->kind != EVENT_CUDA_ALLOC && e->kind != EVENT_CUDA_FREE)
+			continue;
+		assert_true(n < sizeof(want) / sizeof(*want));
+		assert_int_equal(e->kind, want[n].kind);
+		assert_int_equal(e->addr, want[n].addr);
+		assert_int_equal(e->size, want[n].size);
+		assert_int_equal(e->how, MEM_HOST);
+		assert_int_equal(e->device.index, DEVICE_UNKNOWN);
+		assert_int_equal(!!e->stack, e->addr == 20480);
+		n++;
+	}
+	assert_int_equal(n, sizeof(want) / sizeof(*want));
+	mtr_reader__free(r);
+}
+
 static void each_protocol(void **state)
 {
 	static const struct {
@@ -457,6 +503,7 @@ int main(void)
 		cmocka_unit_test(each_protocol),     cmocka_unit_test(frames_of_compiled_code),
 		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(bombs_are_refused), cmocka_unit_test(guesses_are_not_exact),
+		cmocka_unit_test(pinned_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -596,6 +596,12 @@ static bool has(const struct draft *d, enum key k)
 	return d->has & UINT64_C(1) << k;
 }
 
+/* The value at a key; VALUE_NONE: none. */
+static value value_at(const struct draft *d, enum key k)
+{
+	return has(d, k) ? d->at[k] : value__of(VALUE_NONE, 0);
+}
+
 /* The number at a key; 0: none. */
 static uint64_t number_at(const struct records *r, const struct draft *d, enum key k)
 {
@@ -792,10 +798,10 @@ static value take_settings(struct records *r, const struct draft *d)
 
 static value take_top(struct records *r, const struct draft *d)
 {
-	const value none = value__of(VALUE_NONE, 0);
-
-	r->top.segments = has(d, KEY_SEGMENTS) ? d->at[KEY_SEGMENTS] : none;
-	r->top.traces = has(d, KEY_DEVICE_TRACES) ? d->at[KEY_DEVICE_TRACES] : none;
+	r->top.segments = value_at(d, KEY_SEGMENTS);
+	r->top.traces = value_at(d, KEY_DEVICE_TRACES);
+	r->top.host_segments = value_at(d, KEY_HOST_SEGMENTS);
+	r->top.host_traces = value_at(d, KEY_HOST_TRACES);
 	return value__of(VALUE_SNAPSHOT, 0);
 }
 

@@ -146,7 +146,7 @@ struct records {
 	struct snapshot_settings settings;
 	/* The outermost dict. VALUE_NONE: it has no such key. */
 	struct {
-		value segments, traces;
+		value segments, traces, host_segments, host_traces;
 	} top;
 	struct texts *texts;
 	struct frame_record *frames;

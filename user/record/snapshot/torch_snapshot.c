@@ -16,6 +16,7 @@
 #include "record/snapshot/inflow.h"
 #include "record/snapshot/origin.h"
 #include "record/snapshot/period.h"
+#include "record/snapshot/pinned.h"
 #include "record/snapshot/records.h"
 #include "record/snapshot/sketch.h"
 #include "record/snapshot/tiling.h"
@@ -54,6 +55,7 @@ struct torch_snapshot {
 	char *folder;	  /* the name of its folder; NULL: none */
 	struct track *tracks;
 	size_t n_tracks, cap_tracks;
+	struct track host; /* of pinned host memory; it has no tiling and no totals */
 	enum part part;
 	/* Events of the begin or of the end, then of the last entry. */
 	struct event *queue;
@@ -190,7 +192,17 @@ static bool in_optimizer(const struct torch_snapshot *s, uint32_t stack)
 	return stack < s->r.n_optimizer && s->r.optimizer[stack];
 }
 
-/* Counts the entries of a trace, and finds the earliest time of all traces. */
+/* Counts an entry, and finds the earliest and the latest time of all traces. */
+static void look_at_entry(struct torch_snapshot *s, const struct snapshot_entry *e)
+{
+	s->entries++;
+	if (e->time && (!s->has_times || e->time < s->zero))
+		s->zero = e->time;
+	s->has_times |= e->time;
+	s->last = e->time > s->last ? e->time : s->last;
+}
+
+/* Looks at the entries of a device's trace. */
 static void look_at_trace(struct torch_snapshot *s, struct track *t)
 {
 	for (size_t i = 0; i < t->trace->n; i++) {
@@ -200,16 +212,27 @@ static void look_at_trace(struct torch_snapshot *s, struct track *t)
 		if (value__kind(v) != VALUE_ENTRY)
 			continue;
 		e = &s->r.entries[value__number(v)];
-		s->entries++;
+		look_at_entry(s, e);
 		t->completes |= e->action == ACTION_FREE_COMPLETED;
 		t->allocations += e->action == ACTION_ALLOC;
 		if (e->action >= ACTION_SEGMENT_ALLOC && e->action <= ACTION_SEGMENT_UNMAP)
 			t->last_moved = i + 1;
 		s->optimizes |= e->action == ACTION_ALLOC && in_optimizer(s, e->stack);
-		if (e->time && (!s->has_times || e->time < s->zero))
-			s->zero = e->time;
-		s->has_times |= e->time;
-		s->last = e->time > s->last ? e->time : s->last;
+	}
+}
+
+/* Finds the trace of pinned host memory. */
+static void find_host(struct torch_snapshot *s)
+{
+	struct track *t = &s->host;
+
+	t->device = (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN };
+	t->trace = list_of(s, s->r.top.host_traces);
+	for (size_t i = 0; t->trace && i < t->trace->n; i++) {
+		value v = value_list__at(t->trace, i);
+
+		if (value__kind(v) == VALUE_ENTRY)
+			look_at_entry(s, &s->r.entries[value__number(v)]);
 	}
 }
 
@@ -619,6 +642,47 @@ static int on_given_back(struct torch_snapshot *s, struct track *t,
 	return 0;
 }
 
+/* Memory that PyTorch's cache of pinned host memory takes from CUDA and returns. */
+static int on_pinned(struct torch_snapshot *s, const struct snapshot_entry *entry)
+{
+	bool takes = entry->action == ACTION_SEGMENT_ALLOC;
+	struct event *e;
+
+	if (!takes && entry->action != ACTION_SEGMENT_FREE)
+		return 0;
+	e = add_event(s, &s->host, takes ? EVENT_CUDA_ALLOC : EVENT_CUDA_FREE);
+	if (!e)
+		return -ENOMEM;
+	e->addr = entry->addr;
+	e->size = entry->size;
+	e->how = MEM_HOST;
+	if (takes)
+		set_stack(s, e, entry->stack, entry->no_frames);
+	return 0;
+}
+
+/* Makes the events of the host memory that was pinned before the history. */
+static int begin_pinned(struct torch_snapshot *s)
+{
+	struct pinned_range *all;
+	size_t n;
+	int err = pinned__before(&s->r, s->host.trace, list_of(s, s->r.top.host_segments), &all,
+				 &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++) {
+		const struct snapshot_entry e = { .action = ACTION_SEGMENT_ALLOC,
+						  .addr = all[i].addr,
+						  .size = all[i].size,
+						  .stack = all[i].stack };
+
+		err = on_pinned(s, &e);
+	}
+	free(all);
+	return err;
+}
+
 /* Makes the events of a device's state in the middle. Segments that stay until the end have their
  * pools there. */
 static int list_now(struct torch_snapshot *s, struct track *t)
@@ -654,6 +718,8 @@ static int on_oom(struct torch_snapshot *s, struct track *t, const struct snapsh
 
 static int on_entry(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry)
 {
+	if (t == &s->host)
+		return on_pinned(s, entry);
 	if (entry->action != ACTION_SNAPSHOT)
 		s->ends_with_oom = entry->action == ACTION_OOM;
 	switch (entry->action) {
@@ -770,12 +836,14 @@ static int next_entry(struct torch_snapshot *s)
 	uint64_t time;
 	int err;
 
-	for (size_t i = 0; i < s->n_tracks; i++) {
-		e = entry_at(s, &s->tracks[i]);
+	for (size_t i = 0; i <= s->n_tracks; i++) {
+		struct track *t = i < s->n_tracks ? &s->tracks[i] : &s->host;
+
+		e = entry_at(s, t);
 		if (!e || (first && e->time >= first->time))
 			continue;
 		first = e;
-		from = &s->tracks[i];
+		from = t;
 	}
 	if (!first)
 		return 0;
@@ -934,8 +1002,10 @@ static int begin(struct torch_snapshot *s)
 	uint32_t name = dict__string(s->r.dict, AUTOGRAD_THREAD, strlen(AUTOGRAD_THREAD));
 	int err;
 
+	find_host(s);
+	err = begin_pinned(s);
 	keep_listed(&s->r, list_of(s, s->r.top.segments));
-	err = find_tracks(s);
+	err = err ? err : find_tracks(s);
 	look_at_notes(s);
 	err = err ? err : find_period(s);
 	if (name == UINT32_MAX)

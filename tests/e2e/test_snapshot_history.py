@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long nightly=versions cpu=300
+"""What only the history of PyTorch 2.15 has: pinned host memory, texts of blocks, annotations, compiled regions, skipped actions."""
+from harness import equal, report, run
+from torch_snapshots import compare_files, run_both
+
+MIB = 1 << 20
+
+
+def annotated(*options):
+    """Paths of the recording and of the snapshot of tests/workloads/cuda/annotated.py."""
+    return run_both("cuda/annotated.py", options, role="newest")
+
+
+def pinned(path, at):
+    return report(path, "--device", "cuda:0", at=at)["devices"][0]["reconciliation"]["pinned_host"]
+
+
+def test_pinned_memory():
+    """Pinned host memory is that of the recording, with what was pinned before the history."""
+    path, snapshot = annotated()
+    for at, mib in (("peak", 7), ("end", 5)):
+        equal(pinned(path, at), mib * MIB, "pinned memory in the recording at the " + at)
+        equal(pinned(snapshot, at), mib * MIB, "pinned memory in the snapshot at the " + at)
+    compare_files(path, snapshot, "annotated.py")
+
+
+run(globals())
