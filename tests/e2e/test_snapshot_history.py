@@ -26,4 +26,18 @@ def test_pinned_memory():
     compare_files(path, snapshot, "annotated.py")
 
 
+def test_texts():
+    """Metadata, annotations and the compiled region of a block are its name."""
+    rows = report(annotated()[1], "--device", "cuda:0", at="end")["rows"]
+    equal({r["name"]: r["bytes"] // MIB for r in rows if r.get("name")},
+          {'{"part":"weights"}, frozen': 3, "saved for backward": 5, "Torch-Compiled Region: 0/0": 5}, "names")
+
+
+def test_skipped_actions():
+    """Without some actions, the end is the same. The frees that are left are enough for the peak."""
+    for skip in ("free_requested", "free_completed", "snapshot,oom"):
+        path, snapshot = annotated("--skip", skip)
+        compare_files(path, snapshot, "annotated.py without " + skip)
+
+
 run(globals())

@@ -321,6 +321,41 @@ static void pinned_memory(void **state)
 	mtr_reader__free(r);
 }
 
+/* All texts of a block are its name, also those that come later. A block at the same address has
+ * its own. */
+static void texts_of_blocks(void **state)
+{
+	struct mtr_reader *r = open_text(
+		"{\"segments\":[" SEGMENT("") "],\"device_traces\":[[" ENTRY("alloc", BASE, "512") ",\"user_metadata\":\"a\",\"compile_context\":\"N/A\"}," ENTRY(
+			"annotate", BASE,
+			"512") ",\"user_metadata\":\"b\"}," ENTRY("annotate", BASE,
+								  "512") ",\"user_metadata\":\"\"}"
+									 "," ENTRY(
+										 "free_requested",
+										 BASE,
+										 "512") "}"
+											"," ENTRY("free_completed", BASE, "512") "}," ENTRY(
+												"al"
+												"lo"
+												"c",
+												BASE,
+												"51"
+												"2") ",\"user_metadata\":\"\",\"internal_metadata\":\"c\","
+												     "\"compile_context\":\"Region: 0/0\"}]]}");
+	static const char *const names[] = { "a", "a, b", "c, Region: 0/0" };
+	struct all a = read_all(r);
+	size_t n = 0;
+
+	for (size_t i = 0; i < a.n; i++) {
+		if (a.e[i].kind != EVENT_TENSOR)
+			continue;
+		assert_true(n < sizeof(names) / sizeof(*names));
+		assert_string_equal(dict__str(mtr_reader__dict(r), a.e[i].name), names[n++]);
+	}
+	assert_int_equal(n, sizeof(names) / sizeof(*names));
+	mtr_reader__free(r);
+}
+
 static void each_protocol(void **state)
 {
 	static const struct {
@@ -503,7 +538,7 @@ int main(void)
 		cmocka_unit_test(each_protocol),     cmocka_unit_test(frames_of_compiled_code),
 		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(bombs_are_refused), cmocka_unit_test(guesses_are_not_exact),
-		cmocka_unit_test(pinned_memory),
+		cmocka_unit_test(pinned_memory),     cmocka_unit_test(texts_of_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

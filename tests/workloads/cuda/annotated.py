@@ -14,11 +14,6 @@ def pinned(mib):
     return torch.empty(mib * MIB, dtype=torch.uint8, pin_memory=True)
 
 
-def backend(module, _inputs):
-    backend.workspace = torch.empty(6 * MIB, dtype=torch.uint8, device="cuda")
-    return module.forward
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--snapshot", required=True)
@@ -35,7 +30,7 @@ def main():
     memory._annotate_tensor(kept[4096:], "saved for backward")
     memory._annotate_tensor(weights, "frozen")
     batches = [pinned(2) for _ in range(3)]
-    doubled = torch.compile(lambda x: x * 2, backend=backend)(kept)
+    doubled = torch.compile(lambda x: x * 2, backend="eager")(kept)
     for batch in batches:
         torch.empty(2 * MIB, dtype=torch.uint8, device="cuda").copy_(batch)
     del batches, batch

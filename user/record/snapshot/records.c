@@ -63,6 +63,8 @@ enum key {
 	KEY_DIVISIONS,
 	KEY_CONF,
 	KEY_USER_METADATA,
+	KEY_INTERNAL_METADATA,
+	KEY_COMPILE_CONTEXT,
 	KEY_NR,
 };
 
@@ -100,6 +102,8 @@ static const char *const key_texts[KEY_NR] = {
 	[KEY_DIVISIONS] = "roundup_power2_divisions",
 	[KEY_CONF] = "PYTORCH_CUDA_ALLOC_CONF",
 	[KEY_USER_METADATA] = "user_metadata",
+	[KEY_INTERNAL_METADATA] = "internal_metadata",
+	[KEY_COMPILE_CONTEXT] = "compile_context",
 };
 
 struct texts {
@@ -168,6 +172,18 @@ static uint32_t string_of(struct records *r, value v)
 	if (value__kind(v) != VALUE_TEXT)
 		return 0;
 	return dict__string(r->dict, records__string(r, v), r->texts->all[value__number(v)].len);
+}
+
+uint32_t records__join(struct records *r, uint32_t a, uint32_t b)
+{
+	char joined[512];
+	int n;
+
+	if (!a || !b || a == b || a == UINT32_MAX || b == UINT32_MAX)
+		return a > b ? a : b;
+	n = snprintf(joined, sizeof(joined), "%s, %s", dict__str(r->dict, a),
+		     dict__str(r->dict, b));
+	return (size_t)n < sizeof(joined) ? dict__string(r->dict, joined, (size_t)n) : b;
 }
 
 /* ---- numbers ---- */
@@ -630,10 +646,22 @@ static uint32_t pool_at(const struct draft *d, enum key k)
 		       : 0;
 }
 
-/* As string_of(). */
+/* The texts of the dict, joined. As string_of(). */
 static uint32_t metadata_at(struct records *r, const struct draft *d)
 {
-	return has(d, KEY_USER_METADATA) ? string_of(r, d->at[KEY_USER_METADATA]) : 0;
+	static const enum key keys[] = { KEY_USER_METADATA, KEY_INTERNAL_METADATA,
+					 KEY_COMPILE_CONTEXT };
+	uint32_t joined = 0;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		value v = value_at(d, keys[i]);
+
+		/* PyTorch writes "N/A" for code that is not compiled. */
+		if (!strcmp(records__string(r, v), "N/A"))
+			continue;
+		joined = records__join(r, joined, string_of(r, v));
+	}
+	return joined;
 }
 
 /* Adds a zeroed record to an array of r, and returns it. NULL: no memory. */
@@ -655,6 +683,7 @@ static enum snapshot_action action_of(const char *s)
 		[ACTION_SEGMENT_UNMAP] = "segment_unmap",
 		[ACTION_SNAPSHOT] = "snapshot",
 		[ACTION_OOM] = "oom",
+		[ACTION_ANNOTATE] = "annotate",
 	};
 
 	for (enum snapshot_action a = ACTION_ALLOC; a < ACTION_OTHER; a++)

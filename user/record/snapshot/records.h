@@ -71,6 +71,7 @@ enum snapshot_action {
 	ACTION_SEGMENT_UNMAP,
 	ACTION_SNAPSHOT,
 	ACTION_OOM,
+	ACTION_ANNOTATE,
 	ACTION_OTHER,
 };
 
@@ -85,8 +86,9 @@ struct snapshot_entry {
 	uint32_t pool_no;
 	uint8_t action; /* enum snapshot_action */
 	bool no_frames; /* the stack was read and has no frame */
-	/* String number in the dict: user_metadata, the text that the program set for the
-	 * allocations of a thread; 0: none. */
+	/* String number in the dict: the text that the program set for the allocations of a thread
+	 * or, in an annotation, for the block; what the allocator itself says of the entry; the
+	 * compiled region. 0: none. */
 	uint32_t metadata;
 };
 
@@ -177,3 +179,7 @@ value records__pair(struct records *r, value a, value b);
 uint64_t records__number(const struct records *r, value v);
 /* Returns a text, owned by r, or "". */
 const char *records__string(const struct records *r, value v);
+/* Joins two strings of the dict, given by their numbers. Returns the number of "a, b"; of the other
+ * one if one is 0; b if the result were too long for a name; UINT32_MAX with errno if either is
+ * UINT32_MAX or the dict has no room. */
+uint32_t records__join(struct records *r, uint32_t a, uint32_t b);

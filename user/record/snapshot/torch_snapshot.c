@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "base/map64.h"
 #include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
@@ -55,7 +56,8 @@ struct torch_snapshot {
 	char *folder;	  /* the name of its folder; NULL: none */
 	struct track *tracks;
 	size_t n_tracks, cap_tracks;
-	struct track host; /* of pinned host memory; it has no tiling and no totals */
+	struct map64 *names; /* address of a live block -> string number of its name */
+	struct track host;   /* of pinned host memory; it has no tiling and no totals */
 	enum part part;
 	/* Events of the begin or of the end, then of the last entry. */
 	struct event *queue;
@@ -334,20 +336,26 @@ static void set_stack(const struct torch_snapshot *s, struct event *e, uint32_t 
 	e->thread = s->autograd;
 }
 
-/* The program's text is the name of the block that is at the address now. */
+/* The program's text is the name of the block that is at the address now. A later text is added. */
 static int name_block(struct torch_snapshot *s, const struct track *t, uint64_t addr, uint64_t size,
 		      uint32_t metadata)
 {
 	struct event *e;
+	uint64_t before = 0;
+	uint32_t joined;
 
 	if (!metadata)
 		return 0;
+	map64__get(s->names, addr, &before);
+	joined = records__join(&s->r, (uint32_t)before, metadata);
+	if (joined == UINT32_MAX) /* the dict is full */
+		joined = metadata;
 	e = add_event(s, t, EVENT_TENSOR);
-	if (!e)
+	if (!e || map64__set(s->names, addr, joined))
 		return -ENOMEM;
 	e->addr = addr;
 	e->size = size;
-	e->name = metadata;
+	e->name = joined;
 	return 0;
 }
 
@@ -569,6 +577,7 @@ static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snap
 	e->addr = entry->addr;
 	e->requested = entry->size < size ? entry->size : size;
 	e->cuda_stream = entry->stream;
+	map64__del(s->names, entry->addr, NULL); /* its free may be missing */
 	return name_block(s, t, entry->addr, size, entry->metadata);
 }
 
@@ -577,6 +586,7 @@ static int on_free(struct torch_snapshot *s, struct track *t, const struct snaps
 	struct event *e;
 	uint64_t size;
 
+	map64__del(s->names, entry->addr, NULL);
 	if (tiling__free_block(t->tiling, entry->addr, &size) ||
 	    (!t->completes && tiling__reuse_block(t->tiling, entry->addr)))
 		return -ENOMEM;
@@ -597,6 +607,7 @@ static int on_reuse(struct torch_snapshot *s, struct track *t, const struct snap
 	int err = tiling__free_block(t->tiling, entry->addr, &size);
 	struct event *e;
 
+	map64__del(s->names, entry->addr, NULL);
 	if (err || !size)
 		return err ? err : tiling__reuse_block(t->tiling, entry->addr);
 	t->allocated -= size;
@@ -737,6 +748,8 @@ static int on_entry(struct torch_snapshot *s, struct track *t, const struct snap
 		return on_given_back(s, t, entry, entry->action == ACTION_SEGMENT_UNMAP);
 	case ACTION_OOM:
 		return on_oom(s, t, entry);
+	case ACTION_ANNOTATE:
+		return name_block(s, t, entry->addr, entry->size, entry->metadata);
 	}
 	return 0;
 }
@@ -1069,7 +1082,9 @@ int torch_snapshot__read(const char *path, int fd, uint64_t at, uint64_t size, c
 	if (!s)
 		return -ENOMEM;
 	s->facts = f;
-	err = records__init(&s->r, d) ?: inflow__open(&reading.in, fd, at, first, n);
+	s->names = map64__new();
+	err = s->names ? records__init(&s->r, d) : -ENOMEM;
+	err = err ?: inflow__open(&reading.in, fd, at, first, n);
 	if (!err)
 		err = read_all(s, &reading, path, size, why);
 	inflow__close(&reading.in);
@@ -1087,6 +1102,7 @@ void torch_snapshot__free(struct torch_snapshot *s)
 	for (size_t i = 0; i < s->n_tracks; i++)
 		tiling__free(s->tracks[i].tiling);
 	free(s->tracks);
+	map64__free(s->names);
 	free(s->queue);
 	free(s->folder);
 	period__free(&s->period);
