@@ -63,14 +63,15 @@ def test_round_trip():
     equal(code, 0, "export: %s" % err)
     equal(figures(report(made)), figures(report(path)), "figures")
     for at in ("peak", "end"):
-        equal(charged(made, at), charged(path, at), "bytes by line at the " + at)
+        equal(charged(made, at), charged(path, at), "bytes by line, phase and role at the " + at)
 
 
 def charged(path, at):
-    """(file, line) -> bytes, with what autograd allocates at the forward call's line."""
+    """(file, line, phase, role) -> bytes, with what autograd allocates at the forward call's line."""
     found = {}
     for r in report(path, "--device", "cuda:0", at=at)["rows"]:
-        found[r["file"], r["line"]] = found.get((r["file"], r["line"]), 0) + r["bytes"]
+        key = r["file"], r["line"], r["phase"], r["category"]
+        found[key] = found.get(key, 0) + r["bytes"]
     return found
 
 

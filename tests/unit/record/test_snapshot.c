@@ -356,6 +356,37 @@ static void texts_of_blocks(void **state)
 	mtr_reader__free(r);
 }
 
+/* Our own exports name the autograd node, and say whose the frames are. */
+static void autograd_nodes(void **state)
+{
+	struct mtr_reader *r = open_text(
+		"{\"segments\":[" SEGMENT("") "],\"device_traces\":[[" ENTRY("alloc", BASE, "512") ",\"frames\":[" FRAME(
+			"autograd", 0,
+			"MulBackward0") "," FRAME("/w/a.py", 7,
+						  "f") "],\"autograd_node\":"
+						       "\"MulBackward0\","
+						       "\"autograd_forward\":true}"
+						       "," ENTRY("alloc", "139971360981504", "512") ",\"frames\":[" FRAME(
+							       "/w/a.py", 7, "f") "],\"autograd_"
+										  "node\":"
+										  "\"OwnBackward\","
+										  "\"autograd_"
+										  "forward\":false}"
+										  "]]}");
+	const struct dict *d = mtr_reader__dict(r);
+	struct all a = read_all(r);
+	const struct event *e = event_of(&a, EVENT_ALLOC, 0);
+
+	assert_int_equal(dict__get_stack(d, e->stack).n, 1);
+	assert_frame(r, e, 0, "/w/a.py", "f", 7);
+	assert_string_equal(dict__str(d, dict__get_node(d, e->node).cls), "MulBackward0");
+	assert_int_equal(dict__get_node(d, e->node).stack, e->stack);
+	e = event_of(&a, EVENT_ALLOC, 1);
+	assert_string_equal(dict__str(d, dict__get_node(d, e->node).cls), "OwnBackward");
+	assert_int_equal(dict__get_node(d, e->node).stack, 0);
+	mtr_reader__free(r);
+}
+
 static void each_protocol(void **state)
 {
 	static const struct {
@@ -539,6 +570,7 @@ int main(void)
 		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(bombs_are_refused), cmocka_unit_test(guesses_are_not_exact),
 		cmocka_unit_test(pinned_memory),     cmocka_unit_test(texts_of_blocks),
+		cmocka_unit_test(autograd_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,6 +110,8 @@ static int put_frame(struct stacks *s, uint32_t i)
 	f = frames__at(s->frames, i);
 	/* The viewer needs a file; PyTorch writes "??" for an unknown one, too. */
 	file = f->kind == FRAME_MODULE ? "nn.Module" : "??";
+	if (f->kind == FRAME_TORCH && !f->file) /* an autograd node */
+		file = "autograd";
 	pickle__open_dict(s->p);
 	pickle__key(s->p, "filename");
 	pickle__string(s->p, f->file ? f->file : file);
@@ -191,6 +193,23 @@ static int put_stack(struct stacks *s, const struct row *row)
 	return err ? err : remember_list(s, hash, frames, n);
 }
 
+/* Writes the stack of a block or an entry, and what our own reader needs for its phase and role
+ * (record/snapshot): the autograd node, and whether the frames are those of the forward call that
+ * made it. Returns 0 or -ENOMEM. */
+static int put_origin(struct stacks *s, const struct row *row)
+{
+	pickle__key(s->p, "frames");
+	if (put_stack(s, row))
+		return -ENOMEM;
+	if (!row->node_class || row->before_attach)
+		return 0;
+	pickle__key(s->p, "autograd_node");
+	pickle__string(s->p, row->node_class);
+	pickle__key(s->p, "autograd_forward");
+	pickle__bool(s->p, row->charged);
+	return 0;
+}
+
 /* --- segments */
 
 /* The blocks of a device, which its segments are tiled with. */
@@ -252,6 +271,27 @@ static uint64_t requested_of(const struct tiles *t, size_t i, uint64_t size)
 	return requested && requested < size ? requested : size;
 }
 
+/* Writes the role and the name that the program's objects gave to a block, for our own reader. */
+static void put_role(struct pickle *p, const struct live_block *b)
+{
+	switch (b->category) {
+	case CATEGORY_PARAMETER:
+	case CATEGORY_BUFFER:
+	case CATEGORY_GRADIENT:
+	case CATEGORY_OPTIMIZER_STATE:
+	case CATEGORY_KV_CACHE:
+		pickle__key(p, "role");
+		pickle__key(p, category__name(b->category));
+		break;
+	default:
+		break;
+	}
+	if (!b->name)
+		return;
+	pickle__key(p, "user_metadata");
+	pickle__string(p, b->name);
+}
+
 /* Writes block i with the size that it has in its segment. Returns 0 or -ENOMEM. */
 static int put_block(struct tiles *t, size_t i, uint64_t size)
 {
@@ -263,8 +303,8 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	row.before_attach = b->before_attach;
 	pickle__open_dict(t->p);
 	put_size(t->p, b->addr, size, requested_of(t, i, size), "active_allocated");
-	pickle__key(t->p, "frames");
-	err = put_stack(t->stacks, &row);
+	err = put_origin(t->stacks, &row);
+	put_role(t->p, b);
 	pickle__close_dict(t->p);
 	t->sums->unasked += !b->requested;
 	t->sums->cut += b->size - size;
@@ -821,8 +861,7 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__uint(w->p, e->cuda_stream);
 	pickle__key(w->p, "time_us");
 	pickle__uint(w->p, (w->start + e->time) / 1000);
-	pickle__key(w->p, "frames");
-	err = put_stack(w->stacks, &row);
+	err = put_origin(w->stacks, &row);
 	pickle__close_dict(w->p);
 	return err;
 }

@@ -115,6 +115,7 @@ static int find_block(struct backwards *b, const struct snapshot_segment *s,
 		.waits = later == LATER_WAITS,
 		.no_frames = block->no_frames,
 		.metadata = block->metadata,
+		.node = block->node,
 	};
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/files.h"
+#include "record/stream.h"
 #include "record/stream/limits.h"
 
 #define FAILED UINT64_MAX
@@ -65,6 +66,10 @@ enum key {
 	KEY_USER_METADATA,
 	KEY_INTERNAL_METADATA,
 	KEY_COMPILE_CONTEXT,
+	/* written by our own exports: export/formats/snapshot.c */
+	KEY_AUTOGRAD_NODE,
+	KEY_AUTOGRAD_FORWARD,
+	KEY_ROLE,
 	KEY_NR,
 };
 
@@ -104,6 +109,9 @@ static const char *const key_texts[KEY_NR] = {
 	[KEY_USER_METADATA] = "user_metadata",
 	[KEY_INTERNAL_METADATA] = "internal_metadata",
 	[KEY_COMPILE_CONTEXT] = "compile_context",
+	[KEY_AUTOGRAD_NODE] = "autograd_node",
+	[KEY_AUTOGRAD_FORWARD] = "autograd_forward",
+	[KEY_ROLE] = "role",
 };
 
 struct texts {
@@ -344,6 +352,12 @@ static bool is_note(const char *file, const char *func)
 	return !strcmp(file, "??") && *func == '[' && ends_with(func, "]");
 }
 
+/* An autograd node is a frame of our own exports, too; autograd_node has it. */
+static bool is_node(const struct frame_record *l, const char *file)
+{
+	return !strcmp(file, "autograd") && !l->line;
+}
+
 /* Names the library of a function, where the path of the file is not known because there is no
  * debug information. A name may begin with the type of what it returns. */
 static const char *library_of(const char *file, const char *func)
@@ -423,7 +437,7 @@ static int describe_frame(struct records *r, struct frame_record *l)
 	size_t len;
 
 	l->threadless = is_note(file, func) && strstr(func, "backward") != NULL;
-	if ((compiled && is_noise(file, func)) || is_note(file, func))
+	if ((compiled && is_noise(file, func)) || is_note(file, func) || is_node(l, file))
 		return 0;
 	l->unnamed = compiled && !strcmp(func, "??");
 	/* In a binary, the number is that of a byte. */
@@ -664,6 +678,18 @@ static uint32_t metadata_at(struct records *r, const struct draft *d)
 	return joined;
 }
 
+/* The number of the autograd node in the dict; 0: none; UINT32_MAX with errno: it has no room. */
+static uint32_t node_at(struct records *r, const struct draft *d)
+{
+	struct dict_node node = { .cls = string_of(r, value_at(d, KEY_AUTOGRAD_NODE)) };
+
+	if (!node.cls || node.cls == UINT32_MAX)
+		return node.cls;
+	if (number_at(r, d, KEY_AUTOGRAD_FORWARD))
+		node.stack = stack_at(d);
+	return dict__node(r->dict, node);
+}
+
 /* Adds a zeroed record to an array of r, and returns it. NULL: no memory. */
 #define ADD(r, array)                                                                              \
 	(array__grow(&(r)->array, &(r)->cap_##array, (r)->n_##array + 1, sizeof(*(r)->array))      \
@@ -711,7 +737,8 @@ static value make_entry(struct records *r, const struct draft *d)
 	e->no_frames = no_frames(d);
 	e->pool_no = pool_at(d, KEY_POOL_ID);
 	e->metadata = metadata_at(r, d);
-	if (e->metadata == UINT32_MAX)
+	e->node = node_at(r, d);
+	if (e->metadata == UINT32_MAX || e->node == UINT32_MAX)
 		return fail(errno);
 	return value__of(VALUE_ENTRY, r->n_entries - 1);
 }
@@ -725,6 +752,26 @@ static enum snapshot_state state_of(const char *s)
 	if (!strcmp(s, "active_pending_free") || !strcmp(s, "active_awaiting_free"))
 		return BLOCK_WAITS;
 	return BLOCK_FREE;
+}
+
+/* The role that our own export names; CATEGORY_UNKNOWN: none. */
+static enum category role_of(const char *s)
+{
+	static const struct {
+		const char *name;
+		enum category role;
+	} roles[] = {
+		{ "parameter", CATEGORY_PARAMETER },
+		{ "buffer", CATEGORY_BUFFER },
+		{ "gradient", CATEGORY_GRADIENT },
+		{ "optimizer_state", CATEGORY_OPTIMIZER_STATE },
+		{ "kv_cache", CATEGORY_KV_CACHE },
+	};
+
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+		if (!strcmp(roles[i].name, s))
+			return roles[i].role;
+	return CATEGORY_UNKNOWN;
 }
 
 /* PyTorch 2.0 has the requested size and the stack of a block in its history, newest first. */
@@ -761,7 +808,9 @@ static value make_block(struct records *r, const struct draft *d)
 		b->no_frames = no_frames(d);
 	}
 	b->metadata = metadata_at(r, d);
-	if (b->metadata == UINT32_MAX)
+	b->node = node_at(r, d);
+	b->role = (uint8_t)role_of(records__string(r, value_at(d, KEY_ROLE)));
+	if (b->metadata == UINT32_MAX || b->node == UINT32_MAX)
 		return fail(errno);
 	return value__of(VALUE_BLOCK, r->n_blocks - 1);
 }

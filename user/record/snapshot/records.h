@@ -90,6 +90,7 @@ struct snapshot_entry {
 	 * or, in an annotation, for the block; what the allocator itself says of the entry; the
 	 * compiled region. 0: none. */
 	uint32_t metadata;
+	uint32_t node; /* autograd node in the dict, in our own exports; 0: none */
 };
 
 enum snapshot_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_WAITS };
@@ -99,7 +100,8 @@ struct snapshot_block {
 	uint32_t stack;
 	uint8_t state; /* enum snapshot_state */
 	bool no_frames;
-	uint32_t metadata; /* as above */
+	uint32_t metadata, node; /* as above */
+	uint8_t role;		 /* enum category, in our own exports */
 };
 
 struct snapshot_segment {

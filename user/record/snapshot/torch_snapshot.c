@@ -336,6 +336,13 @@ static void set_stack(const struct torch_snapshot *s, struct event *e, uint32_t 
 	e->thread = s->autograd;
 }
 
+/* Sets the autograd node that our own export has; 0: it has none. */
+static void set_node(struct event *e, uint32_t node)
+{
+	if (node)
+		e->node = node;
+}
+
 /* The program's text is the name of the block that is at the address now. A later text is added. */
 static int name_block(struct torch_snapshot *s, const struct track *t, uint64_t addr, uint64_t size,
 		      uint32_t metadata)
@@ -389,6 +396,7 @@ static int list_block(struct torch_snapshot *s, const struct track *t, const str
 	e->flags = o->waits ? BLOCK_PENDING : 0;
 	if (o->stack || o->no_frames)
 		set_stack(s, e, o->stack, o->no_frames);
+	set_node(e, o->node);
 	return o->waits ? 0 : name_block(s, t, o->addr, o->size, o->metadata);
 }
 
@@ -488,6 +496,55 @@ static int list_waiting(struct torch_snapshot *s, const struct track *t)
 	return 0;
 }
 
+/* Makes the event of the role and the name that our own export gives to a block. */
+static int list_role(struct torch_snapshot *s, const struct track *t, uint64_t addr,
+		     const struct snapshot_block *b)
+{
+	struct event *e;
+
+	if (!b->role)
+		return 0;
+	e = add_event(s, t, EVENT_TENSOR);
+	if (!e)
+		return -ENOMEM;
+	e->addr = addr;
+	e->size = b->size;
+	e->name = b->metadata;
+	e->category = b->role;
+	return 0;
+}
+
+/* Does so for all blocks of a segment. */
+static int list_roles_in(struct torch_snapshot *s, const struct track *t,
+			 const struct snapshot_segment *g)
+{
+	uint64_t addr = g->addr;
+
+	for (size_t i = 0; i < g->blocks.n; i++) {
+		value v = value_list__at(&g->blocks, i);
+		const struct snapshot_block *b;
+
+		if (value__kind(v) != VALUE_BLOCK)
+			continue;
+		b = &s->r.blocks[value__number(v)];
+		if (list_role(s, t, addr, b))
+			return -ENOMEM;
+		addr += b->size;
+	}
+	return 0;
+}
+
+/* Makes the events of the roles of the blocks at the end. */
+static int list_roles(struct torch_snapshot *s, const struct track *t)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->r.n_segments && !err; i++)
+		if (s->r.segments[i].device == t->device.index)
+			err = list_roles_in(s, t, &s->r.segments[i]);
+	return err;
+}
+
 static uint8_t exactness(const struct track *t)
 {
 	return tiling__guessed(t->tiling) ? STATE_SEGMENTS_EXACT : STATE_EXACT;
@@ -570,6 +627,7 @@ static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snap
 	e->addr = entry->addr;
 	e->size = size;
 	set_stack(s, e, entry->stack, entry->no_frames);
+	set_node(e, entry->node);
 	set_totals(t, e);
 	e = add_event(s, t, EVENT_REQUESTED);
 	if (!e)
@@ -723,6 +781,7 @@ static int on_oom(struct torch_snapshot *s, struct track *t, const struct snapsh
 		return -ENOMEM;
 	e->size = entry->size;
 	set_stack(s, e, entry->stack, entry->no_frames);
+	set_node(e, entry->node);
 	set_totals(t, e);
 	return 0;
 }
@@ -1125,7 +1184,7 @@ static int make_events(struct torch_snapshot *s)
 		s->part = PART_END;
 		err = notes_until(s, UINT64_MAX) ?: end_period(s);
 		for (size_t i = 0; i < s->n_tracks && !err; i++)
-			err = end_track(s, &s->tracks[i]);
+			err = list_roles(s, &s->tracks[i]) ?: end_track(s, &s->tracks[i]);
 		return err ? err : 1;
 	}
 	if (s->part == PART_DONE)
