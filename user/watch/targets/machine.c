@@ -19,7 +19,8 @@
 #include "inspect/nvml.h"
 #include "record/machine_log.h"
 
-#define LIST_EVERY UINT64_C(30000000000)   /* ns between two lists of all processes */
+#define LIST_EVERY UINT64_C(30000000000) /* ns between two lists of all processes */
+#define UNLISTED_SHARE 64 /* memory of unlisted processes that grew by 1/64 of all: list at once */
 #define NORMAL_AFTER UINT64_C(10000000000) /* ns that a rule is false before it may fire again */
 #define SUBJECTS (1 + GPUS_MAX)		   /* the machine, and each GPU */
 
@@ -39,6 +40,7 @@ struct machine_watch {
 	struct machine_ledger ledger;
 	struct machine_processes processes;
 	uint64_t next_list; /* time of the next list of processes, CLOCK_MONOTONIC, ns */
+	int64_t unlisted;   /* bytes of processes that the last list left out */
 	char boot[40];
 	struct machine_row row;
 };
@@ -204,6 +206,32 @@ static void write_row(struct machine_watch *m)
 	m->failed = err != 0;
 }
 
+/* Bytes of processes that are not among those listed. */
+static int64_t unlisted_now(const struct machine_watch *m)
+{
+	int64_t bytes = m->ledger.line[MACHINE_PROCESSES].bytes;
+
+	for (size_t i = 0; i < m->processes.n; i++)
+		bytes -= (int64_t)m->processes.v[i].anon;
+	return bytes;
+}
+
+/* Reads the largest processes. All are listed each LIST_EVERY, and at once when others than those
+ * listed have grown much: a new process may fill the machine in seconds. */
+static void read_processes(struct machine_watch *m, uint64_t now)
+{
+	int64_t much = (int64_t)(m->ledger.total / UNLISTED_SHARE);
+
+	if (now < m->next_list) {
+		machine_processes__refresh(&m->processes);
+		if (unlisted_now(m) - m->unlisted < much)
+			return;
+	}
+	machine_processes__read(&m->processes);
+	m->next_list = now + LIST_EVERY;
+	m->unlisted = unlisted_now(m);
+}
+
 /* 0 or -errno. */
 static int look(struct machine_watch *m, uint64_t now)
 {
@@ -213,12 +241,7 @@ static int look(struct machine_watch *m, uint64_t now)
 	if (err)
 		return err;
 	machine_ledger__make(&m->readings, &m->ledger);
-	if (now >= m->next_list) {
-		machine_processes__read(&m->processes);
-		m->next_list = now + LIST_EVERY;
-	} else {
-		machine_processes__refresh(&m->processes);
-	}
+	read_processes(m, now);
 	fill_row(m);
 	write_row(m);
 	judge_rules(m, now);
