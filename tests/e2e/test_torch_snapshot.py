@@ -21,6 +21,7 @@ def test_same_as_the_recording():
         compare(name)
 
 
+@nightly("long")
 def test_expandable_segments():
     compare("empty_cache", "expandable")
 
@@ -215,6 +216,7 @@ def dumps(names, rank):
 FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan", "torchtnt", "sglang", "slime", "composer", "mindspeed", "monarch")
 
 
+@nightly("long")
 def test_ranks_of_frameworks():
     """Names as frameworks write them: each folder is a job of two ranks."""
     for rank in (0, 1):
