@@ -193,7 +193,11 @@ static void modules_of_stacks(void **state)
 		"]},"
 		"{\"action\":\"alloc\",\"addr\":8192,\"size\":512,\"time_us\":2,\"frames\":["
 		"{\"filename\":\"/v/torch/nn/modules/module.py\",\"line\":1,"
-		"\"name\":\"Module._wrapped_call_impl [blocks.0 (Block)]\"}]}]]}");
+		"\"name\":\"Module._wrapped_call_impl [blocks.0 (Block)]\"}]},"
+		"{\"action\":\"alloc\",\"addr\":16384,\"size\":512,\"time_us\":3,\"frames\":"
+		"[" FORWARD("/w/sdpa.py", "attend") FORWARD("/w/llama.py", "forward")
+			FORWARD("/w/deprecation.py", "wrapped") FORWARD("/w/capture.py", "wrapper")
+				CALL "," FORWARD("/w/hook.py", "hook") CALL "]}]]}");
 	struct all a = read_all(r);
 	const struct dict *d = mtr_reader__dict(r);
 	struct dict_stack s = dict__get_stack(d, event_of(&a, EVENT_ALLOC, 0)->stack);
@@ -207,6 +211,11 @@ static void modules_of_stacks(void **state)
 	assert_string_equal(dict__str(d, m.cls), "Block");
 	assert_string_equal(dict__str(d, dict__get_loc(d, s.frames[0].loc).func),
 			    "Module._wrapped_call_impl");
+	/* Decorators are between the call and the forward; a hook has no forward. */
+	s = dict__get_stack(d, event_of(&a, EVENT_ALLOC, 2)->stack);
+	m = dict__get_module(d, s.frames[4].module);
+	assert_string_equal(dict__str(d, m.cls), "llama");
+	assert_int_equal(s.frames[6].module, 0);
 	mtr_reader__free(r);
 }
 

@@ -491,6 +491,8 @@ static value make_frame(struct records *r, value file, value func, uint64_t line
 
 /* ---- modules ---- */
 
+#define WRAPPERS_MOST 16 /* frames from a module's call to its forward */
+
 /* The classes of the modules that are being called, outermost first. */
 struct path {
 	char name[1024]; /* below the root, with dots */
@@ -516,6 +518,23 @@ static uint32_t path__enter(struct records *r, struct path *p, uint32_t cls, uin
 	return m.name == UINT32_MAX ? m.name : dict__module(r->dict, m);
 }
 
+/* The class of the module that frame i calls: its forward is the next one, which decorators may
+ * wrap. 0: none. */
+static uint32_t called_class(const struct records *r, const uint32_t *numbers, size_t i)
+{
+	size_t end = i > WRAPPERS_MOST ? i - WRAPPERS_MOST : 0;
+
+	while (i-- > end) {
+		const struct frame_record *f = &r->frames[numbers[i]];
+
+		if (f->calls_module)
+			return 0;
+		if (f->cls)
+			return f->cls;
+	}
+	return 0;
+}
+
 /* Sets the modules of the frames: those of nn.Module's call. The snapshot has no names of modules,
  * so that the classes stand for them. numbers: of the frame records. Returns 0 or -errno. */
 static int name_modules(struct records *r, struct dict_frame *frames, const uint32_t *numbers,
@@ -525,13 +544,11 @@ static int name_modules(struct records *r, struct dict_frame *frames, const uint
 
 	for (size_t i = n; i-- > 0;) {
 		const struct frame_record *call = &r->frames[numbers[i]];
-		const struct frame_record *callee = i ? &r->frames[numbers[i - 1]] : NULL;
-		uint32_t cls = call->cls;
+		uint32_t cls;
 
 		if (!call->calls_module)
 			continue;
-		if (!cls && callee && !callee->calls_module)
-			cls = callee->cls; /* the class of the module's forward */
+		cls = call->cls ?: called_class(r, numbers, i);
 		if (!cls)
 			continue;
 		frames[i].module = path__enter(r, &p, cls, call->name);
