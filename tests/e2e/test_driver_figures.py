@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """The driver's figures of a process not known to be a dry run: the recorder asks NVML, here the dry run's, with a simulated
 machine (docs/internals/DRYRUN.md, "Other processes")."""
+import glob
 import json
 import os
+import signal
+import sys
 import time
 
 import harness
@@ -134,6 +137,71 @@ def test_out_of_memory_beside_a_neighbour():
     check(not [x for x in doc["devices"] if x["device"] == "cuda:1"], "a device that the process does not have: %s", doc["devices"])
 
 
+def beside(name):
+    """A job beside a process that has most of the device. Returns the job, the recorder's machine, and that process."""
+    machine, other = Machine(name), spawn([sys.executable, "-c", "import time; time.sleep(600)", "neighbour of " + name])
+    p = job()
+    take(p, 1 * GIB)
+    machine.say("process 1 %d 2G" % p.pid, "process 1 %d 40G" % other.pid, "process 1 4194303 1G", "reserved 1 2G", "process 0 1 70G")
+    return p, machine, other
+
+
+def names(found, other, name):
+    """The other processes are that one, and one that is gone."""
+    equal(found["count"], 2, "number of other processes: %s" % found)
+    first, gone = found["largest"]
+    equal((first["pid"], first["bytes"], first["uid"], first["user"]), (other.pid, 40 * GIB, 0, "root"), "the neighbour: %s" % first)
+    check(first["command"].endswith("time.sleep(600) neighbour of " + name), "its command: %s", first)
+    equal((gone["pid"], gone["bytes"], gone["user"], gone["command"]), (4194303, GIB, None, None), "a process that is gone")
+
+
+def test_out_of_memory_names_the_neighbour():
+    """--on-oom, and a plain recording of a process that ends at once."""
+    p, machine, other = beside("named")
+    folder, path = scratch("named.d"), scratch("named.mtr")
+    plain = recorder(p, machine, path)
+    r = spawn([TOOL, "record", "-p", str(p.pid), "--on-oom", "-o", folder, "-f"], env=machine.environment())
+    r.wait_line(harness.ATTACHED, 30, stream="err")
+    take(p, 1 << 20)
+    until_used(path, 2 * GIB)
+    take(p, 8 * GIB, "refused")
+    p.popen.stdin.close()
+    equal(p.wait(60), 0, "the job")
+    r.wait(60)
+    plain.wait(60)
+    (window,) = glob.glob(os.path.join(folder, "*.mtr")) or [folder]
+    for recording in (path, window):
+        (oom,) = harness.device(report(recording, at="oom"), "cuda:0")["out_of_memory"]
+        names(oom["other_processes"], other, "named")
+        check(oom["time"] <= oom["other_processes"]["read"] < oom["time"] + 5, "asked at %s: %s", oom["time"], oom["other_processes"])
+        code, out, _ = tool("report", "--at", "oom", recording)
+        said = "neighbour of named (PID %d, user root) 40.00 GiB" % other.pid
+        check(code == 0 and "other processes on this device: " in " ".join(out.split()) and said in " ".join(out.split()), "the report says: %s", out)
+        code, out, _ = tool("diagnose", "--format", "json", recording)
+        check("the largest is" in out and said in out, "diagnose says: %s", out)
+        page = scratch("named.html")
+        code, _, err = tool("export", "html", recording, "-o", page, "-f")
+        equal(code, 0, "export: %s" % err)
+        with open(page, encoding="utf-8") as f:
+            check("; the largest is " in f.read(), "the page does not name the neighbour")
+
+
+def test_kill_names_the_neighbour():
+    """--on-kill: the other processes at the end, from the driver's last answer."""
+    p, machine, other = beside("killed")
+    path = scratch("killed.mtr")
+    r = spawn([TOOL, "record", "-p", str(p.pid), "--on-kill", "-o", path, "-f"], env=machine.environment())
+    r.wait_line(harness.ATTACHED, 30, stream="err")
+    take(p, 1 << 20)
+    helper_of(r.pid)
+    time.sleep(3)  # the driver is asked once a second
+    os.kill(p.pid, signal.SIGKILL)
+    r.wait(60)
+    names(harness.device(report(path), "cuda:0")["other_processes_at_end"], other, "killed")
+    code, out, _ = tool("report", path)
+    check(code == 0 and "neighbour of killed (PID %d, user root) 40.00 GiB" % other.pid in " ".join(out.split()), "the report says: %s", out)
+
+
 def test_a_driver_that_hangs():
     """The recorder continues, and ends at once on Ctrl-C."""
     machine, path = Machine("hang"), scratch("hang.mtr")
@@ -146,12 +214,15 @@ def test_a_driver_that_hangs():
     machine.say("hang")
     for i in range(200):
         take(p, (2 << 20) + 512 * i)
+    take(p, 8 * GIB, "refused")
     begin = time.monotonic()
     finish(r, 20)
     check(time.monotonic() - begin < 10, "Ctrl-C took %.1f s", time.monotonic() - begin)
     until(lambda: ended(helper), "the end of the helper", 30)
     doc = report(path)
     equal(doc["capture"]["lost"], 0, "events lost")
+    # The driver's last answer from before has to do: no process but this one.
+    equal(harness.device(doc, "cuda:0")["out_of_memory"][0]["other_processes"]["count"], 0, "other processes")
     check(sum(row["count"] for row in report(path, by="line")["rows"]) >= 200, "too few: %s", doc["rows"])
     take(p, 512)  # the job still runs
 

@@ -95,15 +95,29 @@ static int find_in_file(FILE *f, const char *name, uid_t uid, struct user *u)
 	return -ENOENT;
 }
 
-/* Finds the user in /etc/passwd, otherwise by getent. 0, -ENOENT or -EINVAL. */
-static int find_user(const char *name, uid_t uid, struct user *u)
+/* As find_in_file(), in /etc/passwd. */
+static int find_in_passwd(const char *name, uid_t uid, struct user *u)
 {
-	char text[LINE], number[16];
 	FILE *f = fopen("/etc/passwd", "re");
 	int err = f ? find_in_file(f, name, uid, u) : -ENOENT;
 
 	if (f)
 		fclose(f);
+	return err;
+}
+
+int user__in_passwd(struct user *u, uid_t uid)
+{
+	return find_in_passwd(NULL, uid, u);
+}
+
+/* Finds the user in /etc/passwd, otherwise by getent. 0, -ENOENT or -EINVAL. */
+static int find_user(const char *name, uid_t uid, struct user *u)
+{
+	char text[LINE], number[16];
+	int err = find_in_passwd(name, uid, u);
+	FILE *f;
+
 	if (err != -ENOENT)
 		return err;
 	snprintf(number, sizeof(number), "%u", uid);

@@ -19,6 +19,8 @@ int user__behind_sudo(struct user *u, bool *ret);
 /* Finds a user by name or ID. Returns 0, -ENOENT (no such user) or -EINVAL (a name or path of the
  * user is too long). */
 int user__named(struct user *u, const char *name);
+/* Finds a user by ID in /etc/passwd alone: starts no program. Returns as user__named(). */
+int user__in_passwd(struct user *u, uid_t uid);
 /* Makes this process run as the user, with the user's groups of /etc/group, irreversibly. If that
  * is another user, calls user__guard_terminal() first. Returns 0 or -errno. */
 int user__become(const struct user *u);

@@ -55,6 +55,11 @@ int holder_processes__read(struct holder_processes *ret, const struct gpus_answe
 /* The process with this PID, or NULL. */
 const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid);
 
+/* Reads only who a process is: state, uid, user, command, container and pod. The user has a name
+ * only if /etc/passwd has it, and the container the name or ID that its control group has. A state
+ * of 'X': there is no such process. */
+void holder_process__read_name(struct holder_process *ret, pid_t pid);
+
 /* Parts of the reader, for tests. */
 
 /* Fills the fields of /proc/PID/stat: state, parent, started; and the session. False: the text is
@@ -64,6 +69,18 @@ bool holder_process__parse_stat(struct holder_process *p, const char *text, pid_
  * text of len bytes with a NUL after each variable. */
 void holder_process__set_job(struct holder_process *p, const char *cgroup, const char *env,
 			     size_t len);
+
+/* ---- names of a few processes, without waiting ---- */
+
+struct holder_names;
+
+/* Starts a thread that reads the names of these processes. NULL with errno: it did not start. */
+struct holder_names *holder_names__new(const pid_t *pid, size_t n);
+/* The processes in the order of the PIDs, as holder_process__read_name(); valid until
+ * holder_names__free(). NULL: not all have been read so far. */
+const struct holder_process *holder_names__get(const struct holder_names *h, size_t *n);
+/* Never waits for the thread. NULL is fine. */
+void holder_names__free(struct holder_names *h);
 
 /* ---- tables ---- */
 

@@ -11,7 +11,9 @@
  * figure counts if it equals the one before, and no call between the two changes it.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define NVML_DEVICES_MAX 64
 
@@ -69,6 +71,22 @@ bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret);
 /* Requests new figures and waits for them, at most 250 ms. Captures that end together wait only
  * once. */
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret);
+/* Another process with memory on a device. */
+struct nvml_other {
+	pid_t pid;
+	uint64_t used; /* bytes; UINT64_MAX: not known */
+};
+
+/* Requests an answer that has all processes, those of graphics and MPS, too. Returns as nvml__ask().
+ */
+uint64_t nvml__ask_others(struct nvml *s);
+/* Sets v to the largest other processes on a device, at most max, the largest first, and *all to
+ * their number in all, from NVML's last answer whose calls began at `asked` or later. In
+ * multi-instance mode only those in the process's own slice. *began: when the calls began,
+ * CLOCK_MONOTONIC, ns. Returns the number in v; -EAGAIN: there is no such answer; -ENOENT: it does
+ * not have the device, as in a dry run. */
+int nvml__others(struct nvml *s, unsigned device, uint64_t asked, struct nvml_other *v, size_t max,
+		 size_t *all, uint64_t *began);
 /* Calls fn for each device whose figure changed since the last call. 0 or the value that fn
  * returned. */
 int nvml__report_used(struct nvml *s, const struct nvml_figures *f,

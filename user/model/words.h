@@ -16,6 +16,8 @@
 
 struct json;
 struct oom_tensor; /* record/oom.h */
+struct neighbour;
+struct neighbours;
 struct oom_tensors;
 
 /* Cuts s in place to this width at a whole character, with "..." at the end. Returns s. */
@@ -66,6 +68,14 @@ char *words__oom_tensor(char buf[WORDS_TENSOR], const struct oom_tensor *t, cons
  * is known. Returns buf. */
 #define WORDS_SHAPE 224
 char *words__shape(char buf[WORDS_SHAPE], const struct oom_tensor *t);
+/* Writes another process on a device, clean: "python train.py (PID 4242, user alice, container web)
+ * 40.00 GiB". Returns buf. */
+#define WORDS_NEIGHBOUR 512
+char *words__neighbour(char buf[WORDS_NEIGHBOUR], const struct neighbour *n);
+/* Finds the other processes at the device's first failure or, without one, at the end of the
+ * process. False: not known. neighbours__free() must follow. */
+bool words__neighbours_of(const struct model *m, const struct facts *f, size_t device,
+			  struct neighbours *ret);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */
 char *words__thread(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */

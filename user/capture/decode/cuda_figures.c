@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "capture/decode/neighbours_stage.h"
 #include "capture/probes.h"
 #include "capture/target.h"
 
@@ -170,6 +171,9 @@ int cuda_calls__used(struct decoder *d, bool last)
 		log_warn("--requested: the process has no PyTorch with CUDA");
 	if (!c || !c->smi)
 		return 0;
+	err = last ? neighbours_stage__last(d) : neighbours_stage__tick(d);
+	if (err)
+		return err;
 	if (!last && !nvml__is_dry_run(c->smi))
 		ask_driver(d);
 	if (last) {

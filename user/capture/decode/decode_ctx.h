@@ -22,6 +22,7 @@ struct host_memory;
 struct map64;
 struct modules;
 struct native_stacks;
+struct neighbours_stage;
 struct oom_copies;
 struct probes;
 struct symbolizer;
@@ -78,12 +79,13 @@ struct decoder {
 	struct autograd *autograd;    /* NULL: backward is not joined to forward */
 	struct modules *modules;      /* NULL: calls of modules are not recorded */
 	struct native_stacks *native; /* NULL: native stacks are not recorded */
-	bool warned_native;	  /* the warning that a native stack could not be read was given */
-	struct oom_copies *oom;	  /* NULL: no allocation with tensors in its frames failed */
-	struct host_memory *host; /* NULL: host memory is not recorded */
-	uint64_t same_until;	  /* ns since start; later records of host memory are dropped: the
-				     process may have become another program (exec) */
-	struct sink *next;	  /* gets every event; borrowed */
+	bool warned_native;	/* the warning that a native stack could not be read was given */
+	struct oom_copies *oom; /* NULL: no allocation with tensors in its frames failed */
+	struct neighbours_stage *neighbours; /* NULL: nothing failed on a device */
+	struct host_memory *host;	     /* NULL: host memory is not recorded */
+	uint64_t same_until; /* ns since start; later records of host memory are dropped: the
+				process may have become another program (exec) */
+	struct sink *next;   /* gets every event; borrowed */
 	/* Called at the end of each step, also of those after the requested ones; NULL: none. time:
 	 * ns since start. */
 	void (*on_step)(void *ctx, uint64_t time);

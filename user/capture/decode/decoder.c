@@ -11,6 +11,7 @@
 #include "capture/decode/code_cache.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/neighbours_stage.h"
 #include "capture/decode/oom_tensors.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
@@ -59,6 +60,7 @@ void decoder__free(struct decoder *d)
 	modules__free(d->modules);
 	native_stacks__free(d->native);
 	oom_tensors__free(d->oom);
+	neighbours_stage__free(d->neighbours);
 	host_memory__free(d->host);
 	symbolizer__free(d->names);
 	map64__free(d->stacks);
@@ -188,7 +190,8 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (e.kind == EVENT_OOM) {
 		cuda_calls__used_soon(d);
 		/* The facts first: a window's file is written at the event. */
-		if (oom_tensors__failed(d, &r->h, e.time))
+		if (oom_tensors__failed(d, &r->h, e.time) ||
+		    neighbours_stage__failed(d, e.device, e.time))
 			return -ENOMEM;
 	}
 	return decoder__emit(d, &e);

@@ -301,6 +301,28 @@ static bool read_who(const struct holder_processes *known, struct holder_sleep *
 	return ok;
 }
 
+void holder_process__read_name(struct holder_process *ret, pid_t pid)
+{
+	struct holder_process *p = ret;
+	char text[4096], id[16];
+	struct user user;
+	struct cgroup c;
+	pid_t session;
+
+	*p = (struct holder_process){ .pid = pid, .state = 'X' };
+	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0 ||
+	    !holder_process__parse_stat(p, text, &session))
+		return;
+	read_status(p);
+	read_command(p);
+	snprintf(id, sizeof(id), "%u", p->uid);
+	put_clean(p->user, sizeof(p->user), user__in_passwd(&user, p->uid) ? id : user.name);
+	cgroup__read(pid, &c);
+	snprintf(id, sizeof(id), "%.12s", c.container);
+	put_clean(p->container, sizeof(p->container), *c.name ? c.name : id);
+	put_clean(p->pod, sizeof(p->pod), c.pod);
+}
+
 static struct holder_process *new_place(struct holder_processes *ps)
 {
 	if (ps->n < HOLDER_PROCESSES)

@@ -2,6 +2,7 @@
 #include "inspect/nvml.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -521,4 +522,69 @@ void nvml__read_last(struct nvml *s, struct nvml_figures *ret)
 		if (gpus__wait(mask, asked))
 			read_answer(s, gpus__answer(), ret);
 	}
+}
+
+/* ---- other processes ---- */
+
+uint64_t nvml__ask_others(struct nvml *s)
+{
+	if (s->nvml)
+		gpus__ask_all();
+	return nvml__ask(s);
+}
+
+/* The slice that the process is in on a GPU, or GPUS_NO_SLICE. */
+static uint32_t own_slice(const struct nvml *s, const struct gpus_answer *a, unsigned gpu)
+{
+	for (unsigned i = 0; i < a->n; i++)
+		if (a->process[i].gpu == gpu && a->process[i].pid == (unsigned)proc__pid(s->proc))
+			return a->process[i].slice;
+	return GPUS_NO_SLICE;
+}
+
+/* Adds a process to v, which is sorted; the smallest has to go if there is no room. */
+static size_t insert(struct nvml_other *v, size_t n, size_t max, struct nvml_other x)
+{
+	uint64_t bytes = x.used == UINT64_MAX ? 0 : x.used;
+	size_t at = n;
+
+	while (at && (v[at - 1].used == UINT64_MAX || v[at - 1].used < bytes))
+		at--;
+	if (at == max)
+		return n;
+	n += n < max;
+	memmove(&v[at + 1], &v[at], (n - 1 - at) * sizeof(*v));
+	v[at] = x;
+	return n;
+}
+
+int nvml__others(struct nvml *s, unsigned device, uint64_t asked, struct nvml_other *v, size_t max,
+		 size_t *all, uint64_t *began)
+{
+	const struct gpus_answer *a = s->nvml ? gpus__answer() : NULL;
+	uint32_t slice;
+	size_t n = 0;
+	int gpu;
+
+	*all = 0;
+	if (!s->nvml)
+		return -ENOENT;
+	if (!a || a->begin < asked)
+		return -EAGAIN;
+	check_order(s, find_listed(s, a));
+	gpu = nvml__gpu(s, device);
+	if (gpu < 0 || !(a->known & bit((unsigned)gpu)))
+		return -ENOENT;
+	*began = a->begin;
+	slice = own_slice(s, a, (unsigned)gpu);
+	for (unsigned i = 0; i < a->n; i++) {
+		const struct gpus_process *p = &a->process[i];
+
+		if (p->gpu != (unsigned)gpu || p->pid == (unsigned)proc__pid(s->proc) ||
+		    p->pid > INT_MAX || (slice != GPUS_NO_SLICE && p->slice != slice))
+			continue;
+		++*all;
+		n = insert(v, n, max, (struct nvml_other){ (pid_t)p->pid, p->used });
+	}
+	return (int)n;
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/model.h"
 #include "model/words.h"
+#include "record/neighbours.h"
 #include "record/oom.h"
 
 static int by_bytes(const void *a, const void *b)
@@ -84,4 +85,42 @@ char *words__oom_tensor(char buf[WORDS_TENSOR], const struct oom_tensor *t, cons
 	if (strcmp(device__name(t->device, on, sizeof(on)), device) != 0)
 		snprintf(buf + len, WORDS_TENSOR - len, ", on %s", on);
 	return buf;
+}
+
+/* ---- other processes ---- */
+
+#define COMMAND 80 /* characters of a command line */
+
+char *words__neighbour(char buf[WORDS_NEIGHBOUR], const struct neighbour *n)
+{
+	char command[256], user[64], container[64], bytes[24] = "";
+	size_t len;
+
+	text__clean(command, sizeof(command), n->command, strlen(n->command));
+	text__clean(user, sizeof(user), n->user, strlen(n->user));
+	text__clean(container, sizeof(container), n->container, strlen(n->container));
+	words__cut(command, COMMAND);
+	if (n->bytes_known)
+		text__bytes(bytes, sizeof(bytes), n->bytes);
+	len = (size_t)snprintf(buf, WORDS_NEIGHBOUR, "%s (PID %" PRIu32,
+			       *command ? command : "no such process", n->pid);
+	if (*user)
+		len += (size_t)snprintf(buf + len, WORDS_NEIGHBOUR - len, ", user %s", user);
+	if (*container)
+		len += (size_t)snprintf(buf + len, WORDS_NEIGHBOUR - len, ", container %s",
+					container);
+	snprintf(buf + len, WORDS_NEIGHBOUR - len, ")%s%s", *bytes ? " " : "", bytes);
+	return buf;
+}
+
+bool words__neighbours_of(const struct model *m, const struct facts *f, size_t device,
+			  struct neighbours *ret)
+{
+	struct model_device d;
+	struct model_oom oom;
+
+	model__device(m, device, &d);
+	if (model__oom(m, device, 0, &oom))
+		return neighbours__read(f, oom.time, d.device, ret);
+	return neighbours__read_end(f, d.device, ret);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Findings about a device that is full, as CUDA's driver shows it. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text.h"
+#include "record/neighbours.h"
 #include "report/findings/internal.h"
 
 /* Percent of the device's memory: */
@@ -38,19 +40,32 @@ static int add_retries(struct judging *j, const struct model_device *d)
 	return findings__add(j, &f);
 }
 
+/* Adds the largest other process to a finding's text, if it is known. */
+static void name_largest(const struct judging *j, size_t device, char text[REPORT_TEXT])
+{
+	size_t len = strlen(text);
+	char name[WORDS_NEIGHBOUR];
+	struct neighbours n;
+
+	if (words__neighbours_of(j->source->model, j->source->facts, device, &n) && n.n)
+		snprintf(text + len, REPORT_TEXT - len, "; the largest is %s",
+			 words__neighbour(name, &n.v[0]));
+	neighbours__free(&n);
+}
+
 /* Adds a finding about other processes, if the job lacks the memory that they have: it ran out, or
  * little is left. */
-static int add_others(struct judging *j, const struct model_device *d)
+static int add_others(struct judging *j, size_t device, const struct model_device *d)
 {
 	uint64_t total = words__device_total(j->source->facts, d), others;
-	char text[256], theirs[24], own[24], left[24];
+	char text[REPORT_TEXT], theirs[24], own[24], left[24];
 	struct finding f = {
 		.code = FINDING_OTHER_PROCESSES,
 		.whole = total,
 		.text = text,
 		.sure = "exact",
-		.remedy = "`nvidia-smi` lists them: end those that are not needed, or use another "
-			  "GPU",
+		.remedy = "`memtrace-bpf ps --device` lists them: end those that are not needed, "
+			  "or use another GPU",
 	};
 
 	if (!words__other_processes(j->source->facts, d, &others) ||
@@ -64,12 +79,13 @@ static int add_others(struct judging *j, const struct model_device *d)
 		 text__bytes(theirs, sizeof(theirs), others),
 		 text__bytes(own, sizeof(own), d->driver_used),
 		 text__bytes(left, sizeof(left), d->driver_left));
+	name_largest(j, device, text);
 	return findings__add(j, &f);
 }
 
-int driver_findings__add(struct judging *j, const struct model_device *d)
+int driver_findings__add(struct judging *j, size_t device, const struct model_device *d)
 {
 	int err = add_retries(j, d);
 
-	return err ? err : add_others(j, d);
+	return err ? err : add_others(j, device, d);
 }

@@ -450,7 +450,7 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	err = add_fragments(j, device, &d);
 	if (err)
 		goto free_growth;
-	err = driver_findings__add(j, &d);
+	err = driver_findings__add(j, device, &d);
 	if (err)
 		goto free_growth;
 	err = judge_growth(j, &d, &s, &list);

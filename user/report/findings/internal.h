@@ -39,7 +39,7 @@ int fragments__find(const struct findings_source *source, size_t device, struct 
 int duplicates__add(struct judging *j, size_t device, const struct model_device *d);
 /* Adds what CUDA's driver shows of a device: calls that it refused, and other processes. Returns 0
  * or -ENOMEM. */
-int driver_findings__add(struct judging *j, const struct model_device *d);
+int driver_findings__add(struct judging *j, size_t device, const struct model_device *d);
 
 /* Growth of host memory. Call host_findings__judge() before the others; those that add return 0 or
  * -ENOMEM. */

@@ -16,6 +16,7 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
+#include "record/neighbours.h"
 #include "record/oom.h"
 #include "report/advice.h"
 #include "report/doc.h"
@@ -348,12 +349,41 @@ static void put_oom_tensors(struct json *j, const struct report_doc *doc, const 
 	oom__free(&t);
 }
 
+/* Writes the other processes on a device; known: they are recorded. */
+static void put_neighbours(struct json *j, const char *key, bool known, const struct neighbours *n)
+{
+	if (!known) {
+		json__null(j, key);
+		return;
+	}
+	json__open_object(j, key);
+	json__seconds(j, "read", n->read, 9);
+	json__uint(j, "count", n->all);
+	json__open_array(j, "largest");
+	for (size_t i = 0; i < n->n; i++) {
+		const struct neighbour *x = &n->v[i];
+
+		json__open_object(j, NULL);
+		json__uint(j, "pid", x->pid);
+		json__uint_or_null(j, "bytes", x->bytes_known, x->bytes);
+		json__uint_or_null(j, "uid", x->uid_known, x->uid);
+		json__string(j, "user", *x->user ? x->user : NULL);
+		json__string(j, "command", *x->command ? x->command : NULL);
+		json__string(j, "container", *x->container ? x->container : NULL);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
 static void put_ooms(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct row_frame line;
 	struct model_device d;
+	struct neighbours n;
 	struct model_oom o;
 	uint64_t all;
+	bool known;
 
 	model__device(doc->model, device, &d);
 	all = words__device_total(doc->facts, &d);
@@ -382,9 +412,24 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 		}
 		json__uint(j, "tid", dict__get_thread(doc->dict, o.thread).tid);
 		put_oom_tensors(j, doc, &o);
+		known = neighbours__read(doc->facts, o.time, d.device, &n);
+		put_neighbours(j, "other_processes", known, &n);
+		neighbours__free(&n);
 		json__close_object(j);
 	}
 	json__close_array(j);
+}
+
+/* Writes the other processes at a bad end of the process, or no key if they are not known. */
+static void put_end_neighbours(struct json *j, const struct report_doc *doc, size_t device)
+{
+	struct model_device d;
+	struct neighbours n;
+
+	model__device(doc->model, device, &d);
+	if (neighbours__read_end(doc->facts, d.device, &n))
+		put_neighbours(j, "other_processes_at_end", true, &n);
+	neighbours__free(&n);
 }
 
 /* ---- the recording ---- */
@@ -638,6 +683,7 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 	report_json__figures(j, &d);
 	if (d.ooms)
 		put_ooms(j, doc, device);
+	put_end_neighbours(j, doc, device);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
 	if (err || device__on_host(d.device))
 		return err;

@@ -18,6 +18,7 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
+#include "record/neighbours.h"
 #include "record/oom.h"
 #include "record/stream.h"
 #include "report/recording/pools.h"
@@ -367,6 +368,7 @@ static bool is_fragmentation(const struct model_oom *o, uint64_t *cached)
 }
 
 #define TENSORS_SHOWN 4
+#define NEIGHBOURS_SHOWN 4
 
 /* Prints the tensors that the failed call has in its variables. Without memory for them, none. */
 static void print_oom_tensors(FILE *out, const struct model *m, const struct model_device *d,
@@ -389,6 +391,45 @@ static void print_oom_tensors(FILE *out, const struct model *m, const struct mod
 		add_part(&l, "+ %zu more", t.n - TENSORS_SHOWN);
 	fputc('\n', out);
 	oom__free(&t);
+}
+
+/* Prints the other processes on the device, by name. */
+static void print_neighbours(FILE *out, const char *lead, const struct neighbours *n,
+			     const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	char text[WORDS_NEIGHBOUR];
+
+	if (!n->all)
+		return;
+	l.lead = lead;
+	l.at = strlen(l.lead);
+	for (size_t i = 0; i < n->n && i < NEIGHBOURS_SHOWN; i++)
+		add_part(&l, "%s", words__neighbour(text, &n->v[i]));
+	if (n->all > NEIGHBOURS_SHOWN)
+		add_part(&l, "+ %" PRIu64 " more", n->all - NEIGHBOURS_SHOWN);
+	fputc('\n', out);
+}
+
+static void print_oom_neighbours(FILE *out, const struct model_device *d,
+				 const struct model_oom *oom, const struct facts *f,
+				 const struct report_text_opts *o)
+{
+	struct neighbours n;
+
+	if (neighbours__read(f, oom->time, d->device, &n))
+		print_neighbours(out, "  other processes on this device: ", &n, o);
+	neighbours__free(&n);
+}
+
+static void print_end_neighbours(FILE *out, const struct model_device *d, const struct facts *f,
+				 const struct report_text_opts *o)
+{
+	struct neighbours n;
+
+	if (neighbours__read_end(f, d->device, &n))
+		print_neighbours(out, "  other processes on this device at the end: ", &n, o);
+	neighbours__free(&n);
 }
 
 static void print_oom(FILE *out, const struct model *m, const struct model_device *d,
@@ -436,6 +477,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	}
 	fputc('\n', out);
 	print_oom_tensors(out, m, d, oom, f, o);
+	print_oom_neighbours(out, d, oom, f, o);
 }
 
 /* Prints why the request found no place, and the memory by pool and stream. Returns 0 or -ENOMEM. */
@@ -622,6 +664,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	free(growing);
 	if (d.ooms && !err)
 		err = print_ooms(out, m, i, &d, f, o);
+	else if (!err)
+		print_end_neighbours(out, &d, f, o);
 	return err;
 }
 
