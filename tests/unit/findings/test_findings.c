@@ -4,6 +4,7 @@
 
 #include "report/advice.h"
 #include "report/findings.h"
+#include "report/findings/internal.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -583,6 +584,19 @@ static void test_host_beside_cpu(void **state)
 	job__free(&j);
 }
 
+/* The nodes of a graph that is kept are host memory, so the graph comes first. */
+static void test_host_after_a_graph(void **state)
+{
+	struct finding host = { .code = FINDING_LEAK, .device = "host" };
+	struct finding cuda = { .code = FINDING_LEAK, .device = "cuda:0" };
+	struct finding graph = { .code = FINDING_GRAPH_KEPT, .device = "cuda:0" };
+	struct finding calls = { .code = FINDING_CALLS_KEEP, .device = "cuda:0" };
+
+	assert_true(findings__compare(&cuda, &graph) < 0);
+	assert_true(findings__compare(&graph, &host) < 0);
+	assert_true(findings__compare(&host, &calls) < 0);
+}
+
 /* A cache of functools that is never hit. */
 static void test_cache(void **state)
 {
@@ -610,12 +624,19 @@ static void test_cache(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_retries),		cmocka_unit_test(test_other_processes),
-		cmocka_unit_test(test_others_at_oom),	cmocka_unit_test(test_no_grad),
-		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
-		cmocka_unit_test(test_state_held),	cmocka_unit_test(test_optimizer_twice),
-		cmocka_unit_test(test_tracing),		cmocka_unit_test(test_host_of_cpu),
-		cmocka_unit_test(test_host_beside_cpu), cmocka_unit_test(test_leak_at_oom),
+		cmocka_unit_test(test_retries),
+		cmocka_unit_test(test_other_processes),
+		cmocka_unit_test(test_others_at_oom),
+		cmocka_unit_test(test_no_grad),
+		cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_weights_held),
+		cmocka_unit_test(test_state_held),
+		cmocka_unit_test(test_optimizer_twice),
+		cmocka_unit_test(test_tracing),
+		cmocka_unit_test(test_host_of_cpu),
+		cmocka_unit_test(test_host_beside_cpu),
+		cmocka_unit_test(test_leak_at_oom),
+		cmocka_unit_test(test_host_after_a_graph),
 		cmocka_unit_test(test_cache),
 	};
 

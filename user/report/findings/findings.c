@@ -515,14 +515,23 @@ static double share_of(const struct finding *f)
 	return f->whole ? (double)f->bytes / (double)f->whole : 0;
 }
 
+/* Place of a fault: by its code, but growth of host memory after a graph that is kept. The graph's
+ * nodes are host memory, so the graph may be the cause. */
+static int place_of(const struct finding *f)
+{
+	bool of_host = f->code == FINDING_LEAK && !strcmp(f->device, "host");
+
+	return of_host ? 2 * FINDING_GRAPH_KEPT + 1 : 2 * (int)f->code;
+}
+
 int findings__compare(const struct finding *a, const struct finding *b)
 {
 	bool fault = finding__is_fault(a->code);
 
 	if (fault != finding__is_fault(b->code))
 		return fault ? -1 : 1;
-	if (fault && a->code != b->code)
-		return (int)a->code - (int)b->code;
+	if (fault && place_of(a) != place_of(b))
+		return place_of(a) - place_of(b);
 	if ((a->code == FINDING_TRACING) != (b->code == FINDING_TRACING))
 		return a->code == FINDING_TRACING ? 1 : -1;
 	if (share_of(a) != share_of(b))

@@ -59,7 +59,8 @@ int host_findings__add(struct judging *j);
 /* True if all texts of the finding were allocated. */
 bool findings__is_whole(const struct finding *f);
 void findings__free_texts(struct finding *f);
-/* For qsort(): faults before savings, faults by code, savings by share. */
+/* For qsort(): faults before savings, faults by code (host memory after a graph that is kept),
+ * savings by share. */
 int findings__compare(const struct finding *a, const struct finding *b);
 /* Writes the finding's JSON members into the open object. */
 void findings__put(struct json *j, const struct finding *f);
