@@ -271,7 +271,7 @@ static uint64_t requested_of(const struct tiles *t, size_t i, uint64_t size)
 	return requested && requested < size ? requested : size;
 }
 
-/* Writes the role and the name that the program's objects gave to a block, for our own reader. */
+/* Writes the role and the name of a block, for our own reader. */
 static void put_role(struct pickle *p, const struct live_block *b)
 {
 	switch (b->category) {
@@ -562,6 +562,7 @@ struct snapshot {
 	/* Address -> size and device of memory that the allocator took. The event that gives it
 	 * back may have neither. */
 	struct map64 *segments;
+	struct map64 *pinned; /* address -> size of pinned host memory */
 	/* Free bytes on the device according to the driver, and the reserved bytes at that time. */
 	struct left {
 		bool known;
@@ -726,6 +727,20 @@ static int add_segment_free(const struct export_ctx *c, struct snapshot *s, cons
 	return is_after_moment(c, s, device) ? 0 : add_entry(s, &entry);
 }
 
+/* Adds pinned host memory that was taken or given back. Its entries have no device. Returns 0 or
+ * -ENOMEM. */
+static int add_pinned(struct snapshot *s, const struct event *e, struct entry entry)
+{
+	entry.device = DEVICE_UNKNOWN;
+	entry.action = SEGMENT_ALLOC;
+	if (e->kind == EVENT_CUDA_ALLOC)
+		return map64__set(s->pinned, e->addr, e->size) ?: add_entry(s, &entry);
+	if (!map64__del(s->pinned, e->addr, &entry.size))
+		return 0;
+	entry.action = SEGMENT_FREE;
+	return add_entry(s, &entry);
+}
+
 /* Sets the requested size in the entry of the allocation that an EVENT_REQUESTED describes, if it
  * is still known. */
 static void set_requested(struct snapshot *s, const struct event *e)
@@ -761,6 +776,8 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		.device = e->device.index,
 	};
 
+	if (e->how == MEM_HOST && (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
+		return add_pinned(s, e, entry);
 	if (e->kind == EVENT_CUDA_FREE) /* the event may lack a device */
 		return add_segment_free(c, s, e, entry);
 	if (!is_of_gpu(e))
@@ -805,6 +822,7 @@ static void snapshot_release(void *state)
 	if (!s)
 		return;
 	map64__free(s->segments);
+	map64__free(s->pinned);
 	free(s->ring);
 	free(s);
 }
@@ -817,8 +835,9 @@ static int snapshot_begin(struct export_ctx *c, void **state)
 	if (!s)
 		return -ENOMEM;
 	s->segments = map64__new();
-	if (!s->segments) {
-		free(s);
+	s->pinned = map64__new();
+	if (!s->segments || !s->pinned) {
+		snapshot_release(s);
 		return -ENOMEM;
 	}
 	*state = s;
@@ -920,6 +939,28 @@ static int put_traces(struct writer *w, unsigned int devices)
 	}
 	pickle__close_list(w->p);
 	return err;
+}
+
+/* Writes the trace of pinned host memory up to the latest moment of a device, if there is any.
+ * Returns 0 or -ENOMEM. */
+static int put_host_trace(struct writer *w)
+{
+	uint64_t last = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < model__devices(w->c->model); i++) {
+		struct model_device d;
+
+		model__device(w->c->model, i, &d);
+		if (d.marked && d.mark_event > last)
+			last = d.mark_event;
+	}
+	for (size_t i = 0; i < w->s->n && !any; i++)
+		any = entry_at(w->s, i)->device == DEVICE_UNKNOWN;
+	if (!any)
+		return 0;
+	pickle__key(w->p, "host_traces");
+	return put_trace(w, DEVICE_UNKNOWN, last);
 }
 
 /* Collects address ranges of the device's blocks and segments from the events up to number `last`.
@@ -1048,7 +1089,7 @@ static int put_document(struct writer *w)
 	pickle__open_dict(w->p);
 	err = put_segments(w, devices);
 	if (!err)
-		err = put_traces(w, devices);
+		err = put_traces(w, devices) ?: put_host_trace(w);
 	if (err)
 		return err;
 	pickle__key(w->p, "external_annotations");

@@ -502,7 +502,7 @@ static int list_role(struct torch_snapshot *s, const struct track *t, uint64_t a
 {
 	struct event *e;
 
-	if (!b->role)
+	if (!b->role && !b->metadata)
 		return 0;
 	e = add_event(s, t, EVENT_TENSOR);
 	if (!e)
