@@ -265,8 +265,12 @@ static uint8_t category_of_live(const struct model *m, const struct life *l, con
 		if (steps)
 			return has_size(l, site->size, SIZE_PARAMETER) ? CATEGORY_GRADIENT
 								       : CATEGORY_UNKNOWN;
-		/* Checkpointing calls modules again. */
-		return origin.module ? CATEGORY_ACTIVATION : CATEGORY_GRADIENT;
+		/* Checkpointing calls modules again. The frames of the forward call that made an
+		 * autograd node say nothing about what the node allocates. */
+		return origin.module && !attribution__charged(m->attribution, site->stack,
+							      site->node)
+			       ? CATEGORY_ACTIVATION
+			       : CATEGORY_GRADIENT;
 	case PHASE_OPTIMIZER:
 		return steps ? CATEGORY_OPTIMIZER_STATE : origin.made_for;
 	}
