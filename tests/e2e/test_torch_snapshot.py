@@ -118,6 +118,14 @@ def test_round_trip_of_a_window():
     equal(figures(report(made)), figures(report(path)), "the report of the snapshot")
 
 
+def test_round_trip_without_a_census():
+    """What a node allocated in backward is no activation, although it has the frames of the forward call."""
+    path, made = os.path.join(harness.REPO, "tests", "data", "guide", "leak.mtr"), scratch("leak.pickle")
+    equal(tool("export", "snapshot", path, "-f", "-o", made)[0], 0, "export")
+    roles = {r["category"] for r in report(made, at="end")["rows"] if r.get("phase") == "backward"}
+    check("gradient" in roles and "activation" not in roles, "roles of backward: %s", roles)
+
+
 def test_state_only():
     """Without a trace, the snapshot has what is live: all of it is from before."""
     _, snapshot = both("mlp")
