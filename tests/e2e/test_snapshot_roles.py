@@ -64,7 +64,7 @@ class Trace:
         gradients = [self.alloc(AUTOGRAD, 30), self.alloc(AUTOGRAD, 7)]
         self.free(*kept)
         if first:
-            self.alloc(STATE, 60)
+            self.alloc(STATE, 30), self.alloc(STATE, 7)
         self.free(self.alloc(UPDATE, 5))
         self.free(*gradients, batch)
 
@@ -85,7 +85,7 @@ def trained(steps):
 
 def test_forward_fails():
     """In a later step all roles are known, also if the exception then frees what the forward made."""
-    want = {"parameter": 37, "optimizer_state": 60, "activation": 21, "input": 2}
+    want = {"parameter": 37, "optimizer_state": 37, "activation": 21, "input": 2}
     t = trained(3)
     made = [t.alloc(BATCH, 2), t.alloc(FORWARD, 10), t.alloc(FORWARD, 11)]
     t.oom(FORWARD)
@@ -107,7 +107,7 @@ def test_loss_fails():
     t = trained(2)
     t.forward()
     t.oom(LOSS)
-    equal(t.roles("loss"), {"parameter": 37, "optimizer_state": 60, "activation": 22, "input": 2}, "roles")
+    equal(t.roles("loss"), {"parameter": 37, "optimizer_state": 37, "activation": 22, "input": 2}, "roles")
 
 
 def test_backward_fails():
@@ -117,7 +117,7 @@ def test_backward_fails():
     t.alloc(AGAIN, 9)
     t.oom([])
     got = t.roles("backward")
-    equal((got["gradient"], got["parameter"], got["optimizer_state"]), (30, 37, 60), "roles: %s" % got)
+    equal((got["gradient"], got["parameter"], got["optimizer_state"]), (30, 37, 37), "roles: %s" % got)
 
 
 def test_optimizer_fails():
@@ -126,11 +126,11 @@ def test_optimizer_fails():
     t.model()
     t.forward()
     t.alloc(AUTOGRAD, 30), t.alloc(AUTOGRAD, 7)
-    t.alloc(STATE, 60)
+    t.alloc(STATE, 30), t.alloc(STATE, 7)
     t.alloc(UPDATE, 5)
     t.oom(UPDATE)
     got = t.roles("optimizer")
-    equal((got["parameter"], got["gradient"], got["optimizer_state"], got["unknown"]), (37, 37, 60, 8), "roles: %s" % got)
+    equal((got["parameter"], got["gradient"], got["optimizer_state"], got["unknown"]), (37, 37, 37, 8), "roles: %s" % got)
 
 
 def test_accumulated():
@@ -143,6 +143,38 @@ def test_accumulated():
     t.oom(FORWARD)
     got = t.roles("accumulated")
     equal((got["gradient"], got["activation"]), (37, 10), "roles: %s" % got)
+
+
+def test_without_optimizer_state():
+    """As with SGD: a parameter has the size of a gradient. So has the first input, but it is gone after some steps."""
+    for steps, want in (1, 30), (4, 37):
+        t = Trace()
+        t.model()
+        other = t.alloc(OWN, 3)
+        for i in range(steps):
+            made = t.forward()
+            gradients = [t.alloc(AUTOGRAD, n) for n in (30, 7, 3)]
+            t.free(*made, t.alloc(UPDATE, 5), *gradients)
+        t.alloc(FORWARD, 10)
+        if steps > 1:
+            t.free(other)
+        t.oom(FORWARD)
+        equal(t.roles("sgd")["parameter"], want, "parameters after %d steps" % steps)
+
+
+def test_before_the_history():
+    """PyTorch writes empty frames for blocks from before the history: they are nobody's, not the autograd thread's."""
+    t = Trace()
+    t.alloc(FORWARD, 10), t.alloc(AUTOGRAD, 7)
+    path = scratch("before.pickle")
+    blocks = [{"size": n * MIB, "requested_size": n * MIB, "state": "active_allocated", "frames": f}
+              for n, f in ((30, []), (10, FORWARD), (7, AUTOGRAD))]
+    trace = [{**e, "addr": (1 << 40) + at * MIB} for e, at in zip(t.entries, (30, 40))]
+    with open(path, "wb") as f:
+        pickle.dump({"segments": [{"device": 0, "address": 1 << 40, "total_size": 47 * MIB, "stream": 0, "segment_pool_id": (0, 0),
+                                   "segment_type": "large", "blocks": blocks}], "device_traces": [trace]}, f)
+    rows = {r["bytes"] // MIB: (r["source"], r["category"]) for r in report(path, at="end")["rows"]}
+    check(rows[30][0] == "census" and rows[7] == ("untraced", "gradient"), "%s", rows)
 
 
 def test_set_to_zero():

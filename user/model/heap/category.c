@@ -23,8 +23,9 @@
 
 /* Bits of the values in life.sizes. */
 enum size_seen {
-	SIZE_LATE = 1, /* in backward or an optimizer */
-	SIZE_PARAMETER = 2
+	SIZE_PARAMETER = 1,
+	SIZE_BACKWARD = 2,
+	SIZE_OPTIMIZER = 4,
 };
 
 const char *category__name(enum category c)
@@ -144,18 +145,22 @@ int category__stamp_known_block(struct dev *dev, int phase, uint32_t *ret)
 int category__note_size(const struct model *m, struct life *l, const struct site *site)
 {
 	struct stack_origin origin = attribution__stack(m->attribution, site->stack);
-	bool late = site->phase == PHASE_BACKWARD || site->phase == PHASE_OPTIMIZER;
-	bool first = site->phase == PHASE_OTHER && origin.made_for == CATEGORY_PARAMETER;
-	uint64_t seen = 0;
+	uint64_t seen = 0, now = 0;
 
-	if (!l->infers || (!late && !first))
+	if (site->phase == PHASE_BACKWARD)
+		now = SIZE_BACKWARD;
+	else if (site->phase == PHASE_OPTIMIZER)
+		now = SIZE_OPTIMIZER;
+	else if (site->phase == PHASE_OTHER && origin.made_for == CATEGORY_PARAMETER)
+		now = SIZE_PARAMETER;
+	if (!l->infers || !now)
 		return 0;
 	if (!l->sizes)
 		l->sizes = map64__new();
 	if (!l->sizes)
 		return -ENOMEM;
 	map64__get(l->sizes, site->size, &seen);
-	return map64__set(l->sizes, site->size, seen | (late ? SIZE_LATE : SIZE_PARAMETER));
+	return map64__set(l->sizes, site->size, seen | now);
 }
 
 /* True if a site of this kind allocates blocks of the size. */
@@ -235,13 +240,16 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 /* Category of a block from before the first forward that is live. A model is moved to the device,
  * made or loaded by known functions, or has gradients and optimizer state of the same sizes. */
 static uint8_t category_of_first(const struct life *l, const struct stamp *s,
-				 const struct site *site, uint8_t made_for)
+				 const struct site *site, uint32_t steps, uint8_t made_for)
 {
 	if (made_for == CATEGORY_PARAMETER)
 		return made_for;
 	if (s->after != LIFE_NONE || site->again || !l->backwards)
 		return CATEGORY_UNKNOWN;
-	return has_size(l, site->size, SIZE_LATE) ? CATEGORY_PARAMETER : CATEGORY_UNKNOWN;
+	/* Inputs have the sizes of gradients of activations, but are gone after some steps. */
+	if (steps >= OUTLIVED && has_size(l, site->size, SIZE_BACKWARD))
+		return CATEGORY_PARAMETER;
+	return has_size(l, site->size, SIZE_OPTIMIZER) ? CATEGORY_PARAMETER : CATEGORY_UNKNOWN;
 }
 
 /* Category of a live block in a recording without the program's objects, if the rules above, which
@@ -277,7 +285,7 @@ static uint8_t category_of_live(const struct model *m, const struct life *l, con
 	/* After the model's forward: the loss. */
 	if (s->after == PHASE_FORWARD && this_pass && trains)
 		return CATEGORY_ACTIVATION;
-	return category_of_first(l, s, site, origin.made_for);
+	return category_of_first(l, s, site, steps, origin.made_for);
 }
 
 static uint8_t category_without_objects(const struct model *m, const struct dev *dev,

@@ -113,7 +113,6 @@ static int find_block(struct backwards *b, const struct snapshot_segment *s,
 		.stream = s->stream,
 		.stack = block->stack,
 		.waits = later == LATER_WAITS,
-		.no_frames = block->no_frames,
 		.metadata = block->metadata,
 		.node = block->node,
 	};

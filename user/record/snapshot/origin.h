@@ -19,7 +19,6 @@ struct origin_block {
 	uint64_t addr, size, requested, stream;
 	uint32_t stack;
 	bool waits;		 /* freed, and a stream still uses it */
-	bool no_frames;		 /* its stack was read and has no frame */
 	uint32_t metadata, node; /* as in snapshot_block */
 };
 

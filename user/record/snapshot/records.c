@@ -805,7 +805,6 @@ static void take_history(const struct records *r, value v, struct snapshot_block
 		return;
 	b->stack = r->history[value__number(first)].stack;
 	b->requested = r->history[value__number(first)].size;
-	b->no_frames = r->history[value__number(first)].no_frames;
 }
 
 static value make_block(struct records *r, const struct draft *d)
@@ -820,10 +819,8 @@ static value make_block(struct records *r, const struct draft *d)
 		take_history(r, d->at[KEY_HISTORY], b);
 	if (has(d, KEY_REQUESTED_SIZE))
 		b->requested = number_at(r, d, KEY_REQUESTED_SIZE);
-	if (has(d, KEY_FRAMES)) {
+	if (has(d, KEY_FRAMES))
 		b->stack = stack_at(d);
-		b->no_frames = no_frames(d);
-	}
 	b->metadata = metadata_at(r, d);
 	b->node = node_at(r, d);
 	b->role = (uint8_t)role_of(records__string(r, value_at(d, KEY_ROLE)));
@@ -860,7 +857,6 @@ static value make_history(struct records *r, const struct draft *d)
 	if (array__grow(&r->history, &r->cap_history, r->n_history + 1, sizeof(*r->history)))
 		return fail(ENOMEM);
 	r->history[r->n_history].stack = stack_at(d);
-	r->history[r->n_history].no_frames = no_frames(d);
 	r->history[r->n_history].size = number_at(r, d, KEY_REAL_SIZE);
 	return value__of(VALUE_HISTORY, r->n_history++);
 }

@@ -98,8 +98,7 @@ enum snapshot_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_WAITS };
 struct snapshot_block {
 	uint64_t size, requested;
 	uint32_t stack;
-	uint8_t state; /* enum snapshot_state */
-	bool no_frames;
+	uint8_t state;		 /* enum snapshot_state */
 	uint32_t metadata, node; /* as above */
 	uint8_t role;		 /* enum category, in our own exports */
 };
@@ -137,7 +136,6 @@ struct records {
 	struct {
 		uint32_t stack;
 		uint64_t size;
-		bool no_frames;
 	} * history;
 	struct {
 		uint64_t a, b;

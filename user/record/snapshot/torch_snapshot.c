@@ -394,8 +394,9 @@ static int list_block(struct torch_snapshot *s, const struct track *t, const str
 	e->requested = o->requested;
 	e->cuda_stream = o->stream;
 	e->flags = o->waits ? BLOCK_PENDING : 0;
-	if (o->stack || o->no_frames)
-		set_stack(s, e, o->stack, o->no_frames);
+	/* PyTorch writes empty frames also for what came before the history. */
+	if (o->stack)
+		set_stack(s, e, o->stack, false);
 	set_node(e, o->node);
 	return o->waits ? 0 : name_block(s, t, o->addr, o->size, o->metadata);
 }
