@@ -74,6 +74,21 @@ def test_texts():
     equal(code, 0, "export html: %s" % err)
 
 
+def test_request_of_a_library():
+    """The user's line may call a whole training: the line of the library that asked is said, too."""
+    path = snapshot("library", 50 * MIB, SEGMENTS[:1])
+    with open(path, "rb") as f:
+        doc = pickle.load(f)
+    doc["device_traces"][0][-1]["frames"].insert(0, {"filename": "/v/lib/python3.12/site-packages/transformers/sdpa.py", "name": "attend", "line": 182})
+    with open(path, "wb") as f:
+        pickle.dump(doc, f)
+    _, out, _ = tool("report", path)
+    check("/job/train.py:7 (step) in transformers/sdpa.py:182 (attend)" in " ".join(out.split()).replace(" · ", " "), "%s", out)
+    _, out, _ = tool("diagnose", path)
+    out = " ".join(out.split())
+    check("50.00 MiB asked for in transformers/sdpa.py:182 (attend)" in out and "--at oom --frames all`" in out, "%s", out)
+
+
 def test_little_cached():
     """The cached memory is no remedy if it is a few percent. Annotations of DataLoader, one for each batch, are no marks."""
     path = snapshot("percent", 10 * MIB, [segment(1, ("live", 1000), ("free", 6), ("live", 1000), ("free", 6))])

@@ -117,6 +117,10 @@ const char *words__models(char *buf, size_t size, const struct facts *f);
  * known". "": they are an optimizer's, or it is a recording. */
 const char *words__steps_from(const struct facts *f);
 #define WORDS_OOM 256
+/* Where a library made the request of the user's line: " in transformers/sdpa.py:182 (attend)". "":
+ * the request is that line's own, or its line is not known. */
+const char *words__oom_inside(char buf[REPORT_TEXT], const struct model *m, const struct facts *f,
+			      const struct model_oom *o);
 /* A pool at an out-of-memory event: "default pool, stream 0x5", "CUDA graph 1, small blocks". */
 const char *words__oom_pool(char buf[WORDS_OOM], const struct model_oom_pool *p);
 /* The pool with a free piece that is large enough, but was not the request's; NULL: none. */

@@ -10,6 +10,8 @@
 #include "record/neighbours.h"
 #include "record/oom.h"
 
+#define PLACE_COLUMNS 76 /* of a library's line */
+
 static int by_bytes(const void *a, const void *b)
 {
 	const struct oom_tensor *x = a, *y = b;
@@ -123,4 +125,24 @@ bool words__neighbours_of(const struct model *m, const struct facts *f, size_t d
 	if (model__oom(m, device, 0, &oom))
 		return neighbours__read(f, oom.time, d.device, ret);
 	return neighbours__read_end(f, d.device, ret);
+}
+
+const char *words__oom_inside(char buf[REPORT_TEXT], const struct model *m, const struct facts *f,
+			      const struct model_oom *o)
+{
+	static const char in[] = " in ";
+	struct row_frame line, inner;
+	struct row row = { .module = "", .module_class = "", .source = "frame" };
+
+	*buf = '\0';
+	if (!model__stack_line(m, o->stack, FRAMES_USER, &line) ||
+	    !model__stack_line(m, o->stack, FRAMES_ALL, &inner) || !inner.file ||
+	    (line.file && !strcmp(line.file, inner.file)))
+		return buf;
+	row.file = inner.file;
+	row.func = inner.func;
+	row.line = inner.line;
+	memcpy(buf, in, sizeof(in));
+	words__location(buf + sizeof(in) - 1, &row, facts__get(f, "cwd"), PLACE_COLUMNS);
+	return buf;
 }

@@ -165,8 +165,10 @@ static int add_inside(struct judging *j, const struct model_device *d,
 	return findings__add(j, &f);
 }
 
-/* Returns what to do about a failed allocation. What grows needs more than the cached memory soon. */
-static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summary *growth)
+/* Returns what to do about a failed allocation. What grows needs more than the cached memory soon.
+ * inside: a library made the request, so the user's lines may be too few to choose from. */
+static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summary *growth,
+			   bool inside)
 {
 	/* A few percent are gone with the next request. */
 	bool cached = oom->has_totals && oom->reserved > oom->allocated &&
@@ -185,6 +187,9 @@ static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summ
 		       "report --at oom` has all pools";
 	if (cached)
 		return "use the cached memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+	if (inside)
+		return "free what this moment holds, or make the request smaller: `memtrace-bpf "
+		       "report --at oom --frames all` has every line, also of libraries";
 	return "free what this moment holds, or make the request smaller: `memtrace-bpf report "
 	       "--at oom` has every line";
 }
@@ -207,8 +212,8 @@ static void add_largest_tensor(const struct judging *j, const struct model_oom *
 static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d,
 			     const struct growth_summary *growth)
 {
-	char where[REPORT_TEXT] = "", text[REPORT_TEXT], asked[24], allocated[24], cached[24],
-	     n[32];
+	char where[REPORT_TEXT] = "", text[REPORT_TEXT], inside[REPORT_TEXT], asked[24],
+	     allocated[24], cached[24], n[32];
 	struct finding f = { .text = text, .where = where, .sure = "exact" };
 	struct model_oom oom;
 	size_t len;
@@ -219,11 +224,12 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
 	f.bytes = oom.size;
 	f.whole = words__device_total(j->source->facts, d);
+	words__oom_inside(inside, j->source->model, j->source->facts, &oom);
 	text__bytes(asked, sizeof(asked), oom.size);
 	text__bytes(allocated, sizeof(allocated), oom.allocated);
 	len = findings__at(text, where);
-	len += (size_t)snprintf(text + len, sizeof(text) - len, "%s asked for, %s allocated", asked,
-				allocated);
+	len += (size_t)snprintf(text + len, sizeof(text) - len, "%s asked for%s, %s allocated",
+				asked, inside, allocated);
 	if (oom.has_totals && oom.reserved > oom.allocated)
 		snprintf(text + len, sizeof(text) - len, ", %s cached",
 			 text__bytes(cached, sizeof(cached), oom.reserved - oom.allocated));
@@ -232,7 +238,7 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
 			 text__count(n, sizeof(n), d->ooms));
 	add_largest_tensor(j, &oom, d->name, text);
-	f.remedy = remedy_of_oom(&oom, growth);
+	f.remedy = remedy_of_oom(&oom, growth, *inside != '\0');
 	return findings__add(j, &f);
 }
 

@@ -475,6 +475,8 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		row.source = "frame";
 		add_part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
 	}
+	if (o->which_line == FRAMES_USER && *words__oom_inside(where, m, f, oom))
+		add_part(&l, "%s", where + 1);
 	fputc('\n', out);
 	print_oom_tensors(out, m, d, oom, f, o);
 	print_oom_neighbours(out, d, oom, f, o);
