@@ -10,7 +10,7 @@
 #include "record/neighbours.h"
 #include "record/oom.h"
 
-#define PLACE_COLUMNS 76 /* of a library's line */
+#define PLACE_COLUMNS 35 /* of a library's line: it stays whole on terminals of 40 columns */
 
 static int by_bytes(const void *a, const void *b)
 {
