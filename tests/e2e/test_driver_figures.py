@@ -5,6 +5,7 @@ machine (docs/internals/DRYRUN.md, "Other processes")."""
 import glob
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -137,6 +138,18 @@ def test_out_of_memory_beside_a_neighbour():
     check(not [x for x in doc["devices"] if x["device"] == "cuda:1"], "a device that the process does not have: %s", doc["devices"])
 
 
+def until_answered(helper):
+    """The helper has read the driver several times, which it asks once a second: the recorder has the first ones."""
+    reads = set()
+
+    def look():
+        with open("/proc/%d/io" % helper, encoding="ascii") as f:
+            reads.add(re.search(r"rchar: (\d+)", f.read())[1])
+        return len(reads) > 4
+
+    until(look, "reads of the driver", 60)
+
+
 def beside(name):
     """A job beside a process that has most of the device. Returns the job, the recorder's machine, and that process."""
     machine, other = Machine(name), spawn([sys.executable, "-c", "import time; time.sleep(600)", "neighbour of " + name])
@@ -156,7 +169,7 @@ def names(found, other, name):
 
 
 def test_out_of_memory_names_the_neighbour():
-    """--on-oom, and a plain recording of a process that ends at once."""
+    """--on-oom, and a plain recording. The process stays until the driver has answered."""
     p, machine, other = beside("named")
     folder, path = scratch("named.d"), scratch("named.mtr")
     plain = recorder(p, machine, path)
@@ -164,7 +177,10 @@ def test_out_of_memory_names_the_neighbour():
     r.wait_line(harness.ATTACHED, 30, stream="err")
     take(p, 1 << 20)
     until_used(path, 2 * GIB)
+    until_answered(helper_of(r.pid))
     take(p, 8 * GIB, "refused")
+    until_recorded(path, lambda doc: harness.device(doc, "cuda:0")["out_of_memory"][0]["other_processes"], "the other processes", "--at", "oom")
+    harness.until(lambda: glob.glob(os.path.join(folder, "*.mtr")) or os.path.isfile(folder), "the recording of --on-oom")
     p.popen.stdin.close()
     equal(p.wait(60), 0, "the job")
     r.wait(60)
@@ -193,8 +209,7 @@ def test_kill_names_the_neighbour():
     r = spawn([TOOL, "record", "-p", str(p.pid), "--on-kill", "-o", path, "-f"], env=machine.environment())
     r.wait_line(harness.ATTACHED, 30, stream="err")
     take(p, 1 << 20)
-    helper_of(r.pid)
-    time.sleep(3)  # the driver is asked once a second
+    until_answered(helper_of(r.pid))
     os.kill(p.pid, signal.SIGKILL)
     r.wait(60)
     names(harness.device(report(path), "cuda:0")["other_processes_at_end"], other, "killed")
