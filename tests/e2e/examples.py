@@ -110,9 +110,9 @@ def start_service(cwd):
 def start_gpu(cwd, job):
     """A GPU that the workers of a killed server hold, and a job. Its driver is the dry run's: the variables for it."""
     server = harness.spawn([harness.python(), "serve.py"], cwd=cwd, kept=True, env=dict(os.environ, LD_PRELOAD=PRELOAD))
-    server.wait_line("^worker(.|\n)*", 120)
     workers = harness.until(lambda: len(x := re.findall(r"worker (\d+)", server.stdout())) == 3 and x, "three workers", 120)
     os.kill(server.pid, signal.SIGKILL)
+    server.popen.wait(60)
     # On a busy machine there may be no time for all processes in one look.
     used = harness.until(lambda: (x := uses()) and all(x.get(int(pid)) for pid in (*workers, job)) and x, "the figures of the processes")
     machine = os.path.join(cwd, ".machine")
