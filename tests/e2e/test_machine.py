@@ -46,15 +46,27 @@ def check_sums(document):
 
 
 def read_ledger(*args):
-    """A ledger that agrees with what /proc/meminfo says before and after it, to 1 % of the machine."""
-    before, document, after = meminfo(), ledger(*args), meminfo()
-    check_sums(document)
-    slack = document["total"] // 100
+    """A ledger that agrees with what /proc/meminfo says before and after it, to 1 % of the machine. Other processes may take and free
+    memory between two of the three readings: then all are read again."""
+    for _ in range(10):
+        before, document, after = meminfo(), ledger(*args), meminfo()
+        check_sums(document)
+        differ = differences(document, before, after)
+        if not differ:
+            return document
+    raise harness.Failure("ten ledgers differ from /proc/meminfo, the last one in: %s" % differ)
+
+
+def differences(document, *readings):
+    """Lines that are outside of the readings of /proc/meminfo."""
+    slack, found = document["total"] // 100, []
     for name, fields in SAME.items():
-        figures = [sum(-m.get(f[1:], 0) if f[0] == "-" else m.get(f, 0) for f in fields) for m in (before, after)]
-        check(min(figures) - slack <= line(document, name)["bytes"] <= max(figures) + slack, "%s: %s, meminfo: %s", name, line(document, name), figures)
-    check(abs(line(document, "not_explained")["bytes"]) <= slack * 2, "not explained: %s", document["ledger"])
-    return document
+        figures = [sum(-m.get(f[1:], 0) if f[0] == "-" else m.get(f, 0) for f in fields) for m in readings]
+        if not min(figures) - slack <= line(document, name)["bytes"] <= max(figures) + slack:
+            found.append("%s: %s, meminfo: %s" % (name, line(document, name), figures))
+    if abs(line(document, "not_explained")["bytes"]) > slack * 2:
+        found.append("not explained: %s" % document["ledger"])
+    return found
 
 
 def fill(path, size=LOAD):
@@ -81,8 +93,8 @@ def test_page_cache_of_a_file():
 
 
 def test_files_of_processes():
-    """Open and mapped files, also deleted ones, with the PID."""
-    opened, mapped = scratch("opened.bin"), scratch("mapped.safetensors")
+    """Open and mapped files, also deleted ones, with the PID. They are weights, which come before the libraries of other tests."""
+    opened, mapped = scratch("opened.safetensors"), scratch("mapped.safetensors")
     fill(opened)
     fill(mapped)
     code = ("import mmap, os, sys\nf = open(sys.argv[1], 'rb'); os.unlink(sys.argv[1])\nwith open(sys.argv[2], 'rb') as g:\n"
@@ -98,12 +110,10 @@ def test_files_of_processes():
 
 
 def test_tmpfs():
-    before = read_ledger()
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as f:
         fill(f.name)
         document = read_ledger()
-        grown = line(document, "shared_memory")["parts"]["tmpfs"] - line(before, "shared_memory")["parts"]["tmpfs"]
-        check(abs(grown - LOAD) <= document["total"] // 100, "tmpfs grew by %d", grown)
+        check(line(document, "shared_memory")["parts"]["tmpfs"] >= LOAD, "tmpfs: %s", line(document, "shared_memory"))
         check(next(x for x in document["tmpfs"] if x["path"] == "/dev/shm")["used"] >= LOAD, "mounts: %s", document["tmpfs"])
         found = next(x for x in document["shared_files"] if x["path"] == f.name)
         equal((found["cached"], found["pid"]), (LOAD, os.getpid()), "the file in /dev/shm")
@@ -207,6 +217,11 @@ def report(folder, *args):
     return json.loads(out) if args else out
 
 
+def log(folder):
+    with open(os.path.join(folder, "machine.log"), encoding="utf-8") as f:
+        return f.read()
+
+
 def looks(folder):
     try:
         return json.loads(tool("report", "--json", folder, root=True)[1])["looks"]
@@ -223,7 +238,7 @@ def test_recorder_is_killed():
     job = spawn([sys.executable, "-c", "import sys\nheld = b'x' * (1500 << 20)\nprint('ready', flush=True); sys.stdin.read()"])
     job.wait_line("ready")
     now = looks(folder)
-    harness.until(lambda: looks(folder) > now + 3, "looks behind the growth")
+    harness.until(lambda: looks(folder) > now + 3 and '[%d,' % job.pid in log(folder), "looks behind the growth, and the process in them")
     os.kill(recorder.pid, signal.SIGKILL)
     recorder.wait()
     job.stop()
@@ -248,11 +263,12 @@ def test_recorder_is_killed():
 
 def test_end_is_no_break():
     folder = scratch("machine-end")
-    code, _, err = tool("watch", "--machine", "--every", "100ms", "-d", "1s", "-o", folder, root=True)
-    equal(code, 0, "watch --machine: %s" % err)
+    recorder = recording(folder)
+    harness.until(lambda: looks(folder) >= 5, "looks in the recording")
+    harness.finish(recorder)
     document = report(folder, "--json")
     equal((document["breaks"], document["damaged"], document["starts"]), ([], 0, 1), "the recording")
-    check(document["looks"] >= 5 and "before its end" in report(folder), "%s", document)
+    check("before its end" in report(folder), "%s", document)
 
 
 def test_rules():
