@@ -94,17 +94,12 @@ bool host_findings__tensors_grow(const struct judging *j, struct growth_summary 
 	return false;
 }
 
-static bool is_line(const struct row *a, const struct row *b)
-{
-	return a->file && b->file && a->line == b->line && !strcmp(a->file, b->file);
-}
-
 /* True if the line's growth is that of tensors on the CPU: it allocates them, or the object that
  * holds them holds its blocks. malloc charges all of a new arena to the line that needed it. */
 static bool is_of_tensors(const struct growth_line *l, const struct growth_summary *tensors)
 {
 	for (size_t i = 0; i < tensors->growth.n; i++)
-		if (is_line(&l->row, &tensors->growth.lines[i].row))
+		if (is_same_line(&l->row, &tensors->growth.lines[i].row))
 			return true;
 	return tensors->holder && l->nnames && !strcmp(l->names[0].text, tensors->holder->text);
 }
