@@ -36,12 +36,11 @@ struct symbols {
 	uint32_t *symbol, *stack;
 	uint32_t *by_stack; /* number of a stack's symbol, from 1 on; 0: none yet */
 	uint64_t *sum;	    /* n + 1: hashes of the symbols before this one, added up */
-	int64_t *level;	    /* live bytes before it, from the begin of the trace on */
+	double *level;	    /* live bytes before it, from the begin of the trace on */
 	size_t n_symbols;
-	uint32_t *first;    /* n_symbols + 1: index in order[] of the symbol's first occurrence */
-	uint32_t *order;    /* the allocations by symbol, each symbol's in order */
-	uint64_t allocated; /* bytes of all */
-	size_t skipped;	    /* allocations that are left out before the first one */
+	uint32_t *first; /* n_symbols + 1: index in order[] of the symbol's first occurrence */
+	uint32_t *order; /* the allocations by symbol, each symbol's in order */
+	size_t skipped;	 /* allocations that are left out before the first one */
 };
 
 /* Steps that begin with each `repeats`-th occurrence of a symbol. */
@@ -133,13 +132,13 @@ static int number_symbol(struct symbols *s, struct map64 *numbers, const struct 
 /* Collects the allocations. numbers: as in number_symbol(). */
 static int collect(struct symbols *s, struct map64 *numbers)
 {
-	int64_t level = 0;
+	double level = 0; /* sums of hostile sizes have no bound */
 
 	s->n = s->n_symbols = s->skipped = 0;
-	s->sum[0] = s->allocated = 0;
+	s->sum[0] = 0;
 	for (size_t i = 0; i < s->trace->n; i++) {
 		const struct snapshot_entry *e = entry_at(s, i);
-		int64_t size = e && e->size < INT64_C(1) << 40 ? (int64_t)e->size : 0;
+		double size = e && e->size < UINT64_C(1) << 40 ? (double)e->size : 0;
 
 		if (e && e->action == ACTION_FREE_REQUESTED)
 			level -= size;
@@ -153,7 +152,6 @@ static int collect(struct symbols *s, struct map64 *numbers)
 				return -ENOMEM;
 			s->sum[s->n + 1] = s->sum[s->n] + mix(s->symbol[s->n]);
 			s->n++;
-			s->allocated += (uint64_t)size;
 		} else if (!s->n) {
 			s->skipped++;
 		}
@@ -248,7 +246,7 @@ static void judge_steps(const struct symbols *s, struct candidate *c, size_t sta
 	for (size_t i = c->from; c->from && i >= last; i--) {
 		step_at(s, c, i, &length);
 		c->odd += length > c->length ? length - c->length : c->length - length;
-		c->level += (double)s->level[start_at(s, c, i)] / (double)c->number;
+		c->level += s->level[start_at(s, c, i)] / (double)c->number;
 	}
 }
 
@@ -263,7 +261,7 @@ static bool keeps_memory(const struct symbols *s, const struct candidate *c)
 {
 	uint32_t from = start_at(s, c, c->from);
 	uint32_t to = start_at(s, c, c->from - c->number);
-	int64_t grown = s->level[to] - s->level[from];
+	double grown = s->level[to] - s->level[from];
 	double bytes = 0;
 
 	for (uint32_t i = from; i < to; i++) {
@@ -271,7 +269,7 @@ static bool keeps_memory(const struct symbols *s, const struct candidate *c)
 
 		bytes += e->size < UINT64_C(1) << 40 ? (double)e->size : 0;
 	}
-	return (double)grown > bytes * 0.6;
+	return grown > bytes * 0.6;
 }
 
 /* True if a step can be what the candidate says. */
@@ -453,11 +451,12 @@ static const struct candidate *choose(const struct symbols *s, const struct cand
 		/* Without frames, the longest period: layers have a shorter one. */
 		const struct candidate *c = &all[s->framed ? i : n - 1 - i];
 
+		if (i && same_period(c, &all[s->framed ? i - 1 : n - i]))
+			continue;
+		/* The first one of the period has the least live memory. */
 		if (!s->framed)
 			while (c > all && same_period(c, c - 1))
 				c--;
-		if (i && same_period(c, &all[s->framed ? i - 1 : n - i]))
-			continue;
 		tries++;
 		if (is_most(s, c, mine) && !keeps_memory(s, c) && !is_of_layers(s, c, mine))
 			return c;
