@@ -4,6 +4,7 @@
 #include "unit/cmocka.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,6 +188,50 @@ static void test_one_recorder(void **state)
 	remove_folder(folder);
 }
 
+/* Sets *ctx, a folder's name, to NULL if a recorder can write there. */
+static void begin_recorder(void *ctx, const struct machine_row *row)
+{
+	const char **folder = ctx;
+	struct machine_log *l;
+
+	(void)row;
+	if (*folder && !machine_log__open(*folder, MOST, &l)) {
+		machine_log__close(l);
+		*folder = NULL;
+	}
+}
+
+/* A recorder may start while the rows are read. */
+static void test_reader_is_no_recorder(void **state)
+{
+	char folder[64];
+	const char *left = folder;
+	uint64_t damaged;
+	bool running;
+
+	make_folder(folder);
+	write_rows(folder, 0, 1);
+	assert_int_equal(machine_log__read(folder, begin_recorder, &left, &damaged, &running), 0);
+	assert_null(left);
+	assert_false(running);
+	remove_folder(folder);
+}
+
+static void test_link(void **state)
+{
+	struct machine_log *l;
+	char folder[64], path[96];
+
+	make_folder(folder);
+	snprintf(path, sizeof(path), "%s/link", folder);
+	assert_int_equal(symlink(folder, path), 0);
+	assert_int_equal(machine_log__open(path, MOST, &l), -ELOOP);
+	snprintf(path, sizeof(path), "%s/file", folder);
+	assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
+	assert_int_equal(machine_log__open(path, MOST, &l), -ENOTDIR);
+	remove_folder(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -194,6 +239,8 @@ int main(void)
 		cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_one_recorder),
+		cmocka_unit_test(test_reader_is_no_recorder),
+		cmocka_unit_test(test_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

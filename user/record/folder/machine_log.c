@@ -34,6 +34,9 @@ static int open_folder(const char *path)
 	int fd, made = !mkdir(path, 0700);
 
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* For a link, the kernel says that it is no folder. */
+	if (fd < 0 && errno == ENOTDIR && !lstat(path, &st) && S_ISLNK(st.st_mode))
+		return -ELOOP;
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) || !outfile__is_ours(&st)) {
@@ -333,6 +336,7 @@ int machine_log__read(const char *path, void (*fn)(void *ctx, const struct machi
 		return -errno;
 	*damaged = 0;
 	*running = flock(folder, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+	flock(folder, LOCK_UN); /* a recorder may start meanwhile */
 	err = read_file(folder, OLDER, fn, ctx, damaged);
 	if (!err || err == -ENOENT)
 		err = read_file(folder, NEWER, fn, ctx, damaged);
