@@ -365,6 +365,28 @@ static void texts_of_blocks(void **state)
 	mtr_reader__free(r);
 }
 
+/* Annotations out of order, before and after an entry: no event goes back in time. */
+static void notes_out_of_order(void **state)
+{
+	struct mtr_reader *r = open_text("{\"segments\":[" SEGMENT(
+		"") "],\"device_traces\":[["
+		    "{\"action\":\"alloc\",\"addr\":" BASE ",\"size\":512,\"time_us\":1000000},"
+		    "{\"action\":\"free_requested\",\"addr\":" BASE ",\"size\":512,"
+		    "\"time_us\":1000010}]],\"external_annotations\":["
+		    "{\"name\":\"a\",\"stage\":\"START\",\"time_us\":1000009,\"device\":0},"
+		    "{\"name\":\"b\",\"stage\":\"START\",\"time_us\":1000002,\"device\":0},"
+		    "{\"name\":\"c\",\"stage\":\"START\",\"time_us\":1000020,\"device\":0},"
+		    "{\"name\":\"d\",\"stage\":\"START\",\"time_us\":1000001,\"device\":0}]}");
+	static const uint64_t us[] = { 9, 9, 20, 20 };
+	struct all a = read_all(r);
+
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(event_of(&a, EVENT_MARK, i)->time, us[i] * 1000);
+	for (size_t i = 1; i < a.n; i++)
+		assert_true(a.e[i].time >= a.e[i - 1].time);
+	mtr_reader__free(r);
+}
+
 /* Our own exports name the autograd node, and say whose the frames are. */
 static void autograd_nodes(void **state)
 {
@@ -573,13 +595,13 @@ static void guesses_are_not_exact(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(history_of_blocks), cmocka_unit_test(modules_of_stacks),
-		cmocka_unit_test(trace_of_blocks),   cmocka_unit_test(sizes_follow_from_ranges),
-		cmocka_unit_test(each_protocol),     cmocka_unit_test(frames_of_compiled_code),
-		cmocka_unit_test(code_is_refused),   cmocka_unit_test(damage_is_refused),
-		cmocka_unit_test(bombs_are_refused), cmocka_unit_test(guesses_are_not_exact),
-		cmocka_unit_test(pinned_memory),     cmocka_unit_test(texts_of_blocks),
-		cmocka_unit_test(autograd_nodes),
+		cmocka_unit_test(history_of_blocks),  cmocka_unit_test(modules_of_stacks),
+		cmocka_unit_test(trace_of_blocks),    cmocka_unit_test(sizes_follow_from_ranges),
+		cmocka_unit_test(each_protocol),      cmocka_unit_test(frames_of_compiled_code),
+		cmocka_unit_test(code_is_refused),    cmocka_unit_test(damage_is_refused),
+		cmocka_unit_test(bombs_are_refused),  cmocka_unit_test(guesses_are_not_exact),
+		cmocka_unit_test(pinned_memory),      cmocka_unit_test(texts_of_blocks),
+		cmocka_unit_test(notes_out_of_order), cmocka_unit_test(autograd_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -825,6 +825,15 @@ static uint64_t time_of(const struct torch_snapshot *s, uint64_t time)
 	return us < STREAM_MOST / 1000 ? us * 1000 : STREAM_MOST;
 }
 
+/* Sets the time of the next events. time: of their entry or annotation. Clocks are set: events do
+ * not go back. */
+static void set_now(struct torch_snapshot *s, uint64_t time)
+{
+	uint64_t now = time_of(s, time);
+
+	s->now = now > s->now ? now : s->now;
+}
+
 /* Returns the track's next entry, or NULL at its end. */
 static const struct snapshot_entry *entry_at(const struct torch_snapshot *s, struct track *t)
 {
@@ -865,7 +874,7 @@ static int on_note(struct torch_snapshot *s, const struct snapshot_note *n)
 	if (!step &&
 	    (n->ends || starts_with(s, n, OPTIMIZER_NOTE) || starts_with(s, n, LOADER_NOTE)))
 		return 0;
-	s->now = time_of(s, n->time);
+	set_now(s, n->time);
 	e = add_event(s, t, step ? EVENT_STEP : EVENT_MARK);
 	if (!e)
 		return -ENOMEM;
@@ -906,7 +915,6 @@ static int next_entry(struct torch_snapshot *s)
 {
 	const struct snapshot_entry *first = NULL, *e;
 	struct track *from = NULL;
-	uint64_t time;
 	int err;
 
 	for (size_t i = 0; i <= s->n_tracks; i++) {
@@ -923,9 +931,7 @@ static int next_entry(struct torch_snapshot *s)
 	err = notes_until(s, first->time);
 	if (err)
 		return err;
-	/* Clocks are set: events do not go back. */
-	time = time_of(s, first->time);
-	s->now = time > s->now ? time : s->now;
+	set_now(s, first->time);
 	from->at++;
 	s->done++;
 	err = on_entry(s, from, first);
