@@ -39,6 +39,9 @@ struct neighbours_stage {
 	 * this device. */
 	struct holder_names *names;
 	uint64_t named_at; /* when the thread for the names was started */
+	/* Earlier names that did not come in time. Their thread may wait forever: no other one is
+	 * started before it has ended. */
+	struct holder_names *late;
 	unsigned device;
 	size_t covered;
 	struct nvml_other v[NEIGHBOURS_MAX];
@@ -48,8 +51,10 @@ struct neighbours_stage {
 
 void neighbours_stage__free(struct neighbours_stage *s)
 {
-	if (s)
-		holder_names__free(s->names);
+	if (!s)
+		return;
+	holder_names__free(s->names);
+	holder_names__free(s->late);
 	free(s);
 }
 
@@ -128,7 +133,10 @@ static int set_facts(struct decoder *d, const struct holder_process *names)
 			err = -ENOMEM;
 	}
 	s->n = kept;
-	holder_names__free(s->names);
+	if (!names && s->names)
+		s->late = s->names;
+	else
+		holder_names__free(s->names);
 	s->names = NULL;
 	return err;
 }
@@ -144,12 +152,27 @@ static void drop(struct neighbours_stage *s, unsigned device)
 	s->n = kept;
 }
 
+/* Starts to read the names of the answer's processes. False: they stay unknown. */
+static bool ask_names(struct neighbours_stage *s)
+{
+	pid_t pid[NEIGHBOURS_MAX];
+	size_t n;
+
+	if (s->late && !holder_names__get(s->late, &n))
+		return false;
+	holder_names__free(s->late);
+	s->late = NULL;
+	for (size_t i = 0; i < s->n_v; i++)
+		pid[i] = s->v[i].pid;
+	s->names = holder_names__new(pid, s->n_v);
+	return s->names != NULL;
+}
+
 /* Takes the processes on the device of the first one that waits, from an answer to the question
  * `ticket` or later, and starts to read their names. -EAGAIN: there is no such answer. */
 static int take_answer(struct decoder *d, uint64_t ticket)
 {
 	struct neighbours_stage *s = d->neighbours;
-	pid_t pid[NEIGHBOURS_MAX];
 	uint64_t began = 0;
 	int n;
 
@@ -167,11 +190,8 @@ static int take_answer(struct decoder *d, uint64_t ticket)
 	s->n_v = (size_t)n;
 	s->read = decoder__since(d, began);
 	s->covered = s->n;
-	for (int i = 0; i < n; i++)
-		pid[i] = s->v[i].pid;
-	s->names = holder_names__new(pid, s->n_v);
 	s->named_at = decoder__now(d);
-	return s->names ? 0 : set_facts(d, NULL);
+	return ask_names(s) ? 0 : set_facts(d, NULL);
 }
 
 static int take_names(struct decoder *d)
