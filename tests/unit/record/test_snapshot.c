@@ -365,6 +365,27 @@ static void texts_of_blocks(void **state)
 	mtr_reader__free(r);
 }
 
+/* Two texts that are too long together: the second one is the name. */
+static void long_texts(void **state)
+{
+	char text[2000], text_of_600[601];
+	struct mtr_reader *r;
+	struct all a;
+
+	memset(text_of_600, 'a', 600);
+	text_of_600[600] = '\0';
+	snprintf(text, sizeof(text),
+		 "{\"segments\":[" SEGMENT("") "],\"device_traces\":[[" ENTRY(
+			 "alloc", BASE,
+			 "512") ",\"user_metadata\":\"%s\",\"internal_metadata\":\"c\"}]]}",
+		 text_of_600);
+	r = open_text(text);
+	a = read_all(r);
+	assert_string_equal(dict__str(mtr_reader__dict(r), event_of(&a, EVENT_TENSOR, 0)->name),
+			    "c");
+	mtr_reader__free(r);
+}
+
 /* Annotations out of order, before and after an entry: no event goes back in time. */
 static void notes_out_of_order(void **state)
 {
@@ -601,7 +622,8 @@ int main(void)
 		cmocka_unit_test(code_is_refused),    cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(bombs_are_refused),  cmocka_unit_test(guesses_are_not_exact),
 		cmocka_unit_test(pinned_memory),      cmocka_unit_test(texts_of_blocks),
-		cmocka_unit_test(notes_out_of_order), cmocka_unit_test(autograd_nodes),
+		cmocka_unit_test(notes_out_of_order), cmocka_unit_test(long_texts),
+		cmocka_unit_test(autograd_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

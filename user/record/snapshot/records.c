@@ -19,6 +19,7 @@
 
 #define FAILED UINT64_MAX
 #define TEXT_BYTES (256u << 20) /* most bytes of all texts */
+#define JOINED 512		/* bytes of joined texts, with the NUL */
 
 /* Returns FAILED with errno. The make_ and take_ functions below return it, too. */
 static value fail(int err)
@@ -119,6 +120,7 @@ struct texts {
 	struct {
 		char *bytes; /* with a NUL */
 		size_t len;
+		uint32_t string; /* its number in the dict; 0: not in it so far, or empty */
 	} * all;
 	size_t n, cap;
 	size_t bytes;
@@ -146,6 +148,7 @@ static int texts__number(struct texts *t, const void *bytes, size_t len, uint64_
 	t->bytes += len;
 	t->all[t->n].bytes = copy;
 	t->all[t->n].len = len;
+	t->all[t->n].string = 0;
 	*ret = t->n++;
 	return 0;
 }
@@ -177,19 +180,29 @@ const char *records__string(const struct records *r, value v)
 /* The string number of a text in the dict; 0: no text; UINT32_MAX with errno: it has no room. */
 static uint32_t string_of(struct records *r, value v)
 {
+	uint32_t ret;
+	uint64_t i;
+
 	if (value__kind(v) != VALUE_TEXT)
 		return 0;
-	return dict__string(r->dict, records__string(r, v), r->texts->all[value__number(v)].len);
+	i = value__number(v);
+	if (r->texts->all[i].string)
+		return r->texts->all[i].string;
+	ret = dict__string(r->dict, r->texts->all[i].bytes, r->texts->all[i].len);
+	if (ret != UINT32_MAX)
+		r->texts->all[i].string = ret;
+	return ret;
 }
 
 uint32_t records__join(struct records *r, uint32_t a, uint32_t b)
 {
-	char joined[512];
+	char joined[JOINED];
 	int n;
 
 	if (!a || !b || a == b || a == UINT32_MAX || b == UINT32_MAX)
 		return a > b ? a : b;
-	n = snprintf(joined, sizeof(joined), "%s, %s", dict__str(r->dict, a),
+	/* Texts may be long: no more is read of them than has room. */
+	n = snprintf(joined, sizeof(joined), "%.*s, %.*s", JOINED, dict__str(r->dict, a), JOINED,
 		     dict__str(r->dict, b));
 	return (size_t)n < sizeof(joined) ? dict__string(r->dict, joined, (size_t)n) : b;
 }
