@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Writes snapshots with the calls and names of frameworks: dumps.py FRAMEWORK RANK FOLDER. Each trains a little, asks for more memory
-than there is, and writes. "steps": one process that writes at two moments; "steps cleared": with a new history in between."""
+than there is, and writes. "steps": one process that writes at two moments; "steps_cleared": with a new history in between."""
 import os
 import pickle
 import sys

@@ -800,8 +800,7 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 			      .curve = opts->curve,
 			      .ctx = opts->ctx };
 	struct replay_answer a = { 0 };
-	bool own,
-		collects; /* collects: the program sets a fraction, so that garbage is collected */
+	bool own, collects; /* collects: a fraction is set, so that garbage is collected */
 	int err;
 
 	if (!o.alloc_conf)

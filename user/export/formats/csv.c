@@ -55,8 +55,8 @@ static int csv_begin(struct export_ctx *c, void **state)
 	if (!ev)
 		return -ENOMEM;
 	ev->put = put_event;
-	/* an empty event suffices for the names of the fields */ events__fields(
-		&(struct event_row){ .event = &(struct event){ 0 } }, fields);
+	/* An empty event suffices for the names of the fields. */
+	events__fields(&(struct event_row){ .event = &(struct event){ 0 } }, fields);
 	for (size_t i = 0; i < EVENT_FIELDS; i++)
 		fprintf(c->out, "%s%s", i ? "," : "", fields[i].name);
 	fputs("\r\n", c->out);

@@ -84,8 +84,8 @@ int flametree__find(struct flametree *t, const uint32_t *frames, uint32_t n, uin
 		int err;
 
 		if (!map64__get(t->children, key, &found)) {
-			if (full) /* when the search began, so a path is added as a whole or not at
-				     all */
+			/* `full` is of the beginning: a path is added as a whole or not at all. */
+			if (full)
 				return -ENOENT;
 			found = t->used;
 			err = add_node(t, key,

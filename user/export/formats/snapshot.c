@@ -786,8 +786,8 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		struct model_device d;
 		int i = device_of(c, e->device.index);
 
-		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i,
-			      &d); /* SIZE_MAX: sets all to 0 */
+		/* SIZE_MAX sets all to 0. */
+		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
 		s->left[e->device.index] = (struct left){ .known = i >= 0,
 							  .bytes = e->size,
 							  .reserved = d.reserved };

@@ -190,8 +190,8 @@ static void put_head(struct export_ctx *c, struct tensorboard *t)
 	if (start && text__parse_date(start, &t->start))
 		t->start = 0;
 	begin_event(t, 0);
-	pb__string(&t->event, EVENT_FILE_VERSION,
-		   "brain.Event:2"); /* the only version that readers know */
+	/* The only version that readers know. */
+	pb__string(&t->event, EVENT_FILE_VERSION, "brain.Event:2");
 	if (!t->event.failed)
 		put_record(c->out, &t->event);
 }

@@ -343,8 +343,8 @@ static int flush(struct export_ctx *c, struct timeline *t)
 		err = put_on_device(c, t, e);
 	}
 	if (steps != t->steps) {
-		bool ended = steps > t->steps; /* false: from a pipe, optimizer steps replaced the
-						  calls counted so far */
+		/* Fewer: from a pipe, optimizer steps replaced the calls counted so far. */
+		bool ended = steps > t->steps;
 
 		t->steps = steps;
 		if (ended)

@@ -909,8 +909,8 @@ static void put_phases(struct json *j, const struct page_data *p, const struct p
 	size_t n = d ? d->nstretches : 0;
 
 	while (n > STRETCHES_FIRST) {
-		least = least ? least * 2
-			      : longest / (1 << 20) + 1; /* begins far below what can be seen */
+		/* Begins far below what can be seen. */
+		least = least ? least * 2 : longest / (1 << 20) + 1;
 		n = 0;
 		for (size_t i = 0; i < d->nstretches; i++)
 			n += d->stretches[i].end - d->stretches[i].start >= least;
@@ -1229,8 +1229,8 @@ static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *r
 {
 	uint64_t hash = hash__bytes(hash__seed(), row, sizeof(*row)), at;
 
-	for (; map64__get(r->row_at, hash, &at);
-	     hash++) { /* other rows with this hash took the next free one */
+	/* Other rows with this hash took the next free one. */
+	for (; map64__get(r->row_at, hash, &at); hash++) {
 		if (!memcmp(&r->rows[at], row, sizeof(*row))) {
 			*ret = at;
 			return 0;

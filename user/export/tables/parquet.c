@@ -20,10 +20,10 @@
 enum thrift_type { THRIFT_I32 = 5, THRIFT_I64 = 6, THRIFT_BINARY = 8, THRIFT_STRUCT = 12 };
 
 enum {
-	LIST = 9,
-	LIST_SHORT_MOST = 14,
-	LIST_LONG = 0xf0
-}; /* type; most elements with the count in the head byte; head of others */
+	LIST = 9,	      /* type */
+	LIST_SHORT_MOST = 14, /* most elements whose number is in the head byte */
+	LIST_LONG = 0xf0,     /* head byte of longer lists */
+};
 
 /* Appends bytes; without memory, sets t->err. */
 static void thrift_bytes(struct thrift *t, const void *bytes, size_t n)

@@ -496,8 +496,8 @@ static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
 /* Adds the columns growth to growth_text. */
 static void put_growth(struct export_ctx *c, struct parquet *p, size_t device)
 {
-	static const char *const verdicts[] = { "unknown", "none",
-						"grows" }; /* by GROWTH_VERDICT_* */
+	/* By GROWTH_VERDICT_*. */
+	static const char *const verdicts[] = { "unknown", "none", "grows" };
 	struct growth_summary g = { 0 };
 	char text[GROWTH_SUMMARY_TEXT];
 	bool known = !growth_summary__of(c->model, c->facts, device, c->duration, &g);
