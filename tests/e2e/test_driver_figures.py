@@ -189,7 +189,7 @@ def test_out_of_memory_names_the_neighbour():
     for recording in (path, window):
         (oom,) = harness.device(report(recording, at="oom"), "cuda:0")["out_of_memory"]
         names(oom["other_processes"], other, "named")
-        check(oom["time"] <= oom["other_processes"]["read"] < oom["time"] + 5, "asked at %s: %s", oom["time"], oom["other_processes"])
+        check(oom["time"] <= oom["other_processes"]["read"] < oom["time"] + 60, "asked at %s: %s", oom["time"], oom["other_processes"])
         code, out, _ = tool("report", "--at", "oom", recording)
         said = "neighbour of named (PID %d, user root) 40.00 GiB" % other.pid
         check(code == 0 and "other processes on this device: " in " ".join(out.split()) and said in " ".join(out.split()), "the report says: %s", out)
