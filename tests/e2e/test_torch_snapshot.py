@@ -255,6 +255,19 @@ def test_moments_of_one_process():
         equal(tool("diff", os.path.join(folder, name))[0], 0, "diff of " + name)
 
 
+def test_ranks_in_step():
+    """Ranks whose blocks have the same addresses, and that allocate in the same microsecond now and then, are not one process."""
+    folder = scratch("in_step")
+    os.mkdir(folder)
+    for rank in (0, 1):
+        trace = [{"action": "alloc", "addr": (1 << 40) + (i << 21), "size": 4096, "stream": 0, "time_us": 1000000 + 10 * i + i % 3 * rank, "frames": []}
+                 for i in range(400)]
+        with open(os.path.join(folder, "snapshot_%d.pickle" % rank), "wb") as f:
+            pickle.dump({"segments": [], "device_traces": [trace]}, f)
+    code, out, err = tool("report", folder)
+    check(code == 0 and "of one job, ranks 0-1" in out and not err, "%d: %s%s", code, out[:500], err)
+
+
 def test_folder_with_brackets():
     """A folder's name is no pattern."""
     folder = scratch("run [0]*")

@@ -10,6 +10,7 @@
 #include "record/snapshot/records.h"
 
 #define KEPT 64
+#define RUN 4 /* entries that a hash is of */
 
 /* The hashes that end with so many zero bits that at most KEPT are left. Two samples of sets that
  * overlap have hashes in common, as each keeps the same ones. */
@@ -56,6 +57,17 @@ static void sample__print(const struct sample *s, FILE *out)
 		fprintf(out, " %" PRIx64, s->all[i]);
 }
 
+/* The hash of the entries up to `last`. Ranks may have an entry of the same time and address: those
+ * that run in step do it in the same microsecond. RUN such entries in a row are of one process. */
+static uint64_t hash_run(const struct snapshot_entry *last)
+{
+	uint64_t hash = 0;
+
+	for (const struct snapshot_entry *e = last - (RUN - 1); e <= last; e++)
+		hash = mix(hash ^ mix(mix(e->time) ^ e->addr ^ (uint64_t)e->action << 56));
+	return hash;
+}
+
 int sketch__set(const struct records *r, uint64_t first, uint64_t last, struct facts *f)
 {
 	struct sample entries = { .n = 0 }, segments = { .n = 0 };
@@ -64,9 +76,8 @@ int sketch__set(const struct records *r, uint64_t first, uint64_t last, struct f
 
 	if (!out)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->n_entries && last; i++)
-		sample__add(&entries, mix(mix(r->entries[i].time) ^ r->entries[i].addr ^
-					  (uint64_t)r->entries[i].action << 56));
+	for (size_t i = RUN - 1; i < r->n_entries && last; i++)
+		sample__add(&entries, hash_run(&r->entries[i]));
 	for (size_t i = 0; i < r->n_segments; i++)
 		sample__add(&segments, mix(r->segments[i].addr ^ mix(r->segments[i].device + 1)));
 	fprintf(out, "%" PRIu64 " %" PRIu64, first, last);
