@@ -271,6 +271,20 @@ def test_end_is_no_break():
     check("before its end" in report(folder), "%s", document)
 
 
+def test_short_list():
+    """A list that is short because a process in it has ended does not make the others' memory growth."""
+    folder = scratch("machine-short")
+    os.mkdir(folder)
+    base = {"every": 10**9, "boot": "b", "total": 16 << 30, "available": 8 << 30, "large": 0, "swap": 0, "lines": {}, "gpus": []}
+    for every, before in (({}, None), ({"all": True}, 0)):
+        with open(os.path.join(folder, "machine.log"), "w", encoding="ascii") as f:
+            for second, top in ((1, [[10, "a", 900 * MIB]]), (2, [[10, "a", 900 * MIB], [11, "b", 800 * MIB]])):
+                f.write(json.dumps({**base, **every, "time": second * 10**9, "uptime": second * 10**9, "top": top}) + "\n")
+        changes = {x["name"]: x["before"] for x in report(folder, "--json")["breaks"][0]["changes"]}
+        equal(changes, {"PID 10 a": 900 * MIB, "PID 11 b": before}, "a process that only the second list has")
+        equal("PID 11" in report(folder), before is not None, "the table has what grew")
+
+
 def test_rules():
     """Rules about the machine fire once and run --exec; figures of processes are refused, and these figures elsewhere."""
     marks = scratch("marks")

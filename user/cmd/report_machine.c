@@ -145,8 +145,8 @@ static void set_before(struct change *c, const struct machine_row *r, pid_t pid)
 		if (r->process[i].pid == pid)
 			return;
 	}
-	/* A list that is not full has all processes. */
-	c->at_most = r->processes == MACHINE_ROW_PROCESSES;
+	/* A list may be short because a process in it has ended since it was made. */
+	c->at_most = !r->all && r->processes;
 	if (!c->at_most)
 		c->before = 0;
 }
@@ -234,7 +234,8 @@ static void put_change_row(struct grid *t, const struct change *c)
 	put_bytes(t, COL_AFTER, (int64_t)c->after, "");
 }
 
-/* Removes changes of less than a thousandth of the machine. Returns the number of others. */
+/* Removes changes of less than a thousandth of the machine, and lower bounds of growth below 0,
+ * which say nothing. Returns the number of others. */
 static size_t drop_small(struct change *v, size_t n, uint64_t total)
 {
 	size_t kept = 0;
@@ -243,7 +244,7 @@ static size_t drop_small(struct change *v, size_t n, uint64_t total)
 		int64_t grown = growth_of(&v[i]);
 		uint64_t size = grown < 0 ? 0 - (uint64_t)grown : (uint64_t)grown;
 
-		if (size >= total / 1000)
+		if (size >= total / 1000 && !(v[i].at_most && grown < 0))
 			v[kept++] = v[i];
 	}
 	return kept;

@@ -40,6 +40,7 @@ struct machine_row {
 		uint64_t bytes; /* private, with what is swapped out */
 	} process[MACHINE_ROW_PROCESSES];
 	size_t processes;
+	bool all; /* no other process had memory when the list was made */
 };
 
 struct machine_log;

@@ -29,7 +29,8 @@ static void take(void *ctx, const struct machine_row *row)
 	s->n++;
 	s->bad |= row->time <= s->last || row->total != 1000 || row->lines != 2 ||
 		  strcmp(row->line[1].key, "free") != 0 || row->line[0].bytes != -5 ||
-		  row->process[0].pid != 42 || strcmp(row->process[0].command, "a \"b\"") != 0;
+		  row->process[0].pid != 42 || !row->all ||
+		  strcmp(row->process[0].command, "a \"b\"") != 0;
 	s->last = row->time;
 }
 
@@ -44,6 +45,7 @@ static struct machine_row make_row(uint64_t i)
 				 .large = 3,
 				 .lines = 2,
 				 .processes = 1,
+				 .all = true,
 				 .gpus = 1 };
 
 	snprintf(r.line[0].key, sizeof(r.line[0].key), "not_explained");

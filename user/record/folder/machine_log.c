@@ -147,6 +147,7 @@ static int put_row(FILE *out, const struct machine_row *r)
 	json__uint(j, "every", r->every);
 	json__string(j, "boot", r->boot);
 	json__bool(j, "end", r->end);
+	json__bool(j, "all", r->all);
 	json__uint(j, "total", r->total);
 	json__uint(j, "available", r->available);
 	json__uint(j, "large", r->large);
@@ -279,6 +280,7 @@ static bool parse_row(const char *text, size_t len, struct machine_row *r)
 	if (good) {
 		get_text(json_object_get(doc, "boot"), r->boot, sizeof(r->boot));
 		r->end = json_is_true(json_object_get(doc, "end"));
+		r->all = json_is_true(json_object_get(doc, "all"));
 		get_rows(doc, r);
 	}
 	json_decref(doc);

@@ -185,6 +185,7 @@ static void fill_row(struct machine_watch *m)
 		row->line[i].bytes = m->ledger.line[i].bytes;
 	}
 	row->processes = m->processes.n;
+	row->all = m->processes.count <= MACHINE_TOP;
 	for (size_t i = 0; i < m->processes.n; i++) {
 		const struct machine_process *p = &m->processes.v[i];
 
