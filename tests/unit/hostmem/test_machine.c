@@ -9,6 +9,7 @@
 
 #include "gen_events.h"
 #include "inspect/machine.h"
+#include "unit/without_ptrace.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
@@ -260,13 +261,31 @@ static void test_this_machine(void **state)
 	assert_true(l.line[MACHINE_PROCESSES].bytes > 0 && l.line[MACHINE_FREE].bytes > 0);
 }
 
+static int count_denied(void)
+{
+	struct machine_processes p = { 0 };
+	struct machine_scan s = { 0 };
+
+	return machine_scan__run(&s, &p) || !s.denied;
+}
+
+/* root of a container lists the descriptors of other processes, and cannot read their links. */
+static void test_unreadable_links(void **state)
+{
+	int status = without_ptrace__run(count_denied);
+
+	if (status == WITHOUT_PTRACE_ALREADY)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_old_kernel),    cmocka_unit_test(test_new_kernel),
 		cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_counted_twice),
 		cmocka_unit_test(test_free_blocks),   cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_this_machine),
+		cmocka_unit_test(test_this_machine),  cmocka_unit_test(test_unreadable_links),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

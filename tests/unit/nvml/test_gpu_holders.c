@@ -8,6 +8,7 @@
 
 #include "inspect/container.h"
 #include "inspect/gpu_holders.h"
+#include "unit/without_ptrace.h"
 
 #define GB (1ull << 30)
 #define S UINT64_C(1000000000)
@@ -297,6 +298,23 @@ static void test_gone_container(void **state)
 	assert_int_equal(system(path), 0);
 }
 
+static int count_closed(void)
+{
+	struct holder_processes *p = calloc(1, sizeof(*p));
+
+	return !p || holder_processes__read(p, NULL) || !p->closed;
+}
+
+/* root of a container lists the descriptors of other processes, and cannot read their links. */
+static void test_unreadable_links(void **state)
+{
+	int status = without_ptrace__run(count_closed);
+
+	if (status == WITHOUT_PTRACE_ALREADY)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_stat),
 		cmocka_unit_test(test_job),
 		cmocka_unit_test(test_gone_container),
+		cmocka_unit_test(test_unreadable_links),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

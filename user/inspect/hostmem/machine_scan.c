@@ -267,6 +267,11 @@ static void look_at_open_files(struct run *r, pid_t pid)
 		ssize_t len = readlinkat(dirfd(dir), e->d_name, path, sizeof(path) - 1);
 		int fd;
 
+		/* A container's root lists descriptors, but may not trace the process. */
+		if (len < 0 && errno == EACCES) {
+			say_kind(r, SAY_DENIED);
+			break;
+		}
 		if (len <= 0 || *path != '/') /* a pipe, a socket ... */
 			continue;
 		path[len] = '\0';

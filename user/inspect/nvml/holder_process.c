@@ -241,8 +241,7 @@ static bool lost_parent(const struct holder_process *p, pid_t session, const cha
 
 /* ---- one process ---- */
 
-/* Marks the device nodes that a process has open. A link of another user's process is not
- * readable. */
+/* Marks the device nodes that a process has open. */
 static void read_nodes(struct holder_process *p)
 {
 	char path[32], link[32];
@@ -256,6 +255,11 @@ static void read_nodes(struct holder_process *p)
 	for (int i = 0; d && i < FILES_MAX && (e = readdir(d)); i++) {
 		ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link) - 1);
 
+		/* A container's root lists descriptors, but may not trace the process. */
+		if (n < 0 && errno == EACCES) {
+			p->nodes_known = false;
+			break;
+		}
 		if (n <= 0)
 			continue;
 		link[n] = '\0';
