@@ -195,6 +195,16 @@ def test_token():
     s.stop()
 
 
+def test_ends_meanwhile():
+    """A server that ends while a file arrives removes what it has received."""
+    s = server.Server(root=False)
+    c = begun(s, 1 << 20)
+    until(lambda: any(".part-upload" in name for name in files(s)), "it arrives")
+    s.stop()
+    c.close()
+    equal(files(s), [], "files of a server that has ended")
+
+
 def test_killed():
     """What a killed server had received is removed by the next one."""
     folder = scratch("killed")

@@ -928,8 +928,10 @@ static void close_broker(struct broker *b)
 		stop_peer(&b->peers[k], true);
 	for (size_t i = 0; i < b->n_listens; i++)
 		listen__close(&b->listens[i]);
-	for (size_t i = 0; i < b->traces.n; i++)
+	for (size_t i = 0; i < b->traces.n; i++) {
+		trace__end_upload(b, b->traces.v[i], true);
 		trace__free(b->traces.v[i]);
+	}
 	for (size_t i = 0; i < b->processes.n_held; i++)
 		json_decref(b->processes.held[i].msg);
 	for (size_t i = 0; i < b->processes.n; i++)
