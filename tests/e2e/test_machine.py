@@ -5,6 +5,7 @@
 import json
 import mmap
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -283,6 +284,21 @@ def test_short_list():
         changes = {x["name"]: x["before"] for x in report(folder, "--json")["breaks"][0]["changes"]}
         equal(changes, {"PID 10 a": 900 * MIB, "PID 11 b": before}, "a process that only the second list has")
         equal("PID 11" in report(folder), before is not None, "the table has what grew")
+
+
+def test_disk_is_full_for_a_while():
+    """Looks that could not be written are counted, and the recorder fails."""
+    folder = scratch("machine-full")
+    recorder = spawn(["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", harness.TOOL, "watch", "--machine", "--every", "100ms", "-o", folder], root=True)
+    harness.until(lambda: looks(folder) > 1, "looks in the recording")
+    limits = resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    recorder.wait_line("looks are missing from here on", stream="err")
+    resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, limits)
+    now = looks(folder)
+    harness.until(lambda: looks(folder) > now + 1, "looks after the failure")
+    recorder.signal(signal.SIGINT)
+    equal(recorder.wait(), 1, "exit code")
+    check("could not be written" in recorder.stderr(), "the end: %s", recorder.stderr())
 
 
 def test_rules():

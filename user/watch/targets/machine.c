@@ -36,6 +36,7 @@ struct machine_watch {
 	struct rule rules[WATCH_RULES];
 	struct machine_log *log; /* NULL: no folder was given */
 	bool failed;		 /* the last write failed, and that was logged */
+	uint64_t lost;		 /* looks that could not be written */
 	struct machine_readings readings;
 	struct machine_ledger ledger;
 	struct machine_processes processes;
@@ -205,6 +206,19 @@ static void write_row(struct machine_watch *m)
 		log_warn("%s: %s: looks are missing from here on", m->w->args.output,
 			 outfile__why(err));
 	m->failed = err != 0;
+	m->lost += m->failed;
+}
+
+/* Returns the exit code. */
+static int say_lost(const struct machine_watch *m)
+{
+	char text[48];
+
+	if (!m->lost)
+		return EXIT_OK;
+	log_err("%s: %s could not be written", m->w->args.output,
+		text__counted(text, sizeof(text), m->lost, "look"));
+	return EXIT_FAILED;
 }
 
 /* Bytes of processes that are not among those listed. */
@@ -307,7 +321,7 @@ static int run(struct machine_watch *m)
 	m->row.end = true;
 	fill_row(m);
 	write_row(m);
-	return m->failed ? EXIT_FAILED : EXIT_OK;
+	return say_lost(m);
 }
 
 static const char *why_not_open(int err)
