@@ -120,6 +120,15 @@ def test_tmpfs():
         equal((found["cached"], found["pid"]), (LOAD, os.getpid()), "the file in /dev/shm")
 
 
+def test_mount_with_a_space():
+    """The kernel writes spaces of mount points as \\040."""
+    folder = scratch("a disk")
+    os.mkdir(folder)
+    inside = 'mount -t tmpfs -o size=256m none "$0" && head -c %d /dev/zero >"$0/file" && exec "$@"' % LOAD
+    mounts = ledger(prefix=("unshare", "--mount", "sh", "-c", inside, folder))["tmpfs"]
+    equal([x["used"] for x in mounts if x["path"] == folder], [LOAD], "mounts")
+
+
 def test_slab():
     folder = scratch("names")
     before = read_ledger()

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/mountinfo.h"
 
 #define TEXT_MAX (256u << 10) /* bytes of a file of /proc */
 #define DEEPEST 16	      /* levels of cgroups below one whose processes are read */
@@ -51,23 +52,6 @@ static size_t path_of(const char *cgroups, const char **path, bool *v2)
 	return found;
 }
 
-/* Decodes \040 and the like of mountinfo in place. */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++) {
-		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
-		    s[3] >= '0' && s[3] <= '7') {
-			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
-			s += 3;
-		} else {
-			*to++ = *s;
-		}
-	}
-	*to = '\0';
-}
-
 /* Splits a line of mountinfo. True if it mounts the hierarchy of the memory controller: then *root
  * is the mounted part of the hierarchy, and *at where it is mounted. */
 static bool is_mount_of(char *line, bool v2, char **root, char **at)
@@ -97,8 +81,8 @@ static bool is_mount_of(char *line, bool v2, char **root, char **at)
 	*at = strtok_r(NULL, " ", &save);
 	if (!*root || !*at)
 		return false;
-	unescape(*root);
-	unescape(*at);
+	mountinfo__unescape(*root);
+	mountinfo__unescape(*at);
 	return true;
 }
 
