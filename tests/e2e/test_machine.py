@@ -93,6 +93,18 @@ def test_page_cache_of_a_file():
         check(not [x for x in ledger("--files", path)["files"] if x["path"] == path], "a file without pages in memory is listed")
 
 
+def test_folder_with_many_files():
+    """A folder with more files, or deeper, than a look reads is not said to be read whole."""
+    many, deep = scratch("many"), scratch("deep")
+    os.mkdir(many)
+    for i in range(4100):
+        with open(os.path.join(many, str(i)), "wb"):
+            pass
+    os.makedirs(os.path.join(deep, "1/2/3/4/5"))
+    for path in (many, deep):
+        check("too many" in "".join(ledger("--files", path)["missing"]), "a part of %s is missing", path)
+
+
 def test_files_of_processes():
     """Open and mapped files, also deleted ones, with the PID. They are weights, which come before the libraries of other tests."""
     opened, mapped = scratch("opened.safetensors"), scratch("mapped.safetensors")

@@ -463,7 +463,8 @@ static void each_missing(const struct look *l, void (*say)(void *ctx, const char
 	if (s->no_figures)
 		say(ctx, "what is cached of other users' files is not known: not permitted");
 	if (s->late)
-		say(ctx, "not all files were searched: the time was over; name some with --files");
+		say(ctx, "not all files were searched: they are too many; name those you want with "
+			 "--files");
 	for (size_t i = 0; i < s->n_blocked; i++) {
 		snprintf(text, sizeof(text),
 			 s->blocked[i] > 0

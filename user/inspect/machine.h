@@ -161,7 +161,7 @@ struct machine_scan {
 	size_t mounts;
 	uint64_t tmpfs;	 /* sum, bytes */
 	uint64_t denied; /* processes whose files this user may not see */
-	bool late;	 /* the time was over before all files were read */
+	bool late;	 /* files were left out: too many, too deep, or the time was over */
 	bool no_figures; /* the kernel does not tell this user what is cached of others' files */
 	/* Steps that did not answer: PIDs, or -1 - index of a folder. */
 	int64_t blocked[MACHINE_BLOCKED];

@@ -284,6 +284,8 @@ static void look_at_open_files(struct run *r, pid_t pid)
 		cut_deleted(path);
 		look_at(r, fd, &st, path, pid);
 	}
+	if (n > FILES_MOST)
+		say_kind(r, SAY_LATE);
 	closedir(dir);
 }
 
@@ -363,6 +365,8 @@ static void look_at_folder(struct run *r, int folder, const char *path, unsigned
 
 		if (*e->d_name == '.' || len < 0 || (size_t)len >= sizeof(name))
 			continue;
+		if (e->d_type == DT_DIR && depth == DEEPEST && r->wanted)
+			say_kind(r, SAY_LATE);
 		if (e->d_type == DT_DIR && depth < DEEPEST)
 			look_at_folder(r,
 				       openat(dirfd(dir), e->d_name,
@@ -374,6 +378,8 @@ static void look_at_folder(struct run *r, int folder, const char *path, unsigned
 		if (fd >= 0)
 			look_at(r, fd, &st, name, 0);
 	}
+	if (n > FILES_MOST)
+		say_kind(r, SAY_LATE);
 	if (dir)
 		closedir(dir);
 }
@@ -507,6 +513,7 @@ static int add_processes(struct run *r)
 		    sscanf(text, "%*u %" SCNu64, &v[n].resident) == 1 && v[n].resident)
 			n++;
 	}
+	r->scan->late = n == PIDS_MOST;
 	if (dir)
 		closedir(dir);
 	if (v)
