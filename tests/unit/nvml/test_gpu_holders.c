@@ -98,6 +98,27 @@ static void test_order(void **state)
 	gpu_table__free(&t);
 }
 
+/* The driver may go on to list a process that has ended, whose PID another one has now. */
+static void test_reused_pid(void **state)
+{
+	struct holder_process *p = add_process(10, 'S');
+	struct gpu_table t;
+
+	p->parent_gone = p->nodes_known = true;
+	p->nodes = 0;
+	add_listed(10, GB, 0);
+	t = join();
+	check_row(&t, 0, 10, false,
+		  "parent gone, it has no GPU open: the driver may mean an earlier process with "
+		  "this PID");
+	assert_string_equal(t.v[0].command, "");
+	gpu_table__free(&t);
+	p->state = 'Z'; /* has closed all */
+	t = join();
+	assert_true(t.v[0].left_over);
+	gpu_table__free(&t);
+}
+
 static void test_sums(void **state)
 {
 	struct gpu_table t;
@@ -319,6 +340,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_order, begin),
+		cmocka_unit_test_setup(test_reused_pid, begin),
 		cmocka_unit_test_setup(test_sums, begin),
 		cmocka_unit_test_setup(test_reasons, begin),
 		cmocka_unit_test_setup(test_own_namespace, begin),
