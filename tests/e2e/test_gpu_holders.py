@@ -129,7 +129,8 @@ def test_workers_of_a_killed_parent():
     only = devices(env, "--orphans")[0]
     check(set(workers) <= {h["pid"] for h in only["holders"]} and all(h["left_over"] for h in only["holders"]) and only["filtered"] >= 1, "--orphans: %s", only)
     code, out, err = tool("ps", "--device", "0", root=True, env=env)
-    lines = out.splitlines()
+    # A container's root may not search the first process.
+    lines = [x for x in out.splitlines() if "could not be searched" not in x]
     equal(code, 0, "text: %s" % err)
     equal(" ".join(out.split()).count("probably left over: parent gone, idle for 1h 06m. To end it: sudo kill "), 3, "reasons in %s" % out)
     check(lines[0].startswith("GPU 0: ") and lines[-1].split()[-2:] == ["in", "use"], "text: %s", out)

@@ -194,6 +194,16 @@ def test_as_nobody():
     check([x for x in document["missing"] if "not permitted; run it with sudo" in x], "missing: %s", document["missing"])
 
 
+def test_root_of_a_container():
+    """It lists the descriptors of processes, and may not read them: sudo would not help."""
+    with open("/proc/self/status", encoding="ascii") as f:
+        own = next(int(line.split()[1], 16) for line in f if line.startswith("CapEff:"))
+    if harness.IS_ROOT and not own >> 19 & 1:
+        raise Skip("this is such a container, and all of its processes may be searched")
+    missing = ledger(prefix=("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))["missing"]
+    check([x for x in missing if "not permitted; run it on the host" in x], "missing: %s", missing)
+
+
 def test_text():
     for columns in (40, 60, 80, 120, 200):
         code, out, err = tool("ps", "--machine", root=True, env={**os.environ, "COLUMNS": str(columns)})

@@ -406,9 +406,10 @@ static int print_text(const struct look *l)
 			printf("figures are missing: %s\n", l->table[i].why);
 	}
 	if (l->processes->closed)
-		printf("%s process%s could not be searched for open devices; run it with sudo\n",
+		printf("%s process%s could not be searched for open devices; run it %s\n",
 		       text__count(count, sizeof(count), l->processes->closed),
-		       l->processes->closed == 1 ? "" : "es");
+		       l->processes->closed == 1 ? "" : "es",
+		       geteuid() ? "with sudo" : "on the host");
 	return err;
 }
 

@@ -453,8 +453,9 @@ static void each_missing(const struct look *l, void (*say)(void *ctx, const char
 
 	if (s->denied) {
 		snprintf(text, sizeof(text),
-			 "files of %s process%s are not searched: not permitted; run it with sudo",
-			 text__count(count, sizeof(count), s->denied), s->denied == 1 ? "" : "es");
+			 "files of %s process%s are not searched: not permitted; run it %s",
+			 text__count(count, sizeof(count), s->denied), s->denied == 1 ? "" : "es",
+			 geteuid() ? "with sudo" : "on the host");
 		say(ctx, text);
 	}
 	if (l->processes.hidden)
