@@ -584,6 +584,36 @@ static void test_host_beside_cpu(void **state)
 	job__free(&j);
 }
 
+/* Tensors that were not recorded are not said to be right. */
+static void test_torch_came_late(void **state)
+{
+	struct job j = job__new();
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	struct findings_source source = {
+		.model = j.w.m, .facts = j.w.f, .name = "x", .duration = 120000 * MS
+	};
+
+	for (int i = 0; i < 120; i++) {
+		tell(&j, (struct event){
+				 .kind = EVENT_ALLOC, .device = CPU, .addr = 0x1000, .size = MIB });
+		tell(&j, (struct event){
+				 .kind = EVENT_FREE, .device = CPU, .addr = 0x1000, .size = MIB });
+		tell(&j, (struct event){ .kind = EVENT_STEP });
+	}
+	facts__set(j.w.f, "torch_came", "1");
+	judge(&j);
+	assert_false(j.found.judged);
+	assert_int_equal(findings__text(out, &source, &j.found, 200), 0);
+	fclose(out);
+	assert_non_null(
+		strstr(text, "Nothing wrong was seen: PyTorch was imported after the attach"));
+	assert_null(strstr(text, "cpu "));
+	free(text);
+	job__free(&j);
+}
+
 /* The nodes of a graph that is kept are host memory, so the graph comes first. */
 static void test_host_after_a_graph(void **state)
 {
@@ -624,19 +654,13 @@ static void test_cache(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_retries),
-		cmocka_unit_test(test_other_processes),
-		cmocka_unit_test(test_others_at_oom),
-		cmocka_unit_test(test_no_grad),
-		cmocka_unit_test(test_fragmentation),
-		cmocka_unit_test(test_weights_held),
-		cmocka_unit_test(test_state_held),
-		cmocka_unit_test(test_optimizer_twice),
-		cmocka_unit_test(test_tracing),
-		cmocka_unit_test(test_host_of_cpu),
-		cmocka_unit_test(test_host_beside_cpu),
-		cmocka_unit_test(test_leak_at_oom),
-		cmocka_unit_test(test_host_after_a_graph),
+		cmocka_unit_test(test_retries),		cmocka_unit_test(test_other_processes),
+		cmocka_unit_test(test_others_at_oom),	cmocka_unit_test(test_no_grad),
+		cmocka_unit_test(test_fragmentation),	cmocka_unit_test(test_weights_held),
+		cmocka_unit_test(test_state_held),	cmocka_unit_test(test_optimizer_twice),
+		cmocka_unit_test(test_tracing),		cmocka_unit_test(test_host_of_cpu),
+		cmocka_unit_test(test_host_beside_cpu), cmocka_unit_test(test_leak_at_oom),
+		cmocka_unit_test(test_torch_came_late), cmocka_unit_test(test_host_after_a_graph),
 		cmocka_unit_test(test_cache),
 	};
 

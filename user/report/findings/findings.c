@@ -550,6 +550,18 @@ static int worst_first(const void *x, const void *y)
 	return findings__compare(x, y);
 }
 
+/* Takes back what was judged of tensors if they were not recorded. 0 or -ENOMEM. */
+static int unjudge_tensors(const struct facts *f, struct findings *ret)
+{
+	if (!facts__get(f, "torch_came"))
+		return 0;
+	free(ret->growth);
+	ret->growth = strdup("PyTorch was imported after the attach, and its tensors are not "
+			     "recorded");
+	ret->judged = false;
+	return ret->growth ? 0 : -ENOMEM;
+}
+
 int findings__judge(const struct findings_source *source, struct findings *ret)
 {
 	struct judging j = { .source = source, .ret = ret };
@@ -573,6 +585,9 @@ int findings__judge(const struct findings_source *source, struct findings *ret)
 	if (err)
 		goto failed;
 	err = host_findings__add(&j);
+	if (err)
+		goto failed;
+	err = unjudge_tensors(source->facts, ret);
 	if (err)
 		goto failed;
 	err = add_tracing(&j);

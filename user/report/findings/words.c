@@ -88,6 +88,15 @@ static void say_device(FILE *out, const struct findings_source *source, int devi
 		fprintf(out, " of %s", text__bytes(total, sizeof(total), all));
 }
 
+/* Number of the device that the head names; -1: none. Tensors that were not recorded have no
+ * figures. */
+static int head_device(const struct findings_source *source)
+{
+	if (facts__get(source->facts, "torch_came"))
+		return model__find_device(source->model, "host");
+	return model__main_device(source->model);
+}
+
 /* Prints the head: program, main device, number and time of steps. Returns false if memory is
  * short. */
 static bool say_head(FILE *out, const struct findings_source *source, size_t width)
@@ -95,7 +104,7 @@ static bool say_head(FILE *out, const struct findings_source *source, size_t wid
 	char name[PATH_MAX], program[128], steps[48], time[24], each[24];
 	char *text = NULL;
 	size_t size, n = model__whole_steps(source->model);
-	int device = model__main_device(source->model);
+	int device = head_device(source);
 	FILE *mem = open_memstream(&text, &size);
 
 	if (!mem)
