@@ -305,6 +305,8 @@ def test_figures_that_are_missing():
     d = devices(machine(line, "no_memory"))[0]
     equal((d["used"], d["not_explained"], row(d, p.pid)["bytes"]), (None, None, 4 * GIB), "unified memory")
     check("uses the host's" in d["why"], "why: %s", d)
+    out = tool("ps", "--device", root=True, env={**machine(line, "no_processes"), "COLUMNS": "60"})[1]
+    check("figures are missing: " in out and all(len(x) <= 60 for x in out.split("figures are missing: ")[1].splitlines()), "text: %s", out)
     d = look(machine("process 0 %d 90G" % p.pid))
     equal((d["not_explained"], d["used"]), (-10 * GIB, 80 * GIB), "more than the device has")
     code, out, err = tool("ps", "--device", "--json", "--fail-if", "free<1G", root=True, env=machine(line, "no_memory"))

@@ -387,9 +387,29 @@ static int print_table(const struct look *l, unsigned gpu)
 	return err;
 }
 
+/* Says which processes the tables lack. */
+static void print_missing(const struct look *l)
+{
+	const struct holder_processes *p = l->processes;
+	unsigned width = text__prose(text__columns(stdout));
+	char count[48];
+
+	if (p->closed)
+		text__paragraph(stdout, width, "", "  ",
+				"%s process%s could not be searched for open devices; run it %s",
+				text__count(count, sizeof(count), p->closed),
+				p->closed == 1 ? "" : "es",
+				geteuid() ? "with sudo" : "on the host");
+	if (p->left_out)
+		text__paragraph(stdout, width, "", "  ",
+				"%s more process%s left out: memtrace-bpf lists at most %d",
+				text__count(count, sizeof(count), p->left_out),
+				p->left_out == 1 ? "" : "es", HOLDER_PROCESSES);
+}
+
 static int print_text(const struct look *l)
 {
-	char count[48];
+	unsigned width = text__prose(text__columns(stdout));
 	bool any = false;
 	int err = 0;
 
@@ -403,13 +423,10 @@ static int print_text(const struct look *l)
 		print_slices(l, i);
 		err = print_table(l, i);
 		if (*l->table[i].why)
-			printf("figures are missing: %s\n", l->table[i].why);
+			text__paragraph(stdout, width, "figures are missing: ", "  ", "%s",
+					l->table[i].why);
 	}
-	if (l->processes->closed)
-		printf("%s process%s could not be searched for open devices; run it %s\n",
-		       text__count(count, sizeof(count), l->processes->closed),
-		       l->processes->closed == 1 ? "" : "es",
-		       geteuid() ? "with sudo" : "on the host");
+	print_missing(l);
 	return err;
 }
 
