@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/memory.h"
 #include "record/dict.h"
 #include "record/mtr.h"
 
@@ -365,6 +366,39 @@ static void texts_of_blocks(void **state)
 	mtr_reader__free(r);
 }
 
+/* The search for steps keeps to the limit on memory: 32 bytes for each of a million allocations. */
+static void steps_within_limit(void **state)
+{
+	static const char begin[] = "\200\2}(X\15\0\0\0device_traces](]}(X\6\0\0\0actionX\5\0\0\0"
+				    "allocX\4\0\0\0addrM\0\20X\4\0\0\0sizeM\0\2uq\0a";
+	const size_t batches = 1000, batch = 1000;
+	const char *why = NULL;
+	struct mtr_reader *r;
+	char *bytes = NULL;
+	size_t size;
+	FILE *f = open_memstream(&bytes, &size);
+
+	assert_non_null(f);
+	fwrite(begin, sizeof(begin) - 1, 1, f);
+	for (size_t i = 0; i < batches; i++) {
+		fputc('(', f);
+		for (size_t k = 0; k < batch; k++)
+			fwrite("h", 2, 1, f);
+		fputc('e', f);
+	}
+	fputs("eu.", f);
+	assert_int_equal(fclose(f), 0);
+	r = open_bytes(bytes, size, &why);
+	assert_non_null(r);
+	mtr_reader__free(r);
+	room__set(memory__own() + (28u << 20));
+	r = open_bytes(bytes, size, &why);
+	assert_null(r);
+	assert_int_equal(errno, ENOBUFS);
+	room__set(0);
+	free(bytes);
+}
+
 /* Two texts that are too long together: the second one is the name. */
 static void long_texts(void **state)
 {
@@ -623,7 +657,7 @@ int main(void)
 		cmocka_unit_test(bombs_are_refused),  cmocka_unit_test(guesses_are_not_exact),
 		cmocka_unit_test(pinned_memory),      cmocka_unit_test(texts_of_blocks),
 		cmocka_unit_test(notes_out_of_order), cmocka_unit_test(long_texts),
-		cmocka_unit_test(autograd_nodes),
+		cmocka_unit_test(steps_within_limit), cmocka_unit_test(autograd_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

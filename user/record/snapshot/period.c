@@ -25,6 +25,7 @@
 #define EVIDENCE_LEAST 16   /* allocations in all steps */
 #define REPEATS_MOST 4	    /* occurrences in a step of the symbol that it begins with */
 #define FEW_LINES 64
+#define EACH_BYTES 32 /* memory for each allocation */
 #define TRIES_MOST 16 /* periods whose frames are looked at */
 
 struct symbols {
@@ -86,6 +87,7 @@ static const struct snapshot_entry *entry_at(const struct symbols *s, size_t i)
 static int make_room(struct symbols *s)
 {
 	size_t n = 0, with_stack = 0;
+	int err;
 
 	for (size_t i = 0; i < s->trace->n; i++) {
 		const struct snapshot_entry *e = entry_at(s, i);
@@ -95,6 +97,9 @@ static int make_room(struct symbols *s)
 	}
 	s->framed = with_stack > n / 2;
 	n++;
+	err = room__check_more(n * EACH_BYTES);
+	if (err)
+		return err;
 	s->at = malloc(n * sizeof(*s->at));
 	s->symbol = malloc(n * sizeof(*s->symbol));
 	s->stack = malloc(n * sizeof(*s->stack));
@@ -103,7 +108,7 @@ static int make_room(struct symbols *s)
 	s->level = malloc(n * sizeof(*s->level));
 	s->order = malloc(n * sizeof(*s->order));
 	return s->at && s->symbol && s->stack && s->by_stack && s->sum && s->level && s->order
-		       ? room__check()
+		       ? 0
 		       : -ENOMEM;
 }
 

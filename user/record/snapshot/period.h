@@ -28,6 +28,7 @@ struct period {
 };
 
 /* Finds the steps of a device's trace. Takes time in proportion to its entries, and 32 bytes for
- * each allocation until it returns. Returns 0 and *ret, for period__free(), or -ENOMEM. */
+ * each allocation until it returns. Returns 0 and *ret, for period__free(), -ENOMEM, or the error
+ * of room__check_more(). */
 int period__find(const struct records *r, const struct value_list *trace, struct period *ret);
 void period__free(struct period *p);

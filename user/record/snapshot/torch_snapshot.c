@@ -270,10 +270,12 @@ static int find_tracks(struct torch_snapshot *s)
 	return 0;
 }
 
-/* Finds the steps of a trace without an optimizer: of the device with most allocations. */
+/* Finds the steps of a trace without an optimizer: of the device with most allocations. Returns as
+ * period__find(). */
 static int find_period(struct torch_snapshot *s)
 {
 	size_t best = 0;
+	int err;
 
 	if (s->has_steps || s->optimizes || !s->n_tracks)
 		return 0;
@@ -283,10 +285,9 @@ static int find_period(struct torch_snapshot *s)
 	if (!s->tracks[best].allocations)
 		return 0;
 	s->period_track = best;
-	if (period__find(&s->r, s->tracks[best].trace, &s->period))
-		return -ENOMEM;
+	err = period__find(&s->r, s->tracks[best].trace, &s->period);
 	s->has_steps = s->period.n;
-	return 0;
+	return err;
 }
 
 /* ---- events ---- */
