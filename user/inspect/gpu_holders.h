@@ -46,6 +46,7 @@ struct holder_processes {
 	size_t closed;	    /* processes whose descriptors this user may not read */
 	bool own_namespace; /* memtrace-bpf runs in a PID namespace of its own: NVML's PIDs are the
 			       host's */
+	bool has_nodes;	    /* the kernel has NVIDIA's device nodes; under WSL it has none */
 };
 
 /* Reads all processes that have a device node open or that the answer lists. a: NULL, no answer.

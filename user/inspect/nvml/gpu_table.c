@@ -25,17 +25,18 @@ static void add_reason(struct gpu_holder *h, unsigned rank, const char *fmt, ...
 	h->rank += rank;
 }
 
-/* True if the driver lists a process that has no GPU open. The driver may list a process that has
- * ended, and another one may have its PID now. */
-static bool may_be_another(const struct gpu_holder *h)
+/* True if the driver lists a process that has no GPU open, where GPUs have device nodes. The driver
+ * may list a process that has ended, and another one may have its PID now. */
+static bool may_be_another(const struct gpu_holder *h, const struct holder_processes *all)
 {
 	const struct holder_process *p = h->process;
 
-	return h->kinds && p->nodes_known && !p->nodes && p->state != 'Z' && p->state != 'X';
+	return all->has_nodes && h->kinds && p->nodes_known && !p->nodes && p->state != 'Z' &&
+	       p->state != 'X';
 }
 
 /* Says why a process may be left over. The ranks make each reason weigh more than all later ones. */
-static void judge(struct gpu_holder *h, uint64_t idle)
+static void judge(struct gpu_holder *h, const struct holder_processes *all, uint64_t idle)
 {
 	const struct holder_process *p = h->process;
 	char time[24];
@@ -49,7 +50,7 @@ static void judge(struct gpu_holder *h, uint64_t idle)
 			   (int)p->parent);
 	if (p->parent_gone)
 		add_reason(h, 8, "parent gone");
-	h->left_over = (h->rank || p->container_gone) && !may_be_another(h);
+	h->left_over = (h->rank || p->container_gone) && !may_be_another(h, all);
 	if (h->idle_known && h->idle >= idle)
 		add_reason(h, 2, h->idle_by_driver ? "idle for %s" : "no thread has run for %s",
 			   text__time(time, sizeof(time), h->idle));
@@ -59,7 +60,7 @@ static void judge(struct gpu_holder *h, uint64_t idle)
 		add_reason(h, 4, "it is stopped");
 	if (p->state == 'D')
 		add_reason(h, 1, "it waits in the kernel (uninterruptible)");
-	if (may_be_another(h))
+	if (may_be_another(h, all))
 		add_reason(h, 1,
 			   "it has no GPU open: the driver may mean an earlier process with this "
 			   "PID");
@@ -121,7 +122,7 @@ static void complete_row(struct gpu_holder *h, const struct gpu_table_input *in)
 {
 	set_torch(h, in);
 	set_why(h, in);
-	judge(h, in->idle);
+	judge(h, in->processes, in->idle);
 	set_command(h);
 }
 

@@ -387,6 +387,22 @@ static void add_open(struct holder_processes *ps, struct holder_sleep *sleep, pi
 	}
 }
 
+/* True if the kernel has a driver with device nodes /dev/nvidia<minor>. */
+static bool has_driver_nodes(void)
+{
+	FILE *f = fopen("/proc/devices", "re");
+	char line[128], name[64] = "";
+	unsigned number = 0;
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "%u %63s", &number, name) == 2 && number == NVIDIA_MAJOR &&
+			text__starts(name, "nvidia");
+	if (f)
+		fclose(f);
+	return found;
+}
+
 int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a)
 {
 	struct holder_sleep *sleep = holder_sleep__new();
@@ -397,6 +413,7 @@ int holder_processes__read(struct holder_processes *ret, const struct gpus_answe
 		return -ENOMEM;
 	ret->n = ret->left_out = ret->closed = 0;
 	ret->own_namespace = proc__pid_namespace() != 0;
+	ret->has_nodes = has_driver_nodes();
 	for (uint32_t i = 0; a && i < a->n; i++)
 		add_listed(ret, sleep, (pid_t)a->process[i].pid);
 	d = opendir("/proc");
