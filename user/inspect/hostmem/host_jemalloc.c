@@ -620,7 +620,9 @@ static int find_root(struct jemalloc *j)
 #define MAX_CACHES 65536u	/* caches of all threads */
 #define MAX_CACHED (4u << 20)	/* blocks in all caches */
 #define CACHE_BIN 24u		/* bytes of a cache_bin_s */
-#define CACHE_BINS_MORE 40u	/* bins of large blocks: up to 8 MiB */
+/* Bins of large blocks of up to 8 MiB: TCACHE_NBINS_MAX without the bins of small blocks, in pages
+ * of 4 KiB. 5.3 has other fields of the thread behind them. */
+#define CACHE_BINS_MORE 37u
 
 /* Adds the blocks in a bin of a cache. 5.2: unused, number, requests, end of the stack. 5.3: top of
  * the stack, requests, and the lowest 16 bits of the stack's marks; the stack grows down. */
