@@ -398,8 +398,7 @@ static void print_missing(const struct look *l)
 		text__paragraph(stdout, width, "", "  ",
 				"%s process%s could not be searched for open devices; run it %s",
 				text__count(count, sizeof(count), p->closed),
-				p->closed == 1 ? "" : "es",
-				geteuid() ? "with sudo" : "on the host");
+				p->closed == 1 ? "" : "es", words__see_all());
 	if (p->left_out)
 		text__paragraph(stdout, width, "", "  ",
 				"%s more process%s left out: memtrace-bpf lists at most %d",

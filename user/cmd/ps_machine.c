@@ -455,7 +455,7 @@ static void each_missing(const struct look *l, void (*say)(void *ctx, const char
 		snprintf(text, sizeof(text),
 			 "files of %s process%s are not searched: not permitted; run it %s",
 			 text__count(count, sizeof(count), s->denied), s->denied == 1 ? "" : "es",
-			 geteuid() ? "with sudo" : "on the host");
+			 words__see_all());
 		say(ctx, text);
 	}
 	if (l->processes.hidden)

@@ -53,6 +53,9 @@ const char *words__parse_role(const char *text);
 const char *words__parse_phase(const char *text);
 /* A phase for people: "forward", "data loading", "between phases". */
 const char *words__phase(enum phase p);
+/* Where to run a list that other users' processes were missing from: "with sudo", and for root
+ * "on the host". */
+const char *words__see_all(void);
 /* What memory from before the first event is called: "before attach", or with history "before the
  * history". */
 const char *words__before(bool history);

@@ -265,7 +265,7 @@ static void test_freed(void **state)
 	wait(w, 2000);
 	assert_int_equal(w->marks, 0);
 
-	/* Two are unmapped, and one of them keeps its addresses. */
+	/* Two are unmapped; the first keeps its addresses. */
 	tensor(w, 1, 32 * MB);
 	unmap(w, 1, 32 * MB);
 	unmap(w, 2, 16 * MB);

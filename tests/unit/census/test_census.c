@@ -154,7 +154,7 @@ static void test_equal_tensors(void **state)
 	}
 }
 
-/* Makes N_FAKES tensors of which those have ended whose bit in gone is set. */
+/* Makes N_FAKES tensors. Those whose bit in gone is set have ended. */
 static void make_some(const struct layout *l, uint64_t gone, uint64_t *objs)
 {
 	for (size_t i = 0; i < N_FAKES; i++) {

@@ -584,7 +584,7 @@ static void test_host_beside_cpu(void **state)
 	job__free(&j);
 }
 
-/* Tensors that were not recorded are not said to be right. */
+/* No row calls tensors right that were not recorded. */
 static void test_torch_came_late(void **state)
 {
 	struct job j = job__new();

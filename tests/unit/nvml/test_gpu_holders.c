@@ -107,7 +107,7 @@ static void test_reused_pid(void **state)
 	p->parent_gone = p->nodes_known = true;
 	p->nodes = 0;
 	add_listed(10, GB, 0);
-	t = join(); /* a host without device nodes, such as WSL: nothing can be said */
+	t = join(); /* no device nodes, as in WSL */
 	check_row(&t, 0, 10, true, "parent gone");
 	gpu_table__free(&t);
 	processes.has_nodes = true;

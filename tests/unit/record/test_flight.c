@@ -329,7 +329,7 @@ static void test_segments(void **state)
 		HOST_PART(HOST_TOTAL, 9 * MB),
 		HOST_PART(HOST_MALLOC, 5 * MB),
 		HOST_PART(HOST_TOTAL, 5 * MB),
-		HOST_PART(HOST_TENSORS, 1 * MB), /* of a reading that has no end */
+		HOST_PART(HOST_TENSORS, 1 * MB), /* a reading without an end */
 	};
 
 	TOLD(list, { .kind = EVENT_LOST, .size = 7 }, SEGMENT(40 * MB, 20 * MB, 0),

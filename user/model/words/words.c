@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -133,6 +134,11 @@ void words__put_window(struct json *j, const struct model *m)
 
 	if (model__window(m, &from))
 		json__seconds(j, "window_start", from, 9);
+}
+
+const char *words__see_all(void)
+{
+	return geteuid() ? "with sudo" : "on the host";
 }
 
 const char *words__before(bool history)
