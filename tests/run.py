@@ -31,9 +31,9 @@ OUT = os.environ.setdefault("OUTPUT", ".output")
 LOGS = os.path.join(OUT, "test-logs")
 COSTS = os.path.join(LOGS, "cpu.txt")
 CORES = os.cpu_count() or 1
-# One more at a time than there are cores, because half of a file's time is waiting. While a core is idle, up to as many again.
-AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", CORES + 1))
-AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES + 1))
+# Two at a time for each core, because a file waits for more than half of its time. While cores are idle all the same, up to three.
+AT_ONCE = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 2 * CORES))
+AT_MOST = int(os.environ.get("MEMTRACE_TESTS_AT_ONCE", 3 * CORES))
 SPARE_KIB = 4 << 20  # memory that has to be available for one more than AT_ONCE
 MAIN_PATH = "test_exact.test_torch_main"  # a run that skips this one has proved nothing
 GROUPS = ("versions", "programs", "pages", "fleet", "long", "hosts", "zoo")  # of ring 3
@@ -237,7 +237,7 @@ def disturbs(a, b):
 
 
 class Idle:
-    """Tells whether half of the cores' time was idle since the last look, and one more file has enough memory."""
+    """Tells whether an eighth of the cores' time was idle since the last look, and one more file has enough memory."""
 
     def __init__(self):
         self.ticks = self.idle = 0
@@ -253,7 +253,7 @@ class Idle:
         ticks, idle = sum(cpu) - self.ticks, cpu[3] - self.idle
         known = self.ticks > 0
         self.ticks, self.idle, self.since = sum(cpu), cpu[3], time.monotonic()
-        return known and available > SPARE_KIB and idle * CORES * 2 >= ticks
+        return known and available > SPARE_KIB and idle * 8 >= ticks
 
 
 def run_together(waiting, show, first_failure=False):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: probes-all cpu=75
+# run: long probes-all cpu=75
 """CUDA without PyTorch: memory of compiled programs by function, file and line."""
 import os
 import subprocess

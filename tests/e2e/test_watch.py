@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: probes-all
+# run: long probes-all
 """Conditions on recordings (`report --fail-if`) and on running processes (`watch`): results and blamed lines."""
 import datetime
 import json
