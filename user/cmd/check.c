@@ -24,17 +24,17 @@
 #include "capture/preload.h"
 #include "capture/probes.h"
 #include "capture/target.h"
+#include "cmd/gpu_look.h"
 #include "cmd/usage.h"
 #include "inspect/arch.h"
 #include "inspect/census.h"
 #include "inspect/container.h"
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
-#include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "model/words.h"
 
-#define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps takes a moment to answer */
+#define NVML_WAIT 3000 /* ms; a GPU that sleeps takes a moment to answer */
 /* Typical times of a hit, in microseconds; docs/internals/OVERHEAD.md. */
 #define EMULATED_HIT "0.5"
 #define STEPPED_HIT "9"
@@ -263,41 +263,71 @@ static const char *driver_version(char *line)
 	return "version not known";
 }
 
-/* Waits until NVML has answered, up to NVML_WAIT. Returns the number of GPUs; 0: no answer. */
-static unsigned ask_nvml(void)
+/* Adds a line on a GPU: how much is free, and who holds the rest. */
+static void check_gpu(struct check_lines *l, const struct gpu_look *g, unsigned gpu)
 {
-	uint64_t end = clock__monotonic() + NVML_WAIT;
+	const struct gpu_table *t = &g->table[gpu];
+	size_t left_over = gpu_look__left_over(t), len;
+	char text[1024], what[16], left[24], total[24], held[640];
 
-	while (!gpus__count() && clock__monotonic() < end)
-		usleep(20000);
-	return gpus__count();
-}
-
-/* Adds lines on NVIDIA's driver and the GPUs that it reports. */
-static void check_driver(struct check_lines *l)
-{
-	char text[512], version[256], total[24];
-	unsigned n;
-
-	first_line("/proc/driver/nvidia/version", version, sizeof(version));
-	if (!version[0]) {
-		add_line(l, false, "GPU driver",
-			 "no NVIDIA driver on this host: memory of the CPU, and dry runs", 0);
+	snprintf(what, sizeof(what), "GPU %u", gpu);
+	if (!t->used_known) {
+		snprintf(text, sizeof(text), "its free memory is not known: %s", t->why);
+		add_line(l, false, what, text, 0);
 		return;
 	}
-	snprintf(text, sizeof(text), "NVIDIA %s", driver_version(version));
-	add_line(l, true, "GPU driver", text, 0);
-	gpus__open();
-	n = ask_nvml();
-	if (n)
-		snprintf(text, sizeof(text), "%u: %s, %s%s", n, gpus__get(0)->name,
-			 text__bytes(total, sizeof(total), gpus__get(0)->total),
-			 n > 1 ? ", ..." : "");
+	gpu_look__say_holders(t, GPUS_NO_SLICE, held, sizeof(held));
+	len = (size_t)snprintf(text, sizeof(text), "%s of %s free%s%s",
+			       text__bytes(left, sizeof(left), t->total - t->used),
+			       text__bytes(total, sizeof(total), t->total), *held ? "; held: " : "",
+			       held);
+	if (*t->why)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "; %s", t->why);
+	if (left_over && len < sizeof(text))
+		snprintf(text + len, sizeof(text) - len,
+			 "; %zu of them %s probably left over: see memtrace-bpf ps --device %u",
+			 left_over, left_over == 1 ? "is" : "are", gpu);
+	add_line(l, true, what, text, 0);
+}
+
+/* Adds lines on the GPUs that NVML reports, or why it reports none. */
+static void check_gpus(struct check_lines *l, const struct gpu_look *g)
+{
+	char text[512], total[24];
+
+	if (!g->by_driver) {
+		snprintf(text, sizeof(text), "no driver-reported figures: %s", g->why);
+		add_line(l, false, "GPUs", text, 0);
+		return;
+	}
+	snprintf(text, sizeof(text), "%u: %s, %s%s", g->n, gpus__get(0)->name,
+		 text__bytes(total, sizeof(total), gpus__get(0)->total), g->n > 1 ? ", ..." : "");
+	add_line(l, true, "GPUs", text, 0);
+	for (unsigned i = 0; i < g->n; i++)
+		check_gpu(l, g, i);
+}
+
+/* Adds lines on NVIDIA's driver and the GPUs. WSL has NVML, and no driver of its own. */
+static void check_driver(struct check_lines *l)
+{
+	struct gpu_look *g = gpu_look__new(false);
+	char text[512], version[256];
+
+	first_line("/proc/driver/nvidia/version", version, sizeof(version));
+	if (version[0]) {
+		snprintf(text, sizeof(text), "NVIDIA %s", driver_version(version));
+		add_line(l, true, "GPU driver", text, 0);
+	}
+	if (g)
+		g->within = NVML_WAIT;
+	if (!g || gpu_look__read(g))
+		add_line(l, false, "GPUs", "no driver-reported figures: out of memory", 0);
+	else if (!version[0] && !g->by_driver && *gpus__why())
+		add_line(l, false, "GPU driver",
+			 "no NVIDIA driver on this host: memory of the CPU, and dry runs", 0);
 	else
-		snprintf(text, sizeof(text),
-			 "libnvidia-ml.so.1 gives no answer: no driver-reported figures");
-	add_line(l, n > 0, "GPUs", text, 0);
-	gpus__close();
+		check_gpus(l, g);
+	gpu_look__free(g);
 }
 
 /* Adds a line on whether the libraries of dry runs are there. */

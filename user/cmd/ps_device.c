@@ -14,64 +14,18 @@
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/text.h"
-#include "inspect/gpu_holders.h"
+#include "cmd/gpu_look.h"
 #include "model/words.h"
 #include "record/cond.h"
 #include "watch/ps.h"
 
-#define READY_WITHIN 10000		    /* ms for the driver to name its GPUs */
-#define IDLE_DEFAULT UINT64_C(600000000000) /* ns; a process that is idle for so long is unusual */
-#define TORCH_MOST 4096			    /* PyTorch's figures: processes times devices */
-#define COMMAND_WANTED 24		    /* least width of the last column, in characters */
+#define COMMAND_WANTED 24 /* least width of the last column, in characters */
 
 /* One look at all GPUs. */
 struct look {
 	const struct ps_device_args *args;
-	struct ps *ps;
-	struct holder_processes *processes;
-	struct holder_torch *torch;
-	size_t n_torch;
-	const struct gpus_answer *answer; /* NULL: none */
-	char why[200];			  /* why there is no answer */
-	unsigned n;			  /* number of GPUs, by the driver or by device nodes */
-	bool by_driver;
-	uint64_t monotonic, boottime;
-	struct gpu_table table[GPUS_MAX];
-	bool wanted[GPUS_MAX]; /* table is filled and to be shown */
+	struct gpu_look *gpus;
 };
-
-/* ---- reading ---- */
-
-static bool has_gone(const struct holder_processes *p)
-{
-	for (size_t i = 0; i < p->n; i++)
-		if (p->v[i].state == 'X')
-			return true;
-	return false;
-}
-
-static void ask_driver(struct look *l)
-{
-	unsigned n = gpus__wait_count(READY_WITHIN);
-	uint64_t mask = n ? UINT64_MAX >> (GPUS_MAX - n) : 0;
-
-	l->answer = NULL;
-	l->by_driver = n > 0;
-	l->n = n;
-	if (mask && gpus__wait_long(mask, clock__monotonic()))
-		l->answer = gpus__answer();
-	snprintf(l->why, sizeof(l->why), "%s",
-		 *gpus__why() ? gpus__why() : "the NVIDIA driver was not ready within 10 s");
-}
-
-/* Without the driver, the open device nodes show which GPUs there are. */
-static void count_nodes(struct look *l)
-{
-	for (size_t i = 0; i < l->processes->n && !l->by_driver; i++)
-		for (unsigned m = l->n; m < GPUS_MAX; m++)
-			if (l->processes->v[i].nodes >> m & 1)
-				l->n = m + 1;
-}
 
 static bool is_wanted(const struct look *l, unsigned gpu)
 {
@@ -81,64 +35,8 @@ static bool is_wanted(const struct look *l, unsigned gpu)
 	snprintf(number, sizeof(number), "%u", gpu);
 	if (!device || !strcmp(device, number))
 		return true;
-	return l->by_driver && strlen(device) > 4 && text__starts(gpus__get(gpu)->uuid, device);
-}
-
-static int join(struct look *l, unsigned gpu)
-{
-	const struct gpu *g = l->by_driver ? gpus__get(gpu) : NULL;
-	struct gpu_table_input in = {
-		.answer = l->answer,
-		.no_answer = l->why,
-		.gpu = gpu,
-		.minor = g ? g->minor : (int)gpu,
-		.mig = g && g->mig,
-		.processes = l->processes,
-		.torch = l->torch,
-		.n_torch = l->n_torch,
-		.monotonic = l->monotonic,
-		.boottime = l->boottime,
-		.idle = IDLE_DEFAULT,
-	};
-
-	if (l->args->idle)
-		in.idle = l->args->idle;
-	return gpu_table__join(&in, &l->table[gpu]);
-}
-
-static void drop_tables(struct look *l)
-{
-	for (unsigned i = 0; i < GPUS_MAX; i++) {
-		gpu_table__free(&l->table[i]);
-		l->wanted[i] = false;
-	}
-}
-
-/* Reads all. 0 or -ENOMEM. */
-static int look(struct look *l)
-{
-	drop_tables(l);
-	ps__find(l->ps);
-	ps__look(l->ps);
-	l->n_torch = ps__on_gpus(l->ps, l->torch, TORCH_MOST);
-	/* A process that ends in this moment is listed by the driver and has no PID any more. So
-	 * ask again about each that is gone. */
-	for (int i = 0; i < 2 && (!i || has_gone(l->processes)); i++) {
-		ask_driver(l);
-		if (holder_processes__read(l->processes, l->answer))
-			return -ENOMEM;
-	}
-	count_nodes(l);
-	l->monotonic = clock__monotonic();
-	l->boottime = clock__read(CLOCK_BOOTTIME);
-	for (unsigned i = 0; i < l->n; i++) {
-		if (!is_wanted(l, i))
-			continue;
-		if (join(l, i))
-			return -ENOMEM;
-		l->wanted[i] = true;
-	}
-	return 0;
+	return l->gpus->by_driver && strlen(device) > 4 &&
+	       text__starts(gpus__get(gpu)->uuid, device);
 }
 
 /* True if --idle and --orphans leave the row in. */
@@ -202,7 +100,7 @@ static void put_time(struct grid *g, enum column_id column, bool known, uint64_t
 
 static bool has_age(const struct look *l, const struct gpu_holder *h)
 {
-	return h->process->state != 'X' && l->boottime >= h->process->started;
+	return h->process->state != 'X' && l->gpus->boottime >= h->process->started;
 }
 
 static void put_row(struct grid *g, const struct look *l, const struct gpu_holder *h)
@@ -218,7 +116,7 @@ static void put_row(struct grid *g, const struct look *l, const struct gpu_holde
 	put_bytes(g, COL_RESERVED, h->torch_known, h->reserved);
 	put_bytes(g, COL_ALLOCATED, h->torch_known, h->allocated);
 	put_time(g, COL_IDLE, h->idle_known, h->idle);
-	put_time(g, COL_AGE, has_age(l, h), l->boottime - p->started);
+	put_time(g, COL_AGE, has_age(l, h), l->gpus->boottime - p->started);
 	grid__put(g, COL_STATE, state_name(p->state), NULL);
 	grid__put(g, COL_PLACE, *p->pod ? p->pod : p->container, NULL);
 	grid__put(g, COL_JOB, p->job, NULL);
@@ -285,17 +183,17 @@ static size_t add_parts(struct grid *g, const struct look *l, const struct gpu_t
 
 static void print_title(const struct look *l, unsigned gpu)
 {
-	const struct gpu_table *t = &l->table[gpu];
+	const struct gpu_table *t = &l->gpus->table[gpu];
 	char name[128] = "", used[24], total[24], left[24];
 
-	if (l->by_driver)
+	if (l->gpus->by_driver)
 		text__clean(name, sizeof(name), gpus__get(gpu)->name, strlen(gpus__get(gpu)->name));
 	printf("GPU %u%s%s", gpu, *name ? ": " : "", name);
 	if (t->used_known)
 		printf(", %s of %s in use, %s free", text__bytes(used, sizeof(used), t->used),
 		       text__bytes(total, sizeof(total), t->total),
 		       text__bytes(left, sizeof(left), t->total - t->used));
-	if (l->by_driver && gpus__get(gpu)->mig)
+	if (l->gpus->by_driver && gpus__get(gpu)->mig)
 		printf(", multi-instance mode");
 	putchar('\n');
 }
@@ -304,8 +202,8 @@ static void print_slices(const struct look *l, unsigned gpu)
 {
 	char used[24], total[24], uuid[128];
 
-	for (uint32_t i = 0; l->answer && i < l->answer->n_slices; i++) {
-		const struct gpus_slice *s = &l->answer->slice[i];
+	for (uint32_t i = 0; l->gpus->answer && i < l->gpus->answer->n_slices; i++) {
+		const struct gpus_slice *s = &l->gpus->answer->slice[i];
 
 		if (s->gpu != gpu)
 			continue;
@@ -343,7 +241,7 @@ static int print_table(const struct look *l, unsigned gpu)
 		[COL_PLACE] = { .title = "Container", .goes = 7 },
 		[COL_JOB] = { .title = "Job", .goes = 8 },
 	};
-	const struct gpu_table *t = &l->table[gpu];
+	const struct gpu_table *t = &l->gpus->table[gpu];
 	struct grid *g = grid__new(columns, COL_NR);
 	unsigned width = text__columns(stdout);
 	bool torch = false, idle = false, place = false, job = false;
@@ -390,7 +288,7 @@ static int print_table(const struct look *l, unsigned gpu)
 /* Says which processes the tables lack. */
 static void print_missing(const struct look *l)
 {
-	const struct holder_processes *p = l->processes;
+	const struct holder_processes *p = l->gpus->processes;
 	unsigned width = text__prose(text__columns(stdout));
 	char count[48];
 
@@ -412,8 +310,8 @@ static int print_text(const struct look *l)
 	bool any = false;
 	int err = 0;
 
-	for (unsigned i = 0; i < l->n && !err; i++) {
-		if (!l->wanted[i])
+	for (unsigned i = 0; i < l->gpus->n && !err; i++) {
+		if (!is_wanted(l, i))
 			continue;
 		if (any)
 			putchar('\n');
@@ -421,9 +319,9 @@ static int print_text(const struct look *l)
 		print_title(l, i);
 		print_slices(l, i);
 		err = print_table(l, i);
-		if (*l->table[i].why)
+		if (*l->gpus->table[i].why)
 			text__paragraph(stdout, width, "figures are missing: ", "  ", "%s",
-					l->table[i].why);
+					l->gpus->table[i].why);
 	}
 	print_missing(l);
 	return err;
@@ -460,7 +358,7 @@ static void put_kinds(struct json *j, uint32_t kinds)
 static const char *allocator_why(const struct look *l, const struct gpu_holder *h)
 {
 	size_t n;
-	const struct ps_process *const *v = ps__list(l->ps, &n);
+	const struct ps_process *const *v = ps__list(l->gpus->ps, &n);
 
 	if (h->torch_known)
 		return "";
@@ -500,7 +398,7 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 	put_text(j, "parent_command", p->parent_command);
 	json__bool(j, "parent_gone", p->parent_gone);
 	json__string(j, "state", state_name(p->state));
-	put_seconds(j, "age", has_age(l, h), l->boottime - p->started);
+	put_seconds(j, "age", has_age(l, h), l->gpus->boottime - p->started);
 	put_kinds(j, h->kinds);
 	json__uint_or_null(j, "slice", h->slice != GPUS_NO_SLICE, h->slice);
 	json__bool(j, "open", h->open);
@@ -520,8 +418,8 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 static void put_slices(struct json *j, const struct look *l, unsigned gpu)
 {
 	json__open_array(j, "slices");
-	for (uint32_t i = 0; l->answer && i < l->answer->n_slices; i++) {
-		const struct gpus_slice *s = &l->answer->slice[i];
+	for (uint32_t i = 0; l->gpus->answer && i < l->gpus->answer->n_slices; i++) {
+		const struct gpus_slice *s = &l->gpus->answer->slice[i];
 
 		if (s->gpu != gpu)
 			continue;
@@ -537,8 +435,8 @@ static void put_slices(struct json *j, const struct look *l, unsigned gpu)
 
 static void put_device(struct json *j, const struct look *l, unsigned gpu)
 {
-	const struct gpu_table *t = &l->table[gpu];
-	const struct gpu *g = l->by_driver ? gpus__get(gpu) : NULL;
+	const struct gpu_table *t = &l->gpus->table[gpu];
+	const struct gpu *g = l->gpus->by_driver ? gpus__get(gpu) : NULL;
 	size_t filtered = 0;
 
 	json__open_object(j, NULL);
@@ -551,7 +449,7 @@ static void put_device(struct json *j, const struct look *l, unsigned gpu)
 	json__uint_or_null(j, "free", t->used_known, t->total - t->used);
 	json__uint_or_null(j, "reserved_by_driver", t->reserved_known, t->reserved);
 	json__uint(j, "listed", t->listed);
-	json__uint_or_null(j, "hidden", l->answer, t->hidden);
+	json__uint_or_null(j, "hidden", l->gpus->answer, t->hidden);
 	json__uint(j, "hidden_processes", t->n_hidden);
 	if (t->used_known)
 		json__int(j, "not_explained", t->unexplained);
@@ -584,12 +482,12 @@ static int print_json(const struct look *l)
 	json__close_object(j);
 	json__string(j, "time", text__date(date, sizeof(date), clock__read(CLOCK_REALTIME)));
 	json__open_array(j, "devices");
-	for (unsigned i = 0; i < l->n; i++)
-		if (l->wanted[i])
+	for (unsigned i = 0; i < l->gpus->n; i++)
+		if (is_wanted(l, i))
 			put_device(j, l, i);
 	json__close_array(j);
-	json__uint(j, "not_searched", l->processes->closed);
-	json__uint(j, "left_out", l->processes->left_out);
+	json__uint(j, "not_searched", l->gpus->processes->closed);
+	json__uint(j, "left_out", l->gpus->processes->left_out);
 	json__close_object(j);
 	json__free(j);
 	return 0;
@@ -599,8 +497,8 @@ static int print_json(const struct look *l)
 
 static int judge(const struct look *l, struct cond *c, unsigned gpu)
 {
-	const struct gpu_table *t = &l->table[gpu];
-	struct cond_values v = { .time = l->monotonic, .series = gpu, .sampled = true };
+	const struct gpu_table *t = &l->gpus->table[gpu];
+	struct cond_values v = { .time = l->gpus->monotonic, .series = gpu, .sampled = true };
 	struct cond_result r;
 
 	for (int i = 0; i < COND_FIGURES; i++)
@@ -624,8 +522,8 @@ static int judge_all(const struct look *l)
 {
 	int status = EXIT_OK;
 
-	for (unsigned i = 0; i < l->n; i++) {
-		for (size_t k = 0; k < l->args->n_conds && l->wanted[i]; k++) {
+	for (unsigned i = 0; i < l->gpus->n; i++) {
+		for (size_t k = 0; k < l->args->n_conds && is_wanted(l, i); k++) {
 			int mine = judge(l, l->args->conds[k], i);
 
 			status = mine > status ? mine : status;
@@ -639,19 +537,20 @@ static int judge_all(const struct look *l)
 /* Says why there is no table. Returns the exit code. */
 static int no_device(const struct look *l)
 {
-	if (l->args->device && l->n)
+	if (l->args->device && l->gpus->n)
 		log_err("no GPU '%s': this machine has %u, numbered from 0; `nvidia-smi -L` has "
 			"their UUIDs",
-			l->args->device, l->n);
+			l->args->device, l->gpus->n);
 	else
-		log_err("no GPU: %s, and no process has a device node of NVIDIA open", l->why);
+		log_err("no GPU: %s, and no process has a device node of NVIDIA open",
+			l->gpus->why);
 	return EXIT_UNUSABLE;
 }
 
 static bool has_table(const struct look *l)
 {
-	for (unsigned i = 0; i < l->n; i++)
-		if (l->wanted[i])
+	for (unsigned i = 0; i < l->gpus->n; i++)
+		if (is_wanted(l, i))
 			return true;
 	return false;
 }
@@ -659,7 +558,7 @@ static bool has_table(const struct look *l)
 /* Prints once. Returns the exit code of the conditions, or -errno. */
 static int print_once(struct look *l, bool first)
 {
-	int err = look(l);
+	int err = gpu_look__read(l->gpus);
 
 	if (err)
 		return err;
@@ -694,30 +593,16 @@ static int print_all(struct look *l)
 
 int ps_device__run(const struct ps_device_args *args)
 {
-	struct look *l = calloc(1, sizeof(*l));
+	struct look l = { .args = args, .gpus = gpu_look__new(true) };
 	int status = -ENOMEM;
 
-	if (!l)
-		goto out;
-	l->args = args;
-	l->ps = ps__new();
-	l->processes = calloc(1, sizeof(*l->processes));
-	l->torch = calloc(TORCH_MOST, sizeof(*l->torch));
-	if (!l->ps || !l->processes || !l->torch)
-		goto out;
-	gpus__open();
-	gpus__ask_all();
-	status = print_all(l);
-	gpus__close();
-out:
-	if (status < 0)
-		log_err("%s", outfile__why(status));
-	if (l) {
-		drop_tables(l);
-		ps__free(l->ps);
-		free(l->processes);
-		free(l->torch);
-		free(l);
-	}
-	return status < 0 ? EXIT_FAILED : status;
+	if (l.gpus && args->idle)
+		l.gpus->idle = args->idle;
+	if (l.gpus)
+		status = print_all(&l);
+	gpu_look__free(l.gpus);
+	if (status >= 0)
+		return status;
+	log_err("%s", outfile__why(status));
+	return EXIT_FAILED;
 }
