@@ -20,6 +20,12 @@ struct kept_call {
 	__u64 fp_words : 16; /* 8-byte words from sp to the caller's record */
 };
 
+enum chain_end {
+	CHAIN_GOES_ON = 0,
+	CHAIN_ENDS,   /* its outermost record is read */
+	CHAIN_BROKEN, /* it cannot be followed */
+};
+
 struct stack_read {
 	__u64 fp;   /* address of the record to read next */
 	__u64 link; /* x30 of the event, without signature */
@@ -27,7 +33,7 @@ struct stack_read {
 	struct {
 		__u64 fp, link;
 	} record;   /* record read last */
-	__u64 ends; /* 1: the chain ends there; 2: it cannot be followed */
+	__u64 ends; /* enum chain_end */
 };
 
 #define CODE_ADDRESS(x) ((x)&0x0000ffffffffffffULL)
@@ -70,18 +76,18 @@ static __always_inline bool is_caller(const struct caller *caller, struct pt_reg
 	return false;
 }
 
-/* Reads the next record, up to the one that leads to read->until. 1: stop. */
+/* Reads the next record, up to the one that leads to read->until. Sets read->ends. 1: stop. */
 static __always_inline long next_record(struct stack_read *read)
 {
 	if (read->fp - read->sp >= MT_STACK_BYTES || read->fp & 7 ||
 	    bpf_probe_read_user(&read->record, sizeof(read->record), (const void *)read->fp)) {
-		read->ends = 2;
+		read->ends = CHAIN_BROKEN;
 		return 1;
 	}
 	if (!read->record.fp)
-		read->ends = 1;
+		read->ends = CHAIN_ENDS;
 	else if (read->record.fp <= read->fp)
-		read->ends = 2;
+		read->ends = CHAIN_BROKEN;
 	if (read->ends || read->record.fp >= read->until)
 		return 1;
 	read->fp = read->record.fp;
@@ -109,7 +115,7 @@ static __always_inline struct stack_read *chain_here(void)
 }
 
 /* Verified once: the callers search in loops of their own. */
-GLOBAL int all_records(void)
+GLOBAL int follow_all_records(void)
 {
 	struct stack_read *read = chain_here();
 	int i;
@@ -128,7 +134,7 @@ static __always_inline void follow_records(struct stack_read *read)
 	if (!copy)
 		return;
 	*copy = *read;
-	all_records();
+	follow_all_records();
 	*read = *copy;
 }
 
@@ -167,13 +173,13 @@ SEARCH enum call_state find_record(const struct kept_call *call, __u64 sp, struc
 	if (read->fp - read->until < MT_STACK_BYTES)
 		return CALL_LEFT;
 	read->sp = sp;
-	read->ends = 0;
+	read->ends = CHAIN_GOES_ON;
 	read->record.fp = 0;
 	follow_records(read);
 	if (read->record.fp == read->until)
 		return CALL_ACTIVE;
-	return read->ends == 1 || (!read->ends && read->record.fp > read->until &&
-				   read->record.fp - sp < MT_STACK_BYTES)
+	return read->ends == CHAIN_ENDS || (!read->ends && read->record.fp > read->until &&
+					    read->record.fp - sp < MT_STACK_BYTES)
 		       ? CALL_LEFT
 		       : CALL_UNKNOWN;
 }
@@ -181,14 +187,14 @@ SEARCH enum call_state find_record(const struct kept_call *call, __u64 sp, struc
 static __always_inline enum call_state state_of(const struct kept_call *call, __u64 sp,
 						struct stack_read *read)
 {
-	enum call_state is;
+	enum call_state state;
 	__u64 link;
 
 	if (call->sp <= sp)
 		return CALL_LEFT;
-	is = find_record(call, sp, read);
-	if (is != CALL_ACTIVE)
-		return is;
+	state = find_record(call, sp, read);
+	if (state != CALL_ACTIVE)
+		return state;
 	link = CODE_ADDRESS(read->record.link);
 	/* A return probe of another tool: the kernel replaced the return address. */
 	return link == call->ret || (link && link == return_trampoline()) ? CALL_ACTIVE : CALL_LEFT;

@@ -175,59 +175,64 @@ static __always_inline __u32 process_of(struct task_struct___e *task)
 	return pid_ns ? process_here((unsigned long)task) : (__u32)BPF_CORE_READ(task, tgid);
 }
 
+/* A sum of the CPUs' counters may be below 0 for a moment. */
 static __always_inline __u64 positive(__s64 n)
 {
 	return n > 0 ? n : 0;
 }
 
-static __always_inline void read_memory(struct task_struct___e *task, struct mt_rec_ending *r)
+/* Adds the process's memory; nothing if the kernel has dropped it. */
+static __always_inline void read_memory(struct task_struct___e *task, struct mt_rec_ending *record)
 {
 	struct mm_struct___e *mm = BPF_CORE_READ(task, mm);
-	struct mt_ending_memory *m = &r->memory;
+	struct mt_ending_memory *memory = &record->memory;
 
 	if (!mm)
 		return;
 	if (bpf_core_type_exists(struct mm_rss_stat___e)) {
 		struct mm_struct___old *old = (void *)mm;
 
-		m->file = positive(BPF_CORE_READ(old, rss_stat.count[0].counter));
-		m->anon = positive(BPF_CORE_READ(old, rss_stat.count[1].counter));
-		m->swap = positive(BPF_CORE_READ(old, rss_stat.count[2].counter));
-		m->shmem = positive(BPF_CORE_READ(old, rss_stat.count[3].counter));
+		memory->file = positive(BPF_CORE_READ(old, rss_stat.count[0].counter));
+		memory->anon = positive(BPF_CORE_READ(old, rss_stat.count[1].counter));
+		memory->swap = positive(BPF_CORE_READ(old, rss_stat.count[2].counter));
+		memory->shmem = positive(BPF_CORE_READ(old, rss_stat.count[3].counter));
 	} else {
 		struct mm_struct___new *now = (void *)mm;
 
-		m->file = positive(BPF_CORE_READ(now, rss_stat[0].count));
-		m->anon = positive(BPF_CORE_READ(now, rss_stat[1].count));
-		m->swap = positive(BPF_CORE_READ(now, rss_stat[2].count));
-		m->shmem = positive(BPF_CORE_READ(now, rss_stat[3].count));
+		memory->file = positive(BPF_CORE_READ(now, rss_stat[0].count));
+		memory->anon = positive(BPF_CORE_READ(now, rss_stat[1].count));
+		memory->swap = positive(BPF_CORE_READ(now, rss_stat[2].count));
+		memory->shmem = positive(BPF_CORE_READ(now, rss_stat[3].count));
 	}
-	m->virt = BPF_CORE_READ(mm, total_vm);
-	m->page_tables = positive(BPF_CORE_READ(mm, pgtables_bytes.counter));
-	m->time = bpf_ktime_get_ns();
-	r->flags |= MT_ENDING_HAS_MEMORY;
+	memory->virt = BPF_CORE_READ(mm, total_vm);
+	memory->page_tables = positive(BPF_CORE_READ(mm, pgtables_bytes.counter));
+	memory->time = bpf_ktime_get_ns();
+	record->flags |= MT_ENDING_HAS_MEMORY;
 }
 
-static __always_inline void read_task(struct task_struct___e *task, struct mt_rec_ending *r)
+/* Adds the process's user and its oom_score_adj. */
+static __always_inline void read_task(struct task_struct___e *task, struct mt_rec_ending *record)
 {
-	r->uid = BPF_CORE_READ(task, real_cred, uid.val);
-	r->score_adj = BPF_CORE_READ(task, signal, oom_score_adj);
+	record->uid = BPF_CORE_READ(task, real_cred, uid.val);
+	record->score_adj = BPF_CORE_READ(task, signal, oom_score_adj);
 }
 
-static __always_inline void tell(const struct mt_rec_ending *r)
+/* Sends a record to user space. Counts one without room. */
+static __always_inline void send(const struct mt_rec_ending *record)
 {
-	if (bpf_ringbuf_output(&endings, (void *)r, sizeof(*r), BPF_RB_FORCE_WAKEUP))
+	if (bpf_ringbuf_output(&endings, (void *)record, sizeof(*record), BPF_RB_FORCE_WAKEUP))
 		__sync_fetch_and_add(&lost, 1);
 }
 
+/* This CPU's record, cleared. */
 static __always_inline struct mt_rec_ending *blank(void)
 {
 	__u32 key = 0;
-	struct mt_rec_ending *r = bpf_map_lookup_elem(&scratch, &key);
+	struct mt_rec_ending *record = bpf_map_lookup_elem(&scratch, &key);
 
-	if (r)
-		__builtin_memset(r, 0, sizeof(*r));
-	return r;
+	if (record)
+		__builtin_memset(record, 0, sizeof(*record));
+	return record;
 }
 
 /* True if the process handles the signal, so that it may go on. */
@@ -246,11 +251,11 @@ static __always_inline bool is_fault(__u32 sig, int code)
 }
 
 /* The signal that was noted for this process; 0: none, or of another process with the same PID. */
-static __always_inline struct mt_rec_ending *noted(struct task_struct___e *task, __u64 *key)
+static __always_inline struct mt_rec_ending *find_signal(struct task_struct___e *task, __u64 *key)
 {
-	struct mt_rec_ending *r = bpf_map_lookup_elem(&signals, key);
+	struct mt_rec_ending *signal = bpf_map_lookup_elem(&signals, key);
 
-	return r && r->time >= BPF_CORE_READ(task, group_leader, start_time) ? r : 0;
+	return signal && signal->time >= BPF_CORE_READ(task, group_leader, start_time) ? signal : 0;
 }
 
 SEC("raw_tp/signal_generate")
@@ -258,7 +263,7 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo___e *info, struct task_st
 	     int group, int result)
 {
 	__u64 key, self = bpf_get_current_pid_tgid();
-	struct mt_rec_ending *r, *before;
+	struct mt_rec_ending *record, *before;
 	__u32 pid;
 	int code;
 
@@ -272,38 +277,38 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo___e *info, struct task_st
 						: BPF_CORE_READ(info, si_code);
 	if (sig != KILL && !is_fault(sig, code) && is_handled(task, sig))
 		return 0;
-	r = blank();
-	if (!r)
+	record = blank();
+	if (!record)
 		return 0;
-	r->what = MT_ENDING_SIGNAL;
-	r->pid = pid;
-	r->time = r->sent = bpf_ktime_get_ns();
-	r->signal = sig;
-	r->code = code;
+	record->what = MT_ENDING_SIGNAL;
+	record->pid = pid;
+	record->time = record->sent = bpf_ktime_get_ns();
+	record->signal = sig;
+	record->code = code;
 	if (code > 0)
-		r->flags |= MT_ENDING_BY_KERNEL;
+		record->flags |= MT_ENDING_BY_KERNEL;
 	else if ((__u32)(self >> 32) == (__u32)BPF_CORE_READ(task, tgid))
-		r->flags |= MT_ENDING_BY_SELF;
+		record->flags |= MT_ENDING_BY_SELF;
 	if (is_fault(sig, code)) {
-		r->address = (__u64)BPF_CORE_READ(info, _sifields._sigfault._addr);
-		r->flags |= MT_ENDING_HAS_ADDRESS;
+		record->address = (__u64)BPF_CORE_READ(info, _sifields._sigfault._addr);
+		record->flags |= MT_ENDING_HAS_ADDRESS;
 	}
-	r->from = current_process();
-	r->from_uid = bpf_get_current_uid_gid();
-	bpf_get_current_comm(r->from_comm, sizeof(r->from_comm));
-	read_task(task, r);
-	read_memory(task, r);
+	record->from = current_process();
+	record->from_uid = bpf_get_current_uid_gid();
+	bpf_get_current_comm(record->from_comm, sizeof(record->from_comm));
+	read_task(task, record);
+	read_memory(task, record);
 	key = (__u64)pid << 32 | (__u32)sig;
-	before = noted(task, &key);
+	before = find_signal(task, &key);
 	/* A handler raises the signal of a fault again: the fault is the reason. Of several
 	 * SIGKILLs the first one counts. */
-	if (before && (sig == KILL ||
-		       (before->flags & MT_ENDING_HAS_ADDRESS && r->flags & MT_ENDING_BY_SELF)))
+	if (before && (sig == KILL || (before->flags & MT_ENDING_HAS_ADDRESS &&
+				       record->flags & MT_ENDING_BY_SELF)))
 		return 0;
-	bpf_map_update_elem(&signals, &key, r, BPF_ANY);
-	if (sig == KILL && r->flags & MT_ENDING_BY_KERNEL)
+	bpf_map_update_elem(&signals, &key, record, BPF_ANY);
+	if (sig == KILL && record->flags & MT_ENDING_BY_KERNEL)
 		bpf_map_update_elem(&killed, &self, &key, BPF_ANY);
-	tell(r);
+	send(record);
 	return 0;
 }
 
@@ -317,23 +322,25 @@ int BPF_KPROBE(on_out_of_memory, struct oom_control___e *control)
 	return 0;
 }
 
-static __always_inline void read_control(struct oom_control___e *c, struct mt_rec_ending *r)
+/* Adds the OOM killer's figures. */
+static __always_inline void read_control(struct oom_control___e *control,
+					 struct mt_rec_ending *record)
 {
-	struct mem_cgroup___e *memcg = BPF_CORE_READ(c, memcg);
-	struct mt_ending_oom *o = &r->oom;
+	struct mem_cgroup___e *memcg = BPF_CORE_READ(control, memcg);
+	struct mt_ending_oom *oom = &record->oom;
 
-	o->constraint = BPF_CORE_READ(c, constraint);
-	o->order = BPF_CORE_READ(c, order);
-	o->pages = BPF_CORE_READ(c, totalpages);
-	o->points = BPF_CORE_READ(c, chosen_points);
-	r->flags |= MT_ENDING_CONTEXT;
+	oom->constraint = BPF_CORE_READ(control, constraint);
+	oom->order = BPF_CORE_READ(control, order);
+	oom->pages = BPF_CORE_READ(control, totalpages);
+	oom->points = BPF_CORE_READ(control, chosen_points);
+	record->flags |= MT_ENDING_CONTEXT;
 	if (!memcg)
 		return;
-	o->cgroup = BPF_CORE_READ(memcg, css.cgroup, kn, id);
-	o->usage = positive(BPF_CORE_READ(memcg, memory.usage.counter));
-	o->max = BPF_CORE_READ(memcg, memory.max);
-	o->swap_usage = positive(BPF_CORE_READ(memcg, swap.usage.counter));
-	o->swap_max = BPF_CORE_READ(memcg, swap.max);
+	oom->cgroup = BPF_CORE_READ(memcg, css.cgroup, kn, id);
+	oom->usage = positive(BPF_CORE_READ(memcg, memory.usage.counter));
+	oom->max = BPF_CORE_READ(memcg, memory.max);
+	oom->swap_usage = positive(BPF_CORE_READ(memcg, swap.usage.counter));
+	oom->swap_max = BPF_CORE_READ(memcg, swap.max);
 }
 
 SEC("raw_tp/mark_victim")
@@ -341,20 +348,21 @@ int BPF_PROG(on_victim)
 {
 	__u64 self = bpf_get_current_pid_tgid(), *key = bpf_map_lookup_elem(&killed, &self);
 	__u64 *control = bpf_map_lookup_elem(&controls, &self);
-	struct mt_rec_ending *r = key ? bpf_map_lookup_elem(&signals, key) : 0;
+	struct mt_rec_ending *record = key ? bpf_map_lookup_elem(&signals, key) : 0;
 
-	if (!r)
+	if (!record)
 		return 0;
 	bpf_map_delete_elem(&killed, &self);
-	r->flags |= MT_ENDING_VICTIM;
-	r->oom.pid = current_process();
-	bpf_get_current_comm(r->oom.comm, sizeof(r->oom.comm));
+	record->flags |= MT_ENDING_VICTIM;
+	record->oom.pid = current_process();
+	bpf_get_current_comm(record->oom.comm, sizeof(record->oom.comm));
 	if (control)
-		read_control((struct oom_control___e *)*control, r);
-	tell(r);
+		read_control((struct oom_control___e *)*control, record);
+	send(record);
 	return 0;
 }
 
+/* The process's status, as of waitpid(). */
 static __always_inline __u32 status_of(struct task_struct___e *task)
 {
 	if (BPF_CORE_READ(task, signal, flags) & GROUP_EXIT)
@@ -366,7 +374,7 @@ SEC("raw_tp/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct___e *task)
 {
 	__u32 pid, status;
-	struct mt_rec_ending *r, *sent = 0;
+	struct mt_rec_ending *record, *sent = 0;
 	__u64 key;
 
 	if (BPF_CORE_READ(task, signal, live.counter))
@@ -374,25 +382,25 @@ int BPF_PROG(on_exit, struct task_struct___e *task)
 	pid = process_of(task);
 	if (!pid || !bpf_map_lookup_elem(&processes, &pid))
 		return 0;
-	r = blank();
-	if (!r)
+	record = blank();
+	if (!record)
 		return 0;
 	status = status_of(task);
 	key = (__u64)pid << 32 | (status & 0x7f);
 	if (status & 0x7f)
-		sent = noted(task, &key);
+		sent = find_signal(task, &key);
 	if (sent) {
-		__builtin_memcpy(r, sent, sizeof(*r));
+		__builtin_memcpy(record, sent, sizeof(*record));
 		bpf_map_delete_elem(&signals, &key);
 	} else {
-		r->signal = status & 0x7f;
-		read_task(task, r);
-		read_memory(task, r); /* Linux before 6.16 has dropped it by now */
+		record->signal = status & 0x7f;
+		read_task(task, record);
+		read_memory(task, record); /* Linux before 6.16 has dropped it by now */
 	}
-	r->what = MT_ENDING_EXIT;
-	r->pid = pid;
-	r->status = status;
-	r->time = bpf_ktime_get_ns();
-	tell(r);
+	record->what = MT_ENDING_EXIT;
+	record->pid = pid;
+	record->status = status;
+	record->time = bpf_ktime_get_ns();
+	send(record);
 	return 0;
 }

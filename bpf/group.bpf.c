@@ -38,29 +38,29 @@ static __always_inline struct mt_member *member(__u32 number)
 	return bpf_map_lookup_elem(&members, &number);
 }
 
-/* Not a compare-and-swap, which needs Linux 5.12. A claim holds if it is alone. */
-static __always_inline bool claim_member(struct mt_member *m)
+/* Not a compare-and-swap, which needs Linux 5.12. A claim holds if no other task has one. */
+static __always_inline bool claim_member(struct mt_member *member)
 {
-	__sync_fetch_and_add(&m->busy, 1);
-	if (*(volatile __u32 *)&m->busy == 1)
+	__sync_fetch_and_add(&member->busy, 1);
+	if (*(volatile __u32 *)&member->busy == 1)
 		return true;
-	__sync_fetch_and_add(&m->busy, -1);
+	__sync_fetch_and_add(&member->busy, -1);
 	return false;
 }
 
 /* Claims a number; 0: all are in use. Numbers freed last are claimed last. */
 static __always_inline __u32 claim_number(void)
 {
-	__u32 i, at = last;
+	__u32 tries, number = last;
 
-	for (i = 1; i < MT_MEMBERS; i++) {
-		struct mt_member *m;
+	for (tries = 1; tries < MT_MEMBERS; tries++) {
+		struct mt_member *candidate;
 
-		at = (at + 1) & (MT_MEMBERS - 1);
-		m = at ? member(at) : 0;
-		if (m && claim_member(m)) {
-			last = at;
-			return at;
+		number = (number + 1) & (MT_MEMBERS - 1);
+		candidate = number ? member(number) : 0;
+		if (candidate && claim_member(candidate)) {
+			last = number;
+			return number;
 		}
 	}
 	return 0;
@@ -68,37 +68,40 @@ static __always_inline __u32 claim_number(void)
 
 static __always_inline void free_number(__u32 number)
 {
-	struct mt_member *m = member(number);
+	struct mt_member *claimed = member(number);
 
-	if (m)
-		__sync_fetch_and_add(&m->busy, -1);
+	if (claimed)
+		__sync_fetch_and_add(&claimed->busy, -1);
 }
 
-static __always_inline void inherit(__u32 number, __u32 from)
+/* Copies the parent's state to the child's. Both are numbers of members. */
+static __always_inline void inherit(__u32 number, __u32 parent_number)
 {
-	struct mt_member *m = member(number), *p = member(from);
+	struct mt_member *child = member(number), *parent = member(parent_number);
 
-	if (!m || !p)
+	if (!child || !parent)
 		return;
-	__builtin_memcpy(m->module_code, p->module_code, sizeof(m->module_code));
-	m->type_cell = p->type_cell;
-	__builtin_memcpy(&m->node, &p->node, sizeof(m->node));
+	__builtin_memcpy(child->module_code, parent->module_code, sizeof(child->module_code));
+	child->type_cell = parent->type_cell;
+	__builtin_memcpy(&child->node, &parent->node, sizeof(child->node));
 }
 
-static __always_inline bool tell(__u32 what, __u32 pid, __u32 entry, __u32 parent, __u32 from)
+/* Reports a change to user space. what: enum mt_group_change. entry: MT_GROUP() of the process.
+ * parent, from: of a fork, otherwise 0. False: the ring is full. */
+static __always_inline bool send(__u32 what, __u32 pid, __u32 entry, __u32 parent, __u32 from)
 {
-	struct mt_rec_group *r = bpf_ringbuf_reserve(&comings, sizeof(*r), 0);
+	struct mt_rec_group *record = bpf_ringbuf_reserve(&comings, sizeof(*record), 0);
 
-	if (!r)
+	if (!record)
 		return false;
-	r->what = what;
-	r->pid = pid;
-	r->number = MT_GROUP_NUMBER(entry);
-	r->group = MT_GROUP_GROUP(entry);
-	r->parent = parent;
-	r->from = from;
-	r->time = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+	record->what = what;
+	record->pid = pid;
+	record->number = MT_GROUP_NUMBER(entry);
+	record->group = MT_GROUP_GROUP(entry);
+	record->parent = parent;
+	record->from = from;
+	record->time = bpf_ktime_get_ns();
+	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
 	return true;
 }
 
@@ -123,7 +126,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* Add the child before the message: a later update here would undo user space's changes. */
 	if (bpf_map_update_elem(&processes, &pid, &entry, BPF_ANY))
 		goto missed;
-	if (tell(MT_GROUP_FORK, pid, entry, from, MT_GROUP_NUMBER(*known)))
+	if (send(MT_GROUP_FORK, pid, entry, from, MT_GROUP_NUMBER(*known)))
 		return 0;
 	bpf_map_delete_elem(&processes, &pid);
 missed:
@@ -139,13 +142,13 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	__u32 pid = process_of(task), entry, *known = bpf_map_lookup_elem(&processes, &pid);
 
 	if (!known) {
-		if (strangers && pid && !tell(MT_GROUP_STRANGER, pid, 0, 0, 0))
+		if (strangers && pid && !send(MT_GROUP_STRANGER, pid, 0, 0, 0))
 			__sync_fetch_and_add(&unreported, 1);
 		return 0;
 	}
 	entry = *known;
 	*known = MT_GROUP_NUMBER(entry);
-	tell(MT_GROUP_EXEC, pid, entry, 0, 0);
+	send(MT_GROUP_EXEC, pid, entry, 0, 0);
 	return 0;
 }
 
@@ -163,6 +166,6 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	entry = *known;
 	/* Remove the process now: by the time user space reads the message, the PID may be reused. */
 	bpf_map_delete_elem(&processes, &pid);
-	tell(MT_GROUP_END, pid, entry, 0, 0);
+	send(MT_GROUP_END, pid, entry, 0, 0);
 	return 0;
 }

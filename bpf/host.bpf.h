@@ -42,15 +42,16 @@ const volatile __u32 host_pid = 0;
 
 static __always_inline bool is_not_ours(void)
 {
-	return is_over() || (!group && current_process() != host_pid);
+	return is_ignored() || (!group && current_process() != host_pid);
 }
 
-/* walks: the call adds memory, so its stack matters. */
+/* Records a system call of the process that has succeeded. regs: its arguments. ret: its result.
+ * call: enum mt_host_call. walks: the call adds memory, so its stack matters. */
 static __always_inline int host_record(struct pt_regs *regs, __u64 ret, __u32 call,
 				       const bool walks)
 {
 	__u64 time, stack = 0;
-	struct mt_rec_host *r;
+	struct mt_rec_host *record;
 
 	if (ret >= -(__u64)SYS_MAX_ERROR || is_not_ours())
 		return 0;
@@ -65,25 +66,25 @@ static __always_inline int host_record(struct pt_regs *regs, __u64 ret, __u32 ca
 		if (stack < MT_STACK_WALKS)
 			copy_stack(regs, time, stack, 0, 0);
 	}
-	r = reserve(MT_REC_HOST, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_HOST, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_HOST, time, stack, false);
-	r->stack = stack_id(stack);
-	r->call = call;
-	r->addr = SYS_ARG1(regs);
-	r->len = SYS_ARG2(regs);
-	r->to = SYS_ARG3(regs);
-	r->to_len = 0;
-	r->flags = (__u32)SYS_ARG4(regs);
+	fill_header(&record->h, MT_REC_HOST, time, stack, false);
+	record->stack = stack_id(stack);
+	record->call = call;
+	record->addr = SYS_ARG1(regs);
+	record->len = SYS_ARG2(regs);
+	record->to = SYS_ARG3(regs);
+	record->to_len = 0;
+	record->flags = (__u32)SYS_ARG4(regs);
 	if (call == MT_HOST_MREMAP) {
-		r->to = ret;
-		r->to_len = SYS_ARG3(regs);
+		record->to = ret;
+		record->to_len = SYS_ARG3(regs);
 	} else if (call == MT_HOST_MMAP || call == MT_HOST_BRK || call == MT_HOST_SHMAT) {
-		r->addr = ret;
+		record->addr = ret;
 	}
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	took(MT_REC_HOST, time);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	sample_time(MT_REC_HOST, time);
 	return 0;
 }
 
@@ -126,7 +127,8 @@ int host_shmat(unsigned long long *ctx)
 	return host_record(CTX_REGS(ctx), ctx[1], MT_HOST_SHMAT, true);
 }
 
-static __always_inline __u32 call_of(long number)
+/* enum mt_host_call of a system call's number; 0: none of them. */
+static __always_inline __u32 host_call_of(long number)
 {
 	switch (number) {
 	case SYS_MMAP:
@@ -149,7 +151,7 @@ static __always_inline __u32 call_of(long number)
 SEC("mt_host_raw")
 int host_any(unsigned long long *ctx)
 {
-	__u32 call = call_of(SYS_NUMBER(CTX_REGS(ctx)));
+	__u32 call = host_call_of(SYS_NUMBER(CTX_REGS(ctx)));
 
 	return call ? host_record(CTX_REGS(ctx), ctx[1], call, call != MT_HOST_MUNMAP) : 0;
 }

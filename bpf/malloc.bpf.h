@@ -52,33 +52,33 @@ THREAD_MAP(malloc_calls, struct malloc_call);
 
 static __always_inline struct malloc_set *set_of(__u64 key)
 {
-	__u32 i = ((key >> 4) * 0x9e3779b97f4a7c15ULL >> 32) & (malloc_sets - 1);
+	__u32 index = ((key >> 4) * 0x9e3779b97f4a7c15ULL >> 32) & (malloc_sets - 1);
 
-	return bpf_map_lookup_elem(&malloc_blocks, &i);
+	return bpf_map_lookup_elem(&malloc_blocks, &index);
 }
 
 /* Bytes of the block in the sample at this address; 0: none there. takes: removes it. */
 static __noinline __u64 find_block(__u64 addr, __u32 takes)
 {
 	__u64 key = own_key(addr);
-	struct malloc_set *s = set_of(key);
+	struct malloc_set *set = set_of(key);
 
-	if (!s || !addr)
+	if (!set || !addr)
 		return 0;
 	for (__u32 i = 0; i < MALLOC_WAYS; i++) {
-		if (s->key[i] != key)
+		if (set->key[i] != key)
 			continue;
 		if (takes)
-			*(volatile __u64 *)&s->key[i] = 0;
-		return s->size[i];
+			*(volatile __u64 *)&set->key[i] = 0;
+		return set->size[i];
 	}
 	return 0;
 }
 
-static __always_inline bool claim_set(struct malloc_set *s)
+static __always_inline bool claim_set(struct malloc_set *set)
 {
 	for (__u32 i = 0; i < MALLOC_TRIES; i++)
-		if (claim_word(&s->busy))
+		if (claim_word(&set->busy))
 			return true;
 	return false;
 }
@@ -89,20 +89,20 @@ static __always_inline bool claim_set(struct malloc_set *s)
 static __noinline bool add_block(__u64 addr, __u64 size)
 {
 	__u64 key = own_key(addr);
-	struct malloc_set *s = set_of(key);
+	struct malloc_set *set = set_of(key);
 	__u32 found = MALLOC_WAYS;
 
-	if (!s || !claim_set(s))
+	if (!set || !claim_set(set))
 		return false;
 	for (__u32 i = 0; i < MALLOC_WAYS; i++)
-		if (s->key[i] == key ||
-		    (!s->key[i] && (found == MALLOC_WAYS || s->key[found] != key)))
+		if (set->key[i] == key ||
+		    (!set->key[i] && (found == MALLOC_WAYS || set->key[found] != key)))
 			found = i;
 	if (found < MALLOC_WAYS) {
-		s->size[found] = size;
-		*(volatile __u64 *)&s->key[found] = key;
+		set->size[found] = size;
+		*(volatile __u64 *)&set->key[found] = key;
 	}
-	release_word(&s->busy);
+	release_word(&set->busy);
 	return found < MALLOC_WAYS;
 }
 
@@ -111,14 +111,14 @@ static __always_inline bool is_malloc_drawn(__u64 size, __u64 every, __u32 rando
 	return size >= every || (random * every) >> 32 < size;
 }
 
-/* An argument by its number, from 1; 1 for number 0. */
+/* Value of an argument, by its number from 1; 1 for number 0. */
 static __always_inline __u64 malloc_arg(struct pt_regs *ctx, __u32 number)
 {
-	__u64 v = 1;
+	__u64 value = 1;
 
 #define ARGUMENT(n)                                                                                \
 	case n:                                                                                    \
-		v = ARG(ctx, n);                                                                   \
+		value = ARG(ctx, n);                                                               \
 		/* Keep separate loads, as in read_register(). */                                  \
 		asm volatile("" : : "i"(n));                                                       \
 		break
@@ -128,7 +128,7 @@ static __always_inline __u64 malloc_arg(struct pt_regs *ctx, __u32 number)
 		ARGUMENT(3);
 	}
 #undef ARGUMENT
-	return v;
+	return value;
 }
 
 /* Bytes that a call asks for; 0: none, or impossibly many. how: enum mt_malloc_how. */
@@ -151,6 +151,7 @@ static __always_inline bool is_malloc_inner(__u64 caller)
 	return false;
 }
 
+/* Ends a hit that has nothing to do with the sample. */
 static __always_inline int malloc_unrecorded(__u8 type)
 {
 	count(MT_CNT_HIT + type);
@@ -160,50 +161,51 @@ static __always_inline int malloc_unrecorded(__u8 type)
 /* Reports that a block of the sample is freed. */
 static __noinline int send_malloc_free(__u64 addr)
 {
-	struct mt_rec_free *r;
+	struct mt_rec_free *record;
 
 	count(MT_CNT_HIT + MT_REC_MALLOC_FREE);
-	r = reserve(MT_REC_MALLOC_FREE, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_MALLOC_FREE, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_MALLOC_FREE, bpf_ktime_get_ns(), 0, false);
-	r->addr = addr;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	fill_header(&record->h, MT_REC_MALLOC_FREE, bpf_ktime_get_ns(), 0, false);
+	record->addr = addr;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* Keeps a call whose return matters. False: it has none that does. */
+/* Keeps a call whose return matters, and ends the block that realloc takes. False: the return does
+ * not matter, or cannot be kept. */
 static __noinline bool keep_malloc(struct pt_regs *ctx, __u64 how, __u64 every, __u32 drawn)
 {
-	struct malloc_call *c = THREAD_BEGIN(malloc_calls);
+	struct malloc_call *slot = THREAD_BEGIN(malloc_calls);
 
-	if (!c) {
+	if (!slot) {
 		count(MT_CNT_HIT + MT_REC_MALLOC);
-		count_and_tell(MT_CNT_RING_LOST + MT_REC_MALLOC);
+		count_and_notify(MT_CNT_RING_LOST + MT_REC_MALLOC);
 		return false;
 	}
-	begin_read(&c->read, ctx);
-	if (!keep_call(&c->next, &c->read, PT_REGS_SP(ctx)))
-		c->next.ret = 0;
-	if (is_malloc_inner(c->next.ret)) {
+	begin_read(&slot->read, ctx);
+	if (!keep_call(&slot->next, &slot->read, PT_REGS_SP(ctx)))
+		slot->next.ret = 0;
+	if (is_malloc_inner(slot->next.ret)) {
 		/* Another call has the new block, but this one ends the old block. */
 		if (how & MT_MALLOC_OLD && find_block(ARG(ctx, 1), 1))
 			send_malloc_free(ARG(ctx, 1));
 		malloc_unrecorded(MT_REC_MALLOC);
 		return false;
 	}
-	c->call = c->next;
-	c->asked = malloc_asked(ctx, how);
-	c->drawn = drawn;
-	c->every = every;
-	c->out = how & MT_MALLOC_OUT ? ARG(ctx, 1) : 0;
-	c->old = how & MT_MALLOC_OLD ? ARG(ctx, 1) : 0;
+	slot->call = slot->next;
+	slot->asked = malloc_asked(ctx, how);
+	slot->drawn = drawn;
+	slot->every = every;
+	slot->out = how & MT_MALLOC_OUT ? ARG(ctx, 1) : 0;
+	slot->old = how & MT_MALLOC_OLD ? ARG(ctx, 1) : 0;
 	/* The block ends before another thread can get its address. */
-	c->old_size = find_block(c->old, 1);
-	if (c->old_size)
-		send_malloc_free(c->old);
-	c->entered = bpf_ktime_get_ns();
-	c->stack = walk_stack_atomic(0, c->call.sp, c->entered);
+	slot->old_size = find_block(slot->old, 1);
+	if (slot->old_size)
+		send_malloc_free(slot->old);
+	slot->entered = bpf_ktime_get_ns();
+	slot->stack = walk_stack_atomic(0, slot->call.sp, slot->entered);
 	return true;
 }
 
@@ -213,7 +215,7 @@ static __always_inline bool begin_malloc(struct pt_regs *ctx)
 	__u64 every = *(volatile __u64 *)&malloc_every, how, asked, time;
 	__u32 random, drawn;
 
-	if (is_over())
+	if (is_ignored())
 		return false;
 	if (bench_empty) {
 		count(MT_CNT_HIT + MT_REC_MALLOC);
@@ -236,57 +238,57 @@ static __always_inline bool begin_malloc(struct pt_regs *ctx)
 }
 
 /* Finds the block that a call gave, or, if realloc failed, the one that stays. False: none. */
-static __noinline bool find_result(struct malloc_call *c)
+static __noinline bool find_result(struct malloc_call *slot)
 {
-	if (!c)
+	if (!slot)
 		return false;
-	if (c->out && !c->addr) {
-		if (bpf_probe_read_user(&c->addr, sizeof(c->addr), (const void *)c->out))
-			c->addr = 0;
-	} else if (c->out) {
-		c->addr = 0; /* an error number */
+	if (slot->out && !slot->addr) {
+		if (bpf_probe_read_user(&slot->addr, sizeof(slot->addr), (const void *)slot->out))
+			slot->addr = 0;
+	} else if (slot->out) {
+		slot->addr = 0; /* an error number */
 	}
-	if (c->addr)
-		return c->drawn;
-	if (!c->old_size || !c->asked)
+	if (slot->addr)
+		return slot->drawn;
+	if (!slot->old_size || !slot->asked)
 		return false;
-	c->addr = c->old;
-	c->asked = c->old_size;
+	slot->addr = slot->old;
+	slot->asked = slot->old_size;
 	return true;
 }
 
 static __always_inline int end_malloc(struct pt_regs *ctx)
 {
-	struct malloc_call *c = THREAD_GET(malloc_calls);
-	struct mt_rec_malloc *r;
+	struct malloc_call *slot = THREAD_GET(malloc_calls);
+	struct mt_rec_malloc *record;
 
-	if (!c || !c->call.sp || PT_REGS_SP(ctx) != sp_returned(&c->call))
+	if (!slot || !slot->call.sp || PT_REGS_SP(ctx) != sp_returned(&slot->call))
 		return 0;
-	c->call.sp = 0;
-	if (is_over())
+	slot->call.sp = 0;
+	if (is_ignored())
 		return 0;
-	c->addr = PT_REGS_RC(ctx);
-	if (!find_result(c))
+	slot->addr = PT_REGS_RC(ctx);
+	if (!find_result(slot))
 		return malloc_unrecorded(MT_REC_MALLOC);
 	count(MT_CNT_HIT + MT_REC_MALLOC);
 	/* Only now: system calls of the call may have sent the thread's stack, too. */
-	if (c->stack < MT_STACK_WALKS)
-		copy_stack(ctx, c->entered, c->stack, 0, 1);
-	r = reserve(MT_REC_MALLOC, sizeof(*r));
-	if (!r)
+	if (slot->stack < MT_STACK_WALKS)
+		copy_stack(ctx, slot->entered, slot->stack, 0, 1);
+	record = reserve(MT_REC_MALLOC, sizeof(*record));
+	if (!record)
 		return 0;
-	if (!add_block(c->addr, c->asked)) {
-		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+	if (!add_block(slot->addr, slot->asked)) {
+		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 		count(MT_CNT_MALLOC_FULL);
 		return filtered(MT_REC_MALLOC);
 	}
-	fill(&r->h, MT_REC_MALLOC, bpf_ktime_get_ns(), c->stack, false);
-	r->addr = c->addr;
-	r->size = c->asked;
-	r->every = c->every;
-	r->stack = stack_id(c->stack);
-	r->entered = c->entered;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	fill_header(&record->h, MT_REC_MALLOC, bpf_ktime_get_ns(), slot->stack, false);
+	record->addr = slot->addr;
+	record->size = slot->asked;
+	record->every = slot->every;
+	record->stack = stack_id(slot->stack);
+	record->entered = slot->entered;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
@@ -319,7 +321,7 @@ int malloc_free(struct pt_regs *ctx)
 {
 	__u64 addr = ARG(ctx, 1), time;
 
-	if (is_over())
+	if (is_ignored())
 		return 0;
 	if (bench_empty) {
 		count(MT_CNT_HIT + MT_REC_MALLOC_FREE);

@@ -159,46 +159,48 @@ static __always_inline __u32 member_of_current(void)
 	return MT_GROUP_NUMBER(entry_of_current());
 }
 
-/* True if another process than the traced one made this hit. Without a group only. */
-static __always_inline bool is_strangers(void)
+/* True if another process than the traced one made this hit. Always false with a group. */
+static __always_inline bool is_other_process(void)
 {
 	return only && current_process() != only;
 }
 
 /* True if the hit must be ignored: it is another process's, or the capture has ended. */
-static __always_inline bool is_over(void)
+static __always_inline bool is_ignored(void)
 {
 	__u32 entry;
 
 	if (*(volatile __u8 *)&stopped)
 		return true;
 	if (!group)
-		return is_strangers();
+		return is_other_process();
 	entry = entry_of_current();
 	return !entry || entry & MT_GROUP_STOPPED;
 }
 
-/* Makes keys differ between processes: addresses in user space are below 2^48. */
+/* Key of an address in tables of all processes: addresses in user space are below 2^48, so the
+ * process's number is above them. */
 static __always_inline __u64 own_key(__u64 addr)
 {
 	return addr | (__u64)member_of_current() << 48;
 }
 
+/* Adds 1 to a counter of the current process. which: enum mt_counter, with its offset. */
 static __always_inline void count(__u32 which)
 {
-	struct counters *c;
+	struct counters *counters_here;
 	__u32 key = 0;
 
 	if (group) {
 		key = member_of_current() * counter_stripes +
 		      (bpf_get_smp_processor_id() & (counter_stripes - 1));
-		c = bpf_map_lookup_elem(&group_counters, &key);
+		counters_here = bpf_map_lookup_elem(&group_counters, &key);
 	} else {
-		c = bpf_map_lookup_elem(&counters, &key);
+		counters_here = bpf_map_lookup_elem(&counters, &key);
 	}
 	/* Atomic: a task that preempts this one, or a CPU with the same copy, may count, too. */
-	if (c && which < MT_CNT_NR)
-		__sync_fetch_and_add(&c->c[which], 1);
+	if (counters_here && which < MT_CNT_NR)
+		__sync_fetch_and_add(&counters_here->c[which], 1);
 }
 
 /* True if user space has switched this work off: enum mt_off. */
@@ -210,24 +212,25 @@ static __always_inline bool is_off(__u32 what)
 /* Counts the time of a hit that began at `time`. */
 static __always_inline void add_time(__u8 type, __u64 time)
 {
-	struct mt_timed *t = &timed[type & (MT_REC_TYPES - 1)];
+	struct mt_timed *times = &timed[type & (MT_REC_TYPES - 1)];
 	__u64 ns = bpf_ktime_get_ns() - time;
 
 	if (ns > MT_TIMED_MAX)
 		return;
-	__sync_fetch_and_add(&t->ns, ns);
-	__sync_fetch_and_add(&t->hits, 1);
+	__sync_fetch_and_add(&times->ns, ns);
+	__sync_fetch_and_add(&times->hits, 1);
 }
 
-/* Ends a hit that began at `time`, whose lowest bits choose the hits that are timed. */
-static __always_inline void took(__u8 type, __u64 time)
+/* Adds the time of a hit that began at `time`, for about one hit in MT_TIMED_EVERY: the lowest bits
+ * of `time` choose it. */
+static __always_inline void sample_time(__u8 type, __u64 time)
 {
 	if (!(time & (MT_TIMED_EVERY - 1)))
 		add_time(type, time);
 }
 
-/* For rare events only: all CPUs write the same word. */
-static __always_inline void count_and_tell(__u32 which)
+/* Also raises `notices`. For rare events only: all CPUs write the same word. */
+static __always_inline void count_and_notify(__u32 which)
 {
 	count(which);
 	__sync_fetch_and_add(&notices, 1);

@@ -27,7 +27,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Counts a hit. False: the program must return. */
 static __always_inline bool begin(__u8 type)
 {
-	if (is_over())
+	if (is_ignored())
 		return false;
 	count(MT_CNT_HIT + type);
 	return !bench_empty;
@@ -40,30 +40,35 @@ static __always_inline int filtered(__u8 type)
 	return 0;
 }
 
+/* Reserves a record in the ring. NULL: the ring is full, which is counted. */
 static __always_inline void *reserve(__u8 type, __u64 size)
 {
-	void *r = bpf_ringbuf_reserve(&ring, size, 0);
+	void *record = bpf_ringbuf_reserve(&ring, size, 0);
 
-	if (!r)
-		count_and_tell(MT_CNT_RING_LOST + type);
-	return r;
+	if (!record)
+		count_and_notify(MT_CNT_RING_LOST + type);
+	return record;
 }
 
-static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 stack,
-				 const bool sleepable)
+/* Fills in a record's header. stack: result of walk_stack(), or 0. */
+static __always_inline void fill_header(struct mt_hdr *header, __u8 type, __u64 time, __u64 stack,
+					const bool sleepable)
 {
-	h->type = type;
-	h->walk = stack & (MT_STACK_WALKS - 1);
-	h->sleepable = sleepable;
-	h->member = member_of_current();
-	h->node = 0;
-	h->tid = pid_ns ? thread_here() : kernel_tid();
-	h->time = time;
+	header->type = type;
+	header->walk = stack & (MT_STACK_WALKS - 1);
+	header->sleepable = sleepable;
+	header->member = member_of_current();
+	header->node = 0;
+	header->tid = pid_ns ? thread_here() : kernel_tid();
+	header->time = time;
 }
 
-static __always_inline __u64 walk(struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
+/* walk_stack(), as this kind of program may do it. */
+static __always_inline __u64 walk(struct thread_slot *thread, __u64 sp, __u64 time,
+				  const bool sleepable)
 {
-	return sleepable ? walk_stack_sleepable(t, sp, time) : walk_stack_atomic(t, sp, time);
+	return sleepable ? walk_stack_sleepable(thread, sp, time)
+			 : walk_stack_atomic(thread, sp, time);
 }
 
 /* The stack id for a record, from the result of walk_stack(). */
@@ -103,6 +108,7 @@ static __always_inline bool is_sampled(__u64 size)
 
 #define ALWAYS_WALKED ((__s64)(~0ULL >> 1))
 
+/* True if an allocation of this size has its native stack copied: see native_from. */
 static __always_inline bool is_stack_copied(__s64 size)
 {
 	__u64 from = *(volatile __u64 *)&native_from;
@@ -110,59 +116,61 @@ static __always_inline bool is_stack_copied(__s64 size)
 	return from && (__u64)size >= from;
 }
 
-/* size: bytes that are allocated; 0 or less: a free, which has no stack. */
+/* Reserves the record of an allocation or a free and fills in what all types have; the caller adds
+ * the figures and submits it. Walks for an allocation. size: bytes that are allocated; 0 or less: a
+ * free, which has no stack. NULL: the ring is full. */
 static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, __s64 size,
 						     __u64 time, const bool sleepable)
 {
 	__u64 stack = 0;
 	__u32 node = MT_NODE_NONE;
-	struct thread_slot *t;
-	struct mt_rec_mem *r;
+	struct thread_slot *thread;
+	struct mt_rec_mem *record;
 
 	if (size > 0) {
 		bool sampled = is_sampled(size);
 
-		t = this_thread(ctx);
+		thread = this_thread(ctx);
 		if (sampled) {
-			stack = walk(t, sp_of(ctx), time, sleepable);
+			stack = walk(thread, sp_of(ctx), time, sleepable);
 		} else {
 			stack = MT_WALK_NOT_SAMPLED;
 			count(MT_CNT_WALK + MT_WALK_NOT_SAMPLED);
-			if (t)
-				settle(t, sp_of(ctx), time);
+			if (thread)
+				settle(thread, sp_of(ctx), time);
 		}
-		node = current_node(t, sp_of(ctx), time);
+		node = current_node(thread, sp_of(ctx), time);
 		if (type != MT_REC_CPU_NEW && is_stack_copied(size))
 			copy_stack(ctx, time, stack, 0, 0);
 	}
-	r = reserve(type, sizeof(*r));
-	if (!r)
+	record = reserve(type, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, type, time, stack, sleepable);
-	r->h.node = node;
-	r->stack = stack_id(stack);
-	r->pad[0] = r->pad[1] = r->pad[2] = 0;
-	took(type, time);
-	return r;
+	fill_header(&record->h, type, time, stack, sleepable);
+	record->h.node = node;
+	record->stack = stack_id(stack);
+	record->pad[0] = record->pad[1] = record->pad[2] = 0;
+	sample_time(type, time);
+	return record;
 }
 
 /* void c10::reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved,
  * Device) */
 static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
 {
-	struct mt_rec_mem *r;
+	struct mt_rec_mem *record;
 
 	if (!begin(MT_REC_REPORT))
 		return 0;
-	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2), bpf_ktime_get_ns(), sleepable);
-	if (!r)
+	record = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2), bpf_ktime_get_ns(), sleepable);
+	if (!record)
 		return 0;
-	r->addr = ARG(ctx, 1);
-	r->size = ARG(ctx, 2);
-	r->allocated = ARG(ctx, 3);
-	r->reserved = ARG(ctx, 4);
-	r->device = (__u16)ARG(ctx, 5);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	record->addr = ARG(ctx, 1);
+	record->size = ARG(ctx, 2);
+	record->allocated = ARG(ctx, 3);
+	record->reserved = ARG(ctx, 4);
+	record->device = (__u16)ARG(ctx, 5);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
@@ -182,21 +190,21 @@ int report_s(struct pt_regs *ctx)
 static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
 {
 	__u64 time = bpf_ktime_get_ns();
-	struct mt_rec_mem *r;
+	struct mt_rec_mem *record;
 
 	if (!begin(MT_REC_OOM))
 		return 0;
 	copy_tensors(sp_of(ctx), time);
-	r = mem_record(ctx, MT_REC_OOM, ALWAYS_WALKED, time, sleepable);
-	if (!r)
+	record = mem_record(ctx, MT_REC_OOM, ALWAYS_WALKED, time, sleepable);
+	if (!record)
 		return 0;
-	r->addr = 0;
-	r->size = ARG(ctx, 1);
-	r->allocated = ARG(ctx, 2);
-	r->reserved = ARG(ctx, 3);
-	r->device = (__u16)ARG(ctx, 4);
+	record->addr = 0;
+	record->size = ARG(ctx, 1);
+	record->allocated = ARG(ctx, 2);
+	record->reserved = ARG(ctx, 3);
+	record->device = (__u16)ARG(ctx, 4);
 	/* Wake user space: what names the copied tensors may end soon. */
-	bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 
@@ -215,18 +223,18 @@ int oom_s(struct pt_regs *ctx)
 /* void c10::ProfiledCPUMemoryReporter::New(void *ptr, size_t nbytes): parameter 1 is `this` */
 static __always_inline int do_cpu_new(struct pt_regs *ctx, const bool sleepable)
 {
-	struct mt_rec_mem *r;
+	struct mt_rec_mem *record;
 
 	if (!begin(MT_REC_CPU_NEW))
 		return 0;
-	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3), bpf_ktime_get_ns(), sleepable);
-	if (!r)
+	record = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3), bpf_ktime_get_ns(), sleepable);
+	if (!record)
 		return 0;
-	r->addr = ARG(ctx, 2);
-	r->size = ARG(ctx, 3);
-	r->allocated = r->reserved = 0;
-	r->device = 0;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	record->addr = ARG(ctx, 2);
+	record->size = ARG(ctx, 3);
+	record->allocated = record->reserved = 0;
+	record->device = 0;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
@@ -246,37 +254,37 @@ int cpu_new_s(struct pt_regs *ctx)
 SEC("uprobe")
 int cpu_delete(struct pt_regs *ctx)
 {
-	struct mt_rec_free *r;
+	struct mt_rec_free *record;
 	__u64 time;
 
 	if (!begin(MT_REC_CPU_DELETE))
 		return 0;
 	time = bpf_ktime_get_ns();
-	r = reserve(MT_REC_CPU_DELETE, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_CPU_DELETE, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_CPU_DELETE, time, 0, false);
-	r->addr = PT_REGS_PARM2(ctx);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	took(MT_REC_CPU_DELETE, time);
+	fill_header(&record->h, MT_REC_CPU_DELETE, time, 0, false);
+	record->addr = PT_REGS_PARM2(ctx);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	sample_time(MT_REC_CPU_DELETE, time);
 	return 0;
 }
 
 static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepable)
 {
-	struct mt_rec_mark *r;
+	struct mt_rec_mark *record;
 	__u64 time, stack;
 
 	if (!begin(MT_REC_SCOPE_END))
 		return 0;
 	time = bpf_ktime_get_ns();
 	stack = walk(0, sp_of(ctx), time, sleepable);
-	r = reserve(MT_REC_SCOPE_END, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_SCOPE_END, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_SCOPE_END, time, stack, sleepable);
-	r->stack = stack_id(stack);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	fill_header(&record->h, MT_REC_SCOPE_END, time, stack, sleepable);
+	record->stack = stack_id(stack);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
@@ -327,10 +335,10 @@ SEC("uprobe")
 int code_gone(struct pt_regs *ctx)
 {
 	__u64 code = PT_REGS_PARM1(ctx);
-	struct mt_rec_gone *r;
+	struct mt_rec_gone *record;
 	__u64 epoch;
 
-	if (group ? !entry_of_current() : is_strangers())
+	if (group ? !entry_of_current() : is_other_process())
 		return 0;
 	/* Also after the capture has ended: user space still reads code objects of earlier records.
 	 */
@@ -343,13 +351,13 @@ int code_gone(struct pt_regs *ctx)
 	epoch = next_epoch(&code_epoch);
 	/* If the record is lost, user space sees the gap in the epochs and forgets all code
 	 * objects. */
-	r = reserve(MT_REC_CODE_GONE, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_CODE_GONE, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_CODE_GONE, bpf_ktime_get_ns(), 0, false);
-	r->code = code;
-	r->epoch = epoch;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	fill_header(&record->h, MT_REC_CODE_GONE, bpf_ktime_get_ns(), 0, false);
+	record->code = code;
+	record->epoch = epoch;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -20,6 +20,8 @@ struct native_record {
 	__u8 stack[MT_NATIVE_STACK];
 };
 
+/* Counts a copy in the present second. False: no copy is wanted, or the second has had its share.
+ * caller, returned: see copy_stack(). */
 static __always_inline bool may_copy(__u64 time, __u64 caller, __u32 returned)
 {
 	__u32 *copied = &native_copied[returned & 1];
@@ -43,23 +45,23 @@ static __always_inline bool may_copy(__u64 time, __u64 caller, __u32 returned)
 
 /* Follows the frame pointers out of the copied stack, and keeps the return addresses from there on.
  * Code without frame pointers has anything in that register, which user space finds out. */
-static __always_inline void copy_far_frames(struct mt_rec_native *r)
+static __always_inline void copy_far_frames(struct mt_rec_native *record)
 {
-	__u64 frame[2] = { r->fp, 0 };
+	__u64 frame[2] = { record->fp, 0 };
 	__u32 i;
 
-	for (i = 0; i < MT_NATIVE_FAR && frame[0] - r->sp < r->size; i++)
+	for (i = 0; i < MT_NATIVE_FAR && frame[0] - record->sp < record->size; i++)
 		if (bpf_probe_read_user(frame, sizeof(frame), (const void *)frame[0]))
 			break;
-	r->n_far = 0;
-	if (frame[0] - r->sp < r->size)
+	record->n_far = 0;
+	if (frame[0] - record->sp < record->size)
 		return;
 	for (i = 0; i < MT_NATIVE_FAR; i++) {
 		if (bpf_probe_read_user(frame, sizeof(frame), (const void *)frame[0]) || !frame[1])
 			break;
-		r->far[i] = frame[1];
+		record->far[i] = frame[1];
 	}
-	r->n_far = i;
+	record->n_far = i;
 }
 
 /* Sends the thread's stack, for a record with this time and result of walk_stack(). caller: a
@@ -67,34 +69,34 @@ static __always_inline void copy_far_frames(struct mt_rec_native *r)
 static __noinline int copy_stack(struct pt_regs *ctx, __u64 time, __u64 stack, __u64 caller,
 				 __u32 returned)
 {
-	struct native_record *n;
+	struct native_record *copy;
 	__u64 sp;
 	__u32 i;
 
 	if (!may_copy(time, caller, returned))
 		return 0;
 	count(MT_CNT_HIT + MT_REC_NATIVE);
-	n = reserve(MT_REC_NATIVE, sizeof(*n));
-	if (!n)
+	copy = reserve(MT_REC_NATIVE, sizeof(*copy));
+	if (!copy)
 		return 0;
 	sp = PT_REGS_SP(ctx);
-	fill(&n->r.h, MT_REC_NATIVE, time, stack, false);
-	n->r.stack_id = stack_id(stack);
-	n->r.ip = PT_REGS_IP(ctx) - returned; /* the call comes before its return address */
-	n->r.sp = sp;
-	n->r.fp = PT_REGS_FP(ctx);
+	fill_header(&copy->r.h, MT_REC_NATIVE, time, stack, false);
+	copy->r.stack_id = stack_id(stack);
+	copy->r.ip = PT_REGS_IP(ctx) - returned; /* the call comes before its return address */
+	copy->r.sp = sp;
+	copy->r.fp = PT_REGS_FP(ctx);
 #ifdef __TARGET_ARCH_arm64
-	n->r.lr = PT_REGS_RET(ctx);
+	copy->r.lr = PT_REGS_RET(ctx);
 #else
-	n->r.lr = 0;
+	copy->r.lr = 0;
 #endif
-	n->r.in_call = returned;
+	copy->r.in_call = returned;
 	for (i = 0; i < MT_NATIVE_STACK / MT_NATIVE_PIECE; i++)
-		if (bpf_probe_read_user(&n->stack[i * MT_NATIVE_PIECE], MT_NATIVE_PIECE,
+		if (bpf_probe_read_user(&copy->stack[i * MT_NATIVE_PIECE], MT_NATIVE_PIECE,
 					(const void *)(sp + i * MT_NATIVE_PIECE)))
 			break;
-	n->r.size = i * MT_NATIVE_PIECE;
-	copy_far_frames(&n->r);
-	bpf_ringbuf_submit(n, BPF_RB_NO_WAKEUP);
+	copy->r.size = i * MT_NATIVE_PIECE;
+	copy_far_frames(&copy->r);
+	bpf_ringbuf_submit(copy, BPF_RB_NO_WAKEUP);
 	return 0;
 }

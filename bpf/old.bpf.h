@@ -13,7 +13,8 @@
 #define GLOBAL __attribute__((noinline))
 #define MT_OLD_THREADS 1024 /* threads with state */
 
-/* Counter of claims: Linux before 5.12 has no compare-and-swap. A claim holds if it is alone. */
+/* Counter of claims: Linux before 5.12 has no compare-and-swap. A claim holds if no other task has
+ * one. */
 static __always_inline bool claim_word(__u64 *busy)
 {
 	__sync_fetch_and_add(busy, 1);

@@ -20,16 +20,17 @@
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 #define FIRST_CHARS(n) ((1ULL << 8 * (n)) - 1)
 
-/* Reads the word at addr to s->word. False: unreadable. */
-static __always_inline bool get_word(struct scratch *s, __u64 addr)
+/* Reads the word at addr to walk->word. False: unreadable. */
+static __always_inline bool get_word(struct scratch *walk, __u64 addr)
 {
-	return !read_user(&s->word, sizeof(s->word), addr, false);
+	return !read_user(&walk->word, sizeof(walk->word), addr, false);
 }
 
-/* True if s->local.name is the name of TensorBase, which PyTorch 2.0 and older call _TensorBase. */
-static __always_inline bool is_tensor_base(const struct scratch *s)
+/* True if walk->local.name is the name of TensorBase, which PyTorch 2.0 and older call _TensorBase.
+ */
+static __always_inline bool is_tensor_base(const struct scratch *walk)
 {
-	const __u64 *name = s->local.name;
+	const __u64 *name = walk->local.name;
 
 	if (name[0] != CHARS('t', 'o', 'r', 'c', 'h', '.', '_', 'C'))
 		return false;
@@ -39,136 +40,141 @@ static __always_inline bool is_tensor_base(const struct scratch *s)
 		(name[2] & FIRST_CHARS(5)) == CHARS('B', 'a', 's', 'e', 0, 0, 0, 0));
 }
 
-/* True if s->local.object is a tensor. */
-static __always_inline bool is_tensor(struct scratch *s)
+/* True if walk->local.object, an object of class walk->local.type, is a tensor. Changes the
+ * type. */
+static __always_inline bool is_tensor(struct scratch *walk)
 {
 	__u32 i;
 
-	for (i = 0; i < TYPE_BASES && s->local.type; i++) {
-		if (!get_word(s, s->local.type + py.tp_name))
+	for (i = 0; i < TYPE_BASES && walk->local.type; i++) {
+		if (!get_word(walk, walk->local.type + py.tp_name))
 			return false;
-		if (!bpf_probe_read_user(s->local.name, sizeof(s->local.name),
-					 (const void *)s->word) &&
-		    is_tensor_base(s))
+		if (!bpf_probe_read_user(walk->local.name, sizeof(walk->local.name),
+					 (const void *)walk->word) &&
+		    is_tensor_base(walk))
 			return true;
-		if (!get_word(s, s->local.type + py.tp_base))
+		if (!get_word(walk, walk->local.type + py.tp_base))
 			return false;
-		s->local.type = s->word;
+		walk->local.type = walk->word;
 	}
 	return false;
 }
 
-/* Replaces the object in s->word by the content, if it is a cell. Sets s->local.object and its
- * type. False: unreadable, or no object. */
-static __always_inline bool find_object(struct scratch *s)
+/* Replaces the object in walk->word by the content, if it is a cell. Sets walk->local.object and
+ * its type. False: unreadable, or no object. */
+static __always_inline bool find_object(struct scratch *walk)
 {
-	s->local.object = s->word & py.tag_mask;
-	if (!s->local.object || !get_word(s, s->local.object + py.ob_type))
+	walk->local.object = walk->word & py.tag_mask;
+	if (!walk->local.object || !get_word(walk, walk->local.object + py.ob_type))
 		return false;
-	s->local.type = s->word;
-	if (!get_word(s, s->local.type + py.tp_name) || !get_word(s, s->word))
+	walk->local.type = walk->word;
+	if (!get_word(walk, walk->local.type + py.tp_name) || !get_word(walk, walk->word))
 		return true; /* a class with a short name at the end of its page */
-	if ((s->word & FIRST_CHARS(5)) != CHARS('c', 'e', 'l', 'l', 0, 0, 0, 0))
+	if ((walk->word & FIRST_CHARS(5)) != CHARS('c', 'e', 'l', 'l', 0, 0, 0, 0))
 		return true;
-	if (!get_word(s, s->local.object + py.ob_type + sizeof(s->word)))
+	if (!get_word(walk, walk->local.object + py.ob_type + sizeof(walk->word)))
 		return false;
-	s->local.object = s->word;
-	if (!s->local.object || !get_word(s, s->local.object + py.ob_type))
+	walk->local.object = walk->word;
+	if (!walk->local.object || !get_word(walk, walk->local.object + py.ob_type))
 		return false;
-	s->local.type = s->word;
+	walk->local.type = walk->word;
 	return true;
 }
 
 /* Copies the sizes of a tensor with more than INLINE_SIZES dimensions. Its TensorImpl has, after
  * the pointer to the Python object, the number of sizes and a pointer to them. */
 #define INLINE_SIZES 5
-static __always_inline void copy_sizes(struct mt_rec_tensor *r)
+static __always_inline void copy_sizes(struct mt_rec_tensor *record)
 {
 	__u32 at;
 
-	__builtin_memset(r->sizes, 0, sizeof(r->sizes));
+	__builtin_memset(record->sizes, 0, sizeof(record->sizes));
 	/* In PyTorch 2.0 to 2.2 at 64, to 2.12 at 56, then at 48. */
 	for (at = 48; at <= 64; at += 8) {
-		const __u64 *word = (const __u64 *)(r->impl + at);
+		const __u64 *word = (const __u64 *)(record->impl + at);
 
-		if ((word[0] & ~3ULL) != r->object)
+		if ((word[0] & ~3ULL) != record->object)
 			continue;
 		if (word[1] > INLINE_SIZES)
-			bpf_probe_read_user(r->sizes, sizeof(r->sizes), (const void *)word[2]);
+			bpf_probe_read_user(record->sizes, sizeof(record->sizes),
+					    (const void *)word[2]);
 		return;
 	}
 }
 
-/* Sends the tensor s->local.object. */
-static __noinline int send_tensor(struct scratch *s)
+/* Sends the tensor walk->local.object. */
+static __noinline int send_tensor(struct scratch *walk)
 {
-	struct mt_rec_tensor *r;
+	struct mt_rec_tensor *record;
 
-	if (!s || bpf_probe_read_user(s->local.head, sizeof(s->local.head),
-				      (const void *)(s->local.object + py.ob_type + 8)))
+	if (!walk || bpf_probe_read_user(walk->local.head, sizeof(walk->local.head),
+					 (const void *)(walk->local.object + py.ob_type + 8)))
 		return 0;
 	count(MT_CNT_HIT + MT_REC_TENSOR);
-	r = reserve(MT_REC_TENSOR, sizeof(*r));
-	if (!r)
+	record = reserve(MT_REC_TENSOR, sizeof(*record));
+	if (!record)
 		return 0;
-	fill(&r->h, MT_REC_TENSOR, s->local.time, 0, false);
-	r->epoch = s->rec.epoch;
-	r->code = s->local.code;
-	r->at = s->local.at;
-	r->depth = s->local.frames - 1;
-	r->number = s->local.slot - 1;
-	r->object = s->local.object;
-	r->impl_at = s->local.head[0];
-	if (!IS_POINTER(r->impl_at))
-		r->impl_at = s->local.head[1];
+	fill_header(&record->h, MT_REC_TENSOR, walk->local.time, 0, false);
+	record->epoch = walk->rec.epoch;
+	record->code = walk->local.code;
+	record->at = walk->local.at;
+	record->depth = walk->local.frames - 1;
+	record->number = walk->local.slot - 1;
+	record->object = walk->local.object;
+	record->impl_at = walk->local.head[0];
+	if (!IS_POINTER(record->impl_at))
+		record->impl_at = walk->local.head[1];
 	/* Unreadable memory becomes zeros. */
-	bpf_probe_read_user(r->impl, sizeof(r->impl), (const void *)r->impl_at);
-	copy_sizes(r);
-	r->storage_at = *(__u64 *)(r->impl + IMPL_STORAGE);
-	if (!IS_POINTER(r->storage_at))
-		r->storage_at = *(__u64 *)(r->impl + IMPL_STORAGE + 8);
-	bpf_probe_read_user(r->storage, sizeof(r->storage), (const void *)r->storage_at);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	s->local.tensors++;
+	bpf_probe_read_user(record->impl, sizeof(record->impl), (const void *)record->impl_at);
+	copy_sizes(record);
+	record->storage_at = *(__u64 *)(record->impl + IMPL_STORAGE);
+	if (!IS_POINTER(record->storage_at))
+		record->storage_at = *(__u64 *)(record->impl + IMPL_STORAGE + 8);
+	bpf_probe_read_user(record->storage, sizeof(record->storage),
+			    (const void *)record->storage_at);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	walk->local.tensors++;
 	return 0;
 }
 
 /* Goes on to the variables of the next frame. False: there is none, or it is unreadable. */
-static __always_inline bool next_frame(struct scratch *s)
+static __always_inline bool next_frame(struct scratch *walk)
 {
 	const __u8 *frame;
 
-	s->local.slot = s->local.slots = 0;
-	if (!s->frame || s->local.frames >= MT_LOCAL_FRAMES)
+	walk->local.slot = walk->local.slots = 0;
+	if (!walk->frame || walk->local.frames >= MT_LOCAL_FRAMES)
 		return false;
-	frame = frame_bytes(s, s->frame, false);
+	frame = frame_bytes(walk, walk->frame, false);
 	if (!frame)
 		return false;
-	s->local.frame = s->frame;
-	s->frame = *(__u64 *)(frame + py.frame_prev);
+	walk->local.frame = walk->frame;
+	walk->frame = *(__u64 *)(frame + py.frame_prev);
 	if (py.frame_owner != MT_NO_OFFSET && frame[py.frame_owner] >= py.owner_shim)
 		return true;
-	s->local.code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
-	if (!find_instruction(s, frame, s->local.code, &s->local.at, false))
+	walk->local.code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
+	if (!find_instruction(walk, frame, walk->local.code, &walk->local.at, false))
 		return false;
-	s->local.frames++;
-	if (get_word(s, s->local.code + py.code_names) && get_word(s, s->word + py.ob_size))
-		s->local.slots = s->word < MT_LOCAL_SLOTS ? (__u32)s->word : MT_LOCAL_SLOTS;
+	walk->local.frames++;
+	if (get_word(walk, walk->local.code + py.code_names) &&
+	    get_word(walk, walk->word + py.ob_size))
+		walk->local.slots = walk->word < MT_LOCAL_SLOTS ? (__u32)walk->word
+								: MT_LOCAL_SLOTS;
 	return true;
 }
 
-/* Looks at the next variable, or goes on to the next frame. 1: that was the last one. */
-static __always_inline long look_at_local(struct scratch *s)
+/* Looks at the next variable, or goes on to the next frame. 1: the search has ended. */
+static __always_inline long look_at_local(struct scratch *walk)
 {
-	if (s->local.slot >= s->local.slots)
-		return !next_frame(s);
-	if (!get_word(s, s->local.frame + py.frame_local0 + 8ULL * s->local.slot++)) {
-		s->local.slots = 0;
+	if (walk->local.slot >= walk->local.slots)
+		return !next_frame(walk);
+	if (!get_word(walk, walk->local.frame + py.frame_local0 + 8ULL * walk->local.slot++)) {
+		walk->local.slots = 0;
 		return 0;
 	}
-	if (find_object(s) && is_tensor(s))
-		send_tensor(s);
-	return s->local.tensors >= MT_LOCAL_TENSORS;
+	if (find_object(walk) && is_tensor(walk))
+		send_tensor(walk);
+	return walk->local.tensors >= MT_LOCAL_TENSORS;
 }
 
 #if MT_OLD
@@ -176,22 +182,22 @@ static __always_inline long look_at_local(struct scratch *s)
 #define LOOKS_AT_ONCE 2
 GLOBAL int look_at_some(__u32 number)
 {
-	struct scratch *s;
+	struct scratch *walk;
 	int i;
 
-	s = bpf_map_lookup_elem(&scratch, &number);
-	if (!s)
+	walk = bpf_map_lookup_elem(&scratch, &number);
+	if (!walk)
 		return 1;
 	for (i = 0; i < LOOKS_AT_ONCE; i++) {
-		if (look_at_local(s))
+		if (look_at_local(walk))
 			return 1;
 	}
 	return 0;
 }
 
-static __always_inline void look_at_locals(struct scratch *s)
+static __always_inline void look_at_locals(struct scratch *walk)
 {
-	__u32 number = s->number, i;
+	__u32 number = walk->number, i;
 
 	for (i = 0; i < MT_LOCAL_LOOKS / LOOKS_AT_ONCE; i++) {
 		if (look_at_some(number))
@@ -203,12 +209,12 @@ static __always_inline void look_at_locals(struct scratch *s)
 
 static long look_at_one(__u32 i, void *ctx)
 {
-	return look_at_local(((struct loop_ctx *)ctx)->s);
+	return look_at_local(((struct loop_ctx *)ctx)->walk);
 }
 
-static __always_inline void look_at_locals(struct scratch *s)
+static __always_inline void look_at_locals(struct scratch *walk)
 {
-	struct loop_ctx ctx = { s, 0 };
+	struct loop_ctx ctx = { walk, 0 };
 
 	bpf_loop(MT_LOCAL_LOOKS, look_at_one, &ctx, 0);
 }
@@ -218,22 +224,22 @@ static __always_inline void look_at_locals(struct scratch *s)
 /* Sends the tensors of the thread's frames, for a record with this time. sp: its stack pointer. */
 static __noinline int copy_tensors(__u64 sp, __u64 time)
 {
-	struct scratch *s;
+	struct scratch *walk;
 
 	if (!py.code_names || py.tls_kind == MT_TLS_NONE)
 		return 0;
-	s = scratch_claim();
-	if (!s)
+	walk = scratch_claim();
+	if (!walk)
 		return 0;
-	s->sp = sp;
-	s->level = 0;
-	s->data.ends = s->stack.ends = 0;
-	s->rec.epoch = *(volatile __u64 *)&code_epoch;
-	s->local.time = time;
-	s->local.frames = s->local.slot = s->local.slots = s->local.tensors = 0;
-	first_frame_atomic(s, 0);
-	if (s->frame)
-		look_at_locals(s);
-	release_word(&s->busy);
+	walk->sp = sp;
+	walk->level = 0;
+	walk->data.ends = walk->stack.ends = 0;
+	walk->rec.epoch = *(volatile __u64 *)&code_epoch;
+	walk->local.time = time;
+	walk->local.frames = walk->local.slot = walk->local.slots = walk->local.tensors = 0;
+	first_frame_atomic(walk, 0);
+	if (walk->frame)
+		look_at_locals(walk);
+	release_word(&walk->busy);
 	return 0;
 }

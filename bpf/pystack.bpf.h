@@ -14,6 +14,8 @@
  * innermost frame is the one that runs the subinterpreter.
  */
 
+/* Reads the target's memory. sleepable: brings in a page that is absent. Returns 0 or a negative
+ * errno. */
 static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const bool sleepable)
 {
 	/* Sleepable programs are rare, and have no stack to spare. */
@@ -30,16 +32,17 @@ static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const b
 }
 
 /* The same for a walk, which keeps the address for user space if it stays unreadable. */
-static __always_inline long read_walked(struct scratch *s, void *dst, __u32 size, __u64 addr,
+static __always_inline long read_walked(struct scratch *walk, void *dst, __u32 size, __u64 addr,
 					const bool sleepable)
 {
 	long err = read_user(dst, size, addr, sleepable);
 
 	if (err && !sleepable)
-		s->absent = addr;
+		walk->absent = addr;
 	return err;
 }
 
+/* Returns a hash of a hash and a value. */
 static __always_inline __u64 mix(__u64 h, __u64 v)
 {
 	h ^= v;
@@ -47,6 +50,7 @@ static __always_inline __u64 mix(__u64 h, __u64 v)
 	return h ^ (h >> 29);
 }
 
+/* Index of a code object in seen_code. */
 static __always_inline __u32 seen_slot(__u64 code)
 {
 	return (__u32)((code >> 4) * 0x9e3779b1U >> 16) & (MT_SEEN_SLOTS - 1);
@@ -72,29 +76,31 @@ static __always_inline __u64 inverse(__u64 odd)
 	return x;
 }
 
-static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, __u32 kind)
+/* Adds an entry to the stack and to its hash. Without room it adds nothing. */
+static __always_inline void put_frame(struct scratch *walk, __u64 addr, __s32 at, __u32 kind)
 {
-	__u64 what = ((__u64)kind << 32) | (__u32)at;
-	__u32 i = s->rec.n;
+	__u64 place = ((__u64)kind << 32) | (__u32)at, hash;
+	__u32 index = walk->rec.n;
 
-	/* Hide `i` from the compiler: it would remove the check that the verifier needs. */
-	asm volatile("" : "+r"(i));
-	if (i >= MT_MAX_ENTRIES)
+	/* Hide `index` from the compiler: it would remove the check that the verifier needs. */
+	asm volatile("" : "+r"(index));
+	if (index >= MT_MAX_ENTRIES)
 		return;
-	s->entries[i].addr = addr;
-	s->entries[i].at = at;
-	s->entries[i].kind = kind;
-	s->rec.n = i + 1;
-	what = mix(addr * 0xff51afd7ed558ccdULL, what);
-	s->hash += what * s->power;
-	s->power *= STEP;
+	walk->entries[index].addr = addr;
+	walk->entries[index].at = at;
+	walk->entries[index].kind = kind;
+	walk->rec.n = index + 1;
+	hash = mix(addr * 0xff51afd7ed558ccdULL, place);
+	walk->hash += hash * walk->power;
+	walk->power *= STEP;
 }
 
-static __always_inline bool is_module_code(const struct scratch *s, __u64 code)
+/* True if frames of this code are module calls: their local 0 is an nn.Module. */
+static __always_inline bool is_module_code(const struct scratch *walk, __u64 code)
 {
 	if (group)
-		return code == s->module_code[0] || code == s->module_code[1] ||
-		       code == s->module_code[2] || code == s->module_code[3];
+		return code == walk->module_code[0] || code == walk->module_code[1] ||
+		       code == walk->module_code[2] || code == walk->module_code[3];
 	return code == module_code[0] || code == module_code[1] || code == module_code[2] ||
 	       code == module_code[3];
 }
@@ -108,19 +114,20 @@ static __always_inline bool is_module_code(const struct scratch *s, __u64 code)
 #define ON_C_STACK                                                                                 \
 	(256 * 1024) /* addresses up to this far above the stack pointer count as C stack */
 
-static __always_inline bool in_window(const struct window *w, __u64 addr)
+static __always_inline bool in_window(const struct window *window, __u64 addr)
 {
-	return addr - w->at < w->ends;
+	return addr - window->at < window->ends;
 }
 
-static __always_inline __u8 *at_window(struct window *w, __u64 addr)
+/* The window's bytes at an address that is in it. */
+static __always_inline __u8 *at_window(struct window *window, __u64 addr)
 {
-	__u64 off = addr - w->at;
+	__u64 off = addr - window->at;
 
 	/* Hide `off` from the compiler: it knows the result of in_window(), but the verifier does
 	 * not. */
 	asm volatile("" : "+r"(off));
-	return w->bytes + (off & (WINDOW - 1));
+	return window->bytes + (off & (WINDOW - 1));
 }
 
 /*
@@ -129,98 +136,104 @@ static __always_inline __u8 *at_window(struct window *w, __u64 addr)
  * last page, but not in the last NEVER_LAST bytes, where the program's arguments are.
  */
 #define NEVER_LAST 1024
-static __always_inline bool read_up(struct window *w, __u64 addr)
+static __always_inline bool read_up(struct window *window, __u64 addr)
 {
 	__u64 len = WINDOW - (addr & (WINDOW - 1));
 
 	if (len < NEVER_LAST)
 		len = WINDOW;
-	w->at = addr;
-	w->ends = 0;
+	window->at = addr;
+	window->ends = 0;
 	asm volatile("" : "+r"(len));
 	if (len < FRAME_READ || len > WINDOW)
 		return false;
 	SHOW_LIMIT(len, WINDOW);
-	if (!bpf_probe_read_user(w->bytes, len, (const void *)addr))
-		w->ends = len - FRAME_READ + 1;
-	return w->ends;
+	if (!bpf_probe_read_user(window->bytes, len, (const void *)addr))
+		window->ends = len - FRAME_READ + 1;
+	return window->ends;
 }
 
 /* Reads from the beginning of the address's page: memory below may not be mapped. */
-static __always_inline bool read_down(struct window *w, __u64 addr)
+static __always_inline bool read_down(struct window *window, __u64 addr)
 {
 	__u64 len = (addr & (WINDOW - 1)) + FRAME_READ;
 
-	w->at = addr & ~(WINDOW - 1ULL);
-	w->ends = 0;
+	window->at = addr & ~(WINDOW - 1ULL);
+	window->ends = 0;
 	asm volatile("" : "+r"(len));
-	if (len > sizeof(w->bytes))
+	if (len > sizeof(window->bytes))
 		return false;
-	if (!bpf_probe_read_user(w->bytes, len, (const void *)w->at))
-		w->ends = (addr & (WINDOW - 1)) + 1;
-	return w->ends;
+	if (!bpf_probe_read_user(window->bytes, len, (const void *)window->at))
+		window->ends = (addr & (WINDOW - 1)) + 1;
+	return window->ends;
 }
 
-static __always_inline bool read_one(struct scratch *s, struct window *w, __u64 addr,
-				     const bool sleepable)
+/* Reads the fields of one frame only. False: unreadable. */
+static __always_inline bool read_one_frame(struct scratch *walk, struct window *window, __u64 addr,
+					   const bool sleepable)
 {
-	w->at = addr;
-	w->ends = !read_walked(s, w->bytes, FRAME_READ, addr, sleepable);
-	return w->ends;
+	window->at = addr;
+	window->ends = !read_walked(walk, window->bytes, FRAME_READ, addr, sleepable);
+	return window->ends;
 }
 
 /* A frame's fields, at py.frame_base. NULL: unreadable. */
-static __always_inline __u8 *frame_bytes(struct scratch *s, __u64 of, const bool sleepable)
+static __always_inline __u8 *frame_bytes(struct scratch *walk, __u64 start, const bool sleepable)
 {
-	__u64 addr = of + py.frame_base;
+	__u64 addr = start + py.frame_base;
 
 	if (py.lasti_scale) /* frames are separate objects */
-		return read_one(s, &s->data, addr, sleepable) ? s->data.bytes : 0;
-	if (in_window(&s->data, addr))
-		return at_window(&s->data, addr);
-	if (in_window(&s->stack, addr))
-		return at_window(&s->stack, addr);
-	if (addr - s->sp < ON_C_STACK) {
-		if (read_up(&s->stack, addr) || read_one(s, &s->stack, addr, sleepable))
-			return s->stack.bytes;
+		return read_one_frame(walk, &walk->data, addr, sleepable) ? walk->data.bytes : 0;
+	if (in_window(&walk->data, addr))
+		return at_window(&walk->data, addr);
+	if (in_window(&walk->stack, addr))
+		return at_window(&walk->stack, addr);
+	if (addr - walk->sp < ON_C_STACK) {
+		if (read_up(&walk->stack, addr) ||
+		    read_one_frame(walk, &walk->stack, addr, sleepable))
+			return walk->stack.bytes;
 		return 0;
 	}
-	if (read_down(&s->data, addr))
-		return at_window(&s->data, addr);
-	return read_one(s, &s->data, addr, sleepable) ? s->data.bytes : 0;
+	if (read_down(&walk->data, addr))
+		return at_window(&walk->data, addr);
+	return read_one_frame(walk, &walk->data, addr, sleepable) ? walk->data.bytes : 0;
 }
 
-static __always_inline __u64 cell_type(const struct scratch *s)
+/* Address of PyCell_Type in the current process; 0: unknown. */
+static __always_inline __u64 cell_type(const struct scratch *walk)
 {
-	return group ? s->type_cell : py.type_cell;
+	return group ? walk->type_cell : py.type_cell;
 }
 
 /* True if the object is the one that the innermost module call called, so it is alive. */
-static __always_inline bool is_called(const struct thread_slot *t, __u64 object)
+static __always_inline bool is_called(const struct thread_slot *thread, __u64 object)
 {
-	return t && t->modules.n && t->modules.self_of == t->modules.n && t->modules.self == object;
+	return thread && thread->modules.n && thread->modules.self_of == thread->modules.n &&
+	       thread->modules.self == object;
 }
 
 /* Adds the module of a module call's frame: local 0, or the content of a cell there if a closure
  * captured `self`. */
-static __always_inline void put_self(struct scratch *s, const struct thread_slot *t,
-				     const __u8 *frame, __u64 at, const bool sleepable)
+static __always_inline void put_self(struct scratch *walk, const struct thread_slot *thread,
+				     const __u8 *frame, __u64 start, const bool sleepable)
 {
-	s->word = 0;
+	walk->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
-		s->word = *(__u64 *)(frame + (py.frame_local0 - py.frame_base));
-	else if (read_walked(s, &s->word, sizeof(s->word), at + py.frame_local0, sleepable))
-		s->faulted_self = 1;
-	s->word &= py.tag_mask;
-	if (s->word && cell_type(s) && !is_called(t, s->word)) {
-		if (read_walked(s, &s->cell, sizeof(s->cell), s->word + py.ob_type, sleepable))
-			s->faulted_self = 1;
-		else if (s->cell.type == cell_type(s))
-			s->word = s->cell.ref;
+		walk->word = *(__u64 *)(frame + (py.frame_local0 - py.frame_base));
+	else if (read_walked(walk, &walk->word, sizeof(walk->word), start + py.frame_local0,
+			     sleepable))
+		walk->faulted_self = 1;
+	walk->word &= py.tag_mask;
+	if (walk->word && cell_type(walk) && !is_called(thread, walk->word)) {
+		if (read_walked(walk, &walk->cell, sizeof(walk->cell), walk->word + py.ob_type,
+				sleepable))
+			walk->faulted_self = 1;
+		else if (walk->cell.type == cell_type(walk))
+			walk->word = walk->cell.ref;
 	}
-	if (s->word) {
-		put_frame(s, s->word, 0, MT_FRAME_MODULE);
-		s->modules++;
+	if (walk->word) {
+		put_frame(walk, walk->word, 0, MT_FRAME_MODULE);
+		walk->modules++;
 	}
 }
 
@@ -232,87 +245,92 @@ static __always_inline void put_self(struct scratch *s, const struct thread_slot
  * call: the return address is in its place (modules.bpf.h), the shim has the same address, and the
  * caller's frame is at the same instruction.
  */
-static __always_inline __u64 was_at(__u64 instr, __u64 prev)
+static __always_inline __u64 position_hash(__u64 instr, __u64 prev)
 {
 	return mix(instr * 0xff51afd7ed558ccdULL, prev);
 }
 
-static __always_inline bool is_suspended(struct scratch *s, const struct suspended *p,
+/* True if the frame is at the same instruction as when the earlier walk read it. */
+static __always_inline bool is_suspended(struct scratch *walk, const struct suspended *known,
 					 const bool sleepable)
 {
-	const __u8 *frame = frame_bytes(s, p->frame, sleepable);
+	const __u8 *frame = frame_bytes(walk, known->frame, sleepable);
 
-	return frame && was_at(*(__u64 *)(frame + py.frame_instr),
-			       *(__u64 *)(frame + py.frame_prev)) == p->was;
+	return frame && position_hash(*(__u64 *)(frame + py.frame_instr),
+				      *(__u64 *)(frame + py.frame_prev)) == known->position;
 }
 
 /* Ends the walk with the known suspended frames. False: they have changed. */
-static __always_inline bool ends_at(struct scratch *s, const struct suspended *p,
-				    const bool sleepable)
+static __always_inline bool end_walk_at(struct scratch *walk, const struct suspended *known,
+					const bool sleepable)
 {
-	if (!is_suspended(s, p, sleepable))
+	if (!is_suspended(walk, known, sleepable))
 		return false;
-	s->hash += s->power * p->hash;
-	s->frames += p->frames;
-	s->modules += p->in_module;
-	s->shortened = s->level;
-	s->frame = 0;
+	walk->hash += walk->power * known->hash;
+	walk->frames += known->frames;
+	walk->modules += known->in_module;
+	walk->shortened = walk->level;
+	walk->frame = 0;
 	return true;
 }
 
 #define LEVELS_A_SHIM 4
 
-/* Handles a shim; s->frame is the frame after it. True: the frames from there on are known and the
- * walk is complete. */
-static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, __u64 shim,
+/* Handles a shim; walk->frame is the frame after it. True: the frames from there on are known and
+ * the walk is complete. */
+static __always_inline bool pass_shim(struct scratch *walk, struct thread_slot *thread, __u64 shim,
 				      const bool sleepable)
 {
-	struct module_entry *e;
+	struct module_entry *entry;
 	int i;
 
-	for (i = 0; i < LEVELS_A_SHIM && s->level && entry_of(t, s->level)->call.sp <= shim; i++)
-		s->level--;
-	if (!s->level)
+	for (i = 0;
+	     i < LEVELS_A_SHIM && walk->level && entry_of(thread, walk->level)->call.sp <= shim;
+	     i++)
+		walk->level--;
+	if (!walk->level)
 		return false;
-	e = entry_of(t, s->level);
-	if (e->call.sp <= shim) {
-		s->level = 0; /* no recorded call can shorten this walk */
+	entry = entry_of(thread, walk->level);
+	if (entry->call.sp <= shim) {
+		walk->level = 0; /* no recorded call can shorten this walk */
 		return false;
 	}
-	if (shim_of(e) == shim && e->below.frame == s->frame && ends_at(s, &e->below, sleepable))
+	if (shim_of(entry) == shim && entry->below.frame == walk->frame &&
+	    end_walk_at(walk, &entry->below, sleepable))
 		return true;
-	if (s->level != (__u32)t->modules.n)
+	if (walk->level != (__u32)thread->modules.n)
 		return false;
-	s->end.shim = shim;
-	s->end.frame = s->frame;
-	s->end.instr = 0;
-	s->end.frames = s->frames;
-	s->end.in_module = s->modules;
-	s->end_hash = s->hash;
-	s->end_power = s->power;
+	walk->end.shim = shim;
+	walk->end.frame = walk->frame;
+	walk->end.instr = 0;
+	walk->end.frames = walk->frames;
+	walk->end.in_module = walk->modules;
+	walk->end_hash = walk->hash;
+	walk->end_power = walk->power;
 	return false;
 }
 
 /*
  * Free-threaded builds from 3.14 on: each thread runs its own copy of a code object's bytecode. The
- * first copy is in the code object itself. Sets s->word to the address of the thread's copy.
+ * first copy is in the code object itself. Sets walk->word to the address of the thread's copy.
  */
-static __always_inline bool find_bytecode(struct scratch *s, const __u8 *frame, __u64 code,
+static __always_inline bool find_bytecode(struct scratch *walk, const __u8 *frame, __u64 code,
 					  const bool sleepable)
 {
 	__u32 number;
 
-	s->word = code + py.code_adaptive;
+	walk->word = code + py.code_adaptive;
 	if (py.frame_tlbc == MT_NO_OFFSET)
 		return true;
 	number = *(__u32 *)(frame + py.frame_tlbc);
 	return !number ||
-	       (!read_user(&s->word, sizeof(s->word), code + py.code_tlbc, sleepable) &&
-		!read_user(&s->word, sizeof(s->word), s->word + 8 + 8 * (__u64)number, sleepable));
+	       (!read_user(&walk->word, sizeof(walk->word), code + py.code_tlbc, sleepable) &&
+		!read_user(&walk->word, sizeof(walk->word), walk->word + 8 + 8 * (__u64)number,
+			   sleepable));
 }
 
 /* Sets *at to the byte offset of a frame's instruction. False: unreadable. */
-static __always_inline bool find_instruction(struct scratch *s, const __u8 *frame, __u64 code,
+static __always_inline bool find_instruction(struct scratch *walk, const __u8 *frame, __u64 code,
 					     __s32 *at, const bool sleepable)
 {
 	if (py.lasti_scale) {
@@ -321,65 +339,68 @@ static __always_inline bool find_instruction(struct scratch *s, const __u8 *fram
 			*at *= py.lasti_scale;
 		return true;
 	}
-	if (!find_bytecode(s, frame, code, sleepable))
+	if (!find_bytecode(walk, frame, code, sleepable))
 		return false;
-	*at = (__s32)(*(__u64 *)(frame + py.frame_instr) - s->word);
+	*at = (__s32)(*(__u64 *)(frame + py.frame_instr) - walk->word);
 	return true;
 }
 
-static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
+/* Adds the frame walk->frame to the stack and goes on to its caller. 1: the walk has ended;
+ * walk->outcome says how. */
+static __always_inline long walk_frame(struct scratch *walk, struct thread_slot *thread,
 				       const bool sleepable)
 {
 	const __u8 *frame;
 	__u64 code;
 	__s32 at;
 
-	if (!s->frame)
+	if (!walk->frame)
 		return 1;
-	frame = frame_bytes(s, s->frame, sleepable);
+	frame = frame_bytes(walk, walk->frame, sleepable);
 	if (!frame) {
-		s->outcome = MT_WALK_FAULT_FRAME;
+		walk->outcome = MT_WALK_FAULT_FRAME;
 		return 1;
 	}
 	if (py.frame_owner != MT_NO_OFFSET && frame[py.frame_owner] >= py.owner_shim) {
-		code = s->frame;
-		s->frame = *(__u64 *)(frame + py.frame_prev);
-		return t && s->level && pass_shim(s, t, code, sleepable);
+		code = walk->frame;
+		walk->frame = *(__u64 *)(frame + py.frame_prev);
+		return thread && walk->level && pass_shim(walk, thread, code, sleepable);
 	}
-	if (s->frames >= MT_MAX_FRAMES) {
-		s->outcome = MT_WALK_TRUNCATED;
+	if (walk->frames >= MT_MAX_FRAMES) {
+		walk->outcome = MT_WALK_TRUNCATED;
 		return 1;
 	}
-	if (s->frame == s->end.frame) {
-		s->end.instr = *(__u64 *)(frame + py.frame_instr);
-		s->end.prev = *(__u64 *)(frame + py.frame_prev);
+	if (walk->frame == walk->end.frame) {
+		walk->end.instr = *(__u64 *)(frame + py.frame_instr);
+		walk->end.prev = *(__u64 *)(frame + py.frame_prev);
 	}
 	code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
-	if (!find_instruction(s, frame, code, &at, sleepable)) {
-		s->outcome = MT_WALK_FAULT_FRAME;
+	if (!find_instruction(walk, frame, code, &at, sleepable)) {
+		walk->outcome = MT_WALK_FAULT_FRAME;
 		return 1;
 	}
-	put_frame(s, code, at, MT_FRAME_CODE);
-	s->frames++;
-	if (is_module_code(s, code))
-		put_self(s, t, frame, s->frame, sleepable);
-	s->frame = *(__u64 *)(frame + py.frame_prev);
+	put_frame(walk, code, at, MT_FRAME_CODE);
+	walk->frames++;
+	if (is_module_code(walk, code))
+		put_self(walk, thread, frame, walk->frame, sleepable);
+	walk->frame = *(__u64 *)(frame + py.frame_prev);
 	return 0;
 }
 
-static __always_inline long mark_entry(struct scratch *s, __u32 i)
+/* Marks an entry's code object in seen_code. 1: no such entry. */
+static __always_inline long mark_entry(struct scratch *walk, __u32 index)
 {
-	asm volatile("" : "+r"(i));
-	if (i >= MT_MAX_ENTRIES)
+	asm volatile("" : "+r"(index));
+	if (index >= MT_MAX_ENTRIES)
 		return 1;
-	if (s->entries[i].kind == MT_FRAME_CODE)
-		seen_code[seen_slot(s->entries[i].addr)] = 1;
+	if (walk->entries[index].kind == MT_FRAME_CODE)
+		seen_code[seen_slot(walk->entries[index].addr)] = 1;
 	return 0;
 }
 
 struct loop_ctx {
-	struct scratch *s;
-	struct thread_slot *t;
+	struct scratch *walk;
+	struct thread_slot *thread;
 };
 
 #if MT_OLD
@@ -392,24 +413,24 @@ struct loop_ctx {
 #define WALK_AT_ONCE 4
 GLOBAL int walk_some(__u32 number)
 {
-	struct thread_slot *t;
-	struct scratch *s;
+	struct thread_slot *thread;
+	struct scratch *walk;
 	int i;
 
-	s = bpf_map_lookup_elem(&scratch, &number);
-	if (!s)
+	walk = bpf_map_lookup_elem(&scratch, &number);
+	if (!walk)
 		return 1;
-	t = s->level ? thread_again() : 0;
-	/* Two loops: in one, clang 19 computes addresses in `t` before it is compared with 0. */
-	if (!t) {
+	thread = walk->level ? thread_again() : 0;
+	/* Two loops: in one, clang 19 computes addresses in `thread` before it is compared with 0. */
+	if (!thread) {
 		for (i = 0; i < WALK_AT_ONCE; i++) {
-			if (walk_frame(s, 0, false))
+			if (walk_frame(walk, 0, false))
 				return 1;
 		}
 		return 0;
 	}
 	for (i = 0; i < WALK_AT_ONCE; i++) {
-		if (walk_frame(s, t, false))
+		if (walk_frame(walk, thread, false))
 			return 1;
 	}
 	return 0;
@@ -417,7 +438,7 @@ GLOBAL int walk_some(__u32 number)
 
 static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepable)
 {
-	__u32 number = ctx->s->number, i;
+	__u32 number = ctx->walk->number, i;
 
 	for (i = 0; i < MT_MAX_VISIT / WALK_AT_ONCE; i++) {
 		if (walk_some(number))
@@ -428,20 +449,20 @@ static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepab
 #define MARK_AT_ONCE 16
 GLOBAL int mark_some(__u32 number, __u32 first)
 {
-	struct scratch *s;
+	struct scratch *walk;
 	__u32 i;
 
-	s = bpf_map_lookup_elem(&scratch, &number);
-	if (!s)
+	walk = bpf_map_lookup_elem(&scratch, &number);
+	if (!walk)
 		return 1;
-	for (i = 0; i < MARK_AT_ONCE && first + i < s->rec.n; i++)
-		mark_entry(s, first + i);
+	for (i = 0; i < MARK_AT_ONCE && first + i < walk->rec.n; i++)
+		mark_entry(walk, first + i);
 	return 0;
 }
 
 static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
 {
-	__u32 number = ctx->s->number, i;
+	__u32 number = ctx->walk->number, i;
 
 	for (i = 0; i < MT_MAX_ENTRIES && i < n; i += MARK_AT_ONCE)
 		mark_some(number, i);
@@ -452,12 +473,12 @@ static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
 /* Two functions: non-sleepable programs must not contain a call of a sleepable helper. */
 static long walk_frame_atomic(__u32 i, void *ctx)
 {
-	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, false);
+	return walk_frame(((struct loop_ctx *)ctx)->walk, ((struct loop_ctx *)ctx)->thread, false);
 }
 
 static long walk_frame_sleepable(__u32 i, void *ctx)
 {
-	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, true);
+	return walk_frame(((struct loop_ctx *)ctx)->walk, ((struct loop_ctx *)ctx)->thread, true);
 }
 
 static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepable)
@@ -470,7 +491,7 @@ static __always_inline void walk_frames(struct loop_ctx *ctx, const bool sleepab
 
 static long mark_seen(__u32 i, void *ctx)
 {
-	return mark_entry(((struct loop_ctx *)ctx)->s, i);
+	return mark_entry(((struct loop_ctx *)ctx)->walk, i);
 }
 
 static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
@@ -481,66 +502,70 @@ static __always_inline void mark_all(struct loop_ctx *ctx, __u32 n)
 #endif
 
 /*
- * Replaces s->word, the address of a _PyCFrame, by the frame that it points to. A _PyCFrame is on
- * the C stack next to the innermost shim: both are variables of one function.
+ * Replaces walk->word, the address of a _PyCFrame, by the frame that it points to. A _PyCFrame is
+ * on the C stack next to the innermost shim: both are variables of one function.
  */
 #define CFRAME_BELOW (2 * FRAME_READ)
-static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
+static __always_inline bool read_cframe(struct scratch *walk, const bool sleepable)
 {
-	if (!s->level && s->word - s->sp < ON_C_STACK &&
-	    read_up(&s->stack, s->word - CFRAME_BELOW) && s->stack.ends > CFRAME_BELOW) {
-		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
+	if (!walk->level && walk->word - walk->sp < ON_C_STACK &&
+	    read_up(&walk->stack, walk->word - CFRAME_BELOW) && walk->stack.ends > CFRAME_BELOW) {
+		walk->word = *(__u64 *)(walk->stack.bytes + CFRAME_BELOW + py.cframe_frame);
 		return true;
 	}
-	return !read_walked(s, &s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
+	return !read_walked(walk, &walk->word, sizeof(walk->word), walk->word + py.cframe_frame,
+			    sleepable);
 }
 
-/* Sets s->word to the current thread's state; 0: the thread has none. False: unreadable. */
-static __always_inline bool thread_state(struct scratch *s, const bool sleepable)
+/* Sets walk->word to the current thread's state; 0: the thread has none. False: unreadable. */
+static __always_inline bool thread_state(struct scratch *walk, const bool sleepable)
 {
 	__u64 tp = pointer_of_thread();
 
-	if (read_walked(s, &s->word, sizeof(s->word), tp + py.tls_first, sleepable))
+	if (read_walked(walk, &walk->word, sizeof(walk->word), tp + py.tls_first, sleepable))
 		return false;
-	if (py.tls_kind == MT_TLS_EITHER && !s->word)
-		return !read_walked(s, &s->word, sizeof(s->word), tp + py.tls_second, sleepable);
-	return py.tls_kind != MT_TLS_INDIRECT || !s->word ||
-	       !read_walked(s, &s->word, sizeof(s->word), s->word + py.tls_second, sleepable);
+	if (py.tls_kind == MT_TLS_EITHER && !walk->word)
+		return !read_walked(walk, &walk->word, sizeof(walk->word), tp + py.tls_second,
+				    sleepable);
+	return py.tls_kind != MT_TLS_INDIRECT || !walk->word ||
+	       !read_walked(walk, &walk->word, sizeof(walk->word), walk->word + py.tls_second,
+			    sleepable);
 }
 
-/* Sets s->frame to the thread's innermost frame. 0: there is none; s->outcome says why. */
-static __always_inline void first_frame(struct scratch *s, struct thread_slot *t,
+/* Sets walk->frame to the thread's innermost frame; 0: there is none. walk->outcome says why. */
+static __always_inline void first_frame(struct scratch *walk, struct thread_slot *thread,
 					const bool sleepable)
 {
-	s->frame = 0;
-	s->outcome = MT_WALK_FAULT_THREAD;
-	if (!thread_state(s, sleepable))
+	walk->frame = 0;
+	walk->outcome = MT_WALK_FAULT_THREAD;
+	if (!thread_state(walk, sleepable))
 		return;
-	if (!s->word) {
-		s->outcome = MT_WALK_NO_THREAD;
+	if (!walk->word) {
+		walk->outcome = MT_WALK_NO_THREAD;
 		return;
 	}
-	if (t && s->level)
-		entry_of(t, s->level)->tstate = s->word;
-	if (read_walked(s, &s->word, sizeof(s->word), s->word + py.tstate_frame, sleepable))
+	if (thread && walk->level)
+		entry_of(thread, walk->level)->tstate = walk->word;
+	if (read_walked(walk, &walk->word, sizeof(walk->word), walk->word + py.tstate_frame,
+			sleepable))
 		return;
-	if (py.tstate_cframe && s->word && !read_cframe(s, sleepable))
+	if (py.tstate_cframe && walk->word && !read_cframe(walk, sleepable))
 		return;
-	s->frame = s->word;
-	s->outcome = s->frame ? MT_WALK_OK : MT_WALK_NO_FRAME;
+	walk->frame = walk->word;
+	walk->outcome = walk->frame ? MT_WALK_OK : MT_WALK_NO_FRAME;
 }
 
-static __noinline int first_frame_atomic(struct scratch *s, struct thread_slot *t)
+static __noinline int first_frame_atomic(struct scratch *walk, struct thread_slot *thread)
 {
-	if (s)
-		first_frame(s, t, false);
+	if (walk)
+		first_frame(walk, thread, false);
 	return 0;
 }
 
-static __noinline int first_frame_sleepable(struct scratch *s, struct thread_slot *t)
+static __noinline int first_frame_sleepable(struct scratch *walk, struct thread_slot *thread)
 {
-	if (s)
-		first_frame(s, t, true);
+	if (walk)
+		first_frame(walk, thread, true);
 	return 0;
 }
 
@@ -551,74 +576,77 @@ static __noinline int first_frame_sleepable(struct scratch *s, struct thread_slo
  * still active: then the thread state is known, and one read of the C stack covers the return
  * address and the innermost frame. False: use first_frame().
  */
-static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
+static __noinline bool quick_frame(struct scratch *walk, struct thread_slot *thread)
 {
-	struct module_entry *e;
+	struct module_entry *entry;
 	__u64 len;
 
-	if (!s || !t || !MT_RETURN_ON_STACK)
+	if (!walk || !thread || !MT_RETURN_ON_STACK)
 		return false;
-	e = entry_of(t, t->modules.n);
-	if (!e->tstate || !e->call.ret || e->call.sp <= s->sp ||
-	    read_word(&s->frame, e->tstate + py.tstate_frame))
+	entry = entry_of(thread, thread->modules.n);
+	if (!entry->tstate || !entry->call.ret || entry->call.sp <= walk->sp ||
+	    read_word(&walk->frame, entry->tstate + py.tstate_frame))
 		return false;
 	/* Read from the frame, or from the shim if known, up to the return address. */
-	s->stack.at = py.tstate_cframe ? s->frame : e->call.sp;
-	if (e->below.shim && shim_of(e) < s->stack.at)
-		s->stack.at = shim_of(e);
-	len = e->call.sp + sizeof(s->word) - s->stack.at;
+	walk->stack.at = py.tstate_cframe ? walk->frame : entry->call.sp;
+	if (entry->below.shim && shim_of(entry) < walk->stack.at)
+		walk->stack.at = shim_of(entry);
+	len = entry->call.sp + sizeof(walk->word) - walk->stack.at;
 	asm volatile("" : "+r"(len));
 	if ((py.tstate_cframe &&
-	     s->frame >= e->call.sp) || /* the module's own Python has ended or has not begun */
-	    s->stack.at <= s->sp ||
-	    len < sizeof(s->word) || len > QUICK_READ)
+	     walk->frame >=
+		     entry->call.sp) || /* the module's own Python has ended or has not begun */
+	    walk->stack.at <= walk->sp ||
+	    len < sizeof(walk->word) || len > QUICK_READ)
 		return false;
 	SHOW_LIMIT(len, QUICK_READ);
-	if (bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
+	if (bpf_probe_read_user(walk->stack.bytes, len, (const void *)walk->stack.at))
 		return false;
-	s->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
-	s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(s->word)) & (QUICK_READ - 1)));
+	walk->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
+	walk->word = *(__u64 *)(walk->stack.bytes +
+				((len - sizeof(walk->word)) & (QUICK_READ - 1)));
 	if (py.tstate_cframe)
-		s->frame = *(__u64 *)(at_window(&s->stack, s->frame) + py.cframe_frame);
-	s->outcome = MT_WALK_OK;
-	if (s->word != e->call.ret || !s->frame)
+		walk->frame = *(__u64 *)(at_window(&walk->stack, walk->frame) + py.cframe_frame);
+	walk->outcome = MT_WALK_OK;
+	if (walk->word != entry->call.ret || !walk->frame)
 		return false;
 	/* Read the module's own frames and the first frame that called it. */
-	len = s->frame + FRAME_READ - e->below.frame;
+	len = walk->frame + FRAME_READ - entry->below.frame;
 	asm volatile("" : "+r"(len));
-	if (py.lasti_scale || !e->below.shim || len < FRAME_READ || len > QUICK_READ)
+	if (py.lasti_scale || !entry->below.shim || len < FRAME_READ || len > QUICK_READ)
 		return true;
 	SHOW_LIMIT(len, QUICK_READ);
-	s->data.at = e->below.frame + py.frame_base;
-	if (!bpf_probe_read_user(s->data.bytes, len, (const void *)s->data.at))
-		s->data.ends = len - FRAME_READ + 1;
+	walk->data.at = entry->below.frame + py.frame_base;
+	if (!bpf_probe_read_user(walk->data.bytes, len, (const void *)walk->data.at))
+		walk->data.ends = len - FRAME_READ + 1;
 	return true;
 }
 
 /* Few for older verifiers, which follow each turn. Their kernels have no programs that sleep. */
 #define CLAIM_TRIES (MT_OLD ? 8 : MT_SCRATCH_SLOTS)
 
-static __always_inline bool claim(struct scratch *s)
+static __always_inline bool claim(struct scratch *walk)
 {
-	return s && claim_word(&s->busy);
+	return walk && claim_word(&walk->busy);
 }
 
+/* Claims a slot for a walk; release_word() of its `busy` gives it back. NULL: all are in use. */
 static __always_inline struct scratch *scratch_claim(void)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key, i;
-	struct scratch *s;
+	struct scratch *walk;
 
 	key = bpf_get_smp_processor_id() % MT_SCRATCH_SLOTS;
-	s = bpf_map_lookup_elem(&scratch, &key);
-	for (i = 0; !claim(s); i++) {
+	walk = bpf_map_lookup_elem(&scratch, &key);
+	for (i = 0; !claim(walk); i++) {
 		/* Any number of tasks can be preempted or wait for pages in a walk. */
 		if (i == CLAIM_TRIES)
 			return 0;
 		key = (tid + i) % MT_SCRATCH_SLOTS;
-		s = bpf_map_lookup_elem(&scratch, &key);
+		walk = bpf_map_lookup_elem(&scratch, &key);
 	}
-	s->number = key;
-	return s;
+	walk->number = key;
+	return walk;
 }
 
 /*
@@ -651,11 +679,11 @@ static __always_inline bool is_sent(__u64 id)
 }
 
 /*
- * Call this after the record was submitted, which orders it for other CPUs. They may do the same at
- * this moment: an id can be lost or be there twice, and its stack is sent again. Each word is
- * always the id of a stack that was sent.
+ * Call this after the record was submitted, which orders it for other CPUs. They may do the
+ * same at this moment: an id can be lost or be there twice, and its stack is sent again. Each word
+ * is always the id of a stack that was sent.
  */
-static __always_inline void is_sent_now(__u64 id)
+static __always_inline void mark_sent(__u64 id)
 {
 	volatile struct mt_sent *known = sent_set(id);
 
@@ -668,134 +696,141 @@ static __always_inline void is_sent_now(__u64 id)
 }
 
 /* False: the ring was full. */
-static __noinline bool send_stack(struct scratch *s, __u64 id)
+static __noinline bool send_stack(struct scratch *walk, __u64 id)
 {
-	struct loop_ctx ctx = { s, 0 };
+	struct loop_ctx ctx = { walk, 0 };
 	__u32 n;
 
-	if (!s)
+	if (!walk)
 		return false;
-	n = s->rec.n;
+	n = walk->rec.n;
 	asm volatile("" : "+r"(n));
 	if (n > MT_MAX_ENTRIES)
 		return false;
 	/* Mark the code objects before the frames are visible: from now on their end is reported. */
 	mark_all(&ctx, n);
-	s->rec.h.type = MT_REC_STACK;
-	s->rec.h.walk = s->outcome;
-	s->rec.h.node = 0;
-	s->rec.h.member = member_of_current();
-	s->rec.h.tid = current_thread();
-	s->rec.stack = id;
-	s->rec.pad = 0;
-	if (bpf_ringbuf_output(&ring, &s->rec, sizeof(s->rec) + n * sizeof(struct mt_frame),
-			       wakeup(s->rec.h.time))) {
-		count_and_tell(MT_CNT_RING_LOST + MT_REC_STACK);
+	walk->rec.h.type = MT_REC_STACK;
+	walk->rec.h.walk = walk->outcome;
+	walk->rec.h.node = 0;
+	walk->rec.h.member = member_of_current();
+	walk->rec.h.tid = current_thread();
+	walk->rec.stack = id;
+	walk->rec.pad = 0;
+	if (bpf_ringbuf_output(&ring, &walk->rec, sizeof(walk->rec) + n * sizeof(struct mt_frame),
+			       wakeup(walk->rec.h.time))) {
+		count_and_notify(MT_CNT_RING_LOST + MT_REC_STACK);
 		return false;
 	}
-	is_sent_now(id);
+	mark_sent(id);
 	return true;
 }
 
-static __always_inline void read_frames(struct scratch *s, struct thread_slot *t, __u64 time,
-					const bool sleepable)
+/* Walks from the innermost frame on. Sets the entries, their hash and the outcome. */
+static __always_inline void read_frames(struct scratch *walk, struct thread_slot *thread,
+					__u64 time, const bool sleepable)
 {
-	struct loop_ctx ctx = { s, t };
+	struct loop_ctx ctx = { walk, thread };
 
-	s->rec.n = 0;
-	s->frames = 0;
-	s->modules = 0;
-	s->faulted_self = 0;
-	s->shortened = 0;
-	s->data.ends = s->stack.ends = 0;
-	s->end.shim = s->end.frame = 0;
+	walk->rec.n = 0;
+	walk->frames = 0;
+	walk->modules = 0;
+	walk->faulted_self = 0;
+	walk->shortened = 0;
+	walk->data.ends = walk->stack.ends = 0;
+	walk->end.shim = walk->end.frame = 0;
 	/* Before 3.12 there are no shims, and every walk is a full one. */
-	s->level = 0;
-	s->hash = 0;
-	s->power = 1;
-	if (!t || !t->modules.n || py.frame_owner == MT_NO_OFFSET || !quick_frame(s, t)) {
-		s->stack.ends = 0;
-		if (t)
-			settle(t, s->sp, time);
-		s->level = t && py.frame_owner != MT_NO_OFFSET ? (__u32)t->modules.n : 0;
+	walk->level = 0;
+	walk->hash = 0;
+	walk->power = 1;
+	if (!thread || !thread->modules.n || py.frame_owner == MT_NO_OFFSET ||
+	    !quick_frame(walk, thread)) {
+		walk->stack.ends = 0;
+		if (thread)
+			settle(thread, walk->sp, time);
+		walk->level = thread && py.frame_owner != MT_NO_OFFSET ? (__u32)thread->modules.n
+								       : 0;
 		if (sleepable)
-			first_frame_sleepable(s, t);
+			first_frame_sleepable(walk, thread);
 		else
-			first_frame_atomic(s, t);
+			first_frame_atomic(walk, thread);
 	}
-	if (!s->frame)
+	if (!walk->frame)
 		return;
-	if (t && py.frame_owner != MT_NO_OFFSET)
-		s->level = t->modules.n;
+	if (thread && py.frame_owner != MT_NO_OFFSET)
+		walk->level = thread->modules.n;
 	walk_frames(&ctx, sleepable);
-	if (s->outcome == MT_WALK_OK && (s->frame || s->frames > MT_MAX_FRAMES))
-		s->outcome = MT_WALK_TRUNCATED; /* also: more links than MT_MAX_VISIT */
-	if (s->outcome == MT_WALK_OK && !s->frames)
-		s->outcome = MT_WALK_NO_FRAME; /* only the interpreter's sentinel frame */
-	if (s->outcome == MT_WALK_OK && s->faulted_self)
-		s->outcome = MT_WALK_FAULT_SELF;
+	if (walk->outcome == MT_WALK_OK && (walk->frame || walk->frames > MT_MAX_FRAMES))
+		walk->outcome = MT_WALK_TRUNCATED; /* also: more links than MT_MAX_VISIT */
+	if (walk->outcome == MT_WALK_OK && !walk->frames)
+		walk->outcome = MT_WALK_NO_FRAME; /* only the interpreter's sentinel frame */
+	if (walk->outcome == MT_WALK_OK && walk->faulted_self)
+		walk->outcome = MT_WALK_FAULT_SELF;
 }
 
 #if MT_OLD
 
 GLOBAL int read_stack_once(__u32 number, __u64 time, __u32 with_state)
 {
-	struct scratch *s;
+	struct scratch *walk;
 
-	s = bpf_map_lookup_elem(&scratch, &number);
-	if (s)
-		read_frames(s, with_state ? thread_again() : 0, time, false);
+	walk = bpf_map_lookup_elem(&scratch, &number);
+	if (walk)
+		read_frames(walk, with_state ? thread_again() : 0, time, false);
 	return 0;
 }
 
 #endif
 
-static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time,
+/* read_frames(). For older kernels through a global function, which the verifier checks once. */
+static __always_inline void read_stack(struct scratch *walk, struct thread_slot *thread, __u64 time,
 				       const bool sleepable)
 {
 #if MT_OLD
-	read_stack_once(s->number, time, !!t);
+	read_stack_once(walk->number, time, !!thread);
 #else
-	read_frames(s, t, time, sleepable);
+	read_frames(walk, thread, time, sleepable);
 #endif
 }
 
 /* Keeps the frames suspended by the innermost module, for later walks. The walk has passed the end
  * of the module's own frames. */
-static __noinline int learn(struct scratch *s, struct thread_slot *t)
+static __noinline int keep_suspended(struct scratch *walk, struct thread_slot *thread)
 {
-	struct module_entry *e;
-	struct suspended *p;
+	struct module_entry *entry;
+	struct suspended *below;
 	__u64 shim;
 
-	if (!s || !t)
+	if (!walk || !thread)
 		return 0;
-	if (s->outcome != MT_WALK_OK || !t->modules.n || s->shortened == (__u32)t->modules.n)
+	if (walk->outcome != MT_WALK_OK || !thread->modules.n ||
+	    walk->shortened == (__u32)thread->modules.n)
 		return 0;
-	e = entry_of(t, t->modules.n);
-	p = &e->below;
-	shim = e->call.sp - s->end.shim;
+	entry = entry_of(thread, thread->modules.n);
+	below = &entry->below;
+	shim = entry->call.sp - walk->end.shim;
 	if (shim > 0xffffffffULL)
 		return 0;
-	p->shim = shim;
-	p->frame = s->end.frame;
-	p->was = was_at(s->end.instr, s->end.prev);
-	p->hash = (s->hash - s->end_hash) * inverse(s->end_power);
-	p->frames = s->frames - s->end.frames;
-	p->in_module = s->modules - s->end.in_module;
+	below->shim = shim;
+	below->frame = walk->end.frame;
+	below->position = position_hash(walk->end.instr, walk->end.prev);
+	below->hash = (walk->hash - walk->end_hash) * inverse(walk->end_power);
+	below->frames = walk->frames - walk->end.frames;
+	below->in_module = walk->modules - walk->end.in_module;
 	return 0;
 }
 
-static __always_inline __u64 id_of(const struct scratch *s)
+/* The stack's id. Without frames, the outcome alone. */
+static __always_inline __u64 id_of(const struct scratch *walk)
 {
 	__u64 id;
 
-	if (!s->frames)
-		return s->outcome;
-	id = mix(group ? mix(s->rec.epoch * MT_MEMBERS, s->member) : s->rec.epoch, s->hash);
+	if (!walk->frames)
+		return walk->outcome;
+	id = mix(group ? mix(walk->rec.epoch * MT_MEMBERS, walk->member) : walk->rec.epoch,
+		 walk->hash);
 	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) |
-	     (s->outcome & (MT_STACK_WALKS - 1));
-	if (s->modules)
+	     (walk->outcome & (MT_STACK_WALKS - 1));
+	if (walk->modules)
 		id |= MT_STACK_IN_MODULE;
 	return id < MT_STACK_WALKS ? id + MT_STACK_WALKS : id;
 }
@@ -803,52 +838,52 @@ static __always_inline __u64 id_of(const struct scratch *s)
 /*
  * Loads the current process's state. Ids differ between processes even if all addresses are equal.
  */
-static __always_inline void begin_in_member(struct scratch *s)
+static __always_inline void begin_in_member(struct scratch *walk)
 {
-	const struct mt_member *m;
+	const struct mt_member *member;
 
-	s->member = member_of_current();
-	__builtin_memset(s->module_code, 0, sizeof(s->module_code));
-	s->type_cell = 0;
-	m = bpf_map_lookup_elem(&members, &s->member);
-	if (!m)
+	walk->member = member_of_current();
+	__builtin_memset(walk->module_code, 0, sizeof(walk->module_code));
+	walk->type_cell = 0;
+	member = bpf_map_lookup_elem(&members, &walk->member);
+	if (!member)
 		return;
-	__builtin_memcpy(s->module_code, (void *)m->module_code, sizeof(s->module_code));
-	s->type_cell = m->type_cell;
+	__builtin_memcpy(walk->module_code, (void *)member->module_code, sizeof(walk->module_code));
+	walk->type_cell = member->type_cell;
 }
 
 /* Walks in a claimed slot. Returns the stack's id, see walk_stack(). */
-static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time,
-				     const bool sleepable)
+static __always_inline __u64 walk_in(struct scratch *walk, struct thread_slot *thread, __u64 sp,
+				     __u64 time, const bool sleepable)
 {
 	__u64 id;
 
-	s->sp = sp;
+	walk->sp = sp;
 	/* Read the epoch before the frames: if a code object is freed later, new ids differ from
 	 * this one. */
-	s->rec.epoch = *(volatile __u64 *)&code_epoch;
+	walk->rec.epoch = *(volatile __u64 *)&code_epoch;
 	if (group)
-		begin_in_member(s);
-	read_stack(s, t, time, sleepable);
-	id = id_of(s);
-	if (t && s->end.shim && s->end.instr)
-		learn(s, t);
-	if (s->shortened) {
+		begin_in_member(walk);
+	read_stack(walk, thread, time, sleepable);
+	id = id_of(walk);
+	if (thread && walk->end.shim && walk->end.instr)
+		keep_suspended(walk, thread);
+	if (walk->shortened) {
 		if (is_sent(id) && !bench_verify)
 			return id;
 		/* The stack is new: walk again in full to send all frames. */
-		s->early_hash = s->hash;
-		read_stack(s, 0, time, sleepable);
+		walk->early_hash = walk->hash;
+		read_stack(walk, 0, time, sleepable);
 		count(MT_CNT_AGAIN);
-		if (s->early_hash != s->hash)
+		if (walk->early_hash != walk->hash)
 			count(MT_CNT_AGAIN_OTHER);
-		id = id_of(s);
+		id = id_of(walk);
 	}
 	if (id < MT_STACK_WALKS || is_sent(id))
 		return id;
-	s->rec.h.time = time;
-	s->rec.h.sleepable = sleepable;
-	return send_stack(s, id) ? id : MT_WALK_LOST;
+	walk->rec.h.time = time;
+	walk->rec.h.sleepable = sleepable;
+	return send_stack(walk, id) ? id : MT_WALK_LOST;
 }
 
 /* True if a sleepable program could have read more. */
@@ -858,7 +893,8 @@ static __always_inline bool is_fault(__u32 outcome)
 	       outcome == MT_WALK_FAULT_SELF;
 }
 
-static __always_inline void tell_absent(__u64 addr)
+/* Lets user space bring in the page of an address that could not be read. */
+static __always_inline void report_absent(__u64 addr)
 {
 	absent[addr / WINDOW & (MT_ABSENT - 1)] = own_key(addr & ~(0xffffULL << 48));
 	__sync_fetch_and_add(&notices, 1);
@@ -866,35 +902,35 @@ static __always_inline void tell_absent(__u64 addr)
 
 /*
  * Walks, and sends a new stack. Returns the stack's id, whose lowest bits are the outcome; without
- * frames the outcome alone. t: state of the thread as of this stack pointer, or NULL for a full
- * walk.
+ * frames the outcome alone. thread: state of the thread as of this stack pointer, or NULL for a
+ * full walk.
  */
-static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 time,
+static __always_inline __u64 walk_stack(struct thread_slot *thread, __u64 sp, __u64 time,
 					const bool sleepable)
 {
 	__u64 id = MT_WALK_OFF;
-	struct scratch *s;
+	struct scratch *walk;
 
 	if (py.tls_kind != MT_TLS_NONE) {
-		s = scratch_claim();
+		walk = scratch_claim();
 		id = MT_WALK_BUSY;
-		if (s) {
-			id = walk_in(s, t, sp, time, sleepable);
+		if (walk) {
+			id = walk_in(walk, thread, sp, time, sleepable);
 			if (!sleepable && is_fault(id & (MT_STACK_WALKS - 1)))
-				tell_absent(s->absent);
-			release_word(&s->busy);
+				report_absent(walk->absent);
+			release_word(&walk->busy);
 		}
 	}
 	count(MT_CNT_WALK + (id & (MT_STACK_WALKS - 1)));
 	return id;
 }
 
-static __noinline __u64 walk_stack_atomic(struct thread_slot *t, __u64 sp, __u64 time)
+static __noinline __u64 walk_stack_atomic(struct thread_slot *thread, __u64 sp, __u64 time)
 {
-	return walk_stack(t, sp, time, false);
+	return walk_stack(thread, sp, time, false);
 }
 
-static __noinline __u64 walk_stack_sleepable(struct thread_slot *t, __u64 sp, __u64 time)
+static __noinline __u64 walk_stack_sleepable(struct thread_slot *thread, __u64 sp, __u64 time)
 {
-	return walk_stack(t, sp, time, true);
+	return walk_stack(thread, sp, time, true);
 }

@@ -29,7 +29,7 @@ struct node_slot {
  */
 struct suspended {
 	__u64 frame;	 /* innermost suspended frame */
-	__u64 was;	 /* hash of its instruction and previous frame then: see was_at() */
+	__u64 position;	 /* its instruction and previous frame then: see position_hash() */
 	__u64 hash;	 /* hash of all suspended frames */
 	__u32 shim;	 /* bytes from the module's first shim to the return address; 0: unknown */
 	__u16 frames;	 /* suspended frames */
@@ -68,25 +68,27 @@ THREAD_MAP(thread_slots, struct thread_slot);
 
 /* Nodes and modules may have begun and ended unseen: forgets them. Where user space still believes
  * the thread in modules, the next event reports that it left them. */
-static __noinline int forget_calls(struct thread_slot *t)
+static __noinline int forget_calls(struct thread_slot *thread)
 {
-	if (!t)
+	if (!thread)
 		return 0;
-	t->generation = *(volatile __u32 *)&detail.generation;
-	t->nodes.n = 0;
-	t->modules.n = t->modules.same = t->modules.whole = 0;
+	thread->generation = *(volatile __u32 *)&detail.generation;
+	thread->nodes.n = 0;
+	thread->modules.n = thread->modules.same = thread->modules.whole = 0;
 	return 0;
 }
 
-static __always_inline struct thread_slot *begin_event(struct thread_slot *t, struct pt_regs *ctx)
+/* Prepares a thread's state for an event's reads of the stack. NULL: stays NULL. */
+static __always_inline struct thread_slot *begin_event(struct thread_slot *thread,
+						       struct pt_regs *ctx)
 {
-	if (t) {
-		if (t->generation != *(volatile __u32 *)&detail.generation)
-			forget_calls(t);
-		begin_read(&t->nodes.read, ctx);
-		begin_read(&t->modules.read, ctx);
+	if (thread) {
+		if (thread->generation != *(volatile __u32 *)&detail.generation)
+			forget_calls(thread);
+		begin_read(&thread->nodes.read, ctx);
+		begin_read(&thread->modules.read, ctx);
 	}
-	return t;
+	return thread;
 }
 
 /* The current thread's state, at the beginning of an event. NULL: it has none yet. */
@@ -108,17 +110,17 @@ static __always_inline struct thread_slot *thread_again(void)
 }
 
 /* The module call at a depth, from 1. */
-static __always_inline struct module_entry *entry_of(struct thread_slot *t, __u32 depth)
+static __always_inline struct module_entry *entry_of(struct thread_slot *thread, __u32 depth)
 {
-	return &t->modules.at[(depth - 1) & (MT_MODULE_DEPTH - 1)];
+	return &thread->modules.at[(depth - 1) & (MT_MODULE_DEPTH - 1)];
 }
 
 /* Address of the shim where the call's own Python begins; 0: not known. */
-static __always_inline __u64 shim_of(const struct module_entry *e)
+static __always_inline __u64 shim_of(const struct module_entry *entry)
 {
-	return e->below.shim ? e->call.sp - e->below.shim : 0;
+	return entry->below.shim ? entry->call.sp - entry->below.shim : 0;
 }
 
 /* Removes module calls that have returned, as of an event with this stack pointer, and reports
  * that. Defined in modules.bpf.h. */
-static void settle(struct thread_slot *t, __u64 sp, __u64 time);
+static void settle(struct thread_slot *thread, __u64 sp, __u64 time);

@@ -30,10 +30,10 @@ NOT_COUNTED = ("test_lint", "test_mutate")
 Fault = collections.namedtuple("Fault", "name what file old new tests")
 FAULTS = [
     Fault("decoder-end", "the decoder of machine code refuses an instruction that ends with the bytes it has",
-          "user/inspect/process/insn.c", "if (c->size - c->pos < n)", "if (c->size - c->pos <= n)",
+          "user/inspect/process/insn.c", "if (cursor->size - cursor->pos < n)", "if (cursor->size - cursor->pos <= n)",
           "test_sites test_generated_code test_harm"),
     Fault("lost-not-counted", "a record that finds no room in the ring is dropped and not counted",
-          "bpf/memtrace.bpf.c", "\tif (!r)\n\t\tcount_and_tell(MT_CNT_RING_LOST + type);\n\treturn r;", "\treturn r;",
+          "bpf/memtrace.bpf.c", "\tif (!record)\n\t\tcount_and_notify(MT_CNT_RING_LOST + type);\n\treturn record;", "\treturn record;",
           "test_lossless test_errors test_many"),
     Fault("wrong-line", "at the first instruction of a line, the line before is named (CPython 3.11 and newer)",
           "user/inspect/python/pyline.c", "if (at < entry_end)", "if (at <= entry_end)",
@@ -65,7 +65,7 @@ FAULTS = [
           "user/capture/session/session_attach.c", "HOOK_REPORT, HOOK_OOM };", "HOOK_REPORT };",
           "test_errors test_on_oom test_exact"),
     Fault("wrong-thread", "a record has the process's number instead of the thread's",
-          "bpf/memtrace.bpf.c", "h->tid = pid_ns ? thread_here() : kernel_tid();", "h->tid = pid_ns ? thread_here() : current_process();",
+          "bpf/memtrace.bpf.c", "header->tid = pid_ns ? thread_here() : kernel_tid();", "header->tid = pid_ns ? thread_here() : current_process();",
           "test_exact test_values test_calls"),
     Fault("wrong-window", "growth that began in the middle is looked for in the first half",
           "user/model/heap/trend.c", "judge_values(v + n / 2, n - n / 2, &two_tests, &half);", "judge_values(v, n - n / 2, &two_tests, &half);",
@@ -90,7 +90,7 @@ FAULTS = [
           "user/capture/save/run_command.c", "return EXIT_SIGNALLED + WTERMSIG(status);", "return WTERMSIG(status);",
           "test_run"),
     Fault("child-forgotten", "only a process's own children are searched for PyTorch, not their children",
-          "user/inspect/process/descendants.c", "\t\t\tn++;\n\t\t}\n\t\tadd_children(l.pid[i], &l);\n", "\t\t\tn++;\n\t\t}\n",
+          "user/inspect/process/descendants.c", "\t\t\tn++;\n\t\t}\n\t\tadd_children(list.pid[i], &list);\n", "\t\t\tn++;\n\t\t}\n",
           "test_run test_children test_torchrun"),
 ]
 
