@@ -33,7 +33,7 @@ static bool was_loaded(int fd)
 	return fd >= 0;
 }
 
-/* Whether programs can use atomic additions that return the old value. An older kernel takes one
+/* True if programs can use atomic additions that return the old value. An older kernel takes one
  * for an addition that does not return it, with a reserved field set. */
 static bool has_atomics(void)
 {

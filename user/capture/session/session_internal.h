@@ -208,7 +208,7 @@ int session__end_losses(struct session *s, uint64_t now);
  * programs go on counting MT_REC_CODE_GONE. 0, -ENOMEM or the sink's error.
  */
 int session__account(struct session *s);
-/* Whether hits and records of a type (enum mt_rec_type) are counted for this session: a stack has
+/* True if hits and records of a type (enum mt_rec_type) are counted for this session: a stack has
  * no probe of its own, and programs of a process group count code objects for all of it. */
 static inline bool session__has_hits(const struct session *s, unsigned int type)
 {

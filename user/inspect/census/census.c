@@ -47,35 +47,38 @@ static int find_type(const struct python *py, const char *module, const char *na
 	return err ? err : pyobj__module_attr(py, m, name, ret);
 }
 
-static int find_types(struct census *c)
+/* Finds the classes that objects are sorted by. 0 or -errno: torch is not imported, or its modules
+ * cannot be read. */
+static int find_types(struct census *census)
 {
 	const struct {
 		const char *module, *name;
 		uint64_t *at;
 	} types[] = {
-		{ "torch", "Tensor", &c->tensor },
-		{ "torch.nn.modules.module", "Module", &c->module },
-		{ "torch.nn.parameter", "Parameter", &c->parameter },
-		{ "torch.optim.optimizer", "Optimizer", &c->optimizer },
+		{ "torch", "Tensor", &census->tensor },
+		{ "torch.nn.modules.module", "Module", &census->module },
+		{ "torch.nn.parameter", "Parameter", &census->parameter },
+		{ "torch.optim.optimizer", "Optimizer", &census->optimizer },
 	};
-	int err = find_type(c->py, "torch._C", "TensorBase", &c->tensor_base);
+	int err = find_type(census->py, "torch._C", "TensorBase", &census->tensor_base);
 
 	if (err) /* PyTorch 2.0 and before */
-		err = find_type(c->py, "torch._C", "_TensorBase", &c->tensor_base);
+		err = find_type(census->py, "torch._C", "_TensorBase", &census->tensor_base);
 	for (size_t i = 0; !err && i < sizeof(types) / sizeof(types[0]); i++)
-		err = find_type(c->py, types[i].module, types[i].name, types[i].at);
+		err = find_type(census->py, types[i].module, types[i].name, types[i].at);
 	if (err)
 		return err;
-	if (find_type(c->py, "torch._C", "_FunctionBase", &c->function))
-		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
+	if (find_type(census->py, "torch._C", "_FunctionBase", &census->function))
+		census->function = 0; /* tensors that custom Functions saved stay unnamed */
 	return 0;
 }
 
 /* PyTorch is not imported: no object is of its types. */
-static void set_no_types(struct census *c)
+static void set_no_types(struct census *census)
 {
-	c->tensor_base = c->tensor = c->parameter = c->module = c->optimizer = NOT_IMPORTED;
-	c->function = 0;
+	census->tensor_base = census->tensor = census->parameter = census->module =
+		census->optimizer = NOT_IMPORTED;
+	census->function = 0;
 }
 
 static bool is_not_imported(int err)
@@ -86,18 +89,18 @@ static bool is_not_imported(int err)
 /* ---- objects ---- */
 
 /* Adds an object to a list of at most max, unless the reading has it already. */
-static int add_object(struct reading *r, struct found_list *list, size_t max, uint64_t obj,
+static int add_object(struct reading *reading, struct found_list *list, size_t max, uint64_t obj,
 		      uint64_t type, enum type_kind kind)
 {
 	uint64_t known;
 	int err;
 
-	if (map64__get(r->seen, obj, &known))
+	if (map64__get(reading->seen, obj, &known))
 		return 0;
 	if (list->n >= max)
 		return -E2BIG;
 	err = array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v))
-		      ?: map64__set(r->seen, obj, kind);
+		      ?: map64__set(reading->seen, obj, kind);
 	if (err)
 		return err;
 	list->v[list->n++] = (struct found){ obj, type };
@@ -117,43 +120,45 @@ struct walk {
 /* Sorts an object of the collector's lists by its type. 0 or an error that ends the walk. */
 static int on_object(uint64_t obj, uint64_t type, void *ctx)
 {
-	struct walk *w = ctx;
+	struct walk *walk = ctx;
 	size_t slot = type / 16 % 64;
 	enum type_kind kind;
 	int err;
 
-	if (++w->since_check >= OBJECTS_AT_ONCE) {
-		w->since_check = 0;
-		err = reading__check_time(w->r);
+	if (++walk->since_check >= OBJECTS_AT_ONCE) {
+		walk->since_check = 0;
+		err = reading__check_time(walk->r);
 		if (err)
 			return err;
 	}
-	if (w->last[slot].type != type) {
-		err = reading__type_kind(w->r, type, &kind);
+	if (walk->last[slot].type != type) {
+		err = reading__type_kind(walk->r, type, &kind);
 		if (err)
 			return err;
-		w->last[slot].type = type;
-		w->last[slot].kind = kind;
+		walk->last[slot].type = type;
+		walk->last[slot].kind = kind;
 	}
-	switch (w->last[slot].kind) {
+	switch (walk->last[slot].kind) {
 	case TYPE_TENSOR:
 	case TYPE_WRAPPER:
-		return add_object(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type,
-				  w->last[slot].kind);
+		return add_object(walk->r, &walk->r->tensors, CENSUS_MAX_TENSORS, obj, type,
+				  walk->last[slot].kind);
 	case TYPE_MODULE:
-		return add_object(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
+		return add_object(walk->r, &walk->r->modules, CENSUS_MAX_MODULES, obj, type,
+				  TYPE_MODULE);
 	case TYPE_OPTIMIZER:
-		return add_object(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type,
+		return add_object(walk->r, &walk->r->optimizers, CENSUS_MAX_MODULES, obj, type,
 				  TYPE_OPTIMIZER);
 	case TYPE_CACHE:
-		return add_object(w->r, &w->r->caches, CENSUS_MAX_MODULES, obj, type, TYPE_CACHE);
+		return add_object(walk->r, &walk->r->caches, CENSUS_MAX_MODULES, obj, type,
+				  TYPE_CACHE);
 	default:
 		return 0;
 	}
 }
 
 /* Classes of objects that hold keys and values. Libraries may be imported at any time. */
-static void find_cache_types(struct census *c)
+static void find_cache_types(struct census *census)
 {
 	static const char *const names[CENSUS_CACHE_TYPES][2] = {
 		{ "transformers.cache_utils", "Cache" },
@@ -161,8 +166,8 @@ static void find_cache_types(struct census *c)
 	};
 
 	for (size_t i = 0; i < CENSUS_CACHE_TYPES; i++) {
-		if (find_type(c->py, names[i][0], names[i][1], &c->caches[i]))
-			c->caches[i] = 0;
+		if (find_type(census->py, names[i][0], names[i][1], &census->caches[i]))
+			census->caches[i] = 0;
 	}
 }
 
@@ -175,23 +180,24 @@ static void pause_briefly(void)
 
 /* Walks the collector's lists until they do not change during a walk: a collection takes objects
  * out of them and clears their links. */
-static int walk_objects(struct reading *r, uint64_t *objects)
+static int walk_objects(struct reading *reading, uint64_t *objects)
 {
-	uint64_t quarter = r->o->limit_ns / 4;
-	uint64_t until = r->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
+	uint64_t quarter = reading->o->limit_ns / 4;
+	uint64_t until = reading->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
-	struct walk w = { .r = r };
+	struct walk walk = { .r = reading };
 	int err = 0;
 
 	for (int walks = 0; !err && (walks < WALKS || clock__monotonic() < until); walks++) {
-		memcache__forget(r->c->cache);
-		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
+		memcache__forget(reading->c->cache);
+		err = pygc__walk(&reading->c->gc, reading->c->cache, UINT64_MAX, on_object, &walk,
+				 &stats);
 		if (err || !stats.torn)
 			break;
 		pause_briefly();
-		err = reading__check_time(r);
+		err = reading__check_time(reading);
 	}
-	r->torn |= stats.torn;
+	reading->torn |= stats.torn;
 	*objects = stats.objects;
 	return err;
 }
@@ -203,92 +209,93 @@ static bool is_unknown_layout(int err)
 
 /* Finds the layout of tensors. The tensors of a small program may have ended since the walk, so
  * this walks the lists again. */
-static int find_layout(struct reading *r, uint64_t *objects, const char **why)
+static int find_layout(struct reading *reading, uint64_t *objects, const char **why)
 {
-	int err = census__calibrate(r, false, why), walk_err;
+	int err = census__calibrate(reading, false, why), walk_err;
 
 	if (is_unknown_layout(err))
-		err = census__calibrate(r, true, why);
-	for (int i = 1; is_unknown_layout(err) && r->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES;
-	     i++) {
+		err = census__calibrate(reading, true, why);
+	for (int i = 1;
+	     is_unknown_layout(err) && reading->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES; i++) {
 		pause_briefly();
-		walk_err = reading__check_time(r) ?: walk_objects(r, objects);
+		walk_err = reading__check_time(reading) ?: walk_objects(reading, objects);
 		if (walk_err)
 			return walk_err;
-		err = census__calibrate(r, true, why);
+		err = census__calibrate(reading, true, why);
 	}
 	return err;
 }
 
-/* Reads the objects, then the tensors, and merges them into s. -EAGAIN: no tensor was found. Other
- * errors set *why only if find_layout() does. */
-static int read_all(struct reading *r, struct census_list *l, struct census_state *s,
+/* Reads the objects, then the tensors, and merges them into *state. -EAGAIN: no tensor was found.
+ * Other errors set *why only if find_layout() does. */
+static int read_all(struct reading *reading, struct census_list *list, struct census_state *state,
 		    const char **why)
 {
 	int err;
 
-	find_cache_types(r->c);
-	err = walk_objects(r, &s->objects) ?: census__name_objects(r);
+	find_cache_types(reading->c);
+	err = walk_objects(reading, &state->objects) ?: census__name_objects(reading);
 	if (err)
 		return err;
-	if (!r->tensors.n && !r->nnamed && !r->o->memory) {
-		*why = r->torn ? "the garbage collector runs all the time" : census__no_tensor;
+	if (!reading->tensors.n && !reading->nnamed && !reading->o->memory) {
+		*why = reading->torn ? "the garbage collector runs all the time"
+				     : census__no_tensor;
 		return -EAGAIN;
 	}
-	if (r->tensors.n || r->nnamed)
-		err = find_layout(r, &s->objects, why);
+	if (reading->tensors.n || reading->nnamed)
+		err = find_layout(reading, &state->objects, why);
 	if (!err)
-		err = census__read_tensors(r, l);
+		err = census__read_tensors(reading, list);
 	if (err)
 		return err;
-	reading__forget_objects(r);
-	return census__merge(r, l->v, l->labels, l->n, s);
+	reading__forget_objects(reading);
+	return census__merge(reading, list->v, list->labels, list->n, state);
 }
 
-static void free_list(struct census_list *l)
+static void free_list(struct census_list *list)
 {
-	free(l->v);
-	free(l->labels);
-	free(l->wrapper);
+	free(list->v);
+	free(list->labels);
+	free(list->wrapper);
 }
 
-int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
+int census__read(struct census *census, const struct census_opts *opts, struct census_state *ret,
 		 const char **why)
 {
-	struct census_state s = { 0 };
-	struct census_list l = { 0 };
-	struct reading r;
+	struct census_state state = { 0 };
+	struct census_list list = { 0 };
+	struct reading reading;
 	int err;
 
 	*why = "";
-	if (c->tensor_base == NOT_IMPORTED && find_types(c))
-		set_no_types(c);
-	pytensors__forget_shapes(c->tensors);
-	err = reading__init(&r, c, o) ?: read_all(&r, &l, &s, why);
+	if (census->tensor_base == NOT_IMPORTED && find_types(census))
+		set_no_types(census);
+	pytensors__forget_shapes(census->tensors);
+	err = reading__init(&reading, census, opts) ?: read_all(&reading, &list, &state, why);
 	if (err) {
-		census_state__free(&s);
+		census_state__free(&state);
 		if (err == -ETIME)
 			*why = "there are too many objects to read in the time given";
 		else if (!**why)
 			*why = err == -ESRCH ? "the process ended" : "its memory cannot be read";
 		goto out;
 	}
-	s.begin = r.began;
-	s.end = clock__monotonic();
-	s.modules = r.modules.n;
-	s.optimizers = r.optimizers.n;
-	s.module_roots = r.module_roots;
-	r.module_roots = NULL;
-	s.counts = r.counts;
-	s.ncounts = r.ncounts;
-	r.counts = NULL;
-	s.torn_lists = r.torn;
-	s.holders_cut = r.holders_cut;
-	s.know_grad = pytensors__know_grad(c->tensors);
-	*ret = s;
+	state.begin = reading.began;
+	state.end = clock__monotonic();
+	state.modules = reading.modules.n;
+	state.optimizers = reading.optimizers.n;
+	state.module_roots = reading.module_roots;
+	reading.module_roots = NULL;
+	state.counts = reading.counts;
+	state.ncounts = reading.ncounts;
+	reading.counts = NULL;
+	state.torn_lists = reading.torn;
+	state.holders_cut = reading.holders_cut;
+	state.know_grad = pytensors__know_grad(census->tensors);
+	*ret = state;
 out:
-	free_list(&l);
-	reading__fini(&r);
+	free_list(&list);
+	reading__fini(&reading);
 	return err;
 }
 
@@ -298,27 +305,28 @@ const char census__no_lists[] =
 
 /* Finds the types and the garbage collector's lists. need_torch: -ENOENT if torch is not imported.
  * 0 or -errno; *why (static) is set for -ENOENT, -ENOTSUP and -EAGAIN. */
-static int find_objects(struct census *c, bool need_torch, uint64_t within_ns, const char **why)
+static int find_objects(struct census *census, bool need_torch, uint64_t within_ns,
+			const char **why)
 {
-	int err = find_types(c);
+	int err = find_types(census);
 
 	if (is_not_imported(err) && need_torch) {
 		*why = "torch is not imported (yet)";
 		return -ENOENT;
 	}
 	if (is_not_imported(err))
-		set_no_types(c);
+		set_no_types(census);
 	else if (err)
 		return err;
-	if (find_type(c->py, "builtins", "list", &c->list))
-		c->list = 0;
-	if (find_type(c->py, "_frozen_importlib", "ModuleSpec", &c->python_class))
-		c->python_class = c->module;
-	if (python__layout(c->py)->free_threaded) {
+	if (find_type(census->py, "builtins", "list", &census->list))
+		census->list = 0;
+	if (find_type(census->py, "_frozen_importlib", "ModuleSpec", &census->python_class))
+		census->python_class = census->module;
+	if (python__layout(census->py)->free_threaded) {
 		*why = census__no_lists;
 		return -ENOTSUP;
 	}
-	err = pygc__find(c->py, within_ns, &c->gc);
+	err = pygc__find(census->py, within_ns, &census->gc);
 	if (err != -ENOENT && err != -EAGAIN)
 		return err;
 	*why = "the lists of this Python's garbage collector are not known to this "
@@ -329,37 +337,38 @@ static int find_objects(struct census *c, bool need_torch, uint64_t within_ns, c
 struct census *census__open(const struct python *py, bool need_torch, uint64_t within_ns,
 			    const char **why)
 {
-	struct census *c = calloc(1, sizeof(*c));
+	struct census *census = calloc(1, sizeof(*census));
 	int err;
 
 	*why = "";
-	if (!c)
+	if (!census)
 		return NULL;
-	c->py = py;
-	c->proc = python__proc(py);
-	c->cache = memcache__new(c->proc);
-	c->tensors = pytensors__new(c->proc);
-	err = c->cache && c->tensors ? find_objects(c, need_torch, within_ns, why) : -ENOMEM;
+	census->py = py;
+	census->proc = python__proc(py);
+	census->cache = memcache__new(census->proc);
+	census->tensors = pytensors__new(census->proc);
+	err = census->cache && census->tensors ? find_objects(census, need_torch, within_ns, why)
+					       : -ENOMEM;
 	if (!err)
-		return c;
+		return census;
 	/* If the process has ended, report that as the cause. */
 	if (err != -ENOMEM && err != -EPERM && python__ended(py)) {
 		*why = "the process has ended, or its Python has";
 		err = -ESRCH;
 	}
-	census__free(c);
+	census__free(census);
 	errno = -err;
 	return NULL;
 }
 
-void census__free(struct census *c)
+void census__free(struct census *census)
 {
-	if (!c)
+	if (!census)
 		return;
-	memcache__free(c->cache);
-	pytensors__free(c->tensors);
-	for (size_t i = 0; i < c->nfronts; i++)
-		free(c->fronts[i].text);
-	free(c->fronts);
-	free(c);
+	memcache__free(census->cache);
+	pytensors__free(census->tensors);
+	for (size_t i = 0; i < census->nfronts; i++)
+		free(census->fronts[i].text);
+	free(census->fronts);
+	free(census);
 }

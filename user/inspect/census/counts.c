@@ -12,24 +12,24 @@
 
 /* Keeps the highest status and count of all parameters: a parameter without a gradient in a step is
  * not counted up. */
-static void take_count(struct census_optimizer *o, enum census_count status, uint64_t count)
+static void take_count(struct census_optimizer *optimizer, enum census_count status, uint64_t count)
 {
-	o->status = status > o->status ? status : o->status;
-	if (status == CENSUS_COUNT_KNOWN && count > o->count)
-		o->count = count;
+	optimizer->status = status > optimizer->status ? status : optimizer->status;
+	if (status == CENSUS_COUNT_KNOWN && count > optimizer->count)
+		optimizer->count = count;
 }
 
-int census__python_count(struct reading *r, size_t optimizer, uint64_t obj)
+int census__python_count(struct reading *reading, size_t optimizer, uint64_t obj)
 {
-	struct census_optimizer *o = &r->counts[optimizer];
+	struct census_optimizer *to = &reading->counts[optimizer];
 	uint64_t n;
-	int err = pylong__read(&r->m, obj, &n);
+	int err = pylong__read(&reading->m, obj, &n);
 
 	if (err && !reading__is_local(err))
 		return err;
 	if (!err)
-		take_count(o, CENSUS_COUNT_KNOWN, n);
-	o->end = r->clock();
+		take_count(to, CENSUS_COUNT_KNOWN, n);
+	to->end = reading->clock();
 	return 0;
 }
 
@@ -41,93 +41,98 @@ struct round {
 	size_t n;
 };
 
-/* Whether a tensor was read, and is one element of a type that counts have. */
-static bool is_scalar(const struct pytensor *t)
+/* True if a tensor was read, and is one element of a type that counts have. */
+static bool is_scalar(const struct pytensor *tensor)
 {
-	return t->state == PYTENSOR_OK && t->numel == 1 && job_steps__item_size(t->dtype) &&
-	       t->size == job_steps__item_size(t->dtype);
+	return tensor->state == PYTENSOR_OK && tensor->numel == 1 &&
+	       job_steps__item_size(tensor->dtype) &&
+	       tensor->size == job_steps__item_size(tensor->dtype);
 }
 
-/* Adds the i-th tensor, a count of o, to the reads. */
-static void add_piece(struct round *x, const struct census_list *l, size_t i,
-		      struct census_optimizer *o)
+/* Adds the i-th tensor, a count of optimizer, to the reads. */
+static void add_piece(struct round *round, const struct census_list *list, size_t i,
+		      struct census_optimizer *optimizer)
 {
-	const struct pytensor *t = &l->v[i];
+	const struct pytensor *tensor = &list->v[i];
 
-	if (t->state != PYTENSOR_TORN && t->state != PYTENSOR_BAD && t->device_type) {
-		take_count(o, CENSUS_COUNT_ON_DEVICE, 0);
+	if (tensor->state != PYTENSOR_TORN && tensor->state != PYTENSOR_BAD &&
+	    tensor->device_type) {
+		take_count(optimizer, CENSUS_COUNT_ON_DEVICE, 0);
 		return;
 	}
-	if (!is_scalar(t)) {
-		take_count(o, CENSUS_COUNT_UNREADABLE, 0);
+	if (!is_scalar(tensor)) {
+		take_count(optimizer, CENSUS_COUNT_UNREADABLE, 0);
 		return;
 	}
-	x->tensor_index[x->n] = i;
-	x->pieces[x->n] = (struct proc_piece){ .addr = t->addr,
-					       .buf = &x->raw[x->n],
-					       .len = job_steps__item_size(t->dtype) };
-	x->n++;
+	round->tensor_index[round->n] = i;
+	round->pieces[round->n] = (struct proc_piece){ .addr = tensor->addr,
+						       .buf = &round->raw[round->n],
+						       .len = job_steps__item_size(tensor->dtype) };
+	round->n++;
 }
 
 /* Keeps the addresses of the highest count for job_steps__read_again(). */
-static void keep_place(struct census_optimizer *o, const struct pytensor *t, uint64_t count)
+static void keep_place(struct census_optimizer *optimizer, const struct pytensor *tensor,
+		       uint64_t count)
 {
-	if (count > o->count)
-		o->n = 0;
-	if (count < o->count || o->n == CENSUS_COUNTERS)
+	if (count > optimizer->count)
+		optimizer->n = 0;
+	if (count < optimizer->count || optimizer->n == CENSUS_COUNTERS)
 		return;
-	o->at[o->n] = t->addr;
-	o->dtype[o->n++] = t->dtype;
+	optimizer->at[optimizer->n] = tensor->addr;
+	optimizer->dtype[optimizer->n++] = tensor->dtype;
 }
 
 /* Evaluates the reads, which were made between begin and end. */
-static void take_counts(struct reading *r, const struct census_list *l, const struct round *x,
-			uint64_t begin, uint64_t end)
+static void take_counts(struct reading *reading, const struct census_list *list,
+			const struct round *round, uint64_t begin, uint64_t end)
 {
-	for (size_t i = 0; i < x->n; i++) {
-		const struct pytensor *t = &l->v[x->tensor_index[i]];
-		struct census_optimizer
-			*o = &r->counts[l->labels[x->tensor_index[i]].optimizer_no - 1];
+	for (size_t i = 0; i < round->n; i++) {
+		const struct pytensor *tensor = &list->v[round->tensor_index[i]];
+		struct census_optimizer *optimizer =
+			&reading->counts[list->labels[round->tensor_index[i]].optimizer_no - 1];
 		uint64_t count;
 
-		/* o->end is set if Python ints were counted, too. They were read at another time. */
-		if (o->end || x->pieces[i].err ||
-		    !job_steps__parse(t->dtype, x->pieces[i].buf, &count)) {
-			take_count(o, CENSUS_COUNT_UNREADABLE, 0);
+		/* optimizer->end is set if Python ints were counted, too. They were read at another
+		 * time. */
+		if (optimizer->end || round->pieces[i].err ||
+		    !job_steps__parse(tensor->dtype, round->pieces[i].buf, &count)) {
+			take_count(optimizer, CENSUS_COUNT_UNREADABLE, 0);
 			continue;
 		}
-		keep_place(o, t, count);
-		take_count(o, CENSUS_COUNT_KNOWN, count);
-		o->begin = begin;
+		keep_place(optimizer, tensor, count);
+		take_count(optimizer, CENSUS_COUNT_KNOWN, count);
+		optimizer->begin = begin;
 	}
-	for (size_t i = 0; i < r->ncounts; i++)
-		r->counts[i].end = r->counts[i].end ?: end;
+	for (size_t i = 0; i < reading->ncounts; i++)
+		reading->counts[i].end = reading->counts[i].end ?: end;
 }
 
-int census__read_counts(struct reading *r, const struct census_list *l)
+int census__read_counts(struct reading *reading, const struct census_list *list)
 {
-	struct round x = { 0 };
+	struct round round = { 0 };
 	size_t n = 0;
 	uint64_t begin;
 	int err = -ENOMEM;
 
-	for (size_t i = 0; i < l->n; i++)
-		n += l->labels[i].optimizer_no != 0;
-	x.pieces = calloc(n + 1, sizeof(*x.pieces));
-	x.raw = calloc(n + 1, sizeof(*x.raw));
-	x.tensor_index = calloc(n + 1, sizeof(*x.tensor_index));
-	if (!x.pieces || !x.raw || !x.tensor_index)
+	for (size_t i = 0; i < list->n; i++)
+		n += list->labels[i].optimizer_no != 0;
+	round.pieces = calloc(n + 1, sizeof(*round.pieces));
+	round.raw = calloc(n + 1, sizeof(*round.raw));
+	round.tensor_index = calloc(n + 1, sizeof(*round.tensor_index));
+	if (!round.pieces || !round.raw || !round.tensor_index)
 		goto out;
-	for (size_t i = 0; i < l->n; i++)
-		if (l->labels[i].optimizer_no)
-			add_piece(&x, l, i, &r->counts[l->labels[i].optimizer_no - 1]);
-	begin = r->clock();
-	err = x.n ? proc__readv(r->c->proc, x.pieces, x.n) : 0;
+	for (size_t i = 0; i < list->n; i++)
+		if (list->labels[i].optimizer_no)
+			add_piece(&round, list, i,
+				  &reading->counts[list->labels[i].optimizer_no - 1]);
+	begin = reading->clock();
+	err = round.n ? proc__readv(reading->c->proc, round.pieces, round.n) : 0;
 	if (!err)
-		take_counts(r, l, &x, begin, r->clock());
+		take_counts(reading, list, &round, begin, reading->clock());
 out:
-	free(x.pieces);
-	free(x.raw);
-	free(x.tensor_index);
+	free(round.pieces);
+	free(round.raw);
+	free(round.tensor_index);
 	return err;
 }

@@ -144,7 +144,7 @@ static inline bool type_kind__is_tensor(enum type_kind kind)
 	return kind == TYPE_TENSOR || kind == TYPE_WRAPPER;
 }
 
-/* Whether an error concerns one object only. Other errors end the reading. */
+/* True if an error concerns one object only. Other errors end the reading. */
 static inline bool reading__is_local(int err)
 {
 	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||

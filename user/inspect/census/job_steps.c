@@ -58,11 +58,11 @@ struct job_steps {
 
 struct job_steps *job_steps__new(void)
 {
-	struct job_steps *j = calloc(1, sizeof(*j));
+	struct job_steps *steps = calloc(1, sizeof(*steps));
 
-	if (j)
-		j->pause = LOOK_FIRST;
-	return j;
+	if (steps)
+		steps->pause = LOOK_FIRST;
+	return steps;
 }
 
 void job_steps__free(struct job_steps *j)
@@ -129,74 +129,76 @@ bool job_steps__parse(uint8_t dtype, const void *raw, uint64_t *ret)
 
 /* Counts the recorded steps that ended before a time. False: the kept ends do not reach back so
  * far. */
-static bool count_ended_before(const struct job_steps *j, uint64_t time, uint64_t *ret)
+static bool count_ended_before(const struct job_steps *steps, uint64_t time, uint64_t *ret)
 {
-	uint64_t n = j->n_ends, oldest = n > ENDS ? n - ENDS : 0;
+	uint64_t n = steps->n_ends, oldest = n > ENDS ? n - ENDS : 0;
 
-	while (n > oldest && j->ends[(n - 1) % ENDS] >= time)
+	while (n > oldest && steps->ends[(n - 1) % ENDS] >= time)
 		n--;
 	*ret = n;
 	return n > oldest || !oldest;
 }
 
 /* The tally of an optimizer, which this adds if there is none. NULL: there are too many. */
-static struct tally *find_tally(struct job_steps *j, uint64_t obj)
+static struct tally *find_tally(struct job_steps *steps, uint64_t obj)
 {
-	for (size_t i = 0; i < j->n_tallies; i++)
-		if (j->tallies[i].obj == obj)
-			return &j->tallies[i];
-	if (j->n_tallies == OPTIMIZERS)
+	for (size_t i = 0; i < steps->n_tallies; i++)
+		if (steps->tallies[i].obj == obj)
+			return &steps->tallies[i];
+	if (steps->n_tallies == OPTIMIZERS)
 		return NULL;
-	j->tallies[j->n_tallies].obj = obj;
-	return &j->tallies[j->n_tallies++];
+	steps->tallies[steps->n_tallies].obj = obj;
+	return &steps->tallies[steps->n_tallies++];
 }
 
 /* Counts a reading of an offset. ended: recorded steps that had ended. */
-static void count_offset(struct tally *t, uint64_t value, uint64_t ended)
+static void count_offset(struct tally *tally, uint64_t value, uint64_t ended)
 {
-	struct offset *o = t->v;
+	struct offset *offset = tally->v;
 
-	t->readings++;
-	while (o < t->v + t->n && o->value != value)
-		o++;
-	if (o == t->v + OFFSETS)
+	tally->readings++;
+	while (offset < tally->v + tally->n && offset->value != value)
+		offset++;
+	if (offset == tally->v + OFFSETS)
 		return;
-	if (o == t->v + t->n) {
-		*o = (struct offset){ .value = value, .first = ended };
-		t->n++;
+	if (offset == tally->v + tally->n) {
+		*offset = (struct offset){ .value = value, .first = ended };
+		tally->n++;
 	}
-	o->n++;
-	o->first = ended < o->first ? ended : o->first;
-	o->last = ended > o->last ? ended : o->last;
+	offset->n++;
+	offset->first = ended < offset->first ? ended : offset->first;
+	offset->last = ended > offset->last ? ended : offset->last;
 }
 
-static void settle_reading(struct job_steps *j, const struct waiting *w)
+/* Counts a reading, once the recorded steps up to its end are known. */
+static void settle_reading(struct job_steps *steps, const struct waiting *waiting)
 {
-	struct tally *t = find_tally(j, w->obj);
+	struct tally *tally = find_tally(steps, waiting->obj);
 	uint64_t before, after;
 
 	/* A step that ended during the reading may be in the count or not. */
-	if (!t || !count_ended_before(j, w->begin, &before) ||
-	    !count_ended_before(j, w->end, &after) || before != after)
+	if (!tally || !count_ended_before(steps, waiting->begin, &before) ||
+	    !count_ended_before(steps, waiting->end, &after) || before != after)
 		return;
-	if (w->count < before) /* the optimizer began after the recording, or its count was set */
-		t->readings++;
+	if (waiting->count <
+	    before) /* the optimizer began after the recording, or its count was set */
+		tally->readings++;
 	else
-		count_offset(t, w->count - before, before);
+		count_offset(tally, waiting->count - before, before);
 }
 
 /* Evaluates the waiting readings that were over before a time. */
-static void settle_until(struct job_steps *j, uint64_t time)
+static void settle_until(struct job_steps *steps, uint64_t time)
 {
 	size_t n_left = 0;
 
-	for (size_t i = 0; i < j->n_waiting; i++) {
-		if (j->waiting[i].end < time)
-			settle_reading(j, &j->waiting[i]);
+	for (size_t i = 0; i < steps->n_waiting; i++) {
+		if (steps->waiting[i].end < time)
+			settle_reading(steps, &steps->waiting[i]);
 		else
-			j->waiting[n_left++] = j->waiting[i];
+			steps->waiting[n_left++] = steps->waiting[i];
 	}
-	j->n_waiting = n_left;
+	steps->n_waiting = n_left;
 }
 
 void job_steps__settle(struct job_steps *j)
@@ -204,11 +206,11 @@ void job_steps__settle(struct job_steps *j)
 	settle_until(j, UINT64_MAX);
 }
 
-void job_steps__ended(struct job_steps *j, uint64_t time)
+void job_steps__ended(struct job_steps *steps, uint64_t time)
 {
-	settle_until(j, time);
-	j->ends[j->n_ends++ % ENDS] = time;
-	j->looked = false;
+	settle_until(steps, time);
+	steps->ends[steps->n_ends++ % ENDS] = time;
+	steps->looked = false;
 }
 
 void job_steps__lost(struct job_steps *j)
@@ -216,101 +218,103 @@ void job_steps__lost(struct job_steps *j)
 	j->lost = true;
 }
 
-static void add_waiting(struct job_steps *j, const struct census_optimizer *o)
+static void add_waiting(struct job_steps *steps, const struct census_optimizer *optimizer)
 {
-	if (j->n_waiting < WAITING)
-		j->waiting[j->n_waiting++] = (struct waiting){ o->obj, o->count, o->begin, o->end };
+	if (steps->n_waiting < WAITING)
+		steps->waiting[steps->n_waiting++] = (struct waiting){
+			optimizer->obj, optimizer->count, optimizer->begin, optimizer->end
+		};
 }
 
-void job_steps__read(struct job_steps *j, const struct census_optimizer *v, size_t n)
+void job_steps__read(struct job_steps *steps, const struct census_optimizer *v, size_t n)
 {
-	j->read = true;
-	j->n_optimizers = n;
-	j->n_last = n < OPTIMIZERS ? n : OPTIMIZERS;
-	if (j->n_last)
-		memcpy(j->last, v, j->n_last * sizeof(*v));
-	for (size_t i = 0; i < j->n_last; i++)
+	steps->read = true;
+	steps->n_optimizers = n;
+	steps->n_last = n < OPTIMIZERS ? n : OPTIMIZERS;
+	if (steps->n_last)
+		memcpy(steps->last, v, steps->n_last * sizeof(*v));
+	for (size_t i = 0; i < steps->n_last; i++)
 		if (v[i].status == CENSUS_COUNT_KNOWN)
-			add_waiting(j, &v[i]);
+			add_waiting(steps, &v[i]);
 }
 
 /* A reading is due after the pause. The first LOOKS readings are also due after an end of a step. */
-bool job_steps__is_due(const struct job_steps *j, uint64_t now)
+bool job_steps__is_due(const struct job_steps *steps, uint64_t now)
 {
-	uint64_t since = now - j->last_look;
+	uint64_t since = now - steps->last_look;
 
-	if (!j->n_last || j->lost)
+	if (!steps->n_last || steps->lost)
 		return false;
-	if (since >= j->pause)
+	if (since >= steps->pause)
 		return true;
-	return j->n_ends && !j->looked && j->looks < LOOKS;
+	return steps->n_ends && !steps->looked && steps->looks < LOOKS;
 }
 
-bool job_steps__has_few(const struct job_steps *j)
+bool job_steps__has_few(const struct job_steps *steps)
 {
 	bool any = false, enough = false;
 
-	for (size_t i = 0; i < j->n_last; i++)
-		any |= j->last[i].status == CENSUS_COUNT_KNOWN && j->last[i].n;
-	for (size_t i = 0; i < j->n_tallies; i++)
+	for (size_t i = 0; i < steps->n_last; i++)
+		any |= steps->last[i].status == CENSUS_COUNT_KNOWN && steps->last[i].n;
+	for (size_t i = 0; i < steps->n_tallies; i++)
 		/* Two neighbours: the lower one is outside of a step. */
-		enough |= j->tallies[i].readings >= LAST_LOOKS ||
-			  (j->tallies[i].readings >= LAST_LOOKS / 4 && j->tallies[i].n > 1);
-	return any && !enough && !j->lost;
+		enough |= steps->tallies[i].readings >= LAST_LOOKS ||
+			  (steps->tallies[i].readings >= LAST_LOOKS / 4 && steps->tallies[i].n > 1);
+	return any && !enough && !steps->lost;
 }
 
 /* Reads an optimizer's count again, which is the highest of its parameters: some of these have no
  * gradient in each step. False: it cannot be read. */
-static bool reread_count(struct census_optimizer *o, const struct proc *p)
+static bool reread_count(struct census_optimizer *optimizer, const struct proc *proc)
 {
 	struct proc_piece pieces[CENSUS_COUNTERS];
 	uint64_t raw[CENSUS_COUNTERS] = { 0 }, count;
 
-	for (size_t i = 0; i < o->n; i++)
-		pieces[i] = (struct proc_piece){ .addr = o->at[i],
+	for (size_t i = 0; i < optimizer->n; i++)
+		pieces[i] = (struct proc_piece){ .addr = optimizer->at[i],
 						 .buf = &raw[i],
-						 .len = job_steps__item_size(o->dtype[i]) };
-	if (!o->n || proc__readv(p, pieces, o->n))
+						 .len = job_steps__item_size(optimizer->dtype[i]) };
+	if (!optimizer->n || proc__readv(proc, pieces, optimizer->n))
 		return false;
-	o->count = 0;
-	for (size_t i = 0; i < o->n; i++) {
+	optimizer->count = 0;
+	for (size_t i = 0; i < optimizer->n; i++) {
 		/* The memory may be another object's by now. */
-		if (pieces[i].err || !job_steps__parse(o->dtype[i], &raw[i], &count))
+		if (pieces[i].err || !job_steps__parse(optimizer->dtype[i], &raw[i], &count))
 			return false;
-		o->count = count > o->count ? count : o->count;
+		optimizer->count = count > optimizer->count ? count : optimizer->count;
 	}
 	return true;
 }
 
-void job_steps__read_again(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
-			   void *ctx)
+void job_steps__read_again(struct job_steps *steps, const struct proc *proc,
+			   uint64_t (*clock)(void *ctx), void *ctx)
 {
-	if (j->looked || !j->n_ends)
-		j->pause = j->pause < LOOK_EVERY / 2 ? 2 * j->pause : LOOK_EVERY;
+	if (steps->looked || !steps->n_ends)
+		steps->pause = steps->pause < LOOK_EVERY / 2 ? 2 * steps->pause : LOOK_EVERY;
 	else
-		j->looks++;
-	j->looked = true;
-	j->last_look = clock(ctx);
-	for (size_t i = 0; i < j->n_last; i++) {
-		struct census_optimizer o = j->last[i];
+		steps->looks++;
+	steps->looked = true;
+	steps->last_look = clock(ctx);
+	for (size_t i = 0; i < steps->n_last; i++) {
+		struct census_optimizer optimizer = steps->last[i];
 
-		if (o.status != CENSUS_COUNT_KNOWN || !o.n)
+		if (optimizer.status != CENSUS_COUNT_KNOWN || !optimizer.n)
 			continue;
-		o.begin = clock(ctx);
-		if (!reread_count(&o, p))
+		optimizer.begin = clock(ctx);
+		if (!reread_count(&optimizer, proc))
 			continue;
-		o.end = clock(ctx);
-		add_waiting(j, &o);
+		optimizer.end = clock(ctx);
+		add_waiting(steps, &optimizer);
 	}
 }
 
 /* ---- result ---- */
 
-static const struct offset *find_offset(const struct tally *t, uint64_t value)
+static const struct offset *find_offset(const struct tally *tally, uint64_t value)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (t->v[i].value == value)
-			return &t->v[i];
+	for (size_t i = 0; i < tally->n; i++)
+		if (tally->v[i].value == value)
+			return &tally->v[i];
 	return NULL;
 }
 
@@ -329,10 +333,10 @@ static struct offset with_next(const struct tally *t, const struct offset *o)
 }
 
 /* True if readings over several steps gave another offset, too: the count was set meanwhile. */
-static bool has_another(const struct tally *t, uint64_t value)
+static bool has_another(const struct tally *tally, uint64_t value)
 {
-	for (size_t i = 0; i < t->n; i++) {
-		struct offset o = with_next(t, &t->v[i]);
+	for (size_t i = 0; i < tally->n; i++) {
+		struct offset o = with_next(tally, &tally->v[i]);
 
 		if (o.value + 1 != value && o.value != value && o.value != value + 1 &&
 		    o.n >= AGAIN && o.last - o.first >= SPAN)
@@ -343,22 +347,23 @@ static bool has_another(const struct tally *t, uint64_t value)
 
 /* Finds the offset that more than half of the readings have. False: none is certain. alone: there
  * is only this optimizer, so its count needs no proof that it counts steps. */
-static bool choose_offset(const struct tally *t, bool alone, uint64_t *ret)
+static bool choose_offset(const struct tally *tally, bool alone, uint64_t *ret)
 {
 	struct offset best = { 0 };
 
-	for (size_t i = 0; i < t->n; i++) {
-		struct offset o = with_next(t, &t->v[i]);
+	for (size_t i = 0; i < tally->n; i++) {
+		struct offset o = with_next(tally, &tally->v[i]);
 
 		if (o.n > best.n || (o.n == best.n && o.value < best.value))
 			best = o;
 	}
 	*ret = best.value;
-	return best.n >= ENOUGH && 2 * best.n > t->readings && !has_another(t, best.value) &&
-	       (alone || best.last - best.first >= SPAN);
+	return best.n >= ENOUGH && 2 * best.n > tally->readings &&
+	       !has_another(tally, best.value) && (alone || best.last - best.first >= SPAN);
 }
 
-static const char *why_not(const struct job_steps *j)
+/* Says why the count of the job's own steps is not known. */
+static const char *why_not(const struct job_steps *steps)
 {
 	static const char *const texts[] = {
 		[CENSUS_COUNT_NONE] = "the optimizer keeps no count of its steps",
@@ -369,34 +374,35 @@ static const char *why_not(const struct job_steps *j)
 	uint8_t status = CENSUS_COUNT_NONE;
 	uint64_t readings = 0;
 
-	for (size_t i = 0; i < j->n_tallies; i++)
-		readings = j->tallies[i].readings > readings ? j->tallies[i].readings : readings;
-	if (!j->read)
+	for (size_t i = 0; i < steps->n_tallies; i++)
+		readings = steps->tallies[i].readings > readings ? steps->tallies[i].readings
+								 : readings;
+	if (!steps->read)
 		return "the optimizer was not read";
-	if (!j->n_optimizers)
+	if (!steps->n_optimizers)
 		return "there is no optimizer";
-	for (size_t i = 0; i < j->n_last; i++)
-		status = j->last[i].status > status ? j->last[i].status : status;
+	for (size_t i = 0; i < steps->n_last; i++)
+		status = steps->last[i].status > status ? steps->last[i].status : status;
 	if (status == CENSUS_COUNT_KNOWN && readings < ENOUGH)
 		return "the optimizer's count was read too seldom";
-	if (j->n_optimizers > 1 && status == CENSUS_COUNT_KNOWN)
+	if (steps->n_optimizers > 1 && status == CENSUS_COUNT_KNOWN)
 		return "there are several optimizers, and no count goes with the recorded steps";
 	return texts[status];
 }
 
-bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why)
+bool job_steps__first(const struct job_steps *steps, uint64_t *ret, const char **why)
 {
 	uint64_t offset;
 	bool known = false;
 
 	*why = "";
-	if (j->lost) {
+	if (steps->lost) {
 		*why = "ends of steps were lost";
 		return false;
 	}
-	for (size_t i = 0; i < j->n_tallies; i++) {
-		if (!choose_offset(&j->tallies[i], j->n_optimizers == 1 && j->n_tallies == 1,
-				   &offset))
+	for (size_t i = 0; i < steps->n_tallies; i++) {
+		if (!choose_offset(&steps->tallies[i],
+				   steps->n_optimizers == 1 && steps->n_tallies == 1, &offset))
 			continue;
 		if (known && *ret != offset + 1) {
 			*why = "several optimizers count different steps";
@@ -406,6 +412,6 @@ bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why
 		*ret = offset + 1;
 	}
 	if (!known)
-		*why = why_not(j);
+		*why = why_not(steps);
 	return known;
 }

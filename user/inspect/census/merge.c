@@ -38,56 +38,56 @@ static int by_place(const void *a, const void *b)
 	return x->ix < y->ix ? -1 : x->ix > y->ix;
 }
 
-/* Whether label a, rather than b, names the tensor that both belong to. */
+/* True if label a, rather than b, names the tensor that both belong to. */
 static bool is_better(const struct label *a, const struct label *b)
 {
 	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
 }
 
 /* Makes a candidate for each TensorImpl, with its best label. */
-static int find_candidates(const struct pytensor *v, const struct label *labels, size_t n,
-			   struct cand **ret, size_t *count, struct census_state *s)
+static int find_candidates(const struct pytensor *tensors, const struct label *labels, size_t n,
+			   struct cand **ret, size_t *count, struct census_state *state)
 {
 	struct map64 *impls = map64__new();
-	struct cand *c = calloc(n + 1, sizeof(*c));
+	struct cand *candidates = calloc(n + 1, sizeof(*candidates));
 	size_t n_cand = 0;
 	uint64_t at;
-	int err = impls && c ? 0 : -ENOMEM;
+	int err = impls && candidates ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < n; i++) {
 		/* Without a TensorImpl, the Python object has ended since it was found. */
-		bool ended = v[i].state == PYTENSOR_BAD && !v[i].impl;
+		bool ended = tensors[i].state == PYTENSOR_BAD && !tensors[i].impl;
 
-		s->torn += v[i].state == PYTENSOR_TORN;
-		s->ended += ended;
-		s->unreadable += v[i].state == PYTENSOR_BAD && !ended;
-		if (v[i].state != PYTENSOR_OK)
+		state->torn += tensors[i].state == PYTENSOR_TORN;
+		state->ended += ended;
+		state->unreadable += tensors[i].state == PYTENSOR_BAD && !ended;
+		if (tensors[i].state != PYTENSOR_OK)
 			continue;
-		if (map64__get(impls, v[i].impl, &at)) {
-			if (is_better(&labels[i], &labels[c[at].ix])) {
-				c[at].kind = labels[i].kind;
-				c[at].ix = i;
+		if (map64__get(impls, tensors[i].impl, &at)) {
+			if (is_better(&labels[i], &labels[candidates[at].ix])) {
+				candidates[at].kind = labels[i].kind;
+				candidates[at].ix = i;
 			}
-			c[at].leaf |= labels[i].leaf;
+			candidates[at].leaf |= labels[i].leaf;
 			continue;
 		}
-		err = map64__set(impls, v[i].impl, n_cand);
-		c[n_cand++] = (struct cand){
-			.addr = v[i].addr,
-			.size = v[i].size,
+		err = map64__set(impls, tensors[i].impl, n_cand);
+		candidates[n_cand++] = (struct cand){
+			.addr = tensors[i].addr,
+			.size = tensors[i].size,
 			.ix = i,
 			.kind = labels[i].kind,
 			.leaf = labels[i].leaf,
-			.device_type = v[i].device_type,
-			.device_index = v[i].device_index,
+			.device_type = tensors[i].device_type,
+			.device_index = tensors[i].device_index,
 		};
 	}
 	map64__free(impls);
 	if (err) {
-		free(c);
+		free(candidates);
 		return err;
 	}
-	*ret = c;
+	*ret = candidates;
 	*count = n_cand;
 	return 0;
 }
@@ -121,68 +121,76 @@ static uint32_t common_part(const char *a, const char *b, uint32_t most)
 	return n;
 }
 
-/* Whether a tensor's memory lies in a storage. */
-static bool is_inside(const struct census_tensor *t, const struct cand *c)
+/* True if a tensor's memory lies in a storage. */
+static bool is_inside(const struct census_tensor *tensor, const struct cand *candidate)
 {
-	return t->device_type == c->device_type && t->device_index == c->device_index &&
-	       c->addr >= t->addr && c->addr - t->addr <= t->size &&
-	       c->size <= t->size - (c->addr - t->addr);
+	return tensor->device_type == candidate->device_type &&
+	       tensor->device_index == candidate->device_index && candidate->addr >= tensor->addr &&
+	       candidate->addr - tensor->addr <= tensor->size &&
+	       candidate->size <= tensor->size - (candidate->addr - tensor->addr);
 }
 
 /* Compares another tensor of the storage: the better kind or a non-empty name wins. Among equals
  * the first stays and the others are counted. */
-static void compare_names(const struct reading *r, const struct label *labels, uint32_t ix,
-			  uint8_t kind, struct census_tensor *t, struct best *b)
+static void compare_names(const struct reading *reading, const struct label *labels, uint32_t ix,
+			  uint8_t kind, struct census_tensor *tensor, struct best *best)
 {
-	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
+	const char *now = reading->text + labels[best->ix].name,
+		   *other = reading->text + labels[ix].name;
 
-	if (kind < t->kind || (kind == t->kind && !*now && *other)) {
-		*b = (struct best){ .ix = ix, .leaf = b->leaf };
-		t->kind = kind;
-	} else if (kind == t->kind && *other && strcmp(now, other)) {
-		b->common = common_part(r->text + labels[b->ix].module, r->text + labels[ix].module,
-					b->more ? b->common : UINT32_MAX);
-		b->no_root |= strcmp(r->text + labels[b->ix].root, r->text + labels[ix].root) != 0;
-		b->more++;
+	if (kind < tensor->kind || (kind == tensor->kind && !*now && *other)) {
+		*best = (struct best){ .ix = ix, .leaf = best->leaf };
+		tensor->kind = kind;
+	} else if (kind == tensor->kind && *other && strcmp(now, other)) {
+		best->common = common_part(reading->text + labels[best->ix].module,
+					   reading->text + labels[ix].module,
+					   best->more ? best->common : UINT32_MAX);
+		best->no_root |= strcmp(reading->text + labels[best->ix].root,
+					reading->text + labels[ix].root) != 0;
+		best->more++;
 	}
 }
 
 /* Groups sorted candidates into storages. owner: index of each tensor's storage. */
-static void group_storages(const struct reading *r, const struct pytensor *v,
-			   const struct label *labels, const struct cand *c, size_t n,
-			   struct census_state *s, uint32_t *owner, struct best *best)
+static void group_storages(const struct reading *reading, const struct pytensor *tensors,
+			   const struct label *labels, const struct cand *candidates, size_t n,
+			   struct census_state *state, uint32_t *owner, struct best *best)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
+		struct census_tensor *storage = state->ntensors
+							? &state->tensors[state->ntensors - 1]
+							: NULL;
 
-		if (!t || !is_inside(t, &c[i])) {
-			best[s->ntensors] = (struct best){ .ix = c[i].ix };
-			t = &s->tensors[s->ntensors++];
-			t->addr = c[i].addr;
-			t->size = c[i].size;
-			t->device_type = c[i].device_type;
-			t->device_index = c[i].device_index;
-			t->kind = c[i].kind;
-			t->allocated = !v[c[i].ix].context;
+		if (!storage || !is_inside(storage, &candidates[i])) {
+			best[state->ntensors] = (struct best){ .ix = candidates[i].ix };
+			storage = &state->tensors[state->ntensors++];
+			storage->addr = candidates[i].addr;
+			storage->size = candidates[i].size;
+			storage->device_type = candidates[i].device_type;
+			storage->device_index = candidates[i].device_index;
+			storage->kind = candidates[i].kind;
+			storage->allocated = !tensors[candidates[i].ix].context;
 		} else {
-			compare_names(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
+			compare_names(reading, labels, candidates[i].ix, candidates[i].kind,
+				      storage, &best[state->ntensors - 1]);
 		}
-		t->views++;
-		best[s->ntensors - 1].leaf |= c[i].leaf;
-		owner[c[i].ix] = s->ntensors - 1;
+		storage->views++;
+		best[state->ntensors - 1].leaf |= candidates[i].leaf;
+		owner[candidates[i].ix] = state->ntensors - 1;
 	}
 }
 
 /* Name of a storage. With several parameters in it: "NAME and N more". */
-static int name_several(struct reading *r, const struct label *l, uint32_t more, uint32_t *name)
+static int name_several(struct reading *reading, const struct label *label, uint32_t more,
+			uint32_t *name)
 {
 	char text[CENSUS_NAME_ROOM];
 
 	if (more) {
-		snprintf(text, sizeof(text), "%s and %u more", r->text + l->name, more);
-		return reading__add_text(r, text, name);
+		snprintf(text, sizeof(text), "%s and %u more", reading->text + label->name, more);
+		return reading__add_text(reading, text, name);
 	}
-	*name = l->name;
+	*name = label->name;
 	return 0;
 }
 
@@ -195,25 +203,25 @@ struct about_key {
 
 /* Sets the module of a flat buffer with several parameters to the innermost one that has all of
  * them. */
-static int common_module(struct reading *r, const struct best *b, struct about_key *k)
+static int common_module(struct reading *reading, const struct best *best, struct about_key *k)
 {
 	char text[CENSUS_NAME_ROOM];
 	size_t len = 0;
 
-	if (!b->more)
+	if (!best->more)
 		return 0;
-	if (b->no_root) {
+	if (best->no_root) {
 		k->module = k->cls = k->root = 0;
 		return 0;
 	}
-	snprintf(text, sizeof(text), "%s", r->text + k->module);
-	for (uint32_t n = b->common; n; n--) /* len: end of the common components */
+	snprintf(text, sizeof(text), "%s", reading->text + k->module);
+	for (uint32_t n = best->common; n; n--) /* len: end of the common components */
 		len += strcspn(text + len, ".") + (n > 1);
 	if (!text[len])
 		return 0;
 	text[len] = '\0';
 	k->cls = len ? 0 : k->root;
-	return reading__add_text(r, text, &k->module);
+	return reading__add_text(reading, text, &k->module);
 }
 
 struct abouts {
@@ -224,204 +232,216 @@ struct abouts {
 };
 
 /* Finds the index of a key, or adds it. 0 or -ENOMEM. */
-static int abouts__index(struct abouts *a, const struct about_key *k, uint32_t *ret)
+static int abouts__index(struct abouts *abouts, const struct about_key *k, uint32_t *ret)
 {
-	uint64_t hash = hash__bytes(a->seed, k, sizeof(*k)), at;
+	uint64_t hash = hash__bytes(abouts->seed, k, sizeof(*k)), at;
 	int err;
 
-	if (map64__get(a->at, hash, &at) && !memcmp(&a->v[at], k, sizeof(*k))) {
+	if (map64__get(abouts->at, hash, &at) && !memcmp(&abouts->v[at], k, sizeof(*k))) {
 		*ret = (uint32_t)at;
 		return 0;
 	}
-	err = array__grow(&a->v, &a->cap, a->n + 1, sizeof(*k)) ?: map64__set(a->at, hash, a->n);
+	err = array__grow(&abouts->v, &abouts->cap, abouts->n + 1, sizeof(*k))
+		      ?: map64__set(abouts->at, hash, abouts->n);
 	if (err)
 		return err;
-	a->v[a->n] = *k;
-	*ret = (uint32_t)a->n++;
+	abouts->v[abouts->n] = *k;
+	*ret = (uint32_t)abouts->n++;
 	return 0;
 }
 
 /* Makes the result of the keys. No text may be added afterwards, because texts would move. */
-static int make_abouts(const struct reading *r, const struct abouts *a, struct census_state *s)
+static int make_abouts(const struct reading *reading, const struct abouts *abouts,
+		       struct census_state *state)
 {
-	s->about = calloc(a->n + 1, sizeof(*s->about));
-	if (!s->about)
+	state->about = calloc(abouts->n + 1, sizeof(*state->about));
+	if (!state->about)
 		return -ENOMEM;
-	s->nabout = a->n;
-	for (size_t i = 0; i < a->n; i++) {
-		const struct about_key *k = &a->v[i];
-		struct census_about *to = &s->about[i];
+	state->nabout = abouts->n;
+	for (size_t i = 0; i < abouts->n; i++) {
+		const struct about_key *key = &abouts->v[i];
+		struct census_about *to = &state->about[i];
 
-		*to = (struct census_about){ .name = r->text + k->name,
-					     .module = r->text + k->module,
-					     .cls = r->text + k->cls,
-					     .root = r->text + k->root,
-					     .ndim = (uint8_t)k->ndim,
-					     .dtype = (uint8_t)k->dtype };
-		memcpy(to->shape, pytensors__shape(r->c->tensors, k->shape), sizeof(to->shape));
+		*to = (struct census_about){ .name = reading->text + key->name,
+					     .module = reading->text + key->module,
+					     .cls = reading->text + key->cls,
+					     .root = reading->text + key->root,
+					     .ndim = (uint8_t)key->ndim,
+					     .dtype = (uint8_t)key->dtype };
+		memcpy(to->shape, pytensors__shape(reading->c->tensors, key->shape),
+		       sizeof(to->shape));
 	}
 	return 0;
 }
 
 /* Sets name, module, shape and type of all storages. */
-static int describe_storages(struct reading *r, const struct pytensor *v,
-			     const struct label *labels, struct census_state *s, struct best *best)
+static int describe_storages(struct reading *reading, const struct pytensor *tensors,
+			     const struct label *labels, struct census_state *state,
+			     struct best *best)
 {
-	struct abouts a = { .at = map64__new(), .seed = hash__seed() };
-	int err = a.at ? 0 : -ENOMEM;
+	struct abouts abouts = { .at = map64__new(), .seed = hash__seed() };
+	int err = abouts.at ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < s->ntensors; i++) {
-		const struct pytensor *from = &v[best[i].ix];
-		const struct label *l = &labels[best[i].ix];
-		struct about_key k = { .module = l->module,
-				       .cls = l->cls,
-				       .root = l->root,
-				       .shape = from->shape,
-				       .ndim = from->ndim,
-				       .dtype = from->dtype };
+	for (size_t i = 0; !err && i < state->ntensors; i++) {
+		const struct pytensor *from = &tensors[best[i].ix];
+		const struct label *label = &labels[best[i].ix];
+		struct about_key key = { .module = label->module,
+					 .cls = label->cls,
+					 .root = label->root,
+					 .shape = from->shape,
+					 .ndim = from->ndim,
+					 .dtype = from->dtype };
 
-		err = name_several(r, l, best[i].more, &k.name) ?: common_module(r, &best[i], &k);
-		err = err ?: abouts__index(&a, &k, &best[i].about);
+		err = name_several(reading, label, best[i].more, &key.name)
+			      ?: common_module(reading, &best[i], &key);
+		err = err ?: abouts__index(&abouts, &key, &best[i].about);
 	}
-	err = err ?: make_abouts(r, &a, s);
-	for (size_t i = 0; !err && i < s->ntensors; i++) {
-		struct census_tensor *t = &s->tensors[i];
+	err = err ?: make_abouts(reading, &abouts, state);
+	for (size_t i = 0; !err && i < state->ntensors; i++) {
+		struct census_tensor *tensor = &state->tensors[i];
 
-		t->about = &s->about[best[i].about];
+		tensor->about = &state->about[best[i].about];
 		/* A view of a graph's leaf is made by the graph, but its memory is not. */
-		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
-			t->kind = CENSUS_OTHER;
+		if (tensor->kind == CENSUS_ACTIVATION && best[i].leaf)
+			tensor->kind = CENSUS_OTHER;
 	}
-	map64__free(a.at);
-	free(a.v);
+	map64__free(abouts.at);
+	free(abouts.v);
 	return err;
 }
 
 /* Adds the bytes of parameters and buffers to their models. */
-static void sum_models(struct reading *r, const struct label *labels, const struct census_state *s,
-		       const struct best *best)
+static void sum_models(struct reading *reading, const struct label *labels,
+		       const struct census_state *state, const struct best *best)
 {
-	for (size_t i = 0; i < s->ntensors; i++) {
-		const struct label *l = &labels[best[i].ix];
+	for (size_t i = 0; i < state->ntensors; i++) {
+		const struct label *label = &labels[best[i].ix];
 
-		if (l->model_no &&
-		    (s->tensors[i].kind == CENSUS_PARAMETER || s->tensors[i].kind == CENSUS_BUFFER))
-			r->models[l->model_no - 1].bytes += s->tensors[i].size;
+		if (label->model_no && (state->tensors[i].kind == CENSUS_PARAMETER ||
+					state->tensors[i].kind == CENSUS_BUFFER))
+			reading->models[label->model_no - 1].bytes += state->tensors[i].size;
 	}
 }
 
-static int sum_devices(struct census_state *s)
+/* Adds up the storages by device and kind. They are sorted by device. */
+static int sum_devices(struct census_state *state)
 {
-	struct census_device *d = NULL;
+	struct census_device *device = NULL;
 	size_t cap = 0;
 	int err;
 
-	for (size_t i = 0; i < s->ntensors; i++) {
-		const struct census_tensor *t = &s->tensors[i];
+	for (size_t i = 0; i < state->ntensors; i++) {
+		const struct census_tensor *tensor = &state->tensors[i];
 
-		if (!d || d->type != t->device_type || d->index != t->device_index) {
-			err = array__grow(&s->devices, &cap, s->ndevices + 1, sizeof(*s->devices));
+		if (!device || device->type != tensor->device_type ||
+		    device->index != tensor->device_index) {
+			err = array__grow(&state->devices, &cap, state->ndevices + 1,
+					  sizeof(*state->devices));
 			if (err)
 				return err;
-			d = &s->devices[s->ndevices++];
-			*d = (struct census_device){ .type = t->device_type,
-						     .index = t->device_index };
+			device = &state->devices[state->ndevices++];
+			*device = (struct census_device){ .type = tensor->device_type,
+							  .index = tensor->device_index };
 		}
-		d->bytes[t->kind] += t->size;
-		d->count[t->kind]++;
+		device->bytes[tensor->kind] += tensor->size;
+		device->count[tensor->kind]++;
 	}
 	return 0;
 }
 
 /* Indexes the parameters for census__param(). */
-static int index_params(const struct pytensor *v, const struct label *labels, size_t n,
-			const uint32_t *owner, struct census_state *s)
+static int index_params(const struct pytensor *tensors, const struct label *labels, size_t n,
+			const uint32_t *owner, struct census_state *state)
 {
 	int err = 0;
 
-	s->params = map64__new();
-	s->param_storages = map64__new();
-	if (!s->params || !s->param_storages)
+	state->params = map64__new();
+	state->param_storages = map64__new();
+	if (!state->params || !state->param_storages)
 		return -ENOMEM;
 	for (size_t i = 0; !err && i < n; i++)
-		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK &&
+		if (labels[i].kind == CENSUS_PARAMETER && tensors[i].state == PYTENSOR_OK &&
 		    owner[i] != UINT32_MAX)
-			err = map64__set(s->params, v[i].impl, owner[i])
-				      ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
+			err = map64__set(state->params, tensors[i].impl, owner[i])
+				      ?: map64__set(state->param_storages, tensors[i].impl,
+						    tensors[i].storage);
 	return err;
 }
 
-static int take_held(const struct reading *r, struct census_state *s)
+/* Copies the memory that containers hold to the result. */
+static int take_held(const struct reading *reading, struct census_state *state)
 {
-	if (!r->nheld)
+	if (!reading->nheld)
 		return 0;
-	s->memory = calloc(r->nheld, sizeof(*s->memory));
-	if (!s->memory)
+	state->memory = calloc(reading->nheld, sizeof(*state->memory));
+	if (!state->memory)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->nheld; i++)
-		s->memory[i] = (struct census_memory){ r->held[i].addr, r->held[i].size,
-						       r->text + r->held[i].name };
-	s->nmemory = r->nheld;
+	for (size_t i = 0; i < reading->nheld; i++)
+		state->memory[i] = (struct census_memory){ reading->held[i].addr,
+							   reading->held[i].size,
+							   reading->text + reading->held[i].name };
+	state->nmemory = reading->nheld;
 	return 0;
 }
 
 /* owner[i]: index of the storage of tensor i. best[i]: the tensor that names storage i. */
-int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
-		  struct census_state *s)
+int census__merge(struct reading *reading, const struct pytensor *tensors,
+		  const struct label *labels, size_t n, struct census_state *state)
 {
-	struct cand *c = NULL;
+	struct cand *candidates = NULL;
 	uint32_t *owner = malloc((n + 1) * sizeof(*owner));
 	struct best *best = NULL;
-	size_t count = 0;
+	size_t n_candidates = 0;
 	int err = -ENOMEM;
 
 	if (!owner)
 		goto out;
 	memset(owner, 0xff, n * sizeof(*owner)); /* UINT32_MAX: in no storage */
-	err = find_candidates(v, labels, n, &c, &count, s);
+	err = find_candidates(tensors, labels, n, &candidates, &n_candidates, state);
 	if (err)
 		goto out;
-	s->tensors = calloc(count + 1, sizeof(*s->tensors));
-	best = calloc(count + 1, sizeof(*best));
+	state->tensors = calloc(n_candidates + 1, sizeof(*state->tensors));
+	best = calloc(n_candidates + 1, sizeof(*best));
 	err = -ENOMEM;
-	if (!s->tensors || !best)
+	if (!state->tensors || !best)
 		goto out;
-	qsort(c, count, sizeof(*c), by_place);
-	group_storages(r, v, labels, c, count, s, owner, best);
-	sum_models(r, labels, s, best);
-	err = describe_storages(r, v, labels, s, best) ?: sum_devices(s);
+	qsort(candidates, n_candidates, sizeof(*candidates), by_place);
+	group_storages(reading, tensors, labels, candidates, n_candidates, state, owner, best);
+	sum_models(reading, labels, state, best);
+	err = describe_storages(reading, tensors, labels, state, best) ?: sum_devices(state);
 	if (err)
 		goto out;
-	s->storage_at = pytensors__storage_at(r->c->tensors);
-	err = index_params(v, labels, n, owner, s) ?: take_held(r, s);
+	state->storage_at = pytensors__storage_at(reading->c->tensors);
+	err = index_params(tensors, labels, n, owner, state) ?: take_held(reading, state);
 	if (err)
 		goto out;
-	err = census__take_models(r, s);
+	err = census__take_models(reading, state);
 	if (err)
 		goto out;
-	s->text = r->text;
-	r->text = NULL;
+	state->text = reading->text;
+	reading->text = NULL;
 out:
 	free(best);
-	free(c);
+	free(candidates);
 	free(owner);
 	return err;
 }
 
-const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
+const struct census_tensor *census__param(const struct census_state *state, const struct proc *proc,
 					  uint64_t impl)
 {
 	uint64_t i, storage_then, storage_now;
 
-	if (!s->params || !map64__get(s->params, impl, &i) ||
-	    !map64__get(s->param_storages, impl, &storage_then))
+	if (!state->params || !map64__get(state->params, impl, &i) ||
+	    !map64__get(state->param_storages, impl, &storage_then))
 		return NULL;
-	return !proc__read_u64(p, impl + s->storage_at, &storage_now) && storage_now == storage_then
-		       ? &s->tensors[i]
+	return !proc__read_u64(proc, impl + state->storage_at, &storage_now) &&
+			       storage_now == storage_then
+		       ? &state->tensors[i]
 		       : NULL;
 }
 
-uint64_t census_state__hash_lasting(const struct census_state *s)
+uint64_t census_state__hash_lasting(const struct census_state *state)
 {
 	static const bool lasts[CENSUS_KINDS] = {
 		[CENSUS_PARAMETER] = true,
@@ -432,23 +452,25 @@ uint64_t census_state__hash_lasting(const struct census_state *s)
 	struct hash_seed seed = hash__seed();
 	uint64_t ret = 0, n = 0;
 
-	for (size_t i = 0; i < s->ntensors; i++) {
-		const struct census_tensor *t = &s->tensors[i];
+	for (size_t i = 0; i < state->ntensors; i++) {
+		const struct census_tensor *tensor = &state->tensors[i];
 
-		if (!lasts[t->kind])
+		if (!lasts[tensor->kind])
 			continue;
 		/* a sum, because the order of storages does not matter */
-		ret += hash__u64(seed, t->addr ^ hash__u64(seed, t->size) ^ t->kind);
+		ret += hash__u64(seed, tensor->addr ^ hash__u64(seed, tensor->size) ^ tensor->kind);
 		n++;
 	}
 	return ret + n;
 }
 
-void census_state__keep_params(struct census_state *s)
+void census_state__keep_params(struct census_state *state)
 {
-	uint32_t *new_index = s->params ? calloc(s->ntensors + 1, sizeof(*new_index)) : NULL;
-	struct census_about *about = s->params ? calloc(map64__count(s->params) + 1, sizeof(*about))
-					       : NULL;
+	uint32_t *new_index = state->params ? calloc(state->ntensors + 1, sizeof(*new_index))
+					    : NULL;
+	struct census_about *about = state->params ? calloc(map64__count(state->params) + 1,
+							    sizeof(*about))
+						   : NULL;
 	struct census_tensor *kept;
 	uint64_t impl, i;
 	size_t pos = 0, n = 0;
@@ -458,44 +480,44 @@ void census_state__keep_params(struct census_state *s)
 		free(about);
 		return;
 	}
-	while (map64__next(s->params, &pos, &impl, &i))
+	while (map64__next(state->params, &pos, &impl, &i))
 		new_index[i] = 1; /* it stays */
 	/* Entries only move towards the start. */
-	for (i = 0; i < s->ntensors; i++) {
+	for (i = 0; i < state->ntensors; i++) {
 		if (!new_index[i])
 			continue;
-		s->tensors[n] = s->tensors[i];
-		about[n] = *s->tensors[i].about;
-		s->tensors[n].about = &about[n];
+		state->tensors[n] = state->tensors[i];
+		about[n] = *state->tensors[i].about;
+		state->tensors[n].about = &about[n];
 		new_index[i] = n++;
 	}
-	free(s->about);
-	s->about = about;
-	s->nabout = n;
-	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
-		map64__set(s->params, impl, new_index[i]); /* needs no memory: the key exists */
-	free(s->memory);
-	s->memory = NULL;
-	s->nmemory = 0;
-	s->ntensors = n;
-	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
+	free(state->about);
+	state->about = about;
+	state->nabout = n;
+	for (pos = 0; map64__next(state->params, &pos, &impl, &i);)
+		map64__set(state->params, impl, new_index[i]); /* needs no memory: the key exists */
+	free(state->memory);
+	state->memory = NULL;
+	state->nmemory = 0;
+	state->ntensors = n;
+	kept = realloc(state->tensors, (n ? n : 1) * sizeof(*kept));
 	if (kept)
-		s->tensors = kept;
+		state->tensors = kept;
 	free(new_index);
 }
 
-void census_state__free(struct census_state *s)
+void census_state__free(struct census_state *state)
 {
-	map64__free(s->params);
-	map64__free(s->param_storages);
-	map64__free(s->module_roots);
-	free(s->models);
-	free(s->fronts);
-	free(s->tensors);
-	free(s->about);
-	free(s->devices);
-	free(s->memory);
-	free(s->counts);
-	free(s->text);
-	memset(s, 0, sizeof(*s));
+	map64__free(state->params);
+	map64__free(state->param_storages);
+	map64__free(state->module_roots);
+	free(state->models);
+	free(state->fronts);
+	free(state->tensors);
+	free(state->about);
+	free(state->devices);
+	free(state->memory);
+	free(state->counts);
+	free(state->text);
+	memset(state, 0, sizeof(*state));
 }

@@ -23,7 +23,7 @@
 #define LIST_ITEMS 24	  /* PyListObject.ob_item */
 #define DEPTH_MAX 3	  /* levels of containers in a cache: its list, a layer, the layer's list */
 
-/* Whether an attribute of a module with this name holds keys and values, as in vLLM. */
+/* True if an attribute of a module with this name holds keys and values, as in vLLM. */
 static bool is_kv_name(const char *name)
 {
 	static const char *const names[] = { "kv_cache",  "k_cache",	 "v_cache",
@@ -38,35 +38,35 @@ static bool is_kv_name(const char *name)
 
 /* Reads the items of a list or tuple, at most MAX_LIST. The caller frees *ret. -EBADMSG: the object
  * is neither a list nor a tuple. */
-static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
+static int list_items(struct reading *reading, uint64_t list, uint64_t **ret, size_t *n_items)
 {
 	uint64_t type, flags, count, at;
-	uint64_t *v;
+	uint64_t *items;
 	int err;
 
-	err = pydict__type_of(&r->m, list, &type)
-		      ?: pymem__constant_u64(&r->m, type + r->m.l->tp_flags, &flags);
+	err = pydict__type_of(&reading->m, list, &type)
+		      ?: pymem__constant_u64(&reading->m, type + reading->m.l->tp_flags, &flags);
 	if (err)
 		return err;
 	if (!(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
 		return -EBADMSG;
-	err = pymem__u64(&r->m, list + r->m.l->ob_size, &count);
-	at = list + r->m.l->tuple_item;
+	err = pymem__u64(&reading->m, list + reading->m.l->ob_size, &count);
+	at = list + reading->m.l->tuple_item;
 	if (!err && !(flags & PYTYPE_TUPLE))
-		err = pymem__u64(&r->m, list + LIST_ITEMS, &at);
+		err = pymem__u64(&reading->m, list + LIST_ITEMS, &at);
 	if (err)
 		return err;
 	count = count < MAX_LIST ? count : MAX_LIST;
-	v = malloc(count ? count * sizeof(*v) : 1);
-	if (!v)
+	items = malloc(count ? count * sizeof(*items) : 1);
+	if (!items)
 		return -ENOMEM;
-	err = pymem__read(&r->m, at, v, count * sizeof(*v));
+	err = pymem__read(&reading->m, at, items, count * sizeof(*items));
 	if (err) {
-		free(v);
+		free(items);
 		return err;
 	}
-	*ret = v;
-	*n = count;
+	*ret = items;
+	*n_items = count;
 	return 0;
 }
 
@@ -77,13 +77,13 @@ static const char *join_name(char *buf, size_t size, const char *prefix, const c
 }
 
 /* Sets the label of an object, unless it has a label of the same or an earlier kind. */
-static int set_label(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
+static int set_label(struct reading *reading, uint64_t obj, const struct label *label, bool wrapper)
 {
 	uint64_t i;
 	int err;
 
-	if (map64__get(r->by_obj, obj, &i)) {
-		struct label *old = &r->named[i].label;
+	if (map64__get(reading->by_obj, obj, &i)) {
+		struct label *old = &reading->named[i].label;
 
 		if (label->kind >= old->kind)
 			return 0;
@@ -93,37 +93,40 @@ static int set_label(struct reading *r, uint64_t obj, const struct label *label,
 			*old = *label;
 		return 0;
 	}
-	if (r->nnamed >= CENSUS_MAX_TENSORS)
+	if (reading->nnamed >= CENSUS_MAX_TENSORS)
 		return -E2BIG;
-	err = array__grow(&r->named, &r->named_cap, r->nnamed + 1, sizeof(*r->named))
-		      ?: map64__set(r->by_obj, obj, r->nnamed);
+	err = array__grow(&reading->named, &reading->named_cap, reading->nnamed + 1,
+			  sizeof(*reading->named))
+		      ?: map64__set(reading->by_obj, obj, reading->nnamed);
 	if (err)
 		return err;
-	r->named[r->nnamed++] = (struct named){ .obj = obj, .label = *label, .wrapper = wrapper };
+	reading->named[reading->nnamed++] = (struct named){ .obj = obj,
+							    .label = *label,
+							    .wrapper = wrapper };
 	return 0;
 }
 
 /* Memory changed during a snapshot: drops all names after the first n, and the memory that was
  * read. torn: reading.torn before the snapshot. */
-static void forget_names(struct reading *r, size_t n, bool torn)
+static void forget_names(struct reading *reading, size_t n, bool torn)
 {
-	for (; r->nnamed > n; r->nnamed--)
-		map64__del(r->by_obj, r->named[r->nnamed - 1].obj, NULL);
-	r->torn = torn;
-	pymem__forget(&r->m);
+	for (; reading->nnamed > n; reading->nnamed--)
+		map64__del(reading->by_obj, reading->named[reading->nnamed - 1].obj, NULL);
+	reading->torn = torn;
+	pymem__forget(&reading->m);
 }
 
 /* Names an object if it is a tensor. label: its label without the name. */
-static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
+static int name_tensor(struct reading *reading, uint64_t obj, const char *name, struct label label)
 {
 	enum type_kind kind;
 	int err;
 
-	err = reading__kind_of(r, obj, &kind);
+	err = reading__kind_of(reading, obj, &kind);
 	if (err || !type_kind__is_tensor(kind))
 		return err;
-	return reading__add_text(r, name, &label.name)
-		       ?: set_label(r, obj, &label, kind == TYPE_WRAPPER);
+	return reading__add_text(reading, name, &label.name)
+		       ?: set_label(reading, obj, &label, kind == TYPE_WRAPPER);
 }
 
 /* ---- modules ---- */
@@ -138,38 +141,38 @@ struct tree {
 /* Order in which trees name tensors: graphs of torch.fx last, larger trees first. */
 static int by_precedence(const void *a, const void *b)
 {
-	const struct tree *x = a, *y = b;
-	size_t nx = x->t->n;
+	const struct tree *tree = a, *y = b;
+	size_t nx = tree->t->n;
 	size_t ny = y->t->n;
 
-	if (x->graph != y->graph)
-		return x->graph - y->graph;
+	if (tree->graph != y->graph)
+		return tree->graph - y->graph;
 	if (nx != ny)
 		return nx < ny ? 1 : -1;
-	return x->order < y->order ? -1 : 1;
+	return tree->order < y->order ? -1 : 1;
 }
 
 /* Adds all modules that another module holds to *children. */
-static int find_children(struct reading *r, struct map64 *children)
+static int find_children(struct reading *reading, struct map64 *children)
 {
 	struct pyitems attrs = { 0 }, items = { 0 };
 	uint64_t known = 0, dict;
 	int err = 0;
 
-	for (size_t i = 0; !err && i < r->modules.n; i++) {
-		const struct found *f = &r->modules.v[i];
+	for (size_t i = 0; !err && i < reading->modules.n; i++) {
+		const struct found *found = &reading->modules.v[i];
 
-		err = pydict__attrs(&r->m, f->obj, f->type, &attrs)
-			      ?: pystr__find(&r->m, &attrs, "_modules", &known, &dict);
+		err = pydict__attrs(&reading->m, found->obj, found->type, &attrs)
+			      ?: pystr__find(&reading->m, &attrs, "_modules", &known, &dict);
 		if (!err)
-			err = pydict__items(&r->m, dict, &items);
+			err = pydict__items(&reading->m, dict, &items);
 		for (size_t k = 0; !err && k < items.n; k++)
-			if (items.v[k].value != f->obj)
+			if (items.v[k].value != found->obj)
 				err = map64__set(children, items.v[k].value, 1);
-		r->torn |= err == -EAGAIN;
+		reading->torn |= err == -EAGAIN;
 		if (err && !reading__is_local(err))
 			break;
-		err = reading__check_time(r);
+		err = reading__check_time(reading);
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
@@ -177,34 +180,34 @@ static int find_children(struct reading *r, struct map64 *children)
 }
 
 /* Reads the tree of a module, and adds its modules to done. graph is set for torch.fx's. */
-static int add_tree(struct reading *r, const struct found *f, struct map64 *done, struct tree **v,
-		    size_t *n, size_t *cap)
+static int add_tree(struct reading *reading, const struct found *found, struct map64 *done,
+		    struct tree **v, size_t *n, size_t *cap)
 {
-	struct nntree *t;
+	struct nntree *tree;
 	int err;
 
-	err = nntree__read(&r->m, f->obj, &t);
+	err = nntree__read(&reading->m, found->obj, &tree);
 	if (err) {
-		r->torn |= err == -EBADMSG;
+		reading->torn |= err == -EBADMSG;
 		return reading__is_local(err) ? 0 : err;
 	}
-	r->torn |= t->torn;
+	reading->torn |= tree->torn;
 	err = array__grow(v, cap, *n + 1, sizeof(**v));
-	for (size_t i = 0; !err && i < t->n; i++)
-		err = map64__set(done, t->nodes[i].addr, 1);
+	for (size_t i = 0; !err && i < tree->n; i++)
+		err = map64__set(done, tree->nodes[i].addr, 1);
 	if (err) {
-		nntree__free(t);
+		nntree__free(tree);
 		return err;
 	}
-	(*v)[*n] = (struct tree){ .t = t, .order = *n };
-	(*v)[(*n)++].graph = pytype__is_a(&r->m, nntree__type(t, 0), "GraphModule",
+	(*v)[*n] = (struct tree){ .t = tree, .order = *n };
+	(*v)[(*n)++].graph = pytype__is_a(&reading->m, nntree__type(tree, 0), "GraphModule",
 					  "torch.fx.graph_module") == 1;
 	return 0;
 }
 
 /* Reads all module trees: first from modules that no other module holds, then from the rest, which
  * hold one another. */
-static int read_trees(struct reading *r, struct tree **v, size_t *n)
+static int read_trees(struct reading *reading, struct tree **trees, size_t *n_trees)
 {
 	struct map64 *children = map64__new();
 	struct map64 *done = map64__new();
@@ -214,20 +217,21 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 
 	if (!children || !done)
 		goto out;
-	pymem__begin_snapshot(&r->m);
-	err = find_children(r, children);
-	if (!err && !pymem__holds(&r->m)) {
+	pymem__begin_snapshot(&reading->m);
+	err = find_children(reading, children);
+	if (!err && !pymem__holds(&reading->m)) {
 		map64__clear(children);
-		pymem__forget(&r->m);
-		err = find_children(r, children);
+		pymem__forget(&reading->m);
+		err = find_children(reading, children);
 	}
 	/* Pass 0 skips children. Pass 1 skips what pass 0 has read. */
 	for (size_t pass = 0; !err && pass < 2; pass++) {
-		for (size_t i = 0; !err && i < r->modules.n; i++) {
-			if (map64__get(pass ? done : children, r->modules.v[i].obj, &unused))
+		for (size_t i = 0; !err && i < reading->modules.n; i++) {
+			if (map64__get(pass ? done : children, reading->modules.v[i].obj, &unused))
 				continue;
-			err = reading__check_time(r)
-				      ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
+			err = reading__check_time(reading)
+				      ?: add_tree(reading, &reading->modules.v[i], done, trees,
+						  n_trees, &cap);
 		}
 	}
 out:
@@ -236,11 +240,12 @@ out:
 	return err;
 }
 
-static bool is_list(struct reading *r, uint64_t obj)
+static bool is_list(struct reading *reading, uint64_t obj)
 {
 	uint64_t type;
 
-	return r->c->list && !pydict__type_of(&r->m, obj, &type) && type == r->c->list;
+	return reading->c->list && !pydict__type_of(&reading->m, obj, &type) &&
+	       type == reading->c->list;
 }
 
 struct module_walk {
@@ -254,55 +259,57 @@ struct module_walk {
 
 /* Names the tensors in an attribute that is a list: `kv_cache` in older versions of vLLM has one
  * tensor for each pipeline stage. */
-static int name_kv_list(struct module_walk *w, const struct pyitem *item, struct label label)
+static int name_kv_list(struct module_walk *walk, const struct pyitem *item, struct label label)
 {
 	uint64_t *list = NULL;
 	char name[MAX_NAME];
 	size_t n = 0;
-	int err = reading__key(w->r, item->key, w->key, sizeof(w->key));
+	int err = reading__key(walk->r, item->key, walk->key, sizeof(walk->key));
 
-	if (err || !is_kv_name(w->key))
+	if (err || !is_kv_name(walk->key))
 		return err;
 	label.kind = CENSUS_KV_CACHE;
-	err = list_items(w->r, item->value, &list, &n);
+	err = list_items(walk->r, item->value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
-		join_name(w->name, sizeof(w->name), w->prefix, w->key);
-		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, w->name, i);
-		err = name_tensor(w->r, list[i], name, label);
+		join_name(walk->name, sizeof(walk->name), walk->prefix, walk->key);
+		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, walk->name, i);
+		err = name_tensor(walk->r, list[i], name, label);
 	}
 	free(list);
 	return err;
 }
 
 /* Names a tensor that an entry of a module's dictionary holds. */
-static int name_item(struct module_walk *w, const struct pyitem *item, struct label label)
+static int name_item(struct module_walk *walk, const struct pyitem *item, struct label label)
 {
 	enum type_kind kind;
 	/* Check the value first: most attributes are not tensors. */
-	int err = reading__kind_of(w->r, item->value, &kind);
+	int err = reading__kind_of(walk->r, item->value, &kind);
 
 	if (err)
 		return err;
 	if (type_kind__is_tensor(kind)) {
-		err = reading__key(w->r, item->key, w->key, sizeof(w->key));
+		err = reading__key(walk->r, item->key, walk->key, sizeof(walk->key));
 		if (err)
 			return err;
-		if (label.kind != CENSUS_PARAMETER && is_kv_name(w->key))
+		if (label.kind != CENSUS_PARAMETER && is_kv_name(walk->key))
 			label.kind = CENSUS_KV_CACHE;
-		join_name(w->name, sizeof(w->name), w->prefix, w->key);
-		return name_tensor(w->r, item->value, w->name, label);
+		join_name(walk->name, sizeof(walk->name), walk->prefix, walk->key);
+		return name_tensor(walk->r, item->value, walk->name, label);
 	}
-	if (label.kind == CENSUS_OTHER && is_list(w->r, item->value))
-		return name_kv_list(w, item, label);
+	if (label.kind == CENSUS_OTHER && is_list(walk->r, item->value))
+		return name_kv_list(walk, item, label);
 	return 0;
 }
 
-static int name_items(struct module_walk *w, const struct pyitems *it, const struct label *label)
+/* Names the tensors and modules among a module's attributes. */
+static int name_items(struct module_walk *walk, const struct pyitems *items,
+		      const struct label *label)
 {
 	int err = 0;
 
-	for (size_t i = 0; !err && i < it->n; i++) {
-		err = name_item(w, &it->v[i], *label);
+	for (size_t i = 0; !err && i < items->n; i++) {
+		err = name_item(walk, &items->v[i], *label);
 		if (reading__is_local(err))
 			err = 0;
 	}
@@ -310,54 +317,55 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 }
 
 /* Names the tensors in a dictionary of a module: _parameters or _buffers. */
-static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
+static int name_dict(struct module_walk *walk, const char *attr, uint64_t *known,
 		     const struct label *label)
 {
 	uint64_t dict;
 	int err;
 
-	err = pystr__find(&w->r->m, &w->attrs, attr, known, &dict)
-		      ?: pydict__items(&w->r->m, dict, &w->items);
-	return err ?: name_items(w, &w->items, label);
+	err = pystr__find(&walk->r->m, &walk->attrs, attr, known, &dict)
+		      ?: pydict__items(&walk->r->m, dict, &walk->items);
+	return err ?: name_items(walk, &walk->items, label);
 }
 
 /* Names the tensors of node i of a tree: parameters, buffers, then those in other attributes. */
-static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
+static int name_module(struct module_walk *walk, const struct nntree *tree, size_t i)
 {
-	struct label label = { .model_no = w->model_no };
+	struct label label = { .model_no = walk->model_no };
 	int err;
 
-	nntree__name(t, i, w->prefix);
-	err = pydict__attrs(&w->r->m, t->nodes[i].addr, nntree__type(t, i), &w->attrs)
-		      ?: reading__add_text(w->r, w->prefix, &label.module);
+	nntree__name(tree, i, walk->prefix);
+	err = pydict__attrs(&walk->r->m, tree->nodes[i].addr, nntree__type(tree, i), &walk->attrs)
+		      ?: reading__add_text(walk->r, walk->prefix, &label.module);
 	if (err)
 		return err;
-	err = reading__add_text(w->r, nntree__class(t, i), &label.cls)
-		      ?: reading__add_text(w->r, nntree__root_class(t), &label.root);
+	err = reading__add_text(walk->r, nntree__class(tree, i), &label.cls)
+		      ?: reading__add_text(walk->r, nntree__root_class(tree), &label.root);
 	if (err)
 		return err;
 	label.kind = CENSUS_PARAMETER;
-	err = name_dict(w, "_parameters", &w->known_params, &label);
+	err = name_dict(walk, "_parameters", &walk->known_params, &label);
 	if (err)
 		return err;
 	label.kind = CENSUS_BUFFER;
-	err = name_dict(w, "_buffers", &w->known_buffers, &label);
+	err = name_dict(walk, "_buffers", &walk->known_buffers, &label);
 	if (err)
 		return err;
 	/* Tensors in the program's own attributes have names, too. */
 	label.kind = CENSUS_OTHER;
-	return name_items(w, &w->attrs, &label);
+	return name_items(walk, &walk->attrs, &label);
 }
 
-static int name_tree(struct module_walk *w, const struct nntree *t)
+/* Names the tensors of all modules in a tree. */
+static int name_tree(struct module_walk *walk, const struct nntree *tree)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < t->n; i++) {
-		err = i % 16 ? 0 : reading__check_time(w->r);
+	for (size_t i = 0; i < tree->n; i++) {
+		err = i % 16 ? 0 : reading__check_time(walk->r);
 		if (!err)
-			err = name_module(w, t, i);
-		w->r->torn |= err == -EAGAIN;
+			err = name_module(walk, tree, i);
+		walk->r->torn |= err == -EAGAIN;
 		if (err && !reading__is_local(err))
 			return err;
 	}
@@ -366,66 +374,68 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 
 /* Names a tree from a snapshot. If memory changed meanwhile, repeats it object by object, each with
  * its own check. */
-static int name_tree_snapshot(struct module_walk *w, const struct nntree *t)
+static int name_tree_snapshot(struct module_walk *walk, const struct nntree *tree)
 {
-	size_t n = w->r->nnamed;
-	bool torn = w->r->torn;
+	size_t n = walk->r->nnamed;
+	bool torn = walk->r->torn;
 	int err;
 
-	pymem__begin_snapshot(&w->r->m);
-	err = name_tree(w, t);
-	if ((err && err != -ETIME) || pymem__holds(&w->r->m))
+	pymem__begin_snapshot(&walk->r->m);
+	err = name_tree(walk, tree);
+	if ((err && err != -ETIME) || pymem__holds(&walk->r->m))
 		return err;
-	forget_names(w->r, n, torn);
-	return err ?: name_tree(w, t);
+	forget_names(walk->r, n, torn);
+	return err ?: name_tree(walk, tree);
 }
 
-static int name_modules(struct reading *r)
+/* Reads all module trees and names their tensors. */
+static int name_modules(struct reading *reading)
 {
-	struct module_walk *w = calloc(1, sizeof(*w));
+	struct module_walk *walk = calloc(1, sizeof(*walk));
 	struct tree *trees = NULL;
 	size_t n = 0;
 	int err;
 
-	if (!w)
+	if (!walk)
 		return -ENOMEM;
-	w->r = r;
-	err = read_trees(r, &trees, &n);
+	walk->r = reading;
+	err = read_trees(reading, &trees, &n);
 	if (n)
 		qsort(trees, n, sizeof(*trees), by_precedence);
 	for (size_t i = 0; !err && i < n; i++)
-		err = census__add_model(r, trees[i].t, trees[i].graph, &w->model_no)
-			      ?: name_tree_snapshot(w, trees[i].t);
+		err = census__add_model(reading, trees[i].t, trees[i].graph, &walk->model_no)
+			      ?: name_tree_snapshot(walk, trees[i].t);
 	if (!err)
-		err = census__find_alike(r);
+		err = census__find_alike(reading);
 	for (size_t i = 0; i < n; i++)
 		nntree__free(trees[i].t);
 	free(trees);
-	pyitems__fini(&w->attrs);
-	pyitems__fini(&w->items);
-	free(w);
+	pyitems__fini(&walk->attrs);
+	pyitems__fini(&walk->items);
+	free(walk);
 	return err;
 }
 
 /* ---- optimizers ---- */
 
-/* Whether an optimizer only wraps another: accelerate's wrappers have neither groups nor state,
- * lightning's have the state of the optimizer that they wrap. states: states seen so far. An
+/* Sets *ret if an optimizer only wraps another: accelerate's wrappers have neither groups nor
+ * state, lightning's have the state of the optimizer that they wrap. states: states seen so far. An
  * optimizer that cannot be read counts as none. */
-static int is_wrapper(struct reading *r, const struct found *f, struct map64 *states, bool *ret)
+static int is_wrapper(struct reading *reading, const struct found *found, struct map64 *states,
+		      bool *ret)
 {
 	struct pyitems attrs = { 0 };
 	uint64_t value, before;
-	int err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
+	int err = pydict__attrs(&reading->m, found->obj, found->type, &attrs);
 
 	*ret = false;
 	if (err)
 		goto out;
-	if (!pystr__find(&r->m, &attrs, "state", NULL, &value)) {
+	if (!pystr__find(&reading->m, &attrs, "state", NULL, &value)) {
 		*ret = map64__get(states, value, &before);
 		err = map64__set(states, value, 1);
 	} else {
-		*ret = pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
+		*ret = pystr__find(&reading->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
 	}
 out:
 	pyitems__fini(&attrs);
@@ -433,29 +443,29 @@ out:
 }
 
 /* Forgets optimizers that only wrap others. 0 or -errno. */
-static int drop_wrappers(struct reading *r)
+static int drop_wrappers(struct reading *reading)
 {
 	struct map64 *states = map64__new();
 	int err = states ? 0 : -ENOMEM;
 	bool wrapper;
 	size_t n = 0;
 
-	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
-		err = reading__check_time(r)
-			      ?: is_wrapper(r, &r->optimizers.v[i], states, &wrapper);
+	for (size_t i = 0; !err && i < reading->optimizers.n; i++) {
+		err = reading__check_time(reading)
+			      ?: is_wrapper(reading, &reading->optimizers.v[i], states, &wrapper);
 		if (err)
 			break;
 		if (!wrapper)
-			r->optimizers.v[n++] = r->optimizers.v[i];
+			reading->optimizers.v[n++] = reading->optimizers.v[i];
 	}
 	map64__free(states);
 	if (!err)
-		r->optimizers.n = n;
+		reading->optimizers.n = n;
 	return err;
 }
 
-/* Whether a list is long and its first items hold nothing, such as a history of losses. */
-static bool is_history(struct reading *r, const uint64_t *list, size_t n)
+/* True if a list is long and its first items hold nothing, such as a history of losses. */
+static bool is_history(struct reading *reading, const uint64_t *list, size_t n)
 {
 	enum type_kind kind;
 	uint64_t type, flags;
@@ -463,9 +473,9 @@ static bool is_history(struct reading *r, const uint64_t *list, size_t n)
 	if (n <= FIRST_ITEMS)
 		return false;
 	for (size_t i = 0; i < FIRST_ITEMS; i++) {
-		if (pydict__type_of(&r->m, list[i], &type) || reading__type_kind(r, type, &kind) ||
-		    kind != TYPE_OTHER ||
-		    pymem__constant_u64(&r->m, type + r->m.l->tp_flags, &flags) ||
+		if (pydict__type_of(&reading->m, list[i], &type) ||
+		    reading__type_kind(reading, type, &kind) || kind != TYPE_OTHER ||
+		    pymem__constant_u64(&reading->m, type + reading->m.l->tp_flags, &flags) ||
 		    flags & (PYTYPE_TUPLE | PYTYPE_LIST | PYTYPE_DICT))
 			return false;
 	}
@@ -482,7 +492,7 @@ struct state_walk {
 
 /* Names the tensors in an entry of a parameter's state: a tensor, or lists and dicts of tensors.
  * path: keys from the state to obj, such as "exp_avg". depth: number of these keys. */
-static int name_state(struct state_walk *w, uint64_t obj, const char *path, int depth)
+static int name_state(struct state_walk *walk, uint64_t obj, const char *path, int depth)
 {
 	char name[MAX_NAME * 2], key[READING_KEY];
 	/* state[parameter]["step"] */
@@ -493,37 +503,37 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *path, int 
 	size_t n = 0;
 	int err;
 
-	err = reading__kind_of(w->r, obj, &kind);
+	err = reading__kind_of(walk->r, obj, &kind);
 	if (err)
 		return err;
 	if (type_kind__is_tensor(kind)) {
-		struct label label = w->label;
+		struct label label = walk->label;
 
-		label.optimizer_no = is_count && kind == TYPE_TENSOR ? w->optimizer + 1 : 0;
-		snprintf(name, sizeof(name), "%s %s%s", w->cls, path, w->suffix);
+		label.optimizer_no = is_count && kind == TYPE_TENSOR ? walk->optimizer + 1 : 0;
+		snprintf(name, sizeof(name), "%s %s%s", walk->cls, path, walk->suffix);
 		label.front_at = strlen(name) -
-				 (*w->suffix ? strlen(w->suffix) - strlen(" of ") : 0);
-		return name_tensor(w->r, obj, name, label);
+				 (*walk->suffix ? strlen(walk->suffix) - strlen(" of ") : 0);
+		return name_tensor(walk->r, obj, name, label);
 	}
 	if (is_count)
-		return census__python_count(w->r, w->optimizer, obj);
+		return census__python_count(walk->r, walk->optimizer, obj);
 	if (depth >= MAX_STATE_DEPTH || strlen(path) > MAX_NAME)
 		return 0;
-	err = reading__check_time(w->r) ?: list_items(w->r, obj, &list, &n);
-	if (!err && is_history(w->r, list, n))
+	err = reading__check_time(walk->r) ?: list_items(walk->r, obj, &list, &n);
+	if (!err && is_history(walk->r, list, n))
 		n = 0;
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(name, sizeof(name), "%s[%zu]", path, i);
-		err = list[i] ? name_state(w, list[i], name, depth + 1) : 0;
+		err = list[i] ? name_state(walk, list[i], name, depth + 1) : 0;
 	}
 	free(list);
 	if (err != -EBADMSG)
 		return err;
-	err = pydict__items(&w->r->m, obj, &items);
+	err = pydict__items(&walk->r->m, obj, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		if (reading__key(w->r, items.v[i].key, key, sizeof(key)))
+		if (reading__key(walk->r, items.v[i].key, key, sizeof(key)))
 			continue;
-		err = name_state(w, items.v[i].value, join_name(name, sizeof(name), path, key),
+		err = name_state(walk, items.v[i].value, join_name(name, sizeof(name), path, key),
 				 depth + 1);
 	}
 	pyitems__fini(&items);
@@ -531,54 +541,54 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *path, int 
 }
 
 /* Names the state that an optimizer keeps for a parameter, which is the item's key. */
-static int name_param_state(struct reading *r, size_t optimizer, const char *cls,
+static int name_param_state(struct reading *reading, size_t optimizer, const char *cls,
 			    const struct pyitem *item)
 {
-	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .suffix = "" };
+	struct state_walk walk = { .r = reading, .optimizer = optimizer, .cls = cls, .suffix = "" };
 	char suffix[MAX_NAME + 8];
 	uint64_t i;
 
-	w.label.kind = CENSUS_OPTIMIZER;
-	if (map64__get(r->by_obj, item->key, &i) && r->named[i].label.name) {
-		const struct label *param = &r->named[i].label;
+	walk.label.kind = CENSUS_OPTIMIZER;
+	if (map64__get(reading->by_obj, item->key, &i) && reading->named[i].label.name) {
+		const struct label *param = &reading->named[i].label;
 
-		snprintf(suffix, sizeof(suffix), " of %s", r->text + param->name);
-		w.suffix = suffix;
-		w.label.module = param->module;
-		w.label.cls = param->cls;
-		w.label.root = param->root;
-		w.label.model_no = param->model_no;
+		snprintf(suffix, sizeof(suffix), " of %s", reading->text + param->name);
+		walk.suffix = suffix;
+		walk.label.module = param->module;
+		walk.label.cls = param->cls;
+		walk.label.root = param->root;
+		walk.label.model_no = param->model_no;
 	}
-	return name_state(&w, item->value, "", 0);
+	return name_state(&walk, item->value, "", 0);
 }
 
 /* Names the tensors of parameter group `number`, the dict `group`: parameters outside modules, and
  * settings, such as a learning rate. "step" counts as in a parameter's state. 0 or an error that
  * ends the reading. */
-static int name_group(struct reading *r, size_t optimizer, const char *cls, uint64_t group,
+static int name_group(struct reading *reading, size_t optimizer, const char *cls, uint64_t group,
 		      size_t number)
 {
-	struct state_walk w = { .r = r, .optimizer = optimizer, .cls = cls, .suffix = "" };
+	struct state_walk walk = { .r = reading, .optimizer = optimizer, .cls = cls, .suffix = "" };
 	struct pyitems items = { 0 };
 	char key[READING_KEY], name[MAX_NAME];
 	uint64_t *list = NULL;
 	size_t n = 0;
 	int err;
 
-	err = pydict__items(&r->m, group, &items);
+	err = pydict__items(&reading->m, group, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		if (reading__key(r, items.v[i].key, key, sizeof(key)))
+		if (reading__key(reading, items.v[i].key, key, sizeof(key)))
 			continue;
 		if (strcmp(key, "params")) {
-			w.label = (struct label){ .kind = CENSUS_OPTIMIZER };
-			err = name_state(&w, items.v[i].value, key,
+			walk.label = (struct label){ .kind = CENSUS_OPTIMIZER };
+			err = name_state(&walk, items.v[i].value, key,
 					 strcmp(key, "step") ? SETTING_DEPTH : COUNT_DEPTH);
 		} else {
-			err = list_items(r, items.v[i].value, &list, &n);
+			err = list_items(reading, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {
 				snprintf(name, sizeof(name), "%s param_groups[%zu].params[%zu]",
 					 cls, number, k);
-				err = name_tensor(r, list[k], name,
+				err = name_tensor(reading, list[k], name,
 						  (struct label){ .kind = CENSUS_PARAMETER });
 			}
 			free(list);
@@ -591,67 +601,70 @@ static int name_group(struct reading *r, size_t optimizer, const char *cls, uint
 	return err;
 }
 
-/* Names the parameters and the state of an optimizer, an index in r->optimizers. 0 or an error that
- * ends the reading. */
-static int name_optimizer(struct reading *r, size_t optimizer)
+/* Names the parameters and the state of an optimizer, an index in reading->optimizers. 0 or an
+ * error that ends the reading. */
+static int name_optimizer(struct reading *reading, size_t optimizer)
 {
-	const struct found *f = &r->optimizers.v[optimizer];
+	const struct found *found = &reading->optimizers.v[optimizer];
 	struct pyitems attrs = { 0 }, items = { 0 };
 	char cls[READING_KEY];
 	uint64_t value, *list = NULL;
 	size_t n = 0;
 	int err;
 
-	r->counts[optimizer] = (struct census_optimizer){ .obj = f->obj, .begin = r->clock() };
-	err = pytype__name(&r->m, f->type, cls, sizeof(cls))
-		      ?: pydict__attrs(&r->m, f->obj, f->type, &attrs);
+	reading->counts[optimizer] = (struct census_optimizer){ .obj = found->obj,
+								.begin = reading->clock() };
+	err = pytype__name(&reading->m, found->type, cls, sizeof(cls))
+		      ?: pydict__attrs(&reading->m, found->obj, found->type, &attrs);
 	if (err)
 		goto out;
 	/* Groups first: they give parameters outside modules the names used for their state. */
-	if (!pystr__find(&r->m, &attrs, "param_groups", NULL, &value))
-		err = list_items(r, value, &list, &n);
+	if (!pystr__find(&reading->m, &attrs, "param_groups", NULL, &value))
+		err = list_items(reading, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
-		err = reading__check_time(r) ?: name_group(r, optimizer, cls, list[i], i);
+		err = reading__check_time(reading)
+			      ?: name_group(reading, optimizer, cls, list[i], i);
 	free(list);
 	if (err)
 		goto out;
-	err = pystr__find(&r->m, &attrs, "state", NULL, &value)
-		      ?: pydict__items(&r->m, value, &items);
+	err = pystr__find(&reading->m, &attrs, "state", NULL, &value)
+		      ?: pydict__items(&reading->m, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		err = i % 16 ? 0 : reading__check_time(r);
+		err = i % 16 ? 0 : reading__check_time(reading);
 		if (!err)
-			err = name_param_state(r, optimizer, cls, &items.v[i]);
-		r->torn |= err == -EAGAIN;
+			err = name_param_state(reading, optimizer, cls, &items.v[i]);
+		reading->torn |= err == -EAGAIN;
 		if (reading__is_local(err))
 			err = 0;
 	}
 out:
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
-	r->torn |= err == -EAGAIN;
+	reading->torn |= err == -EAGAIN;
 	return reading__is_local(err) ? 0 : err;
 }
 
-static int name_optimizers(struct reading *r)
+/* Names the tensors of all optimizers. Repeats one if memory changed meanwhile. */
+static int name_optimizers(struct reading *reading)
 {
-	int err = drop_wrappers(r);
+	int err = drop_wrappers(reading);
 
 	if (err)
 		return err;
-	r->counts = calloc(r->optimizers.n + 1, sizeof(*r->counts));
-	if (!r->counts)
+	reading->counts = calloc(reading->optimizers.n + 1, sizeof(*reading->counts));
+	if (!reading->counts)
 		return -ENOMEM;
-	r->ncounts = r->optimizers.n;
-	for (size_t i = 0; !err && i < r->optimizers.n; i++) {
-		size_t n = r->nnamed;
-		bool torn = r->torn;
+	reading->ncounts = reading->optimizers.n;
+	for (size_t i = 0; !err && i < reading->optimizers.n; i++) {
+		size_t n = reading->nnamed;
+		bool torn = reading->torn;
 
-		pymem__begin_snapshot(&r->m);
-		err = name_optimizer(r, i);
-		if (err || pymem__holds(&r->m))
+		pymem__begin_snapshot(&reading->m);
+		err = name_optimizer(reading, i);
+		if (err || pymem__holds(&reading->m))
 			continue;
-		forget_names(r, n, torn);
-		err = name_optimizer(r, i);
+		forget_names(reading, n, torn);
+		err = name_optimizer(reading, i);
 	}
 	return err;
 }
@@ -670,7 +683,7 @@ static int name_optimizers(struct reading *r)
 static int name_cached(struct reading *r, uint64_t obj, const char *name, int depth);
 
 /* Names the tensors in the attributes of a cache or of a layer that hold keys and values. */
-static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char *name,
+static int name_attrs(struct reading *reading, uint64_t obj, uint64_t type, const char *name,
 		      const char *separator, int depth)
 {
 	static const char *const keys[] = { "layers",	"key_cache", "value_cache", "k_buffer",
@@ -678,20 +691,20 @@ static int name_attrs(struct reading *r, uint64_t obj, uint64_t type, const char
 	struct pyitems attrs = { 0 };
 	char text[512];
 	uint64_t value;
-	int err = pydict__attrs(&r->m, obj, type, &attrs);
+	int err = pydict__attrs(&reading->m, obj, type, &attrs);
 
 	for (size_t i = 0; !err && i < sizeof(keys) / sizeof(keys[0]); i++) {
-		if (pystr__find(&r->m, &attrs, keys[i], NULL, &value))
+		if (pystr__find(&reading->m, &attrs, keys[i], NULL, &value))
 			continue;
 		snprintf(text, sizeof(text), "%.400s%s%s", name, separator, keys[i]);
-		err = name_cached(r, value, text, depth + 1);
+		err = name_cached(reading, value, text, depth + 1);
 	}
 	pyitems__fini(&attrs);
 	return err;
 }
 
 /* Names an object of a cache if it is a tensor, otherwise the tensors in it: in a list, a layer. */
-static int name_cached(struct reading *r, uint64_t obj, const char *name, int depth)
+static int name_cached(struct reading *reading, uint64_t obj, const char *name, int depth)
 {
 	struct label label = { .kind = CENSUS_KV_CACHE };
 	uint64_t *list = NULL, type;
@@ -700,44 +713,45 @@ static int name_cached(struct reading *r, uint64_t obj, const char *name, int de
 	size_t n = 0;
 	int err;
 
-	err = reading__kind_of(r, obj, &kind);
+	err = reading__kind_of(reading, obj, &kind);
 	if (err)
 		return err;
 	if (type_kind__is_tensor(kind))
-		return name_tensor(r, obj, name, label);
+		return name_tensor(reading, obj, name, label);
 	if (kind != TYPE_OTHER || depth > DEPTH_MAX)
 		return 0;
-	err = list_items(r, obj, &list, &n);
+	err = list_items(reading, obj, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(text, sizeof(text), "%.400s[%zu]", name, i);
-		err = i % 16 ? 0 : reading__check_time(r);
+		err = i % 16 ? 0 : reading__check_time(reading);
 		if (!err)
-			err = name_cached(r, list[i], text, depth + 1);
-		r->torn |= err == -EAGAIN;
+			err = name_cached(reading, list[i], text, depth + 1);
+		reading->torn |= err == -EAGAIN;
 		if (reading__is_local(err))
 			err = 0;
 	}
 	free(list);
 	if (err != -EBADMSG)
 		return err;
-	return pydict__type_of(&r->m, obj, &type) ?: name_attrs(r, obj, type, name, ".", depth);
+	return pydict__type_of(&reading->m, obj, &type)
+		       ?: name_attrs(reading, obj, type, name, ".", depth);
 }
 
-static int name_cache(struct reading *r, const struct found *f)
+static int name_cache(struct reading *reading, const struct found *found)
 {
 	char cls[128];
-	int err = pytype__name(&r->m, f->type, cls, sizeof(cls))
-			  ?: name_attrs(r, f->obj, f->type, cls, " ", 0);
+	int err = pytype__name(&reading->m, found->type, cls, sizeof(cls))
+			  ?: name_attrs(reading, found->obj, found->type, cls, " ", 0);
 
-	r->torn |= err == -EAGAIN;
+	reading->torn |= err == -EAGAIN;
 	return reading__is_local(err) ? 0 : err;
 }
 
-int census__name_objects(struct reading *r)
+int census__name_objects(struct reading *reading)
 {
-	int err = name_modules(r) ?: name_optimizers(r);
+	int err = name_modules(reading) ?: name_optimizers(reading);
 
-	for (size_t i = 0; !err && i < r->caches.n; i++)
-		err = reading__check_time(r) ?: name_cache(r, &r->caches.v[i]);
+	for (size_t i = 0; !err && i < reading->caches.n; i++)
+		err = reading__check_time(reading) ?: name_cache(reading, &reading->caches.v[i]);
 	return err;
 }

@@ -41,17 +41,17 @@
  * contexts, and exceptions that are handled.
  */
 
-/* Whether a module is not the program's own: its file is in a folder of packages or of the standard
- * library, or it has none. l->it: the module's dictionary. file_key: see pystr__find(). */
-static bool is_package_unchecked(struct census_owners *l, uint64_t *file_key)
+/* True if a module is not the program's own: its file is in a folder of packages or of the standard
+ * library, or it has none. owners->it: the module's dictionary. file_key: see pystr__find(). */
+static bool is_package_unchecked(struct census_owners *owners, uint64_t *file_key)
 {
 	static const char *const folders[] = { "/site-packages/", "/dist-packages/",
 					       "/lib/python3.", "/lib64/python3." };
 	char file[1024];
 	uint64_t value;
 
-	if (pystr__find(&l->r->m, &l->it, "__file__", file_key, &value) ||
-	    pystr__read(&l->r->m, value, file, sizeof(file), NULL) < 0)
+	if (pystr__find(&owners->r->m, &owners->it, "__file__", file_key, &value) ||
+	    pystr__read(&owners->r->m, value, file, sizeof(file), NULL) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
 		if (strstr(file, folders[i]))
@@ -59,233 +59,240 @@ static bool is_package_unchecked(struct census_owners *l, uint64_t *file_key)
 	return false;
 }
 
-static bool is_package(struct census_owners *l, uint64_t *file_key)
+static bool is_package(struct census_owners *owners, uint64_t *file_key)
 {
 	bool package;
 
-	pymem__begin_unchecked(&l->r->m); /* the file of a module does not change */
-	package = is_package_unchecked(l, file_key);
-	pymem__end_unchecked(&l->r->m);
+	pymem__begin_unchecked(&owners->r->m); /* the file of a module does not change */
+	package = is_package_unchecked(owners, file_key);
+	pymem__end_unchecked(&owners->r->m);
 	return package;
 }
 
 /* Prefix of the globals in a module of Python that the program may set: sys has the last exception
  * of an interactive session. NULL: the module has none. */
-static const char *users_prefix(struct census_owners *l, uint64_t name)
+static const char *users_prefix(struct census_owners *owners, uint64_t name)
 {
 	const char *ret = NULL;
 
-	pymem__begin_unchecked(&l->r->m);
-	if (pystr__equal(&l->r->m, name, "sys") == 1)
+	pymem__begin_unchecked(&owners->r->m);
+	if (pystr__equal(&owners->r->m, name, "sys") == 1)
 		ret = "last_";
-	else if (pystr__equal(&l->r->m, name, "builtins") == 1)
+	else if (pystr__equal(&owners->r->m, name, "builtins") == 1)
 		ret = "";
-	pymem__end_unchecked(&l->r->m);
+	pymem__end_unchecked(&owners->r->m);
 	return ret;
 }
 
 /* Adds the globals of a module whose names begin with prefix. */
-static int add_module(struct census_owners *l, uint64_t name, uint64_t dict, const char *prefix)
+static int add_module(struct census_owners *owners, uint64_t name, uint64_t dict,
+		      const char *prefix)
 {
 	char path[64 + 8] = "global ";
-	int err = census_owners__read_dict(l, dict), len;
+	int err = census_owners__read_dict(owners, dict), len;
 
 	if (err)
 		return err;
-	pymem__begin_unchecked(&l->r->m); /* a str does not change */
-	len = pystr__read(&l->r->m, name, path + 7, sizeof(path) - 7, NULL);
-	pymem__end_unchecked(&l->r->m);
+	pymem__begin_unchecked(&owners->r->m); /* a str does not change */
+	len = pystr__read(&owners->r->m, name, path + 7, sizeof(path) - 7, NULL);
+	pymem__end_unchecked(&owners->r->m);
 	if (len < 0)
 		return 0;
 	if (!strcmp(path, "global __main__"))
-		return census_owners__add_globals(l, "global", " ", prefix);
-	return census_owners__add_globals(l, path, ".", prefix);
+		return census_owners__add_globals(owners, "global", " ", prefix);
+	return census_owners__add_globals(owners, path, ".", prefix);
 }
 
 /* Adds the globals of a module in sys.modules. type: class of ordinary modules. */
-static int examine_module(struct census_owners *l, const struct pyitem *m, uint64_t type,
+static int examine_module(struct census_owners *owners, const struct pyitem *m, uint64_t type,
 			  uint64_t *file_key)
 {
 	const char *prefix;
 	uint64_t dict, own_type;
 	int err;
 
-	pymem__begin_unchecked(&l->r->m);
-	err = pydict__type_of(&l->r->m, m->value, &own_type)
-		      ?: pymem__u64(&l->r->m, m->value + l->r->m.l->md_dict, &dict);
-	pymem__end_unchecked(&l->r->m);
+	pymem__begin_unchecked(&owners->r->m);
+	err = pydict__type_of(&owners->r->m, m->value, &own_type)
+		      ?: pymem__u64(&owners->r->m, m->value + owners->r->m.l->md_dict, &dict);
+	pymem__end_unchecked(&owners->r->m);
 	if (err)
 		return err;
-	if (own_type != type && pytype__is_a(&l->r->m, own_type, "module", NULL) != 1)
+	if (own_type != type && pytype__is_a(&owners->r->m, own_type, "module", NULL) != 1)
 		return 0;
-	err = census_owners__read_dict(l, dict);
+	err = census_owners__read_dict(owners, dict);
 	if (err)
 		return err;
-	prefix = is_package(l, file_key) ? users_prefix(l, m->key) : "";
-	return prefix ? add_module(l, m->key, dict, prefix) : 0;
+	prefix = is_package(owners, file_key) ? users_prefix(owners, m->key) : "";
+	return prefix ? add_module(owners, m->key, dict, prefix) : 0;
 }
 
 /* Adds the main module's globals, also if it has no file, as in an interactive session. *type:
  * class of modules. */
-static int add_main(struct census_owners *l, const struct pyitems *modules, uint64_t *type)
+static int add_main(struct census_owners *owners, const struct pyitems *modules, uint64_t *type)
 {
 	uint64_t module, dict, key = 0;
-	int err = pystr__find(&l->r->m, modules, "__main__", &key, &module)
-			  ?: pydict__type_of(&l->r->m, module, type);
+	int err = pystr__find(&owners->r->m, modules, "__main__", &key, &module)
+			  ?: pydict__type_of(&owners->r->m, module, type);
 
 	if (err)
 		return err;
-	return pymem__u64(&l->r->m, module + l->r->m.l->md_dict, &dict)
-		       ?: add_module(l, key, dict, "");
+	return pymem__u64(&owners->r->m, module + owners->r->m.l->md_dict, &dict)
+		       ?: add_module(owners, key, dict, "");
 }
 
-static int add_modules(struct census_owners *l)
+/* Adds the globals of the modules in sys.modules. */
+static int add_modules(struct census_owners *owners)
 {
-	uint64_t at = python__modules(l->r->c->py), type = 0, file_key = 0;
-	struct pyitems it = { 0 };
-	int err = at ? pydict__items(&l->r->m, at, &it) : -ENOENT;
+	uint64_t at = python__modules(owners->r->c->py), type = 0, file_key = 0;
+	struct pyitems modules = { 0 };
+	int err = at ? pydict__items(&owners->r->m, at, &modules) : -ENOENT;
 
-	if (!err) /* the search does not look into sys.modules itself */
-		err = map64__set(l->visited, at, 1) ?: add_main(l, &it, &type);
+	if (!err) /* sys.modules itself is not searched */
+		err = map64__set(owners->visited, at, 1) ?: add_main(owners, &modules, &type);
 	err = census_owners__fatal(err) ? err : 0;
-	for (size_t i = 0; !err && i < it.n && i < MODULES_MAX; i++) {
-		err = examine_module(l, &it.v[i], type, &file_key);
+	for (size_t i = 0; !err && i < modules.n && i < MODULES_MAX; i++) {
+		err = examine_module(owners, &modules.v[i], type, &file_key);
 		err = census_owners__fatal(err) ? err : 0;
 	}
-	pyitems__fini(&it);
+	pyitems__fini(&modules);
 	return err;
 }
 
-static int add_locals(struct census_owners *l)
+/* Adds the local variables of all threads' frames. */
+static int add_locals(struct census_owners *owners)
 {
 	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
-	struct pylocal *v = NULL;
+	struct pylocal *locals = NULL;
 	size_t n = 0;
-	int err = pylocals__read(&l->r->m, census_owners__is_container, l, &v, &n);
+	int err = pylocals__read(&owners->r->m, census_owners__is_container, owners, &locals, &n);
 
 	for (size_t i = 0; !err && i < n; i++) {
 		int at = snprintf(text, sizeof(text), "local ");
 
-		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
+		if (pylocal__text(&owners->r->m, &locals[i], text + at, sizeof(text) - at) ||
 		    !(in = strstr(text, " in ")))
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
-		err = census_owners__add_local(l, name, in, v[i].obj);
+		err = census_owners__add_local(owners, name, in, locals[i].obj);
 		err = census_owners__fatal(err) ? err : 0;
 	}
-	free(v);
+	free(locals);
 	return err;
 }
 
 /* Adds objects that a thread's state points to: the values of its context variables, and
  * exceptions. Their offsets differ between versions of CPython, so all words are examined. */
-static int add_thread_state(struct census_owners *l, uint64_t tstate)
+static int add_thread_state(struct census_owners *owners, uint64_t tstate)
 {
-	struct node holder = { .root = l->globals };
-	uint64_t w[STATE_WORDS], type;
+	struct node holder = { .root = owners->globals };
+	uint64_t words[STATE_WORDS], type;
 	char name[64];
-	int err = pymem__read(&l->r->m, tstate, w, sizeof(w));
+	int err = pymem__read(&owners->r->m, tstate, words, sizeof(words));
 
 	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
-		if (w[i] < LOWEST || w[i] % 8)
+		if (words[i] < LOWEST || words[i] % 8)
 			continue;
-		err = census_owners__add_exception(l, &holder, w[i], "local handled exception");
-		if (err || pydict__type_of(&l->r->m, w[i], &type) ||
-		    pytype__name(&l->r->m, type, name, sizeof(name)) < 0)
+		err = census_owners__add_exception(owners, &holder, words[i],
+						   "local handled exception");
+		if (err || pydict__type_of(&owners->r->m, words[i], &type) ||
+		    pytype__name(&owners->r->m, type, name, sizeof(name)) < 0)
 			continue;
 		if (!strcmp(name, "Context") || !strcmp(name, "_contextvars.Context"))
-			err = census_owners__add_local(l, "local contextvar", "", w[i]);
+			err = census_owners__add_local(owners, "local contextvar", "", words[i]);
 	}
 	return err;
 }
 
-static int add_thread_states(struct census_owners *l)
+/* Adds what the states of threads hold. */
+static int add_thread_states(struct census_owners *owners)
 {
-	struct pythread *t = NULL;
+	struct pythread *threads = NULL;
 	size_t n = 0;
-	int err = python__threads(l->r->c->py, &t, &n);
+	int err = python__threads(owners->r->c->py, &threads, &n);
 
 	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
-		err = add_thread_state(l, t[i].tstate);
+		err = add_thread_state(owners, threads[i].tstate);
 		err = census_owners__fatal(err) ? err : 0;
 	}
-	free(t);
+	free(threads);
 	return census_owners__fatal(err) ? err : 0;
 }
 
 /* Parameters may have attributes, such as main_grad, and hooks. */
-static int add_parameters(struct census_owners *l)
+static int add_parameters(struct census_owners *owners)
 {
-	struct reading *r = l->r;
+	struct reading *reading = owners->r;
 	int err = 0;
 
-	for (size_t i = 0; !err && i < r->nnamed && i < PARAMETERS_MAX; i++) {
-		struct node holder = { .root = l->globals };
-		struct child c = { .holder = &holder };
+	for (size_t i = 0; !err && i < reading->nnamed && i < PARAMETERS_MAX; i++) {
+		struct node holder = { .root = owners->globals };
+		struct child child = { .holder = &holder };
 
-		if (r->named[i].label.kind != CENSUS_PARAMETER)
+		if (reading->named[i].label.kind != CENSUS_PARAMETER)
 			continue;
-		err = census_owners__add_text(l, r->text + r->named[i].label.name, &holder.path)
-			      ?: census_owners__add_found(l, &c, r->named[i].obj);
+		err = census_owners__add_text(owners, reading->text + reading->named[i].label.name,
+					      &holder.path)
+			      ?: census_owners__add_found(owners, &child, reading->named[i].obj);
 	}
 	return err;
 }
 
-static int add_roots(struct census_owners *l)
+static int add_roots(struct census_owners *owners)
 {
-	int err = census_owners__open_root(l, "", &l->globals) ?: add_modules(l);
+	int err = census_owners__open_root(owners, "", &owners->globals) ?: add_modules(owners);
 
 	if (err)
 		return err;
-	err = add_locals(l) ?: add_thread_states(l);
-	return err ?: add_parameters(l);
+	err = add_locals(owners) ?: add_thread_states(owners);
+	return err ?: add_parameters(owners);
 }
 
 /* ---- the search ---- */
 
-static int search_queue(struct census_owners *l)
+/* Examines the containers in the queue, which grows meanwhile. */
+static int search_queue(struct census_owners *owners)
 {
 	int err = 0;
 
-	for (size_t i = 0; !err && i < l->nnodes && !census_owners__over_limit(l); i++) {
-		struct node n = l->nodes[i]; /* a copy: the queue moves as it grows */
+	for (size_t i = 0; !err && i < owners->nnodes && !census_owners__over_limit(owners); i++) {
+		struct node node = owners->nodes[i]; /* a copy: the queue moves as it grows */
 
-		err = census_owners__examine(l, &n);
+		err = census_owners__examine(owners, &node);
 		err = census_owners__fatal(err) ? err : 0;
 		if (!err && i % 1024 == 0)
-			err = reading__check_time(l->r);
+			err = reading__check_time(owners->r);
 	}
 	return err;
 }
 
 /* Frees what only a search needs. */
-static void end_search(struct census_owners *l)
+static void end_search(struct census_owners *owners)
 {
-	if (!l->r->o->memory) { /* owners_names.c compares the containers of other memory */
-		free(l->nodes);
-		l->nodes = NULL;
-		l->nnodes = 0;
+	if (!owners->r->o->memory) { /* owners_names.c compares the containers of other memory */
+		free(owners->nodes);
+		owners->nodes = NULL;
+		owners->nnodes = 0;
 	}
-	map64__free(l->types);
-	map64__free(l->visited);
-	l->types = l->visited = NULL;
-	pyitems__fini(&l->it);
+	map64__free(owners->types);
+	map64__free(owners->visited);
+	owners->types = owners->visited = NULL;
+	pyitems__fini(&owners->it);
 }
 
-void census_owners__fini(struct census_owners *l)
+void census_owners__fini(struct census_owners *owners)
 {
-	if (l->r)
-		end_search(l);
-	for (size_t i = 0; i < l->nroots; i++)
-		free(l->roots[i].suffix);
-	free(l->roots);
-	free(l->kinds);
-	free(l->slots);
-	free(l->nodes);
-	free(l->owned);
-	free(l->fresh);
-	free(l->memory);
-	free(l->text);
+	if (owners->r)
+		end_search(owners);
+	for (size_t i = 0; i < owners->nroots; i++)
+		free(owners->roots[i].suffix);
+	free(owners->roots);
+	free(owners->kinds);
+	free(owners->slots);
+	free(owners->nodes);
+	free(owners->owned);
+	free(owners->fresh);
+	free(owners->memory);
+	free(owners->text);
 }
 
 /* Paths are made in the order of the search, so the first place of an object comes first. */
@@ -299,42 +306,44 @@ static int by_obj_and_path(const void *a, const void *b)
 }
 
 /* Sorts the tensors found. Each stays once, where the search found it first. */
-static void sort_owned(struct census_owners *l)
+static void sort_owned(struct census_owners *owners)
 {
 	size_t n = 0;
 
-	if (l->nowned)
-		qsort(l->owned, l->nowned, sizeof(*l->owned), by_obj_and_path);
-	for (size_t i = 0; i < l->nowned; i++)
-		if (!n || l->owned[i].obj != l->owned[n - 1].obj)
-			l->owned[n++] = l->owned[i];
-	l->nowned = n;
+	if (owners->nowned)
+		qsort(owners->owned, owners->nowned, sizeof(*owners->owned), by_obj_and_path);
+	for (size_t i = 0; i < owners->nowned; i++)
+		if (!n || owners->owned[i].obj != owners->owned[n - 1].obj)
+			owners->owned[n++] = owners->owned[i];
+	owners->nowned = n;
 }
 
-int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before)
+int census_owners__search(struct reading *reading, struct census_owners *owners,
+			  struct census_owners *before)
 {
-	uint64_t now = clock__monotonic(), share = r->o->limit_ns / SEARCH_SHARE;
-	uint64_t end = r->began + READING_WAITS * r->o->limit_ns;
+	uint64_t now = clock__monotonic(), share = reading->o->limit_ns / SEARCH_SHARE;
+	uint64_t end = reading->began + READING_WAITS * reading->o->limit_ns;
 	int err;
 
-	*l = (struct census_owners){
-		.r = r, .before = before, .types = map64__new(), .visited = map64__new()
+	*owners = (struct census_owners){
+		.r = reading, .before = before, .types = map64__new(), .visited = map64__new()
 	};
-	l->deadline = now + (end > now ? (end - now) / 2 : 0);
-	l->cpu_end = clock__read(CLOCK_THREAD_CPUTIME_ID) +
-		     (share < SEARCH_MAX_NS ? share : SEARCH_MAX_NS);
-	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
+	owners->deadline = now + (end > now ? (end - now) / 2 : 0);
+	owners->cpu_end = clock__read(CLOCK_THREAD_CPUTIME_ID) +
+			  (share < SEARCH_MAX_NS ? share : SEARCH_MAX_NS);
+	err = owners->types && owners->visited ? array__grow(&owners->text, &owners->text_cap, 1, 1)
+					       : -ENOMEM;
 	if (err)
 		return err;
-	l->text[l->text_len++] = '\0';
-	pymem__forget(&r->m);
-	memcache__forget(r->c->cache);
-	err = pymem__constant_u64(&r->m, r->c->python_class + r->m.l->tp_dealloc,
-				  &l->python_dealloc);
+	owners->text[owners->text_len++] = '\0';
+	pymem__forget(&reading->m);
+	memcache__forget(reading->c->cache);
+	err = pymem__constant_u64(&reading->m, reading->c->python_class + reading->m.l->tp_dealloc,
+				  &owners->python_dealloc);
 	if (err)
 		return census_owners__fatal(err) ? err : 0;
-	err = add_roots(l) ?: search_queue(l);
-	end_search(l);
-	sort_owned(l);
+	err = add_roots(owners) ?: search_queue(owners);
+	end_search(owners);
+	sort_owned(owners);
 	return err;
 }

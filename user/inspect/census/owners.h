@@ -141,7 +141,7 @@ void census_owners__fini(struct census_owners *l);
 
 /* ---- owners_found.c ---- */
 
-/* Whether an error ends the search. */
+/* True if an error ends the search. */
 static inline bool census_owners__fatal(int err)
 {
 	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;

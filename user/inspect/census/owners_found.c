@@ -25,86 +25,92 @@
 #define MEMORY_MAX 1000000u /* objects whose memory is kept */
 #define MEMORY_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one */
 
-bool census_owners__over_limit(struct census_owners *l)
+bool census_owners__over_limit(struct census_owners *owners)
 {
-	if (l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX)
-		l->cut = true;
-	else if (l->limit_checks++ % CLOCKS_EVERY == 0)
-		l->cut |= clock__monotonic() > l->deadline ||
-			  clock__read(CLOCK_THREAD_CPUTIME_ID) > l->cpu_end;
-	return l->cut;
+	if (owners->items >= ITEMS_MAX || owners->text_len >= TEXT_MAX)
+		owners->cut = true;
+	else if (owners->limit_checks++ % CLOCKS_EVERY == 0)
+		owners->cut |= clock__monotonic() > owners->deadline ||
+			       clock__read(CLOCK_THREAD_CPUTIME_ID) > owners->cpu_end;
+	return owners->cut;
 }
 
 /* ---- paths ---- */
 
-int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret)
+int census_owners__add_text(struct census_owners *owners, const char *s, uint32_t *ret)
 {
 	size_t len = strlen(s);
-	int err = array__grow(&l->text, &l->text_cap, l->text_len + len + 1, 1);
+	int err = array__grow(&owners->text, &owners->text_cap, owners->text_len + len + 1, 1);
 
 	if (err)
 		return err;
-	memcpy(l->text + l->text_len, s, len + 1);
-	*ret = l->text_len;
-	l->text_len += len + 1;
+	memcpy(owners->text + owners->text_len, s, len + 1);
+	*ret = owners->text_len;
+	owners->text_len += len + 1;
 	return 0;
 }
 
 /* Sets *ret to the path of a child, which this makes on first use. 0 or -ENOMEM. */
-static int make_path(struct census_owners *l, struct child *c, uint32_t *ret)
+static int make_path(struct census_owners *owners, struct child *child, uint32_t *ret)
 {
 	char path[PATH_MAX_LEN + 128];
 	int err;
 
-	if (!c->path) {
-		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->holder->path,
-			 c->word);
-		err = census_owners__add_text(l, path, &c->path);
+	if (!child->path) {
+		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN,
+			 owners->text + child->holder->path, child->word);
+		err = census_owners__add_text(owners, path, &child->path);
 		if (err)
 			return err;
 	}
-	*ret = c->path;
+	*ret = child->path;
 	return 0;
 }
 
 ARRAY_COMPARE(by_obj, struct owned, obj)
 
-struct owned *census_owners__find(const struct census_owners *l, uint64_t obj)
+struct owned *census_owners__find(const struct census_owners *owners, uint64_t obj)
 {
 	struct owned key = { .obj = obj };
 
-	return l->nowned ? bsearch(&key, l->owned, l->nowned, sizeof(key), by_obj) : NULL;
+	return owners->nowned ? bsearch(&key, owners->owned, owners->nowned, sizeof(key), by_obj)
+			      : NULL;
 }
 
 /* The first search: records a tensor or model with its place. */
-static int add_owned(struct census_owners *l, struct child *c, uint64_t obj)
+static int add_owned(struct census_owners *owners, struct child *child, uint64_t obj)
 {
 	uint32_t path;
-	int err = make_path(l, c, &path)
-			  ?: array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
+	int err = make_path(owners, child, &path)
+			  ?: array__grow(&owners->owned, &owners->capowned, owners->nowned + 1,
+					 sizeof(*owners->owned));
 
 	if (!err)
-		l->owned[l->nowned++] = (struct owned){
+		owners->owned[owners->nowned++] = (struct owned){
 			obj, path,
-			c->holder->root | (c->holder->is_state || c->is_state ? OWNED_STATE : 0)
+			child->holder->root |
+				(child->holder->is_state || child->is_state ? OWNED_STATE : 0)
 		};
 	return err;
 }
 
 /* Records the graph of a tensor that only the second search found. The graph's node is read at
  * once, because the tensor may be gone soon. */
-static int add_fresh(struct census_owners *l, struct child *c, uint64_t obj)
+static int add_fresh(struct census_owners *owners, struct child *child, uint64_t obj)
 {
-	struct pytensor t = { .obj = obj };
+	struct pytensor tensor = { .obj = obj };
 	uint32_t path;
-	int err = l->nfresh < FRESH_MAX ? pytensors__read(l->r->c->tensors, &t, 1) : 0;
+	int err = owners->nfresh < FRESH_MAX ? pytensors__read(owners->r->c->tensors, &tensor, 1)
+					     : 0;
 
-	if (err || t.state != PYTENSOR_OK || !t.grad_fn)
+	if (err || tensor.state != PYTENSOR_OK || !tensor.grad_fn)
 		return err;
-	err = make_path(l, c, &path)
-		      ?: array__grow(&l->fresh, &l->capfresh, l->nfresh + 1, sizeof(*l->fresh));
+	err = make_path(owners, child, &path)
+		      ?: array__grow(&owners->fresh, &owners->capfresh, owners->nfresh + 1,
+				     sizeof(*owners->fresh));
 	if (!err)
-		l->fresh[l->nfresh++] = (struct owned){ t.grad_fn, path, c->holder->root };
+		owners->fresh[owners->nfresh++] = (struct owned){ tensor.grad_fn, path,
+								  child->holder->root };
 	return err;
 }
 
@@ -132,24 +138,24 @@ static int take_global(struct census_owners *before, struct owned *was, const ch
 }
 
 /* The second search: notes in the first one's list whether the tensor is where it was. */
-static int compare_found(struct census_owners *l, struct child *c, uint64_t obj)
+static int compare_found(struct census_owners *owners, struct child *child, uint64_t obj)
 {
-	struct owned *was = census_owners__find(l->before, obj);
-	const char *suffix = l->roots[c->holder->root].suffix;
+	struct owned *was = census_owners__find(owners->before, obj);
+	const char *suffix = owners->roots[child->holder->root].suffix;
 	uint32_t path;
 	int err;
 
 	if (!was) /* a new tensor, which may have replaced another one */
-		return add_fresh(l, c, obj);
+		return add_fresh(owners, child, obj);
 	if (was->root & OWNED_AGAIN)
 		return 0;
 	was->root |= OWNED_AGAIN;
-	err = make_path(l, c, &path);
+	err = make_path(owners, child, &path);
 	if (err)
 		return err;
-	if (strcmp(l->before->text + was->path, l->text + path) ||
-	    strcmp(l->before->roots[was->root & ROOT_MASK].suffix, suffix))
-		return take_global(l->before, was, l->text + path, suffix);
+	if (strcmp(owners->before->text + was->path, owners->text + path) ||
+	    strcmp(owners->before->roots[was->root & ROOT_MASK].suffix, suffix))
+		return take_global(owners->before, was, owners->text + path, suffix);
 	was->root |= OWNED_SAME;
 	return 0;
 }
@@ -160,36 +166,38 @@ static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
 }
 
 /* Finds the memory of an object: its own, or the memory that it points to. 0, or -errno if it has
- * none. Layouts: the words after the head, from w[2] on. */
-static int find_memory(struct census_owners *l, uint64_t obj, enum shape shape,
+ * none. Layouts: the words after the head, from words[2] on. */
+static int find_memory(struct census_owners *owners, uint64_t obj, enum shape shape,
 		       struct owned_memory *ret)
 {
-	uint64_t w[8], dims, strides;
-	int err = shape == SHAPE_STR ? 0 : memcache__read(l->r->c->cache, obj, w, sizeof(w));
+	uint64_t words[8], dims, strides;
+	int err = shape == SHAPE_STR
+			  ? 0
+			  : memcache__read(owners->r->c->cache, obj, words, sizeof(words));
 
 	if (err)
 		return err;
 	switch (shape) {
 	case SHAPE_STR:
 		ret->addr = obj;
-		return pystr__size(&l->r->m, obj, &ret->size);
+		return pystr__size(&owners->r->m, obj, &ret->size);
 	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
 		ret->addr = obj;
-		ret->size = w[2] + BYTES_OVERHEAD;
+		ret->size = words[2] + BYTES_OVERHEAD;
 		return 0;
 	case SHAPE_BYTEARRAY: /* ob_size, ob_alloc, ob_bytes */
-		ret->addr = w[4];
-		ret->size = w[3];
+		ret->addr = words[4];
+		ret->size = words[3];
 		return 0;
 	case SHAPE_MMAP: /* data, size */
-		ret->addr = w[2];
-		ret->size = w[3];
+		ret->addr = words[2];
+		ret->size = words[3];
 		return 0;
 	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base; in C order */
-		ret->addr = w[2];
+		ret->addr = words[2];
 		/* an array with a base does not own its memory */
-		if (w[6] || !(uint32_t)w[3] || pymem__u64(&l->r->m, w[4], &dims) ||
-		    pymem__u64(&l->r->m, w[5], &strides))
+		if (words[6] || !(uint32_t)words[3] || pymem__u64(&owners->r->m, words[4], &dims) ||
+		    pymem__u64(&owners->r->m, words[5], &strides))
 			return -ENOENT;
 		return __builtin_mul_overflow(dims, strides, &ret->size) ? -EBADMSG : 0;
 	default:
@@ -198,110 +206,117 @@ static int find_memory(struct census_owners *l, uint64_t obj, enum shape shape,
 }
 
 /* Records the memory of an object. */
-static int add_memory(struct census_owners *l, struct child *c, uint64_t obj, enum shape shape)
+static int add_memory(struct census_owners *owners, struct child *child, uint64_t obj,
+		      enum shape shape)
 {
-	struct owned_memory m = { .container = c->holder->obj, .root = c->holder->root };
+	struct owned_memory memory = { .container = child->holder->obj,
+				       .root = child->holder->root };
 	int err = 0;
 
-	if (l->nmemory >= MEMORY_MAX || find_memory(l, obj, shape, &m) || m.size > MEMORY_SIZE_MAX)
+	if (owners->nmemory >= MEMORY_MAX || find_memory(owners, obj, shape, &memory) ||
+	    memory.size > MEMORY_SIZE_MAX)
 		return 0;
-	err = map64__set(l->visited, obj, 1) ?: make_path(l, c, &m.path);
+	err = map64__set(owners->visited, obj, 1) ?: make_path(owners, child, &memory.path);
 	if (err)
 		return err;
-	err = array__grow(&l->memory, &l->capmemory, l->nmemory + 1, sizeof(m));
+	err = array__grow(&owners->memory, &owners->capmemory, owners->nmemory + 1, sizeof(memory));
 	if (!err)
-		l->memory[l->nmemory++] = m;
+		owners->memory[owners->nmemory++] = memory;
 	return err;
 }
 
 /* Handles an object found in a container: records a tensor or memory, or queues a container. */
-int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj)
+int census_owners__add_found(struct census_owners *owners, struct child *child, uint64_t obj)
 {
 	uint64_t type, unused;
 	enum shape shape;
 	uint32_t path;
 	int err;
 
-	l->items++;
-	err = census_owners__shape_of(l, obj, &type, &shape);
+	owners->items++;
+	err = census_owners__shape_of(owners, obj, &type, &shape);
 	if (!err && shape == SHAPE_TENSOR) {
-		err = add_tensor(l, c, obj);
-		if (err || c->holder->depth) /* a variable's tensor may have attributes */
+		err = add_tensor(owners, child, obj);
+		if (err || child->holder->depth) /* a variable's tensor may have attributes */
 			return err;
 	}
-	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &unused))
+	if (err || shape == SHAPE_NONE || map64__get(owners->visited, obj, &unused))
 		return err;
 	if (shape >= SHAPE_MEMORY)
-		return add_memory(l, c, obj, shape);
-	if (map64__get(l->r->model_at, obj, &unused)) /* models get paths, as tensors do */
-		err = add_tensor(l, c, obj);
+		return add_memory(owners, child, obj, shape);
+	if (map64__get(owners->r->model_at, obj, &unused)) /* models get paths, as tensors do */
+		err = add_tensor(owners, child, obj);
 	if (err)
 		return err;
-	if (c->holder->depth >= DEPTH_MAX)
+	if (child->holder->depth >= DEPTH_MAX)
 		return 0;
-	if (l->nnodes >= NODES_MAX) { /* the containers in the queue are still examined */
-		l->full = true;
+	if (owners->nnodes >= NODES_MAX) { /* the containers in the queue are still examined */
+		owners->full = true;
 		return 0;
 	}
-	err = map64__set(l->visited, obj, 1) ?: make_path(l, c, &path);
+	err = map64__set(owners->visited, obj, 1) ?: make_path(owners, child, &path);
 	if (err)
 		return err;
-	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	err = array__grow(&owners->nodes, &owners->capnodes, owners->nnodes + 1,
+			  sizeof(*owners->nodes));
 	if (!err)
-		l->nodes[l->nnodes++] = (struct node){ .obj = obj,
-						       .type = type,
-						       .path = path,
-						       .root = c->holder->root,
-						       .shape = shape,
-						       .is_state = c->holder->is_state ||
-								   c->is_state,
-						       .depth = c->holder->depth + 1 };
+		owners->nodes[owners->nnodes++] = (struct node){
+			.obj = obj,
+			.type = type,
+			.path = path,
+			.root = child->holder->root,
+			.shape = shape,
+			.is_state = child->holder->is_state || child->is_state,
+			.depth = child->holder->depth + 1
+		};
 	return err;
 }
 
 /* Queues a container once more if its turn ended at item `end` of n. NODES_MAX does not count
  * these: a turn has thousands of items, so they are few. */
-int census_owners__add_rest(struct census_owners *l, const struct node *holder, uint64_t end,
+int census_owners__add_rest(struct census_owners *owners, const struct node *holder, uint64_t end,
 			    uint64_t n)
 {
 	int err;
 
-	if (end >= n || census_owners__over_limit(l))
+	if (end >= n || census_owners__over_limit(owners))
 		return 0;
-	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	err = array__grow(&owners->nodes, &owners->capnodes, owners->nnodes + 1,
+			  sizeof(*owners->nodes));
 	if (err)
 		return err;
-	l->nodes[l->nnodes] = *holder;
-	l->nodes[l->nnodes++].examined = end;
+	owners->nodes[owners->nnodes] = *holder;
+	owners->nodes[owners->nnodes++].examined = end;
 	return 0;
 }
 
 /* ---- roots ---- */
 
-int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret)
+int census_owners__open_root(struct census_owners *owners, const char *suffix, uint32_t *ret)
 {
-	int err = l->nroots < ROOT_MASK
-			  ? array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots))
+	int err = owners->nroots < ROOT_MASK
+			  ? array__grow(&owners->roots, &owners->caproots, owners->nroots + 1,
+					sizeof(*owners->roots))
 			  : -E2BIG;
 
 	if (err)
 		return err;
-	l->roots[l->nroots].suffix = strdup(suffix);
-	if (!l->roots[l->nroots].suffix)
+	owners->roots[owners->nroots].suffix = strdup(suffix);
+	if (!owners->roots[owners->nroots].suffix)
 		return -ENOMEM;
-	*ret = l->nroots++;
+	*ret = owners->nroots++;
 	return 0;
 }
 
-int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
+int census_owners__add_local(struct census_owners *owners, const char *name, const char *suffix,
 			     uint64_t obj)
 {
 	struct node none = { .depth = 0 };
-	struct child c = { .holder = &none };
-	int err = census_owners__open_root(l, suffix, &none.root);
+	struct child child = { .holder = &none };
+	int err = census_owners__open_root(owners, suffix, &none.root);
 
 	if (err)
 		return err;
-	snprintf(c.word, sizeof(c.word), "%s", name);
-	return census_owners__add_found(l, &c, obj);
+	snprintf(child.word, sizeof(child.word), "%s", name);
+	return census_owners__add_found(owners, &child, obj);
 }

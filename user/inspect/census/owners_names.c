@@ -11,15 +11,15 @@
 #include "base/map64.h"
 #include "inspect/census/owners.h"
 
-int census__find_owners(struct reading *r, struct census_owners **ret)
+int census__find_owners(struct reading *reading, struct census_owners **ret)
 {
-	struct census_owners *l = calloc(1, sizeof(*l));
-	int err = l ? census_owners__search(r, l, NULL) : -ENOMEM;
+	struct census_owners *owners = calloc(1, sizeof(*owners));
+	int err = owners ? census_owners__search(reading, owners, NULL) : -ENOMEM;
 
 	if (err)
-		census_owners__free(l);
+		census_owners__free(owners);
 	else
-		*ret = l;
+		*ret = owners;
 	return err;
 }
 
@@ -32,29 +32,31 @@ void census_owners__free(struct census_owners *o)
 
 /* Sets the name of a tensor. Tensors of one container share the name's text. names: path -> offset
  * of the name. */
-static int set_name(struct reading *r, struct label *label, const struct census_owners *l,
-		    const struct owned *o, struct map64 *names)
+static int set_name(struct reading *reading, struct label *label,
+		    const struct census_owners *owners, const struct owned *owned,
+		    struct map64 *names)
 {
 	char name[CENSUS_NAME_ROOM];
 	uint64_t known;
 	int err;
 
-	if (map64__get(names, o->path, &known)) {
+	if (map64__get(names, owned->path, &known)) {
 		label->name = (uint32_t)known;
 		return 0;
 	}
-	snprintf(name, sizeof(name), "%s%s", l->text + o->path,
-		 l->roots[o->root & ROOT_MASK].suffix);
-	err = reading__add_text(r, name, &label->name);
-	return err ?: map64__set(names, o->path, label->name);
+	snprintf(name, sizeof(name), "%s%s", owners->text + owned->path,
+		 owners->roots[owned->root & ROOT_MASK].suffix);
+	err = reading__add_text(reading, name, &label->name);
+	return err ?: map64__set(names, owned->path, label->name);
 }
 
 /* ---- tensors that replace others ---- */
 
-static uint64_t hash_place(const struct census_owners *l, const struct owned *o,
+static uint64_t hash_place(const struct census_owners *owners, const struct owned *owned,
 			   struct hash_seed seed)
 {
-	const char *path = l->text + o->path, *suffix = l->roots[o->root & ROOT_MASK].suffix;
+	const char *path = owners->text + owned->path,
+		   *suffix = owners->roots[owned->root & ROOT_MASK].suffix;
 
 	return hash__bytes(seed, path, strlen(path)) +
 	       31 * hash__bytes(seed, suffix, strlen(suffix));
@@ -62,7 +64,7 @@ static uint64_t hash_place(const struct census_owners *l, const struct owned *o,
 
 /* A variable such as "state" in "state = step(state)" has another tensor in each search. Keeps the
  * graphs of the second search's tensors at places where the first search had found a tensor. */
-static int keep_replaced(struct reading *r, const struct census_owners *before,
+static int keep_replaced(struct reading *reading, const struct census_owners *before,
 			 const struct census_owners *after)
 {
 	struct hash_seed seed = hash__seed();
@@ -74,19 +76,19 @@ static int keep_replaced(struct reading *r, const struct census_owners *before,
 	for (size_t i = 0; !err && i < before->nowned; i++)
 		if (!i || before->owned[i].path != before->owned[i - 1].path)
 			err = map64__set(places, hash_place(before, &before->owned[i], seed), i);
-	r->passing = calloc(after->nfresh + 1, sizeof(*r->passing));
-	if (!err && !r->passing)
+	reading->passing = calloc(after->nfresh + 1, sizeof(*reading->passing));
+	if (!err && !reading->passing)
 		err = -ENOMEM;
 	for (size_t i = 0; !err && i < after->nfresh; i++) {
-		const struct owned *o = &after->fresh[i];
+		const struct owned *owned = &after->fresh[i];
 
-		if (!map64__get(places, hash_place(after, o, seed), &known))
+		if (!map64__get(places, hash_place(after, owned, seed), &known))
 			continue;
-		snprintf(name, sizeof(name), "%s%s", after->text + o->path,
-			 after->roots[o->root & ROOT_MASK].suffix);
-		r->passing[r->npassing].grad_fn = o->obj;
-		err = reading__add_text(r, name, &r->passing[r->npassing].name);
-		r->npassing += !err;
+		snprintf(name, sizeof(name), "%s%s", after->text + owned->path,
+			 after->roots[owned->root & ROOT_MASK].suffix);
+		reading->passing[reading->npassing].grad_fn = owned->obj;
+		err = reading__add_text(reading, name, &reading->passing[reading->npassing].name);
+		reading->npassing += !err;
 	}
 	map64__free(places);
 	return err;
@@ -95,39 +97,39 @@ static int keep_replaced(struct reading *r, const struct census_owners *before,
 /* ---- other memory ---- */
 
 /* Numbers the containers of a search by address. */
-static int index_nodes(const struct census_owners *l, struct map64 *at)
+static int index_nodes(const struct census_owners *owners, struct map64 *at)
 {
 	int err = 0;
 
-	for (size_t i = 0; !err && i < l->nnodes; i++)
-		err = map64__set(at, l->nodes[i].obj, i);
+	for (size_t i = 0; !err && i < owners->nnodes; i++)
+		err = map64__set(at, owners->nodes[i].obj, i);
 	return err;
 }
 
-/* Whether the container of an object's memory had the same path in the first search. */
+/* True if the container of an object's memory had the same path in the first search. */
 static bool is_same_place(const struct census_owners *before, const struct map64 *nodes,
-			  const struct census_owners *after, const struct owned_memory *m)
+			  const struct census_owners *after, const struct owned_memory *memory)
 {
 	const struct node *was;
 	uint64_t i;
 
-	if (!m->container)
+	if (!memory->container)
 		return true;
-	if (!map64__get(nodes, m->container, &i))
+	if (!map64__get(nodes, memory->container, &i))
 		return false;
 	was = &before->nodes[i];
 	/* The path of the object begins with that of its container. */
-	return !strncmp(after->text + m->path, before->text + was->path,
+	return !strncmp(after->text + memory->path, before->text + was->path,
 			strlen(before->text + was->path)) &&
-	       !strcmp(before->roots[was->root].suffix, after->roots[m->root].suffix);
+	       !strcmp(before->roots[was->root].suffix, after->roots[memory->root].suffix);
 }
 
 /* Sets *ret to the name of a place, which the objects of one container share. names: place ->
  * offset of the name. */
-static int name_place(struct reading *r, const struct census_owners *l,
-		      const struct owned_memory *m, struct map64 *names, uint32_t *ret)
+static int name_place(struct reading *reading, const struct census_owners *owners,
+		      const struct owned_memory *memory, struct map64 *names, uint32_t *ret)
 {
-	uint64_t key = (uint64_t)m->path << 32 | m->root, at;
+	uint64_t key = (uint64_t)memory->path << 32 | memory->root, at;
 	char name[CENSUS_NAME_ROOM];
 	int err;
 
@@ -135,13 +137,14 @@ static int name_place(struct reading *r, const struct census_owners *l,
 		*ret = (uint32_t)at;
 		return 0;
 	}
-	snprintf(name, sizeof(name), "%s%s", l->text + m->path, l->roots[m->root].suffix);
-	err = reading__add_text(r, name, ret);
+	snprintf(name, sizeof(name), "%s%s", owners->text + memory->path,
+		 owners->roots[memory->root].suffix);
+	err = reading__add_text(reading, name, ret);
 	return err ?: map64__set(names, key, *ret);
 }
 
 /* Adds the memory that the second search found, if its container is where it was. */
-static int take_memory(struct reading *r, const struct census_owners *before,
+static int take_memory(struct reading *reading, const struct census_owners *before,
 		       const struct census_owners *after)
 {
 	struct map64 *nodes = map64__new();
@@ -150,15 +153,16 @@ static int take_memory(struct reading *r, const struct census_owners *before,
 	size_t cap = 0;
 
 	for (size_t i = 0; !err && i < after->nmemory; i++) {
-		const struct owned_memory *m = &after->memory[i];
-		struct held h = { m->addr, m->size, 0 };
+		const struct owned_memory *memory = &after->memory[i];
+		struct held held = { memory->addr, memory->size, 0 };
 
-		if (!is_same_place(before, nodes, after, m))
+		if (!is_same_place(before, nodes, after, memory))
 			continue;
-		err = name_place(r, after, m, names, &h.name)
-			      ?: array__grow(&r->held, &cap, r->nheld + 1, sizeof(h));
+		err = name_place(reading, after, memory, names, &held.name)
+			      ?: array__grow(&reading->held, &cap, reading->nheld + 1,
+					     sizeof(held));
 		if (!err)
-			r->held[r->nheld++] = h;
+			reading->held[reading->nheld++] = held;
 	}
 	map64__free(nodes);
 	map64__free(names);
@@ -176,36 +180,37 @@ static bool is_gradient(const char *path)
 }
 
 /* Searches again, and names the tensors that are at the same place as in the first search. */
-int census__name_owners(struct reading *r, struct census_list *list, struct census_owners *before)
+int census__name_owners(struct reading *reading, struct census_list *list,
+			struct census_owners *before)
 {
 	struct map64 *names = map64__new();
 	struct census_owners after = { 0 };
-	int err = names ? census_owners__search(r, &after, before) : -ENOMEM;
+	int err = names ? census_owners__search(reading, &after, before) : -ENOMEM;
 
-	for (size_t n = 0; !err && n < list->n; n++) {
-		const struct pytensor *t = &list->v[n];
-		const struct owned *o;
+	for (size_t i = 0; !err && i < list->n; i++) {
+		const struct pytensor *tensor = &list->v[i];
+		const struct owned *owned;
 
-		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER ||
-		    list->labels[n].name)
+		if (!tensor->obj || tensor->state != PYTENSOR_OK ||
+		    list->labels[i].kind != CENSUS_OTHER || list->labels[i].name)
 			continue;
-		o = census_owners__find(before, t->obj);
-		if (!o || !(o->root & OWNED_SAME))
+		owned = census_owners__find(before, tensor->obj);
+		if (!owned || !(owned->root & OWNED_SAME))
 			continue;
-		err = set_name(r, &list->labels[n], before, o, names);
-		if (o->root & OWNED_STATE)
-			list->labels[n].kind = CENSUS_OPTIMIZER;
-		else if (is_gradient(before->text + o->path))
-			list->labels[n].kind = CENSUS_GRADIENT;
+		err = set_name(reading, &list->labels[i], before, owned, names);
+		if (owned->root & OWNED_STATE)
+			list->labels[i].kind = CENSUS_OPTIMIZER;
+		else if (is_gradient(before->text + owned->path))
+			list->labels[i].kind = CENSUS_GRADIENT;
 	}
-	r->holders_cut = before->cut || before->full || after.cut || after.full;
+	reading->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (err)
 		goto out;
-	err = census__reach_models(r, before);
+	err = census__reach_models(reading, before);
 	if (!err && after.nfresh)
-		err = keep_replaced(r, before, &after);
-	if (r->o->memory)
-		err = err ?: take_memory(r, before, &after);
+		err = keep_replaced(reading, before, &after);
+	if (reading->o->memory)
+		err = err ?: take_memory(reading, before, &after);
 out:
 	census_owners__fini(&after);
 	map64__free(names);

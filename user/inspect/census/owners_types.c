@@ -77,11 +77,12 @@ static const struct {
 static const char *const empty_classes[] = { "ModuleSpec", "SourceFileLoader",
 					     "ExtensionFileLoader" };
 
-static bool is_empty_class(struct reading *r, uint64_t type)
+/* True if objects of the class hold no tensor. Also true if its name cannot be read. */
+static bool is_empty_class(struct reading *reading, uint64_t type)
 {
 	char name[64];
 
-	if (pytype__name(&r->m, type, name, sizeof(name)) < 0)
+	if (pytype__name(&reading->m, type, name, sizeof(name)) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(empty_classes) / sizeof(*empty_classes); i++)
 		if (!strcmp(name, empty_classes[i]))
@@ -90,16 +91,16 @@ static bool is_empty_class(struct reading *r, uint64_t type)
 }
 
 /* Sets *ret to the shape of a type in C that by_name lists. False: it is not listed. */
-static bool shape_by_name(struct reading *r, uint64_t base, enum shape *ret)
+static bool shape_by_name(struct reading *reading, uint64_t base, enum shape *ret)
 {
 	char name[64];
 
-	if (pytype__name(&r->m, base, name, sizeof(name)) < 0)
+	if (pytype__name(&reading->m, base, name, sizeof(name)) < 0)
 		return false;
 	for (size_t i = 0; i < sizeof(by_name) / sizeof(*by_name); i++)
 		if (!strcmp(name, by_name[i].name)) {
 			*ret = by_name[i].shape;
-			if ((*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP) && !r->o->memory)
+			if ((*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP) && !reading->o->memory)
 				*ret = SHAPE_NONE;
 			return true;
 		}
@@ -107,156 +108,165 @@ static bool shape_by_name(struct reading *r, uint64_t base, enum shape *ret)
 }
 
 /* Adds the slots that a class in Python declares. */
-static int add_slots(struct census_owners *l, uint64_t type, struct owner_type *t)
+static int add_slots(struct census_owners *owners, uint64_t type, struct owner_type *to)
 {
-	const struct pylayout *y = l->r->m.l;
-	struct member m;
+	const struct pylayout *layout = owners->r->m.l;
+	struct member member;
 	uint64_t at;
 
-	if (pymem__constant_u64(&l->r->m, type + y->tp_members, &at) || !at)
+	if (pymem__constant_u64(&owners->r->m, type + layout->tp_members, &at) || !at)
 		return 0;
-	for (int i = 0; i < MEMBERS_MAX && t->nslots < SLOTS_MAX; i++, at += sizeof(m)) {
-		int err = pymem__read_constant(&l->r->m, at, &m, sizeof(m));
+	for (int i = 0; i < MEMBERS_MAX && to->nslots < SLOTS_MAX; i++, at += sizeof(member)) {
+		int err = pymem__read_constant(&owners->r->m, at, &member, sizeof(member));
 
-		if (err || !m.name)
+		if (err || !member.name)
 			return 0;
-		if (m.type != MEMBER_OBJECT || m.offset < HEAD || m.offset > 1u << 20)
+		if (member.type != MEMBER_OBJECT || member.offset < HEAD ||
+		    member.offset > 1u << 20)
 			continue;
-		err = array__grow(&l->slots, &l->capslots, l->nslots + 1, sizeof(*l->slots));
+		err = array__grow(&owners->slots, &owners->capslots, owners->nslots + 1,
+				  sizeof(*owners->slots));
 		if (err)
 			return err;
-		l->slots[l->nslots++] = (struct owner_slot){ m.name, (uint32_t)m.offset };
-		t->nslots++;
+		owners->slots[owners->nslots++] = (struct owner_slot){ member.name,
+								       (uint32_t)member.offset };
+		to->nslots++;
 	}
 	return 0;
 }
 
 /* Finds the first class in C among a type and its bases, and the slots of the classes before it.
  * *base 0: there is none. */
-static int find_base(struct census_owners *l, uint64_t type, struct owner_type *t, uint64_t *base)
+static int find_base(struct census_owners *owners, uint64_t type, struct owner_type *t,
+		     uint64_t *base)
 {
 	uint64_t mro[PYTYPE_MRO_MAX], dealloc;
-	int n = pytype__mro(&l->r->m, type, mro, PYTYPE_MRO_MAX), err = 0;
+	int n = pytype__mro(&owners->r->m, type, mro, PYTYPE_MRO_MAX), err = 0;
 
 	*base = n > 0 ? 0 : type; /* CPython 3.9 and before do not prepare all of its own types */
-	t->slots = l->nslots;
+	t->slots = owners->nslots;
 	for (int i = 0; !err && i < n; i++) {
-		if (pymem__constant_u64(&l->r->m, mro[i] + l->r->m.l->tp_dealloc, &dealloc))
+		if (pymem__constant_u64(&owners->r->m, mro[i] + owners->r->m.l->tp_dealloc,
+					&dealloc))
 			return 0;
-		if (dealloc != l->python_dealloc) {
+		if (dealloc != owners->python_dealloc) {
 			*base = mro[i];
 			return 0;
 		}
-		err = add_slots(l, mro[i], t);
+		err = add_slots(owners, mro[i], t);
 	}
 	return err;
 }
 
 /* Sets the number of the base's words that are searched, and whether items follow them. */
-static void find_words(struct census_owners *l, uint64_t base, struct owner_type *t)
+static void find_words(struct census_owners *owners, uint64_t base, struct owner_type *type)
 {
-	const struct pylayout *y = l->r->m.l;
+	const struct pylayout *layout = owners->r->m.l;
 	uint64_t flags, size, item;
 
-	if (pymem__constant_u64(&l->r->m, base + y->tp_flags, &flags) || !(flags & TYPE_TRACKED) ||
-	    pymem__constant_u64(&l->r->m, base + y->tp_basicsize, &size) ||
-	    pymem__constant_u64(&l->r->m, base + y->tp_basicsize + 8, &item) || size <= HEAD)
+	if (pymem__constant_u64(&owners->r->m, base + layout->tp_flags, &flags) ||
+	    !(flags & TYPE_TRACKED) ||
+	    pymem__constant_u64(&owners->r->m, base + layout->tp_basicsize, &size) ||
+	    pymem__constant_u64(&owners->r->m, base + layout->tp_basicsize + 8, &item) ||
+	    size <= HEAD)
 		return;
 	size = (size - HEAD) / 8;
-	t->words = size < OWNER_WORDS_MAX ? size : OWNER_WORDS_MAX;
-	t->items = item == 8;
+	type->words = size < OWNER_WORDS_MAX ? size : OWNER_WORDS_MAX;
+	type->items = item == 8;
 }
 
 /* Finds the shape of a type, its slots, and whether its objects have attributes. */
-static int examine_type(struct census_owners *l, uint64_t type, uint64_t flags,
-			struct owner_type *t)
+static int examine_type(struct census_owners *owners, uint64_t type, uint64_t flags,
+			struct owner_type *to)
 {
 	enum shape shape = SHAPE_NONE;
 	uint64_t dictoffset, base;
 	int err;
 
-	if (is_empty_class(l->r, type))
+	if (is_empty_class(owners->r, type))
 		return 0;
-	err = find_base(l, type, t, &base);
+	err = find_base(owners, type, to, &base);
 	if (err || !base)
 		return err;
-	if (pymem__constant_u64(&l->r->m, type + l->r->m.l->tp_dictoffset, &dictoffset))
+	if (pymem__constant_u64(&owners->r->m, type + owners->r->m.l->tp_dictoffset, &dictoffset))
 		return 0;
-	t->attrs = dictoffset || (l->r->m.l->minor >= 11 && flags & TYPE_MANAGED_DICT);
-	t->dict = (int64_t)dictoffset > 0 && dictoffset < 1u << 20 ? (uint32_t)dictoffset : 0;
+	to->attrs = dictoffset || (owners->r->m.l->minor >= 11 && flags & TYPE_MANAGED_DICT);
+	to->dict = (int64_t)dictoffset > 0 && dictoffset < 1u << 20 ? (uint32_t)dictoffset : 0;
 	if (flags & PYTYPE_LIST)
 		shape = SHAPE_LIST;
 	else if (flags & PYTYPE_TUPLE)
 		shape = SHAPE_TUPLE;
 	else if (flags & PYTYPE_DICT)
 		shape = SHAPE_DICT;
-	else if (!shape_by_name(l->r, base, &shape))
+	else if (!shape_by_name(owners->r, base, &shape))
 		shape = SHAPE_INSTANCE;
 	if (shape == SHAPE_INSTANCE || shape == SHAPE_GENERATOR ||
-	    (shape == SHAPE_QUEUE && l->r->m.l->minor < 13))
-		find_words(l, base, t);
-	if (shape == SHAPE_INSTANCE && !t->words && !t->items && !t->attrs && !t->nslots)
+	    (shape == SHAPE_QUEUE && owners->r->m.l->minor < 13))
+		find_words(owners, base, to);
+	if (shape == SHAPE_INSTANCE && !to->words && !to->items && !to->attrs && !to->nslots)
 		shape = SHAPE_NONE;
-	t->shape = shape;
+	to->shape = shape;
 	return 0;
 }
 
 /* Sets *t for a type: tensors, classes and objects with memory by their flags, others by their
  * bases. */
-static int shape_of_type(struct census_owners *l, uint64_t type, struct owner_type *t)
+static int shape_of_type(struct census_owners *owners, uint64_t type, struct owner_type *t)
 {
 	enum type_kind kind;
 	uint64_t flags;
-	int err = reading__type_kind(l->r, type, &kind);
+	int err = reading__type_kind(owners->r, type, &kind);
 
 	if (err)
 		return err;
-	if (pymem__constant_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags))
+	if (pymem__constant_u64(&owners->r->m, type + owners->r->m.l->tp_flags, &flags))
 		flags = TYPE_ATOMS;
 	if (type_kind__is_tensor(kind)) {
-		err = examine_type(l, type, flags, t);
+		err = examine_type(owners, type, flags, t);
 		t->shape = SHAPE_TENSOR;
 		return err;
 	}
-	if (l->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
+	if (owners->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
 		t->shape = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
 	else if (flags & PYTYPE_TYPE)
 		t->shape = SHAPE_CLASS;
 	else if (!(flags & TYPE_ATOMS))
-		return examine_type(l, type, flags, t);
+		return examine_type(owners, type, flags, t);
 	return 0;
 }
 
-/* Adds a type. *ret: its value in l->types. */
-static int add_type(struct census_owners *l, uint64_t type, uint64_t *ret)
+/* Adds a type. *ret: its value in owners->types. */
+static int add_type(struct census_owners *owners, uint64_t type, uint64_t *ret)
 {
-	struct owner_type t = { 0 };
-	int err = array__grow(&l->kinds, &l->capkinds, l->nkinds + 1, sizeof(*l->kinds))
-			  ?: shape_of_type(l, type, &t);
+	struct owner_type known = { 0 };
+	int err = array__grow(&owners->kinds, &owners->capkinds, owners->nkinds + 1,
+			      sizeof(*owners->kinds))
+			  ?: shape_of_type(owners, type, &known);
 
 	if (err)
 		return err;
-	*ret = t.shape;
-	if (t.shape != SHAPE_NONE && l->nkinds < TYPES_MAX) {
-		l->kinds[l->nkinds] = t;
-		*ret |= (uint64_t)l->nkinds++ << 8;
+	*ret = known.shape;
+	if (known.shape != SHAPE_NONE && owners->nkinds < TYPES_MAX) {
+		owners->kinds[owners->nkinds] = known;
+		*ret |= (uint64_t)owners->nkinds++ << 8;
 	}
-	return map64__set(l->types, type, *ret);
+	return map64__set(owners->types, type, *ret);
 }
 
-/* Whether an array of numpy holds objects: data, nd, dimensions, strides, base, descr, flags. The
+/* True if an array of numpy holds objects: data, nd, dimensions, strides, base, descr, flags. The
  * second field of descr begins with its kind, which is 'O' then. */
-static bool holds_objects(struct census_owners *l, uint64_t obj)
+static bool holds_objects(struct census_owners *owners, uint64_t obj)
 {
 	uint64_t descr, kind;
 
-	return !memcache__read(l->r->c->cache, obj + HEAD + 40, &descr, sizeof(descr)) &&
-	       !memcache__read(l->r->c->cache, descr + HEAD + 8, &kind, sizeof(kind)) &&
+	return !memcache__read(owners->r->c->cache, obj + HEAD + 40, &descr, sizeof(descr)) &&
+	       !memcache__read(owners->r->c->cache, descr + HEAD + 8, &kind, sizeof(kind)) &&
 	       (kind & 0xff) == 'O';
 }
 
-/* l->types: type -> shape, and index in l->kinds << 8. */
-int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret)
+/* owners->types: type -> shape, and index in owners->kinds << 8. */
+int census_owners__shape_of(struct census_owners *owners, uint64_t obj, uint64_t *type,
+			    enum shape *ret)
 {
 	uint64_t known;
 	int err;
@@ -264,37 +274,39 @@ int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *typ
 	*ret = SHAPE_NONE;
 	if (!obj || obj % 8)
 		return 0;
-	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) ||
+	if (memcache__read(owners->r->c->cache, obj + owners->r->m.l->ob_type, type,
+			   sizeof(*type)) ||
 	    !*type || *type % 8)
 		return 0;
-	if (!map64__get(l->types, *type, &known)) {
-		err = add_type(l, *type, &known);
+	if (!map64__get(owners->types, *type, &known)) {
+		err = add_type(owners, *type, &known);
 		if (err)
 			return err;
 	}
 	*ret = known & 0xff;
-	if (*ret == SHAPE_ARRAY && holds_objects(l, obj))
+	if (*ret == SHAPE_ARRAY && holds_objects(owners, obj))
 		*ret = SHAPE_OBJECTS;
-	else if (*ret == SHAPE_ARRAY && !l->r->o->memory)
+	else if (*ret == SHAPE_ARRAY && !owners->r->o->memory)
 		*ret = SHAPE_NONE;
 	return 0;
 }
 
-const struct owner_type *census_owners__type(const struct census_owners *l, uint64_t type)
+const struct owner_type *census_owners__type(const struct census_owners *owners, uint64_t type)
 {
 	static const struct owner_type none;
 	uint64_t known;
 
-	return map64__get(l->types, type, &known) && known >> 8 < l->nkinds ? &l->kinds[known >> 8]
-									    : &none;
+	return map64__get(owners->types, type, &known) && known >> 8 < owners->nkinds
+		       ? &owners->kinds[known >> 8]
+		       : &none;
 }
 
 bool census_owners__is_container(void *ctx, uint64_t obj)
 {
-	struct census_owners *l = ctx;
+	struct census_owners *owners = ctx;
 	enum shape shape;
 	uint64_t type;
 
-	return !census_owners__shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE &&
+	return !census_owners__shape_of(owners, obj, &type, &shape) && shape != SHAPE_NONE &&
 	       shape < SHAPE_TENSOR;
 }

@@ -64,78 +64,80 @@ static uint64_t arena_word(const struct arena *a, int64_t from_bins)
 	return proc__word(a->w + 16 + from_bins);
 }
 
-/* Whether there may be a chunk of malloc at this address. */
+/* True if there may be a chunk of malloc at this address. */
 static bool may_be_chunk(const struct host_reading *r, uint64_t addr)
 {
 	return addr % 16 == 0 && host_places__is_private_memory(&r->maps, addr, 32);
 }
 
-/* Whether w is a copy of an arena's bins, which are at the address `bins` in the target. An empty
- * bin points to itself; others point to chunks. least: empty bins that are required. */
-static bool are_bins(const struct host_reading *r, const uint8_t *w, uint64_t bins, unsigned least)
+/* True if words is a copy of an arena's bins, which are at the address `bins` in the target. An
+ * empty bin points to itself; others point to chunks. least: empty bins that are required. */
+static bool are_bins(const struct host_reading *reading, const uint8_t *words, uint64_t bins,
+		     unsigned least)
 {
 	unsigned empty = 0;
 
 	for (unsigned i = 0; i < BINS; i++) {
-		uint64_t fd = proc__word(w + 16 * i);
-		uint64_t bk = proc__word(w + 16 * i + 8);
+		uint64_t fd = proc__word(words + 16 * i);
+		uint64_t bk = proc__word(words + 16 * i + 8);
 		uint64_t self = bins + 16 * i - 16;
 
 		if (fd == self && bk == self)
 			empty++;
-		else if (!may_be_chunk(r, fd) || !may_be_chunk(r, bk))
+		else if (!may_be_chunk(reading, fd) || !may_be_chunk(reading, bk))
 			return false;
 	}
 	return empty >= least;
 }
 
-/* Sets top and system_mem from a->w, and verifies them and the bins. */
-static bool verify_arena(const struct host_reading *r, struct arena *a, unsigned least)
+/* Sets top and system_mem from arena->w, and verifies them and the bins. */
+static bool verify_arena(const struct host_reading *reading, struct arena *arena, unsigned least)
 {
-	uint64_t most = arena_word(a, SYSTEM_MEM + 8);
+	uint64_t most = arena_word(arena, SYSTEM_MEM + 8);
 
-	a->top = arena_word(a, TOP);
-	a->system_mem = arena_word(a, SYSTEM_MEM);
-	return may_be_chunk(r, a->top) && a->system_mem && a->system_mem <= most &&
-	       a->system_mem % HOST_PAGE == 0 && are_bins(r, a->w + 16, a->bins, least);
+	arena->top = arena_word(arena, TOP);
+	arena->system_mem = arena_word(arena, SYSTEM_MEM);
+	return may_be_chunk(reading, arena->top) && arena->system_mem &&
+	       arena->system_mem <= most && arena->system_mem % HOST_PAGE == 0 &&
+	       are_bins(reading, arena->w + 16, arena->bins, least);
 }
 
 /* Reads the arena whose bins are at `bins`. -ENOENT: it does not verify. */
-static int read_arena(const struct host_reading *r, uint64_t bins, unsigned least,
+static int read_arena(const struct host_reading *reading, uint64_t bins, unsigned least,
 		      struct arena *ret)
 {
 	int err;
 
 	ret->bins = bins;
-	err = proc__read(r->proc, bins - 16, ret->w, sizeof(ret->w));
+	err = proc__read(reading->proc, bins - 16, ret->w, sizeof(ret->w));
 	if (err)
 		return err;
-	return verify_arena(r, ret, least) ? 0 : -ENOENT;
+	return verify_arena(reading, ret, least) ? 0 : -ENOENT;
 }
 
 /* ---- finding main_arena and mp_ ---- */
 
-static bool is_libc(const struct map *m)
+static bool is_libc(const struct map *map)
 {
-	const char *base = strrchr(m->path, '/');
+	const char *base = strrchr(map->path, '/');
 
-	return m->w && !m->shared && base && !strncmp(base, "/libc", 5) &&
+	return map->w && !map->shared && base && !strncmp(base, "/libc", 5) &&
 	       (base[5] == '.' || base[5] == '-');
 }
 
 /* Finds main_arena in libc's data. Returns the address of its bins; 0: not found. */
-static uint64_t find_bins(const struct host_reading *r, const struct host_data *d,
+static uint64_t find_bins(const struct host_reading *reading, const struct host_data *data,
 			  struct arena *ret)
 {
-	for (size_t at = 16; at + TAIL <= d->len; at += 8) {
-		uint64_t self = d->addr + at - 16;
+	for (size_t at = 16; at + TAIL <= data->len; at += 8) {
+		uint64_t self = data->addr + at - 16;
 
 		/* malloc does not use the last bin, so it always points to itself */
-		if (proc__word(d->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
+		if (proc__word(data->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
 			continue;
-		ret->bins = d->addr + at;
-		memcpy(ret->w, d->v + at - 16, sizeof(ret->w));
-		if (verify_arena(r, ret, EMPTY_LEAST))
+		ret->bins = data->addr + at;
+		memcpy(ret->w, data->v + at - 16, sizeof(ret->w));
+		if (verify_arena(reading, ret, EMPTY_LEAST))
 			return ret->bins;
 	}
 	return 0;
@@ -143,61 +145,61 @@ static uint64_t find_bins(const struct host_reading *r, const struct host_data *
 
 /*
  * mp_: n_mmaps, n_mmaps_max = 65536, max_n_mmaps, no_dyn_threshold (4 bytes each), then, aligned,
- * mmapped_mem and max_mmapped_mem. Whether w is a copy of it; addr: address of the original.
+ * mmapped_mem and max_mmapped_mem. Whether words is a copy of it; addr: address of the original.
  * *mapped: mmapped_mem. A mp_ that was never used has only zeros, and is not recognized.
  */
-static bool is_mp(const uint8_t *w, uint64_t addr, uint64_t *mapped)
+static bool is_mp(const uint8_t *words, uint64_t addr, uint64_t *mapped)
 {
-	const uint8_t *mem = w + 16 + (addr & 4);
+	const uint8_t *mem = words + 16 + (addr & 4);
 	uint32_t v[4];
 
-	memcpy(v, w, sizeof(v));
+	memcpy(v, words, sizeof(v));
 	*mapped = proc__word(mem);
 	return v[1] == 65536 && v[2] && v[0] <= v[2] && v[2] <= v[1] && v[3] <= 1 &&
 	       *mapped <= proc__word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
 }
 
 /* Finds mp_ in libc's data. 0: not found, or several look like it. */
-static uint64_t find_mp(const struct host_data *d)
+static uint64_t find_mp(const struct host_data *data)
 {
 	uint64_t found = 0, mapped;
 
-	for (size_t at = 0; at + MP_BYTES <= d->len; at += 4) {
-		if (!is_mp(d->v + at, d->addr + at, &mapped))
+	for (size_t at = 0; at + MP_BYTES <= data->len; at += 4) {
+		if (!is_mp(data->v + at, data->addr + at, &mapped))
 			continue;
 		if (found)
 			return 0; /* ambiguous */
-		found = d->addr + at;
+		found = data->addr + at;
 	}
 	return found;
 }
 
 /* Reads main_arena, at the place of earlier readings or by a search. -ENOENT: not found. */
-static int find_main(struct host_reading *r, struct arena *ret)
+static int find_main(struct host_reading *reading, struct arena *ret)
 {
-	struct host_places *pl = r->places;
+	struct host_places *pl = reading->places;
 	int err = -ENOENT;
 
 	if (pl->bins) {
-		err = read_arena(r, pl->bins, 0, ret);
+		err = read_arena(reading, pl->bins, 0, ret);
 		if (!err || !host_places__is_local(err))
 			return err;
 		pl->bins = pl->delta = pl->mp = 0;
 		err = -ENOENT;
 	}
-	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
-		struct host_data d;
+	for (size_t i = 0; i < reading->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data data;
 
-		if (!is_libc(&r->maps.maps.v[i]))
+		if (!is_libc(&reading->maps.maps.v[i]))
 			continue;
-		err = host_places__read_data(r, i, DATA_MAX, &d);
+		err = host_places__read_data(reading, i, DATA_MAX, &data);
 		if (err) {
 			err = host_places__is_local(err) ? -ENOENT : err;
 			continue;
 		}
-		pl->bins = find_bins(r, &d, ret);
-		pl->mp = find_mp(&d);
-		free(d.v);
+		pl->bins = find_bins(reading, &data, ret);
+		pl->mp = find_mp(&data);
+		free(data.v);
 		err = pl->bins ? 0 : -ENOENT;
 	}
 	return err;
@@ -205,64 +207,65 @@ static int find_main(struct host_reading *r, struct arena *ret)
 
 /* ---- free chunks ---- */
 
-static int add_free(struct frees *f, uint64_t chunk, uint64_t size, enum host_free where)
+static int add_free(struct frees *frees, uint64_t chunk, uint64_t size, enum host_free where)
 {
-	f->bytes += size;
-	return host_spans__add(&f->r->free_chunks, chunk, size, where | f->other);
+	frees->bytes += size;
+	return host_spans__add(&frees->r->free_chunks, chunk, size, where | frees->other);
 }
 
 /* Reads the first words of a chunk, which lie on resident pages. 0 or -errno. */
-static int read_words(const struct frees *f, uint64_t addr, uint64_t w[4])
+static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[4])
 {
 	uint64_t start = addr & ~(uint64_t)(HOST_PAGE - 1);
-	struct page *page = &f->pages[start / HOST_PAGE % PAGES];
+	struct page *page = &frees->pages[start / HOST_PAGE % PAGES];
 	int err = 0;
 
 	if (addr - start > HOST_PAGE - 32)
-		return proc__read(f->r->proc, addr, w, 32);
+		return proc__read(frees->r->proc, addr, words, 32);
 	if (page->addr != start)
-		err = proc__read(f->r->proc, start, page->v, HOST_PAGE);
+		err = proc__read(frees->r->proc, start, page->v, HOST_PAGE);
 	page->addr = err ? 0 : start;
 	if (!err)
-		memcpy(w, page->v + (addr - start), 32);
+		memcpy(words, page->v + (addr - start), 32);
 	return err;
 }
 
-/* Reads a free chunk's size and list pointers. Sets f->bad if it cannot be a chunk. 0 or an error
- * that ends the reading. */
-static int read_chunk(struct frees *f, uint64_t addr, uint64_t *size, uint64_t *fd, uint64_t *bk)
+/* Reads a free chunk's size and list pointers. Sets frees->bad if it cannot be a chunk. 0 or an
+ * error that ends the reading. */
+static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64_t *fd,
+		      uint64_t *bk)
 {
-	uint64_t w[4] = { 0 };
+	uint64_t chunk[4] = { 0 };
 	int err;
 
-	if (++f->n > MAX_FREE || !may_be_chunk(f->r, addr)) {
-		f->bad = true;
+	if (++frees->n > MAX_FREE || !may_be_chunk(frees->r, addr)) {
+		frees->bad = true;
 		return 0;
 	}
-	err = read_words(f, addr, w);
-	*size = w[1] & SIZE_MASK;
-	*fd = w[2];
-	*bk = w[3];
+	err = read_words(frees, addr, chunk);
+	*size = chunk[1] & SIZE_MASK;
+	*fd = chunk[2];
+	*bk = chunk[3];
 	if (err || *size < 32 || *size % 16 ||
-	    !host_places__is_private_memory(&f->r->maps, addr, *size))
-		f->bad = true;
+	    !host_places__is_private_memory(&frees->r->maps, addr, *size))
+		frees->bad = true;
 	return host_places__is_local(err) ? 0 : err;
 }
 
 /* Adds the chunks of a bin: a circular list of `chunk`, the first one, to head, the bin itself. */
-static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
+static int walk_bin(struct frees *frees, uint64_t head, uint64_t chunk)
 {
 	uint64_t size, fd, bk, prev = head;
 	int err = 0;
 
-	while (chunk != head && !err && !f->bad) {
-		err = read_chunk(f, chunk, &size, &fd, &bk);
-		if (err || f->bad)
+	while (chunk != head && !err && !frees->bad) {
+		err = read_chunk(frees, chunk, &size, &fd, &bk);
+		if (err || frees->bad)
 			break;
 		if (bk != prev)
-			f->bad = true;
+			frees->bad = true;
 		else
-			err = add_free(f, chunk, size, HOST_FREE_INSIDE);
+			err = add_free(frees, chunk, size, HOST_FREE_INSIDE);
 		prev = chunk;
 		chunk = fd;
 	}
@@ -271,69 +274,69 @@ static int walk_bin(struct frees *f, uint64_t head, uint64_t chunk)
 
 /* Adds the chunks of a fastbin, a list that ends in NULL. Since glibc 2.32 its links are mangled:
  * link ^ (address of the link >> 12). */
-static int walk_fastbin(struct frees *f, uint64_t chunk)
+static int walk_fastbin(struct frees *frees, uint64_t chunk)
 {
 	uint64_t size, fd, bk, unmangled;
 	int err = 0;
 
-	while (chunk && !err && !f->bad) {
-		err = read_chunk(f, chunk, &size, &fd, &bk);
-		if (err || f->bad)
+	while (chunk && !err && !frees->bad) {
+		err = read_chunk(frees, chunk, &size, &fd, &bk);
+		if (err || frees->bad)
 			break;
 		if (size > 256) {
-			f->bad = true;
+			frees->bad = true;
 			break;
 		}
-		err = add_free(f, chunk, size, HOST_FREE_FAST);
+		err = add_free(frees, chunk, size, HOST_FREE_FAST);
 		unmangled = fd ^ (chunk + 16) >> 12;
-		chunk = !fd || may_be_chunk(f->r, fd) ? fd : unmangled;
+		chunk = !fd || may_be_chunk(frees->r, fd) ? fd : unmangled;
 	}
 	return err;
 }
 
 /* Adds the chunks of an arena's ten fastbins, which lie before top. */
-static int walk_fastbins(struct frees *f, const struct arena *a)
+static int walk_fastbins(struct frees *frees, const struct arena *arena)
 {
 	uint64_t heads[10];
 	const size_t n = sizeof(heads) / sizeof(*heads);
 	int err;
 
-	if (f->delta != DELTA && f->delta != DELTA - 8)
+	if (frees->delta != DELTA && frees->delta != DELTA - 8)
 		return 0; /* a layout without fastbins */
-	err = proc__read(f->r->proc, a->bins - 16 - sizeof(heads), heads, sizeof(heads));
+	err = proc__read(frees->r->proc, arena->bins - 16 - sizeof(heads), heads, sizeof(heads));
 	if (err)
-		f->bad = true;
-	for (size_t i = 0; i < n && !err && !f->bad; i++)
-		err = walk_fastbin(f, heads[i]);
+		frees->bad = true;
+	for (size_t i = 0; i < n && !err && !frees->bad; i++)
+		err = walk_fastbin(frees, heads[i]);
 	return host_places__is_local(err) ? 0 : err;
 }
 
 /* Adds the free chunks of an arena. */
-static int walk_free(struct frees *f, const struct arena *a)
+static int walk_free(struct frees *frees, const struct arena *arena)
 {
-	uint64_t size = 0, from = f->r->free_chunks.n;
-	struct frees before = *f;
+	uint64_t size = 0, from = frees->r->free_chunks.n;
+	struct frees before = *frees;
 	int err = 0;
 
-	for (unsigned i = 0; i < BINS && !err && !f->bad; i++)
-		err = walk_bin(f, a->bins + 16 * i - 16, arena_word(a, 16 * i));
-	if (!err && !f->bad)
-		err = walk_fastbins(f, a);
-	if (f->bad) { /* drop the lists that were read in part */
-		f->r->free_chunks.n = from;
-		*f = before;
-		f->bad = true;
+	for (unsigned i = 0; i < BINS && !err && !frees->bad; i++)
+		err = walk_bin(frees, arena->bins + 16 * i - 16, arena_word(arena, 16 * i));
+	if (!err && !frees->bad)
+		err = walk_fastbins(frees, arena);
+	if (frees->bad) { /* drop the lists that were read in part */
+		frees->r->free_chunks.n = from;
+		*frees = before;
+		frees->bad = true;
 	}
 	if (err)
 		return err;
-	err = proc__read_u64(f->r->proc, a->top + 8, &size);
+	err = proc__read_u64(frees->r->proc, arena->top + 8, &size);
 	size &= SIZE_MASK;
-	if (err || !host_places__is_private_memory(&f->r->maps, a->top, size)) {
-		f->bad = true;
+	if (err || !host_places__is_private_memory(&frees->r->maps, arena->top, size)) {
+		frees->bad = true;
 		return host_places__is_local(err) ? 0 : err;
 	}
-	f->r->l->malloc.top += size;
-	return add_free(f, a->top, size, HOST_FREE_END);
+	frees->r->l->malloc.top += size;
+	return add_free(frees, arena->top, size, HOST_FREE_END);
 }
 
 /* ---- what malloc_trim(0) would return ---- */
@@ -348,18 +351,18 @@ struct free_run {
 };
 
 /* Returns the end of the program break's memory. 0: the process has none. */
-static uint64_t end_of_heap(const struct host_reading *r)
+static uint64_t end_of_heap(const struct host_reading *reading)
 {
-	for (size_t i = 0; i < r->maps.maps.n; i++)
-		if (!strcmp(r->maps.maps.v[i].path, "[heap]"))
-			return r->maps.maps.v[i].end;
+	for (size_t i = 0; i < reading->maps.maps.n; i++)
+		if (!strcmp(reading->maps.maps.v[i].path, "[heap]"))
+			return reading->maps.maps.v[i].end;
 	return 0;
 }
 
 /* Adds the pages of a run that malloc_trim(0) would return. malloc/malloc.c, glibc 2.36: mtrim()
  * returns the whole pages of chunks behind their headers. systrim() returns whole pages from the
  * end of the main arena, if that is the end of the program break. The ends of other arenas stay. */
-static int add_trimmed(struct host_reading *r, const struct free_run *run, uint64_t heap_end)
+static int add_trimmed(struct host_reading *reading, const struct free_run *run, uint64_t heap_end)
 {
 	const uint64_t mask = HOST_PAGE - 1;
 	uint64_t from = (run->start + CHUNK_BYTES + mask) & ~mask, to = run->end & ~mask, size;
@@ -371,17 +374,17 @@ static int add_trimmed(struct host_reading *r, const struct free_run *run, uint6
 		to = run->end;
 		from = to - ((size - TOP_KEEPS) & ~mask);
 	}
-	return from < to ? host_spans__add(&r->trimmed, from, to - from, 0) : 0;
+	return from < to ? host_spans__add(&reading->trimmed, from, to - from, 0) : 0;
 }
 
-/* Joins neighbouring free chunks to runs. Adds each run to r->second (free memory of HOST_MALLOC),
- * and to r->trimmed what malloc_trim() would return of it. Chunks in a run with the arena's top
- * chunk become HOST_FREE_END. 0 or -ENOMEM. */
-static int use_free_chunks(struct host_reading *r)
+/* Joins neighbouring free chunks to runs. Adds each run to reading->second (free memory of
+ * HOST_MALLOC), and to reading->trimmed what malloc_trim() would return of it. Chunks in a run with
+ * the arena's top chunk become HOST_FREE_END. 0 or -ENOMEM. */
+static int use_free_chunks(struct host_reading *reading)
 {
-	struct host_spans *chunks = &r->free_chunks;
-	uint64_t heap_end = end_of_heap(r);
-	int err = host_spans__resolve(&r->free_chunks);
+	struct host_spans *chunks = &reading->free_chunks;
+	uint64_t heap_end = end_of_heap(reading);
+	int err = host_spans__resolve(&reading->free_chunks);
 
 	for (size_t i = 0, next; i < chunks->n && !err; i = next) {
 		struct free_run run = { .start = chunks->v[i].start, .end = chunks->v[i].start };
@@ -393,177 +396,186 @@ static int use_free_chunks(struct host_reading *r)
 		}
 		for (size_t k = i; k < next && run.has_top; k++)
 			chunks->v[k].part = (chunks->v[k].part & HOST_FREE_OTHER) | HOST_FREE_END;
-		err = host_spans__add(&r->second, run.start, run.end - run.start, HOST_MALLOC);
+		err = host_spans__add(&reading->second, run.start, run.end - run.start,
+				      HOST_MALLOC);
 		if (!err)
-			err = add_trimmed(r, &run, heap_end);
+			err = add_trimmed(reading, &run, heap_end);
 	}
 	return err;
 }
 
 /* ---- arenas ---- */
 
-/* Claims the heaps of the non-main arena at `start`, newest first. -ENOENT: their sizes do not add
- * up to its system_mem. */
-static int add_heaps(struct host_reading *r, const struct arena *a, uint64_t start, size_t *heaps)
+/* Claims the heaps of the non-main arena at `start`, newest first. *n_heaps: of all arenas so far.
+ * -ENOENT: their sizes do not add up to its system_mem. */
+static int add_heaps(struct host_reading *reading, const struct arena *arena, uint64_t start,
+		     size_t *n_heaps)
 {
-	uint64_t heap = a->top & ~(uint64_t)(HEAP_MAX - 1), w[4], sum = 0;
+	uint64_t heap = arena->top & ~(uint64_t)(HEAP_MAX - 1), heap_info[4], sum = 0;
 	int err = 0;
 
 	while (heap && !err) {
-		if (++*heaps > MAX_HEAPS)
+		if (++*n_heaps > MAX_HEAPS)
 			return -ENOENT;
 		/* heap_info: ar_ptr, prev, size */
-		err = proc__read(r->proc, heap, w, sizeof(w));
+		err = proc__read(reading->proc, heap, heap_info, sizeof(heap_info));
 		if (err)
 			return err;
-		if (w[0] != start || w[2] > HEAP_MAX || w[2] % HOST_PAGE || w[1] % HEAP_MAX ||
-		    !host_places__is_private_memory(&r->maps, heap, w[2]))
+		if (heap_info[0] != start || heap_info[2] > HEAP_MAX || heap_info[2] % HOST_PAGE ||
+		    heap_info[1] % HEAP_MAX ||
+		    !host_places__is_private_memory(&reading->maps, heap, heap_info[2]))
 			return -ENOENT;
-		sum += w[2];
-		err = host_spans__add(&r->claims, heap, w[2], HOST_MALLOC);
-		heap = w[1];
+		sum += heap_info[2];
+		err = host_spans__add(&reading->claims, heap, heap_info[2], HOST_MALLOC);
+		heap = heap_info[1];
 	}
 	if (err)
 		return err;
-	return sum == a->system_mem ? 0 : -ENOENT;
+	return sum == arena->system_mem ? 0 : -ENOENT;
 }
 
 /* Adds the arenas in the circular list that begins at main_arena. delta: offset of bins in
  * malloc_state. -ENOENT: the list does not lead back to main_arena. */
-static int add_arenas(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
-		      struct frees *f)
+static int add_arenas(struct host_reading *reading, const struct arena *main_arena, uint64_t delta,
+		      struct frees *frees)
 {
 	uint64_t start = main_arena->bins - delta, at = arena_word(main_arena, NEXT);
-	struct host_malloc *m = &r->l->malloc;
+	struct host_malloc *figures = &reading->l->malloc;
 	size_t heaps = 0;
 	int err;
 
-	m->arenas = 1;
-	m->arena = main_arena->system_mem;
-	for (; at != start; m->arenas++) {
-		struct arena a;
+	figures->arenas = 1;
+	figures->arena = main_arena->system_mem;
+	for (; at != start; figures->arenas++) {
+		struct arena arena;
 
-		if (m->arenas > MAX_ARENAS ||
-		    !host_places__is_private_memory(&r->maps, at, delta + TAIL))
+		if (figures->arenas > MAX_ARENAS ||
+		    !host_places__is_private_memory(&reading->maps, at, delta + TAIL))
 			return -ENOENT;
-		err = read_arena(r, at + delta, 0, &a) ?: add_heaps(r, &a, at, &heaps);
-		if (!err && f) {
-			f->delta = delta;
-			f->other = HOST_FREE_OTHER;
-			err = walk_free(f, &a);
-			f->other = 0;
+		err = read_arena(reading, at + delta, 0, &arena)
+			      ?: add_heaps(reading, &arena, at, &heaps);
+		if (!err && frees) {
+			frees->delta = delta;
+			frees->other = HOST_FREE_OTHER;
+			err = walk_free(frees, &arena);
+			frees->other = 0;
 		}
 		if (err)
 			return err;
-		m->arena += a.system_mem;
-		at = arena_word(&a, NEXT);
+		figures->arena += arena.system_mem;
+		at = arena_word(&arena, NEXT);
 	}
-	r->places->delta = delta;
+	reading->places->delta = delta;
 	return 0;
 }
 
-/* As add_arenas(). After an error, claims, free chunks and f are as before the call. */
-static int try_delta(struct host_reading *r, const struct arena *main_arena, uint64_t delta,
-		     struct frees *f)
+/* As add_arenas(). After an error, claims, free chunks and frees are as before the call. */
+static int try_delta(struct host_reading *reading, const struct arena *main_arena, uint64_t delta,
+		     struct frees *frees)
 {
-	size_t claims = r->claims.n, chunks = r->free_chunks.n;
+	size_t claims = reading->claims.n, chunks = reading->free_chunks.n;
 	struct frees before = { 0 };
 	int err;
 
-	if (f)
-		before = *f;
-	r->l->malloc = (struct host_malloc){ 0 };
-	err = add_arenas(r, main_arena, delta, f);
+	if (frees)
+		before = *frees;
+	reading->l->malloc = (struct host_malloc){ 0 };
+	err = add_arenas(reading, main_arena, delta, frees);
 	if (!err)
 		return 0;
-	r->claims.n = claims;
-	r->free_chunks.n = chunks;
-	r->l->malloc = (struct host_malloc){ 0 };
-	if (f)
-		*f = before;
+	reading->claims.n = claims;
+	reading->free_chunks.n = chunks;
+	reading->l->malloc = (struct host_malloc){ 0 };
+	if (frees)
+		*frees = before;
 	return err;
 }
 
 /* As add_arenas(), with the delta that is known, or the first delta with which the list leads back
  * to main_arena. */
-static int all_arenas(struct host_reading *r, const struct arena *main_arena, struct frees *f)
+static int all_arenas(struct host_reading *reading, const struct arena *main_arena,
+		      struct frees *frees)
 {
-	int err = try_delta(r, main_arena, r->places->delta ? r->places->delta : DELTA, f);
+	int err = try_delta(reading, main_arena,
+			    reading->places->delta ? reading->places->delta : DELTA, frees);
 
-	for (uint64_t d = 32; host_places__is_local(err) && d <= DELTA_MAX && !r->places->delta;
-	     d += 8)
-		err = try_delta(r, main_arena, d, f);
+	for (uint64_t d = 32;
+	     host_places__is_local(err) && d <= DELTA_MAX && !reading->places->delta; d += 8)
+		err = try_delta(reading, main_arena, d, frees);
 	return err;
 }
 
-/* Whether a part of malloc's memory is swapped out. Reading its lists would swap it in. */
-static bool heap_is_swapped(const struct host_reading *r)
+/* True if a part of malloc's memory is swapped out. Reading its lists would swap it in. */
+static bool heap_is_swapped(const struct host_reading *reading)
 {
-	if (r->maps.brief)
-		return r->swap;
-	for (size_t i = 0; i < r->maps.maps.n; i++)
-		if (r->maps.v[i].swap && host_places__is_anonymous(&r->maps.maps.v[i]))
+	if (reading->maps.brief)
+		return reading->swap;
+	for (size_t i = 0; i < reading->maps.maps.n; i++)
+		if (reading->maps.v[i].swap && host_places__is_anonymous(&reading->maps.maps.v[i]))
 			return true;
 	return false;
 }
 
-static void read_mp(const struct host_reading *r)
+static void read_mp(const struct host_reading *reading)
 {
-	struct host_malloc *m = &r->l->malloc;
-	uint64_t at = r->places->mp;
-	uint8_t w[MP_BYTES];
+	struct host_malloc *figures = &reading->l->malloc;
+	uint64_t at = reading->places->mp;
+	uint8_t words[MP_BYTES];
 
-	m->mapped_known = at && !proc__read(r->proc, at, w, sizeof(w)) && is_mp(w, at, &m->mapped);
+	figures->mapped_known = at && !proc__read(reading->proc, at, words, sizeof(words)) &&
+				is_mp(words, at, &figures->mapped);
 }
 
-bool host_glibc__is_heap(const struct host_reading *r, const struct map *m)
+bool host_glibc__is_heap(const struct host_reading *reading, const struct map *map)
 {
-	size_t i = host_spans__after(&r->claims, m->start);
+	size_t i = host_spans__after(&reading->claims, map->start);
 
-	return r->l->malloc.known && m->start % HEAP_MAX == 0 && m->end - m->start <= HEAP_MAX &&
-	       host_places__is_anonymous(m) && i < r->claims.n &&
-	       r->claims.v[i].start == m->start && r->claims.v[i].part == HOST_MALLOC;
+	return reading->l->malloc.known && map->start % HEAP_MAX == 0 &&
+	       map->end - map->start <= HEAP_MAX && host_places__is_anonymous(map) &&
+	       i < reading->claims.n && reading->claims.v[i].start == map->start &&
+	       reading->claims.v[i].part == HOST_MALLOC;
 }
 
-/* Reads the arenas. f: adds their free chunks; NULL: without them. 0 or an error that ends the
+/* Reads the arenas. frees: adds their free chunks; NULL: without them. 0 or an error that ends the
  * reading; l->malloc.known is false if the arenas could not be read. */
-static int read_arenas(struct host_reading *r, struct frees *f)
+static int read_arenas(struct host_reading *reading, struct frees *frees)
 {
 	struct arena main_arena;
 	int err = -ENOENT;
 
 	/* The process changes its tables meanwhile. */
 	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
-		if (f)
-			memset(f->pages, 0, PAGES * sizeof(*f->pages));
-		err = find_main(r, &main_arena);
+		if (frees)
+			memset(frees->pages, 0, PAGES * sizeof(*frees->pages));
+		err = find_main(reading, &main_arena);
 		if (!err)
-			err = all_arenas(r, &main_arena, f);
+			err = all_arenas(reading, &main_arena, frees);
 	}
 	if (err)
 		return host_places__is_local(err) ? 0 : err;
-	r->l->malloc.known = true;
-	read_mp(r);
-	if (!f)
+	reading->l->malloc.known = true;
+	read_mp(reading);
+	if (!frees)
 		return 0;
-	f->delta = r->places->delta;
-	err = walk_free(f, &main_arena);
+	frees->delta = reading->places->delta;
+	err = walk_free(frees, &main_arena);
 	/* More free bytes than the arenas have: the lists are not malloc's. */
-	r->l->malloc.free_known = !err && !f->bad && f->bytes <= r->l->malloc.arena;
-	r->l->malloc.free = f->bytes;
-	return err ?: use_free_chunks(r);
+	reading->l->malloc.free_known = !err && !frees->bad &&
+					frees->bytes <= reading->l->malloc.arena;
+	reading->l->malloc.free = frees->bytes;
+	return err ?: use_free_chunks(reading);
 }
 
-int host_glibc__read(struct host_reading *r)
+int host_glibc__read(struct host_reading *reading)
 {
-	struct frees f = { .r = r };
+	struct frees frees = { .r = reading };
 	int err;
 
-	if (r->o->brief || heap_is_swapped(r))
-		return read_arenas(r, NULL);
-	f.pages = malloc(PAGES * sizeof(*f.pages));
-	err = f.pages ? read_arenas(r, &f) : -ENOMEM;
-	free(f.pages);
+	if (reading->o->brief || heap_is_swapped(reading))
+		return read_arenas(reading, NULL);
+	frees.pages = malloc(PAGES * sizeof(*frees.pages));
+	err = frees.pages ? read_arenas(reading, &frees) : -ENOMEM;
+	free(frees.pages);
 	return err;
 }
 
@@ -574,18 +586,19 @@ int host_glibc__read(struct host_reading *r)
 
 /* Returns the size of the mapped chunk whose header is at addr, and which ends at `end` or before.
  * 0: there is no header of such a chunk. */
-static uint64_t mapped_chunk(const struct host_reading *r, uint64_t addr, uint64_t end)
+static uint64_t mapped_chunk(const struct host_reading *reading, uint64_t addr, uint64_t end)
 {
-	const struct resident_range *v;
-	uint64_t w[2], size;
+	const struct resident_range *ranges;
+	uint64_t header[2], size;
 	size_t n;
 
 	/* Reading a page that is not resident would change the process's memory. */
-	if (host_resident__read(r->resident, addr, addr + HOST_PAGE, &v, &n) || !n ||
-	    proc__read(r->proc, addr, w, sizeof(w)))
+	if (host_resident__read(reading->resident, addr, addr + HOST_PAGE, &ranges, &n) || !n ||
+	    proc__read(reading->proc, addr, header, sizeof(header)))
 		return 0;
-	size = w[1] & SIZE_MASK;
-	if (w[0] || (w[1] & 7) != IS_MMAPPED || !size || size % HOST_PAGE || size > end - addr)
+	size = header[1] & SIZE_MASK;
+	if (header[0] || (header[1] & 7) != IS_MMAPPED || !size || size % HOST_PAGE ||
+	    size > end - addr)
 		return 0;
 	return size;
 }
@@ -606,32 +619,33 @@ struct chunk_search {
 /* Adds the chunks that begin in the stretch [at, end) of a mapping, and end at `bound` or before. A
  * header at the start of the stretch or after another chunk is certain. A header elsewhere is
  * certain only if another header or the bound follows its chunk. 0 or -ENOMEM. */
-static int find_chunks_in_stretch(struct chunk_search *c, uint64_t at, uint64_t end, uint64_t bound)
+static int find_chunks_in_stretch(struct chunk_search *search, uint64_t at, uint64_t end,
+				  uint64_t bound)
 {
-	size_t of_one = 0;
-	bool certain = true; /* a header at `at` would be */
+	size_t tries_here = 0;
+	bool certain = true; /* that a header at `at` belongs to a chunk */
 
 	while (at < end) {
-		uint64_t size = mapped_chunk(c->r, at, bound);
+		uint64_t size = mapped_chunk(search->r, at, bound);
 
 		if (size && !certain && at + size < bound &&
-		    !mapped_chunk(c->r, at + size, bound)) {
-			if (host_spans__add(&c->alone, at, size, HOST_MALLOC))
+		    !mapped_chunk(search->r, at + size, bound)) {
+			if (host_spans__add(&search->alone, at, size, HOST_MALLOC))
 				return -ENOMEM;
 			size = 0;
 		}
 		if (size) {
-			if (host_spans__add(&c->found, at, size, HOST_MALLOC))
+			if (host_spans__add(&search->found, at, size, HOST_MALLOC))
 				return -ENOMEM;
-			c->r->l->malloc.mapped_found += size;
+			search->r->l->malloc.mapped_found += size;
 			at += size;
-			c->done = at;
+			search->done = at;
 			certain = true;
 			continue;
 		}
 		certain = false;
 		at += HOST_PAGE;
-		if (++c->tries > TRIES || ++of_one > TRIES_OF_ONE)
+		if (++search->tries > TRIES || ++tries_here > TRIES_OF_ONE)
 			break;
 	}
 	return 0;
@@ -641,28 +655,28 @@ static int find_chunks_in_stretch(struct chunk_search *c, uint64_t at, uint64_t 
  * Python, heaps, stacks. Tensors and pinned memory are not solid, because they lie in chunks. A
  * chunk may end in a later mapping, because madvise() on a part of a chunk divides its mapping. 0
  * or -ENOMEM. */
-static int find_chunks_in_map(struct chunk_search *c, const struct map *m)
+static int find_chunks_in_map(struct chunk_search *search, const struct map *map)
 {
-	uint64_t at = c->done > m->start ? c->done : m->start;
+	uint64_t at = search->done > map->start ? search->done : map->start;
 	int err = 0;
 
-	for (size_t i = host_spans__after(c->solid, at); at < m->end && !err; i++) {
-		const struct span *s = i < c->solid->n ? &c->solid->v[i] : NULL;
-		uint64_t bound = s && s->start < c->end ? s->start : c->end;
-		uint64_t end = bound < m->end ? bound : m->end;
+	for (size_t i = host_spans__after(search->solid, at); at < map->end && !err; i++) {
+		const struct span *span = i < search->solid->n ? &search->solid->v[i] : NULL;
+		uint64_t bound = span && span->start < search->end ? span->start : search->end;
+		uint64_t end = bound < map->end ? bound : map->end;
 
 		if (end > at)
-			err = find_chunks_in_stretch(c, at, end, bound);
-		at = s && s->start < m->end ? s->end : m->end;
-		at = c->done > at ? c->done : at;
+			err = find_chunks_in_stretch(search, at, end, bound);
+		at = span && span->start < map->end ? span->end : map->end;
+		at = search->done > at ? search->done : at;
 	}
 	return err;
 }
 
-static bool may_have_chunks(const struct map *m)
+static bool may_have_chunks(const struct map *map)
 {
-	return host_places__is_anonymous(m) && strcmp(m->path, "[heap]") &&
-	       strcmp(m->path, "[stack]");
+	return host_places__is_anonymous(map) && strcmp(map->path, "[heap]") &&
+	       strcmp(map->path, "[stack]");
 }
 
 /* The end of the mappings that follow each other from the i-th on. */
@@ -675,61 +689,64 @@ static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
 	return end;
 }
 
-/* Claims the chunks of c->alone, as long as malloc's own sum of mapped chunks (mp_) is higher than
- * the sum of those that were found. 0 or -ENOMEM. */
-static int add_alone(struct chunk_search *c)
+/* Claims the chunks of search->alone, as long as malloc's own sum of mapped chunks (mp_) is higher
+ * than the sum of those that were found. 0 or -ENOMEM. */
+static int add_alone(struct chunk_search *search)
 {
-	struct host_malloc *m = &c->r->l->malloc;
+	struct host_malloc *figures = &search->r->l->malloc;
 	uint64_t done = 0;
 
-	for (size_t i = 0; i < c->alone.n && m->mapped_known; i++) {
-		const struct span *s = &c->alone.v[i];
-		size_t next = host_spans__after(&c->found, s->start);
+	for (size_t i = 0; i < search->alone.n && figures->mapped_known; i++) {
+		const struct span *span = &search->alone.v[i];
+		size_t next = host_spans__after(&search->found, span->start);
 
-		if (s->start < done || m->mapped_found + (s->end - s->start) > m->mapped ||
-		    (next < c->found.n && c->found.v[next].start < s->end))
+		if (span->start < done ||
+		    figures->mapped_found + (span->end - span->start) > figures->mapped ||
+		    (next < search->found.n && search->found.v[next].start < span->end))
 			continue;
-		if (host_spans__add(&c->r->claims, s->start, s->end - s->start, HOST_MALLOC))
+		if (host_spans__add(&search->r->claims, span->start, span->end - span->start,
+				    HOST_MALLOC))
 			return -ENOMEM;
-		m->mapped_found += s->end - s->start;
-		done = s->end;
+		figures->mapped_found += span->end - span->start;
+		done = span->end;
 	}
 	return 0;
 }
 
 /* Claims the chunks that are certain first, then those that only a header suggests. */
-int host_glibc__find_mapped(struct host_reading *r)
+int host_glibc__find_mapped(struct host_reading *reading)
 {
 	struct host_spans solid = { 0 };
-	struct chunk_search c = { .r = r, .solid = &solid };
+	struct chunk_search search = { .r = reading, .solid = &solid };
 	int err = 0;
 
-	if (!r->l->malloc.known)
+	if (!reading->l->malloc.known)
 		return 0;
-	for (size_t i = 0; i < r->claims.n && !err; i++) {
-		const struct span *s = &r->claims.v[i];
+	for (size_t i = 0; i < reading->claims.n && !err; i++) {
+		const struct span *span = &reading->claims.v[i];
 
-		if (s->part >= HOST_PYTHON || s->part == HOST_LIBRARIES)
-			err = host_spans__add(&solid, s->start, s->end - s->start, s->part);
+		if (span->part >= HOST_PYTHON || span->part == HOST_LIBRARIES)
+			err = host_spans__add(&solid, span->start, span->end - span->start,
+					      span->part);
 	}
 	if (!err)
 		err = host_spans__resolve(&solid);
-	for (size_t i = 0; i < r->maps.maps.n && !err; i++) {
-		const struct map *m = &r->maps.maps.v[i];
+	for (size_t i = 0; i < reading->maps.maps.n && !err; i++) {
+		const struct map *map = &reading->maps.maps.v[i];
 
-		if (!may_have_chunks(m) || !r->maps.v[i].rss)
+		if (!may_have_chunks(map) || !reading->maps.v[i].rss)
 			continue;
-		if (m->start >= c.end)
-			c.end = end_of_neighbours(&r->maps.maps, i);
-		err = find_chunks_in_map(&c, m);
+		if (map->start >= search.end)
+			search.end = end_of_neighbours(&reading->maps.maps, i);
+		err = find_chunks_in_map(&search, map);
 	}
 	if (!err)
-		err = add_alone(&c);
-	for (size_t i = 0; i < c.found.n && !err; i++)
-		err = host_spans__add(&r->claims, c.found.v[i].start,
-				      c.found.v[i].end - c.found.v[i].start, HOST_MALLOC);
+		err = add_alone(&search);
+	for (size_t i = 0; i < search.found.n && !err; i++)
+		err = host_spans__add(&reading->claims, search.found.v[i].start,
+				      search.found.v[i].end - search.found.v[i].start, HOST_MALLOC);
 	host_spans__free(&solid);
-	host_spans__free(&c.found);
-	host_spans__free(&c.alone);
+	host_spans__free(&search.found);
+	host_spans__free(&search.alone);
 	return err;
 }

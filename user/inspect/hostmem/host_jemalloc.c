@@ -120,31 +120,31 @@ struct jemalloc {
 
 /* ---- sizes ---- */
 
-/* Reads the entry of bin_infos at w: block and slab bytes, blocks in a slab, shards, and as a part
- * of bitmap_info the number of blocks and of the words of a bitmap. False: w is no entry. */
-static bool read_bin(const uint8_t *w, struct bin *ret)
+/* Reads the entry of bin_infos at words: block and slab bytes, blocks in a slab, shards, and as a
+ * part of bitmap_info the number of blocks and of the words of a bitmap. False: words is no entry. */
+static bool read_bin(const uint8_t *words, struct bin *ret)
 {
 	uint32_t n[2];
 
-	*ret = (struct bin){ .size = proc__word(w), .slab = proc__word(w + 8) };
-	memcpy(n, w + 16, sizeof(n));
+	*ret = (struct bin){ .size = proc__word(words), .slab = proc__word(words + 8) };
+	memcpy(n, words + 16, sizeof(n));
 	ret->n = n[0];
 	return ret->size >= 8 && ret->size % 8 == 0 && ret->n && ret->n <= MAX_REGIONS && n[1] &&
 	       n[1] <= 64 && ret->slab % HOST_PAGE == 0 && ret->slab / ret->size == ret->n &&
-	       ret->slab % ret->size == 0 && proc__word(w + 24) == ret->n &&
-	       proc__word(w + 32) == (ret->n + 63) / 64;
+	       ret->slab % ret->size == 0 && proc__word(words + 24) == ret->n &&
+	       proc__word(words + 32) == (ret->n + 63) / 64;
 }
 
 /* Finds bin_infos in a file's data. Returns the number of bins; 0: not found. */
-static unsigned find_bins(const struct host_data *d, struct bin *ret)
+static unsigned find_bins(const struct host_data *data, struct bin *ret)
 {
-	for (size_t at = 0; at + MIN_BINS * BIN_BYTES <= d->len; at += 8) {
+	for (size_t at = 0; at + MIN_BINS * BIN_BYTES <= data->len; at += 8) {
 		unsigned n = 0;
 
-		if (proc__word(d->v + at) != 8)
+		if (proc__word(data->v + at) != 8)
 			continue;
-		while (n < MAX_BINS && at + (n + 1) * BIN_BYTES <= d->len &&
-		       read_bin(d->v + at + n * BIN_BYTES, &ret[n]) &&
+		while (n < MAX_BINS && at + (n + 1) * BIN_BYTES <= data->len &&
+		       read_bin(data->v + at + n * BIN_BYTES, &ret[n]) &&
 		       (!n || ret[n].size > ret[n - 1].size))
 			n++;
 		if (n >= MIN_BINS)
@@ -155,18 +155,18 @@ static unsigned find_bins(const struct host_data *d, struct bin *ret)
 
 /* Bytes of a block of a size class (sc): small ones have a bin, larger ones four classes for each
  * doubling. 0: there is no such class. */
-static uint64_t class_bytes(const struct jemalloc *j, unsigned szind)
+static uint64_t class_bytes(const struct jemalloc *jemalloc, unsigned szind)
 {
-	unsigned k = szind - j->bins;
+	unsigned k = szind - jemalloc->bins;
 
-	if (szind < j->bins)
-		return j->bin[szind].size;
+	if (szind < jemalloc->bins)
+		return jemalloc->bin[szind].size;
 	return k / 4 < 40 ? (UINT64_C(4) + k % 4) * HOST_PAGE << k / 4 : 0;
 }
 
 /* ---- reading the tables ---- */
 
-/* Whether len bytes at addr are private memory, where jemalloc's tables are. */
+/* True if len bytes at addr are private memory, where jemalloc's tables are. */
 static bool may_be_table(const struct jemalloc *j, uint64_t addr, uint64_t len)
 {
 	return addr && host_places__is_private_memory(&j->r->maps, addr, len);
@@ -174,21 +174,21 @@ static bool may_be_table(const struct jemalloc *j, uint64_t addr, uint64_t len)
 
 /* Returns the piece of the process's memory that has addr. Pages that are not resident read as
  * zeros. NULL: it cannot be read; if *err is set, that ends the reading. */
-static const struct chunk *chunk_at(struct jemalloc *j, uint64_t addr, int *err)
+static const struct chunk *chunk_at(struct jemalloc *jemalloc, uint64_t addr, int *err)
 {
 	uint64_t start = addr & ~(uint64_t)(CHUNK - 1);
-	struct chunk **slot = &j->chunks[start / CHUNK % CHUNKS];
+	struct chunk **slot = &jemalloc->chunks[start / CHUNK % CHUNKS];
 
 	if (*slot && (*slot)->addr == start)
 		return *slot;
 	if (!*slot)
 		*slot = calloc(1, sizeof(**slot));
-	if (!*slot || ++j->loads > MAX_LOADS) {
+	if (!*slot || ++jemalloc->loads > MAX_LOADS) {
 		*err = *slot ? -ENOENT : -ENOMEM;
 		return NULL;
 	}
 	(*slot)->addr = 0;
-	*err = host_places__read_resident(j->r, start, (*slot)->v, CHUNK);
+	*err = host_places__read_resident(jemalloc->r, start, (*slot)->v, CHUNK);
 	if (*err) {
 		*err = host_places__is_local(*err) ? 0 : *err;
 		return NULL;
@@ -199,14 +199,14 @@ static const struct chunk *chunk_at(struct jemalloc *j, uint64_t addr, int *err)
 
 /* Reads tables. Returns true, or false if they cannot be read; if *err is set, that ends the
  * reading. */
-static bool read_table(struct jemalloc *j, uint64_t addr, void *buf, size_t len, int *err)
+static bool read_table(struct jemalloc *jemalloc, uint64_t addr, void *buf, size_t len, int *err)
 {
 	uint8_t *to = buf;
 
-	if (!may_be_table(j, addr, len))
+	if (!may_be_table(jemalloc, addr, len))
 		return false;
 	while (len) {
-		const struct chunk *c = chunk_at(j, addr, err);
+		const struct chunk *c = chunk_at(jemalloc, addr, err);
 		size_t n = CHUNK - addr % CHUNK;
 
 		if (!c)
@@ -222,18 +222,18 @@ static bool read_table(struct jemalloc *j, uint64_t addr, void *buf, size_t len,
 
 /* Returns the offset of the first word from `at` on that is not 0, or len. Most pages of large
  * tables are empty. */
-static size_t next_word(const uint8_t *v, size_t at, size_t len)
+static size_t next_word(const uint8_t *bytes, size_t at, size_t len)
 {
 	static const uint8_t empty[HOST_PAGE];
 
 	while (at + 8 <= len) {
 		bool whole = at % HOST_PAGE == 0 && at + HOST_PAGE <= len;
 
-		if (whole && !memcmp(v + at, empty, HOST_PAGE)) {
+		if (whole && !memcmp(bytes + at, empty, HOST_PAGE)) {
 			at += HOST_PAGE;
 			continue;
 		}
-		if (proc__word(v + at))
+		if (proc__word(bytes + at))
 			return at;
 		at += 8;
 	}
@@ -244,56 +244,57 @@ static size_t next_word(const uint8_t *v, size_t at, size_t len)
 
 /* Reads the header of a block for tables: {size, next block, extent of the unused part}. The unused
  * part ends where the block ends. */
-static bool read_block(struct jemalloc *j, uint64_t start, struct block *ret, int *err)
+static bool read_block(struct jemalloc *jemalloc, uint64_t start, struct block *ret, int *err)
 {
-	uint64_t w[5], size, end;
+	uint64_t words[5], size, end;
 
-	if (!read_table(j, start, w, sizeof(w), err))
+	if (!read_table(jemalloc, start, words, sizeof(words), err))
 		return false;
-	size = w[0];
+	size = words[0];
 	ret->start = start;
-	ret->next = w[1];
-	ret->used = w[3];
+	ret->next = words[1];
+	ret->used = words[3];
 	return size && size % BLOCK == 0 && ret->next % BLOCK == 0 &&
 	       !__builtin_add_overflow(start, size, &ret->end) &&
 	       ret->used >= start + BLOCK_HEADER && ret->used <= ret->end &&
-	       !__builtin_add_overflow(ret->used, w[4], &end) && end == ret->end;
+	       !__builtin_add_overflow(ret->used, words[4], &end) && end == ret->end;
 }
 
 /* Returns the block for tables that begins at start, or NULL. */
-static const struct block *block_from(struct jemalloc *j, uint64_t start, int *err)
+static const struct block *block_from(struct jemalloc *jemalloc, uint64_t start, int *err)
 {
-	struct block b;
+	struct block block;
 	uint64_t no;
 
-	if (map64__get(j->starts, start, &no))
-		return no ? &j->block[no - 1] : NULL;
-	if (map64__count(j->starts) >= MAX_STARTS)
+	if (map64__get(jemalloc->starts, start, &no))
+		return no ? &jemalloc->block[no - 1] : NULL;
+	if (map64__count(jemalloc->starts) >= MAX_STARTS)
 		return NULL;
 	no = 0;
-	if (read_block(j, start, &b, err)) {
-		*err = array__grow(&j->block, &j->cap_blocks, j->n_blocks + 1, sizeof(b));
+	if (read_block(jemalloc, start, &block, err)) {
+		*err = array__grow(&jemalloc->block, &jemalloc->cap_blocks, jemalloc->n_blocks + 1,
+				   sizeof(block));
 		if (*err)
 			return NULL;
-		j->block[j->n_blocks++] = b;
-		no = j->n_blocks;
+		jemalloc->block[jemalloc->n_blocks++] = block;
+		no = jemalloc->n_blocks;
 	}
 	if (!*err)
-		*err = map64__set(j->starts, start, no);
-	return no && !*err ? &j->block[no - 1] : NULL;
+		*err = map64__set(jemalloc->starts, start, no);
+	return no && !*err ? &jemalloc->block[no - 1] : NULL;
 }
 
 /* Returns the block for tables that has the address. NULL: none was found. */
-static const struct block *block_of(struct jemalloc *j, uint64_t addr, int *err)
+static const struct block *block_of(struct jemalloc *jemalloc, uint64_t addr, int *err)
 {
 	uint64_t start = addr & ~(BLOCK - 1);
 
 	for (unsigned i = 0; i < MAX_BEFORE && start && !*err; i++, start -= BLOCK) {
-		const struct block *b = block_from(j, start, err);
+		const struct block *b = block_from(jemalloc, start, err);
 
 		if (b)
 			return addr < b->end ? b : NULL;
-		if (!may_be_table(j, start, 8))
+		if (!may_be_table(jemalloc, start, 8))
 			return NULL;
 	}
 	return NULL;
@@ -303,31 +304,32 @@ static const struct block *block_of(struct jemalloc *j, uint64_t addr, int *err)
 
 /* Finds all blocks: by the pointers to arenas in the file's data, then by the blocks' lists. The
  * oldest block of an arena has its struct base_s, which leads to the newest block. */
-static int find_blocks(struct jemalloc *j)
+static int find_blocks(struct jemalloc *jemalloc)
 {
-	const uint8_t *v = j->data.v;
-	size_t len = j->data.len;
+	const uint8_t *bytes = jemalloc->data.v;
+	size_t len = jemalloc->data.len;
 	int err = 0;
 
-	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
-		uint64_t w = proc__word(v + at);
+	for (size_t at = next_word(bytes, 0, len); at < len && !err;
+	     at = next_word(bytes, at + 8, len)) {
+		uint64_t word = proc__word(bytes + at);
 
-		if (w % 8 == 0 && may_be_table(j, w, 8))
-			block_of(j, w, &err);
+		if (word % 8 == 0 && may_be_table(jemalloc, word, 8))
+			block_of(jemalloc, word, &err);
 	}
-	for (size_t i = 0; i < j->n_blocks && !err; i++) {
-		struct block b = j->block[i];
-		uint64_t w[BASE_BYTES / 8];
+	for (size_t i = 0; i < jemalloc->n_blocks && !err; i++) {
+		struct block block = jemalloc->block[i];
+		uint64_t word[BASE_BYTES / 8];
 
-		if (b.next) {
-			block_from(j, b.next, &err);
+		if (block.next) {
+			block_from(jemalloc, block.next, &err);
 			continue;
 		}
-		if (!read_table(j, b.start + BLOCK_HEADER, w, sizeof(w), &err))
+		if (!read_table(jemalloc, block.start + BLOCK_HEADER, word, sizeof(word), &err))
 			continue;
 		for (size_t at = 0; at < BASE_BYTES / 8 && !err; at++)
-			if (w[at] && w[at] % BLOCK == 0)
-				block_from(j, w[at], &err);
+			if (word[at] && word[at] % BLOCK == 0)
+				block_from(jemalloc, word[at], &err);
 	}
 	return err;
 }
@@ -347,38 +349,40 @@ typedef int (*leaf_fn)(struct jemalloc *j, const struct leaf *l);
 
 /* Decodes the words of a leaf's page. 5.2 has the size class as 4 bytes and the flag after it, 5.3
  * the flags below the size class (rtree_leaf_elm_s). */
-static struct leaf decode_leaf(const struct jemalloc *j, const uint8_t *w, uint64_t page)
+static struct leaf decode_leaf(const struct jemalloc *jemalloc, const uint8_t *words, uint64_t page)
 {
-	uint64_t v = proc__word(w);
-	uint64_t more = j->shape->wide ? proc__word(w + 8) : 0;
-	bool old = j->layout->state_bits == 2;
-	struct leaf l = { .page = page, .header = v, .szind = v >> 48, .slab = v & 1 };
+	uint64_t v = proc__word(words);
+	uint64_t more = jemalloc->shape->wide ? proc__word(words + 8) : 0;
+	bool old = jemalloc->layout->state_bits == 2;
+	struct leaf leaf = { .page = page, .header = v, .szind = v >> 48, .slab = v & 1 };
 
-	if (j->shape->wide) {
-		l.szind = (uint32_t)more >> (old ? 0 : 5);
-		l.slab = (old ? more >> 32 : more) & 1;
-		return l;
+	if (jemalloc->shape->wide) {
+		leaf.szind = (uint32_t)more >> (old ? 0 : 5);
+		leaf.slab = (old ? more >> 32 : more) & 1;
+		return leaf;
 	}
 	/* The highest bit of an address is copied to those above it. */
-	l.header = (uint64_t)((int64_t)(v << 16) >> 16) >> j->layout->leaf_flags
-								   << j->layout->leaf_flags;
-	return l;
+	leaf.header = (uint64_t)((int64_t)(v << 16) >> 16) >>
+		      jemalloc->layout->leaf_flags << jemalloc->layout->leaf_flags;
+	return leaf;
 }
 
-/* Calls fn for each page with an extent in v, len bytes of a leaf of the tree. base: address of the
- * first page. 0 or the first error of fn. */
-static int walk_leaf(struct jemalloc *j, const uint8_t *v, size_t len, uint64_t base, leaf_fn fn)
+/* Calls fn for each page with an extent in bytes, len bytes of a leaf of the tree. base: address of
+ * the first page. 0 or the first error of fn. */
+static int walk_leaf(struct jemalloc *jemalloc, const uint8_t *bytes, size_t len, uint64_t base,
+		     leaf_fn fn)
 {
-	size_t step = j->shape->wide ? 16 : 8;
+	size_t step = jemalloc->shape->wide ? 16 : 8;
 	int err = 0;
 
-	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at, len)) {
-		struct leaf l;
+	for (size_t at = next_word(bytes, 0, len); at < len && !err;
+	     at = next_word(bytes, at, len)) {
+		struct leaf leaf;
 
 		at -= at % step;
-		l = decode_leaf(j, v + at, base + at / step * HOST_PAGE);
-		if (l.header) /* pages within a freed extent keep a size class alone */
-			err = fn(j, &l);
+		leaf = decode_leaf(jemalloc, bytes + at, base + at / step * HOST_PAGE);
+		if (leaf.header) /* pages within a freed extent keep a size class alone */
+			err = fn(jemalloc, &leaf);
 		at += step;
 	}
 	return err;
@@ -386,29 +390,29 @@ static int walk_leaf(struct jemalloc *j, const uint8_t *v, size_t len, uint64_t 
 
 /* Walks a node of the tree. level: from 0, the root. base: first address of the pages below the
  * node. v: a copy of the node; NULL: reads the node at addr. */
-static int walk_node(struct jemalloc *j, unsigned level, uint64_t addr, uint64_t base,
+static int walk_node(struct jemalloc *jemalloc, unsigned level, uint64_t addr, uint64_t base,
 		     const uint8_t *v, leaf_fn fn)
 {
-	bool leaf = level + 1 == j->shape->levels;
-	unsigned below = (j->shape->levels - 1 - level) * j->shape->bits + 12;
-	size_t bytes = (leaf && j->shape->wide ? 16u : 8u) << j->shape->bits;
+	bool leaf = level + 1 == jemalloc->shape->levels;
+	unsigned below = (jemalloc->shape->levels - 1 - level) * jemalloc->shape->bits + 12;
+	size_t bytes = (leaf && jemalloc->shape->wide ? 16u : 8u) << jemalloc->shape->bits;
 	uint8_t *copy = NULL;
 	int err = 0;
 
 	if (!v) {
-		if (++j->nodes > MAX_NODES || !may_be_table(j, addr, bytes))
+		if (++jemalloc->nodes > MAX_NODES || !may_be_table(jemalloc, addr, bytes))
 			return -ENOENT;
 		copy = malloc(bytes);
-		err = copy ? host_places__read_resident(j->r, addr, copy, bytes) : -ENOMEM;
+		err = copy ? host_places__read_resident(jemalloc->r, addr, copy, bytes) : -ENOMEM;
 		v = copy;
 	}
 	if (!err && leaf)
-		err = walk_leaf(j, v, bytes, base, fn);
+		err = walk_leaf(jemalloc, v, bytes, base, fn);
 	for (size_t at = 0; !err && !leaf; at += 8) {
 		at = next_word(v, at, bytes);
 		if (at == bytes)
 			break;
-		err = walk_node(j, level + 1, proc__word(v + at),
+		err = walk_node(jemalloc, level + 1, proc__word(v + at),
 				base + ((uint64_t)at / 8 << below), NULL, fn);
 	}
 	free(copy);
@@ -448,86 +452,92 @@ static void copy_bitmap(const uint8_t *header, unsigned n, uint64_t *ret)
 		ret[n / 64] &= (UINT64_C(1) << n % 64) - 1;
 }
 
-/* Whether a header says that its extent is a slab in use. */
-static bool is_active_slab(const struct jemalloc *j, const uint8_t *header)
+/* True if a header says that its extent is a slab in use. */
+static bool is_active_slab(const struct jemalloc *jemalloc, const uint8_t *header)
 {
 	uint64_t bits = proc__word(header);
 
-	return bits & SLAB_BIT && field(bits, j->layout->state, j->layout->state_bits) == ACTIVE;
+	return bits & SLAB_BIT &&
+	       field(bits, jemalloc->layout->state, jemalloc->layout->state_bits) == ACTIVE;
 }
 
-/* Whether a header is that of an extent which begins at the page of a leaf. */
-static bool is_extent(const struct jemalloc *j, const struct leaf *l, const uint8_t *header)
+/* True if a header is that of an extent which begins at the page of a leaf. */
+static bool is_extent(const struct jemalloc *jemalloc, const struct leaf *leaf,
+		      const uint8_t *header)
 {
-	const struct header_layout *y = j->layout;
+	const struct header_layout *layout = jemalloc->layout;
 	uint64_t bits = proc__word(header), bitmap[MAX_REGIONS / 64];
 	uint64_t addr = proc__word(header + 8) & PAGE_MASK;
 	uint64_t size = proc__word(header + 16) & PAGE_MASK;
-	unsigned szind = field(bits, y->szind, 8), state = field(bits, y->state, y->state_bits);
+	unsigned szind = field(bits, layout->szind, 8),
+		 state = field(bits, layout->state, layout->state_bits);
 	bool slab = bits & SLAB_BIT;
 
-	if (addr != l->page || !size || size > UINT64_MAX - addr)
+	if (addr != leaf->page || !size || size > UINT64_MAX - addr)
 		return false;
 	if (state != ACTIVE)
 		return true;
-	if (szind != l->szind || slab != l->slab)
+	if (szind != leaf->szind || slab != leaf->slab)
 		return false;
 	/* Large extents have sizes of a class, or with 5.3.1's disable_large_size_classes any
 	 * number of pages. */
 	if (!slab)
-		return szind && class_bytes(j, szind) && size > class_bytes(j, szind - 1);
-	if (szind >= j->bins || size != j->bin[szind].slab)
+		return szind && class_bytes(jemalloc, szind) &&
+		       size > class_bytes(jemalloc, szind - 1);
+	if (szind >= jemalloc->bins || size != jemalloc->bin[szind].slab)
 		return false;
-	copy_bitmap(header, j->bin[szind].n, bitmap);
-	return count_free(bitmap, j->bin[szind].n) == field(bits, y->nfree, 10);
+	copy_bitmap(header, jemalloc->bin[szind].n, bitmap);
+	return count_free(bitmap, jemalloc->bin[szind].n) == field(bits, layout->nfree, 10);
 }
 
-/* Counts a slab in j->extents, and in j->bad if its header does not verify. Skips other extents,
- * which would verify in both layouts. Returns 1, which ends the walk, once SAMPLE slabs were read. */
-static int try_leaf(struct jemalloc *j, const struct leaf *l)
+/* Counts a slab in jemalloc->extents, and in jemalloc->bad if its header does not verify. Skips
+ * other extents, which would verify in both layouts. Returns 1, which ends the walk, once SAMPLE
+ * slabs were read. */
+static int try_leaf(struct jemalloc *jemalloc, const struct leaf *leaf)
 {
 	uint8_t header[HEADER_BYTES];
 	int err = 0;
 
-	if (l->header == j->last || !l->slab)
+	if (leaf->header == jemalloc->last || !leaf->slab)
 		return 0;
-	j->last = l->header;
-	j->extents++;
-	if (!read_table(j, l->header, header, sizeof(header), &err) || !is_extent(j, l, header) ||
-	    !is_active_slab(j, header))
-		j->bad++;
+	jemalloc->last = leaf->header;
+	jemalloc->extents++;
+	if (!read_table(jemalloc, leaf->header, header, sizeof(header), &err) ||
+	    !is_extent(jemalloc, leaf, header) || !is_active_slab(jemalloc, header))
+		jemalloc->bad++;
 	if (err)
 		return err;
-	return j->extents >= SAMPLE ? 1 : 0;
+	return jemalloc->extents >= SAMPLE ? 1 : 0;
 }
 
-/* Returns how many slabs verify in a tree of j->shape and j->layout at j->root, or an error that
- * ends the reading. Freed slabs leave their flag in the tree and do not verify. */
-static int try_tree(struct jemalloc *j)
+/* Returns how many slabs verify in a tree of jemalloc->shape and jemalloc->layout at jemalloc->root,
+ * or an error that ends the reading. Freed slabs leave their flag in the tree and do not verify. */
+static int try_tree(struct jemalloc *jemalloc)
 {
 	int err;
 
-	j->extents = j->bad = j->last = 0;
-	err = walk_tree(j, try_leaf);
+	jemalloc->extents = jemalloc->bad = jemalloc->last = 0;
+	err = walk_tree(jemalloc, try_leaf);
 	if (err < 0)
 		return host_places__is_local(err) ? 0 : err;
-	return (int)(j->extents - j->bad);
+	return (int)(jemalloc->extents - jemalloc->bad);
 }
 
 /* Returns the address of the first page below a node of the tree, by the first extent's header. 0:
  * this is no node. */
-static uint64_t page_below(struct jemalloc *j, unsigned level, uint64_t addr, int *err)
+static uint64_t page_below(struct jemalloc *jemalloc, unsigned level, uint64_t addr, int *err)
 {
-	bool leaf = level + 1 == j->shape->levels;
-	size_t step = leaf && j->shape->wide ? 16 : 8, bytes = step << j->shape->bits, at = 0;
+	bool leaf = level + 1 == jemalloc->shape->levels;
+	size_t step = leaf && jemalloc->shape->wide ? 16 : 8, bytes = step << jemalloc->shape->bits,
+	       at = 0;
 	uint64_t header[2], page = 0;
 	struct leaf l;
 	uint8_t *v;
 
-	if (addr % 64 || !may_be_table(j, addr, bytes) || ++j->nodes > MAX_NODES)
+	if (addr % 64 || !may_be_table(jemalloc, addr, bytes) || ++jemalloc->nodes > MAX_NODES)
 		return 0;
 	v = malloc(bytes);
-	*err = v ? host_places__read_resident(j->r, addr, v, bytes) : -ENOMEM;
+	*err = v ? host_places__read_resident(jemalloc->r, addr, v, bytes) : -ENOMEM;
 	if (!*err)
 		at = next_word(v, 0, bytes) / step * step;
 	if (*err || at == bytes) {
@@ -535,83 +545,85 @@ static uint64_t page_below(struct jemalloc *j, unsigned level, uint64_t addr, in
 		return 0;
 	}
 	if (leaf) {
-		l = decode_leaf(j, v + at, 0);
-		if (read_table(j, l.header, header, sizeof(header), err))
+		l = decode_leaf(jemalloc, v + at, 0);
+		if (read_table(jemalloc, l.header, header, sizeof(header), err))
 			page = header[1] & PAGE_MASK;
 	} else {
-		page = page_below(j, level + 1, proc__word(v + at), err);
+		page = page_below(jemalloc, level + 1, proc__word(v + at), err);
 	}
 	free(v);
 	return page;
 }
 
-/* Looks for the root of a tree of j->shape and j->layout. A word of the root leads to a header, and
- * the header's address tells the word's place in the root. Returns as try_tree(). */
-static int find_root_of(struct jemalloc *j)
+/* Looks for the root of a tree of jemalloc->shape and jemalloc->layout. A word of the root leads to
+ * a header, and the header's address tells the word's place in the root. Returns as try_tree(). */
+static int find_root_of(struct jemalloc *jemalloc)
 {
-	unsigned below = (j->shape->levels - 1) * j->shape->bits + 12;
-	uint64_t bytes = UINT64_C(8) << j->shape->bits;
-	const uint8_t *v = j->data.v;
-	size_t len = j->data.len;
+	unsigned below = (jemalloc->shape->levels - 1) * jemalloc->shape->bits + 12;
+	uint64_t bytes = UINT64_C(8) << jemalloc->shape->bits;
+	const uint8_t *v = jemalloc->data.v;
+	size_t len = jemalloc->data.len;
 	int err = 0;
 
 	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
-		uint64_t w = proc__word(v + at), page, first;
+		uint64_t word = proc__word(v + at), page, first;
 
-		if (w % 64 || !may_be_table(j, w, 8) || !block_of(j, w, &err) || err)
+		if (word % 64 || !may_be_table(jemalloc, word, 8) ||
+		    !block_of(jemalloc, word, &err) || err)
 			continue;
-		page = page_below(j, 1, w, &err);
+		page = page_below(jemalloc, 1, word, &err);
 		first = (page >> below) * 8;
 		if (err || !page || first > at || at - first + bytes > len)
 			continue;
-		j->root = j->data.addr + at - first;
-		err = try_tree(j);
+		jemalloc->root = jemalloc->data.addr + at - first;
+		err = try_tree(jemalloc);
 	}
 	return err;
 }
 
 /* Takes the root that an earlier reading found in this file's data, if there is one. */
-static bool take_known_root(struct jemalloc *j)
+static bool take_known_root(struct jemalloc *jemalloc)
 {
-	const struct host_jemalloc_place *known = &j->r->places->jemalloc;
+	const struct host_jemalloc_place *known = &jemalloc->r->places->jemalloc;
 
-	if (!known->root || known->data != j->data.addr)
+	if (!known->root || known->data != jemalloc->data.addr)
 		return false;
-	j->shape = &shapes[known->shape];
-	if (known->root + (UINT64_C(8) << j->shape->bits) > j->data.addr + j->data.len)
+	jemalloc->shape = &shapes[known->shape];
+	if (known->root + (UINT64_C(8) << jemalloc->shape->bits) >
+	    jemalloc->data.addr + jemalloc->data.len)
 		return false; /* the data's mapping became smaller */
-	j->layout = &layouts[known->layout];
-	j->root = known->root;
+	jemalloc->layout = &layouts[known->layout];
+	jemalloc->root = known->root;
 	return true;
 }
 
 /* Finds the root in the file's data, with the shape and layout in which most slabs verify. 1, 0 or
  * an error. */
-static int find_root(struct jemalloc *j)
+static int find_root(struct jemalloc *jemalloc)
 {
-	struct host_jemalloc_place found = { .data = j->data.addr };
+	struct host_jemalloc_place found = { .data = jemalloc->data.addr };
 	int most = 0;
 
-	if (take_known_root(j))
+	if (take_known_root(jemalloc))
 		return 1;
 	for (uint8_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
 		for (uint8_t k = 0; k < sizeof(layouts) / sizeof(*layouts); k++) {
 			int n;
 
-			j->shape = &shapes[i];
-			j->layout = &layouts[k];
-			n = find_root_of(j);
+			jemalloc->shape = &shapes[i];
+			jemalloc->layout = &layouts[k];
+			n = find_root_of(jemalloc);
 			if (n < 0)
 				return n;
 			if (n <= most)
 				continue;
 			most = n;
-			found.root = j->root;
+			found.root = jemalloc->root;
 			found.shape = i;
 			found.layout = k;
 		}
-	j->r->places->jemalloc = found;
-	return take_known_root(j);
+	jemalloc->r->places->jemalloc = found;
+	return take_known_root(jemalloc);
 }
 
 /* ---- caches of threads ---- */
@@ -626,119 +638,125 @@ static int find_root(struct jemalloc *j)
 
 /* Adds the blocks in a bin of a cache. 5.2: unused, number, requests, end of the stack. 5.3: top of
  * the stack, requests, and the lowest 16 bits of the stack's marks; the stack grows down. */
-static int add_cached_of_bin(struct jemalloc *j, const uint8_t *bin)
+static int add_cached_of_bin(struct jemalloc *jemalloc, const uint8_t *bin)
 {
 	uint64_t top = proc__word(bin), n;
 	uint16_t marks[3];
 	int err = 0;
 
 	memcpy(marks, bin + 16, sizeof(marks));
-	if (j->layout->state_bits == 2) {
+	if (jemalloc->layout->state_bits == 2) {
 		n = top >> 32;
 		top = proc__word(bin + 16) - 8 * n;
 	} else {
 		n = (uint16_t)(marks[2] - (uint16_t)top) / 8;
 	}
-	if (!n || n >= 8192 || top % 8 || !may_be_table(j, top, n * 8))
+	if (!n || n >= 8192 || top % 8 || !may_be_table(jemalloc, top, n * 8))
 		return 0;
-	if (j->n_cached + n > MAX_CACHED)
+	if (jemalloc->n_cached + n > MAX_CACHED)
 		return -ENOENT;
-	err = array__grow(&j->cached, &j->cap_cached, j->n_cached + n, sizeof(*j->cached));
+	err = array__grow(&jemalloc->cached, &jemalloc->cap_cached, jemalloc->n_cached + n,
+			  sizeof(*jemalloc->cached));
 	if (err)
 		return err;
-	if (read_table(j, top, j->cached + j->n_cached, n * 8, &err))
-		j->n_cached += n;
+	if (read_table(jemalloc, top, jemalloc->cached + jemalloc->n_cached, n * 8, &err))
+		jemalloc->n_cached += n;
 	return err;
 }
 
-static int add_cached_of_bins(struct jemalloc *j, uint64_t addr, unsigned n)
+/* Adds the blocks in n bins of caches, which lie one after the other at addr. */
+static int add_cached_of_bins(struct jemalloc *jemalloc, uint64_t addr, unsigned n)
 {
 	uint8_t v[(MAX_BINS + CACHE_BINS_MORE) * CACHE_BIN];
 	int err = 0;
 
-	if (!read_table(j, addr, v, n * CACHE_BIN, &err))
+	if (!read_table(jemalloc, addr, v, n * CACHE_BIN, &err))
 		return err;
 	for (unsigned i = 0; i < n && !err; i++)
-		err = add_cached_of_bin(j, v + i * CACHE_BIN);
+		err = add_cached_of_bin(jemalloc, v + i * CACHE_BIN);
 	return err;
 }
 
 /* Adds the blocks in the caches of an arena. list: address of the first descriptor in its list, a
  * cache_bin_array_descriptor_s: next, previous, bins; in 5.2 bins of large blocks on their own. */
-static int add_caches(struct jemalloc *j, uint64_t list)
+static int add_caches(struct jemalloc *jemalloc, uint64_t list)
 {
 	uint64_t at = list;
 	int err = 0;
 
 	do {
-		uint64_t w[4];
+		uint64_t words[4];
 
-		if (++j->caches > MAX_CACHES || !read_table(j, at, w, sizeof(w), &err))
+		if (++jemalloc->caches > MAX_CACHES ||
+		    !read_table(jemalloc, at, words, sizeof(words), &err))
 			return err ?: -ENOENT;
-		if (j->layout->state_bits == 2)
-			err = add_cached_of_bins(j, w[2], j->bins)
-				      ?: add_cached_of_bins(j, w[3], CACHE_BINS_MORE);
+		if (jemalloc->layout->state_bits == 2)
+			err = add_cached_of_bins(jemalloc, words[2], jemalloc->bins)
+				      ?: add_cached_of_bins(jemalloc, words[3], CACHE_BINS_MORE);
 		else
-			err = add_cached_of_bins(j, w[2], j->bins + CACHE_BINS_MORE);
-		at = w[0];
+			err = add_cached_of_bins(jemalloc, words[2],
+						 jemalloc->bins + CACHE_BINS_MORE);
+		at = words[0];
 	} while (at != list && !err);
 	return err;
 }
 
-/* Whether a descriptor of a cache of this arena is at addr. */
-static bool is_cache(struct jemalloc *j, uint64_t arena, uint64_t addr, int *err)
+/* True if a descriptor of a cache of this arena is at addr. */
+static bool is_cache(struct jemalloc *jemalloc, uint64_t arena, uint64_t addr, int *err)
 {
-	uint64_t w[5], next;
+	uint64_t words[5], next;
 
-	if (addr % 8 || !read_table(j, addr, w, sizeof(w), err))
+	if (addr % 8 || !read_table(jemalloc, addr, words, sizeof(words), err))
 		return false;
-	next = w[0];
-	return w[j->layout->arena_of_cache / 8] == arena &&
-	       read_table(j, next, w, sizeof(w), err) && w[1] == addr;
+	next = words[0];
+	return words[jemalloc->layout->arena_of_cache / 8] == arena &&
+	       read_table(jemalloc, next, words, sizeof(words), err) && words[1] == addr;
 }
 
 /* Adds the blocks in the caches of the arena at addr, if there is one. */
-static int add_caches_of_arena(struct jemalloc *j, uint64_t addr, const struct block *b)
+static int add_caches_of_arena(struct jemalloc *jemalloc, uint64_t addr, const struct block *b)
 {
 	uint64_t len = b->used - addr < ARENA_BYTES ? b->used - addr : ARENA_BYTES;
-	uint8_t *v = malloc(len);
-	int err = v ? host_places__read_resident(j->r, addr, v, len) : -ENOMEM;
+	uint8_t *bytes = malloc(len);
+	int err = bytes ? host_places__read_resident(jemalloc->r, addr, bytes, len) : -ENOMEM;
 
 	for (size_t at = 0; at + 8 <= len && !err; at += 8) {
-		uint64_t list = proc__word(v + at);
+		uint64_t list = proc__word(bytes + at);
 
-		if (!list || !is_cache(j, addr, list, &err))
+		if (!list || !is_cache(jemalloc, addr, list, &err))
 			continue;
-		err = add_caches(j, list);
+		err = add_caches(jemalloc, list);
 		break;
 	}
-	free(v);
+	free(bytes);
 	return err;
 }
 
 /* Adds the blocks in the caches of all arenas, by the pointers to arenas in the file's data. */
-static int find_cached(struct jemalloc *j)
+static int find_cached(struct jemalloc *jemalloc)
 {
-	uint64_t bytes = UINT64_C(8) << j->shape->bits, last = 0;
-	const uint8_t *v = j->data.v;
-	size_t len = j->data.len, arenas = 0;
+	uint64_t bytes = UINT64_C(8) << jemalloc->shape->bits, last = 0;
+	const uint8_t *v = jemalloc->data.v;
+	size_t len = jemalloc->data.len, arenas = 0;
 	int err = 0;
 
 	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
-		uint64_t w = proc__word(v + at);
+		uint64_t word = proc__word(v + at);
 		const struct block *b;
 
-		if (w == last || w % 64 || !may_be_table(j, w, 8))
+		if (word == last || word % 64 || !may_be_table(jemalloc, word, 8))
 			continue;
-		if (j->data.addr + at >= j->root && j->data.addr + at < j->root + bytes)
+		if (jemalloc->data.addr + at >= jemalloc->root &&
+		    jemalloc->data.addr + at < jemalloc->root + bytes)
 			continue;
-		b = block_of(j, w, &err);
-		if (b && w > b->start && w < b->used && !err && arenas++ < MAX_ARENAS)
-			err = add_caches_of_arena(j, w, b);
-		last = w;
+		b = block_of(jemalloc, word, &err);
+		if (b && word > b->start && word < b->used && !err && arenas++ < MAX_ARENAS)
+			err = add_caches_of_arena(jemalloc, word, b);
+		last = word;
 	}
-	if (j->n_cached)
-		qsort(j->cached, j->n_cached, sizeof(*j->cached), array__compare_u64);
+	if (jemalloc->n_cached)
+		qsort(jemalloc->cached, jemalloc->n_cached, sizeof(*jemalloc->cached),
+		      array__compare_u64);
 	return err;
 }
 
@@ -746,13 +764,13 @@ static int find_cached(struct jemalloc *j)
 
 /* Adds a range for HOST_MALLOC, to the last one if it touches. own: index of the first range of
  * this allocator. */
-static int add_range(struct host_spans *s, size_t own, uint64_t start, uint64_t size)
+static int add_range(struct host_spans *spans, size_t own, uint64_t start, uint64_t size)
 {
-	if (s->n > own && s->v[s->n - 1].end == start) {
-		s->v[s->n - 1].end += size;
+	if (spans->n > own && spans->v[spans->n - 1].end == start) {
+		spans->v[spans->n - 1].end += size;
 		return 0;
 	}
-	return host_spans__add(s, start, size, HOST_MALLOC);
+	return host_spans__add(spans, start, size, HOST_MALLOC);
 }
 
 static int add_free(struct jemalloc *j, uint64_t start, uint64_t size)
@@ -761,25 +779,27 @@ static int add_free(struct jemalloc *j, uint64_t start, uint64_t size)
 }
 
 /* Returns the next cached block in [start, end); 0: none. */
-static uint64_t next_cached(struct jemalloc *j, uint64_t start, uint64_t end)
+static uint64_t next_cached(struct jemalloc *jemalloc, uint64_t start, uint64_t end)
 {
-	while (j->next_cached < j->n_cached && j->cached[j->next_cached] < start)
-		j->next_cached++;
-	if (j->next_cached == j->n_cached || j->cached[j->next_cached] >= end)
+	while (jemalloc->next_cached < jemalloc->n_cached &&
+	       jemalloc->cached[jemalloc->next_cached] < start)
+		jemalloc->next_cached++;
+	if (jemalloc->next_cached == jemalloc->n_cached ||
+	    jemalloc->cached[jemalloc->next_cached] >= end)
 		return 0;
-	return j->cached[j->next_cached++];
+	return jemalloc->cached[jemalloc->next_cached++];
 }
 
 /* Adds the free blocks of a slab to the second figure, as one range for each page: residency is a
  * property of pages. */
-static int add_free_blocks(struct jemalloc *j, uint64_t start, const struct bin *b,
+static int add_free_blocks(struct jemalloc *jemalloc, uint64_t start, const struct bin *bin,
 			   const uint64_t *bitmap)
 {
 	uint64_t page = 0, bytes = 0; /* bytes: free ones in page */
 	int err = 0;
 
-	for (unsigned i = 0; i < b->n && !err; i++) {
-		uint64_t at = i * b->size, end = at + b->size;
+	for (unsigned i = 0; i < bin->n && !err; i++) {
+		uint64_t at = i * bin->size, end = at + bin->size;
 
 		if (!(bitmap[i / 64] >> i % 64 & 1))
 			continue;
@@ -788,7 +808,8 @@ static int add_free_blocks(struct jemalloc *j, uint64_t start, const struct bin 
 
 			to = to < end ? to : end;
 			if (at / HOST_PAGE != page) {
-				err = bytes ? add_free(j, start + page * HOST_PAGE, bytes) : 0;
+				err = bytes ? add_free(jemalloc, start + page * HOST_PAGE, bytes)
+					    : 0;
 				page = at / HOST_PAGE;
 				bytes = 0;
 			}
@@ -798,230 +819,247 @@ static int add_free_blocks(struct jemalloc *j, uint64_t start, const struct bin 
 	}
 	if (err || !bytes)
 		return err;
-	return add_free(j, start + page * HOST_PAGE, bytes);
+	return add_free(jemalloc, start + page * HOST_PAGE, bytes);
 }
 
-static int add_slab(struct jemalloc *j, uint64_t start, const struct bin *b, const uint8_t *header)
+/* Adds the blocks of a slab. Those in caches of threads count as free. header: a copy of its
+ * extent. */
+static int add_slab(struct jemalloc *jemalloc, uint64_t start, const struct bin *bin,
+		    const uint8_t *header)
 {
 	uint64_t bitmap[MAX_REGIONS / 64], cached, n;
 
-	copy_bitmap(header, b->n, bitmap);
-	while ((cached = next_cached(j, start, start + b->slab)))
-		if ((cached - start) % b->size == 0) {
-			uint64_t i = (cached - start) / b->size;
+	copy_bitmap(header, bin->n, bitmap);
+	while ((cached = next_cached(jemalloc, start, start + bin->slab)))
+		if ((cached - start) % bin->size == 0) {
+			uint64_t i = (cached - start) / bin->size;
 
 			bitmap[i / 64] |= UINT64_C(1) << i % 64;
 		}
-	n = count_free(bitmap, b->n);
-	j->sum.live += (b->n - n) * b->size;
-	j->sum.free_blocks += n * b->size;
-	return n ? add_free_blocks(j, start, b, bitmap) : 0;
+	n = count_free(bitmap, bin->n);
+	jemalloc->sum.live += (bin->n - n) * bin->size;
+	jemalloc->sum.free_blocks += n * bin->size;
+	return n ? add_free_blocks(jemalloc, start, bin, bitmap) : 0;
 }
 
-static int add_large(struct jemalloc *j, uint64_t start, uint64_t size, unsigned szind)
+/* Adds a block with an extent of its own. Its end that the size class has no use for counts as
+ * tables. */
+static int add_large(struct jemalloc *jemalloc, uint64_t start, uint64_t size, unsigned szind)
 {
-	uint64_t usable = class_bytes(j, szind);
+	uint64_t usable = class_bytes(jemalloc, szind);
 
 	usable = usable < size ? usable : size;
-	j->sum.tables += size - usable;
-	if (!next_cached(j, start, start + size)) {
-		j->sum.live += usable;
+	jemalloc->sum.tables += size - usable;
+	if (!next_cached(jemalloc, start, start + size)) {
+		jemalloc->sum.live += usable;
 		return 0;
 	}
-	j->sum.free_blocks += usable;
-	return add_free(j, start, usable);
+	jemalloc->sum.free_blocks += usable;
+	return add_free(jemalloc, start, usable);
 }
 
 /* Adds the extent of a page, unless it is the last one. */
-static int add_extent(struct jemalloc *j, const struct leaf *l)
+static int add_extent(struct jemalloc *jemalloc, const struct leaf *leaf)
 {
-	const struct header_layout *y = j->layout;
+	const struct header_layout *layout = jemalloc->layout;
 	uint8_t header[HEADER_BYTES];
 	uint64_t bits, size;
 	unsigned szind;
 	int err = 0;
 
-	if (l->header == j->last)
+	if (leaf->header == jemalloc->last)
 		return 0;
-	if (++j->extents > MAX_EXTENTS)
+	if (++jemalloc->extents > MAX_EXTENTS)
 		return -ENOENT;
-	j->last = l->header;
-	if (!read_table(j, l->header, header, sizeof(header), &err) || l->page < j->done ||
-	    !is_extent(j, l, header)) {
-		j->bad++;
+	jemalloc->last = leaf->header;
+	if (!read_table(jemalloc, leaf->header, header, sizeof(header), &err) ||
+	    leaf->page < jemalloc->done || !is_extent(jemalloc, leaf, header)) {
+		jemalloc->bad++;
 		return err;
 	}
 	bits = proc__word(header);
 	size = proc__word(header + 16) & PAGE_MASK;
-	szind = field(bits, y->szind, 8);
-	j->done = l->page + size;
-	j->arena_seen[bits % MAX_ARENAS] = true;
-	err = add_range(&j->r->claims, j->first_claim, l->page, size);
+	szind = field(bits, layout->szind, 8);
+	jemalloc->done = leaf->page + size;
+	jemalloc->arena_seen[bits % MAX_ARENAS] = true;
+	err = add_range(&jemalloc->r->claims, jemalloc->first_claim, leaf->page, size);
 	if (err)
 		return err;
-	switch (field(bits, y->state, y->state_bits)) {
+	switch (field(bits, layout->state, layout->state_bits)) {
 	case ACTIVE:
-		return bits & SLAB_BIT ? add_slab(j, l->page, &j->bin[szind], header)
-				       : add_large(j, l->page, size, szind);
+		return bits & SLAB_BIT
+			       ? add_slab(jemalloc, leaf->page, &jemalloc->bin[szind], header)
+			       : add_large(jemalloc, leaf->page, size, szind);
 	case MUZZY:
-		j->sum.muzzy += size;
+		jemalloc->sum.muzzy += size;
 		break;
 	case RETAINED:
-		j->sum.retained += size;
+		jemalloc->sum.retained += size;
 		break;
 	default:
-		j->sum.purgeable += size;
+		jemalloc->sum.purgeable += size;
 	}
-	return add_free(j, l->page, size);
+	return add_free(jemalloc, leaf->page, size);
 }
 
-static int add_blocks(struct jemalloc *j)
+/* Adds the blocks for jemalloc's own tables. */
+static int add_blocks(struct jemalloc *jemalloc)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < j->n_blocks && !err; i++) {
-		const struct block *b = &j->block[i];
+	for (size_t i = 0; i < jemalloc->n_blocks && !err; i++) {
+		const struct block *b = &jemalloc->block[i];
 
-		j->sum.tables += b->used - b->start;
-		err = host_spans__add(&j->r->claims, b->start, b->end - b->start, HOST_MALLOC);
+		jemalloc->sum.tables += b->used - b->start;
+		err = host_spans__add(&jemalloc->r->claims, b->start, b->end - b->start,
+				      HOST_MALLOC);
 	}
 	return err;
 }
 
 /* Reads all tables once. -ENOENT: they do not verify. */
-static int read_tables(struct jemalloc *j)
+static int read_tables(struct jemalloc *jemalloc)
 {
-	int err = find_blocks(j) ?: find_cached(j);
+	int err = find_blocks(jemalloc) ?: find_cached(jemalloc);
 
-	j->first_claim = j->r->claims.n;
-	j->first_second = j->r->second.n;
-	j->last = j->done = j->extents = j->bad = j->next_cached = 0;
+	jemalloc->first_claim = jemalloc->r->claims.n;
+	jemalloc->first_second = jemalloc->r->second.n;
+	jemalloc->last = jemalloc->done = jemalloc->extents = jemalloc->bad =
+		jemalloc->next_cached = 0;
 	if (err)
 		return err;
-	err = walk_tree(j, add_extent);
+	err = walk_tree(jemalloc, add_extent);
 	if (err)
 		return err;
-	return !j->done || j->bad > j->extents / 16 + 16 ? -ENOENT : add_blocks(j);
+	return !jemalloc->done || jemalloc->bad > jemalloc->extents / 16 + 16
+		       ? -ENOENT
+		       : add_blocks(jemalloc);
 }
 
 /* ---- a reading ---- */
 
 /* Forgets what was read of the process's memory. */
-static void forget_tables(struct jemalloc *j)
+static void forget_tables(struct jemalloc *jemalloc)
 {
 	for (size_t i = 0; i < CHUNKS; i++)
-		if (j->chunks[i])
-			j->chunks[i]->addr = 0;
-	map64__clear(j->starts);
-	memset(j->arena_seen, 0, sizeof(j->arena_seen));
-	j->n_blocks = j->n_cached = j->loads = j->nodes = j->caches = 0;
-	j->sum = (struct host_allocator){ 0 };
+		if (jemalloc->chunks[i])
+			jemalloc->chunks[i]->addr = 0;
+	map64__clear(jemalloc->starts);
+	memset(jemalloc->arena_seen, 0, sizeof(jemalloc->arena_seen));
+	jemalloc->n_blocks = jemalloc->n_cached = jemalloc->loads = jemalloc->nodes =
+		jemalloc->caches = 0;
+	jemalloc->sum = (struct host_allocator){ 0 };
 }
 
-static void free_jemalloc(struct jemalloc *j)
+static void free_jemalloc(struct jemalloc *jemalloc)
 {
-	for (size_t i = 0; i < CHUNKS && j->chunks; i++)
-		free(j->chunks[i]);
-	free(j->chunks);
-	map64__free(j->starts);
-	free(j->block);
-	free(j->cached);
-	free(j);
+	for (size_t i = 0; i < CHUNKS && jemalloc->chunks; i++)
+		free(jemalloc->chunks[i]);
+	free(jemalloc->chunks);
+	map64__free(jemalloc->starts);
+	free(jemalloc->block);
+	free(jemalloc->cached);
+	free(jemalloc);
 }
 
-static struct jemalloc *new_jemalloc(struct host_reading *r)
+/* NULL: memory is short. */
+static struct jemalloc *new_jemalloc(struct host_reading *reading)
 {
-	struct jemalloc *j = calloc(1, sizeof(*j));
+	struct jemalloc *jemalloc = calloc(1, sizeof(*jemalloc));
 
-	if (!j)
+	if (!jemalloc)
 		return NULL;
-	j->r = r;
-	j->chunks = calloc(CHUNKS, sizeof(*j->chunks));
-	j->starts = map64__new();
-	if (j->chunks && j->starts)
-		return j;
-	free_jemalloc(j);
+	jemalloc->r = reading;
+	jemalloc->chunks = calloc(CHUNKS, sizeof(*jemalloc->chunks));
+	jemalloc->starts = map64__new();
+	if (jemalloc->chunks && jemalloc->starts)
+		return jemalloc;
+	free_jemalloc(jemalloc);
 	return NULL;
 }
 
 /* Adds the jemalloc to the ledger. map: index of the mapping of its file's data. */
-static void add_to_ledger(struct jemalloc *j, size_t map)
+static void add_to_ledger(struct jemalloc *jemalloc, size_t map)
 {
-	struct host_allocator *a = host_reading__add_allocator(j->r, "jemalloc", map);
+	struct host_allocator *allocator = host_reading__add_allocator(jemalloc->r, "jemalloc",
+								       map);
 
-	if (!a)
+	if (!allocator)
 		return;
-	snprintf(a->version, sizeof(a->version), "%s", j->layout->version);
-	a->known = a->free_known = true;
+	snprintf(allocator->version, sizeof(allocator->version), "%s", jemalloc->layout->version);
+	allocator->known = allocator->free_known = true;
 	for (unsigned i = 0; i < MAX_ARENAS; i++)
-		a->arenas += j->arena_seen[i];
-	a->live = j->sum.live;
-	a->free_blocks = j->sum.free_blocks;
-	a->purgeable = j->sum.purgeable;
-	a->muzzy = j->sum.muzzy;
-	a->retained = j->sum.retained;
-	a->tables = j->sum.tables;
+		allocator->arenas += jemalloc->arena_seen[i];
+	allocator->live = jemalloc->sum.live;
+	allocator->free_blocks = jemalloc->sum.free_blocks;
+	allocator->purgeable = jemalloc->sum.purgeable;
+	allocator->muzzy = jemalloc->sum.muzzy;
+	allocator->retained = jemalloc->sum.retained;
+	allocator->tables = jemalloc->sum.tables;
 }
 
-/* Reads the jemalloc whose sizes are in j->data. map: index of its mapping. 0 or an error that ends
- * the reading. */
-static int read_jemalloc(struct jemalloc *j, size_t map)
+/* Reads the jemalloc whose sizes are in jemalloc->data. map: index of its mapping. 0 or an error
+ * that ends the reading. */
+static int read_jemalloc(struct jemalloc *jemalloc, size_t map)
 {
-	size_t claims = j->r->claims.n, second = j->r->second.n;
+	size_t claims = jemalloc->r->claims.n, second = jemalloc->r->second.n;
 	int err = -ENOENT;
 
 	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
-		forget_tables(j);
-		err = find_blocks(j) ?: find_root(j);
+		forget_tables(jemalloc);
+		err = find_blocks(jemalloc) ?: find_root(jemalloc);
 		if (!err)
 			return 0; /* not in use, or an unknown layout */
-		err = err == 1 ? read_tables(j) : err;
+		err = err == 1 ? read_tables(jemalloc) : err;
 		if (err) { /* forget its ranges, and search again */
-			j->r->claims.n = claims;
-			j->r->second.n = second;
-			j->r->places->jemalloc.root = 0;
+			jemalloc->r->claims.n = claims;
+			jemalloc->r->second.n = second;
+			jemalloc->r->places->jemalloc.root = 0;
 		}
 	}
 	if (err)
 		return host_places__is_local(err) ? 0 : err;
-	add_to_ledger(j, map);
+	add_to_ledger(jemalloc, map);
 	return 0;
 }
 
-/* Whether zeroed data with room for a tree's root follows the writable data of a file, mapping i. */
-static bool may_have_tables(const struct host_reading *r, size_t i)
+/* True if zeroed data with room for a tree's root follows the writable data of a file, mapping i. */
+static bool may_have_tables(const struct host_reading *reading, size_t i)
 {
-	const struct map *m = &r->maps.maps.v[i], *next = m + 1;
+	const struct map *map = &reading->maps.maps.v[i], *next = map + 1;
 
-	return m->w && !m->shared && m->inode && i + 1 < r->maps.maps.n && next->start == m->end &&
-	       host_places__is_anonymous(next) && next->end - next->start >= DATA_MIN - HOST_PAGE;
+	return map->w && !map->shared && map->inode && i + 1 < reading->maps.maps.n &&
+	       next->start == map->end && host_places__is_anonymous(next) &&
+	       next->end - next->start >= DATA_MIN - HOST_PAGE;
 }
 
 /* The zeroed data after mapping i begins in the mapping's last page. */
 static struct host_data zeroed_data(const struct host_reading *r, size_t i)
 {
-	const struct map *m = &r->maps.maps.v[i];
-	uint64_t len = m[1].end - m->end + HOST_PAGE;
+	const struct map *map = &r->maps.maps.v[i];
+	uint64_t len = map[1].end - map->end + HOST_PAGE;
 
-	return (struct host_data){ .addr = m->end - HOST_PAGE,
+	return (struct host_data){ .addr = map->end - HOST_PAGE,
 				   .len = len < DATA_MAX ? len : DATA_MAX };
 }
 
 /* Finds bin_infos in the resident parts of zeroed data. Returns 1, 0 or a negative errno. */
-static int find_sizes(struct jemalloc *j, const struct host_data *d)
+static int find_sizes(struct jemalloc *jemalloc, const struct host_data *data)
 {
-	const struct resident_range *v;
+	const struct resident_range *ranges;
 	size_t n;
-	int err = host_resident__read(j->r->resident, d->addr, d->addr + d->len, &v, &n);
+	int err = host_resident__read(jemalloc->r->resident, data->addr, data->addr + data->len,
+				      &ranges, &n);
 
 	for (size_t i = 0; i < n && !err; i++) {
-		struct host_data part = { .addr = v[i].start, .len = v[i].end - v[i].start };
+		struct host_data part = { .addr = ranges[i].start,
+					  .len = ranges[i].end - ranges[i].start };
 
 		part.v = malloc(part.len);
-		err = part.v ? proc__read(j->r->proc, part.addr, part.v, part.len) : -ENOMEM;
-		j->bins = err ? 0 : find_bins(&part, j->bin);
+		err = part.v ? proc__read(jemalloc->r->proc, part.addr, part.v, part.len) : -ENOMEM;
+		jemalloc->bins = err ? 0 : find_bins(&part, jemalloc->bin);
 		free(part.v);
-		if (j->bins)
+		if (jemalloc->bins)
 			return 1;
 	}
 	return err;
@@ -1029,56 +1067,57 @@ static int find_sizes(struct jemalloc *j, const struct host_data *d)
 
 /* Reads the jemalloc of the file with mapping i, if it has one. Returns 1 if it has, 0 or an error
  * that ends the reading. */
-static int read_file(struct jemalloc *j, size_t i)
+static int read_file(struct jemalloc *jemalloc, size_t i)
 {
 	int err;
 
-	j->data = zeroed_data(j->r, i);
-	err = find_sizes(j, &j->data);
+	jemalloc->data = zeroed_data(jemalloc->r, i);
+	err = find_sizes(jemalloc, &jemalloc->data);
 	if (err != 1)
 		return host_places__is_local(err) ? 0 : err;
-	j->data.v = malloc(j->data.len);
-	if (!j->data.v)
+	jemalloc->data.v = malloc(jemalloc->data.len);
+	if (!jemalloc->data.v)
 		return -ENOMEM;
-	err = host_places__read_resident(j->r, j->data.addr, j->data.v, j->data.len);
+	err = host_places__read_resident(jemalloc->r, jemalloc->data.addr, jemalloc->data.v,
+					 jemalloc->data.len);
 	if (!err)
-		err = read_jemalloc(j, i);
-	free(j->data.v);
+		err = read_jemalloc(jemalloc, i);
+	free(jemalloc->data.v);
 	return err && !host_places__is_local(err) ? err : 1;
 }
 
 /* A checksum of the files that may have a jemalloc, and of their resident zeroed data. */
-static uint64_t sum_of_files(const struct host_reading *r)
+static uint64_t sum_of_files(const struct host_reading *reading)
 {
 	uint64_t sum = 1;
 
-	for (size_t i = 0; i < r->maps.maps.n; i++)
-		if (may_have_tables(r, i))
-			sum = (sum ^ r->maps.maps.v[i].start ^ r->maps.v[i + 1].rss) *
+	for (size_t i = 0; i < reading->maps.maps.n; i++)
+		if (may_have_tables(reading, i))
+			sum = (sum ^ reading->maps.maps.v[i].start ^ reading->maps.v[i + 1].rss) *
 			      0x9e3779b97f4a7c15;
 	return sum;
 }
 
-int host_jemalloc__read(struct host_reading *r)
+int host_jemalloc__read(struct host_reading *reading)
 {
-	uint64_t sum = sum_of_files(r);
-	struct jemalloc *j;
+	uint64_t sum = sum_of_files(reading);
+	struct jemalloc *jemalloc;
 	bool found = false;
 	int err = 0;
 
-	if (sum == r->places->without_jemalloc)
+	if (sum == reading->places->without_jemalloc)
 		return 0;
-	j = new_jemalloc(r);
-	if (!j)
+	jemalloc = new_jemalloc(reading);
+	if (!jemalloc)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->maps.maps.n && err >= 0; i++)
-		if (may_have_tables(r, i)) {
-			err = read_file(j, i);
+	for (size_t i = 0; i < reading->maps.maps.n && err >= 0; i++)
+		if (may_have_tables(reading, i)) {
+			err = read_file(jemalloc, i);
 			found = found || err == 1;
 		}
-	free_jemalloc(j);
+	free_jemalloc(jemalloc);
 	if (err < 0)
 		return err;
-	r->places->without_jemalloc = found ? 0 : sum;
+	reading->places->without_jemalloc = found ? 0 : sum;
 	return 0;
 }

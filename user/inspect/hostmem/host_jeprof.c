@@ -35,15 +35,15 @@ struct prof {
 };
 
 /* Reads memory of the tables. -ENOENT: it is not there. -E2BIG: too many reads. */
-static int read_table(struct prof *p, uint64_t addr, void *buf, size_t len)
+static int read_table(struct prof *prof, uint64_t addr, void *buf, size_t len)
 {
 	int err;
 
-	if (addr % 8 || !host_places__is_private_memory(&p->r->maps, addr, len))
+	if (addr % 8 || !host_places__is_private_memory(&prof->r->maps, addr, len))
 		return -ENOENT;
-	if (++p->reads > READS_MAX)
+	if (++prof->reads > READS_MAX)
 		return -E2BIG;
-	err = host_places__read_resident(p->r, addr, buf, len);
+	err = host_places__read_resident(prof->r, addr, buf, len);
 	return host_places__is_local(err) ? -ENOENT : err;
 }
 
@@ -54,27 +54,27 @@ struct counts {
 };
 
 /* Adds the counters of one thread, a prof_tctx_t. gctx: the stack that it has to belong to. */
-static int add_counts(struct prof *p, uint64_t addr, uint64_t gctx, struct counts *c,
+static int add_counts(struct prof *prof, uint64_t addr, uint64_t gctx, struct counts *counts,
 		      uint64_t link[2])
 {
-	uint64_t w[TCTX_BYTES / 8];
-	int err = read_table(p, addr, w, sizeof(w));
+	uint64_t tctx[TCTX_BYTES / 8];
+	int err = read_table(prof, addr, tctx, sizeof(tctx));
 
 	if (err)
 		return err;
 	/* 4: curobjs, its estimate, curbytes, its estimate; 12: gctx, uid, left, right and colour */
-	if (w[12] != gctx || w[4] > w[6] || w[6] > w[7] || w[7] >> 46)
+	if (tctx[12] != gctx || tctx[4] > tctx[6] || tctx[6] > tctx[7] || tctx[7] >> 46)
 		return -ENOENT;
-	c->blocks += w[4];
-	c->bytes += w[6];
-	c->estimate += w[7];
-	link[0] = w[14];
-	link[1] = w[15] & ~UINT64_C(1);
+	counts->blocks += tctx[4];
+	counts->bytes += tctx[6];
+	counts->estimate += tctx[7];
+	link[0] = tctx[14];
+	link[1] = tctx[15] & ~UINT64_C(1);
 	return 0;
 }
 
 /* Adds the counters of all threads that allocated with a stack. */
-static int add_tree(struct prof *p, uint64_t root, uint64_t gctx, struct counts *c)
+static int add_tree(struct prof *prof, uint64_t root, uint64_t gctx, struct counts *counts)
 {
 	uint64_t todo[DEPTH_MAX], link[2];
 	size_t n = 0;
@@ -88,7 +88,7 @@ static int add_tree(struct prof *p, uint64_t root, uint64_t gctx, struct counts 
 			continue;
 		if (n + 2 > DEPTH_MAX)
 			return -ENOENT;
-		err = add_counts(p, addr, gctx, c, link);
+		err = add_counts(prof, addr, gctx, counts, link);
 		if (err)
 			return err;
 		todo[n++] = link[0];
@@ -99,136 +99,136 @@ static int add_tree(struct prof *p, uint64_t root, uint64_t gctx, struct counts 
 
 /* Derives the period from a stack's counters: jemalloc counts blocks of s bytes as s / (1 - exp(-s
  * / period)) bytes. The smallest blocks give it most exactly. */
-static void take_period(struct prof *p, const struct counts *c)
+static void take_period(struct prof *prof, const struct counts *counts)
 {
-	double size = (double)c->bytes / (double)c->blocks;
-	double chosen = (double)c->bytes / (double)c->estimate;
+	double size = (double)counts->bytes / (double)counts->blocks;
+	double chosen = (double)counts->bytes / (double)counts->estimate;
 
-	if (chosen > 0.9 || (p->least_size > 0 && size >= p->least_size))
+	if (chosen > 0.9 || (prof->least_size > 0 && size >= prof->least_size))
 		return;
-	p->least_size = size;
-	p->lg_period = log2(-size / log1p(-chosen));
+	prof->least_size = size;
+	prof->lg_period = log2(-size / log1p(-chosen));
 }
 
 /* Adds a stack: a prof_gctx_t with its key in the hash table. -ENOENT: gctx is no stack. */
-static int add_stack(struct prof *p, uint64_t key, uint64_t gctx)
+static int add_stack(struct prof *prof, uint64_t key, uint64_t gctx)
 {
-	uint64_t w[GCTX_CALLS / 8], call[HOST_SAMPLE_CALLS] = { 0 };
+	uint64_t gctx_words[GCTX_CALLS / 8], call[HOST_SAMPLE_CALLS] = { 0 };
 	uint32_t calls;
-	struct counts c = { 0 };
+	struct counts counts = { 0 };
 	int err;
 
 	if (key != gctx + GCTX_STACK)
 		return -ENOENT;
-	err = read_table(p, gctx, w, sizeof(w));
+	err = read_table(prof, gctx, gctx_words, sizeof(gctx_words));
 	if (err)
 		return err;
-	calls = (uint32_t)w[GCTX_STACK / 8 + 1];
-	if (w[GCTX_STACK / 8] != gctx + GCTX_CALLS || !calls || calls > CALLS_MAX)
+	calls = (uint32_t)gctx_words[GCTX_STACK / 8 + 1];
+	if (gctx_words[GCTX_STACK / 8] != gctx + GCTX_CALLS || !calls || calls > CALLS_MAX)
 		return -ENOENT;
 	calls = calls < HOST_SAMPLE_CALLS ? calls : HOST_SAMPLE_CALLS;
-	err = read_table(p, gctx + GCTX_CALLS, call, calls * sizeof(*call));
-	err = err ?: add_tree(p, w[GCTX_TREE / 8], gctx, &c);
-	if (err || !c.blocks || !c.estimate)
+	err = read_table(prof, gctx + GCTX_CALLS, call, calls * sizeof(*call));
+	err = err ?: add_tree(prof, gctx_words[GCTX_TREE / 8], gctx, &counts);
+	if (err || !counts.blocks || !counts.estimate)
 		return err;
-	take_period(p, &c);
-	return host_samples__add(p->to, c.blocks, c.estimate, call, calls);
+	take_period(prof, &counts);
+	return host_samples__add(prof->to, counts.blocks, counts.estimate, call, calls);
 }
 
 /* Adds all stacks of the hash table whose cells are at addr. A stack that changes meanwhile is left
  * out. -ENOENT: no cell has a stack. */
-static int add_stacks(struct prof *p, uint64_t addr, size_t cells)
+static int add_stacks(struct prof *prof, uint64_t addr, size_t cells)
 {
-	uint64_t *w = malloc(cells * CELL);
+	uint64_t *table = malloc(cells * CELL);
 	size_t found = 0;
 	int err;
 
-	if (!w)
+	if (!table)
 		return -ENOMEM;
-	err = read_table(p, addr, w, cells * CELL);
+	err = read_table(prof, addr, table, cells * CELL);
 	for (size_t i = 0; i < cells && !err; i++) {
-		if (!w[2 * i])
+		if (!table[2 * i])
 			continue;
-		err = add_stack(p, w[2 * i], w[2 * i + 1]);
+		err = add_stack(prof, table[2 * i], table[2 * i + 1]);
 		if (err == -ENOENT && found)
 			err = 0;
 		found += !err;
 	}
-	free(w);
+	free(table);
 	if (!err && !found)
 		err = -ENOENT;
 	return err;
 }
 
-/* Whether w may be the hash table of stacks: state of random numbers, number of entries, least and
- * current logarithm of buckets, two functions, cells. */
-static bool may_be_table(const struct host_reading *r, const uint8_t *w)
+/* True if words may be the hash table of stacks: state of random numbers, number of entries, least
+ * and current logarithm of buckets, two functions, cells. */
+static bool may_be_table(const struct host_reading *reading, const uint8_t *words)
 {
-	uint64_t count = proc__word(w + 8);
-	uint64_t lg = proc__word(w + 16);
+	uint64_t count = proc__word(words + 8);
+	uint64_t lg = proc__word(words + 16);
 	uint32_t least = (uint32_t)lg, now = (uint32_t)(lg >> 32);
 
 	return count && now && least <= now && now <= LG_BUCKETS_MAX &&
 	       count <= (uint64_t)BUCKET_CELLS << now &&
-	       host_places__is_code(&r->maps, proc__word(w + 24)) &&
-	       host_places__is_code(&r->maps, proc__word(w + 32));
+	       host_places__is_code(&reading->maps, proc__word(words + 24)) &&
+	       host_places__is_code(&reading->maps, proc__word(words + 32));
 }
 
 /* Finds the table in a file's data and adds its stacks. -ENOENT: not there. */
-static int search_data(struct prof *p, const struct host_data *d)
+static int search_data(struct prof *prof, const struct host_data *data)
 {
-	for (size_t at = 0; at + TABLE_BYTES <= d->len; at += 8) {
-		const uint8_t *w = d->v + at;
+	for (size_t at = 0; at + TABLE_BYTES <= data->len; at += 8) {
+		const uint8_t *words = data->v + at;
 		size_t cells;
 		int err;
 
-		if (!may_be_table(p->r, w))
+		if (!may_be_table(prof->r, words))
 			continue;
-		cells = (size_t)BUCKET_CELLS << (proc__word(w + 16) >> 32);
-		err = add_stacks(p, proc__word(w + 40), cells);
+		cells = (size_t)BUCKET_CELLS << (proc__word(words + 16) >> 32);
+		err = add_stacks(prof, proc__word(words + 40), cells);
 		if (err != -ENOENT)
 			return err;
-		p->to->n = 0;
+		prof->to->n = 0;
 	}
 	return -ENOENT;
 }
 
-/* Whether mapping m is the writable data of jemalloc's library or of the program. */
-static bool may_have_jemalloc(const struct map *m, const char *exe)
+/* True if the mapping is the writable data of jemalloc's library or of the program. */
+static bool may_have_jemalloc(const struct map *map, const char *exe)
 {
-	if (!m->w || m->shared || !m->inode)
+	if (!map->w || map->shared || !map->inode)
 		return false;
-	return !strncmp(map__base_name(m->path), "libjemalloc", 11) || !strcmp(m->path, exe);
+	return !strncmp(map__base_name(map->path), "libjemalloc", 11) || !strcmp(map->path, exe);
 }
 
-int host_jeprof__read(struct host_reading *r)
+int host_jeprof__read(struct host_reading *reading)
 {
-	struct prof p = { .r = r, .to = r->o->samples };
+	struct prof prof = { .r = reading, .to = reading->o->samples };
 	int err = -ENOENT;
 	char exe[4096];
 
-	if (!p.to || p.to->sampler)
+	if (!prof.to || prof.to->sampler)
 		return 0;
-	proc__exe(r->proc, exe, sizeof(exe));
-	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
-		struct host_data d;
+	proc__exe(reading->proc, exe, sizeof(exe));
+	for (size_t i = 0; i < reading->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data data;
 
-		if (!may_have_jemalloc(&r->maps.maps.v[i], exe))
+		if (!may_have_jemalloc(&reading->maps.maps.v[i], exe))
 			continue;
-		err = host_places__read_data(r, i, DATA_MAX, &d);
+		err = host_places__read_data(reading, i, DATA_MAX, &data);
 		if (err) {
 			err = host_places__is_local(err) ? -ENOENT : err;
 			continue;
 		}
-		err = search_data(&p, &d);
-		free(d.v);
+		err = search_data(&prof, &data);
+		free(data.v);
 	}
 	if (err) {
-		p.to->n = 0;
+		prof.to->n = 0;
 		return err == -ENOENT || err == -E2BIG ? 0 : err;
 	}
-	p.to->sampler = "jemalloc";
-	if (p.least_size > 0 && p.lg_period > 0 && p.lg_period < 48)
-		p.to->period = UINT64_C(1) << lround(p.lg_period); /* lg_prof_sample */
+	prof.to->sampler = "jemalloc";
+	if (prof.least_size > 0 && prof.lg_period > 0 && prof.lg_period < 48)
+		prof.to->period = UINT64_C(1) << lround(prof.lg_period); /* lg_prof_sample */
 	return 0;
 }

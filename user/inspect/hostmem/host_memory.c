@@ -29,23 +29,23 @@ void host_ranges__init(struct host_ranges *h, host_ranges_fn fn, void *ctx)
 	*h = (struct host_ranges){ .fn = fn, .ctx = ctx };
 }
 
-void host_ranges__free(struct host_ranges *h)
+void host_ranges__free(struct host_ranges *ranges)
 {
-	for (size_t i = 0; i < h->n; i++)
-		free(h->v[i]);
-	free(h->v);
-	h->v = NULL;
-	h->n = h->cap = 0;
+	for (size_t i = 0; i < ranges->n; i++)
+		free(ranges->v[i]);
+	free(ranges->v);
+	ranges->v = NULL;
+	ranges->n = ranges->cap = 0;
 }
 
-size_t host_ranges__find(const struct host_ranges *h, uint64_t addr)
+size_t host_ranges__find(const struct host_ranges *ranges, uint64_t addr)
 {
-	size_t low = 0, high = h->n;
+	size_t low = 0, high = ranges->n;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
 
-		if (h->v[mid]->end <= addr)
+		if (ranges->v[mid]->end <= addr)
 			low = mid + 1;
 		else
 			high = mid;
@@ -56,70 +56,71 @@ size_t host_ranges__find(const struct host_ranges *h, uint64_t addr)
 /* --- the blocks of a range */
 
 /* Begins a block of `size` bytes after the last one. */
-static int push_block(struct host_ranges *h, struct host_range *r, uint64_t size)
+static int push_block(struct host_ranges *h, struct host_range *range, uint64_t size)
 {
-	int err = h->fn(h->ctx, &r->owner, r->start + r->resident, size, true);
+	int err = h->fn(h->ctx, &range->owner, range->start + range->resident, size, true);
 
 	if (err)
 		return err;
-	r->piece[r->n++] = size;
-	r->resident += size;
+	range->piece[range->n++] = size;
+	range->resident += size;
 	return 0;
 }
 
 /* Ends the last block. */
-static int pop_block(struct host_ranges *h, struct host_range *r)
+static int pop_block(struct host_ranges *ranges, struct host_range *range)
 {
-	uint64_t size = r->piece[r->n - 1];
-	int err = h->fn(h->ctx, &r->owner, r->start + r->resident - size, size, false);
+	uint64_t size = range->piece[range->n - 1];
+	int err = ranges->fn(ranges->ctx, &range->owner, range->start + range->resident - size,
+			     size, false);
 
-	r->n--;
-	r->resident -= size;
+	range->n--;
+	range->resident -= size;
 	return err;
 }
 
 /* Makes room for a block: replaces the two neighbouring blocks with the smallest sum by one block. */
-static int join_smallest_blocks(struct host_ranges *h, struct host_range *r)
+static int join_smallest_blocks(struct host_ranges *ranges, struct host_range *range)
 {
-	uint64_t addr = r->start, sum, at = 0, smallest_sum = UINT64_MAX;
+	uint64_t addr = range->start, sum, at = 0, smallest_sum = UINT64_MAX;
 	size_t smallest = 0, i;
 	int err;
 
-	for (i = 0; i + 1 < r->n; i++) {
-		sum = r->piece[i] + r->piece[i + 1];
+	for (i = 0; i + 1 < range->n; i++) {
+		sum = range->piece[i] + range->piece[i + 1];
 		if (sum < smallest_sum) {
 			smallest_sum = sum;
 			smallest = i;
 			at = addr;
 		}
-		addr += r->piece[i];
+		addr += range->piece[i];
 	}
-	err = h->fn(h->ctx, &r->owner, at, r->piece[smallest], false)
-		      ?: h->fn(h->ctx, &r->owner, at + r->piece[smallest], r->piece[smallest + 1],
-			       false);
-	err = err ?: h->fn(h->ctx, &r->owner, at, smallest_sum, true);
-	r->piece[smallest] = smallest_sum;
-	memmove(&r->piece[smallest + 1], &r->piece[smallest + 2],
-		(r->n - smallest - 2) * sizeof(*r->piece));
-	r->n--;
+	err = ranges->fn(ranges->ctx, &range->owner, at, range->piece[smallest], false)
+		      ?: ranges->fn(ranges->ctx, &range->owner, at + range->piece[smallest],
+				    range->piece[smallest + 1], false);
+	err = err ?: ranges->fn(ranges->ctx, &range->owner, at, smallest_sum, true);
+	range->piece[smallest] = smallest_sum;
+	memmove(&range->piece[smallest + 1], &range->piece[smallest + 2],
+		(range->n - smallest - 2) * sizeof(*range->piece));
+	range->n--;
 	return err;
 }
 
-int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resident)
+int host_ranges__set(struct host_ranges *ranges, struct host_range *range, uint64_t resident)
 {
 	int err = 0;
 
-	if (resident > r->end - r->start)
-		resident = r->end - r->start;
+	if (resident > range->end - range->start)
+		resident = range->end - range->start;
 	/* Ends all blocks above the new end. The block that contains the new end is ended, too, and
 	 * a smaller one replaces it below. */
-	while (!err && r->n && r->resident > resident)
-		err = pop_block(h, r);
-	if (err || r->resident == resident)
+	while (!err && range->n && range->resident > resident)
+		err = pop_block(ranges, range);
+	if (err || range->resident == resident)
 		return err;
-	if (r->n == HOST_PIECES)
-		err = join_smallest_blocks(h, r);
-	return err ?: push_block(h, r, resident - r->resident);
+	if (range->n == HOST_PIECES)
+		err = join_smallest_blocks(ranges, range);
+	return err ?: push_block(ranges, range, resident - range->resident);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -130,70 +131,70 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* Bytes of a range that may have become resident since the last reading. */
-static uint64_t chargeable(const struct host_range *r)
+static uint64_t chargeable(const struct host_range *range)
 {
-	uint64_t room = r->end - r->start - r->resident;
+	uint64_t room = range->end - range->start - range->resident;
 
-	return room < r->fresh ? room : r->fresh;
+	return room < range->fresh ? room : range->fresh;
 }
 
-int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret)
+int host_ranges__charge(struct host_ranges *ranges, uint64_t bytes, uint64_t *ret)
 {
-	struct host_range **fresh = calloc(h->n + 1, sizeof(*fresh));
+	struct host_range **candidates = calloc(ranges->n + 1, sizeof(*candidates));
 	size_t n = 0;
 	int err = 0;
 
 	*ret = 0;
-	if (!fresh)
+	if (!candidates)
 		return -ENOMEM;
-	for (size_t i = 0; i < h->n; i++)
-		if (chargeable(h->v[i]))
-			fresh[n++] = h->v[i];
+	for (size_t i = 0; i < ranges->n; i++)
+		if (chargeable(ranges->v[i]))
+			candidates[n++] = ranges->v[i];
 	if (n)
-		qsort(fresh, n, sizeof(*fresh), newest_first);
+		qsort(candidates, n, sizeof(*candidates), newest_first);
 	for (size_t i = 0; i < n && !err; i++) {
-		uint64_t most = chargeable(fresh[i]), add = bytes - *ret;
+		uint64_t room = chargeable(candidates[i]), add = bytes - *ret;
 
-		add = (most < add ? most : add) / PAGE * PAGE;
-		err = host_ranges__set(h, fresh[i], fresh[i]->resident + add);
-		fresh[i]->fresh -= add;
+		add = (room < add ? room : add) / PAGE * PAGE;
+		err = host_ranges__set(ranges, candidates[i], candidates[i]->resident + add);
+		candidates[i]->fresh -= add;
 		*ret += add;
 	}
-	free(fresh);
+	free(candidates);
 	return err;
 }
 
 /* --- ranges */
 
-/* Inserts a copy of r at an index, with a new id. Counts it as dropped if there are too many. 0 or
- * -ENOMEM. */
-static int insert_range(struct host_ranges *h, size_t at, const struct host_range *r)
+/* Inserts a copy of range at an index, with a new id. Counts it as dropped if there are too many. 0
+ * or -ENOMEM. */
+static int insert_range(struct host_ranges *ranges, size_t at, const struct host_range *range)
 {
 	struct host_range *copy;
 
-	if (h->n >= HOST_RANGES_MAX) {
-		h->dropped++;
+	if (ranges->n >= HOST_RANGES_MAX) {
+		ranges->dropped++;
 		return 0;
 	}
-	if (array__grow(&h->v, &h->cap, h->n + 1, sizeof(*h->v)))
+	if (array__grow(&ranges->v, &ranges->cap, ranges->n + 1, sizeof(*ranges->v)))
 		return -ENOMEM;
 	copy = malloc(sizeof(*copy));
 	if (!copy)
 		return -ENOMEM;
-	*copy = *r;
-	copy->id = ++h->last_id;
+	*copy = *range;
+	copy->id = ++ranges->last_id;
 	copy->born = copy->born ?: copy->id;
-	memmove(&h->v[at + 1], &h->v[at], (h->n - at) * sizeof(*h->v));
-	h->v[at] = copy;
-	h->n++;
+	memmove(&ranges->v[at + 1], &ranges->v[at], (ranges->n - at) * sizeof(*ranges->v));
+	ranges->v[at] = copy;
+	ranges->n++;
 	return 0;
 }
 
-static void remove_range(struct host_ranges *h, size_t at)
+static void remove_range(struct host_ranges *ranges, size_t at)
 {
-	free(h->v[at]);
-	h->n--;
-	memmove(&h->v[at], &h->v[at + 1], (h->n - at) * sizeof(*h->v));
+	free(ranges->v[at]);
+	ranges->n--;
+	memmove(&ranges->v[at], &ranges->v[at + 1], (ranges->n - at) * sizeof(*ranges->v));
 }
 
 /* The share of `bytes` in `part` of the `whole` bytes of a range, if they are spread evenly. */
@@ -206,34 +207,34 @@ static uint64_t share_of(uint64_t bytes, uint64_t part, uint64_t whole)
 
 /* Splits the range that contains addr, if any, so that a range begins at addr. Its resident and
  * fresh bytes are divided in proportion. */
-static int split_range(struct host_ranges *h, uint64_t addr)
+static int split_range(struct host_ranges *ranges, uint64_t addr)
 {
-	size_t at = host_ranges__find(h, addr);
-	struct host_range *r = at < h->n ? h->v[at] : NULL, upper;
+	size_t at = host_ranges__find(ranges, addr);
+	struct host_range *range = at < ranges->n ? ranges->v[at] : NULL, upper;
 	uint64_t low_resident;
 	int err;
 
-	if (!r || r->start >= addr)
+	if (!range || range->start >= addr)
 		return 0;
-	upper = *r;
+	upper = *range;
 	upper.start = addr;
 	upper.n = 0;
 	upper.resident = 0;
-	upper.fresh = share_of(r->fresh, r->end - addr, r->end - r->start);
-	low_resident = share_of(r->resident, addr - r->start, r->end - r->start);
-	upper.piece[0] = r->resident - low_resident;
+	upper.fresh = share_of(range->fresh, range->end - addr, range->end - range->start);
+	low_resident = share_of(range->resident, addr - range->start, range->end - range->start);
+	upper.piece[0] = range->resident - low_resident;
 	if (upper.piece[0] > upper.end - upper.start)
 		upper.piece[0] = upper.end - upper.start;
-	r->fresh -= upper.fresh;
-	if (r->fresh > addr - r->start)
-		r->fresh = addr - r->start;
-	err = host_ranges__set(h, r, low_resident) ?: insert_range(h, at + 1, &upper);
+	range->fresh -= upper.fresh;
+	if (range->fresh > addr - range->start)
+		range->fresh = addr - range->start;
+	err = host_ranges__set(ranges, range, low_resident) ?: insert_range(ranges, at + 1, &upper);
 	if (err)
 		return err;
-	r->end = addr;
-	r->id = ++h->last_id;
-	if (at + 1 < h->n && h->v[at + 1]->start == addr)
-		return host_ranges__set(h, h->v[at + 1], upper.piece[0]);
+	range->end = addr;
+	range->id = ++ranges->last_id;
+	if (at + 1 < ranges->n && ranges->v[at + 1]->start == addr)
+		return host_ranges__set(ranges, ranges->v[at + 1], upper.piece[0]);
 	return 0;
 }
 
@@ -243,18 +244,18 @@ static int cut_out(struct host_ranges *h, uint64_t start, uint64_t end)
 	return split_range(h, start) ?: split_range(h, end);
 }
 
-int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end)
+int host_ranges__unmap(struct host_ranges *ranges, uint64_t start, uint64_t end)
 {
 	size_t at;
 	int err;
 
 	if (start >= end)
 		return 0;
-	err = cut_out(h, start, end);
-	at = host_ranges__find(h, start);
-	while (!err && at < h->n && h->v[at]->start < end) {
-		err = host_ranges__set(h, h->v[at], 0);
-		remove_range(h, at);
+	err = cut_out(ranges, start, end);
+	at = host_ranges__find(ranges, start);
+	while (!err && at < ranges->n && ranges->v[at]->start < end) {
+		err = host_ranges__set(ranges, ranges->v[at], 0);
+		remove_range(ranges, at);
 	}
 	return err;
 }
@@ -268,68 +269,70 @@ static bool same_owner(const struct host_range *a, const struct host_range *b)
 
 /* Adds a small new range to the one that ends at its start, if both have the same owner. False: it
  * is a range of its own. */
-static bool join_below(struct host_ranges *h, size_t at, const struct host_range *r)
+static bool join_below(struct host_ranges *ranges, size_t at, const struct host_range *range)
 {
-	struct host_range *below = at ? h->v[at - 1] : NULL;
+	struct host_range *below = at ? ranges->v[at - 1] : NULL;
 
-	if (!below || below->end != r->start || !same_owner(below, r) || !r->owner.stack ||
-	    r->end - r->start >= HOST_MERGE_BELOW || r->end - below->start > HOST_MERGED_MAX)
+	if (!below || below->end != range->start || !same_owner(below, range) ||
+	    !range->owner.stack || range->end - range->start >= HOST_MERGE_BELOW ||
+	    range->end - below->start > HOST_MERGED_MAX)
 		return false;
 	/* The grain is a mean, weighted by bytes. */
 	below->owner.grain = (uint64_t)(((double)below->owner.grain *
-						 (double)(r->start - below->start) +
-					 (double)r->owner.grain * (double)(r->end - r->start)) /
-					(double)(r->end - below->start));
-	below->end = r->end;
-	below->fresh += r->fresh;
-	below->id = ++h->last_id;
+						 (double)(range->start - below->start) +
+					 (double)range->owner.grain *
+						 (double)(range->end - range->start)) /
+					(double)(range->end - below->start));
+	below->end = range->end;
+	below->fresh += range->fresh;
+	below->id = ++ranges->last_id;
 	return true;
 }
 
-int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
+int host_ranges__map(struct host_ranges *ranges, uint64_t start, uint64_t end,
 		     const struct host_range *like, uint64_t resident)
 {
-	struct host_range r = *like;
+	struct host_range range = *like;
 	size_t at;
 	int err;
 
 	if (start >= end)
 		return 0;
-	err = host_ranges__unmap(h, start, end);
+	err = host_ranges__unmap(ranges, start, end);
 	if (err)
 		return err;
-	r.start = start;
-	r.end = end;
-	r.n = 0;
-	r.resident = 0;
-	if (r.fresh > end - start)
-		r.fresh = end - start;
-	at = host_ranges__find(h, start);
-	if (!resident && join_below(h, at, &r))
+	range.start = start;
+	range.end = end;
+	range.n = 0;
+	range.resident = 0;
+	if (range.fresh > end - start)
+		range.fresh = end - start;
+	at = host_ranges__find(ranges, start);
+	if (!resident && join_below(ranges, at, &range))
 		return 0;
-	err = insert_range(h, at, &r);
-	if (err || at >= h->n || h->v[at]->start != start)
+	err = insert_range(ranges, at, &range);
+	if (err || at >= ranges->n || ranges->v[at]->start != start)
 		return err;
-	return host_ranges__set(h, h->v[at], resident);
+	return host_ranges__set(ranges, ranges->v[at], resident);
 }
 
 /* Copies the n ranges in [start, end). The caller frees *ret, which is NULL if n is 0. 0 or
  * -ENOMEM. */
-static int copy_part(const struct host_ranges *h, uint64_t start, uint64_t end,
+static int copy_part(const struct host_ranges *ranges, uint64_t start, uint64_t end,
 		     struct host_range **ret, size_t *n)
 {
-	size_t at = host_ranges__find(h, start), last = at;
+	size_t at = host_ranges__find(ranges, start), last = at;
 
-	while (last < h->n && h->v[last]->start < end)
+	while (last < ranges->n && ranges->v[last]->start < end)
 		last++;
 	*n = last - at;
 	*ret = *n ? calloc(*n, sizeof(**ret)) : NULL;
 	for (size_t i = 0; *ret && i < *n; i++)
-		(*ret)[i] = *h->v[at + i];
+		(*ret)[i] = *ranges->v[at + i];
 	return *n && !*ret ? -ENOMEM : 0;
 }
 
-int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64_t to,
+int host_ranges__move(struct host_ranges *ranges, uint64_t from, uint64_t len, uint64_t to,
 		      uint64_t to_len, const struct host_range *like)
 {
 	uint64_t end, to_end, kept = len < to_len ? len : to_len;
@@ -340,34 +343,34 @@ int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64
 	if (__builtin_add_overflow(from, len, &end) || __builtin_add_overflow(to, to_len, &to_end))
 		return 0;
 	if (from == to) { /* the mapping grew or shrank in place */
-		err = to_len < len ? host_ranges__unmap(h, to_end, end) : 0;
-		return err ?: host_ranges__map(h, from + kept, to_end, like, 0);
+		err = to_len < len ? host_ranges__unmap(ranges, to_end, end) : 0;
+		return err ?: host_ranges__map(ranges, from + kept, to_end, like, 0);
 	}
-	err = cut_out(h, from, from + kept) ?: copy_part(h, from, from + kept, &old, &n);
+	err = cut_out(ranges, from, from + kept) ?: copy_part(ranges, from, from + kept, &old, &n);
 	if (err)
 		return err;
-	err = host_ranges__unmap(h, from, end) ?: host_ranges__unmap(h, to, to_end);
+	err = host_ranges__unmap(ranges, from, end) ?: host_ranges__unmap(ranges, to, to_end);
 	for (i = 0; i < n && !err; i++)
-		err = host_ranges__map(h, old[i].start - from + to, old[i].end - from + to, &old[i],
-				       old[i].resident);
+		err = host_ranges__map(ranges, old[i].start - from + to, old[i].end - from + to,
+				       &old[i], old[i].resident);
 	free(old);
-	return err ?: host_ranges__map(h, to + kept, to_end, like, 0);
+	return err ?: host_ranges__map(ranges, to + kept, to_end, like, 0);
 }
 
-int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t end,
+int host_ranges__make_writable(struct host_ranges *ranges, uint64_t start, uint64_t end,
 			       const struct host_range *like)
 {
 	uint64_t addr = start;
 	size_t at;
 	int err = 0;
 
-	while (!err && addr < end && (at = host_ranges__find(h, addr)) < h->n &&
-	       h->v[at]->start < end) {
-		uint64_t from = h->v[at]->start > start ? h->v[at]->start : start;
-		uint64_t to = h->v[at]->end < end ? h->v[at]->end : end;
+	while (!err && addr < end && (at = host_ranges__find(ranges, addr)) < ranges->n &&
+	       ranges->v[at]->start < end) {
+		uint64_t from = ranges->v[at]->start > start ? ranges->v[at]->start : start;
+		uint64_t to = ranges->v[at]->end < end ? ranges->v[at]->end : end;
 
-		if (!h->v[at]->writable && !h->v[at]->resident)
-			err = host_ranges__map(h, from, to, like, 0);
+		if (!ranges->v[at]->writable && !ranges->v[at]->resident)
+			err = host_ranges__map(ranges, from, to, like, 0);
 		addr = to;
 	}
 	return err;
@@ -438,84 +441,84 @@ struct host_memory {
 static int emit_block(void *ctx, const struct host_owner *owner, uint64_t addr, uint64_t size,
 		      bool comes)
 {
-	struct host_memory *h = ctx;
-	struct event e = {
+	struct host_memory *host = ctx;
+	struct event event = {
 		.kind = comes ? EVENT_ALLOC : EVENT_FREE,
 		.device = { .type = DEVICE_HOST },
-		.time = h->time,
+		.time = host->time,
 		.addr = addr,
 		.size = size,
 		.thread = owner->thread,
 	};
 	int err;
 
-	h->total += comes ? size : -size;
+	host->total += comes ? size : -size;
 	if (comes) {
-		e.stack = owner->stack;
-		e.walk = owner->walk;
+		event.stack = owner->stack;
+		event.walk = owner->walk;
 	}
-	err = h->c.emit(h->c.ctx, &e);
+	err = host->c.emit(host->c.ctx, &event);
 	if (err || !comes || !owner->grain)
 		return err;
 	/* The grain follows the block as its requested bytes. */
-	e.kind = EVENT_REQUESTED;
-	e.stack = 0;
-	e.walk = 0;
-	e.size = 0;
-	e.requested = owner->grain;
-	return h->c.emit(h->c.ctx, &e);
+	event.kind = EVENT_REQUESTED;
+	event.stack = 0;
+	event.walk = 0;
+	event.size = 0;
+	event.requested = owner->grain;
+	return host->c.emit(host->c.ctx, &event);
 }
 
-struct host_memory *host_memory__new(const struct host_capture *c, bool inherited)
+struct host_memory *host_memory__new(const struct host_capture *capture, bool inherited)
 {
-	struct host_memory *h = calloc(1, sizeof(*h));
+	struct host_memory *host = calloc(1, sizeof(*host));
 
-	if (!h)
+	if (!host)
 		return NULL;
-	h->c = *c;
-	h->inherited = inherited;
-	host_ranges__init(&h->ranges, emit_block, h);
-	return h;
+	host->c = *capture;
+	host->inherited = inherited;
+	host_ranges__init(&host->ranges, emit_block, host);
+	return host;
 }
 
-static void join_thread(struct host_memory *h)
+static void join_thread(struct host_memory *host)
 {
-	pthread_join(h->thread, NULL);
-	h->running = false;
+	pthread_join(host->thread, NULL);
+	host->running = false;
 }
 
-void host_memory__free(struct host_memory *h)
+void host_memory__free(struct host_memory *host)
 {
-	if (!h)
+	if (!host)
 		return;
-	atomic_store(&h->cancel, true);
-	if (h->running)
-		join_thread(h);
-	residency__free(&h->job);
-	free(h->held);
-	host_ranges__free(&h->ranges);
-	free(h);
+	atomic_store(&host->cancel, true);
+	if (host->running)
+		join_thread(host);
+	residency__free(&host->job);
+	free(host->held);
+	host_ranges__free(&host->ranges);
+	free(host);
 }
 
 /* ---- records ---- */
 
-static void note_unmapped(struct host_memory *h, uint64_t start, uint64_t end)
+static void note_unmapped(struct host_memory *host, uint64_t start, uint64_t end)
 {
-	h->changed = true;
-	if (!h->running)
+	host->changed = true;
+	if (!host->running)
 		return;
-	if (h->n_unmapped < UNMAPPED_MAX)
-		h->unmapped[h->n_unmapped] = (struct span){ start, end };
-	h->n_unmapped++;
+	if (host->n_unmapped < UNMAPPED_MAX)
+		host->unmapped[host->n_unmapped] = (struct span){ start, end };
+	host->n_unmapped++;
 }
 
-/* Whether a part of [start, end) was unmapped during the reading, or may have been. */
-static bool was_unmapped(const struct host_memory *h, uint64_t start, uint64_t end)
+/* True if a part of [start, end) was unmapped during the reading, or may have been. */
+static bool was_unmapped(const struct host_memory *host, uint64_t start, uint64_t end)
 {
-	if (h->n_unmapped > UNMAPPED_MAX)
+	if (host->n_unmapped > UNMAPPED_MAX)
 		return true;
-	for (size_t i = 0; i < h->n_unmapped; i++)
-		if (h->unmapped[i].start < end && start < h->unmapped[i].end)
+	for (size_t i = 0; i < host->n_unmapped; i++)
+		if (host->unmapped[i].start < end && start < host->unmapped[i].end)
 			return true;
 	return false;
 }
@@ -547,124 +550,131 @@ static uint64_t grain_of(uint64_t *least, uint64_t size)
 }
 
 /* True if the mapping is an arena of CPython, as far as the call shows. */
-static bool is_python_arena(const struct mt_rec_host *r)
+static bool is_python_arena(const struct mt_rec_host *record)
 {
-	return (r->len == PY_ARENA || r->len == PY_ARENA_OLD) && (r->to & PROT_WRITE) &&
-	       (r->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
+	return (record->len == PY_ARENA || record->len == PY_ARENA_OLD) &&
+	       (record->to & PROT_WRITE) &&
+	       (record->flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
 /* True if the mapping is a piece of Go's heap, as far as the call shows: runtime.sysMapOS() maps
  * multiples of pallocChunkBytes within what it reserved. */
-static bool is_go_chunk(const struct mt_rec_host *r)
+static bool is_go_chunk(const struct mt_rec_host *record)
 {
 	const uint32_t flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 
-	return r->len && r->len % GO_CHUNK == 0 && r->to == (PROT_READ | PROT_WRITE) &&
-	       r->flags == flags;
+	return record->len && record->len % GO_CHUNK == 0 &&
+	       record->to == (PROT_READ | PROT_WRITE) && record->flags == flags;
 }
 
 /* True if memory that becomes writable at `start` begins or extends one of malloc's heaps: the
  * memory below is writable, or start is aligned as heaps are. Neither is true for a stack. */
-static bool grows_heap(const struct host_memory *h, uint64_t start)
+static bool grows_heap(const struct host_memory *host, uint64_t start)
 {
-	size_t at = host_ranges__find(&h->ranges, start - 1);
+	size_t at = host_ranges__find(&host->ranges, start - 1);
 
 	return start % MALLOC_HEAP == 0 ||
-	       (at < h->ranges.n && h->ranges.v[at]->start < start && h->ranges.v[at]->writable);
+	       (at < host->ranges.n && host->ranges.v[at]->start < start &&
+		host->ranges.v[at]->writable);
 }
 
-static int on_brk(struct host_memory *h, const struct mt_rec_host *r, struct host_range *like)
+/* Takes a call of brk(): maps or unmaps what lies between the old and the new end of the heap. */
+static int on_brk(struct host_memory *host, const struct mt_rec_host *r, struct host_range *like)
 {
-	uint64_t end = page_up(r->addr), old_end = h->heap_end;
+	uint64_t end = page_up(r->addr), old_end = host->heap_end;
 
-	h->heap_end = end;
+	host->heap_end = end;
 	if (!old_end || old_end == end)
 		return 0; /* a call that asks for the end, or the first one */
 	if (end > old_end) {
-		like->owner.grain = grain_of(&h->least_brk, end - old_end);
-		return host_ranges__map(&h->ranges, old_end, end, like, 0);
+		like->owner.grain = grain_of(&host->least_brk, end - old_end);
+		return host_ranges__map(&host->ranges, old_end, end, like, 0);
 	}
-	note_unmapped(h, end, old_end);
-	return host_ranges__unmap(&h->ranges, end, old_end);
+	note_unmapped(host, end, old_end);
+	return host_ranges__unmap(&host->ranges, end, old_end);
 }
 
 /* Handles mprotect() that makes [start, end) writable, such as a piece that a heap grows by. 0 or
  * -ENOMEM, or the sink's error. */
-static int on_mprotect(struct host_memory *h, uint64_t start, uint64_t end, struct host_range *like)
+static int on_mprotect(struct host_memory *host, uint64_t start, uint64_t end,
+		       struct host_range *like)
 {
-	size_t at = host_ranges__find(&h->ranges, start);
+	size_t at = host_ranges__find(&host->ranges, start);
 
 	if (start >= end)
 		return 0;
-	if (grows_heap(h, start))
-		like->owner.grain = grain_of(&h->least_opened, end - start);
+	if (grows_heap(host, start))
+		like->owner.grain = grain_of(&host->least_opened, end - start);
 	/* Before the first reading, mappings from before attach are no ranges yet. A short stretch
 	 * of such a mapping that becomes writable is a piece that a heap grows by. */
-	if (!h->readings && end - start < HOST_MERGE_BELOW &&
-	    (at == h->ranges.n || h->ranges.v[at]->start >= end)) {
-		like->owner.grain = grain_of(&h->least_opened, end - start);
+	if (!host->readings && end - start < HOST_MERGE_BELOW &&
+	    (at == host->ranges.n || host->ranges.v[at]->start >= end)) {
+		like->owner.grain = grain_of(&host->least_opened, end - start);
 		like->fresh = UINT64_MAX;
-		return host_ranges__map(&h->ranges, start, end, like, 0);
+		return host_ranges__map(&host->ranges, start, end, like, 0);
 	}
 	like->fresh = like->owner.grain ? UINT64_MAX : 0;
-	return host_ranges__make_writable(&h->ranges, start, end, like);
+	return host_ranges__make_writable(&host->ranges, start, end, like);
 }
 
-static void keep_attached(struct host_memory *h, uint64_t addr, const struct host_range *like)
+static void keep_attached(struct host_memory *host, uint64_t addr, const struct host_range *like)
 {
-	if (h->n_attached == ATTACHED_MAX)
-		memmove(&h->attached[0], &h->attached[1], --h->n_attached * sizeof(h->attached[0]));
-	h->attached[h->n_attached].addr = addr;
-	h->attached[h->n_attached++].like = *like;
+	if (host->n_attached == ATTACHED_MAX)
+		memmove(&host->attached[0], &host->attached[1],
+			--host->n_attached * sizeof(host->attached[0]));
+	host->attached[host->n_attached].addr = addr;
+	host->attached[host->n_attached++].like = *like;
 }
 
 /* Makes the template of a range that a call maps. 0 or -ENOMEM. */
-static int make_template(struct host_memory *h, const struct mt_rec_host *r, struct host_range *ret)
+static int make_template(struct host_memory *host, const struct mt_rec_host *record,
+			 struct host_range *ret)
 {
-	*ret = (struct host_range){ .owner = { .walk = r->h.walk }, .writable = true };
-	ret->owner.thread = h->c.thread(h->c.ctx, r->h.tid);
-	ret->owner.stack = h->c.stack(h->c.ctx, r->stack, &ret->owner.walk);
-	if (!r->stack && h->c.native(h->c.ctx, r, &ret->owner.stack, &ret->owner.walk))
+	*ret = (struct host_range){ .owner = { .walk = record->h.walk }, .writable = true };
+	ret->owner.thread = host->c.thread(host->c.ctx, record->h.tid);
+	ret->owner.stack = host->c.stack(host->c.ctx, record->stack, &ret->owner.walk);
+	if (!record->stack &&
+	    host->c.native(host->c.ctx, record, &ret->owner.stack, &ret->owner.walk))
 		return -ENOMEM;
-	if (r->call == MT_HOST_MMAP)
-		ret->writable = r->to & PROT_WRITE;
+	if (record->call == MT_HOST_MMAP)
+		ret->writable = record->to & PROT_WRITE;
 	/* Memory that is mapped writable may become resident soon. mprotect() also makes a thread's
 	 * whole stack writable, but the thread uses little of it. */
-	ret->fresh = ret->writable && r->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
+	ret->fresh = ret->writable && record->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
 	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
 }
 
-int host_memory__record(struct host_memory *h, const struct mt_rec_host *r)
+int host_memory__record(struct host_memory *host, const struct mt_rec_host *record)
 {
 	struct host_range like;
 	uint64_t end;
 	int err;
 
-	if (!h)
+	if (!host)
 		return 0;
-	err = make_template(h, r, &like);
-	end = page_up(r->addr + r->len);
-	h->time = h->c.since(h->c.ctx, r->h.time);
-	h->changed = true;
+	err = make_template(host, record, &like);
+	end = page_up(record->addr + record->len);
+	host->time = host->c.since(host->c.ctx, record->h.time);
+	host->changed = true;
 	if (err)
 		return err;
-	switch (r->call) {
+	switch (record->call) {
 	case MT_HOST_MMAP:
-		like.owner.grain = is_python_arena(r) || is_go_chunk(r) ? r->len : 0;
-		return host_ranges__map(&h->ranges, r->addr, end, &like, 0);
+		like.owner.grain = is_python_arena(record) || is_go_chunk(record) ? record->len : 0;
+		return host_ranges__map(&host->ranges, record->addr, end, &like, 0);
 	case MT_HOST_MUNMAP:
-		note_unmapped(h, r->addr, end);
-		return host_ranges__unmap(&h->ranges, r->addr, end);
+		note_unmapped(host, record->addr, end);
+		return host_ranges__unmap(&host->ranges, record->addr, end);
 	case MT_HOST_MREMAP:
-		note_unmapped(h, r->addr, end);
-		return host_ranges__move(&h->ranges, r->addr, page_up(r->len), r->to,
-					 page_up(r->to_len), &like);
+		note_unmapped(host, record->addr, end);
+		return host_ranges__move(&host->ranges, record->addr, page_up(record->len),
+					 record->to, page_up(record->to_len), &like);
 	case MT_HOST_BRK:
-		return on_brk(h, r, &like);
+		return on_brk(host, record, &like);
 	case MT_HOST_MPROTECT:
-		return on_mprotect(h, r->addr, end, &like);
+		return on_mprotect(host, record->addr, end, &like);
 	case MT_HOST_SHMAT:
-		keep_attached(h, r->addr, &like);
+		keep_attached(host, record->addr, &like);
 		return 0;
 	}
 	return -EBADMSG;
@@ -681,75 +691,78 @@ static bool is_cancelled(void *ctx)
 
 static void *run_reading(void *ctx)
 {
-	struct host_memory *h = ctx;
+	struct host_memory *host = ctx;
 
-	h->err = residency__read(&h->job);
-	atomic_store(&h->done, true);
+	host->err = residency__read(&host->job);
+	atomic_store(&host->done, true);
 	return NULL;
 }
 
 /* Gives the reading its own copy of the ranges, since they change meanwhile. 0 or -ENOMEM. */
-static int copy_ranges(struct host_memory *h)
+static int copy_ranges(struct host_memory *host)
 {
-	size_t n = h->ranges.n;
+	size_t n = host->ranges.n;
 
-	h->job = (struct residency){ .proc = h->c.proc, .cancelled = is_cancelled, .ctx = h };
-	h->job.asked = calloc(n + 1, sizeof(*h->job.asked));
-	if (!h->job.asked)
+	host->job = (struct residency){ .proc = host->c.proc,
+					.cancelled = is_cancelled,
+					.ctx = host };
+	host->job.asked = calloc(n + 1, sizeof(*host->job.asked));
+	if (!host->job.asked)
 		return -ENOMEM;
-	h->job.n_asked = n;
+	host->job.n_asked = n;
 	for (size_t i = 0; i < n; i++)
-		h->job.asked[i] = (struct host_asked){ .start = h->ranges.v[i]->start,
-						       .end = h->ranges.v[i]->end,
-						       .id = h->ranges.v[i]->id };
+		host->job.asked[i] = (struct host_asked){ .start = host->ranges.v[i]->start,
+							  .end = host->ranges.v[i]->end,
+							  .id = host->ranges.v[i]->id };
 	return 0;
 }
 
 /* Frees a reading that did not succeed. The next one is then due although memory is the same. */
-static void fail_reading(struct host_memory *h, int err)
+static void fail_reading(struct host_memory *host, int err)
 {
-	if (proc__alive(h->c.proc))
+	if (proc__alive(host->c.proc))
 		log_debug("host memory was not read: %s", strerror(-err));
-	residency__free(&h->job);
-	h->changed = true;
+	residency__free(&host->job);
+	host->changed = true;
 }
 
-/* True if the pause is over and memory may have changed. Then sets h->resident for the reading that
- * the caller begins. */
-static bool is_due(struct host_memory *h, uint64_t now)
+/* True if the pause is over and memory may have changed. Then sets host->resident for the reading
+ * that the caller begins. */
+static bool is_due(struct host_memory *host, uint64_t now)
 {
 	uint64_t resident;
 
-	if (now < h->next || proc__resident(h->c.proc, &resident))
+	if (now < host->next || proc__resident(host->c.proc, &resident))
 		return false;
-	if (h->readings && !h->changed && resident == h->resident)
+	if (host->readings && !host->changed && resident == host->resident)
 		return false;
-	h->resident = resident;
+	host->resident = resident;
 	return true;
 }
 
-void host_memory__begin(struct host_memory *h, bool last)
+void host_memory__begin(struct host_memory *host, bool last)
 {
 	sigset_t all, old;
 	int err;
 
-	if (!h || h->running || h->over || (!last && !is_due(h, h->c.now(h->c.ctx))))
+	if (!host || host->running || host->over ||
+	    (!last && !is_due(host, host->c.now(host->c.ctx))))
 		return;
-	h->over = last;
-	h->changed = false;
-	h->n_unmapped = 0;
-	atomic_store(&h->done, false);
+	host->over = last;
+	host->changed = false;
+	host->n_unmapped = 0;
+	atomic_store(&host->done, false);
 	/* The new thread inherits the mask: signals go to the thread that waits for them. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = copy_ranges(h);
+	err = copy_ranges(host);
 	if (!err)
-		err = -pthread_create(&h->thread, NULL, run_reading, h);
+		err = -pthread_create(&host->thread, NULL, run_reading, host);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	h->running = !err;
+	host->running = !err;
 	if (err) {
-		h->next = h->c.now(h->c.ctx) + EVERY;
-		fail_reading(h, err);
+		host->next = host->c.now(host->c.ctx) + EVERY;
+		fail_reading(host, err);
 	}
 }
 
@@ -758,93 +771,95 @@ bool host_memory__is_reading(const struct host_memory *h)
 	return h && h->running && !atomic_load(&h->done);
 }
 
-int host_memory__join_reading(struct host_memory *h)
+int host_memory__join_reading(struct host_memory *host)
 {
 	uint64_t pause;
 
-	if (!h || !h->running || !atomic_load(&h->done))
+	if (!host || !host->running || !atomic_load(&host->done))
 		return 0;
-	join_thread(h);
-	pause = h->job.took * SHARE;
-	h->next = h->c.now(h->c.ctx) + (pause > EVERY ? pause : EVERY);
-	if (!h->err)
+	join_thread(host);
+	pause = host->job.took * SHARE;
+	host->next = host->c.now(host->c.ctx) + (pause > EVERY ? pause : EVERY);
+	if (!host->err)
 		return 1;
-	fail_reading(h, h->err);
+	fail_reading(host, host->err);
 	return 0;
 }
 
 /* Returns the number of a stack of one frame: the mapping's file, and why its caller is unknown. */
-static uint32_t name_mapping(struct host_memory *h, const struct map *m)
+static uint32_t name_mapping(struct host_memory *host, const struct map *map)
 {
-	const char *func = h->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
+	const char *func = host->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
 
-	if (h->inherited)
+	if (host->inherited)
 		func = HOST_INHERITED;
-	return h->c.named(h->c.ctx, *m->path ? m->path : HOST_ANONYMOUS, func);
+	return host->c.named(host->c.ctx, *map->path ? map->path : HOST_ANONYMOUS, func);
 }
 
 /* Makes the template of a mapping that a reading found: its owner is the shmat() that attached it,
  * or its name. 0 or -ENOMEM. */
-static int make_found_template(struct host_memory *h, const struct map *m, struct host_range *ret)
+static int make_found_template(struct host_memory *host, const struct map *map,
+			       struct host_range *ret)
 {
 	uint32_t thread;
 
-	for (size_t i = 0; i < h->n_attached; i++) {
-		if (h->attached[i].addr != m->start)
+	for (size_t i = 0; i < host->n_attached; i++) {
+		if (host->attached[i].addr != map->start)
 			continue;
-		*ret = h->attached[i].like;
-		h->attached[i] = h->attached[--h->n_attached];
+		*ret = host->attached[i].like;
+		host->attached[i] = host->attached[--host->n_attached];
 		return 0;
 	}
-	thread = h->c.thread(h->c.ctx, (uint32_t)proc__pid(h->c.proc));
+	thread = host->c.thread(host->c.ctx, (uint32_t)proc__pid(host->c.proc));
 	if (thread == UINT32_MAX)
 		return -ENOMEM;
 	*ret = (struct host_range){ .owner = { .thread = thread, .walk = MT_WALK_OFF },
-				    .writable = m->w,
+				    .writable = map->w,
 				    .named = true };
-	ret->owner.stack = name_mapping(h, m);
+	ret->owner.stack = name_mapping(host, map);
 	return ret->owner.stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
 /* Resident bytes that a mapping has in [from, to), if they are spread evenly. */
-static uint64_t found_bytes_in(const struct host_found *f, uint64_t from, uint64_t to)
+static uint64_t found_bytes_in(const struct host_found *found, uint64_t from, uint64_t to)
 {
-	uint64_t size = f->end - f->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t size = found->end - found->start, page = (uint64_t)sysconf(_SC_PAGESIZE);
 
 	if (to - from == size)
-		return f->bytes;
-	return (uint64_t)((double)f->bytes / (double)size * (double)(to - from)) / page * page;
+		return found->bytes;
+	return (uint64_t)((double)found->bytes / (double)size * (double)(to - from)) / page * page;
 }
 
 /* Adds a mapping that was in no range when the reading began. Calls whose records came in since may
  * have made ranges in it: these keep their owners and get their resident bytes. */
-static int take_found(struct host_memory *h, const struct host_found *f)
+static int take_found(struct host_memory *host, const struct host_found *found)
 {
-	const struct map *m = &h->job.now.maps.v[f->map];
-	uint64_t at = f->start;
+	const struct map *map = &host->job.now.maps.v[found->map];
+	uint64_t at = found->start;
 	struct host_range like;
 	int err = 0;
 
-	if (was_unmapped(h, f->start, f->end))
+	if (was_unmapped(host, found->start, found->end))
 		return 0;
-	err = make_found_template(h, m, &like);
-	if (!h->heap_end && !strcmp(m->path, "[heap]"))
-		h->heap_end = m->end;
-	while (!err && at < f->end) {
-		size_t i = host_ranges__find(&h->ranges, at);
-		struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
-		uint64_t to = r && r->start < f->end ? r->start : f->end, bytes;
+	err = make_found_template(host, map, &like);
+	if (!host->heap_end && !strcmp(map->path, "[heap]"))
+		host->heap_end = map->end;
+	while (!err && at < found->end) {
+		size_t i = host_ranges__find(&host->ranges, at);
+		struct host_range *range = i < host->ranges.n ? host->ranges.v[i] : NULL;
+		uint64_t to = range && range->start < found->end ? range->start : found->end, bytes;
 
 		if (to > at) { /* no range is here */
-			bytes = found_bytes_in(f, at, to);
-			err = host_ranges__map(&h->ranges, at, to, &like, bytes);
+			bytes = found_bytes_in(found, at, to);
+			err = host_ranges__map(&host->ranges, at, to, &like, bytes);
 			at = to;
 			continue;
 		}
-		to = r->end < f->end ? r->end : f->end;
-		if (r->start >= f->start && r->end <= f->end) { /* made since */
-			r->fresh = 0;
-			err = host_ranges__set(&h->ranges, r, found_bytes_in(f, r->start, r->end));
+		to = range->end < found->end ? range->end : found->end;
+		if (range->start >= found->start && range->end <= found->end) { /* made since */
+			range->fresh = 0;
+			err = host_ranges__set(&host->ranges, range,
+					       found_bytes_in(found, range->start, range->end));
 		}
 		at = to;
 	}
@@ -852,23 +867,24 @@ static int take_found(struct host_memory *h, const struct host_found *f)
 }
 
 /* Sets the resident bytes that the reading found for a range. */
-static int take_asked(struct host_memory *h, const struct host_asked *a)
+static int take_asked(struct host_memory *host, const struct host_asked *asked)
 {
-	size_t i = host_ranges__find(&h->ranges, a->start);
-	struct host_range *r = i < h->ranges.n ? h->ranges.v[i] : NULL;
+	size_t i = host_ranges__find(&host->ranges, asked->start);
+	struct host_range *range = i < host->ranges.n ? host->ranges.v[i] : NULL;
 
-	if (!r || r->id != a->id) {
-		h->changed = true; /* the next reading sees the range as it is now */
+	if (!range || range->id != asked->id) {
+		host->changed = true; /* the next reading sees the range as it is now */
 		/* If the range only grew since, the bytes of its old part are right. */
-		if (!r || a->gone || r->start != a->start || r->end < a->end ||
-		    was_unmapped(h, a->start, a->end))
+		if (!range || asked->gone || range->start != asked->start ||
+		    range->end < asked->end || was_unmapped(host, asked->start, asked->end))
 			return 0;
-		r->fresh = r->end - a->end < r->fresh ? r->end - a->end : r->fresh;
-		return host_ranges__set(&h->ranges, r, a->bytes);
+		range->fresh = range->end - asked->end < range->fresh ? range->end - asked->end
+								      : range->fresh;
+		return host_ranges__set(&host->ranges, range, asked->bytes);
 	}
-	r->fresh = 0;
-	return a->gone ? host_ranges__unmap(&h->ranges, r->start, r->end)
-		       : host_ranges__set(&h->ranges, r, a->bytes);
+	range->fresh = 0;
+	return asked->gone ? host_ranges__unmap(&host->ranges, range->start, range->end)
+			   : host_ranges__set(&host->ranges, range, asked->bytes);
 }
 
 /* ---- between readings ---- */
@@ -888,62 +904,62 @@ static uint64_t least_growth(void)
 	return error > LOOK_GROWTH ? error : LOOK_GROWTH;
 }
 
-int host_memory__charge_growth(struct host_memory *h, uint64_t rss)
+int host_memory__charge_growth(struct host_memory *host, uint64_t rss)
 {
 	uint64_t added;
 	int err;
 
-	if (!h || h->running || !h->readings || rss < h->total + LOOK_GROWTH ||
-	    rss < h->total + least_growth())
+	if (!host || host->running || !host->readings || rss < host->total + LOOK_GROWTH ||
+	    rss < host->total + least_growth())
 		return 0;
-	h->time = h->c.now(h->c.ctx);
-	err = host_ranges__charge(&h->ranges, rss - h->total, &added);
-	h->looks += added > 0;
-	h->worked_out += added;
+	host->time = host->c.now(host->c.ctx);
+	err = host_ranges__charge(&host->ranges, rss - host->total, &added);
+	host->looks += added > 0;
+	host->worked_out += added;
 	if (added)
-		h->rss = rss;
+		host->rss = rss;
 	return err;
 }
 
-int host_memory__check_growth(struct host_memory *h)
+int host_memory__check_growth(struct host_memory *host)
 {
 	uint64_t now, pause, rss;
 	int err = 0;
 
-	if (!h || h->running || h->over || !h->readings)
+	if (!host || host->running || host->over || !host->readings)
 		return 0;
-	now = h->c.now(h->c.ctx);
-	if (now < h->look)
+	now = host->c.now(host->c.ctx);
+	if (now < host->look)
 		return 0;
 	pause = now / LOOK_PART;
 	if (pause < LOOK_LEAST)
 		pause = LOOK_LEAST;
-	h->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
+	host->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
 	/* Records come in late. So each look charges the RSS of the look before it: the calls that
 	 * mapped that memory have come in by now. */
-	if (h->seen)
-		err = host_memory__charge_growth(h, h->seen);
-	h->seen = h->changed && !proc__resident(h->c.proc, &rss) ? rss : 0;
+	if (host->seen)
+		err = host_memory__charge_growth(host, host->seen);
+	host->seen = host->changed && !proc__resident(host->c.proc, &rss) ? rss : 0;
 	return err;
 }
 
 /* ---- what holds the memory ---- */
 
-void host_memory__begin_held(struct host_memory *h)
+void host_memory__begin_held(struct host_memory *host)
 {
-	if (h)
-		h->held_id = h->ranges.last_id;
+	if (host)
+		host->held_id = host->ranges.last_id;
 }
 
-void host_memory__set_held(struct host_memory *h, struct host_held *v, size_t n)
+void host_memory__set_held(struct host_memory *host, struct host_held *held, size_t n)
 {
-	if (!h) {
-		free(v);
+	if (!host) {
+		free(held);
 		return;
 	}
-	free(h->held);
-	h->held = v;
-	h->n_held = n;
+	free(host->held);
+	host->held = held;
+	host->n_held = n;
 }
 
 static int by_addr(const void *a, const void *b)
@@ -955,157 +971,161 @@ static int by_addr(const void *a, const void *b)
 
 /* Sorts the objects by address. Cuts those that overlap an earlier one, and drops those that wrap
  * around. */
-static void sort_held(struct host_memory *h)
+static void sort_held(struct host_memory *host)
 {
 	uint64_t done = 0, end;
 	size_t n = 0;
 
-	if (h->n_held)
-		qsort(h->held, h->n_held, sizeof(*h->held), by_addr);
-	for (size_t i = 0; i < h->n_held; i++) {
-		struct host_held *v = &h->held[i];
-		uint64_t start = v->addr > done ? v->addr : done;
+	if (host->n_held)
+		qsort(host->held, host->n_held, sizeof(*host->held), by_addr);
+	for (size_t i = 0; i < host->n_held; i++) {
+		struct host_held *held = &host->held[i];
+		uint64_t start = held->addr > done ? held->addr : done;
 
-		if (__builtin_add_overflow(v->addr, v->size, &end) || end <= start)
+		if (__builtin_add_overflow(held->addr, held->size, &end) || end <= start)
 			continue;
 		done = end;
-		h->held[n++] = (struct host_held){ start, end - start, v->name };
+		host->held[n++] = (struct host_held){ start, end - start, held->name };
 	}
-	h->n_held = n;
+	host->n_held = n;
 }
 
 /* Sets *ret to the name whose objects have most of the range's resident bytes; 0: less than half.
  * *at: index of the first object that may end in the range or later. sums: scratch. 0 or -ENOMEM. */
-static int find_main_holder(const struct host_memory *h, const struct host_range *r, size_t *at,
-			    struct map64 *sums, uint32_t *ret)
+static int find_main_holder(const struct host_memory *host, const struct host_range *range,
+			    size_t *at, struct map64 *sums, uint32_t *ret)
 {
 	uint64_t best = 0, sum;
 
 	*ret = 0;
 	map64__clear(sums);
-	while (*at < h->n_held && h->held[*at].addr + h->held[*at].size <= r->start)
+	while (*at < host->n_held && host->held[*at].addr + host->held[*at].size <= range->start)
 		(*at)++;
-	for (size_t i = *at; i < h->n_held && h->held[i].addr < r->end; i++) {
-		const struct host_held *v = &h->held[i];
-		uint64_t from = v->addr > r->start ? v->addr : r->start, to = v->addr + v->size;
+	for (size_t i = *at; i < host->n_held && host->held[i].addr < range->end; i++) {
+		const struct host_held *held = &host->held[i];
+		uint64_t from = held->addr > range->start ? held->addr : range->start,
+			 to = held->addr + held->size;
 
-		to = to < r->end ? to : r->end;
+		to = to < range->end ? to : range->end;
 		sum = 0;
-		map64__get(sums, v->name, &sum);
+		map64__get(sums, held->name, &sum);
 		sum += to - from;
-		if (map64__set(sums, v->name, sum))
+		if (map64__set(sums, held->name, sum))
 			return -ENOMEM;
 		if (sum > best) {
 			best = sum;
-			*ret = v->name;
+			*ret = held->name;
 		}
 	}
-	if (best < r->resident - r->resident / 2)
+	if (best < range->resident - range->resident / 2)
 		*ret = 0;
 	return 0;
 }
 
-static int name_range(struct host_memory *h, const struct host_range *r, uint32_t name)
+/* Emits the name for each block of the range. */
+static int name_range(struct host_memory *host, const struct host_range *range, uint32_t name)
 {
-	uint64_t addr = r->start;
+	uint64_t addr = range->start;
 	int err = 0;
 
-	for (uint8_t i = 0; i < r->n && !err; i++) {
-		struct event e = { .kind = EVENT_TENSOR,
-				   .device = { .type = DEVICE_HOST },
-				   .time = h->time,
-				   .addr = addr,
-				   .size = r->piece[i],
-				   .name = name };
+	for (uint8_t i = 0; i < range->n && !err; i++) {
+		struct event event = { .kind = EVENT_TENSOR,
+				       .device = { .type = DEVICE_HOST },
+				       .time = host->time,
+				       .addr = addr,
+				       .size = range->piece[i],
+				       .name = name };
 
-		err = h->c.emit(h->c.ctx, &e);
-		addr += r->piece[i];
+		err = host->c.emit(host->c.ctx, &event);
+		addr += range->piece[i];
 	}
 	return err;
 }
 
-static int name_blocks(struct host_memory *h)
+/* Names the blocks by the objects of host_memory__set_held(), which are then gone. */
+static int name_blocks(struct host_memory *host)
 {
 	struct map64 *sums;
 	uint32_t name;
 	size_t at = 0;
 	int err = 0;
 
-	if (!h->held)
+	if (!host->held)
 		return 0;
 	sums = map64__new();
 	if (!sums)
 		return -ENOMEM;
-	sort_held(h);
-	for (size_t i = 0; i < h->ranges.n && !err; i++) {
-		const struct host_range *r = h->ranges.v[i];
+	sort_held(host);
+	for (size_t i = 0; i < host->ranges.n && !err; i++) {
+		const struct host_range *range = host->ranges.v[i];
 
-		if (!r->resident || r->born > h->held_id)
+		if (!range->resident || range->born > host->held_id)
 			continue;
-		err = find_main_holder(h, r, &at, sums, &name);
+		err = find_main_holder(host, range, &at, sums, &name);
 		if (!err && name)
-			err = name_range(h, r, name);
+			err = name_range(host, range, name);
 	}
 	map64__free(sums);
-	host_memory__set_held(h, NULL, 0);
+	host_memory__set_held(host, NULL, 0);
 	return err;
 }
 
 /* Emits the sum of the process's private memory (USS): the blocks do not show when a forked process
  * gets its own copies of shared pages. */
-static int emit_own(struct host_memory *h, const struct residency *r)
+static int emit_own(struct host_memory *host, const struct residency *residency)
 {
-	struct event e = { .kind = EVENT_HOST,
-			   .time = h->time,
-			   .device = { .type = DEVICE_HOST },
-			   .how = HOST_USS };
+	struct event event = { .kind = EVENT_HOST,
+			       .time = host->time,
+			       .device = { .type = DEVICE_HOST },
+			       .how = HOST_USS };
 
-	if (r->now.brief)
+	if (residency->now.brief)
 		return 0;
-	for (size_t i = 0; i < r->now.maps.n; i++)
-		e.size += r->now.v[i].own;
-	return h->c.emit(h->c.ctx, &e);
+	for (size_t i = 0; i < residency->now.maps.n; i++)
+		event.size += residency->now.v[i].own;
+	return host->c.emit(host->c.ctx, &event);
 }
 
-int host_memory__take(struct host_memory *h, bool whole)
+int host_memory__take(struct host_memory *host, bool whole)
 {
-	struct residency *r = &h->job;
+	struct residency *residency = &host->job;
 	int err = 0;
 
-	h->time = h->c.now(h->c.ctx);
+	host->time = host->c.now(host->c.ctx);
 	if (!whole)
 		goto out;
-	for (size_t i = 0; i < r->n_asked && !err; i++)
-		err = take_asked(h, &r->asked[i]);
-	for (size_t i = 0; i < r->n_found && !err; i++)
-		err = take_found(h, &r->found[i]);
+	for (size_t i = 0; i < residency->n_asked && !err; i++)
+		err = take_asked(host, &residency->asked[i]);
+	for (size_t i = 0; i < residency->n_found && !err; i++)
+		err = take_found(host, &residency->found[i]);
 	if (err)
 		goto out;
-	err = name_blocks(h) ?: emit_own(h, r);
+	err = name_blocks(host) ?: emit_own(host, residency);
 	if (err)
 		goto out;
-	h->readings++;
-	h->inherited = false;
+	host->readings++;
+	host->inherited = false;
 	log_debug("host memory: %zu mappings, %" PRIu64 " bytes resident, %" PRIu64
 		  " in rows, in %.1f ms",
-		  r->now.maps.n, r->rss, h->total, (double)r->took / 1e6);
-	h->rss = r->rss;
-	h->seen = h->worked_out = 0;
+		  residency->now.maps.n, residency->rss, host->total,
+		  (double)residency->took / 1e6);
+	host->rss = residency->rss;
+	host->seen = host->worked_out = 0;
 out:
-	residency__free(r);
+	residency__free(residency);
 	return err;
 }
 
-void host_memory__set_facts(const struct host_memory *h, struct facts *f)
+void host_memory__set_facts(const struct host_memory *host, struct facts *facts)
 {
-	if (!h)
+	if (!host)
 		return;
-	if (h->readings)
-		facts__setf(f, "host_rss", "%" PRIu64, h->rss);
-	if (h->readings && (h->worked_out || h->looks))
-		facts__setf(f, "host_worked_out", "%" PRIu64, h->worked_out);
-	facts__setf(f, "counter.host.readings", "%" PRIu64, h->readings);
-	facts__setf(f, "counter.host.looks", "%" PRIu64, h->looks);
-	if (h->ranges.dropped)
-		facts__setf(f, "counter.host.no_room", "%" PRIu64, h->ranges.dropped);
+	if (host->readings)
+		facts__setf(facts, "host_rss", "%" PRIu64, host->rss);
+	if (host->readings && (host->worked_out || host->looks))
+		facts__setf(facts, "host_worked_out", "%" PRIu64, host->worked_out);
+	facts__setf(facts, "counter.host.readings", "%" PRIu64, host->readings);
+	facts__setf(facts, "counter.host.looks", "%" PRIu64, host->looks);
+	if (host->ranges.dropped)
+		facts__setf(facts, "counter.host.no_room", "%" PRIu64, host->ranges.dropped);
 }

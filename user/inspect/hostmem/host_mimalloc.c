@@ -171,68 +171,71 @@ static uint16_t word16(const uint8_t *p)
 	return v;
 }
 
-/* Whether all of [addr, addr + size) is private memory without a file, mapped or reserved. */
+/* True if all of [addr, addr + size) is private memory without a file, mapped or reserved. */
 static bool is_reserved(const struct maps *maps, uint64_t addr, uint64_t size)
 {
-	const struct map *m = maps__find(maps, addr), *last = maps->v + maps->n;
+	const struct map *map = maps__find(maps, addr), *last = maps->v + maps->n;
 	uint64_t end = addr + size;
 
-	if (!m || end < addr)
+	if (!map || end < addr)
 		return false;
-	for (uint64_t at = m->start; m < last && m->start == at; at = m->end, m++) {
-		if (m->inode || m->shared || m->x)
+	for (uint64_t at = map->start; map < last && map->start == at; at = map->end, map++) {
+		if (map->inode || map->shared || map->x)
 			return false;
-		if (m->end >= end)
+		if (map->end >= end)
 			return true;
 	}
 	return false;
 }
 
-/* Whether a list's first block, or none, lies in the page. */
+/* True if a list's first block, or none, lies in the page. */
 static bool is_in_page(const struct page *p, uint64_t block)
 {
 	return !block || (block >= p->start && block - p->start < p->bytes);
 }
 
-/* Parses e, the description of a page that begins at index. left: slices up to the segment's end.
- * Returns false if it does not verify. */
-static bool parse_page(const struct search *s, const struct layout *l, const uint8_t *e,
-		       uint64_t left, struct page *p)
+/* Parses entry, the description of a page that begins at index. left: slices up to the segment's
+ * end. Returns false if it does not verify. */
+static bool parse_page(const struct search *search, const struct layout *layout,
+		       const uint8_t *entry, uint64_t left, struct page *page)
 {
-	uint64_t heap = proc__word(e + l->heap);
-	uint32_t count = word32(e);
-	uint16_t reserved = word16(e + 12);
+	uint64_t heap = proc__word(entry + layout->heap);
+	uint32_t count = word32(entry);
+	uint16_t reserved = word16(entry + 12);
 
-	if (!count || count > left || word32(e + 4))
+	if (!count || count > left || word32(entry + 4))
 		return false;
-	p->bytes = (uint64_t)count * SLICE;
-	p->used = l->wide ? word16(e + l->used) : word32(e + l->used);
-	p->block = l->wide ? proc__word(e + l->block) : word32(e + l->block);
-	p->capacity = word16(e + 10);
-	p->others = proc__word(e + l->others);
-	p->block = p->block == 1 ? 0 : p->block; /* a span of a segment that was freed */
-	if (!p->block)
+	page->bytes = (uint64_t)count * SLICE;
+	page->used = layout->wide ? word16(entry + layout->used) : word32(entry + layout->used);
+	page->block = layout->wide ? proc__word(entry + layout->block)
+				   : word32(entry + layout->block);
+	page->capacity = word16(entry + 10);
+	page->others = proc__word(entry + layout->others);
+	page->block = page->block == 1 ? 0 : page->block; /* a span of a segment that was freed */
+	if (!page->block)
 		return true;
-	if (!l->wide && p->block == HUGE_BLOCK)
-		p->block = p->bytes;
-	if (l->keys) {
-		p->key[0] = proc__word(e + l->keys);
-		p->key[1] = proc__word(e + l->keys + 8);
+	if (!layout->wide && page->block == HUGE_BLOCK)
+		page->block = page->bytes;
+	if (layout->keys) {
+		page->key[0] = proc__word(entry + layout->keys);
+		page->key[1] = proc__word(entry + layout->keys + 8);
 	}
-	if (!p->used && !p->capacity)
+	if (!page->used && !page->capacity)
 		return true; /* about to be initialized */
-	return p->block >= 8 && p->block % 8 == 0 && p->used <= p->capacity &&
-	       p->capacity <= reserved && p->block <= p->bytes / reserved &&
-	       is_in_page(p, proc__word(e + 16)) && is_in_page(p, proc__word(e + l->local)) &&
-	       is_in_page(p, p->others & ~UINT64_C(3)) &&
-	       (!heap || maps__find(&s->r->maps.maps, heap));
+	return page->block >= 8 && page->block % 8 == 0 && page->used <= page->capacity &&
+	       page->capacity <= reserved && page->block <= page->bytes / reserved &&
+	       is_in_page(page, proc__word(entry + 16)) &&
+	       is_in_page(page, proc__word(entry + layout->local)) &&
+	       is_in_page(page, page->others & ~UINT64_C(3)) &&
+	       (!heap || maps__find(&search->r->maps.maps, heap));
 }
 
-/* Whether the header of the copy can be that of a segment at addr. */
-static bool parse_header(const struct search *s, const struct layout *l, uint64_t addr,
+/* True if the header of the copy can be that of a segment at addr. Sets its numbers of slices, of
+ * their descriptions and of slices with tables (info). */
+static bool parse_header(const struct search *search, const struct layout *layout, uint64_t addr,
 			 uint64_t *slices, uint64_t *entries, uint64_t *info)
 {
-	const uint8_t *h = s->copy + l->slices;
+	const uint8_t *h = search->copy + layout->slices;
 	uint64_t kind = word32(h - 24);
 
 	*slices = proc__word(h - 40);
@@ -245,49 +248,50 @@ static bool parse_header(const struct search *s, const struct layout *l, uint64_
 	if (*entries != SLICES && *entries != *slices && *entries + 1 != *slices)
 		return false;
 	return *entries > *info && *entries <= SLICES &&
-	       is_reserved(&s->r->maps.maps, addr, *slices * SLICE);
+	       is_reserved(&search->r->maps.maps, addr, *slices * SLICE);
 }
 
-/* Parses the copy of a segment at addr. Returns 1 and fills s->segment; 0: this is no segment of
- * this layout; -1: it looks like one, but its pages do not verify. */
-static int parse_segment(struct search *s, const struct layout *l, uint64_t addr)
+/* Parses the copy of a segment at addr. Returns 1 and fills search->segment; 0: this is no segment
+ * of this layout; -1: it looks like one, but its pages do not verify. */
+static int parse_segment(struct search *search, const struct layout *layout, uint64_t addr)
 {
-	struct segment *g = &s->segment;
+	struct segment *segment = &search->segment;
 	uint64_t slices, entries, info, in_use = 0, i;
 
-	if (!parse_header(s, l, addr, &slices, &entries, &info))
+	if (!parse_header(search, layout, addr, &slices, &entries, &info))
 		return 0;
-	*g = (struct segment){
-		.layout = l, .addr = addr, .bytes = slices * SLICE, .info = info * SLICE
+	*segment = (struct segment){
+		.layout = layout, .addr = addr, .bytes = slices * SLICE, .info = info * SLICE
 	};
 	for (i = info; i < entries;) {
-		const uint8_t *e = s->copy + l->slices + i * l->slice;
-		struct page *p = &g->page[g->n];
+		const uint8_t *entry = search->copy + layout->slices + i * layout->slice;
+		struct page *page = &segment->page[segment->n];
 
-		*p = (struct page){ .start = addr + i * SLICE,
-				    .at = addr + (uint64_t)(e - s->copy) };
-		if (!parse_page(s, l, e, slices - i, p))
+		*page = (struct page){ .start = addr + i * SLICE,
+				       .at = addr + (uint64_t)(entry - search->copy) };
+		if (!parse_page(search, layout, entry, slices - i, page))
 			return -1;
-		in_use += p->block != 0;
-		g->used = g->used || p->used;
-		if (p->block && !g->heap)
-			g->heap = proc__word(e + l->heap);
-		g->n++;
-		i += p->bytes / SLICE;
+		in_use += page->block != 0;
+		segment->used = segment->used || page->used;
+		if (page->block && !segment->heap)
+			segment->heap = proc__word(entry + layout->heap);
+		segment->n++;
+		i += page->bytes / SLICE;
 	}
 	/* A huge page may end after the last slice that has a description. */
-	if (i > entries && (slices == SLICES || g->n > 1))
+	if (i > entries && (slices == SLICES || segment->n > 1))
 		return -1;
-	return in_use == proc__word(s->copy + l->pages) ? 1 : -1;
+	return in_use == proc__word(search->copy + layout->pages) ? 1 : -1;
 }
 
-/* Reads what may be a segment at addr. Returns 1 and fills s->segment; 0: it is none; or an error
- * that ends the reading. used: of segments without pages in use, which several layouts can match,
- * take only those with the layout of another segment. */
-static int read_segment(struct search *s, uint64_t addr, bool used)
+/* Reads what may be a segment at addr. Returns 1 and fills search->segment; 0: it is none; or an
+ * error that ends the reading. used: of segments without pages in use, which several layouts can
+ * match, take only those with the layout of another segment. */
+static int read_segment(struct search *search, uint64_t addr, bool used)
 {
 	for (int i = 0; i < READINGS; i++) {
-		int err = host_places__read_resident(s->r, addr, s->copy, sizeof(s->copy));
+		int err = host_places__read_resident(search->r, addr, search->copy,
+						     sizeof(search->copy));
 		bool changed = false;
 
 		if (err)
@@ -295,16 +299,16 @@ static int read_segment(struct search *s, uint64_t addr, bool used)
 		for (size_t k = 0; k < LAYOUTS; k++) {
 			int parsed = 0;
 
-			if (used || s->known[k])
-				parsed = parse_segment(s, &layouts[k], addr);
+			if (used || search->known[k])
+				parsed = parse_segment(search, &layouts[k], addr);
 			if (parsed > 0)
-				return s->segment.used == used;
+				return search->segment.used == used;
 			changed = changed || parsed < 0;
 		}
 		if (!changed)
 			return 0;
 	}
-	s->bad = s->bad || used;
+	search->bad = search->bad || used;
 	return 0;
 }
 
@@ -312,29 +316,29 @@ static int read_segment(struct search *s, uint64_t addr, bool used)
 
 /* The block after the one that begins with the word `next` in its list. The list of an encoded page
  * ends with the page's own address. */
-static uint64_t decode(const struct page *p, uint64_t next)
+static uint64_t decode(const struct page *page, uint64_t next)
 {
-	uint64_t x = next - p->key[0], by = p->key[0] & 63;
+	uint64_t x = next - page->key[0], by = page->key[0] & 63;
 
-	if (!p->key[0] && !p->key[1])
+	if (!page->key[0] && !page->key[1])
 		return next;
 	x = by ? x >> by | x << (64 - by) : x;
-	x ^= p->key[1];
-	return x == p->at ? 0 : x;
+	x ^= page->key[1];
+	return x == page->at ? 0 : x;
 }
 
 /* Counts the blocks in a page's list of other threads. area: copy of its memory. False: the list
  * leads out of the page, or is longer than the page. */
-static bool count_list(const struct page *p, const uint8_t *area, uint64_t *ret)
+static bool count_list(const struct page *page, const uint8_t *area, uint64_t *ret)
 {
-	uint64_t block = p->others & ~UINT64_C(3), n = 0;
+	uint64_t block = page->others & ~UINT64_C(3), n = 0;
 
 	while (block) {
-		uint64_t at = block - p->start;
+		uint64_t at = block - page->start;
 
-		if (block < p->start || at > p->bytes - 8 || ++n > p->used)
+		if (block < page->start || at > page->bytes - 8 || ++n > page->used)
 			return false;
-		block = decode(p, proc__word(area + at));
+		block = decode(page, proc__word(area + at));
 	}
 	*ret = n;
 	return true;
@@ -345,34 +349,36 @@ static bool count_list(const struct page *p, const uint8_t *area, uint64_t *ret)
  * does so. A flag in the list tells that one more block waits in a list of the heap. Adds the page
  * to *uncertain if its list changes meanwhile. 0 or an error that ends the reading.
  */
-static int take_freed(struct search *s, const struct layout *l, struct page *p, uint64_t *uncertain)
+static int take_freed(struct search *search, const struct layout *layout, struct page *page,
+		      uint64_t *uncertain)
 {
-	bool counted = !(p->others & ~UINT64_C(3));
-	uint8_t e[DESCRIBED_PAGE];
+	bool counted = !(page->others & ~UINT64_C(3));
+	uint8_t entry[DESCRIBED_PAGE];
 	uint64_t freed = 0;
 	int err = 0;
 
-	if (!counted && p->capacity == 1) /* a large block has a page of its own */
+	if (!counted && page->capacity == 1) /* a large block has a page of its own */
 		freed = counted = true;
 	for (int i = 0; i < READINGS && !counted && !err; i++) {
-		uint64_t others = p->others;
+		uint64_t others = page->others;
 
-		if (p->bytes > PAGE_MAX || s->lists > LISTS_MAX)
+		if (page->bytes > PAGE_MAX || search->lists > LISTS_MAX)
 			break;
-		s->lists += p->bytes;
-		err = host_places__read_resident(s->r, p->start, s->area, p->bytes);
+		search->lists += page->bytes;
+		err = host_places__read_resident(search->r, page->start, search->area, page->bytes);
 		if (!err)
-			err = proc__read(s->r->proc, p->at, e, l->slice);
+			err = proc__read(search->r->proc, page->at, entry, layout->slice);
 		if (err)
 			break;
-		p->others = proc__word(e + l->others);
-		p->used = l->wide ? word16(e + l->used) : word32(e + l->used);
-		p->used = p->used < p->capacity ? p->used : p->capacity;
-		counted = p->others == others && count_list(p, s->area, &freed);
+		page->others = proc__word(entry + layout->others);
+		page->used = layout->wide ? word16(entry + layout->used)
+					  : word32(entry + layout->used);
+		page->used = page->used < page->capacity ? page->used : page->capacity;
+		counted = page->others == others && count_list(page, search->area, &freed);
 	}
-	freed += (p->others & 3) == NO_DELAYED_FREE;
-	*uncertain += counted ? 0 : p->used * p->block;
-	p->used -= freed < p->used ? freed : p->used;
+	freed += (page->others & 3) == NO_DELAYED_FREE;
+	*uncertain += counted ? 0 : page->used * page->block;
+	page->used -= freed < page->used ? freed : page->used;
 	return host_places__is_local(err) ? 0 : err;
 }
 
@@ -380,24 +386,25 @@ static int take_freed(struct search *s, const struct layout *l, struct page *p, 
 
 static int add_range(void *ctx, uint64_t start, uint64_t end)
 {
-	struct search *s = ctx;
+	struct search *search = ctx;
 
-	if (array__grow(&s->resident, &s->cap_resident, s->n_resident + 1, sizeof(*s->resident)))
+	if (array__grow(&search->resident, &search->cap_resident, search->n_resident + 1,
+			sizeof(*search->resident)))
 		return -ENOMEM;
-	s->resident[s->n_resident++] = (struct resident_range){ start, end };
+	search->resident[search->n_resident++] = (struct resident_range){ start, end };
 	return 0;
 }
 
 ARRAY_UP_TO(ranges_up_to, struct resident_range, end)
 
-/* Resident bytes of [start, end), as far as s has the resident ranges. */
-static uint64_t resident_in(const struct search *s, uint64_t start, uint64_t end)
+/* Resident bytes of [start, end), as far as `search` has the resident ranges. */
+static uint64_t resident_in(const struct search *search, uint64_t start, uint64_t end)
 {
-	size_t i = ranges_up_to(s->resident, s->n_resident, start);
+	size_t i = ranges_up_to(search->resident, search->n_resident, start);
 	uint64_t sum = 0;
 
-	for (; i < s->n_resident && s->resident[i].start < end; i++) {
-		struct span v = { s->resident[i].start, s->resident[i].end, 0 };
+	for (; i < search->n_resident && search->resident[i].start < end; i++) {
+		struct span v = { search->resident[i].start, search->resident[i].end, 0 };
 
 		sum += span__bytes_in(&v, start, end);
 	}
@@ -406,97 +413,103 @@ static uint64_t resident_in(const struct search *s, uint64_t start, uint64_t end
 
 /* Adds the first `bytes` resident bytes of a page to the second figure of malloc. Their number is
  * known, but not where the free blocks lie. */
-static int add_free(struct search *s, const struct page *p, uint64_t bytes)
+static int add_free(struct search *search, const struct page *page, uint64_t bytes)
 {
-	size_t i = ranges_up_to(s->resident, s->n_resident, p->start);
-	uint64_t end = p->start + p->bytes;
+	size_t i = ranges_up_to(search->resident, search->n_resident, page->start);
+	uint64_t end = page->start + page->bytes;
 	int err = 0;
 
-	for (; i < s->n_resident && bytes && !err && s->resident[i].start < end; i++) {
-		uint64_t from = s->resident[i].start > p->start ? s->resident[i].start : p->start;
-		uint64_t to = s->resident[i].end < end ? s->resident[i].end : end;
+	for (; i < search->n_resident && bytes && !err && search->resident[i].start < end; i++) {
+		uint64_t from = search->resident[i].start > page->start ? search->resident[i].start
+									: page->start;
+		uint64_t to = search->resident[i].end < end ? search->resident[i].end : end;
 
 		to = to - from > bytes ? from + bytes : to;
-		err = host_spans__add(&s->r->second, from, to - from, HOST_MALLOC);
+		err = host_spans__add(&search->r->second, from, to - from, HOST_MALLOC);
 		bytes -= to - from;
 	}
 	return err;
 }
 
 /* Adds a page or a span. second: its free memory is a second figure of malloc. The resident ranges
- * of s have to include the page's. */
-static int add_page(struct search *s, const struct layout *l, struct page *p, struct sums *to,
-		    bool second)
+ * of `search` have to include the page's. */
+static int add_page(struct search *search, const struct layout *layout, struct page *page,
+		    struct sums *to, bool second)
 {
-	uint64_t resident = resident_in(s, p->start, p->start + p->bytes), used, left;
+	uint64_t resident = resident_in(search, page->start, page->start + page->bytes), used, left;
 	int err = 0;
 
-	if (p->block && p->used && !s->r->o->brief)
-		err = take_freed(s, l, p, &to->uncertain);
-	used = p->block ? p->block * p->used : 0;
+	if (page->block && page->used && !search->r->o->brief)
+		err = take_freed(search, layout, page, &to->uncertain);
+	used = page->block ? page->block * page->used : 0;
 	left = resident > used ? resident - used : 0;
-	to->blocks += p->block ? p->used : 0;
+	to->blocks += page->block ? page->used : 0;
 	to->live += used;
 	*(used ? &to->free_blocks : &to->purgeable) += left;
 	if (!err && second)
-		err = add_free(s, p, left);
+		err = add_free(search, page, left);
 	return err;
 }
 
 /* The mapping of the file that has the data at addr, also in its zeroed data. SIZE_MAX: none. */
 static size_t file_of(const struct maps *maps, uint64_t addr)
 {
-	const struct map *m = maps__find(maps, addr);
+	const struct map *map = maps__find(maps, addr);
 
-	if (m && !m->inode && m > maps->v && m[-1].end == m->start)
-		m--;
-	return m && m->inode ? (size_t)(m - maps->v) : SIZE_MAX;
+	if (map && !map->inode && map > maps->v && map[-1].end == map->start)
+		map--;
+	return map && map->inode ? (size_t)(map - maps->v) : SIZE_MAX;
 }
 
-static int add_segment(struct search *s)
+/* Adds the pages of search->segment and claims it. A segment of CPython's own mimalloc counts as
+ * Python's. */
+static int add_segment(struct search *search)
 {
-	struct host_reading *r = s->r;
-	struct segment *g = &s->segment;
-	size_t file = file_of(&r->maps.maps, g->heap);
-	bool python = r->python &&
-		      (g->layout->python || (file != SIZE_MAX && !strcmp(r->maps.maps.v[file].path,
-									 python__file(r->python))));
-	struct sums *to = &s->sums[python ? PYTHON : MALLOC];
+	struct host_reading *reading = search->r;
+	struct segment *segment = &search->segment;
+	size_t file = file_of(&reading->maps.maps, segment->heap);
+	bool python = reading->python &&
+		      (segment->layout->python ||
+		       (file != SIZE_MAX &&
+			!strcmp(reading->maps.maps.v[file].path, python__file(reading->python))));
+	struct sums *to = &search->sums[python ? PYTHON : MALLOC];
 	int err;
 
-	s->n_resident = 0;
-	err = host_resident__walk(r->resident, g->addr, g->addr + SEGMENT, add_range, s);
+	search->n_resident = 0;
+	err = host_resident__walk(reading->resident, segment->addr, segment->addr + SEGMENT,
+				  add_range, search);
 	if (err)
 		return err;
-	to->layout = to->layout ? to->layout : g->layout;
+	to->layout = to->layout ? to->layout : segment->layout;
 	to->map = to->map == SIZE_MAX ? file : to->map;
 	to->segments++;
-	to->bytes += g->bytes;
-	to->tables += resident_in(s, g->addr, g->addr + g->info);
-	for (size_t i = 0; i < g->n && !err; i++)
-		err = add_page(s, g->layout, &g->page[i], to, !python);
+	to->bytes += segment->bytes;
+	to->tables += resident_in(search, segment->addr, segment->addr + segment->info);
+	for (size_t i = 0; i < segment->n && !err; i++)
+		err = add_page(search, segment->layout, &segment->page[i], to, !python);
 	if (err)
 		return err;
-	return host_spans__add(&r->claims, g->addr, g->bytes, python ? HOST_PYTHON : HOST_MALLOC);
+	return host_spans__add(&reading->claims, segment->addr, segment->bytes,
+			       python ? HOST_PYTHON : HOST_MALLOC);
 }
 
 /* ---- all segments ---- */
 
-/* Adds the segments that begin in m. tries: addresses looked at so far. used: as in search_maps().
- * 0 or -errno. */
-static int search_map(struct search *s, const struct map *m, size_t *tries, bool used)
+/* Adds the segments that begin in map. tries: addresses looked at so far. used: as in
+ * search_maps(). 0 or -errno. */
+static int search_map(struct search *search, const struct map *map, size_t *tries, bool used)
 {
-	uint64_t at = (m->start + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
+	uint64_t at = (map->start + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
 	int err = 0;
 
-	while (at >= m->start && at < m->end && err >= 0 && ++*tries < CANDIDATES) {
+	while (at >= map->start && at < map->end && err >= 0 && ++*tries < CANDIDATES) {
 		uint64_t size = SEGMENT;
 
-		err = read_segment(s, at, used);
+		err = read_segment(search, at, used);
 		if (err > 0) {
-			size = s->segment.bytes;
-			s->known[s->segment.layout - layouts] = true;
-			err = add_segment(s);
+			size = search->segment.bytes;
+			search->known[search->segment.layout - layouts] = true;
+			err = add_segment(search);
 		}
 		at += (size + SEGMENT - 1) & ~(uint64_t)(SEGMENT - 1);
 	}
@@ -505,16 +518,16 @@ static int search_map(struct search *s, const struct map *m, size_t *tries, bool
 
 /* Adds the segments in all mappings. used: those with pages in use; otherwise those without. 0 or
  * -errno. */
-static int search_maps(struct search *s, bool used)
+static int search_maps(struct search *search, bool used)
 {
-	const struct host_smaps *maps = &s->r->maps;
+	const struct host_smaps *maps = &search->r->maps;
 	size_t tries = 0;
 	int err = 0;
 
 	for (size_t i = 0; i < maps->maps.n && !err; i++)
 		if (maps->v[i].rss && host_places__is_anonymous(&maps->maps.v[i]))
-			err = search_map(s, &maps->maps.v[i], &tries, used);
-	s->bad = s->bad || tries >= CANDIDATES;
+			err = search_map(search, &maps->maps.v[i], &tries, used);
+	search->bad = search->bad || tries >= CANDIDATES;
 	return err;
 }
 
@@ -542,36 +555,37 @@ static bool is_free(const struct arena *a, uint64_t slice)
 }
 
 /* Reads the bitmap of free slices. The bitmap of committed ones follows it, so that the distance
- * tells the size of its header. -ENOENT: it does not verify. The caller frees a->free. */
-static int read_free(const struct search *s, struct arena *a, uint64_t free_at, uint64_t committed)
+ * tells the size of its header. -ENOENT: it does not verify. The caller frees arena->free. */
+static int read_free(const struct search *search, struct arena *arena, uint64_t free_at,
+		     uint64_t committed)
 {
-	uint64_t chunks = (a->slices + CHUNK_BITS - 1) / CHUNK_BITS, n;
+	uint64_t chunks = (arena->slices + CHUNK_BITS - 1) / CHUNK_BITS, n;
 	uint64_t header = committed - free_at - chunks * CHUNK;
 	int err;
 
-	if (free_at <= a->addr || free_at - a->addr > a->info * SLICE ||
+	if (free_at <= arena->addr || free_at - arena->addr > arena->info * SLICE ||
 	    (header != 384 && header != 448 && header != 640) ||
-	    proc__read_u64(s->r->proc, free_at, &n) || n != chunks)
+	    proc__read_u64(search->r->proc, free_at, &n) || n != chunks)
 		return -ENOENT;
-	a->free = malloc(chunks * CHUNK);
-	if (!a->free)
+	arena->free = malloc(chunks * CHUNK);
+	if (!arena->free)
 		return -ENOMEM;
-	err = host_places__read_resident(s->r, free_at + header, a->free, chunks * CHUNK);
+	err = host_places__read_resident(search->r, free_at + header, arena->free, chunks * CHUNK);
 	if (err) {
-		free(a->free);
-		a->free = NULL;
+		free(arena->free);
+		arena->free = NULL;
 	}
 	return err;
 }
 
-/* Whether the process's list has the arena. h: copy of its header. */
-static bool is_listed(const struct search *s, const struct arena_layout *l, const uint8_t *h,
-		      uint64_t addr, uint64_t list[ARENAS])
+/* True if the process's list has the arena. h: copy of its header. */
+static bool is_listed(const struct search *search, const struct arena_layout *layout,
+		      const uint8_t *h, uint64_t addr, uint64_t list[ARENAS])
 {
 	uint64_t subproc = proc__word(h + 24);
 
-	if (!maps__find(&s->r->maps.maps, subproc) ||
-	    proc__read(s->r->proc, subproc + l->arenas, list, ARENAS * 8))
+	if (!maps__find(&search->r->maps.maps, subproc) ||
+	    proc__read(search->r->proc, subproc + layout->arenas, list, ARENAS * 8))
 		return false;
 	for (size_t i = 0; i < ARENAS; i++)
 		if (list[i] == addr)
@@ -580,110 +594,114 @@ static bool is_listed(const struct search *s, const struct arena_layout *l, cons
 }
 
 /* Reads the header of an arena. list: the process's list of arenas. -ENOENT: no arena. */
-static int read_arena(const struct search *s, const struct arena_layout *l, uint64_t addr,
-		      struct arena *a, uint64_t list[ARENAS], size_t *file)
+static int read_arena(const struct search *search, const struct arena_layout *layout, uint64_t addr,
+		      struct arena *arena, uint64_t list[ARENAS], size_t *file)
 {
 	uint8_t h[ARENA];
-	int err = host_places__read_resident(s->r, addr, h, sizeof(h));
+	int err = host_places__read_resident(search->r, addr, h, sizeof(h));
 
 	if (err)
 		return err;
-	*a = (struct arena){ .addr = addr,
-			     .slices = proc__word(h + l->slices),
-			     .info = proc__word(h + l->info),
-			     .meta = l->meta ? proc__word(h + l->meta) : 0 };
-	if (!a->info || a->info >= a->slices || a->slices > ARENA_SLICES ||
-	    !is_reserved(&s->r->maps.maps, addr, a->slices * SLICE) ||
-	    !is_listed(s, l, h, addr, list))
+	*arena = (struct arena){ .addr = addr,
+				 .slices = proc__word(h + layout->slices),
+				 .info = proc__word(h + layout->info),
+				 .meta = layout->meta ? proc__word(h + layout->meta) : 0 };
+	if (!arena->info || arena->info >= arena->slices || arena->slices > ARENA_SLICES ||
+	    !is_reserved(&search->r->maps.maps, addr, arena->slices * SLICE) ||
+	    !is_listed(search, layout, h, addr, list))
 		return -ENOENT;
-	if (a->meta && (a->meta < addr || a->meta - addr > a->info * SLICE))
+	if (arena->meta && (arena->meta < addr || arena->meta - addr > arena->info * SLICE))
 		return -ENOENT;
-	*file = file_of(&s->r->maps.maps, proc__word(h + 24));
-	return read_free(s, a, proc__word(h + l->free), proc__word(h + l->free + 8));
+	*file = file_of(&search->r->maps.maps, proc__word(h + 24));
+	return read_free(search, arena, proc__word(h + layout->free),
+			 proc__word(h + layout->free + 8));
 }
 
-/* Parses e, the description of a page of mimalloc 3 with p->bytes at p->start. */
-static bool parse_page3(const struct layout *l, const uint8_t *e, struct page *p)
+/* Parses entry, the description of a page of mimalloc 3 with page->bytes at page->start. */
+static bool parse_page3(const struct layout *layout, const uint8_t *entry, struct page *page)
 {
-	uint64_t reserved = word16(e + 20);
+	uint64_t reserved = word16(entry + 20);
 
-	p->used = word16(e + l->used);
-	p->capacity = word16(e + 18);
-	p->block = proc__word(e + l->block);
-	p->others = proc__word(e + l->others) & ~UINT64_C(1); /* the flag of an owner */
-	if (l->keys) {
-		p->key[0] = proc__word(e + l->keys);
-		p->key[1] = proc__word(e + l->keys + 8);
+	page->used = word16(entry + layout->used);
+	page->capacity = word16(entry + 18);
+	page->block = proc__word(entry + layout->block);
+	page->others = proc__word(entry + layout->others) & ~UINT64_C(1); /* the flag of an owner */
+	if (layout->keys) {
+		page->key[0] = proc__word(entry + layout->keys);
+		page->key[1] = proc__word(entry + layout->keys + 8);
 	}
-	return p->block >= 8 && p->block % 8 == 0 && reserved && p->used <= p->capacity &&
-	       p->capacity <= reserved && p->block <= p->bytes / reserved &&
-	       is_in_page(p, proc__word(e + 8)) && is_in_page(p, proc__word(e + l->local)) &&
-	       is_in_page(p, p->others);
+	return page->block >= 8 && page->block % 8 == 0 && reserved &&
+	       page->used <= page->capacity && page->capacity <= reserved &&
+	       page->block <= page->bytes / reserved && is_in_page(page, proc__word(entry + 8)) &&
+	       is_in_page(page, proc__word(entry + layout->local)) &&
+	       is_in_page(page, page->others);
 }
 
 /* Reads the page that begins at a slice. False: none does, or it does not verify. */
-static bool read_page3(struct search *s, const struct layout *l, const struct arena *a,
-		       uint64_t slice, struct page *p)
+static bool read_page3(struct search *search, const struct layout *layout,
+		       const struct arena *arena, uint64_t slice, struct page *page)
 {
-	uint64_t start = a->addr + slice * SLICE, count;
-	uint64_t at = a->meta ? a->meta + slice * l->slice : start;
-	uint8_t e[DESCRIBED_PAGE];
-	const uint8_t *memid = e + l->heap;
+	uint64_t start = arena->addr + slice * SLICE, count;
+	uint64_t at = arena->meta ? arena->meta + slice * layout->slice : start;
+	uint8_t entry[DESCRIBED_PAGE];
+	const uint8_t *memid = entry + layout->heap;
 
-	if (++s->tries > TRIES_MAX || host_places__read_resident(s->r, at, e, l->slice))
+	if (++search->tries > TRIES_MAX ||
+	    host_places__read_resident(search->r, at, entry, layout->slice))
 		return false;
 	count = word32(memid + 12);
-	if (word32(memid + 16) != MEM_ARENA || proc__word(memid) != a->addr ||
-	    word32(memid + 8) != slice || !count || count > a->slices - slice)
+	if (word32(memid + 16) != MEM_ARENA || proc__word(memid) != arena->addr ||
+	    word32(memid + 8) != slice || !count || count > arena->slices - slice)
 		return false;
-	*p = (struct page){ .start = start, .bytes = count * SLICE, .at = at };
-	return parse_page3(l, e, p);
+	*page = (struct page){ .start = start, .bytes = count * SLICE, .at = at };
+	return parse_page3(layout, entry, page);
 }
 
 /* Adds a page or span with its resident memory. */
-static int add_page3(struct search *s, const struct layout *l, struct page *p)
+static int add_page3(struct search *search, const struct layout *layout, struct page *page)
 {
 	int err;
 
-	s->n_resident = 0;
-	err = host_resident__walk(s->r->resident, p->start, p->start + p->bytes, add_range, s);
-	return err ?: add_page(s, l, p, &s->sums[MALLOC], true);
+	search->n_resident = 0;
+	err = host_resident__walk(search->r->resident, page->start, page->start + page->bytes,
+				  add_range, search);
+	return err ?: add_page(search, layout, page, &search->sums[MALLOC], true);
 }
 
 /* Adds the resident bytes of a range to the tables. */
-static int add_tables(struct search *s, uint64_t start, uint64_t bytes)
+static int add_tables(struct search *search, uint64_t start, uint64_t bytes)
 {
 	uint64_t resident;
-	int err = host_resident__count(s->r->resident, start, start + bytes, false, &resident);
+	int err = host_resident__count(search->r->resident, start, start + bytes, false, &resident);
 
-	s->sums[MALLOC].tables += err ? 0 : resident;
+	search->sums[MALLOC].tables += err ? 0 : resident;
 	return err;
 }
 
 /* Adds the pages and free spans of an arena. Slices that are neither are tables. */
-static int add_slices(struct search *s, const struct layout *l, const struct arena *a)
+static int add_slices(struct search *search, const struct layout *layout, const struct arena *arena)
 {
-	int err = add_tables(s, a->addr, a->info * SLICE);
+	int err = add_tables(search, arena->addr, arena->info * SLICE);
 
-	for (uint64_t i = a->info, end; i < a->slices && !err; i = end) {
-		struct page p = { .start = a->addr + i * SLICE };
+	for (uint64_t i = arena->info, end; i < arena->slices && !err; i = end) {
+		struct page page = { .start = arena->addr + i * SLICE };
 
-		for (end = i; end < a->slices && is_free(a, end); end++)
+		for (end = i; end < arena->slices && is_free(arena, end); end++)
 			;
-		p.bytes = (end - i) * SLICE;
-		if (end == i && !read_page3(s, l, a, i, &p)) {
-			err = add_tables(s, p.start, SLICE);
+		page.bytes = (end - i) * SLICE;
+		if (end == i && !read_page3(search, layout, arena, i, &page)) {
+			err = add_tables(search, page.start, SLICE);
 			end = i + 1;
 			continue;
 		}
-		end = i + p.bytes / SLICE;
-		err = add_page3(s, l, &p);
+		end = i + page.bytes / SLICE;
+		err = add_page3(search, layout, &page);
 	}
 	return err;
 }
 
 /* Returns the layout of the pages of an arena: the one that most pages have. */
-static const struct layout *layout_of_pages(struct search *s, const struct arena *a)
+static const struct layout *layout_of_pages(struct search *search, const struct arena *arena)
 {
 	const struct layout *best = &layouts3[0];
 	size_t most = 0;
@@ -691,13 +709,13 @@ static const struct layout *layout_of_pages(struct search *s, const struct arena
 	for (size_t k = 0; k < LAYOUTS3; k++) {
 		size_t n = 0, tries = 0;
 
-		for (uint64_t i = a->info; i < a->slices && tries < SLICES; i++) {
-			struct page p;
+		for (uint64_t i = arena->info; i < arena->slices && tries < SLICES; i++) {
+			struct page page;
 
-			if (is_free(a, i))
+			if (is_free(arena, i))
 				continue;
 			tries++;
-			if (read_page3(s, &layouts3[k], a, i, &p))
+			if (read_page3(search, &layouts3[k], arena, i, &page))
 				n++;
 		}
 		best = n > most ? &layouts3[k] : best;
@@ -707,87 +725,88 @@ static const struct layout *layout_of_pages(struct search *s, const struct arena
 }
 
 /* Returns the end of the arena that addr lies in, or addr if it lies in none. */
-static uint64_t after_arena(const struct search *s, uint64_t addr)
+static uint64_t after_arena(const struct search *search, uint64_t addr)
 {
-	for (size_t i = 0; i < s->n_arenas; i++)
-		if (addr >= s->arena[i].start && addr < s->arena[i].end)
-			return s->arena[i].end;
+	for (size_t i = 0; i < search->n_arenas; i++)
+		if (addr >= search->arena[i].start && addr < search->arena[i].end)
+			return search->arena[i].end;
 	return addr;
 }
 
 /* Adds the arena at addr. -ENOENT: it does not verify. */
-static int add_arena(struct search *s, const struct arena_layout *l, uint64_t addr)
+static int add_arena(struct search *search, const struct arena_layout *layout, uint64_t addr)
 {
-	struct sums *to = &s->sums[MALLOC];
+	struct sums *to = &search->sums[MALLOC];
 	const struct layout *pages;
 	uint64_t list[ARENAS];
-	struct arena a = { 0 };
+	struct arena arena = { 0 };
 	size_t file;
 	int err = 0;
 
-	if (s->n_arenas == ARENAS || after_arena(s, addr) != addr)
+	if (search->n_arenas == ARENAS || after_arena(search, addr) != addr)
 		return -ENOENT; /* twice in the list */
-	err = read_arena(s, l, addr, &a, list, &file);
+	err = read_arena(search, layout, addr, &arena, list, &file);
 	if (err)
 		return err;
-	pages = layout_of_pages(s, &a);
+	pages = layout_of_pages(search, &arena);
 	to->layout = to->layout ? to->layout : pages;
 	to->map = to->map == SIZE_MAX ? file : to->map;
 	to->segments++;
-	to->bytes += a.slices * SLICE;
-	s->arena[s->n_arenas++] = (struct resident_range){ addr, addr + a.slices * SLICE };
-	err = add_slices(s, pages, &a);
-	free(a.free);
-	return err ?: host_spans__add(&s->r->claims, addr, a.slices * SLICE, HOST_MALLOC);
+	to->bytes += arena.slices * SLICE;
+	search->arena[search->n_arenas++] = (struct resident_range){ addr,
+								     addr + arena.slices * SLICE };
+	err = add_slices(search, pages, &arena);
+	free(arena.free);
+	return err ?: host_spans__add(&search->r->claims, addr, arena.slices * SLICE, HOST_MALLOC);
 }
 
 /* Adds all arenas of the list if there is an arena at addr. -ENOENT: nothing there. */
-static int try_arena(struct search *s, uint64_t addr)
+static int try_arena(struct search *search, uint64_t addr)
 {
-	const struct arena_layout *l = arena_layouts;
-	const struct arena_layout *last = l + sizeof(arena_layouts) / sizeof(*arena_layouts);
+	const struct arena_layout *layout = arena_layouts;
+	const struct arena_layout *last = layout + sizeof(arena_layouts) / sizeof(*arena_layouts);
 	uint64_t list[ARENAS];
-	struct arena a = { 0 };
+	struct arena arena = { 0 };
 	size_t file;
 	int err = -ENOENT;
 
-	if (++s->tries > TRIES_MAX)
+	if (++search->tries > TRIES_MAX)
 		return err;
-	for (; l < last && host_places__is_local(err); l += host_places__is_local(err))
-		err = read_arena(s, l, addr, &a, list, &file);
+	for (; layout < last && host_places__is_local(err); layout += host_places__is_local(err))
+		err = read_arena(search, layout, addr, &arena, list, &file);
 	if (err)
 		return err;
-	free(a.free);
+	free(arena.free);
 	for (size_t i = 0; i < ARENAS && !err; i++) {
 		if (list[i])
-			err = add_arena(s, l, list[i]);
-		s->bad = s->bad || host_places__is_local(err);
+			err = add_arena(search, layout, list[i]);
+		search->bad = search->bad || host_places__is_local(err);
 		err = host_places__is_local(err) ? 0 : err;
 	}
 	return err;
 }
 
 /* Tries the words of the data of mapping i as the address of an arena. */
-static int search_data(struct search *s, size_t i)
+static int search_data(struct search *search, size_t i)
 {
-	struct host_data d;
-	int err = host_places__read_data(s->r, i, DATA_MAX, &d);
+	struct host_data data;
+	int err = host_places__read_data(search->r, i, DATA_MAX, &data);
 
 	if (err)
 		return err;
 	err = -ENOENT;
-	for (size_t at = 0; at + 8 <= d.len && host_places__is_local(err); at += 8) {
-		uint64_t addr = proc__word(d.v + at);
+	for (size_t at = 0; at + 8 <= data.len && host_places__is_local(err); at += 8) {
+		uint64_t addr = proc__word(data.v + at);
 
 		if (addr && addr % SLICE == 0 &&
-		    host_places__is_private_memory(&s->r->maps, addr, SLICE))
-			err = try_arena(s, addr);
+		    host_places__is_private_memory(&search->r->maps, addr, SLICE))
+			err = try_arena(search, addr);
 	}
-	free(d.v);
+	free(data.v);
 	return err;
 }
 
-/* Whether arenas and large blocks can be in a mapping. */
+/* True if arenas and large blocks can be in a mapping. */
 static bool is_large(const struct host_smaps *maps, size_t i)
 {
 	const struct map *m = &maps->maps.v[i];
@@ -802,19 +821,19 @@ static uint64_t first_slice(const struct map *m)
 
 /* Finds an arena, and adds all arenas. The data of the library and of the program, which may have
  * mimalloc in it, have the list of arenas. Otherwise an arena is at the start of a mapping. */
-static int search_arenas(struct search *s)
+static int search_arenas(struct search *search)
 {
-	const struct host_smaps *maps = &s->r->maps;
+	const struct host_smaps *maps = &search->r->maps;
 	int err = -ENOENT;
 	char exe[4096];
 
-	proc__exe(s->r->proc, exe, sizeof(exe));
+	proc__exe(search->r->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->maps.n && host_places__is_local(err); i++) {
-		const struct map *m = &maps->maps.v[i];
+		const struct map *map = &maps->maps.v[i];
 
-		if (m->w && !m->shared && m->inode &&
-		    (!strcmp(m->path, exe) || is_library(map__base_name(m->path))))
-			err = search_data(s, i);
+		if (map->w && !map->shared && map->inode &&
+		    (!strcmp(map->path, exe) || is_library(map__base_name(map->path))))
+			err = search_data(search, i);
 	}
 	for (size_t i = 0; i < maps->maps.n && host_places__is_local(err); i++) {
 		uint64_t at = first_slice(&maps->maps.v[i]);
@@ -822,20 +841,21 @@ static int search_arenas(struct search *s)
 		if (!is_large(maps, i))
 			continue;
 		for (unsigned k = 0; k < 2 && host_places__is_local(err); k++)
-			err = try_arena(s, at + k * SLICE);
+			err = try_arena(search, at + k * SLICE);
 	}
 	return host_places__is_local(err) ? 0 : err;
 }
 
 /* Adds the page outside of arenas that begins at addr, which has one large block. *bytes: its size.
  * -ENOENT: nothing there. */
-static int add_page_outside(struct search *s, const struct map *m, uint64_t addr, uint64_t *bytes)
+static int add_page_outside(struct search *search, const struct map *map, uint64_t addr,
+			    uint64_t *bytes)
 {
-	const struct layout *l = s->sums[MALLOC].layout;
-	struct page p = { .start = addr, .at = addr };
-	uint8_t e[DESCRIBED_PAGE];
-	const uint8_t *memid = e + l->heap;
-	int err = host_places__read_resident(s->r, addr, e, l->slice);
+	const struct layout *layout = search->sums[MALLOC].layout;
+	struct page page = { .start = addr, .at = addr };
+	uint8_t entry[DESCRIBED_PAGE];
+	const uint8_t *memid = entry + layout->heap;
+	int err = host_places__read_resident(search->r, addr, entry, layout->slice);
 	uint64_t base, end;
 	uint32_t kind;
 
@@ -846,29 +866,29 @@ static int add_page_outside(struct search *s, const struct map *m, uint64_t addr
 	end = base + proc__word(memid + 8);
 	/* The mapping was larger, so that the page is aligned. */
 	if (kind < MEM_OS || kind > MEM_OS_LAST || base > addr || addr - base >= SLICE ||
-	    base < m->start || end <= addr || end > m->end || end % HOST_PAGE)
+	    base < map->start || end <= addr || end > map->end || end % HOST_PAGE)
 		return -ENOENT;
-	p.bytes = end - addr;
-	if (word16(e + 20) != 1 || !parse_page3(l, e, &p))
+	page.bytes = end - addr;
+	if (word16(entry + 20) != 1 || !parse_page3(layout, entry, &page))
 		return -ENOENT;
-	*bytes = p.bytes;
-	err = add_page3(s, l, &p);
-	return err ?: host_spans__add(&s->r->claims, addr, p.bytes, HOST_MALLOC);
+	*bytes = page.bytes;
+	err = add_page3(search, layout, &page);
+	return err ?: host_spans__add(&search->r->claims, addr, page.bytes, HOST_MALLOC);
 }
 
-/* Adds the pages in mapping m that are outside of arenas. The kernel joins neighbours, and other
+/* Adds the pages in mapping map that are outside of arenas. The kernel joins neighbours, and other
  * memory of a few slices may precede them. */
-static int add_pages_outside(struct search *s, const struct map *m)
+static int add_pages_outside(struct search *search, const struct map *map)
 {
-	uint64_t at = first_slice(m), bytes;
+	uint64_t at = first_slice(map), bytes;
 	int err;
 
-	for (unsigned tries = 0; at < m->end && tries < TRIES_OUTSIDE; tries++) {
+	for (unsigned tries = 0; at < map->end && tries < TRIES_OUTSIDE; tries++) {
 		bytes = SLICE;
-		at = after_arena(s, at);
-		if (at >= m->end)
+		at = after_arena(search, at);
+		if (at >= map->end)
 			break;
-		err = add_page_outside(s, m, at, &bytes);
+		err = add_page_outside(search, map, at, &bytes);
 		if (err && !host_places__is_local(err))
 			return err;
 		tries = err ? tries : 0;
@@ -878,16 +898,16 @@ static int add_pages_outside(struct search *s, const struct map *m)
 }
 
 /* Adds all memory of mimalloc 3. */
-static int search_3(struct search *s)
+static int search_3(struct search *search)
 {
-	const struct host_smaps *maps = &s->r->maps;
-	int err = search_arenas(s);
+	const struct host_smaps *maps = &search->r->maps;
+	int err = search_arenas(search);
 
-	if (!s->sums[MALLOC].segments)
+	if (!search->sums[MALLOC].segments)
 		return err;
 	for (size_t i = 0; i < maps->maps.n && !err; i++)
 		if (is_large(maps, i))
-			err = add_pages_outside(s, &maps->maps.v[i]);
+			err = add_pages_outside(search, &maps->maps.v[i]);
 	return err;
 }
 
@@ -908,83 +928,87 @@ static size_t file_of_code(const struct maps *maps, size_t known)
 	return found;
 }
 
-static void set_allocator(struct search *s)
+/* Adds mimalloc to the ledger. */
+static void set_allocator(struct search *search)
 {
-	const struct sums *sum = &s->sums[MALLOC];
-	struct host_reading *r = s->r;
-	struct host_allocator *a = host_reading__add_allocator(
-		r, "mimalloc", file_of_code(&r->maps.maps, sum->map));
+	const struct sums *sum = &search->sums[MALLOC];
+	struct host_reading *reading = search->r;
+	struct host_allocator *allocator = host_reading__add_allocator(
+		reading, "mimalloc", file_of_code(&reading->maps.maps, sum->map));
 
-	if (!a)
+	if (!allocator)
 		return;
-	a->known = !s->bad && s->tries <= TRIES_MAX;
-	if (!a->known)
+	allocator->known = !search->bad && search->tries <= TRIES_MAX;
+	if (!allocator->known)
 		return;
-	snprintf(a->version, sizeof(a->version), "%s", sum->layout->version);
-	a->arenas = sum->segments;
-	a->free_known = !r->o->brief && !r->swap && sum->uncertain <= sum->live / UNCERTAIN_PART;
-	a->live = sum->live;
-	a->free_blocks = sum->free_blocks;
-	a->purgeable = sum->purgeable;
-	a->tables = sum->tables;
+	snprintf(allocator->version, sizeof(allocator->version), "%s", sum->layout->version);
+	allocator->arenas = sum->segments;
+	allocator->free_known = !reading->o->brief && !reading->swap &&
+				sum->uncertain <= sum->live / UNCERTAIN_PART;
+	allocator->live = sum->live;
+	allocator->free_blocks = sum->free_blocks;
+	allocator->purgeable = sum->purgeable;
+	allocator->tables = sum->tables;
 }
 
-static void set_python(struct search *s)
+/* Sets CPython's figures, from its own mimalloc (3.13 and newer without a GIL). */
+static void set_python(struct search *search)
 {
-	const struct sums *sum = &s->sums[PYTHON];
-	struct host_python *p = &s->r->l->python;
+	const struct sums *sum = &search->sums[PYTHON];
+	struct host_python *python = &search->r->l->python;
 
-	if (p->known) /* CPython's own arenas: mimalloc serves something else */
+	if (python->known) /* CPython's own arenas: mimalloc serves something else */
 		return;
-	p->known = !s->bad;
-	p->arenas = sum->segments;
-	p->arena = sum->bytes;
-	p->used_known = p->known && !s->r->o->brief && !s->r->swap &&
-			sum->uncertain <= sum->live / UNCERTAIN_PART;
-	p->blocks = sum->blocks;
-	p->used = sum->live;
+	python->known = !search->bad;
+	python->arenas = sum->segments;
+	python->arena = sum->bytes;
+	python->used_known = python->known && !search->r->o->brief && !search->r->swap &&
+			     sum->uncertain <= sum->live / UNCERTAIN_PART;
+	python->blocks = sum->blocks;
+	python->used = sum->live;
 }
 
 /* Adds all memory of mimalloc 2. */
-static int search_2(struct search *s)
+static int search_2(struct search *search)
 {
-	int err = search_maps(s, true);
+	int err = search_maps(search, true);
 
-	if (err || !(s->sums[MALLOC].segments + s->sums[PYTHON].segments))
+	if (err || !(search->sums[MALLOC].segments + search->sums[PYTHON].segments))
 		return err;
 	/* The allocator keeps segments without pages in use, or freed them a moment ago. */
-	return search_maps(s, false);
+	return search_maps(search, false);
 }
 
-static int search_all(struct search *s)
+/* Searches mimalloc 2, then mimalloc 3, and sets the figures of the ledger. */
+static int search_all(struct search *search)
 {
-	int err = search_2(s);
+	int err = search_2(search);
 
 	if (err)
 		return err;
-	if (!s->sums[MALLOC].segments)
-		err = search_3(s);
+	if (!search->sums[MALLOC].segments)
+		err = search_3(search);
 	if (err)
 		return err;
-	if (s->sums[MALLOC].segments)
-		set_allocator(s);
-	if (s->sums[PYTHON].segments)
-		set_python(s);
+	if (search->sums[MALLOC].segments)
+		set_allocator(search);
+	if (search->sums[PYTHON].segments)
+		set_python(search);
 	return 0;
 }
 
-int host_mimalloc__read(struct host_reading *r)
+int host_mimalloc__read(struct host_reading *reading)
 {
-	struct search *s = calloc(1, sizeof(*s));
+	struct search *search = calloc(1, sizeof(*search));
 	int err;
 
-	if (!s)
+	if (!search)
 		return -ENOMEM;
-	s->r = r;
+	search->r = reading;
 	for (size_t i = 0; i < OWNERS; i++)
-		s->sums[i].map = SIZE_MAX;
-	err = search_all(s);
-	free(s->resident);
-	free(s);
+		search->sums[i].map = SIZE_MAX;
+	err = search_all(search);
+	free(search->resident);
+	free(search);
 	return err;
 }

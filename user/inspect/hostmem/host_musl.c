@@ -67,33 +67,35 @@ struct search {
 /* Parses a description of a group, struct meta: {prev, next, mem, avail_mask, freed_mask, bits}.
  * bits, from the lowest: last_idx (5), freeable (1), sizeclass (6), maplen in pages. Returns 1; 0:
  * it is not in use; -1: it does not verify. */
-static int parse_group(const struct host_reading *r, const uint8_t *e, struct group *g)
+static int parse_group(const struct host_reading *reading, const uint8_t *entry,
+		       struct group *group)
 {
-	uint64_t bits = proc__word(e + 32), units = bits >> 6 & 63, all;
+	uint64_t bits = proc__word(entry + 32), units = bits >> 6 & 63, all;
 	uint32_t avail, freed;
 
-	memcpy(&avail, e + 24, 4);
-	memcpy(&freed, e + 28, 4);
-	g->addr = proc__word(e + 16);
-	if (!g->addr)
+	memcpy(&avail, entry + 24, 4);
+	memcpy(&freed, entry + 28, 4);
+	group->addr = proc__word(entry + 16);
+	if (!group->addr)
 		return 0;
-	g->slots = (bits & 31) + 1;
-	g->mapped = (bits >> 12) * HOST_PAGE;
-	g->free = avail | freed;
-	all = (UINT64_C(1) << g->slots) - 1;
-	if (g->addr % UNIT || g->free & ~all || bits >> 12 > UINT64_C(1) << 40)
+	group->slots = (bits & 31) + 1;
+	group->mapped = (bits >> 12) * HOST_PAGE;
+	group->free = avail | freed;
+	all = (UINT64_C(1) << group->slots) - 1;
+	if (group->addr % UNIT || group->free & ~all || bits >> 12 > UINT64_C(1) << 40)
 		return -1;
-	if (g->mapped &&
-	    (g->addr % HOST_PAGE || !host_places__is_private_memory(&r->maps, g->addr, g->mapped)))
+	if (group->mapped &&
+	    (group->addr % HOST_PAGE ||
+	     !host_places__is_private_memory(&reading->maps, group->addr, group->mapped)))
 		return -1;
-	g->nested = !g->mapped && bits & 32;
-	if (g->mapped && g->slots == 1)
-		g->slot = g->mapped - UNIT;
+	group->nested = !group->mapped && bits & 32;
+	if (group->mapped && group->slots == 1)
+		group->slot = group->mapped - UNIT;
 	else if (units < CLASSES)
-		g->slot = (uint64_t)class_units[units] * UNIT;
+		group->slot = (uint64_t)class_units[units] * UNIT;
 	else
 		return -1;
-	if (g->mapped && g->slots * g->slot > g->mapped - UNIT)
+	if (group->mapped && group->slots * group->slot > group->mapped - UNIT)
 		return -1;
 	return units < CLASSES || units == OF_ONE_BLOCK ? 1 : -1;
 }
@@ -113,212 +115,214 @@ static uint64_t outer_slot(const struct group *g)
 
 /* Adds free memory of a group: a second figure of malloc. *resident: bytes of it that are resident.
  * A part that is not resident was never used, or was given back to the kernel. */
-static int add_free(struct host_reading *r, uint64_t start, uint64_t size, uint64_t *resident)
+static int add_free(struct host_reading *reading, uint64_t start, uint64_t size, uint64_t *resident)
 {
 	uint64_t n = size;
 	int err = 0;
 
 	if (size >= COUNTED)
-		err = host_resident__count(r->resident, start & ~(uint64_t)(HOST_PAGE - 1),
+		err = host_resident__count(reading->resident, start & ~(uint64_t)(HOST_PAGE - 1),
 					   (start + size) & ~(uint64_t)(HOST_PAGE - 1), false, &n);
 	*resident += n < size ? n : size;
-	return err ?: host_spans__add(&r->second, start, size, HOST_MALLOC);
+	return err ?: host_spans__add(&reading->second, start, size, HOST_MALLOC);
 }
 
 /* Adds the free slots of a group. Those of small slots are one range: their number is known, and
  * one range for each would be too many. */
-static int add_free_slots(struct search *s, const struct group *g)
+static int add_free_slots(struct search *search, const struct group *group)
 {
-	uint64_t first = g->addr + UNIT;
+	uint64_t first = group->addr + UNIT;
 	int err = 0;
 
-	if (g->free && g->slot < EXACT)
-		return add_free(s->r, first + (unsigned)__builtin_ctz(g->free) * g->slot,
-				(unsigned)__builtin_popcount(g->free) * g->slot,
-				&s->sums.free_blocks);
-	for (unsigned i = 0, end; i < g->slots && !err; i = end + 1) {
-		for (end = i; end < g->slots && g->free >> end & 1; end++)
+	if (group->free && group->slot < EXACT)
+		return add_free(search->r,
+				first + (unsigned)__builtin_ctz(group->free) * group->slot,
+				(unsigned)__builtin_popcount(group->free) * group->slot,
+				&search->sums.free_blocks);
+	for (unsigned i = 0, end; i < group->slots && !err; i = end + 1) {
+		for (end = i; end < group->slots && group->free >> end & 1; end++)
 			;
 		if (end > i)
-			err = add_free(s->r, first + i * g->slot, (end - i) * g->slot,
-				       &s->sums.free_blocks);
+			err = add_free(search->r, first + i * group->slot, (end - i) * group->slot,
+				       &search->sums.free_blocks);
 	}
 	return err;
 }
 
-static int add_group(struct search *s, const struct group *g)
+/* Adds the blocks of a group and claims its mapping. Groups within a block of another have none. */
+static int add_group(struct search *search, const struct group *group)
 {
-	unsigned used = g->slots - (unsigned)__builtin_popcount(g->free);
+	unsigned used = group->slots - (unsigned)__builtin_popcount(group->free);
 	int err;
 
-	s->sums.live += used * g->slot;
-	s->inner += g->nested ? outer_slot(g) : 0;
-	s->sums.arenas += g->mapped != 0;
-	err = s->r->o->brief ? 0 : add_free_slots(s, g);
-	if (!err && g->mapped)
-		err = host_spans__add(&s->r->claims, g->addr, g->mapped, HOST_MALLOC);
+	search->sums.live += used * group->slot;
+	search->inner += group->nested ? outer_slot(group) : 0;
+	search->sums.arenas += group->mapped != 0;
+	err = search->r->o->brief ? 0 : add_free_slots(search, group);
+	if (!err && group->mapped)
+		err = host_spans__add(&search->r->claims, group->addr, group->mapped, HOST_MALLOC);
 	return err;
 }
 
 /* ---- tables ---- */
 
 /* Reads the area at `at` and adds its groups. -ENOENT: it does not verify. */
-static int add_area(struct search *s, uint64_t secret, uint64_t at, uint8_t area[AREA])
+static int add_area(struct search *search, uint64_t secret, uint64_t at, uint8_t area[AREA])
 {
-	struct host_reading *r = s->r;
+	struct host_reading *reading = search->r;
 	int err = -ENOENT;
 
-	if (at && at % AREA == 0 && host_places__is_private_memory(&r->maps, at, AREA))
-		err = host_places__read_resident(r, at, area, AREA);
+	if (at && at % AREA == 0 && host_places__is_private_memory(&reading->maps, at, AREA))
+		err = host_places__read_resident(reading, at, area, AREA);
 	if (err)
 		return err;
 	if (proc__word(area) != secret || (uint32_t)proc__word(area + 16) != METAS)
 		return -ENOENT;
 	for (size_t i = 0; i < METAS && !err; i++) {
-		struct group g;
-		int parsed = parse_group(r, area + META_FIRST + i * META, &g);
+		struct group group;
+		int parsed = parse_group(reading, area + META_FIRST + i * META, &group);
 
-		s->groups += parsed != 0;
-		s->changing += parsed < 0;
-		err = parsed > 0 ? add_group(s, &g) : 0;
+		search->groups += parsed != 0;
+		search->changing += parsed < 0;
+		err = parsed > 0 ? add_group(search, &group) : 0;
 	}
-	return err ?: host_spans__add(&r->claims, at, AREA, HOST_MALLOC);
+	return err ?: host_spans__add(&reading->claims, at, AREA, HOST_MALLOC);
 }
 
 /* Adds the groups of the areas from `head` on. -ENOENT: they do not verify. */
-static int add_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t tail)
+static int add_areas(struct search *search, uint64_t secret, uint64_t head, uint64_t tail)
 {
 	uint8_t area[AREA];
 	int err;
 
 	for (uint64_t at = head, last = 0; last != tail; at = proc__word(area + 8)) {
-		err = ++s->areas > MAX_AREAS ? -ENOENT : add_area(s, secret, at, area);
+		err = ++search->areas > MAX_AREAS ? -ENOENT : add_area(search, secret, at, area);
 		if (err)
 			return err;
 		last = at;
-		s->sums.tables += AREA;
+		search->sums.tables += AREA;
 	}
-	if (s->changing > s->groups / CHANGING_PART || s->inner > s->sums.live)
+	if (search->changing > search->groups / CHANGING_PART || search->inner > search->sums.live)
 		return -ENOENT;
 	/* A slot that holds a group is no block of the program. */
-	s->sums.live -= s->inner;
+	search->sums.live -= search->inner;
 	return 0;
 }
 
 /* As add_areas(), but tries again if the process changes its tables meanwhile. */
-static int try_areas(struct search *s, uint64_t secret, uint64_t head, uint64_t tail)
+static int try_areas(struct search *search, uint64_t secret, uint64_t head, uint64_t tail)
 {
-	struct host_reading *r = s->r;
-	size_t claims = r->claims.n, second = r->second.n;
+	struct host_reading *reading = search->r;
+	size_t claims = reading->claims.n, second = reading->second.n;
 	int err = -ENOENT;
 
 	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
-		r->claims.n = claims;
-		r->second.n = second;
-		s->sums = (struct host_allocator){ 0 };
-		s->groups = s->changing = s->inner = 0;
-		err = add_areas(s, secret, head, tail);
+		reading->claims.n = claims;
+		reading->second.n = second;
+		search->sums = (struct host_allocator){ 0 };
+		search->groups = search->changing = search->inner = 0;
+		err = add_areas(search, secret, head, tail);
 	}
 	if (err) {
-		r->claims.n = claims;
-		r->second.n = second;
+		reading->claims.n = claims;
+		reading->second.n = second;
 	}
 	return err;
 }
 
-/* True if w, a copy of words of libc's data, is musl's malloc context: the first area of its
+/* True if words, a copy of words of libc's data, is musl's malloc context: the first area of its
  * tables begins with the context's secret. */
-static bool is_context(struct search *s, const uint8_t *w)
+static bool is_context(struct search *search, const uint8_t *words)
 {
-	uint64_t head = proc__word(w + AREA_HEAD);
-	uint64_t secret = proc__word(w), check;
-	const struct host_reading *r = s->r;
+	uint64_t head = proc__word(words + AREA_HEAD);
+	uint64_t secret = proc__word(words), check;
+	const struct host_reading *reading = search->r;
 	uint32_t init_done;
 
-	memcpy(&init_done, w + INIT_DONE, 4);
+	memcpy(&init_done, words + INIT_DONE, 4);
 	return init_done == 1 && secret && head && head % AREA == 0 &&
-	       proc__word(w + AREA_TAIL) % AREA == 0 &&
-	       host_places__is_private_memory(&r->maps, head, AREA) &&
-	       ++s->contexts <= MAX_CONTEXTS &&
-	       !host_places__read_resident(r, head, (uint8_t *)&check, sizeof(check)) &&
+	       proc__word(words + AREA_TAIL) % AREA == 0 &&
+	       host_places__is_private_memory(&reading->maps, head, AREA) &&
+	       ++search->contexts <= MAX_CONTEXTS &&
+	       !host_places__read_resident(reading, head, (uint8_t *)&check, sizeof(check)) &&
 	       check == secret;
 }
 
 /* Searches the data of mapping i. -ENOENT: it has no context, or its tables do not verify. */
-static int search_data(struct search *s, size_t i)
+static int search_data(struct search *search, size_t i)
 {
-	struct host_data d;
-	int err = host_places__read_data(s->r, i, DATA_MAX, &d);
+	struct host_data data;
+	int err = host_places__read_data(search->r, i, DATA_MAX, &data);
 
 	if (err)
 		return host_places__is_local(err) ? -ENOENT : err;
 	err = -ENOENT;
-	for (size_t at = 0; at + CONTEXT <= d.len && err == -ENOENT; at += 8) {
-		const uint8_t *w = d.v + at;
+	for (size_t at = 0; at + CONTEXT <= data.len && err == -ENOENT; at += 8) {
+		const uint8_t *words = data.v + at;
 
-		if (!is_context(s, w))
+		if (!is_context(search, words))
 			continue;
-		err = try_areas(s, proc__word(w), proc__word(w + AREA_HEAD),
-				proc__word(w + AREA_TAIL));
-		s->map = i;
+		err = try_areas(search, proc__word(words), proc__word(words + AREA_HEAD),
+				proc__word(words + AREA_TAIL));
+		search->map = i;
 		if (host_places__is_local(err))
 			err = -ENOENT;
 	}
-	free(d.v);
+	free(data.v);
 	return err;
 }
 
-static bool is_library(const struct map *m)
+static bool is_library(const struct map *map)
 {
-	const char *base = map__base_name(m->path);
+	const char *base = map__base_name(map->path);
 
-	return m->inode && m->w && !m->shared &&
+	return map->inode && map->w && !map->shared &&
 	       (!strncmp(base, "ld-musl-", 8) || !strncmp(base, "libc.musl-", 10) ||
 		!strcmp(base, "libc.so"));
 }
 
 /* Searches the data of the library, and of the program, which may be static. Returns as
  * search_data(). *library: a mapping of the library; SIZE_MAX: none. */
-static int search_all(struct search *s, size_t *library)
+static int search_all(struct search *search, size_t *library)
 {
-	const struct maps *maps = &s->r->maps.maps;
+	const struct maps *maps = &search->r->maps.maps;
 	char exe[4096];
 	int err = -ENOENT;
 
 	*library = SIZE_MAX;
-	proc__exe(s->r->proc, exe, sizeof(exe));
+	proc__exe(search->r->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->n && err == -ENOENT; i++) {
-		const struct map *m = &maps->v[i];
+		const struct map *map = &maps->v[i];
 
-		if (is_library(m))
+		if (is_library(map))
 			*library = i;
-		else if (!m->inode || !m->w || m->shared || strcmp(m->path, exe) != 0)
+		else if (!map->inode || !map->w || map->shared || strcmp(map->path, exe) != 0)
 			continue;
-		err = search_data(s, i);
+		err = search_data(search, i);
 	}
 	return err;
 }
 
-int host_musl__read(struct host_reading *r)
+int host_musl__read(struct host_reading *reading)
 {
-	struct search s = { .r = r };
-	struct host_allocator *a;
+	struct search search = { .r = reading };
+	struct host_allocator *allocator;
 	size_t library;
-	int err = search_all(&s, &library);
+	int err = search_all(&search, &library);
 
-	if (err == -ENOENT && library != SIZE_MAX && !r->l->allocators)
-		host_reading__add_allocator(r, "musl", library); /* an older malloc */
+	if (err == -ENOENT && library != SIZE_MAX && !reading->l->allocators)
+		host_reading__add_allocator(reading, "musl", library); /* an older malloc */
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	a = host_reading__add_allocator(r, "musl", s.map);
-	if (!a)
+	allocator = host_reading__add_allocator(reading, "musl", search.map);
+	if (!allocator)
 		return 0;
-	a->known = true;
-	snprintf(a->version, sizeof(a->version), "mallocng");
-	a->arenas = s.sums.arenas;
-	a->tables = s.sums.tables;
-	a->free_known = !r->o->brief;
-	a->live = s.sums.live;
-	a->free_blocks = s.sums.free_blocks;
+	allocator->known = true;
+	snprintf(allocator->version, sizeof(allocator->version), "mallocng");
+	allocator->arenas = search.sums.arenas;
+	allocator->tables = search.sums.tables;
+	allocator->free_known = !reading->o->brief;
+	allocator->live = search.sums.live;
+	allocator->free_blocks = search.sums.free_blocks;
 	return 0;
 }

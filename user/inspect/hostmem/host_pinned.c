@@ -36,62 +36,64 @@ struct pinned {
 	int err;
 };
 
-static bool is_torch_cuda(const struct map *m)
+static bool is_torch_cuda(const struct map *map)
 {
-	const char *base = strrchr(m->path, '/');
+	const char *base = strrchr(map->path, '/');
 
-	return m->w && !m->shared && base &&
+	return map->w && !map->shared && base &&
 	       (!strncmp(base, "/libtorch_cuda", 14) || !strncmp(base, "/libtorch.so", 12));
 }
 
 /* A word of a resident page; 0: not resident, or not readable. */
-static uint64_t resident_word(const struct host_reading *r, uint64_t addr)
+static uint64_t resident_word(const struct host_reading *reading, uint64_t addr)
 {
-	uint8_t w[8];
+	uint8_t words[8];
 
-	return addr % 8 || host_places__read_resident(r, addr, w, sizeof(w)) ? 0 : proc__word(w);
+	return addr % 8 || host_places__read_resident(reading, addr, words, sizeof(words))
+		       ? 0
+		       : proc__word(words);
 }
 
 /* Reads constant text of a mapped file from the file itself: reading it in memory would make its
  * page resident. False: it cannot be read. */
-static bool read_text(const struct host_reading *r, uint64_t addr, char *buf, size_t size)
+static bool read_text(const struct host_reading *reading, uint64_t addr, char *buf, size_t size)
 {
-	const struct map *m = maps__find(&r->maps.maps, addr);
+	const struct map *map = maps__find(&reading->maps.maps, addr);
 	ssize_t got;
 	int fd;
 
-	if (!m || m->w || !m->inode)
+	if (!map || map->w || !map->inode)
 		return false;
-	fd = proc__open_map(r->proc, m);
+	fd = proc__open_map(reading->proc, map);
 	if (fd < 0)
 		return false;
-	got = io__pread(fd, buf, size - 1, m->offset + (addr - m->start));
+	got = io__pread(fd, buf, size - 1, map->offset + (addr - map->start));
 	close(fd);
 	buf[got > 0 ? got : 0] = '\0';
 	return got > 0;
 }
 
-/* Whether the name of an object's type contains `part`. vtable: the object's, which follows a
+/* True if the name of an object's type contains `part`. vtable: the object's, which follows a
  * pointer to its type information. */
-static bool is_of_type(const struct host_reading *r, uint64_t vtable, const char *part)
+static bool is_of_type(const struct host_reading *reading, uint64_t vtable, const char *part)
 {
-	uint64_t type_info = pointer_like(vtable) ? resident_word(r, vtable - 8) : 0;
-	uint64_t name = pointer_like(type_info) && maps__find(&r->maps.maps, type_info)
-				? resident_word(r, type_info + 8)
+	uint64_t type_info = pointer_like(vtable) ? resident_word(reading, vtable - 8) : 0;
+	uint64_t name = pointer_like(type_info) && maps__find(&reading->maps.maps, type_info)
+				? resident_word(reading, type_info + 8)
 				: 0;
 	char text[256];
 
-	return name && read_text(r, name, text, sizeof(text)) && strstr(text, part);
+	return name && read_text(reading, name, text, sizeof(text)) && strstr(text, part);
 }
 
-/* Whether v is an address in a read-only mapping of the file of mapping i, as a vtable's is. */
-static bool is_vtable(const struct host_reading *r, size_t i, uint64_t v)
+/* True if v is an address in a read-only mapping of the file of mapping i, as a vtable's is. */
+static bool is_vtable(const struct host_reading *reading, size_t i, uint64_t v)
 {
-	const struct map *m = pointer_like(v) ? maps__find(&r->maps.maps, v) : NULL,
-			 *data = &r->maps.maps.v[i];
+	const struct map *map = pointer_like(v) ? maps__find(&reading->maps.maps, v) : NULL,
+			 *data = &reading->maps.maps.v[i];
 
-	return m && !m->w && m->inode == data->inode && m->dev_major == data->dev_major &&
-	       m->dev_minor == data->dev_minor;
+	return map && !map->w && map->inode == data->inode && map->dev_major == data->dev_major &&
+	       map->dev_minor == data->dev_minor;
 }
 
 /* Finds the offset of the address in a HostBlock: the size is before it, and a flag after it tells
@@ -108,7 +110,7 @@ static int find_offset(const uint8_t *block, uint64_t addr)
 /* Claims the block of an entry of the table. 0; 1: the entry does not verify; or -ENOMEM. */
 static int on_entry(void *ctx, const uint8_t *entry)
 {
-	struct pinned *p = ctx;
+	struct pinned *pinned = ctx;
 	uint64_t addr = proc__word(entry + ENTRY_ADDRESS);
 	uint64_t host_block = proc__word(entry + ENTRY_BLOCK), size;
 	uint8_t block[BLOCK_BYTES];
@@ -116,102 +118,103 @@ static int on_entry(void *ctx, const uint8_t *entry)
 	bool in_use;
 	int offset;
 
-	if (++p->n > MAX_PINNED)
+	if (++pinned->n > MAX_PINNED)
 		return 1;
-	if (!addr || addr % HOST_PAGE || !maps__find(&p->r->maps.maps, addr))
+	if (!addr || addr % HOST_PAGE || !maps__find(&pinned->r->maps.maps, addr))
 		return 1;
-	if (!pointer_like(host_block) || proc__read(p->r->proc, host_block, block, sizeof(block)))
+	if (!pointer_like(host_block) ||
+	    proc__read(pinned->r->proc, host_block, block, sizeof(block)))
 		return 1;
 	offset = find_offset(block, addr);
-	if (offset < 0 || (p->at >= 0 && offset != p->at)) /* the same in all blocks */
+	if (offset < 0 || (pinned->at >= 0 && offset != pinned->at)) /* the same in all blocks */
 		return 1;
-	p->at = offset;
+	pinned->at = offset;
 	size = proc__word(block + offset - 8);
 	if (size > UINT64_MAX - addr)
 		return 1;
 	in_use = block[offset + 8];
-	blocks = in_use ? &p->r->pinned : &p->r->second;
-	p->err = host_spans__add(&p->r->claims, addr, size, HOST_PINNED)
-			 ?: host_spans__add(blocks, addr, size, HOST_PINNED);
-	return p->err;
+	blocks = in_use ? &pinned->r->pinned : &pinned->r->second;
+	pinned->err = host_spans__add(&pinned->r->claims, addr, size, HOST_PINNED)
+			      ?: host_spans__add(blocks, addr, size, HOST_PINNED);
+	return pinned->err;
 }
 
 /* Claims the blocks in the first table of the implementation at addr that verifies. 0 also if there
  * are only empty tables. -ENOENT: there is no table that verifies. */
-static int read_blocks(struct host_reading *r, uint64_t addr)
+static int read_blocks(struct host_reading *reading, uint64_t addr)
 {
-	size_t claims = r->claims.n, second = r->second.n, pinned = r->pinned.n;
+	size_t claims = reading->claims.n, second = reading->second.n, pinned = reading->pinned.n;
 	uint8_t *window = malloc(IMPL_WINDOW);
 	bool empty = false;
-	struct table t;
+	struct table table;
 	uint64_t seen;
 	long len;
 	int err = -ENOENT;
 
 	if (!window)
 		return -ENOMEM;
-	len = cudaalloc_mem__read_window(r->proc, addr, window, IMPL_WINDOW);
+	len = cudaalloc_mem__read_window(reading->proc, addr, window, IMPL_WINDOW);
 	for (long offset = 0; offset + (long)TABLE_HEADER <= len && err == -ENOENT; offset += 8) {
-		struct pinned p = { .r = r, .at = -1 };
+		struct pinned p = { .r = reading, .at = -1 };
 
-		if (!table__parse(window + offset, &t))
+		if (!table__parse(window + offset, &table))
 			continue;
-		empty |= !t.count;
-		if (!t.count)
+		empty |= !table.count;
+		if (!table.count)
 			continue;
-		err = table__each(r->proc, &t, ENTRY, on_entry, &p, &seen);
+		err = table__each(reading->proc, &table, ENTRY, on_entry, &p, &seen);
 		if (p.err || err == -ENOMEM || err == -ESRCH)
 			break;
-		if (!err && seen == t.count)
+		if (!err && seen == table.count)
 			break;
-		r->claims.n = claims;
-		r->second.n = second;
-		r->pinned.n = pinned;
+		reading->claims.n = claims;
+		reading->second.n = second;
+		reading->pinned.n = pinned;
 		err = -ENOENT;
 	}
 	free(window);
 	return err == -ENOENT && empty ? 0 : err;
 }
 
-/* Looks for the allocator among the static objects in d, the data of mapping i's file, and claims
- * its blocks. -ENOENT: not found. */
-static int find_allocator(struct host_reading *r, size_t i, const struct host_data *d)
+/* Looks for the allocator among the static objects in data, the data of mapping i's file, and
+ * claims its blocks. -ENOENT: not found. */
+static int find_allocator(struct host_reading *reading, size_t i, const struct host_data *data)
 {
 	struct map64 *seen = map64__new();
 	int err = seen ? -ENOENT : -ENOMEM;
 
-	for (size_t at = 0; at + 16 <= d->len && err == -ENOENT; at += 8) {
-		uint64_t vtable = proc__word(d->v + at), known;
+	for (size_t at = 0; at + 16 <= data->len && err == -ENOENT; at += 8) {
+		uint64_t vtable = proc__word(data->v + at), known;
 
-		if (!is_vtable(r, i, vtable))
+		if (!is_vtable(reading, i, vtable))
 			continue;
 		if (!map64__get(seen, vtable, &known)) {
-			known = is_of_type(r, vtable, "CachingHostAllocator");
+			known = is_of_type(reading, vtable, "CachingHostAllocator");
 			if (map64__set(seen, vtable, known))
 				err = -ENOMEM;
 		}
 		for (size_t k = 1;
-		     known && k < POINTERS && at + 8 * k + 8 <= d->len && err == -ENOENT; k++) {
-			uint64_t impl = proc__word(d->v + at + 8 * k), type;
+		     known && k < POINTERS && at + 8 * k + 8 <= data->len && err == -ENOENT; k++) {
+			uint64_t impl = proc__word(data->v + at + 8 * k), type;
 
 			if (pointer_like(impl) &&
-			    host_places__is_private_memory(&r->maps, impl, 64) &&
-			    !proc__read_u64(r->proc, impl, &type) &&
-			    is_of_type(r, type, "CachingHostAllocatorImpl"))
-				err = read_blocks(r, impl);
+			    host_places__is_private_memory(&reading->maps, impl, 64) &&
+			    !proc__read_u64(reading->proc, impl, &type) &&
+			    is_of_type(reading, type, "CachingHostAllocatorImpl"))
+				err = read_blocks(reading, impl);
 			if (!err)
-				r->places->pinned = impl;
+				reading->places->pinned = impl;
 		}
 	}
 	map64__free(seen);
 	return err;
 }
 
-/* Whether CUDA's driver is in the process. Without it there is no pinned memory. */
-static bool has_driver(const struct host_reading *r)
+/* True if CUDA's driver is in the process. Without it there is no pinned memory. */
+static bool has_driver(const struct host_reading *reading)
 {
-	for (size_t i = 0; i < r->maps.maps.n; i++) {
-		const char *base = strrchr(r->maps.maps.v[i].path, '/');
+	for (size_t i = 0; i < reading->maps.maps.n; i++) {
+		const char *base = strrchr(reading->maps.maps.v[i].path, '/');
 
 		if (base && !strncmp(base, "/libcuda.so", 11))
 			return true;
@@ -220,31 +223,31 @@ static bool has_driver(const struct host_reading *r)
 }
 
 /* Claims all blocks of the host allocator, at the place of earlier readings or by a search. */
-static int find_blocks(struct host_reading *r)
+static int find_blocks(struct host_reading *reading)
 {
 	int err = -ENOENT;
 
-	r->has_driver = has_driver(r);
-	if (!r->has_driver) {
-		r->pinned_known = true;
+	reading->has_driver = has_driver(reading);
+	if (!reading->has_driver) {
+		reading->pinned_known = true;
 		return 0;
 	}
-	if (r->places->pinned)
-		err = read_blocks(r, r->places->pinned);
-	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
-		struct host_data d;
+	if (reading->places->pinned)
+		err = read_blocks(reading, reading->places->pinned);
+	for (size_t i = 0; i < reading->maps.maps.n && err == -ENOENT; i++) {
+		struct host_data data;
 
-		if (!is_torch_cuda(&r->maps.maps.v[i]))
+		if (!is_torch_cuda(&reading->maps.maps.v[i]))
 			continue;
-		err = host_places__read_data(r, i, DATA_MAX, &d);
+		err = host_places__read_data(reading, i, DATA_MAX, &data);
 		if (!err) {
-			err = find_allocator(r, i, &d);
-			free(d.v);
+			err = find_allocator(reading, i, &data);
+			free(data.v);
 		} else if (host_places__is_local(err)) {
 			err = -ENOENT;
 		}
 	}
-	r->pinned_known = !err;
+	reading->pinned_known = !err;
 	return host_places__is_local(err) ? 0 : err;
 }
 
@@ -268,28 +271,30 @@ static void set_known(struct host_figure *f, bool known)
 }
 
 /* Sets the figures of the blocks. 0 or -ENOMEM. */
-static int add_up(struct host_reading *r)
+static int add_up(struct host_reading *reading)
 {
-	bool known = r->pinned_known && r->has_driver, tensors = known && r->o->storages_known;
-	struct host_figure *part = r->l->sheet.part;
+	bool known = reading->pinned_known && reading->has_driver,
+	     tensors = known && reading->o->storages_known;
+	struct host_figure *part = reading->l->sheet.part;
 	struct host_spans storages = { 0 };
 	int err = 0;
 
-	for (size_t i = 0; i < r->o->n && r->pinned.n && !err; i++)
-		err = host_spans__add(&storages, r->o->storages[i].addr, r->o->storages[i].size,
-				      HOST_TENSORS);
+	for (size_t i = 0; i < reading->o->n && reading->pinned.n && !err; i++)
+		err = host_spans__add(&storages, reading->o->storages[i].addr,
+				      reading->o->storages[i].size, HOST_TENSORS);
 	err = err ?: host_spans__resolve(&storages);
-	for (size_t i = 0; i < r->pinned.n && !err; i++) {
-		const struct span *b = &r->pinned.v[i];
+	for (size_t i = 0; i < reading->pinned.n && !err; i++) {
+		const struct span *b = &reading->pinned.v[i];
 		uint64_t bytes = sum_requested(&storages, b->start, b->end),
 			 all = b->end - b->start;
 
 		part[HOST_PINNED_REQUESTED].bytes += bytes;
 		part[bytes ? HOST_PINNED_ROUNDING : HOST_PINNED_OTHER].bytes += all - bytes;
 	}
-	for (size_t i = 0; i < r->second.n; i++)
-		if (r->second.v[i].part == HOST_PINNED)
-			part[HOST_PINNED_CACHED].bytes += r->second.v[i].end - r->second.v[i].start;
+	for (size_t i = 0; i < reading->second.n; i++)
+		if (reading->second.v[i].part == HOST_PINNED)
+			part[HOST_PINNED_CACHED].bytes += reading->second.v[i].end -
+							  reading->second.v[i].start;
 	set_known(&part[HOST_PINNED_REQUESTED], tensors);
 	set_known(&part[HOST_PINNED_ROUNDING], tensors);
 	set_known(&part[HOST_PINNED_OTHER], tensors);

@@ -14,7 +14,7 @@
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
-int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t part)
+int host_spans__add(struct host_spans *spans, uint64_t start, uint64_t size, uint8_t part)
 {
 	uint64_t end;
 
@@ -22,16 +22,16 @@ int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t
 		return 0;
 	if (__builtin_add_overflow(start, size, &end))
 		end = UINT64_MAX;
-	if (array__grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v)))
+	if (array__grow(&spans->v, &spans->cap, spans->n + 1, sizeof(*spans->v)))
 		return -ENOMEM;
-	s->v[s->n++] = (struct span){ start, end, part };
+	spans->v[spans->n++] = (struct span){ start, end, part };
 	return 0;
 }
 
-void host_spans__free(struct host_spans *s)
+void host_spans__free(struct host_spans *spans)
 {
-	free(s->v);
-	*s = (struct host_spans){ 0 };
+	free(spans->v);
+	*spans = (struct host_spans){ 0 };
 }
 
 static int by_part(const void *a, const void *b)
@@ -43,19 +43,21 @@ static int by_part(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* Adds to `to` the bytes of b that flat does not have. flat: sorted ranges of lower parts. *at:
- * index of the first of these that may end after b.start. */
-static int add_rest(const struct host_spans *flat, size_t *at, struct span b, struct host_spans *to)
+/* Adds to `to` the bytes of span that flat does not have. flat: sorted ranges of lower parts. *at:
+ * index of the first of these that may end after span.start. */
+static int add_rest(const struct host_spans *flat, size_t *at, struct span span,
+		    struct host_spans *to)
 {
-	while (b.start < b.end) {
-		while (*at < flat->n && flat->v[*at].end <= b.start)
+	while (span.start < span.end) {
+		while (*at < flat->n && flat->v[*at].end <= span.start)
 			(*at)++;
 		const struct span *a = *at < flat->n ? &flat->v[*at] : NULL;
-		uint64_t end = a && a->start < b.end ? a->start : b.end;
+		uint64_t end = a && a->start < span.end ? a->start : span.end;
 
-		if (end > b.start && host_spans__add(to, b.start, end - b.start, b.part))
+		if (end > span.start &&
+		    host_spans__add(to, span.start, end - span.start, span.part))
 			return -ENOMEM;
-		b.start = a && a->start < b.end ? a->end : b.end;
+		span.start = a && a->start < span.end ? a->end : span.end;
 	}
 	return 0;
 }
@@ -85,13 +87,13 @@ static int add_part(struct host_spans *flat, const struct span *v, size_t n)
 	int err = 0;
 
 	for (size_t i = 0; i < n && !err; i++) {
-		struct span b = v[i];
+		struct span span = v[i];
 
-		b.start = b.start > done ? b.start : done;
-		if (b.start >= b.end)
+		span.start = span.start > done ? span.start : done;
+		if (span.start >= span.end)
 			continue;
-		done = b.end;
-		err = add_rest(flat, &at, b, &rest);
+		done = span.end;
+		err = add_rest(flat, &at, span, &rest);
 	}
 	if (!err)
 		err = merge_spans(flat, &rest, &merged);
@@ -106,25 +108,25 @@ static int add_part(struct host_spans *flat, const struct span *v, size_t n)
 }
 
 /* Adds the ranges of each part, in order, without the bytes that earlier parts have. */
-int host_spans__resolve(struct host_spans *s)
+int host_spans__resolve(struct host_spans *spans)
 {
 	struct host_spans flat = { 0 };
 	int err = 0;
 
-	if (!s->n)
+	if (!spans->n)
 		return 0;
-	qsort(s->v, s->n, sizeof(*s->v), by_part);
-	for (size_t i = 0, end; i < s->n && !err; i = end) {
-		for (end = i; end < s->n && s->v[end].part == s->v[i].part; end++)
+	qsort(spans->v, spans->n, sizeof(*spans->v), by_part);
+	for (size_t i = 0, end; i < spans->n && !err; i = end) {
+		for (end = i; end < spans->n && spans->v[end].part == spans->v[i].part; end++)
 			;
-		err = add_part(&flat, s->v + i, end - i);
+		err = add_part(&flat, spans->v + i, end - i);
 	}
 	if (err) {
 		host_spans__free(&flat);
 		return err;
 	}
-	host_spans__free(s);
-	*s = flat;
+	host_spans__free(spans);
+	*spans = flat;
 	return 0;
 }
 
@@ -135,19 +137,20 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 	return spans_up_to(s->v, s->n, addr);
 }
 
-struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
+struct host_allocator *host_reading__add_allocator(struct host_reading *reading, const char *name,
 						   size_t map)
 {
-	struct host_ledger *l = r->l;
-	struct host_allocator *a;
+	struct host_ledger *ledger = reading->l;
+	struct host_allocator *allocator;
 
-	if (l->allocators == HOST_ALLOCATORS)
+	if (ledger->allocators == HOST_ALLOCATORS)
 		return NULL;
-	a = &l->allocator[l->allocators++];
-	*a = (struct host_allocator){ 0 };
-	snprintf(a->name, sizeof(a->name), "%s", name);
-	snprintf(a->file, sizeof(a->file), "%s", map__base_name(r->maps.maps.v[map].path));
-	return a;
+	allocator = &ledger->allocator[ledger->allocators++];
+	*allocator = (struct host_allocator){ 0 };
+	snprintf(allocator->name, sizeof(allocator->name), "%s", name);
+	snprintf(allocator->file, sizeof(allocator->file), "%s",
+		 map__base_name(reading->maps.maps.v[map].path));
+	return allocator;
 }
 
 #define STACK_MAX (64u << 20)  /* maximum bytes of a thread's stack */
@@ -156,35 +159,35 @@ struct host_allocator *host_reading__add_allocator(struct host_reading *r, const
 #define GUARD_MAX (64u << 10)	 /* maximum bytes of the guard below a stack */
 #define HEAP_GROWTH (256u << 20) /* bytes that the heap may grow by during a reading */
 
-bool host_places__is_anonymous(const struct map *m)
+bool host_places__is_anonymous(const struct map *map)
 {
 	/* "[anon:NAME]": named by prctl(PR_SET_VMA) */
-	return m->r && m->w && !m->shared && !m->inode &&
-	       (!*m->path || !strncmp(m->path, "[anon:", 6) || !strcmp(m->path, "[heap]") ||
-		!strncmp(m->path, "[stack", 6));
+	return map->r && map->w && !map->shared && !map->inode &&
+	       (!*map->path || !strncmp(map->path, "[anon:", 6) || !strcmp(map->path, "[heap]") ||
+		!strncmp(map->path, "[stack", 6));
 }
 
 ARRAY_UP_TO(maps_up_to, struct map, start)
 
 /* The last mapping that begins at addr or below; NULL: none. */
-static const struct map *at_or_below(const struct maps *m, uint64_t addr)
+static const struct map *at_or_below(const struct maps *maps, uint64_t addr)
 {
-	size_t k = maps_up_to(m->v, m->n, addr);
+	size_t k = maps_up_to(maps->v, maps->n, addr);
 
-	return k ? &m->v[k - 1] : NULL;
+	return k ? &maps->v[k - 1] : NULL;
 }
 
 bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size)
 {
-	const struct map *m = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
-	uint64_t end = m ? m->end : 0;
+	const struct map *map = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
+	uint64_t end = map ? map->end : 0;
 
 	/* The heap may have grown since the mappings were read. */
-	if (m && addr + size > end && !strcmp(m->path, "[heap]")) {
+	if (map && addr + size > end && !strcmp(map->path, "[heap]")) {
 		end += HEAP_GROWTH;
-		end = m + 1 < last && m[1].start < end ? m[1].start : end;
+		end = map + 1 < last && map[1].start < end ? map[1].start : end;
 	}
-	return m && addr < end && host_places__is_anonymous(m) && size <= end - addr;
+	return map && addr < end && host_places__is_anonymous(map) && size <= end - addr;
 }
 
 bool host_places__is_code(const struct host_smaps *s, uint64_t addr)
@@ -194,7 +197,7 @@ bool host_places__is_code(const struct host_smaps *s, uint64_t addr)
 	return m && m->x && m->inode;
 }
 
-/* Whether mapping i has no file and directly follows a file's writable data, so that it begins with
+/* True if mapping i has no file and directly follows a file's writable data, so that it begins with
  * the file's zeroed data (.bss). Other memory may follow in the same mapping. */
 static bool follows_data(const struct host_smaps *s, size_t i)
 {
@@ -207,44 +210,44 @@ static bool follows_data(const struct host_smaps *s, size_t i)
 /* The kernel holds the lock of the address space while it finds the pages of one read. */
 #define READ_PIECE (256u << 10)
 
-int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
+int host_places__read_resident(const struct host_reading *reading, uint64_t addr, uint8_t *buf,
 			       size_t len)
 {
 	uint64_t start = addr & ~(uint64_t)(HOST_PAGE - 1), end = addr + len;
-	const struct resident_range *v;
+	const struct resident_range *ranges;
 	size_t n;
 	int err;
 
 	memset(buf, 0, len);
 	end = (end + HOST_PAGE - 1) & ~(uint64_t)(HOST_PAGE - 1);
-	err = host_resident__read(r->resident, start, end, &v, &n);
+	err = host_resident__read(reading->resident, start, end, &ranges, &n);
 	for (size_t i = 0; i < n && !err; i++) {
-		uint64_t from = v[i].start > addr ? v[i].start : addr;
-		uint64_t to = v[i].end < addr + len ? v[i].end : addr + len, piece;
+		uint64_t from = ranges[i].start > addr ? ranges[i].start : addr;
+		uint64_t to = ranges[i].end < addr + len ? ranges[i].end : addr + len, piece;
 
 		for (; from < to && !err; from += piece) {
 			piece = host_smaps__min(to - from, READ_PIECE);
-			err = proc__read(r->proc, from, buf + (from - addr), piece);
+			err = proc__read(reading->proc, from, buf + (from - addr), piece);
 		}
 	}
 	return err;
 }
 
-int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
+int host_places__read_data(const struct host_reading *reading, size_t i, size_t max,
 			   struct host_data *ret)
 {
-	const struct map *m = &r->maps.maps.v[i];
-	uint64_t end = m->end;
+	const struct map *map = &reading->maps.maps.v[i];
+	uint64_t end = map->end;
 	int err;
 
-	if (i + 1 < r->maps.maps.n && follows_data(&r->maps, i + 1))
-		end = r->maps.maps.v[i + 1].end;
-	ret->addr = m->start;
-	ret->len = end - m->start < max ? end - m->start : max;
+	if (i + 1 < reading->maps.maps.n && follows_data(&reading->maps, i + 1))
+		end = reading->maps.maps.v[i + 1].end;
+	ret->addr = map->start;
+	ret->len = end - map->start < max ? end - map->start : max;
 	ret->v = malloc(ret->len);
 	if (!ret->v)
 		return -ENOMEM;
-	err = host_places__read_resident(r, ret->addr, ret->v, ret->len);
+	err = host_places__read_resident(reading, ret->addr, ret->v, ret->len);
 	if (err) {
 		free(ret->v);
 		ret->v = NULL;
@@ -253,17 +256,19 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
 }
 
 /* Reads the start of a mapped file: from memory if it is resident, otherwise from the file. */
-static bool read_start(const struct host_reading *r, const struct map *m, uint8_t *buf, size_t len)
+static bool read_start(const struct host_reading *reading, const struct map *map, uint8_t *buf,
+		       size_t len)
 {
-	const struct resident_range *v;
+	const struct resident_range *ranges;
 	ssize_t got;
 	size_t n;
 	int fd;
 
-	if (!host_resident__read(r->resident, m->start, m->start + HOST_PAGE, &v, &n) && n &&
-	    !proc__read(r->proc, m->start, buf, len))
+	if (!host_resident__read(reading->resident, map->start, map->start + HOST_PAGE, &ranges,
+				 &n) &&
+	    n && !proc__read(reading->proc, map->start, buf, len))
 		return true;
-	fd = proc__open_map(r->proc, m);
+	fd = proc__open_map(reading->proc, map);
 	if (fd < 0)
 		return false;
 	got = io__pread(fd, buf, len, 0);
@@ -271,17 +276,17 @@ static bool read_start(const struct host_reading *r, const struct map *m, uint8_
 	return got == (ssize_t)len;
 }
 
-/* Returns the end of the zeroed data of the file whose first mapping is m, by its program headers.
- * 0: not known. */
-static uint64_t end_of_bss(const struct host_reading *r, const struct map *m)
+/* Returns the end of the zeroed data of the file whose first mapping is map, by its program
+ * headers. 0: not known. */
+static uint64_t end_of_bss(const struct host_reading *reading, const struct map *map)
 {
-	uint64_t bias = m->start, end = 0, n;
+	uint64_t bias = map->start, end = 0, n;
 	uint8_t page[HOST_PAGE];
 	Elf64_Phdr ph[MAX_PHDRS];
 	bool first = true;
 	Elf64_Ehdr eh;
 
-	if (m->offset || !read_start(r, m, page, sizeof(page)))
+	if (map->offset || !read_start(reading, map, page, sizeof(page)))
 		return 0;
 	memcpy(&eh, page, sizeof(eh));
 	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) || eh.e_phentsize != sizeof(*ph) || !eh.e_phnum ||
@@ -292,7 +297,7 @@ static uint64_t end_of_bss(const struct host_reading *r, const struct map *m)
 		if (ph[i].p_type != PT_LOAD)
 			continue;
 		if (first)
-			bias = m->start - (ph[i].p_vaddr & ~(uint64_t)(HOST_PAGE - 1));
+			bias = map->start - (ph[i].p_vaddr & ~(uint64_t)(HOST_PAGE - 1));
 		first = false;
 		if (__builtin_add_overflow(ph[i].p_vaddr, ph[i].p_memsz, &n) ||
 		    __builtin_add_overflow(n, bias, &n) || n > UINT64_MAX - HOST_PAGE)
@@ -303,35 +308,37 @@ static uint64_t end_of_bss(const struct host_reading *r, const struct map *m)
 }
 
 /* Claims the zeroed data of mapped files for HOST_LIBRARIES. */
-static int find_bss(struct host_reading *r)
+static int find_bss(struct host_reading *reading)
 {
 	int err = 0;
 
-	for (size_t i = 1; i < r->maps.maps.n && !err; i++) {
-		const struct map *m = &r->maps.maps.v[i], *first = m - 1;
+	for (size_t i = 1; i < reading->maps.maps.n && !err; i++) {
+		const struct map *map = &reading->maps.maps.v[i], *first = map - 1;
 		uint64_t end;
 
-		if (!follows_data(&r->maps, i))
+		if (!follows_data(&reading->maps, i))
 			continue;
-		while (first > r->maps.maps.v && first->offset && map__same_file(first - 1, first))
+		while (first > reading->maps.maps.v && first->offset &&
+		       map__same_file(first - 1, first))
 			first--;
-		end = end_of_bss(r, first);
-		end = end < m->end ? end : m->end;
-		if (end > m->start)
-			err = host_spans__add(&r->claims, m->start, end - m->start, HOST_LIBRARIES);
+		end = end_of_bss(reading, first);
+		end = end < map->end ? end : map->end;
+		if (end > map->start)
+			err = host_spans__add(&reading->claims, map->start, end - map->start,
+					      HOST_LIBRARIES);
 	}
 	return err;
 }
 
 /* Returns the size of thread stacks that the C library uses by default (RLIMIT_STACK), bytes. */
-static uint64_t stack_limit(const struct proc *p)
+static uint64_t stack_limit(const struct proc *proc)
 {
 	unsigned long long limit;
 	const char *line;
 	size_t len;
 	char *text;
 
-	if (proc__text(p, "limits", 16 << 10, &text, &len))
+	if (proc__text(proc, "limits", 16 << 10, &text, &len))
 		return STACK_USUAL;
 	line = strstr(text, "Max stack size");
 	if (!line || sscanf(line + 14, "%llu", &limit) != 1 || limit < HOST_PAGE)
@@ -345,19 +352,21 @@ static uint64_t stack_limit(const struct proc *p)
  * stack lies above a guard of a few pages that cannot be accessed. The kernel can join a later
  * mapping to a stack's upper end, so only the default size counts.
  */
-static int find_stacks(struct host_reading *r)
+static int find_stacks(struct host_reading *reading)
 {
-	uint64_t most = stack_limit(r->proc);
+	uint64_t most = stack_limit(reading->proc);
 	int err = 0;
 
-	for (size_t i = 1; i < r->maps.maps.n && !err; i++) {
-		const struct map *m = &r->maps.maps.v[i], *guard = m - 1;
-		uint64_t size = m->end - m->start;
+	for (size_t i = 1; i < reading->maps.maps.n && !err; i++) {
+		const struct map *map = &reading->maps.maps.v[i], *guard = map - 1;
+		uint64_t size = map->end - map->start;
 
-		if (guard->end != m->start || guard->r || guard->w || guard->x || guard->inode ||
-		    guard->end - guard->start > GUARD_MAX || !host_places__is_anonymous(m) || m->x)
+		if (guard->end != map->start || guard->r || guard->w || guard->x || guard->inode ||
+		    guard->end - guard->start > GUARD_MAX || !host_places__is_anonymous(map) ||
+		    map->x)
 			continue;
-		err = host_spans__add(&r->claims, m->start, size < most ? size : most, HOST_STACKS);
+		err = host_spans__add(&reading->claims, map->start, size < most ? size : most,
+				      HOST_STACKS);
 	}
 	return err;
 }

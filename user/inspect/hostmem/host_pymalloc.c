@@ -35,32 +35,32 @@ struct arenas {
 	uint64_t pool; /* bytes of a pool */
 };
 
-/* Parses e, a copy of an arena object in the array at the address `array`. pool: bytes of a pool.
- * Returns 1 and sets *ret; 0: the object has no arena; -1: it is no arena object. */
-static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t array,
+/* Parses entry, a copy of an arena object in the array at the address `array`. pool: bytes of a
+ * pool. Returns 1 and sets *ret; 0: the object has no arena; -1: it is no arena object. */
+static int parse_arena(const struct host_reading *reading, const uint8_t *entry, uint64_t array,
 		       uint64_t pool, struct arena *ret)
 {
-	uint64_t addr = proc__word(e);
-	uint64_t next = proc__word(e + 32);
+	uint64_t addr = proc__word(entry);
+	uint64_t next = proc__word(entry + 32);
 	uint64_t after = next - array, size;
-	struct arena a = { .addr = addr, .next_pool = proc__word(e + 8) };
+	struct arena arena = { .addr = addr, .next_pool = proc__word(entry + 8) };
 
 	if (!addr)
 		return !next || (next >= array && after < (uint64_t)MAX_ARENAS * ARENA_OBJECT &&
 				 after % ARENA_OBJECT == 0)
 			       ? 0
 			       : -1;
-	memcpy(&a.free, e + 16, 4);
-	memcpy(&a.total, e + 20, 4);
+	memcpy(&arena.free, entry + 16, 4);
+	memcpy(&arena.total, entry + 20, 4);
 	/* 64 pools, or 128 with huge pages; one fewer if the arena is not aligned. */
-	if ((a.total + 1) / 2 * 2 != 64 && (a.total + 1) / 2 * 2 != 128)
+	if ((arena.total + 1) / 2 * 2 != 64 && (arena.total + 1) / 2 * 2 != 128)
 		return -1;
-	size = (uint64_t)((a.total + 1) / 2 * 2) * pool;
-	if (a.free > a.total || addr % HOST_PAGE ||
-	    !host_places__is_private_memory(&r->maps, addr, size) || a.next_pool < addr ||
-	    a.next_pool > addr + size || a.next_pool % pool)
+	size = (uint64_t)((arena.total + 1) / 2 * 2) * pool;
+	if (arena.free > arena.total || addr % HOST_PAGE ||
+	    !host_places__is_private_memory(&reading->maps, addr, size) || arena.next_pool < addr ||
+	    arena.next_pool > addr + size || arena.next_pool % pool)
 		return -1;
-	*ret = a;
+	*ret = arena;
 	return 1;
 }
 
@@ -68,120 +68,123 @@ static int parse_arena(const struct host_reading *r, const uint8_t *e, uint64_t 
  * Reads the array of arena objects at addr, in steps of its growth, up to the first step with an
  * entry that does not verify. -ENOENT: it is no such array. -ENOMEM. The caller frees ret->v.
  */
-static int read_array(const struct host_reading *r, uint64_t addr, uint64_t pool,
+static int read_array(const struct host_reading *reading, uint64_t addr, uint64_t pool,
 		      struct arenas *ret)
 {
 	uint8_t *buf = NULL, *bigger;
-	struct arenas a = { .pool = pool };
+	struct arenas arenas = { .pool = pool };
 	struct arena *v;
 	size_t done = 0, want = FIRST_ARENAS;
 	int err = -ENOENT;
 
 	for (; want <= MAX_ARENAS; done = want, want *= 2) {
-		size_t n_before = a.n, k;
+		size_t n_before = arenas.n, k;
 		int parsed = 0;
 
 		bigger = realloc(buf, (want - done) * ARENA_OBJECT);
-		v = bigger ? reallocarray(a.v, want, sizeof(*v)) : NULL;
+		v = bigger ? reallocarray(arenas.v, want, sizeof(*v)) : NULL;
 		buf = bigger ? bigger : buf;
-		a.v = v ? v : a.v;
+		arenas.v = v ? v : arenas.v;
 		if (!v) {
 			err = -ENOMEM;
 			break;
 		}
-		if (proc__read(r->proc, addr + done * ARENA_OBJECT, buf,
+		if (proc__read(reading->proc, addr + done * ARENA_OBJECT, buf,
 			       (want - done) * ARENA_OBJECT))
 			break;
 		for (k = 0; k < want - done && parsed >= 0; k++) {
-			parsed = parse_arena(r, buf + k * ARENA_OBJECT, addr, pool, &a.v[a.n]);
+			parsed = parse_arena(reading, buf + k * ARENA_OBJECT, addr, pool,
+					     &arenas.v[arenas.n]);
 			if (parsed > 0)
-				a.v[a.n++].index = (uint32_t)(done + k);
+				arenas.v[arenas.n++].index = (uint32_t)(done + k);
 		}
 		if (parsed < 0) {
-			a.n = n_before;
+			arenas.n = n_before;
 			break;
 		}
-		if (a.n == n_before && done) /* zeros after the array */
+		if (arenas.n == n_before && done) /* zeros after the array */
 			break;
 		err = 0;
 	}
 	free(buf);
-	if (err == -ENOMEM || !a.n) {
-		free(a.v);
+	if (err == -ENOMEM || !arenas.n) {
+		free(arenas.v);
 		return err == -ENOMEM ? err : -ENOENT;
 	}
-	*ret = a;
+	*ret = arenas;
 	return 0;
 }
 
-/* Whether the word at slot points to an array of arenas; reads it. */
-static int try_slot(const struct host_reading *r, uint64_t slot, uint64_t pool, struct arenas *ret)
+/* Reads the array of arenas that the word at slot points to. -ENOENT: none is there. */
+static int try_slot(const struct host_reading *reading, uint64_t slot, uint64_t pool,
+		    struct arenas *ret)
 {
 	uint64_t addr;
 
-	if (proc__read_u64(r->proc, slot, &addr) || addr % 16 ||
-	    !host_places__is_private_memory(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
+	if (proc__read_u64(reading->proc, slot, &addr) || addr % 16 ||
+	    !host_places__is_private_memory(&reading->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
 		return -ENOENT;
-	return read_array(r, addr, pool, ret);
+	return read_array(reading, addr, pool, ret);
 }
 
 /* Finds the word in the data that points to the array: of several, the one with the most arenas,
  * because other words point into the middle of the array. -ENOENT, -ENOMEM. */
-static int search_data(struct host_reading *r, const struct host_data *d, uint64_t pool,
+static int search_data(struct host_reading *reading, const struct host_data *data, uint64_t pool,
 		       struct arenas *ret)
 {
 	int err = -ENOENT, e;
 
-	for (size_t at = 0; at + 8 <= d->len; at += 8) {
-		uint64_t addr = proc__word(d->v + at);
-		struct arenas a;
+	for (size_t at = 0; at + 8 <= data->len; at += 8) {
+		uint64_t addr = proc__word(data->v + at);
+		struct arenas arenas;
 
 		if (addr < HOST_PAGE || addr % 16 ||
-		    !host_places__is_private_memory(&r->maps, addr, FIRST_ARENAS * ARENA_OBJECT))
+		    !host_places__is_private_memory(&reading->maps, addr,
+						    FIRST_ARENAS * ARENA_OBJECT))
 			continue;
-		e = read_array(r, addr, pool, &a);
+		e = read_array(reading, addr, pool, &arenas);
 		if (e == -ENOMEM)
 			return e;
 		if (e)
 			continue;
-		if (err || a.n > ret->n) {
+		if (err || arenas.n > ret->n) {
 			free(err ? NULL : ret->v);
-			*ret = a;
-			r->places->arenas = d->addr + at;
+			*ret = arenas;
+			reading->places->arenas = data->addr + at;
 			err = 0;
 		} else {
-			free(a.v);
+			free(arenas.v);
 		}
 	}
 	return err;
 }
 
-/* Whether the file of a mapping can have the interpreter's data. */
-static bool is_interpreter(const struct host_reading *r, const struct map *m)
+/* True if the file of a mapping can have the interpreter's data. */
+static bool is_interpreter(const struct host_reading *reading, const struct map *map)
 {
-	const char *base = strrchr(m->path, '/');
+	const char *base = strrchr(map->path, '/');
 
-	return !strcmp(m->path, python__file(r->python)) ||
+	return !strcmp(map->path, python__file(reading->python)) ||
 	       (base && !strncmp(base, "/libpython", 10));
 }
 
 /* Reads the array of arenas, at the place of earlier readings or by a search. -ENOENT: not found. */
-static int find_arenas(struct host_reading *r, uint64_t pool, struct arenas *ret)
+static int find_arenas(struct host_reading *reading, uint64_t pool, struct arenas *ret)
 {
 	int err = -ENOENT;
 
-	if (r->places->arenas && !try_slot(r, r->places->arenas, pool, ret))
+	if (reading->places->arenas && !try_slot(reading, reading->places->arenas, pool, ret))
 		return 0;
-	for (size_t i = 0; i < r->maps.maps.n && err == -ENOENT; i++) {
-		const struct map *m = &r->maps.maps.v[i];
-		struct host_data d;
+	for (size_t i = 0; i < reading->maps.maps.n && err == -ENOENT; i++) {
+		const struct map *map = &reading->maps.maps.v[i];
+		struct host_data data;
 
-		if (!m->w || m->shared || !m->inode || !is_interpreter(r, m))
+		if (!map->w || map->shared || !map->inode || !is_interpreter(reading, map))
 			continue;
-		err = host_places__read_data(r, i, DATA_MAX, &d);
+		err = host_places__read_data(reading, i, DATA_MAX, &data);
 		if (!err) {
-			err = search_data(r, &d, pool, ret);
-			free(d.v);
+			err = search_data(reading, &data, pool, ret);
+			free(data.v);
 		} else if (host_places__is_local(err)) {
 			err = -ENOENT;
 		}
@@ -224,95 +227,96 @@ struct batch {
 };
 
 /* Reads the headers of the batch, adds them to its sum, and empties it. 0 or -errno. */
-static int read_batch(const struct host_reading *r, struct batch *b)
+static int read_batch(const struct host_reading *r, struct batch *batch)
 {
-	int err = proc__readv(r->proc, b->piece, b->n);
+	int err = proc__readv(r->proc, batch->piece, batch->n);
 
 	if (err)
 		return err;
-	for (size_t i = 0; i < b->n; i++)
-		b->bad |= b->piece[i].err != 0;
-	b->bad = b->bad ||
-		 !add_pools((const uint8_t(*)[POOL_HEADER])b->h, b->index, b->n, b->pool, &b->sum);
-	b->n = 0;
+	for (size_t i = 0; i < batch->n; i++)
+		batch->bad |= batch->piece[i].err != 0;
+	batch->bad = batch->bad || !add_pools((const uint8_t(*)[POOL_HEADER])batch->h, batch->index,
+					      batch->n, batch->pool, &batch->sum);
+	batch->n = 0;
 	return 0;
 }
 
 /* Reads the headers of all pools that were ever used. 0, and *ret has blocks and used, unless
  * used_known is false: pools changed meanwhile or are too many. Or an error that ends the reading. */
-static int read_pools(const struct host_reading *r, const struct arenas *a, struct host_python *ret)
+static int read_pools(const struct host_reading *reading, const struct arenas *arenas,
+		      struct host_python *ret)
 {
-	struct batch *b = calloc(1, sizeof(*b));
+	struct batch *batch = calloc(1, sizeof(*batch));
 	size_t pools = 0;
 	int err = 0;
 
-	if (!b)
+	if (!batch)
 		return -ENOMEM;
-	b->pool = a->pool;
-	for (size_t i = 0; i < a->n && !err && !b->bad; i++) {
-		uint64_t at = (a->v[i].addr + a->pool - 1) / a->pool * a->pool;
+	batch->pool = arenas->pool;
+	for (size_t i = 0; i < arenas->n && !err && !batch->bad; i++) {
+		uint64_t at = (arenas->v[i].addr + arenas->pool - 1) / arenas->pool * arenas->pool;
 
-		for (; at < a->v[i].next_pool && !err; at += a->pool) {
-			b->piece[b->n] = (struct proc_piece){ .addr = at,
-							      .buf = b->h[b->n],
-							      .len = POOL_HEADER };
-			b->index[b->n++] = a->v[i].index;
-			if (b->n == BATCH)
-				err = read_batch(r, b);
+		for (; at < arenas->v[i].next_pool && !err; at += arenas->pool) {
+			batch->piece[batch->n] = (struct proc_piece){ .addr = at,
+								      .buf = batch->h[batch->n],
+								      .len = POOL_HEADER };
+			batch->index[batch->n++] = arenas->v[i].index;
+			if (batch->n == BATCH)
+				err = read_batch(reading, batch);
 			if (++pools > MAX_POOLS)
-				b->bad = true;
+				batch->bad = true;
 		}
 	}
-	if (!err && b->n)
-		err = read_batch(r, b);
-	ret->used_known = !err && !b->bad;
+	if (!err && batch->n)
+		err = read_batch(reading, batch);
+	ret->used_known = !err && !batch->bad;
 	if (ret->used_known) {
-		ret->blocks = b->sum.blocks;
-		ret->used = b->sum.used;
+		ret->blocks = batch->sum.blocks;
+		ret->used = batch->sum.used;
 	}
-	free(b);
+	free(batch);
 	return err;
 }
 
-/* Whether part of the arenas is swapped out: reading their pools would swap them in. */
-static bool are_swapped(const struct host_reading *r, const struct arenas *a)
+/* True if part of the arenas is swapped out: reading their pools would swap them in. */
+static bool are_swapped(const struct host_reading *reading, const struct arenas *arenas)
 {
-	if (r->maps.brief)
-		return r->swap;
-	for (size_t i = 0; i < a->n; i++) {
-		const struct map *m = maps__find(&r->maps.maps, a->v[i].addr);
+	if (reading->maps.brief)
+		return reading->swap;
+	for (size_t i = 0; i < arenas->n; i++) {
+		const struct map *m = maps__find(&reading->maps.maps, arenas->v[i].addr);
 
-		if (!m || r->maps.v[m - r->maps.maps.v].swap)
+		if (!m || reading->maps.v[m - reading->maps.maps.v].swap)
 			return true;
 	}
 	return false;
 }
 
-int host_pymalloc__read(struct host_reading *r)
+int host_pymalloc__read(struct host_reading *reading)
 {
-	struct host_python *to = &r->l->python;
-	struct arenas a = { 0 };
+	struct host_python *to = &reading->l->python;
+	struct arenas arenas = { 0 };
 	int major, minor, micro, err = 0;
 
-	if (!r->python || python__layout(r->python)->free_threaded)
+	if (!reading->python || python__layout(reading->python)->free_threaded)
 		return 0;
-	python__version(r->python, &major, &minor, &micro);
-	err = find_arenas(r, major == 3 && minor < 10 ? 4096 : 16384, &a);
+	python__version(reading->python, &major, &minor, &micro);
+	err = find_arenas(reading, major == 3 && minor < 10 ? 4096 : 16384, &arenas);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	to->known = true;
-	for (size_t i = 0; i < a.n && !err; i++) {
-		uint64_t size = (uint64_t)((a.v[i].total + 1) / 2 * 2) * a.pool;
+	for (size_t i = 0; i < arenas.n && !err; i++) {
+		uint64_t size = (uint64_t)((arenas.v[i].total + 1) / 2 * 2) * arenas.pool;
 
 		to->arenas++;
 		to->arena += size;
-		err = host_spans__add(&r->claims, a.v[i].addr, size, HOST_PYTHON);
+		err = host_spans__add(&reading->claims, arenas.v[i].addr, size, HOST_PYTHON);
 	}
-	if (!err && !r->o->brief && !are_swapped(r, &a)) {
-		err = read_pools(r, &a, to);
+	if (!err && !reading->o->brief && !are_swapped(reading, &arenas)) {
+		err = read_pools(reading, &arenas, to);
 		if (host_places__is_local(err))
 			err = 0;
 	}
-	free(a.v);
+	free(arenas.v);
 	return err;
 }

@@ -56,33 +56,36 @@ struct scan_arg {
 
 /* True if the kernel has no PAGEMAP_SCAN (before Linux 6.7), or if MEMTRACE_BENCH=no-scan asks not
  * to use it, for measurements (docs/internals/OVERHEAD.md). */
-static bool lacks_scan(const struct host_resident *r)
+static bool lacks_scan(const struct host_resident *resident)
 {
-	struct scan_arg a = { .size = sizeof(a), .end = r->page, .return_mask = SCAN_PRESENT };
+	struct scan_arg a = { .size = sizeof(a),
+			      .end = resident->page,
+			      .return_mask = SCAN_PRESENT };
 	const char *bench = getenv("MEMTRACE_BENCH");
 
-	a.vec = (uintptr_t)r->regions;
+	a.vec = (uintptr_t)resident->regions;
 	a.vec_len = 1;
 	a.category_mask = SCAN_PRESENT;
-	return (bench && strstr(bench, "no-scan")) || ioctl(r->fd, SCAN_IOCTL, &a) < 0;
+	return (bench && strstr(bench, "no-scan")) || ioctl(resident->fd, SCAN_IOCTL, &a) < 0;
 }
 
-static void read_status(struct host_resident *r)
+/* Reads the figures of /proc/PID/status. Those that cannot be read stay 0. */
+static void read_status(struct host_resident *resident)
 {
-	struct host_status *s = &r->status;
+	struct host_status *status = &resident->status;
 	const char *threads;
 	size_t len;
 	char *text;
 
-	if (proc__text(r->proc, "status", 64 << 10, &text, &len))
+	if (proc__text(resident->proc, "status", 64 << 10, &text, &len))
 		return;
-	memory__field(text, "\nVmRSS:", &s->rss);
-	memory__field(text, "\nRssAnon:", &s->anon);
-	memory__field(text, "\nVmSwap:", &s->swap);
-	s->page_tables_known = memory__field(text, "\nVmPTE:", &s->page_tables);
-	memory__field(text, "\nHugetlbPages:", &s->hugetlb);
+	memory__field(text, "\nVmRSS:", &status->rss);
+	memory__field(text, "\nRssAnon:", &status->anon);
+	memory__field(text, "\nVmSwap:", &status->swap);
+	status->page_tables_known = memory__field(text, "\nVmPTE:", &status->page_tables);
+	memory__field(text, "\nHugetlbPages:", &status->hugetlb);
 	threads = strstr(text, "\nThreads:");
-	s->threads = threads ? strtoull(threads + 9, NULL, 10) : 1;
+	status->threads = threads ? strtoull(threads + 9, NULL, 10) : 1;
 	free(text);
 }
 
@@ -92,54 +95,56 @@ static void read_status(struct host_resident *r)
  * these, the reach must be short. Only anonymous and swapped pages prove that entries are in use:
  * shared memory and files may be mapped by huge pages, which need no entries.
  */
-static uint64_t reach_of(const struct host_resident *r)
+static uint64_t reach_of(const struct host_resident *resident)
 {
-	const struct host_status *s = &r->status;
-	uint64_t entries = s->page_tables / sizeof(uint64_t), used = (s->anon + s->swap) / r->page;
+	const struct host_status *status = &resident->status;
+	uint64_t entries = status->page_tables / sizeof(uint64_t),
+		 used = (status->anon + status->swap) / resident->page;
 
-	if (s->page_tables_known && entries < used + EMPTY_MOST)
+	if (status->page_tables_known && entries < used + EMPTY_MOST)
 		return UINT64_MAX;
-	return EMPTY_MOST * r->page;
+	return EMPTY_MOST * resident->page;
 }
 
-struct host_resident *host_resident__open(const struct proc *p)
+struct host_resident *host_resident__open(const struct proc *proc)
 {
-	struct host_resident *r = calloc(1, sizeof(*r));
+	struct host_resident *resident = calloc(1, sizeof(*resident));
 
-	if (!r)
+	if (!resident)
 		return NULL;
-	r->proc = p;
-	r->page = (uint64_t)sysconf(_SC_PAGESIZE);
-	r->scan_step = r->words_step = STEP_FIRST;
-	r->fd = proc__open_own(p, "pagemap");
-	if (r->fd < 0) {
-		errno = -r->fd;
-		free(r);
+	resident->proc = proc;
+	resident->page = (uint64_t)sysconf(_SC_PAGESIZE);
+	resident->scan_step = resident->words_step = STEP_FIRST;
+	resident->fd = proc__open_own(proc, "pagemap");
+	if (resident->fd < 0) {
+		errno = -resident->fd;
+		free(resident);
 		return NULL;
 	}
-	r->no_scan = lacks_scan(r);
-	r->zero = host_resident__zero_frame();
-	r->counts = r->zero ? open("/proc/kpagecount", O_RDONLY | O_CLOEXEC) : -1;
-	read_status(r);
-	r->reach = reach_of(r);
-	return r;
+	resident->no_scan = lacks_scan(resident);
+	resident->zero = host_resident__zero_frame();
+	resident->counts = resident->zero ? open("/proc/kpagecount", O_RDONLY | O_CLOEXEC) : -1;
+	read_status(resident);
+	resident->reach = reach_of(resident);
+	return resident;
 }
 
-void host_resident__close(struct host_resident *r)
+void host_resident__close(struct host_resident *resident)
 {
-	if (!r)
+	if (!resident)
 		return;
-	close(r->fd);
-	if (r->counts >= 0)
-		close(r->counts);
-	free(r->v);
-	free(r);
+	close(resident->fd);
+	if (resident->counts >= 0)
+		close(resident->counts);
+	free(resident->v);
+	free(resident);
 }
 
-void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *ctx), void *ctx)
+void host_resident__cancel_by(struct host_resident *resident, bool (*cancelled)(void *ctx),
+			      void *ctx)
 {
-	r->cancelled = cancelled;
-	r->ctx = ctx;
+	resident->cancelled = cancelled;
+	resident->ctx = ctx;
 }
 
 /*
@@ -147,7 +152,7 @@ void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *c
  * due, so that a thread that waits for the lock gets it. Adapts *step, the pages of a call, if the
  * call was full. 0, or -ECANCELED.
  */
-static int pace_calls(struct host_resident *r, uint64_t *step, uint64_t took, bool full)
+static int pace_calls(struct host_resident *resident, uint64_t *step, uint64_t took, bool full)
 {
 	static const struct timespec pause = { .tv_nsec = 100000 };
 
@@ -155,45 +160,47 @@ static int pace_calls(struct host_resident *r, uint64_t *step, uint64_t took, bo
 		*step /= 2;
 	else if (full && took < CALL_MOST / 4 && *step < STEP_MOST)
 		*step *= 2;
-	r->held += took;
-	if (r->held > PAUSE_AFTER) {
-		r->held = 0;
+	resident->held += took;
+	if (resident->held > PAUSE_AFTER) {
+		resident->held = 0;
 		nanosleep(&pause, NULL);
 	}
-	return r->cancelled && r->cancelled(r->ctx) ? -ECANCELED : 0;
+	return resident->cancelled && resident->cancelled(resident->ctx) ? -ECANCELED : 0;
 }
 
 /* ---- the words of /proc/PID/pagemap ---- */
 
 /* Calls fn for the words of [start, end) in /proc/PID/pagemap, piece by piece. fn returns 0 or an
  * error, which ends the walk. 0 or -errno. */
-static int each_words(struct host_resident *r, uint64_t start, uint64_t end,
+static int each_words(struct host_resident *resident, uint64_t start, uint64_t end,
 		      int (*fn)(void *ctx, uint64_t start, const uint64_t *words, size_t n),
 		      void *ctx)
 {
 	int err = 0;
 
 	while (start < end && !err) {
-		uint64_t pages = (end - start) / r->page,
-			 most = r->words_step < RESIDENT_WORDS ? r->words_step : RESIDENT_WORDS,
+		uint64_t pages = (end - start) / resident->page,
+			 most = resident->words_step < RESIDENT_WORDS ? resident->words_step
+								      : RESIDENT_WORDS,
 			 began = clock__monotonic();
 		size_t n = pages < most ? pages : most;
-		ssize_t got = io__pread(r->fd, r->words, n * sizeof(uint64_t),
-					start / r->page * sizeof(uint64_t));
+		ssize_t got = io__pread(resident->fd, resident->words, n * sizeof(uint64_t),
+					start / resident->page * sizeof(uint64_t));
 
 		if (got < 0)
 			return (int)got;
 		if (!got)
 			return 0; /* beyond the end of the address space */
-		err = pace_calls(r, &r->words_step, clock__monotonic() - began, n == most);
+		err = pace_calls(resident, &resident->words_step, clock__monotonic() - began,
+				 n == most);
 		if (!err)
-			err = fn(ctx, start, r->words, (size_t)got / sizeof(uint64_t));
-		start += (uint64_t)got / sizeof(uint64_t) * r->page;
+			err = fn(ctx, start, resident->words, (size_t)got / sizeof(uint64_t));
+		start += (uint64_t)got / sizeof(uint64_t) * resident->page;
 	}
 	return err;
 }
 
-/* Whether a word of pagemap is of a resident page other than the page of zeros. */
+/* True if a word of pagemap is of a resident page other than the page of zeros. */
 static bool is_resident(const struct host_resident *r, uint64_t word)
 {
 	return (word & WORD_PRESENT) && !(r->zero && (word & WORD_FRAME) == r->zero);
@@ -228,55 +235,58 @@ struct walk {
 };
 
 /* Calls PAGEMAP_SCAN once. The scan stops after scan_step pages that are in memory or swapped out,
- * because these take the time. *at: where it stopped. *n: number of r->regions. 0, -EIO for a
- * result that the kernel excludes, or another error. */
-static int scan_pages(const struct walk *w, uint64_t start, uint64_t end, uint64_t *at, size_t *n)
+ * because these take the time. *at: where it stopped. *n: number of resident->regions. 0, -EIO for
+ * a result that the kernel excludes, or another error. */
+static int scan_pages(const struct walk *walk, uint64_t start, uint64_t end, uint64_t *at,
+		      size_t *n)
 {
-	struct host_resident *r = w->r;
-	uint64_t wanted = SCAN_PRESENT | SCAN_PFNZERO | (w->files ? SCAN_FILE : 0);
+	struct host_resident *resident = walk->r;
+	uint64_t wanted = SCAN_PRESENT | SCAN_PFNZERO | (walk->files ? SCAN_FILE : 0);
 	struct scan_arg a = { .size = sizeof(a),
 			      .start = start,
-			      .end = end - start > r->reach ? start + r->reach : end,
-			      .vec = (uintptr_t)r->regions,
+			      .end = end - start > resident->reach ? start + resident->reach : end,
+			      .vec = (uintptr_t)resident->regions,
 			      .vec_len = RESIDENT_REGIONS,
-			      .max_pages = r->scan_step,
+			      .max_pages = resident->scan_step,
 			      .category_anyof_mask = SCAN_PRESENT | SCAN_SWAPPED,
 			      .return_mask = wanted };
 	uint64_t began = clock__monotonic();
 	int got;
 
-	if (w->swapped)
+	if (walk->swapped)
 		a.return_mask |= SCAN_SWAPPED;
-	got = ioctl(r->fd, SCAN_IOCTL, &a);
+	got = ioctl(resident->fd, SCAN_IOCTL, &a);
 	if (got < 0)
 		return -errno;
 	if (got > (int)RESIDENT_REGIONS || a.walk_end <= start || a.walk_end > end)
 		return -EIO;
 	*n = (size_t)got;
 	*at = a.walk_end;
-	return pace_calls(r, &r->scan_step, clock__monotonic() - began, a.walk_end < a.end);
+	return pace_calls(resident, &resident->scan_step, clock__monotonic() - began,
+			  a.walk_end < a.end);
 }
 
-static bool is_wanted(const struct walk *w, uint64_t categories)
+static bool is_wanted(const struct walk *walk, uint64_t categories)
 {
 	if (categories & SCAN_SWAPPED)
-		return w->swapped;
+		return walk->swapped;
 	return (categories & SCAN_PRESENT) && !(categories & SCAN_PFNZERO) &&
-	       (!w->files || (categories & SCAN_FILE));
+	       (!walk->files || (categories & SCAN_FILE));
 }
 
 /* Calls the walk's fn for the resident ranges of [start, end), as PAGEMAP_SCAN finds them. */
-static int walk_by_scan(const struct walk *w, uint64_t start, uint64_t end)
+static int walk_by_scan(const struct walk *walk, uint64_t start, uint64_t end)
 {
-	struct host_resident *r = w->r;
+	struct host_resident *resident = walk->r;
 	size_t n = 0;
 	int err = 0;
 
 	while (start < end && !err) {
-		err = scan_pages(w, start, end, &start, &n);
+		err = scan_pages(walk, start, end, &start, &n);
 		for (size_t i = 0; i < n && !err; i++)
-			if (is_wanted(w, r->regions[i].categories))
-				err = w->fn(w->ctx, r->regions[i].start, r->regions[i].end);
+			if (is_wanted(walk, resident->regions[i].categories))
+				err = walk->fn(walk->ctx, resident->regions[i].start,
+					       resident->regions[i].end);
 	}
 	return err;
 }
@@ -284,20 +294,22 @@ static int walk_by_scan(const struct walk *w, uint64_t start, uint64_t end)
 /* Calls the walk's fn for each run of resident pages in a piece of words. */
 static int take_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
-	const struct walk *w = ctx;
+	const struct walk *walk = ctx;
 	int err = 0;
 
 	for (size_t i = 0, to; i < n && !err; i = to) {
-		bool resident = is_resident(w->r, words[i]);
+		bool resident = is_resident(walk->r, words[i]);
 
-		for (to = i + 1; to < n && is_resident(w->r, words[to]) == resident;)
+		for (to = i + 1; to < n && is_resident(walk->r, words[to]) == resident;)
 			to++;
 		if (resident)
-			err = w->fn(w->ctx, start + i * w->r->page, start + to * w->r->page);
+			err = walk->fn(walk->ctx, start + i * walk->r->page,
+				       start + to * walk->r->page);
 	}
 	return err;
 }
 
+/* Calls the walk's fn for the resident ranges of the pages that [start, end) touches. */
 static int walk(struct walk *w, uint64_t start, uint64_t end)
 {
 	uint64_t page = w->r->page;
@@ -310,49 +322,50 @@ static int walk(struct walk *w, uint64_t start, uint64_t end)
 			     : walk_by_scan(w, start, end);
 }
 
-int host_resident__walk(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
-			void *ctx)
+int host_resident__walk(struct host_resident *resident, uint64_t start, uint64_t end,
+			resident_fn fn, void *ctx)
 {
-	struct walk w = { .fn = fn, .ctx = ctx, .r = r };
+	struct walk w = { .fn = fn, .ctx = ctx, .r = resident };
 
 	return walk(&w, start, end);
 }
 
 /* As host_resident__walk(), for pages that are in memory or swapped out, by PAGEMAP_SCAN. Both
  * addresses are multiples of the page size. */
-static int scan_each(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
+static int scan_each(struct host_resident *resident, uint64_t start, uint64_t end, resident_fn fn,
 		     void *ctx)
 {
-	struct walk w = { .fn = fn, .ctx = ctx, .r = r, .swapped = true };
+	struct walk w = { .fn = fn, .ctx = ctx, .r = resident, .swapped = true };
 
 	return walk_by_scan(&w, start, end);
 }
 
+/* Appends a range to resident->v, or extends the last one. */
 static int add_range(void *ctx, uint64_t start, uint64_t end)
 {
-	struct host_resident *r = ctx;
+	struct host_resident *resident = ctx;
 
-	if (r->n && r->v[r->n - 1].end == start) {
-		r->v[r->n - 1].end = end;
+	if (resident->n && resident->v[resident->n - 1].end == start) {
+		resident->v[resident->n - 1].end = end;
 		return 0;
 	}
-	if (array__grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v)))
+	if (array__grow(&resident->v, &resident->cap, resident->n + 1, sizeof(*resident->v)))
 		return -ENOMEM;
-	r->v[r->n++] = (struct resident_range){ start, end };
+	resident->v[resident->n++] = (struct resident_range){ start, end };
 	return 0;
 }
 
-int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
+int host_resident__read(struct host_resident *resident, uint64_t start, uint64_t end,
 			const struct resident_range **v, size_t *n)
 {
 	int err;
 
 	if (end < start || end - start > RESIDENT_SLICE)
 		return -EINVAL;
-	r->n = 0;
-	err = host_resident__walk(r, start, end, add_range, r);
-	*v = r->v;
-	*n = r->n;
+	resident->n = 0;
+	err = host_resident__walk(resident, start, end, add_range, resident);
+	*v = resident->v;
+	*n = resident->n;
 	return err;
 }
 
@@ -364,10 +377,10 @@ static int add_up(void *ctx, uint64_t start, uint64_t end)
 	return 0;
 }
 
-int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, bool device,
+int host_resident__count(struct host_resident *resident, uint64_t start, uint64_t end, bool device,
 			 uint64_t *ret)
 {
-	struct walk w = { .fn = add_up, .ctx = ret, .r = r, .files = device };
+	struct walk w = { .fn = add_up, .ctx = ret, .r = resident, .files = device };
 
 	*ret = 0;
 	return walk(&w, start, end);
@@ -389,14 +402,14 @@ struct adding {
 };
 
 /* Adds a page that `count` processes map. */
-static void add_page(struct adding *a, bool file, uint64_t count)
+static void add_page(struct adding *adding, bool file, uint64_t count)
 {
-	uint64_t page = a->r->page;
+	uint64_t page = adding->r->page;
 
-	a->f->rss += page;
-	a->f->anonymous += file ? 0 : page;
-	a->f->own += count == 1 ? page : 0;
-	a->pss += page * SHARE_SCALE / count;
+	adding->f->rss += page;
+	adding->f->anonymous += file ? 0 : page;
+	adding->f->own += count == 1 ? page : 0;
+	adding->pss += page * SHARE_SCALE / count;
 }
 
 /* Returns how many frames, from the i-th on, one read of kpagecount covers. *len: words to read,
@@ -413,12 +426,12 @@ static size_t count_window(const uint64_t *frames, size_t i, size_t n, size_t *l
 	return k - i;
 }
 
-/* Adds n pages of a->r->frames by the number of processes that map them. An entry is the frame <<
- * 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page of zeros, and
+/* Adds n pages of adding->r->frames by the number of processes that map them. An entry is the frame
+ * << 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page of zeros, and
  * memory of devices. */
-static int add_counted(struct adding *a, size_t n)
+static int add_counted(struct adding *adding, size_t n)
 {
-	const uint64_t *frames = a->r->frames;
+	const uint64_t *frames = adding->r->frames;
 	uint64_t counts[COUNTS];
 	size_t len, these;
 
@@ -426,7 +439,7 @@ static int add_counted(struct adding *a, size_t n)
 		ssize_t got;
 
 		these = count_window(frames, i, n, &len);
-		got = io__pread(a->r->counts, counts, len * sizeof(*counts),
+		got = io__pread(adding->r->counts, counts, len * sizeof(*counts),
 				(frames[i] >> 1) * sizeof(*counts));
 		if (got < 0)
 			return (int)got;
@@ -435,7 +448,7 @@ static int add_counted(struct adding *a, size_t n)
 			bool known = at < (size_t)got / sizeof(*counts) && counts[at];
 
 			if (known)
-				add_page(a, frames[k] & 1, counts[at]);
+				add_page(adding, frames[k] & 1, counts[at]);
 		}
 	}
 	return 0;
@@ -446,26 +459,26 @@ static int add_counted(struct adding *a, size_t n)
  * it may be no memory. */
 static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
-	struct adding *a = ctx;
+	struct adding *adding = ctx;
 	size_t open = 0;
 
 	(void)start;
 	for (size_t i = 0; i < n; i++) {
-		uint64_t w = words[i];
-		bool file = w & WORD_FILE;
+		uint64_t word = words[i];
+		bool file = word & WORD_FILE;
 
-		if (!(w & WORD_PRESENT) && (w & WORD_SWAPPED))
-			a->f->swap += a->r->page;
-		if (!is_resident(a->r, w))
+		if (!(word & WORD_PRESENT) && (word & WORD_SWAPPED))
+			adding->f->swap += adding->r->page;
+		if (!is_resident(adding->r, word))
 			continue;
-		if (w & WORD_EXCLUSIVE)
-			add_page(a, file, 1);
-		else if (a->r->counts >= 0 && (a->shares || !file))
-			a->r->frames[open++] = (w & WORD_FRAME) << 1 | file;
+		if (word & WORD_EXCLUSIVE)
+			add_page(adding, file, 1);
+		else if (adding->r->counts >= 0 && (adding->shares || !file))
+			adding->r->frames[open++] = (word & WORD_FRAME) << 1 | file;
 		else /* shared; its exact share is not wanted or not known */
-			add_page(a, file, 2);
+			add_page(adding, file, 2);
 	}
-	return add_counted(a, open);
+	return add_counted(adding, open);
 }
 
 /* Reads the words of the addresses that were collected. */
@@ -478,33 +491,33 @@ static int flush_range(struct adding *a)
  * is small. */
 static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 {
-	struct adding *a = ctx;
+	struct adding *adding = ctx;
 	/* A gap may have pages of zeros. The words show these only if frames can be seen. */
-	uint64_t gap = a->r->zero ? GAP * a->r->page : 0;
+	uint64_t gap = adding->r->zero ? GAP * adding->r->page : 0;
 	int err = 0;
 
-	if (a->end && start - a->end <= gap) {
-		a->end = end;
+	if (adding->end && start - adding->end <= gap) {
+		adding->end = end;
 		return 0;
 	}
-	err = flush_range(a);
-	a->start = start;
-	a->end = end;
+	err = flush_range(adding);
+	adding->start = start;
+	adding->end = end;
 	return err;
 }
 
 /* Reads the words of all pages, or only of the ranges that PAGEMAP_SCAN finds. */
-int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end, bool shares,
-			   struct smaps_figures *ret)
+int host_resident__figures(struct host_resident *resident, uint64_t start, uint64_t end,
+			   bool shares, struct smaps_figures *ret)
 {
-	struct adding a = { .r = r, .f = ret, .shares = shares };
+	struct adding adding = { .r = resident, .f = ret, .shares = shares };
 	int err;
 
 	*ret = (struct smaps_figures){ 0 };
-	if (r->no_scan || (r->zero && end - start <= SMALL))
-		err = each_words(r, start, end, add_words, &a);
+	if (resident->no_scan || (resident->zero && end - start <= SMALL))
+		err = each_words(resident, start, end, add_words, &adding);
 	else
-		err = scan_each(r, start, end, add_scanned, &a) ?: flush_range(&a);
-	ret->pss = a.pss / SHARE_SCALE;
+		err = scan_each(resident, start, end, add_scanned, &adding) ?: flush_range(&adding);
+	ret->pss = adding.pss / SHARE_SCALE;
 	return err;
 }

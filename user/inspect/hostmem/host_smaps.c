@@ -21,23 +21,23 @@
 #define SIZE_MOST 34	      /* log2 of the largest one */
 #define SIZE_SHIFT 26	      /* include/uapi/linux/memfd.h: MFD_HUGE_SHIFT */
 
-static void add_device(struct host_huge *h, uint32_t major, uint32_t minor)
+static void add_device(struct host_huge *huge, uint32_t major, uint32_t minor)
 {
 	uint64_t dev = (uint64_t)major << 32 | minor;
 
-	for (size_t i = 0; i < h->n; i++)
-		if (h->v[i] == dev)
+	for (size_t i = 0; i < huge->n; i++)
+		if (huge->v[i] == dev)
 			return;
-	if (h->n < HOST_HUGE_MAX)
-		h->v[h->n++] = dev;
+	if (huge->n < HOST_HUGE_MAX)
+		huge->v[huge->n++] = dev;
 }
 
-bool host_huge__has(const struct host_huge *h, const struct map *m)
+bool host_huge__has(const struct host_huge *huge, const struct map *map)
 {
-	uint64_t dev = (uint64_t)m->dev_major << 32 | m->dev_minor;
+	uint64_t dev = (uint64_t)map->dev_major << 32 | map->dev_minor;
 
-	for (size_t i = 0; i < h->n && m->inode; i++)
-		if (h->v[i] == dev)
+	for (size_t i = 0; i < huge->n && map->inode; i++)
+		if (huge->v[i] == dev)
 			return true;
 	return false;
 }
@@ -72,14 +72,14 @@ static void find_own(struct host_huge *ret)
 	}
 }
 
-void host_huge__find(const struct proc *p, struct host_huge *ret)
+void host_huge__find(const struct proc *proc, struct host_huge *ret)
 {
 	size_t len;
 	char *text;
 
 	*ret = (struct host_huge){ 0 };
 	find_own(ret);
-	if (proc__text(p, "mountinfo", MOUNTS_MAX, &text, &len))
+	if (proc__text(proc, "mountinfo", MOUNTS_MAX, &text, &len))
 		return;
 	host_huge__parse(text, ret);
 	free(text);
@@ -114,11 +114,11 @@ static const struct {
 };
 
 /* Adds a line "Rss:   12 kB" to the figures. Other lines are ignored. 0 or -EIO. */
-static int add_field(const char *line, struct smaps_figures *f)
+static int add_field(const char *line, struct smaps_figures *figures)
 {
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		size_t len = strlen(fields[i].name);
-		uint64_t kb, *to = (uint64_t *)((char *)f + fields[i].at);
+		uint64_t kb, *to = (uint64_t *)((char *)figures + fields[i].at);
 
 		if (strncmp(line, fields[i].name, len))
 			continue;
@@ -162,6 +162,7 @@ static size_t gather_headers(char *text, size_t len, struct smaps_figures *v, si
 	return (size_t)(to - text);
 }
 
+/* Counts the mappings. */
 static size_t count_headers(const char *text, size_t len)
 {
 	const char *end = text + len;
@@ -176,34 +177,35 @@ static size_t count_headers(const char *text, size_t len)
 
 int host_smaps__parse(char *text, size_t len, struct host_smaps *ret)
 {
-	struct host_smaps s = { .pss_known = true };
+	struct host_smaps smaps = { .pss_known = true };
 	size_t n = count_headers(text, len);
 	int err = 0;
 
 	if (memchr(text, '\0', len))
 		return -EIO;
-	s.v = calloc(n + 1, sizeof(*s.v));
-	if (!s.v)
+	smaps.v = calloc(n + 1, sizeof(*smaps.v));
+	if (!smaps.v)
 		return -ENOMEM;
-	len = gather_headers(text, len, s.v, n, &err);
-	if (!err && (maps__parse(text, len, &s.maps) || s.maps.n != n))
+	len = gather_headers(text, len, smaps.v, n, &err);
+	if (!err && (maps__parse(text, len, &smaps.maps) || smaps.maps.n != n))
 		err = -EIO;
 	for (size_t i = 1; i < n && !err; i++)
-		if (s.maps.v[i].start < s.maps.v[i - 1].end)
+		if (smaps.maps.v[i].start < smaps.maps.v[i - 1].end)
 			err = -EIO;
 	if (err) {
-		host_smaps__free(&s);
+		host_smaps__free(&smaps);
 		return err;
 	}
-	*ret = s;
+	*ret = smaps;
 	return 0;
 }
 
-static int read_text(const struct proc *p, struct host_smaps *ret)
+/* Reads all mappings from the file "smaps". */
+static int read_text(const struct proc *proc, struct host_smaps *ret)
 {
 	size_t len;
 	char *text;
-	int err = proc__text(p, "smaps", SMAPS_MAX, &text, &len);
+	int err = proc__text(proc, "smaps", SMAPS_MAX, &text, &len);
 
 	if (err)
 		return err;
@@ -224,52 +226,54 @@ struct reading {
 	uint64_t found; /* sum of rss so far, bytes */
 };
 
-/* Whether a mapping is memory of the kernel or of a driver, which belongs to no process. */
-static bool is_foreign(const struct map *m)
+/* True if a mapping is memory of the kernel or of a driver, which belongs to no process. */
+static bool is_foreign(const struct map *map)
 {
-	return m->start >> 63 || !strncmp(m->path, "[vvar", 5) ||
-	       !strncmp(m->path, "/dev/nvidia", 11);
+	return map->start >> 63 || !strncmp(map->path, "[vvar", 5) ||
+	       !strncmp(map->path, "/dev/nvidia", 11);
 }
 
-/* Whether a mapping is of a device file. Some of its pages may be memory of the process. */
-static bool is_device(const struct map *m)
+/* True if a mapping is of a device file. Some of its pages may be memory of the process. */
+static bool is_device(const struct map *map)
 {
-	return !strncmp(m->path, "/dev/", 5) && strncmp(m->path, "/dev/shm/", 9) &&
-	       strcmp(m->path, "/dev/zero");
+	return !strncmp(map->path, "/dev/", 5) && strncmp(map->path, "/dev/shm/", 9) &&
+	       strcmp(map->path, "/dev/zero");
 }
 
 /* Sets the figures of mapping i from its pages below `end`. 0 or -errno. */
-static int read_figures(struct reading *g, size_t i, uint64_t end)
+static int read_figures(struct reading *reading, size_t i, uint64_t end)
 {
-	const struct map *m = &g->s->maps.v[i];
-	struct smaps_figures *f = &g->s->v[i];
+	const struct map *map = &reading->s->maps.v[i];
+	struct smaps_figures *figures = &reading->s->v[i];
 	int err;
 
 	/* A brief reading needs RSS only, which PAGEMAP_SCAN counts. Without PAGEMAP_SCAN, each
 	 * page's word is read in any case, and has all figures. */
-	if (g->s->brief && !host_resident__lacks_scan(g->r))
-		err = host_resident__count(g->r, m->start, end, is_device(m), &f->rss);
+	if (reading->s->brief && !host_resident__lacks_scan(reading->r))
+		err = host_resident__count(reading->r, map->start, end, is_device(map),
+					   &figures->rss);
 	else
-		err = host_resident__figures(g->r, m->start, end, g->shares, f);
-	g->found += f->rss;
+		err = host_resident__figures(reading->r, map->start, end, reading->shares, figures);
+	reading->found += figures->rss;
 	return err;
 }
 
 /* Reads mapping i, except memory of drivers and of the kernel. Huge pages count apart from RSS.
  * Puts a large mapping off if the kernel cannot skip addresses without memory. */
-static int read_first(struct reading *g, size_t i)
+static int read_first(struct reading *reading, size_t i)
 {
-	const struct map *m = &g->s->maps.v[i];
+	const struct map *map = &reading->s->maps.v[i];
 
-	if (is_foreign(m))
+	if (is_foreign(map))
 		return 0;
-	if (host_huge__has(&g->huge, m))
-		return host_resident__count(g->r, m->start, m->end, false, &g->s->v[i].hugetlb);
-	if (host_resident__lacks_scan(g->r) && m->end - m->start > LARGE) {
-		g->large[g->n_large++] = i;
+	if (host_huge__has(&reading->huge, map))
+		return host_resident__count(reading->r, map->start, map->end, false,
+					    &reading->s->v[i].hugetlb);
+	if (host_resident__lacks_scan(reading->r) && map->end - map->start > LARGE) {
+		reading->large[reading->n_large++] = i;
 		return 0;
 	}
-	return read_figures(g, i, m->end);
+	return read_figures(reading, i, map->end);
 }
 
 static uint64_t size_of(const struct reading *g, size_t i)
@@ -285,113 +289,116 @@ static bool is_reserved(const struct map *m)
 /* Mappings that can be accessed come before those that are reserved, small ones before large. */
 static int compare_large(const void *a, const void *b, void *ctx)
 {
-	const struct reading *g = ctx;
+	const struct reading *reading = ctx;
 	size_t i = *(const size_t *)a, k = *(const size_t *)b;
-	bool reserved = is_reserved(&g->s->maps.v[i]);
+	bool reserved = is_reserved(&reading->s->maps.v[i]);
 
-	if (reserved != is_reserved(&g->s->maps.v[k]))
+	if (reserved != is_reserved(&reading->s->maps.v[k]))
 		return reserved ? 1 : -1;
-	return size_of(g, i) < size_of(g, k) ? -1 : size_of(g, i) > size_of(g, k);
+	return size_of(reading, i) < size_of(reading, k)
+		       ? -1
+		       : size_of(reading, i) > size_of(reading, k);
 }
 
 /* Bytes of RSS that no mapping explains so far, beyond the error of the kernel's counters. */
-static uint64_t unexplained(const struct reading *g)
+static uint64_t unexplained(const struct reading *reading)
 {
-	const struct host_status *st = host_resident__status(g->r);
+	const struct host_status *st = host_resident__status(reading->r);
 	uint64_t error = (st->threads * THREAD_PAGES + MORE_PAGES) *
 			 (uint64_t)sysconf(_SC_PAGESIZE);
 
-	return st->rss > g->found + error ? st->rss - g->found : 0;
+	return st->rss > reading->found + error ? st->rss - reading->found : 0;
 }
 
 /* Reads a large mapping until *in_vain bytes of it were without memory, and reduces *in_vain. */
-static int read_one_large(struct reading *g, size_t i, uint64_t *in_vain)
+static int read_one_large(struct reading *reading, size_t i, uint64_t *in_vain)
 {
-	const uint64_t size = size_of(g, i);
+	const uint64_t size = size_of(reading, i);
 	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t left = unexplained(g), before = g->found, part;
+	uint64_t left = unexplained(reading), before = reading->found, part;
 	int err;
 
-	if (!left && (is_reserved(&g->s->maps.v[i]) || size > SPARSE))
+	if (!left && (is_reserved(&reading->s->maps.v[i]) || size > SPARSE))
 		return 0;
 	part = host_smaps__min(size, (*in_vain + left) / page * page);
-	err = read_figures(g, i, g->s->maps.v[i].start + part);
-	before = g->found - before; /* from here on: the mapping's resident bytes */
+	err = read_figures(reading, i, reading->s->maps.v[i].start + part);
+	before = reading->found - before; /* from here on: the mapping's resident bytes */
 	*in_vain -= host_smaps__min(*in_vain, part > before ? part - before : 0);
 	if (part < size && !err) {
 		/* The rest of the process's RSS may be anywhere in this mapping. */
-		left = host_smaps__min(unexplained(g), size - part) / page * page;
-		g->s->v[i].rss += left;
-		g->found += left;
+		left = host_smaps__min(unexplained(reading), size - part) / page * page;
+		reading->s->v[i].rss += left;
+		reading->found += left;
 	}
 	return err;
 }
 
 /* Reads the large mappings of a kernel that cannot skip addresses without memory. */
-static int read_large(struct reading *g)
+static int read_large(struct reading *reading)
 {
 	uint64_t in_vain = IN_VAIN;
 	int err = 0;
 
-	qsort_r(g->large, g->n_large, sizeof(*g->large), compare_large, g);
-	for (size_t k = 0; k < g->n_large && !err; k++)
-		err = read_one_large(g, g->large[k], &in_vain);
+	qsort_r(reading->large, reading->n_large, sizeof(*reading->large), compare_large, reading);
+	for (size_t k = 0; k < reading->n_large && !err; k++)
+		err = read_one_large(reading, reading->large[k], &in_vain);
 	return err;
 }
 
-static int read_all(struct reading *g)
+/* Reads all mappings, large ones last. */
+static int read_all(struct reading *reading)
 {
 	int err = 0;
 
-	g->s->v = calloc(g->s->maps.n + 1, sizeof(*g->s->v));
-	g->large = calloc(g->s->maps.n + 1, sizeof(*g->large));
-	if (!g->s->v || !g->large)
+	reading->s->v = calloc(reading->s->maps.n + 1, sizeof(*reading->s->v));
+	reading->large = calloc(reading->s->maps.n + 1, sizeof(*reading->large));
+	if (!reading->s->v || !reading->large)
 		return -ENOMEM;
-	for (size_t i = 0; i < g->s->maps.n && !err; i++)
-		err = read_first(g, i);
-	return err ?: read_large(g);
+	for (size_t i = 0; i < reading->s->maps.n && !err; i++)
+		err = read_first(reading, i);
+	return err ?: read_large(reading);
 }
 
 /* Reads all mappings from pagemap. shares: also PSS, and never a brief reading. *ret is set on
  * success only; -ESRCH: the process is ending. */
-static int read_pages(const struct proc *p, struct host_resident *r, bool shares,
+static int read_pages(const struct proc *proc, struct host_resident *resident, bool shares,
 		      struct host_smaps *ret)
 {
-	const struct host_status *st = host_resident__status(r);
-	struct host_smaps s = { .brief = !shares && st->rss >= BRIEF_FROM };
-	struct reading g = { .r = r, .s = &s };
-	int err = proc__maps(p, &s.maps);
+	const struct host_status *st = host_resident__status(resident);
+	struct host_smaps smaps = { .brief = !shares && st->rss >= BRIEF_FROM };
+	struct reading reading = { .r = resident, .s = &smaps };
+	int err = proc__maps(proc, &smaps.maps);
 	uint64_t rss;
 
 	if (err)
 		return err;
 	if (st->hugetlb)
-		host_huge__find(p, &g.huge);
-	g.shares = s.pss_known = !s.brief && host_resident__knows_shares(r);
-	err = read_all(&g);
-	free(g.large);
+		host_huge__find(proc, &reading.huge);
+	reading.shares = smaps.pss_known = !smaps.brief && host_resident__knows_shares(resident);
+	err = read_all(&reading);
+	free(reading.large);
 	/* A process that is ending releases its pages, so the figures are incomplete. */
-	if (!err && (proc__resident(p, &rss) || !rss))
+	if (!err && (proc__resident(proc, &rss) || !rss))
 		err = -ESRCH;
 	if (err) {
-		host_smaps__free(&s);
+		host_smaps__free(&smaps);
 		return err;
 	}
-	*ret = s;
+	*ret = smaps;
 	return 0;
 }
 
-int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
+int host_smaps__read(const struct proc *proc, struct host_resident *resident, bool shares,
 		     struct host_smaps *ret)
 {
-	if (shares && !host_resident__knows_shares(r))
-		return read_text(p, ret);
-	return read_pages(p, r, shares, ret);
+	if (shares && !host_resident__knows_shares(resident))
+		return read_text(proc, ret);
+	return read_pages(proc, resident, shares, ret);
 }
 
-void host_smaps__free(struct host_smaps *s)
+void host_smaps__free(struct host_smaps *smaps)
 {
-	maps__free(&s->maps);
-	free(s->v);
-	*s = (struct host_smaps){ 0 };
+	maps__free(&smaps->maps);
+	free(smaps->v);
+	*smaps = (struct host_smaps){ 0 };
 }

@@ -118,7 +118,7 @@ struct windows {
 };
 
 /* Reads the span at addr. -ENOENT: no span is there. -E2BIG: too many reads. */
-static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
+static int read_span(struct windows *windows, uint64_t addr, struct span_info *ret)
 {
 	uint64_t start = addr & ~(uint64_t)(WINDOW - 1);
 	size_t slot = start / WINDOW % WINDOWS;
@@ -126,22 +126,22 @@ static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
 	uint32_t bits;
 	int err;
 
-	if (c->w[slot].addr != start) {
-		if (!is_private(c->r, addr, SPAN))
+	if (windows->w[slot].addr != start) {
+		if (!is_private(windows->r, addr, SPAN))
 			return -ENOENT;
-		if (++c->loads > MAX_LOADS)
+		if (++windows->loads > MAX_LOADS)
 			return -E2BIG;
-		c->w[slot].addr = 0;
-		err = read_table(c->r, start, c->w[slot].v, WINDOW + SPAN);
+		windows->w[slot].addr = 0;
+		err = read_table(windows->r, start, windows->w[slot].v, WINDOW + SPAN);
 		if (err)
 			return err;
-		c->w[slot].addr = start;
-		c->w[slot].claimed = 0;
+		windows->w[slot].addr = start;
+		windows->w[slot].claimed = 0;
 	}
 	if (addr % 8)
 		return -ENOENT;
 	/* start, length, next, prev, objects; refcount 16 bits, sizeclass 8, location 2, sample 1 */
-	s = c->w[slot].v + (addr - start);
+	s = windows->w[slot].v + (addr - start);
 	bits = word4(s + 40);
 	*ret = (struct span_info){ .start = proc__word(s),
 				   .length = proc__word(s + 8),
@@ -151,38 +151,40 @@ static int read_span(struct windows *c, uint64_t addr, struct span_info *ret)
 	return 0;
 }
 
-/* Whether s is the span that begins at this page. */
-static bool begins_at(const struct tables *t, const struct span_info *s, uint64_t page)
+/* True if `span` is the span that begins at this page. */
+static bool begins_at(const struct tables *tables, const struct span_info *span, uint64_t page)
 {
-	uint64_t most = (UINT64_C(1) << page_bits(t->at->shift)) - page;
+	uint64_t most = (UINT64_C(1) << page_bits(tables->at->shift)) - page;
 
-	if (s->start != page || !s->length || s->length > most || s->location > RETURNED)
+	if (span->start != page || !span->length || span->length > most ||
+	    span->location > RETURNED)
 		return false;
-	return !s->size_class || (s->size_class < t->classes && s->location == IN_USE &&
-				  s->length >= t->pages[s->size_class]);
+	return !span->size_class ||
+	       (span->size_class < tables->classes && span->location == IN_USE &&
+		span->length >= tables->pages[span->size_class]);
 }
 
 /* ---- finding the tables ---- */
 
-/* Whether the first entry of this leaf that leads to a span agrees with the span. first: the leaf's
- * first page. */
-static int is_leaf(struct windows *c, uint64_t leaf, uint64_t first, unsigned shift)
+/* Returns 0 if the first entry of this leaf that leads to a span agrees with the span. -ENOENT: it
+ * does not, or there is none. first: the leaf's first page. */
+static int is_leaf(struct windows *windows, uint64_t leaf, uint64_t first, unsigned shift)
 {
-	uint64_t n = leaf_length(shift), v[512];
-	struct span_info s;
+	uint64_t n = leaf_length(shift), values[512];
+	struct span_info span;
 	int err;
 
 	for (uint64_t i = 0; i < n; i += 512) {
-		err = read_table(c->r, leaf + 8 * i, v, sizeof(v));
+		err = read_table(windows->r, leaf + 8 * i, values, sizeof(values));
 		if (err)
 			return err;
 		for (uint64_t k = 0; k < 512; k++) {
-			if (!v[k])
+			if (!values[k])
 				continue;
-			err = read_span(c, v[k], &s);
+			err = read_span(windows, values[k], &span);
 			if (err)
 				return err == -E2BIG ? -ENOENT : err;
-			return s.start == first + i + k && s.length ? 0 : -ENOENT;
+			return span.start == first + i + k && span.length ? 0 : -ENOENT;
 		}
 	}
 	return -ENOENT;
@@ -190,7 +192,7 @@ static int is_leaf(struct windows *c, uint64_t leaf, uint64_t first, unsigned sh
 
 /* Verifies root, a copy of a page map's root: each entry that is not 0 points to memory for a leaf,
  * and the first leaf has spans. 0, -ENOENT or an error that ends the reading. */
-static int is_root(struct windows *c, const uint8_t *root, unsigned shift)
+static int is_root(struct windows *windows, const uint8_t *root, unsigned shift)
 {
 	uint64_t found = 0, first = 0, leaf;
 
@@ -198,13 +200,13 @@ static int is_root(struct windows *c, const uint8_t *root, unsigned shift)
 		leaf = proc__word(root + 8 * i);
 		if (!leaf)
 			continue;
-		if (!is_private(c->r, leaf, 8 * leaf_length(shift)))
+		if (!is_private(windows->r, leaf, 8 * leaf_length(shift)))
 			return -ENOENT;
 		first = found++ ? first : i;
 	}
 	if (!found)
 		return -ENOENT;
-	return is_leaf(c, proc__word(root + 8 * first), first << leaf_bits(shift), shift);
+	return is_leaf(windows, proc__word(root + 8 * first), first << leaf_bits(shift), shift);
 }
 
 /*
@@ -212,39 +214,39 @@ static int is_root(struct windows *c, const uint8_t *root, unsigned shift)
  * address of the function that allocates its leaves. Returns its offset in the data, -ENOENT or an
  * error that ends the reading.
  */
-static int64_t find_root(struct windows *c, const struct host_data *d, unsigned shift)
+static int64_t find_root(struct windows *windows, const struct host_data *data, unsigned shift)
 {
 	uint64_t bytes = 8 * root_length(shift), entries = 0;
 	int err;
 
 	/* entries: words that are not 0 in [at - bytes, at) */
-	for (uint64_t at = 0; at + 8 <= d->len && bytes + 8 <= d->len; at += 8) {
-		uint64_t w = proc__word(d->v + at);
+	for (uint64_t at = 0; at + 8 <= data->len && bytes + 8 <= data->len; at += 8) {
+		uint64_t word = proc__word(data->v + at);
 
-		if (at >= bytes && w && entries && entries <= LEAVES &&
-		    host_places__is_code(&c->r->maps, w)) {
-			err = is_root(c, d->v + at - bytes, shift);
+		if (at >= bytes && word && entries && entries <= LEAVES &&
+		    host_places__is_code(&windows->r->maps, word)) {
+			err = is_root(windows, data->v + at - bytes, shift);
 			if (!err)
 				return (int64_t)(at - bytes);
 			if (err != -ENOENT)
 				return err;
 		}
-		entries += w != 0;
+		entries += word != 0;
 		if (at >= bytes)
-			entries -= proc__word(d->v + at - bytes) != 0;
+			entries -= proc__word(data->v + at - bytes) != 0;
 	}
 	return -ENOENT;
 }
 
-/* Whether a head of a list of spans, at the address addr, looks like one. */
-static bool is_list_head(const struct host_reading *r, const uint8_t *s, uint64_t addr)
+/* True if a head of a list of spans, at the address addr, looks like one. */
+static bool is_list_head(const struct host_reading *reading, const uint8_t *s, uint64_t addr)
 {
 	uint64_t next = proc__word(s + 16);
 	uint64_t prev = proc__word(s + 24);
 
 	if ((next == addr) != (prev == addr))
 		return false;
-	return next == addr || (is_private(r, next, SPAN) && is_private(r, prev, SPAN));
+	return next == addr || (is_private(reading, next, SPAN) && is_private(reading, prev, SPAN));
 }
 
 /* PageHeap::Stats; all in bytes. */
@@ -265,61 +267,62 @@ static bool parse_stats(const uint8_t *w, struct heap_stats *ret)
  * each with libstdc++, 24 with libc++), the lists of small free spans (two heads for each length of
  * less than 1 MiB), and the counters. 0: not found.
  */
-static uint64_t find_stats(const struct host_reading *r, const struct host_data *d, uint64_t root,
-			   unsigned shift)
+static uint64_t find_stats(const struct host_reading *reading, const struct host_data *data,
+			   uint64_t root, unsigned shift)
 {
 	static const uint64_t sets[] = { 2 * 48, 2 * 24 };
 	uint64_t heads = 2 * (UINT64_C(1) << (20 - shift));
-	struct heap_stats s;
+	struct heap_stats stats;
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(*sets); i++) {
 		uint64_t at = root + 8 * root_length(shift) + 8 + sets[i], k = 0;
 
-		if (at + heads * SPAN + 24 > d->len)
+		if (at + heads * SPAN + 24 > data->len)
 			continue;
-		while (k < heads && is_list_head(r, d->v + at + k * SPAN, d->addr + at + k * SPAN))
+		while (k < heads &&
+		       is_list_head(reading, data->v + at + k * SPAN, data->addr + at + k * SPAN))
 			k++;
 		at += heads * SPAN;
-		if (k == heads && parse_stats(d->v + at, &s))
-			return d->addr + at;
+		if (k == heads && parse_stats(data->v + at, &stats))
+			return data->addr + at;
 	}
 	return 0;
 }
 
-/* Parses num_objects_to_move_, class_to_size_ and class_to_pages_ of SizeMap. w: class_to_size_,
- * with the others before and after it. Sizes increase up to 256 KiB. */
-static bool parse_sizes(const uint8_t *w, bool aligned, struct tables *t)
+/* Parses num_objects_to_move_, class_to_size_ and class_to_pages_ of SizeMap. words:
+ * class_to_size_, with the others before and after it. Sizes increase up to 256 KiB. */
+static bool parse_sizes(const uint8_t *words, bool aligned, struct tables *tables)
 {
-	const uint8_t *pages = w + 4 * CLASSES + (aligned ? 0 : 4), *move = w - 4 * CLASSES;
+	const uint8_t *pages = words + 4 * CLASSES + (aligned ? 0 : 4), *move = words - 4 * CLASSES;
 	unsigned n = 1;
 
-	if (word4(w) || word4(w + 4) != 8 || word4(move) || proc__word(pages))
+	if (word4(words) || word4(words + 4) != 8 || word4(move) || proc__word(pages))
 		return false;
-	for (; n < CLASSES && t->size[n - 1] < LARGEST; n++) {
-		t->size[n] = word4(w + 4 * n);
-		t->move[n] = word4(move + 4 * n);
-		t->pages[n] = proc__word(pages + 8 * n);
-		if (t->size[n] <= t->size[n - 1] || t->size[n] % 8 || t->move[n] > 1u << 16 ||
-		    !t->pages[n] || t->pages[n] > LARGEST ||
-		    t->pages[n] << t->at->shift < t->size[n])
+	for (; n < CLASSES && tables->size[n - 1] < LARGEST; n++) {
+		tables->size[n] = word4(words + 4 * n);
+		tables->move[n] = word4(move + 4 * n);
+		tables->pages[n] = proc__word(pages + 8 * n);
+		if (tables->size[n] <= tables->size[n - 1] || tables->size[n] % 8 ||
+		    tables->move[n] > 1u << 16 || !tables->pages[n] || tables->pages[n] > LARGEST ||
+		    tables->pages[n] << tables->at->shift < tables->size[n])
 			return false;
 	}
 	for (unsigned i = n; i < CLASSES; i++)
-		if (word4(w + 4 * i))
+		if (word4(words + 4 * i))
 			return false;
-	t->classes = n;
-	return n >= CLASSES_LEAST && t->size[n - 1] == LARGEST;
+	tables->classes = n;
+	return n >= CLASSES_LEAST && tables->size[n - 1] == LARGEST;
 }
 
 /* Bytes of the arrays of SizeMap before and after class_to_size_. */
 #define SIZES_BEFORE (4 * CLASSES)
 #define SIZES_AFTER (4 * CLASSES + 4 + 8 * CLASSES)
 
-static uint64_t find_sizes(const struct host_data *d, struct tables *t)
+static uint64_t find_sizes(const struct host_data *data, struct tables *tables)
 {
-	for (uint64_t at = SIZES_BEFORE; at + SIZES_AFTER <= d->len; at += 4)
-		if (parse_sizes(d->v + at, (d->addr + at) % 8 == 0, t))
-			return d->addr + at;
+	for (uint64_t at = SIZES_BEFORE; at + SIZES_AFTER <= data->len; at += 4)
+		if (parse_sizes(data->v + at, (data->addr + at) % 8 == 0, tables))
+			return data->addr + at;
 	return 0;
 }
 
@@ -335,51 +338,54 @@ struct central {
 	uint32_t slots, most_slots;	     /* full and all places for move[] free objects each */
 };
 
-/* Parses w, a copy of the CentralFreeList at addr. False: w is no CentralFreeList. */
-static bool parse_central(const struct host_reading *r, const uint8_t *w, uint64_t addr,
+/* Parses words, a copy of the CentralFreeList at addr. False: words is no CentralFreeList. */
+static bool parse_central(const struct host_reading *reading, const uint8_t *words, uint64_t addr,
 			  struct central *ret)
 {
-	ret->size_class = proc__word(w + 8);
-	ret->spans = proc__word(w + 112);
-	ret->objects = proc__word(w + 120);
-	ret->slots = word4(w + 1152);
-	ret->most_slots = word4(w + 1160);
-	return is_list_head(r, w + 16, addr + 16) && is_list_head(r, w + 64, addr + 64) &&
-	       ret->slots <= ret->most_slots && ret->most_slots <= 64 &&
-	       ret->spans <= MOST_OBJECTS && ret->objects <= MOST_OBJECTS;
+	ret->size_class = proc__word(words + 8);
+	ret->spans = proc__word(words + 112);
+	ret->objects = proc__word(words + 120);
+	ret->slots = word4(words + 1152);
+	ret->most_slots = word4(words + 1160);
+	return is_list_head(reading, words + 16, addr + 16) &&
+	       is_list_head(reading, words + 64, addr + 64) && ret->slots <= ret->most_slots &&
+	       ret->most_slots <= 64 && ret->spans <= MOST_OBJECTS && ret->objects <= MOST_OBJECTS;
 }
 
 /* Adds up Static::central_cache_: free objects, and as tcmalloc does the unused ends of spans.
  * addr: of the original. False: it is another array. */
-static bool add_central(const struct tables *t, const uint8_t *w, uint64_t addr,
+static bool add_central(const struct tables *tables, const uint8_t *words, uint64_t addr,
 			struct free_objects *ret)
 {
-	struct central c;
+	struct central central;
 
 	ret->central = ret->transfer = 0;
-	for (unsigned i = 0; i < t->classes; i++) {
+	for (unsigned i = 0; i < tables->classes; i++) {
 		size_t at = (size_t)CENTRAL * i;
 
-		if (!parse_central(t->r, w + at, addr + at, &c) || c.size_class != i)
+		if (!parse_central(tables->r, words + at, addr + at, &central) ||
+		    central.size_class != i)
 			return false;
 		if (!i)
 			continue; /* no blocks */
-		ret->central += c.objects * t->size[i] +
-				c.spans * ((t->pages[i] << t->at->shift) % t->size[i]);
-		ret->transfer += (uint64_t)c.slots * t->move[i] * t->size[i];
+		ret->central += central.objects * tables->size[i] +
+				central.spans *
+					((tables->pages[i] << tables->at->shift) % tables->size[i]);
+		ret->transfer += (uint64_t)central.slots * tables->move[i] * tables->size[i];
 	}
 	return true;
 }
 
-static uint64_t find_central(const struct host_data *d, const struct tables *t)
+/* Returns the address of Static::central_cache_; 0: not found. */
+static uint64_t find_central(const struct host_data *data, const struct tables *tables)
 {
 	struct free_objects sum;
-	uint64_t bytes = (uint64_t)CENTRAL * t->classes;
+	uint64_t bytes = (uint64_t)CENTRAL * tables->classes;
 
-	for (uint64_t at = 0; at + bytes <= d->len; at += 8)
-		if (!proc__word(d->v + at + 8) && proc__word(d->v + at + CENTRAL + 8) == 1 &&
-		    add_central(t, d->v + at, d->addr + at, &sum))
-			return d->addr + at;
+	for (uint64_t at = 0; at + bytes <= data->len; at += 8)
+		if (!proc__word(data->v + at + 8) && proc__word(data->v + at + CENTRAL + 8) == 1 &&
+		    add_central(tables, data->v + at, data->addr + at, &sum))
+			return data->addr + at;
 	return 0;
 }
 
@@ -387,37 +393,38 @@ static uint64_t find_central(const struct host_data *d, const struct tables *t)
 
 /* Reads the ThreadCache at addr: each list has the size of its objects. Sets *bytes to those of
  * its free objects. -ENOENT: there is none. -E2BIG: too many reads. */
-static int read_cache(struct tables *t, uint64_t addr, uint8_t w[CACHE_END], uint64_t *bytes)
+static int read_cache(struct tables *tables, uint64_t addr, uint8_t words[CACHE_END],
+		      uint64_t *bytes)
 {
 	uint8_t first[8];
 	int err;
 
-	if (!is_private(t->r, addr, LISTS_END))
+	if (!is_private(tables->r, addr, LISTS_END))
 		return -ENOENT;
-	if (++t->tries > MAX_TRIES)
+	if (++tables->tries > MAX_TRIES)
 		return -E2BIG;
 	/* Most pointers lead to something else: look at one list, of the first size class. */
-	err = read_table(t->r, addr + FREE_LIST + FREE_LIST_SIZE, first, sizeof(first));
-	if (err || word4(first) != t->size[1])
+	err = read_table(tables->r, addr + FREE_LIST + FREE_LIST_SIZE, first, sizeof(first));
+	if (err || word4(first) != tables->size[1])
 		return err ?: -ENOENT;
-	err = read_table(t->r, addr, w, CACHE_END);
+	err = read_table(tables->r, addr, words, CACHE_END);
 	if (err)
 		return err;
 	*bytes = 0;
-	for (unsigned i = 1; i < t->classes; i++) {
-		const uint8_t *l = w + (size_t)FREE_LIST * i;
+	for (unsigned i = 1; i < tables->classes; i++) {
+		const uint8_t *l = words + (size_t)FREE_LIST * i;
 		uint32_t length = word4(l + FREE_LIST_LENGTH);
 
-		if (word4(l + FREE_LIST_SIZE) != t->size[i] || length > 1u << 24)
+		if (word4(l + FREE_LIST_SIZE) != tables->size[i] || length > 1u << 24)
 			return -ENOENT;
-		*bytes += (uint64_t)length * t->size[i];
+		*bytes += (uint64_t)length * tables->size[i];
 	}
 	return 0;
 }
 
 /* Finds the offset of ThreadCache::next_ by a neighbour of the cache at addr: prev_ follows next_.
- * w: its copy. *ret 0: the cache has no neighbour. 0 or an error that ends the reading. */
-static int find_next(struct tables *t, uint64_t addr, const uint8_t *w, uint64_t *ret)
+ * words: its copy. *ret 0: the cache has no neighbour. 0 or an error that ends the reading. */
+static int find_next(struct tables *tables, uint64_t addr, const uint8_t *words, uint64_t *ret)
 {
 	uint8_t other[CACHE_END];
 	uint64_t bytes;
@@ -425,11 +432,11 @@ static int find_next(struct tables *t, uint64_t addr, const uint8_t *w, uint64_t
 
 	*ret = 0;
 	for (uint64_t at = LISTS_END + 8; at + 16 <= CACHE_END && !*ret; at += 8) {
-		uint64_t x = proc__word(w + at);
+		uint64_t x = proc__word(words + at);
 
 		if (!x || x == addr)
 			continue;
-		err = read_cache(t, x, other, &bytes);
+		err = read_cache(tables, x, other, &bytes);
 		if (err && err != -ENOENT)
 			return err;
 		if (err)
@@ -443,47 +450,47 @@ static int find_next(struct tables *t, uint64_t addr, const uint8_t *w, uint64_t
 }
 
 /* Adds the caches of all threads, a list that begins at `first`. -ENOENT: it is no such list. */
-static int add_caches(struct tables *t, uint64_t first, struct free_objects *f)
+static int add_caches(struct tables *tables, uint64_t first, struct free_objects *objects)
 {
 	uint64_t addr = first, before = 0, next_at = 0, bytes, n = 0;
-	uint8_t w[CACHE_END];
+	uint8_t words[CACHE_END];
 	int err = 0;
 
-	f->thread = f->caches = 0;
+	objects->thread = objects->caches = 0;
 	while (addr && !err) {
 		if (++n > MAX_CACHES)
 			return -ENOENT;
-		err = read_cache(t, addr, w, &bytes);
+		err = read_cache(tables, addr, words, &bytes);
 		if (!err && !next_at)
-			err = find_next(t, addr, w, &next_at);
+			err = find_next(tables, addr, words, &next_at);
 		if (err)
 			break;
-		if (next_at && proc__word(w + next_at + 8) != before)
+		if (next_at && proc__word(words + next_at + 8) != before)
 			return -ENOENT; /* `first` is not the first cache, or the list changed */
-		err = host_spans__add(&t->r->claims, addr, CACHE_END, HOST_MALLOC);
-		f->thread += bytes;
+		err = host_spans__add(&tables->r->claims, addr, CACHE_END, HOST_MALLOC);
+		objects->thread += bytes;
 		before = addr;
-		addr = next_at ? proc__word(w + next_at) : 0;
+		addr = next_at ? proc__word(words + next_at) : 0;
 	}
-	f->caches = n;
+	objects->caches = n;
 	return err;
 }
 
 /* Finds the variable ThreadCache::thread_heaps_. -ENOENT: not found. */
-static int find_caches(struct tables *t, const struct host_data *d, uint64_t *ret)
+static int find_caches(struct tables *tables, const struct host_data *data, uint64_t *ret)
 {
-	size_t claims = t->r->claims.n;
-	struct free_objects f;
+	size_t claims = tables->r->claims.n;
+	struct free_objects objects;
 	int err;
 
-	for (uint64_t at = 0; at + 8 <= d->len; at += 8) {
-		uint64_t addr = proc__word(d->v + at);
+	for (uint64_t at = 0; at + 8 <= data->len; at += 8) {
+		uint64_t addr = proc__word(data->v + at);
 
-		if (addr < HOST_PAGE || !is_private(t->r, addr, LISTS_END))
+		if (addr < HOST_PAGE || !is_private(tables->r, addr, LISTS_END))
 			continue;
-		err = add_caches(t, addr, &f);
-		t->r->claims.n = claims;
-		*ret = d->addr + at;
+		err = add_caches(tables, addr, &objects);
+		tables->r->claims.n = claims;
+		*ret = data->addr + at;
 		if (err != -ENOENT)
 			return err;
 	}
@@ -491,25 +498,26 @@ static int find_caches(struct tables *t, const struct host_data *d, uint64_t *re
 }
 
 /* Finds all tables in a file's data. -ENOENT: not there. */
-static int find_in_data(struct tables *t, struct windows *c, const struct host_data *d)
+static int find_in_data(struct tables *tables, struct windows *windows,
+			const struct host_data *data)
 {
 	static const unsigned shifts[] = { 13, 12, 14, 15, 16, 18 }; /* TCMALLOC_PAGE_SIZE_SHIFT */
-	struct host_tcmalloc_places *p = t->at;
+	struct host_tcmalloc_places *places = tables->at;
 	int64_t root = -ENOENT;
 
 	for (size_t i = 0; i < sizeof(shifts) / sizeof(*shifts) && root == -ENOENT; i++) {
-		p->shift = shifts[i];
-		root = find_root(c, d, shifts[i]);
+		places->shift = shifts[i];
+		root = find_root(windows, data, shifts[i]);
 	}
 	if (root < 0)
 		return (int)root;
-	p->root = d->addr + (uint64_t)root;
-	p->stats = find_stats(t->r, d, (uint64_t)root, p->shift);
-	p->sizes = p->stats ? find_sizes(d, t) : 0;
-	p->central = p->sizes ? find_central(d, t) : 0;
-	if (!p->central)
+	places->root = data->addr + (uint64_t)root;
+	places->stats = find_stats(tables->r, data, (uint64_t)root, places->shift);
+	places->sizes = places->stats ? find_sizes(data, tables) : 0;
+	places->central = places->sizes ? find_central(data, tables) : 0;
+	if (!places->central)
 		return -ENOENT;
-	return find_caches(t, d, &p->caches);
+	return find_caches(tables, data, &places->caches);
 }
 
 static bool is_own_file(const struct map *m)
@@ -518,54 +526,55 @@ static bool is_own_file(const struct map *m)
 }
 
 /* Finds the tables in the data of mapping i. -ENOENT: they are not there. */
-static int find_in_file(struct tables *t, struct windows *c, size_t i)
+static int find_in_file(struct tables *tables, struct windows *windows, size_t i)
 {
-	struct host_data d;
-	int err = host_places__read_data(t->r, i, DATA_MAX, &d);
+	struct host_data data;
+	int err = host_places__read_data(tables->r, i, DATA_MAX, &data);
 
 	if (err)
 		return host_places__is_local(err) ? -ENOENT : err;
-	err = find_in_data(t, c, &d);
-	free(d.v);
+	err = find_in_data(tables, windows, &data);
+	free(data.v);
 	if (err)
-		t->at->root = 0;
+		tables->at->root = 0;
 	else
-		t->at->data = t->r->maps.maps.v[i].start;
+		tables->at->data = tables->r->maps.maps.v[i].start;
 	return err;
 }
 
-/* Whether Google's tcmalloc is a part of the file that mapping m maps: its functions are in a
+/* True if Google's tcmalloc is a part of the file that the mapping maps: its functions are in a
  * section of their own (google_malloc, gperftools has none). Its tables are not read. */
 static bool has_google_malloc(const struct proc *p, const struct map *m)
 {
-	struct elf *e = elf__open_map(p, m);
+	struct elf *elf = elf__open_map(p, m);
 	uint64_t addr, size;
-	bool found = e && !elf__section(e, "google_malloc", &addr, &size);
+	bool found = elf && !elf__section(elf, "google_malloc", &addr, &size);
 
-	elf__free(e);
+	elf__free(elf);
 	return found;
 }
 
 /* Finds the tables, in the data of tcmalloc's own library or of the program. The latter is searched
  * once. -ENOENT: not found. */
-static int find_tables(struct tables *t, struct windows *c)
+static int find_tables(struct tables *tables, struct windows *windows)
 {
-	const struct maps *maps = &t->r->maps.maps;
+	const struct maps *maps = &tables->r->maps.maps;
 	int err = -ENOENT;
 	char exe[4096];
 
-	proc__exe(t->r->proc, exe, sizeof(exe));
+	proc__exe(tables->r->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->n && err == -ENOENT; i++) {
-		const struct map *m = &maps->v[i];
+		const struct map *map = &maps->v[i];
 
-		if (!m->w || m->shared || !m->inode)
+		if (!map->w || map->shared || !map->inode)
 			continue;
-		if (is_own_file(m)) {
-			err = find_in_file(t, c, i);
-		} else if (!strcmp(m->path, exe) && m->start != t->at->absent) {
-			err = find_in_file(t, c, i);
-			t->at->absent = err == -ENOENT ? m->start : 0;
-			t->at->google = err == -ENOENT && has_google_malloc(t->r->proc, m);
+		if (is_own_file(map)) {
+			err = find_in_file(tables, windows, i);
+		} else if (!strcmp(map->path, exe) && map->start != tables->at->absent) {
+			err = find_in_file(tables, windows, i);
+			tables->at->absent = err == -ENOENT ? map->start : 0;
+			tables->at->google = err == -ENOENT &&
+					     has_google_malloc(tables->r->proc, map);
 		}
 	}
 	return err;
@@ -586,24 +595,25 @@ struct walk {
 };
 
 /* Claims the run of neighbouring spans, and begins an empty one. */
-static int end_run(struct walk *w)
+static int end_run(struct walk *walk)
 {
-	int err = host_spans__add(w->claims, w->run.start, w->run.end - w->run.start, HOST_MALLOC);
+	int err = host_spans__add(walk->claims, walk->run.start, walk->run.end - walk->run.start,
+				  HOST_MALLOC);
 
-	w->run = (struct span){ 0 };
+	walk->run = (struct span){ 0 };
 	return err;
 }
 
 /* Adds the page with the entry of the span that was read last, at addr. */
-static int add_entry(struct walk *w, uint64_t addr)
+static int add_entry(struct walk *walk, uint64_t addr)
 {
-	uint8_t *claimed = &w->c->w[addr / WINDOW % WINDOWS].claimed;
+	uint8_t *claimed = &walk->c->w[addr / WINDOW % WINDOWS].claimed;
 	uint8_t bit = (uint8_t)(1u << addr % WINDOW / HOST_PAGE);
 
 	if (*claimed & bit)
 		return 0;
 	*claimed |= bit;
-	return host_spans__add(&w->entries, addr & ~(uint64_t)(HOST_PAGE - 1), HOST_PAGE,
+	return host_spans__add(&walk->entries, addr & ~(uint64_t)(HOST_PAGE - 1), HOST_PAGE,
 			       HOST_MALLOC);
 }
 
@@ -618,51 +628,51 @@ static uint64_t estimate(uint64_t size, uint64_t period)
 
 /* Adds a block that tcmalloc's sampler chose. StackTrace: size, number of return addresses, the
  * addresses. */
-static int add_sample(struct walk *w, const struct span_info *s)
+static int add_sample(struct walk *walk, const struct span_info *span)
 {
-	struct host_samples *to = w->t->r->o->samples;
-	uint64_t v[2 + HOST_SAMPLE_CALLS];
+	struct host_samples *to = walk->t->r->o->samples;
+	uint64_t values[2 + HOST_SAMPLE_CALLS];
 	int err;
 
-	if (!to || !to->period || s->location != IN_USE || s->size_class ||
-	    !is_private(w->t->r, s->trace, sizeof(v)))
+	if (!to || !to->period || span->location != IN_USE || span->size_class ||
+	    !is_private(walk->t->r, span->trace, sizeof(values)))
 		return 0;
-	err = read_table(w->t->r, s->trace, v, sizeof(v));
+	err = read_table(walk->t->r, span->trace, values, sizeof(values));
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	if (!v[0] || v[0] > s->length << w->t->at->shift ||
-	    !host_places__is_code(&w->t->r->maps, v[2]))
+	if (!values[0] || values[0] > span->length << walk->t->at->shift ||
+	    !host_places__is_code(&walk->t->r->maps, values[2]))
 		return 0; /* the block was freed meanwhile */
-	return host_samples__add(to, 1, estimate(v[0], to->period), v + 2, v[1]);
+	return host_samples__add(to, 1, estimate(values[0], to->period), values + 2, values[1]);
 }
 
 /* Adds the span whose entry in the table of spans is at addr. */
-static int add_span(struct walk *w, uint64_t addr, const struct span_info *s)
+static int add_span(struct walk *walk, uint64_t addr, const struct span_info *span)
 {
-	unsigned shift = w->t->at->shift;
-	uint64_t start = s->start << shift, size = s->length << shift;
+	unsigned shift = walk->t->at->shift;
+	uint64_t start = span->start << shift, size = span->length << shift;
 	int err = 0;
 
-	if (++w->spans > MAX_SPANS)
+	if (++walk->spans > MAX_SPANS)
 		return -E2BIG;
-	w->pages += s->length;
-	if (start != w->run.end) {
-		err = end_run(w);
-		w->run.start = start;
+	walk->pages += span->length;
+	if (start != walk->run.end) {
+		err = end_run(walk);
+		walk->run.start = start;
 	}
-	w->run.end = start + size;
-	if (s->location == FREE)
-		err = err ?: host_spans__add(w->second, start, size, HOST_MALLOC);
-	if (s->trace)
-		err = err ?: add_sample(w, s);
-	return err ?: add_entry(w, addr);
+	walk->run.end = start + size;
+	if (span->location == FREE)
+		err = err ?: host_spans__add(walk->second, start, size, HOST_MALLOC);
+	if (span->trace)
+		err = err ?: add_sample(walk, span);
+	return err ?: add_entry(walk, addr);
 }
 
 /* Adds the spans that begin in a leaf. v: its copy. */
-static int walk_leaf(struct walk *w, const uint64_t *v, uint64_t first, uint64_t n)
+static int walk_leaf(struct walk *walk, const uint64_t *v, uint64_t first, uint64_t n)
 {
-	uint64_t page = w->next > first ? w->next : first;
-	struct span_info s;
+	uint64_t page = walk->next > first ? walk->next : first;
+	struct span_info span;
 	int err;
 
 	while (page < first + n) {
@@ -672,18 +682,18 @@ static int walk_leaf(struct walk *w, const uint64_t *v, uint64_t first, uint64_t
 			page++;
 			continue;
 		}
-		err = read_span(w->c, addr, &s);
+		err = read_span(walk->c, addr, &span);
 		if (err && err != -ENOENT)
 			return err;
-		if (err || !begins_at(w->t, &s, page)) {
+		if (err || !begins_at(walk->t, &span, page)) {
 			page++;
-			if (++w->stale > MAX_STALE)
+			if (++walk->stale > MAX_STALE)
 				return -ENOENT;
 			continue;
 		}
-		err = add_span(w, addr, &s);
-		page += s.length;
-		w->next = page;
+		err = add_span(walk, addr, &span);
+		page += span.length;
+		walk->next = page;
 		if (err)
 			return err;
 	}
@@ -691,9 +701,9 @@ static int walk_leaf(struct walk *w, const uint64_t *v, uint64_t first, uint64_t
 }
 
 /* Adds all spans. -ENOENT: the page map changed, or the table is no page map. -E2BIG: too large. */
-static int walk_root(struct walk *w, const uint8_t *root, uint64_t *leaf)
+static int walk_root(struct walk *walk, const uint8_t *root, uint64_t *leaf)
 {
-	unsigned shift = w->t->at->shift;
+	unsigned shift = walk->t->at->shift;
 	uint64_t n = leaf_length(shift), leaves = 0;
 	int err = 0;
 
@@ -702,43 +712,45 @@ static int walk_root(struct walk *w, const uint8_t *root, uint64_t *leaf)
 
 		if (!addr)
 			continue;
-		if (!is_private(w->t->r, addr, 8 * n))
+		if (!is_private(walk->t->r, addr, 8 * n))
 			return -ENOENT;
 		if (++leaves > LEAVES)
 			return -E2BIG;
-		w->tables += 8 * n;
-		err = host_spans__add(w->claims, addr, 8 * n, HOST_MALLOC);
-		err = err ?: read_table(w->t->r, addr, leaf, 8 * n);
-		err = err ?: walk_leaf(w, leaf, i * n, n);
+		walk->tables += 8 * n;
+		err = host_spans__add(walk->claims, addr, 8 * n, HOST_MALLOC);
+		err = err ?: read_table(walk->t->r, addr, leaf, 8 * n);
+		err = err ?: walk_leaf(walk, leaf, i * n, n);
 	}
-	return err ?: end_run(w);
+	return err ?: end_run(walk);
 }
 
-/* Claims the pages of w->entries. */
-static int claim_entries(struct walk *w)
+/* Claims the pages of walk->entries. */
+static int claim_entries(struct walk *walk)
 {
-	int err = host_spans__resolve(&w->entries);
+	int err = host_spans__resolve(&walk->entries);
 
-	for (size_t i = 0; i < w->entries.n && !err; i++) {
-		const struct span *s = &w->entries.v[i];
+	for (size_t i = 0; i < walk->entries.n && !err; i++) {
+		const struct span *span = &walk->entries.v[i];
 
-		w->tables += s->end - s->start;
-		err = host_spans__add(w->claims, s->start, s->end - s->start, HOST_MALLOC);
+		walk->tables += span->end - span->start;
+		err = host_spans__add(walk->claims, span->start, span->end - span->start,
+				      HOST_MALLOC);
 	}
 	return err;
 }
 
-static int walk_pages(struct walk *w)
+/* Reads the page map and adds all spans. */
+static int walk_pages(struct walk *walk)
 {
-	unsigned shift = w->t->at->shift;
+	unsigned shift = walk->t->at->shift;
 	uint8_t *root = malloc(8 * root_length(shift));
 	uint64_t *leaf = malloc(8 * leaf_length(shift));
 	int err = root && leaf ? 0 : -ENOMEM;
 
-	err = err ?: read_table(w->t->r, w->t->at->root, root, 8 * root_length(shift));
-	err = err ?: walk_root(w, root, leaf);
-	err = err ?: claim_entries(w);
-	host_spans__free(&w->entries);
+	err = err ?: read_table(walk->t->r, walk->t->at->root, root, 8 * root_length(shift));
+	err = err ?: walk_root(walk, root, leaf);
+	err = err ?: claim_entries(walk);
+	host_spans__free(&walk->entries);
 	free(root);
 	free(leaf);
 	return err;
@@ -747,150 +759,159 @@ static int walk_pages(struct walk *w)
 /* ---- a reading ---- */
 
 /* Reads the small tables at their places. -ENOENT: they are not there any more. */
-static int read_counters(struct tables *t, struct heap_stats *s, struct free_objects *f)
+static int read_counters(struct tables *tables, struct heap_stats *s, struct free_objects *objects)
 {
-	const struct host_tcmalloc_places *p = t->at;
+	const struct host_tcmalloc_places *places = tables->at;
 	uint8_t sizes[SIZES_BEFORE + SIZES_AFTER], stats[24], head[8];
 	uint8_t *central;
 	int err;
 
-	err = read_table(t->r, p->sizes - SIZES_BEFORE, sizes, sizeof(sizes));
-	err = err ?: read_table(t->r, p->stats, stats, sizeof(stats));
-	err = err ?: read_table(t->r, p->caches, head, sizeof(head));
+	err = read_table(tables->r, places->sizes - SIZES_BEFORE, sizes, sizeof(sizes));
+	err = err ?: read_table(tables->r, places->stats, stats, sizeof(stats));
+	err = err ?: read_table(tables->r, places->caches, head, sizeof(head));
 	if (err)
 		return err;
-	if (!parse_sizes(sizes + SIZES_BEFORE, p->sizes % 8 == 0, t) || !parse_stats(stats, s))
+	if (!parse_sizes(sizes + SIZES_BEFORE, places->sizes % 8 == 0, tables) ||
+	    !parse_stats(stats, s))
 		return -ENOENT;
-	central = malloc((size_t)CENTRAL * t->classes);
+	central = malloc((size_t)CENTRAL * tables->classes);
 	if (!central)
 		return -ENOMEM;
-	err = read_table(t->r, p->central, central, (size_t)CENTRAL * t->classes);
-	if (!err && !add_central(t, central, p->central, f))
+	err = read_table(tables->r, places->central, central, (size_t)CENTRAL * tables->classes);
+	if (!err && !add_central(tables, central, places->central, objects))
 		err = -ENOENT;
 	free(central);
-	return err ?: add_caches(t, proc__word(head), f);
+	return err ?: add_caches(tables, proc__word(head), objects);
 }
 
-/* Whether the spans of the page map and the counters agree, but for changes meanwhile. */
-static bool agree(const struct walk *w, const struct heap_stats *s)
+/* True if the spans of the page map and the counters agree, but for changes meanwhile. */
+static bool agree(const struct walk *w, const struct heap_stats *stats)
 {
 	uint64_t bytes = w->pages << w->t->at->shift;
-	uint64_t apart = bytes > s->system ? bytes - s->system : s->system - bytes;
+	uint64_t apart = bytes > stats->system ? bytes - stats->system : stats->system - bytes;
 
-	return apart <= s->system / 32 + (4u << 20);
+	return apart <= stats->system / 32 + (4u << 20);
 }
 
 /* Reads the tables once. -ENOENT, -E2BIG: they do not verify. */
-static int read_once(struct tables *t, struct windows *c, struct host_allocator *a)
+static int read_once(struct tables *tables, struct windows *windows,
+		     struct host_allocator *allocator)
 {
-	struct walk w = { .t = t, .c = c, .claims = &t->r->claims, .second = &t->r->second };
-	struct free_objects f = { 0 };
-	struct heap_stats s;
+	struct walk walk = { .t = tables,
+			     .c = windows,
+			     .claims = &tables->r->claims,
+			     .second = &tables->r->second };
+	struct free_objects objects = { 0 };
+	struct heap_stats stats;
 	uint64_t used, blocks;
 	int err;
 
 	for (size_t i = 0; i < WINDOWS; i++)
-		c->w[i].addr = 0;
-	c->loads = t->tries = 0;
-	if (!t->at->root) {
-		err = find_tables(t, c);
+		windows->w[i].addr = 0;
+	windows->loads = tables->tries = 0;
+	if (!tables->at->root) {
+		err = find_tables(tables, windows);
 		if (err)
 			return err;
 	}
-	err = read_counters(t, &s, &f) ?: walk_pages(&w);
+	err = read_counters(tables, &stats, &objects) ?: walk_pages(&walk);
 	if (err)
 		return err;
-	used = s.system - s.free - s.returned;
-	blocks = f.central + f.transfer + f.thread;
-	if (!agree(&w, &s) || blocks > used)
+	used = stats.system - stats.free - stats.returned;
+	blocks = objects.central + objects.transfer + objects.thread;
+	if (!agree(&walk, &stats) || blocks > used)
 		return -ENOENT;
-	*a = (struct host_allocator){ .arenas = f.caches,
-				      .live = used - blocks,
-				      .free_blocks = blocks,
-				      .purgeable = s.free,
-				      .retained = s.returned,
-				      .tables = w.tables + f.caches * CACHE_END };
+	*allocator = (struct host_allocator){ .arenas = objects.caches,
+					      .live = used - blocks,
+					      .free_blocks = blocks,
+					      .purgeable = stats.free,
+					      .retained = stats.returned,
+					      .tables = walk.tables + objects.caches * CACHE_END };
 	return 0;
 }
 
 /* Sets the period of tcmalloc's sampler, which the program reads from its environment when it
  * starts. 0: the sampler is off. */
-static void read_period(const struct host_reading *r, struct host_samples *s)
+static void read_period(const struct host_reading *reading, struct host_samples *samples)
 {
 	char text[32];
 	long long n;
 
-	if (environ__get(r->proc, &r->maps.maps, "TCMALLOC_SAMPLE_PARAMETER", text, sizeof(text)))
+	if (environ__get(reading->proc, &reading->maps.maps, "TCMALLOC_SAMPLE_PARAMETER", text,
+			 sizeof(text)))
 		return;
 	n = strtoll(text, NULL, 0);
 	if (n > 0)
-		s->period = (uint64_t)n;
+		samples->period = (uint64_t)n;
 }
 
 /* As read_once(). After an error, all claims and samples are as before the call. */
-static int try_once(struct tables *t, struct windows *c, struct host_allocator *a)
+static int try_once(struct tables *tables, struct windows *windows,
+		    struct host_allocator *allocator)
 {
-	size_t claims = t->r->claims.n, second = t->r->second.n;
-	int err = read_once(t, c, a);
+	size_t claims = tables->r->claims.n, second = tables->r->second.n;
+	int err = read_once(tables, windows, allocator);
 
 	if (!err)
 		return 0;
-	t->r->claims.n = claims;
-	t->r->second.n = second;
-	if (t->r->o->samples)
-		t->r->o->samples->n = 0;
-	t->at->root = 0;
+	tables->r->claims.n = claims;
+	tables->r->second.n = second;
+	if (tables->r->o->samples)
+		tables->r->o->samples->n = 0;
+	tables->at->root = 0;
 	return err;
 }
 
 /* Index of the mapping that begins at addr, or of the one after it. */
-static size_t map_at(const struct maps *m, uint64_t addr)
+static size_t map_at(const struct maps *maps, uint64_t addr)
 {
 	size_t i = 0;
 
-	while (i + 1 < m->n && m->v[i].start < addr)
+	while (i + 1 < maps->n && maps->v[i].start < addr)
 		i++;
 	return i;
 }
 
-static void add_allocator(struct host_reading *r, const struct host_allocator *figures)
+/* Adds tcmalloc to the ledger. */
+static void add_allocator(struct host_reading *reading, const struct host_allocator *figures)
 {
-	size_t map = map_at(&r->maps.maps, r->places->tcmalloc.data);
-	struct host_allocator *a = host_reading__add_allocator(r, "tcmalloc", map);
+	size_t map = map_at(&reading->maps.maps, reading->places->tcmalloc.data);
+	struct host_allocator *allocator = host_reading__add_allocator(reading, "tcmalloc", map);
 
-	if (!a)
+	if (!allocator)
 		return;
-	if (r->o->samples && r->o->samples->period)
-		r->o->samples->sampler = "tcmalloc";
-	r->free_blocks += figures->free_blocks;
-	a->known = a->free_known = true;
-	a->arenas = figures->arenas;
-	a->live = figures->live;
-	a->free_blocks = figures->free_blocks;
-	a->purgeable = figures->purgeable;
-	a->retained = figures->retained;
-	a->tables = figures->tables;
+	if (reading->o->samples && reading->o->samples->period)
+		reading->o->samples->sampler = "tcmalloc";
+	reading->free_blocks += figures->free_blocks;
+	allocator->known = allocator->free_known = true;
+	allocator->arenas = figures->arenas;
+	allocator->live = figures->live;
+	allocator->free_blocks = figures->free_blocks;
+	allocator->purgeable = figures->purgeable;
+	allocator->retained = figures->retained;
+	allocator->tables = figures->tables;
 }
 
-int host_tcmalloc__read(struct host_reading *r)
+int host_tcmalloc__read(struct host_reading *reading)
 {
-	struct tables t = { .r = r, .at = &r->places->tcmalloc };
-	struct windows *c = calloc(1, sizeof(*c));
+	struct tables tables = { .r = reading, .at = &reading->places->tcmalloc };
+	struct windows *windows = calloc(1, sizeof(*windows));
 	struct host_allocator figures;
 	int err = -ENOENT;
 
-	if (!c)
+	if (!windows)
 		return -ENOMEM;
-	c->r = r;
-	if (r->o->samples)
-		read_period(r, r->o->samples);
+	windows->r = reading;
+	if (reading->o->samples)
+		read_period(reading, reading->o->samples);
 	/* The process changes its tables meanwhile. */
 	for (int i = 0; i < READINGS && err == -ENOENT; i++)
-		err = try_once(&t, c, &figures);
-	free(c);
+		err = try_once(&tables, windows, &figures);
+	free(windows);
 	if (!err)
-		add_allocator(r, &figures);
-	else if (err == -ENOENT && t.at->google) /* its figures stay unknown */
-		host_reading__add_allocator(r, "tcmalloc", map_at(&r->maps.maps, t.at->absent));
+		add_allocator(reading, &figures);
+	else if (err == -ENOENT && tables.at->google) /* its figures stay unknown */
+		host_reading__add_allocator(reading, "tcmalloc",
+					    map_at(&reading->maps.maps, tables.at->absent));
 	return err == -ENOENT || err == -E2BIG ? 0 : err;
 }

@@ -161,7 +161,7 @@ int host_samples__add(struct host_samples *s, uint64_t blocks, uint64_t bytes, c
 /* Adds up samples with the same stack, and sorts by bytes. */
 void host_samples__merge(struct host_samples *s);
 
-/* Whether an error concerns one object only. Other errors end the reading. */
+/* True if an error concerns one object only. Other errors end the reading. */
 static inline bool host_places__is_local(int err)
 {
 	return err == -EFAULT || err == -ENOENT || err == -EBADMSG;

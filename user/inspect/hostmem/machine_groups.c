@@ -21,48 +21,48 @@ static int by_use(const void *a, const void *b)
 }
 
 /* Adds the group with this name below root. False: there is no room. */
-static bool add_group(struct machine_groups *g, const struct memcg *root, const char *name)
+static bool add_group(struct machine_groups *groups, const struct memcg *root, const char *name)
 {
-	struct memcg m = *root;
-	struct memcg_figures f;
-	struct machine_group *to = &g->v[g->n];
+	struct memcg memcg = *root;
+	struct memcg_figures figures;
+	struct machine_group *to = &groups->v[groups->n];
 	size_t len = strlen(root->dir);
-	int n = snprintf(m.dir + len, sizeof(m.dir) - len, "/%s", name);
+	int n = snprintf(memcg.dir + len, sizeof(memcg.dir) - len, "/%s", name);
 
-	if (n < 0 || (size_t)n >= sizeof(m.dir) - len)
+	if (n < 0 || (size_t)n >= sizeof(memcg.dir) - len)
 		return true;
-	memcg__read(&m, &f);
-	if (f.usage == MEMCG_NONE || !f.usage)
+	memcg__read(&memcg, &figures);
+	if (figures.usage == MEMCG_NONE || !figures.usage)
 		return true;
-	if (g->n == GROUPS)
+	if (groups->n == GROUPS)
 		return false;
-	*to = (struct machine_group){ .used = f.usage,
-				      .limit = f.limit,
-				      .anon = f.anon,
-				      .cache = f.cache,
-				      .kernel = f.kernel,
-				      .swap = f.swap };
+	*to = (struct machine_group){ .used = figures.usage,
+				      .limit = figures.limit,
+				      .anon = figures.anon,
+				      .cache = figures.cache,
+				      .kernel = figures.kernel,
+				      .swap = figures.swap };
 	text__clean(to->path, sizeof(to->path), name, strlen(name));
-	g->n++;
+	groups->n++;
 	return true;
 }
 
 void machine_groups__read(struct machine_groups *ret)
 {
 	struct memcg *root = malloc(sizeof(*root));
-	struct dirent *e;
-	DIR *d = NULL;
+	struct dirent *entry;
+	DIR *dir = NULL;
 
 	*ret = (struct machine_groups){ 0 };
 	if (root && !memcg__find(getpid(), root)) {
 		root->dir[root->top] = '\0';
-		d = opendir(root->dir);
+		dir = opendir(root->dir);
 	}
-	while (d && !ret->left_out && (e = readdir(d)))
-		if (e->d_type == DT_DIR && e->d_name[0] != '.')
-			ret->left_out = !add_group(ret, root, e->d_name);
-	if (d) {
-		closedir(d);
+	while (dir && !ret->left_out && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+			ret->left_out = !add_group(ret, root, entry->d_name);
+	if (dir) {
+		closedir(dir);
 		ret->version = root->v2 ? 2 : 1;
 	}
 	free(root);

@@ -15,57 +15,57 @@
 #include "inspect/machine.h"
 
 /* Parses /proc/PID/status. False: a kernel thread or a zombie, which have no memory. */
-static bool parse_status(const char *text, struct machine_process *p)
+static bool parse_status(const char *text, struct machine_process *process)
 {
 	char name[128];
 	unsigned uid;
 	const char *at;
 
-	if (!memory__field(text, "\nRssAnon:", &p->anon))
+	if (!memory__field(text, "\nRssAnon:", &process->anon))
 		return false;
-	memory__field(text, "\nRssFile:", &p->file);
-	memory__field(text, "\nRssShmem:", &p->shmem);
-	memory__field(text, "\nVmSwap:", &p->swap);
+	memory__field(text, "\nRssFile:", &process->file);
+	memory__field(text, "\nRssShmem:", &process->shmem);
+	memory__field(text, "\nVmSwap:", &process->swap);
 	if (sscanf(text, "Name: %127[^\n]", name) == 1)
-		text__clean(p->command, sizeof(p->command), name, strlen(name));
+		text__clean(process->command, sizeof(process->command), name, strlen(name));
 	at = strstr(text, "\nUid:");
 	if (at && sscanf(at, "\nUid: %*u %u", &uid) == 1)
-		p->uid = uid;
+		process->uid = uid;
 	return true;
 }
 
 /* Puts a process into its place, if it is one of the largest. */
-static void insert(struct machine_processes *s, const struct machine_process *p)
+static void insert(struct machine_processes *s, const struct machine_process *process)
 {
 	size_t i = s->n;
 
-	while (i > 0 && s->v[i - 1].anon + s->v[i - 1].swap < p->anon + p->swap)
+	while (i > 0 && s->v[i - 1].anon + s->v[i - 1].swap < process->anon + process->swap)
 		i--;
 	if (i == MACHINE_TOP)
 		return;
 	s->n += s->n < MACHINE_TOP;
-	memmove(&s->v[i + 1], &s->v[i], (s->n - 1 - i) * sizeof(*p));
-	s->v[i] = *p;
+	memmove(&s->v[i + 1], &s->v[i], (s->n - 1 - i) * sizeof(*process));
+	s->v[i] = *process;
 }
 
 /* Sets the user's name, if possible from another row: a look-up may start a program. */
 static void set_user(struct machine_processes *s, size_t i)
 {
-	struct machine_process *p = &s->v[i];
+	struct machine_process *process = &s->v[i];
 	struct user user;
 	char id[16];
 
 	for (size_t k = 0; k < i; k++) {
-		if (s->v[k].uid != p->uid)
+		if (s->v[k].uid != process->uid)
 			continue;
-		memcpy(p->user, s->v[k].user, sizeof(p->user));
+		memcpy(process->user, s->v[k].user, sizeof(process->user));
 		return;
 	}
-	snprintf(id, sizeof(id), "%u", p->uid);
+	snprintf(id, sizeof(id), "%u", process->uid);
 	if (user__named(&user, id))
-		snprintf(p->user, sizeof(p->user), "%s", id);
+		snprintf(process->user, sizeof(process->user), "%s", id);
 	else
-		text__clean(p->user, sizeof(p->user), user.name, strlen(user.name));
+		text__clean(process->user, sizeof(process->user), user.name, strlen(user.name));
 }
 
 int machine_processes__read(struct machine_processes *ret)
@@ -74,15 +74,15 @@ int machine_processes__read(struct machine_processes *ret)
 	DIR *dir = opendir("/proc");
 	bool init = false; /* process 1 is there */
 	char text[8192];
-	struct dirent *e;
+	struct dirent *entry;
 
 	*ret = (struct machine_processes){ 0 };
 	if (!dir)
 		return -errno;
-	while ((e = readdir(dir))) {
-		if (!isdigit((unsigned char)e->d_name[0]))
+	while ((entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
-		p = (struct machine_process){ .pid = atoi(e->d_name) };
+		p = (struct machine_process){ .pid = atoi(entry->d_name) };
 		init |= p.pid == 1;
 		if (io__text_of_process(p.pid, "status", text, sizeof(text)) <= 0 ||
 		    !parse_status(text, &p))

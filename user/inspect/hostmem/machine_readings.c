@@ -65,25 +65,25 @@ static const struct {
 	FIELD("HugePages_Rsvd", huge_reserved),
 };
 
-void machine_readings__init(struct machine_readings *r)
+void machine_readings__init(struct machine_readings *readings)
 {
-	memset(r, 0xff, sizeof(*r)); /* MACHINE_NONE */
-	memset(r->blocks, 0, sizeof(r->blocks));
-	r->blocks_known = false;
-	r->page = (uint64_t)sysconf(_SC_PAGESIZE);
+	memset(readings, 0xff, sizeof(*readings)); /* MACHINE_NONE */
+	memset(readings->blocks, 0, sizeof(readings->blocks));
+	readings->blocks_known = false;
+	readings->page = (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* The number of huge pages, which memory__field() took for kB, as bytes. */
-static void pages_to_bytes(const struct machine_readings *r, uint64_t *pages)
+static void pages_to_bytes(const struct machine_readings *readings, uint64_t *pages)
 {
 	if (*pages == MACHINE_NONE)
 		return;
-	if (r->huge_size == MACHINE_NONE ||
-	    __builtin_mul_overflow(*pages / 1024, r->huge_size, pages) || *pages >= MOST)
+	if (readings->huge_size == MACHINE_NONE ||
+	    __builtin_mul_overflow(*pages / 1024, readings->huge_size, pages) || *pages >= MOST)
 		*pages = MACHINE_NONE;
 }
 
-void machine_readings__parse_meminfo(struct machine_readings *r, const char *text)
+void machine_readings__parse_meminfo(struct machine_readings *readings, const char *text)
 {
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
 		/* the first line has no line end before it */
@@ -93,36 +93,37 @@ void machine_readings__parse_meminfo(struct machine_readings *r, const char *tex
 		uint64_t bytes;
 
 		if (memory__field(text, title, &bytes) && bytes < MOST)
-			memcpy((char *)r + fields[i].at, &bytes, sizeof(bytes));
+			memcpy((char *)readings + fields[i].at, &bytes, sizeof(bytes));
 	}
-	pages_to_bytes(r, &r->huge_total);
-	pages_to_bytes(r, &r->huge_free);
-	pages_to_bytes(r, &r->huge_reserved);
+	pages_to_bytes(readings, &readings->huge_total);
+	pages_to_bytes(readings, &readings->huge_free);
+	pages_to_bytes(readings, &readings->huge_reserved);
 }
 
-void machine_readings__parse_vmstat(struct machine_readings *r, const char *text)
+void machine_readings__parse_vmstat(struct machine_readings *readings, const char *text)
 {
 	static const char name[] = "\nnr_zspages ";
 	const char *at = strstr(text, name);
 	uint64_t pages;
 
-	if (at && sscanf(at + sizeof(name) - 1, "%" SCNu64, &pages) == 1 && pages < MOST / r->page)
-		r->compressed = pages * r->page;
+	if (at && sscanf(at + sizeof(name) - 1, "%" SCNu64, &pages) == 1 &&
+	    pages < MOST / readings->page)
+		readings->compressed = pages * readings->page;
 }
 
-void machine_readings__parse_zoneinfo(struct machine_readings *r, const char *text)
+void machine_readings__parse_zoneinfo(struct machine_readings *readings, const char *text)
 {
 	uint64_t pages = 0, n;
 
 	/* "              count:    123" in the part "pagesets" of each zone, for each CPU */
 	for (const char *at = text; (at = strstr(at, " count:")); at++)
-		if (sscanf(at, " count: %" SCNu64, &n) == 1 && n < MOST / r->page)
+		if (sscanf(at, " count: %" SCNu64, &n) == 1 && n < MOST / readings->page)
 			pages += n;
-	if (strstr(text, "pagesets") && pages < MOST / r->page)
-		r->cpu_lists = pages * r->page;
+	if (strstr(text, "pagesets") && pages < MOST / readings->page)
+		readings->cpu_lists = pages * readings->page;
 }
 
-void machine_readings__parse_buddyinfo(struct machine_readings *r, const char *text)
+void machine_readings__parse_buddyinfo(struct machine_readings *readings, const char *text)
 {
 	static const char zone[] = ", zone";
 
@@ -137,42 +138,42 @@ void machine_readings__parse_buddyinfo(struct machine_readings *r, const char *t
 
 			if (end == at || strcspn(at, "\n") < (size_t)(end - at))
 				break;
-			r->blocks[i] += n < MOST / r->page >> i ? n : 0;
-			r->blocks_known = true;
+			readings->blocks[i] += n < MOST / readings->page >> i ? n : 0;
+			readings->blocks_known = true;
 			at = end;
 		}
 	}
 }
 
 /* Reads a file of /proc and passes its text to parse(). 0 or -errno. */
-static int read_file(struct machine_readings *r, const char *path, size_t most,
-		     void (*parse)(struct machine_readings *r, const char *text))
+static int read_file(struct machine_readings *readings, const char *path, size_t most,
+		     void (*parse)(struct machine_readings *readings, const char *text))
 {
 	char *text = malloc(most);
 	ssize_t n = text ? io__text(path, text, most) : -ENOMEM;
 
 	if (n > 0)
-		parse(r, text);
+		parse(readings, text);
 	free(text);
 	return n < 0 ? (int)n : 0;
 }
 
 /* System V shared memory: the column "rss" of each segment. */
-static void parse_sysv(struct machine_readings *r, const char *text)
+static void parse_sysv(struct machine_readings *readings, const char *text)
 {
 	uint64_t rss;
 
-	r->sysv = 0;
+	readings->sysv = 0;
 	for (const char *line = strchr(text, '\n'); line && line[1]; line = strchr(line + 1, '\n'))
 		if (sscanf(line + 1,
 			   "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
 			   &rss) == 1 &&
 		    rss < MOST)
-			r->sysv += rss;
+			readings->sysv += rss;
 }
 
 /* Adds the figures of all zram devices. */
-static void read_zrams(struct machine_readings *r)
+static void read_zrams(struct machine_readings *readings)
 {
 	char path[64], text[256];
 	uint64_t data, used;
@@ -186,26 +187,30 @@ static void read_zrams(struct machine_readings *r)
 		missing = 0;
 		if (sscanf(text, "%" SCNu64 " %*u %" SCNu64, &data, &used) != 2)
 			continue;
-		r->zram_data = r->zram_data == MACHINE_NONE ? data : r->zram_data + data;
-		r->zram_used = r->zram_used == MACHINE_NONE ? used : r->zram_used + used;
+		readings->zram_data = readings->zram_data == MACHINE_NONE
+					      ? data
+					      : readings->zram_data + data;
+		readings->zram_used = readings->zram_used == MACHINE_NONE
+					      ? used
+					      : readings->zram_used + used;
 	}
 }
 
-int machine_readings__read(struct machine_readings *r)
+int machine_readings__read(struct machine_readings *readings)
 {
 	int err;
 
-	machine_readings__init(r);
+	machine_readings__init(readings);
 	/* These two change together: a page leaves the free ones for a list of a CPU. */
-	read_file(r, "/proc/zoneinfo", ZONES_TEXT, machine_readings__parse_zoneinfo);
-	err = read_file(r, "/proc/meminfo", SMALL_TEXT, machine_readings__parse_meminfo);
+	read_file(readings, "/proc/zoneinfo", ZONES_TEXT, machine_readings__parse_zoneinfo);
+	err = read_file(readings, "/proc/meminfo", SMALL_TEXT, machine_readings__parse_meminfo);
 	if (err)
 		return err;
-	if (r->total == MACHINE_NONE || r->free == MACHINE_NONE)
+	if (readings->total == MACHINE_NONE || readings->free == MACHINE_NONE)
 		return -ENODATA;
-	read_file(r, "/proc/vmstat", SMALL_TEXT, machine_readings__parse_vmstat);
-	read_file(r, "/proc/buddyinfo", SMALL_TEXT, machine_readings__parse_buddyinfo);
-	read_file(r, "/proc/sysvipc/shm", SMALL_TEXT, parse_sysv);
-	read_zrams(r);
+	read_file(readings, "/proc/vmstat", SMALL_TEXT, machine_readings__parse_vmstat);
+	read_file(readings, "/proc/buddyinfo", SMALL_TEXT, machine_readings__parse_buddyinfo);
+	read_file(readings, "/proc/sysvipc/shm", SMALL_TEXT, parse_sysv);
+	read_zrams(readings);
 	return 0;
 }

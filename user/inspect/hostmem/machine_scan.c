@@ -135,7 +135,7 @@ static bool is_new(struct map64 *seen, enum seen_kind kind, uint64_t dev, uint64
 
 /* Before Linux 6.5. For a file that is neither ours nor writable, the kernel says that all pages
  * are cached. 0 or -errno. */
-static int count_by_mincore(int fd, const struct stat *st, struct machine_file *f)
+static int count_by_mincore(int fd, const struct stat *st, struct machine_file *file)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = (uint64_t)st->st_size;
 	unsigned char *pages;
@@ -145,7 +145,7 @@ static int count_by_mincore(int fd, const struct stat *st, struct machine_file *
 	pages = malloc(MINCORE_AT_ONCE / page);
 	if (!pages)
 		return -ENOMEM;
-	f->dirty = MACHINE_NONE;
+	file->dirty = MACHINE_NONE;
 	for (uint64_t at = 0; at < size; at += MINCORE_AT_ONCE) {
 		size_t len = size - at < MINCORE_AT_ONCE ? size - at : MINCORE_AT_ONCE;
 		void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)at);
@@ -154,7 +154,7 @@ static int count_by_mincore(int fd, const struct stat *st, struct machine_file *
 			break;
 		if (!mincore(map, len, pages))
 			for (size_t i = 0; i < (len + page - 1) / page; i++)
-				f->cached += pages[i] & 1 ? page : 0;
+				file->cached += pages[i] & 1 ? page : 0;
 		munmap(map, len);
 	}
 	free(pages);
@@ -162,16 +162,16 @@ static int count_by_mincore(int fd, const struct stat *st, struct machine_file *
 }
 
 /* 0 or -errno. */
-static int count_pages(int fd, const struct stat *st, struct machine_file *f)
+static int count_pages(int fd, const struct stat *st, struct machine_file *file)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	struct cache_range all = { 0, 0 }; /* length 0: to the end */
 	struct cache_figures c = { 0 };
 
 	if (syscall(SYS_cachestat, fd, &all, &c, 0))
-		return errno == ENOSYS ? count_by_mincore(fd, st, f) : -errno;
-	f->cached = c.cached * page;
-	f->dirty = (c.dirty + c.writeback) * page;
+		return errno == ENOSYS ? count_by_mincore(fd, st, file) : -errno;
+	file->cached = c.cached * page;
+	file->dirty = (c.dirty + c.writeback) * page;
 	return 0;
 }
 
@@ -200,42 +200,42 @@ static void put_path(char *to, size_t size, const char *path)
 
 /* Says that a process has a file that was looked at before, if that may be one of the user's
  * paths. */
-static void say_holder(const struct run *r, const struct machine_file *f)
+static void say_holder(const struct run *r, const struct machine_file *file)
 {
-	if (r->scan->n_paths && f->pid)
-		say(r, &(struct message){ .kind = SAY_HOLDER, .file = *f });
+	if (r->scan->n_paths && file->pid)
+		say(r, &(struct message){ .kind = SAY_HOLDER, .file = *file });
 }
 
 /* Sends the figures of an open file, if it is new and has pages in memory. Closes it. */
 static void look_at(struct run *r, int fd, const struct stat *st, const char *path, pid_t pid)
 {
 	struct message m = { .kind = SAY_FILE };
-	struct machine_file *f = &m.file;
+	struct machine_file *file = &m.file;
 	struct statfs fs;
 	int err;
 
-	*f = (struct machine_file){ .dev = st->st_dev, .inode = st->st_ino, .pid = pid };
+	*file = (struct machine_file){ .dev = st->st_dev, .inode = st->st_ino, .pid = pid };
 	if ((st->st_size < SMALLEST && !r->wanted) ||
-	    !is_new(r->seen, SEEN_FILE, f->dev, f->inode) || fstatfs(fd, &fs) ||
+	    !is_new(r->seen, SEEN_FILE, file->dev, file->inode) || fstatfs(fd, &fs) ||
 	    (uint32_t)fs.f_type == HUGETLBFS_MAGIC) {
 		close(fd);
-		say_holder(r, f);
+		say_holder(r, file);
 		return;
 	}
-	*f = (struct machine_file){ .dev = st->st_dev,
-				    .inode = st->st_ino,
-				    .size = (uint64_t)st->st_size,
-				    .pid = pid,
-				    .shared = (uint32_t)fs.f_type == TMPFS_MAGIC,
-				    .deleted = !st->st_nlink,
-				    .named = r->wanted,
-				    .checkpoint = is_checkpoint(path) };
-	err = count_pages(fd, st, f);
+	*file = (struct machine_file){ .dev = st->st_dev,
+				       .inode = st->st_ino,
+				       .size = (uint64_t)st->st_size,
+				       .pid = pid,
+				       .shared = (uint32_t)fs.f_type == TMPFS_MAGIC,
+				       .deleted = !st->st_nlink,
+				       .named = r->wanted,
+				       .checkpoint = is_checkpoint(path) };
+	err = count_pages(fd, st, file);
 	close(fd);
 	if (err == -EPERM)
 		say_kind(r, SAY_NO_FIGURES);
-	put_path(f->path, sizeof(f->path), path);
-	if (!err && f->cached)
+	put_path(file->path, sizeof(file->path), path);
+	if (!err && file->cached)
 		say(r, &m);
 }
 
@@ -253,7 +253,7 @@ static void cut_deleted(char *path)
 static void look_at_open_files(struct run *r, pid_t pid)
 {
 	char name[64], path[PATH_MAX];
-	struct dirent *e;
+	struct dirent *entry;
 	struct stat st;
 	unsigned n = 0;
 	DIR *dir;
@@ -264,8 +264,8 @@ static void look_at_open_files(struct run *r, pid_t pid)
 		say_kind(r, SAY_DENIED);
 	if (!dir)
 		return;
-	while (n++ < FILES_MOST && !is_late(r) && (e = readdir(dir))) {
-		ssize_t len = readlinkat(dirfd(dir), e->d_name, path, sizeof(path) - 1);
+	while (n++ < FILES_MOST && !is_late(r) && (entry = readdir(dir))) {
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, path, sizeof(path) - 1);
 		int fd;
 
 		/* A container's root lists descriptors, but may not trace the process. */
@@ -278,7 +278,7 @@ static void look_at_open_files(struct run *r, pid_t pid)
 		path[len] = '\0';
 		if (text__starts(path, "/dev/") && !text__starts(path, "/dev/shm/"))
 			continue;
-		fd = io__open_regular(dirfd(dir), e->d_name, LINKS_FOLLOW, &st);
+		fd = io__open_regular(dirfd(dir), entry->d_name, LINKS_FOLLOW, &st);
 		if (fd < 0)
 			continue;
 		cut_deleted(path);
@@ -291,32 +291,32 @@ static void look_at_open_files(struct run *r, pid_t pid)
 
 static void look_at_mappings(struct run *r, pid_t pid)
 {
-	struct proc *p = proc__open(pid);
+	struct proc *proc = proc__open(pid);
 	struct stat st;
-	struct maps m;
+	struct maps maps;
 
-	if (!p || proc__maps(p, &m)) {
-		proc__free(p);
+	if (!proc || proc__maps(proc, &maps)) {
+		proc__free(proc);
 		return;
 	}
-	for (size_t i = 0; i < m.n && !is_late(r); i++) {
-		const struct map *v = &m.v[i];
+	for (size_t i = 0; i < maps.n && !is_late(r); i++) {
+		const struct map *map = &maps.v[i];
 		int fd;
 
-		if (v->end - v->start < SMALLEST || *v->path != '/' ||
-		    !is_new(r->seen, SEEN_MAPPED, (uint64_t)v->dev_major << 32 | v->dev_minor,
-			    v->inode))
+		if (map->end - map->start < SMALLEST || *map->path != '/' ||
+		    !is_new(r->seen, SEEN_MAPPED, (uint64_t)map->dev_major << 32 | map->dev_minor,
+			    map->inode))
 			continue;
-		fd = proc__open_map(p, v);
+		fd = proc__open_map(proc, map);
 		if (fd < 0)
 			continue;
 		if (fstat(fd, &st))
 			close(fd);
 		else
-			look_at(r, fd, &st, v->path, pid);
+			look_at(r, fd, &st, map->path, pid);
 	}
-	maps__free(&m);
-	proc__free(p);
+	maps__free(&maps);
+	proc__free(proc);
 }
 
 /* Sends the command line of a process that is in the list. */
@@ -354,27 +354,27 @@ static void look_at_folder(struct run *r, int folder, const char *path, unsigned
 {
 	DIR *dir = folder < 0 ? NULL : fdopendir(folder);
 	char name[PATH_MAX];
-	struct dirent *e;
+	struct dirent *entry;
 	struct stat st;
 	unsigned n = 0;
 
 	if (!dir && folder >= 0)
 		close(folder);
-	while (dir && n++ < FILES_MOST && !is_late(r) && (e = readdir(dir))) {
-		int fd, len = snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
+	while (dir && n++ < FILES_MOST && !is_late(r) && (entry = readdir(dir))) {
+		int fd, len = snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
 
-		if (*e->d_name == '.' || len < 0 || (size_t)len >= sizeof(name))
+		if (*entry->d_name == '.' || len < 0 || (size_t)len >= sizeof(name))
 			continue;
-		if (e->d_type == DT_DIR && depth == DEEPEST && r->wanted)
+		if (entry->d_type == DT_DIR && depth == DEEPEST && r->wanted)
 			say_kind(r, SAY_LATE);
-		if (e->d_type == DT_DIR && depth < DEEPEST)
+		if (entry->d_type == DT_DIR && depth < DEEPEST)
 			look_at_folder(r,
-				       openat(dirfd(dir), e->d_name,
+				       openat(dirfd(dir), entry->d_name,
 					      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
 				       name, depth + 1);
-		if (e->d_type != DT_REG)
+		if (entry->d_type != DT_REG)
 			continue;
-		fd = io__open_regular(dirfd(dir), e->d_name, LINKS_NONE, &st);
+		fd = io__open_regular(dirfd(dir), entry->d_name, LINKS_NONE, &st);
 		if (fd >= 0)
 			look_at(r, fd, &st, name, 0);
 	}
@@ -500,15 +500,15 @@ static int add_processes(struct run *r)
 {
 	struct candidate *v = calloc(PIDS_MOST, sizeof(*v));
 	DIR *dir = opendir("/proc");
-	struct dirent *e;
+	struct dirent *entry;
 	char text[128];
 	size_t n = 0;
 	int err = 0;
 
-	while (v && dir && n < PIDS_MOST && (e = readdir(dir))) {
-		if (!isdigit((unsigned char)e->d_name[0]))
+	while (v && dir && n < PIDS_MOST && (entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
-		v[n].pid = atoi(e->d_name);
+		v[n].pid = atoi(entry->d_name);
 		if (io__text_of_process(v[n].pid, "statm", text, sizeof(text)) > 0 &&
 		    sscanf(text, "%*u %" SCNu64, &v[n].resident) == 1 && v[n].resident)
 			n++;
@@ -553,16 +553,16 @@ static int add_folders(struct run *r)
 {
 	DIR *homes = geteuid() ? NULL : opendir("/home");
 	const char *home = getenv("HOME");
-	struct dirent *e;
+	struct dirent *entry;
 	char path[300];
 	int err = 0;
 
 	if (home && *home == '/' && !err)
 		err = add_home(r, home);
-	while (homes && !err && r->n_folders < FILES_MOST && (e = readdir(homes))) {
-		if (*e->d_name == '.')
+	while (homes && !err && r->n_folders < FILES_MOST && (entry = readdir(homes))) {
+		if (*entry->d_name == '.')
 			continue;
-		snprintf(path, sizeof(path), "/home/%s", e->d_name);
+		snprintf(path, sizeof(path), "/home/%s", entry->d_name);
 		err = add_home(r, path);
 	}
 	if (homes)
@@ -583,31 +583,31 @@ static bool is_before(const struct machine_file *a, const struct machine_file *b
 	return x != y ? x : a->cached > b->cached;
 }
 
-static void insert_file(struct machine_file *v, size_t *n, const struct machine_file *f)
+static void insert_file(struct machine_file *v, size_t *n, const struct machine_file *file)
 {
 	size_t i = *n;
 
-	while (i > 0 && is_before(f, &v[i - 1]))
+	while (i > 0 && is_before(file, &v[i - 1]))
 		i--;
 	if (i == MACHINE_TOP)
 		return;
 	*n += *n < MACHINE_TOP;
 	memmove(&v[i + 1], &v[i], (*n - 1 - i) * sizeof(*v));
-	v[i] = *f;
+	v[i] = *file;
 }
 
-static void take_file(struct run *r, const struct machine_file *f)
+static void take_file(struct run *r, const struct machine_file *file)
 {
 	struct machine_scan *s = r->scan;
 
-	is_new(r->seen, SEEN_FILE, f->dev, f->inode); /* the next helper knows it */
+	is_new(r->seen, SEEN_FILE, file->dev, file->inode); /* the next helper knows it */
 	s->looked++;
-	if (f->shared) {
-		s->shared_cached += f->cached;
-		insert_file(s->shared, &s->shared_files, f);
+	if (file->shared) {
+		s->shared_cached += file->cached;
+		insert_file(s->shared, &s->shared_files, file);
 	} else {
-		s->cached += f->cached;
-		insert_file(s->file, &s->files, f);
+		s->cached += file->cached;
+		insert_file(s->file, &s->files, file);
 	}
 }
 

@@ -42,19 +42,20 @@ struct found {
 	struct elf_sym sym[FUNCTIONS];
 };
 
-static bool is_whole(const struct found *f)
+static bool is_whole(const struct found *found)
 {
 	for (size_t i = 0; i < NEEDED; i++)
-		if (f->sym[i].type != STT_FUNC)
+		if (found->sym[i].type != STT_FUNC)
 			return false;
 	return true;
 }
 
-static void find_dynamic(const struct elf *e, struct found *f)
+static void find_dynamic(const struct elf *elf, struct found *found)
 {
 	for (size_t i = 0; i < FUNCTIONS; i++)
-		if (elf__dynsym(e, functions[i].name, &f->sym[i]) || f->sym[i].type != STT_FUNC)
-			f->sym[i] = (struct elf_sym){ 0 };
+		if (elf__dynsym(elf, functions[i].name, &found->sym[i]) ||
+		    found->sym[i].type != STT_FUNC)
+			found->sym[i] = (struct elf_sym){ 0 };
 }
 
 static bool is_global_code(const Elf64_Sym *s)
@@ -67,14 +68,14 @@ static bool is_global_code(const Elf64_Sym *s)
 
 /* As find_dynamic(), in the table that a linker leaves in a program: it is not loaded, and hostile
  * as all of the file. */
-static void find_static(const struct elf *e, struct found *f)
+static void find_static(const struct elf *elf, struct found *found)
 {
 	uint8_t *symbols = NULL, *names = NULL;
 	size_t len, names_len;
 	Elf64_Sym s;
 
-	if (elf__section_bytes(e, ".symtab", TABLE_MAX, &symbols, &len) ||
-	    elf__section_bytes(e, ".strtab", TABLE_MAX, &names, &names_len))
+	if (elf__section_bytes(elf, ".symtab", TABLE_MAX, &symbols, &len) ||
+	    elf__section_bytes(elf, ".strtab", TABLE_MAX, &names, &names_len))
 		goto out;
 	for (size_t at = 0; len - at >= sizeof(s); at += sizeof(s)) {
 		memcpy(&s, symbols + at, sizeof(s));
@@ -85,9 +86,9 @@ static void find_static(const struct elf *e, struct found *f)
 
 			if (names_len - s.st_name >= n &&
 			    !memcmp(names + s.st_name, functions[i].name, n))
-				f->sym[i] = (struct elf_sym){ .value = s.st_value,
-							      .size = s.st_size,
-							      .type = STT_FUNC };
+				found->sym[i] = (struct elf_sym){ .value = s.st_value,
+								  .size = s.st_size,
+								  .type = STT_FUNC };
 		}
 	}
 out:
@@ -119,19 +120,19 @@ static uint64_t jump_target(uint16_t machine, const uint8_t *code, size_t n, uin
 
 /* True if a function may end by jumping to another one that gives blocks. Looks at each byte, since
  * instructions have no fixed length: data that looks like such a jump is most unlikely. */
-static bool jumps_to_another(const struct elf *e, const struct found *f, size_t which)
+static bool jumps_to_another(const struct elf *elf, const struct found *found, size_t which)
 {
-	const struct elf_sym *sym = &f->sym[which];
+	const struct elf_sym *sym = &found->sym[which];
 	uint8_t code[BODY_MAX];
 	size_t n = sym->size < sizeof(code) ? sym->size : sizeof(code);
 
-	if (elf__read(e, sym->value, code, n))
+	if (elf__read(elf, sym->value, code, n))
 		return false;
 	for (size_t at = 0; at + 4 <= n; at++) {
-		uint64_t to = jump_target(elf__machine(e), code + at, n - at, sym->value + at);
+		uint64_t to = jump_target(elf__machine(elf), code + at, n - at, sym->value + at);
 
 		for (size_t i = 0; to && i < FUNCTIONS; i++)
-			if (functions[i].how && f->sym[i].type && f->sym[i].value == to &&
+			if (functions[i].how && found->sym[i].type && found->sym[i].value == to &&
 			    to != sym->value)
 				return true;
 	}
@@ -156,31 +157,32 @@ static bool has_site_at(const struct malloc_file *f, uint64_t offset)
 	return false;
 }
 
-static void add_own(const struct search *l, const struct elf_sym *sym)
+static void add_own(const struct search *search, const struct elf_sym *sym)
 {
-	struct malloc_file *ret = l->ret;
+	struct malloc_file *ret = search->ret;
 
-	ret->own[ret->n_own][0] = l->bias + sym->value;
-	ret->own[ret->n_own++][1] = l->bias + sym->value + sym->size;
+	ret->own[ret->n_own][0] = search->bias + sym->value;
+	ret->own[ret->n_own++][1] = search->bias + sym->value + sym->size;
 }
 
-static void add_site(const struct search *l, const struct found *f, size_t i)
+/* Adds the probe of function i, if the file defines it. Notes a function that cannot be probed. */
+static void add_site(const struct search *search, const struct found *found, size_t i)
 {
-	const struct elf_sym *sym = &f->sym[i];
-	struct malloc_file *ret = l->ret;
+	const struct elf_sym *sym = &found->sym[i];
+	struct malloc_file *ret = search->ret;
 	uint32_t how = functions[i].how;
 	uint64_t offset;
 	struct site in;
 
-	if (sym->type != STT_FUNC || elf__vaddr_to_offset(l->e, sym->value, &offset) ||
-	    !maps__find_code(l->m, l->map, offset))
+	if (sym->type != STT_FUNC || elf__vaddr_to_offset(search->e, sym->value, &offset) ||
+	    !maps__find_code(search->m, search->map, offset))
 		return;
-	if (how && jumps_to_another(l->e, f, i)) {
+	if (how && jumps_to_another(search->e, found, i)) {
 		if (!(how & MT_MALLOC_OLD))
 			return; /* the other function has a probe */
 		how |= MT_MALLOC_FORWARDS;
 	}
-	if (site__of_symbol(l->e, sym, how != 0, l->args, &in)) {
+	if (site__of_symbol(search->e, sym, how != 0, search->args, &in)) {
 		if (!ret->misses_ends)
 			ret->refused = functions[i].name;
 		ret->misses_ends |= !how || how & MT_MALLOC_OLD;
@@ -190,19 +192,19 @@ static void add_site(const struct search *l, const struct found *f, size_t i)
 		return;
 	ret->site[ret->n++] = (struct malloc_site){ functions[i].name, offset + in.offset, how,
 						    in.cls == SITE_STEPPED };
-	if (how && !l->whole)
-		add_own(l, sym);
+	if (how && !search->whole)
+		add_own(search, sym);
 }
 
-static bool is_executable(const struct proc *p, const struct map *map)
+static bool is_executable(const struct proc *proc, const struct map *map)
 {
 	char exe[4096];
 
-	return !strcmp(proc__exe(p, exe, sizeof(exe)), map->path);
+	return !strcmp(proc__exe(proc, exe, sizeof(exe)), map->path);
 }
 
 /* True if the file is a C library or a program, which has other code than malloc's, too. */
-static bool has_other_code(const struct proc *p, const struct map *map)
+static bool has_other_code(const struct proc *proc, const struct map *map)
 {
 	static const char *const names[] = { "libc.so", "libc-", "libc.musl", "ld-musl" };
 	const char *base = map__base_name(map->path);
@@ -210,7 +212,7 @@ static bool has_other_code(const struct proc *p, const struct map *map)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strncmp(base, names[i], strlen(names[i])))
 			return true;
-	return is_executable(p, map);
+	return is_executable(proc, map);
 }
 
 /* The dynamic linker of glibc: older ones have a malloc for the time before the C library's. */
@@ -221,40 +223,40 @@ static bool is_linker(const struct map *map)
 	return !strncmp(base, "ld-linux", 8) || !strncmp(base, "ld-2.", 5);
 }
 
-int mallocs__look(const struct proc *p, const struct maps *m, const struct map *map,
+int mallocs__look(const struct proc *proc, const struct maps *maps, const struct map *map,
 		  struct malloc_file *ret)
 {
 	struct malloc_file f = { 0 };
 	struct found found = { 0 };
 	struct elf_sym sym;
-	struct search l = { .m = m,
-			    .map = map,
-			    .args = 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
-			    .whole = !has_other_code(p, map),
-			    .ret = &f };
-	struct elf *e = elf__open_map(p, map);
+	struct search search = { .m = maps,
+				 .map = map,
+				 .args = 1 | (proc__shadow_stack(proc) ? SITE_NO_CALLS : 0),
+				 .whole = !has_other_code(proc, map),
+				 .ret = &f };
+	struct elf *elf = elf__open_map(proc, map);
 
-	if (!e)
+	if (!elf)
 		return -errno;
-	l.e = e;
-	find_dynamic(e, &found);
-	if (!is_whole(&found) && is_executable(p, map))
-		find_static(e, &found);
-	if (!is_whole(&found) || is_linker(map) || !site__is_native(elf__machine(e)) ||
-	    elf__bias(e, map->start, map->offset, &l.bias)) {
-		elf__free(e);
+	search.e = elf;
+	find_dynamic(elf, &found);
+	if (!is_whole(&found) && is_executable(proc, map))
+		find_static(elf, &found);
+	if (!is_whole(&found) || is_linker(map) || !site__is_native(elf__machine(elf)) ||
+	    elf__bias(elf, map->start, map->offset, &search.bias)) {
+		elf__free(elf);
 		*ret = f;
 		return 0;
 	}
 	for (size_t i = 0; i < FUNCTIONS; i++)
-		add_site(&l, &found, i);
-	if (l.whole) {
+		add_site(&search, &found, i);
+	if (search.whole) {
 		f.own[0][0] = map->start;
 		f.own[0][1] = map->end;
 		f.n_own = 1;
 	}
-	f.has_new = !elf__dynsym(e, "_Znwm", &sym);
-	f.elf = e;
+	f.has_new = !elf__dynsym(elf, "_Znwm", &sym);
+	f.elf = elf;
 	*ret = f;
 	return 0;
 }

@@ -14,53 +14,53 @@ enum { N_FUNCTIONS, N_FILES, TEXT, NAMES, UNITS, FILES, PCS, DATA };
 /* 32-bit words of a function's description. */
 enum { F_ENTRY, F_NAME, F_PCFILE = 5, F_PCLN = 6, F_UNIT = 8 };
 
-static bool read32(const struct go_table *t, uint64_t at, uint32_t *ret)
+static bool read32(const struct go_table *table, uint64_t at, uint32_t *ret)
 {
-	if (at > t->size || t->size - at < sizeof(*ret))
+	if (at > table->size || table->size - at < sizeof(*ret))
 		return false;
-	memcpy(ret, t->v + at, sizeof(*ret));
+	memcpy(ret, table->v + at, sizeof(*ret));
 	return true;
 }
 
 /* Returns the text at an offset. NULL: it has no end. */
-static const char *read_text(const struct go_table *t, uint64_t at)
+static const char *read_text(const struct go_table *table, uint64_t at)
 {
-	if (at >= t->size || !memchr(t->v + at, '\0', t->size - at))
+	if (at >= table->size || !memchr(table->v + at, '\0', table->size - at))
 		return NULL;
-	return (const char *)t->v + at;
+	return (const char *)table->v + at;
 }
 
-bool go_table__read(const uint8_t *v, size_t size, uint64_t first_code, struct go_table *t)
+bool go_table__read(const uint8_t *bytes, size_t size, uint64_t first_code, struct go_table *table)
 {
 	uint64_t word[DATA + 1];
 	uint32_t magic;
 
-	*t = (struct go_table){ .v = v, .size = size };
-	if (!read32(t, 0, &magic) || (magic != MAGIC_118 && magic != MAGIC_120) ||
-	    t->size < HEADER || t->v[7] != 8)
+	*table = (struct go_table){ .v = bytes, .size = size };
+	if (!read32(table, 0, &magic) || (magic != MAGIC_118 && magic != MAGIC_120) ||
+	    table->size < HEADER || table->v[7] != 8)
 		return false;
-	memcpy(word, t->v + 8, sizeof(word));
+	memcpy(word, table->v + 8, sizeof(word));
 	for (int i = NAMES; i <= DATA; i++)
-		if (word[i] > t->size)
+		if (word[i] > table->size)
 			return false;
-	t->quantum = t->v[6];
-	t->functions = word[N_FUNCTIONS];
+	table->quantum = table->v[6];
+	table->functions = word[N_FUNCTIONS];
 	/* Position-independent programs have the address only after their relocation. */
-	t->text = word[TEXT] ? word[TEXT] : first_code;
-	t->names = word[NAMES];
-	t->units = word[UNITS];
-	t->files = word[FILES];
-	t->pcs = word[PCS];
-	t->data = word[DATA];
-	return t->functions && t->functions <= (t->size - t->data) / ENTRY;
+	table->text = word[TEXT] ? word[TEXT] : first_code;
+	table->names = word[NAMES];
+	table->units = word[UNITS];
+	table->files = word[FILES];
+	table->pcs = word[PCS];
+	table->data = word[DATA];
+	return table->functions && table->functions <= (table->size - table->data) / ENTRY;
 }
 
 /* Reads a number of seven bits a byte. False: it has no end. */
-static bool read_varint(const struct go_table *t, uint64_t *at, uint32_t *ret)
+static bool read_varint(const struct go_table *table, uint64_t *at, uint32_t *ret)
 {
 	*ret = 0;
-	for (unsigned shift = 0; shift < 35 && *at < t->size; shift += 7) {
-		uint8_t byte = t->v[(*at)++];
+	for (unsigned shift = 0; shift < 35 && *at < table->size; shift += 7) {
+		uint8_t byte = table->v[(*at)++];
 
 		*ret |= (uint32_t)(byte & 0x7f) << shift;
 		if (!(byte & 0x80))
@@ -71,17 +71,18 @@ static bool read_varint(const struct go_table *t, uint64_t *at, uint32_t *ret)
 
 /* Finds the value at an address in a list of steps: how much the value and the address grow. start:
  * the function's address. False: not found. */
-static bool find_value(const struct go_table *t, uint32_t list, uint64_t start, uint64_t address,
-		       int32_t *ret)
+static bool find_value(const struct go_table *table, uint32_t list, uint64_t start,
+		       uint64_t address, int32_t *ret)
 {
-	uint64_t at = t->pcs + (uint64_t)list, pc = start;
+	uint64_t at = table->pcs + (uint64_t)list, pc = start;
 	uint32_t value = UINT32_MAX, step, bytes;
 
 	for (int i = 0; i < STEPS_MAX; i++) {
-		if (!read_varint(t, &at, &step) || (!step && i) || !read_varint(t, &at, &bytes))
+		if (!read_varint(table, &at, &step) || (!step && i) ||
+		    !read_varint(table, &at, &bytes))
 			return false;
 		value += step & 1 ? ~(step >> 1) : step >> 1;
-		pc += (uint64_t)bytes * t->quantum;
+		pc += (uint64_t)bytes * table->quantum;
 		if (address < pc) {
 			*ret = (int32_t)value;
 			return true;
@@ -92,68 +93,71 @@ static bool find_value(const struct go_table *t, uint32_t list, uint64_t start, 
 
 /* Returns the offset of the description of the function at an address, and its own address. 0: not
  * found. */
-static uint64_t find_function(const struct go_table *t, uint64_t address, uint64_t *start)
+static uint64_t find_function(const struct go_table *table, uint64_t address, uint64_t *start)
 {
-	uint64_t lo = 0, hi = t->functions;
+	uint64_t lo = 0, hi = table->functions;
 	uint32_t entry, offset;
 
-	if (address < t->text)
+	if (address < table->text)
 		return 0;
 	while (hi - lo > 1) {
 		uint64_t mid = lo + (hi - lo) / 2;
 
-		if (!read32(t, t->data + mid * ENTRY, &entry))
+		if (!read32(table, table->data + mid * ENTRY, &entry))
 			return 0;
-		if (entry <= address - t->text)
+		if (entry <= address - table->text)
 			lo = mid;
 		else
 			hi = mid;
 	}
-	if (!read32(t, t->data + lo * ENTRY, &entry) ||
-	    !read32(t, t->data + lo * ENTRY + 4, &offset))
+	if (!read32(table, table->data + lo * ENTRY, &entry) ||
+	    !read32(table, table->data + lo * ENTRY + 4, &offset))
 		return 0;
-	*start = t->text + entry;
-	return address < *start ? 0 : t->data + (uint64_t)offset;
+	*start = table->text + entry;
+	return address < *start ? 0 : table->data + (uint64_t)offset;
 }
 
 /* Returns the file with this number in a unit. NULL: not known. */
-static const char *find_file(const struct go_table *t, uint32_t unit, int32_t number)
+static const char *find_file(const struct go_table *table, uint32_t unit, int32_t number)
 {
 	uint32_t offset;
 
-	if (number < 0 || !read32(t, t->units + 4 * ((uint64_t)unit + (uint32_t)number), &offset) ||
+	if (number < 0 ||
+	    !read32(table, table->units + 4 * ((uint64_t)unit + (uint32_t)number), &offset) ||
 	    offset == UINT32_MAX)
 		return NULL;
-	return read_text(t, t->files + (uint64_t)offset);
+	return read_text(table, table->files + (uint64_t)offset);
 }
 
-bool go_table__find(const struct go_table *t, uint64_t address, struct go_place *ret)
+bool go_table__find(const struct go_table *table, uint64_t address, struct go_place *ret)
 {
 	uint32_t name, pcfile, pcln, unit;
-	uint64_t start, f = find_function(t, address, &start);
+	uint64_t start, function = find_function(table, address, &start);
 	int32_t file, line;
 
-	if (!f || !read32(t, f + 4 * F_NAME, &name) || !read32(t, f + 4 * F_PCFILE, &pcfile) ||
-	    !read32(t, f + 4 * F_PCLN, &pcln) || !read32(t, f + 4 * F_UNIT, &unit))
+	if (!function || !read32(table, function + 4 * F_NAME, &name) ||
+	    !read32(table, function + 4 * F_PCFILE, &pcfile) ||
+	    !read32(table, function + 4 * F_PCLN, &pcln) ||
+	    !read32(table, function + 4 * F_UNIT, &unit))
 		return false;
-	*ret = (struct go_place){ .function = read_text(t, t->names + (uint64_t)name) };
+	*ret = (struct go_place){ .function = read_text(table, table->names + (uint64_t)name) };
 	if (!ret->function)
 		return false;
-	if (find_value(t, pcfile, start, address, &file))
-		ret->file = find_file(t, unit, file);
-	if (ret->file && find_value(t, pcln, start, address, &line) && line > 0)
+	if (find_value(table, pcfile, start, address, &file))
+		ret->file = find_file(table, unit, file);
+	if (ret->file && find_value(table, pcln, start, address, &line) && line > 0)
 		ret->line = line;
 	return true;
 }
 
-/* Whether the addresses are right: the program begins in Go's code. If C's linker made it, C's code
+/* True if the addresses are right: the program begins in Go's code. If C's linker made it, C's code
  * is first, and the table does not say where Go's is. */
-static bool fits(const struct go_table *t, Elf *elf)
+static bool fits(const struct go_table *table, Elf *elf)
 {
 	struct go_place place;
 	GElf_Ehdr header;
 
-	return gelf_getehdr(elf, &header) && go_table__find(t, header.e_entry, &place) &&
+	return gelf_getehdr(elf, &header) && go_table__find(table, header.e_entry, &place) &&
 	       !strncmp(place.function, "_rt0_", 5);
 }
 

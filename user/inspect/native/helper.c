@@ -58,22 +58,22 @@ static int filter_calls(void)
 {
 	struct sock_filter code[4 + N_ALLOWED + 2];
 	struct sock_fprog prog = { .filter = code };
-	unsigned short n = 0;
+	unsigned short len = 0;
 
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-						 offsetof(struct seccomp_data, arch));
-	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL);
+	code[len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						   offsetof(struct seccomp_data, arch));
+	code[len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0);
+	code[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL);
 	/* The x32 ABI has the same arch, but other numbers, which are not in the list. */
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-						 offsetof(struct seccomp_data, nr));
+	code[len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						   offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < N_ALLOWED; i++)
-		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-							 (unsigned)allowed[i],
-							 (unsigned char)(N_ALLOWED - i), 0);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	prog.len = n;
+		code[len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+							   (unsigned)allowed[i],
+							   (unsigned char)(N_ALLOWED - i), 0);
+	code[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+	code[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	prog.len = len;
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0) ? -errno : 0;
 }
 
@@ -90,7 +90,7 @@ static void offer_to_oom_killer(void)
 
 int helper__confine(void)
 {
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct none[2] = { 0 };
 	struct rlimit memory = { MEMORY_MAX, MEMORY_MAX }, no_core = { 0, 0 };
 
@@ -99,7 +99,7 @@ int helper__confine(void)
 	    (!SANITIZED && (setrlimit(RLIMIT_AS, &memory) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))))
 		return -errno;
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	if (syscall(SYS_capset, &h, none))
+	if (syscall(SYS_capset, &header, none))
 		return -errno;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
@@ -169,48 +169,48 @@ static char *find_open_bracket(char *s, char *end)
 }
 
 /* Cuts a function's parameters and qualifiers off, such as "(int) const". */
-static void cut_parameters(char *s)
+static void cut_parameters(char *name)
 {
 	static const char *const qualifiers[] = { " const", " volatile", " &&", " &", "&&", "&" };
-	size_t len = strlen(s), i = 0, n;
+	size_t len = strlen(name), i = 0, qualifier_len;
 	char *bracket;
 
 	while (i < sizeof(qualifiers) / sizeof(*qualifiers)) {
-		n = strlen(qualifiers[i]);
-		if (len > n && !strcmp(s + len - n, qualifiers[i])) {
-			len -= n;
+		qualifier_len = strlen(qualifiers[i]);
+		if (len > qualifier_len && !strcmp(name + len - qualifier_len, qualifiers[i])) {
+			len -= qualifier_len;
 			i = 0;
 			continue;
 		}
 		i++;
 	}
-	if (!len || s[len - 1] != ')')
+	if (!len || name[len - 1] != ')')
 		return;
-	bracket = find_open_bracket(s, s + len);
+	bracket = find_open_bracket(name, name + len);
 	/* The bracket is not of parameters in "(anonymous namespace)" and "f()::operator()". */
-	if (bracket && bracket > s && bracket[-1] != ':' &&
+	if (bracket && bracket > name && bracket[-1] != ':' &&
 	    strncmp(bracket, "(anonymous", 10) != 0 &&
-	    !(bracket - s >= 8 && !strncmp(bracket - 8, "operator", 8)))
+	    !(bracket - name >= 8 && !strncmp(bracket - 8, "operator", 8)))
 		*bracket = '\0';
 }
 
 /* Cuts the return type before the name off. Only names of templates have one. */
-static void cut_return_type(char *s)
+static void cut_return_type(char *text)
 {
-	char *name = s;
+	char *name = text;
 	int depth = 0;
 
-	if (strstr(s, "operator"))
+	if (strstr(text, "operator"))
 		return;
-	for (char *p = s; *p; p++) {
-		if (strchr("<({", *p))
+	for (char *at = text; *at; at++) {
+		if (strchr("<({", *at))
 			depth++;
-		else if (strchr(">)}", *p))
+		else if (strchr(">)}", *at))
 			depth--;
-		if (*p == ' ' && !depth)
-			name = p + 1;
+		if (*at == ' ' && !depth)
+			name = at + 1;
 	}
-	memmove(s, name, strlen(name) + 1);
+	memmove(text, name, strlen(name) + 1);
 }
 
 /* Cuts off the hash that ends Rust's older names: "::h" and 16 digits. False: s has none, so it is
@@ -229,7 +229,7 @@ static bool cut_rust_hash(char *s)
 }
 
 /* Replaces "$LT$" by "<" and so on in Rust's older names, and ".." by "::". */
-static void undo_rust_escapes(char *s)
+static void undo_rust_escapes(char *text)
 {
 	static const struct {
 		const char *from;
@@ -238,22 +238,22 @@ static void undo_rust_escapes(char *s)
 			{ "$RP$", ')' },  { "$BP$", '*' },  { "$C$", ',' },    { "$u20$", ' ' },
 			{ "$u7b$", '{' }, { "$u7d$", '}' }, { "$u27$", '\'' }, { "$u5b$", '[' },
 			{ "$u5d$", ']' } };
-	char *to = s;
+	char *to = text;
 
-	for (const char *p = s; *p;) {
+	for (const char *at = text; *at;) {
 		size_t i, n = sizeof(escapes) / sizeof(*escapes);
 
-		for (i = 0; i < n && strncmp(p, escapes[i].from, strlen(escapes[i].from)); i++)
+		for (i = 0; i < n && strncmp(at, escapes[i].from, strlen(escapes[i].from)); i++)
 			;
 		if (i < n) {
 			*to++ = escapes[i].to;
-			p += strlen(escapes[i].from);
-		} else if (p[0] == '.' && p[1] == '.') {
+			at += strlen(escapes[i].from);
+		} else if (at[0] == '.' && at[1] == '.') {
 			*to++ = ':';
 			*to++ = ':';
-			p += 2;
+			at += 2;
 		} else {
-			*to++ = *p++;
+			*to++ = *at++;
 		}
 	}
 	*to = '\0';
@@ -308,21 +308,22 @@ static ssize_t receive(int fd, void *buf, size_t size, int *passed)
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec part = { buf, size };
-	struct msghdr m = { .msg_iov = &part,
-			    .msg_iovlen = 1,
-			    .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
-	struct cmsghdr *c;
-	ssize_t n;
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header;
+	ssize_t len;
 
 	*passed = -1;
 	do
-		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	for (c = n < 0 ? NULL : CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-			memcpy(passed, CMSG_DATA(c), sizeof(*passed));
-	return n < 0 ? 0 : n;
+		len = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+	while (len < 0 && errno == EINTR);
+	for (header = len < 0 ? NULL : CMSG_FIRSTHDR(&message); header;
+	     header = CMSG_NXTHDR(&message, header))
+		if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+			memcpy(passed, CMSG_DATA(header), sizeof(*passed));
+	return len < 0 ? 0 : len;
 }
 
 /* Requests a file and waits for the answer. Returns its descriptor, or -1 if there is no such file.
@@ -423,19 +424,19 @@ static bool has_build_id(int fd, const unsigned char *id, size_t len)
 	return same;
 }
 
-/* Whether a file has the checksum that .gnu_debuglink wants. */
+/* True if a file has the checksum that .gnu_debuglink wants. */
 static bool has_checksum(int fd, GElf_Word want)
 {
 	uint8_t buf[65536];
 	uLong sum = crc32(0, NULL, 0);
 	uint64_t at = 0;
-	ssize_t n;
+	ssize_t got;
 
-	while ((n = pread(fd, buf, sizeof(buf), (off_t)at)) > 0 && at < CHECKSUM_MAX) {
-		sum = crc32(sum, buf, (uInt)n);
-		at += (uint64_t)n;
+	while ((got = pread(fd, buf, sizeof(buf), (off_t)at)) > 0 && at < CHECKSUM_MAX) {
+		sum = crc32(sum, buf, (uInt)got);
+		at += (uint64_t)got;
 	}
-	return !n && sum == want;
+	return !got && sum == want;
 }
 
 /* Returns a descriptor of the file with a module's debug information; -1: not found. Checks the
@@ -467,33 +468,34 @@ static int find_debug(Dwfl_Module *mod, void **userdata, const char *name, Dwarf
 static const Dwfl_Callbacks callbacks = { .find_elf = find_elf, .find_debuginfo = find_debug };
 
 /* Sets the mapped files. Files that stay at their addresses stay loaded. */
-static void set_modules(struct unwind *u, const struct wire_module *v, uint32_t n)
+static void set_modules(struct unwind *unwind, const struct wire_module *modules, uint32_t n)
 {
 	Dwfl_Module *mod;
 	void **userdata;
 	char name[48];
 
 	/* The map of a process changes often, its files seldom. */
-	if (u->modules && n == u->n_modules && !memcmp(u->modules, v, n * sizeof(*v)))
+	if (unwind->modules && n == unwind->n_modules &&
+	    !memcmp(unwind->modules, modules, n * sizeof(*modules)))
 		return;
-	free(u->modules);
-	u->n_modules = n;
-	u->modules = malloc(n * sizeof(*v) + 1);
-	if (u->modules)
-		memcpy(u->modules, v, n * sizeof(*v));
+	free(unwind->modules);
+	unwind->n_modules = n;
+	unwind->modules = malloc(n * sizeof(*modules) + 1);
+	if (unwind->modules)
+		memcpy(unwind->modules, modules, n * sizeof(*modules));
 	for (size_t i = 0; i < NAMED; i++)
-		free(u->named[i].scopes);
-	memset(u->named, 0, sizeof(u->named));
-	memset(u->go, 0, sizeof(u->go));
-	dwfl_report_begin(u->dwfl);
+		free(unwind->named[i].scopes);
+	memset(unwind->named, 0, sizeof(unwind->named));
+	memset(unwind->go, 0, sizeof(unwind->go));
+	dwfl_report_begin(unwind->dwfl);
 	for (uint32_t i = 0; i < n; i++) {
 		/* libdwfl keeps a module with the same name and place. */
-		snprintf(name, sizeof(name), "%llx", (unsigned long long)v[i].start);
-		mod = dwfl_report_module(u->dwfl, name, v[i].start, v[i].end);
+		snprintf(name, sizeof(name), "%llx", (unsigned long long)modules[i].start);
+		mod = dwfl_report_module(unwind->dwfl, name, modules[i].start, modules[i].end);
 		if (mod && dwfl_module_info(mod, &userdata, NULL, NULL, NULL, NULL, NULL, NULL))
 			*userdata = (void *)(uintptr_t)(i + 1);
 	}
-	dwfl_report_end(u->dwfl, NULL, NULL);
+	dwfl_report_end(unwind->dwfl, NULL, NULL);
 }
 
 /* ---- the thread: callbacks of libdwfl ---- */
@@ -518,35 +520,36 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread_arg)
 /* Reads a word of the copied stack. Beyond the copy, notes that the stack is cut. */
 static bool read_stack(Dwfl *dwfl, Dwarf_Addr addr, Dwarf_Word *ret, void *arg)
 {
-	struct unwind *u = arg;
-	uint64_t at = addr - u->regs->sp;
+	struct unwind *unwind = arg;
+	uint64_t at = addr - unwind->regs->sp;
 
 	(void)dwfl;
-	if (addr < u->regs->sp || at > u->size || u->size - at < sizeof(*ret)) {
-		u->cut = true;
+	if (addr < unwind->regs->sp || at > unwind->size || unwind->size - at < sizeof(*ret)) {
+		unwind->cut = true;
 		return false;
 	}
-	memcpy(ret, u->stack + at, sizeof(*ret));
+	memcpy(ret, unwind->stack + at, sizeof(*ret));
 	return true;
 }
 
+/* Gives libdwfl the registers of the innermost frame. */
 static bool set_registers(Dwfl_Thread *thread, void *arg)
 {
-	const struct native_regs *r = ((const struct unwind *)arg)->regs;
+	const struct native_regs *regs = ((const struct unwind *)arg)->regs;
 	/* Numbers of DWARF registers, from the processors' ABIs. */
 #ifdef __x86_64__
-	const Dwarf_Word fp_sp[] = { r->fp, r->sp };
+	const Dwarf_Word fp_sp[] = { regs->fp, regs->sp };
 
 	if (!dwfl_thread_state_registers(thread, 6, 2, fp_sp) ||
-	    !dwfl_thread_state_registers(thread, 16, 1, &r->ip))
+	    !dwfl_thread_state_registers(thread, 16, 1, &regs->ip))
 		return false;
 #else
-	const Dwarf_Word fp_lr_sp[] = { r->fp, r->lr, r->sp };
+	const Dwarf_Word fp_lr_sp[] = { regs->fp, regs->lr, regs->sp };
 
 	if (!dwfl_thread_state_registers(thread, 29, 3, fp_lr_sp))
 		return false;
 #endif
-	dwfl_thread_state_register_pc(thread, r->ip);
+	dwfl_thread_state_register_pc(thread, regs->ip);
 	return true;
 }
 
@@ -558,7 +561,7 @@ static const Dwfl_Thread_Callbacks thread_callbacks = {
 };
 
 /* Attaches the copied stacks to libdwfl as the process's only thread. */
-static bool attach(struct unwind *u)
+static bool attach(struct unwind *unwind)
 {
 #ifdef __x86_64__
 	const Elf64_Half machine = EM_X86_64;
@@ -575,24 +578,24 @@ static bool attach(struct unwind *u)
 
 	header.e_machine = machine;
 	elf = elf_memory((char *)&header, sizeof(header));
-	return elf && dwfl_attach_state(u->dwfl, elf, THREAD, &thread_callbacks, u);
+	return elf && dwfl_attach_state(unwind->dwfl, elf, THREAD, &thread_callbacks, unwind);
 }
 
 /* Creates the unwinder. fd: socket for requests of files. NULL: out of memory, or libdwfl failed. */
 static struct unwind *new_unwind(int fd)
 {
-	struct unwind *u = calloc(1, sizeof(*u));
+	struct unwind *unwind = calloc(1, sizeof(*unwind));
 
-	if (!u)
+	if (!unwind)
 		return NULL;
 	elf_version(EV_CURRENT);
-	u->fd = fd;
-	u->dwfl = dwfl_begin(&callbacks);
-	if (!u->dwfl)
+	unwind->fd = fd;
+	unwind->dwfl = dwfl_begin(&callbacks);
+	if (!unwind->dwfl)
 		return NULL;
-	current = u;
-	set_modules(u, NULL, 0);
-	return attach(u) ? u : NULL;
+	current = unwind;
+	set_modules(unwind, NULL, 0);
+	return attach(unwind) ? unwind : NULL;
 }
 
 /* ---- text of the answer ---- */
@@ -619,6 +622,7 @@ static uint32_t add_text(struct wire_frames *out, const char *text)
 	return at;
 }
 
+/* Adds the build ID in hexadecimal; 0: the file has none. */
 static uint32_t add_build_id(struct wire_frames *out, Dwfl_Module *mod)
 {
 	char hex[2 * WIRE_BUILD_ID_MAX + 1];
@@ -656,34 +660,34 @@ static Dwarf_Die *find_unit(Dwfl_Module *mod, Dwarf_Addr pc, Dwarf_Addr *bias)
 }
 
 /* Sets the file and line of an address. */
-static void set_line(struct scope *s, Dwarf_Die *unit, Dwarf_Addr at)
+static void set_line(struct scope *scope, Dwarf_Die *unit, Dwarf_Addr at)
 {
 	Dwarf_Line *l = dwarf_getsrc_die(unit, at);
 
 	if (!l)
 		return;
-	s->file = dwarf_linesrc(l, NULL, NULL);
-	if (dwarf_lineno(l, &s->line))
-		s->line = 0;
+	scope->file = dwarf_linesrc(l, NULL, NULL);
+	if (dwarf_lineno(l, &scope->line))
+		scope->line = 0;
 }
 
 /* Sets the file and line from which an inlined function was called. */
-static void set_caller(struct scope *s, Dwarf_Die *unit, Dwarf_Die *inlined)
+static void set_caller(struct scope *scope, Dwarf_Die *unit, Dwarf_Die *inlined)
 {
-	Dwarf_Attribute a;
+	Dwarf_Attribute attribute;
 	Dwarf_Word file, line;
 	Dwarf_Files *files;
 	size_t n;
 
-	if (dwarf_attr(inlined, DW_AT_call_line, &a) && !dwarf_formudata(&a, &line) &&
-	    line <= INT32_MAX)
-		s->line = (int)line;
-	if (dwarf_attr(inlined, DW_AT_call_file, &a) && !dwarf_formudata(&a, &file) &&
-	    !dwarf_getsrcfiles(unit, &files, &n) && file < n)
-		s->file = dwarf_filesrc(files, file, NULL, NULL);
+	if (dwarf_attr(inlined, DW_AT_call_line, &attribute) &&
+	    !dwarf_formudata(&attribute, &line) && line <= INT32_MAX)
+		scope->line = (int)line;
+	if (dwarf_attr(inlined, DW_AT_call_file, &attribute) &&
+	    !dwarf_formudata(&attribute, &file) && !dwarf_getsrcfiles(unit, &files, &n) && file < n)
+		scope->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
-/* Whether a name is one of Rust's newer ones, which are not demangled. */
+/* True if a name is one of Rust's newer ones, which are not demangled. */
 static bool is_rust_v0(const char *symbol)
 {
 	return symbol && !strncmp(symbol, "_R", 2);
@@ -704,8 +708,8 @@ static const char *read_name(Dwarf_Die *die)
 
 /* Finds the function at an address, and the functions inlined in it, outermost first. Functions are
  * in namespaces and types, too. dwarf_getscopes() finds none in a unit with a function whose ranges
- * libdw cannot read, such as most units of Rust. Returns the number of dies in v. */
-static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, size_t n, int depth)
+ * libdw cannot read, such as most units of Rust. Returns the number of dies. */
+static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *dies, size_t n, int depth)
 {
 	Dwarf_Die die;
 	size_t found;
@@ -719,13 +723,13 @@ static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, siz
 			if (dwarf_haspc(&die, at) != 1)
 				continue;
 			if (n < NATIVE_FRAMES_MAX)
-				v[n++] = die;
-			return find_functions(&die, at, v, n, depth + 1);
+				dies[n++] = die;
+			return find_functions(&die, at, dies, n, depth + 1);
 		case DW_TAG_lexical_block:
 		case DW_TAG_try_block:
 		case DW_TAG_catch_block:
 			if (dwarf_haspc(&die, at) == 1)
-				return find_functions(&die, at, v, n, depth + 1);
+				return find_functions(&die, at, dies, n, depth + 1);
 			continue;
 		case DW_TAG_namespace:
 		case DW_TAG_module:
@@ -733,7 +737,7 @@ static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, siz
 		case DW_TAG_structure_type:
 		case DW_TAG_union_type:
 		case DW_TAG_enumeration_type:
-			found = find_functions(&die, at, v, n, depth + 1);
+			found = find_functions(&die, at, dies, n, depth + 1);
 			if (found > n)
 				return found;
 		}
@@ -741,45 +745,45 @@ static size_t find_functions(Dwarf_Die *parent, Dwarf_Addr at, Dwarf_Die *v, siz
 	return n;
 }
 
-/* Fills the scopes of an address from a unit's debug information. v: NATIVE_FRAMES_MAX zeroed
+/* Fills the scopes of an address from a unit's debug information. scopes: NATIVE_FRAMES_MAX zeroed
  * scopes. Returns the number of scopes, at least 1. */
-static size_t read_scopes(struct scope *v, Dwarf_Die *unit, Dwarf_Addr at)
+static size_t read_scopes(struct scope *scopes, Dwarf_Die *unit, Dwarf_Addr at)
 {
 	Dwarf_Die functions[NATIVE_FRAMES_MAX];
 	size_t n = find_functions(unit, at, functions, 0, 0);
 
-	set_line(&v[0], unit, at);
+	set_line(&scopes[0], unit, at);
 	if (!n)
 		return 1;
 	for (size_t i = 0; i < n; i++) {
 		Dwarf_Die *function = &functions[n - 1 - i];
 
-		v[i].function = read_name(function);
+		scopes[i].function = read_name(function);
 		if (i + 1 < n)
-			set_caller(&v[i + 1], unit, function);
+			set_caller(&scopes[i + 1], unit, function);
 	}
 	return n;
 }
 
 /* Returns the table of Go in a module. NULL: it has none. */
-static const struct go_table *go_table_of(struct unwind *u, Dwfl_Module *mod)
+static const struct go_table *go_table_of(struct unwind *unwind, Dwfl_Module *mod)
 {
-	struct go_module *g = u->go;
+	struct go_module *module = unwind->go;
 	Dwarf_Addr bias;
 	Elf *elf;
 
-	for (; g < u->go + GO_MODULES; g++)
-		if (g->mod == mod)
-			return g->found ? &g->table : NULL;
-	g = &u->go[u->next_go++ % GO_MODULES];
+	for (; module < unwind->go + GO_MODULES; module++)
+		if (module->mod == mod)
+			return module->found ? &module->table : NULL;
+	module = &unwind->go[unwind->next_go++ % GO_MODULES];
 	elf = dwfl_module_getelf(mod, &bias);
-	g->mod = mod;
-	g->found = elf && go_table__open(elf, &g->table);
-	return g->found ? &g->table : NULL;
+	module->mod = mod;
+	module->found = elf && go_table__open(elf, &module->table);
+	return module->found ? &module->table : NULL;
 }
 
 /* Fills a scope from the table of Go. */
-static void read_go_scope(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, struct scope *s)
+static void read_go_scope(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, struct scope *scope)
 {
 	const struct go_table *table = go_table_of(u, mod);
 	struct go_place place;
@@ -787,17 +791,18 @@ static void read_go_scope(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, str
 
 	if (!table || !dwfl_module_getelf(mod, &bias) || !go_table__find(table, in - bias, &place))
 		return;
-	*s = (struct scope){ place.function, place.file, place.line };
+	*scope = (struct scope){ place.function, place.file, place.line };
 }
 
 /*
  * Returns the names of an address, valid until the next call. NULL: out of memory. Keeps them in
- * u->named, because libdw searches the module's whole symbol table (20 ms for libtorch) and the
- * unit's whole tree (1 ms for an address of NCCL or CPython), and most stacks have the same callers.
+ * unwind->named, because libdw searches the module's whole symbol table (20 ms for libtorch) and
+ * the unit's whole tree (1 ms for an address of NCCL or CPython), and most stacks have the same
+ * callers.
  */
-static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in)
+static const struct named *name_address(struct unwind *unwind, Dwfl_Module *mod, Dwarf_Addr in)
 {
-	struct named *names = &u->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
+	struct named *names = &unwind->named[(in ^ in >> 12 ^ in >> 24) % NAMED];
 	struct scope found[NATIVE_FRAMES_MAX] = { 0 };
 	Dwarf_Addr bias = 0;
 	Dwarf_Die *unit;
@@ -811,7 +816,7 @@ static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwar
 	unit = find_unit(mod, in, &bias);
 	names->n = unit ? read_scopes(found, unit, in - bias) : 1;
 	if (!unit)
-		read_go_scope(u, mod, in, &found[0]);
+		read_go_scope(unwind, mod, in, &found[0]);
 	names->scopes = malloc(names->n * sizeof(*names->scopes));
 	if (!names->scopes)
 		return NULL;
@@ -820,29 +825,29 @@ static const struct named *name_address(struct unwind *u, Dwfl_Module *mod, Dwar
 	return names;
 }
 
-/* Adds a frame: a copy of `like` with the file and line of s. NULL: the answer is full. */
+/* Adds a frame: a copy of `like` with the file and line of the scope. NULL: the answer is full. */
 static struct wire_frame *next_frame(struct wire_frames *out, const struct wire_frame *like,
-				     const struct scope *s)
+				     const struct scope *scope)
 {
-	struct wire_frame *f;
+	struct wire_frame *frame;
 
 	if (out->h.n == NATIVE_FRAMES_MAX)
 		return NULL;
-	f = &out->v[out->h.n];
-	*f = *like;
-	f->file = add_text(out, s->file);
-	f->line = s->file && s->line > 0 ? (uint32_t)s->line : 0;
+	frame = &out->v[out->h.n];
+	*frame = *like;
+	frame->file = add_text(out, scope->file);
+	frame->line = scope->file && scope->line > 0 ? (uint32_t)scope->line : 0;
 	out->h.n++;
-	return f;
+	return frame;
 }
 
 /* Adds the frames of one address: the inlined functions, innermost first, then the function. pc:
  * the instruction or return address. in: an address within the instruction or call. */
-static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
+static void add_frame(struct unwind *unwind, Dwarf_Addr pc, Dwarf_Addr in)
 {
 	static const struct scope unknown = { 0 };
-	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, in);
-	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *f;
+	Dwfl_Module *mod = dwfl_addrmodule(unwind->dwfl, in);
+	struct wire_frame like = { .at = pc, .module = WIRE_NO_MODULE }, *frame;
 	const struct named *names;
 	Dwarf_Addr bias = 0;
 	const char *plain;
@@ -850,31 +855,31 @@ static void add_frame(struct unwind *u, Dwarf_Addr pc, Dwarf_Addr in)
 	bool symbol;
 
 	if (!mod || !dwfl_module_getelf(mod, &bias)) {
-		next_frame(u->out, &like, &unknown);
+		next_frame(unwind->out, &like, &unknown);
 		return;
 	}
 	dwfl_module_info(mod, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
 	like.module = module_of(userdata);
 	like.at = pc - bias;
-	like.build_id = add_build_id(u->out, mod);
-	names = name_address(u, mod, in);
+	like.build_id = add_build_id(unwind->out, mod);
+	names = name_address(unwind, mod, in);
 	for (size_t i = 0; names && i + 1 < names->n; i++) {
-		f = next_frame(u->out, &like, &names->scopes[i]);
-		if (f) {
-			f->inlined = 1;
-			f->function = add_name(u->out, names->scopes[i].function);
+		frame = next_frame(unwind->out, &like, &names->scopes[i]);
+		if (frame) {
+			frame->inlined = 1;
+			frame->function = add_name(unwind->out, names->scopes[i].function);
 		}
 	}
-	f = next_frame(u->out, &like, names ? &names->scopes[names->n - 1] : &unknown);
-	if (!f || !names)
+	frame = next_frame(unwind->out, &like, names ? &names->scopes[names->n - 1] : &unknown);
+	if (!frame || !names)
 		return;
 	plain = names->scopes[names->n - 1].function;
 	symbol = names->symbol && *names->symbol && !(plain && is_rust_v0(names->symbol));
-	f->function = add_name(u->out, symbol ? names->symbol : plain);
-	f->offset = symbol ? names->offset + (pc - in) : 0;
+	frame->function = add_name(unwind->out, symbol ? names->symbol : plain);
+	frame->offset = symbol ? names->offset + (pc - in) : 0;
 }
 
-/* Whether the last frame is Go's function that runs others on the thread's own stack. The frame
+/* True if the last frame is Go's function that runs others on the thread's own stack. The frame
  * pointer is still the goroutine's there ("useful for stack unwinding", runtime/asm_amd64.s). */
 static bool left_goroutine(const struct wire_frames *out)
 {
@@ -887,117 +892,125 @@ static bool left_goroutine(const struct wire_frames *out)
 /* libdwfl's callback for each address of a stack. */
 static int on_frame(Dwfl_Frame *state, void *arg)
 {
-	struct unwind *u = arg;
+	struct unwind *unwind = arg;
 	bool interrupted;
 	Dwarf_Addr pc;
 
 	if (!dwfl_frame_pc(state, &pc, &interrupted) || !pc)
 		return DWARF_CB_ABORT;
-	if (u->out->h.n == NATIVE_FRAMES_MAX)
+	if (unwind->out->h.n == NATIVE_FRAMES_MAX)
 		return DWARF_CB_ABORT;
 	/* A return address is after the call, which may be the function's last instruction. */
-	add_frame(u, pc, interrupted ? pc : pc - 1);
-	u->left = u->regs->n_far && left_goroutine(u->out);
-	return u->left ? DWARF_CB_ABORT : DWARF_CB_OK;
+	add_frame(unwind, pc, interrupted ? pc : pc - 1);
+	unwind->left = unwind->regs->n_far && left_goroutine(unwind->out);
+	return unwind->left ? DWARF_CB_ABORT : DWARF_CB_OK;
 }
 
 /* Adds the frames of the goroutine. Returns whether they reach its first one. */
-static bool add_far_frames(struct unwind *u)
+static bool add_far_frames(struct unwind *unwind)
 {
-	for (uint32_t i = 0; i < u->regs->n_far && u->out->h.n < NATIVE_FRAMES_MAX; i++)
-		add_frame(u, u->regs->far[i], u->regs->far[i] - 1);
-	return u->regs->n_far < NATIVE_FAR_MAX && u->out->h.n < NATIVE_FRAMES_MAX;
+	for (uint32_t i = 0; i < unwind->regs->n_far && unwind->out->h.n < NATIVE_FRAMES_MAX; i++)
+		add_frame(unwind, unwind->regs->far[i], unwind->regs->far[i] - 1);
+	return unwind->regs->n_far < NATIVE_FAR_MAX && unwind->out->h.n < NATIVE_FRAMES_MAX;
 }
 
-/* Whether the stack ends in code of Go that is not the first of a thread or goroutine: the program
+/* True if the stack ends in code of Go that is not the first of a thread or goroutine: the program
  * has no tables to unwind it. */
-static bool lacks_tables_of_go(struct unwind *u)
+static bool lacks_tables_of_go(struct unwind *unwind)
 {
-	const struct wire_frames *out = u->out;
+	const struct wire_frames *out = unwind->out;
 	const char *function = out->h.n ? out->chars + out->v[out->h.n - 1].function : "";
-	Dwfl_Module *mod = dwfl_addrmodule(u->dwfl, u->regs->ip);
+	Dwfl_Module *mod = dwfl_addrmodule(unwind->dwfl, unwind->regs->ip);
 
-	return !u->left && mod && go_table_of(u, mod) && strncmp(function, "runtime.goexit", 14) &&
-	       strncmp(function, "runtime.mstart", 14) && strncmp(function, "_rt0_", 5);
+	return !unwind->left && mod && go_table_of(unwind, mod) &&
+	       strncmp(function, "runtime.goexit", 14) && strncmp(function, "runtime.mstart", 14) &&
+	       strncmp(function, "_rt0_", 5);
 }
 
 /* Unwinds by the frame pointers, which all functions of Go keep. Returns whether the stack is
  * whole. */
-static bool follow_frame_pointers(struct unwind *u)
+static bool follow_frame_pointers(struct unwind *unwind)
 {
-	uint64_t at = u->regs->fp - u->regs->sp, frame[2];
+	uint64_t at = unwind->regs->fp - unwind->regs->sp, frame[2];
 
-	u->out->h.n = 0;
-	u->out->text = 1;
-	add_frame(u, u->regs->ip, u->regs->ip);
-	while (u->out->h.n < NATIVE_FRAMES_MAX && at < u->size && u->size - at >= sizeof(frame)) {
-		memcpy(frame, u->stack + at, sizeof(frame));
+	unwind->out->h.n = 0;
+	unwind->out->text = 1;
+	add_frame(unwind, unwind->regs->ip, unwind->regs->ip);
+	while (unwind->out->h.n < NATIVE_FRAMES_MAX && at < unwind->size &&
+	       unwind->size - at >= sizeof(frame)) {
+		memcpy(frame, unwind->stack + at, sizeof(frame));
 		if (!frame[1])
 			return true;
-		add_frame(u, frame[1], frame[1] - 1);
-		if (frame[0] - u->regs->sp <= at) /* frames further out are above */
+		add_frame(unwind, frame[1], frame[1] - 1);
+		if (frame[0] - unwind->regs->sp <= at) /* frames further out are above */
 			return !frame[0];
-		at = frame[0] - u->regs->sp;
+		at = frame[0] - unwind->regs->sp;
 	}
-	return u->regs->n_far && add_far_frames(u);
+	return unwind->regs->n_far && add_far_frames(unwind);
 }
 
 /* Unwinds a stack into *ret, an answer. */
-static void unwind_stack(struct unwind *u, const struct native_regs *r, const uint8_t *stack,
-			 size_t size, struct wire_frames *ret)
+static void unwind_stack(struct unwind *unwind, const struct native_regs *regs,
+			 const uint8_t *stack, size_t size, struct wire_frames *ret)
 {
-	u->regs = r;
-	u->stack = stack;
-	u->size = size;
-	u->out = ret;
+	unwind->regs = regs;
+	unwind->stack = stack;
+	unwind->size = size;
+	unwind->out = ret;
 	ret->h = (struct wire_hdr){ .kind = WIRE_FRAMES };
 	ret->chars[0] = '\0';
 	ret->text = 1;
-	u->cut = u->left = false;
+	unwind->cut = unwind->left = false;
 	/* If libdwfl cannot read a return address, it ends as at the end of the stack. */
-	ret->whole = dwfl_getthread_frames(u->dwfl, THREAD, on_frame, u) == DWARF_CB_OK && !u->cut;
-	if (u->left)
-		ret->whole = add_far_frames(u);
-	else if (lacks_tables_of_go(u))
-		ret->whole = follow_frame_pointers(u);
+	ret->whole = dwfl_getthread_frames(unwind->dwfl, THREAD, on_frame, unwind) == DWARF_CB_OK &&
+		     !unwind->cut;
+	if (unwind->left)
+		ret->whole = add_far_frames(unwind);
+	else if (lacks_tables_of_go(unwind))
+		ret->whole = follow_frame_pointers(unwind);
 }
 
 /* ---- the helper ---- */
 
-static void send_answer(int fd, struct wire_frames *r)
+/* Sends an answer. Ends the helper if the recorder is gone. */
+static void send_answer(int fd, struct wire_frames *answer)
 {
 	struct iovec parts[] = {
-		{ r, offsetof(struct wire_frames, v) + r->h.n * sizeof(*r->v) },
-		{ r->chars, r->text },
+		{ answer, offsetof(struct wire_frames, v) + answer->h.n * sizeof(*answer->v) },
+		{ answer->chars, answer->text },
 	};
-	struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
-	if (sendmsg(fd, &m, MSG_NOSIGNAL) < 0)
+	if (sendmsg(fd, &message, MSG_NOSIGNAL) < 0)
 		_exit(0);
 }
 
 int helper__run(int fd)
 {
-	union request *q = malloc(sizeof(*q));
-	struct wire_frames *ret = malloc(sizeof(*ret));
-	struct unwind *u = new_unwind(fd);
-	size_t n;
+	union request *request = malloc(sizeof(*request));
+	struct wire_frames *answer = malloc(sizeof(*answer));
+	struct unwind *unwind = new_unwind(fd);
+	size_t len;
 	int passed;
 
-	if (!q || !ret || !u || helper__confine())
+	if (!request || !answer || !unwind || helper__confine())
 		return HELPER_UNUSABLE;
-	while ((n = (size_t)receive(fd, q, sizeof(*q), &passed))) {
+	while ((len = (size_t)receive(fd, request, sizeof(*request), &passed))) {
 		if (passed >= 0)
 			close(passed);
-		if (n >= sizeof(q->h) && q->h.kind == WIRE_MODULES && q->h.n <= WIRE_MODULES_MAX &&
-		    n == sizeof(q->h) + q->h.n * sizeof(struct wire_module)) {
-			set_modules(u, (const struct wire_module *)(q->bytes + sizeof(q->h)),
-				    q->h.n);
-		} else if (n >= sizeof(q->unwind) && q->h.kind == WIRE_UNWIND &&
-			   q->unwind.regs.n_far <= NATIVE_FAR_MAX) {
-			unwind_stack(u, &q->unwind.regs, q->bytes + sizeof(q->unwind),
-				     n - sizeof(q->unwind), ret);
-			send_answer(fd, ret);
+		if (len >= sizeof(request->h) && request->h.kind == WIRE_MODULES &&
+		    request->h.n <= WIRE_MODULES_MAX &&
+		    len == sizeof(request->h) + request->h.n * sizeof(struct wire_module)) {
+			set_modules(
+				unwind,
+				(const struct wire_module *)(request->bytes + sizeof(request->h)),
+				request->h.n);
+		} else if (len >= sizeof(request->unwind) && request->h.kind == WIRE_UNWIND &&
+			   request->unwind.regs.n_far <= NATIVE_FAR_MAX) {
+			unwind_stack(unwind, &request->unwind.regs,
+				     request->bytes + sizeof(request->unwind),
+				     len - sizeof(request->unwind), answer);
+			send_answer(fd, answer);
 		}
 	}
 	return 0;

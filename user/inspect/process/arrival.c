@@ -15,12 +15,12 @@ static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", 
 					 "libtorch_python." };
 
 /* True if the file's name begins with one of the first n names in `libraries`. */
-static bool is_library(const struct map *m, size_t n)
+static bool is_library(const struct map *map, size_t n)
 {
-	const char *base = strrchr(m->path, '/');
+	const char *base = strrchr(map->path, '/');
 	size_t i;
 
-	if (!base || !m->inode)
+	if (!base || !map->inode)
 		return false;
 	for (i = 0; i < n; i++) {
 		if (!strncmp(base + 1, libraries[i], strlen(libraries[i])))
@@ -29,12 +29,12 @@ static bool is_library(const struct map *m, size_t n)
 	return false;
 }
 
-bool arrival__maps_torch(const struct maps *m)
+bool arrival__maps_torch(const struct maps *maps)
 {
 	size_t i;
 
-	for (i = 0; i < m->n; i++) {
-		if (m->v[i].x && is_library(&m->v[i], NR_C10))
+	for (i = 0; i < maps->n; i++) {
+		if (maps->v[i].x && is_library(&maps->v[i], NR_C10))
 			return true;
 	}
 	return false;
@@ -47,12 +47,12 @@ bool arrival__is_cuda(const struct map *m)
 	return name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10));
 }
 
-bool arrival__maps_cuda(const struct maps *m)
+bool arrival__maps_cuda(const struct maps *maps)
 {
 	size_t i;
 
-	for (i = 0; i < m->n; i++)
-		if (arrival__is_cuda(&m->v[i]))
+	for (i = 0; i < maps->n; i++)
+		if (arrival__is_cuda(&maps->v[i]))
 			return true;
 	return false;
 }
@@ -62,76 +62,76 @@ static const char *const c10_functions[] = { "_ZN3c1025ProfiledCPUMemoryReporter
 					     "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv",
 					     "_ZN3c1015GetCPUAllocatorEv" };
 
-/* Whether the file of m defines one of the functions in c10. Does not read the file through the
- * process's memory: a page of it may have to wait for a file system that the process serves. */
-static bool has_c10(const struct proc *p, const struct map *m, bool unreadable)
+/* True if the mapped file defines one of the functions in c10. unreadable: the answer for a file
+ * that cannot be opened. Does not read the file through the process's memory: a page of it may have
+ * to wait for a file system that the process serves. */
+static bool has_c10(const struct proc *p, const struct map *map, bool unreadable)
 {
-	int fd = proc__open_map(p, m);
-	struct elf *e = fd < 0 ? NULL : elf__open_fd(fd);
+	int fd = proc__open_map(p, map);
+	struct elf *elf = fd < 0 ? NULL : elf__open_fd(fd);
 	/* A file that is no ELF file (ENOEXEC) is not PyTorch. */
-	bool ret = !e && (fd < 0 ? unreadable : errno != ENOEXEC);
+	bool ret = !elf && (fd < 0 ? unreadable : errno != ENOEXEC);
 	struct elf_sym sym;
 
-	for (size_t i = 0; e && !ret && i < sizeof(c10_functions) / sizeof(c10_functions[0]); i++)
-		ret = !elf__dynsym(e, c10_functions[i], &sym);
-	elf__free(e);
+	for (size_t k = 0; elf && !ret && k < sizeof(c10_functions) / sizeof(c10_functions[0]); k++)
+		ret = !elf__dynsym(elf, c10_functions[k], &sym);
+	elf__free(elf);
 	return ret;
 }
 
-bool arrival__maps_c10_functions(const struct proc *p, const struct maps *m, bool unreadable)
+bool arrival__maps_c10_functions(const struct proc *proc, const struct maps *maps, bool unreadable)
 {
 	int opened = 0;
 
 	/* Opens few files: a process with thousands of such names is not PyTorch. */
-	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
-		if (!m->v[i].x || !is_library(&m->v[i], NR_C10))
+	for (size_t i = 0; i < maps->n && opened < FILES_OPENED; i++) {
+		if (!maps->v[i].x || !is_library(&maps->v[i], NR_C10))
 			continue;
-		if (has_c10(p, &m->v[i], unreadable))
+		if (has_c10(proc, &maps->v[i], unreadable))
 			return true;
 		opened++;
 	}
 	return false;
 }
 
-/* Whether the dynamic linker has relocated a library: the first pointer in its .init_array points
- * into it. first: the library's lowest mapping. */
-static bool is_relocated(const struct proc *p, const struct maps *m, const struct map *first)
+/* True if the dynamic linker has relocated a library, or if that is unknown: the first pointer in
+ * its .init_array points into it. first: the library's lowest mapping. */
+static bool is_relocated(const struct proc *proc, const struct maps *maps, const struct map *first)
 {
 	uint64_t bias, addr, size, init_func, end = first->end;
 	const struct map *map;
 	bool known = false;
-	struct elf *e;
+	struct elf *elf;
 
-	for (map = first; map < m->v + m->n; map++) {
+	for (map = first; map < maps->v + maps->n; map++) {
 		if (map->inode == first->inode && !strcmp(map->path, first->path))
 			end = map->end;
 	}
-	e = elf__open_map(p, first);
-	if (!e)
+	elf = elf__open_map(proc, first);
+	if (!elf)
 		return true;
-	known = !elf__bias(e, first->start, first->offset, &bias) &&
-		!elf__section(e, ".init_array", &addr, &size) && size >= sizeof(init_func) &&
-		!proc__read_u64(p, bias + addr, &init_func);
-	elf__free(e);
-	/* Without proof that it is not relocated, assume that it is. */
+	known = !elf__bias(elf, first->start, first->offset, &bias) &&
+		!elf__section(elf, ".init_array", &addr, &size) && size >= sizeof(init_func) &&
+		!proc__read_u64(proc, bias + addr, &init_func);
+	elf__free(elf);
 	return !known || (init_func >= first->start && init_func < end);
 }
 
-bool arrival__no_torch_code_ran(const struct proc *p, const struct maps *m)
+bool arrival__no_torch_code_ran(const struct proc *proc, const struct maps *maps)
 {
 	const char *last = "";
 	bool any = false;
 	size_t i;
 
-	for (i = 0; i < m->n; i++) {
-		const struct map *map = &m->v[i];
+	for (i = 0; i < maps->n; i++) {
+		const struct map *map = &maps->v[i];
 
 		if (!is_library(map, sizeof(libraries) / sizeof(libraries[0])) ||
 		    !strcmp(map->path, last))
 			continue;
 		last = map->path;
 		any = true;
-		if (!is_relocated(p, m, map))
+		if (!is_relocated(proc, maps, map))
 			return true;
 	}
 	return !any;

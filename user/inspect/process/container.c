@@ -68,7 +68,7 @@ static void copy_text(char *to, size_t size, const char *from, size_t len)
 }
 
 /* Sets the runtime from the prefix of the id, or from an outer component. */
-static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
+static void set_runtime(struct cgroup *cgroup, const char *prefix, size_t len)
 {
 	static const struct {
 		const char *prefix, *name;
@@ -81,14 +81,14 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (strlen(known[i].prefix) == len && !memcmp(known[i].prefix, prefix, len))
-			copy_text(c->runtime, sizeof(c->runtime), known[i].name,
+			copy_text(cgroup->runtime, sizeof(cgroup->runtime), known[i].name,
 				  strlen(known[i].name));
 	}
 }
 
 /* Stores the container id of a path component such as "<id>" or "docker-<id>.scope". False: the
  * component has no id. */
-static bool take_container(struct cgroup *c, const char *part, size_t len)
+static bool take_container(struct cgroup *cgroup, const char *part, size_t len)
 {
 	size_t prefix_len;
 
@@ -98,14 +98,14 @@ static bool take_container(struct cgroup *c, const char *part, size_t len)
 	prefix_len = len - ID_LEN;
 	if (prefix_len && (part[prefix_len - 1] != '-' || ends_with(part, prefix_len, "conmon-")))
 		return false;
-	copy_text(c->container, sizeof(c->container), part + prefix_len, ID_LEN);
-	c->name[0] = c->runtime[0] = '\0';
+	copy_text(cgroup->container, sizeof(cgroup->container), part + prefix_len, ID_LEN);
+	cgroup->name[0] = cgroup->runtime[0] = '\0';
 	if (prefix_len)
-		set_runtime(c, part, prefix_len - 1);
+		set_runtime(cgroup, part, prefix_len - 1);
 	return true;
 }
 
-/* Whether s begins with a UID: 8-4-4-4-12 hexadecimal digits, with this dash. */
+/* True if s begins with a UID: 8-4-4-4-12 hexadecimal digits, with this dash. */
 static bool is_uid(const char *s, char dash)
 {
 	static const size_t dashes[] = { 8, 13, 18, 23 };
@@ -123,7 +123,7 @@ static bool is_uid(const char *s, char dash)
 	return true;
 }
 
-/* Whether the component ends with "pod" and a UID of this length; does not check the UID. */
+/* True if the component ends with "pod" and a UID of this length; does not check the UID. */
 static bool ends_with_uid(const char *part, size_t len, size_t uid_len)
 {
 	return len >= uid_len + 3 && !memcmp(part + len - uid_len - 3, "pod", 3);
@@ -131,7 +131,7 @@ static bool ends_with_uid(const char *part, size_t len, size_t uid_len)
 
 /* Stores the pod's UID, if a path component is "pod<uid>" or like
  * "kubepods-burstable-pod<uid_>.slice". True: it is. */
-static bool take_pod(struct cgroup *c, const char *part, size_t len)
+static bool take_pod(struct cgroup *cgroup, const char *part, size_t len)
 {
 	size_t i, uid_len = UID_LEN;
 
@@ -144,48 +144,48 @@ static bool take_pod(struct cgroup *c, const char *part, size_t len)
 	part += len - uid_len;
 	if (uid_len == UID_LEN ? !is_uid(part, '-') && !is_uid(part, '_') : !is_hex(part, uid_len))
 		return false;
-	copy_text(c->pod, sizeof(c->pod), part, uid_len);
+	copy_text(cgroup->pod, sizeof(cgroup->pod), part, uid_len);
 	for (i = 0; i < uid_len; i++)
-		c->pod[i] = c->pod[i] == '_' ? '-' : c->pod[i];
+		cgroup->pod[i] = cgroup->pod[i] == '_' ? '-' : cgroup->pod[i];
 	return true;
 }
 
 /* Stores the name of a container without an id. False: the name is empty. */
-static bool take_name(struct cgroup *c, const char *runtime, const char *name, size_t len)
+static bool take_name(struct cgroup *cgroup, const char *runtime, const char *name, size_t len)
 {
 	if (!len)
 		return false;
-	copy_text(c->runtime, sizeof(c->runtime), runtime, strlen(runtime));
-	copy_text(c->name, sizeof(c->name), name, len);
-	c->container[0] = '\0';
+	copy_text(cgroup->runtime, sizeof(cgroup->runtime), runtime, strlen(runtime));
+	copy_text(cgroup->name, sizeof(cgroup->name), name, len);
+	cgroup->container[0] = '\0';
 	return true;
 }
 
 /* Stores a container's name, if a path component has one instead of an id (LXC, nspawn). True: it
  * has. previous: the component before it. */
-static bool take_named(struct cgroup *c, const char *part, size_t len, const char *previous,
+static bool take_named(struct cgroup *cgroup, const char *part, size_t len, const char *previous,
 		       size_t previous_len)
 {
 	static const char payload[] = "lxc.payload.", machine[] = "machine-",
 			  nspawn[] = "systemd-nspawn@";
 
 	if (len > strlen(payload) && !memcmp(part, payload, strlen(payload)))
-		return take_name(c, "lxc", part + strlen(payload), len - strlen(payload));
+		return take_name(cgroup, "lxc", part + strlen(payload), len - strlen(payload));
 	if (previous_len == 3 && !memcmp(previous, "lxc", 3))
-		return take_name(c, "lxc", part, len);
+		return take_name(cgroup, "lxc", part, len);
 	if (len > strlen(machine) && !memcmp(part, machine, strlen(machine)) &&
 	    ends_with(part, len, ".scope") && !memmem(part, len, "qemu", 4))
-		return take_name(c, "nspawn", part + strlen(machine),
+		return take_name(cgroup, "nspawn", part + strlen(machine),
 				 len - strlen(machine) - strlen(".scope"));
 	if (len > strlen(nspawn) && !memcmp(part, nspawn, strlen(nspawn)) &&
 	    ends_with(part, len, ".service"))
-		return take_name(c, "nspawn", part + strlen(nspawn),
+		return take_name(cgroup, "nspawn", part + strlen(nspawn),
 				 len - strlen(nspawn) - strlen(".service"));
 	return false;
 }
 
-/* Parses one hierarchy's path into *c. True: the path has a container or a pod. */
-static bool parse_path(struct cgroup *c, const char *path, size_t len)
+/* Parses one hierarchy's path into *cgroup. True: the path has a container or a pod. */
+static bool parse_path(struct cgroup *cgroup, const char *path, size_t len)
 {
 	const char *part = path, *previous = path, *end = path + len;
 	size_t len_part, previous_len = 0;
@@ -195,15 +195,15 @@ static bool parse_path(struct cgroup *c, const char *path, size_t len)
 		len_part = 0;
 		while (part + len_part < end && part[len_part] != '/' && part[len_part] != ':')
 			len_part++;
-		if (take_container(c, part, len_part)) {
+		if (take_container(cgroup, part, len_part)) {
 			found = true;
-			if (previous_len && !c->runtime[0])
-				set_runtime(c, previous, previous_len);
-		} else if (take_pod(c, part, len_part)) {
+			if (previous_len && !cgroup->runtime[0])
+				set_runtime(cgroup, previous, previous_len);
+		} else if (take_pod(cgroup, part, len_part)) {
 			/* Outer components only describe the node of the pod. */
 			found = true;
-			c->container[0] = c->name[0] = c->runtime[0] = '\0';
-		} else if (take_named(c, part, len_part, previous, previous_len)) {
+			cgroup->container[0] = cgroup->name[0] = cgroup->runtime[0] = '\0';
+		} else if (take_named(cgroup, part, len_part, previous, previous_len)) {
 			found = true;
 		}
 	}
@@ -230,30 +230,32 @@ static int rank_line(const char *line, size_t len, const char **path, size_t *pa
 	return memmem(colon + 1, controllers_len, "memory", 6) ? 3 : 2;
 }
 
-/* Takes the hierarchy with the highest rank; any with a container or pod outranks all others. */
+/* Takes the hierarchy with the highest rank. Any with a container or a pod outranks all others. */
 void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 {
-	struct cgroup c;
+	struct cgroup candidate;
 	const char *path = NULL, *end;
-	size_t n, path_len = 0;
-	int weight, best = 0;
+	size_t len_line, path_len = 0;
+	int rank, best_rank = 0;
 
 	memset(ret, 0, sizeof(*ret));
-	for (; len; text += n, len -= n) {
+	for (; len; text += len_line, len -= len_line) {
 		end = memchr(text, '\n', len);
-		n = end ? (size_t)(end - text) : len;
-		weight = n && !memchr(text, '\0', n) ? rank_line(text, n, &path, &path_len) : 0;
-		memset(&c, 0, sizeof(c));
-		c.deleted = weight && ends_with(path, path_len, DELETED);
-		path_len -= c.deleted ? strlen(DELETED) : 0;
-		if (weight && path_len < PATH_TEXT_MAX && parse_path(&c, path, path_len))
-			weight += 8; /* preferred to all without */
-		if (weight > best) {
-			best = weight;
-			*ret = c;
+		len_line = end ? (size_t)(end - text) : len;
+		rank = len_line && !memchr(text, '\0', len_line)
+			       ? rank_line(text, len_line, &path, &path_len)
+			       : 0;
+		memset(&candidate, 0, sizeof(candidate));
+		candidate.deleted = rank && ends_with(path, path_len, DELETED);
+		path_len -= candidate.deleted ? strlen(DELETED) : 0;
+		if (rank && path_len < PATH_TEXT_MAX && parse_path(&candidate, path, path_len))
+			rank += 8; /* more than rank_line() gives */
+		if (rank > best_rank) {
+			best_rank = rank;
+			*ret = candidate;
 			copy_text(ret->path, sizeof(ret->path), path, path_len);
 		}
-		n += end ? 1 : 0;
+		len_line += end ? 1 : 0;
 	}
 }
 
@@ -426,24 +428,24 @@ static void read_containerenv(pid_t pid, struct container_names *n)
 
 /* Reads the initial environment: a pod's name is the HOSTNAME of its processes, and manifests often
  * set POD_NAME. */
-static void read_environment(pid_t pid, struct container_names *n)
+static void read_environment(pid_t pid, struct container_names *names)
 {
-	static const char *const variables[] = { "POD_NAME=", "HOSTNAME=" };
-	static const char *const from[] = { "POD_NAME", "HOSTNAME" };
-	char *text = malloc(FILE_MAX + 1), *p;
+	static const char *const prefixes[] = { "POD_NAME=", "HOSTNAME=" };
+	static const char *const sources[] = { "POD_NAME", "HOSTNAME" };
+	char *text = malloc(FILE_MAX + 1), *variable;
 	ssize_t len;
 	size_t i, size;
 
 	if (!text)
 		return;
 	len = io__text_of_process(pid, "environ", text, FILE_MAX + 1);
-	for (i = 0; i < 2 && !n->pod[0]; i++) {
-		for (p = text; p < text + len; p += strlen(p) + 1) {
-			size = strlen(variables[i]);
-			if (strncmp(p, variables[i], size))
+	for (i = 0; i < 2 && !names->pod[0]; i++) {
+		for (variable = text; variable < text + len; variable += strlen(variable) + 1) {
+			size = strlen(prefixes[i]);
+			if (strncmp(variable, prefixes[i], size))
 				continue;
-			set_text(n->pod, p + size);
-			n->pod_from = n->pod[0] ? from[i] : NULL;
+			set_text(names->pod, variable + size);
+			names->pod_from = names->pod[0] ? sources[i] : NULL;
 			break;
 		}
 	}
@@ -451,21 +453,21 @@ static void read_environment(pid_t pid, struct container_names *n)
 }
 
 /* Tries the sources in turn: first those that the container cannot change. */
-void container__names(pid_t pid, const struct cgroup *c, const char *root,
+void container__names(pid_t pid, const struct cgroup *cgroup, const char *root,
 		      struct container_names *ret)
 {
 	memset(ret, 0, sizeof(*ret));
-	if (c->name[0]) {
-		set_text(ret->name, c->name);
+	if (cgroup->name[0]) {
+		set_text(ret->name, cgroup->name);
 		ret->name_from = "cgroup";
 	}
-	if (c->container[0])
-		read_docker(root, c->container, ret);
-	if (c->container[0] && !ret->name[0])
-		read_bundles(root, c->container, ret);
-	if (c->container[0] && !ret->name[0])
+	if (cgroup->container[0])
+		read_docker(root, cgroup->container, ret);
+	if (cgroup->container[0] && !ret->name[0])
+		read_bundles(root, cgroup->container, ret);
+	if (cgroup->container[0] && !ret->name[0])
 		read_containerenv(pid, ret);
-	if (c->pod[0] && !ret->pod[0])
+	if (cgroup->pod[0] && !ret->pod[0])
 		read_environment(pid, ret);
 }
 
@@ -481,18 +483,18 @@ static unsigned count_ids(const char *path)
 	return n;
 }
 
-bool container__is_gone(const struct cgroup *c, const char *root)
+bool container__is_gone(const struct cgroup *cgroup, const char *root)
 {
 	char path[PATH_MAX];
 
-	if (c->deleted)
+	if (cgroup->deleted)
 		return true;
 	/* docker inside of a container has its files there. */
-	if (strcmp(c->runtime, "docker") != 0 || count_ids(c->path) != 1)
+	if (strcmp(cgroup->runtime, "docker") != 0 || count_ids(cgroup->path) != 1)
 		return false;
 	snprintf(path, sizeof(path), "%s/var/lib/docker/containers", root);
 	if (access(path, F_OK))
 		return false;
-	snprintf(path, sizeof(path), "%s/var/lib/docker/containers/%s", root, c->container);
+	snprintf(path, sizeof(path), "%s/var/lib/docker/containers/%s", root, cgroup->container);
 	return access(path, F_OK) && errno == ENOENT;
 }

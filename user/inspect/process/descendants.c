@@ -19,26 +19,28 @@ struct list {
 	size_t n;
 };
 
-static void add_children_of_thread(const char *path, pid_t parent, struct list *l)
+/* Appends the PIDs in a file "children" of /proc. A file that is gone has none. */
+static void add_children_of_thread(const char *path, pid_t parent, struct list *list)
 {
-	FILE *f = fopen(path, "re");
+	FILE *file = fopen(path, "re");
 	long pid;
 
-	if (!f)
+	if (!file)
 		return;
-	while (l->n < MAX_PROCESSES && fscanf(f, "%ld", &pid) == 1) {
+	while (list->n < MAX_PROCESSES && fscanf(file, "%ld", &pid) == 1) {
 		if (pid <= 0)
 			continue;
-		l->parent[l->n] = parent;
-		l->pid[l->n++] = pid;
+		list->parent[list->n] = parent;
+		list->pid[list->n++] = pid;
 	}
-	fclose(f);
+	fclose(file);
 }
 
-static void add_children(pid_t pid, struct list *l)
+/* Appends the children of all threads of a process. */
+static void add_children(pid_t pid, struct list *list)
 {
 	char path[64];
-	struct dirent *d;
+	struct dirent *entry;
 	size_t threads = 0;
 	DIR *dir;
 	long tid;
@@ -47,58 +49,58 @@ static void add_children(pid_t pid, struct list *l)
 	dir = opendir(path);
 	if (!dir)
 		return;
-	while (threads < MAX_THREADS && (d = readdir(dir))) {
-		tid = strtol(d->d_name, NULL, 10);
+	while (threads < MAX_THREADS && (entry = readdir(dir))) {
+		tid = strtol(entry->d_name, NULL, 10);
 		if (tid <= 0)
 			continue;
 		threads++;
 		snprintf(path, sizeof(path), "/proc/%d/task/%ld/children", (int)pid, tid);
-		add_children_of_thread(path, pid, l);
+		add_children_of_thread(path, pid, list);
 	}
 	closedir(dir);
 }
 
 bool descendants__has_torch(pid_t pid)
 {
-	struct proc *p = proc__open(pid);
+	struct proc *proc = proc__open(pid);
 	struct maps maps;
 	bool ret = false;
 
-	if (p && !proc__maps(p, &maps)) {
-		ret = arrival__maps_c10_functions(p, &maps, false);
+	if (proc && !proc__maps(proc, &maps)) {
+		ret = arrival__maps_c10_functions(proc, &maps, false);
 		maps__free(&maps);
 	}
-	proc__free(p);
+	proc__free(proc);
 	return ret;
 }
 
 size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
 {
-	struct list l = { 0 };
+	struct list list = { 0 };
 	size_t i, n = 0;
 
-	add_children(pid, &l); /* the loop appends the children of each descendant */
-	for (i = 0; i < l.n; i++) {
-		if (descendants__has_torch(l.pid[i])) {
+	add_children(pid, &list); /* the loop appends the children of each descendant */
+	for (i = 0; i < list.n; i++) {
+		if (descendants__has_torch(list.pid[i])) {
 			if (n < max)
-				pids[n] = l.pid[i];
+				pids[n] = list.pid[i];
 			n++;
 		}
-		add_children(l.pid[i], &l);
+		add_children(list.pid[i], &list);
 	}
 	return n;
 }
 
 size_t descendants__list(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
 {
-	struct list l = { 0 };
+	struct list list = { 0 };
 	size_t i;
 
-	add_children(pid, &l); /* the loop appends the children of each descendant */
-	for (i = 0; i < l.n && i < max; i++) {
-		pids[i] = l.pid[i];
-		parents[i] = l.parent[i];
-		add_children(l.pid[i], &l);
+	add_children(pid, &list); /* the loop appends the children of each descendant */
+	for (i = 0; i < list.n && i < max; i++) {
+		pids[i] = list.pid[i];
+		parents[i] = list.parent[i];
+		add_children(list.pid[i], &list);
 	}
 	return i;
 }

@@ -55,283 +55,290 @@ struct elf {
 #define NOTES_MAX (64u << 10)
 
 /* Offset in fd, or address in the process, of a part of the file. 0; -EIO: not completely mapped. */
-static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret)
+static int place_of(const struct elf *elf, uint64_t off, size_t len, uint64_t *ret)
 {
 	size_t i;
 
 	*ret = off;
-	for (i = 0; i < e->n_pieces; i++) {
-		const struct piece *p = &e->piece[i];
+	for (i = 0; i < elf->n_pieces; i++) {
+		const struct piece *p = &elf->piece[i];
 
 		if (off < p->off || off - p->off >= p->len || len > p->len - (off - p->off))
 			continue;
 		*ret = p->addr + (off - p->off);
 		return 0;
 	}
-	return e->n_pieces ? -EIO : 0;
+	return elf->n_pieces ? -EIO : 0;
 }
 
 /* Reads the file's bytes at off. 0; -ERANGE: beyond the file; -EIO. */
-static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
+static int read_file(const struct elf *elf, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end, at;
 
-	if (__builtin_add_overflow(off, len, &end) || end > e->size)
+	if (__builtin_add_overflow(off, len, &end) || end > elf->size)
 		return -ERANGE;
-	if (place_of(e, off, len, &at))
+	if (place_of(elf, off, len, &at))
 		return -EIO;
 	/* proc__read() does not use /proc/PID/mem, which would hold the address space's lock until
 	 * the server of the file system replies. Meanwhile the process could not fork, and no probe
 	 * be attached. */
-	if (e->process)
-		return proc__read(e->process, at, buf, len) ? -EIO : 0;
+	if (elf->process)
+		return proc__read(elf->process, at, buf, len) ? -EIO : 0;
 	/* Fewer bytes mean an I/O error, or that the file was truncated meanwhile. */
-	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
+	return io__pread(elf->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
 
 /* Reads len bytes at offset `off` of a span. 0, -ERANGE beyond the file or the span, -EIO. */
-static int read_span(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len)
+static int read_span(const struct elf *elf, const struct span *span, uint64_t off, void *buf,
+		     size_t len)
 {
 	uint64_t end;
 
-	if (__builtin_add_overflow(off, len, &end) || end > s->len)
+	if (__builtin_add_overflow(off, len, &end) || end > span->len)
 		return -ERANGE;
-	return read_file(e, s->off + off, buf, len);
+	return read_file(elf, span->off + off, buf, len);
 }
 
 /* The span, cut at the file's end. */
-static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
+static struct span span_in_file(const struct elf *elf, uint64_t off, uint64_t len)
 {
-	if (off >= e->size)
+	if (off >= elf->size)
 		return (struct span){ 0, 0 };
-	return (struct span){ off, len < e->size - off ? len : e->size - off };
+	return (struct span){ off, len < elf->size - off ? len : elf->size - off };
 }
 
 /* Sets *ret from vaddr to the end of its segment's bytes in the file. 0; -ERANGE: no segment has
  * vaddr in the file. */
-static int span_at(const struct elf *e, uint64_t vaddr, struct span *ret)
+static int span_at(const struct elf *elf, uint64_t vaddr, struct span *ret)
 {
 	const Elf64_Phdr *ph;
 	uint64_t within, off;
 	uint32_t i;
 
-	for (i = 0; i < e->ph_n; i++) {
-		ph = &e->ph[i];
+	for (i = 0; i < elf->ph_n; i++) {
+		ph = &elf->ph[i];
 		if (ph->p_type != PT_LOAD || vaddr < ph->p_vaddr)
 			continue;
 		within = vaddr - ph->p_vaddr;
 		if (within >= ph->p_filesz || __builtin_add_overflow(ph->p_offset, within, &off))
 			continue;
-		*ret = span_in_file(e, off, ph->p_filesz - within);
+		*ret = span_in_file(elf, off, ph->p_filesz - within);
 		return ret->len ? 0 : -ERANGE;
 	}
 	return -ERANGE;
 }
 
-static int load_phdrs(struct elf *e, const Elf64_Ehdr *eh)
+/* Reads the program headers. Returns 0, -ENOEXEC or -ENOMEM. */
+static int load_phdrs(struct elf *elf, const Elf64_Ehdr *header)
 {
-	if (!eh->e_phnum)
+	if (!header->e_phnum)
 		return 0;
-	if (eh->e_phentsize != sizeof(Elf64_Phdr) || eh->e_phnum > PHDR_MAX)
+	if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum > PHDR_MAX)
 		return -ENOEXEC;
-	e->ph = malloc(eh->e_phnum * sizeof(*e->ph));
-	if (!e->ph)
+	elf->ph = malloc(header->e_phnum * sizeof(*elf->ph));
+	if (!elf->ph)
 		return -ENOMEM;
-	if (read_file(e, eh->e_phoff, e->ph, eh->e_phnum * sizeof(*e->ph)))
+	if (read_file(elf, header->e_phoff, elf->ph, header->e_phnum * sizeof(*elf->ph)))
 		return -ENOEXEC;
-	e->ph_n = eh->e_phnum;
+	elf->ph_n = header->e_phnum;
 	return 0;
 }
 
 /* Section headers are optional: unreadable ones are left out. Only ENOMEM is an error. */
-static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
+static int load_shdrs(struct elf *elf, const Elf64_Ehdr *header)
 {
-	uint64_t n = eh->e_shnum;
-	uint32_t strndx = eh->e_shstrndx;
+	uint64_t count = header->e_shnum;
+	uint32_t strndx = header->e_shstrndx;
 	Elf64_Shdr first, *sh;
 
-	if (!eh->e_shoff || eh->e_shentsize != sizeof(first) ||
-	    read_file(e, eh->e_shoff, &first, sizeof(first)))
+	if (!header->e_shoff || header->e_shentsize != sizeof(first) ||
+	    read_file(elf, header->e_shoff, &first, sizeof(first)))
 		return 0;
-	if (!n)
-		n = first.sh_size; /* above 65279 sections the number is here */
+	if (!count)
+		count = first.sh_size; /* above 65279 sections the number is here */
 	if (strndx == SHN_XINDEX)
 		strndx = first.sh_link;
-	if (!n || n > SHDR_MAX)
+	if (!count || count > SHDR_MAX)
 		return 0;
-	sh = malloc(n * sizeof(*sh));
+	sh = malloc(count * sizeof(*sh));
 	if (!sh)
 		return -ENOMEM;
-	if (read_file(e, eh->e_shoff, sh, n * sizeof(*sh))) {
+	if (read_file(elf, header->e_shoff, sh, count * sizeof(*sh))) {
 		free(sh);
 		return 0;
 	}
-	e->sh = sh;
-	e->sh_n = (uint32_t)n;
-	if (strndx < n && sh[strndx].sh_type == SHT_STRTAB)
-		e->shstr = span_in_file(e, sh[strndx].sh_offset, sh[strndx].sh_size);
+	elf->sh = sh;
+	elf->sh_n = (uint32_t)count;
+	if (strndx < count && sh[strndx].sh_type == SHT_STRTAB)
+		elf->shstr = span_in_file(elf, sh[strndx].sh_offset, sh[strndx].sh_size);
 	return 0;
 }
 
 /* Reads a NUL-terminated string from the dynamic symbols' string table, cut to size. */
-static void read_string(const struct elf *e, uint64_t off, char *buf, size_t size)
+static void read_string(const struct elf *elf, uint64_t off, char *buf, size_t size)
 {
 	size_t len;
 
-	if (off >= e->strtab.len)
+	if (off >= elf->strtab.len)
 		return;
-	len = e->strtab.len - off < size - 1 ? e->strtab.len - off : size - 1;
-	if (read_span(e, &e->strtab, off, buf, len))
+	len = elf->strtab.len - off < size - 1 ? elf->strtab.len - off : size - 1;
+	if (read_span(elf, &elf->strtab, off, buf, len))
 		len = 0;
 	buf[len] = '\0';
 }
 
 /* Finds a table by its dynamic entry. In a process's memory the dynamic linker has mostly replaced
  * the virtual addresses in entries by addresses. */
-static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
+static int table_at(const struct elf *elf, uint64_t ptr, struct span *ret)
 {
 	uint64_t bias;
 
-	if (!span_at(e, ptr, ret))
+	if (!span_at(elf, ptr, ret))
 		return 0;
-	if (!e->n_pieces || elf__bias(e, e->piece[0].addr, e->piece[0].off, &bias))
+	if (!elf->n_pieces || elf__bias(elf, elf->piece[0].addr, elf->piece[0].off, &bias))
 		return -ERANGE;
-	return span_at(e, ptr - bias, ret);
+	return span_at(elf, ptr - bias, ret);
 }
 
 /* Finds the tables that the dynamic segment names. Only ENOMEM is an error. */
-static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
+static int read_dynamic(struct elf *elf, const Elf64_Phdr *segment)
 {
-	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
+	uint64_t count = segment->p_filesz / sizeof(Elf64_Dyn), i;
 	uint64_t by_tag[DT_NUM] = { [DT_SONAME] = UINT64_MAX }, gnu_hash = 0;
 	Elf64_Dyn *dyn;
 
-	if (n > DYN_MAX)
-		n = DYN_MAX;
-	dyn = malloc(n ? n * sizeof(*dyn) : 1);
+	if (count > DYN_MAX)
+		count = DYN_MAX;
+	dyn = malloc(count ? count * sizeof(*dyn) : 1);
 	if (!dyn)
 		return -ENOMEM;
-	if (read_file(e, ph->p_offset, dyn, n * sizeof(*dyn)))
-		n = 0;
-	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
+	if (read_file(elf, segment->p_offset, dyn, count * sizeof(*dyn)))
+		count = 0;
+	for (i = 0; i < count && dyn[i].d_tag != DT_NULL; i++) {
 		if (dyn[i].d_tag == DT_GNU_HASH)
 			gnu_hash = dyn[i].d_un.d_ptr;
 		else if ((uint64_t)dyn[i].d_tag < DT_NUM)
 			by_tag[dyn[i].d_tag] = dyn[i].d_un.d_val;
 	}
 	free(dyn);
-	if (by_tag[DT_RELA] && !table_at(e, by_tag[DT_RELA], &e->rela) &&
-	    by_tag[DT_RELASZ] < e->rela.len)
-		e->rela.len = by_tag[DT_RELASZ];
+	if (by_tag[DT_RELA] && !table_at(elf, by_tag[DT_RELA], &elf->rela) &&
+	    by_tag[DT_RELASZ] < elf->rela.len)
+		elf->rela.len = by_tag[DT_RELASZ];
 	if (!by_tag[DT_SYMTAB] || !by_tag[DT_STRTAB] ||
-	    table_at(e, by_tag[DT_SYMTAB], &e->symtab) ||
-	    table_at(e, by_tag[DT_STRTAB], &e->strtab)) {
-		e->symtab = e->strtab = (struct span){ 0, 0 };
+	    table_at(elf, by_tag[DT_SYMTAB], &elf->symtab) ||
+	    table_at(elf, by_tag[DT_STRTAB], &elf->strtab)) {
+		elf->symtab = elf->strtab = (struct span){ 0, 0 };
 		return 0;
 	}
-	e->symtab_vaddr = by_tag[DT_SYMTAB];
-	if (by_tag[DT_STRSZ] < e->strtab.len)
-		e->strtab.len = by_tag[DT_STRSZ];
+	elf->symtab_vaddr = by_tag[DT_SYMTAB];
+	if (by_tag[DT_STRSZ] < elf->strtab.len)
+		elf->strtab.len = by_tag[DT_STRSZ];
 	/* Without a hash table, slower look-ups remain. */
 	if (gnu_hash)
-		(void)table_at(e, gnu_hash, &e->gnu_hash);
+		(void)table_at(elf, gnu_hash, &elf->gnu_hash);
 	if (by_tag[DT_HASH])
-		(void)table_at(e, by_tag[DT_HASH], &e->sysv_hash);
-	read_string(e, by_tag[DT_SONAME], e->soname, sizeof(e->soname));
+		(void)table_at(elf, by_tag[DT_HASH], &elf->sysv_hash);
+	read_string(elf, by_tag[DT_SONAME], elf->soname, sizeof(elf->soname));
 	return 0;
 }
 
 /* Finds the symbol tables. The dynamic segment takes precedence, since the loader uses it and tools
  * keep it valid. Section headers add the exact number of symbols. */
-static int find_tables(struct elf *e)
+static int find_tables(struct elf *elf)
 {
 	uint32_t i;
 	int err;
 
-	for (i = 0; i < e->ph_n; i++) {
-		if (e->ph[i].p_type != PT_DYNAMIC)
+	for (i = 0; i < elf->ph_n; i++) {
+		if (elf->ph[i].p_type != PT_DYNAMIC)
 			continue;
-		err = read_dynamic(e, &e->ph[i]);
+		err = read_dynamic(elf, &elf->ph[i]);
 		if (err)
 			return err;
 		break;
 	}
-	for (i = 0; i < e->sh_n; i++) {
-		const Elf64_Shdr *sh = &e->sh[i];
+	for (i = 0; i < elf->sh_n; i++) {
+		const Elf64_Shdr *sh = &elf->sh[i];
 
-		if (sh->sh_type != SHT_DYNSYM || sh->sh_link >= e->sh_n)
+		if (sh->sh_type != SHT_DYNSYM || sh->sh_link >= elf->sh_n)
 			continue;
-		if (e->symtab.len && sh->sh_addr != e->symtab_vaddr)
+		if (elf->symtab.len && sh->sh_addr != elf->symtab_vaddr)
 			continue; /* not the dynamic segment's table */
-		if (!e->symtab.len)
-			e->strtab = span_in_file(e, e->sh[sh->sh_link].sh_offset,
-						 e->sh[sh->sh_link].sh_size);
-		if (!e->symtab.len || sh->sh_size < e->symtab.len)
-			e->symtab = span_in_file(e, e->symtab.len ? e->symtab.off : sh->sh_offset,
-						 sh->sh_size);
-		e->sym_n = sh->sh_size / sizeof(Elf64_Sym);
+		if (!elf->symtab.len)
+			elf->strtab = span_in_file(elf, elf->sh[sh->sh_link].sh_offset,
+						   elf->sh[sh->sh_link].sh_size);
+		if (!elf->symtab.len || sh->sh_size < elf->symtab.len)
+			elf->symtab = span_in_file(
+				elf, elf->symtab.len ? elf->symtab.off : sh->sh_offset,
+				sh->sh_size);
+		elf->sym_n = sh->sh_size / sizeof(Elf64_Sym);
 		break;
 	}
 	return 0;
 }
 
-static int read_headers(struct elf *e)
+/* Reads the headers and finds the tables. elf->fd or the mapped pieces are set. Returns 0 or a
+ * negative errno. */
+static int read_headers(struct elf *elf)
 {
-	Elf64_Ehdr eh;
+	Elf64_Ehdr header;
 	struct stat st;
 	int err;
 
-	if (!e->n_pieces) {
-		if (fstat(e->fd, &st))
+	if (!elf->n_pieces) {
+		if (fstat(elf->fd, &st))
 			return -EIO;
-		if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(eh))
+		if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(header))
 			return -ENOEXEC;
-		e->size = (uint64_t)st.st_size;
+		elf->size = (uint64_t)st.st_size;
 	}
-	err = read_file(e, 0, &eh, sizeof(eh));
+	err = read_file(elf, 0, &header, sizeof(header));
 	if (err)
 		return -EIO;
-	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) || eh.e_ident[EI_CLASS] != ELFCLASS64 ||
-	    eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_ident[EI_VERSION] != EV_CURRENT ||
-	    (eh.e_type != ET_DYN && eh.e_type != ET_EXEC))
+	if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+	    header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_ident[EI_VERSION] != EV_CURRENT ||
+	    (header.e_type != ET_DYN && header.e_type != ET_EXEC))
 		return -ENOEXEC;
-	e->machine = eh.e_machine;
-	err = load_phdrs(e, &eh) ?: load_shdrs(e, &eh);
-	return err ?: find_tables(e);
+	elf->machine = header.e_machine;
+	err = load_phdrs(elf, &header) ?: load_shdrs(elf, &header);
+	return err ?: find_tables(elf);
 }
 
+/* Takes fd, also on failure. NULL: errno is set. */
 static struct elf *new_elf(int fd)
 {
-	struct elf *e = calloc(1, sizeof(*e));
+	struct elf *elf = calloc(1, sizeof(*elf));
 
-	if (!e) {
+	if (!elf) {
 		close(fd);
 		errno = ENOMEM;
 		return NULL;
 	}
-	e->fd = fd;
-	return e;
+	elf->fd = fd;
+	return elf;
 }
 
-static struct elf *finish_open(struct elf *e)
+/* Reads the headers. Frees elf and returns NULL if that fails; errno is set. */
+static struct elf *finish_open(struct elf *elf)
 {
-	int err = read_headers(e);
+	int err = read_headers(elf);
 
 	if (err) {
-		elf__free(e);
+		elf__free(elf);
 		errno = -err;
 		return NULL;
 	}
-	return e;
+	return elf;
 }
 
 /* Opens the mapped parts of a file. They include headers, symbols and code, and mostly no section
  * headers. */
-static struct elf *open_memory(const struct proc *p, const struct map *map)
+static struct elf *open_memory(const struct proc *proc, const struct map *map)
 {
-	int image = proc__image(p), err;
+	int image = proc__image(proc), err;
 	struct maps maps;
-	struct elf *e;
+	struct elf *elf;
 	size_t i;
 
 	/* If not even the process's memory can be opened, report that error. */
@@ -340,79 +347,81 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 		return NULL;
 	}
 	close(image);
-	e = new_elf(proc__pin_map(p, map));
-	if (!e)
+	elf = new_elf(proc__pin_map(proc, map));
+	if (!elf)
 		return NULL;
-	e->process = proc__open(proc__pid(p));
-	if (!e->process)
+	elf->process = proc__open(proc__pid(proc));
+	if (!elf->process)
 		err = -errno;
 	else
-		err = proc__alive(p) ? proc__maps(p, &maps) : -ESRCH;
+		err = proc__alive(proc) ? proc__maps(proc, &maps) : -ESRCH;
 	if (err) {
-		elf__free(e);
+		elf__free(elf);
 		errno = -err;
 		return NULL;
 	}
-	for (i = 0; i < maps.n && e->n_pieces < PIECES_MAX; i++) {
+	for (i = 0; i < maps.n && elf->n_pieces < PIECES_MAX; i++) {
 		const struct map *m = &maps.v[i];
 
 		if (m->inode != map->inode || m->dev_major != map->dev_major ||
 		    m->dev_minor != map->dev_minor || m->offset > UINT64_MAX - (m->end - m->start))
 			continue;
-		e->piece[e->n_pieces++] = (struct piece){ m->start, m->offset, m->end - m->start };
-		if (m->offset + (m->end - m->start) > e->size)
-			e->size = m->offset + (m->end - m->start);
+		elf->piece[elf->n_pieces++] = (struct piece){ m->start, m->offset,
+							      m->end - m->start };
+		if (m->offset + (m->end - m->start) > elf->size)
+			elf->size = m->offset + (m->end - m->start);
 	}
 	maps__free(&maps);
-	if (e->n_pieces)
-		return finish_open(e);
-	elf__free(e);
+	if (elf->n_pieces)
+		return finish_open(elf);
+	elf__free(elf);
 	errno = ENOENT;
 	return NULL;
 }
 
-struct elf *elf__open_map(const struct proc *p, const struct map *map)
+struct elf *elf__open_map(const struct proc *proc, const struct map *map)
 {
-	int fd = proc__open_map(p, map);
-	struct elf *e;
+	int fd = proc__open_map(proc, map);
+	struct elf *elf;
 
 	if (fd >= 0)
 		return elf__open_fd(fd);
 	/* root cannot open files on another user's FUSE mount */
-	e = (fd == -EACCES || fd == -EPERM) && !proc__files_only(p) ? open_memory(p, map) : NULL;
-	if (!e)
+	elf = (fd == -EACCES || fd == -EPERM) && !proc__files_only(proc) ? open_memory(proc, map)
+									 : NULL;
+	if (!elf)
 		errno = -fd;
-	return e;
+	return elf;
 }
 
 struct elf *elf__open_fd(int fd)
 {
-	struct elf *e;
+	struct elf *elf;
 
 	if (fd < 0) {
 		errno = EIO;
 		return NULL;
 	}
-	e = new_elf(fd);
-	return e ? finish_open(e) : NULL;
+	elf = new_elf(fd);
+	return elf ? finish_open(elf) : NULL;
 }
 
-struct elf *elf__share(struct elf *e)
+struct elf *elf__share(struct elf *elf)
 {
-	e->users++;
-	return e;
+	elf->users++;
+	return elf;
 }
 
-void elf__free(struct elf *e)
+void elf__free(struct elf *elf)
 {
-	if (!e || e->users--)
+	if (!elf || elf->users--)
 		return;
-	if (e->fd >= 0)
-		close(e->fd);
-	proc__free(e->process);
-	free(e->ph);
-	free(e->sh);
-	free(e);
+	if (elf->fd >= 0)
+		close(elf->fd);
+	proc__free(elf->process);
+	free(elf->ph);
+	free(elf->sh);
+	free(elf);
 }
 
 bool elf__is_memory(const struct elf *e)
@@ -420,11 +429,11 @@ bool elf__is_memory(const struct elf *e)
 	return e->process;
 }
 
-char *elf__name(const struct elf *e, char buf[ELF_NAME])
+char *elf__name(const struct elf *elf, char buf[ELF_NAME])
 {
-	if (e->fd < 0)
+	if (elf->fd < 0)
 		return NULL;
-	snprintf(buf, ELF_NAME, "/proc/self/fd/%d", e->fd);
+	snprintf(buf, ELF_NAME, "/proc/self/fd/%d", elf->fd);
 	return buf;
 }
 
@@ -440,7 +449,8 @@ const char *elf__soname(const struct elf *e)
 
 /* ---- addresses ---- */
 
-static const Elf64_Shdr *find_section(const struct elf *e, const char *name)
+/* NULL: there is none with this name. */
+static const Elf64_Shdr *find_section(const struct elf *elf, const char *name)
 {
 	size_t len = strlen(name) + 1;
 	char buf[64];
@@ -448,10 +458,11 @@ static const Elf64_Shdr *find_section(const struct elf *e, const char *name)
 
 	if (len > sizeof(buf))
 		return NULL;
-	for (i = 0; i < e->sh_n; i++)
-		if (e->sh[i].sh_type != SHT_NULL &&
-		    !read_span(e, &e->shstr, e->sh[i].sh_name, buf, len) && !memcmp(buf, name, len))
-			return &e->sh[i];
+	for (i = 0; i < elf->sh_n; i++)
+		if (elf->sh[i].sh_type != SHT_NULL &&
+		    !read_span(elf, &elf->shstr, elf->sh[i].sh_name, buf, len) &&
+		    !memcmp(buf, name, len))
+			return &elf->sh[i];
 	return NULL;
 }
 
@@ -466,10 +477,10 @@ int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t
 	return 0;
 }
 
-int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret,
+int elf__section_bytes(const struct elf *elf, const char *name, size_t max, uint8_t **ret,
 		       size_t *len)
 {
-	const Elf64_Shdr *sh = find_section(e, name);
+	const Elf64_Shdr *sh = find_section(elf, name);
 	uint8_t *buf;
 	int err;
 
@@ -480,7 +491,7 @@ int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_
 	buf = malloc(sh->sh_size);
 	if (!buf)
 		return -ENOMEM;
-	err = read_file(e, sh->sh_offset, buf, sh->sh_size);
+	err = read_file(elf, sh->sh_offset, buf, sh->sh_size);
 	if (err) {
 		free(buf);
 		return err;
@@ -490,27 +501,27 @@ int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_
 	return 0;
 }
 
-int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret)
+int elf__vaddr_to_offset(const struct elf *elf, uint64_t vaddr, uint64_t *ret)
 {
-	struct span s;
+	struct span span;
 
-	if (span_at(e, vaddr, &s))
+	if (span_at(elf, vaddr, &span))
 		return -ERANGE;
-	*ret = s.off;
+	*ret = span.off;
 	return 0;
 }
 
 /* Finds the segment of the mapping. Segments are mapped in whole pages, so two may share a page of
  * the file: a segment that begins at the mapping's first page is preferred to one that contains it.
  */
-int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret)
+int elf__bias(const struct elf *elf, uint64_t map_start, uint64_t map_offset, uint64_t *ret)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), mask = ~(page - 1), first_page, end;
 	const Elf64_Phdr *ph, *found = NULL;
 	uint32_t i;
 
-	for (i = 0; i < e->ph_n; i++) {
-		ph = &e->ph[i];
+	for (i = 0; i < elf->ph_n; i++) {
+		ph = &elf->ph[i];
 		if (ph->p_type != PT_LOAD || !ph->p_filesz ||
 		    ((ph->p_offset ^ ph->p_vaddr) & ~mask))
 			continue;
@@ -529,13 +540,13 @@ int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint
 	return 0;
 }
 
-int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
+int elf__read(const struct elf *elf, uint64_t vaddr, void *buf, size_t len)
 {
-	struct span s;
+	struct span span;
 	int err;
 
-	err = span_at(e, vaddr, &s);
-	return err ?: read_span(e, &s, 0, buf, len);
+	err = span_at(elf, vaddr, &span);
+	return err ?: read_span(elf, &span, 0, buf, len);
 }
 
 /* Pointers in a file's data, as they are once the file is loaded and before its code has run: a
@@ -552,35 +563,35 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
 
 /* Sets *ret to the value that a relocation writes, without the load bias. False: it is not an
  * address in this file. */
-static bool relocated_value(const struct elf *e, const Elf64_Rela *r, uint64_t *ret)
+static bool relocated_value(const struct elf *elf, const Elf64_Rela *r, uint64_t *ret)
 {
 	uint64_t type = ELF64_R_TYPE(r->r_info),
 		 sym_at = ELF64_R_SYM(r->r_info) * sizeof(Elf64_Sym);
 	Elf64_Sym sym;
 
 	*ret = (uint64_t)r->r_addend;
-	if (type == R_RELATIVE(e->machine))
+	if (type == R_RELATIVE(elf->machine))
 		return true;
-	if (type != R_SYMBOL(e->machine) || read_span(e, &e->symtab, sym_at, &sym, sizeof(sym)) ||
-	    sym.st_shndx == SHN_UNDEF)
+	if (type != R_SYMBOL(elf->machine) ||
+	    read_span(elf, &elf->symtab, sym_at, &sym, sizeof(sym)) || sym.st_shndx == SHN_UNDEF)
 		return false;
 	*ret += sym.st_value;
 	return true;
 }
 
 /* Calls fn for each relocation until it returns true. */
-static void each_rela(const struct elf *e, bool (*fn)(const Elf64_Rela *r, void *ctx), void *ctx)
+static void each_rela(const struct elf *elf, bool (*fn)(const Elf64_Rela *r, void *ctx), void *ctx)
 {
-	uint64_t total = e->rela.len / sizeof(Elf64_Rela), done, n;
+	uint64_t total = elf->rela.len / sizeof(Elf64_Rela), done, chunk;
 	Elf64_Rela buf[DATA_CHUNK];
 
 	if (total > RELA_MAX)
 		total = RELA_MAX;
-	for (done = 0; done < total; done += n) {
-		n = total - done < DATA_CHUNK ? total - done : DATA_CHUNK;
-		if (read_span(e, &e->rela, done * sizeof(*buf), buf, n * sizeof(*buf)))
+	for (done = 0; done < total; done += chunk) {
+		chunk = total - done < DATA_CHUNK ? total - done : DATA_CHUNK;
+		if (read_span(elf, &elf->rela, done * sizeof(*buf), buf, chunk * sizeof(*buf)))
 			return;
-		for (uint64_t i = 0; i < n; i++) {
+		for (uint64_t i = 0; i < chunk; i++) {
 			if (fn(&buf[i], ctx))
 				return;
 		}
@@ -607,20 +618,20 @@ static bool match_place(const Elf64_Rela *r, void *ctx)
 }
 
 /* A relocation at vaddr decides; without one, the bytes in the file are the value. */
-int elf__pointer(const struct elf *e, uint64_t vaddr, uint64_t *ret)
+int elf__pointer(const struct elf *elf, uint64_t vaddr, uint64_t *ret)
 {
-	struct at_place a = { .e = e, .vaddr = vaddr };
+	struct at_place place = { .e = elf, .vaddr = vaddr };
 	int err = 0;
 
-	if (elf__is_memory(e))
+	if (elf__is_memory(elf))
 		return -ENOTSUP;
-	each_rela(e, match_place, &a);
-	if (a.found && !a.known)
+	each_rela(elf, match_place, &place);
+	if (place.found && !place.known)
 		return -ENOENT;
-	if (!a.found)
-		err = elf__read(e, vaddr, &a.value, sizeof(a.value));
+	if (!place.found)
+		err = elf__read(elf, vaddr, &place.value, sizeof(place.value));
 	if (!err)
-		*ret = a.value;
+		*ret = place.value;
 	return err;
 }
 
@@ -652,37 +663,38 @@ static bool match_value(const Elf64_Rela *r, void *ctx)
 	return p->n == p->max;
 }
 
-/* Searches the 8-byte words of one data segment in the file. */
-static void search_data(struct places *p, const Elf64_Phdr *ph)
+/* Adds the aligned 8-byte words of one data segment in the file that have the value. */
+static void search_data(struct places *places, const Elf64_Phdr *ph)
 {
-	uint64_t len = ph->p_filesz < DATA_MAX ? ph->p_filesz : DATA_MAX, buf[DATA_CHUNK], done, n;
+	uint64_t len = ph->p_filesz < DATA_MAX ? ph->p_filesz : DATA_MAX, buf[DATA_CHUNK], done,
+		 chunk;
 	uint64_t start = (ph->p_vaddr + 7) & ~UINT64_C(7);
 
 	if (len < start - ph->p_vaddr)
 		return;
 	len -= start - ph->p_vaddr;
-	for (done = 0; len - done >= sizeof(*buf); done += n * sizeof(*buf)) {
-		n = (len - done) / sizeof(*buf) < DATA_CHUNK ? (len - done) / sizeof(*buf)
-							     : DATA_CHUNK;
-		if (elf__read(p->e, start + done, buf, n * sizeof(*buf)))
+	for (done = 0; len - done >= sizeof(*buf); done += chunk * sizeof(*buf)) {
+		chunk = (len - done) / sizeof(*buf) < DATA_CHUNK ? (len - done) / sizeof(*buf)
+								 : DATA_CHUNK;
+		if (elf__read(places->e, start + done, buf, chunk * sizeof(*buf)))
 			return;
-		for (uint64_t i = 0; i < n; i++) {
-			if (buf[i] == p->value)
-				add_place(p, start + done + i * sizeof(*buf));
+		for (uint64_t i = 0; i < chunk; i++) {
+			if (buf[i] == places->value)
+				add_place(places, start + done + i * sizeof(*buf));
 		}
 	}
 }
 
-size_t elf__pointers_to(const struct elf *e, uint64_t value, uint64_t *at, size_t max)
+size_t elf__pointers_to(const struct elf *elf, uint64_t value, uint64_t *at, size_t max)
 {
-	struct places p = { .e = e, .value = value, .at = at, .max = max };
+	struct places p = { .e = elf, .value = value, .at = at, .max = max };
 
-	if (elf__is_memory(e) || !value)
+	if (elf__is_memory(elf) || !value)
 		return 0;
-	each_rela(e, match_value, &p);
-	for (uint32_t i = 0; i < e->ph_n; i++) {
-		if (e->ph[i].p_type == PT_LOAD && e->ph[i].p_flags & PF_W)
-			search_data(&p, &e->ph[i]);
+	each_rela(elf, match_value, &p);
+	for (uint32_t i = 0; i < elf->ph_n; i++) {
+		if (elf->ph[i].p_type == PT_LOAD && elf->ph[i].p_flags & PF_W)
+			search_data(&p, &elf->ph[i]);
 	}
 	return p.n;
 }
@@ -715,18 +727,18 @@ static void sym_fill(const Elf64_Sym *s, struct elf_sym *ret)
 	ret->type = ELF64_ST_TYPE(s->st_info);
 }
 
-/* Whether the symbol at index is defined and has this name; len includes the NUL. */
-static bool sym_matches(const struct elf *e, uint64_t index, const char *name, size_t len,
+/* True if the symbol at index is defined and has this name; len includes the NUL. */
+static bool sym_matches(const struct elf *elf, uint64_t index, const char *name, size_t len,
 			Elf64_Sym *s)
 {
 	char buf[512];
 	size_t pos, part;
 
-	if (read_span(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
+	if (read_span(elf, &elf->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
 		return false;
 	for (pos = 0; pos < len; pos += part) {
 		part = len - pos < sizeof(buf) ? len - pos : sizeof(buf);
-		if (read_span(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
+		if (read_span(elf, &elf->strtab, s->st_name + (uint64_t)pos, buf, part) ||
 		    memcmp(buf, name + pos, part))
 			return false;
 	}
@@ -749,44 +761,48 @@ static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
 }
 
 /* Reads the header of the DT_GNU_HASH table. -ENOENT: malformed. */
-static int gnu_header(const struct elf *e, struct gnu_hash *h)
+static int gnu_header(const struct elf *elf, struct gnu_hash *h)
 {
-	if (read_span(e, &e->gnu_hash, 0, h, sizeof(*h)))
+	if (read_span(elf, &elf->gnu_hash, 0, h, sizeof(*h)))
 		return -ENOENT;
-	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > e->gnu_hash.len)
+	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > elf->gnu_hash.len)
 		return -ENOENT;
 	return 0;
 }
 
 /* Looks a name up by the DT_GNU_HASH table: Bloom filter, bucket, chain. len includes the NUL. The
  * lowest bit of a chain's word marks the chain's end; the others are of the symbol's hash. */
-static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
+static int lookup_gnu(const struct elf *elf, const char *name, size_t len, Elf64_Sym *ret)
 {
-	uint32_t hash = 5381, index, chain[64], i, steps_left = CHAIN_MAX, n;
-	struct gnu_hash h;
+	uint32_t hash = 5381, index, chain[64], i, steps_left = CHAIN_MAX, words;
+	struct gnu_hash header;
 	uint64_t bloom, pos;
 	size_t k;
 
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
-	if (gnu_header(e, &h) ||
-	    read_span(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &bloom,
-		      sizeof(bloom)))
+	if (gnu_header(elf, &header) ||
+	    read_span(elf, &elf->gnu_hash, sizeof(header) + 8ull * (hash / 64 % header.bloom_words),
+		      &bloom, sizeof(bloom)))
 		return -ENOENT;
-	if (!(bloom >> (hash % 64) & 1) || !(bloom >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
+	if (!(bloom >> (hash % 64) & 1) ||
+	    !(bloom >> ((hash >> (header.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
-	if (read_span(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) ||
-	    index < h.first)
+	if (read_span(elf, &elf->gnu_hash, gnu_bucket(&header, hash % header.buckets), &index,
+		      sizeof(index)) ||
+	    index < header.first)
 		return -ENOENT;
 	while (steps_left) {
-		pos = gnu_chain(&h, index);
-		if (pos >= e->gnu_hash.len)
+		pos = gnu_chain(&header, index);
+		if (pos >= elf->gnu_hash.len)
 			return -ENOENT;
-		n = (e->gnu_hash.len - pos) / 4 < 64 ? (uint32_t)((e->gnu_hash.len - pos) / 4) : 64;
-		if (!n || read_span(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
+		words = (elf->gnu_hash.len - pos) / 4 < 64
+				? (uint32_t)((elf->gnu_hash.len - pos) / 4)
+				: 64;
+		if (!words || read_span(elf, &elf->gnu_hash, pos, chain, words * sizeof(chain[0])))
 			return -ENOENT;
-		for (i = 0; i < n; i++, index++, steps_left--) {
-			if ((chain[i] | 1) == (hash | 1) && sym_matches(e, index, name, len, ret))
+		for (i = 0; i < words; i++, index++, steps_left--) {
+			if ((chain[i] | 1) == (hash | 1) && sym_matches(elf, index, name, len, ret))
 				return 0;
 			if (chain[i] & 1 || index == UINT32_MAX || steps_left == 1)
 				return -ENOENT;
@@ -796,7 +812,7 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 }
 
 /* As lookup_gnu(), by the DT_HASH table {buckets, chains, bucket[], chain[]}. */
-static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_Sym *ret)
+static int lookup_sysv(const struct elf *elf, const char *name, size_t len, Elf64_Sym *ret)
 {
 	uint32_t head[2], hash = 0, top_bits, index, steps_left = CHAIN_MAX;
 	size_t k;
@@ -806,14 +822,14 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 		top_bits = hash & 0xf0000000;
 		hash = (hash ^ top_bits >> 24) & ~top_bits;
 	}
-	if (read_span(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
-	    read_span(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index, sizeof(index)))
+	if (read_span(elf, &elf->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
+	    read_span(elf, &elf->sysv_hash, 8 + 4ull * (hash % head[0]), &index, sizeof(index)))
 		return -ENOENT;
 	for (; index && steps_left; steps_left--) {
-		if (sym_matches(e, index, name, len, ret))
+		if (sym_matches(elf, index, name, len, ret))
 			return 0;
 		if (index >= head[1] ||
-		    read_span(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
+		    read_span(elf, &elf->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
 			      sizeof(index)))
 			return -ENOENT;
 	}
@@ -822,35 +838,38 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 
 /* Number of symbols: one past the last that a hash chain reaches. The chain that starts at the
  * highest index has the last one. */
-static uint64_t gnu_count(const struct elf *e)
+static uint64_t gnu_count(const struct elf *elf)
 {
-	uint32_t buf[CHUNK], last = 0, n, i, words_left = SYM_MAX;
-	struct gnu_hash h;
+	uint32_t buf[CHUNK], last = 0, words, i, words_left = SYM_MAX;
+	struct gnu_hash header;
 	uint64_t bucket, pos;
 
-	if (gnu_header(e, &h))
+	if (gnu_header(elf, &header))
 		return 0;
-	if (h.buckets > SYM_MAX)
-		return h.buckets; /* more than callers accept */
-	for (bucket = 0; bucket < h.buckets; bucket += n) {
-		n = h.buckets - bucket < CHUNK ? (uint32_t)(h.buckets - bucket) : CHUNK;
-		if (read_span(e, &e->gnu_hash, gnu_bucket(&h, bucket), buf, n * sizeof(buf[0])))
+	if (header.buckets > SYM_MAX)
+		return header.buckets; /* more than callers accept */
+	for (bucket = 0; bucket < header.buckets; bucket += words) {
+		words = header.buckets - bucket < CHUNK ? (uint32_t)(header.buckets - bucket)
+							: CHUNK;
+		if (read_span(elf, &elf->gnu_hash, gnu_bucket(&header, bucket), buf,
+			      words * sizeof(buf[0])))
 			return 0;
-		for (i = 0; i < n; i++)
+		for (i = 0; i < words; i++)
 			if (buf[i] > last)
 				last = buf[i];
 	}
-	if (last < h.first)
-		return h.first;
-	for (; words_left; words_left -= n < words_left ? n : words_left) {
-		pos = gnu_chain(&h, last);
-		if (pos >= e->gnu_hash.len)
+	if (last < header.first)
+		return header.first;
+	for (; words_left; words_left -= words < words_left ? words : words_left) {
+		pos = gnu_chain(&header, last);
+		if (pos >= elf->gnu_hash.len)
 			return last;
-		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
-							: CHUNK;
-		if (!n || read_span(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
+		words = (elf->gnu_hash.len - pos) / 4 < CHUNK
+				? (uint32_t)((elf->gnu_hash.len - pos) / 4)
+				: CHUNK;
+		if (!words || read_span(elf, &elf->gnu_hash, pos, buf, words * sizeof(buf[0])))
 			return last;
-		for (i = 0; i < n; i++, last++)
+		for (i = 0; i < words; i++, last++)
 			if (buf[i] & 1 || last >= SYM_MAX)
 				return (uint64_t)last + 1;
 	}
@@ -858,25 +877,25 @@ static uint64_t gnu_count(const struct elf *e)
 }
 
 /* Number of dynamic symbols: by the section header, otherwise by a hash table; at most what fits. */
-static uint64_t sym_count(const struct elf *e)
+static uint64_t sym_count(const struct elf *elf)
 {
-	uint64_t fits = e->symtab.len / sizeof(Elf64_Sym), n = e->sym_n;
+	uint64_t fits = elf->symtab.len / sizeof(Elf64_Sym), n = elf->sym_n;
 	uint32_t head[2];
 
-	if (!n && e->sysv_hash.len && !read_span(e, &e->sysv_hash, 0, head, sizeof(head)))
+	if (!n && elf->sysv_hash.len && !read_span(elf, &elf->sysv_hash, 0, head, sizeof(head)))
 		n = head[1];
-	if (!n && e->gnu_hash.len)
-		n = gnu_count(e);
+	if (!n && elf->gnu_hash.len)
+		n = gnu_count(elf);
 	return n < fits ? n : fits;
 }
 
 /* Calls fn for each dynamic symbol with a name that is defined, or if imports is true, undefined,
  * until fn returns other than 0. names: the whole string table, with a NUL added at the end.
  * Returns the last result of fn, -ENOMEM or -EIO. */
-static int each_symbol(const struct elf *e, const char *names, bool imports,
+static int each_symbol(const struct elf *elf, const char *names, bool imports,
 		       int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	uint64_t total = sym_count(e), done, n, i;
+	uint64_t total = sym_count(elf), done, chunk, i;
 	struct elf_sym sym;
 	Elf64_Sym *buf;
 	int ret = 0;
@@ -884,15 +903,15 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 	buf = malloc(CHUNK * sizeof(*buf));
 	if (!buf)
 		return -ENOMEM;
-	for (done = 0; done < total && !ret; done += n) {
-		n = total - done < CHUNK ? total - done : CHUNK;
-		if (read_span(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
+	for (done = 0; done < total && !ret; done += chunk) {
+		chunk = total - done < CHUNK ? total - done : CHUNK;
+		if (read_span(elf, &elf->symtab, done * sizeof(*buf), buf, chunk * sizeof(*buf))) {
 			ret = -EIO;
 			break;
 		}
-		for (i = 0; i < n && !ret; i++) {
+		for (i = 0; i < chunk && !ret; i++) {
 			if (!(imports ? buf[i].st_shndx == SHN_UNDEF : sym_defined(&buf[i])) ||
-			    buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
+			    buf[i].st_name >= elf->strtab.len || !names[buf[i].st_name])
 				continue;
 			sym_fill(&buf[i], &sym);
 			ret = fn(names + buf[i].st_name, &sym, ctx);
@@ -903,41 +922,41 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 }
 
 /* Calls fn for the defined symbols, or the imported ones, of a file within the limits. */
-static int each_named(const struct elf *e, bool imports,
+static int each_named(const struct elf *elf, bool imports,
 		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	bool plain = !e->gnu_hash.len && !e->sysv_hash.len;
+	bool plain = !elf->gnu_hash.len && !elf->sysv_hash.len;
 	uint64_t strtab_max = plain ? PLAIN_STRTAB_MAX : STRTAB_MAX;
 	uint64_t sym_max = plain ? PLAIN_SYM_MAX : SYM_MAX;
 	char *names;
 	int ret;
 
-	if (!e->symtab.len || !e->strtab.len)
+	if (!elf->symtab.len || !elf->strtab.len)
 		return 0;
-	if (e->strtab.len > strtab_max || sym_count(e) > sym_max)
+	if (elf->strtab.len > strtab_max || sym_count(elf) > sym_max)
 		return -EFBIG;
-	names = malloc(e->strtab.len + 1);
+	names = malloc(elf->strtab.len + 1);
 	if (!names)
 		return -ENOMEM;
-	ret = read_span(e, &e->strtab, 0, names, e->strtab.len);
+	ret = read_span(elf, &elf->strtab, 0, names, elf->strtab.len);
 	if (!ret) {
-		names[e->strtab.len] = '\0';
-		ret = each_symbol(e, names, imports, fn, ctx);
+		names[elf->strtab.len] = '\0';
+		ret = each_symbol(elf, names, imports, fn, ctx);
 	}
 	free(names);
 	return ret;
 }
 
-int elf__each_dynsym(const struct elf *e,
+int elf__each_dynsym(const struct elf *elf,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	return each_named(e, false, fn, ctx);
+	return each_named(elf, false, fn, ctx);
 }
 
-int elf__each_import(const struct elf *e,
+int elf__each_import(const struct elf *elf,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	return each_named(e, true, fn, ctx);
+	return each_named(elf, true, fn, ctx);
 }
 
 struct by_name {
@@ -956,23 +975,23 @@ static int match_name(const char *name, const struct elf_sym *sym, void *ctx)
 }
 
 /* Looks the name up in a hash table, if the file has one, otherwise among all symbols. */
-int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret)
+int elf__dynsym(const struct elf *elf, const char *name, struct elf_sym *ret)
 {
 	struct by_name want = { .name = name, .ret = ret };
 	size_t len = strlen(name) + 1;
-	Elf64_Sym s;
+	Elf64_Sym sym;
 	int err;
 
-	if (len < 2 || len > NAME_MAX_LEN || !e->symtab.len)
+	if (len < 2 || len > NAME_MAX_LEN || !elf->symtab.len)
 		return -ENOENT;
-	if (e->gnu_hash.len)
-		err = lookup_gnu(e, name, len, &s);
-	else if (e->sysv_hash.len)
-		err = lookup_sysv(e, name, len, &s);
+	if (elf->gnu_hash.len)
+		err = lookup_gnu(elf, name, len, &sym);
+	else if (elf->sysv_hash.len)
+		err = lookup_sysv(elf, name, len, &sym);
 	else
-		return elf__each_dynsym(e, match_name, &want) == 1 ? 0 : -ENOENT;
+		return elf__each_dynsym(elf, match_name, &want) == 1 ? 0 : -ENOENT;
 	if (!err)
-		sym_fill(&s, ret);
+		sym_fill(&sym, ret);
 	return err;
 }
 
@@ -1003,15 +1022,15 @@ struct entry {
 };
 
 /* Finds .eh_frame_hdr and reads its beginning. -ENOENT: none, or of another form. */
-static int find_unwind_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
+static int find_unwind_table(const struct elf *elf, uint64_t *vaddr, struct hdr *h)
 {
 	uint32_t i;
 
-	for (i = 0; i < e->ph_n; i++) {
-		if (e->ph[i].p_type != PT_GNU_EH_FRAME)
+	for (i = 0; i < elf->ph_n; i++) {
+		if (elf->ph[i].p_type != PT_GNU_EH_FRAME)
 			continue;
-		*vaddr = e->ph[i].p_vaddr;
-		if (elf__read(e, *vaddr, h, sizeof(*h)) || h->version != 1)
+		*vaddr = elf->ph[i].p_vaddr;
+		if (elf__read(elf, *vaddr, h, sizeof(*h)) || h->version != 1)
 			return -ENOENT;
 		if (h->count_enc != PE_UDATA4 || h->table_enc != PE_TABLE ||
 		    h->count > ENTRIES_MAX ||
@@ -1024,7 +1043,7 @@ static int find_unwind_table(const struct elf *e, uint64_t *vaddr, struct hdr *h
 }
 
 /* Finds the table's last entry with start <= vaddr. */
-static int find_entry(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
+static int find_entry(const struct elf *elf, uint64_t table, uint32_t count, uint64_t base,
 		      uint64_t vaddr, struct entry *ret)
 {
 	uint32_t lo = 0, hi = count, mid;
@@ -1032,14 +1051,14 @@ static int find_entry(const struct elf *e, uint64_t table, uint32_t count, uint6
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (elf__read(e, table + 8ull * mid, &en, sizeof(en)))
+		if (elf__read(elf, table + 8ull * mid, &en, sizeof(en)))
 			return -ENOENT;
 		if (base + (uint64_t)(int64_t)en.start <= vaddr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (!lo || elf__read(e, table + 8ull * (lo - 1), ret, sizeof(*ret)))
+	if (!lo || elf__read(elf, table + 8ull * (lo - 1), ret, sizeof(*ret)))
 		return -ENOENT;
 	return 0;
 }
@@ -1072,86 +1091,90 @@ static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
  * Finds the encoding of addresses in the entries of a CIE: the data byte of 'R' in its
  * augmentation. A CIE is {u32 length, u32 id (0), u8 version, char augmentation[], ...}.
  */
-static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
+static int pointer_encoding(const struct elf *elf, uint64_t cie, uint8_t *ret)
 {
-	uint8_t b[CIE_MAX];
-	size_t aug = 9, pos, n; /* b + aug: first character of the augmentation */
+	uint8_t bytes[CIE_MAX];
+	size_t letter = 9, pos, aug_len; /* letter: index of a character of the augmentation */
 	uint32_t id;
 
-	if (elf__read(e, cie, b, sizeof(b)))
+	if (elf__read(elf, cie, bytes, sizeof(bytes)))
 		return -ENOENT;
-	memcpy(&id, b + 4, sizeof(id));
-	if (id || (b[8] != 1 && b[8] != 3))
+	memcpy(&id, bytes + 4, sizeof(id));
+	if (id || (bytes[8] != 1 && bytes[8] != 3))
 		return -ENOENT;
-	n = strnlen((const char *)b + aug, 8);
-	if (n == 8 || b[aug] != 'z')
+	aug_len = strnlen((const char *)bytes + letter, 8);
+	if (aug_len == 8 || bytes[letter] != 'z')
 		return -ENOENT;
-	pos = skip_leb(b, aug + n + 1, sizeof(b));		 /* code alignment */
-	pos = skip_leb(b, pos, sizeof(b));			 /* data alignment */
-	pos = b[8] == 1 ? pos + 1 : skip_leb(b, pos, sizeof(b)); /* return address register */
-	pos = skip_leb(b, pos, sizeof(b)); /* length of the augmentation data */
-	for (aug++; b[aug] && pos < sizeof(b); aug++) {
-		if (b[aug] == 'R') {
-			*ret = b[pos];
+	pos = skip_leb(bytes, letter + aug_len + 1, sizeof(bytes)); /* code alignment */
+	pos = skip_leb(bytes, pos, sizeof(bytes));		    /* data alignment */
+	pos = bytes[8] == 1 ? pos + 1
+			    : skip_leb(bytes, pos, sizeof(bytes)); /* return address register */
+	pos = skip_leb(bytes, pos, sizeof(bytes)); /* length of the augmentation data */
+	for (letter++; bytes[letter] && pos < sizeof(bytes); letter++) {
+		if (bytes[letter] == 'R') {
+			*ret = bytes[pos];
 			return 0;
 		}
-		if (b[aug] == 'P') {
-			if (!encoded_size(b[pos]))
+		if (bytes[letter] == 'P') {
+			if (!encoded_size(bytes[pos]))
 				return -ENOENT;
-			pos += 1 + encoded_size(b[pos]);
-		} else if (b[aug] == 'L') {
+			pos += 1 + encoded_size(bytes[pos]);
+		} else if (bytes[letter] == 'L') {
 			pos++;
-		} else if (b[aug] != 'S' && b[aug] != 'B') {
+		} else if (bytes[letter] != 'S' && bytes[letter] != 'B') {
 			return -ENOENT;
 		}
 	}
 	return -ENOENT;
 }
 
-/* Value of the encoded pointer in b, which was read from the address `at`. */
-static uint64_t decode_pointer(const uint8_t *b, uint8_t enc, uint64_t at)
+/* Value of an encoded pointer. at: the address where its bytes are. */
+static uint64_t decode_pointer(const uint8_t *bytes, uint8_t encoding, uint64_t at)
 {
-	uint64_t v = 0;
-	int32_t v32;
+	uint64_t value = 0;
+	int32_t value32;
 
-	if (encoded_size(enc) == 4) {
-		memcpy(&v32, b, sizeof(v32));
-		v = (enc & PE_FORMAT) == PE_SDATA4 ? (uint64_t)(int64_t)v32 : (uint32_t)v32;
+	if (encoded_size(encoding) == 4) {
+		memcpy(&value32, bytes, sizeof(value32));
+		value = (encoding & PE_FORMAT) == PE_SDATA4 ? (uint64_t)(int64_t)value32
+							    : (uint32_t)value32;
 	} else {
-		memcpy(&v, b, sizeof(v));
+		memcpy(&value, bytes, sizeof(value));
 	}
-	return enc & PE_PCREL ? v + at : v;
+	return encoding & PE_PCREL ? value + at : value;
 }
 
 /* Reads the range of a function from {u32 length, u32 distance to the CIE, start, size}. */
-static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t *size)
+static int read_fde(const struct elf *elf, uint64_t fde, uint64_t *start, uint64_t *size)
 {
 	uint32_t head[2];
-	uint8_t enc, b[16];
+	uint8_t encoding, range[16];
 	size_t width;
 
-	if (elf__read(e, fde, head, sizeof(head)) || !head[0] || head[0] == UINT32_MAX || !head[1])
+	if (elf__read(elf, fde, head, sizeof(head)) || !head[0] || head[0] == UINT32_MAX ||
+	    !head[1])
 		return -ENOENT;
-	if (pointer_encoding(e, fde + 4 - head[1], &enc) || (enc & 0xf0 & ~PE_PCREL))
+	if (pointer_encoding(elf, fde + 4 - head[1], &encoding) || (encoding & 0xf0 & ~PE_PCREL))
 		return -ENOENT;
-	width = encoded_size(enc);
-	if (!width || head[0] < 4 + 2 * width || elf__read(e, fde + 8, b, 2 * width))
+	width = encoded_size(encoding);
+	if (!width || head[0] < 4 + 2 * width || elf__read(elf, fde + 8, range, 2 * width))
 		return -ENOENT;
-	*start = decode_pointer(b, enc, fde + 8);
-	*size = decode_pointer(b + width, enc & PE_FORMAT & ~0x08, 0); /* lengths are unsigned */
+	*start = decode_pointer(range, encoding, fde + 8);
+	*size = decode_pointer(range + width, encoding & PE_FORMAT & ~0x08,
+			       0); /* lengths are unsigned */
 	return *size ? 0 : -ENOENT;
 }
 
-int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size)
+int elf__function(const struct elf *elf, uint64_t vaddr, uint64_t *start, uint64_t *size)
 {
 	uint64_t base, fde_start, fde_size;
 	struct entry en;
 	struct hdr h;
 
-	if (find_unwind_table(e, &base, &h) ||
-	    find_entry(e, base + sizeof(h), h.count, base, vaddr, &en))
+	if (find_unwind_table(elf, &base, &h) ||
+	    find_entry(elf, base + sizeof(h), h.count, base, vaddr, &en))
 		return -ENOENT;
-	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &fde_start, &fde_size))
+	if (read_fde(elf, base + (uint64_t)(int64_t)en.fde, &fde_start, &fde_size))
 		return -ENOENT;
 	/* table and entry must agree, and the function must contain the address */
 	if (fde_start != base + (uint64_t)(int64_t)en.start || vaddr < fde_start ||

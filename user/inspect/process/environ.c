@@ -19,7 +19,7 @@
 
 /* Reads a text up to its NUL, page by page, since the next page may not be mapped. -E2BIG: buf has
  * the first size bytes, without a NUL. */
-static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
+static int read_text(const struct proc *proc, uint64_t addr, char *buf, size_t size)
 {
 	size_t len = 0, part;
 	int err;
@@ -28,7 +28,7 @@ static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size
 		part = PAGE - (addr + len) % PAGE;
 		if (part > size - len)
 			part = size - len;
-		err = proc__read(p, addr + len, buf + len, part);
+		err = proc__read(proc, addr + len, buf + len, part);
 		if (err)
 			return err;
 		if (memchr(buf + len, '\0', part))
@@ -39,19 +39,19 @@ static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size
 }
 
 /* Address of the C variable `environ` in a mapped file; 0: the file does not define it. */
-static uint64_t environ_in_file(const struct proc *p, const struct map *map)
+static uint64_t environ_in_file(const struct proc *proc, const struct map *map)
 {
 	uint64_t bias, addr = 0;
 	struct elf_sym sym;
-	struct elf *e;
+	struct elf *elf;
 
-	e = elf__open_map(p, map);
-	if (!e)
+	elf = elf__open_map(proc, map);
+	if (!elf)
 		return 0;
-	if (elf__dynsym(e, "environ", &sym) == 0 &&
-	    elf__bias(e, map->start, map->offset, &bias) == 0)
+	if (elf__dynsym(elf, "environ", &sym) == 0 &&
+	    elf__bias(elf, map->start, map->offset, &bias) == 0)
 		addr = sym.value + bias;
-	elf__free(e);
+	elf__free(elf);
 	return addr;
 }
 
@@ -65,53 +65,53 @@ static bool is_libc(const char *path)
 
 /* Address of the C variable `environ`; 0: not found. An executable that refers to it has its own
  * copy, which the C library uses, too. */
-static uint64_t find_environ(const struct proc *p, const struct maps *m)
+static uint64_t find_environ(const struct proc *proc, const struct maps *maps)
 {
 	uint64_t addr = 0;
 	char exe[4096];
 	size_t i;
 
-	proc__exe(p, exe, sizeof(exe));
-	for (i = 0; i < m->n && !addr; i++)
-		if (m->v[i].inode && !strcmp(m->v[i].path, exe)) {
-			addr = environ_in_file(p, &m->v[i]);
+	proc__exe(proc, exe, sizeof(exe));
+	for (i = 0; i < maps->n && !addr; i++)
+		if (maps->v[i].inode && !strcmp(maps->v[i].path, exe)) {
+			addr = environ_in_file(proc, &maps->v[i]);
 			break;
 		}
 	if (addr)
 		return addr;
-	for (i = 0; i < m->n; i++)
-		if (m->v[i].inode && is_libc(m->v[i].path))
-			return environ_in_file(p, &m->v[i]);
+	for (i = 0; i < maps->n; i++)
+		if (maps->v[i].inode && is_libc(maps->v[i].path))
+			return environ_in_file(proc, &maps->v[i]);
 	return 0;
 }
 
 /* Reads the value from memory. -EAGAIN: the program has not set up its environment yet; -ENOTSUP:
  * no mapped file defines `environ`, as before the C library is mapped. Otherwise as
  * environ__get(). */
-static int get_current(const struct proc *p, const struct maps *m, const char *name, char *buf,
-		       size_t size)
+static int get_current(const struct proc *proc, const struct maps *maps, const char *name,
+		       char *buf, size_t size)
 {
-	uint64_t environ_at = find_environ(p, m), variables, variable;
+	uint64_t environ_at = find_environ(proc, maps), variables, variable;
 	size_t len = strlen(name), i;
 	char head[NAME_BYTES];
 	int err;
 
 	if (!environ_at)
 		return -ENOTSUP;
-	err = proc__read_u64(p, environ_at, &variables);
+	err = proc__read_u64(proc, environ_at, &variables);
 	if (!err && !variables)
 		return -EAGAIN;
 	for (i = 0; !err && i < VARIABLES_MAX; i++) {
-		err = proc__read_u64(p, variables + i * 8, &variable);
+		err = proc__read_u64(proc, variables + i * 8, &variable);
 		if (err || !variable)
 			break;
 		/* Only the name is wanted, so the text may not fit. */
-		err = read_text(p, variable, head, len + 1);
+		err = read_text(proc, variable, head, len + 1);
 		if (err && err != -E2BIG)
 			return err;
 		err = 0;
 		if (!memcmp(head, name, len) && head[len] == '=')
-			return read_text(p, variable + len + 1, buf, size);
+			return read_text(proc, variable + len + 1, buf, size);
 	}
 	if (err)
 		return err;
@@ -119,11 +119,11 @@ static int get_current(const struct proc *p, const struct maps *m, const char *n
 }
 
 /* Reads the value from the environment that the program was started with. */
-static int get_initial(const struct proc *p, const char *name, char *buf, size_t size)
+static int get_initial(const struct proc *proc, const char *name, char *buf, size_t size)
 {
 	size_t len = strlen(name), all;
 	char *text, *entry;
-	int err = proc__text(p, "environ", INITIAL_MAX, &text, &all);
+	int err = proc__text(proc, "environ", INITIAL_MAX, &text, &all);
 
 	if (err)
 		return err;
@@ -140,17 +140,17 @@ static int get_initial(const struct proc *p, const char *name, char *buf, size_t
 	return err;
 }
 
-int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
+int environ__get(const struct proc *proc, const struct maps *maps, const char *name, char *buf,
 		 size_t size)
 {
 	int err;
 
 	if (strlen(name) + 2 > NAME_BYTES)
 		return -ENOTSUP;
-	err = get_current(p, m, name, buf, size);
+	err = get_current(proc, maps, name, buf, size);
 	/* Another error does not mean that the variables are still those of the start. */
 	if (err == -EAGAIN || err == -ENOTSUP)
-		err = get_initial(p, name, buf, size);
+		err = get_initial(proc, name, buf, size);
 	return err;
 }
 
@@ -187,19 +187,20 @@ void rank_env__find(int (*get)(void *ctx, const char *name, char *buf, size_t si
 		    struct rank_env *ret)
 {
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
-		const struct launcher *l = &launchers[i];
+		const struct launcher *launcher = &launchers[i];
 
 		*ret = (struct rank_env){ 0 };
-		ret->has_rank = read_number(get, ctx, l->rank, &ret->rank);
-		if (l->batch && !ret->has_rank)
+		ret->has_rank = read_number(get, ctx, launcher->rank, &ret->rank);
+		if (launcher->batch && !ret->has_rank)
 			continue;
-		ret->has_world = read_number(get, ctx, l->world, &ret->world);
-		if (l->batch && (!ret->has_world || ret->world < 2 || ret->rank >= ret->world))
+		ret->has_world = read_number(get, ctx, launcher->world, &ret->world);
+		if (launcher->batch &&
+		    (!ret->has_world || ret->world < 2 || ret->rank >= ret->world))
 			continue;
-		ret->has_local = read_number(get, ctx, l->local, &ret->local);
+		ret->has_local = read_number(get, ctx, launcher->local, &ret->local);
 		if (!(ret->has_rank || ret->has_local || ret->has_world))
 			continue;
-		ret->from = ret->has_rank ? l->rank : NULL;
+		ret->from = ret->has_rank ? launcher->rank : NULL;
 		return;
 	}
 	*ret = (struct rank_env){ 0 };

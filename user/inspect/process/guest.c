@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "inspect/proc.h"
 
-/* Whether the process maps the file that is gVisor's memory (pkg/sentry/pgalloc). */
+/* True if the process maps the file that is gVisor's memory (pkg/sentry/pgalloc). */
 static bool maps_gvisor(const struct maps *maps)
 {
 	for (size_t i = 0; i < maps->n; i++) {
@@ -18,7 +18,7 @@ static bool maps_gvisor(const struct maps *maps)
 	return false;
 }
 
-/* Whether the arguments have a word that Kata Containers uses in names of folders and images. */
+/* True if the arguments have a word that Kata Containers uses in names of folders and images. */
 static bool says_kata(const char *cmdline, size_t len)
 {
 	static const char *const words[] = { "kata", "/run/vc/" };
@@ -61,14 +61,14 @@ enum guest_kind guest__judge(const char *exe, const char *cmdline, size_t len,
 	return is_vm_program(program) || is_vm_program(map__base_name(exe)) ? GUEST_VM : GUEST_NONE;
 }
 
-enum guest_kind guest__kind(const struct proc *p, const struct maps *maps)
+enum guest_kind guest__kind(const struct proc *proc, const struct maps *maps)
 {
 	char exe[PATH_MAX];
 	const char *cmdline;
 	size_t len;
 
-	cmdline = proc__cmdline(p, &len);
-	return guest__judge(proc__exe(p, exe, sizeof(exe)), cmdline, len, maps);
+	cmdline = proc__cmdline(proc, &len);
+	return guest__judge(proc__exe(proc, exe, sizeof(exe)), cmdline, len, maps);
 }
 
 const char *guest__text(enum guest_kind kind)

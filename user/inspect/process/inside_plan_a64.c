@@ -9,7 +9,7 @@
 #define BRK 0xd4200000u
 #define BTI(word) (((word)&0xffffff3f) == 0xd503241f)
 
-/* Whether tools/inprocess/emulate_a64.c emulates this instruction. It emulates those that functions
+/* True if tools/inprocess/emulate_a64.c emulates this instruction. It emulates those that functions
  * usually begin with. */
 static bool is_emulated(uint32_t word)
 {
@@ -20,7 +20,7 @@ static bool is_emulated(uint32_t word)
 
 /* Plans to run a copy of the instruction in the slot. A breakpoint follows it, since a branch back
  * would need a free register. The breakpoint's handler continues at the address at byte 8. */
-static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_inside_site *s,
+static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_inside_site *site,
 		     uint8_t *copy)
 {
 	const uint32_t brk = BRK;
@@ -31,51 +31,51 @@ static int plan_copy(uint32_t word, uint64_t addr, uint64_t slot, struct mt_insi
 		memcpy(copy + i, &brk, sizeof(brk));
 	memcpy(copy, &word, sizeof(word));
 	memcpy(copy + 8, &back, sizeof(back));
-	s->way = MT_INSIDE_SLOT_RUN;
-	s->target = slot;
+	site->way = MT_INSIDE_SLOT_RUN;
+	site->target = slot;
 	return 0;
 }
 
 int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy)
+		     struct mt_inside_site *site, uint8_t *copy)
 {
 	struct insn_a64 in;
 
 	if (addr % INSN_A64_SIZE || insn_a64__decode(code, n, &in))
 		return -ENOTSUP;
-	s->length = INSN_A64_SIZE;
-	s->original = in.word;
-	s->operand = 0;
-	s->target = addr + (uint64_t)in.target;
+	site->length = INSN_A64_SIZE;
+	site->original = in.word;
+	site->operand = 0;
+	site->target = addr + (uint64_t)in.target;
 	switch (in.kind) {
 	case A64_NOP:
-		s->way = MT_INSIDE_SKIP;
+		site->way = MT_INSIDE_SKIP;
 		return 0;
 	case A64_LANDING:
-		s->way = MT_INSIDE_SKIP;
-		return BTI(in.word) ? 0 : plan_copy(in.word, addr, slot, s, copy);
+		site->way = MT_INSIDE_SKIP;
+		return BTI(in.word) ? 0 : plan_copy(in.word, addr, slot, site, copy);
 	case A64_ADR:
 		if (in.word >> 31)
-			s->target = (addr & ~0xfffULL) + ((uint64_t)in.target << 12);
-		s->way = MT_INSIDE_WORD;
+			site->target = (addr & ~0xfffULL) + ((uint64_t)in.target << 12);
+		site->way = MT_INSIDE_WORD;
 		return 0;
 	case A64_BR:
 	case A64_BLR:
 	case A64_RET:
-		s->way = MT_INSIDE_WORD;
+		site->way = MT_INSIDE_WORD;
 		return 0;
 	case A64_B:
-		s->way = MT_INSIDE_JUMP;
+		site->way = MT_INSIDE_JUMP;
 		return 0;
 	case A64_BL:
-		s->way = MT_INSIDE_CALL;
+		site->way = MT_INSIDE_CALL;
 		return 0;
 	case A64_B_IF:
-		s->way = MT_INSIDE_BRANCH;
+		site->way = MT_INSIDE_BRANCH;
 		return 0;
 	case A64_PLAIN:
-		s->way = MT_INSIDE_WORD;
-		return is_emulated(in.word) ? 0 : plan_copy(in.word, addr, slot, s, copy);
+		site->way = MT_INSIDE_WORD;
+		return is_emulated(in.word) ? 0 : plan_copy(in.word, addr, slot, site, copy);
 	default:
 		return -ENOTSUP;
 	}

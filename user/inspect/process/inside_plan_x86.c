@@ -32,7 +32,7 @@ static size_t relative_operand(const uint8_t *code, const struct insn *in)
 /* Plans to run a copy of the instruction in the slot: the copy, then a jump back. A displacement
  * that is relative to the instruction is adjusted. 0, -ENOTSUP, -ERANGE. */
 static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy)
+		     struct mt_inside_site *site, uint8_t *copy)
 {
 	size_t disp_at = relative_operand(code, in);
 	uint64_t next_insn = addr + in->length;
@@ -55,8 +55,8 @@ static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, 
 	}
 	memcpy(copy + in->length, "\xff\x25\0\0\0\0", 6);
 	memcpy(copy + in->length + 6, &next_insn, sizeof(next_insn));
-	s->way = MT_INSIDE_SLOT_RUN;
-	s->target = slot;
+	site->way = MT_INSIDE_SLOT_RUN;
+	site->target = slot;
 	return 0;
 }
 
@@ -77,41 +77,41 @@ static bool is_plain_jcc(const struct insn *in)
 }
 
 int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy)
+		     struct mt_inside_site *site, uint8_t *copy)
 {
 	struct insn in;
 
 	if (insn__decode(code, n, &in))
 		return -ENOTSUP;
-	s->length = in.length;
-	s->original = code[0];
-	s->operand = 0;
-	s->target = addr + in.length + (int64_t)in.relative;
+	site->length = in.length;
+	site->original = code[0];
+	site->operand = 0;
+	site->target = addr + in.length + (int64_t)in.relative;
 	if (insn__is_nop(&in) || is_endbr(&in)) {
-		s->way = MT_INSIDE_SKIP;
+		site->way = MT_INSIDE_SKIP;
 		return 0;
 	}
 	if (is_push(&in)) {
-		s->way = MT_INSIDE_PUSH;
-		s->operand = (in.opcode & 7) | (in.rex & 1) << 3;
+		site->way = MT_INSIDE_PUSH;
+		site->operand = (in.opcode & 7) | (in.rex & 1) << 3;
 		return 0;
 	}
 	switch (in.flow) {
 	case INSN_NEXT:
 	case INSN_JMP_INDIRECT:
-		return plan_copy(code, &in, addr, slot, s, copy);
+		return plan_copy(code, &in, addr, slot, site, copy);
 	case INSN_JMP:
-		s->way = MT_INSIDE_JUMP;
+		site->way = MT_INSIDE_JUMP;
 		return 0;
 	case INSN_CALL:
-		s->way = MT_INSIDE_CALL;
+		site->way = MT_INSIDE_CALL;
 		return 0;
 	case INSN_JCC:
-		s->way = MT_INSIDE_BRANCH;
-		s->operand = in.opcode & 15;
+		site->way = MT_INSIDE_BRANCH;
+		site->operand = in.opcode & 15;
 		return is_plain_jcc(&in) ? 0 : -ENOTSUP;
 	case INSN_RET:
-		s->way = MT_INSIDE_RET;
+		site->way = MT_INSIDE_RET;
 		return in.opcode == 0xc3 ? 0 : -ENOTSUP;
 	default:
 		return -ENOTSUP;

@@ -32,19 +32,19 @@ struct cursor {
 	size_t size, pos;
 };
 
-static int next_byte(struct cursor *c, uint8_t *ret)
+static int next_byte(struct cursor *cursor, uint8_t *ret)
 {
-	if (c->pos >= c->size)
+	if (cursor->pos >= cursor->size)
 		return -EINVAL;
-	*ret = c->code[c->pos++];
+	*ret = cursor->code[cursor->pos++];
 	return 0;
 }
 
-static int skip_bytes(struct cursor *c, size_t n)
+static int skip_bytes(struct cursor *cursor, size_t n)
 {
-	if (c->size - c->pos < n)
+	if (cursor->size - cursor->pos < n)
 		return -EINVAL;
-	c->pos += n;
+	cursor->pos += n;
 	return 0;
 }
 
@@ -106,6 +106,7 @@ static uint16_t writes_alu(const struct insn *in)
 	}
 }
 
+/* Registers that a string instruction changes. */
 static uint16_t writes_string(uint8_t opcode)
 {
 	switch (opcode & ~1) {
@@ -140,6 +141,7 @@ static uint16_t writes_group(const struct insn *in)
 	}
 }
 
+/* Registers that an instruction of the one-byte map changes, as a mask of BIT(). */
 static uint16_t writes_one_byte(const struct insn *in)
 {
 	uint8_t op = in->opcode;
@@ -200,6 +202,7 @@ static uint16_t writes_one_byte(const struct insn *in)
 	}
 }
 
+/* Registers that an instruction of the map 0f changes, as a mask of BIT(). */
 static uint16_t writes_two_byte(const struct insn *in)
 {
 	switch (in->opcode) {
@@ -258,6 +261,7 @@ static uint16_t written_registers(const struct insn *in)
 
 /* ---- flow ---- */
 
+/* How an instruction of the one-byte map goes on. */
 static enum insn_flow flow_one_byte(const struct insn *in)
 {
 	switch (in->opcode) {
@@ -293,6 +297,7 @@ static enum insn_flow flow_one_byte(const struct insn *in)
 	}
 }
 
+/* How the program goes on after the instruction. */
 static enum insn_flow flow_of(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)
@@ -318,11 +323,12 @@ static enum insn_flow flow_of(const struct insn *in)
 
 /* ---- bytes ---- */
 
-/* Reads legacy prefixes, then REX, which must be right before the opcode. */
-static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
+/* Reads legacy prefixes, then REX, which must be right before the opcode. *op: the byte after
+ * them. */
+static int read_prefixes(struct cursor *cursor, struct insn *in, uint8_t *op)
 {
 	for (;;) {
-		if (next_byte(c, op))
+		if (next_byte(cursor, op))
 			return -EINVAL;
 		switch (*op) {
 		case 0x66:
@@ -353,18 +359,18 @@ static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
 			if ((*op & 0xf0) != 0x40)
 				return 0;
 			in->rex = *op;
-			return next_byte(c, op);
+			return next_byte(cursor, op);
 		}
 		in->prefixes++;
 	}
 }
 
 /* Reads ModRM, SIB and the displacement. */
-static int read_modrm(struct cursor *c, struct insn *in)
+static int read_modrm(struct cursor *cursor, struct insn *in)
 {
 	unsigned rm;
 
-	if (next_byte(c, &in->modrm))
+	if (next_byte(cursor, &in->modrm))
 		return -EINVAL;
 	in->has_modrm = true;
 	/* moves to and from control registers treat any mod as 3 */
@@ -372,17 +378,17 @@ static int read_modrm(struct cursor *c, struct insn *in)
 		return 0;
 	rm = in->modrm & 7;
 	if (rm == 4) {
-		if (next_byte(c, &in->sib))
+		if (next_byte(cursor, &in->sib))
 			return -EINVAL;
 		in->has_sib = true;
 		if ((in->sib & 7) == 5 && mod_of(in) == 0)
-			return skip_bytes(c, 4);
+			return skip_bytes(cursor, 4);
 	} else if (rm == 5 && mod_of(in) == 0) {
-		return skip_bytes(c, 4);
+		return skip_bytes(cursor, 4);
 	}
 	if (mod_of(in) == 0)
 		return 0;
-	return skip_bytes(c, mod_of(in) == 1 ? 1 : 4);
+	return skip_bytes(cursor, mod_of(in) == 1 ? 1 : 4);
 }
 
 /* Bytes of an imm16/32 operand; with REX.W, prefix 66 has no effect. */
@@ -393,18 +399,18 @@ static size_t imm_z(const struct insn *in)
 
 /* Reads a branch displacement: 4 bytes if wide, otherwise 1. With prefix 66 and without REX.W,
  * processors disagree on its length. */
-static int read_relative(struct cursor *c, struct insn *in, bool wide)
+static int read_relative(struct cursor *cursor, struct insn *in, bool wide)
 {
 	int8_t rel8;
 
 	if (in->p66 && !(in->rex & 8))
 		return -EINVAL;
-	if (skip_bytes(c, wide ? 4 : 1))
+	if (skip_bytes(cursor, wide ? 4 : 1))
 		return -EINVAL;
 	if (wide) {
-		memcpy(&in->relative, c->code + c->pos - 4, 4);
+		memcpy(&in->relative, cursor->code + cursor->pos - 4, 4);
 	} else {
-		memcpy(&rel8, c->code + c->pos - 1, 1);
+		memcpy(&rel8, cursor->code + cursor->pos - 1, 1);
 		in->relative = rel8;
 	}
 	in->has_target = true;
@@ -412,9 +418,9 @@ static int read_relative(struct cursor *c, struct insn *in, bool wide)
 }
 
 /* form: a letter of the tables one_byte and two_byte. */
-static int read_operands(struct cursor *c, struct insn *in, char form)
+static int read_operands(struct cursor *cursor, struct insn *in, char form)
 {
-	if (strchr("mBZ", form) && read_modrm(c, in))
+	if (strchr("mBZ", form) && read_modrm(cursor, in))
 		return -EINVAL;
 	switch (form) {
 	case '.':
@@ -422,55 +428,55 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	case 'm':
 		/* test has an immediate, other instructions of the group have none */
 		if (in->map == INSN_MAP_1 && (in->opcode & 0xfe) == 0xf6 && op_of(in) < 2)
-			return skip_bytes(c, in->opcode == 0xf6 ? 1 : imm_z(in));
+			return skip_bytes(cursor, in->opcode == 0xf6 ? 1 : imm_z(in));
 		return 0;
 	case 'b':
 	case 'B':
-		return skip_bytes(c, 1);
+		return skip_bytes(cursor, 1);
 	case 'Z':
 		/* xbegin has a branch displacement here */
 		if (in->map == INSN_MAP_1 && in->opcode == 0xc7 && op_of(in))
-			return in->modrm == 0xf8 ? read_relative(c, in, true) : -EINVAL;
-		return skip_bytes(c, imm_z(in));
+			return in->modrm == 0xf8 ? read_relative(cursor, in, true) : -EINVAL;
+		return skip_bytes(cursor, imm_z(in));
 	case 'z':
-		return skip_bytes(c, imm_z(in));
+		return skip_bytes(cursor, imm_z(in));
 	case 'w':
-		return skip_bytes(c, 2);
+		return skip_bytes(cursor, 2);
 	case 'e':
-		return skip_bytes(c, 3);
+		return skip_bytes(cursor, 3);
 	case 'v':
-		return skip_bytes(c, in->rex & 8 ? 8 : imm_z(in));
+		return skip_bytes(cursor, in->rex & 8 ? 8 : imm_z(in));
 	case 'o':
-		return skip_bytes(c, in->p67 ? 4 : 8);
+		return skip_bytes(cursor, in->p67 ? 4 : 8);
 	case 'j':
 	case 'J':
-		return read_relative(c, in, form == 'J');
+		return read_relative(cursor, in, form == 'J');
 	default:
 		return -EINVAL;
 	}
 }
 
 /* Reads a VEX (first byte c4 or c5) or EVEX (62) prefix, opcode and operands. */
-static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
+static int read_vex(struct cursor *cursor, struct insn *in, uint8_t first)
 {
 	bool evex = first == 0x62;
-	uint8_t b[3] = { 0 }, map = 1;
-	size_t n = evex ? 3 : 2, i; /* n: bytes of the prefix after the first */
+	uint8_t prefix[3] = { 0 }, map = 1;
+	size_t prefix_bytes = evex ? 3 : 2, i; /* after the first byte */
 	char form = 'm';
 
 	if (in->rex || in->p66 || in->pf2 || in->pf3 || in->lock)
 		return -EINVAL;
 	if (first == 0xc5)
-		n = 1;
-	for (i = 0; i < n; i++)
-		if (next_byte(c, &b[i]))
+		prefix_bytes = 1;
+	for (i = 0; i < prefix_bytes; i++)
+		if (next_byte(cursor, &prefix[i]))
 			return -EINVAL;
 	in->map = evex ? INSN_MAP_EVEX : INSN_MAP_VEX;
 	if (first != 0xc5)
-		map = b[0] & (evex ? 0x0f : 0x1f);
-	if (evex && !(b[1] & 4))
+		map = prefix[0] & (evex ? 0x0f : 0x1f);
+	if (evex && !(prefix[1] & 4))
 		return -EINVAL;
-	if (next_byte(c, &in->opcode))
+	if (next_byte(cursor, &in->opcode))
 		return -EINVAL;
 	if (map == 1) {
 		form = two_byte[in->opcode >> 4][in->opcode & 15];
@@ -484,40 +490,42 @@ static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 	} else if (map != 2 && (!evex || (map != 5 && map != 6))) {
 		return -EINVAL;
 	}
-	return read_operands(c, in, form);
+	return read_operands(cursor, in, form);
 }
 
-static int read_two_byte(struct cursor *c, struct insn *in)
+/* Reads the rest of an instruction after 0f. */
+static int read_two_byte(struct cursor *cursor, struct insn *in)
 {
 	uint8_t op;
 
-	if (next_byte(c, &op))
+	if (next_byte(cursor, &op))
 		return -EINVAL;
 	if (op == 0x38 || op == 0x3a) {
 		in->map = op == 0x38 ? INSN_MAP_0F38 : INSN_MAP_0F3A;
-		if (next_byte(c, &in->opcode))
+		if (next_byte(cursor, &in->opcode))
 			return -EINVAL;
-		return read_operands(c, in, op == 0x38 ? 'm' : 'B');
+		return read_operands(cursor, in, op == 0x38 ? 'm' : 'B');
 	}
 	in->map = INSN_MAP_0F;
 	in->opcode = op;
 	if (op == 0x78 && (in->p66 || in->pf2))
 		return -EINVAL; /* extrq, insertq: two immediates, removed from processors */
-	return read_operands(c, in, two_byte[op >> 4][op & 15]);
+	return read_operands(cursor, in, two_byte[op >> 4][op & 15]);
 }
 
-static int read_insn(struct cursor *c, struct insn *in)
+/* Reads a whole instruction. -EINVAL: invalid, unknown or cut off. */
+static int read_insn(struct cursor *cursor, struct insn *in)
 {
 	uint8_t op;
 
-	if (read_prefixes(c, in, &op))
+	if (read_prefixes(cursor, in, &op))
 		return -EINVAL;
 	if (op == 0xc4 || op == 0xc5 || op == 0x62)
-		return read_vex(c, in, op);
+		return read_vex(cursor, in, op);
 	if (op == 0x0f)
-		return read_two_byte(c, in);
+		return read_two_byte(cursor, in);
 	in->opcode = op;
-	if (read_operands(c, in, one_byte[op >> 4][op & 15]))
+	if (read_operands(cursor, in, one_byte[op >> 4][op & 15]))
 		return -EINVAL;
 	/* unused opcodes of groups */
 	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) ||
@@ -528,12 +536,12 @@ static int read_insn(struct cursor *c, struct insn *in)
 
 int insn__decode(const uint8_t *code, size_t size, struct insn *ret)
 {
-	struct cursor c = { .code = code, .size = size < INSN_MAX ? size : INSN_MAX };
+	struct cursor cursor = { .code = code, .size = size < INSN_MAX ? size : INSN_MAX };
 	struct insn in = { 0 };
 
-	if (read_insn(&c, &in))
+	if (read_insn(&cursor, &in))
 		return -EINVAL;
-	in.length = (uint8_t)c.pos;
+	in.length = (uint8_t)cursor.pos;
 	in.flow = (uint8_t)flow_of(&in);
 	in.writes = written_registers(&in);
 	*ret = in;

@@ -52,7 +52,7 @@ struct insn_a64 {
 /* Decodes the instruction at code. 0; -EINVAL: unallocated or unknown, or size is below 4. */
 int insn_a64__decode(const uint8_t *code, size_t size, struct insn_a64 *ret);
 
-/* Whether the next instruction in memory always runs after this one. */
+/* True if the next instruction in memory always runs after this one. */
 static inline bool insn_a64__continues(const struct insn_a64 *in)
 {
 	return in->kind < A64_B;

@@ -11,36 +11,36 @@
 #define MAPS_TEXT_MAX (256u << 20)
 
 /* The scan functions return the text after the item that they parse; NULL: the item is not there. */
-static const char *scan_hex(const char *s, const char *end, uint64_t *ret)
+static const char *scan_hex(const char *text, const char *end, uint64_t *ret)
 {
-	const char *p = s;
-	uint64_t v = 0;
-	int d;
+	const char *at = text;
+	uint64_t value = 0;
+	int digit;
 
-	for (; p < end && p - s < 16; p++) {
-		if (*p >= '0' && *p <= '9')
-			d = *p - '0';
-		else if (*p >= 'a' && *p <= 'f')
-			d = *p - 'a' + 10;
+	for (; at < end && at - text < 16; at++) {
+		if (*at >= '0' && *at <= '9')
+			digit = *at - '0';
+		else if (*at >= 'a' && *at <= 'f')
+			digit = *at - 'a' + 10;
 		else
 			break;
-		v = v << 4 | (uint64_t)d;
+		value = value << 4 | (uint64_t)digit;
 	}
-	*ret = v;
-	return p == s ? NULL : p;
+	*ret = value;
+	return at == text ? NULL : at;
 }
 
-static const char *scan_dec(const char *s, const char *end, uint64_t *ret)
+static const char *scan_dec(const char *text, const char *end, uint64_t *ret)
 {
-	const char *p = s;
-	uint64_t v = 0;
+	const char *at = text;
+	uint64_t value = 0;
 
-	for (; p < end && *p >= '0' && *p <= '9'; p++)
-		if (__builtin_mul_overflow(v, 10, &v) ||
-		    __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+	for (; at < end && *at >= '0' && *at <= '9'; at++)
+		if (__builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
 			return NULL;
-	*ret = v;
-	return p == s ? NULL : p;
+	*ret = value;
+	return at == text ? NULL : at;
 }
 
 static const char *scan_char(const char *s, const char *end, char c)
@@ -48,54 +48,54 @@ static const char *scan_char(const char *s, const char *end, char c)
 	return s && s < end && *s == c ? s + 1 : NULL;
 }
 
-static const char *scan_perms(const char *s, const char *end, struct map *m)
+static const char *scan_perms(const char *text, const char *end, struct map *map)
 {
-	if (end - s < 4)
+	if (end - text < 4)
 		return NULL;
-	if ((s[0] != 'r' && s[0] != '-') || (s[1] != 'w' && s[1] != '-') ||
-	    (s[2] != 'x' && s[2] != '-') || (s[3] != 'p' && s[3] != 's'))
+	if ((text[0] != 'r' && text[0] != '-') || (text[1] != 'w' && text[1] != '-') ||
+	    (text[2] != 'x' && text[2] != '-') || (text[3] != 'p' && text[3] != 's'))
 		return NULL;
-	m->r = s[0] == 'r';
-	m->w = s[1] == 'w';
-	m->x = s[2] == 'x';
-	m->shared = s[3] == 's';
-	return s + 4;
+	map->r = text[0] == 'r';
+	map->w = text[1] == 'w';
+	map->x = text[2] == 'x';
+	map->shared = text[3] == 's';
+	return text + 4;
 }
 
 /* Parses "start-end perms offset major:minor inode". Returns the text after it; NULL: bad line. */
-static const char *scan_fields(const char *s, const char *end, struct map *m)
+static const char *scan_fields(const char *s, const char *end, struct map *map)
 {
 	uint64_t major_nr, minor_nr;
 
-	s = scan_hex(s, end, &m->start);
-	if (!(s = scan_char(s, end, '-')) || !(s = scan_hex(s, end, &m->end)))
+	s = scan_hex(s, end, &map->start);
+	if (!(s = scan_char(s, end, '-')) || !(s = scan_hex(s, end, &map->end)))
 		return NULL;
-	if (!(s = scan_char(s, end, ' ')) || !(s = scan_perms(s, end, m)))
+	if (!(s = scan_char(s, end, ' ')) || !(s = scan_perms(s, end, map)))
 		return NULL;
-	if (!(s = scan_char(s, end, ' ')) || !(s = scan_hex(s, end, &m->offset)))
+	if (!(s = scan_char(s, end, ' ')) || !(s = scan_hex(s, end, &map->offset)))
 		return NULL;
 	if (!(s = scan_char(s, end, ' ')) || !(s = scan_hex(s, end, &major_nr)))
 		return NULL;
 	if (!(s = scan_char(s, end, ':')) || !(s = scan_hex(s, end, &minor_nr)))
 		return NULL;
-	if (!(s = scan_char(s, end, ' ')) || !(s = scan_dec(s, end, &m->inode)))
+	if (!(s = scan_char(s, end, ' ')) || !(s = scan_dec(s, end, &map->inode)))
 		return NULL;
-	if (m->start >= m->end || major_nr > UINT32_MAX || minor_nr > UINT32_MAX)
+	if (map->start >= map->end || major_nr > UINT32_MAX || minor_nr > UINT32_MAX)
 		return NULL;
-	m->dev_major = (uint32_t)major_nr;
-	m->dev_minor = (uint32_t)minor_nr;
+	map->dev_major = (uint32_t)major_nr;
+	map->dev_minor = (uint32_t)minor_nr;
 	return s;
 }
 
 /* Parses the line [s, end), whose newline is already a NUL. The path stays in the text. */
-static int parse_line(char *s, char *end, struct map *m)
+static int parse_line(char *s, char *end, struct map *map)
 {
 	static const char suffix[] = " (deleted)";
 	const size_t suffix_len = sizeof(suffix) - 1;
 	const char *rest;
 	char *path;
 
-	rest = scan_fields(s, end, m);
+	rest = scan_fields(s, end, map);
 	if (!rest || (rest < end && *rest != ' '))
 		return -EINVAL;
 	path = s + (rest - s);
@@ -103,113 +103,114 @@ static int parse_line(char *s, char *end, struct map *m)
 		path++;
 	if ((size_t)(end - path) > suffix_len && !memcmp(end - suffix_len, suffix, suffix_len)) {
 		end[-(ptrdiff_t)suffix_len] = '\0';
-		m->deleted = true;
+		map->deleted = true;
 	}
-	m->path = path;
+	map->path = path;
 	return 0;
 }
 
 ARRAY_COMPARE(map_cmp, struct map, start)
 
+/* The last line may lack its newline. */
 static size_t count_lines(const char *text, size_t len)
 {
-	const char *p = text, *end = text + len;
-	size_t n = 0;
+	const char *line = text, *end = text + len;
+	size_t lines = 0;
 
-	while (p < end) {
-		p = memchr(p, '\n', (size_t)(end - p));
-		n++;
-		if (!p)
+	while (line < end) {
+		line = memchr(line, '\n', (size_t)(end - line));
+		lines++;
+		if (!line)
 			break;
-		p++;
+		line++;
 	}
-	return n;
+	return lines;
 }
 
 /* Parses all lines of text, a copy that is cut in place and then holds the paths. */
-static int parse_lines(char *text, size_t len, struct map *v, size_t n)
+static int parse_lines(char *text, size_t len, struct map *maps, size_t lines)
 {
-	char *p = text, *end = text + len, *eol;
+	char *line = text, *end = text + len, *eol;
 	bool sorted = true;
 	size_t i;
 
-	for (i = 0; i < n; i++, p = eol + 1) {
-		eol = memchr(p, '\n', (size_t)(end - p));
+	for (i = 0; i < lines; i++, line = eol + 1) {
+		eol = memchr(line, '\n', (size_t)(end - line));
 		if (!eol)
 			eol = end;
 		*eol = '\0';
-		if (parse_line(p, eol, &v[i]))
+		if (parse_line(line, eol, &maps[i]))
 			return -EINVAL;
-		if (i && v[i].start < v[i - 1].start)
+		if (i && maps[i].start < maps[i - 1].start)
 			sorted = false;
 	}
 	if (!sorted)
-		qsort(v, n, sizeof(*v), map_cmp);
+		qsort(maps, lines, sizeof(*maps), map_cmp);
 	return 0;
 }
 
 int maps__parse(const char *text, size_t len, struct maps *ret)
 {
-	struct maps m = { 0 };
+	struct maps maps = { 0 };
 	int err = -ENOMEM;
 
 	if (len > MAPS_TEXT_MAX)
 		return -EFBIG;
 	if (len && memchr(text, '\0', len))
 		return -EINVAL; /* a NUL would truncate a path unnoticed */
-	m.n = count_lines(text, len);
-	m.v = calloc(m.n ? m.n : 1, sizeof(*m.v));
-	m.text = malloc(len + 1);
-	if (m.v && m.text) {
+	maps.n = count_lines(text, len);
+	maps.v = calloc(maps.n ? maps.n : 1, sizeof(*maps.v));
+	maps.text = malloc(len + 1);
+	if (maps.v && maps.text) {
 		if (len)
-			memcpy(m.text, text, len);
-		m.text[len] = '\0';
-		err = parse_lines(m.text, len, m.v, m.n);
+			memcpy(maps.text, text, len);
+		maps.text[len] = '\0';
+		err = parse_lines(maps.text, len, maps.v, maps.n);
 	}
 	if (err) {
-		maps__free(&m);
+		maps__free(&maps);
 		return err;
 	}
-	*ret = m;
+	*ret = maps;
 	return 0;
 }
 
 int maps__copy(struct maps *to, const struct maps *from)
 {
-	struct maps m = { .n = from->n };
+	struct maps copy = { .n = from->n };
 	size_t i, len = 1;
 	char *at;
 
 	for (i = 0; i < from->n; i++)
 		len += strlen(from->v[i].path) + 1;
-	m.v = calloc(from->n + 1, sizeof(*m.v));
-	m.text = at = malloc(len);
-	if (!m.v || !m.text) {
-		maps__free(&m);
+	copy.v = calloc(from->n + 1, sizeof(*copy.v));
+	copy.text = at = malloc(len);
+	if (!copy.v || !copy.text) {
+		maps__free(&copy);
 		return -ENOMEM;
 	}
 	for (i = 0; i < from->n; i++) {
-		m.v[i] = from->v[i];
-		m.v[i].path = strcpy(at, from->v[i].path);
+		copy.v[i] = from->v[i];
+		copy.v[i].path = strcpy(at, from->v[i].path);
 		at += strlen(at) + 1;
 	}
-	*to = m;
+	*to = copy;
 	return 0;
 }
 
-void maps__free(struct maps *m)
+void maps__free(struct maps *maps)
 {
-	if (!m)
+	if (!maps)
 		return;
-	free(m->v);
-	free(m->text);
-	*m = (struct maps){ 0 };
+	free(maps->v);
+	free(maps->text);
+	*maps = (struct maps){ 0 };
 }
 
-const struct map *maps__find_code(const struct maps *m, const struct map *file, uint64_t offset)
+const struct map *maps__find_code(const struct maps *maps, const struct map *file, uint64_t offset)
 {
-	for (size_t i = 0; i < m->n; i++) {
-		const struct map *map = &m->v[i];
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct map *map = &maps->v[i];
 
 		if (map->x && map__same_file(map, file) && offset >= map->offset &&
 		    offset - map->offset < map->end - map->start)
@@ -218,16 +219,16 @@ const struct map *maps__find_code(const struct maps *m, const struct map *file, 
 	return NULL;
 }
 
-const struct map *maps__find(const struct maps *m, uint64_t addr)
+const struct map *maps__find(const struct maps *maps, uint64_t addr)
 {
-	size_t lo = 0, hi = m->n, mid; /* mappings below lo start at or before addr */
+	size_t lo = 0, hi = maps->n, mid; /* mappings below lo start at or before addr */
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (m->v[mid].start <= addr)
+		if (maps->v[mid].start <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo && addr < m->v[lo - 1].end ? &m->v[lo - 1] : NULL;
+	return lo && addr < maps->v[lo - 1].end ? &maps->v[lo - 1] : NULL;
 }

@@ -19,15 +19,15 @@ struct memcache {
 	uint8_t data[NBLOCKS][BLOCK];
 };
 
-struct memcache *memcache__new(const struct proc *p)
+struct memcache *memcache__new(const struct proc *proc)
 {
-	struct memcache *c = malloc(sizeof(*c));
+	struct memcache *cache = malloc(sizeof(*cache));
 
-	if (!c)
+	if (!cache)
 		return NULL;
-	c->proc = p;
-	memcache__forget(c);
-	return c;
+	cache->proc = proc;
+	memcache__forget(cache);
+	return cache;
 }
 
 void memcache__free(struct memcache *c)
@@ -35,34 +35,34 @@ void memcache__free(struct memcache *c)
 	free(c);
 }
 
-void memcache__forget(struct memcache *c)
+void memcache__forget(struct memcache *cache)
 {
 	for (size_t i = 0; i < NBLOCKS; i++)
-		c->tag[i] = NO_BLOCK;
+		cache->tag[i] = NO_BLOCK;
 }
 
 /* Reads len bytes that lie within one block. */
-static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
+static int read_part(struct memcache *cache, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t base = addr & ~(uint64_t)(BLOCK - 1);
 	size_t slot = base / BLOCK % NBLOCKS;
 	int err;
 
-	if (c->tag[slot] != base) {
-		c->tag[slot] = NO_BLOCK;
-		err = proc__read(c->proc, base, c->data[slot], BLOCK);
+	if (cache->tag[slot] != base) {
+		cache->tag[slot] = NO_BLOCK;
+		err = proc__read(cache->proc, base, cache->data[slot], BLOCK);
 		if (err && err != -EFAULT)
 			return err;
-		c->tag[slot] = base;
-		c->holes[slot] = err;
+		cache->tag[slot] = base;
+		cache->holes[slot] = err;
 	}
-	if (c->holes[slot])
-		return proc__read(c->proc, addr, buf, len);
-	memcpy(buf, c->data[slot] + (addr - base), len);
+	if (cache->holes[slot])
+		return proc__read(cache->proc, addr, buf, len);
+	memcpy(buf, cache->data[slot] + (addr - base), len);
 	return 0;
 }
 
-int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len)
+int memcache__read(struct memcache *cache, uint64_t addr, void *buf, size_t len)
 {
 	uint8_t *out = buf;
 	uint64_t end;
@@ -73,7 +73,7 @@ int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len)
 	while (len) {
 		size_t rest = BLOCK - addr % BLOCK, n = rest < len ? rest : len;
 
-		err = read_part(c, addr, out, n);
+		err = read_part(cache, addr, out, n);
 		if (err)
 			return err;
 		out += n;
@@ -84,14 +84,14 @@ int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len)
 }
 
 /* Drops the cached blocks of the range, then reads around the cache. */
-int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
+int memcache__read_now(struct memcache *cache, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t base = addr & ~(uint64_t)(BLOCK - 1), end;
 
 	if (__builtin_add_overflow(addr, len, &end))
 		return -EFAULT;
 	for (; base < end; base += BLOCK)
-		if (c->tag[base / BLOCK % NBLOCKS] == base)
-			c->tag[base / BLOCK % NBLOCKS] = NO_BLOCK;
-	return proc__read(c->proc, addr, buf, len);
+		if (cache->tag[base / BLOCK % NBLOCKS] == base)
+			cache->tag[base / BLOCK % NBLOCKS] = NO_BLOCK;
+	return proc__read(cache->proc, addr, buf, len);
 }

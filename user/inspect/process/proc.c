@@ -127,22 +127,22 @@ static int read_stat(int dirfd, const char *name, struct stat_line *ret)
 {
 	unsigned long long start;
 	unsigned int flags;
-	char *text, *p;
+	char *text, *after_name;
 	size_t len;
 	char state;
-	int err, n;
+	int err, items;
 
 	err = read_file(dirfd, name, 1024, 64 << 10, &text, &len);
 	if (err)
 		return err;
-	p = strrchr(text, ')');
-	n = p ? sscanf(p + 1,
-		       " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-		       "%llu",
-		       &state, &flags, &start)
-	      : 0;
+	after_name = strrchr(text, ')');
+	items = after_name ? sscanf(after_name + 1,
+				    " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d "
+				    "%*d %*d %*d %*d %llu",
+				    &state, &flags, &start)
+			   : 0;
 	free(text);
-	if (n != 3)
+	if (items != 3)
 		return -EIO;
 	ret->state = state;
 	ret->flags = flags;
@@ -182,6 +182,7 @@ static int check_namespace(int pidfd, pid_t pid)
 	return err;
 }
 
+/* Reads a name of a process or a thread without its newline. -ESRCH: it has ended. */
 static int read_comm(int dirfd, const char *name, char *buf, size_t size)
 {
 	char *text, *end;
@@ -203,22 +204,22 @@ static int read_comm(int dirfd, const char *name, char *buf, size_t size)
 
 /* Reads the arguments, cut at CMDLINE_MAX: the process chooses their length, and they are only
  * displayed. */
-static int read_cmdline(struct proc *p)
+static int read_cmdline(struct proc *proc)
 {
 	ssize_t got;
 	int fd;
 
-	fd = openat(p->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
+	fd = openat(proc->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	p->cmdline = p->cmdline ?: malloc(CMDLINE_MAX + 1);
-	if (!p->cmdline) {
+	proc->cmdline = proc->cmdline ?: malloc(CMDLINE_MAX + 1);
+	if (!proc->cmdline) {
 		close(fd);
 		return -ENOMEM;
 	}
-	got = io__read(fd, p->cmdline, CMDLINE_MAX);
-	p->cmdline_len = got > 0 ? (size_t)got : 0;
-	p->cmdline[p->cmdline_len] = '\0';
+	got = io__read(fd, proc->cmdline, CMDLINE_MAX);
+	proc->cmdline_len = got > 0 ? (size_t)got : 0;
+	proc->cmdline[proc->cmdline_len] = '\0';
 	close(fd);
 	return got < 0 ? (int)got : 0;
 }
@@ -235,67 +236,67 @@ static int check_access(const struct proc *p)
 }
 
 /* Opens the pidfd, then /proc/PID. */
-static int open_handles(struct proc *p)
+static int open_handles(struct proc *proc)
 {
 	char name[32];
 
-	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
+	proc->pidfd = (int)syscall(SYS_pidfd_open, proc->pid, 0u);
 	/* EINVAL, on later kernels ENOENT: the number is a thread's */
-	if (p->pidfd < 0)
+	if (proc->pidfd < 0)
 		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
-	snprintf(name, sizeof(name), "/proc/%d", p->pid);
-	p->dirfd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (p->dirfd < 0)
+	snprintf(name, sizeof(name), "/proc/%d", proc->pid);
+	proc->dirfd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (proc->dirfd < 0)
 		return errno == ENOENT ? -ESRCH : -errno;
-	return check_namespace(p->pidfd, p->pid);
+	return check_namespace(proc->pidfd, proc->pid);
 }
 
 /* Reads start time, name and arguments, after checking that this is a process that can be read. */
-static int read_identity(struct proc *p)
+static int read_identity(struct proc *proc)
 {
 	struct stat_line st;
 	int err;
 
-	err = read_stat(p->dirfd, "stat", &st);
+	err = read_stat(proc->dirfd, "stat", &st);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
 	if (st.flags & STAT_PF_KTHREAD)
 		return -EINVAL;
 	if (st.state == 'Z' || st.state == 'X')
 		return -ESRCH;
-	p->start_time = st.start_time;
-	err = read_comm(p->dirfd, "comm", p->comm, sizeof(p->comm)) ?: check_access(p);
+	proc->start_time = st.start_time;
+	err = read_comm(proc->dirfd, "comm", proc->comm, sizeof(proc->comm)) ?: check_access(proc);
 	if (!err)
-		err = read_cmdline(p);
+		err = read_cmdline(proc);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
 	/* fallback for reading memory; may be refused */
-	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	proc->memfd = openat(proc->dirfd, "mem", O_RDONLY | O_CLOEXEC);
 	/* If the process still runs, the directory opened after the pidfd is its own. */
-	return proc__alive(p) ? 0 : -ESRCH;
+	return proc__alive(proc) ? 0 : -ESRCH;
 }
 
 struct proc *proc__open(pid_t pid)
 {
-	struct proc *p;
+	struct proc *proc;
 	int err;
 
 	if (pid <= 0) {
 		errno = ESRCH;
 		return NULL;
 	}
-	p = calloc(1, sizeof(*p));
-	if (!p)
+	proc = calloc(1, sizeof(*proc));
+	if (!proc)
 		return NULL;
-	p->pid = pid;
-	p->pidfd = p->dirfd = p->memfd = -1;
-	err = open_handles(p) ?: read_identity(p);
+	proc->pid = pid;
+	proc->pidfd = proc->dirfd = proc->memfd = -1;
+	err = open_handles(proc) ?: read_identity(proc);
 	if (err) {
-		proc__free(p);
+		proc__free(proc);
 		errno = -err;
 		return NULL;
 	}
-	return p;
+	return proc;
 }
 
 uint32_t proc__pid_namespace(void)
@@ -309,38 +310,38 @@ uint32_t proc__pid_namespace(void)
 
 struct proc *proc__ended(pid_t pid, const struct proc *like)
 {
-	struct proc *p = calloc(1, sizeof(*p));
+	struct proc *proc = calloc(1, sizeof(*proc));
 
-	if (!p)
+	if (!proc)
 		return NULL;
-	p->pid = pid;
-	p->dirfd = p->memfd = -1;	    /* all reads fail */
-	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, like the pidfd of an ended process */
-	memcpy(p->comm, like->comm, sizeof(p->comm));
-	p->cmdline = malloc(like->cmdline_len + 1);
-	if (p->pidfd < 0 || !p->cmdline) {
-		proc__free(p);
+	proc->pid = pid;
+	proc->dirfd = proc->memfd = -1;	       /* all reads fail */
+	proc->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, like the pidfd of an ended process */
+	memcpy(proc->comm, like->comm, sizeof(proc->comm));
+	proc->cmdline = malloc(like->cmdline_len + 1);
+	if (proc->pidfd < 0 || !proc->cmdline) {
+		proc__free(proc);
 		errno = ENOMEM;
 		return NULL;
 	}
-	memcpy(p->cmdline, like->cmdline, like->cmdline_len);
-	p->cmdline[like->cmdline_len] = '\0';
-	p->cmdline_len = like->cmdline_len;
-	return p;
+	memcpy(proc->cmdline, like->cmdline, like->cmdline_len);
+	proc->cmdline[like->cmdline_len] = '\0';
+	proc->cmdline_len = like->cmdline_len;
+	return proc;
 }
 
-void proc__free(struct proc *p)
+void proc__free(struct proc *proc)
 {
-	if (!p)
+	if (!proc)
 		return;
-	if (p->pidfd >= 0)
-		close(p->pidfd);
-	if (p->dirfd >= 0)
-		close(p->dirfd);
-	if (p->memfd >= 0)
-		close(p->memfd);
-	free(p->cmdline);
-	free(p);
+	if (proc->pidfd >= 0)
+		close(proc->pidfd);
+	if (proc->dirfd >= 0)
+		close(proc->dirfd);
+	if (proc->memfd >= 0)
+		close(proc->memfd);
+	free(proc->cmdline);
+	free(proc);
 }
 
 void proc__set_files_only(struct proc *p)
@@ -363,13 +364,13 @@ int proc__pidfd(const struct proc *p)
 	return p->pidfd;
 }
 
-bool proc__alive(const struct proc *p)
+bool proc__alive(const struct proc *proc)
 {
 	struct stat_line st;
 
-	if (pidfd_ended(p->pidfd))
+	if (pidfd_ended(proc->pidfd))
 		return false;
-	return read_stat(p->dirfd, "stat", &st) == 0 && st.start_time == p->start_time;
+	return read_stat(proc->dirfd, "stat", &st) == 0 && st.start_time == proc->start_time;
 }
 
 uint64_t proc__started(const struct proc *p)
@@ -377,14 +378,14 @@ uint64_t proc__started(const struct proc *p)
 	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
+int proc__thread_started(const struct proc *proc, pid_t tid, uint64_t *ret)
 {
 	struct stat_line st;
 	char name[48];
 	int err;
 
 	snprintf(name, sizeof(name), "task/%d/stat", tid);
-	err = read_stat(p->dirfd, name, &st);
+	err = read_stat(proc->dirfd, name, &st);
 	*ret = err ? 0 : st.start_time;
 	return err;
 }
@@ -400,20 +401,20 @@ bool proc__is_zombie(pid_t pid)
 
 bool proc__lost_leader(pid_t pid)
 {
-	struct dirent *d;
-	char name[48];
-	size_t n = 0;
+	struct dirent *entry;
+	char path[48];
+	size_t threads = 0;
 	DIR *dir;
 
 	if (!proc__is_zombie(pid))
 		return false;
-	snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
-	dir = opendir(name);
-	while (dir && (d = readdir(dir)))
-		n += d->d_name[0] != '.';
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir)))
+		threads += entry->d_name[0] != '.';
 	if (dir)
 		closedir(dir);
-	return n > 1;
+	return threads > 1;
 }
 
 bool proc__says_shadow_stack(const char *status)
@@ -429,23 +430,23 @@ bool proc__says_shadow_stack(const char *status)
 	return at && (!end || at < end);
 }
 
-bool proc__shadow_stack(const struct proc *p)
+bool proc__shadow_stack(const struct proc *proc)
 {
 	char text[8192];
 
-	io__text_at(p->dirfd, "status", text, sizeof(text));
+	io__text_at(proc->dirfd, "status", text, sizeof(text));
 	return proc__says_shadow_stack(text);
 }
 
 #define STAT_STARTSTACK 28 /* proc_pid_stat(5) */
 
 /* An address in the stack of the first thread; 0: unknown. */
-static uint64_t stack_start(const struct proc *p)
+static uint64_t stack_start(const struct proc *proc)
 {
 	unsigned long long ret = 0;
 	char buf[1024], *at;
 
-	if (io__text_at(p->dirfd, "stat", buf, sizeof(buf)) <= 0)
+	if (io__text_at(proc->dirfd, "stat", buf, sizeof(buf)) <= 0)
 		return 0;
 	at = strrchr(buf, ')');
 	/* the bracket ends field 2; each further field begins with a space */
@@ -458,13 +459,13 @@ static uint64_t stack_start(const struct proc *p)
 
 /* Sets the descriptor's position to a mapped address, for proc__image_gone(), which reads there. A
  * read elsewhere may expand the stack: the kernel locks the map for writing, and threads wait. */
-int proc__image(const struct proc *p)
+int proc__image(const struct proc *proc)
 {
-	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	int fd = openat(proc->dirfd, "mem", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return -errno;
-	lseek(fd, (off_t)stack_start(p), SEEK_SET);
+	lseek(fd, (off_t)stack_start(proc), SEEK_SET);
 	return fd;
 }
 
@@ -477,27 +478,27 @@ bool proc__image_gone(int image)
 }
 
 /* Sets the pages of the address space and the resident ones. 0 or -errno. */
-static int read_statm(const struct proc *p, uint64_t *size, uint64_t *resident)
+static int read_statm(const struct proc *proc, uint64_t *size, uint64_t *resident)
 {
 	char buf[128];
-	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
+	ssize_t n = io__text_at(proc->dirfd, "statm", buf, sizeof(buf));
 
 	if (n <= 0)
 		return n ? (int)n : -ESRCH;
 	return sscanf(buf, "%" SCNu64 " %" SCNu64, size, resident) == 2 ? 0 : -EIO;
 }
 
-int proc__pages(const struct proc *p, uint64_t *ret)
+int proc__pages(const struct proc *proc, uint64_t *ret)
 {
 	uint64_t resident;
 
-	return read_statm(p, ret, &resident);
+	return read_statm(proc, ret, &resident);
 }
 
-int proc__resident(const struct proc *p, uint64_t *ret)
+int proc__resident(const struct proc *proc, uint64_t *ret)
 {
 	uint64_t size, pages;
-	int err = read_statm(p, &size, &pages);
+	int err = read_statm(proc, &size, &pages);
 
 	if (err)
 		return err;
@@ -505,14 +506,14 @@ int proc__resident(const struct proc *p, uint64_t *ret)
 	return 0;
 }
 
-int proc__cpu_time(const struct proc *p, uint64_t *ret)
+int proc__cpu_time(const struct proc *proc, uint64_t *ret)
 {
 	struct timespec ts;
 	clockid_t clock;
 
-	if (clock_getcpuclockid(p->pid, &clock) || clock_gettime(clock, &ts))
+	if (clock_getcpuclockid(proc->pid, &clock) || clock_gettime(clock, &ts))
 		return -ESRCH;
-	if (!proc__alive(p)) /* another process may have its PID */
+	if (!proc__alive(proc)) /* another process may have its PID */
 		return -ESRCH;
 	*ret = (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 	return 0;
@@ -523,23 +524,23 @@ const char *proc__comm(const struct proc *p)
 	return p->comm;
 }
 
-void proc__complete_cmdline(struct proc *p)
+void proc__complete_cmdline(struct proc *proc)
 {
-	if (!p->cmdline_len && p->dirfd >= 0) /* an ended process's handle has no folder */
-		read_cmdline(p);
+	if (!proc->cmdline_len && proc->dirfd >= 0) /* an ended process's handle has no folder */
+		read_cmdline(proc);
 }
 
-const char *proc__cmdline(const struct proc *p, size_t *len)
+const char *proc__cmdline(const struct proc *proc, size_t *len)
 {
-	*len = p->cmdline_len;
-	return p->cmdline;
+	*len = proc->cmdline_len;
+	return proc->cmdline;
 }
 
-char *proc__exe(const struct proc *p, char *buf, size_t size)
+char *proc__exe(const struct proc *proc, char *buf, size_t size)
 {
 	static const char deleted[] = " (deleted)";
 	const size_t tail = sizeof(deleted) - 1;
-	ssize_t n = readlinkat(p->dirfd, "exe", buf, size - 1);
+	ssize_t n = readlinkat(proc->dirfd, "exe", buf, size - 1);
 
 	buf[n > 0 ? n : 0] = '\0';
 	if (n > (ssize_t)tail && !strcmp(buf + n - tail, deleted))
@@ -547,22 +548,22 @@ char *proc__exe(const struct proc *p, char *buf, size_t size)
 	return buf;
 }
 
-int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
+int proc__thread_comm(const struct proc *proc, pid_t tid, char *buf, size_t size)
 {
 	char name[48];
 
 	snprintf(name, sizeof(name), "task/%d/comm", tid);
-	return read_comm(p->dirfd, name, buf, size);
+	return read_comm(proc->dirfd, name, buf, size);
 }
 
-int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
+int proc__thread_sp(const struct proc *proc, pid_t tid, uint64_t *ret)
 {
 	char name[48], text[256], *word;
 	uint64_t sp;
 	ssize_t n;
 
 	snprintf(name, sizeof(name), "task/%d/syscall", tid);
-	n = io__text_at(p->dirfd, name, text, sizeof(text));
+	n = io__text_at(proc->dirfd, name, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
 	if (!strncmp(text, "running", 7))
@@ -596,16 +597,16 @@ int proc__text(const struct proc *p, const char *name, size_t max, char **ret, s
 	return err == -ENOENT ? -ESRCH : err;
 }
 
-int proc__maps(const struct proc *p, struct maps *ret)
+int proc__maps(const struct proc *proc, struct maps *ret)
 {
 	size_t len;
 	char *text;
 	int err;
 
-	err = read_file(p->dirfd, "maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len);
+	err = read_file(proc->dirfd, "maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
-	if (pidfd_ended(p->pidfd)) {
+	if (pidfd_ended(proc->pidfd)) {
 		free(text);
 		return -ESRCH;
 	}
@@ -621,35 +622,35 @@ static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, 
 	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
 }
 
-/* Whether a mapping of fd would have the device and inode of m. stat() may give others: before
+/* True if a mapping of fd would have the map's device and inode. stat() may give others: before
  * Linux 6.8, maps shows the file below overlayfs, and btrfs has a device per volume. */
-static bool is_mapped_as(int fd, const struct map *m)
+static bool is_mapped_as(int fd, const struct map *map)
 {
-	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+	void *page = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
 	const struct map *own;
 	struct maps maps;
 	char *text = NULL;
 	size_t len = 0;
 	bool ret = false;
 
-	if (p == MAP_FAILED)
+	if (page == MAP_FAILED)
 		return false;
 	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) &&
 	    !maps__parse(text, len, &maps)) {
-		own = maps__find(&maps, (uintptr_t)p);
-		ret = own && same_inode(own, m->inode, m->dev_major, m->dev_minor);
+		own = maps__find(&maps, (uintptr_t)page);
+		ret = own && same_inode(own, map->inode, map->dev_major, map->dev_minor);
 		maps__free(&maps);
 	}
 	free(text);
-	munmap(p, 1);
+	munmap(page, 1);
 	return ret;
 }
 
-/* Whether fd is the file of m. */
-static bool same_file(int fd, const struct stat *st, const struct map *m)
+/* True if fd is the file of map. */
+static bool same_file(int fd, const struct stat *st, const struct map *map)
 {
-	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) ||
-	       is_mapped_as(fd, m);
+	return same_inode(map, st->st_ino, major(st->st_dev), minor(st->st_dev)) ||
+	       is_mapped_as(fd, map);
 }
 
 static int open_root(const struct proc *p)
@@ -659,13 +660,15 @@ static int open_root(const struct proc *p)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_in_root(const struct proc *p, const char *path, struct stat *st)
+/* Opens a regular file by its path in the process's root directory. Returns a descriptor or a
+ * negative errno. */
+static int open_in_root(const struct proc *proc, const char *path, struct stat *st)
 {
 	int root, fd;
 
 	if (path[0] != '/')
 		return -EINVAL;
-	root = open_root(p);
+	root = open_root(proc);
 	if (root < 0)
 		return root;
 	fd = io__open_regular(root, path, LINKS_IN_ROOT, st);
@@ -675,10 +678,10 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 
 /* After a chroot, paths in maps begin at the mount namespace's root. Returns the part of path below
  * the process's root; NULL: the path is not below it. */
-static const char *below_root(const struct proc *p, const char *path)
+static const char *below_root(const struct proc *proc, const char *path)
 {
 	char root[PATH_MAX];
-	ssize_t n = readlinkat(p->dirfd, "root", root, sizeof(root));
+	ssize_t n = readlinkat(proc->dirfd, "root", root, sizeof(root));
 
 	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) &&
 			       path[n] == '/'
@@ -686,18 +689,18 @@ static const char *below_root(const struct proc *p, const char *path)
 		       : NULL;
 }
 
-int proc__open_file(const struct proc *p, const char *path)
+int proc__open_file(const struct proc *proc, const char *path)
 {
-	int fd = open_in_root(p, path, NULL);
+	int fd = open_in_root(proc, path, NULL);
 
 	if (fd == -ENOENT) {
-		path = below_root(p, path);
-		fd = path ? open_in_root(p, path, NULL) : fd;
+		path = below_root(proc, path);
+		fd = path ? open_in_root(proc, path, NULL) : fd;
 	}
 	return fd;
 }
 
-int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
+int proc__char_device(const struct proc *proc, const char *path, uint32_t *dev_major,
 		      uint32_t *dev_minor)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
@@ -707,7 +710,7 @@ int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_majo
 
 	if (path[0] != '/')
 		return -EINVAL;
-	root = open_root(p);
+	root = open_root(proc);
 	if (root < 0)
 		return root;
 	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
@@ -732,36 +735,36 @@ static void map_files_name(const struct map *m, char *buf, size_t size)
 	snprintf(buf, size, "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
 }
 
-int proc__open_map(const struct proc *p, const struct map *m)
+int proc__open_map(const struct proc *proc, const struct map *map)
 {
 	struct stat st;
 	char name[64];
 	int fd;
 
-	if (!m->inode)
+	if (!map->inode)
 		return -ENOENT;
-	map_files_name(m, name, sizeof(name));
-	fd = io__open_regular(p->dirfd, name, LINKS_FOLLOW, &st);
+	map_files_name(map, name, sizeof(name));
+	fd = io__open_regular(proc->dirfd, name, LINKS_FOLLOW, &st);
 	/* not privileged, or the mapping was split or moved */
-	if (fd < 0 && !m->deleted && m->path[0] == '/')
-		fd = open_in_root(p, m->path, &st);
+	if (fd < 0 && !map->deleted && map->path[0] == '/')
+		fd = open_in_root(proc, map->path, &st);
 	/* The process may have mapped another file at these addresses. */
-	if (fd >= 0 && !same_file(fd, &st, m)) {
+	if (fd >= 0 && !same_file(fd, &st, map)) {
 		close(fd);
 		return -ESTALE;
 	}
 	return fd;
 }
 
-int proc__pin_map(const struct proc *p, const struct map *m)
+int proc__pin_map(const struct proc *proc, const struct map *map)
 {
 	char name[64];
 	int fd;
 
-	if (!m->inode)
+	if (!map->inode)
 		return -ENOENT;
-	map_files_name(m, name, sizeof(name));
-	fd = openat(p->dirfd, name, O_PATH | O_CLOEXEC);
+	map_files_name(map, name, sizeof(name));
+	fd = openat(proc->dirfd, name, O_PATH | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -777,20 +780,20 @@ static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
 	return (size_t)got == len ? 0 : -ESRCH;
 }
 
-/* p->memfd belongs to the address space that the process had when it was opened. After an exec it
- * reads nothing (-ESRCH), so a new descriptor is opened. */
-static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
+/* proc->memfd belongs to the address space that the process had when it was opened. After an exec
+ * it reads nothing (-ESRCH), so a new descriptor is opened. */
+static int read_mem(const struct proc *proc, uint64_t addr, void *buf, size_t len)
 {
 	int fd, err;
 
 	if (addr > INT64_MAX)
 		return -EFAULT;
-	if (p->memfd >= 0) {
-		err = read_mem_file(p->memfd, addr, buf, len);
+	if (proc->memfd >= 0) {
+		err = read_mem_file(proc->memfd, addr, buf, len);
 		if (err != -ESRCH)
 			return err;
 	}
-	fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	fd = openat(proc->dirfd, "mem", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && errno == EACCES)
 		return -EPERM;
 	if (fd < 0)
@@ -800,7 +803,7 @@ static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
 	return err;
 }
 
-int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len)
+int proc__read(const struct proc *proc, uint64_t addr, void *buf, size_t len)
 {
 	struct iovec local = { .iov_base = buf, .iov_len = len };
 	struct iovec remote = { .iov_len = len };
@@ -813,33 +816,34 @@ int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len)
 	if (__builtin_add_overflow(addr, len - 1, &end) || len > SSIZE_MAX)
 		return -EFAULT;
 	remote.iov_base = (void *)(uintptr_t)addr;
-	got = process_vm_readv(p->pid, &local, 1, &remote, 1, 0);
+	got = process_vm_readv(proc->pid, &local, 1, &remote, 1, 0);
 	if (got == (ssize_t)len)
 		err = 0;
 	else if (got >= 0 || errno == EFAULT)
 		err = -EFAULT;
 	else if (errno == EPERM || errno == ENOSYS)
-		err = read_mem(p, addr, buf, len); /* our own seccomp filter may forbid the call */
+		err = read_mem(proc, addr, buf,
+			       len); /* our own seccomp filter may forbid the call */
 	else
 		err = -errno;
 	/* If the process ended, the bytes may be from a new process with the PID. */
-	return pidfd_ended(p->pidfd) ? -ESRCH : err;
+	return pidfd_ended(proc->pidfd) ? -ESRCH : err;
 }
 
-int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret)
+int proc__read_u64(const struct proc *proc, uint64_t addr, uint64_t *ret)
 {
 	uint64_t v;
-	int err = proc__read(p, addr, &v, sizeof(v));
+	int err = proc__read(proc, addr, &v, sizeof(v));
 
 	if (!err)
 		*ret = v;
 	return err;
 }
 
-int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
+int proc__read_u32(const struct proc *proc, uint64_t addr, uint32_t *ret)
 {
 	uint32_t v;
-	int err = proc__read(p, addr, &v, sizeof(v));
+	int err = proc__read(proc, addr, &v, sizeof(v));
 
 	if (!err)
 		*ret = v;
@@ -850,12 +854,12 @@ int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
 #define PAGE_LEAST 4096u     /* bytes of the smallest page; larger ones are multiples of it */
 
 /* False: the piece is empty, too long, or wraps around. */
-static bool is_possible(const struct proc_piece *v)
+static bool is_possible(const struct proc_piece *pieces)
 {
 	uint64_t end;
 
-	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE &&
-	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
+	return pieces->len && pieces->len <= SSIZE_MAX / PIECES_AT_ONCE &&
+	       !__builtin_add_overflow(pieces->addr, pieces->len - 1, &end);
 }
 
 /* The arguments of one process_vm_readv(). */
@@ -870,78 +874,84 @@ struct batch {
  * Adds a piece. Most of the cost is per remote range. So pieces that follow one another in one page
  * share a range: the page is readable as a whole or not at all.
  */
-static void batch__add(struct batch *b, const struct proc_piece *v, uint32_t i)
+static void batch__add(struct batch *batch, const struct proc_piece *pieces, uint32_t i)
 {
-	struct iovec *last = b->n_remote ? &b->remote[b->n_remote - 1] : NULL;
+	struct iovec *last = batch->n_remote ? &batch->remote[batch->n_remote - 1] : NULL;
 	uint64_t begin = last ? (uint64_t)(uintptr_t)last->iov_base : 0;
 	uint64_t end = last ? begin + last->iov_len : 0;
 
-	if (last && v->addr >= end && begin / PAGE_LEAST == (v->addr + v->len - 1) / PAGE_LEAST) {
-		if (v->addr > end)
-			b->local[b->n_local++] = (struct iovec){ b->gap, v->addr - end };
-		b->bytes += v->addr - end + v->len;
-		last->iov_len = v->addr + v->len - begin;
+	if (last && pieces->addr >= end &&
+	    begin / PAGE_LEAST == (pieces->addr + pieces->len - 1) / PAGE_LEAST) {
+		if (pieces->addr > end)
+			batch->local[batch->n_local++] = (struct iovec){ batch->gap,
+									 pieces->addr - end };
+		batch->bytes += pieces->addr - end + pieces->len;
+		last->iov_len = pieces->addr + pieces->len - begin;
 	} else {
-		b->first[b->n_remote] = i;
-		b->remote[b->n_remote++] = (struct iovec){ (void *)(uintptr_t)v->addr, v->len };
-		b->bytes += v->len;
+		batch->first[batch->n_remote] = i;
+		batch->remote[batch->n_remote++] = (struct iovec){ (void *)(uintptr_t)pieces->addr,
+								   pieces->len };
+		batch->bytes += pieces->len;
 	}
-	b->local[b->n_local++] = (struct iovec){ v->buf, v->len };
+	batch->local[batch->n_local++] = (struct iovec){ pieces->buf, pieces->len };
 }
 
 /* got: bytes that the kernel read before a range that is unreadable. Marks that range's pieces as
  * failed and returns the number of pieces up to its end. */
-static size_t batch__failed(const struct batch *b, struct proc_piece *v, size_t n, size_t got)
+static size_t batch__failed(const struct batch *batch, struct proc_piece *pieces, size_t n_pieces,
+			    size_t got)
 {
 	size_t range = 0, end;
 
-	while (got >= b->remote[range].iov_len)
-		got -= b->remote[range++].iov_len;
-	end = range + 1 < b->n_remote ? b->first[range + 1] : n;
-	for (size_t i = b->first[range]; i < end; i++)
-		v[i].err = -EFAULT;
+	while (got >= batch->remote[range].iov_len)
+		got -= batch->remote[range++].iov_len;
+	end = range + 1 < batch->n_remote ? batch->first[range + 1] : n_pieces;
+	for (size_t i = batch->first[range]; i < end; i++)
+		pieces[i].err = -EFAULT;
 	return end;
 }
 
-/* Reads the first pieces of v, as many as one system call takes. Returns how many of them are done
+/* Reads the first pieces, as many as one system call takes. Returns how many of them are done
  * (read or failed), or -errno. */
-static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
+static ssize_t read_pieces(const struct proc *proc, struct proc_piece *pieces, size_t n_pieces)
 {
-	struct batch b;
+	struct batch batch;
 	ssize_t got;
 	size_t i;
 
-	b.n_local = b.n_remote = b.bytes = 0;
-	for (i = 0; i < n && b.n_local + 2 <= PIECES_AT_ONCE && is_possible(&v[i]); i++) {
-		batch__add(&b, &v[i], (uint32_t)i);
-		v[i].err = 0;
+	batch.n_local = batch.n_remote = batch.bytes = 0;
+	for (i = 0; i < n_pieces && batch.n_local + 2 <= PIECES_AT_ONCE && is_possible(&pieces[i]);
+	     i++) {
+		batch__add(&batch, &pieces[i], (uint32_t)i);
+		pieces[i].err = 0;
 	}
 	if (!i) { /* the first piece is empty or impossible */
-		v[0].err = v[0].len ? -EFAULT : 0;
+		pieces[0].err = pieces[0].len ? -EFAULT : 0;
 		return 1;
 	}
-	got = process_vm_readv(p->pid, b.local, b.n_local, b.remote, b.n_remote, 0);
-	if (got == (ssize_t)b.bytes)
+	got = process_vm_readv(proc->pid, batch.local, batch.n_local, batch.remote, batch.n_remote,
+			       0);
+	if (got == (ssize_t)batch.bytes)
 		return (ssize_t)i;
 	if (got < 0 && (errno == EPERM || errno == ENOSYS)) { /* as in proc__read() */
-		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
-		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
+		pieces[0].err = read_mem(proc, pieces[0].addr, pieces[0].buf, pieces[0].len);
+		return pieces[0].err && pieces[0].err != -EFAULT ? pieces[0].err : 1;
 	}
 	if (got < 0 && errno != EFAULT)
 		return -errno;
-	return (ssize_t)batch__failed(&b, v, i, got > 0 ? (size_t)got : 0);
+	return (ssize_t)batch__failed(&batch, pieces, i, got > 0 ? (size_t)got : 0);
 }
 
-int proc__readv(const struct proc *p, struct proc_piece *v, size_t n)
+int proc__readv(const struct proc *proc, struct proc_piece *pieces, size_t n)
 {
 	ssize_t done;
 
 	while (n) {
-		done = read_pieces(p, v, n);
+		done = read_pieces(proc, pieces, n);
 		if (done < 0)
 			return (int)done;
-		v += done;
+		pieces += done;
 		n -= (size_t)done;
 	}
-	return pidfd_ended(p->pidfd) ? -ESRCH : 0;
+	return pidfd_ended(proc->pidfd) ? -ESRCH : 0;
 }

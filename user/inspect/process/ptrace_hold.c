@@ -13,7 +13,7 @@
  * kernel is done. */
 #define PAUSE 100000
 
-/* Whether the child has ended. Does not reap it: its parent needs the exit status. */
+/* True if the child has ended. Does not reap it: its parent needs the exit status. */
 static bool has_ended(pid_t pid)
 {
 	siginfo_t si = { 0 };

@@ -69,34 +69,34 @@ static int thread_mode(pid_t pid, const char *tid)
 {
 	char path[64], line[256];
 	int mode = -ENOENT;
-	FILE *f;
+	FILE *status;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)pid, tid);
-	f = fopen(path, "re");
-	if (!f)
+	status = fopen(path, "re");
+	if (!status)
 		return -errno;
-	while (mode < 0 && fgets(line, sizeof(line), f))
+	while (mode < 0 && fgets(line, sizeof(line), status))
 		if (!strncmp(line, "Seccomp:", 8))
 			mode = atoi(line + 8);
-	fclose(f);
+	fclose(status);
 	return mode;
 }
 
-int seccomp__mode(const struct proc *p)
+int seccomp__mode(const struct proc *proc)
 {
 	int mode, highest = -ENOENT;
-	struct dirent *d;
+	struct dirent *entry;
 	char path[64];
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)proc__pid(p));
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)proc__pid(proc));
 	dir = opendir(path);
 	if (!dir)
 		return -errno;
-	while ((d = readdir(dir))) {
-		if (!isdigit((unsigned char)d->d_name[0]))
+	while ((entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
-		mode = thread_mode(proc__pid(p), d->d_name);
+		mode = thread_mode(proc__pid(proc), entry->d_name);
 		if (mode > highest)
 			highest = mode;
 	}

@@ -28,11 +28,11 @@ int site__pick(uint16_t machine, const uint8_t *code, size_t size, uint64_t func
 	return -ENOEXEC;
 }
 
-int site__of_symbol(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
-		    struct site *site)
+int site__of_symbol(const struct elf *elf, const struct elf_sym *sym, bool entry_only,
+		    unsigned args, struct site *site)
 {
 	/* On x86-64 the rest of the function shows whether the entry has a second place. */
-	bool only_start = (entry_only && elf__machine(e) != ELF_X86_64) || sym->size > BODY_MAX;
+	bool only_start = (entry_only && elf__machine(elf) != ELF_X86_64) || sym->size > BODY_MAX;
 	uint8_t code[BODY_MAX];
 	size_t len = only_start ? ENTRY_BYTES : sym->size;
 	uint64_t func_size = entry_only && only_start ? 0 : sym->size;
@@ -41,6 +41,6 @@ int site__of_symbol(const struct elf *e, const struct elf_sym *sym, bool entry_o
 		len = sym->size ?: ENTRY_BYTES;
 	if (entry_only)
 		args |= SITE_FIRST;
-	return elf__read(e, sym->value, code, len)
-		       ?: site__pick(elf__machine(e), code, len, func_size, args, site);
+	return elf__read(elf, sym->value, code, len)
+		       ?: site__pick(elf__machine(elf), code, len, func_size, args, site);
 }

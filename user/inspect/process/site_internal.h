@@ -16,7 +16,7 @@ struct site_body {
 	bool indexed;	       /* has loads as for jump tables */
 };
 
-/* Whether all control flow to this offset comes from the entry, once per call. */
+/* True if all control flow to this offset comes from the entry, once per call. */
 static inline bool site_body__only_from_entry(const struct site_body *b, size_t offset)
 {
 	if (!offset)

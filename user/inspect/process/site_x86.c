@@ -24,20 +24,20 @@ static uint16_t arg_registers(unsigned args)
 	return mask;
 }
 
-/* Whether the instruction has a memory operand with index * 4 or 8. */
+/* True if the instruction has a memory operand with index * 4 or 8. */
 static bool indexes_table(const struct insn *in)
 {
 	return in->has_sib && in->sib >> 6 >= 2 && ((in->sib >> 3 & 7) != 4 || in->rex & 2);
 }
 
-/* Decodes the whole function into *b; b->whole stays false if that fails. */
-static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *b)
+/* Decodes the whole function into *body; body->whole stays false if that fails. */
+static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, struct site_body *body)
 {
 	size_t pos = 0;
 	struct insn in;
 	int64_t target;
 
-	*b = (struct site_body){ .first_target = UINT64_MAX };
+	*body = (struct site_body){ .first_target = UINT64_MAX };
 	if (!func_size || func_size > size)
 		return;
 	while (pos < func_size) {
@@ -46,16 +46,16 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 		pos += in.length;
 		if (in.flow == INSN_JMP_INDIRECT && !(in.modrm >> 6 == 0 && (in.modrm & 7) == 5))
 			/* not through a fixed address, which is a call of another library */
-			b->indirect = true;
+			body->indirect = true;
 		if (indexes_table(&in))
-			b->indexed = true;
+			body->indexed = true;
 		if (!in.has_target)
 			continue;
 		target = (int64_t)pos + in.relative;
-		if (target > 0 && (uint64_t)target < b->first_target)
-			b->first_target = (uint64_t)target;
+		if (target > 0 && (uint64_t)target < body->first_target)
+			body->first_target = (uint64_t)target;
 	}
-	b->whole = true;
+	body->whole = true;
 }
 
 /* Class of an instruction that all kernels with uprobes emulate; SITE_NONE: another one, or an
@@ -81,7 +81,7 @@ static enum site_class emulated_class(const struct insn *in)
 	return SITE_NONE;
 }
 
-/* Whether the kernel accepts a probe on the instruction and single-steps it. Not on a nop, which
+/* True if the kernel accepts a probe on the instruction and single-steps it. Not on a nop, which
  * the kernel may turn into a call (see site.h). */
 static bool is_steppable(const struct insn *in)
 {
@@ -89,7 +89,7 @@ static bool is_steppable(const struct insn *in)
 	       !insn__is_nop(in);
 }
 
-/* Whether the instruction changes the stack pointer, other than as a call or return. */
+/* True if the instruction changes the stack pointer, other than as a call or return. */
 static bool moves_stack(const struct insn *in)
 {
 	if (in->writes & 1u << 4) /* rsp */
@@ -111,6 +111,7 @@ static bool moves_stack(const struct insn *in)
 	}
 }
 
+/* Name of a stepped instruction; NULL: not among those that functions begin with. */
 static const char *mnemonic(const struct insn *in)
 {
 	static const char *const alu[8] = { "add", "or", "adc", "sbb", "and", "sub", "xor", "cmp" };
@@ -144,42 +145,44 @@ static const char *mnemonic(const struct insn *in)
 }
 
 /* Writes the instruction at this offset of the function as text, for --explain. */
-static void describe_insn(const uint8_t *code, const struct insn *in, size_t offset, struct site *s)
+static void describe_insn(const uint8_t *code, const struct insn *in, size_t offset,
+			  struct site *site)
 {
 	long target = (long)offset + in->length + in->relative;
 	const char *name;
 	size_t len, i;
 
-	switch (s->cls) {
+	switch (site->cls) {
 	case SITE_PUSH:
-		snprintf(s->text, sizeof(s->text), "push %%%s",
+		snprintf(site->text, sizeof(site->text), "push %%%s",
 			 reg_names[(in->opcode & 7) | (in->rex & 1) << 3]);
 		return;
 	case SITE_NOP:
-		snprintf(s->text, sizeof(s->text), "nop");
+		snprintf(site->text, sizeof(site->text), "nop");
 		return;
 	case SITE_JMP:
 	case SITE_CALL:
-		snprintf(s->text, sizeof(s->text), "%s %+ld", s->cls == SITE_JMP ? "jmp" : "call",
-			 target);
+		snprintf(site->text, sizeof(site->text), "%s %+ld",
+			 site->cls == SITE_JMP ? "jmp" : "call", target);
 		return;
 	case SITE_JCC:
-		snprintf(s->text, sizeof(s->text), "j%s %+ld", cond_names[in->opcode & 15], target);
+		snprintf(site->text, sizeof(site->text), "j%s %+ld", cond_names[in->opcode & 15],
+			 target);
 		return;
 	default:
 		break;
 	}
 	name = mnemonic(in);
 	if (name) {
-		snprintf(s->text, sizeof(s->text), "%s", name);
+		snprintf(site->text, sizeof(site->text), "%s", name);
 		return;
 	}
-	snprintf(s->text, sizeof(s->text), "bytes");
+	snprintf(site->text, sizeof(site->text), "bytes");
 	for (i = 0; i < in->length; i++) {
 		len = 5 + 3 * i;
-		if (len + 4 > sizeof(s->text))
+		if (len + 4 > sizeof(site->text))
 			break;
-		snprintf(s->text + len, sizeof(s->text) - len, " %02x", code[offset + i]);
+		snprintf(site->text + len, sizeof(site->text) - len, " %02x", code[offset + i]);
 	}
 }
 

@@ -49,24 +49,24 @@ static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *
 size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const char *name,
 		   struct usdt *v, size_t max)
 {
-	size_t pos = 0, n = 0;
+	size_t pos = 0, found = 0;
 	uint64_t desc, next;
-	Elf64_Nhdr h;
+	Elf64_Nhdr header;
 
-	while (n < max && pos <= len && len - pos >= sizeof(h)) {
-		memcpy(&h, notes + pos, sizeof(h));
+	while (found < max && pos <= len && len - pos >= sizeof(header)) {
+		memcpy(&header, notes + pos, sizeof(header));
 		/* lengths have 32 bits: these sums cannot overflow */
-		desc = pos + sizeof(h) + ((uint64_t)h.n_namesz + 3) / 4 * 4;
-		next = desc + ((uint64_t)h.n_descsz + 3) / 4 * 4;
-		if (desc + h.n_descsz > len)
+		desc = pos + sizeof(header) + ((uint64_t)header.n_namesz + 3) / 4 * 4;
+		next = desc + ((uint64_t)header.n_descsz + 3) / 4 * 4;
+		if (desc + header.n_descsz > len)
 			break;
-		if (h.n_type == NT_STAPSDT && h.n_namesz == 8 &&
-		    !memcmp(notes + pos + sizeof(h), "stapsdt", 8) &&
-		    read_note(notes, desc, desc + h.n_descsz, provider, name, &v[n]))
-			n++;
+		if (header.n_type == NT_STAPSDT && header.n_namesz == 8 &&
+		    !memcmp(notes + pos + sizeof(header), "stapsdt", 8) &&
+		    read_note(notes, desc, desc + header.n_descsz, provider, name, &v[found]))
+			found++;
 		pos = next;
 	}
-	return n;
+	return found;
 }
 
 /* ---- arguments ---- */
@@ -91,15 +91,15 @@ static const struct {
  * whole: only 8-byte names. */
 static bool parse_register(const char **s, bool whole, uint16_t *offset)
 {
-	size_t len, i, k;
+	size_t len, i, form;
 
 	if (**s != '%')
 		return false;
 	++*s;
 	len = strspn(*s, "abcdefghijklmnopqrstuvwxyz0123456789");
 	for (i = 0; i < sizeof(registers) / sizeof(registers[0]); i++) {
-		for (k = 0; k < (whole ? 1 : 4); k++) {
-			const char *name = registers[i].name[k];
+		for (form = 0; form < (whole ? 1 : 4); form++) {
+			const char *name = registers[i].name[form];
 
 			if (strlen(name) != len || memcmp(name, *s, len))
 				continue;
@@ -112,34 +112,34 @@ static bool parse_register(const char **s, bool whole, uint16_t *offset)
 }
 
 /* Parses one argument, "-8@-56(%rbp)", at *s and moves *s past it. */
-static bool parse_arg(const char **s, struct mt_usdt_arg *a)
+static bool parse_arg(const char **s, struct mt_usdt_arg *arg)
 {
 	char *end;
-	long v;
+	long number;
 
 	errno = 0;
-	v = strtol(*s, &end, 10);
+	number = strtol(*s, &end, 10);
 	if (errno || end == *s || *end != '@')
 		return false;
-	v = v < 0 ? -v : v;
-	if (v != 1 && v != 2 && v != 4 && v != 8)
+	number = number < 0 ? -number : number;
+	if (number != 1 && number != 2 && number != 4 && number != 8)
 		return false;
-	*a = (struct mt_usdt_arg){ .size = (uint8_t)v };
+	*arg = (struct mt_usdt_arg){ .size = (uint8_t)number };
 	*s = end + 1;
 	if (**s == '%')
-		return parse_register(s, false, &a->reg);
-	a->memory = 1;
+		return parse_register(s, false, &arg->reg);
+	arg->memory = 1;
 	if (**s != '(') {
-		v = strtol(*s, &end, 10);
-		if (errno || end == *s || v < INT32_MIN || v > INT32_MAX)
+		number = strtol(*s, &end, 10);
+		if (errno || end == *s || number < INT32_MIN || number > INT32_MAX)
 			return false;
-		a->disp = (int32_t)v;
+		arg->disp = (int32_t)number;
 		*s = end;
 	}
 	if (**s != '(')
 		return false;
 	++*s;
-	if (!parse_register(s, true, &a->reg) || **s != ')')
+	if (!parse_register(s, true, &arg->reg) || **s != ')')
 		return false;
 	++*s;
 	return true;
@@ -161,11 +161,11 @@ int usdt__args(const char *args, struct mt_usdt_arg *v, size_t n)
 
 /* Adjusts addresses as linked by the shift of .stapsdt.base, in case a tool moved the file's
  * sections. */
-static void adjust_addresses(const struct elf *e, struct usdt *u)
+static void adjust_addresses(const struct elf *elf, struct usdt *u)
 {
 	uint64_t base, size;
 
-	if (!u->base || elf__section(e, ".stapsdt.base", &base, &size))
+	if (!u->base || elf__section(elf, ".stapsdt.base", &base, &size))
 		return;
 	u->pc += base - u->base;
 	if (u->semaphore)
@@ -174,61 +174,63 @@ static void adjust_addresses(const struct elf *e, struct usdt *u)
 
 /* True if vaddr can be a semaphore: 2 bytes in the section .probes. Elsewhere the kernel's writes
  * to the semaphore would do damage. */
-static bool is_semaphore(const struct elf *e, uint64_t vaddr)
+static bool is_semaphore(const struct elf *elf, uint64_t vaddr)
 {
 	uint64_t addr, size;
 
-	return elf__section(e, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr &&
+	return elf__section(elf, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr &&
 	       vaddr - addr <= size - 2;
 }
 
-/* Appends the site of a probe to *ret. 0 or -EINVAL. */
-static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct usdt_sites *ret)
+/* Appends the site of a probe to *ret. Returns 0, or -EINVAL for a site that cannot be probed. */
+static int add_site(const struct elf *elf, struct usdt *probe, size_t n_args,
+		    struct usdt_sites *ret)
 {
 	uint8_t code[CODE_LEN];
 	struct site site;
-	size_t n = ret->n;
+	size_t index = ret->n;
 
-	adjust_addresses(e, u);
-	if (usdt__args(u->args, ret->args[n].arg, n_args))
+	adjust_addresses(elf, probe);
+	if (usdt__args(probe->args, ret->args[index].arg, n_args))
 		return -EINVAL;
-	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||
-	    elf__read(e, u->pc, code, sizeof(code)) ||
+	if (elf__vaddr_to_offset(elf, probe->pc, &ret->site[index].offset) ||
+	    elf__read(elf, probe->pc, code, sizeof(code)) ||
 	    site__pick(ELF_X86_64, code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
-	ret->site[n].semaphore = 0;
-	if (u->semaphore && !is_semaphore(e, u->semaphore))
+	ret->site[index].semaphore = 0;
+	if (probe->semaphore && !is_semaphore(elf, probe->semaphore))
 		return -EINVAL;
-	if (u->semaphore && elf__vaddr_to_offset(e, u->semaphore, &ret->site[n].semaphore))
+	if (probe->semaphore &&
+	    elf__vaddr_to_offset(elf, probe->semaphore, &ret->site[index].semaphore))
 		return -EINVAL;
 	ret->n++;
 	return 0;
 }
 
 /* As usdt__find(), for an x86-64 file. *ret may be changed on failure. */
-static int find_in(const struct elf *e, const char *provider, const char *name, size_t n_args,
+static int find_in(const struct elf *elf, const char *provider, const char *name, size_t n_args,
 		   struct usdt_sites *ret)
 {
-	struct usdt u[MT_ASKED_SITES + 1];
+	struct usdt probes[MT_ASKED_SITES + 1];
 	uint8_t *notes;
 	size_t len, n, i;
 	int err;
 
-	err = elf__section_bytes(e, ".note.stapsdt", NOTES_MAX, &notes, &len);
+	err = elf__section_bytes(elf, ".note.stapsdt", NOTES_MAX, &notes, &len);
 	if (err)
 		return err;
-	n = usdt__notes(notes, len, provider, name, u, MT_ASKED_SITES + 1);
+	n = usdt__notes(notes, len, provider, name, probes, MT_ASKED_SITES + 1);
 	free(notes);
 	if (!n)
 		return -ENOENT;
 	if (n > MT_ASKED_SITES)
 		return -EINVAL;
 	for (i = 0; i < n && !err; i++)
-		err = add_site(e, &u[i], n_args, ret);
+		err = add_site(elf, &probes[i], n_args, ret);
 	return err;
 }
 
-int usdt__find(const struct elf *e, const char *provider, const char *name, size_t n,
+int usdt__find(const struct elf *elf, const char *provider, const char *name, size_t n,
 	       struct usdt_sites *ret)
 {
 	struct usdt_sites sites = { .n = 0 };
@@ -236,7 +238,7 @@ int usdt__find(const struct elf *e, const char *provider, const char *name, size
 
 	if (n > MT_ASKED_ARGS)
 		return -EINVAL;
-	err = elf__machine(e) == ELF_X86_64 ? find_in(e, provider, name, n, &sites) : -ENOENT;
+	err = elf__machine(elf) == ELF_X86_64 ? find_in(elf, provider, name, n, &sites) : -ENOENT;
 	if (!err)
 		*ret = sites;
 	return err;

@@ -41,39 +41,39 @@ void pyitems__fini(struct pyitems *it)
 	memset(it, 0, sizeof(*it));
 }
 
-int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type)
+int pydict__type_of(struct pymem *mem, uint64_t obj, uint64_t *type)
 {
-	uint64_t t;
+	uint64_t found_type;
 	int err;
 
 	if (!obj || obj % 8)
 		return -EBADMSG;
-	err = pymem__u64(m, obj + m->l->ob_type, &t);
+	err = pymem__u64(mem, obj + mem->l->ob_type, &found_type);
 	if (err)
 		return err;
-	if (!t || t % 8)
+	if (!found_type || found_type % 8)
 		return -EBADMSG;
-	*type = t;
+	*type = found_type;
 	return 0;
 }
 
-int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
+int pydict__check_kind(struct pymem *mem, uint64_t obj, uint64_t bit)
 {
 	uint64_t type, flags;
 	int err;
 
-	err = pydict__type_of(m, obj, &type)
-		      ?: pymem__constant_u64(m, type + m->l->tp_flags, &flags);
+	err = pydict__type_of(mem, obj, &type)
+		      ?: pymem__constant_u64(mem, type + mem->l->tp_flags, &flags);
 	if (err)
 		return err;
 	return flags & bit ? 0 : -EBADMSG;
 }
 
-int pydict__sequence(struct pymem *m, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n)
+int pydict__sequence(struct pymem *mem, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n)
 {
-	int err = pymem__u64(m, field, obj) ?: pydict__check_kind(m, *obj, bit);
+	int err = pymem__u64(mem, field, obj) ?: pydict__check_kind(mem, *obj, bit);
 
-	return err ?: pymem__u64(m, *obj + m->l->ob_size, n);
+	return err ?: pymem__u64(mem, *obj + mem->l->ob_size, n);
 }
 
 /* Parsed header of a keys object. */
@@ -124,35 +124,35 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 
 /* Reads the header, and with it the entries of a small dict. In a snapshot, only the needed fields:
  * reference count and version may change. */
-static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool to_3_10,
+static int read_keys_head(struct pymem *mem, uint64_t addr, struct keys *keys, bool to_3_10,
 			  size_t head_len)
 {
 	size_t len = PAGE - addr % PAGE; /* the next page may not be mapped */
 	int err;
 
-	if (m->snapshot) {
+	if (mem->snapshot) {
 		size_t size_len = to_3_10 ? 8 : 4;
 		size_t n_at = to_3_10 ? 32 : 24;
 
-		memset(k->seen, 0, head_len);
-		k->seen_len = head_len;
-		return pymem__read(m, addr + 8, k->seen + 8, size_len)
-			       ?: pymem__read(m, addr + n_at, k->seen + n_at, 8);
+		memset(keys->seen, 0, head_len);
+		keys->seen_len = head_len;
+		return pymem__read(mem, addr + 8, keys->seen + 8, size_len)
+			       ?: pymem__read(mem, addr + n_at, keys->seen + n_at, 8);
 	}
-	len = len < sizeof(k->seen) ? len : sizeof(k->seen);
-	err = proc__read(m->proc, addr, k->seen, len);
+	len = len < sizeof(keys->seen) ? len : sizeof(keys->seen);
+	err = proc__read(mem->proc, addr, keys->seen, len);
 	if (!err && len < head_len) {
 		len = head_len;
-		err = proc__read(m->proc, addr, k->seen, len);
+		err = proc__read(mem->proc, addr, keys->seen, len);
 	}
-	k->seen_len = err ? 0 : len;
+	keys->seen_len = err ? 0 : len;
 	return err;
 }
 
 /* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
-static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
+static int read_keys(struct pymem *mem, uint64_t addr, struct keys *keys)
 {
-	bool to_3_10 = m->l->minor <= 10;
+	bool to_3_10 = mem->l->minor <= 10;
 	size_t head_len = to_3_10 ? 40 : 32;
 	uint64_t index_bytes, slots, n;
 	bool wide;
@@ -160,56 +160,59 @@ static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 
 	if (!addr || addr % 8 || addr > UINT64_MAX - WINDOW)
 		return -EAGAIN;
-	err = read_keys_head(m, addr, k, to_3_10, head_len);
+	err = read_keys_head(mem, addr, keys, to_3_10, head_len);
 	if (err)
 		return err;
-	err = to_3_10 ? parse_old_head(k->seen, &index_bytes, &slots, &n)
-		      : parse_new_head(k->seen, &index_bytes, &slots, &n);
+	err = to_3_10 ? parse_old_head(keys->seen, &index_bytes, &slots, &n)
+		      : parse_new_head(keys->seen, &index_bytes, &slots, &n);
 	if (err)
 		return err;
 	if (n > slots)
 		return -EAGAIN;
 	if (n > PYOBJ_MAX_DICT)
 		return -E2BIG;
-	wide = to_3_10 || k->seen[10] == 0;
-	k->stride = wide ? 24 : 16;
-	k->key_at = wide ? 8 : 0;
-	k->value_at = k->key_at + 8;
-	k->n = n;
-	k->head = head_len + index_bytes;
-	return __builtin_add_overflow(addr, k->head, &k->entries) ? -EAGAIN : 0;
+	wide = to_3_10 || keys->seen[10] == 0;
+	keys->stride = wide ? 24 : 16;
+	keys->key_at = wide ? 8 : 0;
+	keys->value_at = keys->key_at + 8;
+	keys->n = n;
+	keys->head = head_len + index_bytes;
+	return __builtin_add_overflow(addr, keys->head, &keys->entries) ? -EAGAIN : 0;
 }
 
-/* Sets *ret to the raw k->n entries: the bytes read with the header, or read here into it->raw. */
-static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
+/* Sets *ret to the raw keys->n entries: the bytes read with the header, or read here into it->raw. */
+static int read_entries(struct pymem *mem, const struct keys *keys, struct pyitems *it,
 			const uint8_t **ret)
 {
-	size_t len = k->n * k->stride;
+	size_t len = keys->n * keys->stride;
 	int err;
 
-	if (k->head + len <= k->seen_len) {
-		*ret = k->seen + k->head;
+	if (keys->head + len <= keys->seen_len) {
+		*ret = keys->seen + keys->head;
 		return 0;
 	}
 	err = array__grow(&it->raw, &it->raw_cap, len, 1);
 	if (err)
 		return err;
 	*ret = it->raw;
-	return pymem__read(m, k->entries, it->raw, len);
+	return pymem__read(mem, keys->entries, it->raw, len);
 }
 
 /* Entries of a table that is not split. used: the dict's count. */
-static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
+static int read_combined(struct pymem *mem, const struct keys *keys, uint64_t used,
+			 struct pyitems *it)
 {
-	const uint8_t *e;
+	const uint8_t *entry;
 	int err;
 
-	err = array__grow(&it->v, &it->cap, k->n, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
+	err = array__grow(&it->v, &it->cap, keys->n, sizeof(*it->v))
+		      ?: read_entries(mem, keys, it, &entry);
 	if (err)
 		return err;
 	it->n = 0;
-	for (size_t i = 0; i < k->n; i++, e += k->stride) {
-		struct pyitem item = { proc__word(e + k->key_at), proc__word(e + k->value_at) };
+	for (size_t i = 0; i < keys->n; i++, entry += keys->stride) {
+		struct pyitem item = { proc__word(entry + keys->key_at),
+				       proc__word(entry + keys->value_at) };
 
 		/* A deleted entry has no value. */
 		if (!item.value)
@@ -223,21 +226,22 @@ static int read_combined(struct pymem *m, const struct keys *k, uint64_t used, s
 
 /* Entries of a split table to 3.10. A dict stays split only if it was filled in the order of the
  * keys, so values[i] belongs to the i-th key. */
-static int read_split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+static int read_split_3_10(struct pymem *mem, const struct keys *keys, uint64_t values, size_t used,
 			   struct pyitems *it)
 {
-	const uint8_t *e;
+	const uint8_t *entry;
 	int err;
 
-	if (used > k->n || !values || values % 8)
+	if (used > keys->n || !values || values % 8)
 		return -EAGAIN;
-	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
+	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v))
+		      ?: read_entries(mem, keys, it, &entry);
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++)
-		it->v[i].key = proc__word(e + i * k->stride + k->key_at);
+		it->v[i].key = proc__word(entry + i * keys->stride + keys->key_at);
 	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1)
-		      ?: pymem__read(m, values, it->raw, used * sizeof(uint64_t));
+		      ?: pymem__read(mem, values, it->raw, used * sizeof(uint64_t));
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++) {
@@ -257,7 +261,7 @@ struct values {
 };
 
 /* Reads the values of a split table of 3.11 or 3.12; the file's header has the layout. */
-static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct values *v)
+static int read_values_3_12(struct pymem *mem, uint64_t addr, size_t nkeys, struct values *values)
 {
 	uint8_t raw[VALUES_PREFIX_MAX + 8 * SHARED_KEYS_MAX], tail[2];
 	size_t prefix;
@@ -266,84 +270,86 @@ static int read_values_3_12(struct pymem *m, uint64_t addr, size_t nkeys, struct
 	if (addr < VALUES_PREFIX_MAX || nkeys > SHARED_KEYS_MAX)
 		return -EAGAIN;
 	/* The byte before the values tells how many bytes of order precede them. */
-	err = pymem__read(m, addr - 2, tail, sizeof(tail));
+	err = pymem__read(mem, addr - 2, tail, sizeof(tail));
 	if (err)
 		return err;
 	prefix = tail[1];
 	if (prefix < 8 || prefix > VALUES_PREFIX_MAX || nkeys > prefix - 2)
 		return -EAGAIN;
-	err = pymem__read(m, addr - prefix, raw, prefix + 8 * nkeys);
+	err = pymem__read(mem, addr - prefix, raw, prefix + 8 * nkeys);
 	if (err)
 		return err;
-	v->n = raw[prefix - 2];
-	v->cap = nkeys;
-	if (raw[prefix - 1] != prefix || v->n > nkeys || v->n > prefix - 2)
+	values->n = raw[prefix - 2];
+	values->cap = nkeys;
+	if (raw[prefix - 1] != prefix || values->n > nkeys || values->n > prefix - 2)
 		return -EAGAIN;
-	for (size_t i = 0; i < v->n; i++)
-		v->order[i] = raw[prefix - 3 - i];
-	memcpy(v->v, raw + prefix, 8 * nkeys);
+	for (size_t i = 0; i < values->n; i++)
+		values->order[i] = raw[prefix - 3 - i];
+	memcpy(values->v, raw + prefix, 8 * nkeys);
 	return 0;
 }
 
 /* Reads the values of a split table from 3.13 on, {capacity, size, embedded, valid}: the file's
  * header has the layout. */
-static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
+static int read_values_3_13(struct pymem *mem, uint64_t addr, struct values *values)
 {
 	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];
 	int err;
 
-	err = pymem__read(m, addr, raw, 8);
+	err = pymem__read(mem, addr, raw, 8);
 	if (err)
 		return err;
-	v->cap = raw[0];
-	if (v->cap > SHARED_KEYS_MAX)
+	values->cap = raw[0];
+	if (values->cap > SHARED_KEYS_MAX)
 		return -EAGAIN;
-	err = pymem__read(m, addr, raw, 8 + 9 * v->cap);
+	err = pymem__read(mem, addr, raw, 8 + 9 * values->cap);
 	if (err)
 		return err;
-	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
+	if (raw[0] != values->cap || raw[1] > values->cap || raw[2] > 1)
 		return -EAGAIN;
 	/* Embedded values are invalid if the attributes moved to a dict or were all removed.
 	 * CPython does not maintain this byte for other values. */
-	v->n = raw[2] && !raw[3] ? 0 : raw[1];
-	memcpy(v->v, raw + 8, 8 * v->cap);
-	memcpy(v->order, raw + 8 + 8 * v->cap, v->cap);
+	values->n = raw[2] && !raw[3] ? 0 : raw[1];
+	memcpy(values->v, raw + 8, 8 * values->cap);
+	memcpy(values->order, raw + 8 + 8 * values->cap, values->cap);
 	return 0;
 }
 
-/* used: the dict's count; SIZE_MAX: inline values, which have no count. */
-static int read_split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
-		      struct pyitems *it)
+/* Reads the items of a dict whose values are apart from its keys. used: the dict's count; SIZE_MAX:
+ * inline values, which have no count. */
+static int read_split(struct pymem *mem, const struct keys *keys, uint64_t values, size_t used,
+		      struct pyitems *items)
 {
-	struct values v;
-	const uint8_t *e;
+	struct values values_read;
+	const uint8_t *entry;
 	int err;
 
-	if (m->l->minor <= 10)
-		return read_split_3_10(m, k, values, used, it);
+	if (mem->l->minor <= 10)
+		return read_split_3_10(mem, keys, values, used, items);
 	if (!values || values % 8)
 		return -EAGAIN;
-	if (m->l->minor <= 12)
-		err = read_values_3_12(m, values, k->n, &v);
+	if (mem->l->minor <= 12)
+		err = read_values_3_12(mem, values, keys->n, &values_read);
 	else
-		err = read_values_3_13(m, values, &v);
+		err = read_values_3_13(mem, values, &values_read);
 	if (err)
 		return err;
-	err = array__grow(&it->v, &it->cap, v.n, sizeof(*it->v)) ?: read_entries(m, k, it, &e);
+	err = array__grow(&items->v, &items->cap, values_read.n, sizeof(*items->v))
+		      ?: read_entries(mem, keys, items, &entry);
 	if (err)
 		return err;
-	for (size_t i = 0; i < v.n; i++) {
-		size_t ix = v.order[i];
+	for (size_t i = 0; i < values_read.n; i++) {
+		size_t ix = values_read.order[i];
 
-		if (ix >= k->n || ix >= v.cap || !v.v[ix])
+		if (ix >= keys->n || ix >= values_read.cap || !values_read.v[ix])
 			return -EAGAIN;
-		it->v[i].key = proc__word(e + ix * k->stride + k->key_at);
-		it->v[i].value = v.v[ix];
-		if (!it->v[i].key)
+		items->v[i].key = proc__word(entry + ix * keys->stride + keys->key_at);
+		items->v[i].value = values_read.v[ix];
+		if (!items->v[i].key)
 			return -EAGAIN;
 	}
-	it->n = v.n;
-	return used == SIZE_MAX || it->n == used ? 0 : -EAGAIN;
+	items->n = values_read.n;
+	return used == SIZE_MAX || items->n == used ? 0 : -EAGAIN;
 }
 
 struct dict_head {
@@ -351,60 +357,60 @@ struct dict_head {
 };
 
 /* Reads a dict's count and the addresses of its keys and values; values 0: the table is not split. */
-static int read_head(struct pymem *m, uint64_t dict, struct dict_head *h)
+static int read_head(struct pymem *mem, uint64_t dict, struct dict_head *h)
 {
 	uint8_t raw[64];
-	unsigned first = m->l->ma_used, len = m->l->ma_values + 8u - first;
+	unsigned first = mem->l->ma_used, len = mem->l->ma_values + 8u - first;
 	int err;
 
-	if (m->l->ma_values < first || len > sizeof(raw) || m->l->ma_keys < first ||
-	    m->l->ma_keys > m->l->ma_values)
+	if (mem->l->ma_values < first || len > sizeof(raw) || mem->l->ma_keys < first ||
+	    mem->l->ma_keys > mem->l->ma_values)
 		return -EBADMSG;
-	err = pymem__read(m, dict + first, raw, len);
+	err = pymem__read(mem, dict + first, raw, len);
 	if (err)
 		return err;
 	h->used = proc__word(raw);
-	h->keys = proc__word(raw + m->l->ma_keys - first);
-	h->values = proc__word(raw + m->l->ma_values - first);
+	h->keys = proc__word(raw + mem->l->ma_keys - first);
+	h->values = proc__word(raw + mem->l->ma_values - first);
 	return 0;
 }
 
 /* Reads a dict's entries once. -EAGAIN: the dict changed meanwhile. */
-static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
+static int items_once(struct pymem *mem, uint64_t dict, struct pyitems *items)
 {
 	struct dict_head before, after;
-	struct keys k;
+	struct keys keys;
 	int err;
 
-	err = read_head(m, dict, &before);
+	err = read_head(mem, dict, &before);
 	if (err)
 		return err;
 	if (before.used > PYOBJ_MAX_DICT)
 		return -E2BIG;
-	err = read_keys(m, before.keys, &k);
+	err = read_keys(mem, before.keys, &keys);
 	if (!err)
-		err = before.values ? read_split(m, &k, before.values, before.used, it)
-				    : read_combined(m, &k, before.used, it);
-	if (m->snapshot) /* pymem__holds() checks it */
+		err = before.values ? read_split(mem, &keys, before.values, before.used, items)
+				    : read_combined(mem, &keys, before.used, items);
+	if (mem->snapshot) /* pymem__holds() checks it */
 		return err;
 	/* Keys freed during the reading may contain anything, or be unmapped. */
-	if (read_head(m, dict, &after))
+	if (read_head(mem, dict, &after))
 		return -EFAULT;
 	if (before.used != after.used || before.keys != after.keys || before.values != after.values)
 		return -EAGAIN;
 	return err;
 }
 
-int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret)
+int pydict__items(struct pymem *mem, uint64_t dict, struct pyitems *ret)
 {
 	int err;
 
 	ret->n = 0;
-	err = pydict__check_kind(m, dict, PYTYPE_DICT);
+	err = pydict__check_kind(mem, dict, PYTYPE_DICT);
 	if (err)
 		return err;
 	for (int i = 0; i < TRIES; i++) {
-		err = items_once(m, dict, ret);
+		err = items_once(mem, dict, ret);
 		if (err != -EAGAIN)
 			break;
 	}
@@ -418,76 +424,77 @@ struct type_head {
 	int64_t dictoffset;
 };
 
-static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
+/* Reads what a type tells about its objects. -EBADMSG: implausible sizes. */
+static int read_type(struct pymem *mem, uint64_t type, struct type_head *head)
 {
 	uint64_t dictoffset;
 	int err;
 
-	err = pymem__constant_u64(m, type + m->l->tp_flags, &t->flags)
-		      ?: pymem__constant_u64(m, type + m->l->tp_dictoffset, &dictoffset);
+	err = pymem__constant_u64(mem, type + mem->l->tp_flags, &head->flags)
+		      ?: pymem__constant_u64(mem, type + mem->l->tp_dictoffset, &dictoffset);
 	if (err)
 		return err;
 	/* tp_itemsize follows tp_basicsize. */
-	err = pymem__constant_u64(m, type + m->l->tp_basicsize, &t->basicsize)
-		      ?: pymem__constant_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
+	err = pymem__constant_u64(mem, type + mem->l->tp_basicsize, &head->basicsize)
+		      ?: pymem__constant_u64(mem, type + mem->l->tp_basicsize + 8, &head->itemsize);
 	if (err)
 		return err;
-	t->dictoffset = (int64_t)dictoffset;
-	if (t->basicsize < 16 || t->basicsize > 1u << 20 || t->itemsize > 1u << 20)
+	head->dictoffset = (int64_t)dictoffset;
+	if (head->basicsize < 16 || head->basicsize > 1u << 20 || head->itemsize > 1u << 20)
 		return -EBADMSG;
 	return 0;
 }
 
 /* Address of an object's dict pointer, by tp_dictoffset; negative offsets count from the object's
  * end. 0: none. */
-static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *ret)
+static int dict_slot(struct pymem *mem, uint64_t obj, const struct type_head *head, uint64_t *ret)
 {
-	uint64_t items_size, items, object_size = t->basicsize;
+	uint64_t items_size, items, object_size = head->basicsize;
 	int err;
 
 	*ret = 0;
-	if (!t->dictoffset)
+	if (!head->dictoffset)
 		return 0;
-	if (t->dictoffset > 0) {
-		if (t->dictoffset > 1 << 20)
+	if (head->dictoffset > 0) {
+		if (head->dictoffset > 1 << 20)
 			return -EBADMSG;
-		*ret = obj + t->dictoffset;
+		*ret = obj + head->dictoffset;
 		return 0;
 	}
-	if (t->dictoffset < -(1 << 20))
+	if (head->dictoffset < -(1 << 20))
 		return -EBADMSG;
-	err = pymem__u64(m, obj + m->l->ob_size, &items);
+	err = pymem__u64(mem, obj + mem->l->ob_size, &items);
 	if (err)
 		return err;
 	if ((int64_t)items < 0) /* the sign of an int is in its ob_size */
 		items = -items;
-	if (__builtin_mul_overflow(items, t->itemsize, &items_size) ||
+	if (__builtin_mul_overflow(items, head->itemsize, &items_size) ||
 	    __builtin_add_overflow(object_size, items_size, &object_size) ||
 	    object_size > UINT64_MAX / 2)
 		return -EBADMSG;
 	object_size = (object_size + 7) & ~7ull;
-	if (object_size < (uint64_t)-t->dictoffset)
+	if (object_size < (uint64_t)-head->dictoffset)
 		return -EBADMSG;
-	*ret = obj + object_size + t->dictoffset;
+	*ret = obj + object_size + head->dictoffset;
 	return 0;
 }
 
 /* Finds an object's attributes: a dict object, inline values, or neither. */
-static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *dict,
+static int find_attrs(struct pymem *mem, uint64_t obj, const struct type_head *head, uint64_t *dict,
 		      uint64_t *values)
 {
 	uint64_t values_and_dict[2], slot, managed;
 	int err;
 
 	*dict = *values = 0;
-	if (m->l->minor <= 10 || !(t->flags & FLAG_MANAGED_DICT)) {
-		err = dict_slot(m, obj, t, &slot);
-		return err || !slot ? err : pymem__u64(m, slot, dict);
+	if (mem->l->minor <= 10 || !(head->flags & FLAG_MANAGED_DICT)) {
+		err = dict_slot(mem, obj, head, &slot);
+		return err || !slot ? err : pymem__u64(mem, slot, dict);
 	}
 	if (obj < 32)
 		return -EFAULT;
-	if (m->l->minor == 11) {
-		err = pymem__read(m, obj - 32, values_and_dict, sizeof(values_and_dict));
+	if (mem->l->minor == 11) {
+		err = pymem__read(mem, obj - 32, values_and_dict, sizeof(values_and_dict));
 		if (err)
 			return err;
 		*values = values_and_dict[0];
@@ -496,49 +503,49 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	}
 	/* From 3.12 on, a word before the object has the address of the dict or of the values: at
 	 * -24, before PyGC_Head, or at -8 in free-threaded builds. 3.12 stores values minus 1. */
-	err = pymem__u64(m, obj - (m->l->free_threaded ? 8 : 24), &managed);
+	err = pymem__u64(mem, obj - (mem->l->free_threaded ? 8 : 24), &managed);
 	if (err)
 		return err;
-	if (m->l->minor == 12 && managed & 1)
+	if (mem->l->minor == 12 && managed & 1)
 		*values = managed + 1;
-	else if (m->l->minor > 12 && !managed && t->flags & FLAG_INLINE_VALUES)
-		*values = obj + t->basicsize;
+	else if (mem->l->minor > 12 && !managed && head->flags & FLAG_INLINE_VALUES)
+		*values = obj + head->basicsize;
 	else
 		*dict = managed;
 	return 0;
 }
 
 /* Inline values, whose keys are the type's. */
-static int read_inline(struct pymem *m, uint64_t type, uint64_t values, struct pyitems *it)
+static int read_inline(struct pymem *mem, uint64_t type, uint64_t values, struct pyitems *it)
 {
 	uint64_t keys;
 	struct keys k;
-	int err = pymem__u64(m, type + m->l->ht_cached_keys, &keys) ?: read_keys(m, keys, &k);
+	int err = pymem__u64(mem, type + mem->l->ht_cached_keys, &keys) ?: read_keys(mem, keys, &k);
 
-	return err ?: read_split(m, &k, values, SIZE_MAX, it);
+	return err ?: read_split(mem, &k, values, SIZE_MAX, it);
 }
 
 /* Reads the attributes once. -EAGAIN: they moved to another dict meanwhile. */
-static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *it)
+static int attrs_once(struct pymem *mem, uint64_t obj, uint64_t type, struct pyitems *items)
 {
 	uint64_t dict, values, dict_after, values_after;
-	struct type_head t;
+	struct type_head head;
 	int err;
 
-	err = read_type(m, type, &t) ?: find_attrs(m, obj, &t, &dict, &values);
+	err = read_type(mem, type, &head) ?: find_attrs(mem, obj, &head, &dict, &values);
 	if (err)
 		return err;
 	if (!dict && !values)
 		return 0;
-	err = dict ? pydict__items(m, dict, it) : read_inline(m, type, values, it);
-	if (m->snapshot)
+	err = dict ? pydict__items(mem, dict, items) : read_inline(mem, type, values, items);
+	if (mem->snapshot)
 		return err;
-	if (find_attrs(m, obj, &t, &dict_after, &values_after))
+	if (find_attrs(mem, obj, &head, &dict_after, &values_after))
 		return -EFAULT;
 	return dict != dict_after || values != values_after ? -EAGAIN : err;
 }
 
-int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *ret)
+int pydict__attrs(struct pymem *mem, uint64_t obj, uint64_t type, struct pyitems *ret)
 {
 	int err = 0;
 
@@ -546,7 +553,7 @@ int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *
 		return -EBADMSG;
 	for (int i = 0; i < TRIES; i++) {
 		ret->n = 0;
-		err = attrs_once(m, obj, type, ret);
+		err = attrs_once(mem, obj, type, ret);
 		if (err != -EAGAIN)
 			break;
 	}

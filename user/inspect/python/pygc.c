@@ -55,7 +55,7 @@ struct object {
 	uint64_t refs, type;
 };
 
-/* Whether p can be the address of a PyGC_Head. */
+/* True if p can be the address of a PyGC_Head. */
 static bool is_link(uint64_t p)
 {
 	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
@@ -65,25 +65,25 @@ static bool is_link(uint64_t p)
  * Otherwise -ENOENT, or the error of a read. The program changes the lists, so each neighbour may
  * confirm the head in another attempt. If none does in the first attempt, this is hardly a head:
  * giving up keeps the search short, and callers search again. */
-static int check_head(const struct proc *p, uint64_t head, bool both)
+static int check_head(const struct proc *proc, uint64_t head, bool both)
 {
 	bool next_knows = false, prev_knows = false;
 	uint64_t back;
-	struct link l;
+	struct link link;
 	int err;
 
 	for (int i = 0; i < LOOKS && !(next_knows && prev_knows); i++) {
-		err = proc__read(p, head, &l, sizeof(l));
+		err = proc__read(proc, head, &link, sizeof(link));
 		if (err)
 			return err;
-		l.next &= ~FLAGS;
-		l.prev &= ~FLAGS;
-		if (!is_link(l.next) || !is_link(l.prev))
+		link.next &= ~FLAGS;
+		link.prev &= ~FLAGS;
+		if (!is_link(link.next) || !is_link(link.prev))
 			return -ENOENT;
-		err = proc__read_u64(p, l.next + 8, &back);
+		err = proc__read_u64(proc, link.next + 8, &back);
 		next_knows |= !err && (back & ~FLAGS) == head;
 		if (err != -ESRCH && err != -EPERM)
-			err = proc__read_u64(p, l.prev, &back);
+			err = proc__read_u64(proc, link.prev, &back);
 		prev_knows |= !err && (back & ~FLAGS) == head;
 		if (err == -ESRCH || err == -EPERM)
 			return err;
@@ -96,7 +96,7 @@ static int check_head(const struct proc *p, uint64_t head, bool both)
 /* Sets *ret if three generations from `first` on and the permanent generation are lists. The
  * youngest list changes so often that one neighbour has to do. collecting: see struct pygc. 0,
  * -ENOENT or the error of a read. */
-static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
+static int check_lists(const struct proc *proc, uint64_t first, uint64_t permanent,
 		       uint64_t collecting, struct pygc *ret)
 {
 	struct pygc gc = { .collecting = collecting };
@@ -104,7 +104,7 @@ static int check_lists(const struct proc *p, uint64_t first, uint64_t permanent,
 
 	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
 		gc.head[i] = i < 3 ? first + i * GENERATION : permanent;
-		err = check_head(p, gc.head[i], i > 0);
+		err = check_head(proc, gc.head[i], i > 0);
 	}
 	if (!err)
 		*ret = gc;
@@ -124,12 +124,13 @@ static uint64_t permanent_by_pointer(uint64_t addr, uint64_t value)
 		       : 0;
 }
 
-/* Whether the words at addr may be the links of four lists in a row. Both links of an empty list
+/* True if the words at addr may be the links of four lists in a row. Both links of an empty list
  * lead to itself. */
-static bool are_four_lists(uint64_t addr, const uint64_t *w)
+static bool are_four_lists(uint64_t addr, const uint64_t *words)
 {
 	for (size_t i = 0; i < FOUR_LISTS / 8; i += GENERATION / 8) {
-		uint64_t head = addr + 8 * i, next = w[i] & ~FLAGS, prev = w[i + 1] & ~FLAGS;
+		uint64_t head = addr + 8 * i, next = words[i] & ~FLAGS,
+			 prev = words[i + 1] & ~FLAGS;
 
 		if (!is_link(next) || !is_link(prev) || (next == head) != (prev == head))
 			return false;
@@ -139,23 +140,23 @@ static bool are_four_lists(uint64_t addr, const uint64_t *w)
 
 /* Searches from base on. pointed: for a pointer to the youngest generation, which leads to the
  * lists; otherwise for the lists themselves, four in a row. 0, -ENOENT or the error of a read. */
-static int search_lists(const struct proc *p, uint64_t base, bool pointed, struct pygc *ret)
+static int search_lists(const struct proc *proc, uint64_t base, bool pointed, struct pygc *ret)
 {
-	uint64_t w[(STEP + FOUR_LISTS) / 8];
+	uint64_t words[(STEP + FOUR_LISTS) / 8];
 	int err;
 
 	for (size_t at = 0; at < SEARCH_MAX; at += STEP) {
-		err = proc__read(p, base + at, w, pointed ? STEP : sizeof(w));
+		err = proc__read(proc, base + at, words, pointed ? STEP : sizeof(words));
 		if (err)
 			return err == -EFAULT ? -ENOENT : err;
 		for (size_t i = 0; i < STEP / 8; i++) {
 			uint64_t addr = base + at + 8 * i,
-				 permanent = permanent_by_pointer(addr, w[i]);
+				 permanent = permanent_by_pointer(addr, words[i]);
 
-			if (pointed ? !permanent : !are_four_lists(addr, &w[i]))
+			if (pointed ? !permanent : !are_four_lists(addr, &words[i]))
 				continue;
-			err = pointed ? check_lists(p, w[i], permanent, 0, ret)
-				      : check_lists(p, addr, addr + GENERATIONS,
+			err = pointed ? check_lists(proc, words[i], permanent, 0, ret)
+				      : check_lists(proc, addr, addr + GENERATIONS,
 						    addr + COLLECTING_AT, ret);
 			if (err != -ENOENT && err != -EFAULT)
 				return err;
@@ -164,36 +165,36 @@ static int search_lists(const struct proc *p, uint64_t base, bool pointed, struc
 	return -ENOENT;
 }
 
-int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret)
+int pygc__search(const struct proc *proc, uint64_t base, bool increments, struct pygc *ret)
 {
-	int err = search_lists(p, base, true, ret);
+	int err = search_lists(proc, base, true, ret);
 
-	return err == -ENOENT && increments ? search_lists(p, base, false, ret) : err;
+	return err == -ENOENT && increments ? search_lists(proc, base, false, ret) : err;
 }
 
 int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 {
 	static const struct timespec pause = { .tv_nsec = PAUSE };
-	const struct pylayout *l = python__layout(py);
-	const struct proc *p = python__proc(py);
+	const struct pylayout *layout = python__layout(py);
+	const struct proc *proc = python__proc(py);
 	uint64_t until = clock__monotonic() + within_ns;
 	uint64_t base = py->runtime;
 	int err = 0;
 
-	if (l->minor > 8)
-		err = proc__read_u64(p, py->runtime + l->rt_interp_main, &base);
+	if (layout->minor > 8)
+		err = proc__read_u64(proc, py->runtime + layout->rt_interp_main, &base);
 	if (err)
 		return err;
 	for (int i = 0; i < SEARCHES || clock__monotonic() < until; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
-		err = is_link(base) ? pygc__search(p, base, l->minor >= 14, ret) : -ENOENT;
+		err = is_link(base) ? pygc__search(proc, base, layout->minor >= 14, ret) : -ENOENT;
 		if (err != -ENOENT)
 			break;
 	}
 	/* {int enabled, debug} and padding up to a multiple of 8 precede the generations. From 3.14
 	 * on other fields may be there. */
-	if (!err && l->minor < 14)
+	if (!err && layout->minor < 14)
 		ret->enabled = ret->head[0] - (ret->head[0] % 8 ? 8 : 12);
 	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
 }
@@ -207,16 +208,16 @@ struct walk {
 };
 
 /* Passes an object to fn, within the limits of number and time. at: address of its PyGC_Head. */
-static int report_object(struct walk *w, uint64_t at, const struct object *o)
+static int report_object(struct walk *walk, uint64_t at, const struct object *object)
 {
-	if (++w->stats->objects > MAX_OBJECTS)
+	if (++walk->stats->objects > MAX_OBJECTS)
 		return -E2BIG;
-	if (++w->since_clock >= CLOCK_EVERY) {
-		w->since_clock = 0;
-		if (clock__monotonic() > w->deadline)
+	if (++walk->since_clock >= CLOCK_EVERY) {
+		walk->since_clock = 0;
+		if (clock__monotonic() > walk->deadline)
 			return -ETIME;
 	}
-	return w->fn(at + HEAD_SIZE, o->type, w->ctx);
+	return walk->fn(at + HEAD_SIZE, object->type, walk->ctx);
 }
 
 static bool is_fatal(int err)
@@ -226,23 +227,24 @@ static bool is_fatal(int err)
 
 /* Reads the link of `from` and its neighbour *to again, since the cached link is outdated. -EAGAIN:
  * `from` is no longer in this list. */
-static int repair_link(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
+static int repair_link(struct walk *walk, uint64_t from, uint64_t *to, struct object *object,
+		       bool back)
 {
-	struct link l;
+	struct link link;
 	int err;
 
-	for (int i = 0; i < 3 && w->stats->repairs < MAX_REPAIRS; i++) {
-		w->stats->repairs++;
-		err = memcache__read_now(w->c, from, &l, sizeof(l));
+	for (int i = 0; i < 3 && walk->stats->repairs < MAX_REPAIRS; i++) {
+		walk->stats->repairs++;
+		err = memcache__read_now(walk->c, from, &link, sizeof(link));
 		if (err)
 			return is_fatal(err) ? err : -EAGAIN;
-		*to = (back ? l.prev : l.next) & ~FLAGS;
+		*to = (back ? link.prev : link.next) & ~FLAGS;
 		if (!is_link(*to))
 			return -EAGAIN;
-		err = memcache__read_now(w->c, *to, o, sizeof(*o));
+		err = memcache__read_now(walk->c, *to, object, sizeof(*object));
 		if (is_fatal(err))
 			return err;
-		if (!err && ((back ? o->link.next : o->link.prev) & ~FLAGS) == from)
+		if (!err && ((back ? object->link.next : object->link.prev) & ~FLAGS) == from)
 			return 0;
 	}
 	return -EAGAIN;
@@ -252,28 +254,29 @@ static int repair_link(struct walk *w, uint64_t from, uint64_t *to, struct objec
  * object reached. -EAGAIN: the walk got lost, since links changed. Cached links are from different
  * moments and may form a circle. So the walk must not return to mark, which moves after 64, 128,
  * 256 ... steps. */
-static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
+static int walk_list(struct walk *walk, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
 	uint64_t from = head, to, mark = 0, steps = 0, mark_after = 64;
-	struct object o;
-	struct link l;
+	struct object object;
+	struct link link;
 	int err;
 
-	err = memcache__read_now(w->c, head, &l, sizeof(l));
+	err = memcache__read_now(walk->c, head, &link, sizeof(link));
 	if (err)
 		return is_fatal(err) ? err : -EAGAIN;
-	to = (back ? l.prev : l.next) & ~FLAGS;
+	to = (back ? link.prev : link.next) & ~FLAGS;
 	for (;;) {
 		*last = from;
 		if (to == head)
 			return 0;
 		if (is_link(to)) {
-			err = memcache__read(w->c, to, &o, sizeof(o));
+			err = memcache__read(walk->c, to, &object, sizeof(object));
 			if (is_fatal(err))
 				return err;
 		}
-		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
-			err = repair_link(w, from, &to, &o, back);
+		if (!is_link(to) || err ||
+		    ((back ? object.link.next : object.link.prev) & ~FLAGS) != from) {
+			err = repair_link(walk, from, &to, &object, back);
 			if (err)
 				return err;
 			if (to == head)
@@ -288,37 +291,39 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 			steps = 0;
 			mark_after *= 2;
 		}
-		err = report_object(w, to, &o);
+		err = report_object(walk, to, &object);
 		if (err)
 			return err;
 		from = to;
-		to = (back ? o.link.prev : o.link.next) & ~FLAGS;
+		to = (back ? object.link.prev : object.link.next) & ~FLAGS;
 	}
 }
 
 /* Sets stats->torn if an increment runs: the objects that it has taken out are in no list. When it
  * ends they are in an old one, which is walked later, so checking before each list is enough. */
-static int note_increment(struct walk *w, const struct pygc *gc)
+static int note_increment(struct walk *walk, const struct pygc *gc)
 {
 	uint32_t running = 0;
 	int err = 0;
 
 	if (gc->collecting)
-		err = memcache__read_now(w->c, gc->collecting, &running, sizeof(running));
+		err = memcache__read_now(walk->c, gc->collecting, &running, sizeof(running));
 	if (is_fatal(err))
 		return err;
-	w->stats->torn |= err || running;
+	walk->stats->torn |= err || running;
 	return 0;
 }
 
-int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
+int pygc__walk(const struct pygc *gc, struct memcache *cache, uint64_t deadline,
 	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
 	       struct pygc_stats *stats)
 {
 	/* Objects move from younger to older lists, so this order misses none. Increments move them
 	 * between the old lists in either direction. */
 	static const uint8_t order[] = { 0, 1, 2, 3 }, increments[] = { 0, 1, 2, 1, 3 };
-	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
+	struct walk walk = {
+		.c = cache, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline
+	};
 	size_t n = gc->collecting ? sizeof(increments) : sizeof(order);
 	uint64_t last, end;
 	int err;
@@ -327,11 +332,11 @@ int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 	for (size_t i = 0; i < n; i++) {
 		uint64_t head = gc->head[gc->collecting ? increments[i] : order[i]];
 
-		err = note_increment(&w, gc);
+		err = note_increment(&walk, gc);
 		if (!err)
-			err = walk_list(&w, head, false, 0, &last);
+			err = walk_list(&walk, head, false, 0, &last);
 		if (err == -EAGAIN)
-			err = walk_list(&w, head, true, last, &end);
+			err = walk_list(&walk, head, true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
 		/* Without -EAGAIN the backward walk reached the place where the forward walk got

@@ -44,14 +44,14 @@ static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, i
 
 /* Reads a number of six bits per byte, low bits first; bit 6 of a byte: more bytes follow. The
  * lowest bit of the number is its sign. False: incomplete, or too long. */
-static bool read_signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
+static bool read_signed_varint(const uint8_t *at, const uint8_t *end, int64_t *ret)
 {
-	uint64_t v = 0;
+	uint64_t value = 0;
 
-	for (unsigned shift = 0; p < end && shift <= 30; shift += 6, p++) {
-		v |= (uint64_t)(*p & 63) << shift;
-		if (!(*p & 64)) {
-			*ret = v & 1 ? -(int64_t)(v >> 1) : (int64_t)(v >> 1);
+	for (unsigned shift = 0; at < end && shift <= 30; shift += 6, at++) {
+		value |= (uint64_t)(*at & 63) << shift;
+		if (!(*at & 64)) {
+			*ret = value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 			return true;
 		}
 	}
@@ -81,19 +81,19 @@ static bool read_line_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 /* Searches a location table (from 3.11 on). Only the first byte of each entry has bit 7. */
 static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
-	const uint8_t *p = table, *end = table + len;
+	const uint8_t *at_byte = table, *end = table + len;
 	int64_t entry_end = 0, delta;
 
-	while (p < end) {
-		if (!(*p & 128) || !read_line_delta(p, end, &delta))
+	while (at_byte < end) {
+		if (!(*at_byte & 128) || !read_line_delta(at_byte, end, &delta))
 			return 0;
 		line += delta;
-		entry_end += ((*p & 7) + 1) * 2;
+		entry_end += ((*at_byte & 7) + 1) * 2;
 		if (at < entry_end)
-			return ((*p >> 3) & 15) == 15 ? 0 : line_or_none(line);
+			return ((*at_byte >> 3) & 15) == 15 ? 0 : line_or_none(line);
 		do
-			p++;
-		while (p < end && !(*p & 128));
+			at_byte++;
+		while (at_byte < end && !(*at_byte & 128));
 	}
 	return 0;
 }

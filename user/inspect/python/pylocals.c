@@ -35,126 +35,130 @@ static bool is_fatal(int err)
 }
 
 /* Finds the tuple of variable names and reads their number and kinds (KIND_*). */
-static int read_names(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
+static int read_names(struct pymem *mem, uint64_t code, uint64_t *tuple, uint64_t *n,
+		      uint8_t *kinds)
 {
-	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
+	unsigned at = mem->l->co_filename - (mem->l->minor >= 11 ? 16u : 32u);
 	uint64_t bytes, len;
 	int err;
 
-	err = pydict__sequence(m, code + at, PYTYPE_TUPLE, tuple, n);
+	err = pydict__sequence(mem, code + at, PYTYPE_TUPLE, tuple, n);
 	if (err)
 		return err;
 	if (*n > MAX_VARIABLES)
 		return -E2BIG;
 	memset(kinds, KIND_LOCAL, *n);
-	if (m->l->minor < 11)
+	if (mem->l->minor < 11)
 		return 0;
-	err = pydict__sequence(m, code + at + 8, PYTYPE_BYTES, &bytes, &len);
+	err = pydict__sequence(mem, code + at + 8, PYTYPE_BYTES, &bytes, &len);
 	if (err)
 		return err;
 	if (len != *n)
 		return -EBADMSG;
-	return pymem__read(m, bytes + m->l->bytes_val, kinds, *n);
+	return pymem__read(mem, bytes + mem->l->bytes_val, kinds, *n);
 }
 
 /* Reads the i-th text of a tuple of names. */
-static int read_name(struct pymem *m, uint64_t tuple, uint64_t i, char *buf, size_t size)
+static int read_name(struct pymem *mem, uint64_t tuple, uint64_t i, char *buf, size_t size)
 {
 	uint64_t str;
-	int err = pymem__u64(m, tuple + m->l->tuple_item + 8 * i, &str)
-			  ?: pystr__read(m, str, buf, size, NULL);
+	int err = pymem__u64(mem, tuple + mem->l->tuple_item + 8 * i, &str)
+			  ?: pystr__read(mem, str, buf, size, NULL);
 
 	return err < 0 ? err : 0;
 }
 
 /* Appends a variable; drops it above MAX_LOCALS. */
-static int add_local(struct locals *l, const struct pylocal *x)
+static int add_local(struct locals *locals, const struct pylocal *x)
 {
 	int err;
 
-	if (l->n >= MAX_LOCALS)
+	if (locals->n >= MAX_LOCALS)
 		return 0;
-	err = array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	err = array__grow(&locals->v, &locals->cap, locals->n + 1, sizeof(*locals->v));
 	if (!err)
-		l->v[l->n++] = *x;
+		locals->v[locals->n++] = *x;
 	return err;
 }
 
 /* Adds a frame's variables that wanted() accepts, except those of the kinds `excluded`. Unreadable
  * ones are left out: only fatal errors are returned. */
-static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f,
-		      uint8_t excluded, struct locals *l, bool (*wanted)(void *ctx, uint64_t obj),
-		      void *ctx)
+static int read_frame(struct pymem *mem, const struct pythread *thread, const struct pyframe *frame,
+		      uint8_t excluded, struct locals *locals,
+		      bool (*wanted)(void *ctx, uint64_t obj), void *ctx)
 {
 	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
 	uint8_t kinds[MAX_VARIABLES];
 	int err;
 
-	err = read_names(m, f->code, &tuple, &n, kinds);
+	err = read_names(mem, frame->code, &tuple, &n, kinds);
 	if (!err && n)
-		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
+		err = proc__read(mem->proc, frame->addr + mem->l->fr_local0, slots,
+				 n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
-		obj = slots[i] & m->l->tag_mask;
+		obj = slots[i] & mem->l->tag_mask;
 		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & excluded) ||
 		    !wanted(ctx, obj))
 			continue;
-		err = add_local(l, &(struct pylocal){
-					   .obj = obj,
-					   .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]),
-					   .frame = f->addr,
-					   .code = f->code,
-					   .thread = *t,
-					   .number = (uint32_t)i,
-				   });
+		err = add_local(locals, &(struct pylocal){
+						.obj = obj,
+						.slot = frame->addr + mem->l->fr_local0 +
+							i * sizeof(slots[0]),
+						.frame = frame->addr,
+						.code = frame->code,
+						.thread = *thread,
+						.number = (uint32_t)i,
+					});
 	}
 	return is_fatal(err) ? err : 0;
 }
 
-int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
+int pylocals__read(struct pymem *mem, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
 		   struct pylocal **ret, size_t *n)
 {
 	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
-	struct locals l = { 0 };
-	struct pythread *t = NULL;
-	size_t threads = 0;
-	int err = frames ? python__threads(m->py, &t, &threads) : -ENOMEM;
+	struct locals locals = { 0 };
+	struct pythread *threads = NULL;
+	size_t n_threads = 0;
+	int err = frames ? python__threads(mem->py, &threads, &n_threads) : -ENOMEM;
 
 	if (err && !is_fatal(err))
-		threads = err = 0;
-	for (size_t i = 0; !err && i < threads && i < MAX_THREADS; i++) {
-		int depth = python__stack(m->py, &t[i], frames, MAX_FRAMES);
+		n_threads = err = 0;
+	for (size_t i = 0; !err && i < n_threads && i < MAX_THREADS; i++) {
+		int depth = python__stack(mem->py, &threads[i], frames, MAX_FRAMES);
 
 		err = is_fatal(depth) ? depth : 0;
 		while (!err && depth-- > 0)
-			err = read_frame(m, &t[i], &frames[depth], KIND_SHARED, &l, wanted, ctx);
+			err = read_frame(mem, &threads[i], &frames[depth], KIND_SHARED, &locals,
+					 wanted, ctx);
 	}
 	free(frames);
-	free(t);
+	free(threads);
 	if (err) {
-		free(l.v);
+		free(locals.v);
 		return err;
 	}
-	*ret = l.v;
-	*n = l.n;
+	*ret = locals.v;
+	*n = locals.n;
 	return 0;
 }
 
-int pylocals__of_frame(struct pymem *m, uint64_t frame, uint64_t code,
+int pylocals__of_frame(struct pymem *mem, uint64_t frame, uint64_t code,
 		       bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret,
 		       size_t *n)
 {
 	struct pyframe f = { .addr = frame, .code = code };
-	struct locals l = { 0 };
-	int err = read_frame(m, &(struct pythread){ 0 }, &f, 0, &l, wanted, ctx);
+	struct locals locals = { 0 };
+	int err = read_frame(mem, &(struct pythread){ 0 }, &f, 0, &locals, wanted, ctx);
 
 	if (err)
-		free(l.v);
-	*ret = err ? NULL : l.v;
-	*n = err ? 0 : l.n;
+		free(locals.v);
+	*ret = err ? NULL : locals.v;
+	*n = err ? 0 : locals.n;
 	return err;
 }
 
-/* Whether the variable's call is among a thread's current frames: a call that ended leaves its
+/* True if the variable's call is among a thread's current frames: a call that ended leaves its
  * variables in memory. */
 static bool is_running(const struct pyframe *frames, int depth, const struct pylocal *x)
 {
@@ -164,22 +168,23 @@ static bool is_running(const struct pyframe *frames, int depth, const struct pyl
 	return false;
 }
 
-/* Variables of one thread follow one another in v, so its frames are walked once for all of them. */
-int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds)
+/* Variables of one thread follow one another in local, so its frames are walked once for all of
+ * them. */
+int pylocals__check(struct pymem *mem, const struct pylocal *local, size_t n, bool *holds)
 {
 	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
 	uint64_t word;
 	int depth = 0, err = frames ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < n; i++) {
-		if (!i || v[i].thread.tstate != v[i - 1].thread.tstate)
-			depth = python__stack(m->py, &v[i].thread, frames, MAX_FRAMES);
+		if (!i || local[i].thread.tstate != local[i - 1].thread.tstate)
+			depth = python__stack(mem->py, &local[i].thread, frames, MAX_FRAMES);
 		err = is_fatal(depth) ? depth : 0;
-		holds[i] = !err && is_running(frames, depth, &v[i]);
+		holds[i] = !err && is_running(frames, depth, &local[i]);
 		if (!holds[i])
 			continue;
-		err = proc__read_u64(m->proc, v[i].slot, &word);
-		holds[i] = !err && (word & m->l->tag_mask) == v[i].obj;
+		err = proc__read_u64(mem->proc, local[i].slot, &word);
+		holds[i] = !err && (word & mem->l->tag_mask) == local[i].obj;
 		err = is_fatal(err) ? err : 0;
 	}
 	free(frames);
@@ -188,7 +193,7 @@ int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *ho
 
 /* Writes "train.py:31"; "cell 7, line 2" in IPython's shell, and in a notebook whose kernel knows
  * the cell. */
-static void write_place(struct pymem *m, const struct pycode *code, char *buf, size_t size)
+static void write_place(struct pymem *mem, const struct pycode *code, char *buf, size_t size)
 {
 	const char *file = strrchr(code->file, '/');
 	const char *typed = NULL;
@@ -199,7 +204,7 @@ static void write_place(struct pymem *m, const struct pycode *code, char *buf, s
 		typed = files__cell(code->file, &len);
 	if (typed)
 		snprintf(buf, size, "cell %.*s, line %u", (int)len, typed, code->firstlineno);
-	else if (strstr(code->file, "/ipykernel_") && !pynames__cell(m->py, code->file, &cell))
+	else if (strstr(code->file, "/ipykernel_") && !pynames__cell(mem->py, code->file, &cell))
 		snprintf(buf, size, "cell %" PRIu64 ", line %u", cell, code->firstlineno);
 	else
 		snprintf(buf, size, "%s:%u", file ? file + 1 : code->file, code->firstlineno);
@@ -209,18 +214,18 @@ int pylocals__name(const struct python *py, uint64_t code, uint32_t number, char
 {
 	uint8_t kinds[MAX_VARIABLES];
 	uint64_t tuple, n;
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, false);
-	err = read_names(&m, code, &tuple, &n, kinds);
+	pymem__init(&mem, py, false);
+	err = read_names(&mem, code, &tuple, &n, kinds);
 	if (!err)
-		err = number < n ? read_name(&m, tuple, number, buf, size) : -EBADMSG;
-	pymem__fini(&m);
+		err = number < n ? read_name(&mem, tuple, number, buf, size) : -EBADMSG;
+	pymem__fini(&mem);
 	return err;
 }
 
-int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
+int pylocal__text(struct pymem *mem, const struct pylocal *local, char *buf, size_t size)
 {
 	uint64_t tuple, n;
 	uint8_t kinds[MAX_VARIABLES];
@@ -228,16 +233,16 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 	char name[256], place[sizeof(code.file) + 16];
 	int err;
 
-	err = read_names(m, l->code, &tuple, &n, kinds);
+	err = read_names(mem, local->code, &tuple, &n, kinds);
 	if (err)
 		return err;
-	if (l->number >= n)
+	if (local->number >= n)
 		return -EBADMSG;
-	err = read_name(m, tuple, l->number, name, sizeof(name))
-		      ?: pyobj__code(m->py, l->code, &code);
+	err = read_name(mem, tuple, local->number, name, sizeof(name))
+		      ?: pyobj__code(mem->py, local->code, &code);
 	if (err)
 		return err;
-	write_place(m, &code, place, sizeof(place));
+	write_place(mem, &code, place, sizeof(place));
 	snprintf(buf, size, "%s in %s (%s)", name, code.name, place);
 	pycode__free(&code);
 	/* The argument of "<listcomp>" and names made by tools are no variables of the program. */
@@ -246,29 +251,30 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 
 /* Sets *at to the index of the i-th free variable in *tuple: the tuple of names, to 3.10 the
  * separate tuple of free variables. */
-static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
+static int find_free(struct pymem *mem, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
 {
 	uint8_t kinds[MAX_VARIABLES];
 	uint64_t n;
 	int err;
 
-	if (m->l->minor < 11) {
+	if (mem->l->minor < 11) {
 		*at = i;
-		err = pydict__sequence(m, code + m->l->co_filename - 24, PYTYPE_TUPLE, tuple, &n);
+		err = pydict__sequence(mem, code + mem->l->co_filename - 24, PYTYPE_TUPLE, tuple,
+				       &n);
 		if (err)
 			return err;
 		return i < n ? 0 : -ENOENT;
 	}
-	err = read_names(m, code, tuple, &n, kinds);
+	err = read_names(mem, code, tuple, &n, kinds);
 	for (*at = 0; !err && *at < n; ++*at)
 		if ((kinds[*at] & KIND_FREE) && !i--)
 			return 0;
 	return err ?: -ENOENT;
 }
 
-int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size)
+int pylocals__free_name(struct pymem *mem, uint64_t code, uint64_t i, char *buf, size_t size)
 {
 	uint64_t tuple, at;
 
-	return find_free(m, code, i, &tuple, &at) ?: read_name(m, tuple, at, buf, size);
+	return find_free(mem, code, i, &tuple, &at) ?: read_name(mem, tuple, at, buf, size);
 }

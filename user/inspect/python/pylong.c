@@ -11,33 +11,35 @@
 /* Layout: ob_size, then digits of 30 bits, lowest first. ob_size is the number of digits, negative
  * for negative numbers. From CPython 3.12 on it is lv_tag: the number is in bits 3 and up, the sign
  * in the lowest two (0 positive, 1 zero, 2 negative). */
-int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret)
+int pylong__read(struct pymem *mem, uint64_t obj, uint64_t *ret)
 {
 	struct {
 		uint64_t size;
 		uint32_t digits[2];
-	} o;
-	uint64_t n;
-	int err = pydict__check_kind(m, obj, PYTYPE_LONG)
-			  ?: pymem__read(m, obj + m->l->ob_size, &o.size, sizeof(o.size));
+	} head;
+	uint64_t n_digits;
+	int err = pydict__check_kind(mem, obj, PYTYPE_LONG)
+			  ?: pymem__read(mem, obj + mem->l->ob_size, &head.size, sizeof(head.size));
 
 	if (err)
 		return err;
-	n = o.size;
-	if (m->l->minor >= 12) {
-		if (n & 2) /* negative */
+	n_digits = head.size;
+	if (mem->l->minor >= 12) {
+		if (n_digits & 2) /* negative */
 			return -E2BIG;
-		n = n & 1 ? 0 : n >> 3;
+		n_digits = n_digits & 1 ? 0 : n_digits >> 3;
 	}
-	if (n > 2)
+	if (n_digits > 2)
 		return -E2BIG;
 	/* The second digit of a small int is beyond the object. */
-	o.digits[0] = o.digits[1] = 0;
-	err = n ? pymem__read(m, obj + m->l->ob_size + 8, o.digits, n * sizeof(*o.digits)) : 0;
+	head.digits[0] = head.digits[1] = 0;
+	err = n_digits ? pymem__read(mem, obj + mem->l->ob_size + 8, head.digits,
+				     n_digits * sizeof(*head.digits))
+		       : 0;
 	if (err)
 		return err;
-	if ((o.digits[0] | o.digits[1]) >> DIGIT_BITS)
+	if ((head.digits[0] | head.digits[1]) >> DIGIT_BITS)
 		return -EBADMSG;
-	*ret = (uint64_t)o.digits[1] << DIGIT_BITS | o.digits[0];
+	*ret = (uint64_t)head.digits[1] << DIGIT_BITS | head.digits[0];
 	return 0;
 }

@@ -25,54 +25,54 @@ struct pynote {
 	uint32_t len, hash;
 };
 
-void pymem__init(struct pymem *m, const struct python *py, bool paging)
+void pymem__init(struct pymem *mem, const struct python *py, bool paging)
 {
-	memset(m, 0, sizeof(*m));
-	m->py = py;
-	m->proc = python__proc(py);
-	m->l = python__layout(py);
-	m->paging = paging;
+	memset(mem, 0, sizeof(*mem));
+	mem->py = py;
+	mem->proc = python__proc(py);
+	mem->l = python__layout(py);
+	mem->paging = paging;
 }
 
-void pymem__fini(struct pymem *m)
+void pymem__fini(struct pymem *mem)
 {
-	free(m->pages);
-	free(m->notes);
-	m->pages = NULL;
-	m->notes = NULL;
+	free(mem->pages);
+	free(mem->notes);
+	mem->pages = NULL;
+	mem->notes = NULL;
 }
 
-static void forget_pages(struct pymem *m)
+static void forget_pages(struct pymem *mem)
 {
-	for (size_t i = 0; m->pages && i < NPAGES; i++)
-		m->pages->tag[i] = NO_PAGE;
+	for (size_t i = 0; mem->pages && i < NPAGES; i++)
+		mem->pages->tag[i] = NO_PAGE;
 }
 
-void pymem__forget(struct pymem *m)
+void pymem__forget(struct pymem *mem)
 {
-	m->snapshot = m->unchecked = m->overflow = false;
-	m->nnotes = 0;
-	forget_pages(m);
+	mem->snapshot = mem->unchecked = mem->overflow = false;
+	mem->nnotes = 0;
+	forget_pages(mem);
 }
 
 /* The cached page that contains addr; reads it if it is not cached. NULL with *err set. */
-static const uint8_t *cached_page(struct pymem *m, uint64_t addr, int *err)
+static const uint8_t *cached_page(struct pymem *mem, uint64_t addr, int *err)
 {
 	uint64_t base = addr & ~(uint64_t)(PAGE - 1);
 	size_t slot = base / PAGE % NPAGES;
-	struct pypages *p = m->pages;
+	struct pypages *pages = mem->pages;
 
-	if (p->tag[slot] == base)
-		return p->data[slot];
-	p->tag[slot] = NO_PAGE;
-	*err = proc__read(m->proc, base, p->data[slot], PAGE);
+	if (pages->tag[slot] == base)
+		return pages->data[slot];
+	pages->tag[slot] = NO_PAGE;
+	*err = proc__read(mem->proc, base, pages->data[slot], PAGE);
 	if (*err)
 		return NULL;
-	p->tag[slot] = base;
-	return p->data[slot];
+	pages->tag[slot] = base;
+	return pages->data[slot];
 }
 
-int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len)
+int pymem__read_constant(struct pymem *mem, uint64_t addr, void *buf, size_t len)
 {
 	uint8_t *out = buf;
 	uint64_t end;
@@ -80,54 +80,54 @@ int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len)
 
 	if (__builtin_add_overflow(addr, len, &end))
 		return -EFAULT;
-	if (m->paging && !m->pages) {
-		m->pages = malloc(sizeof(*m->pages));
-		forget_pages(m);
+	if (mem->paging && !mem->pages) {
+		mem->pages = malloc(sizeof(*mem->pages));
+		forget_pages(mem);
 	}
 	/* Pages only save time; without memory for them, read directly. */
-	if (!m->pages || len > PAGE)
-		return proc__read(m->proc, addr, buf, len);
+	if (!mem->pages || len > PAGE)
+		return proc__read(mem->proc, addr, buf, len);
 	while (len) {
-		size_t off = addr % PAGE, n = PAGE - off < len ? PAGE - off : len;
-		const uint8_t *p = cached_page(m, addr, &err);
+		size_t off = addr % PAGE, part = PAGE - off < len ? PAGE - off : len;
+		const uint8_t *page = cached_page(mem, addr, &err);
 
-		if (!p)
+		if (!page)
 			return err;
-		memcpy(out, p + off, n);
-		out += n;
-		addr += n;
-		len -= n;
+		memcpy(out, page + off, part);
+		out += part;
+		addr += part;
+		len -= part;
 	}
 	return 0;
 }
 
-static uint32_t hash_bytes(const uint8_t *p, size_t len)
+static uint32_t hash_bytes(const uint8_t *bytes, size_t len)
 {
-	uint64_t h = len, w;
+	uint64_t hash = len, word;
 
-	for (; len >= 8; len -= 8, p += 8) {
-		memcpy(&w, p, 8);
-		h = (h ^ w) * 0x9e3779b97f4a7c15ull;
-		h ^= h >> 29;
+	for (; len >= 8; len -= 8, bytes += 8) {
+		memcpy(&word, bytes, 8);
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 29;
 	}
-	w = 0;
-	memcpy(&w, p, len);
-	h = (h ^ w) * 0x9e3779b97f4a7c15ull;
-	return h >> 32;
+	word = 0;
+	memcpy(&word, bytes, len);
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+	return hash >> 32;
 }
 
 /* Notes data of a snapshot for pymem__holds(). */
-static void note_read(struct pymem *m, uint64_t addr, const void *buf, size_t len)
+static void note_read(struct pymem *mem, uint64_t addr, const void *buf, size_t len)
 {
-	if (m->nnotes == MAX_NOTES ||
-	    array__grow(&m->notes, &m->notes_cap, m->nnotes + 1, sizeof(*m->notes))) {
-		m->overflow = true;
+	if (mem->nnotes == MAX_NOTES ||
+	    array__grow(&mem->notes, &mem->notes_cap, mem->nnotes + 1, sizeof(*mem->notes))) {
+		mem->overflow = true;
 		return;
 	}
-	m->notes[m->nnotes++] = (struct pynote){ addr, len, hash_bytes(buf, len) };
+	mem->notes[mem->nnotes++] = (struct pynote){ addr, len, hash_bytes(buf, len) };
 }
 
-int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
+int pymem__read(struct pymem *mem, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t end;
 	int err;
@@ -136,60 +136,60 @@ int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)
 		return -EFAULT;
 	if (!len)
 		return 0;
-	if (!m->snapshot)
-		return proc__read(m->proc, addr, buf, len);
-	err = pymem__read_constant(m, addr, buf, len);
-	if (!err && !m->unchecked && len <= UINT32_MAX)
-		note_read(m, addr, buf, len);
+	if (!mem->snapshot)
+		return proc__read(mem->proc, addr, buf, len);
+	err = pymem__read_constant(mem, addr, buf, len);
+	if (!err && !mem->unchecked && len <= UINT32_MAX)
+		note_read(mem, addr, buf, len);
 	return err;
 }
 
-void pymem__begin_snapshot(struct pymem *m)
+void pymem__begin_snapshot(struct pymem *mem)
 {
-	pymem__forget(m);
-	m->snapshot = m->paging;
+	pymem__forget(mem);
+	mem->snapshot = mem->paging;
 }
 
 /* Reads all noted data again and compares the hashes. */
-bool pymem__holds(struct pymem *m)
+bool pymem__holds(struct pymem *mem)
 {
-	size_t n = m->nnotes, cap = 0, i;
+	size_t n = mem->nnotes, cap = 0, i;
 	uint8_t *buf = NULL, *bigger;
-	bool comparable = m->snapshot && !m->overflow;
+	bool comparable = mem->snapshot && !mem->overflow;
 
-	pymem__forget(m);
+	pymem__forget(mem);
 	for (i = 0; comparable && i < n; i++) {
-		const struct pynote *o = &m->notes[i];
+		const struct pynote *note = &mem->notes[i];
 
-		if (o->len > cap) {
-			bigger = realloc(buf, o->len);
+		if (note->len > cap) {
+			bigger = realloc(buf, note->len);
 			if (!bigger)
 				break;
 			buf = bigger;
-			cap = o->len;
+			cap = note->len;
 		}
-		if (pymem__read_constant(m, o->addr, buf, o->len) ||
-		    hash_bytes(buf, o->len) != o->hash)
+		if (pymem__read_constant(mem, note->addr, buf, note->len) ||
+		    hash_bytes(buf, note->len) != note->hash)
 			break;
 	}
 	free(buf);
 	return comparable && i == n;
 }
 
-int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret)
+int pymem__u64(struct pymem *mem, uint64_t addr, uint64_t *ret)
 {
 	uint64_t v;
-	int err = pymem__read(m, addr, &v, sizeof(v));
+	int err = pymem__read(mem, addr, &v, sizeof(v));
 
 	if (!err)
 		*ret = v;
 	return err;
 }
 
-int pymem__constant_u64(struct pymem *m, uint64_t addr, uint64_t *ret)
+int pymem__constant_u64(struct pymem *mem, uint64_t addr, uint64_t *ret)
 {
 	uint64_t v;
-	int err = pymem__read_constant(m, addr, &v, sizeof(v));
+	int err = pymem__read_constant(mem, addr, &v, sizeof(v));
 
 	if (!err)
 		*ret = v;

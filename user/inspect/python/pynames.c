@@ -26,7 +26,7 @@ int pynames__process(const struct python *py, char *buf, size_t size)
 
 int pynames__cell(const struct python *py, const char *file, uint64_t *ret)
 {
-	struct pymem m;
+	struct pymem mem;
 	uint64_t at; /* the object that the path has reached */
 	int err;
 
@@ -40,8 +40,8 @@ int pynames__cell(const struct python *py, const char *file, uint64_t *ret)
 	err = pyobj__attr(py, at, "_filename_map", &at) ?: pyobj__dict_get(py, at, file, &at);
 	if (err)
 		return err;
-	pymem__init(&m, py, false);
-	err = pylong__read(&m, at, ret);
-	pymem__fini(&m);
+	pymem__init(&mem, py, false);
+	err = pylong__read(&mem, at, ret);
+	pymem__fini(&mem);
 	return err;
 }

@@ -18,34 +18,34 @@ static int map_error(int err)
 int pyobj__str(const struct python *py, uint64_t obj, char *buf, size_t size)
 {
 	char tmp[PYOBJ_MAX_STRING + 1];
-	struct pymem m;
-	int n;
+	struct pymem mem;
+	int len;
 
-	pymem__init(&m, py, false);
-	n = pystr__read(&m, obj, tmp, size < sizeof(tmp) ? size : sizeof(tmp), NULL);
-	pymem__fini(&m);
-	if (n < 0)
-		return n;
-	memcpy(buf, tmp, n + 1);
+	pymem__init(&mem, py, false);
+	len = pystr__read(&mem, obj, tmp, size < sizeof(tmp) ? size : sizeof(tmp), NULL);
+	pymem__fini(&mem);
+	if (len < 0)
+		return len;
+	memcpy(buf, tmp, len + 1);
 	return 0;
 }
 
 int pyobj__type(const struct python *py, uint64_t obj, uint64_t *type)
 {
-	struct pymem m;
+	struct pymem mem;
 
-	pymem__init(&m, py, false);
-	return pydict__type_of(&m, obj, type);
+	pymem__init(&mem, py, false);
+	return pydict__type_of(&mem, obj, type);
 }
 
 int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t size)
 {
 	char tmp[PYOBJ_MAX_STRING + 1];
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, false);
-	err = pytype__name(&m, type, tmp, size < sizeof(tmp) ? size : sizeof(tmp));
+	pymem__init(&mem, py, false);
+	err = pytype__name(&mem, type, tmp, size < sizeof(tmp) ? size : sizeof(tmp));
 	if (!err)
 		memcpy(buf, tmp, strlen(tmp) + 1);
 	return err;
@@ -53,32 +53,32 @@ int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t s
 
 bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const char *module)
 {
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, true);
-	err = pytype__is_a(&m, type, name, module);
-	pymem__fini(&m);
+	pymem__init(&mem, py, true);
+	err = pytype__is_a(&mem, type, name, module);
+	pymem__fini(&mem);
 	return err == 1;
 }
 
 /* 0 if obj is an instance of the type that the interpreter exports under this symbol, or of a
  * subclass unless exact; otherwise -EBADMSG or the error of a read. */
-static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool exact)
+static int check_type(struct pymem *mem, uint64_t obj, const char *symbol, bool exact)
 {
-	uint64_t want = python__symbol(m->py, symbol), type, mro[PYTYPE_MRO_MAX];
+	uint64_t want = python__symbol(mem->py, symbol), type, mro[PYTYPE_MRO_MAX];
 	int err, n;
 
 	if (!want)
 		return -EBADMSG;
-	err = pydict__type_of(m, obj, &type);
+	err = pydict__type_of(mem, obj, &type);
 	if (err)
 		return err;
 	if (type == want)
 		return 0;
 	if (exact)
 		return -EBADMSG;
-	n = pytype__mro(m, type, mro, PYTYPE_MRO_MAX);
+	n = pytype__mro(mem, type, mro, PYTYPE_MRO_MAX);
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n; i++)
@@ -88,65 +88,65 @@ static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool ex
 }
 
 /* Reads the str object that a code object's field at this offset points to. */
-static int read_code_str(struct pymem *m, uint64_t code, unsigned at, char *buf, size_t size)
+static int read_code_str(struct pymem *mem, uint64_t code, unsigned at, char *buf, size_t size)
 {
 	uint64_t obj;
 	int err;
 
-	err = pymem__u64(m, code + at, &obj) ?: pystr__read(m, obj, buf, size, NULL);
+	err = pymem__u64(mem, code + at, &obj) ?: pystr__read(mem, obj, buf, size, NULL);
 	return err < 0 ? err : 0;
 }
 
-/* Sets c->linetable, from malloc(). 0 or -errno. */
-static int read_linetable(struct pymem *m, uint64_t code, struct pycode *c)
+/* Sets ret->linetable, from malloc(). 0 or -errno. */
+static int read_linetable(struct pymem *mem, uint64_t code, struct pycode *ret)
 {
-	uint64_t obj, n;
+	uint64_t obj, len;
 	uint8_t *table;
 	int err;
 
-	err = pydict__sequence(m, code + m->l->co_linetable, PYTYPE_BYTES, &obj, &n);
+	err = pydict__sequence(mem, code + mem->l->co_linetable, PYTYPE_BYTES, &obj, &len);
 	if (err)
 		return err;
-	if (n > PYOBJ_MAX_LINETABLE)
+	if (len > PYOBJ_MAX_LINETABLE)
 		return -E2BIG;
-	table = malloc(n ? n : 1);
+	table = malloc(len ? len : 1);
 	if (!table)
 		return -ENOMEM;
-	err = pymem__read(m, obj + m->l->bytes_val, table, n);
+	err = pymem__read(mem, obj + mem->l->bytes_val, table, len);
 	if (err) {
 		free(table);
 		return err;
 	}
-	c->linetable = table;
-	c->linetable_len = n;
+	ret->linetable = table;
+	ret->linetable_len = len;
 	return 0;
 }
 
 int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 {
-	struct pycode c = { 0 };
-	struct pymem m;
+	struct pycode read = { 0 };
+	struct pymem mem;
 	unsigned name;
 	int err;
 
-	pymem__init(&m, py, false);
-	name = m.l->co_qualname != PYLAYOUT_NONE ? m.l->co_qualname : m.l->co_name;
-	err = check_type(&m, code, "PyCode_Type", true)
-		      ?: read_code_str(&m, code, name, c.name, sizeof(c.name));
+	pymem__init(&mem, py, false);
+	name = mem.l->co_qualname != PYLAYOUT_NONE ? mem.l->co_qualname : mem.l->co_name;
+	err = check_type(&mem, code, "PyCode_Type", true)
+		      ?: read_code_str(&mem, code, name, read.name, sizeof(read.name));
 	if (err)
 		return err;
-	err = read_code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file))
-		      ?: pymem__read(&m, code + m.l->co_firstlineno, &c.firstlineno,
-				     sizeof(c.firstlineno));
+	err = read_code_str(&mem, code, mem.l->co_filename, read.file, sizeof(read.file))
+		      ?: pymem__read(&mem, code + mem.l->co_firstlineno, &read.firstlineno,
+				     sizeof(read.firstlineno));
 	if (err)
 		return err;
 	/* Check it again: it may have been freed and its memory reused meanwhile. */
-	err = read_linetable(&m, code, &c) ?: check_type(&m, code, "PyCode_Type", true);
+	err = read_linetable(&mem, code, &read) ?: check_type(&mem, code, "PyCode_Type", true);
 	if (err) {
-		pycode__free(&c);
+		pycode__free(&read);
 		return err;
 	}
-	*ret = c;
+	*ret = read;
 	return 0;
 }
 
@@ -161,21 +161,21 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 		     int (*fn)(uint64_t key, uint64_t value, void *ctx), void *ctx)
 {
 	struct pyitems it = { 0 };
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, false);
-	err = map_error(pydict__items(&m, dict, &it));
+	pymem__init(&mem, py, false);
+	err = map_error(pydict__items(&mem, dict, &it));
 	for (size_t i = 0; !err && i < it.n; i++)
 		err = fn(it.v[i].key, it.v[i].value, ctx);
 	pyitems__fini(&it);
 	return err;
 }
 
-static int dict_get(struct pymem *m, uint64_t dict, const char *key, uint64_t *value)
+static int dict_get(struct pymem *mem, uint64_t dict, const char *key, uint64_t *value)
 {
 	struct pyitems it = { 0 };
-	int err = pydict__items(m, dict, &it) ?: pystr__find(m, &it, key, NULL, value);
+	int err = pydict__items(mem, dict, &it) ?: pystr__find(mem, &it, key, NULL, value);
 
 	pyitems__fini(&it);
 	return err;
@@ -183,30 +183,30 @@ static int dict_get(struct pymem *m, uint64_t dict, const char *key, uint64_t *v
 
 int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uint64_t *value)
 {
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, true);
-	err = dict_get(&m, dict, key, value);
-	pymem__fini(&m);
+	pymem__init(&mem, py, true);
+	err = dict_get(&mem, dict, key, value);
+	pymem__fini(&mem);
 	return map_error(err);
 }
 
 int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value)
 {
 	struct pyitems it = { 0 };
-	struct pymem m;
+	struct pymem mem;
 	uint64_t type;
 	int err;
 
-	pymem__init(&m, py, true);
-	err = pydict__type_of(&m, obj, &type) ?: pydict__check_kind(&m, type, PYTYPE_TYPE);
+	pymem__init(&mem, py, true);
+	err = pydict__type_of(&mem, obj, &type) ?: pydict__check_kind(&mem, type, PYTYPE_TYPE);
 	if (err)
 		goto out;
-	err = pydict__attrs(&m, obj, type, &it) ?: pystr__find(&m, &it, name, NULL, value);
+	err = pydict__attrs(&mem, obj, type, &it) ?: pystr__find(&mem, &it, name, NULL, value);
 out:
 	pyitems__fini(&it);
-	pymem__fini(&m);
+	pymem__fini(&mem);
 	return map_error(err);
 }
 
@@ -219,43 +219,43 @@ int pyobj__module(const struct python *py, const char *name, uint64_t *module)
 
 int pyobj__module_attr(const struct python *py, uint64_t module, const char *name, uint64_t *value)
 {
-	struct pymem m;
+	struct pymem mem;
 	uint64_t dict;
 	int err;
 
-	pymem__init(&m, py, true);
-	err = check_type(&m, module, "PyModule_Type", false)
-		      ?: pymem__u64(&m, module + m.l->md_dict, &dict);
+	pymem__init(&mem, py, true);
+	err = check_type(&mem, module, "PyModule_Type", false)
+		      ?: pymem__u64(&mem, module + mem.l->md_dict, &dict);
 	if (!err)
-		err = dict_get(&m, dict, name, value);
-	pymem__fini(&m);
+		err = dict_get(&mem, dict, name, value);
+	pymem__fini(&mem);
 	return map_error(err);
 }
 
 int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, uint64_t *value)
 {
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, true);
-	err = pytype__attr(&m, type, name, value);
-	pymem__fini(&m);
+	pymem__init(&mem, py, true);
+	err = pytype__attr(&mem, type, name, value);
+	pymem__fini(&mem);
 	return map_error(err);
 }
 
 int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
 {
-	struct pymem m;
-	uint64_t c;
+	struct pymem mem;
+	uint64_t found;
 	int err;
 
-	pymem__init(&m, py, false);
-	err = check_type(&m, func, "PyFunction_Type", true)
-		      ?: pymem__u64(&m, func + m.l->func_code, &c);
+	pymem__init(&mem, py, false);
+	err = check_type(&mem, func, "PyFunction_Type", true)
+		      ?: pymem__u64(&mem, func + mem.l->func_code, &found);
 	if (err)
 		return err;
-	err = check_type(&m, c, "PyCode_Type", true);
+	err = check_type(&mem, found, "PyCode_Type", true);
 	if (!err)
-		*code = c;
+		*code = found;
 	return err;
 }

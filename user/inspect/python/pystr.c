@@ -17,7 +17,7 @@ struct head {		 /* of a str object */
 };
 
 /* Finds a str object's characters. -EBADMSG: not a str. */
-static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
+static int read_head(struct pymem *mem, uint64_t obj, struct head *ret)
 {
 	uint64_t type, flags, data;
 	uint8_t raw[64];
@@ -27,28 +27,28 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 
 	if (!obj || obj % 8)
 		return -EBADMSG;
-	if (m->l->str_state + 4u > sizeof(raw) || m->l->str_length + 8u > sizeof(raw))
+	if (mem->l->str_state + 4u > sizeof(raw) || mem->l->str_length + 8u > sizeof(raw))
 		return -EBADMSG;
-	err = pymem__read_constant(m, obj, raw, m->l->str_state + 4u);
+	err = pymem__read_constant(mem, obj, raw, mem->l->str_state + 4u);
 	if (err)
 		return err;
-	memcpy(&type, raw + m->l->ob_type, 8);
-	memcpy(&ret->length, raw + m->l->str_length, 8);
-	memcpy(&state, raw + m->l->str_state, 4);
+	memcpy(&type, raw + mem->l->ob_type, 8);
+	memcpy(&ret->length, raw + mem->l->str_length, 8);
+	memcpy(&state, raw + mem->l->str_state, 4);
 	if (!type || type % 8)
 		return -EBADMSG;
-	err = pymem__constant_u64(m, type + m->l->tp_flags, &flags);
+	err = pymem__constant_u64(mem, type + mem->l->tp_flags, &flags);
 	if (err)
 		return err;
-	state >>= m->l->str_kind; /* bits 0 to 2: width, 3: compact, 4: ascii */
+	state >>= mem->l->str_kind; /* bits 0 to 2: width, 3: compact, 4: ascii */
 	width = state & 7;
 	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
 	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
-	data = obj + (state & 1 << 4 ? m->l->str_ascii_size : m->l->str_compact_size);
+	data = obj + (state & 1 << 4 ? mem->l->str_ascii_size : mem->l->str_compact_size);
 	/* A str that is not compact, such as an instance of a subclass, points to its text. */
 	if (!(state & 1 << 3)) {
-		err = pymem__constant_u64(m, obj + m->l->str_compact_size, &data);
+		err = pymem__constant_u64(mem, obj + mem->l->str_compact_size, &data);
 		if (err)
 			return err;
 	}
@@ -57,17 +57,18 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	return 0;
 }
 
-int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
+int pystr__size(struct pymem *mem, uint64_t obj, uint64_t *ret)
 {
-	struct head h;
-	int err = read_head(m, obj, &h);
+	struct head head;
+	int err = read_head(mem, obj, &head);
 
 	if (err)
 		return err;
-	if (h.data - obj != m->l->str_ascii_size && h.data - obj != m->l->str_compact_size)
+	if (head.data - obj != mem->l->str_ascii_size &&
+	    head.data - obj != mem->l->str_compact_size)
 		return -ENOENT;
-	if (__builtin_mul_overflow(h.length, h.width, ret) ||
-	    __builtin_add_overflow(*ret, h.data - obj + h.width, ret))
+	if (__builtin_mul_overflow(head.length, head.width, ret) ||
+	    __builtin_add_overflow(*ret, head.data - obj + head.width, ret))
 		return -EBADMSG;
 	return 0;
 }
@@ -76,27 +77,27 @@ int pystr__size(struct pymem *m, uint64_t obj, uint64_t *ret)
 static size_t put_character(char *buf, size_t at, size_t size, uint32_t c)
 {
 	uint8_t out[4];
-	size_t n;
+	size_t bytes;
 
 	if (c < 0x80) {
-		n = 1;
+		bytes = 1;
 		out[0] = c;
 	} else if (c < 0x800) {
-		n = 2;
+		bytes = 2;
 		out[0] = 0xc0 | c >> 6;
 	} else if (c < 0x10000) {
-		n = 3;
+		bytes = 3;
 		out[0] = 0xe0 | c >> 12;
 	} else {
-		n = 4;
+		bytes = 4;
 		out[0] = 0xf0 | c >> 18;
 	}
-	if (n > size - at)
+	if (bytes > size - at)
 		return 0;
-	for (size_t i = 1; i < n; i++)
-		out[i] = 0x80 | (c >> 6 * (n - 1 - i) & 0x3f);
-	memcpy(buf + at, out, n);
-	return n;
+	for (size_t i = 1; i < bytes; i++)
+		out[i] = 0x80 | (c >> 6 * (bytes - 1 - i) & 0x3f);
+	memcpy(buf + at, out, bytes);
+	return bytes;
 }
 
 /* Character i of a text, `width` bytes each; U+FFFD for U+0000 and for values that are no
@@ -111,11 +112,11 @@ static uint32_t character_at(const uint8_t *raw, size_t i, unsigned width)
 	return c;
 }
 
-int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut)
+int pystr__read(struct pymem *mem, uint64_t obj, char *buf, size_t size, bool *cut)
 {
 	uint8_t raw[CHUNK * 4];
 	size_t at = 0;
-	struct head h;
+	struct head head;
 	uint64_t done = 0;
 	int err;
 
@@ -123,58 +124,60 @@ int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut
 		return -EINVAL;
 	if (size > PYOBJ_MAX_STRING + 1)
 		size = PYOBJ_MAX_STRING + 1;
-	err = read_head(m, obj, &h);
+	err = read_head(mem, obj, &head);
 	if (err)
 		return err;
-	while (done < h.length && at < size - 1) {
+	while (done < head.length && at < size - 1) {
 		/* A character takes at least one byte, so read no more than room. */
-		size_t room = size - 1 - at, n = h.length - done < CHUNK ? h.length - done : CHUNK;
+		size_t room = size - 1 - at,
+		       characters = head.length - done < CHUNK ? head.length - done : CHUNK;
 		size_t i, put_n;
 
-		n = n < room ? n : room;
-		err = pymem__read_constant(m, h.data + done * h.width, raw, n * h.width);
+		characters = characters < room ? characters : room;
+		err = pymem__read_constant(mem, head.data + done * head.width, raw,
+					   characters * head.width);
 		if (err)
 			return err;
-		for (i = 0; i < n; i++) {
-			put_n = put_character(buf, at, size - 1, character_at(raw, i, h.width));
+		for (i = 0; i < characters; i++) {
+			put_n = put_character(buf, at, size - 1, character_at(raw, i, head.width));
 			if (!put_n)
 				break;
 			at += put_n;
 		}
 		done += i;
-		if (i < n)
+		if (i < characters)
 			break;
 	}
 	buf[at] = '\0';
 	if (cut)
-		*cut = done < h.length;
+		*cut = done < head.length;
 	return (int)at;
 }
 
-int pystr__equal(struct pymem *m, uint64_t obj, const char *text)
+int pystr__equal(struct pymem *mem, uint64_t obj, const char *text)
 {
 	char buf[PYOBJ_MAX_STRING + 1];
 	size_t len = strlen(text);
-	struct head h;
+	struct head head;
 	bool cut;
 	int err;
 
-	err = read_head(m, obj, &h);
+	err = read_head(mem, obj, &head);
 	if (err == -EBADMSG)
 		return 0;
 	if (err)
 		return err;
 	/* A character has 1 to 4 bytes of UTF-8. */
-	if (h.length > len || h.length * 4 < len)
+	if (head.length > len || head.length * 4 < len)
 		return 0;
-	err = pystr__read(m, obj, buf, sizeof(buf), &cut);
+	err = pystr__read(mem, obj, buf, sizeof(buf), &cut);
 	if (err < 0)
 		return err == -EBADMSG ? 0 : err;
 	return !cut && (size_t)err == len && !memcmp(buf, text, len);
 }
 
 /* Compares the keys' addresses with the known one first, then their texts. */
-int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known,
+int pystr__find(struct pymem *mem, const struct pyitems *it, const char *key, uint64_t *known,
 		uint64_t *value)
 {
 	int err;
@@ -186,7 +189,7 @@ int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint
 		}
 	}
 	for (size_t i = 0; i < it->n; i++) {
-		err = pystr__equal(m, it->v[i].key, key);
+		err = pystr__equal(mem, it->v[i].key, key);
 		if (err < 0)
 			return err;
 		if (!err)

@@ -83,22 +83,22 @@ static const struct described described[] = {
 static int apply_debug_offsets(struct python *py, const uint8_t *block, const char **why)
 {
 	size_t col = py->minor - 13; /* column of the table */
-	struct pylayout l = py->layout;
+	struct pylayout layout = py->layout;
 
 	for (size_t i = 0; i < sizeof(described) / sizeof(described[0]); i++) {
-		const struct described *d = &described[i];
-		uint64_t off = proc__word(block + d->pos[col]);
-		uint64_t size = proc__word(block + d->size[col]);
+		const struct described *field = &described[i];
+		uint64_t off = proc__word(block + field->pos[col]);
+		uint64_t size = proc__word(block + field->size[col]);
 
-		if (off > MAX_STRUCT || off + d->width > size)
+		if (off > MAX_STRUCT || off + field->width > size)
 			return python__refuse(
 				why, -EBADMSG,
 				"_Py_DebugOffsets of Python 3.%d puts %s at %llu of %llu bytes",
-				py->minor, d->name, (unsigned long long)off,
+				py->minor, field->name, (unsigned long long)off,
 				(unsigned long long)size);
-		*(uint16_t *)((char *)&l + d->field) = (uint16_t)off;
+		*(uint16_t *)((char *)&layout + field->field) = (uint16_t)off;
 	}
-	py->layout = l;
+	py->layout = layout;
 	return 0;
 }
 
@@ -156,23 +156,23 @@ static bool use_row(struct python *py, int major, int minor, int micro, bool fre
 static int identify_exported(struct python *py, uint64_t addr, const char **why)
 {
 	uint8_t block[DEBUG_OFFSETS_MAX];
-	uint32_t v, level;
+	uint32_t version, level;
 	int err;
 
-	err = proc__read_u32(py->proc, addr, &v);
+	err = proc__read_u32(py->proc, addr, &version);
 	if (err)
 		return python__refuse(why, err, "Py_Version cannot be read: %s", strerror(-err));
-	if (!use_row(py, v >> 24, (v >> 16) & 0xff, (v >> 8) & 0xff, false))
+	if (!use_row(py, version >> 24, (version >> 16) & 0xff, (version >> 8) & 0xff, false))
 		return unknown_version(py->major, py->minor, why);
-	level = (v >> 4) & 0xf;
+	level = (version >> 4) & 0xf;
 	if (level == 0xa || level == 0xb)
 		return python__refuse(
 			why, -ENOTSUP,
 			"a pre-release of Python %d.%d (%#x), whose layout may differ", py->major,
-			py->minor, v);
+			py->minor, version);
 	if (py->minor < 13)
 		return 0;
-	err = read_debug_offsets(py, v, block, why);
+	err = read_debug_offsets(py, version, block, why);
 	if (err)
 		return err;
 	if (!use_row(py, py->major, py->minor, py->micro, proc__word(block + FREE_THREADED_AT)))
@@ -334,15 +334,15 @@ int python__cross_check(const struct python *py, const char **why)
 {
 	uint64_t code = python__symbol(py, "PyCode_Type");
 	uint64_t type = python__symbol(py, "PyType_Type");
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint64_t interp, of_code, basicsize, table;
 	int err;
 
-	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp)
-		      ?: proc__read_u64(py->proc, code + l->ob_type, &of_code);
+	err = proc__read_u64(py->proc, py->runtime + layout->rt_interp_head, &interp)
+		      ?: proc__read_u64(py->proc, code + layout->ob_type, &of_code);
 	if (!err)
-		err = proc__read_u64(py->proc, code + l->tp_basicsize, &basicsize)
-			      ?: proc__read_u64(py->proc, code + l->tp_members, &table);
+		err = proc__read_u64(py->proc, code + layout->tp_basicsize, &basicsize)
+			      ?: proc__read_u64(py->proc, code + layout->tp_members, &table);
 	if (err)
 		return python__refuse(why, err, "the interpreter's data cannot be read: %s",
 				      strerror(-err));
@@ -354,11 +354,11 @@ int python__cross_check(const struct python *py, const char **why)
 			why, -EBADMSG,
 			"PyCode_Type is not a type: %s lies elsewhere than its mappings say",
 			py->file[py->nr_files - 1].path);
-	if (l->co_code_adaptive != PYLAYOUT_NONE && basicsize != l->co_code_adaptive)
+	if (layout->co_code_adaptive != PYLAYOUT_NONE && basicsize != layout->co_code_adaptive)
 		return python__refuse(
 			why, -EBADMSG,
 			"Python 3.%d keeps co_code_adaptive at %llu, not at %u as known", py->minor,
-			(unsigned long long)basicsize, l->co_code_adaptive);
+			(unsigned long long)basicsize, layout->co_code_adaptive);
 	return check_members(py, table, why);
 }
 
@@ -366,11 +366,11 @@ int python__cross_check(const struct python *py, const char **why)
 
 /* Files of lower ranks are examined first: 0 the executable, 1 files named like an interpreter, 2
  * others. */
-static int rank_file(const struct map *m, const char *exe)
+static int rank_file(const struct map *map, const char *exe)
 {
-	const char *base = strrchr(m->path, '/');
+	const char *base = strrchr(map->path, '/');
 
-	if (*exe && !strcmp(m->path, exe))
+	if (*exe && !strcmp(map->path, exe))
 		return 0;
 	if (base && (!strncmp(base, "/libpython", 10) || !strncmp(base, "/python", 7)))
 		return 1;
@@ -391,15 +391,16 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* Lists one executable mapping of each file. Data files have none. */
-static size_t list_candidates(const struct proc *p, const struct maps *m, struct candidate *list)
+static size_t list_candidates(const struct proc *proc, const struct maps *maps,
+			      struct candidate *list)
 {
 	const struct map *last = NULL;
 	char exe[PATH_MAX];
 	size_t n = 0;
 
-	proc__exe(p, exe, sizeof(exe));
-	for (size_t i = 0; i < m->n && n < MAX_FILES; i++) {
-		const struct map *map = &m->v[i];
+	proc__exe(proc, exe, sizeof(exe));
+	for (size_t i = 0; i < maps->n && n < MAX_FILES; i++) {
+		const struct map *map = &maps->v[i];
 
 		if (!map->x || !map->inode || map->path[0] != '/' ||
 		    (last && map__same_file(last, map) && !strcmp(last->path, map->path)))
@@ -415,40 +416,40 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 }
 
 /* Opens a file that defines the symbol. 0: the caller owns *ret. */
-static int open_file(const struct proc *p, const struct map *map, const char *symbol,
+static int open_file(const struct proc *proc, const struct map *map, const char *symbol,
 		     struct pyfile *ret)
 {
 	struct elf_sym sym;
-	struct pyfile f;
+	struct pyfile file;
 	int err;
 
-	f.elf = elf__open_map(p, map);
-	if (!f.elf)
+	file.elf = elf__open_map(proc, map);
+	if (!file.elf)
 		return -errno;
-	err = elf__dynsym(f.elf, symbol, &sym)
-		      ?: elf__bias(f.elf, map->start, map->offset, &f.bias);
+	err = elf__dynsym(file.elf, symbol, &sym)
+		      ?: elf__bias(file.elf, map->start, map->offset, &file.bias);
 	if (err)
 		goto out;
 	err = -ENOMEM;
-	f.path = strdup(map->path);
-	if (!f.path)
+	file.path = strdup(map->path);
+	if (!file.path)
 		goto out;
-	*ret = f;
+	*ret = file;
 	return 0;
 out:
-	elf__free(f.elf);
+	elf__free(file.elf);
 	return err;
 }
 
 /* Finds the first file that defines the symbol. -ENOENT, or the error of opening the most likely
  * file. */
-static int find_file(const struct proc *p, const struct candidate *list, size_t n,
+static int find_file(const struct proc *proc, const struct candidate *list, size_t n,
 		     const char *symbol, struct pyfile *ret)
 {
 	int err, likely_err = -ENOENT;
 
 	for (size_t i = 0; i < n; i++) {
-		err = open_file(p, list[i].map, symbol, ret);
+		err = open_file(proc, list[i].map, symbol, ret);
 		if (!err || err == -ENOMEM || err == -ESRCH)
 			return err;
 		if (list[i].rank < 2 && err != -ENOENT && err != -ENOEXEC)
@@ -458,7 +459,7 @@ static int find_file(const struct proc *p, const struct candidate *list, size_t 
 }
 
 /* Opens the file with _PyRuntime and, if that one does not export PyCode_Type, the file that does. */
-static int find_files(struct python *py, const struct maps *m, const char **why)
+static int find_files(struct python *py, const struct maps *maps, const char **why)
 {
 	struct candidate *list = calloc(MAX_FILES, sizeof(*list));
 	struct elf_sym sym;
@@ -467,7 +468,7 @@ static int find_files(struct python *py, const struct maps *m, const char **why)
 
 	if (!list)
 		return python__refuse(why, -ENOMEM, "out of memory");
-	n = list_candidates(py->proc, m, list);
+	n = list_candidates(py->proc, maps, list);
 	err = find_file(py->proc, list, n, "_PyRuntime", &py->file[0]);
 	if (err == -ENOENT) {
 		python__refuse(why, err,
@@ -519,16 +520,16 @@ static int open_interpreter(struct python *py, const struct maps *m, const char 
 	return identify_version(py, why) ?: python__cross_check(py, why);
 }
 
-struct python *python__open(const struct proc *p, const struct maps *m, const char **why)
+struct python *python__open(const struct proc *proc, const struct maps *maps, const char **why)
 {
 	struct python *py = calloc(1, sizeof(*py));
 	const char *text = "out of memory";
 	int err = -ENOMEM;
 
 	if (py) {
-		py->proc = p;
+		py->proc = proc;
 		py->micro = -1;
-		err = open_interpreter(py, m, &text);
+		err = open_interpreter(py, maps, &text);
 	}
 	if (!err)
 		return py;
@@ -539,14 +540,14 @@ struct python *python__open(const struct proc *p, const struct maps *m, const ch
 	return NULL;
 }
 
-struct python *python__forked(const struct python *parent, const struct proc *p)
+struct python *python__forked(const struct python *parent, const struct proc *proc)
 {
 	struct python *py = malloc(sizeof(*py));
 
 	if (!py)
 		return NULL;
 	*py = *parent;
-	py->proc = p;
+	py->proc = proc;
 	for (size_t i = 0; i < py->nr_files; i++) {
 		py->file[i].elf = elf__share(py->file[i].elf);
 		py->file[i].path = strdup(parent->file[i].path);

@@ -30,7 +30,7 @@
 
 #define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
-/* Whether thread_id is the address of glibc's struct pthread, checked by its key blocks. */
+/* True if thread_id is the address of glibc's struct pthread, checked by its key blocks. */
 static bool is_glibc(const struct python *py, uint64_t pthread)
 {
 	uint64_t block;
@@ -45,13 +45,13 @@ struct threads {
 	size_t n, cap;
 };
 
-static int add_thread(struct threads *list, const struct pythread *t)
+static int add_thread(struct threads *list, const struct pythread *thread)
 {
 	if (list->n == MAX_THREADS)
 		return -E2BIG;
 	if (array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v)))
 		return -ENOMEM;
-	list->v[list->n++] = *t;
+	list->v[list->n++] = *thread;
 	return 0;
 }
 
@@ -59,23 +59,23 @@ static int add_thread(struct threads *list, const struct pythread *t)
 static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp,
 		       struct pythread *ret, uint64_t *next)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint64_t owner, native = 0;
 	uint32_t tid = 0;
 	int err;
 
-	err = proc__read_u64(py->proc, tstate + l->ts_interp, &owner)
-		      ?: proc__read_u64(py->proc, tstate + l->ts_next, next);
+	err = proc__read_u64(py->proc, tstate + layout->ts_interp, &owner)
+		      ?: proc__read_u64(py->proc, tstate + layout->ts_next, next);
 	if (err)
 		return err;
-	err = proc__read_u64(py->proc, tstate + l->ts_thread_id, &ret->thread_id);
-	if (!err && l->ts_native_id != PYLAYOUT_NONE)
-		err = proc__read_u64(py->proc, tstate + l->ts_native_id, &native);
+	err = proc__read_u64(py->proc, tstate + layout->ts_thread_id, &ret->thread_id);
+	if (!err && layout->ts_native_id != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, tstate + layout->ts_native_id, &native);
 	if (err)
 		return err;
 	if (owner != interp)
 		return -EAGAIN; /* freed and reused meanwhile */
-	if (l->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
+	if (layout->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
 	    !proc__read_u32(py->proc, ret->thread_id + ARCH_GLIBC_TID, &tid))
 		native = tid;
 	ret->tstate = tstate;
@@ -87,21 +87,22 @@ static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp
  * or the error of a read. */
 static int list_threads(const struct python *py, struct threads *list)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint64_t interp, tstate, next;
-	struct pythread t;
+	struct pythread thread;
 	int err;
 
-	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp);
+	err = proc__read_u64(py->proc, py->runtime + layout->rt_interp_head, &interp);
 	for (size_t i = 0; !err && interp; i++) {
 		if (i == MAX_INTERPS)
 			return -E2BIG;
-		err = proc__read_u64(py->proc, interp + l->is_threads, &tstate);
+		err = proc__read_u64(py->proc, interp + layout->is_threads, &tstate);
 		while (!err && tstate) {
-			err = read_thread(py, tstate, interp, &t, &next) ?: add_thread(list, &t);
+			err = read_thread(py, tstate, interp, &thread, &next)
+				      ?: add_thread(list, &thread);
 			tstate = next;
 		}
-		err = err ?: proc__read_u64(py->proc, interp + l->is_next, &interp);
+		err = err ?: proc__read_u64(py->proc, interp + layout->is_next, &interp);
 	}
 	return err;
 }
@@ -157,20 +158,20 @@ static void vote_block(const struct python *py, uint64_t block, uint64_t tstate,
 }
 
 /* Votes of a thread of glibc: its first block of pairs is in struct pthread, the others elsewhere. */
-static void vote_glibc(const struct python *py, const struct pythread *t, struct votes *v)
+static void vote_glibc(const struct python *py, const struct pythread *thread, struct votes *votes)
 {
 	uint64_t blocks[BLOCK_KEYS];
 
-	vote_block(py, t->thread_id + ARCH_GLIBC_BLOCK1, t->tstate, v->key);
-	if (proc__read(py->proc, t->thread_id + ARCH_GLIBC_BLOCKS, blocks, sizeof(blocks)))
+	vote_block(py, thread->thread_id + ARCH_GLIBC_BLOCK1, thread->tstate, votes->key);
+	if (proc__read(py->proc, thread->thread_id + ARCH_GLIBC_BLOCKS, blocks, sizeof(blocks)))
 		return;
 	for (size_t i = 1; i < BLOCK_KEYS; i++) {
 		if (blocks[i])
-			vote_block(py, blocks[i], t->tstate, v->key + i * BLOCK_KEYS);
+			vote_block(py, blocks[i], thread->tstate, votes->key + i * BLOCK_KEYS);
 	}
 }
 
-/* Whether the address is of musl's struct pthread, which begins with its own address. */
+/* True if the address is of musl's struct pthread, which begins with its own address. */
 static bool is_musl(const struct python *py, uint64_t pthread)
 {
 	uint64_t self, tsd;
@@ -179,15 +180,15 @@ static bool is_musl(const struct python *py, uint64_t pthread)
 	       !proc__read_u64(py->proc, pthread + ARCH_MUSL_TSD, &tsd) && tsd;
 }
 
-static void vote_musl(const struct python *py, const struct pythread *t, struct votes *v)
+static void vote_musl(const struct python *py, const struct pythread *thread, struct votes *votes)
 {
 	uint64_t tsd, values[MUSL_KEYS];
 
-	if (proc__read_u64(py->proc, t->thread_id + ARCH_MUSL_TSD, &tsd) ||
+	if (proc__read_u64(py->proc, thread->thread_id + ARCH_MUSL_TSD, &tsd) ||
 	    proc__read(py->proc, tsd, values, sizeof(values)))
 		return;
 	for (size_t i = 0; i < MUSL_KEYS; i++)
-		v->key[GLIBC_KEYS + i] += values[i] == t->tstate;
+		votes->key[GLIBC_KEYS + i] += values[i] == thread->tstate;
 }
 
 /*
@@ -228,7 +229,7 @@ static int64_t find_glibc_pointer(const struct python *py, uint64_t pthread)
 
 /* Bytes from each thread's struct pthread to its thread pointer. -1: not found, or the threads
  * disagree. */
-static int64_t pointer_distance(const struct python *py, const struct pythread *t, size_t n,
+static int64_t pointer_distance(const struct python *py, const struct pythread *thread, size_t n,
 				bool glibc)
 {
 	int64_t distance = -1, one;
@@ -239,10 +240,10 @@ static int64_t pointer_distance(const struct python *py, const struct pythread *
 	if (!glibc)
 		return ARCH_MUSL_PTHREAD;
 	for (size_t i = 0; i < n && asked < ASK_THREADS; i++) {
-		if (!is_glibc(py, t[i].thread_id))
+		if (!is_glibc(py, thread[i].thread_id))
 			continue;
 		asked++;
-		one = find_glibc_pointer(py, t[i].thread_id);
+		one = find_glibc_pointer(py, thread[i].thread_id);
 		if (!one || (distance >= 0 && distance != one))
 			return -1;
 		distance = one;
@@ -260,10 +261,10 @@ static int64_t local_offset(size_t i)
 /* Votes of one thread from Python 3.15 on, where a thread-local variable has the thread state: for
  * each word of the thread's storage that has it. after: from pointer_distance(). Words beyond the
  * variables may be unmapped. */
-static void vote_locals(const struct python *py, const struct pythread *t, int64_t after,
-			struct votes *v)
+static void vote_locals(const struct python *py, const struct pythread *thread, int64_t after,
+			struct votes *votes)
 {
-	uint64_t words[TLS_READ], tp = t->thread_id + (uint64_t)after;
+	uint64_t words[TLS_READ], tp = thread->thread_id + (uint64_t)after;
 
 	for (size_t i = 0; i < TLS_WORDS; i += TLS_READ) {
 		int64_t first = local_offset(i);
@@ -273,34 +274,35 @@ static void vote_locals(const struct python *py, const struct pythread *t, int64
 		if (proc__read(py->proc, tp + (uint64_t)low, words, sizeof(words)))
 			return;
 		for (size_t k = 0; k < TLS_READ; k++)
-			v->key[i + k] += words[(local_offset(i + k) - low) / 8] == t->tstate;
+			votes->key[i + k] += words[(local_offset(i + k) - low) / 8] ==
+					     thread->tstate;
 	}
 }
 
 /* Collects the votes of the n thread states. A thread with states of several interpreters is one
  * voter. Threads that ended or have not begun have no struct pthread and do not vote. */
-static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
-			  struct votes *v)
+static void collect_votes(const struct python *py, const struct pythread *threads, size_t n,
+			  struct votes *votes)
 {
 	bool locals = py->layout.rt_tss_key == PYLAYOUT_NONE;
 
 	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
-		bool glibc = is_glibc(py, t[i].thread_id);
-		int64_t after = locals ? pointer_distance(py, &t[i], 1, glibc) : 0;
+		bool glibc = is_glibc(py, threads[i].thread_id);
+		int64_t after = locals ? pointer_distance(py, &threads[i], 1, glibc) : 0;
 		size_t k = 0;
 
-		if (!glibc && !is_musl(py, t[i].thread_id))
+		if (!glibc && !is_musl(py, threads[i].thread_id))
 			continue;
 		if (locals) {
 			if (after >= 0)
-				vote_locals(py, &t[i], after, v);
+				vote_locals(py, &threads[i], after, votes);
 		} else if (glibc)
-			vote_glibc(py, &t[i], v);
+			vote_glibc(py, &threads[i], votes);
 		else
-			vote_musl(py, &t[i], v);
-		while (k < i && t[k].thread_id != t[i].thread_id)
+			vote_musl(py, &threads[i], votes);
+		while (k < i && threads[k].thread_id != threads[i].thread_id)
 			k++;
-		v->threads += k == i;
+		votes->threads += k == i;
 	}
 }
 
@@ -320,16 +322,17 @@ static uint32_t read_runtime_key(const struct python *py)
  * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
  * none.
  */
-static uint32_t elect_key(const struct votes *v, uint32_t key)
+static uint32_t elect_key(const struct votes *votes, uint32_t key)
 {
-	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
+	uint32_t need = votes->threads > 1 ? 2 : 1, best = UINT32_MAX;
 
-	if (key < GLIBC_KEYS && v->key[key])
+	if (key < GLIBC_KEYS && votes->key[key])
 		return key;
-	if (key < MUSL_KEYS && v->key[GLIBC_KEYS + key])
+	if (key < MUSL_KEYS && votes->key[GLIBC_KEYS + key])
 		return GLIBC_KEYS + key;
 	for (uint32_t i = 0; i < NR_KEYS; i++) {
-		if (v->key[i] >= need && (best == UINT32_MAX || v->key[i] > v->key[best]))
+		if (votes->key[i] >= need &&
+		    (best == UINT32_MAX || votes->key[i] > votes->key[best]))
 			best = i;
 	}
 	return best;
@@ -338,28 +341,28 @@ static uint32_t elect_key(const struct votes *v, uint32_t key)
 /* The place of a key's value, from the thread pointer. after: from pointer_distance(). */
 static struct pyslot slot_of(uint32_t key, int64_t after)
 {
-	struct pyslot s = { 0 };
+	struct pyslot slot = { 0 };
 
 	if (key < BLOCK_KEYS) {
-		s.first = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
+		slot.first = ARCH_GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
 	} else if (key < GLIBC_KEYS) {
-		s.kind = PYSLOT_INDIRECT;
-		s.first = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
-		s.second = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
+		slot.kind = PYSLOT_INDIRECT;
+		slot.first = ARCH_GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
+		slot.second = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
 	} else {
-		s.kind = PYSLOT_INDIRECT;
-		s.first = ARCH_MUSL_TSD;
-		s.second = 8 * (int64_t)(key - GLIBC_KEYS);
+		slot.kind = PYSLOT_INDIRECT;
+		slot.first = ARCH_MUSL_TSD;
+		slot.second = 8 * (int64_t)(key - GLIBC_KEYS);
 	}
-	s.first -= after;
-	return s;
+	slot.first -= after;
+	return slot;
 }
 
 /* Finds the slot by votes for keys. 0, or -ENOENT with *why. */
-static int find_key(const struct python *py, const struct pythread *t, size_t n,
-		    const struct votes *v, struct pyslot *ret, const char **why)
+static int find_key(const struct python *py, const struct pythread *thread, size_t n,
+		    const struct votes *votes, struct pyslot *ret, const char **why)
 {
-	uint32_t key = elect_key(v, read_runtime_key(py));
+	uint32_t key = elect_key(votes, read_runtime_key(py));
 	int64_t after;
 
 	if (key == UINT32_MAX)
@@ -367,8 +370,8 @@ static int find_key(const struct python *py, const struct pythread *t, size_t n,
 			why, -ENOENT,
 			"no thread-specific key, of glibc's or musl's, holds the thread state of "
 			"enough of the %u Python threads",
-			v->threads);
-	after = pointer_distance(py, t, n, key < GLIBC_KEYS);
+			votes->threads);
+	after = pointer_distance(py, thread, n, key < GLIBC_KEYS);
 	if (after < 0)
 		return python__refuse(why, -ENOENT, "the threads' thread pointers were not found");
 	*ret = slot_of(key, after);
@@ -381,22 +384,22 @@ static int find_key(const struct python *py, const struct pythread *t, size_t n,
  * otherwise. If all voters run Python code, both have the same votes: then the slot is the one that
  * is not 0.
  */
-static int find_local(const struct votes *v, struct pyslot *ret, const char **why)
+static int find_local(const struct votes *votes, struct pyslot *ret, const char **why)
 {
 	uint32_t most = 0, winners = 0;
 	int64_t at[2] = { 0 };
 
 	for (uint32_t i = 0; i < TLS_WORDS; i++)
-		most = v->key[i] > most ? v->key[i] : most;
+		most = votes->key[i] > most ? votes->key[i] : most;
 	for (uint32_t i = 0; most && i < TLS_WORDS; i++) {
-		if (v->key[i] == most && winners++ < 2)
+		if (votes->key[i] == most && winners++ < 2)
 			at[winners - 1] = local_offset(i);
 	}
-	if (most < (v->threads > 1 ? 2 : 1) || winners > 2)
+	if (most < (votes->threads > 1 ? 2 : 1) || winners > 2)
 		return python__refuse(why, -ENOENT,
 				      "%u thread-local variables hold the thread state of %u of "
 				      "the %u Python threads; one or two should",
-				      winners, most, v->threads);
+				      winners, most, votes->threads);
 	*ret = (struct pyslot){ winners == 2 ? PYSLOT_EITHER : PYSLOT_DIRECT, at[0], at[1] };
 	return 0;
 }
@@ -405,14 +408,14 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 {
 	struct pythread *threads = NULL;
 	const char *unused;
-	struct votes *v;
+	struct votes *votes;
 	size_t n = 0;
 	int err;
 
 	if (!why)
 		why = &unused;
-	v = calloc(1, sizeof(*v));
-	if (!v)
+	votes = calloc(1, sizeof(*votes));
+	if (!votes)
 		return python__refuse(why, -ENOMEM, "out of memory");
 	err = python__threads(py, &threads, &n);
 	if (err) {
@@ -420,29 +423,29 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 			       strerror(-err));
 		goto out;
 	}
-	collect_votes(py, threads, n, v);
-	if (!v->threads)
+	collect_votes(py, threads, n, votes);
+	if (!votes->threads)
 		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
 	else if (py->layout.rt_tss_key == PYLAYOUT_NONE)
-		err = find_local(v, ret, why);
+		err = find_local(votes, ret, why);
 	else
-		err = find_key(py, threads, n, v, ret, why);
+		err = find_key(py, threads, n, votes, ret, why);
 out:
 	free(threads);
-	free(v);
+	free(votes);
 	return err;
 }
 
 /* Address of the innermost frame; 0: the thread runs no Python code. */
 static int innermost_frame(const struct python *py, uint64_t tstate, uint64_t *ret)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint64_t frame;
 	int err;
 
-	err = proc__read_u64(py->proc, tstate + l->ts_frame, &frame);
-	if (!err && frame && l->cframe_current != PYLAYOUT_NONE)
-		err = proc__read_u64(py->proc, frame + l->cframe_current, &frame);
+	err = proc__read_u64(py->proc, tstate + layout->ts_frame, &frame);
+	if (!err && frame && layout->cframe_current != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, frame + layout->cframe_current, &frame);
 	if (err)
 		return err;
 	*ret = frame;
@@ -454,13 +457,13 @@ static int innermost_frame(const struct python *py, uint64_t tstate, uint64_t *r
 static int find_code_copy(const struct python *py, const uint8_t *frame, uint64_t code,
 			  uint64_t *ret)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint64_t array, n;
 	int32_t number;
 	int err;
 
-	memcpy(&number, frame + l->fr_tlbc, sizeof(number));
-	err = proc__read_u64(py->proc, code + l->co_tlbc, &array)
+	memcpy(&number, frame + layout->fr_tlbc, sizeof(number));
+	err = proc__read_u64(py->proc, code + layout->co_tlbc, &array)
 		      ?: proc__read_u64(py->proc, array, &n);
 	if (err)
 		return err;
@@ -474,18 +477,18 @@ static int find_code_copy(const struct python *py, const uint8_t *frame, uint64_
 static bool find_instruction(const struct python *py, const uint8_t *frame, uint64_t code,
 			     int32_t *ret)
 {
-	const struct pylayout *l = &py->layout;
-	uint64_t first = code + l->co_code_adaptive;
+	const struct pylayout *layout = &py->layout;
+	uint64_t first = code + layout->co_code_adaptive;
 	int32_t lasti;
 	int64_t offset;
 
-	if (l->lasti_scale) {
-		memcpy(&lasti, frame + l->fr_instr, sizeof(lasti));
-		offset = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
+	if (layout->lasti_scale) {
+		memcpy(&lasti, frame + layout->fr_instr, sizeof(lasti));
+		offset = lasti < 0 ? -1 : (int64_t)lasti * layout->lasti_scale;
 	} else {
-		if (l->fr_tlbc != PYLAYOUT_NONE && find_code_copy(py, frame, code, &first))
+		if (layout->fr_tlbc != PYLAYOUT_NONE && find_code_copy(py, frame, code, &first))
 			return false;
-		offset = (int64_t)(proc__word(frame + l->fr_instr) - first);
+		offset = (int64_t)(proc__word(frame + layout->fr_instr) - first);
 		if (offset == -2) /* 3.11, 3.12: one unit before the first instruction */
 			offset = -1;
 	}
@@ -510,16 +513,16 @@ struct link { /* a frame in the linked list of a thread's frames */
  */
 static int find_outermost(const struct python *py, const uint8_t *frame, struct link *ret)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	const uint32_t generators = 0x20 | 0x80 | 0x100 | 0x200; /* CO_GENERATOR ... */
 	uint32_t flags;
 	int err;
 
-	if (l->fr_owner != PYLAYOUT_NONE) {
-		ret->outermost = l->shim_owner ? ret->shim : !frame[l->fr_owner];
+	if (layout->fr_owner != PYLAYOUT_NONE) {
+		ret->outermost = layout->shim_owner ? ret->shim : !frame[layout->fr_owner];
 		return 0;
 	}
-	err = proc__read(py->proc, ret->f.code + l->co_flags, &flags, sizeof(flags));
+	err = proc__read(py->proc, ret->f.code + layout->co_flags, &flags, sizeof(flags));
 	ret->outermost = !err && proc__word(frame) && !(flags & generators);
 	return err;
 }
@@ -527,34 +530,34 @@ static int find_outermost(const struct python *py, const uint8_t *frame, struct 
 /* Reads a frame. 0, or -errno if it is not a complete frame (any more). */
 static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type, struct link *ret)
 {
-	const struct pylayout *l = &py->layout;
+	const struct pylayout *layout = &py->layout;
 	uint8_t frame[512];
 	uint64_t type, local0;
 	int err;
 
-	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 ||
-	    l->fr_code + 8u > l->fr_local0 || l->fr_instr + 8u > l->fr_local0 ||
-	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0) ||
-	    (l->fr_tlbc != PYLAYOUT_NONE && l->fr_tlbc + 4u > l->fr_local0))
+	if (layout->fr_local0 > sizeof(frame) || layout->fr_prev + 8u > layout->fr_local0 ||
+	    layout->fr_code + 8u > layout->fr_local0 || layout->fr_instr + 8u > layout->fr_local0 ||
+	    (layout->fr_owner != PYLAYOUT_NONE && layout->fr_owner >= layout->fr_local0) ||
+	    (layout->fr_tlbc != PYLAYOUT_NONE && layout->fr_tlbc + 4u > layout->fr_local0))
 		return -EBADMSG;
-	err = proc__read(py->proc, addr, frame, l->fr_local0);
+	err = proc__read(py->proc, addr, frame, layout->fr_local0);
 	if (err)
 		return err;
-	ret->prev = proc__word(frame + l->fr_prev);
-	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
+	ret->prev = proc__word(frame + layout->fr_prev);
+	ret->shim = layout->shim_owner && frame[layout->fr_owner] >= layout->shim_owner;
 	if (ret->shim)
 		return find_outermost(py, frame, ret);
 	ret->f.addr = addr;
-	ret->f.code = proc__word(frame + l->fr_code) & l->tag_mask;
-	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
+	ret->f.code = proc__word(frame + layout->fr_code) & layout->tag_mask;
+	err = proc__read_u64(py->proc, ret->f.code + layout->ob_type, &type);
 	if (err)
 		return err;
 	if (type != code_type || !find_instruction(py, frame, ret->f.code, &ret->f.at))
 		return -EBADMSG;
 	/* a frame without locals may end at the end of its mapping */
-	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
+	ret->f.local0 = proc__read_u64(py->proc, addr + layout->fr_local0, &local0)
 				? 0
-				: local0 & l->tag_mask;
+				: local0 & layout->tag_mask;
 	return ret->prev ? 0 : find_outermost(py, frame, ret);
 }
 
@@ -584,16 +587,16 @@ static int walk_frames(const struct python *py, uint64_t tstate, struct pyframe 
 	return (int)n;
 }
 
-int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
+int python__stack(const struct python *py, const struct pythread *thread, struct pyframe *frames,
 		  size_t max)
 {
 	int n, torn;
 
 	if (max > INT32_MAX / 4)
 		max = INT32_MAX / 4;
-	n = walk_frames(py, t->tstate, frames, max, &torn);
+	n = walk_frames(py, thread->tstate, frames, max, &torn);
 	/* The walk ended early: frames may have returned while they were read. Walk again. */
 	for (unsigned i = 1; i < WALKS && (torn == -EFAULT || torn == -EBADMSG); i++)
-		n = walk_frames(py, t->tstate, frames, max, &torn);
+		n = walk_frames(py, thread->tstate, frames, max, &torn);
 	return n;
 }

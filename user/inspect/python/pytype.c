@@ -10,7 +10,7 @@
 #define NAME_MAX_BYTES 1024
 
 /* Reads up to the next multiple of 64 at a time, since the next page may not be mapped. */
-int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
+int pytype__text(struct pymem *mem, uint64_t addr, char *buf, size_t size)
 {
 	size_t at = 0;
 	int err;
@@ -18,19 +18,19 @@ int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
 	if (!addr)
 		return -EBADMSG;
 	while (at < size - 1) {
-		size_t n = size - 1 - at, rest = 64 - (addr + at) % 64;
+		size_t part = size - 1 - at, rest = 64 - (addr + at) % 64;
 		const char *end;
 
-		n = n < rest ? n : rest;
+		part = part < rest ? part : rest;
 		if (addr > UINT64_MAX - size)
 			return -EFAULT;
-		err = pymem__read_constant(m, addr + at, buf + at, n);
+		err = pymem__read_constant(mem, addr + at, buf + at, part);
 		if (err)
 			return err;
-		end = memchr(buf + at, '\0', n);
+		end = memchr(buf + at, '\0', part);
 		if (end)
 			return 0;
-		at += n;
+		at += part;
 	}
 	/* Cut before an incomplete character, whose later bytes are 10xxxxxx. */
 	while (at && (buf[at - 1] & 0xc0) == 0x80)
@@ -41,79 +41,79 @@ int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size)
 	return 0;
 }
 
-int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
+int pytype__name(struct pymem *mem, uint64_t type, char *buf, size_t size)
 {
 	uint64_t name;
 	int err;
 
 	if (!size)
 		return -EINVAL;
-	err = pydict__check_kind(m, type, PYTYPE_TYPE)
-		      ?: pymem__constant_u64(m, type + m->l->tp_name, &name);
-	return err ?: pytype__text(m, name, buf, size);
+	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
+		      ?: pymem__constant_u64(mem, type + mem->l->tp_name, &name);
+	return err ?: pytype__text(mem, name, buf, size);
 }
 
-int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value)
+int pytype__attr(struct pymem *mem, uint64_t type, const char *name, uint64_t *value)
 {
 	struct pyitems it = { 0 };
 	uint64_t dict;
 	int err;
 
-	err = pydict__check_kind(m, type, PYTYPE_TYPE)
-		      ?: pymem__u64(m, type + m->l->tp_dict, &dict);
+	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
+		      ?: pymem__u64(mem, type + mem->l->tp_dict, &dict);
 	if (err)
 		return err;
 	if (!dict)
 		return -ENOENT;
-	err = pydict__items(m, dict, &it) ?: pystr__find(m, &it, name, NULL, value);
+	err = pydict__items(mem, dict, &it) ?: pystr__find(mem, &it, name, NULL, value);
 	pyitems__fini(&it);
 	return err;
 }
 
-int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max)
+int pytype__mro(struct pymem *mem, uint64_t type, uint64_t *ret, size_t max)
 {
 	uint64_t mro, n;
 	int err;
 
-	err = pydict__check_kind(m, type, PYTYPE_TYPE)
-		      ?: pydict__sequence(m, type + m->l->tp_mro, PYTYPE_TUPLE, &mro, &n);
+	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
+		      ?: pydict__sequence(mem, type + mem->l->tp_mro, PYTYPE_TUPLE, &mro, &n);
 	if (err)
 		return err;
 	if (!n || n > max)
 		return n ? -E2BIG : -EBADMSG;
-	return pymem__read(m, mro + m->l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
+	return pymem__read(mem, mro + mem->l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
 /* 1: the type has this name and __module__ (NULL: any); 0: another one; or -errno. */
-static int is_named(struct pymem *m, uint64_t type, const char *name, const char *module)
+static int is_named(struct pymem *mem, uint64_t type, const char *name, const char *module)
 {
 	char buf[NAME_MAX_BYTES];
 	uint64_t value;
 	int err;
 
-	err = pytype__name(m, type, buf, sizeof(buf));
+	err = pytype__name(mem, type, buf, sizeof(buf));
 	if (err)
 		return err;
 	if (strcmp(buf, name))
 		return 0;
 	if (!module)
 		return 1;
-	err = pytype__attr(m, type, "__module__", &value);
+	err = pytype__attr(mem, type, "__module__", &value);
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	return pystr__equal(m, value, module);
+	return pystr__equal(mem, value, module);
 }
 
-int pytype__is_a(struct pymem *m, uint64_t type, const char *name, const char *module)
+int pytype__is_a(struct pymem *mem, uint64_t type, const char *name, const char *module)
 {
 	uint64_t mro[PYTYPE_MRO_MAX];
 	int n, err;
 
-	n = pytype__mro(m, type, mro, PYTYPE_MRO_MAX);
+	n = pytype__mro(mem, type, mro, PYTYPE_MRO_MAX);
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n; i++) {
-		err = is_named(m, mro[i], name, module);
+		err = is_named(mem, mro[i], name, module);
 		if (err)
 			return err;
 	}

@@ -108,12 +108,12 @@ const struct cuda_function *cuda__function(uint32_t fn)
 	return fn < FUNCTIONS ? &functions[fn] : NULL;
 }
 
-static bool has_site_at(const struct cuda_file *f, uint64_t offset)
+static bool has_site_at(const struct cuda_file *file, uint64_t offset)
 {
 	size_t i;
 
-	for (i = 0; i < f->n; i++)
-		if (f->site[i].offset == offset)
+	for (i = 0; i < file->n; i++)
+		if (file->site[i].offset == offset)
 			return true; /* another name of the same function */
 	return false;
 }
@@ -127,22 +127,23 @@ struct search {
 };
 
 /* Adds the site of a function to the file's, or counts the function as refused. */
-static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *sym)
+static void add_site(const struct search *search, uint32_t fn, const struct elf_sym *sym)
 {
-	struct cuda_file *f = l->f;
+	struct cuda_file *file = search->f;
 	uint64_t offset;
 	struct site in;
 
-	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX ||
-	    elf__vaddr_to_offset(l->e, sym->value, &offset) ||
-	    !maps__find_code(l->m, l->map, offset))
+	if (sym->type != STT_FUNC || file->n == CUDA_SITES_MAX ||
+	    elf__vaddr_to_offset(search->e, sym->value, &offset) ||
+	    !maps__find_code(search->m, search->map, offset))
 		return;
-	if (site__of_symbol(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
-		f->refused++;
+	if (site__of_symbol(search->e, sym, functions[fn].op != CUDA_SET_DEVICE, search->args,
+			    &in)) {
+		file->refused++;
 		if (functions[fn].op == CUDA_TAKE)
-			f->refused_take = functions[fn].name;
-	} else if (!has_site_at(f, offset + in.offset)) {
-		f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
+			file->refused_take = functions[fn].name;
+	} else if (!has_site_at(file, offset + in.offset)) {
+		file->site[file->n++] = (struct cuda_site){ fn, offset + in.offset, in };
 	}
 }
 
@@ -169,7 +170,7 @@ static size_t split_name(const char *name, size_t *form_len, unsigned long *form
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	unsigned long form, known, newest = 0;
-	const struct search *l = ctx;
+	const struct search *search = ctx;
 	size_t base, len, known_len;
 	uint32_t fn, same_form = FUNCTIONS;
 
@@ -187,9 +188,9 @@ static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 		newest = known > newest ? known : newest;
 	}
 	if (same_form < FUNCTIONS)
-		add_site(l, same_form, sym);
+		add_site(search, same_form, sym);
 	else if (newest && form > newest)
-		snprintf(l->f->newer, sizeof(l->f->newer), "%s", name);
+		snprintf(search->f->newer, sizeof(search->f->newer), "%s", name);
 	return 0;
 }
 
@@ -201,57 +202,58 @@ static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
 	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
 }
 
-/* Whether exceptions may leave functions of the file: they must not pass a return probe. CUDA's own
+/* True if exceptions may leave functions of the file: they must not pass a return probe. CUDA's own
  * libraries never throw to callers, whatever they import. */
-static bool may_throw(const struct elf *e)
+static bool may_throw(const struct elf *elf)
 {
-	const char *soname = elf__soname(e);
+	const char *soname = elf__soname(elf);
 
 	return strncmp(soname, "libcuda.so", 10) && strncmp(soname, "libcudart.so", 12) &&
-	       elf__each_import(e, on_import, NULL) != 0;
+	       elf__each_import(elf, on_import, NULL) != 0;
 }
 
-/* Fills *f, except f->elf. */
-static void find_functions(const struct proc *p, const struct elf *e, const struct maps *m,
-			   const struct map *map, struct cuda_file *f)
+/* Fills *file, except file->elf. */
+static void find_functions(const struct proc *proc, const struct elf *elf, const struct maps *maps,
+			   const struct map *map, struct cuda_file *file)
 {
-	struct search l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
+	struct search search = { elf, maps, map, file,
+				 1 | (proc__shadow_stack(proc) ? SITE_NO_CALLS : 0) };
 	struct elf_sym sym;
 	uint64_t offset;
 	uint32_t fn;
 
-	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 &&
-	    elf__bias(e, map->start, map->offset, &offset) == 0)
-		f->usage = sym.value + offset;
-	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
-	if (!site__is_native(elf__machine(e)))
+	if (elf__dynsym(elf, DRYRUN_USAGE, &sym) == 0 &&
+	    elf__bias(elf, map->start, map->offset, &offset) == 0)
+		file->usage = sym.value + offset;
+	file->allocator = elf__dynsym(elf, ALLOCATOR, &sym) == 0;
+	if (!site__is_native(elf__machine(elf)))
 		return;
 	for (fn = 0; fn < FUNCTIONS; fn++)
-		if (elf__dynsym(e, functions[fn].name, &sym) == 0)
-			add_site(&l, fn, &sym);
-	if (!f->n)
+		if (elf__dynsym(elf, functions[fn].name, &sym) == 0)
+			add_site(&search, fn, &sym);
+	if (!file->n)
 		return;
-	f->throws = may_throw(e);
-	if (f->throws)
-		f->n = 0;
+	file->throws = may_throw(elf);
+	if (file->throws)
+		file->n = 0;
 	else
-		elf__each_dynsym(e, on_symbol, &l);
+		elf__each_dynsym(elf, on_symbol, &search);
 }
 
-int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
+int cuda__look(const struct proc *proc, const struct maps *maps, const struct map *map,
 	       struct cuda_file *ret)
 {
-	struct cuda_file f = { .n = 0 };
-	struct elf *e;
+	struct cuda_file file = { .n = 0 };
+	struct elf *elf;
 
-	e = elf__open_map(p, map);
-	if (!e)
+	elf = elf__open_map(proc, map);
+	if (!elf)
 		return -errno;
-	find_functions(p, e, m, map, &f);
-	if (f.n || f.allocator)
-		f.elf = e;
+	find_functions(proc, elf, maps, map, &file);
+	if (file.n || file.allocator)
+		file.elf = elf;
 	else
-		elf__free(e);
-	*ret = f;
+		elf__free(elf);
+	*ret = file;
 	return 0;
 }

@@ -28,7 +28,7 @@
 #define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
-/* Whether num_alloc_retries and num_ooms can be at p + at. They have no structure to check, so the
+/* True if num_alloc_retries and num_ooms can be at p + at. They have no structure to check, so the
  * array before and the Stats after them must be plausible. */
 static bool counts_like(const uint8_t *p, size_t at)
 {
@@ -53,12 +53,13 @@ static bool counts_like(const uint8_t *p, size_t at)
 
 /* Offset of num_alloc_retries and num_ooms in p, right after requested_bytes; all possible places
  * are tried if that offset is not known. 0: not found. */
-static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t len)
+static size_t find_counts(const struct cudaalloc *alloc, const uint8_t *p, size_t len)
 {
 	size_t at = COUNTS, last = COUNTS_LAST;
 
-	if (a->requested_bytes >= 0)
-		at = last = (size_t)(a->requested_bytes - a->layout.field[F_STATS]) + STAT_ARRAY;
+	if (alloc->requested_bytes >= 0)
+		at = last = (size_t)(alloc->requested_bytes - alloc->layout.field[F_STATS]) +
+			    STAT_ARRAY;
 	for (; at <= last && at + COUNTS_SIZE <= len; at += SINGLE)
 		if (at >= STAT_ARRAY && counts_like(p, at))
 			return at;
@@ -66,10 +67,10 @@ static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t le
 }
 
 /* Figures of a device, from its DeviceStats: len bytes at p. */
-static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
+static void parse_stats(const struct cudaalloc *alloc, const uint8_t *p, size_t len,
 			struct cuda_figures *ret)
 {
-	size_t counts = find_counts(a, p, len);
+	size_t counts = find_counts(alloc, p, len);
 	struct stat_array blocks, allocated, reserved;
 
 	stat_array__parse(p, &blocks);
@@ -90,17 +91,18 @@ static void parse_stats(const struct cudaalloc *a, const uint8_t *p, size_t len,
 }
 
 /* Finds the device allocators. 0 or -errno. */
-static int find_devices(struct cudaalloc *a)
+static int find_devices(struct cudaalloc *alloc)
 {
 	uint64_t object, vector[2], addrs[MAX_DEVICES];
 	size_t n;
-	int err = proc__read_u64(a->proc, a->slot, &object);
+	int err = proc__read_u64(alloc->proc, alloc->slot, &object);
 
-	a->figures_n = 0;
-	if (!err && object != a->object)
+	alloc->figures_n = 0;
+	if (!err && object != alloc->object)
 		return -ESTALE;
 	err = err
-		      ?: proc__read(a->proc, a->object + (uint64_t)a->layout.field[F_DEVICES],
+		      ?: proc__read(alloc->proc,
+				    alloc->object + (uint64_t)alloc->layout.field[F_DEVICES],
 				    vector, sizeof(vector));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
@@ -108,76 +110,79 @@ static int find_devices(struct cudaalloc *a)
 	    vector[1] - vector[0] > sizeof(addrs))
 		return -ESTALE;
 	n = (vector[1] - vector[0]) / 8;
-	err = proc__read(a->proc, vector[0], addrs, n * sizeof(*addrs));
+	err = proc__read(alloc->proc, vector[0], addrs, n * sizeof(*addrs));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
 	for (size_t i = 0; i < n; i++)
 		if (!pointer_like(addrs[i]))
 			return -ESTALE;
-	memcpy(a->figures_vector, vector, sizeof(vector));
-	memcpy(a->figures_at, addrs, n * sizeof(*addrs));
-	a->figures_n = n;
+	memcpy(alloc->figures_vector, vector, sizeof(vector));
+	memcpy(alloc->figures_at, addrs, n * sizeof(*addrs));
+	alloc->figures_n = n;
 	return 0;
 }
 
 /* Reads the statistics and checks that the devices have not moved. -EAGAIN: they moved; or
  * -errno. */
-static int read_stats(struct cudaalloc *a, uint8_t stats[][STATS], size_t len, size_t shown)
+static int read_stats(struct cudaalloc *alloc, uint8_t stats[][STATS], size_t len, size_t shown)
 {
-	const int *f = a->layout.field;
+	const int *field = alloc->layout.field;
 	uint64_t object, vector[2], addrs[MAX_DEVICES];
-	size_t n = a->figures_n, addrs_bytes = n * sizeof(*addrs);
+	size_t n = alloc->figures_n, addrs_bytes = n * sizeof(*addrs);
 	struct proc_piece pieces[MAX_DEVICES + 3] = {
-		{ .addr = a->slot, .buf = &object, .len = sizeof(object) },
-		{ .addr = a->object + (uint64_t)f[F_DEVICES], .buf = vector, .len = sizeof(vector) },
-		{ .addr = a->figures_vector[0], .buf = addrs, .len = addrs_bytes },
+		{ .addr = alloc->slot, .buf = &object, .len = sizeof(object) },
+		{ .addr = alloc->object + (uint64_t)field[F_DEVICES],
+		  .buf = vector,
+		  .len = sizeof(vector) },
+		{ .addr = alloc->figures_vector[0], .buf = addrs, .len = addrs_bytes },
 	};
 	int err;
 
 	for (size_t i = 0; i < shown; i++)
-		pieces[3 + i] = (struct proc_piece){
-			.addr = a->figures_at[i] + (uint64_t)f[F_STATS], .buf = stats[i], .len = len
-		};
-	err = proc__readv(a->proc, pieces, 3 + shown);
+		pieces[3 + i] = (struct proc_piece){ .addr = alloc->figures_at[i] +
+							     (uint64_t)field[F_STATS],
+						     .buf = stats[i],
+						     .len = len };
+	err = proc__readv(alloc->proc, pieces, 3 + shown);
 	if (err)
 		return err;
 	for (size_t i = 0; i < 3 + shown; i++)
 		if (pieces[i].err)
 			return -EAGAIN;
-	return object != a->object || memcmp(vector, a->figures_vector, sizeof(vector)) ||
-			       memcmp(addrs, a->figures_at, addrs_bytes)
+	return object != alloc->object || memcmp(vector, alloc->figures_vector, sizeof(vector)) ||
+			       memcmp(addrs, alloc->figures_at, addrs_bytes)
 		       ? -EAGAIN
 		       : 0;
 }
 
-int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
+int cudaalloc__figures(struct cudaalloc *alloc, struct cuda_figures *figures, size_t max)
 {
-	const int *f = a->layout.field;
+	const int *field = alloc->layout.field;
 	uint8_t stats[MAX_DEVICES][STATS];
 	size_t shown = 0, len;
 	int err = -EAGAIN;
 
-	if (!a->calibrated)
+	if (!alloc->calibrated)
 		return -EINVAL;
 	/* The pools begin after the statistics. */
-	len = (size_t)(f[F_LARGE] - f[F_STATS]);
+	len = (size_t)(field[F_LARGE] - field[F_STATS]);
 	len = len < STATS ? len : STATS;
 	if (len < STATS_NR * STAT_ARRAY)
 		return -ESTALE;
 	/* If the devices have moved since the last reading, finds them and reads again. */
 	for (int i = 0; i < 2 && err == -EAGAIN; i++) {
-		err = a->figures_n ? 0 : find_devices(a);
-		shown = a->figures_n < max ? a->figures_n : max;
+		err = alloc->figures_n ? 0 : find_devices(alloc);
+		shown = alloc->figures_n < max ? alloc->figures_n : max;
 		if (!err)
-			err = read_stats(a, stats, len, shown);
+			err = read_stats(alloc, stats, len, shown);
 		if (err)
-			a->figures_n = 0;
+			alloc->figures_n = 0;
 	}
 	if (err)
 		return err == -EAGAIN ? -ESTALE : err;
 	for (size_t i = 0; i < shown; i++)
-		parse_stats(a, stats[i], len, &v[i]);
-	return (int)a->figures_n;
+		parse_stats(alloc, stats[i], len, &figures[i]);
+	return (int)alloc->figures_n;
 }
 
 /* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since PyTorch 2.0 */
@@ -188,7 +193,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 
 /* ---- the allocator object ---- */
 
-/* Whether a file is named like the libraries that export the allocator. */
+/* True if a file is named like the libraries that export the allocator. */
 static bool may_export_allocator(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -198,25 +203,26 @@ static bool may_export_allocator(const char *path)
 }
 
 /* Address of the symbol, from the file's lowest mapping. 0, -ENOENT, -errno. */
-static int symbol_address(const struct proc *p, const struct map *map, uint64_t *ret)
+static int symbol_address(const struct proc *proc, const struct map *map, uint64_t *ret)
 {
 	struct elf_sym sym;
-	struct elf *e;
+	struct elf *elf;
 	uint64_t bias;
 	int err;
 
-	e = elf__open_map(p, map);
-	if (!e)
+	elf = elf__open_map(proc, map);
+	if (!elf)
 		return -errno;
-	err = elf__dynsym(e, SYMBOL, &sym) ?: elf__bias(e, map->start, map->offset, &bias);
+	err = elf__dynsym(elf, SYMBOL, &sym) ?: elf__bias(elf, map->start, map->offset, &bias);
 	if (!err)
 		*ret = bias + sym.value;
-	elf__free(e);
+	elf__free(elf);
 	return err;
 }
 
 /* Finds the allocator pointer. Among several PyTorchs, uses the one whose functions are probed. */
-static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, const char **why)
+static int find_slot(const struct proc *proc, const struct maps *maps, uint64_t *ret,
+		     const char **why)
 {
 	const char *last = "";
 	int err = -ENOENT, symbol_err, rank;
@@ -224,15 +230,16 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 
 	*why = "no libc10_cuda is mapped";
 	for (rank = 0; rank <= 1 && !any; rank++) {
-		for (size_t i = 0; i < m->n; i++) {
-			const struct map *map = &m->v[i];
+		for (size_t i = 0; i < maps->n; i++) {
+			const struct map *map = &maps->v[i];
 
 			if (map->path[0] != '/' || !strcmp(map->path, last) ||
-			    !may_export_allocator(map->path) || torch__rank(m, map->path) != rank)
+			    !may_export_allocator(map->path) ||
+			    torch__rank(maps, map->path) != rank)
 				continue;
 			last = map->path;
 			any = true;
-			symbol_err = symbol_address(p, map, ret);
+			symbol_err = symbol_address(proc, map, ret);
 			if (!symbol_err)
 				return 0;
 			if (err == -ENOENT) {
@@ -258,18 +265,18 @@ static int read_pointer(const struct proc *p, uint64_t addr, uint64_t *ret)
 }
 
 /* Mangled type name of an object, from its vtable's type information. */
-static int read_type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
+static int read_type_name(const struct proc *proc, uint64_t object, char *buf, size_t size)
 {
 	uint64_t vtable, info, name;
 	int err;
 
-	err = read_pointer(p, object, &vtable) ?: read_pointer(p, vtable - 8, &info);
-	err = err ?: proc__read_u64(p, info + 8, &name);
+	err = read_pointer(proc, object, &vtable) ?: read_pointer(proc, vtable - 8, &info);
+	err = err ?: proc__read_u64(proc, info + 8, &name);
 	if (err)
 		return err;
 	memset(buf, 0, size);
 	if (name < UINT64_MAX - size &&
-	    cudaalloc_mem__read_window(p, name, (uint8_t *)buf, size - 1) <= 0)
+	    cudaalloc_mem__read_window(proc, name, (uint8_t *)buf, size - 1) <= 0)
 		return -EFAULT;
 	return 0;
 }
@@ -290,51 +297,52 @@ const char *alloc_backend__name(enum alloc_backend b)
 }
 
 /* Reads the allocator pointer and the type of its object. */
-static int read_object(struct cudaalloc *a)
+static int read_object(struct cudaalloc *alloc)
 {
 	uint64_t object;
 	int err;
 
-	err = proc__read_u64(a->proc, a->slot, &object);
+	err = proc__read_u64(alloc->proc, alloc->slot, &object);
 	if (err)
 		return err;
-	a->object = object;
-	a->type[0] = '\0';
-	a->backend = object ? ALLOC_UNKNOWN : ALLOC_NONE;
+	alloc->object = object;
+	alloc->type[0] = '\0';
+	alloc->backend = object ? ALLOC_UNKNOWN : ALLOC_NONE;
 	if (!object)
 		return 0;
-	err = read_type_name(a->proc, object, a->type, sizeof(a->type));
+	err = read_type_name(alloc->proc, object, alloc->type, sizeof(alloc->type));
 	if (err)
 		return err == -EFAULT ? 0 : err;
 	for (enum alloc_backend b = ALLOC_NATIVE; b < ALLOC_UNKNOWN; b++) {
-		if (strstr(a->type, backends[b].part))
-			a->backend = b;
+		if (strstr(alloc->type, backends[b].part))
+			alloc->backend = b;
 	}
 	return 0;
 }
 
-struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, const char **why)
+struct cudaalloc *cudaalloc__open(const struct proc *proc, const struct maps *maps,
+				  const char **why)
 {
-	struct cudaalloc *a = calloc(1, sizeof(*a));
+	struct cudaalloc *alloc = calloc(1, sizeof(*alloc));
 	int err;
 
 	*why = "out of memory";
-	if (!a)
+	if (!alloc)
 		return NULL;
-	a->proc = p;
-	a->active_bytes = a->requested_bytes = -1;
-	err = find_slot(p, m, &a->slot, why);
+	alloc->proc = proc;
+	alloc->active_bytes = alloc->requested_bytes = -1;
+	err = find_slot(proc, maps, &alloc->slot, why);
 	if (!err) {
 		*why = "the allocator cannot be read";
-		err = read_object(a);
+		err = read_object(alloc);
 	}
 	if (err) {
-		free(a);
+		free(alloc);
 		errno = -err;
 		return NULL;
 	}
 	*why = "";
-	return a;
+	return alloc;
 }
 
 void cudaalloc__free(struct cudaalloc *a)
@@ -347,18 +355,18 @@ enum alloc_backend cudaalloc__backend(const struct cudaalloc *a)
 	return a->backend;
 }
 
-int cudaalloc__update_backend(struct cudaalloc *a)
+int cudaalloc__update_backend(struct cudaalloc *alloc)
 {
 	struct cudaalloc before;
 	uint64_t object;
-	int err = proc__read_u64(a->proc, a->slot, &object);
+	int err = proc__read_u64(alloc->proc, alloc->slot, &object);
 
-	if (err || (object == a->object && a->backend != ALLOC_UNKNOWN))
+	if (err || (object == alloc->object && alloc->backend != ALLOC_UNKNOWN))
 		return err;
-	before = *a;
-	err = read_object(a);
+	before = *alloc;
+	err = read_object(alloc);
 	if (err)
-		*a = before;
+		*alloc = before;
 	return err;
 }
 
@@ -392,11 +400,11 @@ static const char *const field_names[F_NR] = {
 };
 
 /* First field that is not known; F_NR: all are known. */
-static int missing_field(const struct layout *l)
+static int missing_field(const struct layout *layout)
 {
 	int i = 0;
 
-	while (i < F_NR && l->field[i] >= 0)
+	while (i < F_NR && layout->field[i] >= 0)
 		i++;
 	return i;
 }
@@ -421,30 +429,30 @@ static void take_majority(const struct layout *attempts, unsigned n, struct layo
 	}
 }
 
-/* Whether a pass with this layout matches the allocator's own totals, which proves the layout. */
-static bool is_proved(struct cudaalloc *a, const struct layout *l)
+/* True if a pass with this layout matches the allocator's own totals, which proves the layout. */
+static bool is_proved(struct cudaalloc *alloc, const struct layout *layout)
 {
-	struct cudaalloc copy = *a;
+	struct cudaalloc copy = *alloc;
 	struct cudaalloc_state st;
 	bool ok;
 
 	copy.active_bytes = copy.requested_bytes = -1;
-	if (cudaalloc_state__read(&copy, l, &st))
+	if (cudaalloc_state__read(&copy, layout, &st))
 		return false;
 	ok = st.consistent;
 	cudaalloc_state__free(&st);
 	if (ok) {
-		a->active_bytes = copy.active_bytes;
-		a->requested_bytes = copy.requested_bytes;
+		alloc->active_bytes = copy.active_bytes;
+		alloc->requested_bytes = copy.requested_bytes;
 	}
 	return ok;
 }
 
-static int accept_layout(struct cudaalloc *a, const struct layout *l)
+static int accept_layout(struct cudaalloc *alloc, const struct layout *l)
 {
-	a->layout = *l;
-	a->calibrated = true;
-	a->why[0] = '\0';
+	alloc->layout = *l;
+	alloc->calibrated = true;
+	alloc->why[0] = '\0';
 	return 0;
 }
 
@@ -456,97 +464,98 @@ static int set_why(struct cudaalloc *a, int err, const char *why)
 
 /* Accepts the first complete layout whose pass matches the allocator's totals; without one, what
  * most attempts found. */
-int cudaalloc__calibrate(struct cudaalloc *a)
+int cudaalloc__calibrate(struct cudaalloc *alloc)
 {
 	struct layout attempts[ATTEMPTS], majority;
 	unsigned n = 0, empty_attempts = 0;
 	int err;
 
-	err = read_object(a);
+	err = read_object(alloc);
 	if (err)
-		return set_why(a, err, "the allocator cannot be read");
-	if (a->backend == ALLOC_NONE)
-		return set_why(a, -EAGAIN, "the allocator does not exist yet");
-	if (a->backend != ALLOC_NATIVE)
-		return set_why(a, -ENOTSUP, "not PyTorch's own caching allocator");
+		return set_why(alloc, err, "the allocator cannot be read");
+	if (alloc->backend == ALLOC_NONE)
+		return set_why(alloc, -EAGAIN, "the allocator does not exist yet");
+	if (alloc->backend != ALLOC_NATIVE)
+		return set_why(alloc, -ENOTSUP, "not PyTorch's own caching allocator");
 	for (int i = 0; i < ATTEMPTS; i++) {
-		err = layout__find_fields(a, &attempts[n]);
+		err = layout__find_fields(alloc, &attempts[n]);
 		if (err == -ESRCH || err == -EPERM || err == -ENOMEM)
 			return err;
 		if (err == -EAGAIN && ++empty_attempts == 2 && !n)
 			return err; /* two attempts found nothing */
 		if (err)
 			continue;
-		if (missing_field(&attempts[n]) == F_NR && is_proved(a, &attempts[n]))
-			return accept_layout(a, &attempts[n]);
+		if (missing_field(&attempts[n]) == F_NR && is_proved(alloc, &attempts[n]))
+			return accept_layout(alloc, &attempts[n]);
 		n++;
 	}
 	if (!n)
 		return err;
 	take_majority(attempts, n, &majority);
 	if (missing_field(&majority) < F_NR) {
-		snprintf(a->why, sizeof(a->why), "not found in the allocator's memory: %s",
+		snprintf(alloc->why, sizeof(alloc->why), "not found in the allocator's memory: %s",
 			 field_names[missing_field(&majority)]);
 		return -ENOTSUP;
 	}
-	a->active_bytes = a->requested_bytes = -1;
-	return accept_layout(a, &majority);
+	alloc->active_bytes = alloc->requested_bytes = -1;
+	return accept_layout(alloc, &majority);
 }
 
 /* ---- reading ---- */
 
-int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
+int cudaalloc__read(struct cudaalloc *alloc, struct cudaalloc_state *ret)
 {
 	uint64_t object;
 	int err;
 
-	if (!a->calibrated)
-		return set_why(a, -EINVAL, "the allocator's layout is unknown");
-	err = proc__read_u64(a->proc, a->slot, &object);
-	if (!err && object != a->object)
+	if (!alloc->calibrated)
+		return set_why(alloc, -EINVAL, "the allocator's layout is unknown");
+	err = proc__read_u64(alloc->proc, alloc->slot, &object);
+	if (!err && object != alloc->object)
 		err = -ESTALE;
 	if (err)
-		return set_why(a, err,
+		return set_why(alloc, err,
 			       err == -ESTALE ? "the program now uses another allocator"
 					      : "the allocator cannot be read");
-	err = cudaalloc_state__read(a, &a->layout, ret);
+	err = cudaalloc_state__read(alloc, &alloc->layout, ret);
 	if (err)
-		return set_why(a, err,
+		return set_why(alloc, err,
 			       err == -ESTALE ? "the allocator's structures have moved"
 					      : "the allocator cannot be read");
 	return 0;
 }
 
 /* Needs F_DEVICES only, so it also works before calibration. */
-int cudaalloc__devices(struct cudaalloc *a)
+int cudaalloc__devices(struct cudaalloc *alloc)
 {
-	struct layout l;
-	struct devices d;
+	struct layout layout;
+	struct devices devices;
 	uint8_t *object;
 	long len;
 	int err;
 
-	if (a->backend != ALLOC_NATIVE) {
-		err = read_object(a);
-		if (err || a->backend != ALLOC_NATIVE)
+	if (alloc->backend != ALLOC_NATIVE) {
+		err = read_object(alloc);
+		if (err || alloc->backend != ALLOC_NATIVE)
 			return err;
 	}
-	l = a->layout;
-	if (!a->calibrated) {
-		memset(&l, 0xff, sizeof(l)); /* all -1 */
+	layout = alloc->layout;
+	if (!alloc->calibrated) {
+		memset(&layout, 0xff, sizeof(layout)); /* all -1 */
 		object = malloc(OBJECT_WINDOW);
 		if (!object)
 			return -ENOMEM;
-		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
-		err = len < 0 ? (int)len : layout__find_devices(a, object, (size_t)len, &l);
+		len = cudaalloc_mem__read_window(alloc->proc, alloc->object, object, OBJECT_WINDOW);
+		err = len < 0 ? (int)len
+			      : layout__find_devices(alloc, object, (size_t)len, &layout);
 		free(object);
 		if (err)
 			return err == -EAGAIN ? 0 : err;
 	}
-	err = devices__read(a, &l, &d);
+	err = devices__read(alloc, &layout, &devices);
 	if (err)
 		return err;
-	err = (int)d.n;
-	devices__free(&d);
+	err = (int)devices.n;
+	devices__free(&devices);
 	return err;
 }

@@ -32,30 +32,31 @@ struct search {
 
 /* ---- samples ---- */
 
+/* entry_fn: keeps a live block as a sample. Returns 1, which ends the reading, after SAMPLES. */
 static int on_live(void *ctx, const uint8_t *entry)
 {
-	struct search *k = ctx;
+	struct search *search = ctx;
 	uint64_t key = proc__word(entry + ENTRY_VALUE);
 	uint64_t at = proc__word(entry + 16);
 
 	if (!key || !pointer_like(at))
 		return 0;
-	k->live[k->nlive++] = (struct sample){ .at = at, .key = key };
-	return k->nlive == SAMPLES; /* ends the reading */
+	search->live[search->nlive++] = (struct sample){ .at = at, .key = key };
+	return search->nlive == SAMPLES; /* ends the reading */
 }
 
-/* Samples live blocks from the allocator's maps of addresses to blocks. */
-static int sample_live(struct search *k, const uint8_t *object)
+/* Samples live blocks from the allocator's maps of addresses to blocks. 0 or -errno. */
+static int sample_live(struct search *search, const uint8_t *object)
 {
-	const int *f = k->l->field;
-	struct table t;
+	const int *field = search->l->field;
+	struct table table;
 	uint64_t seen;
 	int err = 0;
 
-	for (int i = 0; i < f[F_NMAPS] && !err; i++) {
-		if (!table__parse(object + f[F_MAPS] + i * (int)TABLE_HEADER, &t))
+	for (int i = 0; i < field[F_NMAPS] && !err; i++) {
+		if (!table__parse(object + field[F_MAPS] + i * (int)TABLE_HEADER, &table))
 			continue;
-		err = table__each(k->a->proc, &t, MAP_ENTRY, on_live, k, &seen);
+		err = table__each(search->a->proc, &table, MAP_ENTRY, on_live, search, &seen);
 		if (err == -EFAULT)
 			err = 0;
 	}
@@ -63,17 +64,17 @@ static int sample_live(struct search *k, const uint8_t *object)
 }
 
 /* Samples cached blocks from the sets of the pools. */
-static int sample_cached(struct search *k)
+static int sample_cached(struct search *search)
 {
 	struct addrs found = { 0 };
 	bool torn = false;
 	int err;
 
-	err = cudaalloc_mem__tree_values(k->a->proc, k->pools.trees, k->pools.ntrees, SAMPLES,
-					 &found, &torn);
+	err = cudaalloc_mem__tree_values(search->a->proc, search->pools.trees, search->pools.ntrees,
+					 SAMPLES, &found, &torn);
 	addrs__sort(&found);
-	for (size_t i = 0; !err && i < found.n && k->ncached < SAMPLES; i++)
-		k->cached[k->ncached++] = (struct sample){ .at = found.v[i] };
+	for (size_t i = 0; !err && i < found.n && search->ncached < SAMPLES; i++)
+		search->cached[search->ncached++] = (struct sample){ .at = found.v[i] };
 	addrs__free(&found);
 	return err;
 }
@@ -90,7 +91,7 @@ static int on_block(void *ctx, size_t i, const uint8_t *data)
 }
 
 /* Reads the samples' memory and drops unreadable ones. */
-static int read_samples(const struct search *k, struct sample *v, size_t *n)
+static int read_samples(const struct search *search, struct sample *samples, size_t *n)
 {
 	uint64_t *at = malloc(*n * sizeof(*at) + 1);
 	size_t kept = 0;
@@ -99,12 +100,12 @@ static int read_samples(const struct search *k, struct sample *v, size_t *n)
 	if (!at)
 		return -ENOMEM;
 	for (size_t i = 0; i < *n; i++)
-		at[i] = v[i].at;
-	err = cudaalloc_mem__read_items(k->a->proc, at, *n, BLOCK_WINDOW, on_block, v);
+		at[i] = samples[i].at;
+	err = cudaalloc_mem__read_items(search->a->proc, at, *n, BLOCK_WINDOW, on_block, samples);
 	free(at);
 	for (size_t i = 0; i < *n; i++) {
-		if (v[i].read)
-			v[kept++] = v[i];
+		if (samples[i].read)
+			samples[kept++] = samples[i];
 	}
 	*n = kept;
 	return err;
@@ -112,26 +113,26 @@ static int read_samples(const struct search *k, struct sample *v, size_t *n)
 
 /* ---- ptr, pool, allocated ---- */
 
-/* Whether nearly all samples confirm a field: the program runs on and changes some of them. */
+/* True if nearly all samples confirm a field: the program runs on and changes some of them. */
 static bool nearly_all(size_t yes, size_t all)
 {
 	return yes && yes * 10 >= all * 9;
 }
 
 /* Drops the samples that are not good. */
-static void keep_good(struct sample *v, size_t *n, const bool *good)
+static void keep_good(struct sample *samples, size_t *n, const bool *good)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < *n; i++) {
 		if (good[i])
-			v[kept++] = v[i];
+			samples[kept++] = samples[i];
 	}
 	*n = kept;
 }
 
 /* Finds F_PTR: the word that is the block's key in the map. */
-static void find_ptr(struct search *k)
+static void find_ptr(struct search *search)
 {
 	size_t best = 0, yes;
 	bool good[SAMPLES];
@@ -139,74 +140,78 @@ static void find_ptr(struct search *k)
 
 	for (size_t off = 0; off < BLOCK_WINDOW; off += 8) {
 		yes = 0;
-		for (size_t i = 0; i < k->nlive; i++)
-			yes += proc__word(k->live[i].w + off) == k->live[i].key;
+		for (size_t i = 0; i < search->nlive; i++)
+			yes += proc__word(search->live[i].w + off) == search->live[i].key;
 		if (yes > best) {
 			best = yes;
 			at = (int)off;
 		}
 	}
-	if (!nearly_all(best, k->nlive))
+	if (!nearly_all(best, search->nlive))
 		return;
-	k->l->field[F_PTR] = at;
-	for (size_t i = 0; i < k->nlive; i++) {
-		k->live[i].ptr = proc__word(k->live[i].w + at);
-		good[i] = k->live[i].ptr == k->live[i].key;
+	search->l->field[F_PTR] = at;
+	for (size_t i = 0; i < search->nlive; i++) {
+		search->live[i].ptr = proc__word(search->live[i].w + at);
+		good[i] = search->live[i].ptr == search->live[i].key;
 	}
-	keep_good(k->live, &k->nlive, good);
-	for (size_t i = 0; i < k->ncached; i++)
-		k->cached[i].ptr = proc__word(k->cached[i].w + at);
+	keep_good(search->live, &search->nlive, good);
+	for (size_t i = 0; i < search->ncached; i++)
+		search->cached[i].ptr = proc__word(search->cached[i].w + at);
 }
 
 /* Sets the samples' pools and drops samples of unknown pools. */
-static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
+static void keep_known_pools(struct search *search, struct sample *samples, size_t *n)
 {
 	bool good[SAMPLES];
 
 	for (size_t i = 0; i < *n; i++) {
-		v[i].pool = pools__find(&k->pools, proc__word(v[i].w + k->l->field[F_POOL]));
-		good[i] = v[i].pool && v[i].ptr;
+		samples[i].pool = pools__find(&search->pools,
+					      proc__word(samples[i].w + search->l->field[F_POOL]));
+		good[i] = samples[i].pool && samples[i].ptr;
 	}
-	keep_good(v, n, good);
+	keep_good(samples, n, good);
 }
 
 /* Finds F_POOL: the word that points to a known pool. */
-static void find_pool(struct search *k)
+static void find_pool(struct search *search)
 {
 	size_t best = 0, yes;
 	int at = -1;
 
 	for (size_t off = 0; off < BLOCK_WINDOW; off += 8) {
 		yes = 0;
-		for (size_t i = 0; i < k->nlive; i++)
-			yes += pools__find(&k->pools, proc__word(k->live[i].w + off)) != NULL;
+		for (size_t i = 0; i < search->nlive; i++)
+			yes += pools__find(&search->pools, proc__word(search->live[i].w + off)) !=
+			       NULL;
 		if (yes > best) {
 			best = yes;
 			at = (int)off;
 		}
 	}
 	/* blocks of a private pool under construction have an unknown pool */
-	if (best * 2 < k->nlive || !best)
+	if (best * 2 < search->nlive || !best)
 		return;
-	k->l->field[F_POOL] = at;
-	keep_known_pools(k, k->live, &k->nlive);
-	keep_known_pools(k, k->cached, &k->ncached);
+	search->l->field[F_POOL] = at;
+	keep_known_pools(search, search->live, &search->nlive);
+	keep_known_pools(search, search->cached, &search->ncached);
 }
 
 /* Finds F_ALLOCATED: the byte that is 1 in live blocks and 0 in cached ones. The next byte is
  * `mapped`: 1, except in unmapped blocks. */
-static void find_allocated(struct search *k)
+static void find_allocated(struct search *search)
 {
 	size_t yes, no;
 
-	for (int off = k->l->field[F_PTR] + 8; off < k->l->field[F_PTR] + LINK_SPAN; off++) {
+	for (int off = search->l->field[F_PTR] + 8; off < search->l->field[F_PTR] + LINK_SPAN;
+	     off++) {
 		yes = no = 0;
-		for (size_t i = 0; i < k->nlive; i++)
-			yes += k->live[i].w[off] == 1 && k->live[i].w[off + 1] == 1;
-		for (size_t i = 0; i < k->ncached; i++)
-			no += k->cached[i].w[off] == 0 && k->cached[i].w[off + 1] <= 1;
-		if (nearly_all(yes, k->nlive) && (!k->ncached || nearly_all(no, k->ncached))) {
-			k->l->field[F_ALLOCATED] = off;
+		for (size_t i = 0; i < search->nlive; i++)
+			yes += search->live[i].w[off] == 1 && search->live[i].w[off + 1] == 1;
+		for (size_t i = 0; i < search->ncached; i++)
+			no += search->cached[i].w[off] == 0 && search->cached[i].w[off + 1] <= 1;
+		if (nearly_all(yes, search->nlive) &&
+		    (!search->ncached || nearly_all(no, search->ncached))) {
+			search->l->field[F_ALLOCATED] = off;
 			return;
 		}
 	}
@@ -235,60 +240,64 @@ static int on_neighbour(void *ctx, size_t i, const uint8_t *data)
 
 /* Reads all Blocks that samples point to from the range of the links. Keeps those in the same
  * pool. */
-static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nret)
+static int read_neighbours(struct search *search, struct neighbour **ret, size_t *nret)
 {
-	size_t from_live = k->nlive < LINKED ? k->nlive : LINKED;
-	size_t from_cached = k->ncached < LINKED ? k->ncached : LINKED;
+	size_t from_live = search->nlive < LINKED ? search->nlive : LINKED;
+	size_t from_cached = search->ncached < LINKED ? search->ncached : LINKED;
 	size_t n = 0, kept = 0, cap = (from_live + from_cached) * (LINK_SPAN / 8);
-	struct neighbour *v = calloc(cap + 1, sizeof(*v));
+	struct neighbour *neighbours = calloc(cap + 1, sizeof(*neighbours));
 	uint64_t *at = calloc(cap + 1, sizeof(*at));
-	const int *f = k->l->field;
-	int err = v && at ? 0 : -ENOMEM;
+	const int *field = search->l->field;
+	int err = neighbours && at ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < from_live + from_cached; i++) {
-		struct sample *s = i < from_live ? &k->live[i] : &k->cached[i - from_live];
+		struct sample *s = i < from_live ? &search->live[i]
+						 : &search->cached[i - from_live];
 
-		for (int off = f[F_PTR] + 8; off < f[F_PTR] + LINK_SPAN; off += 8) {
+		for (int off = field[F_PTR] + 8; off < field[F_PTR] + LINK_SPAN; off += 8) {
 			uint64_t to = proc__word(s->w + off);
 
 			if (!pointer_like(to))
 				continue;
-			v[n] = (struct neighbour){ .sample = s, .off = off };
+			neighbours[n] = (struct neighbour){ .sample = s, .off = off };
 			at[n++] = to;
 		}
 	}
 	if (!err)
-		err = cudaalloc_mem__read_items(k->a->proc, at, n, BLOCK_WINDOW, on_neighbour, v);
+		err = cudaalloc_mem__read_items(search->a->proc, at, n, BLOCK_WINDOW, on_neighbour,
+						neighbours);
 	for (size_t i = 0; !err && i < n; i++) {
-		v[i].ptr = proc__word(v[i].w + f[F_PTR]);
-		if (v[i].read && v[i].ptr &&
-		    pools__find(&k->pools, proc__word(v[i].w + f[F_POOL])) == v[i].sample->pool)
-			v[kept++] = v[i];
+		neighbours[i].ptr = proc__word(neighbours[i].w + field[F_PTR]);
+		if (neighbours[i].read && neighbours[i].ptr &&
+		    pools__find(&search->pools, proc__word(neighbours[i].w + field[F_POOL])) ==
+			    neighbours[i].sample->pool)
+			neighbours[kept++] = neighbours[i];
 	}
 	free(at);
 	if (err) {
-		free(v);
+		free(neighbours);
 		return err;
 	}
-	*ret = v;
+	*ret = neighbours;
 	*nret = kept;
 	return 0;
 }
 
 /* Finds F_NEXT and F_PREV by votes: next points to a block with a higher ptr, whose prev points
  * back. */
-static void find_links(struct search *k, const struct neighbour *v, size_t n)
+static void find_links(struct search *search, const struct neighbour *neighbours, size_t n)
 {
 	unsigned votes[LINK_SPAN / 8][LINK_SPAN / 8] = { { 0 } }, best = 0;
-	int *f = k->l->field, base = f[F_PTR];
+	int *field = search->l->field, base = field[F_PTR];
 
 	for (size_t i = 0; i < n; i++) {
-		int here = (v[i].off - base) / 8;
+		int here = (neighbours[i].off - base) / 8;
 
 		for (int back = 1; back < LINK_SPAN / 8; back++) {
-			if (back == here || proc__word(v[i].w + base + back * 8) != v[i].sample->at)
+			if (back == here || proc__word(neighbours[i].w + base + back * 8) !=
+						    neighbours[i].sample->at)
 				continue;
-			if (v[i].ptr > v[i].sample->ptr)
+			if (neighbours[i].ptr > neighbours[i].sample->ptr)
 				votes[here][back]++;
 			else
 				votes[back][here]++;
@@ -298,29 +307,31 @@ static void find_links(struct search *k, const struct neighbour *v, size_t n)
 		for (int prev = 1; prev < LINK_SPAN / 8; prev++) {
 			if (votes[next][prev] > best) {
 				best = votes[next][prev];
-				f[F_NEXT] = base + next * 8;
-				f[F_PREV] = base + prev * 8;
+				field[F_NEXT] = base + next * 8;
+				field[F_PREV] = base + prev * 8;
 			}
 		}
 	}
 	for (size_t i = 0; best && i < n; i++) {
-		if (v[i].off == f[F_NEXT] && proc__word(v[i].w + f[F_PREV]) == v[i].sample->at)
-			v[i].sample->next_ptr = v[i].ptr;
+		if (neighbours[i].off == field[F_NEXT] &&
+		    proc__word(neighbours[i].w + field[F_PREV]) == neighbours[i].sample->at)
+			neighbours[i].sample->next_ptr = neighbours[i].ptr;
 	}
 }
 
 /* Without split blocks there are no links to find. Then prev and next are the first two words after
  * the flags, if they are 0 in all samples. */
-static void guess_links(struct search *k)
+static void guess_links(struct search *search)
 {
-	int *f = k->l->field, prev = (f[F_ALLOCATED] + 8) & ~7;
+	int *field = search->l->field, prev = (field[F_ALLOCATED] + 8) & ~7;
 
-	for (size_t i = 0; i < k->nlive; i++) {
-		if (proc__word(k->live[i].w + prev) || proc__word(k->live[i].w + prev + 8))
+	for (size_t i = 0; i < search->nlive; i++) {
+		if (proc__word(search->live[i].w + prev) ||
+		    proc__word(search->live[i].w + prev + 8))
 			return;
 	}
-	f[F_PREV] = prev;
-	f[F_NEXT] = prev + 8;
+	field[F_PREV] = prev;
+	field[F_NEXT] = prev + 8;
 }
 
 /* ---- size, requested, device, stream ---- */
@@ -334,70 +345,74 @@ static bool size_like(uint64_t v)
 
 /* Finds F_SIZE: a word that can be a size, and best leads from ptr to the next block's. F_REQUESTED
  * is the first word after it that is not larger. */
-static void find_size(struct search *k)
+static void find_size(struct search *search)
 {
 	size_t ok, fits, best = 0;
-	int *f = k->l->field;
+	int *field = search->l->field;
 
-	for (int off = 8; off < f[F_POOL]; off += 8) {
+	for (int off = 8; off < field[F_POOL]; off += 8) {
 		ok = fits = 0;
-		for (size_t i = 0; i < k->nlive; i++) {
-			uint64_t v = proc__word(k->live[i].w + off);
+		for (size_t i = 0; i < search->nlive; i++) {
+			uint64_t v = proc__word(search->live[i].w + off);
 
 			ok += size_like(v);
-			fits += k->live[i].next_ptr && k->live[i].ptr + v == k->live[i].next_ptr;
+			fits += search->live[i].next_ptr &&
+				search->live[i].ptr + v == search->live[i].next_ptr;
 		}
-		if (nearly_all(ok, k->nlive) && fits + 1 > best) {
+		if (nearly_all(ok, search->nlive) && fits + 1 > best) {
 			best = fits + 1; /* the first of equal candidates stays */
-			f[F_SIZE] = off;
+			field[F_SIZE] = off;
 		}
 	}
-	for (int off = f[F_SIZE] + 8; f[F_SIZE] >= 0 && off < f[F_POOL]; off += 8) {
+	for (int off = field[F_SIZE] + 8; field[F_SIZE] >= 0 && off < field[F_POOL]; off += 8) {
 		ok = 0;
-		for (size_t i = 0; i < k->nlive; i++) {
-			uint64_t v = proc__word(k->live[i].w + off);
+		for (size_t i = 0; i < search->nlive; i++) {
+			uint64_t v = proc__word(search->live[i].w + off);
 
-			ok += v && v <= proc__word(k->live[i].w + f[F_SIZE]);
+			ok += v && v <= proc__word(search->live[i].w + field[F_SIZE]);
 		}
-		if (nearly_all(ok, k->nlive)) {
-			f[F_REQUESTED] = off;
+		if (nearly_all(ok, search->nlive)) {
+			field[F_REQUESTED] = off;
 			return;
 		}
 	}
 }
 
 /* Finds F_DEVICE: the first byte that is the index of the pool's device. */
-static void find_device(struct search *k)
+static void find_device(struct search *search)
 {
 	size_t ok;
 
-	for (int off = 0; off < k->l->field[F_SIZE]; off++) {
+	for (int off = 0; off < search->l->field[F_SIZE]; off++) {
 		ok = 0;
-		for (size_t i = 0; i < k->nlive; i++)
-			ok += k->live[i].w[off] == k->live[i].pool->device;
-		if (nearly_all(ok, k->nlive)) {
-			k->l->field[F_DEVICE] = off;
+		for (size_t i = 0; i < search->nlive; i++)
+			ok += search->live[i].w[off] == search->live[i].pool->device;
+		if (nearly_all(ok, search->nlive)) {
+			search->l->field[F_DEVICE] = off;
 			return;
 		}
 	}
 }
 
 /* Finds the first word after device that is equal in all blocks of a segment. */
-static void find_stream(struct search *k, const struct neighbour *v, size_t n)
+static void find_stream(struct search *search, const struct neighbour *neighbours, size_t n)
 {
-	const int *f = k->l->field;
+	const int *field = search->l->field;
 	size_t ok, all;
 
-	for (int off = (f[F_DEVICE] + 8) & ~7; f[F_DEVICE] >= 0 && off < f[F_SIZE]; off += 8) {
+	for (int off = (field[F_DEVICE] + 8) & ~7; field[F_DEVICE] >= 0 && off < field[F_SIZE];
+	     off += 8) {
 		ok = all = 0;
 		for (size_t i = 0; i < n; i++) {
-			if (v[i].off != f[F_NEXT] && v[i].off != f[F_PREV])
+			if (neighbours[i].off != field[F_NEXT] &&
+			    neighbours[i].off != field[F_PREV])
 				continue;
 			all++;
-			ok += proc__word(v[i].w + off) == proc__word(v[i].sample->w + off);
+			ok += proc__word(neighbours[i].w + off) ==
+			      proc__word(neighbours[i].sample->w + off);
 		}
 		if (!all || nearly_all(ok, all)) {
-			k->l->field[F_STREAM] = off;
+			search->l->field[F_STREAM] = off;
 			return;
 		}
 	}
@@ -413,42 +428,43 @@ struct matches {
 /* Counts an entry that is one of the live samples. */
 static int on_active(void *ctx, const uint8_t *entry)
 {
-	struct matches *m = ctx;
+	struct matches *matches = ctx;
 	uint64_t at = proc__word(entry + ENTRY_VALUE);
 
-	if (bsearch(&at, m->at, m->n, sizeof(at), array__compare_u64))
-		m->found++;
+	if (bsearch(&at, matches->at, matches->n, sizeof(at), array__compare_u64))
+		matches->found++;
 	return 0;
 }
 
 /* Finds F_ACTIVE: the device's table that has most of the live samples. */
-static int find_active(struct search *k)
+static int find_active(struct search *search)
 {
-	struct matches m = { .n = k->nlive };
-	uint64_t *at = malloc(k->nlive * sizeof(*at) + 1), seen;
-	int *f = k->l->field, err = at ? 0 : -ENOMEM;
+	struct matches matches = { .n = search->nlive };
+	uint64_t *at = malloc(search->nlive * sizeof(*at) + 1), seen;
+	int *field = search->l->field, err = at ? 0 : -ENOMEM;
 	size_t best = 0;
-	struct table t;
+	struct table table;
 
-	for (size_t i = 0; !err && i < k->nlive; i++)
-		at[i] = k->live[i].at;
+	for (size_t i = 0; !err && i < search->nlive; i++)
+		at[i] = search->live[i].at;
 	if (!err)
-		qsort(at, k->nlive, sizeof(*at), array__compare_u64);
-	m.at = at;
-	for (size_t d = 0; !err && d < k->devices.n; d++) {
-		const struct device *dev = &k->devices.v[d];
-		size_t off = (size_t)f[F_SMALL] + (size_t)f[F_SETS] * TREE_HEADER;
+		qsort(at, search->nlive, sizeof(*at), array__compare_u64);
+	matches.at = at;
+	for (size_t d = 0; !err && d < search->devices.n; d++) {
+		const struct device *dev = &search->devices.v[d];
+		size_t off = (size_t)field[F_SMALL] + (size_t)field[F_SETS] * TREE_HEADER;
 
 		for (; !err && off + TABLE_HEADER <= dev->len; off += 8) {
-			if (!table__parse(dev->window + off, &t) || !t.count)
+			if (!table__parse(dev->window + off, &table) || !table.count)
 				continue;
-			m.found = 0;
-			err = table__each(k->a->proc, &t, SET_ENTRY, on_active, &m, &seen);
+			matches.found = 0;
+			err = table__each(search->a->proc, &table, SET_ENTRY, on_active, &matches,
+					  &seen);
 			if (err == -EFAULT)
 				err = 0;
-			if (m.found > best) {
-				best = m.found;
-				f[F_ACTIVE] = (int)off;
+			if (matches.found > best) {
+				best = matches.found;
+				field[F_ACTIVE] = (int)off;
 			}
 		}
 	}
@@ -477,21 +493,22 @@ bool stat_array__like(const struct stat_array *s)
 	       s->freed[0] == s->freed[1] + s->freed[2];
 }
 
-/* True if DeviceStats can be at p, with about these live samples or more: each array must add up,
- * and they must agree with one another. */
-static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes)
+/* True if `bytes` can be DeviceStats, with about these live samples or more: each array must add
+ * up, and they must agree with one another. */
+static bool stats_like(const uint8_t *bytes, uint64_t some_live, uint64_t some_bytes)
 {
-	struct stat_array s[STATS_NR];
-	const struct stat_array *allocated = &s[STATS_ALLOCATED], *reserved = &s[STATS_RESERVED];
+	struct stat_array stats[STATS_NR];
+	const struct stat_array *allocated = &stats[STATS_ALLOCATED],
+				*reserved = &stats[STATS_RESERVED];
 	uint64_t blocks;
 
 	for (int i = 0; i < STATS_NR; i++) {
-		stat_array__parse(p + i * (int)STAT_ARRAY, &s[i]);
-		if (!stat_array__like(&s[i]))
+		stat_array__parse(bytes + i * (int)STAT_ARRAY, &stats[i]);
+		if (!stat_array__like(&stats[i]))
 			return false;
 	}
-	blocks = s[STATS_BLOCKS].current[0];
-	return blocks >= some_live - some_live / 4 && s[STATS_ACTIVE].current[0] >= blocks &&
+	blocks = stats[STATS_BLOCKS].current[0];
+	return blocks >= some_live - some_live / 4 && stats[STATS_ACTIVE].current[0] >= blocks &&
 	       allocated->current[0] >= some_bytes - some_bytes / 4 &&
 	       !(allocated->current[0] % 512) && !(reserved->current[0] % 512) &&
 	       allocated->current[0] / 512 >= blocks &&
@@ -501,120 +518,120 @@ static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes
 
 /* Finds F_STATS: DeviceStats before the pools, which agree with the samples on every device that
  * has any. */
-static void find_stats(struct search *k)
+static void find_stats(struct search *search)
 {
-	int *f = k->l->field;
+	int *field = search->l->field;
 
-	for (int off = 40; off + STATS_NR * (int)STAT_ARRAY <= f[F_LARGE]; off += 8) {
+	for (int off = 40; off + STATS_NR * (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
 		unsigned yes = 0, no = 0;
 
-		for (size_t d = 0; d < k->devices.n; d++) {
+		for (size_t d = 0; d < search->devices.n; d++) {
 			uint64_t n = 0, bytes = 0;
 
-			for (size_t i = 0; i < k->nlive; i++) {
-				if (k->live[i].pool->device == d) {
+			for (size_t i = 0; i < search->nlive; i++) {
+				if (search->live[i].pool->device == d) {
 					n++;
-					bytes += proc__word(k->live[i].w + f[F_SIZE]);
+					bytes += proc__word(search->live[i].w + field[F_SIZE]);
 				}
 			}
 			if (!n)
 				continue;
-			if (stats_like(k->devices.v[d].window + off, n, bytes))
+			if (stats_like(search->devices.v[d].window + off, n, bytes))
 				yes++;
 			else
 				no++;
 		}
 		if (yes && !no) {
-			f[F_STATS] = off;
+			field[F_STATS] = off;
 			return;
 		}
 	}
 }
 
 /* Finds the fields in turn; each needs those before it. 0 also if some are not found. */
-static int find_fields(struct search *k)
+static int find_fields(struct search *search)
 {
 	struct neighbour *near = NULL;
-	int *f = k->l->field, err;
+	int *field = search->l->field, err;
 	size_t nnear = 0;
 
-	find_ptr(k);
-	if (f[F_PTR] >= 0)
-		find_pool(k);
-	if (f[F_POOL] < 0 || f[F_PTR] + LINK_SPAN + 8 > (int)BLOCK_WINDOW)
+	find_ptr(search);
+	if (field[F_PTR] >= 0)
+		find_pool(search);
+	if (field[F_POOL] < 0 || field[F_PTR] + LINK_SPAN + 8 > (int)BLOCK_WINDOW)
 		return 0;
-	find_allocated(k);
-	if (f[F_ALLOCATED] < 0)
+	find_allocated(search);
+	if (field[F_ALLOCATED] < 0)
 		return 0;
-	err = read_neighbours(k, &near, &nnear);
+	err = read_neighbours(search, &near, &nnear);
 	if (err)
 		return err;
-	find_links(k, near, nnear);
-	if (f[F_NEXT] < 0)
-		guess_links(k);
-	find_size(k);
-	if (f[F_SIZE] >= 0) {
-		find_device(k);
-		find_stream(k, near, nnear);
-		find_stats(k);
+	find_links(search, near, nnear);
+	if (field[F_NEXT] < 0)
+		guess_links(search);
+	find_size(search);
+	if (field[F_SIZE] >= 0) {
+		find_device(search);
+		find_stream(search, near, nnear);
+		find_stats(search);
 	}
 	free(near);
-	return find_active(k);
+	return find_active(search);
 }
 
 /* Collects samples and finds the fields. object: len bytes of the allocator object. */
-static int search_object(struct search *k, const uint8_t *object, size_t len)
+static int search_object(struct search *search, const uint8_t *object, size_t len)
 {
-	struct cudaalloc *a = k->a;
+	struct cudaalloc *alloc = search->a;
 	int err;
 
-	err = layout__find_devices(a, object, len, k->l);
+	err = layout__find_devices(alloc, object, len, search->l);
 	if (err)
 		return err;
-	err = devices__read(a, k->l, &k->devices);
+	err = devices__read(alloc, search->l, &search->devices);
 	if (err)
 		goto unreadable;
-	err = devices__pools(a, k->l, &k->devices, &k->pools);
+	err = devices__pools(alloc, search->l, &search->devices, &search->pools);
 	if (err >= 0)
-		err = sample_live(k, object);
+		err = sample_live(search, object);
 	if (err)
 		goto unreadable;
-	if (!k->nlive) {
-		snprintf(a->why, sizeof(a->why),
+	if (!search->nlive) {
+		snprintf(alloc->why, sizeof(alloc->why),
 			 "nothing is allocated through PyTorch's allocator yet");
 		return -EAGAIN;
 	}
-	err = read_samples(k, k->live, &k->nlive) ?: sample_cached(k);
+	err = read_samples(search, search->live, &search->nlive) ?: sample_cached(search);
 	if (err)
 		goto unreadable;
-	err = read_samples(k, k->cached, &k->ncached) ?: find_fields(k);
+	err = read_samples(search, search->cached, &search->ncached) ?: find_fields(search);
 	if (!err)
 		return 0;
 unreadable:
-	snprintf(a->why, sizeof(a->why), "the allocator's structures cannot be read: %s",
+	snprintf(alloc->why, sizeof(alloc->why), "the allocator's structures cannot be read: %s",
 		 strerror(-err));
 	return err == -ESTALE ? -EAGAIN : err;
 }
 
-int layout__find_fields(struct cudaalloc *a, struct layout *l)
+int layout__find_fields(struct cudaalloc *alloc, struct layout *layout)
 {
-	struct search k = { .a = a, .l = l };
+	struct search search = { .a = alloc, .l = layout };
 	uint8_t *object = malloc(OBJECT_WINDOW);
 	int err = -ENOMEM;
 	long len;
 
 	for (int i = 0; i < F_NR; i++)
-		l->field[i] = -1;
-	k.live = calloc(SAMPLES, sizeof(*k.live));
-	k.cached = calloc(SAMPLES, sizeof(*k.cached));
-	if (object && k.live && k.cached) {
-		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
-		err = len < 0 ? (int)len : search_object(&k, object, (size_t)len);
+		layout->field[i] = -1;
+	search.live = calloc(SAMPLES, sizeof(*search.live));
+	search.cached = calloc(SAMPLES, sizeof(*search.cached));
+	if (object && search.live && search.cached) {
+		len = cudaalloc_mem__read_window(alloc->proc, alloc->object, object, OBJECT_WINDOW);
+		err = len < 0 ? (int)len : search_object(&search, object, (size_t)len);
 	}
-	free(k.live);
-	free(k.cached);
+	free(search.live);
+	free(search.cached);
 	free(object);
-	devices__free(&k.devices);
-	pools__free(&k.pools);
+	devices__free(&search.devices);
+	pools__free(&search.pools);
 	return err;
 }

@@ -17,6 +17,7 @@
 
 /* ---- pools ---- */
 
+/* Adds a copy of a pool and its n trees. */
 static int add_pool(struct pools *ps, const struct pool *pool, const struct tree *trees, size_t n)
 {
 	if (ps->n >= MAX_POOLS)
@@ -46,28 +47,29 @@ void pools__free(struct pools *ps)
 	memset(ps, 0, sizeof(*ps));
 }
 
-/* Parses a BlockPool at w + off: sets, a bool, its PrivatePool. w: len bytes that were read from
- * addr. sets: expected number of sets, 0: any. Returns the number of sets; 0: not a BlockPool. */
-static unsigned parse_pool(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
-			   struct tree *trees, bool *small, uint64_t *owner)
+/* Parses a BlockPool at words + off: sets, a bool, its PrivatePool. words: len bytes that were read
+ * from addr. sets: expected number of sets, 0: any. Returns the number of sets; 0: not a BlockPool.
+ */
+static unsigned parse_pool(const uint8_t *words, size_t len, uint64_t addr, size_t off,
+			   unsigned sets, struct tree *trees, bool *small, uint64_t *owner)
 {
 	unsigned n = 0, most = sets ? sets : MAX_SETS;
 
 	while (n < most && off + (n + 1) * TREE_HEADER <= len &&
-	       tree__parse(w + off + n * TREE_HEADER, addr + off + n * TREE_HEADER, &trees[n]))
+	       tree__parse(words + off + n * TREE_HEADER, addr + off + n * TREE_HEADER, &trees[n]))
 		n++;
 	if (n < 2 || (sets && n != sets) || off + n * TREE_HEADER + POOL_TAIL > len)
 		return 0;
 	off += n * TREE_HEADER;
-	if (w[off] > 1)
+	if (words[off] > 1)
 		return 0;
-	*small = w[off];
-	*owner = proc__word(w + off + POOL_OWNER);
+	*small = words[off];
+	*owner = proc__word(words + off + POOL_OWNER);
 	return n;
 }
 
 /* Finds the device's own pools: the first two without a PrivatePool, large then small. */
-static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct layout *l)
+static bool find_own_pools(const uint8_t *words, size_t len, uint64_t addr, struct layout *layout)
 {
 	struct tree trees[MAX_SETS];
 	unsigned n, large_sets = 0;
@@ -76,16 +78,16 @@ static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct l
 	bool small;
 
 	for (size_t off = 0; off + 2 * TREE_HEADER <= len; off += 8) {
-		n = parse_pool(w, len, addr, off, 0, trees, &small, &owner);
+		n = parse_pool(words, len, addr, off, 0, trees, &small, &owner);
 		if (!n)
 			continue;
 		if (!owner && !small && large < 0) {
 			large = (int)off;
 			large_sets = n;
 		} else if (!owner && small && large >= 0 && n == large_sets) {
-			l->field[F_LARGE] = large;
-			l->field[F_SMALL] = (int)off;
-			l->field[F_SETS] = (int)n;
+			layout->field[F_LARGE] = large;
+			layout->field[F_SMALL] = (int)off;
+			layout->field[F_SETS] = (int)n;
 			return true;
 		}
 		off += n * TREE_HEADER - 8;
@@ -95,21 +97,22 @@ static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct l
 
 /* Adds the small or large pool of a device. 0; -ESTALE: it is not at the layout's offset; or
  * -errno. */
-static int add_own_pool(const struct layout *l, const struct device *d, unsigned index, bool small,
-			struct pools *ret, bool *torn)
+static int add_own_pool(const struct layout *layout, const struct device *device, unsigned index,
+			bool small, struct pools *ret, bool *torn)
 {
-	size_t off = (size_t)l->field[small ? F_SMALL : F_LARGE];
-	unsigned sets = (unsigned)l->field[F_SETS], n = 0;
+	size_t off = (size_t)layout->field[small ? F_SMALL : F_LARGE];
+	unsigned sets = (unsigned)layout->field[F_SETS], n = 0;
 	size_t is_small = off + sets * TREE_HEADER; /* offset of this bool */
 	struct tree trees[MAX_SETS];
-	struct pool pool = { .addr = d->addr + off, .device = (uint8_t)index, .small = small };
+	struct pool pool = { .addr = device->addr + off, .device = (uint8_t)index, .small = small };
 
-	if (is_small + POOL_TAIL > d->len || d->window[is_small] != small)
+	if (is_small + POOL_TAIL > device->len || device->window[is_small] != small)
 		return -ESTALE;
-	if (proc__word(d->window + is_small + POOL_OWNER)) /* not a pool of the device itself */
+	if (proc__word(device->window + is_small +
+		       POOL_OWNER)) /* not a pool of the device itself */
 		return -ESTALE;
 	for (unsigned i = 0; i < sets; i++, off += TREE_HEADER) {
-		if (tree__parse(d->window + off, d->addr + off, &trees[n]))
+		if (tree__parse(device->window + off, device->addr + off, &trees[n]))
 			n++;
 		else
 			*torn = true; /* the pool was changing */
@@ -130,33 +133,33 @@ struct private_ctx {
 /* Adds private pools from a table entry, if its pointer leads to pools that point back. */
 static int on_private(void *arg, const uint8_t *entry)
 {
-	struct private_ctx *c = arg;
-	uint8_t w[POOL_WINDOW];
+	struct private_ctx *ctx = arg;
+	uint8_t words[POOL_WINDOW];
 	struct tree trees[MAX_SETS];
 	uint64_t addr = proc__word(entry + 24), owner;
-	unsigned n, sets = (unsigned)c->l->field[F_SETS];
+	unsigned n, sets = (unsigned)ctx->l->field[F_SETS];
 	bool small;
 	long len;
 	int err;
 
 	if (!pointer_like(addr))
 		return 0;
-	if (++c->tried > MAX_POOLS)
+	if (++ctx->tried > MAX_POOLS)
 		return -EFBIG;
-	len = cudaalloc_mem__read_window(c->a->proc, addr, w, sizeof(w));
+	len = cudaalloc_mem__read_window(ctx->a->proc, addr, words, sizeof(words));
 	if (len < 0)
 		return (int)len;
 	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
-		struct pool pool = { .device = (uint8_t)c->device };
+		struct pool pool = { .device = (uint8_t)ctx->device };
 
-		n = parse_pool(w, (size_t)len, addr, off, sets, trees, &small, &owner);
+		n = parse_pool(words, (size_t)len, addr, off, sets, trees, &small, &owner);
 		if (!n || owner != addr)
 			continue;
 		pool.addr = addr + off;
 		pool.id[0] = proc__word(entry + 8);
 		pool.id[1] = proc__word(entry + 16);
 		pool.small = small;
-		err = add_pool(c->ret, &pool, trees, n);
+		err = add_pool(ctx->ret, &pool, trees, n);
 		if (err)
 			return err;
 		off += n * TREE_HEADER;
@@ -165,19 +168,20 @@ static int on_private(void *arg, const uint8_t *entry)
 }
 
 /* Adds the private pools of a device, from all hash tables after its own pools. */
-static int add_private_pools(struct private_ctx *c, const struct device *d)
+static int add_private_pools(struct private_ctx *ctx, const struct device *device)
 {
-	struct table t;
+	struct table table;
 	uint64_t seen;
 	size_t off;
 	int err = 0;
 
-	off = (size_t)c->l->field[F_SMALL] + (size_t)c->l->field[F_SETS] * TREE_HEADER;
-	for (; off + TABLE_HEADER <= d->len && !err; off += 8) {
-		if (!table__parse(d->window + off, &t) || !t.count || t.slots > MAX_POOLS ||
-		    (c->l->field[F_ACTIVE] >= 0 && off == (size_t)c->l->field[F_ACTIVE]))
+	off = (size_t)ctx->l->field[F_SMALL] + (size_t)ctx->l->field[F_SETS] * TREE_HEADER;
+	for (; off + TABLE_HEADER <= device->len && !err; off += 8) {
+		if (!table__parse(device->window + off, &table) || !table.count ||
+		    table.slots > MAX_POOLS ||
+		    (ctx->l->field[F_ACTIVE] >= 0 && off == (size_t)ctx->l->field[F_ACTIVE]))
 			continue;
-		err = table__each(c->a->proc, &t, PRIVATE_ENTRY, on_private, c, &seen);
+		err = table__each(ctx->a->proc, &table, PRIVATE_ENTRY, on_private, ctx, &seen);
 		if (err == -EFAULT)
 			/* a table with smaller entries, read beyond its end */
 			err = 0;
@@ -186,20 +190,20 @@ static int add_private_pools(struct private_ctx *c, const struct device *d)
 	return err;
 }
 
-int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
-		   struct pools *ret)
+int devices__pools(const struct cudaalloc *alloc, const struct layout *layout,
+		   const struct devices *devices, struct pools *ret)
 {
-	struct private_ctx c = { .a = a, .l = l, .ret = ret };
+	struct private_ctx ctx = { .a = alloc, .l = layout, .ret = ret };
 	bool torn = false;
 	size_t kept = 0;
 	int err = 0;
 
 	memset(ret, 0, sizeof(*ret));
-	for (unsigned i = 0; i < d->n && !err; i++) {
-		err = add_own_pool(l, &d->v[i], i, false, ret, &torn)
-			      ?: add_own_pool(l, &d->v[i], i, true, ret, &torn);
-		c.device = i;
-		err = err ?: add_private_pools(&c, &d->v[i]);
+	for (unsigned i = 0; i < devices->n && !err; i++) {
+		err = add_own_pool(layout, &devices->v[i], i, false, ret, &torn)
+			      ?: add_own_pool(layout, &devices->v[i], i, true, ret, &torn);
+		ctx.device = i;
+		err = err ?: add_private_pools(&ctx, &devices->v[i]);
 	}
 	if (err) {
 		pools__free(ret);
@@ -220,19 +224,19 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 
 /* Reads a device allocator. The word before it is its malloc chunk's size in glibc: if plausible,
  * it limits the window. */
-static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *ret)
+static int read_device(const struct cudaalloc *alloc, uint64_t addr, struct device *ret)
 {
 	size_t want = DEVICE_WINDOW;
 	uint64_t chunk;
 	long got;
 
-	if (!proc__read_u64(a->proc, addr - 8, &chunk) && (chunk & ~UINT64_C(7)) >= 512 &&
+	if (!proc__read_u64(alloc->proc, addr - 8, &chunk) && (chunk & ~UINT64_C(7)) >= 512 &&
 	    (chunk & ~UINT64_C(7)) <= DEVICE_WINDOW)
 		want = (chunk & ~UINT64_C(7)) - 8;
 	ret->window = malloc(want);
 	if (!ret->window)
 		return -ENOMEM;
-	got = cudaalloc_mem__read_window(a->proc, addr, ret->window, want);
+	got = cudaalloc_mem__read_window(alloc->proc, addr, ret->window, want);
 	if (got < 0)
 		return (int)got;
 	ret->addr = addr;
@@ -240,28 +244,28 @@ static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *
 	return 0;
 }
 
-void devices__free(struct devices *d)
+void devices__free(struct devices *devices)
 {
-	for (size_t i = 0; i < d->n; i++)
-		free(d->v[i].window);
-	memset(d, 0, sizeof(*d));
+	for (size_t i = 0; i < devices->n; i++)
+		free(devices->v[i].window);
+	memset(devices, 0, sizeof(*devices));
 }
 
 /* Cuts each window where the next device allocator begins, for heaps other than glibc's, which do
  * not tell the sizes of chunks. */
-static void split_windows(struct devices *d)
+static void split_windows(struct devices *devices)
 {
-	for (size_t i = 0; i < d->n; i++) {
-		for (size_t k = 0; k < d->n; k++) {
-			if (d->v[k].addr > d->v[i].addr &&
-			    d->v[k].addr - d->v[i].addr < d->v[i].len)
-				d->v[i].len = d->v[k].addr - d->v[i].addr;
+	for (size_t i = 0; i < devices->n; i++) {
+		for (size_t k = 0; k < devices->n; k++) {
+			if (devices->v[k].addr > devices->v[i].addr &&
+			    devices->v[k].addr - devices->v[i].addr < devices->v[i].len)
+				devices->v[i].len = devices->v[k].addr - devices->v[i].addr;
 		}
 	}
 }
 
 /* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
-static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
+static int read_devices(const struct cudaalloc *alloc, const uint8_t *vector, struct devices *ret)
 {
 	uint64_t begin = proc__word(vector);
 	uint64_t end = proc__word(vector + 8);
@@ -275,7 +279,7 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	    end - begin > sizeof(addrs))
 		return -ESTALE;
 	n = (end - begin) / 8;
-	err = proc__read(a->proc, begin, addrs, end - begin);
+	err = proc__read(alloc->proc, begin, addrs, end - begin);
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
 	for (size_t i = 0; i < n; i++) {
@@ -284,7 +288,7 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	}
 	for (size_t i = 0; i < n && !err; i++) {
 		ret->n = i + 1;
-		err = read_device(a, addrs[i], &ret->v[i]);
+		err = read_device(alloc, addrs[i], &ret->v[i]);
 	}
 	if (err)
 		devices__free(ret);
@@ -292,29 +296,30 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	return err;
 }
 
-int devices__read(const struct cudaalloc *a, const struct layout *l, struct devices *ret)
+int devices__read(const struct cudaalloc *alloc, const struct layout *layout, struct devices *ret)
 {
 	uint8_t vector[24];
 	int err;
 
-	err = proc__read(a->proc, a->object + (uint64_t)l->field[F_DEVICES], vector,
+	err = proc__read(alloc->proc, alloc->object + (uint64_t)layout->field[F_DEVICES], vector,
 			 sizeof(vector));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
-	return read_devices(a, vector, ret);
+	return read_devices(alloc, vector, ret);
 }
 
-/* Whether all device allocators have their pools at the same offsets. */
-static bool devices_agree(const struct devices *d, struct layout *l)
+/* True if all device allocators have their pools at the same offsets. */
+static bool devices_agree(const struct devices *devices, struct layout *layout)
 {
-	struct layout other = *l;
+	struct layout other = *layout;
 
-	for (size_t i = 0; i < d->n; i++) {
-		if (!find_own_pools(d->v[i].window, d->v[i].len, d->v[i].addr, i ? &other : l))
+	for (size_t i = 0; i < devices->n; i++) {
+		if (!find_own_pools(devices->v[i].window, devices->v[i].len, devices->v[i].addr,
+				    i ? &other : layout))
 			return false;
-		if (i && (other.field[F_LARGE] != l->field[F_LARGE] ||
-			  other.field[F_SMALL] != l->field[F_SMALL] ||
-			  other.field[F_SETS] != l->field[F_SETS]))
+		if (i && (other.field[F_LARGE] != layout->field[F_LARGE] ||
+			  other.field[F_SMALL] != layout->field[F_SMALL] ||
+			  other.field[F_SETS] != layout->field[F_SETS]))
 			return false;
 	}
 	return true;
@@ -322,21 +327,21 @@ static bool devices_agree(const struct devices *d, struct layout *l)
 
 /* Finds the longest run of hash tables: PyTorch has 67 since 2.3, to reduce lock contention. *used:
  * a table has entries. */
-static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool *used)
+static void find_maps(const uint8_t *object, size_t len, struct layout *layout, bool *used)
 {
 	size_t off = 0, n, best = 0;
-	struct table t;
+	struct table table;
 
 	*used = false;
 	while (off + TABLE_HEADER <= len) {
 		for (n = 0; n < MAX_MAPS && off + (n + 1) * TABLE_HEADER <= len &&
-			    table__parse(object + off + n * TABLE_HEADER, &t);
+			    table__parse(object + off + n * TABLE_HEADER, &table);
 		     n++)
-			*used = *used || t.count;
+			*used = *used || table.count;
 		if (n > best) {
 			best = n;
-			l->field[F_MAPS] = (int)off;
-			l->field[F_NMAPS] = (int)n;
+			layout->field[F_MAPS] = (int)off;
+			layout->field[F_NMAPS] = (int)n;
 		}
 		off += n ? n * TABLE_HEADER : 8;
 	}
@@ -348,30 +353,31 @@ static int set_why(struct cudaalloc *a, int err, const char *why)
 	return err;
 }
 
-int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len, struct layout *l)
+int layout__find_devices(struct cudaalloc *alloc, const uint8_t *object, size_t len,
+			 struct layout *layout)
 {
-	struct devices d;
+	struct devices devices;
 	bool used, ok;
 	int err;
 
-	find_maps(object, len, l, &used);
-	if (l->field[F_MAPS] < 0)
-		return set_why(a, -ENOTSUP, "no table of blocks in the allocator's object");
+	find_maps(object, len, layout, &used);
+	if (layout->field[F_MAPS] < 0)
+		return set_why(alloc, -ENOTSUP, "no table of blocks in the allocator's object");
 	for (size_t off = 0; off + 24 <= len; off += 8) {
-		err = read_devices(a, object + off, &d);
+		err = read_devices(alloc, object + off, &devices);
 		if (err == -ESTALE)
 			continue;
 		if (err)
-			return set_why(a, err, "the allocator's devices cannot be read");
-		ok = devices_agree(&d, l);
-		devices__free(&d);
+			return set_why(alloc, err, "the allocator's devices cannot be read");
+		ok = devices_agree(&devices, layout);
+		devices__free(&devices);
 		if (ok) {
-			l->field[F_DEVICES] = (int)off;
+			layout->field[F_DEVICES] = (int)off;
 			return 0;
 		}
 	}
 	if (used)
-		return set_why(a, -ENOTSUP,
+		return set_why(alloc, -ENOTSUP,
 			       "the allocator has blocks, but no device allocator was found");
-	return set_why(a, -EAGAIN, "CUDA has not been used yet");
+	return set_why(alloc, -EAGAIN, "CUDA has not been used yet");
 }

@@ -78,7 +78,7 @@ struct cudaalloc {
 
 /* ---- reading memory (cudaalloc_mem.c) ---- */
 
-/* Whether v can be a pointer to an 8-byte aligned object in user space. */
+/* True if v can be a pointer to an 8-byte aligned object in user space. */
 static inline bool pointer_like(uint64_t v)
 {
 	return v >= 4096 && v < UINT64_C(1) << 56 && !(v & 7);

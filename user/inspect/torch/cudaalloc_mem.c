@@ -13,21 +13,21 @@
 
 /* ---- reading ---- */
 
-long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
+long cudaalloc_mem__read_window(const struct proc *proc, uint64_t addr, uint8_t *buf, size_t len)
 {
 	size_t done = 0, n;
 	int err;
 
 	if (!len || addr > UINT64_MAX - len)
 		return 0;
-	err = proc__read(p, addr, buf, len);
+	err = proc__read(proc, addr, buf, len);
 	if (!err)
 		return (long)len;
 	while (err == -EFAULT && done < len) {
 		n = PAGE - (addr + done) % PAGE;
 		if (n > len - done)
 			n = len - done;
-		if (proc__read(p, addr + done, buf + done, n))
+		if (proc__read(proc, addr + done, buf + done, n))
 			break;
 		done += n;
 	}
@@ -57,70 +57,70 @@ static uint64_t item_addr(const struct batch *b, size_t i)
 	return b->addrs[i] < UINT64_MAX / 2 ? b->addrs[i] : UINT64_MAX / 2;
 }
 
-/* Fills the batch with items from `first` on, as many as fit, and sets b->end. Near items share a
- * piece, whose buffer is the last one in b->scratch while it grows. */
-static void batch_fill(struct batch *b, size_t first, size_t n)
+/* Fills the batch with items from `first` on, as many as fit, and sets batch->end. Near items share
+ * a piece, whose buffer is the last one in batch->scratch while it grows. */
+static void batch_fill(struct batch *batch, size_t first, size_t n)
 {
 	struct proc_piece *piece = NULL;
 	uint64_t stop = 0; /* where the piece ends */
-	size_t i;
+	size_t item;
 
-	b->npieces = b->bytes = 0;
-	b->first = first;
-	for (i = first; i < n; i++) {
-		uint64_t addr = item_addr(b, i), end = addr + b->len;
+	batch->npieces = batch->bytes = 0;
+	batch->first = first;
+	for (item = first; item < n; item++) {
+		uint64_t addr = item_addr(batch, item), end = addr + batch->len;
 		uint64_t more = end > stop ? end - stop : 0;
 
 		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP &&
-		    end - piece->addr <= RUN_MAX && b->bytes + more <= BATCH_BYTES) {
-			b->bytes += more;
+		    end - piece->addr <= RUN_MAX && batch->bytes + more <= BATCH_BYTES) {
+			batch->bytes += more;
 			piece->len += more;
 			stop += more;
 			continue;
 		}
-		if (b->npieces == BATCH_PIECES || b->bytes + b->len > BATCH_BYTES)
+		if (batch->npieces == BATCH_PIECES || batch->bytes + batch->len > BATCH_BYTES)
 			break;
-		piece = &b->pieces[b->npieces++];
+		piece = &batch->pieces[batch->npieces++];
 		*piece = (struct proc_piece){ .addr = addr,
-					      .buf = b->scratch + b->bytes,
-					      .len = b->len };
-		b->bytes += b->len;
+					      .buf = batch->scratch + batch->bytes,
+					      .len = batch->len };
+		batch->bytes += batch->len;
 		stop = end;
 	}
-	b->end = i;
+	batch->end = item;
 }
 
 /* Passes the batch's items to fn. If a piece failed, reads its items one by one. */
-static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
+static int batch_deliver(struct batch *batch, item_fn fn, void *ctx)
 {
-	const struct proc_piece *piece = b->pieces;
+	const struct proc_piece *piece = batch->pieces;
 	uint8_t one[BLOCK_WINDOW > 256 ? BLOCK_WINDOW : 256];
 	int err = 0;
 
-	for (size_t i = b->first; i < b->end && !err; i++) {
-		uint64_t addr = item_addr(b, i);
+	for (size_t i = batch->first; i < batch->end && !err; i++) {
+		uint64_t addr = item_addr(batch, i);
 
-		while (addr < piece->addr || addr + b->len > piece->addr + piece->len)
+		while (addr < piece->addr || addr + batch->len > piece->addr + piece->len)
 			piece++;
 		if (!piece->err) {
 			err = fn(ctx, i, (uint8_t *)piece->buf + (addr - piece->addr));
 			continue;
 		}
-		if (piece->len == b->len || b->len > sizeof(one)) {
+		if (piece->len == batch->len || batch->len > sizeof(one)) {
 			err = fn(ctx, i, NULL);
 			continue;
 		}
-		err = proc__read(b->p, addr, one, b->len);
+		err = proc__read(batch->p, addr, one, batch->len);
 		if (!err || err == -EFAULT)
 			err = fn(ctx, i, err ? NULL : one);
 	}
 	return err;
 }
 
-int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
+int cudaalloc_mem__read_items(const struct proc *proc, const uint64_t *addrs, size_t n, size_t len,
 			      item_fn fn, void *ctx)
 {
-	struct batch *b;
+	struct batch *batch;
 	size_t done = 0;
 	int err = 0;
 
@@ -128,56 +128,56 @@ int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_
 		return 0;
 	if (!len || len > RUN_MAX)
 		return -EINVAL;
-	b = malloc(sizeof(*b));
-	if (!b)
+	batch = malloc(sizeof(*batch));
+	if (!batch)
 		return -ENOMEM;
-	b->p = p;
-	b->addrs = addrs;
-	b->len = len;
-	b->scratch = malloc(BATCH_BYTES);
-	if (!b->scratch)
+	batch->p = proc;
+	batch->addrs = addrs;
+	batch->len = len;
+	batch->scratch = malloc(BATCH_BYTES);
+	if (!batch->scratch)
 		err = -ENOMEM;
 	while (!err && done < n) {
-		batch_fill(b, done, n);
-		err = proc__readv(p, b->pieces, b->npieces);
+		batch_fill(batch, done, n);
+		err = proc__readv(proc, batch->pieces, batch->npieces);
 		if (!err)
-			err = batch_deliver(b, fn, ctx);
-		done = b->end;
+			err = batch_deliver(batch, fn, ctx);
+		done = batch->end;
 	}
-	free(b->scratch);
-	free(b);
+	free(batch->scratch);
+	free(batch);
 	return err;
 }
 
 /* ---- addresses ---- */
 
-int addrs__add(struct addrs *a, uint64_t addr)
+int addrs__add(struct addrs *addrs, uint64_t addr)
 {
-	if (a->n >= MAX_BLOCKS)
+	if (addrs->n >= MAX_BLOCKS)
 		return -EFBIG;
-	if (array__grow(&a->v, &a->cap, a->n + 1, sizeof(*a->v)))
+	if (array__grow(&addrs->v, &addrs->cap, addrs->n + 1, sizeof(*addrs->v)))
 		return -ENOMEM;
-	a->v[a->n++] = addr;
+	addrs->v[addrs->n++] = addr;
 	return 0;
 }
 
-void addrs__sort(struct addrs *a)
+void addrs__sort(struct addrs *addrs)
 {
 	size_t kept = 0;
 
-	if (a->n)
-		qsort(a->v, a->n, sizeof(*a->v), array__compare_u64);
-	for (size_t i = 0; i < a->n; i++) {
-		if (!kept || a->v[kept - 1] != a->v[i])
-			a->v[kept++] = a->v[i];
+	if (addrs->n)
+		qsort(addrs->v, addrs->n, sizeof(*addrs->v), array__compare_u64);
+	for (size_t i = 0; i < addrs->n; i++) {
+		if (!kept || addrs->v[kept - 1] != addrs->v[i])
+			addrs->v[kept++] = addrs->v[i];
 	}
-	a->n = kept;
+	addrs->n = kept;
 }
 
-void addrs__free(struct addrs *a)
+void addrs__free(struct addrs *addrs)
 {
-	free(a->v);
-	memset(a, 0, sizeof(*a));
+	free(addrs->v);
+	memset(addrs, 0, sizeof(*addrs));
 }
 
 /* ---- ska::flat_hash_map ---- */
@@ -206,28 +206,28 @@ bool table__parse(const uint8_t *h, struct table *ret)
 	return true;
 }
 
-int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
-		uint64_t *seen)
+int table__each(const struct proc *proc, const struct table *table, size_t width, entry_fn fn,
+		void *ctx, uint64_t *seen)
 {
 	uint64_t done = 0, n, at_once = RUN_MAX * 4 / width;
 	uint8_t *buf;
 	int err = 0;
 
 	*seen = 0;
-	if (!t->count)
+	if (!table->count)
 		return 0;
-	buf = malloc((t->slots < at_once ? t->slots : at_once) * width);
+	buf = malloc((table->slots < at_once ? table->slots : at_once) * width);
 	if (!buf)
 		return -ENOMEM;
-	while (!err && done < t->slots) {
-		n = t->slots - done < at_once ? t->slots - done : at_once;
-		err = proc__read(p, t->entries + done * width, buf, n * width);
+	while (!err && done < table->slots) {
+		n = table->slots - done < at_once ? table->slots - done : at_once;
+		err = proc__read(proc, table->entries + done * width, buf, n * width);
 		for (uint64_t i = 0; i < n && !err; i++) {
 			int8_t distance = (int8_t)buf[i * width];
 
 			if (distance < 0)
 				continue;
-			if (distance > t->lookups)
+			if (distance > table->lookups)
 				continue; /* not such a table: the count will not match */
 			(*seen)++;
 			err = fn(ctx, buf + i * width);
@@ -295,59 +295,59 @@ struct walk {
 /* Takes the value of a tree's node and queues its children for the next level. */
 static int on_node(void *ctx, size_t i, const uint8_t *data)
 {
-	struct walk *w = ctx;
-	const struct node_ref *ref = &w->now.v[i];
+	struct walk *walk = ctx;
+	const struct node_ref *ref = &walk->now.v[i];
 	uint64_t left, right, value;
 	int err = 0;
 
 	if (!data || proc__word(data + 8) != ref->parent) {
-		w->torn = true;
+		walk->torn = true;
 		return 0;
 	}
-	if (!w->nodes_left) {
+	if (!walk->nodes_left) {
 		/* more nodes than the sets' counts: a cycle, or a set that grew */
-		w->torn = true;
+		walk->torn = true;
 		return 0;
 	}
-	w->nodes_left--;
-	w->found++;
+	walk->nodes_left--;
+	walk->found++;
 	left = proc__word(data + 16);
 	right = proc__word(data + 24);
 	value = proc__word(data + 32);
 	if (pointer_like(value))
-		err = addrs__add(w->out, value);
+		err = addrs__add(walk->out, value);
 	else
-		w->torn = true;
+		walk->torn = true;
 	if (left)
-		err = err ?: level_add(&w->next, left, ref->addr);
+		err = err ?: level_add(&walk->next, left, ref->addr);
 	if (right && right != left)
-		err = err ?: level_add(&w->next, right, ref->addr);
+		err = err ?: level_add(&walk->next, right, ref->addr);
 	return err;
 }
 
 ARRAY_COMPARE(by_addr, struct node_ref, addr)
 
 /* Reads the nodes of one level; on_node() collects those of the next. */
-static int read_level(const struct proc *p, struct walk *w)
+static int read_level(const struct proc *proc, struct walk *walk)
 {
-	uint64_t *addrs = malloc(w->now.n * sizeof(*addrs));
+	uint64_t *addrs = malloc(walk->now.n * sizeof(*addrs));
 	int err;
 
 	if (!addrs)
 		return -ENOMEM;
-	qsort(w->now.v, w->now.n, sizeof(*w->now.v), by_addr);
-	for (size_t i = 0; i < w->now.n; i++)
-		addrs[i] = w->now.v[i].addr;
-	w->next.n = 0;
-	err = cudaalloc_mem__read_items(p, addrs, w->now.n, NODE_SIZE, on_node, w);
+	qsort(walk->now.v, walk->now.n, sizeof(*walk->now.v), by_addr);
+	for (size_t i = 0; i < walk->now.n; i++)
+		addrs[i] = walk->now.v[i].addr;
+	walk->next.n = 0;
+	err = cudaalloc_mem__read_items(proc, addrs, walk->now.n, NODE_SIZE, on_node, walk);
 	free(addrs);
 	return err;
 }
 
-int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
-			       struct addrs *out, bool *torn)
+int cudaalloc_mem__tree_values(const struct proc *proc, const struct tree *t, size_t n,
+			       uint64_t most, struct addrs *out, bool *torn)
 {
-	struct walk w = { .out = out };
+	struct walk walk = { .out = out };
 	uint64_t total = 0;
 	struct level swap;
 	int err = 0;
@@ -355,18 +355,18 @@ int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_
 	for (size_t i = 0; i < n && !err; i++) {
 		total += t[i].count;
 		if (t[i].root)
-			err = level_add(&w.now, t[i].root, t[i].head);
+			err = level_add(&walk.now, t[i].root, t[i].head);
 	}
-	w.nodes_left = total < most ? total + 64 : most;
-	while (!err && w.now.n) {
-		err = read_level(p, &w);
-		swap = w.now;
-		w.now = w.next;
-		w.next = swap;
+	walk.nodes_left = total < most ? total + 64 : most;
+	while (!err && walk.now.n) {
+		err = read_level(proc, &walk);
+		swap = walk.now;
+		walk.now = walk.next;
+		walk.next = swap;
 	}
-	if (!err && (w.torn || w.found != total))
+	if (!err && (walk.torn || walk.found != total))
 		*torn = true;
-	free(w.now.v);
-	free(w.next.v);
+	free(walk.now.v);
+	free(walk.next.v);
 	return err;
 }

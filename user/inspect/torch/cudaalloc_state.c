@@ -56,17 +56,18 @@ struct gather {
 };
 
 /* The pass is torn; keeps the first reason. */
-static void mark_torn(struct pass *s, const char *why)
+static void mark_torn(struct pass *pass, const char *why)
 {
-	if (!s->torn)
-		s->torn = why;
+	if (!pass->torn)
+		pass->torn = why;
 }
 
 /* ---- totals ---- */
 
 /* Parses a device's totals. stats: len bytes of the device allocator, from F_STATS on. */
-static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats,
-			size_t len, struct cuda_device_state *d, struct cuda_totals *ret)
+static int parse_totals(const struct cudaalloc *alloc, const struct layout *layout,
+			const uint8_t *stats, size_t len, struct cuda_device_state *device,
+			struct cuda_totals *ret)
 {
 	size_t active, requested;
 
@@ -75,11 +76,11 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 	ret->count = proc__word(stats);
 	ret->allocated = proc__word(stats + STATS_ALLOCATED * STAT_ARRAY);
 	ret->reserved = proc__word(stats + STATS_RESERVED * STAT_ARRAY);
-	d->more_known = a->active_bytes >= 0 && a->requested_bytes >= 0;
-	if (!d->more_known)
+	device->more_known = alloc->active_bytes >= 0 && alloc->requested_bytes >= 0;
+	if (!device->more_known)
 		return 0;
-	active = (size_t)a->active_bytes - (size_t)l->field[F_STATS];
-	requested = (size_t)a->requested_bytes - (size_t)l->field[F_STATS];
+	active = (size_t)alloc->active_bytes - (size_t)layout->field[F_STATS];
+	requested = (size_t)alloc->requested_bytes - (size_t)layout->field[F_STATS];
 	if (active + 8 > len || requested + 8 > len)
 		return -ESTALE;
 	ret->active = proc__word(stats + active);
@@ -88,35 +89,35 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 }
 
 /* Totals before the pass, from the windows, which are read first. */
-static int totals_before(struct gather *g)
+static int totals_before(struct gather *gather)
 {
-	size_t at = (size_t)g->l->field[F_STATS];
+	size_t at = (size_t)gather->l->field[F_STATS];
 	int err = 0;
 
-	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
-		const struct device *d = &g->s->devices.v[i];
-		struct cuda_device_state *st = &g->s->state[i];
+	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
+		const struct device *device = &gather->s->devices.v[i];
+		struct cuda_device_state *st = &gather->s->state[i];
 
-		err = at > d->len ? -ESTALE
-				  : parse_totals(g->a, g->l, d->window + at, d->len - at, st,
-						 &st->before);
+		err = at > device->len ? -ESTALE
+				       : parse_totals(gather->a, gather->l, device->window + at,
+						      device->len - at, st, &st->before);
 	}
 	return err;
 }
 
 /* Reads the totals again after the pass. */
-static int totals_after(struct gather *g)
+static int totals_after(struct gather *gather)
 {
-	size_t at = (size_t)g->l->field[F_STATS], len = (size_t)g->l->field[F_LARGE] - at;
+	size_t at = (size_t)gather->l->field[F_STATS], len = (size_t)gather->l->field[F_LARGE] - at;
 	uint8_t *buf = malloc(len);
 	int err = buf ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
-		struct cuda_device_state *st = &g->s->state[i];
+	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
+		struct cuda_device_state *st = &gather->s->state[i];
 
-		err = proc__read(g->a->proc, g->s->devices.v[i].addr + at, buf, len);
+		err = proc__read(gather->a->proc, gather->s->devices.v[i].addr + at, buf, len);
 		if (!err)
-			err = parse_totals(g->a, g->l, buf, len, st, &st->after);
+			err = parse_totals(gather->a, gather->l, buf, len, st, &st->after);
 	}
 	free(buf);
 	return err == -EFAULT ? -ESTALE : err;
@@ -127,91 +128,92 @@ static int totals_after(struct gather *g)
 /* Takes an entry {distance, device address, Block *} of a map. */
 static int on_mapped(void *ctx, const uint8_t *entry)
 {
-	struct gather *g = ctx;
+	struct gather *gather = ctx;
 	uint64_t key = proc__word(entry + ENTRY_VALUE);
 	uint64_t at = proc__word(entry + 16);
 	int err;
 
 	if (!key || !pointer_like(at))
 		return 0;
-	err = addrs__add(&g->at, at | FROM_MAP) ?: addrs__add(&g->keys, key);
-	return err ?: addrs__add(&g->keys, at);
+	err = addrs__add(&gather->at, at | FROM_MAP) ?: addrs__add(&gather->keys, key);
+	return err ?: addrs__add(&gather->keys, at);
 }
 
 static int on_active(void *ctx, const uint8_t *entry)
 {
-	struct gather *g = ctx;
+	struct gather *gather = ctx;
 	uint64_t at = proc__word(entry + ENTRY_VALUE);
 
-	return pointer_like(at) ? addrs__add(&g->at, at | FROM_ACTIVE) : 0;
+	return pointer_like(at) ? addrs__add(&gather->at, at | FROM_ACTIVE) : 0;
 }
 
 /* Reads a table; if it changes or is freed meanwhile, the pass is torn and goes on. */
-static int read_table(struct gather *g, const uint8_t *header, size_t width, entry_fn fn)
+static int read_table(struct gather *gather, const uint8_t *header, size_t width, entry_fn fn)
 {
-	struct table t;
+	struct table table;
 	uint64_t seen;
 	int err;
 
-	if (!table__parse(header, &t)) {
-		mark_torn(g->s, "a table of blocks was changing");
+	if (!table__parse(header, &table)) {
+		mark_torn(gather->s, "a table of blocks was changing");
 		return 0;
 	}
-	err = table__each(g->a->proc, &t, width, fn, g, &seen);
-	if (err == -EFAULT || (!err && seen != t.count)) {
-		mark_torn(g->s, "a table of blocks was changing");
+	err = table__each(gather->a->proc, &table, width, fn, gather, &seen);
+	if (err == -EFAULT || (!err && seen != table.count)) {
+		mark_torn(gather->s, "a table of blocks was changing");
 		err = 0;
 	}
 	return err;
 }
 
-static int read_maps(struct gather *g)
+/* Reads the maps of live blocks. */
+static int read_maps(struct gather *gather)
 {
-	size_t n = (size_t)g->l->field[F_NMAPS];
-	uint8_t *headers = malloc(n * TABLE_HEADER);
+	size_t n_maps = (size_t)gather->l->field[F_NMAPS];
+	uint8_t *headers = malloc(n_maps * TABLE_HEADER);
 	int err;
 
 	if (!headers)
 		return -ENOMEM;
-	err = proc__read(g->a->proc, g->a->object + (uint64_t)g->l->field[F_MAPS], headers,
-			 n * TABLE_HEADER);
+	err = proc__read(gather->a->proc, gather->a->object + (uint64_t)gather->l->field[F_MAPS],
+			 headers, n_maps * TABLE_HEADER);
 	if (err == -EFAULT)
 		err = -ESTALE;
-	for (size_t i = 0; i < n && !err; i++)
-		err = read_table(g, headers + i * TABLE_HEADER, MAP_ENTRY, on_mapped);
+	for (size_t i = 0; i < n_maps && !err; i++)
+		err = read_table(gather, headers + i * TABLE_HEADER, MAP_ENTRY, on_mapped);
 	free(headers);
 	return err;
 }
 
 /* Reads the tables of live and pending blocks from the windows, which may be outdated by now. */
-static int read_active(struct gather *g)
+static int read_active(struct gather *gather)
 {
-	size_t off = (size_t)g->l->field[F_ACTIVE];
+	size_t off = (size_t)gather->l->field[F_ACTIVE];
 	int err = 0;
 
-	for (size_t i = 0; i < g->s->devices.n && !err; i++) {
-		const struct device *d = &g->s->devices.v[i];
+	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
+		const struct device *device = &gather->s->devices.v[i];
 
-		if (off + TABLE_HEADER > d->len)
+		if (off + TABLE_HEADER > device->len)
 			return -ESTALE;
-		err = read_table(g, d->window + off, SET_ENTRY, on_active);
+		err = read_table(gather, device->window + off, SET_ENTRY, on_active);
 	}
 	return err;
 }
 
 /* Reads the cached blocks from the sets of all pools. */
-static int read_sets(struct gather *g)
+static int read_sets(struct gather *gather)
 {
 	struct addrs found = { 0 };
 	bool changing = false;
 	int err;
 
-	err = cudaalloc_mem__tree_values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees,
-					 MAX_BLOCKS, &found, &changing);
+	err = cudaalloc_mem__tree_values(gather->a->proc, gather->s->pools.trees,
+					 gather->s->pools.ntrees, MAX_BLOCKS, &found, &changing);
 	if (changing)
-		mark_torn(g->s, "a set of blocks was changing");
+		mark_torn(gather->s, "a set of blocks was changing");
 	for (size_t i = 0; i < found.n && !err; i++)
-		err = addrs__add(&g->at, found.v[i]);
+		err = addrs__add(&gather->at, found.v[i]);
 	addrs__free(&found);
 	return err;
 }
@@ -219,217 +221,220 @@ static int read_sets(struct gather *g)
 /* ---- Blocks ---- */
 
 /* Adds a Block, or another origin of the last one. pointer: with its origin in the low bits. */
-static void add_raw(struct pass *s, uint64_t pointer)
+static void add_raw(struct pass *pass, uint64_t pointer)
 {
-	struct raw *last = s->n ? &s->v[s->n - 1] : NULL;
+	struct raw *last = pass->n ? &pass->v[pass->n - 1] : NULL;
 	uint64_t at = pointer & ~(uint64_t)FROM_MASK;
 
 	if (!last || last->at != at) {
-		last = &s->v[s->n++];
+		last = &pass->v[pass->n++];
 		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK };
 	}
 	last->active |= (pointer & FROM_ACTIVE) != 0;
 }
 
-/* Whether the fields of a Block in a known pool are possible. */
-static bool in_range(const struct raw *b)
+/* True if the fields of a Block in a known pool are possible. */
+static bool in_range(const struct raw *raw)
 {
-	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 ||
-	    b->ptr % POINTER_ALIGN)
+	if (!raw->ptr || !raw->size || raw->size % 512 || raw->size >> 48 || raw->ptr >> 56 ||
+	    raw->ptr % POINTER_ALIGN)
 		return false;
-	if (b->allocated > 1 || b->mapped > 1 || b->device != b->pool->device)
+	if (raw->allocated > 1 || raw->mapped > 1 || raw->device != raw->pool->device)
 		return false;
-	if ((b->prev && !pointer_like(b->prev)) || (b->next && !pointer_like(b->next)))
+	if ((raw->prev && !pointer_like(raw->prev)) || (raw->next && !pointer_like(raw->next)))
 		return false;
-	return !b->allocated || (b->mapped && b->requested && b->requested <= b->size);
+	return !raw->allocated || (raw->mapped && raw->requested && raw->requested <= raw->size);
 }
 
-/* Parses a Block at w; NULL: it is unreadable and stays invalid. */
-static int on_block(void *ctx, size_t i, const uint8_t *w)
+/* Parses a Block at words; NULL: it is unreadable and stays invalid. */
+static int on_block(void *ctx, size_t i, const uint8_t *words)
 {
-	struct gather *g = ctx;
-	const int *f = g->l->field;
-	struct raw *b = &g->s->v[i];
+	struct gather *gather = ctx;
+	const int *field = gather->l->field;
+	struct raw *raw = &gather->s->v[i];
 
-	if (!w)
+	if (!words)
 		return 0;
-	b->ptr = proc__word(w + f[F_PTR]);
-	b->size = proc__word(w + f[F_SIZE]);
-	b->requested = proc__word(w + f[F_REQUESTED]);
-	b->pool_at = proc__word(w + f[F_POOL]);
-	b->stream = proc__word(w + f[F_STREAM]);
-	b->prev = proc__word(w + f[F_PREV]);
-	b->next = proc__word(w + f[F_NEXT]);
-	b->device = w[f[F_DEVICE]];
-	b->allocated = w[f[F_ALLOCATED]];
-	b->mapped = w[f[F_ALLOCATED] + 1];
-	b->pool = pools__find(&g->s->pools, b->pool_at);
-	b->valid = b->pool && in_range(b);
+	raw->ptr = proc__word(words + field[F_PTR]);
+	raw->size = proc__word(words + field[F_SIZE]);
+	raw->requested = proc__word(words + field[F_REQUESTED]);
+	raw->pool_at = proc__word(words + field[F_POOL]);
+	raw->stream = proc__word(words + field[F_STREAM]);
+	raw->prev = proc__word(words + field[F_PREV]);
+	raw->next = proc__word(words + field[F_NEXT]);
+	raw->device = words[field[F_DEVICE]];
+	raw->allocated = words[field[F_ALLOCATED]];
+	raw->mapped = words[field[F_ALLOCATED] + 1];
+	raw->pool = pools__find(&gather->s->pools, raw->pool_at);
+	raw->valid = raw->pool && in_range(raw);
 	return 0;
 }
 
-static int read_blocks(struct gather *g)
+/* Reads the Blocks at all addresses that were found. */
+static int read_blocks(struct gather *gather)
 {
-	struct pass *s = g->s;
-	uint64_t *at = malloc(s->n * sizeof(*at) + 1);
+	struct pass *pass = gather->s;
+	uint64_t *at = malloc(pass->n * sizeof(*at) + 1);
 	int err;
 
 	if (!at)
 		return -ENOMEM;
-	for (size_t i = 0; i < s->n; i++)
-		at[i] = s->v[i].at;
-	err = cudaalloc_mem__read_items(g->a->proc, at, s->n, g->block_len, on_block, g);
+	for (size_t i = 0; i < pass->n; i++)
+		at[i] = pass->v[i].at;
+	err = cudaalloc_mem__read_items(gather->a->proc, at, pass->n, gather->block_len, on_block,
+					gather);
 	free(at);
 	return err;
 }
 
 /* Index of the Block at an address, or NO_BLOCK. */
-static uint32_t find_block(const struct pass *s, uint64_t at)
+static uint32_t find_block(const struct pass *pass, uint64_t at)
 {
-	size_t low = 0, high = s->n;
+	size_t low = 0, high = pass->n;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
 
-		if (s->v[mid].at < at)
+		if (pass->v[mid].at < at)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return low < s->n && s->v[low].at == at ? (uint32_t)low : NO_BLOCK;
+	return low < pass->n && pass->v[low].at == at ? (uint32_t)low : NO_BLOCK;
 }
 
 /* Adds the addresses of Blocks that links lead to and that were not found yet. Returns their
  * number, or -errno. */
-static long add_linked(struct gather *g)
+static long add_linked(struct gather *gather)
 {
-	struct pass *s = g->s;
-	size_t before = g->at.n;
+	struct pass *pass = gather->s;
+	size_t before = gather->at.n;
 	int err = 0;
 
-	for (size_t i = 0; i < s->n && !err; i++) {
-		const struct raw *b = &s->v[i];
+	for (size_t i = 0; i < pass->n && !err; i++) {
+		const struct raw *raw = &pass->v[i];
 
-		if (!b->valid)
+		if (!raw->valid)
 			continue;
-		if (b->next && find_block(s, b->next) == NO_BLOCK)
-			err = addrs__add(&g->at, b->next);
-		if (!err && b->prev && find_block(s, b->prev) == NO_BLOCK)
-			err = addrs__add(&g->at, b->prev);
+		if (raw->next && find_block(pass, raw->next) == NO_BLOCK)
+			err = addrs__add(&gather->at, raw->next);
+		if (!err && raw->prev && find_block(pass, raw->prev) == NO_BLOCK)
+			err = addrs__add(&gather->at, raw->prev);
 	}
-	return err ? err : (long)(g->at.n - before);
+	return err ? err : (long)(gather->at.n - before);
 }
 
 /* Reads all Blocks, then those that only their links lead to. */
-static int collect_blocks(struct gather *g)
+static int collect_blocks(struct gather *gather)
 {
-	struct pass *s = g->s;
+	struct pass *pass = gather->s;
 	long more = 0;
 	int err;
 
 	for (int round = 0; round < LINK_ROUNDS; round++) {
-		addrs__sort(&g->at);
-		free(s->v);
-		s->v = calloc(g->at.n + 1, sizeof(*s->v));
-		if (!s->v)
+		addrs__sort(&gather->at);
+		free(pass->v);
+		pass->v = calloc(gather->at.n + 1, sizeof(*pass->v));
+		if (!pass->v)
 			return -ENOMEM;
-		s->n = 0;
-		for (size_t i = 0; i < g->at.n; i++)
-			add_raw(s, g->at.v[i]);
-		err = read_blocks(g);
+		pass->n = 0;
+		for (size_t i = 0; i < gather->at.n; i++)
+			add_raw(pass, gather->at.v[i]);
+		err = read_blocks(gather);
 		if (err)
 			return err;
-		more = add_linked(g);
+		more = add_linked(gather);
 		if (more <= 0)
 			break;
 		/* a block is in a set or a table, except while it moves between them */
-		mark_torn(g->s, "a block was in none of the tables");
+		mark_torn(gather->s, "a block was in none of the tables");
 	}
 	return more < 0 ? (int)more : 0;
 }
 
 /* Flags the blocks that the map has under their own address. */
-static void match_keys(struct gather *g)
+static void match_keys(struct gather *gather)
 {
-	struct pass *s = g->s;
+	struct pass *pass = gather->s;
 	uint32_t i;
 
-	for (size_t k = 0; k + 1 < g->keys.n; k += 2) {
-		i = find_block(s, g->keys.v[k + 1] & ~(uint64_t)FROM_MASK);
-		if (i != NO_BLOCK && s->v[i].valid && s->v[i].ptr == g->keys.v[k])
-			s->v[i].mapkey = true;
+	for (size_t k = 0; k + 1 < gather->keys.n; k += 2) {
+		i = find_block(pass, gather->keys.v[k + 1] & ~(uint64_t)FROM_MASK);
+		if (i != NO_BLOCK && pass->v[i].valid && pass->v[i].ptr == gather->keys.v[k])
+			pass->v[i].mapkey = true;
 	}
 }
 
 /* Finds the indexes of each block's neighbours. */
 static void link_blocks(struct gather *g)
 {
-	struct pass *s = g->s;
+	struct pass *pass = g->s;
 
-	for (size_t i = 0; i < s->n; i++) {
-		struct raw *b = &s->v[i];
+	for (size_t i = 0; i < pass->n; i++) {
+		struct raw *raw = &pass->v[i];
 
-		if (!b->valid)
+		if (!raw->valid)
 			continue;
-		b->previ = b->prev ? find_block(s, b->prev) : NO_BLOCK;
-		b->nexti = b->next ? find_block(s, b->next) : NO_BLOCK;
+		raw->previ = raw->prev ? find_block(pass, raw->prev) : NO_BLOCK;
+		raw->nexti = raw->next ? find_block(pass, raw->next) : NO_BLOCK;
 	}
 }
 
 /* Bytes of a Block up to the end of its last field. */
-static size_t block_len(const struct layout *l)
+static size_t block_len(const struct layout *layout)
 {
 	int end = 0;
 
 	for (int i = F_DEVICE; i < F_NR; i++)
-		end = l->field[i] + 8 > end ? l->field[i] + 8 : end;
+		end = layout->field[i] + 8 > end ? layout->field[i] + 8 : end;
 	return (size_t)end;
 }
 
-static int gather_all(struct gather *g)
+/* Reads the allocator's totals before and after all of its tables and Blocks. */
+static int gather_all(struct gather *gather)
 {
-	int err = totals_before(g) ?: read_maps(g);
+	int err = totals_before(gather) ?: read_maps(gather);
 
 	if (err)
 		return err;
-	err = read_active(g) ?: read_sets(g);
+	err = read_active(gather) ?: read_sets(gather);
 	if (err)
 		return err;
-	return collect_blocks(g) ?: totals_after(g);
+	return collect_blocks(gather) ?: totals_after(gather);
 }
 
-static void free_pass(struct pass *s)
+static void free_pass(struct pass *pass)
 {
-	free(s->v);
-	free(s->state);
-	devices__free(&s->devices);
-	pools__free(&s->pools);
-	memset(s, 0, sizeof(*s));
+	free(pass->v);
+	free(pass->state);
+	devices__free(&pass->devices);
+	pools__free(&pass->pools);
+	memset(pass, 0, sizeof(*pass));
 }
 
 /* Reads the allocator once into *ret; free_pass() must follow on success. */
-static int run_pass(const struct cudaalloc *a, const struct layout *l, struct pass *ret)
+static int run_pass(const struct cudaalloc *alloc, const struct layout *layout, struct pass *ret)
 {
-	struct gather g = { .a = a, .l = l, .s = ret, .block_len = block_len(l) };
+	struct gather gather = { .a = alloc, .l = layout, .s = ret, .block_len = block_len(layout) };
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
-	err = devices__read(a, l, &ret->devices);
+	err = devices__read(alloc, layout, &ret->devices);
 	if (err)
 		return err;
-	err = devices__pools(a, l, &ret->devices, &ret->pools);
+	err = devices__pools(alloc, layout, &ret->devices, &ret->pools);
 	if (err == 1)
 		mark_torn(ret, "a set of blocks was changing");
 	if (err >= 0) {
 		ret->state = calloc(ret->devices.n, sizeof(*ret->state));
-		err = ret->state ? gather_all(&g) : -ENOMEM;
+		err = ret->state ? gather_all(&gather) : -ENOMEM;
 	}
 	if (!err) {
-		match_keys(&g);
-		link_blocks(&g);
+		match_keys(&gather);
+		link_blocks(&gather);
 	}
-	addrs__free(&g.at);
-	addrs__free(&g.keys);
+	addrs__free(&gather.at);
+	addrs__free(&gather.keys);
 	if (err)
 		free_pass(ret);
 	return err;
@@ -456,65 +461,69 @@ struct build {
 
 /* ---- stretches ---- */
 
-static void add_block(struct build *b, struct stretch *st, uint32_t i)
+static void add_block(struct build *build, struct stretch *st, uint32_t i)
 {
-	struct raw *r = &b->s->v[i];
+	struct raw *raw = &build->s->v[i];
 
-	r->reached = true;
-	b->order[b->norder++] = i;
+	raw->reached = true;
+	build->order[build->norder++] = i;
 	st->n++;
-	if (r->ptr + r->size > st->end)
-		st->end = r->ptr + r->size;
+	if (raw->ptr + raw->size > st->end)
+		st->end = raw->ptr + raw->size;
 }
 
-static struct stretch *begin_stretch(struct build *b, uint32_t i)
+/* Begins a stretch of adjacent blocks with block i. */
+static struct stretch *begin_stretch(struct build *build, uint32_t i)
 {
-	struct stretch *st = &b->v[b->n++];
-	const struct raw *r = &b->s->v[i];
+	struct stretch *st = &build->v[build->n++];
+	const struct raw *raw = &build->s->v[i];
 
-	*st = (struct stretch){ .addr = r->ptr, .end = r->ptr, .pool = r->pool, .first = b->norder };
-	add_block(b, st, i);
+	*st = (struct stretch){
+		.addr = raw->ptr, .end = raw->ptr, .pool = raw->pool, .first = build->norder
+	};
+	add_block(build, st, i);
 	return st;
 }
 
-/* Whether the block is the first of a segment: no previous block, or an unmapped one. */
-static bool is_head(const struct pass *s, uint32_t i)
+/* True if the block is the first of a segment: no previous block, or an unmapped one. */
+static bool is_head(const struct pass *pass, uint32_t i)
 {
-	const struct raw *r = &s->v[i], *prev;
+	const struct raw *raw = &pass->v[i], *prev;
 
-	if (!r->prev)
+	if (!raw->prev)
 		return true;
-	if (r->previ == NO_BLOCK)
+	if (raw->previ == NO_BLOCK)
 		return false;
-	prev = &s->v[r->previ];
-	return prev->valid && !prev->mapped && prev->nexti == i && prev->ptr + prev->size == r->ptr;
+	prev = &pass->v[raw->previ];
+	return prev->valid && !prev->mapped && prev->nexti == i &&
+	       prev->ptr + prev->size == raw->ptr;
 }
 
 /* Follows the links from the head of a segment while both neighbours agree. */
-static void walk_segment(struct build *b, uint32_t head)
+static void walk_segment(struct build *build, uint32_t head)
 {
-	struct stretch *st = begin_stretch(b, head);
-	struct raw *v = b->s->v;
+	struct stretch *st = begin_stretch(build, head);
+	struct raw *raws = build->s->v;
 	uint32_t i = head, next;
 
-	st->expandable = v[head].prev != 0;
+	st->expandable = raws[head].prev != 0;
 	for (;;) {
-		if (!v[i].next) {
+		if (!raws[i].next) {
 			st->whole = true;
 			return;
 		}
-		next = v[i].nexti;
-		if (next == NO_BLOCK || !v[next].valid || v[next].previ != i ||
-		    v[next].ptr != st->end || v[next].pool != st->pool ||
-		    v[next].stream != v[i].stream)
+		next = raws[i].nexti;
+		if (next == NO_BLOCK || !raws[next].valid || raws[next].previ != i ||
+		    raws[next].ptr != st->end || raws[next].pool != st->pool ||
+		    raws[next].stream != raws[i].stream)
 			return;
-		if (!v[next].mapped) {
+		if (!raws[next].mapped) {
 			st->whole = st->expandable = true;
 			return;
 		}
-		if (v[next].reached)
+		if (raws[next].reached)
 			return;
-		add_block(b, st, next);
+		add_block(build, st, next);
 		i = next;
 	}
 }
@@ -530,28 +539,28 @@ static int by_ptr(const void *x, const void *y, void *arg)
 }
 
 /* Groups the blocks that no head leads to, by address. */
-static int group_unreached(struct build *b)
+static int group_unreached(struct build *build)
 {
-	uint32_t *rest = malloc(b->s->n * sizeof(*rest) + 1);
+	uint32_t *rest = malloc(build->s->n * sizeof(*rest) + 1);
 	struct stretch *st = NULL;
-	struct raw *v = b->s->v;
+	struct raw *raws = build->s->v;
 	size_t n = 0;
 
 	if (!rest)
 		return -ENOMEM;
-	for (size_t i = 0; i < b->s->n; i++) {
-		if (v[i].valid && v[i].mapped && !v[i].reached)
+	for (size_t i = 0; i < build->s->n; i++) {
+		if (raws[i].valid && raws[i].mapped && !raws[i].reached)
 			rest[n++] = (uint32_t)i;
 	}
 	if (n) {
-		mark_torn(b->s, "links between blocks were changing");
-		qsort_r(rest, n, sizeof(*rest), by_ptr, v);
+		mark_torn(build->s, "links between blocks were changing");
+		qsort_r(rest, n, sizeof(*rest), by_ptr, raws);
 	}
 	for (size_t i = 0; i < n; i++) {
-		if (st && st->pool == v[rest[i]].pool && v[rest[i]].ptr <= st->end)
-			add_block(b, st, rest[i]);
+		if (st && st->pool == raws[rest[i]].pool && raws[rest[i]].ptr <= st->end)
+			add_block(build, st, rest[i]);
 		else
-			st = begin_stretch(b, rest[i]);
+			st = begin_stretch(build, rest[i]);
 	}
 	free(rest);
 	return 0;
@@ -567,39 +576,39 @@ static int by_addr(const void *x, const void *y)
 }
 
 /* Follows the links from each segment's first block, then groups the rest; sorts by address. */
-static int make_stretches(struct build *b)
+static int make_stretches(struct build *build)
 {
 	int err;
 
-	for (uint32_t i = 0; i < b->s->n; i++) {
-		const struct raw *r = &b->s->v[i];
+	for (uint32_t i = 0; i < build->s->n; i++) {
+		const struct raw *r = &build->s->v[i];
 
-		if (r->valid && r->mapped && !r->reached && is_head(b->s, i))
-			walk_segment(b, i);
+		if (r->valid && r->mapped && !r->reached && is_head(build->s, i))
+			walk_segment(build, i);
 	}
-	for (size_t i = 0; i < b->n; i++) {
-		if (!b->v[i].whole)
-			mark_torn(b->s, "links between blocks were changing");
+	for (size_t i = 0; i < build->n; i++) {
+		if (!build->v[i].whole)
+			mark_torn(build->s, "links between blocks were changing");
 	}
-	err = group_unreached(b);
-	if (!err && b->n)
-		qsort(b->v, b->n, sizeof(*b->v), by_addr);
+	err = group_unreached(build);
+	if (!err && build->n)
+		qsort(build->v, build->n, sizeof(*build->v), by_addr);
 	return err;
 }
 
 /* ---- segments ---- */
 
 /* Merges overlapping stretches: their parts were read at different times. */
-static void make_segments(struct build *b, struct cudaalloc_state *ret)
+static void make_segments(struct build *build, struct cudaalloc_state *ret)
 {
 	struct cuda_segment *last = NULL;
 	const struct pool *pool = NULL;
 
-	for (size_t i = 0; i < b->n; i++) {
-		struct stretch *st = &b->v[i];
+	for (size_t i = 0; i < build->n; i++) {
+		struct stretch *st = &build->v[i];
 
 		if (last && st->addr < last->addr + last->size) {
-			mark_torn(b->s, "segments were changing");
+			mark_torn(build->s, "segments were changing");
 			st->segment = NO_BLOCK;
 			/* Two overlapping segments are of different pools, so one of them no longer
 			 * exists. Keep the first one. */
@@ -619,7 +628,7 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 					       .device = pool->device,
 					       .pool = { pool->id[0], pool->id[1] },
 					       .small = pool->small,
-					       .stream = b->s->v[b->order[st->first]].stream,
+					       .stream = build->s->v[build->order[st->first]].stream,
 					       .expandable = st->expandable,
 					       .whole = st->whole };
 	}
@@ -635,7 +644,7 @@ static bool is_live(const struct raw *r)
 
 /* Drops overlapping blocks in a segment whose parts were read at different times. A live block wins
  * over others; two live blocks are both dropped. */
-static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
+static size_t drop_overlaps(const struct raw *raws, uint32_t *order, size_t n)
 {
 	bool *drop = calloc(n + 1, sizeof(*drop));
 	size_t kept = 0, last = 0;
@@ -643,15 +652,16 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 	if (!drop)
 		return 0; /* out of memory: drop all, because any block may overlap another */
 	for (size_t i = 1; i < n; i++) {
-		const struct raw *a = &v[order[last]], *c = &v[order[i]];
+		const struct raw *kept_block = &raws[order[last]], *block = &raws[order[i]];
 
-		if (c->ptr < a->ptr + a->size) {
-			if (is_live(c) && is_live(a))
+		if (block->ptr < kept_block->ptr + kept_block->size) {
+			if (is_live(block) && is_live(kept_block))
 				drop[i] = drop[last] = true;
 			else
-				drop[is_live(c) ? last : i] = true;
+				drop[is_live(block) ? last : i] = true;
 		}
-		if (c->ptr + c->size > a->ptr + a->size || (drop[last] && !drop[i]))
+		if (block->ptr + block->size > kept_block->ptr + kept_block->size ||
+		    (drop[last] && !drop[i]))
 			last = i;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -663,66 +673,68 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 }
 
 /* Adds a block to the result, unless it is not certain whether it is live. */
-static void emit_block(struct build *b, const struct raw *r, uint32_t segment,
+static void emit_block(struct build *build, const struct raw *raw, uint32_t segment,
 		       struct cudaalloc_state *ret)
 {
 	struct cuda_block *out;
 
-	if (r->allocated && !r->mapkey) {
-		mark_torn(b->s, "a block was being handed out");
+	if (raw->allocated && !raw->mapkey) {
+		mark_torn(build->s, "a block was being handed out");
 		return; /* allocated, but not in the map: uncertain */
 	}
-	if (r->allocated != (r->active && r->mapkey))
-		mark_torn(b->s, "a block was being handed out or freed");
+	if (raw->allocated != (raw->active && raw->mapkey))
+		mark_torn(build->s, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
-	*out = (struct cuda_block){ .addr = r->ptr,
-				    .size = r->size,
-				    .stream = r->stream,
+	*out = (struct cuda_block){ .addr = raw->ptr,
+				    .size = raw->size,
+				    .stream = raw->stream,
 				    .segment = segment,
-				    .device = r->device };
-	if (r->allocated)
+				    .device = raw->device };
+	if (raw->allocated)
 		out->state = CUDA_BLOCK_LIVE;
 	else
-		out->state = r->active ? CUDA_BLOCK_PENDING : CUDA_BLOCK_CACHED;
+		out->state = raw->active ? CUDA_BLOCK_PENDING : CUDA_BLOCK_CACHED;
 	if (out->state != CUDA_BLOCK_CACHED)
-		out->requested = r->requested <= r->size ? r->requested : r->size;
+		out->requested = raw->requested <= raw->size ? raw->requested : raw->size;
 }
 
 /* Adds the blocks of each segment; its stretches are adjacent in v. */
-static void emit_blocks(struct build *b, struct cudaalloc_state *ret)
+static void emit_blocks(struct build *build, struct cudaalloc_state *ret)
 {
-	uint32_t *sorted = malloc(b->norder * sizeof(*sorted) + 1);
+	uint32_t *sorted = malloc(build->norder * sizeof(*sorted) + 1);
 	size_t i = 0, n, first;
 
 	if (!sorted) {
-		mark_torn(b->s, "out of memory");
+		mark_torn(build->s, "out of memory");
 		return;
 	}
-	while (i < b->n) {
-		uint32_t segment = b->v[i].segment;
-		struct cuda_segment *seg;
+	while (i < build->n) {
+		uint32_t segment = build->v[i].segment;
+		struct cuda_segment *to;
 
 		if (segment == NO_BLOCK) {
 			i++;
 			continue;
 		}
-		seg = &ret->segments[segment];
-		for (n = 0; i < b->n && (b->v[i].segment == segment || b->v[i].segment == NO_BLOCK);
+		to = &ret->segments[segment];
+		for (n = 0; i < build->n &&
+			    (build->v[i].segment == segment || build->v[i].segment == NO_BLOCK);
 		     i++) {
-			if (b->v[i].segment == NO_BLOCK)
+			if (build->v[i].segment == NO_BLOCK)
 				continue;
-			memcpy(sorted + n, b->order + b->v[i].first, b->v[i].n * sizeof(*sorted));
-			n += b->v[i].n;
+			memcpy(sorted + n, build->order + build->v[i].first,
+			       build->v[i].n * sizeof(*sorted));
+			n += build->v[i].n;
 		}
-		if (!seg->whole) {
-			qsort_r(sorted, n, sizeof(*sorted), by_ptr, b->s->v);
-			n = drop_overlaps(b->s->v, sorted, n);
+		if (!to->whole) {
+			qsort_r(sorted, n, sizeof(*sorted), by_ptr, build->s->v);
+			n = drop_overlaps(build->s->v, sorted, n);
 		}
 		first = ret->nblocks;
 		for (size_t k = 0; k < n; k++)
-			emit_block(b, &b->s->v[sorted[k]], segment, ret);
-		seg->first = (uint32_t)first;
-		seg->nblocks = (uint32_t)(ret->nblocks - first);
+			emit_block(build, &build->s->v[sorted[k]], segment, ret);
+		to->first = (uint32_t)first;
+		to->nblocks = (uint32_t)(ret->nblocks - first);
 	}
 	free(sorted);
 }
@@ -733,42 +745,44 @@ struct sums {
 	uint64_t live, count, active, requested, mapped;
 };
 
+/* Adds the blocks to the sums of their devices. */
 static void add_up(const struct cudaalloc_state *st, struct sums *sums)
 {
 	for (size_t i = 0; i < st->nblocks; i++) {
-		const struct cuda_block *b = &st->blocks[i];
-		struct sums *d = &sums[b->device];
+		const struct cuda_block *block = &st->blocks[i];
+		struct sums *sum = &sums[block->device];
 
-		if (b->state == CUDA_BLOCK_LIVE) {
-			d->live += b->size;
-			d->count++;
+		if (block->state == CUDA_BLOCK_LIVE) {
+			sum->live += block->size;
+			sum->count++;
 		}
-		if (b->state != CUDA_BLOCK_CACHED) {
-			d->active += b->size;
-			d->requested += b->requested;
+		if (block->state != CUDA_BLOCK_CACHED) {
+			sum->active += block->size;
+			sum->requested += block->requested;
 		}
-		d->mapped += b->size;
+		sum->mapped += block->size;
 	}
 }
 
 /* Reason why a device's blocks do not match its totals; "": they match. */
-static const char *find_mismatch(const struct cuda_device_state *d, const struct sums *sum)
+static const char *find_mismatch(const struct cuda_device_state *device, const struct sums *sum)
 {
-	const struct cuda_totals *t = &d->after;
+	const struct cuda_totals *totals = &device->after;
 
-	if (memcmp(&d->before, t, sizeof(*t)))
+	if (memcmp(&device->before, totals, sizeof(*totals)))
 		return "the allocator's totals moved";
-	if (sum->live != t->allocated || sum->count != t->count)
+	if (sum->live != totals->allocated || sum->count != totals->count)
 		return "the blocks do not add up to the allocated total";
-	if (sum->mapped != t->reserved)
+	if (sum->mapped != totals->reserved)
 		return "the segments do not add up to the reserved total";
-	if (d->more_known && (sum->active != t->active || sum->requested != t->requested))
+	if (device->more_known &&
+	    (sum->active != totals->active || sum->requested != totals->requested))
 		return "the blocks do not add up to the requested total";
 	return "";
 }
 
 /* Sets for each device, and for all, whether the result is consistent and why not. */
-static void set_consistency(struct build *b, struct cudaalloc_state *st)
+static void set_consistency(struct build *build, struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
 
@@ -776,55 +790,55 @@ static void set_consistency(struct build *b, struct cudaalloc_state *st)
 	st->consistent = true;
 	st->why = "";
 	for (size_t i = 0; i < st->ndevices; i++) {
-		struct cuda_device_state *d = &st->devices[i];
+		struct cuda_device_state *device = &st->devices[i];
 
-		d->why = find_mismatch(d, &sums[i]);
-		if (!d->why[0] && b->s->torn)
-			d->why = b->s->torn;
-		d->consistent = !d->why[0];
-		if (st->consistent && !d->consistent) {
+		device->why = find_mismatch(device, &sums[i]);
+		if (!device->why[0] && build->s->torn)
+			device->why = build->s->torn;
+		device->consistent = !device->why[0];
+		if (st->consistent && !device->consistent) {
 			st->consistent = false;
-			st->why = d->why;
+			st->why = device->why;
 		}
 	}
 }
 
-/* Makes the result from the Blocks of a pass; it takes over s->state. 0, -ENOMEM. */
-static int build_state(struct pass *s, struct cudaalloc_state *ret)
+/* Makes the result from the Blocks of a pass; it takes over pass->state. 0, -ENOMEM. */
+static int build_state(struct pass *pass, struct cudaalloc_state *ret)
 {
-	struct build b = { .s = s };
+	struct build build = { .s = pass };
 	struct cudaalloc_state st = { 0 };
 	int err = -ENOMEM;
 
-	b.order = malloc(s->n * sizeof(*b.order) + 1);
-	b.v = malloc(s->n * sizeof(*b.v) + 1);
-	if (!b.order || !b.v)
+	build.order = malloc(pass->n * sizeof(*build.order) + 1);
+	build.v = malloc(pass->n * sizeof(*build.v) + 1);
+	if (!build.order || !build.v)
 		goto out;
-	for (size_t i = 0; i < s->n; i++) {
-		if (!s->v[i].valid)
-			mark_torn(s, "a block could not be read");
+	for (size_t i = 0; i < pass->n; i++) {
+		if (!pass->v[i].valid)
+			mark_torn(pass, "a block could not be read");
 	}
-	err = make_stretches(&b);
+	err = make_stretches(&build);
 	if (err)
 		goto out;
 	err = -ENOMEM;
-	st.segments = malloc(b.n * sizeof(*st.segments) + 1);
-	st.blocks = malloc(b.norder * sizeof(*st.blocks) + 1);
+	st.segments = malloc(build.n * sizeof(*st.segments) + 1);
+	st.blocks = malloc(build.norder * sizeof(*st.blocks) + 1);
 	if (!st.segments || !st.blocks)
 		goto out;
-	make_segments(&b, &st);
-	emit_blocks(&b, &st);
-	st.devices = s->state;
-	st.ndevices = s->devices.n;
-	s->state = NULL;
-	set_consistency(&b, &st);
+	make_segments(&build, &st);
+	emit_blocks(&build, &st);
+	st.devices = pass->state;
+	st.ndevices = pass->devices.n;
+	pass->state = NULL;
+	set_consistency(&build, &st);
 	*ret = st;
 	memset(&st, 0, sizeof(st));
 	err = 0;
 out:
 	cudaalloc_state__free(&st);
-	free(b.order);
-	free(b.v);
+	free(build.order);
+	free(build.v);
 	return err;
 }
 
@@ -838,23 +852,23 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 
 /* Finds active_bytes, then requested_bytes: the first StatArrays that equal the blocks' sums on all
  * devices. */
-static void find_more_stats(struct cudaalloc *a, const struct layout *l, const struct pass *s,
-			    const struct cudaalloc_state *st)
+static void find_more_stats(struct cudaalloc *alloc, const struct layout *layout,
+			    const struct pass *pass, const struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
-	const int *f = l->field;
+	const int *field = layout->field;
 	struct stat_array array;
 	int active = -1;
 
 	add_up(st, sums);
-	for (int off = f[F_STATS] + STATS_NR * (int)STAT_ARRAY; off + (int)STAT_ARRAY <= f[F_LARGE];
-	     off += 8) {
+	for (int off = field[F_STATS] + STATS_NR * (int)STAT_ARRAY;
+	     off + (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
 		bool fits = true, any = false;
 
-		for (size_t d = 0; d < s->devices.n && fits; d++) {
+		for (size_t d = 0; d < pass->devices.n && fits; d++) {
 			uint64_t want = active < 0 ? sums[d].active : sums[d].requested;
 
-			stat_array__parse(s->devices.v[d].window + off, &array);
+			stat_array__parse(pass->devices.v[d].window + off, &array);
 			fits = array.current[0] == want &&
 			       array.current[1] + array.current[2] == want && array.peak[0] >= want;
 			any = any || want;
@@ -862,8 +876,8 @@ static void find_more_stats(struct cudaalloc *a, const struct layout *l, const s
 		if (!fits || !any)
 			continue;
 		if (active >= 0) {
-			a->active_bytes = active;
-			a->requested_bytes = off;
+			alloc->active_bytes = active;
+			alloc->requested_bytes = off;
 			return;
 		}
 		active = off;
@@ -871,16 +885,17 @@ static void find_more_stats(struct cudaalloc *a, const struct layout *l, const s
 	}
 }
 
-int cudaalloc_state__read(struct cudaalloc *a, const struct layout *l, struct cudaalloc_state *ret)
+int cudaalloc_state__read(struct cudaalloc *alloc, const struct layout *layout,
+			  struct cudaalloc_state *ret)
 {
-	struct pass s;
-	int err = run_pass(a, l, &s);
+	struct pass pass;
+	int err = run_pass(alloc, layout, &pass);
 
 	if (err)
 		return err;
-	err = build_state(&s, ret);
-	if (!err && ret->consistent && a->active_bytes < 0)
-		find_more_stats(a, l, &s, ret);
-	free_pass(&s);
+	err = build_state(&pass, ret);
+	if (!err && ret->consistent && alloc->active_bytes < 0)
+		find_more_stats(alloc, layout, &pass, ret);
+	free_pass(&pass);
 	return err;
 }

@@ -42,6 +42,7 @@ int nnmodules__is_type(struct pymem *m, uint64_t type)
 	return pytype__is_a(m, type, "Module", TORCH_MODULE);
 }
 
+/* Finds the class torch.nn.Module. -EBADMSG: another object has its name. */
 static int find_module_type(const struct python *py, uint64_t *type)
 {
 	uint64_t module;
@@ -59,22 +60,22 @@ static int find_module_type(const struct python *py, uint64_t *type)
 static int find_method_code(const struct python *py, uint64_t type, const char *name,
 			    uint64_t *code)
 {
-	const struct pylayout *l = python__layout(py);
-	uint64_t func, c;
-	struct pymem m;
+	const struct pylayout *layout = python__layout(py);
+	uint64_t func, found_code;
+	struct pymem mem;
 	uint32_t argc;
 	int err;
 
-	err = pyobj__type_attr(py, type, name, &func) ?: pyobj__func_code(py, func, &c);
+	err = pyobj__type_attr(py, type, name, &func) ?: pyobj__func_code(py, func, &found_code);
 	if (err)
 		return err;
-	pymem__init(&m, py, false);
-	err = pymem__read(&m, c + l->co_argcount, &argc, sizeof(argc));
+	pymem__init(&mem, py, false);
+	err = pymem__read(&mem, found_code + layout->co_argcount, &argc, sizeof(argc));
 	if (err)
 		return err;
 	if (!argc)
 		return -ENOENT;
-	*code = c;
+	*code = found_code;
 	return 0;
 }
 
@@ -118,16 +119,16 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 
 int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 {
-	const struct pylayout *l = python__layout(py);
+	const struct pylayout *layout = python__layout(py);
 	uint64_t type, call;
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
 	err = find_module_type(py, &type);
 	if (err)
 		return err;
-	pymem__init(&m, py, false);
-	err = pymem__u64(&m, type + l->tp_call, &call);
+	pymem__init(&mem, py, false);
+	err = pymem__u64(&mem, type + layout->tp_call, &call);
 	if (err)
 		return err;
 	if (!call)
@@ -139,17 +140,17 @@ int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 #define CODE_WORDS 16 /* words of a code object that are searched for its tuple of names */
 #define NAMES 64
 
-/* Whether a tuple of str objects has the name among its first NAMES items. */
-static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, const char *name)
+/* True if a tuple of str objects has the name among its first NAMES items. */
+static bool has_name(const struct python *py, struct pymem *mem, uint64_t tuple, const char *name)
 {
-	const struct pylayout *l = python__layout(py);
+	const struct pylayout *layout = python__layout(py);
 	uint64_t n, item;
 	char text[64];
 
-	if (pymem__u64(m, tuple + l->tuple_item - 8, &n))
+	if (pymem__u64(mem, tuple + layout->tuple_item - 8, &n))
 		return false;
 	for (uint64_t i = 0; i < n && i < NAMES; i++) {
-		if (pymem__u64(m, tuple + l->tuple_item + 8 * i, &item) ||
+		if (pymem__u64(mem, tuple + layout->tuple_item + 8 * i, &item) ||
 		    pyobj__str(py, item, text, sizeof(text)) < 0)
 			continue;
 		if (!strcmp(text, name))
@@ -158,60 +159,61 @@ static bool has_name(const struct python *py, struct pymem *m, uint64_t tuple, c
 	return false;
 }
 
-/* Whether one of the tuples in a code object has the name. */
-static bool uses_name(const struct python *py, struct pymem *m, uint64_t code, const char *name)
+/* True if one of the tuples in a code object has the name. */
+static bool uses_name(const struct python *py, struct pymem *mem, uint64_t code, const char *name)
 {
 	uint64_t words[CODE_WORDS], type;
 	char type_name[16];
 
-	if (pymem__read(m, code, words, sizeof(words)))
+	if (pymem__read(mem, code, words, sizeof(words)))
 		return false;
 	for (size_t i = 0; i < CODE_WORDS; i++) {
 		if (words[i] % 8 || pyobj__type(py, words[i], &type) ||
 		    pyobj__type_name(py, type, type_name, sizeof(type_name)) ||
 		    strcmp(type_name, "tuple"))
 			continue;
-		if (has_name(py, m, words[i], name))
+		if (has_name(py, mem, words[i], name))
 			return true;
 	}
 	return false;
 }
 
 /* Name of the function that Module._call_impl calls first. */
-static const char *first_called_name(const struct python *py, struct pymem *m)
+static const char *first_called_name(const struct python *py, struct pymem *mem)
 {
 	uint64_t type, code;
 
 	if (!find_module_type(py, &type) && !find_method_code(py, type, "_call_impl", &code) &&
-	    uses_name(py, m, code, IS_TRACING))
+	    uses_name(py, mem, code, IS_TRACING))
 		return IS_TRACING;
 	return TRACING_STATE;
 }
 
 int nnmodules__first_called(const struct python *py, uint64_t *addr, const char **name)
 {
-	const struct pylayout *l = python__layout(py);
+	const struct pylayout *layout = python__layout(py);
 	uint64_t module, function, self, record, text, impl;
 	char found_name[32] = "";
-	struct pymem m;
+	struct pymem mem;
 	int err;
 
-	pymem__init(&m, py, false);
-	*name = first_called_name(py, &m);
+	pymem__init(&mem, py, false);
+	*name = first_called_name(py, &mem);
 	err = pyobj__module(py, "torch._C", &module)
 		      ?: pyobj__module_attr(py, module, *name, &function);
 	if (err)
 		return err;
-	err = pymem__u64(&m, function + l->ob_type + M_SELF, &self)
-		      ?: pymem__u64(&m, self + l->ob_type + RECORD, &record);
+	err = pymem__u64(&mem, function + layout->ob_type + M_SELF, &self)
+		      ?: pymem__u64(&mem, self + layout->ob_type + RECORD, &record);
 	if (err)
 		return err;
-	err = pymem__u64(&m, record, &text) ?: pymem__read(&m, text, found_name, strlen(*name) + 1);
+	err = pymem__u64(&mem, record, &text)
+		      ?: pymem__read(&mem, text, found_name, strlen(*name) + 1);
 	if (err)
 		return err;
 	if (strcmp(found_name, *name))
 		return -EBADMSG;
-	err = pymem__u64(&m, record + RECORD_IMPL, &impl);
+	err = pymem__u64(&mem, record + RECORD_IMPL, &impl);
 	if (!err)
 		*addr = impl;
 	return err;
@@ -264,60 +266,60 @@ struct nnmodules {
 
 struct nnmodules *nnmodules__new(const struct python *py)
 {
-	struct nnmodules *n = calloc(1, sizeof(*n));
+	struct nnmodules *modules = calloc(1, sizeof(*modules));
 
-	if (!n)
+	if (!modules)
 		return NULL;
-	n->stray_at = map64__new();
-	n->prefix_at = map64__new();
-	if (!n->stray_at || !n->prefix_at) {
-		map64__free(n->stray_at);
-		map64__free(n->prefix_at);
-		free(n);
+	modules->stray_at = map64__new();
+	modules->prefix_at = map64__new();
+	if (!modules->stray_at || !modules->prefix_at) {
+		map64__free(modules->stray_at);
+		map64__free(modules->prefix_at);
+		free(modules);
 		errno = ENOMEM;
 		return NULL;
 	}
-	pymem__init(&n->m, py, true);
-	n->credit = SAVED_NS;
-	n->credit_at = clock__monotonic();
-	return n;
+	pymem__init(&modules->m, py, true);
+	modules->credit = SAVED_NS;
+	modules->credit_at = clock__monotonic();
+	return modules;
 }
 
-static void forget_strays(struct nnmodules *n)
+static void forget_strays(struct nnmodules *modules)
 {
-	for (size_t i = 0; i < n->nstrays; i++)
-		free(n->strays[i].name);
-	n->nstrays = 0;
-	map64__clear(n->stray_at);
+	for (size_t i = 0; i < modules->nstrays; i++)
+		free(modules->strays[i].name);
+	modules->nstrays = 0;
+	map64__clear(modules->stray_at);
 }
 
-static void forget_prefixes(struct nnmodules *n)
+static void forget_prefixes(struct nnmodules *modules)
 {
-	for (size_t i = 0; i < n->nprefixes; i++)
-		free(n->prefixes[i].text);
-	n->nprefixes = 0;
-	map64__clear(n->prefix_at);
+	for (size_t i = 0; i < modules->nprefixes; i++)
+		free(modules->prefixes[i].text);
+	modules->nprefixes = 0;
+	map64__clear(modules->prefix_at);
 }
 
-void nnmodules__free(struct nnmodules *n)
+void nnmodules__free(struct nnmodules *modules)
 {
-	if (!n)
+	if (!modules)
 		return;
-	for (size_t i = 0; i < n->nroots; i++)
-		nntree__free(n->roots[i].tree);
-	forget_strays(n);
-	map64__free(n->stray_at);
-	map64__free(n->models);
-	forget_prefixes(n);
-	map64__free(n->prefix_at);
-	free(n->prefixes);
-	pymem__fini(&n->m);
-	free(n);
+	for (size_t i = 0; i < modules->nroots; i++)
+		nntree__free(modules->roots[i].tree);
+	forget_strays(modules);
+	map64__free(modules->stray_at);
+	map64__free(modules->models);
+	forget_prefixes(modules);
+	map64__free(modules->prefix_at);
+	free(modules->prefixes);
+	pymem__fini(&modules->m);
+	free(modules);
 }
 
-/* Whether a module whose name was returned (marked) has another name in the later tree. Marks in
+/* True if a module whose name was returned (marked) has another name in the later tree. Marks in
  * that tree the modules that keep their names. */
-static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct nntree *later)
+static bool compare_trees(struct nnmodules *modules, const struct nntree *old, struct nntree *later)
 {
 	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(later));
 	bool changed = false;
@@ -330,7 +332,8 @@ static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct 
 		if (same_root &&
 		    nntree__find(later, old->nodes[i].addr, nntree__type(old, i), &j) &&
 		    !strcmp(nntree__class(old, i), nntree__class(later, j)) &&
-		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(later, j, n->name_b)))
+		    !strcmp(nntree__name(old, i, modules->name_a),
+			    nntree__name(later, j, modules->name_b)))
 			later->nodes[j].marked = 1;
 		else
 			changed = true;
@@ -338,427 +341,436 @@ static bool compare_trees(struct nnmodules *n, const struct nntree *old, struct 
 	return changed;
 }
 
-static bool any_marked(const struct nntree *t)
+static bool any_marked(const struct nntree *tree)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (t->nodes[i].marked)
+	for (size_t i = 0; i < tree->n; i++)
+		if (tree->nodes[i].marked)
 			return true;
 	return false;
 }
 
-static void drop_root(struct nnmodules *n, struct root *r)
+static void drop_root(struct nnmodules *modules, struct root *root)
 {
-	if (r->tree && any_marked(r->tree))
-		n->changed = true;
-	nntree__free(r->tree);
-	*r = n->roots[--n->nroots];
+	if (root->tree && any_marked(root->tree))
+		modules->changed = true;
+	nntree__free(root->tree);
+	*root = modules->roots[--modules->nroots];
 }
 
-static struct root *find_root(struct nnmodules *n, uint64_t addr)
+static struct root *find_root(struct nnmodules *modules, uint64_t addr)
 {
-	for (size_t i = 0; i < n->nroots; i++) {
-		if (n->roots[i].addr == addr) {
-			n->roots[i].used = ++n->uses;
-			return &n->roots[i];
+	for (size_t i = 0; i < modules->nroots; i++) {
+		if (modules->roots[i].addr == addr) {
+			modules->roots[i].used = ++modules->uses;
+			return &modules->roots[i];
 		}
 	}
 	return NULL;
 }
 
 /* Adds a root; drops the least recently used one if there is no room. */
-static struct root *add_root(struct nnmodules *n, uint64_t addr)
+static struct root *add_root(struct nnmodules *modules, uint64_t addr)
 {
-	struct root *r;
+	struct root *root;
 
-	if (n->nroots == MAX_ROOTS) {
-		struct root *oldest = &n->roots[0];
+	if (modules->nroots == MAX_ROOTS) {
+		struct root *oldest = &modules->roots[0];
 
-		for (size_t i = 1; i < n->nroots; i++)
-			if (n->roots[i].used < oldest->used)
-				oldest = &n->roots[i];
-		drop_root(n, oldest);
+		for (size_t i = 1; i < modules->nroots; i++)
+			if (modules->roots[i].used < oldest->used)
+				oldest = &modules->roots[i];
+		drop_root(modules, oldest);
 	}
-	r = &n->roots[n->nroots++];
-	*r = (struct root){ .addr = addr, .used = ++n->uses };
-	return r;
+	root = &modules->roots[modules->nroots++];
+	*root = (struct root){ .addr = addr, .used = ++modules->uses };
+	return root;
 }
 
-/* Whether the tree contains, below its root, a module that nnmodules__model() returned as its own
+/* True if the tree contains, below its root, a module that nnmodules__model() returned as its own
  * root. */
-static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
+static bool has_sole_root(const struct nnmodules *modules, const struct nntree *tree)
 {
 	size_t at;
 
-	for (size_t i = 0; i < n->nroots; i++) {
-		const struct root *r = &n->roots[i];
+	for (size_t i = 0; i < modules->nroots; i++) {
+		const struct root *r = &modules->roots[i];
 
-		if (r->sole && nntree__find(t, r->addr, r->type, &at) && at > 0)
+		if (r->sole && nntree__find(tree, r->addr, r->type, &at) && at > 0)
 			return true;
 	}
 	return false;
 }
 
 /* Reads a root's tree. Keeps the old one on failure, or if the new one may lack modules. */
-static int read_root(struct nnmodules *n, struct root *r)
+static int read_root(struct nnmodules *modules, struct root *root)
 {
 	uint64_t start = clock__monotonic(), end, cost;
-	struct nntree *t;
+	struct nntree *tree;
 	int err;
 
-	err = nntree__read(&n->m, r->addr, &t);
+	err = nntree__read(&modules->m, root->addr, &tree);
 	end = clock__monotonic();
 	cost = end - start;
-	n->credit -= cost < n->credit ? cost : n->credit;
-	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
+	modules->credit -= cost < modules->credit ? cost : modules->credit;
+	root->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
 	if (err)
 		return err;
-	if (r->tree && t->torn && nntree__type(t, 0) == r->type) {
-		nntree__free(t);
+	if (root->tree && tree->torn && nntree__type(tree, 0) == root->type) {
+		nntree__free(tree);
 		return 0;
 	}
-	if (r->tree && compare_trees(n, r->tree, t))
-		n->changed = true;
-	else if (!r->tree && has_sole_root(n, t))
-		n->urgent = true;
-	nntree__free(r->tree);
-	r->tree = t;
-	r->type = nntree__type(t, 0);
+	if (root->tree && compare_trees(modules, root->tree, tree))
+		modules->changed = true;
+	else if (!root->tree && has_sole_root(modules, tree))
+		modules->urgent = true;
+	nntree__free(root->tree);
+	root->tree = tree;
+	root->type = nntree__type(tree, 0);
 	return 0;
 }
 
 /* Adds up the reading time that is allowed by now. True: some is left. */
-static bool may_read(struct nnmodules *n)
+static bool may_read(struct nnmodules *modules)
 {
 	uint64_t now = clock__monotonic();
 
-	n->credit += (now - n->credit_at) / SHARE;
-	n->credit = n->credit < SAVED_NS ? n->credit : SAVED_NS;
-	n->credit_at = now;
-	return n->credit > 0;
+	modules->credit += (now - modules->credit_at) / SHARE;
+	modules->credit = modules->credit < SAVED_NS ? modules->credit : SAVED_NS;
+	modules->credit_at = now;
+	return modules->credit > 0;
 }
 
 /* Gets the root at addr. *ret is NULL if it may not be read now. */
-static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
+static int get_root(struct nnmodules *modules, uint64_t addr, struct root **ret)
 {
-	struct root *r = find_root(n, addr);
+	struct root *root = find_root(modules, addr);
 	uint64_t type;
 	int err;
 
-	err = pydict__type_of(&n->m, addr, &type);
-	if (r && (err || r->type != type)) {
-		drop_root(n, r);
-		r = NULL;
+	err = pydict__type_of(&modules->m, addr, &type);
+	if (root && (err || root->type != type)) {
+		drop_root(modules, root);
+		root = NULL;
 	}
 	if (err)
 		return err;
-	if (!r && may_read(n)) {
-		r = add_root(n, addr);
-		err = read_root(n, r);
+	if (!root && may_read(modules)) {
+		root = add_root(modules, addr);
+		err = read_root(modules, root);
 		if (err) {
-			drop_root(n, r);
+			drop_root(modules, root);
 			return err;
 		}
 	}
-	*ret = r;
+	*ret = root;
 	return 0;
 }
 
 /* Finds a module in a tree, and reads the tree again if allowed. */
-static bool find_module(struct nnmodules *n, struct root *r, uint64_t self, uint64_t type,
+static bool find_module(struct nnmodules *modules, struct root *root, uint64_t self, uint64_t type,
 			size_t *ret)
 {
 	for (int again = 0; again < 2; again++) {
-		if (nntree__find(r->tree, self, type, ret))
+		if (nntree__find(root->tree, self, type, ret))
 			return true;
-		if (again || clock__monotonic() < r->next_read || !may_read(n) || read_root(n, r))
+		if (again || clock__monotonic() < root->next_read || !may_read(modules) ||
+		    read_root(modules, root))
 			return false;
 	}
 	return false;
 }
 
 /* Reads the class name of a module's type. -EBADMSG: not a module. */
-static int read_class_name(struct nnmodules *n, uint64_t type, char *buf)
+static int read_class_name(struct nnmodules *modules, uint64_t type, char *buf)
 {
 	int err;
 
-	pymem__forget(&n->m);
-	err = nnmodules__is_type(&n->m, type);
+	pymem__forget(&modules->m);
+	err = nnmodules__is_type(&modules->m, type);
 	if (err <= 0)
 		return err && err != -EAGAIN ? err : -EBADMSG;
-	return pytype__name(&n->m, type, buf, NN_MAX_CLASS);
+	return pytype__name(&modules->m, type, buf, NN_MAX_CLASS);
 }
 
-static const struct stray *find_stray(const struct nnmodules *n, uint64_t addr, uint64_t root)
+static const struct stray *find_stray(const struct nnmodules *modules, uint64_t addr, uint64_t root)
 {
 	uint64_t i;
 
-	if (!map64__get(n->stray_at, addr, &i) || n->strays[i].root != root)
+	if (!map64__get(modules->stray_at, addr, &i) || modules->strays[i].root != root)
 		return NULL;
-	return &n->strays[i];
+	return &modules->strays[i];
 }
 
 /* Keeps the name of a module outside of the root's tree. */
-static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type,
+static int keep_stray(struct nnmodules *modules, uint64_t addr, uint64_t root, uint64_t type,
 		      const char *name)
 {
 	char *copy = strdup(name);
-	struct stray *s;
+	struct stray *stray;
 	uint64_t i;
 
 	if (!copy)
 		return -ENOMEM;
-	if (map64__get(n->stray_at, addr, &i)) {
-		s = &n->strays[i];
-		free(s->name);
+	if (map64__get(modules->stray_at, addr, &i)) {
+		stray = &modules->strays[i];
+		free(stray->name);
 	} else {
-		if (n->nstrays == MAX_STRAYS)
-			forget_strays(n);
-		if (map64__set(n->stray_at, addr, n->nstrays)) {
+		if (modules->nstrays == MAX_STRAYS)
+			forget_strays(modules);
+		if (map64__set(modules->stray_at, addr, modules->nstrays)) {
 			free(copy);
 			return -ENOMEM;
 		}
-		s = &n->strays[n->nstrays++];
+		stray = &modules->strays[modules->nstrays++];
 	}
-	*s = (struct stray){ .addr = addr, .root = root, .type = type, .name = copy };
+	*stray = (struct stray){ .addr = addr, .root = root, .type = type, .name = copy };
 	return 0;
 }
 
-/* Joins two names into n->name. If that is too long, the name is "?". */
-static void join_names(struct nnmodules *n, const char *a, const char *b)
+/* Joins the names of a module and of one below it to modules->name. If that is too long, it is "?".
+ */
+static void join_names(struct nnmodules *modules, const char *name, const char *below)
 {
-	size_t a_len = strlen(a);
-	size_t b_len = strlen(b);
+	size_t a_len = strlen(name);
+	size_t b_len = strlen(below);
 
 	if (a_len + b_len + 1 > NN_MAX_NAME) {
-		strcpy(n->name, "?");
+		strcpy(modules->name, "?");
 		return;
 	}
-	memmove(n->name, a, a_len);
+	memmove(modules->name, name, a_len);
 	if (a_len)
-		n->name[a_len++] = '.';
-	memcpy(n->name + a_len, b, b_len + 1);
+		modules->name[a_len++] = '.';
+	memcpy(modules->name + a_len, below, b_len + 1);
 }
 
 /* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
  * but contains the module: the path below the parent. */
-static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct root *root,
+static int name_stray(struct nnmodules *modules, uint64_t self, uint64_t type, struct root *root,
 		      uint64_t root_addr, uint64_t parent)
 {
 	const struct stray *known;
 	char base[NN_MAX_NAME + 1] = "?";
-	struct root *r = NULL;
+	struct root *parent_root = NULL;
 	uint64_t parent_type;
 	size_t i;
 
-	strcpy(n->name, "?");
-	if (!parent || parent == self || pydict__type_of(&n->m, parent, &parent_type))
-		return keep_stray(n, self, root_addr, type, n->name);
+	strcpy(modules->name, "?");
+	if (!parent || parent == self || pydict__type_of(&modules->m, parent, &parent_type))
+		return keep_stray(modules, self, root_addr, type, modules->name);
 	if (root && nntree__find(root->tree, parent, parent_type, &i)) {
-		join_names(n, nntree__name(root->tree, i, base), "?");
-		return keep_stray(n, self, root_addr, type, n->name);
+		join_names(modules, nntree__name(root->tree, i, base), "?");
+		return keep_stray(modules, self, root_addr, type, modules->name);
 	}
-	known = find_stray(n, parent, root_addr);
+	known = find_stray(modules, parent, root_addr);
 	if (known && known->type == parent_type)
 		strcpy(base, known->name);
 	/* get_root() may drop root to make room. */
-	if (!get_root(n, parent, &r) && r && find_module(n, r, self, type, &i))
-		join_names(n, base, nntree__name(r->tree, i, n->name_a));
+	if (!get_root(modules, parent, &parent_root) && parent_root &&
+	    find_module(modules, parent_root, self, type, &i))
+		join_names(modules, base, nntree__name(parent_root->tree, i, modules->name_a));
 	else
-		join_names(n, base, "?");
-	return keep_stray(n, self, root_addr, type, n->name);
+		join_names(modules, base, "?");
+	return keep_stray(modules, self, root_addr, type, modules->name);
 }
 
 /* The largest other root whose tree contains the module; NULL: none. */
-static struct root *find_holder(struct nnmodules *n, uint64_t addr, uint64_t type)
+static struct root *find_holder(struct nnmodules *modules, uint64_t addr, uint64_t type)
 {
 	struct root *best = NULL;
 	size_t at;
 
-	for (size_t i = 0; i < n->nroots; i++) {
-		struct root *r = &n->roots[i];
+	for (size_t i = 0; i < modules->nroots; i++) {
+		struct root *root = &modules->roots[i];
 
-		if (r->addr != addr && nntree__find(r->tree, addr, type, &at) &&
-		    (!best || r->tree->n > best->tree->n))
-			best = r;
+		if (root->addr != addr && nntree__find(root->tree, addr, type, &at) &&
+		    (!best || root->tree->n > best->tree->n))
+			best = root;
 	}
 	return best;
 }
 
 /* The root of the model that a module is in, by the census, if its tree has the module; 0: none. */
-static uint64_t find_model(struct nnmodules *n, uint64_t addr, uint64_t type)
+static uint64_t find_model(struct nnmodules *modules, uint64_t addr, uint64_t type)
 {
 	struct root *r = NULL;
 	uint64_t root;
 	size_t at;
 
-	if (!n->models || !map64__get(n->models, addr, &root) || get_root(n, root, &r) || !r)
+	if (!modules->models || !map64__get(modules->models, addr, &root) ||
+	    get_root(modules, root, &r) || !r)
 		return 0;
 	return nntree__find(r->tree, addr, type, &at) ? root : 0;
 }
 
 /* Searches the trees that are already read, then uses the census's map. */
-uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
+uint64_t nnmodules__model(struct nnmodules *modules, uint64_t root)
 {
-	struct root *r = NULL, *holder;
+	struct root *new_root = NULL, *holder;
 	uint64_t model, type;
 
-	if (pydict__type_of(&n->m, root, &type))
+	if (pydict__type_of(&modules->m, root, &type))
 		return root;
-	holder = find_holder(n, root, type);
+	holder = find_holder(modules, root, type);
 	if (holder)
 		return holder->addr;
-	model = find_model(n, root, type);
+	model = find_model(modules, root, type);
 	if (model)
 		return model;
-	if (!get_root(n, root, &r) && r)
-		r->sole = true;
+	if (!get_root(modules, root, &new_root) && new_root)
+		new_root->sole = true;
 	return root;
 }
 
-int nnmodules__has_tensors(struct nnmodules *n, uint64_t root)
+int nnmodules__has_tensors(struct nnmodules *modules, uint64_t root)
 {
 	struct root *r = NULL;
 
-	if (get_root(n, root, &r) || !r)
+	if (get_root(modules, root, &r) || !r)
 		return -EAGAIN;
 	return r->tree->tensors || r->tree->torn;
 }
 
-void nnmodules__set_models(struct nnmodules *n, struct map64 *roots)
+void nnmodules__set_models(struct nnmodules *modules, struct map64 *roots)
 {
 	uint64_t root;
 
-	map64__free(n->models);
-	n->models = roots;
-	for (size_t i = 0; roots && i < n->nroots && !n->urgent; i++)
-		n->urgent = n->roots[i].sole && map64__get(roots, n->roots[i].addr, &root);
+	map64__free(modules->models);
+	modules->models = roots;
+	for (size_t i = 0; roots && i < modules->nroots && !modules->urgent; i++)
+		modules->urgent = modules->roots[i].sole &&
+				  map64__get(roots, modules->roots[i].addr, &root);
 }
 
-static const char *prefix_of(const struct nnmodules *n, uint64_t root, uint64_t type)
+static const char *prefix_of(const struct nnmodules *modules, uint64_t root, uint64_t type)
 {
 	uint64_t i;
 
-	return map64__get(n->prefix_at, root, &i) && n->prefixes[i].type == type
-		       ? n->prefixes[i].text
+	return map64__get(modules->prefix_at, root, &i) && modules->prefixes[i].type == type
+		       ? modules->prefixes[i].text
 		       : "";
 }
 
-int nnmodules__set_prefix(struct nnmodules *n, uint64_t root, uint64_t type, const char *text)
+int nnmodules__set_prefix(struct nnmodules *modules, uint64_t root, uint64_t type, const char *text)
 {
-	struct prefix f = { .type = type };
+	struct prefix prefix = { .type = type };
 	uint64_t i;
 	int err;
 
-	if (!strcmp(prefix_of(n, root, type), text))
+	if (!strcmp(prefix_of(modules, root, type), text))
 		return 0;
-	for (i = 0; i < n->nroots; i++)
-		n->urgent |= n->roots[i].addr == root;
-	n->changed |= n->urgent;
-	if (n->nprefixes == MAX_PREFIXES)
-		forget_prefixes(n);
-	f.text = strndup(text, NN_MAX_NAME / 2);
-	if (!f.text)
+	for (i = 0; i < modules->nroots; i++)
+		modules->urgent |= modules->roots[i].addr == root;
+	modules->changed |= modules->urgent;
+	if (modules->nprefixes == MAX_PREFIXES)
+		forget_prefixes(modules);
+	prefix.text = strndup(text, NN_MAX_NAME / 2);
+	if (!prefix.text)
 		return -ENOMEM;
-	if (map64__get(n->prefix_at, root, &i)) {
-		free(n->prefixes[i].text);
-		n->prefixes[i] = f;
+	if (map64__get(modules->prefix_at, root, &i)) {
+		free(modules->prefixes[i].text);
+		modules->prefixes[i] = prefix;
 		return 0;
 	}
-	err = array__grow(&n->prefixes, &n->capprefixes, n->nprefixes + 1, sizeof(f))
-		      ?: map64__set(n->prefix_at, root, n->nprefixes);
+	err = array__grow(&modules->prefixes, &modules->capprefixes, modules->nprefixes + 1,
+			  sizeof(prefix))
+		      ?: map64__set(modules->prefix_at, root, modules->nprefixes);
 	if (err) {
-		free(f.text);
+		free(prefix.text);
 		return err;
 	}
-	n->prefixes[n->nprefixes++] = f;
+	modules->prefixes[modules->nprefixes++] = prefix;
 	return 0;
 }
 
-/* Puts the root's prefix before n->name, if there is room. */
-static void put_prefix(struct nnmodules *n, uint64_t root, uint64_t type)
+/* Puts the root's prefix before modules->name, if there is room. */
+static void put_prefix(struct nnmodules *modules, uint64_t root, uint64_t type)
 {
-	const char *prefix = prefix_of(n, root, type);
-	size_t a = strlen(prefix);
-	size_t b = strlen(n->name);
-	size_t dot = b > 0;
+	const char *prefix = prefix_of(modules, root, type);
+	size_t prefix_len = strlen(prefix);
+	size_t name_len = strlen(modules->name);
+	size_t dot = name_len > 0;
 
-	if (!a || a + dot + b > NN_MAX_NAME)
+	if (!prefix_len || prefix_len + dot + name_len > NN_MAX_NAME)
 		return;
-	memmove(n->name + a + dot, n->name, b + 1);
-	memcpy(n->name, prefix, a);
+	memmove(modules->name + prefix_len + dot, modules->name, name_len + 1);
+	memcpy(modules->name, prefix, prefix_len);
 	if (dot)
-		n->name[a] = '.';
+		modules->name[prefix_len] = '.';
 }
 
 /* Names a module without the root's prefix: by the root's tree, otherwise as a stray. */
-static int name_module(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+static int name_module(struct nnmodules *modules, uint64_t self, uint64_t root, uint64_t parent,
 		       struct nnmodule *ret)
 {
 	uint64_t type, root_type;
-	struct root *r = NULL;
+	struct root *found_root = NULL;
 	size_t i;
 	int err;
 
-	err = pydict__type_of(&n->m, self, &type) ?: get_root(n, root, &r);
+	err = pydict__type_of(&modules->m, self, &type) ?: get_root(modules, root, &found_root);
 	if (err)
 		return err;
-	if (r && find_module(n, r, self, type, &i)) {
-		r->tree->nodes[i].marked = 1;
-		ret->name = nntree__name(r->tree, i, n->name);
-		ret->cls = strcpy(n->cls, nntree__class(r->tree, i));
-		ret->root = strcpy(n->root_cls, nntree__root_class(r->tree));
+	if (found_root && find_module(modules, found_root, self, type, &i)) {
+		found_root->tree->nodes[i].marked = 1;
+		ret->name = nntree__name(found_root->tree, i, modules->name);
+		ret->cls = strcpy(modules->cls, nntree__class(found_root->tree, i));
+		ret->root = strcpy(modules->root_cls, nntree__root_class(found_root->tree));
 		return 0;
 	}
-	err = read_class_name(n, type, n->cls);
+	err = read_class_name(modules, type, modules->cls);
 	if (err)
 		return err;
-	if (r)
-		strcpy(n->root_cls, nntree__root_class(r->tree));
+	if (found_root)
+		strcpy(modules->root_cls, nntree__root_class(found_root->tree));
 	else
-		err = pydict__type_of(&n->m, root, &root_type)
-			      ?: read_class_name(n, root_type, n->root_cls);
-	err = err ?: name_stray(n, self, type, r, root, parent);
+		err = pydict__type_of(&modules->m, root, &root_type)
+			      ?: read_class_name(modules, root_type, modules->root_cls);
+	err = err ?: name_stray(modules, self, type, found_root, root, parent);
 	if (err)
 		return err;
-	*ret = (struct nnmodule){ .name = n->name, .cls = n->cls, .root = n->root_cls };
+	*ret = (struct nnmodule){ .name = modules->name,
+				  .cls = modules->cls,
+				  .root = modules->root_cls };
 	return 0;
 }
 
-int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+int nnmodules__name(struct nnmodules *modules, uint64_t self, uint64_t root, uint64_t parent,
 		    struct nnmodule *ret)
 {
 	uint64_t type;
-	int err = name_module(n, self, root, parent, ret);
+	int err = name_module(modules, self, root, parent, ret);
 
-	if (!err && n->nprefixes && !pydict__type_of(&n->m, root, &type))
-		put_prefix(n, root, type);
+	if (!err && modules->nprefixes && !pydict__type_of(&modules->m, root, &type))
+		put_prefix(modules, root, type);
 	return err;
 }
 
 /* Drops strays that no longer exist. True: a stray is in its root's tree now. */
-static bool recheck_strays(struct nnmodules *n)
+static bool recheck_strays(struct nnmodules *modules)
 {
 	bool changed = false;
 	uint64_t type;
 
-	for (size_t i = 0; i < n->nstrays;) {
-		struct stray *s = &n->strays[i];
-		struct root *r = find_root(n, s->root);
-		bool gone = pydict__type_of(&n->m, s->addr, &type) || type != s->type, placed;
+	for (size_t i = 0; i < modules->nstrays;) {
+		struct stray *stray = &modules->strays[i];
+		struct root *root = find_root(modules, stray->root);
+		bool gone = pydict__type_of(&modules->m, stray->addr, &type) || type != stray->type,
+		     placed;
 		size_t at;
 
-		placed = !gone && r && nntree__find(r->tree, s->addr, type, &at);
+		placed = !gone && root && nntree__find(root->tree, stray->addr, type, &at);
 		changed |= placed;
 		if (!gone && !placed) {
 			i++;
 			continue;
 		}
-		map64__del(n->stray_at, s->addr, NULL);
-		free(s->name);
-		*s = n->strays[--n->nstrays];
+		map64__del(modules->stray_at, stray->addr, NULL);
+		free(stray->name);
+		*stray = modules->strays[--modules->nstrays];
 		/* The key exists, so this needs no memory. */
-		if (i < n->nstrays)
-			map64__set(n->stray_at, s->addr, i);
+		if (i < modules->nstrays)
+			map64__set(modules->stray_at, stray->addr, i);
 	}
 	return changed;
 }
@@ -769,31 +781,32 @@ bool nnmodules__is_urgent(const struct nnmodules *n)
 }
 
 /* Reads all trees again. A root that turns out to be part of a model is no longer `sole`. */
-bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
+bool nnmodules__recheck(struct nnmodules *modules, uint64_t *cost_ns)
 {
 	uint64_t start = clock__monotonic();
 	bool changed;
 
-	for (size_t i = 0; i < n->nroots;) {
-		if (read_root(n, &n->roots[i]))
-			drop_root(n, &n->roots[i]);
+	for (size_t i = 0; i < modules->nroots;) {
+		if (read_root(modules, &modules->roots[i]))
+			drop_root(modules, &modules->roots[i]);
 		else
 			i++;
 	}
-	for (size_t i = 0; i < n->nroots; i++) {
-		struct root *r = &n->roots[i];
-		uint64_t addr = r->addr;
+	for (size_t i = 0; i < modules->nroots; i++) {
+		struct root *root = &modules->roots[i];
+		uint64_t addr = root->addr;
 
-		if (!r->sole || (!find_holder(n, addr, r->type) && !find_model(n, addr, r->type)))
+		if (!root->sole || (!find_holder(modules, addr, root->type) &&
+				    !find_model(modules, addr, root->type)))
 			continue;
-		r = find_root(n, addr); /* find_model() may move roots */
-		if (r)
-			r->sole = false;
-		n->changed = true;
+		root = find_root(modules, addr); /* find_model() may move roots */
+		if (root)
+			root->sole = false;
+		modules->changed = true;
 	}
-	changed = recheck_strays(n);
-	changed |= n->changed | n->urgent;
-	n->changed = n->urgent = false;
+	changed = recheck_strays(modules);
+	changed |= modules->changed | modules->urgent;
+	modules->changed = modules->urgent = false;
 	if (cost_ns)
 		*cost_ns = clock__monotonic() - start;
 	return changed;

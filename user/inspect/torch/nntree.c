@@ -42,24 +42,24 @@ struct walk {
 	uint64_t modules_key, parameters_key, buffers_key;
 };
 
-/* Appends a text and its NUL to t->text. *ret: its offset. 0, -E2BIG or -ENOMEM. */
-static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
+/* Appends a text and its NUL to tree->text. *ret: its offset. 0, -E2BIG or -ENOMEM. */
+static int add_text(struct nntree *tree, const char *s, size_t len, uint32_t *ret)
 {
 	int err;
 
-	if (t->text_len + len + 1 > MAX_TEXT)
+	if (tree->text_len + len + 1 > MAX_TEXT)
 		return -E2BIG;
-	err = array__grow(&t->text, &t->text_cap, t->text_len + len + 1, 1);
+	err = array__grow(&tree->text, &tree->text_cap, tree->text_len + len + 1, 1);
 	if (err)
 		return err;
-	memcpy(t->text + t->text_len, s, len);
-	t->text[t->text_len + len] = '\0';
-	*ret = t->text_len;
-	t->text_len += len + 1;
+	memcpy(tree->text + tree->text_len, s, len);
+	tree->text[tree->text_len + len] = '\0';
+	*ret = tree->text_len;
+	tree->text_len += len + 1;
 	return 0;
 }
 
-/* Whether an error concerns one object only. Other errors end the walk. */
+/* True if an error concerns one object only. Other errors end the walk. */
 static bool is_local(int err)
 {
 	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
@@ -67,43 +67,43 @@ static bool is_local(int err)
 }
 
 /* Adds a type and its name, if it is a module's; *ret: its index, or NOT_A_MODULE. */
-static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
+static int add_type(struct walk *walk, uint64_t addr, uint32_t *ret)
 {
-	struct nntree *t = w->t;
+	struct nntree *tree = walk->t;
 	char name[NN_MAX_CLASS];
 	uint32_t text;
 	int err;
 
-	err = pytype__is_a(w->m, addr, "Module", "torch.nn.modules.module");
+	err = pytype__is_a(walk->m, addr, "Module", "torch.nn.modules.module");
 	if (err < 0)
 		return err;
 	if (!err) {
 		*ret = NOT_A_MODULE;
 		return 0;
 	}
-	err = pytype__name(w->m, addr, name, sizeof(name))
-		      ?: add_text(t, name, strlen(name), &text);
+	err = pytype__name(walk->m, addr, name, sizeof(name))
+		      ?: add_text(tree, name, strlen(name), &text);
 	if (err)
 		return err;
-	err = array__grow(&t->types, &t->types_cap, t->ntypes + 1, sizeof(*t->types));
+	err = array__grow(&tree->types, &tree->types_cap, tree->ntypes + 1, sizeof(*tree->types));
 	if (err)
 		return err;
-	*ret = t->ntypes;
-	t->types[t->ntypes++] = (struct nntree_type){ .addr = addr, .text = text };
+	*ret = tree->ntypes;
+	tree->types[tree->ntypes++] = (struct nntree_type){ .addr = addr, .text = text };
 	return 0;
 }
 
 /* Index of a module's type; -EBADMSG: not a module. */
-static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
+static int find_type(struct walk *walk, uint64_t addr, uint32_t *ret)
 {
 	uint64_t known;
 	uint32_t i;
 	int err;
 
-	if (map64__get(w->types, addr, &known)) {
+	if (map64__get(walk->types, addr, &known)) {
 		i = known;
 	} else {
-		err = add_type(w, addr, &i) ?: map64__set(w->types, addr, i);
+		err = add_type(walk, addr, &i) ?: map64__set(walk->types, addr, i);
 		if (err)
 			return err;
 	}
@@ -114,14 +114,14 @@ static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
 }
 
 /* Whether the type is a wrapper that names its module "module": 1, 0 or -errno. */
-static int is_parallel(struct walk *w, struct nntree_type *type)
+static int is_parallel(struct walk *walk, struct nntree_type *type)
 {
 	int err;
 
 	if (type->parallel == PARALLEL_UNKNOWN) {
-		err = pytype__is_a(w->m, type->addr, "DistributedDataParallel", NULL);
+		err = pytype__is_a(walk->m, type->addr, "DistributedDataParallel", NULL);
 		if (!err)
-			err = pytype__is_a(w->m, type->addr, "DataParallel", NULL);
+			err = pytype__is_a(walk->m, type->addr, "DataParallel", NULL);
 		if (err < 0)
 			return err;
 		type->parallel = err ? PARALLEL_YES : PARALLEL_NO;
@@ -130,7 +130,7 @@ static int is_parallel(struct walk *w, struct nntree_type *type)
 }
 
 /* Offset of the text of key, the name of a module in its parent; STRIPPED if a wrapper added it. */
-static int find_component(struct walk *w, uint64_t key, const struct nntree_node *parent,
+static int find_component(struct walk *walk, uint64_t key, const struct nntree_node *parent,
 			  uint32_t *ret)
 {
 	static const char *const wrapper_names[] = { "_fsdp_wrapped_module", "_orig_mod",
@@ -141,24 +141,24 @@ static int find_component(struct walk *w, uint64_t key, const struct nntree_node
 	bool cut;
 	int err;
 
-	if (map64__get(w->keys, key, &known)) {
+	if (map64__get(walk->keys, key, &known)) {
 		text = known;
 	} else {
-		err = pystr__read(w->m, key, buf, sizeof(buf), &cut);
+		err = pystr__read(walk->m, key, buf, sizeof(buf), &cut);
 		if (err < 0)
 			return err;
 		if (cut)
 			return -E2BIG;
-		err = add_text(w->t, buf, err, &text) ?: map64__set(w->keys, key, text);
+		err = add_text(walk->t, buf, err, &text) ?: map64__set(walk->keys, key, text);
 		if (err)
 			return err;
 	}
 	*ret = text;
 	for (size_t i = 0; i < sizeof(wrapper_names) / sizeof(wrapper_names[0]); i++)
-		if (!strcmp(w->t->text + text, wrapper_names[i]))
+		if (!strcmp(walk->t->text + text, wrapper_names[i]))
 			*ret = STRIPPED;
-	if (!strcmp(w->t->text + text, "module")) {
-		err = is_parallel(w, &w->t->types[parent->type]);
+	if (!strcmp(walk->t->text + text, "module")) {
+		err = is_parallel(walk, &walk->t->types[parent->type]);
 		if (err < 0)
 			return err;
 		if (err)
@@ -167,192 +167,197 @@ static int find_component(struct walk *w, uint64_t key, const struct nntree_node
 	return 0;
 }
 
-/* Adds a new module. The root is its own p->parent. */
-static int add_node(struct walk *w, const struct pending *p, uint32_t type)
+/* Adds a new module. The root is its own pending->parent. */
+static int add_node(struct walk *walk, const struct pending *pending, uint32_t type)
 {
-	struct nntree *t = w->t;
+	struct nntree *tree = walk->t;
 	struct nntree_node node = {
-		.addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED
+		.addr = pending->addr, .parent = pending->parent, .type = type, .text = STRIPPED
 	};
 	size_t len = 0;
 	int err;
 
-	if (t->n) {
-		const struct nntree_node *parent = &t->nodes[p->parent];
+	if (tree->n) {
+		const struct nntree_node *parent = &tree->nodes[pending->parent];
 
 		if (parent->depth + 1u > MAX_DEPTH)
 			return -E2BIG;
-		err = find_component(w, p->key, parent, &node.text);
+		err = find_component(walk, pending->key, parent, &node.text);
 		if (err)
 			return err;
 		len = parent->len;
 		if (node.text != STRIPPED)
-			len += (len ? 1 : 0) + strlen(t->text + node.text);
+			len += (len ? 1 : 0) + strlen(tree->text + node.text);
 		if (len > NN_MAX_NAME)
 			return -E2BIG;
 		node.depth = parent->depth + 1u;
 		/* A wrapper holds one module, so the last module with an empty name is the wrapped
 		 * one. */
 		if (!len)
-			t->root_class = t->n;
+			tree->root_class = tree->n;
 	}
 	node.len = len;
-	err = array__grow(&t->nodes, &t->cap, t->n + 1, sizeof(*t->nodes))
-		      ?: map64__set(t->by_addr, p->addr, t->n);
+	err = array__grow(&tree->nodes, &tree->cap, tree->n + 1, sizeof(*tree->nodes))
+		      ?: map64__set(tree->by_addr, pending->addr, tree->n);
 	if (err)
 		return err;
-	t->nodes[t->n++] = node;
+	tree->nodes[tree->n++] = node;
 	return 0;
 }
 
-/* Whether the dict in this attribute of a module has a value that is not None. True also if it
+/* True if the dict in this attribute of a module has a value that is not None. True also if it
  * cannot be read. */
-static bool has_value(struct walk *w, const char *attr, uint64_t *known)
+static bool has_value(struct walk *walk, const char *attr, uint64_t *known)
 {
 	char name[NN_MAX_CLASS];
 	uint64_t dict, type;
 
-	if (pystr__find(w->m, &w->attrs, attr, known, &dict) ||
-	    pydict__items(w->m, dict, &w->children))
+	if (pystr__find(walk->m, &walk->attrs, attr, known, &dict) ||
+	    pydict__items(walk->m, dict, &walk->children))
 		return true;
-	for (size_t i = 0; i < w->children.n; i++)
-		if (pydict__type_of(w->m, w->children.v[i].value, &type) ||
-		    pytype__name(w->m, type, name, sizeof(name)) || strcmp(name, "NoneType") != 0)
+	for (size_t i = 0; i < walk->children.n; i++)
+		if (pydict__type_of(walk->m, walk->children.v[i].value, &type) ||
+		    pytype__name(walk->m, type, name, sizeof(name)) ||
+		    strcmp(name, "NoneType") != 0)
 			return true;
 	return false;
 }
 
 /* Pushes a module's children, the first on top. */
-static int push_children(struct walk *w, uint64_t addr, uint32_t self)
+static int push_children(struct walk *walk, uint64_t addr, uint32_t self)
 {
-	uint64_t type = w->t->types[w->t->nodes[self].type].addr, modules;
+	uint64_t type = walk->t->types[walk->t->nodes[self].type].addr, modules;
 	int err;
 
-	err = pydict__attrs(w->m, addr, type, &w->attrs);
-	if (!w->t->tensors)
-		w->t->tensors = err || has_value(w, "_parameters", &w->parameters_key) ||
-				has_value(w, "_buffers", &w->buffers_key);
+	err = pydict__attrs(walk->m, addr, type, &walk->attrs);
+	if (!walk->t->tensors)
+		walk->t->tensors = err || has_value(walk, "_parameters", &walk->parameters_key) ||
+				   has_value(walk, "_buffers", &walk->buffers_key);
 	if (err)
 		return err;
-	err = pystr__find(w->m, &w->attrs, "_modules", &w->modules_key, &modules)
-		      ?: pydict__items(w->m, modules, &w->children);
+	err = pystr__find(walk->m, &walk->attrs, "_modules", &walk->modules_key, &modules)
+		      ?: pydict__items(walk->m, modules, &walk->children);
 	if (err)
 		return err;
-	w->items += w->attrs.n + w->children.n;
-	if (w->n + w->children.n > MAX_PENDING)
+	walk->items += walk->attrs.n + walk->children.n;
+	if (walk->n + walk->children.n > MAX_PENDING)
 		return -E2BIG;
-	err = array__grow(&w->stack, &w->cap, w->n + w->children.n, sizeof(*w->stack));
+	err = array__grow(&walk->stack, &walk->cap, walk->n + walk->children.n,
+			  sizeof(*walk->stack));
 	if (err)
 		return err;
-	for (size_t i = w->children.n; i-- > 0;)
-		w->stack[w->n++] = (struct pending){ w->children.v[i].value, w->children.v[i].key,
-						     self };
+	for (size_t i = walk->children.n; i-- > 0;)
+		walk->stack[walk->n++] = (struct pending){ walk->children.v[i].value,
+							   walk->children.v[i].key, self };
 	return 0;
 }
 
 /* Adds a module that is new, and pushes its children. */
-static int visit_module(struct walk *w, const struct pending *p)
+static int visit_module(struct walk *walk, const struct pending *pending)
 {
 	uint64_t type, seen;
 	uint32_t type_ix;
 	int err;
 
-	if (map64__get(w->t->by_addr, p->addr, &seen))
+	if (map64__get(walk->t->by_addr, pending->addr, &seen))
 		return 0;
-	err = pydict__type_of(w->m, p->addr, &type) ?: find_type(w, type, &type_ix);
+	err = pydict__type_of(walk->m, pending->addr, &type) ?: find_type(walk, type, &type_ix);
 	if (err)
 		return err;
-	return add_node(w, p, type_ix) ?: push_children(w, p->addr, w->t->n - 1);
+	return add_node(walk, pending, type_ix)
+		       ?: push_children(walk, pending->addr, walk->t->n - 1);
 }
 
-static int walk_tree(struct walk *w, uint64_t root)
+/* Adds the root and all modules below it. 0 or -errno. */
+static int walk_tree(struct walk *walk, uint64_t root)
 {
 	int err;
 
-	err = visit_module(w, &(struct pending){ .addr = root });
+	err = visit_module(walk, &(struct pending){ .addr = root });
 	/* A module without readable children still counts, even as the root. */
-	if (err && (!is_local(err) || !w->t->n))
+	if (err && (!is_local(err) || !walk->t->n))
 		return err == -EAGAIN ? -EBADMSG : err;
-	w->t->torn = err == -EAGAIN;
-	while (w->n && w->t->n < MAX_MODULES && w->items < MAX_ITEMS) {
-		struct pending p = w->stack[--w->n];
+	walk->t->torn = err == -EAGAIN;
+	while (walk->n && walk->t->n < MAX_MODULES && walk->items < MAX_ITEMS) {
+		struct pending next = walk->stack[--walk->n];
 
-		err = visit_module(w, &p);
+		err = visit_module(walk, &next);
 		if (err && !is_local(err))
 			return err;
-		w->t->torn |= err == -EAGAIN;
+		walk->t->torn |= err == -EAGAIN;
 	}
 	return 0;
 }
 
-static int read_once(struct pymem *m, uint64_t root, struct nntree **ret)
+/* Reads a tree. The caller frees *ret. */
+static int read_once(struct pymem *mem, uint64_t root, struct nntree **ret)
 {
-	struct walk w = { .m = m };
+	struct walk walk = { .m = mem };
 	int err = -ENOMEM;
 
-	w.t = calloc(1, sizeof(*w.t));
-	w.types = map64__new();
-	w.keys = map64__new();
-	if (w.t)
-		w.t->by_addr = map64__new();
-	if (w.t && w.t->by_addr && w.types && w.keys)
-		err = walk_tree(&w, root);
-	pyitems__fini(&w.attrs);
-	pyitems__fini(&w.children);
-	map64__free(w.types);
-	map64__free(w.keys);
-	free(w.stack);
+	walk.t = calloc(1, sizeof(*walk.t));
+	walk.types = map64__new();
+	walk.keys = map64__new();
+	if (walk.t)
+		walk.t->by_addr = map64__new();
+	if (walk.t && walk.t->by_addr && walk.types && walk.keys)
+		err = walk_tree(&walk, root);
+	pyitems__fini(&walk.attrs);
+	pyitems__fini(&walk.children);
+	map64__free(walk.types);
+	map64__free(walk.keys);
+	free(walk.stack);
 	if (err)
-		nntree__free(w.t);
+		nntree__free(walk.t);
 	else
-		*ret = w.t;
+		*ret = walk.t;
 	return err;
 }
 
-int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
+int nntree__read(struct pymem *mem, uint64_t root, struct nntree **ret)
 {
-	struct nntree *t = NULL;
+	struct nntree *tree = NULL;
 	int err;
 
-	pymem__begin_snapshot(m);
-	err = read_once(m, root, &t);
-	if (pymem__holds(m) || err == -ENOMEM) {
+	pymem__begin_snapshot(mem);
+	err = read_once(mem, root, &tree);
+	if (pymem__holds(mem) || err == -ENOMEM) {
 		if (!err)
-			t->torn = false; /* the snapshot was consistent */
+			tree->torn = false; /* the snapshot was consistent */
 		goto out;
 	}
 	/* Memory changed meanwhile. Object by object, each with its own check, is slower but
 	 * succeeds. */
 	for (int i = 0; i < TRIES; i++) {
-		nntree__free(t);
-		t = NULL;
-		pymem__forget(m);
-		err = read_once(m, root, &t);
-		if (err || !t->torn)
+		nntree__free(tree);
+		tree = NULL;
+		pymem__forget(mem);
+		err = read_once(mem, root, &tree);
+		if (err || !tree->torn)
 			break;
 	}
 out:
 	if (!err)
-		*ret = t;
+		*ret = tree;
 	return err;
 }
 
-void nntree__free(struct nntree *t)
+void nntree__free(struct nntree *tree)
 {
-	if (!t)
+	if (!tree)
 		return;
-	map64__free(t->by_addr);
-	free(t->nodes);
-	free(t->types);
-	free(t->text);
-	free(t);
+	map64__free(tree->by_addr);
+	free(tree->nodes);
+	free(tree->types);
+	free(tree->text);
+	free(tree);
 }
 
-bool nntree__find(const struct nntree *t, uint64_t addr, uint64_t type, size_t *ret)
+bool nntree__find(const struct nntree *tree, uint64_t addr, uint64_t type, size_t *ret)
 {
 	uint64_t i;
 
-	if (!map64__get(t->by_addr, addr, &i) || nntree__type(t, i) != type)
+	if (!map64__get(tree->by_addr, addr, &i) || nntree__type(tree, i) != type)
 		return false;
 	*ret = i;
 	return true;
@@ -373,15 +378,15 @@ const char *nntree__root_class(const struct nntree *t)
 	return nntree__class(t, t->root_class);
 }
 
-char *nntree__name(const struct nntree *t, size_t i, char *buf)
+char *nntree__name(const struct nntree *tree, size_t i, char *buf)
 {
-	const struct nntree_node *node = &t->nodes[i];
+	const struct nntree_node *node = &tree->nodes[i];
 	char *end = buf + node->len;
 
 	*end = '\0';
 	while (end > buf) {
 		if (node->text != STRIPPED) {
-			const char *s = t->text + node->text;
+			const char *s = tree->text + node->text;
 			size_t len = strlen(s);
 
 			end -= len;
@@ -389,7 +394,7 @@ char *nntree__name(const struct nntree *t, size_t i, char *buf)
 			if (end > buf)
 				*--end = '.';
 		}
-		node = &t->nodes[node->parent];
+		node = &tree->nodes[node->parent];
 	}
 	return buf;
 }

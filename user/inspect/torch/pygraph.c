@@ -79,29 +79,29 @@ struct walk {
 	struct batch b;
 };
 
-/* Whether p can be a pointer from malloc. */
+/* True if p can be a pointer from malloc. */
 static bool is_pointer(uint64_t p)
 {
 	return p >= 4096 && p % 16 == 0 && p < 1ull << 56;
 }
 
 /* Queues an address that may be a node, unless it was queued before. */
-static int push_node(struct walk *w, uint64_t node)
+static int push_node(struct walk *walk, uint64_t node)
 {
 	uint64_t unused;
 	int err;
 
-	if (!is_pointer(node) || map64__get(w->seen, node, &unused) || w->nqueue >= MAX_NODES)
+	if (!is_pointer(node) || map64__get(walk->seen, node, &unused) || walk->nqueue >= MAX_NODES)
 		return 0;
-	err = array__grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue))
-		      ?: map64__set(w->seen, node, 1);
+	err = array__grow(&walk->queue, &walk->queue_cap, walk->nqueue + 1, sizeof(*walk->queue))
+		      ?: map64__set(walk->seen, node, 1);
 	if (!err)
-		w->queue[w->nqueue++] = node;
+		walk->queue[walk->nqueue++] = node;
 	return err;
 }
 
 /* As pytensors__node_kind(), cached. */
-static int find_kind(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
+static int find_kind(struct walk *walk, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t known;
 	int err;
@@ -109,70 +109,73 @@ static int find_kind(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 	*ret = CXX_OTHER;
 	if (vptr < 4096 || vptr % 8 || vptr >= 1ull << 56)
 		return 0;
-	if (map64__get(w->kinds, vptr, &known)) {
+	if (map64__get(walk->kinds, vptr, &known)) {
 		*ret = known;
 		return 0;
 	}
-	err = pytensors__node_kind(w->t, vptr, ret);
-	if (!err && map64__count(w->kinds) < MAX_VPTRS)
-		err = map64__set(w->kinds, vptr, *ret);
+	err = pytensors__node_kind(walk->t, vptr, ret);
+	if (!err && map64__count(walk->kinds) < MAX_VPTRS)
+		err = map64__set(walk->kinds, vptr, *ret);
 	return err;
 }
 
 /* ---- pieces ---- */
 
-static int add_piece(struct batch *b, uint64_t addr, void *buf, size_t len)
+/* Adds a piece of memory to the batch's next read. */
+static int add_piece(struct batch *batch, uint64_t addr, void *buf, size_t len)
 {
-	int err = array__grow(&b->pieces, &b->pieces_cap, b->npieces + 1, sizeof(*b->pieces));
+	int err = array__grow(&batch->pieces, &batch->pieces_cap, batch->npieces + 1,
+			      sizeof(*batch->pieces));
 
 	if (!err)
-		b->pieces[b->npieces++] = (struct proc_piece){ .addr = addr,
-							       .buf = buf,
-							       .len = len };
+		batch->pieces[batch->npieces++] = (struct proc_piece){ .addr = addr,
+								       .buf = buf,
+								       .len = len };
 	return err;
 }
 
 /* Adds a span to read, with room for the word before it. */
-static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, bool vectors,
+static int add_span(struct batch *batch, uint64_t addr, size_t len, uint32_t item, bool vectors,
 		    bool tight)
 {
 	size_t room = 8 + len;
 	int err;
 
-	if (b->nbytes + room > MAX_BATCH)
+	if (batch->nbytes + room > MAX_BATCH)
 		return 0;
-	err = array__grow(&b->spans, &b->spans_cap, b->nspans + 1, sizeof(*b->spans));
+	err = array__grow(&batch->spans, &batch->spans_cap, batch->nspans + 1,
+			  sizeof(*batch->spans));
 	if (!err)
-		err = array__grow(&b->bytes, &b->bytes_cap, b->nbytes + room, 1);
+		err = array__grow(&batch->bytes, &batch->bytes_cap, batch->nbytes + room, 1);
 	if (err)
 		return err;
-	b->spans[b->nspans++] = (struct span){
+	batch->spans[batch->nspans++] = (struct span){
 		.addr = addr,
 		.len = len,
-		.at = b->nbytes,
+		.at = batch->nbytes,
 		.item = item,
 		.vectors = vectors,
 		.tight = tight,
 	};
-	b->nbytes += room;
+	batch->nbytes += room;
 	return 0;
 }
 
 /* Reads the spans and the word before each. An unreadable span gets length 0. */
-static int read_spans(struct walk *w, size_t from)
+static int read_spans(struct walk *walk, size_t from)
 {
-	struct batch *b = &w->b;
+	struct batch *batch = &walk->b;
 	int err = 0;
 
-	b->npieces = 0;
-	for (size_t i = from; !err && i < b->nspans; i++)
-		err = add_piece(b, b->spans[i].addr - 8, b->bytes + b->spans[i].at,
-				8 + b->spans[i].len);
+	batch->npieces = 0;
+	for (size_t i = from; !err && i < batch->nspans; i++)
+		err = add_piece(batch, batch->spans[i].addr - 8, batch->bytes + batch->spans[i].at,
+				8 + batch->spans[i].len);
 	if (!err)
-		err = proc__readv(w->t->proc, b->pieces, b->npieces);
-	for (size_t i = from; !err && i < b->nspans; i++)
-		if (b->pieces[i - from].err)
-			b->spans[i].len = 0;
+		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
+	for (size_t i = from; !err && i < batch->nspans; i++)
+		if (batch->pieces[i - from].err)
+			batch->spans[i].len = 0;
 	return err;
 }
 
@@ -186,51 +189,52 @@ static bool is_chunk(uint64_t size)
 	return !(size & IS_MMAPPED) && n >= MIN_CHUNK && n % 16 == 0;
 }
 
-static int add_class(struct walk *w, const char *name, uint32_t *ret)
+/* Adds a class of nodes. -E2BIG: there are too many. */
+static int add_class(struct walk *walk, const char *name, uint32_t *ret)
 {
 	int err;
 
-	if (w->g->nclasses >= MAX_CLASSES)
+	if (walk->g->nclasses >= MAX_CLASSES)
 		return -E2BIG;
-	err = array__grow(&w->g->classes, &w->classes_cap, w->g->nclasses + 1,
-			  sizeof(*w->g->classes));
+	err = array__grow(&walk->g->classes, &walk->classes_cap, walk->g->nclasses + 1,
+			  sizeof(*walk->g->classes));
 	if (err)
 		return err;
-	strncpy(w->g->classes[w->g->nclasses], name, PYGRAPH_CLASS - 1);
-	w->g->classes[w->g->nclasses][PYGRAPH_CLASS - 1] = '\0';
-	*ret = w->g->nclasses++;
+	strncpy(walk->g->classes[walk->g->nclasses], name, PYGRAPH_CLASS - 1);
+	walk->g->classes[walk->g->nclasses][PYGRAPH_CLASS - 1] = '\0';
+	*ret = walk->g->nclasses++;
 	return 0;
 }
 
 /* Sets *ret to the index of the class with this vtable. */
-static int find_class(struct walk *w, uint64_t vptr, uint32_t *ret)
+static int find_class(struct walk *walk, uint64_t vptr, uint32_t *ret)
 {
 	char name[PYGRAPH_CLASS];
 	uint64_t known;
 	int err;
 
-	if (map64__get(w->classes, vptr, &known)) {
+	if (map64__get(walk->classes, vptr, &known)) {
 		*ret = known;
 		return 0;
 	}
-	err = autograd_node__class(w->t->proc, vptr, name, sizeof(name));
+	err = autograd_node__class(walk->t->proc, vptr, name, sizeof(name));
 	if (!err)
-		err = add_class(w, name, ret);
-	return err ? err : map64__set(w->classes, vptr, *ret);
+		err = add_class(walk, name, ret);
+	return err ? err : map64__set(walk->classes, vptr, *ret);
 }
 
 /* Sets *ret to the index of the class with this name, of a torch.autograd.Function. */
-static int find_named_class(struct walk *w, const char *name, uint32_t *ret)
+static int find_named_class(struct walk *walk, const char *name, uint32_t *ret)
 {
-	uint64_t hash = hash__bytes(w->seed, name, strlen(name)), known;
+	uint64_t hash = hash__bytes(walk->seed, name, strlen(name)), known;
 	int err;
 
-	if (map64__get(w->classes, hash, &known) && !strcmp(w->g->classes[known], name)) {
+	if (map64__get(walk->classes, hash, &known) && !strcmp(walk->g->classes[known], name)) {
 		*ret = known;
 		return 0;
 	}
-	err = add_class(w, name, ret);
-	return err ? err : map64__set(w->classes, hash, *ret);
+	err = add_class(walk, name, ret);
+	return err ? err : map64__set(walk->classes, hash, *ret);
 }
 
 static bool is_fatal(int err)
@@ -239,141 +243,146 @@ static bool is_fatal(int err)
 }
 
 /* Finds out which queued addresses are nodes, and their sizes. */
-static int begin_batch(struct walk *w, size_t from, size_t n)
+static int begin_batch(struct walk *walk, size_t from, size_t n)
 {
-	struct batch *b = &w->b;
+	struct batch *batch = &walk->b;
 	int err = 0;
 
-	b->n = b->npieces = b->nspans = b->nbytes = b->ncands = 0;
+	batch->n = batch->npieces = batch->nspans = batch->nbytes = batch->ncands = 0;
 	for (size_t i = 0; !err && i < n; i++)
-		err = add_piece(b, w->queue[from + i] - 8, b->head[i], sizeof(b->head[i]));
+		err = add_piece(batch, walk->queue[from + i] - 8, batch->head[i],
+				sizeof(batch->head[i]));
 	if (!err)
-		err = proc__readv(w->t->proc, b->pieces, b->npieces);
+		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
 	for (size_t i = 0; !err && i < n; i++) {
-		struct item *it = &b->items[b->n];
-		uint64_t size = b->head[i][0];
+		struct item *it = &batch->items[batch->n];
+		uint64_t size = batch->head[i][0];
 		enum cxx_kind kind;
 
-		if (b->pieces[i].err || !is_chunk(size) || (size & ~SIZE_FLAGS) > MAX_CHUNK)
+		if (batch->pieces[i].err || !is_chunk(size) || (size & ~SIZE_FLAGS) > MAX_CHUNK)
 			continue;
-		err = find_kind(w, b->head[i][1], &kind);
+		err = find_kind(walk, batch->head[i][1], &kind);
 		if (err || (kind != CXX_NODE && kind != CXX_ACCUMULATE))
 			continue;
-		*it = (struct item){ .node = w->queue[from + i],
-				     .vptr = b->head[i][1],
+		*it = (struct item){ .node = walk->queue[from + i],
+				     .vptr = batch->head[i][1],
 				     .leaf = kind == CXX_ACCUMULATE };
 		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
-		err = find_class(w, it->vptr, &it->cls);
+		err = find_class(walk, it->vptr, &it->cls);
 		if (err) {
 			err = is_fatal(err) ? err : 0;
 			continue;
 		}
-		it->function = !strcmp(w->g->classes[it->cls], "PyNode");
-		err = add_span(b, it->node, size & ~SIZE_FLAGS, b->n, true, false);
-		b->n++;
+		it->function = !strcmp(walk->g->classes[it->cls], "PyNode");
+		err = add_span(batch, it->node, size & ~SIZE_FLAGS, batch->n, true, false);
+		batch->n++;
 	}
 	return err;
 }
 
 /* Drops nodes that changed meanwhile or whose chunk does not match the next one. */
-static void check_nodes(struct batch *b)
+static void check_nodes(struct batch *batch)
 {
-	for (size_t i = 0; i < b->nspans; i++) {
-		struct span *s = &b->spans[i];
-		const uint8_t *p = b->bytes + s->at;
+	for (size_t i = 0; i < batch->nspans; i++) {
+		struct span *span = &batch->spans[i];
+		const uint8_t *chunk = batch->bytes + span->at;
 		uint64_t next;
 
-		if (!s->len)
+		if (!span->len)
 			continue;
 		/* The span's last word is the size word of the next chunk. */
-		next = proc__word(p + s->len);
-		if ((proc__word(p) & ~SIZE_FLAGS) != s->len ||
-		    proc__word(p + 8) != b->items[s->item].vptr || !(next & PREV_INUSE) ||
-		    (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
-			s->len = 0;
+		next = proc__word(chunk + span->len);
+		if ((proc__word(chunk) & ~SIZE_FLAGS) != span->len ||
+		    proc__word(chunk + 8) != batch->items[span->item].vptr ||
+		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
+			span->len = 0;
 		else
-			s->len -= 8; /* the next chunk's size word is not part of the node */
+			span->len -= 8; /* the next chunk's size word is not part of the node */
 	}
 }
 
 /* ---- words ---- */
 
-/* Whether three words can be a std::vector: begin, end, end of storage. */
-static bool is_vector(const uint64_t v[3])
+/* True if three words can be a std::vector: begin, end, end of storage. */
+static bool is_vector(const uint64_t values[3])
 {
-	return is_pointer(v[0]) && v[1] % 8 == 0 && v[2] % 8 == 0 && v[0] < v[1] && v[1] <= v[2] &&
-	       v[2] - v[0] <= MAX_VECTOR;
+	return is_pointer(values[0]) && values[1] % 8 == 0 && values[2] % 8 == 0 &&
+	       values[0] < values[1] && values[1] <= values[2] &&
+	       values[2] - values[0] <= MAX_VECTOR;
 }
 
 /* Adds the words of a span that may be pointers to the candidates, and the buffers of vectors in it
  * to the spans. */
-static int find_pointers(struct batch *b, uint32_t span)
+static int find_pointers(struct batch *batch, uint32_t span)
 {
-	const struct span s = b->spans[span];
-	uint64_t v[3];
+	const struct span in = batch->spans[span];
+	uint64_t values[3];
 	int err = 0;
 
-	for (size_t off = 0; !err && off + 8 <= s.len; off += 8) {
-		v[0] = proc__word(b->bytes + s.at + 8 + off);
-		if (!is_pointer(v[0]) || v[0] - s.addr < s.len || b->ncands >= MAX_CANDS)
+	for (size_t off = 0; !err && off + 8 <= in.len; off += 8) {
+		values[0] = proc__word(batch->bytes + in.at + 8 + off);
+		if (!is_pointer(values[0]) || values[0] - in.addr < in.len ||
+		    batch->ncands >= MAX_CANDS)
 			continue;
-		err = array__grow(&b->cands, &b->cands_cap, b->ncands + 1, sizeof(*b->cands));
+		err = array__grow(&batch->cands, &batch->cands_cap, batch->ncands + 1,
+				  sizeof(*batch->cands));
 		if (!err)
-			b->cands[b->ncands++] = (struct cand){ .addr = v[0],
-							       .span = span,
-							       .off = off };
-		if (err || !s.vectors || off + 24 > s.len)
+			batch->cands[batch->ncands++] = (struct cand){ .addr = values[0],
+								       .span = span,
+								       .off = off };
+		if (err || !in.vectors || off + 24 > in.len)
 			continue;
-		v[1] = proc__word(b->bytes + s.at + 16 + off);
-		v[2] = proc__word(b->bytes + s.at + 24 + off);
+		values[1] = proc__word(batch->bytes + in.at + 16 + off);
+		values[2] = proc__word(batch->bytes + in.at + 24 + off);
 		/* Read up to the vector's capacity. */
-		if (is_vector(v))
-			err = add_span(b, v[0], v[2] - v[0], s.item, false, true);
+		if (is_vector(values))
+			err = add_span(batch, values[0], values[2] - values[0], in.item, false,
+				       true);
 	}
 	return err;
 }
 
 /* Drops vectors whose buffer is not a chunk of exactly their size. */
-static void check_vectors(struct batch *b, size_t from)
+static void check_vectors(struct batch *batch, size_t from)
 {
-	for (size_t i = from; i < b->nspans; i++) {
-		uint64_t size = proc__word(b->bytes + b->spans[i].at),
-			 need = (b->spans[i].len + 8 + 15) & ~15ull;
+	for (size_t i = from; i < batch->nspans; i++) {
+		uint64_t size = proc__word(batch->bytes + batch->spans[i].at),
+			 need = (batch->spans[i].len + 8 + 15) & ~15ull;
 
 		need = need < MIN_CHUNK ? MIN_CHUNK : need;
 		if (!is_chunk(size) ||
 		    ((size & ~SIZE_FLAGS) != need && (size & ~SIZE_FLAGS) != need + 16))
-			b->spans[i].len = 0;
+			batch->spans[i].len = 0;
 	}
 }
 
 /* Adds the Python object of a torch.autograd.Function's node: the tensors it saved are in vectors
  * of that object. */
-static int find_objects(struct walk *w)
+static int find_objects(struct walk *walk)
 {
-	struct batch *b = &w->b;
-	size_t n = b->nspans;
+	struct batch *batch = &walk->b;
+	size_t n = batch->nspans;
 	int err = 0;
 
-	for (size_t i = 0; !err && w->o->object && i < n; i++) {
-		struct span s = b->spans[i];
+	for (size_t i = 0; !err && walk->o->object && i < n; i++) {
+		struct span span = batch->spans[i];
 
-		if (!b->items[s.item].function)
+		if (!batch->items[span.item].function)
 			continue;
-		for (size_t off = s.len; !err && off >= 8; off -= 8) {
-			uint64_t obj = proc__word(b->bytes + s.at + off), size;
+		for (size_t off = span.len; !err && off >= 8; off -= 8) {
+			uint64_t obj = proc__word(batch->bytes + span.at + off), size;
 			char name[PYGRAPH_CLASS];
 
-			if (!is_pointer(obj) || obj - s.addr < s.len)
+			if (!is_pointer(obj) || obj - span.addr < span.len)
 				continue;
-			err = w->o->object(w->o->ctx, obj, name, sizeof(name), &size);
+			err = walk->o->object(walk->o->ctx, obj, name, sizeof(name), &size);
 			if (err == -ENOENT) {
 				err = 0;
 				continue;
 			}
-			err = err ?: find_named_class(w, name, &b->items[s.item].cls);
+			err = err ?: find_named_class(walk, name, &batch->items[span.item].cls);
 			if (!err && size <= MAX_CHUNK)
-				err = add_span(b, obj, size, s.item, true, false);
+				err = add_span(batch, obj, size, span.item, true, false);
 			break;
 		}
 	}
@@ -381,166 +390,173 @@ static int find_objects(struct walk *w)
 }
 
 /* Reads what the candidates point to, and sets their kinds. */
-static int find_kinds(struct walk *w)
+static int find_kinds(struct walk *walk)
 {
-	struct batch *b = &w->b;
+	struct batch *batch = &walk->b;
 	int err = 0;
 
-	b->npieces = 0;
-	for (size_t i = 0; !err && i < b->ncands; i++)
-		err = add_piece(b, b->cands[i].addr, b->cands[i].head, sizeof(b->cands[i].head));
+	batch->npieces = 0;
+	for (size_t i = 0; !err && i < batch->ncands; i++)
+		err = add_piece(batch, batch->cands[i].addr, batch->cands[i].head,
+				sizeof(batch->cands[i].head));
 	if (!err)
-		err = proc__readv(w->t->proc, b->pieces, b->npieces);
-	for (size_t i = 0; !err && i < b->ncands; i++) {
-		b->cands[i].kind = CXX_OTHER;
-		if (!b->pieces[i].err)
-			err = find_kind(w, b->cands[i].head[0], &b->cands[i].kind);
+		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
+	for (size_t i = 0; !err && i < batch->ncands; i++) {
+		batch->cands[i].kind = CXX_OTHER;
+		if (!batch->pieces[i].err)
+			err = find_kind(walk, batch->cands[i].head[0], &batch->cands[i].kind);
 	}
 	return err;
 }
 
 /* Adds a saved tensor, unless the pointer may be in the undefined end of a node's chunk. */
-static int add_saved(struct walk *w, const struct cand *c)
+static int add_saved(struct walk *walk, const struct cand *candidate)
 {
-	const struct span *s = &w->b.spans[c->span];
-	const struct item *it = &w->b.items[s->item];
-	struct pygraph_saved *x;
+	const struct span *span = &walk->b.spans[candidate->span];
+	const struct item *it = &walk->b.items[span->item];
+	struct pygraph_saved *saved;
 	int err;
 
-	if (w->g->nsaved >= MAX_SAVED || (!s->tight && !it->leaf && c->off + SLACK + 8 > s->len))
+	if (walk->g->nsaved >= MAX_SAVED ||
+	    (!span->tight && !it->leaf && candidate->off + SLACK + 8 > span->len))
 		return 0;
-	err = array__grow(&w->g->saved, &w->saved_cap, w->g->nsaved + 1, sizeof(*w->g->saved));
+	err = array__grow(&walk->g->saved, &walk->saved_cap, walk->g->nsaved + 1,
+			  sizeof(*walk->g->saved));
 	if (err)
 		return err;
-	x = &w->g->saved[w->g->nsaved++];
-	*x = (struct pygraph_saved){
-		.impl = c->addr,
-		.slot = s->addr + c->off,
+	saved = &walk->g->saved[walk->g->nsaved++];
+	*saved = (struct pygraph_saved){
+		.impl = candidate->addr,
+		.slot = span->addr + candidate->off,
 		.node = it->node,
 		.vptr = it->vptr,
 		.next = it->next,
 		.cls = it->cls,
 		.leaf = it->leaf,
-		.has_after = c->off + 8 + PYGRAPH_AFTER <= s->len,
+		.has_after = candidate->off + 8 + PYGRAPH_AFTER <= span->len,
 	};
-	if (x->has_after)
-		memcpy(x->after, w->b.bytes + s->at + 8 + c->off + 8, PYGRAPH_AFTER);
+	if (saved->has_after)
+		memcpy(saved->after, walk->b.bytes + span->at + 8 + candidate->off + 8,
+		       PYGRAPH_AFTER);
 	return 0;
 }
 
-static int add_edge(struct walk *w, const struct cand *c)
+/* Adds an edge from the candidate's node to the node that it points to. */
+static int add_edge(struct walk *walk, const struct cand *candidate)
 {
-	struct pygraph *g = w->g;
+	struct pygraph *graph = walk->g;
 	int err;
 
-	if (g->nedges >= MAX_EDGES)
+	if (graph->nedges >= MAX_EDGES)
 		return 0;
-	err = array__grow(&g->edges, &w->edges_cap, g->nedges + 1, sizeof(*g->edges));
+	err = array__grow(&graph->edges, &walk->edges_cap, graph->nedges + 1,
+			  sizeof(*graph->edges));
 	if (!err)
-		g->edges[g->nedges++] = (struct pygraph_edge){
-			w->b.items[w->b.spans[c->span].item].node, c->addr
+		graph->edges[graph->nedges++] = (struct pygraph_edge){
+			walk->b.items[walk->b.spans[candidate->span].item].node, candidate->addr
 		};
 	return err;
 }
 
 /* Adds the tensors and nodes among the candidates to the graph, and queues the nodes. */
-static int add_candidates(struct walk *w)
+static int add_candidates(struct walk *walk)
 {
-	struct batch *b = &w->b;
-	int err = find_kinds(w);
+	struct batch *batch = &walk->b;
+	int err = find_kinds(walk);
 
-	for (size_t i = 0; !err && i < b->ncands; i++) {
-		switch (b->cands[i].kind) {
+	for (size_t i = 0; !err && i < batch->ncands; i++) {
+		switch (batch->cands[i].kind) {
 		case CXX_TENSOR:
 			/* A reference count of 0 means that the object was freed. */
-			if ((int32_t)b->cands[i].head[1] > 0)
-				err = add_saved(w, &b->cands[i]);
+			if ((int32_t)batch->cands[i].head[1] > 0)
+				err = add_saved(walk, &batch->cands[i]);
 			break;
 		case CXX_NODE:
 		case CXX_ACCUMULATE:
-			err = add_edge(w, &b->cands[i]) ?: push_node(w, b->cands[i].addr);
+			err = add_edge(walk, &batch->cands[i])
+				      ?: push_node(walk, batch->cands[i].addr);
 			break;
 		default:
 			break;
 		}
 	}
-	b->ncands = 0;
+	batch->ncands = 0;
 	return err;
 }
 
 /* Reads n queued nodes from index `from` on, their Python objects and vectors. */
-static int read_batch(struct walk *w, size_t from, size_t n)
+static int read_batch(struct walk *walk, size_t from, size_t n)
 {
-	struct batch *b = &w->b;
+	struct batch *batch = &walk->b;
 	size_t nodes, objects, vectors;
-	int err = begin_batch(w, from, n);
+	int err = begin_batch(walk, from, n);
 
-	nodes = b->nspans;
-	err = err ?: read_spans(w, 0);
+	nodes = batch->nspans;
+	err = err ?: read_spans(walk, 0);
 	if (err)
 		return err;
-	check_nodes(b);
-	err = find_objects(w);
-	objects = b->nspans;
-	err = err ?: read_spans(w, nodes);
+	check_nodes(batch);
+	err = find_objects(walk);
+	objects = batch->nspans;
+	err = err ?: read_spans(walk, nodes);
 	for (size_t i = 0; !err && i < objects; i++)
-		err = find_pointers(b, i);
-	vectors = b->nspans;
-	err = err ?: read_spans(w, objects);
+		err = find_pointers(batch, i);
+	vectors = batch->nspans;
+	err = err ?: read_spans(walk, objects);
 	if (err)
 		return err;
-	check_vectors(b, objects);
+	check_vectors(batch, objects);
 	for (size_t i = objects; !err && i < vectors; i++)
-		err = find_pointers(b, i);
-	w->g->nodes += b->n;
-	return err ?: add_candidates(w);
+		err = find_pointers(batch, i);
+	walk->g->nodes += batch->n;
+	return err ?: add_candidates(walk);
 }
 
-static int walk__init(struct walk *w)
+static int walk__init(struct walk *walk)
 {
-	w->seen = map64__new();
-	w->kinds = map64__new();
-	w->classes = map64__new();
-	w->seed = hash__seed();
-	return w->seen && w->kinds && w->classes ? 0 : -ENOMEM;
+	walk->seen = map64__new();
+	walk->kinds = map64__new();
+	walk->classes = map64__new();
+	walk->seed = hash__seed();
+	return walk->seen && walk->kinds && walk->classes ? 0 : -ENOMEM;
 }
 
-static void walk__free(struct walk *w)
+static void walk__free(struct walk *walk)
 {
-	map64__free(w->seen);
-	map64__free(w->kinds);
-	map64__free(w->classes);
-	free(w->queue);
-	free(w->b.bytes);
-	free(w->b.spans);
-	free(w->b.cands);
-	free(w->b.pieces);
-	free(w);
+	map64__free(walk->seen);
+	map64__free(walk->kinds);
+	map64__free(walk->classes);
+	free(walk->queue);
+	free(walk->b.bytes);
+	free(walk->b.spans);
+	free(walk->b.cands);
+	free(walk->b.pieces);
+	free(walk);
 }
 
 /* Breadth first: each batch appends the nodes that it finds to the queue. */
-int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
+int pygraph__read(struct pytensors *tensors, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret)
 {
-	struct walk *w = calloc(1, sizeof(*w));
-	int err = w ? walk__init(w) : -ENOMEM;
+	struct walk *walk = calloc(1, sizeof(*walk));
+	int err = walk ? walk__init(walk) : -ENOMEM;
 
 	memset(ret, 0, sizeof(*ret));
-	if (w) {
-		w->t = t;
-		w->o = o;
-		w->g = ret;
+	if (walk) {
+		walk->t = tensors;
+		walk->o = o;
+		walk->g = ret;
 	}
 	for (size_t i = 0; !err && i < n; i++)
-		err = push_node(w, roots[i]);
-	for (size_t from = 0, k; !err && from < w->nqueue; from += k) {
-		k = w->nqueue - from < AT_ONCE ? w->nqueue - from : AT_ONCE;
+		err = push_node(walk, roots[i]);
+	for (size_t from = 0, k; !err && from < walk->nqueue; from += k) {
+		k = walk->nqueue - from < AT_ONCE ? walk->nqueue - from : AT_ONCE;
 		err = o->go_on ? o->go_on(o->ctx) : 0;
 		if (!err)
-			err = read_batch(w, from, k);
+			err = read_batch(walk, from, k);
 	}
-	if (w)
-		walk__free(w);
+	if (walk)
+		walk__free(walk);
 	if (err)
 		pygraph__free(ret);
 	return err;
@@ -555,47 +571,48 @@ enum { SLOT, NODE, NEXT, IMPL, CHECKS };
  * exceptions. malloc overwrites the first words of a chunk, or merges it and clears PREV_INUSE in
  * the next one. A freed tensor has a reference count of 0.
  */
-static bool is_held(const struct pygraph_saved *s, const struct proc_piece *v, const uint64_t *w)
+static bool is_held(const struct pygraph_saved *s, const struct proc_piece *pieces,
+		    const uint64_t *words)
 {
 	for (size_t i = 0; i < CHECKS; i++)
-		if (v[i].err)
+		if (pieces[i].err)
 			return false;
-	return w[SLOT] == s->impl && w[NODE] == s->vptr && (w[NEXT] & PREV_INUSE) &&
-	       (int32_t)w[IMPL] > 0;
+	return words[SLOT] == s->impl && words[NODE] == s->vptr && (words[NEXT] & PREV_INUSE) &&
+	       (int32_t)words[IMPL] > 0;
 }
 
-int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds)
+int pygraph__check(const struct proc *proc, const struct pygraph *graph, bool *holds)
 {
-	struct proc_piece *v = calloc(CHECKS * g->nsaved + 1, sizeof(*v));
-	uint64_t *w = calloc(CHECKS * g->nsaved + 1, sizeof(*w));
-	int err = v && w ? 0 : -ENOMEM;
+	struct proc_piece *pieces = calloc(CHECKS * graph->nsaved + 1, sizeof(*pieces));
+	uint64_t *words = calloc(CHECKS * graph->nsaved + 1, sizeof(*words));
+	int err = pieces && words ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < g->nsaved; i++) {
-		const struct pygraph_saved *s = &g->saved[i];
+	for (size_t i = 0; !err && i < graph->nsaved; i++) {
+		const struct pygraph_saved *s = &graph->saved[i];
 		uint64_t at[CHECKS] = {
 			[SLOT] = s->slot, [NODE] = s->node, [NEXT] = s->next, [IMPL] = s->impl + 8
 		};
 
 		for (size_t k = 0; k < CHECKS; k++)
-			v[CHECKS * i + k] = (struct proc_piece){ .addr = at[k],
-								 .buf = &w[CHECKS * i + k],
-								 .len = 8 };
+			pieces[CHECKS * i + k] = (struct proc_piece){ .addr = at[k],
+								      .buf = &words[CHECKS * i + k],
+								      .len = 8 };
 	}
 	if (!err)
-		err = proc__readv(p, v, CHECKS * g->nsaved);
-	for (size_t i = 0; !err && i < g->nsaved; i++)
-		holds[i] = is_held(&g->saved[i], &v[CHECKS * i], &w[CHECKS * i]);
-	free(v);
-	free(w);
+		err = proc__readv(proc, pieces, CHECKS * graph->nsaved);
+	for (size_t i = 0; !err && i < graph->nsaved; i++)
+		holds[i] = is_held(&graph->saved[i], &pieces[CHECKS * i], &words[CHECKS * i]);
+	free(pieces);
+	free(words);
 	return err;
 }
 
-void pygraph__free(struct pygraph *g)
+void pygraph__free(struct pygraph *graph)
 {
-	free(g->saved);
-	free(g->edges);
-	free(g->classes);
-	memset(g, 0, sizeof(*g));
+	free(graph->saved);
+	free(graph->edges);
+	free(graph->classes);
+	memset(graph, 0, sizeof(*graph));
 }
 
 /*
@@ -614,7 +631,7 @@ void pygraph__free(struct pygraph *g)
 
 enum { DEFAULT, INPLACE, ORIGINAL, LEAF, OUTPUT, FLAGS };
 
-/* Whether the bytes at f can be the flags of a saved tensor. known, grad_fn: see pygraph__use(). */
+/* True if the bytes at f can be the flags of a saved tensor. known, grad_fn: see pygraph__use(). */
 static bool flags_fit(const uint8_t *f, bool known, bool grad_fn)
 {
 	uint32_t number;
@@ -630,25 +647,25 @@ static bool flags_fit(const uint8_t *f, bool known, bool grad_fn)
 	return !known || !f[ORIGINAL] || f[LEAF] != grad_fn;
 }
 
-size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const bool *known)
+size_t pygraph__find_flags(const struct pygraph *graph, const bool *grad_fn, const bool *known)
 {
 	size_t found = 0;
 
 	for (size_t at = FIRST; at + FLAGS <= PYGRAPH_AFTER; at += STEP) {
 		size_t good = 0, bad = 0, outputs = 0, others = 0;
 
-		for (size_t i = 0; i < g->nsaved; i++) {
-			const uint8_t *f = g->saved[i].after + at;
+		for (size_t i = 0; i < graph->nsaved; i++) {
+			const uint8_t *flags = graph->saved[i].after + at;
 
-			if (g->saved[i].leaf || !g->saved[i].has_after)
+			if (graph->saved[i].leaf || !graph->saved[i].has_after)
 				continue;
-			if (!flags_fit(f, known[i], grad_fn[i])) {
+			if (!flags_fit(flags, known[i], grad_fn[i])) {
 				bad++;
 				continue;
 			}
 			good++;
-			outputs += f[OUTPUT] && (f[LEAF] || !f[ORIGINAL]);
-			others += !f[OUTPUT] && !f[LEAF] && known[i] && grad_fn[i];
+			outputs += flags[OUTPUT] && (flags[LEAF] || !flags[ORIGINAL]);
+			others += !flags[OUTPUT] && !flags[LEAF] && known[i] && grad_fn[i];
 		}
 		/* Needs outputs and others, so that zeroed memory does not match. Uninitialized
 		 * words may hold any value. */
@@ -686,115 +703,120 @@ struct holders {
 };
 
 /* Sets *ret to the number of a node; a new node gets the next number. */
-static int number_node(struct holders *h, uint64_t node, uint32_t *ret)
+static int number_node(struct holders *holders, uint64_t node, uint32_t *ret)
 {
 	uint64_t known;
 	int err;
 
-	if (map64__get(h->index, node, &known)) {
+	if (map64__get(holders->index, node, &known)) {
 		*ret = known;
 		return 0;
 	}
-	err = map64__set(h->index, node, h->nodes);
-	*ret = h->nodes++;
+	err = map64__set(holders->index, node, holders->nodes);
+	*ret = holders->nodes++;
 	return err;
 }
 
 /* Numbers all nodes and sorts the edges by their start. */
-static int index_edges(struct holders *h, const struct pygraph *g, const uint64_t *roots, size_t n)
+static int index_edges(struct holders *holders, const struct pygraph *graph, const uint64_t *roots,
+		       size_t n)
 {
 	uint32_t from, to;
-	int err = number_node(h, 0, &from); /* no node */
+	int err = number_node(holders, 0, &from); /* no node */
 
 	for (size_t i = 0; !err && i < n; i++)
-		err = number_node(h, roots[i], &h->roots[i]);
-	for (size_t i = 0; !err && i < g->nedges; i++)
-		err = number_node(h, g->edges[i].from, &from)
-			      ?: number_node(h, g->edges[i].to, &to);
+		err = number_node(holders, roots[i], &holders->roots[i]);
+	for (size_t i = 0; !err && i < graph->nedges; i++)
+		err = number_node(holders, graph->edges[i].from, &from)
+			      ?: number_node(holders, graph->edges[i].to, &to);
 	if (err)
 		return err;
-	h->first = calloc(h->nodes + 2ul, sizeof(*h->first));
-	h->mark = calloc(h->nodes + 1ul, sizeof(*h->mark));
-	h->stack = calloc(h->nodes + 1ul, sizeof(*h->stack));
-	if (!h->first || !h->mark || !h->stack)
+	holders->first = calloc(holders->nodes + 2ul, sizeof(*holders->first));
+	holders->mark = calloc(holders->nodes + 1ul, sizeof(*holders->mark));
+	holders->stack = calloc(holders->nodes + 1ul, sizeof(*holders->stack));
+	if (!holders->first || !holders->mark || !holders->stack)
 		return -ENOMEM;
-	for (size_t i = 0; !err && i < g->nedges; i++) {
-		err = number_node(h, g->edges[i].from, &from);
-		h->first[from + 2]++;
+	for (size_t i = 0; !err && i < graph->nedges; i++) {
+		err = number_node(holders, graph->edges[i].from, &from);
+		holders->first[from + 2]++;
 	}
 	/* first[i + 1] becomes the start of node i's edges; filling `to` advances it to their end,
 	 * which is the start of the edges of node i + 1. */
-	for (uint32_t i = 2; i < h->nodes + 2; i++)
-		h->first[i] += h->first[i - 1];
-	for (size_t i = 0; !err && i < g->nedges; i++) {
-		err = number_node(h, g->edges[i].from, &from)
-			      ?: number_node(h, g->edges[i].to, &to);
-		h->to[h->first[from + 1]++] = to;
+	for (uint32_t i = 2; i < holders->nodes + 2; i++)
+		holders->first[i] += holders->first[i - 1];
+	for (size_t i = 0; !err && i < graph->nedges; i++) {
+		err = number_node(holders, graph->edges[i].from, &from)
+			      ?: number_node(holders, graph->edges[i].to, &to);
+		holders->to[holders->first[from + 1]++] = to;
 	}
 	return err;
 }
 
 /* The tensor, as 1 + its number, that has taken over what this one keeps. */
-static uint32_t last_keeper(struct holders *h, uint32_t tensor)
+static uint32_t last_keeper(struct holders *holders, uint32_t tensor)
 {
 	uint32_t end = tensor, next;
 
-	while (end && h->over[end - 1])
-		end = h->over[end - 1];
+	while (end && holders->over[end - 1])
+		end = holders->over[end - 1];
 	for (; tensor != end; tensor = next) { /* shortens the way for the next search */
-		next = h->over[tensor - 1];
-		h->over[tensor - 1] = end;
+		next = holders->over[tensor - 1];
+		holders->over[tensor - 1] = end;
 	}
 	return end;
 }
 
 /* Searches from a tensor's node; tensor: 1 + its number. */
-static void mark_reachable(struct holders *h, uint32_t tensor)
+static void mark_reachable(struct holders *holders, uint32_t tensor)
 {
-	uint32_t n = 0, start = h->roots[tensor - 1];
+	uint32_t n = 0, start = holders->roots[tensor - 1];
 
-	if (!start || h->mark[start])
+	if (!start || holders->mark[start])
 		return; /* another tensor's graph has it already */
-	h->mark[start] = tensor;
-	h->stack[n++] = start;
+	holders->mark[start] = tensor;
+	holders->stack[n++] = start;
 	while (n) {
-		uint32_t at = h->stack[--n];
+		uint32_t at = holders->stack[--n];
 
-		for (uint32_t i = h->first[at]; i < h->first[at + 1]; i++) {
-			uint32_t to = h->to[i], other = h->mark[to];
+		for (uint32_t i = holders->first[at]; i < holders->first[at + 1]; i++) {
+			uint32_t to = holders->to[i], other = holders->mark[to];
 
 			if (!other) {
-				h->mark[to] = tensor;
-				h->stack[n++] = to;
-			} else if (h->roots[other - 1] == to && last_keeper(h, other) != tensor) {
-				h->over[other - 1] = tensor;
+				holders->mark[to] = tensor;
+				holders->stack[n++] = to;
+			} else if (holders->roots[other - 1] == to &&
+				   last_keeper(holders, other) != tensor) {
+				holders->over[other - 1] = tensor;
 			}
 		}
 	}
 }
 
-int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, uint32_t *ret)
+int pygraph__holders(const struct pygraph *graph, const uint64_t *roots, size_t n, uint32_t *ret)
 {
-	struct holders h = {
+	struct holders holders = {
 		.index = map64__new(),
-		.to = calloc(g->nedges + 1, sizeof(*h.to)),
-		.over = calloc(n + 1, sizeof(*h.over)),
-		.roots = calloc(n + 1, sizeof(*h.roots)),
+		.to = calloc(graph->nedges + 1, sizeof(*holders.to)),
+		.over = calloc(n + 1, sizeof(*holders.over)),
+		.roots = calloc(n + 1, sizeof(*holders.roots)),
 	};
-	int err = h.index && h.to && h.over && h.roots ? index_edges(&h, g, roots, n) : -ENOMEM;
+	int err = holders.index && holders.to && holders.over && holders.roots
+			  ? index_edges(&holders, graph, roots, n)
+			  : -ENOMEM;
 	uint64_t at;
 
 	for (uint32_t i = 0; !err && i < n; i++)
-		mark_reachable(&h, i + 1);
-	for (size_t i = 0; !err && i < g->nsaved; i++)
-		ret[i] = map64__get(h.index, g->saved[i].node, &at) ? last_keeper(&h, h.mark[at])
-								    : 0;
-	map64__free(h.index);
-	free(h.first);
-	free(h.to);
-	free(h.mark);
-	free(h.over);
-	free(h.roots);
-	free(h.stack);
+		mark_reachable(&holders, i + 1);
+	for (size_t i = 0; !err && i < graph->nsaved; i++)
+		ret[i] = map64__get(holders.index, graph->saved[i].node, &at)
+				 ? last_keeper(&holders, holders.mark[at])
+				 : 0;
+	map64__free(holders.index);
+	free(holders.first);
+	free(holders.to);
+	free(holders.mark);
+	free(holders.over);
+	free(holders.roots);
+	free(holders.stack);
 	return err;
 }

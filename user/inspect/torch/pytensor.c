@@ -12,52 +12,52 @@
 #include "inspect/pytensor.h"
 
 /* 0 or -ENOMEM; shapes__fini() must follow in both cases. */
-static int shapes__init(struct shapes *s)
+static int shapes__init(struct shapes *shapes)
 {
-	s->numbers = map64__new();
-	s->seed = hash__seed();
-	s->v = calloc(1, sizeof(*s->v));
-	s->n = s->cap = 1;
-	return s->numbers && s->v ? 0 : -ENOMEM;
+	shapes->numbers = map64__new();
+	shapes->seed = hash__seed();
+	shapes->v = calloc(1, sizeof(*shapes->v));
+	shapes->n = shapes->cap = 1;
+	return shapes->numbers && shapes->v ? 0 : -ENOMEM;
 }
 
 /* Frees the contents; accepts a zeroed struct. */
-static void shapes__fini(struct shapes *s)
+static void shapes__fini(struct shapes *shapes)
 {
-	free(s->v);
-	map64__free(s->numbers);
+	free(shapes->v);
+	map64__free(shapes->numbers);
 }
 
-static void shapes__clear(struct shapes *s)
+static void shapes__clear(struct shapes *shapes)
 {
-	s->n = 1;
-	map64__clear(s->numbers);
+	shapes->n = 1;
+	map64__clear(shapes->numbers);
 }
 
 /* Sets *ret to the number of a shape with these PYTENSOR_DIMS sizes; adds a new shape. 0 or
  * -ENOMEM. */
-static int shapes__number(struct shapes *s, const int64_t *sizes, uint32_t *ret)
+static int shapes__number(struct shapes *shapes, const int64_t *sizes, uint32_t *ret)
 {
-	const size_t room = sizeof(*s->v);
-	uint64_t hash, at = s->n - 1;
+	const size_t room = sizeof(*shapes->v);
+	uint64_t hash, at = shapes->n - 1;
 	int err;
 
-	if (!memcmp(s->v[at], sizes, room)) { /* often the same as the last new one */
+	if (!memcmp(shapes->v[at], sizes, room)) { /* often the same as the last new one */
 		*ret = (uint32_t)at;
 		return 0;
 	}
-	hash = hash__bytes(s->seed, sizes, room);
-	if (map64__get(s->numbers, hash, &at) && !memcmp(s->v[at], sizes, room)) {
+	hash = hash__bytes(shapes->seed, sizes, room);
+	if (map64__get(shapes->numbers, hash, &at) && !memcmp(shapes->v[at], sizes, room)) {
 		*ret = (uint32_t)at;
 		return 0;
 	}
-	err = array__grow(&s->v, &s->cap, s->n + 1, room);
+	err = array__grow(&shapes->v, &shapes->cap, shapes->n + 1, room);
 	if (!err)
-		err = map64__set(s->numbers, hash, s->n);
+		err = map64__set(shapes->numbers, hash, shapes->n);
 	if (err)
 		return err;
-	memcpy(s->v[s->n], sizes, room);
-	*ret = (uint32_t)s->n++;
+	memcpy(shapes->v[shapes->n], sizes, room);
+	*ret = (uint32_t)shapes->n++;
 	return 0;
 }
 
@@ -80,19 +80,19 @@ static bool is_pointer(uint64_t p)
 }
 
 /* Mangled type name from type information (C++ ABI): "N3c1010TensorImplE". */
-static int info_name(const struct proc *p, uint64_t info, char *buf, size_t size)
+static int info_name(const struct proc *proc, uint64_t info, char *buf, size_t size)
 {
 	uint64_t name;
 	int err;
 
-	err = is_pointer(info) ? proc__read_u64(p, info + 8, &name) : -EFAULT;
+	err = is_pointer(info) ? proc__read_u64(proc, info + 8, &name) : -EFAULT;
 	for (size_t at = 0; !err && at < size - 1; at += 16) {
-		size_t n = size - 1 - at < 16 ? size - 1 - at : 16;
+		size_t piece = size - 1 - at < 16 ? size - 1 - at : 16;
 
 		if (name > UINT64_MAX - size)
 			return -EFAULT;
-		err = proc__read(p, name + at, buf + at, n);
-		if (!err && memchr(buf + at, '\0', n))
+		err = proc__read(proc, name + at, buf + at, piece);
+		if (!err && memchr(buf + at, '\0', piece))
 			return 0;
 	}
 	buf[size - 1] = '\0';
@@ -107,7 +107,7 @@ static int vtable_info(const struct proc *p, uint64_t vptr, uint64_t *info)
 
 /* Whether a class derives from autograd's Node, by single inheritance: {vptr, name, base}. 1, 0 or
  * -errno. */
-static int is_node(const struct proc *p, uint64_t info)
+static int is_node(const struct proc *proc, uint64_t info)
 {
 	static const char single[] = "N10__cxxabiv120__si_class_type_infoE",
 			  node[] = "N5torch8autograd4NodeE";
@@ -116,14 +116,14 @@ static int is_node(const struct proc *p, uint64_t info)
 	int err;
 
 	for (int depth = 0; depth < MAX_BASES; depth++) {
-		err = info_name(p, info, name, sizeof(name));
+		err = info_name(proc, info, name, sizeof(name));
 		if (err || !strcmp(name, node))
 			return err ? err : 1;
 		/* A class without a base has no third word. */
-		err = proc__read(p, info, info_words, sizeof(info_words));
+		err = proc__read(proc, info, info_words, sizeof(info_words));
 		if (!err)
-			err = vtable_info(p, info_words[0], &meta_info)
-				      ?: info_name(p, meta_info, name, sizeof(name));
+			err = vtable_info(proc, info_words[0], &meta_info)
+				      ?: info_name(proc, meta_info, name, sizeof(name));
 		if (err || strcmp(name, single))
 			return err;
 		info = info_words[2];
@@ -148,40 +148,41 @@ static enum cxx_kind kind_by_name(const char *name)
 
 /* Kind of the object with this vtable; CXX_OTHER if it cannot be read. 0, -ESRCH, -EPERM,
  * -ENOMEM. */
-static int kind_of_vtable(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
+static int kind_of_vtable(struct pytensors *tensors, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t known, info;
 	char name[128];
 	int err;
 
-	if (map64__get(t->vtables, vptr, &known)) {
+	if (map64__get(tensors->vtables, vptr, &known)) {
 		*ret = known;
 		return 0;
 	}
 	*ret = CXX_OTHER;
-	err = vtable_info(t->proc, vptr, &info) ?: info_name(t->proc, info, name, sizeof(name));
+	err = vtable_info(tensors->proc, vptr, &info)
+		      ?: info_name(tensors->proc, info, name, sizeof(name));
 	if (err)
 		return err == -EFAULT ? 0 : err;
 	*ret = kind_by_name(name);
 	/* A library may be unloaded and its addresses reused, so only positive results are
 	 * cached. */
-	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
-		return map64__set(t->vtables, vptr, *ret);
+	if (*ret != CXX_OTHER && map64__count(tensors->vtables) < MAX_VTABLES)
+		return map64__set(tensors->vtables, vptr, *ret);
 	return 0;
 }
 
-int pytensors__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
+int pytensors__node_kind(struct pytensors *tensors, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t info;
 	char name[64];
-	int err = kind_of_vtable(t, vptr, ret);
+	int err = kind_of_vtable(tensors, vptr, ret);
 
 	if (err || *ret != CXX_OTHER)
 		return err;
-	err = vtable_info(t->proc, vptr, &info) ?: is_node(t->proc, info);
+	err = vtable_info(tensors->proc, vptr, &info) ?: is_node(tensors->proc, info);
 	if (err > 0) {
 		*ret = CXX_NODE;
-		err = info_name(t->proc, info, name, sizeof(name));
+		err = info_name(tensors->proc, info, name, sizeof(name));
 		if (!err && !strcmp(name, "N5torch8autograd14AccumulateGradE"))
 			*ret = CXX_ACCUMULATE;
 	}
@@ -228,7 +229,7 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
 	return true;
 }
 
-/* Whether a StorageImpl's bytes are of the meta device: it has a size and no memory. The tensor may
+/* True if a StorageImpl's bytes are of the meta device: it has a size and no memory. The tensor may
  * say another device: FakeTensor does. at: offset of data_ptr_. */
 static bool is_meta(const uint8_t *storage, unsigned at)
 {
@@ -236,13 +237,13 @@ static bool is_meta(const uint8_t *storage, unsigned at)
 }
 
 /* Bytes of its storage that a tensor needs, from its sizes, strides and offset; 0: not known. */
-static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
+static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *tensor)
 {
 	uint64_t last = proc__word(impl + sizes + SIZES_BYTES);
 
-	if (!t->numel || t->ndim > INLINE_DIMS || !width_of(t->dtype))
+	if (!tensor->numel || tensor->ndim > INLINE_DIMS || !width_of(tensor->dtype))
 		return 0;
-	for (size_t i = 0; i < t->ndim; i++) {
+	for (size_t i = 0; i < tensor->ndim; i++) {
 		uint64_t stride = proc__word(impl + sizes + 48 + 8 * i), step;
 		uint64_t n = proc__word(impl + sizes + 8 + 8 * i);
 
@@ -250,33 +251,34 @@ static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct py
 		    __builtin_add_overflow(last, step, &last))
 			return UINT64_MAX;
 	}
-	return last > UINT64_MAX / 256 ? UINT64_MAX : ((last + 1) * width_of(t->dtype) + 7) / 8;
+	return last > UINT64_MAX / 256 ? UINT64_MAX
+				       : ((last + 1) * width_of(tensor->dtype) + 7) / 8;
 }
 
 /* ---- reading ---- */
 
-struct pytensors *pytensors__new(const struct proc *p)
+struct pytensors *pytensors__new(const struct proc *proc)
 {
-	struct pytensors *t = calloc(1, sizeof(*t));
+	struct pytensors *tensors = calloc(1, sizeof(*tensors));
 
-	if (!t)
+	if (!tensors)
 		return NULL;
-	t->proc = p;
-	t->vtables = map64__new();
-	if (!t->vtables || shapes__init(&t->shapes)) {
-		pytensors__free(t);
+	tensors->proc = proc;
+	tensors->vtables = map64__new();
+	if (!tensors->vtables || shapes__init(&tensors->shapes)) {
+		pytensors__free(tensors);
 		return NULL;
 	}
-	return t;
+	return tensors;
 }
 
-void pytensors__free(struct pytensors *t)
+void pytensors__free(struct pytensors *tensors)
 {
-	if (!t)
+	if (!tensors)
 		return;
-	map64__free(t->vtables);
-	shapes__fini(&t->shapes);
-	free(t);
+	map64__free(tensors->vtables);
+	shapes__fini(&tensors->shapes);
+	free(tensors);
 }
 
 bool pytensors__calibrated(const struct pytensors *t)
@@ -382,158 +384,169 @@ struct round {
 	size_t impl_len;
 };
 
-static void round__free(struct round *r)
+static void round__free(struct round *round)
 {
-	free(r->pieces);
-	free(r->whose);
-	free(r->err);
-	free(r->impl);
-	free(r->storage);
-	free(r->meta);
-	free(r->words);
+	free(round->pieces);
+	free(round->whose);
+	free(round->err);
+	free(round->impl);
+	free(round->storage);
+	free(round->meta);
+	free(round->words);
 }
 
-static int round__init(struct round *r, struct pytensors *t)
+/* Allocates the buffers of a round. 0 or -ENOMEM. */
+static int round__init(struct round *round, struct pytensors *tensors)
 {
-	memset(r, 0, sizeof(*r));
-	r->t = t;
-	r->pieces = calloc(AT_ONCE, sizeof(*r->pieces));
-	r->whose = calloc(AT_ONCE, sizeof(*r->whose));
-	r->err = calloc(AT_ONCE, sizeof(*r->err));
-	r->impl = calloc(AT_ONCE, sizeof(*r->impl));
-	r->storage = calloc(AT_ONCE, sizeof(*r->storage));
-	r->meta = calloc(AT_ONCE, sizeof(*r->meta));
-	r->words = calloc(AT_ONCE, sizeof(*r->words));
-	r->impl_len = t->l.sizes + SIZES_BYTES + 24u;
-	if (r->pieces && r->whose && r->err && r->impl && r->storage && r->meta && r->words)
+	memset(round, 0, sizeof(*round));
+	round->t = tensors;
+	round->pieces = calloc(AT_ONCE, sizeof(*round->pieces));
+	round->whose = calloc(AT_ONCE, sizeof(*round->whose));
+	round->err = calloc(AT_ONCE, sizeof(*round->err));
+	round->impl = calloc(AT_ONCE, sizeof(*round->impl));
+	round->storage = calloc(AT_ONCE, sizeof(*round->storage));
+	round->meta = calloc(AT_ONCE, sizeof(*round->meta));
+	round->words = calloc(AT_ONCE, sizeof(*round->words));
+	round->impl_len = tensors->l.sizes + SIZES_BYTES + 24u;
+	if (round->pieces && round->whose && round->err && round->impl && round->storage &&
+	    round->meta && round->words)
 		return 0;
-	round__free(r);
+	round__free(round);
 	return -ENOMEM;
 }
 
-/* Plans a read for tensor i, for read_wanted(). If addr cannot be a pointer, r->err[i] is -EFAULT. */
-static void add_piece(struct round *r, size_t i, uint64_t addr, void *buf, size_t len)
+/* Plans a read for tensor i, for read_wanted(). If addr cannot be a pointer, round->err[i] is
+ * -EFAULT. */
+static void add_piece(struct round *round, size_t i, uint64_t addr, void *buf, size_t len)
 {
-	r->err[i] = -EFAULT;
+	round->err[i] = -EFAULT;
 	if (!is_pointer(addr))
 		return;
-	r->whose[r->n] = (uint32_t)i;
-	r->pieces[r->n++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
+	round->whose[round->n] = (uint32_t)i;
+	round->pieces[round->n++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
 }
 
-/* Does the planned reads and sets r->err of their tensors. */
-static int read_wanted(struct round *r)
+/* Does the planned reads and sets round->err of their tensors. */
+static int read_wanted(struct round *round)
 {
-	int err = proc__readv(r->t->proc, r->pieces, r->n);
+	int err = proc__readv(round->t->proc, round->pieces, round->n);
 
-	for (size_t i = 0; i < r->n; i++)
-		r->err[r->whose[i]] = r->pieces[i].err;
-	r->n = 0;
+	for (size_t i = 0; i < round->n; i++)
+		round->err[round->whose[i]] = round->pieces[i].err;
+	round->n = 0;
 	return err;
 }
 
 /* Reads each Python tensor's pointer to its TensorImpl. */
-static int read_links(struct round *r, struct pytensor *v, size_t n)
+static int read_links(struct round *round, struct pytensor *tensors, size_t n)
 {
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		add_piece(r, i, v[i].obj ? v[i].obj + r->t->l.cdata : 0, &r->words[i], 8);
-	err = read_wanted(r);
+		add_piece(round, i, tensors[i].obj ? tensors[i].obj + round->t->l.cdata : 0,
+			  &round->words[i], 8);
+	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++)
-		if (v[i].obj)
-			v[i].impl = r->err[i] ? 0 : r->words[i];
+		if (tensors[i].obj)
+			tensors[i].impl = round->err[i] ? 0 : round->words[i];
 	return err;
 }
 
 /* Parses a TensorImpl; the state stays BAD if it is not one. */
-static int take_impl(struct round *r, struct pytensor *v, size_t i)
+static int take_impl(struct round *round, struct pytensor *tensor, size_t i)
 {
-	const uint8_t *impl = r->impl[i];
+	const uint8_t *impl = round->impl[i];
 	enum cxx_kind kind;
 	int err;
 
-	v->state = PYTENSOR_BAD;
-	v->storage = v->addr = v->size = v->grad = v->grad_fn = v->pyobj = 0;
-	v->autograd = false;
-	if (r->err[i])
+	tensor->state = PYTENSOR_BAD;
+	tensor->storage = tensor->addr = tensor->size = tensor->grad = tensor->grad_fn =
+		tensor->pyobj = 0;
+	tensor->autograd = false;
+	if (round->err[i])
 		return 0;
-	err = kind_of_vtable(r->t, proc__word(impl), &kind);
+	err = kind_of_vtable(round->t, proc__word(impl), &kind);
 	if (err)
 		return err;
 	if (kind == CXX_UNDEFINED)
-		v->state = PYTENSOR_NO_STORAGE;
-	if (kind != CXX_TENSOR || !parse_impl(impl, r->t->l.sizes, r->t->l.flag_first, v))
+		tensor->state = PYTENSOR_NO_STORAGE;
+	if (kind != CXX_TENSOR ||
+	    !parse_impl(impl, round->t->l.sizes, round->t->l.flag_first, tensor))
 		return 0;
-	v->state = PYTENSOR_NO_STORAGE;
-	v->storage = proc__word(impl + r->t->l.storage);
-	if (r->t->l.pyobj)
-		v->pyobj = proc__word(impl + r->t->l.pyobj) & ~3ull; /* without flags */
+	tensor->state = PYTENSOR_NO_STORAGE;
+	tensor->storage = proc__word(impl + round->t->l.storage);
+	if (round->t->l.pyobj)
+		tensor->pyobj = proc__word(impl + round->t->l.pyobj) & ~3ull; /* without flags */
 	return 0;
 }
 
-static int read_impls(struct round *r, struct pytensor *v, size_t n)
+/* Reads the TensorImpls and sets what they tell. */
+static int read_impls(struct round *round, struct pytensor *tensors, size_t n)
 {
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		add_piece(r, i, v[i].impl, r->impl[i], r->impl_len);
-	err = read_wanted(r);
+		add_piece(round, i, tensors[i].impl, round->impl[i], round->impl_len);
+	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++)
-		err = take_impl(r, &v[i], i);
+		err = take_impl(round, &tensors[i], i);
 	return err;
 }
 
 /* Parses a StorageImpl; the state becomes OK if it fits the tensor, BAD if not. */
-static int take_storage(struct round *r, struct pytensor *v, size_t i)
+static int take_storage(struct round *round, struct pytensor *tensor, size_t i)
 {
-	const uint8_t *s = r->storage[i];
-	unsigned data = r->t->l.data;
+	const uint8_t *bytes = round->storage[i];
+	unsigned data = round->t->l.data;
 	enum cxx_kind kind;
 	uint64_t need;
 	int err;
 
-	if (v->state != PYTENSOR_NO_STORAGE || !v->storage)
+	if (tensor->state != PYTENSOR_NO_STORAGE || !tensor->storage)
 		return 0;
-	v->state = PYTENSOR_BAD;
-	if (r->err[i])
+	tensor->state = PYTENSOR_BAD;
+	if (round->err[i])
 		return 0;
-	err = kind_of_vtable(r->t, proc__word(s), &kind);
+	err = kind_of_vtable(round->t, proc__word(bytes), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
-	if (is_meta(s, data)) {
-		v->state = PYTENSOR_NO_STORAGE;
+	if (is_meta(bytes, data)) {
+		tensor->state = PYTENSOR_NO_STORAGE;
 		return 0;
 	}
 	/* StorageImpl has the device, too, and they must agree. A tensor fits into its storage,
 	 * unless the storage was emptied. */
-	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))
+	if (bytes[data + 24] != tensor->device_type ||
+	    (tensor->device_type && bytes[data + 25] != tensor->device_index))
 		return 0;
-	v->addr = proc__word(s + data);
-	v->size = proc__word(s + data + 32);
+	tensor->addr = proc__word(bytes + data);
+	tensor->size = proc__word(bytes + data + 32);
 	/* Allocators use the memory's address as context. Its position among the two words depends
 	 * on std::tuple. */
-	v->context = proc__word(s + data + 8) != v->addr && proc__word(s + data + 16) != v->addr;
-	if (!v->addr || !v->size) {
-		v->state = PYTENSOR_NO_STORAGE;
+	tensor->context = proc__word(bytes + data + 8) != tensor->addr &&
+			  proc__word(bytes + data + 16) != tensor->addr;
+	if (!tensor->addr || !tensor->size) {
+		tensor->state = PYTENSOR_NO_STORAGE;
 		return 0;
 	}
-	need = impl_extent(r->impl[i], r->t->l.sizes, v);
-	if (v->size <= 1ull << 50 && need <= v->size)
-		v->state = PYTENSOR_OK;
+	need = impl_extent(round->impl[i], round->t->l.sizes, tensor);
+	if (tensor->size <= 1ull << 50 && need <= tensor->size)
+		tensor->state = PYTENSOR_OK;
 	return 0;
 }
 
-static int read_storages(struct round *r, struct pytensor *v, size_t n)
+/* Reads the storages of tensors that have one. */
+static int read_storages(struct round *round, struct pytensor *tensors, size_t n)
 {
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		add_piece(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i],
-			  r->t->l.data + 40u);
-	err = read_wanted(r);
+		add_piece(round, i,
+			  tensors[i].state == PYTENSOR_NO_STORAGE ? tensors[i].storage : 0,
+			  round->storage[i], round->t->l.data + 40u);
+	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++)
-		err = take_storage(r, &v[i], i);
+		err = take_storage(round, &tensors[i], i);
 	return err;
 }
 
@@ -549,9 +562,10 @@ const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape)
 
 /* Reads the sizes of a tensor. More than INLINE_DIMS are outside the TensorImpl; unreadable ones
  * stay 0, since they are only displayed. */
-static int read_sizes(const struct pytensors *t, const uint8_t *impl, unsigned ndim, int64_t *ret)
+static int read_sizes(const struct pytensors *tensors, const uint8_t *impl, unsigned ndim,
+		      int64_t *ret)
 {
-	const uint8_t *sizes = impl + t->l.sizes + 8;
+	const uint8_t *sizes = impl + tensors->l.sizes + 8;
 	unsigned n = ndim < PYTENSOR_DIMS ? ndim : PYTENSOR_DIMS;
 	int err;
 
@@ -562,67 +576,71 @@ static int read_sizes(const struct pytensors *t, const uint8_t *impl, unsigned n
 	}
 	if (!is_pointer(proc__word(sizes)))
 		return 0;
-	err = proc__read(t->proc, proc__word(sizes), ret, n * sizeof(*ret));
+	err = proc__read(tensors->proc, proc__word(sizes), ret, n * sizeof(*ret));
 	if (err)
 		memset(ret, 0, PYTENSOR_DIMS * sizeof(*ret));
 	return err == -EFAULT ? 0 : err;
 }
 
-static int read_shapes(struct round *r, struct pytensor *v, size_t n)
+/* Sets the numbers of the tensors' shapes. */
+static int read_shapes(struct round *round, struct pytensor *tensors, size_t n)
 {
 	int64_t sizes[PYTENSOR_DIMS];
 	int err = 0;
 
 	for (size_t i = 0; !err && i < n; i++) {
-		v[i].shape = 0;
-		if (v[i].state == PYTENSOR_BAD)
+		tensors[i].shape = 0;
+		if (tensors[i].state == PYTENSOR_BAD)
 			continue;
-		err = read_sizes(r->t, r->impl[i], v[i].ndim, sizes);
+		err = read_sizes(round->t, round->impl[i], tensors[i].ndim, sizes);
 		if (!err)
-			err = shapes__number(&r->t->shapes, sizes, &v[i].shape);
+			err = shapes__number(&round->t->shapes, sizes, &tensors[i].shape);
 	}
 	return err;
 }
 
-static int read_grads(struct round *r, struct pytensor *v, size_t n)
+/* Sets the gradients and nodes of tensors that have AutogradMeta. */
+static int read_grads(struct round *round, struct pytensor *tensors, size_t n)
 {
 	enum cxx_kind kind;
 	int err;
 
-	if (!r->t->l.grad)
+	if (!round->t->l.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		add_piece(r, i,
-			  v[i].state == PYTENSOR_BAD ? 0 : proc__word(r->impl[i] + r->t->l.meta),
-			  r->meta[i], r->t->l.grad + 16u);
-	err = read_wanted(r);
+		add_piece(round, i,
+			  tensors[i].state == PYTENSOR_BAD
+				  ? 0
+				  : proc__word(round->impl[i] + round->t->l.meta),
+			  round->meta[i], round->t->l.grad + 16u);
+	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++) {
-		if (r->err[i])
+		if (round->err[i])
 			continue;
-		err = kind_of_vtable(r->t, proc__word(r->meta[i]), &kind);
+		err = kind_of_vtable(round->t, proc__word(round->meta[i]), &kind);
 		if (err || kind != CXX_AUTOGRAD)
 			continue;
-		v[i].autograd = true;
+		tensors[i].autograd = true;
 		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
-		v[i].grad = proc__word(r->meta[i] + r->t->l.grad);
-		v[i].grad_fn = proc__word(r->meta[i] + r->t->l.grad + 8);
-		if (!is_pointer(v[i].grad))
-			v[i].grad = 0;
-		if (!is_pointer(v[i].grad_fn))
-			v[i].grad_fn = 0;
+		tensors[i].grad = proc__word(round->meta[i] + round->t->l.grad);
+		tensors[i].grad_fn = proc__word(round->meta[i] + round->t->l.grad + 8);
+		if (!is_pointer(tensors[i].grad))
+			tensors[i].grad = 0;
+		if (!is_pointer(tensors[i].grad_fn))
+			tensors[i].grad_fn = 0;
 	}
 	return err;
 }
 
 /* Reads the tensors step by step; each step follows pointers of the one before. */
-static int read_once(struct round *r, struct pytensor *v, size_t n)
+static int read_once(struct round *round, struct pytensor *tensor, size_t n)
 {
-	int err = read_links(r, v, n) ?: read_impls(r, v, n);
+	int err = read_links(round, tensor, n) ?: read_impls(round, tensor, n);
 
 	if (err)
 		return err;
-	err = read_storages(r, v, n) ?: read_shapes(r, v, n);
-	return err ?: read_grads(r, v, n);
+	err = read_storages(round, tensor, n) ?: read_shapes(round, tensor, n);
+	return err ?: read_grads(round, tensor, n);
 }
 
 /* True if two readings of a tensor agree. A gradient that came or went between them makes them
@@ -635,47 +653,49 @@ static bool same_reading(const struct pytensor *a, const struct pytensor *b)
 }
 
 /* Reads all tensors twice, and those that differ again. again has room for n. */
-static int read_round(struct round *r, struct pytensor *v, struct pytensor *again, size_t n)
+static int read_round(struct round *round, struct pytensor *tensors, struct pytensor *again,
+		      size_t n)
 {
 	int err;
 
-	err = read_once(r, v, n);
+	err = read_once(round, tensors, n);
 	for (size_t i = 0; i < n; i++)
-		again[i] = v[i];
+		again[i] = tensors[i];
 	if (!err)
-		err = read_once(r, again, n);
+		err = read_once(round, again, n);
 	for (size_t i = 0; !err && i < n; i++) {
 		int tries;
 
-		for (tries = 0; !err && tries < TRIES && !same_reading(&v[i], &again[i]); tries++) {
-			v[i] = again[i];
-			err = read_once(r, &again[i], 1);
+		for (tries = 0; !err && tries < TRIES && !same_reading(&tensors[i], &again[i]);
+		     tries++) {
+			tensors[i] = again[i];
+			err = read_once(round, &again[i], 1);
 		}
 		if (tries == TRIES)
-			v[i].state = PYTENSOR_TORN;
+			tensors[i].state = PYTENSOR_TORN;
 	}
 	return err;
 }
 
-int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n)
+int pytensors__read(struct pytensors *tensors, struct pytensor *tensor, size_t n)
 {
 	struct pytensor *again;
-	struct round r;
+	struct round round;
 	int err;
 
 	if (!n)
 		return 0;
-	if (!t->calibrated)
+	if (!tensors->calibrated)
 		return -EINVAL;
-	err = round__init(&r, t);
+	err = round__init(&round, tensors);
 	if (err)
 		return err;
 	again = calloc(AT_ONCE, sizeof(*again));
 	err = again ? 0 : -ENOMEM;
 	for (size_t i = 0; !err && i < n; i += AT_ONCE)
-		err = read_round(&r, v + i, again, n - i < AT_ONCE ? n - i : AT_ONCE);
+		err = read_round(&round, tensor + i, again, n - i < AT_ONCE ? n - i : AT_ONCE);
 	free(again);
-	round__free(&r);
+	round__free(&round);
 	return err;
 }
 
@@ -695,7 +715,7 @@ static unsigned find_copied_sizes(const struct mt_rec_tensor *copy, struct pyten
 	return 0;
 }
 
-/* Whether data_ptr_ can be at this offset of the copied storage. */
+/* True if data_ptr_ can be at this offset of the copied storage. */
 static bool copied_data_fits(const struct mt_rec_tensor *copy, unsigned at, uint64_t need,
 			     const struct pytensor *t)
 {
@@ -707,12 +727,12 @@ static bool copied_data_fits(const struct mt_rec_tensor *copy, unsigned at, uint
 }
 
 /* Sets the fields of the tensor's storage, if it has memory. */
-static int take_copied_storage(struct pytensors *t, const struct mt_rec_tensor *copy,
+static int take_copied_storage(struct pytensors *tensors, const struct mt_rec_tensor *copy,
 			       unsigned sizes, struct pytensor *ret)
 {
 	uint64_t need = impl_extent(copy->impl, sizes, ret);
 	enum cxx_kind kind;
-	int err = kind_of_vtable(t, proc__word(copy->storage), &kind);
+	int err = kind_of_vtable(tensors, proc__word(copy->storage), &kind);
 
 	/* At 16, in PyTorch 2.0 to 2.2 at 24. */
 	for (unsigned at = 16; !err && kind == CXX_STORAGE && at <= 24; at += 8) {
@@ -729,31 +749,31 @@ static int take_copied_storage(struct pytensors *t, const struct mt_rec_tensor *
 
 /* Takes the sizes. False: those outside of the TensorImpl could not be copied. */
 static bool take_copied_shape(const struct mt_rec_tensor *copy, unsigned sizes,
-			      const struct pytensor *t, uint64_t shape[PYTENSOR_DIMS])
+			      const struct pytensor *tensor, uint64_t shape[PYTENSOR_DIMS])
 {
-	size_t n = t->ndim < PYTENSOR_DIMS ? t->ndim : PYTENSOR_DIMS;
+	size_t n = tensor->ndim < PYTENSOR_DIMS ? tensor->ndim : PYTENSOR_DIMS;
 	uint64_t product = 1;
 
 	_Static_assert(PYTENSOR_DIMS <= MT_TENSOR_SIZES, "the copy has the sizes");
 	memset(shape, 0, PYTENSOR_DIMS * sizeof(*shape));
-	if (t->ndim <= INLINE_DIMS)
+	if (tensor->ndim <= INLINE_DIMS)
 		memcpy(shape, copy->impl + sizes + 8, n * sizeof(*shape));
 	else
 		memcpy(shape, copy->sizes, n * sizeof(*shape));
 	for (size_t i = 0; i < n; i++)
 		if (__builtin_mul_overflow(product, shape[i], &product))
 			return false;
-	if (n == t->ndim)
-		return product == t->numel;
-	return !t->numel || (product && t->numel % product == 0);
+	if (n == tensor->ndim)
+		return product == tensor->numel;
+	return !tensor->numel || (product && tensor->numel % product == 0);
 }
 
-int pytensors__of_copy(struct pytensors *t, const struct mt_rec_tensor *copy, struct pytensor *ret,
-		       uint64_t shape[PYTENSOR_DIMS], bool *shape_known)
+int pytensors__of_copy(struct pytensors *tensors, const struct mt_rec_tensor *copy,
+		       struct pytensor *ret, uint64_t shape[PYTENSOR_DIMS], bool *shape_known)
 {
 	enum cxx_kind kind;
 	unsigned sizes;
-	int err = kind_of_vtable(t, proc__word(copy->impl), &kind);
+	int err = kind_of_vtable(tensors, proc__word(copy->impl), &kind);
 
 	*ret = (struct pytensor){ .state = PYTENSOR_NO_STORAGE };
 	if (err)
@@ -762,7 +782,7 @@ int pytensors__of_copy(struct pytensors *t, const struct mt_rec_tensor *copy, st
 	if (!sizes)
 		return -EBADMSG;
 	*shape_known = take_copied_shape(copy, sizes, ret, shape);
-	return take_copied_storage(t, copy, sizes, ret);
+	return take_copied_storage(tensors, copy, sizes, ret);
 }
 
 /*
@@ -793,41 +813,41 @@ static const struct pytensor_layout known_layouts[] = {
 #define N_KNOWN (sizeof(known_layouts) / sizeof(known_layouts[0]))
 
 /* Counts the tensors that have memory and lead back to their Python object in this layout. */
-static int count_fitting(struct pytensors *t, const struct pytensor_layout *l, const uint64_t *objs,
-			 struct pytensor *v, size_t n, size_t *ret)
+static int count_fitting(struct pytensors *tensors, const struct pytensor_layout *l,
+			 const uint64_t *objs, struct pytensor *tensor, size_t n, size_t *ret)
 {
-	struct pytensor_layout old = t->l;
-	bool calibrated = t->calibrated;
+	struct pytensor_layout old = tensors->l;
+	bool calibrated = tensors->calibrated;
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		v[i] = (struct pytensor){ .obj = objs[i] };
-	t->l = *l;
-	t->calibrated = true;
-	err = pytensors__read(t, v, n);
-	t->l = old;
-	t->calibrated = calibrated;
+		tensor[i] = (struct pytensor){ .obj = objs[i] };
+	tensors->l = *l;
+	tensors->calibrated = true;
+	err = pytensors__read(tensors, tensor, n);
+	tensors->l = old;
+	tensors->calibrated = calibrated;
 	*ret = 0;
 	for (size_t i = 0; !err && i < n; i++)
-		*ret += v[i].state == PYTENSOR_OK && v[i].pyobj == v[i].obj;
+		*ret += tensor[i].state == PYTENSOR_OK && tensor[i].pyobj == tensor[i].obj;
 	return err;
 }
 
 /* Finds the layout of a released PyTorch that fits n Python tensors. One tensor with memory is
  * enough. 0; -ENOENT: none fits better than the others; -ESRCH, -EPERM, -ENOMEM. */
-static int find_known(struct pytensors *t, const uint64_t *objs, size_t n,
+static int find_known(struct pytensors *tensors, const uint64_t *objs, size_t n,
 		      struct pytensor_layout *ret)
 {
 	size_t best = 0, second = 0, fit;
-	struct pytensor *v;
+	struct pytensor *tensor;
 	int err = 0;
 
 	n = n < LOOKED_AT ? n : LOOKED_AT;
-	v = calloc(n + 1, sizeof(*v));
-	if (!v)
+	tensor = calloc(n + 1, sizeof(*tensor));
+	if (!tensor)
 		return -ENOMEM;
 	for (size_t k = 0; !err && k < N_KNOWN; k++) {
-		err = count_fitting(t, &known_layouts[k], objs, v, n, &fit);
+		err = count_fitting(tensors, &known_layouts[k], objs, tensor, n, &fit);
 		if (err)
 			break;
 		if (fit > best) {
@@ -838,7 +858,7 @@ static int find_known(struct pytensors *t, const uint64_t *objs, size_t n,
 			second = fit;
 		}
 	}
-	free(v);
+	free(tensor);
 	if (err)
 		return err;
 	return best > second ? 0 : -ENOENT;
@@ -871,7 +891,7 @@ struct search {
 };
 
 /* Kind of the object at addr. */
-static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
+static int kind_at(struct search *search, uint64_t addr, enum cxx_kind *ret)
 {
 	uint64_t vptr;
 	int err;
@@ -879,13 +899,13 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	*ret = CXX_OTHER;
 	if (!is_pointer(addr))
 		return 0;
-	err = proc__read_u64(s->owner->proc, addr, &vptr);
+	err = proc__read_u64(search->owner->proc, addr, &vptr);
 	if (err)
 		return err == -EFAULT ? 0 : err;
-	return kind_of_vtable(s->owner, vptr, ret);
+	return kind_of_vtable(search->owner, vptr, ret);
 }
 
-/* Whether n samples are enough to confirm an offset, of `all` that could. */
+/* True if n samples are enough to confirm an offset, of `all` that could. */
 static bool are_enough(const struct search *s, size_t n, size_t all)
 {
 	return s->few ? n && n == all : n >= MIN_SAMPLES && n * 10 >= all * 9;
@@ -910,79 +930,81 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
 
 /* Finds the field of a Python tensor that points to its TensorImpl. Drops samples without one,
  * whose object has ended. 0, -EAGAIN, -ENOTSUP or the error of a read. */
-static int find_cdata(struct search *s)
+static int find_cdata(struct search *search)
 {
 	size_t votes[4] = { 0 }, at = 0, n, kept = 0;
 	enum cxx_kind kind;
 	int err;
 
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < search->n; i++) {
 		bool any = false;
 
 		for (size_t k = 0; k < 4; k++) {
-			err = kind_at(s, proc__word(s->v[i].head + 16 + 8 * k), &kind);
+			err = kind_at(search, proc__word(search->v[i].head + 16 + 8 * k), &kind);
 			if (err)
 				return err;
 			votes[k] += kind == CXX_TENSOR;
 			any |= kind == CXX_TENSOR;
 		}
 		if (any)
-			s->v[kept++] = s->v[i];
+			search->v[kept++] = search->v[i];
 	}
-	s->n = kept;
-	s->few = s->n < MIN_SAMPLES;
+	search->n = kept;
+	search->few = search->n < MIN_SAMPLES;
 	n = elect(votes, 4, &at);
-	if (!are_enough(s, n, s->n)) {
-		s->why = "the C++ object behind a Python tensor was not found";
+	if (!are_enough(search, n, search->n)) {
+		search->why = "the C++ object behind a Python tensor was not found";
 		return n ? -ENOTSUP : -EAGAIN;
 	}
-	s->l.cdata = 16 + 8 * at;
+	search->l.cdata = 16 + 8 * at;
 	return 0;
 }
 
 /* Reads the TensorImpls and drops samples without one. */
-static int read_sample_impls(struct search *s)
+static int read_sample_impls(struct search *search)
 {
 	size_t kept = 0;
 	enum cxx_kind kind;
 	int err;
 
-	for (size_t i = 0; i < s->n; i++) {
-		struct sample *x = &s->v[i];
+	for (size_t i = 0; i < search->n; i++) {
+		struct sample *sample = &search->v[i];
 
-		x->impl_at = proc__word(x->head + s->l.cdata);
-		err = kind_at(s, x->impl_at, &kind);
+		sample->impl_at = proc__word(sample->head + search->l.cdata);
+		err = kind_at(search, sample->impl_at, &kind);
 		if (err)
 			return err;
 		if (kind != CXX_TENSOR)
 			continue;
 		/* The smallest known TensorImpl has 176 bytes, and the memory after it may not be
 		 * readable. */
-		x->impl_len = IMPL_BYTES;
-		err = proc__read(s->owner->proc, x->impl_at, x->impl, x->impl_len);
+		sample->impl_len = IMPL_BYTES;
+		err = proc__read(search->owner->proc, sample->impl_at, sample->impl,
+				 sample->impl_len);
 		if (err == -EFAULT) {
-			x->impl_len = 192;
-			err = proc__read(s->owner->proc, x->impl_at, x->impl, x->impl_len);
+			sample->impl_len = 192;
+			err = proc__read(search->owner->proc, sample->impl_at, sample->impl,
+					 sample->impl_len);
 		}
 		if (err && err != -EFAULT)
 			return err;
 		if (!err)
-			s->v[kept++] = *x;
+			search->v[kept++] = *sample;
 	}
-	s->n = kept;
+	search->n = kept;
 	return 0;
 }
 
 /* Finds the field that points to an object of this kind in most samples. */
-static int find_pointer(struct search *s, enum cxx_kind want, uint16_t *ret, size_t *votes_ret)
+static int find_pointer(struct search *search, enum cxx_kind want, uint16_t *ret, size_t *votes_ret)
 {
 	size_t votes[6] = { 0 }, at = 0;
 	enum cxx_kind kind;
 	int err;
 
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < search->n; i++) {
 		for (size_t k = 0; k < 6; k++) {
-			err = kind_at(s, proc__word(s->v[i].impl + 8 * k), &kind);
+			err = kind_at(search, proc__word(search->v[i].impl + 8 * k), &kind);
 			if (err)
 				return err;
 			votes[k] += kind == want;
@@ -994,123 +1016,125 @@ static int find_pointer(struct search *s, enum cxx_kind want, uint16_t *ret, siz
 }
 
 /* Finds the field of a TensorImpl that points back to the Python object. */
-static void find_pyobj(struct search *s)
+static void find_pyobj(struct search *search)
 {
 	size_t votes[12] = { 0 }, at = 0;
 
-	for (size_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < search->n; i++)
 		for (size_t k = 4; k < 12; k++)
-			votes[k] += (proc__word(s->v[i].impl + 8 * k) & ~3ull) == s->v[i].obj;
+			votes[k] += (proc__word(search->v[i].impl + 8 * k) & ~3ull) ==
+				    search->v[i].obj;
 	/* Without this offset, only tensors inside wrappers lose their names. */
-	if (elect(votes, 12, &at) * 10 >= s->n * 9)
-		s->l.pyobj = 8 * at;
+	if (elect(votes, 12, &at) * 10 >= search->n * 9)
+		search->l.pyobj = 8 * at;
 }
 
 /* Finds sizes_and_strides_. Candidate k is the offset 8 * (k / 2), with device_opt_'s flag first if
  * k is odd. */
-static int find_sizes(struct search *s)
+static int find_sizes(struct search *search)
 {
 	size_t votes[32] = { 0 }, shaped[32] = { 0 }, at = 0, n;
-	struct pytensor t;
+	struct pytensor tensor;
 
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < search->n; i++) {
 		for (size_t k = 8; k < 26; k++) {
 			unsigned sizes = 8 * (k / 2);
 
-			if (sizes + SIZES_BYTES + 24 > s->v[i].impl_len ||
-			    !parse_impl(s->v[i].impl, sizes, k % 2, &t))
+			if (sizes + SIZES_BYTES + 24 > search->v[i].impl_len ||
+			    !parse_impl(search->v[i].impl, sizes, k % 2, &tensor))
 				continue;
 			votes[k]++;
 			/* A useful shape: only sizes multiply to the number of elements. */
-			shaped[k] += t.ndim >= 1 && t.ndim <= INLINE_DIMS &&
-				     t.numel >= (s->few ? FEW_ELEMENTS : 2);
+			shaped[k] += tensor.ndim >= 1 && tensor.ndim <= INLINE_DIMS &&
+				     tensor.numel >= (search->few ? FEW_ELEMENTS : 2);
 		}
 	}
-	n = s->few && elect(shaped, 32, &at) ? votes[at] : elect(votes, 32, &at);
-	if (n * 10 < s->n * 9 || shaped[at] < (s->few ? 1 : 2)) {
-		s->why = "sizes and type of a tensor were not found";
-		return n * 10 < s->n * 9 ? -ENOTSUP : -EAGAIN;
+	n = search->few && elect(shaped, 32, &at) ? votes[at] : elect(votes, 32, &at);
+	if (n * 10 < search->n * 9 || shaped[at] < (search->few ? 1 : 2)) {
+		search->why = "sizes and type of a tensor were not found";
+		return n * 10 < search->n * 9 ? -ENOTSUP : -EAGAIN;
 	}
-	s->l.sizes = 8 * (at / 2);
-	s->l.flag_first = at % 2;
+	search->l.sizes = 8 * (at / 2);
+	search->l.flag_first = at % 2;
 	return 0;
 }
 
 /* Reads the samples' StorageImpls and parses their TensorImpls. */
-static int read_sample_storages(struct search *s)
+static int read_sample_storages(struct search *search)
 {
 	int err;
 
-	for (size_t i = 0; i < s->n; i++) {
-		struct sample *x = &s->v[i];
-		uint64_t at = proc__word(x->impl + s->l.storage);
+	for (size_t i = 0; i < search->n; i++) {
+		struct sample *sample = &search->v[i];
+		uint64_t at = proc__word(sample->impl + search->l.storage);
 		enum cxx_kind kind;
 
-		err = kind_at(s, at, &kind);
+		err = kind_at(search, at, &kind);
 		if (err)
 			return err;
-		x->has_storage = kind == CXX_STORAGE &&
-				 parse_impl(x->impl, s->l.sizes, s->l.flag_first, &x->t);
-		if (!x->has_storage)
+		sample->has_storage = kind == CXX_STORAGE &&
+				      parse_impl(sample->impl, search->l.sizes,
+						 search->l.flag_first, &sample->t);
+		if (!sample->has_storage)
 			continue;
-		err = proc__read(s->owner->proc, at, x->storage, sizeof(x->storage));
+		err = proc__read(search->owner->proc, at, sample->storage, sizeof(sample->storage));
 		if (err && err != -EFAULT)
 			return err;
-		x->has_storage = !err;
+		sample->has_storage = !err;
 	}
 	return 0;
 }
 
-/* Whether data_ptr_ {data, context, deleter, device} and size_bytes_ can be at this offset of the
+/* True if data_ptr_ {data, context, deleter, device} and size_bytes_ can be at this offset of the
  * storage. need: from impl_extent(). The index of a CPU is -1 or 0, so a size of 256 bytes is no
  * device. A wrapper of tensors has a storage with a size and no memory. A fake tensor has one of
  * the meta device. */
-static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
+static bool data_fits(const struct sample *sample, unsigned at, uint64_t need)
 {
-	const uint8_t *device = x->storage + at + 24;
-	uint64_t size = proc__word(x->storage + at + 32);
-	bool index_fits = device[1] == x->t.device_index || (!device[0] && device[1] == 0xff);
+	const uint8_t *device = sample->storage + at + 24;
+	uint64_t size = proc__word(sample->storage + at + 32);
+	bool index_fits = device[1] == sample->t.device_index || (!device[0] && device[1] == 0xff);
 
-	if (is_meta(x->storage, at))
+	if (is_meta(sample->storage, at))
 		return size < 1ull << 50;
-	return device[0] == x->t.device_type && index_fits && size < 1ull << 50 &&
-	       (need <= size || !proc__word(x->storage + at));
+	return device[0] == sample->t.device_type && index_fits && size < 1ull << 50 &&
+	       (need <= size || !proc__word(sample->storage + at));
 }
 
 /* Finds data_ptr_: the device and the size in bytes must fit in nearly all samples, and be exactly
  * what the shape needs in some. */
-static int find_data(struct search *s)
+static int find_data(struct search *search)
 {
 	size_t votes[8] = { 0 }, exact[8] = { 0 }, all = 0, at = 0, n;
 	bool memory = false;
 
-	for (size_t i = 0; i < s->n; i++) {
-		const struct sample *x = &s->v[i];
+	for (size_t i = 0; i < search->n; i++) {
+		const struct sample *sample = &search->v[i];
 
-		if (!x->has_storage)
+		if (!sample->has_storage)
 			continue;
 		all++;
 		for (size_t k = 1; k < 6; k++) {
-			uint64_t need = impl_extent(x->impl, s->l.sizes, &x->t);
+			uint64_t need = impl_extent(sample->impl, search->l.sizes, &sample->t);
 
-			if (!data_fits(x, 8 * k, need))
+			if (!data_fits(sample, 8 * k, need))
 				continue;
 			votes[k]++;
-			memory |= proc__word(x->storage + 8 * k) != 0;
-			exact[k] += need && (!s->few || x->t.numel >= FEW_ELEMENTS) &&
-				    proc__word(x->storage + 8 * k) &&
-				    proc__word(x->storage + 8 * k + 32) == need;
+			memory |= proc__word(sample->storage + 8 * k) != 0;
+			exact[k] += need && (!search->few || sample->t.numel >= FEW_ELEMENTS) &&
+				    proc__word(sample->storage + 8 * k) &&
+				    proc__word(sample->storage + 8 * k + 32) == need;
 		}
 	}
 	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
 	 * needs. */
 	n = elect(exact, 8, &at);
-	if (n < (s->few ? 1 : 2) || votes[at] * 10 < all * 9) {
-		s->why = memory ? "address and size of a tensor's storage were not found"
-				: "no tensor has memory so far";
+	if (n < (search->few ? 1 : 2) || votes[at] * 10 < all * 9) {
+		search->why = memory ? "address and size of a tensor's storage were not found"
+				     : "no tensor has memory so far";
 		return all < MIN_SAMPLES || !memory ? -EAGAIN : -ENOTSUP;
 	}
-	s->l.data = 8 * at;
+	search->l.data = 8 * at;
 	return 0;
 }
 
@@ -1119,7 +1143,7 @@ static int find_data(struct search *s)
  * points into itself; one of the old ABI is a single pointer. Every gradient must be null or a
  * tensor with the same number of elements.
  */
-static int find_grad(struct search *s)
+static int find_grad(struct search *search)
 {
 	size_t strings = 0, metas = 0, wrong = 0;
 	enum cxx_kind kind;
@@ -1127,129 +1151,132 @@ static int find_grad(struct search *s)
 	uint64_t at, numel;
 	int err;
 
-	for (size_t i = 0; i < s->n; i++) {
-		struct sample *x = &s->v[i];
+	for (size_t i = 0; i < search->n; i++) {
+		struct sample *sample = &search->v[i];
 
-		x->meta_at = proc__word(x->impl + s->l.meta);
-		err = kind_at(s, x->meta_at, &kind);
+		sample->meta_at = proc__word(sample->impl + search->l.meta);
+		err = kind_at(search, sample->meta_at, &kind);
 		if (err)
 			return err;
-		if (kind != CXX_AUTOGRAD ||
-		    proc__read(s->owner->proc, x->meta_at, x->meta, sizeof(x->meta)))
+		if (kind != CXX_AUTOGRAD || proc__read(search->owner->proc, sample->meta_at,
+						       sample->meta, sizeof(sample->meta)))
 			continue;
-		x->has_meta = true;
+		sample->has_meta = true;
 		metas++;
-		strings += proc__word(x->meta + 8) == x->meta_at + 24;
+		strings += proc__word(sample->meta + 8) == sample->meta_at + 24;
 	}
 	if (!metas || (strings && strings != metas))
 		return 0;
 	grad = strings ? 40 : 16;
-	for (size_t i = 0; i < s->n; i++) {
-		struct sample *x = &s->v[i];
+	for (size_t i = 0; i < search->n; i++) {
+		struct sample *sample = &search->v[i];
 
-		at = x->has_meta ? proc__word(x->meta + grad) : 0;
+		at = sample->has_meta ? proc__word(sample->meta + grad) : 0;
 		if (!at)
 			continue;
-		err = kind_at(s, at, &kind);
+		err = kind_at(search, at, &kind);
 		if (err)
 			return err;
 		if (kind == CXX_UNDEFINED)
 			continue;
 		if (kind != CXX_TENSOR ||
-		    proc__read_u64(s->owner->proc, at + s->l.sizes + SIZES_BYTES + 8, &numel) ||
-		    numel != x->t.numel)
+		    proc__read_u64(search->owner->proc, at + search->l.sizes + SIZES_BYTES + 8,
+				   &numel) ||
+		    numel != sample->t.numel)
 			wrong++;
 	}
 	/* a gradient may change meanwhile */
 	if (wrong * 10 <= metas)
-		s->l.grad = grad;
+		search->l.grad = grad;
 	return 0;
 }
 
-/* Finds the fields in turn; each needs those before it. 0, -EAGAIN, -ENOTSUP with s->why; or
+/* Finds the fields in turn; each needs those before it. 0, -EAGAIN, -ENOTSUP with search->why; or
  * -errno. */
-static int find_layout(struct search *s)
+static int find_layout(struct search *search)
 {
 	size_t votes;
 	int err;
 
-	err = find_cdata(s) ?: read_sample_impls(s);
-	err = err ?: find_pointer(s, CXX_STORAGE, &s->l.storage, &votes);
+	err = find_cdata(search) ?: read_sample_impls(search);
+	err = err ?: find_pointer(search, CXX_STORAGE, &search->l.storage, &votes);
 	if (err)
 		return err;
-	if (s->few ? !votes : votes < MIN_SAMPLES) {
-		s->why = "the storage of a tensor was not found";
+	if (search->few ? !votes : votes < MIN_SAMPLES) {
+		search->why = "the storage of a tensor was not found";
 		return -EAGAIN;
 	}
-	find_pyobj(s);
-	err = find_sizes(s) ?: read_sample_storages(s);
+	find_pyobj(search);
+	err = find_sizes(search) ?: read_sample_storages(search);
 	if (err)
 		return err;
-	err = find_data(s) ?: find_pointer(s, CXX_AUTOGRAD, &s->l.meta, &votes);
+	err = find_data(search) ?: find_pointer(search, CXX_AUTOGRAD, &search->l.meta, &votes);
 	if (err)
 		return err;
-	return votes ? find_grad(s) : 0;
+	return votes ? find_grad(search) : 0;
 }
 
 /* Uses the layout of a released version that fits the samples, and finds the offset of gradients as
  * find_layout() does. */
-static int take_known(struct search *s, const uint64_t *objs, size_t n)
+static int take_known(struct search *search, const uint64_t *objs, size_t n)
 {
 	struct pytensor_layout l;
-	int err = find_known(s->owner, objs, n, &l);
+	int err = find_known(search->owner, objs, n, &l);
 
 	if (err)
 		return err;
-	s->l = l;
-	err = read_sample_impls(s) ?: read_sample_storages(s);
-	return err ? err : find_grad(s);
+	search->l = l;
+	err = read_sample_impls(search) ?: read_sample_storages(search);
+	return err ? err : find_grad(search);
 }
 
 /* Takes samples spread over all tensors, since adjacent ones are similar; objs: their objects. */
-static int take_samples(struct search *s, const uint64_t *all, size_t n, uint64_t *objs)
+static int take_samples(struct search *search, const uint64_t *all, size_t n, uint64_t *objs)
 {
-	for (size_t i = 0; i < n && s->n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {
-		struct sample *x = &s->v[s->n];
-		int err = proc__read(s->owner->proc, all[i], x->head, sizeof(x->head));
+	for (size_t i = 0; i < n && search->n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {
+		struct sample *sample = &search->v[search->n];
+		int err = proc__read(search->owner->proc, all[i], sample->head,
+				     sizeof(sample->head));
 
 		if (err && err != -EFAULT)
 			return err;
 		if (err)
 			continue;
-		x->obj = all[i];
-		objs[s->n++] = all[i];
+		sample->obj = all[i];
+		objs[search->n++] = all[i];
 	}
-	s->few = s->n < MIN_SAMPLES;
+	search->few = search->n < MIN_SAMPLES;
 	return 0;
 }
 
 /* Searches the layout field by field; if that fails, tries those of released versions. */
-int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, const char **why)
+int pytensors__calibrate(struct pytensors *tensors, const uint64_t *objs, size_t n,
+			 const char **why)
 {
-	struct search s = { .owner = t, .why = "no tensor could be read" };
+	struct search search = { .owner = tensors, .why = "no tensor could be read" };
 	uint64_t sampled[MAX_SAMPLES];
 	int err, known;
 
-	s.v = calloc(MAX_SAMPLES, sizeof(*s.v));
-	if (!s.v)
+	search.v = calloc(MAX_SAMPLES, sizeof(*search.v));
+	if (!search.v)
 		return -ENOMEM;
-	err = take_samples(&s, objs, n, sampled);
-	n = s.n;
+	err = take_samples(&search, objs, n, sampled);
+	n = search.n;
 	if (!err)
-		err = n ? find_layout(&s) : -EAGAIN;
+		err = n ? find_layout(&search) : -EAGAIN;
 	if (n && (err == -EAGAIN || err == -ENOTSUP)) {
-		known = take_known(&s, sampled, n);
+		known = take_known(&search, sampled, n);
 		err = known == -ENOENT ? err : known;
 	}
-	if (s.n && s.few && (err == -EAGAIN || err == -ENOTSUP)) {
-		s.why = "there are too few tensors to find out how this PyTorch stores them";
+	if (search.n && search.few && (err == -EAGAIN || err == -ENOTSUP)) {
+		search.why = "there are too few tensors to find out how this PyTorch stores them";
 		err = -EAGAIN;
 	}
 	if (!err) {
-		t->l = s.l;
-		t->calibrated = true;
+		tensors->l = search.l;
+		tensors->calibrated = true;
 	}
-	*why = s.why;
-	free(s.v);
+	*why = search.why;
+	free(search.v);
 	return err;
 }

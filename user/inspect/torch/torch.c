@@ -75,21 +75,21 @@ struct file {
 
 /* ---- several PyTorchs ---- */
 
-/* Whether this mapping's file is named like the library with PyTorch's Python objects. */
+/* True if this mapping's file is named like the library with PyTorch's Python objects. */
 static bool is_libtorch_python(const struct map *map)
 {
 	return map->x && text__starts(map__base_name(map->path), "libtorch_python");
 }
 
 /* Folder of the libtorch_python in use: *len bytes, with the last slash. NULL: none is mapped. */
-static const char *python_folder(const struct maps *m, size_t *len)
+static const char *python_folder(const struct maps *maps, size_t *len)
 {
 	size_t i;
 
-	for (i = 0; i < m->n; i++) {
-		if (is_libtorch_python(&m->v[i])) {
-			*len = (size_t)(map__base_name(m->v[i].path) - m->v[i].path);
-			return m->v[i].path;
+	for (i = 0; i < maps->n; i++) {
+		if (is_libtorch_python(&maps->v[i])) {
+			*len = (size_t)(map__base_name(maps->v[i].path) - maps->v[i].path);
+			return maps->v[i].path;
 		}
 	}
 	return NULL;
@@ -109,25 +109,25 @@ static int rank_path(const char *path, const char *folder, size_t len)
 	return RANK_OTHER_TORCH;
 }
 
-int torch__rank(const struct maps *m, const char *path)
+int torch__rank(const struct maps *maps, const char *path)
 {
 	size_t len = 0;
-	const char *folder = python_folder(m, &len);
+	const char *folder = python_folder(maps, &len);
 
 	return rank_path(path, folder, len);
 }
 
-bool torch__is_other(const struct maps *m, const char *path)
+bool torch__is_other(const struct maps *maps, const char *path)
 {
 	size_t len = 0;
-	const char *folder = python_folder(m, &len);
+	const char *folder = python_folder(maps, &len);
 
 	return folder && rank_path(path, folder, len) == RANK_OTHER_TORCH;
 }
 
 /* ---- version ---- */
 
-/* Whether c can be part of a version. */
+/* True if c can be part of a version. */
 static bool is_version_char(char c)
 {
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -138,56 +138,58 @@ static bool is_version_char(char c)
 static bool parse_version_line(const char *line, const char *end, char *buf, size_t size)
 {
 	static const char name[] = "__version__";
-	const char *p = line + sizeof(name) - 1, *eq;
-	size_t n = 0;
+	const char *at = line + sizeof(name) - 1, *eq;
+	size_t version_len = 0;
 	char quote;
 
 	if ((size_t)(end - line) < sizeof(name) - 1 || memcmp(line, name, sizeof(name) - 1))
 		return false;
-	while (p < end && (*p == ' ' || *p == '\t'))
-		p++;
-	if (p == end || (*p != '=' && *p != ':'))
+	while (at < end && (*at == ' ' || *at == '\t'))
+		at++;
+	if (at == end || (*at != '=' && *at != ':'))
 		return false;
-	eq = memchr(p, '=', (size_t)(end - p));
+	eq = memchr(at, '=', (size_t)(end - at));
 	if (!eq)
 		return false;
-	p = eq + 1;
-	while (p < end && (*p == ' ' || *p == '\t'))
-		p++;
-	if (p == end || (*p != '\'' && *p != '"'))
+	at = eq + 1;
+	while (at < end && (*at == ' ' || *at == '\t'))
+		at++;
+	if (at == end || (*at != '\'' && *at != '"'))
 		return false;
-	quote = *p++;
-	while (p + n < end && is_version_char(p[n]))
-		n++;
-	if (!n || n >= size || p + n == end || p[n] != quote)
+	quote = *at++;
+	while (at + version_len < end && is_version_char(at[version_len]))
+		version_len++;
+	if (!version_len || version_len >= size || at + version_len == end ||
+	    at[version_len] != quote)
 		return false;
-	memcpy(buf, p, n);
-	buf[n] = '\0';
+	memcpy(buf, at, version_len);
+	buf[version_len] = '\0';
 	return true;
 }
 
 /* Finds the first line that sets __version__. */
 static void parse_version(const char *text, size_t len, char *buf, size_t size)
 {
-	const char *p = text, *end = text + len, *eol;
+	const char *line = text, *end = text + len, *eol;
 
-	while (p < end) {
-		eol = memchr(p, '\n', (size_t)(end - p));
+	while (line < end) {
+		eol = memchr(line, '\n', (size_t)(end - line));
 		if (!eol)
 			eol = end;
-		if (parse_version_line(p, eol, buf, size))
+		if (parse_version_line(line, eol, buf, size))
 			return;
-		p = eol + 1;
+		line = eol + 1;
 	}
 }
 
-static void read_version(const struct proc *p, const char *path, char *buf, size_t size)
+/* Reads PyTorch's version from the file version.py. buf is unchanged if that is not possible. */
+static void read_version(const struct proc *proc, const char *path, char *buf, size_t size)
 {
 	ssize_t len;
 	char *text;
 	int fd;
 
-	fd = proc__open_file(p, path);
+	fd = proc__open_file(proc, path);
 	if (fd < 0)
 		return;
 	text = malloc(VERSION_TEXT_MAX);
@@ -204,7 +206,7 @@ static bool version_path(const char *lib, char *buf, size_t size)
 {
 	const char *base = map__base_name(lib);
 	size_t dir = (size_t)(base - lib);
-	int n;
+	int written;
 
 	if (text__starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
 		;
@@ -213,24 +215,24 @@ static bool version_path(const char *lib, char *buf, size_t size)
 		dir -= 4; /* without "lib/" */
 	else
 		return false;
-	n = snprintf(buf, size, "%.*sversion.py", (int)dir, lib);
-	return n > 0 && (size_t)n < size;
+	written = snprintf(buf, size, "%.*sversion.py", (int)dir, lib);
+	return written > 0 && (size_t)written < size;
 }
 
 /* Reads the version next to the files of the lowest rank. A deleted file means that PyTorch was
  * replaced since: the version file is another version's. */
-static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
+static void find_version(const struct proc *proc, const struct maps *maps, char *buf, size_t size)
 {
 	const char *last = "";
 	char path[4096];
 	size_t i, len = 0;
-	const char *folder = python_folder(m, &len);
+	const char *folder = python_folder(maps, &len);
 	bool any = false;
 	int rank;
 
 	for (rank = RANK_THIS_TORCH; rank <= RANK_OTHER_FILE && !any; rank++) {
-		for (i = 0; i < m->n && !buf[0]; i++) {
-			const struct map *map = &m->v[i];
+		for (i = 0; i < maps->n && !buf[0]; i++) {
+			const struct map *map = &maps->v[i];
 
 			if (map->path[0] != '/' || !strcmp(map->path, last) ||
 			    rank_path(map->path, folder, len) != rank ||
@@ -239,19 +241,19 @@ static void find_version(const struct proc *p, const struct maps *m, char *buf, 
 			last = map->path;
 			any = true;
 			if (!map->deleted)
-				read_version(p, path, buf, size);
+				read_version(proc, path, buf, size);
 		}
 	}
 }
 
-void torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
+void torch__info(const struct proc *proc, const struct maps *maps, struct torch_info *ret)
 {
 	struct torch_info info = { 0 };
 	const char *base, *last = "";
 	size_t i;
 
-	for (i = 0; i < m->n; i++) {
-		const struct map *map = &m->v[i];
+	for (i = 0; i < maps->n; i++) {
+		const struct map *map = &maps->v[i];
 
 		if (map->path[0] != '/' || !strcmp(map->path, last))
 			continue;
@@ -264,7 +266,7 @@ void torch__info(const struct proc *p, const struct maps *m, struct torch_info *
 		if (text__starts(base, "libcudart") && !info.cuda_runtime[0])
 			snprintf(info.cuda_runtime, sizeof(info.cuda_runtime), "%s", base);
 	}
-	find_version(p, m, info.version, sizeof(info.version));
+	find_version(proc, maps, info.version, sizeof(info.version));
 	*ret = info;
 }
 
@@ -286,20 +288,20 @@ static void name_file(const struct map *map, char *buf, size_t size)
 	const char *cut = "";
 	size_t len = strlen(path);
 	size_t room = size - 1 - strlen(mark);
-	int n;
+	int written;
 
 	if (len > room) {
 		cut = "...";
 		path += len - (room - 3);
 	}
-	n = snprintf(buf, size, "%s%s", cut, path);
-	if (n > 0 && (size_t)n < size)
-		snprintf(buf + n, size - (size_t)n, "%s", mark);
+	written = snprintf(buf, size, "%s%s", cut, path);
+	if (written > 0 && (size_t)written < size)
+		snprintf(buf + written, size - (size_t)written, "%s", mark);
 }
 
 /* Picks the site from the file's code, since memory may contain breakpoints of others. Reading also
  * brings in the page where the kernel sets the breakpoint. */
-static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args,
+static int pick_site(const struct elf *elf, uint64_t vaddr, uint64_t func_size, unsigned args,
 		     struct site *ret)
 {
 	/* unknown size: up to the end of the segment */
@@ -314,21 +316,21 @@ static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, un
 	code = malloc(len);
 	if (!code)
 		return -ENOMEM;
-	err = elf__read(e, vaddr, code, len);
+	err = elf__read(elf, vaddr, code, len);
 	for (i = 1; err == -ERANGE && !func_size && i < sizeof(guesses) / sizeof(guesses[0]); i++) {
 		len = guesses[i];
-		err = elf__read(e, vaddr, code, len);
+		err = elf__read(elf, vaddr, code, len);
 	}
 	if (!err)
-		err = site__pick(elf__machine(e), code, len, func_size, args, ret);
+		err = site__pick(elf__machine(elf), code, len, func_size, args, ret);
 	free(code);
 	return err;
 }
 
-static void close_file(struct hook *h)
+static void close_file(struct hook *hook)
 {
-	elf__free(h->elf);
-	h->elf = NULL;
+	elf__free(hook->elf);
+	hook->elf = NULL;
 }
 
 void hook__close_all(struct hook *hooks)
@@ -339,11 +341,11 @@ void hook__close_all(struct hook *hooks)
 }
 
 /* The hook cannot be set: closes its file. why: static text. Returns err. */
-static int refuse_hook(struct hook *h, int err, const char *why)
+static int refuse_hook(struct hook *hook, int err, const char *why)
 {
-	close_file(h);
-	h->found = false;
-	h->why_not = why;
+	close_file(hook);
+	hook->found = false;
+	hook->why_not = why;
 	return err;
 }
 
@@ -352,42 +354,42 @@ static int refuse_hook(struct hook *h, int err, const char *why)
  * vaddr, offset, func_size: the function's in the file; size 0: not known. args: as for
  * site__pick(). 0 or -errno with why_not.
  */
-static int set_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t vaddr,
-		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
+static int set_hook(const struct proc *proc, struct elf *elf, const struct map *map, uint64_t vaddr,
+		    uint64_t offset, uint64_t func_size, unsigned args, struct hook *hook)
 {
 	char name[ELF_NAME];
 	struct site site;
 	int err;
 
-	if (!site__is_native(elf__machine(e)))
-		return refuse_hook(h, -ENOEXEC, "its file is code for another machine");
-	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
-			&site);
+	if (!site__is_native(elf__machine(elf)))
+		return refuse_hook(hook, -ENOEXEC, "its file is code for another machine");
+	err = pick_site(elf, vaddr, func_size,
+			args | (proc__shadow_stack(proc) ? SITE_NO_CALLS : 0), &site);
 	if (err == -ENOTSUP)
 		return refuse_hook(
-			h, err,
+			hook, err,
 			"it begins with a nop that the kernel may turn into a call, which "
 			"would break forked children, "
 			"and nothing behind it can be probed");
 	if (err == -EINVAL)
-		return refuse_hook(h, err, "no instruction that can be probed at its beginning");
+		return refuse_hook(hook, err, "no instruction that can be probed at its beginning");
 	if (err)
-		return refuse_hook(h, err, "its code cannot be read from its file");
-	if (!elf__name(e, name))
+		return refuse_hook(hook, err, "its code cannot be read from its file");
+	if (!elf__name(elf, name))
 		return refuse_hook(
-			h, -ESTALE,
+			hook, -ESTALE,
 			"its file cannot be named to the kernel: it was replaced on disk, and "
 			"map_files cannot be read");
-	close_file(h);
-	h->elf = elf__share(e);
-	h->inode = map->inode;
-	h->dev_major = map->dev_major;
-	h->dev_minor = map->dev_minor;
-	name_file(map, h->file, sizeof(h->file));
-	h->offset = offset + site.offset;
-	h->site = site;
-	h->why_not = NULL;
-	h->found = true;
+	close_file(hook);
+	hook->elf = elf__share(elf);
+	hook->inode = map->inode;
+	hook->dev_major = map->dev_major;
+	hook->dev_minor = map->dev_minor;
+	name_file(map, hook->file, sizeof(hook->file));
+	hook->offset = offset + site.offset;
+	hook->site = site;
+	hook->why_not = NULL;
+	hook->found = true;
 	return 0;
 }
 
@@ -395,8 +397,8 @@ static int set_hook(const struct proc *p, struct elf *e, const struct map *map, 
 
 /* Fills the hook if the file exports one of its symbols. 0, also if not; -ESTALE: the file cannot
  * be named; other -errno: the symbol cannot be used. */
-static int hook_from_file(const struct proc *p, const struct maps *m, struct elf *e,
-			  const struct map *file, const struct want *w, struct hook *h)
+static int hook_from_file(const struct proc *proc, const struct maps *maps, struct elf *elf,
+			  const struct map *file, const struct want *w, struct hook *hook)
 {
 	const struct map *map;
 	struct elf_sym sym;
@@ -405,20 +407,21 @@ static int hook_from_file(const struct proc *p, const struct maps *m, struct elf
 	unsigned i;
 
 	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
-		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
+		if (!elf__dynsym(elf, name, &sym) && sym.type == 2 /* STT_FUNC */)
 			break;
 	if (i == SYMBOLS || !name)
 		return 0;
-	if (h->found) {
-		h->others++;
+	if (hook->found) {
+		hook->others++;
 		return 0;
 	}
-	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
-	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : maps__find_code(m, file, offset);
+	snprintf(hook->symbol, sizeof(hook->symbol), "%s", name);
+	map = elf__vaddr_to_offset(elf, sym.value, &offset) ? NULL
+							    : maps__find_code(maps, file, offset);
 	if (!map)
-		return refuse_hook(h, -ENOENT, "its code is not mapped");
-	h->fixed = !elf__is_memory(e);
-	return set_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+		return refuse_hook(hook, -ENOENT, "its code is not mapped");
+	hook->fixed = !elf__is_memory(elf);
+	return set_hook(proc, elf, map, sym.value, offset, sym.size, w->args, hook);
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -431,13 +434,13 @@ static int file_cmp(const void *a, const void *b)
 }
 
 /* Lists the distinct files with an executable mapping, by rank. */
-static size_t list_files(const struct maps *m, struct file *files, size_t max)
+static size_t list_files(const struct maps *maps, struct file *files, size_t max)
 {
 	size_t n = 0, len = 0, i, k;
-	const char *folder = python_folder(m, &len);
+	const char *folder = python_folder(maps, &len);
 
-	for (i = 0; i < m->n && n < max; i++) {
-		const struct map *map = &m->v[i];
+	for (i = 0; i < maps->n && n < max; i++) {
+		const struct map *map = &maps->v[i];
 
 		if (!map->x || !map->inode || map->path[0] != '/')
 			continue;
@@ -460,6 +463,7 @@ static bool required_found(const struct hook *hooks)
 	return true;
 }
 
+/* Sets all hooks to "not found", with the reason. */
 static void init_hooks(struct hook *hooks)
 {
 	size_t i;
@@ -494,34 +498,34 @@ static void explain_unopened(struct hook *hooks, int err)
 }
 
 /* Searches the files by rank; those that are not PyTorch's only while a required hook is missing. */
-int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
+int torch__hooks(const struct proc *proc, const struct maps *maps, struct hook *hooks)
 {
 	int unopened = 0;
 	struct file *files;
 	size_t n, i, k;
-	struct elf *e;
+	struct elf *elf;
 
 	init_hooks(hooks);
 	files = calloc(FILES_MAX, sizeof(*files));
 	if (!files)
 		return -ENOMEM;
-	n = list_files(m, files, FILES_MAX);
+	n = list_files(maps, files, FILES_MAX);
 	for (i = 0; i < n; i++) {
 		if (files[i].rank == RANK_OTHER_FILE && required_found(hooks))
 			break;
-		e = elf__open_map(p, files[i].map);
-		if (!e && files[i].rank != RANK_OTHER_FILE && errno != ENOEXEC)
+		elf = elf__open_map(proc, files[i].map);
+		if (!elf && files[i].rank != RANK_OTHER_FILE && errno != ENOEXEC)
 			unopened = -errno;
-		for (k = 0; e && k < WANTS; k++)
-			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) ==
-			    -ESTALE)
+		for (k = 0; elf && k < WANTS; k++)
+			if (hook_from_file(proc, maps, elf, files[i].map, &wants[k],
+					   &hooks[wants[k].id]) == -ESTALE)
 				unopened = unopened ?: -ESTALE;
-		elf__free(e);
+		elf__free(elf);
 	}
 	free(files);
 	if (required_found(hooks))
 		return 0;
-	if (!proc__alive(p))
+	if (!proc__alive(proc))
 		return -ESRCH;
 	if (unopened)
 		explain_unopened(hooks, unopened);
@@ -535,118 +539,119 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 #define PLACES 64 /* pointers to one function in a file's data */
 #define NAME_MAX_LEN 64
 
-/* Whether this is the file of `in`, judged by an exported symbol: a user can give any file any
+/* True if this is the file of `in`, judged by an exported symbol: a user can give any file any
  * path. */
-static bool is_hook_file(const struct elf *e, const struct hook_file *in)
+static bool is_hook_file(const struct elf *elf, const struct hook_file *in)
 {
 	struct elf_sym sym;
 
-	return !elf__dynsym(e, in->symbol, &sym);
+	return !elf__dynsym(elf, in->symbol, &sym);
 }
 
-/* Whether the file has this NUL-terminated text at vaddr. */
-static bool has_text(const struct elf *e, uint64_t vaddr, const char *text)
+/* True if the file has this NUL-terminated text at vaddr. */
+static bool has_text(const struct elf *elf, uint64_t vaddr, const char *text)
 {
 	char buf[NAME_MAX_LEN];
 	size_t len = strlen(text) + 1;
 
-	return len <= sizeof(buf) && !elf__read(e, vaddr, buf, len) && !memcmp(buf, text, len);
+	return len <= sizeof(buf) && !elf__read(elf, vaddr, buf, len) && !memcmp(buf, text, len);
 }
 
 /* For HOOK_OF_TYPE: true if the object that the file exports as in->symbol has a pointer to the
  * function at in->offset. */
-static bool type_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
+static bool type_points_to(const struct elf *elf, const struct hook_file *in, uint64_t function)
 {
 	struct elf_sym sym;
 	uint64_t value;
 
-	return !elf__dynsym(e, in->symbol, &sym) &&
-	       !elf__pointer(e, sym.value + in->offset, &value) && value == function;
+	return !elf__dynsym(elf, in->symbol, &sym) &&
+	       !elf__pointer(elf, sym.value + in->offset, &value) && value == function;
 }
 
 /* For HOOK_OF_TABLE: true if the file's data has a table entry that begins with a pointer to the
  * text in->name and has a pointer to the function at in->offset, like a PyMethodDef. */
-static bool table_points_to(const struct elf *e, const struct hook_file *in, uint64_t function)
+static bool table_points_to(const struct elf *elf, const struct hook_file *in, uint64_t function)
 {
 	uint64_t at[PLACES], value, name;
-	size_t i, n = elf__pointers_to(e, function, at, PLACES);
+	size_t i, n = elf__pointers_to(elf, function, at, PLACES);
 
 	for (i = 0; i < n; i++) {
-		if (at[i] >= in->offset && !elf__pointer(e, at[i] - in->offset, &name) &&
-		    has_text(e, name, in->name) && !elf__pointer(e, at[i], &value) &&
+		if (at[i] >= in->offset && !elf__pointer(elf, at[i] - in->offset, &name) &&
+		    has_text(elf, name, in->name) && !elf__pointer(elf, at[i], &value) &&
 		    value == function)
 			return true;
 	}
 	return false;
 }
 
-/* Whether the file itself confirms the function, as in->source says. */
-static bool is_fixed(const struct elf *e, const struct hook_file *in, uint64_t function)
+/* True if the file itself confirms the function, as in->source says. */
+static bool is_fixed(const struct elf *elf, const struct hook_file *in, uint64_t function)
 {
 	switch (in->source) {
 	case HOOK_OF_TYPE:
-		return type_points_to(e, in, function);
+		return type_points_to(elf, in, function);
 	case HOOK_OF_TABLE:
-		return table_points_to(e, in, function);
+		return table_points_to(elf, in, function);
 	default:
 		return false;
 	}
 }
 
 /* Sets the function's virtual address in its file and its file offset. 0 or -errno with why_not. */
-static int locate_function(const struct elf *e, const struct map *map, uint64_t addr,
-			   struct hook *h, uint64_t *vaddr, uint64_t *offset)
+static int locate_function(const struct elf *elf, const struct map *map, uint64_t addr,
+			   struct hook *hook, uint64_t *vaddr, uint64_t *offset)
 {
 	uint64_t bias = 0;
-	int err = elf__bias(e, map->start, map->offset, &bias);
+	int err = elf__bias(elf, map->start, map->offset, &bias);
 
 	*vaddr = addr - bias;
 	/* must match the mapping, or the probe would be set elsewhere */
-	if (err || elf__vaddr_to_offset(e, *vaddr, offset) ||
+	if (err || elf__vaddr_to_offset(elf, *vaddr, offset) ||
 	    *offset != addr - map->start + map->offset)
-		return refuse_hook(h, -ERANGE, "its file does not match its mapping");
+		return refuse_hook(hook, -ERANGE, "its file does not match its mapping");
 	return 0;
 }
 
-/* As hook__at_address(), for a function in the open file e. */
-static int fill_hook(const struct proc *p, struct elf *e, const struct map *map, uint64_t addr,
-		     const struct hook_file *in, unsigned args, struct hook *h)
+/* As hook__at_address(), for a function in the open file elf. */
+static int fill_hook(const struct proc *proc, struct elf *elf, const struct map *map, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *hook)
 {
 	uint64_t vaddr, offset, start, size;
 	int err;
 
-	if (!is_hook_file(e, in))
-		return refuse_hook(h, -EXDEV, "its address is in another file than it has to be");
-	err = locate_function(e, map, addr, h, &vaddr, &offset);
+	if (!is_hook_file(elf, in))
+		return refuse_hook(hook, -EXDEV,
+				   "its address is in another file than it has to be");
+	err = locate_function(elf, map, addr, hook, &vaddr, &offset);
 	if (err)
 		return err;
-	if (elf__function(e, vaddr, &start, &size))
+	if (elf__function(elf, vaddr, &start, &size))
 		size = 0;
 	else if (start != vaddr)
-		return refuse_hook(h, -EINVAL, "its address is not where a function begins");
-	h->fixed = !elf__is_memory(e) && is_fixed(e, in, vaddr);
-	return set_hook(p, e, map, vaddr, offset, size, args, h);
+		return refuse_hook(hook, -EINVAL, "its address is not where a function begins");
+	hook->fixed = !elf__is_memory(elf) && is_fixed(elf, in, vaddr);
+	return set_hook(proc, elf, map, vaddr, offset, size, args, hook);
 }
 
-int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
-		     const struct hook_file *in, unsigned args, struct hook *h)
+int hook__at_address(const struct proc *proc, const struct maps *maps, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *hook)
 {
-	const struct map *map = maps__find(m, addr);
-	struct elf *e;
+	const struct map *map = maps__find(maps, addr);
+	struct elf *elf;
 	int err;
 
 	if (!map || !map->x)
-		return refuse_hook(h, -EFAULT, "its address is not in mapped code");
+		return refuse_hook(hook, -EFAULT, "its address is not in mapped code");
 	if (!map->inode)
-		return refuse_hook(h, -ENOENT, "its code is not from a file");
-	e = elf__open_map(p, map);
-	if (!e)
-		return refuse_hook(h, -errno,
+		return refuse_hook(hook, -ENOENT, "its code is not from a file");
+	elf = elf__open_map(proc, map);
+	if (!elf)
+		return refuse_hook(hook, -errno,
 				   errno == ENOEXEC || errno == EIO
 					   ? "its file is not an ELF file that can be read"
 					   : "its file cannot be opened");
-	err = fill_hook(p, e, map, addr, in, args, h);
-	elf__free(e);
+	err = fill_hook(proc, elf, map, addr, in, args, hook);
+	elf__free(elf);
 	return err;
 }
 
@@ -657,7 +662,7 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
 
 int torch__scope_exit(const struct python *py, uint64_t *addr)
 {
-	const struct proc *p = python__proc(py);
+	const struct proc *proc = python__proc(py);
 	uint64_t module, type, descr, descr_type, def, meth;
 	char name[64];
 	int err;
@@ -674,8 +679,8 @@ int torch__scope_exit(const struct python *py, uint64_t *addr)
 		return err;
 	if (strcmp(name, "method_descriptor"))
 		return -EBADMSG;
-	err = proc__read_u64(p, descr + python__layout(py)->ob_type + D_METHOD, &def)
-		      ?: proc__read_u64(p, def + ML_METH, &meth);
+	err = proc__read_u64(proc, descr + python__layout(py)->ob_type + D_METHOD, &def)
+		      ?: proc__read_u64(proc, def + ML_METH, &meth);
 	if (!err)
 		*addr = meth;
 	return err;
