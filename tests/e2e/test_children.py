@@ -12,7 +12,7 @@ import subprocess
 
 import harness
 import mtr_reader
-from harness import check, equal, finish, nightly, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+from harness import check, equal, finish, nightly, own, python, read_json, record, report, run, scratch, spawn, spawn_job, tool, workload
 
 FIRST = 200003  # bytes of the workload's smallest tensor
 
@@ -236,7 +236,7 @@ print('over', os.waitpid(pid, 0)[1], flush=True)
 def test_weights_of_a_short_worker():
     """A forked worker makes its model and ends before the reading after ten seconds, which other processes have: its weights have their
     role and name."""
-    target = spawn([python(), "-c", SHORT])
+    target = spawn_job([python(), "-c", SHORT], env=dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1"))  # that of workload()
     target.wait_line("^ready", 120)
     path = scratch("short.mtr")
     recorder = record(target.popen.pid, path, "--children")

@@ -16,14 +16,17 @@ import chaos
 import harness
 import mtr_reader
 from harness import (IS_ROOT, Failure, Skip, check, equal, finish, nightly, own, python, read_json, report, run, scratch, spawn,
-                     sudo, tool)
+                     spawn_job, sudo, tool)
 
 FIRST = 300007
 JOB = os.path.join(harness.WORKLOADS, "named.py")
 
 
-def job(title, seed, n, *more, prefix=()):
-    return spawn([*prefix, python(), JOB, title, str(seed), str(n), *more], env=dict(os.environ, OMP_NUM_THREADS="1"))
+ENV = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+def job(title, seed, n, *more, start=spawn):
+    return start([python(), JOB, title, str(seed), str(n), *more], env=ENV)
 
 
 def ready(p):
@@ -74,7 +77,7 @@ def check_recordings(path, truth):
 
 def test_name():
     """Two of three jobs match, and a later job is found before its first tensor."""
-    a, b, other = job("alpha-one", 1, 30), job("alpha-two", 2, 31), job("beta", 3, 32)
+    a, b, other = (job(title, i, 29 + i, start=spawn_job) for i, title in enumerate(("alpha-one", "alpha-two", "beta"), 1))
     for p in (a, b, other):
         ready(p)
     path = scratch("name.mtr")
@@ -109,14 +112,14 @@ def test_nobody():
 
 def test_follow():
     """The job ends and starts again: two complete recordings; another job or command line does not match."""
-    first = job("follow", 5, 30, "hold")
+    first = job("follow", 5, 30, "hold", start=spawn_job)
     pid = ready(first)
     path = scratch("follow.mtr")
     recorder = record("-p", str(pid), "--follow", "-o", path)
     recorder.wait_line(harness.ATTACHED, 60, stream="err")
     truth = {pid: go(first, True)}
     recorder.wait_line("waiting for a process with the same command line", 60, stream="err")
-    other = job("other", 6, 10, "hold")
+    other = job("other", 6, 10, "hold", start=spawn_job)
     second = job("follow", 5, 30, "hold")
     go(other, True)
     again = ready(second)
@@ -478,7 +481,7 @@ while True:
 def test_reading_of_one_loses_nothing_of_another():
     """The first process has reserved 8 TiB of addresses, without memory. At the end, its host memory is read while the second one goes
     on allocating."""
-    a, b = (spawn([python(), "-c", text], env=dict(os.environ, OMP_NUM_THREADS="1")) for text in (RESERVED, BUSY))
+    a, b = (spawn_job([python(), "-c", text], env=ENV) for text in (RESERVED, BUSY))
     for p in (a, b):
         p.wait_line("^ready", 120)
     path = scratch("reserved.mtr")

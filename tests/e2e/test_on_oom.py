@@ -7,10 +7,9 @@ import glob
 import os
 import re
 import shlex
-import subprocess
 
 import harness
-from harness import check, device, equal, own, python, record, report, run, scratch, spawn, tool
+from harness import check, device, equal, own, python, record, report, run, scratch, spawn, spawn_job, tool
 
 TIMES = 1000
 DRYRUN = os.path.join(os.path.dirname(harness.TOOL), "dryrun")
@@ -26,7 +25,8 @@ def on_dry_run(**env):
 
 
 def job(times=TIMES, *words, **env):
-    return spawn([*LOOP, str(times), *words], stdin=subprocess.PIPE, env=on_dry_run(**env))
+    start = spawn if env else spawn_job  # jobs with other variables would each need a Python to be forked from
+    return start([*LOOP, str(times), *words], env=on_dry_run(**env))
 
 
 def fails(target, times, recorders=()):
@@ -91,7 +91,7 @@ sys.stdin.read()
 def test_kept_exceptions():
     """A program that tries again with less, and keeps the exceptions: they hold what the failed calls made, and the report says so."""
     path = scratch("kept.mtr")
-    target = spawn([python(), "-c", RETRIES], stdin=subprocess.PIPE, env=on_dry_run())
+    target = spawn_job([python(), "-c", RETRIES], env=on_dry_run())
     target.wait_line("^ready", 120)
     recorder = record(target.popen.pid, path)
     target.send("go\n")
@@ -107,7 +107,7 @@ def test_kept_exceptions():
 
 def test_none():
     path = scratch("none.mtr")
-    target = spawn([python(), "-c", "import torch, time; print('ready', flush=True)\nwhile True: torch.ones(9); time.sleep(.01)"])
+    target = spawn_job([python(), "-c", "import torch, time; print('ready', flush=True)\nwhile True: torch.ones(9); time.sleep(.01)"], env=on_dry_run())
     target.wait_line("^ready", 120)
     recorder = record(target.popen.pid, path, "--on-oom", "-d", "1s")
     equal(recorder.wait(30), 0, "exit code")

@@ -13,7 +13,7 @@ import time
 
 import harness
 import test_hostile
-from harness import check, equal, nightly, python, run, scratch, spawn, tool, training
+from harness import check, equal, nightly, python, run, scratch, spawn, spawn_job, tool, training
 
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
 with open(LEAK, encoding="utf-8") as _f:
@@ -122,7 +122,7 @@ for line in sys.stdin:
 def job(*args):
     """A job in the dry run."""
     env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
-    return spawn([python(), *args], env=env)
+    return spawn_job([python(), *args], env=env)
 
 
 def watching(*args):
@@ -304,7 +304,7 @@ for line in sys.stdin:
 
 def test_host_memory():
     """Rules on parts of host memory: a reading in another process decides, and the control group's use is read at each check."""
-    p = spawn([python(), "-c", HOST])
+    p = spawn_job([python(), "-c", HOST], env=dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1"))  # that of training()
     p.wait_line("ready", 120)
     metrics = scratch("host.prom")
     _, out, _ = tool("dump", "-p", str(p.pid), "--device", "host", "--format", "json", root=True)
