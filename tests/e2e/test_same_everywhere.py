@@ -24,7 +24,7 @@ import harness
 import parquet
 import readers
 import server
-from harness import REPO, check, equal, made, run, scratch, tool
+from harness import REPO, check, equal, made, nightly, run, scratch, tool
 from mtr_writer import Writer
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
@@ -359,10 +359,13 @@ def page(f, c):
     head = ask({"ask": "head"})[0]
     for name in ("steps", "events", "lost"):
         f.put("page", ("", name), head["capture"][name])
-    for i, d in enumerate(head["devices"]):
+    answers = iter(ask(*(question for i, d in enumerate(head["devices"]) for question in (
+        *({"ask": "live", "device": i, "moment": m, "by": ("line", "module", "category")} for m in (d["peak_moment"], d["moments"] - 1)),
+        {"ask": "window", "device": i, "from": -1, "to": d["moments"] - 1}))))
+    for d in head["devices"]:
         of_device(f, "page", d)
-        at = ask(*({"ask": "live", "device": i, "moment": m, "by": ("line", "module", "category")} for m in (d["peak_moment"], d["moments"] - 1)))
-        for moment, live in zip(MOMENTS, at):
+        for moment in MOMENTS:
+            live = next(answers)
             f.put("page", (d["name"], moment), live["allocated"])
             equal(live["bytes"] + live["unknown"], live["allocated"], "rows of the page")
             groups = collections.Counter()
@@ -371,7 +374,7 @@ def page(f, c):
             groups["before attach"] += live["unknown"]
             for group, n in groups.items():
                 f.put("page", (d["name"], moment, "line", group), n or None)
-        window = ask({"ask": "window", "device": i, "from": -1, "to": d["moments"] - 1})[0]
+        window = next(answers)
         if "window_start" not in head["capture"]:  # there, the first moment has what the window found
             f.put("page", (d["name"], "total"), window["allocated"])
             f.put("page", (d["name"], "allocs"), window["allocs"])
@@ -603,17 +606,33 @@ def test_made():
 
 
 def test_window():
-    """Blocks from before the window, out of memory, a leak with its holder."""
+    """Blocks from before the window."""
     harness.not_in_check()
     compared(os.path.join(GUIDE, "base.mtr"), 170)
+
+
+@nightly("long")
+def test_out_of_memory():
+    """Out of memory, a leak with its holder, 75,000 events: test_made has the first two."""
     both = compared(os.path.join(GUIDE, "oom.mtr"), 270)
     check(both["cuda:0", "ooms"]["json"], "out of memory: %s", both["cuda:0", "ooms"])
 
 
-def test_every_version():
-    """Recordings of every version of the format, attached late."""
+def kept():
+    """Recordings of every version of the format, attached late, from the oldest on."""
+    return sorted(glob.glob(os.path.join(KEPT, "*-attached.mtr")))
+
+
+def test_oldest_and_newest_version():
     harness.not_in_check()
-    for path in sorted(glob.glob(os.path.join(KEPT, "*-attached.mtr"))):
+    for path in (kept()[0], kept()[-1]):
+        compared(path, 25)
+
+
+@nightly("long")
+def test_versions_between():
+    """test_upgrade compares what `report` says of them with what it said when they were new."""
+    for path in kept()[1:-1]:
         compared(path, 25)
 
 
