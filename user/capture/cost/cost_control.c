@@ -14,78 +14,79 @@
 
 struct cost_detail cost_control__detail(unsigned level)
 {
-	struct cost_detail d = { 0 };
+	struct cost_detail detail = { 0 };
 
 	if (level >= COST_NO_NODES)
-		d.off |= MT_OFF_NODES;
+		detail.off |= MT_OFF_NODES;
 	if (level >= COST_NO_MODULES)
-		d.off |= MT_OFF_MODULES;
+		detail.off |= MT_OFF_MODULES;
 	if (level >= COST_SAMPLED)
 		/* four times as much with each level */
-		d.below = SAMPLED_MIN << 2 * (level - COST_SAMPLED);
-	return d;
+		detail.below = SAMPLED_MIN << 2 * (level - COST_SAMPLED);
+	return detail;
 }
 
 /* Takes a share above the limit. walks: see FEW_WALKS. True if the level went up, by one or two, so
  * that less is recorded. */
-static bool drop_detail(struct cost_control *c, uint64_t now, double share, double walks)
+static bool drop_detail(struct cost_control *control, uint64_t now, double share, double walks)
 {
-	unsigned more = share > FAR * c->limit ? 2 : 1;
+	unsigned more = share > FAR * control->limit ? 2 : 1;
 
-	c->calm = 0;
-	if (++c->dear < DEAR_LOOKS || c->level == COST_LAST ||
-	    (c->level >= COST_SAMPLED && walks < FEW_WALKS))
+	control->calm = 0;
+	if (++control->dear < DEAR_LOOKS || control->level == COST_LAST ||
+	    (control->level >= COST_SAMPLED && walks < FEW_WALKS))
 		return false;
-	if (c->raised && now - c->raised < c->patience) {
+	if (control->raised && now - control->raised < control->patience) {
 		/* Detail came back too early. */
-		c->patience = c->patience > PATIENCE_MAX / 2 ? PATIENCE_MAX : 2 * c->patience;
+		control->patience = control->patience > PATIENCE_MAX / 2 ? PATIENCE_MAX
+									 : 2 * control->patience;
 	}
-	c->level = c->level + more > COST_LAST ? COST_LAST : c->level + more;
+	control->level = control->level + more > COST_LAST ? COST_LAST : control->level + more;
 	return true;
 }
 
 /* Takes a share far below the limit. True if the level went down by one, so that more is
  * recorded. */
-static bool give_back_detail(struct cost_control *c, uint64_t now)
+static bool give_back_detail(struct cost_control *control, uint64_t now)
 {
-	c->dear = 0;
-	if (!c->level)
+	control->dear = 0;
+	if (!control->level)
 		return false;
-	if (!c->calm)
-		c->calm = now;
-	if (now - c->calm < c->patience)
+	if (!control->calm)
+		control->calm = now;
+	if (now - control->calm < control->patience)
 		return false;
-	c->level--;
-	c->raised = now;
+	control->level--;
+	control->raised = now;
 	return true;
 }
 
 /* Counts looks above the limit, for less detail, and times the looks below LOW of the limit, for
  * more detail. A share in between restarts both. */
-bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks)
+bool cost_control__look(struct cost_control *control, uint64_t now, double share, double walks)
 {
 	bool changed = false;
 
-	if (!c->patience)
-		c->patience = PATIENCE_MIN;
-	if (!c->limit)
+	if (!control->patience)
+		control->patience = PATIENCE_MIN;
+	if (!control->limit)
 		return false;
-	if (c->settling) {
-		c->settling = false;
+	if (control->settling) {
+		control->settling = false;
 		return false;
 	}
-	if (share > c->limit) {
-		changed = drop_detail(c, now, share, walks);
-	} else if (share < LOW * c->limit) {
-		changed = give_back_detail(c, now);
+	if (share > control->limit) {
+		changed = drop_detail(control, now, share, walks);
+	} else if (share < LOW * control->limit) {
+		changed = give_back_detail(control, now);
 	} else {
-		c->calm = 0;
-		c->dear = 0;
+		control->calm = 0;
+		control->dear = 0;
 	}
 	if (changed) {
-		c->settling = true;
-		c->calm = 0;
-		c->dear = 0;
+		control->settling = true;
+		control->calm = 0;
+		control->dear = 0;
 	}
 	return changed;
 }

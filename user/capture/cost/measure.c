@@ -41,16 +41,17 @@ struct search {
  * has the address. */
 static int find_offset(struct dl_phdr_info *info, size_t size, void *ctx)
 {
-	struct search *s = ctx;
+	struct search *search = ctx;
 
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-		uintptr_t start = info->dlpi_addr + p->p_vaddr;
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + segment->p_vaddr;
 
-		if (p->p_type != PT_LOAD || s->addr < start || s->addr - start >= p->p_filesz)
+		if (segment->p_type != PT_LOAD || search->addr < start ||
+		    search->addr - start >= segment->p_filesz)
 			continue;
-		s->offset = s->addr - start + p->p_offset;
+		search->offset = search->addr - start + segment->p_offset;
 		return 1;
 	}
 	return 0;
@@ -76,14 +77,14 @@ static uint64_t median_time(void (*function)(void), volatile char *caches, enum 
 static int measure(hit_cost_probe probe, void (*function)(void), volatile char *caches,
 		   enum hit_pace pace, uint32_t *ret)
 {
-	struct search s = { .addr = (uintptr_t)function };
+	struct search search = { .addr = (uintptr_t)function };
 	uint64_t without, with, added;
 	int fd;
 
-	if (!dl_iterate_phdr(find_offset, &s))
+	if (!dl_iterate_phdr(find_offset, &search))
 		return -ENOENT;
 	without = median_time(function, caches, pace);
-	fd = probe(s.offset);
+	fd = probe(search.offset);
 	if (fd < 0)
 		return fd;
 	with = median_time(function, caches, pace);
@@ -112,7 +113,7 @@ int hit_cost__measure(hit_cost_probe probe, enum hit_pace pace, struct hit_cost 
 #define LEAST_ALONE 0.1 /* least share of the time that the target has for itself */
 
 /* Returns the number of the kernel's traps for a hit of a type (enum mt_rec_type). */
-static unsigned traps(const struct measure *m, unsigned type)
+static unsigned traps(const struct measure *measure, unsigned type)
 {
 	switch (type) {
 	case MT_REC_STACK:
@@ -124,74 +125,77 @@ static unsigned traps(const struct measure *m, unsigned type)
 	case MT_REC_CUDA_CALL:
 		return 2; /* at the entry and the return */
 	case MT_REC_MALLOC:
-		return m->returns ? 2 : 1;
+		return measure->returns ? 2 : 1;
 	default:
 		return 1;
 	}
 }
 
-static uint64_t hits_of(const uint64_t c[MT_CNT_NR], unsigned type)
+/* Hits of a type; nodes that run have a counter of their own. */
+static uint64_t hits_of(const uint64_t counters[MT_CNT_NR], unsigned type)
 {
-	return type == MT_REC_NODE ? c[MT_CNT_NODE_RUN] : c[MT_CNT_HIT + type];
+	return type == MT_REC_NODE ? counters[MT_CNT_NODE_RUN] : counters[MT_CNT_HIT + type];
 }
 
-static bool is_counted(const struct measure *m, unsigned type)
+/* True if this measurement is about probes of the type: malloc's are measured apart. */
+static bool is_counted(const struct measure *measure, unsigned type)
 {
-	return m->malloc == (type == MT_REC_MALLOC || type == MT_REC_MALLOC_FREE);
+	return measure->malloc == (type == MT_REC_MALLOC || type == MT_REC_MALLOC_FREE);
 }
 
 /* Updates the mean time in the program from the hits that were timed since the last look. */
-static void update_mean(struct measure *m, unsigned type, const struct mt_timed *now)
+static void update_mean(struct measure *measure, unsigned type, const struct mt_timed *now)
 {
-	uint64_t hits = now->hits - m->timed[type].hits, ns = now->ns - m->timed[type].ns;
-	double *mean = &m->mean[type];
+	uint64_t hits = now->hits - measure->timed[type].hits,
+		 ns = now->ns - measure->timed[type].ns;
+	double *mean = &measure->mean[type];
 
 	if (!hits)
 		return;
 	*mean += ((double)ns / (double)hits - *mean) *
 		 (*mean ? (double)hits / ((double)hits + SMOOTH) : 1);
-	m->timed[type] = *now;
+	measure->timed[type] = *now;
 }
 
 /* Time that the hits of one type added since the last look, ns. */
-static double added_by(struct measure *m, unsigned type, uint64_t hits)
+static double added_by(struct measure *measure, unsigned type, uint64_t hits)
 {
-	uint64_t new_hits = hits - m->hits[type];
-	double trap = m->stepped[type] ? m->hit.stepped : m->hit.emulated;
+	uint64_t new_hits = hits - measure->hits[type];
+	double trap = measure->stepped[type] ? measure->hit.stepped : measure->hit.emulated;
 
-	m->hits[type] = hits;
-	m->new_hits += (double)new_hits * traps(m, type);
-	return (double)new_hits * traps(m, type) * (trap + (m->mean[type] ?: UNTIMED));
+	measure->hits[type] = hits;
+	measure->new_hits += (double)new_hits * traps(measure, type);
+	return (double)new_hits * traps(measure, type) * (trap + (measure->mean[type] ?: UNTIMED));
 }
 
-double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
-		     uint64_t wall, uint64_t cpu)
+double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR],
+		     const struct mt_timed *timed, uint64_t wall, uint64_t cpu)
 {
-	double added = 0, took = (double)(wall - m->wall), alone;
-	bool first = !m->begun;
+	double added = 0, took = (double)(wall - measure->wall), alone;
+	bool first = !measure->begun;
 	uint64_t walks = 0;
 
-	if ((double)(cpu - m->cpu) < took)
-		took = (double)(cpu - m->cpu);
-	m->wall = wall;
-	m->cpu = cpu;
-	m->begun = true;
+	if ((double)(cpu - measure->cpu) < took)
+		took = (double)(cpu - measure->cpu);
+	measure->wall = wall;
+	measure->cpu = cpu;
+	measure->begun = true;
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
-		walks += c[MT_CNT_WALK + i];
-	m->new_walks = (double)(walks - m->walks);
-	m->walks = walks;
-	m->new_hits = 0;
+		walks += counters[MT_CNT_WALK + i];
+	measure->new_walks = (double)(walks - measure->walks);
+	measure->walks = walks;
+	measure->new_hits = 0;
 	for (unsigned i = 1; i < MEASURE_TYPES; i++) {
 		struct mt_timed now = timed[i]; /* a copy: the programs write the original */
 
-		update_mean(m, i, &now);
-		if (MT_CNT_HIT + i < MT_CNT_WALK && is_counted(m, i))
-			added += added_by(m, i, hits_of(c, i));
+		update_mean(measure, i, &now);
+		if (MT_CNT_HIT + i < MT_CNT_WALK && is_counted(measure, i))
+			added += added_by(measure, i, hits_of(counters, i));
 	}
 	if (first || took <= 0)
 		return 0;
 	alone = took - added > LEAST_ALONE * took ? took - added : LEAST_ALONE * took;
-	m->added += added;
-	m->alone += alone;
+	measure->added += added;
+	measure->alone += alone;
 	return added / alone;
 }

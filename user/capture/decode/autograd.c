@@ -66,128 +66,130 @@ struct autograd {
 	uint64_t joined, unjoined, accumulated, unnamed;
 };
 
-void autograd__free(struct autograd *a)
+void autograd__free(struct autograd *autograd)
 {
-	if (!a)
+	if (!autograd)
 		return;
-	map64__free(a->at);
-	map64__free(a->classes);
-	map64__free(a->types);
-	free(a->names);
-	free(a->made);
-	free(a);
+	map64__free(autograd->at);
+	map64__free(autograd->classes);
+	map64__free(autograd->types);
+	free(autograd->names);
+	free(autograd->made);
+	free(autograd);
 }
 
 /* Tells the programs where the fields of a node are. Without a layout, they read no more than the
  * first words of nodes. */
-static void send_layout(struct decoder *d)
+static void send_layout(struct decoder *decoder)
 {
-	struct autograd *a = d->autograd;
+	struct autograd *autograd = decoder->autograd;
 
-	a->given.extra = a->layout ? a->layout->size : 0;
-	a->given.sequence = a->layout ? a->layout->sequence : 0;
-	probes__set_node_layout(d->probes, d->opts->number, &a->given);
+	autograd->given.extra = autograd->layout ? autograd->layout->size : 0;
+	autograd->given.sequence = autograd->layout ? autograd->layout->sequence : 0;
+	probes__set_node_layout(decoder->probes, decoder->opts->number, &autograd->given);
 }
 
-static void probe_functions(struct decoder *d)
+/* Probes those of the two functions that are not probed yet. */
+static void probe_functions(struct decoder *decoder)
 {
 	/* Nodes are made before they run, so probe the function that makes them first. */
-	if (!decoder__is_probed(d, HOOK_EDGE))
-		target__attach_optional(d->target, d->probes, HOOK_EDGE);
-	if (decoder__is_probed(d, HOOK_EDGE) && !decoder__is_probed(d, HOOK_EVALUATE))
-		target__attach_optional(d->target, d->probes, HOOK_EVALUATE);
+	if (!decoder__is_probed(decoder, HOOK_EDGE))
+		target__attach_optional(decoder->target, decoder->probes, HOOK_EDGE);
+	if (decoder__is_probed(decoder, HOOK_EDGE) && !decoder__is_probed(decoder, HOOK_EVALUATE))
+		target__attach_optional(decoder->target, decoder->probes, HOOK_EVALUATE);
 }
 
-int autograd__attach(struct decoder *d)
+int autograd__attach(struct decoder *decoder)
 {
-	struct autograd *a = calloc(1, sizeof(*a));
+	struct autograd *autograd = calloc(1, sizeof(*autograd));
 
-	if (!a)
+	if (!autograd)
 		return -ENOMEM;
-	d->autograd = a;
-	a->at = map64__new();
-	a->classes = map64__new();
-	a->types = map64__new();
-	a->names = calloc(TYPES_MAX, sizeof(*a->names));
-	if (!a->at || !a->classes || !a->types || !a->names)
+	decoder->autograd = autograd;
+	autograd->at = map64__new();
+	autograd->classes = map64__new();
+	autograd->types = map64__new();
+	autograd->names = calloc(TYPES_MAX, sizeof(*autograd->names));
+	if (!autograd->at || !autograd->classes || !autograd->types || !autograd->names)
 		return -ENOMEM;
-	node_guess__init(&a->guess, d->target->torch.version);
-	a->layout = node_guess__layout(&a->guess);
-	send_layout(d);
-	probe_functions(d);
+	node_guess__init(&autograd->guess, decoder->target->torch.version);
+	autograd->layout = node_guess__layout(&autograd->guess);
+	send_layout(decoder);
+	probe_functions(decoder);
 	return 0;
 }
 
-bool autograd__is_due(const struct decoder *d, uint64_t now)
+bool autograd__is_due(const struct decoder *decoder, uint64_t now)
 {
-	const struct autograd *a = d->autograd;
+	const struct autograd *a = decoder->autograd;
 
 	return a && a->looks < FIND_MAX && now >= a->next_look &&
-	       !decoder__is_probed(d, HOOK_EVALUATE) && !probes__is_off(d->probes, HOOK_EVALUATE);
+	       !decoder__is_probed(decoder, HOOK_EVALUATE) &&
+	       !probes__is_off(decoder->probes, HOOK_EVALUATE);
 }
 
 /* Takes over those of the two functions that are not probed from all hooks of PyTorch. Once its
  * version is known, begins to guess the layout of nodes. Then probes the functions. */
-void autograd__look(struct decoder *d, uint64_t now)
+void autograd__look(struct decoder *decoder, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
-	struct autograd *a = d->autograd;
+	struct autograd *autograd = decoder->autograd;
 	struct hook *hooks;
 
-	a->next_look = now + FIND_PAUSE;
-	a->looks++;
+	autograd->next_look = now + FIND_PAUSE;
+	autograd->looks++;
 	hooks = calloc(HOOK_NR, sizeof(*hooks));
 	if (!hooks)
 		return;
-	(void)torch__hooks(d->target->proc, &d->target->maps, hooks);
+	(void)torch__hooks(decoder->target->proc, &decoder->target->maps, hooks);
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		struct hook old_hook = d->target->hooks[ids[i]];
+		struct hook old_hook = decoder->target->hooks[ids[i]];
 
-		if (decoder__is_probed(d, ids[i]))
+		if (decoder__is_probed(decoder, ids[i]))
 			continue;
-		d->target->hooks[ids[i]] = hooks[ids[i]];
+		decoder->target->hooks[ids[i]] = hooks[ids[i]];
 		hooks[ids[i]] = old_hook;
 	}
 	hook__close_all(hooks);
 	free(hooks);
-	if (d->target->torch.version[0] && !a->guess.seen) {
-		node_guess__init(&a->guess, d->target->torch.version);
-		a->layout = node_guess__layout(&a->guess);
-		send_layout(d);
+	if (decoder->target->torch.version[0] && !autograd->guess.seen) {
+		node_guess__init(&autograd->guess, decoder->target->torch.version);
+		autograd->layout = node_guess__layout(&autograd->guess);
+		send_layout(decoder);
 	}
-	probe_functions(d);
+	probe_functions(decoder);
 }
 
-void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ctx)
+void autograd__set_parameters(struct decoder *decoder, autograd_parameter fn, void *ctx)
 {
-	if (!d->autograd)
+	if (!decoder->autograd)
 		return;
-	d->autograd->parameter = fn;
-	d->autograd->parameter_ctx = ctx;
+	decoder->autograd->parameter = fn;
+	decoder->autograd->parameter_ctx = ctx;
 }
 
 /* ---- made ---- */
 
 /* Compares the record of a node with the layouts of all versions of PyTorch, and changes the layout
  * if another one fits better. */
-static void refine_layout(struct decoder *d, const struct mt_rec_node *r)
+static void refine_layout(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct autograd *a = d->autograd;
-	const struct node_layout *old_layout = a->layout;
+	struct autograd *autograd = decoder->autograd;
+	const struct node_layout *old_layout = autograd->layout;
 
-	node_guess__see(&a->guess, r->h.tid, r->node, r->head);
-	a->layout = node_guess__layout(&a->guess);
-	if (a->layout == old_layout)
+	node_guess__see(&autograd->guess, record->h.tid, record->node, record->head);
+	autograd->layout = node_guess__layout(&autograd->guess);
+	if (autograd->layout == old_layout)
 		return;
 	/* Nodes read by different layouts cannot be compared. */
-	map64__clear(a->at);
-	a->n = a->next = 0;
-	send_layout(d);
-	if (a->layout && !old_layout)
+	map64__clear(autograd->at);
+	autograd->n = autograd->next = 0;
+	send_layout(decoder);
+	if (autograd->layout && !old_layout)
 		log_warn("memory allocated in backward is linked to lines of forward again, from "
 			 "step %" PRIu64 " on",
-			 d->steps + 1);
-	else if (a->layout)
+			 decoder->steps + 1);
+	else if (autograd->layout)
 		log_debug(
 			"autograd nodes differ from this version of PyTorch: another layout fits");
 	else
@@ -195,12 +197,13 @@ static void refine_layout(struct decoder *d, const struct mt_rec_node *r)
 			 "backward is not linked to lines of forward");
 }
 
-static struct made identity(const struct autograd *a, const struct mt_rec_node *r)
+/* What a node is recognised by when it runs. */
+static struct made identity(const struct autograd *autograd, const struct mt_rec_node *record)
 {
-	return (struct made){ .addr = r->node,
-			      .vptr = r->head[0],
-			      .sequence = r->head[a->layout->sequence],
-			      .thread = (uint32_t)r->head[a->layout->thread] };
+	return (struct made){ .addr = record->node,
+			      .vptr = record->head[0],
+			      .sequence = record->head[autograd->layout->sequence],
+			      .thread = (uint32_t)record->head[autograd->layout->thread] };
 }
 
 static bool is_same_node(const struct made *a, const struct made *b)
@@ -209,147 +212,151 @@ static bool is_same_node(const struct made *a, const struct made *b)
 	       a->thread == b->thread;
 }
 
-/* Sets *ret to the index of an entry of a->made for a new node: the oldest one's if the table is
- * full. 0 or -ENOMEM. */
-static int take_entry(struct autograd *a, uint32_t *ret)
+/* Sets *ret to the index of an entry of autograd->made for a new node: the oldest one's if the
+ * table is full. 0 or -ENOMEM. */
+static int take_entry(struct autograd *autograd, uint32_t *ret)
 {
 	uint64_t i;
 
-	if (a->n < NODES_MAX) {
-		if (array__grow(&a->made, &a->cap, a->n + 1, sizeof(*a->made)))
+	if (autograd->n < NODES_MAX) {
+		if (array__grow(&autograd->made, &autograd->cap, autograd->n + 1,
+				sizeof(*autograd->made)))
 			return -ENOMEM;
-		*ret = a->n++;
+		*ret = autograd->n++;
 		return 0;
 	}
-	*ret = a->next;
-	a->next = (a->next + 1) % NODES_MAX;
-	if (map64__get(a->at, a->made[*ret].addr, &i) && i == *ret)
-		map64__del(a->at, a->made[*ret].addr, NULL);
+	*ret = autograd->next;
+	autograd->next = (autograd->next + 1) % NODES_MAX;
+	if (map64__get(autograd->at, autograd->made[*ret].addr, &i) && i == *ret)
+		map64__del(autograd->at, autograd->made[*ret].addr, NULL);
 	return 0;
 }
 
 /* True if autograd's engine made the node: its thread runs no Python code, or only the call that
  * started the engine. */
-static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk)
+static bool made_by_engine(const struct decoder *decoder, uint32_t stack, uint8_t walk)
 {
-	struct dict_stack st = dict__get_stack(d->dict, stack);
+	struct dict_stack st = dict__get_stack(decoder->dict, stack);
 	struct dict_loc loc;
 
 	if (!stack)
 		return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
 	if (!st.n || !st.frames[0].loc)
 		return false;
-	loc = dict__get_loc(d->dict, st.frames[0].loc);
-	return files__starts_engine(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
+	loc = dict__get_loc(decoder->dict, st.frames[0].loc);
+	return files__starts_engine(dict__str(decoder->dict, loc.file),
+				    dict__str(decoder->dict, loc.func));
 }
 
 /* The dictionary's stack for a node that was made. In a double backward, a running node makes
  * others: they get the stack of that node. 0: unknown. */
-static uint32_t stack_of_maker(struct decoder *d, const struct mt_rec_node *r)
+static uint32_t stack_of_maker(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	uint8_t walk = r->h.walk;
-	uint32_t stack = decoder__stack(d, r->stack, &walk);
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	uint8_t walk = record->h.walk;
+	uint32_t stack = decoder__stack(decoder, record->stack, &walk);
 
-	if (!t || r->h.node != MT_NODE_CURRENT || !t->node || !made_by_engine(d, stack, walk))
+	if (!thread || record->h.node != MT_NODE_CURRENT || !thread->node ||
+	    !made_by_engine(decoder, stack, walk))
 		return stack;
-	return t->accumulates ? 0 : dict__get_node(d->dict, t->node).stack;
+	return thread->accumulates ? 0 : dict__get_node(decoder->dict, thread->node).stack;
 }
 
-void autograd__called(struct decoder *d, struct thread *t, uint64_t root)
+void autograd__called(struct decoder *decoder, struct thread *thread, uint64_t root)
 {
-	if (!d->autograd)
+	if (!decoder->autograd)
 		return;
-	d->autograd->graphless++;
-	t->called_root = root;
+	decoder->autograd->graphless++;
+	thread->called_root = root;
 }
 
 /* Forward made a node in a thread's last call of a root module. 0 or -ENOMEM. */
-static int note_graph(struct decoder *d, const struct mt_rec_node *r)
+static int note_graph(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	if (!t->called_root || decoder__outer_module(d, r->stack) != t->called_root)
+	if (!thread->called_root ||
+	    decoder__outer_module(decoder, record->stack) != thread->called_root)
 		return 0;
-	t->called_root = 0;
-	d->autograd->graphless--;
+	thread->called_root = 0;
+	decoder->autograd->graphless--;
 	return 0;
 }
 
-int autograd__made(struct decoder *d, const struct mt_rec_node *r)
+int autograd__made(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct autograd *a = d->autograd;
-	struct made m;
+	struct autograd *autograd = decoder->autograd;
+	struct made made;
 	uint32_t place;
 	uint64_t i;
 	int err;
 
-	if (!a)
+	if (!autograd)
 		return -EBADMSG;
-	if (r->h.node == MT_NODE_NONE) {
-		a->forward = r->h.time;
-		err = note_graph(d, r);
+	if (record->h.node == MT_NODE_NONE) {
+		autograd->forward = record->h.time;
+		err = note_graph(decoder, record);
 		if (err)
 			return err;
 	}
-	refine_layout(d, r);
-	if (!a->layout)
+	refine_layout(decoder, record);
+	if (!autograd->layout)
 		return 0;
-	m = identity(a, r);
+	made = identity(autograd, record);
 	/*
 	 * The record may come again, for other outputs of the node or from the sleepable programs:
 	 * the first one has the stack that made it.
 	 */
-	if (map64__get(a->at, m.addr, &i) && is_same_node(&a->made[i], &m))
+	if (map64__get(autograd->at, made.addr, &i) && is_same_node(&autograd->made[i], &made))
 		return 0;
-	m.stack = stack_of_maker(d, r);
-	err = take_entry(a, &place);
+	made.stack = stack_of_maker(decoder, record);
+	err = take_entry(autograd, &place);
 	if (err)
 		return err;
-	a->made[place] = m;
-	return map64__set(a->at, m.addr, place);
+	autograd->made[place] = made;
+	return map64__set(autograd->at, made.addr, place);
 }
 
 /* ---- running ---- */
 
 /* The dictionary's string for a node's C++ class, by its vptr. 0: no name, UINT32_MAX: out of
  * memory. */
-static uint32_t class_by_vptr(struct decoder *d, uint64_t vptr)
+static uint32_t class_by_vptr(struct decoder *decoder, uint64_t vptr)
 {
-	struct autograd *a = d->autograd;
+	struct autograd *autograd = decoder->autograd;
 	char name[256];
-	uint64_t v;
+	uint64_t number;
 
-	if (map64__get(a->classes, vptr, &v))
-		return (uint32_t)v;
-	v = 0;
-	if (!autograd_node__class(d->target->proc, vptr, name, sizeof(name)))
-		v = decoder__string(d, name);
-	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
+	if (map64__get(autograd->classes, vptr, &number))
+		return (uint32_t)number;
+	number = 0;
+	if (!autograd_node__class(decoder->target->proc, vptr, name, sizeof(name)))
+		number = decoder__string(decoder, name);
+	if (number == UINT32_MAX || map64__set(autograd->classes, vptr, number))
 		return UINT32_MAX;
-	return (uint32_t)v;
+	return (uint32_t)number;
 }
 
 /* The name of the Python class that PyTorch makes for a torch.autograd.Function's backward:
  * "MyFunctionBackward". Returns as class_by_vptr(). */
-static uint32_t read_type(struct decoder *d, uint64_t type)
+static uint32_t read_type(struct decoder *decoder, uint64_t type)
 {
 	static const char end[] = "Backward";
-	struct pymem m;
+	struct pymem mem;
 	char name[256];
-	uint64_t v = 0;
+	uint64_t number = 0;
 	size_t len;
 
-	pymem__init(&m, d->target->python, false);
-	if (!pytype__name(&m, type, name, sizeof(name))) {
+	pymem__init(&mem, decoder->target->python, false);
+	if (!pytype__name(&mem, type, name, sizeof(name))) {
 		len = strlen(name);
 		if (len > sizeof(end) - 1 && !strcmp(name + len - (sizeof(end) - 1), end))
-			v = decoder__string(d, name);
+			number = decoder__string(decoder, name);
 	}
-	pymem__fini(&m);
-	return (uint32_t)v;
+	pymem__fini(&mem);
+	return (uint32_t)number;
 }
 
 /*
@@ -357,33 +364,33 @@ static uint32_t read_type(struct decoder *d, uint64_t type)
  * So a name holds for nodes that ran until it was read; for later nodes it is read again, once per
  * drain. If it differs then, nodes that ran in between have no name: 0.
  */
-static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
+static uint32_t class_by_type(struct decoder *decoder, uint64_t type, uint64_t time)
 {
-	struct autograd *a = d->autograd;
+	struct autograd *autograd = decoder->autograd;
 	struct class_name now = { .checked = clock__kernel() }, *known;
 	uint64_t i;
 
-	known = map64__get(a->types, type, &i) ? &a->names[i] : NULL;
+	known = map64__get(autograd->types, type, &i) ? &autograd->names[i] : NULL;
 	if (known && time <= known->checked)
 		return time >= known->since ? known->cls : 0;
-	now.cls = read_type(d, type);
+	now.cls = read_type(decoder, type);
 	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
 	if (known && now.cls != known->cls) {
 		/* A process that has ended has no memory: keep the name. */
-		if (!proc__alive(d->target->proc))
+		if (!proc__alive(decoder->target->proc))
 			return known->cls;
 		now.since = now.checked;
 	} else if (known) {
 		now.since = known->since;
 	}
 	if (!known) {
-		if (map64__count(a->types) == TYPES_MAX)
-			map64__clear(a->types);
-		i = map64__count(a->types);
-		if (map64__set(a->types, type, i))
+		if (map64__count(autograd->types) == TYPES_MAX)
+			map64__clear(autograd->types);
+		i = map64__count(autograd->types);
+		if (map64__set(autograd->types, type, i))
 			return UINT32_MAX;
-		known = &a->names[i];
+		known = &autograd->names[i];
 	}
 	*known = now;
 	return time >= now.since ? now.cls : 0;
@@ -394,31 +401,32 @@ static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
  * fields that all nodes have, or among them (PyTorch 2.15). The place is found in a node that ran a
  * moment ago and still exists; later the programs read it. Returns as class_by_type().
  */
-static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *r)
+static uint32_t class_from_outside(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct autograd *a = d->autograd;
+	struct autograd *autograd = decoder->autograd;
 	uint64_t words[OBJECT_WORDS], type;
-	const struct pylayout *l = python__layout(d->target->python);
+	const struct pylayout *layout = python__layout(decoder->target->python);
 	uint32_t cls;
 
-	if (a->object_tries >= OBJECT_TRIES)
+	if (autograd->object_tries >= OBJECT_TRIES)
 		return 0;
-	a->object_tries++;
-	if (proc__read(d->target->proc, r->node, words, sizeof(words)) || words[0] != r->head[0] ||
-	    words[a->layout->sequence] != r->head[a->layout->sequence] ||
-	    words[a->layout->thread] != r->head[a->layout->thread])
+	autograd->object_tries++;
+	if (proc__read(decoder->target->proc, record->node, words, sizeof(words)) ||
+	    words[0] != record->head[0] ||
+	    words[autograd->layout->sequence] != record->head[autograd->layout->sequence] ||
+	    words[autograd->layout->thread] != record->head[autograd->layout->thread])
 		return 0;
 	for (size_t i = OBJECT_WORDS; i-- > MT_NODE_WORDS;) {
 		if (!words[i] || words[i] % 8 ||
-		    proc__read_u64(d->target->proc, words[i] + l->ob_type, &type))
+		    proc__read_u64(decoder->target->proc, words[i] + layout->ob_type, &type))
 			continue;
-		cls = class_by_type(d, type, r->h.time);
+		cls = class_by_type(decoder, type, record->h.time);
 		if (!cls || cls == UINT32_MAX)
 			continue;
-		a->given.object_vptr = r->head[0];
-		a->given.object = i * sizeof(words[0]);
-		a->given.object_type = l->ob_type;
-		send_layout(d);
+		autograd->given.object_vptr = record->head[0];
+		autograd->given.object = i * sizeof(words[0]);
+		autograd->given.object_type = layout->ob_type;
+		send_layout(decoder);
 		return cls;
 	}
 	return 0;
@@ -426,44 +434,47 @@ static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *
 
 /* The dictionary's string for a node's class: the Python class of a torch.autograd.Function,
  * otherwise the C++ class. 0: no name. UINT32_MAX: out of memory. */
-static uint32_t class_of(struct decoder *d, const struct mt_rec_node *r)
+static uint32_t class_of(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct autograd *a = d->autograd;
-	uint32_t cls = class_by_vptr(d, r->head[0]), python_cls = 0;
+	struct autograd *autograd = decoder->autograd;
+	uint32_t cls = class_by_vptr(decoder, record->head[0]), python_cls = 0;
 
-	if (cls == UINT32_MAX || strcmp(dict__str(d->dict, cls), "PyNode") || !d->target->python)
+	if (cls == UINT32_MAX || strcmp(dict__str(decoder->dict, cls), "PyNode") ||
+	    !decoder->target->python)
 		return cls;
-	if (a->given.object_vptr == r->head[0] && r->extra)
-		python_cls = class_by_type(d, r->extra, r->h.time);
+	if (autograd->given.object_vptr == record->head[0] && record->extra)
+		python_cls = class_by_type(decoder, record->extra, record->h.time);
 	if (!python_cls) /* the programs did not know yet where the class is */
-		python_cls = class_from_outside(d, r);
+		python_cls = class_from_outside(decoder, record);
 	return python_cls ? python_cls : cls;
 }
 
 /* Sets *node to the dictionary's node of class AUTOGRAD_UNKNOWN. 0 or -ENOMEM. */
-static int set_unknown_node(struct decoder *d, uint32_t *node)
+static int set_unknown_node(struct decoder *decoder, uint32_t *node)
 {
-	struct autograd *a = d->autograd;
-	struct dict_node n = { 0 };
+	struct autograd *autograd = decoder->autograd;
+	struct dict_node unknown = { 0 };
 
-	if (!a->unknown) {
-		n.cls = decoder__string(d, AUTOGRAD_UNKNOWN);
-		a->unknown = n.cls == UINT32_MAX
-				     ? n.cls
-				     : symbolizer__number(d->names, dict__node(d->dict, n));
+	if (!autograd->unknown) {
+		unknown.cls = decoder__string(decoder, AUTOGRAD_UNKNOWN);
+		autograd->unknown = unknown.cls == UINT32_MAX
+					    ? unknown.cls
+					    : symbolizer__number(decoder->names,
+								 dict__node(decoder->dict,
+									    unknown));
 	}
-	*node = a->unknown == UINT32_MAX ? 0 : a->unknown;
-	return a->unknown == UINT32_MAX ? -ENOMEM : 0;
+	*node = autograd->unknown == UINT32_MAX ? 0 : autograd->unknown;
+	return autograd->unknown == UINT32_MAX ? -ENOMEM : 0;
 }
 
-int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hdr *h,
-		   uint32_t *node)
+int autograd__node(struct decoder *decoder, const struct thread *thread,
+		   const struct mt_hdr *header, uint32_t *node)
 {
 	*node = 0;
-	if (!d->autograd || h->node == MT_NODE_NONE)
+	if (!decoder->autograd || header->node == MT_NODE_NONE)
 		return 0;
-	*node = h->node == MT_NODE_CURRENT ? t->node : 0;
-	return *node ? 0 : set_unknown_node(d, node);
+	*node = header->node == MT_NODE_CURRENT ? thread->node : 0;
+	return *node ? 0 : set_unknown_node(decoder, node);
 }
 
 /* The dictionary's stack for an AccumulateGrad node: the one of the node that ran before on this
@@ -476,68 +487,75 @@ static uint32_t passed_on_by(const struct decoder *d, const struct thread *t)
 
 /* Names the node that begins to run: its class, and the forward stack of the record that made it.
  * An AccumulateGrad node gets the stack of the node before, and its parameter. */
-int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
+int autograd__runs(struct decoder *decoder, const struct mt_rec_node *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct autograd *a = d->autograd;
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct autograd *autograd = decoder->autograd;
 	struct dict_node node = { 0 };
-	struct made m;
+	struct made made;
 	uint32_t stack_before;
 	uint64_t i;
 
-	if (!a)
+	if (!autograd)
 		return -EBADMSG;
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	stack_before = passed_on_by(d, t);
-	t->node = 0;
-	t->node_began = r->h.time;
-	t->accumulates = false;
-	if (!a->layout || !r->head[0])
+	stack_before = passed_on_by(decoder, thread);
+	thread->node = 0;
+	thread->node_began = record->h.time;
+	thread->accumulates = false;
+	if (!autograd->layout || !record->head[0])
 		return 0;
-	node.cls = class_of(d, r);
+	node.cls = class_of(decoder, record);
 	if (node.cls == UINT32_MAX)
 		return -ENOMEM;
-	m = identity(a, r);
-	if (m.sequence == NODE_NO_SEQUENCE) {
-		a->accumulated++;
-		t->accumulates = true;
+	made = identity(autograd, record);
+	if (made.sequence == NODE_NO_SEQUENCE) {
+		autograd->accumulated++;
+		thread->accumulates = true;
 		node.stack = stack_before;
-		if (a->parameter && r->extra &&
-		    !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
+		if (autograd->parameter && record->extra &&
+		    !autograd->parameter(autograd->parameter_ctx, record->extra, &node.name,
+					 &node.module))
 			node.name = node.module = 0;
-	} else if (map64__get(a->at, m.addr, &i) && is_same_node(&a->made[i], &m)) {
-		a->joined++;
-		node.stack = a->made[i].stack;
+	} else if (map64__get(autograd->at, made.addr, &i) &&
+		   is_same_node(&autograd->made[i], &made)) {
+		autograd->joined++;
+		node.stack = autograd->made[i].stack;
 	} else {
-		a->unjoined++;
+		autograd->unjoined++;
 	}
-	a->unnamed += !node.cls;
-	t->node = symbolizer__number(d->names, dict__node(d->dict, node));
-	return t->node == UINT32_MAX ? -ENOMEM : 0;
+	autograd->unnamed += !node.cls;
+	thread->node = symbolizer__number(decoder->names, dict__node(decoder->dict, node));
+	return thread->node == UINT32_MAX ? -ENOMEM : 0;
 }
 
-void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
+void autograd__set_facts(struct decoder *decoder, const uint64_t counters[MT_CNT_NR])
 {
-	const struct autograd *a = d->autograd;
+	const struct autograd *autograd = decoder->autograd;
 
-	if (!a)
+	if (!autograd)
 		return;
-	facts__setf(d->facts, "counter.autograd.run", "%" PRIu64, c[MT_CNT_NODE_RUN]);
-	if (decoder__is_probed(d, HOOK_EDGE))
-		facts__setf(d->facts, "counter.autograd.graphless", "%" PRIu64, a->graphless);
-	facts__setf(d->facts, "counter.autograd.joined", "%" PRIu64, a->joined);
-	facts__setf(d->facts, "counter.autograd.unjoined", "%" PRIu64, a->unjoined);
-	facts__setf(d->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);
-	if (a->unnamed)
-		facts__setf(d->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
-	if (c[MT_CNT_NODE_FAULT]) {
-		facts__setf(d->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
-		if (!d->autograd->faults_warned)
+	facts__setf(decoder->facts, "counter.autograd.run", "%" PRIu64, counters[MT_CNT_NODE_RUN]);
+	if (decoder__is_probed(decoder, HOOK_EDGE))
+		facts__setf(decoder->facts, "counter.autograd.graphless", "%" PRIu64,
+			    autograd->graphless);
+	facts__setf(decoder->facts, "counter.autograd.joined", "%" PRIu64, autograd->joined);
+	facts__setf(decoder->facts, "counter.autograd.unjoined", "%" PRIu64, autograd->unjoined);
+	facts__setf(decoder->facts, "counter.autograd.accumulated", "%" PRIu64,
+		    autograd->accumulated);
+	if (autograd->unnamed)
+		facts__setf(decoder->facts, "counter.autograd.unnamed", "%" PRIu64,
+			    autograd->unnamed);
+	if (counters[MT_CNT_NODE_FAULT]) {
+		facts__setf(decoder->facts, "counter.autograd.faults", "%" PRIu64,
+			    counters[MT_CNT_NODE_FAULT]);
+		if (!decoder->autograd->faults_warned)
 			log_warn("some autograd nodes could not be read or stored: their memory "
 				 "has no line of forward");
-		d->autograd->faults_warned = true;
+		decoder->autograd->faults_warned = true;
 	}
-	if (c[MT_CNT_NODE_DEEP])
-		facts__setf(d->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);
+	if (counters[MT_CNT_NODE_DEEP])
+		facts__setf(decoder->facts, "counter.autograd.too_deep", "%" PRIu64,
+			    counters[MT_CNT_NODE_DEEP]);
 }

@@ -26,29 +26,30 @@ struct code_cache {
 	uint64_t reads;	     /* code objects read so far */
 };
 
-struct code_cache *code_cache__new(struct dict *d, const struct python *py)
+struct code_cache *code_cache__new(struct dict *dict, const struct python *py)
 {
-	struct code_cache *c = calloc(1, sizeof(*c));
+	struct code_cache *cache = calloc(1, sizeof(*cache));
 
-	if (!c)
+	if (!cache)
 		return NULL;
-	c->dict = d;
-	c->py = py;
-	c->at = map64__new();
-	c->gone = map64__new();
-	if (!c->at || !c->gone) {
-		code_cache__free(c);
+	cache->dict = dict;
+	cache->py = py;
+	cache->at = map64__new();
+	cache->gone = map64__new();
+	if (!cache->at || !cache->gone) {
+		code_cache__free(cache);
 		errno = ENOMEM;
 		return NULL;
 	}
-	return c;
+	return cache;
 }
 
-static struct code *youngest(const struct code_cache *c, uint64_t addr)
+/* The code object that was at the address last; NULL: unknown. */
+static struct code *youngest(const struct code_cache *cache, uint64_t addr)
 {
-	uint64_t v;
+	uint64_t code;
 
-	return map64__get(c->at, addr, &v) ? (struct code *)(uintptr_t)v : NULL;
+	return map64__get(cache->at, addr, &code) ? (struct code *)(uintptr_t)code : NULL;
 }
 
 /* Frees a reading and those before it. */
@@ -63,25 +64,25 @@ static void free_chain(struct code *code)
 	}
 }
 
-void code_cache__free(struct code_cache *c)
+void code_cache__free(struct code_cache *cache)
 {
 	uint64_t key, value;
 	size_t pos = 0;
 
-	if (!c)
+	if (!cache)
 		return;
-	while (c->at && map64__next(c->at, &pos, &key, &value))
+	while (cache->at && map64__next(cache->at, &pos, &key, &value))
 		free_chain((struct code *)(uintptr_t)value);
-	map64__free(c->at);
-	map64__free(c->gone);
-	free(c->fresh);
-	free(c);
+	map64__free(cache->at);
+	map64__free(cache->gone);
+	free(cache->fresh);
+	free(cache);
 }
 
 /* Removes the youngest reading of an address. */
-static void drop_youngest(struct code_cache *c, uint64_t addr)
+static void drop_youngest(struct code_cache *cache, uint64_t addr)
 {
-	struct code *code = youngest(c, addr), *older;
+	struct code *code = youngest(cache, addr), *older;
 
 	if (!code)
 		return;
@@ -89,9 +90,10 @@ static void drop_youngest(struct code_cache *c, uint64_t addr)
 	code->older = NULL;
 	free_chain(code);
 	if (older)
-		map64__set(c->at, addr, (uintptr_t)older); /* an existing key: needs no memory */
+		map64__set(cache->at, addr,
+			   (uintptr_t)older); /* an existing key: needs no memory */
 	else
-		map64__del(c->at, addr, NULL);
+		map64__del(cache->at, addr, NULL);
 }
 
 /* Makes a reading invalid for stacks of this epoch and later ones. */
@@ -101,19 +103,19 @@ static void limit_validity(struct code *code, uint64_t epoch)
 		code->until = epoch;
 }
 
-int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch)
+int code_cache__gone(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 {
-	struct code *code = youngest(c, addr);
+	struct code *code = youngest(cache, addr);
 
-	if (code && code->fresh && epoch <= c->read_until) {
+	if (code && code->fresh && epoch <= cache->read_until) {
 		/* The object was freed before its reading ended, so that the reading may be of
 		 * another object at the address. */
-		drop_youngest(c, addr);
-		code = youngest(c, addr);
+		drop_youngest(cache, addr);
+		code = youngest(cache, addr);
 	}
 	if (code)
 		limit_validity(code, epoch);
-	return map64__set(c->gone, addr, epoch);
+	return map64__set(cache->gone, addr, epoch);
 }
 
 bool code_cache__known(const struct code_cache *c, uint64_t addr)
@@ -121,11 +123,13 @@ bool code_cache__known(const struct code_cache *c, uint64_t addr)
 	return youngest(c, addr);
 }
 
-static int note_fresh(struct code_cache *c, uint64_t addr)
+/* Notes an address whose code object is read in this round. */
+static int note_fresh(struct code_cache *cache, uint64_t addr)
 {
-	if (array__grow(&c->fresh, &c->cap_fresh, c->n_fresh + 1, sizeof(*c->fresh)))
+	if (array__grow(&cache->fresh, &cache->cap_fresh, cache->n_fresh + 1,
+			sizeof(*cache->fresh)))
 		return -ENOMEM;
-	c->fresh[c->n_fresh++] = addr;
+	cache->fresh[cache->n_fresh++] = addr;
 	return 0;
 }
 
@@ -140,7 +144,7 @@ static uint32_t string_number(struct code_cache *c, const char *s)
 
 /* The number of a file's name in the dictionary, without the parts of it that differ from run to
  * run, such as the temporary path of a notebook's cell. UINT32_MAX: out of memory. */
-static uint32_t file_name(struct code_cache *c, const char *path)
+static uint32_t file_name(struct code_cache *cache, const char *path)
 {
 	char name[sizeof(((struct pycode *)0)->file)];
 	const char *cell;
@@ -148,19 +152,19 @@ static uint32_t file_name(struct code_cache *c, const char *path)
 	size_t len;
 
 	cell = *path == '/' ? files__cell(path, &len) : NULL;
-	if (cell && !pynames__cell(c->py, path, &number)) {
+	if (cell && !pynames__cell(cache->py, path, &number)) {
 		snprintf(name, sizeof(name), "<cell %" PRIu64 ">", number);
-		return string_number(c, name);
+		return string_number(cache, name);
 	}
 	if (cell) {
 		snprintf(name, sizeof(name), "<cell %.*s>", (int)len, cell);
-		return string_number(c, name);
+		return string_number(cache, name);
 	}
-	return string_number(c, files__stable(path, name, sizeof(name)) ? name : path);
+	return string_number(cache, files__stable(path, name, sizeof(name)) ? name : path);
 }
 
 /* Copies one of the parent's readings, with the numbers of this dictionary. 0 or -ENOMEM. */
-static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_cache *from,
+static int inherit_one(struct code_cache *cache, uint64_t addr, const struct code_cache *from,
 		       const struct code *code)
 {
 	struct code *copy = calloc(1, sizeof(*copy));
@@ -170,10 +174,10 @@ static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_ca
 	*copy = *code;
 	copy->older = NULL;
 	copy->linetable = code->linetable_len ? malloc(code->linetable_len) : NULL;
-	copy->file = string_number(c, dict__str(from->dict, code->file));
-	copy->func = string_number(c, dict__str(from->dict, code->func));
+	copy->file = string_number(cache, dict__str(from->dict, code->file));
+	copy->func = string_number(cache, dict__str(from->dict, code->func));
 	if ((code->linetable_len && !copy->linetable) || copy->file == UINT32_MAX ||
-	    copy->func == UINT32_MAX || map64__set(c->at, addr, (uintptr_t)copy)) {
+	    copy->func == UINT32_MAX || map64__set(cache->at, addr, (uintptr_t)copy)) {
 		free_chain(copy);
 		return -ENOMEM;
 	}
@@ -182,7 +186,7 @@ static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_ca
 	return 0;
 }
 
-int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uint64_t forked)
+int code_cache__inherit(struct code_cache *cache, const struct code_cache *from, uint64_t forked)
 {
 	uint64_t addr, value;
 	size_t pos = 0;
@@ -193,14 +197,14 @@ int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uin
 
 		/* Only objects from before the fork: a later one may exist in one process only. */
 		if (!code->fresh && code->read_at < forked && (code->file || code->func))
-			err = inherit_one(c, addr, from, code);
+			err = inherit_one(cache, addr, from, code);
 	}
 	return err;
 }
 
 /* Reads the code object at addr, for stacks of epoch valid_from and later. One that cannot be read
  * gets an entry without names. 0 or -ENOMEM. */
-static int read_code(struct code_cache *c, uint64_t addr, uint64_t valid_from)
+static int read_code(struct code_cache *cache, uint64_t addr, uint64_t valid_from)
 {
 	struct code *code = calloc(1, sizeof(*code));
 	struct pycode pc;
@@ -210,18 +214,18 @@ static int read_code(struct code_cache *c, uint64_t addr, uint64_t valid_from)
 	code->from = valid_from;
 	code->until = UINT64_MAX;
 	code->fresh = true;
-	c->reads++;
-	if (c->py && pyobj__code(c->py, addr, &pc) == 0) {
-		code->file = file_name(c, pc.file);
-		code->func = string_number(c, pc.name);
+	cache->reads++;
+	if (cache->py && pyobj__code(cache->py, addr, &pc) == 0) {
+		code->file = file_name(cache, pc.file);
+		code->func = string_number(cache, pc.name);
 		code->firstlineno = pc.firstlineno;
 		code->linetable = pc.linetable;
 		code->linetable_len = pc.linetable_len;
 	}
 	code->read_at = clock__kernel();
-	code->older = youngest(c, addr);
-	if (code->file == UINT32_MAX || code->func == UINT32_MAX || note_fresh(c, addr) ||
-	    map64__set(c->at, addr, (uintptr_t)code)) {
+	code->older = youngest(cache, addr);
+	if (code->file == UINT32_MAX || code->func == UINT32_MAX || note_fresh(cache, addr) ||
+	    map64__set(cache->at, addr, (uintptr_t)code)) {
 		code->older = NULL;
 		free_chain(code);
 		return -ENOMEM;
@@ -229,17 +233,17 @@ static int read_code(struct code_cache *c, uint64_t addr, uint64_t valid_from)
 	return 0;
 }
 
-int code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
+int code_cache__need(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 {
-	const struct code *known = youngest(c, addr);
+	const struct code *known = youngest(cache, addr);
 	uint64_t valid_from = 0;
 
 	if (known && epoch < known->until)
 		return 0; /* known, or already freed */
-	map64__get(c->gone, addr, &valid_from);
-	if (valid_from < c->floor)
-		valid_from = c->floor;
-	return epoch < valid_from ? 0 : read_code(c, addr, valid_from);
+	map64__get(cache->gone, addr, &valid_from);
+	if (valid_from < cache->floor)
+		valid_from = cache->floor;
+	return epoch < valid_from ? 0 : read_code(cache, addr, valid_from);
 }
 
 void code_cache__read_until(struct code_cache *c, uint64_t epoch)
@@ -247,39 +251,39 @@ void code_cache__read_until(struct code_cache *c, uint64_t epoch)
 	c->read_until = epoch;
 }
 
-void code_cache__confirm(struct code_cache *c)
+void code_cache__confirm(struct code_cache *cache)
 {
-	while (c->n_fresh) {
-		struct code *code = youngest(c, c->fresh[--c->n_fresh]);
+	while (cache->n_fresh) {
+		struct code *code = youngest(cache, cache->fresh[--cache->n_fresh]);
 
 		if (code)
 			code->fresh = false;
 	}
 }
 
-void code_cache__drop_new(struct code_cache *c)
+void code_cache__drop_new(struct code_cache *cache)
 {
-	while (c->n_fresh) {
-		uint64_t addr = c->fresh[--c->n_fresh];
-		const struct code *code = youngest(c, addr);
+	while (cache->n_fresh) {
+		uint64_t addr = cache->fresh[--cache->n_fresh];
+		const struct code *code = youngest(cache, addr);
 
 		if (code && code->fresh)
-			drop_youngest(c, addr);
+			drop_youngest(cache, addr);
 	}
 }
 
-void code_cache__floor(struct code_cache *c, uint64_t epoch)
+void code_cache__floor(struct code_cache *cache, uint64_t epoch)
 {
-	if (epoch > c->floor)
-		c->floor = epoch;
+	if (epoch > cache->floor)
+		cache->floor = epoch;
 }
 
-void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now)
+void code_cache__lost(struct code_cache *cache, uint64_t sure, uint64_t now)
 {
 	uint64_t key, value;
 	size_t pos = 0;
 
-	while (map64__next(c->at, &pos, &key, &value)) {
+	while (map64__next(cache->at, &pos, &key, &value)) {
 		struct code *code = (struct code *)(uintptr_t)value;
 
 		limit_validity(code, sure + 1);
@@ -287,27 +291,27 @@ void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now)
 		free_chain(code->older);
 		code->older = NULL;
 	}
-	c->floor = now;
+	cache->floor = now;
 }
 
-const struct code *code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch)
+const struct code *code_cache__find(const struct code_cache *cache, uint64_t addr, uint64_t epoch)
 {
 	const struct code *code;
 
-	for (code = youngest(c, addr); code; code = code->older) {
+	for (code = youngest(cache, addr); code; code = code->older) {
 		if (code->from <= epoch && epoch < code->until)
 			return code;
 	}
 	return NULL;
 }
 
-void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch)
+void code_cache__passed(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 {
-	struct code *code = youngest(c, addr), **link = &code;
+	struct code *code = youngest(cache, addr), **link = &code;
 	uint64_t last;
 
-	if (map64__get(c->gone, addr, &last) && last <= epoch)
-		map64__del(c->gone, addr, NULL);
+	if (map64__get(cache->gone, addr, &last) && last <= epoch)
+		map64__del(cache->gone, addr, NULL);
 	/* Ends of one address come in order. So the first reading that ended by this epoch, and
 	 * all older ones, are not needed any more. */
 	while (*link && (*link)->until > epoch)
@@ -317,7 +321,7 @@ void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	free_chain(*link);
 	*link = NULL;
 	if (!code)
-		map64__del(c->at, addr, NULL);
+		map64__del(cache->at, addr, NULL);
 }
 
 uint64_t code_cache__reads(const struct code_cache *c)

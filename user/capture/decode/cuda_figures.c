@@ -18,29 +18,29 @@
 /* threads that may have reported to the dry-run library and not hit the probe yet */
 #define THREADS_BETWEEN 64
 
-void cuda_figures__count_devices(struct cuda_calls *c)
+void cuda_figures__count_devices(struct cuda_calls *calls)
 {
-	if (c->devices || !c->smi)
+	if (calls->devices || !calls->smi)
 		return;
-	nvml__refresh(c->smi);
-	c->devices = nvml__devices(c->smi);
+	nvml__refresh(calls->smi);
+	calls->devices = nvml__devices(calls->smi);
 }
 
-void cuda_figures__open(struct decoder *d)
+void cuda_figures__open(struct decoder *decoder)
 {
-	struct cuda_calls *c = d->calls;
+	struct cuda_calls *calls = decoder->calls;
 
-	if (!c->smi && c->sites)
-		c->smi = nvml__open(d->target->proc, c->dry_run);
-	cuda_figures__count_devices(c);
+	if (!calls->smi && calls->sites)
+		calls->smi = nvml__open(decoder->target->proc, calls->dry_run);
+	cuda_figures__count_devices(calls);
 }
 
-static int emit_figure(struct decoder *d, uint8_t kind, unsigned device, uint64_t bytes)
+static int emit_figure(struct decoder *decoder, uint8_t kind, unsigned device, uint64_t bytes)
 {
 	struct event e = { .kind = kind, .device = { DEVICE_CUDA, device }, .size = bytes };
 
-	e.time = decoder__now(d);
-	return decoder__emit(d, &e);
+	e.time = decoder__now(decoder);
+	return decoder__emit(decoder, &e);
 }
 
 static int emit_used(void *decoder, unsigned device, uint64_t used)
@@ -53,162 +53,166 @@ static int emit_left(void *decoder, unsigned device, uint64_t left)
 	return emit_figure(decoder, EVENT_LEFT, device, left);
 }
 
-static void set_device_facts(struct decoder *d)
+/* Sets the facts about the names and sizes of GPUs. */
+static void set_device_facts(struct decoder *decoder)
 {
 	const char *name;
 	char key[64];
 	uint64_t total;
 	unsigned i;
 
-	for (i = 0; i < NVML_DEVICES_MAX && nvml__device(d->calls->smi, i, &name, &total); i++) {
+	for (i = 0; i < NVML_DEVICES_MAX && nvml__device(decoder->calls->smi, i, &name, &total);
+	     i++) {
 		snprintf(key, sizeof(key), "device.%u.name", i);
 		if (*name)
-			facts__set(d->facts, key, name);
+			facts__set(decoder->facts, key, name);
 		snprintf(key, sizeof(key), "device.%u.total", i);
 		if (total)
-			facts__setf(d->facts, key, "%" PRIu64, total);
+			facts__setf(decoder->facts, key, "%" PRIu64, total);
 	}
 }
 
 /* Takes newer figures. Returns true if they equal the older ones and the ring was drained to its
  * end: then they belong to this place in the stream, and are emitted. Otherwise they are to be
  * read again soon, and are emitted only if overdue. */
-static bool take_figures(struct cuda_calls *c, const struct nvml_figures *after, bool whole,
+static bool take_figures(struct cuda_calls *calls, const struct nvml_figures *after, bool whole,
 			 bool overdue)
 {
-	bool steady = whole && after->n == c->figures.n;
+	bool steady = whole && after->n == calls->figures.n;
 	unsigned i;
 
 	for (i = 0; i < after->n; i++)
-		steady = steady && after->known[i] == c->figures.known[i] &&
-			 after->used[i] == c->figures.used[i];
-	c->figures = *after;
-	c->to_tell = steady || overdue;
+		steady = steady && after->known[i] == calls->figures.known[i] &&
+			 after->used[i] == calls->figures.used[i];
+	calls->figures = *after;
+	calls->to_tell = steady || overdue;
 	return steady;
 }
 
-void cuda_calls__before_drain(struct decoder *d)
+void cuda_calls__before_drain(struct decoder *decoder)
 {
-	struct cuda_calls *c = d->calls;
-	uint64_t now = decoder__now(d);
+	struct cuda_calls *calls = decoder->calls;
+	uint64_t now = decoder__now(decoder);
 
-	if (!c || !c->smi)
+	if (!calls || !calls->smi)
 		return;
-	c->asking = nvml__is_dry_run(c->smi) && now >= c->next_used &&
-		    (c->moved || now >= c->next_regular);
-	if (c->asking)
-		nvml__read(c->smi, &c->figures);
+	calls->asking = nvml__is_dry_run(calls->smi) && now >= calls->next_used &&
+			(calls->moved || now >= calls->next_regular);
+	if (calls->asking)
+		nvml__read(calls->smi, &calls->figures);
 }
 
 /* For a dry run: compares the figures with those from before the drain, and decides when to read
  * again. */
-void cuda_calls__after_drain(struct decoder *d, bool whole)
+void cuda_calls__after_drain(struct decoder *decoder, bool whole)
 {
-	struct cuda_calls *c = d->calls;
+	struct cuda_calls *calls = decoder->calls;
 	struct nvml_figures after;
 	uint64_t began, now, pause;
 
-	if (c)
-		c->whole = whole;
-	if (!c || !c->asking)
+	if (calls)
+		calls->whole = whole;
+	if (!calls || !calls->asking)
 		return;
-	c->asking = false;
-	began = decoder__now(d);
-	nvml__read(c->smi, &after);
-	now = decoder__now(d);
+	calls->asking = false;
+	began = decoder__now(decoder);
+	nvml__read(calls->smi, &after);
+	now = decoder__now(decoder);
 	pause = USED_AGAIN;
-	if (take_figures(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
-		c->moved = false;
+	if (take_figures(calls, &after, whole, now >= calls->next_regular + USED_EVERY)) {
+		calls->moved = false;
 		pause = USED_PAUSE;
 	}
-	if (c->to_tell)
-		c->next_regular = now + USED_EVERY;
-	c->next_used = now +
-		       (pause > (now - began) * USED_SHARE ? pause : (now - began) * USED_SHARE);
+	if (calls->to_tell)
+		calls->next_regular = now + USED_EVERY;
+	calls->next_used = now + (pause > (now - began) * USED_SHARE ? pause
+								     : (now - began) * USED_SHARE);
 }
 
 /* Asks NVML for the figures, or takes its answer to the last question. All records that were
  * drained before are decoded. A call that comes before the answer may change the figures. */
-static void ask_driver(struct decoder *d)
+static void ask_driver(struct decoder *decoder)
 {
-	struct cuda_calls *c = d->calls;
-	uint64_t now = decoder__now(d);
+	struct cuda_calls *calls = decoder->calls;
+	uint64_t now = decoder__now(decoder);
 	struct nvml_figures after;
 	bool steady;
 
-	if (c->asked_at && nvml__answered(c->smi, c->asked_at, &after)) {
-		steady = take_figures(c, &after, c->asked_whole && c->changes == c->changes_at_ask,
-				      now >= c->next_regular + USED_EVERY);
-		c->moved = c->moved && !steady;
-		c->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
-		if (c->to_tell)
-			c->next_regular = now + USED_EVERY;
-		c->asked_at = 0;
+	if (calls->asked_at && nvml__answered(calls->smi, calls->asked_at, &after)) {
+		steady = take_figures(calls, &after,
+				      calls->asked_whole && calls->changes == calls->changes_at_ask,
+				      now >= calls->next_regular + USED_EVERY);
+		calls->moved = calls->moved && !steady;
+		calls->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
+		if (calls->to_tell)
+			calls->next_regular = now + USED_EVERY;
+		calls->asked_at = 0;
 	}
 	/* Ask again even without an answer: NVML may not have known the GPUs when it was asked. */
-	if (now < c->next_used || !(c->moved || now >= c->next_regular))
+	if (now < calls->next_used || !(calls->moved || now >= calls->next_regular))
 		return;
-	c->next_used = now + USED_EVERY;
-	c->asked_whole = c->whole;
-	c->changes_at_ask = c->changes;
-	nvml__set_process(c->smi, target__cuda_devices(d->target), c->in_use);
-	c->asked_at = nvml__ask(c->smi);
+	calls->next_used = now + USED_EVERY;
+	calls->asked_whole = calls->whole;
+	calls->changes_at_ask = calls->changes;
+	nvml__set_process(calls->smi, target__cuda_devices(decoder->target), calls->in_use);
+	calls->asked_at = nvml__ask(calls->smi);
 }
 
-void cuda_calls__in_use(struct decoder *d, unsigned device)
+void cuda_calls__in_use(struct decoder *decoder, unsigned device)
 {
-	if (d->calls && device < NVML_DEVICES_MAX)
-		d->calls->in_use |= UINT64_C(1) << device;
+	if (decoder->calls && device < NVML_DEVICES_MAX)
+		decoder->calls->in_use |= UINT64_C(1) << device;
 }
 
 /* Asks NVML if it is time, and emits the figures if they are to be emitted or are the last ones. */
-int cuda_calls__used(struct decoder *d, bool last)
+int cuda_calls__used(struct decoder *decoder, bool last)
 {
-	struct cuda_calls *c = d->calls;
+	struct cuda_calls *calls = decoder->calls;
 	int err;
 
-	if (c && last && d->opts->requested && !c->asked)
+	if (calls && last && decoder->opts->requested && !calls->asked)
 		log_warn("--requested: the process has no PyTorch with CUDA");
-	if (!c || !c->smi)
+	if (!calls || !calls->smi)
 		return 0;
-	err = last ? neighbours_stage__last(d) : neighbours_stage__tick(d);
+	err = last ? neighbours_stage__last(decoder) : neighbours_stage__tick(decoder);
 	if (err)
 		return err;
-	if (!last && !nvml__is_dry_run(c->smi))
-		ask_driver(d);
+	if (!last && !nvml__is_dry_run(calls->smi))
+		ask_driver(decoder);
 	if (last) {
-		nvml__read_last(c->smi, &c->figures);
-		c->next_used = UINT64_MAX;
-	} else if (!c->to_tell) {
+		nvml__read_last(calls->smi, &calls->figures);
+		calls->next_used = UINT64_MAX;
+	} else if (!calls->to_tell) {
 		return 0;
 	}
-	c->to_tell = false;
-	set_device_facts(d);
-	err = nvml__report_used(c->smi, &c->figures, emit_used, d);
-	return err ? err : nvml__report_free(c->smi, &c->figures, emit_left, d);
+	calls->to_tell = false;
+	set_device_facts(decoder);
+	err = nvml__report_used(calls->smi, &calls->figures, emit_used, decoder);
+	return err ? err : nvml__report_free(calls->smi, &calls->figures, emit_left, decoder);
 }
 
-uint64_t cuda_calls__unseen(const struct decoder *d)
+uint64_t cuda_calls__unseen(const struct decoder *decoder)
 {
-	uint64_t c[MT_CNT_NR], reports, hits;
+	uint64_t counters[MT_CNT_NR], reports, hits;
 
 	/* Read the library's count first: each later report hit a probe already or is on its way,
 	 * at most one per thread. */
-	if (!d->calls || !d->calls->smi || !d->from_start || d->opts->group ||
-	    d->opts->steps_only || !nvml__count_reports(d->calls->smi, &reports) ||
-	    probes__counters(d->probes, d->opts->number, c))
+	if (!decoder->calls || !decoder->calls->smi || !decoder->from_start ||
+	    decoder->opts->group || decoder->opts->steps_only ||
+	    !nvml__count_reports(decoder->calls->smi, &reports) ||
+	    probes__counters(decoder->probes, decoder->opts->number, counters))
 		return 0;
-	hits = c[MT_CNT_HIT + MT_REC_REPORT];
+	hits = counters[MT_CNT_HIT + MT_REC_REPORT];
 	return reports > hits + THREADS_BETWEEN ? reports - hits : 0;
 }
 
 void cuda_calls__used_soon(struct decoder *d)
 {
-	struct cuda_calls *c = d->calls;
+	struct cuda_calls *calls = d->calls;
 
-	if (!c || !c->smi || c->next_used == UINT64_MAX)
+	if (!calls || !calls->smi || calls->next_used == UINT64_MAX)
 		return;
-	c->moved = true;
-	if (nvml__is_dry_run(c->smi))
-		c->next_used = 0;
+	calls->moved = true;
+	if (nvml__is_dry_run(calls->smi))
+		calls->next_used = 0;
 }

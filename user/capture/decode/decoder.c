@@ -26,54 +26,55 @@
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts)
 {
-	struct decoder *d = calloc(1, sizeof(*d));
+	struct decoder *decoder = calloc(1, sizeof(*decoder));
 
-	if (!d)
+	if (!decoder)
 		return NULL;
-	d->opts = opts;
-	d->target = target;
-	d->probes = probes;
-	d->dict = dict;
-	d->facts = facts;
-	d->names = symbolizer__new(dict, target->has_slot ? target->python : NULL);
-	d->stacks = map64__new();
-	d->outer = map64__new();
-	d->old_stacks = map64__new();
-	d->old_outer = map64__new();
-	d->roots = map64__new();
-	d->old_roots = map64__new();
-	d->root_names = map64__new();
-	d->threads = map64__new();
-	if (d->names && d->stacks && d->outer && d->old_stacks && d->old_outer && d->roots &&
-	    d->old_roots && d->root_names && d->threads)
-		return d;
-	decoder__free(d);
+	decoder->opts = opts;
+	decoder->target = target;
+	decoder->probes = probes;
+	decoder->dict = dict;
+	decoder->facts = facts;
+	decoder->names = symbolizer__new(dict, target->has_slot ? target->python : NULL);
+	decoder->stacks = map64__new();
+	decoder->outer = map64__new();
+	decoder->old_stacks = map64__new();
+	decoder->old_outer = map64__new();
+	decoder->roots = map64__new();
+	decoder->old_roots = map64__new();
+	decoder->root_names = map64__new();
+	decoder->threads = map64__new();
+	if (decoder->names && decoder->stacks && decoder->outer && decoder->old_stacks &&
+	    decoder->old_outer && decoder->roots && decoder->old_roots && decoder->root_names &&
+	    decoder->threads)
+		return decoder;
+	decoder__free(decoder);
 	return NULL;
 }
 
-void decoder__free(struct decoder *d)
+void decoder__free(struct decoder *decoder)
 {
-	if (!d)
+	if (!decoder)
 		return;
-	cuda_calls__free(d->calls);
-	autograd__free(d->autograd);
-	modules__free(d->modules);
-	native_stacks__free(d->native);
-	oom_tensors__free(d->oom);
-	neighbours_stage__free(d->neighbours);
-	host_memory__free(d->host);
-	symbolizer__free(d->names);
-	map64__free(d->stacks);
-	map64__free(d->outer);
-	map64__free(d->old_stacks);
-	map64__free(d->old_outer);
-	map64__free(d->roots);
-	map64__free(d->old_roots);
-	map64__free(d->root_names);
-	map64__free(d->threads);
-	map64__free(d->changed);
-	free(d->thread);
-	free(d);
+	cuda_calls__free(decoder->calls);
+	autograd__free(decoder->autograd);
+	modules__free(decoder->modules);
+	native_stacks__free(decoder->native);
+	oom_tensors__free(decoder->oom);
+	neighbours_stage__free(decoder->neighbours);
+	host_memory__free(decoder->host);
+	symbolizer__free(decoder->names);
+	map64__free(decoder->stacks);
+	map64__free(decoder->outer);
+	map64__free(decoder->old_stacks);
+	map64__free(decoder->old_outer);
+	map64__free(decoder->roots);
+	map64__free(decoder->old_roots);
+	map64__free(decoder->root_names);
+	map64__free(decoder->threads);
+	map64__free(decoder->changed);
+	free(decoder->thread);
+	free(decoder);
 }
 
 /*
@@ -82,183 +83,192 @@ void decoder__free(struct decoder *d)
  * from the youngest to the oldest, so the sleepable program's record comes first. The other one is
  * dropped, unless the first was lost.
  */
-static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem *r)
+static bool is_twin(struct decoder *decoder, struct thread *thread, const struct mt_rec_mem *record)
 {
 	bool same;
 
-	if (r->h.time > probes__both_until(d->probes))
+	if (record->h.time > probes__both_until(decoder->probes))
 		return false;
-	if (r->h.sleepable) {
-		t->first_twin = *r;
-		t->expects_twin = true;
+	if (record->h.sleepable) {
+		thread->first_twin = *record;
+		thread->expects_twin = true;
 		return false;
 	}
-	same = t->expects_twin && t->first_twin.h.type == r->h.type &&
-	       t->first_twin.addr == r->addr && t->first_twin.size == r->size &&
-	       t->first_twin.allocated == r->allocated;
-	t->expects_twin = false;
-	d->twins += same;
+	same = thread->expects_twin && thread->first_twin.h.type == record->h.type &&
+	       thread->first_twin.addr == record->addr && thread->first_twin.size == record->size &&
+	       thread->first_twin.allocated == record->allocated;
+	thread->expects_twin = false;
+	decoder->twins += same;
 	return same;
 }
 
 /* The dictionary's stack for allocations that were left without a stack walk, to save time
  * (COST_SAMPLED). UINT32_MAX: out of memory. */
-static uint32_t unsampled_stack(struct decoder *d)
+static uint32_t unsampled_stack(struct decoder *decoder)
 {
-	if (!d->not_sampled)
-		d->not_sampled = decoder__named_stack(d, DETAIL_FILE, DETAIL_FUNCTION);
-	return d->not_sampled;
+	if (!decoder->not_sampled)
+		decoder->not_sampled = decoder__named_stack(decoder, DETAIL_FILE, DETAIL_FUNCTION);
+	return decoder->not_sampled;
 }
 
-/* Sets e->stack and e->walk from the event's record. 0 or -ENOMEM. */
-static int set_stack(struct decoder *d, const struct mt_rec_mem *r, struct event *e)
+/* Sets event->stack and event->walk from the event's record. 0 or -ENOMEM. */
+static int set_stack(struct decoder *decoder, const struct mt_rec_mem *record, struct event *event)
 {
-	if (r->h.walk != MT_WALK_NOT_SAMPLED) {
-		e->stack = decoder__stack(d, r->stack, &e->walk);
+	if (record->h.walk != MT_WALK_NOT_SAMPLED) {
+		event->stack = decoder__stack(decoder, record->stack, &event->walk);
 		return 0;
 	}
-	e->walk = MT_WALK_OFF;
-	e->stack = unsampled_stack(d);
-	return e->stack == UINT32_MAX ? -ENOMEM : 0;
+	event->walk = MT_WALK_OFF;
+	event->stack = unsampled_stack(decoder);
+	return event->stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
-/* True if r reports the CPU memory that the thread's last record was about. With its profiler on,
- * PyTorch reports CPU memory a second time, right after New and Delete. */
-static bool is_second_cpu_report(struct thread *t, const struct mt_rec_mem *r)
+/* True if record reports the CPU memory that the thread's last record was about. With its profiler
+ * on, PyTorch reports CPU memory a second time, right after New and Delete. */
+static bool is_second_cpu_report(struct thread *thread, const struct mt_rec_mem *record)
 {
-	bool same = t->cpu_addr && t->cpu_addr == r->addr &&
-		    (r->size == t->cpu_size || (r->size < 0 && t->cpu_size < 0));
+	bool same = thread->cpu_addr && thread->cpu_addr == record->addr &&
+		    (record->size == thread->cpu_size ||
+		     (record->size < 0 && thread->cpu_size < 0));
 
-	t->cpu_addr = 0;
+	thread->cpu_addr = 0;
 	return same;
 }
 
 /* Decodes an allocation, a free (its size is negative) or an out of memory. */
-static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
+static int on_mem(struct decoder *decoder, const struct mt_rec_mem *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .walk = r->h.walk, .addr = r->addr };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .walk = record->h.walk, .addr = record->addr };
 	int err;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	if (is_twin(d, t, r))
+	if (is_twin(decoder, thread, record))
 		return 0;
-	if (!r->size && r->h.type != MT_REC_OOM)
+	if (!record->size && record->h.type != MT_REC_OOM)
 		return 0; /* an empty tensor has no memory */
-	d->has_memory = true;
-	if (r->h.type != MT_REC_CPU_NEW)
-		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
-	if (e.device.type == DEVICE_CPU) {
-		e.device.index = 0;
-		if (r->h.type == MT_REC_REPORT && is_second_cpu_report(t, r))
+	decoder->has_memory = true;
+	if (record->h.type != MT_REC_CPU_NEW)
+		event.device = (struct device){ .type = record->device & 0xff,
+						.index = record->device >> 8 };
+	if (event.device.type == DEVICE_CPU) {
+		event.device.index = 0;
+		if (record->h.type == MT_REC_REPORT && is_second_cpu_report(thread, record))
 			return 0;
-		if (r->h.type == MT_REC_CPU_NEW) {
-			t->cpu_addr = r->addr;
-			t->cpu_size = r->size;
+		if (record->h.type == MT_REC_CPU_NEW) {
+			thread->cpu_addr = record->addr;
+			thread->cpu_size = record->size;
 		}
 	}
-	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
-	    e.device.index < DEVICE_UNKNOWN)
+	if (event.device.type == DEVICE_CUDA && record->h.type == MT_REC_REPORT &&
+	    record->size > 0 && event.device.index < DEVICE_UNKNOWN)
 		/* PyTorch allocates on the thread's current device. */
-		t->cuda_device_no = e.device.index + 1;
-	e.kind = r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
-	if (r->h.type == MT_REC_OOM) {
-		e.kind = EVENT_OOM;
-		t->refused = 0; /* the allocator gave up */
+		thread->cuda_device_no = event.device.index + 1;
+	event.kind = record->size < 0 ? EVENT_FREE : EVENT_ALLOC;
+	if (record->h.type == MT_REC_OOM) {
+		event.kind = EVENT_OOM;
+		thread->refused = 0; /* the allocator gave up */
 	}
-	e.size = e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
-	e.thread = t->number;
-	e.time = decoder__since(d, r->h.time);
-	if (e.device.type != DEVICE_CPU) {
-		e.totals = true;
-		e.allocated = r->allocated;
-		e.reserved = r->reserved;
+	event.size = event.kind == EVENT_FREE ? -(uint64_t)record->size : (uint64_t)record->size;
+	event.thread = thread->number;
+	event.time = decoder__since(decoder, record->h.time);
+	if (event.device.type != DEVICE_CPU) {
+		event.totals = true;
+		event.allocated = record->allocated;
+		event.reserved = record->reserved;
 	}
-	if (e.reserved)
-		cuda_calls__in_use(d, e.device.index);
-	if (e.kind != EVENT_FREE) {
-		if (set_stack(d, r, &e) || autograd__node(d, t, &r->h, &e.node))
+	if (event.reserved)
+		cuda_calls__in_use(decoder, event.device.index);
+	if (event.kind != EVENT_FREE) {
+		if (set_stack(decoder, record, &event) ||
+		    autograd__node(decoder, thread, &record->h, &event.node))
 			return -ENOMEM;
-		err = decoder__join_native(d, r->h.tid, r->h.time, &e.stack, &e.walk);
+		err = decoder__join_native(decoder, record->h.tid, record->h.time, &event.stack,
+					   &event.walk);
 		if (err)
 			return err;
-		err = modules__seen(d, &r->h, r->stack);
+		err = modules__seen(decoder, &record->h, record->stack);
 		if (err)
 			return err;
 	}
-	if (e.kind == EVENT_OOM) {
-		cuda_calls__used_soon(d);
+	if (event.kind == EVENT_OOM) {
+		cuda_calls__used_soon(decoder);
 		/* The facts first: a window's file is written at the event. */
-		if (oom_tensors__failed(d, &r->h, e.time) ||
-		    neighbours_stage__failed(d, e.device, e.time))
+		if (oom_tensors__failed(decoder, &record->h, event.time) ||
+		    neighbours_stage__failed(decoder, event.device, event.time))
 			return -ENOMEM;
 	}
-	return decoder__emit(d, &e);
+	return decoder__emit(decoder, &event);
 }
 
-static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
+/* Decodes a free of CPU memory. */
+static int on_cpu_delete(struct decoder *decoder, const struct mt_rec_free *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .kind = EVENT_FREE, .addr = r->addr };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .kind = EVENT_FREE, .addr = record->addr };
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	if (!r->addr)
+	if (!record->addr)
 		return 0;
-	t->cpu_addr = r->addr;
-	t->cpu_size = -1;
-	e.thread = t->number;
-	e.time = decoder__since(d, r->h.time);
-	return decoder__emit(d, &e);
+	thread->cpu_addr = record->addr;
+	thread->cpu_size = -1;
+	event.thread = thread->number;
+	event.time = decoder__since(decoder, record->h.time);
+	return decoder__emit(decoder, &event);
 }
 
 /* A block of malloc's sample stands for all bytes of its size: on average for `every` bytes. Its
  * error follows as its requested bytes, in the form of sampling__pieces(). */
-static int on_malloc(struct decoder *d, const struct mt_rec_malloc *r)
+static int on_malloc(struct decoder *decoder, const struct mt_rec_malloc *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .kind = EVENT_ALLOC,
-			   .device = { .type = DEVICE_MALLOC },
-			   .walk = r->h.walk,
-			   .addr = r->addr,
-			   .size = r->size > r->every ? r->size : r->every };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .kind = EVENT_ALLOC,
+			       .device = { .type = DEVICE_MALLOC },
+			       .walk = record->h.walk,
+			       .addr = record->addr,
+			       .size = record->size > record->every ? record->size
+								    : record->every };
 	int err;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	if (!r->addr || r->size > MT_MALLOC_MAX || decoder__since(d, r->h.time) > d->same_until)
+	if (!record->addr || record->size > MT_MALLOC_MAX ||
+	    decoder__since(decoder, record->h.time) > decoder->same_until)
 		return 0;
-	e.thread = t->number;
-	e.time = decoder__since(d, r->h.time);
-	e.stack = decoder__stack(d, r->stack, &e.walk);
-	err = decoder__join_native(d, r->h.tid, r->entered, &e.stack, &e.walk);
+	event.thread = thread->number;
+	event.time = decoder__since(decoder, record->h.time);
+	event.stack = decoder__stack(decoder, record->stack, &event.walk);
+	err = decoder__join_native(decoder, record->h.tid, record->entered, &event.stack,
+				   &event.walk);
 	if (err)
 		return err;
-	err = decoder__emit(d, &e);
-	if (err || r->size >= r->every)
+	err = decoder__emit(decoder, &event);
+	if (err || record->size >= record->every)
 		return err;
-	e = (struct event){ .kind = EVENT_REQUESTED,
-			    .device = e.device,
-			    .thread = e.thread,
-			    .time = e.time,
-			    .addr = r->addr,
-			    .requested = r->every - r->size };
-	return decoder__emit(d, &e);
+	event = (struct event){ .kind = EVENT_REQUESTED,
+				.device = event.device,
+				.thread = event.thread,
+				.time = event.time,
+				.addr = record->addr,
+				.requested = record->every - record->size };
+	return decoder__emit(decoder, &event);
 }
 
-static int on_malloc_free(struct decoder *d, const struct mt_rec_free *r)
+/* Decodes the end of a block of malloc's sample. */
+static int on_malloc_free(struct decoder *decoder, const struct mt_rec_free *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .kind = EVENT_FREE,
-			   .device = { .type = DEVICE_MALLOC },
-			   .addr = r->addr };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .kind = EVENT_FREE,
+			       .device = { .type = DEVICE_MALLOC },
+			       .addr = record->addr };
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	e.thread = t->number;
-	e.time = decoder__since(d, r->h.time);
-	return e.time > d->same_until ? 0 : decoder__emit(d, &e);
+	event.thread = thread->number;
+	event.time = decoder__since(decoder, record->h.time);
+	return event.time > decoder->same_until ? 0 : decoder__emit(decoder, &event);
 }
 
 /*
@@ -270,141 +280,146 @@ static bool is_before_alloc_probes(const struct decoder *d, const struct mt_hdr 
 	return h->time < d->start && !d->has_memory;
 }
 
-/* If as many steps as the user requested are complete, sets d->cut, so that later events are
+/* If as many steps as the user requested are complete, sets decoder->cut, so that later events are
  * dropped. 0 or -ENOMEM. */
-static int end_if_complete(struct decoder *d, uint64_t time)
+static int end_if_complete(struct decoder *decoder, uint64_t time)
 {
-	if (!d->opts->steps || decoder__steps(d) < d->opts->steps)
+	if (!decoder->opts->steps || decoder__steps(decoder) < decoder->opts->steps)
 		return 0;
-	d->changed = map64__new();
-	d->cut = time + !time; /* 0 would mean that the steps are not complete */
-	return d->changed ? 0 : -ENOMEM;
+	decoder->changed = map64__new();
+	decoder->cut = time + !time; /* 0 would mean that the steps are not complete */
+	return decoder->changed ? 0 : -ENOMEM;
 }
 
-static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
+/* Decodes the end of a record_function scope: of a step, if an optimizer's step ends it. */
+static int on_mark(struct decoder *decoder, const struct mt_rec_mark *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .time = decoder__since(d, r->h.time), .walk = r->h.walk };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .time = decoder__since(decoder, record->h.time),
+			       .walk = record->h.walk };
 	/* compared by is_twin() without the stack, which the two programs may have read
 	 * differently */
-	struct mt_rec_mem as_mem = { .h = r->h };
+	struct mt_rec_mem as_mem = { .h = record->h };
 	bool ends_step;
 	int err;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	e.thread = t->number;
-	if (is_twin(d, t, &as_mem))
+	event.thread = thread->number;
+	if (is_twin(decoder, thread, &as_mem))
 		return 0;
-	e.stack = decoder__mark_stack(d, r->stack, &e.walk, &ends_step);
-	if (!ends_step || is_before_alloc_probes(d, &r->h))
+	event.stack = decoder__mark_stack(decoder, record->stack, &event.walk, &ends_step);
+	if (!ends_step || is_before_alloc_probes(decoder, &record->h))
 		return 0;
-	if (d->on_step)
-		d->on_step(d->on_step_ctx, e.time);
-	if (d->cut)
+	if (decoder->on_step)
+		decoder->on_step(decoder->on_step_ctx, event.time);
+	if (decoder->cut)
 		return 0;
-	e.kind = EVENT_STEP;
-	d->steps++;
-	step_clock__ended(&d->clock, d->facts, &e);
-	err = decoder__emit(d, &e);
-	return err ?: end_if_complete(d, e.time);
+	event.kind = EVENT_STEP;
+	decoder->steps++;
+	step_clock__ended(&decoder->clock, decoder->facts, &event);
+	err = decoder__emit(decoder, &event);
+	return err ?: end_if_complete(decoder, event.time);
 }
 
 /* Emits the call of a root module. Steps may be counted by calls: then a step ends when the next
  * call begins, and the call that ends the last requested step is not emitted. */
-static int emit_call(struct decoder *d, const struct event *e)
+static int emit_call(struct decoder *decoder, const struct event *event)
 {
-	bool by_calls = d->clock.by_calls;
+	bool by_calls = decoder->clock.by_calls;
 	int err = 0;
 
-	if (step_clock__ended(&d->clock, d->facts, e) && d->opts->steps && !d->cut) {
+	if (step_clock__ended(&decoder->clock, decoder->facts, event) && decoder->opts->steps &&
+	    !decoder->cut) {
 		if (!by_calls)
 			log_info("PID %d: no optimizer: --steps counts calls of the model",
-				 (int)proc__pid(d->target->proc));
-		err = end_if_complete(d, e->time);
+				 (int)proc__pid(decoder->target->proc));
+		err = end_if_complete(decoder, event->time);
 	}
-	return err ?: decoder__emit(d, e);
+	return err ?: decoder__emit(decoder, event);
 }
 
 enum root_kind { ROOT_UNKNOWN, ROOT_MODEL, ROOT_NO_TENSORS };
 
 /* Whether a root module has tensors. Reads that from the process, unless it is known to be a
  * model. */
-static enum root_kind root_kind(struct decoder *d, uint64_t self)
+static enum root_kind root_kind(struct decoder *decoder, uint64_t self)
 {
 	uint64_t kind = ROOT_UNKNOWN;
 	int tensors;
 
-	map64__get(d->roots, self, &kind);
+	map64__get(decoder->roots, self, &kind);
 	/* Read other kinds again: another module may have the address now. */
 	if (kind == ROOT_MODEL)
 		return kind;
-	tensors = symbolizer__has_tensors(d->names, self);
+	tensors = symbolizer__has_tensors(decoder->names, self);
 	if (tensors >= 0)
 		kind = tensors ? ROOT_MODEL : ROOT_NO_TENSORS;
-	d->tensor_root |= kind == ROOT_MODEL;
-	map64__set(d->roots, self, kind);
+	decoder->tensor_root |= kind == ROOT_MODEL;
+	map64__set(decoder->roots, self, kind);
 	return kind;
 }
 
 /* Emits the call of a root module. If there is a model, a root without tensors is a loss or a
  * metric, and its calls do not count. */
-static int emit_call_of_root(struct decoder *d, const struct mt_hdr *h, const struct event *e,
-			     uint64_t self)
+static int emit_call_of_root(struct decoder *decoder, const struct mt_hdr *header,
+			     const struct event *event, uint64_t self)
 {
-	struct thread *t;
+	struct thread *thread;
 
-	if (is_before_alloc_probes(d, h) ||
-	    (root_kind(d, self) == ROOT_NO_TENSORS && d->tensor_root))
+	if (is_before_alloc_probes(decoder, header) ||
+	    (root_kind(decoder, self) == ROOT_NO_TENSORS && decoder->tensor_root))
 		return 0;
-	t = decoder__thread(d, h->tid);
-	if (!t)
+	thread = decoder__thread(decoder, header->tid);
+	if (!thread)
 		return -ENOMEM;
-	autograd__called(d, t, self);
-	return emit_call(d, e);
+	autograd__called(decoder, thread, self);
+	return emit_call(decoder, event);
 }
 
 /* Handles a call of the function that bound methods of modules run. Its stack tells whether a root
  * module is called: then it begins with the call of its only module. Other callers of the
  * function, and modules within a root's call, are ignored. */
-static int on_bound_call(struct decoder *d, const struct mt_rec_enter *r, struct event e)
+static int on_bound_call(struct decoder *decoder, const struct mt_rec_enter *record,
+			 struct event event)
 {
-	uint64_t stack_entry, self = decoder__outer_module(d, r->stack);
+	uint64_t stack_entry, self = decoder__outer_module(decoder, record->stack);
 	int err;
 
-	if (!self || !map64__get(d->stacks, r->stack, &stack_entry) ||
+	if (!self || !map64__get(decoder->stacks, record->stack, &stack_entry) ||
 	    !(stack_entry & STACK_BEGINS))
 		return 0;
-	e.module = symbolizer__root(d->names, self);
-	err = emit_call_of_root(d, &r->h, &e, self);
-	return err ?: modules__bound(d, r, self, e.module);
+	event.module = symbolizer__root(decoder->names, self);
+	err = emit_call_of_root(decoder, &record->h, &event, self);
+	return err ?: modules__bound(decoder, record, self, event.module);
 }
 
 /*
  * Emits EVENT_CALL for root modules, which steps may be counted by; then the modules' own events.
  */
-static int on_call(struct decoder *d, const struct mt_rec_enter *r)
+static int on_call(struct decoder *decoder, const struct mt_rec_enter *record)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .kind = EVENT_CALL,
+			       .time = decoder__since(decoder, record->h.time) };
 	uint64_t unused;
 	int err;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	e.thread = t->number;
-	err = modules__left(d, &r->h, r->keep);
+	event.thread = thread->number;
+	err = modules__left(decoder, &record->h, record->keep);
 	if (err)
 		return err;
-	if (r->depth == MT_DEPTH_BOUND)
-		return on_bound_call(d, r, e);
-	if (map64__get(d->roots, r->self, &unused)) {
-		e.module = symbolizer__root(d->names, r->self);
-		err = emit_call_of_root(d, &r->h, &e, r->self);
+	if (record->depth == MT_DEPTH_BOUND)
+		return on_bound_call(decoder, record, event);
+	if (map64__get(decoder->roots, record->self, &unused)) {
+		event.module = symbolizer__root(decoder->names, record->self);
+		err = emit_call_of_root(decoder, &record->h, &event, record->self);
 		if (err)
 			return err;
 	}
-	return modules__entered(d, r);
+	return modules__entered(decoder, record);
 }
 
 static void swap_maps(struct map64 **a, struct map64 **b)
@@ -416,55 +431,57 @@ static void swap_maps(struct map64 **a, struct map64 **b)
 }
 
 /* Modules that are still called become roots again when their stacks are sent again. */
-void decoder__forget_roots(struct decoder *d)
+void decoder__forget_roots(struct decoder *decoder)
 {
-	probes__clear_roots(d->probes, d->opts->number);
-	swap_maps(&d->roots, &d->old_roots);
-	map64__clear(d->roots);
-	modules__forget(d);
-	probes__bump_epoch(d->probes);
+	probes__clear_roots(decoder->probes, decoder->opts->number);
+	swap_maps(&decoder->roots, &decoder->old_roots);
+	map64__clear(decoder->roots);
+	modules__forget(decoder);
+	probes__bump_epoch(decoder->probes);
 }
 
 /* Emits the call that made a module a root, if it counts: no record reported that call, only its
  * stack. It counts if the module is another one of the same name as an earlier root, since the
  * program may make a model for each request. The first root of a name may have been called before
  * the attach. */
-static int emit_first_call(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+static int emit_first_call(struct decoder *decoder, const struct mt_rec_stack *record,
+			   uint64_t self)
 {
-	struct thread *t = decoder__thread(d, r->h.tid);
-	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	struct thread *thread = decoder__thread(decoder, record->h.tid);
+	struct event event = { .kind = EVENT_CALL,
+			       .time = decoder__since(decoder, record->h.time) };
 	uint64_t unused;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
-	e.thread = t->number;
-	e.module = symbolizer__root(d->names, self);
-	if (!e.module || symbolizer__is_part(d->names, self) ||
-	    map64__get(d->old_roots, self, &unused))
+	event.thread = thread->number;
+	event.module = symbolizer__root(decoder->names, self);
+	if (!event.module || symbolizer__is_part(decoder->names, self) ||
+	    map64__get(decoder->old_roots, self, &unused))
 		return 0;
-	if (map64__get(d->root_names, e.module, &unused))
-		return emit_call_of_root(d, &r->h, &e, self);
-	return map64__set(d->root_names, e.module, 1);
+	if (map64__get(decoder->root_names, event.module, &unused))
+		return emit_call_of_root(decoder, &record->h, &event, self);
+	return map64__set(decoder->root_names, event.module, 1);
 }
 
-/* Makes the programs report the calls of a module, the outermost one of stack r. Without room for
- * it, does nothing. 0, -ENOMEM or the sink's error. */
-static int add_root(struct decoder *d, const struct mt_rec_stack *r, uint64_t self)
+/* Makes the programs report the calls of a module, the outermost one of stack record. Without room
+ * for it, does nothing. 0, -ENOMEM or the sink's error. */
+static int add_root(struct decoder *decoder, const struct mt_rec_stack *record, uint64_t self)
 {
 	uint64_t unused;
 
-	if (map64__get(d->roots, self, &unused))
+	if (map64__get(decoder->roots, self, &unused))
 		return 0;
-	if (probes__add_root(d->probes, d->opts->number, self)) {
+	if (probes__add_root(decoder->probes, decoder->opts->number, self)) {
 		/* Empty the table, which is full, mostly of modules that are gone. */
-		decoder__forget_roots(d);
-		if (probes__add_root(d->probes, d->opts->number, self))
+		decoder__forget_roots(decoder);
+		if (probes__add_root(decoder->probes, decoder->opts->number, self))
 			return 0;
 	}
-	root_kind(d, self);
-	if (!decoder__is_probed(d, HOOK_MODULE_CALL))
-		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
-	return emit_first_call(d, r, self);
+	root_kind(decoder, self);
+	if (!decoder__is_probed(decoder, HOOK_MODULE_CALL))
+		target__attach_optional(decoder->target, decoder->probes, HOOK_MODULE_CALL);
+	return emit_first_call(decoder, record, self);
 }
 
 /* True if the stack has one module and ends in the code that begins its call: _call_impl, and in
@@ -475,42 +492,42 @@ static bool begins_call(const struct decoder *d, const struct named_stack *ns)
 }
 
 /* Names a stack and keeps its number for later records, which have only its id. */
-static int on_stack(struct decoder *d, const struct mt_rec_stack *r)
+static int on_stack(struct decoder *decoder, const struct mt_rec_stack *record)
 {
-	struct named_stack ns;
+	struct named_stack named;
 	uint64_t entry;
 	int err;
 
-	if (decoder__knows_stack(d, r->stack)) {
-		d->stacks_again++;
+	if (decoder__knows_stack(decoder, record->stack)) {
+		decoder->stacks_again++;
 		return 0;
 	}
-	err = symbolizer__stack(d->names, r, &ns);
+	err = symbolizer__stack(decoder->names, record, &named);
 	if (err)
 		return err;
-	if (map64__count(d->stacks) >= MAX_STACK_IDS) {
+	if (map64__count(decoder->stacks) >= MAX_STACK_IDS) {
 		/* Most of these are of past epochs; stacks in use are sent again. */
-		swap_maps(&d->stacks, &d->old_stacks);
-		swap_maps(&d->outer, &d->old_outer);
-		map64__clear(d->stacks);
-		map64__clear(d->outer);
-		probes__bump_epoch(d->probes);
+		swap_maps(&decoder->stacks, &decoder->old_stacks);
+		swap_maps(&decoder->outer, &decoder->old_outer);
+		map64__clear(decoder->stacks);
+		map64__clear(decoder->outer);
+		probes__bump_epoch(decoder->probes);
 	}
-	if (ns.root) {
-		err = add_root(d, r, ns.root);
+	if (named.root) {
+		err = add_root(decoder, record, named.root);
 		if (err)
 			return err;
-		if (map64__set(d->outer, r->stack, ns.root))
+		if (map64__set(decoder->outer, record->stack, named.root))
 			return -ENOMEM;
 	}
-	entry = ns.stack;
-	if (ns.optimizer_exit)
+	entry = named.stack;
+	if (named.optimizer_exit)
 		entry |= STACK_OPTIMIZER_EXIT;
-	if (ns.whole)
+	if (named.whole)
 		entry |= STACK_WHOLE;
-	if (begins_call(d, &ns))
+	if (begins_call(decoder, &named))
 		entry |= STACK_BEGINS;
-	return map64__set(d->stacks, r->stack, entry);
+	return map64__set(decoder->stacks, record->stack, entry);
 }
 
 /* The smallest size of a record of this type in bytes; 0: no such type. */
@@ -543,64 +560,66 @@ static size_t min_record_size(uint8_t type)
 
 bool decoder__is_record(const void *rec, size_t len)
 {
-	const struct mt_rec_stack *r = rec;
+	const struct mt_rec_stack *record = rec;
 
-	if (len < sizeof(r->h) || !min_record_size(r->h.type) || len < min_record_size(r->h.type))
+	if (len < sizeof(record->h) || !min_record_size(record->h.type) ||
+	    len < min_record_size(record->h.type))
 		return false;
-	return r->h.type != MT_REC_STACK ||
-	       (r->n <= MT_MAX_ENTRIES && len >= sizeof(*r) + r->n * sizeof(struct mt_frame));
+	return record->h.type != MT_REC_STACK ||
+	       (record->n <= MT_MAX_ENTRIES &&
+		len >= sizeof(*record) + record->n * sizeof(struct mt_frame));
 }
 
 /* Calls the function for the type of record. */
-int decoder__record(struct decoder *d, const void *rec, size_t len)
+int decoder__record(struct decoder *decoder, const void *rec, size_t len)
 {
-	const struct mt_hdr *h = rec;
+	const struct mt_hdr *header = rec;
 	const struct mt_rec_gone *gone;
 
 	if (!decoder__is_record(rec, len))
 		return -EBADMSG;
-	d->record_time = h->time;
-	switch (h->type) {
+	decoder->record_time = header->time;
+	switch (header->type) {
 	case MT_REC_REPORT:
 	case MT_REC_OOM:
 	case MT_REC_CPU_NEW:
-		return on_mem(d, rec);
+		return on_mem(decoder, rec);
 	case MT_REC_CPU_DELETE:
-		return on_cpu_delete(d, rec);
+		return on_cpu_delete(decoder, rec);
 	case MT_REC_STACK:
-		return on_stack(d, rec);
+		return on_stack(decoder, rec);
 	case MT_REC_CODE_GONE:
 		gone = rec;
-		code_cache__passed(symbolizer__codes(d->names), gone->code, gone->epoch);
+		code_cache__passed(symbolizer__codes(decoder->names), gone->code, gone->epoch);
 		return 0;
 	case MT_REC_SCOPE_END:
-		return on_mark(d, rec);
+		return on_mark(decoder, rec);
 	case MT_REC_MODULE_CALL:
-		return on_call(d, rec);
+		return on_call(decoder, rec);
 	case MT_REC_MODULE_LEAVE:
-		return modules__left(d, rec, ((const struct mt_rec_leave *)rec)->keep);
+		return modules__left(decoder, rec, ((const struct mt_rec_leave *)rec)->keep);
 	case MT_REC_CUDA_CALL:
-		return cuda_calls__record(d, rec);
+		return cuda_calls__record(decoder, rec);
 	case MT_REC_SET_DEVICE:
-		return cuda_calls__set_device(d, rec);
+		return cuda_calls__set_device(decoder, rec);
 	case MT_REC_REQUESTED:
-		return cuda_calls__asked(d, rec);
+		return cuda_calls__asked(decoder, rec);
 	case MT_REC_EDGE:
-		return autograd__made(d, rec);
+		return autograd__made(decoder, rec);
 	case MT_REC_NODE:
-		return autograd__runs(d, rec);
+		return autograd__runs(decoder, rec);
 	case MT_REC_NATIVE:
-		return d->native ? native_stacks__record(d->native, rec, len) : 0;
+		return decoder->native ? native_stacks__record(decoder->native, rec, len) : 0;
 	case MT_REC_TENSOR:
-		return oom_tensors__record(d, rec);
+		return oom_tensors__record(decoder, rec);
 	case MT_REC_MALLOC:
-		return on_malloc(d, rec);
+		return on_malloc(decoder, rec);
 	case MT_REC_MALLOC_FREE:
-		return on_malloc_free(d, rec);
+		return on_malloc_free(decoder, rec);
 	case MT_REC_HOST:
-		return decoder__since(d, h->time) > d->same_until
+		return decoder__since(decoder, header->time) > decoder->same_until
 			       ? 0
-			       : host_memory__record(d->host, rec);
+			       : host_memory__record(decoder->host, rec);
 	}
 	return -EBADMSG;
 }

@@ -77,129 +77,130 @@ struct modules {
 	bool deep_warned, faults_warned;
 };
 
-void modules__free(struct modules *m)
+void modules__free(struct modules *modules)
 {
-	if (!m)
+	if (!modules)
 		return;
-	for (uint32_t i = 0; i < m->n_inside; i++)
-		free(m->inside[i].at);
-	free(m->inside);
-	free(m->name);
-	map64__free(m->types);
-	map64__free(m->names);
-	map64__free(m->threads);
-	pymem__fini(&m->mem);
-	free(m);
+	for (uint32_t i = 0; i < modules->n_inside; i++)
+		free(modules->inside[i].at);
+	free(modules->inside);
+	free(modules->name);
+	map64__free(modules->types);
+	map64__free(modules->names);
+	map64__free(modules->threads);
+	pymem__fini(&modules->mem);
+	free(modules);
 }
 
-int modules__open(struct decoder *d)
+int modules__open(struct decoder *decoder)
 {
-	struct modules *m = calloc(1, sizeof(*m));
+	struct modules *modules = calloc(1, sizeof(*modules));
 
-	if (!m)
+	if (!modules)
 		return -ENOMEM;
-	d->modules = m;
-	pymem__init(&m->mem, d->target->python, true);
-	m->types = map64__new();
-	m->names = map64__new();
-	m->threads = map64__new();
-	return m->types && m->names && m->threads ? 0 : -ENOMEM;
+	decoder->modules = modules;
+	pymem__init(&modules->mem, decoder->target->python, true);
+	modules->types = map64__new();
+	modules->names = map64__new();
+	modules->threads = map64__new();
+	return modules->types && modules->names && modules->threads ? 0 : -ENOMEM;
 }
 
 /* ---- classes ---- */
 
 /* Reads whether a class is a module's. 0: unreadable. */
-static enum mt_module_type read_type(struct modules *m, uint64_t type)
+static enum mt_module_type read_type(struct modules *modules, uint64_t type)
 {
 	int is_module;
 
-	pymem__forget(&m->mem);
-	is_module = nnmodules__is_type(&m->mem, type);
+	pymem__forget(&modules->mem);
+	is_module = nnmodules__is_type(&modules->mem, type);
 	if (is_module < 0)
 		return 0;
 	return is_module ? MT_TYPE_MODULE : MT_TYPE_OTHER;
 }
 
 /* Forgets which classes are modules, here and in the programs. */
-static void forget_types(struct decoder *d)
+static void forget_types(struct decoder *decoder)
 {
 	uint64_t type, unused;
 	size_t pos = 0;
 
-	while (map64__next(d->modules->types, &pos, &type, &unused))
-		probes__set_module_type(d->probes, d->opts->number, type, 0);
-	map64__clear(d->modules->types);
+	while (map64__next(decoder->modules->types, &pos, &type, &unused))
+		probes__set_module_type(decoder->probes, decoder->opts->number, type, 0);
+	map64__clear(decoder->modules->types);
 }
 
 /* Sets *ret to what a class is, 0: unknown, and tells the programs. 0 or -ENOMEM. */
-static int type_of(struct decoder *d, uint64_t type, enum mt_module_type *ret)
+static int type_of(struct decoder *decoder, uint64_t type, enum mt_module_type *ret)
 {
-	struct modules *m = d->modules;
+	struct modules *modules = decoder->modules;
 	uint64_t known;
 
-	if (map64__get(m->types, type, &known)) {
+	if (map64__get(modules->types, type, &known)) {
 		*ret = known;
 		return 0;
 	}
-	*ret = read_type(m, type);
+	*ret = read_type(modules, type);
 	if (!*ret)
 		return 0;
-	if (probes__set_module_type(d->probes, d->opts->number, type, *ret)) {
+	if (probes__set_module_type(decoder->probes, decoder->opts->number, type, *ret)) {
 		/* The programs have no room for another class. After they have forgotten all, they
 		 * report those in use again. */
-		forget_types(d);
+		forget_types(decoder);
 		return 0;
 	}
-	return map64__set(m->types, type, *ret);
+	return map64__set(modules->types, type, *ret);
 }
 
 /* Forgets classes whose address another object has now. 0 or -ENOMEM. */
-static int recheck_types(struct decoder *d)
+static int recheck_types(struct decoder *decoder)
 {
-	struct modules *m = d->modules;
+	struct modules *modules = decoder->modules;
 	struct map64 *still = map64__new();
 	uint64_t type, known_as;
 	size_t pos = 0;
 	int err = still ? 0 : -ENOMEM;
 
-	while (!err && map64__next(m->types, &pos, &type, &known_as)) {
-		if (read_type(m, type) == known_as)
+	while (!err && map64__next(modules->types, &pos, &type, &known_as)) {
+		if (read_type(modules, type) == known_as)
 			err = map64__set(still, type, known_as);
 		else
-			probes__set_module_type(d->probes, d->opts->number, type, 0);
+			probes__set_module_type(decoder->probes, decoder->opts->number, type, 0);
 	}
 	if (err) {
 		map64__free(still);
 		return err;
 	}
-	map64__free(m->types);
-	m->types = still;
+	map64__free(modules->types);
+	modules->types = still;
 	return 0;
 }
 
 /* ---- names ---- */
 
-void modules__forget(struct decoder *d)
+void modules__forget(struct decoder *decoder)
 {
-	if (!d->modules)
+	if (!decoder->modules)
 		return;
-	map64__clear(d->modules->names);
-	d->modules->n_names = 0;
+	map64__clear(decoder->modules->names);
+	decoder->modules->n_names = 0;
 }
 
 /* Keeps a name, in place of an older one of the same address. 0 or -ENOMEM. */
-static int keep_name(struct modules *m, const struct name *n)
+static int keep_name(struct modules *modules, const struct name *n)
 {
 	uint64_t i;
 
-	if (map64__get(m->names, n->self, &i)) {
-		m->name[i] = *n;
+	if (map64__get(modules->names, n->self, &i)) {
+		modules->name[i] = *n;
 		return 0;
 	}
-	if (array__grow(&m->name, &m->cap_names, m->n_names + 1, sizeof(*m->name)))
+	if (array__grow(&modules->name, &modules->cap_names, modules->n_names + 1,
+			sizeof(*modules->name)))
 		return -ENOMEM;
-	m->name[m->n_names] = *n;
-	return map64__set(m->names, n->self, m->n_names++);
+	modules->name[modules->n_names] = *n;
+	return map64__set(modules->names, n->self, modules->n_names++);
 }
 
 /* False if the module is not in its model's tree so far: then its name is looked up again at its
@@ -214,174 +215,179 @@ static bool is_placed(const struct decoder *d, uint32_t module)
 
 /* Sets *ret to the dictionary's number of a module, by its address, its class and the root and
  * parent of its call. 0: unknown. Returns 0 or -ENOMEM. */
-static int name_of(struct decoder *d, uint64_t self, uint64_t type, uint64_t root, uint64_t parent,
-		   uint32_t *ret)
+static int name_of(struct decoder *decoder, uint64_t self, uint64_t type, uint64_t root,
+		   uint64_t parent, uint32_t *ret)
 {
-	struct modules *m = d->modules;
-	struct name n = { .self = self, .type = type, .root = root };
+	struct modules *modules = decoder->modules;
+	struct name name = { .self = self, .type = type, .root = root };
 	uint64_t i, type_now;
 
-	if (map64__get(m->names, self, &i) && m->name[i].type == type && m->name[i].root == root) {
-		*ret = m->name[i].module;
+	if (map64__get(modules->names, self, &i) && modules->name[i].type == type &&
+	    modules->name[i].root == root) {
+		*ret = modules->name[i].module;
 		return 0;
 	}
 	*ret = 0;
 	/* Give no name if another object has its address type_now. */
-	if (proc__read_u64(d->target->proc, self + python__layout(d->target->python)->ob_type,
-			   &type_now) ||
+	if (proc__read_u64(decoder->target->proc,
+			   self + python__layout(decoder->target->python)->ob_type, &type_now) ||
 	    type_now != type)
 		return 0;
-	n.module = symbolizer__module(d->names, self, root, parent);
-	if (n.module == UINT32_MAX)
+	name.module = symbolizer__module(decoder->names, self, root, parent);
+	if (name.module == UINT32_MAX)
 		return -ENOMEM;
-	*ret = n.module;
-	if (m->n_names >= MAX_NAMES)
-		modules__forget(d);
-	return is_placed(d, n.module) ? keep_name(m, &n) : 0;
+	*ret = name.module;
+	if (modules->n_names >= MAX_NAMES)
+		modules__forget(decoder);
+	return is_placed(decoder, name.module) ? keep_name(modules, &name) : 0;
 }
 
 /* ---- calls ---- */
 
 /* The calls of a thread, none at first. NULL: out of memory. */
-static struct inside *inside_of(struct modules *m, uint32_t tid)
+static struct inside *inside_of(struct modules *modules, uint32_t tid)
 {
 	uint64_t i;
 
-	if (map64__get(m->threads, tid, &i))
-		return &m->inside[i];
-	if (m->n_inside == MAX_THREADS) {
+	if (map64__get(modules->threads, tid, &i))
+		return &modules->inside[i];
+	if (modules->n_inside == MAX_THREADS) {
 		/* Most of these threads have ended. */
-		for (i = 0; i < m->n_inside; i++)
-			free(m->inside[i].at);
-		map64__clear(m->threads);
-		m->n_inside = 0;
+		for (i = 0; i < modules->n_inside; i++)
+			free(modules->inside[i].at);
+		map64__clear(modules->threads);
+		modules->n_inside = 0;
 	}
-	if (array__grow(&m->inside, &m->cap_inside, m->n_inside + 1, sizeof(*m->inside)))
+	if (array__grow(&modules->inside, &modules->cap_inside, modules->n_inside + 1,
+			sizeof(*modules->inside)))
 		return NULL;
-	if (map64__set(m->threads, tid, m->n_inside))
+	if (map64__set(modules->threads, tid, modules->n_inside))
 		return NULL;
-	m->inside[m->n_inside] = (struct inside){ .tid = tid };
-	return &m->inside[m->n_inside++];
+	modules->inside[modules->n_inside] = (struct inside){ .tid = tid };
+	return &modules->inside[modules->n_inside++];
 }
 
 /* Ends all but the outermost `keep` calls of a thread, from the innermost on. A call that look_at()
  * has seen left ended then, otherwise at `time` (ns since start). */
-static int emit_leaves(struct decoder *d, struct inside *in, uint32_t keep, uint64_t time)
+static int emit_leaves(struct decoder *decoder, struct inside *in, uint32_t keep, uint64_t time)
 {
-	struct thread *t = decoder__thread(d, in->tid);
+	struct thread *thread = decoder__thread(decoder, in->tid);
 	int err = 0;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
 	while (in->n > keep && !err) {
-		const struct call *c = &in->at[--in->n];
-		struct event e = {
-			.kind = EVENT_LEAVE, .time = time, .thread = t->number, .module = c->module
-		};
+		const struct call *call = &in->at[--in->n];
+		struct event event = { .kind = EVENT_LEAVE,
+				       .time = time,
+				       .thread = thread->number,
+				       .module = call->module };
 
 		if (in->left && in->n >= in->left_from && in->left_at < time)
-			e.time = in->left_at;
-		if (c->entered)
-			err = decoder__emit(d, &e);
+			event.time = in->left_at;
+		if (call->entered)
+			err = decoder__emit(decoder, &event);
 	}
 	in->left = false;
 	return err;
 }
 
 /* Ends the call through a bound method, if the thread is in one, and the calls in it. */
-static int end_bound_call(struct decoder *d, struct inside *in, uint64_t time)
+static int end_bound_call(struct decoder *decoder, struct inside *in, uint64_t time)
 {
-	struct thread *t = decoder__thread(d, in->tid);
-	struct event e = { .kind = EVENT_LEAVE, .time = time, .module = in->bound.module };
+	struct thread *thread = decoder__thread(decoder, in->tid);
+	struct event event = { .kind = EVENT_LEAVE, .time = time, .module = in->bound.module };
 	int err;
 
-	if (!t)
+	if (!thread)
 		return -ENOMEM;
 	if (!in->bound.entered)
 		return 0;
-	err = emit_leaves(d, in, 0, time);
+	err = emit_leaves(decoder, in, 0, time);
 	in->bound.entered = false;
-	e.thread = t->number;
-	return err ?: decoder__emit(d, &e);
+	event.thread = thread->number;
+	return err ?: decoder__emit(decoder, &event);
 }
 
 /* Ends the thread's last call through a bound method, and begins this one. */
-int modules__bound(struct decoder *d, const struct mt_rec_enter *r, uint64_t self, uint32_t module)
+int modules__bound(struct decoder *decoder, const struct mt_rec_enter *record, uint64_t self,
+		   uint32_t module)
 {
-	struct event e = { .kind = EVENT_ENTER, .module = module };
-	struct modules *m = d->modules;
-	struct thread *t;
+	struct event event = { .kind = EVENT_ENTER, .module = module };
+	struct modules *modules = decoder->modules;
+	struct thread *thread;
 	struct inside *in;
 	int err;
 
-	if (!m)
+	if (!modules)
 		return 0;
-	in = inside_of(m, r->h.tid);
-	t = decoder__thread(d, r->h.tid);
-	if (!in || !t)
+	in = inside_of(modules, record->h.tid);
+	thread = decoder__thread(decoder, record->h.tid);
+	if (!in || !thread)
 		return -ENOMEM;
-	e.time = decoder__since(d, r->h.time);
-	err = end_bound_call(d, in, e.time);
+	event.time = decoder__since(decoder, record->h.time);
+	err = end_bound_call(decoder, in, event.time);
 	if (err)
 		return err;
 	in->bound = (struct call){ .self = self, .module = module, .entered = true };
-	m->entered++;
-	m->unnamed += !module;
-	e.thread = t->number;
-	err = autograd__node(d, t, &r->h, &e.node);
-	return err ?: decoder__emit(d, &e);
+	modules->entered++;
+	modules->unnamed += !module;
+	event.thread = thread->number;
+	err = autograd__node(decoder, thread, &record->h, &event.node);
+	return err ?: decoder__emit(decoder, &event);
 }
 
 /* Called when a stack has a module without a recorded call, although the thread has been outside of
  * all modules since attach: the module was called through a bound method. Probes such calls from
  * now on. In other programs, which are most, that probe would double the price of a call. */
-static void probe_bound_calls(struct decoder *d)
+static void probe_bound_calls(struct decoder *decoder)
 {
-	if (d->modules->no_bound || decoder__is_probed(d, HOOK_MODULE_BOUND) ||
-	    probes__is_off(d->probes, HOOK_MODULE_BOUND))
+	if (decoder->modules->no_bound || decoder__is_probed(decoder, HOOK_MODULE_BOUND) ||
+	    probes__is_off(decoder->probes, HOOK_MODULE_BOUND))
 		return;
-	target__attach_optional(d->target, d->probes, HOOK_MODULE_BOUND);
-	d->modules->no_bound = !decoder__is_probed(d, HOOK_MODULE_BOUND);
+	target__attach_optional(decoder->target, decoder->probes, HOOK_MODULE_BOUND);
+	decoder->modules->no_bound = !decoder__is_probed(decoder, HOOK_MODULE_BOUND);
 	log_debug("calls of modules through bound methods %s",
-		  d->modules->no_bound ? "cannot be recorded" : "are recorded from now on");
+		  decoder->modules->no_bound ? "cannot be recorded" : "are recorded from now on");
 	/* The calls under way have that module around them. */
-	probes__forget_calls(d->probes);
+	probes__forget_calls(decoder->probes);
 }
 
 /* Ends a call through a bound method whose module is not on the stack any more. Otherwise finds out
  * whether such calls are to be probed. */
-int modules__seen(struct decoder *d, const struct mt_hdr *h, uint64_t stack)
+int modules__seen(struct decoder *decoder, const struct mt_hdr *header, uint64_t stack)
 {
 	struct inside *in;
 	uint64_t outer;
 
-	if (!d->modules || !stack || h->walk != MT_WALK_OK)
+	if (!decoder->modules || !stack || header->walk != MT_WALK_OK)
 		return 0;
-	in = inside_of(d->modules, h->tid);
+	in = inside_of(decoder->modules, header->tid);
 	if (!in)
 		return -ENOMEM;
-	outer = decoder__outer_module(d, stack);
+	outer = decoder__outer_module(decoder, stack);
 	if (in->bound.entered)
-		return outer == in->bound.self ? 0
-					       : end_bound_call(d, in, decoder__since(d, h->time));
+		return outer == in->bound.self
+			       ? 0
+			       : end_bound_call(decoder, in, decoder__since(decoder, header->time));
 	if (!outer)
 		in->outside = true;
 	else if (in->outside && (!in->n || (in->at[0].entered && in->at[0].self != outer)))
-		probe_bound_calls(d);
+		probe_bound_calls(decoder);
 	return 0;
 }
 
-int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
+int modules__left(struct decoder *decoder, const struct mt_hdr *header, uint32_t keep)
 {
 	struct inside *in;
 
-	if (!d->modules)
+	if (!decoder->modules)
 		return 0;
-	in = inside_of(d->modules, h->tid);
+	in = inside_of(decoder->modules, header->tid);
 	if (!in)
 		return -ENOMEM;
-	in->last = decoder__since(d, h->time);
-	return emit_leaves(d, in, keep, in->last);
+	in->last = decoder__since(decoder, header->time);
+	return emit_leaves(decoder, in, keep, in->last);
 }
 
 /* The entry for the call at this depth, 0: the outermost. The records of the calls between it and
@@ -418,50 +424,53 @@ static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint
 
 /* Keeps the call, at its depth. If its object is a module, emits EVENT_ENTER. At depth 0, first
  * ends a call through a bound method that is not around it. */
-int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
+int modules__entered(struct decoder *decoder, const struct mt_rec_enter *record)
 {
-	struct event e = { .kind = EVENT_ENTER, .time = decoder__since(d, r->h.time) };
-	struct modules *m = d->modules;
+	struct event event = { .kind = EVENT_ENTER,
+			       .time = decoder__since(decoder, record->h.time) };
+	struct modules *modules = decoder->modules;
 	enum mt_module_type type = 0;
 	uint64_t root, parent;
 	struct inside *in;
-	struct thread *t;
-	struct call *c;
+	struct thread *thread;
+	struct call *call;
 	int err = 0;
 
-	if (!m)
+	if (!modules)
 		return 0;
-	if (r->depth >= MT_MODULE_DEPTH || r->keep > r->depth)
+	if (record->depth >= MT_MODULE_DEPTH || record->keep > record->depth)
 		return -EBADMSG;
-	in = inside_of(m, r->h.tid);
-	c = in ? call_at(in, r->depth) : NULL;
-	t = decoder__thread(d, r->h.tid);
-	if (!c || !t)
+	in = inside_of(modules, record->h.tid);
+	call = in ? call_at(in, record->depth) : NULL;
+	thread = decoder__thread(decoder, record->h.tid);
+	if (!call || !thread)
 		return -ENOMEM;
-	if (!r->depth) {
-		in->outer = decoder__outer_module(d, r->stack);
+	if (!record->depth) {
+		in->outer = decoder__outer_module(decoder, record->stack);
 		if (in->bound.entered && in->outer != in->bound.self)
-			err = end_bound_call(d, in, e.time);
+			err = end_bound_call(decoder, in, event.time);
 		if (err)
 			return err;
-		c = call_at(in, 0);
+		call = call_at(in, 0);
 	}
-	err = type_of(d, r->type, &type);
-	*c = (struct call){
-		.self = r->self, .sp = r->sp, .ret = r->ret, .entered = type == MT_TYPE_MODULE
-	};
-	if (err || !c->entered)
+	err = type_of(decoder, record->type, &type);
+	*call = (struct call){ .self = record->self,
+			       .sp = record->sp,
+			       .ret = record->ret,
+			       .entered = type == MT_TYPE_MODULE };
+	if (err || !call->entered)
 		return err;
-	around(in, r->depth, &root, &parent);
-	err = name_of(d, r->self, r->type, root ? root : r->self, parent, &c->module);
+	around(in, record->depth, &root, &parent);
+	err = name_of(decoder, record->self, record->type, root ? root : record->self, parent,
+		      &call->module);
 	if (err)
 		return err;
-	m->entered++;
-	m->unnamed += !c->module;
-	e.thread = t->number;
-	e.module = c->module;
-	err = autograd__node(d, t, &r->h, &e.node);
-	return err ? err : decoder__emit(d, &e);
+	modules->entered++;
+	modules->unnamed += !call->module;
+	event.thread = thread->number;
+	event.module = call->module;
+	err = autograd__node(decoder, thread, &record->h, &event.node);
+	return err ? err : decoder__emit(decoder, &event);
 }
 
 /* ---- threads without records ---- */
@@ -469,11 +478,11 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 /* The mapping of the uprobes' trampoline; NULL: none. */
 static const struct map *trampoline(const struct decoder *d)
 {
-	const struct maps *m = &d->target->maps;
+	const struct maps *maps = &d->target->maps;
 
-	for (size_t i = 0; i < m->n; i++) {
-		if (!strcmp(m->v[i].path, "[uprobes]"))
-			return &m->v[i];
+	for (size_t i = 0; i < maps->n; i++) {
+		if (!strcmp(maps->v[i].path, "[uprobes]"))
+			return &maps->v[i];
 	}
 	return NULL;
 }
@@ -484,23 +493,23 @@ static const struct map *trampoline(const struct decoder *d)
  * decides where to save the return address, so all of the stack below the call is searched. There,
  * a frame that was left may still hold it: then only the thread's next record ends the call.
  */
-static bool is_on_stack(const struct decoder *d, const struct call *c, uint64_t sp)
+static bool is_on_stack(const struct decoder *decoder, const struct call *call, uint64_t sp)
 {
-	uint64_t from = ARCH_RETURN_ON_STACK ? c->sp : sp, words[512], n;
-	uint64_t end = ARCH_RETURN_ON_STACK ? c->sp + sizeof(words[0]) : c->sp;
-	const struct map *map = trampoline(d);
+	uint64_t from = ARCH_RETURN_ON_STACK ? call->sp : sp, words[512], n;
+	uint64_t end = ARCH_RETURN_ON_STACK ? call->sp + sizeof(words[0]) : call->sp;
+	const struct map *map = trampoline(decoder);
 
-	if (!c->ret || end - from > STACK_SEARCHED)
+	if (!call->ret || end - from > STACK_SEARCHED)
 		return true; /* not worth a search */
 	for (; from < end; from += n * sizeof(words[0])) {
 		n = (end - from) / sizeof(words[0]);
 		n = n < 512 ? n : 512;
-		if (!n || proc__read(d->target->proc, from, words, n * sizeof(words[0])))
+		if (!n || proc__read(decoder->target->proc, from, words, n * sizeof(words[0])))
 			return true;
 		for (uint64_t i = 0; i < n; i++) {
 			uint64_t word = words[i] & ARCH_CODE_ADDRESS;
 
-			if (word == c->ret || (map && word >= map->start && word < map->end))
+			if (word == call->ret || (map && word >= map->start && word < map->end))
 				return true;
 		}
 	}
@@ -508,17 +517,17 @@ static bool is_on_stack(const struct decoder *d, const struct call *c, uint64_t 
 }
 
 /* Notes in `in` which calls a thread has left, by its stack pointer. now: ns since start. */
-static void look_at(struct decoder *d, struct inside *in, uint64_t now)
+static void look_at(struct decoder *decoder, struct inside *in, uint64_t now)
 {
 	uint32_t keep = in->n;
 	uint64_t sp = 0; /* 0: the thread runs */
-	int err = proc__thread_sp(d->target->proc, (pid_t)in->tid, &sp);
+	int err = proc__thread_sp(decoder->target->proc, (pid_t)in->tid, &sp);
 
 	if (err == -ENOENT || err == -ESRCH)
 		keep = 0; /* the thread has ended */
 	else if (err && err != -EBUSY)
 		return;
-	while (keep && (in->at[keep - 1].sp <= sp || !is_on_stack(d, &in->at[keep - 1], sp)))
+	while (keep && (in->at[keep - 1].sp <= sp || !is_on_stack(decoder, &in->at[keep - 1], sp)))
 		keep--;
 	if (keep == in->n)
 		return;
@@ -527,55 +536,58 @@ static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 	in->left_at = now;
 }
 
-int modules__pump(struct decoder *d, uint64_t now)
+int modules__pump(struct decoder *decoder, uint64_t now)
 {
-	struct modules *m = d->modules;
+	struct modules *modules = decoder->modules;
 	int err = 0;
 
-	if (!m)
+	if (!modules)
 		return 0;
-	for (uint32_t i = 0; i < m->n_inside && i < LOOKS && !err; i++) {
-		struct inside *in = &m->inside[m->next_look++ % m->n_inside];
+	for (uint32_t i = 0; i < modules->n_inside && i < LOOKS && !err; i++) {
+		struct inside *in = &modules->inside[modules->next_look++ % modules->n_inside];
 
 		if (!in->n || in->last + QUIET > now)
 			continue;
 		if (in->left) {
 			/* Since look_at() all records up to left_at were decoded, and none was
 			 * this thread's. */
-			m->seen_left += in->n - in->left_from;
-			err = emit_leaves(d, in, in->left_from, in->left_at);
+			modules->seen_left += in->n - in->left_from;
+			err = emit_leaves(decoder, in, in->left_from, in->left_at);
 		} else {
-			look_at(d, in, decoder__now(d));
+			look_at(decoder, in, decoder__now(decoder));
 		}
 	}
-	if (err || now < m->next_recheck)
+	if (err || now < modules->next_recheck)
 		return err;
-	m->next_recheck = now + RECHECK;
-	return recheck_types(d);
+	modules->next_recheck = now + RECHECK;
+	return recheck_types(decoder);
 }
 
-void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
+void modules__set_facts(struct decoder *decoder, const uint64_t counters[MT_CNT_NR])
 {
-	struct modules *m = d->modules;
+	struct modules *modules = decoder->modules;
 
-	if (!m)
+	if (!modules)
 		return;
-	facts__setf(d->facts, "counter.modules.entered", "%" PRIu64, m->entered);
-	facts__setf(d->facts, "counter.modules.seen_left", "%" PRIu64, m->seen_left);
-	if (m->unnamed)
-		facts__setf(d->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
-	if (c[MT_CNT_MODULE_FAULT]) {
-		facts__setf(d->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
-		if (!m->faults_warned)
+	facts__setf(decoder->facts, "counter.modules.entered", "%" PRIu64, modules->entered);
+	facts__setf(decoder->facts, "counter.modules.seen_left", "%" PRIu64, modules->seen_left);
+	if (modules->unnamed)
+		facts__setf(decoder->facts, "counter.modules.unnamed", "%" PRIu64,
+			    modules->unnamed);
+	if (counters[MT_CNT_MODULE_FAULT]) {
+		facts__setf(decoder->facts, "counter.modules.faults", "%" PRIu64,
+			    counters[MT_CNT_MODULE_FAULT]);
+		if (!modules->faults_warned)
 			log_warn("the kernel is out of memory for module calls: some calls of "
 				 "modules are not recorded");
-		m->faults_warned = true;
+		modules->faults_warned = true;
 	}
-	if (!c[MT_CNT_MODULE_DEEP])
+	if (!counters[MT_CNT_MODULE_DEEP])
 		return;
-	facts__setf(d->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
-	if (!m->deep_warned)
+	facts__setf(decoder->facts, "counter.modules.too_deep", "%" PRIu64,
+		    counters[MT_CNT_MODULE_DEEP]);
+	if (!modules->deep_warned)
 		log_warn("module calls are nested more than %d deep: deeper calls are not recorded",
 			 MT_MODULE_DEPTH);
-	m->deep_warned = true;
+	modules->deep_warned = true;
 }

@@ -49,21 +49,21 @@ struct neighbours_stage {
 	uint64_t read; /* when NVML was asked */
 };
 
-void neighbours_stage__free(struct neighbours_stage *s)
+void neighbours_stage__free(struct neighbours_stage *stage)
 {
-	if (!s)
+	if (!stage)
 		return;
-	holder_names__free(s->names);
-	holder_names__free(s->late);
-	free(s);
+	holder_names__free(stage->names);
+	holder_names__free(stage->late);
+	free(stage);
 }
 
 /* Returns the stage; NULL: out of memory. */
-static struct neighbours_stage *get_stage(struct decoder *d)
+static struct neighbours_stage *get_stage(struct decoder *decoder)
 {
-	if (!d->neighbours)
-		d->neighbours = calloc(1, sizeof(*d->neighbours));
-	return d->neighbours;
+	if (!decoder->neighbours)
+		decoder->neighbours = calloc(1, sizeof(*decoder->neighbours));
+	return decoder->neighbours;
 }
 
 /* True if NVML has figures of other processes. */
@@ -73,202 +73,208 @@ static bool can_ask(const struct decoder *d)
 }
 
 /* Adds to those that wait; the latest one has to go if there is no room. */
-static void add_waiting(struct neighbours_stage *s, struct waiting w)
+static void add_waiting(struct neighbours_stage *stage, struct waiting w)
 {
-	if (s->n == WAITING_MAX)
-		s->n--;
-	if (s->covered > s->n)
-		s->covered = s->n;
-	s->waiting[s->n++] = w;
+	if (stage->n == WAITING_MAX)
+		stage->n--;
+	if (stage->covered > stage->n)
+		stage->covered = stage->n;
+	stage->waiting[stage->n++] = w;
 }
 
-int neighbours_stage__failed(struct decoder *d, struct device device, uint64_t time)
+int neighbours_stage__failed(struct decoder *decoder, struct device device, uint64_t time)
 {
-	struct neighbours_stage *s;
+	struct neighbours_stage *stage;
 
-	if (!can_ask(d) || device.type != DEVICE_CUDA || device.index >= NVML_DEVICES_MAX)
+	if (!can_ask(decoder) || device.type != DEVICE_CUDA || device.index >= NVML_DEVICES_MAX)
 		return 0;
-	s = get_stage(d);
-	if (!s)
+	stage = get_stage(decoder);
+	if (!stage)
 		return -ENOMEM;
-	add_waiting(s, (struct waiting){ s->failures++, time, device.index });
+	add_waiting(stage, (struct waiting){ stage->failures++, time, device.index });
 	return 0;
 }
 
-static struct neighbour describe(const struct nvml_other *o, const struct holder_process *p)
+/* Describes a process. process: NULL, or an ended process: only what the driver says. */
+static struct neighbour describe(const struct nvml_other *other,
+				 const struct holder_process *process)
 {
-	struct neighbour ret = { .pid = (uint32_t)o->pid,
-				 .bytes_known = o->used != UINT64_MAX,
-				 .bytes = o->used,
+	struct neighbour ret = { .pid = (uint32_t)other->pid,
+				 .bytes_known = other->used != UINT64_MAX,
+				 .bytes = other->used,
 				 .user = "",
 				 .command = "",
 				 .container = "" };
 
-	if (!p || p->state == 'X')
+	if (!process || process->state == 'X')
 		return ret;
 	ret.uid_known = true;
-	ret.uid = p->uid;
-	ret.user = p->user;
-	ret.command = p->command;
-	ret.container = *p->pod ? p->pod : p->container;
+	ret.uid = process->uid;
+	ret.user = process->user;
+	ret.command = process->command;
+	ret.container = *process->pod ? process->pod : process->container;
 	return ret;
 }
 
 /* Sets the facts of those that the answer covers. names: NULL, not known. 0 or -ENOMEM. */
-static int set_facts(struct decoder *d, const struct holder_process *names)
+static int set_facts(struct decoder *decoder, const struct holder_process *names)
 {
-	struct neighbours_stage *s = d->neighbours;
-	struct neighbours v = { .n = s->n_v, .all = s->all, .read = s->read };
+	struct neighbours_stage *stage = decoder->neighbours;
+	struct neighbours list = { .n = stage->n_v, .all = stage->all, .read = stage->read };
 	size_t kept = 0;
 	int err = 0;
 
-	for (size_t i = 0; i < s->n_v; i++)
-		v.v[i] = describe(&s->v[i], names ? &names[i] : NULL);
-	for (size_t i = 0; i < s->n; i++) {
-		const struct waiting w = s->waiting[i];
+	for (size_t i = 0; i < stage->n_v; i++)
+		list.v[i] = describe(&stage->v[i], names ? &names[i] : NULL);
+	for (size_t i = 0; i < stage->n; i++) {
+		const struct waiting waiting = stage->waiting[i];
 
-		if (i >= s->covered || w.device != s->device)
-			s->waiting[kept++] = w;
-		else if (neighbours__add(d->facts, w.number, w.time, w.device, &v) == -ENOMEM)
+		if (i >= stage->covered || waiting.device != stage->device)
+			stage->waiting[kept++] = waiting;
+		else if (neighbours__add(decoder->facts, waiting.number, waiting.time,
+					 waiting.device, &list) == -ENOMEM)
 			err = -ENOMEM;
 	}
-	s->n = kept;
-	if (!names && s->names)
-		s->late = s->names;
+	stage->n = kept;
+	if (!names && stage->names)
+		stage->late = stage->names;
 	else
-		holder_names__free(s->names);
-	s->names = NULL;
+		holder_names__free(stage->names);
+	stage->names = NULL;
 	return err;
 }
 
 /* Drops those that wait on this device: NVML does not have it. */
-static void drop(struct neighbours_stage *s, unsigned device)
+static void drop(struct neighbours_stage *stage, unsigned device)
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < s->n; i++)
-		if (s->waiting[i].device != device)
-			s->waiting[kept++] = s->waiting[i];
-	s->n = kept;
+	for (size_t i = 0; i < stage->n; i++)
+		if (stage->waiting[i].device != device)
+			stage->waiting[kept++] = stage->waiting[i];
+	stage->n = kept;
 }
 
 /* Starts to read the names of the answer's processes. False: they stay unknown. */
-static bool ask_names(struct neighbours_stage *s)
+static bool ask_names(struct neighbours_stage *stage)
 {
 	pid_t pid[NEIGHBOURS_MAX];
 	size_t n;
 
-	if (s->late && !holder_names__get(s->late, &n))
+	if (stage->late && !holder_names__get(stage->late, &n))
 		return false;
-	holder_names__free(s->late);
-	s->late = NULL;
-	for (size_t i = 0; i < s->n_v; i++)
-		pid[i] = s->v[i].pid;
-	s->names = holder_names__new(pid, s->n_v);
-	return s->names != NULL;
+	holder_names__free(stage->late);
+	stage->late = NULL;
+	for (size_t i = 0; i < stage->n_v; i++)
+		pid[i] = stage->v[i].pid;
+	stage->names = holder_names__new(pid, stage->n_v);
+	return stage->names != NULL;
 }
 
 /* Takes the processes on the device of the first one that waits, from an answer to the question
  * `ticket` or later, and starts to read their names. -EAGAIN: there is no such answer. */
-static int take_answer(struct decoder *d, uint64_t ticket)
+static int take_answer(struct decoder *decoder, uint64_t ticket)
 {
-	struct neighbours_stage *s = d->neighbours;
+	struct neighbours_stage *stage = decoder->neighbours;
 	uint64_t began = 0;
 	int n;
 
-	s->device = s->waiting[0].device;
-	n = nvml__others(d->calls->smi, s->device, ticket, s->v, NEIGHBOURS_MAX, &s->all, &began);
+	stage->device = stage->waiting[0].device;
+	n = nvml__others(decoder->calls->smi, stage->device, ticket, stage->v, NEIGHBOURS_MAX,
+			 &stage->all, &began);
 	if (n == -EAGAIN)
 		return n;
-	s->asked = false;
+	stage->asked = false;
 	if (n < 0) {
 		log_debug("the driver does not list the processes on the process's device %u",
-			  s->device);
-		drop(s, s->device);
+			  stage->device);
+		drop(stage, stage->device);
 		return 0;
 	}
-	s->n_v = (size_t)n;
-	s->read = decoder__since(d, began);
-	s->covered = s->n;
-	s->named_at = decoder__now(d);
-	return ask_names(s) ? 0 : set_facts(d, NULL);
+	stage->n_v = (size_t)n;
+	stage->read = decoder__since(decoder, began);
+	stage->covered = stage->n;
+	stage->named_at = decoder__now(decoder);
+	return ask_names(stage) ? 0 : set_facts(decoder, NULL);
 }
 
-static int take_names(struct decoder *d)
+/* Sets the facts once the names are read, or after NAMES_WITHIN without them. */
+static int take_names(struct decoder *decoder)
 {
-	struct neighbours_stage *s = d->neighbours;
+	struct neighbours_stage *stage = decoder->neighbours;
 	const struct holder_process *names;
 	size_t n;
 
-	names = holder_names__get(s->names, &n);
-	if (!names && decoder__now(d) - s->named_at < NAMES_WITHIN)
+	names = holder_names__get(stage->names, &n);
+	if (!names && decoder__now(decoder) - stage->named_at < NAMES_WITHIN)
 		return 0;
-	return set_facts(d, names);
+	return set_facts(decoder, names);
 }
 
-int neighbours_stage__tick(struct decoder *d)
+int neighbours_stage__tick(struct decoder *decoder)
 {
-	struct neighbours_stage *s = d->neighbours;
-	uint64_t now = decoder__now(d);
+	struct neighbours_stage *stage = decoder->neighbours;
+	uint64_t now = decoder__now(decoder);
 	int err;
 
-	if (!s || !s->n || !can_ask(d))
+	if (!stage || !stage->n || !can_ask(decoder))
 		return 0;
-	if (s->names)
-		return take_names(d);
-	if (!s->asked) {
-		if (now < s->next)
+	if (stage->names)
+		return take_names(decoder);
+	if (!stage->asked) {
+		if (now < stage->next)
 			return 0;
-		s->ticket = s->any_answer ? 0 : nvml__ask_others(d->calls->smi);
-		s->asked = true;
-		s->asked_at = now;
-		s->next = now + PAUSE;
+		stage->ticket = stage->any_answer ? 0 : nvml__ask_others(decoder->calls->smi);
+		stage->asked = true;
+		stage->asked_at = now;
+		stage->next = now + PAUSE;
 	}
-	err = take_answer(d, s->ticket);
-	if (err != -EAGAIN || now - s->asked_at < ANSWER_WITHIN)
+	err = take_answer(decoder, stage->ticket);
+	if (err != -EAGAIN || now - stage->asked_at < ANSWER_WITHIN)
 		return err == -EAGAIN ? 0 : err;
-	err = take_answer(d, 0);
+	err = take_answer(decoder, 0);
 	if (err != -EAGAIN)
 		return err;
-	s->asked = false;
-	s->n = 0; /* NVML has never answered */
+	stage->asked = false;
+	stage->n = 0; /* NVML has never answered */
 	return 0;
 }
 
 /* Adds the end of the process on each device that it has memory on. */
-static int add_end(struct decoder *d)
+static int add_end(struct decoder *decoder)
 {
-	enum ending_reason how = ending__reason(d->facts);
-	uint64_t devices = can_ask(d) ? d->calls->in_use : 0;
+	enum ending_reason how = ending__reason(decoder->facts);
+	uint64_t devices = can_ask(decoder) ? decoder->calls->in_use : 0;
 
 	if (!devices || how == ENDING_UNKNOWN || how == ENDING_GOOD)
 		return 0;
-	if (!get_stage(d))
+	if (!get_stage(decoder))
 		return -ENOMEM;
 	for (unsigned i = 0; i < NVML_DEVICES_MAX; i++)
 		if (devices >> i & 1)
-			add_waiting(d->neighbours,
-				    (struct waiting){ NEIGHBOURS_AT_END, decoder__now(d), i });
+			add_waiting(decoder->neighbours,
+				    (struct waiting){ NEIGHBOURS_AT_END, decoder__now(decoder),
+						      i });
 	return 0;
 }
 
-int neighbours_stage__last(struct decoder *d)
+int neighbours_stage__last(struct decoder *decoder)
 {
-	bool failed = d->neighbours && d->neighbours->n;
-	int err = add_end(d);
-	struct neighbours_stage *s = d->neighbours;
-	uint64_t until = decoder__now(d) + LAST_WITHIN;
+	bool failed = decoder->neighbours && decoder->neighbours->n;
+	int err = add_end(decoder);
+	struct neighbours_stage *stage = decoder->neighbours;
+	uint64_t until = decoder__now(decoder) + LAST_WITHIN;
 
-	if (err || !s)
+	if (err || !stage)
 		return err;
-	s->next = 0;
+	stage->next = 0;
 	/* At an end alone: a later answer would lack what the end has freed. */
-	s->any_answer = !failed;
-	while (!err && s->n && decoder__now(d) < until) {
-		err = neighbours_stage__tick(d);
+	stage->any_answer = !failed;
+	while (!err && stage->n && decoder__now(decoder) < until) {
+		err = neighbours_stage__tick(decoder);
 		poll(NULL, 0, 2);
 	}
-	while (!err && s->n)
-		err = s->names ? set_facts(d, NULL) : take_answer(d, 0);
+	while (!err && stage->n)
+		err = stage->names ? set_facts(decoder, NULL) : take_answer(decoder, 0);
 	return err == -EAGAIN ? 0 : err;
 }

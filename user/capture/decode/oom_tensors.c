@@ -32,134 +32,140 @@ struct named_tensor {
 
 _Static_assert(PYTENSOR_DIMS == OOM_DIMS, "a shape is kept as it is read");
 
-void oom_tensors__free(struct oom_copies *c)
+void oom_tensors__free(struct oom_copies *copies)
 {
-	if (!c)
+	if (!copies)
 		return;
-	pytensors__free(c->tensors);
-	free(c->v);
-	free(c);
+	pytensors__free(copies->tensors);
+	free(copies->v);
+	free(copies);
 }
 
-static struct oom_copies *oom_copies__new(const struct target *t)
+/* NULL: memory is short. */
+static struct oom_copies *oom_copies__new(const struct target *target)
 {
-	struct oom_copies *c = calloc(1, sizeof(*c));
+	struct oom_copies *copies = calloc(1, sizeof(*copies));
 
-	if (!c)
+	if (!copies)
 		return NULL;
-	c->tensors = pytensors__new(t->proc);
-	if (c->tensors)
-		return c;
-	free(c);
+	copies->tensors = pytensors__new(target->proc);
+	if (copies->tensors)
+		return copies;
+	free(copies);
 	return NULL;
 }
 
-int oom_tensors__record(struct decoder *d, const struct mt_rec_tensor *r)
+int oom_tensors__record(struct decoder *decoder, const struct mt_rec_tensor *record)
 {
-	struct oom_copies *c = d->oom;
+	struct oom_copies *copies = decoder->oom;
 
-	if (!c)
-		d->oom = c = oom_copies__new(d->target);
-	if (!c)
+	if (!copies)
+		decoder->oom = copies = oom_copies__new(decoder->target);
+	if (!copies)
 		return -ENOMEM;
-	if (c->n == MAX_COPIES)
-		c->n = 0; /* their own records were lost */
-	if (array__grow(&c->v, &c->cap, c->n + 1, sizeof(*c->v)))
+	if (copies->n == MAX_COPIES)
+		copies->n = 0; /* their own records were lost */
+	if (array__grow(&copies->v, &copies->cap, copies->n + 1, sizeof(*copies->v)))
 		return -ENOMEM;
-	c->v[c->n++] = *r;
+	copies->v[copies->n++] = *record;
 	return 0;
 }
 
 /* Reads the name of the variable. The code object was read before its stack was decoded. False: it
  * may be another one by now, or the variable is not the program's own. */
-static bool read_name(struct decoder *d, const struct mt_rec_tensor *r, struct dict_loc *loc,
-		      char *name, size_t size)
+static bool read_name(struct decoder *decoder, const struct mt_rec_tensor *record,
+		      struct dict_loc *loc, char *name, size_t size)
 {
-	const struct python *py = d->target->python;
+	const struct python *py = decoder->target->python;
 	uint32_t firstlineno;
 	struct pycode now;
 	bool same;
 
-	if (!py || !symbolizer__place(d->names, r->code, r->epoch, r->at, loc, &firstlineno) ||
-	    pylocals__name(py, r->code, r->number, name, size) || pyobj__code(py, r->code, &now))
+	if (!py ||
+	    !symbolizer__place(decoder->names, record->code, record->epoch, record->at, loc,
+			       &firstlineno) ||
+	    pylocals__name(py, record->code, record->number, name, size) ||
+	    pyobj__code(py, record->code, &now))
 		return false;
 	same = now.firstlineno == firstlineno &&
-	       !strncmp(now.name, dict__str(d->dict, loc->func), sizeof(now.name));
+	       !strncmp(now.name, dict__str(decoder->dict, loc->func), sizeof(now.name));
 	pycode__free(&now);
 	/* The argument of "<listcomp>" and names made by tools are no variables of the program. */
 	return same && name[0] && name[0] != '.';
 }
 
 /* False: the copy is not of a tensor, or the variable has no name. */
-static bool name_copy(struct decoder *d, const struct mt_rec_tensor *r, struct named_tensor *ret)
+static bool name_copy(struct decoder *decoder, const struct mt_rec_tensor *record,
+		      struct named_tensor *ret)
 {
-	struct pytensor t;
+	struct pytensor tensor;
 	struct dict_loc loc;
 	uint64_t bits;
 
-	if (pytensors__of_copy(d->oom->tensors, r, &t, ret->t.shape, &ret->t.sized) ||
-	    !read_name(d, r, &loc, ret->name, sizeof(ret->name)))
+	if (pytensors__of_copy(decoder->oom->tensors, record, &tensor, ret->t.shape,
+			       &ret->t.sized) ||
+	    !read_name(decoder, record, &loc, ret->name, sizeof(ret->name)))
 		return false;
-	bits = pytensor__dtype_bits(t.dtype);
-	if (__builtin_mul_overflow(bits, t.numel, &bits))
+	bits = pytensor__dtype_bits(tensor.dtype);
+	if (__builtin_mul_overflow(bits, tensor.numel, &bits))
 		return false;
-	ret->t.impl = r->impl_at;
+	ret->t.impl = record->impl_at;
 	ret->t.bytes = bits / 8 + (bits % 8 != 0);
-	ret->t.storage = t.state == PYTENSOR_OK ? t.size : 0;
-	ret->t.depth = r->depth;
+	ret->t.storage = tensor.state == PYTENSOR_OK ? tensor.size : 0;
+	ret->t.depth = record->depth;
 	ret->t.line = loc.line;
-	ret->t.device = (struct device){ .type = t.device_type, .index = t.device_index };
-	ret->t.ndim = t.ndim;
-	ret->t.dtype = pytensor__dtype(t.dtype, ret->dtype, sizeof(ret->dtype));
+	ret->t.device = (struct device){ .type = tensor.device_type, .index = tensor.device_index };
+	ret->t.ndim = tensor.ndim;
+	ret->t.dtype = pytensor__dtype(tensor.dtype, ret->dtype, sizeof(ret->dtype));
 	ret->t.name = ret->name;
-	ret->t.func = dict__str(d->dict, loc.func);
-	ret->t.file = dict__str(d->dict, loc.file);
+	ret->t.func = dict__str(decoder->dict, loc.func);
+	ret->t.file = dict__str(decoder->dict, loc.file);
 	return true;
 }
 
 /* Sets the fact for the tensors of the thread's event, of which there are some. */
-static int add_fact(struct decoder *d, const struct mt_hdr *h, uint64_t time,
+static int add_fact(struct decoder *decoder, const struct mt_hdr *header, uint64_t time,
 		    struct named_tensor *named, struct oom_tensor *tensors)
 {
-	struct oom_copies *c = d->oom;
+	struct oom_copies *copies = decoder->oom;
 	size_t n = 0;
 	int err;
 
-	for (size_t i = 0; i < c->n && n < OOM_TENSORS; i++) {
-		if (c->v[i].h.tid != h->tid || c->v[i].h.time != h->time ||
-		    !name_copy(d, &c->v[i], &named[n]))
+	for (size_t i = 0; i < copies->n && n < OOM_TENSORS; i++) {
+		if (copies->v[i].h.tid != header->tid || copies->v[i].h.time != header->time ||
+		    !name_copy(decoder, &copies->v[i], &named[n]))
 			continue;
 		tensors[n] = named[n].t;
 		n++;
 	}
-	log_debug("out of memory: %zu of %zu tensors in variables have names", n, c->n);
+	log_debug("out of memory: %zu of %zu tensors in variables have names", n, copies->n);
 	if (!n)
 		return 0;
-	err = oom__add(d->facts, c->events, time, tensors, n);
-	c->events += !err;
+	err = oom__add(decoder->facts, copies->events, time, tensors, n);
+	copies->events += !err;
 	return err == -ENOMEM ? err : 0;
 }
 
-int oom_tensors__failed(struct decoder *d, const struct mt_hdr *h, uint64_t time)
+int oom_tensors__failed(struct decoder *decoder, const struct mt_hdr *header, uint64_t time)
 {
-	struct oom_copies *c = d->oom;
+	struct oom_copies *copies = decoder->oom;
 	struct named_tensor *named;
 	struct oom_tensor *tensors;
 	size_t kept = 0;
 	int err = -ENOMEM;
 
-	if (!c || !c->n)
+	if (!copies || !copies->n)
 		return 0;
 	named = calloc(OOM_TENSORS, sizeof(*named));
 	tensors = calloc(OOM_TENSORS, sizeof(*tensors));
 	if (named && tensors)
-		err = add_fact(d, h, time, named, tensors);
+		err = add_fact(decoder, header, time, named, tensors);
 	free(named);
 	free(tensors);
-	for (size_t i = 0; i < c->n; i++) {
-		if (c->v[i].h.tid != h->tid)
-			c->v[kept++] = c->v[i];
+	for (size_t i = 0; i < copies->n; i++) {
+		if (copies->v[i].h.tid != header->tid)
+			copies->v[kept++] = copies->v[i];
 	}
-	c->n = kept;
+	copies->n = kept;
 	return err;
 }

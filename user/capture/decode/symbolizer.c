@@ -21,40 +21,41 @@ struct symbolizer {
 	struct names_stats stats;
 };
 
-struct symbolizer *symbolizer__new(struct dict *d, const struct python *py)
+struct symbolizer *symbolizer__new(struct dict *dict, const struct python *py)
 {
-	struct symbolizer *n = calloc(1, sizeof(*n));
+	struct symbolizer *symbolizer = calloc(1, sizeof(*symbolizer));
 	int major, micro;
 
-	if (!n)
+	if (!symbolizer)
 		return NULL;
-	n->dict = d;
-	n->codes = code_cache__new(d, py);
+	symbolizer->dict = dict;
+	symbolizer->codes = code_cache__new(dict, py);
 	if (py) {
-		n->modules = nnmodules__new(py);
-		python__version(py, &major, &n->minor, &micro);
+		symbolizer->modules = nnmodules__new(py);
+		python__version(py, &major, &symbolizer->minor, &micro);
 	}
-	if (!n->codes || (py && !n->modules)) {
-		symbolizer__free(n);
+	if (!symbolizer->codes || (py && !symbolizer->modules)) {
+		symbolizer__free(symbolizer);
 		errno = ENOMEM;
 		return NULL;
 	}
-	return n;
+	return symbolizer;
 }
 
-void symbolizer__free(struct symbolizer *n)
+void symbolizer__free(struct symbolizer *symbolizer)
 {
-	if (!n)
+	if (!symbolizer)
 		return;
-	code_cache__free(n->codes);
-	nnmodules__free(n->modules);
-	free(n);
+	code_cache__free(symbolizer->codes);
+	nnmodules__free(symbolizer->modules);
+	free(symbolizer);
 }
 
-int symbolizer__inherit(struct symbolizer *n, const struct symbolizer *parent, uint64_t forked)
+int symbolizer__inherit(struct symbolizer *symbolizer, const struct symbolizer *parent,
+			uint64_t forked)
 {
-	n->minor = parent->minor;
-	return code_cache__inherit(n->codes, parent->codes, forked);
+	symbolizer->minor = parent->minor;
+	return code_cache__inherit(symbolizer->codes, parent->codes, forked);
 }
 
 struct code_cache *symbolizer__codes(struct symbolizer *n)
@@ -62,11 +63,11 @@ struct code_cache *symbolizer__codes(struct symbolizer *n)
 	return n->codes;
 }
 
-uint32_t symbolizer__number(struct symbolizer *n, uint32_t number)
+uint32_t symbolizer__number(struct symbolizer *symbolizer, uint32_t number)
 {
 	if (number != UINT32_MAX || errno != ENOSPC)
 		return number;
-	if (!n->stats.no_room++)
+	if (!symbolizer->stats.no_room++)
 		log_warn("the recording is full of different stacks, names or threads: new ones "
 			 "stay without a name");
 	return 0;
@@ -77,15 +78,16 @@ static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
 	return (const struct mt_frame *)(rec + 1);
 }
 
-int symbolizer__prefetch(struct symbolizer *n, const struct mt_rec_stack *rec)
+int symbolizer__prefetch(struct symbolizer *symbolizer, const struct mt_rec_stack *rec)
 {
-	const struct mt_frame *f = frames_of(rec);
+	const struct mt_frame *frames = frames_of(rec);
 	uint32_t i;
 	int err;
 
 	for (i = 0; i < rec->n; i++) {
-		err = f[i].kind == MT_FRAME_CODE ? code_cache__need(n->codes, f[i].addr, rec->epoch)
-						 : 0;
+		err = frames[i].kind == MT_FRAME_CODE
+			      ? code_cache__need(symbolizer->codes, frames[i].addr, rec->epoch)
+			      : 0;
 		if (err)
 			return err;
 	}
@@ -101,44 +103,53 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* True for record_function.__exit__, called by the wrapper around an optimizer's step. */
-static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n_frames)
+static bool is_optimizer_exit(const struct dict *dict, const struct dict_frame *f,
+			      uint32_t n_frames)
 {
 	struct dict_loc loc;
 
 	if (n_frames < 2)
 		return false;
-	loc = dict__get_loc(d, f[0].loc);
-	if (!ends_with(dict__str(d, loc.func), "__exit__") ||
-	    !ends_with(dict__str(d, loc.file), "/torch/autograd/profiler.py"))
+	loc = dict__get_loc(dict, f[0].loc);
+	if (!ends_with(dict__str(dict, loc.func), "__exit__") ||
+	    !ends_with(dict__str(dict, loc.file), "/torch/autograd/profiler.py"))
 		return false;
-	loc = dict__get_loc(d, f[1].loc);
-	return ends_with(dict__str(d, loc.func), "wrapper") &&
-	       ends_with(dict__str(d, loc.file), "/torch/optim/optimizer.py");
+	loc = dict__get_loc(dict, f[1].loc);
+	return ends_with(dict__str(dict, loc.func), "wrapper") &&
+	       ends_with(dict__str(dict, loc.file), "/torch/optim/optimizer.py");
 }
 
-uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, uint64_t parent)
+uint32_t symbolizer__module(struct symbolizer *symbolizer, uint64_t self, uint64_t root,
+			    uint64_t parent)
 {
-	struct dict_module m;
+	struct dict_module module;
 	struct nnmodule nn;
 
-	if (!n->modules ||
-	    nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
-		n->stats.unnamed_modules++;
+	if (!symbolizer->modules ||
+	    nnmodules__name(symbolizer->modules, self, nnmodules__model(symbolizer->modules, root),
+			    parent, &nn)) {
+		symbolizer->stats.unnamed_modules++;
 		return 0;
 	}
-	m.name = symbolizer__number(n, dict__string(n->dict, nn.name, strlen(nn.name)));
-	m.cls = symbolizer__number(n, dict__string(n->dict, nn.cls, strlen(nn.cls)));
-	m.root = symbolizer__number(n, dict__string(n->dict, nn.root, strlen(nn.root)));
-	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
+	module.name = symbolizer__number(symbolizer,
+					 dict__string(symbolizer->dict, nn.name, strlen(nn.name)));
+	module.cls = symbolizer__number(symbolizer,
+					dict__string(symbolizer->dict, nn.cls, strlen(nn.cls)));
+	module.root = symbolizer__number(symbolizer,
+					 dict__string(symbolizer->dict, nn.root, strlen(nn.root)));
+	if (module.name == UINT32_MAX || module.cls == UINT32_MAX || module.root == UINT32_MAX)
 		return UINT32_MAX;
-	return symbolizer__number(n, dict__module(n->dict, m));
+	return symbolizer__number(symbolizer, dict__module(symbolizer->dict, module));
 }
 
-static struct dict_loc place(const struct symbolizer *n, const struct code *c, int32_t at)
+/* File, function and line of an instruction. at: its byte offset. */
+static struct dict_loc place(const struct symbolizer *symbolizer, const struct code *code,
+			     int32_t at)
 {
-	struct dict_loc loc = { .file = c->file, .func = c->func };
+	struct dict_loc loc = { .file = code->file, .func = code->func };
 
-	loc.line = pyline__find(n->minor, c->linetable, c->linetable_len, c->firstlineno, at);
+	loc.line = pyline__find(symbolizer->minor, code->linetable, code->linetable_len,
+				code->firstlineno, at);
 	return loc;
 }
 
@@ -148,65 +159,69 @@ static uint32_t location(struct symbolizer *n, const struct mt_frame *f, const s
 	return symbolizer__number(n, dict__loc(n->dict, place(n, c, f->at)));
 }
 
-bool symbolizer__place(const struct symbolizer *n, uint64_t code, uint64_t epoch, int32_t at,
-		       struct dict_loc *ret, uint32_t *firstlineno)
+bool symbolizer__place(const struct symbolizer *symbolizer, uint64_t code, uint64_t epoch,
+		       int32_t at, struct dict_loc *ret, uint32_t *firstlineno)
 {
-	const struct code *c = code_cache__find(n->codes, code, epoch);
+	const struct code *c = code_cache__find(symbolizer->codes, code, epoch);
 
 	if (!c || (!c->file && !c->func))
 		return false;
-	*ret = place(n, c, at);
+	*ret = place(symbolizer, c, at);
 	*firstlineno = c->firstlineno;
 	return true;
 }
 
-int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, struct named_stack *ret)
+int symbolizer__stack(struct symbolizer *symbolizer, const struct mt_rec_stack *rec,
+		      struct named_stack *ret)
 {
-	const struct mt_frame *f = frames_of(rec);
+	const struct mt_frame *frames = frames_of(rec);
 	struct dict_frame out[MT_MAX_ENTRIES];
-	struct named_stack s = { .whole = true };
+	struct named_stack named = { .whole = true };
 	uint64_t parent;
-	uint32_t i, j, n_out = 0;
+	uint32_t i, outer, n_out = 0;
 
 	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind != MT_FRAME_MODULE)
+		if (frames[i].kind != MT_FRAME_MODULE)
 			continue;
-		s.root = f[i].addr; /* the outermost one remains */
-		s.root_at = i - s.modules++;
+		named.root = frames[i].addr; /* the outermost one remains */
+		named.root_at = i - named.modules++;
 	}
 	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind == MT_FRAME_MODULE) {
+		if (frames[i].kind == MT_FRAME_MODULE) {
 			/* it comes after the frame that calls the module, out[n_out - 1] */
-			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
-				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
+			for (parent = 0, outer = i + 1; outer < rec->n && !parent; outer++)
+				parent = frames[outer].kind == MT_FRAME_MODULE ? frames[outer].addr
+									       : 0;
 			if (n_out)
-				out[n_out - 1].module = symbolizer__module(n, f[i].addr, s.root,
-									   parent);
+				out[n_out - 1].module = symbolizer__module(
+					symbolizer, frames[i].addr, named.root, parent);
 			if (n_out && out[n_out - 1].module == UINT32_MAX)
 				return -ENOMEM;
-			s.whole = s.whole && n_out && out[n_out - 1].module;
+			named.whole = named.whole && n_out && out[n_out - 1].module;
 			continue;
 		}
-		const struct code *code = code_cache__find(n->codes, f[i].addr, rec->epoch);
+		const struct code *code = code_cache__find(symbolizer->codes, frames[i].addr,
+							   rec->epoch);
 
 		out[n_out] = (struct dict_frame){ 0 };
-		n->stats.frames++;
+		symbolizer->stats.frames++;
 		if (!code)
-			n->stats.gone++;
+			symbolizer->stats.gone++;
 		else if (!code->file && !code->func)
-			n->stats.unreadable++;
+			symbolizer->stats.unreadable++;
 		else
-			out[n_out].loc = location(n, &f[i], code);
+			out[n_out].loc = location(symbolizer, &frames[i], code);
 		if (out[n_out].loc == UINT32_MAX)
 			return -ENOMEM;
-		s.whole = s.whole && out[n_out].loc;
+		named.whole = named.whole && out[n_out].loc;
 		n_out++;
 	}
-	s.optimizer_exit = is_optimizer_exit(n->dict, out, n_out);
-	s.stack = symbolizer__number(n, dict__stack(n->dict, out, n_out, rec->h.walk));
-	if (s.stack == UINT32_MAX)
+	named.optimizer_exit = is_optimizer_exit(symbolizer->dict, out, n_out);
+	named.stack = symbolizer__number(symbolizer,
+					 dict__stack(symbolizer->dict, out, n_out, rec->h.walk));
+	if (named.stack == UINT32_MAX)
 		return -ENOMEM;
-	*ret = s;
+	*ret = named;
 	return 0;
 }
 
@@ -227,36 +242,37 @@ bool symbolizer__is_part(struct symbolizer *n, uint64_t self)
 	return n->modules && nnmodules__model(n->modules, self) != self;
 }
 
-int symbolizer__take_models(struct symbolizer *n, struct census_state *st)
+int symbolizer__take_models(struct symbolizer *symbolizer, struct census_state *st)
 {
 	int err = 0;
 
-	if (!n->modules)
+	if (!symbolizer->modules)
 		return 0;
 	for (size_t i = 0; !err && i < st->nfronts; i++)
-		err = nnmodules__set_prefix(n->modules, st->fronts[i].root, st->fronts[i].type,
-					    st->fronts[i].text);
-	nnmodules__set_models(n->modules, st->module_roots);
+		err = nnmodules__set_prefix(symbolizer->modules, st->fronts[i].root,
+					    st->fronts[i].type, st->fronts[i].text);
+	nnmodules__set_models(symbolizer->modules, st->module_roots);
 	st->module_roots = NULL;
 	return err;
 }
 
-bool symbolizer__recheck(struct symbolizer *n, uint64_t now)
+bool symbolizer__recheck(struct symbolizer *symbolizer, uint64_t now)
 {
 	uint64_t cost = 0;
 	bool changed;
 
-	if (!n->modules || (now < n->next_recheck && !nnmodules__is_urgent(n->modules)))
+	if (!symbolizer->modules ||
+	    (now < symbolizer->next_recheck && !nnmodules__is_urgent(symbolizer->modules)))
 		return false;
-	changed = nnmodules__recheck(n->modules, &cost);
-	n->next_recheck = now + 1000000000ULL + cost * 100;
+	changed = nnmodules__recheck(symbolizer->modules, &cost);
+	symbolizer->next_recheck = now + 1000000000ULL + cost * 100;
 	return changed;
 }
 
-struct names_stats symbolizer__stats(const struct symbolizer *n)
+struct names_stats symbolizer__stats(const struct symbolizer *symbolizer)
 {
-	struct names_stats s = n->stats;
+	struct names_stats s = symbolizer->stats;
 
-	s.codes = code_cache__reads(n->codes);
+	s.codes = code_cache__reads(symbolizer->codes);
 	return s;
 }

@@ -44,27 +44,27 @@ static const struct oom_report unknown_report = {
 static struct oom_log *open_oom_log(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct oom_log *l;
+	struct oom_log *oom_log;
 
 	if (fd < 0)
 		return NULL;
-	l = calloc(1, sizeof(*l));
-	if (!l || lseek(fd, 0, SEEK_END) < 0) {
+	oom_log = calloc(1, sizeof(*oom_log));
+	if (!oom_log || lseek(fd, 0, SEEK_END) < 0) {
 		close(fd);
-		free(l);
+		free(oom_log);
 		return NULL;
 	}
-	l->fd = fd;
-	l->building = unknown_report;
-	return l;
+	oom_log->fd = fd;
+	oom_log->building = unknown_report;
+	return oom_log;
 }
 
-static void close_oom_log(struct oom_log *l)
+static void close_oom_log(struct oom_log *oom_log)
 {
-	if (!l)
+	if (!oom_log)
 		return;
-	close(l->fd);
-	free(l);
+	close(oom_log->fd);
+	free(oom_log);
 }
 
 /* Parses "usage 716800kB, limit 716800kB". Other text leaves both unchanged. */
@@ -105,7 +105,7 @@ static bool copy_value(const char *line, const char *key, char *buf, size_t size
 }
 
 /* Sets the constraint of the report, in our words, if the line has a known one. */
-static void parse_constraint(const char *line, struct oom_report *r)
+static void parse_constraint(const char *line, struct oom_report *report)
 {
 	static const struct {
 		const char *kernel, *ours;
@@ -119,7 +119,8 @@ static void parse_constraint(const char *line, struct oom_report *r)
 		return;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i].kernel))
-			snprintf(r->constraint, sizeof(r->constraint), "%s", names[i].ours);
+			snprintf(report->constraint, sizeof(report->constraint), "%s",
+				 names[i].ours);
 	}
 }
 
@@ -148,46 +149,47 @@ pid_t oom_report__parse_line(const char *line, struct oom_report *building)
 	return 0;
 }
 
-static void read_log(struct oom_log *l)
+/* Reads the kernel's new lines and keeps the reports of OOM kills that are complete. */
+static void read_log(struct oom_log *oom_log)
 {
 	char text[8192];
-	ssize_t n;
+	ssize_t len;
 	pid_t pid;
 
 	for (int i = 0; i < LINES_MAX; i++) {
 		char *line;
 
-		n = read(l->fd, text, sizeof(text) - 1);
-		if (n < 0 && errno == EPIPE) /* the kernel has overwritten some lines */
+		len = read(oom_log->fd, text, sizeof(text) - 1);
+		if (len < 0 && errno == EPIPE) /* the kernel has overwritten some lines */
 			continue;
-		if (n <= 0)
+		if (len <= 0)
 			return;
-		text[n] = '\0';
+		text[len] = '\0';
 		/* a record of /dev/kmsg: "priority,number,time,flags;text" */
 		line = strchr(text, ';');
 		if (!line)
 			continue;
 		line++;
 		line[strcspn(line, "\n")] = '\0';
-		pid = oom_report__parse_line(line, &l->building);
+		pid = oom_report__parse_line(line, &oom_log->building);
 		if (pid <= 0)
 			continue;
-		l->found[l->next % REPORTS].pid = pid;
-		l->found[l->next++ % REPORTS].report = l->building;
-		l->building = unknown_report;
+		oom_log->found[oom_log->next % REPORTS].pid = pid;
+		oom_log->found[oom_log->next++ % REPORTS].report = oom_log->building;
+		oom_log->building = unknown_report;
 	}
 }
 
 /* Reads the log on, and finds the report about the process with this PID. False: none so far. Each
  * report is found once. */
-static bool find_report(struct oom_log *l, pid_t pid, struct oom_report *ret)
+static bool find_report(struct oom_log *oom_log, pid_t pid, struct oom_report *ret)
 {
-	read_log(l);
+	read_log(oom_log);
 	for (unsigned int i = 0; i < REPORTS; i++) {
-		if (l->found[i].pid != pid)
+		if (oom_log->found[i].pid != pid)
 			continue;
-		*ret = l->found[i].report;
-		l->found[i].pid = 0;
+		*ret = oom_log->found[i].report;
+		oom_log->found[i].pid = 0;
 		return true;
 	}
 	return false;
@@ -212,54 +214,57 @@ struct ending_hooks {
 /* Callback of the ring buffer: keeps the record of an end of a process, and passes on others. */
 static int on_record(void *ctx, void *data, size_t len)
 {
-	struct ending_hooks *h = ctx;
-	const struct mt_rec_ending *r = data;
+	struct ending_hooks *hooks = ctx;
+	const struct mt_rec_ending *record = data;
 
-	if (len < sizeof(*r))
+	if (len < sizeof(*record))
 		return -EBADMSG;
-	if (r->what == MT_ENDING_EXIT)
-		h->ends[h->next++ % ENDS] = *r;
-	else if (h->fn)
-		h->fn(h->ctx, r);
+	if (record->what == MT_ENDING_EXIT)
+		hooks->ends[hooks->next++ % ENDS] = *record;
+	else if (hooks->fn)
+		hooks->fn(hooks->ctx, record);
 	return 0;
 }
 
-static int load(struct ending_hooks *h)
+/* Loads the programs. 0 or -errno. */
+static int load(struct ending_hooks *hooks)
 {
 	int err;
 
-	h->skel = ending_bpf__open();
-	if (!h->skel)
+	hooks->skel = ending_bpf__open();
+	if (!hooks->skel)
 		return -errno;
-	h->skel->rodata->pid_ns = proc__pid_namespace();
+	hooks->skel->rodata->pid_ns = proc__pid_namespace();
 	/* Only the programs of probes use the map `members`. */
-	err = bpf_map__set_autocreate(h->skel->maps.members, false);
-	return err ? err : ending_bpf__load(h->skel);
+	err = bpf_map__set_autocreate(hooks->skel->maps.members, false);
+	return err ? err : ending_bpf__load(hooks->skel);
 }
 
-static const char *name_missing(const struct ending_hooks *h)
+/* Says what cannot be seen without the programs that the kernel refused; "": nothing. */
+static const char *name_missing(const struct ending_hooks *hooks)
 {
-	const struct ending_bpf *s = h->skel;
+	const struct ending_bpf *skel = hooks->skel;
 
-	if (!s->links.on_signal)
+	if (!skel->links.on_signal)
 		return "the senders of signals, and whether one was the OOM killer";
-	if (!s->links.on_victim)
+	if (!skel->links.on_victim)
 		return "whether it was the OOM killer";
-	return s->links.on_out_of_memory || h->log ? "" : "which limit the OOM killer enforced";
+	return skel->links.on_out_of_memory || hooks->log ? ""
+							  : "which limit the OOM killer enforced";
 }
 
 /* Attaches all programs. Only the one on the end itself is required. 0 or -errno. */
-static int attach(struct ending_hooks *h)
+static int attach(struct ending_hooks *hooks)
 {
-	struct ending_bpf *s = h->skel;
+	struct ending_bpf *skel = hooks->skel;
 
-	s->links.on_exit = bpf_program__attach(s->progs.on_exit);
-	if (!s->links.on_exit)
+	skel->links.on_exit = bpf_program__attach(skel->progs.on_exit);
+	if (!skel->links.on_exit)
 		return -errno;
-	s->links.on_signal = bpf_program__attach(s->progs.on_signal);
-	s->links.on_victim = bpf_program__attach(s->progs.on_victim);
-	s->links.on_out_of_memory = bpf_program__attach(s->progs.on_out_of_memory);
-	h->missing = name_missing(h);
+	skel->links.on_signal = bpf_program__attach(skel->progs.on_signal);
+	skel->links.on_victim = bpf_program__attach(skel->progs.on_victim);
+	skel->links.on_out_of_memory = bpf_program__attach(skel->progs.on_out_of_memory);
+	hooks->missing = name_missing(hooks);
 	return 0;
 }
 
@@ -274,43 +279,44 @@ static const char *refusal(enum bpf_token_state state, const char *otherwise)
 
 struct ending_hooks *ending_hooks__new(const char **why)
 {
-	struct ending_hooks *h = calloc(1, sizeof(*h));
+	struct ending_hooks *hooks = calloc(1, sizeof(*hooks));
 	int err = -ENOMEM;
 
 	*why = "out of memory";
-	if (!h)
+	if (!hooks)
 		goto failed;
-	h->ends = calloc(ENDS, sizeof(*h->ends));
-	if (!h->ends)
+	hooks->ends = calloc(ENDS, sizeof(*hooks->ends));
+	if (!hooks->ends)
 		goto failed;
-	h->log = open_oom_log();
+	hooks->log = open_oom_log();
 	*why = "the kernel refused the programs that see how processes end";
 	libbpf_log__quiet();
-	err = load(h);
+	err = load(hooks);
 	if (err)
 		goto refused;
-	h->ring = ring_buffer__new(bpf_map__fd(h->skel->maps.endings), on_record, h, NULL);
-	err = h->ring ? attach(h) : -errno;
+	hooks->ring = ring_buffer__new(bpf_map__fd(hooks->skel->maps.endings), on_record, hooks,
+				       NULL);
+	err = hooks->ring ? attach(hooks) : -errno;
 	if (!err)
-		return h;
+		return hooks;
 refused:
 	if (err == -EPERM || err == -EACCES)
 		*why = refusal(bpf_token__state(), *why);
 failed:
-	ending_hooks__free(h);
+	ending_hooks__free(hooks);
 	errno = -err;
 	return NULL;
 }
 
-void ending_hooks__free(struct ending_hooks *h)
+void ending_hooks__free(struct ending_hooks *hooks)
 {
-	if (!h)
+	if (!hooks)
 		return;
-	ring_buffer__free(h->ring);
-	ending_bpf__destroy(h->skel);
-	close_oom_log(h->log);
-	free(h->ends);
-	free(h);
+	ring_buffer__free(hooks->ring);
+	ending_bpf__destroy(hooks->skel);
+	close_oom_log(hooks->log);
+	free(hooks->ends);
+	free(hooks);
 }
 
 int ending_hooks__processes_fd(const struct ending_hooks *h)
@@ -318,11 +324,11 @@ int ending_hooks__processes_fd(const struct ending_hooks *h)
 	return bpf_map__fd(h->skel->maps.processes);
 }
 
-int ending_hooks__follow(struct ending_hooks *h, pid_t pid)
+int ending_hooks__follow(struct ending_hooks *hooks, pid_t pid)
 {
 	uint32_t key = pid, entry = 0;
 
-	return bpf_map_update_elem(bpf_map__fd(h->skel->maps.processes), &key, &entry, BPF_ANY)
+	return bpf_map_update_elem(bpf_map__fd(hooks->skel->maps.processes), &key, &entry, BPF_ANY)
 		       ? -errno
 		       : 0;
 }
@@ -337,34 +343,34 @@ int ending_hooks__wake_fd(const struct ending_hooks *h)
 	return ring_buffer__epoll_fd(h->ring);
 }
 
-int ending_hooks__consume(struct ending_hooks *h,
+int ending_hooks__consume(struct ending_hooks *hooks,
 			  void (*fn)(void *ctx, const struct mt_rec_ending *r), void *ctx)
 {
 	int n;
 
-	h->fn = fn;
-	h->ctx = ctx;
-	n = ring_buffer__consume(h->ring);
+	hooks->fn = fn;
+	hooks->ctx = ctx;
+	n = ring_buffer__consume(hooks->ring);
 	return n < 0 ? n : 0;
 }
 
-bool ending_hooks__take(struct ending_hooks *h, pid_t pid, uint64_t since,
+bool ending_hooks__take(struct ending_hooks *hooks, pid_t pid, uint64_t since,
 			struct mt_rec_ending *ret)
 {
 	for (size_t i = 0; i < ENDS; i++) {
-		if (h->ends[i].pid != (uint32_t)pid || h->ends[i].time < since)
+		if (hooks->ends[i].pid != (uint32_t)pid || hooks->ends[i].time < since)
 			continue;
-		*ret = h->ends[i];
-		h->ends[i].pid = 0;
+		*ret = hooks->ends[i];
+		hooks->ends[i].pid = 0;
 		return true;
 	}
 	return false;
 }
 
-bool ending_hooks__oom_report(struct ending_hooks *h, pid_t pid, struct oom_report *ret)
+bool ending_hooks__oom_report(struct ending_hooks *hooks, pid_t pid, struct oom_report *ret)
 {
 	/* The log has PIDs of the initial namespace. */
-	return h->log && !h->skel->rodata->pid_ns && find_report(h->log, pid, ret);
+	return hooks->log && !hooks->skel->rodata->pid_ns && find_report(hooks->log, pid, ret);
 }
 
 uint64_t ending_hooks__lost(const struct ending_hooks *h)
@@ -375,19 +381,19 @@ uint64_t ending_hooks__lost(const struct ending_hooks *h)
 bool ending_hooks__try(char *buf, size_t size)
 {
 	const char *why = "", *missing;
-	struct ending_hooks *h = ending_hooks__new(&why);
+	struct ending_hooks *hooks = ending_hooks__new(&why);
 	bool all;
 
-	if (!h) {
+	if (!hooks) {
 		snprintf(buf, size, "not seen, and no --on-kill: %s (%s)", why, strerror(errno));
 		return false;
 	}
-	missing = ending_hooks__missing(h);
+	missing = ending_hooks__missing(hooks);
 	all = !*missing;
 	if (all)
 		snprintf(buf, size, "signals, the OOM killer and exit statuses are seen");
 	else
 		snprintf(buf, size, "this kernel does not tell %s", missing);
-	ending_hooks__free(h);
+	ending_hooks__free(hooks);
 	return all;
 }

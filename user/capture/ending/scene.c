@@ -74,63 +74,66 @@ static uint64_t resident(pid_t pid)
 }
 
 /* Counts a process, and adds it to the list if it has more memory than the last one there. */
-static void add_other(struct others *o, pid_t pid)
+static void add_other(struct others *others, pid_t pid)
 {
 	uint64_t rss = pid > 0 ? resident(pid) : 0;
 	size_t i;
 
 	if (!rss)
 		return;
-	o->all++;
-	for (i = o->n; i && o->top[i - 1].rss < rss; i--) {
+	others->all++;
+	for (i = others->n; i && others->top[i - 1].rss < rss; i--) {
 		if (i < OTHERS)
-			o->top[i] = o->top[i - 1];
+			others->top[i] = others->top[i - 1];
 	}
 	if (i == OTHERS)
 		return;
-	o->top[i] = (struct other){ .pid = pid, .rss = rss };
-	if (o->n < OTHERS)
-		o->n++;
+	others->top[i] = (struct other){ .pid = pid, .rss = rss };
+	if (others->n < OTHERS)
+		others->n++;
 }
 
-static void read_name(struct other *p)
+/* Reads the process's name without control characters; "": it has ended. */
+static void read_name(struct other *process)
 {
 	char text[64];
-	ssize_t n = io__text_of_process(p->pid, "comm", text, sizeof(text));
+	ssize_t len = io__text_of_process(process->pid, "comm", text, sizeof(text));
 
-	if (n > 0 && text[n - 1] == '\n')
-		n--;
-	text__clean(p->name, sizeof(p->name), text, n > 0 ? (size_t)n : 0);
+	if (len > 0 && text[len - 1] == '\n')
+		len--;
+	text__clean(process->name, sizeof(process->name), text, len > 0 ? (size_t)len : 0);
 }
 
+/* Lists the processes of the machine, at most MOST. */
 static size_t list_pids(pid_t *pids)
 {
-	DIR *d = opendir("/proc");
-	struct dirent *e;
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
 	size_t n = 0;
 
-	while (d && n < MOST && (e = readdir(d))) {
-		if (e->d_name[0] > '0' && e->d_name[0] <= '9')
-			pids[n++] = atoi(e->d_name);
+	while (dir && n < MOST && (entry = readdir(dir))) {
+		if (entry->d_name[0] > '0' && entry->d_name[0] <= '9')
+			pids[n++] = atoi(entry->d_name);
 	}
-	if (d)
-		closedir(d);
+	if (dir)
+		closedir(dir);
 	return n;
 }
 
-/* Reads the processes of a cgroup and below it; m NULL: of the machine. At most MOST processes. */
-static void others__read(struct others *o, const struct memcg *m)
+/* Reads the processes of a cgroup and below it; cgroup NULL: of the machine. At most MOST
+ * processes. */
+static void others__read(struct others *others, const struct memcg *cgroup)
 {
 	pid_t *pids = calloc(MOST, sizeof(*pids));
 	size_t n = 0;
 
-	*o = (struct others){ .of_cgroup = m, .time = clock__kernel() };
+	*others = (struct others){ .of_cgroup = cgroup, .time = clock__kernel() };
 	if (pids)
-		n = m ? memcg__pids(m, pids, MOST) : list_pids(pids);
+		n = cgroup ? memcg__pids(cgroup, pids, MOST) : list_pids(pids);
 	for (size_t i = 0; i < n; i++)
-		add_other(o, pids[i]);
-	for (size_t i = 0; i < o->n; i++)
-		read_name(&o->top[i]);
+		add_other(others, pids[i]);
+	for (size_t i = 0; i < others->n; i++)
+		read_name(&others->top[i]);
 	free(pids);
 }
 
@@ -138,6 +141,7 @@ static void others__read(struct others *o, const struct memcg *m)
 /* ns: readings from so shortly before a fatal signal are kept, for two signals in a row */
 #define GRACE UINT64_C(100000000)
 
+/* Opens a file of /proc/PID. Returns a descriptor, or -1. */
 static int open_file_of(pid_t pid, const char *name)
 {
 	char path[64];
@@ -148,29 +152,29 @@ static int open_file_of(pid_t pid, const char *name)
 
 struct scene *scene__new(pid_t pid)
 {
-	struct scene *s = calloc(1, sizeof(*s));
+	struct scene *scene = calloc(1, sizeof(*scene));
 
-	if (!s)
+	if (!scene)
 		return NULL;
-	s->pid = pid;
-	s->smaps = open_file_of(pid, "smaps_rollup");
-	s->status = open_file_of(pid, "status");
-	s->has_cgroup = !memcg__find(pid, &s->cgroup);
-	s->has_limit = s->has_cgroup && memcg__limiting(&s->cgroup, &s->limiting);
-	if (s->has_cgroup)
-		memcg__read(s->has_limit ? &s->limiting : &s->cgroup, &s->before);
-	return s;
+	scene->pid = pid;
+	scene->smaps = open_file_of(pid, "smaps_rollup");
+	scene->status = open_file_of(pid, "status");
+	scene->has_cgroup = !memcg__find(pid, &scene->cgroup);
+	scene->has_limit = scene->has_cgroup && memcg__limiting(&scene->cgroup, &scene->limiting);
+	if (scene->has_cgroup)
+		memcg__read(scene->has_limit ? &scene->limiting : &scene->cgroup, &scene->before);
+	return scene;
 }
 
-void scene__free(struct scene *s)
+void scene__free(struct scene *scene)
 {
-	if (!s)
+	if (!scene)
 		return;
-	if (s->smaps >= 0)
-		close(s->smaps);
-	if (s->status >= 0)
-		close(s->status);
-	free(s);
+	if (scene->smaps >= 0)
+		close(scene->smaps);
+	if (scene->status >= 0)
+		close(scene->status);
+	free(scene);
 }
 
 /* The figure of the line "NAME:  123 kB", in bytes; 0: no such line. */
@@ -195,141 +199,143 @@ static bool read_text(int fd, char *buf, size_t size)
 	return n > 0;
 }
 
-static bool read_smaps(struct scene *s)
+/* Reads the exact figures. False: the process has released its memory, or they cannot be read. */
+static bool read_smaps(struct scene *scene)
 {
-	struct scene_memory m = { .time = clock__kernel(), .from = SCENE_SMAPS };
+	struct scene_memory memory = { .time = clock__kernel(), .from = SCENE_SMAPS };
 	char text[4096];
 
-	if (!read_text(s->smaps, text, sizeof(text)))
+	if (!read_text(scene->smaps, text, sizeof(text)))
 		return false;
-	m.rss = kilobytes(text, "Rss");
-	m.anon = kilobytes(text, "Anonymous");
-	m.pss = kilobytes(text, "Pss");
-	m.own = kilobytes(text, "Private_Clean") + kilobytes(text, "Private_Dirty");
-	m.swap = kilobytes(text, "Swap");
-	if (m.rss)
-		s->exact = m;
-	return m.rss;
+	memory.rss = kilobytes(text, "Rss");
+	memory.anon = kilobytes(text, "Anonymous");
+	memory.pss = kilobytes(text, "Pss");
+	memory.own = kilobytes(text, "Private_Clean") + kilobytes(text, "Private_Dirty");
+	memory.swap = kilobytes(text, "Swap");
+	if (memory.rss)
+		scene->exact = memory;
+	return memory.rss;
 }
 
-void scene__tick(struct scene *s, uint64_t now)
+void scene__tick(struct scene *scene, uint64_t now)
 {
-	struct scene_memory m = { .time = now, .from = SCENE_STATUS };
+	struct scene_memory memory = { .time = now, .from = SCENE_STATUS };
 	char text[4096];
 
-	if (now < s->next)
+	if (now < scene->next)
 		return;
-	s->next = now + READ_EVERY;
-	if (!read_text(s->status, text, sizeof(text)))
+	scene->next = now + READ_EVERY;
+	if (!read_text(scene->status, text, sizeof(text)))
 		return;
-	m.anon = kilobytes(text, "RssAnon");
-	m.file = kilobytes(text, "RssFile");
-	m.shmem = kilobytes(text, "RssShmem");
-	m.rss = m.anon + m.file + m.shmem;
-	m.swap = kilobytes(text, "VmSwap");
-	m.virt = kilobytes(text, "VmSize");
-	m.page_tables = kilobytes(text, "VmPTE");
-	if (m.rss)
-		s->last = m;
+	memory.anon = kilobytes(text, "RssAnon");
+	memory.file = kilobytes(text, "RssFile");
+	memory.shmem = kilobytes(text, "RssShmem");
+	memory.rss = memory.anon + memory.file + memory.shmem;
+	memory.swap = kilobytes(text, "VmSwap");
+	memory.virt = kilobytes(text, "VmSize");
+	memory.page_tables = kilobytes(text, "VmPTE");
+	if (memory.rss)
+		scene->last = memory;
 }
 
 /* Reads the figures of a cgroup into `after`. Keeps older ones if the cgroup is gone. */
-static void read_figures(struct scene *s, const struct memcg *m)
+static void read_figures(struct scene *scene, const struct memcg *m)
 {
-	struct memcg_figures f;
+	struct memcg_figures figures;
 
-	memcg__read(m, &f);
-	if (f.usage == MEMCG_NONE && s->has_after)
+	memcg__read(m, &figures);
+	if (figures.usage == MEMCG_NONE && scene->has_after)
 		return;
-	s->after = f;
-	s->after_time = clock__kernel();
-	s->has_after = true;
+	scene->after = figures;
+	scene->after_time = clock__kernel();
+	scene->has_after = true;
 }
 
-static void read_cgroup(struct scene *s)
+/* Reads the cgroup's figures, of the one with the lowest limit. */
+static void read_cgroup(struct scene *scene)
 {
 	struct memcg at;
 
-	if (!s->has_cgroup)
+	if (!scene->has_cgroup)
 		return;
 	/* Limits may have changed since the beginning. */
-	if (memcg__limiting(&s->cgroup, &at)) {
-		s->limiting = at;
-		s->has_limit = true;
+	if (memcg__limiting(&scene->cgroup, &at)) {
+		scene->limiting = at;
+		scene->has_limit = true;
 	}
-	read_figures(s, s->has_limit ? &s->limiting : &s->cgroup);
+	read_figures(scene, scene->has_limit ? &scene->limiting : &scene->cgroup);
 }
 
 /* The OOM killer enforced the limit of this cgroup: reads the figures and the processes of it. */
-static void set_limiting(struct scene *s, const struct memcg *at)
+static void set_limiting(struct scene *scene, const struct memcg *at)
 {
-	bool same = s->has_limit && !strcmp(at->dir, s->limiting.dir);
+	bool same = scene->has_limit && !strcmp(at->dir, scene->limiting.dir);
 
-	s->of_oom = true;
-	if (same && s->has_after)
+	scene->of_oom = true;
+	if (same && scene->has_after)
 		return;
-	s->limiting = *at;
-	s->has_limit = true;
-	s->has_after = false;
-	read_figures(s, at);
-	others__read(&s->others, at);
+	scene->limiting = *at;
+	scene->has_limit = true;
+	scene->has_after = false;
+	read_figures(scene, at);
+	others__read(&scene->others, at);
 }
 
 /* When the end began: when the fatal signal was sent, otherwise a second before the end.
  * CLOCK_MONOTONIC, ns. The process survived earlier signals. */
-static uint64_t begin_of_end(const struct mt_rec_ending *r)
+static uint64_t begin_of_end(const struct mt_rec_ending *record)
 {
-	uint64_t end = r ? r->time : clock__kernel();
+	uint64_t end = record ? record->time : clock__kernel();
 
-	if (r && r->sent)
-		return r->sent;
+	if (record && record->sent)
+		return record->sent;
 	return end > READ_EVERY ? end - READ_EVERY : 0;
 }
 
 /* Drops readings from before this time. Those shortly before it stay until newer ones replace them:
  * a process that gets two signals in a row may be gone at the second. */
-static void forget_before(struct scene *s, uint64_t time)
+static void forget_before(struct scene *scene, uint64_t time)
 {
-	if (s->exact.time + GRACE < time)
-		s->exact = (struct scene_memory){ 0 };
-	if (s->after_time + GRACE < time)
-		s->has_after = s->of_oom = false;
-	if (s->others.time + GRACE < time)
-		s->others = (struct others){ 0 };
+	if (scene->exact.time + GRACE < time)
+		scene->exact = (struct scene_memory){ 0 };
+	if (scene->after_time + GRACE < time)
+		scene->has_after = scene->of_oom = false;
+	if (scene->others.time + GRACE < time)
+		scene->others = (struct others){ 0 };
 }
 
-void scene__read(struct scene *s, const struct mt_rec_ending *r)
+void scene__read(struct scene *scene, const struct mt_rec_ending *record)
 {
-	uint64_t begin = begin_of_end(r);
+	uint64_t begin = begin_of_end(record);
 	bool cgroup, others;
 	struct memcg at;
 
-	forget_before(s, begin);
-	cgroup = !s->has_after || s->after_time < begin;
-	others = !s->others.n || s->others.time < begin;
+	forget_before(scene, begin);
+	cgroup = !scene->has_after || scene->after_time < begin;
+	others = !scene->others.n || scene->others.time < begin;
 	/* Read the cgroup first: it may be removed as soon as the process has ended. Reading smaps
 	 * may take long: if it drops the last reference to the memory, it has to free the memory. */
 	if (cgroup)
-		read_cgroup(s);
-	if (others && s->has_limit)
-		others__read(&s->others, &s->limiting);
-	if (!s->exact.rss || s->exact.time < begin)
-		read_smaps(s);
-	if (others && !s->has_limit)
-		others__read(&s->others, NULL);
-	if (r && r->oom.cgroup && !s->of_oom && s->has_cgroup &&
-	    memcg__with_inode(&s->cgroup, r->oom.cgroup, &at))
-		set_limiting(s, &at);
+		read_cgroup(scene);
+	if (others && scene->has_limit)
+		others__read(&scene->others, &scene->limiting);
+	if (!scene->exact.rss || scene->exact.time < begin)
+		read_smaps(scene);
+	if (others && !scene->has_limit)
+		others__read(&scene->others, NULL);
+	if (record && record->oom.cgroup && !scene->of_oom && scene->has_cgroup &&
+	    memcg__with_inode(&scene->cgroup, record->oom.cgroup, &at))
+		set_limiting(scene, &at);
 }
 
-void scene__take_report(struct scene *s, const struct oom_report *report)
+void scene__take_report(struct scene *scene, const struct oom_report *report)
 {
 	struct memcg at;
 
-	s->report = *report;
-	if (report->cgroup[0] && !s->of_oom && s->has_cgroup &&
-	    memcg__with_path(&s->cgroup, report->cgroup, &at))
-		set_limiting(s, &at);
+	scene->report = *report;
+	if (report->cgroup[0] && !scene->of_oom && scene->has_cgroup &&
+	    memcg__with_path(&scene->cgroup, report->cgroup, &at))
+		set_limiting(scene, &at);
 }
 
 /* ---- facts: docs/reference/mtr.md ---- */
@@ -341,23 +347,23 @@ struct setting {
 	int err;	/* first error */
 };
 
-static void set_text(struct setting *s, const char *key, const char *value)
+static void set_text(struct setting *setting, const char *key, const char *value)
 {
-	if (!s->err)
-		s->err = facts__set(s->facts, key, value);
+	if (!setting->err)
+		setting->err = facts__set(setting->facts, key, value);
 }
 
 /* Sets a fact to a number; nothing if the number is MEMCG_NONE. */
-static void set(struct setting *s, const char *key, uint64_t value)
+static void set(struct setting *setting, const char *key, uint64_t value)
 {
-	if (!s->err && value != MEMCG_NONE)
-		s->err = facts__setf(s->facts, key, "%" PRIu64, value);
+	if (!setting->err && value != MEMCG_NONE)
+		setting->err = facts__setf(setting->facts, key, "%" PRIu64, value);
 }
 
-static void set_signed(struct setting *s, const char *key, int64_t value)
+static void set_signed(struct setting *setting, const char *key, int64_t value)
 {
-	if (!s->err)
-		s->err = facts__setf(s->facts, key, "%" PRId64, value);
+	if (!setting->err)
+		setting->err = facts__setf(setting->facts, key, "%" PRId64, value);
 }
 
 /* Sets a fact to a time (CLOCK_MONOTONIC, ns), as ns since the start. */
@@ -366,11 +372,11 @@ static void set_time(struct setting *s, const char *key, uint64_t time)
 	set(s, key, time > s->start ? time - s->start : 0);
 }
 
-static void set_name(struct setting *s, const char *key, const char comm[MT_COMM])
+static void set_name(struct setting *setting, const char *key, const char comm[MT_COMM])
 {
 	char clean[4 * MT_COMM];
 
-	set_text(s, key, text__clean(clean, sizeof(clean), comm, strnlen(comm, MT_COMM)));
+	set_text(setting, key, text__clean(clean, sizeof(clean), comm, strnlen(comm, MT_COMM)));
 }
 
 /* Converts pages to bytes. MEMCG_NONE: so many that it means "no limit", or not known. */
@@ -384,83 +390,85 @@ static uint64_t bytes(uint64_t pages)
 
 /* Sets the facts end_signal_*: the signal that ended the process, and who sent it if that is known.
  */
-static void set_signal(struct setting *s, const struct mt_rec_ending *r)
+static void set_signal(struct setting *setting, const struct mt_rec_ending *record)
 {
-	const char *name = sigabbrev_np((int)r->signal);
+	const char *name = sigabbrev_np((int)record->signal);
 
-	set(s, "end_signal", r->signal);
-	if (name && !s->err)
-		s->err = facts__setf(s->facts, "end_signal_name", "SIG%s", name);
-	if (r->status & 0x80) /* WCOREDUMP() */
-		set_text(s, "end_core", "1");
-	if (!r->sent)
+	set(setting, "end_signal", record->signal);
+	if (name && !setting->err)
+		setting->err = facts__setf(setting->facts, "end_signal_name", "SIG%s", name);
+	if (record->status & 0x80) /* WCOREDUMP() */
+		set_text(setting, "end_core", "1");
+	if (!record->sent)
 		return; /* no program saw the signal when it was sent */
-	set_signed(s, "end_signal_code", r->code);
-	if (r->flags & MT_ENDING_HAS_ADDRESS && !s->err)
-		s->err = facts__setf(s->facts, "end_signal_addr", "0x%" PRIx64,
-				     (uint64_t)r->address);
-	if (r->flags & MT_ENDING_BY_KERNEL) {
-		set_text(s, "end_signal_from", "kernel");
+	set_signed(setting, "end_signal_code", record->code);
+	if (record->flags & MT_ENDING_HAS_ADDRESS && !setting->err)
+		setting->err = facts__setf(setting->facts, "end_signal_addr", "0x%" PRIx64,
+					   (uint64_t)record->address);
+	if (record->flags & MT_ENDING_BY_KERNEL) {
+		set_text(setting, "end_signal_from", "kernel");
 		return;
 	}
-	if (r->flags & MT_ENDING_BY_SELF)
-		set_text(s, "end_signal_from", "self");
-	else if (r->from)
-		set(s, "end_signal_from", r->from);
+	if (record->flags & MT_ENDING_BY_SELF)
+		set_text(setting, "end_signal_from", "self");
+	else if (record->from)
+		set(setting, "end_signal_from", record->from);
 	else
-		set_text(s, "end_signal_from", "outside");
-	set_name(s, "end_signal_from_name", r->from_comm);
-	set(s, "end_signal_from_uid", r->from_uid);
+		set_text(setting, "end_signal_from", "outside");
+	set_name(setting, "end_signal_from_name", record->from_comm);
+	set(setting, "end_signal_from_uid", record->from_uid);
 }
 
 /* Sets the facts oom_* from the kernel's log. */
-static void set_oom_report(struct setting *s, const struct oom_report *r)
+static void set_oom_report(struct setting *setting, const struct oom_report *report)
 {
-	char clean[sizeof(r->cgroup)];
+	char clean[sizeof(report->cgroup)];
 
-	if (!r->constraint[0])
+	if (!report->constraint[0])
 		return;
-	set_text(s, "oom_constraint", r->constraint);
-	if (!r->cgroup[0])
+	set_text(setting, "oom_constraint", report->constraint);
+	if (!report->cgroup[0])
 		return;
-	set_text(s, "oom_cgroup", text__clean(clean, sizeof(clean), r->cgroup, strlen(r->cgroup)));
-	set(s, "oom_cgroup_limit", r->limit);
-	set(s, "oom_cgroup_usage", r->usage);
-	set(s, "oom_cgroup_swap_limit", r->swap_limit);
-	set(s, "oom_cgroup_swap_usage", r->swap_usage);
+	set_text(setting, "oom_cgroup",
+		 text__clean(clean, sizeof(clean), report->cgroup, strlen(report->cgroup)));
+	set(setting, "oom_cgroup_limit", report->limit);
+	set(setting, "oom_cgroup_usage", report->usage);
+	set(setting, "oom_cgroup_swap_limit", report->swap_limit);
+	set(setting, "oom_cgroup_swap_usage", report->swap_usage);
 }
 
 /* Sets the facts oom_* from the record of the OOM killer's victim, or from the kernel's log if the
  * record does not have them. scene may be NULL. */
-static void set_oom(struct setting *s, const struct mt_rec_ending *r, const struct scene *scene)
+static void set_oom(struct setting *setting, const struct mt_rec_ending *record,
+		    const struct scene *scene)
 {
 	static const char *const constraints[] = { "machine", "cpuset", "memory policy", "cgroup" };
-	const struct mt_ending_oom *o = &r->oom;
+	const struct mt_ending_oom *oom = &record->oom;
 
-	if (o->pid)
-		set(s, "oom_asked_by", o->pid);
-	set_name(s, "oom_asked_by_name", o->comm);
-	set_signed(s, "oom_score_adj", r->score_adj);
-	set(s, "oom_uid", r->uid);
-	if (!(r->flags & MT_ENDING_CONTEXT)) {
+	if (oom->pid)
+		set(setting, "oom_asked_by", oom->pid);
+	set_name(setting, "oom_asked_by_name", oom->comm);
+	set_signed(setting, "oom_score_adj", record->score_adj);
+	set(setting, "oom_uid", record->uid);
+	if (!(record->flags & MT_ENDING_CONTEXT)) {
 		if (scene)
-			set_oom_report(s, &scene->report);
+			set_oom_report(setting, &scene->report);
 		return;
 	}
-	if (o->constraint < sizeof(constraints) / sizeof(constraints[0]))
-		set_text(s, "oom_constraint", constraints[o->constraint]);
-	set(s, "oom_badness", (uint64_t)(o->points > 0 ? o->points : 0));
-	set(s, "oom_total", bytes(o->pages));
-	if (o->order >= 0 && o->order < 64)
-		set(s, "oom_asked", bytes(UINT64_C(1) << o->order));
-	if (!o->cgroup)
+	if (oom->constraint < sizeof(constraints) / sizeof(constraints[0]))
+		set_text(setting, "oom_constraint", constraints[oom->constraint]);
+	set(setting, "oom_badness", (uint64_t)(oom->points > 0 ? oom->points : 0));
+	set(setting, "oom_total", bytes(oom->pages));
+	if (oom->order >= 0 && oom->order < 64)
+		set(setting, "oom_asked", bytes(UINT64_C(1) << oom->order));
+	if (!oom->cgroup)
 		return;
 	if (scene && scene->has_limit && scene->of_oom)
-		set_text(s, "oom_cgroup", memcg__path(&scene->limiting));
-	set(s, "oom_cgroup_limit", bytes(o->max));
-	set(s, "oom_cgroup_usage", bytes(o->usage));
-	set(s, "oom_cgroup_swap_limit", bytes(o->swap_max));
-	set(s, "oom_cgroup_swap_usage", bytes(o->swap_usage));
+		set_text(setting, "oom_cgroup", memcg__path(&scene->limiting));
+	set(setting, "oom_cgroup_limit", bytes(oom->max));
+	set(setting, "oom_cgroup_usage", bytes(oom->usage));
+	set(setting, "oom_cgroup_swap_limit", bytes(oom->swap_max));
+	set(setting, "oom_cgroup_swap_usage", bytes(oom->swap_usage));
 }
 
 /* ns: a periodic reading so much later than the signal is better than the counters at the signal */
@@ -469,120 +477,124 @@ static void set_oom(struct setting *s, const struct mt_rec_ending *r, const stru
 /* True if the kernel's counters, read with the signal, are the best figures. They are too old if a
  * blocked signal ended the process long after it was sent. For a victim of the OOM killer they are
  * always best: later readings miss the memory that the OOM killer took from the running process. */
-static bool prefers_kernel(const struct scene *scene, const struct mt_rec_ending *r)
+static bool prefers_kernel(const struct scene *scene, const struct mt_rec_ending *record)
 {
-	return r && r->flags & MT_ENDING_HAS_MEMORY &&
-	       (r->flags & MT_ENDING_VICTIM || !scene ||
-		scene->last.time < r->memory.time + MUCH_LATER);
+	return record && record->flags & MT_ENDING_HAS_MEMORY &&
+	       (record->flags & MT_ENDING_VICTIM || !scene ||
+		scene->last.time < record->memory.time + MUCH_LATER);
 }
 
 /* Sets the facts end_* about memory from the kernel's own counters, or from the last periodic
  * reading; those named end_smaps_* are from smaps. */
-static void set_memory(struct setting *s, const struct scene *scene, const struct mt_rec_ending *r)
+static void set_memory(struct setting *setting, const struct scene *scene,
+		       const struct mt_rec_ending *record)
 {
-	struct scene_memory m = { 0 };
-	bool kernel = prefers_kernel(scene, r);
+	struct scene_memory memory = { 0 };
+	bool kernel = prefers_kernel(scene, record);
 
 	if (kernel)
-		m = (struct scene_memory){ .time = r->memory.time,
-					   .anon = bytes(r->memory.anon),
-					   .file = bytes(r->memory.file),
-					   .shmem = bytes(r->memory.shmem),
-					   .swap = bytes(r->memory.swap),
-					   .virt = bytes(r->memory.virt),
-					   .page_tables = r->memory.page_tables };
+		memory = (struct scene_memory){ .time = record->memory.time,
+						.anon = bytes(record->memory.anon),
+						.file = bytes(record->memory.file),
+						.shmem = bytes(record->memory.shmem),
+						.swap = bytes(record->memory.swap),
+						.virt = bytes(record->memory.virt),
+						.page_tables = record->memory.page_tables };
 	else if (scene)
-		m = scene->last;
-	if (m.time) {
-		set_text(s, "end_memory_from", kernel ? "kernel" : "status");
-		set_time(s, "end_memory_time", m.time);
-		set(s, "end_rss", m.anon + m.file + m.shmem);
-		set(s, "end_rss_anon", m.anon);
-		set(s, "end_rss_file", m.file);
-		set(s, "end_rss_shmem", m.shmem);
-		set(s, "end_swap", m.swap);
-		set(s, "end_vm", m.virt);
-		set(s, "end_page_tables", m.page_tables);
+		memory = scene->last;
+	if (memory.time) {
+		set_text(setting, "end_memory_from", kernel ? "kernel" : "status");
+		set_time(setting, "end_memory_time", memory.time);
+		set(setting, "end_rss", memory.anon + memory.file + memory.shmem);
+		set(setting, "end_rss_anon", memory.anon);
+		set(setting, "end_rss_file", memory.file);
+		set(setting, "end_rss_shmem", memory.shmem);
+		set(setting, "end_swap", memory.swap);
+		set(setting, "end_vm", memory.virt);
+		set(setting, "end_page_tables", memory.page_tables);
 	}
 	if (!scene || !scene->exact.time)
 		return;
-	set_time(s, "end_smaps_time", scene->exact.time);
-	set(s, "end_smaps_rss", scene->exact.rss);
-	set(s, "end_smaps_anon", scene->exact.anon);
-	set(s, "end_smaps_pss", scene->exact.pss);
-	set(s, "end_smaps_private", scene->exact.own);
-	set(s, "end_smaps_swap", scene->exact.swap);
+	set_time(setting, "end_smaps_time", scene->exact.time);
+	set(setting, "end_smaps_rss", scene->exact.rss);
+	set(setting, "end_smaps_anon", scene->exact.anon);
+	set(setting, "end_smaps_pss", scene->exact.pss);
+	set(setting, "end_smaps_private", scene->exact.own);
+	set(setting, "end_smaps_swap", scene->exact.swap);
 }
 
-static void set_cgroup(struct setting *s, const struct scene *scene)
+/* Sets the facts cgroup_*. */
+static void set_cgroup(struct setting *setting, const struct scene *scene)
 {
-	const struct memcg_figures *f = &scene->after;
+	const struct memcg_figures *figures = &scene->after;
 
 	if (!scene->has_after)
 		return;
-	set_text(s, "cgroup_memory",
+	set_text(setting, "cgroup_memory",
 		 memcg__path(scene->has_limit ? &scene->limiting : &scene->cgroup));
-	set_text(s, "cgroup_version", scene->cgroup.v2 ? "2" : "1");
-	set_time(s, "cgroup_time", scene->after_time);
-	set(s, "cgroup_limit", f->limit);
-	set(s, "cgroup_usage", f->usage);
-	set(s, "cgroup_peak", f->peak);
-	set(s, "cgroup_swap_limit", f->swap_limit);
-	set(s, "cgroup_swap_usage", f->swap_usage);
-	set(s, "cgroup_anon", f->anon);
-	set(s, "cgroup_file", f->file);
-	set(s, "cgroup_kernel", f->kernel);
-	set(s, "cgroup_sock", f->sock);
-	set(s, "cgroup_oom_kills", f->oom_kills);
-	if (f->oom_kills != MEMCG_NONE && scene->before.oom_kills != MEMCG_NONE &&
-	    f->oom_kills >= scene->before.oom_kills)
-		set(s, "cgroup_oom_kills_new", f->oom_kills - scene->before.oom_kills);
+	set_text(setting, "cgroup_version", scene->cgroup.v2 ? "2" : "1");
+	set_time(setting, "cgroup_time", scene->after_time);
+	set(setting, "cgroup_limit", figures->limit);
+	set(setting, "cgroup_usage", figures->usage);
+	set(setting, "cgroup_peak", figures->peak);
+	set(setting, "cgroup_swap_limit", figures->swap_limit);
+	set(setting, "cgroup_swap_usage", figures->swap_usage);
+	set(setting, "cgroup_anon", figures->anon);
+	set(setting, "cgroup_file", figures->file);
+	set(setting, "cgroup_kernel", figures->kernel);
+	set(setting, "cgroup_sock", figures->sock);
+	set(setting, "cgroup_oom_kills", figures->oom_kills);
+	if (figures->oom_kills != MEMCG_NONE && scene->before.oom_kills != MEMCG_NONE &&
+	    figures->oom_kills >= scene->before.oom_kills)
+		set(setting, "cgroup_oom_kills_new", figures->oom_kills - scene->before.oom_kills);
 }
 
-static void set_others(struct setting *s, const struct others *o)
+/* Sets the facts end_process*: the processes with the most memory. */
+static void set_others(struct setting *setting, const struct others *others)
 {
 	char key[48];
 
-	if (!o->n)
+	if (!others->n)
 		return;
-	for (size_t i = 0; i < o->n && !s->err; i++) {
+	for (size_t i = 0; i < others->n && !setting->err; i++) {
 		snprintf(key, sizeof(key), "end_process.%zu", i + 1);
-		s->err = facts__setf(s->facts, key, "%d:%" PRIu64 ":%s", (int)o->top[i].pid,
-				     o->top[i].rss, o->top[i].name);
+		setting->err = facts__setf(setting->facts, key, "%d:%" PRIu64 ":%s",
+					   (int)others->top[i].pid, others->top[i].rss,
+					   others->top[i].name);
 	}
-	set_text(s, "end_processes_of", o->of_cgroup ? "cgroup" : "machine");
-	set(s, "end_processes_all", o->all);
-	set_time(s, "end_processes_time", o->time);
+	set_text(setting, "end_processes_of", others->of_cgroup ? "cgroup" : "machine");
+	set(setting, "end_processes_all", others->all);
+	set_time(setting, "end_processes_time", others->time);
 }
 
-static const char *reason_of(const struct mt_rec_ending *r)
+static const char *reason_of(const struct mt_rec_ending *record)
 {
-	if (r->flags & MT_ENDING_VICTIM)
+	if (record->flags & MT_ENDING_VICTIM)
 		return "oom killer";
-	return r->signal ? "signal" : "exit";
+	return record->signal ? "signal" : "exit";
 }
 
-int scene__set_facts(const struct scene *scene, struct facts *f, const struct mt_rec_ending *r,
-		     uint64_t start)
+int scene__set_facts(const struct scene *scene, struct facts *facts,
+		     const struct mt_rec_ending *record, uint64_t start)
 {
-	struct setting s = { .facts = f, .start = start };
+	struct setting setting = { .facts = facts, .start = start };
 
-	if (r) {
-		set_time(&s, "end_time", r->time);
-		set_text(&s, "end_reason", reason_of(r));
-		if (r->signal)
-			set_signal(&s, r);
+	if (record) {
+		set_time(&setting, "end_time", record->time);
+		set_text(&setting, "end_reason", reason_of(record));
+		if (record->signal)
+			set_signal(&setting, record);
 		else
-			set(&s, "end_status", r->status >> 8 & 0xff);
-		if (r->flags & MT_ENDING_VICTIM)
-			set_oom(&s, r, scene);
+			set(&setting, "end_status", record->status >> 8 & 0xff);
+		if (record->flags & MT_ENDING_VICTIM)
+			set_oom(&setting, record, scene);
 	}
-	if (r && !r->status)
-		return s.err; /* a normal end */
-	set_memory(&s, scene, r);
+	if (record && !record->status)
+		return setting.err; /* a normal end */
+	set_memory(&setting, scene, record);
 	if (scene) {
-		set_cgroup(&s, scene);
-		set_others(&s, &scene->others);
+		set_cgroup(&setting, scene);
+		set_others(&setting, &scene->others);
 	}
-	return s.err;
+	return setting.err;
 }

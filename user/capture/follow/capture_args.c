@@ -186,61 +186,62 @@ static void add_text(struct argp_state *state, const char *option, const char **
 	list[(*n)++] = arg;
 }
 
-static void add_pid(struct argp_state *state, struct capture_args *a, const char *arg)
+/* Adds a process of -p, unless it was given already. */
+static void add_pid(struct argp_state *state, struct capture_args *args, const char *arg)
 {
 	pid_t pid = capture_args__parse_pid(state, arg);
 	size_t i;
 
-	for (i = 0; i < a->pick.n_pids; i++) {
-		if (a->pick.pids[i] == pid)
+	for (i = 0; i < args->pick.n_pids; i++) {
+		if (args->pick.pids[i] == pid)
 			return;
 	}
-	if (a->pick.n_pids == PICK_MAX)
+	if (args->pick.n_pids == PICK_MAX)
 		argp_error(state, "--pid: at most %d", PICK_MAX);
-	a->pick.pids[a->pick.n_pids++] = pid;
+	args->pick.pids[args->pick.n_pids++] = pid;
 }
 
-void capture_args__check_pick(struct argp_state *state, const struct pick_args *p)
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *args)
 {
-	const char *where = p->n_containers ? "--container" : "--pod";
+	const char *where = args->n_containers ? "--container" : "--pod";
 
-	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
+	if (!args->n_pids && !args->n_names && !args->n_containers && !args->n_pods && !args->all)
 		argp_error(state,
 			   "no process given; choose it with -p PID, --name PATTERN or --all");
-	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
+	if (args->n_pids && !args->n_names && !args->all && (args->n_containers || args->n_pods))
 		argp_error(state, "-p and %s cannot be combined; %s limits --name or --all", where,
 			   where);
 }
 
 /* A single -p captures that one process; all other choices pick processes. */
-static void check_target(struct argp_state *state, struct capture_args *a)
+static void check_target(struct argp_state *state, struct capture_args *args)
 {
-	const struct pick_args *p = &a->pick;
+	const struct pick_args *pick = &args->pick;
 
-	capture_args__check_pick(state, p);
+	capture_args__check_pick(state, pick);
 	/* --all picks only processes with PyTorch, also with --host. */
-	a->session.wait_for_torch |= p->all;
-	if (a->session.malloc_probes && (pick_args__many(p) || a->children))
+	args->session.wait_for_torch |= pick->all;
+	if (args->session.malloc_probes && (pick_args__many(pick) || args->children))
 		argp_error(state, "--malloc-probes takes one process: give -p PID once, without "
 				  "--children");
-	if (pick_args__many(p))
+	if (pick_args__many(pick))
 		return;
-	a->pid = p->pids[0];
-	a->session.host_alone = !a->children && !a->session.steps;
+	args->pid = pick->pids[0];
+	args->session.host_alone = !args->children && !args->session.steps;
 }
 
 static error_t parse_target(int key, char *arg, struct argp_state *state)
 {
-	struct capture_args *a = state->input;
-	struct pick_args *p = &a->pick;
+	struct capture_args *args = state->input;
+	struct pick_args *p = &args->pick;
 	const char *why;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = a;
+		state->child_inputs[0] = args;
 		break;
 	case 'p':
-		add_pid(state, a, arg);
+		add_pid(state, args, arg);
 		break;
 	case OPT_NAME:
 		add_text(state, "--name", p->names, &p->n_names, arg);
@@ -262,7 +263,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		p->follow = true;
 		break;
 	case ARGP_KEY_END:
-		check_target(state, a);
+		check_target(state, args);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -75,6 +75,7 @@ static void say_waiting(const struct capture_loop *loop, const char *prefix)
 		 text__clean(clean, sizeof(clean), title, strlen(title)));
 }
 
+/* Logs that no process matches. Returns the exit code. */
 static int say_nobody(const struct capture_loop *loop)
 {
 	char title[512], near[768], clean[512];
@@ -172,17 +173,17 @@ static int say_end(const struct capture_loop *loop)
 
 /* True if it is time to search for child processes: at once, after a second, then less and less
  * often. */
-static bool is_search_due(struct capture_remarks *m)
+static bool is_search_due(struct capture_remarks *remarks)
 {
 	uint64_t now = clock__monotonic();
 
-	if (now < m->next_look)
+	if (now < remarks->next_look)
 		return false;
-	if (m->next_look)
-		m->pause = m->pause ? m->pause * 2 : FIRST_PAUSE;
-	if (m->pause > LAST_PAUSE)
-		m->pause = LAST_PAUSE;
-	m->next_look = now + (m->pause ? m->pause : FIRST_PAUSE);
+	if (remarks->next_look)
+		remarks->pause = remarks->pause ? remarks->pause * 2 : FIRST_PAUSE;
+	if (remarks->pause > LAST_PAUSE)
+		remarks->pause = LAST_PAUSE;
+	remarks->next_look = now + (remarks->pause ? remarks->pause : FIRST_PAUSE);
 	return true;
 }
 
@@ -200,16 +201,16 @@ static const char *and_others(size_t n)
  * is a launcher or a router. */
 static void suggest_child(struct capture_loop *loop)
 {
-	struct capture_remarks *m = &loop->remarks;
+	struct capture_remarks *remarks = &loop->remarks;
 	pid_t first;
 	size_t n;
 
-	if (m->suggested || loop->command || loop->args.children || !is_search_due(m))
+	if (remarks->suggested || loop->command || loop->args.children || !is_search_due(remarks))
 		return;
 	n = descendants__with_torch(loop->args.pid, &first, 1);
 	if (!n)
 		return;
-	m->suggested = true;
+	remarks->suggested = true;
 	log_warn("PID %d has no PyTorch, but %zu of the processes that it has started %s: give "
 		 "that PID instead (-p %d%s), or add --children",
 		 (int)loop->args.pid, n, have(n), (int)first, and_others(n));
@@ -218,52 +219,52 @@ static void suggest_child(struct capture_loop *loop)
 /* Warns if picked processes have started others with PyTorch that do not match. */
 static void name_left_out(struct capture_loop *loop)
 {
-	struct capture_remarks *m = &loop->remarks;
+	struct capture_remarks *remarks = &loop->remarks;
 	pid_t parent, first;
 	size_t n;
 
-	if (loop->args.children || !is_search_due(m))
+	if (loop->args.children || !is_search_due(remarks))
 		return;
 	n = tracees__left_out(loop->tracees, &parent, &first);
-	if (n <= m->untraced)
+	if (n <= remarks->untraced)
 		return;
-	if (!m->untraced)
+	if (!remarks->untraced)
 		log_warn("PID %d matches, and %zu of the processes that it has started %s PyTorch "
 			 "and no match (PID %d%s): not recorded; --children follows them",
 			 (int)parent, n, have(n), (int)first, and_others(n));
-	m->untraced = n;
+	remarks->untraced = n;
 }
 
 /* Warns of the first child processes with PyTorch, and sets the fact "children". */
 static void look_for_untraced(struct capture_loop *loop, struct facts *facts)
 {
-	struct capture_remarks *m = &loop->remarks;
+	struct capture_remarks *remarks = &loop->remarks;
 	pid_t pid = loop->args.pid, first;
 	size_t n;
 
-	if (!is_search_due(m))
+	if (!is_search_due(remarks))
 		return;
 	n = descendants__with_torch(pid, &first, 1);
-	if (n <= m->untraced)
+	if (n <= remarks->untraced)
 		return;
-	if (!m->untraced)
+	if (!remarks->untraced)
 		log_warn("%zu of the processes that PID %d has started %s PyTorch in %s (PID "
 			 "%d%s): not traced; --children follows them. Without it, forked children "
 			 "still pay for the probes",
 			 n, (int)pid, have(n), n > 1 ? "them" : "it", (int)first, and_others(n));
-	m->untraced = n;
+	remarks->untraced = n;
 	facts__setf(facts, "children", "%zu", n);
 }
 
 /* Warns once if no event came for a while. now: ns since the attach, as in the functions below. */
-static void warn_silence(struct capture_loop *loop, const struct session *s, uint64_t now)
+static void warn_silence(struct capture_loop *loop, const struct session *session, uint64_t now)
 {
 	const uint64_t silence = loop->command ? SILENCE_STARTED : SILENCE;
 
-	if (loop->remarks.silent || now <= silence || session__events(s))
+	if (loop->remarks.silent || now <= silence || session__events(session))
 		return;
 	loop->remarks.silent = true;
-	if (session__no_torch(s) && session__uses_cuda(s)) {
+	if (session__no_torch(session) && session__uses_cuda(session)) {
 		log_warn("no event for %d s: attached, and waiting for PID %d to take memory from "
 			 "CUDA. What it took before is in the driver's figure",
 			 (int)(silence / 1000000000), (int)loop->args.pid);
@@ -277,10 +278,10 @@ static void warn_silence(struct capture_loop *loop, const struct session *s, uin
 }
 
 /* Warns once if --steps is given and no step has ended. */
-static void warn_no_steps(struct capture_loop *loop, const struct session *s, uint64_t now)
+static void warn_no_steps(struct capture_loop *loop, const struct session *session, uint64_t now)
 {
 	if (!loop->args.session.steps || loop->remarks.stepless || now <= 2 * SILENCE ||
-	    !session__events(s) || session__steps(s))
+	    !session__events(session) || session__steps(session))
 		return;
 	if (loop->args.duration) /* the capture ends anyway */
 		return;
@@ -300,7 +301,8 @@ static void clear_line(void)
 	line_shown = false;
 }
 
-static void draw_line(struct capture_loop *loop, const struct session *s, uint64_t now)
+/* Draws the line of progress on a terminal, every LINE_EVERY. */
+static void draw_line(struct capture_loop *loop, const struct session *session, uint64_t now)
 {
 	char events[32], lost[32], time[24];
 
@@ -310,8 +312,8 @@ static void draw_line(struct capture_loop *loop, const struct session *s, uint64
 	loop->remarks.last_line = now;
 	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ",
 		text__time(time, sizeof(time), now),
-		text__count(events, sizeof(events), session__events(s)),
-		text__count(lost, sizeof(lost), session__lost(s)), session__steps(s));
+		text__count(events, sizeof(events), session__events(session)),
+		text__count(lost, sizeof(lost), session__lost(session)), session__steps(session));
 	fflush(stderr);
 	line_shown = true;
 	log__before_line(clear_line);
@@ -330,31 +332,31 @@ static void call_waiting(struct capture_loop *loop)
 }
 
 /* Logs messages about the one process of the capture. */
-static void update_only(struct capture_loop *loop, struct session *s)
+static void update_only(struct capture_loop *loop, struct session *session)
 {
-	uint64_t now = session__now(s);
+	uint64_t now = session__now(session);
 
-	if (!session__attached(s)) {
+	if (!session__attached(session)) {
 		call_waiting(loop);
 		suggest_child(loop);
 		return;
 	}
 	if (!loop->args.children) {
-		look_for_untraced(loop, session__facts(s));
-		warn_silence(loop, s, now);
+		look_for_untraced(loop, session__facts(session));
+		warn_silence(loop, session, now);
 	}
-	warn_no_steps(loop, s, now);
-	draw_line(loop, s, now);
+	warn_no_steps(loop, session, now);
+	draw_line(loop, session, now);
 }
 
 /* Logs the messages that are due, and redraws the progress line on a terminal. */
 static void update_remarks(struct capture_loop *loop)
 {
-	struct session *s = tracees__only(loop->tracees);
+	struct session *session = tracees__only(loop->tracees);
 	bool busy = tracees__traced(loop->tracees) > 0;
 
-	if (s)
-		update_only(loop, s);
+	if (session)
+		update_only(loop, session);
 	else if (!loop->args.pid)
 		name_left_out(loop);
 	if (loop->remarks.busy && !busy && pick__open_ended(loop->pick) &&
@@ -366,8 +368,8 @@ static void update_remarks(struct capture_loop *loop)
 /* ---- opening and closing ---- */
 
 /* Opens the state that several processes share. A single process has programs of its own, which
- * cost others nothing. Returns 0 or negative with *f. */
-static int open_group(struct capture_loop *loop, struct failure *f)
+ * cost others nothing. Returns 0 or negative with *failure. */
+static int open_group(struct capture_loop *loop, struct failure *failure)
 {
 	const char *why = "out of memory";
 
@@ -379,13 +381,14 @@ static int open_group(struct capture_loop *loop, struct failure *f)
 		loop->group = proc_group__new(
 			loop->hooks ? ending_hooks__processes_fd(loop->hooks) : -1, &why);
 	if (!loop->group)
-		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+		return failure__set(failure, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why,
+				    strerror(errno));
 	return 0;
 }
 
 /* Opens the programs that see how processes end. Call it before open_group(), whose programs remove
- * processes that end. Returns 0 or negative with *f. */
-static int open_endings(struct capture_loop *loop, struct failure *f)
+ * processes that end. Returns 0 or negative with *failure. */
+static int open_endings(struct capture_loop *loop, struct failure *failure)
 {
 	bool inside = loop->command && loop->command->inside;
 	const char *why = "without the kernel, memtrace-bpf does not see how a process ends";
@@ -396,7 +399,7 @@ static int open_endings(struct capture_loop *loop, struct failure *f)
 	errno = ENOTSUP;
 	loop->hooks = inside ? NULL : ending_hooks__new(&why);
 	if (!loop->hooks && loop->endings == LOOP_ENDINGS_NEEDED)
-		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "--on-kill: %s (%s)", why,
+		return failure__set(failure, EXIT_NOT_PERMITTED, -errno, "--on-kill: %s (%s)", why,
 				    strerror(errno));
 	if (!loop->hooks)
 		log_debug("the recording will not say how a process ended: %s (%s)", why,
@@ -407,57 +410,60 @@ static int open_endings(struct capture_loop *loop, struct failure *f)
 	return 0;
 }
 
-static int open_tracees(struct capture_loop *loop, struct failure *f)
+/* Sets up the processes to follow. 0, or negative with *failure. */
+static int open_tracees(struct capture_loop *loop, struct failure *failure)
 {
-	struct tracees_opts o = { .session = loop->args.session,
-				  .only = loop->args.pid,
-				  .children = loop->args.children,
-				  .endings = loop->hooks,
-				  .output = loop->output,
-				  .ctx = loop->ctx };
+	struct tracees_opts opts = { .session = loop->args.session,
+				     .only = loop->args.pid,
+				     .children = loop->args.children,
+				     .endings = loop->hooks,
+				     .output = loop->output,
+				     .ctx = loop->ctx };
 
 	if (loop->args.pid)
 		loop->args.pick = (struct pick_args){ .pids = { loop->args.pid }, .n_pids = 1 };
-	o.pick = loop->pick = pick__new(&loop->args.pick);
-	o.session.group = loop->group;
-	o.session.sets = loop->sets;
-	o.session.started = loop->command;
-	o.session.inside = loop->command ? loop->command->inside : NULL;
+	opts.pick = loop->pick = pick__new(&loop->args.pick);
+	opts.session.group = loop->group;
+	opts.session.sets = loop->sets;
+	opts.session.started = loop->command;
+	opts.session.inside = loop->command ? loop->command->inside : NULL;
 	if (loop->command)
-		o.caps |= CAPS_KILL;
+		opts.caps |= CAPS_KILL;
 	if (loop->writes_later || capture_loop__of_several(loop))
-		o.caps |= CAPS_FILES;
-	o.until = capture_loop__until(loop);
-	loop->tracees = loop->pick ? tracees__new(&o) : NULL;
+		opts.caps |= CAPS_FILES;
+	opts.until = capture_loop__until(loop);
+	loop->tracees = loop->pick ? tracees__new(&opts) : NULL;
 	return loop->tracees ? 0
-			     : failure__set(f, EXIT_FAILED, -errno,
+			     : failure__set(failure, EXIT_FAILED, -errno,
 					    "processes cannot be followed: %s", strerror(errno));
 }
 
-static int open_all(struct capture_loop *loop, struct failure *f)
+/* Opens the hooks of endings, the group and the processes that were given. 0, or negative with
+ * *failure. */
+static int open_all(struct capture_loop *loop, struct failure *failure)
 {
-	const struct pick_args *a = &loop->args.pick;
-	int err = open_endings(loop, f);
+	const struct pick_args *args = &loop->args.pick;
+	int err = open_endings(loop, failure);
 
 	if (err)
 		return err;
-	err = open_group(loop, f);
+	err = open_group(loop, failure);
 	if (err)
 		return err;
-	err = open_tracees(loop, f);
-	for (size_t i = 0; i < a->n_pids && !err; i++)
-		err = tracees__take(loop->tracees, a->pids[i], f);
+	err = open_tracees(loop, failure);
+	for (size_t i = 0; i < args->n_pids && !err; i++)
+		err = tracees__take(loop->tracees, args->pids[i], failure);
 	return err;
 }
 
 int capture_loop__open(struct capture_loop *loop)
 {
-	struct failure f;
+	struct failure failure;
 
-	if (!open_all(loop, &f))
+	if (!open_all(loop, &failure))
 		return EXIT_OK;
-	log_err("%s", f.text);
-	return f.status;
+	log_err("%s", failure.text);
+	return failure.status;
 }
 
 void capture_loop__close(struct capture_loop *loop)
@@ -609,6 +615,7 @@ static void drain(struct capture_loop *loop, struct pollfd *fds)
 	}
 }
 
+/* Begins the output and the first round. Returns EXIT_OK or an exit code, logged. */
 static int begin(struct capture_loop *loop)
 {
 	int status = tracees__begin_output(loop->tracees);

@@ -43,7 +43,7 @@ struct pick {
 /* ---- a process ---- */
 
 /* Reads parent and start. 0, or -ESRCH: no such process, or it is ending. */
-static int read_stat(pid_t pid, struct pick_process *p)
+static int read_stat(pid_t pid, struct pick_process *process)
 {
 	unsigned long long start;
 	char text[1024], *end;
@@ -60,14 +60,14 @@ static int read_stat(pid_t pid, struct pick_process *p)
 		   &state, &parent, &start) != 3 ||
 	    state == 'Z' || state == 'X')
 		return -ESRCH;
-	p->parent = parent;
-	p->started = start * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+	process->parent = parent;
+	process->started = start * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
 	return 0;
 }
 
 /* Reads the users. The owner of /proc/PID does not say them: it is root for processes that are not
  * dumpable. 0 or -ESRCH. */
-static int read_users(pid_t pid, struct pick_process *p)
+static int read_users(pid_t pid, struct pick_process *process)
 {
 	char text[4096];
 	const char *at;
@@ -75,45 +75,45 @@ static int read_users(pid_t pid, struct pick_process *p)
 	if (io__text_of_process(pid, "status", text, sizeof(text)) <= 0)
 		return -ESRCH;
 	at = strstr(text, "\nUid:"); /* the name, which precedes the line, has no newline */
-	return at && sscanf(at, " Uid: %u %u", &p->real_uid, &p->uid) == 2 ? 0 : -ESRCH;
+	return at && sscanf(at, " Uid: %u %u", &process->real_uid, &process->uid) == 2 ? 0 : -ESRCH;
 }
 
 int pick_process__read(pid_t pid, struct pick_process *ret)
 {
-	struct pick_process p = { .pid = pid };
+	struct pick_process process = { .pid = pid };
 	char buf[CMDLINE_MAX];
-	ssize_t n;
+	ssize_t len;
 
-	if (pid <= 0 || read_stat(pid, &p))
+	if (pid <= 0 || read_stat(pid, &process))
 		return -ESRCH;
-	n = io__text_of_process(pid, "cmdline", buf, sizeof(buf));
-	if (n <= 0 || read_users(pid, &p))
+	len = io__text_of_process(pid, "cmdline", buf, sizeof(buf));
+	if (len <= 0 || read_users(pid, &process))
 		return -ESRCH; /* kernel threads have no command line */
-	p.cmdline = malloc((size_t)n + 1);
-	if (!p.cmdline)
+	process.cmdline = malloc((size_t)len + 1);
+	if (!process.cmdline)
 		return -ENOMEM;
-	memcpy(p.cmdline, buf, (size_t)n + 1);
-	p.len = (size_t)n;
-	n = io__text_of_process(pid, "comm", p.comm, sizeof(p.comm));
-	if (n > 0)
-		p.comm[strcspn(p.comm, "\n")] = '\0';
-	cgroup__read(pid, &p.cgroup);
-	*ret = p;
+	memcpy(process.cmdline, buf, (size_t)len + 1);
+	process.len = (size_t)len;
+	len = io__text_of_process(pid, "comm", process.comm, sizeof(process.comm));
+	if (len > 0)
+		process.comm[strcspn(process.comm, "\n")] = '\0';
+	cgroup__read(pid, &process.cgroup);
+	*ret = process;
 	return 0;
 }
 
-void pick_process__free(struct pick_process *p)
+void pick_process__free(struct pick_process *process)
 {
-	free(p->cmdline);
-	p->cmdline = NULL;
+	free(process->cmdline);
+	process->cmdline = NULL;
 }
 
 /* Writes the arguments, joined by spaces. */
-static void join_words(const struct pick_process *p, char *buf, size_t size)
+static void join_words(const struct pick_process *process, char *buf, size_t size)
 {
-	size_t i, len = p->len < size - 1 ? p->len : size - 1;
+	size_t i, len = process->len < size - 1 ? process->len : size - 1;
 
-	memcpy(buf, p->cmdline, len);
+	memcpy(buf, process->cmdline, len);
 	while (len && !buf[len - 1])
 		len--;
 	for (i = 0; i < len; i++)
@@ -144,11 +144,11 @@ static void drop_folders(char *words)
 	memmove(at + 1, part, strlen(part) + 1);
 }
 
-char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
+char *pick_process__title(const struct pick_process *process, char *buf, size_t size)
 {
 	char words[CMDLINE_MAX + 1], *start;
 
-	join_words(p, words, sizeof(words));
+	join_words(process, words, sizeof(words));
 	/* Drops the interpreter's folders first, then the script's. */
 	start = skip_folders(words);
 	if (strlen(start) >= size)
@@ -169,23 +169,23 @@ static char *find_script(char *words)
 	return at && at[1] && at[1] != '-' ? skip_folders(at + 1) : words;
 }
 
-char *pick_process__script(const struct pick_process *p, char *buf, size_t size)
+char *pick_process__script(const struct pick_process *process, char *buf, size_t size)
 {
 	char words[CMDLINE_MAX + 1], *start;
 
-	join_words(p, words, sizeof(words));
+	join_words(process, words, sizeof(words));
 	start = skip_folders(words);
 	if (!strncmp(start, "python", 6))
 		start = find_script(start);
 	return text__clean(buf, size, start, strlen(start));
 }
 
-bool pick_process__is_python(const struct pick_process *p)
+bool pick_process__is_python(const struct pick_process *process)
 {
-	const char *slash = strrchr(p->cmdline, '/');
+	const char *slash = strrchr(process->cmdline, '/');
 
-	return !strncmp(slash ? slash + 1 : p->cmdline, "python", 6) ||
-	       !strncmp(p->comm, "python", 6) || !strncmp(p->comm, "pt_main", 7);
+	return !strncmp(slash ? slash + 1 : process->cmdline, "python", 6) ||
+	       !strncmp(process->comm, "python", 6) || !strncmp(process->comm, "pt_main", 7);
 }
 
 /* ---- choice ---- */
@@ -219,75 +219,75 @@ static pid_t read_parent(pid_t pid)
 
 struct pick *pick__new(const struct pick_args *args)
 {
-	struct pick *p = calloc(1, sizeof(*p));
+	struct pick *pick = calloc(1, sizeof(*pick));
 	pid_t pid;
 
-	if (!p)
+	if (!pick)
 		return NULL;
-	p->args = *args;
-	for (; p->n_names < args->n_names; p->n_names++) {
-		if (regcomp(&p->names[p->n_names], args->names[p->n_names],
+	pick->args = *args;
+	for (; pick->n_names < args->n_names; pick->n_names++) {
+		if (regcomp(&pick->names[pick->n_names], args->names[pick->n_names],
 			    REG_EXTENDED | REG_NOSUB)) {
-			pick__free(p);
+			pick__free(pick);
 			return NULL;
 		}
 	}
-	for (pid = getppid(); pid > 1 && p->n_ancestors < ANCESTORS_MAX; pid = read_parent(pid))
-		p->ancestor[p->n_ancestors++] = pid;
-	if (stat("/proc/self/exe", &p->exe))
-		memset(&p->exe, 0, sizeof(p->exe));
-	return p;
+	for (pid = getppid(); pid > 1 && pick->n_ancestors < ANCESTORS_MAX; pid = read_parent(pid))
+		pick->ancestor[pick->n_ancestors++] = pid;
+	if (stat("/proc/self/exe", &pick->exe))
+		memset(&pick->exe, 0, sizeof(pick->exe));
+	return pick;
 }
 
-void pick__free(struct pick *p)
+void pick__free(struct pick *pick)
 {
 	size_t i;
 
-	if (!p)
+	if (!pick)
 		return;
-	for (i = 0; i < p->n_names; i++)
-		regfree(&p->names[i]);
-	for (i = 0; i < p->n_places; i++)
-		pick_process__free(&p->place[i].was);
-	free(p->place);
-	free(p);
+	for (i = 0; i < pick->n_names; i++)
+		regfree(&pick->names[i]);
+	for (i = 0; i < pick->n_places; i++)
+		pick_process__free(&pick->place[i].was);
+	free(pick->place);
+	free(pick);
 }
 
 /* True for this program, another memtrace-bpf, and sudo. */
-static bool is_ours(const struct pick *p, const struct pick_process *q)
+static bool is_ours(const struct pick *pick, const struct pick_process *process)
 {
 	char name[48];
 	struct stat st;
 
-	if (q->pid == getpid() || !strcmp(q->comm, "sudo"))
+	if (process->pid == getpid() || !strcmp(process->comm, "sudo"))
 		return true;
-	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
-	return p->exe.st_ino && !stat(name, &st) && st.st_ino == p->exe.st_ino &&
-	       st.st_dev == p->exe.st_dev;
+	snprintf(name, sizeof(name), "/proc/%d/exe", (int)process->pid);
+	return pick->exe.st_ino && !stat(name, &st) && st.st_ino == pick->exe.st_ino &&
+	       st.st_dev == pick->exe.st_dev;
 }
 
 /* True if the process has started this one, directly or through others. */
-static bool has_started_us(const struct pick *p, pid_t pid)
+static bool has_started_us(const struct pick *pick, pid_t pid)
 {
 	size_t i;
 
-	for (i = 0; i < p->n_ancestors && p->ancestor[i] != pid; i++)
+	for (i = 0; i < pick->n_ancestors && pick->ancestor[i] != pid; i++)
 		;
-	return i < p->n_ancestors;
+	return i < pick->n_ancestors;
 }
 
 /* True if --name matches the command line or the name of the process. */
-static bool has_name(struct pick *p, const struct pick_process *q)
+static bool has_name(struct pick *pick, const struct pick_process *process)
 {
 	char words[CMDLINE_MAX + 1];
 	size_t i;
 
-	if (!p->n_names)
+	if (!pick->n_names)
 		return false;
-	join_words(q, words, sizeof(words));
-	for (i = 0; i < p->n_names; i++) {
-		if (!regexec(&p->names[i], words, 0, NULL, 0) ||
-		    !regexec(&p->names[i], q->comm, 0, NULL, 0))
+	join_words(process, words, sizeof(words));
+	for (i = 0; i < pick->n_names; i++) {
+		if (!regexec(&pick->names[i], words, 0, NULL, 0) ||
+		    !regexec(&pick->names[i], process->comm, 0, NULL, 0))
 			return true;
 	}
 	return false;
@@ -299,23 +299,24 @@ static bool has_prefix(const char *text, const char *with)
 }
 
 /* True if the process is in a given container or pod, or if none was given. */
-static bool is_there(const struct pick *p, const struct pick_process *q)
+static bool is_there(const struct pick *pick, const struct pick_process *process)
 {
-	struct container_names n = { 0 };
+	struct container_names names = { 0 };
 	size_t i;
 
-	if (!p->args.n_containers && !p->args.n_pods)
+	if (!pick->args.n_containers && !pick->args.n_pods)
 		return true;
-	if (!q->cgroup.container[0] && !q->cgroup.name[0] && !q->cgroup.pod[0])
+	if (!process->cgroup.container[0] && !process->cgroup.name[0] && !process->cgroup.pod[0])
 		return false;
-	container__names(q->pid, &q->cgroup, "", &n);
-	for (i = 0; i < p->args.n_containers; i++) {
-		if (has_prefix(q->cgroup.container, p->args.containers[i]) ||
-		    !strcmp(n.name, p->args.containers[i]))
+	container__names(process->pid, &process->cgroup, "", &names);
+	for (i = 0; i < pick->args.n_containers; i++) {
+		if (has_prefix(process->cgroup.container, pick->args.containers[i]) ||
+		    !strcmp(names.name, pick->args.containers[i]))
 			return true;
 	}
-	for (i = 0; i < p->args.n_pods; i++) {
-		if (has_prefix(q->cgroup.pod, p->args.pods[i]) || !strcmp(n.pod, p->args.pods[i]))
+	for (i = 0; i < pick->args.n_pods; i++) {
+		if (has_prefix(process->cgroup.pod, pick->args.pods[i]) ||
+		    !strcmp(names.pod, pick->args.pods[i]))
 			return true;
 	}
 	return false;
@@ -330,23 +331,24 @@ static bool is_same_program(const struct pick_process *a, const struct pick_proc
 
 /* True if the process takes the place of an ended one (--follow). Workers of the ended one may look
  * alike, but have started before its end. */
-static bool takes_place(const struct pick *p, const struct pick_process *q)
+static bool takes_place(const struct pick *pick, const struct pick_process *process)
 {
 	size_t i;
 
-	for (i = 0; i < p->n_places; i++) {
-		const struct pick_place *at = &p->place[i];
+	for (i = 0; i < pick->n_places; i++) {
+		const struct pick_place *at = &pick->place[i];
 
-		if (!at->holder && q->started + TICK >= at->since && is_same_program(&at->was, q))
+		if (!at->holder && process->started + TICK >= at->since &&
+		    is_same_program(&at->was, process))
 			return true;
 	}
 	return false;
 }
 
-static bool has_pid(const struct pick *p, pid_t pid)
+static bool has_pid(const struct pick *pick, pid_t pid)
 {
-	for (size_t i = 0; i < p->args.n_pids; i++) {
-		if (p->args.pids[i] == pid)
+	for (size_t i = 0; i < pick->args.n_pids; i++) {
+		if (pick->args.pids[i] == pid)
 			return true;
 	}
 	return false;
@@ -357,80 +359,82 @@ bool pick__is_given(const struct pick *p, const struct pick_process *q)
 	return has_pid(p, q->pid) || takes_place(p, q);
 }
 
-enum pick_is pick__is(struct pick *p, const struct pick_process *q)
+enum pick_is pick__is(struct pick *pick, const struct pick_process *process)
 {
-	const struct pick_args *a = &p->args;
+	const struct pick_args *args = &pick->args;
 
-	if (has_pid(p, q->pid))
+	if (has_pid(pick, process->pid))
 		return PICK_YES;
-	if (is_ours(p, q))
+	if (is_ours(pick, process))
 		return PICK_NO;
-	if (takes_place(p, q))
+	if (takes_place(pick, process))
 		return PICK_YES;
-	if (!a->all && !a->n_names && !a->n_containers && !a->n_pods)
+	if (!args->all && !args->n_names && !args->n_containers && !args->n_pods)
 		return PICK_NO;
-	if (a->n_names && !has_name(p, q))
+	if (args->n_names && !has_name(pick, process))
 		return PICK_NO;
-	if (!is_there(p, q))
+	if (!is_there(pick, process))
 		return PICK_NO;
-	if (!a->n_names)
+	if (!args->n_names)
 		return PICK_IF_TORCH;
 	/* --name often matches the shell or the launcher that has started memtrace-bpf. */
-	return has_started_us(p, q->pid) && !descendants__has_torch(q->pid) ? PICK_NO : PICK_YES;
+	return has_started_us(pick, process->pid) && !descendants__has_torch(process->pid)
+		       ? PICK_NO
+		       : PICK_YES;
 }
 
 /* ---- places ---- */
 
 /* The place that the process holds, or a free one that it can take. NULL: none. */
-static struct pick_place *find_place(struct pick *p, const struct pick_process *q)
+static struct pick_place *find_place(struct pick *pick, const struct pick_process *process)
 {
 	size_t i;
 
-	for (i = 0; i < p->n_places; i++) {
-		if ((!p->place[i].holder || p->place[i].holder == q->pid) &&
-		    is_same_program(&p->place[i].was, q))
-			return &p->place[i];
+	for (i = 0; i < pick->n_places; i++) {
+		if ((!pick->place[i].holder || pick->place[i].holder == process->pid) &&
+		    is_same_program(&pick->place[i].was, process))
+			return &pick->place[i];
 	}
 	return NULL;
 }
 
-int pick__remember(struct pick *p, const struct pick_process *q)
+int pick__remember(struct pick *pick, const struct pick_process *process)
 {
-	struct pick_place *at = find_place(p, q), *grown;
+	struct pick_place *at = find_place(pick, process), *grown;
 
-	if (!p->args.follow || !p->args.n_pids)
+	if (!pick->args.follow || !pick->args.n_pids)
 		return 0;
 	if (at) {
-		at->holder = q->pid;
+		at->holder = process->pid;
 		return 0;
 	}
-	grown = realloc(p->place, (p->n_places + 1) * sizeof(*grown));
+	grown = realloc(pick->place, (pick->n_places + 1) * sizeof(*grown));
 	if (!grown)
 		return -ENOMEM;
-	p->place = grown;
-	at = &p->place[p->n_places];
-	*at = (struct pick_place){ .was = *q, .holder = q->pid };
-	at->was.cmdline = malloc(q->len + 1);
+	pick->place = grown;
+	at = &pick->place[pick->n_places];
+	*at = (struct pick_place){ .was = *process, .holder = process->pid };
+	at->was.cmdline = malloc(process->len + 1);
 	if (!at->was.cmdline)
 		return -ENOMEM;
-	memcpy(at->was.cmdline, q->cmdline, q->len + 1);
-	p->n_places++;
+	memcpy(at->was.cmdline, process->cmdline, process->len + 1);
+	pick->n_places++;
 	return 0;
 }
 
-void pick__ended(struct pick *p, pid_t pid, uint64_t when)
+void pick__ended(struct pick *pick, pid_t pid, uint64_t when)
 {
 	size_t i;
 
-	for (i = 0; i < p->args.n_pids; i++) {
-		if (p->args.pids[i] == pid)
-			p->args.pids[i] = 0; /* the PID may be given to another process */
+	for (i = 0; i < pick->args.n_pids; i++) {
+		if (pick->args.pids[i] == pid)
+			pick->args.pids[i] = 0; /* the PID may be given to another process */
 	}
-	for (i = 0; i < p->n_places; i++) {
-		if (p->place[i].holder == pid) {
-			p->place[i].holder = 0;
-			p->place[i].since = when + clock__read(CLOCK_BOOTTIME) -
-					    clock__read(CLOCK_MONOTONIC);
+	for (i = 0; i < pick->n_places; i++) {
+		if (pick->place[i].holder == pid) {
+			pick->place[i].holder = 0;
+			pick->place[i].since = when + clock__read(CLOCK_BOOTTIME) -
+					       clock__read(CLOCK_MONOTONIC);
 		}
 	}
 }
@@ -445,10 +449,10 @@ bool pick__needs_torch(const struct pick *p)
 	return !p->args.n_names && !p->args.n_pids;
 }
 
-bool pick__only_pids(const struct pick *p)
+bool pick__only_pids(const struct pick *pick)
 {
-	return p->args.n_pids && !p->args.n_names && !p->args.all && !p->args.n_containers &&
-	       !p->args.n_pods;
+	return pick->args.n_pids && !pick->args.n_names && !pick->args.all &&
+	       !pick->args.n_containers && !pick->args.n_pods;
 }
 
 /* Appends formatted text; cuts it at size. */
@@ -463,30 +467,30 @@ __attribute__((format(printf, 3, 4))) static void append(char *buf, size_t size,
 	va_end(ap);
 }
 
-char *pick__title(const struct pick *p, char *buf, size_t size)
+char *pick__title(const struct pick *pick, char *buf, size_t size)
 {
-	const struct pick_args *a = &p->args;
+	const struct pick_args *args = &pick->args;
 	size_t i;
 
 	buf[0] = '\0';
-	if (pick__only_pids(p) && !pick__open_ended(p)) {
-		append(buf, size, "%s", a->n_pids > 1 ? "PIDs " : "PID ");
-		for (i = 0; i < a->n_pids; i++)
-			append(buf, size, "%s%d", i ? ", " : "", (int)a->pids[i]);
+	if (pick__only_pids(pick) && !pick__open_ended(pick)) {
+		append(buf, size, "%s", args->n_pids > 1 ? "PIDs " : "PID ");
+		for (i = 0; i < args->n_pids; i++)
+			append(buf, size, "%s%d", i ? ", " : "", (int)args->pids[i]);
 		return buf;
 	}
-	if (pick__only_pids(p)) {
+	if (pick__only_pids(pick)) {
 		append(buf, size, "process with the same command line, user and container");
 		return buf;
 	}
 	append(buf, size, "process");
-	for (i = 0; i < a->n_names; i++)
-		append(buf, size, "%s'%s'", i ? " or " : " that matches ", a->names[i]);
-	if (!a->n_names)
+	for (i = 0; i < args->n_names; i++)
+		append(buf, size, "%s'%s'", i ? " or " : " that matches ", args->names[i]);
+	if (!args->n_names)
 		append(buf, size, " with PyTorch");
-	for (i = 0; i < a->n_containers; i++)
-		append(buf, size, "%s%s", i ? ", " : " in container ", a->containers[i]);
-	for (i = 0; i < a->n_pods; i++)
-		append(buf, size, "%s%s", i ? ", " : " in pod ", a->pods[i]);
+	for (i = 0; i < args->n_containers; i++)
+		append(buf, size, "%s%s", i ? ", " : " in container ", args->containers[i]);
+	for (i = 0; i < args->n_pods; i++)
+		append(buf, size, "%s%s", i ? ", " : " in pod ", args->pods[i]);
 	return buf;
 }

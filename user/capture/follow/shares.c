@@ -12,59 +12,60 @@
 
 #include "base/array.h"
 
-size_t shares__count(const struct place *v, size_t n, const struct owner *owner)
+size_t shares__count(const struct place *places, size_t n, const struct owner *owner)
 {
 	size_t count = 0;
 
 	for (size_t i = 0; i < n; i++)
-		count += v[i].owner == owner;
+		count += places[i].owner == owner;
 	return count;
 }
 
 /* Sets the number of each owner's places of this rank; rank NULL: of all ranks. */
-static void count_places(const struct place *v, size_t n, const unsigned *rank)
+static void count_places(const struct place *places, size_t n, const unsigned *rank)
 {
 	for (size_t i = 0; i < n; i++)
-		v[i].owner->places = 0;
+		places[i].owner->places = 0;
 	for (size_t i = 0; i < n; i++)
-		v[i].owner->places += !rank || v[i].rank == *rank;
+		places[i].owner->places += !rank || places[i].rank == *rank;
 }
 
-struct owner *shares__largest(const struct place *v, size_t n)
+struct owner *shares__largest(const struct place *places, size_t n)
 {
 	struct owner *largest = NULL;
 
-	count_places(v, n, NULL);
+	count_places(places, n, NULL);
 	for (size_t i = 0; i < n; i++)
-		if (!largest || v[i].owner->places > largest->places)
-			largest = v[i].owner;
+		if (!largest || places[i].owner->places > largest->places)
+			largest = places[i].owner;
 	return largest;
 }
 
 /* Tries the ranks from the lowest on. Chooses the owner with the most places, and of these the
  * youngest. */
-size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank)
+size_t shares__choose(const struct place *places, size_t n, const struct owner *owner,
+		      unsigned rank)
 {
 	size_t found = SHARES_NONE;
 
-	for (unsigned r = 0; r <= rank && found == SHARES_NONE; r++) {
+	for (unsigned rank_now = 0; rank_now <= rank && found == SHARES_NONE; rank_now++) {
 		/* places that an owner must have to lose one */
-		size_t at_least = r < rank ? 0 : 1;
+		size_t at_least = rank_now < rank ? 0 : 1;
 
-		count_places(v, n, &r);
-		for (size_t i = 0; i < n && r == rank; i++)
-			if (v[i].owner == owner) { /* the newcomer counts, too */
+		count_places(places, n, &rank_now);
+		for (size_t i = 0; i < n && rank_now == rank; i++)
+			if (places[i].owner == owner) { /* the newcomer counts, too */
 				at_least = owner->places + 1;
 				break;
 			}
 		for (size_t i = 0; i < n; i++) {
-			const struct place *place = &v[i];
+			const struct place *place = &places[i];
 
 			/* Equally many places: only a younger place of the same owner is better. */
-			if (place->rank != r || place->owner->places < at_least ||
+			if (place->rank != rank_now || place->owner->places < at_least ||
 			    (place->owner->places == at_least &&
-			     (found == SHARES_NONE || place->owner != v[found].owner ||
-			      place->came < v[found].came)))
+			     (found == SHARES_NONE || place->owner != places[found].owner ||
+			      place->came < places[found].came)))
 				continue;
 			found = i;
 			at_least = place->owner->places;
@@ -91,22 +92,23 @@ static bool find_slice_user(const char *path, unsigned *uid)
 }
 
 /* Finds the outermost container of a path, since a container may make control groups that look like
- * others. *ret: c with that container, or c. */
-static void find_outermost(const struct cgroup *c, struct cgroup *ret)
+ * others. *ret: cgroup with that container, or cgroup. */
+static void find_outermost(const struct cgroup *cgroup, struct cgroup *ret)
 {
 	char line[CGROUP_PATH_MAX + 8];
-	const char *end = c->path;
-	int n;
+	const char *end = cgroup->path;
+	int len;
 
-	*ret = *c;
+	*ret = *cgroup;
 	while (*end) {
 		end += strcspn(end + 1, "/:") + 1;
-		n = snprintf(line, sizeof(line), "0::%.*s\n", (int)(end - c->path), c->path);
-		cgroup__parse(line, (size_t)n, ret);
+		len = snprintf(line, sizeof(line), "0::%.*s\n", (int)(end - cgroup->path),
+			       cgroup->path);
+		cgroup__parse(line, (size_t)len, ret);
 		if (*ret->container || *ret->name)
 			return;
 	}
-	*ret = *c;
+	*ret = *cgroup;
 }
 
 /* Opens the user namespace directly below ours that holds the process. A descriptor, or -1: the
@@ -155,49 +157,50 @@ static bool name_namespace_owner(pid_t pid, char *buf, size_t size)
 }
 
 /* Writes the owner's name: see owners__of(). */
-static void name_owner(const struct pick_process *p, char *buf, size_t size)
+static void name_owner(const struct pick_process *process, char *buf, size_t size)
 {
-	struct cgroup c;
+	struct cgroup cgroup;
 	unsigned user;
 
 	*buf = '\0';
-	find_outermost(&p->cgroup, &c);
-	if ((*c.container || *c.name) && find_slice_user(p->cgroup.path, &user))
+	find_outermost(&process->cgroup, &cgroup);
+	if ((*cgroup.container || *cgroup.name) && find_slice_user(process->cgroup.path, &user))
 		snprintf(buf, size, "user %u", user);
-	else if (*c.container || *c.name)
-		snprintf(buf, size, "container %s", *c.container ? c.container : c.name);
-	else if (!name_namespace_owner(p->pid, buf, size))
-		snprintf(buf, size, "user %u", p->real_uid);
+	else if (*cgroup.container || *cgroup.name)
+		snprintf(buf, size, "container %s",
+			 *cgroup.container ? cgroup.container : cgroup.name);
+	else if (!name_namespace_owner(process->pid, buf, size))
+		snprintf(buf, size, "user %u", process->real_uid);
 }
 
-struct owner *owners__named(struct owners *o, const char *name)
+struct owner *owners__named(struct owners *owners, const char *name)
 {
 	struct owner *owner = NULL;
 
-	for (size_t i = 0; i < o->n; i++) {
-		if (o->v[i]->uses && !strcmp(o->v[i]->name, name))
-			return owner__share(o->v[i]);
-		owner = o->v[i]->uses ? owner : o->v[i];
+	for (size_t i = 0; i < owners->n; i++) {
+		if (owners->v[i]->uses && !strcmp(owners->v[i]->name, name))
+			return owner__share(owners->v[i]);
+		owner = owners->v[i]->uses ? owner : owners->v[i];
 	}
 	if (!owner) {
-		if (array__grow(&o->v, &o->cap, o->n + 1, sizeof(*o->v)))
+		if (array__grow(&owners->v, &owners->cap, owners->n + 1, sizeof(*owners->v)))
 			return NULL;
 		owner = calloc(1, sizeof(*owner));
 		if (!owner)
 			return NULL;
-		o->v[o->n++] = owner;
+		owners->v[owners->n++] = owner;
 	}
 	*owner = (struct owner){ .uses = 1 };
 	snprintf(owner->name, sizeof(owner->name), "%s", name);
 	return owner;
 }
 
-struct owner *owners__of(struct owners *o, const struct pick_process *p)
+struct owner *owners__of(struct owners *owners, const struct pick_process *process)
 {
 	char name[OWNER_NAME];
 
-	name_owner(p, name, sizeof(name));
-	return owners__named(o, name);
+	name_owner(process, name, sizeof(name));
+	return owners__named(owners, name);
 }
 
 struct owner *owner__share(struct owner *w)
@@ -213,10 +216,10 @@ void owner__drop(struct owner *w)
 		w->uses--;
 }
 
-void owners__free(struct owners *o)
+void owners__free(struct owners *owners)
 {
-	for (size_t i = 0; i < o->n; i++)
-		free(o->v[i]);
-	free(o->v);
-	*o = (struct owners){ 0 };
+	for (size_t i = 0; i < owners->n; i++)
+		free(owners->v[i]);
+	free(owners->v);
+	*owners = (struct owners){ 0 };
 }

@@ -74,22 +74,22 @@ struct helper {
 /* The helper: answers for each PID whether the process has PyTorch. */
 static int run_helper(void *ctx)
 {
-	const struct helper *h = ctx;
-	struct answer a;
+	const struct helper *helper = ctx;
+	struct answer answer;
 	pid_t pid;
 
-	if (subprocess__close_others(&h->link, 1))
+	if (subprocess__close_others(&helper->link, 1))
 		return 1;
-	while (recv(h->link, &pid, sizeof(pid), 0) == sizeof(pid)) {
-		a = (struct answer){ pid, h->s->look(pid) };
-		if (send(h->link, &a, sizeof(a), MSG_NOSIGNAL) != sizeof(a))
+	while (recv(helper->link, &pid, sizeof(pid), 0) == sizeof(pid)) {
+		answer = (struct answer){ pid, helper->s->look(pid) };
+		if (send(helper->link, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer))
 			break;
 	}
 	return 0;
 }
 
 /* Starts the helper. 0 or -errno. */
-static int start_helper(struct torch_scan *s)
+static int start_helper(struct torch_scan *scan)
 {
 	int fds[2], err;
 
@@ -98,164 +98,168 @@ static int start_helper(struct torch_scan *s)
 	err = subprocess__start(
 		&(struct subprocess_opts){
 			.main = run_helper,
-			.ctx = &(struct helper){ s, fds[1] },
+			.ctx = &(struct helper){ scan, fds[1] },
 			/* A helper that cannot be ended must not hold our output open. */
 			.err = 0,
 			.keep_all_fds = true, /* help() closes them */
 			.group = SUBPROCESS_OWN_GROUP,
 			.death_signal = SIGKILL,
 		},
-		&s->helper);
+		&scan->helper);
 	close(fds[1]);
 	if (err)
 		close(fds[0]);
 	else
-		s->link = fds[0];
+		scan->link = fds[0];
 	return err;
 }
 
 /* Collects helpers that have ended. Returns how many that were lost for this owner have not; owner
  * NULL: for all. */
-static size_t count_lost(struct torch_scan *s, const struct owner *owner)
+static size_t count_lost(struct torch_scan *scan, const struct owner *owner)
 {
 	size_t n = 0;
 	int status;
 
 	for (size_t i = 0; i < LOST; i++) {
-		struct lost *l = &s->lost[i];
+		struct lost *lost = &scan->lost[i];
 
-		if (!l->process.pid)
+		if (!lost->process.pid)
 			continue;
-		if (subprocess__ended(&l->process, &status)) {
-			owner__drop(l->owner);
-			*l = (struct lost){ 0 };
+		if (subprocess__ended(&lost->process, &status)) {
+			owner__drop(lost->owner);
+			*lost = (struct lost){ 0 };
 		} else {
-			n += !owner || l->owner == owner;
+			n += !owner || lost->owner == owner;
 		}
 	}
 	return n;
 }
 
 /* Kills the helper without waiting for its end. */
-static void abandon_helper(struct torch_scan *s, struct owner *owner)
+static void abandon_helper(struct torch_scan *scan, struct owner *owner)
 {
-	subprocess__signal(&s->helper, SIGKILL);
+	subprocess__signal(&scan->helper, SIGKILL);
 	for (size_t i = 0; i < LOST; i++) {
-		if (s->lost[i].process.pid)
+		if (scan->lost[i].process.pid)
 			continue;
-		s->lost[i] = (struct lost){ s->helper, owner__share(owner) };
+		scan->lost[i] = (struct lost){ scan->helper, owner__share(owner) };
 		break;
 	}
-	s->helper = (struct subprocess){ 0 };
-	close(s->link);
-	s->link = -1;
+	scan->helper = (struct subprocess){ 0 };
+	close(scan->link);
+	scan->link = -1;
 }
 
 /* ---- a question ---- */
 
 /* Waits for the helper's answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
-static int await_answer(struct torch_scan *s, pid_t pid, bool *has_torch)
+static int await_answer(struct torch_scan *scan, pid_t pid, bool *has_torch)
 {
 	uint64_t begun = clock__monotonic(), blocked = 0;
-	struct pollfd p = { .fd = s->link, .events = POLLIN };
-	struct answer a;
+	struct pollfd readable = { .fd = scan->link, .events = POLLIN };
+	struct answer answer;
 
-	while (poll(&p, 1, CHECK_EVERY) <= 0) {
+	while (poll(&readable, 1, CHECK_EVERY) <= 0) {
 		/* Computing does not count: another process may take the CPU. */
-		if (!subprocess__computes(&s->helper))
+		if (!subprocess__computes(&scan->helper))
 			blocked += CHECK_EVERY * UINT64_C(1000000);
 		if (blocked >= BLOCKED_MOST || clock__monotonic() - begun >= ANSWER_MOST)
 			return -ETIMEDOUT;
 	}
-	if (recv(s->link, &a, sizeof(a), MSG_DONTWAIT) != sizeof(a) || a.pid != pid)
+	if (recv(scan->link, &answer, sizeof(answer), MSG_DONTWAIT) != sizeof(answer) ||
+	    answer.pid != pid)
 		return -EPIPE;
-	*has_torch = a.has_torch;
+	*has_torch = answer.has_torch;
 	return 0;
 }
 
-static struct held *find_held(struct torch_scan *s, const struct pick_process *q)
+/* NULL: the process is not left out. */
+static struct held *find_held(struct torch_scan *scan, const struct pick_process *process)
 {
 	for (size_t i = 0; i < HELD; i++)
-		if (s->held[i].pid == q->pid && s->held[i].started == q->started)
-			return &s->held[i];
+		if (scan->held[i].pid == process->pid && scan->held[i].started == process->started)
+			return &scan->held[i];
 	return NULL;
 }
 
 /* Leaves the process out for a while, twice as long each time. Logs that once for each owner. */
-static void leave_out(struct torch_scan *s, const struct pick_process *q, struct owner *owner)
+static void leave_out(struct torch_scan *scan, const struct pick_process *process,
+		      struct owner *owner)
 {
-	struct held *h = find_held(s, q);
+	struct held *held = find_held(scan, process);
 	uint64_t pause = HELD_FOR;
 
-	if (!h) {
-		h = &s->held[s->next_held++ % HELD];
-		owner__drop(h->owner);
-		*h = (struct held){ .pid = q->pid,
-				    .started = q->started,
-				    .owner = owner__share(owner) };
+	if (!held) {
+		held = &scan->held[scan->next_held++ % HELD];
+		owner__drop(held->owner);
+		*held = (struct held){ .pid = process->pid,
+				       .started = process->started,
+				       .owner = owner__share(owner) };
 	}
-	for (unsigned i = 0; i < h->times && pause < HELD_MOST; i++)
+	for (unsigned i = 0; i < held->times && pause < HELD_MOST; i++)
 		pause *= 2;
-	h->until = clock__monotonic() + (pause < HELD_MOST ? pause : HELD_MOST);
-	h->times++;
+	held->until = clock__monotonic() + (pause < HELD_MOST ? pause : HELD_MOST);
+	held->times++;
 	if (!owner->said)
 		log_warn("PID %d (%s) is left out for now: the files that it has mapped do not "
 			 "answer; "
 			 "look at its file systems, or give the PID with -p",
-			 (int)q->pid, owner->name);
+			 (int)process->pid, owner->name);
 	owner->said = true;
 }
 
 /* The time that an owner has spent in this scan, to be updated. NULL: no memory. */
-static uint64_t *get_spent(struct torch_scan *s, struct owner *owner)
+static uint64_t *get_spent(struct torch_scan *scan, struct owner *owner)
 {
-	for (size_t i = 0; i < s->n_spent; i++)
-		if (s->spent[i].owner == owner)
-			return &s->spent[i].ns;
-	if (array__grow(&s->spent, &s->cap_spent, s->n_spent + 1, sizeof(*s->spent)))
+	for (size_t i = 0; i < scan->n_spent; i++)
+		if (scan->spent[i].owner == owner)
+			return &scan->spent[i].ns;
+	if (array__grow(&scan->spent, &scan->cap_spent, scan->n_spent + 1, sizeof(*scan->spent)))
 		return NULL;
-	s->spent[s->n_spent] = (struct spent){ .owner = owner__share(owner) };
-	return &s->spent[s->n_spent++].ns;
+	scan->spent[scan->n_spent] = (struct spent){ .owner = owner__share(owner) };
+	return &scan->spent[scan->n_spent++].ns;
 }
 
-static int ask_helper(struct torch_scan *s, pid_t pid, bool *has_torch)
+/* Asks whether a process has PyTorch. Returns as await_answer(). */
+static int ask_helper(struct torch_scan *scan, pid_t pid, bool *has_torch)
 {
-	int err = s->link < 0 ? start_helper(s) : 0;
+	int err = scan->link < 0 ? start_helper(scan) : 0;
 
 	if (err)
 		return err;
-	if (send(s->link, &pid, sizeof(pid), MSG_NOSIGNAL) != sizeof(pid))
+	if (send(scan->link, &pid, sizeof(pid), MSG_NOSIGNAL) != sizeof(pid))
 		return -EPIPE;
-	return await_answer(s, pid, has_torch);
+	return await_answer(scan, pid, has_torch);
 }
 
 /* Asks the helper. If it fails, ends the helper and leaves the process out. */
-static enum torch_scan_is ask_and_note(struct torch_scan *s, const struct pick_process *q,
+static enum torch_scan_is ask_and_note(struct torch_scan *scan, const struct pick_process *process,
 				       struct owner *owner)
 {
 	bool has_torch = false;
-	int err = ask_helper(s, q->pid, &has_torch);
+	int err = ask_helper(scan, process->pid, &has_torch);
 
 	if (!err)
 		return has_torch ? TORCH_YES : TORCH_NO;
 	if (err == -ETIMEDOUT)
-		leave_out(s, q, owner);
-	if (s->link >= 0)
-		abandon_helper(s, owner);
+		leave_out(scan, process, owner);
+	if (scan->link >= 0)
+		abandon_helper(scan, owner);
 	return TORCH_LATER;
 }
 
-enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q)
+enum torch_scan_is torch_scan__ask(struct torch_scan *scan, const struct pick_process *process)
 {
-	struct owner *owner = owners__of(&s->owners, q);
-	uint64_t *owner_ns = owner ? get_spent(s, owner) : NULL;
+	struct owner *owner = owners__of(&scan->owners, process);
+	uint64_t *owner_ns = owner ? get_spent(scan, owner) : NULL;
 	uint64_t begun = clock__monotonic();
-	const struct held *held = find_held(s, q);
+	const struct held *held = find_held(scan, process);
 	enum torch_scan_is answer = TORCH_LATER;
 
 	if (owner_ns && *owner_ns < OWNER_MOST && !(held && begun < held->until) &&
-	    count_lost(s, owner) < LOST_OF_OWNER && count_lost(s, NULL) < LOST) {
-		answer = ask_and_note(s, q, owner);
+	    count_lost(scan, owner) < LOST_OF_OWNER && count_lost(scan, NULL) < LOST) {
+		answer = ask_and_note(scan, process, owner);
 		*owner_ns += clock__monotonic() - begun;
 	}
 	owner__drop(owner);
@@ -264,34 +268,34 @@ enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_proce
 
 struct torch_scan *torch_scan__new(bool (*look)(pid_t pid))
 {
-	struct torch_scan *s = calloc(1, sizeof(*s));
+	struct torch_scan *scan = calloc(1, sizeof(*scan));
 
-	if (!s)
+	if (!scan)
 		return NULL;
-	s->look = look;
-	s->link = -1;
-	return s;
+	scan->look = look;
+	scan->link = -1;
+	return scan;
 }
 
-void torch_scan__begin(struct torch_scan *s)
+void torch_scan__begin(struct torch_scan *scan)
 {
-	for (size_t i = 0; i < s->n_spent; i++)
-		owner__drop(s->spent[i].owner);
-	s->n_spent = 0;
+	for (size_t i = 0; i < scan->n_spent; i++)
+		owner__drop(scan->spent[i].owner);
+	scan->n_spent = 0;
 }
 
-void torch_scan__free(struct torch_scan *s)
+void torch_scan__free(struct torch_scan *scan)
 {
-	if (!s)
+	if (!scan)
 		return;
-	torch_scan__begin(s);
-	if (s->link >= 0)
-		close(s->link);
-	subprocess__kill(&s->helper); /* ends at once, because the helper waits for a question */
+	torch_scan__begin(scan);
+	if (scan->link >= 0)
+		close(scan->link);
+	subprocess__kill(&scan->helper); /* ends at once, because the helper waits for a question */
 	for (size_t i = 0; i < LOST; i++)
-		if (s->lost[i].process.pid)
-			close(s->lost[i].process.pidfd);
-	free(s->spent);
-	owners__free(&s->owners);
-	free(s);
+		if (scan->lost[i].process.pid)
+			close(scan->lost[i].process.pidfd);
+	free(scan->spent);
+	owners__free(&scan->owners);
+	free(scan);
 }

@@ -137,188 +137,188 @@ static inline struct proc_group *get_group(const struct tracees *r)
 /* ---- the table of processes ---- */
 
 /* The running process with this PID, or NULL. */
-static struct tracee *find_tracee(const struct tracees *r, pid_t pid)
+static struct tracee *find_tracee(const struct tracees *tracees, pid_t pid)
 {
 	size_t i;
 
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->end_reported)
-			return r->at[i];
+	for (i = 0; i < tracees->top; i++) {
+		if (tracees->at[i] && tracees->at[i]->pid == pid && !tracees->at[i]->end_reported)
+			return tracees->at[i];
 	}
 	return NULL;
 }
 
 /* Adds a process with this number, or 0. Takes over the owner, which may be NULL for lack of
  * memory. NULL: no room, and the number is free again. */
-static struct tracee *add_tracee(struct tracees *r, pid_t pid, pid_t parent, uint32_t number,
+static struct tracee *add_tracee(struct tracees *tracees, pid_t pid, pid_t parent, uint32_t number,
 				 struct owner *owner)
 {
-	struct tracee *p = NULL;
+	struct tracee *tracee = NULL;
 	size_t slot;
 
-	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
+	for (slot = 0; slot < TRACEES_MAX && tracees->at[slot]; slot++)
 		;
 	if (slot < TRACEES_MAX && owner)
-		p = calloc(1, sizeof(*p));
-	if (!p) {
-		if (get_group(r))
-			proc_group__forget(get_group(r), pid, number);
+		tracee = calloc(1, sizeof(*tracee));
+	if (!tracee) {
+		if (get_group(tracees))
+			proc_group__forget(get_group(tracees), pid, number);
 		if (number)
-			proc_group__free_number(get_group(r), number);
+			proc_group__free_number(get_group(tracees), number);
 		owner__drop(owner);
 		return NULL;
 	}
-	p->all = r;
-	p->pid = pid;
-	p->parent = parent;
-	p->owner = owner;
-	p->came = ++r->came;
-	p->number = number;
-	p->state = WATCHED;
-	p->times = 1;
-	p->slot = slot;
-	r->at[slot] = p;
-	if (slot >= r->top)
-		r->top = slot + 1;
+	tracee->all = tracees;
+	tracee->pid = pid;
+	tracee->parent = parent;
+	tracee->owner = owner;
+	tracee->came = ++tracees->came;
+	tracee->number = number;
+	tracee->state = WATCHED;
+	tracee->times = 1;
+	tracee->slot = slot;
+	tracees->at[slot] = tracee;
+	if (slot >= tracees->top)
+		tracees->top = slot + 1;
 	if (number)
-		r->numbered[number % MT_MEMBERS] = p;
-	return p;
+		tracees->numbered[number % MT_MEMBERS] = tracee;
+	return tracee;
 }
 
 /* Takes over the number that the process's session may have got. */
-static void take_over_number(struct tracee *p)
+static void take_over_number(struct tracee *tracee)
 {
-	uint32_t number = session__number(p->session);
+	uint32_t number = session__number(tracee->session);
 
-	if (number == p->number)
+	if (number == tracee->number)
 		return;
-	p->number = number;
-	p->lacks_number = false;
-	p->all->numbered[number % MT_MEMBERS] = p;
+	tracee->number = number;
+	tracee->lacks_number = false;
+	tracee->all->numbered[number % MT_MEMBERS] = tracee;
 }
 
 /* Takes the process's number away; it is free again once the rings are drained. */
-static void retire_number(struct tracee *p)
+static void retire_number(struct tracee *tracee)
 {
-	struct tracees *r = p->all;
+	struct tracees *tracees = tracee->all;
 
-	if (!p->number)
+	if (!tracee->number)
 		return;
-	proc_group__give_back(get_group(r), p->pid, p->number);
-	r->numbered[p->number] = NULL;
-	r->retired[r->n_retired++] = p->number;
-	p->number = 0;
+	proc_group__give_back(get_group(tracees), tracee->pid, tracee->number);
+	tracees->numbered[tracee->number] = NULL;
+	tracees->retired[tracees->n_retired++] = tracee->number;
+	tracee->number = 0;
 }
 
 static void read_group_records(void *tracees);
 
 /* Registers the sets of programs that sessions have added. */
-static void register_sets(struct tracees *r)
+static void register_sets(struct tracees *tracees)
 {
-	struct probes_sets *sets = r->opts.session.sets;
+	struct probes_sets *sets = tracees->opts.session.sets;
 	struct epoll_event ev = { .events = EPOLLIN };
 	size_t i;
 
 	for (i = 0; sets && i < sets->n; i++) {
-		probes__on_unknown(sets->set[i], read_group_records, r);
-		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
+		probes__on_unknown(sets->set[i], read_group_records, tracees);
+		epoll_ctl(tracees->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
 	}
 }
 
 /* The process waits for no number any longer. */
-static void forget_heir(struct tracee *p)
+static void forget_heir(struct tracee *tracee)
 {
 	for (size_t i = 1; i < MT_MEMBERS; i++)
-		if (p->all->heir[i] == p)
-			p->all->heir[i] = NULL;
+		if (tracee->all->heir[i] == tracee)
+			tracee->all->heir[i] = NULL;
 }
 
 /* ---- which processes ---- */
 
 /* True for programs that may import PyTorch. Scans find PyTorch in all others. */
-static bool looks_like_python(const struct pick_process *q)
+static bool looks_like_python(const struct pick_process *process)
 {
 	char name[48], exe[PATH_MAX], *base;
 	ssize_t n;
 
-	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
+	snprintf(name, sizeof(name), "/proc/%d/exe", (int)process->pid);
 	n = readlink(name, exe, sizeof(exe) - 1);
 	exe[n > 0 ? n : 0] = '\0';
 	base = basename(exe);
 	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) ||
-	       !strncmp(q->comm, "python", 6);
+	       !strncmp(process->comm, "python", 6);
 }
 
 /* Asks the helper process whether a process has PyTorch. */
-static enum torch_scan_is has_torch(struct tracees *r, const struct pick_process *q)
+static enum torch_scan_is has_torch(struct tracees *tracees, const struct pick_process *process)
 {
-	r->torch = r->torch ?: torch_scan__new(descendants__has_torch);
-	return r->torch ? torch_scan__ask(r->torch, q) : TORCH_NO;
+	tracees->torch = tracees->torch ?: torch_scan__new(descendants__has_torch);
+	return tracees->torch ? torch_scan__ask(tracees->torch, process) : TORCH_NO;
 }
 
 /* True if the capture wants the process. *later: not known yet. */
-static bool is_picked(struct tracees *r, const struct pick_process *q, bool *later)
+static bool is_picked(struct tracees *tracees, const struct pick_process *process, bool *later)
 {
-	enum pick_is choice = pick__is(r->opts.pick, q);
+	enum pick_is choice = pick__is(tracees->opts.pick, process);
 	enum torch_scan_is torch;
 
 	*later = false;
-	if (choice != PICK_IF_TORCH || looks_like_python(q))
+	if (choice != PICK_IF_TORCH || looks_like_python(process))
 		return choice != PICK_NO;
-	torch = has_torch(r, q);
+	torch = has_torch(tracees, process);
 	*later = torch == TORCH_LATER;
 	return torch == TORCH_YES;
 }
 
 /* The owner of a process, with a reference. NULL: out of memory. */
-static struct owner *owner_of(struct tracees *r, pid_t pid)
+static struct owner *owner_of(struct tracees *tracees, pid_t pid)
 {
-	struct pick_process q;
+	struct pick_process process;
 	struct owner *ret;
 
-	if (pick_process__read(pid, &q))
-		return owners__named(&r->owners, "a user that is not known");
-	ret = owners__of(&r->owners, &q);
-	pick_process__free(&q);
+	if (pick_process__read(pid, &process))
+		return owners__named(&tracees->owners, "a user that is not known");
+	ret = owners__of(&tracees->owners, &process);
+	pick_process__free(&process);
 	return ret;
 }
 
 /* Finds the owner again: the process may have changed its user before an exec. */
-static void renew_owner(struct tracee *p)
+static void renew_owner(struct tracee *tracee)
 {
-	struct owner *owner = owner_of(p->all, p->pid);
+	struct owner *owner = owner_of(tracee->all, tracee->pid);
 
 	if (!owner)
 		return;
-	owner__drop(p->owner);
-	p->owner = owner;
+	owner__drop(tracee->owner);
+	tracee->owner = owner;
 }
 
 /* True if a process stays in the capture, after a fork by a process of the capture or after an
  * exec. Without a group an exec ends the capture. */
-static bool stays_in(struct tracees *r, pid_t pid)
+static bool stays_in(struct tracees *tracees, pid_t pid)
 {
-	struct pick_process q;
+	struct pick_process process;
 	bool ret, later;
 
-	if (r->opts.children || !get_group(r))
-		return r->opts.children;
-	if (pick_process__read(pid, &q))
+	if (tracees->opts.children || !get_group(tracees))
+		return tracees->opts.children;
+	if (pick_process__read(pid, &process))
 		return true; /* it has ended, and its record follows */
-	ret = is_picked(r, &q, &later);
-	pick_process__free(&q);
+	ret = is_picked(tracees, &process, &later);
+	pick_process__free(&process);
 	return ret;
 }
 
 /* Remembers a traced process for --follow. */
-static void remember_tracee(const struct tracee *p)
+static void remember_tracee(const struct tracee *tracee)
 {
-	struct pick_process q;
+	struct pick_process process;
 
-	if (!p->picked || pick_process__read(p->pid, &q))
+	if (!tracee->picked || pick_process__read(tracee->pid, &process))
 		return;
-	pick__remember(p->all->opts.pick, &q);
-	pick_process__free(&q);
+	pick__remember(tracee->all->opts.pick, &process);
+	pick_process__free(&process);
 }
 
 /* ---- beginning and end ---- */
@@ -336,55 +336,55 @@ static void remember_tracee(const struct tracee *p)
 static bool same_program(pid_t a, pid_t b)
 {
 	char path[48], exe[2][PATH_MAX];
-	ssize_t n[2];
+	ssize_t len[2];
 
 	for (int i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "/proc/%d/exe", (int)(i ? b : a));
-		n[i] = readlink(path, exe[i], sizeof(exe[i]));
+		len[i] = readlink(path, exe[i], sizeof(exe[i]));
 	}
-	return n[0] > 0 && n[0] == n[1] && !memcmp(exe[0], exe[1], (size_t)n[0]);
+	return len[0] > 0 && len[0] == len[1] && !memcmp(exe[0], exe[1], (size_t)len[0]);
 }
 
 /* True if the parent belongs to the program: it is in the capture, or has the same interpreter and
  * session. Shells, terminals and supervisors do not belong to it. */
-static bool belongs(const struct tracees *r, const struct pick_process *child,
+static bool belongs(const struct tracees *tracees, const struct pick_process *child,
 		    const struct pick_process *parent)
 {
-	return find_tracee(r, parent->pid) ||
+	return find_tracee(tracees, parent->pid) ||
 	       (getsid(parent->pid) == getsid(child->pid) && getsid(child->pid) > 0 &&
 		same_program(parent->pid, child->pid));
 }
 
-static void put_process(struct json *j, const struct pick_process *q)
+static void put_process(struct json *j, const struct pick_process *process)
 {
 	char title[TITLE];
 
 	json__open_object(j, NULL);
-	json__uint(j, "pid", (uint64_t)q->pid);
-	json__uint(j, "started", q->started);
-	json__string(j, "title", pick_process__title(q, title, sizeof(title)));
+	json__uint(j, "pid", (uint64_t)process->pid);
+	json__uint(j, "started", process->started);
+	json__string(j, "title", pick_process__title(process, title, sizeof(title)));
 	json__close_object(j);
 }
 
 /* Writes the ancestors, nearest first. Returns their number. */
-static size_t put_ancestors(struct json *j, const struct tracee *p)
+static size_t put_ancestors(struct json *json, const struct tracee *tracee)
 {
 	struct pick_process child, parent;
 	size_t n = 0;
 
-	if (pick_process__read(p->pid, &child))
+	if (pick_process__read(tracee->pid, &child))
 		return 0;
 	/* After the parent's end, /proc has another one. */
-	if (p->is_child && p->parent > 0)
-		child.parent = p->parent;
+	if (tracee->is_child && tracee->parent > 0)
+		child.parent = tracee->parent;
 	while (n < ANCESTORS_MAX && child.parent > 1 &&
 	       !pick_process__read(child.parent, &parent)) {
 		/* If it is younger than its child, it got the PID of the parent, which has ended. */
-		if (parent.started > child.started || !belongs(p->all, &child, &parent)) {
+		if (parent.started > child.started || !belongs(tracee->all, &child, &parent)) {
 			pick_process__free(&parent);
 			break;
 		}
-		put_process(j, &parent);
+		put_process(json, &parent);
 		n++;
 		pick_process__free(&child);
 		child = parent;
@@ -394,22 +394,22 @@ static size_t put_ancestors(struct json *j, const struct tracee *p)
 }
 
 /* Sets the fact about the processes that started this one. */
-static void set_ancestors(const struct tracee *p)
+static void set_ancestors(const struct tracee *tracee)
 {
 	char *text = NULL;
 	size_t size, n = 0;
 	FILE *out = open_memstream(&text, &size);
-	struct json *j = out ? json__new(out, false) : NULL;
+	struct json *json = out ? json__new(out, false) : NULL;
 
-	if (j) {
-		json__open_array(j, NULL);
-		n = put_ancestors(j, p);
-		json__close_array(j);
+	if (json) {
+		json__open_array(json, NULL);
+		n = put_ancestors(json, tracee);
+		json__close_array(json);
 	}
-	json__free(j);
+	json__free(json);
 	if (out && !fclose(out) && n) {
 		text[strcspn(text, "\n")] = '\0';
-		facts__set(session__facts(p->session), "ancestors", text);
+		facts__set(session__facts(tracee->session), "ancestors", text);
 	}
 	free(text);
 }
@@ -417,39 +417,39 @@ static void set_ancestors(const struct tracee *p)
 /* ---- how traced processes end, and their memory at that moment ---- */
 
 /* A signal will end the process: reads its memory at once. */
-static void on_signal(void *ctx, const struct mt_rec_ending *r)
+static void on_signal(void *ctx, const struct mt_rec_ending *record)
 {
-	struct tracee *p = find_tracee(ctx, (pid_t)r->pid);
+	struct tracee *tracee = find_tracee(ctx, (pid_t)record->pid);
 
-	if (p && p->scene)
-		scene__read(p->scene, r);
+	if (tracee && tracee->scene)
+		scene__read(tracee->scene, record);
 }
 
 /* Takes what the kernel reports about ends, and reads the memory of processes that end now. */
-static void read_endings(struct tracees *r)
+static void read_endings(struct tracees *tracees)
 {
-	if (r->opts.endings)
-		ending_hooks__consume(r->opts.endings, on_signal, r);
+	if (tracees->opts.endings)
+		ending_hooks__consume(tracees->opts.endings, on_signal, tracees);
 }
 
 /* Makes the kernel report how the process ends. Call it before the attach, which the process may
  * not survive. */
-static void follow_ending(struct tracee *p)
+static void follow_ending(struct tracee *tracee)
 {
-	const struct tracees_opts *o = &p->all->opts;
+	const struct tracees_opts *o = &tracee->all->opts;
 	int err;
 
 	/* A group's programs know the process already. */
-	err = !o->endings || o->session.group ? 0 : ending_hooks__follow(o->endings, p->pid);
+	err = !o->endings || o->session.group ? 0 : ending_hooks__follow(o->endings, tracee->pid);
 	if (err)
-		log_warn("PID %d: the recording will not say how it ended: %s", (int)p->pid,
+		log_warn("PID %d: the recording will not say how it ended: %s", (int)tracee->pid,
 			 strerror(-err));
 }
 
 /* Sets the facts about the end of a process that has ended. */
-static void set_ending_facts(struct tracee *p)
+static void set_ending_facts(struct tracee *tracee)
 {
-	const struct tracees_opts *o = &p->all->opts;
+	const struct tracees_opts *o = &tracee->all->opts;
 	struct oom_report report;
 	struct mt_rec_ending r;
 	uint64_t start;
@@ -458,75 +458,78 @@ static void set_ending_facts(struct tracee *p)
 
 	if (!o->endings)
 		return;
-	read_endings(p->all);
-	/* p->since would be too late: from Linux 6.16 on, a process keeps its memory for a moment
-	 * after the record of its end, so that an attach after the record may succeed. */
-	known = ending_hooks__take(o->endings, p->pid, p->followed ? p->followed : p->since, &r);
+	read_endings(tracee->all);
+	/* tracee->since would be too late: from Linux 6.16 on, a process keeps its memory for a
+	 * moment after the record of its end, so that an attach after the record may succeed. */
+	known = ending_hooks__take(o->endings, tracee->pid,
+				   tracee->followed ? tracee->followed : tracee->since, &r);
 	/* Unless the process ended well, read the memory of its cgroup and of other processes. */
-	if (p->scene && (!known || r.status))
-		scene__read(p->scene, known ? &r : NULL);
-	if (!p->scene)
+	if (tracee->scene && (!known || r.status))
+		scene__read(tracee->scene, known ? &r : NULL);
+	if (!tracee->scene)
 		return;
 	if (known && r.flags & MT_ENDING_VICTIM &&
-	    ending_hooks__oom_report(o->endings, p->pid, &report))
-		scene__take_report(p->scene, &report);
-	start = session__start(p->session) ?: p->followed;
-	err = scene__set_facts(p->scene, session__facts(p->session), known ? &r : NULL, start);
+	    ending_hooks__oom_report(o->endings, tracee->pid, &report))
+		scene__take_report(tracee->scene, &report);
+	start = session__start(tracee->session) ?: tracee->followed;
+	err = scene__set_facts(tracee->scene, session__facts(tracee->session), known ? &r : NULL,
+			       start);
 	if (err)
-		log_debug("PID %d: facts about its end: %s", (int)p->pid, strerror(-err));
+		log_debug("PID %d: facts about its end: %s", (int)tracee->pid, strerror(-err));
 }
 
 /* Queues a record of a forked process. */
 static int queue_early(void *tracee, const void *rec, size_t len)
 {
-	const struct mt_hdr *h = rec;
+	const struct mt_hdr *header = rec;
 	struct tracee *p = tracee;
 
-	p->has_events = p->has_events || h->type != MT_REC_CODE_GONE;
+	p->has_events = p->has_events || header->type != MT_REC_CODE_GONE;
 	return queue__push_early(&p->early, rec, len, QUEUE_EARLY);
 }
 
 /* Drops the records of a forked process, and what they need. */
-static void drop_early(struct tracee *p)
+static void drop_early(struct tracee *tracee)
 {
-	if (p->early_from) {
-		probes__feed(p->early_from, p->number, NULL, NULL);
-		probes__reset_counters(p->early_from, p->number);
-		probes__free(p->early_from);
+	if (tracee->early_from) {
+		probes__feed(tracee->early_from, tracee->number, NULL, NULL);
+		probes__reset_counters(tracee->early_from, tracee->number);
+		probes__free(tracee->early_from);
 	}
-	p->early_from = NULL;
-	p->forked_by = NULL;
-	free(p->early.buf);
-	p->early = (struct queue){ 0 };
-	p->has_events = false;
+	tracee->early_from = NULL;
+	tracee->forked_by = NULL;
+	free(tracee->early.buf);
+	tracee->early = (struct queue){ 0 };
+	tracee->has_events = false;
 }
 
 /* Drops the queues that refer to a session before it is freed. Counts processes that lose records
  * by this. */
-static void orphan_forked_by(struct tracees *r, const struct session *s)
+static void orphan_forked_by(struct tracees *tracees, const struct session *session)
 {
 	size_t i;
 
-	for (i = 0; i < r->top && s; i++) {
-		if (!r->at[i] || r->at[i]->forked_by != s)
+	for (i = 0; i < tracees->top && session; i++) {
+		if (!tracees->at[i] || tracees->at[i]->forked_by != session)
 			continue;
-		r->unrecorded += r->at[i]->has_events;
-		drop_early(r->at[i]);
-		r->at[i]->state = WATCHED;
+		tracees->unrecorded += tracees->at[i]->has_events;
+		drop_early(tracees->at[i]);
+		tracees->at[i]->state = WATCHED;
 	}
 }
 
 static void open_forked(struct tracee *p);
 
 /* Opens the sessions of all processes that this session's process has forked. */
-static void open_all_forked_by(struct tracees *r, const struct session *s)
+static void open_all_forked_by(struct tracees *tracees, const struct session *session)
 {
 	size_t i;
 
-	for (i = 0; i < r->top; i++) {
-		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
+	for (i = 0; i < tracees->top; i++) {
+		if (!tracees->at[i] || tracees->at[i]->state != FORKED ||
+		    tracees->at[i]->forked_by != session)
 			continue;
-		open_forked(r->at[i]);
+		open_forked(tracees->at[i]);
 		/* open_forked() drains the ring, and may add a process at any index. So begin
 		 * again. */
 		i = (size_t)-1;
@@ -534,165 +537,171 @@ static void open_all_forked_by(struct tracees *r, const struct session *s)
 }
 
 /* Keeps the exit code of the first failure. */
-static void keep_status(struct tracees *r, int status)
+static void keep_status(struct tracees *tracees, int status)
 {
-	if (!r->status)
-		r->status = status;
+	if (!tracees->status)
+		tracees->status = status;
 }
 
-static void say_stopped(const struct tracee *p, const char *reason, int err)
+/* Logs the end of a recording. reason: "target exited", "exec", "signal" or a bound of the
+ * capture. */
+static void say_stopped(const struct tracee *tracee, const char *reason, int err)
 {
-	const struct session *s = p->session;
+	const struct session *session = tracee->session;
 
 	log_event(LOG_DEBUG, "stopped",
-		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("reason", reason),
-			     LOG_UINT("events", session__events(s)),
-			     LOG_UINT("lost", session__lost(s)),
-			     LOG_UINT("steps", session__steps(s)), LOG_INT("error", err)),
-		  "PID %d: stopped: %s", (int)p->pid, err ? strerror(-err) : reason);
+		  LOG_FIELDS(LOG_INT("target", tracee->pid), LOG_STRING("reason", reason),
+			     LOG_UINT("events", session__events(session)),
+			     LOG_UINT("lost", session__lost(session)),
+			     LOG_UINT("steps", session__steps(session)), LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)tracee->pid, err ? strerror(-err) : reason);
 	/* `run` logs the end of its command. */
-	if (err || p != p->all->only || p->all->opts.session.started)
+	if (err || tracee != tracee->all->only || tracee->all->opts.session.started)
 		return;
 	if (!strcmp(reason, "target exited"))
-		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", p->pid)),
-			  "PID %d has ended", (int)p->pid);
-	else if (!strcmp(reason, "exec") && !get_group(p->all))
-		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", p->pid)),
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", tracee->pid)),
+			  "PID %d has ended", (int)tracee->pid);
+	else if (!strcmp(reason, "exec") && !get_group(tracee->all))
+		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", tracee->pid)),
 			  "PID %d runs another program now (exec): attach again to trace that",
-			  (int)p->pid);
+			  (int)tracee->pid);
 }
 
 /* Says how the process of opts.only ended that was waited for, if it did not end well. */
-static void say_ended_early(const struct tracee *p)
+static void say_ended_early(const struct tracee *tracee)
 {
 	char text[512];
 
-	ending__text(text, sizeof(text), session__facts(p->session));
-	if (p == p->all->only && !p->all->opts.session.started && *text)
-		log_warn("PID %d: %s", (int)p->pid, text);
+	ending__text(text, sizeof(text), session__facts(tracee->session));
+	if (tracee == tracee->all->only && !tracee->all->opts.session.started && *text)
+		log_warn("PID %d: %s", (int)tracee->pid, text);
 }
 
 /* Ends the session and the output; the process stays. reason and err: as in session__finish() and
  * end(). */
-static void finish_tracee(struct tracee *p, const char *reason, int err)
+static void finish_tracee(struct tracee *tracee, const char *reason, int err)
 {
 	bool ended = !strcmp(reason, "target exited");
 	int ret;
 
-	if (p->state == WAITING && ended) {
-		set_ending_facts(p);
-		say_ended_early(p);
+	if (tracee->state == WAITING && ended) {
+		set_ending_facts(tracee);
+		say_ended_early(tracee);
 	}
-	if (p->state == TRACED) {
-		open_all_forked_by(p->all, p->session);
+	if (tracee->state == TRACED) {
+		open_all_forked_by(tracee->all, tracee->session);
 		if (ended)
-			set_ending_facts(p);
-		ret = session__finish(p->session, p->sink, reason);
+			set_ending_facts(tracee);
+		ret = session__finish(tracee->session, tracee->sink, reason);
 		/* The last drain may have brought more of them. */
-		open_all_forked_by(p->all, p->session);
+		open_all_forked_by(tracee->all, tracee->session);
 		err = err ? err : ret;
-		say_stopped(p, reason, err);
-		p->all->traced--;
+		say_stopped(tracee, reason, err);
+		tracee->all->traced--;
 	}
-	if (p->output)
-		keep_status(p->all, p->all->opts.output->end(p->output, reason, err));
-	p->state = WATCHED;
-	orphan_forked_by(p->all, p->session);
-	session__free(p->session);
-	scene__free(p->scene);
-	p->session = NULL;
-	p->scene = NULL;
-	p->output = NULL;
-	drop_early(p);
-	retire_number(p);
+	if (tracee->output)
+		keep_status(tracee->all,
+			    tracee->all->opts.output->end(tracee->output, reason, err));
+	tracee->state = WATCHED;
+	orphan_forked_by(tracee->all, tracee->session);
+	session__free(tracee->session);
+	scene__free(tracee->scene);
+	tracee->session = NULL;
+	tracee->scene = NULL;
+	tracee->output = NULL;
+	drop_early(tracee);
+	retire_number(tracee);
 }
 
 /* Ends, removes and frees the process. */
-static void remove_tracee(struct tracee *p, const char *reason)
+static void remove_tracee(struct tracee *tracee, const char *reason)
 {
-	struct tracees *r = p->all;
+	struct tracees *tracees = tracee->all;
 
-	finish_tracee(p, reason, 0);
-	if (p->ended)
-		pick__ended(r->opts.pick, p->pid, p->end);
-	forget_heir(p);
-	if (get_group(r) && !p->end_reported) /* otherwise the PID may belong to another process */
-		proc_group__forget(get_group(r), p->pid, p->number);
-	r->at[p->slot] = NULL;
-	while (r->top && !r->at[r->top - 1])
-		r->top--;
-	if (r->only == p)
-		r->only = NULL;
-	owner__drop(p->owner);
-	free(p);
+	finish_tracee(tracee, reason, 0);
+	if (tracee->ended)
+		pick__ended(tracees->opts.pick, tracee->pid, tracee->end);
+	forget_heir(tracee);
+	if (get_group(tracees) &&
+	    !tracee->end_reported) /* otherwise the PID may belong to another process */
+		proc_group__forget(get_group(tracees), tracee->pid, tracee->number);
+	tracees->at[tracee->slot] = NULL;
+	while (tracees->top && !tracees->at[tracees->top - 1])
+		tracees->top--;
+	if (tracees->only == tracee)
+		tracees->only = NULL;
+	owner__drop(tracee->owner);
+	free(tracee);
 }
 
 /* Begins the output of a process. Returns 0 or an exit code, logged. */
-static int begin_output(struct tracee *p)
+static int begin_output(struct tracee *tracee)
 {
-	const struct tracees_opts *o = &p->all->opts;
+	const struct tracees_opts *o = &tracee->all->opts;
 
-	p->output = o->output->begin(o->ctx, p->session, p->pid, p->times++, &p->sink);
-	return p->output ? EXIT_OK : EXIT_FAILED;
+	tracee->output = o->output->begin(o->ctx, tracee->session, tracee->pid, tracee->times++,
+					  &tracee->sink);
+	return tracee->output ? EXIT_OK : EXIT_FAILED;
 }
 
 /* Begins to trace an attached or forked process. False: its output failed. */
-static bool begin_tracing(struct tracee *p)
+static bool begin_tracing(struct tracee *tracee)
 {
-	struct tracees *r = p->all;
+	struct tracees *tracees = tracee->all;
 	int status;
 
-	if (p->is_child)
-		session__set_parent(p->session, p->parent);
-	session__set_process(p->session);
-	set_ancestors(p);
-	remember_tracee(p);
-	status = p->output ? EXIT_OK : begin_output(p);
-	if (!status && r->opts.output->attached)
-		status = r->opts.output->attached(p->output);
+	if (tracee->is_child)
+		session__set_parent(tracee->session, tracee->parent);
+	session__set_process(tracee->session);
+	set_ancestors(tracee);
+	remember_tracee(tracee);
+	status = tracee->output ? EXIT_OK : begin_output(tracee);
+	if (!status && tracees->opts.output->attached)
+		status = tracees->opts.output->attached(tracee->output);
 	if (status) {
-		keep_status(r, status);
-		finish_tracee(p, "signal", 0);
-		p->state = OVER;
+		keep_status(tracees, status);
+		finish_tracee(tracee, "signal", 0);
+		tracee->state = OVER;
 		return false;
 	}
-	p->state = TRACED;
-	if (r->opts.endings && !p->scene)
-		p->scene = scene__new(p->pid);
-	if (pick__open_ended(r->opts.pick)) {
-		probes__free(r->kept);
-		r->kept = probes__share_set(session__probes(p->session));
+	tracee->state = TRACED;
+	if (tracees->opts.endings && !tracee->scene)
+		tracee->scene = scene__new(tracee->pid);
+	if (pick__open_ended(tracees->opts.pick)) {
+		probes__free(tracees->kept);
+		tracees->kept = probes__share_set(session__probes(tracee->session));
 	}
-	r->traced++;
-	r->ever++;
-	if (!r->begin)
-		r->begin = clock__kernel();
+	tracees->traced++;
+	tracees->ever++;
+	if (!tracees->begin)
+		tracees->begin = clock__kernel();
 	return true;
 }
 
 /* Opens the session of a forked process, which begins to be traced. */
-static void open_forked(struct tracee *p)
+static void open_forked(struct tracee *tracee)
 {
-	struct session *by = p->forked_by;
-	struct failure f;
+	struct session *by = tracee->forked_by;
+	struct failure failure;
 
-	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early,
-					 &f);
-	if (!p->session) {
-		log_warn("%s", f.text);
-		finish_tracee(p, "", 0);
+	tracee->session = session__new_forked(by, tracee->pid, tracee->number, tracee->forked,
+					      tracee->diverged, &tracee->early, &failure);
+	if (!tracee->session) {
+		log_warn("%s", failure.text);
+		finish_tracee(tracee, "", 0);
 		return;
 	}
-	probes__free(p->early_from);
-	p->early_from = NULL;
-	p->forked_by = NULL;
-	if (begin_tracing(p))
+	probes__free(tracee->early_from);
+	tracee->early_from = NULL;
+	tracee->forked_by = NULL;
+	if (begin_tracing(tracee))
 		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
-				     LOG_BOOL("forked", true)),
-			  "following PID %d, forked by PID %d%s", (int)p->pid, (int)p->parent,
-			  p->lacks_probes ? "; PyTorch may have allocated before" : "");
-	p->lacks_probes = false;
+			  LOG_FIELDS(LOG_INT("target", tracee->pid),
+				     LOG_INT("parent", tracee->parent), LOG_BOOL("forked", true)),
+			  "following PID %d, forked by PID %d%s", (int)tracee->pid,
+			  (int)tracee->parent,
+			  tracee->lacks_probes ? "; PyTorch may have allocated before" : "");
+	tracee->lacks_probes = false;
 }
 
 /* ---- shares of places and numbers ---- */
@@ -715,43 +724,51 @@ struct table {
 	size_t n;
 };
 
-static void add_to_table(struct table *t, struct tracee *p, unsigned rank)
+static void add_to_table(struct table *table, struct tracee *tracee, unsigned rank)
 {
-	t->places[t->n] = (struct place){ .owner = p->owner, .rank = rank, .came = p->came };
-	t->holders[t->n++] = p;
+	table->places[table->n] = (struct place){ .owner = tracee->owner,
+						  .rank = rank,
+						  .came = tracee->came };
+	table->holders[table->n++] = tracee;
 }
 
-static unsigned rank_of_place(const struct tracee *p)
+/* Rank for shares__choose(): processes of the lowest rank lose their place first. */
+static unsigned rank_of_place(const struct tracee *tracee)
 {
-	if (p->given || p->state == TRACED || p->state == OVER)
+	if (tracee->given || tracee->state == TRACED || tracee->state == OVER)
 		return KEPT;
-	if (!pick__needs_torch(p->all->opts.pick) || p->state == FORKED ||
-	    (p->session && session__found_torch(p->session)))
+	if (!pick__needs_torch(tracee->all->opts.pick) || tracee->state == FORKED ||
+	    (tracee->session && session__found_torch(tracee->session)))
 		return FOLLOWED;
 	return WITHOUT_TORCH;
 }
 
-static void list_places(const struct tracees *r, struct table *t)
+/* Lists the processes that have a place. */
+static void list_places(const struct tracees *tracees, struct table *table)
 {
-	t->n = 0;
-	for (size_t i = 0; i < r->top; i++)
-		if (r->at[i] && !r->at[i]->end_reported)
-			add_to_table(t, r->at[i], rank_of_place(r->at[i]));
+	table->n = 0;
+	for (size_t i = 0; i < tracees->top; i++)
+		if (tracees->at[i] && !tracees->at[i]->end_reported)
+			add_to_table(table, tracees->at[i], rank_of_place(tracees->at[i]));
 }
 
-static unsigned rank_of_number(const struct tracee *p)
+/* Rank for shares__choose(): processes of the lowest rank lose their number first. */
+static unsigned rank_of_number(const struct tracee *tracee)
 {
-	if (p->given)
+	if (tracee->given)
 		return GIVEN;
-	return p->state == TRACED || (p->state == FORKED && p->has_events) ? RECORDED : IDLE;
+	return tracee->state == TRACED || (tracee->state == FORKED && tracee->has_events) ? RECORDED
+											  : IDLE;
 }
 
-static void list_numbers(const struct tracees *r, struct table *t)
+/* Lists the processes that have a number. */
+static void list_numbers(const struct tracees *tracees, struct table *table)
 {
-	t->n = 0;
+	table->n = 0;
 	for (size_t i = 1; i < MT_MEMBERS; i++)
-		if (r->numbered[i] && !r->numbered[i]->end_reported)
-			add_to_table(t, r->numbered[i], rank_of_number(r->numbered[i]));
+		if (tracees->numbered[i] && !tracees->numbered[i]->end_reported)
+			add_to_table(table, tracees->numbered[i],
+				     rank_of_number(tracees->numbered[i]));
 }
 
 /* Says once for each owner that some of its processes are not followed. */
@@ -767,56 +784,59 @@ static void say_refused(const struct table *t, pid_t pid, struct owner *owner)
 		 (int)pid, owner->name, MT_WATCHED, most->places, most->name);
 }
 
-static void say_replaced(const struct tracee *p, const struct owner *for_whom)
+/* Warns once for each owner that a process lost its place. */
+static void say_replaced(const struct tracee *tracee, const struct owner *for_whom)
 {
-	if (p->owner->said)
+	if (tracee->owner->said)
 		return;
-	p->owner->said = true;
+	tracee->owner->said = true;
 	log_warn("PID %d and maybe more of %s are not followed any longer: %d processes are, the "
 		 "most at a time, and %s gets its share of them",
-		 (int)p->pid, p->owner->name, MT_WATCHED, for_whom->name);
+		 (int)tracee->pid, tracee->owner->name, MT_WATCHED, for_whom->name);
 }
 
 /* Makes room for a process of this owner if all places are taken. May remove and free another
  * process. 0, or -ENOSPC, with a warning: others have no more than their share. */
-static int make_room(struct tracees *r, struct owner *owner, const struct pick_process *q)
+static int make_room(struct tracees *tracees, struct owner *owner,
+		     const struct pick_process *process)
 {
-	struct table t;
-	unsigned rank = pick__needs_torch(r->opts.pick) ? WITHOUT_TORCH : FOLLOWED;
+	struct table table;
+	unsigned rank = pick__needs_torch(tracees->opts.pick) ? WITHOUT_TORCH : FOLLOWED;
 	size_t i;
 
-	list_places(r, &t);
-	if (t.n < MT_WATCHED)
+	list_places(tracees, &table);
+	if (table.n < MT_WATCHED)
 		return 0;
-	i = shares__choose(t.places, t.n, owner, rank);
-	if (i == SHARES_NONE && rank == WITHOUT_TORCH && has_torch(r, q) == TORCH_YES)
-		i = shares__choose(t.places, t.n, owner, FOLLOWED);
+	i = shares__choose(table.places, table.n, owner, rank);
+	if (i == SHARES_NONE && rank == WITHOUT_TORCH && has_torch(tracees, process) == TORCH_YES)
+		i = shares__choose(table.places, table.n, owner, FOLLOWED);
 	if (i == SHARES_NONE) {
-		say_refused(&t, q->pid, owner);
+		say_refused(&table, process->pid, owner);
 		return -ENOSPC;
 	}
-	if (t.holders[i]->owner != owner)
-		say_replaced(t.holders[i], owner);
-	remove_tracee(t.holders[i], "");
+	if (table.holders[i]->owner != owner)
+		say_replaced(table.holders[i], owner);
+	remove_tracee(table.holders[i], "");
 	return 0;
 }
 
 /* Removes forked processes above the number of places, from the owners with the most. A newcomer
  * without places stands for the process that needs a place. */
-static void trim_places(struct tracees *r)
+static void trim_places(struct tracees *tracees)
 {
 	struct owner newcomer = { 0 };
-	struct table t;
+	struct table table;
 	size_t i;
 
 	for (;;) {
-		list_places(r, &t);
-		i = t.n > MT_WATCHED ? shares__choose(t.places, t.n, &newcomer, FOLLOWED)
-				     : SHARES_NONE;
+		list_places(tracees, &table);
+		i = table.n > MT_WATCHED
+			    ? shares__choose(table.places, table.n, &newcomer, FOLLOWED)
+			    : SHARES_NONE;
 		if (i == SHARES_NONE)
 			return;
-		say_refused(&t, t.holders[i]->pid, t.holders[i]->owner);
-		remove_tracee(t.holders[i], "");
+		say_refused(&table, table.holders[i]->pid, table.holders[i]->owner);
+		remove_tracee(table.holders[i], "");
 	}
 }
 
@@ -824,73 +844,73 @@ static void trim_places(struct tracees *r)
 
 /* Ends the recording of a process that loses its number to another owner. n_owned: numbers that its
  * owner had. */
-static void end_recording(struct tracee *p, const struct owner *for_whom, size_t n_owned)
+static void end_recording(struct tracee *tracee, const struct owner *for_whom, size_t n_owned)
 {
-	if (rank_of_number(p) == IDLE) {
-		log_debug("PID %d: its number goes to %s", (int)p->pid, for_whom->name);
-		finish_tracee(p, "", 0);
+	if (rank_of_number(tracee) == IDLE) {
+		log_debug("PID %d: its number goes to %s", (int)tracee->pid, for_whom->name);
+		finish_tracee(tracee, "", 0);
 		return;
 	}
 	log_warn("PID %d: its recording ends here: %s has %zu of the %d recordings at a time, and "
 		 "%s gets its share of them",
-		 (int)p->pid, p->owner->name, n_owned, MT_MEMBERS - 1, for_whom->name);
-	finish_tracee(p, "share", 0);
-	p->state = OVER;
+		 (int)tracee->pid, tracee->owner->name, n_owned, MT_MEMBERS - 1, for_whom->name);
+	finish_tracee(tracee, "share", 0);
+	tracee->state = OVER;
 }
 
 /* True if the process gets a number once the rings are drained. */
-static bool has_number_to_come(const struct tracees *r, const struct tracee *p)
+static bool has_number_to_come(const struct tracees *tracees, const struct tracee *tracee)
 {
 	for (size_t i = 1; i < MT_MEMBERS; i++)
-		if (r->heir[i] == p)
+		if (tracees->heir[i] == tracee)
 			return true;
 	return false;
 }
 
-/* For p, which waits for a number: takes the number of another process, whose owner has more
- * places. p gets it once the rings are drained. */
-static void free_a_number(struct tracee *p)
+/* For tracee, which waits for a number: takes the number of another process, whose owner has more
+ * places. tracee gets it once the rings are drained. */
+static void free_a_number(struct tracee *tracee)
 {
-	struct tracees *r = p->all;
-	unsigned rank = session__found_torch(p->session) ? RECORDED : IDLE;
+	struct tracees *tracees = tracee->all;
+	unsigned rank = session__found_torch(tracee->session) ? RECORDED : IDLE;
 	struct tracee *loser;
-	struct table t;
+	struct table table;
 	uint32_t number;
 	size_t i;
 
-	if (has_number_to_come(r, p))
+	if (has_number_to_come(tracees, tracee))
 		return;
-	list_numbers(r, &t);
-	if (t.n + r->n_retired < MT_MEMBERS - 1)
+	list_numbers(tracees, &table);
+	if (table.n + tracees->n_retired < MT_MEMBERS - 1)
 		return; /* one is free by now */
-	i = shares__choose(t.places, t.n, p->owner, rank);
+	i = shares__choose(table.places, table.n, tracee->owner, rank);
 	if (i == SHARES_NONE) {
-		if (!r->short_said)
+		if (!tracees->short_said)
 			log_warn("%d processes are recorded, the most at a time: others wait until "
 				 "one ends",
 				 MT_MEMBERS - 1);
-		r->short_said = true;
+		tracees->short_said = true;
 		return;
 	}
-	loser = t.holders[i];
+	loser = table.holders[i];
 	number = loser->number;
-	end_recording(loser, p->owner, shares__count(t.places, t.n, loser->owner));
-	r->heir[number] = p;
+	end_recording(loser, tracee->owner, shares__count(table.places, table.n, loser->owner));
+	tracees->heir[number] = tracee;
 }
 
 /* Gives a number whose last records were read to the process that it was taken for. False: the
  * number can be freed. */
-static bool pass_number_on(struct tracees *r, uint32_t number)
+static bool pass_number_on(struct tracees *tracees, uint32_t number)
 {
-	struct tracee *p = r->heir[number];
+	struct tracee *tracee = tracees->heir[number];
 
-	r->heir[number] = NULL;
-	if (!p || p->number || p->state != WAITING || !p->session ||
-	    proc_group__hand_over(r->opts.session.group, number, p->pid))
+	tracees->heir[number] = NULL;
+	if (!tracee || tracee->number || tracee->state != WAITING || !tracee->session ||
+	    proc_group__hand_over(tracees->opts.session.group, number, tracee->pid))
 		return false;
-	session__give_number(p->session, number);
-	take_over_number(p);
-	p->next = 0;
+	session__give_number(tracee->session, number);
+	take_over_number(tracee);
+	tracee->next = 0;
 	return true;
 }
 
@@ -906,283 +926,286 @@ static bool pass_number_on(struct tracees *r, uint32_t number)
 /* Takes a high priority: with many threads of the target for each CPU, an ordinary thread gets too
  * little time for the few percent of a core that draining takes. Optional: needs CAP_SYS_NICE.
  * Processes that we start later get the usual priority. */
-static void hurry(struct tracees *r)
+static void hurry(struct tracees *tracees)
 {
 	struct sched_param param = { 0 };
 
-	if (r->hurries)
+	if (tracees->hurries)
 		return;
-	r->nice = getpriority(PRIO_PROCESS, 0);
-	r->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
-		     !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
-	if (!r->hurries)
+	tracees->nice = getpriority(PRIO_PROCESS, 0);
+	tracees->hurries = !sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &param) &&
+			   !setpriority(PRIO_PROCESS, 0, NICE_DRAINING);
+	if (!tracees->hurries)
 		log_debug("the priority is as before: %s", strerror(errno));
 }
 
-void tracees__limit_caps(struct tracees *r)
+void tracees__limit_caps(struct tracees *tracees)
 {
-	bool perf = !r->opts.session.inside && probes__kernel_perf();
+	bool perf = !tracees->opts.session.inside && probes__kernel_perf();
 	int err;
 
-	hurry(r);
-	err = caps__limit(r->opts.caps | (perf ? CAPS_PERF : 0));
+	hurry(tracees);
+	err = caps__limit(tracees->opts.caps | (perf ? CAPS_PERF : 0));
 	if (err)
 		log_debug("cannot give up capabilities: %s", strerror(-err));
 }
 
-/* Begins to wait for PyTorch. Returns 0, or negative with *f. */
-static int await_torch(struct tracee *p, struct failure *f)
+/* Begins to wait for PyTorch. Returns 0, or negative with *failure. */
+static int await_torch(struct tracee *tracee, struct failure *failure)
 {
-	struct session_opts opts = p->all->opts.session;
-	bool first = p == p->all->only && !p->times;
+	struct session_opts opts = tracee->all->opts.session;
+	bool first = tracee == tracee->all->only && !tracee->times;
 
-	opts.number = p->number;
+	opts.number = tracee->number;
 	opts.started = opts.started && first;
 	/* A launcher may never have PyTorch itself. */
 	opts.late = !opts.started && (opts.group || !first);
-	p->followed = clock__kernel();
-	follow_ending(p);
-	if (p == p->all->only && p->all->opts.endings && !p->scene)
-		p->scene = scene__new(p->pid);
-	p->since = clock__kernel();
-	p->session = session__new(p->pid, &opts, f);
-	p->state = p->session ? WAITING : WATCHED;
-	p->next = p->session ? 0 : UINT64_MAX;
-	return p->session ? 0 : -ESRCH;
+	tracee->followed = clock__kernel();
+	follow_ending(tracee);
+	if (tracee == tracee->all->only && tracee->all->opts.endings && !tracee->scene)
+		tracee->scene = scene__new(tracee->pid);
+	tracee->since = clock__kernel();
+	tracee->session = session__new(tracee->pid, &opts, failure);
+	tracee->state = tracee->session ? WAITING : WATCHED;
+	tracee->next = tracee->session ? 0 : UINT64_MAX;
+	return tracee->session ? 0 : -ESRCH;
 }
 
 /* Begins to wait for PyTorch in a process whose failure does not end the capture. */
-static void try_to_await(struct tracee *p)
+static void try_to_await(struct tracee *tracee)
 {
-	struct failure f;
+	struct failure failure;
 
-	if (await_torch(p, &f))
-		log_debug("%s", f.text);
+	if (await_torch(tracee, &failure))
+		log_debug("%s", failure.text);
 }
 
 /* True if a picked process will hardly import PyTorch: its number is given back. */
-static bool is_hopeless(const struct tracee *p, uint64_t now)
+static bool is_hopeless(const struct tracee *tracee, uint64_t now)
 {
-	const struct tracees *r = p->all;
+	const struct tracees *tracees = tracee->all;
 	size_t i, n_numbers = 0;
 
-	if (r->opts.only || r->opts.children || !p->picked || now <= p->since ||
-	    session_opts__any_process(&r->opts.session))
+	if (tracees->opts.only || tracees->opts.children || !tracee->picked ||
+	    now <= tracee->since || session_opts__any_process(&tracees->opts.session))
 		return false;
-	if (!session__has_python(p->session))
-		return now - p->since > NO_PYTHON;
+	if (!session__has_python(tracee->session))
+		return now - tracee->since > NO_PYTHON;
 	for (i = 1; i < MT_MEMBERS; i++)
-		n_numbers += r->numbered[i] != NULL;
-	return n_numbers >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) &&
-	       now - p->since > NO_TORCH;
+		n_numbers += tracees->numbered[i] != NULL;
+	return n_numbers >= NUMBERS_SHORT && !pick__only_pids(tracees->opts.pick) &&
+	       now - tracee->since > NO_TORCH;
 }
 
 /* Stops following a picked process that will hardly import PyTorch. A later scan may find it
  * again. */
-static void give_up(struct tracee *p)
+static void give_up(struct tracee *tracee)
 {
-	if (session__has_python(p->session))
+	if (session__has_python(tracee->session))
 		log_debug("PID %d has no PyTorch so far: checking it from time to time",
-			  (int)p->pid);
-	else if (pick__only_pids(p->all->opts.pick))
+			  (int)tracee->pid);
+	else if (pick__only_pids(tracee->all->opts.pick))
 		log_warn("PID %d has no Python interpreter, PyTorch or CUDA in it: not traced "
 			 "(--children follows what it starts)",
-			 (int)p->pid);
-	remove_tracee(p, "");
+			 (int)tracee->pid);
+	remove_tracee(tracee, "");
 }
 
 /* Says what is recorded of a process without PyTorch. */
-static void say_what_it_lacks(const struct tracee *p)
+static void say_what_it_lacks(const struct tracee *tracee)
 {
-	const struct session_opts *asked = &p->all->opts.session;
-	bool waits = session__has_interpreter(p->session) && !asked->started;
+	const struct session_opts *asked = &tracee->all->opts.session;
+	bool waits = session__has_interpreter(tracee->session) && !asked->started;
 
-	if (session__uses_cuda(p->session)) {
+	if (session__uses_cuda(tracee->session)) {
 		log_info(
 			"PID %d uses CUDA without PyTorch: recording its calls into CUDA%s; it may "
 			"have taken memory before",
-			(int)p->pid, asked->host ? ", and its host memory" : "");
+			(int)tracee->pid, asked->host ? ", and its host memory" : "");
 		return;
 	}
-	log_info("PID %d has neither PyTorch nor CUDA: recording its host memory%s", (int)p->pid,
+	log_info("PID %d has neither PyTorch nor CUDA: recording its host memory%s",
+		 (int)tracee->pid,
 		 waits ? ". If it imports PyTorch, its tensors, too (--wait-for torch begins then)"
 		       : "");
 }
 
 /* Says that the process of opts.only is traced. start: from PyTorch's first allocation on. */
-static void say_only_traced(const struct tracee *p, bool start)
+static void say_only_traced(const struct tracee *tracee, bool start)
 {
-	const char *problem = session__python_problem(p->session);
+	const char *problem = session__python_problem(tracee->session);
 	const char *after = "; PyTorch may have allocated before";
 
-	if (session__no_torch(p->session))
-		say_what_it_lacks(p);
+	if (session__no_torch(tracee->session))
+		say_what_it_lacks(tracee);
 	if (problem)
 		log_warn("no Python lines: %s", problem);
-	if (session__no_torch(p->session))
+	if (session__no_torch(tracee->session))
 		after = "";
 	else if (start)
 		after = " from PyTorch's first allocation on";
-	if (p->all->opts.session.started)
+	if (tracee->all->opts.session.started)
 		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
-			  "recording PID %d%s", (int)p->pid, after);
+			  LOG_FIELDS(LOG_INT("target", tracee->pid), LOG_BOOL("from_start", start)),
+			  "recording PID %d%s", (int)tracee->pid, after);
 	else
 		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", false)),
-			  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)p->pid,
-			  p->all->opts.until);
+			  LOG_FIELDS(LOG_INT("target", tracee->pid), LOG_BOOL("from_start", false)),
+			  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)tracee->pid,
+			  tracee->all->opts.until);
 }
 
-static void say_traced(const struct tracee *p)
+/* Logs that a recording has begun. */
+static void say_traced(const struct tracee *tracee)
 {
-	const char *at = facts__get(session__facts(p->session), "attached_at");
+	const char *at = facts__get(session__facts(tracee->session), "attached_at");
 	bool start = at && !strcmp(at, "start");
 	const char *how = "; PyTorch may have allocated before";
-	struct pick_process q;
+	struct pick_process process;
 	char title[96];
 
-	if (session__no_torch(p->session))
+	if (session__no_torch(tracee->session))
 		how = ", which has no PyTorch";
 	else if (start)
 		how = ", from PyTorch's first allocation on";
-	if (p == p->all->only && p->times == 1) {
-		say_only_traced(p, start);
+	if (tracee == tracee->all->only && tracee->times == 1) {
+		say_only_traced(tracee, start);
 		return;
 	}
-	if (p->is_child || pick_process__read(p->pid, &q)) {
+	if (tracee->is_child || pick_process__read(tracee->pid, &process)) {
 		log_event(LOG_INFO, "attached",
-			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
+			  LOG_FIELDS(LOG_INT("target", tracee->pid),
+				     LOG_INT("parent", tracee->parent),
 				     LOG_BOOL("from_start", start)),
-			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent,
-			  how);
+			  "following PID %d, started by PID %d%s", (int)tracee->pid,
+			  (int)tracee->parent, how);
 		return;
 	}
-	pick_process__title(&q, title, sizeof(title));
+	pick_process__title(&process, title, sizeof(title));
 	log_event(LOG_INFO, "attached",
-		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title),
+		  LOG_FIELDS(LOG_INT("target", tracee->pid), LOG_STRING("title", title),
 			     LOG_BOOL("from_start", start)),
-		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
-	pick_process__free(&q);
+		  "attached to PID %d (%s)%s", (int)tracee->pid, title, how);
+	pick_process__free(&process);
 }
 
 /* Logs why a process is not traced. The failure of opts.only is that of the capture. */
-static void cannot_attach(struct tracee *p, const struct failure *f)
+static void cannot_attach(struct tracee *tracee, const struct failure *failure)
 {
-	if (p == p->all->only) {
-		log_err("%s", f->text);
-		keep_status(p->all, f->status);
+	if (tracee == tracee->all->only) {
+		log_err("%s", failure->text);
+		keep_status(tracee->all, failure->status);
 	} else {
-		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
-			   (int)p->pid, f->text);
+		log__print(tracee->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
+			   (int)tracee->pid, failure->text);
 	}
-	finish_tracee(p, "", 0);
-	p->next = UINT64_MAX;
+	finish_tracee(tracee, "", 0);
+	tracee->next = UINT64_MAX;
 }
 
 /* Without a group the process's own programs wake the loop. */
-static void add_wake(const struct tracee *p)
+static void add_wake(const struct tracee *tracee)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 
-	if (!get_group(p->all))
-		epoll_ctl(p->all->wake, EPOLL_CTL_ADD, session__wake_fd(p->session), &ev);
+	if (!get_group(tracee->all))
+		epoll_ctl(tracee->all->wake, EPOLL_CTL_ADD, session__wake_fd(tracee->session), &ev);
 }
 
 /* Attaches if PyTorch is there; otherwise sets the time of the next attempt. */
-static void try_to_attach(struct tracee *p, uint64_t now)
+static void try_to_attach(struct tracee *tracee, uint64_t now)
 {
 	const uint64_t before = clock__kernel();
-	struct failure f;
-	int err = session__attach(p->session, &f);
+	struct failure failure;
+	int err = session__attach(tracee->session, &failure);
 
-	take_over_number(p);
+	take_over_number(tracee);
 	if (err == -EAGAIN) {
-		p->next = now + session__poll_ms(p->session) * 1000000ULL;
-		if (session__lacks_number(p->session)) {
-			p->next = now + NUMBER_AGAIN;
-			free_a_number(p);
+		tracee->next = now + session__poll_ms(tracee->session) * 1000000ULL;
+		if (session__lacks_number(tracee->session)) {
+			tracee->next = now + NUMBER_AGAIN;
+			free_a_number(tracee);
 		}
 		return;
 	}
-	register_sets(p->all);
+	register_sets(tracee->all);
 	if (err) {
-		cannot_attach(p, &f);
+		cannot_attach(tracee, &failure);
 		return;
 	}
-	p->since = before;
-	add_wake(p);
-	if (!begin_tracing(p))
+	tracee->since = before;
+	add_wake(tracee);
+	if (!begin_tracing(tracee))
 		return;
-	if (p == p->all->only)
-		tracees__limit_caps(p->all);
-	say_traced(p);
+	if (tracee == tracee->all->only)
+		tracees__limit_caps(tracee->all);
+	say_traced(tracee);
 }
 
 /* Applies an exec: ends the recording of the old program, and waits for PyTorch in the new one if
  * the process stays in the capture. False: the process was removed and freed. */
-static bool follow_exec(struct tracee *p)
+static bool follow_exec(struct tracee *tracee)
 {
-	p->execed = false;
-	if (p->state == FORKED && p->has_events)
-		open_forked(p);
+	tracee->execed = false;
+	if (tracee->state == FORKED && tracee->has_events)
+		open_forked(tracee);
 	/* A session that was attached after the exec has the new program already. */
-	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
-		finish_tracee(p, "exec", 0);
-	if (!p->ended)
-		renew_owner(p);
-	if (!p->ended && !stays_in(p->all, p->pid)) {
-		remove_tracee(p, "exec");
+	if ((tracee->state == TRACED && tracee->exec >= tracee->since) || tracee->state == FORKED)
+		finish_tracee(tracee, "exec", 0);
+	if (!tracee->ended)
+		renew_owner(tracee);
+	if (!tracee->ended && !stays_in(tracee->all, tracee->pid)) {
+		remove_tracee(tracee, "exec");
 		return false;
 	}
-	if (p->state == WAITING) /* the session notices an exec itself */
-		p->since = clock__kernel();
-	else if (p->state != TRACED && !p->ended)
-		try_to_await(p);
+	if (tracee->state == WAITING) /* the session notices an exec itself */
+		tracee->since = clock__kernel();
+	else if (tracee->state != TRACED && !tracee->ended)
+		try_to_await(tracee);
 	return true;
 }
 
 /* The reason to end the recording of a process; NULL: none. */
-static const char *bound_reached(const struct tracee *p)
+static const char *bound_reached(const struct tracee *tracee)
 {
-	const struct tracees_opts *o = &p->all->opts;
+	const struct tracees_opts *o = &tracee->all->opts;
 
-	if (o->session.steps && session__steps(p->session) >= o->session.steps)
+	if (o->session.steps && session__steps(tracee->session) >= o->session.steps)
 		return "steps";
-	return o->output->full ? o->output->full(p->output) : NULL;
+	return o->output->full ? o->output->full(tracee->output) : NULL;
 }
 
 /* Applies execs and ends, and drains the session. May free the process. */
-static void pump_tracee(struct tracee *p, uint64_t now)
+static void pump_tracee(struct tracee *tracee, uint64_t now)
 {
 	const char *reason;
 	int err;
 
-	if (p->execed && !follow_exec(p))
+	if (tracee->execed && !follow_exec(tracee))
 		return;
-	if (p->state == FORKED &&
-	    (p->has_events || (p->lacks_probes && !p->ended && now >= p->next)))
-		open_forked(p);
-	if (p->ended) {
-		remove_tracee(p, "target exited");
-		return;
-	}
-	if (p->state == WATCHED && now >= p->next)
-		try_to_await(p);
-	if (p->state == WAITING && now >= p->next)
-		try_to_attach(p, now);
-	if (p->state == WAITING && is_hopeless(p, now)) {
-		give_up(p);
+	if (tracee->state == FORKED &&
+	    (tracee->has_events || (tracee->lacks_probes && !tracee->ended && now >= tracee->next)))
+		open_forked(tracee);
+	if (tracee->ended) {
+		remove_tracee(tracee, "target exited");
 		return;
 	}
-	if (p->state != TRACED)
+	if (tracee->state == WATCHED && now >= tracee->next)
+		try_to_await(tracee);
+	if (tracee->state == WAITING && now >= tracee->next)
+		try_to_attach(tracee, now);
+	if (tracee->state == WAITING && is_hopeless(tracee, now)) {
+		give_up(tracee);
 		return;
-	err = session__pump(p->session, p->sink);
-	reason = err ? "signal" : bound_reached(p);
+	}
+	if (tracee->state != TRACED)
+		return;
+	err = session__pump(tracee->session, tracee->sink);
+	reason = err ? "signal" : bound_reached(tracee);
 	if (!reason)
 		return;
-	finish_tracee(p, reason, err);
-	p->state = OVER;
+	finish_tracee(tracee, reason, err);
+	tracee->state = OVER;
 }
 
 /* ---- the search for processes ---- */
@@ -1201,21 +1224,22 @@ static void pump_tracee(struct tracee *p, uint64_t now)
 #define FULL_SCAN_EVERY 10	   /* every tenth scan looks at all processes again */
 
 /* Adds a process. Returns 0 or negative; -EEXIST: it was added before; -ENOSPC: it has no place. */
-static int add_process(struct tracees *r, const struct pick_process *q, struct tracee **ret)
+static int add_process(struct tracees *tracees, const struct pick_process *process,
+		       struct tracee **ret)
 {
-	struct owner *owner = owners__of(&r->owners, q);
+	struct owner *owner = owners__of(&tracees->owners, process);
 	int err;
 
 	*ret = NULL;
 	if (!owner)
 		return -ENOMEM;
-	err = make_room(r, owner, q);
+	err = make_room(tracees, owner, process);
 	if (err)
 		goto no_place;
-	err = get_group(r) ? proc_group__add(get_group(r), q->pid) : 0;
+	err = get_group(tracees) ? proc_group__add(get_group(tracees), process->pid) : 0;
 	if (err)
 		goto no_place;
-	*ret = add_tracee(r, q->pid, q->parent, 0, owner);
+	*ret = add_tracee(tracees, process->pid, process->parent, 0, owner);
 	return *ret ? 0 : -ENOMEM;
 no_place:
 	owner__drop(owner);
@@ -1232,141 +1256,145 @@ static struct pick_process read_process(pid_t pid)
 
 /* Adds the existing child processes and their children, until a search finds no new one. The kernel
  * reports children that added processes fork. */
-static void add_descendants(struct tracees *r, pid_t pid)
+static void add_descendants(struct tracees *tracees, pid_t pid)
 {
 	pid_t pids[DESCENDANTS_MAX], parents[DESCENDANTS_MAX];
 	size_t i, n, found = 1;
-	struct tracee *p;
+	struct tracee *tracee;
 	int tries, err;
 
 	for (tries = 0; found && tries < SCANS; tries++) {
 		n = descendants__list(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
-			struct pick_process q = read_process(pids[i]);
+			struct pick_process process = read_process(pids[i]);
 
-			q.parent = parents[i];
-			err = add_process(r, &q, &p);
-			pick_process__free(&q);
+			process.parent = parents[i];
+			err = add_process(tracees, &process, &tracee);
+			pick_process__free(&process);
 			if (err)
 				continue;
-			p->is_child = true;
+			tracee->is_child = true;
 			found++;
 		}
 	}
 }
 
-/* Adds a picked process, which waits for PyTorch, and its children. Returns 0, or negative with *f:
- * the process cannot be waited for. */
-static int take_process(struct tracees *r, const struct pick_process *q, struct failure *f)
+/* Adds a picked process, which waits for PyTorch, and its children. Returns 0, or negative with
+ * *failure: the process cannot be waited for. */
+static int take_process(struct tracees *tracees, const struct pick_process *process,
+			struct failure *failure)
 {
-	bool only = q->pid == r->opts.only, given = pick__is_given(r->opts.pick, q);
-	struct tracee *p;
-	int err = add_process(r, q, &p);
+	bool only = process->pid == tracees->opts.only,
+	     given = pick__is_given(tracees->opts.pick, process);
+	struct tracee *tracee;
+	int err = add_process(tracees, process, &tracee);
 
 	if (err)
-		return only ? failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s",
-					   (int)q->pid, strerror(-err))
+		return only ? failure__set(failure, EXIT_FAILED, err,
+					   "PID %d cannot be followed: %s", (int)process->pid,
+					   strerror(-err))
 			    : 0;
-	p->picked = true;
-	p->given = given;
+	tracee->picked = true;
+	tracee->given = given;
 	if (only) {
-		r->only = p;
-		p->times = 0;
+		tracees->only = tracee;
+		tracee->times = 0;
 	}
-	if (q->cmdline)
-		pick__remember(r->opts.pick, q);
-	err = await_torch(p, f);
-	if (r->opts.children)
-		add_descendants(r, q->pid);
+	if (process->cmdline)
+		pick__remember(tracees->opts.pick, process);
+	err = await_torch(tracee, failure);
+	if (tracees->opts.children)
+		add_descendants(tracees, process->pid);
 	return err;
 }
 
-int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
+int tracees__take(struct tracees *tracees, pid_t pid, struct failure *failure)
 {
-	struct pick_process q;
+	struct pick_process process;
 	int err;
 
-	if (find_tracee(r, pid))
+	if (find_tracee(tracees, pid))
 		return 0; /* given twice */
-	q = read_process(pid);
-	err = take_process(r, &q, f);
-	pick_process__free(&q);
+	process = read_process(pid);
+	err = take_process(tracees, &process, failure);
+	pick_process__free(&process);
 	return err;
 }
 
 /* Adds a process that a scan or an exec has found. */
-static void pick_found(struct tracees *r, const struct pick_process *q)
+static void pick_found(struct tracees *tracees, const struct pick_process *process)
 {
-	struct failure f;
+	struct failure failure;
 
-	if (take_process(r, q, &f))
-		log_debug("%s", f.text);
+	if (take_process(tracees, process, &failure))
+		log_debug("%s", failure.text);
 }
 
 /* Adds a process outside the capture that called exec, if the capture wants it now. If that is not
  * known yet, a scan of /proc checks the process again. */
-static void look_at_stranger(struct tracees *r, pid_t pid)
+static void look_at_stranger(struct tracees *tracees, pid_t pid)
 {
-	struct pick_process q;
+	struct pick_process process;
 	bool later; /* not used */
 
-	if (find_tracee(r, pid) || pick_process__read(pid, &q))
+	if (find_tracee(tracees, pid) || pick_process__read(pid, &process))
 		return;
-	if (is_picked(r, &q, &later))
-		pick_found(r, &q);
-	pick_process__free(&q);
+	if (is_picked(tracees, &process, &later))
+		pick_found(tracees, &process);
+	pick_process__free(&process);
 }
 
 /* ---- scan of /proc ---- */
 
-/* Adds a process that the capture wants; otherwise notes in s whether it may get PyTorch later. */
-static void check_process(struct tracees *r, struct seen *s)
+/* Adds a process that the capture wants; otherwise notes in *seen whether it may get PyTorch later.
+ */
+static void check_process(struct tracees *tracees, struct seen *seen)
 {
-	struct pick_process q;
+	struct pick_process process;
 	bool later;
 
-	if (pick_process__read(s->pid, &q))
+	if (pick_process__read(seen->pid, &process))
 		return;
-	if (is_picked(r, &q, &later))
-		pick_found(r, &q);
-	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
-		s->pages = later ? LATER : descendants__pages(s->pid);
-	pick_process__free(&q);
+	if (is_picked(tracees, &process, &later))
+		pick_found(tracees, &process);
+	else if (pick__is(tracees->opts.pick, &process) == PICK_IF_TORCH)
+		seen->pages = later ? LATER : descendants__pages(seen->pid);
+	pick_process__free(&process);
 }
 
 /* Checks a process again if it has mapped more memory since the last scan: otherwise it cannot have
  * PyTorch now. */
-static void check_if_grown(struct tracees *r, struct seen *s, uint64_t pages_before)
+static void check_if_grown(struct tracees *tracees, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
 	if (s->pages && s->pages != pages_before)
-		check_process(r, s);
+		check_process(tracees, s);
 }
 
 /* Checks a process of a scan. before: its entry of the last scan; NULL: it is new. all: also checks
  * processes that were not wanted then. */
-static void check_seen(struct tracees *r, struct seen *s, const struct seen *before, bool all)
+static void check_seen(struct tracees *tracees, struct seen *s, const struct seen *before, bool all)
 {
-	if (find_tracee(r, s->pid))
+	if (find_tracee(tracees, s->pid))
 		return;
 	if (!before || (all && !before->pages))
-		check_process(r, s);
+		check_process(tracees, s);
 	else if (before->pages)
-		check_if_grown(r, s, before->pages);
+		check_if_grown(tracees, s, before->pages);
 }
 
 /* Checks all processes of /proc. Those that the last scan has rejected are checked again only if
  * they have grown, or in every tenth scan. */
-static void scan_processes(struct tracees *r)
+static void scan_processes(struct tracees *tracees)
 {
-	bool check_all = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
+	bool check_all = !(tracees->scans++ % FULL_SCAN_EVERY) || tracees->too_many_strangers;
 	DIR *dir = opendir("/proc");
 	size_t n = 0, cap = 0, before = 0;
 	struct seen *seen = NULL;
 	struct dirent *entry;
 
-	if (r->torch)
-		torch_scan__begin(r->torch);
+	if (tracees->torch)
+		torch_scan__begin(tracees->torch);
 	while (dir && (entry = readdir(dir))) {
 		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
@@ -1374,62 +1402,63 @@ static void scan_processes(struct tracees *r)
 			break;
 		seen[n] = (struct seen){ .pid = atoi(entry->d_name) };
 		/* Both lists are in order of PIDs, as the kernel lists them. So the search in
-		 * r->seen continues where the last one ended. */
-		while (before < r->n_seen && r->seen[before].pid < seen[n].pid)
+		 * tracees->seen continues where the last one ended. */
+		while (before < tracees->n_seen && tracees->seen[before].pid < seen[n].pid)
 			before++;
-		check_seen(r, &seen[n],
-			   before < r->n_seen && r->seen[before].pid == seen[n].pid
-				   ? &r->seen[before]
+		check_seen(tracees, &seen[n],
+			   before < tracees->n_seen && tracees->seen[before].pid == seen[n].pid
+				   ? &tracees->seen[before]
 				   : NULL,
 			   check_all);
 		n++;
 	}
 	if (dir)
 		closedir(dir);
-	free(r->seen);
-	r->seen = seen;
-	r->n_seen = n;
-	r->too_many_strangers = false;
+	free(tracees->seen);
+	tracees->seen = seen;
+	tracees->n_seen = n;
+	tracees->too_many_strangers = false;
 }
 
 /* Checks processes that called exec, and scans /proc once a second. */
-static void find_others(struct tracees *r, uint64_t now)
+static void find_others(struct tracees *tracees, uint64_t now)
 {
-	size_t i, n = r->n_strangers;
+	size_t i, n = tracees->n_strangers;
 	uint64_t unreported;
 
-	r->n_strangers = 0;
+	tracees->n_strangers = 0;
 	for (i = 0; i < n; i++)
-		look_at_stranger(r, r->stranger[i]);
-	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
+		look_at_stranger(tracees, tracees->stranger[i]);
+	if (pick__only_pids(tracees->opts.pick) && !pick__open_ended(tracees->opts.pick))
 		return;
-	unreported = proc_group__unreported(get_group(r));
-	if (unreported != r->unreported)
-		r->too_many_strangers = true;
-	r->unreported = unreported;
-	if (now < r->next_scan && !r->too_many_strangers)
+	unreported = proc_group__unreported(get_group(tracees));
+	if (unreported != tracees->unreported)
+		tracees->too_many_strangers = true;
+	tracees->unreported = unreported;
+	if (now < tracees->next_scan && !tracees->too_many_strangers)
 		return;
-	r->next_scan = now + SCAN_EVERY;
-	scan_processes(r);
+	tracees->next_scan = now + SCAN_EVERY;
+	scan_processes(tracees);
 }
 
 /* ---- messages ---- */
 
 /* Writes "; PID 12 (bash train.sh) is no Python program" about matches, otherwise names processes
  * with PyTorch that do not match. */
-void tracees__nearest(struct tracees *r, char *buf, size_t size)
+void tracees__nearest(struct tracees *tracees, char *buf, size_t size)
 {
-	struct pick_process q;
+	struct pick_process process;
 	size_t i, len = 0, n_named = 0;
 	char title[96];
 
 	buf[0] = '\0';
-	for (i = 0; i < r->top && n_named < NEAREST && len < size; i++) {
-		if (!r->at[i] || pick_process__read(r->at[i]->pid, &q))
+	for (i = 0; i < tracees->top && n_named < NEAREST && len < size; i++) {
+		if (!tracees->at[i] || pick_process__read(tracees->at[i]->pid, &process))
 			continue;
 		len += snprintf(buf + len, size - len, "%s PID %d (%s)", n_named++ ? "," : ";",
-				(int)q.pid, pick_process__title(&q, title, sizeof(title)));
-		pick_process__free(&q);
+				(int)process.pid,
+				pick_process__title(&process, title, sizeof(title)));
+		pick_process__free(&process);
 	}
 	if (n_named) {
 		if (len < size)
@@ -1438,14 +1467,14 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 					     : " matches, but is no Python (--host records it)");
 		return;
 	}
-	for (i = 0; i < r->n_seen && n_named < NEAREST && len < size; i++) {
-		if (pick_process__read(r->seen[i].pid, &q))
+	for (i = 0; i < tracees->n_seen && n_named < NEAREST && len < size; i++) {
+		if (pick_process__read(tracees->seen[i].pid, &process))
 			continue;
-		if (has_torch(r, &q) == TORCH_YES)
+		if (has_torch(tracees, &process) == TORCH_YES)
 			len += snprintf(buf + len, size - len, "%s PID %d (%s)",
-					n_named++ ? "," : "; PyTorch is in", (int)q.pid,
-					pick_process__title(&q, title, sizeof(title)));
-		pick_process__free(&q);
+					n_named++ ? "," : "; PyTorch is in", (int)process.pid,
+					pick_process__title(&process, title, sizeof(title)));
+		pick_process__free(&process);
 	}
 }
 
@@ -1455,13 +1484,16 @@ void tracees__nearest(struct tracees *r, char *buf, size_t size)
 
 /* ---- records of the group ---- */
 
-static struct session *find_session(const struct tracees *r, uint32_t number)
+/* The session of the process with a number; NULL: it is not recorded. */
+static struct session *find_session(const struct tracees *tracees, uint32_t number)
 {
-	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED
-		       ? r->numbered[number]->session
+	return number < MT_MEMBERS && tracees->numbered[number] &&
+			       tracees->numbered[number]->state == TRACED
+		       ? tracees->numbered[number]->session
 		       : NULL;
 }
 
+/* The probes of a group; NULL: none are loaded. */
 static struct probes *find_set(const struct tracees *r, uint32_t group)
 {
 	const struct probes_sets *sets = r->opts.session.sets;
@@ -1475,66 +1507,69 @@ static struct probes *find_set(const struct tracees *r, uint32_t group)
 }
 
 /* Returns the session with number, or that of the nearest traced ancestor. */
-static struct session *nearest_session(const struct tracees *r, uint32_t number)
+static struct session *nearest_session(const struct tracees *tracees, uint32_t number)
 {
-	struct session *s = find_session(r, number);
+	struct session *s = find_session(tracees, number);
 
-	return s || number >= MT_MEMBERS || !r->numbered[number] ? s
-								 : r->numbered[number]->forked_by;
+	return s || number >= MT_MEMBERS || !tracees->numbered[number]
+		       ? s
+		       : tracees->numbered[number]->forked_by;
 }
 
 /* Notes the end of a process; apply_records() applies it. */
-static void note_end(struct tracee *p, uint64_t when)
+static void note_end(struct tracee *tracee, uint64_t when)
 {
-	if (!p->end_reported)
-		p->end = when;
-	p->all->unrecorded += p->lacks_number && !p->end_reported;
-	p->all->unprobed += p->lacks_probes && p->state != TRACED && !p->end_reported;
-	p->end_reported = true;
+	if (!tracee->end_reported)
+		tracee->end = when;
+	tracee->all->unrecorded += tracee->lacks_number && !tracee->end_reported;
+	tracee->all->unprobed += tracee->lacks_probes && tracee->state != TRACED &&
+				 !tracee->end_reported;
+	tracee->end_reported = true;
 }
 
 /* Notes an exec; apply_records() applies it. */
-static void note_exec(struct tracee *p, uint64_t when)
+static void note_exec(struct tracee *tracee, uint64_t when)
 {
-	p->exec = when;
-	p->exec_reported = true;
-	p->lacks_probes = false; /* the new program gets its own */
+	tracee->exec = when;
+	tracee->exec_reported = true;
+	tracee->lacks_probes = false; /* the new program gets its own */
 }
 
 /* Adds a forked process. If a traced process has forked it, its records are queued from now on. */
-static int on_fork(struct tracees *r, const struct mt_rec_group *record)
+static int on_fork(struct tracees *tracees, const struct mt_rec_group *record)
 {
-	struct tracee *parent = find_tracee(r, (pid_t)record->parent), *p;
+	struct tracee *parent = find_tracee(tracees, (pid_t)record->parent), *tracee;
 
-	p = add_tracee(r, record->pid, record->parent, record->number,
-		       parent ? owner__share(parent->owner) : owner_of(r, record->pid));
-	if (!p) {
-		r->unplaced++;
+	tracee = add_tracee(tracees, record->pid, record->parent, record->number,
+			    parent ? owner__share(parent->owner) : owner_of(tracees, record->pid));
+	if (!tracee) {
+		tracees->unplaced++;
 		return 0;
 	}
-	p->is_child = true;
-	if (!stays_in(r, p->pid)) {
-		remove_tracee(p, "");
+	tracee->is_child = true;
+	if (!stays_in(tracees, tracee->pid)) {
+		remove_tracee(tracee, "");
 		return 0;
 	}
-	p->lacks_number = !record->number && nearest_session(r, record->from);
-	p->forked = p->diverged = record->time;
+	tracee->lacks_number = !record->number && nearest_session(tracees, record->from);
+	tracee->forked = tracee->diverged = record->time;
 	/* If the ancestor in between has no session, it left the traced process before. */
-	if (!find_session(r, record->from) && r->numbered[record->from % MT_MEMBERS])
-		p->diverged = r->numbered[record->from % MT_MEMBERS]->diverged;
-	p->next = record->time + MAY_EXEC;
-	p->early_from = record->group ? find_set(r, record->group) : NULL;
-	p->forked_by = nearest_session(r, record->from);
-	p->lacks_probes = p->forked_by && session__misses_forks(p->forked_by);
+	if (!find_session(tracees, record->from) && tracees->numbered[record->from % MT_MEMBERS])
+		tracee->diverged = tracees->numbered[record->from % MT_MEMBERS]->diverged;
+	tracee->next = record->time + MAY_EXEC;
+	tracee->early_from = record->group ? find_set(tracees, record->group) : NULL;
+	tracee->forked_by = nearest_session(tracees, record->from);
+	tracee->lacks_probes = tracee->forked_by && session__misses_forks(tracee->forked_by);
 	/* Queue its records only if they come from the programs of that session. */
-	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
-		p->early_from = NULL;
-		p->forked_by = NULL;
+	if (!tracee->early_from || !tracee->forked_by ||
+	    session__probes(tracee->forked_by) != tracee->early_from) {
+		tracee->early_from = NULL;
+		tracee->forked_by = NULL;
 		return 0;
 	}
-	p->state = FORKED;
-	p->early_from = probes__share_set(p->early_from);
-	probes__feed(p->early_from, p->number, queue_early, p);
+	tracee->state = FORKED;
+	tracee->early_from = probes__share_set(tracee->early_from);
+	probes__feed(tracee->early_from, tracee->number, queue_early, tracee);
 	return 0;
 }
 
@@ -1542,97 +1577,101 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *record)
  * during a drain. */
 static int on_group_record(void *ctx, const struct mt_rec_group *record)
 {
-	struct tracees *r = ctx;
-	struct tracee *p = record->what == MT_GROUP_STRANGER ? NULL : find_tracee(r, record->pid);
+	struct tracees *tracees = ctx;
+	struct tracee *tracee = record->what == MT_GROUP_STRANGER
+					? NULL
+					: find_tracee(tracees, record->pid);
 
 	if (record->what == MT_GROUP_FORK && record->number < MT_MEMBERS &&
-	    !r->numbered[record->number]) {
-		if (p)
-			note_end(p, record->time); /* the record of its end was lost */
-		return on_fork(r, record);
+	    !tracees->numbered[record->number]) {
+		if (tracee)
+			note_end(tracee, record->time); /* the record of its end was lost */
+		return on_fork(tracees, record);
 	}
 	/* find_others() checks it later. */
-	if (record->what == MT_GROUP_STRANGER || (record->what == MT_GROUP_EXEC && !p)) {
-		if (r->n_strangers < STRANGERS_MAX)
-			r->stranger[r->n_strangers++] = record->pid;
+	if (record->what == MT_GROUP_STRANGER || (record->what == MT_GROUP_EXEC && !tracee)) {
+		if (tracees->n_strangers < STRANGERS_MAX)
+			tracees->stranger[tracees->n_strangers++] = record->pid;
 		else
-			r->too_many_strangers = true;
+			tracees->too_many_strangers = true;
 		return 0;
 	}
-	if (!p)
+	if (!tracee)
 		return 0;
 	if (record->what == MT_GROUP_EXEC)
-		note_exec(p, record->time);
+		note_exec(tracee, record->time);
 	if (record->what == MT_GROUP_END)
-		note_end(p, record->time);
+		note_end(tracee, record->time);
 	return 0;
 }
 
+/* Reads the kernel's records of forks, execs and ends. */
 static void read_group_records(void *ctx)
 {
-	struct tracees *r = ctx;
+	struct tracees *tracees = ctx;
 
-	if (get_group(r))
-		proc_group__consume(get_group(r), on_group_record, r);
+	if (get_group(tracees))
+		proc_group__consume(get_group(tracees), on_group_record, tracees);
 }
 
 /* Marks execs and ends as due (execed, ended) once all earlier records were drained. Then passes on
  * or frees the numbers that were given up before. */
-static void apply_records(struct tracees *r)
+static void apply_records(struct tracees *tracees)
 {
-	const struct probes_sets *sets = r->opts.session.sets;
+	const struct probes_sets *sets = tracees->opts.session.sets;
 	bool exec[TRACEES_MAX] = { 0 }, end[TRACEES_MAX] = { 0 };
-	size_t i, retired = r->n_retired;
+	size_t i, retired = tracees->n_retired;
 
-	read_group_records(r);
-	for (i = 0; i < r->top; i++) {
-		exec[i] = r->at[i] && r->at[i]->exec_reported;
-		end[i] = r->at[i] && r->at[i]->end_reported;
+	read_group_records(tracees);
+	for (i = 0; i < tracees->top; i++) {
+		exec[i] = tracees->at[i] && tracees->at[i]->exec_reported;
+		end[i] = tracees->at[i] && tracees->at[i]->end_reported;
 	}
 	/* Drain all records that are older than these execs and ends. */
 	for (i = 0; sets && i < sets->n; i++) {
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
 			return; /* the queue is full: try again later */
 	}
-	for (i = 0; i < r->top; i++) {
+	for (i = 0; i < tracees->top; i++) {
 		if (exec[i])
-			r->at[i]->exec_reported = false;
-		if (r->at[i]) {
-			r->at[i]->execed |= exec[i];
-			r->at[i]->ended |= end[i];
+			tracees->at[i]->exec_reported = false;
+		if (tracees->at[i]) {
+			tracees->at[i]->execed |= exec[i];
+			tracees->at[i]->ended |= end[i];
 		}
 	}
 	for (i = 0; i < retired; i++)
-		if (!pass_number_on(r, r->retired[i]))
-			proc_group__free_number(get_group(r), r->retired[i]);
-	r->n_retired -= retired;
-	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
+		if (!pass_number_on(tracees, tracees->retired[i]))
+			proc_group__free_number(get_group(tracees), tracees->retired[i]);
+	tracees->n_retired -= retired;
+	memmove(tracees->retired, tracees->retired + retired,
+		tracees->n_retired * sizeof(*tracees->retired));
 }
 
 /* ---- all processes ---- */
 
 /* Warns of processes that could not be followed or recorded, when their number has grown. */
-static void say_missed(struct tracees *r)
+static void say_missed(struct tracees *tracees)
 {
-	struct proc_group *group = get_group(r);
-	uint64_t missed = (group ? proc_group__missed(group) : 0) + r->unplaced;
+	struct proc_group *group = get_group(tracees);
+	uint64_t missed = (group ? proc_group__missed(group) : 0) + tracees->unplaced;
 
-	if (r->unrecorded)
+	if (tracees->unrecorded)
 		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
 			 "they are not recorded",
-			 r->unrecorded, MT_MEMBERS - 1);
-	r->unrecorded = 0;
-	if (r->unprobed)
+			 tracees->unrecorded, MT_MEMBERS - 1);
+	tracees->unrecorded = 0;
+	if (tracees->unprobed)
 		log_warn("%" PRIu64 " forked processes ended before they were attached to: they "
 			 "are not recorded (root may not open their PyTorch, so probes do not pass "
 			 "on to children)",
-			 r->unprobed);
-	r->unprobed = 0;
-	if (missed == r->missed_said)
+			 tracees->unprobed);
+	tracees->unprobed = 0;
+	if (missed == tracees->missed_said)
 		return;
 	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",
-		 missed - r->missed_said, MT_WATCHED);
-	r->missed_said = missed;
+		 missed - tracees->missed_said, MT_WATCHED);
+	tracees->missed_said = missed;
 }
 
 /* True if the process has ended. Does not wait: without a group, each pump calls it. */
@@ -1645,65 +1684,66 @@ static bool has_ended(const struct session *s)
 
 /* Finds ends and execs that no record reports: without a group all, otherwise those whose record
  * was lost. */
-static void look_for_ends(struct tracees *r, uint64_t now)
+static void look_for_ends(struct tracees *tracees, uint64_t now)
 {
 	size_t i;
 
-	if (get_group(r) && now < r->next_look)
+	if (get_group(tracees) && now < tracees->next_look)
 		return;
-	r->next_look = now + LOOK_EVERY;
-	for (i = 0; i < r->top; i++) {
-		struct tracee *p = r->at[i];
+	tracees->next_look = now + LOOK_EVERY;
+	for (i = 0; i < tracees->top; i++) {
+		struct tracee *tracee = tracees->at[i];
 
-		if (p && (p->session ? has_ended(p->session) : !descendants__exists(p->pid)))
-			note_end(p, now - LOOK_EVERY);
-		else if (p && p->state == TRACED && session__replaced(p->session))
-			note_exec(p, now);
+		if (tracee && (tracee->session ? has_ended(tracee->session)
+					       : !descendants__exists(tracee->pid)))
+			note_end(tracee, now - LOOK_EVERY);
+		else if (tracee && tracee->state == TRACED && session__replaced(tracee->session))
+			note_exec(tracee, now);
 	}
 }
 
 struct tracees *tracees__new(const struct tracees_opts *opts)
 {
-	struct tracees *r = calloc(1, sizeof(*r));
+	struct tracees *tracees = calloc(1, sizeof(*tracees));
 	struct epoll_event ev = { .events = EPOLLIN };
 	bool only_pids = pick__only_pids(opts->pick);
 
-	if (!r)
+	if (!tracees)
 		return NULL;
-	r->opts = *opts;
-	r->wake = epoll_create1(EPOLL_CLOEXEC);
-	if (r->wake < 0 ||
-	    (get_group(r) &&
-	     epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(get_group(r)), &ev)) ||
+	tracees->opts = *opts;
+	tracees->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (tracees->wake < 0 ||
+	    (get_group(tracees) && epoll_ctl(tracees->wake, EPOLL_CTL_ADD,
+					     proc_group__wake_fd(get_group(tracees)), &ev)) ||
 	    (opts->endings &&
-	     epoll_ctl(r->wake, EPOLL_CTL_ADD, ending_hooks__wake_fd(opts->endings), &ev))) {
-		tracees__free(r);
+	     epoll_ctl(tracees->wake, EPOLL_CTL_ADD, ending_hooks__wake_fd(opts->endings), &ev))) {
+		tracees__free(tracees);
 		return NULL;
 	}
-	if (get_group(r) && only_pids && !opts->children)
-		proc_group__alone(get_group(r));
-	if (get_group(r) && (!only_pids || pick__open_ended(opts->pick)))
-		proc_group__tell_untracked(get_group(r));
-	return r;
+	if (get_group(tracees) && only_pids && !opts->children)
+		proc_group__alone(get_group(tracees));
+	if (get_group(tracees) && (!only_pids || pick__open_ended(opts->pick)))
+		proc_group__tell_untracked(get_group(tracees));
+	return tracees;
 }
 
-void tracees__free(struct tracees *r)
+void tracees__free(struct tracees *tracees)
 {
 	size_t i;
 
-	if (!r)
+	if (!tracees)
 		return;
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i])
-			remove_tracee(r->at[i], "");
+	for (i = 0; i < tracees->top; i++) {
+		if (tracees->at[i])
+			remove_tracee(tracees->at[i], "");
 	}
-	probes__free(r->kept);
-	if (r->wake >= 0)
-		close(r->wake);
-	free(r->seen);
-	torch_scan__free(r->torch);
-	owners__free(&r->owners);
-	free(r);
+	probes__free(tracees->kept);
+	if (tracees->wake >= 0)
+		close(tracees->wake);
+	free(tracees->seen);
+	torch_scan__free(tracees->torch);
+	owners__free(&tracees->owners);
+	free(tracees);
 }
 
 int tracees__begin_output(struct tracees *r)
@@ -1711,69 +1751,69 @@ int tracees__begin_output(struct tracees *r)
 	return r->only ? begin_output(r->only) : EXIT_OK;
 }
 
-void tracees__pump(struct tracees *r)
+void tracees__pump(struct tracees *tracees)
 {
 	uint64_t now = clock__kernel();
 	size_t i;
 
-	read_endings(r);
-	register_sets(r);
-	look_for_ends(r, now);
-	apply_records(r);
-	find_others(r, now);
-	trim_places(r);
-	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->scene)
-			scene__tick(r->at[i]->scene, now);
-		if (r->at[i])
-			pump_tracee(r->at[i], now);
+	read_endings(tracees);
+	register_sets(tracees);
+	look_for_ends(tracees, now);
+	apply_records(tracees);
+	find_others(tracees, now);
+	trim_places(tracees);
+	for (i = 0; i < tracees->top; i++) {
+		if (tracees->at[i] && tracees->at[i]->scene)
+			scene__tick(tracees->at[i]->scene, now);
+		if (tracees->at[i])
+			pump_tracee(tracees->at[i], now);
 	}
-	say_missed(r);
+	say_missed(tracees);
 }
 
-void tracees__drain_new(struct tracees *r)
+void tracees__drain_new(struct tracees *tracees)
 {
-	struct tracee *p;
+	struct tracee *tracee;
 	size_t i;
 	int err;
 
-	read_endings(r);
-	apply_records(r);
-	for (i = 0; i < r->top; i++) {
-		p = r->at[i];
-		if (p && p->state == FORKED && p->has_events)
-			open_forked(p);
-		if (!p || (p->execed && !follow_exec(p)) || p->state != TRACED)
+	read_endings(tracees);
+	apply_records(tracees);
+	for (i = 0; i < tracees->top; i++) {
+		tracee = tracees->at[i];
+		if (tracee && tracee->state == FORKED && tracee->has_events)
+			open_forked(tracee);
+		if (!tracee || (tracee->execed && !follow_exec(tracee)) || tracee->state != TRACED)
 			continue;
-		err = session__drain_new(p->session, p->sink);
+		err = session__drain_new(tracee->session, tracee->sink);
 		if (err) {
-			finish_tracee(p, "signal", err);
-			p->state = OVER;
+			finish_tracee(tracee, "signal", err);
+			tracee->state = OVER;
 		}
 	}
 }
 
-int tracees__poll_ms(const struct tracees *r)
+int tracees__poll_ms(const struct tracees *tracees)
 {
-	uint64_t now = clock__kernel(), next = r->n_strangers ? now : UINT64_MAX;
+	uint64_t now = clock__kernel(), next = tracees->n_strangers ? now : UINT64_MAX;
 	size_t i;
 
-	for (i = 0; i < r->top; i++) {
-		const struct tracee *p = r->at[i];
+	for (i = 0; i < tracees->top; i++) {
+		const struct tracee *tracee = tracees->at[i];
 
-		if (p && p->next < next &&
-		    (p->state == WAITING || (p->state == FORKED && p->lacks_probes)))
-			next = p->next;
+		if (tracee && tracee->next < next &&
+		    (tracee->state == WAITING || (tracee->state == FORKED && tracee->lacks_probes)))
+			next = tracee->next;
 	}
 	if (next == UINT64_MAX)
 		return -1;
 	return next > now ? (int)((next - now + 999999) / 1000000) : 0;
 }
 
-bool tracees__quiet(const struct tracees *r)
+bool tracees__quiet(const struct tracees *tracees)
 {
-	for (size_t i = 0; i < r->top; i++) {
-		const struct tracee *p = r->at[i];
+	for (size_t i = 0; i < tracees->top; i++) {
+		const struct tracee *p = tracees->at[i];
 
 		if (p && (p->state != TRACED || !session__quiet(p->session)))
 			return false;
@@ -1792,22 +1832,23 @@ struct session *tracees__only(const struct tracees *r)
 }
 
 /* See tracees__hopeful(). */
-static bool is_hopeful(const struct tracee *p)
+static bool is_hopeful(const struct tracee *tracee)
 {
-	const struct tracees_opts *o = &p->all->opts;
+	const struct tracees_opts *o = &tracee->all->opts;
 
-	if (p->state != WAITING || o->only)
-		return p->state == TRACED || (p->state == WAITING && p == p->all->only);
+	if (tracee->state != WAITING || o->only)
+		return tracee->state == TRACED ||
+		       (tracee->state == WAITING && tracee == tracee->all->only);
 	return o->children || session_opts__any_process(&o->session) ||
-	       session__has_python(p->session);
+	       session__has_python(tracee->session);
 }
 
-size_t tracees__hopeful(const struct tracees *r)
+size_t tracees__hopeful(const struct tracees *tracees)
 {
 	size_t i, n = 0;
 
-	for (i = 0; i < r->top; i++)
-		n += r->at[i] && is_hopeful(r->at[i]);
+	for (i = 0; i < tracees->top; i++)
+		n += tracees->at[i] && is_hopeful(tracees->at[i]);
 	return n;
 }
 
@@ -1822,35 +1863,35 @@ size_t tracees__ever(const struct tracees *r)
 }
 
 /* True if the capture has the process. */
-static bool is_in(const struct tracees *r, pid_t pid)
+static bool is_in(const struct tracees *tracees, pid_t pid)
 {
-	for (size_t i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->pid == pid)
+	for (size_t i = 0; i < tracees->top; i++) {
+		if (tracees->at[i] && tracees->at[i]->pid == pid)
 			return true;
 	}
 	return false;
 }
 
-size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first)
+size_t tracees__left_out(const struct tracees *tracees, pid_t *parent, pid_t *first)
 {
 	pid_t children[LEFT_OUT_MAX];
 	size_t most = 0;
 
-	for (size_t i = 0; i < r->top; i++) {
-		const struct tracee *t = r->at[i];
+	for (size_t i = 0; i < tracees->top; i++) {
+		const struct tracee *tracee = tracees->at[i];
 		size_t k, n_left_out = 0, n_children;
 		pid_t child = 0;
 
-		if (!t || !t->picked || t->state == OVER)
+		if (!tracee || !tracee->picked || tracee->state == OVER)
 			continue;
-		n_children = descendants__with_torch(t->pid, children, LEFT_OUT_MAX);
+		n_children = descendants__with_torch(tracee->pid, children, LEFT_OUT_MAX);
 		for (k = 0; k < n_children && k < LEFT_OUT_MAX; k++) {
-			if (is_in(r, children[k]))
+			if (is_in(tracees, children[k]))
 				continue;
 			child = n_left_out++ ? child : children[k];
 		}
 		if (n_left_out > most) {
-			*parent = t->pid;
+			*parent = tracee->pid;
 			*first = child;
 			most = n_left_out;
 		}
@@ -1863,22 +1904,23 @@ uint64_t tracees__now(const struct tracees *r)
 	return r->begin ? clock__kernel() - r->begin : 0;
 }
 
-int tracees__finish(struct tracees *r, const char *reason)
+int tracees__finish(struct tracees *tracees, const char *reason)
 {
 	size_t i;
 
-	apply_records(r);
+	apply_records(tracees);
 	/* The end of a traced process begins the recordings of those that it forked, which may be
 	 * anywhere in the list. Numbers are not freed meanwhile, so only so many can begin. */
-	while (r->top) {
-		for (i = 0; i < r->top; i++) {
-			if (r->at[i] && r->at[i]->state != FORKED)
-				remove_tracee(r->at[i], r->at[i]->ended ? "target exited" : reason);
+	while (tracees->top) {
+		for (i = 0; i < tracees->top; i++) {
+			if (tracees->at[i] && tracees->at[i]->state != FORKED)
+				remove_tracee(tracees->at[i],
+					      tracees->at[i]->ended ? "target exited" : reason);
 		}
 	}
-	say_missed(r);
-	if (r->hurries)
-		setpriority(PRIO_PROCESS, 0, r->nice);
-	r->hurries = false;
-	return r->status;
+	say_missed(tracees);
+	if (tracees->hurries)
+		setpriority(PRIO_PROCESS, 0, tracees->nice);
+	tracees->hurries = false;
+	return tracees->status;
 }

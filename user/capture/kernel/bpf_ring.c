@@ -36,47 +36,47 @@ static size_t wrapped_bytes(size_t bytes)
  * Maps the producer's page and the data, from offset `at` of the file on. twice: the file has the
  * data twice, as a BPF map has. MAP_FAILED with errno.
  */
-static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes, bool twice)
+static void *map_data(const struct bpf_ring *ring, int fd, size_t at, size_t bytes, bool twice)
 {
-	uint8_t *p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
+	uint8_t *start = mmap(NULL, ring->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
 
-	if (p == MAP_FAILED || twice)
-		return p;
+	if (start == MAP_FAILED || twice)
+		return start;
 	/* Maps the beginning of the data again behind its end, in place of the rest of the file. */
-	if (mmap(p + r->page + bytes, wrapped_bytes(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd,
-		 (off_t)(at + r->page)) != MAP_FAILED)
-		return p;
-	munmap(p, r->mapped);
+	if (mmap(start + ring->page + bytes, wrapped_bytes(bytes), PROT_READ,
+		 MAP_SHARED | MAP_FIXED, fd, (off_t)(at + ring->page)) != MAP_FAILED)
+		return start;
+	munmap(start, ring->mapped);
 	return MAP_FAILED;
 }
 
 /* Maps a ring: the consumer's page, and behind it the rest. NULL with errno. */
 static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, bool twice)
 {
-	struct bpf_ring *r = calloc(1, sizeof(*r));
-	void *p;
+	struct bpf_ring *ring = calloc(1, sizeof(*ring));
+	void *start;
 
-	if (!r)
+	if (!ring)
 		return NULL;
-	r->page = page;
-	r->mask = bytes - 1;
-	r->mapped = r->page + bytes + wrapped_bytes(bytes);
-	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
-	if (p != MAP_FAILED) {
-		r->consumer = p;
-		p = map_data(r, fd, at + r->page, bytes, twice);
+	ring->page = page;
+	ring->mask = bytes - 1;
+	ring->mapped = ring->page + bytes + wrapped_bytes(bytes);
+	start = mmap(NULL, ring->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
+	if (start != MAP_FAILED) {
+		ring->consumer = start;
+		start = map_data(ring, fd, at + ring->page, bytes, twice);
 	}
-	if (p == MAP_FAILED) {
+	if (start == MAP_FAILED) {
 		int err = errno;
 
-		bpf_ring__free(r);
+		bpf_ring__free(ring);
 		errno = err;
 		return NULL;
 	}
-	r->producer = p;
-	r->data = (const uint8_t *)p + r->page;
-	r->at = __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
-	return r;
+	ring->producer = start;
+	ring->data = (const uint8_t *)start + ring->page;
+	ring->at = __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
+	return ring;
 }
 
 struct bpf_ring *bpf_ring__new(int fd, size_t bytes)
@@ -86,68 +86,68 @@ struct bpf_ring *bpf_ring__new(int fd, size_t bytes)
 
 struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t page, size_t bytes)
 {
-	struct bpf_ring *r = map_ring(fd, at, page, bytes, false);
+	struct bpf_ring *ring = map_ring(fd, at, page, bytes, false);
 
-	if (r)
-		r->copy = aligned_alloc(8, RING_RECORD_MAX);
-	if (r && !r->copy) {
-		bpf_ring__free(r);
+	if (ring)
+		ring->copy = aligned_alloc(8, RING_RECORD_MAX);
+	if (ring && !ring->copy) {
+		bpf_ring__free(ring);
 		errno = ENOMEM;
 		return NULL;
 	}
-	return r;
+	return ring;
 }
 
-void bpf_ring__skip(struct bpf_ring *r)
+void bpf_ring__skip(struct bpf_ring *ring)
 {
-	r->at = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
-	__atomic_store_n(r->consumer, r->at, __ATOMIC_RELEASE);
+	ring->at = __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
+	__atomic_store_n(ring->consumer, ring->at, __ATOMIC_RELEASE);
 }
 
-void bpf_ring__free(struct bpf_ring *r)
+void bpf_ring__free(struct bpf_ring *ring)
 {
-	if (!r)
+	if (!ring)
 		return;
-	if (r->consumer)
-		munmap(r->consumer, r->page);
-	if (r->producer)
-		munmap((void *)r->producer, r->mapped);
-	free(r->copy);
-	free(r);
+	if (ring->consumer)
+		munmap(ring->consumer, ring->page);
+	if (ring->producer)
+		munmap((void *)ring->producer, ring->mapped);
+	free(ring->copy);
+	free(ring);
 }
 
-int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, size_t len),
+int bpf_ring__consume(struct bpf_ring *ring, int (*fn)(void *ctx, const void *rec, size_t len),
 		      void *ctx)
 {
-	uint64_t at = r->at, end;
+	uint64_t at = ring->at, end;
 	int n_records = 0, err = 0;
 
-	while (!err && at < (end = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE))) {
-		if (end - at > r->mask + 1)
+	while (!err && at < (end = __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE))) {
+		if (end - at > ring->mask + 1)
 			return -EBADMSG;
 		while (!err && at < end) {
-			const uint8_t *rec = r->data + (at & r->mask);
+			const uint8_t *rec = ring->data + (at & ring->mask);
 			uint32_t head = __atomic_load_n((const uint32_t *)rec, __ATOMIC_ACQUIRE);
 			size_t len = head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
 
 			/* A record that is being written holds up all later ones. */
 			if (head & BPF_RINGBUF_BUSY_BIT)
 				return n_records;
-			if (len + BPF_RINGBUF_HDR_SZ > wrapped_bytes(r->mask + 1))
+			if (len + BPF_RINGBUF_HDR_SZ > wrapped_bytes(ring->mask + 1))
 				return -EMSGSIZE;
 			if (!(head & BPF_RINGBUF_DISCARD_BIT)) {
 				const void *record = rec + BPF_RINGBUF_HDR_SZ;
 				int ret;
 
-				if (r->copy)
-					record = memcpy(r->copy, record, len);
+				if (ring->copy)
+					record = memcpy(ring->copy, record, len);
 				ret = fn(ctx, record, len);
 				err = ret < 0 ? ret : 0;
 				n_records += n_records < INT_MAX;
 			}
 			at += (len + BPF_RINGBUF_HDR_SZ + 7) & ~(size_t)7;
-			r->at = at;
-			__atomic_store_n(r->consumer, at, __ATOMIC_RELEASE);
+			ring->at = at;
+			__atomic_store_n(ring->consumer, at, __ATOMIC_RELEASE);
 		}
 	}
 	return err ?: n_records;

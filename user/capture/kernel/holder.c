@@ -53,42 +53,42 @@ static void await(sem_t *s)
 		;
 }
 
-static void free_holder(struct holder *h)
+static void free_holder(struct holder *holder)
 {
-	sem_destroy(&h->ready);
-	sem_destroy(&h->end);
-	free(h);
+	sem_destroy(&holder->ready);
+	sem_destroy(&holder->end);
+	free(holder);
 }
 
 /* The thread with its own table: keeps the descriptor until it is to be closed. */
 static void *hold(void *arg)
 {
-	struct holder *h = arg;
+	struct holder *holder = arg;
 
-	h->alone = !leave_table(h->fd);
+	holder->alone = !leave_table(holder->fd);
 	drop_capabilities();
-	sem_post(&h->ready);
-	await(&h->end);
-	close(h->fd);
-	if (h->dropped)
-		free_holder(h);
+	sem_post(&holder->ready);
+	await(&holder->end);
+	close(holder->fd);
+	if (holder->dropped)
+		free_holder(holder);
 	return NULL;
 }
 
 /* The thread that closes a descriptor of the process's table, since that takes a while. */
 static void *close_shared(void *arg)
 {
-	struct holder *h = arg;
+	struct holder *holder = arg;
 
-	close(h->fd);
-	if (h->dropped)
-		free_holder(h);
+	close(holder->fd);
+	if (holder->dropped)
+		free_holder(holder);
 	return NULL;
 }
 
 /* Starts a thread that takes no signals. 0 or a positive errno. thread NULL: the thread is
- * detached, and may free h at once. */
-static int start_thread(struct holder *h, void *(*run)(void *), pthread_t *thread)
+ * detached, and may free holder at once. */
+static int start_thread(struct holder *holder, void *(*run)(void *), pthread_t *thread)
 {
 	pthread_attr_t attr;
 	pthread_t unused;
@@ -102,7 +102,7 @@ static int start_thread(struct holder *h, void *(*run)(void *), pthread_t *threa
 		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(thread ?: &unused, &attr, run, h);
+	err = pthread_create(thread ?: &unused, &attr, run, holder);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return err;
@@ -111,60 +111,60 @@ static int start_thread(struct holder *h, void *(*run)(void *), pthread_t *threa
 /* The thread gets its own copy of fd with its table, so ours is closed then. */
 struct holder *holder__new(int fd, bool own_table)
 {
-	struct holder *h = calloc(1, sizeof(*h));
+	struct holder *holder = calloc(1, sizeof(*holder));
 
-	if (!h) {
+	if (!holder) {
 		close(fd);
 		return NULL;
 	}
-	h->fd = fd;
-	sem_init(&h->ready, 0, 0);
-	sem_init(&h->end, 0, 0);
-	h->runs = own_table && !start_thread(h, hold, &h->thread);
-	if (h->runs) {
-		await(&h->ready);
-		if (h->alone)
+	holder->fd = fd;
+	sem_init(&holder->ready, 0, 0);
+	sem_init(&holder->end, 0, 0);
+	holder->runs = own_table && !start_thread(holder, hold, &holder->thread);
+	if (holder->runs) {
+		await(&holder->ready);
+		if (holder->alone)
 			close(fd);
 	}
-	return h;
+	return holder;
 }
 
 /* With a table of its own, the thread that holds the descriptor closes it; otherwise a new thread
  * does. Without a thread, closes it at once. */
-void holder__begin_close(struct holder *h)
+void holder__begin_close(struct holder *holder)
 {
-	if (h->closing)
+	if (holder->closing)
 		return;
-	h->closing = true;
-	if (h->runs) {
-		sem_post(&h->end);
+	holder->closing = true;
+	if (holder->runs) {
+		sem_post(&holder->end);
 		return;
 	}
-	h->runs = !start_thread(h, close_shared, &h->thread);
-	if (!h->runs)
-		close(h->fd);
+	holder->runs = !start_thread(holder, close_shared, &holder->thread);
+	if (!holder->runs)
+		close(holder->fd);
 }
 
-void holder__close(struct holder *h)
+void holder__close(struct holder *holder)
 {
-	if (!h)
+	if (!holder)
 		return;
-	holder__begin_close(h);
-	if (h->runs)
-		pthread_join(h->thread, NULL);
-	free_holder(h);
+	holder__begin_close(holder);
+	if (holder->runs)
+		pthread_join(holder->thread, NULL);
+	free_holder(holder);
 }
 
-void holder__drop(struct holder *h)
+void holder__drop(struct holder *holder)
 {
-	if (!h)
+	if (!holder)
 		return;
-	h->dropped = true;
-	if (h->runs) {
-		pthread_detach(h->thread);
-		sem_post(&h->end);
-	} else if (start_thread(h, close_shared, NULL)) {
-		close(h->fd);
-		free_holder(h);
+	holder->dropped = true;
+	if (holder->runs) {
+		pthread_detach(holder->thread);
+		sem_post(&holder->end);
+	} else if (start_thread(holder, close_shared, NULL)) {
+		close(holder->fd);
+		free_holder(holder);
 	}
 }

@@ -45,32 +45,33 @@ struct programs {
 struct programs *programs__new(const struct bpf_object *maps, const void *elf, size_t size,
 			       bool multi)
 {
-	struct programs *p = calloc(1, sizeof(*p));
+	struct programs *programs = calloc(1, sizeof(*programs));
 
-	if (!p)
+	if (!programs)
 		return NULL;
-	p->maps = maps;
-	p->elf = elf;
-	p->size = size;
-	p->multi = multi;
-	return p;
+	programs->maps = maps;
+	programs->elf = elf;
+	programs->size = size;
+	programs->multi = multi;
+	return programs;
 }
 
-void programs__free(struct programs *p)
+void programs__free(struct programs *programs)
 {
-	if (!p)
+	if (!programs)
 		return;
-	if (p->under_way)
-		pthread_join(p->thread, NULL);
-	for (size_t i = 0; i < p->n_objs; i++)
-		bpf_object__close(p->objs[i]);
-	free(p);
+	if (programs->under_way)
+		pthread_join(programs->thread, NULL);
+	for (size_t i = 0; i < programs->n_objs; i++)
+		bpf_object__close(programs->objs[i]);
+	free(programs);
 }
 
-struct bpf_program *programs__get(const struct programs *p, const char *name)
+struct bpf_program *programs__get(const struct programs *programs, const char *name)
 {
-	for (size_t i = 0; i < p->n_objs; i++) {
-		struct bpf_program *prog = bpf_object__find_program_by_name(p->objs[i], name);
+	for (size_t i = 0; i < programs->n_objs; i++) {
+		struct bpf_program *prog = bpf_object__find_program_by_name(programs->objs[i],
+									    name);
 
 		if (prog && bpf_program__autoload(prog))
 			return prog;
@@ -79,14 +80,14 @@ struct bpf_program *programs__get(const struct programs *p, const char *name)
 }
 
 /* Makes an object use the maps that are loaded already. 0 or -errno. */
-static int share_maps(const struct programs *p, struct bpf_object *obj)
+static int share_maps(const struct programs *programs, struct bpf_object *obj)
 {
 	struct bpf_map *map;
 	int err = 0;
 
 	bpf_object__for_each_map(map, obj)
 	{
-		int fd = bpf_object__find_map_fd_by_name(p->maps, bpf_map__name(map));
+		int fd = bpf_object__find_map_fd_by_name(programs->maps, bpf_map__name(map));
 
 		err = fd < 0 ? fd : bpf_map__reuse_fd(map, fd);
 		if (err)
@@ -122,6 +123,7 @@ static int select_programs(const struct part *part, struct bpf_object *obj)
 	return 0;
 }
 
+/* Thread: loads the programs of one part. Sets part->obj, or part->err. */
 static void *load_part(void *arg)
 {
 	struct part *part = arg;
@@ -143,7 +145,7 @@ static void *load_part(void *arg)
 
 /* Deals those of the n programs that are not loaded out to the parts, in turn. Returns how many
  * they are, or -E2BIG. */
-static int deal_out(const struct programs *p, struct part *parts, size_t n_parts,
+static int deal_out(const struct programs *programs, struct part *parts, size_t n_parts,
 		    const char *const *names, size_t n)
 {
 	size_t dealt = 0;
@@ -151,9 +153,9 @@ static int deal_out(const struct programs *p, struct part *parts, size_t n_parts
 	for (size_t i = 0; i < n; i++) {
 		struct part *part = &parts[dealt % n_parts];
 
-		if (programs__get(p, names[i]))
+		if (programs__get(programs, names[i]))
 			continue;
-		if (part->n == PROGRAMS_MAX || p->n_objs + n_parts > PROGRAMS_MAX)
+		if (part->n == PROGRAMS_MAX || programs->n_objs + n_parts > PROGRAMS_MAX)
 			return -E2BIG;
 		part->names[part->n++] = names[i];
 		dealt++;
@@ -173,16 +175,16 @@ static size_t thread_count(void)
 
 /* Loads programs in n_parts threads: this one, and others that it starts. 0 or -errno: none is
  * loaded. */
-static int load(struct programs *p, const char *const *names, size_t n, size_t n_parts)
+static int load(struct programs *programs, const char *const *names, size_t n, size_t n_parts)
 {
 	struct part parts[THREADS_MAX] = { 0 };
 	size_t i;
-	int dealt = deal_out(p, parts, n_parts, names, n), err = 0;
+	int dealt = deal_out(programs, parts, n_parts, names, n), err = 0;
 
 	if (dealt < 0)
 		return dealt;
 	for (i = 0; i < n_parts && i < (size_t)dealt; i++) {
-		parts[i].owner = p;
+		parts[i].owner = programs;
 		parts[i].has_thread = i &&
 				      !pthread_create(&parts[i].thread, NULL, load_part, &parts[i]);
 	}
@@ -197,7 +199,7 @@ static int load(struct programs *p, const char *const *names, size_t n, size_t n
 		if (err)
 			bpf_object__close(parts[i].obj);
 		else if (parts[i].obj)
-			p->objs[p->n_objs++] = parts[i].obj;
+			programs->objs[programs->n_objs++] = parts[i].obj;
 	}
 	return err;
 }
@@ -210,35 +212,35 @@ int programs__load(struct programs *p, const char *const *names, size_t n)
 /* Thread: loads all programs, one after the other. */
 static void *load_all(void *arg)
 {
-	struct programs *p = arg;
+	struct programs *programs = arg;
 
-	p->err = load(p, p->names, p->n_names, 1);
-	__atomic_store_n(&p->done, true, __ATOMIC_RELEASE);
+	programs->err = load(programs, programs->names, programs->n_names, 1);
+	__atomic_store_n(&programs->done, true, __ATOMIC_RELEASE);
 	return NULL;
 }
 
-int programs__begin(struct programs *p, const char *const *names, size_t n)
+int programs__begin(struct programs *programs, const char *const *names, size_t n)
 {
 	int err;
 
 	if (n > PROGRAMS_MAX)
 		return -E2BIG;
-	memcpy(p->names, names, n * sizeof(*names));
-	p->n_names = n;
-	p->done = false;
-	err = pthread_create(&p->thread, NULL, load_all, p);
-	p->under_way = !err;
+	memcpy(programs->names, names, n * sizeof(*names));
+	programs->n_names = n;
+	programs->done = false;
+	err = pthread_create(&programs->thread, NULL, load_all, programs);
+	programs->under_way = !err;
 	return -err;
 }
 
-int programs__poll(struct programs *p)
+int programs__poll(struct programs *programs)
 {
-	if (p->under_way && !__atomic_load_n(&p->done, __ATOMIC_ACQUIRE))
+	if (programs->under_way && !__atomic_load_n(&programs->done, __ATOMIC_ACQUIRE))
 		return -EINPROGRESS;
-	if (p->under_way)
-		pthread_join(p->thread, NULL);
-	p->under_way = false;
-	return p->err;
+	if (programs->under_way)
+		pthread_join(programs->thread, NULL);
+	programs->under_way = false;
+	return programs->err;
 }
 
 /* ---- hits without a run ---- */
@@ -258,18 +260,18 @@ uint64_t programs__skipped_of(const int *fds, size_t n, programs_info_fn info)
 	return sum;
 }
 
-uint64_t programs__skipped(const struct programs *p)
+uint64_t programs__skipped(const struct programs *programs)
 {
 	struct bpf_program *prog;
 	int fds[PROGRAMS_MAX];
 	uint64_t sum = 0;
 	size_t n;
 
-	if (!p || p->under_way) /* a thread changes the objects */
+	if (!programs || programs->under_way) /* a thread changes the objects */
 		return 0;
-	for (size_t i = 0; i < p->n_objs; i++) {
+	for (size_t i = 0; i < programs->n_objs; i++) {
 		n = 0;
-		bpf_object__for_each_program(prog, p->objs[i])
+		bpf_object__for_each_program(prog, programs->objs[i])
 		{
 			if (n < PROGRAMS_MAX && bpf_program__autoload(prog))
 				fds[n++] = bpf_program__fd(prog);

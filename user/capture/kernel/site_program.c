@@ -66,13 +66,13 @@ static int load_program(const struct site_program_maps *maps, uint32_t index, ui
 /* The type of perf events for uprobes on this kernel. -ENOENT: it has none. */
 static int uprobe_type(void)
 {
-	FILE *f = fopen("/sys/bus/event_source/devices/uprobe/type", "re");
+	FILE *file = fopen("/sys/bus/event_source/devices/uprobe/type", "re");
 	int type = -ENOENT;
 
-	if (f && fscanf(f, "%d", &type) != 1)
+	if (file && fscanf(file, "%d", &type) != 1)
 		type = -ENOENT;
-	if (f)
-		fclose(f);
+	if (file)
+		fclose(file);
 	return type;
 }
 

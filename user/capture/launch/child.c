@@ -27,56 +27,57 @@ static bool is_other(const struct user *u)
 	return u && u->uid != geteuid();
 }
 
-static int set_env(const struct child_opts *o)
+/* Sets the environment of the command. 0 or -ENOMEM. */
+static int set_env(const struct child_opts *opts)
 {
-	const struct user *u = o->user;
-	const char *const *e;
+	const struct user *user = opts->user;
+	const char *const *variable;
 	int err = 0;
 
-	if (o->variables)
-		user__keep_variables(o->variables);
-	if (is_other(u))
-		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) ||
-		      setenv("LOGNAME", u->name, 1) || setenv("SHELL", u->shell, 1);
-	for (e = o->env; e && *e && !err; e++)
-		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
+	if (opts->variables)
+		user__keep_variables(opts->variables);
+	if (is_other(user))
+		err = setenv("HOME", user->home, 1) || setenv("USER", user->name, 1) ||
+		      setenv("LOGNAME", user->name, 1) || setenv("SHELL", user->shell, 1);
+	for (variable = opts->env; variable && *variable && !err; variable++)
+		err = strchr(*variable, '=') ? putenv((char *)*variable) : unsetenv(*variable);
 	return err ? -ENOMEM : 0;
 }
 
-/* Closes our descriptors for a command of another user, except standard ones, `failed` and o->keep.
- * 0 or -errno. */
-static int close_ours(const struct child_opts *o, int failed)
+/* Closes our descriptors for a command of another user, except standard ones, `failed` and
+ * opts->keep. 0 or -errno. */
+static int close_ours(const struct child_opts *opts, int failed)
 {
-	const int keep[] = { failed, o->keep };
+	const int keep[] = { failed, opts->keep };
 
-	if (!is_other(o->user))
+	if (!is_other(opts->user))
 		return 0;
-	return subprocess__close_others(keep, o->keep ? 2 : 1);
+	return subprocess__close_others(keep, opts->keep ? 2 : 1);
 }
 
 /* Sets up all that the program inherits, except its environment. 0 or -errno. */
-static int prepare(const struct child_opts *o, int failed)
+static int prepare(const struct child_opts *opts, int failed)
 {
 	int err;
 
-	if (o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+	if (opts->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		return -errno;
-	err = close_ours(o, failed);
+	err = close_ours(opts, failed);
 	if (err)
 		return err;
-	err = o->user ? user__become(o->user) : 0;
+	err = opts->user ? user__become(opts->user) : 0;
 	if (err)
 		return err;
-	if (o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if (opts->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
-	return sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
+	return sigprocmask(SIG_SETMASK, opts->mask, NULL) ? -errno : 0;
 }
 
 /* Runs in the child: waits for a byte from `go`, then runs the program, or writes the errno to
  * `failed`. Does not return. */
-static void run(const struct child_opts *o, int go, int failed)
+static void run(const struct child_opts *opts, int go, int failed)
 {
-	int err = set_env(o);
+	int err = set_env(opts);
 	ssize_t n;
 	char c;
 
@@ -85,9 +86,9 @@ static void run(const struct child_opts *o, int go, int failed)
 	} while (n < 0 && errno == EINTR);
 	if (n != 1)
 		_exit(0); /* never released */
-	err = err ?: prepare(o, failed);
+	err = err ?: prepare(opts, failed);
 	if (!err) {
-		execvp(o->argv[0], o->argv);
+		execvp(opts->argv[0], opts->argv);
 		err = -errno;
 	}
 	while (write(failed, &err, sizeof(err)) < 0 && errno == EINTR)
@@ -103,39 +104,39 @@ static void close_both(const int pipe[2])
 
 struct child *child__new(const struct child_opts *opts)
 {
-	struct child *c = calloc(1, sizeof(*c));
+	struct child *child = calloc(1, sizeof(*child));
 	int go[2] = { -1, -1 }, failed[2] = { -1, -1 }, err;
 
-	if (!c)
+	if (!child)
 		return NULL;
-	c->go = c->failed = c->pidfd = -1;
+	child->go = child->failed = child->pidfd = -1;
 	if (pipe2(go, O_CLOEXEC) || pipe2(failed, O_CLOEXEC))
 		goto fail;
-	c->pid = fork();
-	if (c->pid < 0)
+	child->pid = fork();
+	if (child->pid < 0)
 		goto fail;
-	if (!c->pid) {
+	if (!child->pid) {
 		close(go[1]);
 		close(failed[0]);
 		run(opts, go[0], failed[1]);
 	}
 	close(go[0]);
 	close(failed[1]);
-	c->go = go[1];
-	c->failed = failed[0];
-	c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0u);
-	if (c->pidfd < 0) {
+	child->go = go[1];
+	child->failed = failed[0];
+	child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0u);
+	if (child->pidfd < 0) {
 		err = errno;
-		child__free(c);
+		child__free(child);
 		errno = err;
 		return NULL;
 	}
-	return c;
+	return child;
 fail:
 	err = errno;
 	close_both(go);
 	close_both(failed);
-	free(c);
+	free(child);
 	errno = err;
 	return NULL;
 }
@@ -150,23 +151,23 @@ int child__pidfd(const struct child *c)
 	return c->pidfd;
 }
 
-int child__release(struct child *c)
+int child__release(struct child *child)
 {
 	int err = 0;
 	ssize_t n;
 
 	do {
-		n = write(c->go, "", 1);
+		n = write(child->go, "", 1);
 	} while (n < 0 && errno == EINTR);
-	c->released = n == 1;
+	child->released = n == 1;
 	if (n != 1)
 		return -errno;
 	do {
-		n = read(c->failed, &err, sizeof(err));
+		n = read(child->failed, &err, sizeof(err));
 	} while (n < 0 && errno == EINTR);
 	if (n != sizeof(err))
 		return 0; /* closed by exec: the program runs */
-	child__wait(c);
+	child__wait(child);
 	return err;
 }
 
@@ -175,33 +176,33 @@ bool child__released(const struct child *c)
 	return c->released;
 }
 
-void child__signal(struct child *c, int number)
+void child__signal(struct child *child, int number)
 {
 	/* An ended child keeps its PID until it is reaped. */
-	if (!c->reaped)
-		kill(c->pid, number);
+	if (!child->reaped)
+		kill(child->pid, number);
 }
 
-int child__wait(struct child *c)
+int child__wait(struct child *child)
 {
-	while (!c->reaped) {
-		if (waitpid(c->pid, &c->status, 0) == c->pid)
-			c->reaped = true;
+	while (!child->reaped) {
+		if (waitpid(child->pid, &child->status, 0) == child->pid)
+			child->reaped = true;
 		else if (errno != EINTR)
 			break;
 	}
-	return c->status;
+	return child->status;
 }
 
-void child__free(struct child *c)
+void child__free(struct child *child)
 {
-	if (!c)
+	if (!child)
 		return;
-	close(c->go);
-	if (!c->released)
-		child__wait(c);
-	close(c->failed);
-	if (c->pidfd >= 0)
-		close(c->pidfd);
-	free(c);
+	close(child->go);
+	if (!child->released)
+		child__wait(child);
+	close(child->failed);
+	if (child->pidfd >= 0)
+		close(child->pidfd);
+	free(child);
 }

@@ -102,21 +102,21 @@ struct keeping {
  * continues and may need the folder. */
 static int keep(void *ctx)
 {
-	const struct keeping *k = ctx;
+	const struct keeping *keeping = ctx;
 	ssize_t n;
 	char c;
 
 	do {
-		n = read(k->done, &c, 1);
+		n = read(keeping->done, &c, 1);
 	} while (n < 0 && errno == EINTR);
-	if (n == 1 && (!k->user || !user__become(k->user)))
-		nftw(k->d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	if (n == 1 && (!keeping->user || !user__become(keeping->user)))
+		nftw(keeping->d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	return 0;
 }
 
 /* Starts the process that removes the folder for caches. It keeps only the read end of the pipe.
- * d->done, the write end, is closed with d, also after an error. 0 or -errno. */
-static int start_keeper(struct dryrun *d, const struct user *user)
+ * dryrun->done, the write end, is closed with dryrun, also after an error. 0 or -errno. */
+static int start_keeper(struct dryrun *dryrun, const struct user *user)
 {
 	int fds[2], err;
 
@@ -124,152 +124,157 @@ static int start_keeper(struct dryrun *d, const struct user *user)
 		return -errno;
 	err = subprocess__start(
 		&(struct subprocess_opts){ .main = keep,
-					   .ctx = &(struct keeping){ d, user, fds[0] },
+					   .ctx = &(struct keeping){ dryrun, user, fds[0] },
 					   .fds = &(struct subprocess_fd){ fds[0], fds[0] },
 					   .n_fds = 1,
 					   .keep_signals = true },
-		&d->keeper);
+		&dryrun->keeper);
 	close(fds[0]);
-	d->done = fds[1];
+	dryrun->done = fds[1];
 	return err;
 }
 
-static int make_cache(struct dryrun *d, const struct user *user)
+/* Makes the folder for caches and starts the process that removes it. 0 or -errno. */
+static int make_cache(struct dryrun *dryrun, const struct user *user)
 {
 	const char *tmp = getenv("TMPDIR");
 	int err;
 
 	if (!tmp || tmp[0] != '/')
 		tmp = "/tmp";
-	if (asprintf(&d->cache, "%s/memtrace-dryrun-XXXXXX", tmp) < 0) {
-		d->cache = NULL;
+	if (asprintf(&dryrun->cache, "%s/memtrace-dryrun-XXXXXX", tmp) < 0) {
+		dryrun->cache = NULL;
 		return -ENOMEM;
 	}
-	if (!mkdtemp(d->cache)) {
-		free(d->cache);
-		d->cache = NULL;
+	if (!mkdtemp(dryrun->cache)) {
+		free(dryrun->cache);
+		dryrun->cache = NULL;
 		return -errno;
 	}
-	err = user && lchown(d->cache, user->uid, user->gid) ? -errno : start_keeper(d, user);
+	err = user && lchown(dryrun->cache, user->uid, user->gid) ? -errno
+								  : start_keeper(dryrun, user);
 	if (err)
-		rmdir(d->cache);
+		rmdir(dryrun->cache);
 	return err;
 }
 
 /* Adds "NAME=VALUE", or "NAME" to remove a variable. 0 or -ENOMEM. */
-__attribute__((format(printf, 2, 3))) static int add_variable(struct dryrun *d, const char *fmt,
-							      ...)
+__attribute__((format(printf, 2, 3))) static int add_variable(struct dryrun *dryrun,
+							      const char *fmt, ...)
 {
 	va_list ap;
 	int n;
 
 	va_start(ap, fmt);
-	n = d->n_env < MAX_ENV ? vasprintf(&d->env[d->n_env], fmt, ap) : -1;
+	n = dryrun->n_env < MAX_ENV ? vasprintf(&dryrun->env[dryrun->n_env], fmt, ap) : -1;
 	va_end(ap);
 	if (n < 0) {
-		d->env[d->n_env] = NULL;
+		dryrun->env[dryrun->n_env] = NULL;
 		return -ENOMEM;
 	}
-	d->n_env++;
+	dryrun->n_env++;
 	return 0;
 }
 
-static int add_device(struct dryrun *d, const struct dryrun_args *a)
+/* Adds the variables of the dry run's device. Returns 0 or not. */
+static int add_device(struct dryrun *dryrun, const struct dryrun_args *args)
 {
 	int err = 0;
 
-	if (a->name)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_NAME=%s", a->name);
-	if (a->sm_major)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_SM=%d.%d", a->sm_major, a->sm_minor);
-	if (a->processors)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_PROCESSORS=%u", a->processors);
-	if (a->context_given)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, a->context);
-	if (a->cudnn_workspace_given)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64,
-				    a->cudnn_workspace);
-	if (a->log)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
+	if (args->name)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_NAME=%s", args->name);
+	if (args->sm_major)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_SM=%d.%d", args->sm_major,
+				    args->sm_minor);
+	if (args->processors)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_PROCESSORS=%u", args->processors);
+	if (args->context_given)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, args->context);
+	if (args->cudnn_workspace_given)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64,
+				    args->cudnn_workspace);
+	if (args->log)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_LOG=%s", args->log);
 	/* The variable has an old and a new name. */
-	if (a->alloc_conf) {
-		err |= add_variable(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
-		err |= add_variable(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
+	if (args->alloc_conf) {
+		err |= add_variable(dryrun, "PYTORCH_CUDA_ALLOC_CONF=%s", args->alloc_conf);
+		err |= add_variable(dryrun, "PYTORCH_ALLOC_CONF=%s", args->alloc_conf);
 	}
 	return err;
 }
 
-static int make_env(struct dryrun *d, const struct dryrun_args *a)
+/* Makes the changes of the command's environment. 0 or -ENOMEM. */
+static int make_env(struct dryrun *dryrun, const struct dryrun_args *args)
 {
 	const char *other_preloads = getenv("LD_PRELOAD") ?: "";
 	int err = 0;
 
 	/* The CUDA library replaces libcuda.so.1 and also has the functions of the CUDA runtime. */
-	err |= add_variable(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
-			    *other_preloads ? ":" : "", other_preloads);
-	if (a->vram)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
-	if (a->paced)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
-	if (a->devices)
-		err |= add_variable(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
-	err |= add_device(d, a);
-	err |= add_variable(d, "TRITON_LIBCUDA_PATH=%s", d->dir);
-	err |= add_variable(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
-	err |= add_variable(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
-	err |= add_variable(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
-	err |= add_variable(d, "VLLM_CACHE_ROOT=%s/vllm", d->cache);
-	err |= add_variable(d, "CUPY_CACHE_DIR=%s/cupy", d->cache);
+	err |= add_variable(dryrun, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", dryrun->dir,
+			    dryrun->dir, *other_preloads ? ":" : "", other_preloads);
+	if (args->vram)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, args->vram);
+	if (args->paced)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
+	if (args->devices)
+		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_DEVICES=%u", args->devices);
+	err |= add_device(dryrun, args);
+	err |= add_variable(dryrun, "TRITON_LIBCUDA_PATH=%s", dryrun->dir);
+	err |= add_variable(dryrun, "TRITON_CACHE_DIR=%s/triton", dryrun->cache);
+	err |= add_variable(dryrun, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", dryrun->cache);
+	err |= add_variable(dryrun, "CUDA_CACHE_PATH=%s/cuda", dryrun->cache);
+	err |= add_variable(dryrun, "VLLM_CACHE_ROOT=%s/vllm", dryrun->cache);
+	err |= add_variable(dryrun, "CUPY_CACHE_DIR=%s/cupy", dryrun->cache);
 	/* vLLM's second runner reads the number of tokens from a kernel's result, which is always 0
 	 * in a dry run: its requests would never end. */
 	if (!getenv("VLLM_USE_V2_MODEL_RUNNER"))
-		err |= add_variable(d, "VLLM_USE_V2_MODEL_RUNNER=0");
+		err |= add_variable(dryrun, "VLLM_USE_V2_MODEL_RUNNER=0");
 	/* CUDA_VISIBLE_DEVICES refers to the machine's real devices. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
 		log_info("CUDA_VISIBLE_DEVICES is ignored: all devices of a dry run are visible; "
 			 "--devices N sets their number");
-		err |= add_variable(d, "CUDA_VISIBLE_DEVICES");
+		err |= add_variable(dryrun, "CUDA_VISIBLE_DEVICES");
 	}
-	for (const char *const *e = a->env; e && *e; e++)
-		err |= add_variable(d, "%s", *e);
+	for (const char *const *variable = args->env; variable && *variable; variable++)
+		err |= add_variable(dryrun, "%s", *variable);
 	return err ? -ENOMEM : 0;
 }
 
 struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status)
 {
-	struct dryrun *d = calloc(1, sizeof(*d));
+	struct dryrun *dryrun = calloc(1, sizeof(*dryrun));
 	int err;
 
 	*status = EXIT_FAILED;
-	if (!d) {
+	if (!dryrun) {
 		log_err("out of memory");
 		return NULL;
 	}
-	d->done = -1;
-	err = dryrun__find(d->dir, sizeof(d->dir));
+	dryrun->done = -1;
+	err = dryrun__find(dryrun->dir, sizeof(dryrun->dir));
 	if (err == -ENOENT) {
 		*status = EXIT_NOT_PERMITTED;
 		log_err("the libraries of the dry run are not there (" CUDA ", " NVML
 			" in %s): `make` builds them, `make install` "
 			"installs them",
-			d->dir);
+			dryrun->dir);
 	} else if (err) {
 		*status = EXIT_NOT_PERMITTED;
 		log_err("%s: the dry run cannot be preloaded from a folder whose name is too long "
 			"or has a space or a colon: install it elsewhere",
-			d->dir);
+			dryrun->dir);
 	} else {
-		err = make_cache(d, user);
+		err = make_cache(dryrun, user);
 		if (err)
 			log_err("cannot make a folder for the dry run's caches: %s; set TMPDIR to "
 				"another folder",
 				strerror(-err));
-		else if ((err = make_env(d, args)))
+		else if ((err = make_env(dryrun, args)))
 			log_err("out of memory");
 	}
 	if (!err)
-		return d;
-	dryrun__free(d);
+		return dryrun;
+	dryrun__free(dryrun);
 	return NULL;
 }
 
@@ -278,24 +283,24 @@ const char *const *dryrun__env(const struct dryrun *d)
 	return (const char *const *)d->env;
 }
 
-bool dryrun__mapped(const struct dryrun *d, pid_t pid)
+bool dryrun__mapped(const struct dryrun *dryrun, pid_t pid)
 {
-	struct proc *p = proc__open(pid);
+	struct proc *proc = proc__open(pid);
 	struct maps maps;
 	bool ret = true;
-	size_t i, len = strlen(d->dir);
+	size_t i, len = strlen(dryrun->dir);
 
-	if (p && !proc__maps(p, &maps)) {
+	if (proc && !proc__maps(proc, &maps)) {
 		for (i = 0; i < maps.n; i++) {
 			const char *path = maps.v[i].path;
 
-			if (!strncmp(path, d->dir, len) && !strcmp(path + len, "/" CUDA))
+			if (!strncmp(path, dryrun->dir, len) && !strcmp(path + len, "/" CUDA))
 				break;
 		}
 		ret = i < maps.n;
 		maps__free(&maps);
 	}
-	proc__free(p);
+	proc__free(proc);
 	return ret;
 }
 
@@ -304,22 +309,22 @@ pid_t dryrun__keeper(const struct dryrun *d)
 	return d->keeper.pid;
 }
 
-void dryrun__free(struct dryrun *d)
+void dryrun__free(struct dryrun *dryrun)
 {
 	size_t i;
 	int status;
 
-	if (!d)
+	if (!dryrun)
 		return;
-	if (d->keeper.pid) {
-		while (write(d->done, "", 1) < 0 && errno == EINTR)
+	if (dryrun->keeper.pid) {
+		while (write(dryrun->done, "", 1) < 0 && errno == EINTR)
 			;
-		subprocess__wait(&d->keeper, -1, &status);
+		subprocess__wait(&dryrun->keeper, -1, &status);
 	}
-	if (d->done >= 0)
-		close(d->done);
-	for (i = 0; i < d->n_env; i++)
-		free(d->env[i]);
-	free(d->cache);
-	free(d);
+	if (dryrun->done >= 0)
+		close(dryrun->done);
+	for (i = 0; i < dryrun->n_env; i++)
+		free(dryrun->env[i]);
+	free(dryrun->cache);
+	free(dryrun);
 }

@@ -57,13 +57,13 @@ static int find_library(char *path, size_t size, char *why, size_t why_size)
 /* Yama's restriction of ptrace. -1: no Yama. */
 static int ptrace_scope(void)
 {
-	FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+	FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
 	int scope = -1;
 
-	if (f && fscanf(f, "%d", &scope) != 1)
+	if (file && fscanf(file, "%d", &scope) != 1)
 		scope = -1;
-	if (f)
-		fclose(f);
+	if (file)
+		fclose(file);
 	return scope;
 }
 
@@ -92,30 +92,30 @@ int inside__can(char *buf, size_t size)
 
 /* Makes the command's environment: env, with our library before those of LD_PRELOAD. 0 or
  * -ENOMEM. */
-static int make_env(struct inside *i, const char *library, const char *const *env)
+static int make_env(struct inside *inside, const char *library, const char *const *env)
 {
 	const char *other_preloads = getenv("LD_PRELOAD") ?: "";
 	struct stat st;
-	size_t n = 0, k = 0;
+	size_t n = 0, n_env = 0;
 
 	while (env && env[n])
 		n++;
-	i->env = calloc(n + 3, sizeof(*i->env)); /* with two variables of ours and NULL */
-	if (!i->env || fstat(i->memory->fd, &st))
+	inside->env = calloc(n + 3, sizeof(*inside->env)); /* with two variables of ours and NULL */
+	if (!inside->env || fstat(inside->memory->fd, &st))
 		return -ENOMEM;
 	for (n = 0; env && env[n]; n++) {
 		if (strncmp(env[n], PRELOAD, strlen(PRELOAD)))
-			i->env[k++] = env[n];
+			inside->env[n_env++] = env[n];
 		else
 			other_preloads = env[n] + strlen(PRELOAD);
 	}
-	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, *other_preloads ? ":" : "",
+	if (asprintf(&inside->preload, PRELOAD "%s%s%s", library, *other_preloads ? ":" : "",
 		     other_preloads) < 0 ||
-	    asprintf(&i->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
-		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
+	    asprintf(&inside->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64,
+		     inside->memory->fd, (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
 		return -ENOMEM;
-	i->env[k++] = i->preload;
-	i->env[k++] = i->shared_memory_env;
+	inside->env[n_env++] = inside->preload;
+	inside->env[n_env++] = inside->shared_memory_env;
 	return 0;
 }
 
@@ -123,10 +123,10 @@ struct inside *inside__new(const char *const *env, size_t ring_bytes, const stru
 			   int *status)
 {
 	char library[PATH_MAX], why[PATH_MAX + 256];
-	struct inside *i = calloc(1, sizeof(*i));
+	struct inside *inside = calloc(1, sizeof(*inside));
 
 	*status = EXIT_FAILED;
-	if (!i) {
+	if (!inside) {
 		log_err("out of memory");
 		return NULL;
 	}
@@ -136,16 +136,16 @@ struct inside *inside__new(const char *const *env, size_t ring_bytes, const stru
 		log_err("recording from inside: %s", why);
 		goto fail;
 	}
-	i->memory = inside_memory__new(ring_bytes, user);
-	if (!i->memory) {
+	inside->memory = inside_memory__new(ring_bytes, user);
+	if (!inside->memory) {
 		log_err("recording from inside: cannot make shared memory: %s", strerror(errno));
 		goto fail;
 	}
-	if (!make_env(i, library, env))
-		return i;
+	if (!make_env(inside, library, env))
+		return inside;
 	log_err("out of memory");
 fail:
-	inside__free(i);
+	inside__free(inside);
 	return NULL;
 }
 
@@ -159,13 +159,13 @@ struct inside_memory *inside__memory(const struct inside *i)
 	return i->memory;
 }
 
-void inside__free(struct inside *i)
+void inside__free(struct inside *inside)
 {
-	if (!i)
+	if (!inside)
 		return;
-	inside_memory__free(i->memory);
-	free(i->preload);
-	free(i->shared_memory_env);
-	free(i->env);
-	free(i);
+	inside_memory__free(inside->memory);
+	free(inside->preload);
+	free(inside->shared_memory_env);
+	free(inside->env);
+	free(inside);
 }

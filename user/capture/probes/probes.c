@@ -27,13 +27,15 @@ static int deal_to_all(struct demux *f, const void *rec, size_t len)
 
 int demux__deal(struct demux *f, const void *rec, size_t len)
 {
-	const struct mt_hdr *h = rec;
+	const struct mt_hdr *header = rec;
 
-	if (!f->at[h->member].fn && f->unknown)
+	if (!f->at[header->member].fn && f->unknown)
 		f->unknown(f->unknown_ctx);
-	if (h->type == MT_REC_CODE_GONE)
+	if (header->type == MT_REC_CODE_GONE)
 		return deal_to_all(f, rec, len);
-	return f->at[h->member].fn ? f->at[h->member].fn(f->at[h->member].ctx, rec, len) : 0;
+	return f->at[header->member].fn
+		       ? f->at[header->member].fn(f->at[header->member].ctx, rec, len)
+		       : 0;
 }
 
 void demux__set(struct demux *f, uint32_t number, feed_fn fn, void *ctx)
@@ -48,14 +50,15 @@ void demux__set(struct demux *f, uint32_t number, feed_fn fn, void *ctx)
 /* Counts a record of the ring and passes it on. */
 static int take_record(void *ctx, const void *data, size_t len)
 {
-	const struct mt_hdr *h = data;
-	struct probes *p = ctx;
+	const struct mt_hdr *header = data;
+	struct probes *probes = ctx;
 
 	if (!len)
 		return 0;
-	p->records[h->member][h->type % RECORD_TYPES]++;
-	p->ends += h->type == MT_REC_CODE_GONE;
-	return p->group_id ? demux__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
+	probes->records[header->member][header->type % RECORD_TYPES]++;
+	probes->ends += header->type == MT_REC_CODE_GONE;
+	return probes->group_id ? demux__deal(&probes->feeds, data, len)
+				: probes->fn(probes->ctx, data, len);
 }
 
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
@@ -63,27 +66,27 @@ void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
 	demux__set(&p->feeds, number, fn, ctx);
 }
 
-void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx)
+void probes__on_unknown(struct probes *probes, void (*fn)(void *ctx), void *ctx)
 {
-	p->feeds.unknown = fn;
-	p->feeds.unknown_ctx = ctx;
+	probes->feeds.unknown = fn;
+	probes->feeds.unknown_ctx = ctx;
 }
 
 /* Removes these programs from the list of sets that others may share. */
-static void unlist(struct probes *p)
+static void unlist(struct probes *probes)
 {
 	size_t i;
 
-	for (i = 0; p->sets && i < p->sets->n; i++) {
-		if (p->sets->set[i] == p)
-			p->sets->set[i--] = p->sets->set[--p->sets->n];
+	for (i = 0; probes->sets && i < probes->sets->n; i++) {
+		if (probes->sets->set[i] == probes)
+			probes->sets->set[i--] = probes->sets->set[--probes->sets->n];
 	}
 }
 
-struct probes *probes__share_set(struct probes *p)
+struct probes *probes__share_set(struct probes *probes)
 {
-	p->users++;
-	return p;
+	probes->users++;
+	return probes;
 }
 
 struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
@@ -138,10 +141,10 @@ void probes__set_process(struct probes *p, int pidfd)
 	p->pidfd = pidfd;
 }
 
-void probes__begin_detach(struct probes *p)
+void probes__begin_detach(struct probes *probes)
 {
-	if (p->in->begin_detach)
-		p->in->begin_detach(p);
+	if (probes->in->begin_detach)
+		probes->in->begin_detach(probes);
 }
 
 void probes__detach(struct probes *p)
@@ -154,19 +157,19 @@ bool probes__calls_each(const struct probes *p, const struct call_file *file)
 	return p->calls_each || (file && probes__everywhere(p) && elf__is_memory(file->elf));
 }
 
-void probes__leave(struct probes *p, pid_t pid)
+void probes__leave(struct probes *probes, pid_t pid)
 {
-	if (p->group_id)
-		p->in->detach(p, pid);
+	if (probes->group_id)
+		probes->in->detach(probes, pid);
 }
 
-void probes__free(struct probes *p)
+void probes__free(struct probes *probes)
 {
-	if (!p || (p->users && --p->users))
+	if (!probes || (probes->users && --probes->users))
 		return;
-	unlist(p);
-	probes__detach(p);
-	p->in->free(p);
+	unlist(probes);
+	probes__detach(probes);
+	probes->in->free(probes);
 }
 
 bool probes__have_multi(const struct probes *p)
@@ -199,16 +202,16 @@ bool probes__old(const struct probes *p)
 	return p->old;
 }
 
-int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
+int probes__attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
-	if (probes__attached(p, pid, h->id))
+	if (probes__attached(probes, pid, hook->id))
 		return -EEXIST;
-	if (probes__everywhere(p) && !h->fixed) {
-		log_debug("%s: a probe for PID %d alone", hook__name(h->id), (int)pid);
-		return p->in->attach_own ? p->in->attach_own(p, pid, h) : -EXDEV;
+	if (probes__everywhere(probes) && !hook->fixed) {
+		log_debug("%s: a probe for PID %d alone", hook__name(hook->id), (int)pid);
+		return probes->in->attach_own ? probes->in->attach_own(probes, pid, hook) : -EXDEV;
 	}
-	p->at_place[h->id] = place__of(h);
-	return p->in->attach(p, pid, h);
+	probes->at_place[hook->id] = place__of(hook);
+	return probes->in->attach(probes, pid, hook);
 }
 
 int probes__attach_host(struct probes *p, const char **way)
@@ -223,72 +226,74 @@ bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id)
 
 /* True if a process with this hook can share the programs: they are attached at the same place, or
  * at none. */
-static bool fits_hook(const struct probes *p, const struct hook *h)
+static bool fits_hook(const struct probes *probes, const struct hook *hook)
 {
-	struct place here = place__of(h);
+	struct place here = place__of(hook);
 
-	if (!h->found)
+	if (!hook->found)
 		return true;
-	if (p->in->attached(p, 0, h->id))
-		return place__same(&here, &p->at_place[h->id]);
+	if (probes->in->attached(probes, 0, hook->id))
+		return place__same(&here, &probes->at_place[hook->id]);
 	/* Links for all processes and links for single ones cannot be told apart by attached(). */
-	return !h->fixed || !p->in->attached(p, PROBES_ONE, h->id);
+	return !hook->fixed || !probes->in->attached(probes, PROBES_ONE, hook->id);
 }
 
-const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks)
+const struct hook *probes__misfit(const struct probes *probes, const struct hook *hooks)
 {
 	int i;
 
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!fits_hook(p, &hooks[i]))
+		if (!fits_hook(probes, &hooks[i]))
 			return &hooks[i];
 	}
 	return NULL;
 }
 
-bool probes__new_file(struct probes *p, const struct call_file *file)
+bool probes__new_file(struct probes *probes, const struct call_file *file)
 {
 	const struct file_id id = { file->inode, file->dev_major, file->dev_minor };
 	size_t i;
 
-	if (!p->group_id || probes__calls_each(p, file))
+	if (!probes->group_id || probes__calls_each(probes, file))
 		return true;
-	for (i = 0; i < p->n_files; i++) {
-		if (file_id__same(&p->files[i], &id))
+	for (i = 0; i < probes->n_files; i++) {
+		if (file_id__same(&probes->files[i], &id))
 			return false;
 	}
-	if (p->n_files == CALL_FILES_MAX)
+	if (probes->n_files == CALL_FILES_MAX)
 		return false;
-	p->files[p->n_files++] = id;
+	probes->files[probes->n_files++] = id;
 	return true;
 }
 
-int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+int probes__attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 			 const struct call_file *file, const struct probe_site *sites, size_t n)
 {
 	if (!n)
 		return 0;
-	return p->in->attach_calls(p, pid, which, file, sites, n);
+	return probes->in->attach_calls(probes, pid, which, file, sites, n);
 }
 
-void probes__prepare_sleepable(struct probes *p)
+void probes__prepare_sleepable(struct probes *probes)
 {
-	if (p->in->prepare_sleepable)
-		p->in->prepare_sleepable(p);
+	if (probes->in->prepare_sleepable)
+		probes->in->prepare_sleepable(probes);
 }
 
-int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+int probes__go_sleepable(struct probes *probes, pid_t pid, const struct hook *hooks)
 {
 	/* The new links are made with this process's files, also those that serve all processes. */
-	for (int i = 0; i < HOOK_NR && probes__everywhere(p); i++) {
+	for (int i = 0; i < HOOK_NR && probes__everywhere(probes); i++) {
 		const struct hook *h = &hooks[i];
 
-		if (h->found && p->in->attached(p, 0, h->id) && !(h->fixed && fits_hook(p, h)))
+		if (h->found && probes->in->attached(probes, 0, h->id) &&
+		    !(h->fixed && fits_hook(probes, h)))
 			return -EOPNOTSUPP;
 	}
-	return p->in->go_sleepable(p, pid, hooks);
+	return probes->in->go_sleepable(probes, pid, hooks);
 }
 
+/* The bit of enum mt_off that switches the hook's work off; 0: none does. */
 static uint32_t off_bit(enum hook_id id)
 {
 #define OFF(id, program, twin, record, off, name) [HOOK_##id] = off,
@@ -303,11 +308,11 @@ bool probes__is_off(const struct probes *p, enum hook_id id)
 	return probes__detail(p).off & off_bit(id);
 }
 
-struct cost_detail probes__detail(const struct probes *p)
+struct cost_detail probes__detail(const struct probes *probes)
 {
-	return p->vars.detail
-		       ? (struct cost_detail){ p->vars.detail->off, p->vars.detail->sample_below }
-		       : (struct cost_detail){ 0 };
+	return probes->vars.detail ? (struct cost_detail){ probes->vars.detail->off,
+							   probes->vars.detail->sample_below }
+				   : (struct cost_detail){ 0 };
 }
 
 const struct mt_timed *probes__timed(const struct probes *p)
@@ -317,61 +322,61 @@ const struct mt_timed *probes__timed(const struct probes *p)
 
 /* Makes the programs leave out what `off` says (bits of enum mt_off). Removes the hooks that only
  * serve that, and attaches those that are needed again. */
-static void set_off(struct probes *p, uint32_t off, pid_t pid, const struct hook *hooks)
+static void set_off(struct probes *probes, uint32_t off, pid_t pid, const struct hook *hooks)
 {
-	uint32_t old_off = p->vars.detail->off;
+	uint32_t old_off = probes->vars.detail->off;
 
-	__atomic_store_n(&p->vars.detail->off, off, __ATOMIC_SEQ_CST);
-	__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&probes->vars.detail->off, off, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&probes->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
 	/* Keep the order of the hooks: nodes are made before they run, so that hook is attached
 	 * first. */
 	for (int i = 0; i < HOOK_NR; i++) {
 		uint32_t bit = off_bit(i);
 
-		if (!(old_off & bit) && off & bit && probes__attached(p, pid, i))
-			p->in->detach_hook(p, i);
+		if (!(old_off & bit) && off & bit && probes__attached(probes, pid, i))
+			probes->in->detach_hook(probes, i);
 		else if (old_off & bit && !(off & bit) && hooks[i].found &&
 			 i != HOOK_MODULE_BOUND && /* is attached when a stack shows the need */
-			 !probes__attached(p, pid, i))
-			probes__attach(p, pid, &hooks[i]);
+			 !probes__attached(probes, pid, i))
+			probes__attach(probes, pid, &hooks[i]);
 	}
 }
 
-void probes__forget_calls(struct probes *p)
+void probes__forget_calls(struct probes *probes)
 {
-	if (p->vars.detail)
-		__atomic_fetch_add(&p->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
+	if (probes->vars.detail)
+		__atomic_fetch_add(&probes->vars.detail->generation, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Applies the highest level of all processes, with modules if any process keeps them. */
-void probes__want_level(struct probes *p, uint32_t number, unsigned int level, bool keep_modules,
-			pid_t pid, const struct hook *hooks)
+void probes__want_level(struct probes *probes, uint32_t number, unsigned int level,
+			bool keep_modules, pid_t pid, const struct hook *hooks)
 {
-	struct cost_detail d;
+	struct cost_detail detail;
 	unsigned int highest = 0;
 	bool keep = false;
 
-	if (!p->vars.detail)
+	if (!probes->vars.detail)
 		return;
-	p->level[number % MT_MEMBERS] = level;
-	p->keep_modules[number % MT_MEMBERS] = keep_modules;
+	probes->level[number % MT_MEMBERS] = level;
+	probes->keep_modules[number % MT_MEMBERS] = keep_modules;
 	for (size_t i = 0; i < MT_MEMBERS; i++) {
-		highest = p->level[i] > highest ? p->level[i] : highest;
-		keep |= p->keep_modules[i];
+		highest = probes->level[i] > highest ? probes->level[i] : highest;
+		keep |= probes->keep_modules[i];
 	}
-	d = cost_control__detail(highest);
+	detail = cost_control__detail(highest);
 	if (keep)
-		d.off &= ~(uint32_t)MT_OFF_MODULES;
-	if (d.off != p->vars.detail->off)
-		set_off(p, d.off, pid, hooks);
-	__atomic_store_n(&p->vars.detail->sample_below, d.below, __ATOMIC_SEQ_CST);
+		detail.off &= ~(uint32_t)MT_OFF_MODULES;
+	if (detail.off != probes->vars.detail->off)
+		set_off(probes, detail.off, pid, hooks);
+	__atomic_store_n(&probes->vars.detail->sample_below, detail.below, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n)
+void probes__set_asked(struct probes *probes, const struct mt_usdt_args *args, size_t n)
 {
 	if (n > MT_ASKED_SITES)
 		n = MT_ASKED_SITES;
-	memcpy(p->vars.asked_args, args, n * sizeof(*args));
+	memcpy(probes->vars.asked_args, args, n * sizeof(*args));
 }
 
 bool probes__has_sessions(const struct probes *p)
@@ -384,13 +389,13 @@ void probes__sample_malloc(struct probes *p, uint64_t every)
 	__atomic_store_n(p->vars.malloc_every, every, __ATOMIC_SEQ_CST);
 }
 
-void probes__add_malloc_code(struct probes *p, uint64_t begin, uint64_t end)
+void probes__add_malloc_code(struct probes *probes, uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < MT_MALLOC_RANGES; i++) {
-		if (p->vars.malloc_own[i][1])
+		if (probes->vars.malloc_own[i][1])
 			continue;
-		__atomic_store_n(&p->vars.malloc_own[i][0], begin, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&p->vars.malloc_own[i][1], end, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&probes->vars.malloc_own[i][0], begin, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&probes->vars.malloc_own[i][1], end, __ATOMIC_SEQ_CST);
 		return;
 	}
 }
@@ -400,32 +405,34 @@ void probes__detach_malloc(struct probes *p)
 	p->in->detach_malloc(p);
 }
 
-void probes__copy_stacks(struct probes *p, uint32_t most)
+void probes__copy_stacks(struct probes *probes, uint32_t most)
 {
-	if (p->vars.native_most)
-		__atomic_store_n(p->vars.native_most, most, __ATOMIC_SEQ_CST);
+	if (probes->vars.native_most)
+		__atomic_store_n(probes->vars.native_most, most, __ATOMIC_SEQ_CST);
 }
 
-void probes__copy_stacks_from(struct probes *p, uint64_t bytes)
+void probes__copy_stacks_from(struct probes *probes, uint64_t bytes)
 {
-	if (p->vars.native_from)
-		__atomic_store_n(p->vars.native_from, bytes, __ATOMIC_SEQ_CST);
+	if (probes->vars.native_from)
+		__atomic_store_n(probes->vars.native_from, bytes, __ATOMIC_SEQ_CST);
 }
 
-void probes__copy_no_stacks_of(struct probes *p, uint64_t begin, uint64_t end)
+void probes__copy_no_stacks_of(struct probes *probes, uint64_t begin, uint64_t end)
 {
-	if (!p->vars.native_own || p->group_id)
+	if (!probes->vars.native_own || probes->group_id)
 		return;
 	/* While the end is 0, no program sees a begin and an end of different ranges. */
-	__atomic_store_n(&p->vars.native_own[1], 0, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&p->vars.native_own[0], begin, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&p->vars.native_own[1], end, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&probes->vars.native_own[1], 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&probes->vars.native_own[0], begin, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&probes->vars.native_own[1], end, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
+void probes__set_node_layout(struct probes *probes, uint32_t number,
+			     const struct mt_node_layout *layout)
 {
-	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node
-					       : p->vars.node_layout;
+	struct mt_node_layout *l = probes->group_id
+					   ? &proc_group__member(probes->group, number)->node
+					   : probes->vars.node_layout;
 
 	/* Write the places of the words before .extra, which makes programs read them. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
@@ -446,17 +453,17 @@ int probes__wake_fd(const struct probes *p)
 	return p->wake;
 }
 
-int probes__consume(struct probes *p, probes_fn fn, void *ctx)
+int probes__consume(struct probes *probes, probes_fn fn, void *ctx)
 {
 	int ret;
 
 	/* Do this before the drain, so that later stacks wake us again. */
-	p->in->forget_wake(p);
-	p->fn = fn;
-	p->ctx = ctx;
-	ret = bpf_ring__consume(p->ring, take_record, p);
-	if (p->in->consumed)
-		p->in->consumed(p);
+	probes->in->forget_wake(probes);
+	probes->fn = fn;
+	probes->ctx = ctx;
+	ret = bpf_ring__consume(probes->ring, take_record, probes);
+	if (probes->in->consumed)
+		probes->in->consumed(probes);
 	return ret;
 }
 
@@ -475,12 +482,12 @@ int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_
 	return p->in->counters(p, number, c);
 }
 
-struct probes_skipped probes__skipped(const struct probes *p)
+struct probes_skipped probes__skipped(const struct probes *probes)
 {
 	struct probes_skipped ret = { 0 };
 
-	if (p->in->skipped)
-		p->in->skipped(p, &ret);
+	if (probes->in->skipped)
+		probes->in->skipped(probes, &ret);
 	return ret;
 }
 
@@ -494,79 +501,79 @@ uint64_t probes__notices(const struct probes *p)
 	return __atomic_load_n(p->vars.notices, __ATOMIC_SEQ_CST);
 }
 
-size_t probes__take_absent(struct probes *p, uint32_t number, uint64_t addrs[MT_ABSENT])
+size_t probes__take_absent(struct probes *probes, uint32_t number, uint64_t addrs[MT_ABSENT])
 {
 	size_t i, n_taken = 0;
 
-	for (i = 0; p->vars.absent && i < MT_ABSENT; i++) {
-		uint64_t key = __atomic_load_n(&p->vars.absent[i], __ATOMIC_SEQ_CST);
+	for (i = 0; probes->vars.absent && i < MT_ABSENT; i++) {
+		uint64_t key = __atomic_load_n(&probes->vars.absent[i], __ATOMIC_SEQ_CST);
 
 		if (!key || key >> 48 != number)
 			continue;
 		/* Clears the entry, unless a later walk has put another key there. */
-		__atomic_compare_exchange_n(&p->vars.absent[i], &key, 0, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
+		__atomic_compare_exchange_n(&probes->vars.absent[i], &key, 0, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		addrs[n_taken++] = key & ~(UINT64_C(0xffff) << 48);
 	}
 	return n_taken;
 }
 
 /* Reads the counters of all numbers, but only if a notice came since the last time. */
-int probes__lost_ends(struct probes *p, uint64_t *ret)
+int probes__lost_ends(struct probes *probes, uint64_t *ret)
 {
-	uint64_t c[MT_CNT_NR], sum = p->lost_ends, notices = probes__notices(p);
-	uint32_t i, numbers = p->group_id ? MT_MEMBERS : 1;
+	uint64_t counters[MT_CNT_NR], sum = probes->lost_ends, notices = probes__notices(probes);
+	uint32_t i, numbers = probes->group_id ? MT_MEMBERS : 1;
 	int err;
 
-	if (p->ends_known && notices == p->ends_notices) {
-		*ret = p->ends_sum;
+	if (probes->ends_known && notices == probes->ends_notices) {
+		*ret = probes->ends_sum;
 		return 0;
 	}
 	for (i = 0; i < numbers; i++) {
-		err = probes__counters(p, i, c);
+		err = probes__counters(probes, i, counters);
 		if (err)
 			return err;
-		sum += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+		sum += counters[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
 	}
-	p->ends_known = true;
-	p->ends_notices = notices;
-	p->ends_sum = *ret = sum;
+	probes->ends_known = true;
+	probes->ends_notices = notices;
+	probes->ends_sum = *ret = sum;
 	return 0;
 }
 
-void probes__reset_counters(struct probes *p, uint32_t number)
+void probes__reset_counters(struct probes *probes, uint32_t number)
 {
-	uint64_t c[MT_CNT_NR];
+	uint64_t counters[MT_CNT_NR];
 	bool sent_stacks;
 
-	if (probes__counters(p, number, c))
+	if (probes__counters(probes, number, counters))
 		return;
-	sent_stacks = p->records[number % MT_MEMBERS][MT_REC_STACK] > 0;
-	memset(p->records[number % MT_MEMBERS], 0, sizeof(p->records[0]));
-	p->lost_ends += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
-	p->in->zero_counters(p, number);
+	sent_stacks = probes->records[number % MT_MEMBERS][MT_REC_STACK] > 0;
+	memset(probes->records[number % MT_MEMBERS], 0, sizeof(probes->records[0]));
+	probes->lost_ends += counters[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	probes->in->zero_counters(probes, number);
 	/* The programs must send the stacks of the next process with this number, even if they are
 	 * equal. */
 	if (sent_stacks)
-		probes__bump_epoch(p);
+		probes__bump_epoch(probes);
 }
 
-void probes__bump_epoch(struct probes *p)
+void probes__bump_epoch(struct probes *probes)
 {
-	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
-	p->bumps++;
+	__atomic_fetch_add(probes->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
+	probes->bumps++;
 }
 
-void probes__forget_seen(struct probes *p)
+void probes__forget_seen(struct probes *probes)
 {
 	/* Raise the epoch twice: stacks of the epoch between may have code objects whose marks are
 	 * gone, and get no names. */
-	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
-	memset(p->vars.seen_code, 0, MT_SEEN_SLOTS);
-	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
-	p->lost_ends += PROBES_FORGOTTEN_ENDS;
-	p->ends_known = false;
-	p->forgotten++;
+	__atomic_fetch_add(probes->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
+	memset(probes->vars.seen_code, 0, MT_SEEN_SLOTS);
+	__atomic_fetch_add(probes->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
+	probes->lost_ends += PROBES_FORGOTTEN_ENDS;
+	probes->ends_known = false;
+	probes->forgotten++;
 }
 
 uint64_t probes__times_forgotten(const struct probes *p)
@@ -584,17 +591,18 @@ uint64_t probes__epoch(const struct probes *p)
 	return __atomic_load_n(p->vars.code_epoch, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_module_codes(struct probes *p, uint32_t process_number, const uint64_t *codes,
+void probes__set_module_codes(struct probes *probes, uint32_t process_number, const uint64_t *codes,
 			      size_t n)
 {
-	uint64_t *slots = p->group_id ? (uint64_t *)proc_group__member(p->group, process_number)
-						->module_code
-				      : p->vars.module_code;
+	uint64_t *slots = probes->group_id
+				  ? (uint64_t *)proc_group__member(probes->group, process_number)
+					    ->module_code
+				  : probes->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
 		slots[i] = i < n ? codes[i] : 0;
-	probes__bump_epoch(p);
+	probes__bump_epoch(probes);
 }
 
 /* A key for an address of a process, as own_key() of the BPF programs makes it. */
@@ -616,11 +624,11 @@ void probes__clear_roots(struct probes *p, uint32_t process_number)
 
 /* Sets a class in the programs' map, and in the array known_types, a cache of the map that programs
  * read first. */
-int probes__set_module_type(struct probes *p, uint32_t process_number, uint64_t type,
+int probes__set_module_type(struct probes *probes, uint32_t process_number, uint64_t type,
 			    enum mt_module_type is)
 {
-	uint64_t key = own_key(process_number, type), *known = p->vars.known_types;
-	int err = p->in->set_module_type(p, key, is);
+	uint64_t key = own_key(process_number, type), *known = probes->vars.known_types;
+	int err = probes->in->set_module_type(probes, key, is);
 
 	if (!known)
 		return err;

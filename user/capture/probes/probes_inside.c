@@ -37,15 +37,15 @@
 /* Opens the child's memory with the rights of the command's user, on this thread and for this call
  * only. So we cannot write to a set-user-ID program or another user's. Returns a descriptor or
  * -errno. */
-static int open_as_user(const struct inside_memory *m)
+static int open_as_user(const struct inside_memory *memory)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct own_caps[2], no_effective[2];
 	char path[32];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/mem", (int)m->pid);
-	if (!m->other) {
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)memory->pid);
+	if (!memory->other) {
 		fd = open(path, O_RDWR | O_CLOEXEC);
 		return fd < 0 ? -errno : fd;
 	}
@@ -53,9 +53,10 @@ static int open_as_user(const struct inside_memory *m)
 		return -errno;
 	memcpy(no_effective, own_caps, sizeof(no_effective));
 	no_effective[0].effective = no_effective[1].effective = 0;
-	setfsgid(m->gid);
-	setfsuid(m->uid);
-	fd = (uid_t)setfsuid(m->uid) != m->uid || (gid_t)setfsgid(m->gid) != m->gid ||
+	setfsgid(memory->gid);
+	setfsuid(memory->uid);
+	fd = (uid_t)setfsuid(memory->uid) != memory->uid ||
+			     (gid_t)setfsgid(memory->gid) != memory->gid ||
 			     syscall(SYS_capset, &h, no_effective)
 		     ? -EPERM
 		     : open(path, O_RDWR | O_CLOEXEC);
@@ -75,90 +76,93 @@ static bool is_code(const struct map *m, uint64_t addr, size_t size)
 
 /* True if this is the address of _dl_debug_state(), which the dynamic linker calls for
  * debuggers. */
-static bool is_linker_hook(const struct proc *proc, const struct map *m, uint64_t addr)
+static bool is_linker_hook(const struct proc *proc, const struct map *map, uint64_t addr)
 {
-	struct elf *e = is_code(m, addr, 1) ? elf__open_map(proc, m) : NULL;
+	struct elf *elf = is_code(map, addr, 1) ? elf__open_map(proc, map) : NULL;
 	struct elf_sym sym;
 	uint64_t at;
 	bool matches;
 
-	matches = e && !elf__dynsym(e, "_dl_debug_state", &sym) &&
-		  !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
-	elf__free(e);
+	matches = elf && !elf__dynsym(elf, "_dl_debug_state", &sym) &&
+		  !elf__vaddr_to_offset(elf, sym.value, &at) &&
+		  at == map->offset + (addr - map->start);
+	elf__free(elf);
 	return matches;
 }
 
-static bool is_library(const struct map *m)
+static bool is_library(const struct map *map)
 {
-	const char *base = m ? strrchr(m->path, '/') : NULL;
+	const char *base = map ? strrchr(map->path, '/') : NULL;
 
-	return base && m->x && !strcmp(base + 1, MT_INSIDE_LIBRARY);
+	return base && map->x && !strcmp(base + 1, MT_INSIDE_LIBRARY);
 }
 
-/* True if these maps, read later, still have the library of the program that m->mem is of. */
-static bool is_same_program(const struct inside_memory *m, const struct maps *maps)
+/* True if these maps, read later, still have the library of the program that memory->mem is of. */
+static bool is_same_program(const struct inside_memory *memory, const struct maps *maps)
 {
 	/* Without the library's handler, a breakpoint would kill the process. */
-	return is_library(maps__find(maps, m->returns));
+	return is_library(maps__find(maps, memory->returns));
 }
 
 /* Copies the addresses that the library wrote into the shared memory. Slots and linker become 0
  * unless the maps confirm them. Returns 0, or -ENOEXEC: the maps do not have the library. */
-static int take_addresses(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
+static int take_addresses(struct inside_memory *memory, const struct proc *proc,
+			  const struct maps *maps)
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
-	uint64_t slots = m->at->slots[0], near = m->at->slots[1], linker = m->at->linker;
+	uint64_t slots = memory->at->slots[0], near = memory->at->slots[1],
+		 linker = memory->at->linker;
 	const struct map *slots_map = maps__find(maps, slots);
 	const struct map *near_map = maps__find(maps, near);
 
-	m->returns = m->at->returns;
-	if (!is_same_program(m, maps))
+	memory->returns = memory->at->returns;
+	if (!is_same_program(memory, maps))
 		return -ENOEXEC;
-	m->slots[0] = is_library(slots_map) && is_code(slots_map, slots, size) ? slots : 0;
-	m->slots[1] = is_code(near_map, near, size) && !near_map->path[0] ? near : 0;
-	m->linker = is_linker_hook(proc, maps__find(maps, linker), linker) ? linker : 0;
+	memory->slots[0] = is_library(slots_map) && is_code(slots_map, slots, size) ? slots : 0;
+	memory->slots[1] = is_code(near_map, near, size) && !near_map->path[0] ? near : 0;
+	memory->linker = is_linker_hook(proc, maps__find(maps, linker), linker) ? linker : 0;
 	return 0;
 }
 
 /*
- * Opens the memory of the child's current program as m->mem, with the rights of the command's
+ * Opens the memory of the child's current program as memory->mem, with the rights of the command's
  * user, if the maps have our library. Does that once for each program: after an exec, the
  * descriptor writes nowhere. 0: it is open; -ENOEXEC: the program has no library; -EAGAIN: another
  * program began meanwhile; -errno: it cannot be written to.
  */
-static int open_target(struct inside_memory *m)
+static int open_target(struct inside_memory *memory)
 {
-	uint32_t image = __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST);
+	uint32_t image = __atomic_load_n(&memory->at->image, __ATOMIC_SEQ_CST);
 	struct proc *proc;
 	struct maps maps;
 	int fd, err;
 
-	if (m->mem >= 0 && m->mem_image == image)
+	if (memory->mem >= 0 && memory->mem_image == image)
 		return 0;
 	/* image: the library in the child counts the programs that loaded it; 0: none so far. Open
 	 * before reading the maps: if the program changed in between, they do not have the library,
 	 * and take_addresses() fails. */
-	fd = image ? open_as_user(m) : -ENOEXEC;
+	fd = image ? open_as_user(memory) : -ENOEXEC;
 	if (fd < 0)
 		return fd;
-	proc = proc__open(m->pid);
+	proc = proc__open(memory->pid);
 	err = proc ? proc__maps(proc, &maps) : -errno;
 	if (err)
 		goto out;
-	err = take_addresses(m, proc, &maps);
+	err = take_addresses(memory, proc, &maps);
 	maps__free(&maps);
 	if (err)
 		goto out;
-	if (__atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST) != image) {
+	if (__atomic_load_n(&memory->at->image, __ATOMIC_SEQ_CST) != image) {
 		err = -EAGAIN;
 		goto out;
 	}
-	if (m->mem >= 0)
-		close(m->mem);
-	m->mem = fd;
-	m->mem_image = image;
+	if (memory->mem >= 0)
+		close(memory->mem);
+	memory->mem = fd;
+	memory->mem_image = image;
 	/* The old sites were another program's. */
-	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site));
+	memset(memory->site, 0, MT_INSIDE_SITES * sizeof(*memory->site));
 	fd = -1;
 out:
 	proc__free(proc);
@@ -196,19 +200,20 @@ static bool is_breakpoint(const uint8_t *code)
 
 /* The site of an address, or a free one for it. NULL: half of the table is used, which is the
  * limit. *used: number of sites in use. */
-static struct mt_inside_site *find_site(const struct inside_memory *m, uint64_t addr, size_t *used)
+static struct mt_inside_site *find_site(const struct inside_memory *memory, uint64_t addr,
+					size_t *used)
 {
 	struct mt_inside_site *found = NULL;
 	uint32_t i, from = mt_inside_hash(addr);
 
 	*used = 0;
 	for (i = 0; i < MT_INSIDE_SITES; i++)
-		*used += m->site[i].addr != 0;
+		*used += memory->site[i].addr != 0;
 	for (i = 0; i < MT_INSIDE_SITES && !found; i++) {
-		struct mt_inside_site *s = &m->site[(from + i) % MT_INSIDE_SITES];
+		struct mt_inside_site *site = &memory->site[(from + i) % MT_INSIDE_SITES];
 
-		if (!s->addr || s->addr == addr)
-			found = s;
+		if (!site->addr || site->addr == addr)
+			found = site;
 	}
 	return found && (found->addr || *used < MT_INSIDE_SITES / 2) ? found : NULL;
 }
@@ -221,30 +226,31 @@ static struct mt_inside_site *copy_of(const struct inside_memory *m, const struc
 
 /* Sets entry i of a site, in our table and in the child's copy. Writes the cookie first: the
  * program makes the entry valid. */
-static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i,
+static void set_program(const struct inside_memory *memory, struct mt_inside_site *site, size_t i,
 			uint64_t cookie, uint32_t program)
 {
-	struct mt_inside_at *at = &copy_of(m, s)->at[i];
+	struct mt_inside_at *at = &copy_of(memory, site)->at[i];
 
-	s->at[i] = (struct mt_inside_at){ .cookie = cookie, .program = program };
+	site->at[i] = (struct mt_inside_at){ .cookie = cookie, .program = program };
 	at->cookie = cookie;
 	__atomic_store_n(&at->program, program, __ATOMIC_RELEASE);
 }
 
-/* Fills site s for the instruction at addr, so that the child can emulate it or run a copy of it,
+/* Fills the site for the instruction at addr, so that the child can emulate it or run a copy of it,
  * in the slot with number `used`. Errors as add_site(). */
-static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t addr,
+static int make_site(struct inside_memory *memory, struct mt_inside_site *site, uint64_t addr,
 		     uint8_t lower, size_t used)
 {
-	struct mt_inside_site made = { .addr = addr, .lower = lower }, *theirs = copy_of(m, s);
+	struct mt_inside_site made = { .addr = addr, .lower = lower },
+			      *theirs = copy_of(memory, site);
 	uint8_t code[INSN_MAX] = { 0 }, copy[MT_INSIDE_SLOT];
-	size_t n = sizeof(code), i;
+	size_t size = sizeof(code), i;
 	uint64_t slot = 0;
 	int err;
 
-	/* Read less if the mapping ends before n bytes. */
-	while ((err = read_at(m->mem, addr, code, n)) && n > 1)
-		n--;
+	/* Read less if the mapping ends before `size` bytes. */
+	while ((err = read_at(memory->mem, addr, code, size)) && size > 1)
+		size--;
 	if (err)
 		return err;
 	if (is_breakpoint(code))
@@ -252,16 +258,16 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	err = -ERANGE;
 	/* Try the slots in the library, then those near the program. */
 	for (i = 0; i < 2 && err == -ERANGE; i++) {
-		slot = m->slots[i] + used * MT_INSIDE_SLOT;
-		if (m->slots[i])
-			err = INSIDE_PLAN(code, n, addr, slot, &made, copy);
+		slot = memory->slots[i] + used * MT_INSIDE_SLOT;
+		if (memory->slots[i])
+			err = INSIDE_PLAN(code, size, addr, slot, &made, copy);
 	}
 	if (!err && made.way == MT_INSIDE_SLOT_RUN)
 		err = used >= MT_INSIDE_SLOTS ? -ENOSPC
-					      : write_at(m->mem, slot, copy, sizeof(copy));
+					      : write_at(memory->mem, slot, copy, sizeof(copy));
 	if (err)
 		return err;
-	*s = made;
+	*site = made;
 	made.addr = 0;
 	*theirs = made;
 	__atomic_store_n(&theirs->addr, addr, __ATOMIC_RELEASE);
@@ -270,29 +276,30 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 
 /* Adds a program at exactly this address, and the breakpoint. lower: as in struct mt_inside_site.
  * Errors as add_site(). */
-static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
+static int add_at(struct inside_memory *memory, uint64_t addr, uint8_t lower,
 		  enum mt_inside_program program, uint64_t cookie)
 {
 	const uint32_t breakpoint = BREAKPOINT;
-	struct mt_inside_site *s;
-	size_t used, i;
+	struct mt_inside_site *site;
+	size_t used, free_place;
 	int err = 0;
 
-	s = find_site(m, addr, &used);
-	if (!s)
+	site = find_site(memory, addr, &used);
+	if (!site)
 		return -ENOSPC;
-	if (!s->addr)
-		err = make_site(m, s, addr, lower, used);
-	if (err || s->lower != lower)
+	if (!site->addr)
+		err = make_site(memory, site, addr, lower, used);
+	if (err || site->lower != lower)
 		return err ?: -EBUSY;
-	for (i = 0; i < MT_INSIDE_AT_SITE && s->at[i].program; i++)
+	for (free_place = 0; free_place < MT_INSIDE_AT_SITE && site->at[free_place].program;
+	     free_place++)
 		;
-	if (i == MT_INSIDE_AT_SITE)
+	if (free_place == MT_INSIDE_AT_SITE)
 		return -ENOSPC;
-	set_program(m, s, i, cookie, program);
-	err = write_at(m->mem, addr, &breakpoint, BREAKPOINT_SIZE);
+	set_program(memory, site, free_place, cookie, program);
+	err = write_at(memory->mem, addr, &breakpoint, BREAKPOINT_SIZE);
 	if (err)
-		set_program(m, s, i, cookie, 0);
+		set_program(memory, site, free_place, cookie, 0);
 	return err;
 }
 
@@ -304,102 +311,103 @@ static int add_at(struct inside_memory *m, uint64_t addr, uint8_t lower,
  * table is full; -ERANGE: the instruction refers to memory too far from its copy; -ENOENT: no such
  * address, or no memory is open; -errno of reading or writing.
  */
-static int add_site(struct inside_memory *m, uint64_t addr, struct site_second second,
+static int add_site(struct inside_memory *memory, uint64_t addr, struct site_second second,
 		    enum mt_inside_program program, uint64_t cookie)
 {
-	if (!addr || m->mem < 0)
+	if (!addr || memory->mem < 0)
 		return -ENOENT;
-	if (second.after && !add_at(m, addr + second.after, second.lower, program, cookie))
+	if (second.after && !add_at(memory, addr + second.after, second.lower, program, cookie))
 		return 0;
-	return add_at(m, addr, 0, program, cookie);
+	return add_at(memory, addr, 0, program, cookie);
 }
 
 /* Removes a program from a site (program 0: all but the linker's). After the last one, removes the
  * breakpoint. */
-static void remove_program(struct inside_memory *m, struct mt_inside_site *s,
+static void remove_program(struct inside_memory *memory, struct mt_inside_site *site,
 			   enum mt_inside_program program, uint64_t cookie)
 {
 	bool removed = false, others_left = false;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
-		const struct mt_inside_at *at = &s->at[i];
+		const struct mt_inside_at *at = &site->at[i];
 		bool matches = program ? at->program == program && at->cookie == cookie
 				       : at->program != MT_INSIDE_LINKER;
 
 		if (!at->program)
 			continue;
 		if (matches)
-			set_program(m, s, i, at->cookie, 0);
+			set_program(memory, site, i, at->cookie, 0);
 		removed = removed || matches;
 		others_left = others_left || !matches;
 	}
 	/* Keep the site: a thread may have hit the breakpoint already. */
 	if (removed && !others_left)
-		write_at(m->mem, s->addr, &s->original, BREAKPOINT_SIZE);
+		write_at(memory->mem, site->addr, &site->original, BREAKPOINT_SIZE);
 }
 
 /* Removes a program that add_site() added with the same arguments. */
-static void remove_site(struct inside_memory *m, uint64_t addr, struct site_second second,
+static void remove_site(struct inside_memory *memory, uint64_t addr, struct site_second second,
 			enum mt_inside_program program, uint64_t cookie)
 {
 	const uint64_t places[] = { addr, addr + second.after };
 	size_t used, i;
 
 	for (i = 0; i < (second.after ? 2 : 1); i++) {
-		struct mt_inside_site *s = find_site(m, places[i], &used);
+		struct mt_inside_site *site = find_site(memory, places[i], &used);
 
-		if (s && s->addr)
-			remove_program(m, s, program, cookie);
+		if (site && site->addr)
+			remove_program(memory, site, program, cookie);
 	}
 }
 
 /* True if a site has a program, but the original instruction is there in place of the
  * breakpoint. */
-static bool lost_breakpoint(const struct inside_memory *m, const struct mt_inside_site *s)
+static bool lost_breakpoint(const struct inside_memory *memory, const struct mt_inside_site *site)
 {
 	uint8_t now[BREAKPOINT_SIZE];
 	bool has_program = false;
 	size_t i;
 
-	for (i = 0; i < MT_INSIDE_AT_SITE && s->addr && !has_program; i++)
-		has_program = s->at[i].program != 0;
+	for (i = 0; i < MT_INSIDE_AT_SITE && site->addr && !has_program; i++)
+		has_program = site->at[i].program != 0;
 	/* Other code at the site means that the library was unloaded, which is no loss. */
-	return has_program && !read_at(m->mem, s->addr, now, sizeof(now)) &&
-	       !memcmp(now, &s->original, sizeof(now));
+	return has_program && !read_at(memory->mem, site->addr, now, sizeof(now)) &&
+	       !memcmp(now, &site->original, sizeof(now));
 }
 
 /* Sets breakpoints again that others have removed, such as the kernel when its probe in the same
  * place ended. Returns how many. The hits since the last call are not recorded. */
-static size_t renew_sites(struct inside_memory *m)
+static size_t renew_sites(struct inside_memory *memory)
 {
 	const uint32_t breakpoint = BREAKPOINT;
 	size_t i, renewed = 0;
 
-	for (i = 0; i < MT_INSIDE_SITES && m->mem >= 0; i++) {
-		if (lost_breakpoint(m, &m->site[i]))
-			renewed += !write_at(m->mem, m->site[i].addr, &breakpoint, BREAKPOINT_SIZE);
+	for (i = 0; i < MT_INSIDE_SITES && memory->mem >= 0; i++) {
+		if (lost_breakpoint(memory, &memory->site[i]))
+			renewed += !write_at(memory->mem, memory->site[i].addr, &breakpoint,
+					     BREAKPOINT_SIZE);
 	}
 	return renewed;
 }
 
 /* Removes all programs but the one in the dynamic linker. The process may have ended. */
-static void clear_sites(struct inside_memory *m)
+static void clear_sites(struct inside_memory *memory)
 {
 	for (size_t i = 0; i < MT_INSIDE_SITES; i++) {
-		if (m->site[i].addr)
-			remove_program(m, &m->site[i], 0, 0);
+		if (memory->site[i].addr)
+			remove_program(memory, &memory->site[i], 0, 0);
 	}
 }
 
 /* Adds n to the 16-bit word at addr: a USDT's semaphore. 0 or -errno. */
-static int add_to_word(struct inside_memory *m, uint64_t addr, int n)
+static int add_to_word(struct inside_memory *memory, uint64_t addr, int n)
 {
 	uint16_t word;
-	int err = read_at(m->mem, addr, &word, sizeof(word));
+	int err = read_at(memory->mem, addr, &word, sizeof(word));
 
 	word = (uint16_t)(word + n);
-	return err ?: write_at(m->mem, addr, &word, sizeof(word));
+	return err ?: write_at(memory->mem, addr, &word, sizeof(word));
 }
 
 /* ---- the shared memory ---- */
@@ -423,159 +431,162 @@ static void *wait_for_wakes(void *arg)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct none[2] = { 0 };
-	struct inside_waker *w = arg;
+	struct inside_waker *waker = arg;
 	const uint64_t one = 1;
 	uint32_t seen = 0, now;
 
 	syscall(SYS_capset, &h, none); /* the thread needs no capability */
-	while (!__atomic_load_n(&w->over, __ATOMIC_SEQ_CST)) {
-		now = __atomic_load_n(&w->m->at->wake, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&waker->over, __ATOMIC_SEQ_CST)) {
+		now = __atomic_load_n(&waker->m->at->wake, __ATOMIC_SEQ_CST);
 		if (now == seen) {
-			syscall(SYS_futex, &w->m->at->wake, FUTEX_WAIT, now, NULL, NULL, 0);
+			syscall(SYS_futex, &waker->m->at->wake, FUTEX_WAIT, now, NULL, NULL, 0);
 			continue;
 		}
 		seen = now;
-		while (write(w->m->wake, &one, sizeof(one)) < 0 && errno == EINTR)
+		while (write(waker->m->wake, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	}
 	return NULL;
 }
 
 /* Starts the thread that wakes us. It takes no signals. */
-static int start_waker(struct inside_memory *m)
+static int start_waker(struct inside_memory *memory)
 {
-	struct inside_waker *w = calloc(1, sizeof(*w));
+	struct inside_waker *waker = calloc(1, sizeof(*waker));
 	sigset_t all, before;
 	int err;
 
-	if (!w)
+	if (!waker)
 		return -ENOMEM;
-	w->m = m;
+	waker->m = memory;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&w->thread, NULL, wait_for_wakes, w);
+	err = pthread_create(&waker->thread, NULL, wait_for_wakes, waker);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
-		free(w);
+		free(waker);
 		return -err;
 	}
-	m->waker = w;
+	memory->waker = waker;
 	return 0;
 }
 
-static void end_waker(struct inside_memory *m)
+/* Ends the thread that wakes us, if it runs. */
+static void end_waker(struct inside_memory *memory)
 {
-	if (!m->waker)
+	if (!memory->waker)
 		return;
-	__atomic_store_n(&m->waker->over, true, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&m->at->wake, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &m->at->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-	pthread_join(m->waker->thread, NULL);
-	free(m->waker);
-	m->waker = NULL;
+	__atomic_store_n(&memory->waker->over, true, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&memory->at->wake, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &memory->at->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	pthread_join(memory->waker->thread, NULL);
+	free(memory->waker);
+	memory->waker = NULL;
 }
 
 /* Makes the shared memory and the eventfd. 0 or -errno; the caller frees what there is. */
-static int open_memory(struct inside_memory *m)
+static int open_memory(struct inside_memory *memory)
 {
 	int fd = memfd_create("memtrace-inside", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	m->fd = fcntl(fd, F_DUPFD, FD_FIRST);
-	if (m->fd < 0)
-		m->fd = fcntl(fd, F_DUPFD, 10);
+	memory->fd = fcntl(fd, F_DUPFD, FD_FIRST);
+	if (memory->fd < 0)
+		memory->fd = fcntl(fd, F_DUPFD, 10);
 	close(fd);
-	if (m->fd < 0 ||
-	    ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
+	if (memory->fd < 0 || ftruncate(memory->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE +
+							    memory->ring_bytes)))
 		return -errno;
 	/* Forbid changes of the size: reading beyond the end of a file that the child made shorter
 	 * would kill us. */
-	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
-	m->at = mmap(NULL, MT_INSIDE_RING, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
-	if (m->at == MAP_FAILED) {
-		m->at = NULL;
+	memory->at = mmap(NULL, MT_INSIDE_RING, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+	if (memory->at == MAP_FAILED) {
+		memory->at = NULL;
 		return -errno;
 	}
-	m->variables = (uint8_t *)m->at + MT_INSIDE_VARIABLES;
-	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return m->wake < 0 ? -errno : 0;
+	memory->variables = (uint8_t *)memory->at + MT_INSIDE_VARIABLES;
+	memory->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return memory->wake < 0 ? -errno : 0;
 }
 
 struct inside_memory *inside_memory__new(size_t ring_bytes, const struct user *user)
 {
-	struct inside_memory *m = calloc(1, sizeof(*m));
+	struct inside_memory *memory = calloc(1, sizeof(*memory));
 	int err;
 
-	if (!m)
+	if (!memory)
 		return NULL;
-	m->fd = m->wake = m->mem = -1;
-	m->other = user && user->uid != geteuid();
-	if (m->other) {
-		m->uid = user->uid;
-		m->gid = user->gid;
+	memory->fd = memory->wake = memory->mem = -1;
+	memory->other = user && user->uid != geteuid();
+	if (memory->other) {
+		memory->uid = user->uid;
+		memory->gid = user->gid;
 	}
-	m->ring_bytes = ring_bytes ? ring_bytes : RING_DEFAULT;
-	m->site = calloc(MT_INSIDE_SITES, sizeof(*m->site));
-	err = m->site ? open_memory(m) : -ENOMEM;
+	memory->ring_bytes = ring_bytes ? ring_bytes : RING_DEFAULT;
+	memory->site = calloc(MT_INSIDE_SITES, sizeof(*memory->site));
+	err = memory->site ? open_memory(memory) : -ENOMEM;
 	if (!err) {
-		m->at->magic = MT_INSIDE_MAGIC;
-		m->at->ring_bytes = m->ring_bytes;
-		m->at->recorder = (uint32_t)getpid();
-		m->at->reads = 1;
-		err = start_waker(m);
+		memory->at->magic = MT_INSIDE_MAGIC;
+		memory->at->ring_bytes = memory->ring_bytes;
+		memory->at->recorder = (uint32_t)getpid();
+		memory->at->reads = 1;
+		err = start_waker(memory);
 	}
 	if (!err)
-		return m;
-	inside_memory__free(m);
+		return memory;
+	inside_memory__free(memory);
 	errno = -err;
 	return NULL;
 }
 
-void inside_memory__free(struct inside_memory *m)
+void inside_memory__free(struct inside_memory *memory)
 {
-	if (!m)
+	if (!memory)
 		return;
-	if (m->at) {
-		inside_memory__close(m);
-		end_waker(m);
-		munmap(m->at, MT_INSIDE_RING);
+	if (memory->at) {
+		inside_memory__close(memory);
+		end_waker(memory);
+		munmap(memory->at, MT_INSIDE_RING);
 	}
-	if (m->fd >= 0)
-		close(m->fd);
-	if (m->wake >= 0)
-		close(m->wake);
-	if (m->mem >= 0)
-		close(m->mem);
-	free(m->site);
-	free(m);
+	if (memory->fd >= 0)
+		close(memory->fd);
+	if (memory->wake >= 0)
+		close(memory->wake);
+	if (memory->mem >= 0)
+		close(memory->mem);
+	free(memory->site);
+	free(memory);
 }
 
-void inside_memory__bind(struct inside_memory *m, pid_t pid)
+void inside_memory__bind(struct inside_memory *memory, pid_t pid)
 {
-	m->pid = pid;
-	__atomic_store_n(&m->at->pid, (uint32_t)pid, __ATOMIC_SEQ_CST);
+	memory->pid = pid;
+	__atomic_store_n(&memory->at->pid, (uint32_t)pid, __ATOMIC_SEQ_CST);
 }
 
-void inside_memory__meet(struct inside_memory *m)
+void inside_memory__meet(struct inside_memory *memory)
 {
-	uint32_t image = __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST);
+	uint32_t image = __atomic_load_n(&memory->at->image, __ATOMIC_SEQ_CST);
 	int err;
 
-	if (image == m->image)
+	if (image == memory->image)
 		return; /* the program has been let run */
-	/* While the process waits, it cannot exec: so m->mem is the memory of the program that
+	/* While the process waits, it cannot exec: so memory->mem is the memory of the program that
 	 * waits. */
-	err = open_target(m);
-	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
+	err = open_target(memory);
+	if (__atomic_load_n(&memory->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
 		return;
-	m->image = image;
-	err = err ?: add_site(m, m->linker, (struct site_second){ 0 }, MT_INSIDE_LINKER, 0);
+	memory->image = image;
+	err = err
+		      ?: add_site(memory, memory->linker, (struct site_second){ 0 },
+				  MT_INSIDE_LINKER, 0);
 	if (err)
 		log_debug("the dynamic linker's place for debuggers cannot be used: %s",
 			  strerror(-err));
-	inside_memory__let_go(m);
+	inside_memory__let_go(memory);
 }
 
 bool inside_memory__arrived(const struct inside_memory *m)
@@ -583,18 +594,18 @@ bool inside_memory__arrived(const struct inside_memory *m)
 	return __atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) == MT_INSIDE_ARRIVED;
 }
 
-void inside_memory__let_go(struct inside_memory *m)
+void inside_memory__let_go(struct inside_memory *memory)
 {
-	__atomic_add_fetch(&m->at->go, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &m->at->go, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	__atomic_add_fetch(&memory->at->go, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &memory->at->go, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void inside_memory__close(struct inside_memory *m)
+void inside_memory__close(struct inside_memory *memory)
 {
-	__atomic_store_n(&m->at->reads, 0, __ATOMIC_SEQ_CST);
-	inside_memory__let_go(m);
-	__atomic_add_fetch(&m->at->taken, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &m->at->taken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	__atomic_store_n(&memory->at->reads, 0, __ATOMIC_SEQ_CST);
+	inside_memory__let_go(memory);
+	__atomic_add_fetch(&memory->at->taken, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &memory->at->taken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 struct inside_probes {
@@ -616,17 +627,17 @@ static struct inside_probes *inside(const struct probes *p)
 
 /* Opens the memory of process pid, which must be our child, and reads its maps. 0: the maps have
  * our library; the caller frees them. -errno: the maps are not set. */
-static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
+static int open_process(struct inside_memory *memory, pid_t pid, struct maps *maps)
 {
 	struct proc *proc;
-	int err = pid == m->pid ? open_target(m) : -EINVAL;
+	int err = pid == memory->pid ? open_target(memory) : -EINVAL;
 
 	if (err)
 		return err;
 	proc = proc__open(pid);
 	err = proc ? proc__maps(proc, maps) : -errno;
 	proc__free(proc);
-	if (err || is_same_program(m, maps))
+	if (err || is_same_program(memory, maps))
 		return err;
 	maps__free(maps);
 	return -ENOEXEC;
@@ -640,15 +651,15 @@ static bool is_inside(const struct mt_inside_variables *v, uint32_t at, size_t s
 
 /* True if the library gives the place of each variable. No variable is in the first page
  * (tools/inprocess/first.c), and a field that the library does not know is 0. */
-static bool all_places_given(const struct mt_inside_variables *v)
+static bool all_places_given(const struct mt_inside_variables *variables)
 {
-	const uint32_t *at = (const void *)v;
+	const uint32_t *at = (const void *)variables;
 	size_t i;
 
 	_Static_assert(offsetof(struct mt_inside_variables, size) == 0 &&
-			       sizeof(*v) % sizeof(*at) == 0,
+			       sizeof(*variables) % sizeof(*at) == 0,
 		       "the size, then one offset a variable");
-	for (i = 1; i < sizeof(*v) / sizeof(*at); i++) {
+	for (i = 1; i < sizeof(*variables) / sizeof(*at); i++) {
 		if (at[i] < MT_INSIDE_PAGE)
 			return false;
 	}
@@ -657,30 +668,35 @@ static bool all_places_given(const struct mt_inside_variables *v)
 
 /* True if all variables that we use are within their memory, and aligned. The child may have
  * written anything. */
-static bool all_places_valid(const struct mt_inside_variables *v)
+static bool all_places_valid(const struct mt_inside_variables *variables)
 {
-	return v->size <= MT_INSIDE_VARIABLES_MAX &&
-	       is_inside(v, v->py, sizeof(struct mt_py_layout)) && is_inside(v, v->modules, 1) &&
-	       is_inside(v, v->bench_empty, 1) && is_inside(v, v->bench_verify, 1) &&
-	       is_inside(v, v->stopped, 1) && is_inside(v, v->woken, 8) &&
-	       is_inside(v, v->notices, 8) && is_inside(v, v->code_epoch, 8) &&
-	       is_inside(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
-	       is_inside(v, v->seen_code, MT_SEEN_SLOTS) &&
-	       is_inside(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
-	       is_inside(v, v->node_layout, sizeof(struct mt_node_layout)) &&
-	       !((v->py | v->woken | v->notices | v->code_epoch | v->module_code | v->node_layout |
-		  v->asked_args) %
+	return variables->size <= MT_INSIDE_VARIABLES_MAX &&
+	       is_inside(variables, variables->py, sizeof(struct mt_py_layout)) &&
+	       is_inside(variables, variables->modules, 1) &&
+	       is_inside(variables, variables->bench_empty, 1) &&
+	       is_inside(variables, variables->bench_verify, 1) &&
+	       is_inside(variables, variables->stopped, 1) &&
+	       is_inside(variables, variables->woken, 8) &&
+	       is_inside(variables, variables->notices, 8) &&
+	       is_inside(variables, variables->code_epoch, 8) &&
+	       is_inside(variables, variables->module_code, MT_MAX_MODULE_CODES * 8) &&
+	       is_inside(variables, variables->seen_code, MT_SEEN_SLOTS) &&
+	       is_inside(variables, variables->asked_args,
+			 MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
+	       is_inside(variables, variables->node_layout, sizeof(struct mt_node_layout)) &&
+	       !((variables->py | variables->woken | variables->notices | variables->code_epoch |
+		  variables->module_code | variables->node_layout | variables->asked_args) %
 		 8);
 }
 
 /* Begins as after a load into the kernel: sets the programs' variables from opts, all others to 0,
  * and empties all maps. 0, or -EBADMSG: the library is of another version. */
-static int begin_capture(struct inside_probes *ip, const struct probes_opts *opts)
+static int begin_capture(struct inside_probes *loaded, const struct probes_opts *opts)
 {
-	const struct mt_inside_variables offsets = ip->m->at->variables;
-	uint8_t *variables = ip->m->variables;
-	struct probes *p = &ip->p;
-	struct mt_inside *at = ip->m->at;
+	const struct mt_inside_variables offsets = loaded->m->at->variables;
+	uint8_t *variables = loaded->m->variables;
+	struct probes *probes = &loaded->p;
+	struct mt_inside *at = loaded->m->at;
 
 	if (!all_places_given(&offsets) || !all_places_valid(&offsets))
 		return -EBADMSG;
@@ -693,13 +709,13 @@ static int begin_capture(struct inside_probes *ip, const struct probes_opts *opt
 	variables[offsets.modules] = opts->modules;
 	variables[offsets.bench_empty] = opts->empty;
 	variables[offsets.bench_verify] = opts->verify;
-	p->vars.stopped = variables + offsets.stopped;
-	p->vars.notices = (uint64_t *)(variables + offsets.notices);
-	p->vars.seen_code = variables + offsets.seen_code;
-	p->vars.code_epoch = (uint64_t *)(variables + offsets.code_epoch);
-	p->vars.module_code = (uint64_t *)(variables + offsets.module_code);
-	p->vars.asked_args = (struct mt_usdt_args *)(variables + offsets.asked_args);
-	p->vars.node_layout = (struct mt_node_layout *)(variables + offsets.node_layout);
+	probes->vars.stopped = variables + offsets.stopped;
+	probes->vars.notices = (uint64_t *)(variables + offsets.notices);
+	probes->vars.seen_code = variables + offsets.seen_code;
+	probes->vars.code_epoch = (uint64_t *)(variables + offsets.code_epoch);
+	probes->vars.module_code = (uint64_t *)(variables + offsets.module_code);
+	probes->vars.asked_args = (struct mt_usdt_args *)(variables + offsets.asked_args);
+	probes->vars.node_layout = (struct mt_node_layout *)(variables + offsets.node_layout);
 	__atomic_add_fetch(&at->loads, 1, __ATOMIC_SEQ_CST);
 	return 0;
 }
@@ -708,16 +724,16 @@ static const struct probes_place in_process;
 
 /* 0 if the program that runs now has the library and the library is ready. Otherwise -errno, and
  * *why, static text for the user. */
-static int check_library(struct inside_memory *m, const char **why)
+static int check_library(struct inside_memory *memory, const char **why)
 {
-	uint32_t problem = __atomic_load_n(&m->at->problem, __ATOMIC_SEQ_CST);
+	uint32_t problem = __atomic_load_n(&memory->at->problem, __ATOMIC_SEQ_CST);
 	struct maps maps;
 	int err;
 
 	*why = "cannot record the command from inside: the recording library could not start in it";
 	if (problem)
 		return problem < 4096 ? -(int)problem : -EBADMSG;
-	err = open_process(m, m->pid, &maps);
+	err = open_process(memory, memory->pid, &maps);
 	if (!err) {
 		maps__free(&maps);
 		return 0;
@@ -732,7 +748,7 @@ static int check_library(struct inside_memory *m, const char **why)
 
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why)
 {
-	struct inside_probes *ip;
+	struct inside_probes *loaded;
 	int err;
 
 	err = check_library(opts->capture.inside, why);
@@ -741,48 +757,48 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 		return NULL;
 	}
 	*why = "out of memory";
-	ip = calloc(1, sizeof(*ip));
-	if (!ip)
+	loaded = calloc(1, sizeof(*loaded));
+	if (!loaded)
 		return NULL;
-	ip->m = opts->capture.inside;
-	ip->p.in = &in_process;
-	ip->p.users = 1;
-	ip->p.pidfd = -1;
-	ip->p.multi = true; /* as if the kernel had uprobe.multi links */
-	ip->p.py = opts->py;
-	ip->p.sleepable = opts->sleepable;
-	ip->p.wake = ip->m->wake;
-	ip->p.ring = bpf_ring__new_in_file(ip->m->fd, MT_INSIDE_RING, MT_INSIDE_PAGE,
-					   ip->m->ring_bytes);
-	err = ip->p.ring ? begin_capture(ip, opts) : -errno;
+	loaded->m = opts->capture.inside;
+	loaded->p.in = &in_process;
+	loaded->p.users = 1;
+	loaded->p.pidfd = -1;
+	loaded->p.multi = true; /* as if the kernel had uprobe.multi links */
+	loaded->p.py = opts->py;
+	loaded->p.sleepable = opts->sleepable;
+	loaded->p.wake = loaded->m->wake;
+	loaded->p.ring = bpf_ring__new_in_file(loaded->m->fd, MT_INSIDE_RING, MT_INSIDE_PAGE,
+					       loaded->m->ring_bytes);
+	err = loaded->p.ring ? begin_capture(loaded, opts) : -errno;
 	if (!err) {
-		bpf_ring__skip(ip->p.ring);
-		return &ip->p;
+		bpf_ring__skip(loaded->p.ring);
+		return &loaded->p;
 	}
 	if (err == -EBADMSG)
 		*why = "the recording library in the command is from another version of "
 		       "memtrace-bpf";
-	bpf_ring__free(ip->p.ring);
-	free(ip);
+	bpf_ring__free(loaded->p.ring);
+	free(loaded);
 	errno = -err;
 	return NULL;
 }
 
-static void free_all(struct probes *p)
+static void free_all(struct probes *probes)
 {
-	bpf_ring__free(p->ring);
-	free(p->files);
-	free(p);
+	bpf_ring__free(probes->ring);
+	free(probes->files);
+	free(probes);
 }
 
 /* ---- attaching ---- */
 
 /* True if a map is of this file and has this offset of it. */
-static bool maps_offset(const struct map *m, const struct file_id *file, uint64_t offset)
+static bool maps_offset(const struct map *map, const struct file_id *file, uint64_t offset)
 {
-	return m->inode == file->inode && m->dev_major == file->dev_major &&
-	       m->dev_minor == file->dev_minor && offset >= m->offset &&
-	       offset - m->offset < m->end - m->start;
+	return map->inode == file->inode && map->dev_major == file->dev_major &&
+	       map->dev_minor == file->dev_minor && offset >= map->offset &&
+	       offset - map->offset < map->end - map->start;
 }
 
 /* Adds a program at each address where the file's code is mapped. 0; -ENOENT: it is not mapped; or
@@ -795,11 +811,11 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 	size_t i;
 
 	for (i = 0; i < maps->n; i++) {
-		const struct map *m = &maps->v[i];
+		const struct map *map = &maps->v[i];
 
-		if (!m->x || !maps_offset(m, file, at->offset))
+		if (!map->x || !maps_offset(map, file, at->offset))
 			continue;
-		err = add_site(ip->m, m->start + (at->offset - m->offset), at->second, program,
+		err = add_site(ip->m, map->start + (at->offset - map->offset), at->second, program,
 			       at->cookie);
 		if (err)
 			return err;
@@ -815,31 +831,33 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 	size_t i;
 
 	for (i = 0; i < maps->n; i++) {
-		const struct map *m = &maps->v[i];
+		const struct map *map = &maps->v[i];
 
-		if (m->x && maps_offset(m, file, at->offset))
-			remove_site(ip->m, m->start + (at->offset - m->offset), at->second, program,
-				    at->cookie);
+		if (map->x && maps_offset(map, file, at->offset))
+			remove_site(ip->m, map->start + (at->offset - map->offset), at->second,
+				    program, at->cookie);
 	}
 }
 
-static int attach(struct probes *p, pid_t pid, const struct hook *h)
+/* Attaches a hook's program by a breakpoint, in all files of the process that have the hook. 0 or
+ * -errno. */
+static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
 #define PROGRAM(id, program, twin, record, off, name) [HOOK_##id] = MT_INSIDE_##id,
 	static const enum mt_inside_program programs[HOOK_NR] = { MT_HOOKS(PROGRAM) };
 #undef PROGRAM
-	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
-	const struct probe_site at = { .offset = h->offset,
-				       .cookie = h->id,
-				       .second = h->site.second };
+	const struct file_id file = { hook->inode, hook->dev_major, hook->dev_minor };
+	const struct probe_site at = { .offset = hook->offset,
+				       .cookie = hook->id,
+				       .second = hook->site.second };
 	struct maps maps;
-	int err = open_process(inside(p)->m, pid, &maps);
+	int err = open_process(inside(probes)->m, pid, &maps);
 
 	if (err)
 		return err;
-	err = add_everywhere(inside(p), &maps, &file, &at, programs[h->id]);
+	err = add_everywhere(inside(probes), &maps, &file, &at, programs[hook->id]);
 	maps__free(&maps);
-	inside(p)->at[h->id] = !err;
+	inside(probes)->at[hook->id] = !err;
 	return err;
 }
 
@@ -857,10 +875,10 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 	int err;
 
 	for (i = 0; i < maps->n; i++) {
-		const struct map *m = &maps->v[i];
-		uint64_t addr = m->start + (offset - m->offset);
+		const struct map *map = &maps->v[i];
+		uint64_t addr = map->start + (offset - map->offset);
 
-		if (!m->w || !maps_offset(m, file, offset))
+		if (!map->w || !maps_offset(map, file, offset))
 			continue;
 		err = ip->n_semaphores < MT_ASKED_SITES ? add_to_word(ip->m, addr, 1) : -ENOSPC;
 		if (!err) {
@@ -873,7 +891,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 }
 
 /* All sites in all mappings of the file, or none. 0 or -errno. */
-static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 			const struct call_file *in_file, const struct probe_site *sites, size_t n)
 {
 	static const enum mt_inside_program programs[] = {
@@ -886,17 +904,17 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
 	const struct file_id file = { in_file->inode, in_file->dev_major, in_file->dev_minor };
 	struct maps maps;
 	size_t i;
-	int err = open_process(inside(p)->m, pid, &maps);
+	int err = open_process(inside(probes)->m, pid, &maps);
 
 	if (err)
 		return err;
 	for (i = 0; i < n && !err; i++) {
-		err = add_everywhere(inside(p), &maps, &file, &sites[i], program);
+		err = add_everywhere(inside(probes), &maps, &file, &sites[i], program);
 		if (!err && sites[i].ref_ctr)
-			err = raise_semaphore(inside(p), &maps, &file, sites[i].ref_ctr);
+			err = raise_semaphore(inside(probes), &maps, &file, sites[i].ref_ctr);
 	}
 	while (err && i--)
-		remove_everywhere(inside(p), &maps, &file, &sites[i], program);
+		remove_everywhere(inside(probes), &maps, &file, &sites[i], program);
 	maps__free(&maps);
 	return err;
 }
@@ -906,6 +924,7 @@ static size_t renew(struct probes *p)
 	return renew_sites(inside(p)->m);
 }
 
+/* Removes all breakpoints, and lowers the semaphores that were raised. */
 static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
@@ -918,25 +937,26 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 }
 
 /* Does nothing: programs inside the process bring pages in when they read its memory. */
-static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+static int go_sleepable(struct probes *probes, pid_t pid, const struct hook *hooks)
 {
 	(void)pid;
 	(void)hooks;
-	p->sleepable = true;
+	probes->sleepable = true;
 	return 0;
 }
 
 /* ---- reading ---- */
 
 /* Reads the eventfd, so that it is not readable until the next stack. */
-static void forget_wake(struct probes *p)
+static void forget_wake(struct probes *probes)
 {
 	uint64_t n;
 
-	while (read(p->wake, &n, sizeof(n)) < 0 && errno == EINTR)
+	while (read(probes->wake, &n, sizeof(n)) < 0 && errno == EINTR)
 		;
 }
 
+/* Wakes the child's threads that wait at a full ring. */
 static void consumed(struct probes *p)
 {
 	struct mt_inside *at = inside(p)->m->at;
@@ -946,21 +966,23 @@ static void consumed(struct probes *p)
 		syscall(SYS_futex, &at->taken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+/* -ENOENT: only process number 0 records from inside. */
+static int read_counters(const struct probes *probes, uint32_t number, uint64_t counters[MT_CNT_NR])
 {
 	size_t i;
 
 	if (number)
 		return -ENOENT;
 	for (i = 0; i < MT_CNT_NR; i++)
-		c[i] = __atomic_load_n(&inside(p)->m->at->counters[i], __ATOMIC_RELAXED);
+		counters[i] = __atomic_load_n(&inside(probes)->m->at->counters[i],
+					      __ATOMIC_RELAXED);
 	return 0;
 }
 
-static void zero_counters(struct probes *p, uint32_t number)
+static void zero_counters(struct probes *probes, uint32_t number)
 {
 	if (!number)
-		memset(inside(p)->m->at->counters, 0, sizeof(inside(p)->m->at->counters));
+		memset(inside(probes)->m->at->counters, 0, sizeof(inside(probes)->m->at->counters));
 }
 
 /* ---- tables ---- */
@@ -968,7 +990,7 @@ static void zero_counters(struct probes *p, uint32_t number)
 /* Sets the value of a key (0: removes it) in a table that the child reads at the same time without
  * waiting: an entry is one word. max: keys that may have a value. 0, -EINVAL: no such key is
  * possible, or -E2BIG. */
-static int set_key(struct mt_inside_table *t, uint64_t key, uint8_t value, size_t max)
+static int set_key(struct mt_inside_table *table, uint64_t key, uint8_t value, size_t max)
 {
 	uint32_t start = mt_inside_hash(key), i;
 	__u64 *free_one = NULL, entry;
@@ -977,9 +999,9 @@ static int set_key(struct mt_inside_table *t, uint64_t key, uint8_t value, size_
 	if (MT_INSIDE_KEY(key) != key)
 		return -EINVAL;
 	for (i = 0; i < MT_INSIDE_KEYS; i++)
-		n_keys += MT_INSIDE_VALUE(t->entry[i]) != 0;
+		n_keys += MT_INSIDE_VALUE(table->entry[i]) != 0;
 	for (i = 0; i < MT_INSIDE_KEYS; i++) {
-		__u64 *at = &t->entry[(start + i) % MT_INSIDE_KEYS];
+		__u64 *at = &table->entry[(start + i) % MT_INSIDE_KEYS];
 
 		entry = *at;
 		if (entry && MT_INSIDE_KEY(entry) == key) {
@@ -1006,13 +1028,14 @@ static int add_root(struct probes *p, uint64_t key)
 	return set_key(&inside(p)->m->at->roots, key, 1, ROOTS_MAX);
 }
 
+/* Removes all roots. */
 static void clear_roots(struct probes *p, uint32_t number)
 {
-	struct mt_inside_table *t = &inside(p)->m->at->roots;
+	struct mt_inside_table *table = &inside(p)->m->at->roots;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_KEYS && !number; i++)
-		__atomic_store_n(&t->entry[i], 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&table->entry[i], 0, __ATOMIC_RELAXED);
 }
 
 static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)

@@ -35,68 +35,72 @@ static int on_record(void *ctx, void *data, size_t len)
 	return len < sizeof(struct mt_rec_group) ? -EBADMSG : k->fn(k->ctx, data);
 }
 
-static int open_maps(struct proc_group *k)
+/* Maps the numbers' states and opens the ring. 0 or -errno. */
+static int open_maps(struct proc_group *group)
 {
 	void *at = mmap(NULL, members_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
-			proc_group__members_fd(k), 0);
+			proc_group__members_fd(group), 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
-	k->members = at;
-	k->ring = ring_buffer__new(bpf_map__fd(k->skel->maps.comings), on_record, k, NULL);
-	return k->ring ? 0 : -errno;
+	group->members = at;
+	group->ring = ring_buffer__new(bpf_map__fd(group->skel->maps.comings), on_record, group,
+				       NULL);
+	return group->ring ? 0 : -errno;
 }
 
-static int load(struct proc_group *k, int processes)
+/* Loads and attaches the programs. processes: descriptor of a map to use; negative: a new one. 0 or
+ * -errno. */
+static int load(struct proc_group *group, int processes)
 {
 	int err;
 
-	k->skel = group_bpf__open();
-	if (!k->skel)
+	group->skel = group_bpf__open();
+	if (!group->skel)
 		return -errno;
-	k->skel->rodata->pid_ns = proc__pid_namespace();
-	err = processes >= 0 ? bpf_map__reuse_fd(k->skel->maps.processes, processes) : 0;
+	group->skel->rodata->pid_ns = proc__pid_namespace();
+	err = processes >= 0 ? bpf_map__reuse_fd(group->skel->maps.processes, processes) : 0;
 	if (err)
 		return err;
-	err = group_bpf__load(k->skel);
+	err = group_bpf__load(group->skel);
 	if (err)
 		return err;
-	err = open_maps(k);
-	return err ? err : group_bpf__attach(k->skel);
+	err = open_maps(group);
+	return err ? err : group_bpf__attach(group->skel);
 }
 
 struct proc_group *proc_group__new(int processes, const char **why)
 {
-	struct proc_group *k = calloc(1, sizeof(*k));
+	struct proc_group *group = calloc(1, sizeof(*group));
 	int err;
 
 	*why = "out of memory";
-	if (!k)
+	if (!group)
 		return NULL;
 	*why = "the kernel refused the programs that follow processes";
 	libbpf_log__quiet();
-	err = load(k, processes);
+	err = load(group, processes);
 	if (!err)
-		return k;
+		return group;
 	if ((err == -EPERM || err == -EACCES) && bpf_token__state() >= BPF_TOKEN_NOT_DELEGATED)
 		*why = bpf_token__text(bpf_token__state());
 	else if (err == -EPERM || (err == -EACCES && *caps__missing()))
 		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; "
 		       "run it with sudo";
-	proc_group__free(k);
+	proc_group__free(group);
 	errno = -err;
 	return NULL;
 }
 
-void proc_group__free(struct proc_group *k)
+void proc_group__free(struct proc_group *group)
 {
-	if (!k)
+	if (!group)
 		return;
-	ring_buffer__free(k->ring);
-	if (k->members)
-		munmap(k->members, members_size());
-	group_bpf__destroy(k->skel);
-	free(k);
+	ring_buffer__free(group->ring);
+	if (group->members)
+		munmap(group->members, members_size());
+	group_bpf__destroy(group->skel);
+	free(group);
 }
 
 int proc_group__processes_fd(const struct proc_group *k)
@@ -109,11 +113,11 @@ int proc_group__members_fd(const struct proc_group *k)
 	return bpf_map__fd(k->skel->maps.members);
 }
 
-uint32_t proc_group__new_group(struct proc_group *k)
+uint32_t proc_group__new_group(struct proc_group *group)
 {
 	/* 16 bits: a number is used again long after its set is gone. */
-	k->groups = k->groups % UINT16_MAX + 1;
-	return k->groups;
+	group->groups = group->groups % UINT16_MAX + 1;
+	return group->groups;
 }
 
 struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
@@ -122,14 +126,14 @@ struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
 }
 
 /* Takes an unused number; 0: none. */
-static uint32_t claim_number(struct proc_group *k)
+static uint32_t claim_number(struct proc_group *group)
 {
 	uint32_t i;
 
 	for (i = 1; i < MT_MEMBERS; i++) {
 		uint32_t none = 0;
 
-		if (__atomic_compare_exchange_n(&k->members[i].busy, &none, 1, false,
+		if (__atomic_compare_exchange_n(&group->members[i].busy, &none, 1, false,
 						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 			return i;
 	}
@@ -153,11 +157,11 @@ void proc_group__free_number(struct proc_group *k, uint32_t number)
 	__atomic_fetch_sub(&m->busy, 1, __ATOMIC_SEQ_CST);
 }
 
-int proc_group__add(struct proc_group *k, pid_t pid)
+int proc_group__add(struct proc_group *group, pid_t pid)
 {
 	uint32_t key = pid, entry = 0;
 
-	if (!bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_NOEXIST))
+	if (!bpf_map_update_elem(proc_group__processes_fd(group), &key, &entry, BPF_NOEXIST))
 		return 0;
 	return errno == E2BIG ? -ENOSPC : -errno;
 }
@@ -165,32 +169,33 @@ int proc_group__add(struct proc_group *k, pid_t pid)
 /* Changes the map's entry of a process, if it has this number. 0, or -ESRCH: it has not. The
  * process may exec or end before the update: the record about that, which is still to come, sets
  * things right. */
-static int change_entry(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
+static int change_entry(struct proc_group *group, pid_t pid, uint32_t number, uint32_t entry)
 {
 	uint32_t key = pid, now;
 
-	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) ||
+	if (bpf_map_lookup_elem(proc_group__processes_fd(group), &key, &now) ||
 	    MT_GROUP_NUMBER(now) != number)
 		return -ESRCH;
-	return bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH
-											 : 0;
+	return bpf_map_update_elem(proc_group__processes_fd(group), &key, &entry, BPF_EXIST)
+		       ? -ESRCH
+		       : 0;
 }
 
-int proc_group__hand_over(struct proc_group *k, uint32_t number, pid_t pid)
+int proc_group__hand_over(struct proc_group *group, uint32_t number, pid_t pid)
 {
-	clear_member(proc_group__member(k, number));
-	return change_entry(k, pid, 0, MT_GROUP(0, number));
+	clear_member(proc_group__member(group, number));
+	return change_entry(group, pid, 0, MT_GROUP(0, number));
 }
 
-int proc_group__number(struct proc_group *k, pid_t pid)
+int proc_group__number(struct proc_group *group, pid_t pid)
 {
-	uint32_t number = claim_number(k);
+	uint32_t number = claim_number(group);
 
 	if (!number)
 		return -ENOSPC;
-	if (!change_entry(k, pid, 0, MT_GROUP(0, number)))
+	if (!change_entry(group, pid, 0, MT_GROUP(0, number)))
 		return (int)number;
-	proc_group__free_number(k, number);
+	proc_group__free_number(group, number);
 	return -ESRCH;
 }
 
@@ -204,22 +209,22 @@ int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint
 	return change_entry(k, pid, number, MT_GROUP(group, number));
 }
 
-int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number)
+int proc_group__stop(struct proc_group *group, pid_t pid, uint32_t number)
 {
 	uint32_t key = pid, now;
 
-	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now))
+	if (bpf_map_lookup_elem(proc_group__processes_fd(group), &key, &now))
 		return -ESRCH;
-	return change_entry(k, pid, number, now | MT_GROUP_STOPPED);
+	return change_entry(group, pid, number, now | MT_GROUP_STOPPED);
 }
 
-void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number)
+void proc_group__forget(struct proc_group *group, pid_t pid, uint32_t number)
 {
 	uint32_t key = pid, now;
 
-	if (!bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) &&
+	if (!bpf_map_lookup_elem(proc_group__processes_fd(group), &key, &now) &&
 	    MT_GROUP_NUMBER(now) == number)
-		bpf_map_delete_elem(proc_group__processes_fd(k), &key);
+		bpf_map_delete_elem(proc_group__processes_fd(group), &key);
 }
 
 void proc_group__alone(struct proc_group *k)
@@ -232,14 +237,14 @@ void proc_group__tell_untracked(struct proc_group *k)
 	__atomic_store_n(&k->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
 }
 
-int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r),
-			void *ctx)
+int proc_group__consume(struct proc_group *group,
+			int (*fn)(void *ctx, const struct mt_rec_group *r), void *ctx)
 {
 	int n;
 
-	k->fn = fn;
-	k->ctx = ctx;
-	n = ring_buffer__consume(k->ring);
+	group->fn = fn;
+	group->ctx = ctx;
+	n = ring_buffer__consume(group->ring);
 	return n < 0 ? n : 0;
 }
 

@@ -32,6 +32,7 @@ static bool in_user_namespace(void)
 	return bpf_token__state() != BPF_TOKEN_NOT_NEEDED;
 }
 
+/* Says why a process may not be looked at without CAP_SYS_PTRACE. */
 static const char *why_not_permitted(pid_t pid)
 {
 	char name[32];
@@ -53,126 +54,127 @@ static const char *how_to_get_permission(void)
 	return geteuid() ? "run it with sudo" : "give it to this container (--cap-add SYS_PTRACE)";
 }
 
-int target__open(pid_t pid, struct target *t, struct failure *f)
+int target__open(pid_t pid, struct target *target, struct failure *failure)
 {
 	int err;
 
-	memset(t, 0, sizeof(*t));
-	t->proc = proc__open(pid);
-	if (t->proc)
+	memset(target, 0, sizeof(*target));
+	target->proc = proc__open(pid);
+	if (target->proc)
 		return 0;
 	err = -errno;
 	if (err == -ESRCH && proc__lost_leader(pid))
-		return failure__set(f, EXIT_UNUSABLE, err,
+		return failure__set(failure, EXIT_UNUSABLE, err,
 				    "PID %d cannot be recorded: its main thread has ended while "
 				    "other threads run, and the kernel does not allow attaching to "
 				    "such a process by its PID. Start the job with `memtrace-bpf "
 				    "run`, or attach before its main thread ends",
 				    (int)pid);
 	if (err == -ESRCH && proc__is_zombie(pid))
-		return failure__set(f, EXIT_UNUSABLE, err,
+		return failure__set(failure, EXIT_UNUSABLE, err,
 				    "PID %d has ended and is a zombie until its parent waits for "
 				    "it: it has no memory",
 				    (int)pid);
 	if (err == -ESRCH)
-		return failure__set(f, EXIT_UNUSABLE, err,
+		return failure__set(failure, EXIT_UNUSABLE, err,
 				    "no process with PID %d; `ps -e` lists the processes",
 				    (int)pid);
 	if (err == -EINVAL)
-		return failure__set(f, EXIT_UNUSABLE, err,
+		return failure__set(failure, EXIT_UNUSABLE, err,
 				    "PID %d is a kernel thread: it has no memory to trace",
 				    (int)pid);
 	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*caps__missing_to_read())
-		return failure__set(f, EXIT_NOT_PERMITTED, err,
+		return failure__set(failure, EXIT_NOT_PERMITTED, err,
 				    "not permitted to look at PID %d, not even as root: %s; a "
 				    "security module (AppArmor, SELinux) or the settings of "
 				    "this container forbid it. Run memtrace-bpf on the host",
 				    (int)pid, strerror(-err));
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err,
+		return failure__set(failure, EXIT_NOT_PERMITTED, err,
 				    "not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; "
 				    "%s",
 				    (int)pid, why_not_permitted(pid), how_to_get_permission());
-	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
+	return failure__set(failure, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
 			    strerror(-err));
 }
 
-void target__close(struct target *t)
+void target__close(struct target *target)
 {
-	hook__close_all(t->hooks);
-	cudaalloc__free(t->alloc);
-	python__free(t->python);
-	maps__free(&t->maps);
-	proc__free(t->proc);
-	memset(t, 0, sizeof(*t));
+	hook__close_all(target->hooks);
+	cudaalloc__free(target->alloc);
+	python__free(target->python);
+	maps__free(&target->maps);
+	proc__free(target->proc);
+	memset(target, 0, sizeof(*target));
 }
 
-/* Opens the interpreter of t->maps, and finds where its threads keep their state. Sets python_why
- * if one of them is not possible. */
-static void look_for_python(struct target *t)
+/* Opens the interpreter of target->maps, and finds where its threads keep their state. Sets
+ * python_why if one of them is not possible. */
+static void look_for_python(struct target *target)
 {
 	const char *why = "";
 
-	python__free(t->python);
-	t->has_slot = false;
-	t->python_why[0] = '\0';
-	t->python = python__open(t->proc, &t->maps, &why);
-	t->has_python = t->python || errno != ENOENT;
-	if (!t->python) {
-		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
+	python__free(target->python);
+	target->has_slot = false;
+	target->python_why[0] = '\0';
+	target->python = python__open(target->proc, &target->maps, &why);
+	target->has_python = target->python || errno != ENOENT;
+	if (!target->python) {
+		text__clean(target->python_why, sizeof(target->python_why), why, strlen(why));
 		return;
 	}
-	t->has_slot = python__slot(t->python, &t->slot, &why) == 0;
-	if (!t->has_slot)
-		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
+	target->has_slot = python__slot(target->python, &target->slot, &why) == 0;
+	if (!target->has_slot)
+		text__clean(target->python_why, sizeof(target->python_why), why, strlen(why));
 }
 
 /* Finds CPython's code_dealloc(), which frees a code object, by the pointer to it in
  * PyCode_Type. */
-static void look_for_code_dealloc(struct target *t)
+static void look_for_code_dealloc(struct target *target)
 {
 	struct hook_file in = { .source = HOOK_OF_TYPE, .symbol = "PyCode_Type" };
-	struct hook *h = &t->hooks[HOOK_CODE_GONE];
+	struct hook *hook = &target->hooks[HOOK_CODE_GONE];
 	uint64_t type, addr;
 
-	h->id = HOOK_CODE_GONE;
-	h->why_not = "no Python in the process";
-	if (!t->python)
+	hook->id = HOOK_CODE_GONE;
+	hook->why_not = "no Python in the process";
+	if (!target->python)
 		return;
-	h->why_not = "PyCode_Type is not exported or cannot be read";
-	in.offset = python__layout(t->python)->tp_dealloc;
-	type = python__symbol(t->python, in.symbol);
-	if (!type || proc__read_u64(t->proc, type + in.offset, &addr))
+	hook->why_not = "PyCode_Type is not exported or cannot be read";
+	in.offset = python__layout(target->python)->tp_dealloc;
+	type = python__symbol(target->python, in.symbol);
+	if (!type || proc__read_u64(target->proc, type + in.offset, &addr))
 		return;
-	if (hook__at_address(t->proc, &t->maps, addr, &in, FIRST_ARG, h) == 0)
-		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
+	if (hook__at_address(target->proc, &target->maps, addr, &in, FIRST_ARG, hook) == 0)
+		snprintf(hook->symbol, sizeof(hook->symbol), "PyCode_Type.tp_dealloc");
 }
 
 /* Without a probe on code_dealloc(), a code object at a reused address would get the name of the
  * one before. Then no frames are read: no lines are better than wrong ones. */
-static void need_code_dealloc(struct target *t)
+static void need_code_dealloc(struct target *target)
 {
-	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
+	const struct hook *hook = &target->hooks[HOOK_CODE_GONE];
 
-	if (!t->has_slot || h->found)
+	if (!target->has_slot || hook->found)
 		return;
-	t->has_slot = false;
-	snprintf(t->python_why, sizeof(t->python_why), "cannot see the end of code objects: %s",
-		 h->why_not ? h->why_not : "no probe is possible there");
+	target->has_slot = false;
+	snprintf(target->python_why, sizeof(target->python_why),
+		 "cannot see the end of code objects: %s",
+		 hook->why_not ? hook->why_not : "no probe is possible there");
 }
 
 /* Sets a hook on a function that a Python object points to. err: 0, or the error of finding addr.
  * in: how the function can be found in its file. args: as for site__pick(). */
-static void set_hook(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr,
-		     const struct hook_file *in, unsigned args)
+static void set_hook(struct target *target, enum hook_id id, const char *symbol, int err,
+		     uint64_t addr, const struct hook_file *in, unsigned args)
 {
-	struct hook *h = &t->hooks[id];
+	struct hook *hook = &target->hooks[id];
 
-	h->id = id;
-	h->found = false;
-	h->why_not = "PyTorch's own object for it cannot be read";
-	if (!err && hook__at_address(t->proc, &t->maps, addr, in, args, h) == 0)
-		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
+	hook->id = id;
+	hook->found = false;
+	hook->why_not = "PyTorch's own object for it cannot be read";
+	if (!err && hook__at_address(target->proc, &target->maps, addr, in, args, hook) == 0)
+		snprintf(hook->symbol, sizeof(hook->symbol), "%s", symbol);
 }
 
 /* A symbol that libtorch_python exports, from 1.13 to 2.15
@@ -188,30 +190,31 @@ static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__
  * has it. */
 static const struct hook_file of_first_called = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
 
-int target__look_into_torch(struct target *t)
+int target__look_into_torch(struct target *target)
 {
 	const char *name;
 	struct pycode pc;
 	uint64_t addr = 0;
 	int err;
 
-	if (!t->python)
+	if (!target->python)
 		return -ENOENT;
-	err = nnmodules__call_codes(t->python, t->module_codes, MT_MAX_MODULE_CODES,
-				    &t->n_module_codes);
+	err = nnmodules__call_codes(target->python, target->module_codes, MT_MAX_MODULE_CODES,
+				    &target->n_module_codes);
 	if (err)
 		return err;
-	if (t->n_module_codes && pyobj__code(t->python, t->module_codes[0], &pc) == 0) {
-		t->module_self_in_cell = !strstr(pc.name, "_wrapped_call_impl");
+	if (target->n_module_codes &&
+	    pyobj__code(target->python, target->module_codes[0], &pc) == 0) {
+		target->module_self_in_cell = !strstr(pc.name, "_wrapped_call_impl");
 		pycode__free(&pc);
 	}
-	err = torch__scope_exit(t->python, &addr);
-	set_hook(t, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
-	err = nnmodules__slot_call(t->python, &addr);
-	set_hook(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
+	err = torch__scope_exit(target->python, &addr);
+	set_hook(target, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
+	err = nnmodules__slot_call(target->python, &addr);
+	set_hook(target, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
 		 FIRST_ARG | SITE_AT_ENTRY);
-	err = nnmodules__first_called(t->python, &addr, &name);
-	set_hook(t, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
+	err = nnmodules__first_called(target->python, &addr, &name);
+	set_hook(target, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
 	return 0;
 }
 
@@ -219,16 +222,16 @@ int target__look_into_torch(struct target *t)
  * library; otherwise 0. */
 static uint64_t dry_run_table(const struct proc *p, const struct map *map)
 {
-	struct elf *e = elf__open_map(p, map);
+	struct elf *elf = elf__open_map(p, map);
 	struct elf_sym sym;
 	uint64_t bias, ret = 0;
 
-	if (!e)
+	if (!elf)
 		return 0;
-	if (!elf__dynsym(e, "memtrace_dryrun_usage", &sym) &&
-	    !elf__bias(e, map->start, map->offset, &bias))
+	if (!elf__dynsym(elf, "memtrace_dryrun_usage", &sym) &&
+	    !elf__bias(elf, map->start, map->offset, &bias))
 		ret = bias + sym.value;
-	elf__free(e);
+	elf__free(elf);
 	return ret;
 }
 
@@ -239,12 +242,13 @@ static int is_cuda_function(const char *name, const struct elf_sym *sym, void *c
 	       !strncmp(name, "cuMem", 5) || !strcmp(name, "cuInit");
 }
 
+/* True if a file uses CUDA's functions. */
 static bool imports_cuda(const struct proc *p, const struct map *map)
 {
-	struct elf *e = map->inode ? elf__open_map(p, map) : NULL;
-	bool ret = e && elf__each_import(e, is_cuda_function, NULL) > 0;
+	struct elf *elf = map->inode ? elf__open_map(p, map) : NULL;
+	bool ret = elf && elf__each_import(elf, is_cuda_function, NULL) > 0;
 
-	elf__free(e);
+	elf__free(elf);
 	return ret;
 }
 
@@ -267,198 +271,204 @@ static bool is_device_used(const struct proc *p, uint64_t dry_run)
 
 /* True if the dry run found a CUDA runtime that is linked into the program: the table's fourth
  * number (struct dryrun_usage in tools/dryrun/dryrun.h). */
-static bool has_linked_runtime(const struct proc *p, uint64_t dry_run)
+static bool has_linked_runtime(const struct proc *proc, uint64_t dry_run)
 {
 	uint32_t linked;
 
-	return !proc__read(p, dry_run + 12, &linked, sizeof(linked)) && linked;
+	return !proc__read(proc, dry_run + 12, &linked, sizeof(linked)) && linked;
 }
 
-bool target__uses_cuda(const struct target *t, const struct maps *m)
+bool target__uses_cuda(const struct target *target, const struct maps *maps)
 {
 	uint64_t dry_run = 0;
 	size_t i;
 
-	if (!arrival__maps_cuda(m))
+	if (!arrival__maps_cuda(maps))
 		return false;
-	for (i = 0; i < m->n && !dry_run; i++)
-		dry_run = arrival__is_cuda(&m->v[i]) ? dry_run_table(t->proc, &m->v[i]) : 0;
+	for (i = 0; i < maps->n && !dry_run; i++)
+		dry_run = arrival__is_cuda(&maps->v[i]) ? dry_run_table(target->proc, &maps->v[i])
+							: 0;
 	if (!dry_run)
 		return true;
-	for (i = 0; i < m->n; i++)
-		if (m->v[i].x && !arrival__is_cuda(&m->v[i]) && imports_cuda(t->proc, &m->v[i]))
+	for (i = 0; i < maps->n; i++)
+		if (maps->v[i].x && !arrival__is_cuda(&maps->v[i]) &&
+		    imports_cuda(target->proc, &maps->v[i]))
 			return true;
-	return has_linked_runtime(t->proc, dry_run) || is_device_used(t->proc, dry_run);
+	return has_linked_runtime(target->proc, dry_run) || is_device_used(target->proc, dry_run);
 }
 
-static int refuse_guest(const struct target *t, enum guest_kind guest, struct failure *f)
+static int refuse_guest(const struct target *target, enum guest_kind guest, struct failure *failure)
 {
-	const char *comm = proc__comm(t->proc);
+	const char *comm = proc__comm(target->proc);
 	char clean[64];
 
-	return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s", proc__pid(t->proc),
+	return failure__set(failure, EXIT_UNUSABLE, -ENOEXEC, "PID %d (%s) %s",
+			    proc__pid(target->proc),
 			    text__clean(clean, sizeof(clean), comm, strlen(comm)),
 			    guest__text(guest));
 }
 
-/* Reads the map, and finds PyTorch and its hooks in it. 0 or negative with *f. */
-static int look_for_torch(struct target *t, struct failure *f)
+/* Reads the map, and finds PyTorch and its hooks in it. 0 or negative with *failure. */
+static int look_for_torch(struct target *target, struct failure *failure)
 {
-	int pid = proc__pid(t->proc), err;
+	int pid = proc__pid(target->proc), err;
 	struct maps maps;
 
-	err = proc__maps(t->proc, &maps);
+	err = proc__maps(target->proc, &maps);
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err,
+		return failure__set(failure, EXIT_NOT_PERMITTED, err,
 				    "not permitted to read the memory map of PID %d: %s needed; "
 				    "run it with sudo",
 				    pid, *caps__missing() ? caps__missing() : "CAP_SYS_PTRACE");
 	if (err || !maps.n) {
 		if (!err)
 			maps__free(&maps);
-		return failure__set(f, EXIT_UNUSABLE, err ? err : -ESRCH, "PID %d has ended", pid);
+		return failure__set(failure, EXIT_UNUSABLE, err ? err : -ESRCH, "PID %d has ended",
+				    pid);
 	}
-	maps__free(&t->maps);
-	t->maps = maps;
-	t->uses_cuda = target__uses_cuda(t, &t->maps);
-	torch__info(t->proc, &t->maps, &t->torch);
-	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
+	maps__free(&target->maps);
+	target->maps = maps;
+	target->uses_cuda = target__uses_cuda(target, &target->maps);
+	torch__info(target->proc, &target->maps, &target->torch);
+	target->hooks_err = torch__hooks(target->proc, &target->maps, target->hooks);
 	return 0;
 }
 
-int target__look(struct target *t, struct failure *f)
+int target__look(struct target *target, struct failure *failure)
 {
-	int err = look_for_torch(t, f);
+	int err = look_for_torch(target, failure);
 
 	if (err)
 		return err;
-	look_for_python(t);
-	look_for_code_dealloc(t);
-	need_code_dealloc(t);
-	if (guest__kind(t->proc, &t->maps) == GUEST_GVISOR)
-		return refuse_guest(t, GUEST_GVISOR, f);
+	look_for_python(target);
+	look_for_code_dealloc(target);
+	need_code_dealloc(target);
+	if (guest__kind(target->proc, &target->maps) == GUEST_GVISOR)
+		return refuse_guest(target, GUEST_GVISOR, failure);
 	return 0;
 }
 
-int target__check_tensors(const struct target *t, struct failure *f)
+int target__check_tensors(const struct target *target, struct failure *failure)
 {
-	const char *comm = proc__comm(t->proc);
+	const char *comm = proc__comm(target->proc);
 	enum guest_kind guest;
 	char clean[64];
 
-	if (t->has_python || t->torch.found || t->uses_cuda)
+	if (target->has_python || target->torch.found || target->uses_cuda)
 		return 0;
-	guest = guest__kind(t->proc, &t->maps);
+	guest = guest__kind(target->proc, &target->maps);
 	if (guest)
-		return refuse_guest(t, guest, f);
+		return refuse_guest(target, guest, failure);
 	return failure__set(
-		f, EXIT_UNUSABLE, -ENOEXEC,
+		failure, EXIT_UNUSABLE, -ENOEXEC,
 		"PID %d (%s) has no Python interpreter, PyTorch or CUDA in it; give the "
 		"PID of the python process itself (not of its launcher: `ps --ppid %d` "
 		"lists its children), or add --host to record its host memory",
-		proc__pid(t->proc), text__clean(clean, sizeof(clean), comm, strlen(comm)),
-		proc__pid(t->proc));
+		proc__pid(target->proc), text__clean(clean, sizeof(clean), comm, strlen(comm)),
+		proc__pid(target->proc));
 }
 
-int target__look_for_torch(struct target *t, struct failure *f)
+int target__look_for_torch(struct target *target, struct failure *f)
 {
-	int err = look_for_torch(t, f);
+	int err = look_for_torch(target, f);
 
 	if (!err)
-		look_for_code_dealloc(t);
+		look_for_code_dealloc(target);
 	return err;
 }
 
-void target__look_for_python(struct target *t, struct maps *maps)
+void target__look_for_python(struct target *target, struct maps *maps)
 {
-	maps__free(&t->maps);
-	t->maps = *maps;
-	hook__close_all(t->hooks);
-	look_for_python(t);
-	look_for_code_dealloc(t);
-	need_code_dealloc(t);
+	maps__free(&target->maps);
+	target->maps = *maps;
+	hook__close_all(target->hooks);
+	look_for_python(target);
+	look_for_code_dealloc(target);
+	need_code_dealloc(target);
 }
 
-int target__renew(struct target *t)
+int target__renew(struct target *target)
 {
 	struct maps maps;
-	int err = proc__maps(t->proc, &maps);
+	int err = proc__maps(target->proc, &maps);
 
 	if (err)
 		return err;
-	maps__free(&t->maps);
-	t->maps = maps;
-	torch__info(t->proc, &t->maps, &t->torch);
+	maps__free(&target->maps);
+	target->maps = maps;
+	torch__info(target->proc, &target->maps, &target->torch);
 	return 0;
 }
 
-struct mt_py_layout target__layout(const struct target *t)
+struct mt_py_layout target__layout(const struct target *target)
 {
 	struct mt_py_layout layout;
-	const struct pylayout *l;
+	const struct pylayout *python;
 
 	/* Clear the padding, too: layouts are compared byte by byte. */
 	memset(&layout, 0, sizeof(layout));
-	if (!t->python || !t->has_slot)
+	if (!target->python || !target->has_slot)
 		return layout;
-	l = python__layout(t->python);
+	python = python__layout(target->python);
 	layout.tls_kind = MT_TLS_DIRECT;
-	if (t->slot.kind == PYSLOT_INDIRECT)
+	if (target->slot.kind == PYSLOT_INDIRECT)
 		layout.tls_kind = MT_TLS_INDIRECT;
-	else if (t->slot.kind == PYSLOT_EITHER)
+	else if (target->slot.kind == PYSLOT_EITHER)
 		layout.tls_kind = MT_TLS_EITHER;
-	layout.tls_first = t->slot.first;
-	layout.tls_second = t->slot.second;
-	layout.tstate_frame = l->ts_frame;
-	layout.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
-	layout.cframe_frame = layout.tstate_cframe ? l->cframe_current : 0;
-	layout.frame_base = l->lasti_scale ? OLD_FRAME_BASE : 0;
-	layout.frame_code = l->fr_code - layout.frame_base;
-	layout.frame_prev = l->fr_prev - layout.frame_base;
-	layout.frame_instr = l->fr_instr - layout.frame_base;
-	layout.frame_owner = l->shim_owner ? l->fr_owner - layout.frame_base : MT_NO_OFFSET;
-	layout.frame_local0 = l->fr_local0;
-	layout.owner_shim = l->shim_owner;
-	layout.lasti_scale = l->lasti_scale;
-	layout.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
-	layout.tag_mask = l->tag_mask;
-	layout.ob_type = l->ob_type;
-	layout.frame_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? MT_NO_OFFSET : l->fr_tlbc;
-	layout.code_tlbc = l->fr_tlbc == PYLAYOUT_NONE ? 0 : l->co_tlbc;
-	layout.code_names = l->co_filename - (l->co_qualname == PYLAYOUT_NONE ? 32u : 16u);
-	layout.ob_size = l->ob_size;
-	layout.tp_name = l->tp_name;
-	layout.tp_base = l->tp_base;
-	layout.type_cell = python__symbol(t->python, "PyCell_Type");
-	if (t->n_module_codes && !t->module_self_in_cell)
+	layout.tls_first = target->slot.first;
+	layout.tls_second = target->slot.second;
+	layout.tstate_frame = python->ts_frame;
+	layout.tstate_cframe = python->cframe_current != PYLAYOUT_NONE;
+	layout.cframe_frame = layout.tstate_cframe ? python->cframe_current : 0;
+	layout.frame_base = python->lasti_scale ? OLD_FRAME_BASE : 0;
+	layout.frame_code = python->fr_code - layout.frame_base;
+	layout.frame_prev = python->fr_prev - layout.frame_base;
+	layout.frame_instr = python->fr_instr - layout.frame_base;
+	layout.frame_owner = python->shim_owner ? python->fr_owner - layout.frame_base
+						: MT_NO_OFFSET;
+	layout.frame_local0 = python->fr_local0;
+	layout.owner_shim = python->shim_owner;
+	layout.lasti_scale = python->lasti_scale;
+	layout.code_adaptive = python->lasti_scale ? 0 : python->co_code_adaptive;
+	layout.tag_mask = python->tag_mask;
+	layout.ob_type = python->ob_type;
+	layout.frame_tlbc = python->fr_tlbc == PYLAYOUT_NONE ? MT_NO_OFFSET : python->fr_tlbc;
+	layout.code_tlbc = python->fr_tlbc == PYLAYOUT_NONE ? 0 : python->co_tlbc;
+	layout.code_names = python->co_filename -
+			    (python->co_qualname == PYLAYOUT_NONE ? 32u : 16u);
+	layout.ob_size = python->ob_size;
+	layout.tp_name = python->tp_name;
+	layout.tp_base = python->tp_base;
+	layout.type_cell = python__symbol(target->python, "PyCell_Type");
+	if (target->n_module_codes && !target->module_self_in_cell)
 		layout.type_cell = 0; /* a plain local, whose type needs no check */
 	return layout;
 }
 
-void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id)
+void target__attach_optional(const struct target *target, struct probes *probes, enum hook_id id)
 {
-	const struct hook *h = &t->hooks[id];
+	const struct hook *hook = &target->hooks[id];
 	int err;
 
-	if (!h->found) {
-		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
+	if (!hook->found) {
+		log_debug("%s: not probed: %s", hook__name(id), hook->why_not);
 		return;
 	}
-	if (probes__is_off(p, id))
+	if (probes__is_off(probes, id))
 		return; /* left out at this level of detail, since hits are too dear */
-	if (probes__attached(p, proc__pid(t->proc), id))
+	if (probes__attached(probes, proc__pid(target->proc), id))
 		return; /* another process that shares these programs has attached it */
-	err = probes__attach(p, proc__pid(t->proc), h);
+	err = probes__attach(probes, proc__pid(target->proc), hook);
 	if (err)
 		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
 }
 
-void target__open_allocator(struct target *t, const struct maps *m)
+void target__open_allocator(struct target *target, const struct maps *maps)
 {
 	const char *why = "";
 
-	t->alloc = cudaalloc__open(t->proc, m, &why);
-	if (!t->alloc)
+	target->alloc = cudaalloc__open(target->proc, maps, &why);
+	if (!target->alloc)
 		log_debug("cannot read the CUDA allocator's tables: %s", why);
 }
 
@@ -470,24 +480,25 @@ void target__set_backend_fact(const struct target *t, struct facts *facts)
 		facts__set(facts, "allocator", alloc_backend__name(b));
 }
 
-enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now)
+enum alloc_backend target__backend(struct target *target, struct facts *facts, uint64_t now)
 {
 	struct maps maps;
 
-	if (!t->alloc && now >= t->next_alloc_look && proc__maps(t->proc, &maps) == 0) {
-		t->next_alloc_look = now + ALLOC_LOOK_EVERY;
-		target__open_allocator(t, &maps);
+	if (!target->alloc && now >= target->next_alloc_look &&
+	    proc__maps(target->proc, &maps) == 0) {
+		target->next_alloc_look = now + ALLOC_LOOK_EVERY;
+		target__open_allocator(target, &maps);
 		maps__free(&maps);
 	}
-	if (t->alloc)
-		cudaalloc__update_backend(t->alloc);
-	target__set_backend_fact(t, facts);
-	return t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+	if (target->alloc)
+		cudaalloc__update_backend(target->alloc);
+	target__set_backend_fact(target, facts);
+	return target->alloc ? cudaalloc__backend(target->alloc) : ALLOC_NONE;
 }
 
-int target__cuda_devices(const struct target *t)
+int target__cuda_devices(const struct target *target)
 {
-	return t->alloc && cudaalloc__backend(t->alloc) == ALLOC_NATIVE
-		       ? cudaalloc__devices(t->alloc)
+	return target->alloc && cudaalloc__backend(target->alloc) == ALLOC_NATIVE
+		       ? cudaalloc__devices(target->alloc)
 		       : -1;
 }

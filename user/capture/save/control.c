@@ -75,38 +75,40 @@ static int set_address(struct sockaddr_un *sa, const char *path)
 }
 
 /* Adds a descriptor to epoll. which: index of the client; CLIENTS: the listening socket. */
-static void watch(struct control *c, int fd, uint32_t which)
+static void watch(struct control *control, int fd, uint32_t which)
 {
 	struct epoll_event e = { .events = EPOLLIN, .data.u32 = which };
 
-	epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &e);
+	epoll_ctl(control->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-static int listen_at(struct control *c)
+/* Makes the socket, under its name once it listens. 0 or -errno. */
+static int listen_at(struct control *control)
 {
-	struct sockaddr_un sa;
-	char early[sizeof(c->path) + 4];
+	struct sockaddr_un address;
+	char early[sizeof(control->path) + 4];
 	int err;
 
 	/* The socket gets its name only when it listens: clients remove a socket that refuses them.
 	 */
-	snprintf(early, sizeof(early), "%s.new", c->path);
-	err = set_address(&sa, early);
-	c->epoll = epoll_create1(EPOLL_CLOEXEC);
-	c->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	snprintf(early, sizeof(early), "%s.new", control->path);
+	err = set_address(&address, early);
+	control->epoll = epoll_create1(EPOLL_CLOEXEC);
+	control->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (err)
 		return err;
-	if (c->epoll < 0 || c->listening < 0)
+	if (control->epoll < 0 || control->listening < 0)
 		return -errno;
 	unlink(early); /* left by a process that had our PID */
-	if (bind(c->listening, (struct sockaddr *)&sa, sizeof(sa)))
+	if (bind(control->listening, (struct sockaddr *)&address, sizeof(address)))
 		return -errno;
-	if (chmod(early, 0600) || listen(c->listening, CLIENTS) || rename(early, c->path)) {
+	if (chmod(early, 0600) || listen(control->listening, CLIENTS) ||
+	    rename(early, control->path)) {
 		err = -errno;
 		unlink(early);
 		return err;
 	}
-	watch(c, c->listening, CLIENTS);
+	watch(control, control->listening, CLIENTS);
 	return 0;
 }
 
@@ -115,7 +117,7 @@ static void remove_stale(const char *folder);
 int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
 		  struct control **ret)
 {
-	struct control *c;
+	struct control *control;
 	char buf[80];
 	int err;
 
@@ -126,43 +128,43 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
 	if (err)
 		return err;
 	remove_stale(folder);
-	c = calloc(1, sizeof(*c));
-	if (!c)
+	control = calloc(1, sizeof(*control));
+	if (!control)
 		return -ENOMEM;
-	c->listening = c->epoll = -1;
+	control->listening = control->epoll = -1;
 	for (int i = 0; i < CLIENTS; i++)
-		c->clients[i].fd = -1;
-	c->handler = handler;
-	c->ctx = ctx;
-	if ((size_t)snprintf(c->path, sizeof(c->path), "%s/%d.%d.sock", folder, (int)target,
-			     (int)getpid()) >= sizeof(c->path)) {
-		free(c);
+		control->clients[i].fd = -1;
+	control->handler = handler;
+	control->ctx = ctx;
+	if ((size_t)snprintf(control->path, sizeof(control->path), "%s/%d.%d.sock", folder,
+			     (int)target, (int)getpid()) >= sizeof(control->path)) {
+		free(control);
 		return -ENAMETOOLONG;
 	}
-	err = listen_at(c);
+	err = listen_at(control);
 	if (err) {
-		control__close(c);
+		control__close(control);
 		return err;
 	}
-	*ret = c;
+	*ret = control;
 	return 0;
 }
 
-void control__close(struct control *c)
+void control__close(struct control *control)
 {
-	if (!c)
+	if (!control)
 		return;
 	for (int i = 0; i < CLIENTS; i++) {
-		if (c->clients[i].fd >= 0)
-			close(c->clients[i].fd);
+		if (control->clients[i].fd >= 0)
+			close(control->clients[i].fd);
 	}
-	if (c->listening >= 0) {
-		close(c->listening);
-		unlink(c->path);
+	if (control->listening >= 0) {
+		close(control->listening);
+		unlink(control->path);
 	}
-	if (c->epoll >= 0)
-		close(c->epoll);
-	free(c);
+	if (control->epoll >= 0)
+		close(control->epoll);
+	free(control);
 }
 
 int control__fd(const struct control *c)
@@ -178,20 +180,21 @@ static void disconnect(struct client *k)
 	k->fd = -1;
 }
 
+/* True if the client is root or our own user. */
 static bool is_trusted(int fd)
 {
-	struct ucred u;
-	socklen_t len = sizeof(u);
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) &&
-	       (u.uid == 0 || u.uid == geteuid());
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
+	       (peer.uid == 0 || peer.uid == geteuid());
 }
 
 /* Accepts a client. If all places are taken, drops the one that connected first: it may never send
  * a request. */
-static void accept_client(struct control *c)
+static void accept_client(struct control *control)
 {
-	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = 0;
+	int fd = accept4(control->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = 0;
 
 	if (fd < 0)
 		return;
@@ -200,14 +203,15 @@ static void accept_client(struct control *c)
 		return;
 	}
 	/* Take a free place, otherwise that of the oldest client. */
-	for (int i = 0; i < CLIENTS && c->clients[place].fd >= 0; i++) {
-		if (c->clients[i].fd < 0 || c->clients[i].since < c->clients[place].since)
+	for (int i = 0; i < CLIENTS && control->clients[place].fd >= 0; i++) {
+		if (control->clients[i].fd < 0 ||
+		    control->clients[i].since < control->clients[place].since)
 			place = i;
 	}
-	if (c->clients[place].fd >= 0)
-		disconnect(&c->clients[place]);
-	c->clients[place] = (struct client){ .fd = fd, .since = ++c->connected };
-	watch(c, fd, place);
+	if (control->clients[place].fd >= 0)
+		disconnect(&control->clients[place]);
+	control->clients[place] = (struct client){ .fd = fd, .since = ++control->connected };
+	watch(control, fd, place);
 }
 
 /* Splits a request into action and argument, in place. False: it is not text. */
@@ -229,7 +233,7 @@ static bool parse(char *request, size_t len, char **action, char **argument)
 }
 
 /* Writes the answer to a request as a JSON object. */
-static void write_answer(struct control *c, FILE *out, char *request, size_t len)
+static void write_answer(struct control *control, FILE *out, char *request, size_t len)
 {
 	struct json *j = json__new(out, false);
 	char *action, *argument;
@@ -243,7 +247,7 @@ static void write_answer(struct control *c, FILE *out, char *request, size_t len
 	else if (!parse(request, len, &action, &argument))
 		json__string(j, "error", "the request is not text");
 	else
-		err = c->handler(c->ctx, action, argument, j);
+		err = control->handler(control->ctx, action, argument, j);
 	if (err == -ENOTSUP)
 		json__string(j, "error",
 			     "the capture does not know this action; it may be of another version "
@@ -255,7 +259,7 @@ static void write_answer(struct control *c, FILE *out, char *request, size_t len
 
 /* Reads a request and sends the answer. Drops a client that has gone or does not take the answer at
  * once. */
-static void serve_client(struct control *c, struct client *k)
+static void serve_client(struct control *control, struct client *k)
 {
 	char request[CONTROL_REQUEST + 2], *text = NULL;
 	size_t size = 0;
@@ -269,7 +273,7 @@ static void serve_client(struct control *c, struct client *k)
 	}
 	out = open_memstream(&text, &size);
 	if (out) {
-		write_answer(c, out, request, (size_t)len);
+		write_answer(control, out, request, (size_t)len);
 		if (fclose(out))
 			size = 0;
 	}
@@ -279,20 +283,20 @@ static void serve_client(struct control *c, struct client *k)
 	free(text);
 }
 
-void control__pump(struct control *c)
+void control__pump(struct control *control)
 {
-	struct epoll_event e[CLIENTS + 1];
+	struct epoll_event events[CLIENTS + 1];
 
 	for (int round = 0; round < REQUESTS; round++) {
-		int n = epoll_wait(c->epoll, e, CLIENTS + 1, 0);
+		int n_events = epoll_wait(control->epoll, events, CLIENTS + 1, 0);
 
-		if (n <= 0)
+		if (n_events <= 0)
 			return;
-		for (int i = 0; i < n; i++) {
-			if (e[i].data.u32 == CLIENTS)
-				accept_client(c);
-			else if (c->clients[e[i].data.u32].fd >= 0)
-				serve_client(c, &c->clients[e[i].data.u32]);
+		for (int i = 0; i < n_events; i++) {
+			if (events[i].data.u32 == CLIENTS)
+				accept_client(control);
+			else if (control->clients[events[i].data.u32].fd >= 0)
+				serve_client(control, &control->clients[events[i].data.u32]);
 		}
 	}
 }
@@ -342,22 +346,23 @@ static bool parse_name(const char *name, struct control_place *ret)
  * refuses connections, too. */
 static void remove_stale(const char *folder)
 {
-	DIR *d = opendir(folder);
-	const struct dirent *e;
-	struct control_place p;
+	DIR *dir = opendir(folder);
+	const struct dirent *entry;
+	struct control_place place;
 
-	while (d && (e = readdir(d))) {
-		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
+	while (dir && (entry = readdir(dir))) {
+		if (parse_name(entry->d_name, &place) && kill(place.capturer, 0) &&
+		    errno == ESRCH) {
 			/* The capture may run in another PID namespace: it is gone only if it
 			 * refuses. */
-			int fd = connect_to(folder, e->d_name);
+			int fd = connect_to(folder, entry->d_name);
 
 			if (fd >= 0)
 				close(fd);
 		}
 	}
-	if (d)
-		closedir(d);
+	if (dir)
+		closedir(dir);
 }
 
 static int by_pid(const void *x, const void *y)
@@ -372,29 +377,29 @@ static int by_pid(const void *x, const void *y)
 ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
 {
 	struct control_place *places, place;
-	const struct dirent *e;
+	const struct dirent *entry;
 	char buf[80];
 	ssize_t n = 0;
-	DIR *d;
+	DIR *dir;
 
 	folder = folder_path(folder, buf);
-	d = folder ? opendir(folder) : NULL;
-	if (!d)
+	dir = folder ? opendir(folder) : NULL;
+	if (!dir)
 		return folder ? -errno : -ENOENT;
 	places = calloc(PLACES, sizeof(*places));
-	while (places && n < PLACES && (e = readdir(d))) {
+	while (places && n < PLACES && (entry = readdir(dir))) {
 		int fd;
 
-		if (!parse_name(e->d_name, &place) ||
+		if (!parse_name(entry->d_name, &place) ||
 		    (pid && place.target != pid && place.capturer != pid))
 			continue;
-		fd = connect_to(folder, e->d_name);
+		fd = connect_to(folder, entry->d_name);
 		if (fd < 0)
 			continue;
 		close(fd);
 		places[n++] = place;
 	}
-	closedir(d);
+	closedir(dir);
 	if (!places)
 		return -ENOMEM;
 	qsort(places, (size_t)n, sizeof(*places), by_pid);

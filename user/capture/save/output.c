@@ -37,28 +37,29 @@ static void default_path(char buf[64], pid_t pid)
 	snprintf(buf, 64, "memtrace-%d-%s.mtr", (int)pid, when);
 }
 
-const char *output__main_path(struct recording *r)
+const char *output__main_path(struct recording *recording)
 {
-	if (r->args.output)
-		return r->args.output;
-	if (!r->path[0])
-		default_path(r->path, r->loop.args.pid);
-	return r->path;
+	if (recording->args.output)
+		return recording->args.output;
+	if (!recording->path[0])
+		default_path(recording->path, recording->loop.args.pid);
+	return recording->path;
 }
 
-char *output__path(const struct output *o)
+char *output__path(const struct output *output)
 {
-	bool has_default_path = !o->r->args.output && !o->r->loop.args.pid;
+	bool has_default_path = !output->r->args.output && !output->r->loop.args.pid;
 	char suffix[32] = "", default_name[64];
 	size_t len = 0;
 
 	if (has_default_path)
-		default_path(default_name, o->pid);
-	else if (o->times)
-		len = (size_t)snprintf(suffix, sizeof(suffix), ".%d", (int)o->pid);
-	if (o->times > 1)
-		snprintf(suffix + len, sizeof(suffix) - len, "-%u", o->times);
-	return output__path_with(has_default_path ? default_name : output__main_path(o->r), suffix);
+		default_path(default_name, output->pid);
+	else if (output->times)
+		len = (size_t)snprintf(suffix, sizeof(suffix), ".%d", (int)output->pid);
+	if (output->times > 1)
+		snprintf(suffix + len, sizeof(suffix) - len, "-%u", output->times);
+	return output__path_with(has_default_path ? default_name : output__main_path(output->r),
+				 suffix);
 }
 
 const char *output__fact(const struct output *o, const char *key)
@@ -100,15 +101,15 @@ static const char *find_given_name(const struct output *o)
 
 /* A forked process inherits its parent's environment, and with it the rank: so rank-N is only the
  * name of a process that was not forked. */
-void output__stem(const struct output *o, char *buf, size_t size)
+void output__stem(const struct output *output, char *buf, size_t size)
 {
-	const struct proc *proc = session__proc(o->session);
-	const char *rank = output__fact(o, "rank"), *args, *name;
+	const struct proc *proc = session__proc(output->session);
+	const char *rank = output__fact(output, "rank"), *args, *name;
 	bool is_worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
 	char rank_prefix[32] = "";
 	size_t len, n;
 
-	if (*rank && !session__is_forked(o->session)) {
+	if (*rank && !session__is_forked(output->session)) {
 		snprintf(buf, size, "rank-%.24s", rank);
 		return;
 	}
@@ -120,7 +121,7 @@ void output__stem(const struct output *o, char *buf, size_t size)
 		return;
 	}
 	args = proc__cmdline(proc, &len);
-	name = find_given_name(o);
+	name = find_given_name(output);
 	if (!*name)
 		name = len ? find_program(args, len) : proc__comm(proc);
 	n = strlen(name);

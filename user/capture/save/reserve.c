@@ -22,16 +22,16 @@ struct reserve {
 };
 
 /* Sets the room aside in a file without a name. Returns 0 or -errno. */
-static int set_aside(struct reserve *r)
+static int set_aside(struct reserve *reserve)
 {
 	int err;
 
-	r->fd = openat(r->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-	if (r->fd < 0)
+	reserve->fd = openat(reserve->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	if (reserve->fd < 0)
 		return errno == EISDIR ? -EOPNOTSUPP : -errno; /* EISDIR: no O_TMPFILE here */
-	err = fallocate(r->fd, 0, 0, (off_t)r->bytes) ? -errno : 0;
+	err = fallocate(reserve->fd, 0, 0, (off_t)reserve->bytes) ? -errno : 0;
 	if (err)
-		reserve__release(r);
+		reserve__release(reserve);
 	return err;
 }
 
@@ -53,27 +53,27 @@ static int open_folder(const char *path)
 
 struct reserve *reserve__new(const char *path, uint64_t bytes)
 {
-	struct reserve *r = calloc(1, sizeof(*r));
+	struct reserve *reserve = calloc(1, sizeof(*reserve));
 	int err;
 
-	if (!r)
+	if (!reserve)
 		return NULL;
-	r->fd = -1;
-	r->bytes = bytes;
-	r->dir = open_folder(path);
-	err = r->dir < 0 ? -errno : set_aside(r);
+	reserve->fd = -1;
+	reserve->bytes = bytes;
+	reserve->dir = open_folder(path);
+	err = reserve->dir < 0 ? -errno : set_aside(reserve);
 	if (!err)
-		return r;
-	reserve__free(r);
+		return reserve;
+	reserve__free(reserve);
 	errno = -err;
 	return NULL;
 }
 
-void reserve__release(struct reserve *r)
+void reserve__release(struct reserve *reserve)
 {
-	if (r->fd >= 0)
-		close(r->fd);
-	r->fd = -1;
+	if (reserve->fd >= 0)
+		close(reserve->fd);
+	reserve->fd = -1;
 }
 
 void reserve__renew(struct reserve *r)
@@ -84,14 +84,14 @@ void reserve__renew(struct reserve *r)
 		log_warn("no room can be set aside for the next file: %s", strerror(-err));
 }
 
-void reserve__free(struct reserve *r)
+void reserve__free(struct reserve *reserve)
 {
-	if (!r)
+	if (!reserve)
 		return;
-	reserve__release(r);
-	if (r->dir >= 0)
-		close(r->dir);
-	free(r);
+	reserve__release(reserve);
+	if (reserve->dir >= 0)
+		close(reserve->dir);
+	free(reserve);
 }
 
 /* Our cgroup is the one with the limit, or one below it. */

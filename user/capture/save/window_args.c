@@ -80,11 +80,11 @@ static uint64_t parse_span(struct argp_state *state, const char *option, const c
 }
 
 /* Parses "/10s" into align, or a date in UTC into at. */
-static void parse_at(struct argp_state *state, struct window_args *a, const char *arg)
+static void parse_at(struct argp_state *state, struct window_args *args, const char *arg)
 {
-	a->at = a->align = 0;
-	if (*arg == '/' ? text__parse_time(arg + 1, &a->align) || !a->align
-			: text__parse_date(arg, &a->at) || !a->at)
+	args->at = args->align = 0;
+	if (*arg == '/' ? text__parse_time(arg + 1, &args->align) || !args->align
+			: text__parse_date(arg, &args->at) || !args->at)
 		argp_error(state,
 			   "--at: '%s' is neither /TIME, as in /10s, nor a date in UTC, as in "
 			   "2026-01-02T03:04:05.000Z",
@@ -141,103 +141,104 @@ static const char *parse_name(struct argp_state *state, const char *option, cons
 }
 
 /* Parses --on-growth into the condition of --on. */
-static void parse_growth(struct argp_state *state, struct window_args *a, const char *arg)
+static void parse_growth(struct argp_state *state, struct window_args *args, const char *arg)
 {
-	if (a->on)
+	if (args->on)
 		argp_error(state, "--on-growth: only one condition is possible; use --on 'A or B'");
-	if (asprintf(&a->growth, "growth>%s", arg) < 0)
+	if (asprintf(&args->growth, "growth>%s", arg) < 0)
 		argp_failure(state, 1, 0, "out of memory");
-	a->on = check_condition(state, "--on-growth", a->growth);
+	args->on = check_condition(state, "--on-growth", args->growth);
 }
 
 /* The option that starts a window when something happens; NULL: none is given. */
-static const char *start_option(const struct window_args *a)
+static const char *start_option(const struct window_args *args)
 {
-	if (a->on)
+	if (args->on)
 		return "--on";
-	if (a->wait)
+	if (args->wait)
 		return "--wait";
-	return a->from_mark ? "--from-mark" : NULL;
+	return args->from_mark ? "--from-mark" : NULL;
 }
 
-static void check(const struct window_args *a, struct argp_state *state)
+/* Refuses options that contradict each other. */
+static void check(const struct window_args *args, struct argp_state *state)
 {
-	const char *start = start_option(a);
+	const char *start = start_option(args);
 
-	if (a->every && start)
+	if (args->every && start)
 		argp_error(state,
 			   "--every starts windows by the clock; it cannot be combined with %s",
 			   start);
-	if (a->skip && start)
+	if (args->skip && start)
 		argp_error(
 			state,
 			"--skip sets when the first window starts; it cannot be combined with %s",
 			start);
-	if (a->wait && (a->on || a->from_mark))
+	if (args->wait && (args->on || args->from_mark))
 		argp_error(state,
 			   "--wait starts windows on request only; it cannot be combined with %s",
-			   a->on ? "--on" : "--from-mark");
-	if ((a->at || a->align) && (start || a->skip))
+			   args->on ? "--on" : "--from-mark");
+	if ((args->at || args->align) && (start || args->skip))
 		argp_error(state,
 			   "--at sets when the first window starts; it cannot be combined with %s",
 			   start ? start : "--skip");
-	if (a->before && !start)
+	if (args->before && !start)
 		argp_error(state, "--before needs --on, --from-mark or --wait");
-	if (a->keep && !window_args__repeat(a))
+	if (args->keep && !window_args__repeat(args))
 		argp_error(state, "--keep needs several windows: --every, --on, --from-mark "
 				  "or --wait");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct window_args *a = state->input;
+	struct window_args *args = state->input;
 
-	a->given |= key >= OPT_SKIP && key <= OPT_LABEL;
-	a->chosen |= key >= OPT_SKIP && key <= OPT_LABEL && key != OPT_LABEL;
+	args->given |= key >= OPT_SKIP && key <= OPT_LABEL;
+	args->chosen |= key >= OPT_SKIP && key <= OPT_LABEL && key != OPT_LABEL;
 	switch (key) {
 	case OPT_SKIP:
-		a->skip = capture_args__parse_count(state, "--skip", arg, 0);
+		args->skip = capture_args__parse_count(state, "--skip", arg, 0);
 		break;
 	case OPT_ON:
-		if (a->on)
+		if (args->on)
 			argp_error(state, "--on: only one condition is possible; use 'A or B'");
-		a->on = check_condition(state, "--on", arg);
+		args->on = check_condition(state, "--on", arg);
 		break;
 	case OPT_ON_GROWTH:
-		parse_growth(state, a, arg);
+		parse_growth(state, args, arg);
 		break;
 	case OPT_UNTIL:
-		a->until = check_condition(state, "--until", arg);
+		args->until = check_condition(state, "--until", arg);
 		break;
 	case OPT_FROM_MARK:
-		a->from_mark = parse_name(state, "--from-mark", arg);
+		args->from_mark = parse_name(state, "--from-mark", arg);
 		break;
 	case OPT_TO_MARK:
-		a->to_mark = parse_name(state, "--to-mark", arg);
+		args->to_mark = parse_name(state, "--to-mark", arg);
 		break;
 	case OPT_WAIT:
-		a->wait = true;
+		args->wait = true;
 		break;
 	case OPT_EVERY:
-		a->every = parse_span(state, "--every", arg);
+		args->every = parse_span(state, "--every", arg);
 		break;
 	case OPT_WHEN:
-		parse_at(state, a, arg);
+		parse_at(state, args, arg);
 		break;
 	case OPT_BEFORE:
-		a->before = parse_span(state, "--before", arg);
+		args->before = parse_span(state, "--before", arg);
 		break;
 	case OPT_KEEP:
-		a->keep = parse_number(state, "--keep", arg);
+		args->keep = parse_number(state, "--keep", arg);
 		break;
 	case OPT_WINDOWS:
-		a->count = parse_number(state, "--windows", arg);
+		args->count = parse_number(state, "--windows", arg);
 		break;
 	case OPT_LABEL:
-		a->label = parse_name(state, "--label", arg);
+		args->label = parse_name(state, "--label", arg);
 		break;
 	case ARGP_KEY_END:
-		check(a, state);
+		check(args, state);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -247,28 +248,28 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static error_t parse_oom(int key, char *arg, struct argp_state *state)
 {
-	struct oom_args *a = state->input;
+	struct oom_args *args = state->input;
 	uint64_t n;
 
 	switch (key) {
 	case OPT_ON_OOM:
-		a->on = true;
+		args->on = true;
 		break;
 	case OPT_ON_KILL:
-		a->kill = true;
+		args->kill = true;
 		break;
 	case OPT_WINDOW:
-		if (text__parse_time(arg, &a->window) || !a->window)
+		if (text__parse_time(arg, &args->window) || !args->window)
 			argp_error(state, "--window: '%s' is not a time; try 30s or 5m", arg);
 		break;
 	case OPT_OOM_FILES:
 		n = capture_args__parse_count(state, "--oom-files", arg, 1);
-		a->files = n > 1000 ? 1000 : (unsigned int)n;
+		args->files = n > 1000 ? 1000 : (unsigned int)n;
 		break;
 	case ARGP_KEY_END:
-		if (!a->on && !a->kill && a->window)
+		if (!args->on && !args->kill && args->window)
 			argp_error(state, "--window needs --on-oom or --on-kill");
-		if (!a->on && a->files)
+		if (!args->on && args->files)
 			argp_error(state, "--oom-files needs --on-oom");
 		break;
 	default:

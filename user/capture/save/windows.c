@@ -47,116 +47,118 @@ struct values {
 	bool host_known;
 };
 
-struct values *values__new(const struct facts *f)
+struct values *values__new(const struct facts *facts)
 {
-	struct values *v = calloc(1, sizeof(*v));
+	struct values *values = calloc(1, sizeof(*values));
 
-	if (v)
-		v->facts = f;
-	return v;
+	if (values)
+		values->facts = facts;
+	return values;
 }
 
-void values__free(struct values *v)
+void values__free(struct values *values)
 {
-	if (!v)
+	if (!values)
 		return;
-	for (size_t i = 0; i < v->n; i++)
-		map64__free(v->levels[i].sizes);
-	free(v);
+	for (size_t i = 0; i < values->n; i++)
+		map64__free(values->levels[i].sizes);
+	free(values);
 }
 
 /* The figures of a device, added if there are none. NULL: too many devices, or an unknown one. */
-static struct level *get_level(struct values *v, struct device d)
+static struct level *get_level(struct values *values, struct device d)
 {
-	for (size_t i = 0; i < v->n; i++) {
-		if (!memcmp(&v->levels[i].device, &d, sizeof(d)))
-			return &v->levels[i];
+	for (size_t i = 0; i < values->n; i++) {
+		if (!memcmp(&values->levels[i].device, &d, sizeof(d)))
+			return &values->levels[i];
 	}
-	if (v->n == DEVICES || d.index == DEVICE_UNKNOWN)
+	if (values->n == DEVICES || d.index == DEVICE_UNKNOWN)
 		return NULL;
-	v->levels[v->n] = (struct level){ .device = d };
-	return &v->levels[v->n++];
+	values->levels[values->n] = (struct level){ .device = d };
+	return &values->levels[values->n++];
 }
 
 /* Counts a block for a device whose allocator reports no totals. 0 or -ENOMEM. */
-static int count_block(struct level *l, const struct event *e)
+static int count_block(struct level *level, const struct event *event)
 {
-	bool is_new = e->kind == EVENT_ALLOC || e->kind == EVENT_BLOCK, had_block = false;
+	bool is_new = event->kind == EVENT_ALLOC || event->kind == EVENT_BLOCK, had_block = false;
 	uint64_t old_size = 0;
 	int err = 0;
 
-	if (e->kind != EVENT_FREE && (!is_new || e->flags & BLOCK_PENDING))
+	if (event->kind != EVENT_FREE && (!is_new || event->flags & BLOCK_PENDING))
 		return 0;
-	if (!l->sizes && !(l->sizes = map64__new()))
+	if (!level->sizes && !(level->sizes = map64__new()))
 		return -ENOMEM;
 	if (is_new)
-		err = map64__swap(l->sizes, e->addr, e->size, &had_block, &old_size);
+		err = map64__swap(level->sizes, event->addr, event->size, &had_block, &old_size);
 	else
-		had_block = map64__del(l->sizes, e->addr, &old_size);
+		had_block = map64__del(level->sizes, event->addr, &old_size);
 	if (err)
 		return err;
 	if (is_new)
-		l->allocated += e->size;
+		level->allocated += event->size;
 	if (had_block)
-		l->allocated -= old_size;
+		level->allocated -= old_size;
 	return 0;
 }
 
 /* Updates the figures of the event's device. *news: allocated bytes rose. 0 or -ENOMEM. */
-static int take_level(struct values *v, const struct event *e, bool *news)
+static int take_level(struct values *v, const struct event *event, bool *news)
 {
-	struct level *l = get_level(v, e->device);
+	struct level *level = get_level(v, event->device);
 	int err = 0;
 
-	if (!l)
+	if (!level)
 		return 0;
-	if (e->totals) {
-		if (l->sizes && !l->totals)
-			map64__clear(l->sizes);
-		l->totals = true;
-		l->allocated = e->allocated;
-		l->reserved = e->reserved;
-	} else if (!l->totals && device__on_host(e->device)) {
-		err = count_block(l, e);
+	if (event->totals) {
+		if (level->sizes && !level->totals)
+			map64__clear(level->sizes);
+		level->totals = true;
+		level->allocated = event->allocated;
+		level->reserved = event->reserved;
+	} else if (!level->totals && device__on_host(event->device)) {
+		err = count_block(level, event);
 	}
-	if (e->kind == EVENT_USED) {
-		l->used_known = true;
-		l->used = e->size;
+	if (event->kind == EVENT_USED) {
+		level->used_known = true;
+		level->used = event->size;
 	}
-	if (l->allocated > l->peak)
-		l->peak = l->allocated;
-	if (l->reserved > l->peak_reserved)
-		l->peak_reserved = l->reserved;
-	if (l->allocated > l->high) {
-		l->high = l->allocated;
+	if (level->allocated > level->peak)
+		level->peak = level->allocated;
+	if (level->reserved > level->peak_reserved)
+		level->peak_reserved = level->reserved;
+	if (level->allocated > level->high) {
+		level->high = level->allocated;
 		*news = true;
 	}
 	return err;
 }
 
-int values__event(struct values *v, const struct event *e, bool *news)
+int values__event(struct values *values, const struct event *event, bool *news)
 {
 	*news = false;
-	switch (e->kind) {
+	switch (event->kind) {
 	case EVENT_STEP:
-		v->step_time = v->steps && e->time > v->last_step ? e->time - v->last_step : 0;
-		v->last_step = e->time;
-		v->steps++;
+		values->step_time = values->steps && event->time > values->last_step
+					    ? event->time - values->last_step
+					    : 0;
+		values->last_step = event->time;
+		values->steps++;
 		*news = true;
 		return 0;
 	case EVENT_LOST:
-		v->lost += e->size;
+		values->lost += event->size;
 		*news = true;
 		return 0;
 	case EVENT_OOM:
-		v->ooms++;
+		values->ooms++;
 		*news = true;
-		return take_level(v, e, news);
+		return take_level(values, event, news);
 	case EVENT_HOST:
-		if (host_sheet__take(&v->reading, e)) {
-			v->host = v->reading;
-			v->reading = (struct host_sheet){ 0 };
-			*news = v->host_known = true;
+		if (host_sheet__take(&values->reading, event)) {
+			values->host = values->reading;
+			values->reading = (struct host_sheet){ 0 };
+			*news = values->host_known = true;
 		}
 		return 0;
 	case EVENT_ALLOC:
@@ -164,20 +166,20 @@ int values__event(struct values *v, const struct event *e, bool *news)
 	case EVENT_BLOCK:
 	case EVENT_STATE:
 	case EVENT_USED:
-		return take_level(v, e, news);
+		return take_level(values, event, news);
 	}
 	return 0;
 }
 
 /* Device total in bytes, from the facts; 0: not known. */
-static uint64_t device_total(const struct values *v, const struct level *l)
+static uint64_t device_total(const struct values *values, const struct level *level)
 {
 	char key[40];
 	uint64_t total;
 
-	snprintf(key, sizeof(key), "device.%u.total", l->device.index);
-	facts__number(v->facts, key, &total);
-	return device__on_host(l->device) ? 0 : total;
+	snprintf(key, sizeof(key), "device.%u.total", level->device.index);
+	facts__number(values->facts, key, &total);
+	return device__on_host(level->device) ? 0 : total;
 }
 
 /* full: the value of 100 %; 0: not known. */
@@ -187,73 +189,76 @@ static void set_figure(struct cond_values *cv, enum cond_figure figure, uint64_t
 	cv->v[figure] = (struct cond_value){ .known = true, .value = value, .whole = full };
 }
 
-static void set_figures(const struct values *v, const struct level *l, struct cond_values *cv)
+/* Sets the figures that conditions are judged by. level: the device's. */
+static void set_figures(const struct values *values, const struct level *level,
+			struct cond_values *figures)
 {
-	uint64_t total = device_total(v, l),
-		 unused = l->reserved > l->allocated ? l->reserved - l->allocated : 0;
+	uint64_t total = device_total(values, level),
+		 unused = level->reserved > level->allocated ? level->reserved - level->allocated
+							     : 0;
 
-	set_figure(cv, COND_ALLOCATED, l->allocated, total);
-	set_figure(cv, COND_PEAK, l->peak, total);
-	set_figure(cv, COND_OOMS, v->ooms, 0);
-	set_figure(cv, COND_LOST, v->lost, 0);
-	if (v->step_time)
-		set_figure(cv, COND_STEP_TIME, v->step_time, 0);
+	set_figure(figures, COND_ALLOCATED, level->allocated, total);
+	set_figure(figures, COND_PEAK, level->peak, total);
+	set_figure(figures, COND_OOMS, values->ooms, 0);
+	set_figure(figures, COND_LOST, values->lost, 0);
+	if (values->step_time)
+		set_figure(figures, COND_STEP_TIME, values->step_time, 0);
 	else
-		cv->why[COND_STEP_TIME] = "no whole step has passed";
-	if (l->totals) {
-		set_figure(cv, COND_RESERVED, l->reserved, total);
-		set_figure(cv, COND_PEAK_RESERVED, l->peak_reserved, total);
-		set_figure(cv, COND_UNUSED, unused, total);
-		set_figure(cv, COND_FRAGMENTATION, unused, l->reserved);
+		figures->why[COND_STEP_TIME] = "no whole step has passed";
+	if (level->totals) {
+		set_figure(figures, COND_RESERVED, level->reserved, total);
+		set_figure(figures, COND_PEAK_RESERVED, level->peak_reserved, total);
+		set_figure(figures, COND_UNUSED, unused, total);
+		set_figure(figures, COND_FRAGMENTATION, unused, level->reserved);
 	}
-	if (l->used_known) {
-		set_figure(cv, COND_USED, l->used, total);
-		if (l->totals && l->used >= l->reserved)
-			set_figure(cv, COND_OTHER, l->used - l->reserved, total);
+	if (level->used_known) {
+		set_figure(figures, COND_USED, level->used, total);
+		if (level->totals && level->used >= level->reserved)
+			set_figure(figures, COND_OTHER, level->used - level->reserved, total);
 	}
-	host_figures__put(cv, v->host_known ? &v->host : NULL, 0,
+	host_figures__put(figures, values->host_known ? &values->host : NULL, 0,
 			  "the host memory was not read yet");
-	cv->has_steps = v->steps;
-	cv->step = v->steps;
+	figures->has_steps = values->steps;
+	figures->step = values->steps;
 }
 
 /* True if conditions are judged on this device. The CPU counts only if there is no other device, as
  * in reports; the host only if it is the sole device, since its memory contains the CPU's. */
-static bool is_judged(const struct values *v, const struct level *l)
+static bool is_judged(const struct values *values, const struct level *level)
 {
 	bool others = false;
 	size_t n = 0;
 
-	if (l->device.type == DEVICE_MALLOC)
+	if (level->device.type == DEVICE_MALLOC)
 		return false;
-	for (size_t i = 0; i < v->n; i++)
-		n += v->levels[i].device.type != DEVICE_MALLOC;
-	if (l->device.type == DEVICE_HOST)
+	for (size_t i = 0; i < values->n; i++)
+		n += values->levels[i].device.type != DEVICE_MALLOC;
+	if (level->device.type == DEVICE_HOST)
 		return n == 1;
-	for (size_t i = 0; i < v->n; i++)
-		others |= !device__on_host(v->levels[i].device);
-	return !others || !device__on_host(l->device);
+	for (size_t i = 0; i < values->n; i++)
+		others |= !device__on_host(values->levels[i].device);
+	return !others || !device__on_host(level->device);
 }
 
-int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_result *ret)
+int values__judge(struct values *values, struct cond *c, uint64_t now, struct cond_result *ret)
 {
-	struct cond_result r = { .verdict = COND_UNKNOWN };
+	struct cond_result result = { .verdict = COND_UNKNOWN };
 	bool any = false;
 
-	*ret = r;
-	for (size_t i = 0; i < v->n; i++) {
-		struct cond_values cv = { .time = now, .series = (unsigned int)i };
+	*ret = result;
+	for (size_t i = 0; i < values->n; i++) {
+		struct cond_values figures = { .time = now, .series = (unsigned int)i };
 		int err;
 
-		if (!is_judged(v, &v->levels[i]))
+		if (!is_judged(values, &values->levels[i]))
 			continue;
-		set_figures(v, &v->levels[i], &cv);
-		err = cond__eval(c, &cv, &r);
+		set_figures(values, &values->levels[i], &figures);
+		err = cond__eval(c, &figures, &result);
 		if (err)
 			return err;
 		/* Returns the result of one device for which it holds, or the first known result. */
-		if (!any || (r.verdict == COND_HOLDS && ret->verdict != COND_HOLDS))
-			*ret = r;
+		if (!any || (result.verdict == COND_HOLDS && ret->verdict != COND_HOLDS))
+			*ret = result;
 		any = true;
 	}
 	return 0;
@@ -261,10 +266,10 @@ int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_re
 
 /* Call when all conditions are judged: a figure is news again when it rises above its present
  * value. */
-static void reset_highs(struct values *v)
+static void reset_highs(struct values *values)
 {
-	for (size_t i = 0; i < v->n; i++)
-		v->levels[i].high = v->levels[i].allocated;
+	for (size_t i = 0; i < values->n; i++)
+		values->levels[i].high = values->levels[i].allocated;
 }
 
 /* ---- windows ---- */
@@ -316,318 +321,336 @@ static inline bool windows__look_back(const struct windows_opts *o)
 /* ---- files, their entries in the folder, and messages about them ---- */
 
 /* Writes the name of a window: label or process, and a number if there may be several. */
-static void name_window(const struct windows *w, unsigned int number, char *buf, size_t size)
+static void name_window(const struct windows *windows, unsigned int number, char *buf, size_t size)
 {
-	const struct window_args *a = &w->opts.args;
-	const char *rank = facts__get(w->facts, "rank");
+	const struct window_args *args = &windows->opts.args;
+	const char *rank = facts__get(windows->facts, "rank");
 	char process[48], count[16] = "", which[32] = "";
 
-	if (windows__look_back(&w->opts)) {
-		const char *name = w->opts.name ? w->opts.name : "";
+	if (windows__look_back(&windows->opts)) {
+		const char *name = windows->opts.name ? windows->opts.name : "";
 
 		if (number > 1)
 			snprintf(count, sizeof(count), "-%u", number);
-		if (a->label)
-			snprintf(buf, size, "%s-%s%s", a->label, name, count);
+		if (args->label)
+			snprintf(buf, size, "%s-%s%s", args->label, name, count);
 		else
 			snprintf(buf, size, "%s%s", name, count);
 		return;
 	}
-	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);
-	if (w->opts.of_many && a->label && rank)
+	snprintf(process, sizeof(process), "window-%d", (int)windows->opts.pid);
+	if (windows->opts.of_many && args->label && rank)
 		snprintf(which, sizeof(which), "-rank%.12s", rank);
-	else if (w->opts.of_many && a->label)
-		snprintf(which, sizeof(which), "-%d", (int)w->opts.pid);
-	if (window_args__repeat(a) || a->wait)
+	else if (windows->opts.of_many && args->label)
+		snprintf(which, sizeof(which), "-%d", (int)windows->opts.pid);
+	if (window_args__repeat(args) || args->wait)
 		snprintf(count, sizeof(count), "-%03u", number);
-	snprintf(buf, size, "%s%s%s", a->label ? a->label : process, which, count);
+	snprintf(buf, size, "%s%s%s", args->label ? args->label : process, which, count);
 }
 
 /* Callback of the flight recorder: opens the file of a window. Returns a descriptor or a negative
  * error, logged. */
 static int windows__open_file(void *ctx, unsigned int number)
 {
-	struct windows *w = ctx;
-	enum outfile_how how = windows__look_back(&w->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT;
+	struct windows *windows = ctx;
+	enum outfile_how how = windows__look_back(&windows->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT;
 	char name[160], more[16], *path;
 	int err;
 
-	if (w->file) { /* opened before attaching */
-		err = outfile__replace(w->file);
+	if (windows->file) { /* opened before attaching */
+		err = outfile__replace(windows->file);
 		if (err)
-			log_err("%s: %s", outfile__name(w->file), outfile__why(err));
-		w->said |= err;
-		return err ? err : outfile__fd(w->file);
+			log_err("%s: %s", outfile__name(windows->file), outfile__why(err));
+		windows->said |= err;
+		return err ? err : outfile__fd(windows->file);
 	}
-	if (w->opts.reserve)
-		reserve__release(w->opts.reserve);
-	name_window(w, number, name, sizeof(name));
+	if (windows->opts.reserve)
+		reserve__release(windows->opts.reserve);
+	name_window(windows, number, name, sizeof(name));
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
-	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
-			      : output__path_with(w->opts.path, more);
-	err = path ? outfile__create(path, how, !w->opts.folder && w->opts.force, &w->file)
+	path = windows->opts.folder ? folder__new_path(windows->opts.folder, name, ".mtr")
+				    : output__path_with(windows->opts.path, more);
+	err = path ? outfile__create(path, how, !windows->opts.folder && windows->opts.force,
+				     &windows->file)
 		   : -ENOMEM;
 	if (err) {
 		log_err("%s: %s", path ? path : "a window", outfile__why(err));
-		w->said = true;
+		windows->said = true;
 	}
 	free(path);
-	return err ? err : outfile__fd(w->file);
+	return err ? err : outfile__fd(windows->file);
 }
 
-static void set_devices(const struct windows *w, struct folder_entry *e)
+/* Adds the devices with their peaks to the entry. */
+static void set_devices(const struct windows *windows, struct folder_entry *entry)
 {
-	struct flight_level l;
+	struct flight_level level;
 
-	for (size_t i = 0; flight__level(w->flight, i, &l) && e->n_devices < FOLDER_DEVICES; i++) {
-		struct folder_device *d = &e->devices[e->n_devices];
+	for (size_t i = 0;
+	     flight__level(windows->flight, i, &level) && entry->n_devices < FOLDER_DEVICES; i++) {
+		struct folder_device *to = &entry->devices[entry->n_devices];
 
-		if (l.device.index == DEVICE_UNKNOWN || (!l.peak_allocated && !l.peak_reserved))
+		if (level.device.index == DEVICE_UNKNOWN ||
+		    (!level.peak_allocated && !level.peak_reserved))
 			continue;
-		device__name(l.device, d->name, sizeof(d->name));
-		d->peak_allocated = l.peak_allocated;
-		d->peak_reserved = l.peak_reserved;
-		d->allocated = l.allocated;
-		d->reserved = l.reserved;
-		e->n_devices++;
+		device__name(level.device, to->name, sizeof(to->name));
+		to->peak_allocated = level.peak_allocated;
+		to->peak_reserved = level.peak_reserved;
+		to->allocated = level.allocated;
+		to->reserved = level.reserved;
+		entry->n_devices++;
 	}
 }
 
 /* Fills the entry of a window in the index of the folder. */
-static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
-		      struct folder_entry *e)
+static void set_entry(const struct windows *windows, const struct flight_report *report,
+		      const char *path, struct folder_entry *entry)
 {
-	const char *start = facts__get(w->facts, "start");
+	const char *start = facts__get(windows->facts, "start");
 	const char *slash = strrchr(path, '/');
 	/* A step that was under way when the window began is not in it. */
-	uint64_t first_whole = w->begun_steps + !w->whole, start_ns;
+	uint64_t first_whole = windows->begun_steps + !windows->whole, start_ns;
 
-	*e = (struct folder_entry){ .pid = w->opts.pid,
-				    .from = r->from,
-				    .to = r->to,
-				    .first_step = -1,
-				    .last_step = -1,
-				    .events = r->events,
-				    .bytes = r->bytes };
-	snprintf(e->file, sizeof(e->file), "%s", slash ? slash + 1 : path);
-	snprintf(e->kind, sizeof(e->kind), "window");
-	name_window(w, r->number, e->name, sizeof(e->name));
-	folder_entry__describe(e, w->facts);
-	snprintf(e->began, sizeof(e->began), "%s", r->began);
-	snprintf(e->ended, sizeof(e->ended), "%.*s", (int)sizeof(e->ended) - 1, r->ended);
-	facts__number(w->facts, "lost", &e->lost);
+	*entry = (struct folder_entry){ .pid = windows->opts.pid,
+					.from = report->from,
+					.to = report->to,
+					.first_step = -1,
+					.last_step = -1,
+					.events = report->events,
+					.bytes = report->bytes };
+	snprintf(entry->file, sizeof(entry->file), "%s", slash ? slash + 1 : path);
+	snprintf(entry->kind, sizeof(entry->kind), "window");
+	name_window(windows, report->number, entry->name, sizeof(entry->name));
+	folder_entry__describe(entry, windows->facts);
+	snprintf(entry->began, sizeof(entry->began), "%s", report->began);
+	snprintf(entry->ended, sizeof(entry->ended), "%.*s", (int)sizeof(entry->ended) - 1,
+		 report->ended);
+	facts__number(windows->facts, "lost", &entry->lost);
 	if (start && !text__parse_date(start, &start_ns)) {
-		text__date(e->begin, sizeof(e->begin), start_ns + r->from);
-		text__date(e->end, sizeof(e->end), start_ns + r->to);
+		text__date(entry->begin, sizeof(entry->begin), start_ns + report->from);
+		text__date(entry->end, sizeof(entry->end), start_ns + report->to);
 	}
-	if (w->clock.steps > first_whole) { /* as many steps end in the window as begin in it */
-		e->first_step = (int64_t)first_whole;
-		e->last_step = (int64_t)w->clock.steps - 1;
+	if (windows->clock.steps >
+	    first_whole) { /* as many steps end in the window as begin in it */
+		entry->first_step = (int64_t)first_whole;
+		entry->last_step = (int64_t)windows->clock.steps - 1;
 	}
-	set_devices(w, e);
+	set_devices(windows, entry);
 }
 
 /* Logs a summary of a window. */
-static void say_window(const struct windows *w, const struct flight_report *r,
-		       const struct folder_entry *e, const char *path)
+static void say_window(const struct windows *windows, const struct flight_report *report,
+		       const struct folder_entry *entry, const char *path)
 {
 	const struct folder_device *largest = NULL;
 	char events[32], size[24], peak[24], span[24], steps[64] = "", device[64] = "";
 
-	for (size_t i = 0; i < e->n_devices; i++) {
-		if (!largest || (strcmp(e->devices[i].name, "cpu") &&
+	for (size_t i = 0; i < entry->n_devices; i++) {
+		if (!largest || (strcmp(entry->devices[i].name, "cpu") &&
 				 (!strcmp(largest->name, "cpu") ||
-				  e->devices[i].peak_allocated > largest->peak_allocated)))
-			largest = &e->devices[i];
+				  entry->devices[i].peak_allocated > largest->peak_allocated)))
+			largest = &entry->devices[i];
 	}
 	if (largest)
 		snprintf(device, sizeof(device), ", peak %s on %s",
 			 text__bytes(peak, sizeof(peak), largest->peak_allocated), largest->name);
-	if (e->first_step >= 0)
+	if (entry->first_step >= 0)
 		snprintf(steps, sizeof(steps), ", %lld step%s",
-			 (long long)(e->last_step - e->first_step + 1),
-			 e->last_step > e->first_step ? "s" : "");
+			 (long long)(entry->last_step - entry->first_step + 1),
+			 entry->last_step > entry->first_step ? "s" : "");
 	log_event(LOG_INFO, "window",
-		  LOG_FIELDS(LOG_STRING("path", path), LOG_UINT("duration_ns", r->to - r->from),
-			     LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
-			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began),
-			     LOG_STRING("to", r->ended)),
+		  LOG_FIELDS(LOG_STRING("path", path),
+			     LOG_UINT("duration_ns", report->to - report->from),
+			     LOG_UINT("events", report->events), LOG_UINT("lost", entry->lost),
+			     LOG_UINT("bytes", report->bytes), LOG_STRING("from", report->began),
+			     LOG_STRING("to", report->ended)),
 		  "%s: %s%s%s, %s, %s (begun by: %s; ended by: %s)", path,
-		  text__time(span, sizeof(span), r->to - r->from), steps, device,
-		  text__counted(events, sizeof(events), r->events, "event"),
-		  text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
-	if (r->cut)
+		  text__time(span, sizeof(span), report->to - report->from), steps, device,
+		  text__counted(events, sizeof(events), report->events, "event"),
+		  text__bytes(size, sizeof(size), report->bytes), report->began, report->ended);
+	if (report->cut)
 		log_warn("there was not enough memory for the whole time of --before");
-	if (r->dropped)
-		log_warn("--%s was reached: it lacks %s after that", r->reason,
-			 text__counted(events, sizeof(events), r->dropped, "event"));
-	if (e->lost)
+	if (report->dropped)
+		log_warn("--%s was reached: it lacks %s after that", report->reason,
+			 text__counted(events, sizeof(events), report->dropped, "event"));
+	if (entry->lost)
 		log_warn("%s lost: blocks may be missing, or shown after they were freed. If the "
 			 "buffer was full, --ring-size 64M helps",
-			 text__counted(events, sizeof(events), e->lost, "event"));
-	if (!w->opts.folder && strcmp(path, "standard output"))
+			 text__counted(events, sizeof(events), entry->lost, "event"));
+	if (!windows->opts.folder && strcmp(path, "standard output"))
 		output__say_next("report", path);
 }
 
 /* Logs, after the message about a file, which events it lacks, and the command that reads it. */
-static void say_after(const struct windows *w, const struct flight_report *r, const char *name,
-		      const char *command)
+static void say_after(const struct windows *windows, const struct flight_report *report,
+		      const char *name, const char *command)
 {
 	char span[24];
 
-	if (r->cut)
+	if (report->cut)
 		log_warn("there was not enough memory for the whole %s before it: raise --max-size",
-			 text__time(span, sizeof(span), w->opts.args.before));
-	if (!w->opts.folder && strcmp(name, "standard output"))
+			 text__time(span, sizeof(span), windows->opts.args.before));
+	if (!windows->opts.folder && strcmp(name, "standard output"))
 		output__say_next(command, name);
 }
 
-static void say_oom(const struct windows *w, const struct flight_report *r, const char *name)
+/* Logs an out of memory and the window that was written for it. */
+static void say_oom(const struct windows *windows, const struct flight_report *report,
+		    const char *name)
 {
 	char when[24], asked[24], events[32], span[24], size[24], blocks[32], repeated[48] = "";
-	uint64_t before = r->oom.time > r->from ? r->oom.time - r->from : 0;
+	uint64_t before = report->oom.time > report->from ? report->oom.time - report->from : 0;
 
-	if (r->ooms > 1)
+	if (report->ooms > 1)
 		snprintf(repeated, sizeof(repeated), ", and %s times more within a moment",
-			 text__count(events, sizeof(events), r->ooms - 1));
+			 text__count(events, sizeof(events), report->ooms - 1));
 	log_event(LOG_INFO, "oom",
-		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time),
-			     LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", report->oom.time),
+			     LOG_UINT("asked_bytes", report->oom.size),
+			     LOG_UINT("times", report->ooms)),
 		  "out of memory at %s (%s asked for)%s",
-		  text__time(when, sizeof(when), r->oom.time),
-		  text__bytes(asked, sizeof(asked), r->oom.size), repeated);
+		  text__time(when, sizeof(when), report->oom.time),
+		  text__bytes(asked, sizeof(asked), report->oom.size), repeated);
 	log_event(LOG_INFO, "recorded",
-		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
-			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", report->events),
+			     LOG_UINT("blocks_before", report->blocks),
+			     LOG_UINT("bytes", report->bytes)),
 		  "%s: %s from %s before it on, %s that were live then, %s", name,
-		  text__counted(events, sizeof(events), r->events, "event"),
+		  text__counted(events, sizeof(events), report->events, "event"),
 		  text__time(span, sizeof(span), before),
-		  text__counted(blocks, sizeof(blocks), r->blocks, "block"),
-		  text__bytes(size, sizeof(size), r->bytes));
-	say_after(w, r, name, "report --at oom");
+		  text__counted(blocks, sizeof(blocks), report->blocks, "block"),
+		  text__bytes(size, sizeof(size), report->bytes));
+	say_after(windows, report, name, "report --at oom");
 }
 
-static void say_end(const struct windows *w, const struct flight_report *r, const char *name)
+/* Logs the end of the process and the window that was written for it. */
+static void say_end(const struct windows *windows, const struct flight_report *report,
+		    const char *name)
 {
 	char events[32], span[24], size[24], blocks[32];
 
 	log_event(LOG_INFO, "killed",
-		  LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("reason", r->ended),
-			     LOG_UINT("events", r->events), LOG_UINT("blocks_before", r->blocks),
-			     LOG_UINT("bytes", r->bytes)),
-		  "PID %d: %s", (int)w->opts.pid, r->ended);
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("reason", report->ended),
+			     LOG_UINT("events", report->events),
+			     LOG_UINT("blocks_before", report->blocks),
+			     LOG_UINT("bytes", report->bytes)),
+		  "PID %d: %s", (int)windows->opts.pid, report->ended);
 	log_info("%s: %s of the last %s, %s that were live before, %s", name,
-		 text__counted(events, sizeof(events), r->events, "event"),
-		 text__time(span, sizeof(span), r->to - r->from),
-		 text__counted(blocks, sizeof(blocks), r->blocks, "block"),
-		 text__bytes(size, sizeof(size), r->bytes));
-	say_after(w, r, name, "report");
+		 text__counted(events, sizeof(events), report->events, "event"),
+		 text__time(span, sizeof(span), report->to - report->from),
+		 text__counted(blocks, sizeof(blocks), report->blocks, "block"),
+		 text__bytes(size, sizeof(size), report->bytes));
+	say_after(windows, report, name, "report");
 }
 
 /* Adds the window to the folder, and drops the oldest one beyond --keep. */
-static int add_to_folder(struct windows *w, const struct folder_entry *e)
+static int add_to_folder(struct windows *windows, const struct folder_entry *entry)
 {
 	struct window_kept *bigger;
-	int err = folder__add(w->opts.folder, e);
+	int err = folder__add(windows->opts.folder, entry);
 
-	if (err || !w->opts.args.keep)
+	if (err || !windows->opts.args.keep)
 		return err;
-	bigger = reallocarray(w->kept, w->n_kept + 1, sizeof(*bigger));
+	bigger = reallocarray(windows->kept, windows->n_kept + 1, sizeof(*bigger));
 	if (!bigger)
 		return -ENOMEM;
-	w->kept = bigger;
-	bigger[w->n_kept].name = strdup(e->file);
-	if (!bigger[w->n_kept].name)
+	windows->kept = bigger;
+	bigger[windows->n_kept].name = strdup(entry->file);
+	if (!bigger[windows->n_kept].name)
 		return -ENOMEM;
-	bigger[w->n_kept++].gap = (struct folder_gap){
-		.from = e->from, .to = e->to, .events = e->events, .bytes = e->bytes, .why = "keep"
-	};
-	if (w->n_kept <= w->opts.args.keep)
+	bigger[windows->n_kept++].gap = (struct folder_gap){ .from = entry->from,
+							     .to = entry->to,
+							     .events = entry->events,
+							     .bytes = entry->bytes,
+							     .why = "keep" };
+	if (windows->n_kept <= windows->opts.args.keep)
 		return 0;
-	err = folder__drop(w->opts.folder, w->kept[0].name, &w->kept[0].gap);
-	free(w->kept[0].name);
-	memmove(&w->kept[0], &w->kept[1], --w->n_kept * sizeof(*w->kept));
+	err = folder__drop(windows->opts.folder, windows->kept[0].name, &windows->kept[0].gap);
+	free(windows->kept[0].name);
+	memmove(&windows->kept[0], &windows->kept[1], --windows->n_kept * sizeof(*windows->kept));
 	return err;
 }
 
 /* Callback of the flight recorder: the file of a window is complete, or failed with err. Returns 0
  * or a negative error, logged. */
-static int windows__file_done(void *ctx, const struct flight_report *r, int err)
+static int windows__file_done(void *ctx, const struct flight_report *report, int err)
 {
-	struct windows *w = ctx;
-	char *path = w->file ? strdup(outfile__name(w->file)) : NULL;
+	struct windows *windows = ctx;
+	char *path = windows->file ? strdup(outfile__name(windows->file)) : NULL;
 	/* After an error, keep what was written so far if it is readable. */
-	bool keeps_file = !err || (w->file && r->events && !windows__look_back(&w->opts));
-	struct folder_entry e;
+	bool keeps_file = !err ||
+			  (windows->file && report->events && !windows__look_back(&windows->opts));
+	struct folder_entry entry;
 	int commit_err = 0;
 
 	if (keeps_file)
-		commit_err = outfile__commit(w->file);
+		commit_err = outfile__commit(windows->file);
 	else
-		outfile__discard(w->file);
+		outfile__discard(windows->file);
 	if (!err)
 		err = path ? commit_err : -ENOMEM;
-	w->file = NULL;
-	if (w->opts.reserve)
-		reserve__renew(w->opts.reserve);
+	windows->file = NULL;
+	if (windows->opts.reserve)
+		reserve__renew(windows->opts.reserve);
 	if (err) {
 		log_err("%s: cannot write: %s", path ? path : "a window", outfile__why(err));
-		w->said = true;
+		windows->said = true;
 		free(path);
 		return err;
 	}
-	w->written++;
-	snprintf(w->reason, sizeof(w->reason), "%s", r->reason);
-	set_entry(w, r, path, &e);
-	if (w->opts.on_kill && w->written >= w->opts.args.count)
-		flight__ignore_ooms(w->flight);
-	if (r->ooms)
-		say_oom(w, r, path);
-	else if (w->opts.on_kill)
-		say_end(w, r, path);
+	windows->written++;
+	snprintf(windows->reason, sizeof(windows->reason), "%s", report->reason);
+	set_entry(windows, report, path, &entry);
+	if (windows->opts.on_kill && windows->written >= windows->opts.args.count)
+		flight__ignore_ooms(windows->flight);
+	if (report->ooms)
+		say_oom(windows, report, path);
+	else if (windows->opts.on_kill)
+		say_end(windows, report, path);
 	else
-		say_window(w, r, &e, path);
-	free(w->last);
-	w->last = path;
-	err = w->opts.folder ? add_to_folder(w, &e) : 0;
+		say_window(windows, report, &entry, path);
+	free(windows->last);
+	windows->last = path;
+	err = windows->opts.folder ? add_to_folder(windows, &entry) : 0;
 	if (err) {
-		log_err("%s: %s", folder__path(w->opts.folder), folder__why(err));
-		w->said = true;
+		log_err("%s: %s", folder__path(windows->opts.folder), folder__why(err));
+		windows->said = true;
 	}
 	return err;
 }
 
-static int open_conditions(struct windows *w)
+/* Parses the conditions of the options. 0, -ENOMEM or -EINVAL. */
+static int open_conditions(struct windows *windows)
 {
-	const struct window_args *a = &w->opts.args;
+	const struct window_args *args = &windows->opts.args;
 	char *why = NULL, *why_until = NULL;
-	int err = a->on ? cond__parse(a->on, &w->on, &why) : 0;
-	int err_until = a->until ? cond__parse(a->until, &w->until, &why_until) : 0;
+	int err = args->on ? cond__parse(args->on, &windows->on, &why) : 0;
+	int err_until = args->until ? cond__parse(args->until, &windows->until, &why_until) : 0;
 
 	free(why); /* not needed: the parser of the options has reported such errors */
 	free(why_until);
 	if (err || err_until)
 		return err ? err : err_until;
-	if (!w->on && !w->until)
+	if (!windows->on && !windows->until)
 		return 0;
-	w->values = values__new(w->facts);
-	return w->values ? 0 : -ENOMEM;
+	windows->values = values__new(windows->facts);
+	return windows->values ? 0 : -ENOMEM;
 }
 
-void windows__free(struct windows *w)
+void windows__free(struct windows *windows)
 {
-	if (!w)
+	if (!windows)
 		return;
-	flight__free(w->flight);
-	cond__free(w->on);
-	cond__free(w->until);
-	values__free(w->values);
-	outfile__discard(w->file);
-	for (unsigned int i = 0; i < w->n_kept; i++)
-		free(w->kept[i].name);
-	free(w->kept);
-	free(w->last);
-	free(w);
+	flight__free(windows->flight);
+	cond__free(windows->on);
+	cond__free(windows->until);
+	values__free(windows->values);
+	outfile__discard(windows->file);
+	for (unsigned int i = 0; i < windows->n_kept; i++)
+		free(windows->kept[i].name);
+	free(windows->kept);
+	free(windows->last);
+	free(windows);
 }
 
 struct sink *windows__sink(struct windows *w)
@@ -643,42 +666,43 @@ static bool is_open(const struct windows *w)
 }
 
 /* True if as many windows are written as were wanted. */
-static bool has_all(const struct windows *w)
+static bool has_all(const struct windows *windows)
 {
-	const struct window_args *a = &w->opts.args;
+	const struct window_args *args = &windows->opts.args;
 
-	if (w->opts.on_kill)
+	if (windows->opts.on_kill)
 		return false;
-	if (a->count)
-		return w->written >= a->count;
-	return w->written && !window_args__repeat(a) && !a->wait;
+	if (args->count)
+		return windows->written >= args->count;
+	return windows->written && !window_args__repeat(args) && !args->wait;
 }
 
 /* Keeps the first error, which ends the stream. Returns err. */
-static int keep_err(struct windows *w, int err)
+static int keep_err(struct windows *windows, int err)
 {
-	if (err && !w->err)
-		w->err = err;
+	if (err && !windows->err)
+		windows->err = err;
 	return err;
 }
 
 /* Begins a window. whole: with a step. why: for people. 0, -EBUSY (one is open, or all are
  * written), or a negative error. */
-static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
+static int begin(struct windows *windows, uint64_t time, bool whole, const char *why)
 {
 	int err;
 
-	if (is_open(w) || has_all(w))
+	if (is_open(windows) || has_all(windows))
 		return -EBUSY;
-	w->at_step = false;
-	w->begun = time;
-	w->begun_steps = w->clock.steps;
-	w->whole = whole;
+	windows->at_step = false;
+	windows->begun = time;
+	windows->begun_steps = windows->clock.steps;
+	windows->whole = whole;
 	/* The first step of a process includes all that happens before the training loop: the step
 	 * is counted, but its time is not used. */
-	err = flight__begin(w->flight, w->opts.args.before, whole && w->clock.steps, why);
+	err = flight__begin(windows->flight, windows->opts.args.before,
+			    whole && windows->clock.steps, why);
 	if (!err)
-		log_debug("window %u begins: %s", w->written + 1, why);
+		log_debug("window %u begins: %s", windows->written + 1, why);
 	return err;
 }
 
@@ -695,62 +719,62 @@ static bool counts_steps(const struct windows *w)
 }
 
 /* True if no option names an event that begins a window. */
-static bool begins_at_once(const struct windows *w)
+static bool begins_at_once(const struct windows *windows)
 {
-	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait &&
-	       !windows__look_back(&w->opts);
+	return !windows->opts.args.on && !windows->opts.args.from_mark &&
+	       !windows->opts.args.wait && !windows__look_back(&windows->opts);
 }
 
 /* Converts the wall-clock time of --at into the events' time. Each tick does it, because the wall
  * clock may be set. */
-static void update_appointed_time(struct windows *w)
+static void update_appointed_time(struct windows *windows)
 {
-	uint64_t now, wall = clock__wall(&now), date = w->appointed,
-		      events_now = now > w->zero ? now - w->zero : 0;
+	uint64_t now, wall = clock__wall(&now), date = windows->appointed,
+		      events_now = now > windows->zero ? now - windows->zero : 0;
 
 	if (!date)
-		w->appointed_time = UINT64_MAX;
+		windows->appointed_time = UINT64_MAX;
 	else if (date >= wall)
-		w->appointed_time = events_now + (date - wall);
+		windows->appointed_time = events_now + (date - wall);
 	else
-		w->appointed_time = events_now > wall - date ? events_now - (wall - date) : 0;
+		windows->appointed_time = events_now > wall - date ? events_now - (wall - date) : 0;
 }
 
 /* Sets the wall-clock time at which the first window of --at begins. Prefers the fact
- * clock_zero_ns, which is exact: w->now is as old as the last drain. */
-static void appoint(struct windows *w)
+ * clock_zero_ns, which is exact: windows->now is as old as the last drain. */
+static void appoint(struct windows *windows)
 {
-	const struct window_args *a = &w->opts.args;
+	const struct window_args *args = &windows->opts.args;
 	uint64_t now, wall = clock__wall(&now), zero;
 
-	w->zero = now - w->now;
-	if (facts__number(w->facts, "clock_zero_ns", &zero) && zero <= wall)
-		w->zero = now - (wall - zero);
-	w->appointed = a->at ? a->at : (wall / a->align + 1) * a->align;
-	update_appointed_time(w);
+	windows->zero = now - windows->now;
+	if (facts__number(windows->facts, "clock_zero_ns", &zero) && zero <= wall)
+		windows->zero = now - (wall - zero);
+	windows->appointed = args->at ? args->at : (wall / args->align + 1) * args->align;
+	update_appointed_time(windows);
 }
 
 /* Plans the first window, or begins it. A step that was under way at attach does not count. A
  * process that is recorded from its start has no such step. */
-static int plan_first(struct windows *w)
+static int plan_first(struct windows *windows)
 {
-	const char *at = facts__get(w->facts, "attached_at");
+	const char *at = facts__get(windows->facts, "attached_at");
 	char why[64] = "the capture began";
 	bool from_start;
 
-	w->planned = true;
-	w->due = w->opts.args.every;
-	if (w->opts.args.at || w->opts.args.align) {
-		appoint(w);
+	windows->planned = true;
+	windows->due = windows->opts.args.every;
+	if (windows->opts.args.at || windows->opts.args.align) {
+		appoint(windows);
 		return 0;
 	}
-	if (!begins_at_once(w))
+	if (!begins_at_once(windows))
 		return 0;
 	from_start = at && !strcmp(at, "start");
-	w->skip = w->opts.args.skip + !from_start;
-	if (!counts_steps(w) || !w->skip)
-		return begin(w, 0, from_start, why);
-	w->at_step = true;
+	windows->skip = windows->opts.args.skip + !from_start;
+	if (!counts_steps(windows) || !windows->skip)
+		return begin(windows, 0, from_start, why);
+	windows->at_step = true;
 	return 0;
 }
 
@@ -760,37 +784,39 @@ int windows__attached(struct windows *w)
 }
 
 /* Begins or ends a window at the end of a step, which the flight recorder already has. */
-static int apply_step(struct windows *w, const struct event *e)
+static int apply_step(struct windows *windows, const struct event *event)
 {
-	const char *unit = w->clock.by_calls ? "call" : "step";
+	const char *unit = windows->clock.by_calls ? "call" : "step";
 	char why[96], n[40], step[40] = "a call";
 
-	if (is_open(w)) {
-		if (!w->opts.steps || w->clock.steps - w->begun_steps < w->opts.steps + !w->whole)
+	if (is_open(windows)) {
+		if (!windows->opts.steps || windows->clock.steps - windows->begun_steps <
+						    windows->opts.steps + !windows->whole)
 			return 0;
-		snprintf(why, sizeof(why), "%s", text__counted(n, sizeof(n), w->opts.steps, unit));
-		return end(w, "steps", why);
+		snprintf(why, sizeof(why), "%s",
+			 text__counted(n, sizeof(n), windows->opts.steps, unit));
+		return end(windows, "steps", why);
 	}
-	if (!w->at_step || w->clock.steps < w->skip)
+	if (!windows->at_step || windows->clock.steps < windows->skip)
 		return 0;
-	if (!w->clock.by_calls)
-		text__step(step, w->clock.steps);
-	if (w->opts.args.skip && !w->written)
+	if (!windows->clock.by_calls)
+		text__step(step, windows->clock.steps);
+	if (windows->opts.args.skip && !windows->written)
 		snprintf(why, sizeof(why), "%s began after %s that were skipped", step,
-			 text__count(n, sizeof(n), w->opts.args.skip));
+			 text__count(n, sizeof(n), windows->opts.args.skip));
 	else
 		snprintf(why, sizeof(why), "%s began", step);
-	return begin(w, e->time, true, why);
+	return begin(windows, event->time, true, why);
 }
 
 /* Begins or ends a window at a call of the model, which counts as a step without an optimizer.
  * by_calls: calls counted before this one, too. */
-static int apply_call(struct windows *w, const struct event *e, bool by_calls)
+static int apply_call(struct windows *windows, const struct event *event, bool by_calls)
 {
-	if (!by_calls && counts_steps(w))
+	if (!by_calls && counts_steps(windows))
 		log_info("PID %d: no optimizer: --steps and --skip count calls of the model",
-			 (int)w->opts.pid);
-	return apply_step(w, e);
+			 (int)windows->opts.pid);
+	return apply_step(windows, event);
 }
 
 /* True if the event is a mark of this name; name NULL: false. */
@@ -801,251 +827,262 @@ static bool is_named(const struct windows *w, const struct event *e, const char 
 
 /* Begins a window when `on` becomes true. with_step: a step has just ended. 0 or a negative
  * error. */
-static int judge_begin(struct windows *w, uint64_t now, bool with_step)
+static int judge_begin(struct windows *windows, uint64_t now, bool with_step)
 {
 	struct cond_result result;
-	bool true_before = w->on_was_true;
-	int err = values__judge(w->values, w->on, now, &result);
+	bool true_before = windows->on_was_true;
+	int err = values__judge(windows->values, windows->on, now, &result);
 
 	if (err)
 		return err;
-	w->on_was_true = result.verdict == COND_HOLDS;
-	if (!w->on_was_true || true_before || is_open(w) || has_all(w))
+	windows->on_was_true = result.verdict == COND_HOLDS;
+	if (!windows->on_was_true || true_before || is_open(windows) || has_all(windows))
 		return 0;
-	return begin(w, now, with_step, result.text);
+	return begin(windows, now, with_step, result.text);
 }
 
-static int judge_end(struct windows *w, uint64_t now)
+/* Ends the window if the condition of --until holds. */
+static int judge_end(struct windows *windows, uint64_t now)
 {
 	struct cond_result result;
 	char why[160];
-	int err = values__judge(w->values, w->until, now, &result);
+	int err = values__judge(windows->values, windows->until, now, &result);
 
 	if (err || result.verdict != COND_HOLDS)
 		return err;
 	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, result.text);
-	return end(w, "condition", why);
+	return end(windows, "condition", why);
 }
 
 /* Judges the conditions. with_step: a step has just ended. */
-static int judge(struct windows *w, uint64_t now, bool with_step)
+static int judge(struct windows *windows, uint64_t now, bool with_step)
 {
-	int err = w->on ? judge_begin(w, now, with_step) : 0;
+	int err = windows->on ? judge_begin(windows, now, with_step) : 0;
 
 	if (err)
 		return err;
-	if (w->until && is_open(w)) {
-		err = judge_end(w, now);
+	if (windows->until && is_open(windows)) {
+		err = judge_end(windows, now);
 		if (err)
 			return err;
 	}
-	reset_highs(w->values);
+	reset_highs(windows->values);
 	return 0;
 }
 
 /* Ends a window of -d whose time has passed, before later events go in. */
-static int end_if_due(struct windows *w, uint64_t now)
+static int end_if_due(struct windows *windows, uint64_t now)
 {
 	char why[48], time[24];
 
-	if (!w->opts.duration || !is_open(w) || now < w->begun + w->opts.duration)
+	if (!windows->opts.duration || !is_open(windows) ||
+	    now < windows->begun + windows->opts.duration)
 		return 0;
-	snprintf(why, sizeof(why), "%s passed", text__time(time, sizeof(time), w->opts.duration));
-	return end(w, "duration", why);
+	snprintf(why, sizeof(why), "%s passed",
+		 text__time(time, sizeof(time), windows->opts.duration));
+	return end(windows, "duration", why);
 }
 
 /* Begins a window whose time has come, unless one is open. If its length is in steps, it begins
  * with the next step. */
-static int begin_due(struct windows *w, uint64_t time, const char *why)
+static int begin_due(struct windows *windows, uint64_t time, const char *why)
 {
-	if (is_open(w) || has_all(w))
+	if (is_open(windows) || has_all(windows))
 		return 0;
-	if (!counts_steps(w))
-		return begin(w, time, false, why);
-	w->at_step = true;
-	w->skip = 0;
+	if (!counts_steps(windows))
+		return begin(windows, time, false, why);
+	windows->at_step = true;
+	windows->skip = 0;
 	return 0;
 }
 
 /* Begins the window of --at, before later events go in, and appoints the next one of --every. */
-static int begin_at_wall_time(struct windows *w, uint64_t now)
+static int begin_at_wall_time(struct windows *windows, uint64_t now)
 {
-	uint64_t due = w->appointed_time, every = w->opts.args.every;
+	uint64_t due = windows->appointed_time, every = windows->opts.args.every;
 	char why[64], date[40];
 
-	if (!w->appointed || now < due)
+	if (!windows->appointed || now < due)
 		return 0;
-	snprintf(why, sizeof(why), "at %s", text__date(date, sizeof(date), w->appointed));
-	w->appointed = every ? w->appointed + (1 + (now - due) / every) * every : 0;
-	update_appointed_time(w);
-	return begin_due(w, due, why);
+	snprintf(why, sizeof(why), "at %s", text__date(date, sizeof(date), windows->appointed));
+	windows->appointed = every ? windows->appointed + (1 + (now - due) / every) * every : 0;
+	update_appointed_time(windows);
+	return begin_due(windows, due, why);
 }
 
-static int end_at_bounds(struct windows *w)
+/* Ends the window if its file has reached --max-size or --max-events. */
+static int end_at_bounds(struct windows *windows)
 {
 	const char *reason;
 
-	return flight__bounded(w->flight, &reason) ? end(w, reason, reason) : 0;
+	return flight__bounded(windows->flight, &reason) ? end(windows, reason, reason) : 0;
 }
 
 /* Begins and ends windows by the time, before later events go in. */
-static int apply_times(struct windows *w, uint64_t now)
+static int apply_times(struct windows *windows, uint64_t now)
 {
-	int err = windows__attached(w);
+	int err = windows__attached(windows);
 
 	if (err)
 		return err;
-	err = end_if_due(w, now);
-	return err ? err : begin_at_wall_time(w, now);
+	err = end_if_due(windows, now);
+	return err ? err : begin_at_wall_time(windows, now);
 }
 
-static int begin_at_mark(struct windows *w, const struct event *e)
+/* Begins a window at the mark of --from-mark. */
+static int begin_at_mark(struct windows *windows, const struct event *event)
 {
 	char why[160];
 
-	if (e->kind != EVENT_MARK || !is_named(w, e, w->opts.args.from_mark) || is_open(w) ||
-	    has_all(w))
+	if (event->kind != EVENT_MARK || !is_named(windows, event, windows->opts.args.from_mark) ||
+	    is_open(windows) || has_all(windows))
 		return 0;
-	snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
-	return begin(w, e->time, false, why);
+	snprintf(why, sizeof(why), "mark %s", windows->opts.args.from_mark);
+	return begin(windows, event->time, false, why);
 }
 
-static int end_at_mark(struct windows *w, const struct event *e)
+/* Ends the window at the mark of --to-mark, unless it has just begun. */
+static int end_at_mark(struct windows *windows, const struct event *event)
 {
 	char why[160];
 
-	if (e->kind != EVENT_MARK || !is_named(w, e, w->opts.args.to_mark) || !is_open(w) ||
-	    w->begun >= e->time)
+	if (event->kind != EVENT_MARK || !is_named(windows, event, windows->opts.args.to_mark) ||
+	    !is_open(windows) || windows->begun >= event->time)
 		return 0;
-	snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
-	return end(w, "mark", why);
+	snprintf(why, sizeof(why), "mark %s", windows->opts.args.to_mark);
+	return end(windows, "mark", why);
 }
 
 /* Takes an event: begins and ends windows by time, marks, calls, steps and conditions, and gives
  * the event to the flight recorder. 0 or a negative error. */
-static int take(struct windows *w, const struct event *e)
+static int take(struct windows *windows, const struct event *event)
 {
-	bool news = false, ended, by_calls = w->clock.by_calls;
-	int err = apply_times(w, e->time);
+	bool news = false, ended, by_calls = windows->clock.by_calls;
+	int err = apply_times(windows, event->time);
 
 	if (err)
 		return err;
-	err = begin_at_mark(w, e);
+	err = begin_at_mark(windows, event);
 	if (err)
 		return err;
-	ended = step_clock__ended(&w->clock, w->facts, e);
+	ended = step_clock__ended(&windows->clock, windows->facts, event);
 	/* A call ends when the next one begins, which is not in its window. */
-	if (ended && e->kind == EVENT_CALL) {
-		err = apply_call(w, e, by_calls);
+	if (ended && event->kind == EVENT_CALL) {
+		err = apply_call(windows, event, by_calls);
 		if (err)
 			return err;
 	}
-	err = flight__event(w->flight, e);
+	err = flight__event(windows->flight, event);
 	if (err)
 		return err;
-	err = w->values ? values__event(w->values, e, &news) : 0;
+	err = windows->values ? values__event(windows->values, event, &news) : 0;
 	if (err)
 		return err;
-	if (ended && e->kind == EVENT_STEP) {
-		err = apply_step(w, e);
+	if (ended && event->kind == EVENT_STEP) {
+		err = apply_step(windows, event);
 		if (err)
 			return err;
 	}
-	err = news ? judge(w, e->time, e->kind == EVENT_STEP) : 0;
+	err = news ? judge(windows, event->time, event->kind == EVENT_STEP) : 0;
 	if (err)
 		return err;
-	err = end_at_mark(w, e);
-	return err ? err : end_at_bounds(w);
+	err = end_at_mark(windows, event);
+	return err ? err : end_at_bounds(windows);
 }
 
-static int on_event(struct sink *s, const struct event *e)
+static int on_event(struct sink *s, const struct event *event)
 {
 	struct windows *w = (struct windows *)s;
 
-	return w->err ? w->err : keep_err(w, take(w, e));
+	return w->err ? w->err : keep_err(w, take(w, event));
 }
 
 /* Begins the next window of --every, or skips it if the previous one is still open. */
-static int begin_every(struct windows *w, uint64_t now)
+static int begin_every(struct windows *windows, uint64_t now)
 {
 	char why[48], time[24];
 
-	if (!w->opts.args.every || w->opts.args.at || w->opts.args.align || now < w->due)
+	if (!windows->opts.args.every || windows->opts.args.at || windows->opts.args.align ||
+	    now < windows->due)
 		return 0;
-	w->due += (1 + (now - w->due) / w->opts.args.every) * w->opts.args.every;
-	snprintf(why, sizeof(why), "every %s", text__time(time, sizeof(time), w->opts.args.every));
-	return begin_due(w, now, why);
+	windows->due += (1 + (now - windows->due) / windows->opts.args.every) *
+			windows->opts.args.every;
+	snprintf(why, sizeof(why), "every %s",
+		 text__time(time, sizeof(time), windows->opts.args.every));
+	return begin_due(windows, now, why);
 }
 
-static int tick(struct windows *w, uint64_t now)
+/* Begins and ends windows by time, also without events. 0 or a negative error. */
+static int tick(struct windows *windows, uint64_t now)
 {
-	int err = apply_times(w, now);
+	int err = apply_times(windows, now);
 
 	if (err)
 		return err;
-	err = flight__tick(w->flight, now);
+	err = flight__tick(windows->flight, now);
 	if (err)
 		return err;
-	err = begin_every(w, now);
+	err = begin_every(windows, now);
 	if (err)
 		return err;
-	return w->values ? judge(w, now, false) : 0;
+	return windows->values ? judge(windows, now, false) : 0;
 }
 
 static int on_tick(struct sink *s, uint64_t now)
 {
-	struct windows *w = (struct windows *)s;
+	struct windows *windows = (struct windows *)s;
 
-	if (w->err)
-		return w->err;
-	w->now = now;
-	if (w->appointed)
-		update_appointed_time(w);
-	return keep_err(w, tick(w, now));
+	if (windows->err)
+		return windows->err;
+	windows->now = now;
+	if (windows->appointed)
+		update_appointed_time(windows);
+	return keep_err(windows, tick(windows, now));
 }
 
-struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
+struct windows *windows__new(struct dict *dict, const struct facts *facts,
+			     const struct windows_opts *opts)
 {
-	struct windows *w = calloc(1, sizeof(*w));
-	struct flight_opts flight_opts = { .window = o->args.before,
+	struct windows *windows = calloc(1, sizeof(*windows));
+	struct flight_opts flight_opts = { .window = opts->args.before,
 					   .no_oom = true,
-					   .bounds = o->bounds,
+					   .bounds = opts->bounds,
 					   .open = windows__open_file,
 					   .done = windows__file_done,
-					   .ctx = w };
+					   .ctx = windows };
 
-	if (windows__look_back(o)) {
-		flight_opts.no_oom = !o->on_oom;
+	if (windows__look_back(opts)) {
+		flight_opts.no_oom = !opts->on_oom;
 		flight_opts.bounds = (struct mtr_writer_opts){ 0 };
-		flight_opts.max_bytes = o->bounds.max_size;
-		flight_opts.max_events = o->bounds.max_events;
-		flight_opts.max_files = o->on_kill ? 0 : o->args.count;
+		flight_opts.max_bytes = opts->bounds.max_size;
+		flight_opts.max_events = opts->bounds.max_events;
+		flight_opts.max_files = opts->on_kill ? 0 : opts->args.count;
 	}
-	if (!w)
+	if (!windows)
 		return NULL;
-	w->sink = (struct sink){ .event = on_event, .tick = on_tick };
-	w->opts = *o;
-	w->file = o->file;
-	w->dict = d;
-	w->facts = f;
-	w->flight = flight__new(d, f, &flight_opts);
-	if (w->flight && !open_conditions(w))
-		return w;
-	w->file = NULL; /* still owned by the caller */
-	windows__free(w);
+	windows->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	windows->opts = *opts;
+	windows->file = opts->file;
+	windows->dict = dict;
+	windows->facts = facts;
+	windows->flight = flight__new(dict, facts, &flight_opts);
+	if (windows->flight && !open_conditions(windows))
+		return windows;
+	windows->file = NULL; /* still owned by the caller */
+	windows__free(windows);
 	errno = ENOMEM;
 	return NULL;
 }
 
 /* ---- actions of ctl and signals ---- */
 
-int windows__start(struct windows *w, const char *who)
+int windows__start(struct windows *windows, const char *who)
 {
-	if (w->err)
-		return w->err;
-	if (is_open(w) || has_all(w))
+	if (windows->err)
+		return windows->err;
+	if (is_open(windows) || has_all(windows))
 		return -EBUSY;
-	return keep_err(w, begin(w, w->now, false, who));
+	return keep_err(windows, begin(windows, windows->now, false, who));
 }
 
 int windows__stop(struct windows *w, const char *who)
@@ -1053,40 +1090,40 @@ int windows__stop(struct windows *w, const char *who)
 	return !is_open(w) ? -EALREADY : keep_err(w, end(w, who, who));
 }
 
-int windows__save(struct windows *w, const char *who)
+int windows__save(struct windows *windows, const char *who)
 {
-	if (is_open(w))
+	if (is_open(windows))
 		return -EBUSY;
-	return w->err ? w->err : keep_err(w, flight__save(w->flight, who));
+	return windows->err ? windows->err : keep_err(windows, flight__save(windows->flight, who));
 }
 
-void windows__tell(const struct windows *w, struct json *j)
+void windows__tell(const struct windows *windows, struct json *json)
 {
-	struct flight_report r = { 0 };
-	bool writing = flight__writing(w->flight, &r);
-	struct flight_level l;
+	struct flight_report report = { 0 };
+	bool writing = flight__writing(windows->flight, &report);
+	struct flight_level level;
 	char name[20];
 
-	json__int(j, "pid", w->opts.pid);
-	json__bool(j, "writing", writing);
+	json__int(json, "pid", windows->opts.pid);
+	json__bool(json, "writing", writing);
 	if (writing) {
-		json__string(j, "began", r.began);
-		json__uint(j, "events", r.events);
+		json__string(json, "began", report.began);
+		json__uint(json, "events", report.events);
 	}
-	json__uint(j, "windows", w->written);
-	json__uint(j, "steps", w->clock.steps);
-	json__seconds(j, "time", w->now, 3);
-	json__open_array(j, "devices");
-	for (size_t i = 0; flight__level(w->flight, i, &l); i++) {
-		if (l.device.index == DEVICE_UNKNOWN)
+	json__uint(json, "windows", windows->written);
+	json__uint(json, "steps", windows->clock.steps);
+	json__seconds(json, "time", windows->now, 3);
+	json__open_array(json, "devices");
+	for (size_t i = 0; flight__level(windows->flight, i, &level); i++) {
+		if (level.device.index == DEVICE_UNKNOWN)
 			continue;
-		json__open_object(j, NULL);
-		json__string(j, "device", device__name(l.device, name, sizeof(name)));
-		json__uint(j, "allocated", l.allocated);
-		json__uint(j, "reserved", l.reserved);
-		json__close_object(j);
+		json__open_object(json, NULL);
+		json__string(json, "device", device__name(level.device, name, sizeof(name)));
+		json__uint(json, "allocated", level.allocated);
+		json__uint(json, "reserved", level.reserved);
+		json__close_object(json);
 	}
-	json__close_array(j);
+	json__close_array(json);
 }
 
 const char *windows__last(const struct windows *w)
@@ -1100,31 +1137,31 @@ const char *windows__over(const struct windows *w)
 }
 
 /* Writes the last moments of a process that did not end well. */
-static int write_end(struct windows *w)
+static int write_end(struct windows *windows)
 {
-	enum ending_reason how = ending__reason(w->facts);
+	enum ending_reason how = ending__reason(windows->facts);
 	char text[512];
 
 	if (how == ENDING_GOOD)
 		return 0;
 	if (how == ENDING_UNKNOWN)
-		return flight__last(w->flight, "failed",
+		return flight__last(windows->flight, "failed",
 				    "the process has ended; the reason is not known");
-	return flight__last(w->flight, ending__killed(w->facts) ? "killed" : "failed",
-			    ending__text(text, sizeof(text), w->facts));
+	return flight__last(windows->flight, ending__killed(windows->facts) ? "killed" : "failed",
+			    ending__text(text, sizeof(text), windows->facts));
 }
 
-int windows__finish(struct windows *w, const char *reason)
+int windows__finish(struct windows *windows, const char *reason)
 {
-	if (w->err)
-		return w->err;
-	if (is_open(w) && keep_err(w, end(w, reason, reason)))
-		return w->err;
-	if (w->opts.on_oom && keep_err(w, flight__finish(w->flight)))
-		return w->err;
-	if (!w->opts.on_kill || strcmp(reason, "target exited") != 0)
+	if (windows->err)
+		return windows->err;
+	if (is_open(windows) && keep_err(windows, end(windows, reason, reason)))
+		return windows->err;
+	if (windows->opts.on_oom && keep_err(windows, flight__finish(windows->flight)))
+		return windows->err;
+	if (!windows->opts.on_kill || strcmp(reason, "target exited") != 0)
 		return 0;
-	return keep_err(w, write_end(w));
+	return keep_err(windows, write_end(windows));
 }
 
 unsigned int windows__written(const struct windows *w)
@@ -1132,8 +1169,8 @@ unsigned int windows__written(const struct windows *w)
 	return w->written;
 }
 
-int windows__err(const struct windows *w, bool *said)
+int windows__err(const struct windows *windows, bool *said)
 {
-	*said = w->said;
-	return w->err;
+	*said = windows->said;
+	return windows->err;
 }

@@ -73,11 +73,11 @@ struct attach_state {
 };
 
 /* Adds an element of that size, to be set by the caller. NULL: out of memory. */
-static void *vec__add(struct vec *a, size_t size)
+static void *vec__add(struct vec *vec, size_t size)
 {
-	if (array__grow(&a->v, &a->cap, a->n + 1, size))
+	if (array__grow(&vec->v, &vec->cap, vec->n + 1, size))
 		return NULL;
-	return (char *)a->v + a->n++ * size;
+	return (char *)vec->v + vec->n++ * size;
 }
 
 static void attach_state__free(struct attach_state *s); /* NULL is fine */
@@ -85,37 +85,37 @@ static void attach_state__free(struct attach_state *s); /* NULL is fine */
 /* NULL on ENOMEM. */
 static struct attach_state *attach_state__new(void)
 {
-	struct attach_state *s = calloc(1, sizeof(*s));
+	struct attach_state *state = calloc(1, sizeof(*state));
 
-	if (!s)
+	if (!state)
 		return NULL;
-	s->first = map64__new();
-	s->blocks = map64__new();
-	s->taken = map64__new();
-	if (!s->first || !s->blocks || !s->taken) {
-		attach_state__free(s);
+	state->first = map64__new();
+	state->blocks = map64__new();
+	state->taken = map64__new();
+	if (!state->first || !state->blocks || !state->taken) {
+		attach_state__free(state);
 		return NULL;
 	}
-	return s;
+	return state;
 }
 
-static void attach_state__free(struct attach_state *s)
+static void attach_state__free(struct attach_state *state)
 {
-	if (!s)
+	if (!state)
 		return;
-	for (size_t i = 0; i < s->n_chunks; i++)
-		free(s->chunks[i]);
-	free(s->chunks);
-	map64__free(s->first);
-	map64__free(s->blocks);
-	map64__free(s->taken);
-	free(s->seen.v);
-	free(s->segments.v);
-	free(s->hints.v);
-	free(s->moves.v);
-	free(s->t0_blocks.v);
-	free(s->t0_segments.v);
-	free(s);
+	for (size_t i = 0; i < state->n_chunks; i++)
+		free(state->chunks[i]);
+	free(state->chunks);
+	map64__free(state->first);
+	map64__free(state->blocks);
+	map64__free(state->taken);
+	free(state->seen.v);
+	free(state->segments.v);
+	free(state->hints.v);
+	free(state->moves.v);
+	free(state->t0_blocks.v);
+	free(state->t0_segments.v);
+	free(state);
 }
 
 static const struct event *event_at(const struct attach_state *s, size_t i)
@@ -130,6 +130,7 @@ static bool has_totals(const struct event *e)
 	return e->device.type == DEVICE_CUDA && e->totals;
 }
 
+/* True for events of the allocator's own blocks. */
 static bool is_of_block(const struct event *e)
 {
 	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && has_totals(e);
@@ -137,15 +138,15 @@ static bool is_of_block(const struct event *e)
 
 /* Notes the first event of an address: index is its number. Otherwise notes that a later one
  * allocates the address again. */
-static int note_first(struct attach_state *s, size_t index, const struct event *e)
+static int note_first(struct attach_state *state, size_t index, const struct event *event)
 {
 	uint64_t entry;
 
-	if (!map64__get(s->first, e->addr, &entry))
+	if (!map64__get(state->first, event->addr, &entry))
 		entry = index;
-	else if (e->kind == EVENT_ALLOC)
+	else if (event->kind == EVENT_ALLOC)
 		entry |= REUSED;
-	return map64__set(s->first, e->addr, entry) ? -ENOMEM : 0;
+	return map64__set(state->first, event->addr, entry) ? -ENOMEM : 0;
 }
 
 /* True for an event of a block from before T0. */
@@ -157,26 +158,28 @@ static bool is_before_t0(const struct attach_state *s, size_t at, const struct e
 /*
  * Compares an event's total with the total before it. T0 is the time since which no event is
  * missing: for some microseconds a new probe is in place on some CPUs only. If e's total does not
- * follow, T0 moves to e, and earlier readings and events are forgotten. 0 or -ENOMEM.
+ * follow, T0 moves to event, and earlier readings and events are forgotten. 0 or -ENOMEM.
  */
-static int check_total(struct attach_state *s, const struct event *e)
+static int check_total(struct attach_state *state, const struct event *event)
 {
-	uint8_t device = e->device.index;
-	uint64_t expected = s->total[device] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
-	bool follows = !s->has_total[device] || expected == e->allocated;
+	uint8_t device = event->device.index;
+	uint64_t expected = state->total[device] +
+			    (event->kind == EVENT_ALLOC ? event->size : -event->size);
+	bool follows = !state->has_total[device] || expected == event->allocated;
 
-	s->has_total[device] = true;
-	s->total[device] = e->allocated;
-	if (follows || e->time > ARMING)
+	state->has_total[device] = true;
+	state->total[device] = event->allocated;
+	if (follows || event->time > ARMING)
 		return 0;
-	s->begin[device] = s->n_events;
+	state->begin[device] = state->n_events;
 	/* The readings so far may be from before T0. */
-	s->seen.n = 0;
-	map64__clear(s->blocks);
-	map64__clear(s->first);
-	for (size_t i = 0; i < s->n_events; i++) {
-		if (is_of_block(event_at(s, i)) && !is_before_t0(s, i, event_at(s, i)) &&
-		    note_first(s, i, event_at(s, i)))
+	state->seen.n = 0;
+	map64__clear(state->blocks);
+	map64__clear(state->first);
+	for (size_t i = 0; i < state->n_events; i++) {
+		if (is_of_block(event_at(state, i)) &&
+		    !is_before_t0(state, i, event_at(state, i)) &&
+		    note_first(state, i, event_at(state, i)))
 			return -ENOMEM;
 	}
 	return 0;
@@ -184,24 +187,25 @@ static int check_total(struct attach_state *s, const struct event *e)
 
 /* Holds an event; call it in order. 0 or -ENOMEM. While the probe is in place on some CPUs only,
  * events may be missing, as their totals tell. T0 is after these, and they are dropped. */
-static int attach_state__hold(struct attach_state *s, const struct event *e)
+static int attach_state__hold(struct attach_state *state, const struct event *event)
 {
-	if (s->n_events == s->n_chunks * CHUNK) {
-		struct event **chunks = realloc(s->chunks,
-						(s->n_chunks + 1) * sizeof(struct event *));
+	if (state->n_events == state->n_chunks * CHUNK) {
+		struct event **chunks = realloc(state->chunks,
+						(state->n_chunks + 1) * sizeof(struct event *));
 
 		if (!chunks)
 			return -ENOMEM;
-		s->chunks = chunks;
-		chunks[s->n_chunks] = malloc(CHUNK * sizeof(struct event));
-		if (!chunks[s->n_chunks])
+		state->chunks = chunks;
+		chunks[state->n_chunks] = malloc(CHUNK * sizeof(struct event));
+		if (!chunks[state->n_chunks])
 			return -ENOMEM;
-		s->n_chunks++;
+		state->n_chunks++;
 	}
-	if (is_of_block(e) && (check_total(s, e) || note_first(s, s->n_events, e)))
+	if (is_of_block(event) &&
+	    (check_total(state, event) || note_first(state, state->n_events, event)))
 		return -ENOMEM;
-	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
-	s->n_events++;
+	state->chunks[state->n_events / CHUNK][state->n_events % CHUNK] = *event;
+	state->n_events++;
 	return 0;
 }
 
@@ -233,59 +237,59 @@ static int add_part(struct vec *a, const struct cuda_segment *segment, uint64_t 
 	return 0;
 }
 
-/* The segment that contains addr; NULL: none. a: sorted by address. */
-static const struct cuda_segment *find_segment(const struct vec *a, uint64_t addr)
+/* The segment that contains addr; NULL: none. vec: sorted by address. */
+static const struct cuda_segment *find_segment(const struct vec *vec, uint64_t addr)
 {
-	size_t low = 0, high = a->n, mid;
+	size_t low = 0, high = vec->n, mid;
 
 	/* low: number of segments that begin at addr or before */
 	while (low < high) {
 		mid = (low + high) / 2;
-		if (segment_at(a, mid)->addr <= addr)
+		if (segment_at(vec, mid)->addr <= addr)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return low && addr - segment_at(a, low - 1)->addr < segment_at(a, low - 1)->size
-		       ? segment_at(a, low - 1)
+	return low && addr - segment_at(vec, low - 1)->addr < segment_at(vec, low - 1)->size
+		       ? segment_at(vec, low - 1)
 		       : NULL;
 }
 
-/* True if one of the segments contains all of g. */
-static bool is_covered(const struct vec *a, const struct cuda_segment *g)
+/* True if one of the segments contains all of segment. */
+static bool is_covered(const struct vec *a, const struct cuda_segment *segment)
 {
-	const struct cuda_segment *candidate = find_segment(a, g->addr);
+	const struct cuda_segment *candidate = find_segment(a, segment->addr);
 
-	return candidate && candidate->device == g->device &&
-	       g->addr + g->size <= candidate->addr + candidate->size;
+	return candidate && candidate->device == segment->device &&
+	       segment->addr + segment->size <= candidate->addr + candidate->size;
 }
 
 /* Adds the segments of a reading. was_whole: devices that were read as a whole, which replaces what
  * is known of them. A torn reading has true segments, too: they replace the parts of earlier
  * segments that they overlap. */
-static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
+static int add_segments(struct attach_state *state, const struct cudaalloc_state *read,
 			const bool *was_whole)
 {
-	const struct cuda_segment *old = s->segments.v;
+	const struct cuda_segment *old = state->segments.v;
 	struct vec merged = { 0 };
-	struct cuda_segment *g;
+	struct cuda_segment *segment;
 	size_t i, first_new, n_new;
 
-	for (i = 0; i < r->nsegments; i++) {
+	for (i = 0; i < read->nsegments; i++) {
 		/* A partial segment that an earlier one covers says nothing new. */
-		if (!r->segments[i].whole && !was_whole[r->segments[i].device] &&
-		    is_covered(&s->segments, &r->segments[i]))
+		if (!read->segments[i].whole && !was_whole[read->segments[i].device] &&
+		    is_covered(&state->segments, &read->segments[i]))
 			continue;
-		g = vec__add(&merged, sizeof(*g));
-		if (!g)
+		segment = vec__add(&merged, sizeof(*segment));
+		if (!segment)
 			goto nomem;
-		*g = r->segments[i];
+		*segment = read->segments[i];
 	}
 	/* Add the parts of the old segments that no new one overlaps. */
 	n_new = merged.n;
 	if (merged.n)
-		qsort(merged.v, merged.n, sizeof(*g), by_address);
-	for (i = 0, first_new = 0; i < s->segments.n; i++) {
+		qsort(merged.v, merged.n, sizeof(*segment), by_address);
+	for (i = 0, first_new = 0; i < state->segments.n; i++) {
 		uint64_t rest = old[i].addr, end = rest + old[i].size;
 		size_t j;
 
@@ -307,9 +311,9 @@ static int add_segments(struct attach_state *s, const struct cudaalloc_state *r,
 			goto nomem;
 	}
 	if (merged.n)
-		qsort(merged.v, merged.n, sizeof(*g), by_address);
-	free(s->segments.v);
-	s->segments = merged;
+		qsort(merged.v, merged.n, sizeof(*segment), by_address);
+	free(state->segments.v);
+	state->segments = merged;
 	return 0;
 nomem:
 	free(merged.v);
@@ -321,189 +325,192 @@ nomem:
  * size, and later readings do not see it. Segments that changed before T0 show in the sums. 0 or
  * -ENOMEM.
  */
-static int attach_state__hint(struct attach_state *s, const struct cuda_segment *v, size_t n)
+static int attach_state__hint(struct attach_state *state, const struct cuda_segment *v, size_t n)
 {
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		struct cuda_segment *g = vec__add(&s->hints, sizeof(*g));
+		struct cuda_segment *segment = vec__add(&state->hints, sizeof(*segment));
 
-		if (!g)
+		if (!segment)
 			return -ENOMEM;
-		*g = v[i];
+		*segment = v[i];
 	}
-	if (s->hints.n)
-		qsort(s->hints.v, s->hints.n, sizeof(*v), by_address);
+	if (state->hints.n)
+		qsort(state->hints.v, state->hints.n, sizeof(*v), by_address);
 	return 0;
 }
 
 /* Adds a reading that began after T0. Events up to its end must be held before
  * attach_state__exact() is called. 0 or -ENOMEM. */
-static int attach_state__read(struct attach_state *s, const struct cudaalloc_state *r)
+static int attach_state__read(struct attach_state *state, const struct cudaalloc_state *read)
 {
 	bool was_whole[DEVICES] = { false };
-	struct cuda_block *b;
+	struct cuda_block *block;
 	uint64_t seen_index;
 	size_t i, n;
 
-	for (i = 0; i < r->ndevices && i < DEVICES; i++) {
-		was_whole[i] = r->devices[i].consistent;
-		s->totals[i] = r->devices[i].after;
-		s->any[i] = true;
+	for (i = 0; i < read->ndevices && i < DEVICES; i++) {
+		was_whole[i] = read->devices[i].consistent;
+		state->totals[i] = read->devices[i].after;
+		state->any[i] = true;
 	}
 	/*
 	 * A whole reading has all blocks: others that earlier readings saw were torn or are freed.
 	 */
-	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) { /* n: blocks that stay */
-		if (was_whole[b[i].device]) {
-			map64__del(s->blocks, b[i].addr, NULL);
+	for (i = 0, n = 0, block = state->seen.v; i < state->seen.n;
+	     i++) { /* n: blocks that stay */
+		if (was_whole[block[i].device]) {
+			map64__del(state->blocks, block[i].addr, NULL);
 			continue;
 		}
-		b[n] = b[i];
-		if (map64__set(s->blocks, b[n].addr, n))
+		block[n] = block[i];
+		if (map64__set(state->blocks, block[n].addr, n))
 			return -ENOMEM;
 		n++;
 	}
-	s->seen.n = n;
-	for (i = 0; i < r->nblocks; i++) {
-		if (r->blocks[i].state == CUDA_BLOCK_CACHED)
+	state->seen.n = n;
+	for (i = 0; i < read->nblocks; i++) {
+		if (read->blocks[i].state == CUDA_BLOCK_CACHED)
 			continue;
-		if (map64__get(s->blocks, r->blocks[i].addr, &seen_index)) {
-			b = (struct cuda_block *)s->seen.v + seen_index;
+		if (map64__get(state->blocks, read->blocks[i].addr, &seen_index)) {
+			block = (struct cuda_block *)state->seen.v + seen_index;
 		} else {
-			b = vec__add(&s->seen, sizeof(*b));
-			if (!b || map64__set(s->blocks, r->blocks[i].addr, s->seen.n - 1))
+			block = vec__add(&state->seen, sizeof(*block));
+			if (!block ||
+			    map64__set(state->blocks, read->blocks[i].addr, state->seen.n - 1))
 				return -ENOMEM;
 		}
-		*b = r->blocks[i];
+		*block = read->blocks[i];
 	}
-	return add_segments(s, r, was_whole);
+	return add_segments(state, read, was_whole);
 }
 
 /* ---- solving: the state at T0 ---- */
 
 /* Finds the blocks at T0: those that readings saw and the log does not name, and those whose first
  * event in the log is a free. sum: gets their bytes by device. */
-static int solve_blocks(struct attach_state *s, uint64_t *sum)
+static int solve_blocks(struct attach_state *state, uint64_t *sum)
 {
-	const struct cuda_block *seen = s->seen.v;
-	struct cuda_block *b;
+	const struct cuda_block *seen = state->seen.v;
+	struct cuda_block *block;
 	uint64_t addr, first, seen_index;
-	size_t k, pos = 0;
+	size_t i, pos = 0;
 
-	s->t0_blocks.n = 0;
-	for (k = 0; k < s->seen.n; k++) {
-		if (map64__get(s->first, seen[k].addr, &first))
+	state->t0_blocks.n = 0;
+	for (i = 0; i < state->seen.n; i++) {
+		if (map64__get(state->first, seen[i].addr, &first))
 			continue;
-		b = vec__add(&s->t0_blocks, sizeof(*b));
-		if (!b)
+		block = vec__add(&state->t0_blocks, sizeof(*block));
+		if (!block)
 			return -ENOMEM;
-		*b = seen[k];
+		*block = seen[i];
 		/* The total lacks pending blocks, which the program has freed. */
-		if (b->state != CUDA_BLOCK_PENDING)
-			sum[b->device] += b->size;
+		if (block->state != CUDA_BLOCK_PENDING)
+			sum[block->device] += block->size;
 	}
-	while (map64__next(s->first, &pos, &addr, &first)) {
-		const struct event *e = event_at(s, first & ~REUSED);
+	while (map64__next(state->first, &pos, &addr, &first)) {
+		const struct event *event = event_at(state, first & ~REUSED);
 
-		if (e->kind != EVENT_FREE)
+		if (event->kind != EVENT_FREE)
 			continue;
-		b = vec__add(&s->t0_blocks, sizeof(*b));
-		if (!b)
+		block = vec__add(&state->t0_blocks, sizeof(*block));
+		if (!block)
 			return -ENOMEM;
-		*b = (struct cuda_block){ .addr = addr,
-					  .size = e->size,
-					  .device = e->device.index };
+		*block = (struct cuda_block){ .addr = addr,
+					      .size = event->size,
+					      .device = event->device.index };
 		/* Take properties from a reading only if it saw this block, before it was freed,
 		 * and not a later one at the address. */
-		if (!(first & REUSED) && map64__get(s->blocks, addr, &seen_index) &&
-		    seen[seen_index].size == e->size) {
-			b->requested = seen[seen_index].requested;
-			b->stream = seen[seen_index].stream;
+		if (!(first & REUSED) && map64__get(state->blocks, addr, &seen_index) &&
+		    seen[seen_index].size == event->size) {
+			block->requested = seen[seen_index].requested;
+			block->stream = seen[seen_index].stream;
 		}
-		sum[b->device] += b->size;
+		sum[block->device] += block->size;
 	}
-	if (s->t0_blocks.n)
-		qsort(s->t0_blocks.v, s->t0_blocks.n, sizeof(*b), by_block_address);
+	if (state->t0_blocks.n)
+		qsort(state->t0_blocks.v, state->t0_blocks.n, sizeof(*block), by_block_address);
 	return 0;
 }
 
 /* Removes a range of addresses from the segments, which may cut a segment short or split it. */
-static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
+static int remove_range(struct vec *vec, uint64_t addr, uint64_t size)
 {
 	uint64_t end = addr + size;
-	size_t n = a->n, i; /* n: without the rests added here */
+	size_t n = vec->n, i; /* n: without the rests added here */
 
 	for (i = 0; i < n; i++) {
-		struct cuda_segment *g = (struct cuda_segment *)a->v + i, *rest;
-		uint64_t g_end = g->addr + g->size;
+		struct cuda_segment *segment = (struct cuda_segment *)vec->v + i, *rest;
+		uint64_t g_end = segment->addr + segment->size;
 
-		if (g->addr >= end || g_end <= addr)
+		if (segment->addr >= end || g_end <= addr)
 			continue;
-		if (g->addr < addr && g_end > end) {
-			rest = vec__add(a, sizeof(*rest));
+		if (segment->addr < addr && g_end > end) {
+			rest = vec__add(vec, sizeof(*rest));
 			if (!rest)
 				return -ENOMEM;
-			g = (struct cuda_segment *)a->v + i; /* the array may have moved */
-			*rest = *g;
+			segment = (struct cuda_segment *)vec->v + i; /* the array may have moved */
+			*rest = *segment;
 			rest->addr = end;
 			rest->size = g_end - end;
-			g->size = addr - g->addr;
-		} else if (g->addr < addr) {
-			g->size = addr - g->addr;
+			segment->size = addr - segment->addr;
+		} else if (segment->addr < addr) {
+			segment->size = addr - segment->addr;
 		} else if (g_end > end) {
-			g->size = g_end - end;
-			g->addr = end;
+			segment->size = g_end - end;
+			segment->addr = end;
 		} else {
-			g->size = 0; /* removed below */
+			segment->size = 0; /* removed below */
 		}
 	}
-	for (i = 0, n = 0; i < a->n; i++) {
-		const struct cuda_segment *g = (struct cuda_segment *)a->v + i;
+	for (i = 0, n = 0; i < vec->n; i++) {
+		const struct cuda_segment *segment = (struct cuda_segment *)vec->v + i;
 
-		if (g->size)
-			((struct cuda_segment *)a->v)[n++] = *g;
+		if (segment->size)
+			((struct cuda_segment *)vec->v)[n++] = *segment;
 	}
-	a->n = n;
+	vec->n = n;
 	return 0;
 }
 
-/* Adds the segment that the call e gave back. */
-static int add_range(struct vec *a, const struct event *e)
+/* Adds the segment that the call event gave back. */
+static int add_range(struct vec *vec, const struct event *event)
 {
-	struct cuda_segment *g;
-	int err = remove_range(a, e->addr, e->size);
+	struct cuda_segment *segment;
+	int err = remove_range(vec, event->addr, event->size);
 
 	if (err)
 		return err;
-	g = vec__add(a, sizeof(*g));
-	if (!g)
+	segment = vec__add(vec, sizeof(*segment));
+	if (!segment)
 		return -ENOMEM;
-	*g = (struct cuda_segment){ .addr = e->addr,
-				    .size = e->size,
-				    .device = e->device.index,
-				    .expandable = e->how == MEM_MAPPED,
-				    .whole = true };
+	*segment = (struct cuda_segment){ .addr = event->addr,
+					  .size = event->size,
+					  .device = event->device.index,
+					  .expandable = event->how == MEM_MAPPED,
+					  .whole = true };
 	return 0;
 }
 
 /* True for calls that change the allocator's reserved total. */
-static bool moves_segments(const struct event *e)
+static bool moves_segments(const struct event *event)
 {
-	return (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
-	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
+	return (event->kind == EVENT_CUDA_ALLOC || event->kind == EVENT_CUDA_FREE) &&
+	       (event->flags & MEM_BY_ALLOCATOR) &&
+	       (event->how == MEM_DEVICE || event->how == MEM_MAPPED);
 }
 
-/* Sets the device and the size that a call does not say, from the segment at its address. g may be
- * NULL. */
-static void fill_in(struct event *e, const struct cuda_segment *g)
+/* Sets the device and the size that a call does not say, from the segment at its address. segment
+ * may be NULL. */
+static void fill_in(struct event *event, const struct cuda_segment *segment)
 {
-	if (!g)
+	if (!segment)
 		return;
-	if (e->device.index == DEVICE_UNKNOWN)
-		e->device.index = g->device;
-	if (!e->size && g->addr == e->addr)
-		e->size = g->size;
+	if (event->device.index == DEVICE_UNKNOWN)
+		event->device.index = segment->device;
+	if (!event->size && segment->addr == event->addr)
+		event->size = segment->size;
 }
 
 /*
@@ -511,189 +518,196 @@ static void fill_in(struct event *e, const struct cuda_segment *g)
  * segment has them if it is in the log; otherwise the segment was there at T0 and was read before
  * or after.
  */
-static int solve_moves(struct attach_state *s)
+static int solve_moves(struct attach_state *state)
 {
 	uint64_t take_index;
 	size_t i;
 
-	s->moves.n = 0;
-	map64__clear(s->taken);
-	for (i = 0; i < s->n_events; i++) {
-		struct event *e;
+	state->moves.n = 0;
+	map64__clear(state->taken);
+	for (i = 0; i < state->n_events; i++) {
+		struct event *event;
 
-		if (!moves_segments(event_at(s, i)))
+		if (!moves_segments(event_at(state, i)))
 			continue;
-		e = vec__add(&s->moves, sizeof(*e));
-		if (!e)
+		event = vec__add(&state->moves, sizeof(*event));
+		if (!event)
 			return -ENOMEM;
-		*e = *event_at(s, i);
-		if (e->kind == EVENT_CUDA_FREE && map64__del(s->taken, e->addr, &take_index)) {
-			const struct event *take = (struct event *)s->moves.v + take_index;
+		*event = *event_at(state, i);
+		if (event->kind == EVENT_CUDA_FREE &&
+		    map64__del(state->taken, event->addr, &take_index)) {
+			const struct event *take = (struct event *)state->moves.v + take_index;
 
-			if (!e->size)
-				e->size = take->size;
-			if (e->device.index == DEVICE_UNKNOWN)
-				e->device = take->device;
-		} else if (e->kind == EVENT_CUDA_FREE) {
-			fill_in(e, find_segment(&s->hints, e->addr));
+			if (!event->size)
+				event->size = take->size;
+			if (event->device.index == DEVICE_UNKNOWN)
+				event->device = take->device;
+		} else if (event->kind == EVENT_CUDA_FREE) {
+			fill_in(event, find_segment(&state->hints, event->addr));
 		}
-		fill_in(e, find_segment(&s->segments, e->addr));
-		if (e->kind == EVENT_CUDA_ALLOC && map64__set(s->taken, e->addr, s->moves.n - 1))
+		fill_in(event, find_segment(&state->segments, event->addr));
+		if (event->kind == EVENT_CUDA_ALLOC &&
+		    map64__set(state->taken, event->addr, state->moves.n - 1))
 			return -ENOMEM;
 	}
 	return 0;
 }
 
 /* Joins neighbouring parts of expandable segments, as the allocator does. */
-static void join_parts(struct vec *a)
+static void join_parts(struct vec *vec)
 {
-	struct cuda_segment *g = a->v;
+	struct cuda_segment *segment = vec->v;
 	size_t i, n = 0;
 
-	for (i = 0; i < a->n; i++) {
-		struct cuda_segment *last = n ? &g[n - 1] : NULL;
+	for (i = 0; i < vec->n; i++) {
+		struct cuda_segment *last = n ? &segment[n - 1] : NULL;
 
-		if (last && last->expandable == g[i].expandable &&
-		    (g[i].expandable || (!last->whole && !g[i].whole)) &&
-		    last->device == g[i].device && last->addr + last->size == g[i].addr &&
-		    (last->stream == g[i].stream || !g[i].stream) &&
-		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
-			last->size += g[i].size;
+		if (last && last->expandable == segment[i].expandable &&
+		    (segment[i].expandable || (!last->whole && !segment[i].whole)) &&
+		    last->device == segment[i].device &&
+		    last->addr + last->size == segment[i].addr &&
+		    (last->stream == segment[i].stream || !segment[i].stream) &&
+		    !memcmp(last->pool, segment[i].pool, sizeof(last->pool)))
+			last->size += segment[i].size;
 		else
-			g[n++] = g[i];
+			segment[n++] = segment[i];
 	}
-	a->n = n;
+	vec->n = n;
 }
 
 /* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. */
-static int solve_segments(struct attach_state *s, uint64_t *sum)
+static int solve_segments(struct attach_state *state, uint64_t *sum)
 {
-	const struct cuda_segment *g;
+	const struct cuda_segment *segment;
 	size_t i;
 	int err;
 
-	s->t0_segments.n = 0;
-	for (i = 0; i < s->segments.n; i++) {
-		struct cuda_segment *to = vec__add(&s->t0_segments, sizeof(*to));
+	state->t0_segments.n = 0;
+	for (i = 0; i < state->segments.n; i++) {
+		struct cuda_segment *to = vec__add(&state->t0_segments, sizeof(*to));
 
 		if (!to)
 			return -ENOMEM;
-		*to = ((struct cuda_segment *)s->segments.v)[i];
+		*to = ((struct cuda_segment *)state->segments.v)[i];
 	}
-	for (i = s->moves.n; i--;) {
-		const struct event *e = (struct event *)s->moves.v + i;
+	for (i = state->moves.n; i--;) {
+		const struct event *event = (struct event *)state->moves.v + i;
 
-		if (!e->size)
+		if (!event->size)
 			continue;
-		err = e->kind == EVENT_CUDA_ALLOC ? remove_range(&s->t0_segments, e->addr, e->size)
-						  : add_range(&s->t0_segments, e);
+		err = event->kind == EVENT_CUDA_ALLOC
+			      ? remove_range(&state->t0_segments, event->addr, event->size)
+			      : add_range(&state->t0_segments, event);
 		if (err)
 			return err;
 	}
-	if (s->t0_segments.n)
-		qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
-	join_parts(&s->t0_segments);
-	for (i = 0, g = s->t0_segments.v; i < s->t0_segments.n; i++)
-		sum[g[i].device] += g[i].size;
+	if (state->t0_segments.n)
+		qsort(state->t0_segments.v, state->t0_segments.n, sizeof(*segment), by_address);
+	join_parts(&state->t0_segments);
+	for (i = 0, segment = state->t0_segments.v; i < state->t0_segments.n; i++)
+		sum[segment[i].device] += segment[i].size;
 	return 0;
 }
 
 /* Sets a device's totals at T0 from its first event with totals after T0. moved: bytes that the
  * device's segments gained between T0 and the event. */
-static void set_totals_from_event(struct attach_state *s, const struct event *e, int64_t moved)
+static void set_totals_from_event(struct attach_state *state, const struct event *event,
+				  int64_t moved)
 {
-	uint8_t d = e->device.index;
+	uint8_t device = event->device.index;
 
-	s->t0_known[d] = true;
+	state->t0_known[device] = true;
 	/* The event's totals include its own block. */
-	s->t0_allocated[d] = e->allocated;
-	if (e->kind == EVENT_ALLOC)
-		s->t0_allocated[d] -= e->size;
-	else if (e->kind == EVENT_FREE)
-		s->t0_allocated[d] += e->size;
-	s->t0_reserved[d] = e->reserved - (uint64_t)moved;
+	state->t0_allocated[device] = event->allocated;
+	if (event->kind == EVENT_ALLOC)
+		state->t0_allocated[device] -= event->size;
+	else if (event->kind == EVENT_FREE)
+		state->t0_allocated[device] += event->size;
+	state->t0_reserved[device] = event->reserved - (uint64_t)moved;
 }
 
 /* Sets the totals at T0 of a device without such an event. The blocks have not changed since T0, so
  * the last reading's allocated total is right. moved: bytes that the device's segments gained. */
-static void set_totals_from_reading(struct attach_state *s, unsigned d, int64_t moved)
+static void set_totals_from_reading(struct attach_state *state, unsigned d, int64_t moved)
 {
-	s->t0_known[d] = true;
-	s->t0_allocated[d] = s->totals[d].allocated;
-	s->t0_reserved[d] = s->totals[d].reserved - (uint64_t)moved;
+	state->t0_known[d] = true;
+	state->t0_allocated[d] = state->totals[d].allocated;
+	state->t0_reserved[d] = state->totals[d].reserved - (uint64_t)moved;
 }
 
 /* Finds the totals at T0: from the first event with totals, otherwise from the last reading.
- * s->moves has the same events as moves_segments(), in the same order, with their devices and
+ * state->moves has the same events as moves_segments(), in the same order, with their devices and
  * sizes. */
-static void solve_totals(struct attach_state *s)
+static void solve_totals(struct attach_state *state)
 {
-	const struct event *next_move = s->moves.v;
+	const struct event *next_move = state->moves.v;
 	int64_t moved[DEVICES] = { 0 };
 	size_t i;
 
-	memset(s->t0_known, 0, sizeof(s->t0_known));
-	for (i = 0; i < s->n_events; i++) {
-		const struct event *e = event_at(s, i);
-		uint8_t d = e->device.index;
+	memset(state->t0_known, 0, sizeof(state->t0_known));
+	for (i = 0; i < state->n_events; i++) {
+		const struct event *event = event_at(state, i);
+		uint8_t device = event->device.index;
 
-		if (moves_segments(e)) {
-			moved[next_move->device.index] += e->kind == EVENT_CUDA_ALLOC
+		if (moves_segments(event)) {
+			moved[next_move->device.index] += event->kind == EVENT_CUDA_ALLOC
 								  ? (int64_t)next_move->size
 								  : -(int64_t)next_move->size;
 			next_move++;
 		}
-		/* Events before begin[d] are from before T0: check_total(). */
-		if (has_totals(e) && !s->t0_known[d] && i >= s->begin[d])
-			set_totals_from_event(s, e, moved[d]);
+		/* Events before begin[device] are from before T0: check_total(). */
+		if (has_totals(event) && !state->t0_known[device] && i >= state->begin[device])
+			set_totals_from_event(state, event, moved[device]);
 	}
 	for (i = 0; i < DEVICES; i++)
-		if (!s->t0_known[i] && s->any[i])
-			set_totals_from_reading(s, i, moved[i]);
+		if (!state->t0_known[i] && state->any[i])
+			set_totals_from_reading(state, i, moved[i]);
 }
 
 /* Finds the state at T0 from events and readings so far. 0 or -ENOMEM. */
-static int solve(struct attach_state *s)
+static int solve(struct attach_state *state)
 {
 	uint64_t block_bytes[DEVICES] = { 0 }, segment_bytes[DEVICES] = { 0 };
-	int err = solve_blocks(s, block_bytes);
+	int err = solve_blocks(state, block_bytes);
 
 	if (err)
 		return err;
-	err = solve_moves(s);
+	err = solve_moves(state);
 	if (err)
 		return err;
-	err = solve_segments(s, segment_bytes);
+	err = solve_segments(state, segment_bytes);
 	if (err)
 		return err;
-	solve_totals(s);
+	solve_totals(state);
 	for (int i = 0; i < DEVICES; i++) {
-		s->t0_blocks_exact[i] = s->t0_known[i] && block_bytes[i] == s->t0_allocated[i];
-		s->t0_segments_exact[i] = s->t0_known[i] && segment_bytes[i] == s->t0_reserved[i];
+		state->t0_blocks_exact[i] = state->t0_known[i] &&
+					    block_bytes[i] == state->t0_allocated[i];
+		state->t0_segments_exact[i] = state->t0_known[i] &&
+					      segment_bytes[i] == state->t0_reserved[i];
 	}
 	return 0;
 }
 
 /* 1 if blocks and segments found so far add up to the totals on every device; 0 or -ENOMEM. */
-static int attach_state__exact(struct attach_state *s)
+static int attach_state__exact(struct attach_state *state)
 {
-	int err = solve(s);
+	int err = solve(state);
 
 	if (err)
 		return err;
 	for (int i = 0; i < DEVICES; i++) {
-		if ((s->any[i] || s->t0_known[i]) &&
-		    !(s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
+		if ((state->any[i] || state->t0_known[i]) &&
+		    !(state->t0_blocks_exact[i] && state->t0_segments_exact[i]))
 			return 0;
 	}
 	return 1;
 }
 
 /* True if every segment was read from end to end, which tells its kind. */
-static bool attach_state__segments_whole(const struct attach_state *s)
+static bool attach_state__segments_whole(const struct attach_state *state)
 {
-	for (size_t i = 0; i < s->segments.n; i++) {
-		if (!segment_at(&s->segments, i)->whole)
+	for (size_t i = 0; i < state->segments.n; i++) {
+		if (!segment_at(&state->segments, i)->whole)
 			return false;
 	}
 	return true;
@@ -701,61 +715,63 @@ static bool attach_state__segments_whole(const struct attach_state *s)
 
 /* Ends the holding: call attach_state__next() until it returns NULL, and nothing else. 0 or
  * -ENOMEM. */
-static int attach_state__end(struct attach_state *s)
+static int attach_state__end(struct attach_state *state)
 {
-	s->at_device = 0;
-	s->at_segment = s->at_block = s->at_event = 0;
-	return solve(s);
+	state->at_device = 0;
+	state->at_segment = state->at_block = state->at_event = 0;
+	return solve(state);
 }
 
 /* The device's next segment or block, or its EVENT_STATE; NULL: no more. */
-static const struct event *next_of_device(struct attach_state *s, uint8_t d)
+static const struct event *next_of_device(struct attach_state *state, uint8_t device)
 {
-	const struct cuda_segment *g;
-	const struct cuda_block *b;
+	const struct cuda_segment *segment;
+	const struct cuda_block *block;
 
-	while (s->at_segment < s->t0_segments.n) {
-		g = (struct cuda_segment *)s->t0_segments.v + s->at_segment++;
-		if (g->device != d)
+	while (state->at_segment < state->t0_segments.n) {
+		segment = (struct cuda_segment *)state->t0_segments.v + state->at_segment++;
+		if (segment->device != device)
 			continue;
-		s->made = (struct event){ .kind = EVENT_SEGMENT,
-					  .device = { DEVICE_CUDA, d },
-					  .addr = g->addr,
-					  .size = g->size,
-					  .cuda_stream = g->stream,
-					  .pool = { g->pool[0], g->pool[1] } };
-		if (g->small)
-			s->made.flags |= SEGMENT_SMALL;
-		if (g->expandable)
-			s->made.flags |= SEGMENT_EXPANDABLE;
-		return &s->made;
+		state->made = (struct event){ .kind = EVENT_SEGMENT,
+					      .device = { DEVICE_CUDA, device },
+					      .addr = segment->addr,
+					      .size = segment->size,
+					      .cuda_stream = segment->stream,
+					      .pool = { segment->pool[0], segment->pool[1] } };
+		if (segment->small)
+			state->made.flags |= SEGMENT_SMALL;
+		if (segment->expandable)
+			state->made.flags |= SEGMENT_EXPANDABLE;
+		return &state->made;
 	}
-	while (s->at_block < s->t0_blocks.n) {
-		b = (struct cuda_block *)s->t0_blocks.v + s->at_block++;
-		if (b->device != d)
+	while (state->at_block < state->t0_blocks.n) {
+		block = (struct cuda_block *)state->t0_blocks.v + state->at_block++;
+		if (block->device != device)
 			continue;
-		s->made = (struct event){ .kind = EVENT_BLOCK,
-					  .device = { DEVICE_CUDA, d },
-					  .flags = b->state == CUDA_BLOCK_PENDING ? BLOCK_PENDING
-										  : 0,
-					  .addr = b->addr,
-					  .size = b->size,
-					  .requested = b->requested,
-					  .cuda_stream = b->stream };
-		return &s->made;
+		state->made = (struct event){ .kind = EVENT_BLOCK,
+					      .device = { DEVICE_CUDA, device },
+					      .flags = block->state == CUDA_BLOCK_PENDING
+							       ? BLOCK_PENDING
+							       : 0,
+					      .addr = block->addr,
+					      .size = block->size,
+					      .requested = block->requested,
+					      .cuda_stream = block->stream };
+		return &state->made;
 	}
-	if (s->made.kind == EVENT_STATE && s->made.device.index == d)
+	if (state->made.kind == EVENT_STATE && state->made.device.index == device)
 		return NULL; /* it was the last event of the device */
-	s->made = (struct event){ .kind = EVENT_STATE,
-				  .device = { DEVICE_CUDA, d },
-				  .totals = s->t0_known[d] };
-	if (s->t0_known[d]) {
-		s->made.allocated = s->t0_allocated[d];
-		s->made.reserved = s->t0_reserved[d];
+	state->made = (struct event){ .kind = EVENT_STATE,
+				      .device = { DEVICE_CUDA, device },
+				      .totals = state->t0_known[device] };
+	if (state->t0_known[device]) {
+		state->made.allocated = state->t0_allocated[device];
+		state->made.reserved = state->t0_reserved[device];
 	}
-	if (s->t0_segments_exact[d])
-		s->made.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
-	return &s->made;
+	if (state->t0_segments_exact[device])
+		state->made.flags = STATE_SEGMENTS_EXACT |
+				    (state->t0_blocks_exact[device] ? STATE_EXACT : 0);
+	return &state->made;
 }
 
 /*
@@ -763,23 +779,23 @@ static const struct event *next_of_device(struct attach_state *s, uint8_t d)
  * (EVENT_SEGMENT and EVENT_BLOCK by address, then EVENT_STATE), unless nothing was read of a device
  * that was in use; then all events held. NULL: no more.
  */
-static const struct event *attach_state__next(struct attach_state *s)
+static const struct event *attach_state__next(struct attach_state *state)
 {
-	const struct event *e = NULL;
+	const struct event *event = NULL;
 
-	for (; s->at_device < DEVICES; s->at_device++) {
-		unsigned d = s->at_device;
+	for (; state->at_device < DEVICES; state->at_device++) {
+		unsigned d = state->at_device;
 
-		if (s->any[d] || (s->t0_blocks_exact[d] && s->t0_segments_exact[d]))
-			e = next_of_device(s, (uint8_t)d);
-		if (e)
-			return e;
-		s->at_segment = s->at_block = 0;
+		if (state->any[d] || (state->t0_blocks_exact[d] && state->t0_segments_exact[d]))
+			event = next_of_device(state, (uint8_t)d);
+		if (event)
+			return event;
+		state->at_segment = state->at_block = 0;
 	}
-	while (s->at_event < s->n_events) {
-		e = event_at(s, s->at_event++);
-		if (!is_before_t0(s, s->at_event - 1, e))
-			return e;
+	while (state->at_event < state->n_events) {
+		event = event_at(state, state->at_event++);
+		if (!is_before_t0(state, state->at_event - 1, event))
+			return event;
 	}
 	return NULL;
 }
@@ -796,30 +812,30 @@ struct state_seam {
 };
 
 /* Call it for each event that attach_state__next() returned. */
-static void state_seam__emitted(struct state_seam *m, const struct event *e)
+static void state_seam__emitted(struct state_seam *m, const struct event *event)
 {
-	if (e->kind == EVENT_STATE && e->totals) {
-		m->open[e->device.index] = true;
-		m->allocated[e->device.index] = e->allocated;
-	} else if (has_totals(e)) {
-		m->open[e->device.index] = false;
+	if (event->kind == EVENT_STATE && event->totals) {
+		m->open[event->device.index] = true;
+		m->allocated[event->device.index] = event->allocated;
+	} else if (has_totals(event)) {
+		m->open[event->device.index] = false;
 	}
 }
 
 /* Call it for each later event. True if T0 contains the change of this event. */
-static bool state_seam__contains(struct state_seam *m, const struct event *e)
+static bool state_seam__contains(struct state_seam *m, const struct event *event)
 {
 	bool was_open;
 
 	/* The lost event may have been the one that belongs to T0. */
-	if (e->kind == EVENT_LOST)
+	if (event->kind == EVENT_LOST)
 		memset(m->open, 0, sizeof(m->open));
-	if (!has_totals(e))
+	if (!has_totals(event))
 		return false;
-	was_open = m->open[e->device.index];
-	m->open[e->device.index] = false;
-	return was_open && is_of_block(e) && e->size &&
-	       e->allocated == m->allocated[e->device.index];
+	was_open = m->open[event->device.index];
+	m->open[event->device.index] = false;
+	return was_open && is_of_block(event) && event->size &&
+	       event->allocated == m->allocated[event->device.index];
 }
 
 /* ---- the stage ---- */
@@ -863,9 +879,9 @@ struct attach_stage {
 /* ---- readings of the tables ---- */
 
 /* Reads the allocator's tables. 0 or -errno. */
-static int read_tables(struct attach_stage *a, struct cudaalloc_state *ret)
+static int read_tables(struct attach_stage *stage, struct cudaalloc_state *ret)
 {
-	struct cudaalloc *alloc = a->target->alloc;
+	struct cudaalloc *alloc = stage->target->alloc;
 	int err = 0;
 
 	if (!cudaalloc__calibrated(alloc))
@@ -874,253 +890,257 @@ static int read_tables(struct attach_stage *a, struct cudaalloc_state *ret)
 		err = cudaalloc__read(alloc, ret);
 	if (err == -ESTALE && !cudaalloc__calibrate(alloc))
 		err = cudaalloc__read(alloc, ret);
-	target__set_backend_fact(a->target, a->facts);
+	target__set_backend_fact(stage->target, stage->facts);
 	return err;
 }
 
 /* Reads the tables once, and adds that to the state held. 0, or -errno: only -ENOMEM ends the
  * capture. */
-static int read_once(struct attach_stage *a)
+static int read_once(struct attach_stage *stage)
 {
-	struct cudaalloc_state r;
-	int err = read_tables(a, &r);
+	struct cudaalloc_state read;
+	int err = read_tables(stage, &read);
 
-	a->tries++;
+	stage->tries++;
 	if (err) {
-		a->why_torn = cudaalloc__why(a->target->alloc);
+		stage->why_torn = cudaalloc__why(stage->target->alloc);
 		return err;
 	}
-	a->readings++;
-	a->why_torn = r.consistent ? "some calls that allocated segments are unknown" : r.why;
-	err = attach_state__read(a->held, &r);
-	cudaalloc_state__free(&r);
+	stage->readings++;
+	stage->why_torn = read.consistent ? "some calls that allocated segments are unknown"
+					  : read.why;
+	err = attach_state__read(stage->held, &read);
+	cudaalloc_state__free(&read);
 	return err;
 }
 
-int attach_stage__hint(struct attach_stage *a)
+int attach_stage__hint(struct attach_stage *stage)
 {
-	struct cudaalloc *alloc = a->target->alloc;
+	struct cudaalloc *alloc = stage->target->alloc;
 
 	if (!alloc || cudaalloc__backend(alloc) != ALLOC_NATIVE || cudaalloc__devices(alloc) <= 0)
 		return 0;
-	return read_tables(a, &a->before) == -ENOMEM ? -ENOMEM : 0;
+	return read_tables(stage, &stage->before) == -ENOMEM ? -ENOMEM : 0;
 }
 
-int attach_stage__begin(struct attach_stage *a)
+int attach_stage__begin(struct attach_stage *stage)
 {
-	struct cudaalloc *alloc = a->target->alloc;
+	struct cudaalloc *alloc = stage->target->alloc;
 	enum alloc_backend backend;
 	int devices, err;
 
-	a->empty = false;
+	stage->empty = false;
 	if (!alloc) {
-		a->empty = !a->target->torch.cuda;
+		stage->empty = !stage->target->torch.cuda;
 		return 0;
 	}
 	devices = cudaalloc__devices(alloc);
 	backend = cudaalloc__backend(alloc);
 	if (backend == ALLOC_NONE || (backend == ALLOC_NATIVE && devices == 0)) {
-		a->empty = true;
+		stage->empty = true;
 		return 0;
 	}
 	if (backend != ALLOC_NATIVE || devices < 0)
 		return 0;
-	a->held = attach_state__new();
-	if (!a->held)
+	stage->held = attach_state__new();
+	if (!stage->held)
 		return -ENOMEM;
-	err = attach_state__hint(a->held, a->before.segments, a->before.nsegments);
-	cudaalloc_state__free(&a->before);
+	err = attach_state__hint(stage->held, stage->before.segments, stage->before.nsegments);
+	cudaalloc_state__free(&stage->before);
 	/* Read at once: of a segment given back before, only a call without its size is left. */
 	if (!err)
-		err = read_once(a);
-	a->fresh = !err;
+		err = read_once(stage);
+	stage->fresh = !err;
 	return err == -ENOMEM ? err : 0;
 }
 
-int attach_stage__begin_forked(struct attach_stage *a, const struct target *parent)
+int attach_stage__begin_forked(struct attach_stage *stage, const struct target *parent)
 {
-	struct cudaalloc *alloc = a->target->alloc ? a->target->alloc : parent->alloc;
+	struct cudaalloc *alloc = stage->target->alloc ? stage->target->alloc : parent->alloc;
 
 	if (alloc && cudaalloc__backend(alloc) == ALLOC_NATIVE && cudaalloc__devices(alloc) > 0) {
-		a->copied = true;
+		stage->copied = true;
 		return 0;
 	}
-	return attach_stage__begin(a);
+	return attach_stage__begin(stage);
 }
 
 /* Counts an event and passes it to the capture's sink. */
-static int pass_on(struct attach_stage *a, const struct event *e)
+static int pass_on(struct attach_stage *stage, const struct event *event)
 {
-	a->events += event__counts(e);
-	return a->next ? a->next->event(a->next, e) : 0;
+	stage->events += event__counts(event);
+	return stage->next ? stage->next->event(stage->next, event) : 0;
 }
 
 /* Passes on the state at attach and the events held. Later events pass at once. */
-static int end_holding(struct attach_stage *a, int exact)
+static int end_holding(struct attach_stage *stage, int exact)
 {
-	struct attach_state *held = a->held;
-	const struct event *e;
+	struct attach_state *held = stage->held;
+	const struct event *event;
 	int err;
 
-	a->held = NULL;
+	stage->held = NULL;
 	if (exact > 0)
 		log_debug("state at attach: exact after %u readings, %zu events meanwhile",
-			  a->readings, attach_state__held(held));
+			  stage->readings, attach_state__held(held));
 	else
 		log_debug("state at attach: not exact after %u readings, %zu events meanwhile: %s",
-			  a->readings, attach_state__held(held), a->why_torn);
+			  stage->readings, attach_state__held(held), stage->why_torn);
 	err = attach_state__end(held);
-	while (!err && (e = attach_state__next(held))) {
-		state_seam__emitted(&a->seam, e);
-		err = pass_on(a, e);
+	while (!err && (event = attach_state__next(held))) {
+		state_seam__emitted(&stage->seam, event);
+		err = pass_on(stage, event);
 	}
 	attach_state__free(held);
 	if (exact > 0)
-		facts__set(a->facts, "state", "exact");
+		facts__set(stage->facts, "state", "exact");
 	else
-		facts__set(a->facts, "state", a->readings ? "approximate" : "none");
+		facts__set(stage->facts, "state", stage->readings ? "approximate" : "none");
 	return err;
 }
 
 /* True if the state was not found in time: it will not be found later. */
-static bool is_overdue(const struct attach_stage *a, uint64_t now)
+static bool is_overdue(const struct attach_stage *stage, uint64_t now)
 {
-	return (now > HOLD_MIN && (a->tries >= READINGS_MIN || now > HOLD_MAX)) ||
-	       attach_state__held(a->held) > HELD_MAX;
+	return (now > HOLD_MIN && (stage->tries >= READINGS_MIN || now > HOLD_MAX)) ||
+	       attach_state__held(stage->held) > HELD_MAX;
 }
 
 /* Compares events and readings. Ends the holding if the state is exact, or will not get so.
  * read_err: error of the last reading. whole: all events up to that reading came. 0, -ENOMEM or a
  * sink's error. */
-static int end_if_settled(struct attach_stage *a, int read_err, bool whole, uint64_t now)
+static int end_if_settled(struct attach_stage *stage, int read_err, bool whole, uint64_t now)
 {
 	int exact;
 
-	if (!read_err && !whole && !is_overdue(a, now))
+	if (!read_err && !whole && !is_overdue(stage, now))
 		return 0;
-	exact = attach_state__exact(a->held);
+	exact = attach_state__exact(stage->held);
 	if (exact < 0)
 		return exact;
 	if (!read_err && !whole) {
-		a->why_torn = "events from before the reading are still arriving";
+		stage->why_torn = "events from before the reading are still arriving";
 		exact = 0;
 	}
 	/* All blocks are known; a segment's kind is, once it was read from end to end. */
-	if (exact && a->readings && !attach_state__segments_whole(a->held) && now < WHOLE_WITHIN)
+	if (exact && stage->readings && !attach_state__segments_whole(stage->held) &&
+	    now < WHOLE_WITHIN)
 		return 0;
 	/* Before CUDA's first use there is nothing to read: the first events' totals tell. */
-	if (exact ? a->readings || attach_state__held(a->held) : is_overdue(a, now))
-		return end_holding(a, exact);
+	if (exact ? stage->readings || attach_state__held(stage->held) : is_overdue(stage, now))
+		return end_holding(stage, exact);
 	/* With -ENOTSUP no reading of this allocator will ever succeed. */
-	return read_err == -ENOTSUP ? end_holding(a, exact) : 0;
+	return read_err == -ENOTSUP ? end_holding(stage, exact) : 0;
 }
 
 /* Reads what was allocated at attach, unless attach_stage__begin() has just done it. Returns as
  * attach_stage__read(). */
-static int read_state(struct attach_stage *a, uint64_t now)
+static int read_state(struct attach_stage *stage, uint64_t now)
 {
-	int err = a->fresh ? 0 : read_once(a);
+	int err = stage->fresh ? 0 : read_once(stage);
 
 	if (err == -ENOMEM)
 		return err;
-	a->fresh = false;
-	a->read_begin = now;
-	return err ? end_if_settled(a, err, false, now) : 1;
+	stage->fresh = false;
+	stage->read_begin = now;
+	return err ? end_if_settled(stage, err, false, now) : 1;
 }
 
 /* ---- new segments ---- */
 
 /* Hash of a segment's properties apart from its address, which is the key. */
-static uint64_t segment_hash(const struct attach_stage *a, const struct cuda_segment *g)
+static uint64_t segment_hash(const struct attach_stage *stage, const struct cuda_segment *g)
 {
 	uint64_t v[6] = { g->size, g->stream, g->pool[0], g->pool[1], g->small, g->expandable };
 
-	return hash__bytes(a->seed, v, sizeof(v));
+	return hash__bytes(stage->seed, v, sizeof(v));
 }
 
 /* Emits a segment, unless it is partial or was emitted with the same properties. */
-static int emit_segment(struct attach_stage *a, const struct cuda_segment *g, uint64_t now)
+static int emit_segment(struct attach_stage *stage, const struct cuda_segment *segment,
+			uint64_t now)
 {
-	uint64_t hash = segment_hash(a, g), before;
-	struct event e = { .kind = EVENT_SEGMENT,
-			   .device = { DEVICE_CUDA, g->device },
-			   .time = now,
-			   .addr = g->addr,
-			   .size = g->size,
-			   .cuda_stream = g->stream,
-			   .pool = { g->pool[0], g->pool[1] } };
+	uint64_t hash = segment_hash(stage, segment), before;
+	struct event event = { .kind = EVENT_SEGMENT,
+			       .device = { DEVICE_CUDA, segment->device },
+			       .time = now,
+			       .addr = segment->addr,
+			       .size = segment->size,
+			       .cuda_stream = segment->stream,
+			       .pool = { segment->pool[0], segment->pool[1] } };
 
-	if (!g->whole || (map64__get(a->segments, g->addr, &before) && before == hash))
+	if (!segment->whole ||
+	    (map64__get(stage->segments, segment->addr, &before) && before == hash))
 		return 0;
-	if (g->small)
-		e.flags |= SEGMENT_SMALL;
-	if (g->expandable)
-		e.flags |= SEGMENT_EXPANDABLE;
-	if (map64__set(a->segments, g->addr, hash))
+	if (segment->small)
+		event.flags |= SEGMENT_SMALL;
+	if (segment->expandable)
+		event.flags |= SEGMENT_EXPANDABLE;
+	if (map64__set(stage->segments, segment->addr, hash))
 		return -ENOMEM;
-	return pass_on(a, &e);
+	return pass_on(stage, &event);
 }
 
 /* Reads the tables for new segments: the call that takes a segment does not say its stream and
  * pool. The reading counts only if no segment comes or goes until it is passed on: otherwise it is
  * of another moment of the stream. Returns as attach_stage__read(). */
-static int read_segments(struct attach_stage *a, uint64_t now)
+static int read_segments(struct attach_stage *stage, uint64_t now)
 {
 	int err;
 
-	cudaalloc_state__free(&a->read); /* left by a failed round */
-	err = read_tables(a, &a->read);
+	cudaalloc_state__free(&stage->read); /* left by a failed round */
+	err = read_tables(stage, &stage->read);
 	if (err)
 		return err == -ENOMEM ? err : 0;
-	a->moves_read = a->moves;
-	a->read_begin = now;
+	stage->moves_read = stage->moves;
+	stage->read_begin = now;
 	return 1;
 }
 
 /* Passes on the segments of a reading, unless segments came or went since: then reads again
  * later. */
-static int take_segments(struct attach_stage *a, bool whole, uint64_t now)
+static int take_segments(struct attach_stage *stage, bool whole, uint64_t now)
 {
 	int err = 0;
 
-	a->next_read = now + SEGMENTS_EVERY + (now - a->read_begin) * SEGMENTS_SHARE;
-	if (a->moves == a->moves_read && whole) {
-		a->moves_passed = a->moves;
-		for (size_t i = 0; i < a->read.nsegments && !err; i++)
-			err = emit_segment(a, &a->read.segments[i], now);
+	stage->next_read = now + SEGMENTS_EVERY + (now - stage->read_begin) * SEGMENTS_SHARE;
+	if (stage->moves == stage->moves_read && whole) {
+		stage->moves_passed = stage->moves;
+		for (size_t i = 0; i < stage->read.nsegments && !err; i++)
+			err = emit_segment(stage, &stage->read.segments[i], now);
 	}
-	cudaalloc_state__free(&a->read);
+	cudaalloc_state__free(&stage->read);
 	return err;
 }
 
 /* Counts a segment that was taken or given back. What was emitted at its address is not valid any
  * more. */
-static void note_move(struct attach_stage *a, const struct event *e)
+static void note_move(struct attach_stage *stage, const struct event *event)
 {
-	a->moves++;
-	if (e->how == MEM_MAPPED && e->kind == EVENT_CUDA_FREE) /* a part of some segment */
-		map64__clear(a->segments);
+	stage->moves++;
+	if (event->how == MEM_MAPPED && event->kind == EVENT_CUDA_FREE) /* a part of some segment */
+		map64__clear(stage->segments);
 	else
-		map64__del(a->segments, e->addr, NULL);
+		map64__del(stage->segments, event->addr, NULL);
 }
 
 /* True if segments came or went since they were read, and the tables can be read. */
-static bool has_new_segments(const struct attach_stage *a)
+static bool has_new_segments(const struct attach_stage *stage)
 {
-	return a->target->alloc && a->moves != a->moves_passed &&
-	       cudaalloc__backend(a->target->alloc) <= ALLOC_NATIVE;
+	return stage->target->alloc && stage->moves != stage->moves_passed &&
+	       cudaalloc__backend(stage->target->alloc) <= ALLOC_NATIVE;
 }
 
-int attach_stage__read(struct attach_stage *a, uint64_t now)
+int attach_stage__read(struct attach_stage *stage, uint64_t now)
 {
-	if (a->held)
-		return read_state(a, now);
-	if (a->moves != a->moves_passed && !a->target->alloc)
-		target__backend(a->target, a->facts, now);
-	if (!has_new_segments(a) || now < a->next_read)
+	if (stage->held)
+		return read_state(stage, now);
+	if (stage->moves != stage->moves_passed && !stage->target->alloc)
+		target__backend(stage->target, stage->facts, now);
+	if (!has_new_segments(stage) || now < stage->next_read)
 		return 0;
-	a->next_read = now + SEGMENTS_EVERY;
-	return read_segments(a, now);
+	stage->next_read = now + SEGMENTS_EVERY;
+	return read_segments(stage, now);
 }
 
 int attach_stage__read_last(struct attach_stage *a, uint64_t now)
@@ -1138,100 +1158,104 @@ bool attach_stage__settled(const struct attach_stage *a)
 	return !a->held;
 }
 
-int attach_stage__finish(struct attach_stage *a)
+int attach_stage__finish(struct attach_stage *stage)
 {
-	const struct cudaalloc *alloc = a->target->alloc;
+	const struct cudaalloc *alloc = stage->target->alloc;
 	int exact;
 
-	if (a->copies)
-		facts__setf(a->facts, "counter.cuda_copies", "%" PRIu64, a->copies);
-	target__set_backend_fact(a->target, a->facts);
-	if (!facts__get(a->facts, "allocator"))
-		facts__set(a->facts, "allocator",
+	if (stage->copies)
+		facts__setf(stage->facts, "counter.cuda_copies", "%" PRIu64, stage->copies);
+	target__set_backend_fact(stage->target, stage->facts);
+	if (!facts__get(stage->facts, "allocator"))
+		facts__set(stage->facts, "allocator",
 			   alloc && cudaalloc__backend(alloc) == ALLOC_UNKNOWN ? "unknown" : "cpu");
-	if (!a->held)
+	if (!stage->held)
 		return 0;
-	exact = attach_state__exact(a->held);
-	return exact < 0 ? exact : end_holding(a, exact);
+	exact = attach_state__exact(stage->held);
+	return exact < 0 ? exact : end_holding(stage, exact);
 }
 
 /* ---- the events ---- */
 
 /* On a device that was unused at attach, nothing was allocated. Says so before the first event of
  * the device, unless the totals of that event contradict. */
-static int emit_empty(struct attach_stage *a, const struct event *first)
+static int emit_empty(struct attach_stage *stage, const struct event *first)
 {
-	struct event e = { .kind = EVENT_STATE,
-			   .device = first->device,
-			   .totals = true,
-			   .flags = STATE_EXACT | STATE_SEGMENTS_EXACT };
+	struct event event = { .kind = EVENT_STATE,
+			       .device = first->device,
+			       .totals = true,
+			       .flags = STATE_EXACT | STATE_SEGMENTS_EXACT };
 	bool was_empty = first->kind == EVENT_ALLOC && first->allocated == first->size;
 
 	if (first->kind == EVENT_OOM)
 		was_empty = !first->allocated;
-	a->empty_checked[first->device.index] = true;
-	return was_empty ? pass_on(a, &e) : 0;
+	stage->empty_checked[first->device.index] = true;
+	return was_empty ? pass_on(stage, &event) : 0;
 }
 
-static int on_event(struct sink *sink, const struct event *e)
+/* Takes an event of the capture: holds it, drops it if the state at attach contains it, or passes
+ * it on. */
+static int on_event(struct sink *sink, const struct event *event)
 {
-	struct attach_stage *a = (struct attach_stage *)sink;
-	bool is_cuda = e->device.type == DEVICE_CUDA && e->device.index != DEVICE_UNKNOWN;
+	struct attach_stage *stage = (struct attach_stage *)sink;
+	bool is_cuda = event->device.type == DEVICE_CUDA && event->device.index != DEVICE_UNKNOWN;
 
 	/* blocks of the parent */
-	if (a->copied && is_cuda && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
-		a->copies++;
+	if (stage->copied && is_cuda && (event->kind == EVENT_ALLOC || event->kind == EVENT_FREE)) {
+		stage->copies++;
 		return 0;
 	}
-	if ((e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
-	    (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
-		note_move(a, e);
-	if (a->held)
-		return attach_state__hold(a->held, e);
-	if (state_seam__contains(&a->seam, e)) {
+	if ((event->kind == EVENT_CUDA_ALLOC || event->kind == EVENT_CUDA_FREE) &&
+	    (event->flags & MEM_BY_ALLOCATOR) &&
+	    (event->how == MEM_DEVICE || event->how == MEM_MAPPED))
+		note_move(stage, event);
+	if (stage->held)
+		return attach_state__hold(stage->held, event);
+	if (state_seam__contains(&stage->seam, event)) {
 		log_debug("dropped an event of cuda:%u: the state at attach contains it",
-			  e->device.index);
+			  event->device.index);
 		return 0;
 	}
-	if (a->empty && is_cuda && e->totals && !a->empty_checked[e->device.index]) {
-		int err = emit_empty(a, e);
+	if (stage->empty && is_cuda && event->totals &&
+	    !stage->empty_checked[event->device.index]) {
+		int err = emit_empty(stage, event);
 
 		if (err)
 			return err;
 	}
-	return pass_on(a, e);
+	return pass_on(stage, event);
 }
 
 struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables)
 {
-	struct attach_stage *a = calloc(1, sizeof(*a));
+	struct attach_stage *stage = calloc(1, sizeof(*stage));
 
-	if (!a)
+	if (!stage)
 		return NULL;
-	a->sink.event = on_event;
-	a->target = target;
-	a->facts = facts;
-	a->seed = hash__seed();
-	a->segments = map64__new();
-	if (!a->segments) {
-		attach_stage__free(a);
+	stage->sink.event = on_event;
+	stage->target = target;
+	stage->facts = facts;
+	stage->seed = hash__seed();
+	stage->segments = map64__new();
+	if (!stage->segments) {
+		attach_stage__free(stage);
 		return NULL;
 	}
 	if (target->torch.cuda && tables)
 		target__open_allocator(target, &target->maps);
 	target__set_backend_fact(target, facts);
-	return a;
+	return stage;
 }
 
-void attach_stage__free(struct attach_stage *a)
+void attach_stage__free(struct attach_stage *stage)
 {
-	if (!a)
+	if (!stage)
 		return;
-	attach_state__free(a->held);
-	cudaalloc_state__free(&a->before);
-	cudaalloc_state__free(&a->read);
-	map64__free(a->segments);
-	free(a);
+	attach_state__free(stage->held);
+	cudaalloc_state__free(&stage->before);
+	cudaalloc_state__free(&stage->read);
+	map64__free(stage->segments);
+	free(stage);
 }
 
 void attach_stage__send_to(struct attach_stage *a, struct sink *next)

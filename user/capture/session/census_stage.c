@@ -166,42 +166,42 @@ static void *run_reading(void *ctx)
 	return NULL;
 }
 
-static void roles__free(struct roles *p)
+static void roles__free(struct roles *roles)
 {
-	map64__free(p->addrs);
-	map64__free(p->gone);
-	map64__free(p->during);
-	memset(p, 0, sizeof(*p));
+	map64__free(roles->addrs);
+	map64__free(roles->gone);
+	map64__free(roles->during);
+	memset(roles, 0, sizeof(*roles));
 }
 
 /* A reading begins. 0 or -ENOMEM. */
-static int roles__begin(struct roles *p)
+static int roles__begin(struct roles *roles)
 {
-	map64__free(p->during);
-	p->during = map64__new();
-	p->lost_during = p->too_many = false;
-	return p->during ? 0 : -ENOMEM;
+	map64__free(roles->during);
+	roles->during = map64__new();
+	roles->lost_during = roles->too_many = false;
+	return roles->during ? 0 : -ENOMEM;
 }
 
 /* Ends the current reading without a result. */
-static void roles__cancel(struct roles *p)
+static void roles__cancel(struct roles *roles)
 {
-	map64__free(p->during);
-	p->during = NULL;
+	map64__free(roles->during);
+	roles->during = NULL;
 }
 
 /* True if the role that the last reading gave to this memory is still valid. */
-static bool roles__has(const struct roles *p, uint64_t addr)
+static bool roles__has(const struct roles *roles, uint64_t addr)
 {
 	uint64_t unused;
 
-	return p->addrs && p->gone && !p->lost && map64__get(p->addrs, addr, &unused) &&
-	       !map64__get(p->gone, addr, &unused);
+	return roles->addrs && roles->gone && !roles->lost &&
+	       map64__get(roles->addrs, addr, &unused) && !map64__get(roles->gone, addr, &unused);
 }
 
 /* The current reading becomes the last one. If it lacks objects, roles from the one before stay. 0
  * or -ENOMEM. */
-static int roles__take(struct roles *p, const struct census_state *census)
+static int roles__take(struct roles *roles, const struct census_state *census)
 {
 	struct map64 *addrs = map64__new();
 	uint64_t addr, unused;
@@ -211,46 +211,46 @@ static int roles__take(struct roles *p, const struct census_state *census)
 	for (size_t i = 0; !err && i < census->ntensors; i++)
 		if (census->tensors[i].kind != CENSUS_OTHER)
 			err = map64__set(addrs, census->tensors[i].addr, 1);
-	while (!err && census->torn_lists && p->addrs &&
-	       map64__next(p->addrs, &pos, &addr, &unused)) {
-		if (roles__has(p, addr))
+	while (!err && census->torn_lists && roles->addrs &&
+	       map64__next(roles->addrs, &pos, &addr, &unused)) {
+		if (roles__has(roles, addr))
 			err = map64__set(addrs, addr, 1);
 	}
-	map64__free(p->addrs);
-	map64__free(p->gone);
-	p->addrs = addrs;
-	p->gone = p->during;
-	p->lost = p->lost_during;
-	p->during = NULL;
+	map64__free(roles->addrs);
+	map64__free(roles->gone);
+	roles->addrs = addrs;
+	roles->gone = roles->during;
+	roles->lost = roles->lost_during;
+	roles->during = NULL;
 	return err;
 }
 
 /* Notes a free, or lost events, which may contain frees. 0 or -ENOMEM. */
-static int roles__note(struct roles *p, const struct event *e)
+static int roles__note(struct roles *roles, const struct event *event)
 {
 	uint64_t unused;
 	int err = 0;
 
-	if (e->kind == EVENT_LOST)
-		p->lost = p->lost_during = true;
-	if (e->kind != EVENT_FREE)
+	if (event->kind == EVENT_LOST)
+		roles->lost = roles->lost_during = true;
+	if (event->kind != EVENT_FREE)
 		return 0;
-	if (p->during && map64__count(p->during) >= FREED_MAX)
-		p->lost_during = p->too_many = true;
-	else if (p->during)
-		err = map64__set(p->during, e->addr, 1);
-	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &unused))
-		err = map64__set(p->gone, e->addr, 1);
+	if (roles->during && map64__count(roles->during) >= FREED_MAX)
+		roles->lost_during = roles->too_many = true;
+	else if (roles->during)
+		err = map64__set(roles->during, event->addr, 1);
+	if (!err && roles->addrs && roles->gone && map64__get(roles->addrs, event->addr, &unused))
+		err = map64__set(roles->gone, event->addr, 1);
 	return err;
 }
 
 /* True if this memory was not freed since the current reading began: the block that it saw is
  * live. */
-static bool roles__stayed(const struct roles *p, uint64_t addr)
+static bool roles__stayed(const struct roles *roles, uint64_t addr)
 {
 	uint64_t unused;
 
-	return p->during && !p->too_many && !map64__get(p->during, addr, &unused);
+	return roles->during && !roles->too_many && !map64__get(roles->during, addr, &unused);
 }
 
 /* True if the tensor is still the parameter that was read. */
@@ -259,9 +259,9 @@ static bool roles__holds(const struct roles *p, const struct census_tensor *t)
 	return t->allocated && roles__has(p, t->addr);
 }
 
-static enum category category_of(enum census_kind k)
+static enum category category_of(enum census_kind kind)
 {
-	switch (k) {
+	switch (kind) {
 	case CENSUS_PARAMETER:
 		return CATEGORY_PARAMETER;
 	case CENSUS_BUFFER:
@@ -280,23 +280,24 @@ static enum category category_of(enum census_kind k)
 }
 
 /* Gets the dictionary numbers of a tensor's name and module (0: none). 0 or -ENOMEM. */
-static int intern_names(struct decoder *d, const struct census_tensor *t, uint32_t *name,
+static int intern_names(struct decoder *decoder, const struct census_tensor *tensor, uint32_t *name,
 			uint32_t *module)
 {
-	struct dict_module m;
+	struct dict_module module_names;
 
 	*module = 0;
-	*name = decoder__string(d, t->about->name);
+	*name = decoder__string(decoder, tensor->about->name);
 	if (*name == UINT32_MAX)
 		return -ENOMEM;
-	if (!*t->about->cls)
+	if (!*tensor->about->cls)
 		return 0;
-	m.name = decoder__string(d, t->about->module);
-	m.cls = decoder__string(d, t->about->cls);
-	m.root = decoder__string(d, t->about->root);
-	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
+	module_names.name = decoder__string(decoder, tensor->about->module);
+	module_names.cls = decoder__string(decoder, tensor->about->cls);
+	module_names.root = decoder__string(decoder, tensor->about->root);
+	if (module_names.name == UINT32_MAX || module_names.cls == UINT32_MAX ||
+	    module_names.root == UINT32_MAX)
 		return -ENOMEM;
-	*module = symbolizer__number(d->names, dict__module(d->dict, m));
+	*module = symbolizer__number(decoder->names, dict__module(decoder->dict, module_names));
 	return *module == UINT32_MAX ? -ENOMEM : 0;
 }
 
@@ -326,36 +327,38 @@ static uint8_t item_code(uint8_t dtype)
 }
 
 /* Emits the role and the name of a tensor. 0, -ENOMEM or the sink's error. */
-static int emit_tensor(struct census_stage *c, const struct census_tensor *t, uint64_t time)
+static int emit_tensor(struct census_stage *stage, const struct census_tensor *tensor,
+		       uint64_t time)
 {
-	struct event e = {
+	struct event event = {
 		.kind = EVENT_TENSOR,
-		.device = { t->device_type, t->device_index },
+		.device = { tensor->device_type, tensor->device_index },
 		.time = time,
-		.addr = t->addr,
-		.size = t->size,
-		.category = category_of(t->kind),
-		.flags = was_before_attach(c, t) ? CENSUS_FIRST : 0,
+		.addr = tensor->addr,
+		.size = tensor->size,
+		.category = category_of(tensor->kind),
+		.flags = was_before_attach(stage, tensor) ? CENSUS_FIRST : 0,
 	};
 	int err;
 
-	if (!*t->about->name && t->kind == CENSUS_OTHER && !e.flags)
+	if (!*tensor->about->name && tensor->kind == CENSUS_OTHER && !event.flags)
 		return 0; /* says only that there is a tensor */
-	if (!decoder__stayed(c->d, t->addr))
+	if (!decoder__stayed(stage->d, tensor->addr))
 		return 0; /* the tensor's memory was freed meanwhile */
 	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
-	if (c->job.state.torn_lists && t->kind == CENSUS_OTHER && roles__has(&c->roles, t->addr))
+	if (stage->job.state.torn_lists && tensor->kind == CENSUS_OTHER &&
+	    roles__has(&stage->roles, tensor->addr))
 		return 0;
-	e.flags |= item_code(t->about->dtype);
-	err = intern_names(c->d, t, &e.name, &e.module);
-	return err ? err : c->next->event(c->next, &e);
+	event.flags |= item_code(tensor->about->dtype);
+	err = intern_names(stage->d, tensor, &event.name, &event.module);
+	return err ? err : stage->next->event(stage->next, &event);
 }
 
-static int pass_on(void *ctx, const struct event *e)
+static int pass_on(void *ctx, const struct event *event)
 {
 	struct census_stage *c = ctx;
 
-	return c->next->event(c->next, e);
+	return c->next->event(c->next, event);
 }
 
 /* After the requested steps (d->cut), a reading tells only of blocks that stayed since: its time is
@@ -374,95 +377,97 @@ static bool reads_host(const struct census_stage *c)
 
 /* Emits all tensors of a reading, then for each device their sum. 0, -ENOMEM or the sink's
  * error. */
-static int emit_reading(struct census_stage *c, const struct census_state *census)
+static int emit_reading(struct census_stage *stage, const struct census_state *census)
 {
-	uint64_t begin = limit_to_cut(c, decoder__since(c->d, census->begin));
-	uint64_t end = limit_to_cut(c, decoder__now(c->d));
+	uint64_t begin = limit_to_cut(stage, decoder__since(stage->d, census->begin));
+	uint64_t end = limit_to_cut(stage, decoder__now(stage->d));
 	bool torn = census->torn || census->torn_lists;
-	bool all_known = !c->job.opts.named_only && !torn && !census->ended && !census->unreadable;
+	bool all_known = !stage->job.opts.named_only && !torn && !census->ended &&
+			 !census->unreadable;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < census->ntensors; i++)
 		if (is_traced(census->tensors[i].device_type))
-			err = emit_tensor(c, &census->tensors[i], begin);
+			err = emit_tensor(stage, &census->tensors[i], begin);
 	for (size_t i = 0; !err && i < census->ndevices; i++) {
-		const struct census_device *d = &census->devices[i];
-		struct event e = {
+		const struct census_device *device = &census->devices[i];
+		struct event event = {
 			.kind = EVENT_CENSUS,
-			.device = { d->type, d->index },
+			.device = { device->type, device->index },
 			.time = end,
 		};
 
-		if (c->first)
-			e.flags |= CENSUS_FIRST;
+		if (stage->first)
+			event.flags |= CENSUS_FIRST;
 		if (torn)
-			e.flags |= CENSUS_TORN;
+			event.flags |= CENSUS_TORN;
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
-			e.size += d->bytes[k];
-		if (d->type == DEVICE_CUDA && all_known && !c->d->cut)
-			cuda_calls__tensors(c->d, d->index, e.size);
-		if (is_traced(d->type))
-			err = c->next->event(c->next, &e);
+			event.size += device->bytes[k];
+		if (device->type == DEVICE_CUDA && all_known && !stage->d->cut)
+			cuda_calls__tensors(stage->d, device->index, event.size);
+		if (is_traced(device->type))
+			err = stage->next->event(stage->next, &event);
 	}
 	return err;
 }
 
 /* Logs why a reading failed, unless the last one failed for the same reason. */
-static void log_failure(struct census_stage *c, int err, const char *why)
+static void log_failure(struct census_stage *stage, int err, const char *why)
 {
-	if (c->problem == why)
+	if (stage->problem == why)
 		return;
-	c->problem = why;
+	stage->problem = why;
 	log_debug("the roles of blocks were not read: %s (%s)", why, strerror(-err));
 }
 
 /* Says why tensors have no names, until a reading gives them some. */
-static void say_problem(struct census_stage *c, int err, const char *why)
+static void say_problem(struct census_stage *stage, int err, const char *why)
 {
-	if (!c->have_last && why != census__no_tensor &&
+	if (!stage->have_last && why != census__no_tensor &&
 	    (err == -EAGAIN || err == -ENOTSUP || err == -ETIME))
-		facts__setf(c->d->facts, "census_problem", "%s, so tensors have no names", why);
+		facts__setf(stage->d->facts, "census_problem", "%s, so tensors have no names", why);
 }
 
-static void end_problem(struct census_stage *c)
+/* Clears the fact about why there was no census. */
+static void end_problem(struct census_stage *stage)
 {
-	if (facts__get(c->d->facts, "census_problem"))
-		facts__set(c->d->facts, "census_problem", "");
+	if (facts__get(stage->d->facts, "census_problem"))
+		facts__set(stage->d->facts, "census_problem", "");
 }
 
 /* Sets the facts about the number of the first step, if they changed: optimizers that continue a
  * run do not begin at 0. 0 or -ENOMEM. */
-static int set_first_step(struct census_stage *c)
+static int set_first_step(struct census_stage *stage)
 {
-	const char *why, *old_number = facts__get(c->d->facts, "job_step"),
-			 *old_why = facts__get(c->d->facts, "job_step_unknown");
+	const char *why, *old_number = facts__get(stage->d->facts, "job_step"),
+			 *old_why = facts__get(stage->d->facts, "job_step_unknown");
 	char number[24] = "";
 	uint64_t first_step;
 	int err = 0;
 
-	if (job_steps__first(c->job_steps, &first_step, &why))
+	if (job_steps__first(stage->job_steps, &first_step, &why))
 		snprintf(number, sizeof(number), "%" PRIu64, first_step);
 	if (!old_number || strcmp(old_number, number) != 0)
-		err = facts__set(c->d->facts, "job_step", number);
+		err = facts__set(stage->d->facts, "job_step", number);
 	if (!err && (!old_why || strcmp(old_why, why) != 0))
-		err = facts__set(c->d->facts, "job_step_unknown", why);
+		err = facts__set(stage->d->facts, "job_step_unknown", why);
 	return err == -ENOMEM ? err : 0;
 }
 
 /* Takes the step counts of optimizers that a reading found. All records up to its end have come. 0
  * or -ENOMEM. */
-static int take_counts(struct census_stage *c, struct census_state *st)
+static int take_counts(struct census_stage *stage, struct census_state *st)
 {
 	for (size_t i = 0; i < st->ncounts; i++) {
-		st->counts[i].begin = decoder__since(c->d, st->counts[i].begin);
-		st->counts[i].end = decoder__since(c->d, st->counts[i].end);
+		st->counts[i].begin = decoder__since(stage->d, st->counts[i].begin);
+		st->counts[i].end = decoder__since(stage->d, st->counts[i].end);
 	}
-	if (facts__setf(c->d->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
+	if (facts__setf(stage->d->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
 		return -ENOMEM;
-	job_steps__settle(c->job_steps);
-	job_steps__read(c->job_steps, st->counts, st->ncounts);
-	job_steps__settle(c->job_steps);
-	return set_first_step(c);
+	job_steps__settle(stage->job_steps);
+	job_steps__read(stage->job_steps, st->counts, st->ncounts);
+	job_steps__settle(stage->job_steps);
+	return set_first_step(stage);
 }
 
 static uint64_t decoder_now(void *ctx)
@@ -470,26 +475,26 @@ static uint64_t decoder_now(void *ctx)
 	return decoder__now(ctx);
 }
 
-int census_stage__look(struct census_stage *c, uint64_t now)
+int census_stage__look(struct census_stage *stage, uint64_t now)
 {
-	if (!job_steps__is_due(c->job_steps, now))
+	if (!job_steps__is_due(stage->job_steps, now))
 		return 0;
-	job_steps__read_again(c->job_steps, c->d->target->proc, decoder_now, c->d);
-	return set_first_step(c);
+	job_steps__read_again(stage->job_steps, stage->d->target->proc, decoder_now, stage->d);
+	return set_first_step(stage);
 }
 
-bool census_stage__look_last(struct census_stage *c)
+bool census_stage__look_last(struct census_stage *stage)
 {
-	if (!job_steps__has_few(c->job_steps) || !proc__alive(c->d->target->proc))
+	if (!job_steps__has_few(stage->job_steps) || !proc__alive(stage->d->target->proc))
 		return false;
-	job_steps__read_again(c->job_steps, c->d->target->proc, decoder_now, c->d);
+	job_steps__read_again(stage->job_steps, stage->d->target->proc, decoder_now, stage->d);
 	return true;
 }
 
-int census_stage__end_looks(struct census_stage *c)
+int census_stage__end_looks(struct census_stage *stage)
 {
-	job_steps__settle(c->job_steps);
-	return set_first_step(c);
+	job_steps__settle(stage->job_steps);
+	return set_first_step(stage);
 }
 
 void census_stage__lost_steps(struct census_stage *c)
@@ -499,96 +504,96 @@ void census_stage__lost_steps(struct census_stage *c)
 
 /* Starts the thread of a reading. all: read all tensors and host memory, otherwise only named
  * tensors. limit: ns. */
-static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
+static void begin_reading(struct census_stage *stage, bool all, uint64_t limit)
 {
 	sigset_t all_signals, old_mask;
 	int err;
 
-	memset(&c->job, 0, sizeof(c->job));
-	c->job.census = c->census;
-	c->job.opts = (struct census_opts){ .named_only = !all,
-					    .memory = all && c->d->host && !c->d->cut,
-					    .limit_ns = limit,
-					    .cancelled = is_cancelled,
-					    .ctx = &c->job,
-					    .clock = clock__kernel };
-	if (c->d->opts->dry_run)
-		c->job.opts.limit_ns = DRY_WITHIN;
-	if (c->d->opts->inside)
-		c->job.opts.clock = clock__monotonic;
-	c->job.why = "";
-	if (all && !c->host)
-		c->host = hostmem__new(c->d->target->proc, c->d->target->python);
-	c->job.host = all && reads_host(c) ? c->host : NULL;
-	if (c->job.opts.memory)
-		host_memory__begin_held(c->d->host);
-	c->first = !c->first_over;
-	c->steps_at_reading = c->d->steps;
+	memset(&stage->job, 0, sizeof(stage->job));
+	stage->job.census = stage->census;
+	stage->job.opts = (struct census_opts){ .named_only = !all,
+						.memory = all && stage->d->host && !stage->d->cut,
+						.limit_ns = limit,
+						.cancelled = is_cancelled,
+						.ctx = &stage->job,
+						.clock = clock__kernel };
+	if (stage->d->opts->dry_run)
+		stage->job.opts.limit_ns = DRY_WITHIN;
+	if (stage->d->opts->inside)
+		stage->job.opts.clock = clock__monotonic;
+	stage->job.why = "";
+	if (all && !stage->host)
+		stage->host = hostmem__new(stage->d->target->proc, stage->d->target->python);
+	stage->job.host = all && reads_host(stage) ? stage->host : NULL;
+	if (stage->job.opts.memory)
+		host_memory__begin_held(stage->d->host);
+	stage->first = !stage->first_over;
+	stage->steps_at_reading = stage->d->steps;
 	/* The new thread blocks all signals: they are for the thread that waits for them. */
 	sigfillset(&all_signals);
 	pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
-	err = -roles__begin(&c->roles);
+	err = -roles__begin(&stage->roles);
 	if (!err)
-		err = pthread_create(&c->thread, NULL, run_reading, &c->job);
+		err = pthread_create(&stage->thread, NULL, run_reading, &stage->job);
 	pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
-	c->running = !err;
+	stage->running = !err;
 	if (err) {
-		roles__cancel(&c->roles);
-		log_failure(c, -err, "cannot start a thread");
-		c->next_read = decoder__now(c->d) + EVERY;
+		roles__cancel(&stage->roles);
+		log_failure(stage, -err, "cannot start a thread");
+		stage->next_read = decoder__now(stage->d) + EVERY;
 	}
 }
 
 /* True if there is something to read: Python, and torch with a tensor in it. now: UINT64_MAX at the
  * end, when nothing can be put off. */
-static bool is_ready(struct census_stage *c, uint64_t now)
+static bool is_ready(struct census_stage *stage, uint64_t now)
 {
 	const char *why = "";
 
-	if (c->refused || !c->d->target->python)
+	if (stage->refused || !stage->d->target->python)
 		return false;
-	if (c->census)
+	if (stage->census)
 		return true;
-	if (now < c->next_read)
+	if (now < stage->next_read)
 		return false;
-	c->census = census__open(c->d->target->python, !c->d->no_torch, 0, &why);
-	if (c->census)
+	stage->census = census__open(stage->d->target->python, !stage->d->no_torch, 0, &why);
+	if (stage->census)
 		return true;
-	c->next_read = now + OPEN_EVERY;
+	stage->next_read = now + OPEN_EVERY;
 	if (errno == ENOENT)
 		return false; /* torch is not imported yet */
-	if (errno == EAGAIN && c->searches < SEARCHES_MAX && now != UINT64_MAX) {
-		c->next_read = now + (OPEN_EVERY << c->searches++);
+	if (errno == EAGAIN && stage->searches < SEARCHES_MAX && now != UINT64_MAX) {
+		stage->next_read = now + (OPEN_EVERY << stage->searches++);
 		return false;
 	}
 	/* A Python without lists of objects, or whose lists are not found: no later attempt will
 	 * succeed, but host memory can be read. After other errors it tries again. */
-	c->refused = c->host_only = errno == ENOTSUP || errno == EAGAIN;
-	log_failure(c, -errno, why);
-	if (c->refused)
-		facts__set(c->d->facts, "census_problem", why);
+	stage->refused = stage->host_only = errno == ENOTSUP || errno == EAGAIN;
+	log_failure(stage, -errno, why);
+	if (stage->refused)
+		facts__set(stage->d->facts, "census_problem", why);
 	return false;
 }
 
 /* True in the last of the requested steps, or earlier if steps are short: after that step the
  * program may end, without time for the last reading. The time left is estimated from the mean
  * length of steps. */
-static bool is_near_end(const struct census_stage *c, uint64_t now)
+static bool is_near_end(const struct census_stage *stage, uint64_t now)
 {
-	uint64_t wanted_steps = c->d->opts->steps, steps_done = decoder__steps(c->d);
+	uint64_t wanted_steps = stage->d->opts->steps, steps_done = decoder__steps(stage->d);
 
-	return c->first_over && !c->late && steps_done && steps_done < wanted_steps &&
-	       (wanted_steps - steps_done - 1) * (now / steps_done) < 2 * c->took + NEAR_END;
+	return stage->first_over && !stage->late && steps_done && steps_done < wanted_steps &&
+	       (wanted_steps - steps_done - 1) * (now / steps_done) < 2 * stage->took + NEAR_END;
 }
 
 /* True if it is time to read all tensors, which says what holds memory that grows. The time until
  * the next reading doubles with each one. So if a program ends by itself, which leaves no time for
  * a last reading, the latest one is from the second half of its run. In a dry run, where thousands
  * of steps may take a second, the number of steps doubles instead. */
-static bool is_all_due(const struct census_stage *c, uint64_t now)
+static bool is_all_due(const struct census_stage *stage, uint64_t now)
 {
-	return c->d->opts->dry_run && c->d->steps ? c->d->steps >= c->next_all_steps
-						  : now >= c->next_all;
+	return stage->d->opts->dry_run && stage->d->steps ? stage->d->steps >= stage->next_all_steps
+							  : now >= stage->next_all;
 }
 
 /* True if a step has ended since the last reading, and fewer than EARLY_STEPS had ended then. */
@@ -615,75 +620,77 @@ uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
  * read at times that double: whenever it ends, the last reading is of its second half. A torn first
  * reading is repeated soon. So is each one in a dry run without steps, whose time is no matter: a
  * server takes most of its memory late, when its weights are loaded. */
-static uint64_t pause_after(const struct census_stage *c, uint64_t now, uint64_t took)
+static uint64_t pause_after(const struct census_stage *stage, uint64_t now, uint64_t took)
 {
 	uint64_t least_pause = now > EARLY ? now : EARLY;
-	bool torn_first = c->job.state.torn_lists && !c->lasting && c->torn_first <= TORN_FIRST;
+	bool torn_first = stage->job.state.torn_lists && !stage->lasting &&
+			  stage->torn_first <= TORN_FIRST;
 
-	if (torn_first || (c->d->opts->dry_run && !c->d->steps))
+	if (torn_first || (stage->d->opts->dry_run && !stage->d->steps))
 		return 4 * took > EARLY ? 4 * took : EARLY;
-	if (!c->maybe_brief || now >= EVERY)
-		return census_stage__pause(c->unchanged, took);
+	if (!stage->maybe_brief || now >= EVERY)
+		return census_stage__pause(stage->unchanged, took);
 	return took * SHARE > least_pause ? took * SHARE : least_pause;
 }
 
 /* True for a DataLoader's worker. There may be many, and they seldom hold weights. */
 static bool is_data_worker(const struct census_stage *c)
 {
-	const struct proc *p = c->d->target->proc;
+	const struct proc *proc = c->d->target->proc;
 	char comm[64];
 
-	return !proc__thread_comm(p, proc__pid(p), comm, sizeof(comm)) &&
+	return !proc__thread_comm(proc, proc__pid(proc), comm, sizeof(comm)) &&
 	       !strcmp(comm, "pt_data_worker");
 }
 
-static bool is_reading_due(const struct census_stage *c, uint64_t now)
+static bool is_reading_due(const struct census_stage *stage, uint64_t now)
 {
-	return now >= c->next_read || (c->d->opts->dry_run && is_all_due(c, now)) ||
-	       is_early_due(c) || is_oom_due(c, now);
+	return now >= stage->next_read || (stage->d->opts->dry_run && is_all_due(stage, now)) ||
+	       is_early_due(stage) || is_oom_due(stage, now);
 }
 
-void census_stage__begin(struct census_stage *c, uint64_t now)
+void census_stage__begin(struct census_stage *stage, uint64_t now)
 {
-	bool first = !c->first_over, near_end = is_near_end(c, now), all;
+	bool first = !stage->first_over, near_end = is_near_end(stage, now), all;
 
-	if (c->running || c->d->cut)
+	if (stage->running || stage->d->cut)
 		return;
-	if (!is_ready(c, now)) { /* no tensors; maybe host memory */
-		if (c->host_only && now >= c->next_host)
-			begin_reading(c, true, OTHER_WITHIN);
+	if (!is_ready(stage, now)) { /* no tensors; maybe host memory */
+		if (stage->host_only && now >= stage->next_host)
+			begin_reading(stage, true, OTHER_WITHIN);
 		return;
 	}
-	if (!near_end && !is_reading_due(c, now))
+	if (!near_end && !is_reading_due(stage, now))
 		return;
 	/* DataLoader workers are many: read only those that are not brief. */
-	if (c->maybe_brief && c->d->forked && now < EVERY && is_data_worker(c)) {
-		c->maybe_brief = false;
-		c->next_read = EVERY;
+	if (stage->maybe_brief && stage->d->forked && now < EVERY && is_data_worker(stage)) {
+		stage->maybe_brief = false;
+		stage->next_read = EVERY;
 		return;
 	}
-	all = first || near_end || is_all_due(c, now) || is_early_due(c) || now >= c->next_host ||
-	      c->ran_out;
-	c->ooms_read += c->ran_out;
-	c->ran_out = false;
+	all = first || near_end || is_all_due(stage, now) || is_early_due(stage) ||
+	      now >= stage->next_host || stage->ran_out;
+	stage->ooms_read += stage->ran_out;
+	stage->ran_out = false;
 	if (all) {
-		c->next_all_steps = c->d->steps > STEPS_ALL ? 2 * c->d->steps : STEPS_ALL;
-		c->next_all = now > EVERY ? 2 * now : EVERY;
+		stage->next_all_steps = stage->d->steps > STEPS_ALL ? 2 * stage->d->steps
+								    : STEPS_ALL;
+		stage->next_all = now > EVERY ? 2 * now : EVERY;
 	}
-	begin_reading(c, all, first || is_early_due(c) ? FIRST_WITHIN : OTHER_WITHIN);
-	c->late |= near_end;
+	begin_reading(stage, all, first || is_early_due(stage) ? FIRST_WITHIN : OTHER_WITHIN);
+	stage->late |= near_end;
 }
 
-void census_stage__begin_last(struct census_stage *c)
+void census_stage__begin_last(struct census_stage *stage)
 {
 	/* A forked process's first objects are in its parent's recording. */
-	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc))
+	if ((stage->d->forked && !stage->have_last) || !proc__alive(stage->d->target->proc))
 		return;
-	if (!is_ready(c, UINT64_MAX) && !c->host_only)
+	if (!is_ready(stage, UINT64_MAX) && !stage->host_only)
 		return;
-	c->is_last = true;
-	begin_reading(c, true, LAST_WITHIN);
-	c->refused = true;
+	stage->is_last = true;
+	begin_reading(stage, true, LAST_WITHIN);
+	stage->refused = true;
 }
 
 /* True if the part of the reading is over that the session waits for. */
@@ -699,63 +706,67 @@ bool census_stage__reads(const struct census_stage *c)
 
 /* Counts the readings in a row that found the same lasting tensors, and torn readings as long as
  * none has found any. */
-static void count_unchanged(struct census_stage *c, const struct census_state *census)
+static void count_unchanged(struct census_stage *stage, const struct census_state *census)
 {
 	uint64_t lasting = census_state__hash_lasting(census);
 
-	c->unchanged = lasting && lasting == c->lasting && !census->torn_lists ? c->unchanged + 1
-									       : 0;
-	c->lasting = lasting;
-	c->torn_first += census->torn_lists && !lasting;
+	stage->unchanged = lasting && lasting == stage->lasting && !census->torn_lists
+				   ? stage->unchanged + 1
+				   : 0;
+	stage->lasting = lasting;
+	stage->torn_first += census->torn_lists && !lasting;
 }
 
 /* Waits for the reading's thread, which has ended or will soon. */
-static void end_thread(struct census_stage *c)
+static void end_thread(struct census_stage *stage)
 {
-	pthread_join(c->thread, NULL);
-	c->running = false;
-	if (c->job.host)
-		c->next_host = decoder__now(c->d) + (c->job.took * HOST_SHARE > EVERY
-							     ? c->job.took * HOST_SHARE
-							     : EVERY);
+	pthread_join(stage->thread, NULL);
+	stage->running = false;
+	if (stage->job.host)
+		stage->next_host = decoder__now(stage->d) + (stage->job.took * HOST_SHARE > EVERY
+								     ? stage->job.took * HOST_SHARE
+								     : EVERY);
 }
 
-static uint64_t pause_after_failure(const struct census_stage *c)
+/* ns until the next attempt. */
+static uint64_t pause_after_failure(const struct census_stage *stage)
 {
-	if (c->job.err != -EAGAIN)
+	if (stage->job.err != -EAGAIN)
 		return EVERY;
-	return c->maybe_brief ? EARLY : EVERY / 5;
+	return stage->maybe_brief ? EARLY : EVERY / 5;
 }
 
-int census_stage__end(struct census_stage *c)
+int census_stage__end(struct census_stage *stage)
 {
-	if (!c->running || c->only_ledger || !is_over(c))
+	if (!stage->running || stage->only_ledger || !is_over(stage))
 		return 0;
 	/* After the tensors of the last reading, its thread goes on with host memory. */
-	c->only_ledger = c->is_last;
-	if (!c->is_last)
-		end_thread(c);
-	if (c->job.err) {
-		roles__cancel(&c->roles);
-		log_failure(c, c->job.err, c->job.why);
-		say_problem(c, c->job.err, c->job.why);
-		c->next_read = decoder__now(c->d) + pause_after_failure(c);
+	stage->only_ledger = stage->is_last;
+	if (!stage->is_last)
+		end_thread(stage);
+	if (stage->job.err) {
+		roles__cancel(&stage->roles);
+		log_failure(stage, stage->job.err, stage->job.why);
+		say_problem(stage, stage->job.err, stage->job.why);
+		stage->next_read = decoder__now(stage->d) + pause_after_failure(stage);
 		/* Only -ENOMEM ends the capture, which notices by itself if the target ended. */
-		return c->job.err == -ENOMEM ? -ENOMEM : 0;
+		return stage->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
-	c->took = c->job.state.end - c->job.state.begin;
-	count_unchanged(c, &c->job.state);
-	c->next_read = decoder__now(c->d) + pause_after(c, decoder__now(c->d), c->job.tensors_took);
+	stage->took = stage->job.state.end - stage->job.state.begin;
+	count_unchanged(stage, &stage->job.state);
+	stage->next_read = decoder__now(stage->d) +
+			   pause_after(stage, decoder__now(stage->d), stage->job.tensors_took);
 	return 1;
 }
 
 /* Emits the ledger of the reading, at its end or at `latest` (ns since start), whichever is
  * earlier. */
-static int emit_ledger(struct census_stage *c, uint64_t latest)
+static int emit_ledger(struct census_stage *stage, uint64_t latest)
 {
-	uint64_t time = decoder__since(c->d, c->job.ledger.end);
+	uint64_t time = decoder__since(stage->d, stage->job.ledger.end);
 
-	return host_sheet__emit(&c->job.ledger.sheet, time < latest ? time : latest, pass_on, c);
+	return host_sheet__emit(&stage->job.ledger.sheet, time < latest ? time : latest, pass_on,
+				stage);
 }
 
 /* Least size of a model whose copy is worth a mention, bytes. */
@@ -779,10 +790,10 @@ static bool has_copies(const struct census_state *census, const struct census_mo
 
 /* Sets the fact "models" about classes with several models, at most three: "73 models of class Net,
  * 16.00 MiB each: held by global best[*]". 0 or -ENOMEM. */
-static int set_models(struct census_stage *c, const struct census_state *census)
+static int set_models(struct census_stage *stage, const struct census_state *census)
 {
 	char text[3 * 1024] = "", model_text[1024];
-	const char *before = facts__get(c->d->facts, "models") ?: "";
+	const char *before = facts__get(stage->d->facts, "models") ?: "";
 	size_t n_texts = 0, len = 0;
 	int err;
 
@@ -794,7 +805,7 @@ static int set_models(struct census_stage *c, const struct census_state *census)
 							  sizeof(model_text) - 4));
 	if (!strcmp(text, before))
 		return 0;
-	err = facts__set(c->d->facts, "models", text);
+	err = facts__set(stage->d->facts, "models", text);
 	return err == -ENOMEM ? err : 0;
 }
 
@@ -806,100 +817,106 @@ struct held_list {
 	const char *last; /* name of the last item: equal pointers save a look-up */
 };
 
-static int add_held(struct held_list *l, uint64_t addr, uint64_t size, const char *name)
+/* Adds an object's memory. name: kept by the census. 0 or -ENOMEM. */
+static int add_held(struct held_list *list, uint64_t addr, uint64_t size, const char *name)
 {
-	struct host_held *held = &l->v[l->n];
+	struct host_held *held = &list->v[list->n];
 
 	*held = (struct host_held){ .addr = addr, .size = size };
 	/* Objects of one container follow each other. */
-	held->name = name == l->last ? l->v[l->n - 1].name : decoder__string(l->d, name);
-	l->last = name;
-	l->n++;
+	held->name = name == list->last ? list->v[list->n - 1].name
+					: decoder__string(list->d, name);
+	list->last = name;
+	list->n++;
 	return held->name == UINT32_MAX ? -ENOMEM : 0;
 }
 
 /* Passes the memory of CPU tensors and of other objects, with names, to host memory by line. 0 or
  * -ENOMEM. */
-static int pass_on_held(struct decoder *d, const struct census_state *st)
+static int pass_on_held(struct decoder *decoder, const struct census_state *census)
 {
-	struct held_list l = { .d = d, .v = calloc(st->ntensors + st->nmemory + 1, sizeof(*l.v)) };
-	int err = l.v ? 0 : -ENOMEM;
+	struct held_list list = {
+		.d = decoder, .v = calloc(census->ntensors + census->nmemory + 1, sizeof(*list.v))
+	};
+	int err = list.v ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < st->ntensors; i++) {
-		const struct census_tensor *t = &st->tensors[i];
+	for (size_t i = 0; !err && i < census->ntensors; i++) {
+		const struct census_tensor *tensor = &census->tensors[i];
 
-		if (t->device_type == DEVICE_CPU && *t->about->name)
-			err = add_held(&l, t->addr, t->size, t->about->name);
+		if (tensor->device_type == DEVICE_CPU && *tensor->about->name)
+			err = add_held(&list, tensor->addr, tensor->size, tensor->about->name);
 	}
-	for (size_t i = 0; !err && i < st->nmemory; i++)
-		err = add_held(&l, st->memory[i].addr, st->memory[i].size, st->memory[i].name);
+	for (size_t i = 0; !err && i < census->nmemory; i++)
+		err = add_held(&list, census->memory[i].addr, census->memory[i].size,
+			       census->memory[i].name);
 	if (err)
-		free(l.v);
+		free(list.v);
 	else
-		host_memory__set_held(d->host, l.v, l.n);
+		host_memory__set_held(decoder->host, list.v, list.n);
 	return err;
 }
 
 /* Emits a reading. *whole: as for census_stage__take(); false afterwards if blocks of the reading
  * may have been freed since. 0, -ENOMEM or a sink's error. */
-static int emit_whole(struct census_stage *c, struct census_state *st, bool *whole)
+static int emit_whole(struct census_stage *stage, struct census_state *st, bool *whole)
 {
-	bool has_tensors = c->job.census;
+	bool has_tensors = stage->job.census;
 	int err;
 
 	if (!*whole)
 		return 0;
-	err = has_tensors ? take_counts(c, st) : 0;
+	err = has_tensors ? take_counts(stage, st) : 0;
 	if (err)
 		return err;
-	*whole = decoder__knows_stayed(c->d);
+	*whole = decoder__knows_stayed(stage->d);
 	if (!*whole)
 		return 0; /* blocks may have been freed, and others be there now */
-	err = has_tensors ? emit_reading(c, st) : 0;
-	if (err || c->d->cut)
+	err = has_tensors ? emit_reading(stage, st) : 0;
+	if (err || stage->d->cut)
 		return err;
-	err = has_tensors && c->job.opts.memory ? pass_on_held(c->d, st) : 0;
+	err = has_tensors && stage->job.opts.memory ? pass_on_held(stage->d, st) : 0;
 	if (err)
 		return err;
-	return !c->is_last && c->job.has_ledger ? emit_ledger(c, UINT64_MAX) : 0;
+	return !stage->is_last && stage->job.has_ledger ? emit_ledger(stage, UINT64_MAX) : 0;
 }
 
-int census_stage__take(struct census_stage *c, bool whole)
+int census_stage__take(struct census_stage *stage, bool whole)
 {
-	struct census_state *census = &c->job.state;
+	struct census_state *census = &stage->job.state;
 	const char *torn_text = census->torn_lists ? ", parts kept changing" : "";
-	int err = emit_whole(c, census, &whole);
+	int err = emit_whole(stage, census, &whole);
 
-	if (err || !whole || !c->job.census) {
-		roles__cancel(&c->roles);
+	if (err || !whole || !stage->job.census) {
+		roles__cancel(&stage->roles);
 		census_state__free(census);
 		return err;
 	}
 	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", census->ntensors,
 		  (double)(census->end - census->begin) / 1e6, census->objects, torn_text,
-		  c->first ? ", at attach" : "");
-	err = symbolizer__take_models(c->d->names, census);
+		  stage->first ? ", at attach" : "");
+	err = symbolizer__take_models(stage->d->names, census);
 	if (err)
 		return err;
 	if (census->models_reached) {
-		err = set_models(c, census);
+		err = set_models(stage, census);
 		if (err)
 			return err;
 	}
-	c->readings++;
-	c->torn += census->torn || census->torn_lists;
-	c->holders_cut += census->holders_cut;
-	census_state__free(&c->last);
-	c->last = *census;
+	stage->readings++;
+	stage->torn += census->torn || census->torn_lists;
+	stage->holders_cut += census->holders_cut;
+	census_state__free(&stage->last);
+	stage->last = *census;
 	memset(census, 0, sizeof(*census));
-	c->have_last = c->first_over = true;
-	end_problem(c);
-	facts__setf(c->d->facts, "census", "%u", c->readings);
-	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
-	if (c->holders_cut)
-		facts__setf(c->d->facts, "counter.census.holders_cut", "%u", c->holders_cut);
-	err = roles__take(&c->roles, &c->last);
-	census_state__keep_params(&c->last);
+	stage->have_last = stage->first_over = true;
+	end_problem(stage);
+	facts__setf(stage->d->facts, "census", "%u", stage->readings);
+	facts__setf(stage->d->facts, "counter.census.torn", "%u", stage->torn);
+	if (stage->holders_cut)
+		facts__setf(stage->d->facts, "counter.census.holders_cut", "%u",
+			    stage->holders_cut);
+	err = roles__take(&stage->roles, &stage->last);
+	census_state__keep_params(&stage->last);
 	return err;
 }
 
@@ -908,37 +925,39 @@ bool census_stage__reads_ledger(const struct census_stage *c)
 	return c->running && c->is_last && !atomic_load(&c->job.done);
 }
 
-void census_stage__give_up(struct census_stage *c)
+void census_stage__give_up(struct census_stage *stage)
 {
-	if (c->running)
-		atomic_store(&c->job.cancel, true);
+	if (stage->running)
+		atomic_store(&stage->job.cancel, true);
 }
 
-int census_stage__take_ledger(struct census_stage *c, bool whole, uint64_t end)
+int census_stage__take_ledger(struct census_stage *stage, bool whole, uint64_t end)
 {
-	if (!c->running || !c->is_last)
+	if (!stage->running || !stage->is_last)
 		return 0;
-	end_thread(c);
-	return whole && c->job.has_ledger && reads_host(c) ? emit_ledger(c, limit_to_cut(c, end))
-							   : 0;
+	end_thread(stage);
+	return whole && stage->job.has_ledger && reads_host(stage)
+		       ? emit_ledger(stage, limit_to_cut(stage, end))
+		       : 0;
 }
 
 /* Callback of autograd__set_parameters(). Finds the name and module of a parameter, as of the last
  * reading. */
 static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module)
 {
-	struct census_stage *c = ctx;
+	struct census_stage *stage = ctx;
 	const struct census_tensor *param;
 
-	if (!c->have_last)
+	if (!stage->have_last)
 		return false;
-	param = census__param(&c->last, c->d->target->proc, tensor);
+	param = census__param(&stage->last, stage->d->target->proc, tensor);
 	if (!param || param->kind != CENSUS_PARAMETER || !*param->about->name ||
-	    !roles__holds(&c->roles, param))
+	    !roles__holds(&stage->roles, param))
 		return false;
-	return intern_names(c->d, param, name, module) == 0 && *name;
+	return intern_names(stage->d, param, name, module) == 0 && *name;
 }
 
+/* A recorded step has ended at `time`. */
 static void note_step(void *ctx, uint64_t time)
 {
 	struct census_stage *c = ctx;
@@ -946,45 +965,47 @@ static void note_step(void *ctx, uint64_t time)
 	job_steps__ended(c->job_steps, time);
 }
 
-static int on_event(struct sink *sink, const struct event *e)
+/* Notes blocks that come and go, and whether memory ran out. */
+static int on_event(struct sink *sink, const struct event *event)
 {
-	struct census_stage *c = (struct census_stage *)sink;
-	int err = roles__note(&c->roles, e);
+	struct census_stage *stage = (struct census_stage *)sink;
+	int err = roles__note(&stage->roles, event);
 
-	c->ran_out |= e->kind == EVENT_OOM;
-	return err ? err : c->next->event(c->next, e);
+	stage->ran_out |= event->kind == EVENT_OOM;
+	return err ? err : stage->next->event(stage->next, event);
 }
 
-struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
+struct census_stage *census_stage__new(struct decoder *decoder, struct sink *next)
 {
-	struct census_stage *c = calloc(1, sizeof(*c));
+	struct census_stage *stage = calloc(1, sizeof(*stage));
 
-	if (!c)
+	if (!stage)
 		return NULL;
-	c->job_steps = job_steps__new();
-	if (!c->job_steps) {
-		free(c);
+	stage->job_steps = job_steps__new();
+	if (!stage->job_steps) {
+		free(stage);
 		return NULL;
 	}
-	d->on_step = note_step;
-	d->on_step_ctx = c;
-	c->sink.event = on_event;
-	c->next = next;
-	c->d = d;
+	decoder->on_step = note_step;
+	decoder->on_step_ctx = stage;
+	stage->sink.event = on_event;
+	stage->next = next;
+	stage->d = decoder;
 	/* If the probes were in place from the start, no block is from before attach, so the first
 	 * reading is not needed. */
-	c->first_over = d->from_start || d->forked;
-	c->next_all = EVERY;
-	c->next_all_steps = STEPS_ALL;
-	c->maybe_brief = d->forked || (d->from_start && d->opts->late);
+	stage->first_over = decoder->from_start || decoder->forked;
+	stage->next_all = EVERY;
+	stage->next_all_steps = STEPS_ALL;
+	stage->maybe_brief = decoder->forked || (decoder->from_start && decoder->opts->late);
 	/* A forked process's first objects are in its parent's recording. */
-	if (d->forked) {
-		c->next_read = EARLY + d->opts->number % SPREAD * (EARLY / 2 / SPREAD);
-		c->next_host = EVERY; /* that takes longer, and can hold up changes of mappings */
+	if (decoder->forked) {
+		stage->next_read = EARLY + decoder->opts->number % SPREAD * (EARLY / 2 / SPREAD);
+		stage->next_host =
+			EVERY; /* that takes longer, and can hold up changes of mappings */
 	}
-	c->host_only = d->opts->host && !d->target->python;
-	census_stage__name_parameters(c);
-	return c;
+	stage->host_only = decoder->opts->host && !decoder->target->python;
+	census_stage__name_parameters(stage);
+	return stage;
 }
 
 void census_stage__name_parameters(struct census_stage *c)
@@ -992,20 +1013,20 @@ void census_stage__name_parameters(struct census_stage *c)
 	autograd__set_parameters(c->d, find_parameter, c);
 }
 
-void census_stage__free(struct census_stage *c)
+void census_stage__free(struct census_stage *stage)
 {
-	if (!c)
+	if (!stage)
 		return;
-	if (c->running) {
-		atomic_store(&c->job.cancel, true);
-		pthread_join(c->thread, NULL);
-		if (!c->job.err)
-			census_state__free(&c->job.state);
+	if (stage->running) {
+		atomic_store(&stage->job.cancel, true);
+		pthread_join(stage->thread, NULL);
+		if (!stage->job.err)
+			census_state__free(&stage->job.state);
 	}
-	census_state__free(&c->last);
-	roles__free(&c->roles);
-	job_steps__free(c->job_steps);
-	census__free(c->census);
-	hostmem__free(c->host);
-	free(c);
+	census_state__free(&stage->last);
+	roles__free(&stage->roles);
+	job_steps__free(stage->job_steps);
+	census__free(stage->census);
+	hostmem__free(stage->host);
+	free(stage);
 }

@@ -21,25 +21,27 @@
 /* ns since start after which the sleepable programs are loaded: after the first figures are shown */
 #define LOAD_SLEEPABLE_AFTER 1000000000ULL
 
-/* Once a walk met an absent page, replaces the programs by those that can wait for pages. c: the
- * programs' counters. */
-static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t counters[MT_CNT_NR])
+/* Once a walk met an absent page, replaces the programs by those that can wait for pages. counters:
+ * the programs'. */
+static void maybe_go_sleepable(struct session *session, uint64_t now,
+			       const uint64_t counters[MT_CNT_NR])
 {
 	int err;
 
 	/* Load the sleepable programs before they are needed: until they run, an absent page cuts a
 	 * walk short. */
-	if (now > LOAD_SLEEPABLE_AFTER && !s->opts.steps_only)
-		probes__prepare_sleepable(s->probes);
-	if (probes__sleepable(s->probes) || s->tried_sleepable ||
+	if (now > LOAD_SLEEPABLE_AFTER && !session->opts.steps_only)
+		probes__prepare_sleepable(session->probes);
+	if (probes__sleepable(session->probes) || session->tried_sleepable ||
 	    !(counters[MT_CNT_WALK + MT_WALK_FAULT_FRAME] +
 	      counters[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
 	      counters[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
 		return;
-	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
+	err = probes__go_sleepable(session->probes, proc__pid(session->target.proc),
+				   session->target.hooks);
 	if (err == -EINPROGRESS)
 		return;
-	s->tried_sleepable = true;
+	session->tried_sleepable = true;
 	if (err)
 		log_warn("a page of the process is not in memory, and there are no programs here "
 			 "that could wait for it (%s). memtrace-bpf reads such pages; stacks "
@@ -53,55 +55,55 @@ static void maybe_go_sleepable(struct session *s, uint64_t now, const uint64_t c
 #define CHUNK_PAGES 4 /* DATA_STACK_CHUNK_SIZE in CPython's Python/pystate.c, 16 KiB */
 
 /* Reads the pages that walks missed, so that later walks find them in memory. */
-static void bring_in_pages(struct session *s, uint64_t now)
+static void bring_in_pages(struct session *session, uint64_t now)
 {
 	uint64_t addrs[MT_ABSENT], unused;
 	size_t i, j, n;
 
-	if (probes__sleepable(s->probes))
+	if (probes__sleepable(session->probes))
 		return;
-	n = probes__take_absent(s->probes, s->opts.number, addrs);
+	n = probes__take_absent(session->probes, session->opts.number, addrs);
 	if (n)
-		s->busy = now; /* walks fail until the pages are there */
+		session->busy = now; /* walks fail until the pages are there */
 	for (i = 0; i < n; i++) {
 		/* Outer frames are below, in the thread's chunk of memory. */
 		for (j = 0; j < CHUNK_PAGES; j++)
-			s->losses.brought_in += !proc__read(s->target.proc, addrs[i] - j * PAGE,
-							    &unused, sizeof(unused));
+			session->losses.brought_in += !proc__read(
+				session->target.proc, addrs[i] - j * PAGE, &unused, sizeof(unused));
 	}
 }
 
 /* Counts reports of PyTorch's allocator that no probe saw as lost. Not after the BPF programs were
  * stopped: the process still reports, but nothing counts the hits. */
-static void count_unseen(struct session *s)
+static void count_unseen(struct session *session)
 {
-	uint64_t n_unseen = s->stopped ? 0 : cuda_calls__unseen(s->decoder);
+	uint64_t n_unseen = session->stopped ? 0 : cuda_calls__unseen(session->decoder);
 
-	if (n_unseen <= s->losses.unseen)
+	if (n_unseen <= session->losses.unseen)
 		return;
-	if (!s->losses.unseen)
+	if (!session->losses.unseen)
 		log_warn("%" PRIu64
 			 " reports of PyTorch's allocator were missed: does another tool "
 			 "probe the same place?",
 			 n_unseen);
-	s->losses.early += n_unseen - s->losses.unseen;
-	s->losses.unseen = n_unseen;
+	session->losses.early += n_unseen - session->losses.unseen;
+	session->losses.unseen = n_unseen;
 }
 
 /* Counts each breakpoint that was gone as one lost event, since the number of its hits is unknown. */
-static void count_removed(struct session *s)
+static void count_removed(struct session *session)
 {
-	uint64_t n_removed = s->stopped ? 0 : probes__renew(s->probes);
+	uint64_t n_removed = session->stopped ? 0 : probes__renew(session->probes);
 
 	if (!n_removed)
 		return;
-	if (!s->losses.removed)
+	if (!session->losses.removed)
 		log_warn("PID %d: another tool removed the breakpoints of this recording, for up "
 			 "to a second. They are set again, and the recording counts at least one "
 			 "lost event for each; do not probe a process that records itself",
-			 (int)proc__pid(s->target.proc));
-	s->losses.early += n_removed;
-	s->losses.removed += n_removed;
+			 (int)proc__pid(session->target.proc));
+	session->losses.early += n_removed;
+	session->losses.removed += n_removed;
 }
 
 /* The part of n above `before`; 0 if n is less. */
@@ -113,21 +115,22 @@ static uint64_t excess(uint64_t n, uint64_t before)
 /* Counts hits that the kernel skipped as lost events. Skipped calls that change the address space
  * are only reported in a fact: they are no events of tensors, and the next reading of host memory
  * finds what they did. */
-static void count_skipped(struct session *s)
+static void count_skipped(struct session *session)
 {
-	struct probes_skipped now = probes__skipped(s->probes), *counted = &s->losses.skipped;
+	struct probes_skipped now = probes__skipped(session->probes),
+			      *counted = &session->losses.skipped;
 
-	if (!s->losses.skipped_known && s->opts.group)
-		s->losses.skipped_before = now; /* other processes used the programs before */
-	s->losses.skipped_known = true;
-	now.events = excess(now.events, s->losses.skipped_before.events);
-	now.host = excess(now.host, s->losses.skipped_before.host);
+	if (!session->losses.skipped_known && session->opts.group)
+		session->losses.skipped_before = now; /* other processes used the programs before */
+	session->losses.skipped_known = true;
+	now.events = excess(now.events, session->losses.skipped_before.events);
+	now.host = excess(now.host, session->losses.skipped_before.host);
 	if (now.events > counted->events) {
 		if (!counted->events)
 			log_warn("PID %d: the kernel skipped probes in preempted threads: each hit "
 				 "counts as a lost event",
-				 (int)proc__pid(s->target.proc));
-		s->losses.early += now.events - counted->events;
+				 (int)proc__pid(session->target.proc));
+		session->losses.early += now.events - counted->events;
 		counted->events = now.events;
 	}
 	counted->host = now.host > counted->host ? now.host : counted->host;
@@ -135,44 +138,45 @@ static void count_skipped(struct session *s)
 
 /* The work of each round apart from records: losses, page-ins, searches, and once a second the
  * facts. Emits no event but losses. 0, -ENOMEM or the sink's error. */
-static int housekeeping(struct session *s, uint64_t now)
+static int housekeeping(struct session *session, uint64_t now)
 {
-	const uint64_t *counters = s->losses.counters;
-	int err = session__end_losses(s, now);
+	const uint64_t *counters = session->losses.counters;
+	int err = session__end_losses(session, now);
 
 	if (err)
 		return err;
-	maybe_go_sleepable(s, now, counters);
-	bring_in_pages(s, now);
-	session__renew_marks(s);
-	session__look_into_torch(s, now);
-	cuda_calls__look(s->decoder, now);
-	if (!s->blind && autograd__is_due(s->decoder, now)) {
-		s->begins = now;
-		session__renew(s);
-		autograd__look(s->decoder, now);
+	maybe_go_sleepable(session, now, counters);
+	bring_in_pages(session, now);
+	session__renew_marks(session);
+	session__look_into_torch(session, now);
+	cuda_calls__look(session->decoder, now);
+	if (!session->blind && autograd__is_due(session->decoder, now)) {
+		session->begins = now;
+		session__renew(session);
+		autograd__look(session->decoder, now);
 	}
-	if (symbolizer__recheck(s->decoder->names, now))
-		decoder__forget_roots(s->decoder);
-	if (now - s->last_facts >= SESSION_FACTS_EVERY || !s->last_facts) {
-		s->last_facts = now;
-		decoder__check_threads(s->decoder);
-		count_unseen(s);
-		count_removed(s);
-		count_skipped(s);
-		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
-		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
-		facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-		session__set_counters(s, counters);
-		if (counters[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->losses.steps_warned) {
+	if (symbolizer__recheck(session->decoder->names, now))
+		decoder__forget_roots(session->decoder);
+	if (now - session->last_facts >= SESSION_FACTS_EVERY || !session->last_facts) {
+		session->last_facts = now;
+		decoder__check_threads(session->decoder);
+		count_unseen(session);
+		count_removed(session);
+		count_skipped(session);
+		facts__setf(session->facts, "duration_ns", "%" PRIu64, now);
+		facts__setf(session->facts, "events", "%" PRIu64, session__events(session));
+		facts__setf(session->facts, "lost", "%" PRIu64, session->losses.total);
+		session__set_counters(session, counters);
+		if (counters[MT_CNT_RING_LOST + MT_REC_SCOPE_END] &&
+		    !session->losses.steps_warned) {
 			log_warn("ends of steps were lost: steps and figures per step are not "
 				 "exact");
-			if (s->census)
-				census_stage__lost_steps(s->census);
-			s->losses.steps_warned = true;
+			if (session->census)
+				census_stage__lost_steps(session->census);
+			session->losses.steps_warned = true;
 		}
-		if (s->opts.group)
-			session__set_rank(s);
+		if (session->opts.group)
+			session__set_rank(session);
 	}
 	return 0;
 }
@@ -180,7 +184,7 @@ static int housekeeping(struct session *s, uint64_t now)
 /* ---- the capture's cost ---- */
 
 /* Notes which types of records come from a probe that the kernel single-steps, which costs more. */
-static void find_stepped(struct session *s)
+static void find_stepped(struct session *session)
 {
 #define RECORD(id, program, twin, record, off, name) [HOOK_##id] = record,
 	static const enum mt_rec_type types[HOOK_NR] = { MT_HOOKS(RECORD) };
@@ -188,14 +192,15 @@ static void find_stepped(struct session *s)
 
 	/* Take the first of the hooks with records of one type: the others may have no probe. */
 	for (int i = HOOK_NR - 1; i >= 0; i--)
-		s->cost.measure.stepped[types[i]] = s->target.hooks[i].site.cls == SITE_STEPPED;
+		session->cost.measure.stepped[types[i]] = session->target.hooks[i].site.cls ==
+							  SITE_STEPPED;
 }
 
 /* Notes a change of the recorded detail in the facts and, as a mark, in the stream. now: after the
  * change. share: measured before it. 0 or -ENOMEM. */
-static int note_detail(struct session *s, uint64_t now, double share)
+static int note_detail(struct session *session, uint64_t now, double share)
 {
-	struct cost_detail detail = probes__detail(s->probes);
+	struct cost_detail detail = probes__detail(session->probes);
 	struct detail_change change = { .time = now,
 					.below = detail.below,
 					.off = detail.off,
@@ -204,105 +209,111 @@ static int note_detail(struct session *s, uint64_t now, double share)
 	char words[160];
 	int err;
 
-	if (detail.off == s->cost.noted.off && detail.below == s->cost.noted.below)
+	if (detail.off == session->cost.noted.off && detail.below == session->cost.noted.below)
 		return 0;
-	s->cost.noted = detail;
+	session->cost.noted = detail;
 	detail__words(words, sizeof(words), detail.off, detail.below);
 	log_info("tracing takes %.1f %% of the target's time, %.1f %% are allowed: %s%s",
-		 share * 100, s->cost.control.limit * 100,
+		 share * 100, session->cost.control.limit * 100,
 		 *words ? "no longer recorded: " : "all detail is recorded again", words);
-	err = detail__add(s->facts, &change);
-	if (err == -ENOMEM || !s->sink)
+	err = detail__add(session->facts, &change);
+	if (err == -ENOMEM || !session->sink)
 		return err == -ENOMEM ? err : 0;
 	detail__mark(words, sizeof(words), detail.off, detail.below);
 	mark.time = change.time;
-	mark.name = decoder__string(s->decoder, words);
-	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &mark);
+	mark.name = decoder__string(session->decoder, words);
+	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(session->decoder, &mark);
 }
 
 /* Every COST_EVERY, measures what the capture adds to the target. Records less detail if that is
  * above the limit, and more once it stays far below. 0 or -ENOMEM. */
-static int pump_cost(struct session *s, uint64_t now)
+static int pump_cost(struct session *session, uint64_t now)
 {
-	struct spending *cost = &s->cost;
+	struct spending *cost = &session->cost;
 	uint64_t counters[MT_CNT_NR], cpu;
 
-	if (!cost->control.limit || s->stopped || now < cost->next)
+	if (!cost->control.limit || session->stopped || now < cost->next)
 		return 0;
 	cost->next = now + COST_EVERY;
-	if (probes__counters(s->probes, s->opts.number, counters) ||
-	    proc__cpu_time(s->target.proc, &cpu))
+	if (probes__counters(session->probes, session->opts.number, counters) ||
+	    proc__cpu_time(session->target.proc, &cpu))
 		return 0;
-	find_stepped(s);
-	cost->last = measure__look(&cost->measure, counters, probes__timed(s->probes), now, cpu);
+	find_stepped(session);
+	cost->last = measure__look(&cost->measure, counters, probes__timed(session->probes), now,
+				   cpu);
 	/* now may be 0, which is no time for cost_control__look() */
 	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
 	/* Without an optimizer, calls of modules show the steps. */
-	probes__want_level(s->probes, s->opts.number, cost->control.level,
-			   !decoder__steps(s->decoder), proc__pid(s->target.proc), s->target.hooks);
-	facts__setf(s->facts, "cost.limit", "%g", cost->control.limit);
-	facts__setf(s->facts, "cost.share", "%.6f", measure__share(&cost->measure));
-	return note_detail(s, session__now(s), cost->last);
+	probes__want_level(session->probes, session->opts.number, cost->control.level,
+			   !decoder__steps(session->decoder), proc__pid(session->target.proc),
+			   session->target.hooks);
+	facts__setf(session->facts, "cost.limit", "%g", cost->control.limit);
+	facts__setf(session->facts, "cost.share", "%.6f", measure__share(&cost->measure));
+	return note_detail(session, session__now(session), cost->last);
 }
 
 /* Takes a reading of the allocator's tables. read: result of attach_stage__read(). Returns 0 or a
  * negative error, as all functions below that return an int. */
-static int take_tables(struct session *s, int read)
+static int take_tables(struct session *session, int read)
 {
 	uint64_t written;
 	int err;
 
 	if (read <= 0)
 		return read;
-	written = probes__written(s->probes);
-	err = session__round(s);
-	return err ? err : attach_stage__take(s->attach, s->taken >= written, session__now(s));
+	written = probes__written(session->probes);
+	err = session__round(session);
+	return err ? err
+		   : attach_stage__take(session->attach, session->taken >= written,
+					session__now(session));
 }
 
 /* Takes a census reading, once the ring is empty. ended: result of census_stage__end(). */
-static int take_census(struct session *s, int ended)
+static int take_census(struct session *session, int ended)
 {
 	int err = 0;
 
 	if (ended <= 0)
 		return ended;
 	for (int i = 0; i < DRAINS && !err; i++) {
-		err = session__round(s);
-		if (!err && !s->behind)
-			return census_stage__take(s->census, !session__replaced(s));
+		err = session__round(session);
+		if (!err && !session->behind)
+			return census_stage__take(session->census, !session__replaced(session));
 	}
-	census_stage__take(s->census, false);
+	census_stage__take(session->census, false);
 	return err;
 }
 
-static int pump_census(struct session *s, uint64_t now)
+/* Takes a census that has ended, and begins the next one when it is due. 0, -ENOMEM or the sink's
+ * error. */
+static int pump_census(struct session *session, uint64_t now)
 {
 	int ended, err;
 
-	if (!s->census)
+	if (!session->census)
 		return 0;
-	ended = census_stage__end(s->census);
+	ended = census_stage__end(session->census);
 	if (ended)
-		return take_census(s, ended);
-	err = s->stopped ? 0 : census_stage__look(s->census, now);
+		return take_census(session, ended);
+	err = session->stopped ? 0 : census_stage__look(session->census, now);
 	if (err)
 		return err;
-	if (attach_stage__settled(s->attach))
-		census_stage__begin(s->census, now);
+	if (attach_stage__settled(session->attach))
+		census_stage__begin(session->census, now);
 	return 0;
 }
 
 /* Waits for a census reading under way, and drains the ring meanwhile. */
-static int wait_for_census(struct session *s)
+static int wait_for_census(struct session *session)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	int err = 0;
 
-	while (!err && census_stage__reads(s->census)) {
-		err = session__round(s);
+	while (!err && census_stage__reads(session->census)) {
+		err = session__round(session);
 		nanosleep(&pause, NULL);
 	}
-	return err ? err : take_census(s, census_stage__end(s->census));
+	return err ? err : take_census(session, census_stage__end(session->census));
 }
 
 #define LAST_ROUNDS 32		     /* looks at the optimizers' counts at the end, at most */
@@ -310,63 +321,64 @@ static int wait_for_census(struct session *s)
 
 /* Reads the optimizers' counts a few more times in a brief capture, at different moments of a
  * step. */
-static int take_last_looks(struct session *s)
+static int take_last_looks(struct session *session)
 {
 	static const struct timespec pause = { .tv_nsec = 1700000 };
 	int err = 0;
 
-	for (int i = 0; i < LAST_ROUNDS && !err && census_stage__look_last(s->census); i++) {
+	for (int i = 0; i < LAST_ROUNDS && !err && census_stage__look_last(session->census); i++) {
 		nanosleep(&pause, NULL);
-		err = session__round(s);
+		err = session__round(session);
 	}
 	if (!err)
-		err = session__round(s);
-	return err || s->behind ? err : census_stage__end_looks(s->census);
+		err = session__round(session);
+	return err || session->behind ? err : census_stage__end_looks(session->census);
 }
 
 /* Takes the last reading of tensors, before the probes are removed. */
-static int take_last_census(struct session *s)
+static int take_last_census(struct session *session)
 {
 	int err;
 
-	if (!s->census)
+	if (!session->census)
 		return 0;
-	err = wait_for_census(s);
-	if (err || !attach_stage__settled(s->attach))
+	err = wait_for_census(session);
+	if (err || !attach_stage__settled(session->attach))
 		return err;
-	if (!session__replaced(s))
-		census_stage__begin_last(s->census);
-	err = wait_for_census(s);
-	return err ? err : take_last_looks(s);
+	if (!session__replaced(session))
+		census_stage__begin_last(session->census);
+	err = wait_for_census(session);
+	return err ? err : take_last_looks(session);
 }
 
 /* Takes the ledger of the last reading, as of `end` (ns since start). Until it is there, drains the
  * ring: other processes of the capture go on. Gives up after LEDGER_WITHIN. */
-static int take_last_ledger(struct session *s, uint64_t end)
+static int take_last_ledger(struct session *session, uint64_t end)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
-	uint64_t until = session__now(s) + LEDGER_WITHIN;
+	uint64_t until = session__now(session) + LEDGER_WITHIN;
 	int err = 0;
 
-	while (!err && census_stage__reads_ledger(s->census)) {
-		if (session__now(s) > until) {
+	while (!err && census_stage__reads_ledger(session->census)) {
+		if (session__now(session) > until) {
 			log_warn("the last reading of host memory took longer than %u s and was "
 				 "given up: the report shows the one before. `dump --device host` "
 				 "has no such limit",
 				 (unsigned)(LEDGER_WITHIN / 1000000000));
-			census_stage__give_up(s->census);
+			census_stage__give_up(session->census);
 			until = UINT64_MAX; /* give up only once */
 		}
-		err = session__round(s);
+		err = session__round(session);
 		nanosleep(&pause, NULL);
 	}
-	return err ? err : census_stage__take_ledger(s->census, !session__replaced(s), end);
+	return err ? err
+		   : census_stage__take_ledger(session->census, !session__replaced(session), end);
 }
 
-static void set_sink(struct session *s, struct sink *sink)
+static void set_sink(struct session *session, struct sink *sink)
 {
-	s->sink = sink;
-	sleep_stage__send_to(s->sleep, sink);
+	session->sink = sink;
+	sleep_stage__send_to(session->sleep, sink);
 }
 
 #define QUIET 500000000ULL /* ns without much to drain, after which a session is quiet */
@@ -374,63 +386,64 @@ static void set_sink(struct session *s, struct sink *sink)
 /* No session is quiet for so many ns after attach, and after the last search for a part of PyTorch */
 #define BEGINS 3000000000ULL
 
-bool session__quiet(const struct session *s)
+bool session__quiet(const struct session *session)
 {
-	uint64_t now = session__now(s);
+	uint64_t now = session__now(session);
 
-	if (s->no_torch && s->target.has_python && !s->torch_came)
+	if (session->no_torch && session->target.has_python && !session->torch_came)
 		return false; /* the process may import PyTorch, whose code runs soon after */
-	return s->attached && now > s->begins + BEGINS && now - s->busy > QUIET &&
-	       attach_stage__settled(s->attach) && !(s->census && census_stage__reads(s->census));
+	return session->attached && now > session->begins + BEGINS && now - session->busy > QUIET &&
+	       attach_stage__settled(session->attach) &&
+	       !(session->census && census_stage__reads(session->census));
 }
 
 /* Notes whether much was written to the ring since the last pump. */
-static void note_written(struct session *s, uint64_t now)
+static void note_written(struct session *session, uint64_t now)
 {
-	uint64_t written = probes__written(s->probes);
+	uint64_t written = probes__written(session->probes);
 
-	if (written - s->written > session__ring_size(s) / MUCH)
-		s->busy = now;
-	s->written = written;
+	if (written - session->written > session__ring_size(session) / MUCH)
+		session->busy = now;
+	session->written = written;
 }
 
-int session__pump(struct session *s, struct sink *sink)
+int session__pump(struct session *session, struct sink *sink)
 {
-	uint64_t now = session__now(s);
+	uint64_t now = session__now(session);
 	int err;
 
-	set_sink(s, sink);
-	note_written(s, now);
-	err = session__round(s);
+	set_sink(session, sink);
+	note_written(session, now);
+	err = session__round(session);
 	if (err)
 		return err;
-	err = s->blind ? 0 : modules__pump(s->decoder, now);
+	err = session->blind ? 0 : modules__pump(session->decoder, now);
 	if (err)
 		return err;
-	err = take_tables(s, attach_stage__read(s->attach, now));
+	err = take_tables(session, attach_stage__read(session->attach, now));
 	if (err)
 		return err;
-	err = pump_census(s, now);
+	err = pump_census(session, now);
 	if (err)
 		return err;
-	err = session__pump_host(s);
+	err = session__pump_host(session);
 	if (err)
 		return err;
-	err = pump_cost(s, now);
+	err = pump_cost(session, now);
 	if (err)
 		return err;
-	err = session__pump_malloc(s, now);
+	err = session__pump_malloc(session, now);
 	if (err)
 		return err;
 	/* Events held or in the ring may belong to a transition. */
-	if (!s->behind && attach_stage__settled(s->attach)) {
-		err = sleep_stage__pump(s->sleep, now);
+	if (!session->behind && attach_stage__settled(session->attach)) {
+		err = sleep_stage__pump(session->sleep, now);
 		if (err)
 			return err;
 	}
-	err = housekeeping(s, now);
+	err = housekeeping(session, now);
 	if (!err)
-		err = session__meet_torch(s);
+		err = session__meet_torch(session);
 	if (err)
 		return err;
 	return sink && sink->tick ? sink->tick(sink, now) : 0;
@@ -442,140 +455,145 @@ int session__wake_fd(const struct session *s)
 }
 
 /* Does not ask the driver for its figure: that may take longer than the new code objects live. */
-int session__drain_new(struct session *s, struct sink *sink)
+int session__drain_new(struct session *session, struct sink *sink)
 {
-	set_sink(s, sink);
-	s->busy = session__now(s);
-	return session__drain_ring(s, true);
+	set_sink(session, sink);
+	session->busy = session__now(session);
+	return session__drain_ring(session, true);
 }
 
-int session__drain(struct session *s)
+int session__drain(struct session *session)
 {
 	int err = 0;
 
 	/* The second round decodes what the first one drained to confirm names. */
-	for (int i = 0; i < 2 && !err && s->attached && s->sink; i++)
-		err = session__round(s);
+	for (int i = 0; i < 2 && !err && session->attached && session->sink; i++)
+		err = session__round(session);
 	return err;
 }
 
-int session__mark(struct session *s, const char *name)
+int session__mark(struct session *session, const char *name)
 {
-	struct event e = { .kind = EVENT_MARK };
-	int err = session__drain(s);
+	struct event event = { .kind = EVENT_MARK };
+	int err = session__drain(session);
 
-	if (err || !s->attached || !s->sink)
+	if (err || !session->attached || !session->sink)
 		return err;
-	e.time = session__now(s);
-	e.name = decoder__string(s->decoder, name);
-	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &e);
+	event.time = session__now(session);
+	event.name = decoder__string(session->decoder, name);
+	return event.name == UINT32_MAX ? -ENOMEM : decoder__emit(session->decoder, &event);
 }
 
 /* From now on the programs record no events of this process. */
-static void stop_programs(struct session *s)
+static void stop_programs(struct session *session)
 {
-	s->stopped = true;
-	if (s->opts.group)
-		proc_group__stop(s->opts.group, proc__pid(s->target.proc), s->opts.number);
+	session->stopped = true;
+	if (session->opts.group)
+		proc_group__stop(session->opts.group, proc__pid(session->target.proc),
+				 session->opts.number);
 	else
-		probes__stop(s->probes);
+		probes__stop(session->probes);
 }
 
-static void remove_probes(struct session *s, const char *stop_reason)
+/* Detaches the probes; in a group, leaves them for the other processes. */
+static void remove_probes(struct session *session, const char *stop_reason)
 {
-	if (!s->opts.group)
-		probes__detach(s->probes);
+	if (!session->opts.group)
+		probes__detach(session->probes);
 	else if (strcmp(stop_reason, "exec")) /* after exec, the group follows the PID further */
-		proc_group__forget(s->opts.group, proc__pid(s->target.proc), s->opts.number);
-	if (s->opts.inside)
-		inside_memory__close(s->opts.inside);
+		proc_group__forget(session->opts.group, proc__pid(session->target.proc),
+				   session->opts.number);
+	if (session->opts.inside)
+		inside_memory__close(session->opts.inside);
 }
 
 /* Takes the readings that need the probes. */
-static int take_last_readings(struct session *s)
+static int take_last_readings(struct session *session)
 {
-	int err = take_last_census(s);
+	int err = take_last_census(session);
 
 	if (err)
 		return err;
-	err = session__last_host(s);
+	err = session__last_host(session);
 	if (err)
 		return err;
-	return take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
+	return take_tables(session,
+			   attach_stage__read_last(session->attach, session__now(session)));
 }
 
 /* Emits what was recorded until the programs were stopped. Accounts for all records of a process in
  * a group, which the group forgets next; for other processes finish_stages() does. Returns as
  * session__account(). */
-static int drain_last(struct session *s, struct sink *sink)
+static int drain_last(struct session *session, struct sink *sink)
 {
-	int err = session__pump(s, sink);
+	int err = session__pump(session, sink);
 
 	if (err)
 		return err;
 	/* Begin to remove the probes: that goes on while the driver answers. */
-	if (!s->opts.group)
-		probes__begin_detach(s->probes);
-	err = cuda_calls__used(s->decoder, true);
-	return err || !s->opts.group ? err : session__account(s);
+	if (!session->opts.group)
+		probes__begin_detach(session->probes);
+	err = cuda_calls__used(session->decoder, true);
+	return err || !session->opts.group ? err : session__account(session);
 }
 
 /* Passes on all that is left, once the probes are removed. end: the stop, ns since start. Returns
  * as session__account(). */
-static int finish_stages(struct session *s, struct sink *sink, uint64_t end)
+static int finish_stages(struct session *session, struct sink *sink, uint64_t end)
 {
-	int err = s->opts.group ? 0 : session__account(s), rounds = 0;
+	int err = session->opts.group ? 0 : session__account(session), rounds = 0;
 
 	if (err)
 		return err;
 	do {
-		err = session__pump(s, sink);
+		err = session__pump(session, sink);
 		if (err)
 			return err;
-	} while (s->queue.len || rounds++ < 1); /* at least two rounds */
-	session__set_counters(s, s->losses.counters);
-	facts__setf(s->facts, "lost", "%" PRIu64, s->losses.total);
-	err = s->census ? take_last_ledger(s, end) : 0;
+	} while (session->queue.len || rounds++ < 1); /* at least two rounds */
+	session__set_counters(session, session->losses.counters);
+	facts__setf(session->facts, "lost", "%" PRIu64, session->losses.total);
+	err = session->census ? take_last_ledger(session, end) : 0;
 	if (err)
 		return err;
-	err = attach_stage__finish(s->attach);
-	return err ? err : sleep_stage__finish(s->sleep);
+	err = attach_stage__finish(session->attach);
+	return err ? err : sleep_stage__finish(session->sleep);
 }
 
-int session__finish(struct session *s, struct sink *sink, const char *stop_reason)
+int session__finish(struct session *session, struct sink *sink, const char *stop_reason)
 {
 	uint64_t end;
 	int err;
 
-	if (!s->attached)
+	if (!session->attached)
 		return 0;
-	set_sink(s, sink);
-	err = take_last_readings(s);
-	end = session__now(s);
-	session__set_clock_end(s);
-	count_unseen(s);
-	count_removed(s);
-	count_skipped(s);
-	stop_programs(s);
+	set_sink(session, sink);
+	err = take_last_readings(session);
+	end = session__now(session);
+	session__set_clock_end(session);
+	count_unseen(session);
+	count_removed(session);
+	count_skipped(session);
+	stop_programs(session);
 	if (!err)
-		err = drain_last(s, sink);
-	remove_probes(s, stop_reason);
-	log_debug("detached after %.1f ms", (session__now(s) - end) / 1e6);
-	s->blind = true;
-	s->last_facts = 0;
-	facts__set(s->facts, "stop_reason", stop_reason);
+		err = drain_last(session, sink);
+	remove_probes(session, stop_reason);
+	log_debug("detached after %.1f ms", (session__now(session) - end) / 1e6);
+	session->blind = true;
+	session->last_facts = 0;
+	facts__set(session->facts, "stop_reason", stop_reason);
 	if (!err)
-		err = finish_stages(s, sink, end);
-	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
-	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
-	s->attached = false;
+		err = finish_stages(session, sink, end);
+	facts__setf(session->facts, "duration_ns", "%" PRIu64,
+		    session->decoder->cut ? session->decoder->cut : end);
+	facts__setf(session->facts, "events", "%" PRIu64, session__events(session));
+	session->attached = false;
 	return err;
 }
 
-void session__give_words(struct session *s, struct dict **dict, struct facts **facts)
+void session__give_words(struct session *session, struct dict **dict, struct facts **facts)
 {
-	*dict = s->dict;
-	*facts = s->facts;
-	s->dict = NULL;
-	s->facts = NULL;
+	*dict = session->dict;
+	*facts = session->facts;
+	session->dict = NULL;
+	session->facts = NULL;
 }

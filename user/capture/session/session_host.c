@@ -50,22 +50,22 @@ static uint32_t named(void *decoder, const char *file, const char *function)
 	return decoder__named_stack(decoder, file, function);
 }
 
-/* Makes s->decoder->host, which turns calls and readings of host memory into events. inherited: the
- * process was forked, with a copy of its parent's memory. 0 or -ENOMEM. */
-static int open_host(struct session *s, bool inherited)
+/* Makes session->decoder->host, which turns calls and readings of host memory into events.
+ * inherited: the process was forked, with a copy of its parent's memory. 0 or -ENOMEM. */
+static int open_host(struct session *session, bool inherited)
 {
-	const struct host_capture c = { .proc = s->target.proc,
-					.ctx = s->decoder,
-					.now = now,
-					.since = since,
-					.emit = emit,
-					.thread = thread,
-					.stack = stack,
-					.native = native,
-					.named = named };
+	const struct host_capture capture = { .proc = session->target.proc,
+					      .ctx = session->decoder,
+					      .now = now,
+					      .since = since,
+					      .emit = emit,
+					      .thread = thread,
+					      .stack = stack,
+					      .native = native,
+					      .named = named };
 
-	s->decoder->host = host_memory__new(&c, inherited);
-	return s->decoder->host ? 0 : -ENOMEM;
+	session->decoder->host = host_memory__new(&capture, inherited);
+	return session->decoder->host ? 0 : -ENOMEM;
 }
 
 static const char *why_no_lines(const struct session *s, int err)
@@ -76,24 +76,24 @@ static const char *why_no_lines(const struct session *s, int err)
 				  : strerror(-err);
 }
 
-int session__begin_host(struct session *s, bool inherited)
+int session__begin_host(struct session *session, bool inherited)
 {
 	const char *way = "";
 	int err;
 
-	if (!s->opts.host)
+	if (!session->opts.host)
 		return 0;
-	err = probes__attach_host(s->probes, &way);
+	err = probes__attach_host(session->probes, &way);
 	if (err)
-		log_warn("host memory has no lines: %s", why_no_lines(s, err));
-	if (facts__set(s->facts, "host", err ? "no lines" : way))
+		log_warn("host memory has no lines: %s", why_no_lines(session, err));
+	if (facts__set(session->facts, "host", err ? "no lines" : way))
 		return -ENOMEM;
-	return open_host(s, inherited);
+	return open_host(session, inherited);
 }
 
 /* Takes a reading of host memory, once the ring is empty. ended: result of
  * host_memory__join_reading(). */
-static int take_host(struct session *s, int ended)
+static int take_host(struct session *session, int ended)
 {
 	bool drained = false;
 	int err = 0;
@@ -101,74 +101,77 @@ static int take_host(struct session *s, int ended)
 	if (ended <= 0)
 		return ended;
 	for (int i = 0; i < DRAINS && !drained && !err; i++) {
-		err = session__round(s);
-		drained = !err && !s->behind;
+		err = session__round(session);
+		drained = !err && !session->behind;
 	}
-	err = host_memory__take(s->decoder->host, drained && !session__replaced(s)) ?: err;
+	err = host_memory__take(session->decoder->host, drained && !session__replaced(session))
+		      ?: err;
 	/* The file of a window may end before the session sets its facts again. */
-	host_memory__set_facts(s->decoder->host, s->facts);
+	host_memory__set_facts(session->decoder->host, session->facts);
 	return err;
 }
 
-int session__pump_host(struct session *s)
+int session__pump_host(struct session *session)
 {
-	int ended = host_memory__join_reading(s->decoder->host), err;
+	int ended = host_memory__join_reading(session->decoder->host), err;
 
-	if (!s->decoder->host)
+	if (!session->decoder->host)
 		return 0;
-	if (!ended && !s->decoder->cut && !session__replaced(s))
-		host_memory__begin(s->decoder->host, false);
-	err = take_host(s, ended);
-	return err || ended || s->behind ? err : host_memory__check_growth(s->decoder->host);
+	if (!ended && !session->decoder->cut && !session__replaced(session))
+		host_memory__begin(session->decoder->host, false);
+	err = take_host(session, ended);
+	return err || ended || session->behind ? err
+					       : host_memory__check_growth(session->decoder->host);
 }
 
 /* Waits for a reading under way, and drains the ring meanwhile. */
-static int wait_for_host(struct session *s)
+static int wait_for_host(struct session *session)
 {
 	static const struct timespec pause = { .tv_nsec = 1000000 };
 	int err = 0;
 
-	while (!err && host_memory__is_reading(s->decoder->host)) {
-		err = session__round(s);
+	while (!err && host_memory__is_reading(session->decoder->host)) {
+		err = session__round(session);
 		nanosleep(&pause, NULL);
 	}
-	return err ? err : take_host(s, host_memory__join_reading(s->decoder->host));
+	return err ? err : take_host(session, host_memory__join_reading(session->decoder->host));
 }
 
 /* Brings in all that was recorded until now. */
-static int drain_all(struct session *s)
+static int drain_all(struct session *session)
 {
 	int err = 0;
 
-	s->behind = true;
-	for (int i = 0; i < DRAINS && s->behind && !err; i++)
-		err = session__round(s);
+	session->behind = true;
+	for (int i = 0; i < DRAINS && session->behind && !err; i++)
+		err = session__round(session);
 	return err;
 }
 
 /* Charges the growth up to the process's end, when it cannot be read any more: it has ended, or
  * runs another program. The kernel's figure is the fact end_rss; without it, nothing has grown. */
-static int take_kernels_rss(struct session *s)
+static int take_kernels_rss(struct session *session)
 {
-	int err = drain_all(s);
+	int err = drain_all(session);
 	uint64_t rss;
 
-	facts__number(s->facts, "end_rss", &rss);
-	return err || s->behind ? err : host_memory__charge_growth(s->decoder->host, rss);
+	facts__number(session->facts, "end_rss", &rss);
+	return err || session->behind ? err
+				      : host_memory__charge_growth(session->decoder->host, rss);
 }
 
-int session__last_host(struct session *s)
+int session__last_host(struct session *session)
 {
-	int err = wait_for_host(s);
+	int err = wait_for_host(session);
 
-	if (err || s->decoder->cut)
+	if (err || session->decoder->cut)
 		return err;
-	if (!proc__alive(s->target.proc) || session__replaced(s))
-		return s->decoder->host ? take_kernels_rss(s) : 0;
-	if (s->decoder->host)
-		err = drain_all(s);
+	if (!proc__alive(session->target.proc) || session__replaced(session))
+		return session->decoder->host ? take_kernels_rss(session) : 0;
+	if (session->decoder->host)
+		err = drain_all(session);
 	if (err)
 		return err;
-	host_memory__begin(s->decoder->host, true);
-	return wait_for_host(s);
+	host_memory__begin(session->decoder->host, true);
+	return wait_for_host(session);
 }

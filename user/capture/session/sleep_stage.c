@@ -66,14 +66,14 @@ struct sleep_stage {
 /* ---- the ranges ---- */
 
 /* Index of the first range that ends after addr. */
-static size_t find_index(const struct sleep_stage *s, uint64_t addr)
+static size_t find_index(const struct sleep_stage *stage, uint64_t addr)
 {
-	size_t lo = 0, hi = s->n;
+	size_t lo = 0, hi = stage->n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (s->range[mid].addr + s->range[mid].size <= addr)
+		if (stage->range[mid].addr + stage->range[mid].size <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -82,118 +82,122 @@ static size_t find_index(const struct sleep_stage *s, uint64_t addr)
 }
 
 /* The range that contains addr; NULL: none. */
-static struct range *find_range(const struct sleep_stage *s, uint64_t addr)
+static struct range *find_range(const struct sleep_stage *stage, uint64_t addr)
 {
-	size_t i = find_index(s, addr);
+	size_t i = find_index(stage, addr);
 
-	return i < s->n && s->range[i].addr <= addr ? &s->range[i] : NULL;
+	return i < stage->n && stage->range[i].addr <= addr ? &stage->range[i] : NULL;
 }
 
 /* Inserts a range at an index. 0, -ENOMEM, or -ENOSPC: there are too many. */
-static int insert_range(struct sleep_stage *s, size_t i, const struct range *r)
+static int insert_range(struct sleep_stage *stage, size_t i, const struct range *range)
 {
-	if (s->n == RANGES_MAX) {
-		s->forgotten++;
+	if (stage->n == RANGES_MAX) {
+		stage->forgotten++;
 		return -ENOSPC;
 	}
-	if (array__grow(&s->range, &s->cap, s->n + 1, sizeof(*s->range)))
+	if (array__grow(&stage->range, &stage->cap, stage->n + 1, sizeof(*stage->range)))
 		return -ENOMEM;
-	memmove(&s->range[i + 1], &s->range[i], (s->n - i) * sizeof(*s->range));
-	s->range[i] = *r;
-	s->n++;
+	memmove(&stage->range[i + 1], &stage->range[i], (stage->n - i) * sizeof(*stage->range));
+	stage->range[i] = *range;
+	stage->n++;
 	return 0;
 }
 
 /* Divides the range that contains addr, so that one begins there. Blocks count in both halves.
  * Returns as insert_range(). */
-static int divide_at(struct sleep_stage *s, uint64_t addr)
+static int divide_at(struct sleep_stage *stage, uint64_t addr)
 {
-	size_t i = find_index(s, addr);
+	size_t i = find_index(stage, addr);
 	struct range upper;
 	int err;
 
-	if (i == s->n || s->range[i].addr >= addr)
+	if (i == stage->n || stage->range[i].addr >= addr)
 		return 0;
-	upper = s->range[i];
+	upper = stage->range[i];
 	upper.size -= addr - upper.addr;
 	upper.addr = addr;
-	err = insert_range(s, i + 1, &upper);
+	err = insert_range(stage, i + 1, &upper);
 	if (!err)
-		s->range[i].size -= upper.size;
+		stage->range[i].size -= upper.size;
 	return err;
 }
 
 /* The ranges in [addr, addr + size), as indices [*from, *to), divided at both ends. Returns as
  * insert_range(). */
-static int find_slice(struct sleep_stage *s, uint64_t addr, uint64_t size, size_t *from, size_t *to)
+static int find_slice(struct sleep_stage *stage, uint64_t addr, uint64_t size, size_t *from,
+		      size_t *to)
 {
-	int err = divide_at(s, addr);
+	int err = divide_at(stage, addr);
 
 	if (!err)
-		err = divide_at(s, addr + size);
-	*from = find_index(s, addr);
-	*to = find_index(s, addr + size);
+		err = divide_at(stage, addr + size);
+	*from = find_index(stage, addr);
+	*to = find_index(stage, addr + size);
 	return err;
 }
 
 /* Adds r where no range is in its place: in all gaps of its addresses. Returns as
  * insert_range(). */
-static int fill_gaps(struct sleep_stage *s, struct range r)
+static int fill_gaps(struct sleep_stage *stage, struct range r)
 {
 	uint64_t end = r.addr + r.size;
 	int err = 0;
 
 	while (!err && r.addr < end) {
-		size_t i = find_index(s, r.addr);
-		uint64_t next = i < s->n && s->range[i].addr < end ? s->range[i].addr : end;
+		size_t i = find_index(stage, r.addr);
+		uint64_t next = i < stage->n && stage->range[i].addr < end ? stage->range[i].addr
+									   : end;
 
 		r.size = next - r.addr;
 		if (r.size) /* a gap; otherwise goes on after the range that is there */
-			err = insert_range(s, i, &r);
+			err = insert_range(stage, i, &r);
 		else
-			next = s->range[i].addr + s->range[i].size;
+			next = stage->range[i].addr + stage->range[i].size;
 		r.addr = next;
 	}
 	return err;
 }
 
-static bool has_blocks(const struct range *r)
+/* True if the range has live blocks, or may have some without events. */
+static bool has_blocks(const struct range *range)
 {
-	return r->blocks || r->listed;
+	return range->blocks || range->listed;
 }
 
 /* Forgets ranges whose addresses are given back: they do not count as put to sleep. Returns as
  * insert_range(). */
-static int forget_ranges(struct sleep_stage *s, uint64_t addr, uint64_t size)
+static int forget_ranges(struct sleep_stage *stage, uint64_t addr, uint64_t size)
 {
 	size_t from, to;
-	int err = find_slice(s, addr, size, &from, &to);
+	int err = find_slice(stage, addr, size, &from, &to);
 
 	if (err)
 		return err;
 	for (size_t i = from; i < to; i++)
-		if (s->open && !s->wakes && s->range[i].asleep &&
-		    s->range[i].changed == s->number && has_blocks(&s->range[i]))
-			s->bytes -= s->range[i].size;
+		if (stage->open && !stage->wakes && stage->range[i].asleep &&
+		    stage->range[i].changed == stage->number && has_blocks(&stage->range[i]))
+			stage->bytes -= stage->range[i].size;
 	if (from < to) /* without any range there is no array */
-		memmove(&s->range[from], &s->range[to], (s->n - to) * sizeof(*s->range));
-	s->n -= to - from;
-	s->whole = false;
+		memmove(&stage->range[from], &stage->range[to],
+			(stage->n - to) * sizeof(*stage->range));
+	stage->n -= to - from;
+	stage->whole = false;
 	return 0;
 }
 
 /* Sums the memory below live blocks that other code maps and unmaps: bytes mapped now, and
  * asleep. */
-static void sum_foreign(const struct sleep_stage *s, uint64_t *mapped, uint64_t *asleep)
+static void sum_foreign(const struct sleep_stage *stage, uint64_t *mapped, uint64_t *asleep)
 {
 	*mapped = *asleep = 0;
-	for (size_t i = 0; i < s->n; i++) {
-		const struct range *r = &s->range[i];
+	for (size_t i = 0; i < stage->n; i++) {
+		const struct range *range = &stage->range[i];
 
-		if (r->asleep && has_blocks(r))
-			*asleep += r->size;
-		else if ((r->foreign || r->pool) && has_blocks(r))
-			*mapped += r->size;
+		if (range->asleep && has_blocks(range))
+			*asleep += range->size;
+		else if ((range->foreign || range->pool) && has_blocks(range))
+			*mapped += range->size;
 	}
 }
 
@@ -201,73 +205,73 @@ static void sum_foreign(const struct sleep_stage *s, uint64_t *mapped, uint64_t 
 
 /* Emits the mark of a transition. asleep: bytes that are still unmapped. 0, -ENOMEM or the sink's
  * error. */
-static int put_mark(struct sleep_stage *s, uint64_t asleep)
+static int put_mark(struct sleep_stage *stage, uint64_t asleep)
 {
-	struct event mark = { .kind = EVENT_MARK, .time = s->time };
+	struct event mark = { .kind = EVENT_MARK, .time = stage->time };
 	char words[96], bytes[24], all[24];
 
-	text__bytes(bytes, sizeof(bytes), s->bytes);
-	text__bytes(all, sizeof(all), s->bytes + asleep);
-	if (!s->wakes)
+	text__bytes(bytes, sizeof(bytes), stage->bytes);
+	text__bytes(all, sizeof(all), stage->bytes + asleep);
+	if (!stage->wakes)
 		snprintf(words, sizeof(words), "memory unmapped: %s (sleep)", bytes);
 	else if (asleep)
 		snprintf(words, sizeof(words), "memory mapped again: %s of %s (wake-up)", bytes,
 			 all);
 	else
 		snprintf(words, sizeof(words), "memory mapped again: %s (wake-up)", bytes);
-	mark.name = decoder__string(s->decoder, words);
+	mark.name = decoder__string(stage->decoder, words);
 	if (mark.name == UINT32_MAX)
 		return -ENOMEM;
-	return s->next ? s->next->event(s->next, &mark) : 0;
+	return stage->next ? stage->next->event(stage->next, &mark) : 0;
 }
 
 /* Ends the transition under way, with a mark if it is worth one. 0, -ENOMEM or the sink's error. */
-static int end_transition(struct sleep_stage *s)
+static int end_transition(struct sleep_stage *stage)
 {
 	uint64_t reserved = 0, mapped, asleep;
 
-	s->open = false;
-	for (size_t i = 0; i < sizeof(s->reserved) / sizeof(*s->reserved); i++)
-		reserved += s->reserved[i];
-	if (!s->bytes || s->bytes < reserved / SHARE)
+	stage->open = false;
+	for (size_t i = 0; i < sizeof(stage->reserved) / sizeof(*stage->reserved); i++)
+		reserved += stage->reserved[i];
+	if (!stage->bytes || stage->bytes < reserved / SHARE)
 		return 0;
-	sum_foreign(s, &mapped, &asleep);
-	return put_mark(s, asleep);
+	sum_foreign(stage, &mapped, &asleep);
+	return put_mark(stage, asleep);
 }
 
 /* Ends the transition if it is over by now (ns since start): after SETTLED if all memory has
  * changed, otherwise after QUIET. Returns as end_transition(). */
-static int end_if_over(struct sleep_stage *s, uint64_t now)
+static int end_if_over(struct sleep_stage *stage, uint64_t now)
 {
 	uint64_t mapped, asleep;
 
-	if (!s->open || now < s->last + SETTLED)
+	if (!stage->open || now < stage->last + SETTLED)
 		return 0;
-	if (!s->whole && now < s->last + QUIET) {
-		sum_foreign(s, &mapped, &asleep);
-		s->whole = s->wakes ? !asleep : !mapped;
-		if (!s->whole)
+	if (!stage->whole && now < stage->last + QUIET) {
+		sum_foreign(stage, &mapped, &asleep);
+		stage->whole = stage->wakes ? !asleep : !mapped;
+		if (!stage->whole)
 			return 0;
 	}
-	if (now > s->time)
-		s->time = now;
-	return end_transition(s);
+	if (now > stage->time)
+		stage->time = now;
+	return end_transition(stage);
 }
 
 /* Counts bytes that were mapped again (wakes) or unmapped, in the transition under way. If that
  * goes the other way, ends it and begins another. Returns as end_transition(). */
-static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint64_t time)
+static int count_change(struct sleep_stage *stage, bool wakes, uint64_t bytes, uint64_t time)
 {
-	int err = s->open && s->wakes != wakes ? end_transition(s) : 0;
+	int err = stage->open && stage->wakes != wakes ? end_transition(stage) : 0;
 
-	if (!s->open) {
-		s->open = true;
-		s->wakes = wakes;
-		s->bytes = 0;
-		s->number++;
+	if (!stage->open) {
+		stage->open = true;
+		stage->wakes = wakes;
+		stage->bytes = 0;
+		stage->number++;
 	}
-	s->bytes += bytes;
-	s->last = time;
+	stage->bytes += bytes;
+	stage->last = time;
 	return err;
 }
 
@@ -275,121 +279,121 @@ static int count_change(struct sleep_stage *s, bool wakes, uint64_t bytes, uint6
 
 /* Handles a call of code other than PyTorch's allocator that maps or unmaps memory. Returns as
  * end_transition(), or -ENOSPC. */
-static int on_mapping(struct sleep_stage *s, const struct event *e, bool mapped)
+static int on_mapping(struct sleep_stage *stage, const struct event *event, bool mapped)
 {
-	struct range rest = { .addr = e->addr, .size = e->size, .foreign = true };
+	struct range rest = { .addr = event->addr, .size = event->size, .foreign = true };
 	uint64_t bytes = 0;
 	size_t from, to;
-	int err = find_slice(s, e->addr, e->size, &from, &to);
+	int err = find_slice(stage, event->addr, event->size, &from, &to);
 
 	if (err)
 		return err;
-	s->whole = false;
+	stage->whole = false;
 	for (size_t i = from; i < to; i++)
-		if (s->range[i].asleep == mapped && has_blocks(&s->range[i]))
-			bytes += s->range[i].size;
+		if (stage->range[i].asleep == mapped && has_blocks(&stage->range[i]))
+			bytes += stage->range[i].size;
 	if (bytes)
-		err = count_change(s, mapped, bytes, e->time);
+		err = count_change(stage, mapped, bytes, event->time);
 	for (size_t i = from; i < to; i++) {
-		s->range[i].foreign = true;
-		s->range[i].asleep = !mapped;
-		s->range[i].changed = s->number;
+		stage->range[i].foreign = true;
+		stage->range[i].asleep = !mapped;
+		stage->range[i].changed = stage->number;
 	}
-	return err || !mapped ? err : fill_gaps(s, rest);
+	return err || !mapped ? err : fill_gaps(stage, rest);
 }
 
 /* Takes a call that changes memory or addresses. Returns as on_mapping(). */
-static int on_cuda_call(struct sleep_stage *s, const struct event *e)
+static int on_cuda_call(struct sleep_stage *stage, const struct event *event)
 {
-	bool maps = e->kind == EVENT_CUDA_ALLOC, by_allocator = e->flags & MEM_BY_ALLOCATOR;
-	struct range *r;
+	bool maps = event->kind == EVENT_CUDA_ALLOC, by_allocator = event->flags & MEM_BY_ALLOCATOR;
+	struct range *range;
 
 	/* Physical memory is created and released between the mappings. */
-	if (e->how == MEM_PHYSICAL && s->open && !by_allocator)
-		s->last = e->time;
-	if (e->addr > UINT64_MAX - e->size)
+	if (event->how == MEM_PHYSICAL && stage->open && !by_allocator)
+		stage->last = event->time;
+	if (event->addr > UINT64_MAX - event->size)
 		return 0;
-	switch (e->how) {
+	switch (event->how) {
 	case MEM_MAPPED:
 		if (!by_allocator)
-			return e->size ? on_mapping(s, e, maps) : 0;
-		return forget_ranges(s, e->addr, e->size);
+			return event->size ? on_mapping(stage, event, maps) : 0;
+		return forget_ranges(stage, event->addr, event->size);
 	case MEM_DEVICE:
 	case MEM_ASYNC:
-		r = e->size ? NULL : find_range(s, e->addr);
-		return forget_ranges(s, e->addr, r ? r->size : e->size);
+		range = event->size ? NULL : find_range(stage, event->addr);
+		return forget_ranges(stage, event->addr, range ? range->size : event->size);
 	case MEM_RESERVED:
-		return forget_ranges(s, e->addr, e->size);
+		return forget_ranges(stage, event->addr, event->size);
 	}
 	return 0;
 }
 
 /* Takes a segment of the allocator's tables. The memory below was mapped before the capture, or by
  * a call that is no mapping. */
-static int on_segment(struct sleep_stage *s, const struct event *e)
+static int on_segment(struct sleep_stage *stage, const struct event *event)
 {
-	struct range r = { .addr = e->addr, .size = e->size, .listed = true };
+	struct range range = { .addr = event->addr, .size = event->size, .listed = true };
 	size_t from, to;
 	int err;
 
-	if (!e->size || e->addr > UINT64_MAX - e->size)
+	if (!event->size || event->addr > UINT64_MAX - event->size)
 		return 0;
-	r.pool = e->pool[0] || e->pool[1];
-	err = find_slice(s, e->addr, e->size, &from, &to);
+	range.pool = event->pool[0] || event->pool[1];
+	err = find_slice(stage, event->addr, event->size, &from, &to);
 	for (size_t i = from; !err && i < to; i++)
-		s->range[i].pool = r.pool;
-	return err ? err : fill_gaps(s, r);
+		stage->range[i].pool = range.pool;
+	return err ? err : fill_gaps(stage, range);
 }
 
 /* Counts a live block in the range where it begins. */
-static void on_block(struct sleep_stage *s, const struct event *e)
+static void on_block(struct sleep_stage *s, const struct event *event)
 {
-	struct range *r = find_range(s, e->addr);
+	struct range *range = find_range(s, event->addr);
 
-	if (!r)
+	if (!range)
 		return;
-	if (e->kind != EVENT_FREE)
-		r->blocks++;
-	else if (r->blocks)
-		r->blocks--;
+	if (event->kind != EVENT_FREE)
+		range->blocks++;
+	else if (range->blocks)
+		range->blocks--;
 }
 
 /* Updates the ranges, and emits the mark of a transition that is over. Ignores ranges beyond
  * RANGES_MAX. 0, -ENOMEM or the sink's error. */
-static int track_event(struct sleep_stage *s, const struct event *e)
+static int track_event(struct sleep_stage *stage, const struct event *event)
 {
-	int err = end_if_over(s, e->time);
+	int err = end_if_over(stage, event->time);
 
-	if (e->time > s->time)
-		s->time = e->time;
-	if (err || e->device.type != DEVICE_CUDA)
+	if (event->time > stage->time)
+		stage->time = event->time;
+	if (err || event->device.type != DEVICE_CUDA)
 		return err;
-	if (e->totals)
-		s->reserved[e->device.index] = e->reserved;
-	switch (e->kind) {
+	if (event->totals)
+		stage->reserved[event->device.index] = event->reserved;
+	switch (event->kind) {
 	case EVENT_CUDA_ALLOC:
 	case EVENT_CUDA_FREE:
-		err = on_cuda_call(s, e);
+		err = on_cuda_call(stage, event);
 		break;
 	case EVENT_SEGMENT:
-		err = on_segment(s, e);
+		err = on_segment(stage, event);
 		break;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
 	case EVENT_BLOCK:
-		if (s->n)
-			on_block(s, e);
+		if (stage->n)
+			on_block(stage, event);
 		break;
 	}
 	return err == -ENOSPC ? 0 : err;
 }
 
-static int on_event(struct sink *sink, const struct event *e)
+static int on_event(struct sink *sink, const struct event *event)
 {
-	struct sleep_stage *s = (struct sleep_stage *)sink;
-	int err = track_event(s, e);
+	struct sleep_stage *stage = (struct sleep_stage *)sink;
+	int err = track_event(stage, event);
 
-	return err || !s->next ? err : s->next->event(s->next, e);
+	return err || !stage->next ? err : stage->next->event(stage->next, event);
 }
 
 int sleep_stage__pump(struct sleep_stage *s, uint64_t now)
@@ -397,30 +401,31 @@ int sleep_stage__pump(struct sleep_stage *s, uint64_t now)
 	return end_if_over(s, now);
 }
 
-int sleep_stage__finish(struct sleep_stage *s)
+int sleep_stage__finish(struct sleep_stage *stage)
 {
-	if (s->forgotten)
-		facts__setf(s->decoder->facts, "counter.sleep_forgotten", "%" PRIu64, s->forgotten);
-	return s->open ? end_transition(s) : 0;
+	if (stage->forgotten)
+		facts__setf(stage->decoder->facts, "counter.sleep_forgotten", "%" PRIu64,
+			    stage->forgotten);
+	return stage->open ? end_transition(stage) : 0;
 }
 
-struct sleep_stage *sleep_stage__new(struct decoder *d)
+struct sleep_stage *sleep_stage__new(struct decoder *decoder)
 {
-	struct sleep_stage *s = calloc(1, sizeof(*s));
+	struct sleep_stage *stage = calloc(1, sizeof(*stage));
 
-	if (!s)
+	if (!stage)
 		return NULL;
-	s->sink.event = on_event;
-	s->decoder = d;
-	return s;
+	stage->sink.event = on_event;
+	stage->decoder = decoder;
+	return stage;
 }
 
-void sleep_stage__free(struct sleep_stage *s)
+void sleep_stage__free(struct sleep_stage *stage)
 {
-	if (!s)
+	if (!stage)
 		return;
-	free(s->range);
-	free(s);
+	free(stage->range);
+	free(stage);
 }
 
 void sleep_stage__send_to(struct sleep_stage *s, struct sink *next)

@@ -218,6 +218,7 @@ void job_steps__lost(struct job_steps *j)
 	j->lost = true;
 }
 
+/* Queues a reading of a count until the steps up to its end are known. */
 static void add_waiting(struct job_steps *steps, const struct census_optimizer *optimizer)
 {
 	if (steps->n_waiting < WAITING)

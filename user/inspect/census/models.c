@@ -96,6 +96,7 @@ int census__reach_models(struct reading *reading, const struct census_owners *ow
 
 /* ---- fronts ---- */
 
+/* NULL: the model has no front so far. */
 static struct front *find_front(const struct census *census, const struct model_root *model)
 {
 	for (size_t i = 0; i < census->nfronts; i++)
@@ -265,6 +266,7 @@ static int by_bytes(const void *a, const void *b)
 	return by_class_and_path(a, b);
 }
 
+/* Reads whether the garbage collector is on. */
 static enum census_gc read_gc(struct reading *reading)
 {
 	uint32_t enabled;

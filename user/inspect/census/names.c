@@ -141,15 +141,15 @@ struct tree {
 /* Order in which trees name tensors: graphs of torch.fx last, larger trees first. */
 static int by_precedence(const void *a, const void *b)
 {
-	const struct tree *tree = a, *y = b;
-	size_t nx = tree->t->n;
+	const struct tree *x = a, *y = b;
+	size_t nx = x->t->n;
 	size_t ny = y->t->n;
 
-	if (tree->graph != y->graph)
-		return tree->graph - y->graph;
+	if (x->graph != y->graph)
+		return x->graph - y->graph;
 	if (nx != ny)
 		return nx < ny ? 1 : -1;
-	return tree->order < y->order ? -1 : 1;
+	return x->order < y->order ? -1 : 1;
 }
 
 /* Adds all modules that another module holds to *children. */
@@ -737,6 +737,7 @@ static int name_cached(struct reading *reading, uint64_t obj, const char *name, 
 		       ?: name_attrs(reading, obj, type, name, ".", depth);
 }
 
+/* Names the tensors in a cache of keys and values. */
 static int name_cache(struct reading *reading, const struct found *found)
 {
 	char cls[128];

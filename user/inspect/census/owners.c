@@ -59,6 +59,7 @@ static bool is_package_unchecked(struct census_owners *owners, uint64_t *file_ke
 	return false;
 }
 
+/* is_package_unchecked() without notes for the check of the snapshot. */
 static bool is_package(struct census_owners *owners, uint64_t *file_key)
 {
 	bool package;
@@ -237,6 +238,7 @@ static int add_parameters(struct census_owners *owners)
 	return err;
 }
 
+/* Adds all variables that the search begins with. */
 static int add_roots(struct census_owners *owners)
 {
 	int err = census_owners__open_root(owners, "", &owners->globals) ?: add_modules(owners);

@@ -196,6 +196,7 @@ static bool is_code(struct census_owners *owners, uint64_t obj)
 	       type == python__symbol(owners->r->c->py, "PyCode_Type");
 }
 
+/* Sets *code to a frame's code object. -EBADMSG: it has none. */
 static int read_code(struct census_owners *owners, uint64_t frame, uint64_t *code)
 {
 	int err = pymem__u64(&owners->r->m, frame + owners->r->m.l->fr_code, code);

@@ -160,9 +160,10 @@ static int compare_found(struct census_owners *owners, struct child *child, uint
 	return 0;
 }
 
-static int add_tensor(struct census_owners *l, struct child *c, uint64_t obj)
+/* The first search notes where a tensor is; the second compares. */
+static int add_tensor(struct census_owners *owners, struct child *child, uint64_t obj)
 {
-	return l->before ? compare_found(l, c, obj) : add_owned(l, c, obj);
+	return owners->before ? compare_found(owners, child, obj) : add_owned(owners, child, obj);
 }
 
 /* Finds the memory of an object: its own, or the memory that it points to. 0, or -errno if it has

@@ -52,6 +52,7 @@ static int set_name(struct reading *reading, struct label *label,
 
 /* ---- tensors that replace others ---- */
 
+/* A hash of the path and the root's text, which name a place in both searches. */
 static uint64_t hash_place(const struct census_owners *owners, const struct owned *owned,
 			   struct hash_seed seed)
 {

@@ -68,12 +68,14 @@ struct keepers {
 	uint64_t *grad_fn; /* by tensor: address of its grad_fn; 0: none */
 };
 
-static void add_keeper(struct keepers *k, uint64_t obj, uint32_t name)
+/* Adds an object whose tensor keeps a graph. name: its text. */
+static void add_keeper(struct keepers *keepers, uint64_t obj, uint32_t name)
 {
-	k->v[k->n] = (struct pytensor){ .obj = obj };
-	k->name[k->n++] = name;
+	keepers->v[keepers->n] = (struct pytensor){ .obj = obj };
+	keepers->name[keepers->n++] = name;
 }
 
+/* Sets *name to "grad of PARAMETER". */
 static int name_gradient(struct reading *reading, uint32_t parameter, uint32_t *name)
 {
 	char text[KEEPER_MAX + 16];
@@ -318,6 +320,7 @@ struct variables {
 	size_t n, nglobals;
 };
 
+/* Callback of pylocals__read(): takes tensors without a name. */
 static bool is_nameless_tensor(void *ctx, uint64_t obj)
 {
 	struct reading *reading = ctx;
@@ -358,6 +361,7 @@ static int find_globals(struct reading *reading, struct variables *ret)
 	return err;
 }
 
+/* Finds the local and global variables that hold tensors without a name. */
 static int find_variables(struct reading *reading, struct variables *ret)
 {
 	pymem__forget(&reading->m);
@@ -402,6 +406,7 @@ static int index_nameless(const struct census_list *list, struct map64 *by_obj)
 	return err;
 }
 
+/* True if two readings are of the same tensor with the same memory. */
 static bool same_tensor(const struct pytensor *a, const struct pytensor *b)
 {
 	return a->state == PYTENSOR_OK && b->state == PYTENSOR_OK && a->impl == b->impl &&

@@ -207,6 +207,7 @@ static int find_main(struct host_reading *reading, struct arena *ret)
 
 /* ---- free chunks ---- */
 
+/* Adds a free chunk. where: its place in the arena. */
 static int add_free(struct frees *frees, uint64_t chunk, uint64_t size, enum host_free where)
 {
 	frees->bytes += size;
@@ -516,6 +517,7 @@ static bool heap_is_swapped(const struct host_reading *reading)
 	return false;
 }
 
+/* Reads malloc's own sum of mapped chunks. */
 static void read_mp(const struct host_reading *reading)
 {
 	struct host_malloc *figures = &reading->l->malloc;
@@ -673,6 +675,7 @@ static int find_chunks_in_map(struct chunk_search *search, const struct map *map
 	return err;
 }
 
+/* True if mapped chunks of malloc can lie in the mapping. */
 static bool may_have_chunks(const struct map *map)
 {
 	return host_places__is_anonymous(map) && strcmp(map->path, "[heap]") &&

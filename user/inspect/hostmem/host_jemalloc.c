@@ -419,6 +419,7 @@ static int walk_node(struct jemalloc *jemalloc, unsigned level, uint64_t addr, u
 	return err;
 }
 
+/* Calls fn for each page with an extent. Returns 0, or the first other result of fn. */
 static int walk_tree(struct jemalloc *j, leaf_fn fn)
 {
 	return walk_node(j, 0, j->root, 0, j->data.v + (j->root - j->data.addr), fn);
@@ -428,6 +429,7 @@ static int walk_tree(struct jemalloc *j, leaf_fn fn)
 
 #define SAMPLE 64u /* slabs that are read to try a layout */
 
+/* n bits of a header's word, from bit `shift` on. */
 static unsigned field(uint64_t bits, unsigned shift, unsigned n)
 {
 	return bits >> shift & ((1u << n) - 1);

@@ -260,6 +260,7 @@ int host_ranges__unmap(struct host_ranges *ranges, uint64_t start, uint64_t end)
 	return err;
 }
 
+/* True if two neighbouring ranges can be one. */
 static bool same_owner(const struct host_range *a, const struct host_range *b)
 {
 	return a->owner.stack == b->owner.stack && a->owner.thread == b->owner.thread &&
@@ -502,6 +503,7 @@ void host_memory__free(struct host_memory *host)
 
 /* ---- records ---- */
 
+/* Notes addresses that are unmapped during a reading: what it found there is gone. */
 static void note_unmapped(struct host_memory *host, uint64_t start, uint64_t end)
 {
 	host->changed = true;
@@ -617,6 +619,8 @@ static int on_mprotect(struct host_memory *host, uint64_t start, uint64_t end,
 	return host_ranges__make_writable(&host->ranges, start, end, like);
 }
 
+/* Keeps the owner of a shared memory segment, until a reading tells its length. Drops the oldest
+ * one without room. */
 static void keep_attached(struct host_memory *host, uint64_t addr, const struct host_range *like)
 {
 	if (host->n_attached == ATTACHED_MAX)
@@ -689,6 +693,7 @@ static bool is_cancelled(void *ctx)
 	return atomic_load(&h->cancel);
 }
 
+/* Thread: reads the resident bytes. */
 static void *run_reading(void *ctx)
 {
 	struct host_memory *host = ctx;

@@ -266,6 +266,7 @@ static int scan_pages(const struct walk *walk, uint64_t start, uint64_t end, uin
 			  a.walk_end < a.end);
 }
 
+/* True if the walk asks for ranges of these categories. */
 static bool is_wanted(const struct walk *walk, uint64_t categories)
 {
 	if (categories & SCAN_SWAPPED)

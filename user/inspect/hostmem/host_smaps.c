@@ -21,6 +21,7 @@
 #define SIZE_MOST 34	      /* log2 of the largest one */
 #define SIZE_SHIFT 26	      /* include/uapi/linux/memfd.h: MFD_HUGE_SHIFT */
 
+/* Adds a device whose files have huge pages. */
 static void add_device(struct host_huge *huge, uint32_t major, uint32_t minor)
 {
 	uint64_t dev = (uint64_t)major << 32 | minor;
@@ -289,15 +290,13 @@ static bool is_reserved(const struct map *m)
 /* Mappings that can be accessed come before those that are reserved, small ones before large. */
 static int compare_large(const void *a, const void *b, void *ctx)
 {
-	const struct reading *reading = ctx;
+	const struct reading *g = ctx;
 	size_t i = *(const size_t *)a, k = *(const size_t *)b;
-	bool reserved = is_reserved(&reading->s->maps.v[i]);
+	bool reserved = is_reserved(&g->s->maps.v[i]);
 
-	if (reserved != is_reserved(&reading->s->maps.v[k]))
+	if (reserved != is_reserved(&g->s->maps.v[k]))
 		return reserved ? 1 : -1;
-	return size_of(reading, i) < size_of(reading, k)
-		       ? -1
-		       : size_of(reading, i) > size_of(reading, k);
+	return size_of(g, i) < size_of(g, k) ? -1 : size_of(g, i) > size_of(g, k);
 }
 
 /* Bytes of RSS that no mapping explains so far, beyond the error of the kernel's counters. */

@@ -63,6 +63,7 @@ struct tables {
 	uint64_t tries; /* reads of what may be a thread's cache */
 };
 
+/* Bits of a page's number. shift: log2 of the page's size, here and below. */
 static unsigned page_bits(unsigned shift)
 {
 	return ADDRESS_BITS - shift;
@@ -73,11 +74,13 @@ static unsigned leaf_bits(unsigned shift)
 	return (page_bits(shift) + 1) / 2;
 }
 
+/* Entries of a leaf, each for a page. */
 static uint64_t leaf_length(unsigned shift)
 {
 	return UINT64_C(1) << leaf_bits(shift);
 }
 
+/* Entries of the page map's root, each for a leaf. */
 static uint64_t root_length(unsigned shift)
 {
 	return UINT64_C(1) << (page_bits(shift) - leaf_bits(shift));
@@ -254,6 +257,7 @@ struct heap_stats {
 	uint64_t system, free, returned;
 };
 
+/* Parses {system_bytes, free_bytes, unmapped_bytes}. False: they cannot be these. */
 static bool parse_stats(const uint8_t *w, struct heap_stats *ret)
 {
 	*ret = (struct heap_stats){ proc__word(w), proc__word(w + 8), proc__word(w + 16) };
@@ -318,6 +322,7 @@ static bool parse_sizes(const uint8_t *words, bool aligned, struct tables *table
 #define SIZES_BEFORE (4 * CLASSES)
 #define SIZES_AFTER (4 * CLASSES + 4 + 8 * CLASSES)
 
+/* Returns the address of class_to_size_; 0: not found. */
 static uint64_t find_sizes(const struct host_data *data, struct tables *tables)
 {
 	for (uint64_t at = SIZES_BEFORE; at + SIZES_AFTER <= data->len; at += 4)

@@ -107,6 +107,7 @@ struct claimed {
 	uint64_t trimmed;	     /* those that malloc_trim() would return */
 };
 
+/* Adds up the claims on a range that is resident. */
 static void add_range(const struct host_reading *reading, uint64_t start, uint64_t end,
 		      struct claimed *to)
 {
@@ -221,6 +222,7 @@ static void divide_mapping(struct host_reading *reading, size_t i, const struct 
 	part[HOST_MALLOC_ENDS].second += n;
 }
 
+/* Adds a mapping's figures to the sums of the process. */
 static void add_figures(struct host_ledger *ledger, const struct smaps_figures *figures,
 			bool proportional)
 {
@@ -263,6 +265,7 @@ static int add_storages(struct host_reading *reading)
 	return err;
 }
 
+/* Takes the figures of /proc/PID/status. */
 static void take_status(struct host_reading *reading)
 {
 	const struct host_status *status = host_resident__status(reading->resident);
@@ -478,6 +481,7 @@ int hostmem__read(struct hostmem *hostmem, const struct host_opts *opts, struct 
 	return 0;
 }
 
+/* Adds a process's figure to a sum, which is known if all are. first: the sum is empty. */
 static void add_figure(struct host_figure *sum, const struct host_figure *f, bool first)
 {
 	sum->bytes += f->bytes;

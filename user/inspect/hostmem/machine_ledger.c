@@ -11,6 +11,7 @@ static uint64_t or_none(uint64_t bytes)
 	return bytes == MACHINE_NONE ? 0 : bytes;
 }
 
+/* a - b; 0 if that is below 0: the counters are read one after the other. */
 static uint64_t less(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;

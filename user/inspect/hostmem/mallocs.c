@@ -42,6 +42,7 @@ struct found {
 	struct elf_sym sym[FUNCTIONS];
 };
 
+/* True if the file defines all functions that a malloc has. */
 static bool is_whole(const struct found *found)
 {
 	for (size_t i = 0; i < NEEDED; i++)
@@ -50,6 +51,7 @@ static bool is_whole(const struct found *found)
 	return true;
 }
 
+/* Finds the functions among the symbols that other files can use. */
 static void find_dynamic(const struct elf *elf, struct found *found)
 {
 	for (size_t i = 0; i < FUNCTIONS; i++)
@@ -157,6 +159,8 @@ static bool has_site_at(const struct malloc_file *f, uint64_t offset)
 	return false;
 }
 
+/* Notes a function's code, in the process's addresses: calls from there are parts of other
+ * calls. */
 static void add_own(const struct search *search, const struct elf_sym *sym)
 {
 	struct malloc_file *ret = search->ret;
@@ -196,6 +200,7 @@ static void add_site(const struct search *search, const struct found *found, siz
 		add_own(search, sym);
 }
 
+/* True if the mapping is of the process's program. */
 static bool is_executable(const struct proc *proc, const struct map *map)
 {
 	char exe[4096];

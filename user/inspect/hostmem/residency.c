@@ -23,6 +23,7 @@ struct parts {
 	size_t n, cap;
 };
 
+/* Adds a part of the mapping. asked: index of the range that it is in; SIZE_MAX: in none. */
 static int add_part(struct parts *parts, uint64_t start, uint64_t end, size_t asked)
 {
 	if (start >= end)

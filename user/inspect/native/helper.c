@@ -510,6 +510,7 @@ static pid_t next_thread(Dwfl *dwfl, void *arg, void **thread_arg)
 	return THREAD;
 }
 
+/* libdwfl's callback: there is one thread. */
 static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread_arg)
 {
 	(void)dwfl;

@@ -90,6 +90,7 @@ static int find_modules(struct native *native)
 	return 0;
 }
 
+/* True if the same file is mapped at the same address. */
 static bool is_same(const struct module *a, const struct module *b)
 {
 	return a->start == b->start && map__same_file(&a->first, &b->first);

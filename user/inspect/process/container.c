@@ -322,12 +322,14 @@ static char *read_file_of(pid_t pid, const char *path, size_t *len)
 	return read_open_file(fd, len);
 }
 
+/* Copies a name, unless there is none. */
 static void set_text(char *to, const char *from)
 {
 	if (from && from[0])
 		snprintf(to, CONTAINER_NAME_MAX, "%s", from);
 }
 
+/* NULL: unreadable, too long, or no JSON. */
 static json_t *read_json(const char *path)
 {
 	size_t len;

@@ -714,10 +714,11 @@ size_t elf__pointers_to(const struct elf *elf, uint64_t value, uint64_t *at, siz
 #define CHAIN_MAX 1024u		 /* maximum steps along a hash chain */
 #define CHUNK 1024u		 /* entries per read */
 
-static bool sym_defined(const Elf64_Sym *s)
+/* True for a symbol of this file that other files can use. */
+static bool sym_defined(const Elf64_Sym *sym)
 {
-	return s->st_shndx != SHN_UNDEF && s->st_shndx != SHN_ABS && s->st_shndx != SHN_COMMON &&
-	       ELF64_ST_BIND(s->st_info) != STB_LOCAL;
+	return sym->st_shndx != SHN_UNDEF && sym->st_shndx != SHN_ABS &&
+	       sym->st_shndx != SHN_COMMON && ELF64_ST_BIND(sym->st_info) != STB_LOCAL;
 }
 
 static void sym_fill(const Elf64_Sym *s, struct elf_sym *ret)
@@ -755,6 +756,7 @@ static uint64_t gnu_bucket(const struct gnu_hash *h, uint64_t i)
 	return sizeof(*h) + 8ull * h->bloom_words + 4 * i;
 }
 
+/* Offset in the hash table of a symbol's word in the chains. */
 static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
 {
 	return gnu_bucket(h, h->buckets) + 4 * (index - h->first);
@@ -964,6 +966,7 @@ struct by_name {
 	struct elf_sym *ret;
 };
 
+/* Callback of elf__each_dynsym(): takes the symbol with the wanted name. */
 static int match_name(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	struct by_name *want = ctx;

@@ -60,16 +60,19 @@ static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, 
 	return 0;
 }
 
+/* True for endbr64, which marks the target of an indirect jump. */
 static bool is_endbr(const struct insn *in)
 {
 	return in->map == INSN_MAP_0F && in->opcode == 0x1e && in->pf3 && in->modrm == 0xfa;
 }
 
+/* True for a push of a register without prefixes. */
 static bool is_push(const struct insn *in)
 {
 	return in->map == INSN_MAP_1 && in->opcode >= 0x50 && in->opcode <= 0x57 && !in->prefixes;
 }
 
+/* True for a conditional jump by flags, unlike jrcxz and loop. */
 static bool is_plain_jcc(const struct insn *in)
 {
 	return (in->map == INSN_MAP_1 && in->opcode >= 0x70 && in->opcode <= 0x7f) ||

@@ -770,6 +770,8 @@ int proc__pin_map(const struct proc *proc, const struct map *map)
 
 /* ---- memory ---- */
 
+/* Reads all of [addr, addr + len) from a file of memory. -EFAULT: not mapped. -ESRCH: the process
+ * has released its memory. */
 static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
 {
 	ssize_t got = io__pread(fd, buf, len, addr);

@@ -23,6 +23,7 @@ static bool has_ended(pid_t pid)
 	       (si.si_pid == pid && si.si_code != CLD_TRAPPED && si.si_code != CLD_STOPPED);
 }
 
+/* True once the thread has stopped. Sets *si to the reason. */
 static bool has_stopped(pid_t pid, siginfo_t *si)
 {
 	si->si_pid = 0;

@@ -101,6 +101,7 @@ int pymem__read_constant(struct pymem *mem, uint64_t addr, void *buf, size_t len
 	return 0;
 }
 
+/* A hash to compare two readings by. */
 static uint32_t hash_bytes(const uint8_t *bytes, size_t len)
 {
 	uint64_t hash = len, word;

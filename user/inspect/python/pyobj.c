@@ -172,6 +172,7 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 	return err;
 }
 
+/* Sets *value to the value of a str key. -ENOENT: there is none. */
 static int dict_get(struct pymem *mem, uint64_t dict, const char *key, uint64_t *value)
 {
 	struct pyitems it = { 0 };

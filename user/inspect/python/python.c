@@ -511,6 +511,7 @@ static int check_machine(const struct python *py, const char **why)
 			      machine);
 }
 
+/* Finds the interpreter's files, its version and layout. 0 or -errno with *why. */
 static int open_interpreter(struct python *py, const struct maps *m, const char **why)
 {
 	int err = find_files(py, m, why) ?: check_machine(py, why);

@@ -180,6 +180,7 @@ static bool is_musl(const struct python *py, uint64_t pthread)
 	       !proc__read_u64(py->proc, pthread + ARCH_MUSL_TSD, &tsd) && tsd;
 }
 
+/* Votes for each pthread key whose value is the thread state. */
 static void vote_musl(const struct python *py, const struct pythread *thread, struct votes *votes)
 {
 	uint64_t tsd, values[MUSL_KEYS];

@@ -79,6 +79,7 @@ static int sample_cached(struct search *search)
 	return err;
 }
 
+/* Keeps a copy of a sample's memory; NULL: unreadable. */
 static int on_block(void *ctx, size_t i, const uint8_t *data)
 {
 	struct sample *s = (struct sample *)ctx + i;
@@ -227,6 +228,7 @@ struct neighbour { /* a Block that a word of a sample points to */
 	uint8_t w[BLOCK_WINDOW];
 };
 
+/* Keeps a copy of a neighbour's memory; NULL: unreadable. */
 static int on_neighbour(void *ctx, size_t i, const uint8_t *data)
 {
 	struct neighbour *n = (struct neighbour *)ctx + i;

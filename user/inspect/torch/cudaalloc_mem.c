@@ -276,11 +276,12 @@ struct level {
 	size_t n, cap;
 };
 
-static int level_add(struct level *l, uint64_t addr, uint64_t parent)
+/* Queues a node for the next level. parent: what its own pointer must lead to. */
+static int level_add(struct level *level, uint64_t addr, uint64_t parent)
 {
-	if (array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v)))
+	if (array__grow(&level->v, &level->cap, level->n + 1, sizeof(*level->v)))
 		return -ENOMEM;
-	l->v[l->n++] = (struct node_ref){ addr, parent };
+	level->v[level->n++] = (struct node_ref){ addr, parent };
 	return 0;
 }
 

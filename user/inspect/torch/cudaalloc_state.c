@@ -139,6 +139,7 @@ static int on_mapped(void *ctx, const uint8_t *entry)
 	return err ?: addrs__add(&gather->keys, at);
 }
 
+/* entry_fn: notes a block in a table of active blocks. */
 static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct gather *gather = ctx;
@@ -461,15 +462,16 @@ struct build {
 
 /* ---- stretches ---- */
 
-static void add_block(struct build *build, struct stretch *st, uint32_t i)
+/* Adds block i at the end of a stretch. */
+static void add_block(struct build *build, struct stretch *stretch, uint32_t i)
 {
 	struct raw *raw = &build->s->v[i];
 
 	raw->reached = true;
 	build->order[build->norder++] = i;
-	st->n++;
-	if (raw->ptr + raw->size > st->end)
-		st->end = raw->ptr + raw->size;
+	stretch->n++;
+	if (raw->ptr + raw->size > stretch->end)
+		stretch->end = raw->ptr + raw->size;
 }
 
 /* Begins a stretch of adjacent blocks with block i. */

@@ -349,6 +349,8 @@ static bool any_marked(const struct nntree *tree)
 	return false;
 }
 
+/* Removes a root, by moving the last one to its place. Notes a change if one of its names was
+ * used. */
 static void drop_root(struct nnmodules *modules, struct root *root)
 {
 	if (root->tree && any_marked(root->tree))
@@ -357,6 +359,7 @@ static void drop_root(struct nnmodules *modules, struct root *root)
 	*root = modules->roots[--modules->nroots];
 }
 
+/* NULL: no tree was read for this root. */
 static struct root *find_root(struct nnmodules *modules, uint64_t addr)
 {
 	for (size_t i = 0; i < modules->nroots; i++) {
@@ -642,6 +645,7 @@ void nnmodules__set_models(struct nnmodules *modules, struct map64 *roots)
 				  map64__get(roots, modules->roots[i].addr, &root);
 }
 
+/* The root's prefix; "": none, or of another object that had its address. */
 static const char *prefix_of(const struct nnmodules *modules, uint64_t root, uint64_t type)
 {
 	uint64_t i;

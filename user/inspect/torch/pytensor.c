@@ -74,6 +74,7 @@ static int shapes__number(struct shapes *shapes, const int64_t *sizes, uint32_t 
 
 /* ---- C++ objects ---- */
 
+/* True if the word can be the address of a C++ object. */
 static bool is_pointer(uint64_t p)
 {
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
